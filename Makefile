@@ -1,0 +1,92 @@
+# Every target builds the environment it needs under .venv/ from the locks in requirements/,
+# with nothing but Python (3.11 or newer) and pip. `make clean` forgets them all, for example after a change of PYTHON.
+
+PYTHON ?= python3
+DEMO := results/demo
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo test check lint types house bench docs test-oldest lock clean
+
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
+
+# ---- what there is to do ---------------------------------------------------------------------------------------------
+
+demo: export MPLBACKEND = Agg
+demo: .venv/demo/.stamp ## two figures of the papers in their quick size, pictures under results/demo
+	rm -rf $(DEMO)
+	$(<D)/bin/python -m experiments run configs/shen2018/figure1.toml --size quick --out $(DEMO)/shen2018-figure1
+	$(<D)/bin/python -m experiments plot $(DEMO)/shen2018-figure1
+	$(<D)/bin/python -m experiments run configs/axiotis2020/diabetes.toml --size quick --out $(DEMO)/axiotis2020-diabetes
+	$(<D)/bin/python -m experiments plot $(DEMO)/axiotis2020-diabetes
+	@echo; echo 'The pictures:'; find $(CURDIR)/$(DEMO) -name '*.png' -o -name '*.svg' -o -name '*.pdf' | sort
+
+test: .venv/test/.stamp ## the test suite
+	$(<D)/bin/python -m pytest -n auto
+
+test-oldest: .venv/test-oldest/.stamp ## the test suite on the oldest dependencies allowed, with warnings as warnings
+	$(<D)/bin/python -m pytest -n auto -W default
+
+check: lint types house ## lint, format, types and the house rules
+
+lint: .venv/check/.stamp
+	$(<D)/bin/python -m ruff check .
+	$(<D)/bin/python -m ruff format --check .
+
+types: .venv/check/.stamp
+	$(<D)/bin/python -m mypy
+
+house: .venv/check/.stamp
+	$(<D)/bin/python -m pytest tests/test_house.py
+
+bench: .venv/demo/.stamp ## the benchmarks
+	$(<D)/bin/python -m benchmarks
+
+docs: .venv/docs/.stamp ## the documentation, under site/
+	$(<D)/bin/python -m mkdocs build --strict
+
+clean: ## remove the environments, caches and built files; results/ stays
+	rm -rf .venv build dist site .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# ---- environments ----------------------------------------------------------------------------------------------------
+
+# A Python without ensurepip (Debian without python3-venv) lends its own pip to the environment instead. PIP_USER and
+# PYTHONPATH would let the outside in.
+unexport PIP_USER PYTHONPATH
+
+define new_environment
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo \
+	    "jaxht needs Python 3.11 or newer, and '$(PYTHON)' is $$($(PYTHON) --version 2>&1 || true)." \
+	    "Name another with: make PYTHON=python3.12 ..." >&2; exit 1; }
+	@echo 'building the environment $(@D) with $(PYTHON)'
+	@rm -rf $(@D)
+	@$(PYTHON) -m venv $(@D) || { rm -rf $(@D) && $(PYTHON) -m venv --without-pip $(@D) \
+	    && $(PYTHON) -m pip --python $(@D)/bin/python install --quiet pip; }
+endef
+
+.venv/%/.stamp: requirements/%.txt pyproject.toml
+	$(new_environment)
+	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --only-binary :all: -r $<
+	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+# ---- locks -----------------------------------------------------------------------------------------------------------
+
+# One file serves every Python from 3.11 on: where a package dropped 3.11, markers give each Python its newest.
+COMPILE = .venv/lock/bin/python -m uv pip compile --quiet --upgrade --universal --fork-strategy requires-python \
+    --python $(PYTHON) --python-version 3.11 --generate-hashes --no-emit-index-url --custom-compile-command 'make lock' \
+    --group build pyproject.toml
+
+.venv/lock/.stamp:
+	$(new_environment)
+	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check 'uv>=0.9'
+	@touch $@
+
+lock: .venv/lock/.stamp ## renew the locks from pyproject.toml
+	$(COMPILE) --extra experiments -o requirements/demo.txt
+	$(COMPILE) --extra test -o requirements/test.txt
+	$(COMPILE) --extra check -o requirements/check.txt
+	$(COMPILE) --extra docs -o requirements/docs.txt
+	$(COMPILE) --extra test --resolution lowest-direct -o requirements/test-oldest.txt
