@@ -1,0 +1,343 @@
+"""Random planted problems against SciPy, closed forms and chi-square or binomial bounds, with fixed keys.
+
+Compiling is what takes time here: draws of all kinds come from a few functions that are compiled once.
+"""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.fft
+from scipy import stats
+
+from jaxht import ensembles
+from jaxht.ensembles import Problem, planted
+from tests.util import x64
+
+DESIGNS = {
+    "gaussian": ensembles.gaussian,
+    "rademacher": ensembles.rademacher,
+    "partial_dct": ensembles.partial_dct,
+    "toeplitz": partial(ensembles.toeplitz, rho=0.6),
+    "conditioned": partial(ensembles.conditioned, kappa=30.0),  # and with_spectrum, which it calls
+}
+SIGNALS = {
+    "gaussian": ensembles.gaussian_signal,
+    "sign": ensembles.sign_signal,
+    "decaying": partial(ensembles.decaying_signal, ratio=0.8),
+    "significant": ensembles.significant_signal,
+    "either sign": partial(ensembles.significant_signal, mean=-2.0, std=0.25, random_signs=True),
+    # The guards: all powers but the first few underflow; every value is drawn as 0.
+    "underflow": partial(ensembles.decaying_signal, ratio=1e-20),
+    "zero": partial(ensembles.significant_signal, mean=0.0, std=0.0),
+}
+KEY = jax.random.key(7)
+RARE = 1e-6  # chance that a correct law would break a bound below, had the keys not been fixed
+
+each_signal = pytest.mark.parametrize("name", SIGNALS)
+
+
+def chi2_bounds(df):
+    return stats.chi2.ppf([RARE / 2, 1 - RARE / 2], df)
+
+
+def binomial_bounds(num, chance=0.5):
+    return stats.binom.ppf([RARE / 2, 1 - RARE / 2], num, chance)
+
+
+def assert_within(value, bounds):
+    assert bounds[0] <= value <= bounds[1], (value, bounds)
+
+
+def assert_law(sample, *law):
+    assert stats.kstest(np.ravel(sample), *law).pvalue > RARE
+
+
+# ---- designs ----
+
+
+@pytest.mark.parametrize("name", DESIGNS)
+def test_design_dtype(name, dtype):
+    for given in {}, {"dtype": dtype}, {"dtype": jnp.float32}:
+        A = jax.eval_shape(partial(DESIGNS[name], n=5, d=8, **given), KEY)
+        assert A.shape == (5, 8) and A.dtype == given.get("dtype", dtype) and not A.weak_type
+
+
+def test_gaussian_is_standard_normal_after_scaling():
+    n, d = 40, 100
+    draw = jax.jit(lambda variance: ensembles.gaussian(KEY, n, d, variance=variance))
+    for variance in 1.0, 0.3:
+        Z = np.asarray(draw(variance)) / np.sqrt(variance)
+        assert_within((Z**2).sum(), chi2_bounds(n * d))
+        assert_law(Z, "norm")
+
+
+def test_rademacher_signs_are_balanced_and_uncorrelated():
+    n, d = 60, 50
+    A = np.asarray(ensembles.rademacher(KEY, n, d))
+    np.testing.assert_allclose(np.abs(A), 1 / np.sqrt(n), rtol=1e-6)
+    assert_within((A > 0).sum(), binomial_bounds(A.size))
+    assert_within((A[:, 1:] * A[:, :-1] > 0).sum(), binomial_bounds(A[:, 1:].size))
+
+
+@pytest.mark.parametrize(("n", "d"), [(4, 8), (64, 64)])
+def test_partial_dct_is_distinct_random_rows_of_the_dct_matrix(n, d):
+    C = scipy.fft.dct(np.eye(d), axis=0, norm="ortho")
+    num = 500
+    draw = jax.jit(jax.vmap(lambda key: ensembles.partial_dct(key, n, d)))
+    A = np.asarray(draw(jax.random.split(KEY, num)), np.float64)
+    rows = np.abs(A @ C.T).argmax(axis=2)
+    np.testing.assert_allclose(A, C[rows] * np.sqrt(d / n), atol=2e-6)
+    assert all(len(set(lane)) == n for lane in rows)
+    np.testing.assert_allclose(A[0] @ A[0].T, d / n * np.eye(n), atol=1e-5)
+    if 2 * n == d:
+        for row in range(d):
+            assert_within((rows == row).sum(), binomial_bounds(num))
+
+
+def test_partial_dct_needs_no_more_rows_than_there_are():
+    with pytest.raises(ValueError, match="n <= d, got n = 9, d = 8"):
+        ensembles.partial_dct(KEY, 9, 8)
+
+
+def test_toeplitz_covariance():
+    n, d = 20_000, 6
+    rhos = np.array([-1.0, -0.5, 0.0, 0.7, 0.95, 1.0])
+    draw = jax.jit(jax.vmap(lambda rho: ensembles.toeplitz(KEY, n, d, rho, variance=2.0)))
+    A = np.asarray(draw(rhos), np.float64)
+    lag = np.abs(np.subtract.outer(np.arange(d), np.arange(d)))
+    for rho, A_rho in zip(rhos, A, strict=True):
+        sigma = 2.0 * rho**lag
+        # var(sample cov_ij) = (sigma_ii sigma_jj + sigma_ij^2)/n; five standard deviations
+        np.testing.assert_array_less(np.abs(A_rho.T @ A_rho / n - sigma), 5 * np.sqrt((4.0 + sigma**2) / n))
+    np.testing.assert_array_equal(A[0, :, 1:], -A[0, :, :-1])
+    np.testing.assert_array_equal(A[-1, :, 1:], A[-1, :, :-1])
+
+
+def test_conditioned_covariance_is_exact():
+    # For one key A = Z L^(1/2) Q^T, so A(1)^+ A(kappa) = Q L^(1/2) Q^T, whatever Z and Q are.
+    n, d = 300, 12
+    with x64():
+        draw = jax.jit(lambda kappa, variance: ensembles.conditioned(KEY, n, d, kappa, variance=variance))
+        white = np.asarray(draw(1.0, 1.0))
+        for kappa, variance in (1.0, 3.0), (10.0, 1.0), (1e4, 0.25):
+            root = np.linalg.lstsq(white, np.asarray(draw(kappa, variance)))[0]
+            np.testing.assert_allclose(root, root.T, atol=1e-10)
+            expected = np.linspace(1, kappa, d) * 2 * variance / (1 + kappa)
+            np.testing.assert_allclose(np.linalg.eigvalsh(root) ** 2, expected, rtol=1e-9)
+    assert_within((white**2).sum(), chi2_bounds(n * d))
+    assert np.abs(white.T @ white / n - np.eye(d)).max() < 5 * np.sqrt(2 / n)
+
+
+def test_spectrum_that_the_docstring_of_conditioned_gives_for_a_shifted_covariance():
+    kappa, lam, d = 40.0, 0.3, 9
+    eigenvalues = np.linspace(0, (2 * kappa - 1) * lam, d) + lam * kappa / (kappa - 1)
+    assert (eigenvalues[-1] + lam) / (eigenvalues[0] + lam) == pytest.approx(kappa, rel=1e-12)
+
+
+def test_with_spectrum_has_haar_eigenvectors():
+    d, num = 4, 4000
+    draw = jax.jit(jax.vmap(lambda key: ensembles.with_spectrum(key, 2, d, jnp.arange(d) == 0)))
+    A = np.asarray(draw(jax.random.split(KEY, num)), np.float64)
+    np.testing.assert_allclose(A[:, 0] * A[:, 1, :1], A[:, 1] * A[:, 0, :1], atol=1e-5)  # the rank of the spectrum, 1
+    q2 = A[:, 0] ** 2 / (A[:, 0] ** 2).sum(axis=1, keepdims=True)
+    # On the unit sphere E q_i^2 = 1/d and E q_i^4 = 3/(d(d+2)); both have standard deviations of at most 1/4.
+    bound = 5 * 0.25 / np.sqrt(num)
+    np.testing.assert_allclose(q2.mean(axis=0), 1 / d, atol=bound)
+    np.testing.assert_allclose((q2**2).mean(axis=0), 3 / (d * (d + 2)), atol=bound)
+
+
+# ---- signals ----
+
+LENGTH, NONZEROS, NUM = 50, 20, 2000
+num_traces = 0
+
+
+@jax.jit
+@jax.vmap
+def draw_signals(key, K):
+    global num_traces
+    num_traces += 1
+    return {name: signal(key, LENGTH, K) for name, signal in SIGNALS.items()}
+
+
+@pytest.fixture(scope="module")
+def signals():
+    """NUM signals of each kind with K = NONZEROS, from the same keys."""
+    return jax.tree.map(np.asarray, draw_signals(jax.random.split(KEY, NUM), jnp.full(NUM, NONZEROS, jnp.int32)))
+
+
+@pytest.fixture(scope="module")
+def signals_of_many_sizes():
+    """The same with another K in each lane, a few beyond its range."""
+    return jax.tree.map(np.asarray, draw_signals(jax.random.split(KEY, NUM), jnp.arange(NUM, dtype=jnp.int32) % 56 - 3))
+
+
+@each_signal
+def test_signal_has_exactly_K_nonzeros_for_traced_K(name, signals, signals_of_many_sizes):
+    assert (np.count_nonzero(signals[name], axis=1) == NONZEROS).all()
+    num_nonzeros = np.count_nonzero(signals_of_many_sizes[name], axis=1)
+    np.testing.assert_array_equal(num_nonzeros, np.clip(np.arange(NUM) % 56 - 3, 0, LENGTH))
+    assert num_traces == 1
+
+
+def test_signal_depends_on_its_key_alone_and_its_support_not_on_its_kind(signals):
+    backwards = draw_signals(jax.random.split(KEY, NUM)[::-1], jnp.full(NUM, NONZEROS, jnp.int32))
+    for name, x in signals.items():
+        np.testing.assert_array_equal(x, backwards[name][::-1])
+        assert len(np.unique(x, axis=0)) == NUM or name == "zero"
+        np.testing.assert_array_equal(x != 0, signals["sign"] != 0)
+
+
+@each_signal
+def test_signal_dtype(name, dtype):
+    for given in {}, {"dtype": dtype}, {"dtype": jnp.float32}:
+        x = jax.eval_shape(partial(SIGNALS[name], d=40, **given), KEY, K=9)
+        assert x.shape == (40,) and x.dtype == given.get("dtype", dtype) and not x.weak_type
+
+
+def test_signals_of_one_key_are_nested_in_K(signals, signals_of_many_sizes):
+    few, many = signals["gaussian"], signals_of_many_sizes["gaussian"]
+    in_both = (few != 0) & (many != 0)
+    np.testing.assert_array_equal(few[in_both], many[in_both])
+    np.testing.assert_array_equal(in_both.sum(axis=1), np.minimum((few != 0).sum(axis=1), (many != 0).sum(axis=1)))
+
+
+def test_support_is_uniform(signals):
+    S = (signals["sign"] != 0).astype(float)
+    # The counts of the coordinates depend on each other through their sum alone: LENGTH - 1 degrees of freedom.
+    p = NONZEROS / LENGTH
+    statistic = ((S.sum(axis=0) - NUM * p) ** 2).sum() / (NUM * p * (1 - p)) * (LENGTH - 1) / LENGTH
+    assert_within(statistic, chi2_bounds(LENGTH - 1))
+    pair = p * (NONZEROS - 1) / (LENGTH - 1)
+    deviation = (S.T @ S / NUM - pair)[~np.eye(LENGTH, dtype=bool)]
+    assert np.abs(deviation).max() < 6 * np.sqrt(pair * (1 - pair) / NUM)
+
+
+def test_values_of_signals(signals):
+    values = {name: x[x != 0].reshape(NUM, NONZEROS) for name, x in signals.items()}
+    assert_law(values["gaussian"], "norm")
+    assert_law(values["significant"], "norm", (5, 1))
+    assert_law(np.abs(values["either sign"]), "norm", (2, 0.25))
+    assert set(np.unique(values["sign"])) == {-1.0, 1.0}
+    for name in "sign", "either sign", "decaying", "underflow":
+        assert_within((values[name] > 0).sum(), binomial_bounds(NUM * NONZEROS))
+    assert set(np.unique(values["zero"])) == {np.finfo(values["zero"].dtype).eps}
+
+
+def test_decaying_magnitudes_are_the_powers_in_random_order(signals):
+    magnitudes = np.abs(signals["decaying"])
+    expected = np.append(0.8 ** np.arange(NONZEROS), np.zeros(LENGTH - NONZEROS))
+    np.testing.assert_allclose(-np.sort(-magnitudes, axis=1), np.tile(expected, (NUM, 1)), rtol=1e-5)
+    for power in 0, 5, 19:
+        where = np.argmin(np.abs(magnitudes - 0.8**power), axis=1)
+        assert stats.chisquare(np.bincount(where, minlength=LENGTH)).pvalue > RARE
+    powers_of_tiny_ratio = np.unique(np.abs(signals["underflow"]))
+    smallest = max(np.finfo(magnitudes.dtype).tiny, 1e-20 ** (NONZEROS - 1))
+    np.testing.assert_allclose(powers_of_tiny_ratio[[1, -2, -1]], [smallest, 1e-20, 1], rtol=1e-5)
+
+
+# ---- responses and planted problems ----
+
+N, D = 24, 40
+
+
+def draw_problem(key, design_key=None, *, K=6, sigma=None, variance=None):
+    design = partial(ensembles.gaussian, n=N, d=D, variance=variance)
+    response = None if sigma is None else partial(ensembles.gaussian_noise, sigma=sigma)
+    return planted(key, design, partial(ensembles.gaussian_signal, d=D, K=K), response, design_key=design_key)
+
+
+def test_one_compile_serves_a_phase_diagram_and_a_change_in_one_part_leaves_the_others():
+    num_traces = 0
+
+    @jax.jit
+    @jax.vmap
+    def draw(K, sigma, variance):
+        nonlocal num_traces
+        num_traces += 1
+        return draw_problem(KEY, K=K, sigma=sigma, variance=variance)
+
+    # lanes: as it is, without noise, sparser, sparser without noise, a larger design, twice the noise
+    K, sigma = np.array([6, 6, 2, 2, 6, 6]), np.array([0.5, 0.0, 0.5, 0.0, 0.5, 1.0])
+    variance = np.array([1.0, 1.0, 1.0, 1.0, 4.0, 1.0])
+    problem = jax.tree.map(np.asarray, draw(K, sigma, variance))
+    draw(K[::-1], sigma[::-1], variance[::-1])
+    assert num_traces == 1
+    np.testing.assert_allclose(problem.A, problem.A[:1] * np.sqrt(variance)[:, None, None], rtol=1e-6)
+    np.testing.assert_array_equal(np.count_nonzero(problem.x_true, axis=1), K)
+    for lane in 1, 4, 5:
+        np.testing.assert_array_equal(problem.x_true[lane], problem.x_true[0])
+    clean = np.einsum("lnd,ld->ln", problem.A, problem.x_true)
+    noise = (problem.y - clean) / np.where(sigma > 0, sigma, 1)[:, None]
+    np.testing.assert_allclose(noise[[1, 3]], 0, atol=1e-5)
+    np.testing.assert_allclose(noise[[2, 4, 5]], noise[[0, 0, 0]], atol=1e-4)
+    assert_within((noise[0] ** 2).sum(), chi2_bounds(N))
+
+
+def test_trials_share_the_design_of_their_cell_or_have_their_own():
+    cell_key = jax.random.key(3)
+    keys = jnp.stack([cell_key, *(jax.random.fold_in(cell_key, trial) for trial in range(5))])
+    axes = Problem(A=None, y=0, x_true=0)  # None is refused for an A that differs from trial to trial
+    draw = jax.vmap(lambda key: (draw_problem(key, cell_key), draw_problem(key)), out_axes=(axes, 0))
+    shared, own = jax.tree.map(np.asarray, jax.jit(draw)(keys))
+    assert shared.A.shape == (N, D) and shared.y.shape == (6, N) and shared.x_true.shape == (6, D)
+    np.testing.assert_allclose(shared.A, own.A[0], rtol=1e-6)
+    assert_within((own.A**2).sum() * N, chi2_bounds(own.A.size))  # variance 1/n by default
+    np.testing.assert_array_equal(shared.x_true, own.x_true)  # the signal does not depend on where A comes from
+    assert len(np.unique(own.x_true, axis=0)) == 6 and len(np.unique(own.A[:, 0, 0])) == 6
+    # free of noise by default
+    np.testing.assert_allclose(shared.y, shared.x_true @ shared.A.T, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(own.y, np.einsum("lnd,ld->ln", own.A, own.x_true), rtol=1e-5, atol=1e-5)
+
+
+def test_parts_and_trials_are_independent():
+    # All parts standard normal: bits shared by any two of them, in any two of the problems, would show up here.
+    d, cell_key = 400, jax.random.key(11)
+
+    @jax.jit
+    @jax.vmap
+    def draw(key):
+        return planted(
+            key,
+            lambda key: jax.random.normal(key, (d, d)),
+            lambda key: jax.random.normal(key, (d,)),
+            lambda key, u: jax.random.normal(key, u.shape),
+        )
+
+    trial_keys = [jax.random.fold_in(cell_key, trial) for trial in range(6)]
+    p = draw(jnp.stack([cell_key, *trial_keys]))
+    parts = np.concatenate([p.A[:, 0], p.A[:, 1], p.A[:, :, 0], p.x_true, p.y])
+    correlation = np.corrcoef(parts) - np.eye(len(parts))
+    assert np.abs(correlation).max() < 5.5 / np.sqrt(d)
+
+
+def test_noise_and_signal_to_noise_ratio():
+    u = jnp.linspace(-3.0, 3.0, 2000)
+    noise = np.asarray(ensembles.gaussian_noise(KEY, u, 0.2) - u) / 0.2
+    assert_within((noise**2).sum(), chi2_bounds(2000))
+    assert_law(noise, "norm")
+    sigma = ensembles.sigma_for_snr(u, 25.0)
+    np.testing.assert_allclose(sigma, np.sqrt(np.mean(np.asarray(u) ** 2) / 25), rtol=1e-5)
+    assert ensembles.sigma_for_snr(u, jnp.inf) == 0
+    np.testing.assert_array_equal(ensembles.gaussian_noise(KEY, u, 0.0), u)
+
+
+@pytest.mark.parametrize("factor", [1.0, 2.0])
+def test_logistic_labels_follow_their_chance(factor):
+    num, u = 4000, np.array([-2.0, -0.3, 0.0, 1.1, -1e4, 1e4])
+    labels = np.asarray(ensembles.logistic_labels(KEY, jnp.asarray(np.repeat(u[:, None], num, axis=1)), factor))
+    assert set(np.unique(labels)) == {-1.0, 1.0}
+    for row, chance in zip(labels, 1 / (1 + np.exp(-factor * u.clip(-300, 300))), strict=True):
+        assert_within((row > 0).sum(), binomial_bounds(num, chance))
+
+
+def test_problem_has_one_dtype_throughout(dtype):
+    design = partial(ensembles.gaussian, n=N, d=D, dtype=dtype)
+    signal = partial(ensembles.sign_signal, d=D, K=3, dtype=dtype)
+    with x64():  # where a float32 problem could turn into float64
+        for response in None, partial(ensembles.gaussian_noise, sigma=0.1), ensembles.logistic_labels:
+            problem = jax.eval_shape(lambda key, r=response: planted(key, design, signal, r), KEY)
+            assert {leaf.dtype for leaf in jax.tree.leaves(problem)} == {dtype}
