@@ -1,0 +1,1 @@
+"""Speed and recovery claims, each measured against its baseline in one run."""

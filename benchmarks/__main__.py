@@ -1,0 +1,25 @@
+"""``python -m benchmarks [NAME ...]``: run all the benchmarks, or those named."""
+
+import importlib
+import platform
+import sys
+
+import jax
+
+NAMES = ("selection", "htp", "overhead", "recovery")
+
+
+def main(names: list[str]) -> None:
+    """Run the benchmarks in turn."""
+    unknown = [name for name in names if name not in NAMES]
+    if unknown:
+        sys.exit(f"no such benchmark: {', '.join(unknown)}; there are {', '.join(NAMES)}")
+    device = jax.devices()[0]
+    print(f"jax {jax.__version__}, Python {platform.python_version()}, {device.platform} {device.device_kind}")
+    print("medians of interleaved runs; ratios are medians over turns, with their 10 % and 90 % quantiles")
+    for name in names or NAMES:
+        importlib.import_module(f"benchmarks.{name}").main()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

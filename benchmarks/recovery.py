@@ -1,0 +1,55 @@
+"""Recovery and divergence rates that the papers' experiments rest on, in float32."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import jaxht
+from jaxht import ensembles, metrics
+
+d = 256
+
+
+@functools.partial(jax.jit, static_argnums=(1, 5))
+def run(
+    key: jax.Array, n: int, K: jax.Array, solver: jaxht.IHT, k: jax.Array, trials: int, stop: jaxht.Stop
+) -> tuple[jax.Array, jaxht.Result]:
+    """Success by trial and the results, for one Gaussian A shared by all signals."""
+    A = ensembles.gaussian(jax.random.fold_in(key, 0), n, d)
+    draw = functools.partial(ensembles.gaussian_signal, d=d, K=K)
+    signals = jax.vmap(draw)(jax.random.split(jax.random.fold_in(key, 1), trials))
+
+    def trial(x_true: jax.Array) -> tuple[jax.Array, jaxht.Result]:
+        y = jnp.matmul(A, x_true, precision="highest")
+        result = jaxht.solve(jaxht.LeastSquares(A, y), jaxht.Sparse(k), solver, stop=stop)
+        return metrics.success(result.x, x_true), result
+
+    return jax.vmap(trial)(signals)
+
+
+def main() -> None:
+    """Print success rates of PGD at three points of the phase diagram, and how IHT at eta = 1 ends."""
+    rtol = float(jnp.finfo(jnp.float32).eps)
+    print(f"\nPGD, eta = 2 / sigma_max^2, up to 70 000 steps, rtol = {rtol:.2g}, success: ||x - x*|| < 1e-3")
+    for n, K, k, draws, trials in ((100, 4, 36, 1, 1000), (150, 8, 72, 1, 1000), (184, 16, 144, 5, 200)):
+        rates = []
+        for draw in range(draws):
+            key = jax.random.key(draw)
+            norm2 = jnp.linalg.norm(ensembles.gaussian(jax.random.fold_in(key, 0), n, d), 2) ** 2
+            stop = jaxht.Stop(max_steps=70_000, rtol=rtol)
+            success, _ = run(key, n, K, jaxht.IHT(step_size=2 / norm2), k, trials, stop)
+            rates.append(float(np.mean(success)))
+        listed = ", ".join(f"{rate:.1%}" for rate in rates)
+        print(f"  (n, K, k) = ({n}, {K}, {k}), {trials} signals a matrix: {np.mean(rates):.1%}  ({listed})", flush=True)
+
+    trials = 1000
+    print(f"\nIHT, eta = 1, (n, K, k) = (175, 16, 16), {trials} signals")
+    _, result = run(jax.random.key(0), 175, 16, jaxht.IHT(step_size=1.0), 16, trials, jaxht.Stop(max_steps=7000))
+    codes, counts = np.unique(np.asarray(result.status), return_counts=True)
+    print(
+        "  "
+        + ", ".join(f"{jaxht.Status(int(code)).name} {n / trials:.1%}" for code, n in zip(codes, counts, strict=True))
+    )
+    print(f"  every x and value finite: {bool(jnp.all(jnp.isfinite(result.x)) & jnp.all(jnp.isfinite(result.value)))}")

@@ -1,0 +1,41 @@
+"""Honest timing: candidates take turns, and what counts is the median and the median of the ratios."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+
+
+def interleaved(candidates: dict[str, Callable[[], Any]], *, repeats: int = 15) -> dict[str, np.ndarray]:
+    """Seconds of each call, shape (repeats,) by name; every candidate is called once before, to compile."""
+    for call in candidates.values():
+        jax.block_until_ready(call())
+    seconds: dict[str, list[float]] = {name: [] for name in candidates}
+    for _ in range(repeats):
+        for name, call in candidates.items():
+            begin = time.perf_counter()
+            jax.block_until_ready(call())
+            seconds[name].append(time.perf_counter() - begin)
+    return {name: np.array(values) for name, values in seconds.items()}
+
+
+def report(title: str, seconds: dict[str, np.ndarray], *, baseline: str, per: int = 1, unit: str = "us") -> None:
+    """Print each candidate's median and how many times faster than the baseline it is, turn by turn."""
+    scale = {"us": 1e6, "ms": 1e3, "s": 1.0}[unit] / per
+    print(f"\n{title}")
+    for name, values in seconds.items():
+        low, ratio, high = np.percentile(seconds[baseline] / values, [10, 50, 90])
+        speed = "" if name == baseline else f"  {ratio:6.2f}x  ({low:.2f} to {high:.2f})"
+        print(f"  {name:42s} {np.median(values) * scale:10.2f} {unit}{speed}", flush=True)
+
+
+def warm_seconds(call: Callable[[], Any]) -> tuple[float, float]:
+    """Seconds of the first and of the second call."""
+    times = []
+    for _ in range(2):
+        begin = time.perf_counter()
+        jax.block_until_ready(call())
+        times.append(time.perf_counter() - begin)
+    return times[0], times[1]

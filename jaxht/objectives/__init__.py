@@ -1,0 +1,3 @@
+"""What is minimised, and its restricted minimisation."""
+
+from jaxht.objectives.least_squares import LeastSquares as LeastSquares

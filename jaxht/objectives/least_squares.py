@@ -1,0 +1,204 @@
+"""Least squares, and its minimiser on a support."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from chex import Array, ArrayDType, Numeric
+from jax import lax
+from jax.scipy.linalg import cho_solve
+
+from jaxht.linear import PRECISION, design
+from jaxht.spectral import SAFETY, largest_eigenvalue
+from jaxht.support import Support
+from jaxht.tree import pytree, static
+
+
+@pytree
+class LeastSquares:
+    """Squared error of a linear model: ``f(x) = c/2 ||A x - y||^2 + l2/2 ||x||^2``, c = 1 (sum) or 1/n (mean).
+
+    Args:
+        A: (n, d) array, samples in rows. No scaling of columns is assumed. Float32 or float64; integers are taken as
+            the default float. Shared by all lanes of a vmap that closes over it, its products are matrix-matrix.
+        y: (n,) targets, cast to the dtype of A.
+        l2: ridge parameter lambda >= 0, traced.
+        mean: static; False is the scaling of Shen & Li 2018 and Axiotis & Sviridenko 2020, True that of Yuan, Li &
+            Zhang 2018. Step sizes scale with it.
+
+    Source: Shen & Li 2018, (3.1); Yuan, Li & Zhang 2018, §6.1.1; Axiotis & Sviridenko 2020, §5.
+    """
+
+    A: Any
+    y: Array
+    l2: Numeric = 0.0
+    mean: bool = static(default=False, kw_only=True)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """(d,)."""
+        return (design(self.A).shape[1],)
+
+    @property
+    def dtype(self) -> ArrayDType:
+        """That of A, or the default float where A holds integers."""
+        dtype = jnp.result_type(self.A)
+        return dtype if jnp.issubdtype(dtype, jnp.inexact) else jnp.result_type(float)
+
+    @property
+    def num_samples(self) -> int:
+        """n."""
+        return design(self.A).shape[0]
+
+    def check(self) -> None:
+        """Raise ValueError naming A, y or l2 where shapes or dtypes cannot be right."""
+        A = design(self.A)
+        if len(A.shape) != 2 or 0 in A.shape:
+            raise ValueError(f"A must have shape (n, d) with n, d >= 1; got {A.shape}: use jax.vmap for a batch")
+        if self.dtype not in (jnp.float32, jnp.float64):
+            raise ValueError(f"A must be float32 or float64; got {self.dtype}")
+        if jnp.shape(self.y) != A.shape[:1]:
+            raise ValueError(f"y must have shape {A.shape[:1]}, one entry for each row of A; got {jnp.shape(self.y)}")
+        if not isinstance(self.y, jnp.ndarray) and not jnp.issubdtype(jnp.result_type(self.y), jnp.number):
+            raise ValueError(f"y must be numeric; got dtype {jnp.result_type(self.y)}")
+        if jnp.ndim(self.l2) != 0:
+            raise ValueError(f"l2 must be a scalar; got shape {jnp.shape(self.l2)}: use jax.vmap for a grid")
+
+    def start(self, constraint: Any) -> Array:
+        """Zero, which every constraint on vectors admits."""
+        return jnp.zeros(self.shape, self.dtype)
+
+    def predict(self, x: Array) -> Array:
+        """``A x``. Cost: n d."""
+        return design(self.A).matvec(x)
+
+    def value(self, x: Array, pred: Array) -> Array:
+        """f(x) from pred = A x. Cost: n + d."""
+        residual = pred - self.y
+        return self._scaled(jnp.vdot(residual, residual)) / 2 + self.l2 / 2 * jnp.vdot(x, x)
+
+    def gradient(self, x: Array, pred: Array) -> Array:
+        """``c A^T (A x - y) + l2 x``. Cost: n d."""
+        return design(self.A).rmatvec(self._scaled(pred - self.y)) + self.l2 * x
+
+    def curvature(self, x: Array, pred: Array, v: Array, image: Array) -> Array:
+        """``c ||A v||^2 + l2 ||v||^2``, the same at every x; image = A v."""
+        return self._scaled(jnp.vdot(image, image)) + self.l2 * jnp.vdot(v, v)
+
+    def smoothness(self) -> Array:
+        """``c sigma_max(A)^2 + l2``, from :mod:`jaxht.spectral`."""
+        A = design(self.A)
+        top = largest_eigenvalue(lambda v: A.rmatvec(A.matvec(v)), self.shape[0], self.dtype)
+        return SAFETY * self._scaled(top) + self.l2
+
+    def coordinate_smoothness(self) -> Array:
+        """``c max_i ||A e_i||^2 + l2``. Cost: n d."""
+        return self._scaled(jnp.max(design(self.A).column_norms()) ** 2) + self.l2
+
+    def minimise(self, region: Support, x: Array, ridge: Array | None = None) -> tuple[Array, Array]:
+        """Closed-form minimiser on a support, of least norm (in scaled columns) where it is not unique.
+
+        Args:
+            region: support F, |F| <= k_max.
+            x: ignored: the problem is quadratic.
+            ridge: (d,) or None, added to ``l2`` by coordinate.
+
+        Returns:
+            (d,) minimiser, exactly zero off F, and its pred.
+
+        Cost: n k_max^2 + k_max^3 / 3, and 4 n k_max for each refinement.
+        """
+        A, region = design(self.A), region.indexed()
+        indices: Any = region.indices
+        penalty = self.l2 if ridge is None else self.l2 + region.gather(ridge)
+        penalty = jnp.broadcast_to(jnp.asarray(penalty, self.dtype), indices.shape)
+        penalty = penalty * self.num_samples if self.mean else penalty
+        values, pred = restricted_least_squares(A.columns(indices), self.y, penalty, A.gram(indices))
+        return region.scatter(values), pred
+
+    def _scaled(self, v: Array) -> Array:
+        return v / self.num_samples if self.mean else v
+
+
+@jax.custom_jvp
+def restricted_least_squares(columns: Array, y: Array, penalty: Array, gram: Array) -> tuple[Array, Array]:
+    """Minimise ``1/2 ||B w - y||^2 + 1/2 sum_i penalty_i w_i^2`` for a tall, wide or rank-deficient B.
+
+    The Cholesky factor of B'B squares the condition number, so it only preconditions conjugate gradients on the
+    normal equations, whose residuals are computed from B and y themselves (CGLS: Björck 1996, §7.4): one step where B
+    is well conditioned, a few where it is not. As they start at zero, the result has no component that lowers nothing.
+
+    Args:
+        columns: B transposed, (k, n); zero rows are padding and get w = 0.
+        y: (n,).
+        penalty: (k,), >= 0.
+        gram: B'B, (k, k).
+
+    Returns:
+        w (k,) and B w (n,), differentiable in forward and reverse mode.
+    """
+    eps = jnp.finfo(columns.dtype).eps
+    precondition = _preconditioner(gram, penalty)
+
+    def unfinished(carry):
+        step, w, _, _, correction, _ = carry
+        rtol = REFINEMENT_RTOL * eps
+        return (step < MAX_REFINEMENTS) & (jnp.vdot(correction, correction) > rtol**2 * jnp.vdot(w, w))
+
+    def refine(carry):
+        step, w, residual, direction, _, decrease = carry
+        image = _matmul(direction, columns)
+        curvature = jnp.vdot(image, image) + jnp.vdot(direction, penalty * direction)
+        length = _ratio(decrease, curvature)
+        w, residual = w + length * direction, residual - length * image
+        gradient = _matmul(columns, residual) - penalty * w
+        correction = precondition(gradient)
+        next_decrease = jnp.vdot(gradient, correction)
+        direction = correction + _ratio(next_decrease, decrease) * direction
+        return step + 1, w, residual, direction, correction, next_decrease
+
+    gradient = _matmul(columns, y)
+    correction = precondition(gradient)
+    start = (0, jnp.zeros_like(gradient), y, correction, correction, jnp.vdot(gradient, correction))
+    _, w, residual, *_ = lax.while_loop(unfinished, refine, start)
+    return w, y - residual
+
+
+@restricted_least_squares.defjvp
+def _restricted_least_squares_jvp(primals: tuple, tangents: tuple) -> tuple:
+    """Differentiate the normal equations ``B'(y - B w) = penalty w``, with one refinement of their solution."""
+    columns, y, penalty, gram = primals
+    columns_dot, y_dot, penalty_dot, _ = tangents
+    w, pred = restricted_least_squares(*primals)
+    precondition = _preconditioner(gram, penalty)
+    b_dot = _matmul(columns_dot, y - pred) + _matmul(columns, y_dot - _matmul(w, columns_dot)) - penalty_dot * w
+    w_dot = precondition(b_dot)
+    w_dot += precondition(b_dot - _matmul(columns, _matmul(w_dot, columns)) - penalty * w_dot)
+    return (w, pred), (w_dot, _matmul(w_dot, columns) + _matmul(w, columns_dot))
+
+
+def _preconditioner(gram: Array, penalty: Array) -> Callable[[Array], Array]:
+    """``s -> (B'B + diag(penalty))^-1 s``, as good as one Cholesky factor in working precision makes it."""
+    k, dtype = gram.shape[0], gram.dtype
+    scale = _ratio(1.0, jnp.sqrt(jnp.diagonal(gram) + penalty))
+    # Columns scaled to unit norm, ones on the diagonal also in the padding; a jitter of a few ulps keeps the factor
+    # finite for duplicated or too many columns, and where it does not, the scaling alone has to do.
+    scaled = jnp.where(jnp.eye(k, dtype=bool), 1 + 4 * k * jnp.finfo(dtype).eps, gram * scale * scale[:, None])
+    factor = jnp.linalg.cholesky(scaled, symmetrize_input=False)
+    factor = jnp.where(jnp.all(jnp.isfinite(factor)), factor, jnp.eye(k, dtype=dtype))
+    return lambda s: scale * cho_solve((factor, True), scale * s)
+
+
+def _matmul(a: Array, b: Array) -> Array:
+    return jnp.matmul(a, b, precision=PRECISION)
+
+
+def _ratio(a: Numeric, b: Array) -> Array:
+    """a / b, and 0 where b is not positive."""
+    return jnp.where(b > 0, a / jnp.where(b > 0, b, 1), 0)
+
+
+# A correction of this many ulps, relative to the solution, is not worth another step.
+REFINEMENT_RTOL = 64.0
+MAX_REFINEMENTS = 30

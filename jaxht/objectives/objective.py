@@ -1,0 +1,72 @@
+"""What a solver may ask of an objective."""
+
+from typing import Any, Protocol
+
+from chex import Array, ArrayDType, PRNGKey
+
+
+class Objective(Protocol):
+    """A function f of a variable x, with the products of x that its value, gradient and curvature share.
+
+    ``pred`` is any linear image of x that they are computed from (A x for a model on data; x itself for a general
+    function). Being linear, it can be extrapolated together with x at no cost.
+    """
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the variable."""
+        ...
+
+    @property
+    def dtype(self) -> ArrayDType:
+        """float32 or float64: the dtype of everything a run computes."""
+        ...
+
+    @property
+    def num_samples(self) -> int:
+        """n, the number of functions f is a sum of: a full gradient costs n IFO."""
+        ...
+
+    def check(self) -> None:
+        """Raise ValueError for data that cannot be right, as far as known at trace time."""
+        ...
+
+    def start(self, constraint: Any) -> Array:
+        """A feasible point to start from."""
+        ...
+
+    def predict(self, x: Array) -> Array:
+        """The image pred of x."""
+        ...
+
+    def value(self, x: Array, pred: Array) -> Array:
+        """f(x)."""
+        ...
+
+    def gradient(self, x: Array, pred: Array) -> Array:
+        """grad f(x), shaped like x."""
+        ...
+
+    def curvature(self, x: Array, pred: Array, v: Array, image: Array) -> Array:
+        """The curvature of f at x along v, ``v' Hf v``, where image = predict(v)."""
+        ...
+
+    def smoothness(self) -> Array:
+        """L: an upper estimate of the largest eigenvalue of the Hessian."""
+        ...
+
+    def coordinate_smoothness(self) -> Array:
+        """M_1: an upper estimate of the largest diagonal entry of the Hessian, the curvature along one coordinate."""
+        ...
+
+    def minimise(self, region: Any, x: Array, ridge: Array | None = None) -> tuple[Array, Array]:
+        """The minimiser of ``f(x) + 1/2 sum_i ridge_i x_i^2`` over a region, started from x, and its pred."""
+        ...
+
+
+class StochasticObjective(Objective, Protocol):
+    """An objective that is a sum over samples, for solvers that look at some of them only."""
+
+    def sample_gradient(self, x: Array, indices: Array, key: PRNGKey | None = None) -> Array:
+        """Unbiased estimate of grad f(x) from the samples at ``indices``."""
+        ...

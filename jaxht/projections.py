@@ -1,0 +1,58 @@
+"""Projections onto the constraint sets: the nearest point of the set in the l2 norm."""
+
+import jax.numpy as jnp
+from chex import Array, Numeric
+
+from jaxht.selection import k_largest_mask
+
+
+def hard_threshold(z: Array, k: Numeric) -> Array:
+    """Keep the k entries of largest magnitude along the last axis and set the rest to zero.
+
+    ``H_k(z) = argmin { ||x - z|| : ||x||_0 <= k }``.
+
+    Args:
+        z: array of shape (..., d), any real dtype; vmap for k that differ by lane, or give k of the leading shape.
+        k: integer, static or traced; clipped to [0, d]. k = 0 gives zero and k >= d the identity.
+
+    Returns:
+        Array like ``z`` with at most k nonzeros. Ties go to the lowest index; NaN ranks above infinity and is kept.
+        The derivative with respect to ``z`` is the mask of the kept entries.
+
+    Cost: see :func:`jaxht.selection.k_largest_mask`; independent of k.
+
+    Source: Shen & Li 2018, §1.2.
+    """
+    return jnp.where(k_largest_mask(z, k), z, jnp.zeros((), z.dtype))
+
+
+def l2_ball(v: Array, radius: Numeric) -> Array:
+    """Project onto the ball of the given radius: ``Pi_w(v) = v / max(1, ||v|| / w)`` over the last axis.
+
+    Args:
+        v: floating array of shape (..., d).
+        radius: w >= 0, static or traced, broadcastable to the leading shape; infinity gives the identity.
+
+    Returns:
+        Array like ``v``, of norm at most ``radius`` up to rounding. Zero stays zero, also at radius 0.
+
+    Source: Shen & Li 2018, §1.2.
+    """
+    # Dividing by the largest magnitude first keeps the squares from over- and underflowing.
+    largest = jnp.max(jnp.abs(v), axis=-1, keepdims=True)
+    unit = jnp.where(largest > 0, largest, 1)
+    norm = unit * jnp.linalg.norm(v / unit, axis=-1, keepdims=True)
+    radius = jnp.asarray(radius, v.dtype)[..., None]
+    inside = norm <= radius
+    return jnp.where(inside, v, v * (radius / jnp.where(inside, 1, norm)))
+
+
+def sparse_l2_ball(z: Array, k: Numeric, radius: Numeric) -> Array:
+    """Project onto the k-sparse vectors of norm at most ``radius``: ``Pi_w(H_k(z))``.
+
+    The composition in this order is the exact projection onto the intersection, since scaling does not change which
+    entries are largest. Arguments and result as in :func:`hard_threshold` and :func:`l2_ball`.
+
+    Source: Shen & Li 2018, Algorithm 1, lines 7 and 8.
+    """
+    return l2_ball(hard_threshold(z, k), radius)

@@ -1,0 +1,300 @@
+"""The runner: the only home of the outer loop and of every stopping test."""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from chex import Array, Numeric, PRNGKey
+from jax import lax
+
+from jaxht.constraints import Constraint
+from jaxht.objectives.objective import Objective
+from jaxht.solver import Counts, Iterate, Solver
+from jaxht.status import Status
+from jaxht.tree import as_dtype, cast_numbers, integer, pytree
+
+# An objective this many times that of the start (or of 0) will not come back.
+BLOW_UP = 1e8
+
+
+@pytree
+class Stop:
+    """Limits and tolerances, the same for every solver. All are traced; None leaves a test out or takes its default.
+
+    Args:
+        max_steps: most steps to take; None asks the solver.
+        rtol: CONVERGED when ``||x+ - x|| <= rtol ||x+||``, for solvers of which a still iterate is a fixed point.
+            None: machine epsilon of the dtype; 0: only an iterate that repeats exactly. It matters: near the phase
+            transition PGD at rtol = 1e-6 stops long before it recovers.
+        support_patience: SUPPORT_STABLE when supp(x) has not changed for this many steps.
+        target_value: TARGET_REACHED when ``f(x) <= target_value``.
+        gap_rtol: GAP_CLOSED when the duality gap is at most gap_rtol |f(x)|, for solvers that have one.
+    """
+
+    max_steps: Numeric | None = integer(default=None)
+    rtol: Any = None
+    support_patience: Numeric | None = integer(default=None)
+    target_value: Numeric | None = None
+    gap_rtol: Numeric | None = None
+
+
+@pytree
+class Result:
+    """What came out of a run; under vmap every field has the lanes in front.
+
+    Attributes:
+        x: (d,) the solution, exactly feasible.
+        support: supp(x): ``mask`` (d,), and ``indices`` (k_max,) padded with d, or None where k_max is not known.
+        value: f(x).
+        num_steps: int32, steps taken.
+        status: int32, a :class:`jaxht.Status`.
+        counts: gradients and projections; ``counts.ifo`` on the host.
+        gap: f(x) minus the best dual value, or None.
+    """
+
+    x: Array
+    support: Any
+    value: Array
+    num_steps: Numeric = integer()
+    status: Numeric = integer()
+    counts: Counts = Counts()
+    gap: Array | None = None
+
+    def raise_for_status(self) -> "Result":
+        """On the host: raise RuntimeError if any lane ended by MAX_STEPS, CYCLING or DIVERGED, else return self."""
+        codes, lanes = np.unique(np.asarray(self.status), return_counts=True)
+        bad = [(Status(int(code)), n) for code, n in zip(codes, lanes, strict=True) if Status(int(code)).failed]
+        if bad:
+            total = np.size(np.asarray(self.status))
+            raise RuntimeError(" ".join(f"{n} of {total} runs {status.name}: {status.sentence}" for status, n in bad))
+        return self
+
+
+@pytree
+class Problem:
+    """What stays fixed during a run."""
+
+    objective: Objective
+    constraint: Constraint
+    solver: Solver
+    stop: Stop
+
+
+@pytree
+class Carry:
+    """What a run carries from step to step; a sweep may keep many of them and advance them as it likes."""
+
+    iterate: Iterate
+    state: Any
+    status: Array
+    num_steps: Array
+    patience: Array
+    ceiling: Array
+
+
+def solve(
+    objective: Objective,
+    constraint: Constraint,
+    solver: Solver,
+    *,
+    x0: Array | None = None,
+    key: PRNGKey | None = None,
+    stop: Stop = Stop(),
+) -> Result:
+    """Minimise an objective over a constraint.
+
+    ``minimise f(x) subject to x in C``, by the solver's steps until one of the tests in ``stop`` or the solver's own
+    ends the run. Compiled once for each combination of shapes, dtype, static fields and numbers left None; works
+    under jit, vmap and forward differentiation.
+
+    Args:
+        objective: for example ``LeastSquares(A, y)``.
+        constraint: for example ``Sparse(k)`` or ``Sparse(k, k_max=32)`` with a traced k.
+        solver: for example ``HTP()``.
+        x0: start, projected onto the constraint first; the objective's own (zero) by default.
+        key: PRNG key, for solvers that draw.
+        stop: limits and tolerances.
+
+    Returns:
+        A :class:`Result`. A lane that diverges returns its last finite iterate and disturbs no other.
+
+    Raises:
+        ValueError: for shapes, dtypes and Python numbers that cannot be right, naming the argument.
+    """
+    return _solve(*_prepared(objective, constraint, solver, stop, x0, key))
+
+
+def trace(
+    objective: Objective,
+    constraint: Constraint,
+    solver: Solver,
+    *,
+    num_steps: int,
+    record: Callable[[Iterate], Any] = lambda iterate: iterate.value,
+    x0: Array | None = None,
+    key: PRNGKey | None = None,
+    stop: Stop = Stop(),
+) -> tuple[Result, Any]:
+    """Take a fixed number of steps and record something of every iterate.
+
+    Args:
+        objective, constraint, solver, x0, key, stop: as in :func:`solve`; by default ``stop.max_steps`` is num_steps.
+        num_steps: static. A run that ends earlier repeats its last record.
+        record: pure function of a :class:`jaxht.solver.Iterate`, by default its value; defined once it compiles once.
+
+    Returns:
+        The result, and the records stacked along a new first axis of length num_steps + 1, the start first.
+    """
+    if stop.max_steps is None:
+        stop = dataclasses.replace(stop, max_steps=num_steps)
+    return _trace(*_prepared(objective, constraint, solver, stop, x0, key), num_steps, record)
+
+
+def start(problem: Problem, x0: Array | None, key: PRNGKey | None) -> Carry:
+    """The carry before the first step."""
+    objective, constraint = problem.objective, problem.constraint
+    origin = objective.start(constraint)
+    x0 = origin if x0 is None else constraint.project(x0)[0]
+    iterate, state = problem.solver.init(objective, constraint, x0, key)
+    iterate = _with_value(objective, iterate)
+    base = jnp.maximum(jnp.abs(iterate.value), jnp.abs(objective.value(origin, objective.predict(origin))))
+    finite = jnp.isfinite(iterate.value)
+    return Carry(
+        iterate=iterate,
+        state=state,
+        status=jnp.where(finite, Status.RUNNING, Status.DIVERGED).astype(jnp.int32),
+        num_steps=jnp.zeros((), jnp.int32),
+        patience=jnp.zeros((), jnp.int32),
+        ceiling=BLOW_UP * base,
+    )
+
+
+def advance(problem: Problem, carry: Carry, num_steps: Numeric) -> Carry:
+    """Take up to ``num_steps`` (traced) more steps, fewer where the run ends."""
+    last = carry.num_steps + num_steps
+    return lax.while_loop(
+        lambda carry: (carry.status == Status.RUNNING) & (carry.num_steps < last),
+        functools.partial(_one_step, problem),
+        carry,
+    )
+
+
+def finish(problem: Problem, carry: Carry) -> Result:
+    """The result of a run as it stands."""
+    iterate = carry.iterate
+    return Result(
+        x=iterate.x,
+        support=problem.constraint.region(iterate.x).completed(),
+        value=iterate.value,
+        num_steps=carry.num_steps,
+        status=carry.status,
+        counts=iterate.counts,
+        gap=iterate.gap,
+    )
+
+
+def _one_step(problem: Problem, carry: Carry) -> Carry:
+    old = carry.iterate
+    iterate, state = problem.solver.step(problem.objective, problem.constraint, old, carry.state)
+    iterate = _with_value(problem.objective, iterate)
+    num_steps = carry.num_steps + 1
+    patience, status = _judge(problem, carry, iterate, num_steps)
+    kept = _select(status == Status.DIVERGED, old, iterate)
+    # The step is taken back, its cost is not.
+    kept = dataclasses.replace(kept, counts=iterate.counts)
+    return Carry(kept, state, status, num_steps, patience, carry.ceiling)
+
+
+def _judge(problem: Problem, carry: Carry, iterate: Iterate, num_steps: Array) -> tuple[Array, Array]:
+    """The patience counter and the status after a step; where several tests are met, the last one here is reported."""
+    stop, old = problem.stop, carry.iterate
+    status = jnp.where(num_steps >= stop.max_steps, Status.MAX_STEPS, Status.RUNNING)
+    if problem.solver.still_means_converged:
+        change = iterate.x - old.x
+        still = jnp.vdot(change, change) <= jnp.square(stop.rtol) * jnp.vdot(iterate.x, iterate.x)
+        status = jnp.where(still, Status.CONVERGED, status)
+    patience = carry.patience
+    if stop.support_patience is not None:
+        same = problem.constraint.region(iterate.x).equals(problem.constraint.region(old.x))
+        patience = jnp.where(same, patience + 1, 0)
+        status = jnp.where(patience >= stop.support_patience, Status.SUPPORT_STABLE, status)
+    status = jnp.where(iterate.verdict != 0, iterate.verdict, status)
+    if stop.gap_rtol is not None and iterate.gap is not None:
+        status = jnp.where(iterate.gap <= stop.gap_rtol * jnp.abs(iterate.value), Status.GAP_CLOSED, status)
+    if stop.target_value is not None:
+        status = jnp.where(iterate.value <= stop.target_value, Status.TARGET_REACHED, status)
+    # Written so that NaN fails it.
+    sound = jnp.isfinite(iterate.value) & (iterate.value <= carry.ceiling)
+    return patience, jnp.where(sound, status, Status.DIVERGED).astype(jnp.int32)
+
+
+def _with_value(objective: Objective, iterate: Iterate) -> Iterate:
+    if iterate.value is not None:
+        return iterate
+    value = objective.value(iterate.x, objective.predict(iterate.x))
+    return dataclasses.replace(iterate, value=value)
+
+
+def _select(condition: Array, if_true: Any, if_false: Any) -> Any:
+    return jax.tree.map(functools.partial(jnp.where, condition), if_true, if_false)
+
+
+def _prepared(
+    objective: Objective, constraint: Constraint, solver: Solver, stop: Stop, x0: Any, key: PRNGKey | None
+) -> tuple[Problem, Array | None, PRNGKey | None]:
+    """Check what is known at trace time, fill in defaults, and cast numbers so that equal calls share one compile."""
+    objective.check()
+    constraint = constraint.prepared(objective.shape)
+    dtype = objective.dtype
+    for owner in (solver, stop):
+        _check_scalars(owner)
+    if solver.needs_key and key is None:
+        raise ValueError(f"key must be given: {type(solver).__name__} draws random numbers; pass jax.random.key(seed)")
+    if x0 is not None:
+        if jnp.shape(x0) != objective.shape:
+            raise ValueError(f"x0 must have shape {objective.shape}, that of the variable; got {jnp.shape(x0)}")
+        x0 = as_dtype(x0, dtype)
+    if stop.max_steps is None:
+        stop = dataclasses.replace(stop, max_steps=solver.max_steps(constraint))
+    if stop.rtol is None:
+        stop = dataclasses.replace(stop, rtol=jnp.finfo(dtype).eps)
+    return cast_numbers(Problem(objective, constraint, solver, stop), dtype), x0, key
+
+
+def _check_scalars(owner: Any) -> None:
+    name = type(owner).__name__
+    for field in dataclasses.fields(owner):
+        value = getattr(owner, field.name)
+        if field.metadata.get("static", False) or value is None:
+            continue
+        if jnp.ndim(value) != 0:
+            raise ValueError(
+                f"{name}.{field.name} must be a scalar; got shape {jnp.shape(value)}: use jax.vmap for a grid"
+            )
+        if isinstance(value, int | float) and not value >= 0:
+            raise ValueError(f"{name}.{field.name} must be at least 0; got {value}")
+
+
+@jax.jit
+def _solve(problem: Problem, x0: Array | None, key: PRNGKey | None) -> Result:
+    return finish(problem, advance(problem, start(problem, x0, key), problem.stop.max_steps))
+
+
+@functools.partial(jax.jit, static_argnums=(3, 4))
+def _trace(
+    problem: Problem, x0: Array | None, key: PRNGKey | None, num_steps: int, record: Callable[[Iterate], Any]
+) -> tuple[Result, Any]:
+    # A scan with selection, not `advance`: reverse-mode differentiation passes through it.
+    def body(carry, _):
+        carry = _select(carry.status == Status.RUNNING, _one_step(problem, carry), carry)
+        return carry, record(carry.iterate)
+
+    carry = start(problem, x0, key)
+    first = record(carry.iterate)
+    carry, rest = lax.scan(body, carry, length=num_steps)
+    history = jax.tree.map(lambda first, rest: jnp.concatenate([jnp.asarray(first)[None], rest]), first, rest)
+    return finish(problem, carry), history

@@ -1,0 +1,68 @@
+"""Frozen dataclasses as pytrees: which fields are traced numbers, which are static, and how a call casts them."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, TypeVar, dataclass_transform
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from chex import ArrayDType
+
+T = TypeVar("T")
+_INTEGER = "integer"
+
+
+def static(default: Any = dataclasses.MISSING, **options: Any) -> Any:
+    """Declare a field that chooses shapes or branches: part of the compile key, never traced."""
+    return dataclasses.field(default=default, metadata={"static": True}, **options)
+
+
+def integer(default: Any = dataclasses.MISSING, **options: Any) -> Any:
+    """Declare a field whose numbers are cast to int32 instead of the objective's dtype."""
+    return dataclasses.field(default=default, metadata={_INTEGER: True}, **options)
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field, static, integer))
+def pytree(cls: type[T]) -> type[T]:
+    """Make ``cls`` a frozen dataclass registered with JAX; every field not declared :func:`static` is traced.
+
+    Equality is identity: the fields hold arrays. Constructors check nothing, because JAX also rebuilds these objects
+    with tracers, batched arrays and axis numbers in their fields.
+    """
+    cls = dataclasses.dataclass(frozen=True, eq=False)(cls)
+    fields = dataclasses.fields(cls)  # type: ignore[arg-type]
+    is_static = {field.name: field.metadata.get("static", False) for field in fields}
+    return jax.tree_util.register_dataclass(
+        cls,
+        data_fields=[name for name, fixed in is_static.items() if not fixed],
+        meta_fields=[name for name, fixed in is_static.items() if fixed],
+    )
+
+
+def cast_numbers(node: T, dtype: ArrayDType, convert: Callable[[Any, ArrayDType], Any] | None = None) -> T:
+    """Cast every numeric leaf of ``node`` to ``dtype`` (int32 where declared), so that equal calls share one compile.
+
+    Python, NumPy and JAX numbers become strongly typed arrays; booleans and ``None`` stay what they are. Nested
+    pytree dataclasses are followed, and each decides by its own declarations.
+    """
+    convert = convert or as_dtype
+    changes = {}
+    for field in dataclasses.fields(node):  # type: ignore[arg-type]
+        value = getattr(node, field.name)
+        if field.metadata.get("static", False) or value is None:
+            continue
+        if dataclasses.is_dataclass(value):
+            changes[field.name] = cast_numbers(value, dtype, convert)
+        else:
+            target = jnp.int32 if field.metadata.get(_INTEGER, False) else dtype
+            changes[field.name] = jax.tree.map(lambda leaf, target=target: convert(leaf, target), value)
+    return dataclasses.replace(node, **changes)  # type: ignore[type-var]
+
+
+def as_dtype(leaf: Any, dtype: ArrayDType) -> Any:
+    """``leaf`` as a strongly typed array of ``dtype``; booleans keep theirs. Host numbers stay on the host."""
+    if isinstance(leaf, jax.Array):
+        return leaf if leaf.dtype in (dtype, jnp.bool_) and not leaf.weak_type else leaf.astype(dtype)
+    leaf = np.asarray(leaf)
+    return leaf if leaf.dtype == np.bool_ else leaf.astype(dtype)
