@@ -19,12 +19,12 @@ class IHT:
 
         u = x + \nu (x - x_{prev}), \qquad x^+ = H_k(u - \eta \nabla f(u))            \quad\text{(Nesterov)}
 
-    With momentum 0 this is IHT (eta = 1, k = K), and by its other names PGD (eta = 2 / sigma_max^2), FG-HT and FGraHTP.
+    Without momentum this is IHT (eta = 1, k = K), by other names PGD (eta = 2 / sigma_max^2), FG-HT and FGraHTP.
 
     Args:
         step_size: eta > 0, traced. None: 1/L, L an upper estimate of the largest eigenvalue of the Hessian; then f
             never rises without momentum. On ``1/2 ||Ax - y||^2`` eta = 1 diverges for many A, as a status.
-        momentum: nu in [0, 1), traced.
+        momentum: nu in [0, 1), traced. None, the default, is 0 without the cost of remembering x_prev.
         nesterov: static; which of the two forms.
 
     Cost a step: one full gradient and one projection.
@@ -34,7 +34,7 @@ class IHT:
     """
 
     step_size: Numeric | None = None
-    momentum: Numeric = 0.0
+    momentum: Numeric | None = None
     nesterov: bool = static(default=False)
 
     still_means_converged: ClassVar[bool] = True
@@ -48,18 +48,20 @@ class IHT:
         """Evaluate f at x0; x_prev = x0."""
         step_size = 1 / objective.smoothness() if self.step_size is None else self.step_size
         iterate = evaluated(objective, x0)
-        return iterate, (step_size, x0, iterate.pred if self.nesterov else None)
+        return iterate, (step_size, None if self.momentum is None else (x0, iterate.pred))
 
     def step(self, objective: Objective, constraint: Constraint, iterate: Iterate, state: Any) -> tuple[Iterate, Any]:
         """Gradient step with momentum, then threshold."""
-        step_size, x_prev, pred_prev = state
+        step_size, prev = state
         x, pred = iterate.x, iterate.pred
-        u = x + self.momentum * (x - x_prev)
-        if self.nesterov:
-            # pred is linear in x, so the gradient at u needs no product beyond its own.
-            grad = objective.gradient(u, pred + self.momentum * (pred - pred_prev))
-        else:
-            grad = objective.gradient(x, pred)
+        u, pred_u = x, pred
+        if self.momentum is not None:
+            x_prev, pred_prev = prev
+            u = x + self.momentum * (x - x_prev)
+            if self.nesterov:
+                # pred is linear in x, so the gradient at u needs no product beyond its own.
+                pred_u = pred + self.momentum * (pred - pred_prev)
+        grad = objective.gradient(u if self.nesterov else x, pred_u)
         x_next, _ = constraint.project(u - step_size * grad)
         counts = iterate.counts.plus(full_gradients=1, projections=1)
-        return evaluated(objective, x_next, counts), (step_size, x, pred if self.nesterov else None)
+        return evaluated(objective, x_next, counts), (step_size, None if self.momentum is None else (x, pred))

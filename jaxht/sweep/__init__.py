@@ -1,0 +1,13 @@
+"""The Monte-Carlo engine: many random problems over a grid of cells, as labelled arrays."""
+
+from jaxht.sweep.engine import run as run
+from jaxht.sweep.grid import stable_hash as stable_hash
+from jaxht.sweep.lanes import Cell as Cell
+from jaxht.sweep.lanes import Trial as Trial
+from jaxht.sweep.statistics import monotone_fit as monotone_fit
+from jaxht.sweep.statistics import success_rate as success_rate
+from jaxht.sweep.statistics import transition as transition
+from jaxht.sweep.store import load as load
+from jaxht.sweep.store import provenance as provenance
+from jaxht.sweep.store import save as save
+from jaxht.sweep.trials import Recovery as Recovery
