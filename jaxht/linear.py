@@ -42,32 +42,36 @@ class Dense:
         """``A_F^T``: the columns at ``indices`` (k_max,) as contiguous rows (k_max, n); 0 where an index is d."""
         return jnp.take(self.array.T, indices, axis=0, mode="fill", fill_value=0)
 
-    def gram(self, indices: Array) -> Array:
-        """``A_F^T A_F`` (k_max, k_max) for F at ``indices``, as a constant under differentiation.
+    def subproblem(self, indices: Array) -> tuple[Array, Array]:
+        """:meth:`columns` at ``indices`` and their Gram matrix ``A_F^T A_F`` (k_max, k_max).
 
-        Cost: n k_max^2; where many lanes of a vmap share one A, n d^2 once and k_max^2 a lane.
+        Cost: n k_max^2. Where many lanes of a vmap share one A, n d^2 once, and a gather a lane.
         """
-        return _shared_gram(lax.stop_gradient(self.array), indices)
+        return _subproblem(self.array, indices)
 
 
-def _gram(array: Array, indices: Array) -> Array:
+def _one_subproblem(array: Array, indices: Array) -> tuple[Array, Array]:
     columns = Dense(array).columns(indices)
-    return jnp.matmul(columns, columns.T, precision=PRECISION)
+    return columns, jnp.matmul(columns, columns.T, precision=PRECISION)
 
 
-_shared_gram = custom_vmap(_gram)
+_subproblem = custom_vmap(_one_subproblem)
 
 
-@_shared_gram.def_vmap
-def _shared_gram_batched(axis_size: int, in_batched: list[bool], array: Array, indices: Array) -> tuple[Array, bool]:
-    shared, axes = not in_batched[0], [0 if batched else None for batched in in_batched]
-    if shared and axis_size * indices.shape[-1] ** 2 > array.shape[-1] ** 2:
-        # The barrier keeps XLA from evaluating the product while compiling where A is a constant of the program.
-        array = lax.optimization_barrier(array)
-        whole = jnp.matmul(array.T, array, precision=PRECISION)
-        rows, cols = indices[..., :, None], indices[..., None, :]
-        return whole.at[rows, cols].get(mode="fill", fill_value=0), True
-    return jax.vmap(_gram, in_axes=axes)(array, indices), True
+@_subproblem.def_vmap
+def _many_subproblems(axis_size: int, in_batched: list[bool], array: Array, indices: Array) -> tuple[Any, Any]:
+    axes = [0 if batched else None for batched in in_batched]
+    if in_batched[0] or axis_size * indices.shape[-1] ** 2 < array.shape[-1] * max(array.shape):
+        return jax.vmap(_one_subproblem, in_axes=axes)(array, indices), (True, True)
+    n, d = array.shape
+    # Two products in one, A'A and A'I = A'. The second is there for speed: XLA would fuse a transposition into the
+    # gather, which then reads down the columns of A. The barrier keeps it from evaluating the product while it
+    # compiles, where A is a constant of the program.
+    array = lax.optimization_barrier(array)
+    both = jnp.matmul(array.T, jnp.concatenate([array, jnp.eye(n, dtype=array.dtype)], axis=1), precision=PRECISION)
+    columns = jnp.take(both[:, d:], indices, axis=0, mode="fill", fill_value=0)
+    gram = both.at[indices[..., :, None], indices[..., None, :]].get(mode="fill", fill_value=0)
+    return (columns, jnp.where(indices[..., None, :] < d, gram, 0)), (True, True)
 
 
 def design(A: Any) -> Dense:

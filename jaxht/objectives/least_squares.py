@@ -9,7 +9,7 @@ from chex import Array, ArrayDType, Numeric
 from jax import lax
 from jax.scipy.linalg import cho_solve
 
-from jaxht.linear import PRECISION, design
+from jaxht.linear import PRECISION, Dense, design
 from jaxht.spectral import SAFETY, largest_eigenvalue
 from jaxht.support import Support
 from jaxht.tree import pytree, static
@@ -114,7 +114,7 @@ class LeastSquares:
         penalty = self.l2 if ridge is None else self.l2 + region.gather(ridge)
         penalty = jnp.broadcast_to(jnp.asarray(penalty, self.dtype), indices.shape)
         penalty = penalty * self.num_samples if self.mean else penalty
-        values, pred = restricted_least_squares(A.columns(indices), self.y, penalty, A.gram(indices))
+        values, pred = restricted_least_squares(A, self.y, penalty, indices)
         return region.scatter(values), pred
 
     def _scaled(self, v: Array) -> Array:
@@ -122,23 +122,24 @@ class LeastSquares:
 
 
 @jax.custom_jvp
-def restricted_least_squares(columns: Array, y: Array, penalty: Array, gram: Array) -> tuple[Array, Array]:
-    """Minimise ``1/2 ||B w - y||^2 + 1/2 sum_i penalty_i w_i^2`` for a tall, wide or rank-deficient B.
+def restricted_least_squares(A: Dense, y: Array, penalty: Array, indices: Array) -> tuple[Array, Array]:
+    """Minimise ``1/2 ||B w - y||^2 + 1/2 sum_i penalty_i w_i^2`` for B = A_F, tall, wide or rank-deficient.
 
     The Cholesky factor of B'B squares the condition number, so it only preconditions conjugate gradients on the
     normal equations, whose residuals are computed from B and y themselves (CGLS: Björck 1996, §7.4): one step where B
     is well conditioned, a few where it is not. As they start at zero, the result has no component that lowers nothing.
 
     Args:
-        columns: B transposed, (k, n); zero rows are padding and get w = 0.
+        A: a design, n x d.
         y: (n,).
         penalty: (k,), >= 0.
-        gram: B'B, (k, k).
+        indices: F, int32 (k,); d is padding and gets w = 0.
 
     Returns:
         w (k,) and B w (n,), differentiable in forward and reverse mode.
     """
-    eps = jnp.finfo(columns.dtype).eps
+    eps = jnp.finfo(y.dtype).eps
+    columns, gram = A.subproblem(indices)
     precondition = _preconditioner(gram, penalty)
 
     def unfinished(carry):
@@ -168,9 +169,11 @@ def restricted_least_squares(columns: Array, y: Array, penalty: Array, gram: Arr
 @restricted_least_squares.defjvp
 def _restricted_least_squares_jvp(primals: tuple, tangents: tuple) -> tuple:
     """Differentiate the normal equations ``B'(y - B w) = penalty w``, with one refinement of their solution."""
-    columns, y, penalty, gram = primals
-    columns_dot, y_dot, penalty_dot, _ = tangents
+    A, y, penalty, indices = primals
+    A_dot, y_dot, penalty_dot, _ = tangents
     w, pred = restricted_least_squares(*primals)
+    columns_dot = A_dot.columns(indices)
+    columns, gram = A.subproblem(indices)
     precondition = _preconditioner(gram, penalty)
     b_dot = _matmul(columns_dot, y - pred) + _matmul(columns, y_dot - _matmul(w, columns_dot)) - penalty_dot * w
     w_dot = precondition(b_dot)

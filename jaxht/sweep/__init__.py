@@ -10,4 +10,5 @@ from jaxht.sweep.statistics import transition as transition
 from jaxht.sweep.store import load as load
 from jaxht.sweep.store import provenance as provenance
 from jaxht.sweep.store import save as save
+from jaxht.sweep.trials import Method as Method
 from jaxht.sweep.trials import Recovery as Recovery

@@ -20,15 +20,13 @@ def success_rate(dataset: "xarray.Dataset", name: str = "success", confidence: f
         confidence: of the interval.
 
     Returns:
-        ``successes``, ``trials``, ``rate``, ``lower`` and ``upper`` over the other dimensions.
+        ``rate``, ``lower``, ``upper``, ``successes`` and ``trials`` over the other dimensions.
     """
     success = dataset[name]
     successes, trials = success.sum("trial"), success.sizes["trial"]
     lower, upper = (successes.copy(data=end) for end in wilson_interval(successes.values, trials, confidence))
-    rate = successes / trials
-    return (
-        dataset[[]].drop_dims("trial").assign(successes=successes, rate=rate, lower=lower, upper=upper, trials=trials)
-    )
+    rate = (successes / trials).to_dataset(name="rate")
+    return rate.assign(lower=lower, upper=upper, successes=successes, trials=trials)
 
 
 def transition(rate: "xarray.DataArray", level: float, along: str = "n") -> "xarray.DataArray":
