@@ -142,27 +142,27 @@ def restricted_least_squares(A: Dense, y: Array, penalty: Array, indices: Array)
     columns, gram = A.subproblem(indices)
     precondition = _preconditioner(gram, penalty)
 
-    def unfinished(carry):
-        step, w, _, _, correction, _ = carry
-        rtol = REFINEMENT_RTOL * eps
-        return (step < MAX_REFINEMENTS) & (jnp.vdot(correction, correction) > rtol**2 * jnp.vdot(w, w))
-
     def refine(carry):
-        step, w, residual, direction, _, decrease = carry
+        step, _, w, residual, gradient, direction, decrease = carry
         image = _matmul(direction, columns)
         curvature = jnp.vdot(image, image) + jnp.vdot(direction, penalty * direction)
-        length = _ratio(decrease, curvature)
+        # The exact line search, not decrease / curvature: in rounding noise, directions are no longer conjugate.
+        length = _ratio(jnp.vdot(gradient, direction), curvature)
         w, residual = w + length * direction, residual - length * image
         gradient = _matmul(columns, residual) - penalty * w
         correction = precondition(gradient)
         next_decrease = jnp.vdot(gradient, correction)
         direction = correction + _ratio(next_decrease, decrease) * direction
-        return step + 1, w, residual, direction, correction, next_decrease
+        visible = jnp.vdot(correction, correction) > (REFINEMENT_RTOL * eps) ** 2 * jnp.vdot(w, w)
+        noise = NOISE_RTOL * eps * jnp.sqrt(jnp.diagonal(gram) * jnp.vdot(residual, residual))
+        going_on = visible & jnp.any(jnp.abs(gradient) > noise)
+        return step + 1, going_on, w, residual, gradient, direction, next_decrease
 
     gradient = _matmul(columns, y)
     correction = precondition(gradient)
-    start = (0, jnp.zeros_like(gradient), y, correction, correction, jnp.vdot(gradient, correction))
-    _, w, residual, *_ = lax.while_loop(unfinished, refine, start)
+    decrease = jnp.vdot(gradient, correction)
+    start = (0, decrease > 0, jnp.zeros_like(gradient), y, gradient, correction, decrease)
+    _, _, w, residual, *_ = lax.while_loop(lambda carry: (carry[0] < MAX_REFINEMENTS) & carry[1], refine, start)
     return w, y - residual
 
 
@@ -202,6 +202,8 @@ def _ratio(a: Numeric, b: Array) -> Array:
     return jnp.where(b > 0, a / jnp.where(b > 0, b, 1), 0)
 
 
-# A correction of this many ulps, relative to the solution, is not worth another step.
+# In ulps: a correction this small relative to the solution is not worth another step, and a slope this small relative
+# to column and residual is rounding noise.
 REFINEMENT_RTOL = 64.0
+NOISE_RTOL = 4.0
 MAX_REFINEMENTS = 30
