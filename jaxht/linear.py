@@ -5,7 +5,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from chex import Array
+from chex import Array, ArrayDType
 from jax import lax
 from jax.custom_batching import custom_vmap
 
@@ -25,6 +25,11 @@ class Dense:
     def shape(self) -> tuple[int, int]:
         """(n, d)."""
         return self.array.shape  # type: ignore[return-value]
+
+    @property
+    def dtype(self) -> ArrayDType:
+        """That of the array."""
+        return self.array.dtype
 
     def matvec(self, x: Array) -> Array:
         """``A x``, from (d,) to (n,). Cost: n d."""

@@ -5,6 +5,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from chex import Array, ArrayDType, Numeric
 from jax import lax
 from jax.scipy.linalg import cho_solve
@@ -43,8 +44,8 @@ class LeastSquares:
     @property
     def dtype(self) -> ArrayDType:
         """That of A, or the default float where A holds integers."""
-        dtype = jnp.result_type(self.A)
-        return dtype if jnp.issubdtype(dtype, jnp.inexact) else jnp.result_type(float)
+        dtype = design(self.A).dtype
+        return jnp.result_type(float) if jnp.issubdtype(dtype, jnp.integer) else dtype
 
     @property
     def num_samples(self) -> int:
@@ -57,13 +58,17 @@ class LeastSquares:
         if len(A.shape) != 2 or 0 in A.shape:
             raise ValueError(f"A must have shape (n, d) with n, d >= 1; got {A.shape}: use jax.vmap for a batch")
         if self.dtype not in (jnp.float32, jnp.float64):
-            raise ValueError(f"A must be float32 or float64; got {self.dtype}")
-        if jnp.shape(self.y) != A.shape[:1]:
-            raise ValueError(f"y must have shape {A.shape[:1]}, one entry for each row of A; got {jnp.shape(self.y)}")
-        if not isinstance(self.y, jnp.ndarray) and not jnp.issubdtype(jnp.result_type(self.y), jnp.number):
-            raise ValueError(f"y must be numeric; got dtype {jnp.result_type(self.y)}")
+            raise ValueError(f"A must be float32 or float64 (or integer); got {self.dtype}")
+        if not isinstance(self.y, jax.Array | np.ndarray):
+            raise ValueError(f"y must be an array of shape {A.shape[:1]}; got {type(self.y).__name__}")
+        if self.y.shape != A.shape[:1]:
+            raise ValueError(f"y must have shape {A.shape[:1]}, one entry for each row of A; got {self.y.shape}")
+        if not (jnp.issubdtype(self.y.dtype, jnp.floating) or jnp.issubdtype(self.y.dtype, jnp.integer)):
+            raise ValueError(f"y must be real; got dtype {self.y.dtype}")
         if jnp.ndim(self.l2) != 0:
             raise ValueError(f"l2 must be a scalar; got shape {jnp.shape(self.l2)}: use jax.vmap for a grid")
+        if isinstance(self.l2, int | float) and not self.l2 >= 0:
+            raise ValueError(f"l2 must be at least 0; got {self.l2}")
 
     def start(self, constraint: Any) -> Array:
         """Zero, which every constraint on vectors admits."""
@@ -161,7 +166,7 @@ def restricted_least_squares(A: Dense, y: Array, penalty: Array, indices: Array)
     gradient = _matmul(columns, y)
     correction = precondition(gradient)
     decrease = jnp.vdot(gradient, correction)
-    start = (0, decrease > 0, jnp.zeros_like(gradient), y, gradient, correction, decrease)
+    start = (0, ~(decrease <= 0), jnp.zeros_like(gradient), y, gradient, correction, decrease)
     _, _, w, residual, *_ = lax.while_loop(lambda carry: (carry[0] < MAX_REFINEMENTS) & carry[1], refine, start)
     return w, y - residual
 
@@ -198,8 +203,8 @@ def _matmul(a: Array, b: Array) -> Array:
 
 
 def _ratio(a: Numeric, b: Array) -> Array:
-    """a / b, and 0 where b is not positive."""
-    return jnp.where(b > 0, a / jnp.where(b > 0, b, 1), 0)
+    """a / b, and 0 where b <= 0; NaN stays NaN."""
+    return jnp.where(b <= 0, 0, a / jnp.where(b <= 0, 1, b))
 
 
 # In ulps: a correction this small relative to the solution is not worth another step, and a slope this small relative

@@ -17,10 +17,10 @@ class NIHT:
     r"""Iterative hard thresholding with the exact step on the current support: no step size to choose.
 
     .. math::
-        g = \nabla f(x), \quad S = supp(x) \text{ (or } supp(g, k) \text{ at } x = 0), \quad
+        g = \nabla f(x), \quad S = supp(x) \text{ (at } x = 0:\ supp(g, k)), \quad
         \eta = \frac{\|g_S\|^2}{\|A g_S\|^2}, \quad \tilde x = H_k(x - \eta g)
 
-    If supp changes, the step must also satisfy ``eta <= (1 - c) ||x~ - x||^2 / ||A (x~ - x)||^2``, else it is divided
+    If supp(x~) is not S, the step must also satisfy ``eta <= (1 - c) ||x~ - x||^2 / ||A (x~ - x)||^2``, else it is divided
     by ``q (1 - c)`` and tried again. For general f, ``||A v||^2`` stands for its curvature along v. f never rises.
 
     Args:
@@ -52,7 +52,8 @@ class NIHT:
         """Exact step on the support, backtracking where the support changes."""
         x, pred = iterate.x, iterate.pred
         g = objective.gradient(x, pred)
-        on_support = jnp.where(jnp.any(x != 0), jnp.where(x != 0, g, 0), constraint.project(g)[0])
+        support = jnp.where(jnp.any(x != 0), x != 0, constraint.project(g)[0] != 0)
+        on_support = jnp.where(support, g, 0)
         curvature = objective.curvature(x, pred, on_support, objective.predict(on_support))
         eta = jnp.where(curvature > 0, jnp.vdot(on_support, on_support) / jnp.where(curvature > 0, curvature, 1), 0)
 
@@ -62,7 +63,7 @@ class NIHT:
             move = trial - x
             length, curvature = jnp.vdot(move, move), objective.curvature(x, pred, move, image - pred)
             # Multiplied out: no division by a vanishing curvature.
-            accepted = jnp.all((trial != 0) == (x != 0)) | (eta * curvature <= (1 - self.c) * length)
+            accepted = jnp.all((trial != 0) == support) | (eta * curvature <= (1 - self.c) * length)
             return trial, image, accepted
 
         def shrink(carry):
