@@ -20,7 +20,7 @@ class NIHT:
         g = \nabla f(x), \quad S = supp(x) \text{ (at } x = 0:\ supp(g, k)), \quad
         \eta = \frac{\|g_S\|^2}{\|A g_S\|^2}, \quad \tilde x = H_k(x - \eta g)
 
-    If supp(x~) is not S, the step must also satisfy ``eta <= (1 - c) ||x~ - x||^2 / ||A (x~ - x)||^2``, else it is divided
+    If supp(x~) is not S, the step must also obey ``eta <= (1 - c) ||x~ - x||^2 / ||A (x~ - x)||^2``, else it is divided
     by ``q (1 - c)`` and tried again. For general f, ``||A v||^2`` stands for its curvature along v. f never rises.
 
     Args:
