@@ -30,8 +30,8 @@ def run(
     """Run trials in all cells of a grid.
 
     Trial t of a cell gets the key ``fold_in(cell.key, t)`` and the cell ``cell.key = fold_in(root, hash)``, with a
-    stable hash of its coordinates on the axes ``problem``. So cells that differ on other axes only (the solver, its k)
-    see the same problems, and a finer grid, more trials or another solver change nothing that has been drawn.
+    stable hash of its coordinates on the axes ``problem``. So cells that differ on other axes only (the solver, its
+    k) see the same problems, and a finer grid, more trials or another solver change nothing that has been drawn.
 
     Args:
         trial: pure function (key, cell) -> dict of scalars, hashable: a function, or for solvers
@@ -43,7 +43,7 @@ def run(
             each combination of static coordinates.
         round_up: name -> step. For a trial that pads: ``{"n": 64}`` makes n traced and ``cell.bounds["n"]`` the
             static n rounded up to a multiple of 64, with one compile for each bound instead of each n.
-        problem: axes that tell problems apart; None: all.
+        problem: axes that tell problems apart; None: all that hold numbers.
         max_lanes: most lanes at once; None: as suits the device. All lanes of a block run until the slowest ends.
         on_progress: called as (lanes done, lanes in all) at the start and after every block.
 
@@ -69,6 +69,8 @@ def run(
     results: dict[str, NDArray[Any]] = {}
     for batch in batches:
         for name, values in execute(trial, root, batch).items():
+            if name in (*grid.axes, "trial"):
+                raise ValueError(f"a trial must not return {name!r}: it is the name of an axis")
             whole = results.setdefault(name, np.zeros((int(np.prod(grid.shape)), num_trials), values.dtype))
             whole[np.ix_(batch.cells, batch.trials)] = values
         done += batch.num_lanes

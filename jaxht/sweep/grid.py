@@ -47,7 +47,8 @@ class Grid:
         static: axes that choose shapes or branches; those that hold strings always do. All others are traced.
         round_up: name -> step, for axes of integers: the coordinate is traced, and next to it stands a static bound,
             the coordinate rounded up to a multiple of the step.
-        problem: axes that tell problems apart. Cells that agree on them see the same problems. None: all axes.
+        problem: axes that tell problems apart. Cells that agree on them see the same problems. None: all that hold
+            numbers; strings are choices, such as the solver.
     """
 
     def __init__(
@@ -59,16 +60,18 @@ class Grid:
     ) -> None:
         self.axes = {name: [_plain(value) for value in values] for name, values in axes.items()}
         self.round_up = dict(round_up or {})
-        self.problem = list(self.axes if problem is None else problem)
+        strings = {name for name, values in self.axes.items() if any(isinstance(value, str) for value in values)}
+        self.static = [name for name in self.axes if name in strings.union(static)]
+        self.traced = [name for name in self.axes if name not in self.static]
+        self.problem = [name for name in self.axes if name not in strings] if problem is None else list(problem)
+        if "trial" in self.axes:
+            raise ValueError("no axis may be named 'trial': results have one of that name")
         for name, values in self.axes.items():
             if not values or len(set(values)) < len(values):
                 raise ValueError(f"axis {name!r} must hold one or more distinct values; got {values}")
         for option, names in {"static": static, "round_up": self.round_up, "problem": self.problem}.items():
             if unknown := set(names) - set(self.axes):
                 raise ValueError(f"{option} names {sorted(unknown)}, which are not among the axes {list(self.axes)}")
-        strings = {name for name, values in self.axes.items() if any(isinstance(value, str) for value in values)}
-        self.static = [name for name in self.axes if name in strings.union(static)]
-        self.traced = [name for name in self.axes if name not in self.static]
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -3,9 +3,8 @@
 import json
 import os
 import platform
-import tempfile
 from collections.abc import Mapping, Sequence
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -41,12 +40,19 @@ def assemble(axes: Mapping[str, Sequence[Any]], results: Mapping[str, NDArray[An
 def provenance(seed: int | None = None) -> dict[str, Any]:
     """Attributes that say how a result came about: seed, versions, device."""
     device = jax.devices()[0]
-    packages = {name: version(name) for name in ("jaxht", "jax", "jaxlib", "numpy")}
+    packages = {name: _version(name) for name in ("jaxht", "jax", "jaxlib", "numpy")}
     return {
         **({} if seed is None else {"seed": seed}),
         "versions": json.dumps({"python": platform.python_version(), **packages}),
         "device": f"{device.platform}: {device.device_kind}, {jax.device_count()} device(s), {platform.machine()}",
     }
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:  # a checkout on the path
+        return "not installed"
 
 
 def save(dataset: "xarray.Dataset", path: str | os.PathLike[str]) -> Path:
@@ -59,15 +65,14 @@ def save(dataset: "xarray.Dataset", path: str | os.PathLike[str]) -> Path:
     folder = Path(path)
     folder.mkdir(parents=True, exist_ok=True)
     compressed = {name: {"zlib": True} for name, variable in dataset.data_vars.items() if variable.dtype.kind in "biuf"}
-    handle, temporary = tempfile.mkstemp(dir=folder, prefix=f".{FILE}.")
+    temporary = folder / f".{FILE}.{os.getpid()}"
     try:
-        os.close(handle)
         dataset.to_netcdf(temporary, engine="h5netcdf", encoding=compressed)
         with open(temporary, "rb+") as written:
             os.fsync(written.fileno())
         os.replace(temporary, folder / FILE)
     except BaseException:
-        os.unlink(temporary)
+        temporary.unlink(missing_ok=True)
         raise
     return folder / FILE
 

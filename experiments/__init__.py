@@ -1,0 +1,1 @@
+"""The experiments of the papers: ``python -m experiments --help``."""

@@ -1,0 +1,102 @@
+"""Where data sets come from: a folder that the user names, or what scikit-learn brings along."""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn import datasets
+
+from experiments.config import Failure
+
+VARIABLE = "JAXHT_DATA"
+
+
+@dataclass(frozen=True)
+class Table:
+    """A data set.
+
+    Attributes:
+        X: (m, p) features.
+        y: (m,) target.
+        names: p names of features.
+    """
+
+    X: NDArray[np.float64]
+    y: NDArray[np.float64]
+    names: list[str]
+
+
+def load(name: str, data_dir: Path | None) -> Table:
+    """Find a data set by name, and never another one in its place.
+
+    Args:
+        name: of a set that scikit-learn brings along (BUNDLED), or of a file ``name.npz`` with arrays X, y and perhaps
+            feature_names in the folder; failing that, of a set that scikit-learn has downloaded before (FETCHED).
+        data_dir: the folder; None: that of the environment variable JAXHT_DATA.
+
+    Raises:
+        Failure: saying what was looked for, and where.
+    """
+    if name in BUNDLED:
+        return BUNDLED[name]()
+    folder = data_dir or (Path(os.environ[VARIABLE]) if os.environ.get(VARIABLE) else None)
+    if folder and (folder / f"{name}.npz").is_file():
+        return _read(folder / f"{name}.npz")
+    looked = f"there is no {folder / name}.npz" if folder else f"neither --data-dir nor {VARIABLE} is set"
+    if name in FETCHED:
+        try:
+            return FETCHED[name]()
+        except OSError as error:
+            looked += f", and scikit-learn has not downloaded it to {datasets.get_data_home()}"
+            raise Failure(f"data set {name!r}: {looked}") from error
+    raise Failure(f"data set {name!r}: {looked}")
+
+
+def _read(file: Path) -> Table:
+    try:
+        with np.load(file) as arrays:
+            X, y = (arrays[key].astype(np.float64) for key in "Xy")
+            names = arrays["feature_names"].tolist() if "feature_names" in arrays else None
+    except (OSError, KeyError, ValueError) as error:
+        raise Failure(f"{file}: not an .npz file with arrays X and y: {error}") from error
+    return Table(X, y, names or [f"x{i + 1}" for i in range(X.shape[1])])
+
+
+def _diabetes_quadratic() -> Table:
+    """Efron et al. 2004: 10 variables, their 45 products and 9 squares (sex has two values), each standardised."""
+    bunch = datasets.load_diabetes()
+    main, names = _standardised(bunch.data), list(bunch.feature_names)
+    pairs = [(i, j) for i in range(10) for j in range(i, 10) if (i, j) != (1, 1)]
+    quadratic = np.stack([main[:, i] * main[:, j] for i, j in pairs], axis=1)
+    labels = [f"{names[i]}²" if i == j else f"{names[i]}·{names[j]}" for i, j in pairs]
+    return Table(np.hstack([main, _standardised(quadratic)]), bunch.target.astype(np.float64), names + labels)
+
+
+def _standardised(X: NDArray[np.float64]) -> NDArray[np.float64]:
+    X = X - X.mean(axis=0)
+    return X / np.linalg.norm(X, axis=0)
+
+
+def _cal_housing() -> Table:
+    """The eight columns of StatLib, out of scikit-learn's copy, which holds averages over households."""
+    bunch = datasets.fetch_california_housing(download_if_missing=False)
+    income, age, rooms, bedrooms, population, occupants, latitude, longitude = bunch.data.T
+    households = np.round(population / occupants)
+    columns = {
+        "longitude": longitude,
+        "latitude": latitude,
+        "housingMedianAge": age,
+        "totalRooms": np.round(rooms * households),
+        "totalBedrooms": np.round(bedrooms * households),
+        "population": population,
+        "households": households,
+        "medianIncome": income,
+    }
+    return Table(np.stack(list(columns.values()), axis=1), 1e5 * bunch.target, list(columns))
+
+
+BUNDLED: dict[str, Callable[[], Table]] = {"diabetes_quadratic": _diabetes_quadratic}
+FETCHED: dict[str, Callable[[], Table]] = {"cal_housing": _cal_housing}

@@ -1,0 +1,159 @@
+"""The house style of figures, and the pieces that several of them share. Plots read the store only."""
+
+import math
+import textwrap
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import matplotlib
+import numpy as np
+from cycler import cycler
+from matplotlib.axes import Axes
+from matplotlib.collections import QuadMesh
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+from numpy.typing import ArrayLike
+from pydantic import ValidationError
+from xarray import DataArray, Dataset
+
+from experiments.config import Config, Failure
+
+C = TypeVar("C", bound=Config)
+
+# Okabe & Ito 2008: told apart by all kinds of colour vision.
+BLACK, ORANGE, SKY, GREEN, YELLOW, BLUE, VERMILION, PURPLE = (
+    "#000000", "#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7",
+)  # fmt: skip
+GREY = "#666666"
+CYCLE = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY)
+
+STYLE: dict[Any, Any] = {
+    "font.family": "STIXGeneral",
+    "mathtext.fontset": "stix",
+    "font.size": 9,
+    "axes.titlesize": 10,
+    "axes.labelsize": 9,
+    "legend.fontsize": 8,
+    "xtick.labelsize": 8,
+    "ytick.labelsize": 8,
+    "axes.linewidth": 0.6,
+    "xtick.major.width": 0.6,
+    "ytick.major.width": 0.6,
+    "lines.linewidth": 1.3,
+    "lines.markersize": 3.5,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "legend.frameon": False,
+    "axes.prop_cycle": cycler(color=CYCLE),
+    "pdf.fonttype": 42,
+    "savefig.dpi": 200,
+}
+
+
+def style() -> AbstractContextManager[None]:
+    """The context in which figures are made and saved."""
+    return matplotlib.rc_context(STYLE)
+
+
+def config(dataset: Dataset, model: type[C]) -> C:
+    """The configuration with which the results were made."""
+    try:
+        return model.model_validate_json(dataset.attrs["config"])
+    except ValidationError as error:
+        raise Failure(f"the store is of another version: {str(error).splitlines()[1]}") from error
+
+
+def figure(width: float, height: float) -> Figure:
+    """An empty figure, inches without title and caption."""
+    return Figure(figsize=(width, height + 0.9), layout="constrained")
+
+
+def panels(number: int, width: float, height: float) -> tuple[Figure, Sequence[Axes]]:
+    """A figure with panels in a row, each of the given size in inches, on one y axis."""
+    whole = figure(number * width + 0.8, height)
+    return whole, whole.subplots(1, number, squeeze=False, sharey=True)[0]
+
+
+def edges(centres: ArrayLike) -> np.ndarray:
+    """Borders of cells around rising coordinates: half way between them."""
+    x = np.asarray(centres, float)
+    if len(x) == 1:
+        return np.array([x[0] - 0.5, x[0] + 0.5])
+    middle = (x[1:] + x[:-1]) / 2
+    return np.concatenate([[2 * x[0] - middle[0]], middle, [2 * x[-1] - middle[-1]]])
+
+
+def phase_diagram(axes: Axes, x: ArrayLike, y: ArrayLike, percent: ArrayLike) -> QuadMesh:
+    """Percentages over a grid, the brighter the more."""
+    mesh = axes.pcolormesh(edges(x), edges(y), percent, cmap="cividis", vmin=0, vmax=100)
+    axes.set_xlim(edges(x)[0], edges(x)[-1])
+    axes.set_ylim(edges(y)[0], edges(y)[-1])
+    return mesh
+
+
+def colorbar(figure: Figure, mesh: QuadMesh, panels: Sequence[Axes], label: str) -> None:
+    """One colour bar for all panels."""
+    bar = figure.colorbar(mesh, ax=list(panels), label=label, pad=0.02, aspect=25, ticks=range(0, 101, 25))
+    bar.outline.set_visible(False)  # type: ignore[operator]
+
+
+def subtitle(axes: Axes, text: str) -> None:
+    """A small line inside the panel, under its title."""
+    axes.set_title(f"{axes.get_title()}\n", pad=0)
+    axes.text(0.5, 1.02, text, transform=axes.transAxes, ha="center", va="bottom", fontsize=8, color=GREY)
+
+
+def caption(figure: Figure, title: str, remark: str) -> None:
+    """A title above, and below in small print what must be known to read the figure."""
+    figure.suptitle(title, fontsize=11)
+    if remark:
+        width = int(figure.get_figwidth() * 22)
+        figure.supxlabel("\n".join(textwrap.wrap(remark, width)), fontsize=7, color=GREY, x=0.01, ha="left")
+
+
+def legend_on_dark(axes: Axes) -> None:
+    """A legend in white for the dark corner of a phase diagram: few measurements, many nonzeros."""
+    axes.legend(loc="upper left", labelcolor="white", fontsize=7, handlelength=1.8, borderaxespad=0.3)
+
+
+def legend_above(axes: Axes, columns: int) -> None:
+    """A legend between a panel and the title, where it hides nothing."""
+    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=columns, fontsize=7, columnspacing=1.2)
+
+
+def whole_numbers(axes: Axes) -> None:
+    """Ticks of the x axis at round integers only."""
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
+
+
+def power_of_ten(value: float) -> tuple[float, str]:
+    """The power of 1000 that leaves one to three digits of ``value``, and how a label names it."""
+    exponent = 3 * math.floor(math.log10(value) / 3)
+    return 10.0**exponent, f" ($10^{{{exponent}}}$)" if exponent else ""
+
+
+def selection(axes: Axes, x: DataArray, rows: int = 24) -> None:
+    """The signs of the solutions ``x`` over (k, feature), for the features that are selected most often."""
+    often = (x != 0).sum("k")
+    chosen = [int(i) for i in np.argsort(-often.values, kind="stable")[:rows] if often[int(i)]]
+    for sign, color, label in ((1, BLUE, "positive"), (-1, VERMILION, "negative")):
+        row, column = np.nonzero(np.sign(x.values[:, chosen].T) == sign)
+        axes.scatter(x.k.values[column], row, s=9, marker="s", color=color, linewidths=0, label=label)
+    axes.set_yticks(range(len(chosen)), [str(x.feature.values[i]) for i in chosen], fontsize=6)
+    axes.set_ylim(len(chosen) - 0.5, -0.5)
+    axes.grid(axis="y", color="#DDDDDD", linewidth=0.4)
+    axes.set_axisbelow(True)
+    axes.legend(title="weight", title_fontsize=7, fontsize=7, loc="lower left", handletextpad=0.1)
+    axes.tick_params(axis="y", length=0)
+    whole_numbers(axes)
+
+
+def save(figure: Figure, folder: Path) -> list[Path]:
+    """Write figure.png and figure.pdf, without a date: equal results give equal files."""
+    written = []
+    for suffix, metadata in (("png", {"Software": None}), ("pdf", {"CreationDate": None})):
+        written.append(folder / f"figure.{suffix}")
+        figure.savefig(written[-1], metadata=metadata)
+    return written

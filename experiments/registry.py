@@ -1,0 +1,51 @@
+"""The experiments, one row each."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from matplotlib.figure import Figure
+from xarray import Dataset
+
+from experiments import axiotis2020, shen2018, yuan2018
+from experiments.config import Config, Report
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """An experiment of a paper.
+
+    Attributes:
+        summary: one line.
+        config: the model of its configuration.
+        run: (config, folder of the data sets or None, progress as (done, total)) -> results.
+        plot: results as they were stored -> figure.
+    """
+
+    summary: str
+    config: type[Config]
+    run: Callable[[Any, Path | None, Report], Dataset]
+    plot: Callable[[Dataset], Figure]
+
+
+EXPERIMENTS = {
+    "shen2018.phase_transition": Experiment(
+        "recovery of planted signals over (n, K)",
+        shen2018.PhaseTransition,
+        shen2018.phase_transition,
+        shen2018.plot_phase_transition,
+    ),
+    "yuan2018.contraction": Experiment(
+        "contraction factors of GraHTP and FGraHTP, closed form",
+        yuan2018.Contraction,
+        yuan2018.contraction,
+        yuan2018.plot_contraction,
+    ),
+    "axiotis2020.loss_against_sparsity": Experiment(
+        "training loss of least squares against sparsity, on real data",
+        axiotis2020.LossAgainstSparsity,
+        axiotis2020.loss_against_sparsity,
+        axiotis2020.plot_loss_against_sparsity,
+    ),
+}
