@@ -17,7 +17,7 @@ from experiments.solvers import SOLVERS, SolverName
 from jaxht import Stop, sweep
 from jaxht.ensembles import Problem, gaussian, gaussian_signal, planted
 
-PAPER_LINE = "95% by HT-SVRG, Shen & Li 2018:\n$n = 1.7\\,K\\,\\ln 256 + 33$"
+PAPER_LINE = "95% by HT-SVRG, in the paper:\n$n = 1.7\\,K\\,\\ln 256 + 33$"
 
 
 class PhaseTransition(Config):

@@ -40,6 +40,12 @@ class Counts:
     projections: Numeric = integer(default=0)
     num_samples: int = static(default=1)
 
+    @classmethod
+    def zero(cls, num_samples: int) -> "Counts":
+        """The counts before any work."""
+        none = jnp.zeros((), jnp.int32)
+        return cls(none, none, none, num_samples)
+
     def plus(self, full_gradients: Numeric = 0, sample_gradients: Numeric = 0, projections: Numeric = 0) -> "Counts":
         """The counts after some more work."""
         return Counts(
@@ -86,9 +92,7 @@ def evaluated(
     verdict: Numeric = Status.RUNNING,
 ) -> Iterate:
     """The iterate at ``x`` with its value; ``counts`` start at zero, ``pred`` saves a product where it is known."""
-    if counts is None:
-        zero = jnp.zeros((), jnp.int32)
-        counts = Counts(zero, zero, zero, objective.num_samples)
+    counts = Counts.zero(objective.num_samples) if counts is None else counts
     pred = objective.predict(x) if pred is None else pred
     return Iterate(x, objective.value(x, pred), counts, jnp.asarray(verdict, jnp.int32), pred)
 
