@@ -2,6 +2,7 @@
 
 import jax.numpy as jnp
 from chex import Array, Numeric
+from jax import lax
 
 from jaxht.selection import k_largest_mask
 
@@ -38,13 +39,18 @@ def l2_ball(v: Array, radius: Numeric) -> Array:
 
     Source: Shen & Li 2018, §1.2.
     """
-    # Dividing by the largest magnitude first keeps the squares from over- and underflowing.
-    largest = jnp.max(jnp.abs(v), axis=-1, keepdims=True)
-    unit = jnp.where(largest > 0, largest, 1)
-    norm = unit * jnp.linalg.norm(v / unit, axis=-1, keepdims=True)
+    # Divided by the largest magnitude, the squares neither over- nor underflow. The quotient radius / norm does not
+    # depend on that scale, so neither does its derivative.
+    largest = lax.stop_gradient(jnp.max(jnp.abs(v), axis=-1, keepdims=True))
+    tiny = jnp.finfo(v.dtype).tiny
+    scale = jnp.clip(largest, tiny, 1 / tiny)  # of which the inverse is a normal number too
+    unit = v / scale
+    square = jnp.sum(unit * unit, axis=-1, keepdims=True)
     radius = jnp.asarray(radius, v.dtype)[..., None]
-    inside = norm <= radius
-    return jnp.where(inside, v, v * (radius / jnp.where(inside, 1, norm)))
+    inside = jnp.sqrt(square) <= radius / scale
+    # The root of 0 has no derivative.
+    norm = jnp.sqrt(jnp.where(inside, 1, square))
+    return jnp.where(inside, v, unit * (radius / norm))
 
 
 def sparse_l2_ball(z: Array, k: Numeric, radius: Numeric) -> Array:

@@ -13,8 +13,6 @@ from chex import Array, Numeric
 from jax import lax
 from jax.custom_batching import custom_vmap
 
-_BITS = {2: jnp.uint16, 4: jnp.uint32, 8: jnp.uint64}
-
 
 def k_largest_mask(z: Array, k: Numeric) -> Array:
     """Mark the k entries of largest magnitude along the last axis.
@@ -69,7 +67,7 @@ def _search(keys: Array, k: Array) -> Array:
         count = _count(keys >= trial[:, None])
         return bit >> 1, jnp.where(~done & (count >= k), trial, threshold), done | (count == k)
 
-    top_bit = jnp.asarray(1 << (8 * keys.dtype.itemsize - 2), keys.dtype)
+    top_bit = jnp.asarray(jnp.iinfo(keys.dtype).max // 2 + 1, keys.dtype)
     _, threshold, done = lax.while_loop(
         lambda carry: (carry[0] > 0) & ~jnp.all(carry[2]),
         next_bit,
@@ -137,13 +135,13 @@ def _magnitude_keys(z: Array) -> Array:
     if not jnp.issubdtype(z.dtype, jnp.floating):
         if jnp.issubdtype(z.dtype, jnp.signedinteger):
             # |most negative| does not fit the signed type; read as unsigned it is right.
-            return lax.bitcast_convert_type(jnp.abs(z), _BITS[z.dtype.itemsize])
+            return lax.bitcast_convert_type(jnp.abs(z), f"uint{8 * z.dtype.itemsize}")
         raise ValueError(f"z must be real floating or signed integer; got dtype {z.dtype}")
-    unsigned = _BITS[z.dtype.itemsize]
-    sign = 1 << (8 * z.dtype.itemsize - 1)
-    bits = lax.bitcast_convert_type(z, unsigned) & unsigned(sign - 1)
-    infinity = lax.bitcast_convert_type(jnp.asarray(jnp.inf, z.dtype), unsigned)
-    return jnp.minimum(bits, infinity + 1).astype(unsigned)
+    # Without the sign bit there is none to search, and none to be had in a signed integer.
+    signed = jnp.dtype(f"int{8 * z.dtype.itemsize}")
+    bits = lax.bitcast_convert_type(z, signed) & jnp.asarray(jnp.iinfo(signed).max, signed)
+    infinity = lax.bitcast_convert_type(jnp.asarray(jnp.inf, z.dtype), signed)
+    return jnp.minimum(bits, infinity + 1)
 
 
 def _count(selected: Array) -> Array:

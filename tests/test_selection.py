@@ -1,0 +1,289 @@
+"""Selection against its definition: sort by falling magnitude, then by rising index, in Python."""
+
+import functools
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+from jaxht.projections import hard_threshold
+from jaxht.selection import k_largest_indices, k_largest_mask, mask_to_indices
+from tests.util import precision
+
+FLOATS = ["float16", "bfloat16", "float32", "float64"]
+INTEGERS = ["int8", "int16", "int32", "int64"]
+D = 33
+
+
+def reference_mask(z, k):
+    """The mask for one vector; Python's floats and integers hold every dtype exactly."""
+    with np.errstate(invalid="ignore"):  # signalling NaN
+        values = np.asarray(z, z.dtype if z.dtype.kind == "i" else np.float64).tolist()
+
+    def precedence(i):
+        return (0, 0, i) if math.isnan(values[i]) else (1, -abs(values[i]), i)
+
+    mask = np.zeros(len(values), bool)
+    mask[sorted(range(len(values)), key=precedence)[: max(k, 0)]] = True
+    return mask
+
+
+def reference_masks(z, k):
+    """One mask for each entry of k, which has the leading shape of z."""
+    flat = [reference_mask(row, int(k)) for row, k in zip(z.reshape(-1, z.shape[-1]), np.ravel(k), strict=True)]
+    return np.reshape(flat, z.shape)
+
+
+def reference_list(mask, k_max):
+    found = np.flatnonzero(mask)[:k_max]
+    return np.concatenate([found, np.full(k_max - len(found), len(mask))])
+
+
+def float_rows(dtype):
+    """Vectors that selection may trip over, by name."""
+    rng = np.random.default_rng(0)
+    dtype = jnp.dtype(dtype)
+    unsigned = np.dtype(f"uint{8 * dtype.itemsize}")
+    sign = unsigned.type(1 << (8 * dtype.itemsize - 1))
+    infinity = int(np.asarray(np.inf, dtype).view(unsigned))
+
+    def bits(values):
+        return np.asarray(values, unsigned).view(dtype)
+
+    def signed(z):
+        return np.bitwise_xor(z.view(unsigned), rng.integers(0, 2, D).astype(unsigned) * sign).view(dtype)
+
+    normal = rng.standard_normal(D).astype(dtype)
+    subnormal = signed(bits(rng.permutation(D) + 1))  # the smallest positive numbers, one bit apart
+    top = np.iinfo(unsigned).max
+    payloads = rng.integers(infinity + 1, infinity + 1 + D, D)  # NaN, quiet and signalling
+    return {
+        "normal": normal,
+        "rising": np.arange(D).astype(dtype),
+        "all equal": np.full(D, -1.5).astype(dtype),
+        "zeros of either sign": signed(np.zeros(D, dtype)),
+        "many ties": rng.integers(-2, 3, D).astype(dtype),
+        "one nonzero": np.eye(D, dtype=dtype)[D // 2],
+        "subnormals": subnormal,
+        "subnormals and zeros": np.where(np.arange(D) % 3, subnormal, bits(0)),
+        "consecutive floats": signed(bits(int(np.asarray(1, dtype).view(unsigned)) + rng.permutation(D) - D // 2)),
+        "infinities": np.where(rng.random(D) < 0.3, signed(bits(np.full(D, infinity))), normal),
+        "NaNs": signed(bits(payloads)),
+        "NaNs, infinities and the rest": np.where(rng.random(D) < 0.3, signed(bits(payloads)), signed(bits(infinity))),
+        "one NaN": np.where(np.arange(D) == 20, bits(infinity + 7), normal),
+        "any bits": bits(rng.integers(0, top, D, dtype=unsigned, endpoint=True)),
+        "wide range": bits(rng.integers(0, infinity, D, dtype=unsigned, endpoint=True)),
+    }
+
+
+def integer_rows(dtype):
+    rng = np.random.default_rng(1)
+    low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
+    return {
+        "any": rng.integers(low, high, D, dtype, endpoint=True),
+        "ties": rng.integers(-3, 4, D, dtype),
+        "extremes": rng.choice(np.array([low, low + 1, high, high - 1, 0], dtype), D),
+        "most negative": np.full(D, low, dtype),
+    }
+
+
+@pytest.mark.parametrize("name", FLOATS + INTEGERS)
+def test_both_forms_agree_with_a_stable_sort(name):
+    rows = integer_rows(name) if name in INTEGERS else float_rows(name)
+    ks = [-3, *range(D + 1), D + 1, 1000]
+    k_max = D - 5
+    with precision("float64" if name.endswith("64") else "float32"):
+        z = np.repeat(np.stack(list(rows.values()))[:, None], len(ks), axis=1)
+        k = np.broadcast_to(ks, z.shape[:-1])
+        both = jax.jit(lambda z, k: (k_largest_mask(z, k), k_largest_indices(z, k_max, k)))
+        mask, indices = map(np.asarray, both(z, k))
+    assert mask.dtype == np.bool_ and indices.dtype == np.int32
+    for row, row_name in enumerate(rows):
+        for j, one_k in enumerate(ks):
+            np.testing.assert_array_equal(mask[row, j], reference_mask(z[row, j], one_k), f"{row_name}, k={one_k}")
+            listed = reference_list(reference_mask(z[row, j], min(one_k, k_max)), k_max)
+            np.testing.assert_array_equal(indices[row, j], listed, f"{row_name}, k={one_k}")
+
+
+@pytest.mark.parametrize("d", [1, 2, 3, 31, 32, 63, 64, 65])
+def test_every_length(d):
+    rng = np.random.default_rng(d)
+    lanes = 3 * (d + 1)
+    z = np.where(np.arange(lanes)[:, None] % 3, rng.integers(-2, 3, (lanes, d)), 1.0).astype(np.float32)
+    k = np.repeat(np.arange(d + 1), 3)
+    np.testing.assert_array_equal(jax.jit(k_largest_mask)(z, k), reference_masks(z, k))
+
+
+def test_a_million_entries():
+    z = np.random.default_rng(0).standard_normal(1_000_003).astype(np.float32).round(4)  # so there are ties
+    kept = np.argsort(-np.abs(z), kind="stable")[:10_000]
+    mask, indices = jax.jit(lambda z, k: (k_largest_mask(z, k), k_largest_indices(z, 10_007, k)))(z, 10_000)
+    np.testing.assert_array_equal(np.flatnonzero(mask), np.sort(kept))
+    np.testing.assert_array_equal(indices, [*np.sort(kept), *[z.size] * 7])
+
+
+def test_counts_beyond_the_integers_of_float32():
+    d, k = 2**24 + 3, 2**24 + 1
+    mask = np.asarray(k_largest_mask(jnp.ones(d, jnp.float16), k))
+    assert mask[:k].all() and not mask[k:].any()
+
+
+def test_k_is_static_or_traced_of_any_integer_type():
+    z = np.array([3.0, -1.0, 3.0, 2.0], np.float32)
+    traced = jax.jit(k_largest_mask)
+    for k in (2, np.int64(2), np.uint8(2), np.array(2), jnp.int32(2)):
+        np.testing.assert_array_equal(traced(z, k), [True, False, True, False])
+    np.testing.assert_array_equal(k_largest_mask(z, 2), [True, False, True, False])
+    np.testing.assert_array_equal(jax.jit(lambda z: k_largest_mask(z, 2))(z), [True, False, True, False])
+    np.testing.assert_array_equal(k_largest_indices(jnp.asarray(z), 3), [0, 2, 3])
+    assert k_largest_indices(jnp.asarray(z), 0).shape == (0,)
+
+
+# in_axes, outermost first, over the shapes of z and of k
+VMAPS = {
+    "z": ([(0, None)], (4, D), ()),
+    "k": ([(None, 0)], (D,), (4,)),
+    "both": ([(0, 0)], (4, D), (4,)),
+    "last axis of z": ([(1, 0)], (D, 4), (4,)),
+    "z, then k": ([(0, None), (None, 0)], (4, D), (3,)),
+    "k, then z": ([(None, 0), (0, None)], (4, D), (3,)),
+    "both, then z": ([(0, 0), (0, None)], (4, 3, D), (4,)),
+    "both, then k, in other orders": ([(1, 1), (None, 0)], (D, 4), (3, 4)),
+    "both twice, from the middle": ([(1, 1), (0, 0)], (3, 4, D), (3, 4)),
+    "three axes": ([(0, None), (None, 0), (1, None)], (2, D, 3), (4,)),
+    "no lanes": ([(0, 0)], (0, D), (0,)),
+}
+
+
+@pytest.mark.parametrize("case", VMAPS)
+def test_vmapped_axes(case):
+    in_axes, z_shape, k_shape = VMAPS[case]
+    rng = np.random.default_rng(2)
+    z = rng.integers(-9, 10, z_shape).astype(np.float32)
+    k = rng.integers(0, D + 1, k_shape)
+
+    def expected(z, k, axes):
+        if not axes:
+            mask = reference_mask(z, int(k))
+            return mask, reference_list(mask, D)
+        (z_axis, k_axis), *rest = axes
+        size = z.shape[z_axis] if z_axis is not None else k.shape[k_axis]
+        lanes = [
+            expected(
+                z if z_axis is None else np.take(z, i, z_axis), k if k_axis is None else np.take(k, i, k_axis), rest
+            )
+            for i in range(size)
+        ]
+        return tuple(np.stack(part) for part in zip(*lanes, strict=True)) or (np.zeros((0, D)),) * 2
+
+    def fun(z, k):
+        return k_largest_mask(z, k), k_largest_indices(z, D, k)
+
+    for axes in reversed(in_axes):
+        fun = jax.vmap(fun, axes)
+    for got, want in zip(jax.jit(fun)(z, k), expected(z, k, in_axes), strict=True):
+        np.testing.assert_array_equal(got, want)
+
+
+def test_leading_axes_are_lanes_too():
+    rng = np.random.default_rng(3)
+    z, k = rng.integers(-9, 10, (2, 3, D)).astype(np.float32), rng.integers(0, D, (2, 3))
+    np.testing.assert_array_equal(k_largest_mask(z, k), reference_masks(z, k))
+    np.testing.assert_array_equal(k_largest_mask(z, k[1]), reference_masks(z, np.broadcast_to(k[1], (2, 3))))
+
+
+def test_inside_loops():
+    rng = np.random.default_rng(4)
+    z, k = rng.integers(-9, 10, (5, D)).astype(np.float32), np.array([30, 20, 4, 1, 0])
+    batched = jax.vmap(hard_threshold)
+
+    @jax.jit
+    def by_while(z, k):  # each pass keeps one entry less
+        return lax.while_loop(
+            lambda carry: jnp.any(carry[1] > 2), lambda carry: (batched(*carry), jnp.maximum(carry[1] - 1, 2)), (z, k)
+        )[0]
+
+    @jax.jit
+    def by_scan(z, k):
+        return lax.scan(lambda z, k: (batched(z, k), z), z, k)
+
+    def loop(z, ks):
+        for k in ks:
+            z = np.where(reference_masks(z, np.broadcast_to(k, len(z))), z, 0)
+        return z
+
+    np.testing.assert_array_equal(by_while(z, k), loop(z, [k, *(np.maximum(k - i, 2) for i in range(1, 28))]))
+    last, history = by_scan(z, np.stack([k, k - 1, k - 2]))
+    np.testing.assert_array_equal(last, loop(z, [k, k - 1, k - 2]))
+    np.testing.assert_array_equal(history[2], loop(z, [k, k - 1]))
+    # A loop in every lane, with lanes that end at different steps.
+    lanewise = jax.jit(
+        jax.vmap(lambda z, k: lax.while_loop(lambda c: c[1] > 2, lambda c: (hard_threshold(*c), c[1] - 1), (z, k))[0])
+    )
+    want = [loop(z[i : i + 1], [np.array([j]) for j in range(k[i], 2, -1)])[0] for i in range(5)]
+    np.testing.assert_array_equal(lanewise(z, k), want)
+
+
+def test_derivative_is_the_mask():
+    rng = np.random.default_rng(5)
+    z, v = rng.integers(-9, 10, (2, 4, D)).astype(np.float32)
+    k = np.array([0, 1, 10, D])
+    masks = reference_masks(z, k)
+
+    def forward(z, k, v):
+        return jax.jvp(lambda z: hard_threshold(z, k), (z,), (v,))
+
+    def reverse(z, k, v):
+        return jax.grad(lambda z: jnp.vdot(v, hard_threshold(z, k)))(z)
+
+    np.testing.assert_array_equal(forward(z[2], k[2], v[2])[1], np.where(masks[2], v[2], 0))
+    np.testing.assert_array_equal(reverse(z[2], k[2], v[2]), np.where(masks[2], v[2], 0))
+    for batched in (jax.vmap(forward), lambda z, k, v: jax.jvp(lambda z: jax.vmap(hard_threshold)(z, k), (z,), (v,))):
+        value, tangent = jax.jit(batched)(z, k, v)
+        np.testing.assert_array_equal(value, np.where(masks, z, 0))
+        np.testing.assert_array_equal(tangent, np.where(masks, v, 0))
+    for batched in (jax.vmap(reverse), lambda z, k, v: jax.grad(lambda z: jnp.vdot(v, hard_threshold(z, k)))(z)):
+        np.testing.assert_array_equal(jax.jit(batched)(z, k, v), np.where(masks, v, 0))
+    jacobian, curvature = jax.jacrev(hard_threshold), jax.hessian(lambda z: hard_threshold(z, 7).sum())
+    first, second = jax.jit(lambda z: (jacobian(z, 7), curvature(z)))(z[1])
+    np.testing.assert_array_equal(first, np.diag(reference_mask(z[1], 7)))
+    assert not np.any(second)
+
+
+def test_invariances():
+    rng = np.random.default_rng(6)
+    z = rng.standard_normal((50, D)).astype(np.float32)  # no ties
+    mask = functools.partial(jax.jit(k_largest_mask), k=np.arange(50) % D)
+    base, shuffle, signs = mask(z), rng.permutation(D), rng.choice([-1, 1], z.shape).astype(np.float32)
+    np.testing.assert_array_equal(mask(z[:, shuffle]), base[:, shuffle])
+    np.testing.assert_array_equal(mask(z * signs), base)
+    for scale in (2.0**-40, 2.0**40):
+        np.testing.assert_array_equal(mask(z * np.float32(scale)), base)
+
+
+def test_mask_to_indices_cuts_and_pads():
+    mask = np.array([[0, 1, 0, 1, 1], [0, 0, 0, 0, 0], [1, 1, 1, 1, 1]], bool)
+    for k_max in (0, 1, 3, 5, 7):
+        want = [reference_list(row, k_max) for row in mask]
+        fun = functools.partial(mask_to_indices, k_max=k_max)
+        for got in jax.jit(lambda mask, fun=fun: (fun(mask), jax.vmap(fun)(mask)))(mask):
+            np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize(
+    "call, words",
+    [
+        (lambda z: k_largest_indices(z, 6), ["k_max", "[0, 5]", "got 6"]),
+        (lambda z: k_largest_indices(z, -1), ["k_max", "[0, 5]", "got -1"]),
+        (lambda z: k_largest_mask(z.astype(complex), 1), ["z must be", "got dtype complex64"]),
+        (lambda z: k_largest_mask(z.astype(bool), 1), ["z must be", "got dtype bool"]),
+        (lambda z: k_largest_mask(z.astype("uint32"), 1), ["z must be", "got dtype uint32"]),
+    ],
+)
+def test_errors_name_the_argument(call, words):
+    with pytest.raises(ValueError) as error:
+        call(jnp.arange(5.0))
+    assert all(word in str(error.value) for word in words), error.value

@@ -1,0 +1,62 @@
+"""The power iteration next to LAPACK's eigenvalues."""
+
+import jax
+import numpy as np
+import pytest
+
+from jaxht.spectral import SAFETY, largest_eigenvalue
+from tests.util import x64
+
+
+def gaussian(rng, n, d):
+    return rng.standard_normal((n, d))
+
+
+def toeplitz(rng, n, d, rho=0.9):
+    """Rows with covariance rho^|i - j|."""
+    covariance = rho ** np.abs(np.subtract.outer(np.arange(d), np.arange(d)))
+    return rng.standard_normal((n, d)) @ np.linalg.cholesky(covariance).T
+
+
+def rank_one(rng, n, d):
+    return np.outer(rng.standard_normal(n), rng.standard_normal(d))
+
+
+def with_intercept(rng, n, d):
+    return np.hstack([np.full((n, 1), 5.0), rng.standard_normal((n, d - 1))])
+
+
+@jax.jit
+def estimates(A):
+    """For every lane."""
+    return jax.vmap(lambda A: largest_eigenvalue(lambda v: A.T @ (A @ v), A.shape[1], A.dtype))(A)
+
+
+@pytest.mark.parametrize("shape", [(50, 100), (400, 60), (100, 10), (20, 1)])
+def test_is_within_the_safety_factor_from_below(dtype, shape):
+    rng = np.random.default_rng(0)
+    for ensemble in (gaussian, toeplitz, rank_one, with_intercept):
+        A = np.stack([ensemble(rng, *shape) for _ in range(10)]).astype(dtype)
+        got = estimates(A)
+        assert got.dtype == dtype
+        A = A.astype(np.float64)
+        ratio = np.asarray(got, np.float64) / np.linalg.eigvalsh(A.transpose(0, 2, 1) @ A)[:, -1]
+        print(f"{ensemble.__name__} {shape}: {ratio.min():.3f} to {ratio.max():.6f}")
+        assert np.all(ratio >= 1 / SAFETY) and np.all(ratio <= 1 + 100 * np.finfo(dtype).eps), ensemble
+
+
+def test_knows_zero_and_scales_along():
+    """From one end of what float32 holds to the other."""
+    A = np.random.default_rng(1).standard_normal((30, 40)).astype(np.float32)
+    scales = np.float32(2.0) ** np.array([-50, -30, -15, 0, 15, 30, 50])
+    got = np.asarray(estimates(scales[:, None, None] * A), np.float64) / scales.astype(np.float64) ** 2
+    np.testing.assert_allclose(got, got[3], rtol=1e-3)
+    np.testing.assert_array_equal(estimates(0 * A[None]), [0])
+
+
+def test_depends_on_nothing_but_the_operator():
+    A = np.random.default_rng(2).standard_normal((3, 30, 40)).astype(np.float32)
+    together = estimates(A)
+    np.testing.assert_allclose(together, [estimates(A[i : i + 1])[0] for i in range(3)], rtol=1e-5)
+    with x64():
+        np.testing.assert_allclose(estimates(A), together, rtol=1e-5)

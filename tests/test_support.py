@@ -1,0 +1,81 @@
+"""Supports as masks and as lists of indices, next to NumPy's own indexing."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxht.support import Support
+
+D = 7
+SETS = [[], [0], [6], [0, 6], [1, 2, 5], [2, 3, 4, 6]]
+
+
+def support(indices, k_max=None):
+    return Support(jnp.zeros(D, bool).at[jnp.array(indices, int)].set(True), k_max=k_max)
+
+
+@pytest.mark.parametrize("k_max", [4, 5, D])
+def test_gather_and_scatter(k_max):
+    v = np.arange(1.0, D + 1, dtype=np.float32)
+
+    @jax.jit
+    def both(region, v):
+        gathered = region.gather(v)
+        return region.indexed().indices, gathered, region.scatter(gathered), region.size
+
+    for F in SETS:
+        indices, gathered, scattered, size = both(support(F, k_max), v)
+        padding = k_max - len(F)
+        np.testing.assert_array_equal(indices, F + [D] * padding)
+        np.testing.assert_array_equal(gathered, [*v[F], *[0] * padding])
+        np.testing.assert_array_equal(scattered, np.where(np.isin(range(D), F), v, 0))
+        assert size == len(F) and size.dtype == jnp.int32 and indices.dtype == jnp.int32
+
+
+def test_padding_is_never_read_nor_written():
+    region = support([1, 2], 4)
+    np.testing.assert_array_equal(region.gather(jnp.full(D, jnp.nan)), [jnp.nan, jnp.nan, 0, 0])
+    np.testing.assert_array_equal(region.scatter(jnp.array([5.0, 6.0, jnp.nan, jnp.nan])), [0, 5, 6, 0, 0, 0, 0])
+
+
+def test_lanes_of_different_size():
+    masks = jnp.stack([support(F).mask for F in SETS])
+    v = jnp.arange(1.0, D + 1)
+
+    @jax.vmap
+    def both(mask):
+        region = Support(mask, k_max=4)
+        return region.gather(v), region.scatter(jnp.ones(4))
+
+    gathered, back = both(masks)
+    for lane, F in enumerate(SETS):
+        np.testing.assert_array_equal(gathered[lane], [*v[jnp.array(F, int)], *[0] * (4 - len(F))])
+    np.testing.assert_array_equal(back, masks)
+
+
+def test_union_and_equality():
+    for F in SETS:
+        for G in SETS:
+            union = support(F, 4).union(support(G, 4))
+            np.testing.assert_array_equal(np.flatnonzero(union.mask), sorted({*F, *G}))
+            assert union.k_max == D  # 8, cut to d
+            assert union.indexed().indices.tolist() == sorted({*F, *G}) + [D] * (D - len({*F, *G}))
+            assert bool(support(F, 4).equals(support(G, 5))) == (F == G)
+    assert support([0], 1).union(support([5], 2)).k_max == 3
+    assert support([0], 1).union(support([5])).k_max is None
+    # Indices made before do not survive into the union.
+    assert support([0], 2).indexed().union(support([5], 2).indexed()).indexed().indices.tolist() == [0, 5, D, D]
+
+
+def test_indices_are_made_once_and_only_where_k_max_is_known():
+    region = support([3, 1], 3)
+    assert region.indices is None
+    assert region.completed().indices.tolist() == [1, 3, D]
+    done = region.indexed()
+    assert done.indexed() is done and done.completed() is done
+    unbounded = support([3])
+    assert unbounded.completed() is unbounded
+    for call in (unbounded.indexed, lambda: unbounded.gather(jnp.ones(D)), lambda: unbounded.scatter(jnp.ones(1))):
+        with pytest.raises(ValueError, match=r"k_max must be given.*Sparse\(k, k_max="):
+            call()
