@@ -109,8 +109,8 @@ def caption(figure: Figure, title: str, remark: str) -> None:
     """A title above, and below in small print what must be known to read the figure."""
     figure.suptitle(title, fontsize=11)
     if remark:
-        width = int(figure.get_figwidth() * 22)
-        figure.supxlabel("\n".join(textwrap.wrap(remark, width)), fontsize=7, color=GREY, x=0.01, ha="left")
+        lines = textwrap.wrap(remark, int(figure.get_figwidth() * 22), break_on_hyphens=False)
+        figure.supxlabel("\n".join(lines), fontsize=7, color=GREY, x=0.01, ha="left")
 
 
 def legend_on_dark(axes: Axes) -> None:

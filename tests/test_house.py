@@ -42,13 +42,18 @@ ORDER = [
 ]
 
 # Inside a folder the same holds for the files named here, base first; the others may import these, not each other.
-SIBLINGS = {"objectives": ["objective"], "solvers": ["base"], "transforms": ["base"], "sweep": ["base"]}
+SIBLINGS = {
+    "objectives": ["objective"],
+    "solvers": ["base"],
+    "transforms": ["base"],
+    "sweep": ["grid", "lanes", "store"],
+}
 
 # (a dotted name in full, with "()" where it is called; where it is looked for; where it may stand)
 HOMES = [
     (r"(?!numpy\.|jaxht\.).+\.(top_k|sort|argsort|bitcast_convert_type)", "jaxht/", ["jaxht/selection.py"]),
     (r".+\.step\(\)", "jaxht/", ["jaxht/solve.py"]),
-    (r"jax\.jit", "jaxht/", ["jaxht/solve.py"]),
+    (r"jax\.jit", "jaxht/", ["jaxht/solve.py", "jaxht/sweep/lanes.py"]),
     (r"jax\.config", "jaxht/", []),
     (r"jax(lib)?\.(\w+\.)*_(?!_)\w+(\..+)?", "", []),
 ]

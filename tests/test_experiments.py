@@ -1,0 +1,239 @@
+"""The experiments through their command line: every figure in a tiny size, and every mistake as one clear line."""
+
+import itertools
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from types import SimpleNamespace
+
+import jax
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from sklearn import datasets
+
+from experiments import axiotis2020, config, data, shen2018
+from experiments.__main__ import main
+from experiments.registry import EXPERIMENTS
+from jaxht import sweep
+
+ROOT = Path(__file__).parents[1]
+CONFIGS = sorted((ROOT / "configs").rglob("*.toml"))
+MODELS = {name: experiment.config for name, experiment in EXPERIMENTS.items()}
+SETS = Path(os.environ["JAXHT_DATA"]) if os.environ.get("JAXHT_DATA") else None
+
+TINY = {
+    "shen2018.phase_transition": {"n": [16, 32], "K": [2, 4], "d": 32, "num_signals": 4, "max_steps": 50},
+    "yuan2018.contraction": {"num_points": 5},
+    "axiotis2020.loss_against_sparsity": {"k": [1, 2, 5], "solvers": ["IHT"], "max_steps": 50},
+}
+
+
+def write(path, table):
+    """A flat TOML file, perhaps with tables of sizes; the values that occur here look alike in JSON."""
+    lines = [f"{key} = {json.dumps(value)}" for key, value in table.items() if not isinstance(value, dict)]
+    for size, own in table.items():
+        if isinstance(own, dict):
+            lines += [f"[{size}]", *(f"{key} = {json.dumps(value)}" for key, value in own.items())]
+    path.write_text("\n".join(lines), encoding="utf-8")
+    return path
+
+
+def tiny(path, folder, **changes):
+    """The configuration at ``path``, small enough for a test."""
+    table = tomllib.loads(path.read_text(encoding="utf-8"))
+    quick = {**table.pop("quick"), **TINY[table["experiment"]], **changes}
+    return write(folder / path.name, {**table, **quick, "quick": {}, "paper": {}})
+
+
+def call(*args, env=None):
+    return CliRunner(env=env).invoke(main, list(map(str, args)))
+
+
+def fails(*args, env=None):
+    """The one line on which a call fails with exit code 2."""
+    result = call(*args, env=env)
+    assert result.exit_code == 2, result.output
+    (line,) = result.output.splitlines()
+    return line
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_every_figure(path, tmp_path):
+    table = tomllib.loads(path.read_text(encoding="utf-8"))
+    for size in config.SIZES:
+        config.load(path, size, MODELS)
+    dataset = table.get("dataset")
+    if dataset and dataset not in data.BUNDLED and not (SETS and (SETS / f"{dataset}.npz").is_file()):
+        pytest.skip(f"needs {dataset}.npz in $JAXHT_DATA")
+    result = call("run", tiny(path, tmp_path), "--out", tmp_path / "store")
+    assert result.exit_code == 0, result.output
+    assert "100%" in result.output
+
+    # Plots read the store only: neither the configuration nor the data.
+    (tmp_path / path.name).unlink()
+    shutil.move(tmp_path / "store", tmp_path / "moved")
+    result = call("plot", tmp_path / "moved", env={"JAXHT_DATA": ""})
+    assert result.exit_code == 0, result.output
+    assert (tmp_path / "moved" / "figure.png").read_bytes().startswith(b"\x89PNG")
+    assert (tmp_path / "moved" / "figure.pdf").read_bytes().startswith(b"%PDF")
+    loaded = sweep.load(tmp_path / "moved")
+    assert json.loads(loaded.attrs["config"])["title"] == table["title"]
+
+
+def test_list_names_every_configuration():
+    result = call("list")
+    assert result.exit_code == 0
+    for path in CONFIGS:
+        assert str(path.relative_to(ROOT)) in result.output
+
+
+DIABETES = ROOT / "configs" / "axiotis2020" / "diabetes.toml"
+SHEN = ROOT / "configs" / "shen2018" / "figure1.toml"
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"max_step": 5}, ["max_step", "unknown key"]),
+        ({"quick": {"max_step": 5}}, ["[quick] max_step", "unknown key"]),
+        ({"paper": {"max_steps": "many"}}, ["[paper] max_steps", "integer", "'many'"]),
+        ({"max_steps": 2.5}, ["max_steps", "2.5"]),
+        ({"max_steps": 0}, ["max_steps", "0"]),
+        ({"k": [1, 3, 3]}, ["k", "rising"]),
+        ({"k": [1, 66]}, ["k", "66", "65"]),
+        ({"solvers": ["IHT", "HPT"]}, ["solvers.1", "'HPT'", "HTP"]),
+        ({"solvers": []}, ["solvers"]),
+        ({"title": None}, ["title", "missing"]),
+        ({"experiment": "axiotis2021"}, ["experiment", "'axiotis2021'", "axiotis2020"]),
+        ({"experiment": None}, ["experiment"]),
+        ({"quick": 3}, ["quick", "table"]),
+        ({"dataset": "iris"}, ["'iris'", "JAXHT_DATA"]),
+    ],
+    ids=lambda value: json.dumps(value) if isinstance(value, dict) else "",
+)
+def test_a_mistake_is_one_line(changes, words, tmp_path):
+    table = tomllib.loads(tiny(DIABETES, tmp_path).read_text(encoding="utf-8")) | changes
+    path = write(tmp_path / "wrong.toml", {key: value for key, value in table.items() if value is not None})
+    line = fails("run", path, "--out", tmp_path / "store", env={"JAXHT_DATA": ""})
+    assert all(word in line for word in words), line
+    assert "iris" in line or words[0] == "k" or str(path) in line
+
+
+def test_files_that_are_not_there_or_not_right(tmp_path):
+    assert str(tmp_path / "no.toml") in fails("run", tmp_path / "no.toml")
+    assert str(tmp_path) in fails("run", tmp_path)
+    (tmp_path / "broken.toml").write_text("k = [1,\nexperiment")
+    assert "broken.toml: not valid TOML" in fails("run", tmp_path / "broken.toml")
+    (tmp_path / "latin.toml").write_bytes("# é".encode("latin-1"))
+    assert "latin.toml: not valid TOML" in fails("run", tmp_path / "latin.toml")
+    (tmp_path / "file").touch()
+    assert str(tmp_path / "file") in fails("run", DIABETES, "--out", tmp_path / "file" / "store")
+
+    assert str(tmp_path) in fails("plot", tmp_path)
+    (tmp_path / "results.nc").write_bytes(b"no such thing")
+    assert str(tmp_path) in fails("plot", tmp_path)
+    sweep.save(sweep.run(lambda key, cell: {"x": cell["K"]}, {"K": [1]}, num_trials=1), tmp_path)
+    assert "not the results of an experiment" in fails("plot", tmp_path)
+
+
+def test_data_are_looked_for_and_never_replaced(tmp_path, monkeypatch):
+    housing = ROOT / "configs" / "axiotis2020" / "cal_housing.toml"
+    monkeypatch.setenv("SCIKIT_LEARN_DATA", str(tmp_path / "sklearn"))
+    line = fails("run", tiny(housing, tmp_path), "--out", tmp_path / "s", env={"JAXHT_DATA": str(tmp_path)})
+    assert str(tmp_path / "cal_housing.npz") in line and str(tmp_path / "sklearn") in line
+    line = fails("run", tiny(housing, tmp_path), "--out", tmp_path / "s", "--data-dir", tmp_path / "none")
+    assert str(tmp_path / "none" / "cal_housing.npz") in line
+    assert not list((tmp_path / "s").iterdir())
+    (tmp_path / "cal_housing.npz").write_bytes(b"no such thing")
+    line = fails("run", tiny(housing, tmp_path), "--out", tmp_path / "s", "--data-dir", tmp_path)
+    assert "cal_housing.npz: not an .npz file" in line
+
+    rng = np.random.default_rng(0)
+    np.savez(tmp_path / "cal_housing.npz", X=rng.normal(size=(30, 5)), y=rng.normal(size=30))
+    result = call("run", tiny(housing, tmp_path), "--out", tmp_path / "s", "--data-dir", tmp_path)
+    assert result.exit_code == 0, result.output
+    assert sweep.load(tmp_path / "s").feature.values.tolist() == ["intercept", "x1", "x2", "x3", "x4", "x5"]
+
+
+def test_as_a_program(tmp_path):
+    """Nothing but the one line on standard error, also from outside the click test runner."""
+    program = [sys.executable, "-m", "experiments", "run", str(tmp_path / "no.toml")]
+    done = subprocess.run(program, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.splitlines() == [f"Error: {tmp_path / 'no.toml'}: No such file or directory"]
+
+
+def test_diabetes_is_the_quadratic_model():
+    table = data.load("diabetes_quadratic", None)
+    assert table.X.shape == (442, 64)
+    assert len(set(table.names)) == 64
+    assert {"bmi", "bmi²", "age·sex"} <= set(table.names) and "sex²" not in table.names
+    np.testing.assert_allclose(table.X.mean(axis=0), 0, atol=1e-12)
+    np.testing.assert_allclose(np.linalg.norm(table.X, axis=0), 1)
+
+
+def test_california_housing_is_what_statlib_has(monkeypatch):
+    rng = np.random.default_rng(0)
+    households = rng.integers(1, 6000, 500)
+    rooms, bedrooms, population = (rng.integers(1, 40000, 500) for _ in range(3))
+    income, age, latitude, longitude = rng.normal(size=(4, 500))
+    averages = [income, age, rooms / households, bedrooms / households, population, population / households]
+    bunch = SimpleNamespace(data=np.stack([*averages, latitude, longitude], axis=1), target=np.full(500, 4.526))
+    monkeypatch.setattr(datasets, "fetch_california_housing", lambda download_if_missing: bunch)
+    monkeypatch.delenv("JAXHT_DATA", raising=False)
+    table = data.load("cal_housing", None)
+    original = [longitude, latitude, age, rooms, bedrooms, population, households, income]
+    np.testing.assert_array_equal(table.X, np.stack(original, axis=1))
+    np.testing.assert_allclose(table.y, 452600)
+
+
+def test_preprocessing_and_reference_losses():
+    rng = np.random.default_rng(1)
+    X, y = 3 + rng.normal(size=(40, 6)), rng.normal(size=40)
+    X[7, 2], y[9] = np.nan, np.nan
+    A, b, names = axiotis2020.prepared(data.Table(X, y, list("abcdef")))
+    assert A.shape == (38, 7) and names == ["intercept", *"abcdef"]
+    np.testing.assert_allclose(np.linalg.norm(A, axis=0), 1)
+    np.testing.assert_allclose(A[:, 0], A[0, 0])
+
+    def loss(support):
+        return np.sum((A[:, support] @ np.linalg.lstsq(A[:, support], b, rcond=None)[0] - b) ** 2) / 2
+
+    support, omp = [0], []
+    for _ in range(7):
+        omp.append(loss(support))
+        residual = b - A[:, support] @ np.linalg.lstsq(A[:, support], b, rcond=None)[0]
+        correlation = abs(A.T @ residual)
+        correlation[support] = -1
+        support.append(int(np.argmax(correlation)))
+    k = [1, 2, 4, 7]
+    np.testing.assert_allclose(axiotis2020.omp_losses(A, b, k), [omp[i - 1] for i in k])
+    best = [min(loss([0, *rest]) for rest in itertools.combinations(range(1, 7), i - 1)) for i in k]
+    np.testing.assert_allclose(axiotis2020.best_losses(A, b, k), best)
+
+
+def test_the_intercept_is_always_selected(tmp_path):
+    path = tiny(DIABETES, tmp_path, solvers=["IHT", "HTP"])
+    assert call("run", path, "--out", tmp_path).exit_code == 0
+    results = sweep.load(tmp_path)
+    assert (results.x.sel(feature="intercept") != 0).all()
+    assert ((results.x != 0).sum("feature") <= results.k).all()
+    htp = results.loss.sel(solver="HTP")
+    np.testing.assert_allclose(htp.sel(k=[1, 2]), results.loss_omp.sel(k=[1, 2]), rtol=1e-5)
+    assert htp.sel(k=5) < htp.sel(k=2)
+
+
+def test_problems_do_not_depend_on_the_rounding_of_n():
+    """Zero rows are all that a larger bound adds."""
+    cell = {bound: sweep.Cell({"n": 5, "K": 2}, {"n": bound}, jax.random.key(3)) for bound in (5, 8, 64)}
+    drawn = {bound: shen2018.draw(jax.random.key(4), cell[bound], 16) for bound in cell}
+    for bound in 8, 64:
+        np.testing.assert_array_equal(drawn[bound].A[:5], drawn[5].A)
+        np.testing.assert_array_equal(drawn[bound].x_true, drawn[5].x_true)
+        assert not drawn[bound].A[5:].any() and not drawn[bound].y[5:].any()
