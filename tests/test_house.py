@@ -253,7 +253,7 @@ def test_what_is_allowed_passes():
         from jax import Array
         from jaxht.selection import top_k
         from jaxht import metrics
-        from .base import grid
+        from .grid import Grid
         if TYPE_CHECKING:
             import xarray
 
