@@ -69,14 +69,15 @@ def _many_subproblems(axis_size: int, in_batched: list[bool], array: Array, indi
     if in_batched[0] or axis_size * indices.shape[-1] ** 2 < array.shape[-1] * max(array.shape):
         return jax.vmap(_one_subproblem, in_axes=axes)(array, indices), (True, True)
     n, d = array.shape
-    # Two products in one, A'A and A'I = A'. The second is there for speed: XLA would fuse a transposition into the
-    # gather, which then reads down the columns of A. The barrier keeps it from evaluating the product while it
-    # compiles, where A is a constant of the program.
+    # Two products in one, A'A and A'I = A', with zeros at index d, where the padding points. The second is there for
+    # speed: XLA would fuse a transposition into the gather, which then reads down the columns of A. The barrier keeps
+    # it from evaluating the product while it compiles, where A is a constant of the program.
     array = lax.optimization_barrier(array)
-    both = jnp.matmul(array.T, jnp.concatenate([array, jnp.eye(n, dtype=array.dtype)], axis=1), precision=PRECISION)
-    columns = jnp.take(both[:, d:], indices, axis=0, mode="fill", fill_value=0)
-    gram = both.at[indices[..., :, None], indices[..., None, :]].get(mode="fill", fill_value=0)
-    return (columns, jnp.where(indices[..., None, :] < d, gram, 0)), (True, True)
+    right = jnp.concatenate([array, jnp.zeros((n, 1), array.dtype), jnp.eye(n, dtype=array.dtype)], axis=1)
+    both = jnp.pad(jnp.matmul(array.T, right, precision=PRECISION), ((0, 1), (0, 0)))
+    columns = jnp.take(both[:, d + 1 :], indices, axis=0, mode="clip")
+    gram = both.at[indices[..., :, None], indices[..., None, :]].get(mode="clip")
+    return (columns, gram), (True, True)
 
 
 def design(A: Any) -> Dense:
