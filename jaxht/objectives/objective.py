@@ -2,7 +2,7 @@
 
 from typing import Any, Protocol
 
-from chex import Array, ArrayDType, PRNGKey
+from chex import Array, ArrayDType
 
 
 class Objective(Protocol):
@@ -61,12 +61,4 @@ class Objective(Protocol):
 
     def minimise(self, region: Any, x: Array, ridge: Array | None = None) -> tuple[Array, Array]:
         """The minimiser of ``f(x) + 1/2 sum_i ridge_i x_i^2`` over a region, started from x, and its pred."""
-        ...
-
-
-class StochasticObjective(Objective, Protocol):
-    """An objective that is a sum over samples, for solvers that look at some of them only."""
-
-    def sample_gradient(self, x: Array, indices: Array, key: PRNGKey | None = None) -> Array:
-        """Unbiased estimate of grad f(x) from the samples at ``indices``."""
         ...
