@@ -15,7 +15,7 @@ from jaxht.constraints import Constraint
 from jaxht.objectives.objective import Objective
 from jaxht.solver import Counts, Iterate, Solver
 from jaxht.status import Status
-from jaxht.tree import as_dtype, cast_numbers, integer, pytree
+from jaxht.tree import as_dtype, cast_numbers, check_scalars, integer, pytree
 
 # An objective this many times that of the start (or of 0) will not come back.
 BLOW_UP = 1e8
@@ -35,7 +35,7 @@ class Stop:
         gap_rtol: GAP_CLOSED when the duality gap is at most gap_rtol |f(x)|, for solvers that have one.
     """
 
-    max_steps: Numeric | None = integer(default=None)
+    max_steps: Any = integer(default=None)
     rtol: Any = None
     support_patience: Numeric | None = integer(default=None)
     target_value: Numeric | None = None
@@ -156,17 +156,22 @@ def trace(
 
 def start(problem: Problem, x0: Array | None, key: PRNGKey | None) -> Carry:
     """The carry before the first step."""
+    problem = jax.tree.map(jnp.asarray, problem)
     objective, constraint = problem.objective, problem.constraint
     origin = objective.start(constraint)
-    x0 = origin if x0 is None else constraint.project(x0)[0]
+    # A start that is not finite is replaced, and reported as divergence.
+    sound = True if x0 is None else jnp.all(jnp.isfinite(x0))
+    x0 = origin if x0 is None else jnp.where(sound, constraint.project(x0)[0], origin)
     iterate, state = problem.solver.init(objective, constraint, x0, key)
     iterate = _with_value(objective, iterate)
     base = jnp.maximum(jnp.abs(iterate.value), jnp.abs(objective.value(origin, objective.predict(origin))))
-    finite = jnp.isfinite(iterate.value)
+    finite = jnp.isfinite(iterate.value) & sound
+    status = jnp.where(problem.stop.max_steps <= 0, Status.MAX_STEPS, Status.RUNNING)
+    status = jnp.where(iterate.verdict != 0, iterate.verdict, status)
     return Carry(
         iterate=iterate,
         state=state,
-        status=jnp.where(finite, Status.RUNNING, Status.DIVERGED).astype(jnp.int32),
+        status=jnp.where(finite, status, Status.DIVERGED).astype(jnp.int32),
         num_steps=jnp.zeros((), jnp.int32),
         patience=jnp.zeros((), jnp.int32),
         ceiling=BLOW_UP * base,
@@ -175,6 +180,8 @@ def start(problem: Problem, x0: Array | None, key: PRNGKey | None) -> Carry:
 
 def advance(problem: Problem, carry: Carry, num_steps: Numeric) -> Carry:
     """Take up to ``num_steps`` (traced) more steps, fewer where the run ends."""
+    # Within a jit of the caller's own, numbers cast on the host would go on by NumPy's rules of promotion.
+    problem = jax.tree.map(jnp.asarray, problem)
     last = carry.num_steps + num_steps
     return lax.while_loop(
         lambda carry: (carry.status == Status.RUNNING) & (carry.num_steps < last),
@@ -250,33 +257,19 @@ def _prepared(
     objective.check()
     constraint = constraint.prepared(objective.shape)
     dtype = objective.dtype
-    for owner in (solver, stop):
-        _check_scalars(owner)
+    check_scalars(solver)
+    check_scalars(stop, signed=("target_value",))
     if solver.needs_key and key is None:
         raise ValueError(f"key must be given: {type(solver).__name__} draws random numbers; pass jax.random.key(seed)")
     if x0 is not None:
-        if jnp.shape(x0) != objective.shape:
-            raise ValueError(f"x0 must have shape {objective.shape}, that of the variable; got {jnp.shape(x0)}")
         x0 = as_dtype(x0, dtype)
+        if x0.shape != objective.shape:
+            raise ValueError(f"x0 must have shape {objective.shape}, that of the variable; got {x0.shape}")
     if stop.max_steps is None:
         stop = dataclasses.replace(stop, max_steps=solver.max_steps(constraint))
     if stop.rtol is None:
         stop = dataclasses.replace(stop, rtol=jnp.finfo(dtype).eps)
     return cast_numbers(Problem(objective, constraint, solver, stop), dtype), x0, key
-
-
-def _check_scalars(owner: Any) -> None:
-    name = type(owner).__name__
-    for field in dataclasses.fields(owner):
-        value = getattr(owner, field.name)
-        if field.metadata.get("static", False) or value is None:
-            continue
-        if jnp.ndim(value) != 0:
-            raise ValueError(
-                f"{name}.{field.name} must be a scalar; got shape {jnp.shape(value)}: use jax.vmap for a grid"
-            )
-        if isinstance(value, int | float) and not value >= 0:
-            raise ValueError(f"{name}.{field.name} must be at least 0; got {value}")
 
 
 @jax.jit

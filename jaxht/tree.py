@@ -60,9 +60,29 @@ def cast_numbers(node: T, dtype: ArrayDType, convert: Callable[[Any, ArrayDType]
     return dataclasses.replace(node, **changes)  # type: ignore[type-var]
 
 
+def check_scalars(node: Any, signed: tuple[str, ...] = ()) -> None:
+    """Raise ValueError for fields of ``node`` that are no scalars, or Python numbers that cannot be right.
+
+    Numbers are at least 0, except those named in ``signed``.
+    """
+    name = type(node).__name__
+    for field in dataclasses.fields(node):
+        value = getattr(node, field.name)
+        if field.metadata.get("static", False) or value is None:
+            continue
+        if np.ndim(value) != 0:
+            raise ValueError(f"{name}.{field.name} must be a scalar; got shape {np.shape(value)}: use jax.vmap")
+        if field.metadata.get(_INTEGER, False) and isinstance(value, float | np.floating):
+            raise ValueError(f"{name}.{field.name} must be an integer; got {value}")
+        if field.name not in signed and isinstance(value, int | float) and not value >= 0:
+            raise ValueError(f"{name}.{field.name} must be at least 0; got {value}")
+
+
 def as_dtype(leaf: Any, dtype: ArrayDType) -> Any:
     """``leaf`` as a strongly typed array of ``dtype``; booleans keep theirs. Host numbers stay on the host."""
     if isinstance(leaf, jax.Array):
         return leaf if leaf.dtype in (dtype, jnp.bool_) and not leaf.weak_type else leaf.astype(dtype)
     leaf = np.asarray(leaf)
+    if dtype == jnp.int32 and leaf.dtype.kind in "iu":
+        leaf = np.clip(leaf, -(2**31), 2**31 - 1)  # a larger limit is none: it must not wrap
     return leaf if leaf.dtype == np.bool_ else leaf.astype(dtype)

@@ -74,7 +74,7 @@ class HTP:
         renew = age + 1 == horizon
         remembered = jax.tree.map(lambda new, old: jnp.where(renew, new, old), support_next, remembered)
         age, horizon = jnp.where(renew, 0, age + 1), jnp.where(renew, 2 * horizon, horizon)
-        return replace(new, verdict=verdict), (step_size, support_next, remembered, age, horizon)
+        return replace(new, verdict=verdict.astype(jnp.int32)), (step_size, support_next, remembered, age, horizon)
 
     @staticmethod
     def _next_support(objective: Objective, constraint: Constraint, iterate: Iterate, step_size: Numeric) -> Any:

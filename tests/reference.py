@@ -1,0 +1,111 @@
+"""The algorithms as their papers print them: plain NumPy, one vector, loops allowed, float64. Slow and obvious."""
+
+import dataclasses
+import itertools
+import math
+
+import numpy as np
+
+
+def largest(z, k):
+    """supp(z, k): the k indices of largest magnitude, ties to the lowest index."""
+    order = sorted(range(len(z)), key=lambda i: (-abs(z[i]), i))
+    return sorted(order[: max(k, 0)])
+
+
+def hard_threshold(z, k):
+    """H_k(z)."""
+    x = np.zeros_like(z)
+    for i in largest(z, k):
+        x[i] = z[i]
+    return x
+
+
+@dataclasses.dataclass(frozen=True)
+class LeastSquares:
+    """c/2 ||Ax - y||^2 + l2/2 ||x||^2, c = 1 or 1/n."""
+
+    A: np.ndarray
+    y: np.ndarray
+    l2: float = 0.0
+    mean: bool = False
+
+    @property
+    def c(self):
+        return 1 / len(self.y) if self.mean else 1.0
+
+    def value(self, x):
+        r = self.A @ x - self.y
+        return self.c / 2 * (r @ r) + self.l2 / 2 * (x @ x)
+
+    def gradient(self, x):
+        return self.c * self.A.T @ (self.A @ x - self.y) + self.l2 * x
+
+    def curvature(self, v):
+        return self.c * np.sum((self.A @ v) ** 2) + self.l2 * (v @ v)
+
+    def minimise(self, F):
+        """argmin f on F, of least norm."""
+        F = list(F)
+        rows = np.vstack([np.sqrt(self.c) * self.A[:, F], np.sqrt(self.l2) * np.eye(len(F))])
+        x = np.zeros(self.A.shape[1])
+        x[F] = np.linalg.lstsq(rows, np.concatenate([np.sqrt(self.c) * self.y, np.zeros(len(F))]), rcond=None)[0]
+        return x
+
+
+def iht(f, x, k, eta, momentum=0.0, nesterov=False):
+    """Shen & Li 2018, (3.4); heavy ball: Zhou, Yuan & Feng 2018, Algorithm 1 (O2); Nesterov: Khanna & Kyrillidis."""
+    prev = x
+    while True:
+        yield x
+        u = x + momentum * (x - prev)
+        grad = f.gradient(u if nesterov else x)
+        prev, x = x, hard_threshold(u - eta * grad, k)
+
+
+def niht(f, x, k, c=0.01, q=2.0):
+    """Blumensath & Davies 2010, Algorithm 1."""
+    while True:
+        yield x
+        g = f.gradient(x)
+        S = set(np.flatnonzero(x)) if np.any(x) else set(largest(g, k))
+        g_S = np.array([g[i] if i in S else 0.0 for i in range(len(g))])
+        eta = g_S @ g_S / f.curvature(g_S) if np.any(g_S) else 0.0
+        while True:
+            trial = hard_threshold(x - eta * g, k)
+            move = trial - x
+            if set(np.flatnonzero(trial)) == S or eta * f.curvature(move) <= (1 - c) * (move @ move):
+                break
+            eta /= q * (1 - c)
+        x = trial
+
+
+def htp(f, x, k, eta):
+    """Yuan, Li & Zhang 2018, Algorithm 1: yields x and the support it was minimised on; the first is None."""
+    F = None
+    while True:
+        yield x, F
+        F = largest(x - eta * f.gradient(x), k)
+        x = f.minimise(F)
+
+
+def htp_outcome(f, x, k, eta, num_steps):
+    """How the supports F_1, F_2, ... go on: ("stable" | "cycle" | "open", period, number of supports before)."""
+    seen = []
+    for _, F in itertools.islice(htp(f, x, k, eta), 1, num_steps + 1):
+        if F in seen:
+            first = seen.index(F)
+            return ("stable" if first == len(seen) - 1 else "cycle"), len(seen) - first, first
+        seen.append(F)
+    return "open", 0, 0
+
+
+def exhaustive(f, d, k):
+    """The global minimum over k-sparse vectors: (value, support)."""
+    return min((f.value(f.minimise(F)), F) for F in itertools.combinations(range(d), k))
+
+
+def plausible(successes, trials, rate):
+    """Whether so few successes still happen once in a million times if each trial succeeds with chance ``rate``."""
+    terms = (math.comb(trials, i) * rate**i * (1 - rate) ** (trials - i) for i in range(successes + 1))
+    return sum(terms) > 1e-6

@@ -1,0 +1,325 @@
+"""Solvers, an objective and a constraint in their least correct form, which prove the frame before its API settles.
+
+They run in the contract suite like the public ones, and go when their full versions come.
+"""
+
+import dataclasses
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from jaxht.linear import design
+from jaxht.projections import l2_ball
+from jaxht.selection import k_largest_mask
+from jaxht.solver import Counts, Iterate, evaluated
+from jaxht.status import Status
+from jaxht.support import Support
+from jaxht.tree import integer, pytree, static
+
+
+def _where(condition, if_true, if_false):
+    return jax.tree.map(lambda new, old: jnp.where(condition, new, old), if_true, if_false)
+
+
+@pytree
+class OMP:
+    """Orthogonal matching pursuit: add the coordinate of the largest gradient, minimise on the support.
+
+    Args: none. Cost a step: one full gradient and one restricted minimisation.
+
+    Source: Axiotis & Sviridenko 2020, Algorithm 2.
+    """
+
+    still_means_converged: ClassVar[bool] = False
+    needs_key: ClassVar[bool] = False
+
+    def max_steps(self, constraint):
+        return constraint.k
+
+    def init(self, objective, constraint, x0, key):
+        mask = x0 != 0 if constraint.keep is None else (x0 != 0) | constraint.keep
+        return evaluated(objective, x0), Support(mask, k_max=constraint.k_max)
+
+    def step(self, objective, constraint, iterate, state):
+        region = state
+        k = constraint.k if constraint.k_max is None else jnp.minimum(constraint.k, constraint.k_max)
+        grad = objective.gradient(iterate.x, iterate.pred)
+        best = jnp.argmax(jnp.where(region.mask, -1, jnp.abs(grad)))
+        new = (jnp.arange(grad.shape[0]) == best) & (region.size < k)
+        region = dataclasses.replace(region, mask=region.mask | new)
+        x, pred = objective.minimise(region, iterate.x)
+        verdict = jnp.where(region.size >= k, Status.FINISHED, Status.RUNNING)
+        counts = iterate.counts.plus(full_gradients=1)
+        return evaluated(objective, x, counts, pred=pred, verdict=verdict), region
+
+
+@pytree
+class HTSVRG:
+    """Variance-reduced stochastic gradients with hard thresholding; one step is one stage.
+
+    Args:
+        step_size: eta.
+        inner_steps: m.
+        radius: omega of the ball, None for none.
+
+    Cost a step: one full gradient, 2 m sample gradients, m projections.
+
+    Source: Shen & Li 2018, Algorithm 1.
+    """
+
+    step_size: Any
+    inner_steps: Any = integer(default=10)
+    radius: Any = None
+
+    still_means_converged: ClassVar[bool] = False  # the random snapshot may be x_0
+    needs_key: ClassVar[bool] = True
+
+    def max_steps(self, constraint):
+        return 1000
+
+    def init(self, objective, constraint, x0, key):
+        return Iterate(x0, None, Counts.zero(objective.num_samples), jnp.zeros((), jnp.int32)), key
+
+    def step(self, objective, constraint, iterate, state):
+        key, snapshot_key, sample_key = jax.random.split(state, 3)
+        snapshot, m = iterate.x, self.inner_steps
+        mu = objective.gradient(snapshot, objective.predict(snapshot))
+        chosen = jax.random.randint(snapshot_key, (), 0, m, jnp.int32)
+
+        def inner(t, carry):
+            x, kept = carry
+            kept = jnp.where(t == chosen, x, kept)
+            i = jax.random.randint(jax.random.fold_in(sample_key, t), (), 0, objective.num_samples, jnp.int32)
+            b = x - self.step_size * (_sample_gradient(objective, x, i) - _sample_gradient(objective, snapshot, i) + mu)
+            r, _ = constraint.project(b)
+            return r if self.radius is None else l2_ball(r, self.radius), kept
+
+        _, x = lax.fori_loop(0, m, inner, (snapshot, snapshot))
+        counts = iterate.counts.plus(full_gradients=1, sample_gradients=2 * m, projections=m)
+        return Iterate(x, None, counts, jnp.zeros((), jnp.int32)), key
+
+
+def _sample_gradient(objective, x, i):
+    """grad f_i(x), where f is the mean of the f_i."""
+    row = design(objective.A).array[i]
+    weight = 1 if objective.mean else objective.num_samples
+    return weight * (jnp.vdot(row, x) - objective.y[i]) * row + objective.l2 * x
+
+
+@pytree
+class DIHT:
+    """Dual iterative hard thresholding for ridge regression, from alpha = 0, with a constant step.
+
+    Reports the best primal point met, x0 included, and its distance to the best dual value met.
+
+    Args: none. Cost a step: one full gradient, one projection.
+
+    Source: Yuan et al. 2020, Algorithm 1; the step is 1/l_D, l_D the smoothness of D while the support stays.
+    """
+
+    still_means_converged: ClassVar[bool] = False  # the best point rests while the dual moves on
+    needs_key: ClassVar[bool] = False
+
+    def max_steps(self, constraint):
+        return 5000
+
+    def init(self, objective, constraint, x0, key):
+        alpha = jnp.zeros(objective.num_samples, objective.dtype)
+        iterate, dual = evaluated(objective, x0), jnp.zeros((), objective.dtype)
+        return dataclasses.replace(iterate, gap=iterate.value - dual), (alpha, alpha, dual, objective.smoothness())
+
+    def step(self, objective, constraint, iterate, state):
+        alpha, u, dual_best, smoothness = state
+        c, l2 = (1 / objective.num_samples if objective.mean else 1.0), objective.l2
+        # grad D = c (u - l*'(alpha)), u = A w(alpha), l*(a) = a^2/2 + a y; l_D = c smoothness / l2
+        alpha = alpha + l2 / smoothness * (u - alpha - objective.y)
+        w, _ = constraint.project(-c / l2 * design(objective.A).rmatvec(alpha))
+        new = evaluated(objective, w)
+        dual = -c * (jnp.vdot(alpha, alpha) / 2 + jnp.vdot(alpha, objective.y)) - l2 / 2 * jnp.vdot(w, w)
+        dual_best = jnp.maximum(dual, dual_best)
+        best = _where(iterate.value <= new.value, dataclasses.replace(iterate, gap=None), new)  # a NaN gets through
+        counts = iterate.counts.plus(full_gradients=1, projections=1)
+        iterate = dataclasses.replace(best, counts=counts, gap=best.value - dual_best)
+        return iterate, (alpha, new.pred, dual_best, smoothness)
+
+
+@pytree
+class ARHT:
+    """Adaptively regularised hard thresholding: its three nested loops as one state machine.
+
+    The bisection for the optimum (low, guess, value of the best point met), in it several cores, in each the swaps.
+    Reports the minimiser of f on the best support met, x0 included.
+
+    Args:
+        rtol: of the bisection, relative to f(x0).
+        num_cores: runs of the core for each guess.
+        progress: c of the progress condition.
+
+    Cost a step: one full gradient and three restricted minimisations.
+
+    Source: Axiotis & Sviridenko 2020, Algorithms 5 and 6, and §5 for the stop of the core.
+    """
+
+    rtol: Any = 1e-3
+    num_cores: Any = integer(default=2)
+    progress: Any = 1e-3
+
+    still_means_converged: ClassVar[bool] = False
+    needs_key: ClassVar[bool] = True
+
+    def max_steps(self, constraint):
+        return 10_000
+
+    def init(self, objective, constraint, x0, key):
+        iterate = evaluated(objective, x0)
+        zero, rho = jnp.zeros_like(iterate.value), 2 * objective.coordinate_smoothness()
+        region = constraint.project(x0)[1]
+        x, pred = objective.minimise(region, x0, jnp.full_like(x0, rho))
+        core = (region, jnp.ones_like(x0, bool), x, pred)
+        bisection = (zero, iterate.value / 2, self.rtol * iterate.value, jnp.zeros((), jnp.int32))
+        return iterate, (key, rho, core, core, bisection)
+
+    def step(self, objective, constraint, iterate, state):
+        key, rho, core_start, (S, R, x, pred), (low, guess, eps, failures) = state
+        key, draw_key = jax.random.split(key)
+        k, coordinates = S.size, jnp.arange(x.shape[0])
+
+        def g(x, pred):
+            return objective.value(x, pred) + rho / 2 * jnp.vdot(x, jnp.where(R, x, 0))
+
+        # one swap: in comes the steepest coordinate, out goes the smallest
+        grad = objective.gradient(x, pred) + rho * jnp.where(R, x, 0)
+        i = jnp.argmax(jnp.where(S.mask, -1, jnp.abs(grad)))
+        j = jnp.argmin(jnp.where(S.mask, jnp.abs(x), jnp.inf))
+        S_new = (S.mask | (coordinates == i)) & (coordinates != j)
+        # or else one coordinate less under the regulariser
+        drawable = S.mask & R & (x != 0)
+        drawn = jax.random.categorical(draw_key, jnp.where(drawable, 2 * jnp.log(jnp.abs(x)), -jnp.inf))
+        R_new = R & (coordinates != drawn)
+        # the minimisers of f on S, of g after the swap, and of g after the draw
+        regions = dataclasses.replace(S, mask=jnp.stack([S.mask, S_new, S.mask]))
+        ridges = rho * jnp.stack([jnp.zeros_like(R), R, R_new]).astype(x.dtype)
+        xs, preds = jax.vmap(lambda region, ridge: objective.minimise(region, x, ridge))(regions, ridges)
+
+        here = evaluated(objective, xs[0], pred=preds[0])
+        best = _where(iterate.value <= here.value, iterate, here)
+        reached = here.value <= guess
+        wanted = self.progress / k.astype(x.dtype) * (g(x, pred) - guess)
+        accepted = (g(x, pred) - g(xs[1], preds[1]) >= wanted) & (k > 0) & (k < R.size)
+        stuck = ~accepted & (~jnp.any(drawable) | (2 * jnp.sum(S.mask & ~R, dtype=jnp.int32) >= k))
+        swapped = (dataclasses.replace(S, mask=S_new), R, xs[1], preds[1])
+        relaxed = (S, R_new, xs[2], preds[2])
+
+        core_ended = reached | stuck
+        core = _where(core_ended, core_start, _where(accepted, swapped, relaxed))
+        failures = jnp.where(reached, 0, failures + stuck.astype(jnp.int32))
+        failed = failures >= self.num_cores
+        low = jnp.where(failed & (best.value > guess + eps / 3), guess, low)
+        guess = jnp.where(reached | failed, (low + best.value) / 2, guess)
+        bisection = (low, guess, eps, jnp.where(failed, 0, failures))
+        verdict = jnp.where(best.value - low <= eps, Status.FINISHED, Status.RUNNING).astype(jnp.int32)
+        counts = iterate.counts.plus(full_gradients=1)
+        return dataclasses.replace(best, counts=counts, verdict=verdict), (key, rho, core_start, core, bisection)
+
+
+@pytree
+class Edges:
+    """Symmetric matrices with at most k edges, that is, pairs of nonzero entries off the diagonal."""
+
+    k: Any = integer()
+    k_max: int | None = static(default=None)
+
+    def prepared(self, shape):
+        if len(shape) != 2 or shape[0] != shape[1]:
+            raise ValueError(f"Edges constrains square matrices; the objective's variable has shape {shape}")
+        return self
+
+    def project(self, z):
+        rows, columns = np.triu_indices(z.shape[0], 1)  # edges in the order of (i, j)
+        upper = jnp.zeros(z.shape, bool).at[rows, columns].set(k_largest_mask(z[rows, columns], self.k))
+        kept = jnp.where(upper, z, 0)
+        mask = upper | upper.T | jnp.eye(z.shape[0], dtype=bool)
+        return kept + kept.T + jnp.diag(jnp.diagonal(z)), EdgeSet(mask)
+
+    def region(self, x):
+        return EdgeSet((x != 0) | jnp.eye(x.shape[0], dtype=bool))
+
+
+@pytree
+class EdgeSet:
+    """The symmetric matrices that vanish off ``mask``."""
+
+    mask: Any
+
+    def equals(self, other):
+        return jnp.all(self.mask == other.mask)
+
+    def completed(self):
+        return self
+
+
+@pytree
+class Precision:
+    """``-log det W + <S, W>`` over lower I <= W <= upper I.
+
+    Source: Yuan, Li & Zhang 2018, Algorithm 2 and Appendix D.2.
+    """
+
+    S: Any
+    lower: Any
+    upper: Any
+    num_rounds: Any = integer(default=150)
+
+    @property
+    def shape(self):
+        return self.S.shape
+
+    @property
+    def dtype(self):
+        return self.S.dtype
+
+    @property
+    def num_samples(self):
+        return 1
+
+    def check(self):
+        if jnp.ndim(self.S) != 2:
+            raise ValueError(f"S must be a square matrix; got shape {jnp.shape(self.S)}")
+
+    def start(self, constraint):
+        return self.lower * jnp.eye(self.shape[0], dtype=self.dtype)
+
+    def predict(self, x):
+        return x
+
+    def value(self, x, pred):
+        # NaN unless W is positive definite: ADMM's T is so only in the limit.
+        return -2 * jnp.sum(jnp.log(jnp.diagonal(jnp.linalg.cholesky(x)))) + jnp.vdot(self.S, x)
+
+    def gradient(self, x, pred):
+        return self.S - jnp.linalg.inv(x)
+
+    def smoothness(self):
+        return self.lower**-2
+
+    def coordinate_smoothness(self):
+        return self.lower**-2
+
+    def minimise(self, region, x, ridge=None):
+        """ADMM: W within the bounds, T on the region; returns T. rho = the scale of W^-2 keeps it free of units."""
+        rho = 1 / (self.lower * self.upper)
+
+        def round_(_, carry):
+            T, G = carry
+            values, V = jnp.linalg.eigh(T - (self.S - G) / rho)
+            values = jnp.clip((values + jnp.sqrt(values**2 + 4 / rho)) / 2, self.lower, self.upper)
+            W = (V * values) @ V.T
+            T = jnp.where(region.mask, W - G / rho, 0)
+            T = (T + T.T) / 2
+            return T, G - rho * (W - T)
+
+        T, _ = lax.fori_loop(0, self.num_rounds, round_, (x, jnp.zeros_like(x)))
+        return T, T

@@ -1,0 +1,392 @@
+"""What every solver must do, whatever it is: the clauses below, on every row of tests/contract.py."""
+
+import dataclasses
+import inspect
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxht
+from jaxht.solve import _prepared, advance, start
+from jaxht.tree import pytree
+from tests.contract import LANES, NUM_STEPS, QUICK, TABLE, baseline, keys, never, run
+from tests.util import precision
+
+# Relative, where additions may be done in another order.
+CLOSE = {"float32": 2e-4, "float64": 1e-9}
+
+
+def close(a, b, case):
+    scale = np.max(np.abs(b), initial=1e-3)
+    np.testing.assert_allclose(a, b, rtol=0, atol=CLOSE[case.dtype] * scale)
+
+
+def identical(a, b):
+    jax.tree.map(np.testing.assert_array_equal, a, b)
+
+
+# A solver's own findings, which do not hang on the last bits.
+VERDICTS = (jaxht.Status.SUPPORT_STABLE, jaxht.Status.FINISHED, jaxht.Status.NO_PROGRESS, jaxht.Status.CYCLING)
+
+
+def lane(tree, i):
+    return jax.tree.map(lambda leaf: leaf[i], tree)
+
+
+# What the numbers of solvers are called.
+GLOSSARY = {
+    "step_size": "eta, the step along the gradient",
+    "momentum": "nu, the part of the last move that is repeated",
+    "nesterov": "whether the gradient is taken after the momentum",
+    "inner_steps": "m, the inner iterations of a stage",
+    "radius": "omega, of the l2 ball",
+    "c": "margin of the step condition of NIHT",
+    "q": "factor by which NIHT shrinks a step",
+    "rtol": "of a search inside of the method, relative",
+    "num_cores": "repetitions of the core of ARHT",
+    "progress": "c of the progress condition of ARHT",
+}
+
+
+# ---- in every case -------------------------------------------------------------------------------------------------
+
+
+def feasible(row, case):
+    """Every iterate has at most k nonzeros, exactly, for traced k that differ by lane."""
+    _, history = baseline(row.name, case)
+    k = row.problem.batch(case).k
+    for i in range(LANES):
+        sizes = [row.problem.size(x) for x in history.x[i]]
+        assert max(sizes) <= k[i]
+        assert max(sizes) > 0
+
+
+def reports_what_it_found(row, case):
+    """x, value, support, counts and status are of the right type, finite, and belong together."""
+    result, history = baseline(row.name, case)
+    batch = row.problem.batch(case)
+    for array in (result.x, result.value, history.x, history.value):
+        assert array.dtype == case.dtype and np.all(np.isfinite(array))
+    integers = (result.num_steps, result.status, *jax.tree.leaves(result.counts))
+    assert {(array.dtype, array.shape) for array in integers} == {(np.dtype(np.int32), (LANES,))}
+    np.testing.assert_array_equal(result.x, history.x[:, -1])
+    for i in range(LANES):
+        values = [row.problem.value(batch.lane(i), np.asarray(x, np.float64)) for x in history.x[i]]
+        close(history.value[i], values, case)
+        assert jaxht.Status(int(result.status[i])).sentence
+    np.testing.assert_array_equal(result.support.mask, result.x != 0)
+    for count in jax.tree.leaves(history.counts):
+        assert np.all(np.diff(count, axis=1) >= 0)
+    assert np.all(result.counts.ifo > 0)
+    if result.gap is not None:
+        slack = CLOSE[case.dtype] * np.abs(history.value)
+        assert np.all(history.gap >= -slack)
+        assert np.all(np.diff(history.gap, axis=1) <= slack[:, 1:])
+
+
+def starts_from_x0(row, case):
+    """The first iterate is x0, projected; a start elsewhere is not forgotten."""
+    _, history = baseline(row.name, case)
+    batch = row.problem.batch(case)
+    for i in range(LANES):
+        np.testing.assert_array_equal(history.x[i, 0], row.problem.projected(batch.x0[i], batch.k[i]))
+
+
+def nan_hurts_its_own_lane_only(row, case):
+    """NaN in the data of lane 2 is DIVERGED there, with x at the start, and changes no bit of the others."""
+    batch = row.problem.batch(case)
+    result, history = run(row.name, case, row.problem.poisoned(batch, 2))
+    assert result.status[2] == jaxht.Status.DIVERGED
+    np.testing.assert_array_equal(result.x[2], history.x[2, 0])
+    assert np.all(np.isfinite(result.x))
+    others = np.array([0, 1, 3])
+    identical(lane((result, history), others), lane(baseline(row.name, case), others))
+
+
+def scales(row, case):
+    """Units do not matter: rescaled data give rescaled iterates, step by step."""
+    batch = row.problem.batch(case)
+    result, _ = baseline(row.name, case)
+    scaled, solver, factor = row.problem.scaled(batch, row.solver)
+    other, _ = run(row.name, case, scaled, solver=solver)
+    close(other.x, factor * result.x, case)
+    identical((other.status, other.num_steps), (result.status, result.num_steps))
+
+
+def permutes(row, case):
+    """The order of the coordinates does not matter."""
+    batch = row.problem.batch(case)
+    result, _ = baseline(row.name, case)
+    order = np.random.default_rng(0).permutation(batch.x0.shape[-1])
+    other, _ = run(row.name, case, row.problem.permuted(batch, order))
+    # A step size from a power iteration, whose start is not permuted, changes the path but not the end.
+    np.testing.assert_allclose(other.x, row.problem.reordered(result.x, order), rtol=0, atol=1e-3)
+
+
+def obeys_stop(row, case):
+    """Each test of Stop ends the run at the step at which its definition, applied to the history, says so."""
+    full, history = baseline(row.name, case)
+    plain = never(case)
+    change = np.linalg.norm(np.diff(history.x, axis=1).reshape(LANES, NUM_STEPS, -1), axis=-1)
+    size = np.linalg.norm(history.x[:, 1:].reshape(LANES, NUM_STEPS, -1), axis=-1)
+    value = history.value[:, 1:]
+    support = history.x != 0
+    same = np.all((support[:, 1:] == support[:, :-1]).reshape(LANES, NUM_STEPS, -1), axis=-1)
+    streak = np.array([[np.argmin(np.r_[flags[t::-1], False]) for t in range(NUM_STEPS)] for flags in same])
+
+    max_steps = np.arange(1, LANES + 1, dtype=np.int32)
+    patience = np.array([1, 2, 3, 4], np.int32)
+    # Thresholds in between, where the last bit cannot matter.
+    target = (history.value + 1e-3 * np.abs(history.value))[:, 2]
+    rtol = np.sqrt(change[:, 1] * change[:, 2] / (size[:, 1] * size[:, 2])).astype(case.dtype)
+    is_still = change <= rtol[:, None] * size
+    tests = [
+        ("max_steps", max_steps, np.arange(1, NUM_STEPS + 1) >= max_steps[:, None], jaxht.Status.MAX_STEPS),
+        ("support_patience", patience, streak >= patience[:, None], jaxht.Status.SUPPORT_STABLE),
+        ("target_value", target, value <= target[:, None], jaxht.Status.TARGET_REACHED),
+        ("rtol", rtol, is_still & row.solver.still_means_converged, jaxht.Status.CONVERGED),
+    ]
+    if full.gap is not None:
+        gap_rtol = (1.01 * history.gap[:, 3] / history.value[:, 3]).astype(case.dtype)
+        closed = history.gap[:, 1:] <= gap_rtol[:, None] * np.abs(value)
+        tests.append(("gap_rtol", gap_rtol, closed, jaxht.Status.GAP_CLOSED))
+    for name, number, met, status in tests:
+        result, _ = run(row.name, case, stop=dataclasses.replace(plain, **{name: number}))
+        for i in range(LANES):
+            ends = np.flatnonzero(met[i]) + 1
+            own_end, own_status = full.num_steps[i], full.status[i]
+            if own_status == jaxht.Status.MAX_STEPS:
+                own_end = NUM_STEPS + 1
+            end = min(ends[0] if len(ends) else NUM_STEPS, own_end, NUM_STEPS)
+            assert result.num_steps[i] == end, name
+            np.testing.assert_array_equal(result.x[i], history.x[i, end])
+            if end < own_end and len(ends):
+                assert result.status[i] == status, name
+
+
+def keeps_its_types(row, case):
+    """A step returns what it was given, in shape and dtype, under strict promotion; x has the objective's dtype."""
+    batch = row.problem.batch(case)
+    with jax.numpy_dtype_promotion("strict"):
+        problem, x0, key = prepared(row, case)
+        before = jax.eval_shape(init, problem, x0, key)
+        after = jax.eval_shape(step, problem, *before)
+        result = jax.eval_shape(lambda: jaxht.solve(batch.lane(0), row.problem.constraint(3, 5), row.solver, key=key))
+    assert jax.tree.structure(before) == jax.tree.structure(after)
+    for old, new in zip(jax.tree.leaves(before), jax.tree.leaves(after), strict=True):
+        assert describe(old) == describe(new)
+    assert describe(result.x) == (batch.x0.shape[1:], case.dtype, False)
+    assert describe(result.value) == ((), case.dtype, False)
+
+
+def describe(leaf):
+    return leaf.shape, str(leaf.dtype), leaf.weak_type
+
+
+def init(problem, x0, key):
+    return problem.solver.init(problem.objective, problem.constraint, x0, key)
+
+
+def step(problem, iterate, state):
+    return problem.solver.step(problem.objective, problem.constraint, iterate, state)
+
+
+def prepared(row, case):
+    """Problem, x0 and key of lane 2."""
+    batch = row.problem.batch(case)
+    constraint, stop = row.problem.constraint(batch.k[2], row.k_max), lane(never(case), 2)
+    return _prepared(batch.lane(2), constraint, row.solver, stop, batch.x0[2], keys()[2])
+
+
+# ---- in one case, some in turn ------------------------------------------------------------------------------------
+
+
+def steps_alike_without_jit(row, case):
+    """A step computes the same with jit disabled."""
+    problem, x0, key = prepared(row, case)
+    x0, _ = problem.constraint.project(jnp.asarray(x0))
+    before = jax.jit(init, compiler_options=QUICK)(problem, x0, key)
+    iterate, state = jax.jit(step)(problem, *before)
+    with jax.disable_jit():
+        eager, eager_state = step(problem, *before)
+    assert jax.tree.structure((iterate, state)) == jax.tree.structure((eager, eager_state))
+    identical((iterate.verdict, iterate.counts), (eager.verdict, eager.counts))
+    close(iterate.x, eager.x, case)
+    for a, b in zip(jax.tree.leaves(state), jax.tree.leaves(eager_state), strict=True):
+        if jnp.issubdtype(a.dtype, jnp.floating):
+            close(a, b, case)
+
+
+def runs_alone_and_padded_alike(row, case):
+    """A lane of the batch is what an eager solve with Python numbers, a larger k_max and a default start gives."""
+    batch = row.problem.batch(case)
+    result, _ = baseline(row.name, case)
+    stop = jaxht.Stop(max_steps=NUM_STEPS, rtol=0, support_patience=10**6, gap_rtol=0.0)
+    for i in range(LANES):
+        constraint = row.problem.constraint(int(batch.k[i]), batch.x0.shape[-1])
+        x0 = batch.x0[i] if i >= 2 else None
+        alone = jaxht.solve(batch.lane(i), constraint, row.solver, x0=x0, key=keys()[i], stop=stop)
+        close(alone.x, result.x[i], case)
+        identical(alone.support.mask, result.support.mask[i])
+        indices = getattr(alone.support, "indices", None)
+        if indices is not None:
+            np.testing.assert_array_equal(np.flatnonzero(alone.x), indices[indices < alone.x.shape[0]])
+        if result.status[i] in VERDICTS:
+            assert (alone.status, alone.num_steps) == (result.status[i], result.num_steps[i])
+
+
+def resumes(row, case):
+    """Advanced in pieces or at once, in a batch: the same bits."""
+    batch = row.problem.batch(case)
+    lanes = (batch.objective, batch.k, batch.x0, keys(), never(case))
+
+    def problem(objective, k, x0, key, stop):
+        return _prepared(objective, row.problem.constraint(k, row.k_max), row.solver, stop, x0, key)
+
+    axes = (batch.axes, 0, 0, 0, 0)
+    begin = jax.vmap(lambda *lane: start(*problem(*lane)), axes)
+    go_on = jax.vmap(lambda carry, n, *lane: advance(problem(*lane)[0], carry, n), (0, None, *axes))
+    begin, go_on = (jax.jit(function, compiler_options=QUICK) for function in (begin, go_on))
+    carry = begin(*lanes)
+    at_once = go_on(carry, 8, *lanes)
+    in_pieces = carry
+    for num_steps in (1, 0, 2, 5):
+        in_pieces = go_on(in_pieces, num_steps, *lanes)
+    identical(*jax.tree.map(key_data, (at_once, in_pieces)))
+    _, history = baseline(row.name, case)
+    close(at_once.iterate.x, history.x[np.arange(LANES), at_once.num_steps], case)
+
+
+def key_data(leaf):
+    return jax.random.key_data(leaf) if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf
+
+
+def compiles_once(row, case):
+    """Different Python, NumPy and JAX numbers share one trace, and so do the lanes of a grid of them."""
+    solver, traces = counted(row.solver)
+    objective = row.problem.batch(case).lane(0)
+    fields = [field for field in dataclasses.fields(solver) if not field.metadata.get("static")]
+    numbers = {field.name: getattr(solver, field.name) for field in fields}
+
+    def solve(size, factor):
+        changed = {
+            name: size if isinstance(number, int) else number * factor
+            for name, number in numbers.items()
+            if number is not None
+        }
+        stop = jaxht.Stop(max_steps=size, rtol=1e-3 * factor, target_value=-factor)
+        changed = dataclasses.replace(solver, **changed)
+        return jaxht.solve(objective, row.problem.constraint(size, 5), changed, stop=stop, key=keys()[0])
+
+    for size, factor in [(1, 1), (2, 0.5), (np.int64(3), np.float32(2)), (jnp.asarray(4), jnp.asarray(0.25))]:
+        jax.eval_shape(lambda size=size, factor=factor: solve(size, factor))
+    jax.eval_shape(jax.vmap(solve), np.arange(3), np.linspace(1, 2, 3))
+    assert len(traces) == 1
+
+
+def counted(solver):
+    """A solver that does the same, and a list that grows whenever it is traced."""
+    traces = []
+
+    def init(self, *args):
+        traces.append(self)
+        return type(solver).init(self, *args)
+
+    kind = pytree(type("Counted", (type(solver),), {"init": init}))
+    return kind(**{f.name: getattr(solver, f.name) for f in dataclasses.fields(solver)}), traces
+
+
+def leaks_no_tracers(row, case):
+    """No state is kept outside of the carry."""
+    batch = row.problem.batch(case)
+    with jax.checking_leaks():
+        jax.eval_shape(lambda: jaxht.solve(batch.lane(0), row.problem.constraint(3, 5), row.solver, key=keys()[0]))
+
+
+def asks_for_k_max_if_it_gathers(row, case):
+    """A traced k without k_max is enough, or the error says what to give."""
+    batch = row.problem.batch(case)
+
+    def solve(k):
+        return jaxht.solve(batch.lane(0), row.problem.constraint(k, None), row.solver, key=keys()[0])
+
+    if row.gathers:
+        with pytest.raises(ValueError, match="k_max"):
+            jax.eval_shape(solve, 3)
+    else:
+        assert getattr(jax.eval_shape(solve, 3).support, "indices", None) is None
+
+
+def has_the_protocol(row, case):
+    """Methods have the protocol's parameters, numbers the names that the other solvers have for them."""
+    solver = type(row.solver)
+    assert list(inspect.signature(solver.init).parameters) == ["self", "objective", "constraint", "x0", "key"]
+    assert list(inspect.signature(solver.step).parameters) == ["self", "objective", "constraint", "iterate", "state"]
+    assert isinstance(solver.still_means_converged, bool) and isinstance(solver.needs_key, bool)
+    unknown = {field.name for field in dataclasses.fields(solver)} - set(GLOSSARY)
+    assert not unknown, "use the name that there is, or add it to the glossary"
+
+
+def documents_itself(row, case):
+    """Its docstring starts with a sentence, explains each parameter, and names cost and source."""
+    doc = inspect.getdoc(type(row.solver))
+    assert re.match(r".+\.(\n\n|$)", doc)
+    for field in dataclasses.fields(row.solver):
+        assert re.search(rf"^    {field.name}: ", doc, re.MULTILINE), field.name
+    for section in ("Args:", "Cost", "Source:"):
+        assert section in doc
+
+
+# ---- the clauses on the table --------------------------------------------------------------------------------------
+
+IN_EVERY_CASE = [
+    feasible,
+    reports_what_it_found,
+    starts_from_x0,
+    nan_hurts_its_own_lane_only,
+    scales,
+    permutes,
+    obeys_stop,
+    keeps_its_types,
+]
+IN_THE_FIRST_CASE = [
+    steps_alike_without_jit,  # the rows share the compiled primitives
+]
+IN_ONE_CASE = [
+    runs_alone_and_padded_alike,
+    resumes,
+    compiles_once,
+    leaks_no_tracers,
+    asks_for_k_max_if_it_gathers,
+    has_the_protocol,
+    documents_itself,
+]
+
+
+def contract():
+    """Clause, row and case, those of one compile together; the case of IN_ONE_CASE goes around."""
+    for i, row in enumerate(TABLE.values()):
+        for j, case in enumerate(row.problem.cases):
+            clauses = list(IN_EVERY_CASE)
+            clauses += IN_THE_FIRST_CASE if j == 0 else []
+            clauses += IN_ONE_CASE if j == i % len(row.problem.cases) else []
+            for clause in clauses:
+                reason = row.fails.get(clause.__name__)
+                marks = [pytest.mark.xfail(reason=reason)] if reason else []
+                yield pytest.param(clause, row, case, id=f"{row.name}-{case}-{clause.__name__}", marks=marks)
+
+
+@pytest.mark.parametrize(("clause", "row", "case"), list(contract()))
+def test_contract(clause, row, case):
+    with precision(case.dtype):
+        clause(row, case)
+
+
+def test_expected_failures_name_clauses():
+    clauses = {clause.__name__ for clause in IN_EVERY_CASE + IN_THE_FIRST_CASE + IN_ONE_CASE}
+    for row in TABLE.values():
+        assert set(row.fails) <= clauses
+        assert all(row.fails.values())

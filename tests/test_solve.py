@@ -1,0 +1,375 @@
+"""The runner: what it takes, what ends it, what it returns."""
+
+import dataclasses
+import functools
+import logging
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxht
+from jaxht import HTP, IHT, NIHT, LeastSquares, Sparse, Status, Stop, ensembles
+from jaxht.solver import Counts
+from tests.contract import QUICK
+from tests.skeletons import DIHT, HTSVRG, OMP, Edges, Precision
+from tests.util import host, x64
+
+N, D, K = 12, 8, 3
+RNG = np.random.default_rng(0)
+A, Y = RNG.normal(size=(N, D)).astype(np.float32), RNG.normal(size=N).astype(np.float32)
+F = LeastSquares(A, Y)
+C = Sparse(K)
+SMALL_STEP = 0.02  # of IHT on F: far from the end after a few steps
+
+
+# ---- Status and Stop -----------------------------------------------------------------------------------------------
+
+
+def test_every_status_has_its_own_sentence():
+    sentences = [status.sentence for status in Status]
+    assert all(re.fullmatch(r"[A-Z].*\.", sentence) for sentence in sentences)
+    assert len(set(sentences)) == len(Status)
+    assert {status.name for status in Status if status.failed} == {"MAX_STEPS", "CYCLING", "DIVERGED"}
+    assert Status.RUNNING == 0
+    assert isinstance(Status.CONVERGED, int)
+
+
+IHT_VALUES = host(jaxht.trace(F, C, IHT(step_size=SMALL_STEP), num_steps=5)[1])
+ENDS = {
+    "limit": (IHT(step_size=SMALL_STEP), Stop(max_steps=4), Status.MAX_STEPS, 4),
+    "no step at all": (IHT(step_size=SMALL_STEP), Stop(max_steps=0), Status.MAX_STEPS, 0),
+    "more steps than int32 holds": (IHT(), Stop(max_steps=10**12), Status.CONVERGED, None),
+    "the default limit": (IHT(step_size=1e-6), Stop(rtol=0), Status.MAX_STEPS, 10_000),
+    "a still iterate": (IHT(step_size=0.0), Stop(rtol=0), Status.CONVERGED, 1),
+    "rtol": (IHT(step_size=SMALL_STEP), Stop(rtol=10.0), Status.CONVERGED, 1),
+    "rtol = machine epsilon": (IHT(), Stop(), Status.CONVERGED, None),
+    "patience": (IHT(step_size=1e-6), Stop(support_patience=3, rtol=0), Status.SUPPORT_STABLE, 4),
+    "target": (IHT(step_size=SMALL_STEP), Stop(target_value=IHT_VALUES[3:5].mean()), Status.TARGET_REACHED, 4),
+    "target before limit": (
+        IHT(step_size=SMALL_STEP),
+        Stop(max_steps=4, target_value=IHT_VALUES[3:5].mean()),
+        Status.TARGET_REACHED,
+        4,
+    ),
+    "a target below zero": (IHT(step_size=SMALL_STEP), Stop(max_steps=4, target_value=-1.0), Status.MAX_STEPS, 4),
+    "a finding before the limit": (OMP(), Stop(max_steps=K), Status.FINISHED, K),
+    "the solver's own limit": (OMP(), Stop(), Status.FINISHED, K),
+    "target before a finding": (OMP(), Stop(target_value=1e9), Status.TARGET_REACHED, 1),
+    "a gap test without a gap": (IHT(step_size=SMALL_STEP), Stop(max_steps=2, gap_rtol=1e9), Status.MAX_STEPS, 2),
+}
+
+
+@pytest.mark.parametrize("name", ENDS)
+def test_end(name):
+    solver, stop, status, num_steps = ENDS[name]
+    result = jaxht.solve(F, C, solver, stop=stop)
+    assert Status(int(result.status)) is status
+    assert num_steps is None or result.num_steps == num_steps
+
+
+def test_gap_closes():
+    ridge = dataclasses.replace(F, l2=50.0)
+    result = jaxht.solve(ridge, Sparse(D), DIHT(), stop=Stop(gap_rtol=1e-3))
+    assert result.status == Status.GAP_CLOSED
+    assert 0 <= result.gap <= 1e-3 * result.value
+    assert jaxht.solve(ridge, Sparse(D), IHT()).gap is None
+
+
+def test_raise_for_status():
+    result = jaxht.solve(F, C, IHT())
+    assert result.raise_for_status() is result
+    with pytest.raises(RuntimeError, match=r"^1 of 1 runs MAX_STEPS: The step limit"):
+        jaxht.solve(F, C, IHT(), stop=Stop(max_steps=1)).raise_for_status()
+    batch = dataclasses.replace(result, status=np.array([1, 9, 7, 9, 2]))
+    with pytest.raises(RuntimeError) as error:
+        batch.raise_for_status()
+    assert all(part in str(error.value) for part in ("1 of 5 runs MAX_STEPS", "2 of 5 runs DIVERGED", "step_size"))
+    fine = dataclasses.replace(result, status=np.array([[0, 1, 2], [3, 4, 5]]))
+    assert fine.raise_for_status() is fine
+
+
+# ---- divergence ----------------------------------------------------------------------------------------------------
+
+
+def test_blow_up_returns_the_last_sound_iterate():
+    result, (x, value) = jaxht.trace(
+        F, C, IHT(step_size=1.0), num_steps=40, record=lambda iterate: (iterate.x, iterate.value)
+    )
+    start = value[0]
+    assert result.status == Status.DIVERGED
+    assert 1 < result.num_steps < 40
+    assert start < result.value <= 1e8 * start
+    np.testing.assert_array_equal(result.x, x[-1])
+    np.testing.assert_array_equal(x[result.num_steps - 1], x[-1])
+    # The step that blew up is taken back, but it was paid for.
+    assert result.counts.full_gradients == result.num_steps
+
+
+@pytest.mark.parametrize("solver", [IHT(), NIHT(), HTP()], ids=lambda solver: type(solver).__name__)
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_bad_data_is_divergence_at_the_start(solver, bad):
+    for objective in (LeastSquares(A, np.r_[Y[1:], bad]), LeastSquares(np.where(np.eye(N, D), bad, A), Y)):
+        result = jaxht.solve(objective, C, solver)
+        assert result.status == Status.DIVERGED
+        np.testing.assert_array_equal(result.x, 0)
+        assert not result.support.mask.any()
+
+
+def test_a_bad_start_is_divergence():
+    result = jaxht.solve(F, C, IHT(), x0=np.full(D, np.nan))
+    assert (result.status, result.num_steps) == (Status.DIVERGED, 0)
+    assert np.all(np.isfinite(result.x))
+
+
+def test_zero_is_its_own_answer():
+    result = jaxht.solve(LeastSquares(A, 0 * Y), C, IHT())
+    assert (result.status, result.num_steps, result.value) == (Status.CONVERGED, 1, 0)
+
+
+# ---- trace ---------------------------------------------------------------------------------------------------------
+
+
+def test_trace_records_every_iterate():
+    solver = IHT(step_size=SMALL_STEP)
+    result, values = jaxht.trace(F, C, solver, num_steps=6)
+    assert values.shape == (7,)
+    assert result.num_steps == 6
+    _, history = jaxht.trace(
+        F, C, solver, num_steps=6, record=lambda iterate: {"x": iterate.x, "done": iterate.counts.full_gradients}
+    )
+    assert history["x"].shape == (7, D)
+    np.testing.assert_array_equal(history["done"], range(7))
+    np.testing.assert_array_equal(history["x"][0], 0)
+    for steps in (1, 6):
+        end = jaxht.solve(F, C, solver, stop=Stop(max_steps=steps))
+        np.testing.assert_allclose(end.x, history["x"][steps], rtol=1e-6)
+        np.testing.assert_allclose(end.value, values[steps], rtol=1e-6)
+
+
+def test_trace_of_an_ended_run_repeats_its_last_record():
+    result, values = jaxht.trace(F, C, IHT(step_size=SMALL_STEP), num_steps=6, stop=Stop(max_steps=2))
+    assert (result.status, result.num_steps, len(values)) == (Status.MAX_STEPS, 2, 7)
+    assert values[1] > values[2]
+    np.testing.assert_array_equal(values[2:], values[2])
+    result, values = jaxht.trace(F, C, IHT(step_size=SMALL_STEP), num_steps=6, stop=Stop(max_steps=0))
+    assert (result.status, result.num_steps) == (Status.MAX_STEPS, 0)
+    np.testing.assert_array_equal(values, values[0])
+    result, values = jaxht.trace(F, C, IHT(step_size=SMALL_STEP), num_steps=0)
+    assert (result.num_steps, len(values)) == (0, 1)
+    result, _ = jaxht.trace(F, C, IHT(step_size=SMALL_STEP), num_steps=2, stop=Stop(max_steps=9))
+    assert (result.status, result.num_steps) == (Status.RUNNING, 2)
+
+
+@pytest.mark.parametrize("solver", [IHT(momentum=0.2, nesterov=True), HTP()], ids=["IHT", "HTP"])
+def test_derivatives_are_finite_differences(solver):
+    """Of the values of a trace in reverse mode, of the value of a solution in forward mode."""
+    with x64():
+        at, along = (A.astype(float), Y.astype(float), 0.1), (RNG.normal(size=(N, D)), RNG.normal(size=N), 1.0)
+
+        quick = functools.partial(jax.jit, compiler_options=QUICK)
+
+        def traced(A, y, l2):
+            return jaxht.trace(LeastSquares(A, y, l2), C, solver, num_steps=6)[1].sum()
+
+        def solved(A, y, l2):
+            return jaxht.solve(LeastSquares(A, y, l2), C, solver).value
+
+        def difference(function, h=1e-6):
+            function = quick(function)
+            ahead, behind = (function(*(a + s * h * b for a, b in zip(at, along, strict=True))) for s in (1, -1))
+            return (ahead - behind) / (2 * h)
+
+        gradient = quick(jax.grad(traced, (0, 1, 2)))(*at)
+        product = sum(np.vdot(g, b) for g, b in zip(gradient, along, strict=True))
+        np.testing.assert_allclose(product, difference(traced), rtol=1e-6)
+        _, tangent = quick(functools.partial(jax.jvp, solved))(at, along)
+        np.testing.assert_allclose(tangent, difference(solved), rtol=1e-6)
+
+
+# ---- counts --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("solver", "full", "samples", "projections"),
+    [(IHT(step_size=SMALL_STEP), 5, 0, 5), (HTSVRG(SMALL_STEP, 7), 5, 70, 35)],
+    ids=["IHT", "HTSVRG"],
+)
+def test_counts(solver, full, samples, projections):
+    counts = jaxht.solve(F, C, solver, key=jax.random.key(0), stop=Stop(max_steps=5)).counts
+    assert (counts.full_gradients, counts.sample_gradients, counts.projections) == (full, samples, projections)
+    assert counts.ifo == N * full + samples
+
+
+def test_niht_counts_its_trials():
+    """A problem whose first exact steps are refused."""
+    result = jaxht.solve(LeastSquares(A, Y), Sparse(1), NIHT(c=0.5, q=4.0), x0=np.eye(D)[0])
+    assert result.counts.full_gradients == result.num_steps
+    assert result.counts.projections > result.num_steps
+
+
+def test_ifo_does_not_wrap():
+    counts = Counts(np.int32([2**30, 1]), np.int32([2**31 - 1, 2]), np.int32([0, 0]), num_samples=10**6)
+    np.testing.assert_array_equal(counts.ifo, [2**30 * 10**6 + 2**31 - 1, 10**6 + 2])
+
+
+# ---- what it takes -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("solver", [IHT(), HTP()], ids=lambda solver: type(solver).__name__)
+def test_takes_what_people_have(solver):
+    """Integers, doubles, lists for x0, JAX arrays: all the same."""
+    whole = np.round(3 * A).astype(int)
+    y, x0 = np.arange(N), [1, 0, 0, 2, 0, 0, 0, 3]
+    expected = jaxht.solve(LeastSquares(whole.astype(np.float32), y.astype(np.float32)), C, solver, x0=np.float32(x0))
+    for objective in (
+        LeastSquares(whole, y),
+        LeastSquares(whole.astype(float), y.astype(float), l2=0),
+        LeastSquares(jnp.asarray(whole), jnp.asarray(y), l2=np.float64(0)),
+        LeastSquares(jaxht.design(whole), y.astype(np.int8)),
+    ):
+        result = jaxht.solve(objective, Sparse(np.int64(K)), solver, x0=x0)
+        assert result.x.dtype == np.float32
+        np.testing.assert_allclose(result.x, expected.x, rtol=1e-4)
+
+
+@pytest.mark.parametrize("solver", [IHT(), NIHT(), HTP()], ids=lambda solver: type(solver).__name__)
+def test_keep_is_always_in_the_support(solver):
+    """An intercept that no method would choose by itself; it counts towards k."""
+    rng = np.random.default_rng(3)
+    design = np.c_[rng.normal(size=(40, 5)), np.ones(40)].astype(np.float32)
+    y = (design[:, :5] @ np.array([3, -2, 2, 2.5, -3]) + 0.1).astype(np.float32)
+    keep = np.arange(6) == 5
+
+    def supports(keep):
+        constraint = Sparse(jnp.asarray(3), k_max=4, keep=keep)
+        record = lambda iterate: iterate.x != 0  # noqa: E731
+        return jaxht.trace(LeastSquares(design, y), constraint, solver, num_steps=30, record=record)
+
+    result, history = supports(keep)
+    assert np.all(history[1:, 5])
+    assert np.all(history.sum(axis=1) <= 3)
+    assert result.support.size == 3
+    assert not supports(~keep & keep)[0].support.mask[5]
+
+
+@pytest.mark.parametrize("solver", [IHT(), HTP()], ids=lambda solver: type(solver).__name__)
+def test_a_traced_k_beyond_k_max_is_k_max(solver):
+    runs = jax.vmap(lambda k: jaxht.solve(F, Sparse(k, k_max=K), solver))(jnp.array([K, K + 2]))
+    np.testing.assert_array_equal(runs.x[1], runs.x[0])
+    np.testing.assert_array_equal(runs.support.size, K)
+
+
+def wrong(objective=F, constraint=C, solver=None, **options):
+    return lambda: jaxht.solve(objective, constraint, solver or IHT(), **options)
+
+
+# What is wrong: (what the message must name, the call).
+WRONG = {
+    "A is a list": (r"A must be.*list", wrong(LeastSquares(A.tolist(), Y))),
+    "A has one axis": (r"A must have shape.*\(12,\)", wrong(LeastSquares(Y, Y))),
+    "A has three axes": (r"A must have shape.*vmap", wrong(LeastSquares(A[None], Y))),
+    "A is empty": (r"A must have shape.*\(0, 8\)", wrong(LeastSquares(A[:0], Y[:0]))),
+    "A is half": (r"A must be.*float16", wrong(LeastSquares(A.astype(np.float16), Y))),
+    "A is complex": (r"A must be.*complex64", wrong(LeastSquares(A * 1j, Y))),
+    "A is boolean": (r"A must be.*bool", wrong(LeastSquares(A > 0, Y))),
+    "A holds objects": (r"A must be.*object", wrong(LeastSquares(A.astype(object), Y))),
+    "y is too short": (r"y must have shape \(12,\).*\(11,\)", wrong(LeastSquares(A, Y[1:]))),
+    "y is a column": (r"y must have shape \(12,\).*\(12, 1\)", wrong(LeastSquares(A, Y[:, None]))),
+    "y is missing": (r"y must", wrong(LeastSquares(A, None))),
+    "y is a list": (r"y must be.*list", wrong(LeastSquares(A, Y.tolist()))),
+    "y is text": (r"y must be.*U1", wrong(LeastSquares(A, np.array(list("abcdefghijkl"))))),
+    "y is boolean": (r"y must be.*bool", wrong(LeastSquares(A, Y > 0))),
+    "y is complex": (r"y must be.*complex64", wrong(LeastSquares(A, Y * 1j))),
+    "l2 is a vector": (r"l2 must be a scalar.*vmap", wrong(LeastSquares(A, Y, np.ones(D)))),
+    "l2 is negative": (r"l2 must be at least 0; got -0.5", wrong(LeastSquares(A, Y, -0.5))),
+    "k is real": (r"k must be an integer; got 2.0", wrong(constraint=Sparse(2.0))),
+    "k is boolean": (r"k must be an integer; got True", wrong(constraint=Sparse(True))),
+    "k is missing": (r"k must be an integer; got None", wrong(constraint=Sparse(None))),
+    "k is negative": (r"k must lie between 0 and d = 8; got -1", wrong(constraint=Sparse(-1))),
+    "k is above d": (r"k must lie between 0 and d = 8; got 9", wrong(constraint=Sparse(9))),
+    "k is above k_max": (r"k must lie between 0 and k_max = 2; got 3", wrong(constraint=Sparse(3, k_max=2))),
+    "k is a vector": (r"k must be a scalar.*vmap", wrong(constraint=Sparse(np.array([1, 2])))),
+    "k_max is real": (r"k_max must be a Python int.*2.0", wrong(constraint=Sparse(2, k_max=2.0))),
+    "k_max is an array": (r"k_max must be a Python int", wrong(constraint=Sparse(2, k_max=jnp.asarray(3)))),
+    "k_max is above d": (r"k_max must be.*d = 8; got 9", wrong(constraint=Sparse(2, k_max=9))),
+    "k_max is negative": (r"k_max must be.*got -1", wrong(constraint=Sparse(2, k_max=-1))),
+    "k_max is missing": (r"k_max must be given", wrong(constraint=Sparse(jnp.asarray(2)), solver=HTP())),
+    "keep is too short": (r"keep must be.*\(8,\).*\(2,\)", wrong(constraint=Sparse(2, keep=np.array([True, False])))),
+    "keep holds integers": (r"keep must be.*int", wrong(constraint=Sparse(2, keep=np.arange(D)))),
+    "vectors on matrices": (r"Sparse.*\(3, 3\)", wrong(Precision(np.eye(3, dtype=np.float32), 0.1, 9.0))),
+    "matrices on vectors": (r"Edges.*\(8,\)", wrong(constraint=Edges(2))),
+    "step_size is a vector": (r"IHT.step_size must be a scalar.*vmap", wrong(solver=IHT(step_size=np.ones(3)))),
+    "step_size is negative": (r"IHT.step_size must be at least 0; got -1", wrong(solver=IHT(step_size=-1))),
+    "step_size is NaN": (r"HTP.step_size must be at least 0; got nan", wrong(solver=HTP(step_size=float("nan")))),
+    "momentum is negative": (r"IHT.momentum must be", wrong(solver=IHT(momentum=-0.5))),
+    "max_steps is negative": (r"Stop.max_steps must be at least 0; got -1", wrong(stop=Stop(max_steps=-1))),
+    "max_steps is real": (r"Stop.max_steps must be an integer; got 2.5", wrong(stop=Stop(max_steps=2.5))),
+    "rtol is negative": (r"Stop.rtol must be at least 0", wrong(stop=Stop(rtol=-1e-3))),
+    "rtol is a vector": (r"Stop.rtol must be a scalar.*vmap", wrong(stop=Stop(rtol=np.ones(2)))),
+    "x0 is too short": (r"x0 must have shape \(8,\).*\(3,\)", wrong(x0=np.ones(3))),
+    "key is missing": (r"key must be given: HTSVRG", wrong(solver=HTSVRG(0.1))),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_arguments_are_named(name):
+    message, call = WRONG[name]
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+# ---- compiles ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def compiled(caplog):
+    """Runs a call and tells what XLA compiled during it, by name."""
+
+    def run(call):
+        caplog.clear()
+        with jax.log_compiles(), caplog.at_level(logging.WARNING):
+            call()
+        return re.findall(r"Compiling (?:jit\()?(\w+)", caplog.text)
+
+    return run
+
+
+@pytest.mark.parametrize("solver", [IHT, HTP], ids=lambda solver: solver.__name__)
+def test_numbers_do_not_recompile(solver, compiled):
+    """Python, NumPy and JAX numbers, integers for reals, strong and weak types."""
+
+    def call(k, eta, l2, rtol, x0):
+        constraint, stop = Sparse(k, k_max=5), Stop(max_steps=k, rtol=rtol)
+        return lambda: jaxht.solve(LeastSquares(A, Y, l2), constraint, solver(step_size=eta), x0=x0, stop=stop)
+
+    assert compiled(call(3, 0.1, 0.0, 1e-3, np.zeros(D))).count("_solve") == 1
+    for numbers in [
+        (2, 1, 1, 0, [0] * D),
+        (np.int64(4), np.float64(0.2), np.float32(0.5), np.float16(0.1), np.arange(D)),
+        (np.array(1), np.array(1), np.uint8(3), 1e-2, jnp.arange(D)),
+        (jnp.asarray(5), jnp.asarray(0.3), jnp.float32(1), jnp.asarray(2), jnp.ones(D, jnp.bfloat16)),
+    ]:
+        assert "_solve" not in compiled(call(*numbers))
+
+
+def test_a_phase_diagram_is_one_compile(compiled):
+    """All of K, k and the step size at one n, with problems drawn inside."""
+
+    @jax.jit
+    @functools.partial(jax.vmap, in_axes=(0, None, None))
+    @functools.partial(jax.vmap, in_axes=(None, 0, None))
+    @functools.partial(jax.vmap, in_axes=(None, None, 0))
+    def diagram(K, k, eta):
+        signal = functools.partial(ensembles.gaussian_signal, d=D, K=K)
+        problem = ensembles.planted(jax.random.key(0), functools.partial(ensembles.gaussian, n=N, d=D), signal)
+        objective = LeastSquares(problem.A, problem.y)
+        return jaxht.solve(objective, Sparse(k, k_max=6), HTP(step_size=eta)).support.size
+
+    def call(K, k, eta):
+        return lambda: np.testing.assert_array_less(diagram(np.array(K), np.array(k), np.array(eta)), 7)
+
+    assert compiled(call([1, 2, 3], [2, 4], [0.1, 0.5])).count("diagram") == 1
+    assert "diagram" not in compiled(call([3, 4, 5], [6, 5], [1.0, 0.2]))
