@@ -42,7 +42,7 @@ def l2_ball(v: Array, radius: Numeric) -> Array:
     # Divided by the largest magnitude, the squares neither over- nor underflow. The quotient radius / norm does not
     # depend on that scale, so neither does its derivative.
     largest = lax.stop_gradient(jnp.max(jnp.abs(v), axis=-1, keepdims=True))
-    tiny = jnp.finfo(v.dtype).tiny
+    tiny = float(jnp.finfo(v.dtype).tiny)
     scale = jnp.clip(largest, tiny, 1 / tiny)  # of which the inverse is a normal number too
     unit = v / scale
     square = jnp.sum(unit * unit, axis=-1, keepdims=True)

@@ -268,7 +268,7 @@ def _prepared(
     if stop.max_steps is None:
         stop = dataclasses.replace(stop, max_steps=solver.max_steps(constraint))
     if stop.rtol is None:
-        stop = dataclasses.replace(stop, rtol=jnp.finfo(dtype).eps)
+        stop = dataclasses.replace(stop, rtol=float(jnp.finfo(dtype).eps))
     return cast_numbers(Problem(objective, constraint, solver, stop), dtype), x0, key
 
 

@@ -44,7 +44,7 @@ def largest_eigenvalue(product: Callable[[Array], Array], d: int, dtype: ArrayDT
 
 def _normalised(v: Array) -> tuple[Array, Array]:
     """v / ||v|| and ||v||, without over- or underflow of the squares; 0 and 0 for v = 0."""
-    tiny = jnp.finfo(v.dtype).tiny
+    tiny = float(jnp.finfo(v.dtype).tiny)
     scale = jnp.clip(jnp.max(jnp.abs(v)), tiny, 1 / tiny)
     unit = v / scale
     norm = jnp.sqrt(jnp.vdot(unit, unit))

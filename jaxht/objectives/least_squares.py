@@ -143,7 +143,7 @@ def restricted_least_squares(A: Dense, y: Array, penalty: Array, indices: Array)
     Returns:
         w (k,) and B w (n,), differentiable in forward and reverse mode.
     """
-    eps = jnp.finfo(y.dtype).eps
+    eps = float(jnp.finfo(y.dtype).eps)
     columns, gram = A.subproblem(indices)
     precondition = _preconditioner(gram, penalty)
     diagonal = jnp.diagonal(gram) + penalty
@@ -195,7 +195,7 @@ def _preconditioner(gram: Array, penalty: Array) -> Callable[[Array], Array]:
     scale = _ratio(1.0, jnp.sqrt(jnp.diagonal(gram) + penalty))
     # Columns scaled to unit norm, ones on the diagonal also in the padding; a jitter of a few ulps keeps the factor
     # finite for duplicated or too many columns, and where it does not, the scaling alone has to do.
-    scaled = jnp.where(jnp.eye(k, dtype=bool), 1 + 4 * k * jnp.finfo(dtype).eps, gram * scale * scale[:, None])
+    scaled = jnp.where(jnp.eye(k, dtype=bool), 1 + 4 * k * float(jnp.finfo(dtype).eps), gram * scale * scale[:, None])
     factor = jnp.linalg.cholesky(scaled, symmetrize_input=False)
     factor = jnp.where(jnp.all(jnp.isfinite(factor)), factor, jnp.eye(k, dtype=dtype))
     return lambda s: scale * cho_solve((factor, True), scale * s)
