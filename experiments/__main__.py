@@ -12,6 +12,7 @@ from tqdm import tqdm
 from experiments import config, plots
 from experiments.config import Failure, Report
 from experiments.registry import EXPERIMENTS
+from experiments.session import Session
 from jaxht import sweep
 
 CONFIGS = Path(__file__).parents[1] / "configs"
@@ -48,7 +49,7 @@ def run(path: Path, size: str, data_dir: Path | None, out: Path | None) -> None:
     except OSError as error:
         raise Failure(f"{store}: {error.strerror}") from error
     with progress(f"{path.stem}, {size}") as report:
-        results = EXPERIMENTS[chosen.experiment].run(chosen, data_dir, report)
+        results = EXPERIMENTS[chosen.experiment].run(chosen, Session(store, data_dir, report))
     results.attrs |= {"config": chosen.model_dump_json(), "size": size}
     click.echo(f"{sweep.save(results, store)}\nTo draw it: python -m experiments plot {store}")
 

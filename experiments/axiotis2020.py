@@ -2,7 +2,6 @@
 
 from functools import partial
 from itertools import combinations
-from pathlib import Path
 from typing import Annotated, Any
 
 import jax
@@ -16,7 +15,8 @@ from sklearn.linear_model import orthogonal_mp
 from xarray import DataArray, Dataset
 
 from experiments import data, plots
-from experiments.config import Config, Count, Counts, Failure, Report
+from experiments.config import Config, Count, Counts, Failure
+from experiments.session import Session
 from experiments.solvers import SOLVERS, SolverName
 from jaxht import LeastSquares, Result, Sparse, Stop, solve, sweep
 from jaxht.solver import Solver
@@ -51,9 +51,9 @@ def prepared(table: data.Table) -> tuple[NDArray[np.float64], NDArray[np.float64
     return A / np.where(norms > 0, norms, 1), y, [INTERCEPT, *table.names]
 
 
-def loss_against_sparsity(config: LossAgainstSparsity, data_dir: Path | None, report: Report) -> Dataset:
+def loss_against_sparsity(config: LossAgainstSparsity, session: Session) -> Dataset:
     """Solve for all sparsities at once by every solver, with the intercept always in the support."""
-    A, y, names = prepared(data.load(config.dataset, data_dir))
+    A, y, names = prepared(data.load(config.dataset, session.data_dir))
     k = config.k
     if max(k) > A.shape[1]:
         raise Failure(f"k: {max(k)} is more than the {A.shape[1]} columns of {config.dataset}, the intercept counted")
@@ -65,11 +65,11 @@ def loss_against_sparsity(config: LossAgainstSparsity, data_dir: Path | None, re
         return solve(objective, Sparse(k, k_max=max(config.k), keep=keep), solver, stop=stop)
 
     results = []
-    report(0, len(config.solvers))
+    session.report(0, len(config.solvers))
     for done, name in enumerate(config.solvers, 1):
         solver = SOLVERS[name].build(objective)
         results.append(jax.device_get(jax.vmap(partial(at, solver=solver))(jnp.asarray(k))))
-        report(done, len(config.solvers))
+        session.report(done, len(config.solvers))
 
     def stacked(field: str) -> tuple[tuple[str, ...], NDArray[Any]]:
         values = np.stack([getattr(result, field) for result in results])

@@ -2,14 +2,14 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from matplotlib.figure import Figure
 from xarray import Dataset
 
 from experiments import axiotis2020, shen2018, yuan2018
-from experiments.config import Config, Report
+from experiments.config import Config
+from experiments.session import Session
 
 
 @dataclass(frozen=True)
@@ -19,13 +19,13 @@ class Experiment:
     Attributes:
         summary: one line.
         config: the model of its configuration.
-        run: (config, folder of the data sets or None, progress as (done, total)) -> results.
+        run: (config, session) -> results.
         plot: results as they were stored -> figure.
     """
 
     summary: str
     config: type[Config]
-    run: Callable[[Any, Path | None, Report], Dataset]
+    run: Callable[[Any, Session], Dataset]
     plot: Callable[[Dataset], Figure]
 
 

@@ -1,7 +1,6 @@
 """Shen & Li, A Tight Bound of Hard Thresholding, JMLR 2018."""
 
 from functools import partial
-from pathlib import Path
 from typing import Annotated
 
 import jax.numpy as jnp
@@ -12,7 +11,8 @@ from pydantic import Field
 from xarray import Dataset
 
 from experiments import plots
-from experiments.config import Config, Count, Counts, Report
+from experiments.config import Config, Count, Counts
+from experiments.session import Session
 from experiments.solvers import SOLVERS, SolverName
 from jaxht import Stop, sweep
 from jaxht.ensembles import Problem, gaussian, gaussian_signal, planted
@@ -59,18 +59,17 @@ def draw(key: PRNGKey, cell: sweep.Cell, d: int) -> Problem:
     return planted(key, design, partial(gaussian_signal, d=d, K=cell["K"]), design_key=cell.key)
 
 
-def phase_transition(config: PhaseTransition, data_dir: Path | None, report: Report) -> Dataset:
+def phase_transition(config: PhaseTransition, session: Session) -> Dataset:
     """Solve every problem by every solver."""
     methods = {name: SOLVERS[name].method(max(config.K), config.d) for name in config.solvers}
     trial = sweep.Recovery(partial(draw, d=config.d), methods, stop=Stop(max_steps=config.max_steps, rtol=config.rtol))
-    return sweep.run(
+    return session.sweep(
         trial,
         {"solver": config.solvers, "n": config.n, "K": config.K},
         num_trials=config.num_signals,
         seed=config.seed,
         round_up={"n": config.round_n},
         problem=("n", "K"),
-        on_progress=report,
     )
 
 

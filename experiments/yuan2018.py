@@ -1,14 +1,13 @@
 """Yuan, Li & Zhang, Gradient Hard Thresholding Pursuit, JMLR 2018."""
 
-from pathlib import Path
-
 import jax.numpy as jnp
 import numpy as np
 from matplotlib.figure import Figure
 from xarray import Dataset
 
 from experiments import plots
-from experiments.config import Config, Count, Positive, Report
+from experiments.config import Config, Count, Positive
+from experiments.session import Session
 from jaxht import bounds, sweep
 
 
@@ -26,19 +25,19 @@ class Contraction(Config):
     kappa_max_relaxed: Positive
 
 
-def contraction(config: Contraction, data_dir: Path | None, report: Report) -> Dataset:
+def contraction(config: Contraction, session: Session) -> Dataset:
     """The factors at m = 1, M = kappa, with the step size that is best for each or that the paper names."""
-    report(0, 2)
+    session.report(0, 2)
     kappa = jnp.linspace(1, config.kappa_max, config.num_points)
     best = 1 / kappa**2  # m / M^2
     strict = bounds.grahtp_factors(kappa, 1.0, best)
-    report(1, 2)
+    session.report(1, 2)
     relaxed_kappa = jnp.linspace(1, config.kappa_max_relaxed, config.num_points)
     k = 2 + 16 * relaxed_kappa**2  # over kbar = 1
     half, best = 1 / (2 * relaxed_kappa), 1 / relaxed_kappa**2
     grahtp = bounds.grahtp_relaxed_factors(relaxed_kappa, 1.0, half, k, 1.0).grahtp
     fgrahtp = bounds.grahtp_relaxed_factors(relaxed_kappa, 1.0, best, k, 1.0).fgrahtp
-    report(2, 2)
+    session.report(2, 2)
     return Dataset(
         {
             "mu_1": ("kappa", np.asarray(strict.grahtp)),

@@ -1,0 +1,1 @@
+"""Programs that the benchmarks compare with. They are never improved."""
