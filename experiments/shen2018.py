@@ -77,6 +77,7 @@ def plot_phase_transition(dataset: Dataset) -> Figure:
     """One phase diagram for each solver, with its transition."""
     config = plots.config(dataset, PhaseTransition)
     rates = sweep.success_rate(dataset)
+    crossings = sweep.transition(rates, (0.5, 0.95))
     spread = 100 * float((rates.upper - rates.lower).max() / 2)
     figure, panels = plots.panels(len(config.solvers), width=2.35, height=2.5)
     for axes, name in zip(panels, config.solvers, strict=True):
@@ -84,7 +85,7 @@ def plot_phase_transition(dataset: Dataset) -> Figure:
         diagram = rates.rate.sel(solver=name)
         mesh = plots.phase_diagram(axes, diagram.n, diagram.K, 100 * diagram.transpose("K", "n"))
         for level, dashes in (0.5, "-"), (0.95, (0, (2.5, 1.5))):
-            crossing = sweep.transition(diagram, level)
+            crossing = crossings.estimate.sel(solver=name, level=level)
             axes.plot(crossing, crossing.K, color="white", linestyle=dashes, label=f"{level:.0%} recovered")
         K = np.asarray(config.K)
         axes.plot(paper_line(K, config.d), K, color=plots.VERMILION, label=PAPER_LINE)

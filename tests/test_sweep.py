@@ -8,7 +8,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import xarray
-from sklearn.isotonic import IsotonicRegression
 
 from jaxht import HTP, IHT, LeastSquares, Sparse, Stop, metrics, solve, sweep
 from jaxht.ensembles import gaussian, gaussian_signal, planted
@@ -215,29 +214,3 @@ def test_missing_results_and_missing_xarray(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "xarray", None)
     with pytest.raises(ImportError, match=r"jaxht\[sweep\]"):
         sweep.run(bits, {"K": [1]}, num_trials=1)
-
-
-def test_success_rate(recovered):
-    rates = sweep.success_rate(recovered[True])
-    successes = recovered[True].success.values.sum(-1)
-    np.testing.assert_array_equal(rates.successes, successes)
-    np.testing.assert_allclose(rates.rate, successes / 5)
-    lower, upper = metrics.wilson_interval(successes, 5)
-    np.testing.assert_array_equal(rates.lower, lower)
-    np.testing.assert_array_equal(rates.upper, upper)
-
-
-def test_monotone_fit_is_isotonic_regression():
-    rng = np.random.default_rng(0)
-    for size in 1, 2, 5, 40:
-        rates = rng.integers(0, 8, size) / 8
-        np.testing.assert_allclose(sweep.monotone_fit(rates), IsotonicRegression().fit_transform(range(size), rates))
-
-
-def test_transition_interpolates():
-    rate = xarray.DataArray(
-        [[0.0, 0.0, 0.5, 1.0], [0.0, 0.2, 0.1, 0.3], [1.0, 1.0, 1.0, 1.0], [0.0, 0.4, 0.2, 0.9]],
-        coords={"K": [1, 2, 3, 4], "n": [10, 20, 30, 50]},
-    )
-    np.testing.assert_allclose(sweep.transition(rate, 0.75), [40, np.nan, np.nan, 45])
-    np.testing.assert_allclose(sweep.transition(rate.T, 0.25), [25, 30 + 20 * 2 / 3, np.nan, 10 + 10 * 0.25 / 0.3])
