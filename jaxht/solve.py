@@ -125,7 +125,7 @@ def solve(
     Raises:
         ValueError: for shapes, dtypes and Python numbers that cannot be right, naming the argument.
     """
-    return _solve(*_prepared(objective, constraint, solver, stop, x0, key))
+    return _solve(*prepared(objective, constraint, solver, stop, x0, key))
 
 
 def trace(
@@ -151,7 +151,33 @@ def trace(
     """
     if stop.max_steps is None:
         stop = dataclasses.replace(stop, max_steps=num_steps)
-    return _trace(*_prepared(objective, constraint, solver, stop, x0, key), num_steps, record)
+    return _trace(*prepared(objective, constraint, solver, stop, x0, key), num_steps, record)
+
+
+def prepared(
+    objective: Objective, constraint: Constraint, solver: Solver, stop: Stop = Stop(), x0: Any = None, key: Any = None
+) -> tuple[Problem, Array | None, PRNGKey | None]:
+    """What :func:`start` takes, from the arguments of :func:`solve`: the problem, x0 and key.
+
+    They are checked as far as known at trace time, defaults are filled in, and numbers cast so that equal calls share
+    one compile. Raises what :func:`solve` does.
+    """
+    objective.check()
+    constraint = constraint.prepared(objective.shape)
+    dtype = objective.dtype
+    check_scalars(solver)
+    check_scalars(stop, signed=("target_value",))
+    if solver.needs_key and key is None:
+        raise ValueError(f"key must be given: {type(solver).__name__} draws random numbers; pass jax.random.key(seed)")
+    if x0 is not None:
+        x0 = as_dtype(x0, dtype)
+        if x0.shape != objective.shape:
+            raise ValueError(f"x0 must have shape {objective.shape}, that of the variable; got {x0.shape}")
+    if stop.max_steps is None:
+        stop = dataclasses.replace(stop, max_steps=solver.max_steps(constraint))
+    if stop.rtol is None:
+        stop = dataclasses.replace(stop, rtol=float(jnp.finfo(dtype).eps))
+    return cast_numbers(Problem(objective, constraint, solver, stop), dtype), x0, key
 
 
 def start(problem: Problem, x0: Array | None, key: PRNGKey | None) -> Carry:
@@ -248,28 +274,6 @@ def _with_value(objective: Objective, iterate: Iterate) -> Iterate:
 
 def _select(condition: Array, if_true: Any, if_false: Any) -> Any:
     return jax.tree.map(functools.partial(jnp.where, condition), if_true, if_false)
-
-
-def _prepared(
-    objective: Objective, constraint: Constraint, solver: Solver, stop: Stop, x0: Any, key: PRNGKey | None
-) -> tuple[Problem, Array | None, PRNGKey | None]:
-    """Check what is known at trace time, fill in defaults, and cast numbers so that equal calls share one compile."""
-    objective.check()
-    constraint = constraint.prepared(objective.shape)
-    dtype = objective.dtype
-    check_scalars(solver)
-    check_scalars(stop, signed=("target_value",))
-    if solver.needs_key and key is None:
-        raise ValueError(f"key must be given: {type(solver).__name__} draws random numbers; pass jax.random.key(seed)")
-    if x0 is not None:
-        x0 = as_dtype(x0, dtype)
-        if x0.shape != objective.shape:
-            raise ValueError(f"x0 must have shape {objective.shape}, that of the variable; got {x0.shape}")
-    if stop.max_steps is None:
-        stop = dataclasses.replace(stop, max_steps=solver.max_steps(constraint))
-    if stop.rtol is None:
-        stop = dataclasses.replace(stop, rtol=float(jnp.finfo(dtype).eps))
-    return cast_numbers(Problem(objective, constraint, solver, stop), dtype), x0, key
 
 
 @jax.jit

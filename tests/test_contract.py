@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import jaxht
-from jaxht.solve import _prepared, advance, start
+from jaxht.solve import advance, prepared, start
 from jaxht.tree import pytree
 from tests.contract import LANES, NUM_STEPS, QUICK, TABLE, baseline, keys, never, run
 from tests.util import precision
@@ -171,7 +171,7 @@ def keeps_its_types(row, case):
     """A step returns what it was given, in shape and dtype, under strict promotion; x has the objective's dtype."""
     batch = row.problem.batch(case)
     with jax.numpy_dtype_promotion("strict"):
-        problem, x0, key = prepared(row, case)
+        problem, x0, key = prepared_lane(row, case)
         before = jax.eval_shape(init, problem, x0, key)
         after = jax.eval_shape(step, problem, *before)
         result = jax.eval_shape(lambda: jaxht.solve(batch.lane(0), row.problem.constraint(3, 5), row.solver, key=key))
@@ -194,11 +194,11 @@ def step(problem, iterate, state):
     return problem.solver.step(problem.objective, problem.constraint, iterate, state)
 
 
-def prepared(row, case):
+def prepared_lane(row, case):
     """Problem, x0 and key of lane 2."""
     batch = row.problem.batch(case)
     constraint, stop = row.problem.constraint(batch.k[2], row.k_max), lane(never(case), 2)
-    return _prepared(batch.lane(2), constraint, row.solver, stop, batch.x0[2], keys()[2])
+    return prepared(batch.lane(2), constraint, row.solver, stop, batch.x0[2], keys()[2])
 
 
 # ---- in one case, some in turn ------------------------------------------------------------------------------------
@@ -206,7 +206,7 @@ def prepared(row, case):
 
 def steps_alike_without_jit(row, case):
     """A step computes the same with jit disabled."""
-    problem, x0, key = prepared(row, case)
+    problem, x0, key = prepared_lane(row, case)
     x0, _ = problem.constraint.project(jnp.asarray(x0))
     before = jax.jit(init, compiler_options=QUICK)(problem, x0, key)
     iterate, state = jax.jit(step)(problem, *before)
@@ -244,7 +244,7 @@ def resumes(row, case):
     lanes = (batch.objective, batch.k, batch.x0, keys(), never(case))
 
     def problem(objective, k, x0, key, stop):
-        return _prepared(objective, row.problem.constraint(k, row.k_max), row.solver, stop, x0, key)
+        return prepared(objective, row.problem.constraint(k, row.k_max), row.solver, stop, x0, key)
 
     axes = (batch.axes, 0, 0, 0, 0)
     begin = jax.vmap(lambda *lane: start(*problem(*lane)), axes)
