@@ -61,21 +61,23 @@ def cast_numbers(node: T, dtype: ArrayDType, convert: Callable[[Any, ArrayDType]
 
 
 def check_scalars(node: Any, signed: tuple[str, ...] = ()) -> None:
-    """Raise ValueError for fields of ``node`` that are no scalars, or Python numbers that cannot be right.
-
-    Numbers are at least 0, except those named in ``signed``.
-    """
-    name = type(node).__name__
+    """:func:`check_scalar` on the fields of ``node``: at least 0, except those named in ``signed``."""
     for field in dataclasses.fields(node):
         value = getattr(node, field.name)
-        if field.metadata.get("static", False) or value is None:
-            continue
-        if np.ndim(value) != 0:
-            raise ValueError(f"{name}.{field.name} must be a scalar; got shape {np.shape(value)}: use jax.vmap")
-        if field.metadata.get(_INTEGER, False) and isinstance(value, float | np.floating):
-            raise ValueError(f"{name}.{field.name} must be an integer; got {value}")
-        if field.name not in signed and isinstance(value, int | float) and not value >= 0:
-            raise ValueError(f"{name}.{field.name} must be at least 0; got {value}")
+        if not field.metadata.get("static", False) and value is not None:
+            name, integral = f"{type(node).__name__}.{field.name}", field.metadata.get(_INTEGER, False)
+            check_scalar(name, value, signed=field.name in signed, integral=integral)
+
+
+def check_scalar(name: str, value: Any, *, signed: bool = False, integral: bool = False) -> None:
+    """Raise ValueError unless ``value`` is a scalar and, where it is on the host, a number of the kind asked for."""
+    if np.ndim(value) != 0:
+        raise ValueError(f"{name} must be a scalar; got shape {np.shape(value)}: use jax.vmap")
+    if isinstance(value, int | float | np.number | np.ndarray):
+        if integral and np.asarray(value).dtype.kind == "f":
+            raise ValueError(f"{name} must be an integer; got {value}")
+        if not (signed or value >= 0):
+            raise ValueError(f"{name} must be at least 0; got {value}")
 
 
 def as_dtype(leaf: Any, dtype: ArrayDType) -> Any:

@@ -13,7 +13,7 @@ from jax.scipy.linalg import cho_solve
 from jaxht.linear import PRECISION, Dense, design
 from jaxht.spectral import SAFETY, largest_eigenvalue
 from jaxht.support import Support
-from jaxht.tree import pytree, static
+from jaxht.tree import check_scalar, pytree, static
 
 
 @pytree
@@ -65,10 +65,7 @@ class LeastSquares:
             raise ValueError(f"y must have shape {A.shape[:1]}, one entry for each row of A; got {self.y.shape}")
         if not (jnp.issubdtype(self.y.dtype, jnp.floating) or jnp.issubdtype(self.y.dtype, jnp.integer)):
             raise ValueError(f"y must be real; got dtype {self.y.dtype}")
-        if jnp.ndim(self.l2) != 0:
-            raise ValueError(f"l2 must be a scalar; got shape {jnp.shape(self.l2)}: use jax.vmap for a grid")
-        if isinstance(self.l2, int | float) and not self.l2 >= 0:
-            raise ValueError(f"l2 must be at least 0; got {self.l2}")
+        check_scalar("l2", self.l2)
 
     def start(self, constraint: Any) -> Array:
         """Zero, which every constraint on vectors admits."""
