@@ -23,10 +23,10 @@ demo: .venv/demo/.stamp ## two figures of the papers in their quick size, pictur
 	@echo; echo 'The pictures:'; find $(CURDIR)/$(DEMO) -name '*.png' -o -name '*.svg' -o -name '*.pdf' | sort
 
 test: .venv/test/.stamp ## the test suite
-	$(<D)/bin/python -m pytest -n auto
+	$(<D)/bin/python -m pytest -n auto --dist worksteal
 
 test-oldest: .venv/test-oldest/.stamp ## the test suite on the oldest dependencies allowed, with warnings as warnings
-	$(<D)/bin/python -m pytest -n auto -W default
+	$(<D)/bin/python -m pytest -n auto --dist worksteal -W default
 
 check: lint types house ## lint, format, types and the house rules
 
