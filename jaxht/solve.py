@@ -149,6 +149,8 @@ def trace(
     Returns:
         The result, and the records stacked along a new first axis of length num_steps + 1, the start first.
     """
+    if not (isinstance(num_steps, int | np.integer) and num_steps >= 0):
+        raise ValueError(f"num_steps must be a Python int of at least 0; got {num_steps!r}")
     if stop.max_steps is None:
         stop = dataclasses.replace(stop, max_steps=num_steps)
     return _trace(*prepared(objective, constraint, solver, stop, x0, key), num_steps, record)

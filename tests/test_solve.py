@@ -325,6 +325,13 @@ def test_wrong_arguments_are_named(name):
         call()
 
 
+@pytest.mark.parametrize("num_steps", [-1, 2.0, None, jnp.asarray(3)], ids=repr)
+@pytest.mark.parametrize("stop", [Stop(), Stop(max_steps=5)], ids=["", "max_steps"])
+def test_trace_names_num_steps(num_steps, stop):
+    with pytest.raises(ValueError, match=r"^num_steps must be"):
+        jaxht.trace(F, C, IHT(), num_steps=num_steps, stop=stop)
+
+
 # ---- compiles ------------------------------------------------------------------------------------------------------
 
 
