@@ -2,6 +2,7 @@
 
 from typing import Any, Protocol
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from chex import Array, Numeric
@@ -37,6 +38,7 @@ class Sparse:
         k_max: static upper bound on k. Solvers that gather columns (HTP) need it wherever k is traced; the others
             then run without it, and ``result.support.indices`` is None. A traced k beyond it counts as k_max.
         keep: bool (d,), coordinates that are always in the support (an intercept) and count towards k; None for none.
+            More than k of them are an error, or, where k or keep is traced, only the first k are kept.
 
     Source: Shen & Li 2018, (3.1); ``keep`` is the bias term of Axiotis & Sviridenko 2020, §5.
     """
@@ -58,13 +60,20 @@ class Sparse:
         if k_max is not None and not (isinstance(k_max, int | np.integer) and 0 <= k_max <= d):
             raise ValueError(f"k_max must be a Python int between 0 and d = {d}; got {k_max!r}")
         bound = d if k_max is None else k_max
-        if isinstance(k, int | np.integer) and not 0 <= k <= bound:
+        known = isinstance(k, int | np.integer | np.ndarray)
+        if known and not 0 <= k <= bound:
             raise ValueError(f"k must lie between 0 and {'d' if k_max is None else 'k_max'} = {bound}; got {k}")
         if self.keep is not None and (jnp.shape(self.keep) != shape or jnp.result_type(self.keep) != jnp.bool_):
             raise ValueError(
                 f"keep must be a boolean mask of shape {shape}; "
                 f"got dtype {jnp.result_type(self.keep)} and shape {jnp.shape(self.keep)}"
             )
+        if self.keep is not None and not isinstance(self.keep, jax.core.Tracer):
+            num_kept, most = np.count_nonzero(np.asarray(self.keep)), k if known else bound
+            if num_kept > most:
+                raise ValueError(
+                    f"keep must mark at most {'k' if known else 'k_max'} = {most} coordinates; got {num_kept}"
+                )
         if k_max is None and isinstance(k, int | np.integer):
             k_max = int(k)
         return Sparse(k, k_max, self.keep)

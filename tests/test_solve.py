@@ -255,11 +255,22 @@ def test_keep_is_always_in_the_support(solver):
     assert not supports(~keep & keep)[0].support.mask[5]
 
 
+def test_of_too_many_kept_coordinates_a_traced_k_takes_the_first():
+    masks = jax.vmap(lambda k: jaxht.solve(F, Sparse(k, k_max=4, keep=KEPT), IHT()).support.mask)(jnp.array([2, 3, 4]))
+    np.testing.assert_array_equal(masks[:, :3], [[True, True, False], [True, True, True], [True, True, True]])
+    np.testing.assert_array_equal(masks.sum(axis=1), [2, 3, 4])
+    traced = jax.vmap(lambda keep: jaxht.solve(F, Sparse(2, keep=keep), IHT()).support.mask)(KEPT[None])
+    np.testing.assert_array_equal(traced, masks[:1])
+
+
 @pytest.mark.parametrize("solver", [IHT(), HTP()], ids=lambda solver: type(solver).__name__)
 def test_a_traced_k_beyond_k_max_is_k_max(solver):
     runs = jax.vmap(lambda k: jaxht.solve(F, Sparse(k, k_max=K), solver))(jnp.array([K, K + 2]))
     np.testing.assert_array_equal(runs.x[1], runs.x[0])
     np.testing.assert_array_equal(runs.support.size, K)
+
+
+KEPT = jnp.arange(D) < 3
 
 
 def wrong(objective=F, constraint=C, solver=None, **options):
@@ -291,6 +302,7 @@ WRONG = {
     "k is missing": (r"k must be an integer; got None", wrong(constraint=Sparse(None))),
     "k is negative": (r"k must lie between 0 and d = 8; got -1", wrong(constraint=Sparse(-1))),
     "k is above d": (r"k must lie between 0 and d = 8; got 9", wrong(constraint=Sparse(9))),
+    "k is an array above d": (r"k must lie between 0 and d = 8; got 9", wrong(constraint=Sparse(np.array(9)))),
     "k is above k_max": (r"k must lie between 0 and k_max = 2; got 3", wrong(constraint=Sparse(3, k_max=2))),
     "k is a vector": (r"k must be a scalar.*vmap", wrong(constraint=Sparse(np.array([1, 2])))),
     "k_max is real": (r"k_max must be a Python int.*2.0", wrong(constraint=Sparse(2, k_max=2.0))),
@@ -300,6 +312,11 @@ WRONG = {
     "k_max is missing": (r"k_max must be given", wrong(constraint=Sparse(jnp.asarray(2)), solver=HTP())),
     "keep is too short": (r"keep must be.*\(8,\).*\(2,\)", wrong(constraint=Sparse(2, keep=np.array([True, False])))),
     "keep holds integers": (r"keep must be.*int", wrong(constraint=Sparse(2, keep=np.arange(D)))),
+    "keep holds more than k": (r"keep.* k = 2 .*got 3", wrong(constraint=Sparse(2, keep=KEPT))),
+    "keep holds more than k_max": (
+        r"keep.* k_max = 2 .*got 3",
+        lambda: jax.jit(lambda k: jaxht.solve(F, Sparse(k, k_max=2, keep=KEPT), IHT()))(1),
+    ),
     "vectors on matrices": (r"Sparse.*\(3, 3\)", wrong(Precision(np.eye(3, dtype=np.float32), 0.1, 9.0))),
     "matrices on vectors": (r"Edges.*\(8,\)", wrong(constraint=Edges(2))),
     "step_size is a vector": (r"IHT.step_size must be a scalar.*vmap", wrong(solver=IHT(step_size=np.ones(3)))),
