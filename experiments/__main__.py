@@ -1,16 +1,14 @@
-"""The command line: ``python -m experiments list | run CONFIG.toml | plot STORE``."""
+"""The command line: ``python -m experiments list | run CONFIG.toml | plot STORE | export STORE FILE``."""
 
 import json
-import sys
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import click
-from tqdm import tqdm
+from xarray import Dataset
 
 from experiments import config, plots
-from experiments.config import Failure, Report
+from experiments.config import Failure
 from experiments.registry import EXPERIMENTS
 from experiments.session import Session
 from jaxht import sweep
@@ -34,35 +32,52 @@ def list_() -> None:
                 click.echo(f"    {file.relative_to(CONFIGS.parent)}")
 
 
+class Shard(click.ParamType):
+    """``i/m``: the i-th of m parts, counted from 1."""
+
+    name = "i/m"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, int]:
+        """The part, counted from 0, and m."""
+        part, _, parts = str(value).partition("/")
+        if not (part.isdecimal() and parts.isdecimal() and 1 <= int(part) <= int(parts)):
+            self.fail(f"must be i/m with 1 <= i <= m; got {value!r}", param, ctx)
+        return int(part) - 1, int(parts)
+
+
 @main.command()
 @click.argument("path", metavar="CONFIG.toml", type=click.Path(path_type=Path))
 @click.option("--size", type=click.Choice(config.SIZES), default=config.SIZES[0], show_default=True)
 @click.option("--data-dir", type=click.Path(path_type=Path), help="Folder of the data sets.  [default: $JAXHT_DATA]")
 @click.option("--out", type=click.Path(path_type=Path), help="Store.  [default: results/<paper>-<figure>-<size>]")
-def run(path: Path, size: str, data_dir: Path | None, out: Path | None) -> None:
-    """Run an experiment and keep its results in a store."""
+@click.option("--shard", type=Shard(), default="1/1", help="Run one of m parts; all m share the store.")
+@click.option("--workers", type=click.IntRange(1), help="Pools of lanes.  [default: one a device or core]")
+@click.option("--max-lanes", type=click.IntRange(1), help="Lanes of a pool.  [default: as suits the device]")
+@click.option("--mixed", is_flag=True, help="Go on with a store that another machine or version began.")
+def run(path: Path, size: str, data_dir: Path | None, out: Path | None, **options: Any) -> None:
+    """Run an experiment and keep its results in a store. The same command goes on where it was interrupted."""
     models = {name: experiment.config for name, experiment in EXPERIMENTS.items()}
     chosen = config.load(path, size, models)
     store = out or Path("results") / f"{path.resolve().parent.name}-{path.stem}-{size}"
-    try:
-        store.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise Failure(f"{store}: {error.strerror}") from error
-    with progress(f"{path.stem}, {size}") as report:
-        results = EXPERIMENTS[chosen.experiment].run(chosen, Session(store, data_dir, report))
-    results.attrs |= {"config": chosen.model_dump_json(), "size": size}
-    click.echo(f"{sweep.save(results, store)}\nTo draw it: python -m experiments plot {store}")
+    attrs = {"config": chosen.model_dump_json(), "size": size}
+    with sweep.progress_bar(f"{path.stem}, {size}") as bar:
+        session = Session(store, data_dir, bar, {"attrs": attrs, **options})
+        results = EXPERIMENTS[chosen.experiment].run(chosen, session)
+    if not sweep.is_kept(store):
+        try:
+            sweep.save(results.assign_attrs(attrs), store)
+        except OSError as error:
+            raise Failure(f"{store}: {error.strerror}") from error
+    click.echo(f"{store}\nTo draw it: python -m experiments plot {store}")
 
 
 @main.command()
 @click.argument("store", type=click.Path(path_type=Path))
 def plot(store: Path) -> None:
-    """Draw the figure of a store, as PNG and PDF, into it."""
+    """Draw the figure of a store, finished or not, as PNG and PDF, into it."""
+    results = loaded(store)
     try:
-        results = sweep.load(store)
         experiment = EXPERIMENTS[json.loads(results.attrs["config"])["experiment"]]
-    except OSError as error:
-        raise Failure(f"{store}: {error}") from error
     except (KeyError, ValueError) as error:
         raise Failure(f"{store}: not the results of an experiment known here: {error}") from error
     with plots.style():
@@ -70,20 +85,23 @@ def plot(store: Path) -> None:
             click.echo(file)
 
 
-@contextmanager
-def progress(label: str) -> Iterator[Report]:
-    """A progress bar with rate and time left; in a log file, a line now and then."""
-    with ExitStack() as stack:
-        bar: tqdm | None = None
+@main.command()
+@click.argument("store", type=click.Path(path_type=Path))
+@click.argument("target", metavar="FILE.nc|FOLDER.zarr", type=click.Path(path_type=Path))
+def export(store: Path, target: Path) -> None:
+    """Write the results of a store as NetCDF or Zarr."""
+    try:
+        sweep.export(loaded(store), target)
+    except (OSError, ValueError, ImportError) as error:
+        raise Failure(f"{target}: {error}") from error
 
-        def report(done: int, total: int) -> None:
-            nonlocal bar
-            if bar is None:
-                interval = 0.1 if sys.stderr.isatty() else 15
-                bar = stack.enter_context(tqdm(desc=label, total=total, unit=" runs", mininterval=interval))
-            bar.update(done - bar.n)
 
-        yield report
+def loaded(store: Path) -> Dataset:
+    """What a store holds; Failure where it is none."""
+    try:
+        return sweep.load(store)
+    except (OSError, ValueError) as error:
+        raise Failure(f"{store}: {error}") from error
 
 
 if __name__ == "__main__":

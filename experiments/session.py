@@ -1,13 +1,13 @@
 """What an experiment is given beside its configuration: where results go, where data lie, who is told."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from xarray import Dataset
 
-from experiments.config import Report
+from experiments.config import Failure
 from jaxht import sweep
 
 
@@ -18,21 +18,29 @@ class Session:
     Attributes:
         store: folder of the results.
         data_dir: folder of the data sets, or None.
-        report: to be called with (done, in all).
+        on_progress: to be told how far things are.
+        options: of every sweep.
     """
 
     store: Path
     data_dir: Path | None
-    report: Report
+    on_progress: Callable[[sweep.Progress], None]
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def report(self, done: int, total: int) -> None:
+        """For experiments that are no sweeps."""
+        self.on_progress(sweep.Progress(done, total))
 
     def sweep(
-        self,
-        trial: Callable[..., Any],
-        axes: Mapping[str, Sequence[Any]],
-        *,
-        part: str = "",
-        where: Callable[[Mapping[str, Any]], bool] | None = None,
-        **options: Any,
+        self, trial: sweep.Trial | sweep.Run, axes: Mapping[str, Sequence[Any]], *, part: str = "", **options: Any
     ) -> Dataset:
-        """:func:`jaxht.sweep.run` with results under ``store / part``."""
-        return sweep.run(trial, axes, on_progress=self.report, **options)
+        """:func:`jaxht.sweep.run` with results under ``store / part``.
+
+        Raises:
+            Failure: where the store holds something else, or cannot be written.
+        """
+        folder = self.store / part
+        try:
+            return sweep.run(trial, axes, store=folder, on_progress=self.on_progress, **self.options, **options)
+        except sweep.StoreError as error:
+            raise Failure(str(error)) from error

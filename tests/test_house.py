@@ -46,7 +46,7 @@ SIBLINGS = {
     "objectives": ["objective"],
     "solvers": ["base"],
     "transforms": ["base"],
-    "sweep": ["grid", "lanes", "store"],
+    "sweep": ["grid", "trials", "lanes", "pool", "provenance", "store", "plan"],
 }
 
 # (a dotted name in full, with "()" where it is called; where it is looked for; where it may stand)

@@ -1,7 +1,11 @@
-"""The Monte-Carlo engine: what is paired stays paired, what is shared is computed once, what is stored comes back."""
+"""The Monte-Carlo engine: what is paired stays paired, what is shared is held once, lanes are never idle for long."""
 
+import os
+import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -9,11 +13,14 @@ import numpy as np
 import pytest
 import xarray
 
-from jaxht import HTP, IHT, LeastSquares, Sparse, Stop, metrics, solve, sweep
+from jaxht import HTP, IHT, NIHT, LeastSquares, Sparse, Stop, metrics, solve, sweep
 from jaxht.ensembles import gaussian, gaussian_signal, planted
 from jaxht.sweep.grid import Grid
-from jaxht.sweep.store import FILE
+from jaxht.sweep.plan import Block, Programs, Sweep
+from tests import skeletons
+from tests.util import x64
 
+ROOT = Path(__file__).parents[1]
 D = 32
 
 
@@ -31,41 +38,51 @@ def problem(key, cell, shared):
 METHODS = {
     "IHT": lambda objective, cell: (Sparse(cell["K"]), IHT()),
     "HTP": lambda objective, cell: (Sparse(cell["K"], k_max=4), HTP()),
+    "NIHT": lambda objective, cell: (Sparse(cell["K"]), NIHT()),
+    "PGD": lambda objective, cell: (Sparse(4 * cell["K"]), IHT(2 / jnp.linalg.norm(objective.A, 2) ** 2)),
+    "HTSVRG": lambda objective, cell: (Sparse(cell["K"]), skeletons.HTSVRG(step_size=0.05, inner_steps=8)),
 }
-RECOVERY = {
-    shared: sweep.Recovery(
-        partial(problem, shared=shared),
-        METHODS,
-        stop=Stop(max_steps=60),
-        metrics={"success": metrics.success, "error": metrics.estimation_error},
-    )
-    for shared in (True, False)
-}
+STOP = Stop(max_steps=60)
+
+
+def recovery(shared=True, stop=STOP):
+    return sweep.Recovery(partial(problem, shared=shared), METHODS, stop=stop)
 
 
 @pytest.fixture(scope="module")
 def recovered():
     def run(shared, solvers):
         axes = {"solver": solvers, "n": [20], "K": [1, 3]}
-        return sweep.run(RECOVERY[shared], axes, num_trials=5, static=["n"])
+        return sweep.run(recovery(shared), axes, num_trials=5, static=["n"])
 
-    return {True: run(True, ["IHT", "HTP"]), False: run(False, ["IHT"])}
+    return {True: run(True, ["IHT", "HTSVRG"]), False: run(False, ["IHT"])}
+
+
+# ---- what is drawn ---------------------------------------------------------------------------------------------------
 
 
 def test_a_finer_grid_changes_nothing_drawn():
     coarse = sweep.run(bits, {"n": [8, 16], "K": [2, 4]}, num_trials=3, seed=7)
-    fine = sweep.run(
-        bits,
-        {"K": [1, 2, 3, 4.0], "solver": ["a", "b"], "n": np.arange(4, 20, 2)},
-        num_trials=11,
-        seed=7,
-        max_lanes=50,
-    )
+    fine = sweep.run(bits, {"K": [1, 2, 3, 4.0], "solver": ["a", "b"], "n": np.arange(4, 20, 2)}, num_trials=11, seed=7)
     for solver in fine.solver:
         common = fine.sel(solver=solver, n=coarse.n, K=coarse.K, trial=coarse.trial).drop_vars("solver")
-        xarray.testing.assert_equal(common.transpose(*coarse.dims), coarse)
+        xarray.testing.assert_equal(common.transpose(*coarse.dims, missing_dims="ignore"), coarse)
     assert len(np.unique(fine.own)) == fine.sizes["n"] * fine.sizes["K"] * fine.sizes["trial"]
-    assert not (sweep.run(bits, {"n": [8, 16], "K": [2, 4]}, num_trials=3, seed=8).own == coarse.own).any()
+    other = sweep.run(bits, {"n": [8, 16], "K": [2, 4]}, num_trials=3, seed=8)
+    assert not (other.own == coarse.own).any()
+
+
+def test_what_cells_share():
+    def shared(**options):
+        return sweep.run(bits, {"n": [8, 16], "K": [2, 4]}, num_trials=3, **options)
+
+    alone, by_n, everywhere = shared(), shared(shared=["n"]), shared(shared=[])
+    xarray.testing.assert_equal(alone.own, by_n.own)
+    xarray.testing.assert_equal(alone.own, everywhere.own)
+    assert len(np.unique(alone["shared"])) == 4
+    assert (by_n["shared"] == by_n["shared"].isel(K=0, trial=0)).all()
+    assert len(np.unique(by_n["shared"])) == 2
+    assert len(np.unique(everywhere["shared"])) == 1
 
 
 def test_hashes_are_for_ever():
@@ -73,67 +90,52 @@ def test_hashes_are_for_ever():
     assert sweep.stable_hash("HTP") != sweep.stable_hash("IHT")
 
 
-@pytest.mark.parametrize("max_lanes", [1, 3, 4, 7, 12, 1000])
-def test_blocks_cover_the_grid(max_lanes):
-    grid = Grid({"n": [5, 9, 20], "K": [1, 2, 3, 4, 5]}, round_up={"n": 10})
-    seen = np.zeros((15, 4), int)
-    batches = grid.batches(4, max_lanes)
-    for batch in batches:
-        assert batch.num_lanes <= max_lanes
-        assert set(batch.numbers) == {"n", "K"}
-        assert batch.bounds == (("n", 10 if max(batch.numbers["n"]) <= 10 else 20),)
-        seen[np.ix_(batch.cells, batch.trials)] += 1
-    assert seen.min() == 1
-    shapes = {(batch.bounds, len(batch.cells), len(batch.trials)) for batch in batches}
-    assert len(shapes) == 2  # one compile for each bound
-
-
-def test_compiles_once_for_each_static_coordinate():
-    traced = []
+def test_compiles_once_for_what_is_static():
+    seen = set()
 
     def trial(key, cell):
-        traced.append((cell["n"], cell.bounds["m"]))
+        seen.add((cell["n"], cell.bounds["m"]))
         return {"sum": jnp.zeros(cell["n"]).sum() + cell["K"] + cell["m"]}
 
     axes = {"n": [3, 4], "K": [1, 2, 5], "m": [1, 7, 9]}
     dataset = sweep.run(trial, axes, num_trials=4, static=["n"], round_up={"m": 8}, max_lanes=5)
-    assert sorted(traced) == [(3, 8), (3, 16), (4, 8), (4, 16)]
+    assert seen == {(3, 8), (3, 16), (4, 8), (4, 16)}
     expected = (dataset.n * 0 + dataset.K + dataset.m).broadcast_like(dataset["sum"])
     np.testing.assert_array_equal(dataset["sum"], expected)
 
 
-def test_trials_of_a_cell_share_the_design_or_not(recovered):
-    """In shared cells the design is drawn, and its norm computed, once a cell: without an axis of trials."""
-
-    def norm(key, cell, shared):
-        return {"norm": jnp.linalg.norm(problem(key, cell, shared).A, 2)}
-
-    axes = {"n": [20], "K": [1, 3]}
-    shared, own = (
-        sweep.run(partial(norm, shared=shared), axes, num_trials=4, static=["n"]).norm for shared in (True, False)
+def test_cells_that_are_not_wanted():
+    dataset = sweep.run(
+        bits, {"n": [8, 16], "K": [2, 4]}, num_trials=3, where=lambda cell: cell["n"] > 4 * cell["K"] - 1
     )
-    assert (shared == shared.isel(trial=0)).all()
-    assert len(np.unique(shared)) == 2
-    assert len(np.unique(own)) == 8
-
-    def over_trials(cell_key, shared):
-        cell = sweep.Cell({"n": 20, "K": 3}, {}, cell_key)
-        return jax.vmap(lambda t: norm(jax.random.fold_in(cell_key, t), cell, shared)["norm"])(jnp.arange(4))
-
-    for shared, ndim in (True, 2), (False, 3):
-        jaxpr = jax.make_jaxpr(partial(over_trials, shared=shared))(jax.random.key(0))
-        assert svd_ndim(jaxpr.jaxpr) == ndim
+    np.testing.assert_array_equal(dataset.done, [[True, False], [True, True]])
+    full = sweep.run(bits, {"n": [8, 16], "K": [2, 4]}, num_trials=3)
+    xarray.testing.assert_equal(dataset.own.where(dataset.done, 0), full.own.where(dataset.done, 0))
+    assert (dataset.own.sel(n=8, K=4) == 0).all()
 
 
-def svd_ndim(jaxpr):
-    for equation in jaxpr.eqns:
-        if equation.primitive.name == "svd":
-            return equation.invars[0].aval.ndim
-        for inner in equation.params.values():
-            inner = getattr(inner, "jaxpr", inner)
-            if hasattr(inner, "eqns") and (found := svd_ndim(inner)):
-                return found
-    return None
+# ---- lanes -----------------------------------------------------------------------------------------------------------
+
+
+def program(trial, axes, **options):
+    grid = Grid(axes, **options)
+    sweep_ = Sweep(trial, grid, 4, 0, 1, None)
+    return Programs(sweep_).program(sweep_, grid.places[0])
+
+
+@pytest.mark.parametrize(
+    ("shared_design", "shared_axes", "held_once"),
+    [(True, None, {(20, D), ()}), (True, ["n"], {(20, D), ()}), (True, [], {(20, D), ()}), (False, None, {()})],
+)
+def test_what_trials_share_is_held_once_a_row(shared_design, shared_axes, held_once):
+    """The design where it comes from ``cell.key``; of the numbers (k, the step size ...) those that do not differ."""
+    row = program(
+        recovery(shared_design), {"solver": ["PGD"], "n": [20], "K": [1, 3]}, static=["n"], shared=shared_axes
+    )
+    shapes = [shape.shape for shape in jax.eval_shape(row._row, row._inputs)]
+    assert set(shapes) == held_once
+    # With A, eta = 2 / sigma_max^2; with K, k.
+    assert len(shapes) - len([shape for shape in shapes if shape]) >= 1
 
 
 @pytest.mark.parametrize("shared", [True, False])
@@ -143,31 +145,204 @@ def test_a_lane_is_a_call_of_solve(recovered, shared):
     root = jax.random.key(0)
     for K, t in (1, 0), (3, 4):
         key = jax.random.fold_in(root, sweep.stable_hash({"n": 20, "K": K}))
-        drawn = problem(jax.random.fold_in(key, t), sweep.Cell({"n": 20, "K": K}, {}, key), shared)
+        trial_key = jax.random.fold_in(key, t)
+        drawn = problem(trial_key, sweep.Cell({"n": 20, "K": K}, {}, key), shared)
         for name in dataset.solver.values:
             constraint, solver = METHODS[name](None, {"K": K})
-            result = solve(LeastSquares(drawn.A, drawn.y), constraint, solver, stop=Stop(max_steps=60))
+            solver_key = jax.random.fold_in(trial_key, sweep.stable_hash(str(name)))
+            result = solve(LeastSquares(drawn.A, drawn.y), constraint, solver, key=solver_key, stop=STOP)
             lane = dataset.sel(solver=name, n=20, K=K, trial=t)
-            assert lane.error == pytest.approx(
-                float(metrics.estimation_error(result.x, drawn.x_true)), rel=1e-3, abs=1e-5
-            )
+            error = float(metrics.estimation_error(result.x, drawn.x_true))
+            assert lane.error == pytest.approx(error, rel=1e-3, abs=1e-5)
             assert lane.status == result.status
             assert lane.full_gradients == result.counts.full_gradients
 
 
 def test_another_solver_changes_nothing(recovered):
-    alone = sweep.run(
-        RECOVERY[True], {"solver": ["IHT"], "n": [20], "K": [3]}, num_trials=5, static=["n"], problem=["n", "K"]
-    )
+    axes = {"solver": ["IHT"], "n": [20], "K": [3]}
+    alone = sweep.run(recovery(), axes, num_trials=5, static=["n"], problem=["n", "K"])
     both = recovered[True].sel(solver=["IHT"], K=[3])
     np.testing.assert_allclose(alone.error, both.error, rtol=1e-3, atol=1e-5)
     np.testing.assert_array_equal(alone.success, both.success)
 
 
+HARD = {"solver": ["PGD", "HTP"], "n": [12, 16, 20], "K": [1, 2, 3, 4]}
+
+
+def draw_padded(key, cell, shared):
+    rows = cell.bounds["n"]
+
+    def design(key):
+        return jnp.where(jnp.arange(rows)[:, None] < cell["n"], gaussian(key, rows, D, variance=1 / cell["n"]), 0)
+
+    return planted(key, design, partial(gaussian_signal, d=D, K=cell["K"]), design_key=cell.key if shared else None)
+
+
+@pytest.fixture(scope="module")
+def padded():
+    trial = sweep.Recovery(partial(draw_padded, shared=True), METHODS, stop=Stop(max_steps=400))
+    return partial(sweep.run, trial, HARD, num_trials=9, round_up={"n": 20})
+
+
+@pytest.fixture(scope="module")
+def whole(padded):
+    return padded(workers=1)
+
+
+def same_bits(a, b):
+    xarray.testing.assert_identical(a.drop_attrs(), b.drop_attrs())
+    for name in a.data_vars:
+        assert a[name].values.tobytes() == b[name].values.tobytes(), name
+
+
+@pytest.mark.parametrize("workers", [2, 5])
+def test_workers_and_lanes_do_not_change_a_bit(padded, whole, workers):
+    """Other workers take other trials at other times: every trial in another lane, next to others."""
+    same_bits(padded(workers=workers), whole)
+
+
+def test_an_executor_does_not_change_a_bit(padded, whole):
+    with ThreadPoolExecutor(2) as executor:
+        same_bits(padded(executor=executor, num_tasks=5, workers=1), whole)
+
+
+def test_shards_do_not_change_a_bit(padded, whole, tmp_path):
+    first = padded(store=tmp_path, shard=(0, 2))
+    assert int(first.done.sum()) == first.done.size // 2
+    second = padded(store=tmp_path, shard=(1, 2))
+    same_bits(second, whole)
+
+
+def test_other_lanes_change_no_count(padded, whole):
+    few = padded(max_lanes=3)
+    counts = (few.success.sum("trial"), whole.success.sum("trial"))
+    assert int(abs(counts[0] - counts[1]).sum()) <= 2
+
+
+class Countdown:
+    """Trials that take 1 to 64 times ``length`` steps."""
+
+    def draw(self, key, cell):
+        return jax.random.randint(key, (), 1, 9) ** 2 * cell["length"]
+
+    def start(self, case):
+        return jnp.zeros((), jnp.int32)
+
+    def running(self, carry):
+        return carry >= 0
+
+    def advance(self, case, carry):
+        return jnp.where(carry < 0, carry, jnp.where(carry + 1 >= case, -case, carry + 1))
+
+    def finish(self, case, carry):
+        return {"steps": -carry, "asked": case}
+
+
+def test_lanes_are_in_use():
+    """In blocks that wait for the slowest, more than half would wait."""
+    assert isinstance(Countdown(), sweep.Run)
+    last = []
+    dataset = sweep.run(Countdown(), {"length": [20, 40]}, num_trials=400, workers=1, on_progress=last.append)
+    np.testing.assert_array_equal(dataset.steps, dataset.asked)
+    assert len(np.unique(dataset.steps)) > 8
+    assert last[-1].lived == dataset.steps.sum()
+    assert last[-1].executed >= last[-1].lived
+    assert last[-1].utilisation > 0.85
+
+
+@pytest.mark.parametrize(
+    ("block", "arguments", "shape"),
+    [
+        (Block(8, 32, 10**9), (1000, 33, 1000), (2, 16)),
+        (Block(8, 32, 10**9), (25, 9, 1000), (4, 8)),
+        (Block(8, 32, 10**9), (25, 2, 1000), (2, 8)),
+        (Block(8, 32, 10**9), (650, 1, 1000), (1, 32)),
+        (Block(8, 32, 10**9), (3, 1, 1000), (1, 8)),
+        (Block(8, 32, 16 * 10**6), (1000, 33, 10**6), (1, 4)),  # memory for four lanes
+        (Block(8, 32, 10**3), (1000, 33, 10**6), (1, 1)),
+        (Block(128, 8192, 10**12), (1000, 462, 1000), (64, 128)),
+    ],
+)
+def test_shape_of_a_pool(block, arguments, shape):
+    assert block.shape(*arguments) == shape
+
+
+def test_double_precision_reaches_the_workers():
+    with x64():
+        dataset = sweep.run(lambda key, cell: {"u": jax.random.uniform(key)}, {"K": [1]}, num_trials=4)
+        assert dataset.u.dtype == np.float64
+
+
+DEVICES = """
+import sys
+from tests.test_sweep import *
+assert len(jax.devices()) == int(sys.argv[2])
+pgd(store=sys.argv[1]) if sys.argv[2] == "2" else countdown(store=sys.argv[1])
+"""
+
+
+def pgd(**options):
+    trial = sweep.Recovery(partial(draw_padded, shared=True), METHODS, stop=Stop(max_steps=400))
+    return sweep.run(trial, {**HARD, "solver": ["PGD"]}, num_trials=9, round_up={"n": 20}, **options)
+
+
+def countdown(**options):
+    return sweep.run(Countdown(), {"length": list(range(1, 20))}, num_trials=30, **options)
+
+
+@pytest.mark.parametrize(("devices", "run"), [(2, pgd), (8, countdown)])
+def test_devices_change_no_count(tmp_path, devices, run):
+    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={devices}"
+    command = [sys.executable, "-c", DEVICES, str(tmp_path), str(devices)]
+    subprocess.run(command, env={**os.environ, "XLA_FLAGS": flags}, cwd=ROOT, check=True)
+    counts = {True: run(), False: sweep.load(tmp_path)}
+    for name in {"success", "steps"}.intersection(counts[True].data_vars):
+        xarray.testing.assert_equal(counts[False][name].sum("trial"), counts[True][name].sum("trial"))
+
+
+# ---- progress, mistakes ----------------------------------------------------------------------------------------------
+
+
 def test_progress_is_reported():
     calls = []
-    sweep.run(bits, {"K": [1, 2, 3]}, num_trials=4, max_lanes=4, on_progress=lambda *call: calls.append(call))
-    assert calls == [(0, 12), (4, 12), (8, 12), (12, 12)]
+    sweep.run(bits, {"K": [1, 2, 3]}, num_trials=4, max_lanes=4, on_progress=calls.append)
+    done = [progress.done for progress in calls]
+    assert done[0] == 0
+    assert done[-1] == 12
+    assert done == sorted(done)
+    assert len(done) >= 3
+    assert {progress.total for progress in calls} == {12}
+
+
+def test_a_log_file_gets_lines(capsys, monkeypatch):
+    monkeypatch.setattr("jaxht.sweep.progress.INTERVAL", 0.0)
+    with sweep.progress_bar("mine") as bar:
+        sweep.run(bits, {"K": [1, 2, 3]}, num_trials=40, on_progress=bar)
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) > 2
+    assert "100%" in lines[-1]
+    assert "120/120" in lines[-1]
+    assert "runs/s" in lines[-1]
+    assert all(line.startswith("mine") for line in lines)
+
+
+def test_an_error_in_a_worker_ends_the_sweep(tmp_path):
+    class Full(Exception):
+        pass
+
+    def on_progress(progress):
+        if progress.done >= 10:
+            raise Full
+
+    axes = {"K": list(range(12))}
+    with pytest.raises(Full):
+        sweep.run(bits, axes, num_trials=4, max_lanes=4, store=tmp_path, on_progress=on_progress, workers=2)
+    kept = sweep.load(tmp_path)
+    assert 0 < int(kept.done.sum()) < 12
+    same_bits(
+        sweep.run(bits, axes, num_trials=4, max_lanes=4, store=tmp_path),
+        sweep.run(bits, axes, num_trials=4, max_lanes=4),
+    )
 
 
 @pytest.mark.parametrize(
@@ -177,10 +352,16 @@ def test_progress_is_reported():
         ({"axes": {"K": [1, 1.0]}}, "distinct"),
         ({"static": ["n"]}, "static"),
         ({"problem": ["n"]}, "problem"),
+        ({"shared": ["n"]}, "shared"),
+        ({"problem": [], "shared": ["K"]}, "shared.*problem"),
         ({"round_up": {"n": 8}}, "round_up"),
         ({"axes": {"trial": [1]}}, "trial"),
         ({"num_trials": 0}, "num_trials"),
+        ({"workers": 0}, "workers"),
+        ({"max_lanes": 0}, "max_lanes"),
+        ({"shard": (2, 2)}, "shard"),
         ({"trial": lambda key, cell: {"K": cell["K"]}}, "name of an axis"),
+        ({"trial": lambda key, cell: {"done": cell["K"]}}, "reserved"),
         ({"trial": lambda key, cell: {"x": jnp.zeros(3)}}, "scalars"),
     ],
 )
@@ -189,28 +370,7 @@ def test_what_cannot_be_right_is_refused(options, words):
         sweep.run(**{"trial": bits, "axes": {"K": [1, 2]}, "num_trials": 2, **options})
 
 
-def test_store_returns_what_it_got(recovered, tmp_path):
-    dataset = recovered[True].assign_attrs(config='{"d": 32}')
-    written = sweep.save(dataset, tmp_path / "new" / "store")
-    loaded = sweep.load(tmp_path / "new" / "store")
-    xarray.testing.assert_identical(loaded, dataset)
-    assert {name: v.dtype for name, v in loaded.items()} == {name: v.dtype for name, v in dataset.items()}
-    assert {"seed", "versions", "device", "config"} <= set(loaded.attrs)
-    assert [path.name for path in written.parent.iterdir()] == [FILE]
-
-
-def test_a_failed_save_leaves_the_old_results(recovered, tmp_path):
-    sweep.save(recovered[True], tmp_path)
-    broken = recovered[True].assign_attrs(wrong=object())
-    with pytest.raises(TypeError):
-        sweep.save(broken, tmp_path)
-    xarray.testing.assert_identical(sweep.load(tmp_path), recovered[True])
-    assert [path.name for path in tmp_path.iterdir()] == [FILE]
-
-
-def test_missing_results_and_missing_xarray(tmp_path, monkeypatch):
-    with pytest.raises(FileNotFoundError, match=str(tmp_path)):
-        sweep.load(tmp_path)
+def test_missing_xarray(monkeypatch):
     monkeypatch.setitem(sys.modules, "xarray", None)
     with pytest.raises(ImportError, match=r"jaxht\[sweep\]"):
         sweep.run(bits, {"K": [1]}, num_trials=1)

@@ -2,13 +2,19 @@
 
 from jaxht.sweep.engine import run as run
 from jaxht.sweep.grid import stable_hash as stable_hash
-from jaxht.sweep.lanes import Cell as Cell
-from jaxht.sweep.lanes import Trial as Trial
+from jaxht.sweep.pool import Progress as Progress
+from jaxht.sweep.progress import progress_bar as progress_bar
+from jaxht.sweep.provenance import provenance as provenance
 from jaxht.sweep.statistics import monotone_fit as monotone_fit
 from jaxht.sweep.statistics import success_rate as success_rate
 from jaxht.sweep.statistics import transition as transition
+from jaxht.sweep.store import StoreError as StoreError
+from jaxht.sweep.store import export as export
+from jaxht.sweep.store import is_kept as is_kept
 from jaxht.sweep.store import load as load
-from jaxht.sweep.store import provenance as provenance
 from jaxht.sweep.store import save as save
+from jaxht.sweep.trials import Cell as Cell
 from jaxht.sweep.trials import Method as Method
 from jaxht.sweep.trials import Recovery as Recovery
+from jaxht.sweep.trials import Run as Run
+from jaxht.sweep.trials import Trial as Trial

@@ -1,21 +1,285 @@
-"""Results as labelled arrays: how they are put together, where they lie on disk, and what is noted with them."""
+"""Results on disk: one file for each finished cell, whole or not at all, and only of the sweep it belongs to."""
 
+import hashlib
+import io
 import json
+import logging
 import os
 import platform
-from collections.abc import Mapping, Sequence
-from importlib.metadata import PackageNotFoundError, version
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-import jax
+import numpy as np
 from numpy.typing import NDArray
+
+from jaxht.sweep.provenance import as_attributes
 
 if TYPE_CHECKING:
     import xarray
 
+MANIFEST = "sweep.json"
+CELLS = "cells"
 FILE = "results.nc"
+Results = Mapping[str, NDArray[Any]]
+
+log = logging.getLogger("jaxht.sweep")
+
+
+class StoreError(RuntimeError):
+    """A store that holds something else, or cannot be written: the message says what, and what to do."""
+
+
+class Store:
+    """A folder with ``sweep.json``, which says what the sweep is, and ``cells/<index>.npz``.
+
+    A record is written under another name, synced and renamed, and holds the fingerprint of the sweep and a checksum of
+    its own: it is there whole or not at all, and one that is damaged, or of another sweep, does not count. Several
+    processes may write to one store.
+
+    Args:
+        path: of the folder; made where it is missing.
+        sweep: what determines the results but for the trial itself, JSON.
+        environment: what their last bits may depend on, JSON.
+        program: hash of the trial. It differs by environment too, and tells nothing where that differs.
+        mixed: go on in another environment than the one that began.
+
+    Raises:
+        StoreError: if the folder holds another sweep, saying what differs; or if it cannot be written.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        sweep: Mapping[str, Any],
+        environment: Mapping[str, Any],
+        program: str,
+        mixed: bool = False,
+    ) -> None:
+        self.path = Path(path)
+        self.fingerprint = _digest(json.dumps(sweep, sort_keys=True).encode())
+        manifest = {"sweep": sweep, "environment": environment, "program": program}
+        if not (self.path / MANIFEST).is_file():
+            self._write(Path(MANIFEST), (json.dumps(manifest, indent=2) + "\n").encode())
+        self._tidy()
+        old, new = read_manifest(self.path), json.loads(json.dumps(manifest))
+        if changes := _changes(old["sweep"], new["sweep"]):
+            raise StoreError(f"{self.path} holds another sweep: {changes}. Give this one another folder.")
+        if changes := _changes(old["environment"], new["environment"], but=NOT_COMPARED):
+            if not mixed:
+                raise StoreError(
+                    f"{self.path} was begun in another environment: {changes}. Results may differ in their last bits; "
+                    "to go on nevertheless, pass mixed=True (on the command line --mixed)."
+                )
+        elif old["program"] != new["program"]:
+            raise StoreError(
+                f"{self.path} holds another sweep: the trial (its code, tolerances, metrics or data) has changed. "
+                "Give this one another folder."
+            )
+
+    def _tidy(self) -> None:
+        """Remove what processes of this machine left behind that were killed while they wrote."""
+        # Elsewhere os.kill does more than ask.
+        for file in self.path.glob(f"**/.*.{platform.node()}.*") if os.name == "posix" else ():
+            try:
+                os.kill(int(file.suffix[1:]), 0)
+            except ProcessLookupError:
+                file.unlink(missing_ok=True)
+            except (ValueError, OSError):  # a process of somebody else
+                pass
+
+    def write(self, index: int, results: Results) -> None:
+        """Keep the results of a cell, on disk for good when this returns."""
+        content: dict[str, Any] = {**results, "fingerprint": np.array(self.fingerprint)}
+        file = io.BytesIO()
+        np.savez(file, **content, checksum=np.array(_checksum(content)))
+        self._write(_record(index), file.getvalue())
+
+    def _write(self, name: Path, content: bytes) -> None:
+        path = self.path / name
+        # Processes on several machines may have one number.
+        temporary = path.with_name(f".{path.name}.{platform.node()}.{os.getpid()}")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                with open(temporary, "wb") as file:
+                    file.write(content)
+                    file.flush()
+                    os.fsync(file.fileno())
+                os.replace(temporary, path)
+                _sync_folder(path.parent)
+            except BaseException:
+                temporary.unlink(missing_ok=True)
+                raise
+        except OSError as error:
+            raise StoreError(
+                f"{path} cannot be written: {error.strerror or error}. What was stored before is safe, "
+                "and the same call goes on from there."
+            ) from error
+
+    def read(self, index: int) -> Results | None:
+        """The results of a cell; None if they are not there, or damaged."""
+        return read_record(self.path, index, self.fingerprint)
+
+
+# Recorded, but of no consequence: the code itself is compared by the fingerprints of its programs.
+NOT_COMPARED = ("revision",)
+
+
+def read_record(path: Path, index: int, fingerprint: str) -> Results | None:
+    """The results of a cell; None if they are not there, damaged, or of another sweep."""
+    file = path / _record(index)
+    try:
+        with np.load(file, allow_pickle=False) as archive:
+            content = {name: archive[name] for name in archive.files}
+        checksum, found = str(content.pop("checksum")), str(content["fingerprint"])
+    except FileNotFoundError:
+        return None
+    # Whatever zipfile and NumPy make of a damaged file.
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, NotImplementedError, SyntaxError) as error:
+        log.warning("%s is damaged and will be computed again: %s", file, error)
+        return None
+    if checksum != _checksum(content) or found != fingerprint:
+        log.warning("%s is damaged or of another sweep, and will be computed again", file)
+        return None
+    del content["fingerprint"]
+    return content
+
+
+def read_manifest(path: Path) -> dict[str, Any]:
+    """What a store says of its sweep."""
+    try:
+        manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
+        return {"sweep": manifest["sweep"], "environment": manifest["environment"], "program": manifest["program"]}
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(
+            f"{path / MANIFEST} is damaged: {error!r}. Remove the folder, or put the file back."
+        ) from error
+
+
+def is_kept(path: str | os.PathLike[str]) -> bool:
+    """Whether the folder holds a sweep, begun or finished."""
+    return (Path(path) / MANIFEST).is_file()
+
+
+def load(path: str | os.PathLike[str]) -> "xarray.Dataset":
+    """Read the store in the folder ``path`` into memory, finished or not.
+
+    Returns:
+        For a sweep, a Dataset with its results as variables over its axes and ``trial``, and ``done`` over its axes:
+        where it is False, nothing is there yet, and the results are NaN, 0 or False. Else what :func:`save` wrote.
+
+    Raises:
+        FileNotFoundError: if nothing is there.
+        StoreError: if what it says of its sweep is damaged. Damaged results count as not there.
+    """
+    path = Path(path)
+    if not is_kept(path):
+        if not (path / FILE).is_file():
+            raise FileNotFoundError(f"neither {MANIFEST} nor {FILE} in {path}")
+        return require_xarray().load_dataset(path / FILE, engine="h5netcdf")
+    manifest = read_manifest(path)
+    sweep = manifest["sweep"]
+    fingerprint = _digest(json.dumps(sweep, sort_keys=True).encode())
+    axes = sweep["axes"]
+    shape = tuple(map(len, axes.values()))
+    records = {index: read_record(path, index, fingerprint) for index in _stored(path)}
+    data: dict[str, Any] = {}
+    done = np.zeros(int(np.prod(shape)), bool)
+    for index, record in records.items():
+        if record is not None:
+            done[index] = True
+            for name, values in record.items():
+                blank = np.nan if values.dtype.kind == "f" else 0
+                whole = data.setdefault(name, np.full((len(done), sweep["num_trials"]), blank, values.dtype))
+                whole[index] = values
+    variables = {name: ((*axes, "trial"), whole.reshape(*shape, -1)) for name, whole in data.items()}
+    return require_xarray().Dataset(
+        {**variables, "done": (tuple(axes), done.reshape(shape))},
+        coords={**axes, "trial": range(sweep["num_trials"])},
+        attrs={**sweep["attrs"], "seed": sweep["seed"], **as_attributes(manifest["environment"])},
+    )
+
+
+def _stored(path: Path) -> Iterator[int]:
+    return iter(sorted(int(file.stem) for file in (path / CELLS).glob("*.npz") if file.stem.isdigit()))
+
+
+def _record(index: int) -> Path:
+    return Path(CELLS) / f"{index:06d}.npz"
+
+
+def _checksum(content: Results) -> str:
+    digest = hashlib.sha256()
+    for name, values in sorted(content.items()):
+        digest.update(f"{name} {values.dtype.str} {values.shape} ".encode())
+        digest.update(np.ascontiguousarray(values).tobytes())
+    return digest.hexdigest()
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _changes(old: Mapping[str, Any], new: Mapping[str, Any], but: Sequence[str] = ()) -> str:
+    return "; ".join(
+        f"{name} was {_short(old.get(name))}, is {_short(new.get(name))}"
+        for name in dict.fromkeys([*old, *new])
+        if old.get(name) != new.get(name) and name not in but
+    )
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _sync_folder(folder: Path) -> None:
+    if os.name == "posix":  # elsewhere a folder cannot be opened
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def save(dataset: "xarray.Dataset", path: str | os.PathLike[str]) -> Path:
+    """Write a dataset that is no sweep to the folder ``path``; at any moment the old one is there, or the new one.
+
+    Returns:
+        The file, NetCDF 4.
+    """
+    folder = Path(path)
+    folder.mkdir(parents=True, exist_ok=True)
+    temporary = folder / f".{FILE}.{os.getpid()}"
+    try:
+        export(dataset, temporary, "nc")
+        with open(temporary, "rb+") as written:
+            os.fsync(written.fileno())
+        os.replace(temporary, folder / FILE)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    return folder / FILE
+
+
+def export(dataset: "xarray.Dataset", path: str | os.PathLike[str], kind: str | None = None) -> None:
+    """Write a dataset to one file ``path``.nc (NetCDF 4) or folder ``path``.zarr, compressed, replacing what is there.
+
+    Raises:
+        ValueError: for another ending.
+        ImportError: without zarr, ``jaxht[zarr]``.
+    """
+    kind = kind or Path(path).suffix[1:]
+    if kind == "nc":
+        numbers = (name for name, variable in dataset.data_vars.items() if variable.dtype.kind in "biuf")
+        dataset.to_netcdf(path, engine="h5netcdf", encoding={name: {"zlib": True} for name in numbers})
+    elif kind == "zarr":
+        dataset.to_zarr(path, mode="w")
+    else:
+        raise ValueError(f"path must end in .nc or .zarr; got {path}")
 
 
 def require_xarray() -> ModuleType:
@@ -26,64 +290,3 @@ def require_xarray() -> ModuleType:
     except ImportError as error:
         raise ImportError(f"jaxht.sweep needs {error.name}: pip install 'jaxht[sweep]'") from error
     return xarray
-
-
-def assemble(axes: Mapping[str, Sequence[Any]], results: Mapping[str, NDArray[Any]], seed: int) -> "xarray.Dataset":
-    """Label results of shape (cells, trials) by the axes of their grid and ``trial``."""
-    shape = tuple(map(len, axes.values()))
-    dims = (*axes, "trial")
-    data = {name: (dims, values.reshape(*shape, -1)) for name, values in results.items()}
-    coords = {**axes, "trial": range(next(iter(results.values())).shape[-1])}
-    return require_xarray().Dataset(data, coords={k: list(v) for k, v in coords.items()}, attrs=provenance(seed))
-
-
-def provenance(seed: int | None = None) -> dict[str, Any]:
-    """Attributes that say how a result came about: seed, versions, device."""
-    device = jax.devices()[0]
-    packages = {name: _version(name) for name in ("jaxht", "jax", "jaxlib", "numpy")}
-    return {
-        **({} if seed is None else {"seed": seed}),
-        "versions": json.dumps({"python": platform.python_version(), **packages}),
-        "device": f"{device.platform}: {device.device_kind}, {jax.device_count()} device(s), {platform.machine()}",
-    }
-
-
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:  # a checkout on the path
-        return "not installed"
-
-
-def save(dataset: "xarray.Dataset", path: str | os.PathLike[str]) -> Path:
-    """Write a dataset to the folder ``path``, atomically: at any moment the old one is there whole, or the new one.
-
-    Returns:
-        The file, NetCDF 4.
-    """
-    require_xarray()
-    folder = Path(path)
-    folder.mkdir(parents=True, exist_ok=True)
-    compressed = {name: {"zlib": True} for name, variable in dataset.data_vars.items() if variable.dtype.kind in "biuf"}
-    temporary = folder / f".{FILE}.{os.getpid()}"
-    try:
-        dataset.to_netcdf(temporary, engine="h5netcdf", encoding=compressed)
-        with open(temporary, "rb+") as written:
-            os.fsync(written.fileno())
-        os.replace(temporary, folder / FILE)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    return folder / FILE
-
-
-def load(path: str | os.PathLike[str]) -> "xarray.Dataset":
-    """Read the dataset in the folder ``path`` into memory.
-
-    Raises:
-        FileNotFoundError: if there is none.
-    """
-    file = Path(path) / FILE
-    if not file.is_file():
-        raise FileNotFoundError(f"no {FILE} in {path}")
-    return require_xarray().load_dataset(file, engine="h5netcdf")

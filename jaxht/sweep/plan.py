@@ -1,0 +1,182 @@
+"""What runs where: the sweep as any process knows it, the shapes of its pools, and what is compiled for it."""
+
+import hashlib
+import itertools
+import os
+import threading
+import uuid
+from collections import Counter
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxht.sweep.grid import Grid, Place
+from jaxht.sweep.lanes import Pool, Program
+from jaxht.sweep.provenance import environment
+from jaxht.sweep.trials import Run, Whole
+
+T = TypeVar("T")
+
+# What a trial must not return: the store and its Dataset have it.
+RESERVED = {"trial", "done", "file", "fingerprint", "checksum"}
+
+# (lanes of a row at least, lanes of a pool at most). On a CPU a step costs as much per lane in blocks of 8 as of 1000
+# (measured, d = 256), and short rows have short ends; an accelerator needs many lanes.
+LANES = {"cpu": (8, 32)}
+LANES_ELSEWHERE = (128, 8192)
+# A row ends with lanes that wait for its slowest: it should see this many generations of trials.
+GENERATIONS = 32
+# Of the memory of a device, for the lanes of its pools. Each is held twice, and a step needs as much again.
+MEMORY_SHARE, COPIES = 0.5, 4
+
+
+@dataclass(frozen=True)
+class Block:
+    """How many lanes run at once. The bits of a result may depend on it.
+
+    Attributes:
+        least: lanes of a row, at least.
+        most: lanes of a pool, at most.
+        memory: bytes that the lanes of a pool may take.
+    """
+
+    least: int
+    most: int
+    memory: int
+
+    @classmethod
+    def of(cls, device: jax.Device, pools: int, max_lanes: int | None = None) -> "Block":
+        """What suits a device with a number of pools."""
+        least, most = LANES.get(device.platform, LANES_ELSEWHERE)
+        most = most if max_lanes is None else max_lanes
+        limit = (device.memory_stats() or {}).get("bytes_limit") or _host_memory()
+        return cls(min(least, most), most, int(MEMORY_SHARE * limit / pools))
+
+    def shape(self, trials: int, groups: int, lane_bytes: int) -> tuple[int, int]:
+        """Rows and lanes of a pool, for ``groups`` of so many trials that share what a row holds."""
+        most = max(1, min(self.most, self.memory // (COPIES * lane_bytes)))
+        lanes = min(self.least, most)
+        while 2 * lanes <= most and (groups == 1 or 2 * lanes * GENERATIONS <= trials) and lanes < trials:
+            lanes *= 2
+        return max(1, min(most // lanes, groups)), lanes
+
+
+def _host_memory() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """What a process needs to know to run some cells."""
+
+    run: Run
+    grid: Grid
+    num_trials: int
+    seed: int
+    workers: int | None
+    max_lanes: int | None
+    float64: bool = field(default_factory=lambda: jnp.result_type(float) == jnp.float64)
+    # Tells sweeps apart in processes that get a copy with each task.
+    id: str = field(default_factory=lambda: uuid.uuid4().hex)
+
+    def described(self, attrs: Mapping[str, Any]) -> dict[str, Any]:
+        """What determines the results, up to rounding, but for the trial itself."""
+        grid = self.grid
+        cells = [place.index for place in grid.places]
+        return {
+            "axes": grid.axes,
+            "problem": grid.problem,
+            "shared": grid.shared,
+            **({} if len(cells) == np.prod(grid.shape) else {"cells": cells}),
+            "num_trials": self.num_trials,
+            "seed": self.seed,
+            "attrs": dict(attrs),
+        }
+
+    def environment(self) -> dict[str, Any]:
+        """What the last bits may depend on."""
+        block = self.block(jax.local_devices()[0])
+        return {**environment(), "lanes": [block.least, block.most]}
+
+    def devices(self) -> list[jax.Device]:
+        """That of each pool."""
+        devices = jax.local_devices()
+        pools = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        pools = max(len(devices), pools if devices[0].platform == "cpu" else 0)
+        return list(itertools.islice(itertools.cycle(devices), self.workers or pools))
+
+    def block(self, device: jax.Device) -> Block:
+        """How many lanes run at once."""
+        return Block.of(device, -(-len(self.devices()) // len(jax.local_devices())), self.max_lanes)
+
+    def shape(self, place: Place, device: jax.Device, lane_bytes: int) -> tuple[int, int]:
+        """Of a pool for all cells that agree with one on all that is static."""
+        alike = [other for other in self.grid.places if (other.static, other.bounds) == (place.static, place.bounds)]
+        groups = Counter(other.shared for other in alike)
+        return self.block(device).shape(max(groups.values()) * self.num_trials, len(groups), lane_bytes)
+
+
+class Programs:
+    """What is compiled for a trial, each made once, by the first thread that needs it."""
+
+    def __init__(self, sweep: Sweep) -> None:
+        self._id, self._run = sweep.id, sweep.run
+        self._lock = threading.Lock()
+        self._made: dict[Any, Future[Any]] = {}
+
+    @classmethod
+    def of(cls, sweep: Sweep) -> "Programs":
+        """Those of the trial that ran last in this process, if it is the same."""
+        if not (_LATEST and _LATEST[0].fits(sweep)):
+            _LATEST[:] = [cls(sweep)]
+        return _LATEST[0]
+
+    def fits(self, sweep: Sweep) -> bool:
+        """Whether this is the sweep's trial. A task brings a copy, which the id of its sweep tells."""
+        mine, other = (run.trial if isinstance(run, Whole) else run for run in (self._run, sweep.run))
+        return mine is other or self._id == sweep.id
+
+    def program(self, sweep: Sweep, place: Place) -> Program:
+        """What runs the cells that agree with one on all that is static."""
+        axes = {name: values for name, values in sweep.grid.axes.items() if name not in sweep.grid.static}
+        whole = {name: all(isinstance(value, int) for value in values) for name, values in axes.items()}
+        dtypes = {name: np.int32 if whole[name] else jnp.result_type(float) for name in axes}
+        key = place.static, place.bounds, tuple(dtypes.items()), tuple(sweep.grid.shared), sweep.float64
+        return self._once(key, lambda: Program(self._run, place, dtypes, sweep.grid.shared))
+
+    def pool(self, sweep: Sweep, place: Place, device: jax.Device) -> tuple[Program, Pool]:
+        """The same, compiled for a device."""
+        program = self.program(sweep, place)
+        rows, lanes = sweep.shape(place, device, program.lane_bytes)
+        return program, self._once((id(program), rows, lanes, device), lambda: program.compile(rows, lanes))
+
+    def fingerprint(self, sweep: Sweep) -> str:
+        """Of what all cells compute."""
+        prints = []
+        for place in {(place.static, place.bounds): place for place in sweep.grid.places}.values():
+            program = self.program(sweep, place)
+            if taken := {*sweep.grid.axes, *RESERVED}.intersection(program.names):
+                raise ValueError(f"a trial must not return {min(taken)!r}: it is the name of an axis, or reserved")
+            prints.append(self._once((id(program), "fingerprint"), program.fingerprint))
+        return hashlib.sha256(" ".join(prints).encode()).hexdigest()
+
+    def _once(self, key: Any, make: Callable[[], T]) -> T:
+        with self._lock:
+            first = key not in self._made
+            future = self._made.setdefault(key, Future())
+        if first:
+            try:
+                future.set_result(make())
+            except BaseException as error:
+                with self._lock:
+                    del self._made[key]
+                future.set_exception(error)
+        return future.result()
+
+
+_LATEST: list[Programs] = []
