@@ -31,8 +31,8 @@ class Stop:
             None: machine epsilon of the dtype; 0: only an iterate that repeats exactly. It matters: near the phase
             transition PGD at rtol = 1e-6 stops long before it recovers.
         support_patience: SUPPORT_STABLE when supp(x) has not changed for this many steps.
-        target_value: TARGET_REACHED when ``f(x) <= target_value``.
-        gap_rtol: GAP_CLOSED when the duality gap is at most gap_rtol |f(x)|, for solvers that have one.
+        target_value: TARGET_REACHED when ``f(x) <= target_value``, at the start too.
+        gap_rtol: GAP_CLOSED when the duality gap is at most gap_rtol |f(x)|, for solvers that have one; likewise.
     """
 
     max_steps: Any = integer(default=None)
@@ -187,23 +187,15 @@ def start(problem: Problem, x0: Array | None, key: PRNGKey | None) -> Carry:
     problem = jax.tree.map(jnp.asarray, problem)
     objective, constraint = problem.objective, problem.constraint
     origin = objective.start(constraint)
-    # A start that is not finite is replaced, and reported as divergence.
+    # A start that is not finite is replaced, and reported as divergence: nothing lies below a ceiling of NaN.
     sound = True if x0 is None else jnp.all(jnp.isfinite(x0))
     x0 = origin if x0 is None else jnp.where(sound, constraint.project(x0)[0], origin)
     iterate, state = problem.solver.init(objective, constraint, x0, key)
     iterate = _with_value(objective, iterate)
     base = jnp.maximum(jnp.abs(iterate.value), jnp.abs(objective.value(origin, objective.predict(origin))))
-    finite = jnp.isfinite(iterate.value) & sound
-    status = jnp.where(problem.stop.max_steps <= 0, Status.MAX_STEPS, Status.RUNNING)
-    status = jnp.where(iterate.verdict != 0, iterate.verdict, status)
-    return Carry(
-        iterate=iterate,
-        state=state,
-        status=jnp.where(finite, status, Status.DIVERGED).astype(jnp.int32),
-        num_steps=jnp.zeros((), jnp.int32),
-        patience=jnp.zeros((), jnp.int32),
-        ceiling=BLOW_UP * base,
-    )
+    ceiling = jnp.where(sound, BLOW_UP * base, jnp.nan)
+    zero = jnp.zeros((), jnp.int32)
+    return Carry(iterate, state, _judge(problem.stop, iterate, zero, ceiling), zero, zero, ceiling)
 
 
 def advance(problem: Problem, carry: Carry, num_steps: Numeric) -> Carry:
@@ -233,38 +225,41 @@ def finish(problem: Problem, carry: Carry) -> Result:
 
 
 def _one_step(problem: Problem, carry: Carry) -> Carry:
-    old = carry.iterate
+    stop, old = problem.stop, carry.iterate
     iterate, state = problem.solver.step(problem.objective, problem.constraint, old, carry.state)
     iterate = _with_value(problem.objective, iterate)
-    num_steps = carry.num_steps + 1
-    patience, status = _judge(problem, carry, iterate, num_steps)
+    num_steps, patience = carry.num_steps + 1, carry.patience
+    still: Any = False
+    stable: Any = False
+    if problem.solver.still_means_converged:
+        change = iterate.x - old.x
+        still = jnp.vdot(change, change) <= jnp.square(stop.rtol) * jnp.vdot(iterate.x, iterate.x)
+    if stop.support_patience is not None:
+        same = problem.constraint.region(iterate.x).equals(problem.constraint.region(old.x))
+        patience = jnp.where(same, patience + 1, 0)
+        stable = patience >= stop.support_patience
+    status = _judge(stop, iterate, num_steps, carry.ceiling, still, stable)
     kept = _select(status == Status.DIVERGED, old, iterate)
     # The step is taken back, its cost is not.
     kept = dataclasses.replace(kept, counts=iterate.counts)
     return Carry(kept, state, status, num_steps, patience, carry.ceiling)
 
 
-def _judge(problem: Problem, carry: Carry, iterate: Iterate, num_steps: Array) -> tuple[Array, Array]:
-    """The patience counter and the status after a step; where several tests are met, the last one here is reported."""
-    stop, old = problem.stop, carry.iterate
+def _judge(
+    stop: Stop, iterate: Iterate, num_steps: Array, ceiling: Array, still: Any = False, stable: Any = False
+) -> Array:
+    """The status at an iterate, the start included; where several tests are met, the last one here is reported."""
     status = jnp.where(num_steps >= stop.max_steps, Status.MAX_STEPS, Status.RUNNING)
-    if problem.solver.still_means_converged:
-        change = iterate.x - old.x
-        still = jnp.vdot(change, change) <= jnp.square(stop.rtol) * jnp.vdot(iterate.x, iterate.x)
-        status = jnp.where(still, Status.CONVERGED, status)
-    patience = carry.patience
-    if stop.support_patience is not None:
-        same = problem.constraint.region(iterate.x).equals(problem.constraint.region(old.x))
-        patience = jnp.where(same, patience + 1, 0)
-        status = jnp.where(patience >= stop.support_patience, Status.SUPPORT_STABLE, status)
+    status = jnp.where(still, Status.CONVERGED, status)
+    status = jnp.where(stable, Status.SUPPORT_STABLE, status)
     status = jnp.where(iterate.verdict != 0, iterate.verdict, status)
     if stop.gap_rtol is not None and iterate.gap is not None:
         status = jnp.where(iterate.gap <= stop.gap_rtol * jnp.abs(iterate.value), Status.GAP_CLOSED, status)
     if stop.target_value is not None:
         status = jnp.where(iterate.value <= stop.target_value, Status.TARGET_REACHED, status)
     # Written so that NaN fails it.
-    sound = jnp.isfinite(iterate.value) & (iterate.value <= carry.ceiling)
-    return patience, jnp.where(sound, status, Status.DIVERGED).astype(jnp.int32)
+    sound = jnp.isfinite(iterate.value) & (iterate.value <= ceiling)
+    return jnp.where(sound, status, Status.DIVERGED).astype(jnp.int32)
 
 
 def _with_value(objective: Objective, iterate: Iterate) -> Iterate:

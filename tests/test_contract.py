@@ -127,36 +127,41 @@ def permutes(row, case):
 
 
 def obeys_stop(row, case):
-    """Each test of Stop ends the run at the step at which its definition, applied to the history, says so."""
+    """Each test of Stop ends the run where its definition, applied to the history, says so: at a step or the start."""
     full, history = baseline(row.name, case)
     plain = never(case)
     change = np.linalg.norm(np.diff(history.x, axis=1).reshape(LANES, NUM_STEPS, -1), axis=-1)
     size = np.linalg.norm(history.x[:, 1:].reshape(LANES, NUM_STEPS, -1), axis=-1)
-    value = history.value[:, 1:]
     support = history.x != 0
     same = np.all((support[:, 1:] == support[:, :-1]).reshape(LANES, NUM_STEPS, -1), axis=-1)
     streak = np.array([[np.argmin(np.r_[flags[t::-1], False]) for t in range(NUM_STEPS)] for flags in same])
 
+    def after_steps(met):
+        """With a column for the start, where nothing is to be compared with."""
+        return np.pad(met, [(0, 0), (1, 0)])
+
     max_steps = np.arange(1, LANES + 1, dtype=np.int32)
     patience = np.array([1, 2, 3, 4], np.int32)
     # Thresholds in between, where the last bit cannot matter.
-    target = (history.value + 1e-3 * np.abs(history.value))[:, 2]
+    above = history.value + 1e-3 * np.abs(history.value)
     rtol = np.sqrt(change[:, 1] * change[:, 2] / (size[:, 1] * size[:, 2])).astype(case.dtype)
     is_still = change <= rtol[:, None] * size
     tests = [
-        ("max_steps", max_steps, np.arange(1, NUM_STEPS + 1) >= max_steps[:, None], jaxht.Status.MAX_STEPS),
-        ("support_patience", patience, streak >= patience[:, None], jaxht.Status.SUPPORT_STABLE),
-        ("target_value", target, value <= target[:, None], jaxht.Status.TARGET_REACHED),
-        ("rtol", rtol, is_still & row.solver.still_means_converged, jaxht.Status.CONVERGED),
+        ("max_steps", max_steps, np.arange(NUM_STEPS + 1) >= max_steps[:, None], jaxht.Status.MAX_STEPS),
+        ("support_patience", patience, after_steps(streak >= patience[:, None]), jaxht.Status.SUPPORT_STABLE),
+        ("rtol", rtol, after_steps(is_still & row.solver.still_means_converged), jaxht.Status.CONVERGED),
     ]
+    for t in (0, 2):
+        target = above[:, t]
+        tests.append(("target_value", target, history.value <= target[:, None], jaxht.Status.TARGET_REACHED))
     if full.gap is not None:
         gap_rtol = (1.01 * history.gap[:, 3] / history.value[:, 3]).astype(case.dtype)
-        closed = history.gap[:, 1:] <= gap_rtol[:, None] * np.abs(value)
+        closed = history.gap <= gap_rtol[:, None] * np.abs(history.value)
         tests.append(("gap_rtol", gap_rtol, closed, jaxht.Status.GAP_CLOSED))
     for name, number, met, status in tests:
         result, _ = run(row.name, case, stop=dataclasses.replace(plain, **{name: number}))
         for i in range(LANES):
-            ends = np.flatnonzero(met[i]) + 1
+            ends = np.flatnonzero(met[i])
             own_end, own_status = full.num_steps[i], full.status[i]
             if own_status == jaxht.Status.MAX_STEPS:
                 own_end = NUM_STEPS + 1

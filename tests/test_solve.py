@@ -38,6 +38,7 @@ def test_every_status_has_its_own_sentence():
 
 
 IHT_VALUES = host(jaxht.trace(F, C, IHT(step_size=SMALL_STEP), num_steps=5)[1])
+OMP_VALUES = host(jaxht.trace(F, C, OMP(), num_steps=K)[1])
 ENDS = {
     "limit": (IHT(step_size=SMALL_STEP), Stop(max_steps=4), Status.MAX_STEPS, 4),
     "no step at all": (IHT(step_size=SMALL_STEP), Stop(max_steps=0), Status.MAX_STEPS, 0),
@@ -57,7 +58,9 @@ ENDS = {
     "a target below zero": (IHT(step_size=SMALL_STEP), Stop(max_steps=4, target_value=-1.0), Status.MAX_STEPS, 4),
     "a finding before the limit": (OMP(), Stop(max_steps=K), Status.FINISHED, K),
     "the solver's own limit": (OMP(), Stop(), Status.FINISHED, K),
-    "target before a finding": (OMP(), Stop(target_value=1e9), Status.TARGET_REACHED, 1),
+    "target before a finding": (OMP(), Stop(target_value=OMP_VALUES[-2:].mean()), Status.TARGET_REACHED, K),
+    "target at the start": (IHT(), Stop(target_value=IHT_VALUES[0]), Status.TARGET_REACHED, 0),
+    "target at the start before no step at all": (IHT(), Stop(0, target_value=1e9), Status.TARGET_REACHED, 0),
     "a gap test without a gap": (IHT(step_size=SMALL_STEP), Stop(max_steps=2, gap_rtol=1e9), Status.MAX_STEPS, 2),
 }
 
@@ -75,6 +78,8 @@ def test_gap_closes():
     result = jaxht.solve(ridge, Sparse(D), DIHT(), stop=Stop(gap_rtol=1e-3))
     assert result.status == Status.GAP_CLOSED
     assert 0 <= result.gap <= 1e-3 * result.value
+    at_once = jaxht.solve(ridge, Sparse(D), DIHT(), stop=Stop(gap_rtol=1.0))
+    assert (at_once.status, at_once.num_steps) == (Status.GAP_CLOSED, 0)
     assert jaxht.solve(ridge, Sparse(D), IHT()).gap is None
 
 
