@@ -90,10 +90,17 @@ def evaluated(
     *,
     pred: Array | None = None,
     verdict: Numeric = Status.RUNNING,
+    step_size: Numeric | None = None,
 ) -> Iterate:
-    """The iterate at ``x`` with its value; ``counts`` start at zero, ``pred`` saves a product where it is known."""
+    """The iterate at ``x`` with its value; ``counts`` start at zero, ``pred`` saves a product where it is known.
+
+    The verdict is DIVERGED where ``step_size`` is not finite and positive: with no step, x would seem to be a fixed
+    point, and an infinite curvature (the square of a large column) makes a step of 0.
+    """
     counts = Counts.zero(objective.num_samples) if counts is None else counts
     pred = objective.predict(x) if pred is None else pred
+    if step_size is not None:
+        verdict = jnp.where(jnp.isfinite(step_size) & (step_size > 0), verdict, Status.DIVERGED)
     return Iterate(x, objective.value(x, pred), counts, jnp.asarray(verdict, jnp.int32), pred)
 
 

@@ -38,6 +38,6 @@ _SENTENCES = {
     Status.NO_PROGRESS: "No further step decreased the objective.",
     Status.MAX_STEPS: "The step limit was reached before any other test was met; raise Stop(max_steps=...).",
     Status.CYCLING: "The supports repeat in a cycle; a smaller step_size usually breaks it.",
-    Status.DIVERGED: "The objective became non-finite or blew up; the last finite iterate is returned. "
-    "Use a smaller step_size, and check the data for NaN.",
+    Status.DIVERGED: "The objective blew up or is not finite, or the step size is not finite and positive; the last "
+    "finite iterate is returned. Use a smaller step_size, and check the data for NaN and for squares that overflow.",
 }

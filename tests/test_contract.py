@@ -172,6 +172,16 @@ def obeys_stop(row, case):
                 assert result.status[i] == status, name
 
 
+def no_step_is_no_success(row, case):
+    """A step size of NaN, infinity or 0 ends as a failure, with x at the start."""
+    if getattr(row.solver, "step_size", None) is None:
+        return
+    for step_size in (np.nan, np.inf, 0.0):
+        result, history = run(row.name, case, solver=dataclasses.replace(row.solver, step_size=step_size))
+        assert all(jaxht.Status(int(status)).failed for status in result.status)
+        np.testing.assert_array_equal(result.x, history.x[:, 0])
+
+
 def keeps_its_types(row, case):
     """A step returns what it was given, in shape and dtype, under strict promotion; x has the objective's dtype."""
     batch = row.problem.batch(case)
@@ -355,6 +365,7 @@ IN_EVERY_CASE = [
     scales,
     permutes,
     obeys_stop,
+    no_step_is_no_success,
     keeps_its_types,
 ]
 IN_THE_FIRST_CASE = [

@@ -44,7 +44,7 @@ ENDS = {
     "no step at all": (IHT(step_size=SMALL_STEP), Stop(max_steps=0), Status.MAX_STEPS, 0),
     "more steps than int32 holds": (IHT(), Stop(max_steps=10**12), Status.CONVERGED, None),
     "the default limit": (IHT(step_size=1e-6), Stop(rtol=0), Status.MAX_STEPS, 10_000),
-    "a still iterate": (IHT(step_size=0.0), Stop(rtol=0), Status.CONVERGED, 1),
+    "no step": (IHT(step_size=0.0), Stop(rtol=0), Status.DIVERGED, 0),
     "rtol": (IHT(step_size=SMALL_STEP), Stop(rtol=10.0), Status.CONVERGED, 1),
     "rtol = machine epsilon": (IHT(), Stop(), Status.CONVERGED, None),
     "patience": (IHT(step_size=1e-6), Stop(support_patience=3, rtol=0), Status.SUPPORT_STABLE, 4),
@@ -130,8 +130,41 @@ def test_a_bad_start_is_divergence():
 
 
 def test_zero_is_its_own_answer():
-    result = jaxht.solve(LeastSquares(A, 0 * Y), C, IHT())
-    assert (result.status, result.num_steps, result.value) == (Status.CONVERGED, 1, 0)
+    for stop in (Stop(), Stop(rtol=0)):
+        result = jaxht.solve(LeastSquares(A, 0 * Y), C, IHT(), stop=stop)
+        assert (result.status, result.num_steps, result.value) == (Status.CONVERGED, 1, 0)
+
+
+@pytest.mark.parametrize("solver", [IHT, HTP], ids=lambda solver: solver.__name__)
+def test_a_step_size_that_is_none_is_divergence(solver):
+    steps = jnp.array([SMALL_STEP, np.nan, np.inf, 0.0, -SMALL_STEP])
+    result = jax.vmap(lambda step_size: jaxht.solve(F, C, solver(step_size=step_size)))(steps)
+    assert result.status[0] < Status.MAX_STEPS
+    np.testing.assert_array_equal(result.status[1:], Status.DIVERGED)
+    np.testing.assert_array_equal(result.num_steps[1:], 0)
+    np.testing.assert_array_equal(result.x[1:], 0)
+
+
+OWN_OR_GIVEN = {"IHT": IHT(), "IHT-given": IHT(SMALL_STEP), "NIHT": NIHT(), "HTP": HTP()}
+
+
+@pytest.mark.parametrize("name", OWN_OR_GIVEN)
+def test_a_column_whose_square_overflows_is_divergence(name):
+    """x = 0 would seem to be a fixed point. It hurts its own lane only."""
+    scales = np.ones((2, 1, D), np.float32)
+    scales[1, 0, 0] = 1e25
+    result = jax.vmap(lambda A: jaxht.solve(LeastSquares(A, Y), C, OWN_OR_GIVEN[name]))(A * scales)
+    assert result.status[0] < Status.MAX_STEPS
+    assert result.status[1] == Status.DIVERGED
+    np.testing.assert_array_equal(result.x[1], 0)
+
+
+@pytest.mark.parametrize("scale", [2.0**40, 2.0**-40])
+def test_niht_squares_no_gradient(scale):
+    """Its step would be a ratio of fourth and sixth powers of the columns, which leave float32 before their squares."""
+    result, expected = (jaxht.solve(LeastSquares(s * A, s * Y), C, NIHT()) for s in (np.float32(scale), 1))
+    assert (result.status, result.num_steps) == (expected.status, expected.num_steps)
+    np.testing.assert_array_equal(result.x, expected.x)
 
 
 # ---- trace ---------------------------------------------------------------------------------------------------------

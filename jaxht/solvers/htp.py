@@ -26,10 +26,11 @@ class HTP:
     found exactly, by comparison with a support remembered at every power of two (Brent 1980).
 
     Args:
-        step_size: eta > 0, traced. Termination is guaranteed below 1/M_2k, the restricted smoothness; too small a
-            step freezes the first support, too large a one can cycle. None: 1/M_1, M_1 the largest curvature along
-            one coordinate (``max_i ||a_i||^2`` for least squares): slightly beyond the guarantee, it recovers far
-            more signals than 1/L does, on Gaussian and on correlated designs, and cycles are rare.
+        step_size: eta > 0, traced; 0, infinity and NaN end as DIVERGED. Termination is guaranteed below 1/M_2k, the
+            restricted smoothness; too small a step freezes the first support, too large a one can cycle. None: 1/M_1,
+            M_1 the largest curvature along one coordinate (``max_i ||a_i||^2`` for least squares): slightly beyond the
+            guarantee, it recovers far more signals than 1/L does, on Gaussian and on correlated designs, and cycles are
+            rare.
 
     Ends with SUPPORT_STABLE, CYCLING, or CONVERGED where several supports hold the same x.
 
@@ -52,7 +53,7 @@ class HTP:
     def init(self, objective: Objective, constraint: Constraint, x0: Array, key: PRNGKey | None) -> tuple[Iterate, Any]:
         """The first support, from a gradient step at x0, which need not minimise f on its own support."""
         step_size = 1 / objective.coordinate_smoothness() if self.step_size is None else self.step_size
-        iterate = evaluated(objective, x0)
+        iterate = evaluated(objective, x0, step_size=step_size)
         support = self._next_support(objective, constraint, iterate, step_size)
         age, horizon = jnp.zeros((), jnp.int32), jnp.ones((), jnp.int32)
         counts = iterate.counts.plus(full_gradients=1, projections=1)

@@ -22,8 +22,9 @@ class IHT:
     Without momentum this is IHT (eta = 1, k = K), by other names PGD (eta = 2 / sigma_max^2), FG-HT and FGraHTP.
 
     Args:
-        step_size: eta > 0, traced. None: 1/L, L an upper estimate of the largest eigenvalue of the Hessian; then f
-            never rises without momentum. On ``1/2 ||Ax - y||^2`` eta = 1 diverges for many A, as a status.
+        step_size: eta > 0, traced; 0, infinity and NaN end as DIVERGED. None: 1/L, L an upper estimate of the largest
+            eigenvalue of the Hessian; then f never rises without momentum. On ``1/2 ||Ax - y||^2`` eta = 1 diverges for
+            many A, as a status.
         momentum: nu in [0, 1), traced. None, the default, is 0 without the cost of remembering x_prev.
         nesterov: static; which of the two forms.
 
@@ -47,7 +48,7 @@ class IHT:
     def init(self, objective: Objective, constraint: Constraint, x0: Array, key: PRNGKey | None) -> tuple[Iterate, Any]:
         """Evaluate f at x0; x_prev = x0."""
         step_size = 1 / objective.smoothness() if self.step_size is None else self.step_size
-        iterate = evaluated(objective, x0)
+        iterate = evaluated(objective, x0, step_size=step_size)
         return iterate, (step_size, None if self.momentum is None else (x0, iterate.pred))
 
     def step(self, objective: Objective, constraint: Constraint, iterate: Iterate, state: Any) -> tuple[Iterate, Any]:

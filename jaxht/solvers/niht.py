@@ -53,9 +53,12 @@ class NIHT:
         x, pred = iterate.x, iterate.pred
         g = objective.gradient(x, pred)
         support = jnp.where(jnp.any(x != 0), x != 0, constraint.project(g)[0] != 0)
-        on_support = jnp.where(support, g, 0)
-        curvature = objective.curvature(x, pred, on_support, objective.predict(on_support))
-        eta = jnp.where(curvature > 0, jnp.vdot(on_support, on_support) / jnp.where(curvature > 0, curvature, 1), 0)
+        g_S = jnp.where(support, g, 0)
+        # eta does not depend on the length of g_S, but in units of its largest entry no square over- or underflows.
+        scale = jnp.max(jnp.abs(g_S))
+        flat = scale == 0
+        v = g_S / jnp.where(flat, 1, scale)
+        eta = jnp.vdot(v, v) / jnp.where(flat, 1, objective.curvature(x, pred, v, objective.predict(v)))
 
         def attempt(eta):
             trial, _ = constraint.project(x - eta * g)
@@ -75,7 +78,9 @@ class NIHT:
         _, tries, (x, pred, _) = lax.while_loop(
             lambda carry: ~carry[2][2] & (carry[1] < MAX_TRIES), shrink, (eta, jnp.ones((), jnp.int32), attempt(eta))
         )
-        return evaluated(objective, x, iterate.counts.plus(full_gradients=1, projections=tries), pred=pred), None
+        counts = iterate.counts.plus(full_gradients=1, projections=tries)
+        # Where g_S = 0 there is no step to take, and none is missed.
+        return evaluated(objective, x, counts, pred=pred, step_size=jnp.where(flat, 1, eta)), None
 
 
 # 2^-60 of the exact step is far below rounding.
