@@ -145,7 +145,7 @@ def test_a_step_size_that_is_none_is_divergence(solver):
     np.testing.assert_array_equal(result.x[1:], 0)
 
 
-OWN_OR_GIVEN = {"IHT": IHT(), "IHT-given": IHT(SMALL_STEP), "NIHT": NIHT(), "HTP": HTP()}
+OWN_OR_GIVEN = {"IHT": IHT(), "IHT-given": IHT(SMALL_STEP), "NIHT": NIHT(), "HTP": HTP(), "HTP-given": HTP(SMALL_STEP)}
 
 
 @pytest.mark.parametrize("name", OWN_OR_GIVEN)

@@ -189,7 +189,9 @@ def _restricted_least_squares_jvp(primals: tuple, tangents: tuple) -> tuple:
 def _preconditioner(gram: Array, penalty: Array) -> Callable[[Array], Array]:
     """``s -> (B'B + diag(penalty))^-1 s``, as good as one Cholesky factor in working precision makes it."""
     k, dtype = gram.shape[0], gram.dtype
-    scale = _ratio(1.0, jnp.sqrt(jnp.diagonal(gram) + penalty))
+    norm = jnp.sqrt(jnp.diagonal(gram) + penalty)
+    # A column whose square overflows must not drop out unseen, like one of zeros.
+    scale = jnp.where(norm < jnp.inf, _ratio(1.0, norm), jnp.nan)
     # Columns scaled to unit norm, ones on the diagonal also in the padding; a jitter of a few ulps keeps the factor
     # finite for duplicated or too many columns, and where it does not, the scaling alone has to do.
     scaled = jnp.where(jnp.eye(k, dtype=bool), 1 + 4 * k * float(jnp.finfo(dtype).eps), gram * scale * scale[:, None])
