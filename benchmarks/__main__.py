@@ -6,7 +6,7 @@ import sys
 
 import jax
 
-NAMES = ("selection", "htp", "overhead", "recovery")
+NAMES = ("selection", "htp", "overhead", "recovery", "sweep")
 
 
 def main(names: list[str]) -> None:
