@@ -267,6 +267,26 @@ def test_shape_of_a_pool(block, arguments, shape):
     assert block.shape(*arguments) == shape
 
 
+def test_lanes_fit_the_memory(monkeypatch):
+    """The compiler knows what a trial needs inside; a pool that would take more than there is gets fewer lanes."""
+
+    def trial(key, cell):
+        return {"top": jnp.linalg.norm(jax.random.normal(key, (64, 64)), 2)}
+
+    def lanes(memory):
+        plan = Sweep(sweep.trials.Whole(trial), Grid({"K": [1]}), 64, 0, 1, None)
+        monkeypatch.setattr("jaxht.sweep.plan._host_memory", lambda: memory)
+        return Programs(plan).pool(plan, plan.grid.places[0], jax.devices()[0])[1]
+
+    assert lanes(10**9).lanes == 32
+    few = lanes(10**6)
+    assert 1 <= few.lanes < 32
+    assert few.bytes <= 10**6 / 2
+    assert lanes(1).lanes == 1
+    monkeypatch.setattr("jaxht.sweep.plan._host_memory", lambda: 10**6)
+    assert sweep.run(trial, {"K": [1]}, num_trials=64, workers=1).done.all()
+
+
 def test_double_precision_reaches_the_workers():
     with x64():
         dataset = sweep.run(lambda key, cell: {"u": jax.random.uniform(key)}, {"K": [1]}, num_trials=4)

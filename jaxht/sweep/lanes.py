@@ -68,10 +68,16 @@ class Turn(NamedTuple):
 
 
 class Pool(NamedTuple):
-    """The compiled functions of a pool, for one device: see the methods of :class:`Program` of the same names."""
+    """The compiled functions of a pool, for one device: see the methods of :class:`Program` of the same names.
+
+    Attributes:
+        rows, lanes: shape of the pool.
+        bytes: memory that it takes on the device.
+    """
 
     rows: int
     lanes: int
+    bytes: int
     row: Callable[[Inputs], list[Array]]
     wave: Callable[[list[Array], Inputs], Any]
     reset: Callable[[list[Array], Any], State]
@@ -137,15 +143,15 @@ class Program:
         state = State(*(repeated(rows, tree) for tree in (row, wave, wave)))
         sources, occupied = (jax.ShapeDtypeStruct((rows, lanes), dtype) for dtype in (jnp.int32, jnp.bool_))
         index, flag = jax.ShapeDtypeStruct((), jnp.int32), jax.ShapeDtypeStruct((), jnp.bool_)
-        return Pool(
-            rows,
-            lanes,
-            row=jax.jit(self._row).lower(inputs).compile(),
-            wave=jax.jit(self._wave).lower(row, inputs).compile(),
-            reset=jax.jit(functools.partial(self._reset, rows)).lower(row, wave).compile(),
-            put=jax.jit(self._put, donate_argnums=0).lower(state, row, wave, index).compile(),
-            turn=jax.jit(self._turn, donate_argnums=0).lower(state, sources, occupied, flag).compile(),
-        )
+        functions = {
+            "row": jax.jit(self._row).lower(inputs),
+            "wave": jax.jit(self._wave).lower(row, inputs),
+            "reset": jax.jit(functools.partial(self._reset, rows)).lower(row, wave),
+            "put": jax.jit(self._put, donate_argnums=0).lower(state, row, wave, index),
+            "turn": jax.jit(self._turn, donate_argnums=0).lower(state, sources, occupied, flag),
+        }
+        compiled: dict[str, Any] = {name: lowered.compile() for name, lowered in functions.items()}
+        return Pool(rows, lanes, max(map(_memory, compiled.values())), **compiled)
 
     # ---- a lane ------------------------------------------------------------------------------------------------------
 
@@ -256,3 +262,11 @@ class Program:
         steps, lived, _, lanes = lax.while_loop(going_on, step, (zero, zero, entered, lanes))
         turn = Turn(live(lanes), over_pool(self._finished, lanes), steps, lived)
         return State(state.rows, state.staged, lanes), turn
+
+
+def _memory(compiled: Any) -> int:
+    """Bytes that a compiled function takes on its device; 0 where the backend does not tell."""
+    told = compiled.memory_analysis()
+    if told is None:
+        return 0
+    return told.argument_size_in_bytes + told.output_size_in_bytes - told.alias_size_in_bytes + told.temp_size_in_bytes

@@ -31,8 +31,10 @@ LANES = {"cpu": (8, 32)}
 LANES_ELSEWHERE = (128, 8192)
 # A row ends with lanes that wait for its slowest: it should see this many generations of trials.
 GENERATIONS = 32
-# Of the memory of a device, for the lanes of its pools. Each is held twice, and a step needs as much again.
-MEMORY_SHARE, COPIES = 0.5, 4
+# Of the memory of a device, for its pools.
+MEMORY_SHARE = 0.5
+# Of a lane in memory: one runs, one waits, and a step makes more. A guess, put right by what the compiler says.
+COPIES = 4
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,7 @@ class Block:
     Attributes:
         least: lanes of a row, at least.
         most: lanes of a pool, at most.
-        memory: bytes that the lanes of a pool may take.
+        memory: bytes that a pool may take.
     """
 
     least: int
@@ -114,12 +116,6 @@ class Sweep:
         """How many lanes run at once."""
         return Block.of(device, -(-len(self.devices()) // len(jax.local_devices())), self.max_lanes)
 
-    def shape(self, place: Place, device: jax.Device, lane_bytes: int) -> tuple[int, int]:
-        """Of a pool for all cells that agree with one on all that is static."""
-        alike = [other for other in self.grid.places if (other.static, other.bounds) == (place.static, place.bounds)]
-        groups = Counter(other.shared for other in alike)
-        return self.block(device).shape(max(groups.values()) * self.num_trials, len(groups), lane_bytes)
-
 
 class Programs:
     """What is compiled for a trial, each made once, by the first thread that needs it."""
@@ -150,10 +146,21 @@ class Programs:
         return self._once(key, lambda: Program(self._run, place, dtypes, sweep.grid.shared))
 
     def pool(self, sweep: Sweep, place: Place, device: jax.Device) -> tuple[Program, Pool]:
-        """The same, compiled for a device."""
+        """The same, compiled for a device, as large as suits it and as its memory allows."""
         program = self.program(sweep, place)
-        rows, lanes = sweep.shape(place, device, program.lane_bytes)
-        return program, self._once((id(program), rows, lanes, device), lambda: program.compile(rows, lanes))
+        alike = [other for other in sweep.grid.places if (other.static, other.bounds) == (place.static, place.bounds)]
+        groups = Counter(other.shared for other in alike)
+        block = sweep.block(device)
+        shape = block.shape(max(groups.values()) * sweep.num_trials, len(groups), program.lane_bytes)
+
+        def make() -> Pool:
+            pool = program.compile(*shape)
+            while pool.bytes > block.memory and pool.rows * pool.lanes > 1:
+                smaller = (pool.rows // 2, pool.lanes) if pool.rows > 1 else (1, pool.lanes // 2)
+                pool = program.compile(*smaller)
+            return pool
+
+        return program, self._once((id(program), shape, block.memory, device), make)
 
     def fingerprint(self, sweep: Sweep) -> str:
         """Of what all cells compute."""

@@ -26,7 +26,7 @@ def progress_bar(label: str) -> Iterator[Callable[[Progress], None]]:
     bar, latest = None, Progress(0, 0)
 
     def line() -> str:
-        note = f"{latest.utilisation:.0%} of the lanes in use" if latest.executed else ""
+        note = f"{latest.utilisation:.0%} busy" if latest.executed else ""
         meter = auto.tqdm.format_meter(
             latest.done, latest.total, time.monotonic() - begin, prefix=label, unit=" runs", ncols=78, postfix=note
         )
@@ -38,7 +38,7 @@ def progress_bar(label: str) -> Iterator[Callable[[Progress], None]]:
         if sys.stderr.isatty() or "ipykernel" in sys.modules:
             bar = bar or auto.tqdm(desc=label, total=progress.total, unit=" runs")
             if progress.executed:
-                bar.set_postfix_str(f"{progress.utilisation:.0%} of the lanes in use", refresh=False)
+                bar.set_postfix_str(f"{progress.utilisation:.0%} busy", refresh=False)
             bar.update(progress.done - bar.n)
         elif time.monotonic() - last >= INTERVAL:
             last = time.monotonic()
