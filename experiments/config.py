@@ -4,7 +4,7 @@ import tomllib
 from collections.abc import Callable, Mapping
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import click
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
@@ -36,7 +36,10 @@ class Config(BaseModel):
     remark: str = ""
 
 
-def _rising(values: list[int]) -> list[int]:
+Number = TypeVar("Number", int, float)
+
+
+def _rising(values: list[Number]) -> list[Number]:
     if not values or any(a >= b for a, b in pairwise(values)):
         raise ValueError("must be a list of rising numbers")
     return values
@@ -45,6 +48,7 @@ def _rising(values: list[int]) -> list[int]:
 Count = Annotated[int, Field(ge=1)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Counts = Annotated[list[Count], AfterValidator(_rising)]
+Fractions = Annotated[list[Annotated[float, Field(gt=0, le=1)]], AfterValidator(_rising)]
 
 
 def read(path: Path) -> dict[str, Any]:

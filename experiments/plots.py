@@ -12,7 +12,8 @@ import numpy as np
 from cycler import cycler
 from matplotlib.axes import Axes
 from matplotlib.collections import QuadMesh
-from matplotlib.figure import Figure
+from matplotlib.figure import Figure, SubFigure
+from matplotlib.patheffects import withStroke
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import ArrayLike
 from pydantic import ValidationError
@@ -26,7 +27,7 @@ C = TypeVar("C", bound=Config)
 BLACK, ORANGE, SKY, GREEN, YELLOW, BLUE, VERMILION, PURPLE = (
     "#000000", "#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7",
 )  # fmt: skip
-GREY = "#666666"
+GREY, BLANK = "#666666", "#BBBBBB"
 CYCLE = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY)
 
 STYLE: dict[Any, Any] = {
@@ -43,6 +44,7 @@ STYLE: dict[Any, Any] = {
     "ytick.major.width": 0.6,
     "lines.linewidth": 1.3,
     "lines.markersize": 3.5,
+    "hatch.linewidth": 0.5,
     "axes.spines.top": False,
     "axes.spines.right": False,
     "legend.frameon": False,
@@ -86,14 +88,58 @@ def edges(centres: ArrayLike) -> np.ndarray:
 
 
 def phase_diagram(axes: Axes, x: ArrayLike, y: ArrayLike, percent: ArrayLike) -> QuadMesh:
-    """Percentages over a grid, the brighter the more."""
+    """Percentages over a grid, the brighter the more; grey where there are none."""
+    axes.set_facecolor(BLANK)
     mesh = axes.pcolormesh(edges(x), edges(y), percent, cmap="cividis", vmin=0, vmax=100)
     axes.set_xlim(edges(x)[0], edges(x)[-1])
     axes.set_ylim(edges(y)[0], edges(y)[-1])
     return mesh
 
 
-def colorbar(figure: Figure, mesh: QuadMesh, panels: Sequence[Axes], label: str) -> None:
+# A line that is seen on dark and bright cells alike.
+ON_DIAGRAM: dict[str, Any] = {"color": "white", "path_effects": [withStroke(linewidth=2.4, foreground="#00000099")]}
+
+
+def band(axes: Axes, at: ArrayLike, crossing: Dataset, shade: str, *, along: str, hatch: str = "", **line: Any) -> None:
+    """A crossing as a line with its interval as a band; where an end is open, the band goes on to the panel's border.
+
+    Args:
+        axes: with a phase diagram, or limits that last.
+        at: the other coordinate.
+        crossing: ``estimate``, ``lower`` and ``upper``.
+        shade: colour of the band, and of the line unless its style names another.
+        hatch: of the band, in place of a tint.
+        along: "x" or "y", in which the crossing was sought.
+        line: its style.
+    """
+    estimate, lower, upper = (crossing[name].values for name in ("estimate", "lower", "upper"))
+    far = 1e6  # infinite ends would not be drawn
+    look: dict[str, Any] = {"color": shade, "alpha": 0.2}
+    if hatch:
+        look = {"facecolor": "none", "edgecolor": shade, "hatch": hatch}
+    ends = np.clip(lower, -far, far), np.clip(upper, -far, far)
+    estimate = np.where(np.isfinite(estimate), estimate, np.nan)
+    limits = axes.get_xlim(), axes.get_ylim()
+    fill, points = (axes.fill_betweenx, (estimate, at)) if along == "x" else (axes.fill_between, (at, estimate))
+    fill(at, *ends, linewidth=0, **look)
+    axes.plot(*points, **{"color": shade, **line})
+    axes.set(xlim=limits[0], ylim=limits[1])
+
+
+def error_bars(axes: Axes, at: ArrayLike, crossing: Dataset, color: str, marker: str) -> None:
+    """Crossings along y with their intervals; hollow and without the open end where the grid does not enclose them."""
+    estimate, lower, upper = (crossing[name].values for name in ("estimate", "lower", "upper"))
+    closed, shown = np.isfinite(lower) & np.isfinite(upper), np.isfinite(estimate)
+    for some, face in (closed & shown, color), (~closed & shown, "white"):
+        below, above = (
+            np.where(np.isfinite(end), np.abs(end - np.where(shown, estimate, 0)), 0) for end in (lower, upper)
+        )
+        ends = np.stack([below, above])[:, some]
+        style: dict[str, Any] = {"linestyle": "", "elinewidth": 0.8, "markersize": 3, "markeredgewidth": 0.8}
+        axes.errorbar(np.asarray(at)[some], estimate[some], ends, fmt=marker, color=color, mfc=face, **style)
+
+
+def colorbar(figure: Figure | SubFigure, mesh: QuadMesh, panels: Sequence[Axes], label: str) -> None:
     """One colour bar for all panels."""
     bar = figure.colorbar(mesh, ax=list(panels), label=label, pad=0.02, aspect=25, ticks=range(0, 101, 25))
     bar.outline.set_visible(False)  # type: ignore[operator]

@@ -7,7 +7,7 @@ from typing import Any
 from matplotlib.figure import Figure
 from xarray import Dataset
 
-from experiments import axiotis2020, shen2018, yuan2018
+from experiments import axiotis2020, phase, shen2018, yuan2018
 from experiments.config import Config
 from experiments.session import Session
 
@@ -35,6 +35,18 @@ EXPERIMENTS = {
         shen2018.PhaseTransition,
         shen2018.phase_transition,
         shen2018.plot_phase_transition,
+    ),
+    "shen2018.measurements_needed": Experiment(
+        "the number of measurements needed against K, with its line",
+        shen2018.MeasurementsNeeded,
+        shen2018.measurements_needed,
+        shen2018.plot_measurements_needed,
+    ),
+    "phase.delta_rho": Experiment(
+        "recovery of planted signals over undersampling and sparsity, the solvers compared",
+        phase.DeltaRho,
+        phase.delta_rho,
+        phase.plot_delta_rho,
     ),
     "yuan2018.contraction": Experiment(
         "contraction factors of GraHTP and FGraHTP, closed form",

@@ -1,76 +1,44 @@
 """Shen & Li, A Tight Bound of Hard Thresholding, JMLR 2018."""
 
+from collections.abc import Mapping
 from functools import partial
-from typing import Annotated
+from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
-from chex import PRNGKey
 from matplotlib.figure import Figure
-from pydantic import Field
+from matplotlib.ticker import MultipleLocator
 from xarray import Dataset
 
 from experiments import plots
-from experiments.config import Config, Count, Counts
+from experiments.config import Count, Counts, Failure
+from experiments.phase import GIVEN, Planted, recovered
 from experiments.session import Session
-from experiments.solvers import SOLVERS, SolverName
-from jaxht import Stop, sweep
-from jaxht.ensembles import Problem, gaussian, gaussian_signal, planted
+from experiments.solvers import SOLVERS
+from jaxht import sweep
+from jaxht.sweep.statistics import fit_line
 
-PAPER_LINE = "95% by HT-SVRG, in the paper:\n$n = 1.7\\,K\\,\\ln 256 + 33$"
+SUCCESS = "signals recovered within $10^{-3}$ (%)"
+# Printed in Figure 3, the n with which HT-SVRG recovers a part of the signals: n = SLOPE K ln d + the number here.
+SLOPE, INTERCEPTS = 1.7, {0.95: 33, 0.99: 40}
 
 
-class PhaseTransition(Config):
-    """Figure 1.
+class PhaseTransition(Planted):
+    """Figure 1: one panel for each solver.
 
     Attributes:
-        d: dimension.
         n: numbers of measurements.
         K: numbers of nonzeros planted.
-        solvers: one panel each.
-        num_signals: trials in each cell (n, K); they share one A.
-        max_steps: of every solver.
-        rtol: change at which a run counts as converged; absent: machine epsilon. 0: only where it repeats exactly.
-        round_n: one compile serves all n that agree when rounded up to a multiple of it.
-        seed: of all draws.
+        num_signals: trials in each cell (n, K).
     """
 
-    d: Count
     n: Counts
     K: Counts
-    solvers: Annotated[list[SolverName], Field(min_length=1)]
     num_signals: Count
-    max_steps: Count
-    rtol: Annotated[float, Field(ge=0)] | None = None
-    round_n: Count = 64
-    seed: Annotated[int, Field(ge=0)] = 0
-
-
-def draw(key: PRNGKey, cell: sweep.Cell, d: int) -> Problem:
-    """A noise-free problem: Gaussian A of variance 1/n, shared by the cell, and N(0, 1) values on a uniform support.
-
-    Rows beyond n are zero. They change no solution, and one compile serves all n up to ``cell.bounds["n"]``.
-    """
-    n, rows = cell["n"], cell.bounds["n"]
-
-    def design(key: PRNGKey) -> jnp.ndarray:
-        return jnp.where(jnp.arange(rows)[:, None] < n, gaussian(key, rows, d, variance=1 / n), 0)
-
-    return planted(key, design, partial(gaussian_signal, d=d, K=cell["K"]), design_key=cell.key)
 
 
 def phase_transition(config: PhaseTransition, session: Session) -> Dataset:
     """Solve every problem by every solver."""
-    methods = {name: SOLVERS[name].method(max(config.K), config.d) for name in config.solvers}
-    trial = sweep.Recovery(partial(draw, d=config.d), methods, stop=Stop(max_steps=config.max_steps, rtol=config.rtol))
-    return session.sweep(
-        trial,
-        {"solver": config.solvers, "n": config.n, "K": config.K},
-        num_trials=config.num_signals,
-        seed=config.seed,
-        round_up={"n": config.round_n},
-        problem=("n", "K"),
-    )
+    return recovered(config, session, {"n": config.n, "K": config.K}, config.num_signals, max(config.K))
 
 
 def plot_phase_transition(dataset: Dataset) -> Figure:
@@ -78,30 +46,141 @@ def plot_phase_transition(dataset: Dataset) -> Figure:
     config = plots.config(dataset, PhaseTransition)
     rates = sweep.success_rate(dataset)
     crossings = sweep.transition(rates, (0.5, 0.95))
-    spread = 100 * float((rates.upper - rates.lower).max() / 2)
     figure, panels = plots.panels(len(config.solvers), width=2.35, height=2.5)
     for axes, name in zip(panels, config.solvers, strict=True):
         row = SOLVERS[name]
-        diagram = rates.rate.sel(solver=name)
-        mesh = plots.phase_diagram(axes, diagram.n, diagram.K, 100 * diagram.transpose("K", "n"))
-        for level, dashes in (0.5, "-"), (0.95, (0, (2.5, 1.5))):
-            crossing = crossings.estimate.sel(solver=name, level=level)
-            axes.plot(crossing, crossing.K, color="white", linestyle=dashes, label=f"{level:.0%} recovered")
+        rate = rates.rate.sel(solver=name)
+        mesh = plots.phase_diagram(axes, rate.n, rate.K, 100 * rate.transpose("K", "n"))
+        looks = {0.5: {"shade": "white", "linestyle": "-"}, 0.95: {"shade": "#00000055", "hatch": "/" * 6}}
+        for level, look in looks.items():
+            style = {"linestyle": (0, (2.5, 1.2)), **plots.ON_DIAGRAM, **look, "label": f"{level:.0%} recovered"}
+            plots.band(axes, rate.K, crossings.sel(solver=name, level=level), along="x", **style)
         K = np.asarray(config.K)
-        axes.plot(paper_line(K, config.d), K, color=plots.VERMILION, label=PAPER_LINE)
+        label = f"95% by HT-SVRG, in the paper:\n${line_of(SLOPE, INTERCEPTS[0.95], config.d)}$"
+        axes.plot(paper_line(K, config.d), K, color=plots.VERMILION, label=label)
         axes.set_title(row.label)
         plots.subtitle(axes, row.rule)
         axes.set_xlabel("number of measurements $n$")
         axes.set_xticks(np.arange(1, 5) * config.d // 4)
     panels[0].set_ylabel("sparsity $K$")
-    plots.colorbar(figure, mesh, panels, "signals recovered within $10^{-3}$ (%)")
+    plots.colorbar(figure, mesh, panels, SUCCESS)
     plots.legend_on_dark(panels[0])
-    plots.caption(
-        figure, config.title, f"{config.remark} 95% Wilson intervals of a cell: ±{spread:.0f} points at most."
-    )
+    spread = 100 * float((rates.upper - rates.lower).max() / 2)
+    remarks = [config.remark, sentence(rates, config), f"95% Wilson intervals of a cell: ±{spread:.0f} points at most."]
+    remarks.append(f"Bands: 95% intervals of the crossings{GIVEN[config.designs]}.")
+    if (rates.trials == 0).any():
+        remarks.append("Grey cells have not run.")
+    plots.caption(figure, config.title, " ".join(filter(None, remarks)))
     return figure
 
 
-def paper_line(K: np.ndarray, d: int) -> np.ndarray:
-    """The n with which HT-SVRG recovers 95 % of the signals: the regression line printed in Figure 3."""
-    return 1.7 * K * np.log(d) + 33
+def sentence(rates: Dataset, config: PhaseTransition) -> str:
+    """How the 95 % line of PGD compares with the paper's; empty where there is none."""
+    if "PGD" not in config.solvers:
+        return ""
+    line = fit_line(rates.sel(solver="PGD"), (0.95,)).isel(level=0)
+    return f"95% by PGD: ${with_intervals(line, config.d)}$." if line.num_points > 1 else ""
+
+
+def line_of(slope: float, intercept: float, d: int) -> str:
+    """A line as the paper prints it, in TeX."""
+    return f"n={slope:.2g}\\,K\\,\\ln{{{d}}}{intercept:+.2g}"
+
+
+def with_intervals(line: Dataset, d: int) -> str:
+    """A fitted line and its intervals in the units in which the paper prints it, in TeX."""
+    slope, low, high = (float(line[f"slope{end}"]) / np.log(d) for end in ("", "_lower", "_upper"))
+    start, least, most = (float(line[f"intercept{end}"]) for end in ("", "_lower", "_upper"))
+    ends = f"_{{{low:.2f}}}^{{{high:.2f}}}", f"_{{{least:.0f}}}^{{{most:.0f}}}"
+    return f"n={slope:.2f}{ends[0]}\\,K\\,\\ln{{{d}}}{start:+.0f}{ends[1]}"
+
+
+def paper_line(K: np.ndarray, d: int, level: float = 0.95) -> np.ndarray:
+    """The n with which HT-SVRG recovers a part of the signals: the regression line printed in Figure 3."""
+    return SLOPE * K * np.log(d) + INTERCEPTS[level]
+
+
+class MeasurementsNeeded(Planted):
+    """Figure 3: the n with which a part of the signals is recovered, against K.
+
+    A coarse sweep finds the n with which nine of ten signals are recovered, and a fine one raises n around it.
+
+    Attributes:
+        K: numbers of nonzeros planted.
+        coarse_n: numbers of measurements of the coarse sweep.
+        coarse_signals: its trials in each cell (n, K).
+        below, above: the window around the n found, in which the fine sweep runs.
+        step: by which it raises n.
+        num_signals: its trials in each cell.
+    """
+
+    K: Counts
+    coarse_n: Counts
+    coarse_signals: Count
+    below: Count
+    above: Count
+    step: Count
+    num_signals: Count
+
+
+def measurements_needed(config: MeasurementsNeeded, session: Session) -> Dataset:
+    """Count the successes, coarsely and finely; where both have run, the fine ones count."""
+    solve = partial(recovered, config, session, K_max=max(config.K))
+    coarse = solve({"n": config.coarse_n, "K": config.K}, config.coarse_signals, part="coarse")
+    if not coarse.get("done", np.True_).all():
+        raise Failure("other processes are still at the coarse sweep: give the same command again when they have ended")
+    rates = sweep.success_rate(coarse)[["successes", "trials"]]
+    starts = sweep.transition(rates, (0.9,)).estimate.sel(level=0.9)
+    least, most = min(config.coarse_n), max(config.coarse_n)
+    windows = {
+        (solver, K): (max(start, least) - config.below, max(start, least) + config.above)
+        for solver, row in zip(config.solvers, starts.transpose("solver", "K").values.tolist(), strict=True)
+        for K, start in zip(config.K, row, strict=True)
+        if start < np.inf
+    }
+    attrs = coarse.attrs
+    if windows:
+        n = [n for n in range(config.step, most + 1, config.step) if any(a <= n <= b for a, b in windows.values())]
+
+        def where(cell: Mapping[str, Any]) -> bool:
+            low, high = windows.get((cell["solver"], cell["K"]), (1, 0))
+            return low <= cell["n"] <= high
+
+        fine = solve({"n": n, "K": config.K}, config.num_signals, part="fine", where=where)
+        counts = sweep.success_rate(fine)[["successes", "trials"]]
+        both = sorted({*n, *config.coarse_n})
+        rates, counts = (some.reindex(n=both, fill_value=0) for some in (rates, counts))
+        rates = counts.where(counts.trials > 0, rates)
+    return rates.assign_attrs(attrs)
+
+
+def plot_measurements_needed(rates: Dataset) -> Figure:
+    """The n needed with intervals, and the lines through them: a panel for each level."""
+    config = plots.config(rates, MeasurementsNeeded)
+    levels = (0.9, *INTERCEPTS)
+    crossings, lines = sweep.transition(rates, levels), fit_line(rates, levels)
+    K = np.asarray(config.K)
+    figure, panels = plots.panels(len(levels), width=2.5, height=3.2)
+    for axes, level in zip(panels, levels, strict=True):
+        for i, (name, color, marker) in enumerate(zip(config.solvers, plots.CYCLE, "osD^v", strict=False)):
+            crossing = crossings.sel(solver=name, level=level)
+            line = lines.sel(solver=name, level=level)
+            shift = (i - (len(config.solvers) - 1) / 2) * 0.18  # so that error bars stand side by side
+            plots.error_bars(axes, K + shift, crossing, color, marker)
+            enclosed = K[np.isfinite(crossing.lower) & np.isfinite(crossing.upper)]
+            text = f"${with_intervals(line, config.d)}$" if line.num_points > 1 else "fewer than two crossings enclosed"
+            drawn = float(line.slope) * enclosed + float(line.intercept)
+            axes.plot(enclosed, drawn, color=color, linewidth=1, label=f"{SOLVERS[name].label}: {text}")
+        if level in INTERCEPTS:
+            text = f"paper: ${line_of(SLOPE, INTERCEPTS[level], config.d)}$"
+            axes.plot(K, paper_line(K, config.d, level), color=plots.BLACK, linestyle="--", linewidth=0.9, label=text)
+        axes.set_title(f"{level:.0%} recovered")
+        axes.set_xlabel("sparsity $K$")
+        axes.xaxis.set_major_locator(MultipleLocator(5))
+        axes.legend(loc="upper left", bbox_to_anchor=(-0.02, -0.2), fontsize=7, handlelength=1.5)
+    panels[0].set_ylabel("number of measurements $n$ needed")
+    rules = "; ".join(f"{SOLVERS[name].label}: {SOLVERS[name].rule}" for name in config.solvers)
+    remark = f"Error bars and the small numbers of the lines: 95% intervals{GIVEN[config.designs]}. "
+    remark += "Hollow: not enclosed by the grid, and not in the line."
+    plots.caption(figure, config.title, f"{config.remark} {rules}. {remark}")
+    return figure

@@ -9,10 +9,15 @@ from pydantic import AfterValidator
 
 from jaxht import HTP, IHT, NIHT, LeastSquares, Sparse
 from jaxht.solver import Solver
-from jaxht.sweep import Method
+from jaxht.sweep import Cell, Method
 
 
-def planted_sparsity(K: Any, d: int) -> Any:
+def axis_K(cell: Cell) -> Any:
+    """K, where it is an axis."""
+    return cell["K"]
+
+
+def as_planted(K: Any, d: int) -> Any:
     """k = K."""
     return K
 
@@ -45,19 +50,19 @@ class Row:
     rule: str
     gathers: bool = False
 
-    def method(self, K_max: int, d: int) -> Method:
-        """The solver on a planted problem of sparsity ``cell["K"] <= K_max``, for a sweep."""
+    def method(self, K_max: int, d: int, K: Callable[[Cell], Any] = axis_K) -> Method:
+        """The solver on a planted problem of sparsity ``K(cell) <= K_max``, for a sweep."""
         k_max = int(self.sparsity(K_max, d)) if self.gathers else None
-        return lambda objective, cell: (Sparse(self.sparsity(cell["K"], d), k_max=k_max), self.build(objective))
+        return lambda objective, cell: (Sparse(self.sparsity(K(cell), d), k_max=k_max), self.build(objective))
 
 
 SOLVERS = {
-    "IHT": Row(lambda f: IHT(), planted_sparsity, "IHT", r"$k = K$, $\eta = 1/L$"),
-    "IHT-1": Row(lambda f: IHT(step_size=1.0), planted_sparsity, "IHT", r"$k = K$, $\eta = 1$"),
+    "IHT": Row(lambda f: IHT(), as_planted, "IHT", r"$k = K$, $\eta = 1/L$"),
+    "IHT-1": Row(lambda f: IHT(step_size=1.0), as_planted, "IHT", r"$k = K$, $\eta = 1$"),
     "PGD": Row(lambda f: IHT(twice_over_curvature(f)), nine_times, "PGD", r"$k = 9K$, $\eta = 2/\sigma_{\max}^2$"),
-    "NIHT": Row(lambda f: NIHT(), planted_sparsity, "NIHT", r"$k = K$"),
+    "NIHT": Row(lambda f: NIHT(), as_planted, "NIHT", r"$k = K$"),
     "HTP": Row(
-        lambda f: HTP(), planted_sparsity, "HTP", r"$k = K$, $\eta = 1/\mathrm{max}_i\,\Vert a_i \Vert^2$", gathers=True
+        lambda f: HTP(), as_planted, "HTP", r"$k = K$, $\eta = 1/\mathrm{max}_i\,\Vert a_i \Vert^2$", gathers=True
     ),
 }
 

@@ -16,7 +16,7 @@ import pytest
 from click.testing import CliRunner
 from sklearn import datasets
 
-from experiments import axiotis2020, config, data, shen2018
+from experiments import axiotis2020, config, data, phase
 from experiments.__main__ import main
 from experiments.registry import EXPERIMENTS
 from jaxht import sweep
@@ -28,6 +28,26 @@ SETS = Path(os.environ["JAXHT_DATA"]) if os.environ.get("JAXHT_DATA") else None
 
 TINY = {
     "shen2018.phase_transition": {"n": [16, 32], "K": [2, 4], "d": 32, "num_signals": 4, "max_steps": 50},
+    "shen2018.measurements_needed": {
+        "K": [1, 2],
+        "d": 32,
+        "coarse_n": [4, 16, 32],
+        "coarse_signals": 3,
+        "num_signals": 4,
+        "step": 8,
+        "solvers": ["HTP", "IHT-1"],
+        "max_steps": 50,
+        "round_n": 32,
+    },
+    "phase.delta_rho": {
+        "solvers": ["HTP", "IHT"],
+        "d": 32,
+        "n": [16, 32],
+        "rho": [0.1, 0.3],
+        "num_signals": 3,
+        "max_steps": 50,
+        "round_n": 32,
+    },
     "yuan2018.contraction": {"num_points": 5},
     "axiotis2020.loss_against_sparsity": {"k": [1, 2, 5], "solvers": ["IHT"], "max_steps": 50},
 }
@@ -132,7 +152,7 @@ def test_files_that_are_not_there_or_not_right(tmp_path):
     (tmp_path / "latin.toml").write_bytes("# é".encode("latin-1"))
     assert "latin.toml: not valid TOML" in fails("run", tmp_path / "latin.toml")
     (tmp_path / "file").touch()
-    assert str(tmp_path / "file") in fails("run", DIABETES, "--out", tmp_path / "file" / "store")
+    assert str(tmp_path / "file") in fails("run", tiny(SHEN, tmp_path), "--out", tmp_path / "file" / "store")
 
     assert str(tmp_path) in fails("plot", tmp_path)
     (tmp_path / "results.nc").write_bytes(b"no such thing")
@@ -148,7 +168,7 @@ def test_data_are_looked_for_and_never_replaced(tmp_path, monkeypatch):
     assert str(tmp_path / "cal_housing.npz") in line and str(tmp_path / "sklearn") in line
     line = fails("run", tiny(housing, tmp_path), "--out", tmp_path / "s", "--data-dir", tmp_path / "none")
     assert str(tmp_path / "none" / "cal_housing.npz") in line
-    assert not list((tmp_path / "s").iterdir())
+    assert not (tmp_path / "s").exists()
     (tmp_path / "cal_housing.npz").write_bytes(b"no such thing")
     line = fails("run", tiny(housing, tmp_path), "--out", tmp_path / "s", "--data-dir", tmp_path)
     assert "cal_housing.npz: not an .npz file" in line
@@ -229,10 +249,41 @@ def test_the_intercept_is_always_selected(tmp_path):
     assert htp.sel(k=5) < htp.sel(k=2)
 
 
+def test_what_has_an_A_of_its_own():
+    cell = sweep.Cell({"n": 5, "K": 2}, {"n": 5}, jax.random.key(3))
+    for designs, same in ("cell", True), ("trial", False):
+        one, other = (phase.draw(jax.random.key(key), cell, 16, designs=designs) for key in (4, 5))
+        assert np.array_equal(one.A, other.A) == same
+        assert not np.array_equal(one.x_true, other.x_true)
+
+
+def test_l1_transition_is_the_published_one():
+    """Donoho & Tanner, Proceedings of the IEEE 2010, print 0.386 at delta = 1/2; at delta = 1 all are recovered."""
+    np.testing.assert_allclose(phase.l1_transition(np.array([0.5, 1.0])), [0.3858, 1], atol=2e-3)
+
+
+def test_the_fine_sweep_runs_where_the_coarse_one_points(tmp_path):
+    """Also where a solver never gets there, and then alone."""
+    figure3 = ROOT / "configs" / "shen2018" / "figure3.toml"
+    path = tiny(figure3, tmp_path, solvers=["HTP"], K=[1, 6], coarse_n=[4, 16, 28], below=2, above=4, step=1)
+    assert call("run", path, "--out", tmp_path / "store").exit_code == 0
+    results = sweep.load(tmp_path / "store")
+    fine, coarse = sweep.load(tmp_path / "store" / "fine"), sweep.load(tmp_path / "store" / "coarse")
+    assert fine.done.any() and not fine.done.all() and coarse.done.all()
+    trials = results.trials.sel(n=fine.n)
+    np.testing.assert_array_equal((trials == 4).transpose(*fine.done.dims), fine.done)
+    assert (results.trials.sel(n=coarse.n) >= 3).all()
+
+    path = tiny(figure3, tmp_path, solvers=["IHT"], max_steps=1, coarse_n=[4, 8])
+    assert call("run", path, "--out", tmp_path / "never").exit_code == 0
+    assert not (tmp_path / "never" / "fine").exists()
+    assert call("plot", tmp_path / "never").exit_code == 0
+
+
 def test_problems_do_not_depend_on_the_rounding_of_n():
     """Zero rows are all that a larger bound adds."""
     cell = {bound: sweep.Cell({"n": 5, "K": 2}, {"n": bound}, jax.random.key(3)) for bound in (5, 8, 64)}
-    drawn = {bound: shen2018.draw(jax.random.key(4), cell[bound], 16) for bound in cell}
+    drawn = {bound: phase.draw(jax.random.key(4), cell[bound], 16) for bound in cell}
     for bound in 8, 64:
         np.testing.assert_array_equal(drawn[bound].A[:5], drawn[5].A)
         np.testing.assert_array_equal(drawn[bound].x_true, drawn[5].x_true)
