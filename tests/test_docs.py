@@ -1,0 +1,30 @@
+"""The examples of the documentation run as they are printed."""
+
+import pathlib
+import re
+
+import numpy as np
+
+DOCS = pathlib.Path(__file__).parents[1] / "docs"
+
+
+def example(name):
+    """The first block of Python on a page."""
+    return re.search(r"```python\n(.*?)```", (DOCS / name).read_text(encoding="utf-8"), re.DOTALL).group(1)
+
+
+def test_the_recipe(tmp_path, monkeypatch, capsys):
+    """A sweep of one's own: the solver works, and everything that is printed there is there."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MPLBACKEND", "agg")
+    script = example("recipe.md")
+    assert len([line for line in script.splitlines() if line and not line.startswith(("import", "from"))]) <= 30
+    scope = {}
+    exec(script, scope)
+    results, rates = scope["results"], scope["rates"]
+    assert {"success", "worst", "status", "num_steps", "done"} <= set(results)
+    easy = rates.rate.sel(n=56, K=1)
+    assert (easy >= 0.9).all(), easy
+    np.testing.assert_array_equal(results.worst.where(results.success, 0) < 1e-3, True)
+    assert "estimate" in capsys.readouterr().out
+    assert (tmp_path / "results" / "mine" / "rates.png").read_bytes().startswith(b"\x89PNG")
