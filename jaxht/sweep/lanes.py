@@ -42,8 +42,8 @@ class State(NamedTuple):
 
     Attributes:
         rows: the leaves of the cases that a row holds once, each (rows, ...).
-        staged: lanes that are drawn and wait: leaves and carry, each (rows, lanes, ...).
-        lanes: lanes that run.
+        staged: lanes that are drawn and wait: leaves and carry, each (rows, staged, ...).
+        lanes: lanes that run, each (rows, lanes, ...).
     """
 
     rows: list[Array]
@@ -72,11 +72,13 @@ class Pool(NamedTuple):
 
     Attributes:
         rows, lanes: shape of the pool.
+        staged: trials that are drawn at once, and wait in a row.
         bytes: memory that it takes on the device.
     """
 
     rows: int
     lanes: int
+    staged: int
     bytes: int
     row: Callable[[Inputs], list[Array]]
     wave: Callable[[list[Array], Inputs], Any]
@@ -99,7 +101,7 @@ class Program:
 
     Attributes:
         names: of the results.
-        lane_bytes: memory of a lane.
+        row_bytes, lane_bytes: memory of what a row holds once, and of a lane.
     """
 
     def __init__(self, run: Run, place: Place, dtypes: Mapping[str, Any], shared: Sequence[str]) -> None:
@@ -111,7 +113,7 @@ class Program:
         lane = jax.eval_shape(self._wave, row, self._inputs)
         one = jax.eval_shape(lambda lane: jax.tree.map(lambda leaf: leaf[0], lane), lane)
         self.names = list(jax.eval_shape(self._finished, row, one))
-        self.lane_bytes = 1 + sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(lane))
+        self.row_bytes, self.lane_bytes = map(_bytes, (row, lane))
 
     def inputs(self, seed: int, place: Place, trials: NDArray[np.int32]) -> Inputs:
         """Trials of a cell as the device takes them."""
@@ -131,27 +133,25 @@ class Program:
 
         return hashlib.sha256(jax.jit(whole).lower(self._inputs).as_text().encode()).hexdigest()
 
-    def compile(self, rows: int, lanes: int) -> Pool:
-        """Compile for a pool of that shape, on the device that is JAX's default."""
+    def compile(self, rows: int, lanes: int, staged: int) -> Pool:
+        """Compile for a pool of that shape, staged >= lanes, on the device that is JAX's default."""
 
-        def repeated(count: int, tree: Any) -> Any:
-            return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((count, *leaf.shape), leaf.dtype), tree)
-
-        inputs = self._inputs._replace(trials=jax.ShapeDtypeStruct((lanes,), jnp.int32))
+        inputs = self._inputs._replace(trials=jax.ShapeDtypeStruct((staged,), jnp.int32))
         row = jax.eval_shape(self._row, inputs)
         wave = jax.eval_shape(self._wave, row, inputs)
-        state = State(*(repeated(rows, tree) for tree in (row, wave, wave)))
+        reset = functools.partial(self._reset, rows, lanes)
+        state = jax.eval_shape(reset, row, wave)
         sources, occupied = (jax.ShapeDtypeStruct((rows, lanes), dtype) for dtype in (jnp.int32, jnp.bool_))
         index, flag = jax.ShapeDtypeStruct((), jnp.int32), jax.ShapeDtypeStruct((), jnp.bool_)
         functions = {
             "row": jax.jit(self._row).lower(inputs),
             "wave": jax.jit(self._wave).lower(row, inputs),
-            "reset": jax.jit(functools.partial(self._reset, rows)).lower(row, wave),
+            "reset": jax.jit(reset).lower(row, wave),
             "put": jax.jit(self._put, donate_argnums=0).lower(state, row, wave, index),
             "turn": jax.jit(self._turn, donate_argnums=0).lower(state, sources, occupied, flag),
         }
         compiled: dict[str, Any] = {name: lowered.compile() for name, lowered in functions.items()}
-        return Pool(rows, lanes, max(map(_memory, compiled.values())), **compiled)
+        return Pool(rows, lanes, staged, max(map(_memory, compiled.values())), **compiled)
 
     # ---- a lane ------------------------------------------------------------------------------------------------------
 
@@ -216,10 +216,10 @@ class Program:
             leaves
         )
 
-    def _reset(self, rows: int, row: list[Array], wave: Any) -> State:
+    def _reset(self, rows: int, lanes: int, row: list[Array], wave: Any) -> State:
         """A pool with the same in all rows, whose lanes may run but do not count."""
         row, wave = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (rows, *leaf.shape)), (row, wave))
-        return State(row, wave, wave)
+        return State(row, wave, jax.tree.map(lambda leaf: leaf[:, :lanes], wave))
 
     def _put(self, state: State, row: list[Array], wave: Any, index: Array) -> State:
         """Bind a row, and stage a wave in it."""
@@ -262,6 +262,10 @@ class Program:
         steps, lived, _, lanes = lax.while_loop(going_on, step, (zero, zero, entered, lanes))
         turn = Turn(live(lanes), over_pool(self._finished, lanes), steps, lived)
         return State(state.rows, state.staged, lanes), turn
+
+
+def _bytes(tree: Any) -> int:
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
 
 
 def _memory(compiled: Any) -> int:

@@ -31,6 +31,8 @@ LANES = {"cpu": (8, 32)}
 LANES_ELSEWHERE = (128, 8192)
 # A row ends with lanes that wait for its slowest: it should see this many generations of trials.
 GENERATIONS = 32
+# Trials that are drawn at once, at most, in lanes of a row.
+LONGEST_WAVE = 8
 # Of the memory of a device, for its pools.
 MEMORY_SHARE = 0.5
 # Of a lane in memory: one runs, one waits, and a step makes more. A guess, put right by what the compiler says.
@@ -59,13 +61,24 @@ class Block:
         limit = (device.memory_stats() or {}).get("bytes_limit") or _host_memory()
         return cls(min(least, most), most, int(MEMORY_SHARE * limit / pools))
 
-    def shape(self, trials: int, groups: int, lane_bytes: int) -> tuple[int, int]:
-        """Rows and lanes of a pool, for ``groups`` of so many trials that share what a row holds."""
-        most = max(1, min(self.most, self.memory // (COPIES * lane_bytes)))
+    def shape(self, trials: int, cells: int, groups: int, row_bytes: int, lane_bytes: int) -> tuple[int, int, int]:
+        """Rows and lanes of a pool, and how many trials are drawn at once.
+
+        Args:
+            trials: of a cell.
+            cells: of a group; they share what a row holds.
+            groups: how many there are.
+            row_bytes, lane_bytes: memory of what a row holds once, and of a lane.
+        """
+        most = max(1, min(self.most, self.memory // (COPIES * max(1, lane_bytes))))
         lanes = min(self.least, most)
-        while 2 * lanes <= most and (groups == 1 or 2 * lanes * GENERATIONS <= trials) and lanes < trials:
+        while (
+            2 * lanes <= most and (groups == 1 or 2 * lanes * GENERATIONS <= trials * cells) and lanes < trials * cells
+        ):
             lanes *= 2
-        return max(1, min(most // lanes, groups)), lanes
+        # What is shared is drawn again for each wave: it should pay. Short waves are shared better at the end.
+        waves = min(LONGEST_WAVE, trials // (4 * lanes)) if row_bytes > lane_bytes else 1
+        return max(1, min(most // lanes, groups)), lanes, lanes * max(1, waves)
 
 
 def _host_memory() -> int:
@@ -149,15 +162,15 @@ class Programs:
         """The same, compiled for a device, as large as suits it and as its memory allows."""
         program = self.program(sweep, place)
         alike = [other for other in sweep.grid.places if (other.static, other.bounds) == (place.static, place.bounds)]
-        groups = Counter(other.shared for other in alike)
-        block = sweep.block(device)
-        shape = block.shape(max(groups.values()) * sweep.num_trials, len(groups), program.lane_bytes)
+        groups, block = Counter(other.shared for other in alike), sweep.block(device)
+        cells, memory = max(groups.values()), (program.row_bytes, program.lane_bytes)
+        shape = block.shape(sweep.num_trials, cells, len(groups), *memory)
 
         def make() -> Pool:
             pool = program.compile(*shape)
             while pool.bytes > block.memory and pool.rows * pool.lanes > 1:
-                smaller = (pool.rows // 2, pool.lanes) if pool.rows > 1 else (1, pool.lanes // 2)
-                pool = program.compile(*smaller)
+                rows, lanes = (pool.rows // 2, pool.lanes) if pool.rows > 1 else (1, pool.lanes // 2)
+                pool = program.compile(rows, lanes, lanes)
             return pool
 
         return program, self._once((id(program), shape, block.memory, device), make)

@@ -108,15 +108,13 @@ class Queue:
         """Whether there are trials to draw."""
         return key in self._waiting and not self.closed
 
-    def take(
-        self, key: Key, lanes: int, last: Place | None, bound: bool
-    ) -> tuple[Place, NDArray[np.int32], int] | None:
+    def take(self, key: Key, number: int, last: Place | None, bound: bool) -> Wave | None:
         """Trials for a row: of its own cell as long as there are any, then of one that nobody has begun, then of the
         one with most of them left.
 
         Args:
             key: of the program.
-            lanes: how many trials.
+            number: how many trials at most.
             last: the cell that the row had before.
             bound: whether lanes still run that hold the row to what it shares.
         """
@@ -132,8 +130,8 @@ class Queue:
                 return last is None or cell.place.index != last.index, cell.drawn > 0, cell.drawn - cell.trials
 
             cell = min(choice, key=rank)
-            size = min(lanes, cell.trials - cell.drawn)
-            trials = np.minimum(cell.drawn + np.arange(lanes), cell.trials - 1).astype(np.int32)
+            size = min(number, cell.trials - cell.drawn)
+            trials = np.minimum(cell.drawn + np.arange(number), cell.trials - 1).astype(np.int32)
             cell.drawn += size
             if cell.drawn == cell.trials:
                 del cells[cell.place.index]
@@ -209,7 +207,7 @@ def run_pool(program: Program, pool: Pool, key: Key, seed: int, queue: Queue) ->
         for number, row in enumerate(rows):
             if row.next < row.size:
                 continue
-            taken = queue.take(key, pool.lanes, row.place, bool(row.occupied.any()))
+            taken = queue.take(key, pool.staged, row.place, bool(row.occupied.any()))
             if taken is None:
                 continue
             place, row.staged, row.size = taken
