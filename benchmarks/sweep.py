@@ -1,5 +1,6 @@
 """A row of a phase diagram by the engine and by ``jit(vmap(while_loop))`` with ``top_k``, and what the engine costs."""
 
+import os
 import time
 from functools import partial
 from typing import Any
@@ -33,12 +34,12 @@ def pgd(objective: jaxht.LeastSquares, cell: sweep.Cell) -> tuple[jaxht.Sparse, 
 TRIAL = sweep.Recovery(ensemble, {"PGD": pgd}, stop=jaxht.Stop(max_steps=max_steps))
 
 
-def engine(**options: Any) -> tuple[float, np.ndarray, sweep.Progress]:
+def engine(workers: int | None = os.cpu_count()) -> tuple[float, np.ndarray, sweep.Progress]:
     """Seconds, success counts by K, and the last report of a run."""
     reports: list[sweep.Progress] = []
     axes = {"solver": ["PGD"], "K": Ks}
     begin = time.perf_counter()
-    dataset = sweep.run(TRIAL, axes, num_trials=trials, shared=[], on_progress=reports.append, **options)
+    dataset = sweep.run(TRIAL, axes, num_trials=trials, shared=[], workers=workers, on_progress=reports.append)
     seconds = time.perf_counter() - begin
     return seconds, dataset.success.sum("trial").values.ravel(), reports[-1]
 

@@ -1,1 +1,8 @@
 """The experiments of the papers: ``python -m experiments --help``."""
+
+import os
+
+# Sweeps run one pool of lanes a core, and XLA's thread pool, which is made when JAX starts, must be larger than that:
+# it deadlocks when all of its threads wait in large batched LAPACK calls.
+CORES = os.cpu_count() or 1
+os.environ.setdefault("NPROC", str(4 * CORES))

@@ -5,9 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import click
+import jax
 from xarray import Dataset
 
-from experiments import config, plots
+from experiments import CORES, config, plots
 from experiments.config import Failure
 from experiments.registry import EXPERIMENTS
 from experiments.session import Session
@@ -51,7 +52,9 @@ class Shard(click.ParamType):
 @click.option("--data-dir", type=click.Path(path_type=Path), help="Folder of the data sets.  [default: $JAXHT_DATA]")
 @click.option("--out", type=click.Path(path_type=Path), help="Store.  [default: results/<paper>-<figure>-<size>]")
 @click.option("--shard", type=Shard(), default="1/1", help="Run one of m parts; all m share the store.")
-@click.option("--workers", type=click.IntRange(1), help="Pools of lanes.  [default: one a device or core]")
+@click.option(
+    "--workers", type=click.IntRange(1), help="Pools of lanes.  [default: one a GPU, or a core]"
+)
 @click.option("--max-lanes", type=click.IntRange(1), help="Lanes of a pool.  [default: as suits the device]")
 @click.option("--mixed", is_flag=True, help="Go on with a store that another machine or version began.")
 def run(path: Path, size: str, data_dir: Path | None, out: Path | None, **options: Any) -> None:
@@ -60,6 +63,12 @@ def run(path: Path, size: str, data_dir: Path | None, out: Path | None, **option
     chosen = config.load(path, size, models)
     store = out or Path("results") / f"{path.resolve().parent.name}-{path.stem}-{size}"
     attrs = {"config": chosen.model_dump_json(), "size": size}
+    try:
+        store.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise Failure(f"{store}: {error.strerror}") from error
+    if jax.default_backend() == "cpu":
+        options["workers"] = options["workers"] or CORES
     with sweep.progress_bar(f"{path.stem}, {size}") as bar:
         session = Session(store, data_dir, bar, {"attrs": attrs, **options})
         results = EXPERIMENTS[chosen.experiment].run(chosen, session)

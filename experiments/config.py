@@ -1,7 +1,7 @@
 """Configurations: a TOML file with the sizes ``[quick]`` and ``[paper]`` over common keys, validated as a whole."""
 
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -10,8 +10,6 @@ import click
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 SIZES = ("quick", "paper")
-
-Report = Callable[[int, int], None]  # called with (done, in all)
 
 
 class Failure(click.ClickException):

@@ -15,7 +15,6 @@ from experiments.phase import GIVEN, Planted, recovered
 from experiments.session import Session
 from experiments.solvers import SOLVERS
 from jaxht import sweep
-from jaxht.sweep.statistics import fit_line
 
 SUCCESS = "signals recovered within $10^{-3}$ (%)"
 # Printed in Figure 3, the n with which HT-SVRG recovers a part of the signals: n = SLOPE K ln d + the number here.
@@ -78,7 +77,7 @@ def sentence(rates: Dataset, config: PhaseTransition) -> str:
     """How the 95 % line of PGD compares with the paper's; empty where there is none."""
     if "PGD" not in config.solvers:
         return ""
-    line = fit_line(rates.sel(solver="PGD"), (0.95,)).isel(level=0)
+    line = sweep.fit_line(rates.sel(solver="PGD"), (0.95,)).isel(level=0)
     return f"95% by PGD: ${with_intervals(line, config.d)}$." if line.num_points > 1 else ""
 
 
@@ -158,7 +157,7 @@ def plot_measurements_needed(rates: Dataset) -> Figure:
     """The n needed with intervals, and the lines through them: a panel for each level."""
     config = plots.config(rates, MeasurementsNeeded)
     levels = (0.9, *INTERCEPTS)
-    crossings, lines = sweep.transition(rates, levels), fit_line(rates, levels)
+    crossings, lines = sweep.transition(rates, levels), sweep.fit_line(rates, levels)
     K = np.asarray(config.K)
     figure, panels = plots.panels(len(levels), width=2.5, height=3.2)
     for axes, level in zip(panels, levels, strict=True):

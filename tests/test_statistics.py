@@ -7,7 +7,6 @@ from scipy.stats import binom
 from sklearn.isotonic import IsotonicRegression
 
 from jaxht import metrics, sweep
-from jaxht.sweep.statistics import fit_line
 
 LEVELS = (0.5, 0.9, 0.95)
 
@@ -36,16 +35,6 @@ def test_success_rate():
     np.testing.assert_array_equal(partly.trials, 7 * done)
     np.testing.assert_array_equal(partly.successes, rates.successes * done)
     assert partly.rate.dims == partly.trials.dims == ("K", "n")
-
-
-def test_monotone_fit_is_isotonic_regression():
-    rng = np.random.default_rng(0)
-    for size in 1, 2, 5, 40:
-        rates, weights = rng.integers(0, 8, size) / 8, rng.integers(1, 9, size)
-        fit = IsotonicRegression().fit_transform(range(size), rates)
-        np.testing.assert_allclose(sweep.monotone_fit(rates), fit)
-        fit = IsotonicRegression().fit_transform(range(size), rates, sample_weight=weights)
-        np.testing.assert_allclose(sweep.monotone_fit(rates, weights), fit)
 
 
 @pytest.mark.parametrize("falling", [False, True])
@@ -125,14 +114,14 @@ def test_lines():
     n, K = np.arange(1, 200), np.arange(2, 30, 3)
     truth, width, trials, repeats = (5.5, 20.0), 5.0, 50, 100
     step = counts(np.where(n > 5 * K[:, None] + 20, 10**6, 0), 10**6, K=K, n=n)
-    line = fit_line(step, (0.5,), num_draws=50)
+    line = sweep.fit_line(step, (0.5,), num_draws=50)
     np.testing.assert_allclose([line.slope, line.intercept], [[5], [20.5]])
     assert line.num_points == len(K) and line.slope_lower < 5 < line.slope_upper
 
     chance = 1 / (1 + np.exp(-(n - truth[0] * K[:, None] - truth[1]) / width))
     rng = np.random.default_rng(3)
     drawn = rng.binomial(trials, chance, (repeats, *chance.shape))
-    lines = fit_line(counts(drawn, trials, repeat=range(repeats), K=K, n=n), (0.5, 0.9), num_draws=100)
+    lines = sweep.fit_line(counts(drawn, trials, repeat=range(repeats), K=K, n=n), (0.5, 0.9), num_draws=100)
     assert lines.slope.dims == ("level", "repeat")
     for level in 0.5, 0.9:
         expected = truth[0], truth[1] + width * np.log(level / (1 - level))
@@ -145,14 +134,14 @@ def test_lines():
 def test_lines_leave_out_what_the_grid_does_not_enclose():
     n, K = np.arange(10, 101, 10), np.array([1, 2, 3, 4])
     rates = counts(np.where(n > 20 * K[:, None] + 25, 1000, 0), 1000, K=K, n=n)
-    line = fit_line(rates, (0.5,))
+    line = sweep.fit_line(rates, (0.5,))
     assert int(line.num_points[0]) == 3
     np.testing.assert_allclose([line.slope, line.intercept], [[20], [25]])
-    few = fit_line(rates.isel(K=[2, 3]), (0.5,))
+    few = sweep.fit_line(rates.isel(K=[2, 3]), (0.5,))
     assert int(few.num_points[0]) == 1 and np.isnan(few.slope).all() and np.isnan(few.intercept_upper).all()
 
 
-@pytest.mark.parametrize("function", [sweep.transition, fit_line])
+@pytest.mark.parametrize("function", [sweep.transition, sweep.fit_line])
 def test_what_cannot_be_right_is_refused(function):
     rates = counts([[0, 3, 5]], 5, K=[1], n=[1, 2, 3])
     for levels in (0.0,), (0.5, 1.0), (95,):

@@ -70,7 +70,7 @@ def test_the_store_is_the_result(whole):
     assert {name: str(variable.dtype) for name, variable in dataset.items()} == {
         "bits": "uint32", "u": "float32", "low": "bool", "done": "bool",
     }  # fmt: skip
-    assert {"seed", "versions", "device", "revision", "lanes"} <= set(dataset.attrs)
+    assert {"seed", "versions", "device", "threads", "revision", "lanes"} <= set(dataset.attrs)
     with np.load(cells(path)[4], allow_pickle=False) as record:  # n = 16, K = 2
         np.testing.assert_array_equal(record["u"], dataset.u.sel(n=16, K=2))
     assert sorted(content(path)) == [*(f"cells/{i:06d}.npz" for i in range(6)), "sweep.json"]

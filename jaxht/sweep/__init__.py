@@ -5,7 +5,7 @@ from jaxht.sweep.grid import stable_hash as stable_hash
 from jaxht.sweep.pool import Progress as Progress
 from jaxht.sweep.progress import progress_bar as progress_bar
 from jaxht.sweep.provenance import provenance as provenance
-from jaxht.sweep.statistics import monotone_fit as monotone_fit
+from jaxht.sweep.statistics import fit_line as fit_line
 from jaxht.sweep.statistics import success_rate as success_rate
 from jaxht.sweep.statistics import transition as transition
 from jaxht.sweep.store import StoreError as StoreError

@@ -83,8 +83,10 @@ def run(
         shard: (i, m): run every m-th cell, from the i-th on. Processes that run the shards of one sweep share a store.
         executor: where to run tasks instead of here; its processes write to the store, so they must see its folder.
         num_tasks: how many to make.
-        workers: pools of lanes at work in this process, each in a thread of its own; None: one for each device, on a
-            CPU one for each core. Pools on one device share its memory.
+        workers: pools of lanes at work in this process, each in a thread of its own; None: one for each device. Pools
+            on one device share its memory. On a CPU, one for each core pays. But XLA deadlocks when all threads of its
+            own pool wait in large batched LAPACK calls (SVD, Cholesky ...): give it more of them before JAX starts, by
+            the environment variable NPROC, say four times the cores.
         max_lanes: most lanes of a pool; None: as suits the device. Fewer where its memory is too small.
         on_progress: called with :class:`jaxht.sweep.Progress` at the start and after every turn, by one thread at a
             time; see :func:`jaxht.sweep.progress_bar`.

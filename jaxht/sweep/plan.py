@@ -121,9 +121,7 @@ class Sweep:
     def devices(self) -> list[jax.Device]:
         """That of each pool."""
         devices = jax.local_devices()
-        pools = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        pools = max(len(devices), pools if devices[0].platform == "cpu" else 0)
-        return list(itertools.islice(itertools.cycle(devices), self.workers or pools))
+        return list(itertools.islice(itertools.cycle(devices), self.workers or len(devices)))
 
     def block(self, device: jax.Device) -> Block:
         """How many lanes run at once."""

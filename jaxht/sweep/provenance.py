@@ -19,6 +19,8 @@ def environment() -> dict[str, Any]:
     return {
         "versions": {"python": platform.python_version(), **packages},
         "device": f"{device.platform}: {device.device_kind}, {platform.machine()}, {os.cpu_count()} cores",
+        # Of XLA's pool on the CPU: how a product is split among them may show in its last bits.
+        "threads": os.environ.get("NPROC", "as many as cores"),
         "revision": _revision(),
     }
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from jaxht.metrics import wilson_interval
 
@@ -137,25 +137,6 @@ def fit_line(
     for i, name in enumerate(("slope", "intercept")):
         values |= {name: fit[i], f"{name}_lower": ends[0, i], f"{name}_upper": ends[1, i]}
     return curves.dataset(over, **values)
-
-
-def monotone_fit(rates: ArrayLike, weights: ArrayLike | None = None) -> Floats:
-    """The rising sequence nearest to ``rates``: isotonic regression, the maximum likelihood fit of success rates.
-
-    fit_i = max_{j <= i} min_{l >= i} mean(rates_j, ..., rates_l)
-
-    Args:
-        rates: a sequence.
-        weights: positive, such as numbers of trials; None: equal.
-    """
-    rates = np.asarray(rates, np.float64)
-    weights = np.ones_like(rates) if weights is None else np.asarray(weights, np.float64)
-    first, last = np.ogrid[: len(rates), : len(rates)]
-    sums, totals = (np.concatenate([[0.0], np.cumsum(terms)]) for terms in (weights * rates, weights))
-    counts = np.where(last >= first, totals[last + 1] - totals[first], 1)
-    means = np.where(last >= first, (sums[last + 1] - sums[first]) / counts, np.inf)
-    least = np.minimum.accumulate(means[:, ::-1], axis=1)[:, ::-1]
-    return np.where(first <= last, least, -np.inf).max(axis=0)
 
 
 class _Curves:
