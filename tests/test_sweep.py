@@ -90,6 +90,18 @@ def test_hashes_are_for_ever():
     assert sweep.stable_hash("HTP") != sweep.stable_hash("IHT")
 
 
+def test_equal_hashes_mix_no_cells(monkeypatch):
+    """32 bits may coincide; then cells share draws, but never what they are."""
+    monkeypatch.setattr("jaxht.sweep.lanes.stable_hash", lambda name: 7)
+
+    def trial(key, cell):
+        return {"twice": 2 * cell["K"], "bits": jax.random.bits(cell.key)}
+
+    dataset = sweep.run(trial, {"K": [1, 2, 3]}, num_trials=20)
+    assert (dataset.twice == 2 * dataset.K).all()
+    assert len(np.unique(dataset.bits)) == 1
+
+
 def test_compiles_once_for_what_is_static():
     seen = set()
 

@@ -21,16 +21,16 @@ class Place:
         coordinates: by axis.
         static: the static coordinates, and
         bounds: static upper bounds on traced ones: cells that agree on both run as one program.
-        problem: 32-bit hash, equal where cells see the same problems.
-        shared: 32-bit hash, equal where cells also see the same ``cell.key``.
+        problem: the coordinates that tell problems apart.
+        shared: those that tell apart what cells share.
     """
 
     index: int
     coordinates: Mapping[str, Value]
     static: tuple[tuple[str, Value], ...]
     bounds: tuple[tuple[str, int], ...]
-    problem: int
-    shared: int
+    problem: tuple[tuple[str, Value], ...]
+    shared: tuple[tuple[str, Value], ...]
 
 
 class Grid:
@@ -86,11 +86,15 @@ class Grid:
         return Place(
             index,
             cell,
-            static=tuple((name, cell[name]) for name in self.static),
+            static=_some(cell, self.static),
             bounds=tuple((name, -(-cell[name] // step) * step) for name, step in self.round_up.items()),
-            problem=stable_hash({name: cell[name] for name in self.problem}),
-            shared=stable_hash({name: cell[name] for name in self.shared}),
+            problem=_some(cell, self.problem),
+            shared=_some(cell, self.shared),
         )
+
+
+def _some(cell: Mapping[str, Value], names: Sequence[str]) -> tuple[tuple[str, Value], ...]:
+    return tuple((name, cell[name]) for name in names)
 
 
 def stable_hash(name: Any) -> int:

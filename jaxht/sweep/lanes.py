@@ -13,7 +13,7 @@ from jax import lax
 from jax.custom_batching import custom_vmap
 from numpy.typing import NDArray
 
-from jaxht.sweep.grid import Place
+from jaxht.sweep.grid import Place, stable_hash
 from jaxht.sweep.trials import Cell, Run
 
 # A turn ends when a lane does, but lasts this many steps unless half of the lanes end, since it costs the host about as
@@ -120,7 +120,7 @@ class Program:
         numbers = {name: np.asarray(place.coordinates[name], dtype) for name, dtype in self._dtypes.items()}
         shared = {name: value for name, value in numbers.items() if name in self._shared}
         own = {name: value for name, value in numbers.items() if name not in self._shared}
-        hashes = np.uint32(place.shared), np.uint32(place.problem)
+        hashes = [np.uint32(stable_hash(dict(coordinates))) for coordinates in (place.shared, place.problem)]
         return Inputs(np.uint32(seed), (hashes[0], shared), (hashes[1], own), trials)
 
     def fingerprint(self) -> str:
