@@ -13,6 +13,7 @@ from types import SimpleNamespace
 import jax
 import numpy as np
 import pytest
+import xarray
 from click.testing import CliRunner
 from sklearn import datasets
 
@@ -187,6 +188,26 @@ def test_as_a_program(tmp_path):
     assert done.returncode == 2
     assert done.stdout == ""
     assert done.stderr.splitlines() == [f"Error: {tmp_path / 'no.toml'}: No such file or directory"]
+
+
+def test_a_sweep_in_parts(tmp_path):
+    """Two shards in one store; half of it can be drawn; the whole is exported; another configuration is refused."""
+    path, store = tiny(SHEN, tmp_path, solvers=["IHT"]), tmp_path / "store"
+    assert call("run", path, "--out", store, "--shard", "1/2").exit_code == 0
+    assert int(sweep.load(store).done.sum()) == 2
+    assert call("plot", store).exit_code == 0
+    assert call("run", path, "--out", store, "--shard", "2/2", "--workers", "1").exit_code == 0
+    assert call("run", path, "--out", tmp_path / "whole").exit_code == 0
+    xarray.testing.assert_identical(sweep.load(store), sweep.load(tmp_path / "whole"))
+
+    assert call("export", store, tmp_path / "results.nc").exit_code == 0
+    xarray.testing.assert_equal(xarray.load_dataset(tmp_path / "results.nc", engine="h5netcdf"), sweep.load(store))
+    assert ".nc or .zarr" in fails("export", store, tmp_path / "results.csv")
+    line = fails("run", tiny(SHEN, tmp_path, solvers=["IHT"], seed=1), "--out", store)
+    assert "another sweep" in line
+    assert "seed was 0, is 1" in line
+    for shard in "0/2", "3/2", "half":
+        assert call("run", path, "--out", store, "--shard", shard).exit_code == 2
 
 
 def test_diabetes_is_the_quadratic_model():
