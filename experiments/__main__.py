@@ -52,9 +52,7 @@ class Shard(click.ParamType):
 @click.option("--data-dir", type=click.Path(path_type=Path), help="Folder of the data sets.  [default: $JAXHT_DATA]")
 @click.option("--out", type=click.Path(path_type=Path), help="Store.  [default: results/<paper>-<figure>-<size>]")
 @click.option("--shard", type=Shard(), default="1/1", help="Run one of m parts; all m share the store.")
-@click.option(
-    "--workers", type=click.IntRange(1), help="Pools of lanes.  [default: one a GPU, or a core]"
-)
+@click.option("--workers", type=click.IntRange(1), help="Pools of lanes.  [default: one a GPU, or a core]")
 @click.option("--max-lanes", type=click.IntRange(1), help="Lanes of a pool.  [default: as suits the device]")
 @click.option("--mixed", is_flag=True, help="Go on with a store that another machine or version began.")
 def run(path: Path, size: str, data_dir: Path | None, out: Path | None, **options: Any) -> None:
