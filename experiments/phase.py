@@ -28,6 +28,8 @@ class Planted(Config):
         solvers: which ones.
         max_steps: of every solver.
         rtol: change at which a run counts as converged; absent: machine epsilon. 0: only where it repeats exactly.
+        target: value of the objective at which a run ends; absent: none does. Without noise, a run that comes near 0
+            has found its signal or another solution, and more steps do not change which.
         designs: what has an A of its own: each "cell" (n, K), shared by its trials, or each "trial".
         round_n: one compile serves all n that agree when rounded up to a multiple of it.
         seed: of all draws.
@@ -37,6 +39,7 @@ class Planted(Config):
     solvers: Annotated[list[SolverName], Field(min_length=1)]
     max_steps: Count
     rtol: Annotated[float, Field(ge=0)] | None = None
+    target: Annotated[float, Field(gt=0)] | None = None
     designs: Literal["cell", "trial"] = "cell"
     round_n: Count = 64
     seed: Annotated[int, Field(ge=0)] = 0
@@ -82,7 +85,7 @@ def recovered(
         options: of the sweep.
     """
     methods = {name: SOLVERS[name].method(K_max, config.d, K) for name in config.solvers}
-    stop = Stop(max_steps=config.max_steps, rtol=config.rtol)
+    stop = Stop(max_steps=config.max_steps, rtol=config.rtol, target_value=config.target)
     if config.designs == "trial":
         options["shared"] = ()  # nothing
     return session.sweep(
