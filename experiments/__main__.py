@@ -107,7 +107,7 @@ def loaded(store: Path) -> Dataset:
     """What a store holds; Failure where it is none."""
     try:
         return sweep.load(store)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, sweep.StoreError) as error:
         raise Failure(f"{store}: {error}") from error
 
 

@@ -206,6 +206,8 @@ def test_a_sweep_in_parts(tmp_path):
     line = fails("run", tiny(SHEN, tmp_path, solvers=["IHT"], seed=1), "--out", store)
     assert "another sweep" in line
     assert "seed was 0, is 1" in line
+    (store / "sweep.json").write_text("{")
+    assert "sweep.json is damaged" in fails("plot", store)
     for shard in "0/2", "3/2", "half":
         assert call("run", path, "--out", store, "--shard", shard).exit_code == 2
 
