@@ -1,7 +1,6 @@
 """The store of a sweep: nothing that was done is lost, nothing is done twice, nothing wrong is believed."""
 
 import errno
-import json
 import os
 import shutil
 import subprocess
@@ -221,8 +220,7 @@ def read_bytes(file, damaged):
 
 
 def json_fingerprint(path):
-    manifest = store_module.read_manifest(path)
-    return store_module._digest(json.dumps(manifest["sweep"], sort_keys=True).encode())
+    return store_module._fingerprint(store_module.read_manifest(path)["sweep"])
 
 
 @pytest.mark.parametrize("damage", ["cut", "flip", "empty", "another cell's sweep"])

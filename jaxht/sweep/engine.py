@@ -117,9 +117,11 @@ def run(
     sweep = Sweep(steps, grid, num_trials, seed, workers, max_lanes)
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory()) if store is None else store
-        kept = Store(
-            folder, sweep.described(attrs or {}), sweep.environment(), Programs.of(sweep).fingerprint(sweep), mixed
-        )
+        programs = Programs.of(sweep)
+        programs.check(sweep)
+        # A folder of our own has nothing to compare with, and lowering takes time.
+        program = "" if store is None else programs.fingerprint(sweep)
+        kept = Store(folder, sweep.described(attrs or {}), sweep.environment(), program, mixed)
         places = [place for place in grid.places[first::every] if kept.read(place.index) is None]
         report = on_progress or (lambda progress: None)
         if executor is None:
@@ -138,10 +140,9 @@ def _compute(sweep: Sweep, places: Sequence[Place], store: Store, report: OnProg
         # Both hold for one thread.
         with jax.default_device(device), _precision(sweep.float64):
             try:
-                while (job := queue.program()) is not None:
-                    key, place = job
-                    run_pool(*programs.pool(sweep, place, device), key, sweep.seed, queue)
-                    queue.leave(key)
+                while (place := queue.program()) is not None:
+                    run_pool(*programs.pool(sweep, place, device), place.program, sweep.seed, queue)
+                    queue.leave(place.program)
             except BaseException:
                 queue.closed = True  # the others end after their turn
                 raise
@@ -161,14 +162,11 @@ def _distribute(
 ) -> None:
     """Run some cells elsewhere, in tasks of neighbouring ones, which often share a program."""
     tasks = [list(task) for task in np.array_split(np.array(places, object), min(num_tasks, len(places)) or 1)]
-    total = len(places) * sweep.num_trials
-    progress = Progress(0, total)
+    progress = Progress(0, len(places) * sweep.num_trials)
     report(progress)
     for future in [executor.submit(_task, sweep, task, store) for task in tasks]:
         part = future.result()
-        progress = Progress(
-            progress.done + part.done, total, progress.lived + part.lived, progress.executed + part.executed
-        )
+        progress = progress.plus(part.done, part.lived, part.executed)
         report(progress)
 
 

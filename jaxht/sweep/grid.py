@@ -32,6 +32,11 @@ class Place:
     problem: tuple[tuple[str, Value], ...]
     shared: tuple[tuple[str, Value], ...]
 
+    @property
+    def program(self) -> tuple[Any, ...]:
+        """What the cells that run as one program agree on."""
+        return self.static, self.bounds
+
 
 class Grid:
     """All combinations of the values of some axes.

@@ -135,7 +135,6 @@ class Program:
 
     def compile(self, rows: int, lanes: int, staged: int) -> Pool:
         """Compile for a pool of that shape, staged >= lanes, on the device that is JAX's default."""
-
         inputs = self._inputs._replace(trials=jax.ShapeDtypeStruct((staged,), jnp.int32))
         row = jax.eval_shape(self._row, inputs)
         wave = jax.eval_shape(self._wave, row, inputs)
@@ -212,9 +211,8 @@ class Program:
     def _wave(self, row: list[Array], inputs: Inputs) -> tuple[list[Array], Any]:
         """Lanes at their start."""
         leaves = [leaf for leaf, own in zip(self._drawn(inputs), self._own_leaf, strict=True) if own]
-        return leaves, jax.vmap(lambda own: self._run.start(self._case(row, own)), axis_size=inputs.trials.shape[0])(
-            leaves
-        )
+        start = jax.vmap(lambda own: self._run.start(self._case(row, own)), axis_size=len(inputs.trials))
+        return leaves, start(leaves)
 
     def _reset(self, rows: int, lanes: int, row: list[Array], wave: Any) -> State:
         """A pool with the same in all rows, whose lanes may run but do not count."""
@@ -238,8 +236,7 @@ class Program:
             return jax.vmap(over_lanes, axis_size=occupied.shape[0])(state.rows, lanes)
 
         def live(lanes: Any) -> Array:
-            over_lanes = jax.vmap(self._run.running, axis_size=occupied.shape[1])
-            return jax.vmap(over_lanes, axis_size=occupied.shape[0])(lanes[1]) & occupied
+            return over_pool(lambda row, lane: self._run.running(lane[1]), lanes) & occupied
 
         def count(live: Array) -> Array:
             return jnp.sum(live, dtype=jnp.int32)

@@ -72,9 +72,9 @@ class Block:
         """
         most = max(1, min(self.most, self.memory // (COPIES * max(1, lane_bytes))))
         lanes = min(self.least, most)
-        while (
-            2 * lanes <= most and (groups == 1 or 2 * lanes * GENERATIONS <= trials * cells) and lanes < trials * cells
-        ):
+        # Where there is one group only, one row holds it, and ends once: it may be as wide as to hold all trials.
+        widest = 2 * trials * cells - 1 if groups == 1 else trials * cells // GENERATIONS
+        while 2 * lanes <= min(most, widest):
             lanes *= 2
         # What is shared is drawn again for each wave: it should pay. Short waves are shared better at the end.
         waves = min(LONGEST_WAVE, trials // (4 * lanes)) if row_bytes > lane_bytes else 1
@@ -153,13 +153,13 @@ class Programs:
         axes = {name: values for name, values in sweep.grid.axes.items() if name not in sweep.grid.static}
         whole = {name: all(isinstance(value, int) for value in values) for name, values in axes.items()}
         dtypes = {name: np.int32 if whole[name] else jnp.result_type(float) for name in axes}
-        key = place.static, place.bounds, tuple(dtypes.items()), tuple(sweep.grid.shared), sweep.float64
+        key = place.program, tuple(dtypes.items()), tuple(sweep.grid.shared), sweep.float64
         return self._once(key, lambda: Program(self._run, place, dtypes, sweep.grid.shared))
 
     def pool(self, sweep: Sweep, place: Place, device: jax.Device) -> tuple[Program, Pool]:
         """The same, compiled for a device, as large as suits it and as its memory allows."""
         program = self.program(sweep, place)
-        alike = [other for other in sweep.grid.places if (other.static, other.bounds) == (place.static, place.bounds)]
+        alike = [other for other in sweep.grid.places if other.program == place.program]
         groups, block = Counter(other.shared for other in alike), sweep.block(device)
         cells, memory = max(groups.values()), (program.row_bytes, program.lane_bytes)
         shape = block.shape(sweep.num_trials, cells, len(groups), *memory)
@@ -173,14 +173,19 @@ class Programs:
 
         return program, self._once((id(program), shape, block.memory, device), make)
 
-    def fingerprint(self, sweep: Sweep) -> str:
-        """Of what all cells compute."""
-        prints = []
-        for place in {(place.static, place.bounds): place for place in sweep.grid.places}.values():
-            program = self.program(sweep, place)
+    def all(self, sweep: Sweep) -> list[Program]:
+        """The programs of all cells."""
+        return [self.program(sweep, place) for place in {place.program: place for place in sweep.grid.places}.values()]
+
+    def check(self, sweep: Sweep) -> None:
+        """Raise ValueError for names of results that cannot be."""
+        for program in self.all(sweep):
             if taken := {*sweep.grid.axes, *RESERVED}.intersection(program.names):
                 raise ValueError(f"a trial must not return {min(taken)!r}: it is the name of an axis, or reserved")
-            prints.append(self._once((id(program), "fingerprint"), program.fingerprint))
+
+    def fingerprint(self, sweep: Sweep) -> str:
+        """Of what all cells compute."""
+        prints = [self._once((id(program), "fingerprint"), program.fingerprint) for program in self.all(sweep)]
         return hashlib.sha256(" ".join(prints).encode()).hexdigest()
 
     def _once(self, key: Any, make: Callable[[], T]) -> T:

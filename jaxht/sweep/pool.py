@@ -31,6 +31,10 @@ class Progress:
     lived: int = 0
     executed: int = 0
 
+    def plus(self, done: int, lived: int, executed: int) -> "Progress":
+        """After some more work."""
+        return Progress(self.done + done, self.total, self.lived + lived, self.executed + executed)
+
     @property
     def utilisation(self) -> float:
         """The part of all lane-steps that served a running lane; 1 where trials take no steps."""
@@ -82,7 +86,7 @@ class Queue:
         self._cells = {place.index: _Cell(place, num_trials) for place in places}
         self._waiting: dict[Key, dict[int, _Cell]] = {}
         for index, cell in self._cells.items():
-            self._waiting.setdefault((cell.place.static, cell.place.bounds), {})[index] = cell
+            self._waiting.setdefault(cell.place.program, {})[index] = cell
         self._finished, self._on_progress = finished, on_progress
         self._lock = threading.Lock()
         self._pools: dict[Key, int] = dict.fromkeys(self._waiting, 0)
@@ -90,14 +94,14 @@ class Queue:
         self.closed = False
         on_progress(self._progress)
 
-    def program(self) -> tuple[Key, Place] | None:
-        """What a free pool should run: the cells on which the fewest pools are at work."""
+    def program(self) -> Place | None:
+        """One of the cells that a free pool should run: of the program on which the fewest pools are at work."""
         with self._lock:
             if self.closed or not self._waiting:
                 return None
             key = min(self._waiting, key=lambda key: self._pools[key])
             self._pools[key] += 1
-            return key, next(iter(self._waiting[key].values())).place
+            return next(iter(self._waiting[key].values())).place
 
     def leave(self, key: Key) -> None:
         """A pool has no more to do for these cells."""
@@ -157,8 +161,7 @@ class Queue:
     def account(self, done: int, lived: int, executed: int) -> None:
         """Count a turn."""
         with self._lock:
-            old = self._progress
-            self._progress = Progress(old.done + done, old.total, old.lived + lived, old.executed + executed)
+            self._progress = self._progress.plus(done, lived, executed)
             self._on_progress(self._progress)
 
 

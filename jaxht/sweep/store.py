@@ -7,6 +7,7 @@ import logging
 import os
 import platform
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -58,7 +59,7 @@ class Store:
         mixed: bool = False,
     ) -> None:
         self.path = Path(path)
-        self.fingerprint = _digest(json.dumps(sweep, sort_keys=True).encode())
+        self.fingerprint = _fingerprint(sweep)
         manifest = {"sweep": sweep, "environment": environment, "program": program}
         if not (self.path / MANIFEST).is_file():
             self._write(Path(MANIFEST), (json.dumps(manifest, indent=2) + "\n").encode())
@@ -98,20 +99,9 @@ class Store:
 
     def _write(self, name: Path, content: bytes) -> None:
         path = self.path / name
-        # Processes on several machines may have one number.
-        temporary = path.with_name(f".{path.name}.{platform.node()}.{os.getpid()}")
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            try:
-                with open(temporary, "wb") as file:
-                    file.write(content)
-                    file.flush()
-                    os.fsync(file.fileno())
-                os.replace(temporary, path)
-                _sync_folder(path.parent)
-            except BaseException:
-                temporary.unlink(missing_ok=True)
-                raise
+            with _replacing(path) as temporary:
+                temporary.write_bytes(content)
         except OSError as error:
             raise StoreError(
                 f"{path} cannot be written: {error.strerror or error}. What was stored before is safe, "
@@ -179,14 +169,13 @@ def load(path: str | os.PathLike[str]) -> "xarray.Dataset":
         return require_xarray().load_dataset(path / FILE, engine="h5netcdf")
     manifest = read_manifest(path)
     sweep = manifest["sweep"]
-    fingerprint = _digest(json.dumps(sweep, sort_keys=True).encode())
+    fingerprint = _fingerprint(sweep)
     axes = sweep["axes"]
     shape = tuple(map(len, axes.values()))
-    records = {index: read_record(path, index, fingerprint) for index in _stored(path)}
     data: dict[str, Any] = {}
     done = np.zeros(int(np.prod(shape)), bool)
-    for index, record in records.items():
-        if record is not None:
+    for index in _stored(path):
+        if (record := read_record(path, index, fingerprint)) is not None:
             done[index] = True
             for name, values in record.items():
                 blank = np.nan if values.dtype.kind == "f" else 0
@@ -200,8 +189,8 @@ def load(path: str | os.PathLike[str]) -> "xarray.Dataset":
     )
 
 
-def _stored(path: Path) -> Iterator[int]:
-    return iter(sorted(int(file.stem) for file in (path / CELLS).glob("*.npz") if file.stem.isdigit()))
+def _stored(path: Path) -> list[int]:
+    return sorted(int(file.stem) for file in (path / CELLS).glob("*.npz") if file.stem.isdigit())
 
 
 def _record(index: int) -> Path:
@@ -216,8 +205,8 @@ def _checksum(content: Results) -> str:
     return digest.hexdigest()
 
 
-def _digest(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
+def _fingerprint(sweep: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(sweep, sort_keys=True).encode()).hexdigest()
 
 
 def _changes(old: Mapping[str, Any], new: Mapping[str, Any], but: Sequence[str] = ()) -> str:
@@ -231,6 +220,23 @@ def _changes(old: Mapping[str, Any], new: Mapping[str, Any], but: Sequence[str] 
 def _short(value: Any) -> str:
     text = json.dumps(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+@contextmanager
+def _replacing(path: Path) -> Iterator[Path]:
+    """A name to write to, synced and renamed to ``path`` if all goes well, and else removed."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # Processes on several machines may have one number.
+    temporary = path.with_name(f".{path.name}.{platform.node()}.{os.getpid()}")
+    try:
+        yield temporary
+        with open(temporary, "rb+") as written:
+            os.fsync(written.fileno())
+        os.replace(temporary, path)
+        _sync_folder(path.parent)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
 
 
 def _sync_folder(folder: Path) -> None:
@@ -248,18 +254,10 @@ def save(dataset: "xarray.Dataset", path: str | os.PathLike[str]) -> Path:
     Returns:
         The file, NetCDF 4.
     """
-    folder = Path(path)
-    folder.mkdir(parents=True, exist_ok=True)
-    temporary = folder / f".{FILE}.{os.getpid()}"
-    try:
+    file = Path(path) / FILE
+    with _replacing(file) as temporary:
         export(dataset, temporary, "nc")
-        with open(temporary, "rb+") as written:
-            os.fsync(written.fileno())
-        os.replace(temporary, folder / FILE)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    return folder / FILE
+    return file
 
 
 def export(dataset: "xarray.Dataset", path: str | os.PathLike[str], kind: str | None = None) -> None:
