@@ -7,6 +7,7 @@ from jaxht import projections as projections
 from jaxht import selection as selection
 from jaxht import spectral as spectral
 from jaxht import sweep as sweep
+from jaxht import transforms as transforms
 from jaxht.constraints import Sparse as Sparse
 from jaxht.linear import design as design
 from jaxht.objectives import LeastSquares as LeastSquares

@@ -62,3 +62,24 @@ def sparse_l2_ball(z: Array, k: Numeric, radius: Numeric) -> Array:
     Source: Shen & Li 2018, Algorithm 1, lines 7 and 8.
     """
     return l2_ball(hard_threshold(z, k), radius)
+
+
+def low_rank(Z: Array, k: Numeric) -> Array:
+    """Keep the k largest singular values of a matrix and set the rest to zero.
+
+    ``P_k(Z) = argmin { ||X - Z||_F : rank(X) <= k } = U_k diag(s_k) V_k'`` over the last two axes.
+
+    Args:
+        Z: floating array of shape (..., m, n); half precision is decomposed in float32.
+        k: rank, static or traced, broadcastable to the leading shape; 0 gives zero.
+
+    Returns:
+        Array like ``Z`` of rank at most k up to rounding. Of equal singular values the decomposition's first are kept.
+
+    Cost: a full singular value decomposition, ``O(m n min(m, n))``; independent of k.
+
+    Source: Yuan, Li & Zhang 2018, §1; Eckart & Young 1936.
+    """
+    U, s, Vt = jnp.linalg.svd(Z.astype(jnp.promote_types(Z.dtype, jnp.float32)), full_matrices=False)
+    s = jnp.where(jnp.arange(s.shape[-1]) < jnp.asarray(k)[..., None], s, 0)
+    return jnp.matmul(U * s[..., None, :], Vt, precision=lax.Precision.HIGHEST).astype(Z.dtype)

@@ -6,7 +6,7 @@ and every device. ``k`` may be traced: selection is a search for the k-th larges
 IEEE magnitudes order like their bit patterns read as integers, so the k-th largest is found exactly by searching its
 bits, two in each counting pass over the data, and fewer wherever a threshold already separates exactly k entries,
 which is the usual case. Working on integers also keeps subnormals apart on hardware that flushes them to 0. A pass
-takes three counts from the data and nothing else, so arrays that lie spread over devices stay where they are.
+takes counts from the data and nothing else, so arrays that lie spread over devices stay where they are.
 """
 
 import math
@@ -39,8 +39,6 @@ def k_largest_mask(z: Array, k: Numeric) -> Array:
     *lanes, d = z.shape
     keys = _magnitude_keys(z)
     k = jnp.broadcast_to(jnp.clip(jnp.asarray(k, jnp.int32), 0, d), lanes)
-    if d <= _SHORT:
-        return _ranks(keys) < k[..., None]
     if d < _LONG:
         return _select((keys,), k)[0]
     # In rows a long vector is counted by several cores. The padding comes after every entry that could be chosen.
@@ -52,7 +50,7 @@ def k_largest_masks(arrays: Sequence[Array], k: Numeric) -> list[Array]:
     """Mark the k entries of largest magnitude among all entries of several arrays.
 
     :func:`k_largest_mask` of the concatenation of the flattened arrays; but nothing is flattened, joined or moved:
-    arrays that are sharded over devices stay so, and the devices exchange three counts a pass.
+    arrays that are sharded over devices stay so, and the devices exchange counts, of rows at most, not entries.
 
     Args:
         arrays: floating arrays of any shapes with fewer than 2^31 entries in all. Their dtypes may differ: they are
@@ -74,14 +72,6 @@ def k_largest_masks(arrays: Sequence[Array], k: Numeric) -> list[Array]:
     return [next(masks) if z.size else jnp.zeros(z.shape, bool) for z in arrays]
 
 
-def _ranks(keys: Array) -> Array:
-    """How many keys precede each along the short last axis, the larger and, of equal ones, the lower index first."""
-    index = jnp.arange(keys.shape[-1])
-    columns = [keys[..., i, None] for i in range(keys.shape[-1])]
-    before = [jnp.where(i < index, column >= keys, column > keys) for i, column in enumerate(columns)]
-    return sum(precedes.astype(jnp.int32) for precedes in before)
-
-
 @custom_vmap
 def _select(pieces: tuple[Array, ...], k: Array) -> tuple[Array, ...]:
     """Masks of the k largest keys of all ``pieces`` together, whose leading axes are those of k: the lanes.
@@ -90,6 +80,8 @@ def _select(pieces: tuple[Array, ...], k: Array) -> tuple[Array, ...]:
     lane carries a predicate and selects in every pass, which doubles the time.
     """
     lanes = math.prod(k.shape)
+    if not lanes:
+        return tuple(jnp.zeros(piece.shape, bool) for piece in pieces)
     masks = _search([piece.reshape(lanes, *piece.shape[k.ndim :]) for piece in pieces], k.reshape(lanes))
     return tuple(mask.reshape(piece.shape) for mask, piece in zip(masks, pieces, strict=True))
 
@@ -107,30 +99,48 @@ def _select_batched(
 
 
 def _search(pieces: list[Array], k: Array) -> list[Array]:
-    """For each lane (the first axis) the masks of its k[lane] largest keys, which are not negative."""
+    """For each lane (the first axis) the masks of its k[lane] largest keys, which are not negative.
+
+    The masks are made behind a branch that XLA cannot decide beforehand, and so are all of one mind: it would
+    otherwise compute the caller's values anew for each use, in kernels that round differently, and the k-th largest
+    of one need not be that of the other. (An optimization barrier does not keep it from that on CPU.)
+    """
     sizes = [math.prod(piece.shape[1:]) for piece in pieces]
     total = sum(sizes)
     if total >= 2**31 - 1:
         raise ValueError(f"one selection is from fewer than 2^31 entries; got {total}")
+    if len(pieces) == 1 and pieces[0].ndim == 2 and total <= _SHORT:
+        keys = pieces[0]
+        return [lax.cond(keys[0, 0] >= 0, lambda: _ranks(keys) < k[:, None], lambda: jnp.zeros(keys.shape, bool))]
     dtype = pieces[0].dtype
     threshold, above, exact = _kth_largest(pieces, lambda keys, _: keys, int(jnp.iinfo(dtype).max), k, dtype)
 
-    # Where a lane is not exact, more entries share the k-th key than there is room for. The first of them stay, those
-    # with the largest of these keys, which fall along the pieces and rows.
-    def falling(keys: Array, piece: int) -> Array:
-        shape = keys.shape[1:]
-        index = jnp.full(shape, sum(sizes[:piece]), jnp.int32)
-        for axis in range(len(shape)):
-            index += math.prod(shape[axis + 1 :]) * lax.broadcasted_iota(jnp.int32, shape, axis)
-        return jnp.where(keys == _beside(threshold, keys), total - index, 0)
+    def with_ties() -> list[Array]:
+        # More entries share the k-th key of a lane than there is room for. The first of them stay, those with the
+        # largest of these keys, which fall along the pieces and rows.
+        def falling(keys: Array, piece: int) -> Array:
+            shape = keys.shape[1:]
+            index = jnp.full(shape, sum(sizes[:piece]), jnp.int32)
+            for axis in range(len(shape)):
+                index += math.prod(shape[axis + 1 :]) * lax.broadcasted_iota(jnp.int32, shape, axis)
+            return jnp.where(keys == _beside(threshold, keys), total - index, 0)
 
-    missing = jnp.where(exact, 0, k - above)
-    last, _, _ = _kth_largest(pieces, falling, total, missing, jnp.int32)
-    lowest = threshold + ~exact
-    return [
-        (keys >= _beside(lowest, keys)) | (falling(keys, piece) >= _beside(last, keys))
-        for piece, keys in enumerate(pieces)
-    ]
+        last, _, _ = _kth_largest(pieces, falling, total, jnp.where(exact, 0, k - above), jnp.int32)
+        lowest = threshold + ~exact
+        return [
+            (keys >= _beside(lowest, keys)) | (falling(keys, piece) >= _beside(last, keys))
+            for piece, keys in enumerate(pieces)
+        ]
+
+    return lax.cond(jnp.all(exact), lambda: [keys >= _beside(threshold, keys) for keys in pieces], with_ties)
+
+
+def _ranks(keys: Array) -> Array:
+    """How many keys precede each along the short last axis, the larger and, of equal ones, the lower index first."""
+    index = jnp.arange(keys.shape[-1])
+    columns = [keys[:, i, None] for i in range(keys.shape[-1])]
+    before = [jnp.where(i < index, column >= keys, column > keys) for i, column in enumerate(columns)]
+    return sum((precedes.astype(jnp.int32) for precedes in before), jnp.zeros(keys.shape, jnp.int32))
 
 
 def _kth_largest(

@@ -45,7 +45,7 @@ ORDER = [
 SIBLINGS = {
     "objectives": ["objective"],
     "solvers": ["base"],
-    "transforms": ["base"],
+    "transforms": ["base", "scope"],
     "sweep": ["grid", "trials", "lanes", "pool", "provenance", "store", "plan"],
 }
 

@@ -1,0 +1,47 @@
+"""How sparse parameters are."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from chex import Array, ArrayTree
+
+from jaxht.transforms.base import Mask
+
+
+class Sparsity(NamedTuple):
+    """Fractions of entries that are exactly zero.
+
+    Attributes:
+        total: float32 scalar, of all arrays together.
+        leaves: pytree like the parameters, of each array.
+        nonzeros: pytree like the parameters, int32, the number of entries of each array that are not zero.
+    """
+
+    total: Array
+    leaves: ArrayTree
+    nonzeros: ArrayTree
+
+
+def sparsity(params: ArrayTree, *, mask: Mask | None = None) -> Sparsity:
+    """The sparsity of each array and of all together.
+
+    Args:
+        params: pytree of arrays.
+        mask: as in :func:`jaxht.transforms.hard_threshold`: arrays marked False are left out of the report.
+
+    Returns:
+        A :class:`Sparsity`; an array without entries has sparsity 0. NaN counts as nonzero.
+
+    Cost: one pass over the parameters, without copies; under jit in a training step it is not noticed.
+    """
+    if mask is not None:
+        flags = mask(params) if callable(mask) else mask
+        params = jax.tree.map(lambda flag, part: part if flag else None, flags, params)
+    nonzeros = jax.tree.map(lambda p: jnp.sum(p != 0, dtype=jnp.int32), params)
+    sizes = [p.size for p in jax.tree.leaves(params)]
+    # Zeros are counted as such: 1 - nonzeros / size would lose digits of a density of 1e-6.
+    zeros = [size - count for size, count in zip(sizes, jax.tree.leaves(nonzeros), strict=True)]
+    leaves = [jnp.asarray(zero, jnp.float32) / max(size, 1) for zero, size in zip(zeros, sizes, strict=True)]
+    total = sum((jnp.asarray(zero, jnp.float32) for zero in zeros), jnp.zeros((), jnp.float32)) / max(sum(sizes), 1)
+    return Sparsity(total, jax.tree.unflatten(jax.tree.structure(nonzeros), leaves), nonzeros)
