@@ -6,7 +6,7 @@ import sys
 
 import jax
 
-NAMES = ("selection", "htp", "overhead", "recovery", "sweep")
+NAMES = ("selection", "htp", "overhead", "recovery", "sweep", "transforms")
 
 
 def main(names: list[str]) -> None:

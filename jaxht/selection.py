@@ -72,6 +72,11 @@ def k_largest_masks(arrays: Sequence[Array], k: Numeric) -> list[Array]:
     return [next(masks) if z.size else jnp.zeros(z.shape, bool) for z in arrays]
 
 
+def count_nonzero(z: Array) -> Array:
+    """The number of entries of a real array that are not zero, NaN among them, as int32. Cost: one pass."""
+    return jnp.sum(_counts([z[None] > 0, ~(z[None] >= 0)]), dtype=jnp.int32)
+
+
 @custom_vmap
 def _select(pieces: tuple[Array, ...], k: Array) -> tuple[Array, ...]:
     """Masks of the k largest keys of all ``pieces`` together, whose leading axes are those of k: the lanes.
@@ -113,7 +118,10 @@ def _search(pieces: list[Array], k: Array) -> list[Array]:
         keys = pieces[0]
         return [lax.cond(keys[0, 0] >= 0, lambda: _ranks(keys) < k[:, None], lambda: jnp.zeros(keys.shape, bool))]
     dtype = pieces[0].dtype
-    threshold, above, exact = _kth_largest(pieces, lambda keys, _: keys, int(jnp.iinfo(dtype).max), k, dtype)
+    everything = k == total
+    search_k = jnp.where(everything, 0, k)  # which takes no pass
+    threshold, above, exact = _kth_largest(pieces, lambda keys, _: keys, int(jnp.iinfo(dtype).max), search_k, dtype)
+    threshold = jnp.where(everything, 0, threshold)
 
     def with_ties() -> list[Array]:
         # More entries share the k-th key of a lane than there is room for. The first of them stay, those with the
@@ -158,7 +166,8 @@ def _kth_largest(
         shift, threshold, above, exact = carry
         trials = threshold[:, None] + (jnp.arange(1, 4, dtype=dtype) << shift.astype(dtype))
         trials = jnp.where(trials < threshold[:, None], beyond, trials)  # the sum has wrapped
-        counts = sum(_counts(view(piece, i), trials) for i, piece in enumerate(pieces))
+        keys = [view(piece, i) for i, piece in enumerate(pieces)]
+        counts = sum(_counts([each >= _beside(trial, each) for trial in trials.T]) for each in keys)
         enough = counts >= k[:, None]
         higher = threshold + (jnp.sum(enough, axis=1, dtype=dtype) << shift.astype(dtype))
         above = jnp.maximum(above, jnp.max(jnp.where(enough, 0, counts), axis=1))
@@ -178,18 +187,20 @@ def _kth_largest(
     return threshold, above, exact
 
 
-def _counts(keys: Array, thresholds: Array) -> Array:
-    """How many keys of each lane reach each of its thresholds (lanes, 3), as int32, exactly.
+def _counts(marks: Sequence[Array]) -> Array:
+    """How many entries of each lane are True, for several boolean arrays (lanes, ...): int32 (lanes, arrays), exactly.
 
-    One reduction of three operands reads the keys once; on CPU it is vectorised, which a single sum is not, and takes
-    a fifth of its time. In two stages, rows first, it runs on several cores.
+    One reduction of several operands reads what they are made of once; on CPU it is vectorised, which the sum of one
+    is not, and takes a fifth of its time. In two stages, rows first, a long one runs on several cores.
     """
-    reached = [(keys >= _beside(threshold, keys)).astype(jnp.int32) for threshold in thresholds.T]
-    stages = [range(2, keys.ndim), [1]] if math.prod(keys.shape[2:]) >= _ROW // 16 else [range(1, keys.ndim)]
+    counts = [mark.astype(jnp.int32) for mark in marks]
+    ndim, shape = counts[0].ndim, counts[0].shape
+    in_rows = math.prod(shape[1:]) >= _LONG and math.prod(shape[2:]) >= _ROW // 16
+    stages = [range(2, ndim), [1]] if in_rows else [range(1, ndim)]
     for axes in stages:
-        zeros = [jnp.zeros((), jnp.int32)] * len(reached)
-        reached = lax.reduce(reached, zeros, lambda x, y: [a + b for a, b in zip(x, y, strict=True)], tuple(axes))
-    return jnp.stack(reached, axis=1)
+        zeros = [jnp.zeros((), jnp.int32)] * len(counts)
+        counts = lax.reduce(counts, zeros, lambda x, y: [a + b for a, b in zip(x, y, strict=True)], tuple(axes))
+    return jnp.stack(counts, axis=1)
 
 
 def _beside(values: Array, keys: Array) -> Array:

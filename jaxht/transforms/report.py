@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 from chex import Array, ArrayTree
 
+from jaxht.selection import count_nonzero
 from jaxht.transforms.base import Mask
 
 
@@ -38,7 +39,7 @@ def sparsity(params: ArrayTree, *, mask: Mask | None = None) -> Sparsity:
     if mask is not None:
         flags = mask(params) if callable(mask) else mask
         params = jax.tree.map(lambda flag, part: part if flag else None, flags, params)
-    nonzeros = jax.tree.map(lambda p: jnp.sum(p != 0, dtype=jnp.int32), params)
+    nonzeros = jax.tree.map(count_nonzero, params)
     sizes = [p.size for p in jax.tree.leaves(params)]
     # Zeros are counted as such: 1 - nonzeros / size would lose digits of a density of 1e-6.
     zeros = [size - count for size, count in zip(sizes, jax.tree.leaves(nonzeros), strict=True)]
