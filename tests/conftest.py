@@ -1,6 +1,26 @@
+import os
+import tempfile
+
+import jax
 import pytest
 
 from tests.util import precision
+
+CACHE = "JAX_COMPILATION_CACHE_DIR"
+
+
+def pytest_configure(config):
+    """One folder for all that is compiled: no process compiles what another has, nor a test what one before it has."""
+    # An entry that is being written while it is read is none, but no reason to fail.
+    config.addinivalue_line("filterwarnings", "ignore:Error (reading|writing) persistent compilation:UserWarning")
+    if hasattr(config, "workerinput") or CACHE in os.environ:
+        return
+    folder = tempfile.TemporaryDirectory(prefix="jaxht-compiled-", ignore_cleanup_errors=True)
+    config.add_cleanup(folder.cleanup)
+    settings = {CACHE: folder.name, "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
+    os.environ.update(settings)  # for the workers, and the processes that tests start
+    jax.config.update("jax_compilation_cache_dir", folder.name)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 
 
 @pytest.fixture(params=["float32", "float64"])
