@@ -28,7 +28,15 @@ MODELS = {name: experiment.config for name, experiment in EXPERIMENTS.items()}
 SETS = Path(os.environ["JAXHT_DATA"]) if os.environ.get("JAXHT_DATA") else None
 
 TINY = {
-    "shen2018.phase_transition": {"n": [16, 32], "K": [2, 4], "d": 32, "num_signals": 4, "max_steps": 50},
+    "shen2018.phase_transition": {
+        "solvers": ["IHT-1", "PGD"],
+        "n": [16, 32],
+        "K": [2, 4],
+        "d": 32,
+        "num_signals": 4,
+        "max_steps": 50,
+        "round_n": 32,
+    },
     "shen2018.measurements_needed": {
         "K": [1, 2],
         "d": 32,
