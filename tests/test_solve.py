@@ -281,9 +281,11 @@ def test_keep_is_always_in_the_support(solver):
     y = (design[:, :5] @ np.array([3, -2, 2, 2.5, -3]) + 0.1).astype(np.float32)
     keep = np.arange(6) == 5
 
+    def record(iterate):
+        return iterate.x != 0
+
     def supports(keep):
         constraint = Sparse(jnp.asarray(3), k_max=4, keep=keep)
-        record = lambda iterate: iterate.x != 0  # noqa: E731
         return jaxht.trace(LeastSquares(design, y), constraint, solver, num_steps=30, record=record)
 
     result, history = supports(keep)

@@ -49,14 +49,15 @@ def test_knows_zero_and_scales_along():
     """From one end of what float32 holds to the other."""
     A = np.random.default_rng(1).standard_normal((30, 40)).astype(np.float32)
     scales = np.float32(2.0) ** np.array([-50, -30, -15, 0, 15, 30, 50])
-    got = np.asarray(estimates(scales[:, None, None] * A), np.float64) / scales.astype(np.float64) ** 2
+    *got, of_zero = np.asarray(estimates(np.append(scales, 0)[:, None, None] * A), np.float64)
+    got = got / scales.astype(np.float64) ** 2
     np.testing.assert_allclose(got, got[3], rtol=1e-3)
-    np.testing.assert_array_equal(estimates(0 * A[None]), [0])
+    assert of_zero == 0
 
 
 def test_depends_on_nothing_but_the_operator():
-    A = np.random.default_rng(2).standard_normal((3, 30, 40)).astype(np.float32)
+    A = np.random.default_rng(2).standard_normal((8, 30, 40)).astype(np.float32)
     together = estimates(A)
-    np.testing.assert_allclose(together, [estimates(A[i : i + 1])[0] for i in range(3)], rtol=1e-5)
+    np.testing.assert_allclose(together, [estimates(A[i : i + 1])[0] for i in range(8)], rtol=1e-5)
     with x64():
         np.testing.assert_allclose(estimates(A), together, rtol=1e-5)

@@ -41,16 +41,17 @@ def test_padding_is_never_read_nor_written():
 
 def test_lanes_of_different_size():
     masks = jnp.stack([support(F).mask for F in SETS])
-    v = jnp.arange(1.0, D + 1)
+    v = np.arange(1.0, D + 1, dtype=np.float32)
 
+    @jax.jit
     @jax.vmap
     def both(mask):
         region = Support(mask, k_max=4)
-        return region.gather(v), region.scatter(jnp.ones(4))
+        return region.gather(jnp.asarray(v)), region.scatter(jnp.ones(4))
 
     gathered, back = both(masks)
     for lane, F in enumerate(SETS):
-        np.testing.assert_array_equal(gathered[lane], [*v[jnp.array(F, int)], *[0] * (4 - len(F))])
+        np.testing.assert_array_equal(gathered[lane], [*v[F], *[0] * (4 - len(F))])
     np.testing.assert_array_equal(back, masks)
 
 
