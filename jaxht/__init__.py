@@ -11,6 +11,7 @@ from jaxht import transforms as transforms
 from jaxht.constraints import Sparse as Sparse
 from jaxht.linear import design as design
 from jaxht.objectives import LeastSquares as LeastSquares
+from jaxht.objectives import Logistic as Logistic
 from jaxht.solve import Result as Result
 from jaxht.solve import Stop as Stop
 from jaxht.solve import solve as solve

@@ -43,7 +43,7 @@ ORDER = [
 
 # Inside a folder the same holds for the files named here, base first; the others may import these, not each other.
 SIBLINGS = {
-    "objectives": ["objective"],
+    "objectives": ["objective", "linear_model"],
     "solvers": ["base"],
     "transforms": ["base", "scope"],
     "sweep": ["grid", "trials", "lanes", "pool", "provenance", "store", "plan"],

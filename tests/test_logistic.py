@@ -1,0 +1,166 @@
+"""Logistic regression: formulas against autodiff, minimisers against SciPy, and an optax chain step for step."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+
+import jaxht
+from examples import logistic_regression
+from jaxht import HTP, IHT, NIHT, Logistic, Sparse, Support
+from jaxht.losses import LogisticLoss
+from tests.util import precision
+
+N, D, K_MAX = 60, 15, 7
+
+
+def problem(seed=0, n=N, d=D):
+    rng = np.random.default_rng(seed)
+    A, x = rng.standard_normal((n, d)), np.zeros(d)
+    x[:4] = [2, -1.5, 1, -1]
+    return A, np.where(rng.random(n) < 1 / (1 + np.exp(-A @ x)), 1.0, -1.0)
+
+
+def value(A, y, l2, scale, mean, x):
+    """f in plain NumPy."""
+    losses = np.logaddexp(0, -scale * y * (A @ x))
+    return (losses.mean() if mean else losses.sum()) + l2 / 2 * x @ x
+
+
+@pytest.mark.parametrize("mean", [True, False])
+@pytest.mark.parametrize("scale", [1.0, 2.0])
+def test_value_gradient_and_curvature(mean, scale):
+    with precision("float64"):
+        A, y = problem()
+        x, v = np.random.default_rng(1).standard_normal((2, D))
+        f = Logistic(A, y, 0.3, scale, mean=mean)
+
+        @jax.jit
+        def everything(f, x, v):
+            def g(x):
+                return f.value(x, f.predict(x))
+
+            along = jax.jvp(jax.grad(g), (x,), (v,))[1]
+            got = f.value(x, f.predict(x)), f.gradient(x, f.predict(x)), f.curvature(x, f.predict(x), v, f.predict(v))
+            return (
+                got,
+                (g(x), jax.grad(g)(x), jnp.vdot(v, along)),
+                jax.hessian(g)(0 * x),
+                f.smoothness(),
+                f.coordinate_smoothness(),
+            )
+
+        got, want, hessian, L, M = everything(f, x, v)
+        for a, b in zip(got, want, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-12)
+        np.testing.assert_allclose(got[0], value(A, y, 0.3, scale, mean, x), rtol=1e-13)
+        top = np.linalg.eigvalsh(hessian)[-1]  # at 0 every curvature is at its bound
+        assert top <= L <= 1.1 * top
+        np.testing.assert_allclose(M, np.diag(hessian).max(), rtol=1e-12)
+
+
+def test_loss_far_out_is_finite_and_right():
+    loss, u = LogisticLoss(), jnp.array([-200.0, 0.0, 200.0])
+    np.testing.assert_allclose(loss.value(u, 1.0), [200, np.log(2), 0], rtol=1e-6)
+    np.testing.assert_allclose(loss.derivative(u, 1.0), [-1, -0.5, 0], rtol=1e-6)
+    np.testing.assert_allclose(loss.curvature(u, -1.0), [0, 0.25, 0], rtol=1e-6)
+
+
+@functools.partial(jax.jit, static_argnums=3)
+def minimise(f, mask, ridge, k_max, x):
+    return f.minimise(Support(mask, k_max=k_max), x, ridge)
+
+
+def scipys(B, y, penalty, scale, mean):
+    """SciPy's minimiser with a ridge by coordinate, and the gradient in plain NumPy."""
+
+    def f(w):
+        return value(B, y, 0, scale, mean, w) + penalty @ w**2 / 2
+
+    def slope(w):
+        s = -scale * y / (1 + np.exp(scale * y * (B @ w)))
+        return B.T @ s / (len(y) if mean else 1) + penalty * w
+
+    return minimize(f, np.zeros(len(penalty)), jac=slope, method="BFGS", options={"gtol": 1e-10}).x, slope
+
+
+@pytest.mark.parametrize("mean", [True, False])
+def test_minimiser_on_a_support_is_scipys(mean):
+    with precision("float64"):
+        A, y = problem()
+        rng = np.random.default_rng(3)
+        for l2, scale, size in ((0.0, 1.0, 3), (0.01, 2.0, 5), (1.0, 1.0, K_MAX)):
+            mask = np.isin(np.arange(D), rng.permutation(D)[:size])
+            ridge, x0 = rng.random(D), 3 * rng.standard_normal(D)
+            x, pred = minimise(Logistic(A, y, l2, scale, mean=mean), mask, ridge, K_MAX, x0)
+            w, slope = scipys(A[:, mask], y, l2 + ridge[mask], scale, mean)
+            np.testing.assert_allclose(np.asarray(x)[mask], w, atol=1e-8)
+            assert np.abs(slope(np.asarray(x)[mask])).max() < 1e-12 * (1 if mean else len(y))
+            assert not np.asarray(x)[~mask].any()
+            np.testing.assert_allclose(pred, A @ x, atol=1e-12)
+
+
+def test_minimiser_in_float32_and_where_there_is_none():
+    A, y = (np.asarray(z, "float32") for z in problem())
+    mask = np.arange(D) < 5
+    x, _ = minimise(Logistic(A, y, 0.01), mask, None, K_MAX, np.zeros(D, "float32"))
+    with precision("float64"):
+        want, _ = minimise(Logistic(A.astype(float), y.astype(float), 0.01), mask, None, K_MAX, np.zeros(D))
+    np.testing.assert_allclose(x, want, atol=2e-5)
+    # Duplicated columns, and labels that one column separates: finite, and as low as one likes.
+    A[:, 1] = A[:, 0]
+    x, _ = minimise(Logistic(A, y, 0.0), mask, None, K_MAX, np.zeros(D, "float32"))
+    assert np.all(np.isfinite(x))
+    f = Logistic(A, np.sign(A[:, 0]), 0.0)
+    x, pred = minimise(f, mask, None, K_MAX, np.zeros(D, "float32"))
+    assert np.all(np.isfinite(x)) and float(f.value(x, pred)) < 1e-3
+
+
+@pytest.mark.parametrize("solver", [IHT(), NIHT(), HTP()], ids=lambda solver: type(solver).__name__)
+def test_solvers_find_the_best_support_of_an_easy_problem(solver):
+    with precision("float64"):
+        A, y = problem(n=400)
+        result = jaxht.solve(Logistic(A, y, 1e-3), Sparse(4), solver)
+        assert result.support.indices.tolist() == [0, 1, 2, 3]
+        best, _ = minimise(Logistic(A, y, 1e-3), np.arange(D) < 4, None, 4, np.zeros(D))
+        np.testing.assert_allclose(result.x, best, atol=1e-6)
+        result.raise_for_status()
+
+
+def test_lanes_of_their_own():
+    rng = np.random.default_rng(0)
+    As = rng.standard_normal((3, 80, 10)).astype("float32")
+    ys = np.sign(As[:, :, 0] - As[:, :, 1] + 0.5 * rng.standard_normal((3, 80))).astype("float32")
+    ys[2, 0] = np.nan
+
+    def lane(A, y, l2):
+        return jaxht.solve(Logistic(A, y, l2), Sparse(2), HTP())
+
+    batch = jax.jit(jax.vmap(lane))(As, ys, np.array([0.01, 0.1, 0.01], "float32"))
+    for i in range(2):
+        alone = lane(As[i], ys[i], [0.01, 0.1][i])
+        np.testing.assert_allclose(batch.x[i], alone.x, rtol=1e-4, atol=1e-5)
+    assert batch.status.tolist()[2] == jaxht.Status.DIVERGED
+
+
+@pytest.mark.parametrize(
+    ("objective", "message"),
+    [
+        (lambda A, y: Logistic(A, (y + 1) / 2), r"y must hold labels -1 and \+1; got \[0\. 1\.\]"),
+        (lambda A, y: Logistic(A, y[:-1]), r"y must have shape \(60,\)"),
+        (lambda A, y: Logistic(A, y, -1.0), "l2 must be at least 0"),
+        (lambda A, y: Logistic(A, y, scale=-2.0), "scale must be at least 0"),
+    ],
+)
+def test_what_cannot_be_is_refused(objective, message):
+    with pytest.raises(ValueError, match=message):
+        jaxht.solve(objective(*problem()), Sparse(2), IHT())
+
+
+def test_an_optax_chain_is_iht_step_for_step(capsys):
+    with precision("float64"):
+        assert logistic_regression.main(num_steps=100) < 1e-12
+    assert "nonzeros: 20 of 1000" in capsys.readouterr().out
