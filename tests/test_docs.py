@@ -28,3 +28,11 @@ def test_the_recipe(tmp_path, monkeypatch, capsys):
     np.testing.assert_array_equal(results.worst.where(results.success, 0) < 1e-3, True)
     assert "estimate" in capsys.readouterr().out
     assert (tmp_path / "results" / "mine" / "rates.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_sparse_training():
+    scope = {}
+    exec(example("training.md"), scope)
+    kept, total = (sum(map(count, scope["params"].values())) for count in (np.count_nonzero, np.size))
+    assert kept == round(0.05 * total)
+    np.testing.assert_allclose(scope["report"].total, 1 - kept / total, rtol=1e-6)
