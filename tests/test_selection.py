@@ -10,7 +10,7 @@ import pytest
 from jax import lax
 
 from jaxht.projections import hard_threshold
-from jaxht.selection import k_largest_indices, k_largest_mask, mask_to_indices
+from jaxht.selection import count_nonzero, k_largest_indices, k_largest_mask, k_largest_masks, mask_to_indices
 from tests.util import precision
 
 FLOATS = ["float16", "bfloat16", "float32", "float64"]
@@ -262,6 +262,67 @@ def test_invariances():
     np.testing.assert_array_equal(mask(z * signs), base)
     for scale in (2.0**-40, 2.0**40):
         np.testing.assert_array_equal(mask(z * np.float32(scale)), base)
+
+
+@pytest.mark.parametrize("values", ["generic", "tied", "zero"])
+def test_several_arrays_are_one_long_vector(values):
+    """Of any shapes, jitted, vmapped over arrays and k, in one dtype or several."""
+    rng = np.random.default_rng(0)
+    shapes = [(7,), (0, 3), (3, 4, 2), (), (2, 600)]
+    rounded = {"generic": 9, "tied": 0, "zero": -9}[values]
+    arrays = [np.round(rng.standard_normal((3, *shape)), rounded).astype("float32") for shape in shapes]
+    arrays[2] = arrays[2].astype(jnp.bfloat16)
+    ks = np.array([0, 5, 10_000], np.int32)
+
+    def want(i, k):
+        flat = np.concatenate([z[i].astype("float32").ravel() for z in arrays])
+        return np.split(reference_mask(flat, k), np.cumsum([math.prod(shape) for shape in shapes])[:-1])
+
+    lanes = jax.jit(jax.vmap(k_largest_masks))(arrays, ks)
+    shared_k = jax.jit(jax.vmap(k_largest_masks, (0, None)))(arrays, 20)
+    for i, k in enumerate(ks):
+        for mask, shared, shape, a, b in zip(lanes, shared_k, shapes, want(i, k), want(i, 20), strict=True):
+            np.testing.assert_array_equal(mask[i], a.reshape(shape))
+            np.testing.assert_array_equal(shared[i], b.reshape(shape))
+    one = k_largest_masks([z[0] for z in arrays], 20)
+    for mask, a in zip(one, want(0, 20), strict=True):
+        np.testing.assert_array_equal(np.ravel(mask), a)
+    assert k_largest_masks([], 3) == []
+    assert [mask.shape for mask in k_largest_masks([jnp.zeros((0, 2))], 3)] == [(0, 2)]
+
+
+def test_long_vectors_are_padded_without_a_trace():
+    """Of mostly zeros, so that k reaches them, with a length that is no multiple of anything."""
+    z = np.zeros((2, 2**16 + 77), np.float32)
+    z[:, 5::1000] = np.arange(66)
+    for k in (3, 65, 70, 2**16 + 77, 10**6):
+        mask = np.asarray(jax.jit(k_largest_mask)(z, k))
+        np.testing.assert_array_equal(mask[0], reference_mask(z[0], k))
+        np.testing.assert_array_equal(mask[0], mask[1])
+
+
+@pytest.mark.parametrize("d", [3, 40])
+def test_one_mind_on_values_that_are_computed_on_the_way(d):
+    """Compiled together with the sum of products it ranks, which a compiler may compute twice, rounded differently."""
+
+    def count(p, m, v):
+        q = p - 0.01 * (m / 0.1) / (jnp.sqrt(v / 0.001) + 1e-8)
+        mask = jnp.moveaxis(k_largest_mask(jnp.moveaxis(q, 0, -1), d - 1), -1, 0)
+        return jnp.sum(p + jnp.where(mask, q - p, -p) != 0, axis=0), mask
+
+    rng = np.random.default_rng(0)
+    p, m = np.float32(rng.standard_normal((2, d, 4000)))
+    for scale in (1.0, 1e-3):  # the second leaves many ties to within a rounding
+        q = np.float32(np.sign(p) + scale * 1e-4 * p)
+        counts, mask = jax.jit(count)(q, 0.1 * m, 0.001 * m * m)
+        np.testing.assert_array_equal(mask.sum(axis=0), d - 1)
+        assert np.max(counts) <= d - 1
+
+
+def test_count_nonzero():
+    cases = [[0.0, -0.0, 1.0, np.nan, -np.inf], [], 3.0, 0.0, np.zeros((4, 5)), np.eye(7, dtype=np.int8)]
+    assert [int(count_nonzero(jnp.asarray(z))) for z in cases] == [3, 0, 1, 0, 0, 7]
+    assert int(jax.jit(count_nonzero)(jnp.ones((2**12 + 1, 2**12), jnp.bfloat16))) == 2**24 + 2**12
 
 
 def test_mask_to_indices_cuts_and_pads():
