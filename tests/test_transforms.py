@@ -129,6 +129,25 @@ def test_every_one_of_1000_adam_steps_is_exactly_sparse(k, options, dtype):
                 assert set(np.asarray(count)) == {min(k, size) if isinstance(k, int) else int(k * size + 0.5)}
 
 
+@pytest.mark.parametrize("k", [2, 3])
+def test_ranks_and_values_are_of_one_mind(k):
+    """Compiled together, p + u may be computed anew for each comparison and rounded differently; here it was."""
+    tx = optax.chain(optax.adam(0.01), hard_threshold(k, scope=Axis(0)))
+
+    def step(carry, seed):
+        p, state = carry
+        grads = 2 * (p - gradients(seed, p)) * jnp.arange(p.size).reshape(p.shape)
+        updates, state = tx.update(grads, state, p)
+        p = optax.apply_updates(p, updates)
+        return (p, state), jnp.sum(p != 0, axis=0)
+
+    p = jax.random.normal(jax.random.key(0), (3, 1000))
+    step, carry = jax.jit(step), (p, tx.init(p))
+    for seed in range(20):
+        carry, counts = step(carry, seed)
+        assert set(np.asarray(counts)) == {k}
+
+
 def test_updates_narrower_than_the_parameters_leave_no_dust():
     """-p of a float32 does not fit bfloat16; the transformation widens the update."""
     params = tree(0)
