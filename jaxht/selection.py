@@ -82,7 +82,8 @@ def _select(pieces: tuple[Array, ...], k: Array) -> tuple[Array, ...]:
     """Masks of the k largest keys of all ``pieces`` together, whose leading axes are those of k: the lanes.
 
     Its batching rule turns vmapped axes into leading axes of the one flat search below: a while loop batched lane by
-    lane carries a predicate and selects in every pass, which doubles the time.
+    lane carries a predicate and selects in every pass, which doubles the time. (Within, no ``jnp.arange``: before JAX
+    0.8 it is a constant of the traced function, and the rule is refused where a branch on lanes has batched it.)
     """
     lanes = math.prod(k.shape)
     if not lanes:
@@ -145,7 +146,7 @@ def _search(pieces: list[Array], k: Array) -> list[Array]:
 
 def _ranks(keys: Array) -> Array:
     """How many keys precede each along the short last axis, the larger and, of equal ones, the lower index first."""
-    index = jnp.arange(keys.shape[-1])
+    index = lax.iota(jnp.int32, keys.shape[-1])
     columns = [keys[:, i, None] for i in range(keys.shape[-1])]
     before = [jnp.where(i < index, column >= keys, column > keys) for i, column in enumerate(columns)]
     return sum((precedes.astype(jnp.int32) for precedes in before), jnp.zeros(keys.shape, jnp.int32))
@@ -164,7 +165,7 @@ def _kth_largest(
     # Invariant: at least k keys reach the threshold, or none are asked for and none do.
     def two_bits(carry):
         shift, threshold, above, exact = carry
-        trials = threshold[:, None] + (jnp.arange(1, 4, dtype=dtype) << shift.astype(dtype))
+        trials = threshold[:, None] + (lax.iota(dtype, 3) + 1 << shift.astype(dtype))
         trials = jnp.where(trials < threshold[:, None], beyond, trials)  # the sum has wrapped
         keys = [view(piece, i) for i, piece in enumerate(pieces)]
         counts = sum(_counts([each >= _beside(trial, each) for trial in trials.T]) for each in keys)

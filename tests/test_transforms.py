@@ -474,7 +474,7 @@ OPTIMISERS = {
     "lion": optax.lion(1.0),
     "clipped": optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(1.0)),
     "masked": optax.masked(optax.adam(1.0), {"a": True, "b": False}),
-    "partition": optax.partition({"x": optax.adam(1.0), "y": optax.rmsprop(1.0)}, {"a": "x", "b": "y"}),
+    "partition": optax.transforms.partition({"x": optax.adam(1.0), "y": optax.rmsprop(1.0)}, {"a": "x", "b": "y"}),
 }
 
 
@@ -622,7 +622,7 @@ def test_partition_and_injected_hyperparameters():
     params = small()
     labels = jax.tree.map(lambda p: "sparse" if p.ndim >= 2 else "dense", params)
     sparse = optax.chain(optax.adam(0.1), hard_threshold(6, scope="global"))
-    new, _ = train(optax.partition({"sparse": sparse, "dense": optax.sgd(0.1)}, labels), params, 5)
+    new, _ = train(optax.transforms.partition({"sparse": sparse, "dense": optax.sgd(0.1)}, labels), params, 5)
     dense = [p.size for p in jax.tree.leaves(params) if p.ndim < 2]
     assert sum(nonzeros(new)) == 6 + sum(dense)
     injected = optax.inject_hyperparams(hard_threshold, static_args=("every", "hold", "freeze_at"))
