@@ -1,0 +1,193 @@
+"""Every example at a small size, on the digits that scikit-learn brings along."""
+
+import sys
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from examples import images, mlp
+from jaxht import transforms
+
+CHANCE = 10.0  # per cent
+SPARSITIES = (0.8, 0.9)
+OPTIONS = {"epochs": 2, "batch_size": 50, "learning_rate": 5e-3}  # 56 steps
+
+
+@pytest.fixture(scope="module")
+def data():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv(images.VARIABLE, raising=False)
+        *arrays, _ = images.load()
+    return tuple(arrays)
+
+
+@pytest.fixture(scope="module")
+def rows(data):
+    """What ``mlp`` trains, with one hidden layer of two: most of the time is that of the compiler."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(mlp, "HIDDEN", (100,))
+        return mlp.run(data, num_seeds=2, sparsities=SPARSITIES, every=5, **OPTIONS)
+
+
+def kernels_of(params):
+    return [layer["kernel"] for layer in params]
+
+
+def budgets(params, sparsity):
+    """The numbers of entries of each kernel that the Erdős-Rényi rule allows, in exact arithmetic."""
+    shapes = jax.tree.map(lambda p: p[0], params)
+    fractions = transforms.erdos_renyi_kernel(shapes, 1 - sparsity)
+    return [round(fraction["kernel"] * one["kernel"].size) for fraction, one in zip(fractions, shapes, strict=True)]
+
+
+def test_without_a_folder_the_digits_are_loaded_and_named(capsys, monkeypatch):
+    monkeypatch.delenv(images.VARIABLE, raising=False)
+    X, y, X_test, y_test, name = images.load()
+    assert name == "digits" and "Data: digits" in capsys.readouterr().out
+    assert X.shape == (1400, 64) and X_test.shape == (397, 64) and y.shape == (1400,) and y_test.shape == (397,)
+    assert X.dtype == np.float32 and y.dtype == np.int32 and X.min() == 0 and X.max() == 1
+    assert (np.bincount(y, minlength=10) > 100).all() and (np.bincount(y_test, minlength=10) > 20).all()
+    np.testing.assert_array_equal(X, images.load()[0])
+
+
+def test_mnist_is_read_from_the_folder_that_is_named(tmp_path, capsys, monkeypatch):
+    X = np.arange(7 * 784).reshape(7, 784).astype(np.uint8)
+    np.savez(tmp_path / "mnist.npz", X=X, y=np.arange(7), n_train=5)
+    monkeypatch.setenv(images.VARIABLE, str(tmp_path))
+    for folder in (None, tmp_path):
+        x, y, x_test, y_test, name = images.load(folder)
+        assert name == "MNIST" and "Data: MNIST" in capsys.readouterr().out
+        np.testing.assert_allclose(np.concatenate([x, x_test]), X / 255, rtol=1e-6)
+        assert x.dtype == np.float32 and y.tolist() == [0, 1, 2, 3, 4] and y_test.tolist() == [5, 6]
+    with pytest.raises(FileNotFoundError, match=r"mnist\.npz"):
+        images.load(tmp_path / "elsewhere")
+
+
+def test_minibatches_go_through_the_images_in_a_new_order_each_time():
+    x, y = np.arange(10.0)[:, None], np.arange(10)
+    batches = list(images.minibatches(x, y, batch_size=3, epochs=2))
+    assert len(batches) == 6 and all(len(b) == 3 and (a[:, 0] == b).all() for a, b in batches)
+    first, second = (np.concatenate([b for _, b in part]) for part in (batches[:3], batches[3:]))
+    assert len(set(first)) == len(set(second)) == 9 and (first != second).any()
+
+
+def test_every_lane_has_the_promised_nonzeros(rows):
+    for name, row in rows.items():
+        if name == "dense":
+            continue
+        for lane in range(2 * len(SPARSITIES)):
+            counts = [int(jnp.sum(kernel[lane] != 0)) for kernel in kernels_of(row.params)]
+            assert counts == budgets(row.params, SPARSITIES[lane % 2]), name
+        assert all(jnp.mean(layer["bias"] != 0) > 0.5 for layer in row.params)
+
+
+def test_what_is_trained_classifies(rows):
+    assert rows["dense"].accuracy.shape == (2, 1) and (rows["dense"].accuracy > 75).all()
+    for name in (mlp.RETRAINED, "gradual magnitude pruning", "gradual hard thresholding"):
+        assert rows[name].accuracy.shape == (2, 2)
+        assert (rows[name].accuracy > 3 * CHANCE).all(), name
+    assert (rows["hard thresholding"].accuracy[:, 0] > 3 * CHANCE).all()
+    assert (rows[mlp.RETRAINED].accuracy > rows["one-shot pruning"].accuracy).all()
+
+
+def test_retraining_keeps_the_support_and_moves_the_weights(rows):
+    before, after = rows["one-shot pruning"].params, rows[mlp.RETRAINED].params
+    for p, q in zip(kernels_of(before), kernels_of(after), strict=True):
+        np.testing.assert_array_equal(p != 0, q != 0)
+        assert not np.array_equal(p, q)
+
+
+def test_pruned_weights_are_those_of_the_dense_network(rows):
+    for dense, pruned in zip(
+        kernels_of(rows["dense"].params), kernels_of(rows["one-shot pruning"].params), strict=True
+    ):
+        dense = np.repeat(dense, len(SPARSITIES), axis=0)
+        np.testing.assert_array_equal(pruned, np.where(pruned != 0, dense, 0))
+
+
+def test_a_lane_is_the_run_of_its_seed_and_sparsity(data, rows):
+    # With the support held: otherwise a difference in rounding may decide whether an entry is in.
+    def method(density, steps):
+        return transforms.hard_threshold(density, freeze_at=0, mask=mlp.kernels)
+
+    key, lane = jax.random.split(jax.random.key(0), 2)[1], 2  # the second seed, the first sparsity
+    start = jax.tree.map(lambda p: p[lane], rows["one-shot pruning"].params)
+    params, history = jax.jit(partial(mlp.train, method=method, **OPTIONS))(start, key, 1 - SPARSITIES[0], data)
+    np.testing.assert_allclose(history[-1], rows[mlp.RETRAINED].accuracy[1, 0], atol=0.3)
+    for p, q in zip(jax.tree.leaves(params), jax.tree.leaves(rows[mlp.RETRAINED].params), strict=True):
+        np.testing.assert_allclose(p, q[lane], rtol=1e-2, atol=1e-3)
+
+
+def test_the_table_is_markdown_with_the_measured_sparsity(rows):
+    lines = mlp.table(rows, SPARSITIES).splitlines()
+    assert lines[0] == "| test accuracy, % | 80% zero | 90% zero | measured sparsity, % |"
+    assert len(lines) == 2 + len(rows) and all(line.count("|") == 5 for line in lines)
+    assert lines[2].startswith("| dense |") and lines[2].endswith("|  | 0.00 |")
+    assert all(line.count("±") == 2 and line.endswith("| 80.00 / 90.00 |") for line in lines[3:])
+
+
+def test_an_interrupted_run_goes_on_where_it_was(data):
+    x, y = data[0][:500], data[1][:500]
+    optimiser = optax.chain(
+        optax.adam(1e-3), transforms.hard_threshold(transforms.cubic(0.1, end=8), every=2, hold=True, mask=mlp.kernels)
+    )
+
+    @jax.jit
+    def step(params, state, batch):
+        updates, state = optimiser.update(jax.grad(mlp.loss)(params, *batch), state, params)
+        return optax.apply_updates(params, updates), state
+
+    def steps(params, state, batches):
+        for batch in batches:
+            params, state = step(params, state, batch)
+        return params, state
+
+    batches = list(images.minibatches(x, y, batch_size=50, epochs=1))
+    params = [{"kernel": 0.1 * jax.random.normal(jax.random.key(0), (64, 10)), "bias": jnp.zeros(10)}]  # one layer
+    through = steps(params, optimiser.init(params), batches)
+    # To the host and back, as a checkpoint would.
+    saved = jax.tree.map(np.asarray, steps(params, optimiser.init(params), batches[:5]))
+    resumed = steps(*jax.tree.map(jnp.asarray, saved), batches[5:])
+    for p, q in zip(jax.tree.leaves(through), jax.tree.leaves(resumed), strict=True):
+        np.testing.assert_array_equal(p, q)
+
+
+def test_nnx(data):
+    nnx = pytest.importorskip("flax.nnx")
+    from examples import mlp_nnx
+
+    model, optimiser = mlp_nnx.train(data, sparsity=0.9, **OPTIONS)
+    measured = transforms.sparsity(nnx.state(model, nnx.Param), mask=mlp_nnx.kernels)
+    size = 64 * 300 + 300 * 100 + 100 * 10
+    assert sum(int(count) for count in jax.tree.leaves(measured.nonzeros)) == size // 10
+    assert mlp_nnx.accuracy(model, *data[2:]) > 5 * CHANCE
+    assert all(jnp.mean(model.layers[i].bias[...] != 0) > 0.5 for i in (0, 2, 4))
+    assert int(optimiser.step[...]) == 56
+
+
+@pytest.mark.skipif(
+    jax.__version_info__ < (0, 7, 1), reason="on jax 0.7.0 filter_jit corrupts the heap: the process ends by an abort"
+)
+def test_equinox(data):
+    eqx = pytest.importorskip("equinox")
+    from examples import mlp_equinox
+
+    model, state = mlp_equinox.train(data, sparsity=0.9, **OPTIONS)
+    measured = transforms.sparsity(eqx.filter(model, eqx.is_inexact_array), mask=mlp_equinox.weights)
+    size = 64 * 300 + 300 * 100 + 100 * 10
+    assert sum(int(count) for count in jax.tree.leaves(measured.nonzeros)) == size // 10
+    assert mlp_equinox.accuracy(model, *data[2:]) > 5 * CHANCE
+    assert all(jnp.mean(model.layers[i].bias != 0) > 0.5 for i in (0, 2, 4))
+    assert int(state[-1].inner_state.count) == 56
+
+
+@pytest.mark.parametrize("option", ["--data-dir", "--scope", "--seeds", "--sparsities", "--output"])
+def test_the_command_line_names_its_options(option, capsys, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["mlp", "--help"])
+    with pytest.raises(SystemExit, match="0"):
+        mlp.main()
+    assert option in capsys.readouterr().out
