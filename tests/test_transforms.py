@@ -1,6 +1,7 @@
 """The optax side: exact counts in long runs, the same iterates as IHT, NumPy loops for every scope, and optax's own
 wrappers around it."""
 
+import dataclasses
 import functools
 import itertools
 import operator
@@ -8,6 +9,7 @@ import os
 import subprocess
 import sys
 import textwrap
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +20,7 @@ import pytest
 import jaxht
 from jaxht import transforms
 from jaxht.transforms import NM, Axis, Blocks, hard_threshold
+from jaxht.transforms.scope import kept
 from tests import reference
 from tests.util import precision
 
@@ -309,13 +312,13 @@ def test_global_scope_mixes_dtypes_and_breaks_ties_in_order():
         assert got[0].dtype == jnp.bfloat16
 
 
-@pytest.mark.parametrize("fraction", [0.0, 0.05, 0.5, 1.0])
-def test_fraction_is_rounded_to_the_nearest_count(fraction):
-    params = tree(0)
-    want = [int(fraction * size + 0.5) for size in sizes(params)]
-    assert nonzeros(transforms.prune(params, fraction)) == want
-    assert nonzeros(jax.jit(transforms.prune)(params, fraction)) == want  # traced
-    assert nonzeros(transforms.prune(params, np.float32(fraction))) == want
+def test_fraction_is_rounded_to_the_nearest_count():
+    params, traced = tree(0), jax.jit(transforms.prune)
+    for fraction in (0.0, 0.05, 0.5, 1.0):
+        want = [int(fraction * size + 0.5) for size in sizes(params)]
+        assert nonzeros(traced(params, fraction)) == want
+        for number in (fraction, np.float32(fraction), jnp.float32(fraction)):
+            assert [int(kept(number, size)) for size in sizes(params)] == want
 
 
 def test_counts_beyond_two_to_the_24():
@@ -339,6 +342,27 @@ def test_k_for_each_array():
     new = transforms.prune(params, ks, mask=mask)
     want = [k if m else s for k, m, s in zip(*map(jax.tree.leaves, (ks, mask)), nonzeros(params), strict=True)]
     assert nonzeros(new) == want
+
+
+def test_k_and_mask_may_be_pytrees_that_can_be_called():
+    """As modules are whose fields are the parameters."""
+
+    @jax.tree_util.register_dataclass
+    @dataclasses.dataclass
+    class Module:
+        w: Any
+        b: Any
+
+        def __call__(self, x):
+            raise AssertionError("a pytree is not a schedule")
+
+    params = Module(jnp.arange(1.0, 7.0).reshape(2, 3), jnp.ones(4))
+    assert nonzeros(transforms.prune(params, Module(2, 0.5))) == [2, 2]
+    assert nonzeros(transforms.prune(params, 2, mask=Module(True, False))) == [2, 4]
+    assert float(transforms.sparsity(params, mask=Module(True, False)).total) == 0
+    assert nonzeros(transforms.prune(params, Module([2], 0.5))) == [2, 2]  # a number in a box
+    with pytest.raises(ValueError, match=r"k must be one number for \.w; got \[2, 3\]"):
+        transforms.prune(params, Module([2, 3], 0.5))
 
 
 # ---- when: schedules, every, hold, freeze ----
@@ -387,6 +411,7 @@ def test_a_schedule_is_followed_in_one_compile(schedule):
 
 
 def supports(tx, num_steps):
+    """The support after each step."""
     params, seen = small(), []
     state = tx.init(params)
     update = jax.jit(tx.update)
@@ -539,12 +564,13 @@ def test_low_rank_is_the_truncated_svd():
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_l2_ball_and_its_composition_with_the_threshold(dtype):
-    params, eps = tree(0, dtype), float(jnp.finfo(dtype).eps)
+    params, eps = jax.tree.map(lambda p: p.astype(dtype), small()), float(jnp.finfo(dtype).eps)
     updates = jax.tree.map(lambda p: 0.3 * p, params)
 
     def apply(*links):
         tx = optax.chain(*links)
-        return optax.apply_updates(params, tx.update(updates, tx.init(params), params)[0])
+        update = jax.jit(lambda: tx.update(updates, tx.init(params), params)[0])
+        return optax.apply_updates(params, update())
 
     moved = jax.tree.map(lambda p, u: np.asarray((p + u).astype(p.dtype), np.float64), params, updates)
     norm = np.sqrt(sum(np.sum(z**2) for z in jax.tree.leaves(moved)))
@@ -655,9 +681,9 @@ def test_vmap_over_seeds_and_hyper_parameters_is_the_loop():
 
     seeds, ks = jnp.arange(4), jnp.array([1, 5, 20, 42])
     rates, every = jnp.array([0.1, 0.2, 0.1, 0.3]), jnp.array([1, 2, 3, 4])
-    batch = jax.jit(jax.vmap(run))(seeds, ks, rates, every)
+    batch, alone = jax.jit(jax.vmap(run))(seeds, ks, rates, every), jax.jit(run)
     for i in range(4):
-        np.testing.assert_allclose(batch[i], run(seeds[i], ks[i], rates[i], every[i]), rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(batch[i], alone(seeds[i], ks[i], rates[i], every[i]), rtol=1e-5, atol=1e-6)
     assert nonzeros(list(batch)) == ks.tolist()
 
 

@@ -23,9 +23,14 @@ class Step(NamedTuple):
     count: Array
 
 
+def is_function(value: Any) -> bool:
+    """Whether to call it; a pytree that can be called, such as a module, is a pytree."""
+    return callable(value) and jax.tree_util.treedef_is_leaf(jax.tree.structure(value))
+
+
 def at_step(value: Any, step: Numeric) -> Any:
     """``value``, or what it gives for the step if it is a schedule."""
-    return value(step) if callable(value) else value
+    return value(step) if is_function(value) else value
 
 
 def check_every(every: Any) -> None:
@@ -43,7 +48,9 @@ def is_masked(node: Any) -> bool:
 
 def masked(transform: optax.GradientTransformation, mask: Mask | None) -> optax.GradientTransformation:
     """``transform`` of the arrays that the mask marks True, the others left alone; of all if there is none."""
-    return transform if mask is None else optax.masked(transform, mask)
+    if mask is None:
+        return transform
+    return optax.masked(transform, mask if is_function(mask) else lambda _: mask)
 
 
 def moved(params: ArrayTree | None, updates: ArrayTree) -> ArrayTree:

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from chex import Array, ArrayTree
 
 from jaxht.selection import count_nonzero
-from jaxht.transforms.base import Mask
+from jaxht.transforms.base import Mask, is_function
 
 
 class Sparsity(NamedTuple):
@@ -28,7 +28,7 @@ def sparsity(params: ArrayTree, *, mask: Mask | None = None) -> Sparsity:
     """The sparsity of each array and of all together.
 
     Args:
-        params: pytree of arrays.
+        params: pytree of arrays; of an Equinox module, ``eqx.filter(module, eqx.is_array)``.
         mask: as in :func:`jaxht.transforms.hard_threshold`: arrays marked False are left out of the report.
 
     Returns:
@@ -37,7 +37,7 @@ def sparsity(params: ArrayTree, *, mask: Mask | None = None) -> Sparsity:
     Cost: one pass over the parameters, without copies; under jit in a training step it is not noticed.
     """
     if mask is not None:
-        flags = mask(params) if callable(mask) else mask
+        flags = mask(params) if is_function(mask) else mask
         params = jax.tree.map(lambda flag, part: part if flag else None, flags, params)
     nonzeros = jax.tree.map(count_nonzero, params)
     sizes = [p.size for p in jax.tree.leaves(params)]

@@ -128,12 +128,15 @@ def _of_leaves(k: Any, params: ArrayTree) -> list[Numeric]:
 
     ks: list[Numeric] = []
 
-    def collect(leaf: Any, k: Any) -> None:
+    def collect(path: Any, leaf: Any, k: Any) -> None:
         if not is_masked(leaf):
-            ks.append(k)
+            numbers = jax.tree.leaves(k)  # also of one in a box, as Flax's variables are
+            if len(numbers) != 1:
+                raise ValueError(f"k must be one number for {jax.tree_util.keystr(path)}; got {k!r}")
+            ks.extend(numbers)
 
     try:
-        jax.tree.map(collect, params, k, is_leaf=is_masked)
+        jax.tree_util.tree_map_with_path(collect, params, k, is_leaf=is_masked)
     except ValueError as error:
         raise ValueError(f"k must be one number or a pytree with the structure of the parameters: {error}") from error
     return ks
