@@ -12,6 +12,7 @@ takes counts from the data and nothing else, so arrays that lie spread over devi
 import math
 from collections.abc import Callable, Sequence
 
+import jax
 import jax.numpy as jnp
 from chex import Array, ArrayDType, Numeric
 from jax import lax
@@ -104,12 +105,16 @@ def _select_batched(
     return _select(pieces, lanes_first(k, k_batched)), (True,) * len(pieces)
 
 
+@jax.jit
 def _search(pieces: list[Array], k: Array) -> list[Array]:
     """For each lane (the first axis) the masks of its k[lane] largest keys, which are not negative.
 
     The masks are made behind a branch that XLA cannot decide beforehand, and so are all of one mind: it would
     otherwise compute the caller's values anew for each use, in kernels that round differently, and the k-th largest
     of one need not be that of the other. (An optimization barrier does not keep it from that on CPU.)
+
+    Jitted, since loops and branches outside of any jit are compiled anew in each call, and so that a program that
+    selects in many places traces this once for each shape.
     """
     sizes = [math.prod(piece.shape[1:]) for piece in pieces]
     total = sum(sizes)
