@@ -20,7 +20,7 @@ def test_the_recipe(tmp_path, monkeypatch, capsys):
     script = example("recipe.md")
     assert len([line for line in script.splitlines() if line and not line.startswith(("import", "from"))]) <= 30
     scope = {}
-    exec(script, scope)
+    exec(script.replace("[24, 40, 56]", "[40, 56]"), scope)  # each n is compiled
     results, rates = scope["results"], scope["rates"]
     assert {"success", "worst", "status", "num_steps", "done"} <= set(results)
     easy = rates.rate.sel(n=56, K=1)

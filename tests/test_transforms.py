@@ -86,14 +86,13 @@ def train(tx, params, num_steps, first=0, state=None):
 # ---- exactly sparse, exactly the inner optimiser ----
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(
-    ("k", "options"),
+    ("k", "options", "dtype"),
     [
-        (9, {}),
-        (0.2, {"scope": "global"}),
-        (2, {"scope": Axis(-1)}),
-        (0.25, {"scope": "leaf", "every": 1, "hold": True}),
+        *((9, {}, dtype) for dtype in DTYPES),
+        *((0.2, {"scope": "global"}, dtype) for dtype in DTYPES),
+        (2, {"scope": Axis(-1)}, "float32"),
+        (0.25, {"scope": "leaf", "every": 1, "hold": True}, "bfloat16"),
     ],
     ids=str,
 )
@@ -503,8 +502,10 @@ OPTIMISERS = {
 }
 
 
-@pytest.mark.parametrize("name", OPTIMISERS)
-@pytest.mark.parametrize(("leave", "enter"), [(True, True), (True, False), (False, True)])
+@pytest.mark.parametrize(
+    ("name", "leave", "enter"),
+    [*((name, True, True) for name in OPTIMISERS), ("adam", True, False), ("adam", False, True)],
+)
 def test_moments_are_reset_where_the_support_changes(name, leave, enter):
     """Against the plain chain, entry by entry, in each array of the state that has the shape of its parameters."""
     inner, shapes = OPTIMISERS[name], {"a": (5, 6), "b": (30,)}
