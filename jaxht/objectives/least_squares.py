@@ -1,17 +1,14 @@
 """Least squares, and its minimiser on a support."""
 
-from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-from chex import Array, Numeric
+from chex import Array
 from jax import lax
-from jax.scipy.linalg import cho_solve
 
 from jaxht.linear import PRECISION, Dense, design
-from jaxht.objectives.linear_model import LinearModel
-from jaxht.spectral import SAFETY, largest_eigenvalue
+from jaxht.objectives.linear_model import LinearModel, preconditioner, ratio
 from jaxht.support import Support
 from jaxht.tree import pytree
 
@@ -43,16 +40,6 @@ class LeastSquares(LinearModel):
     def curvature(self, x: Array, pred: Array, v: Array, image: Array) -> Array:
         """``c ||A v||^2 + l2 ||v||^2``, the same at every x; image = A v."""
         return self._scaled(jnp.vdot(image, image)) + self.l2 * jnp.vdot(v, v)
-
-    def smoothness(self) -> Array:
-        """``c sigma_max(A)^2 + l2``, from :mod:`jaxht.spectral`."""
-        A = design(self.A)
-        top = largest_eigenvalue(lambda v: A.rmatvec(A.matvec(v)), self.shape[0], self.dtype)
-        return SAFETY * self._scaled(top) + self.l2
-
-    def coordinate_smoothness(self) -> Array:
-        """``c max_i ||A e_i||^2 + l2``. Cost: n d."""
-        return self._scaled(jnp.max(design(self.A).column_norms()) ** 2) + self.l2
 
     def minimise(self, region: Support, x: Array, ridge: Array | None = None) -> tuple[Array, Array]:
         """Closed-form minimiser on a support, of least norm (in scaled columns) where it is not unique.
@@ -95,7 +82,7 @@ def restricted_least_squares(A: Dense, y: Array, penalty: Array, indices: Array)
     """
     eps = float(jnp.finfo(y.dtype).eps)
     columns, gram = A.subproblem(indices)
-    precondition = _preconditioner(gram, penalty)
+    precondition = preconditioner(gram, penalty)
     diagonal = jnp.diagonal(gram) + penalty
 
     def refine(carry):
@@ -105,12 +92,12 @@ def restricted_least_squares(A: Dense, y: Array, penalty: Array, indices: Array)
         # The exact line search, not decrease / curvature: in rounding noise, directions are no longer conjugate.
         # Along a direction that B hardly sees there is little to gain, and far to go.
         seen = curvature > FLATNESS * eps * jnp.vdot(direction, diagonal * direction)
-        length = jnp.where(seen, _ratio(jnp.vdot(gradient, direction), curvature), 0)
+        length = jnp.where(seen, ratio(jnp.vdot(gradient, direction), curvature), 0)
         w, residual = w + length * direction, residual - length * image
         gradient = _matmul(columns, residual) - penalty * w
         correction = precondition(gradient)
         next_decrease = jnp.vdot(gradient, correction)
-        direction = correction + _ratio(next_decrease, decrease) * direction
+        direction = correction + ratio(next_decrease, decrease) * direction
         visible = jnp.vdot(correction, correction) > (REFINEMENT_RTOL * eps) ** 2 * jnp.vdot(w, w)
         noise = NOISE_RTOL * eps * jnp.sqrt(jnp.diagonal(gram) * jnp.vdot(residual, residual))
         going_on = visible & jnp.any(jnp.abs(gradient) > noise)
@@ -132,34 +119,15 @@ def _restricted_least_squares_jvp(primals: tuple, tangents: tuple) -> tuple:
     w, pred = restricted_least_squares(*primals)
     columns_dot = A_dot.columns(indices)
     columns, gram = A.subproblem(indices)
-    precondition = _preconditioner(gram, penalty)
+    precondition = preconditioner(gram, penalty)
     b_dot = _matmul(columns_dot, y - pred) + _matmul(columns, y_dot - _matmul(w, columns_dot)) - penalty_dot * w
     w_dot = precondition(b_dot)
     w_dot += precondition(b_dot - _matmul(columns, _matmul(w_dot, columns)) - penalty * w_dot)
     return (w, pred), (w_dot, _matmul(w_dot, columns) + _matmul(w, columns_dot))
 
 
-def _preconditioner(gram: Array, penalty: Array) -> Callable[[Array], Array]:
-    """``s -> (B'B + diag(penalty))^-1 s``, as good as one Cholesky factor in working precision makes it."""
-    k, dtype = gram.shape[0], gram.dtype
-    norm = jnp.sqrt(jnp.diagonal(gram) + penalty)
-    # A column whose square overflows must not drop out unseen, like one of zeros.
-    scale = jnp.where(norm < jnp.inf, _ratio(1.0, norm), jnp.nan)
-    # Columns scaled to unit norm, ones on the diagonal also in the padding; a jitter of a few ulps keeps the factor
-    # finite for duplicated or too many columns, and where it does not, the scaling alone has to do.
-    scaled = jnp.where(jnp.eye(k, dtype=bool), 1 + 4 * k * float(jnp.finfo(dtype).eps), gram * scale * scale[:, None])
-    factor = jnp.linalg.cholesky(scaled, symmetrize_input=False)
-    factor = jnp.where(jnp.all(jnp.isfinite(factor)), factor, jnp.eye(k, dtype=dtype))
-    return lambda s: scale * cho_solve((factor, True), scale * s)
-
-
 def _matmul(a: Array, b: Array) -> Array:
     return jnp.matmul(a, b, precision=PRECISION)
-
-
-def _ratio(a: Numeric, b: Array) -> Array:
-    """a / b, and 0 where b <= 0; NaN stays NaN."""
-    return jnp.where(b <= 0, 0, a / jnp.where(b <= 0, 1, b))
 
 
 # In ulps: a correction this small relative to the solution is not worth another step, and a slope this small relative

@@ -5,12 +5,10 @@ from typing import Any
 import jax.numpy as jnp
 from chex import Array, Numeric
 from jax import lax
-from jax.scipy.linalg import cho_solve
 
 from jaxht.linear import PRECISION, design
 from jaxht.losses import LogisticLoss
-from jaxht.objectives.linear_model import LinearModel
-from jaxht.spectral import SAFETY, largest_eigenvalue
+from jaxht.objectives.linear_model import LinearModel, preconditioner
 from jaxht.support import Support
 from jaxht.tree import check_scalar, pytree, static
 
@@ -38,6 +36,11 @@ class Logistic(LinearModel):
         """The scalar loss."""
         return LogisticLoss(self.scale)
 
+    @property
+    def curvature_bound(self) -> Numeric:
+        """``s^2 / 4``."""
+        return self.loss.smoothness
+
     def check(self) -> None:
         """Raise ValueError naming A, y, l2 or scale where they cannot be right."""
         super().check()
@@ -55,16 +58,6 @@ class Logistic(LinearModel):
     def curvature(self, x: Array, pred: Array, v: Array, image: Array) -> Array:
         """``c sum_i l''_i (a_i.v)^2 + l2 ||v||^2``; image = A v."""
         return self._scaled(jnp.vdot(image, self.loss.curvature(pred, self.y) * image)) + self.l2 * jnp.vdot(v, v)
-
-    def smoothness(self) -> Array:
-        """``c s^2/4 sigma_max(A)^2 + l2``, from :mod:`jaxht.spectral`."""
-        A = design(self.A)
-        top = largest_eigenvalue(lambda v: A.rmatvec(A.matvec(v)), self.shape[0], self.dtype)
-        return SAFETY * self._scaled(self.loss.smoothness * top) + self.l2
-
-    def coordinate_smoothness(self) -> Array:
-        """``c s^2/4 max_i ||A e_i||^2 + l2``. Cost: n d."""
-        return self._scaled(self.loss.smoothness * jnp.max(design(self.A).column_norms()) ** 2) + self.l2
 
     def minimise(self, region: Support, x: Array, ridge: Array | None = None) -> tuple[Array, Array]:
         """Minimiser on a support by damped Newton steps on the k x k Hessian, started from x.
@@ -97,13 +90,7 @@ class Logistic(LinearModel):
             """The Newton direction, and how much the quadratic model says a whole step along it gains."""
             gradient = product(columns, self._scaled(self.loss.derivative(pred, y))) + penalty * w
             weighted = columns * self._scaled(self.loss.curvature(pred, y))
-            hessian = product(weighted, columns.T) + jnp.diag(penalty)
-            # In units of the diagonal, and lifted by some ulps: finite for duplicated or too many columns as well.
-            diagonal = jnp.diagonal(hessian)
-            unit = jnp.where(diagonal > 0, 1 / jnp.sqrt(jnp.where(diagonal > 0, diagonal, 1)), 0)
-            lift = 1 + 4 * len(unit) * eps
-            scaled = jnp.where(jnp.eye(len(unit), dtype=bool), lift, hessian * unit * unit[:, None])
-            step = -unit * cho_solve((jnp.linalg.cholesky(scaled), True), unit * gradient)
+            step = -preconditioner(product(weighted, columns.T), penalty)(gradient)
             return step, -jnp.vdot(gradient, step) / 2
 
         # One flat loop: a step that does not gain enough is tried again at half its length, so lanes do not wait.

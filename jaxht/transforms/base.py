@@ -53,10 +53,15 @@ def masked(transform: optax.GradientTransformation, mask: Mask | None) -> optax.
     return optax.masked(transform, mask if is_function(mask) else lambda _: mask)
 
 
-def moved(params: ArrayTree | None, updates: ArrayTree) -> ArrayTree:
-    """What ``optax.apply_updates`` will make of the parameters."""
+def check_given(params: ArrayTree | None) -> None:
+    """Raise ValueError if ``update`` was called without the parameters."""
     if params is None:
         raise ValueError("a projection needs the parameters: call update(updates, state, params)")
+
+
+def moved(params: ArrayTree | None, updates: ArrayTree) -> ArrayTree:
+    """What ``optax.apply_updates`` will make of the parameters."""
+    check_given(params)
     return jax.tree.map(lambda p, u: (p + u).astype(p.dtype), params, updates)
 
 

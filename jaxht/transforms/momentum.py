@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import optax
 from chex import Array, ArrayTree, Numeric
 
-from jaxht.transforms.base import is_masked, moved
+from jaxht.transforms.base import check_given, is_masked, moved
 
 
 class HeavyBallState(NamedTuple):
@@ -46,7 +46,7 @@ def heavy_ball(momentum: Numeric) -> optax.GradientTransformation:
     def update(
         updates: ArrayTree, state: HeavyBallState, params: ArrayTree | None = None
     ) -> tuple[ArrayTree, HeavyBallState]:
-        moved(params, updates)  # refuses missing parameters
+        check_given(params)
         new = jax.tree.map(lambda u, p, prev: u + (momentum * (p - prev)).astype(u.dtype), updates, params, state.prev)
         return new, HeavyBallState(params)
 

@@ -125,7 +125,6 @@ def kept(k: Numeric, size: int) -> Numeric:
 
 def _of_leaves(k: Any, params: ArrayTree) -> list[Numeric]:
     """The k of each array of ``params``, in order; those of arrays that ``optax.masked`` has taken out are skipped."""
-
     ks: list[Numeric] = []
 
     def collect(path: Any, leaf: Any, k: Any) -> None:
