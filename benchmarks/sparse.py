@@ -1,0 +1,90 @@
+"""Sparse designs against SciPy: the products both ways, and iterative hard thresholding of logistic regression."""
+
+import functools
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import jaxht
+from benchmarks.timing import interleaved, report
+from jaxht.linear.sparse import SparseMatrix
+
+k, l2, num_steps = 500, 1e-5, 200
+
+
+def plain_iht(A: Any, y: np.ndarray, step_size: np.float32) -> np.ndarray:
+    """The loop one writes with SciPy: a product each way and a partition a step."""
+    x, transposed = np.zeros(A.shape[1], A.dtype), A.T
+    for _ in range(num_steps):
+        residual = -y / (1 + np.exp(y * (A @ x))) / len(y)
+        z = x - step_size * (transposed @ residual + np.float32(l2) * x)
+        support = np.argpartition(np.abs(z), -k)[-k:]
+        x = np.zeros_like(x)
+        x[support] = z[support]
+    return x
+
+
+def loss(A: Any, y: np.ndarray, x: np.ndarray) -> float:
+    """f(x), in double precision."""
+    x = np.asarray(x, np.float64)
+    return float(np.mean(np.logaddexp(0, -y * (A @ x))) + l2 / 2 * x @ x)
+
+
+def main() -> None:
+    """Print milliseconds a product and a step, and the ratios."""
+    path = Path(os.environ.get("JAXHT_DATA", ""), "rcv1_subsets_binary.npz")
+    if not os.environ.get("JAXHT_DATA") or not path.is_file():
+        print(f"needs {path.name} in $JAXHT_DATA: left out")
+        return
+    import scipy.sparse.linalg
+    from jax.experimental.sparse import BCOO
+
+    with np.load(path) as file:
+        n, y = int(file["n_main"]), file["y"].astype(np.float32)
+    A, y = scipy.sparse.load_npz(path).tocsr()[:n], y[:n]
+    ours, bcoo = jaxht.design(A), BCOO.from_scipy_sparse(A)
+    assert isinstance(ours, SparseMatrix)
+
+    rng = np.random.default_rng(0)
+    sizes = f"rcv1, {n} x {A.shape[1]}, {A.nnz} entries"
+    matvec, rmatvec = jax.jit(SparseMatrix.matvec), jax.jit(SparseMatrix.rmatvec)
+    multiply, rmultiply = jax.jit(lambda A, x: A @ x), jax.jit(lambda A, r: r @ A)
+    for title, size, plain, ours_both, theirs in (
+        ("A x", A.shape[1], A, matvec, multiply),
+        ("A' r", n, A.T, rmatvec, rmultiply),
+    ):
+        u = rng.standard_normal(size, np.float32)
+        seconds = interleaved(
+            {
+                "SciPy CSR": functools.partial(plain.__matmul__, u),
+                "JAX BCOO": functools.partial(theirs, bcoo, jnp.asarray(u)),
+                "jaxht": functools.partial(ours_both, ours, jnp.asarray(u)),
+            },
+            repeats=31,
+        )
+        report(f"{title}, {sizes}", seconds, baseline="SciPy CSR", unit="ms")
+
+    step_size = 1 / (np.float32(scipy.sparse.linalg.svds(A, 1, return_singular_vectors=False)[0] ** 2 / (4 * n)) + l2)
+
+    @jax.jit
+    def iht(A: SparseMatrix, y: jax.Array) -> jax.Array:
+        stop = jaxht.Stop(max_steps=num_steps, rtol=0)
+        return jaxht.solve(jaxht.Logistic(A, y, l2), jaxht.Sparse(k), jaxht.IHT(step_size), stop=stop).x
+
+    candidates: dict[str, Callable[[], Any]] = {
+        "SciPy CSR": functools.partial(plain_iht, A, y, step_size),
+        "jaxht": functools.partial(iht, ours, jnp.asarray(y)),
+    }
+    losses = {name: round(loss(A, y, call()), 6) for name, call in candidates.items()}
+    report(
+        f"IHT, logistic regression, k = {k}, {sizes}: per step; losses after {num_steps}: {losses}",
+        interleaved(candidates, repeats=5),
+        baseline="SciPy CSR",
+        per=num_steps,
+        unit="ms",
+    )

@@ -1,0 +1,251 @@
+"""Sparse designs against dense NumPy arrays."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.sparse
+from jax.experimental import sparse as jax_sparse
+
+import jaxht
+from jaxht.linear.sparse import SparseMatrix
+from jaxht.tree import cast_numbers
+from tests.util import precision
+
+
+def random(n, d, density=0.2, seed=0):
+    """A dense array with zeros."""
+    rng = np.random.default_rng(seed)
+    return np.where(rng.random((n, d)) < density, rng.standard_normal((n, d)), 0)
+
+
+def huge(n, d):
+    """Few entries, but for one full row and one full column; the first and last row and column are empty."""
+    A = random(n, d, 0.02)
+    A[n // 2], A[:, d // 3] = 1.5, -0.5
+    A[[0, -1]], A[:, [0, -1]] = 0, 0
+    return A
+
+
+DENSE = {
+    "random": random(13, 21),
+    "huge": huge(60, 90),
+    "one row": random(1, 30, 0.5),
+    "one column": random(30, 1, 0.5),
+    "no entries": np.zeros((4, 3)),
+    "one by one": np.ones((1, 1)),
+}
+
+
+def tolerance(dtype):
+    return {"rtol": 0, "atol": 400 * np.finfo(dtype).eps}
+
+
+matvec = jax.jit(SparseMatrix.matvec)
+
+
+@jax.jit
+def everything(A, x, r, X, R, w, indices):
+    """All that a design can do."""
+    products = A.matvec(x), A.rmatvec(r), A.matvec(X), A.rmatvec(R)
+    return *products, A.squared(w), A.squared(), A.column_norms(), A.columns(indices)
+
+
+@pytest.mark.parametrize("name", DENSE)
+def test_against_dense(name):
+    check_against_dense(DENSE[name].astype(np.float32))
+
+
+def test_against_dense_in_double_precision():
+    with precision("float64"):
+        check_against_dense(DENSE["huge"])
+
+
+def check_against_dense(dense):
+    (n, d), dtype = dense.shape, dense.dtype
+    A = SparseMatrix.build(scipy.sparse.csr_array(dense))
+    assert (A.shape, A.dtype, A.nnz) == ((n, d), dtype, np.count_nonzero(dense))
+    rng = np.random.default_rng(1)
+    shapes = [(d,), (n,), (d, 3), (n, 3), (n,)]
+    x, r, X, R, w = (rng.standard_normal(shape).astype(dtype) for shape in shapes)
+    indices = np.array([d - 1, 0, d, d] if d > 1 else [0, d])
+    padded = np.pad(dense, ((0, 0), (0, 1)))
+    squares = dense**2
+    expected = [dense @ x, dense.T @ r, dense @ X, dense.T @ R, w @ squares, squares.sum(0)]
+    expected += [np.sqrt(squares.sum(0)), padded.T[indices]]
+    for ours, theirs in zip(everything(A, x, r, X, R, w, indices), expected, strict=True):
+        assert ours.dtype == dtype
+        np.testing.assert_allclose(ours, theirs, **tolerance(dtype))
+
+
+def test_formats_agree_bit_by_bit():
+    dense = random(13, 21).astype(np.float32)
+    coordinates = scipy.sparse.coo_matrix(dense)
+    stored = coordinates.nnz
+    order = np.random.default_rng(2).permutation(stored)
+    places = np.stack([coordinates.row, coordinates.col], axis=1)[order]
+    values = coordinates.data[order]
+    twice = np.concatenate([values / 2, values / 2]), np.concatenate([places, places])
+    # JAX pads with places out of range.
+    padded = np.append(values, np.ones(5, np.float32)), np.append(places, np.full((5, 2), [13, 21]), axis=0)
+    rows = scipy.sparse.csr_matrix(dense)
+    padded_rows = np.append(rows.data, np.ones(5, np.float32)), np.append(rows.indices, [21] * 5), rows.indptr
+    matrices = [rows.asformat(name) for name in ("csc", "coo", "lil", "dok", "bsr", "dia")]
+    matrices += [scipy.sparse.csc_array(dense), scipy.sparse.coo_matrix((twice[0], twice[1].T), (13, 21))]
+    matrices += [jax_sparse.BCOO(parts, shape=(13, 21)) for parts in ((values, places), twice, padded)]
+    matrices += [
+        jax_sparse.BCSR(parts, shape=(13, 21)) for parts in ((rows.data, rows.indices, rows.indptr), padded_rows)
+    ]
+    expected = jax.tree.leaves(SparseMatrix.build(scipy.sparse.csr_matrix(dense)))
+    for matrix in matrices:
+        ours = SparseMatrix.build(matrix)
+        assert ours.nnz == stored
+        for one, other in zip(jax.tree.leaves(ours), expected, strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
+def test_zeros_are_kept_and_the_source_is_left_alone():
+    # Row 0 holds a duplicate, and row 1 a zero.
+    A = scipy.sparse.csr_matrix(([1.0, 2.0, 0.0], [2, 2, 0], [0, 2, 3]), (2, 3))
+    ours = SparseMatrix.build(A)
+    assert ours.nnz == 2 and A.nnz == 3
+    np.testing.assert_array_equal(matvec(ours, jnp.eye(3)), [[0, 0, 3], [0, 0, 0]])
+
+
+def test_integers_and_booleans_become_floats():
+    for kind in (np.int64, np.bool_):
+        ours = SparseMatrix.build(scipy.sparse.csr_matrix(np.eye(3, dtype=kind)))
+        assert ours.dtype == jnp.result_type(float)
+
+
+def test_casts_values_alone():
+    with precision("float64"):
+        cast = cast_numbers(SparseMatrix.build(scipy.sparse.csr_matrix(np.eye(3))), jnp.float32)
+        for part in (cast.by_row, cast.by_column):
+            assert [leaf.dtype for leaf in jax.tree.leaves(part)] == [jnp.float32, jnp.int32, jnp.int32]
+
+
+def test_each_entry_is_stored_once_each_way_with_little_padding():
+    dense = random(400, 300, 0.3)
+    A = SparseMatrix.build(scipy.sparse.csr_matrix(dense))
+    for part in (A.by_row, A.by_column):
+        assert np.count_nonzero(part.values) == A.nnz
+        assert part.values.size < 1.1 * A.nnz
+        assert np.all(np.diff(part.rows) >= 0)
+    # Rows of one entry are not padded at all.
+    assert SparseMatrix.build(scipy.sparse.eye(50)).by_row.values.size == 50
+
+
+def test_padding_hurts_nobody():
+    dense = random(13, 21)
+    dense[3] = 0
+    A = SparseMatrix.build(scipy.sparse.csr_matrix(dense))
+    preds = matvec(A, np.where(np.eye(21, dtype=np.float32) > 0, np.nan, 0))
+    np.testing.assert_array_equal(np.isnan(preds), dense != 0)
+
+
+def test_lanes():
+    dense, dtype = random(13, 21).astype(np.float32), np.float32
+    A = SparseMatrix.build(scipy.sparse.csr_matrix(dense))
+    rng = np.random.default_rng(3)
+    X, R = rng.standard_normal((5, 21)).astype(dtype), rng.standard_normal((5, 13)).astype(dtype)
+    doubled = dataclasses.replace(A, by_row=dataclasses.replace(A.by_row, values=A.by_row.values * 2))
+    indices = np.array([[1, 20, 21], [4, 2, 0]])
+
+    def products(A, x, r):
+        return A.matvec(x), A.rmatvec(r)
+
+    @jax.jit
+    def lanes(A, many, X, R):
+        shared = jax.vmap(products, in_axes=(None, 0, 0))
+        nested = jax.vmap(shared, in_axes=(None, 0, None))(A, jnp.stack([X, 3 * X]), R)
+        gradients = jax.vmap(jax.grad(lambda x, r: jnp.vdot(A.matvec(x), r)))(X, R)
+        return shared(A, X, R), nested, jax.vmap(products)(many, X, R), gradients, jax.vmap(A.columns)(indices)
+
+    shared, nested, own, gradients, columns = lanes(
+        A, jax.tree.map(lambda *leaves: jnp.stack(leaves), A, *[doubled] * 4), X, R
+    )
+    images, backwards = X @ dense.T, R @ dense
+    factors = np.array([1, 2, 2, 2, 2], dtype)[:, None]
+    for ours, theirs in [
+        (shared[0], images),
+        (shared[1], backwards),
+        (nested[0], np.stack([images, 3 * images])),
+        (nested[1], np.stack([backwards, backwards])),
+        (own[0], factors * images),
+        (own[1], backwards),
+        (gradients, backwards),
+        (columns, np.pad(dense, ((0, 0), (0, 1))).T[indices]),
+    ]:
+        np.testing.assert_allclose(ours, theirs, **tolerance(dtype))
+
+
+def test_derivatives_by_vectors():
+    dense, dtype = random(13, 21).astype(np.float32), np.float32
+    A = SparseMatrix.build(scipy.sparse.csr_matrix(dense))
+    rng = np.random.default_rng(4)
+    x, dx = rng.standard_normal((2, 21)).astype(dtype)
+    r, dr = rng.standard_normal((2, 13)).astype(dtype)
+
+    @jax.jit
+    def derivatives(x, dx, r, dr):
+        forward = jax.jvp(A.matvec, (x,), (dx,))[1], jax.jvp(A.rmatvec, (r,), (dr,))[1]
+        backward = jax.vjp(A.matvec, x)[1](r)[0], jax.vjp(A.rmatvec, r)[1](x)[0]
+        return forward, backward, (jnp.vdot(A.matvec(x), r), jnp.vdot(x, A.rmatvec(r)))
+
+    forward, backward, inner = derivatives(x, dx, r, dr)
+    for ours, theirs in [
+        (forward[0], dense @ dx),
+        (forward[1], dense.T @ dr),
+        (backward[0], dense.T @ r),
+        (backward[1], dense @ x),
+        (inner[0], inner[1]),
+    ]:
+        np.testing.assert_allclose(ours, theirs, **tolerance(dtype))
+
+
+def test_derivatives_by_values():
+    dense, dtype = random(13, 21).astype(np.float32), np.float32
+    A = SparseMatrix.build(scipy.sparse.csr_matrix(dense))
+    rng = np.random.default_rng(5)
+    x, r = rng.standard_normal(21).astype(dtype), rng.standard_normal(13).astype(dtype)
+    halves = A.by_row, A.by_column
+
+    @jax.jit
+    @jax.grad
+    def gradient(parts, x, r):
+        by_row, by_column = map(lambda part, values: dataclasses.replace(part, values=values), halves, parts)
+        own = SparseMatrix(by_row, by_column, A.nnz)
+        return jnp.vdot(own.matvec(x), r) + 2 * jnp.vdot(own.rmatvec(r), x)
+
+    ours = gradient([part.values for part in halves], x, r)
+    outer = np.outer(r, x)
+    for part, found, expected in zip(halves, ours, (outer, 2 * outer.T), strict=True):
+        # The padding, beyond the last column, has no gradient.
+        extended = np.pad(expected, ((0, 0), (0, 1)))
+        np.testing.assert_allclose(found, extended[np.asarray(part.rows)[:, None], part.indices], **tolerance(dtype))
+
+
+@pytest.mark.parametrize(
+    ("A", "why"),
+    [
+        (np.eye(3), "ndarray"),
+        (3.0, "float"),
+        (scipy.sparse.csr_matrix(1j * np.eye(3)), "complex"),
+        (scipy.sparse.coo_array((np.ones(1), (np.zeros(1, int),)), shape=(3,)), "shape"),
+        (scipy.sparse.coo_matrix((2**31, 3)), "2\\^31"),
+        (jax_sparse.BCOO.fromdense(np.ones((2, 3, 3)), n_batch=1), "batch"),
+        (jax_sparse.BCOO.fromdense(np.ones((3, 3)), n_dense=1), "dense dim"),
+    ],
+)
+def test_what_is_refused(A, why):
+    with pytest.raises(ValueError, match=f"^A must .*{why}"):
+        SparseMatrix.build(A)
+
+
+def test_design_wraps_it():
+    A = jaxht.design(scipy.sparse.csr_matrix(np.eye(3)))
+    assert isinstance(A, SparseMatrix)
+    assert jaxht.design(A) is A
