@@ -65,7 +65,7 @@ class Result:
     gap: Array | None = None
 
     def raise_for_status(self) -> "Result":
-        """On the host: raise RuntimeError if any lane ended by MAX_STEPS, CYCLING or DIVERGED, else return self."""
+        """On the host: raise RuntimeError if the status of any lane is a failure (MAX_STEPS ...), else return self."""
         codes, lanes = np.unique(np.asarray(self.status), return_counts=True)
         bad = [(Status(int(code)), n) for code, n in zip(codes, lanes, strict=True) if Status(int(code)).failed]
         if bad:
@@ -164,6 +164,7 @@ def prepared(
     They are checked as far as known at trace time, defaults are filled in, and numbers cast so that equal calls share
     one compile. Raises what :func:`solve` does.
     """
+    objective = objective.prepared()
     objective.check()
     constraint = constraint.prepared(objective.shape)
     dtype = objective.dtype
@@ -253,6 +254,9 @@ def _judge(
     status = jnp.where(still, Status.CONVERGED, status)
     status = jnp.where(stable, Status.SUPPORT_STABLE, status)
     status = jnp.where(iterate.verdict != 0, iterate.verdict, status)
+    if iterate.minimised is not None:
+        at_rest = (status != Status.RUNNING) & (status < Status.TARGET_REACHED) | (status == Status.NO_PROGRESS)
+        status = jnp.where(at_rest & ~iterate.minimised, Status.NOT_MINIMISED, status)
     if stop.gap_rtol is not None and iterate.gap is not None:
         status = jnp.where(iterate.gap <= stop.gap_rtol * jnp.abs(iterate.value), Status.GAP_CLOSED, status)
     if stop.target_value is not None:

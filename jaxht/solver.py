@@ -73,6 +73,7 @@ class Iterate:
         verdict: 0 to go on, or the solver's own finding as a :class:`jaxht.Status`.
         pred: the objective's image of x, if the solver passes it on.
         gap: primal minus dual value, for dual solvers.
+        minimised: for solvers that minimise on supports, whether that of x converged.
     """
 
     x: Array
@@ -81,6 +82,7 @@ class Iterate:
     verdict: Numeric = integer(default=0)
     pred: Array | None = None
     gap: Array | None = None
+    minimised: Array | None = None
 
 
 def evaluated(
@@ -91,6 +93,7 @@ def evaluated(
     pred: Array | None = None,
     verdict: Numeric = Status.RUNNING,
     step_size: Numeric | None = None,
+    minimised: Array | None = None,
 ) -> Iterate:
     """The iterate at ``x`` with its value; ``counts`` start at zero, ``pred`` saves a product where it is known.
 
@@ -101,7 +104,7 @@ def evaluated(
     pred = objective.predict(x) if pred is None else pred
     if step_size is not None:
         verdict = jnp.where(jnp.isfinite(step_size) & (step_size > 0), verdict, Status.DIVERGED)
-    return Iterate(x, objective.value(x, pred), counts, jnp.asarray(verdict, jnp.int32), pred)
+    return Iterate(x, objective.value(x, pred), counts, jnp.asarray(verdict, jnp.int32), pred=pred, minimised=minimised)
 
 
 class Solver(Protocol):

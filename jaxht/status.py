@@ -16,6 +16,7 @@ class Status(enum.IntEnum):
     MAX_STEPS = 7
     CYCLING = 8
     DIVERGED = 9
+    NOT_MINIMISED = 10
 
     @property
     def sentence(self) -> str:
@@ -40,4 +41,6 @@ _SENTENCES = {
     Status.CYCLING: "The supports repeat in a cycle; a smaller step_size usually breaks it.",
     Status.DIVERGED: "The objective blew up or is not finite, or the step size is not finite and positive; the last "
     "finite iterate is returned. Use a smaller step_size, and check the data for NaN and for squares that overflow.",
+    Status.NOT_MINIMISED: "The run ended, but the minimisation of f on its last support did not converge: f may "
+    "have no minimiser there, as on separable data without a ridge; give l2 > 0.",
 }

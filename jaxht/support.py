@@ -1,6 +1,8 @@
-"""The support of a sparse vector as a mask and, where columns are gathered, as a list of indices."""
+"""The support of a sparse array as a mask and, where columns are gathered, as a list of indices."""
 
 import dataclasses
+import math
+from typing import Any
 
 import jax.numpy as jnp
 from chex import Array
@@ -11,23 +13,32 @@ from jaxht.tree import pytree, static
 
 @pytree
 class Support:
-    """A set of coordinates F of [d]: the region on which a sparse vector may be nonzero.
+    """A set F of coordinates: the region on which a sparse variable may be nonzero.
 
     Attributes:
-        mask: bool (d,), True on F.
-        indices: int32 (k_max,), F in rising order, padded with d (out of range: gathers fill with 0, scatters drop);
-            or None where nobody has asked for them yet: they cost more than a thresholding step.
+        mask: bool, shaped like the variable: (d,), or (d, c) for a matrix. True on F.
+        indices: int32 (k_max,), F in rising order (of the flattened variable), padded with its number of entries (out
+            of range: gathers fill with 0, scatters drop); or None where nobody has asked for them yet: they cost more
+            than a thresholding step.
+        bounds: lower and upper bound of the variable on F, broadcastable to it, or None.
         k_max: static bound on |F|, or None where it is not known at trace time.
+        ndim: static number of axes of the variable: further ones in front are lanes.
     """
 
     mask: Array
     indices: Array | None = None
+    bounds: tuple[Any, Any] | None = None
     k_max: int | None = static(default=None)
+    ndim: int = static(default=1)
 
     @property
     def size(self) -> Array:
         """|F|, as int32."""
-        return jnp.sum(self.mask, axis=-1, dtype=jnp.int32)
+        return jnp.sum(self.mask, axis=self._axes, dtype=jnp.int32)
+
+    @property
+    def _axes(self) -> tuple[int, ...]:
+        return tuple(range(-self.ndim, 0))
 
     def indexed(self) -> "Support":
         """The same support with its indices made.
@@ -42,7 +53,8 @@ class Support:
                 "this needs the indices of the support, so k_max must be given: "
                 "pass Sparse(k, k_max=...) with a Python int wherever k is traced"
             )
-        return dataclasses.replace(self, indices=mask_to_indices(self.mask, self.k_max))
+        flat = self.mask.reshape(*self.mask.shape[: -self.ndim], -1)
+        return dataclasses.replace(self, indices=mask_to_indices(flat, self.k_max))
 
     def completed(self) -> "Support":
         """With the indices made if k_max is known: how a support leaves the library."""
@@ -50,19 +62,27 @@ class Support:
 
     def equals(self, other: "Support") -> Array:
         """True where both hold the same coordinates."""
-        return jnp.all(self.mask == other.mask, axis=-1)
+        return jnp.all(self.mask == other.mask, axis=self._axes)
 
     def union(self, other: "Support") -> "Support":
-        """Coordinates in either; its bound is the sum of both, at most d."""
-        bounds = (self.k_max, other.k_max)
-        k_max = None if None in bounds else min(sum(bounds), self.mask.shape[-1])  # type: ignore[arg-type]
-        return Support(self.mask | other.mask, k_max=k_max)
+        """Coordinates in either; its bound is the sum of both, at most all."""
+        sizes = (self.k_max, other.k_max)
+        total = math.prod(self.mask.shape[-self.ndim :])
+        k_max = None if None in sizes else min(sum(sizes), total)  # type: ignore[arg-type]
+        return Support(self.mask | other.mask, bounds=self.bounds, k_max=k_max, ndim=self.ndim)
 
     def gather(self, v: Array) -> Array:
-        """Entries of ``v`` (d,) on the support, in the order of ``indices``, 0 in the padding: (k_max,)."""
-        return v.at[self.indexed().indices].get(mode="fill", fill_value=0)
+        """Entries of ``v``, one variable, on the support, in the order of ``indices``, 0 in the padding: (k_max,)."""
+        return v.ravel().at[self.indexed().indices].get(mode="fill", fill_value=0)
+
+    def gathered_bounds(self) -> tuple[Array, Array] | None:
+        """The bounds on the support, in the order of ``indices``."""
+        if self.bounds is None:
+            return None
+        lower, upper = (self.gather(jnp.broadcast_to(bound, self.mask.shape)) for bound in self.bounds)
+        return lower, upper
 
     def scatter(self, values: Array) -> Array:
-        """The (d,) vector that has ``values`` (k_max,) on the support and 0 elsewhere."""
-        zeros = jnp.zeros(self.mask.shape[-1], values.dtype)
-        return zeros.at[self.indexed().indices].set(values, mode="drop")
+        """The variable that has ``values`` (k_max,) on the support and 0 elsewhere."""
+        zeros = jnp.zeros(self.mask.size, values.dtype)
+        return zeros.at[self.indexed().indices].set(values, mode="drop").reshape(self.mask.shape)

@@ -1,7 +1,8 @@
 """Frozen dataclasses as pytrees: which fields are traced numbers, which are static, and how a call casts them."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, TypeVar, dataclass_transform
 
 import jax
@@ -10,7 +11,7 @@ import numpy as np
 from chex import ArrayDType
 
 T = TypeVar("T")
-_INTEGER = "integer"
+_INTEGER, _MIXED = "integer", "mixed"
 
 
 def static(default: Any = dataclasses.MISSING, **options: Any) -> Any:
@@ -23,7 +24,12 @@ def integer(default: Any = dataclasses.MISSING, **options: Any) -> Any:
     return dataclasses.field(default=default, metadata={_INTEGER: True}, **options)
 
 
-@dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field, static, integer))
+def mixed(default: Any = dataclasses.MISSING, **options: Any) -> Any:
+    """Declare a field of a user's own arguments: floats are cast to the objective's dtype, all else stays."""
+    return dataclasses.field(default=default, metadata={_MIXED: True}, **options)
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field, static, integer, mixed))
 def pytree(cls: type[T]) -> type[T]:
     """Make ``cls`` a frozen dataclass registered with JAX; every field not declared :func:`static` is traced.
 
@@ -56,28 +62,53 @@ def cast_numbers(node: T, dtype: ArrayDType, convert: Callable[[Any, ArrayDType]
             changes[field.name] = cast_numbers(value, dtype, convert)
         else:
             target = jnp.int32 if field.metadata.get(_INTEGER, False) else dtype
-            changes[field.name] = jax.tree.map(lambda leaf, target=target: convert(leaf, target), value)
+            untouched = field.metadata.get(_MIXED, False)
+
+            def cast(leaf: Any, target: ArrayDType = target, untouched: bool = untouched) -> Any:
+                return (
+                    leaf
+                    if untouched and not jnp.issubdtype(jnp.result_type(leaf), jnp.floating)
+                    else convert(leaf, target)
+                )
+
+            changes[field.name] = jax.tree.map(cast, value)
     return dataclasses.replace(node, **changes)  # type: ignore[type-var]
 
 
-def check_scalars(node: Any, signed: tuple[str, ...] = ()) -> None:
-    """:func:`check_scalar` on the fields of ``node``: at least 0, except those named in ``signed``."""
+def check_scalars(
+    node: Any,
+    signed: tuple[str, ...] = (),
+    but: tuple[str, ...] = (),
+    shaped: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
+) -> None:
+    """:func:`check_scalar` on the fields of ``node``.
+
+    Args:
+        node: a pytree dataclass.
+        signed: fields that may be negative.
+        but: fields that are not looked at.
+        shaped: fields that may have this shape instead of being scalars.
+    """
     for field in dataclasses.fields(node):
-        value = getattr(node, field.name)
-        if not field.metadata.get("static", False) and value is not None:
-            name, integral = f"{type(node).__name__}.{field.name}", field.metadata.get(_INTEGER, False)
-            check_scalar(name, value, signed=field.name in signed, integral=integral)
+        value, fixed = getattr(node, field.name), field.metadata.get("static", False)
+        if fixed or value is None or field.name in but:
+            continue
+        name, integral = f"{type(node).__name__}.{field.name}", field.metadata.get(_INTEGER, False)
+        check_scalar(name, value, signed=field.name in signed, integral=integral, shape=shaped.get(field.name, ()))
 
 
-def check_scalar(name: str, value: Any, *, signed: bool = False, integral: bool = False) -> None:
-    """Raise ValueError unless ``value`` is a scalar and, where it is on the host, a number of the kind asked for."""
-    if np.ndim(value) != 0:
-        raise ValueError(f"{name} must be a scalar; got shape {np.shape(value)}: use jax.vmap")
+def check_scalar(
+    name: str, value: Any, *, signed: bool = False, integral: bool = False, shape: tuple[int, ...] = ()
+) -> None:
+    """Raise ValueError unless ``value`` is a scalar (or of ``shape``) and, on the host, of the kind asked."""
+    if np.shape(value) not in ((), shape):
+        allowed = f"a scalar or of shape {shape}" if shape else "a scalar"
+        raise ValueError(f"{name} must be {allowed}; got shape {np.shape(value)}: use jax.vmap")
     if isinstance(value, int | float | np.number | np.ndarray):
         if integral and np.asarray(value).dtype.kind == "f":
             raise ValueError(f"{name} must be an integer; got {value}")
-        if not (signed or value >= 0):
-            raise ValueError(f"{name} must be at least 0; got {value}")
+        if not (signed or np.all(np.asarray(value) >= 0)):
+            raise ValueError(f"{name} must be at least 0; got {np.min(np.asarray(value))}")
 
 
 def as_dtype(leaf: Any, dtype: ArrayDType) -> Any:

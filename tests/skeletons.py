@@ -12,6 +12,7 @@ import numpy as np
 from jax import lax
 
 from jaxht.linear import design
+from jaxht.objectives.newton import Minimum
 from jaxht.projections import l2_ball
 from jaxht.selection import k_largest_mask
 from jaxht.solver import Counts, Iterate, evaluated
@@ -50,7 +51,7 @@ class OMP:
         best = jnp.argmax(jnp.where(region.mask, -1, jnp.abs(grad)))
         new = (jnp.arange(grad.shape[0]) == best) & (region.size < k)
         region = dataclasses.replace(region, mask=region.mask | new)
-        x, pred = objective.minimise(region, iterate.x)
+        x, pred, _ = objective.minimise(region, iterate.x)
         verdict = jnp.where(region.size >= k, Status.FINISHED, Status.RUNNING)
         counts = iterate.counts.plus(full_gradients=1)
         return evaluated(objective, x, counts, pred=pred, verdict=verdict), region
@@ -177,7 +178,7 @@ class ARHT:
         iterate = evaluated(objective, x0)
         zero, rho = jnp.zeros_like(iterate.value), 2 * objective.coordinate_smoothness()
         region = constraint.project(x0)[1]
-        x, pred = objective.minimise(region, x0, jnp.full_like(x0, rho))
+        x, pred, _ = objective.minimise(region, x0, jnp.full_like(x0, rho))
         core = (region, jnp.ones_like(x0, bool), x, pred)
         bisection = (zero, iterate.value / 2, self.rtol * iterate.value, jnp.zeros((), jnp.int32))
         return iterate, (key, rho, core, core, bisection)
@@ -202,7 +203,7 @@ class ARHT:
         # the minimisers of f on S, of g after the swap, and of g after the draw
         regions = dataclasses.replace(S, mask=jnp.stack([S.mask, S_new, S.mask]))
         ridges = rho * jnp.stack([jnp.zeros_like(R), R, R_new]).astype(x.dtype)
-        xs, preds = jax.vmap(lambda region, ridge: objective.minimise(region, x, ridge))(regions, ridges)
+        xs, preds, _ = jax.vmap(lambda region, ridge: objective.minimise(region, x, ridge))(regions, ridges)
 
         here = evaluated(objective, xs[0], pred=preds[0])
         best = _where(iterate.value <= here.value, iterate, here)
@@ -285,6 +286,9 @@ class Precision:
     def num_samples(self):
         return 1
 
+    def prepared(self):
+        return self
+
     def check(self):
         if jnp.ndim(self.S) != 2:
             raise ValueError(f"S must be a square matrix; got shape {jnp.shape(self.S)}")
@@ -322,4 +326,4 @@ class Precision:
             return T, G - rho * (W - T)
 
         T, _ = lax.fori_loop(0, self.num_rounds, round_, (x, jnp.zeros_like(x)))
-        return T, T
+        return Minimum(T, T, jnp.array(True))

@@ -43,7 +43,8 @@ ORDER = [
 
 # Inside a folder the same holds for the files named here, base first; the others may import these, not each other.
 SIBLINGS = {
-    "objectives": ["objective", "linear_model"],
+    "linear": ["dense", "sparse", "operator"],
+    "objectives": ["newton", "objective", "masked", "linear_model"],
     "solvers": ["base"],
     "transforms": ["base", "scope"],
     "sweep": ["grid", "trials", "lanes", "pool", "provenance", "store", "plan"],

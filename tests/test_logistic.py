@@ -71,7 +71,7 @@ def test_loss_far_out_is_finite_and_right():
 
 @functools.partial(jax.jit, static_argnums=3)
 def minimise(f, mask, ridge, k_max, x):
-    return f.minimise(Support(mask, k_max=k_max), x, ridge)
+    return f.minimise(Support(mask, k_max=k_max), x, ridge)[:2]
 
 
 def scipys(B, y, penalty, scale, mean):

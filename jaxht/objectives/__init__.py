@@ -1,4 +1,12 @@
 """What is minimised, and its restricted minimisation."""
 
+from jaxht.objectives.custom import Custom as Custom
+from jaxht.objectives.generalised import Hinge as Hinge
+from jaxht.objectives.generalised import Huber as Huber
+from jaxht.objectives.generalised import Logistic as Logistic
+from jaxht.objectives.generalised import Poisson as Poisson
+from jaxht.objectives.generalised import SmoothedHinge as SmoothedHinge
+from jaxht.objectives.generalised import SquaredHinge as SquaredHinge
 from jaxht.objectives.least_squares import LeastSquares as LeastSquares
-from jaxht.objectives.logistic import Logistic as Logistic
+from jaxht.objectives.multi_output import MultiResponse as MultiResponse
+from jaxht.objectives.multi_output import Softmax as Softmax

@@ -8,9 +8,11 @@ from chex import Array
 from jax import lax
 
 from jaxht.linear import PRECISION, Dense, design
-from jaxht.objectives.linear_model import LinearModel, preconditioner, ratio
+from jaxht.losses import SquaredLoss
+from jaxht.objectives.linear_model import LinearModel
+from jaxht.objectives.newton import Minimum, preconditioner, ratio
 from jaxht.support import Support
-from jaxht.tree import pytree
+from jaxht.tree import pytree, static
 
 
 @pytree
@@ -18,49 +20,56 @@ class LeastSquares(LinearModel):
     """Squared error of a linear model: ``f(x) = c/2 ||A x - y||^2 + l2/2 ||x||^2``, c = 1 (sum) or 1/n (mean).
 
     Args:
-        A: (n, d) array, samples in rows. No scaling of columns is assumed. Float32 or float64; integers are taken as
-            the default float. Shared by all lanes of a vmap that closes over it, its products are matrix-matrix.
-        y: (n,) targets, cast to the dtype of A.
-        l2: ridge parameter lambda >= 0, traced.
-        mean: static; False is the scaling of Shen & Li 2018 and Axiotis & Sviridenko 2020, True that of Yuan, Li &
-            Zhang 2018. Step sizes scale with it.
+        A, y, l2, weights: as in :class:`jaxht.objectives.linear_model.LinearModel`.
+        mean: static; False, the default here, is the scaling of Shen & Li 2018 and Axiotis & Sviridenko 2020, True that
+            of Yuan, Li & Zhang 2018. Step sizes scale with it.
 
     Source: Shen & Li 2018, (3.1); Yuan, Li & Zhang 2018, §6.1.1; Axiotis & Sviridenko 2020, §5.
     """
 
+    mean: bool = static(default=False, kw_only=True)
+
+    @property
+    def loss(self) -> SquaredLoss:
+        """The scalar loss."""
+        return SquaredLoss()
+
     def value(self, x: Array, pred: Array) -> Array:
         """f(x) from pred = A x. Cost: n + d."""
         residual = pred - self.y
-        return self._scaled(jnp.vdot(residual, residual)) / 2 + self.l2 / 2 * jnp.vdot(x, x)
-
-    def gradient(self, x: Array, pred: Array) -> Array:
-        """``c A^T (A x - y) + l2 x``. Cost: n d."""
-        return design(self.A).rmatvec(self._scaled(pred - self.y)) + self.l2 * x
+        return jnp.vdot(residual, self._weighted(residual)) / 2 + jnp.vdot(x, self.l2 * x) / 2
 
     def curvature(self, x: Array, pred: Array, v: Array, image: Array) -> Array:
         """``c ||A v||^2 + l2 ||v||^2``, the same at every x; image = A v."""
-        return self._scaled(jnp.vdot(image, image)) + self.l2 * jnp.vdot(v, v)
+        return jnp.vdot(image, self._weighted(image)) + jnp.vdot(v, self.l2 * v)
 
-    def minimise(self, region: Support, x: Array, ridge: Array | None = None) -> tuple[Array, Array]:
-        """Closed-form minimiser on a support, of least norm (in scaled columns) where it is not unique.
+    def minimise(self, region: Support, x: Array, ridge: Array | None = None) -> Minimum:
+        """Closed-form minimiser on a support of a dense design, of least norm (in scaled columns) if there are several.
 
         Args:
-            region: support F, |F| <= k_max.
-            x: ignored: the problem is quadratic.
+            region: support F, |F| <= k_max. With bounds, or on another design, it is found iteratively, from x.
+            x: ignored by the closed form.
             ridge: (d,) or None, added to ``l2`` by coordinate.
 
         Returns:
-            (d,) minimiser, exactly zero off F, and its pred.
+            (d,) minimiser, exactly zero off F, its pred, and whether it converged.
 
         Cost: n k_max^2 + k_max^3 / 3, and 4 n k_max for each refinement.
         """
-        A, region = design(self.A), region.indexed()
+        A = design(self.A)
+        if not A.has_columns or region.bounds is not None:
+            return super().minimise(region, x, ridge)
+        region = region.indexed()
         indices: Any = region.indices
-        penalty = self.l2 if ridge is None else self.l2 + region.gather(ridge)
-        penalty = jnp.broadcast_to(jnp.asarray(penalty, self.dtype), indices.shape)
-        penalty = penalty * self.num_samples if self.mean else penalty
-        values, pred = restricted_least_squares(A, self.y, penalty, indices)
-        return region.scatter(values), pred
+        penalty = jnp.broadcast_to(jnp.asarray(self.l2, self.dtype), self.shape)
+        penalty = region.gather(penalty if ridge is None else penalty + ridge) / self._total(jnp.ones((), self.dtype))
+        if self.weights is None:
+            values, pred = restricted_least_squares(A, self.y, penalty, indices)
+        else:
+            root = jnp.sqrt(self.weights)
+            values, _ = restricted_least_squares(Dense(root[:, None] * A.array), root * self.y, penalty, indices)
+            pred = _matmul(values, A.columns(indices))
+        return Minimum(region.scatter(values), pred, jnp.array(True))
 
 
 @jax.custom_jvp

@@ -1,8 +1,11 @@
 """What a solver may ask of an objective."""
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
-from chex import Array, ArrayDType
+from chex import Array, ArrayDType, Numeric
+
+from jaxht.objectives.newton import Minimum
 
 
 class Objective(Protocol):
@@ -25,6 +28,10 @@ class Objective(Protocol):
     @property
     def num_samples(self) -> int:
         """n, the number of functions f is a sum of: a full gradient costs n IFO."""
+        ...
+
+    def prepared(self) -> "Objective":
+        """This objective with what can be done once done, on the host."""
         ...
 
     def check(self) -> None:
@@ -51,6 +58,14 @@ class Objective(Protocol):
         """The curvature of f at x along v, ``v' Hf v``, where image = predict(v)."""
         ...
 
+    def hessian(self, x: Array, pred: Array, tau: Numeric = 0.0) -> Callable[[Array], Array]:
+        """``v -> (H + tau B) v``, H the Hessian at x and B a majorant of it, for :mod:`jaxht.objectives.newton`."""
+        ...
+
+    def preconditioner(self) -> Numeric:
+        """A positive diagonal, like x or a scalar, near that of the Hessian but for a factor."""
+        ...
+
     def smoothness(self) -> Array:
         """L: an upper estimate of the largest eigenvalue of the Hessian."""
         ...
@@ -59,6 +74,6 @@ class Objective(Protocol):
         """M_1: an upper estimate of the largest diagonal entry of the Hessian, the curvature along one coordinate."""
         ...
 
-    def minimise(self, region: Any, x: Array, ridge: Array | None = None) -> tuple[Array, Array]:
-        """The minimiser of ``f(x) + 1/2 sum_i ridge_i x_i^2`` over a region, started from x, and its pred."""
+    def minimise(self, region: Any, x: Array, ridge: Array | None = None) -> Minimum:
+        """The minimiser of ``f(x) + 1/2 sum_i ridge_i x_i^2`` over a region, started from x; see :class:`Minimum`."""
         ...

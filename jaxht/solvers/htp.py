@@ -1,29 +1,26 @@
-"""Hard thresholding pursuit."""
+"""Hard thresholding pursuit, whole and partial."""
 
-from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any
 
-import jax
 import jax.numpy as jnp
-from chex import Array, Numeric, PRNGKey
+from chex import Numeric
 
 from jaxht.constraints import Constraint
 from jaxht.objectives.objective import Objective
-from jaxht.solver import Iterate, evaluated
-from jaxht.status import Status
-from jaxht.tree import pytree
+from jaxht.solver import Iterate
+from jaxht.solvers.base import Pursuit
+from jaxht.tree import integer, pytree
 
 
 @pytree
-class HTP:
+class HTP(Pursuit):
     r"""Hard thresholding pursuit: threshold a gradient step, then minimise on the support that it found.
 
     .. math::
         F^+ = supp(x - \eta \nabla f(x), k) \quad\text{(S1, S2)}, \qquad
         x^+ = \arg\min \{ f(x) : supp(x) \subseteq F^+ \} \quad\text{(S3)}
 
-    until F+ = F. The next support depends on the present one alone, so a support seen before means a cycle; it is
-    found exactly, by comparison with a support remembered at every power of two (Brent 1980).
+    until F+ = F.
 
     Args:
         step_size: eta > 0, traced; 0, infinity and NaN end as DIVERGED. Termination is guaranteed below 1/M_2k, the
@@ -35,49 +32,55 @@ class HTP:
     Ends with SUPPORT_STABLE, CYCLING, or CONVERGED where several supports hold the same x.
 
     Cost a step: one full gradient, one projection and one restricted minimisation, which for k traced needs
-    ``Sparse(k, k_max=...)``.
+    ``Sparse(k, k_max=...)`` on dense designs.
 
     Source: Foucart 2011; Yuan, Li & Zhang 2018, Algorithm 1 (GraHTP).
     """
 
     step_size: Numeric | None = None
 
-    # The next support is a function of x alone, so x repeats for ever once it does.
-    still_means_converged: ClassVar[bool] = True
-    needs_key: ClassVar[bool] = False
+    def step_along(self, objective: Objective) -> Numeric:
+        """eta."""
+        return 1 / objective.coordinate_smoothness() if self.step_size is None else self.step_size
 
-    def max_steps(self, constraint: Constraint) -> int:
-        """100: it ends by itself, mostly within ten."""
-        return 100
+    def find(self, objective: Objective, constraint: Constraint, iterate: Iterate, region: Any, step_size: Any) -> Any:
+        """S1, S2."""
+        return constraint.project(iterate.x - step_size * objective.gradient(iterate.x, iterate.pred))[1]
 
-    def init(self, objective: Objective, constraint: Constraint, x0: Array, key: PRNGKey | None) -> tuple[Iterate, Any]:
-        """The first support, from a gradient step at x0, which need not minimise f on its own support."""
-        step_size = 1 / objective.coordinate_smoothness() if self.step_size is None else self.step_size
-        iterate = evaluated(objective, x0, step_size=step_size)
-        support = self._next_support(objective, constraint, iterate, step_size)
-        age, horizon = jnp.zeros((), jnp.int32), jnp.ones((), jnp.int32)
-        counts = iterate.counts.plus(full_gradients=1, projections=1)
-        return replace(iterate, counts=counts), (step_size, support, support, age, horizon)
 
-    def step(self, objective: Objective, constraint: Constraint, iterate: Iterate, state: Any) -> tuple[Iterate, Any]:
-        """Debias on the support at hand, then find the next one: if it is the same, nothing needs to be done twice."""
-        step_size, support, remembered, age, horizon = state
-        # S3
-        x, pred = objective.minimise(support, iterate.x)
-        new = evaluated(objective, x, iterate.counts.plus(full_gradients=1, projections=1), pred=pred)
-        # S1, S2 of the next iteration
-        support_next = self._next_support(objective, constraint, new, step_size)
+@pytree
+class PHT(Pursuit):
+    r"""Partial hard thresholding: as HTP, but at most r coordinates enter the support in a step.
 
-        cycling = support_next.equals(remembered)
-        verdict = jnp.where(cycling, Status.CYCLING, Status.RUNNING)
-        verdict = jnp.where(support_next.equals(support), Status.SUPPORT_STABLE, verdict)
+    .. math::
+        z = x - \eta \nabla f(x), \quad J = S \cup \{ r \text{ largest } |z_i| \text{ off } S \}, \quad
+        S^+ = supp(z_J, k), \qquad x^+ = \arg\min \{ f(x) : supp(x) \subseteq S^+ \}
 
-        renew = age + 1 == horizon
-        remembered = jax.tree.map(lambda new, old: jnp.where(renew, new, old), support_next, remembered)
-        age, horizon = jnp.where(renew, 0, age + 1), jnp.where(renew, 2 * horizon, horizon)
-        return replace(new, verdict=verdict.astype(jnp.int32)), (step_size, support_next, remembered, age, horizon)
+    With r = k it is HTP. With r = 1 it is orthogonal matching pursuit with replacement, which swaps where
+    ``eta |grad_i f(x)| > |x_j|``. At x0 = 0 the first support is that of HTP.
 
-    @staticmethod
-    def _next_support(objective: Objective, constraint: Constraint, iterate: Iterate, step_size: Numeric) -> Any:
-        gradient = objective.gradient(iterate.x, iterate.pred)
-        return constraint.project(iterate.x - step_size * gradient)[1]
+    Args:
+        r: number of coordinates (or groups) that may enter, traced.
+        step_size: as in :class:`HTP`.
+
+    Ends as HTP does. Cost a step: that of HTP, and one more selection.
+
+    Source: Jain, Tewari & Dhillon 2017; Axiotis & Sviridenko 2020, §1.2.
+    """
+
+    r: Numeric = integer(default=1)
+    step_size: Numeric | None = None
+
+    def step_along(self, objective: Objective) -> Numeric:
+        """eta."""
+        return 1 / objective.coordinate_smoothness() if self.step_size is None else self.step_size
+
+    def find(self, objective: Objective, constraint: Constraint, iterate: Iterate, region: Any, step_size: Any) -> Any:
+        """S+."""
+        x = iterate.x
+        z = x - step_size * objective.gradient(x, iterate.pred)
+        own = constraint.project(x)[1].mask if region is None else region.mask
+        entering = constraint.steepest(jnp.where(own, 0, z), self.r, None).mask
+        if region is None:
+            entering |= jnp.all(x == 0)
+        return constraint.project(jnp.where(own | entering, z, 0))[1]

@@ -21,13 +21,15 @@ class NIHT:
         \eta = \frac{\|g_S\|^2}{\|A g_S\|^2}, \quad \tilde x = H_k(x - \eta g)
 
     If supp(x~) is not S, the step must also obey ``eta <= (1 - c) ||x~ - x||^2 / ||A (x~ - x)||^2``, else it is divided
-    by ``q (1 - c)`` and tried again. For general f, ``||A v||^2`` stands for its curvature along v. f never rises.
+    by ``q (1 - c)`` and tried again. For general f, eta takes the curvature of f at x along g_S, and the condition the
+    mean curvature of the move, ``(x~ - x)' (grad f(x~) - grad f(x))``; it then is asked of every step, with 2 in place
+    of 1 - c where the support stays and there are no bounds. f never rises for quadratic f.
 
     Args:
         c: in (0, 1), traced: margin of the step condition.
         q: > 1 / (1 - c), traced: how fast the step shrinks.
 
-    Cost a step: one full gradient, one product for the step, and a projection and a product for each trial.
+    Cost a step: one full gradient and one product for the step; for each further trial a projection and a gradient.
 
     Source: Blumensath & Davies 2010, Algorithm 1. c and q are not fixed there.
     """
@@ -44,15 +46,17 @@ class NIHT:
 
     def init(
         self, objective: Objective, constraint: Constraint, x0: Array, key: PRNGKey | None
-    ) -> tuple[Iterate, None]:
-        """Evaluate f at x0."""
-        return evaluated(objective, x0), None
+    ) -> tuple[Iterate, Array]:
+        """f and its gradient at x0."""
+        iterate = evaluated(objective, x0)
+        return iterate, objective.gradient(x0, iterate.pred)
 
-    def step(self, objective: Objective, constraint: Constraint, iterate: Iterate, state: None) -> tuple[Iterate, None]:
-        """Exact step on the support, backtracking where the support changes."""
-        x, pred = iterate.x, iterate.pred
-        g = objective.gradient(x, pred)
-        support = jnp.where(jnp.any(x != 0), x != 0, constraint.project(g)[0] != 0)
+    def step(
+        self, objective: Objective, constraint: Constraint, iterate: Iterate, state: Array
+    ) -> tuple[Iterate, Array]:
+        """Exact step on the support, backtracking where it is too long."""
+        x, pred, g = iterate.x, iterate.pred, state
+        support = jnp.where(jnp.any(x != 0), x != 0, constraint.project(-g)[0] != 0)
         g_S = jnp.where(support, g, 0)
         # eta does not depend on the length of g_S, but in units of its largest entry no square over- or underflows.
         scale = jnp.max(jnp.abs(g_S))
@@ -61,13 +65,14 @@ class NIHT:
         eta = jnp.vdot(v, v) / jnp.where(flat, 1, objective.curvature(x, pred, v, objective.predict(v)))
 
         def attempt(eta):
-            trial, _ = constraint.project(x - eta * g)
+            trial, region = constraint.project(x - eta * g)
             image = objective.predict(trial)
+            gradient = objective.gradient(trial, image)
             move = trial - x
-            length, curvature = jnp.vdot(move, move), objective.curvature(x, pred, move, image - pred)
+            within = jnp.all((trial != 0) == support) & (region.bounds is None)
             # Multiplied out: no division by a vanishing curvature.
-            accepted = jnp.all((trial != 0) == support) | (eta * curvature <= (1 - self.c) * length)
-            return trial, image, accepted
+            limit = jnp.where(within, 2, 1 - self.c) * jnp.vdot(move, move)
+            return trial, image, gradient, eta * jnp.vdot(move, gradient - g) <= limit
 
         def shrink(carry):
             eta, tries, _ = carry
@@ -75,12 +80,12 @@ class NIHT:
             return eta, tries + 1, attempt(eta)
 
         # A NaN lane is never accepted: the bound on tries lets it out, and the runner finds it diverged.
-        _, tries, (x, pred, _) = lax.while_loop(
-            lambda carry: ~carry[2][2] & (carry[1] < MAX_TRIES), shrink, (eta, jnp.ones((), jnp.int32), attempt(eta))
+        _, tries, (x, pred, g, _) = lax.while_loop(
+            lambda carry: ~carry[2][3] & (carry[1] < MAX_TRIES), shrink, (eta, jnp.ones((), jnp.int32), attempt(eta))
         )
-        counts = iterate.counts.plus(full_gradients=1, projections=tries)
+        counts = iterate.counts.plus(full_gradients=tries, projections=tries)
         # Where g_S = 0 there is no step to take, and none is missed.
-        return evaluated(objective, x, counts, pred=pred, step_size=jnp.where(flat, 1, eta)), None
+        return evaluated(objective, x, counts, pred=pred, step_size=jnp.where(flat, 1, eta)), g
 
 
 # 2^-60 of the exact step is far below rounding.

@@ -1,10 +1,9 @@
-"""One face for the design matrix A, whatever it is stored as."""
+"""A design held as an array."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from chex import Array, ArrayDType
 from jax import lax
 from jax.custom_batching import custom_vmap
@@ -21,6 +20,9 @@ class Dense:
 
     array: Array
 
+    #: Whether columns are at hand, for direct methods on k_max of them.
+    has_columns: ClassVar[bool] = True
+
     @property
     def shape(self) -> tuple[int, int]:
         """(n, d)."""
@@ -32,12 +34,17 @@ class Dense:
         return self.array.dtype
 
     def matvec(self, x: Array) -> Array:
-        """``A x``, from (d,) to (n,). Cost: n d."""
+        """``A x``, from (d,) to (n,), or from (d, c) to (n, c). Cost: n d, or n d c."""
         return jnp.matmul(self.array, x, precision=PRECISION)
 
     def rmatvec(self, r: Array) -> Array:
-        """``A^T r``, from (n,) to (d,). Cost: n d."""
-        return jnp.matmul(r, self.array, precision=PRECISION)
+        """``A^T r``, from (n,) to (d,), or from (n, c) to (d, c). Cost: n d, or n d c."""
+        # A product from the left reads A in its own order.
+        return jnp.matmul(r.T, self.array, precision=PRECISION).T
+
+    def squared(self, weights: Array) -> Array:
+        """``sum_i weights_i A_ij^2`` for all j, (d,): the diagonal of ``A^T diag(weights) A``. Cost: n d."""
+        return jnp.matmul(weights, self.array**2, precision=PRECISION)
 
     def column_norms(self) -> Array:
         """Euclidean norms of the columns, (d,). Cost: n d."""
@@ -78,19 +85,3 @@ def _many_subproblems(axis_size: int, in_batched: list[bool], array: Array, indi
     columns = jnp.take(both[:, d + 1 :], indices, axis=0, mode="clip")
     gram = both.at[indices[..., :, None], indices[..., None, :]].get(mode="clip")
     return (columns, gram), (True, True)
-
-
-def design(A: Any) -> Dense:
-    """Wrap ``A`` in the face that the objectives use.
-
-    Args:
-        A: (n, d) real array (NumPy or JAX), or a design already wrapped.
-
-    Raises:
-        ValueError: if A is neither.
-    """
-    if isinstance(A, Dense):
-        return A
-    if not isinstance(A, jax.Array | np.ndarray):
-        raise ValueError(f"A must be an array of shape (n, d); got {type(A).__name__}")
-    return Dense(A)  # type: ignore[arg-type]

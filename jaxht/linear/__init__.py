@@ -1,0 +1,70 @@
+"""One face for the design matrix A, whatever it is stored as."""
+
+from typing import Any, Protocol
+
+import jax
+import numpy as np
+from chex import Array, ArrayDType
+from jax.experimental.sparse import JAXSparse
+
+from jaxht.linear.dense import PRECISION as PRECISION
+from jaxht.linear.dense import Dense as Dense
+from jaxht.linear.operator import LinearOperator as LinearOperator
+from jaxht.linear.sparse import SparseMatrix as SparseMatrix
+
+
+class Design(Protocol):
+    """What an objective may ask of a design matrix A, n x d, samples in rows."""
+
+    #: Whether columns are at hand, for direct methods on k_max of them; else products alone are used.
+    has_columns: Any
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(n, d)."""
+        ...
+
+    @property
+    def dtype(self) -> ArrayDType:
+        """That of its numbers."""
+        ...
+
+    def matvec(self, x: Array) -> Array:
+        """``A x``, from (d,) to (n,), or from (d, c) to (n, c)."""
+        ...
+
+    def rmatvec(self, r: Array) -> Array:
+        """``A^T r``, from (n,) to (d,), or from (n, c) to (d, c)."""
+        ...
+
+    def columns(self, indices: Array) -> Array:
+        """``A_F^T``: the columns at ``indices`` (k_max,) as rows (k_max, n); 0 where an index is d."""
+        ...
+
+    def squared(self, weights: Array) -> Array:
+        """``sum_i weights_i A_ij^2`` for all j, (d,)."""
+        ...
+
+    def column_norms(self) -> Array:
+        """Euclidean norms of the columns, (d,)."""
+        ...
+
+
+def design(A: Any) -> Any:
+    """Wrap ``A`` in the face that the objectives use. They call it themselves; called once before, work is done once.
+
+    Args:
+        A: (n, d) real array (NumPy or JAX); a scipy.sparse matrix or array of any format, or a JAX BCOO or BCSR matrix,
+            which are put in row and in column order here, on the host; or a design already wrapped, for example a
+            :class:`LinearOperator`.
+
+    Raises:
+        ValueError: if A is none of them, or is a sparse matrix of traced arrays, whose order cannot be seen.
+    """
+    if isinstance(A, Dense | SparseMatrix | LinearOperator):
+        return A
+    if isinstance(A, jax.Array | np.ndarray):
+        return Dense(A)  # type: ignore[arg-type]
+    if isinstance(A, JAXSparse) or hasattr(A, "tocsr"):
+        return SparseMatrix.build(A)
+    raise ValueError(f"A must be an array of shape (n, d), dense or sparse, or a design; got {type(A).__name__}")

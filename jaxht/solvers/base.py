@@ -1,0 +1,71 @@
+"""What pursuits have in common: they find a region, minimise on it, and end when the region repeats."""
+
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+from chex import Array, PRNGKey
+
+from jaxht.constraints import Constraint
+from jaxht.objectives.newton import Minimum
+from jaxht.objectives.objective import Objective
+from jaxht.solver import Iterate, evaluated
+from jaxht.status import Status
+
+
+class Pursuit:
+    """A solver that alternates between ``find``, a region from x, and ``settle``, the next x from a minimiser on it.
+
+    The next region depends on the present one alone, so that a region seen before means a cycle; it is found exactly,
+    by comparison with a region remembered at every power of two (Brent 1980). A step begins with the minimisation and
+    ends with the next region: the last step, which only confirms the region, costs no minimisation.
+    """
+
+    # The next region is a function of x alone, so x repeats for ever once it does.
+    still_means_converged: ClassVar[bool] = True
+    needs_key: ClassVar[bool] = False
+
+    def find(self, objective: Objective, constraint: Constraint, iterate: Iterate, region: Any, step_size: Any) -> Any:
+        """The region to minimise on next; ``region`` is the present one, None at the start."""
+        raise NotImplementedError
+
+    def settle(
+        self, objective: Objective, constraint: Constraint, minimum: Minimum, iterate: Iterate
+    ) -> tuple[Iterate, int]:
+        """The next iterate, from the minimiser on the region and the present iterate, and the projections it cost."""
+        return evaluated(objective, minimum.x, iterate.counts, pred=minimum.pred, minimised=minimum.converged), 0
+
+    def step_along(self, objective: Objective) -> Any:
+        """The step size of a run; None for pursuits that have none."""
+        return None
+
+    def max_steps(self, constraint: Constraint) -> int:
+        """100: pursuits end by themselves, mostly within ten."""
+        return 100
+
+    def init(self, objective: Objective, constraint: Constraint, x0: Array, key: PRNGKey | None) -> tuple[Iterate, Any]:
+        """The first region, from x0, which need not minimise f on its own support."""
+        step_size = self.step_along(objective)
+        iterate = evaluated(objective, x0, step_size=step_size, minimised=jnp.array(False))
+        region = self.find(objective, constraint, iterate, None, step_size)
+        age, horizon = jnp.zeros((), jnp.int32), jnp.ones((), jnp.int32)
+        counts = iterate.counts.plus(full_gradients=1, projections=1)
+        return replace(iterate, counts=counts), (step_size, region, region, age, horizon)
+
+    def step(self, objective: Objective, constraint: Constraint, iterate: Iterate, state: Any) -> tuple[Iterate, Any]:
+        """Minimise on the region at hand, then find the next one: if it is the same, nothing needs to be done twice."""
+        step_size, region, remembered, age, horizon = state
+        new, projections = self.settle(objective, constraint, objective.minimise(region, iterate.x), iterate)
+        new = replace(new, counts=new.counts.plus(full_gradients=1, projections=1 + projections))
+        next_region = self.find(objective, constraint, new, region, step_size)
+
+        verdict = jnp.where(next_region.equals(remembered), Status.CYCLING, Status.RUNNING)
+        verdict = jnp.where(next_region.equals(region), Status.SUPPORT_STABLE, verdict)
+        # What settle has found comes first.
+        verdict = jnp.where(new.verdict != Status.RUNNING, new.verdict, verdict).astype(jnp.int32)
+
+        renew = age + 1 == horizon
+        remembered = jax.tree.map(lambda new, old: jnp.where(renew, new, old), next_region, remembered)
+        age, horizon = jnp.where(renew, 0, age + 1), jnp.where(renew, 2 * horizon, horizon)
+        return replace(new, verdict=verdict), (step_size, next_region, remembered, age, horizon)
