@@ -6,7 +6,7 @@ import sys
 
 import jax
 
-NAMES = ("selection", "htp", "overhead", "recovery", "sweep", "transforms")
+NAMES = ("selection", "htp", "overhead", "recovery", "sweep", "transforms", "sparse", "single")
 
 
 def main(names: list[str]) -> None:

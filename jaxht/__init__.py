@@ -22,6 +22,8 @@ from jaxht.objectives import Poisson as Poisson
 from jaxht.objectives import SmoothedHinge as SmoothedHinge
 from jaxht.objectives import Softmax as Softmax
 from jaxht.objectives import SquaredHinge as SquaredHinge
+from jaxht.optimality import Optimality as Optimality
+from jaxht.optimality import optimality as optimality
 from jaxht.solve import Result as Result
 from jaxht.solve import Stop as Stop
 from jaxht.solve import solve as solve

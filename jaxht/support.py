@@ -73,7 +73,7 @@ class Support:
 
     def gather(self, v: Array) -> Array:
         """Entries of ``v``, one variable, on the support, in the order of ``indices``, 0 in the padding: (k_max,)."""
-        return v.ravel().at[self.indexed().indices].get(mode="fill", fill_value=0)
+        return jnp.ravel(v).at[self.indexed().indices].get(mode="fill", fill_value=0)
 
     def gathered_bounds(self) -> tuple[Array, Array] | None:
         """The bounds on the support, in the order of ``indices``."""

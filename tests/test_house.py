@@ -35,6 +35,7 @@ ORDER = [
     "solver",
     "solvers",
     "solve",
+    "optimality",
     "transforms",
     "ensembles",
     "metrics",
@@ -54,7 +55,7 @@ SIBLINGS = {
 HOMES = [
     (r"(?!numpy\.|jaxht\.).+\.(top_k|sort|argsort|bitcast_convert_type)", "jaxht/", ["jaxht/selection.py"]),
     (r".+\.step\(\)", "jaxht/", ["jaxht/solve.py"]),
-    (r"jax\.jit", "jaxht/", ["jaxht/selection.py", "jaxht/solve.py", "jaxht/sweep/lanes.py"]),
+    (r"jax\.jit", "jaxht/", ["jaxht/selection.py", "jaxht/solve.py", "jaxht/optimality.py", "jaxht/sweep/lanes.py"]),
     (r"jax\.config", "jaxht/", []),
     (r"jax(lib)?\.(\w+\.)*_(?!_)\w+(\..+)?", "", []),
 ]

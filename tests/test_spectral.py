@@ -1,11 +1,16 @@
-"""The power iteration next to LAPACK's eigenvalues."""
+"""Power iterations next to LAPACK's eigenvalues, of all vectors and of all supports."""
+
+import itertools
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import jaxht
+from jaxht import spectral
 from jaxht.spectral import SAFETY, largest_eigenvalue
-from tests.util import x64
+from tests.util import precision, x64
 
 
 def gaussian(rng, n, d):
@@ -61,3 +66,36 @@ def test_depends_on_nothing_but_the_operator():
     np.testing.assert_allclose(together, [estimates(A[i : i + 1])[0] for i in range(8)], rtol=1e-5)
     with x64():
         np.testing.assert_allclose(estimates(A), together, rtol=1e-5)
+
+
+@pytest.mark.parametrize("s", [1, 3, 5])
+def test_sparse_eigenvalues_are_those_of_brute_force(s):
+    with precision("float64"):
+        num_right = 0
+        for seed in range(8):
+            A = np.random.default_rng(seed).standard_normal((20, 10))
+            f = jaxht.Logistic(A, np.ones(20), 0.1)
+            top, bottom, kappa = sparse_eigenvalues(f, s)
+            hessian = A.T @ A / 80 + 0.1 * np.eye(10)
+            values = [np.linalg.eigvalsh(hessian[np.ix_(F, F)]) for F in itertools.combinations(range(10), s)]
+            most, least = max(v[-1] for v in values), min(v[0] for v in values)
+            # One-sided always, and mostly exact.
+            assert top <= most * (1 + 1e-9) and bottom >= least * (1 - 1e-9)
+            np.testing.assert_allclose(kappa, top / bottom, rtol=1e-9)
+            num_right += top > 0.999 * most and bottom < 1.001 * least
+        assert num_right >= 6
+
+
+@jax.jit
+def sparse_eigenvalues(f, s):
+    """Of the Hessian of the logistic loss at 0, where it is its own majorant."""
+    x = jnp.zeros(f.shape)
+    bottom = spectral.smallest_sparse_eigenvalue(f.hessian(x, f.predict(x)), f.preconditioner(), s)
+    return spectral.restricted_smoothness(f, s), bottom, spectral.restricted_condition_number(f, s)
+
+
+def test_condition_number_of_dependent_columns_is_infinite():
+    A = np.ones((5, 3), np.float32)
+    assert spectral.restricted_condition_number(jaxht.LeastSquares(A, A[:, 0]), 2) == np.inf
+    with pytest.raises(ValueError, match="objective must be over vectors"):
+        spectral.restricted_smoothness(jaxht.MultiResponse(A, A), 2)

@@ -5,7 +5,6 @@ from typing import Any, Protocol
 import jax
 import numpy as np
 from chex import Array, ArrayDType
-from jax.experimental.sparse import JAXSparse
 
 from jaxht.linear.dense import PRECISION as PRECISION
 from jaxht.linear.dense import Dense as Dense
@@ -16,9 +15,6 @@ from jaxht.linear.sparse import SparseMatrix as SparseMatrix
 class Design(Protocol):
     """What an objective may ask of a design matrix A, n x d, samples in rows."""
 
-    #: Whether columns are at hand, for direct methods on k_max of them; else products alone are used.
-    has_columns: Any
-
     @property
     def shape(self) -> tuple[int, int]:
         """(n, d)."""
@@ -27,6 +23,10 @@ class Design(Protocol):
     @property
     def dtype(self) -> ArrayDType:
         """That of its numbers."""
+        ...
+
+    def gathers(self, k_max: int | None) -> bool:
+        """Whether direct methods on k_max gathered columns pay; else minimisation on supports takes products alone."""
         ...
 
     def matvec(self, x: Array) -> Array:
@@ -65,6 +65,6 @@ def design(A: Any) -> Any:
         return A
     if isinstance(A, jax.Array | np.ndarray):
         return Dense(A)  # type: ignore[arg-type]
-    if isinstance(A, JAXSparse) or hasattr(A, "tocsr"):
+    if hasattr(A, "tocsr") or hasattr(A, "n_batch"):  # of SciPy or of JAX
         return SparseMatrix.build(A)
     raise ValueError(f"A must be an array of shape (n, d), dense or sparse, or a design; got {type(A).__name__}")

@@ -1,6 +1,6 @@
 """A design held as an array."""
 
-from typing import Any, ClassVar
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -20,9 +20,6 @@ class Dense:
 
     array: Array
 
-    #: Whether columns are at hand, for direct methods on k_max of them.
-    has_columns: ClassVar[bool] = True
-
     @property
     def shape(self) -> tuple[int, int]:
         """(n, d)."""
@@ -32,6 +29,10 @@ class Dense:
     def dtype(self) -> ArrayDType:
         """That of the array."""
         return self.array.dtype
+
+    def gathers(self, k_max: int | None) -> bool:
+        """Yes: columns are at hand."""
+        return True
 
     def matvec(self, x: Array) -> Array:
         """``A x``, from (d,) to (n,), or from (d, c) to (n, c). Cost: n d, or n d c."""

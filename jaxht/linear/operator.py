@@ -1,7 +1,7 @@
 """A design that is known by its products alone."""
 
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -34,10 +34,12 @@ class LinearOperator:
     norms: Array | None = None
     dtype: ArrayDType = static(default=float)
 
-    has_columns: ClassVar[bool] = False
-
     def __post_init__(self) -> None:
         object.__setattr__(self, "dtype", jnp.result_type(self.dtype))
+
+    def gathers(self, k_max: int | None) -> bool:
+        """No."""
+        return False
 
     def matvec(self, x: Array) -> Array:
         """``A x``, from (d,) to (n,), or column by column from (d, c) to (n, c). Cost: a product."""
@@ -51,8 +53,8 @@ class LinearOperator:
             return jax.vmap(self.rmatvec, in_axes=1, out_axes=1)(r)
         if self.adjoint is not None:
             return self.adjoint(r, *self.args)
-        example = jax.ShapeDtypeStruct(self.shape[1:], r.dtype)
-        (image,) = jax.linear_transpose(lambda x: self.product(x, *self.args), example)(r)
+        # Not jax.linear_transpose, which a product with rules of its own for vmap would refuse.
+        (image,) = jax.vjp(lambda x: self.product(x, *self.args), jnp.zeros(self.shape[1:], r.dtype))[1](r)
         return image
 
     def columns(self, indices: Array) -> Array:

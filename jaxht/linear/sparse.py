@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from typing import Any, ClassVar
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +17,7 @@ from jaxht.tree import integer, pytree, static
 # In a product, a chunk costs about as much as this many of the slots in it: its sum is written, read and scattered.
 CHUNK_COST = 2.5
 WIDTHS = (1, 2, 4, 8)  # slots a chunk; wider ones were no faster
+GATHERED = 4
 
 
 @pytree
@@ -85,8 +86,6 @@ class SparseMatrix:
     by_column: Chunks
     nnz: int = static()
 
-    has_columns: ClassVar[bool] = True
-
     @classmethod
     def build(cls, A: Any) -> "SparseMatrix":
         """Arrange a matrix on the host.
@@ -116,6 +115,10 @@ class SparseMatrix:
     def dtype(self) -> ArrayDType:
         """That of the values."""
         return self.by_row.values.dtype
+
+    def gathers(self, k_max: int | None) -> bool:
+        """Where k_max dense columns take no more than GATHERED times the memory of A."""
+        return k_max is not None and k_max * self.shape[0] <= GATHERED * self.nnz
 
     def matvec(self, x: Array) -> Array:
         """``A x``, from (d,) to (n,), or from (d, c) to (n, c). Cost: nnz c."""
@@ -216,6 +219,8 @@ def _coordinates(A: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, tuple[int,
 def _stored(A: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The rows, columns and values that A stores, as it stores them."""
     ndim = len(getattr(A, "shape", ()))
+    if isinstance(getattr(A, "data", None), jax.core.Tracer):
+        raise ValueError("A must be concrete where it is a sparse matrix: call jaxht.design(A) outside of jit and vmap")
     if hasattr(A, "tocoo") and ndim == 2:  # SciPy
         A = A.tocoo()
         return A.row, A.col, A.data

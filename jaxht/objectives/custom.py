@@ -1,5 +1,6 @@
 """Any differentiable function as an objective."""
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -7,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from chex import Array, ArrayDType, ArrayTree, Numeric
+from jax import lax
 from jax.flatten_util import ravel_pytree
 
 from jaxht.objectives.masked import minimise_masked
@@ -67,7 +69,7 @@ class Custom:
     def dtype(self) -> ArrayDType:
         """The widest of x's, or the default float for integers."""
         dtype = jnp.result_type(*(leaf.dtype for leaf in self.like.leaves))
-        return dtype if jnp.issubdtype(dtype, jnp.floating) else jnp.result_type(float)
+        return jnp.result_type(float) if jnp.issubdtype(dtype, jnp.integer) else dtype
 
     @property
     def num_samples(self) -> int:
@@ -121,16 +123,29 @@ class Custom:
         scale = ratio(jnp.abs(jnp.vdot(gradient, product(gradient))), jnp.vdot(gradient, gradient))
         return lambda v: product(v) + tau * scale * v
 
+    def hessian_diagonal(self, x: Array, pred: Array) -> Array:
+        """The diagonal of the Hessian at x. Cost: d products with it."""
+        product, index = self.hessian(x, pred), lax.iota(jnp.int32, x.size)
+
+        def entry(i: Array) -> Array:
+            unit = (index == i).astype(x.dtype).reshape(x.shape)
+            return jnp.vdot(unit, product(unit))
+
+        return lax.map(entry, index, batch_size=BLOCK).reshape(x.shape)
+
+    def majorant(self) -> Callable[[Array], Array]:
+        """The Hessian at 0, which need not be one."""
+        return jax.linearize(jax.grad(self._at), jnp.zeros(self.shape, self.dtype))[1]
+
     def preconditioner(self) -> Numeric:
         """1."""
         return 1.0
 
     def smoothness(self) -> Array:
         """The largest eigenvalue of the Hessian at 0, from :mod:`jaxht.spectral`."""
-        zero = jnp.zeros(self.shape, self.dtype)
-        _, product = jax.linearize(jax.grad(self._at), zero)
-        top = largest_eigenvalue(lambda v: product(v.reshape(self.shape)).ravel(), zero.size, self.dtype)
-        return SAFETY * top
+        product = self.majorant()
+        size = math.prod(self.shape)
+        return SAFETY * largest_eigenvalue(lambda v: product(v.reshape(self.shape)).ravel(), size, self.dtype)
 
     def coordinate_smoothness(self) -> Array:
         """:meth:`smoothness`, which bounds it: the diagonal of the Hessian would cost d products."""
@@ -142,3 +157,7 @@ class Custom:
 
     def _at(self, x: Array) -> Array:
         return self.fun(self.unravel(x), *self.args)
+
+
+# Products with the Hessian at a time.
+BLOCK = 64

@@ -44,11 +44,11 @@ class LeastSquares(LinearModel):
         return jnp.vdot(image, self._weighted(image)) + jnp.vdot(v, self.l2 * v)
 
     def minimise(self, region: Support, x: Array, ridge: Array | None = None) -> Minimum:
-        """Closed-form minimiser on a support of a dense design, of least norm (in scaled columns) if there are several.
+        """Closed-form minimiser on a support, of least norm (in scaled columns) where it is not unique.
 
         Args:
-            region: support F, |F| <= k_max. With bounds, or on another design, it is found iteratively, from x.
-            x: ignored by the closed form.
+            region: support F, |F| <= k_max.
+            x: start, where F has bounds or the design does not gather columns; else ignored.
             ridge: (d,) or None, added to ``l2`` by coordinate.
 
         Returns:
@@ -57,10 +57,12 @@ class LeastSquares(LinearModel):
         Cost: n k_max^2 + k_max^3 / 3, and 4 n k_max for each refinement.
         """
         A = design(self.A)
-        if not A.has_columns or region.bounds is not None:
+        if not A.gathers(region.k_max) or region.bounds is not None:
             return super().minimise(region, x, ridge)
         region = region.indexed()
         indices: Any = region.indices
+        if not isinstance(A, Dense):  # the columns are then all of a small dense design
+            A, indices = Dense(A.columns(indices).T), lax.iota(jnp.int32, indices.size)
         penalty = jnp.broadcast_to(jnp.asarray(self.l2, self.dtype), self.shape)
         penalty = region.gather(penalty if ridge is None else penalty + ridge) / self._total(jnp.ones((), self.dtype))
         if self.weights is None:

@@ -126,6 +126,24 @@ class LinearModel:
 
         return product
 
+    def hessian_diagonal(self, x: Array, pred: Array) -> Array:
+        """The diagonal of the Hessian at x, shaped like x. Cost: n d."""
+        A = design(self.A)
+        if len(self.shape) == 1:
+            curvature = self.loss.hessian_product(pred, self.y, jnp.ones_like(pred))
+            return A.squared(self._weighted(curvature)) + self.l2
+
+        def of_output(unit: Array) -> Array:
+            along = self.loss.hessian_product(pred, self.y, jnp.broadcast_to(unit, pred.shape))
+            return A.squared(self._weighted(jnp.matmul(along, unit, precision=PRECISION)))
+
+        return jax.vmap(of_output, out_axes=1)(jnp.eye(pred.shape[1], dtype=pred.dtype)) + self.l2
+
+    def majorant(self) -> Callable[[Array], Array]:
+        """``v -> c b A^T S A v + l2 * v``, at least the Hessian everywhere. Cost of a product: 2 n d."""
+        A, bound = design(self.A), self.loss.smoothness(self.y)
+        return lambda v: A.rmatvec(self._weighted(bound * A.matvec(v))) + self.l2 * v
+
     def preconditioner(self) -> Array:
         """An upper bound of the diagonal of the Hessian, (d,), or 1 where it would cost d products."""
         A = design(self.A)
@@ -146,8 +164,9 @@ class LinearModel:
     def minimise(self, region: Support, x: Array, ridge: Array | None = None) -> Minimum:
         """Minimiser on a support by regularised Newton steps, started from x.
 
-        On a dense design the Hessian of the k_max columns is formed and factorised; elsewhere, and for matrices x, it
-        is known by its products (:mod:`jaxht.objectives.newton`, :mod:`jaxht.objectives.masked`).
+        On a dense design, and on a sparse one for small k_max, the Hessian of the k_max columns is formed and
+        factorised; elsewhere, and for matrices x, it is known by its products (see
+        :mod:`jaxht.objectives.newton` and :mod:`jaxht.objectives.masked`).
 
         Args:
             region: support F, |F| <= k_max, perhaps with bounds.
@@ -159,7 +178,7 @@ class LinearModel:
 
         Cost: dense: n k_max^2 + k_max^3 / 3 a step, typically 4 to 8 steps.
         """
-        if not design(self.A).has_columns or len(self.shape) > 1:
+        if not design(self.A).gathers(region.k_max) or len(self.shape) > 1:
             return minimise_masked(self, region, x, ridge)
         region = region.indexed()
         subproblem = Gathered(self.restricted(region, ridge))

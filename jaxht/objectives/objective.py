@@ -62,6 +62,14 @@ class Objective(Protocol):
         """``v -> (H + tau B) v``, H the Hessian at x and B a majorant of it, for :mod:`jaxht.objectives.newton`."""
         ...
 
+    def hessian_diagonal(self, x: Array, pred: Array) -> Array:
+        """The diagonal of the Hessian at x, like x."""
+        ...
+
+    def majorant(self) -> Callable[[Array], Array]:
+        """``v -> B v``, B at least the Hessian at every x, as far as that is known."""
+        ...
+
     def preconditioner(self) -> Numeric:
         """A positive diagonal, like x or a scalar, near that of the Hessian but for a factor."""
         ...
