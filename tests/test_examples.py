@@ -9,7 +9,7 @@ import numpy as np
 import optax
 import pytest
 
-from examples import images, mlp
+from examples import images, likelihoods, mlp
 from jaxht import transforms
 
 CHANCE = 10.0  # per cent
@@ -191,3 +191,22 @@ def test_the_command_line_names_its_options(option, capsys, monkeypatch):
     with pytest.raises(SystemExit, match="0"):
         mlp.main()
     assert option in capsys.readouterr().out
+
+
+def test_likelihoods_are_those_of_a_loop():
+    rng = np.random.default_rng(0)
+    theta, X = rng.standard_normal(6).astype("float32"), np.sign(rng.standard_normal((5, 4)))
+    couplings = np.zeros((4, 4))
+    couplings[np.triu_indices(4, 1)] = theta
+    couplings += couplings.T
+    pseudo = [np.log(1 + np.exp(-2 * row[i] * couplings[i] @ row)) for row in X for i in range(4)]
+    np.testing.assert_allclose(likelihoods.ising(theta, X), np.sum(pseudo) / 5, rtol=1e-5)
+    x, A, event = rng.standard_normal(3), rng.standard_normal((6, 3)).astype("float32"), rng.random(6) < 0.6
+    u = A @ x  # times fall, so at risk with i are all before it
+    partial = [np.log(np.sum(np.exp(u[: i + 1]))) - u[i] for i in range(6) if event[i]]
+    np.testing.assert_allclose(likelihoods.cox(x, A, event), np.sum(partial) / 6, rtol=1e-5)
+
+
+def test_sparse_likelihoods_find_what_was_planted(capsys):
+    assert min(likelihoods.main(p=10, num_edges=8, n=1200, d=60, K=4)) == 1.0
+    assert "SUPPORT_STABLE" in capsys.readouterr().out
