@@ -1,0 +1,567 @@
+"""Every objective on every kind of design: formulas against autodiff of their definition, minimisers against SciPy."""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.sparse
+from scipy import optimize
+
+import jaxht
+from jaxht import Status, Support
+from tests.contract import QUICK
+from tests.util import x64
+
+N, D, C, K_MAX = 24, 6, 3, 4
+
+
+@pytest.fixture(autouse=True)
+def float64():
+    with x64():
+        yield
+
+
+# ---- the objectives, and what they are ------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class Kind:
+    """An objective with its loss, written down once more for NumPy or JAX (`xp`), and the targets that it takes."""
+
+    name: str
+    make: Callable[..., Any]
+    loss: Callable[..., Any]
+    targets: str = "labels"
+
+    @property
+    def shape(self):
+        """That of the variable."""
+        return (D, C) if self.targets in ("classes", "responses") else (D,)
+
+    def y(self, rng, u):
+        """Targets that go with predictions u (n, c)."""
+        noise = rng.normal(size=u.shape)
+        return {
+            "reals": u[:, 0] + noise[:, 0],
+            "labels": np.where(u[:, 0] + noise[:, 0] > 0, 1.0, -1.0),
+            "counts": rng.poisson(np.exp(0.5 * u[:, 0])).astype(float),
+            "classes": np.argmax(u + noise, axis=1),
+            "responses": u + noise,
+        }[self.targets]
+
+    def value(self, x, A, y, l2, s, c, xp=np):
+        """``c sum_i s_i l_i + 1/2 sum_j l2_j x_j^2``."""
+        return c * xp.sum(s * self.loss(A @ x, y, xp)) + xp.sum(l2 * x**2) / 2
+
+
+def huber(u, y, xp, delta=0.7):
+    r = abs(u - y)
+    return xp.where(r <= delta, r**2 / 2, delta * (r - delta / 2))
+
+
+def smoothed_hinge(u, y, xp, gamma=0.25):
+    m = 1 - y * u
+    return xp.where(m < 0, 0, xp.where(m < gamma, m**2 / (2 * gamma), m - gamma / 2))
+
+
+def softmax(u, y, xp):
+    return xp.log(xp.sum(xp.exp(u), axis=1)) - xp.sum(u * (xp.asarray(y)[:, None] == np.arange(u.shape[1])), axis=1)
+
+
+HINGE = Kind("hinge", jaxht.Hinge, lambda u, y, xp: xp.where(y * u < 1, 1 - y * u, 0))
+SMOOTH = [
+    Kind("least-squares", jaxht.LeastSquares, lambda u, y, xp: (u - y) ** 2 / 2, "reals"),
+    Kind("huber", functools.partial(jaxht.Huber, delta=0.7), huber, "reals"),
+    Kind("logistic", jaxht.Logistic, lambda u, y, xp: xp.log(1 + xp.exp(-y * u))),
+    Kind("logistic-2", functools.partial(jaxht.Logistic, scale=2.0), lambda u, y, xp: xp.log(1 + xp.exp(-2 * y * u))),
+    Kind("squared-hinge", jaxht.SquaredHinge, lambda u, y, xp: xp.where(y * u < 1, 1 - y * u, 0) ** 2 / 2),
+    Kind("smoothed-hinge", functools.partial(jaxht.SmoothedHinge, gamma=0.25), smoothed_hinge),
+    Kind("poisson", jaxht.Poisson, lambda u, y, xp: xp.exp(u) - y * u, "counts"),
+    Kind("softmax", functools.partial(jaxht.Softmax, num_classes=C), softmax, "classes"),
+    Kind("responses", jaxht.MultiResponse, lambda u, y, xp: xp.sum((u - y) ** 2, axis=1) / 2, "responses"),
+]
+NAMED = {kind.name: kind for kind in [*SMOOTH, HINGE]}
+each_smooth = pytest.mark.parametrize("kind", SMOOTH, ids=lambda kind: kind.name)
+each_kind = pytest.mark.parametrize("kind", NAMED.values(), ids=NAMED)
+
+
+def times(x, A):
+    return A @ x
+
+
+DESIGNS = {
+    "dense": jnp.asarray,
+    "sparse": lambda A: jaxht.design(scipy.sparse.csr_matrix(A)),
+    "operator": lambda A: jaxht.LinearOperator(times, A.shape, (A,)),
+    "operator with norms": lambda A: jaxht.LinearOperator(times, A.shape, (A,), norms=np.linalg.norm(A, axis=0)),
+}
+
+
+@functools.cache
+def data(kind, seed=0):
+    """A with zeros, y, and a point x."""
+    rng = np.random.default_rng(seed)
+    A = rng.normal(size=(N, D)) * (rng.random((N, D)) < 0.6)
+    x = rng.normal(size=(D, C))
+    return A, kind.y(rng, A @ x), 0.4 * x.reshape(D, C)[:, : np.prod(kind.shape) // D].reshape(kind.shape)
+
+
+def objective(kind, design, weighted, by_coordinate, mean):
+    """The objective, and the arguments l2, s and c of its definition."""
+    rng = np.random.default_rng(1)
+    A, y, _ = data(kind)
+    weights = rng.exponential(size=N) if weighted else None
+    l2 = rng.exponential(size=kind.shape) if by_coordinate else 0.3
+    s = np.ones(N) if weights is None else weights
+    f = kind.make(DESIGNS[design](A), jnp.asarray(y), l2, mean=mean, weights=weights)
+    return f, (A, y, l2, s, 1 / np.sum(s) if mean else 1.0)
+
+
+# design, weighted, by_coordinate, mean
+CONFIGURATIONS = [
+    ("dense", True, True, True),
+    ("dense", False, False, False),
+    ("sparse", True, False, False),
+    ("operator with norms", False, True, True),
+]
+
+
+# ---- formulas ------------------------------------------------------------------------------------------------------
+
+
+@each_kind
+def test_value_and_derivatives(kind):
+    x, v = data(kind)[2], np.random.default_rng(2).normal(size=kind.shape)
+    for configuration in CONFIGURATIONS:
+        f, definition = objective(kind, *configuration)
+        A, _, l2, s, c = definition
+        close = functools.partial(np.testing.assert_allclose, rtol=1e-11, atol=1e-12, err_msg=str(configuration))
+        assert (f.shape, f.num_samples, f.dtype) == (kind.shape, N, jnp.float64)
+        pred, image = f.predict(x), f.predict(v)
+        close(pred, A @ x)
+        close(f.value(x, pred), kind.value(x, *definition))
+        slope = jax.grad(lambda x: kind.value(x, *definition, xp=jnp))  # noqa: B023
+        gradient, product = jax.jvp(slope, (x,), (v,))
+        close(f.gradient(x, pred), gradient)
+        if kind is HINGE:
+            close(f.curvature(x, pred, v, image), np.sum(l2 * v**2))
+            continue
+        close(f.hessian(x, pred)(v), product)
+        close(f.curvature(x, pred, v, image), np.sum(v * product))
+        majorant = np.sum(v * (f.hessian(x, pred, 1.0)(v) - product))
+        bound = c * np.sum((s * (A @ v).T ** 2).T) * f.loss.smoothness(f.y)
+        close(majorant, bound)
+        assert np.sum(v * product) <= (bound + np.sum(l2 * v**2)) * (1 + 1e-12)
+
+
+@each_kind
+def test_weights_repeat_and_leave_out_samples(kind):
+    A, y, x = data(kind)
+    counts = np.random.default_rng(3).permutation(np.arange(N) % 3)
+    if kind.targets == "counts":
+        counts[np.argmax(y)] = 2  # whose curvature bound is taken over all samples
+    rows = np.repeat(np.arange(N), counts)
+    v = np.ones(kind.shape)
+    for mean, design in ((True, "dense"), (False, "sparse")):
+        f = kind.make(DESIGNS[design](A), jnp.asarray(y), 0.2, mean=mean, weights=counts.astype(float))
+        g = kind.make(DESIGNS[design](A[rows]), jnp.asarray(y[rows]), 0.2, mean=mean)
+        for ours, theirs in zip(looks(f, x, v), looks(g, x, v), strict=True):
+            np.testing.assert_allclose(ours, theirs, rtol=1e-12, atol=1e-13)
+
+
+def looks(f, x, v):
+    """What an objective says, without its smoothness."""
+    pred, image = f.predict(x), f.predict(v)
+    said = [f.value(x, pred), f.gradient(x, pred), f.curvature(x, pred, v, image)]
+    if isinstance(f, jaxht.Hinge):
+        return said
+    return [*said, f.hessian(x, pred)(v), f.coordinate_smoothness(), f.preconditioner()]
+
+
+# ---- minimisers ----------------------------------------------------------------------------------------------------
+
+
+@functools.partial(jax.jit, compiler_options=QUICK)
+def minimised(f, masks, x0, ridge, bounds=None):
+    """A Minimum for every lane."""
+
+    def lane(mask, x0, ridge, bounds):
+        k_max = K_MAX if mask.ndim == 1 else None
+        return f.minimise(Support(mask, bounds=bounds, k_max=k_max, ndim=mask.ndim), x0, ridge)
+
+    return jax.vmap(lane)(masks, x0, ridge, bounds)
+
+
+@functools.cache
+def definition_of(kind):
+    """(f, grad f, Hf) of the definition, at flat vectors."""
+
+    def value(x, *definition):
+        return kind.value(x.reshape(kind.shape), *definition, xp=jnp)
+
+    def everything(x, *definition):
+        return value(x, *definition), jax.grad(value)(x, *definition), jax.hessian(value)(x, *definition)
+
+    return jax.jit(everything, compiler_options=QUICK)
+
+
+def lanes(kind):
+    """Supports of several sizes, starts that are not 0, and ridges by coordinate, none in the first lane."""
+    rng = np.random.default_rng(4)
+    size = int(np.prod(kind.shape))
+    sizes = (K_MAX, K_MAX, 2, 0) if len(kind.shape) == 1 else (8, 5, 3, 0)
+    masks = np.stack([np.isin(np.arange(size), rng.permutation(size)[:k]).reshape(kind.shape) for k in sizes])
+    ridge = rng.exponential(size=masks.shape)
+    ridge[0] = 0
+    return masks, rng.normal(size=masks.shape), ridge
+
+
+def scipys(kind, definition, mask, ridge):
+    """SciPy's minimiser on a support, and two Newton steps from there for the last digits."""
+    A, y, l2, s, c = definition
+    everything, F = definition_of(kind), np.flatnonzero(mask)
+
+    def on_support(w):
+        x = np.zeros(mask.size)
+        x[F] = w
+        value, slope, hessian = everything(x, A, y, l2 + ridge, s, c)
+        return float(value), np.asarray(slope)[F], np.asarray(hessian)[np.ix_(F, F)]
+
+    w = np.zeros(len(F))
+    if len(F):
+        value, slope, hessian = (lambda w, i=i: on_support(w)[i] for i in range(3))
+        found = optimize.minimize(value, w, jac=slope, hess=hessian, method="trust-exact", options={"gtol": 1e-8})
+        w = found.x
+        for _ in range(2):
+            w = w - np.linalg.solve(hessian(w), slope(w))
+        assert np.abs(slope(w)).max() < 1e-10
+    x = np.zeros(mask.size)
+    x[F] = w
+    return x.reshape(mask.shape)
+
+
+# Three kinds on every design, since these differ in how supports are minimised on; the others share their code.
+MINIMISED = [
+    (kind, configuration)
+    for kind in SMOOTH
+    for configuration in [("dense", True, True, True), ("sparse", True, False, False), ("operator", False, False, True)]
+    if configuration[0] == "dense" or kind.name in ("least-squares", "logistic", "softmax")
+]
+
+
+@pytest.mark.parametrize(("kind", "configuration"), MINIMISED, ids=[f"{a.name}-{b[0]}" for a, b in MINIMISED])
+def test_minimisers_on_supports_are_scipys(kind, configuration):
+    f, definition = objective(kind, *configuration)
+    masks, x0, ridge = lanes(kind)
+    x, pred, converged = minimised(f, masks, x0, ridge)
+    assert np.all(converged)
+    assert not np.any(np.asarray(x)[~masks])
+    A, y, l2, s, c = definition
+    np.testing.assert_allclose(pred, [A @ point for point in x], rtol=0, atol=1e-12)
+    for i, mask in enumerate(masks):
+        np.testing.assert_allclose(x[i], scipys(kind, definition, mask, ridge[i]), rtol=0, atol=1e-8, err_msg=f"{i}")
+
+    tops, corners = [], []
+    for point in [np.zeros(kind.shape), *x]:
+        hessian = definition_of(kind)(np.ravel(point), A, y, l2, s, c)[2]
+        tops.append(np.linalg.eigvalsh(hessian)[-1])
+        corners.append(np.diag(hessian).max())
+    M = f.coordinate_smoothness()
+    assert max(corners) <= M * (1 + 1e-12)
+    reached = kind.name in ("least-squares", "logistic", "logistic-2", "responses")  # at 0
+    if reached:
+        np.testing.assert_allclose(M, max(corners), rtol=1e-12)
+    if configuration[0] == "dense" and kind.name in ("least-squares", "logistic", "softmax"):
+        L, spread = jax.jit(lambda f: f.smoothness(), compiler_options=QUICK)(f), np.max(l2) - np.min(l2)
+        assert max(tops) <= L <= (1.06 * max(tops) + spread if reached else np.inf)
+
+
+@pytest.mark.parametrize("configuration", [("dense", True, True, True), ("sparse", False, False, False)])
+def test_minimiser_of_the_hinge_closes_the_duality_gap(configuration):
+    f, definition = objective(HINGE, *configuration)
+    A, y, l2, s, c = definition
+    masks, x0, ridge = lanes(HINGE)
+    x, _, converged = minimised(f, masks, x0, ridge)
+    assert np.all(converged)
+    assert not np.any(np.asarray(x)[~masks])
+    for i, mask in enumerate(masks):
+        # f >= 1'a - ||P^(-1/2) B'a||^2 / 2 for all 0 <= a <= c s, with B of rows y_i a_i and P the ridge.
+        B, penalty = y[:, None] * A[:, mask], (l2 + ridge[i])[mask]
+
+        def dual(a, B=B, penalty=penalty):
+            w = B.T @ a / penalty
+            return penalty @ w**2 / 2 - np.sum(a), B @ w - 1
+
+        options = {"ftol": 1e-15, "gtol": 1e-10, "maxiter": 10000}
+        box = optimize.Bounds(0, c * s)
+        found = optimize.minimize(dual, c * s / 2, jac=True, bounds=box, method="L-BFGS-B", options=options)
+        value = HINGE.value(np.asarray(x)[i], A, y, l2 + ridge[i], s, c)
+        assert -found.fun - 1e-12 <= value <= -found.fun + 1e-7
+
+
+BOUNDED = [("least-squares", "dense"), ("logistic", "sparse"), ("softmax", "dense")]
+
+
+@pytest.mark.parametrize(("name", "design"), BOUNDED)
+def test_minimisers_within_bounds(name, design):
+    kind = NAMED[name]
+    f, definition = objective(kind, design, True, False, False)
+    A, y, l2, s, c = definition
+    masks, x0, ridge = lanes(kind)
+    lower, upper = np.zeros(masks.shape), np.full(masks.shape, np.inf)  # in the first lane: not negative
+    lower[1:], upper[1:] = -0.2 * ridge[1:], 0.1 * ridge[1:]
+    lower[3], masks[3], ridge[3] = -np.inf, masks[2], 0
+    x, pred, converged = minimised(f, masks, x0, ridge, (lower, upper))
+    x = np.asarray(x)
+    assert np.all(converged)
+    assert not np.any(x[~masks]) and np.all(lower <= x) and np.all(x <= upper)
+    np.testing.assert_allclose(pred, [A @ point for point in x], rtol=0, atol=1e-12)
+    pressed = 0
+    for i, mask in enumerate(masks):
+        value, slope, _ = definition_of(kind)(x[i].ravel(), A, y, l2 + ridge[i], s, c)
+        slope = np.asarray(slope).reshape(kind.shape)
+        # f is convex: a fixed point of the projected gradient is the minimiser.
+        step = np.clip(x[i] - slope, lower[i], upper[i]) - x[i]
+        assert np.abs(step[mask]).max() < 1e-9
+        pressed += np.count_nonzero((np.abs(slope) > 1e-6) & mask)
+
+        def on_support(w, i=i, mask=mask):
+            point = np.zeros(kind.shape)
+            point[mask] = w
+            value, slope, _ = definition_of(kind)(point.ravel(), A, y, l2 + ridge[i], s, c)
+            return float(value), np.asarray(slope).reshape(kind.shape)[mask]
+
+        box = optimize.Bounds(lower[i][mask], upper[i][mask])
+        found = optimize.minimize(on_support, x0[i][mask], jac=True, bounds=box, method="L-BFGS-B", tol=1e-13)
+        np.testing.assert_allclose(x[i][mask], found.x, rtol=0, atol=1e-4)
+        assert value <= found.fun + 1e-10
+        if name == "least-squares":
+            B = np.vstack([np.sqrt(s)[:, None] * A[:, mask], np.diag(np.sqrt((l2 + ridge[i])[mask]))])
+            target = np.append(np.sqrt(s) * y, np.zeros(B.shape[1]))
+            exact = optimize.lsq_linear(B, target, (box.lb, box.ub), method="bvls", tol=1e-15).x
+            np.testing.assert_allclose(x[i][mask], exact, rtol=0, atol=1e-8)
+    assert pressed >= 4
+
+
+# ---- derivatives of minimisers -------------------------------------------------------------------------------------
+
+
+DERIVED = [
+    ("least-squares", "dense", False),
+    ("least-squares", "sparse", False),
+    ("logistic", "sparse", True),
+    ("responses", "dense", False),
+]
+
+
+@pytest.mark.parametrize(("name", "design", "bounded"), DERIVED)
+def test_derivatives_of_minimisers(name, design, bounded):
+    """By y and l2, and by A where it is dense: forward, reverse and by differences."""
+    kind = NAMED[name]
+    f, (A, y, l2, _, _) = objective(kind, design, True, True, True)
+    masks, x0, _ = lanes(kind)
+    mask, start, rng = masks[0], x0[0], np.random.default_rng(5)
+    bounds = (np.full(kind.shape, -np.inf), np.where(np.arange(D) % 2, 0.1, np.inf)) if bounded else None
+    support = Support(mask, bounds=bounds, k_max=K_MAX if mask.ndim == 1 else None, ndim=mask.ndim)
+
+    def minimiser(y, l2, A):
+        g = dataclasses.replace(f, y=y, l2=l2, A=f.A if A is None else A)
+        return g.minimise(support, start).x
+
+    def both(point, along, weights):
+        x, forward = jax.linearize(minimiser, *point)
+        (reverse,) = [jax.linear_transpose(lambda tangent: forward(*tangent), along)(weights)]
+        return x, forward(*along), reverse[0]
+
+    compiled = jax.jit(both, compiler_options=QUICK)
+    point = (y, l2, A if design == "dense" else None)
+    along = jax.tree.map(lambda leaf: rng.normal(size=np.shape(leaf)), point)
+    weights = rng.normal(size=kind.shape)
+    x, forward, reverse = compiled(point, along, weights)
+    if bounded:
+        assert np.any(x == 0.1) and np.any((x != 0) & (x != 0.1))
+    h = 1e-5
+    ahead, behind = (
+        compiled(jax.tree.map(lambda a, b, h=h: a + h * b, point, along), along, weights)[0] for h in (h, -h)
+    )
+    difference = (ahead - behind) / (2 * h)
+    assert np.abs(difference).max() > 0.01
+    np.testing.assert_allclose(forward, difference, rtol=1e-6, atol=1e-7)
+    along_reverse = sum(np.vdot(a, b) for a, b in zip(jax.tree.leaves(reverse), jax.tree.leaves(along), strict=True))
+    np.testing.assert_allclose(along_reverse, np.vdot(weights, forward), rtol=1e-9)
+
+
+# ---- where there is no minimiser -----------------------------------------------------------------------------------
+
+
+PURSUITS = [jaxht.HTP(), jaxht.CoSaMP(), jaxht.SubspacePursuit()]
+
+
+@functools.partial(jax.jit, static_argnames="k", compiler_options=QUICK)
+def solved(f, solver, *, k, stop=None):
+    return jaxht.solve(f, jaxht.Sparse(k), solver, stop=stop or jaxht.Stop())
+
+
+@pytest.mark.parametrize("solver", PURSUITS, ids=lambda solver: type(solver).__name__)
+def test_separable_data_without_a_ridge_are_reported(solver):
+    A = np.random.default_rng(6).normal(size=(40, 8))
+    y = np.sign(A[:, 2])
+    result = solved(jaxht.Logistic(A, y, 0.0), solver, k=2)
+    assert result.status == Status.NOT_MINIMISED
+    assert np.all(np.isfinite(result.x)) and result.x[2] > 1
+    with pytest.raises(RuntimeError, match="give l2 > 0"):
+        result.raise_for_status()
+    well = solved(jaxht.Logistic(A, y, 1e-3), solver, k=2)
+    assert well.status in (Status.SUPPORT_STABLE, Status.CONVERGED, Status.NO_PROGRESS)
+    assert well.support.mask[2]
+
+
+def test_convergence_is_reported_by_lane():
+    """Labels that one column separates, with a ridge there and without."""
+    A = data(NAMED["logistic"])[0] + 0.1  # no zeros
+    masks = np.arange(D) < np.array([[1], [1], [2], [0]])
+    ridge = np.array([0.0, 1e-2, 0.0, 0.0])[:, None] * np.ones(D)
+    f = jaxht.Logistic(A, np.sign(A[:, 0]), np.zeros(D), weights=np.ones(N))
+    x, _, converged = minimised(f, masks, np.zeros(masks.shape), ridge)
+    assert converged.tolist() == [False, True, False, True]
+    assert np.all(np.isfinite(x))
+
+
+# ---- one objective as another --------------------------------------------------------------------------------------
+
+
+def test_two_classes_are_logistic_regression():
+    A, y, _ = data(NAMED["logistic"])
+    x = np.random.default_rng(7).normal(size=(D, 2))
+    both, logistic = jaxht.Softmax(A, (y > 0).astype(int), num_classes=2), jaxht.Logistic(A, y)
+    w = x[:, 1] - x[:, 0]
+    np.testing.assert_allclose(both.value(x, both.predict(x)), logistic.value(w, logistic.predict(w)), rtol=1e-12)
+
+
+def test_softmax_is_that_of_scikit_learn():
+    linear_model = pytest.importorskip("sklearn.linear_model")
+    A, y, _ = data(NAMED["softmax"])
+    l2 = 0.1
+    f = jaxht.Softmax(jnp.asarray(A), jnp.asarray(y), np.full((D, C), l2), weights=np.ones(N), num_classes=C)
+    everywhere = np.ones((4, D, C), bool)
+    x, _, _ = minimised(f, everywhere, np.zeros((4, D, C)), np.zeros((4, D, C)))
+    theirs = linear_model.LogisticRegression(C=1 / (N * l2), fit_intercept=False, tol=1e-10, max_iter=1000).fit(A, y)
+    np.testing.assert_allclose(x[0], theirs.coef_.T, rtol=0, atol=1e-7)
+
+
+def as_function(name):
+    """The mean loss with a ridge as a function of x and data."""
+    kind = NAMED[name]
+    return lambda x, A, y, l2: kind.value(x, A, y, l2, 1.0, 1 / len(y), xp=jnp)
+
+
+FUNCTIONS = {name: as_function(name) for name in ("least-squares", "logistic", "responses")}
+
+
+@pytest.mark.parametrize("name", ["logistic", "responses"])
+def test_a_function_is_an_objective(name):
+    kind = NAMED[name]
+    A, y, x = data(kind)
+    l2 = 0.3
+    like = D if len(kind.shape) == 1 else jax.ShapeDtypeStruct(kind.shape, float)
+    f = jaxht.Custom(FUNCTIONS[name], A, y, l2, like=like)
+    f.check()
+    g = kind.make(jnp.asarray(A), y, l2, mean=True)
+    assert (f.shape, f.dtype, f.num_samples) == (kind.shape, jnp.float64, 1)
+    v = np.random.default_rng(8).normal(size=kind.shape)
+    for ours, theirs in zip(looks(f, x, v)[:4], looks(g, x, v)[:4], strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-11, atol=1e-12)
+    masks, x0, ridge = lanes(kind)
+    minima, _, converged = minimised(f, masks, x0, ridge)
+    assert np.all(converged)
+    definition = (A, y, l2, np.ones(N), 1 / N)
+    for i, mask in enumerate(masks):
+        np.testing.assert_allclose(minima[i], scipys(kind, definition, mask, ridge[i]), rtol=0, atol=1e-8)
+    top = np.linalg.eigvalsh(definition_of(kind)(np.zeros(f.shape).ravel(), *definition)[2])[-1]
+    if name == "logistic":
+        assert top <= f.smoothness() <= 1.06 * top
+
+
+WHOLE_RUNS = [("least-squares", jaxht.NIHT()), ("logistic", jaxht.CoSaMP())]
+
+
+@pytest.mark.parametrize(("name", "solver"), WHOLE_RUNS, ids=["NIHT", "CoSaMP"])
+def test_runs_on_a_function_are_those_on_the_objective(name, solver):
+    A, y, _ = data(NAMED[name])
+    f, g = jaxht.Custom(FUNCTIONS[name], A, y, 0.1, like=D), NAMED[name].make(jnp.asarray(A), y, 0.1, mean=True)
+    ours, theirs = (solved(objective, solver, k=3) for objective in (f, g))
+    np.testing.assert_array_equal(ours.support.mask, theirs.support.mask)
+    np.testing.assert_allclose(ours.x, theirs.x, rtol=0, atol=1e-7)
+    np.testing.assert_allclose(ours.value, theirs.value, rtol=1e-12)
+    assert ours.status == theirs.status and not Status(int(ours.status)).failed
+
+
+SEEN = []
+
+
+def network(parameters, rows, flag, A, y):
+    SEEN.append((rows.dtype, flag.dtype, A.dtype, y.dtype))
+    x = jnp.concatenate([parameters["weights"].ravel(), parameters["bias"]])
+    assert parameters["weights"].shape == (2, 2) and parameters["bias"].shape == (2,)
+    return jnp.where(flag, jnp.sum((A[rows] @ x - y[rows]) ** 2) / 2, jnp.nan)
+
+
+def test_a_function_of_a_pytree():
+    """Integers and booleans arrive as they were given, floats in the precision of x."""
+    A, _, _ = data(NAMED["least-squares"])
+    A, rows = A.astype("float32"), np.arange(0, N, 2, dtype=np.int16)
+    y = A @ np.array([0, 2, 0, -3, 2.5, 0], "float32")  # the last two are the bias
+    like = {"weights": jax.ShapeDtypeStruct((2, 2), float), "bias": np.zeros(2)}
+    f = jaxht.Custom(network, rows, np.array(True), A, y, like=like)
+    result = solved(f, jaxht.HTP(step_size=0.1), k=3)
+    assert [str(dtype) for dtype in SEEN[-1]] == ["int16", "bool", "float64", "float64"]
+    x = f.unravel(result.x)
+    assert (x["weights"].shape, x["bias"].shape, result.x.shape) == ((2, 2), (2,), (6,))
+    np.testing.assert_allclose(np.append(np.ravel(x["weights"]), x["bias"]), [0, 2, 0, -3, 2.5, 0], atol=1e-6)
+    assert np.count_nonzero(result.x) == 3
+
+
+# ---- what is refused -----------------------------------------------------------------------------------------------
+
+A_, Y_ = np.ones((4, 2)), np.array([1.0, -1.0, 1.0, 1.0])
+REFUSED = [
+    *[(make(A_, Y_ + 1), "y must hold labels") for make in (jaxht.Logistic, jaxht.Hinge, jaxht.SquaredHinge)],
+    (jaxht.SmoothedHinge(A_, 0 * Y_), "y must hold labels"),
+    (jaxht.Poisson(A_, Y_), "y must hold counts, at least 0; got -1"),
+    (jaxht.Softmax(A_, Y_, num_classes=3), r"y must hold class ids 0 \.\.\. 2; got \[-1"),
+    (jaxht.Softmax(A_, Y_ + 1, num_classes=2), r"y must hold class ids 0 \.\.\. 1"),
+    (jaxht.Softmax(A_, Y_ + 0.5, num_classes=3), "y must hold class ids"),
+    (jaxht.Softmax(A_, Y_ + 1, num_classes=1), "num_classes must be a Python int of at least 2"),
+    (jaxht.Softmax(A_, Y_[:, None] + 1, num_classes=3), r"y must have shape \(4,\)"),
+    (jaxht.Softmax(A_, Y_ + 1, np.ones(2), num_classes=3), r"l2 must be a scalar or of shape \(2, 3\)"),
+    (jaxht.MultiResponse(A_, Y_), r"y must have shape \(4, 1\)"),
+    (jaxht.Huber(A_, Y_, np.ones(4)), r"Huber.l2 must be a scalar or of shape \(2,\); got shape \(4,\)"),
+    (jaxht.Huber(A_, Y_, -np.ones(2)), "Huber.l2 must be at least 0"),
+    (jaxht.Huber(A_, Y_, delta=np.ones(2)), "Huber.delta must be a scalar"),
+    (jaxht.Huber(A_, Y_, delta=-1.0), "Huber.delta must be at least 0"),
+    (jaxht.LeastSquares(A_, Y_, weights=np.ones(2)), r"LeastSquares.weights must be a scalar or of shape \(4,\)"),
+    (jaxht.LeastSquares(A_, Y_, weights=-Y_), "LeastSquares.weights must be at least 0; got -1"),
+    (jaxht.Poisson(scipy.sparse.csr_matrix(A_), Y_[:3]), r"y must have shape \(4,\)"),
+    (jaxht.Custom(lambda x: x, like=2), "fun must return a real scalar"),
+    (jaxht.Custom(lambda x: (jnp.sum(x), 1), like=2), "fun must return a real scalar"),
+    (jaxht.Custom(lambda x: jnp.sum(x).astype(int), like=2), "fun must return a real scalar"),
+    (jaxht.Custom(3.0, like=2), "fun must be a function of x; got float"),
+    (jaxht.Custom(jnp.sum, like=np.zeros(2, complex)), "like must describe arrays of float32 or float64"),
+    (jaxht.Custom(jnp.sum, like=()), "like must describe arrays"),
+]
+
+
+@pytest.mark.parametrize(("f", "message"), REFUSED, ids=[f"{type(f).__name__}-{i}" for i, (f, _) in enumerate(REFUSED)])
+def test_what_cannot_be_is_refused(f, message):
+    with pytest.raises(ValueError, match=message):
+        jaxht.solve(f, jaxht.Sparse(1), jaxht.IHT())
+
+
+def test_the_hinge_has_no_step_size():
+    with pytest.raises(ValueError, match="give step_size"):
+        jaxht.solve(jaxht.Hinge(A_, Y_), jaxht.Sparse(1), jaxht.IHT())
