@@ -64,12 +64,12 @@ def main(p: int = 20, num_edges: int = 20, n: int = 2000, d: int = 500, K: int =
     size = p * (p - 1) // 2
     theta = 0.4 * ensembles.sign_signal(jax.random.key(0), d=size, K=num_edges)
     X = spins(jax.random.key(1), theta, n, p)
-    edges = jaxht.solve(jaxht.Custom(ising, X, like=size), jaxht.Sparse(num_edges), jaxht.GraSP(debias=True))
+    edges = jaxht.solve(jaxht.Custom(ising, X, like=size), jaxht.Sparse(num_edges), jaxht.HTP())
     f_edges = float(metrics.f_score(edges.x, theta))
     print(f"Ising, {n} samples of {p} spins: {num_edges} of {size} edges found with F-score {f_edges:.2f}")
 
     A, event, x = survival(jax.random.key(2), n // 4, d, K)
-    hazards = jaxht.solve(jaxht.Custom(cox, A, event, like=d), jaxht.Sparse(K), jaxht.GraSP(debias=True))
+    hazards = jaxht.solve(jaxht.Custom(cox, A, event, like=d), jaxht.Sparse(K), jaxht.HTP())
     f_hazards = float(metrics.f_score(hazards.x, x))
     print(f"Cox, {len(event)} patients, {int(event.sum())} events: {K} of {d} features, F-score {f_hazards:.2f}")
     for result in (edges, hazards):

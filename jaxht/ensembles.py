@@ -18,8 +18,10 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
-from jax.scipy.fft import idct
+from jax.scipy.fft import dct, idct
 from jax.typing import ArrayLike, DTypeLike
+
+from jaxht.linear import LinearOperator
 
 # The folds of a problem's key. ASCII words and not 0, 1, 2: `fold_in(cell_key, trial)` must never meet them.
 _DESIGN, _SIGNAL, _RESPONSE = (int.from_bytes(word, "big") for word in (b"desg", b"sgnl", b"resp"))
@@ -105,6 +107,27 @@ def partial_dct(key: Array, n: int, d: int, *, variance: ArrayLike | None = None
     rows = jax.nn.one_hot(jax.random.permutation(key, d)[:n], d, dtype=dtype)
     scale = _std(variance, n, dtype) * jnp.sqrt(jnp.asarray(d, dtype))
     return scale * idct(rows, norm="ortho")  # row i of an orthogonal C is C^T e_i
+
+
+def partial_dct_operator(
+    key: Array, n: int, d: int, *, variance: ArrayLike | None = None, dtype: DTypeLike = float
+) -> LinearOperator:
+    """`partial_dct` of the same arguments, matrix-free: products cost `d log d`, and nothing of size n d is held."""
+    if n > d:
+        raise ValueError(f"partial_dct draws rows without replacement and needs n <= d, got n = {n}, d = {d}")
+    rows = jax.random.permutation(key, d)[:n]
+    scale = _std(variance, n, dtype) * jnp.sqrt(jnp.asarray(d, dtype))
+    # C_ij^2 = (1 + cos(pi (2j + 1) i / d)) / d for i > 0, and the cosine is that of row 2i, which beyond d folds back
+    # to minus row 2d - 2i: so the norms of all columns are one transform of where the rows are.
+    place, sign = jnp.where(2 * rows > d, 2 * d - 2 * rows, 2 * rows) % d, jnp.where(2 * rows > d, -1, 1)
+    weight = jnp.where((rows == 0) | (2 * rows == d), 0, sign * jnp.sqrt(jnp.asarray(d / 2, dtype)))
+    cosines = idct(jnp.zeros(d, dtype).at[place].add(weight), norm="ortho")
+    norms = scale * jnp.sqrt(jnp.maximum(n + cosines, 0) / d)
+    return LinearOperator(_dct_rows, (n, d), (rows, scale), norms=norms, dtype=dtype)
+
+
+def _dct_rows(x: Array, rows: Array, scale: Array) -> Array:
+    return scale * dct(x, norm="ortho")[rows]
 
 
 def toeplitz(

@@ -12,9 +12,10 @@ import pytest
 import scipy.fft
 from scipy import stats
 
+import jaxht
 from jaxht import ensembles
 from jaxht.ensembles import Problem, planted
-from tests.util import x64
+from tests.util import precision, x64
 
 DESIGNS = {
     "gaussian": ensembles.gaussian,
@@ -341,3 +342,28 @@ def test_problem_has_one_dtype_throughout(dtype):
         for response in None, partial(ensembles.gaussian_noise, sigma=0.1), ensembles.logistic_labels:
             problem = jax.eval_shape(lambda key, r=response: planted(key, design, signal, r), KEY)
             assert {leaf.dtype for leaf in jax.tree.leaves(problem)} == {dtype}
+
+
+@pytest.mark.parametrize(("n", "d"), [(8, 8), (3, 7)])
+def test_partial_dct_operator_is_the_matrix(n, d):
+    @jax.jit
+    def both(x, r):
+        operator = ensembles.partial_dct_operator(KEY, n, d, variance=2.0)
+        products = operator.matvec(x), operator.rmatvec(r), operator.column_norms(), operator.squared(r)
+        return ensembles.partial_dct(KEY, n, d, variance=2.0), products, operator.columns(np.array([1, d]))
+
+    with precision("float64"):
+        x, r = np.random.default_rng(0).standard_normal((2, d))
+        r = r[:n]
+        A, products, columns = jax.tree.map(np.asarray, both(x, r))
+        for got, want in zip(products, (A @ x, A.T @ r, np.linalg.norm(A, axis=0), r @ A**2), strict=True):
+            np.testing.assert_allclose(got, want, atol=1e-12)
+        np.testing.assert_allclose(columns, [A[:, 1], 0 * A[:, 1]], atol=1e-12)
+
+
+def test_a_signal_is_recovered_from_transforms_alone():
+    A = ensembles.partial_dct_operator(KEY, 600, 2000)
+    x = ensembles.gaussian_signal(jax.random.key(1), d=2000, K=40)
+    f = jaxht.LeastSquares(A, A.matvec(x))
+    result = jaxht.solve(f, jaxht.Sparse(40), jaxht.HTP())
+    np.testing.assert_allclose(result.x, x, atol=1e-4)
