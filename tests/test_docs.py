@@ -36,3 +36,10 @@ def test_sparse_training():
     kept, total = (sum(map(count, scope["params"].values())) for count in (np.count_nonzero, np.size))
     assert kept == round(0.05 * total)
     np.testing.assert_allclose(scope["report"].total, 1 - kept / total, rtol=1e-6)
+
+
+def test_problems():
+    scope = {}
+    exec(example("problems.md"), scope)
+    assert set(scope["result"].support.indices.tolist()) == {0, 1, 2, 3, 4}
+    assert scope["check"].stationarity < 1e-4 and scope["check"].swap_gain < 1e-5
