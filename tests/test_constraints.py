@@ -1,0 +1,271 @@
+"""Constraints: projections against all supports there are, and solvers against the best of them."""
+
+import functools
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.optimize import lsq_linear
+
+import jaxht
+from jaxht import Groups, Sparse
+from tests.contract import QUICK
+from tests.util import host, x64
+
+INF = np.inf
+
+
+@pytest.fixture(autouse=True)
+def float64():
+    with x64():
+        yield
+
+
+@functools.partial(jax.jit, compiler_options=QUICK)
+def projected(constraints, z):
+    """For every lane, the point, its support, and the region that the point alone gives."""
+
+    def lane(constraint, z):
+        constraint = constraint.prepared(z.shape)
+        x, support = constraint.project(z)
+        return x, support.mask, constraint.region(x).mask
+
+    return jax.vmap(lane)(constraints, z)
+
+
+def full_of_ties(rng, *shape):
+    """Powers of 2 and zeros, of which squares are added without rounding."""
+    return rng.choice([0, 1, -1, 2, -2, 4], size=shape).astype(float)
+
+
+# ---- entries -------------------------------------------------------------------------------------------------------
+
+
+def best_support(z, k, lower, upper, keep):
+    """(squared distance, k coordinates), of equal distances the lowest coordinates."""
+    kept = np.flatnonzero(keep)[:k]
+    cost = np.where(np.zeros(z.size, bool), 0.0, z**2)
+    gain = cost - (z - np.clip(z, lower, upper)) ** 2
+    supports = [F for F in itertools.combinations(range(z.size), k) if set(kept) <= set(F)]
+    return min((np.sum(cost) - np.sum(gain[list(F)]), F) for F in supports)
+
+
+SPARSE = [
+    # shape, lower, upper, whether bounds are given
+    ((6,), -INF, INF, False),
+    ((6,), 0.0, INF, True),
+    ((6,), -0.5, 2.0, True),
+    ((2, 3), -1.0, 1.0, True),
+    ((3, 2), -INF, INF, False),
+]
+
+
+@pytest.mark.parametrize("keeps", [False, True], ids=["", "keep"])
+@pytest.mark.parametrize(("shape", "lower", "upper", "given"), SPARSE)
+def test_projection_is_the_best_of_all_supports(shape, lower, upper, given, keeps):
+    rng = np.random.default_rng(0)
+    d = int(np.prod(shape))
+    k = np.repeat(np.arange(d + 1), 12).astype(np.int32)  # traced: of more that are kept, the first k
+    Z = np.where(np.arange(len(k))[:, None] % 2, full_of_ties(rng, len(k), d), rng.normal(size=(len(k), d)) * 2)
+    keep = rng.random((len(k), d)) < 0.3
+    lowers, uppers = (np.full((len(k), *shape), bound) for bound in (lower, upper))
+    lanes = (len(k), *shape)
+    constraint = Sparse(k, k_max=d, keep=keep.reshape(lanes) if keeps else None, bounds=(lowers, uppers))
+    if not given:
+        constraint = Sparse(k, k_max=d, keep=constraint.keep)
+    x, mask, region = (leaf.reshape(len(k), d) for leaf in host(projected(constraint, Z.reshape(lanes))))
+    for i, z in enumerate(Z):
+        distance, F = best_support(z, k[i], lower, upper, keep[i] if keeps else np.zeros(d, bool))
+        assert np.count_nonzero(mask[i]) == k[i] and not np.any(x[i][~mask[i]])
+        np.testing.assert_array_equal(x[i][mask[i]], np.clip(z, lower, upper)[mask[i]])
+        np.testing.assert_allclose(np.sum((x[i] - z) ** 2), distance, rtol=1e-12, atol=1e-12)
+        if not given or np.isinf(upper):  # without roots ties are exact
+            assert np.flatnonzero(mask[i]).tolist() == list(F)
+        always = np.isin(np.arange(d), np.flatnonzero(keep[i])[: k[i]]) if keeps else False
+        np.testing.assert_array_equal(region[i], (x[i] != 0) | always)
+
+
+def test_nonnegative_is_a_lower_bound_of_0():
+    rng = np.random.default_rng(1)
+    z = rng.normal(size=7)
+    for bounds, pair in ((None, (0.0, INF)), ((-1.0, 0.5), (0.0, 0.5)), ((None, 0.5), (0.0, 0.5))):
+        x, _ = Sparse(3, nonnegative=True, bounds=bounds).prepared(z.shape).project(z)
+        np.testing.assert_array_equal(x, Sparse(3, bounds=pair).prepared(z.shape).project(z)[0])
+        assert np.min(x) == 0
+    x, _ = Sparse(3, bounds=(-1.0, None)).prepared(z.shape).project(z)
+    np.testing.assert_array_equal(x, Sparse(3, bounds=(-1.0, INF)).prepared(z.shape).project(z)[0])
+
+
+def test_the_steepest_coordinates_point_into_the_bounds():
+    direction = jnp.array([-5.0, 4.0, -3.0, 2.0, 1.0])
+    constraint = Sparse(2, bounds=(np.array([0.0, -1, -1, -1, -1]), np.array([1.0, 0, 1, 1, 1]))).prepared((5,))
+    assert np.flatnonzero(constraint.steepest(direction, 2, 2).mask).tolist() == [2, 3]
+
+
+# ---- groups --------------------------------------------------------------------------------------------------------
+
+
+def best_groups(z, k, groups, keep):
+    """Members of the k groups of which the distance is least, of equal ones the lowest."""
+    m = groups.max() + 1
+    kept = sorted({groups[i] for i in np.ndindex(z.shape) if keep[i]})[:k]
+    chosen = [G for G in itertools.combinations(range(m), min(k, m)) if set(kept) <= set(G)]
+    return np.isin(groups, min((np.sum(z[~np.isin(groups, G)] ** 2), G) for G in chosen)[1])
+
+
+GROUPS = {
+    "equal": np.array([0, 0, 1, 1, 2, 2, 3, 3]),
+    "ragged": np.array([0, 1, 1, 2, 2, 2, 2, 3]),
+    "interleaved": np.array([2, 0, 1, 2, 1, 0, 3, 2]),
+    "rows": np.broadcast_to(np.arange(4)[:, None], (4, 2)),
+}
+
+
+@pytest.mark.parametrize("name", GROUPS)
+def test_projection_is_the_best_of_all_groups(name):
+    groups, rng = GROUPS[name], np.random.default_rng(2)
+    k = np.tile(np.arange(5), 10).astype(np.int32)
+    Z = np.where(rng.random((50, *np.ones_like(groups.shape))) < 0.5, full_of_ties(rng, 50, *groups.shape), 0)
+    Z = np.where(Z == 0, Z, Z * rng.choice([1.0, 0.5], size=Z.shape))
+    keep = np.zeros((50, *groups.shape), bool)
+    keep.reshape(50, -1)[np.arange(50), rng.integers(0, 8, 50)] = np.arange(50) % 3 == 0
+    m, lanes = 4, np.broadcast_to(groups, (50, *groups.shape))
+    x, mask, region = host(projected(Groups(k, lanes, k_max=m, keep=keep, num_groups=m), Z))
+    for i, z in enumerate(Z):
+        members = best_groups(z, k[i], groups, keep[i])
+        np.testing.assert_array_equal(mask[i], members)
+        np.testing.assert_array_equal(x[i], np.where(members, z, 0))
+        touched = set(groups[(x[i] != 0) | keep[i]])
+        np.testing.assert_array_equal(region[i], np.isin(groups, list(touched)))
+
+
+def test_bounds_on_the_coordinates_of_groups():
+    groups = GROUPS["ragged"]
+    constraint = Groups(2, groups).prepared(groups.shape)
+    assert (constraint.num_groups, constraint.k_max, constraint.size_max) == (4, 2, 6)
+    _, support = constraint.project(jnp.arange(8.0))
+    assert support.completed().indices.tolist() == [3, 4, 5, 6, 7, 8]
+    steepest = constraint.steepest(jnp.array([0, 2.0, 2, 1.5, 1.5, 1.5, 1.5, 2.5]), 2, 2)
+    assert np.flatnonzero(steepest.mask).tolist() == [1, 2, 3, 4, 5, 6]
+    assert steepest.k_max >= 6
+
+
+# ---- what is refused -----------------------------------------------------------------------------------------------
+
+KEEP = np.array([True, True, False, False])
+REFUSED = [
+    (Sparse(5), "k must lie between 0 and d = 4; got 5"),
+    (Sparse(2, k_max=5), "k_max must be a Python int between 0 and d = 4"),
+    (Sparse(1, keep=KEEP), "keep must mark at most k = 1 coordinates; got 2"),
+    (Sparse(1, keep=KEEP[:3]), r"keep must be a boolean mask of shape \(4,\); got dtype bool and shape \(3,\)"),
+    (Sparse(2, keep=KEEP.astype(int)), "keep must be a boolean mask"),
+    (Sparse(2, bounds=1.0), r"bounds must be a pair \(lower, upper\); got 1.0"),
+    (Sparse(2, bounds=(0.1, 1.0)), "bounds: lower must not be above 0"),
+    (Sparse(2, bounds=(-1.0, np.array([1, 1, 1, -0.1]))), "bounds: upper must not be below 0"),
+    (Sparse(2, bounds=(np.zeros(3), 1.0)), r"bounds: lower must be a number or of shape \(4,\); got shape \(3,\)"),
+    (Groups(2, np.zeros(3, int)), r"groups must be integers of shape \(4,\)"),
+    (Groups(2, np.zeros(4)), "groups must be integers .* got dtype float64"),
+    (Groups(2, np.array([0, 1, -1, 0])), "groups must be numbered from 0; got -1"),
+    (Groups(2, np.array([0, 1, 2, 0]), num_groups=2), "groups must be below num_groups = 2; got 2"),
+    (Groups(4, np.array([0, 1, 2, 0])), "k must lie between 0 and d = 3; got 4"),
+    (Groups(2.0, np.array([0, 1, 2, 0])), "k must be an integer"),
+]
+
+
+@pytest.mark.parametrize(("constraint", "message"), REFUSED)
+def test_what_cannot_be_is_refused(constraint, message):
+    with pytest.raises(ValueError, match=message):
+        jaxht.solve(jaxht.LeastSquares(np.eye(4), np.ones(4)), constraint, jaxht.IHT())
+
+
+def test_traced_groups_need_their_number():
+    with pytest.raises(ValueError, match="num_groups must be given"):
+        jax.eval_shape(lambda groups: Groups(1, groups).prepared((4,)), np.zeros(4, int))
+
+
+# ---- solvers -------------------------------------------------------------------------------------------------------
+
+
+@functools.partial(jax.jit, compiler_options=QUICK)
+def solved(objective, constraint, solver):
+    return jaxht.solve(objective, constraint, solver)
+
+
+def design(seed, n=30, d=8):
+    return np.random.default_rng(seed).normal(size=(n, d)) / np.sqrt(n)
+
+
+BOXES = (np.array([[0.0] * 8, [-0.5] * 8]), np.array([[INF] * 8, [1.0] * 8]))  # not negative, and a box
+BOXED = [jaxht.IHT(), jaxht.NIHT(), jaxht.HTP(), jaxht.CoSaMP(debias=True)]
+
+
+@functools.cache
+def best_in_boxes():
+    """A, y, and the best point within either pair of bounds, over all supports of 3."""
+    A, points = design(3, n=300), []
+    y = A @ np.array([0, 1.5, 0.4, -0.8, 0, 0.6, 0, 0]) + 0.02 * np.random.default_rng(4).normal(size=300)
+    for lower, upper in zip(*BOXES, strict=True):
+        found = []
+        for F in itertools.combinations(range(8), 3):
+            x, F = np.zeros(8), list(F)
+            x[F] = lsq_linear(A[:, F], y, (lower[F], upper[F]), method="bvls", tol=1e-15).x
+            found.append((np.sum((A @ x - y) ** 2) / 2, x))
+        points.append(min(found, key=lambda pair: pair[0]))
+    return A, y, points
+
+
+@pytest.mark.parametrize("solver", BOXED, ids=lambda solver: type(solver).__name__)
+def test_solvers_within_bounds_find_the_best_support(solver):
+    A, y, points = best_in_boxes()
+
+    @functools.partial(jax.jit, compiler_options=QUICK)
+    @functools.partial(jax.vmap, in_axes=(0, None, None, None))
+    def run(bounds, A, y, solver):
+        return jaxht.solve(jaxht.LeastSquares(A, y), Sparse(3, bounds=bounds), solver)
+
+    result = run(BOXES, A, y, solver)
+    for i, (value, x) in enumerate(points):
+        np.testing.assert_allclose(result.value[i], value, rtol=1e-7)
+        np.testing.assert_allclose(result.x[i], x, rtol=0, atol=1e-6)
+        assert np.all(result.x[i] >= BOXES[0][i]) and np.all(result.x[i] <= BOXES[1][i])
+        assert not jaxht.Status(int(result.status[i])).failed
+    assert np.max(result.x[1]) == 1.0
+
+
+@pytest.mark.parametrize("solver", [jaxht.HTP(), jaxht.CoSaMP()], ids=lambda solver: type(solver).__name__)
+def test_groups_are_recovered(solver):
+    groups, A = np.array([0, 1, 2, 0, 3, 1, 3, 3, 4, 4]), design(5, 30, 10)
+    x = np.where(np.isin(groups, [1, 3]), np.array([1, 2, 1, -1, -2, 0.1, 3, 0.1, 1, 1]), 0)
+    result = solved(jaxht.LeastSquares(A, A @ x), Groups(2, groups, num_groups=5, k_max=2, size_max=5), solver)
+    np.testing.assert_allclose(result.x, x, rtol=0, atol=1e-10)
+    assert result.support.indices.tolist() == [1, 4, 5, 6, 7]
+
+
+def test_rows_of_a_matrix_are_recovered():
+    A, X = design(6), np.zeros((8, 3))
+    X[[2, 5]] = [[1, -2, 0.1], [0, 3, 1]]
+    rows = np.broadcast_to(np.arange(8)[:, None], (8, 3))
+    constraint = Groups(2, rows, num_groups=8, k_max=2, size_max=6)
+    result = solved(jaxht.MultiResponse(A, A @ X, mean=False), constraint, jaxht.HTP())
+    np.testing.assert_allclose(result.x, X, rtol=0, atol=1e-9)
+    np.testing.assert_array_equal(result.support.mask, np.isin(rows, [2, 5]))
+
+
+def test_an_intercept_is_kept_and_not_penalised():
+    """It is small: nothing else would put it among the k largest; and with l2 = 0 the residuals sum to 0."""
+    A = np.concatenate([design(7), np.full((30, 1), 0.2)], axis=1)
+    y = A[:, :8] @ np.array([0, 4.0, 0, 0, -3, 0, 0, 0]) + 0.02
+    keep, l2 = np.arange(9) == 8, np.append(np.full(8, 0.01), 0.0)
+    result = solved(jaxht.LeastSquares(A, y, l2), Sparse(np.int32(3), k_max=3, keep=keep), jaxht.HTP())
+    values = []
+    for F in itertools.combinations(range(8), 2):
+        F = [*F, 8]
+        w = np.linalg.solve(A[:, F].T @ A[:, F] + np.diag(l2[F]), A[:, F].T @ y)
+        values.append((np.sum((A[:, F] @ w - y) ** 2) / 2 + l2[F] @ w**2 / 2, F, w))
+    value, F, w = min(values, key=lambda item: item[0])
+    assert result.support.indices.tolist() == F
+    np.testing.assert_allclose(result.x[np.array(F)], w, rtol=0, atol=1e-9)
+    np.testing.assert_allclose(result.value, value, rtol=1e-10)
+    assert abs(np.sum(A @ result.x - y)) < 1e-10
