@@ -19,7 +19,6 @@ from experiments.config import Config, Count, Counts, Failure
 from experiments.session import Session
 from experiments.solvers import SOLVERS, SolverName
 from jaxht import LeastSquares, Result, Sparse, Stop, solve, sweep
-from jaxht.solver import Solver
 from jaxht.status import Status
 
 INTERCEPT = "intercept"
@@ -44,8 +43,9 @@ class LossAgainstSparsity(Config):
 
 def prepared(table: data.Table) -> tuple[NDArray[np.float64], NDArray[np.float64], list[str]]:
     """The preprocessing of §6.2.2: no rows with missing values, a column of ones first, every column of unit norm."""
-    whole = ~np.isnan(np.column_stack([table.X, table.y])).any(axis=1)
-    X, y = table.X[whole], table.y[whole]
+    X, y = table.dense(), table.y
+    whole = ~np.isnan(np.column_stack([X, y])).any(axis=1)
+    X, y = X[whole], y[whole]
     A = np.hstack([np.ones((len(y), 1)), X])
     norms = np.linalg.norm(A, axis=0)
     return A / np.where(norms > 0, norms, 1), y, [INTERCEPT, *table.names]
@@ -61,14 +61,14 @@ def loss_against_sparsity(config: LossAgainstSparsity, session: Session) -> Data
     keep = jnp.arange(A.shape[1]) == 0
     stop = Stop(max_steps=config.max_steps)
 
-    def at(k: Array, solver: Solver) -> Result:
+    def at(k: Array, name: str) -> Result:
+        solver = SOLVERS[name].build(objective, k)
         return solve(objective, Sparse(k, k_max=max(config.k), keep=keep), solver, stop=stop)
 
     results = []
     session.report(0, len(config.solvers))
     for done, name in enumerate(config.solvers, 1):
-        solver = SOLVERS[name].build(objective)
-        results.append(jax.device_get(jax.vmap(partial(at, solver=solver))(jnp.asarray(k))))
+        results.append(jax.device_get(jax.vmap(partial(at, name=name))(jnp.asarray(k))))
         session.report(done, len(config.solvers))
 
     def stacked(field: str) -> tuple[tuple[str, ...], NDArray[Any]]:

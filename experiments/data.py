@@ -4,9 +4,11 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 from sklearn import datasets
 
 from experiments.config import Failure
@@ -19,22 +21,29 @@ class Table:
     """A data set.
 
     Attributes:
-        X: (m, p) features.
+        X: (m, p) features; a CSR matrix where the file holds one.
         y: (m,) target.
         names: p names of features.
+        num_train: how many rows, the first ones, are the training part; None: the set has none.
     """
 
-    X: NDArray[np.float64]
+    X: Any
     y: NDArray[np.float64]
     names: list[str]
+    num_train: int | None = None
+
+    def dense(self) -> NDArray[np.float64]:
+        """X as an array."""
+        return self.X.toarray() if sparse.issparse(self.X) else self.X
 
 
 def load(name: str, data_dir: Path | None) -> Table:
     """Find a data set by name, and never another one in its place.
 
     Args:
-        name: of a set that scikit-learn brings along (BUNDLED), or of a file ``name.npz`` with arrays X, y and perhaps
-            feature_names in the folder; failing that, of a set that scikit-learn has downloaded before (FETCHED).
+        name: of a set that scikit-learn brings along (BUNDLED), or of a file ``name.npz`` in the folder, with arrays X,
+            y and perhaps feature_names and n_train (or n_main), where X may be stored as scipy.sparse.save_npz does;
+            failing that, of a set that scikit-learn has downloaded before (FETCHED).
         data_dir: the folder; None: that of the environment variable JAXHT_DATA.
 
     Raises:
@@ -58,11 +67,13 @@ def load(name: str, data_dir: Path | None) -> Table:
 def _read(file: Path) -> Table:
     try:
         with np.load(file) as arrays:
-            X, y = (arrays[key].astype(np.float64) for key in "Xy")
+            y = arrays["y"].astype(np.float64)
+            X = sparse.load_npz(file).tocsr() if "indptr" in arrays else arrays["X"]
             names = arrays["feature_names"].tolist() if "feature_names" in arrays else None
+            train = [int(arrays[key]) for key in ("n_train", "n_main") if key in arrays]
     except (OSError, KeyError, ValueError) as error:
         raise Failure(f"{file}: not an .npz file with arrays X and y: {error}") from error
-    return Table(X, y, names or [f"x{i + 1}" for i in range(X.shape[1])])
+    return Table(X.astype(np.float64), y, names or [f"x{i + 1}" for i in range(X.shape[1])], *train[:1])
 
 
 def _diabetes_quadratic() -> Table:

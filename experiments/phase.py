@@ -26,7 +26,7 @@ class Planted(Config):
     Attributes:
         d: dimension.
         solvers: which ones.
-        max_steps: of every solver.
+        max_steps: of every solver; absent: as many as each takes by itself.
         rtol: change at which a run counts as converged; absent: machine epsilon. 0: only where it repeats exactly.
         target: value of the objective at which a run ends; absent: none does. Without noise, a run that comes near 0
             has found its signal or another solution, and more steps do not change which.
@@ -37,7 +37,7 @@ class Planted(Config):
 
     d: Count
     solvers: Annotated[list[SolverName], Field(min_length=1)]
-    max_steps: Count
+    max_steps: Count | None = None
     rtol: Annotated[float, Field(ge=0)] | None = None
     target: Annotated[float, Field(gt=0)] | None = None
     designs: Literal["cell", "trial"] = "cell"
@@ -50,18 +50,34 @@ GIVEN = {"cell": ", given the designs", "trial": ""}
 Sparsity = Callable[[sweep.Cell], Any]
 
 
-def draw(key: PRNGKey, cell: sweep.Cell, d: int, K: Sparsity = axis_K, designs: str = "cell") -> Problem:
-    """A noise-free problem: Gaussian A of variance 1/n and N(0, 1) values on a uniform support.
+def draw(
+    key: PRNGKey,
+    cell: sweep.Cell,
+    d: int,
+    K: Sparsity = axis_K,
+    designs: str = "cell",
+    *,
+    variance: float | None = None,
+    signal: Callable[..., jnp.ndarray] = gaussian_signal,
+    response: Callable[[PRNGKey, jnp.ndarray], jnp.ndarray] | None = None,
+) -> Problem:
+    """A planted problem with Gaussian A: by default of variance 1/n, noise-free, with N(0, 1) values.
 
-    Rows beyond n are zero. They change no solution, and one compile serves all n up to ``cell.bounds["n"]``.
+    Rows beyond n are zero, and so are their y. They change no solution, and one compile serves all n up to
+    ``cell.bounds["n"]``.
     """
     n, rows = cell["n"], cell.bounds["n"]
+    inside = jnp.arange(rows) < n
 
     def design(key: PRNGKey) -> jnp.ndarray:
-        return jnp.where(jnp.arange(rows)[:, None] < n, gaussian(key, rows, d, variance=1 / n), 0)
+        A = gaussian(key, rows, d, variance=1 / n if variance is None else variance)
+        return jnp.where(inside[:, None], A, 0)
+
+    def masked(key: PRNGKey, u: jnp.ndarray) -> jnp.ndarray:
+        return u if response is None else jnp.where(inside, response(key, u), 0)
 
     design_key = cell.key if designs == "cell" else None
-    return planted(key, design, partial(gaussian_signal, d=d, K=K(cell)), design_key=design_key)
+    return planted(key, design, partial(signal, d=d, K=K(cell)), masked, design_key=design_key)
 
 
 def recovered(
@@ -71,6 +87,7 @@ def recovered(
     num_trials: int,
     K_max: int,
     K: Sparsity = axis_K,
+    recovery: Callable[..., sweep.Recovery] | None = None,
     **options: Any,
 ) -> Dataset:
     """Solve every problem by every solver.
@@ -78,24 +95,26 @@ def recovered(
     Args:
         config: what and how.
         session: where.
-        axes: n and what determines K.
+        axes: n, what determines K, and the like.
         num_trials: of each cell.
         K_max: the largest K.
-        K: that of a cell.
+        K: that of a cell, from which each solver takes its k.
+        recovery: (methods, stop=) -> trial; None: of the noise-free problems, with their K.
         options: of the sweep.
     """
     methods = {name: SOLVERS[name].method(K_max, config.d, K) for name in config.solvers}
     stop = Stop(max_steps=config.max_steps, rtol=config.rtol, target_value=config.target)
+    if recovery is None:
+        recovery = partial(sweep.Recovery, partial(draw, d=config.d, K=K, designs=config.designs))
     if config.designs == "trial":
         options["shared"] = ()  # nothing
     return session.sweep(
-        sweep.Recovery(partial(draw, d=config.d, K=K, designs=config.designs), methods, stop=stop),
+        recovery(methods, stop=stop),
         {"solver": config.solvers, **axes},
         num_trials=num_trials,
         seed=config.seed,
         round_up={"n": config.round_n},
-        problem=tuple(axes),
-        **options,
+        **{"problem": tuple(axes), **options},
     )
 
 

@@ -13,6 +13,7 @@ from cycler import cycler
 from matplotlib.axes import Axes
 from matplotlib.collections import QuadMesh
 from matplotlib.figure import Figure, SubFigure
+from matplotlib.lines import Line2D
 from matplotlib.patheffects import withStroke
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import ArrayLike
@@ -126,6 +127,21 @@ def band(axes: Axes, at: ArrayLike, crossing: Dataset, shade: str, *, along: str
     axes.set(xlim=limits[0], ylim=limits[1])
 
 
+def rates(axes: Axes, rates: Dataset, color: str, **line: Any) -> None:
+    """Success rates in percent as a line, with their intervals as a band.
+
+    Args:
+        axes: a panel.
+        rates: ``rate``, ``lower`` and ``upper`` over one dimension.
+        color: of both.
+        line: its style.
+    """
+    (at,) = rates.rate.dims
+    axes.fill_between(rates[at], 100 * rates.lower, 100 * rates.upper, color=color, alpha=0.12, linewidth=0)
+    axes.plot(rates[at], 100 * rates.rate, color=color, **line)
+    axes.set_ylim(-3, 103)
+
+
 def error_bars(axes: Axes, at: ArrayLike, crossing: Dataset, color: str, marker: str) -> None:
     """Crossings along y with their intervals; hollow and without the open end where the grid does not enclose them."""
     estimate, lower, upper = (crossing[name].values for name in ("estimate", "lower", "upper"))
@@ -167,6 +183,12 @@ def legend_on_dark(axes: Axes) -> None:
 def legend_above(axes: Axes, columns: int) -> None:
     """A legend between a panel and the title, where it hides nothing."""
     axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=columns, fontsize=7, columnspacing=1.2)
+
+
+def legend_right(axes: Axes, looks: Sequence[tuple[str, str, Any]] = ()) -> None:
+    """A legend to the right of the last panel: of its lines, or of these labels, colours and line styles."""
+    handles = [Line2D([], [], label=label, color=color, linestyle=dashes) for label, color, dashes in looks]
+    axes.legend(handles=handles or None, loc="center left", bbox_to_anchor=(1, 0.5))
 
 
 def whole_numbers(axes: Axes) -> None:

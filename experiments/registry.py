@@ -7,7 +7,7 @@ from typing import Any
 from matplotlib.figure import Figure
 from xarray import Dataset
 
-from experiments import axiotis2020, phase, shen2018, yuan2018
+from experiments import axiotis2020, phase, shen2018, yuan2018, yuan2018_real
 from experiments.config import Config
 from experiments.session import Session
 
@@ -53,6 +53,24 @@ EXPERIMENTS = {
         yuan2018.Contraction,
         yuan2018.contraction,
         yuan2018.plot_contraction,
+    ),
+    "yuan2018.support_recovery": Experiment(
+        "exact and relaxed recovery of supports against the sample size, linear and logistic",
+        yuan2018.SupportRecovery,
+        yuan2018.support_recovery,
+        yuan2018.plot_support_recovery,
+    ),
+    "yuan2018.against_sparsity": Experiment(
+        "logistic regression on real data against sparsity: objective, test error and time",
+        yuan2018_real.AgainstSparsity,
+        yuan2018_real.against_sparsity,
+        yuan2018_real.plot_against_sparsity,
+    ),
+    "yuan2018.against_penalty": Experiment(
+        "logistic regression on real data against the l1 penalty: test error and time",
+        yuan2018_real.AgainstPenalty,
+        yuan2018_real.against_penalty,
+        yuan2018_real.plot_against_penalty,
     ),
     "axiotis2020.loss_against_sparsity": Experiment(
         "training loss of least squares against sparsity, on real data",

@@ -1,5 +1,6 @@
 """What an experiment is given beside its configuration: where results go, where data lie, who is told."""
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -44,3 +45,17 @@ class Session:
             return sweep.run(trial, axes, store=folder, on_progress=self.on_progress, **self.options, **options)
         except sweep.StoreError as error:
             raise Failure(str(error)) from error
+
+    def kept(self, part: str, make: Callable[[], Dataset]) -> Dataset:
+        """What ``make`` gives, for a part of an experiment that is no sweep: done once, and read after that.
+
+        It is kept under ``store / part``, and made again where the configuration has changed.
+        """
+        folder, attrs = self.store / part, dict(self.options.get("attrs", {}))
+        with contextlib.suppress(OSError, ValueError):
+            before = sweep.load(folder)
+            if all(before.attrs.get(name) == value for name, value in attrs.items()):
+                return before
+        made = make().assign_attrs(attrs)
+        sweep.save(made, folder)
+        return made

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import jax.numpy as jnp
 from pydantic import AfterValidator
 
-from jaxht import HTP, IHT, NIHT, LeastSquares, Sparse
+from jaxht import HTP, IHT, NIHT, PHT, CoSaMP, GraSP, LeastSquares, Sparse, SubspacePursuit, spectral
 from jaxht.solver import Solver
 from jaxht.sweep import Cell, Method
 
@@ -27,6 +27,11 @@ def nine_times(K: Any, d: int) -> Any:
     return jnp.minimum(9 * K, d)
 
 
+def half_over_smoothness(objective: Any, k: Any) -> Any:
+    """eta = 1 / (2 M_2k), the step size of YLZ18 Theorem 8 and §6.2."""
+    return 0.5 / spectral.restricted_smoothness(objective, jnp.minimum(2 * k, objective.shape[0]))
+
+
 def twice_over_curvature(objective: LeastSquares) -> Any:
     """eta = 2 / sigma_max(A)^2, the step size of SL18 §5.1."""
     return 2 / jnp.linalg.norm(objective.A, 2) ** 2
@@ -37,14 +42,14 @@ class Row:
     """A solver in the experiments.
 
     Attributes:
-        build: objective -> solver.
+        build: (objective, k) -> solver.
         sparsity: (K, d) -> k, for K a Python int or traced.
         label: in figures.
         rule: its parameters, in figures.
         gathers: whether it gathers columns and so needs a static bound on k.
     """
 
-    build: Callable[[Any], Solver]
+    build: Callable[[Any, Any], Solver]
     sparsity: Callable[[Any, int], Any]
     label: str
     rule: str
@@ -53,17 +58,28 @@ class Row:
     def method(self, K_max: int, d: int, K: Callable[[Cell], Any] = axis_K) -> Method:
         """The solver on a planted problem of sparsity ``K(cell) <= K_max``, for a sweep."""
         k_max = int(self.sparsity(K_max, d)) if self.gathers else None
-        return lambda objective, cell: (Sparse(self.sparsity(K(cell), d), k_max=k_max), self.build(objective))
+
+        def method(objective: Any, cell: Cell) -> tuple[Sparse, Solver]:
+            k = self.sparsity(K(cell), d)
+            return Sparse(k, k_max=k_max), self.build(objective, k)
+
+        return method
 
 
+HALF = r"$\eta = 1/(2 M_{2k})$"
+COORDINATE = r"$k = K$, $\eta = 1/\mathrm{max}_i\,\Vert a_i \Vert^2$"
 SOLVERS = {
-    "IHT": Row(lambda f: IHT(), as_planted, "IHT", r"$k = K$, $\eta = 1/L$"),
-    "IHT-1": Row(lambda f: IHT(step_size=1.0), as_planted, "IHT", r"$k = K$, $\eta = 1$"),
-    "PGD": Row(lambda f: IHT(twice_over_curvature(f)), nine_times, "PGD", r"$k = 9K$, $\eta = 2/\sigma_{\max}^2$"),
-    "NIHT": Row(lambda f: NIHT(), as_planted, "NIHT", r"$k = K$"),
-    "HTP": Row(
-        lambda f: HTP(), as_planted, "HTP", r"$k = K$, $\eta = 1/\mathrm{max}_i\,\Vert a_i \Vert^2$", gathers=True
-    ),
+    "IHT": Row(lambda f, k: IHT(), as_planted, "IHT", r"$k = K$, $\eta = 1/L$"),
+    "IHT-1": Row(lambda f, k: IHT(step_size=1.0), as_planted, "IHT", r"$k = K$, $\eta = 1$"),
+    "PGD": Row(lambda f, k: IHT(twice_over_curvature(f)), nine_times, "PGD", r"$k = 9K$, $\eta = 2/\sigma_{\max}^2$"),
+    "NIHT": Row(lambda f, k: NIHT(), as_planted, "NIHT", "$k = K$"),
+    "HTP": Row(lambda f, k: HTP(), as_planted, "HTP", COORDINATE, gathers=True),
+    "PHT": Row(lambda f, k: PHT(r=1), as_planted, "PHT, $r = 1$", COORDINATE, gathers=True),
+    "CoSaMP": Row(lambda f, k: CoSaMP(), as_planted, "CoSaMP", "$k = K$", gathers=True),
+    "SP": Row(lambda f, k: SubspacePursuit(), as_planted, "subspace pursuit", "$k = K$", gathers=True),
+    "GraSP": Row(lambda f, k: GraSP(debias=True), as_planted, "GraSP", "debiased", gathers=True),
+    "GraHTP": Row(lambda f, k: HTP(half_over_smoothness(f, k)), as_planted, "GraHTP", HALF, gathers=True),
+    "FGraHTP": Row(lambda f, k: IHT(half_over_smoothness(f, k)), as_planted, "FGraHTP", HALF),
 }
 
 

@@ -15,11 +15,14 @@ import numpy as np
 import pytest
 import xarray
 from click.testing import CliRunner
+from scipy import sparse
 from sklearn import datasets
 
-from experiments import axiotis2020, config, data, phase
+import jaxht
+from experiments import axiotis2020, baselines, config, data, phase, yuan2018, yuan2018_real
 from experiments.__main__ import main
 from experiments.registry import EXPERIMENTS
+from experiments.solvers import SOLVERS
 from jaxht import sweep
 
 ROOT = Path(__file__).parents[1]
@@ -58,6 +61,18 @@ TINY = {
         "round_n": 32,
     },
     "yuan2018.contraction": {"num_points": 5},
+    "yuan2018.support_recovery": {
+        "solvers": ["IHT"],
+        "d": 32,
+        "K": 2,
+        "k": [2, 3],
+        "n": [16, 32],
+        "num_trials": 3,
+        "max_steps": 50,
+        "round_n": 32,
+    },
+    "yuan2018.against_sparsity": {"datasets": ["tiny"], "k": [3], "solvers": ["GraHTP"]},
+    "yuan2018.against_penalty": {"datasets": ["tiny"], "penalties": [0.5], "solvers": ["IHT"]},
     "axiotis2020.loss_against_sparsity": {"k": [1, 2, 5], "solvers": ["IHT"], "max_steps": 50},
 }
 
@@ -77,6 +92,15 @@ def tiny(path, folder, **changes):
     table = tomllib.loads(path.read_text(encoding="utf-8"))
     quick = {**table.pop("quick"), **TINY[table["experiment"]], **changes}
     return write(folder / path.name, {**table, **quick, "quick": {}, "paper": {}})
+
+
+def write_csr(file, n=60, d=20, **others):
+    """A sparse data set whose labels depend on the first two features; two thirds of it for training."""
+    rng = np.random.default_rng(0)
+    X = sparse.random_array((n, d), density=0.4, rng=rng, data_sampler=lambda size: rng.normal(size=size), format="csr")
+    y = np.where(X.toarray()[:, :2] @ [3, -3] + 0.3 * rng.normal(size=n) > 0, 1, -1)
+    parts = {"data": X.data, "indices": X.indices, "indptr": X.indptr, "shape": X.shape, "format": b"csr"}
+    np.savez(file, **parts, **{"y": y, "n_train": 2 * n // 3, **others})
 
 
 def call(*args, env=None):
@@ -99,7 +123,9 @@ def test_every_figure(path, tmp_path):
     dataset = table.get("dataset")
     if dataset and dataset not in data.BUNDLED and not (SETS and (SETS / f"{dataset}.npz").is_file()):
         pytest.skip(f"needs {dataset}.npz in $JAXHT_DATA")
-    result = call("run", tiny(path, tmp_path), "--out", tmp_path / "store")
+    write_csr(tmp_path / "tiny.npz")
+    own = ["--data-dir", tmp_path] if "datasets" in table["paper"] else []
+    result = call("run", tiny(path, tmp_path), "--out", tmp_path / "store", *own)
     assert result.exit_code == 0, result.output
     assert "100%" in result.output
 
@@ -319,3 +345,90 @@ def test_problems_do_not_depend_on_the_rounding_of_n():
         np.testing.assert_array_equal(drawn[bound].A[:5], drawn[5].A)
         np.testing.assert_array_equal(drawn[bound].x_true, drawn[5].x_true)
         assert not drawn[bound].A[5:].any() and not drawn[bound].y[5:].any()
+
+
+def test_padding_has_no_label_and_no_weight():
+    cell = sweep.Cell({"n": 5}, {"n": 8}, jax.random.key(3))
+    response, objective = yuan2018.MODELS["logistic"]
+    problem = phase.draw(jax.random.key(4), cell, 16, lambda cell: 2, response=response)
+    assert not problem.y[5:].any() and abs(problem.y[:5]).all()
+    padded, whole = objective(problem.A, problem.y, 0.1), jaxht.Logistic(problem.A[:5], problem.y[:5], 0.1, 2.0)
+    values = [f.value(problem.x_true, f.predict(problem.x_true)) for f in (padded, whole)]
+    np.testing.assert_allclose(*values, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", SOLVERS)
+def test_every_solver_is_built_from_an_objective_and_k(name):
+    A, row = np.ones((20, 12), np.float32), SOLVERS[name]
+
+    def init(A):
+        objective = jaxht.LeastSquares(A, A[:, 3])
+        constraint, solver = row.method(2, 12)(objective, sweep.Cell({"K": 2}, {}, jax.random.key(0)))
+        objective, constraint = objective.prepared(), constraint.prepared(objective.shape)
+        assert (constraint.k_max == row.sparsity(2, 12)) or not row.gathers
+        return solver.init(objective, constraint, objective.start(constraint), None)
+
+    assert jax.eval_shape(init, A)[0].x.shape == (12,)
+
+
+def test_sparse_sets_and_their_training_part(tmp_path):
+    write_csr(tmp_path / "tiny.npz")
+    table = data.load("tiny", tmp_path)
+    assert sparse.issparse(table.X) and table.X.shape == (60, 20) and table.num_train == 40
+    assert isinstance(table.dense(), np.ndarray) and table.names[0] == "x1"
+    cfg = yuan2018_real.OnData(experiment="", title="", datasets=["tiny"], solvers=["HTP"], l2=1e-5, rtol=1e-4)
+    task = yuan2018_real.Task(table, cfg)
+    assert task.A.shape == (40, 20) and len(task.y_test) == 20
+    norms = np.sqrt(task.A.power(2).sum(axis=1))
+    np.testing.assert_allclose(norms[norms > 0], 1)
+
+    X, y = np.random.default_rng(1).normal(5, 3, size=(21, 4)), np.repeat([1.0, -1.0], [11, 10])
+    task = yuan2018_real.Task(data.Table(X, y, list("abcd")), cfg)
+    assert task.A.shape == (10, 4) and sorted([*task.y, *task.y_test]) == sorted(y)
+    np.testing.assert_allclose(task.A.mean(axis=0), 0, atol=1e-12)
+    np.testing.assert_allclose(task.A.std(axis=0), 1)
+    with pytest.raises(config.Failure, match="labels"):
+        yuan2018_real.Task(data.Table(X, np.arange(21.0), list("abcd")), cfg)
+
+
+def test_l1_solutions_are_optimal_and_as_sparse_as_asked():
+    rng = np.random.default_rng(2)
+    A = rng.normal(size=(80, 15))
+    y = np.where(A[:, :4].sum(axis=1) + rng.normal(size=80) > 0, 1.0, -1.0)
+    path = baselines.L1Logistic(A, y, 1e-8)
+    for penalty in 0.3 * path.largest, 0.05 * path.largest:
+        x = path.at(penalty).x
+        slopes = A.T @ (-2 * y / (1 + np.exp(2 * y * (A @ x)))) / 80
+        np.testing.assert_allclose(slopes[x != 0], -penalty * np.sign(x[x != 0]), rtol=1e-4)
+        assert (abs(slopes) <= penalty * (1 + 1e-4)).all()
+    assert path.at(path.largest).nonzeros == 0
+    assert [path.with_nonzeros(k).nonzeros for k in (1, 4, 15)] == [1, 4, 15]
+
+
+def test_on_data_nothing_is_done_twice(tmp_path, monkeypatch):
+    """The parts of a store are read again, unless the configuration has changed; the sparsity is as asked."""
+    write_csr(tmp_path / "tiny.npz")
+    figure4 = ROOT / "configs" / "yuan2018" / "figure4.toml"
+    run = ["run", tiny(figure4, tmp_path, solvers=["IHT"]), "--out", tmp_path / "store", "--data-dir", tmp_path]
+    assert call(*run).exit_code == 0
+    results = sweep.load(tmp_path / "store")
+    assert (results.nonzeros <= results.k).all()
+    assert (results.test_error < 0.5).all() and (results.objective < np.log(2)).all()
+    monkeypatch.setattr(yuan2018_real.Task, "solved", None)
+    assert call(*run).exit_code == 0
+    xarray.testing.assert_identical(sweep.load(tmp_path / "store"), results)
+    run[1] = tiny(figure4, tmp_path, l2=1e-3)
+    assert isinstance(call(*run).exception, TypeError)
+
+    write_csr(tmp_path / "tiny.npz", d=2)
+    assert "3 is more than the 2 columns of tiny" in fails(*run)
+
+
+@pytest.mark.skipif(SETS is None, reason="needs the data sets in $JAXHT_DATA")
+@pytest.mark.parametrize(("name", "shape", "num_train"), [("rcv1_subsets_binary", (23749, 47236), 20242)])
+def test_real_sparse_sets(name, shape, num_train):
+    if not (SETS / f"{name}.npz").is_file():
+        pytest.skip(f"needs {name}.npz in $JAXHT_DATA")
+    table = data.load(name, SETS)
+    assert table.X.shape == shape and table.num_train == num_train
+    assert set(table.y) == {-1, 1}
