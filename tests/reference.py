@@ -89,6 +89,41 @@ def htp(f, x, k, eta):
         x = f.minimise(F)
 
 
+def pht(f, x, k, eta, r):
+    """Axiotis & Sviridenko 2020, §1.2: as HTP, with at most r new coordinates a step; the first from 0 is HTP's."""
+    S = [i for i in range(len(x)) if x[i] != 0]
+    while True:
+        yield x
+        z = x - eta * f.gradient(x)
+        outside = np.array([0.0 if i in S else z[i] for i in range(len(z))])
+        J = set(S) | set(largest(outside, r if S else k))
+        S = largest(np.array([z[i] if i in J else 0.0 for i in range(len(z))]), k)
+        x = f.minimise(S)
+
+
+def cosamp(f, x, k, expand=2, debias=False):
+    """Needell & Tropp 2009, Algorithm 1; with debiasing as Yuan, Li & Zhang 2018, §6.1."""
+    while True:
+        yield x
+        Omega = set(largest(f.gradient(x), expand * k)) | set(np.flatnonzero(x))
+        b = f.minimise(sorted(Omega))
+        x = f.minimise(largest(b, k)) if debias else hard_threshold(b, k)
+
+
+def subspace_pursuit(f, x, k):
+    """Dai & Milenkovic 2009, Algorithm 1: ends where f does not fall."""
+    yield x
+    started = False
+    while True:
+        Omega = set(largest(f.gradient(x), k)) | set(np.flatnonzero(x))
+        b = f.minimise(sorted(Omega))
+        new = f.minimise(largest(b, k))
+        if started and f.value(new) >= f.value(x):
+            return
+        started, x = True, new
+        yield x
+
+
 def htp_outcome(f, x, k, eta, num_steps):
     """How the supports F_1, F_2, ... go on: ("stable" | "cycle" | "open", period, number of supports before)."""
     seen = []

@@ -6,6 +6,8 @@ import itertools
 import jax
 import numpy as np
 import pytest
+import scipy.sparse
+from scipy.optimize import minimize
 
 import jaxht
 from jaxht import Status
@@ -34,16 +36,16 @@ def stacked(problems):
     return tuple(np.stack(arrays) for arrays in zip(*problems, strict=True))
 
 
-@functools.partial(jax.jit, static_argnames=("num_steps", "k_max", "mean"), compiler_options=QUICK)
-def traced(solver, A, y, k, x0, l2=0.0, mean=False, *, num_steps, k_max=None):
-    """Runs on a batch of problems: (Result, x of every iterate, value of every iterate)."""
+@functools.partial(jax.jit, static_argnames=("num_steps", "k_max", "mean", "shared"), compiler_options=QUICK)
+def traced(solver, A, y, k, x0, l2=None, mean=False, *, num_steps, k_max=None, shared=False):
+    """Runs on a batch of problems, which may share A: (Result, x of every iterate, value of every iterate)."""
 
-    def lane(A, y, x0):
+    def lane(A, y, x0, l2):
         objective = jaxht.LeastSquares(A, y, l2, mean=mean)
         record = lambda iterate: (iterate.x, iterate.value)  # noqa: E731
         return jaxht.trace(objective, jaxht.Sparse(k, k_max=k_max), solver, num_steps=num_steps, record=record, x0=x0)
 
-    return jax.vmap(lane)(A, y, x0)
+    return jax.vmap(lane, (None if shared else 0, 0, 0, 0))(A, y, x0, np.zeros(len(y)) if l2 is None else l2)
 
 
 # ---- step by step --------------------------------------------------------------------------------------------------
@@ -59,35 +61,63 @@ STEP_BY_STEP = [
     ),
     ("NIHT", jaxht.NIHT(), reference.niht),
     ("NIHT-careful", jaxht.NIHT(c=0.4, q=3.0), functools.partial(reference.niht, c=0.4, q=3.0)),
-    ("HTP", jaxht.HTP(step_size=ETA), lambda f, x, k: ((x, F) for x, F in reference.htp(f, x, k, ETA))),
+    ("HTP", jaxht.HTP(step_size=ETA), lambda f, x, k: (x for x, _ in reference.htp(f, x, k, ETA))),
+    ("PHT", jaxht.PHT(step_size=ETA), lambda f, x, k: reference.pht(f, x, k, ETA, 1)),
+    ("PHT-2", jaxht.PHT(r=2, step_size=ETA), lambda f, x, k: reference.pht(f, x, k, ETA, 2)),
+    ("CoSaMP", jaxht.CoSaMP(), reference.cosamp),
+    ("CoSaMP-k", jaxht.CoSaMP(expand=1), functools.partial(reference.cosamp, expand=1)),
+    ("GraSP", jaxht.GraSP(debias=True), functools.partial(reference.cosamp, debias=True)),
+    ("SubspacePursuit", jaxht.SubspacePursuit(), reference.subspace_pursuit),
 ]
 
 
-def step_by_step_problems(mean):
-    """Six, every other with a start of its own: A, y, k, x0."""
+def step_by_step_problems(sparse):
+    """Six, every other with a start of its own, a third with a ridge: A, y, k, x0, l2. Sparse ones share A, without."""
     n, d = 24, 20
-    A, y = stacked([draw(seed, n, d, 4, noise=0.5, correlation=0.5) for seed in range(6)])
-    x0 = np.random.default_rng(0).normal(size=(6, d)) * (np.arange(6) % 2)[:, None]
-    return A * np.sqrt(n) if mean else A, y, 4, x0
+    rng = np.random.default_rng(0)
+    x0 = rng.normal(size=(6, d)) * (np.arange(6) % 2)[:, None]
+    A, y = stacked([draw(0 if sparse else seed, n, d, 4, noise=0.5, correlation=0.5) for seed in range(6)])
+    l2 = 0.2 * (np.arange(6) % 3 == 0)
+    if sparse:
+        A = np.where(rng.random((n, d)) < 0.5, A * np.sqrt(2 * n), 0)
+        y = np.einsum("lnd,ld->ln", A, rng.normal(size=(6, d)) * (rng.random((6, d)) < 0.4)) + rng.normal(size=(6, n))
+    return A, y, 4, x0, l2
 
 
-@pytest.mark.parametrize(("l2", "mean"), [(0.0, False), (0.2, True)], ids=["sum", "mean-ridge"])
+# Half of the rows in either case: the mean on a sparse design that all share, and the sum on dense ones.
+@pytest.mark.parametrize("sparse", [False, True], ids=["dense-sum", "sparse-mean"])
 @pytest.mark.parametrize(("name", "solver", "steps"), STEP_BY_STEP, ids=[row[0] for row in STEP_BY_STEP])
-def test_iterates_are_those_of_the_reference(name, solver, steps, l2, mean):
-    A, y, k, x0 = step_by_step_problems(mean)
-    result, (x, value) = host(traced(solver, A, y, k, x0, l2, mean, num_steps=12, k_max=4))
+def test_iterates_are_those_of_the_reference(name, solver, steps, sparse):
+    A, y, k, x0, l2 = step_by_step_problems(sparse)
+    design = jaxht.design(scipy.sparse.csr_array(A[0])) if sparse else A
+    runs = traced(solver, design, y, k, x0, l2, sparse, num_steps=12, k_max=4, shared=sparse)
+    result, (x, value) = host(runs)
     for i in range(6):
-        f = reference.LeastSquares(A[i], y[i], l2, mean)
-        expected = itertools.islice(steps(f, reference.hard_threshold(x0[i], k), k), int(result.num_steps[i]) + 1)
+        f = reference.LeastSquares(A[i], y[i], l2[i], mean=sparse)
+        expected = list(itertools.islice(steps(f, reference.hard_threshold(x0[i], k), k), int(result.num_steps[i]) + 1))
         for t, point in enumerate(expected):
-            point = point[0] if isinstance(point, tuple) else point
-            np.testing.assert_allclose(x[i, t], point, rtol=0, atol=1e-10, err_msg=f"problem {i}, step {t}")
-            np.testing.assert_allclose(value[i, t], f.value(point), rtol=1e-10)
+            np.testing.assert_allclose(x[i, t], point, rtol=0, atol=1e-8, err_msg=f"problem {i}, step {t}")
+            np.testing.assert_allclose(value[i, t], f.value(point), rtol=1e-9)
+        stuck = result.status[i] == Status.NO_PROGRESS  # a step that found nothing better
+        assert len(expected) == result.num_steps[i] + (0 if stuck else 1)
     assert np.max(result.num_steps) > 2
 
 
+def test_partial_hard_thresholding_of_k_is_htp():
+    A, y, k, x0, l2 = step_by_step_problems(sparse=False)
+    whole, partial, one = (
+        host(traced(solver, A, y, k, x0, l2, num_steps=12, k_max=4))
+        for solver in (jaxht.HTP(step_size=ETA), jaxht.PHT(r=k, step_size=ETA), jaxht.PHT(r=1, step_size=ETA))
+    )
+    for ours, theirs in zip(jax.tree.leaves(partial), jax.tree.leaves(whole), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-12, atol=1e-12)
+    assert not np.array_equal(one[0].x, whole[0].x)
+    entered = np.count_nonzero((one[1][0][:, 2:] != 0) & (one[1][0][:, 1:-1] == 0), axis=-1)
+    assert np.max(entered) == 1
+
+
 def test_momentum_zero_is_no_momentum():
-    A, y, k, x0 = step_by_step_problems(mean=False)
+    A, y, k, x0, _ = step_by_step_problems(sparse=False)
     plain, *_ = traced(jaxht.IHT(step_size=ETA), A, y, k, x0, num_steps=12, k_max=4)
     for nesterov in (False, True):
         solver = jaxht.IHT(step_size=ETA, momentum=0.0, nesterov=nesterov)
@@ -127,7 +157,7 @@ def test_htp_below_the_restricted_smoothness_ends_and_falls():
     M = np.array([max(np.linalg.norm(a[:, F], 2) ** 2 for F in supports) for a in A])
     x0 = np.random.default_rng(1).normal(size=(40, d))
 
-    @jax.jit
+    @functools.partial(jax.jit, compiler_options=QUICK)
     @jax.vmap
     def run(A, y, x0, eta):
         constraint, htp = jaxht.Sparse(k, k_max=k), jaxht.HTP(step_size=eta)
@@ -169,6 +199,44 @@ def test_with_its_own_step_the_objective_never_rises(solver):
     assert np.all(value[:, 2] < value[:, 1])
 
 
+# ---- designs -------------------------------------------------------------------------------------------------------
+
+EVERY = [jaxht.IHT(), jaxht.NIHT(), jaxht.HTP(), jaxht.PHT(), jaxht.CoSaMP(debias=True), jaxht.SubspacePursuit()]
+
+
+@functools.cache
+def easy_logistic():
+    """A with zeros, labels, and the best 3-sparse point, by SciPy."""
+    rng, truth = np.random.default_rng(0), np.array([0, 2, 0, 0, -1.5, 0, 0, 0, 1, 0, 0, 0])
+    A = rng.normal(size=(300, 12)) * (rng.random((300, 12)) < 0.5)
+    y = np.where(rng.random(300) < 1 / (1 + np.exp(-2 * A @ truth)), 1.0, -1.0)
+    F = np.flatnonzero(truth)
+
+    def f(w):
+        m = y * (A[:, F] @ w)
+        slope = -A[:, F].T @ (y / (1 + np.exp(m))) / len(y) + 0.01 * w
+        return np.mean(np.log1p(np.exp(-m))) + 0.005 * w @ w, slope
+
+    best = np.zeros(12)
+    best[F] = minimize(f, np.zeros(3), jac=True, method="BFGS", options={"gtol": 1e-9}).x
+    return A, y, best
+
+
+@functools.partial(jax.jit, compiler_options=QUICK)
+def solved(objective, solver):
+    return jaxht.solve(objective, jaxht.Sparse(3), solver)
+
+
+# Dense designs are in the table of tests/contract.py.
+@pytest.mark.parametrize("solver", EVERY, ids=lambda solver: type(solver).__name__)
+def test_every_solver_ends_at_the_best_point_of_an_easy_problem(solver):
+    A, y, best = easy_logistic()
+    result = solved(jaxht.Logistic(jaxht.design(scipy.sparse.csr_array(A)), y, 0.01), solver)
+    np.testing.assert_array_equal(result.support.mask, best != 0)
+    np.testing.assert_allclose(result.x, best, rtol=0, atol=1e-6)
+    assert not Status(int(result.status)).failed
+
+
 # ---- k at its limits -----------------------------------------------------------------------------------------------
 
 
@@ -176,7 +244,8 @@ def test_with_its_own_step_the_objective_never_rises(solver):
 def test_k_is_0_or_d(name, solver, rate):
     n, d = 40, 6
     A, y = draw(0, n, d, 4)
-    run = jax.jit(jax.vmap(lambda k: jaxht.solve(jaxht.LeastSquares(A, y), jaxht.Sparse(k, k_max=d), solver)))
+    run = jax.vmap(lambda k: jaxht.solve(jaxht.LeastSquares(A, y), jaxht.Sparse(k, k_max=d), solver))
+    run = jax.jit(run, compiler_options=QUICK)
     result = host(run(np.array([0, d])))
     np.testing.assert_array_equal(result.x[0], 0)
     np.testing.assert_array_equal(result.support.indices, [[d] * d, range(d)])
