@@ -140,7 +140,7 @@ def _search(pieces: list[Array], k: Array) -> list[Array]:
             return jnp.where(keys == _beside(threshold, keys), total - index, 0)
 
         last, _, _ = _kth_largest(pieces, falling, total, jnp.where(exact, 0, k - above), jnp.int32)
-        lowest = threshold + ~exact
+        lowest = threshold + (~exact).astype(threshold.dtype)
         return [
             (keys >= _beside(lowest, keys)) | (falling(keys, piece) >= _beside(last, keys))
             for piece, keys in enumerate(pieces)
