@@ -281,7 +281,8 @@ class Row:
         solver: with numbers as a user would write them.
         cases: what it solves.
         minimises: whether it minimises on supports, so that it may need k_max where k is traced.
-        draft: of tests/skeletons.py, and so not run without jit, which takes long: it goes when the real one comes.
+        eager: whether a step is also run without jit, which takes long: not for the drafts of tests/skeletons.py, nor
+            where another row has the same frame.
         fails: name of a test -> why this solver fails it; then it must.
     """
 
@@ -289,7 +290,7 @@ class Row:
     solver: Any
     cases: tuple[Case, ...]
     minimises: bool = False
-    draft: bool = False
+    eager: bool = True
     fails: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def gathers(self, case):
@@ -320,21 +321,21 @@ TABLE = {
     row.name: row
     for row in [
         Row("IHT", jaxht.IHT(), on("sum/own/32", "logistic/shared/64")),
-        Row("IHT-heavy-ball", jaxht.IHT(step_size=0.4, momentum=0.2), on("mean ridge/shared/32")),
-        Row("IHT-Nesterov", jaxht.IHT(momentum=0.3, nesterov=True), on("huber ridge/own/32")),
+        Row("IHT-heavy-ball", jaxht.IHT(step_size=0.4, momentum=0.2), on("mean ridge/shared/32"), eager=False),
+        Row("IHT-Nesterov", jaxht.IHT(momentum=0.3, nesterov=True), on("huber ridge/own/32"), eager=False),
         Row("NIHT", jaxht.NIHT(), on("ridge/shared/32", "softmax/own/64")),
         Row("HTP", jaxht.HTP(), on("sum/own/32", "logistic/own/64"), minimises=True),
-        Row("PHT", jaxht.PHT(r=2), on("mean/shared/32", "groups/own/64"), minimises=True),
-        Row("CoSaMP", jaxht.CoSaMP(), on("ridge/own/32", "groups ridge/shared/64"), minimises=True),
-        Row("GraSP", jaxht.GraSP(debias=True), on("mean/own/32"), minimises=True),
+        Row("PHT", jaxht.PHT(r=2), on("mean/shared/32", "groups/own/64"), minimises=True, eager=False),
+        Row("CoSaMP", jaxht.CoSaMP(), on("ridge/own/32"), minimises=True, eager=False),
+        Row("GraSP", jaxht.GraSP(debias=True), on("groups ridge/shared/64"), minimises=True, eager=False),
         Row(
             "SubspacePursuit", jaxht.SubspacePursuit(), on("sum/shared/32", "logistic sparse/shared/64"), minimises=True
         ),
-        Row("OMP", skeletons.OMP(), on("mean ridge/own/32"), minimises=True, draft=True),
-        Row("HTSVRG", skeletons.HTSVRG(step_size=0.05, inner_steps=8), on("mean ridge/shared/32"), draft=True),
-        Row("DIHT", skeletons.DIHT(), on("ridge/own/32"), draft=True),  # no l2, no dual
-        Row("ARHT", skeletons.ARHT(), on("mean ridge/own/32"), minimises=True, draft=True),
-        Row("HTP-edges", jaxht.HTP(step_size=0.5), on("precision/own/32"), minimises=True, draft=True),
+        Row("OMP", skeletons.OMP(), on("mean ridge/own/32"), minimises=True, eager=False),
+        Row("HTSVRG", skeletons.HTSVRG(step_size=0.05, inner_steps=8), on("mean ridge/shared/32"), eager=False),
+        Row("DIHT", skeletons.DIHT(), on("ridge/own/32"), eager=False),  # no l2, no dual
+        Row("ARHT", skeletons.ARHT(), on("mean ridge/own/32"), minimises=True, eager=False),
+        Row("HTP-edges", jaxht.HTP(step_size=0.5), on("precision/own/32"), minimises=True, eager=False),
     ]
 }
 

@@ -392,7 +392,7 @@ def contract():
     for i, row in enumerate(TABLE.values()):
         for j, case in enumerate(row.cases):
             clauses = list(IN_EVERY_CASE)
-            clauses += IN_THE_FIRST_CASE if j == 0 and not row.draft else []
+            clauses += IN_THE_FIRST_CASE if j == 0 and row.eager else []
             clauses += IN_ONE_CASE if j == i % len(row.cases) else []
             for clause in clauses:
                 reason = row.fails.get(clause.__name__)

@@ -68,7 +68,7 @@ def test_depends_on_nothing_but_the_operator():
         np.testing.assert_allclose(estimates(A), together, rtol=1e-5)
 
 
-@pytest.mark.parametrize("s", [1, 3, 5])
+@pytest.mark.parametrize("s", [1, 4])
 def test_sparse_eigenvalues_are_those_of_brute_force(s):
     with precision("float64"):
         num_right = 0
@@ -96,6 +96,7 @@ def sparse_eigenvalues(f, s):
 
 def test_condition_number_of_dependent_columns_is_infinite():
     A = np.ones((5, 3), np.float32)
-    assert spectral.restricted_condition_number(jaxht.LeastSquares(A, A[:, 0]), 2) == np.inf
+    condition_number = jax.jit(spectral.restricted_condition_number)
+    assert condition_number(jaxht.LeastSquares(A, A[:, 0]), 2) == np.inf
     with pytest.raises(ValueError, match="objective must be over vectors"):
         spectral.restricted_smoothness(jaxht.MultiResponse(A, A), 2)

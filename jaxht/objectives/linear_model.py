@@ -112,12 +112,12 @@ class LinearModel:
         At least FLAT of its upper bound: where l'' is 0 for all samples, steps by its inverse stay finite.
         """
         along = jnp.vdot(image, self._weighted(self.loss.hessian_product(pred, self.y, image)))
-        bound = self.loss.smoothness(self.y) * jnp.vdot(image, self._weighted(image))
+        bound = self._bound() * jnp.vdot(image, self._weighted(image))
         return jnp.maximum(along, FLAT * bound) + jnp.vdot(v, self.l2 * v)
 
     def hessian(self, x: Array, pred: Array, tau: Numeric = 0.0) -> Callable[[Array], Array]:
         """``v -> c A^T S (l'' + tau b) A v + l2 * v``, b the bound of l''. Cost of a product: 2 n d."""
-        A, damping = design(self.A), tau * self.loss.smoothness(self.y)
+        A, damping = design(self.A), tau * self._bound()
 
         def product(v: Array) -> Array:
             image = A.matvec(v)
@@ -141,7 +141,7 @@ class LinearModel:
 
     def majorant(self) -> Callable[[Array], Array]:
         """``v -> c b A^T S A v + l2 * v``, at least the Hessian everywhere. Cost of a product: 2 n d."""
-        A, bound = design(self.A), self.loss.smoothness(self.y)
+        A, bound = design(self.A), self._bound()
         return lambda v: A.rmatvec(self._weighted(bound * A.matvec(v))) + self.l2 * v
 
     def preconditioner(self) -> Array:
@@ -155,7 +155,7 @@ class LinearModel:
         """``c b sigma_max(S^(1/2) A)^2 + max l2``, b the bound of l'', from :mod:`jaxht.spectral`."""
         A = design(self.A)
         top = largest_eigenvalue(lambda v: A.rmatvec(self._weighted(A.matvec(v))), A.shape[1], self.dtype)
-        return SAFETY * self.loss.smoothness(self.y) * top + jnp.max(jnp.asarray(self.l2))
+        return SAFETY * self._bound() * top + jnp.max(jnp.asarray(self.l2))
 
     def coordinate_smoothness(self) -> Array:
         """``max_j (c b sum_i s_i A_ij^2 + l2_j)``. Cost: n d."""
@@ -197,8 +197,15 @@ class LinearModel:
         """``c b sum_i s_i A_ij^2 + l2_j``, shaped (d,) or (d, 1)."""
         A = design(self.A)
         squares = A.column_norms() ** 2 if self.weights is None else A.squared(self.weights)
-        squares = self._total(squares) * self.loss.smoothness(self.y)
+        squares = self._total(squares) * self._bound()
         return squares.reshape(-1, *[1] * (len(self.shape) - 1)) + self.l2
+
+    def _bound(self) -> Numeric:
+        """b; targets of weight 0, which are as if not there, do not count."""
+        if self.weights is None:
+            return self.loss.smoothness(self.y)
+        present = (self.weights > 0).reshape(-1, *[1] * (jnp.ndim(self.y) - 1))
+        return self.loss.smoothness(jnp.where(present, self.y, 0))
 
     def _weighted(self, v: Array) -> Array:
         """``c s_i v_i``."""
@@ -238,7 +245,7 @@ class Gathered:
         """By a Cholesky factor. Cost: n k^2 + k^3 / 3."""
         model = self.model
         ones = jnp.ones_like(pred)
-        curvature = model.loss.hessian_product(pred, model.y, ones) + tau * model.loss.smoothness(model.y)
+        curvature = model.loss.hessian_product(pred, model.y, ones) + tau * model._bound()
         columns = jnp.where(free[:, None], model.A.array.T, 0)
         hessian = jnp.matmul(columns * model._weighted(curvature), columns.T, precision=PRECISION)
         return preconditioner(hessian, model.l2)
