@@ -5,6 +5,7 @@ from typing import Any
 
 import jax.numpy as jnp
 from chex import Array, Numeric
+from jax import lax
 
 from jaxht.objectives.newton import Minimum, conjugate_gradients, newton
 from jaxht.objectives.objective import Objective
@@ -24,7 +25,9 @@ def minimise_masked(objective: Objective, region: Support, x: Array, ridge: Arra
     Cost: a few Newton steps, each of up to MAX_PRODUCTS products with the Hessian, fewer where it is well conditioned
     on F once its diagonal is scaled.
     """
-    subproblem = Masked(objective, region.mask, jnp.zeros((), x.dtype) if ridge is None else ridge)
+    ridge = jnp.zeros((), x.dtype) if ridge is None else ridge
+    diagonal = lax.stop_gradient(objective.preconditioner() + ridge)
+    subproblem = Masked(objective, region.mask, ridge, diagonal)
     return newton(subproblem, x, region.mask, region.bounds)
 
 
@@ -35,6 +38,7 @@ class Masked:
     objective: Any
     mask: Array
     ridge: Array
+    diagonal: Array
 
     def predict(self, w: Array) -> Array:
         """That of the objective."""
@@ -51,8 +55,7 @@ class Masked:
     def solver(self, w: Array, pred: Array, free: Array, tau: Numeric, rtol: float) -> Callable[[Array], Array]:
         """Conjugate gradients on the free coordinates; the identity on the others."""
         hessian = self.objective.hessian(w, pred, tau)
-        diagonal = self.objective.preconditioner() + self.ridge
-        diagonal = jnp.where(free & (diagonal > 0), diagonal, 1).astype(w.dtype)
+        diagonal = jnp.where(free & (self.diagonal > 0), self.diagonal, 1).astype(w.dtype)
 
         def product(v: Array) -> Array:
             inner = jnp.where(free, v, 0)

@@ -12,8 +12,18 @@ from jaxht.solvers.base import Pursuit
 from jaxht.tree import integer, pytree
 
 
+class GradientPursuit(Pursuit):
+    """A pursuit that looks for its region along a gradient step."""
+
+    step_size: Numeric | None
+
+    def step_along(self, objective: Objective) -> Numeric:
+        """eta."""
+        return 1 / objective.coordinate_smoothness() if self.step_size is None else self.step_size
+
+
 @pytree
-class HTP(Pursuit):
+class HTP(GradientPursuit):
     r"""Hard thresholding pursuit: threshold a gradient step, then minimise on the support that it found.
 
     .. math::
@@ -39,17 +49,13 @@ class HTP(Pursuit):
 
     step_size: Numeric | None = None
 
-    def step_along(self, objective: Objective) -> Numeric:
-        """eta."""
-        return 1 / objective.coordinate_smoothness() if self.step_size is None else self.step_size
-
     def find(self, objective: Objective, constraint: Constraint, iterate: Iterate, region: Any, step_size: Any) -> Any:
         """S1, S2."""
         return constraint.project(iterate.x - step_size * objective.gradient(iterate.x, iterate.pred))[1]
 
 
 @pytree
-class PHT(Pursuit):
+class PHT(GradientPursuit):
     r"""Partial hard thresholding: as HTP, but at most r coordinates enter the support in a step.
 
     .. math::
@@ -70,10 +76,6 @@ class PHT(Pursuit):
 
     r: Numeric = integer(default=1)
     step_size: Numeric | None = None
-
-    def step_along(self, objective: Objective) -> Numeric:
-        """eta."""
-        return 1 / objective.coordinate_smoothness() if self.step_size is None else self.step_size
 
     def find(self, objective: Objective, constraint: Constraint, iterate: Iterate, region: Any, step_size: Any) -> Any:
         """S+."""
