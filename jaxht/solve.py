@@ -15,7 +15,7 @@ from jaxht.constraints import Constraint
 from jaxht.objectives.objective import Objective
 from jaxht.solver import Counts, Iterate, Solver
 from jaxht.status import Status
-from jaxht.tree import as_dtype, cast_numbers, check_scalars, integer, pytree
+from jaxht.tree import as_dtype, cast_numbers, check_scalars, integer, pytree, where
 
 # An objective this many times that of the start (or of 0) will not come back.
 BLOW_UP = 1e8
@@ -101,7 +101,7 @@ def solve(
     constraint: Constraint,
     solver: Solver,
     *,
-    x0: Array | None = None,
+    x0: Array | Result | None = None,
     key: PRNGKey | None = None,
     stop: Stop = Stop(),
 ) -> Result:
@@ -115,7 +115,8 @@ def solve(
         objective: for example ``LeastSquares(A, y)``.
         constraint: for example ``Sparse(k)`` or ``Sparse(k, k_max=32)`` with a traced k.
         solver: for example ``HTP()``.
-        x0: start, projected onto the constraint first; the objective's own (zero) by default.
+        x0: start, an array or the :class:`Result` of another run; projected onto the constraint first. The objective's
+            own (zero) by default. Greedy solvers start from its support, so a mask will do.
         key: PRNG key, for solvers that draw.
         stop: limits and tolerances.
 
@@ -135,7 +136,7 @@ def trace(
     *,
     num_steps: int,
     record: Callable[[Iterate], Any] = lambda iterate: iterate.value,
-    x0: Array | None = None,
+    x0: Array | Result | None = None,
     key: PRNGKey | None = None,
     stop: Stop = Stop(),
 ) -> tuple[Result, Any]:
@@ -173,7 +174,8 @@ def prepared(
     if solver.needs_key and key is None:
         raise ValueError(f"key must be given: {type(solver).__name__} draws random numbers; pass jax.random.key(seed)")
     if x0 is not None:
-        x0 = as_dtype(x0, dtype)
+        x0 = as_dtype(x0.x if isinstance(x0, Result) else x0, dtype)
+        x0 = x0.astype(dtype) if x0.dtype == jnp.bool_ else x0
         if x0.shape != objective.shape:
             raise ValueError(f"x0 must have shape {objective.shape}, that of the variable; got {x0.shape}")
     if stop.max_steps is None:
@@ -240,7 +242,7 @@ def _one_step(problem: Problem, carry: Carry) -> Carry:
         patience = jnp.where(same, patience + 1, 0)
         stable = patience >= stop.support_patience
     status = _judge(stop, iterate, num_steps, carry.ceiling, still, stable)
-    kept = _select(status == Status.DIVERGED, old, iterate)
+    kept = where(status == Status.DIVERGED, old, iterate)
     # The step is taken back, its cost is not.
     kept = dataclasses.replace(kept, counts=iterate.counts)
     return Carry(kept, state, status, num_steps, patience, carry.ceiling)
@@ -273,10 +275,6 @@ def _with_value(objective: Objective, iterate: Iterate) -> Iterate:
     return dataclasses.replace(iterate, value=value)
 
 
-def _select(condition: Array, if_true: Any, if_false: Any) -> Any:
-    return jax.tree.map(functools.partial(jnp.where, condition), if_true, if_false)
-
-
 @jax.jit
 def _solve(problem: Problem, x0: Array | None, key: PRNGKey | None) -> Result:
     return finish(problem, advance(problem, start(problem, x0, key), problem.stop.max_steps))
@@ -288,7 +286,7 @@ def _trace(
 ) -> tuple[Result, Any]:
     # A scan with selection, not `advance`: reverse-mode differentiation passes through it.
     def body(carry, _):
-        carry = _select(carry.status == Status.RUNNING, _one_step(problem, carry), carry)
+        carry = where(carry.status == Status.RUNNING, _one_step(problem, carry), carry)
         return carry, record(carry.iterate)
 
     carry = start(problem, x0, key)

@@ -75,6 +75,13 @@ class Support:
         """Entries of ``v``, one variable, on the support, in the order of ``indices``, 0 in the padding: (k_max,)."""
         return jnp.ravel(v).at[self.indexed().indices].get(mode="fill", fill_value=0)
 
+    def entries(self, v: Array) -> Array:
+        """The entries of ``v`` on the support, each in a variable of its own: (k_max, *v.shape)."""
+        indices: Any = self.indexed().indices
+        zeros = jnp.zeros((indices.size, v.size), v.dtype)
+        alone = zeros.at[jnp.arange(indices.size), indices].set(self.gather(v), mode="drop")
+        return alone.reshape(-1, *v.shape)
+
     def gathered_bounds(self) -> tuple[Array, Array] | None:
         """The bounds on the support, in the order of ``indices``."""
         if self.bounds is None:

@@ -331,10 +331,19 @@ TABLE = {
         Row(
             "SubspacePursuit", jaxht.SubspacePursuit(), on("sum/shared/32", "logistic sparse/shared/64"), minimises=True
         ),
-        Row("OMP", skeletons.OMP(), on("mean ridge/own/32"), minimises=True, eager=False),
+        Row("OMP", jaxht.OMP(), on("mean ridge/own/32", "groups/shared/64"), minimises=True),
+        Row("OMPR", jaxht.OMPR(), on("logistic sparse/shared/32"), minimises=True, eager=False),
+        Row(
+            "ELS",
+            jaxht.ExhaustiveLocalSearch(),
+            on("ridge/own/32", "huber ridge/shared/64"),
+            minimises=True,
+            eager=False,
+        ),
+        Row("FoBa", jaxht.FoBa(), on("mean/own/32", "softmax/own/64"), minimises=True, eager=False),
+        Row("ARHT", jaxht.ARHT(num_cores=2), on("mean ridge/own/32"), minimises=True, eager=False),
         Row("HTSVRG", skeletons.HTSVRG(step_size=0.05, inner_steps=8), on("mean ridge/shared/32"), eager=False),
         Row("DIHT", skeletons.DIHT(), on("ridge/own/32"), eager=False),  # no l2, no dual
-        Row("ARHT", skeletons.ARHT(), on("mean ridge/own/32"), minimises=True, eager=False),
         Row("HTP-edges", jaxht.HTP(step_size=0.5), on("precision/own/32"), minimises=True, eager=False),
     ]
 }

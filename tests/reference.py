@@ -124,6 +124,86 @@ def subspace_pursuit(f, x, k):
         yield x
 
 
+def omp(f, x, k):
+    """Axiotis & Sviridenko 2020, Algorithm 2, from the support of x."""
+    yield x
+    S = list(np.flatnonzero(x))
+    if S:
+        x = f.minimise(S)
+        yield x
+    while len(S) < k:
+        S.append(largest([0.0 if i in S else g for i, g in enumerate(f.gradient(x))], 1)[0])
+        x = f.minimise(sorted(S))
+        yield x
+
+
+def smallest(x, S):
+    """argmin_{j in S} |x_j|."""
+    return min(sorted(S), key=lambda j: (abs(x[j]), j))
+
+
+def exchanges(f, x, k, entering):
+    """Swaps until f does not fall, from the support of x completed by OMP."""
+    yield x
+    *_, x = omp(f, x, k)
+    S = set(np.flatnonzero(x))
+    while True:
+        yield x
+        j = smallest(x, S)
+        S = S - {j} | {entering(x, S, j)}
+        new = f.minimise(sorted(S))
+        if f.value(new) >= f.value(x) * (1 - 1e-12):
+            return
+        x = new
+
+
+def ompr(f, x, k):
+    """Axiotis & Sviridenko 2020, Algorithm 3."""
+
+    def entering(x, S, j):
+        return largest([0.0 if i in S else g for i, g in enumerate(f.gradient(x))], 1)[0]
+
+    return exchanges(f, x, k, entering)
+
+
+def exhaustive_local_search(f, x, k):
+    """Axiotis & Sviridenko 2020, Algorithm 4."""
+
+    def entering(x, S, j):
+        others = [i for i in range(len(x)) if i not in S]
+        return min(others, key=lambda i: f.value(f.minimise(sorted(S - {j} | {i}))))
+
+    return exchanges(f, x, k, entering)
+
+
+def foba(f, x, k, threshold=0.0, ratio=0.5):
+    """Zhang 2008, Algorithm 2: removals with coefficients held, against the gain of the step that reached the size."""
+    yield x
+    S, gains = set(np.flatnonzero(x)), {}
+    if S:
+        x = f.minimise(sorted(S))
+        yield x
+    while True:
+        without = {j: f.value(np.where(np.arange(len(x)) == j, 0, x)) for j in S}
+        j = min(sorted(S), key=without.get, default=None)
+        if j is not None and without[j] - f.value(x) <= ratio * gains.get(len(S), 0.0):
+            S = S - {j}
+            x = f.minimise(sorted(S))
+        elif len(S) == k:
+            yield x
+            return
+        else:
+            falls = [g**2 / f.curvature(unit) for g, unit in zip(f.gradient(x), np.eye(len(x)), strict=True)]
+            i = max((i for i in range(len(x)) if i not in S), key=lambda i: (falls[i], -i))
+            new = f.minimise(sorted(S | {i}))
+            gain = f.value(x) - f.value(new)
+            if gain <= threshold:
+                return
+            S, x = S | {i}, new
+            gains[len(S)] = gain
+        yield x
+
+
 def htp_outcome(f, x, k, eta, num_steps):
     """How the supports F_1, F_2, ... go on: ("stable" | "cycle" | "open", period, number of supports before)."""
     seen = []

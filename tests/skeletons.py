@@ -16,45 +16,11 @@ from jaxht.objectives.newton import Minimum
 from jaxht.projections import l2_ball
 from jaxht.selection import k_largest_mask
 from jaxht.solver import Counts, Iterate, evaluated
-from jaxht.status import Status
-from jaxht.support import Support
 from jaxht.tree import integer, pytree, static
 
 
 def _where(condition, if_true, if_false):
     return jax.tree.map(lambda new, old: jnp.where(condition, new, old), if_true, if_false)
-
-
-@pytree
-class OMP:
-    """Orthogonal matching pursuit: add the coordinate of the largest gradient, minimise on the support.
-
-    Args: none. Cost a step: one full gradient and one restricted minimisation.
-
-    Source: Axiotis & Sviridenko 2020, Algorithm 2.
-    """
-
-    still_means_converged: ClassVar[bool] = False
-    needs_key: ClassVar[bool] = False
-
-    def max_steps(self, constraint):
-        return constraint.k
-
-    def init(self, objective, constraint, x0, key):
-        mask = x0 != 0 if constraint.keep is None else (x0 != 0) | constraint.keep
-        return evaluated(objective, x0), Support(mask, k_max=constraint.k_max)
-
-    def step(self, objective, constraint, iterate, state):
-        region = state
-        k = constraint.k if constraint.k_max is None else jnp.minimum(constraint.k, constraint.k_max)
-        grad = objective.gradient(iterate.x, iterate.pred)
-        best = jnp.argmax(jnp.where(region.mask, -1, jnp.abs(grad)))
-        new = (jnp.arange(grad.shape[0]) == best) & (region.size < k)
-        region = dataclasses.replace(region, mask=region.mask | new)
-        x, pred, _ = objective.minimise(region, iterate.x)
-        verdict = jnp.where(region.size >= k, Status.FINISHED, Status.RUNNING)
-        counts = iterate.counts.plus(full_gradients=1)
-        return evaluated(objective, x, counts, pred=pred, verdict=verdict), region
 
 
 @pytree
@@ -145,85 +111,6 @@ class DIHT:
         counts = iterate.counts.plus(full_gradients=1, projections=1)
         iterate = dataclasses.replace(best, counts=counts, gap=best.value - dual_best)
         return iterate, (alpha, new.pred, dual_best, smoothness)
-
-
-@pytree
-class ARHT:
-    """Adaptively regularised hard thresholding: its three nested loops as one state machine.
-
-    The bisection for the optimum (low, guess, value of the best point met), in it several cores, in each the swaps.
-    Reports the minimiser of f on the best support met, x0 included.
-
-    Args:
-        rtol: of the bisection, relative to f(x0).
-        num_cores: runs of the core for each guess.
-        progress: c of the progress condition.
-
-    Cost a step: one full gradient and three restricted minimisations.
-
-    Source: Axiotis & Sviridenko 2020, Algorithms 5 and 6, and §5 for the stop of the core.
-    """
-
-    rtol: Any = 1e-3
-    num_cores: Any = integer(default=2)
-    progress: Any = 1e-3
-
-    still_means_converged: ClassVar[bool] = False
-    needs_key: ClassVar[bool] = True
-
-    def max_steps(self, constraint):
-        return 10_000
-
-    def init(self, objective, constraint, x0, key):
-        iterate = evaluated(objective, x0)
-        zero, rho = jnp.zeros_like(iterate.value), 2 * objective.coordinate_smoothness()
-        region = constraint.project(x0)[1]
-        x, pred, _ = objective.minimise(region, x0, jnp.full_like(x0, rho))
-        core = (region, jnp.ones_like(x0, bool), x, pred)
-        bisection = (zero, iterate.value / 2, self.rtol * iterate.value, jnp.zeros((), jnp.int32))
-        return iterate, (key, rho, core, core, bisection)
-
-    def step(self, objective, constraint, iterate, state):
-        key, rho, core_start, (S, R, x, pred), (low, guess, eps, failures) = state
-        key, draw_key = jax.random.split(key)
-        k, coordinates = S.size, jnp.arange(x.shape[0])
-
-        def g(x, pred):
-            return objective.value(x, pred) + rho / 2 * jnp.vdot(x, jnp.where(R, x, 0))
-
-        # one swap: in comes the steepest coordinate, out goes the smallest
-        grad = objective.gradient(x, pred) + rho * jnp.where(R, x, 0)
-        i = jnp.argmax(jnp.where(S.mask, -1, jnp.abs(grad)))
-        j = jnp.argmin(jnp.where(S.mask, jnp.abs(x), jnp.inf))
-        S_new = (S.mask | (coordinates == i)) & (coordinates != j)
-        # or else one coordinate less under the regulariser
-        drawable = S.mask & R & (x != 0)
-        drawn = jax.random.categorical(draw_key, jnp.where(drawable, 2 * jnp.log(jnp.abs(x)), -jnp.inf))
-        R_new = R & (coordinates != drawn)
-        # the minimisers of f on S, of g after the swap, and of g after the draw
-        regions = dataclasses.replace(S, mask=jnp.stack([S.mask, S_new, S.mask]))
-        ridges = rho * jnp.stack([jnp.zeros_like(R), R, R_new]).astype(x.dtype)
-        xs, preds, _ = jax.vmap(lambda region, ridge: objective.minimise(region, x, ridge))(regions, ridges)
-
-        here = evaluated(objective, xs[0], pred=preds[0])
-        best = _where(iterate.value <= here.value, iterate, here)
-        reached = here.value <= guess
-        wanted = self.progress / k.astype(x.dtype) * (g(x, pred) - guess)
-        accepted = (g(x, pred) - g(xs[1], preds[1]) >= wanted) & (k > 0) & (k < R.size)
-        stuck = ~accepted & (~jnp.any(drawable) | (2 * jnp.sum(S.mask & ~R, dtype=jnp.int32) >= k))
-        swapped = (dataclasses.replace(S, mask=S_new), R, xs[1], preds[1])
-        relaxed = (S, R_new, xs[2], preds[2])
-
-        core_ended = reached | stuck
-        core = _where(core_ended, core_start, _where(accepted, swapped, relaxed))
-        failures = jnp.where(reached, 0, failures + stuck.astype(jnp.int32))
-        failed = failures >= self.num_cores
-        low = jnp.where(failed & (best.value > guess + eps / 3), guess, low)
-        guess = jnp.where(reached | failed, (low + best.value) / 2, guess)
-        bisection = (low, guess, eps, jnp.where(failed, 0, failures))
-        verdict = jnp.where(best.value - low <= eps, Status.FINISHED, Status.RUNNING).astype(jnp.int32)
-        counts = iterate.counts.plus(full_gradients=1)
-        return dataclasses.replace(best, counts=counts, verdict=verdict), (key, rho, core_start, core, bisection)
 
 
 @pytree

@@ -51,6 +51,11 @@ GLOSSARY = {
     "r": "coordinates that may enter the support in a step",
     "num_cores": "repetitions of the core of ARHT",
     "progress": "c of the progress condition of ARHT",
+    "core_steps": "T, of a core of ARHT",
+    "rho": "of the regulariser of ARHT",
+    "lower": "a lower bound of f",
+    "threshold": "epsilon of FoBa, the least gain",
+    "ratio": "nu of FoBa, of a gain",
 }
 
 

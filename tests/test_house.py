@@ -35,6 +35,7 @@ ORDER = [
     "solver",
     "solvers",
     "solve",
+    "path",
     "optimality",
     "transforms",
     "ensembles",
@@ -45,8 +46,9 @@ ORDER = [
 # Inside a folder the same holds for the files named here, base first; the others may import these, not each other.
 SIBLINGS = {
     "linear": ["dense", "sparse", "operator"],
-    "objectives": ["newton", "objective", "masked", "linear_model"],
-    "solvers": ["base"],
+    "constraints": ["constraint"],
+    "objectives": ["newton", "basis", "objective", "masked", "linear_model"],
+    "solvers": ["base", "omp"],
     "transforms": ["base", "scope"],
     "sweep": ["grid", "trials", "lanes", "pool", "provenance", "store", "plan"],
 }
@@ -55,7 +57,11 @@ SIBLINGS = {
 HOMES = [
     (r"(?!numpy\.|jaxht\.).+\.(top_k|sort|argsort|bitcast_convert_type)", "jaxht/", ["jaxht/selection.py"]),
     (r".+\.step\(\)", "jaxht/", ["jaxht/solve.py"]),
-    (r"jax\.jit", "jaxht/", ["jaxht/selection.py", "jaxht/solve.py", "jaxht/optimality.py", "jaxht/sweep/lanes.py"]),
+    (
+        r"jax\.jit",
+        "jaxht/",
+        [f"jaxht/{name}.py" for name in ("selection", "solve", "path", "optimality", "sweep/lanes")],
+    ),
     (r"jax\.config", "jaxht/", []),
     (r"jax(lib)?\.(\w+\.)*_(?!_)\w+(\..+)?", "", []),
 ]

@@ -14,7 +14,7 @@ import jaxht
 from jaxht import HTP, IHT, NIHT, LeastSquares, Sparse, Status, Stop, ensembles
 from jaxht.solver import Counts
 from tests.contract import QUICK
-from tests.skeletons import DIHT, HTSVRG, OMP, Edges
+from tests.skeletons import DIHT, HTSVRG, Edges
 from tests.util import host, x64
 
 N, D, K = 12, 8, 3
@@ -38,7 +38,7 @@ def test_every_status_has_its_own_sentence():
 
 
 IHT_VALUES = host(jaxht.trace(F, C, IHT(step_size=SMALL_STEP), num_steps=5)[1])
-OMP_VALUES = host(jaxht.trace(F, C, OMP(), num_steps=K)[1])
+OMP_VALUES = host(jaxht.trace(F, C, jaxht.OMP(), num_steps=K)[1])
 ENDS = {
     "limit": (IHT(step_size=SMALL_STEP), Stop(max_steps=4), Status.MAX_STEPS, 4),
     "no step at all": (IHT(step_size=SMALL_STEP), Stop(max_steps=0), Status.MAX_STEPS, 0),
@@ -56,9 +56,9 @@ ENDS = {
         4,
     ),
     "a target below zero": (IHT(step_size=SMALL_STEP), Stop(max_steps=4, target_value=-1.0), Status.MAX_STEPS, 4),
-    "a finding before the limit": (OMP(), Stop(max_steps=K), Status.FINISHED, K),
-    "the solver's own limit": (OMP(), Stop(), Status.FINISHED, K),
-    "target before a finding": (OMP(), Stop(target_value=OMP_VALUES[-2:].mean()), Status.TARGET_REACHED, K),
+    "a finding before the limit": (jaxht.OMP(), Stop(max_steps=K), Status.FINISHED, K),
+    "the solver's own limit": (jaxht.OMP(), Stop(), Status.FINISHED, K),
+    "target before a finding": (jaxht.OMP(), Stop(target_value=OMP_VALUES[-2:].mean()), Status.TARGET_REACHED, K),
     "target at the start": (IHT(), Stop(target_value=IHT_VALUES[0]), Status.TARGET_REACHED, 0),
     "target at the start before no step at all": (IHT(), Stop(0, target_value=1e9), Status.TARGET_REACHED, 0),
     "a gap test without a gap": (IHT(step_size=SMALL_STEP), Stop(max_steps=2, gap_rtol=1e9), Status.MAX_STEPS, 2),

@@ -68,6 +68,11 @@ STEP_BY_STEP = [
     ("CoSaMP-k", jaxht.CoSaMP(expand=1), functools.partial(reference.cosamp, expand=1)),
     ("GraSP", jaxht.GraSP(debias=True), functools.partial(reference.cosamp, debias=True)),
     ("SubspacePursuit", jaxht.SubspacePursuit(), reference.subspace_pursuit),
+    ("OMP", jaxht.OMP(), reference.omp),
+    ("OMPR", jaxht.OMPR(), reference.ompr),
+    ("ELS", jaxht.ExhaustiveLocalSearch(), reference.exhaustive_local_search),
+    ("FoBa", jaxht.FoBa(), reference.foba),
+    ("FoBa-eager", jaxht.FoBa(threshold=0.05, ratio=0.9), functools.partial(reference.foba, threshold=0.05, ratio=0.9)),
 ]
 
 
@@ -85,7 +90,9 @@ def step_by_step_problems(sparse):
 
 
 # The sum on dense designs, and some of the rows for the mean on a sparse one that all share.
-CASES = [(*row, False) for row in STEP_BY_STEP] + [(*row, True) for row in STEP_BY_STEP if row[0] in ("NIHT", "GraSP")]
+CASES = [(*row, False) for row in STEP_BY_STEP] + [
+    (*row, True) for row in STEP_BY_STEP if row[0] in ("NIHT", "GraSP", "OMP", "ELS")
+]
 
 
 @pytest.mark.parametrize(

@@ -155,6 +155,22 @@ class Custom:
         """:func:`jaxht.objectives.masked.minimise_masked`."""
         return minimise_masked(self, region, x, ridge)
 
+    def basis(self, region: Support) -> Any:
+        """None."""
+        return None
+
+    def grow(self, basis: Any, region: Support, x: Array) -> tuple[Minimum, Any]:
+        """:meth:`minimise`."""
+        return self.minimise(region, x), basis
+
+    def insertion_gains(self, region: Support) -> Array | None:
+        """None: no formula."""
+        return None
+
+    def images(self, region: Support, x: Array) -> Array:
+        """The entries, each in an x of its own."""
+        return region.entries(x)
+
     def _at(self, x: Array) -> Array:
         return self.fun(self.unravel(x), *self.args)
 

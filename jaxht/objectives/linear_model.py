@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from chex import Array, ArrayDType, Numeric
+from jax import lax
 
 from jaxht.linear import PRECISION, Dense, LinearOperator, design
 from jaxht.losses import Loss
@@ -186,6 +187,28 @@ class LinearModel:
         w, pred, converged = newton(subproblem, region.gather(x), inside, region.gathered_bounds())
         return Minimum(region.scatter(w), pred, converged)
 
+    def basis(self, region: Support) -> Any:
+        """None."""
+        return None
+
+    def grow(self, basis: Any, region: Support, x: Array) -> tuple[Minimum, Any]:
+        """:meth:`minimise`."""
+        return self.minimise(region, x), basis
+
+    def insertion_gains(self, region: Support) -> Array | None:
+        """None: no formula."""
+        return None
+
+    def images(self, region: Support, x: Array) -> Array:
+        """``x_i a_i``, a_i column i, for i in the region: (k_max, n), or (k_max, n, c).
+
+        Cost: n k_max for vectors; for matrices k_max products.
+        """
+        region = region.indexed()
+        if len(self.shape) == 1:
+            return region.gather(x)[:, None] * design(self.A).columns(region.indices)
+        return lax.map(self.predict, region.entries(x), batch_size=BLOCK)
+
     def restricted(self, region: Support, ridge: Array | None = None) -> "LinearModel":
         """The same objective on the columns of a support, in the order of its indices, with l2 by coordinate."""
         columns = design(self.A).columns(region.indices)
@@ -221,6 +244,7 @@ class LinearModel:
 
 
 FLAT = 1e-6
+BLOCK = 16
 
 
 @pytree

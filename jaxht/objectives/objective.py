@@ -85,3 +85,19 @@ class Objective(Protocol):
     def minimise(self, region: Any, x: Array, ridge: Array | None = None) -> Minimum:
         """The minimiser of ``f(x) + 1/2 sum_i ridge_i x_i^2`` over a region, started from x; see :class:`Minimum`."""
         ...
+
+    def basis(self, region: Any) -> Any:
+        """What :meth:`grow` builds on, before the first coordinate; None where it starts anew each time."""
+        ...
+
+    def grow(self, basis: Any, region: Any, x: Array) -> tuple[Minimum, Any]:
+        """As :meth:`minimise`, for regions of which each contains the one before."""
+        ...
+
+    def insertion_gains(self, region: Any) -> Array | None:
+        """How far the minimum on a region falls if one more coordinate joins it, like x; None without a formula."""
+        ...
+
+    def images(self, region: Any, x: Array) -> Array:
+        """``predict`` of each single entry of x on a region, in the order of its indices: (k_max, ...)."""
+        ...

@@ -1,9 +1,14 @@
 """One algorithm, or one family, a file."""
 
+from jaxht.solvers.arht import ARHT as ARHT
 from jaxht.solvers.cosamp import CoSaMP as CoSaMP
 from jaxht.solvers.cosamp import GraSP as GraSP
 from jaxht.solvers.cosamp import SubspacePursuit as SubspacePursuit
+from jaxht.solvers.exchange import OMPR as OMPR
+from jaxht.solvers.exchange import ExhaustiveLocalSearch as ExhaustiveLocalSearch
+from jaxht.solvers.foba import FoBa as FoBa
 from jaxht.solvers.htp import HTP as HTP
 from jaxht.solvers.htp import PHT as PHT
 from jaxht.solvers.iht import IHT as IHT
 from jaxht.solvers.niht import NIHT as NIHT
+from jaxht.solvers.omp import OMP as OMP

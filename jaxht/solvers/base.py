@@ -1,17 +1,49 @@
-"""What pursuits have in common: they find a region, minimise on it, and end when the region repeats."""
+"""What solvers that minimise on supports have in common."""
 
 from dataclasses import replace
 from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
-from chex import Array, PRNGKey
+from chex import Array, Numeric, PRNGKey
+from jax import lax
 
 from jaxht.constraints import Constraint
 from jaxht.objectives.newton import Minimum
 from jaxht.objectives.objective import Objective
 from jaxht.solver import Iterate, evaluated
 from jaxht.status import Status
+from jaxht.tree import where
+
+
+def unless_worse(objective: Objective, new: Iterate, old: Iterate, rtol: Numeric) -> Iterate:
+    """``new``, or the iterate before with the verdict NO_PROGRESS where f has not fallen by more than ``rtol |f|``.
+
+    The floor, rounding of f(0), ends exchanges of what is noise where f has fallen to 0. NaN gets through.
+    """
+    eps, (x, pred) = float(jnp.finfo(new.x.dtype).eps), jax.tree.map(jnp.zeros_like, (new.x, new.pred))
+    stuck = new.value >= old.value - rtol * (jnp.abs(old.value) + eps * jnp.abs(objective.value(x, pred)))
+    verdict = jnp.where(stuck, Status.NO_PROGRESS, new.verdict).astype(jnp.int32)
+    return replace(where(stuck, old, new), counts=new.counts, verdict=verdict)
+
+
+def best(scores: Array, among: Array) -> Array:
+    """The atom of the largest score among some, the first of equal ones, as a choice; none where there are none."""
+    place = jnp.argmax(jnp.where(among, scores, -jnp.inf))
+    chosen = (lax.iota(jnp.int32, scores.size) == place.astype(jnp.int32)).reshape(scores.shape)
+    return chosen & among
+
+
+def count(chosen: Array) -> Array:
+    """How many atoms are chosen, int32."""
+    return jnp.sum(chosen, dtype=jnp.int32)
+
+
+def exchanged(constraint: Constraint, chosen: Array, entering: Array, leaving: Array) -> Array:
+    """One atom enters, and where there are k already, one leaves; if none may, none enters."""
+    full = count(chosen) >= constraint.limit
+    possible = ~full | jnp.any(leaving)
+    return jnp.where(possible, (chosen & ~(leaving & full)) | entering, chosen)
 
 
 class Pursuit:
@@ -66,6 +98,6 @@ class Pursuit:
         verdict = jnp.where(new.verdict != Status.RUNNING, new.verdict, verdict).astype(jnp.int32)
 
         renew = age + 1 == horizon
-        remembered = jax.tree.map(lambda new, old: jnp.where(renew, new, old), next_region, remembered)
+        remembered = where(renew, next_region, remembered)
         age, horizon = jnp.where(renew, 0, age + 1), jnp.where(renew, 2 * horizon, horizon)
         return replace(new, verdict=verdict), (step_size, next_region, remembered, age, horizon)

@@ -1,18 +1,13 @@
 """Compressive sampling matching pursuit and its relatives: minimise on a larger support, then prune it."""
 
-from dataclasses import replace
 from typing import Any
-
-import jax
-import jax.numpy as jnp
 
 from jaxht.constraints import Constraint
 from jaxht.objectives.newton import Minimum
 from jaxht.objectives.objective import Objective
 from jaxht.solver import Iterate, evaluated
-from jaxht.solvers.base import Pursuit
-from jaxht.status import Status
-from jaxht.tree import pytree, static
+from jaxht.solvers.base import Pursuit, unless_worse
+from jaxht.tree import pytree, static, where
 
 
 @pytree
@@ -97,10 +92,9 @@ class SubspacePursuit(Pursuit):
         minimum = objective.minimise(support, x)
         new = evaluated(objective, minimum.x, iterate.counts, pred=minimum.pred, minimised=minimum.converged)
         # At the start nothing has been minimised, and x0 may already be as good as the first minimiser.
-        stuck = (new.value >= iterate.value) & (iterate.counts.projections > 1)
-        kept = jax.tree.map(lambda old, new: jnp.where(stuck, old, new), iterate, new)
-        verdict = jnp.where(stuck, Status.NO_PROGRESS, Status.RUNNING).astype(jnp.int32)
-        return replace(kept, verdict=verdict), 1
+        first = iterate.counts.projections <= 1
+        checked = unless_worse(objective, new, iterate, 0.0)
+        return where(first, new, checked), 1
 
 
 def merged(objective: Objective, constraint: Any, iterate: Iterate, expand: int) -> Any:

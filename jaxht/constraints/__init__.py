@@ -1,0 +1,5 @@
+"""The sets C over which objectives are minimised, as projections with a region to minimise on."""
+
+from jaxht.constraints.constraint import Constraint as Constraint
+from jaxht.constraints.groups import Groups as Groups
+from jaxht.constraints.sparse import Sparse as Sparse

@@ -1,0 +1,84 @@
+"""What a solver may ask of a constraint, and what constraints have in common."""
+
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from chex import Array, Numeric
+
+
+class Constraint(Protocol):
+    """What a solver may ask of a constraint.
+
+    Its points have at most k nonzero *atoms*: coordinates, or groups of them. A choice of atoms is a bool array, one
+    entry an atom, shaped as the constraint likes.
+    """
+
+    def prepared(self, shape: tuple[int, ...]) -> "Constraint":
+        """This constraint with its static bounds settled, for variables of ``shape``; ValueError if it cannot hold."""
+        ...
+
+    def project(self, z: Array) -> tuple[Array, Any]:
+        """The nearest point of C to ``z``, and the region of C (a subspace) on which it lies."""
+        ...
+
+    def region(self, x: Array) -> Any:
+        """The smallest region that holds the feasible point ``x``."""
+        ...
+
+    def steepest(self, direction: Array, size: Numeric, size_max: int | None) -> Any:
+        """The region of the given size along which ``direction`` is longest; size_max is a static bound on it."""
+        ...
+
+    @property
+    def limit(self) -> Numeric:
+        """How many atoms may be nonzero: k, at most k_max."""
+        ...
+
+    @property
+    def kept(self) -> Array:
+        """The atoms that are always chosen, or a scalar False."""
+        ...
+
+    def atoms(self, x: Array) -> Array:
+        """The atoms that the feasible point x touches, and those that are always kept."""
+        ...
+
+    def lengths(self, v: Array) -> Array:
+        """The length of v along each atom."""
+        ...
+
+    def inward(self, direction: Array) -> Array:
+        """The direction without the entries that point out of C where x is 0."""
+        ...
+
+    def members(self, chosen: Array) -> Any:
+        """The region of at most ``limit`` atoms."""
+        ...
+
+
+def settled(k: Numeric, k_max: int | None, most: int, keep: Array | None, shape: tuple[int, ...]) -> int | None:
+    """The static bound on k, from what is known at trace time; ValueError for what cannot be."""
+    if not jnp.issubdtype(jnp.result_type(k), jnp.integer):
+        raise ValueError(f"k must be an integer; got {k!r}")
+    if jnp.ndim(k):
+        raise ValueError(f"k must be a scalar; got shape {jnp.shape(k)}: use jax.vmap for a grid of k")
+    if k_max is not None and not (isinstance(k_max, int | np.integer) and 0 <= k_max <= most):
+        raise ValueError(f"k_max must be a Python int between 0 and d = {most}; got {k_max!r}")
+    bound = most if k_max is None else k_max
+    known = isinstance(k, int | np.integer | np.ndarray)
+    if known and not 0 <= k <= bound:
+        raise ValueError(f"k must lie between 0 and {'d' if k_max is None else 'k_max'} = {bound}; got {k}")
+    if keep is not None and (jnp.shape(keep) != shape or jnp.result_type(keep) != jnp.bool_):
+        raise ValueError(
+            f"keep must be a boolean mask of shape {shape}; "
+            f"got dtype {jnp.result_type(keep)} and shape {jnp.shape(keep)}"
+        )
+    if keep is not None and not isinstance(keep, jax.core.Tracer):
+        num_kept, allowed = np.count_nonzero(np.asarray(keep)), k if known else bound
+        if num_kept > allowed and most == int(np.prod(shape)):
+            raise ValueError(
+                f"keep must mark at most {'k' if known else 'k_max'} = {allowed} coordinates; got {num_kept}"
+            )
+    return int(k) if k_max is None and isinstance(k, int | np.integer) else k_max

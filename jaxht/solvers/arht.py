@@ -1,0 +1,189 @@
+"""Adaptively regularised hard thresholding."""
+
+import math
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+from chex import Array, Numeric, PRNGKey
+
+from jaxht.constraints import Constraint
+from jaxht.objectives.newton import Minimum
+from jaxht.objectives.objective import Objective
+from jaxht.solver import Iterate, evaluated
+from jaxht.solvers.base import best, count, exchanged
+from jaxht.solvers.omp import completed
+from jaxht.status import Status
+from jaxht.tree import integer, pytree, static, where
+
+
+@pytree
+class Core:
+    """Where a core stands: the support S, the coordinates R with a regulariser, the minimiser of g_R on S."""
+
+    S: Array
+    R: Array
+    x: Array
+    pred: Array
+    ended: Array
+
+
+@pytree
+class Search:
+    """The bisection for opt: a bound below, the guess at hand, its tolerance, and the steps its cores have made."""
+
+    low: Array
+    guess: Array
+    eps: Array
+    num_steps: Array = integer()
+
+
+@pytree
+class ARHT:
+    r"""Adaptively regularised hard thresholding: swaps as in OMPR, of a function whose regulariser gives way.
+
+    .. math::
+        g_R(x) = f(x) + \frac{\rho}{2} ||x_R||^2, \quad
+        i = \arg\max_{i \notin S} |\nabla_i g_R(x)|, \quad j = \arg\min_{j \in S} |x_j|, \quad
+        x' = \arg\min \{ g_R : supp \subseteq S \cup \{i\} \setminus \{j\} \}
+
+    The *core*, from R = all and the start's support S, is given a guess of the optimum. Where
+    ``g_R(x) - g_R(x') >= (c/k) (g_R(x) - guess)`` it takes the swap; else it draws a coordinate with probability
+    proportional to ``x_i^2``, i in R, and removes it from R. It ends where ``min_S f <= guess``, or where it is stuck.
+    Several cores run side by side with draws of their own, and a bisection finds the least guess that one of them
+    reaches. Here all three are one flat step: every core moves once, and where one has reached the guess, or all are
+    stuck, the next guess begins.
+
+    Args:
+        rtol: of the bisection: it ends at ``eps = rtol (f(0) - lower)``.
+        num_cores: static; cores side by side.
+        progress: c, traced.
+        core_steps: T, swaps and draws of a core, traced. None, as the source runs it: a core is stuck where it cannot
+            make progress and half of S has lost its regulariser.
+        rho: rho, traced. None: twice the largest curvature along one coordinate, which bounds rho_2^+.
+        lower: a lower bound of f, traced; 0 serves all losses here.
+
+    The defaults are the source's practice; :meth:`theory` gives its theorem's. Unlike there, x is the minimiser of f
+    (not g) on the best support met in any core, so it is never worse than the start: the support of x0, completed by
+    orthogonal matching pursuit. Ends with FINISHED.
+
+    Cost a step, for each core: one full gradient and two restricted minimisations.
+
+    Source: Axiotis & Sviridenko 2020, Algorithms 5 and 6; §6.2 for the practice.
+    """
+
+    rtol: Numeric = 1e-3
+    num_cores: int = static(default=20)
+    progress: Numeric = 1e-3
+    core_steps: Numeric | None = integer(default=None)
+    rho: Numeric | None = None
+    lower: Numeric = 0.0
+
+    still_means_converged: ClassVar[bool] = False
+    needs_key: ClassVar[bool] = True
+
+    @staticmethod
+    def theory(k: int, d: int, rtol: float = 1e-3) -> "ARHT":
+        """The setting of Theorem 3.1: c = 1, ``T = 2 k ln(3/rtol)`` and ``5 ln(6 d ln(1/rtol))`` cores.
+
+        Args:
+            k, d: sparsity and dimension.
+            rtol: of the bisection.
+        """
+        num_cores = math.ceil(5 * math.log(6 * d * math.log(1 / rtol)))
+        return ARHT(rtol, num_cores, 1.0, math.ceil(2 * k * math.log(3 / rtol)))
+
+    def max_steps(self, constraint: Constraint) -> int:
+        """10 000: it ends by itself."""
+        return 10_000
+
+    def init(self, objective: Objective, constraint: Constraint, x0: Array, key: PRNGKey | None) -> tuple[Iterate, Any]:
+        """x0, the minimiser of f on the start's support, the cores there, and the first guess."""
+        iterate = evaluated(objective, x0, minimised=jnp.array(False))
+        rho = 2 * objective.coordinate_smoothness() if self.rho is None else self.rho
+        S = completed(objective, constraint, x0)
+        R = jnp.ones_like(S)
+        ridges = jnp.stack([jnp.zeros_like(x0), self._ridge(constraint, R, rho)])
+        both = jax.vmap(lambda ridge: objective.minimise(constraint.members(S), x0, ridge))(ridges)
+        minimum, regular = (jax.tree.map(lambda leaf, i=i: leaf[i], both) for i in range(2))
+        core = Core(S, R, regular.x, regular.pred, jnp.array(False))
+        cores = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (self.num_cores, *leaf.shape)), core)
+        zeros = jnp.zeros_like(x0)
+        origin = objective.value(zeros, objective.predict(zeros))
+        low = jnp.asarray(self.lower, x0.dtype)
+        guess = (low + objective.value(minimum.x, minimum.pred)) / 2
+        search = Search(low, guess, self.rtol * (origin - low), jnp.zeros((), jnp.int32))
+        return iterate, (key, rho, minimum, cores, cores, search)
+
+    def step(self, objective: Objective, constraint: Constraint, iterate: Iterate, state: Any) -> tuple[Iterate, Any]:
+        """Every core that has not ended moves once; perhaps the guess is settled."""
+        key, rho, start, first, cores, search = state
+        key, *keys = jax.random.split(key, self.num_cores + 1)
+
+        def move(core: Core, key: PRNGKey) -> tuple[Core, Minimum]:
+            moved, minimum = self._move(objective, constraint, rho, search, core, key)
+            return where(core.ended, core, moved), minimum
+
+        moved, minima = jax.vmap(move)(cores, jnp.stack(keys))
+        minima = jax.tree.map(lambda first, others: jnp.concatenate([first[None], others]), start, minima)
+        values = jax.vmap(objective.value)(minima.x, minima.pred)
+        winner = jnp.argmin(values)
+        x, pred, converged = (leaf[winner] for leaf in minima)
+        counts = iterate.counts.plus(full_gradients=jnp.sum(~cores.ended, dtype=jnp.int32))
+        new = evaluated(objective, x, counts, pred=pred, minimised=converged)
+        found = where(iterate.value <= new.value, replace(iterate, counts=counts), new)  # NaN gets through
+
+        reached, over = jnp.min(values) <= search.guess, jnp.all(moved.ended)
+        failed = over & ~reached & (found.value > search.guess + search.eps / 3)
+        low = jnp.where(failed, search.guess, search.low)
+        settled = reached | over
+        guess = jnp.where(settled, (low + found.value) / 2, search.guess)
+        search = Search(low, guess, search.eps, jnp.where(settled, 0, search.num_steps + 1))
+        verdict = jnp.where(found.value - low <= search.eps, Status.FINISHED, Status.RUNNING).astype(jnp.int32)
+        return replace(found, verdict=verdict), (key, rho, start, first, where(settled, first, moved), search)
+
+    def _move(
+        self, objective: Objective, constraint: Constraint, rho: Array, search: Search, core: Core, key: PRNGKey
+    ) -> tuple[Core, Minimum]:
+        """A swap or a draw, and the minimiser of f on S, or on the start's support where S is that of before."""
+        S, R, x, pred = core.S, core.R, core.x, core.pred
+        ridge = self._ridge(constraint, R, rho)
+
+        def g(x: Array, pred: Array) -> Array:
+            return objective.value(x, pred) + jnp.vdot(x, ridge * x) / 2
+
+        descent = constraint.inward(-objective.gradient(x, pred) - ridge * x)
+        lengths = constraint.lengths(x)
+        i = best(constraint.lengths(descent), ~S)
+        j = best(-lengths, S & ~constraint.kept)
+        S_new = exchanged(constraint, S, i, j)
+        swapped = objective.minimise(constraint.members(S_new), x, ridge)
+
+        value, k = g(x, pred), jnp.asarray(constraint.limit).astype(x.dtype)
+        wanted = self.progress / k * (value - search.guess)
+        floor = 8 * float(jnp.finfo(x.dtype).eps) * jnp.abs(value)
+        accepted = value - g(swapped.x, swapped.pred) >= jnp.maximum(wanted, floor)
+
+        drawable = S & R & (lengths > 0)
+        chances = jnp.where(drawable, 2 * jnp.log(lengths), -jnp.inf).ravel()
+        drawn = jnp.arange(S.size, dtype=jnp.int32) == jax.random.categorical(key, chances).astype(jnp.int32)
+        R_new = R & ~(drawn.reshape(S.shape) & drawable)
+
+        stuck = ~jnp.any(drawable)
+        if self.core_steps is None:
+            stuck |= 2 * count(S & ~R) >= count(S)
+            late: Any = False
+        else:
+            late = search.num_steps + 1 >= self.core_steps
+        # One minimisation serves both: of f on the new S, or of g with the new R on the old one.
+        region = constraint.members(jnp.where(accepted, S_new, S))
+        penalty = jnp.where(accepted, 0, self._ridge(constraint, R_new, rho))
+        other = objective.minimise(region, jnp.where(accepted, swapped.x, x), penalty)
+        x, pred = where(accepted, (swapped.x, swapped.pred), (other.x, other.pred))
+        core = Core(jnp.where(accepted, S_new, S), jnp.where(accepted, R, R_new), x, pred, (~accepted & stuck) | late)
+        return core, other
+
+    def _ridge(self, constraint: Constraint, R: Array, rho: Array) -> Array:
+        """rho on R, like x."""
+        return jnp.where(constraint.members(R).mask, rho, 0)
