@@ -57,8 +57,7 @@ def path(
             raise ValueError(f"ks must rise strictly; got {ks}")
         largest = int(ks[-1]) if largest is None else largest
         dataclasses.replace(constraint, k=int(ks[0])).prepared(objective.prepared().shape)  # refuses negative ones
-    constraint = dataclasses.replace(constraint, k=ks[-1], k_max=largest)
-    own_limit = stop.max_steps is None
+    constraint, own_limit = dataclasses.replace(constraint, k=ks[-1], k_max=largest), stop.max_steps is None
     problem, x0, key = prepared(objective, constraint, solver, stop, x0, key)
     return _path(problem, jnp.asarray(ks, jnp.int32), x0, key, own_limit)
 
@@ -77,7 +76,8 @@ def _path(problem: Problem, ks: Array, x0: Array | None, key: PRNGKey | None, ow
         )
 
     def go_on(carry: Any, k: Array) -> tuple[Any, Result]:
-        waits = (carry.status == Status.FINISHED) | (carry.status == Status.MAX_STEPS)
+        # All but the first go on where the one before stood still because it had its k coordinates.
+        waits = (carry.status == Status.FINISHED) & (k > ks[0])
         running = jnp.full((), Status.RUNNING, jnp.int32)
         iterate = dataclasses.replace(carry.iterate, verdict=where(waits, running, carry.iterate.verdict))
         carry = dataclasses.replace(carry, iterate=iterate, status=where(waits, running, carry.status))

@@ -24,8 +24,8 @@ class Columns(Protocol):
 class Basis:
     r"""Directions of the coordinates of a support F that are orthonormal for the Hessian ``H = B'B + diag(p)``.
 
-    By Gram-Schmidt, done twice, which keeps them orthogonal to working precision (Giraud et al. 2005); no Gram matrix
-    is formed, whose condition number would be the square of B_F's.
+    By Gram-Schmidt, once more where much of a column was cancelled (Daniel et al. 1976), which keeps them orthogonal to
+    working precision; no Gram matrix is formed, whose condition number would be the square of B_F's.
 
     Attributes:
         mask: bool (d,), F.
@@ -53,15 +53,9 @@ class Basis:
         return cls(jnp.zeros(d, bool), jnp.full(k_max, d, jnp.int32), zeros, square, wide, zeros, b)
 
     def grown(self, columns: Columns, region: Support) -> "Basis":
-        """That of a larger support. Cost: 4 n k_max for each coordinate that is new."""
-
-        def missing(basis: Basis) -> Array:
-            return region.mask & ~basis.mask
-
+        """That of a larger support. Cost: as :meth:`joined`, for each coordinate that is new."""
         return lax.while_loop(
-            lambda basis: jnp.any(missing(basis)),
-            lambda basis: basis._with(columns, jnp.argmax(missing(basis)).astype(jnp.int32)),
-            self,
+            lambda basis: jnp.any(region.mask & ~basis.mask), lambda basis: basis.joined(columns, region), self
         )
 
     def x(self) -> Array:
@@ -69,24 +63,35 @@ class Basis:
         zeros = jnp.zeros(self.mask.shape, self.w.dtype)
         return zeros.at[self.indices].set(self.w, mode="drop")
 
-    def _with(self, columns: Columns, i: Array) -> "Basis":
-        slot = lax.iota(jnp.int32, self.indices.size) == jnp.sum(self.mask, dtype=jnp.int32)
+    def joined(self, columns: Columns, region: Support) -> "Basis":
+        """With the first coordinate of a support that it does not have, if there is one. Cost: 2 or 4 n k_max."""
+        missing, eps = region.mask & ~self.mask, float(jnp.finfo(self.w.dtype).eps)
+        i, is_new = jnp.argmax(missing).astype(jnp.int32), jnp.any(missing)
+        slot = (lax.iota(jnp.int32, self.indices.size) == jnp.sum(self.mask, dtype=jnp.int32)) & is_new
         column, p = columns.column(i)
         penalty = jnp.where(slot, p, self.penalty)
-        image, direction = column, slot.astype(column.dtype)
-        for _ in range(2):
+
+        def orthogonalise(carry: Any) -> Any:
+            count, image, direction, _, square = carry
             overlap = _matmul(self.images, image) + _matmul(self.directions, penalty * direction)
-            image -= _matmul(overlap, self.images)
-            direction -= _matmul(overlap, self.directions)
-        square = jnp.vdot(image, image) + jnp.vdot(direction, penalty * direction)
+            image, direction = image - _matmul(overlap, self.images), direction - _matmul(overlap, self.directions)
+            left = jnp.vdot(image, image) + jnp.vdot(direction, penalty * direction)
+            return count + 1, image, direction, square, left
+
+        def cancelled(carry: Any) -> Array:
+            count, *_, before, left = carry
+            return (count < 1) | (left < before / 2) & (count < 3)
+
         whole = jnp.vdot(column, column) + p
-        dependent = square <= (DEPENDENT * float(jnp.finfo(column.dtype).eps)) ** 2 * whole
+        start = (0, column, slot.astype(column.dtype), whole, whole)
+        _, image, direction, _, square = lax.while_loop(cancelled, orthogonalise, start)
         # A column whose square overflows must not drop out unseen.
-        norm = jnp.where(dependent, jnp.inf, jnp.where(whole < jnp.inf, jnp.sqrt(square), jnp.nan))
+        norm = jnp.where(whole < jnp.inf, jnp.sqrt(square), jnp.nan)
+        norm = jnp.where((square <= (DEPENDENT * eps) ** 2 * whole) | ~is_new, jnp.inf, norm)
         image, direction = image / norm, direction / norm
         length = jnp.vdot(image, self.residual) - jnp.vdot(direction, penalty * self.w)
         return Basis(
-            self.mask | (lax.iota(jnp.int32, self.mask.size) == i),
+            self.mask | (lax.iota(jnp.int32, self.mask.size) == i) & is_new,
             jnp.where(slot, i, self.indices),
             penalty,
             jnp.where(slot[:, None], direction, self.directions),

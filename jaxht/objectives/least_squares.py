@@ -75,26 +75,28 @@ class LeastSquares(LinearModel):
         return Minimum(region.scatter(values), pred, jnp.array(True))
 
     def basis(self, region: Support) -> Basis | None:
-        """An empty :class:`jaxht.objectives.basis.Basis`; None for bounds, and where k_max is not known."""
+        """A :class:`jaxht.objectives.basis.Basis`; None for bounds, and where k_max is not known."""
         if region.k_max is None or region.bounds is not None:
             return None
-        return Basis.empty(self._rooted(self.y), self.shape[0], region.k_max)
+        return Basis.empty(self._rooted(self.y), self.shape[0], region.k_max).grown(self, region)
 
     def grow(self, basis: Basis | None, region: Support, x: Array) -> tuple[Minimum, Any]:
-        """The minimiser on a support that contains the one before. Cost: 4 n k_max for each new coordinate."""
+        """The minimiser on the support before and one coordinate more, or none. Cost: 2 or 4 n k_max."""
         if basis is None:
             return self.minimise(region, x), None
-        basis = basis.grown(self, region)
+        basis = basis.joined(self, region)
         x = basis.x()
         pred = self.y - basis.residual if self.weights is None else self.predict(x)
         return Minimum(x, pred, jnp.array(True)), basis
 
     def column(self, i: Array) -> tuple[Array, Array]:
         """Column i of ``S^(1/2) A`` and ``l2_i / c``."""
-        A, unit = design(self.A), jax.nn.one_hot(i, self.shape[0], dtype=self.dtype)
-        # A single column of a sparse design comes sooner as a product.
-        column = A.columns(i[None])[0] if isinstance(A, Dense) else A.matvec(unit)
-        return self._rooted(column), jnp.vdot(unit, self._penalty())
+        A = design(self.A)
+        if isinstance(A, Dense):
+            column = A.columns(i[None])[0]
+        else:  # a single column of a sparse design comes sooner as a product
+            column = A.matvec(jax.nn.one_hot(i, self.shape[0], dtype=self.dtype))
+        return self._rooted(column), self._penalty()[i]
 
     def insertion_gains(self, region: Support) -> Array | None:
         """``c (a_i'r)^2 / (2 (||a_i||^2 + p_i - ||Q a_i||^2))``, p = l2 / c; None where :meth:`basis` is.

@@ -87,11 +87,11 @@ class Objective(Protocol):
         ...
 
     def basis(self, region: Any) -> Any:
-        """What :meth:`grow` builds on, before the first coordinate; None where it starts anew each time."""
+        """What :meth:`grow` goes on from, for a first region; None where it starts anew each time."""
         ...
 
     def grow(self, basis: Any, region: Any, x: Array) -> tuple[Minimum, Any]:
-        """As :meth:`minimise`, for regions of which each contains the one before."""
+        """As :meth:`minimise`, for supports of which each has at most one coordinate more than the one before."""
         ...
 
     def insertion_gains(self, region: Any) -> Array | None:

@@ -1,0 +1,335 @@
+"""Greedy solvers against brute force, scikit-learn and constructions of their paper; paths in k."""
+
+import functools
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.sparse
+from scipy.optimize import nnls
+from sklearn.linear_model import orthogonal_mp
+
+import jaxht
+from jaxht import ARHT, IHT, OMP, OMPR, ExhaustiveLocalSearch, FoBa, LeastSquares, Sparse, Status
+from tests import reference
+from tests.contract import QUICK
+from tests.util import host, x64
+
+quick = functools.partial(jax.jit, compiler_options=QUICK)
+
+
+@pytest.fixture(autouse=True)
+def float64():
+    with x64():
+        yield
+
+
+# ---- against brute force -------------------------------------------------------------------------------------------
+
+n, d, k = 25, 11, 3
+GREEDY = [OMP(), OMPR(), ExhaustiveLocalSearch(), FoBa(), ARHT()]
+NAMES = ["OMP", "OMPR", "ELS", "FoBa", "ARHT"]
+# How many of 100 random problems each solves at least.
+LEAST = {"linear": (75, 85, 90, 85, 90), "logistic": (75, 85, 90, 75, 85)}
+
+
+@functools.cache
+def small_problems(model, number):
+    """Gaussian designs, planted signals, noise 0.5 or labels, and the optimal values by trying each support."""
+    rng = np.random.default_rng(0)
+    A, noise = rng.normal(size=(number, n, d)), 0.5 * rng.normal(size=(number, n))
+    x = rng.normal(size=(number, d)) * (np.argsort(rng.random((number, d))) < k)
+    u = np.einsum("tnd,td->tn", A, x) + noise
+    supports = np.array(list(itertools.combinations(range(d), k)))
+    if model == "linear":
+        return A, u, np.min(np.stack([least_squares(A[:, :, F], u) for F in supports]), axis=0)
+    y = np.where(rng.random((number, n)) < 1 / (1 + np.exp(-2 * u)), 1.0, -1.0)
+    return A, y, np.min(np.stack([ridged_logistic(A[:, :, F], y) for F in supports]), axis=0)
+
+
+def least_squares(B, y):
+    w = np.linalg.solve(np.swapaxes(B, 1, 2) @ B, np.einsum("tnk,tn->tk", B, y)[..., None])
+    return np.sum(((B @ w)[..., 0] - y) ** 2, axis=1) / 2
+
+
+def ridged_logistic(B, y, l2=0.05):
+    """By Newton's method, for all problems at once."""
+    w = np.zeros((len(y), B.shape[2]))
+    for _ in range(12):
+        p = 1 / (1 + np.exp(y * np.einsum("tnk,tk->tn", B, w)))
+        slope = -np.einsum("tnk,tn->tk", B, y * p) / n + l2 * w
+        curvature = np.einsum("tnk,tn,tnl->tkl", B, p * (1 - p), B) / n + l2 * np.eye(B.shape[2])
+        w -= np.linalg.solve(curvature, slope[..., None])[..., 0]
+    margins = y * np.einsum("tnk,tk->tn", B, w)
+    return np.mean(np.log1p(np.exp(-margins)), axis=1) + l2 / 2 * np.sum(w**2, axis=1)
+
+
+def objective(model, A, y):
+    return LeastSquares(A, y) if model == "linear" else jaxht.Logistic(A, y, 0.05)
+
+
+@pytest.mark.parametrize("model", ["linear", "logistic"])
+@pytest.mark.parametrize("solver", GREEDY, ids=NAMES)
+def test_no_greedy_solver_beats_brute_force_and_most_reach_it(solver, model):
+    number = 200 if model == "linear" else 100
+    A, y, optimum = small_problems(model, number)
+
+    @quick
+    @jax.vmap
+    def run(A, y, key):
+        return jaxht.solve(objective(model, A, y), Sparse(k), solver, key=key)
+
+    result = host(run(A, y, jax.random.split(jax.random.key(1), number)))
+    assert np.all(np.count_nonzero(result.x, axis=1) <= k)
+    assert np.all(result.value >= optimum * (1 - 1e-9))
+    assert not any(Status(int(status)).failed for status in result.status)
+    hits = np.mean(result.value <= optimum * (1 + 1e-7))
+    assert 100 * hits >= LEAST[model][NAMES.index(type(solver).__name__.replace("ExhaustiveLocalSearch", "ELS"))]
+
+
+# ---- OMP -----------------------------------------------------------------------------------------------------------
+
+
+def test_omp_has_the_supports_of_scikit_learn_on_1000_problems():
+    rng = np.random.default_rng(0)
+    A = rng.normal(size=(1000, 30, 50)) * np.exp(rng.normal(size=(1000, 1, 50)))
+    y = rng.normal(size=(1000, 30))
+
+    @quick
+    def run(A, y):
+        shared = jax.vmap(lambda y: jaxht.solve(LeastSquares(A[0], y), Sparse(10), OMP()).x)(y)
+        return jax.vmap(lambda A, y: jaxht.solve(LeastSquares(A, y), Sparse(10), OMP()).x)(A, y), shared
+
+    own, shared = host(run(A, y))
+    for i in range(1000):
+        np.testing.assert_array_equal(own[i] != 0, orthogonal_mp(A[i], y[i], n_nonzero_coefs=10) != 0)
+        np.testing.assert_array_equal(shared[i] != 0, orthogonal_mp(A[0], y[i], n_nonzero_coefs=10) != 0)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("stored", ["dense", "sparse"])
+def test_the_growing_factorisation_is_that_of_a_minimiser(stored, weighted):
+    """Of near-dependent columns, in float32: the error of x is that of a backward stable method."""
+    rng = np.random.default_rng(0)
+    A = rng.normal(size=(40, 12)).astype(np.float32)
+    A[:, 6:] = A[:, :6] + 1e-3 * A[:, 6:]
+    y = (A @ rng.normal(size=12) + 0.1 * rng.normal(size=40)).astype(np.float32)
+    weights = rng.random(40).astype(np.float32) if weighted else None
+    l2 = np.float32(1e-4)
+    design = A if stored == "dense" else jaxht.design(scipy.sparse.csr_array(A))
+    result = jaxht.solve(LeastSquares(design, y, l2, mean=True, weights=weights), Sparse(12), OMP())
+    root = np.sqrt((np.ones(40) if weights is None else weights) / (40 if weights is None else weights.sum()))
+    rows = np.vstack([root[:, None] * A.astype(np.float64), np.sqrt(np.float64(l2)) * np.eye(12)])
+    x = np.linalg.lstsq(rows, np.append(root * y, np.zeros(12)), rcond=None)[0]
+    condition = np.linalg.cond(rows)
+    assert condition > 100
+    error = np.linalg.norm(result.x - x) / np.linalg.norm(x)
+    assert error < 10 * condition * np.finfo(np.float32).eps
+    assert result.status == Status.FINISHED
+
+
+def test_omp_ends_where_no_column_lowers_the_loss():
+    rng = np.random.default_rng(0)
+    A = rng.normal(size=(10, 6))
+    A = np.hstack([A, A, np.zeros((10, 2))])
+    result = jaxht.solve(LeastSquares(A, rng.normal(size=10)), Sparse(9), OMP())
+    assert result.status == Status.NO_PROGRESS
+    assert np.count_nonzero(result.x) == 6
+    assert jaxht.solve(LeastSquares(A, np.zeros(10)), Sparse(3), OMP()).num_steps == 1
+
+
+def test_omp_of_groups_is_the_loop():
+    rng = np.random.default_rng(0)
+    A, y, groups = rng.normal(size=(30, 12)), rng.normal(size=30), np.arange(12) % 4
+    f, chosen, x = reference.LeastSquares(A, y), [], np.zeros(12)
+    for _ in range(3):
+        gradient = f.gradient(x)
+        norms = [0 if g in chosen else np.linalg.norm(gradient[groups == g]) for g in range(4)]
+        chosen.append(int(np.argmax(norms)))
+        x = f.minimise(np.flatnonzero(np.isin(groups, chosen)))
+    result = jaxht.solve(LeastSquares(A, y), jaxht.Groups(3, groups), OMP())
+    np.testing.assert_allclose(result.x, x, atol=1e-10)
+
+
+# ---- starts --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("solver", GREEDY, ids=NAMES)
+def test_a_start_is_a_support_and_what_is_kept_stays(solver):
+    """A mask, the result of another run, and an intercept that is not worth its place."""
+    rng = np.random.default_rng(3)
+    A = np.hstack([np.ones((60, 1)), rng.normal(size=(60, 14))])
+    f = LeastSquares(A, A[:, 1:5] @ [3.0, -2, 1, 0.5] + 0.3 * rng.normal(size=60))
+    keep, key = np.arange(15) == 0, jax.random.key(0)
+    mask = np.isin(np.arange(15), [0, 7, 8, 9])
+    run = quick(lambda x0: jaxht.solve(f, Sparse(4, keep=keep), solver, x0=x0, key=key))
+    result = run(mask.astype(float))
+    worst = reference.LeastSquares(f.A, f.y).minimise(np.flatnonzero(mask))
+    assert result.value <= f.value(worst, f.predict(worst)) * (1 + 1e-12)
+    assert result.x[0] != 0 and np.count_nonzero(result.x) <= 4
+    again = run(result)
+    assert again.value <= result.value * (1 + 1e-12)
+
+
+def test_within_bounds_the_gain_of_a_candidate_is_its_refit():
+    """No formula holds there: nonnegative least squares by exhaustive local search, against all supports."""
+    rng = np.random.default_rng(0)
+    A = rng.normal(size=(20, 30, 8))
+    y = np.einsum("tnd,d->tn", A, [-3.0, 2, 0, 1.5, -2, 0, 1, 0]) + rng.normal(size=(20, 30))
+
+    @quick
+    @jax.vmap
+    def run(A, y):
+        return jaxht.solve(LeastSquares(A, y), Sparse(2, nonnegative=True), ExhaustiveLocalSearch())
+
+    result = host(run(A, y))
+    assert np.all(result.x >= 0)
+    supports = list(itertools.combinations(range(8), 2))
+    best = [min(nnls(A[t][:, F], y[t])[1] for F in supports) ** 2 / 2 for t in range(20)]
+    assert np.all(result.value >= np.array(best) * (1 - 1e-9))
+    assert np.mean(result.value <= np.array(best) * (1 + 1e-7)) >= 0.9
+
+
+# ---- local search --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("l2", [0.0, 0.3])
+def test_the_gains_of_all_candidates_are_those_of_refits(l2, weighted):
+    rng = np.random.default_rng(0)
+    A = rng.normal(size=(30, 12))
+    A[:, 9] = A[:, 2]  # of which the region has one
+    weights = rng.random(30) if weighted else None
+    f = LeastSquares(A, rng.normal(size=30), l2, mean=True, weights=weights)
+    constraint = Sparse(4, k_max=6).prepared((12,))  # with padding
+    inside = np.isin(np.arange(12), [0, 2, 5, 7])
+
+    @quick
+    def both():
+        minimum = f.minimise(constraint.members(jnp.asarray(inside)), jnp.zeros(12))
+
+        def value(i):
+            more = f.minimise(constraint.members(jnp.asarray(inside) | (jnp.arange(12) == i)), minimum.x)
+            return f.value(more.x, more.pred)
+
+        refits = f.value(minimum.x, minimum.pred) - jax.lax.map(value, jnp.arange(12))
+        return refits, f.insertion_gains(constraint.members(jnp.asarray(inside)))
+
+    refits, gains = both()
+    np.testing.assert_allclose(gains[~inside], refits[~inside], atol=1e-10)
+    assert l2 or gains[9] == 0
+
+
+def test_foba_takes_back_what_has_become_dispensable():
+    """A column near the sum of two enters first, and leaves when both are there."""
+    rng = np.random.default_rng(0)
+    A = rng.normal(size=(100, 4))
+    A[:, 3] = A[:, 0] + A[:, 1] + 0.5 * rng.normal(size=100)
+    y = A[:, 0] + A[:, 1] + 0.05 * rng.normal(size=100)
+    path = jaxht.path(LeastSquares(A, y), Sparse(1), OMP(), [1, 2, 3])
+    assert [np.flatnonzero(x).tolist() for x in path.x] == [[3], [0, 3], [0, 1, 3]]
+    result = jaxht.solve(LeastSquares(A, y), Sparse(3), FoBa(threshold=0.1))
+    assert np.flatnonzero(result.x).tolist() == [0, 1] and result.status == Status.NO_PROGRESS
+    assert result.value < path.value[2] + 0.1
+
+
+# ---- constructions of Axiotis & Sviridenko 2020 --------------------------------------------------------------------
+
+
+def lemma_5_2(kappa, s, delta=1e-3):
+    """Lemma 5.2: f, the optimum, its value, and the start."""
+    sizes = [s, s * kappa, s * kappa**2]
+    a = np.repeat([1, np.sqrt(kappa), 1], sizes)
+    b = np.repeat([kappa * np.sqrt(1 - 4 * delta), np.sqrt(kappa) * np.sqrt(1 - 2 * delta), 1], sizes)
+    x0 = np.arange(sum(sizes)) >= sum(sizes) - s * kappa**2 // 2
+    return LeastSquares(np.diag(a), b), s * kappa**2 * (1 - delta), x0
+
+
+def test_replacement_is_stuck_where_adaptive_regularisation_is_not():
+    f, optimum, x0 = lemma_5_2(8, 2)
+    stuck = quick(lambda: jaxht.solve(f, Sparse(64), OMPR(), x0=x0))()
+    assert stuck.status == Status.NO_PROGRESS and stuck.num_steps == 3
+    np.testing.assert_allclose(stuck.value, 156.124, rtol=1e-12)
+    # The first guess is half way between the bound and the start, so this bound makes it f(x*).
+    start = 2 * 64 * (5 / 4 - 3e-3)
+    solver = ARHT(num_cores=1, rho=8.0, lower=2 * optimum - start)
+    _, values = quick(lambda: jaxht.trace(f, Sparse(64), solver, num_steps=10, x0=x0, key=jax.random.key(0)))()
+    np.testing.assert_allclose(values[1], stuck.value, rtol=1e-12)
+    assert np.all(np.diff(values) < 0) and values[-2] > optimum
+    np.testing.assert_allclose(values[-1], 124.696, rtol=1e-12)
+
+
+def test_from_zero_nobody_enters_the_support_of_section_5_1():
+    N = 16
+    t = 1 / (2 * N)
+    A = np.zeros((N + 1, N + 2))
+    A[:N, :N] = np.eye(N)
+    A[:N, N:], A[N, N:] = t, np.sqrt(1 - t**2 * N) * np.array([1, -1])
+    f = LeastSquares(A, np.append(np.ones(N), 0))
+    np.testing.assert_allclose(A @ np.append(np.zeros(N), [N, N]), f.y, atol=1e-12)
+    for solver in (OMP(), OMPR(), ExhaustiveLocalSearch(), IHT()):
+        run = quick(lambda k, solver=solver: jaxht.solve(f, Sparse(k, k_max=N), solver))
+        fewer, enough = run(N // 2), run(N)
+        assert not np.any(fewer.x[N:]) and fewer.value > 1
+        assert not np.any(enough.x[N:]) and enough.value < 1e-12
+
+
+def test_the_theory_of_arht_has_its_numbers():
+    solver = ARHT.theory(k=10, d=100, rtol=1e-2)
+    assert solver.num_cores == int(np.ceil(5 * np.log(600 * np.log(100))))
+    assert solver.core_steps == int(np.ceil(20 * np.log(300))) and solver.progress == 1
+
+
+# ---- paths ---------------------------------------------------------------------------------------------------------
+
+KS = [0, 2, 3, 7]
+
+
+def path_problem():
+    rng = np.random.default_rng(0)
+    return LeastSquares(rng.normal(size=(30, 12)), rng.normal(size=30), 0.1)
+
+
+def test_the_path_of_omp_is_one_run():
+    f = path_problem()
+    path = jaxht.path(f, Sparse(1), OMP(), KS)
+    assert path.support.indices.shape == (4, 7)
+    for i, size in enumerate(KS):
+        alone = jaxht.solve(f, Sparse(size), OMP())
+        np.testing.assert_allclose(path.x[i], alone.x, atol=1e-12)
+        np.testing.assert_allclose(path.value[i], alone.value)
+        assert (path.status[i], path.num_steps[i]) == (alone.status, size)
+    assert path.counts.full_gradients[-1] == 7
+    limited = jaxht.path(f, Sparse(1), OMP(), KS, stop=jaxht.Stop(target_value=path.value[1] * (1 + 1e-9)))
+    np.testing.assert_array_equal(limited.status[1:], Status.TARGET_REACHED)
+    np.testing.assert_array_equal(limited.x[2:], limited.x[1:2].repeat(2, 0))
+
+
+def test_the_path_of_others_is_a_chain_of_warm_starts():
+    f, x = path_problem(), None
+    path = jaxht.path(f, Sparse(1), OMPR(), KS)
+    for i, size in enumerate(KS):
+        x = alone = jaxht.solve(f, Sparse(size, k_max=7), OMPR(), x0=x)
+        np.testing.assert_allclose(path.x[i], alone.x, atol=1e-10)
+        assert path.num_steps[i] == alone.num_steps
+    assert np.all(np.diff(path.value) < 0)
+
+
+def test_paths_of_traced_sparsities_and_other_constraints():
+    f, groups = path_problem(), np.arange(12) % 6
+    run = jax.jit(jax.vmap(lambda ks: jaxht.path(f, Sparse(1, k_max=8), OMP(), ks).value))
+    values = run(jnp.array([[1, 2, 3], [2, 5, 8]]))
+    np.testing.assert_allclose(values[0, 1], values[1, 0])
+    by_group = jaxht.path(f, jaxht.Groups(1, groups), OMP(), [1, 3])
+    assert [np.count_nonzero(x) for x in by_group.x] == [2, 6]
+
+
+@pytest.mark.parametrize(
+    ("ks", "says"),
+    [([3, 2], "rise strictly"), ([2, 2], "rise strictly"), ([-1, 2], "got -1"), ([1.0], "integers"), (3, "shape ()")],
+)
+def test_paths_say_what_is_wrong_with_ks(ks, says):
+    with pytest.raises(ValueError, match=says.replace("(", r"\(").replace(")", r"\)")):
+        jaxht.path(path_problem(), Sparse(1), OMP(), ks)
