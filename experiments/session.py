@@ -6,10 +6,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import jax
 from xarray import Dataset
 
 from experiments.config import Failure
 from jaxht import sweep
+
+
+def double_precision() -> contextlib.AbstractContextManager[None]:
+    """Inside, JAX computes in 64 bits."""
+    if hasattr(jax, "enable_x64"):
+        return jax.enable_x64(True)
+    from jax.experimental import enable_x64  # type: ignore[attr-defined]  # JAX before 0.8
+
+    return enable_x64()
 
 
 @dataclass(frozen=True)

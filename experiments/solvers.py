@@ -7,7 +7,23 @@ from typing import Annotated, Any
 import jax.numpy as jnp
 from pydantic import AfterValidator
 
-from jaxht import HTP, IHT, NIHT, PHT, CoSaMP, GraSP, LeastSquares, Sparse, SubspacePursuit, spectral
+from jaxht import (
+    ARHT,
+    HTP,
+    IHT,
+    NIHT,
+    OMP,
+    OMPR,
+    PHT,
+    CoSaMP,
+    ExhaustiveLocalSearch,
+    FoBa,
+    GraSP,
+    LeastSquares,
+    Sparse,
+    SubspacePursuit,
+    spectral,
+)
 from jaxht.solver import Solver
 from jaxht.sweep import Cell, Method
 
@@ -47,6 +63,7 @@ class Row:
         label: in figures.
         rule: its parameters, in figures.
         gathers: whether it gathers columns and so needs a static bound on k.
+        after_omp: whether on data it starts from the solution of OMP.
     """
 
     build: Callable[[Any, Any], Solver]
@@ -54,6 +71,7 @@ class Row:
     label: str
     rule: str
     gathers: bool = False
+    after_omp: bool = False
 
     def method(self, K_max: int, d: int, K: Callable[[Cell], Any] = axis_K) -> Method:
         """The solver on a planted problem of sparsity ``K(cell) <= K_max``, for a sweep."""
@@ -78,6 +96,14 @@ SOLVERS = {
     "CoSaMP": Row(lambda f, k: CoSaMP(), as_planted, "CoSaMP", "$k = K$", gathers=True),
     "SP": Row(lambda f, k: SubspacePursuit(), as_planted, "subspace pursuit", "$k = K$", gathers=True),
     "GraSP": Row(lambda f, k: GraSP(debias=True), as_planted, "GraSP", "debiased", gathers=True),
+    "OMP": Row(lambda f, k: OMP(), as_planted, "OMP", "$k = K$", gathers=True),
+    "OMPR": Row(lambda f, k: OMPR(), as_planted, "OMPR", "$k = K$", gathers=True, after_omp=True),
+    "ELS": Row(
+        lambda f, k: ExhaustiveLocalSearch(), as_planted, "exhaustive local search", "$k = K$", True, after_omp=True
+    ),
+    "ARHT": Row(lambda f, k: ARHT(), as_planted, "ARHT", "$k = K$", gathers=True, after_omp=True),
+    "FBS": Row(lambda f, k: OMP(), as_planted, "FBS", "forward selection", gathers=True),
+    "FoBa": Row(lambda f, k: FoBa(), as_planted, "FoBa", r"$\nu = 1/2$", gathers=True),
     "GraHTP": Row(lambda f, k: HTP(half_over_smoothness(f, k)), as_planted, "GraHTP", HALF, gathers=True),
     "FGraHTP": Row(lambda f, k: IHT(half_over_smoothness(f, k)), as_planted, "FGraHTP", HALF),
 }

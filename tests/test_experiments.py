@@ -17,6 +17,7 @@ import xarray
 from click.testing import CliRunner
 from scipy import sparse
 from sklearn import datasets
+from sklearn.linear_model import orthogonal_mp
 
 import jaxht
 from experiments import axiotis2020, baselines, config, data, phase, yuan2018, yuan2018_real
@@ -24,6 +25,7 @@ from experiments.__main__ import main
 from experiments.registry import EXPERIMENTS
 from experiments.solvers import SOLVERS
 from jaxht import sweep
+from tests.util import x64
 
 ROOT = Path(__file__).parents[1]
 CONFIGS = sorted((ROOT / "configs").rglob("*.toml"))
@@ -73,7 +75,7 @@ TINY = {
     },
     "yuan2018.against_sparsity": {"datasets": ["tiny"], "k": [3], "solvers": ["GraHTP"]},
     "yuan2018.against_penalty": {"datasets": ["tiny"], "penalties": [0.5], "solvers": ["IHT"]},
-    "axiotis2020.loss_against_sparsity": {"k": [1, 2, 5], "solvers": ["IHT"], "max_steps": 50},
+    "axiotis2020.loss_against_sparsity": {"datasets": ["tiny"], "k": [1, 2, 5], "solvers": ["OMPR"]},
 }
 
 
@@ -120,12 +122,9 @@ def test_every_figure(path, tmp_path):
     table = tomllib.loads(path.read_text(encoding="utf-8"))
     for size in config.SIZES:
         config.load(path, size, MODELS)
-    dataset = table.get("dataset")
-    if dataset and dataset not in data.BUNDLED and not (SETS and (SETS / f"{dataset}.npz").is_file()):
-        pytest.skip(f"needs {dataset}.npz in $JAXHT_DATA")
     write_csr(tmp_path / "tiny.npz")
     # One pool of lanes: only who starts the process can give XLA the threads that several take (docs/design.md).
-    own = ["--workers", 1, *(["--data-dir", tmp_path] if "datasets" in table["paper"] else [])]
+    own = ["--workers", 1, *(["--data-dir", tmp_path] if "datasets" in {**table, **table["paper"]} else [])]
     result = call("run", tiny(path, tmp_path), "--out", tmp_path / "store", *own)
     assert result.exit_code == 0, result.output
     assert "100%" in result.output
@@ -148,6 +147,7 @@ def test_list_names_every_configuration():
         assert str(path.relative_to(ROOT)) in result.output
 
 
+BUNDLED = ["diabetes_quadratic"]
 DIABETES = ROOT / "configs" / "axiotis2020" / "diabetes.toml"
 SHEN = ROOT / "configs" / "shen2018" / "figure1.toml"
 
@@ -168,12 +168,12 @@ SHEN = ROOT / "configs" / "shen2018" / "figure1.toml"
         ({"experiment": "axiotis2021"}, ["experiment", "'axiotis2021'", "axiotis2020"]),
         ({"experiment": None}, ["experiment"]),
         ({"quick": 3}, ["quick", "table"]),
-        ({"dataset": "iris"}, ["'iris'", "JAXHT_DATA"]),
+        ({"datasets": ["iris"]}, ["'iris'", "JAXHT_DATA"]),
     ],
     ids=lambda value: json.dumps(value) if isinstance(value, dict) else "",
 )
 def test_a_mistake_is_one_line(changes, words, tmp_path):
-    table = tomllib.loads(tiny(DIABETES, tmp_path).read_text(encoding="utf-8")) | changes
+    table = tomllib.loads(tiny(DIABETES, tmp_path, datasets=BUNDLED).read_text(encoding="utf-8")) | changes
     path = write(tmp_path / "wrong.toml", {key: value for key, value in table.items() if value is not None})
     line = fails("run", path, "--out", tmp_path / "store", env={"JAXHT_DATA": ""})
     assert all(word in line for word in words), line
@@ -198,20 +198,21 @@ def test_files_that_are_not_there_or_not_right(tmp_path):
 
 
 def test_data_are_looked_for_and_never_replaced(tmp_path, monkeypatch):
-    housing = ROOT / "configs" / "axiotis2020" / "cal_housing.toml"
+    figure1 = ROOT / "configs" / "axiotis2020" / "figure1.toml"
+    housing = tiny(figure1, tmp_path, datasets=["cal_housing"])
     monkeypatch.setenv("SCIKIT_LEARN_DATA", str(tmp_path / "sklearn"))
-    line = fails("run", tiny(housing, tmp_path), "--out", tmp_path / "s", env={"JAXHT_DATA": str(tmp_path)})
+    line = fails("run", housing, "--out", tmp_path / "s", env={"JAXHT_DATA": str(tmp_path)})
     assert str(tmp_path / "cal_housing.npz") in line and str(tmp_path / "sklearn") in line
-    line = fails("run", tiny(housing, tmp_path), "--out", tmp_path / "s", "--data-dir", tmp_path / "none")
+    line = fails("run", housing, "--out", tmp_path / "s", "--data-dir", tmp_path / "none")
     assert str(tmp_path / "none" / "cal_housing.npz") in line
     assert not (tmp_path / "s").exists()
     (tmp_path / "cal_housing.npz").write_bytes(b"no such thing")
-    line = fails("run", tiny(housing, tmp_path), "--out", tmp_path / "s", "--data-dir", tmp_path)
+    line = fails("run", housing, "--out", tmp_path / "s", "--data-dir", tmp_path)
     assert "cal_housing.npz: not an .npz file" in line
 
     rng = np.random.default_rng(0)
     np.savez(tmp_path / "cal_housing.npz", X=rng.normal(size=(30, 5)), y=rng.normal(size=30))
-    result = call("run", tiny(housing, tmp_path), "--out", tmp_path / "s", "--data-dir", tmp_path)
+    result = call("run", housing, "--out", tmp_path / "s", "--data-dir", tmp_path)
     assert result.exit_code == 0, result.output
     assert sweep.load(tmp_path / "s").feature.values.tolist() == ["intercept", "x1", "x2", "x3", "x4", "x5"]
 
@@ -283,28 +284,52 @@ def test_preprocessing_and_reference_losses():
     def loss(support):
         return np.sum((A[:, support] @ np.linalg.lstsq(A[:, support], b, rcond=None)[0] - b) ** 2) / 2
 
-    support, omp = [0], []
-    for _ in range(7):
-        omp.append(loss(support))
-        residual = b - A[:, support] @ np.linalg.lstsq(A[:, support], b, rcond=None)[0]
-        correlation = abs(A.T @ residual)
-        correlation[support] = -1
-        support.append(int(np.argmax(correlation)))
     k = [1, 2, 4, 7]
-    np.testing.assert_allclose(axiotis2020.omp_losses(A, b, k), [omp[i - 1] for i in k])
+    settings = {"experiment": "", "title": "", "datasets": ["six"], "k": k, "solvers": ["ELS"]}
+    task = axiotis2020.Task("six", data.Table(X, y, list("abcdef")), axiotis2020.LossAgainstSparsity(**settings))
     best = [min(loss([0, *rest]) for rest in itertools.combinations(range(1, 7), i - 1)) for i in k]
-    np.testing.assert_allclose(axiotis2020.best_losses(A, b, k), best)
+    np.testing.assert_allclose(task.best(), best)
+    np.testing.assert_allclose(task.intercept_loss(), loss([0]))
+    with x64():
+        omp, els, l1, refitted = task.omp(), task.solved("ELS", task.omp().x.values), task.l1(False), task.l1(True)
+    path = orthogonal_mp(A[:, 1:] - A[:, 1:].mean(axis=0), b - b.mean(), n_nonzero_coefs=6, return_path=True)
+    expected = [loss([0, *(1 + np.flatnonzero(path[:, i - 2]))] if i > 1 else [0]) for i in k]
+    np.testing.assert_allclose(omp.loss, expected)
+    assert (els.loss <= omp.loss * (1 + 1e-12)).all() and (els.loss >= task.best() * (1 - 1e-12)).all()
+    assert (l1.loss >= refitted.loss).all() and ((l1.x != 0).sum("feature") <= l1.k).all()
+    for fit in (omp, els, l1, refitted):
+        for x, value in zip(fit.x.values, fit.loss.values, strict=True):
+            np.testing.assert_allclose(np.sum((A @ x - b) ** 2) / 2, value)
+
+
+def test_the_l1_penalty_leaves_the_intercept_alone():
+    """Logistic: the slopes are those of the penalty on the nonzeros, below it elsewhere, and 0 for the intercept."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(80, 6)) + 1
+    y = np.where(X @ [2.0, -1, 1, 0, 0, 0] + rng.normal(size=80) > 1, 1.0, -1.0)
+    settings = {"experiment": "", "title": "", "datasets": ["six"], "model": "logistic", "k": [4], "solvers": ["OMPR"]}
+    table = data.Table(X, y, list("abcdef"))
+    task = axiotis2020.Task("six", table, axiotis2020.LossAgainstSparsity(**settings))
+    with x64():
+        fit = task.l1(False)
+    x = fit.x.values[0]
+    assert np.count_nonzero(x[1:]) == 3
+    slopes = -task.A.T @ (y / (1 + np.exp(y * (task.A @ x))))
+    penalty = np.abs(slopes[1:]).max()
+    np.testing.assert_allclose(np.abs(slopes[1:])[x[1:] != 0], penalty, rtol=1e-2)
+    assert abs(slopes[0]) < 1e-2 * penalty
+    np.testing.assert_allclose(fit.loss, np.sum(np.logaddexp(0, -y * (task.A @ x))))
+    shares = np.mean(y == 1), np.mean(y == -1)
+    np.testing.assert_allclose(task.intercept_loss(), -80 * sum(p * np.log(p) for p in shares))
 
 
 def test_the_intercept_is_always_selected(tmp_path):
-    path = tiny(DIABETES, tmp_path, solvers=["IHT", "HTP"])
+    path = tiny(DIABETES, tmp_path, solvers=["HTP"], datasets=BUNDLED)
     assert call("run", path, "--out", tmp_path).exit_code == 0
-    results = sweep.load(tmp_path)
+    results = sweep.load(tmp_path).isel(dataset=0)
     assert (results.x.sel(feature="intercept") != 0).all()
     assert ((results.x != 0).sum("feature") <= results.k).all()
-    htp = results.loss.sel(solver="HTP")
-    np.testing.assert_allclose(htp.sel(k=[1, 2]), results.loss_omp.sel(k=[1, 2]), rtol=1e-5)
-    assert htp.sel(k=5) < htp.sel(k=2)
+    np.testing.assert_allclose(results.loss.sel(solver="HTP", k=[1, 2]), results.loss.sel(solver="OMP", k=[1, 2]))
 
 
 def test_what_has_an_A_of_its_own():

@@ -100,7 +100,8 @@ class ARHT:
 
     def init(self, objective: Objective, constraint: Constraint, x0: Array, key: PRNGKey | None) -> tuple[Iterate, Any]:
         """x0, the minimiser of f on the start's support, the cores there, and the first guess."""
-        iterate = evaluated(objective, x0, minimised=jnp.array(False))
+        # Where nothing is better than x0, x0 has minimised f on its support.
+        iterate = evaluated(objective, x0, minimised=jnp.array(True))
         rho = 2 * objective.coordinate_smoothness() if self.rho is None else self.rho
         S = completed(objective, constraint, x0)
         R = jnp.ones_like(S)
