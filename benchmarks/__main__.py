@@ -6,7 +6,19 @@ import sys
 
 import jax
 
-NAMES = ("selection", "htp", "overhead", "recovery", "sweep", "transforms", "sparse", "single")
+NAMES = (
+    "selection",
+    "htp",
+    "overhead",
+    "recovery",
+    "sweep",
+    "transforms",
+    "sparse",
+    "single",
+    "greedy",
+    "optima",
+    "subset",
+)
 
 
 def main(names: list[str]) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 from matplotlib.figure import Figure
 from xarray import Dataset
 
-from experiments import axiotis2020, phase, shen2018, yuan2018, yuan2018_real
+from experiments import axiotis2020, axiotis2020_stuck, phase, shen2018, yuan2018, yuan2018_real
 from experiments.config import Config
 from experiments.session import Session
 
@@ -73,9 +73,15 @@ EXPERIMENTS = {
         yuan2018_real.plot_against_penalty,
     ),
     "axiotis2020.loss_against_sparsity": Experiment(
-        "training loss of least squares against sparsity, on real data",
+        "training loss of least squares and logistic regression against sparsity, on real data",
         axiotis2020.LossAgainstSparsity,
         axiotis2020.loss_against_sparsity,
         axiotis2020.plot_loss_against_sparsity,
+    ),
+    "axiotis2020.stuck": Experiment(
+        "where replacement is stuck, and adaptive regularisation is not",
+        axiotis2020_stuck.Stuck,
+        axiotis2020_stuck.stuck,
+        axiotis2020_stuck.plot_stuck,
     ),
 }

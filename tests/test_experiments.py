@@ -75,6 +75,7 @@ TINY = {
     },
     "yuan2018.against_sparsity": {"datasets": ["tiny"], "k": [3], "solvers": ["GraHTP"]},
     "yuan2018.against_penalty": {"datasets": ["tiny"], "penalties": [0.5], "solvers": ["IHT"]},
+    "axiotis2020.stuck": {"kappa": 4, "num_steps": 4},
     "axiotis2020.loss_against_sparsity": {"datasets": ["tiny"], "k": [1, 2, 5], "solvers": ["OMPR"]},
 }
 

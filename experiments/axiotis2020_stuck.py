@@ -1,0 +1,113 @@
+"""Axiotis & Sviridenko 2020, Lemma 5.2: where replacement is stuck, and adaptive regularisation is not."""
+
+from functools import partial
+from typing import Annotated
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from chex import Array
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+from pydantic import Field
+from xarray import Dataset
+
+from experiments import plots
+from experiments.config import Config, Count, Positive
+from experiments.session import Session, double_precision
+from jaxht import ARHT, OMPR, ExhaustiveLocalSearch, LeastSquares, Sparse, Stop, solve, sweep, trace
+from jaxht.solver import Solver
+
+SOLVERS = {"OMPR": "OMPR", "ARHT": "ARHT", "ELS": "exhaustive local search"}
+
+
+class Stuck(Config):
+    """The lemma's instance.
+
+    Attributes:
+        kappa: even; the smoothness of f, and the rho of ARHT.
+        sparsity: s*, nonzeros of the optimum.
+        delta: small.
+        num_steps: of the traces.
+        seed: of ARHT.
+    """
+
+    kappa: Annotated[int, Field(ge=2, multiple_of=2)]
+    sparsity: Count
+    delta: Positive
+    num_steps: Count
+    seed: Annotated[int, Field(ge=0)] = 0
+
+
+def instance(kappa: int, s: int, delta: float) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
+    """The diagonal A, b, and f(x*)."""
+    sizes = [s, s * kappa, s * kappa**2]
+    a = np.repeat([1, np.sqrt(kappa), 1], sizes)
+    b = np.repeat([kappa * np.sqrt(1 - 4 * delta), np.sqrt(kappa * (1 - 2 * delta)), 1], sizes)
+    return np.diag(a), b, s * kappa**2 * (1 - delta)
+
+
+def stuck(config: Stuck, session: Session) -> Dataset:
+    """Traces from the lemma's start, k = s* kappa^2 / 2 indices of I3, and where each solver ends for other k."""
+    kappa, s = config.kappa, config.sparsity
+    A, b, optimum = instance(kappa, s, config.delta)
+    most = s * kappa**2 // 2
+    k = np.unique(np.round(np.geomspace(s, most, 12)).astype(int))
+    key = jax.random.key(config.seed)
+
+    def solver(name: str, start: Array) -> Solver:
+        if name != "ARHT":
+            return {"OMPR": OMPR(), "ELS": ExhaustiveLocalSearch()}[name]
+        # The first guess is half way from the lower bound to the minimum on the start's support: here it is f(x*).
+        return ARHT(rho=float(kappa), lower=2 * optimum - jnp.sum(jnp.where(start, 0, b**2)) / 2)
+
+    @partial(jax.jit, static_argnums=0)
+    def traced(name: str) -> Array:
+        """f in every step from the lemma's start."""
+        start = jnp.arange(len(b)) >= len(b) - most
+        f, steps = LeastSquares(jnp.asarray(A), jnp.asarray(b)), config.num_steps
+        return trace(f, Sparse(most), solver(name, start), num_steps=steps, x0=start, key=key)[1]
+
+    @partial(jax.jit, static_argnums=0)
+    def ended(name: str, k: Array) -> Array:
+        """f at the end, from k indices of I3."""
+        start = jnp.arange(len(b)) >= len(b) - k
+        f, constraint = LeastSquares(jnp.asarray(A), jnp.asarray(b)), Sparse(k, k_max=most)
+        return solve(f, constraint, solver(name, start), x0=start, key=key, stop=Stop(target_value=optimum)).value
+
+    values, ends = [], []
+    with double_precision():
+        for done, name in enumerate(SOLVERS):
+            session.report(done, len(SOLVERS))
+            values.append(np.asarray(traced(name)))
+            ends.append([float(ended(name, jnp.int32(size))) for size in k])
+    session.report(len(SOLVERS), len(SOLVERS))
+    return Dataset(
+        {"value": (("solver", "step"), np.stack(values)), "end": (("solver", "k"), np.array(ends)), "optimum": optimum},
+        coords={"solver": list(SOLVERS), "step": np.arange(config.num_steps + 1), "k": k},
+        attrs=sweep.provenance(),
+    )
+
+
+def plot_stuck(dataset: Dataset) -> Figure:
+    """The traces on the left, the ends on the right."""
+    config = plots.config(dataset, Stuck)
+    figure, (left, right) = plots.panels(2, width=2.9, height=2.6)
+    for (name, label), color, marker in zip(SOLVERS.items(), plots.CYCLE, "osD", strict=False):
+        found = dataset.sel(solver=name)
+        left.plot(found.step[1:], found.value[1:], color=color, marker=marker, label=label)
+        right.plot(found.k, found.end, color=color, marker=marker)
+    for axes in (left, right):
+        axes.axhline(float(dataset.optimum), color=plots.GREY, linestyle="--", linewidth=0.8, label="$f(x^*)$")
+    left.set_xlabel("step")
+    left.set_ylabel("$f$")
+    left.set_title(rf"$k = s^* \kappa^2 / 2 = {int(dataset.k[-1])}$")
+    left.legend()
+    plots.whole_numbers(left)
+    right.set_xscale("log", base=2)
+    right.set_xlabel("sparsity $k$")
+    right.set_title("at the end, or once below $f(x^*)$")
+    right.axvline(config.sparsity * config.kappa, color=plots.GREY, linestyle=":", linewidth=0.8)
+    right.annotate(r"$s^* \kappa$", (config.sparsity * config.kappa, right.get_ylim()[1]), va="top", fontsize=8)
+    plots.caption(figure, config.title, config.remark)
+    return figure
