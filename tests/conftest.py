@@ -31,3 +31,11 @@ def dtype(request):
     """Runs a test in either precision: NumPy's dtype, which is then also JAX's default float."""
     with precision(request.param) as dtype:
         yield dtype
+
+
+@pytest.fixture(scope="module")
+def compiled_quickly():
+    """For modules that compile much and run little: XLA optimises nothing for speed, also inside of the library."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)

@@ -25,6 +25,7 @@ from experiments.registry import EXPERIMENTS
 from experiments.solvers import SOLVERS
 from jaxht import sweep
 
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
 ROOT = Path(__file__).parents[1]
 CONFIGS = sorted((ROOT / "configs").rglob("*.toml"))
 MODELS = {name: experiment.config for name, experiment in EXPERIMENTS.items()}
