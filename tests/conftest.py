@@ -7,7 +7,7 @@ os.environ.setdefault("NPROC", str(4 * (os.cpu_count() or 1)))
 import jax
 import pytest
 
-from tests.util import precision
+from tests.util import compiled_quickly, precision
 
 CACHE = "JAX_COMPILATION_CACHE_DIR"
 
@@ -34,8 +34,7 @@ def dtype(request):
 
 
 @pytest.fixture(scope="module")
-def compiled_quickly():
-    """For modules that compile much and run little: XLA optimises nothing for speed, also inside of the library."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
+def all_quickly():
+    """For modules that compile much and run little: also what the library compiles is compiled quickly."""
+    with compiled_quickly():
+        yield

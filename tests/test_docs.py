@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 
-pytestmark = pytest.mark.usefixtures("compiled_quickly")
+pytestmark = pytest.mark.usefixtures("all_quickly")
 DOCS = pathlib.Path(__file__).parents[1] / "docs"
 
 

@@ -10,7 +10,7 @@ import jaxht
 from jaxht import Custom, LeastSquares, Logistic, Softmax, Sparse, optimality
 from tests.util import precision
 
-pytestmark = pytest.mark.usefixtures("compiled_quickly")
+pytestmark = pytest.mark.usefixtures("all_quickly")
 
 
 def problem(seed, n=30, d=9):

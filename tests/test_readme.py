@@ -4,7 +4,7 @@ import re
 import numpy as np
 import pytest
 
-pytestmark = pytest.mark.usefixtures("compiled_quickly")
+pytestmark = pytest.mark.usefixtures("all_quickly")
 README = pathlib.Path(__file__).parents[1] / "README.md"
 
 

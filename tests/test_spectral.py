@@ -12,7 +12,7 @@ from jaxht import spectral
 from jaxht.spectral import SAFETY, largest_eigenvalue
 from tests.util import precision, x64
 
-pytestmark = pytest.mark.usefixtures("compiled_quickly")
+pytestmark = pytest.mark.usefixtures("all_quickly")
 
 
 def gaussian(rng, n, d):
