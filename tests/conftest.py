@@ -7,7 +7,7 @@ os.environ.setdefault("NPROC", str(4 * (os.cpu_count() or 1)))
 import jax
 import pytest
 
-from tests.util import precision
+from tests.util import compiled_quickly, precision
 
 CACHE = "JAX_COMPILATION_CACHE_DIR"
 
@@ -31,3 +31,10 @@ def dtype(request):
     """Runs a test in either precision: NumPy's dtype, which is then also JAX's default float."""
     with precision(request.param) as dtype:
         yield dtype
+
+
+@pytest.fixture(scope="module")
+def all_quickly():
+    """For modules that compile much and run little: also what the library compiles is compiled quickly."""
+    with compiled_quickly():
+        yield

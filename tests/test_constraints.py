@@ -14,6 +14,7 @@ from jaxht import Groups, Sparse
 from tests.contract import QUICK
 from tests.util import host, x64
 
+pytestmark = pytest.mark.usefixtures("all_quickly")
 INF = np.inf
 
 

@@ -4,7 +4,9 @@ import pathlib
 import re
 
 import numpy as np
+import pytest
 
+pytestmark = pytest.mark.usefixtures("all_quickly")
 DOCS = pathlib.Path(__file__).parents[1] / "docs"
 
 

@@ -17,6 +17,7 @@ from jaxht import ensembles
 from jaxht.ensembles import Problem, planted
 from tests.util import precision, x64
 
+pytestmark = pytest.mark.usefixtures("all_quickly")
 DESIGNS = {
     "gaussian": ensembles.gaussian,
     "rademacher": ensembles.rademacher,

@@ -12,6 +12,7 @@ import pytest
 from examples import images, likelihoods, mlp
 from jaxht import transforms
 
+pytestmark = pytest.mark.usefixtures("all_quickly")
 CHANCE = 10.0  # per cent
 SPARSITIES = (0.8, 0.9)
 OPTIONS = {"epochs": 2, "batch_size": 50, "learning_rate": 5e-3}  # 56 steps

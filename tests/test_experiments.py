@@ -3,8 +3,8 @@
 import itertools
 import json
 import os
+import runpy
 import shutil
-import subprocess
 import sys
 import tomllib
 from pathlib import Path
@@ -27,6 +27,7 @@ from experiments.solvers import SOLVERS
 from jaxht import sweep
 from tests.util import x64
 
+pytestmark = pytest.mark.usefixtures("all_quickly")
 ROOT = Path(__file__).parents[1]
 CONFIGS = sorted((ROOT / "configs").rglob("*.toml"))
 MODELS = {name: experiment.config for name, experiment in EXPERIMENTS.items()}
@@ -218,13 +219,15 @@ def test_data_are_looked_for_and_never_replaced(tmp_path, monkeypatch):
     assert sweep.load(tmp_path / "s").feature.values.tolist() == ["intercept", "x1", "x2", "x3", "x4", "x5"]
 
 
-def test_as_a_program(tmp_path):
+def test_as_a_program(tmp_path, monkeypatch, capfd):
     """Nothing but the one line on standard error, also from outside the click test runner."""
-    program = [sys.executable, "-m", "experiments", "run", str(tmp_path / "no.toml")]
-    done = subprocess.run(program, cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 2
-    assert done.stdout == ""
-    assert done.stderr.splitlines() == [f"Error: {tmp_path / 'no.toml'}: No such file or directory"]
+    monkeypatch.setattr(sys, "argv", ["experiments", "run", str(tmp_path / "no.toml")])
+    monkeypatch.delitem(sys.modules, "experiments.__main__")
+    with pytest.raises(SystemExit, match="2"):
+        runpy.run_module("experiments", run_name="__main__", alter_sys=True)
+    printed = capfd.readouterr()
+    assert printed.out == ""
+    assert printed.err.splitlines() == [f"Error: {tmp_path / 'no.toml'}: No such file or directory"]
 
 
 def test_a_sweep_in_parts(tmp_path):

@@ -13,6 +13,7 @@ from jaxht import HTP, IHT, Logistic, Sparse, Support
 from jaxht.losses import LogisticLoss
 from tests.util import precision
 
+pytestmark = pytest.mark.usefixtures("all_quickly")
 N, D, K_MAX = 60, 15, 7
 
 

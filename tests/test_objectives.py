@@ -17,6 +17,7 @@ from jaxht import Status, Support
 from tests.contract import QUICK
 from tests.util import x64
 
+pytestmark = pytest.mark.usefixtures("all_quickly")
 N, D, C, K_MAX = 24, 6, 3, 4
 
 

@@ -10,6 +10,8 @@ import jaxht
 from jaxht import Custom, LeastSquares, Logistic, Softmax, Sparse, optimality
 from tests.util import precision
 
+pytestmark = pytest.mark.usefixtures("all_quickly")
+
 
 def problem(seed, n=30, d=9):
     rng = np.random.default_rng(seed)

@@ -2,7 +2,9 @@ import pathlib
 import re
 
 import numpy as np
+import pytest
 
+pytestmark = pytest.mark.usefixtures("all_quickly")
 README = pathlib.Path(__file__).parents[1] / "README.md"
 
 

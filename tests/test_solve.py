@@ -17,6 +17,7 @@ from tests.contract import QUICK
 from tests.skeletons import DIHT, HTSVRG, Edges
 from tests.util import host, x64
 
+pytestmark = pytest.mark.usefixtures("all_quickly")
 N, D, K = 12, 8, 3
 A, Y = np.split(np.random.default_rng(0).normal(size=(N, D + 1)).astype(np.float32), [D], axis=1)
 Y = Y[:, 0]

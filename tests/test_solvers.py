@@ -15,6 +15,8 @@ from tests import reference
 from tests.contract import QUICK
 from tests.util import host, x64
 
+pytestmark = pytest.mark.usefixtures("all_quickly")
+
 
 @pytest.fixture(autouse=True)
 def float64():

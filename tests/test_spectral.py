@@ -12,6 +12,8 @@ from jaxht import spectral
 from jaxht.spectral import SAFETY, largest_eigenvalue
 from tests.util import precision, x64
 
+pytestmark = pytest.mark.usefixtures("all_quickly")
+
 
 def gaussian(rng, n, d):
     return rng.standard_normal((n, d))

@@ -16,15 +16,18 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from jax.flatten_util import ravel_pytree
 
 import jaxht
 from jaxht import transforms
 from jaxht.transforms import NM, Axis, Blocks, hard_threshold
 from jaxht.transforms.scope import kept
 from tests import reference
+from tests.contract import QUICK
 from tests.util import precision
 
 DTYPES = ["float32", "bfloat16"]
+quick = functools.partial(jax.jit, compiler_options=QUICK)
 
 
 def tree(seed=0, dtype="float32"):
@@ -38,12 +41,14 @@ def tree(seed=0, dtype="float32"):
     )
 
 
+NOISE = np.random.default_rng(1).standard_normal(8192).astype("float32")
+
+
+@jax.jit
 def gradients(seed, params):
-    """Fresh Gaussian gradients of the scale of each array."""
-    leaves, structure = jax.tree.flatten(params)
-    keys = jax.random.split(jax.random.fold_in(jax.random.key(1), seed), len(leaves))
-    drawn = [jax.random.normal(key, p.shape).astype(p.dtype) for key, p in zip(keys, leaves, strict=True)]
-    return jax.tree.unflatten(structure, drawn)
+    """Gaussian gradients, for each seed others: drawn beforehand, since random bits take longest to compile."""
+    flat, unravel = ravel_pytree(params)
+    return unravel(jax.lax.dynamic_slice(NOISE, (3 * seed,), flat.shape).astype(flat.dtype))
 
 
 def nonzeros(params):
@@ -67,7 +72,6 @@ def small(seed=0):
     }
 
 
-@functools.cache
 def trainer(tx):
     """Steps on random gradients, of one compile for any number of them."""
 
@@ -76,11 +80,14 @@ def trainer(tx):
         updates, state = tx.update(gradients(seed, params), state, params)
         return optax.apply_updates(params, updates), state
 
-    return jax.jit(lambda first, last, *carry: jax.lax.fori_loop(first, last, step, carry))
+    return lambda first, last, *carry: jax.lax.fori_loop(first, last, step, carry)
+
+
+compiled = functools.cache(lambda tx: quick(trainer(tx)))
 
 
 def train(tx, params, num_steps, first=0, state=None):
-    return trainer(tx)(first, first + num_steps, params, tx.init(params) if state is None else state)
+    return compiled(tx)(first, first + num_steps, params, tx.init(params) if state is None else state)
 
 
 # ---- exactly sparse, exactly the inner optimiser ----
@@ -155,7 +162,7 @@ def test_updates_narrower_than_the_parameters_leave_no_dust():
     params = tree(0)
     updates = jax.tree.map(lambda p: (0.1 * p).astype(jnp.bfloat16), params)
     tx = hard_threshold(2)
-    updates, _ = tx.update(updates, tx.init(params), params)
+    updates, _ = quick(tx.update)(updates, tx.init(params), params)
     assert {leaf.dtype for leaf in jax.tree.leaves(updates)} == {jnp.dtype("float32")}
     assert nonzeros(optax.apply_updates(params, updates)) == [min(2, size) for size in sizes(params)]
 
@@ -163,7 +170,7 @@ def test_updates_narrower_than_the_parameters_leave_no_dust():
 def test_half_precision_parameters_with_float32_updates():
     params, updates = tree(0, "bfloat16"), jax.tree.map(lambda p: 1e-3 * jnp.cos(p), tree(1))
     tx = hard_threshold(0.1, scope="global")
-    new = optax.apply_updates(params, jax.jit(tx.update)(updates, tx.init(params), params)[0])
+    new = optax.apply_updates(params, quick(tx.update)(updates, tx.init(params), params)[0])
     assert {leaf.dtype for leaf in jax.tree.leaves(new)} == {jnp.dtype("bfloat16")}
     assert sum(nonzeros(new)) == round(0.1 * sum(sizes(params)))
 
@@ -287,20 +294,19 @@ SCOPES = ["leaf", "global", Axis(0), Axis(-1), Axis(-2), NM(4, -1), NM(2, 0), Bl
 
 
 @pytest.mark.parametrize("scope", SCOPES, ids=str)
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int-valued"])
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_prune_is_the_loop(scope, dtype):
     rng = np.random.default_rng(0)
     params = {"a": rng.standard_normal((8, 16)), "b": [rng.standard_normal((2, 4, 8)), rng.standard_normal((6, 4))]}
-    if dtype == "int-valued":  # many ties, many zeros
-        params = jax.tree.map(lambda z: np.round(2 * z), params)
-    params = jax.tree.map(lambda z: jnp.asarray(z, "float32" if dtype == "int-valued" else dtype), params)
-    prune = jax.jit(lambda params, k: transforms.prune(params, k, scope=scope))
-    for k in (0, 1, 2, 3, 30, 1000):
-        if dtype == "int-valued" and isinstance(scope, Blocks):
-            continue  # the loop's squares are not scaled: ties may differ
-        want = by_loops(jax.tree.map(lambda z: np.asarray(z, np.float64), params), k, scope)
-        got = jax.tree.map(lambda z: np.asarray(z, np.float64), prune(params, jnp.int32(k)))
-        jax.tree.map(np.testing.assert_array_equal, got, want)
+    whole = jax.tree.map(lambda z: np.round(2 * z), params)  # many ties, many zeros
+    prune = quick(lambda params, k: transforms.prune(params, k, scope=scope))
+    # The squares of the loop are not scaled: ties of blocks may differ.
+    for values in [params] if isinstance(scope, Blocks) else [params, whole]:
+        values = jax.tree.map(lambda z: np.asarray(z, jnp.dtype(dtype)), values)
+        for k in (0, 1, 2, 3, 30, 1000):
+            want = by_loops(jax.tree.map(lambda z: np.asarray(z, np.float64), values), k, scope)
+            got = jax.tree.map(lambda z: np.asarray(z, np.float64), prune(values, np.int32(k)))
+            jax.tree.map(functools.partial(np.testing.assert_array_equal, err_msg=f"k = {k}"), got, want)
 
 
 def test_global_scope_mixes_dtypes_and_breaks_ties_in_order():
@@ -312,7 +318,7 @@ def test_global_scope_mixes_dtypes_and_breaks_ties_in_order():
 
 
 def test_fraction_is_rounded_to_the_nearest_count():
-    params, traced = tree(0), jax.jit(transforms.prune)
+    params, traced = tree(0), quick(transforms.prune)
     for fraction in (0.0, 0.05, 0.5, 1.0):
         want = [int(fraction * size + 0.5) for size in sizes(params)]
         assert nonzeros(traced(params, fraction)) == want
@@ -334,11 +340,11 @@ def test_k_for_each_array():
     params = tree(0)
     ks = jax.tree.map(lambda p: min(p.size, p.ndim), params)
     tx = hard_threshold(ks)
-    updates, _ = tx.update(jax.tree.map(jnp.zeros_like, params), tx.init(params), params)
+    updates, _ = quick(tx.update)(jax.tree.map(jnp.zeros_like, params), tx.init(params), params)
     assert nonzeros(optax.apply_updates(params, updates)) == jax.tree.leaves(ks)
     # A pytree for all arrays also where optax.masked hides some.
     mask = jax.tree.map(lambda p: p.ndim >= 2, params)
-    new = transforms.prune(params, ks, mask=mask)
+    new = quick(lambda params: transforms.prune(params, ks, mask=mask))(params)
     want = [k if m else s for k, m, s in zip(*map(jax.tree.leaves, (ks, mask)), nonzeros(params), strict=True)]
     assert nonzeros(new) == want
 
@@ -394,7 +400,7 @@ def test_a_schedule_is_followed_in_one_compile(schedule):
     params, compiles = small(), []
     tx = optax.chain(optax.sgd(0.1), hard_threshold(schedule, scope="global"))
 
-    @jax.jit
+    @quick
     def step(params, state, seed):
         compiles.append(seed)
         updates, state = tx.update(gradients(seed, params), state, params)
@@ -413,7 +419,7 @@ def supports(tx, num_steps):
     """The support after each step."""
     params, seen = small(), []
     state = tx.init(params)
-    update = jax.jit(tx.update)
+    update = quick(tx.update)
     for seed in range(num_steps):
         updates, state = update(gradients(seed, params), state, params)
         params = optax.apply_updates(params, updates)
@@ -443,7 +449,7 @@ def test_freeze_at_fixes_the_support():
 
 
 def test_freeze_at_0_keeps_the_zeros_of_a_pruned_model():
-    params = transforms.prune(small(), 0.2)
+    params = quick(transforms.prune)(small(), 0.2)
     new, _ = train(optax.chain(optax.adam(0.1), hard_threshold(0.2, freeze_at=0)), params, 20)
     assert same(jax.tree.map(lambda p: p != 0, new), jax.tree.map(lambda p: p != 0, params))
     assert not same(new, params)
@@ -512,19 +518,23 @@ def test_moments_are_reset_where_the_support_changes(name, leave, enter):
     rng = np.random.default_rng(0)
     params = {name: jnp.asarray(rng.standard_normal(shape), "float32") for name, shape in shapes.items()}
     tx = transforms.reset_moments(inner, hard_threshold(8), leave=leave, enter=enter)
-    state, update, seen = tx.init(params), jax.jit(tx.update), 0
-    for seed in range(6):
+
+    @quick
+    def step(seed, state, params):
         grads = gradients(seed, params)
         _, unreset = inner.update(grads, state.inner, params)
-        updates, state = update(grads, state, params)
-        new = optax.apply_updates(params, updates)
-        fresh = inner.init(new)
+        updates, state = tx.update(grads, state, params)
+        return unreset, state, optax.apply_updates(params, updates)
+
+    state, fresh, seen = tx.init(params), inner.init(params), 0
+    for seed in range(6):
+        unreset, state, new = step(seed, state, params)
         for old, now, start in zip(*map(jax.tree.leaves, (unreset, state.inner, fresh)), strict=True):
             whose = [key for key in params if params[key].shape == old.shape]
             if not whose:
                 np.testing.assert_array_equal(old, now)
                 continue
-            before, after = params[whose[0]] != 0, new[whose[0]] != 0
+            before, after = (np.asarray(p[whose[0]]) != 0 for p in (params, new))
             changed = (leave & before & ~after) | (enter & ~before & after)
             np.testing.assert_allclose(now, np.where(changed, start, old), rtol=1e-5, atol=1e-7)
             seen += int(changed.sum())
@@ -535,7 +545,7 @@ def test_moments_are_reset_where_the_support_changes(name, leave, enter):
 def test_moments_of_a_single_array():
     tx = transforms.reset_moments(optax.adam(0.1), hard_threshold(2))
     x = jnp.arange(1.0, 6.0)
-    updates, state = tx.update(jnp.ones(5), tx.init(x), x)
+    updates, state = quick(tx.update)(jnp.ones(5), tx.init(x), x)
     np.testing.assert_array_equal(state.inner[0].mu != 0, optax.apply_updates(x, updates) != 0)
     assert int(state.inner[0].count) == 1
 
@@ -551,15 +561,16 @@ def test_low_rank_is_the_truncated_svd():
         s = np.linalg.svd(np.asarray(z, np.float64))[1]
         assert np.all(s[2:] <= 1e-5 * s[0])
     assert nonzeros(new["v"]) == [5]
+    low_rank = quick(jaxht.projections.low_rank)
     for k in (0, 1, 3, 12):
         Z = np.asarray(params["m"], np.float64)
         U, s, Vt = np.linalg.svd(Z, full_matrices=False)
-        got = jax.jit(jaxht.projections.low_rank)(params["m"], k)
+        got = low_rank(params["m"], k)
         np.testing.assert_allclose(got, (U[:, :k] * s[:k]) @ Vt[:k], atol=1e-5 * s[0])
-    half = jaxht.projections.low_rank(params["m"].astype(jnp.bfloat16), 3)
+    half = jax.eval_shape(low_rank, params["m"].astype(jnp.bfloat16), 3)
     assert half.dtype == jnp.bfloat16
-    many = jaxht.projections.low_rank(params["batch"], np.arange(9).reshape(3, 3))
-    one = jax.vmap(jax.vmap(jaxht.projections.low_rank))(params["batch"], np.arange(9).reshape(3, 3))
+    many = low_rank(params["batch"], np.arange(9).reshape(3, 3))
+    one = quick(jax.vmap(jax.vmap(jaxht.projections.low_rank)))(params["batch"], np.arange(9).reshape(3, 3))
     np.testing.assert_allclose(many, one, atol=1e-5)
 
 
@@ -568,30 +579,31 @@ def test_l2_ball_and_its_composition_with_the_threshold(dtype):
     params, eps = jax.tree.map(lambda p: p.astype(dtype), small()), float(jnp.finfo(dtype).eps)
     updates = jax.tree.map(lambda p: 0.3 * p, params)
 
-    def apply(*links):
-        tx = optax.chain(*links)
-        update = jax.jit(lambda: tx.update(updates, tx.init(params), params)[0])
-        return optax.apply_updates(params, update())
+    @functools.partial(quick, static_argnums=0)
+    def apply(make, *numbers):
+        tx = make(*numbers)
+        return optax.apply_updates(params, tx.update(updates, tx.init(params), params)[0])
 
     moved = jax.tree.map(lambda p, u: np.asarray((p + u).astype(p.dtype), np.float64), params, updates)
     norm = np.sqrt(sum(np.sum(z**2) for z in jax.tree.leaves(moved)))
+    in_all = functools.partial(transforms.l2_ball, scope="global")
     for radius in (0.0, 0.5 * norm, 2 * norm):
         want = jax.tree.map(lambda z, radius=radius: z * min(1, radius / norm), moved)
-        got = jax.tree.map(lambda z: np.asarray(z, np.float64), apply(transforms.l2_ball(radius, scope="global")))
+        got = jax.tree.map(lambda z: np.asarray(z, np.float64), apply(in_all, radius))
         jax.tree.map(
             lambda g, w: np.testing.assert_allclose(g, w, rtol=8 * eps, atol=8 * eps * np.abs(w).max()), got, want
         )
-    each = apply(transforms.l2_ball(1.0))
+    each = apply(transforms.l2_ball, 1.0)
     for z, q in zip(jax.tree.leaves(each), jax.tree.leaves(moved), strict=True):
         assert np.linalg.norm(np.asarray(z, np.float64)) == pytest.approx(min(1.0, np.linalg.norm(q)), rel=8 * eps)
     # In this order it is the projection onto the intersection, and as sparse as before, to the last entry.
-    both = apply(hard_threshold(5), transforms.l2_ball(1.0))
-    alone = apply(hard_threshold(5))
-    assert same(jax.tree.map(lambda z: z != 0, both), jax.tree.map(lambda z: z != 0, alone))
+    both = apply(lambda: optax.chain(hard_threshold(5), transforms.l2_ball(1.0)))
+    alone = apply(lambda: hard_threshold(5))
+    jax.tree.map(lambda z, w: np.testing.assert_array_equal(np.asarray(z) != 0, np.asarray(w) != 0), both, alone)
     vector = jnp.asarray(np.random.default_rng(0).standard_normal(20), dtype)
     tx = optax.chain(hard_threshold(4), transforms.l2_ball(0.5))
-    got = optax.apply_updates(vector, tx.update(jnp.zeros_like(vector), tx.init(vector), vector)[0])
-    want = jaxht.projections.sparse_l2_ball(vector.astype("float32"), 4, 0.5)
+    got = optax.apply_updates(vector, quick(tx.update)(jnp.zeros_like(vector), tx.init(vector), vector)[0])
+    want = quick(jaxht.projections.sparse_l2_ball)(vector.astype("float32"), 4, 0.5)
     np.testing.assert_allclose(got.astype("float32"), want, atol=2 * eps)
 
 
@@ -609,8 +621,8 @@ def test_projections_follow_schedules_and_turns():
 
 def test_straight_through_is_sparse_forward_and_dense_backward():
     params = small()
-    sparse = transforms.straight_through(params, 0.1)
-    assert same(sparse, transforms.prune(params, 0.1))
+    sparse, pruned = quick(lambda p: (transforms.straight_through(p, 0.1), transforms.prune(p, 0.1)))(params)
+    assert same(sparse, pruned)
     weights = small(1)
 
     def loss(params):
@@ -618,8 +630,9 @@ def test_straight_through_is_sparse_forward_and_dense_backward():
         return sum(jax.tree.leaves(jax.tree.map(lambda w, z: jnp.sum(w * z**2), weights, sparse)))
 
     want = jax.tree.map(lambda w, z: 2 * w * z, weights, sparse)
-    jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-6), jax.jit(jax.grad(loss))(params), want)
-    dense = jax.grad(lambda p: sum(jnp.sum(z) for z in jax.tree.leaves(transforms.straight_through(p, 0.1))))(params)
+    jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-6), quick(jax.grad(loss))(params), want)
+    total = lambda p: sum(jnp.sum(z) for z in jax.tree.leaves(transforms.straight_through(p, 0.1)))  # noqa: E731
+    dense = quick(jax.grad(total))(params)
     assert all(bool(jnp.all(g == 1)) for g in jax.tree.leaves(dense))
 
 
@@ -676,13 +689,13 @@ def test_multi_steps_and_apply_if_finite():
 
 def test_vmap_over_seeds_and_hyper_parameters_is_the_loop():
     def run(seed, k, rate, every):
-        x = jax.random.normal(jax.random.key(seed), (6, 7))
+        x = gradients(100 * seed, jnp.zeros((6, 7)))
         tx = optax.chain(optax.adam(rate), hard_threshold(k, every=every, hold=True, freeze_at=7))
-        return train(tx, x, 10)[0]
+        return trainer(tx)(0, 10, x, tx.init(x))[0]
 
     seeds, ks = jnp.arange(4), jnp.array([1, 5, 20, 42])
     rates, every = jnp.array([0.1, 0.2, 0.1, 0.3]), jnp.array([1, 2, 3, 4])
-    batch, alone = jax.jit(jax.vmap(run))(seeds, ks, rates, every), jax.jit(run)
+    batch, alone = quick(jax.vmap(run))(seeds, ks, rates, every), quick(run)
     for i in range(4):
         np.testing.assert_allclose(batch[i], alone(seeds[i], ks[i], rates[i], every[i]), rtol=1e-5, atol=1e-6)
     assert nonzeros(list(batch)) == ks.tolist()
@@ -726,7 +739,7 @@ def test_state_keeps_its_types_and_tree_map_params_finds_it():
     params = tree(0, "bfloat16")
     tx = hard_threshold(0.5, hold=True)
     state = tx.init(params)
-    _, after = tx.update(params, state, params)
+    _, after = jax.eval_shape(tx.update, params, state, params)
     assert jax.tree.map(operator.attrgetter("dtype", "shape"), state) == jax.tree.map(
         operator.attrgetter("dtype", "shape"), after
     )
@@ -763,7 +776,8 @@ SHARDED = """
         transforms.hard_threshold(777, scope="global", freeze_at=5),
         transforms.l2_ball(1.0, scope="global"),
     ):
-        compiled = jax.jit(chain(threshold)).lower(placed).compile()
+        step = jax.jit(chain(threshold), compiler_options={"xla_backend_optimization_level": 0})
+        compiled = step.lower(placed).compile()
         movement = r"= \\(?(\\w+)\\[([0-9,]*)\\].* (all-\\w+|collective-permute|reduce-scatter)"
         moved = re.findall(movement, compiled.as_text())
         assert moved, "the devices must exchange counts"
@@ -772,7 +786,7 @@ SHARDED = """
             size = int(np.prod([int(n) for n in shape.split(",") if n]))
             assert dtype in ("s32", "pred", "f32") and size <= 8 * 64, (name, dtype, shape)
         new, _ = compiled(placed)
-        alone, _ = jax.jit(chain(threshold))(values)
+        alone, _ = step(values)
         for name in shapes:
             assert new[name].sharding.is_equivalent_to(placed[name].sharding, len(shapes[name]))
             np.testing.assert_allclose(new[name], alone[name], atol=1e-6)

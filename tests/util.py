@@ -23,6 +23,16 @@ def precision(dtype):
         yield dtype
 
 
+@contextlib.contextmanager
+def compiled_quickly():
+    """Inside, XLA optimises nothing for speed: for what is much to compile and little to run."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    try:
+        yield
+    finally:
+        jax.config.update("jax_disable_most_optimizations", False)
+
+
 def host(tree):
     """The arrays of a pytree as NumPy's, read while the precision that made them holds."""
     return jax.tree.map(np.asarray, tree)
