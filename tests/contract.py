@@ -21,7 +21,7 @@ K_MAX = 5
 NUM_STEPS = 80
 
 # Of XLA, for what runs once and is small: half the time to compile. Lanes that run alone are compiled as for users.
-QUICK = {"xla_backend_optimization_level": 0}
+QUICK = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
 
 
 @dataclasses.dataclass(frozen=True)
