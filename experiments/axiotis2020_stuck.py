@@ -15,7 +15,7 @@ from xarray import Dataset
 from experiments import plots
 from experiments.config import Config, Count, Positive
 from experiments.session import Session, double_precision
-from jaxht import ARHT, OMPR, ExhaustiveLocalSearch, LeastSquares, Sparse, Stop, solve, sweep, trace
+from jaxht import ARHT, OMPR, ExhaustiveLocalSearch, LeastSquares, Sparse, Stop, sweep, trace
 from jaxht.solver import Solver
 
 SOLVERS = {"OMPR": "OMPR", "ARHT": "ARHT", "ELS": "exhaustive local search"}
@@ -28,7 +28,7 @@ class Stuck(Config):
         kappa: even; the smoothness of f, and the rho of ARHT.
         sparsity: s*, nonzeros of the optimum.
         delta: small.
-        num_steps: of the traces.
+        num_steps: of each.
         seed: of ARHT.
     """
 
@@ -48,7 +48,7 @@ def instance(kappa: int, s: int, delta: float) -> tuple[NDArray[np.float64], NDA
 
 
 def stuck(config: Stuck, session: Session) -> Dataset:
-    """Traces from the lemma's start, k = s* kappa^2 / 2 indices of I3, and where each solver ends for other k."""
+    """Traces from k indices of I3, up to the lemma's k = s* kappa^2 / 2."""
     kappa, s = config.kappa, config.sparsity
     A, b, optimum = instance(kappa, s, config.delta)
     most = s * kappa**2 // 2
@@ -62,41 +62,36 @@ def stuck(config: Stuck, session: Session) -> Dataset:
         return ARHT(rho=float(kappa), lower=2 * optimum - jnp.sum(jnp.where(start, 0, b**2)) / 2)
 
     @partial(jax.jit, static_argnums=0)
-    def traced(name: str) -> Array:
-        """f in every step from the lemma's start."""
-        start = jnp.arange(len(b)) >= len(b) - most
-        f, steps = LeastSquares(jnp.asarray(A), jnp.asarray(b)), config.num_steps
-        return trace(f, Sparse(most), solver(name, start), num_steps=steps, x0=start, key=key)[1]
-
-    @partial(jax.jit, static_argnums=0)
-    def ended(name: str, k: Array) -> Array:
-        """f at the end, from k indices of I3."""
+    def traced(name: str, k: Array) -> Array:
+        """f in every step from k indices of I3, until it is below f(x*)."""
         start = jnp.arange(len(b)) >= len(b) - k
         f, constraint = LeastSquares(jnp.asarray(A), jnp.asarray(b)), Sparse(k, k_max=most)
-        return solve(f, constraint, solver(name, start), x0=start, key=key, stop=Stop(target_value=optimum)).value
+        stop = Stop(target_value=optimum)
+        found = trace(f, constraint, solver(name, start), num_steps=config.num_steps, x0=start, key=key, stop=stop)
+        return found[1]
 
-    values, ends = [], []
+    values = []
     with double_precision():
         for done, name in enumerate(SOLVERS):
             session.report(done, len(SOLVERS))
-            values.append(np.asarray(traced(name)))
-            ends.append([float(ended(name, jnp.int32(size))) for size in k])
+            values.append([np.asarray(traced(name, jnp.int32(size))) for size in k])
     session.report(len(SOLVERS), len(SOLVERS))
     return Dataset(
-        {"value": (("solver", "step"), np.stack(values)), "end": (("solver", "k"), np.array(ends)), "optimum": optimum},
+        {"value": (("solver", "k", "step"), np.array(values)), "optimum": optimum},
         coords={"solver": list(SOLVERS), "step": np.arange(config.num_steps + 1), "k": k},
         attrs=sweep.provenance(),
     )
 
 
 def plot_stuck(dataset: Dataset) -> Figure:
-    """The traces on the left, the ends on the right."""
+    """The lemma's traces on the left, the ends for all k on the right."""
     config = plots.config(dataset, Stuck)
     figure, (left, right) = plots.panels(2, width=2.9, height=2.6)
     for (name, label), color, marker in zip(SOLVERS.items(), plots.CYCLE, "osD", strict=False):
-        found = dataset.sel(solver=name)
-        left.plot(found.step[1:], found.value[1:], color=color, marker=marker, label=label)
-        right.plot(found.k, found.end, color=color, marker=marker)
+        found = dataset.value.sel(solver=name)
+        moving = int((found[-1].diff("step") != 0).sum()) + 1
+        left.plot(found.step[1 : moving + 1], found[-1, 1 : moving + 1], color=color, marker=marker, label=label)
+        right.plot(found.k, found[:, -1], color=color, marker=marker)
     for axes in (left, right):
         axes.axhline(float(dataset.optimum), color=plots.GREY, linestyle="--", linewidth=0.8, label="$f(x^*)$")
     left.set_xlabel("step")

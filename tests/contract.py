@@ -20,7 +20,8 @@ LANES = 4
 K_MAX = 5
 NUM_STEPS = 80
 
-# Of XLA, for what runs once and is small: half the time to compile. Lanes that run alone are compiled as for users.
+# Of XLA, for what runs once and is small: half the time to compile. On thorough rows, lanes that run alone are compiled as
+# for users.
 QUICK = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
 
 
@@ -281,8 +282,8 @@ class Row:
         solver: with numbers as a user would write them.
         cases: what it solves.
         minimises: whether it minimises on supports, so that it may need k_max where k is traced.
-        eager: whether a step is also run without jit, which takes long: not for the drafts of tests/skeletons.py, nor
-            where another row has the same frame.
+        thorough: whether the clauses that take long run on it too: not for the drafts of tests/skeletons.py, nor where
+            another row has the same frame.
         fails: name of a test -> why this solver fails it; then it must.
     """
 
@@ -290,7 +291,7 @@ class Row:
     solver: Any
     cases: tuple[Case, ...]
     minimises: bool = False
-    eager: bool = True
+    thorough: bool = True
     fails: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def gathers(self, case):
@@ -321,30 +322,30 @@ TABLE = {
     row.name: row
     for row in [
         Row("IHT", jaxht.IHT(), on("sum/own/32", "logistic/shared/64")),
-        Row("IHT-heavy-ball", jaxht.IHT(step_size=0.4, momentum=0.2), on("mean ridge/shared/32"), eager=False),
-        Row("IHT-Nesterov", jaxht.IHT(momentum=0.3, nesterov=True), on("huber ridge/own/32"), eager=False),
+        Row("IHT-heavy-ball", jaxht.IHT(step_size=0.4, momentum=0.2), on("mean ridge/shared/32"), thorough=False),
+        Row("IHT-Nesterov", jaxht.IHT(momentum=0.3, nesterov=True), on("huber ridge/own/32"), thorough=False),
         Row("NIHT", jaxht.NIHT(), on("ridge/shared/32", "softmax/own/64")),
         Row("HTP", jaxht.HTP(), on("sum/own/32", "logistic/own/64"), minimises=True),
-        Row("PHT", jaxht.PHT(r=2), on("mean/shared/32", "groups/own/64"), minimises=True, eager=False),
-        Row("CoSaMP", jaxht.CoSaMP(), on("ridge/own/32"), minimises=True, eager=False),
-        Row("GraSP", jaxht.GraSP(debias=True), on("groups ridge/shared/64"), minimises=True, eager=False),
+        Row("PHT", jaxht.PHT(r=2), on("mean/shared/32", "groups/own/64"), minimises=True, thorough=False),
+        Row("CoSaMP", jaxht.CoSaMP(), on("ridge/own/32"), minimises=True, thorough=False),
+        Row("GraSP", jaxht.GraSP(debias=True), on("groups ridge/shared/64"), minimises=True, thorough=False),
         Row(
             "SubspacePursuit", jaxht.SubspacePursuit(), on("sum/shared/32", "logistic sparse/shared/64"), minimises=True
         ),
         Row("OMP", jaxht.OMP(), on("mean ridge/own/32", "groups/shared/64"), minimises=True),
-        Row("OMPR", jaxht.OMPR(), on("logistic sparse/shared/32"), minimises=True, eager=False),
+        Row("OMPR", jaxht.OMPR(), on("logistic sparse/shared/32"), minimises=True, thorough=False),
         Row(
             "ELS",
             jaxht.ExhaustiveLocalSearch(),
             on("ridge/own/32", "huber ridge/shared/64"),
             minimises=True,
-            eager=False,
+            thorough=False,
         ),
-        Row("FoBa", jaxht.FoBa(), on("mean/own/32", "softmax/own/64"), minimises=True, eager=False),
-        Row("ARHT", jaxht.ARHT(num_cores=2), on("mean ridge/own/32"), minimises=True, eager=False),
-        Row("HTSVRG", skeletons.HTSVRG(step_size=0.05, inner_steps=8), on("mean ridge/shared/32"), eager=False),
-        Row("DIHT", skeletons.DIHT(), on("ridge/own/32"), eager=False),  # no l2, no dual
-        Row("HTP-edges", jaxht.HTP(step_size=0.5), on("precision/own/32"), minimises=True, eager=False),
+        Row("FoBa", jaxht.FoBa(), on("mean/own/32", "softmax/own/64"), minimises=True, thorough=False),
+        Row("ARHT", jaxht.ARHT(num_cores=2), on("mean ridge/own/32"), minimises=True, thorough=False),
+        Row("HTSVRG", skeletons.HTSVRG(step_size=0.05, inner_steps=8), on("mean ridge/shared/32"), thorough=False),
+        Row("DIHT", skeletons.DIHT(), on("ridge/own/32"), thorough=False),  # no l2, no dual
+        Row("HTP-edges", jaxht.HTP(step_size=0.5), on("precision/own/32"), minimises=True, thorough=False),
     ]
 }
 

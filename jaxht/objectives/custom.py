@@ -13,6 +13,7 @@ from jax.flatten_util import ravel_pytree
 
 from jaxht.objectives.masked import minimise_masked
 from jaxht.objectives.newton import Minimum, ratio
+from jaxht.objectives.objective import Objective
 from jaxht.spectral import SAFETY, largest_eigenvalue
 from jaxht.support import Support
 from jaxht.tree import mixed, pytree, static
@@ -26,7 +27,7 @@ class Template(NamedTuple):
 
 
 @pytree
-class Custom:
+class Custom(Objective):
     """A JAX function ``fun(x, *args)``, differentiable twice: a likelihood, a physical model, a network.
 
     Args:
@@ -154,22 +155,6 @@ class Custom:
     def minimise(self, region: Support, x: Array, ridge: Array | None = None) -> Minimum:
         """:func:`jaxht.objectives.masked.minimise_masked`."""
         return minimise_masked(self, region, x, ridge)
-
-    def basis(self, region: Support) -> Any:
-        """None."""
-        return None
-
-    def grow(self, basis: Any, region: Support, x: Array) -> tuple[Minimum, Any]:
-        """:meth:`minimise`."""
-        return self.minimise(region, x), basis
-
-    def insertion_gains(self, region: Support) -> Array | None:
-        """None: no formula."""
-        return None
-
-    def images(self, region: Support, x: Array) -> Array:
-        """The entries, each in an x of its own."""
-        return region.entries(x)
 
     def _at(self, x: Array) -> Array:
         return self.fun(self.unravel(x), *self.args)

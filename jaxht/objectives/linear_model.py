@@ -8,19 +8,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from chex import Array, ArrayDType, Numeric
-from jax import lax
 
 from jaxht.linear import PRECISION, Dense, LinearOperator, design
 from jaxht.losses import Loss
 from jaxht.objectives.masked import minimise_masked
 from jaxht.objectives.newton import Minimum, newton, preconditioner
+from jaxht.objectives.objective import Objective
 from jaxht.spectral import SAFETY, largest_eigenvalue
 from jaxht.support import Support
 from jaxht.tree import check_scalars, pytree, static
 
 
 @pytree
-class LinearModel:
+class LinearModel(Objective):
     """``f(x) = c sum_i s_i l(a_i.x; y_i) + 1/2 sum_j l2_j x_j^2``: base of the objectives on data.
 
     The number c is 1, or ``1 / sum_i s_i`` where ``mean`` is set; so integer weights s are repeated samples, and a
@@ -187,27 +187,15 @@ class LinearModel:
         w, pred, converged = newton(subproblem, region.gather(x), inside, region.gathered_bounds())
         return Minimum(region.scatter(w), pred, converged)
 
-    def basis(self, region: Support) -> Any:
-        """None."""
-        return None
-
-    def grow(self, basis: Any, region: Support, x: Array) -> tuple[Minimum, Any]:
-        """:meth:`minimise`."""
-        return self.minimise(region, x), basis
-
-    def insertion_gains(self, region: Support) -> Array | None:
-        """None: no formula."""
-        return None
-
     def images(self, region: Support, x: Array) -> Array:
         """``x_i a_i``, a_i column i, for i in the region: (k_max, n), or (k_max, n, c).
 
         Cost: n k_max for vectors; for matrices k_max products.
         """
+        if len(self.shape) > 1:
+            return super().images(region, x)
         region = region.indexed()
-        if len(self.shape) == 1:
-            return region.gather(x)[:, None] * design(self.A).columns(region.indices)
-        return lax.map(self.predict, region.entries(x), batch_size=BLOCK)
+        return region.gather(x)[:, None] * design(self.A).columns(region.indices)
 
     def restricted(self, region: Support, ridge: Array | None = None) -> "LinearModel":
         """The same objective on the columns of a support, in the order of its indices, with l2 by coordinate."""
@@ -244,7 +232,6 @@ class LinearModel:
 
 
 FLAT = 1e-6
-BLOCK = 16
 
 
 @pytree

@@ -76,7 +76,7 @@ def newton(f: Subproblem, w: Array, inside: Array, bounds: tuple[Any, Any] | Non
         return jnp.where(inside, w if bounds is None else jnp.clip(w, *bounds), 0)
 
     def attempt(carry: Any) -> Any:
-        count, _, _, w, pred, value, gradient, tau = carry
+        count, _, converged, w, pred, value, gradient, tau = carry
         free = _free(w, gradient, inside, bounds)
         gradient_free = jnp.where(free, gradient, 0)
         trial = clipped(w - f.solver(w, pred, free, tau, INEXACT)(gradient_free))
@@ -94,7 +94,10 @@ def newton(f: Subproblem, w: Array, inside: Array, bounds: tuple[Any, Any] | Non
         change, length = jnp.vdot(move, move), jnp.vdot(w, w)
         near = taken & (tau <= 0.1)
         ended = near & ((slope <= (FINE * eps) ** 2 * size) | (change <= (FINE * eps) ** 2 * length))
-        converged = near & ((slope <= FINE * eps * size) | (change <= eps * length))
+        small = slope <= FINE * eps * size
+        # Where it has converged but for the last digits, a small step that does not lower f is rounding.
+        converged = jnp.where(taken, near & (small | (change <= eps * length)), converged & small)
+        ended |= converged & ~taken
         tau = jnp.where(taken, jnp.maximum(tau / 100, MIN_TAU), 10 * tau)
         return count + 1, ~ended & (tau < MAX_TAU), converged, w, pred, value, gradient, tau
 

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from chex import Array, ArrayDType, Numeric
+from jax import lax
 
 from jaxht.objectives.newton import Minimum
 
@@ -86,18 +87,23 @@ class Objective(Protocol):
         """The minimiser of ``f(x) + 1/2 sum_i ridge_i x_i^2`` over a region, started from x; see :class:`Minimum`."""
         ...
 
+    # What greedy solvers ask; a class that inherits from this one need not answer.
+
     def basis(self, region: Any) -> Any:
         """What :meth:`grow` goes on from, for a first region; None where it starts anew each time."""
-        ...
+        return None
 
     def grow(self, basis: Any, region: Any, x: Array) -> tuple[Minimum, Any]:
         """As :meth:`minimise`, for supports of which each has at most one coordinate more than the one before."""
-        ...
+        return self.minimise(region, x), basis
 
     def insertion_gains(self, region: Any) -> Array | None:
         """How far the minimum on a region falls if one more coordinate joins it, like x; None without a formula."""
-        ...
+        return None
 
     def images(self, region: Any, x: Array) -> Array:
         """``predict`` of each single entry of x on a region, in the order of its indices: (k_max, ...)."""
-        ...
+        return lax.map(self.predict, region.entries(x), batch_size=BLOCK)
+
+
+BLOCK = 16
