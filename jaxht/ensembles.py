@@ -13,7 +13,6 @@ Sources: SL18 Shen & Li 2018; YLZ18 Yuan, Li & Zhang 2018; YLW20 Yuan et al. 202
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
@@ -22,13 +21,13 @@ from jax.scipy.fft import dct, idct
 from jax.typing import ArrayLike, DTypeLike
 
 from jaxht.linear import LinearOperator
+from jaxht.tree import pytree
 
 # The folds of a problem's key. ASCII words and not 0, 1, 2: `fold_in(cell_key, trial)` must never meet them.
 _DESIGN, _SIGNAL, _RESPONSE = (int.from_bytes(word, "big") for word in (b"desg", b"sgnl", b"resp"))
 
 
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True)
+@pytree
 class Problem:
     """A planted problem: what a solver sees, and the truth that the metrics compare with.
 

@@ -38,12 +38,27 @@ def pytree(cls: type[T]) -> type[T]:
     """
     cls = dataclasses.dataclass(frozen=True, eq=False)(cls)
     fields = dataclasses.fields(cls)  # type: ignore[arg-type]
-    is_static = {field.name: field.metadata.get("static", False) for field in fields}
-    return jax.tree_util.register_dataclass(
-        cls,
-        data_fields=[name for name, fixed in is_static.items() if not fixed],
-        meta_fields=[name for name, fixed in is_static.items() if fixed],
-    )
+    fixed = tuple(field.name for field in fields if field.metadata.get("static", False))
+    traced = tuple(field.name for field in fields if not field.metadata.get("static", False))
+    keys = tuple(jax.tree_util.GetAttrKey(name) for name in traced)
+
+    def flatten(node: T) -> tuple[tuple, tuple]:
+        return tuple([getattr(node, name) for name in traced]), tuple([getattr(node, name) for name in fixed])
+
+    def flatten_with_keys(node: T) -> tuple[tuple, tuple]:
+        children, settings = flatten(node)
+        return tuple(zip(keys, children, strict=True)), settings
+
+    def unflatten(settings: tuple, children: Any) -> T:
+        node = object.__new__(cls)
+        for name, value in zip(traced + fixed, (*children, *settings), strict=True):
+            object.__setattr__(node, name, value)
+        return node
+
+    # Not register_dataclass: in JAX 0.10 the structures of two such classes with like fields compare equal. Their hashes
+    # differ, so jit's caches mostly tell them apart; but now and then the program of one solver runs for another.
+    jax.tree_util.register_pytree_with_keys(cls, flatten_with_keys, unflatten, flatten)
+    return cls
 
 
 def cast_numbers(node: T, dtype: ArrayDType, convert: Callable[[Any, ArrayDType], Any] | None = None) -> T:

@@ -63,6 +63,7 @@ HOMES = [
         [f"jaxht/{name}.py" for name in ("selection", "solve", "path", "optimality", "sweep/lanes")],
     ),
     (r"jax\.config", "jaxht/", []),
+    (r".+\.register_dataclass", "jaxht/", []),  # see jaxht/tree.py
     (r"jax(lib)?\.(\w+\.)*_(?!_)\w+(\..+)?", "", []),
 ]
 

@@ -1,6 +1,7 @@
 """Dataclasses as pytrees: what is traced, what is static, and what a call's numbers are cast to."""
 
 import dataclasses
+import itertools
 from typing import Any
 
 import jax
@@ -8,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import jaxht
 from jaxht.tree import as_dtype, cast_numbers, integer, pytree, static
 
 
@@ -28,6 +30,24 @@ class Outer:
 
 def outer(number=1, **changes):
     return dataclasses.replace(Outer(Inner(number, number), {"a": number, "b": [number, number]}), **changes)
+
+
+@pytree
+class Twin:
+    rate: Any
+    count: Any = integer(0)
+
+
+def test_classes_of_the_same_fields_are_told_apart():
+    """Else jit runs, now and then, the program of the one on the other: its cache asks whether structures are equal."""
+    assert jax.tree.structure(Inner(1)) == jax.tree.structure(Inner(2))
+    assert jax.tree.structure(Inner(1)) != jax.tree.structure(Twin(1))
+    solvers = [jaxht.OMPR(), jaxht.ExhaustiveLocalSearch(), jaxht.HTP(), jaxht.OMP(), jaxht.SubspacePursuit()]
+    A, y = np.ones((2, 2)), np.ones(2)
+    objectives = [make(A, y) for make in (jaxht.Hinge, jaxht.SquaredHinge, jaxht.Poisson, jaxht.MultiResponse)]
+    for nodes in (solvers, objectives):
+        for a, b in itertools.combinations(map(jax.tree.structure, nodes), 2):
+            assert a != b
 
 
 def test_leaves_are_the_fields_not_declared_static():
