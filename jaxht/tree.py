@@ -55,7 +55,7 @@ def pytree(cls: type[T]) -> type[T]:
             object.__setattr__(node, name, value)
         return node
 
-    # Not register_dataclass: in JAX 0.10 the structures of two such classes with like fields compare equal. Their hashes
+    # Not register_dataclass: in JAX 0.10 structures of two such classes with like fields compare equal. Their hashes
     # differ, so jit's caches mostly tell them apart; but now and then the program of one solver runs for another.
     jax.tree_util.register_pytree_with_keys(cls, flatten_with_keys, unflatten, flatten)
     return cls

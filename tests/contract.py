@@ -20,8 +20,8 @@ LANES = 4
 K_MAX = 5
 NUM_STEPS = 80
 
-# Of XLA, for what runs once and is small: half the time to compile. Lanes that run alone, on thorough rows, are compiled
-# as for users.
+# Of XLA, for what runs once and is small: half the time to compile. Lanes that run alone, on thorough rows, are
+# compiled as for users.
 QUICK = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
 
 
