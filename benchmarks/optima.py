@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import jaxht
+from experiments.session import double_precision
 
 SOLVERS = {
     "IHT": jaxht.IHT(),
@@ -40,7 +41,7 @@ def problems(model: str, shape: tuple[int, int, int], correlation: float) -> tup
 
 def main() -> None:
     """Print a table of percentages: at the optimum, to 1e-7; a count below it or with more than k nonzeros is a bug."""
-    with jax.enable_x64(True):
+    with double_precision():
         for model in NUMBER:
             columns = []
             for shape, correlation in DESIGNS.values():

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import jaxht
+from experiments.session import double_precision
 
 SETS = {"cpu_small": (4, 8), "ailerons": (4, 8, 16), "blogfeedback": (8, 16, 32), "colon_alon": (5, 10, 20)}
 AFTER_OMP = {"OMPR": jaxht.OMPR(), "ELS": jaxht.ExhaustiveLocalSearch(), "ARHT": jaxht.ARHT()}
@@ -43,7 +44,7 @@ def load(name: str) -> tuple[np.ndarray, np.ndarray] | None:
 
 def main() -> None:
     """Print, for every set and k, 1 - R^2 in percent and milliseconds of the second call."""
-    with jax.enable_x64(True), warnings.catch_warnings():
+    with double_precision(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for name, ks in SETS.items():
             data = load(name)

@@ -352,17 +352,17 @@ assert os.waitpid(child, 0)[1] == 0
 print(interrupted, *stored)
 """
 
-LONG = {"length": list(range(1000, 1100))}
+LONG = {"length": list(range(1000, 1200))}
 
 
 def test_killed_at_any_moment(tmp_path):
-    kills = int(os.environ.get("JAXHT_TEST_KILLS", 6))  # each takes the start of a process
+    kills = int(os.environ.get("JAXHT_TEST_KILLS", 10))  # each takes the start of a process
     command = [sys.executable, "-W", "ignore", "-c", KILLS, str(tmp_path), str(kills)]
     run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
     interrupted, *stored = map(int, run.stdout.split())
     print(f"{interrupted} of {kills} kills before the end; cells stored after each: {stored}")
-    assert interrupted >= 0.8 * kills
+    assert interrupted >= 0.9 * kills
     assert stored == sorted(stored)  # nothing stored is lost
     assert len(set(stored)) >= kills / 3  # the kills were spread over the work
     assert content(tmp_path / "killed") == content(tmp_path / "whole")
