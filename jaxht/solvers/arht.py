@@ -147,7 +147,7 @@ class ARHT:
     def _move(
         self, objective: Objective, constraint: Constraint, rho: Array, search: Search, core: Core, key: PRNGKey
     ) -> tuple[Core, Minimum]:
-        """A swap or a draw, and the minimiser of f on S, or on the start's support where S is that of before."""
+        """The core after a swap or a draw, and a minimiser: of f on the new S, or after a draw of g on the old one."""
         S, R, x, pred = core.S, core.R, core.x, core.pred
         ridge = self._ridge(constraint, R, rho)
 
