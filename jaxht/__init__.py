@@ -13,6 +13,7 @@ from jaxht.constraints import Sparse as Sparse
 from jaxht.linear import LinearOperator as LinearOperator
 from jaxht.linear import design as design
 from jaxht.objectives import Custom as Custom
+from jaxht.objectives import FiniteSum as FiniteSum
 from jaxht.objectives import Hinge as Hinge
 from jaxht.objectives import Huber as Huber
 from jaxht.objectives import LeastSquares as LeastSquares
@@ -30,12 +31,17 @@ from jaxht.solve import Stop as Stop
 from jaxht.solve import solve as solve
 from jaxht.solve import trace as trace
 from jaxht.solvers import ARHT as ARHT
+from jaxht.solvers import HSGHT as HSGHT
 from jaxht.solvers import HTP as HTP
+from jaxht.solvers import HTSAGA as HTSAGA
+from jaxht.solvers import HTSVRG as HTSVRG
 from jaxht.solvers import IHT as IHT
 from jaxht.solvers import NIHT as NIHT
 from jaxht.solvers import OMP as OMP
 from jaxht.solvers import OMPR as OMPR
 from jaxht.solvers import PHT as PHT
+from jaxht.solvers import SGHT as SGHT
+from jaxht.solvers import SVRGHT as SVRGHT
 from jaxht.solvers import CoSaMP as CoSaMP
 from jaxht.solvers import ExhaustiveLocalSearch as ExhaustiveLocalSearch
 from jaxht.solvers import FoBa as FoBa

@@ -237,6 +237,7 @@ def _one_step(problem: Problem, carry: Carry) -> Carry:
     if problem.solver.still_means_converged:
         change = iterate.x - old.x
         still = jnp.vdot(change, change) <= jnp.square(stop.rtol) * jnp.vdot(iterate.x, iterate.x)
+        still &= True if iterate.sampled is None else ~iterate.sampled
     if stop.support_patience is not None:
         same = problem.constraint.region(iterate.x).equals(problem.constraint.region(old.x))
         patience = jnp.where(same, patience + 1, 0)

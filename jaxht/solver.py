@@ -12,6 +12,7 @@ needs none. What a step has at hand it passes on in the iterate, so that no prod
 
 from typing import Any, ClassVar, Protocol
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from chex import Array, Numeric, PRNGKey
@@ -24,42 +25,66 @@ from jaxht.tree import integer, pytree, static
 
 @pytree
 class Counts:
-    """What a run has cost, in the measures of the field; int32, one number a lane.
+    """What a run has cost, in the measures of the field; one number a lane.
 
-    Attributes:
-        full_gradients: gradients of the whole objective.
-        sample_gradients: gradients of single summands f_i.
-        projections: projections onto the constraint set ("HT").
-        num_samples: n, static.
+    ``full_gradients`` are those of the whole objective, ``sample_gradients`` those of single summands f_i, and
+    ``projections`` those onto the constraint set ("HT").
+
+    The last two are held in two words of 32 bits, for a long run goes beyond one of them. On the host they are exact,
+    in int64; within jit they are int32, and stay at 2^31 - 1 beyond that.
 
     Source: Zhou, Yuan & Feng 2018, Definition 1. Stopping tests are not counted.
     """
 
     full_gradients: Numeric = integer(default=0)
-    sample_gradients: Numeric = integer(default=0)
-    projections: Numeric = integer(default=0)
+    sample_words: tuple[Any, Any] = (0, 0)
+    projection_words: tuple[Any, Any] = (0, 0)
     num_samples: int = static(default=1)
 
     @classmethod
     def zero(cls, num_samples: int) -> "Counts":
-        """The counts before any work."""
-        none = jnp.zeros((), jnp.int32)
-        return cls(none, none, none, num_samples)
+        """The counts before any work; num_samples is n."""
+        none = jnp.zeros((), jnp.int32), (jnp.zeros((), jnp.uint32),) * 2, (jnp.zeros((), jnp.uint32),) * 2
+        return cls(*none, num_samples)
 
     def plus(self, full_gradients: Numeric = 0, sample_gradients: Numeric = 0, projections: Numeric = 0) -> "Counts":
-        """The counts after some more work."""
+        """The counts after some more work, of less than 2^31 each."""
         return Counts(
             self.full_gradients + full_gradients,
-            self.sample_gradients + sample_gradients,
-            self.projections + projections,
+            _increased(self.sample_words, sample_gradients),
+            _increased(self.projection_words, projections),
             self.num_samples,
         )
 
     @property
+    def sample_gradients(self) -> Any:
+        """Gradients of single summands f_i."""
+        return _total(self.sample_words)
+
+    @property
+    def projections(self) -> Any:
+        """Projections onto the constraint set."""
+        return _total(self.projection_words)
+
+    @property
     def ifo(self) -> Any:
         """Incremental first-order oracle calls: n a full gradient, 1 a sample. On the host, in int64."""
-        full, samples = (np.asarray(c, np.int64) for c in (self.full_gradients, self.sample_gradients))
-        return full * self.num_samples + samples
+        return np.asarray(self.full_gradients, np.int64) * self.num_samples + self.sample_gradients
+
+
+def _increased(words: tuple[Any, Any], more: Numeric) -> tuple[Any, Any]:
+    if isinstance(more, int) and more == 0:
+        return words
+    low = words[0] + jnp.asarray(more, jnp.uint32)
+    return low, words[1] + (low < words[0]).astype(jnp.uint32)
+
+
+def _total(words: tuple[Any, Any]) -> Any:
+    low, high = words
+    if isinstance(low, jax.core.Tracer):
+        most = jnp.asarray(2**31 - 1, jnp.uint32)
+        return jnp.where(high > 0, most, jnp.minimum(low, most)).astype(jnp.int32)
+    return (np.asarray(high, np.int64) << 32) + np.asarray(low, np.int64)
 
 
 @pytree
@@ -74,6 +99,8 @@ class Iterate:
         pred: the objective's image of x, if the solver passes it on.
         gap: primal minus dual value, for dual solvers.
         minimised: for solvers that minimise on supports, whether that of x converged.
+        sampled: for solvers of which some steps draw samples and others do not, whether the last one did; an x that is
+            still after it is not a fixed point.
     """
 
     x: Array
@@ -83,6 +110,20 @@ class Iterate:
     pred: Array | None = None
     gap: Array | None = None
     minimised: Array | None = None
+    sampled: Array | None = None
+
+    def moved(self, x: Array, *, sampled: Array | None = None, **work: Numeric) -> "Iterate":
+        """The iterate at ``x``, whose value is left to the runner, after some work for :meth:`Counts.plus`."""
+        return Iterate(x, None, self.counts.plus(**work), self.verdict, sampled=sampled)
+
+
+def checked(verdict: Numeric, step_size: Numeric) -> Array:
+    """The verdict, and DIVERGED where ``step_size`` is not finite and positive.
+
+    With no step, x would seem to be a fixed point, and an infinite curvature (the square of a large column) makes a
+    step of 0.
+    """
+    return jnp.where(jnp.isfinite(step_size) & (step_size > 0), verdict, Status.DIVERGED).astype(jnp.int32)
 
 
 def evaluated(
@@ -97,13 +138,12 @@ def evaluated(
 ) -> Iterate:
     """The iterate at ``x`` with its value; ``counts`` start at zero, ``pred`` saves a product where it is known.
 
-    The verdict is DIVERGED where ``step_size`` is not finite and positive: with no step, x would seem to be a fixed
-    point, and an infinite curvature (the square of a large column) makes a step of 0.
+    Where ``step_size`` is given, the verdict is :func:`checked`.
     """
     counts = Counts.zero(objective.num_samples) if counts is None else counts
     pred = objective.predict(x) if pred is None else pred
     if step_size is not None:
-        verdict = jnp.where(jnp.isfinite(step_size) & (step_size > 0), verdict, Status.DIVERGED)
+        verdict = checked(verdict, step_size)
     return Iterate(x, objective.value(x, pred), counts, jnp.asarray(verdict, jnp.int32), pred=pred, minimised=minimised)
 
 

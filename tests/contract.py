@@ -343,7 +343,20 @@ TABLE = {
         ),
         Row("FoBa", jaxht.FoBa(), on("mean/own/32", "softmax/own/64"), minimises=True, thorough=False),
         Row("ARHT", jaxht.ARHT(num_cores=2), on("mean ridge/own/32"), minimises=True, thorough=False),
-        Row("HTSVRG", skeletons.HTSVRG(step_size=0.05, inner_steps=8), on("mean ridge/shared/32"), thorough=False),
+        Row("SGHT", jaxht.SGHT(step_size=0.02, batch_size=2, inner_steps=8), on("huber ridge/own/32"), thorough=False),
+        Row(
+            "HTSVRG",
+            jaxht.HTSVRG(step_size=0.05, inner_steps=8, radius=100.0),
+            on("mean ridge/shared/32"),
+            thorough=False,
+        ),
+        Row("HTSAGA", jaxht.HTSAGA(step_size=0.01, inner_steps=8), on("softmax/own/64"), thorough=False),
+        Row(
+            "HSGHT",
+            jaxht.HSGHT(step_size=0.1, momentum=0.2, batch_growth=1.2),
+            on("groups/shared/64"),
+            thorough=False,
+        ),
         Row("DIHT", skeletons.DIHT(), on("ridge/own/32"), thorough=False),  # no l2, no dual
         Row("HTP-edges", jaxht.HTP(step_size=0.5), on("precision/own/32"), minimises=True, thorough=False),
     ]

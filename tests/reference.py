@@ -41,6 +41,10 @@ class LeastSquares:
     def gradient(self, x):
         return self.c * self.A.T @ (self.A @ x - self.y) + self.l2 * x
 
+    def sample_gradient(self, i, x):
+        """grad f_i, f = (1/n) sum_i f_i."""
+        return len(self.y) * self.c * (self.A[i] @ x - self.y[i]) * self.A[i] + self.l2 * x
+
     def curvature(self, v):
         return self.c * np.sum((self.A @ v) ** 2) + self.l2 * (v @ v)
 
@@ -224,3 +228,48 @@ def plausible(successes, trials, rate):
     """Whether so few successes still happen once in a million times if each trial succeeds with chance ``rate``."""
     terms = (math.comb(trials, i) * rate**i * (1 - rate) ** (trials - i) for i in range(successes + 1))
     return sum(terms) > 1e-6
+
+
+# Stochastic methods are given the indices that they draw.
+
+
+def sght(f, x, k, eta, batches):
+    """Nguyen, Needell & Woolf 2017, Algorithm 1: yields x after each batch."""
+    for batch in batches:
+        x = hard_threshold(x - eta * np.mean([f.sample_gradient(i, x) for i in batch], axis=0), k)
+        yield x
+
+
+def htsvrg(f, snapshot, k, eta, stages, radius=math.inf):
+    """Shen & Li 2018, Algorithm 1: yields the snapshots; a stage is its m batches and j, m for the last iterate."""
+    for batches, j in stages:
+        mu, iterates = f.gradient(snapshot), [snapshot]
+        for batch in batches:
+            x = iterates[-1]
+            v = np.mean([f.sample_gradient(i, x) - f.sample_gradient(i, snapshot) for i in batch], axis=0) + mu
+            r = hard_threshold(x - eta * v, k)
+            iterates.append(r / max(1, np.linalg.norm(r) / radius))
+        snapshot = iterates[j]
+        yield snapshot
+
+
+def htsaga(f, x, k, eta, batches):
+    """Shen & Li 2018, Algorithm 2; the ridge is taken at x. Yields x after each batch."""
+    n = len(f.y)
+    table = [f.sample_gradient(i, x) - f.l2 * x for i in range(n)]
+    for batch in batches:
+        new = [f.sample_gradient(i, x) - f.l2 * x for i in batch]
+        v = np.mean([g - table[i] for g, i in zip(new, batch, strict=True)], axis=0) + np.mean(table, axis=0) + f.l2 * x
+        for g, i in zip(new, batch, strict=True):
+            table[i] = g
+        x = hard_threshold(x - eta * v, k)
+        yield x
+
+
+def hsght(f, x, k, eta, batches, momentum=0.0):
+    """Zhou, Yuan & Feng 2018, Algorithm 1: (O1), or with momentum (O2). Yields x after each batch."""
+    prev = x
+    for batch in batches:
+        g = np.mean([f.sample_gradient(i, x) for i in batch], axis=0)
+        prev, x = x, hard_threshold(x - eta * g + momentum * (x - prev), k)
+        yield x

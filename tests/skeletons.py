@@ -13,67 +13,13 @@ from jax import lax
 
 from jaxht.linear import design
 from jaxht.objectives.newton import Minimum
-from jaxht.projections import l2_ball
 from jaxht.selection import k_largest_mask
-from jaxht.solver import Counts, Iterate, evaluated
+from jaxht.solver import evaluated
 from jaxht.tree import integer, pytree, static
 
 
 def _where(condition, if_true, if_false):
     return jax.tree.map(lambda new, old: jnp.where(condition, new, old), if_true, if_false)
-
-
-@pytree
-class HTSVRG:
-    """Variance-reduced stochastic gradients with hard thresholding; one step is one stage.
-
-    Args:
-        step_size: eta.
-        inner_steps: m.
-        radius: omega of the ball, None for none.
-
-    Cost a step: one full gradient, 2 m sample gradients, m projections.
-
-    Source: Shen & Li 2018, Algorithm 1.
-    """
-
-    step_size: Any
-    inner_steps: Any = integer(default=10)
-    radius: Any = None
-
-    still_means_converged: ClassVar[bool] = False  # the random snapshot may be x_0
-    needs_key: ClassVar[bool] = True
-
-    def max_steps(self, constraint):
-        return 1000
-
-    def init(self, objective, constraint, x0, key):
-        return Iterate(x0, None, Counts.zero(objective.num_samples), jnp.zeros((), jnp.int32)), key
-
-    def step(self, objective, constraint, iterate, state):
-        key, snapshot_key, sample_key = jax.random.split(state, 3)
-        snapshot, m = iterate.x, self.inner_steps
-        mu = objective.gradient(snapshot, objective.predict(snapshot))
-        chosen = jax.random.randint(snapshot_key, (), 0, m, jnp.int32)
-
-        def inner(t, carry):
-            x, kept = carry
-            kept = jnp.where(t == chosen, x, kept)
-            i = jax.random.randint(jax.random.fold_in(sample_key, t), (), 0, objective.num_samples, jnp.int32)
-            b = x - self.step_size * (_sample_gradient(objective, x, i) - _sample_gradient(objective, snapshot, i) + mu)
-            r, _ = constraint.project(b)
-            return r if self.radius is None else l2_ball(r, self.radius), kept
-
-        _, x = lax.fori_loop(0, m, inner, (snapshot, snapshot))
-        counts = iterate.counts.plus(full_gradients=1, sample_gradients=2 * m, projections=m)
-        return Iterate(x, None, counts, jnp.zeros((), jnp.int32)), key
-
-
-def _sample_gradient(objective, x, i):
-    """grad f_i(x), where f is the mean of the f_i."""
-    row = design(objective.A).array[i]
-    weight = 1 if objective.mean else objective.num_samples
-    return weight * (jnp.vdot(row, x) - objective.y[i]) * row + objective.l2 * x
 
 
 @pytree

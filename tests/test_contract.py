@@ -42,7 +42,11 @@ GLOSSARY = {
     "step_size": "eta, the step along the gradient",
     "momentum": "nu, the part of the last move that is repeated",
     "nesterov": "whether the gradient is taken after the momentum",
-    "inner_steps": "m, the inner iterations of a stage",
+    "inner_steps": "m, the updates in a step",
+    "batch_size": "b, the samples in a batch, or the first of those that grow",
+    "batch_growth": "1 / omega, by which batches grow",
+    "replace": "whether a batch may hold a sample twice",
+    "snapshot": "which inner iterate comes next",
     "radius": "omega, of the l2 ball",
     "c": "margin of the step condition of NIHT",
     "q": "factor by which NIHT shrinks a step",
@@ -79,7 +83,7 @@ def reports_what_it_found(row, case):
     batch = case.problem.batch(case)
     for array in (result.x, result.value, history.x, history.value):
         assert array.dtype == case.dtype and np.all(np.isfinite(array))
-    integers = (result.num_steps, result.status, *jax.tree.leaves(result.counts))
+    integers = (result.num_steps, result.status, result.counts.full_gradients)
     assert {(array.dtype, array.shape) for array in integers} == {(np.dtype(np.int32), (LANES,))}
     np.testing.assert_array_equal(result.x, history.x[:, -1])
     for i in range(LANES):
@@ -87,8 +91,9 @@ def reports_what_it_found(row, case):
         close(history.value[i], values, case)
         assert jaxht.Status(int(result.status[i])).sentence
     np.testing.assert_array_equal(result.support.mask, case.problem.support(result.x))
-    for count in jax.tree.leaves(history.counts):
-        assert np.all(np.diff(count, axis=1) >= 0)
+    for name in ("full_gradients", "sample_gradients", "projections"):
+        assert getattr(result.counts, name).shape == (LANES,)
+        assert np.all(np.diff(getattr(history.counts, name), axis=1) >= 0)
     assert np.all(result.counts.ifo > 0)
     if result.gap is not None:
         slack = CLOSE[case.dtype] * np.abs(history.value)
@@ -154,11 +159,13 @@ def obeys_stop(row, case):
     # Thresholds in between, where the last bit cannot matter.
     above = history.value + 1e-3 * np.abs(history.value)
     rtol = np.sqrt(change[:, 1] * change[:, 2] / (size[:, 1] * size[:, 2])).astype(case.dtype)
-    is_still = change <= rtol[:, None] * size
+    is_still = (change <= rtol[:, None] * size) & row.solver.still_means_converged
+    if history.sampled is not None:
+        is_still &= ~history.sampled[:, 1:]
     tests = [
         ("max_steps", max_steps, np.arange(NUM_STEPS + 1) >= max_steps[:, None], jaxht.Status.MAX_STEPS),
         ("support_patience", patience, after_steps(streak >= patience[:, None]), jaxht.Status.SUPPORT_STABLE),
-        ("rtol", rtol, after_steps(is_still & row.solver.still_means_converged), jaxht.Status.CONVERGED),
+        ("rtol", rtol, after_steps(is_still), jaxht.Status.CONVERGED),
     ]
     for t in (0, 2):
         target = above[:, t]

@@ -45,10 +45,10 @@ ORDER = [
 
 # Inside a folder the same holds for the files named here, base first; the others may import these, not each other.
 SIBLINGS = {
-    "linear": ["dense", "sparse", "operator"],
+    "linear": ["dense", "chunks", "rows", "sparse", "operator"],
     "constraints": ["constraint"],
-    "objectives": ["newton", "basis", "objective", "masked", "linear_model"],
-    "solvers": ["base", "omp"],
+    "objectives": ["newton", "basis", "objective", "masked", "linear_model", "custom"],
+    "solvers": ["base", "sampling", "omp"],
     "transforms": ["base", "scope"],
     "sweep": ["grid", "trials", "lanes", "pool", "provenance", "store", "plan"],
 }

@@ -175,6 +175,31 @@ def test_weights_repeat_and_leave_out_samples(kind):
             np.testing.assert_allclose(ours, theirs, rtol=1e-12, atol=1e-13)
 
 
+@each_kind
+def test_some_samples(kind):
+    """Their gradients are those of the summands f_i of f = (1/n) sum_i f_i, and as smooth as the objective says."""
+    x = data(kind)[2]
+    indices, shares = np.array([3, 0, 3, 7, N]), np.array([0.5, 1.0, 0.25, 2.0, 0.0])
+    for configuration in CONFIGURATIONS if kind.name in ("huber", "softmax") else CONFIGURATIONS[:1]:
+        f, (A, y, l2, s, c) = objective(kind, *configuration)
+        f = f.prepared()
+
+        def summand(x, a, y, s, l2=l2, c=c):
+            return kind.value(x, a[None], y[None], l2, s, N * c, xp=jnp)
+
+        gradients = jax.jit(jax.vmap(jax.grad(summand), (None, 0, 0, 0)), compiler_options=QUICK)(x, A, y, s)
+        gradients = np.asarray(gradients)
+        batch = f.sampled(jnp.asarray(indices), jnp.asarray(shares))
+        expected = np.tensordot(shares[:-1], gradients[indices[:-1]], 1)
+        np.testing.assert_allclose(batch.gradient(x, batch.predict(x)), expected, rtol=1e-11, atol=1e-12)
+        np.testing.assert_allclose(f.gradient(x, f.predict(x)), gradients.mean(axis=0), rtol=1e-10, atol=1e-12)
+        if kind.name in ("least-squares", "responses"):
+            largest = np.max(N * c * s * np.sum(A**2, axis=1)) + np.max(l2)
+            np.testing.assert_allclose(f.sample_smoothness(), largest, rtol=1e-12)
+        if kind is not HINGE:
+            assert f.sample_smoothness() >= f.coordinate_smoothness() / 1.1
+
+
 def looks(f, x, v):
     """What an objective says, without its smoothness."""
     pred, image = f.predict(x), f.predict(v)

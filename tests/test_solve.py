@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 import jaxht
-from jaxht import HTP, IHT, NIHT, LeastSquares, Sparse, Status, Stop, ensembles
+from jaxht import HTP, IHT, NIHT, SVRGHT, LeastSquares, Sparse, Status, Stop, ensembles
 from jaxht.solver import Counts
 from tests.contract import QUICK
-from tests.skeletons import DIHT, HTSVRG, Edges
+from tests.skeletons import DIHT, Edges
 from tests.util import host, x64
 
 pytestmark = pytest.mark.usefixtures("all_quickly")
@@ -233,8 +233,8 @@ def test_derivatives_are_finite_differences(solver):
 
 @pytest.mark.parametrize(
     ("solver", "full", "samples", "projections"),
-    [(IHT(step_size=SMALL_STEP), 5, 0, 5), (HTSVRG(SMALL_STEP, 7), 5, 70, 35)],
-    ids=["IHT", "HTSVRG"],
+    [(IHT(step_size=SMALL_STEP), 5, 0, 5), (SVRGHT(SMALL_STEP, 7), 5, 70, 35)],
+    ids=["IHT", "SVRGHT"],
 )
 def test_counts(solver, full, samples, projections):
     counts = jaxht.solve(F, C, solver, key=jax.random.key(0), stop=Stop(max_steps=5)).counts
@@ -248,9 +248,23 @@ def test_niht_counts_its_trials():
     assert result.counts.full_gradients == result.counts.projections > result.num_steps
 
 
-def test_ifo_does_not_wrap():
-    counts = Counts(np.int32([2**30, 1]), np.int32([2**31 - 1, 2]), np.int32([0, 0]), num_samples=10**6)
-    np.testing.assert_array_equal(counts.ifo, [2**30 * 10**6 + 2**31 - 1, 10**6 + 2])
+def test_counts_do_not_wrap():
+    """On the host; within jit they stay at the largest number that there is."""
+
+    @jax.jit
+    @jax.vmap
+    def counted(most):
+        counts = Counts.zero(10**6).plus(full_gradients=2**30, sample_gradients=5, projections=1)
+        counts = jax.lax.fori_loop(0, 4, lambda _, c: c.plus(sample_gradients=most, projections=2), counts)
+        return counts, counts.sample_gradients, counts.projections
+
+    most = np.int32([2**31 - 1, 2])
+    counts, samples, projections = counted(most)
+    exact = 5 + 4 * most.astype(np.int64)
+    np.testing.assert_array_equal(counts.sample_gradients, exact)
+    np.testing.assert_array_equal(samples, np.minimum(exact, 2**31 - 1))
+    np.testing.assert_array_equal([counts.projections, projections], 9)
+    np.testing.assert_array_equal(counts.ifo, 2**30 * 10**6 + exact)
 
 
 # ---- what it takes -------------------------------------------------------------------------------------------------
@@ -370,7 +384,7 @@ WRONG = {
     "rtol is negative": (r"Stop.rtol must be at least 0", wrong(stop=Stop(rtol=-1e-3))),
     "rtol is a vector": (r"Stop.rtol must be a scalar.*vmap", wrong(stop=Stop(rtol=np.ones(2)))),
     "x0 is too short": (r"x0 must have shape \(8,\).*\(3,\)", wrong(x0=np.ones(3))),
-    "key is missing": (r"key must be given: HTSVRG", wrong(solver=HTSVRG(0.1))),
+    "key is missing": (r"key must be given: HTSVRG", wrong(solver=SVRGHT(0.1))),
 }
 
 

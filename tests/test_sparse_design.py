@@ -124,7 +124,7 @@ def test_casts_values_alone():
     with precision("float64"):
         cast = cast_numbers(SparseMatrix.build(scipy.sparse.csr_matrix(np.eye(3))), jnp.float32)
         for part in (cast.by_row, cast.by_column):
-            assert [leaf.dtype for leaf in jax.tree.leaves(part)] == [jnp.float32, jnp.int32, jnp.int32]
+            assert [leaf.dtype for leaf in jax.tree.leaves(part)] == [jnp.float32, jnp.int32, jnp.int32, jnp.int32]
 
 
 def test_each_entry_is_stored_once_each_way_with_little_padding():

@@ -13,11 +13,10 @@ import numpy as np
 import pytest
 import xarray
 
-from jaxht import HTP, IHT, NIHT, LeastSquares, Sparse, Stop, metrics, solve, sweep
+from jaxht import HTP, HTSVRG, IHT, NIHT, LeastSquares, Sparse, Stop, metrics, solve, sweep
 from jaxht.ensembles import gaussian, gaussian_signal, planted
 from jaxht.sweep.grid import Grid
 from jaxht.sweep.plan import Block, Programs, Sweep
-from tests import skeletons
 from tests.contract import QUICK
 from tests.util import compiled_quickly, x64
 
@@ -41,7 +40,7 @@ METHODS = {
     "HTP": lambda objective, cell: (Sparse(cell["K"], k_max=4), HTP()),
     "NIHT": lambda objective, cell: (Sparse(cell["K"]), NIHT()),
     "PGD": lambda objective, cell: (Sparse(4 * cell["K"]), IHT(2 / jnp.linalg.norm(objective.A, 2) ** 2)),
-    "HTSVRG": lambda objective, cell: (Sparse(cell["K"]), skeletons.HTSVRG(step_size=0.05, inner_steps=8)),
+    "HTSVRG": lambda objective, cell: (Sparse(cell["K"]), HTSVRG(step_size=0.003, inner_steps=8)),
 }
 STOP = Stop(max_steps=60)
 

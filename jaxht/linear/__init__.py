@@ -9,6 +9,7 @@ from chex import Array, ArrayDType
 from jaxht.linear.dense import PRECISION as PRECISION
 from jaxht.linear.dense import Dense as Dense
 from jaxht.linear.operator import LinearOperator as LinearOperator
+from jaxht.linear.rows import SparseRows as SparseRows
 from jaxht.linear.sparse import SparseMatrix as SparseMatrix
 
 
@@ -41,8 +42,16 @@ class Design(Protocol):
         """``A_F^T``: the columns at ``indices`` (k_max,) as rows (k_max, n); 0 where an index is d."""
         ...
 
+    def rows(self, indices: Array) -> Any:
+        """The rows at ``indices`` (b,), which may repeat, as a design with products; 0 where an index is n."""
+        ...
+
     def squared(self, weights: Array) -> Array:
         """``sum_i weights_i A_ij^2`` for all j, (d,)."""
+        ...
+
+    def row_norms(self) -> Array:
+        """Euclidean norms of the rows, (n,)."""
         ...
 
     def column_norms(self) -> Array:
@@ -61,7 +70,7 @@ def design(A: Any) -> Any:
     Raises:
         ValueError: if A is none of them, or is a sparse matrix of traced arrays, whose order cannot be seen.
     """
-    if isinstance(A, Dense | SparseMatrix | LinearOperator):
+    if isinstance(A, Dense | SparseMatrix | SparseRows | LinearOperator):
         return A
     if isinstance(A, jax.Array | np.ndarray):
         return Dense(A)  # type: ignore[arg-type]

@@ -43,6 +43,14 @@ class Dense:
         # A product from the left reads A in its own order.
         return jnp.matmul(r.T, self.array, precision=PRECISION).T
 
+    def rows(self, indices: Array) -> "Dense":
+        """The rows at ``indices`` (b,), as a design b x d; 0 where an index is n. Cost: b d."""
+        return Dense(jnp.take(self.array, indices, axis=0, mode="fill", fill_value=0))
+
+    def row_norms(self) -> Array:
+        """Euclidean norms of the rows, (n,). Cost: n d."""
+        return jnp.linalg.norm(self.array, axis=1)
+
     def squared(self, weights: Array) -> Array:
         """``sum_i weights_i A_ij^2`` for all j, (d,): the diagonal of ``A^T diag(weights) A``. Cost: n d."""
         return jnp.matmul(weights, self.array**2, precision=PRECISION)

@@ -57,6 +57,20 @@ class LinearOperator:
         (image,) = jax.vjp(lambda x: self.product(x, *self.args), jnp.zeros(self.shape[1:], r.dtype))[1](r)
         return image
 
+    def rows(self, indices: Array) -> "LinearOperator":
+        """The rows at ``indices`` (b,), as a design b x d; 0 where one is n. Its products cost those of all rows."""
+        shape = (indices.shape[0], self.shape[1])
+        return LinearOperator(_some_rows, shape, (self, indices), _to_some_rows, dtype=self.dtype)
+
+    def row_norms(self) -> Array:
+        """Euclidean norms of the rows, (n,). Cost: n products."""
+        n, dtype = self.shape[0], self.dtype
+
+        def norm(i: Array) -> Array:
+            return jnp.linalg.norm(self.rmatvec((jnp.arange(n) == i).astype(dtype)))
+
+        return lax.map(norm, jnp.arange(n), batch_size=_BLOCK)
+
     def columns(self, indices: Array) -> Array:
         """``A_F^T``: the columns at ``indices`` (k_max,) as rows (k_max, n), 0 where one is d. Cost: k_max products."""
         d, dtype = self.shape[1], self.dtype
@@ -79,5 +93,13 @@ class LinearOperator:
         return jnp.sqrt(self.squared(jnp.ones(self.shape[0], self.dtype)))
 
 
-# Columns computed at a time.
+def _some_rows(x: Array, A: LinearOperator, indices: Array) -> Array:
+    return jnp.take(A.matvec(x), indices, axis=0, mode="fill", fill_value=0)
+
+
+def _to_some_rows(r: Array, A: LinearOperator, indices: Array) -> Array:
+    return A.rmatvec(jnp.zeros(A.shape[0], r.dtype).at[indices].add(r, mode="drop"))
+
+
+# Rows or columns computed at a time.
 _BLOCK = 64

@@ -1,6 +1,7 @@
 """What is minimised, and its restricted minimisation."""
 
 from jaxht.objectives.custom import Custom as Custom
+from jaxht.objectives.finite_sum import FiniteSum as FiniteSum
 from jaxht.objectives.generalised import Hinge as Hinge
 from jaxht.objectives.generalised import Huber as Huber
 from jaxht.objectives.generalised import Logistic as Logistic

@@ -94,7 +94,7 @@ class Custom(Objective):
             raise ValueError(f"fun must be a function of x; got {type(self.fun).__name__}")
         if not self.like.leaves or self.dtype not in (jnp.float32, jnp.float64):
             raise ValueError(f"like must describe arrays of float32 or float64; got {self.like.leaves}")
-        out = jax.eval_shape(self._at, jax.ShapeDtypeStruct(self.shape, self.dtype))
+        out = self._given(jax.ShapeDtypeStruct(self.shape, self.dtype))
         if not isinstance(out, jax.ShapeDtypeStruct) or out.shape != () or not jnp.issubdtype(out.dtype, jnp.floating):
             raise ValueError(f"fun must return a real scalar; got {out}")
 
@@ -155,6 +155,10 @@ class Custom(Objective):
     def minimise(self, region: Support, x: Array, ridge: Array | None = None) -> Minimum:
         """:func:`jaxht.objectives.masked.minimise_masked`."""
         return minimise_masked(self, region, x, ridge)
+
+    def _given(self, x: jax.ShapeDtypeStruct) -> Any:
+        """What ``fun`` returns."""
+        return jax.eval_shape(lambda x: self.fun(self.unravel(x), *self.args), x)
 
     def _at(self, x: Array) -> Array:
         return self.fun(self.unravel(x), *self.args)

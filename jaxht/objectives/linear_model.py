@@ -105,7 +105,32 @@ class LinearModel(Objective):
 
     def gradient(self, x: Array, pred: Array) -> Array:
         """``c A^T (s * l'(A x)) + l2 * x``. Cost: n d."""
-        return design(self.A).rmatvec(self._weighted(self.loss.derivative(pred, self.y))) + self.l2 * x
+        return self.assembled(self.slopes(x, pred), x)
+
+    def slopes(self, x: Array, pred: Array) -> Array:
+        """``c s * l'(A x)``: (n,), or (n, c) for c outputs. Cost: n."""
+        return self._weighted(self.loss.derivative(pred, self.y))
+
+    def assembled(self, slopes: Array, x: Array) -> Array:
+        """``A^T slopes + l2 * x``. Cost: n d."""
+        return design(self.A).rmatvec(slopes) + self.l2 * x
+
+    def sampled(self, indices: Array, weights: Array) -> "LinearModel":
+        """The objective ``sum_j weights_j f_{i_j}`` with ``f_i = n c s_i l(a_i.x; y_i) + 1/2 sum_j l2_j x_j^2``.
+
+        Cost of a gradient: b d; on a sparse design the entries of these rows, and d; on an operator, that of all rows.
+        """
+        scale = self._total(jnp.asarray(self.num_samples, self.dtype)) * weights
+        scale = scale if self.weights is None else scale * jnp.take(self.weights, indices, mode="clip")
+        A, y = design(self.A).rows(indices), jnp.take(self.y, indices, axis=0, mode="clip")
+        return dataclasses.replace(self, A=A, y=y, l2=self.l2 * jnp.sum(weights), mean=False, weights=scale)
+
+    def sample_smoothness(self) -> Array:
+        """``max_i n c b s_i ||a_i||^2 + max l2``, b the bound of l''. Cost: n d; for an operator n products."""
+        squares = design(self.A).row_norms() ** 2
+        squares = squares if self.weights is None else self.weights * squares
+        top = self._total(self.num_samples * jnp.max(squares))
+        return top * self._bound() + jnp.max(jnp.asarray(self.l2))
 
     def curvature(self, x: Array, pred: Array, v: Array, image: Array) -> Array:
         """``c sum_i s_i l''_i (a_i.v)^2 + sum_j l2_j v_j^2``; image = A v. Cost: n + d.

@@ -87,6 +87,24 @@ class Objective(Protocol):
         """The minimiser of ``f(x) + 1/2 sum_i ridge_i x_i^2`` over a region, started from x; see :class:`Minimum`."""
         ...
 
+    # What stochastic solvers ask of f = (1/n) sum_i f_i. The gradient is linear in slopes and x together.
+
+    def sampled(self, indices: Array, weights: Array) -> "Objective":
+        """The objective ``sum_j weights_j f_{i_j}``, i = indices (b,), which may repeat, or be n for weights of 0."""
+        raise ValueError(f"objective must be a sum over samples, such as FiniteSum; got {type(self).__name__}")
+
+    def slopes(self, x: Array, pred: Array) -> Array:
+        """What :meth:`assembled` takes, a row for each summand."""
+        raise NotImplementedError
+
+    def assembled(self, slopes: Array, x: Array) -> Array:
+        """The gradient from slopes; at x = 0 without the part that all summands share, such as a ridge."""
+        raise NotImplementedError
+
+    def sample_smoothness(self) -> Array:
+        """An upper estimate of the smoothness of every f_i."""
+        raise ValueError(f"objective must be a sum over samples, such as FiniteSum; got {type(self).__name__}")
+
     # What greedy solvers ask; a class that inherits from this one need not answer.
 
     def basis(self, region: Any) -> Any:

@@ -7,8 +7,13 @@ from jaxht.solvers.cosamp import SubspacePursuit as SubspacePursuit
 from jaxht.solvers.exchange import OMPR as OMPR
 from jaxht.solvers.exchange import ExhaustiveLocalSearch as ExhaustiveLocalSearch
 from jaxht.solvers.foba import FoBa as FoBa
+from jaxht.solvers.hsght import HSGHT as HSGHT
 from jaxht.solvers.htp import HTP as HTP
 from jaxht.solvers.htp import PHT as PHT
 from jaxht.solvers.iht import IHT as IHT
 from jaxht.solvers.niht import NIHT as NIHT
 from jaxht.solvers.omp import OMP as OMP
+from jaxht.solvers.saga import HTSAGA as HTSAGA
+from jaxht.solvers.sght import SGHT as SGHT
+from jaxht.solvers.svrg import HTSVRG as HTSVRG
+from jaxht.solvers.svrg import SVRGHT as SVRGHT

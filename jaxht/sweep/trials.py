@@ -1,7 +1,7 @@
 """What runs in a lane: any function of a key and a cell, or a solver on a planted problem."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 import jax
@@ -108,7 +108,7 @@ class Recovery:
         methods: by name on the axis: (objective, cell) -> (constraint, solver). A name is a part of its solver's
             keys, so that adding a method changes nothing that others draw.
         objective: (A, y) -> objective.
-        stop: limits and tolerances, the same for every method.
+        stop: limits and tolerances, the same for every method; or a function from a cell to them.
         metrics: (x, x_true) -> scalar, by name.
 
     The results are the metrics, and of the run: ``status``, ``num_steps``, and its counts of ``full_gradients``,
@@ -118,7 +118,7 @@ class Recovery:
     ensemble: Ensemble
     methods: Mapping[str, Method]
     objective: Callable[[Array, Array], Any] = LeastSquares
-    stop: Stop = Stop()
+    stop: Stop | Callable[[Cell], Stop] = Stop()
     metrics: Mapping[str, Metric] = field(
         default_factory=lambda: {"success": metrics.success, "error": metrics.estimation_error}
     )
@@ -128,7 +128,8 @@ class Recovery:
         planted = self.ensemble(key, cell)
         objective = self.objective(planted.A, planted.y)
         constraint, solver = self.methods[cell["solver"]](objective, cell)
-        problem, _, _ = prepared(objective, constraint, solver, self.stop, None, key)
+        stop = self.stop(cell) if callable(self.stop) else self.stop
+        problem, _, _ = prepared(objective, constraint, solver, stop, None, key)
         return problem, jax.random.fold_in(key, stable_hash(cell["solver"])), planted.x_true
 
     def start(self, case: tuple[Prepared, PRNGKey, Array]) -> Carry:
@@ -148,10 +149,10 @@ class Recovery:
         """The metrics, and what the run has cost."""
         problem, _, x_true = case
         result = finish(problem, carry)
-        counts = {name: count for name, count in asdict(result.counts).items() if name != "num_samples"}
+        counts = ("full_gradients", "sample_gradients", "projections")
         return {
             **{name: metric(result.x, x_true) for name, metric in self.metrics.items()},
             "status": result.status,
             "num_steps": result.num_steps,
-            **counts,
+            **{name: getattr(result.counts, name) for name in counts},
         }

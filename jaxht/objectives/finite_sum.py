@@ -1,0 +1,103 @@
+"""A mean over samples of any differentiable function."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from chex import Array, ArrayTree
+from jax import lax
+
+from jaxht.objectives.custom import Custom
+from jaxht.spectral import SAFETY, largest_eigenvalue
+from jaxht.tree import mixed, pytree
+
+
+@pytree
+class FiniteSum(Custom):
+    """``f(x) = (1/n) sum_i fun(x, sample_i, *args)``: the mean loss of a network, a likelihood of independent data.
+
+    Args:
+        fun: static, from x, a sample and args to a scalar. Defined once, it compiles once.
+        samples: a pytree of arrays that have the n samples along their first axes, traced.
+        args, like: as in :class:`jaxht.objectives.custom.Custom`, which this is one of.
+        weights: (n,) by which the summands are added up instead of 1/n, or None.
+
+    Its slopes are whole gradients: :class:`jaxht.HTSAGA` keeps a table of n d numbers.
+    """
+
+    samples: ArrayTree = mixed(default=None)
+    weights: Array | None = None
+
+    def __init__(
+        self,
+        fun: Callable[..., Array],
+        samples: ArrayTree,
+        *positional: Any,
+        args: tuple[Any, ...] = (),
+        like: Any,
+        weights: Array | None = None,
+    ) -> None:
+        super().__init__(fun, *positional, args=args, like=like)
+        object.__setattr__(self, "samples", samples)
+        object.__setattr__(self, "weights", weights)
+
+    @property
+    def num_samples(self) -> int:
+        """n."""
+        return np.shape(jax.tree.leaves(self.samples)[0])[0]
+
+    def check(self) -> None:
+        """Raise ValueError unless the samples are arrays of one length and ``fun`` maps x and one to a real scalar."""
+        shapes = [np.shape(leaf) for leaf in jax.tree.leaves(self.samples)]
+        if len({shape[:1] for shape in shapes}) != 1 or not all(shapes[0]):
+            raise ValueError(f"samples must be arrays of the same first length n >= 1; got shapes {shapes}")
+        if self.weights is not None and np.shape(self.weights) != shapes[0][:1]:
+            raise ValueError(f"weights must have shape {shapes[0][:1]}; got {np.shape(self.weights)}")
+        super().check()
+
+    def sampled(self, indices: Array, weights: Array) -> "FiniteSum":
+        """The objective ``sum_j weights_j f_{i_j}``."""
+        own = 1 if self.weights is None else self.num_samples * jnp.take(self.weights, indices, mode="clip")
+        samples = jax.tree.map(lambda leaf: jnp.take(leaf, indices, axis=0, mode="clip"), self.samples)
+        return dataclasses.replace(self, samples=samples, weights=own * weights)
+
+    def slopes(self, x: Array, pred: Array) -> Array:
+        """The gradients of the summands, each with its weight: (n, *x.shape)."""
+        gradients = jax.vmap(jax.grad(self._one), (None, 0))(x, self.samples)
+        return self._shares().reshape(-1, *[1] * x.ndim) * gradients
+
+    def assembled(self, slopes: Array, x: Array) -> Array:
+        """Their sum."""
+        return jnp.sum(slopes, axis=0)
+
+    def sample_smoothness(self) -> Array:
+        """The largest eigenvalue of any summand's Hessian at 0. Cost: some products with each."""
+        origin = jnp.zeros(self.shape, self.dtype)
+
+        def of(sample: ArrayTree) -> Array:
+            product = jax.linearize(lambda x: jax.grad(self._one)(x, sample), origin)[1]
+            return largest_eigenvalue(lambda v: product(v.reshape(self.shape)).ravel(), origin.size, self.dtype)
+
+        largest = lax.map(of, self.samples, batch_size=BLOCK)
+        return SAFETY * self.num_samples * jnp.max(self._shares() * largest)
+
+    def _given(self, x: jax.ShapeDtypeStruct) -> Any:
+        sample = jax.tree.map(lambda leaf: leaf[0], self.samples)
+        return jax.eval_shape(lambda x: self.fun(self.unravel(x), sample, *self.args), x)
+
+    def _one(self, x: Array, sample: ArrayTree) -> Array:
+        return self.fun(self.unravel(x), sample, *self.args).astype(self.dtype)
+
+    def _at(self, x: Array) -> Array:
+        return jnp.vdot(self._shares(), jax.vmap(self._one, (None, 0))(x, self.samples))
+
+    def _shares(self) -> Array:
+        n = self.num_samples
+        return jnp.full(n, 1 / n, self.dtype) if self.weights is None else self.weights
+
+
+# Summands at a time.
+BLOCK = 64

@@ -1,0 +1,86 @@
+"""Stochastic average gradients with hard thresholding."""
+
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+from chex import Array, Numeric, PRNGKey
+
+from jaxht.constraints import Constraint
+from jaxht.objectives.objective import Objective
+from jaxht.solver import Iterate
+from jaxht.solvers.sampling import batch_smoothness, begun, projected_move, updated
+from jaxht.tree import integer, pytree, static
+
+
+@pytree
+class HTSAGA:
+    r"""Stochastic gradients corrected by a table of the last ones of every sample; a step of the runner is an epoch.
+
+    .. math::
+        x^+ = H_k\Big(x - \eta \Big(\tfrac{1}{b} \sum_{i \in B} (\nabla f_i(x) - g_i)
+            + \tfrac{1}{n} \sum_i g_i\Big)\Big), \qquad\text{and then}\quad g_i = \nabla f_i(x), \; i \in B
+
+    The table starts with the gradients at x_0. For linear models it holds a number a sample (c of them for c outputs),
+    as ``grad f_i(x) = l'(a_i.x) a_i``, and its mean is kept up to date; the ridge is not in the table, but taken at x.
+
+    Args:
+        step_size: eta > 0, traced; on the scale of ``f = (1/n) sum_i f_i``, see :class:`jaxht.HTSVRG`. None:
+            ``1 / (3 L_b)``, L_b the expected smoothness of a batch (Defazio et al. 2014). The theory of Shen & Li 2018
+            takes ``1 / (2 (alpha n + L))``.
+        batch_size: b, static.
+        inner_steps: updates in a step of the runner, which looks at f after each, traced; None: n / b.
+        replace: static; whether a batch may hold a sample twice.
+
+    Cost: a full gradient at the start; an update b sample gradients, O(b d + b^2) and a projection; each step of the
+    runner sums the mean anew from the table, for rounding not to pile up.
+
+    Source: Shen & Li 2018, Algorithm 2.
+    """
+
+    step_size: Numeric | None = None
+    batch_size: int = static(default=1)
+    inner_steps: Numeric | None = integer(default=None)
+    replace: bool = static(default=True)
+
+    still_means_converged: ClassVar[bool] = False
+    needs_key: ClassVar[bool] = True
+
+    def max_steps(self, constraint: Constraint) -> int:
+        """1 000 epochs."""
+        return 1_000
+
+    def init(self, objective: Objective, constraint: Constraint, x0: Array, key: PRNGKey | None) -> tuple[Iterate, Any]:
+        """The table at x0."""
+        step_size = self.step_size
+        if step_size is None:
+            step_size = 1 / (3 * batch_smoothness(objective, self.batch_size))
+        iterate = begun(objective, x0, step_size).moved(x0, full_gradients=1)
+        return iterate, (step_size, key, objective.slopes(x0, objective.predict(x0)))
+
+    def step(self, objective: Objective, constraint: Constraint, iterate: Iterate, state: Any) -> tuple[Iterate, Any]:
+        """As many updates as go over the samples once."""
+        step_size, key, table = state
+        key, draws = jax.random.split(key)
+        n, b, base, origin = objective.num_samples, self.batch_size, iterate.x, jnp.zeros_like(iterate.x)
+
+        def project(z: Array) -> Array:
+            return constraint.project(z)[0]
+
+        def update(batch: Objective, indices: Array, carry: Any) -> Any:
+            move, table, mean = carry  # from base to x
+            x = base + move
+            new = batch.slopes(x, batch.predict(x))  # of f_i / b, where the table holds those of f_i / n
+            change = new - n / b * table[indices]
+            step = step_size * (batch.assembled(change, x) + mean)
+            move = projected_move(project, base, move - step)
+            if self.replace and b > 1:  # the table, and so its mean, changes once
+                again = jnp.any(jnp.tril(indices[:, None] == indices, -1), axis=1)
+                change = jnp.where(again.reshape(-1, *[1] * (change.ndim - 1)), 0, change)
+            return move, table.at[indices].set(b / n * new), mean + b / n * batch.assembled(change, origin)
+
+        carry = origin, table, objective.assembled(table, origin)
+        m = -(-n // b) if self.inner_steps is None else self.inner_steps
+        move, table, _ = updated(update, carry, m, objective, key=draws, batch_size=b, replace=self.replace)
+        x = project(base + move)  # exactly feasible, whatever was rounded
+        return iterate.moved(x, sample_gradients=m * b, projections=m), (step_size, key, table)
