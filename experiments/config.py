@@ -46,6 +46,7 @@ def _rising(values: list[Number]) -> list[Number]:
 Count = Annotated[int, Field(ge=1)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Counts = Annotated[list[Count], AfterValidator(_rising)]
+Positives = Annotated[list[Positive], AfterValidator(_rising)]
 Fractions = Annotated[list[Annotated[float, Field(gt=0, le=1)]], AfterValidator(_rising)]
 
 

@@ -14,6 +14,7 @@ from sklearn import datasets
 from experiments.config import Failure
 
 VARIABLE = "JAXHT_DATA"
+TARGET = "y"
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class Table:
         return self.X.toarray() if sparse.issparse(self.X) else self.X
 
 
-def load(name: str, data_dir: Path | None) -> Table:
+def load(name: str, data_dir: Path | None, target: str = TARGET) -> Table:
     """Find a data set by name, and never another one in its place.
 
     Args:
@@ -45,17 +46,18 @@ def load(name: str, data_dir: Path | None) -> Table:
             y and perhaps feature_names and n_train (or n_main), where X may be stored as scipy.sparse.save_npz does;
             failing that, of a set that scikit-learn has downloaded before (FETCHED).
         data_dir: the folder; None: that of the environment variable JAXHT_DATA.
+        target: the array of a file that is y; another than y is looked for in files alone.
 
     Raises:
         Failure: saying what was looked for, and where.
     """
-    if name in BUNDLED:
+    if name in BUNDLED and target == TARGET:
         return BUNDLED[name]()
     folder = data_dir or (Path(os.environ[VARIABLE]) if os.environ.get(VARIABLE) else None)
     if folder and (folder / f"{name}.npz").is_file():
-        return _read(folder / f"{name}.npz")
+        return _read(folder / f"{name}.npz", target)
     looked = f"there is no {folder / name}.npz" if folder else f"neither --data-dir nor {VARIABLE} is set"
-    if name in FETCHED:
+    if name in FETCHED and target == TARGET:
         try:
             return FETCHED[name]()
         except OSError as error:
@@ -64,15 +66,15 @@ def load(name: str, data_dir: Path | None) -> Table:
     raise Failure(f"data set {name!r}: {looked}")
 
 
-def _read(file: Path) -> Table:
+def _read(file: Path, target: str) -> Table:
     try:
         with np.load(file) as arrays:
-            y = arrays["y"].astype(np.float64)
+            y = arrays[target].astype(np.float64)
             X = sparse.load_npz(file).tocsr() if "indptr" in arrays else arrays["X"]
             names = arrays["feature_names"].tolist() if "feature_names" in arrays else None
             train = [int(arrays[key]) for key in ("n_train", "n_main") if key in arrays]
     except (OSError, KeyError, ValueError) as error:
-        raise Failure(f"{file}: not an .npz file with arrays X and y: {error}") from error
+        raise Failure(f"{file}: not an .npz file with arrays X and {target}: {error}") from error
     return Table(X.astype(np.float64), y, names or [f"x{i + 1}" for i in range(X.shape[1])], *train[:1])
 
 
@@ -109,5 +111,11 @@ def _cal_housing() -> Table:
     return Table(np.stack(list(columns.values()), axis=1), 1e5 * bunch.target, list(columns))
 
 
-BUNDLED: dict[str, Callable[[], Table]] = {"diabetes_quadratic": _diabetes_quadratic}
+def _digits() -> Table:
+    """UCI optical digits, the test part: 1797 images of 8 x 8."""
+    bunch = datasets.load_digits()
+    return Table(bunch.data, bunch.target.astype(np.float64), list(bunch.feature_names))
+
+
+BUNDLED: dict[str, Callable[[], Table]] = {"diabetes_quadratic": _diabetes_quadratic, "digits": _digits}
 FETCHED: dict[str, Callable[[], Table]] = {"cal_housing": _cal_housing}

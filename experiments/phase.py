@@ -2,13 +2,13 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import jax.numpy as jnp
 import numpy as np
 from chex import PRNGKey
 from matplotlib.figure import Figure
-from pydantic import Field
+from pydantic import Field, model_validator
 from scipy.stats import norm
 from xarray import Dataset
 
@@ -26,7 +26,7 @@ class Planted(Config):
     Attributes:
         d: dimension.
         solvers: which ones.
-        max_steps: of every solver; absent: as many as each takes by itself.
+        max_steps: of every solver, or fewer where one costs several gradients; absent: as many as each takes by itself.
         rtol: change at which a run counts as converged; absent: machine epsilon. 0: only where it repeats exactly.
         target: value of the objective at which a run ends; absent: none does. Without noise, a run that comes near 0
             has found its signal or another solution, and more steps do not change which.
@@ -43,6 +43,12 @@ class Planted(Config):
     designs: Literal["cell", "trial"] = "cell"
     round_n: Count = 64
     seed: Annotated[int, Field(ge=0)] = 0
+
+    @model_validator(mode="after")
+    def _draws_no_padding(self) -> Self:
+        if self.round_n > 1 and any(SOLVERS[name].draws for name in self.solvers):
+            raise ValueError("round_n must be 1 with solvers that draw rows, which would draw those beyond n")
+        return self
 
 
 # What an interval takes for granted, in captions.
@@ -103,7 +109,11 @@ def recovered(
         options: of the sweep.
     """
     methods = {name: SOLVERS[name].method(K_max, config.d, K) for name in config.solvers}
-    stop = Stop(max_steps=config.max_steps, rtol=config.rtol, target_value=config.target)
+
+    def stop(cell: sweep.Cell) -> Stop:
+        steps = config.max_steps and max(1, config.max_steps // SOLVERS[cell["solver"]].passes)
+        return Stop(max_steps=steps, rtol=config.rtol, target_value=config.target)
+
     if recovery is None:
         recovery = partial(sweep.Recovery, partial(draw, d=config.d, K=K, designs=config.designs))
     if config.designs == "trial":

@@ -7,7 +7,17 @@ from typing import Any
 from matplotlib.figure import Figure
 from xarray import Dataset
 
-from experiments import axiotis2020, axiotis2020_stuck, phase, shen2018, yuan2018, yuan2018_real
+from experiments import (
+    axiotis2020,
+    axiotis2020_stuck,
+    phase,
+    shen2018,
+    shen2018_digits,
+    shen2018_stages,
+    yuan2018,
+    yuan2018_real,
+    zhou2018,
+)
 from experiments.config import Config
 from experiments.session import Session
 
@@ -41,6 +51,24 @@ EXPERIMENTS = {
         shen2018.MeasurementsNeeded,
         shen2018.measurements_needed,
         shen2018.plot_measurements_needed,
+    ),
+    "shen2018.success_curves": Experiment(
+        "recovery of planted signals against n and against K: sections of the phase diagram",
+        shen2018.SuccessCurves,
+        shen2018.phase_transition,
+        shen2018.plot_success_curves,
+    ),
+    "shen2018.stages": Experiment(
+        "the objective of HT-SVRG from stage to stage, for several k, m and step sizes",
+        shen2018_stages.Stages,
+        shen2018_stages.stages,
+        shen2018_stages.plot_stages,
+    ),
+    "shen2018.digits": Experiment(
+        "digits told apart by few pixels: weights, objective and accuracy",
+        shen2018_digits.Digits,
+        shen2018_digits.digits,
+        shen2018_digits.plot_digits,
     ),
     "phase.delta_rho": Experiment(
         "recovery of planted signals over undersampling and sparsity, the solvers compared",
@@ -83,5 +111,11 @@ EXPERIMENTS = {
         axiotis2020_stuck.Stuck,
         axiotis2020_stuck.stuck,
         axiotis2020_stuck.plot_stuck,
+    ),
+    "zhou2018.gap_against_cost": Experiment(
+        "stochastic hard thresholding on real data: the gap against gradients of samples and thresholdings",
+        zhou2018.GapAgainstCost,
+        zhou2018.gap_against_cost,
+        zhou2018.plot_gap_against_cost,
     ),
 }

@@ -99,6 +99,39 @@ def paper_line(K: np.ndarray, d: int, level: float = 0.95) -> np.ndarray:
     return SLOPE * K * np.log(d) + INTERCEPTS[level]
 
 
+class SuccessCurves(PhaseTransition):
+    """Figure 2: sections of the phase diagram.
+
+    Attributes:
+        shown_K: numbers of nonzeros of which the success against n is drawn.
+        shown_n: numbers of measurements of which the success against K is drawn.
+    """
+
+    shown_K: Counts
+    shown_n: Counts
+
+
+def plot_success_curves(dataset: Dataset) -> Figure:
+    """Success against n and against K: a row of two panels for each solver."""
+    config = plots.config(dataset, SuccessCurves)
+    rates = sweep.success_rate(dataset)
+    figure = plots.figure(7.4, 2.5 * len(config.solvers))
+    grid = figure.subplots(len(config.solvers), 2, squeeze=False, sharey=True)
+    for row, name in zip(grid, config.solvers, strict=True):
+        for axes, over, at, shown in ((row[0], "n", "K", config.shown_K), (row[1], "K", "n", config.shown_n)):
+            for value, color, marker in zip(shown, plots.CYCLE, "osD^vP", strict=False):
+                curve = rates.sel({"solver": name, at: value})
+                plots.rates(axes, curve, color, marker=marker, label=f"${at} = {value}$")
+            axes.legend()
+            axes.set_xlabel({"n": "number of measurements $n$", "K": "sparsity $K$"}[over])
+            axes.set_title(SOLVERS[name].label)
+            plots.subtitle(axes, SOLVERS[name].rule)
+        row[0].set_ylabel("signals recovered (%)")
+    remark = f"Bands: 95% Wilson intervals{GIVEN[config.designs]}."
+    plots.caption(figure, config.title, " ".join(filter(None, [config.remark, remark])))
+    return figure
+
+
 class MeasurementsNeeded(Planted):
     """Figure 3: the n with which a part of the signals is recovered, against K.
 

@@ -10,6 +10,7 @@ from pydantic import AfterValidator
 from jaxht import (
     ARHT,
     HTP,
+    HTSVRG,
     IHT,
     NIHT,
     OMP,
@@ -53,6 +54,11 @@ def twice_over_curvature(objective: LeastSquares) -> Any:
     return 2 / jnp.linalg.norm(objective.A, 2) ** 2
 
 
+def svrg(objective: LeastSquares, k: Any) -> Solver:
+    """HT-SVRG with eta = 2 / sigma_max(A)^2 for the mean over n samples, eta / n for their sum, and m = 3n."""
+    return HTSVRG(twice_over_curvature(objective) / objective.num_samples)
+
+
 @dataclass(frozen=True)
 class Row:
     """A solver in the experiments.
@@ -64,6 +70,8 @@ class Row:
         rule: its parameters, in figures.
         gathers: whether it gathers columns and so needs a static bound on k.
         after_omp: whether on data it starts from the solution of OMP.
+        passes: gradients of the whole f that a step costs; a limit on steps counts so many for one.
+        draws: whether it draws rows of A.
     """
 
     build: Callable[[Any, Any], Solver]
@@ -72,6 +80,8 @@ class Row:
     rule: str
     gathers: bool = False
     after_omp: bool = False
+    passes: int = 1
+    draws: bool = False
 
     def method(self, K_max: int, d: int, K: Callable[[Cell], Any] = axis_K) -> Method:
         """The solver on a planted problem of sparsity ``K(cell) <= K_max``, for a sweep."""
@@ -90,6 +100,9 @@ SOLVERS = {
     "IHT": Row(lambda f, k: IHT(), as_planted, "IHT", r"$k = K$, $\eta = 1/L$"),
     "IHT-1": Row(lambda f, k: IHT(step_size=1.0), as_planted, "IHT", r"$k = K$, $\eta = 1$"),
     "PGD": Row(lambda f, k: IHT(twice_over_curvature(f)), nine_times, "PGD", r"$k = 9K$, $\eta = 2/\sigma_{\max}^2$"),
+    "HT-SVRG": Row(
+        svrg, nine_times, "HT-SVRG", r"$k = 9K$, $\eta = 2/\sigma_{\max}^2$, $m = 3n$", passes=7, draws=True
+    ),
     "NIHT": Row(lambda f, k: NIHT(), as_planted, "NIHT", "$k = K$"),
     "HTP": Row(lambda f, k: HTP(), as_planted, "HTP", COORDINATE, gathers=True),
     "PHT": Row(lambda f, k: PHT(r=1), as_planted, "PHT, $r = 1$", COORDINATE, gathers=True),

@@ -20,7 +20,7 @@ from sklearn import datasets
 from sklearn.linear_model import orthogonal_mp
 
 import jaxht
-from experiments import axiotis2020, baselines, config, data, phase, yuan2018, yuan2018_real
+from experiments import axiotis2020, baselines, config, data, phase, yuan2018, yuan2018_real, zhou2018
 from experiments.__main__ import main
 from experiments.registry import EXPERIMENTS
 from experiments.solvers import SOLVERS
@@ -54,6 +54,34 @@ TINY = {
         "max_steps": 50,
         "round_n": 32,
     },
+    "shen2018.success_curves": {
+        "n": [16],
+        "K": [2, 4],
+        "d": 32,
+        "shown_n": [16],
+        "shown_K": [2],
+        "num_signals": 4,
+        "max_steps": 70,
+    },
+    "shen2018.stages": {
+        "d": 32,
+        "n": 16,
+        "K": 2,
+        "k": 4,
+        "num_signals": 3,
+        "num_stages": 2,
+        "varied_k": [3],
+        "varied_m": [5],
+        "varied_eta": [1e3],
+    },
+    "shen2018.digits": {
+        "dataset": "digits",
+        "pairs": ["0v9"],
+        "k": [2, 4],
+        "shown_k": [2],
+        "num_stages": 2,
+        "max_rows": 40,
+    },
     "phase.delta_rho": {
         "solvers": ["IHT"],
         "d": 32,
@@ -76,6 +104,18 @@ TINY = {
     },
     "yuan2018.against_sparsity": {"datasets": ["tiny"], "k": [3], "solvers": ["GraHTP"]},
     "yuan2018.against_penalty": {"datasets": ["tiny"], "penalties": [0.5], "solvers": ["IHT"]},
+    "zhou2018.gap_against_cost": {
+        "model": "softmax",
+        "datasets": ["tiny"],
+        "k": [3],
+        "factors": [1.0, 4.0],
+        "passes": 3.0,
+        "batch_size": 4,
+        "points": 5,
+        "batch_growth": 1.3,
+        "momentum_growth": 1.3,
+        "max_steps": 50,
+    },
     "axiotis2020.stuck": {"kappa": 4, "num_steps": 4},
     "axiotis2020.loss_against_sparsity": {"datasets": ["tiny"], "k": [1, 2, 5], "solvers": ["OMPR"]},
 }
@@ -359,6 +399,16 @@ def test_the_fine_sweep_runs_where_the_coarse_one_points(tmp_path):
     assert call("plot", tmp_path / "never").exit_code == 0
 
 
+def test_solvers_that_draw_rows_have_as_many_as_there_are(tmp_path):
+    figure2 = ROOT / "configs" / "shen2018" / "figure2.toml"
+    assert "round_n must be 1" in fails("run", tiny(figure2, tmp_path, round_n=8), "--out", tmp_path / "wrong")
+    assert call("run", tiny(figure2, tmp_path), "--out", tmp_path / "store").exit_code == 0
+    results = sweep.load(tmp_path / "store")
+    assert results.num_steps.max() == 10  # stages, of seven gradients each
+    assert results.full_gradients.equals(results.num_steps)
+    assert (results.sample_gradients == 2 * results.projections).all()
+
+
 def test_problems_do_not_depend_on_the_rounding_of_n():
     """Zero rows are all that a larger bound adds."""
     cell = {bound: sweep.Cell({"n": 5, "K": 2}, {"n": bound}, jax.random.key(3)) for bound in (5, 8, 64)}
@@ -444,6 +494,33 @@ def test_on_data_nothing_is_done_twice(tmp_path, monkeypatch):
 
     write_csr(tmp_path / "tiny.npz", d=2)
     assert "3 is more than the 2 columns of tiny" in fails(*run)
+
+
+def test_the_curves_are_those_of_the_best_step_and_cost_what_they_say():
+    """Costs by hand; of three step sizes the one that is lowest where the budget ends, not after it."""
+    settings = {"experiment": "", "title": "", "l2": 1e-5, "stage": 0.5, "momentum": 0.5, "rtol": 1e-6}
+    n, cfg = 30, zhou2018.GapAgainstCost(**settings | TINY["zhou2018.gap_against_cost"] | {"model": "logistic"})
+    rng = np.random.default_rng(0)
+    table = data.Table(rng.normal(size=(n, 6)), np.repeat([1.0, -1.0], n // 2), list("abcdef"))
+    task, rows = zhou2018.Task("six", 3, cfg, table), zhou2018.rows(cfg, n)
+    hsg = task.runs(rows["HSG-HT"])
+    sizes = np.minimum(n, np.ceil(1.3 ** np.arange(rows["HSG-HT"].num_steps + 1)))
+    np.testing.assert_array_equal(hsg.ifo, np.tile(np.append(0, np.cumsum(sizes[:-1])), (2, 1)))
+    np.testing.assert_array_equal(hsg.projections, np.tile(hsg.point, (2, 1)))
+    assert hsg.ifo.max() <= cfg.passes * n < sizes.sum()
+    np.testing.assert_allclose(hsg.value.isel(point=0), np.log(2), rtol=1e-6)
+    np.testing.assert_allclose(hsg.x_value, hsg.value.isel(point=-1).min())
+
+    value = [[[3.0, 2.0, 0.0], [3.0, 1.0, 1.5], [3.0, 4.0, np.nan]]]
+    ifo = [[[0.0, 9.0, 20.0], [0.0, 10.0, 12.0], [0.0, 9.0, np.nan]]]
+    over = ("solver", "factor", "point")
+    results = xarray.Dataset({"value": (over, value), "ifo": (over, ifo), "projections": (over, ifo)})
+    results = results.assign_coords(factor=[1.0, 4.0, 16.0], solver=["SG-HT"]).assign(n=5)
+    for passes, step, last in (1, 1, 3), (2, 4, 1), (3, 4, 1.5), (4, 1, 0):
+        curves = zhou2018.chosen(results, passes)
+        assert (float(curves.step[0]), float(curves.last_value[0])) == (step, last)
+        assert float(curves.ifo.max()) <= passes * 5
+    assert zhou2018.projections_needed(curves, 2.5).values == [9] and zhou2018.projections_needed(curves, -1).isnull()
 
 
 @pytest.mark.skipif(SETS is None, reason="needs the data sets in $JAXHT_DATA")

@@ -1,0 +1,282 @@
+"""Zhou, Yuan & Feng, Efficient Stochastic Gradient Hard Thresholding, NeurIPS 2018, §5: Figures 1 and 2."""
+
+import itertools
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Annotated, Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from pydantic import Field, model_validator
+from sklearn.preprocessing import normalize
+from xarray import Dataset, concat
+
+from experiments import data, plots
+from experiments.config import Config, Count, Failure, Positive, Positives
+from experiments.session import Session
+from jaxht import HSGHT, IHT, SGHT, SVRGHT, Logistic, Softmax, Sparse, Stop, solve, sweep, trace
+from jaxht.solver import Iterate
+from jaxht.status import Status
+
+
+class GapAgainstCost(Config):
+    """Figures 1 and 2, the softmax half.
+
+    Attributes:
+        datasets: names of data sets, a row each.
+        model: "logistic", with labels -1/+1, or "softmax", with a class for each value of the target.
+        target: the array of the file that is the target, by data set, where it is not y.
+        k: sparsity, one for each data set.
+        l2: lambda, the ridge parameter; of softmax it is divided by the number of classes.
+        max_rows: the first rows of a training part are used.
+        factors: step sizes, in units of 1/L, L the smoothness of a sample; each solver runs with all of them.
+        passes: budget of a run: IFO / n.
+        batch_size: of SG-HT and SVRG-HT.
+        points: how often SG-HT is looked at.
+        stage: updates of a stage of SVRG-HT, in units of n / batch_size.
+        batch_growth: of HSG-HT, whose first batch is one sample.
+        momentum, momentum_growth: of AHSG-HT, likewise.
+        rtol, max_steps: where the long run of FG-HT ends, for f*.
+        seed: of the samples drawn.
+    """
+
+    datasets: Annotated[list[str], Field(min_length=1)]
+    model: Literal["logistic", "softmax"]
+    target: dict[str, str] = Field(default_factory=dict)
+    k: list[Count]
+    l2: Positive
+    max_rows: Count | None = None
+    factors: Positives
+    passes: Positive
+    batch_size: Count
+    points: Count
+    stage: Positive
+    batch_growth: Annotated[float, Field(ge=1, allow_inf_nan=False)]
+    momentum: Annotated[float, Field(ge=0, lt=1)]
+    momentum_growth: Annotated[float, Field(ge=1, allow_inf_nan=False)]
+    rtol: Positive
+    max_steps: Count
+    seed: Annotated[int, Field(ge=0)] = 0
+
+    @model_validator(mode="after")
+    def _one_k_each(self) -> "GapAgainstCost":
+        if len(self.k) != len(self.datasets):
+            raise ValueError("k must have one entry for each data set")
+        return self
+
+
+class Row(NamedTuple):
+    """A solver with its budget.
+
+    Attributes:
+        build: step size -> solver.
+        num_steps: of the runner.
+    """
+
+    build: Callable[[Any], Any]
+    num_steps: int
+
+
+def rows(config: GapAgainstCost, n: int) -> dict[str, Row]:
+    """The solvers for n samples, so that a step of each is worth a look."""
+    budget, b, momentum = config.passes * n, config.batch_size, config.momentum
+    growth, own = config.batch_growth, config.momentum_growth
+    inner = max(1, int(budget / b / config.points))
+    m = max(1, round(config.stage * n / b))
+    # As many for both, and both with momentum: one compile.
+    updates = max(growing_updates(budget, each, n) for each in (growth, own))
+    return {
+        "FG-HT": Row(IHT, math.ceil(config.passes)),
+        "SG-HT": Row(lambda step: SGHT(step, b, inner), min(config.points, math.ceil(budget / b))),
+        "SVRG-HT": Row(lambda step: SVRGHT(step, m, b), max(1, int(budget / (n + 2 * b * m)))),
+        "HSG-HT": Row(lambda step: HSGHT(step, 0.0, 1, growth, 1), updates),
+        "AHSG-HT": Row(lambda step: HSGHT(step, momentum, 1, own, 1), updates),
+    }
+
+
+def growing_updates(budget: float, growth: float, n: int) -> int:
+    """How many updates with growing batches the budget allows; at least one."""
+    updates, spent = 0, 1
+    while spent <= budget:
+        updates += 1
+        spent += min(n, math.ceil(growth**updates))
+    return max(1, updates)
+
+
+class Task:
+    """A data set with its objective, and runs on it. Rows are scaled to unit norm.
+
+    Args:
+        name: of the data set.
+        k: sparsity.
+        config: of the experiment.
+        table: the data set; only its training part is used, where it has one.
+    """
+
+    def __init__(self, name: str, k: int, config: GapAgainstCost, table: data.Table) -> None:
+        n = min(table.num_train or len(table.y), config.max_rows or len(table.y))
+        A: Any = normalize(table.X[:n]).astype(np.float32)
+        classes, ids = np.unique(table.y[:n], return_inverse=True)
+        self.objective: Any
+        if config.model == "softmax":
+            c = len(classes)
+            self.objective = Softmax(A, ids.astype(np.int32), config.l2 / c, num_classes=c).prepared()
+        elif np.array_equal(classes, [-1, 1]):
+            self.objective = Logistic(A, table.y[:n].astype(np.float32), config.l2).prepared()
+        else:
+            raise Failure(f"{name}: the labels must be -1 and +1; got {classes[:5]}")
+        if k > math.prod(self.objective.shape):
+            raise Failure(f"k: {k} is more than the {math.prod(self.objective.shape)} entries of x for {name}")
+        self.config, self.n, self.constraint = config, n, Sparse(k)
+        self.unit = 1 / jax.jit(lambda objective: objective.sample_smoothness())(self.objective)
+
+    def runs(self, row: Row) -> Dataset:
+        """Of a solver, with every step size: the objective and its cost at every point, and the lowest x at an end."""
+        key, steps = jax.random.key(self.config.seed), jnp.asarray(self.config.factors, jnp.float32) * self.unit
+        traced = [_traced(self.objective, self.constraint, row.build(step), key, row.num_steps) for step in steps]
+        columns = {
+            "value": [value for _, (value, _) in traced],
+            "ifo": [counts.ifo for _, (_, counts) in traced],
+            "projections": [counts.projections for _, (_, counts) in traced],
+        }
+        lowest = min((result for result, _ in traced), key=lambda result: float(result.value))
+        return Dataset(
+            {name: (("factor", "point"), np.asarray(column, np.float64)) for name, column in columns.items()},
+            coords={"factor": self.config.factors, "point": np.arange(row.num_steps + 1)},
+        ).assign(x=("entry", np.ravel(lowest.x)), x_value=float(lowest.value))
+
+    def rest(self, ends: list[Dataset]) -> Dataset:
+        """FG-HT until x rests, from 0 and from the lowest x of all runs; its objective never rises."""
+        stop = Stop(max_steps=self.config.max_steps, rtol=self.config.rtol)
+        run = jax.jit(lambda objective, x0: solve(objective, self.constraint, IHT(), x0=x0, stop=stop))
+        lowest = min(ends, key=lambda end: float(end.x_value)).x.values.reshape(self.objective.shape)
+        results = [run(self.objective, x0) for x0 in (np.zeros_like(lowest), lowest)]
+        best = min(results, key=lambda result: float(result.value))
+        return Dataset({"value": float(best.value), "converged": bool(best.status == Status.CONVERGED)})
+
+
+@partial(jax.jit, static_argnums=4)
+def _traced(objective: Any, constraint: Sparse, solver: Any, key: Any, num_steps: int) -> Any:
+    return trace(objective, constraint, solver, num_steps=num_steps, record=_record, key=key)
+
+
+def _record(iterate: Iterate) -> Any:
+    return iterate.value, iterate.counts
+
+
+def gap_against_cost(config: GapAgainstCost, session: Session) -> Dataset:
+    """Every solver with every step size on every data set, then FG-HT for long; each a part of the store."""
+    done, total = itertools.count(), 6 * len(config.datasets)
+
+    def on(dataset: str, k: int) -> Dataset:
+        target = config.target.get(dataset, data.TARGET)
+        task = Task(dataset, k, config, data.load(dataset, session.data_dir, target))
+
+        def kept(name: str, make: Callable[[], Dataset]) -> Dataset:
+            session.report(next(done), total)
+            return session.kept(f"{dataset}-{name}", make)
+
+        table = rows(config, task.n)
+        parts = [kept(name, lambda row=row: task.runs(row)) for name, row in table.items()]  # type: ignore[misc]
+        rest = kept("rest", lambda: task.rest(parts))
+        curves = concat([part.drop_vars(["x", "x_value"]) for part in parts], "solver", join="outer")
+        f_star = np.fmin(rest.value, curves.value.min())
+        return curves.assign_coords(solver=list(table)).assign(n=task.n, f_star=f_star, converged=rest.converged)
+
+    results = concat(list(map(on, config.datasets, config.k)), "dataset", join="outer")
+    session.report(total, total)
+    return results.assign_coords(dataset=config.datasets).assign_attrs(sweep.provenance())
+
+
+def chosen(results: Dataset, passes: float) -> Dataset:
+    """On one data set: of every solver the run whose objective is least when the budget is spent, as far as it allows.
+
+    Args:
+        results: over (solver, factor, point).
+        passes: the budget, IFO / n.
+
+    Returns:
+        The curves over (solver, point), NaN beyond the budget, the ``step`` chosen, and where they end: ``last``.
+    """
+    within = results[["value", "ifo", "projections"]].where(results.ifo <= passes * results.n)
+    last = within.isel(point=within.ifo.notnull().sum("point") - 1)
+    best = last.value.argmin("factor")
+    step = results.factor.isel(factor=best)
+    names: Any = {name: f"last_{name}" for name in within.data_vars}
+    ends = last.drop_vars("point", errors="ignore").isel(factor=best).drop_vars("factor").rename(names)
+    curves = within.isel(factor=best).drop_vars("factor").merge(ends)
+    return curves.assign(n=results.n, step=step.drop_vars("factor"))
+
+
+def projections_needed(curves: Dataset, value: float) -> Any:
+    """Of every solver, the thresholdings up to the first point that is as low; NaN where there is none."""
+    return curves.projections.where(curves.value <= value).min("point")
+
+
+NAMES = ["FG-HT", "SG-HT", "SVRG-HT", "HSG-HT", "AHSG-HT"]
+COLORS = (plots.GREY, plots.ORANGE, plots.GREEN, plots.BLUE, plots.VERMILION)
+REFERENCE = "HSG-HT"
+HEADER = ["", "$\\eta L$", "gap", "HT", "HT*"]
+
+TABLE = (
+    "Table: where the {:g} passes end; HT: thresholdings, HT*: those until a run is as low as that of "
+    f"{REFERENCE} where it ends."
+)
+
+
+def plot_gap_against_cost(dataset: Dataset) -> Figure:
+    """A row for each data set: the gap against IFO / n and against the number of thresholdings, and a table."""
+    config = plots.config(dataset, GapAgainstCost)
+    figure = plots.figure(9.0, 2.4 * len(config.datasets))
+    grid = figure.subplots(len(config.datasets), 3, squeeze=False, sharex="col", sharey="row", width_ratios=(4, 4, 3))
+    remarks = [config.remark, TABLE.format(config.passes)]
+    for row, name, k in zip(grid, config.datasets, config.k, strict=True):
+        results = dataset.sel(dataset=name)
+        curves = chosen(results, config.passes)
+        _curves(row[:2], curves, float(results.f_star))
+        _table(row[2], curves, float(results.f_star))
+        row[0].set_title(f"{name.replace('_', ' ')}, $k = {k}$", loc="left")
+        row[0].set_ylabel("$f - f^*$")
+        if not results.converged:
+            remarks.append(f"{name}: the long run of FG-HT for $f^*$ did not come to rest.")
+    grid[-1, 0].set_xlabel("gradients of samples, IFO / $n$")
+    grid[-1, 1].set_xlabel("hard thresholdings")
+    plots.caption(figure, config.title, " ".join(remarks))
+    return figure
+
+
+def _curves(row: Any, curves: Dataset, f_star: float) -> None:
+    """By all solvers on one data set."""
+    start = float(curves.value.isel(point=0)[0]) - f_star
+    for name, color, marker in zip(NAMES, COLORS, "os^Dv", strict=True):
+        run = curves.sel(solver=name).dropna("point", subset=["value"])
+        often = 1 if run.sizes["point"] < 20 else [-1]
+        look: dict[str, Any] = {"color": color, "marker": marker, "markevery": often, "linewidth": 1}
+        row[0].plot(run.ifo / float(curves.n), run.value - f_star, **look)
+        row[1].plot(run.projections[1:], run.value[1:] - f_star, **look)
+    row[1].set_xscale("log")
+    for axes in row:  # first batches, of few samples, throw the objective far up
+        axes.set_yscale("log")
+        axes.set_ylim(top=2 * start)
+
+
+def _table(axes: Axes, curves: Dataset, f_star: float) -> None:
+    """The step sizes, gaps and thresholdings of all solvers, which also says their colours."""
+    needed = projections_needed(curves, float(curves.last_value.sel(solver=REFERENCE)))
+    cells = []
+    for name in NAMES:
+        end, need = curves.sel(solver=name), float(needed.sel(solver=name))
+        gap, spent = float(end.last_value) - f_star, float(end.last_projections)
+        reached = "-" if np.isnan(need) else f"{need:,.0f}"
+        cells.append([name, f"{float(end.step):g}", f"{gap:.2g}", f"{spent:,.0f}", reached])
+    axes.axis("off")
+    table = axes.table([HEADER, *cells], loc="center", edges="open", cellLoc="right")
+    table.auto_set_font_size(False)
+    table.set_fontsize(7.5)
+    table.scale(1.1, 1.5)
+    for line, color in enumerate(COLORS, 1):
+        table[line, 0].get_text().set_color(color)
