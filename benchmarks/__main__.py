@@ -18,6 +18,7 @@ NAMES = (
     "greedy",
     "optima",
     "subset",
+    "stochastic",
 )
 
 
