@@ -9,6 +9,7 @@ from jaxht import spectral as spectral
 from jaxht import sweep as sweep
 from jaxht import transforms as transforms
 from jaxht.constraints import Groups as Groups
+from jaxht.constraints import LowRank as LowRank
 from jaxht.constraints import Sparse as Sparse
 from jaxht.linear import LinearOperator as LinearOperator
 from jaxht.linear import design as design
@@ -18,11 +19,14 @@ from jaxht.objectives import Hinge as Hinge
 from jaxht.objectives import Huber as Huber
 from jaxht.objectives import LeastSquares as LeastSquares
 from jaxht.objectives import Logistic as Logistic
+from jaxht.objectives import MatrixCompletion as MatrixCompletion
+from jaxht.objectives import MatrixSensing as MatrixSensing
 from jaxht.objectives import MultiResponse as MultiResponse
 from jaxht.objectives import Poisson as Poisson
 from jaxht.objectives import SmoothedHinge as SmoothedHinge
 from jaxht.objectives import Softmax as Softmax
 from jaxht.objectives import SquaredHinge as SquaredHinge
+from jaxht.objectives import TraceRegression as TraceRegression
 from jaxht.optimality import Optimality as Optimality
 from jaxht.optimality import optimality as optimality
 from jaxht.path import path as path
@@ -48,6 +52,7 @@ from jaxht.solvers import FoBa as FoBa
 from jaxht.solvers import GraSP as GraSP
 from jaxht.solvers import SubspacePursuit as SubspacePursuit
 from jaxht.status import Status as Status
+from jaxht.subspace import Subspace as Subspace
 from jaxht.support import Support as Support
 
 __version__ = "0.1.0"

@@ -78,7 +78,7 @@ def _optimality(objective: Objective, constraint: Sparse, x: Array, step_size: A
     found = Optimality(
         stationarity=jnp.linalg.norm(jnp.where(constraint.region(x).mask, gradient, 0)),
         restricted_gradient=jnp.linalg.norm(jnp.where(largest, gradient.ravel(), 0)),
-        fixed_point_residual=jnp.linalg.norm(x - constraint.project(x - eta * gradient)[0]),
+        fixed_point_residual=jnp.linalg.norm(x - constraint.project(x - eta * gradient, x)[0]),
     )
     if not swaps:
         return found

@@ -192,7 +192,7 @@ def start(problem: Problem, x0: Array | None, key: PRNGKey | None) -> Carry:
     origin = objective.start(constraint)
     # A start that is not finite is replaced, and reported as divergence: nothing lies below a ceiling of NaN.
     sound = True if x0 is None else jnp.all(jnp.isfinite(x0))
-    x0 = origin if x0 is None else jnp.where(sound, constraint.project(x0)[0], origin)
+    x0 = origin if x0 is None else jnp.where(sound, constraint.project(x0, x0)[0], origin)
     iterate, state = problem.solver.init(objective, constraint, x0, key)
     iterate = _with_value(objective, iterate)
     base = jnp.maximum(jnp.abs(iterate.value), jnp.abs(objective.value(origin, objective.predict(origin))))

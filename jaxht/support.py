@@ -71,6 +71,31 @@ class Support:
         k_max = None if None in sizes else min(sum(sizes), total)  # type: ignore[arg-type]
         return Support(self.mask | other.mask, bounds=self.bounds, k_max=k_max, ndim=self.ndim)
 
+    # ---- coordinates, in which f is minimised: those of the variable itself ----
+
+    @property
+    def inside(self) -> Array:
+        """``mask``."""
+        return self.mask
+
+    def point(self, w: Array) -> Array:
+        """w, which is 0 off the support."""
+        return w
+
+    def coordinates(self, v: Array) -> Array:
+        """v on the support, 0 elsewhere."""
+        return self.restricted(v)
+
+    def diagonal(self, diagonal: Array) -> Array:
+        """Itself."""
+        return diagonal
+
+    def restricted(self, v: Array) -> Array:
+        """v on the support, 0 elsewhere."""
+        return jnp.where(self.mask, v, 0)
+
+    # ---- the entries on the support, as a list ----
+
     def gather(self, v: Array) -> Array:
         """Entries of ``v``, one variable, on the support, in the order of ``indices``, 0 in the padding: (k_max,)."""
         return jnp.ravel(v).at[self.indexed().indices].get(mode="fill", fill_value=0)

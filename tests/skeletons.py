@@ -71,12 +71,15 @@ class Edges:
             raise ValueError(f"Edges constrains square matrices; the objective's variable has shape {shape}")
         return self
 
-    def project(self, z):
+    def project(self, z, near=None):
         rows, columns = np.triu_indices(z.shape[0], 1)  # edges in the order of (i, j)
         upper = jnp.zeros(z.shape, bool).at[rows, columns].set(k_largest_mask(z[rows, columns], self.k))
         kept = jnp.where(upper, z, 0)
         mask = upper | upper.T | jnp.eye(z.shape[0], dtype=bool)
         return kept + kept.T + jnp.diag(jnp.diagonal(z)), EdgeSet(mask)
+
+    def smoothness(self, objective):
+        return objective.coordinate_smoothness()
 
     def region(self, x):
         return EdgeSet((x != 0) | jnp.eye(x.shape[0], dtype=bool))

@@ -24,6 +24,8 @@ ORDER = [
     "tree",
     "selection",
     "support",
+    "svd",
+    "subspace",
     "projections",
     "bounds",
     "losses",
@@ -47,7 +49,7 @@ ORDER = [
 SIBLINGS = {
     "linear": ["dense", "chunks", "rows", "sparse", "operator"],
     "constraints": ["constraint"],
-    "objectives": ["newton", "basis", "objective", "masked", "linear_model", "custom"],
+    "objectives": ["newton", "basis", "objective", "restricted", "linear_model", "least_squares", "custom"],
     "solvers": ["base", "sampling", "omp"],
     "transforms": ["base", "scope"],
     "sweep": ["grid", "trials", "lanes", "pool", "provenance", "store", "plan"],

@@ -2,4 +2,5 @@
 
 from jaxht.constraints.constraint import Constraint as Constraint
 from jaxht.constraints.groups import Groups as Groups
+from jaxht.constraints.rank import LowRank as LowRank
 from jaxht.constraints.sparse import Sparse as Sparse

@@ -7,6 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 from chex import Array, Numeric
 
+from jaxht.objectives.objective import Objective
+
 
 class Constraint(Protocol):
     """What a solver may ask of a constraint.
@@ -19,8 +21,11 @@ class Constraint(Protocol):
         """This constraint with its static bounds settled, for variables of ``shape``; ValueError if it cannot hold."""
         ...
 
-    def project(self, z: Array) -> tuple[Array, Any]:
-        """The nearest point of C to ``z``, and the region of C (a subspace) on which it lies."""
+    def project(self, z: Array, near: Array | None = None) -> tuple[Array, Any]:
+        """The nearest point of C to ``z``, and the region of C (a subspace) on which it lies.
+
+        ``near`` is a point of C in whose vicinity z is, if one is known: an iterative projection starts there.
+        """
         ...
 
     def region(self, x: Array) -> Any:
@@ -29,6 +34,10 @@ class Constraint(Protocol):
 
     def steepest(self, direction: Array, size: Numeric, size_max: int | None) -> Any:
         """The region of the given size along which ``direction`` is longest; size_max is a static bound on it."""
+        ...
+
+    def smoothness(self, objective: Objective) -> Array:
+        """An upper estimate of the curvature of f along an atom."""
         ...
 
     @property
@@ -58,18 +67,20 @@ class Constraint(Protocol):
         ...
 
 
-def settled(k: Numeric, k_max: int | None, most: int, keep: Array | None, shape: tuple[int, ...]) -> int | None:
-    """The static bound on k, from what is known at trace time; ValueError for what cannot be."""
+def settled(
+    k: Numeric, k_max: int | None, most: int, keep: Array | None, shape: tuple[int, ...], called: str = "d"
+) -> int | None:
+    """The static bound on k, from what is known at trace time; ValueError for what cannot be; most is ``called`` so."""
     if not jnp.issubdtype(jnp.result_type(k), jnp.integer):
         raise ValueError(f"k must be an integer; got {k!r}")
     if jnp.ndim(k):
         raise ValueError(f"k must be a scalar; got shape {jnp.shape(k)}: use jax.vmap for a grid of k")
     if k_max is not None and not (isinstance(k_max, int | np.integer) and 0 <= k_max <= most):
-        raise ValueError(f"k_max must be a Python int between 0 and d = {most}; got {k_max!r}")
+        raise ValueError(f"k_max must be a Python int between 0 and {called} = {most}; got {k_max!r}")
     bound = most if k_max is None else k_max
     known = isinstance(k, int | np.integer | np.ndarray)
     if known and not 0 <= k <= bound:
-        raise ValueError(f"k must lie between 0 and {'d' if k_max is None else 'k_max'} = {bound}; got {k}")
+        raise ValueError(f"k must lie between 0 and {called if k_max is None else 'k_max'} = {bound}; got {k}")
     if keep is not None and (jnp.shape(keep) != shape or jnp.result_type(keep) != jnp.bool_):
         raise ValueError(
             f"keep must be a boolean mask of shape {shape}; "

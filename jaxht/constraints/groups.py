@@ -9,6 +9,7 @@ import numpy as np
 from chex import Array, Numeric
 
 from jaxht.constraints.constraint import settled
+from jaxht.objectives.objective import Objective
 from jaxht.selection import k_largest_mask
 from jaxht.support import Support
 from jaxht.tree import integer, pytree, static
@@ -61,7 +62,7 @@ class Groups:
             size_max = int(np.sort(sizes)[::-1][:k_max].sum())
         return dataclasses.replace(self, k_max=k_max, num_groups=m, size_max=size_max)
 
-    def project(self, z: Array) -> tuple[Array, Support]:
+    def project(self, z: Array, near: Array | None = None) -> tuple[Array, Support]:
         """The nearest point of C, and all coordinates of the k groups chosen."""
         scores = jnp.where(self.kept, jnp.inf, self.lengths(z))
         support = self.members(k_largest_mask(scores, self.limit))
@@ -78,6 +79,10 @@ class Groups:
             # Groups are no larger than size_max, and k_max of the largest hold no less than others.
             bound = min(-(-size_max // self.k_max) * self.size_max, self.groups.size)
         return dataclasses.replace(self.members(k_largest_mask(self.lengths(direction), size)), k_max=bound)
+
+    def smoothness(self, objective: Objective) -> Array:
+        """M_1."""
+        return objective.coordinate_smoothness()
 
     @property
     def limit(self) -> Numeric:

@@ -9,6 +9,7 @@ import numpy as np
 from chex import Array, Numeric
 
 from jaxht.constraints.constraint import settled
+from jaxht.objectives.objective import Objective
 from jaxht.selection import k_largest_mask
 from jaxht.support import Support
 from jaxht.tree import integer, pytree, static
@@ -47,7 +48,7 @@ class Sparse:
         k_max = settled(self.k, self.k_max, int(np.prod(shape)), self.keep, shape)
         return dataclasses.replace(self, k_max=k_max, bounds=self._bounds(shape))
 
-    def project(self, z: Array) -> tuple[Array, Support]:
+    def project(self, z: Array, near: Array | None = None) -> tuple[Array, Support]:
         """The nearest point of C and its support, which has exactly k coordinates; kept ones rank above all others."""
         nearest, gain = z, z
         if self.bounds is not None:
@@ -69,6 +70,10 @@ class Sparse:
     def steepest(self, direction: Array, size: Numeric, size_max: int | None) -> Support:
         """The coordinates of the largest entries of ``direction``, of those that point into the bounds from 0."""
         return self._largest(self.inward(direction), size, size_max)
+
+    def smoothness(self, objective: Objective) -> Array:
+        """M_1."""
+        return objective.coordinate_smoothness()
 
     @property
     def limit(self) -> Numeric:

@@ -8,6 +8,7 @@ from chex import Array, ArrayDType
 
 from jaxht.linear.dense import PRECISION as PRECISION
 from jaxht.linear.dense import Dense as Dense
+from jaxht.linear.entries import Entries as Entries
 from jaxht.linear.operator import LinearOperator as LinearOperator
 from jaxht.linear.rows import SparseRows as SparseRows
 from jaxht.linear.sparse import SparseMatrix as SparseMatrix
@@ -70,7 +71,7 @@ def design(A: Any) -> Any:
     Raises:
         ValueError: if A is none of them, or is a sparse matrix of traced arrays, whose order cannot be seen.
     """
-    if isinstance(A, Dense | SparseMatrix | SparseRows | LinearOperator):
+    if isinstance(A, Dense | SparseMatrix | SparseRows | Entries | LinearOperator):
         return A
     if isinstance(A, jax.Array | np.ndarray):
         return Dense(A)  # type: ignore[arg-type]

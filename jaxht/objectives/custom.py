@@ -11,9 +11,9 @@ from chex import Array, ArrayDType, ArrayTree, Numeric
 from jax import lax
 from jax.flatten_util import ravel_pytree
 
-from jaxht.objectives.masked import minimise_masked
 from jaxht.objectives.newton import Minimum, ratio
 from jaxht.objectives.objective import Objective
+from jaxht.objectives.restricted import minimise_restricted
 from jaxht.spectral import SAFETY, largest_eigenvalue
 from jaxht.support import Support
 from jaxht.tree import mixed, pytree, static
@@ -153,8 +153,8 @@ class Custom(Objective):
         return self.smoothness()
 
     def minimise(self, region: Support, x: Array, ridge: Array | None = None) -> Minimum:
-        """:func:`jaxht.objectives.masked.minimise_masked`."""
-        return minimise_masked(self, region, x, ridge)
+        """:func:`jaxht.objectives.restricted.minimise_restricted`."""
+        return minimise_restricted(self, region, x, ridge)
 
     def _given(self, x: jax.ShapeDtypeStruct) -> Any:
         """What ``fun`` returns."""

@@ -11,9 +11,9 @@ from chex import Array, ArrayDType, Numeric
 
 from jaxht.linear import PRECISION, Dense, LinearOperator, design
 from jaxht.losses import Loss
-from jaxht.objectives.masked import minimise_masked
 from jaxht.objectives.newton import Minimum, newton, preconditioner
 from jaxht.objectives.objective import Objective
+from jaxht.objectives.restricted import minimise_restricted
 from jaxht.spectral import SAFETY, largest_eigenvalue
 from jaxht.support import Support
 from jaxht.tree import check_scalars, pytree, static
@@ -154,16 +154,8 @@ class LinearModel(Objective):
 
     def hessian_diagonal(self, x: Array, pred: Array) -> Array:
         """The diagonal of the Hessian at x, shaped like x. Cost: n d."""
-        A = design(self.A)
-        if len(self.shape) == 1:
-            curvature = self.loss.hessian_product(pred, self.y, jnp.ones_like(pred))
-            return A.squared(self._weighted(curvature)) + self.l2
-
-        def of_output(unit: Array) -> Array:
-            along = self.loss.hessian_product(pred, self.y, jnp.broadcast_to(unit, pred.shape))
-            return A.squared(self._weighted(jnp.matmul(along, unit, precision=PRECISION)))
-
-        return jax.vmap(of_output, out_axes=1)(jnp.eye(pred.shape[1], dtype=pred.dtype)) + self.l2
+        curvature = self.loss.hessian_product(pred, self.y, jnp.ones_like(pred))
+        return design(self.A).squared(self._weighted(curvature)) + self.l2
 
     def majorant(self) -> Callable[[Array], Array]:
         """``v -> c b A^T S A v + l2 * v``, at least the Hessian everywhere. Cost of a product: 2 n d."""
@@ -187,12 +179,12 @@ class LinearModel(Objective):
         """``max_j (c b sum_i s_i A_ij^2 + l2_j)``. Cost: n d."""
         return jnp.max(self._diagonal())
 
-    def minimise(self, region: Support, x: Array, ridge: Array | None = None) -> Minimum:
+    def minimise(self, region: Any, x: Array, ridge: Array | None = None) -> Minimum:
         """Minimiser on a support by regularised Newton steps, started from x.
 
         On a dense design, and on a sparse one for small k_max, the Hessian of the k_max columns is formed and
-        factorised; elsewhere, and for matrices x, it is known by its products (see
-        :mod:`jaxht.objectives.newton` and :mod:`jaxht.objectives.masked`).
+        factorised; elsewhere it is known by its products (see :mod:`jaxht.objectives.newton` and
+        :mod:`jaxht.objectives.restricted`).
 
         Args:
             region: support F, |F| <= k_max, perhaps with bounds.
@@ -204,8 +196,8 @@ class LinearModel(Objective):
 
         Cost: dense: n k_max^2 + k_max^3 / 3 a step, typically 4 to 8 steps.
         """
-        if not design(self.A).gathers(region.k_max) or len(self.shape) > 1:
-            return minimise_masked(self, region, x, ridge)
+        if not design(self.A).gathers(region.k_max):
+            return minimise_restricted(self, region, x, ridge)
         region = region.indexed()
         subproblem = Gathered(self.restricted(region, ridge))
         inside = region.indices < self.shape[0]  # type: ignore[operator]
@@ -213,12 +205,7 @@ class LinearModel(Objective):
         return Minimum(region.scatter(w), pred, converged)
 
     def images(self, region: Support, x: Array) -> Array:
-        """``x_i a_i``, a_i column i, for i in the region: (k_max, n), or (k_max, n, c).
-
-        Cost: n k_max for vectors; for matrices k_max products.
-        """
-        if len(self.shape) > 1:
-            return super().images(region, x)
+        """``x_i a_i``, a_i column i, for i in the region: (k_max, n). Cost: n k_max."""
         region = region.indexed()
         return region.gather(x)[:, None] * design(self.A).columns(region.indices)
 

@@ -1,14 +1,51 @@
 """Linear models of several outputs: the variable is a matrix X (d, c), and predictions are A X (n, c)."""
 
-import numpy as np
+import dataclasses
 
+import jax
+import jax.numpy as jnp
+import numpy as np
+from chex import Array
+
+from jaxht.linear import PRECISION, Dense, design
 from jaxht.losses import SoftmaxLoss, SquaredNormLoss
 from jaxht.objectives.linear_model import LinearModel
+from jaxht.objectives.newton import Minimum
+from jaxht.objectives.objective import Objective
+from jaxht.objectives.restricted import minimise_restricted
+from jaxht.subspace import Subspace
+from jaxht.support import Support
 from jaxht.tree import pytree, static
 
 
+class MultiOutput(LinearModel):
+    """What linear models of several outputs do in their own way."""
+
+    def hessian_diagonal(self, x: Array, pred: Array) -> Array:
+        """The diagonal of the Hessian at x, shaped like x. Cost: n d c."""
+
+        def of_output(unit: Array) -> Array:
+            along = self.loss.hessian_product(pred, self.y, jnp.broadcast_to(unit, pred.shape))
+            return design(self.A).squared(self._weighted(jnp.matmul(along, unit, precision=PRECISION)))
+
+        return jax.vmap(of_output, out_axes=1)(jnp.eye(pred.shape[1], dtype=pred.dtype)) + self.l2
+
+    def minimise(self, region: Support | Subspace, x: Array, ridge: Array | None = None) -> Minimum:
+        """:func:`jaxht.objectives.restricted.minimise_restricted`, on a column and row space with k_max columns."""
+        if isinstance(region, Support) or ridge is not None or jnp.ndim(self.l2):
+            return minimise_restricted(self, region, x, ridge)
+        # With X = U W, ||X|| = ||W|| and A X = (A U) W: k_max columns in place of d.
+        few = dataclasses.replace(self, A=Dense(self.predict(region.U)))
+        W, pred, converged = minimise_restricted(few, region.reduced(), jnp.matmul(region.U.T, x, precision=PRECISION))
+        return Minimum(jnp.matmul(region.U, W, precision=PRECISION), pred, converged)
+
+    def images(self, region: Support, x: Array) -> Array:
+        """:meth:`jaxht.objectives.objective.Objective.images`. Cost: k_max products."""
+        return Objective.images(self, region, x)
+
+
 @pytree
-class Softmax(LinearModel):
+class Softmax(MultiOutput):
     """Multinomial logistic regression: ``l(u; y) = log sum_b exp(u_b) - u_y``, u = X^T a, X (d, c).
 
     Args:
@@ -40,7 +77,7 @@ class Softmax(LinearModel):
 
 
 @pytree
-class MultiResponse(LinearModel):
+class MultiResponse(MultiOutput):
     """Least squares with c responses: ``f(X) = c'/2 ||A X - Y||_F^2 + l2/2 ||X||_F^2``, c' = 1/n (mean) or 1.
 
     Args:

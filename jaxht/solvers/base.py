@@ -68,7 +68,7 @@ class Pursuit:
         """The next iterate, from the minimiser on the region and the present iterate, and the projections it cost."""
         return evaluated(objective, minimum.x, iterate.counts, pred=minimum.pred, minimised=minimum.converged), 0
 
-    def step_along(self, objective: Objective) -> Any:
+    def step_along(self, objective: Objective, constraint: Constraint) -> Any:
         """The step size of a run; None for pursuits that have none."""
         return None
 
@@ -78,7 +78,7 @@ class Pursuit:
 
     def init(self, objective: Objective, constraint: Constraint, x0: Array, key: PRNGKey | None) -> tuple[Iterate, Any]:
         """The first region, from x0, which need not minimise f on its own support."""
-        step_size = self.step_along(objective)
+        step_size = self.step_along(objective, constraint)
         iterate = evaluated(objective, x0, step_size=step_size, minimised=jnp.array(False))
         region = self.find(objective, constraint, iterate, None, step_size)
         age, horizon = jnp.zeros((), jnp.int32), jnp.ones((), jnp.int32)

@@ -79,7 +79,7 @@ class HSGHT:
             if self.momentum is not None:
                 z, x_prev = z + self.momentum * (x - x_prev), x
             counts = counts.plus(full_gradients=s // n, sample_gradients=jnp.where(s < n, s, 0), projections=1)
-            return t + 1, drawn + s, counts, constraint.project(z)[0], x_prev
+            return t + 1, drawn + s, counts, constraint.project(z, x)[0], x_prev
 
         carry = first, jnp.zeros((), jnp.int32), iterate.counts, iterate.x, x_prev
         t, _, counts, x, x_prev = lax.while_loop(more, update, carry)

@@ -17,9 +17,9 @@ class GradientPursuit(Pursuit):
 
     step_size: Numeric | None
 
-    def step_along(self, objective: Objective) -> Numeric:
+    def step_along(self, objective: Objective, constraint: Constraint) -> Numeric:
         """eta."""
-        return 1 / objective.coordinate_smoothness() if self.step_size is None else self.step_size
+        return 1 / constraint.smoothness(objective) if self.step_size is None else self.step_size
 
 
 @pytree
@@ -51,7 +51,8 @@ class HTP(GradientPursuit):
 
     def find(self, objective: Objective, constraint: Constraint, iterate: Iterate, region: Any, step_size: Any) -> Any:
         """S1, S2."""
-        return constraint.project(iterate.x - step_size * objective.gradient(iterate.x, iterate.pred))[1]
+        x = iterate.x
+        return constraint.project(x - step_size * objective.gradient(x, iterate.pred), x)[1]
 
 
 @pytree

@@ -63,6 +63,6 @@ class IHT:
                 # pred is linear in x, so the gradient at u needs no product beyond its own.
                 pred_u = pred + self.momentum * (pred - pred_prev)
         grad = objective.gradient(u if self.nesterov else x, pred_u)
-        x_next, _ = constraint.project(u - step_size * grad)
+        x_next, _ = constraint.project(u - step_size * grad, x)
         counts = iterate.counts.plus(full_gradients=1, projections=1)
         return evaluated(objective, x_next, counts), (step_size, None if self.momentum is None else (x, pred))

@@ -1,6 +1,6 @@
 """Normalised iterative hard thresholding."""
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import jax.numpy as jnp
 from chex import Array, Numeric, PRNGKey
@@ -9,7 +9,7 @@ from jax import lax
 from jaxht.constraints import Constraint
 from jaxht.objectives.objective import Objective
 from jaxht.solver import Iterate, evaluated
-from jaxht.tree import pytree
+from jaxht.tree import pytree, where
 
 
 @pytree
@@ -44,20 +44,17 @@ class NIHT:
         """5 000."""
         return 5_000
 
-    def init(
-        self, objective: Objective, constraint: Constraint, x0: Array, key: PRNGKey | None
-    ) -> tuple[Iterate, Array]:
-        """f and its gradient at x0."""
+    def init(self, objective: Objective, constraint: Constraint, x0: Array, key: PRNGKey | None) -> tuple[Iterate, Any]:
+        """The gradient at x0, and S."""
         iterate = evaluated(objective, x0)
-        return iterate, objective.gradient(x0, iterate.pred)
+        g = objective.gradient(x0, iterate.pred)
+        region = where(jnp.any(x0 != 0), constraint.region(x0), constraint.project(-g)[1])
+        return iterate, (g, region)
 
-    def step(
-        self, objective: Objective, constraint: Constraint, iterate: Iterate, state: Array
-    ) -> tuple[Iterate, Array]:
+    def step(self, objective: Objective, constraint: Constraint, iterate: Iterate, state: Any) -> tuple[Iterate, Any]:
         """Exact step on the support, backtracking where it is too long."""
-        x, pred, g = iterate.x, iterate.pred, state
-        support = jnp.where(jnp.any(x != 0), x != 0, constraint.project(-g)[0] != 0)
-        g_S = jnp.where(support, g, 0)
+        x, pred, (g, support) = iterate.x, iterate.pred, state
+        g_S = support.restricted(g)
         # eta does not depend on the length of g_S, but in units of its largest entry no square over- or underflows.
         scale = jnp.max(jnp.abs(g_S))
         flat = scale == 0
@@ -65,14 +62,14 @@ class NIHT:
         eta = jnp.vdot(v, v) / jnp.where(flat, 1, objective.curvature(x, pred, v, objective.predict(v)))
 
         def attempt(eta):
-            trial, region = constraint.project(x - eta * g)
+            trial, region = constraint.project(x - eta * g, x)
             image = objective.predict(trial)
             gradient = objective.gradient(trial, image)
             move = trial - x
-            within = jnp.all((trial != 0) == support) & (region.bounds is None)
+            within = region.equals(support) & (region.bounds is None)
             # Multiplied out: no division by a vanishing curvature.
             limit = jnp.where(within, 2, 1 - self.c) * jnp.vdot(move, move)
-            return trial, image, gradient, eta * jnp.vdot(move, gradient - g) <= limit
+            return trial, image, gradient, region, eta * jnp.vdot(move, gradient - g) <= limit
 
         def shrink(carry):
             eta, tries, _ = carry
@@ -80,12 +77,12 @@ class NIHT:
             return eta, tries + 1, attempt(eta)
 
         # A NaN lane is never accepted: the bound on tries lets it out, and the runner finds it diverged.
-        _, tries, (x, pred, g, _) = lax.while_loop(
-            lambda carry: ~carry[2][3] & (carry[1] < MAX_TRIES), shrink, (eta, jnp.ones((), jnp.int32), attempt(eta))
+        _, tries, (x, pred, g, support, _) = lax.while_loop(
+            lambda carry: ~carry[2][-1] & (carry[1] < MAX_TRIES), shrink, (eta, jnp.ones((), jnp.int32), attempt(eta))
         )
         counts = iterate.counts.plus(full_gradients=tries, projections=tries)
         # Where g_S = 0 there is no step to take, and none is missed.
-        return evaluated(objective, x, counts, pred=pred, step_size=jnp.where(flat, 1, eta)), g
+        return evaluated(objective, x, counts, pred=pred, step_size=jnp.where(flat, 1, eta)), (g, support)
 
 
 # 2^-60 of the exact step is far below rounding.

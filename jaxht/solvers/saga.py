@@ -65,7 +65,7 @@ class HTSAGA:
         n, b, base, origin = objective.num_samples, self.batch_size, iterate.x, jnp.zeros_like(iterate.x)
 
         def project(z: Array) -> Array:
-            return constraint.project(z)[0]
+            return constraint.project(z, base)[0]
 
         def update(batch: Objective, indices: Array, carry: Any) -> Any:
             move, table, mean = carry  # from base to x

@@ -59,7 +59,7 @@ class SGHT:
         n, b = objective.num_samples, self.batch_size
 
         def update(batch: Objective, indices: Array, x: Array) -> Array:
-            return constraint.project(x - step_size * batch.gradient(x, batch.predict(x)))[0]
+            return constraint.project(x - step_size * batch.gradient(x, batch.predict(x)), x)[0]
 
         m = -(-n // b) if self.inner_steps is None else self.inner_steps
         x = updated(update, iterate.x, m, objective, key=draws, batch_size=b, replace=self.replace)

@@ -75,7 +75,7 @@ class HTSVRG:
         mu = objective.gradient(snapshot, objective.predict(snapshot))
 
         def project(z: Array) -> Array:
-            r, _ = constraint.project(z)
+            r, _ = constraint.project(z, snapshot)
             return r if self.radius is None else l2_ball(r.ravel(), self.radius).reshape(r.shape)
 
         def update(batch: Objective, indices: Array, move: Array) -> Array:  # from the snapshot to x

@@ -1,0 +1,77 @@
+"""Matrices of low rank."""
+
+import dataclasses
+from typing import Any, NoReturn
+
+import jax.numpy as jnp
+from chex import Array, Numeric
+
+from jaxht.constraints.constraint import settled
+from jaxht.objectives.objective import Objective
+from jaxht.subspace import Subspace
+from jaxht.svd import truncated_svd
+from jaxht.tree import integer, pytree, static
+
+
+@pytree
+class LowRank:
+    """Matrices of rank at most k: ``C = { X : rank(X) <= k }``.
+
+    Args:
+        k: rank; static or traced, as in :class:`jaxht.Sparse`.
+        k_max: static upper bound on a traced k, worth giving: None is min(m, n), by which all decompositions are full.
+        exact: static; whether singular value decompositions are full. None: where min(m, n) < 4 (k_max + 8); else the
+            leading triplets come by subspace iteration, from the column space of the iterate before. In a run that
+            comes to rest so does the iteration: it costs a few products with a block of k_max + 8 columns.
+        rtol: error to which that iteration goes, see :func:`jaxht.svd.truncated_svd`; a decomposition that does not
+            reach it is done in full.
+
+    ``project`` keeps the k largest singular values (Eckart & Young 1936). For :class:`jaxht.IHT`, :class:`jaxht.NIHT`,
+    :class:`jaxht.HTP` and all stochastic solvers; those that choose coordinates one by one refuse it. The region of a
+    point is a :class:`jaxht.Subspace`, which is what ``result.support`` holds.
+
+    Rounding of a decomposition is some ten times machine epsilon, so that x hardly ever repeats: give
+    ``Stop(rtol=1e-6)`` or a target for runs to end before ``max_steps``.
+
+    Source: Zhou, Yuan & Feng 2018, §2; Jain, Meka & Dhillon 2010.
+    """
+
+    k: Numeric = integer()
+    k_max: int | None = static(default=None)
+    exact: bool | None = static(default=None)
+    rtol: Numeric | None = None
+
+    def prepared(self, shape: tuple[int, ...]) -> "LowRank":
+        """Settle k_max, and check what is known at trace time."""
+        if len(shape) != 2:
+            raise ValueError(f"LowRank constrains matrices; the objective's variable has shape {shape}")
+        smallest = min(shape)
+        k_max = settled(self.k, self.k_max, smallest, None, shape, called="min(m, n)")
+        return dataclasses.replace(self, k_max=smallest if k_max is None else k_max)
+
+    def project(self, z: Array, near: Array | None = None) -> tuple[Array, Subspace]:
+        """The nearest matrix of rank k, with its column and row space; near: one whose column space is not far."""
+        found = truncated_svd(z, self.limit, self.k_max, near=near, exact=self.exact, rtol=self.rtol)
+        return found.matrix, Subspace(found.U, found.V, found.error)
+
+    def region(self, x: Array) -> Subspace:
+        """The column and row space of x: singular values that are rounding count as 0."""
+        found = truncated_svd(x, self.limit, self.k_max, near=x, exact=self.exact, rtol=self.rtol)
+        noise = max(x.shape) * float(jnp.finfo(x.dtype).eps) * found.s[:1]
+        U, V = (jnp.where(found.s <= noise, 0, basis) for basis in (found.U, found.V))
+        return Subspace(U, V, found.error)
+
+    def smoothness(self, objective: Objective) -> Array:
+        """That of f: along a matrix of rank 1 its curvature may be the largest."""
+        return objective.smoothness()
+
+    @property
+    def limit(self) -> Numeric:
+        """k, at most k_max."""
+        return self.k if self.k_max is None else jnp.minimum(self.k, self.k_max)
+
+    def _no_atoms(self, *_: Any) -> NoReturn:
+        raise ValueError("LowRank has no atoms to choose from: use IHT, NIHT, HTP or a stochastic solver")
+
+    steepest = atoms = lengths = inward = members = _no_atoms
+    kept = property(_no_atoms)
