@@ -11,6 +11,7 @@ from jaxht import transforms as transforms
 from jaxht.constraints import Groups as Groups
 from jaxht.constraints import LowRank as LowRank
 from jaxht.constraints import Sparse as Sparse
+from jaxht.factored import Factored as Factored
 from jaxht.linear import LinearOperator as LinearOperator
 from jaxht.linear import design as design
 from jaxht.objectives import Custom as Custom

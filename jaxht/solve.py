@@ -12,6 +12,7 @@ from chex import Array, Numeric, PRNGKey
 from jax import lax
 
 from jaxht.constraints import Constraint
+from jaxht.factored import Factored, check_factored, square_norm
 from jaxht.objectives.objective import Objective
 from jaxht.solver import Counts, Iterate, Solver
 from jaxht.status import Status
@@ -168,13 +169,15 @@ def prepared(
     objective = objective.prepared()
     objective.check()
     constraint = constraint.prepared(objective.shape)
+    check_factored(objective, constraint, solver)
     dtype = objective.dtype
     check_scalars(solver)
     check_scalars(stop, signed=("target_value",))
     if solver.needs_key and key is None:
         raise ValueError(f"key must be given: {type(solver).__name__} draws random numbers; pass jax.random.key(seed)")
     if x0 is not None:
-        x0 = as_dtype(x0.x if isinstance(x0, Result) else x0, dtype)
+        x0 = x0.x if isinstance(x0, Result) else x0
+        x0 = cast_numbers(x0, dtype) if isinstance(x0, Factored) else as_dtype(x0, dtype)
         x0 = x0.astype(dtype) if x0.dtype == jnp.bool_ else x0
         if x0.shape != objective.shape:
             raise ValueError(f"x0 must have shape {objective.shape}, that of the variable; got {x0.shape}")
@@ -191,8 +194,8 @@ def start(problem: Problem, x0: Array | None, key: PRNGKey | None) -> Carry:
     objective, constraint = problem.objective, problem.constraint
     origin = objective.start(constraint)
     # A start that is not finite is replaced, and reported as divergence: nothing lies below a ceiling of NaN.
-    sound = True if x0 is None else jnp.all(jnp.isfinite(x0))
-    x0 = origin if x0 is None else jnp.where(sound, constraint.project(x0, x0)[0], origin)
+    sound = jnp.all(jnp.asarray([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(x0)], bool))
+    x0 = origin if x0 is None else where(sound, constraint.project(x0, x0)[0], origin)
     iterate, state = problem.solver.init(objective, constraint, x0, key)
     iterate = _with_value(objective, iterate)
     base = jnp.maximum(jnp.abs(iterate.value), jnp.abs(objective.value(origin, objective.predict(origin))))
@@ -236,7 +239,7 @@ def _one_step(problem: Problem, carry: Carry) -> Carry:
     stable: Any = False
     if problem.solver.still_means_converged:
         change = iterate.x - old.x
-        still = jnp.vdot(change, change) <= jnp.square(stop.rtol) * jnp.vdot(iterate.x, iterate.x)
+        still = square_norm(change) <= jnp.square(stop.rtol) * square_norm(iterate.x)
         still &= True if iterate.sampled is None else ~iterate.sampled
     if stop.support_patience is not None:
         same = problem.constraint.region(iterate.x).equals(problem.constraint.region(old.x))

@@ -5,8 +5,8 @@ from typing import Any, ClassVar
 
 import jax.numpy as jnp
 from chex import Array
-from jax import lax
 
+from jaxht.factored import matmul
 from jaxht.tree import pytree
 
 
@@ -59,15 +59,15 @@ class Subspace:
 
     def point(self, w: Array) -> Array:
         """``U w V'``."""
-        return _matmul(_matmul(self.U, w), self.V.T)
+        return matmul(matmul(self.U, w), self.V.T)
 
     def coordinates(self, v: Array) -> Array:
         """``U' v V``, the adjoint of :meth:`point`."""
-        return _matmul(_matmul(self.U.T, v), self.V)
+        return matmul(matmul(self.U.T, v), self.V)
 
     def diagonal(self, diagonal: Array) -> Array:
         """Of the quadratic form with this diagonal in the entries of a matrix, the diagonal in coordinates."""
-        return _matmul(_matmul((self.U**2).T, diagonal), self.V**2)
+        return matmul(matmul((self.U**2).T, diagonal), self.V**2)
 
     def restricted(self, v: Array) -> Array:
         """``U U' v V V'``, the nearest matrix of the space."""
@@ -78,7 +78,3 @@ class Subspace:
         k = self.k_max
         identity = jnp.where(jnp.any(self.U != 0, axis=0), jnp.eye(k, dtype=self.U.dtype), 0)
         return dataclasses.replace(self, U=identity)
-
-
-def _matmul(a: Array, b: Array) -> Array:
-    return jnp.matmul(a, b, precision=lax.Precision.HIGHEST)

@@ -8,12 +8,14 @@ import jax.numpy as jnp
 from chex import Array, Numeric
 from jax import lax
 
+from jaxht.factored import matmul
+
 
 class TruncatedSVD(NamedTuple):
     """The best approximation of a matrix by one of rank k, and its factors.
 
     Attributes:
-        matrix: ``U diag(s) V'``, (m, n).
+        matrix: ``U diag(s) V'``, (m, n); None where Z is known by its products alone.
         U: (m, k_max), orthonormal columns, then columns of 0.
         s: (k_max,) singular values, falling, then 0.
         V: (n, k_max), likewise.
@@ -21,7 +23,7 @@ class TruncatedSVD(NamedTuple):
             that half an iteration more would gain; 0 for a full decomposition.
     """
 
-    matrix: Array
+    matrix: Any
     U: Array
     s: Array
     V: Array
@@ -29,11 +31,11 @@ class TruncatedSVD(NamedTuple):
 
 
 def truncated_svd(
-    Z: Array,
+    Z: Any,
     k: Numeric,
     k_max: int | None = None,
     *,
-    near: Array | None = None,
+    near: Any = None,
     exact: bool | None = None,
     rtol: Numeric | None = None,
 ) -> TruncatedSVD:
@@ -49,7 +51,8 @@ def truncated_svd(
     randomised SVD. Where the error is not met in MAX_STEPS iterations the matrix is decomposed in full.
 
     Args:
-        Z: (m, n), float32 or float64.
+        Z: (m, n), float32 or float64; or a matrix known by its products, see :mod:`jaxht.factored`, of which ``matrix``
+            is then left out, and which is never decomposed in full.
         k: rank, static or traced.
         k_max: static bound on k; None: min(m, n).
         near: (m, n), of rank at most k_max; only its column space counts, and only for the cost.
@@ -71,6 +74,8 @@ def truncated_svd(
     exact = smallest < 4 * (k_max + OVERSAMPLING) if exact is None else exact
     rtol = float(jnp.finfo(Z.dtype).eps) ** 0.5 if rtol is None else rtol
     near = None if exact else near
+    if not isinstance(Z, jax.Array):
+        return _iterated(Z, jnp.asarray(k), near, jnp.asarray(rtol, Z.dtype), k_max)
     return _truncated_svd(Z, jnp.asarray(k), near, jnp.asarray(rtol, Z.dtype), k_max, exact)
 
 
@@ -78,7 +83,7 @@ def truncated_svd(
 def _truncated_svd(Z: Array, k: Array, near: Array | None, rtol: Array, k_max: int, exact: bool) -> TruncatedSVD:
     if exact:
         return _full(Z, k, k_max)
-    found = _iterated(Z, k, near, rtol, k_max)
+    found = _with_matrix(_iterated(Z, k, near, rtol, k_max))
 
     def fall_back(carry: Any) -> Any:
         # XLA moves out of a loop what does not change in it, even out of one of no rounds: so Z is handed on, changed.
@@ -91,15 +96,15 @@ def _truncated_svd(Z: Array, k: Array, near: Array | None, rtol: Array, k_max: i
 
 def _full(Z: Array, k: Array, k_max: int) -> TruncatedSVD:
     U, s, Vt = jnp.linalg.svd(Z, full_matrices=False)
-    return _cut(U[:, :k_max], s[:k_max], Vt[:k_max].T, k, jnp.zeros((), Z.dtype))
+    return _with_matrix(_cut(U[:, :k_max], s[:k_max], Vt[:k_max].T, k, jnp.zeros((), Z.dtype)))
 
 
-def _iterated(Z: Array, k: Array, near: Array | None, rtol: Array, k_max: int) -> TruncatedSVD:
+def _iterated(Z: Any, k: Array, near: Any, rtol: Array, k_max: int) -> TruncatedSVD:
     m, n = Z.shape
     b = min(k_max + OVERSAMPLING, m, n)
     start = jax.random.normal(jax.random.key(0), (m, b), Z.dtype)
     if near is not None:
-        image = _matmul(near, jax.random.normal(jax.random.key(1), (n, k_max), Z.dtype))
+        image = matmul(near, jax.random.normal(jax.random.key(1), (n, k_max), Z.dtype))
         image = jnp.where(jnp.any(image != 0), image, start[:, :k_max])
         start = jnp.concatenate([image, start[:, k_max:]], axis=1)
     wanted = lax.iota(jnp.int32, b) < k
@@ -107,10 +112,10 @@ def _iterated(Z: Array, k: Array, near: Array | None, rtol: Array, k_max: int) -
     def step(carry: Any) -> Any:
         count, _, Y, *_ = carry
         V, _ = jnp.linalg.qr(Y)
-        U, R = jnp.linalg.qr(_matmul(Z, V))
+        U, R = jnp.linalg.qr(matmul(Z, V))
         P, s, Qt = jnp.linalg.svd(R)
-        U, V = _matmul(U, P), _matmul(V, Qt.T)
-        Y = _matmul(Z.T, U)
+        U, V = matmul(U, P), matmul(V, Qt.T)
+        Y = matmul(Z.T, U)
         left, whole = (jnp.linalg.norm(jnp.where(wanted, part, 0)) for part in (Y - V * s, Y))
         # Where nothing is wanted nothing is missed; NaN ends the loop.
         return count + 1, left / jnp.where(whole == 0, 1, whole), Y, U, s, V
@@ -120,7 +125,7 @@ def _iterated(Z: Array, k: Array, near: Array | None, rtol: Array, k_max: int) -
         return (count < MAX_STEPS) & (error > rtol)
 
     zeros = (jnp.zeros(shape, Z.dtype) for shape in ((m, b), (b,), (n, b)))
-    first = (0, jnp.full((), jnp.inf, Z.dtype), _matmul(Z.T, start), *zeros)
+    first = (0, jnp.full((), jnp.inf, Z.dtype), matmul(Z.T, start), *zeros)
     _, error, _, U, s, V = lax.while_loop(go_on, step, first)
     return _cut(U[:, :k_max], s[:k_max], V[:, :k_max], k, error)
 
@@ -129,7 +134,11 @@ def _cut(U: Array, s: Array, V: Array, k: Array, error: Array) -> TruncatedSVD:
     kept = lax.iota(jnp.int32, s.size) < k
     # NaN stays: what is multiplied by 0 would be NaN in columns beyond k too, and seem to be of higher rank.
     U, s, V = (jnp.where(kept, part, 0) for part in (U, s, V))
-    return TruncatedSVD(_matmul(U * s, V.T), U, s, V, error)
+    return TruncatedSVD(None, U, s, V, error)
+
+
+def _with_matrix(found: TruncatedSVD) -> TruncatedSVD:
+    return found._replace(matrix=matmul(found.U * found.s, found.V.T))
 
 
 @_truncated_svd.defjvp
@@ -143,25 +152,21 @@ def _truncated_svd_jvp(k_max: int, exact: bool, primals: tuple, tangents: tuple)
     between = kept[:, None] & ~kept
     gap = s[:, None] ** 2 - s**2
     mixing = jnp.where(between, 1 / jnp.where(between, gap, 1), 0)
-    a = _matmul(_matmul(U.T, E), V)
+    a = matmul(matmul(U.T, E), V)
     forth, back = (parts + parts.T for parts in (mixing * s[:, None] ** 2, mixing * s[:, None] * s))
     inner = jnp.where(kept[:, None] & kept, a, 0) + forth * a + back * a.T
     U_k, V_k = jnp.where(kept, U, 0), jnp.where(kept, V, 0)
-    right, left = _matmul(E, V_k), _matmul(U_k.T, E)  # of which the parts beyond U and V are
-    right, left = right - _matmul(U, _matmul(U.T, right)), left - _matmul(_matmul(left, V), Vt)
-    matrix = _matmul(_matmul(U, inner), Vt) + _matmul(right, V_k.T) + _matmul(U_k, left)
+    right, left = matmul(E, V_k), matmul(U_k.T, E)  # of which the parts beyond U and V are
+    right, left = right - matmul(U, matmul(U.T, right)), left - matmul(matmul(left, V), Vt)
+    matrix = matmul(matmul(U, inner), Vt) + matmul(right, V_k.T) + matmul(U_k, left)
 
     inverse = jnp.where(kept & (s > 0), 1 / jnp.where(s > 0, s, 1), 0)
-    U_turn = _matmul(U, (mixing * s[:, None]).T * a + (mixing * s).T * a.T) + right * inverse
-    V_turn = _matmul(V, (mixing * s[:, None]).T * a.T + (mixing * s).T * a) + left.T * inverse
-    U_dot = _matmul(U_turn, _matmul(U.T, found.U))
-    V_dot = _matmul(V_turn, _matmul(V.T, found.V))
-    s_dot = jnp.sum(found.U * _matmul(E, found.V), axis=0)
+    U_turn = matmul(U, (mixing * s[:, None]).T * a + (mixing * s).T * a.T) + right * inverse
+    V_turn = matmul(V, (mixing * s[:, None]).T * a.T + (mixing * s).T * a) + left.T * inverse
+    U_dot = matmul(U_turn, matmul(U.T, found.U))
+    V_dot = matmul(V_turn, matmul(V.T, found.V))
+    s_dot = jnp.sum(found.U * matmul(E, found.V), axis=0)
     return found, TruncatedSVD(matrix, U_dot, s_dot, V_dot, jnp.zeros_like(found.error))
-
-
-def _matmul(a: Array, b: Array) -> Array:
-    return jnp.matmul(a, b, precision=lax.Precision.HIGHEST)
 
 
 OVERSAMPLING = 8

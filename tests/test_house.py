@@ -24,6 +24,7 @@ ORDER = [
     "tree",
     "selection",
     "support",
+    "factored",
     "svd",
     "subspace",
     "projections",

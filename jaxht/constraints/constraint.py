@@ -5,7 +5,7 @@ from typing import Any, Protocol
 import jax
 import jax.numpy as jnp
 import numpy as np
-from chex import Array, Numeric
+from chex import Array, ArrayDType, Numeric
 
 from jaxht.objectives.objective import Objective
 
@@ -26,6 +26,10 @@ class Constraint(Protocol):
 
         ``near`` is a point of C in whose vicinity z is, if one is known: an iterative projection starts there.
         """
+        ...
+
+    def zeros(self, shape: tuple[int, ...], dtype: ArrayDType) -> Any:
+        """The point 0, held as ``project`` holds points."""
         ...
 
     def region(self, x: Array) -> Any:

@@ -6,7 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from chex import Array, Numeric
+from chex import Array, ArrayDType, Numeric
 
 from jaxht.constraints.constraint import settled
 from jaxht.objectives.objective import Objective
@@ -67,6 +67,10 @@ class Groups:
         scores = jnp.where(self.kept, jnp.inf, self.lengths(z))
         support = self.members(k_largest_mask(scores, self.limit))
         return jnp.where(support.mask, z, 0), support
+
+    def zeros(self, shape: tuple[int, ...], dtype: ArrayDType) -> Array:
+        """0."""
+        return jnp.zeros(shape, dtype)
 
     def region(self, x: Array) -> Support:
         """All coordinates of the groups that x touches, and of those that are always kept."""

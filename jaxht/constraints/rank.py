@@ -1,15 +1,16 @@
 """Matrices of low rank."""
 
 import dataclasses
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 import jax.numpy as jnp
-from chex import Array, Numeric
+from chex import Array, ArrayDType, Numeric
 
 from jaxht.constraints.constraint import settled
+from jaxht.factored import Factored
 from jaxht.objectives.objective import Objective
 from jaxht.subspace import Subspace
-from jaxht.svd import truncated_svd
+from jaxht.svd import TruncatedSVD, truncated_svd
 from jaxht.tree import integer, pytree, static
 
 
@@ -25,6 +26,9 @@ class LowRank:
             comes to rest so does the iteration: it costs a few products with a block of k_max + 8 columns.
         rtol: error to which that iteration goes, see :func:`jaxht.svd.truncated_svd`; a decomposition that does not
             reach it is done in full.
+        factored: static; whether x is held as a :class:`jaxht.Factored`, ``U diag(s) V'``, and no array of m n numbers
+            is made: for IHT and SG-HT, on MultiResponse, Softmax and MatrixCompletion. Worth it where k_max is far
+            below m and n, and the data are as well: see docs/problems.md.
 
     ``project`` keeps the k largest singular values (Eckart & Young 1936). For :class:`jaxht.IHT`, :class:`jaxht.NIHT`,
     :class:`jaxht.HTP` and all stochastic solvers; those that choose coordinates one by one refuse it. The region of a
@@ -40,6 +44,7 @@ class LowRank:
     k_max: int | None = static(default=None)
     exact: bool | None = static(default=None)
     rtol: Numeric | None = None
+    factored: bool = static(default=False)
 
     def prepared(self, shape: tuple[int, ...]) -> "LowRank":
         """Settle k_max, and check what is known at trace time."""
@@ -49,14 +54,19 @@ class LowRank:
         k_max = settled(self.k, self.k_max, smallest, None, shape, called="min(m, n)")
         return dataclasses.replace(self, k_max=smallest if k_max is None else k_max)
 
-    def project(self, z: Array, near: Array | None = None) -> tuple[Array, Subspace]:
+    def project(self, z: Any, near: Any = None) -> tuple[Any, Subspace]:
         """The nearest matrix of rank k, with its column and row space; near: one whose column space is not far."""
-        found = truncated_svd(z, self.limit, self.k_max, near=near, exact=self.exact, rtol=self.rtol)
-        return found.matrix, Subspace(found.U, found.V, found.error)
+        found = self._svd(z, near)
+        x = Factored(found.U, found.s, found.V) if self.factored else found.matrix
+        return x, Subspace(found.U, found.V, found.error)
 
-    def region(self, x: Array) -> Subspace:
+    def zeros(self, shape: tuple[int, int], dtype: ArrayDType) -> Any:
+        """0."""
+        return Factored.zeros(shape, self._width, dtype) if self.factored else jnp.zeros(shape, dtype)
+
+    def region(self, x: Any) -> Subspace:
         """The column and row space of x: singular values that are rounding count as 0."""
-        found = truncated_svd(x, self.limit, self.k_max, near=x, exact=self.exact, rtol=self.rtol)
+        found = TruncatedSVD(x, x.U, x.s, x.V, None) if isinstance(x, Factored) else self._svd(x, x)
         noise = max(x.shape) * float(jnp.finfo(x.dtype).eps) * found.s[:1]
         U, V = (jnp.where(found.s <= noise, 0, basis) for basis in (found.U, found.V))
         return Subspace(U, V, found.error)
@@ -69,6 +79,14 @@ class LowRank:
     def limit(self) -> Numeric:
         """k, at most k_max."""
         return self.k if self.k_max is None else jnp.minimum(self.k, self.k_max)
+
+    @property
+    def _width(self) -> int:
+        """k_max, which ``prepared`` has settled."""
+        return cast(int, self.k_max)
+
+    def _svd(self, z: Any, near: Any) -> TruncatedSVD:
+        return truncated_svd(z, self.limit, self.k_max, near=near, exact=self.exact, rtol=self.rtol)
 
     def _no_atoms(self, *_: Any) -> NoReturn:
         raise ValueError("LowRank has no atoms to choose from: use IHT, NIHT, HTP or a stochastic solver")

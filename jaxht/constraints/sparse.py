@@ -6,7 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from chex import Array, Numeric
+from chex import Array, ArrayDType, Numeric
 
 from jaxht.constraints.constraint import settled
 from jaxht.objectives.objective import Objective
@@ -59,6 +59,10 @@ class Sparse:
         ranked = gain if self.keep is None else jnp.where(self.keep, jnp.inf, gain)
         support = self._largest(ranked, self.k, self.k_max)
         return jnp.where(support.mask, nearest, 0), support
+
+    def zeros(self, shape: tuple[int, ...], dtype: ArrayDType) -> Array:
+        """0."""
+        return jnp.zeros(shape, dtype)
 
     def region(self, x: Array) -> Support:
         """``supp(x)``, and the coordinates that are always kept."""

@@ -90,8 +90,8 @@ class LinearModel(Objective):
         return (self.num_samples,)
 
     def start(self, constraint: Any) -> Array:
-        """Zero, which every constraint on vectors admits."""
-        return jnp.zeros(self.shape, self.dtype)
+        """Zero."""
+        return constraint.zeros(self.shape, self.dtype)
 
     def predict(self, x: Array) -> Array:
         """``A x``. Cost: n d."""

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from chex import Array, ArrayDType, Numeric
 
+from jaxht.factored import Factored, Product, square_norm
 from jaxht.linear import Dense, Entries, design
 from jaxht.objectives.least_squares import LeastSquares
 from jaxht.objectives.linear_model import LinearModel
@@ -65,19 +66,23 @@ class TraceRegression(Objective):
 
     def start(self, constraint: Any) -> Array:
         """Zero."""
-        return jnp.zeros(self.shape, self.dtype)
+        return constraint.zeros(self.shape, self.dtype)
 
     def predict(self, x: Array) -> Array:
         """``<A_i, X>``, (n,)."""
+        if isinstance(x, Factored):
+            return x.entries(*self._observed())
         return self.model.predict(x.ravel())
 
     def value(self, x: Array, pred: Array) -> Array:
         """f(X)."""
+        if isinstance(x, Factored):
+            return self.model.value(jnp.zeros(1, self.dtype), pred) + self.model.l2 * square_norm(x) / 2
         return self.model.value(x.ravel(), pred)
 
     def gradient(self, x: Array, pred: Array) -> Array:
         """grad f(X)."""
-        return self.model.gradient(x.ravel(), pred).reshape(self.shape)
+        return self.assembled(self.slopes(x, pred), x)
 
     def curvature(self, x: Array, pred: Array, v: Array, image: Array) -> Array:
         """Of f at X along v."""
@@ -141,15 +146,40 @@ class TraceRegression(Objective):
 
     def slopes(self, x: Array, pred: Array) -> Array:
         """Those of the model."""
-        return self.model.slopes(x.ravel(), pred)
+        return self.model.slopes(None if isinstance(x, Factored) else x.ravel(), pred)
 
     def assembled(self, slopes: Array, x: Array) -> Array:
         """The gradient from slopes."""
+        if isinstance(x, Factored):
+            return self._scattered(slopes) + self.model.l2 * x
         return self.model.assembled(slopes, x.ravel()).reshape(self.shape)
 
     def sample_smoothness(self) -> Array:
         """An upper estimate of the smoothness of every f_i."""
         return self.model.sample_smoothness()
+
+    @property
+    def takes_factors(self) -> bool:
+        """Whether x may be :class:`jaxht.Factored`: for observed entries."""
+        return isinstance(self.model, LinearModel) and isinstance(self.model.A, Entries) and not jnp.ndim(self.model.l2)
+
+    def _observed(self) -> tuple[Array, Array]:
+        """The rows and columns of the entries that are observed; a row is m where nothing is."""
+        return self.model.A.index // self.shape[1], self.model.A.index % self.shape[1]
+
+    def _scattered(self, values: Array) -> Product:
+        """The matrix with these values in the observed entries. Cost of a product: n for each column."""
+        (m, p), (rows, columns) = self.shape, self._observed()
+
+        def forward(W: Array) -> Array:
+            images = values[:, None] * jnp.take(W, columns, axis=0)
+            return jnp.zeros((m, W.shape[1]), W.dtype).at[rows].add(images, mode="drop")
+
+        def backward(W: Array) -> Array:
+            images = values[:, None] * jnp.take(W, rows, axis=0, mode="fill", fill_value=0)
+            return jnp.zeros((p, W.shape[1]), W.dtype).at[columns].add(images)
+
+        return Product(forward, backward, self.matrix_shape, self.dtype)
 
     def _flat_bounds(self, bounds: tuple[Any, Any]) -> tuple[Any, Any]:
         lower, upper = (jnp.ravel(bound) if jnp.ndim(bound) else bound for bound in bounds)

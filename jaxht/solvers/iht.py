@@ -39,6 +39,7 @@ class IHT:
     nesterov: bool = static(default=False)
 
     still_means_converged: ClassVar[bool] = True
+    takes_factors: ClassVar[bool] = True
     needs_key: ClassVar[bool] = False
 
     def max_steps(self, constraint: Constraint) -> int:

@@ -39,6 +39,7 @@ class SGHT:
     replace: bool = static(default=True)
 
     still_means_converged: ClassVar[bool] = False
+    takes_factors: ClassVar[bool] = True
     needs_key: ClassVar[bool] = True
 
     def max_steps(self, constraint: Constraint) -> int:
