@@ -19,6 +19,7 @@ NAMES = (
     "optima",
     "subset",
     "stochastic",
+    "rank",
 )
 
 

@@ -5,6 +5,7 @@ from chex import Array, Numeric
 from jax import lax
 
 from jaxht.selection import k_largest_mask
+from jaxht.svd import truncated_svd
 
 
 def hard_threshold(z: Array, k: Numeric) -> Array:
@@ -75,11 +76,12 @@ def low_rank(Z: Array, k: Numeric) -> Array:
 
     Returns:
         Array like ``Z`` of rank at most k up to rounding. Of equal singular values the decomposition's first are kept.
+        Differentiable where the singular values k and k + 1 differ.
 
-    Cost: a full singular value decomposition, ``O(m n min(m, n))``; independent of k.
+    Cost: a full singular value decomposition, ``O(m n min(m, n))``; independent of k. For large matrices, and where a
+    matrix nearby is known, see :func:`jaxht.svd.truncated_svd`.
 
     Source: Yuan, Li & Zhang 2018, §1; Eckart & Young 1936.
     """
-    U, s, Vt = jnp.linalg.svd(Z.astype(jnp.promote_types(Z.dtype, jnp.float32)), full_matrices=False)
-    s = jnp.where(jnp.arange(s.shape[-1]) < jnp.asarray(k)[..., None], s, 0)
-    return jnp.matmul(U * s[..., None, :], Vt, precision=lax.Precision.HIGHEST).astype(Z.dtype)
+    one = jnp.vectorize(lambda Z, k: truncated_svd(Z, k, exact=True).matrix, signature="(m,n),()->(m,n)")
+    return one(Z.astype(jnp.promote_types(Z.dtype, jnp.float32)), k).astype(Z.dtype)
