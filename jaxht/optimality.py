@@ -1,16 +1,15 @@
 """How good a solution is: what one can check of a k-sparse point without solving the problem."""
 
 import functools
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from chex import Array, Numeric
 from jax import lax
 
-from jaxht.constraints import Sparse
+from jaxht.constraints import Constraint, Sparse
 from jaxht.objectives.objective import Objective
-from jaxht.selection import k_largest_mask
 from jaxht.tree import as_dtype, cast_numbers
 
 
@@ -37,14 +36,15 @@ class Optimality(NamedTuple):
 
 
 def optimality(
-    objective: Objective, constraint: Sparse, x: Array, *, step_size: Numeric | None = None, swaps: bool = True
+    objective: Objective, constraint: Constraint, x: Array, *, step_size: Numeric | None = None, swaps: bool = True
 ) -> Optimality:
     """Check a feasible point.
 
     Args:
         objective: of the problem.
-        constraint: :class:`jaxht.Sparse`. Its bounds and kept coordinates count for the projection; a swap moves no
-            kept coordinate, and is only considered without bounds.
+        constraint: of the problem. Bounds and kept coordinates of :class:`jaxht.Sparse` count for the projection; a
+            swap moves no kept coordinate, and is only considered without bounds. Of :class:`jaxht.Groups` the k largest
+            groups count in place of entries, of :class:`jaxht.LowRank` the k largest singular values.
         x: feasible point, for example ``result.x``.
         step_size: eta of the fixed point; None: 1/L. The smaller it is, the more points are fixed.
         swaps: static; whether the best swap is looked for.
@@ -62,22 +62,23 @@ def optimality(
     if jnp.shape(x) != objective.shape:
         raise ValueError(f"x must have shape {objective.shape}, that of the variable; got {jnp.shape(x)}")
     constraint = constraint.prepared(objective.shape)
-    if swaps and constraint.bounds is not None:
-        raise ValueError("swaps are looked for without bounds only: pass swaps=False")
+    if swaps and (not isinstance(constraint, Sparse) or constraint.bounds is not None):
+        raise ValueError("swaps are looked for under Sparse without bounds only: pass swaps=False")
     objective, constraint = cast_numbers(objective, dtype), cast_numbers(constraint, dtype)
     return _optimality(objective, constraint, x, None if step_size is None else as_dtype(step_size, dtype), swaps)
 
 
 @functools.partial(jax.jit, static_argnums=4)
-def _optimality(objective: Objective, constraint: Sparse, x: Array, step_size: Array | None, swaps: bool) -> Optimality:
+def _optimality(objective: Objective, constraint: Any, x: Array, step_size: Array | None, swaps: bool) -> Optimality:
     objective, constraint = jax.tree.map(jnp.asarray, (objective, constraint))
     pred = objective.predict(x)
     gradient = objective.gradient(x, pred)
     eta = 1 / objective.smoothness() if step_size is None else step_size
-    largest = k_largest_mask(gradient.ravel(), constraint.k)
+    # Without bounds, and without coordinates that are always kept.
+    free = Sparse(constraint.k, constraint.k_max) if isinstance(constraint, Sparse) else constraint
     found = Optimality(
-        stationarity=jnp.linalg.norm(jnp.where(constraint.region(x).mask, gradient, 0)),
-        restricted_gradient=jnp.linalg.norm(jnp.where(largest, gradient.ravel(), 0)),
+        stationarity=jnp.linalg.norm(constraint.region(x).restricted(gradient)),
+        restricted_gradient=jnp.linalg.norm(free.project(gradient)[0]),
         fixed_point_residual=jnp.linalg.norm(x - constraint.project(x - eta * gradient, x)[0]),
     )
     if not swaps:

@@ -28,9 +28,9 @@ class Stop:
 
     Args:
         max_steps: most steps to take; None asks the solver.
-        rtol: CONVERGED when ``||x+ - x|| <= rtol ||x+||``, for solvers of which a still iterate is a fixed point.
-            None: machine epsilon of the dtype; 0: only an iterate that repeats exactly. It matters: near the phase
-            transition PGD at rtol = 1e-6 stops long before it recovers.
+        rtol: CONVERGED when ``||x+ - x|| <= rtol ||x+||``, for solvers of which a still iterate is a fixed point. None:
+            machine epsilon (of matrices of low rank 32 times that); 0: only an iterate that repeats exactly. It
+            matters: near the phase transition PGD at rtol = 1e-6 stops long before it recovers.
         support_patience: SUPPORT_STABLE when supp(x) has not changed for this many steps.
         target_value: TARGET_REACHED when ``f(x) <= target_value``, at the start too.
         gap_rtol: GAP_CLOSED when the duality gap is at most gap_rtol |f(x)|, for solvers that have one; likewise.
@@ -184,7 +184,7 @@ def prepared(
     if stop.max_steps is None:
         stop = dataclasses.replace(stop, max_steps=solver.max_steps(constraint))
     if stop.rtol is None:
-        stop = dataclasses.replace(stop, rtol=float(jnp.finfo(dtype).eps))
+        stop = dataclasses.replace(stop, rtol=constraint.rounding * float(jnp.finfo(dtype).eps))
     return cast_numbers(Problem(objective, constraint, solver, stop), dtype), x0, key
 
 

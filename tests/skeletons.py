@@ -66,6 +66,8 @@ class Edges:
     k: Any = integer()
     k_max: int | None = static(default=None)
 
+    rounding: ClassVar[float] = 1.0
+
     def prepared(self, shape):
         if len(shape) != 2 or shape[0] != shape[1]:
             raise ValueError(f"Edges constrains square matrices; the objective's variable has shape {shape}")

@@ -350,6 +350,24 @@ def test_lanes_of_different_rank_are_recovered_together(solver, exact):
     np.testing.assert_array_equal(other.x[::2], result.x[::2])
 
 
+@pytest.mark.parametrize("exact", [True, False])
+@pytest.mark.parametrize("solver", [jaxht.IHT(), jaxht.NIHT(), jaxht.HTP()], ids=lambda s: type(s).__name__)
+def test_runs_in_single_precision_end_by_themselves(solver, exact):
+    """As CONVERGED, though decompositions round, where f has no slope that its rank allows it to follow."""
+    with x64(False):
+        rng = np.random.default_rng(15)
+        A, y, _ = planted(rng, 30, 25, 2)
+        y += 0.1 * rng.normal(size=y.size)
+        f = jaxht.MatrixSensing(A.astype(np.float32), y.astype(np.float32))
+        result = jaxht.solve(f, LowRank(2, exact=exact), solver, stop=Stop(max_steps=400))
+        assert result.status == Status.CONVERGED
+        A, x = A.reshape(len(y), -1), np.asarray(result.x, np.float64)
+        gradient = (A.T @ (A @ x.ravel() - y)).reshape(x.shape)
+        U, V = (np.asarray(basis, np.float64) for basis in (result.support.U, result.support.V))
+        slope = np.linalg.norm(U.T @ gradient) + np.linalg.norm(gradient @ V)
+        assert slope < 2e-5 * np.linalg.norm(A.T @ y)
+
+
 def test_normalised_steps_never_raise_f():
     rng = np.random.default_rng(9)
     A, y, _ = planted(rng, 12, 10, 3, oversampling=2)
@@ -386,6 +404,19 @@ def test_one_objective_under_every_constraint_on_matrices(constraint):
     assert size(ends[0].x) == few and ends[0].value > ends[1].value
 
 
+def test_conditions_of_a_minimum():
+    rng = np.random.default_rng(16)
+    f = jaxht.MultiResponse(rng.normal(size=(40, 6)), rng.normal(size=(40, 5)), 0.1)
+    x = jaxht.solve(f, LowRank(2), jaxht.IHT()).x
+    at_end, at_zero = (jaxht.optimality(f, LowRank(2), at, swaps=False) for at in (x, 0 * x))
+    assert at_end.stationarity < 1e-9 and at_end.fixed_point_residual < 1e-9
+    gradient = f.gradient(0 * x, f.predict(0 * x))
+    np.testing.assert_allclose(at_zero.restricted_gradient, np.linalg.norm(best(gradient, 2)), rtol=1e-12)
+    assert at_zero.stationarity == 0 and at_zero.fixed_point_residual > 1e-3
+    with pytest.raises(ValueError, match="under Sparse without bounds only: pass swaps=False"):
+        jaxht.optimality(f, LowRank(2), x)
+
+
 # ---- factored iterates -----------------------------------------------------------------------------------------------
 
 
@@ -419,8 +450,8 @@ def test_factors_take_the_steps_of_the_array(name):
 
 
 def test_no_array_of_all_entries_is_made():
-    """Of 10^5 x 10^5 entries."""
-    rng, d, n = np.random.default_rng(13), 10**5, 1000
+    """Of 30 000 x 30 000 entries."""
+    rng, d, n = np.random.default_rng(13), 30_000, 1000
     f = jaxht.MatrixCompletion(*rng.integers(0, d, (2, n)), rng.normal(size=n), (d, d))
     result = jaxht.solve(f, LowRank(2, factored=True), jaxht.IHT(0.5), stop=Stop(max_steps=2))
     assert result.status == Status.MAX_STEPS and result.value < f.value(jnp.zeros(1), jnp.zeros(n))

@@ -1,6 +1,6 @@
 """What a solver may ask of a constraint, and what constraints have in common."""
 
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +16,9 @@ class Constraint(Protocol):
     Its points have at most k nonzero *atoms*: coordinates, or groups of them. A choice of atoms is a bool array, one
     entry an atom, shaped as the constraint likes.
     """
+
+    #: By how many units in its last place an x at rest may move in a step, since its projection rounds.
+    rounding: ClassVar[float]
 
     def prepared(self, shape: tuple[int, ...]) -> "Constraint":
         """This constraint with its static bounds settled, for variables of ``shape``; ValueError if it cannot hold."""

@@ -1,7 +1,7 @@
 """Group sparsity."""
 
 import dataclasses
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -38,6 +38,8 @@ class Groups:
     keep: Array | None = None
     num_groups: int | None = static(default=None)
     size_max: int | None = static(default=None)
+
+    rounding: ClassVar[float] = 1.0
 
     def prepared(self, shape: tuple[int, ...]) -> "Groups":
         """Settle the static bounds, and check what is known at trace time."""

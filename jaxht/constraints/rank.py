@@ -1,7 +1,7 @@
 """Matrices of low rank."""
 
 import dataclasses
-from typing import Any, NoReturn, cast
+from typing import Any, ClassVar, NoReturn, cast
 
 import jax.numpy as jnp
 from chex import Array, ArrayDType, Numeric
@@ -34,8 +34,8 @@ class LowRank:
     :class:`jaxht.HTP` and all stochastic solvers; those that choose coordinates one by one refuse it. The region of a
     point is a :class:`jaxht.Subspace`, which is what ``result.support`` holds.
 
-    Rounding of a decomposition is some ten times machine epsilon, so that x hardly ever repeats: give
-    ``Stop(rtol=1e-6)`` or a target for runs to end before ``max_steps``.
+    A decomposition rounds: x at rest still moves by some units in its last place, and its spaces turn. ``Stop.rtol`` is
+    32 times machine epsilon by default, and ``support_patience`` ends no run.
 
     Source: Zhou, Yuan & Feng 2018, §2; Jain, Meka & Dhillon 2010.
     """
@@ -45,6 +45,8 @@ class LowRank:
     exact: bool | None = static(default=None)
     rtol: Numeric | None = None
     factored: bool = static(default=False)
+
+    rounding: ClassVar[float] = 32.0  # measured: up to 10
 
     def prepared(self, shape: tuple[int, ...]) -> "LowRank":
         """Settle k_max, and check what is known at trace time."""

@@ -1,7 +1,7 @@
 """Sparse vectors and matrices."""
 
 import dataclasses
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -42,6 +42,8 @@ class Sparse:
     keep: Array | None = None
     nonnegative: bool = static(default=False)
     bounds: tuple[Any, Any] | None = None
+
+    rounding: ClassVar[float] = 1.0
 
     def prepared(self, shape: tuple[int, ...]) -> "Sparse":
         """Settle k_max and bounds, and check what is known at trace time."""

@@ -39,6 +39,9 @@ class HTP(GradientPursuit):
             guarantee, it recovers far more signals than 1/L does, on Gaussian and on correlated designs, and cycles are
             rare.
 
+    Of matrices of low rank the region is U M V', U and V the singular vectors of the gradient step (SVP-Newton of Jain,
+    Meka & Dhillon 2010), M_1 is L, and it ends as CONVERGED.
+
     Ends with SUPPORT_STABLE, CYCLING, or CONVERGED where several supports hold the same x.
 
     Cost a step: one full gradient, one projection and one restricted minimisation, which for k traced needs

@@ -19,7 +19,8 @@ class IHT:
 
         u = x + \nu (x - x_{prev}), \qquad x^+ = H_k(u - \eta \nabla f(u))            \quad\text{(Nesterov)}
 
-    Without momentum this is IHT (eta = 1, k = K), by other names PGD (eta = 2 / sigma_max^2), FG-HT and FGraHTP.
+    Without momentum this is IHT (eta = 1, k = K), by other names PGD (eta = 2 / sigma_max^2), FG-HT and
+    FGraHTP; of matrices of low rank SVP (Jain, Meka & Dhillon 2010).
 
     Args:
         step_size: eta > 0, traced; 0, infinity and NaN end as DIVERGED. None: 1/L, L an upper estimate of the largest

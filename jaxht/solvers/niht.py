@@ -25,6 +25,8 @@ class NIHT:
     mean curvature of the move, ``(x~ - x)' (grad f(x~) - grad f(x))``; it then is asked of every step, with 2 in place
     of 1 - c where the support stays and there are no bounds. f never rises for quadratic f.
 
+    Of matrices of low rank ``g_S`` is ``U U' g V V'``, with the singular vectors of x (Tanner & Wei 2013 take U alone).
+
     Args:
         c: in (0, 1), traced: margin of the step condition.
         q: > 1 / (1 - c), traced: how fast the step shrinks.
