@@ -80,7 +80,7 @@ class LowRank:
     @property
     def limit(self) -> Numeric:
         """k, at most k_max."""
-        return self.k if self.k_max is None else jnp.minimum(self.k, self.k_max)
+        return jnp.minimum(self.k, self._width)
 
     @property
     def _width(self) -> int:
