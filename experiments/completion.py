@@ -1,6 +1,6 @@
 """The phase transition of low-rank matrix completion: which rank is recovered from how many entries."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -118,7 +118,7 @@ def completion(config: Completion, session: Session) -> Dataset:
         stop,
         {"success": lambda x, x_true: metrics.relative_error(x, x_true) < SUCCESS, "error": metrics.relative_error},
     )
-    axes = {"solver": config.solvers, "n": config.n, "r": config.r}
+    axes: dict[str, Sequence[Any]] = {"solver": config.solvers, "n": config.n, "r": config.r}
     return session.sweep(trial, axes, num_trials=config.num_matrices, seed=config.seed, shared=())
 
 
@@ -130,7 +130,7 @@ def plot_completion(dataset: Dataset) -> Figure:
     config = plots.config(dataset, Completion)
     rates = sweep.success_rate(dataset)
     crossings = sweep.transition(rates, (0.5,), along="n").sel(level=0.5)
-    figure, panels = plots.panels(len(config.solvers), 3.4, 2.7)
+    figure, panels = plots.panels(len(config.solvers), 2.8, 2.5)
     p = np.asarray(config.n) / config.m**2
     fine = np.linspace(0, config.r[-1] + 1, 200)
     for axes, name in zip(panels, config.solvers, strict=True):

@@ -270,7 +270,8 @@ def _curves(row: Any, curves: Dataset, f_star: float, per: float) -> None:
     for name, color, marker in zip(NAMES, COLORS, "os^Dv", strict=True):
         run = curves.sel(solver=name).dropna("point", subset=["value"])
         often = 1 if run.sizes["point"] < 20 else [-1]
-        look: dict[str, Any] = {"color": color, "marker": marker, "markevery": often, "linewidth": 1}
+        thin = 1 if run.sizes["point"] < 500 else 0.6  # many points are mostly noise of small batches
+        look: dict[str, Any] = {"color": color, "marker": marker, "markevery": often, "linewidth": thin}
         row[0].plot(run.ifo / float(curves.n), run.value - f_star, **look)
         row[1].plot(run.projections[1:] / per, run.value[1:] - f_star, **look)
     row[1].set_xscale("log")
