@@ -38,7 +38,7 @@ class Table:
         return self.X.toarray() if sparse.issparse(self.X) else self.X
 
 
-def load(name: str, data_dir: Path | None, target: str = TARGET) -> Table:
+def load(name: str, data_dir: Path | None, target: str = TARGET, domain: int | None = None) -> Table:
     """Find a data set by name, and never another one in its place.
 
     Args:
@@ -47,17 +47,19 @@ def load(name: str, data_dir: Path | None, target: str = TARGET) -> Table:
             failing that, of a set that scikit-learn has downloaded before (FETCHED).
         data_dir: the folder; None: that of the environment variable JAXHT_DATA.
         target: the array of a file that is y; another than y is looked for in files alone.
+        domain: only rows of this domain are kept, where the file's array domain has it; None: all rows.
 
     Raises:
         Failure: saying what was looked for, and where.
     """
-    if name in BUNDLED and target == TARGET:
+    plain = target == TARGET and domain is None
+    if name in BUNDLED and plain:
         return BUNDLED[name]()
     folder = data_dir or (Path(os.environ[VARIABLE]) if os.environ.get(VARIABLE) else None)
     if folder and (folder / f"{name}.npz").is_file():
-        return _read(folder / f"{name}.npz", target)
+        return _read(folder / f"{name}.npz", target, domain)
     looked = f"there is no {folder / name}.npz" if folder else f"neither --data-dir nor {VARIABLE} is set"
-    if name in FETCHED and target == TARGET:
+    if name in FETCHED and plain:
         try:
             return FETCHED[name]()
         except OSError as error:
@@ -66,15 +68,20 @@ def load(name: str, data_dir: Path | None, target: str = TARGET) -> Table:
     raise Failure(f"data set {name!r}: {looked}")
 
 
-def _read(file: Path, target: str) -> Table:
+def _read(file: Path, target: str, domain: int | None) -> Table:
     try:
         with np.load(file) as arrays:
             y = arrays[target].astype(np.float64)
             X = sparse.load_npz(file).tocsr() if "indptr" in arrays else arrays["X"]
             names = arrays["feature_names"].tolist() if "feature_names" in arrays else None
             train = [int(arrays[key]) for key in ("n_train", "n_main") if key in arrays]
+            if domain is not None:
+                rows = np.flatnonzero(arrays["domain"] == domain)
+                X, y, train = X[rows], y[rows], [int(np.sum(rows < number)) for number in train]
     except (OSError, KeyError, ValueError) as error:
         raise Failure(f"{file}: not an .npz file with arrays X and {target}: {error}") from error
+    if domain is not None and not len(y):
+        raise Failure(f"{file}: no row is of domain {domain}")
     return Table(X.astype(np.float64), y, names or [f"x{i + 1}" for i in range(X.shape[1])], *train[:1])
 
 

@@ -10,6 +10,7 @@ from xarray import Dataset
 from experiments import (
     axiotis2020,
     axiotis2020_stuck,
+    completion,
     phase,
     shen2018,
     shen2018_digits,
@@ -75,6 +76,12 @@ EXPERIMENTS = {
         phase.DeltaRho,
         phase.delta_rho,
         phase.plot_delta_rho,
+    ),
+    "phase.completion": Experiment(
+        "matrix completion over the entries observed and the rank, the solvers compared",
+        completion.Completion,
+        completion.completion,
+        completion.plot_completion,
     ),
     "yuan2018.contraction": Experiment(
         "contraction factors of GraHTP and FGraHTP, closed form",

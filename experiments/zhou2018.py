@@ -15,22 +15,25 @@ from pydantic import Field, model_validator
 from sklearn.preprocessing import normalize
 from xarray import Dataset, concat
 
-from experiments import data, plots
+from experiments import data, plots, reduced_rank
 from experiments.config import Config, Count, Failure, Positive, Positives
 from experiments.session import Session
-from jaxht import HSGHT, IHT, SGHT, SVRGHT, Logistic, Softmax, Sparse, Stop, solve, sweep, trace
+from jaxht import HSGHT, IHT, SGHT, SVRGHT, Logistic, LowRank, MultiResponse, Softmax, Sparse, Stop, solve, sweep, trace
+from jaxht.constraints import Constraint
 from jaxht.solver import Iterate
 from jaxht.status import Status
 
 
 class GapAgainstCost(Config):
-    """Figures 1 and 2, the softmax half.
+    """Figures 1 and 2.
 
     Attributes:
         datasets: names of data sets, a row each.
-        model: "logistic", with labels -1/+1, or "softmax", with a class for each value of the target.
+        model: "logistic", with labels -1/+1, or "softmax", with a class for each value of the target, both sparse; or
+            "regression" of the indicators of these classes, of bounded rank.
         target: the array of the file that is the target, by data set, where it is not y.
-        k: sparsity, one for each data set.
+        domain: the rows used, by data set, where it is not all: those of which the file's array domain has this value.
+        k: sparsity or rank, one for each data set.
         l2: lambda, the ridge parameter; of softmax it is divided by the number of classes.
         max_rows: the first rows of a training part are used.
         factors: step sizes, in units of 1/L, L the smoothness of a sample; each solver runs with all of them.
@@ -40,13 +43,14 @@ class GapAgainstCost(Config):
         stage: updates of a stage of SVRG-HT, in units of n / batch_size.
         batch_growth: of HSG-HT, whose first batch is one sample.
         momentum, momentum_growth: of AHSG-HT, likewise.
-        rtol, max_steps: where the long run of FG-HT ends, for f*.
+        rtol, max_steps: where the long run of FG-HT ends, for f*; of regression there is a closed form.
         seed: of the samples drawn.
     """
 
     datasets: Annotated[list[str], Field(min_length=1)]
-    model: Literal["logistic", "softmax"]
+    model: Literal["logistic", "softmax", "regression"]
     target: dict[str, str] = Field(default_factory=dict)
+    domain: dict[str, int] = Field(default_factory=dict)
     k: list[Count]
     l2: Positive
     max_rows: Count | None = None
@@ -112,7 +116,7 @@ class Task:
 
     Args:
         name: of the data set.
-        k: sparsity.
+        k: sparsity or rank.
         config: of the experiment.
         table: the data set; only its training part is used, where it has one.
     """
@@ -122,16 +126,22 @@ class Task:
         A: Any = normalize(table.X[:n]).astype(np.float32)
         classes, ids = np.unique(table.y[:n], return_inverse=True)
         self.objective: Any
-        if config.model == "softmax":
+        self.constraint: Constraint = Sparse(k)
+        if config.model == "regression":
+            self.objective = MultiResponse(A, reduced_rank.indicators(ids), config.l2).prepared()
+            self.constraint = LowRank(k, k_max=k)
+        elif config.model == "softmax":
             c = len(classes)
             self.objective = Softmax(A, ids.astype(np.int32), config.l2 / c, num_classes=c).prepared()
         elif np.array_equal(classes, [-1, 1]):
             self.objective = Logistic(A, table.y[:n].astype(np.float32), config.l2).prepared()
         else:
             raise Failure(f"{name}: the labels must be -1 and +1; got {classes[:5]}")
-        if k > math.prod(self.objective.shape):
-            raise Failure(f"k: {k} is more than the {math.prod(self.objective.shape)} entries of x for {name}")
-        self.config, self.n, self.constraint = config, n, Sparse(k)
+        shape = self.objective.shape
+        most = min(shape) if config.model == "regression" else math.prod(shape)
+        if k > most:
+            raise Failure(f"k: {k} is more than {most}, the most that x can have for {name}")
+        self.config, self.n, self.A, self.k = config, n, A, k
         self.unit = 1 / jax.jit(lambda objective: objective.sample_smoothness())(self.objective)
 
     def runs(self, row: Row) -> Dataset:
@@ -150,7 +160,10 @@ class Task:
         ).assign(x=("entry", np.ravel(lowest.x)), x_value=float(lowest.value))
 
     def rest(self, ends: list[Dataset]) -> Dataset:
-        """FG-HT until x rests, from 0 and from the lowest x of all runs; its objective never rises."""
+        """FG-HT until x rests, from 0 and from the lowest x of all runs: it never rises. Of regression the minimum."""
+        if isinstance(self.objective, MultiResponse):
+            least = reduced_rank.minimum(self.A, self.objective.y, self.config.l2, self.k)
+            return Dataset({"value": least, "converged": True})
         stop = Stop(max_steps=self.config.max_steps, rtol=self.config.rtol)
         run = jax.jit(lambda objective, x0: solve(objective, self.constraint, IHT(), x0=x0, stop=stop))
         lowest = min(ends, key=lambda end: float(end.x_value)).x.values.reshape(self.objective.shape)
@@ -160,7 +173,7 @@ class Task:
 
 
 @partial(jax.jit, static_argnums=4)
-def _traced(objective: Any, constraint: Sparse, solver: Any, key: Any, num_steps: int) -> Any:
+def _traced(objective: Any, constraint: Constraint, solver: Any, key: Any, num_steps: int) -> Any:
     return trace(objective, constraint, solver, num_steps=num_steps, record=_record, key=key)
 
 
@@ -174,18 +187,19 @@ def gap_against_cost(config: GapAgainstCost, session: Session) -> Dataset:
 
     def on(dataset: str, k: int) -> Dataset:
         target = config.target.get(dataset, data.TARGET)
-        task = Task(dataset, k, config, data.load(dataset, session.data_dir, target))
+        table = data.load(dataset, session.data_dir, target, config.domain.get(dataset))
+        task = Task(dataset, k, config, table)
 
         def kept(name: str, make: Callable[[], Dataset]) -> Dataset:
             session.report(next(done), total)
             return session.kept(f"{dataset}-{name}", make)
 
-        table = rows(config, task.n)
-        parts = [kept(name, lambda row=row: task.runs(row)) for name, row in table.items()]  # type: ignore[misc]
+        solvers = rows(config, task.n)
+        parts = [kept(name, lambda row=row: task.runs(row)) for name, row in solvers.items()]  # type: ignore[misc]
         rest = kept("rest", lambda: task.rest(parts))
         curves = concat([part.drop_vars(["x", "x_value"]) for part in parts], "solver", join="outer")
         f_star = np.fmin(rest.value, curves.value.min())
-        return curves.assign_coords(solver=list(table)).assign(n=task.n, f_star=f_star, converged=rest.converged)
+        return curves.assign_coords(solver=list(solvers)).assign(n=task.n, f_star=f_star, converged=rest.converged)
 
     results = concat(list(map(on, config.datasets, config.k)), "dataset", join="outer")
     session.report(total, total)
@@ -233,31 +247,33 @@ def plot_gap_against_cost(dataset: Dataset) -> Figure:
     config = plots.config(dataset, GapAgainstCost)
     figure = plots.figure(9.0, 2.4 * len(config.datasets))
     grid = figure.subplots(len(config.datasets), 3, squeeze=False, sharex="col", sharey="row", width_ratios=(4, 4, 3))
+    single = config.model == "logistic"  # Figure 1; Figure 2 counts them in units of n
     remarks = [config.remark, TABLE.format(config.passes)]
     for row, name, k in zip(grid, config.datasets, config.k, strict=True):
         results = dataset.sel(dataset=name)
-        curves = chosen(results, config.passes)
-        _curves(row[:2], curves, float(results.f_star))
+        curves, per = chosen(results, config.passes), 1.0 if single else float(results.n)
+        _curves(row[:2], curves, float(results.f_star), per)
         _table(row[2], curves, float(results.f_star))
         row[0].set_title(f"{name.replace('_', ' ')}, $k = {k}$", loc="left")
         row[0].set_ylabel("$f - f^*$")
         if not results.converged:
             remarks.append(f"{name}: the long run of FG-HT for $f^*$ did not come to rest.")
     grid[-1, 0].set_xlabel("gradients of samples, IFO / $n$")
-    grid[-1, 1].set_xlabel("hard thresholdings")
+    grid[-1, 1].set_xlabel("hard thresholdings" if single else "hard thresholdings / $n$")
     plots.caption(figure, config.title, " ".join(remarks))
     return figure
 
 
-def _curves(row: Any, curves: Dataset, f_star: float) -> None:
-    """By all solvers on one data set."""
+def _curves(row: Any, curves: Dataset, f_star: float, per: float) -> None:
+    """By all solvers on one data set; thresholdings in units of ``per``."""
     start = float(curves.value.isel(point=0)[0]) - f_star
     for name, color, marker in zip(NAMES, COLORS, "os^Dv", strict=True):
         run = curves.sel(solver=name).dropna("point", subset=["value"])
         often = 1 if run.sizes["point"] < 20 else [-1]
-        look: dict[str, Any] = {"color": color, "marker": marker, "markevery": often, "linewidth": 1}
+        thin = 1 if run.sizes["point"] < 500 else 0.6  # many points are mostly noise of small batches
+        look: dict[str, Any] = {"color": color, "marker": marker, "markevery": often, "linewidth": thin}
         row[0].plot(run.ifo / float(curves.n), run.value - f_star, **look)
-        row[1].plot(run.projections[1:], run.value[1:] - f_star, **look)
+        row[1].plot(run.projections[1:] / per, run.value[1:] - f_star, **look)
     row[1].set_xscale("log")
     for axes in row:  # first batches, of few samples, throw the objective far up
         axes.set_yscale("log")

@@ -20,7 +20,18 @@ from sklearn import datasets
 from sklearn.linear_model import orthogonal_mp
 
 import jaxht
-from experiments import axiotis2020, baselines, config, data, phase, yuan2018, yuan2018_real, zhou2018
+from experiments import (
+    axiotis2020,
+    baselines,
+    completion,
+    config,
+    data,
+    phase,
+    reduced_rank,
+    yuan2018,
+    yuan2018_real,
+    zhou2018,
+)
 from experiments.__main__ import main
 from experiments.registry import EXPERIMENTS
 from experiments.solvers import SOLVERS
@@ -33,6 +44,7 @@ CONFIGS = sorted((ROOT / "configs").rglob("*.toml"))
 MODELS = {name: experiment.config for name, experiment in EXPERIMENTS.items()}
 SETS = Path(os.environ["JAXHT_DATA"]) if os.environ.get("JAXHT_DATA") else None
 
+# By experiment, and by file where its figure is of another kind.
 TINY = {
     "shen2018.phase_transition": {
         "solvers": ["IHT-1", "PGD"],
@@ -91,6 +103,14 @@ TINY = {
         "max_steps": 50,
         "round_n": 32,
     },
+    "phase.completion": {
+        "m": 6,
+        "r": [1, 2],
+        "n": [18, 36],
+        "solvers": ["IHT-1"],
+        "num_matrices": 3,
+        "max_steps": 50,
+    },
     "yuan2018.contraction": {"num_points": 5},
     "yuan2018.support_recovery": {
         "solvers": ["IHT"],
@@ -116,6 +136,7 @@ TINY = {
         "momentum_growth": 1.3,
         "max_steps": 50,
     },
+    "figure2_rank.toml": {"model": "regression", "domain": {}, "k": [1]},
     "axiotis2020.stuck": {"kappa": 4, "num_steps": 4},
     "axiotis2020.loss_against_sparsity": {"datasets": ["tiny"], "k": [1, 2, 5], "solvers": ["OMPR"]},
 }
@@ -134,7 +155,7 @@ def write(path, table):
 def tiny(path, folder, **changes):
     """The configuration at ``path``, small enough for a test."""
     table = tomllib.loads(path.read_text(encoding="utf-8"))
-    quick = {**table.pop("quick"), **TINY[table["experiment"]], **changes}
+    quick = {**table.pop("quick"), **TINY[table["experiment"]], **TINY.get(path.name, {}), **changes}
     return write(folder / path.name, {**table, **quick, "quick": {}, "paper": {}})
 
 
@@ -521,6 +542,64 @@ def test_the_curves_are_those_of_the_best_step_and_cost_what_they_say():
         assert (float(curves.step[0]), float(curves.last_value[0])) == (step, last)
         assert float(curves.ifo.max()) <= passes * 5
     assert zhou2018.projections_needed(curves, 2.5).values == [9] and zhou2018.projections_needed(curves, -1).isnull()
+
+
+def test_regression_has_a_bounded_rank_and_a_known_minimum():
+    """The minimum over rank 1 by brute force: over all row spaces of R^2, and the best X for each."""
+    rng, (n, d, l2) = np.random.default_rng(0), (30, 5, 0.1)
+    A, classes = rng.normal(size=(n, d)), rng.choice([3.0, 7.0], n)
+    Y = reduced_rank.indicators((classes == 7).astype(int))
+    np.testing.assert_array_equal(Y, np.stack([classes == 3, classes == 7], axis=1))
+    ridge = np.linalg.solve(A.T @ A / n + l2 * np.eye(d), A.T @ Y / n)
+
+    def f(X):
+        return np.sum((A @ X - Y) ** 2) / (2 * n) + l2 / 2 * np.sum(X**2)
+
+    angles = np.linspace(0, np.pi, 2000)
+    lines = np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    np.testing.assert_allclose(reduced_rank.minimum(A, Y, l2, 1), min(f(ridge @ np.outer(v, v)) for v in lines), 1e-6)
+    np.testing.assert_allclose(reduced_rank.minimum(sparse.csr_matrix(A), Y, l2, 2), f(ridge))
+
+    settings = {"experiment": "", "title": "", "l2": l2, "stage": 0.5, "momentum": 0.5, "rtol": 1e-6}
+    cfg = zhou2018.GapAgainstCost(**settings | TINY["zhou2018.gap_against_cost"] | {"model": "regression"})
+    task = zhou2018.Task("five", 1, cfg, data.Table(A, classes, list("abcde")))
+    fit = task.runs(zhou2018.rows(cfg, n)["FG-HT"])
+    np.testing.assert_allclose(fit.value.isel(point=0), 0.5, rtol=1e-6)
+    assert np.linalg.matrix_rank(fit.x.values.reshape(d, 2)) == 1
+    assert task.rest([fit]).value <= fit.value.min() < 0.5
+    with pytest.raises(config.Failure, match="3 is more than 2"):
+        zhou2018.Task("five", 3, cfg, data.Table(A, classes, list("abcde")))
+
+
+def test_rows_of_one_domain(tmp_path):
+    domain = np.arange(60) % 3
+    write_csr(tmp_path / "tiny.npz", domain=domain)
+    table, whole = data.load("tiny", tmp_path, domain=1), data.load("tiny", tmp_path)
+    np.testing.assert_array_equal(table.dense(), whole.dense()[1::3])
+    np.testing.assert_array_equal(table.y, whole.y[1::3])
+    assert table.num_train == np.sum(domain[: whole.num_train] == 1)
+    with pytest.raises(config.Failure, match="no row is of domain 3"):
+        data.load("tiny", tmp_path, domain=3)
+    write_csr(tmp_path / "tiny.npz")
+    with pytest.raises(config.Failure, match="domain"):
+        data.load("tiny", tmp_path, domain=1)
+
+
+@pytest.mark.parametrize("n", [7, 20])
+def test_the_entries_observed_are_n_and_distinct(n):
+    m, n_max = 6, 20
+    cell = sweep.Cell({"n": n, "r": 2}, {}, jax.random.key(0))
+    problem = completion.draw(jax.random.key(1), cell, m, 3, n_max)
+    assert np.linalg.matrix_rank(problem.x_true) == 2
+    inside, beyond = np.split(np.asarray(problem.A), [n])
+    assert len(set(inside.tolist())) == n and (0 <= inside).all() and (inside < m**2).all() and (beyond == m**2).all()
+    np.testing.assert_array_equal(problem.y[:n], np.ravel(problem.x_true)[inside])
+    # Of an objective at 0 the gradient is minus what is observed.
+    objective = completion.observed(problem.A, problem.y, m).prepared()
+    zero = np.zeros((m, m), np.float32)
+    gradient = np.ravel(objective.gradient(zero, objective.predict(zero)))
+    np.testing.assert_array_equal(np.flatnonzero(gradient), np.sort(inside))
+    np.testing.assert_allclose(gradient[inside], -problem.y[:n])
 
 
 @pytest.mark.skipif(SETS is None, reason="needs the data sets in $JAXHT_DATA")
