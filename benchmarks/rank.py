@@ -40,7 +40,7 @@ def run(f: Any, step: Any, steps: Any, solver: Any, k: int, exact: bool | None =
 
 
 def projections(m: int, k: int) -> None:
-    """The projection that the fifth step of a run takes, and what 40 steps come to."""
+    """The projection that the fifth step of a run takes, and what 300 steps come to."""
     f, step = completion(m, k, 0.4 if m < 512 else 0.2, np.random.default_rng(0)), 1.8  # L = 1
     x = run(f, step, 4, IHT, k, True).x
     z = x - step * f.gradient(x, f.predict(x))
@@ -53,12 +53,12 @@ def projections(m: int, k: int) -> None:
         "by iteration, from x": functools.partial(project[False], near=x),
         "by iteration, from nowhere": project[False],
     }
-    default = "by iteration" if m >= 4 * (k + 8) else "full"
+    default = "by iteration" if 2 * m >= 5 * (k + 8) else "full"
     seconds = interleaved(candidates, repeats=3 if m > 1000 else 7)
     report(f"a projection in a run, {m} x {m}, rank {k} (by default {default})", seconds, baseline="full", unit="ms")
-    if m <= 512:
-        full, iterated = (float(run(f, step, 40, IHT, k, exact).value) for exact in (True, False))
-        print(f"  f after 40 steps: {full:.7g} and {iterated:.7g}, apart by {abs(iterated / full - 1):.1e}")
+    if m <= 256:
+        full, iterated = (float(run(f, step, 300, IHT, k, exact).value) for exact in (True, False))
+        print(f"  f after 300 steps: {full:.7g} and {iterated:.7g}, apart by {abs(iterated / full - 1):.1e}")
 
 
 def lanes(m: int, n: int, k: int, number: int) -> None:

@@ -56,7 +56,7 @@ def truncated_svd(
         k: rank, static or traced.
         k_max: static bound on k; None: min(m, n).
         near: (m, n), of rank at most k_max; only its column space counts, and only for the cost.
-        exact: static; whether to decompose in full. None: where min(m, n) < 4 (k_max + OVERSAMPLING).
+        exact: static; whether to decompose in full. None: where min(m, n) < 2.5 (k_max + OVERSAMPLING).
         rtol: bound on the error, traced; None: the root of machine epsilon, with which the distance to Z is the least
             but for rounding.
 
@@ -71,7 +71,7 @@ def truncated_svd(
     """
     smallest = min(Z.shape)
     k_max = smallest if k_max is None else min(k_max, smallest)
-    exact = smallest < 4 * (k_max + OVERSAMPLING) if exact is None else exact
+    exact = 2 * smallest < 5 * (k_max + OVERSAMPLING) if exact is None else exact
     rtol = float(jnp.finfo(Z.dtype).eps) ** 0.5 if rtol is None else rtol
     near = None if exact else near
     if not isinstance(Z, jax.Array):

@@ -3,6 +3,7 @@ import tempfile
 
 # As experiments/__init__.py: before JAX starts, since commands that tests call in their own process run several pools.
 os.environ.setdefault("NPROC", str(4 * (os.cpu_count() or 1)))
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import jax
 import pytest

@@ -21,7 +21,7 @@ class LowRank:
     Args:
         k: rank; static or traced, as in :class:`jaxht.Sparse`.
         k_max: static upper bound on a traced k, worth giving: None is min(m, n), by which all decompositions are full.
-        exact: static; whether singular value decompositions are full. None: where min(m, n) < 4 (k_max + 8); else the
+        exact: static; whether singular value decompositions are full. None: where min(m, n) < 2.5 (k_max + 8); else the
             leading triplets come by subspace iteration, from the column space of the iterate before. In a run that
             comes to rest so does the iteration: it costs a few products with a block of k_max + 8 columns.
         rtol: error to which that iteration goes, see :func:`jaxht.svd.truncated_svd`; a decomposition that does not

@@ -221,9 +221,9 @@ def MatrixCompletion(
         model: objective over vectors; :class:`jaxht.LeastSquares` by default: ``1/2 sum_i (X[r_i, c_i] - y_i)^2``.
         options: of the model: l2, mean, weights.
 
-    The Hessian is 1 on observed entries and 0 on others, and on a low-rank move about the share p of entries that are
-    observed: with :class:`jaxht.IHT` give ``step_size = 1 / p``, as the automatic 1/L is safe and slow, or take
-    :class:`jaxht.NIHT`.
+    The Hessian is 1 on observed entries and 0 on others: L = 1, while on a low-rank move it is about the share p of
+    entries that are observed. :class:`jaxht.IHT` with its own step is safe and slow; with ``1 / p``, the step of the
+    source, it mostly diverges where p < 1/2. :class:`jaxht.NIHT` finds the step, and recovers from fewer entries.
 
     Source: Jain, Meka & Dhillon 2010, §4; Tanner & Wei 2013.
     """
