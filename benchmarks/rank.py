@@ -1,7 +1,9 @@
 """Rank constraints: projections in full and by subspace iteration, factored iterates, and planted recovery."""
 
 import functools
+import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -19,6 +21,8 @@ def main() -> None:
     for m, k in ((32, 3), (64, 3), (128, 3), (256, 5), (512, 10), (1024, 20), (2048, 20)):
         projections(m, k)
     lanes(m=60, n=50, k=3, number=100)
+    for name, k in (("coil20", 10), ("office_caltech10_surf", 5), ("orl_faces", 20)):
+        regression(name, k)
     factors()
     recovery(m=60, n=50, k=3, oversampling=6, trials=100)
 
@@ -76,6 +80,26 @@ def lanes(m: int, n: int, k: int, number: int) -> None:
     calls = {name: functools.partial(project, z, x, exact) for name, exact in names.items()}
     title = f"a projection, {m} x {n}, rank {k}, {number} of them under one vmap"
     report(title, interleaved(calls, repeats=9), baseline="full", per=number)
+
+
+def regression(name: str, k: int) -> None:
+    """Regression of the classes of a data set: what full decompositions and iteration come to."""
+    file = Path(os.environ.get("JAXHT_DATA", "")) / f"{name}.npz"
+    if not file.is_file():
+        print(f"\n{name}: not in JAXHT_DATA, left out")
+        return
+    with np.load(file) as arrays:
+        X, classes = arrays["X"].astype(np.float32), np.unique(arrays["y"], return_inverse=True)[1]
+    A = X / np.linalg.norm(X, axis=1, keepdims=True)
+    f = jaxht.MultiResponse(A, np.eye(classes.max() + 1, dtype=np.float32)[classes], 1e-5).prepared()
+    print(f"\n{name}, {A.shape[0]} x {A.shape[1]}, {classes.max() + 1} classes, rank {k}: f, full and by iteration")
+    growing = jaxht.HSGHT(1.0, batch_growth=1.02, inner_steps=300)
+    for label, solver, steps in (("FG-HT, 2000 steps", IHT(), 2000), ("HSG-HT, 300 updates", growing, 1)):
+        stop, key = Stop(max_steps=steps, rtol=0.0), jax.random.key(0)
+        full, iterated = (
+            float(jaxht.solve(f, LowRank(k, exact=exact), solver, stop=stop, key=key).value) for exact in (True, False)
+        )
+        print(f"  {label:20s} {full:.8f} and {iterated:.8f}, apart by {abs(iterated / full - 1):.1e}", flush=True)
 
 
 def factors() -> None:

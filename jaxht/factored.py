@@ -80,7 +80,7 @@ class Factored(Arithmetic):
     V: Array
 
     @classmethod
-    def zeros(cls, shape: tuple[int, int], k_max: int, dtype: ArrayDType) -> "Factored":
+    def zeros(cls, shape: tuple[int, ...], k_max: int, dtype: ArrayDType) -> "Factored":
         """0."""
         (m, n), k = shape, k_max
         return cls(jnp.zeros((m, k), dtype), jnp.zeros(k, dtype), jnp.zeros((n, k), dtype))

@@ -62,7 +62,7 @@ class LowRank:
         x = Factored(found.U, found.s, found.V) if self.factored else found.matrix
         return x, Subspace(found.U, found.V, found.error)
 
-    def zeros(self, shape: tuple[int, int], dtype: ArrayDType) -> Any:
+    def zeros(self, shape: tuple[int, ...], dtype: ArrayDType) -> Any:
         """0."""
         return Factored.zeros(shape, self._width, dtype) if self.factored else jnp.zeros(shape, dtype)
 
