@@ -125,6 +125,10 @@ class LinearModel(Objective):
         A, y = design(self.A).rows(indices), jnp.take(self.y, indices, axis=0, mode="clip")
         return dataclasses.replace(self, A=A, y=y, l2=self.l2 * jnp.sum(weights), mean=False, weights=scale)
 
+    def picked(self, pred: Array, indices: Array) -> Array:
+        """The predictions of these samples."""
+        return jnp.take(pred, indices, axis=0, mode="clip")
+
     def sample_smoothness(self) -> Array:
         """``max_i n c b s_i ||a_i||^2 + max l2``, b the bound of l''. Cost: n d; for an operator n products."""
         squares = design(self.A).row_norms() ** 2

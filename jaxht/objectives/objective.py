@@ -93,6 +93,10 @@ class Objective(Protocol):
         """The objective ``sum_j weights_j f_{i_j}``, i = indices (b,), which may repeat, or be n for weights of 0."""
         raise ValueError(f"objective must be a sum over samples, such as FiniteSum; got {type(self).__name__}")
 
+    def picked(self, pred: Array, indices: Array) -> Array:
+        """Of the image of x under the whole, that under :meth:`sampled`; where it is x, the same."""
+        return pred
+
     def slopes(self, x: Array, pred: Array) -> Array:
         """What :meth:`assembled` takes, a row for each summand."""
         raise NotImplementedError

@@ -144,6 +144,10 @@ class TraceRegression(Objective):
         """The objective ``sum_j weights_j f_{i_j}``."""
         return dataclasses.replace(self, model=self.model.sampled(indices, weights))
 
+    def picked(self, pred: Array, indices: Array) -> Array:
+        """Those of these samples."""
+        return self.model.picked(pred, indices)
+
     def slopes(self, x: Array, pred: Array) -> Array:
         """Those of the model."""
         return self.model.slopes(None if isinstance(x, Factored) else x.ravel(), pred)

@@ -72,14 +72,15 @@ class HTSVRG:
         step_size, key = state
         key, draws, choice = jax.random.split(key, 3)
         snapshot, n, b = iterate.x, objective.num_samples, self.batch_size
-        mu = objective.gradient(snapshot, objective.predict(snapshot))
+        whole = objective.predict(snapshot)
+        mu = objective.gradient(snapshot, whole)
 
         def project(z: Array) -> Array:
             r, _ = constraint.project(z, snapshot)
             return r if self.radius is None else l2_ball(r.ravel(), self.radius).reshape(r.shape)
 
         def update(batch: Objective, indices: Array, move: Array) -> Array:  # from the snapshot to x
-            pred = batch.predict(snapshot)
+            pred = objective.picked(whole, indices)
             change = batch.slopes(snapshot + move, pred + batch.predict(move)) - batch.slopes(snapshot, pred)
             step = step_size * (batch.assembled(change, move) + mu)
             return projected_move(project, snapshot, move - step)
