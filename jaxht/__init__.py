@@ -8,6 +8,8 @@ from jaxht import selection as selection
 from jaxht import spectral as spectral
 from jaxht import sweep as sweep
 from jaxht import transforms as transforms
+from jaxht.certificate import Certificate as Certificate
+from jaxht.certificate import certify as certify
 from jaxht.constraints import Groups as Groups
 from jaxht.constraints import LowRank as LowRank
 from jaxht.constraints import Sparse as Sparse
@@ -36,6 +38,7 @@ from jaxht.solve import Stop as Stop
 from jaxht.solve import solve as solve
 from jaxht.solve import trace as trace
 from jaxht.solvers import ARHT as ARHT
+from jaxht.solvers import DIHT as DIHT
 from jaxht.solvers import HSGHT as HSGHT
 from jaxht.solvers import HTP as HTP
 from jaxht.solvers import HTSAGA as HTSAGA
@@ -45,6 +48,7 @@ from jaxht.solvers import NIHT as NIHT
 from jaxht.solvers import OMP as OMP
 from jaxht.solvers import OMPR as OMPR
 from jaxht.solvers import PHT as PHT
+from jaxht.solvers import SDIHT as SDIHT
 from jaxht.solvers import SGHT as SGHT
 from jaxht.solvers import SVRGHT as SVRGHT
 from jaxht.solvers import CoSaMP as CoSaMP

@@ -1,62 +1,17 @@
-"""Solvers, an objective and a constraint in their least correct form, which prove the frame before its API settles.
+"""An objective and a constraint in their least correct form, which prove the frame before its API settles.
 
 They run in the contract suite like the public ones, and go when their full versions come.
 """
 
-import dataclasses
 from typing import Any, ClassVar
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxht.linear import design
 from jaxht.objectives.newton import Minimum
 from jaxht.selection import k_largest_mask
-from jaxht.solver import evaluated
 from jaxht.tree import integer, pytree, static
-
-
-def _where(condition, if_true, if_false):
-    return jax.tree.map(lambda new, old: jnp.where(condition, new, old), if_true, if_false)
-
-
-@pytree
-class DIHT:
-    """Dual iterative hard thresholding for ridge regression, from alpha = 0, with a constant step.
-
-    Reports the best primal point met, x0 included, and its distance to the best dual value met.
-
-    Args: none. Cost a step: one full gradient, one projection.
-
-    Source: Yuan et al. 2020, Algorithm 1; the step is 1/l_D, l_D the smoothness of D while the support stays.
-    """
-
-    still_means_converged: ClassVar[bool] = False  # the best point rests while the dual moves on
-    needs_key: ClassVar[bool] = False
-
-    def max_steps(self, constraint):
-        return 5000
-
-    def init(self, objective, constraint, x0, key):
-        alpha = jnp.zeros(objective.num_samples, objective.dtype)
-        iterate, dual = evaluated(objective, x0), jnp.zeros((), objective.dtype)
-        return dataclasses.replace(iterate, gap=iterate.value - dual), (alpha, alpha, dual, objective.smoothness())
-
-    def step(self, objective, constraint, iterate, state):
-        alpha, u, dual_best, smoothness = state
-        c, l2 = (1 / objective.num_samples if objective.mean else 1.0), objective.l2
-        # grad D = c (u - l*'(alpha)), u = A w(alpha), l*(a) = a^2/2 + a y; l_D = c smoothness / l2
-        alpha = alpha + l2 / smoothness * (u - alpha - objective.y)
-        w, _ = constraint.project(-c / l2 * design(objective.A).rmatvec(alpha))
-        new = evaluated(objective, w)
-        dual = -c * (jnp.vdot(alpha, alpha) / 2 + jnp.vdot(alpha, objective.y)) - l2 / 2 * jnp.vdot(w, w)
-        dual_best = jnp.maximum(dual, dual_best)
-        best = _where(iterate.value <= new.value, dataclasses.replace(iterate, gap=None), new)  # a NaN gets through
-        counts = iterate.counts.plus(full_gradients=1, projections=1)
-        iterate = dataclasses.replace(best, counts=counts, gap=best.value - dual_best)
-        return iterate, (alpha, new.pred, dual_best, smoothness)
 
 
 @pytree

@@ -61,6 +61,7 @@ GLOSSARY = {
     "lower": "a lower bound of f",
     "threshold": "epsilon of FoBa, the least gain",
     "ratio": "nu of FoBa, of a gain",
+    "diminishing": "whether a step of the dual falls as 1 / t",
 }
 
 

@@ -34,12 +34,14 @@ ORDER = [
     "spectral",
     "objectives",
     "constraints",
+    "duality",
     "status",
     "solver",
     "solvers",
     "solve",
     "path",
     "optimality",
+    "certificate",
     "transforms",
     "ensembles",
     "metrics",
@@ -48,6 +50,7 @@ ORDER = [
 
 # Inside a folder the same holds for the files named here, base first; the others may import these, not each other.
 SIBLINGS = {
+    "losses": ["loss"],
     "linear": ["dense", "chunks", "rows", "sparse", "operator"],
     "constraints": ["constraint"],
     "objectives": ["newton", "basis", "objective", "restricted", "linear_model", "least_squares", "custom"],

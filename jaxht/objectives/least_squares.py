@@ -38,11 +38,11 @@ class LeastSquares(LinearModel):
     def value(self, x: Array, pred: Array) -> Array:
         """f(x) from pred = A x. Cost: n + d."""
         residual = pred - self.y
-        return jnp.vdot(residual, self._weighted(residual)) / 2 + jnp.vdot(x, self.l2 * x) / 2
+        return jnp.vdot(residual, self.weighted(residual)) / 2 + jnp.vdot(x, self.l2 * x) / 2
 
     def curvature(self, x: Array, pred: Array, v: Array, image: Array) -> Array:
         """``c ||A v||^2 + l2 ||v||^2``, the same at every x; image = A v."""
-        return jnp.vdot(image, self._weighted(image)) + jnp.vdot(v, self.l2 * v)
+        return jnp.vdot(image, self.weighted(image)) + jnp.vdot(v, self.l2 * v)
 
     def minimise(self, region: Support, x: Array, ridge: Array | None = None) -> Minimum:
         """Closed-form minimiser on a support, of least norm (in scaled columns) where it is not unique.

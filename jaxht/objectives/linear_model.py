@@ -99,7 +99,7 @@ class LinearModel(Objective):
 
     def value(self, x: Array, pred: Array) -> Array:
         """f(x) from pred = A x. Cost: n + d."""
-        losses = self._weighted(self.loss.value(pred, self.y))
+        losses = self.weighted(self.loss.value(pred, self.y))
         # A product with ones: XLA's CPU compiler does not vectorise a sum.
         return jnp.vdot(losses, jnp.ones_like(losses)) + jnp.vdot(x, self.l2 * x) / 2
 
@@ -109,7 +109,7 @@ class LinearModel(Objective):
 
     def slopes(self, x: Array, pred: Array) -> Array:
         """``c s * l'(A x)``: (n,), or (n, c) for c outputs. Cost: n."""
-        return self._weighted(self.loss.derivative(pred, self.y))
+        return self.weighted(self.loss.derivative(pred, self.y))
 
     def assembled(self, slopes: Array, x: Array) -> Array:
         """``A^T slopes + l2 * x``. Cost: n d."""
@@ -141,8 +141,8 @@ class LinearModel(Objective):
 
         At least FLAT of its upper bound: where l'' is 0 for all samples, steps by its inverse stay finite.
         """
-        along = jnp.vdot(image, self._weighted(self.loss.hessian_product(pred, self.y, image)))
-        bound = self._bound() * jnp.vdot(image, self._weighted(image))
+        along = jnp.vdot(image, self.weighted(self.loss.hessian_product(pred, self.y, image)))
+        bound = self._bound() * jnp.vdot(image, self.weighted(image))
         return jnp.maximum(along, FLAT * bound) + jnp.vdot(v, self.l2 * v)
 
     def hessian(self, x: Array, pred: Array, tau: Numeric = 0.0) -> Callable[[Array], Array]:
@@ -152,19 +152,19 @@ class LinearModel(Objective):
         def product(v: Array) -> Array:
             image = A.matvec(v)
             along = self.loss.hessian_product(pred, self.y, image) + damping * image
-            return A.rmatvec(self._weighted(along)) + self.l2 * v
+            return A.rmatvec(self.weighted(along)) + self.l2 * v
 
         return product
 
     def hessian_diagonal(self, x: Array, pred: Array) -> Array:
         """The diagonal of the Hessian at x, shaped like x. Cost: n d."""
         curvature = self.loss.hessian_product(pred, self.y, jnp.ones_like(pred))
-        return design(self.A).squared(self._weighted(curvature)) + self.l2
+        return design(self.A).squared(self.weighted(curvature)) + self.l2
 
     def majorant(self) -> Callable[[Array], Array]:
         """``v -> c b A^T S A v + l2 * v``, at least the Hessian everywhere. Cost of a product: 2 n d."""
         A, bound = design(self.A), self._bound()
-        return lambda v: A.rmatvec(self._weighted(bound * A.matvec(v))) + self.l2 * v
+        return lambda v: A.rmatvec(self.weighted(bound * A.matvec(v))) + self.l2 * v
 
     def preconditioner(self) -> Array:
         """An upper bound of the diagonal of the Hessian, (d,), or 1 where it would cost d products."""
@@ -175,9 +175,12 @@ class LinearModel(Objective):
 
     def smoothness(self) -> Array:
         """``c b sigma_max(S^(1/2) A)^2 + max l2``, b the bound of l'', from :mod:`jaxht.spectral`."""
+        return self._bound() * self.gram_norm() + jnp.max(jnp.asarray(self.l2))
+
+    def gram_norm(self) -> Array:
+        """``c sigma_max(S^(1/2) A)^2``, an upper estimate. Cost: some 16 products."""
         A = design(self.A)
-        top = largest_eigenvalue(lambda v: A.rmatvec(self._weighted(A.matvec(v))), A.shape[1], self.dtype)
-        return SAFETY * self._bound() * top + jnp.max(jnp.asarray(self.l2))
+        return SAFETY * largest_eigenvalue(lambda v: A.rmatvec(self.weighted(A.matvec(v))), A.shape[1], self.dtype)
 
     def coordinate_smoothness(self) -> Array:
         """``max_j (c b sum_i s_i A_ij^2 + l2_j)``. Cost: n d."""
@@ -234,7 +237,7 @@ class LinearModel(Objective):
         present = (self.weights > 0).reshape(-1, *[1] * (jnp.ndim(self.y) - 1))
         return self.loss.smoothness(jnp.where(present, self.y, 0))
 
-    def _weighted(self, v: Array) -> Array:
+    def weighted(self, v: Array) -> Array:
         """``c s_i v_i``."""
         if self.weights is not None:
             v = self.weights.reshape(-1, *[1] * (v.ndim - 1)) * v
@@ -274,5 +277,5 @@ class Gathered:
         ones = jnp.ones_like(pred)
         curvature = model.loss.hessian_product(pred, model.y, ones) + tau * model._bound()
         columns = jnp.where(free[:, None], model.A.array.T, 0)
-        hessian = jnp.matmul(columns * model._weighted(curvature), columns.T, precision=PRECISION)
+        hessian = jnp.matmul(columns * model.weighted(curvature), columns.T, precision=PRECISION)
         return preconditioner(hessian, model.l2)

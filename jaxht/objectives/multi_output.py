@@ -59,7 +59,7 @@ class MultiOutput(LinearModel):
 
         def of_output(unit: Array) -> Array:
             along = self.loss.hessian_product(pred, self.y, jnp.broadcast_to(unit, pred.shape))
-            return design(self.A).squared(self._weighted(jnp.matmul(along, unit, precision=PRECISION)))
+            return design(self.A).squared(self.weighted(jnp.matmul(along, unit, precision=PRECISION)))
 
         return jax.vmap(of_output, out_axes=1)(jnp.eye(pred.shape[1], dtype=pred.dtype)) + self.l2
 

@@ -4,6 +4,8 @@ from jaxht.solvers.arht import ARHT as ARHT
 from jaxht.solvers.cosamp import CoSaMP as CoSaMP
 from jaxht.solvers.cosamp import GraSP as GraSP
 from jaxht.solvers.cosamp import SubspacePursuit as SubspacePursuit
+from jaxht.solvers.diht import DIHT as DIHT
+from jaxht.solvers.diht import SDIHT as SDIHT
 from jaxht.solvers.exchange import OMPR as OMPR
 from jaxht.solvers.exchange import ExhaustiveLocalSearch as ExhaustiveLocalSearch
 from jaxht.solvers.foba import FoBa as FoBa

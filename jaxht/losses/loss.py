@@ -1,0 +1,71 @@
+"""What an objective may ask of a loss, and what losses of one output share."""
+
+from typing import Protocol
+
+import jax
+import numpy as np
+from chex import Array, Numeric
+
+
+class Loss(Protocol):
+    """A convex function of a prediction, applied to n of them: u (n,) or, for c outputs, (n, c), and targets y."""
+
+    def smoothness(self, y: Array) -> Numeric:
+        """An upper bound of the curvature l'' over all u."""
+        ...
+
+    def check(self, y: Array) -> None:
+        """Raise ValueError for targets that cannot be, as far as their values are known."""
+        ...
+
+    def value(self, u: Array, y: Array) -> Array:
+        """l(u; y), (n,)."""
+        ...
+
+    def derivative(self, u: Array, y: Array) -> Array:
+        """dl/du, shaped like u; at a kink, one subgradient."""
+        ...
+
+    def hessian_product(self, u: Array, y: Array, v: Array) -> Array:
+        """``(d^2 l/du^2) v``, shaped like u."""
+        ...
+
+
+class ScalarLoss:
+    """What losses of one output share: beside the loss its conjugate ``l*(a; y) = sup_u (a u - l(u; y))``."""
+
+    def check(self, y: Array) -> None:
+        """Any real target will do."""
+
+    def curvature(self, u: Array, y: Array) -> Array:
+        """d^2 l/du^2, (n,)."""
+        raise NotImplementedError
+
+    def conjugate(self, a: Array, y: Array) -> Array:
+        """l*(a; y), (n,); infinite outside of its domain."""
+        raise NotImplementedError
+
+    def conjugate_derivative(self, a: Array, y: Array) -> Array:
+        """dl*/da, (n,): the u of which a is the slope, for a :meth:`within` the domain."""
+        raise NotImplementedError
+
+    def conjugate_curvature(self, a: Array, y: Array) -> Array:
+        """d^2 l*/da^2, (n,), at least 1 over the bound of l''; 0 for the hinge."""
+        raise NotImplementedError
+
+    def within(self, a: Array, y: Array) -> Array:
+        """The nearest a of the domain, or where l* has no slope at its end, just inside."""
+        raise NotImplementedError
+
+    def hessian_product(self, u: Array, y: Array, v: Array) -> Array:
+        """``l'' v``."""
+        return self.curvature(u, y) * v
+
+
+class MarginLoss(ScalarLoss):
+    """What losses of the margin y u share: labels are -1 and +1."""
+
+    def check(self, y: Array) -> None:
+        """Raise ValueError for labels other than -1 and +1."""
+        if not isinstance(y, jax.core.Tracer) and not np.all(np.abs(np.asarray(y)) == 1):
+            raise ValueError(f"y must hold labels -1 and +1; got {np.unique(y)[:5]}")

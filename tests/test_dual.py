@@ -1,0 +1,334 @@
+"""Conjugates, the dual problem, its solvers, and certificates."""
+
+import functools
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.sparse
+
+import jaxht
+from jaxht import DIHT, SDIHT, Sparse, Status, Stop, duality
+from jaxht.losses import (
+    HingeLoss,
+    HuberLoss,
+    LogisticLoss,
+    PoissonLoss,
+    SmoothedHingeLoss,
+    SquaredHingeLoss,
+    SquaredLoss,
+)
+from tests import reference
+from tests.contract import QUICK
+from tests.util import host, x64
+
+pytestmark = pytest.mark.usefixtures("all_quickly")
+
+
+@pytest.fixture(autouse=True)
+def float64():
+    with x64():
+        yield
+
+
+LOSSES = {
+    "squared": (SquaredLoss(), "real"),
+    "Huber": (HuberLoss(0.7), "real"),
+    "logistic": (LogisticLoss(), "labels"),
+    "logistic, scaled": (LogisticLoss(2.0), "labels"),
+    "smoothed hinge": (SmoothedHingeLoss(0.25), "labels"),
+    "squared hinge": (SquaredHingeLoss(), "labels"),
+    "hinge": (HingeLoss(), "labels"),
+    "Poisson": (PoissonLoss(), "counts"),
+}
+
+
+def targets(rng, kind, size):
+    draw = {"real": rng.normal, "labels": rng.choice, "counts": rng.poisson}[kind]
+    return draw([-1.0, 1.0], size) if kind == "labels" else draw(1.5, size=size).astype(float)
+
+
+# ---- conjugates ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_fenchel_and_young(name):
+    """l(u) + l*(a) >= a u, with equality at the slope, of which l*' is the way back; infinite beyond the domain."""
+    loss, kind = LOSSES[name]
+    rng = np.random.default_rng(0)
+    y, u, v = targets(rng, kind, 2000), 3 * rng.normal(size=2000), 3 * rng.normal(size=2000)
+    a = loss.derivative(u, y)
+    bound = loss.value(v, y) + loss.conjugate(a, y) - a * v
+    assert np.all(bound >= -1e-12) and np.any(bound > 0.1)
+    inner = loss.within(a, y)
+    np.testing.assert_allclose(inner, a, rtol=0, atol=1e-15)
+    np.testing.assert_allclose(loss.value(u, y) + loss.conjugate(inner, y), inner * u, rtol=1e-12, atol=1e-12)
+    back = loss.derivative(loss.conjugate_derivative(inner, y), y)
+    if name != "hinge":
+        np.testing.assert_allclose(back, a, rtol=0, atol=1e-9)
+    wild = 5 * rng.normal(size=2000)
+    nearest = loss.within(wild, y)
+    assert np.all(np.isfinite(loss.conjugate(nearest, y))) and np.all(
+        np.isfinite(loss.conjugate_derivative(nearest, y))
+    )
+    outside = np.abs(nearest - wild) > 1e-9
+    assert np.all(np.isinf(loss.conjugate(wild, y)) == outside) and outside.any() == (name != "squared")
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_derivatives_of_conjugates_are_differences(name):
+    loss, kind = LOSSES[name]
+    rng = np.random.default_rng(1)
+    y, step = targets(rng, kind, 200), 1e-6
+    a = sum(loss.derivative(u, y) / 2 for u in 1.5 * rng.normal(size=(2, 200)))
+    low, high = loss.within(a - step, y), loss.within(a + step, y)
+    free = high - low > 1.5 * step
+    a, y, low, high = a[free], y[free], low[free], high[free]
+    middle = (low + high) / 2
+    slope = (loss.conjugate(high, y) - loss.conjugate(low, y)) / (high - low)
+    np.testing.assert_allclose(loss.conjugate_derivative(middle, y), slope, rtol=1e-4, atol=1e-4)
+    bend = (loss.conjugate_derivative(high, y) - loss.conjugate_derivative(low, y)) / (high - low)
+    np.testing.assert_allclose(loss.conjugate_curvature(middle, y), bend, rtol=1e-3, atol=1e-8)
+    assert free.sum() > 50
+
+
+# ---- the dual problem ------------------------------------------------------------------------------------------------
+
+MODELS = {
+    "squared": (jaxht.LeastSquares, "real"),
+    "Huber": (functools.partial(jaxht.Huber, delta=0.7), "real"),
+    "logistic": (jaxht.Logistic, "labels"),
+    "smoothed hinge": (functools.partial(jaxht.SmoothedHinge, gamma=0.25), "labels"),
+    "squared hinge": (jaxht.SquaredHinge, "labels"),
+    "hinge": (jaxht.Hinge, "labels"),
+    "Poisson": (jaxht.Poisson, "counts"),
+}
+N, D, K = 12, 9, 3
+GROUPS = np.arange(D) % 4
+CONSTRAINTS = {
+    "sparse": Sparse(K),
+    "non-negative": Sparse(K, nonnegative=True),
+    "bounded": Sparse(K, bounds=(-0.3, 0.4)),
+    "groups": jaxht.Groups(2, GROUPS),
+}
+
+
+def model(name, rng, weights=None, l2=0.3):
+    make, kind = MODELS[name]
+    return make(rng.normal(size=(N, D)), targets(rng, kind, N), l2, mean=True, weights=weights)
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("constraint", CONSTRAINTS)
+def test_weak_duality(name, constraint):
+    """f(x) >= D(alpha), for 2000 pairs of random points; and D is the least of the Lagrangian, by its own minimiser."""
+    rng = np.random.default_rng(2)
+    f = model(name, rng, weights=rng.random(N) if name == "squared" else None)
+    C = CONSTRAINTS[constraint].prepared((D,))
+
+    @jax.jit
+    @jax.vmap
+    def both(z, alpha):
+        x, point = C.project(z)[0], duality.dual_point(f, C, f.loss.within(alpha, f.y))
+        return f.value(x, f.predict(x)), point
+
+    Z, alphas = rng.normal(size=(2000, D)), 2 * rng.normal(size=(2000, N))
+    values, points = host(both(Z, alphas))
+    assert np.all(np.isfinite(points.value))
+    assert np.all(values >= points.value - 1e-12 * np.abs(values))
+    # sum_i c s_i (a_i u_i - l*(a_i)) + l2/2 ||w||^2 at w(alpha)
+    shares = np.full(N, 1 / N) if f.weights is None else f.weights / np.sum(f.weights)
+    alpha, w = points.alpha[0], points.w[0]
+    lagrangian = shares @ (alpha * (f.A @ w) - np.asarray(f.loss.conjugate(alpha, f.y))) + 0.15 * w @ w
+    np.testing.assert_allclose(points.value[0], lagrangian, rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["squared", "logistic", "Poisson"])
+def test_supergradients_are_differences(name):
+    rng = np.random.default_rng(3)
+    f, C = model(name, rng), Sparse(K).prepared((D,))
+    alpha, E = duality.start(f, rng.normal(size=N)), rng.normal(size=N)
+    D_at = jax.jit(lambda alpha: duality.dual_point(f, C, alpha).value)
+    point = duality.dual_point(f, C, alpha)
+    assert duality.support_margin(point, K) > 1e-3  # no tie nearby
+    slope = (D_at(alpha + 1e-6 * E) - D_at(alpha - 1e-6 * E)) / 2e-6
+    np.testing.assert_allclose(duality.supergradient(f, alpha, f.predict(point.w)) @ E, slope, rtol=1e-6)
+
+
+def test_the_papers_example():
+    """y = [2, 2, 1], A = I, lambda = 1, k = 1: P* = 4/3, and by the definition of D, 55/42 is its maximum."""
+    f = jaxht.LeastSquares(np.eye(3), np.array([2.0, 2.0, 1.0]), 1.0, mean=True)
+    best = duality.dual_point(f, Sparse(1).prepared((3,)), jnp.array([-12 / 7, -12 / 7, -1]))
+    np.testing.assert_allclose(best.value, 55 / 42, rtol=1e-14)
+    result = jaxht.solve(f, Sparse(1), DIHT())
+    np.testing.assert_allclose(result.value, 4 / 3, rtol=1e-12)
+    gap = 4 / 3 - 55 / 42
+    assert gap - 1e-12 <= result.gap < gap + 1e-5
+
+
+@pytest.mark.parametrize(("lam", "closed"), [(0.3, True), (0.01, False)])
+def test_orthonormal_designs(lam, closed):
+    """Of A = I the gap is 0 if and only if lam N |y|_(k) / (1 + lam N) >= |y|_(k+1)."""
+    y = np.array([3.0, -2.5, 2.0, -1.4, 0.5, 0.1, 1.0, 0.3])
+    n, k, f = 8, 3, jaxht.LeastSquares(np.eye(8), y, lam, mean=True)
+    size = np.sort(np.abs(y))[::-1]
+    assert (lam * n * size[k - 1] / (1 + lam * n) >= size[k]) == closed
+    result = jaxht.solve(f, Sparse(k), DIHT())
+    np.testing.assert_allclose(result.x, reference.hard_threshold(y, k) / (1 + lam * n), rtol=0, atol=1e-12)
+    assert (result.gap < 1e-8) == closed
+    assert (duality.strong_duality_margin(f, Sparse(k), result.x) >= 0) == closed
+    if closed:
+        top = np.abs(y) >= size[k - 1]
+        alpha = np.where(top, -lam * n * y / (1 + lam * n), -y)
+        point = duality.dual_point(f, Sparse(k).prepared((8,)), alpha)
+        np.testing.assert_allclose(point.value, result.value, rtol=1e-12)
+        assert duality.support_margin(point, k) > 0
+
+
+# ---- solvers ---------------------------------------------------------------------------------------------------------
+
+
+def ascent(f, loss, alpha, k, etas, blocks):
+    """Yuan et al. 2020, Algorithms 1 and 2, sample by sample: yields alpha and D after each update."""
+    n, lam = len(f.y), float(f.l2)
+
+    def point(alpha):
+        z = -sum(alpha[i] * f.A[i] for i in range(n)) / (lam * n)
+        return reference.hard_threshold(z, k)
+
+    for eta, block in zip(etas, blocks, strict=True):
+        w, new = point(alpha), alpha.copy()
+        for i in block:
+            y = f.y[i : i + 1]
+            g = (f.A[i] @ w - float(loss.conjugate_derivative(alpha[i : i + 1], y)[0])) / n
+            new[i] = float(loss.within(jnp.asarray([alpha[i] + eta * g]), y)[0])
+        alpha = new
+        w = point(alpha)
+        yield alpha, -np.mean(loss.conjugate(alpha, f.y)) - lam / 2 * w @ w
+
+
+@pytest.mark.parametrize("name", ["squared", "smoothed hinge"])
+@pytest.mark.parametrize("solver", [DIHT(6.0, True, 2), DIHT(1.0, inner_steps=2), SDIHT(9.0, True, 5, 4)], ids=repr)
+def test_steps_are_those_of_the_reference(name, solver):
+    f = model(name, np.random.default_rng(4))
+    key, steps = jax.random.key(0), 3
+    m = solver.inner_steps
+    times = np.arange(steps * m)
+    etas = float(solver.step_size) / (times + 2) if solver.diminishing else np.full(len(times), solver.step_size)
+    blocks = [range(N)] * len(times)
+    if isinstance(solver, SDIHT):
+        draws, own = [], key
+        for _ in range(steps):
+            own, drawn = jax.random.split(own)
+            draws += [int(jax.random.bits(jax.random.fold_in(drawn, t), (), jnp.uint32) % 3) for t in range(m)]
+        blocks = [range(5 * j, min(5 * j + 5, N)) for j in draws]
+    alpha = np.asarray(duality.start(f, jnp.zeros(N)))
+    expected = [value for _, value in ascent(f, f.loss, alpha, K, etas, blocks)]
+    first = -np.mean(f.loss.conjugate(alpha, f.y)) - 0.15 * np.sum(
+        reference.hard_threshold(-f.A.T @ alpha / (0.3 * N), K) ** 2
+    )
+    seen = expected if isinstance(solver, DIHT) else expected[m - 1 :: m]
+    bests = np.maximum.accumulate([first, *seen])[:: m if isinstance(solver, DIHT) else 1]
+    result, history = jaxht.trace(f, Sparse(K), solver, num_steps=steps, record=lambda it: it, key=key)
+    np.testing.assert_allclose(history.value - history.gap, bests, rtol=0, atol=1e-12)
+    assert result.counts.projections == steps * m
+    gradients = result.counts.full_gradients, result.counts.sample_gradients
+    assert gradients == ((0, 5 * steps * m) if isinstance(solver, SDIHT) else (steps * m, 0))
+
+
+def brute_force(f, k):
+    """The global minimum of a ridge regression, support by support."""
+    G, b = f.A.T @ f.A / N + f.l2 * np.eye(D), f.A.T @ f.y / N
+    gains = [b[S] @ np.linalg.solve(G[np.ix_(S, S)], b[S]) for S in map(list, itertools.combinations(range(D), k))]
+    return f.y @ f.y / (2 * N) - max(gains) / 2
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("make", [DIHT, functools.partial(SDIHT, batch_size=1), functools.partial(SDIHT, batch_size=5)])
+def test_with_a_large_ridge_the_optimum_is_found_and_proved(make, sparse):
+    f = model("squared", np.random.default_rng(5), l2=20 / np.sqrt(N))
+    held = jaxht.LeastSquares(jaxht.design(scipy.sparse.csr_array(f.A)), f.y, f.l2, mean=True) if sparse else f
+    result = jaxht.solve(held, Sparse(K), make(), key=jax.random.key(0), stop=Stop(gap_rtol=1e-9))
+    assert result.status == Status.GAP_CLOSED
+    np.testing.assert_allclose(result.value, brute_force(f, K), rtol=1e-9)
+
+
+def test_with_a_small_ridge_the_gap_stays_open_and_says_so():
+    f = model("squared", np.random.default_rng(5), l2=0.01 / np.sqrt(N))
+    result = jaxht.solve(f, Sparse(K), DIHT(), stop=Stop(max_steps=200, gap_rtol=1e-9))
+    assert result.status == Status.MAX_STEPS and result.gap > 1e-2 * result.value
+    assert result.value - result.gap <= brute_force(f, K) <= result.value + 1e-12
+
+
+@pytest.mark.parametrize("name", ["logistic", "smoothed hinge", "squared hinge", "hinge", "Huber"])
+def test_lanes_of_every_loss(name):
+    """k traced, a lane of NaN beside: gaps close where the ridge is large, and hurt nobody."""
+    rng = np.random.default_rng(6)
+    make, kind = MODELS[name]
+    A, y, ks = rng.normal(size=(3, N, D)), targets(rng, kind, (3, N)), np.array([1, 2, 3])
+    A[1, 0, 0] = np.nan
+    solvers = (DIHT(), SDIHT(batch_size=4))
+
+    @functools.partial(jax.jit, compiler_options=QUICK)
+    @jax.vmap
+    def run(A, y, k):
+        f, C, stop = make(A, y, 5.0, mean=True), Sparse(k, 3), Stop(max_steps=200)
+        return [jaxht.solve(f, C, solver, key=jax.random.key(0), stop=stop) for solver in solvers]
+
+    for result in run(A, y, ks):
+        assert result.status[1] == Status.DIVERGED and np.all(np.isfinite(result.x))
+        for i in (0, 2):
+            assert -1e-12 < result.gap[i] < 2e-4 * result.value[i]
+            assert np.count_nonzero(result.x[i]) == ks[i]
+
+
+# ---- certificates ----------------------------------------------------------------------------------------------------
+
+
+def test_a_certificate_of_any_solution():
+    f = model("squared", np.random.default_rng(7), l2=3.0)
+    least = brute_force(f, K)
+    good, bad = jaxht.solve(f, Sparse(K), jaxht.HTP()).x, np.zeros(D)
+    for x in (good, bad):
+        proof = jaxht.certify(f, Sparse(K), x)
+        value = float(f.value(jnp.asarray(x), f.predict(jnp.asarray(x))))
+        np.testing.assert_allclose(proof.value, value, rtol=1e-12)
+        assert value - proof.gap <= least * (1 + 1e-12) and proof.gap >= value - least - 1e-12
+        assert proof.gap - (value - least) < 1e-5 * least  # here strong duality holds, and the bound is tight
+    many = jax.vmap(lambda x: jaxht.certify(f, Sparse(K), x).gap)(np.stack([good, bad]))
+    np.testing.assert_allclose(many[1], proof.gap, rtol=0, atol=1e-6)
+
+
+RIDGE = jaxht.LeastSquares(np.ones((4, 3)), np.ones(4), 0.1)
+WRONG = {
+    "a ridge each": (
+        r"l2 must be a single number",
+        jaxht.LeastSquares(np.ones((4, 3)), np.ones(4), np.ones(3)),
+        DIHT(),
+    ),
+    "no loss": (r"must be a linear model of one output.*got Custom", jaxht.Custom(jnp.sum, like=3), SDIHT()),
+    "outputs": (
+        r"linear model of one output.*MultiResponse",
+        jaxht.MultiResponse(np.ones((4, 3)), np.ones((4, 2)), 1.0),
+        DIHT(),
+    ),
+    "block": (r"batch_size must be an int in \[1, 4\].*got 9", RIDGE, SDIHT(batch_size=9)),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_cannot_be(name):
+    message, f, solver = WRONG[name]
+    with pytest.raises(ValueError, match=message):
+        jaxht.solve(f, Sparse(1), solver, key=jax.random.key(0))
+
+
+@pytest.mark.parametrize("solver", [DIHT(), SDIHT()], ids=repr)
+def test_without_a_ridge_there_is_no_dual(solver):
+    f = jaxht.LeastSquares(np.eye(4), np.ones(4))
+    result = jaxht.solve(f, Sparse(1), solver, key=jax.random.key(0))
+    assert result.status == Status.DIVERGED and result.num_steps <= 1
+    with pytest.raises(ValueError, match="above 0 to have a dual; got 0.0"):
+        duality.check_dual(f, Sparse(1))
