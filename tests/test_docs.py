@@ -10,9 +10,14 @@ pytestmark = pytest.mark.usefixtures("all_quickly")
 DOCS = pathlib.Path(__file__).parents[1] / "docs"
 
 
+def examples(name):
+    """The blocks of Python on a page."""
+    return re.findall(r"```python\n(.*?)```", (DOCS / name).read_text(encoding="utf-8"), re.DOTALL)
+
+
 def example(name):
-    """The first block of Python on a page."""
-    return re.search(r"```python\n(.*?)```", (DOCS / name).read_text(encoding="utf-8"), re.DOTALL).group(1)
+    """The first of them."""
+    return examples(name)[0]
 
 
 def test_the_recipe(tmp_path, monkeypatch, capsys):
@@ -41,7 +46,17 @@ def test_sparse_training():
 
 
 def test_problems():
+    """Those of the page go on from each other."""
     scope = {}
-    exec(example("problems.md"), scope)
+    first, matrices, samples, proved = examples("problems.md")
+    exec(first, scope)
     assert set(scope["result"].support.indices.tolist()) == {0, 1, 2, 3, 4}
     assert scope["check"].stationarity < 1e-4 and scope["check"].swap_gain < 1e-5
+    exec(matrices, scope)
+    truth = scope["L"] @ scope["R"].T
+    assert np.linalg.norm(scope["result"].x - truth) < 1e-4 * np.linalg.norm(truth)
+    exec(samples, scope)
+    assert scope["result"].counts.projections > 0
+    exec(proved, scope)
+    assert scope["proof"].gap < 1e-4 * scope["proof"].value
+    assert scope["result"].status == scope["jaxht"].Status.GAP_CLOSED
