@@ -330,5 +330,5 @@ def test_without_a_ridge_there_is_no_dual(solver):
     f = jaxht.LeastSquares(np.eye(4), np.ones(4))
     result = jaxht.solve(f, Sparse(1), solver, key=jax.random.key(0))
     assert result.status == Status.DIVERGED and result.num_steps <= 1
-    with pytest.raises(ValueError, match="above 0 to have a dual; got 0.0"):
+    with pytest.raises(ValueError, match=r"above 0 to have a dual; got 0\.0"):
         duality.check_dual(f, Sparse(1))
