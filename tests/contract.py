@@ -359,6 +359,13 @@ TABLE = {
         ),
         # No l2, no dual.
         Row("DIHT", jaxht.DIHT(inner_steps=2), on("ridge/own/32"), minimises=True, thorough=False),
+        Row(
+            "SDIHT",
+            jaxht.SDIHT(batch_size=7, inner_steps=4),
+            on("huber ridge/own/32"),
+            minimises=True,
+            thorough=False,
+        ),
         Row("HTP-edges", jaxht.HTP(step_size=0.5), on("precision/own/32"), minimises=True, thorough=False),
     ]
 }
