@@ -202,12 +202,13 @@ def plot_gaps(dataset: Dataset, config: Gaps, along: str, lines: str, labels: tu
             of = dataset.sel({"d": d, lines: entry})
             for upper, shown, style in (
                 ("minimum", searched, {"linestyle": "-"}),
-                ("value", True, {"linestyle": "--", "mfc": "white"} if searched else {"linestyle": "-"}),
+                ("value", True, {"linestyle": "--", "marker": ""} if searched else {"linestyle": "-"}),
             ):
                 size = (of[upper] - of.dual) / (of[upper] if config.relative else 1)
                 if shown:
-                    curve(axes, size.clip(FLOOR), color, marker=marker, **style)
+                    curve(axes, size.clip(FLOOR), color, **{"marker": marker, **style})
         axes.set_title(f"$d = {d}$, $k = {k}$")
+        axes.set_xscale("log")
         axes.set_yscale("log")
         axes.set_xlabel(labels[0])
     panels[0].set_ylabel("duality gap" + (" over $P$" if config.relative else ""))
@@ -215,9 +216,7 @@ def plot_gaps(dataset: Dataset, config: Gaps, along: str, lines: str, labels: tu
     plots.legend_right(panels[-1], [(f"{labels[1]} = {entry:g}$", color, "-") for entry, color in entries])
     remark = f"{QUARTILES} Gaps below $10^{{-6}}$ are drawn there."
     if any(math.comb(d, k) <= config.max_supports for d, k in zip(config.d, config.k, strict=True)):
-        remark += (
-            " Dashed, hollow: P at the end of DIHT in place of its minimum over all supports, where that is known."
-        )
+        remark += " Dashed: $P$ at the end of DIHT in place of its minimum over all supports, where that is known."
     plots.caption(figure, config.title, f"{config.remark} {remark}")
     return figure
 
@@ -226,14 +225,9 @@ def plot_gap(dataset: Dataset) -> Figure:
     """Against l0 with a curve for each N/d, or against sigma with a curve for each l0."""
     config = plots.config(dataset, Gap)
     if len(config.sigma) > 1:
-        figure = plot_gaps(
-            dataset.isel(ratio=0), config, "sigma", "l0", (r"standard deviation of the noise $\sigma$", LAMBDA)
-        )
-    else:
-        figure = plot_gaps(dataset.isel(sigma=0), config, "l0", "ratio", (f"{LAMBDA}$", "$N/d"))
-    for axes in figure.axes:
-        axes.set_xscale("log")
-    return figure
+        labels = r"standard deviation of the noise $\sigma$", LAMBDA
+        return plot_gaps(dataset.isel(ratio=0), config, "sigma", "l0", labels)
+    return plot_gaps(dataset.isel(sigma=0), config, "l0", "ratio", (f"{LAMBDA}$", "$N/d"))
 
 
 def plot_conditioning(dataset: Dataset) -> Figure:
