@@ -17,6 +17,8 @@ from experiments import (
     shen2018_stages,
     yuan2018,
     yuan2018_real,
+    yuan2020,
+    yuan2020_gaps,
     zhou2018,
 )
 from experiments.config import Config
@@ -118,6 +120,24 @@ EXPERIMENTS = {
         axiotis2020_stuck.Stuck,
         axiotis2020_stuck.stuck,
         axiotis2020_stuck.plot_stuck,
+    ),
+    "yuan2020.gap": Experiment(
+        "the duality gap of sparse ridge regression against the penalty and against the noise",
+        yuan2020_gaps.Gap,
+        yuan2020_gaps.gap,
+        yuan2020_gaps.plot_gap,
+    ),
+    "yuan2020.conditioning": Experiment(
+        "the duality gap of sparse ridge regression against the condition number",
+        yuan2020_gaps.Conditioning,
+        yuan2020_gaps.conditioning,
+        yuan2020_gaps.plot_conditioning,
+    ),
+    "yuan2020.against_primal": Experiment(
+        "DIHT against IHT and HTP on an ill-conditioned design: value and error against the sample size",
+        yuan2020.AgainstPrimal,
+        yuan2020.against_primal,
+        yuan2020.plot_against_primal,
     ),
     "zhou2018.gap_against_cost": Experiment(
         "stochastic hard thresholding on real data: the gap against gradients of samples and thresholdings",

@@ -30,6 +30,8 @@ from experiments import (
     reduced_rank,
     yuan2018,
     yuan2018_real,
+    yuan2020,
+    yuan2020_gaps,
     zhou2018,
 )
 from experiments.__main__ import main
@@ -124,6 +126,9 @@ TINY = {
     },
     "yuan2018.against_sparsity": {"datasets": ["tiny"], "k": [3], "solvers": ["GraHTP"]},
     "yuan2018.against_penalty": {"datasets": ["tiny"], "penalties": [0.5], "solvers": ["IHT"]},
+    "yuan2020.gap": {"d": [6], "k": [1], "l0": [0.1, 10.0], "num_problems": 2, "max_steps": 5},
+    "yuan2020.conditioning": {"d": [6], "k": [1], "l0": [1.0], "kappa": [1.0, 9.0], "num_problems": 2, "max_steps": 5},
+    "yuan2020.against_primal": {"d": 8, "k": 2, "n": [4, 8], "num_problems": 2, "max_steps": 5, "solvers": ["DIHT"]},
     "zhou2018.gap_against_cost": {
         "model": "softmax",
         "datasets": ["tiny"],
@@ -600,6 +605,35 @@ def test_the_entries_observed_are_n_and_distinct(n):
     gradient = np.ravel(objective.gradient(zero, objective.predict(zero)))
     np.testing.assert_array_equal(np.flatnonzero(gradient), np.sort(inside))
     np.testing.assert_allclose(gradient[inside], -problem.y[:n])
+
+
+def test_the_least_value_over_all_supports():
+    rng = np.random.default_rng(0)
+    A, y, k, l2 = rng.normal(size=(7, 9)), rng.normal(size=7), 3, 0.3
+    values = []
+    for support in itertools.combinations(range(9), k):
+        # A ridge is least squares with more rows.
+        rows, right = np.vstack([A[:, support], np.sqrt(l2) * np.eye(k)]), np.concatenate([y, np.zeros(k)])
+        values.append(np.sum((rows @ np.linalg.lstsq(rows, right, rcond=None)[0] - right) ** 2) / 2)
+    with x64():
+        objective = jaxht.LeastSquares(np.asarray(A), np.asarray(y), l2)
+        np.testing.assert_allclose(yuan2020_gaps.brute_force(objective, k), min(values), rtol=1e-10)
+        ends = {name: float(end) for name, end in yuan2020_gaps.bounds(objective, 7, k, 30, True).items()}
+    assert ends["dual"] <= ends["minimum"] * (1 + 1e-12) and ends["minimum"] <= ends["value"] * (1 + 1e-12)
+
+
+def test_ill_conditioned_designs():
+    penalty, kappa = 0.2, 50.0
+    eigenvalues = yuan2020_gaps.spectrum(12, kappa, penalty) + penalty
+    np.testing.assert_allclose(eigenvalues.max() / eigenvalues.min(), kappa, rtol=1e-4)
+    np.testing.assert_array_equal(yuan2020_gaps.spectrum(12, 1.0, penalty), 1)
+    truth = np.arange(12) % 2.0
+    A = yuan2020.correlated(jax.random.key(0), truth, 20_000, 4, kappa)
+    covariance = np.cov(A, rowvar=False)
+    np.testing.assert_allclose(np.diag(covariance), 1, atol=0.05)
+    np.testing.assert_allclose(np.linalg.cond(covariance), kappa, rtol=0.1)
+    chosen = (np.abs(covariance) > 0.1).sum(axis=0) > 1
+    assert chosen.sum() == 4 and truth[chosen].sum() == 2
 
 
 @pytest.mark.skipif(SETS is None, reason="needs the data sets in $JAXHT_DATA")
