@@ -231,6 +231,7 @@ def test_steps_are_those_of_the_reference(name, solver):
     )
     seen = expected if isinstance(solver, DIHT) else expected[m - 1 :: m]
     bests = np.maximum.accumulate([first, *seen])[:: m if isinstance(solver, DIHT) else 1]
+    bests = np.maximum(bests, 0)  # D(0)
     result, history = jaxht.trace(f, Sparse(K), solver, num_steps=steps, record=lambda it: it, key=key)
     np.testing.assert_allclose(history.value - history.gap, bests, rtol=0, atol=1e-12)
     assert result.counts.projections == steps * m
@@ -253,6 +254,14 @@ def test_with_a_large_ridge_the_optimum_is_found_and_proved(make, sparse):
     result = jaxht.solve(held, Sparse(K), make(), key=jax.random.key(0), stop=Stop(gap_rtol=1e-9))
     assert result.status == Status.GAP_CLOSED
     np.testing.assert_allclose(result.value, brute_force(f, K), rtol=1e-9)
+
+
+def test_no_bound_is_below_that_of_zero():
+    """D(0) = 0 for squares, which are not negative; an ascent from elsewhere may take long to come as far."""
+    f = model("squared", np.random.default_rng(8), l2=1e-4)
+    result = jaxht.solve(f, Sparse(K), DIHT(), stop=Stop(max_steps=1))
+    point = duality.dual_point(f, Sparse(K).prepared((D,)), duality.start(f, jnp.zeros(N)))
+    assert point.value < -1 and 0 < result.gap <= result.value
 
 
 def test_with_a_small_ridge_the_gap_stays_open_and_says_so():

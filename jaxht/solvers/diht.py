@@ -56,17 +56,18 @@ class DIHT:
 
     def init(self, objective: Any, constraint: Constraint, x0: Array, key: PRNGKey | None) -> tuple[Iterate, Any]:
         """alpha from x0."""
-        iterate, point = _begun(objective, constraint, x0)
+        iterate, point, floor = _begun(objective, constraint, x0)
         if self.step_size is None:
             scale, coupling = jnp.ones((), objective.dtype), objective.gram_norm() / objective.l2
         else:
             scale, coupling = jnp.asarray(self.step_size), jnp.zeros((), objective.dtype)
         iterate = replace(iterate, verdict=checked(iterate.verdict, scale))
         none = jnp.zeros((), jnp.int32)
-        return iterate, (point, point, scale, coupling, none, none)
+        return iterate, (floor, (point, point, scale, coupling, none, none))
 
     def step(self, objective: Any, constraint: Constraint, iterate: Iterate, state: Any) -> tuple[Iterate, Any]:
         """Some updates of alpha, then x from the best."""
+        floor, ascent = state
 
         def update(_: Array, state: Any) -> Any:
             point, best, scale, coupling, t, waited = state
@@ -87,9 +88,9 @@ class DIHT:
                 waited = jnp.where(again, 0, waited)
             return point, best, scale, coupling, t + 1, waited
 
-        state = lax.fori_loop(0, self.inner_steps, update, state)
+        ascent = lax.fori_loop(0, self.inner_steps, update, ascent)
         work = {"full_gradients": self.inner_steps, "projections": self.inner_steps}
-        return _minimised(objective, constraint, iterate, state[1], work), state
+        return _minimised(objective, constraint, iterate, ascent[1], floor, work), (floor, ascent)
 
 
 @pytree
@@ -134,14 +135,14 @@ class SDIHT:
         n = objective.num_samples
         if not (isinstance(self.batch_size, int) and 1 <= self.batch_size <= n):
             raise ValueError(f"batch_size must be an int in [1, {n}], the number of samples; got {self.batch_size!r}")
-        iterate, point = _begun(objective, constraint, x0)
+        iterate, point, floor = _begun(objective, constraint, x0)
         scale = jnp.ones((), objective.dtype) if self.step_size is None else jnp.asarray(self.step_size)
         iterate = replace(iterate, verdict=checked(iterate.verdict, scale))
-        return iterate, (point, point, scale, key, jnp.zeros((), jnp.int32), jnp.zeros((), jnp.int32))
+        return iterate, (floor, point, point, scale, key, jnp.zeros((), jnp.int32), jnp.zeros((), jnp.int32))
 
     def step(self, objective: Any, constraint: Constraint, iterate: Iterate, state: Any) -> tuple[Iterate, Any]:
         """An epoch, then x from the best alpha."""
-        point, best, scale, key, first, waited = state
+        floor, point, best, scale, key, first, waited = state
         key, draws = jax.random.split(key)
         n, b, loss, A, l2 = objective.num_samples, self.batch_size, objective.loss, design(objective.A), objective.l2
         num_blocks = -(-n // b)
@@ -173,24 +174,31 @@ class SDIHT:
             scale, point = jnp.where(again, scale / 2, scale), where(again, best, point)
             waited = jnp.where(again, 0, waited)
         work = {"sample_gradients": m * b, "projections": m}
-        return _minimised(objective, constraint, iterate, best, work), (point, best, scale, key, first + m, waited)
+        state = (floor, point, best, scale, key, first + m, waited)
+        return _minimised(objective, constraint, iterate, best, floor, work), state
 
 
-def _begun(objective: Any, constraint: Constraint, x0: Array) -> tuple[Iterate, DualPoint]:
+def _begun(objective: Any, constraint: Constraint, x0: Array) -> tuple[Iterate, DualPoint, Array]:
+    """The start, its dual variables, and D at 0: a bound, if no good place to start from where l* is steep there."""
     check_dual(objective, constraint)
     iterate = evaluated(objective, x0, minimised=jnp.array(True))
     point = dual_point(objective, constraint, start(objective, iterate.pred))
+    origin = objective.loss.within(jnp.zeros_like(point.alpha), objective.y)
+    floor = dual_point(objective, constraint, origin).value
+    gap = iterate.value - jnp.maximum(point.value, floor)
     # Without a ridge there is no dual.
-    return replace(iterate, gap=iterate.value - point.value, verdict=checked(Status.RUNNING, objective.l2)), point
+    return replace(iterate, gap=gap, verdict=checked(Status.RUNNING, objective.l2)), point, floor
 
 
-def _minimised(objective: Any, constraint: Constraint, iterate: Iterate, best: DualPoint, work: Any) -> Iterate:
+def _minimised(
+    objective: Any, constraint: Constraint, iterate: Iterate, best: DualPoint, floor: Array, work: Any
+) -> Iterate:
     """The minimiser of f on the support of w at the best alpha, unless f is lower at the iterate before."""
     minimum = objective.minimise(constraint.region(best.w), best.w)
     counts = iterate.counts.plus(**work)
     new = evaluated(objective, minimum.x, counts, pred=minimum.pred, minimised=minimum.converged)
     new = where(iterate.value <= new.value, replace(iterate, gap=None, counts=counts), new)  # a NaN gets through
-    return replace(new, gap=new.value - best.value)
+    return replace(new, gap=new.value - jnp.maximum(best.value, floor))
 
 
 PATIENCE, EPOCHS = 10, 5
