@@ -227,8 +227,9 @@ def time_to_accuracy(config: TimeToAccuracy, session: Session) -> Dataset:
 
 DASHES = ("-", "--", ":", "-.")
 REMARK = (
-    "Left: f above $D^*$, the highest dual value of all runs, after each step. Middle: until the test error "
-    "stays at or below the target, which all solvers but one end at for every $\\lambda_0$. Steps of a run count as equally long."
+    "Left: f above $D^*$, the highest dual value of all runs, after each step. "
+    "Middle: until the test error stays at or below the target, which all solvers but one end at "
+    "for every $\\lambda_0$. Steps of a run count as equally long."
 )
 
 
