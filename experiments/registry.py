@@ -19,6 +19,7 @@ from experiments import (
     yuan2018_real,
     yuan2020,
     yuan2020_gaps,
+    yuan2020_real,
     zhou2018,
 )
 from experiments.config import Config
@@ -108,6 +109,12 @@ EXPERIMENTS = {
         yuan2018_real.AgainstPenalty,
         yuan2018_real.against_penalty,
         yuan2018_real.plot_against_penalty,
+    ),
+    "yuan2020.time_to_accuracy": Experiment(
+        "primal and dual solvers of support vector machines on real data: loss, time to equal test error, gap",
+        yuan2020_real.TimeToAccuracy,
+        yuan2020_real.time_to_accuracy,
+        yuan2020_real.plot_time_to_accuracy,
     ),
     "axiotis2020.loss_against_sparsity": Experiment(
         "training loss of least squares and logistic regression against sparsity, on real data",

@@ -32,6 +32,7 @@ from experiments import (
     yuan2018_real,
     yuan2020,
     yuan2020_gaps,
+    yuan2020_real,
     zhou2018,
 )
 from experiments.__main__ import main
@@ -142,6 +143,16 @@ TINY = {
         "max_steps": 50,
     },
     "figure2_rank.toml": {"model": "regression", "domain": {}, "k": [1]},
+    "yuan2020.time_to_accuracy": {
+        "datasets": ["tiny"],
+        "k": [3],
+        "l0": [0.4, 1.0],
+        "gap_l0": [1.0],
+        "factors": [0.25, 1.0],
+        "dual_factors": [1.0],
+        "num_steps": {"IHT": 3, "SDIHT": 2},
+    },
+    "figure8.toml": {"num_steps": {"SVRG-HT": 2, "DIHT": 2}},
     "axiotis2020.stuck": {"kappa": 4, "num_steps": 4},
     "axiotis2020.loss_against_sparsity": {"datasets": ["tiny"], "k": [1, 2, 5], "solvers": ["OMPR"]},
 }
@@ -547,6 +558,19 @@ def test_the_curves_are_those_of_the_best_step_and_cost_what_they_say():
         assert (float(curves.step[0]), float(curves.last_value[0])) == (step, last)
         assert float(curves.ifo.max()) <= passes * 5
     assert zhou2018.projections_needed(curves, 2.5).values == [9] and zhou2018.projections_needed(curves, -1).isnull()
+
+
+def test_time_to_target_is_where_the_error_stays_low():
+    """By hand: all but one end at 0.2 or below; one comes back there, one does not, one is there at once."""
+    nan, over = np.nan, ("solver", "l0", "point")
+    error = [[[1, 0.1, 0.3, 0.2]], [[1, 0.1, 0.4, nan]], [[0.2, 0.2, nan, nan]], [[1, 0.3, 0.1, 0.1]]]
+    seconds = [[[0, 1, 2, 3]], [[0, 1, 2, nan]], [[0, 5, nan, nan]], [[0, 2, 4, 6]]]
+    results = xarray.Dataset({"test_error": (over, error), "seconds": (over, seconds)}, {"point": np.arange(4)})
+    assert yuan2020_real.target(results) == 0.2
+    np.testing.assert_array_equal(yuan2020_real.time_to_target(results, 0.2).isel(l0=0), [3, nan, 0, 4])
+
+    runs = xarray.Dataset({"value": (("factor", "point"), [[3, 2, nan], [3, np.inf, nan], [3, 2.5, 1.5]])})
+    assert float(yuan2020_real.tuned(runs.assign(step=("factor", [1, 4, 16]))).step) == 16
 
 
 def test_regression_has_a_bounded_rank_and_a_known_minimum():
