@@ -125,7 +125,7 @@ PAIRS = [(name, "sparse") for name in MODELS] + [("squared", other) for other in
 
 @pytest.mark.parametrize(("name", "constraint"), [*PAIRS, ("logistic", "bounded"), ("hinge", "groups")])
 def test_weak_duality(name, constraint):
-    """f(x) >= D(alpha), for 10 000 pairs of random points; and D is the least of the Lagrangian, by its own minimiser."""
+    """f(x) >= D(alpha), for 10 000 pairs of random points; and D is the Lagrangian at its own minimiser."""
     rng = np.random.default_rng(2)
     f = model(name, rng, weights=rng.random(N) if name == "squared" else None)
     C = CONSTRAINTS[constraint].prepared((D,))
