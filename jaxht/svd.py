@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from chex import Array, Numeric
 from jax import lax
 
-from jaxht.factored import matmul
+from jaxht.factored import Arithmetic, matmul
 
 
 class TruncatedSVD(NamedTuple):
@@ -72,11 +72,11 @@ def truncated_svd(
     smallest = min(Z.shape)
     k_max = smallest if k_max is None else min(k_max, smallest)
     exact = 2 * smallest < 5 * (k_max + OVERSAMPLING) if exact is None else exact
-    rtol = float(jnp.finfo(Z.dtype).eps) ** 0.5 if rtol is None else rtol
+    rtol = jnp.asarray(float(jnp.finfo(Z.dtype).eps) ** 0.5 if rtol is None else rtol, Z.dtype)
     near = None if exact else near
-    if not isinstance(Z, jax.Array):
-        return _iterated(Z, jnp.asarray(k), near, jnp.asarray(rtol, Z.dtype), k_max)
-    return _truncated_svd(Z, jnp.asarray(k), near, jnp.asarray(rtol, Z.dtype), k_max, exact)
+    if isinstance(Z, Arithmetic):
+        return _iterated(Z, jnp.asarray(k), near, rtol, k_max)
+    return _truncated_svd(Z, jnp.asarray(k), near, rtol, k_max, exact)
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(4, 5))

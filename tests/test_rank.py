@@ -90,6 +90,11 @@ def test_a_start_nearby_saves_iterations_and_none_is_needed():
     assert warm < cold / 20
 
 
+def test_an_array_of_numpy_is_an_array():
+    Z = np.diag([3.0, 2.0, 1.0])
+    np.testing.assert_allclose(truncated_svd(Z, 2).matrix, np.diag([3.0, 2.0, 0.0]), rtol=0, atol=1e-14)
+
+
 def test_what_does_not_converge_is_decomposed_in_full():
     """Singular values that are nearly equal: MAX_STEPS iterations do not tell them apart to that error."""
     rng = np.random.default_rng(1)
