@@ -40,7 +40,7 @@ class DualPoint(NamedTuple):
     value: Array
 
 
-def check_dual(objective: Any, constraint: Any) -> None:
+def check_dual(objective: Any) -> None:
     """Raise ValueError where there is no dual problem."""
     if not isinstance(objective, LinearModel) or not isinstance(objective.loss, ScalarLoss):
         raise ValueError(
@@ -57,9 +57,10 @@ def dual_point(objective: LinearModel, constraint: Constraint, alpha: Array) -> 
     """
     z = -design(objective.A).rmatvec(objective.weighted(alpha)) / objective.l2
     w, _ = constraint.project(z)
-    conjugates: Any = objective.loss
-    conjugates = objective.weighted(conjugates.conjugate(alpha, objective.y))
-    value = -jnp.sum(conjugates) + objective.l2 * (jnp.vdot(w, w) / 2 - jnp.vdot(w, z))
+    loss: Any = objective.loss
+    value = -jnp.sum(objective.weighted(loss.conjugate(alpha, objective.y))) + objective.l2 * (
+        jnp.vdot(w, w) / 2 - jnp.vdot(w, z)
+    )
     return DualPoint(alpha, z, w, value)
 
 

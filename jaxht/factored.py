@@ -29,11 +29,6 @@ class Arithmetic:
     def __rmul__(self, factor: Numeric) -> "Sum":
         return Sum(tuple((factor * number, matrix) for number, matrix in _terms(self)))
 
-    @property
-    def ndim(self) -> int:
-        """2."""
-        return 2
-
 
 @dataclasses.dataclass(frozen=True)
 class Sum(Arithmetic):

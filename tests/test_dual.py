@@ -343,4 +343,4 @@ def test_without_a_ridge_there_is_no_dual(solver):
     result = jaxht.solve(f, Sparse(1), solver, key=jax.random.key(0))
     assert result.status == Status.DIVERGED and result.num_steps <= 1
     with pytest.raises(ValueError, match=r"above 0 to have a dual; got 0\.0"):
-        duality.check_dual(f, Sparse(1))
+        duality.check_dual(f)

@@ -32,7 +32,7 @@ class MultiOutput(LinearModel):
         """``A X``. Cost: n d c; of factors n (d + c) k_max."""
         if isinstance(x, Factored):
             return jnp.matmul(design(self.A).matvec(x.U) * x.s, x.V.T, precision=PRECISION)
-        return design(self.A).matvec(x)
+        return super().predict(x)
 
     def value(self, x: Any, pred: Array) -> Array:
         """f(X) from pred = A X. Cost: n c + d c."""

@@ -75,17 +75,12 @@ class DIHT:
             g = supergradient(objective, alpha, objective.predict(point.w))
             if self.step_size is None:
                 # Of D / c: with c = 1 / n, g is as small as the curvature that divides it.
-                curvature = objective.weighted(loss.conjugate_curvature(alpha, y) + coupling)
-                eta = scale / jnp.where(curvature > 0, curvature, 1)
+                eta = _inverse(scale, objective.weighted(loss.conjugate_curvature(alpha, y) + coupling))
             else:
                 eta = scale / (t + 2) if self.diminishing else scale
             point = dual_point(objective, constraint, loss.within(alpha + eta * g, y))
-            risen = point.value > best.value
-            best, waited = where(risen, point, best), jnp.where(risen, 0, waited + 1)
-            if self.step_size is None:
-                again = waited >= PATIENCE
-                scale, point = jnp.where(again, scale / 2, scale), where(again, best, point)
-                waited = jnp.where(again, 0, waited)
+            patience = PATIENCE if self.step_size is None else None
+            point, best, scale, waited = _compared(point, best, scale, waited, patience)
             return point, best, scale, coupling, t + 1, waited
 
         ascent = lax.fori_loop(0, self.inner_steps, update, ascent)
@@ -157,8 +152,8 @@ class SDIHT:
             rows = A.rows(indices)
             g = share * (rows.matvec(constraint.project(z)[0]) - loss.conjugate_derivative(a, y))
             if self.step_size is None:
-                curvature = share * (loss.conjugate_curvature(a, y) + share * b * jnp.max(square) / l2)
-                eta = scale / jnp.where(curvature > 0, curvature, 1)
+                coupling = share * b * jnp.max(square) / l2
+                eta = _inverse(scale, share * (loss.conjugate_curvature(a, y) + coupling))
             else:
                 eta = scale / (first + t + 2) if self.diminishing else scale
             change = jnp.where(indices < n, loss.within(a + eta * g, y) - a, 0)
@@ -167,12 +162,8 @@ class SDIHT:
         m = num_blocks if self.inner_steps is None else self.inner_steps
         alpha, _ = lax.fori_loop(0, m, update, (point.alpha, point.z))
         point = dual_point(objective, constraint, loss.within(alpha, objective.y))
-        risen = point.value > best.value
-        best, waited = where(risen, point, best), jnp.where(risen, 0, waited + 1)
-        if self.step_size is None:
-            again = waited >= EPOCHS
-            scale, point = jnp.where(again, scale / 2, scale), where(again, best, point)
-            waited = jnp.where(again, 0, waited)
+        patience = EPOCHS if self.step_size is None else None
+        point, best, scale, waited = _compared(point, best, scale, waited, patience)
         work = {"sample_gradients": m * b, "projections": m}
         state = (floor, point, best, scale, key, first + m, waited)
         return _minimised(objective, constraint, iterate, best, floor, work), state
@@ -180,7 +171,7 @@ class SDIHT:
 
 def _begun(objective: Any, constraint: Constraint, x0: Array) -> tuple[Iterate, DualPoint, Array]:
     """The start, its dual variables, and D at 0: a bound, if no good place to start from where l* is steep there."""
-    check_dual(objective, constraint)
+    check_dual(objective)
     iterate = evaluated(objective, x0, minimised=jnp.array(True))
     point = dual_point(objective, constraint, start(objective, iterate.pred))
     origin = objective.loss.within(jnp.zeros_like(point.alpha), objective.y)
@@ -188,6 +179,24 @@ def _begun(objective: Any, constraint: Constraint, x0: Array) -> tuple[Iterate, 
     gap = iterate.value - jnp.maximum(point.value, floor)
     # Without a ridge there is no dual.
     return replace(iterate, gap=gap, verdict=checked(Status.RUNNING, objective.l2)), point, floor
+
+
+def _inverse(scale: Array, curvature: Array) -> Array:
+    """The step by coordinate; where a sample has no weight, nothing moves."""
+    return scale / jnp.where(curvature > 0, curvature, 1)
+
+
+def _compared(
+    point: DualPoint, best: DualPoint, scale: Array, waited: Array, patience: int | None
+) -> tuple[DualPoint, DualPoint, Array, Array]:
+    """The better of two, and how long it has been so; after ``patience``, if any, on from it with half the step."""
+    risen = point.value > best.value
+    best, waited = where(risen, point, best), jnp.where(risen, 0, waited + 1)
+    if patience is not None:
+        again = waited >= patience
+        scale, point = jnp.where(again, scale / 2, scale), where(again, best, point)
+        waited = jnp.where(again, 0, waited)
+    return point, best, scale, waited
 
 
 def _minimised(
