@@ -133,27 +133,28 @@ class SDIHT:
         iterate, point, floor = _begun(objective, constraint, x0)
         scale = jnp.ones((), objective.dtype) if self.step_size is None else jnp.asarray(self.step_size)
         iterate = replace(iterate, verdict=checked(iterate.verdict, scale))
-        return iterate, (floor, point, point, scale, key, jnp.zeros((), jnp.int32), jnp.zeros((), jnp.int32))
+        squares = jnp.pad(design(objective.A).row_norms() ** 2, (0, -n % self.batch_size))
+        couplings = self.batch_size * jnp.max(squares.reshape(-1, self.batch_size), axis=1) / objective.l2
+        none = jnp.zeros((), jnp.int32)
+        return iterate, (floor, point, point, scale, couplings, key, none, none)
 
     def step(self, objective: Any, constraint: Constraint, iterate: Iterate, state: Any) -> tuple[Iterate, Any]:
         """An epoch, then x from the best alpha."""
-        floor, point, best, scale, key, first, waited = state
+        floor, point, best, scale, couplings, key, first, waited = state
         key, draws = jax.random.split(key)
         n, b, loss, A, l2 = objective.num_samples, self.batch_size, objective.loss, design(objective.A), objective.l2
-        num_blocks = -(-n // b)
+        num_blocks = len(couplings)
         shares = objective.weighted(jnp.ones(n, objective.dtype))
-        squares = A.row_norms() ** 2
 
         def update(t: Array, carry: Any) -> Any:
             alpha, z = carry
             number = jax.random.bits(jax.random.fold_in(draws, t), (), jnp.uint32) % num_blocks
             indices = number.astype(jnp.int32) * b + lax.iota(jnp.int32, b)
-            a, y, share, square = (jnp.take(v, indices, mode="clip") for v in (alpha, objective.y, shares, squares))
+            a, y, share = (jnp.take(v, indices, mode="clip") for v in (alpha, objective.y, shares))
             rows = A.rows(indices)
             g = share * (rows.matvec(constraint.project(z)[0]) - loss.conjugate_derivative(a, y))
             if self.step_size is None:
-                coupling = share * b * jnp.max(square) / l2
-                eta = _inverse(scale, share * (loss.conjugate_curvature(a, y) + coupling))
+                eta = _inverse(scale, share * (loss.conjugate_curvature(a, y) + share * couplings[number]))
             else:
                 eta = scale / (first + t + 2) if self.diminishing else scale
             change = jnp.where(indices < n, loss.within(a + eta * g, y) - a, 0)
@@ -165,7 +166,7 @@ class SDIHT:
         patience = EPOCHS if self.step_size is None else None
         point, best, scale, waited = _compared(point, best, scale, waited, patience)
         work = {"sample_gradients": m * b, "projections": m}
-        state = (floor, point, best, scale, key, first + m, waited)
+        state = (floor, point, best, scale, couplings, key, first + m, waited)
         return _minimised(objective, constraint, iterate, best, floor, work), state
 
 
