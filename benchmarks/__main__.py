@@ -20,6 +20,7 @@ NAMES = (
     "subset",
     "stochastic",
     "rank",
+    "dual",
 )
 
 
