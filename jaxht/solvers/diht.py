@@ -107,8 +107,8 @@ class SDIHT:
 
     Ends as :class:`DIHT` does.
 
-    Cost an update: b sample gradients, O(b d), and a projection; a step ends with two full products and a minimisation
-    on a support.
+    Cost an update: b sample gradients, O(b d), and a projection; a step ends with a full product, a projection and a
+    minimisation on a support.
 
     Source: Yuan et al. 2020, Algorithm 2.
     """
