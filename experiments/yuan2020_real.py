@@ -229,8 +229,11 @@ DASHES = ("-", "--", ":", "-.")
 REMARK = (
     "Left: f above $D^*$, the highest dual value of all runs, after each step. "
     "Middle: until the test error stays at or below the target, which all solvers but one end at "
-    "for every $\\lambda_0$. Steps of a run count as equally long."
+    "for every $\\lambda_0$. Steps of a run count as equally long. "
+    "What is below $2 \\cdot 10^{-7}$ is rounding, and drawn there."
 )
+# Of single precision, where f is about 1.
+FLOOR = 2e-7
 
 
 def plot_time_to_accuracy(dataset: Dataset) -> Figure:
@@ -251,10 +254,12 @@ def plot_time_to_accuracy(dataset: Dataset) -> Figure:
                 "color": COLORS[solver],
                 "linestyle": DASHES[config.gap_l0.index(l0) % len(DASHES)],
             }
-            row[2].plot(run.passes, run.gap.where(run.gap > 0), marker=".", **look)
+            row[2].plot(run.passes, run.gap.clip(FLOOR), marker=".", **look)
         row[0].set_title(f"{name.replace('_', ' ')}, $k = {k}$", loc="left")
         row[1].set_title(f"test error {100 * error:.2f} %", loc="left")
-        for axes, label in zip(row, ["$f - D^*$", "time (s)", "duality gap"], strict=True):
+        row[1].set_xticks(config.l0)
+        labels = rf"$f - D^*$, $\lambda_0 = {config.loss_l0:g}$", "time (s)", "duality gap"
+        for axes, label in zip(row, labels, strict=True):
             axes.set_ylabel(label)
             axes.set_yscale("log")
     for axes, label in zip(grid[-1], ["time (s)", r"$\lambda_0$", "epochs, IFO / $N$"], strict=True):
@@ -275,5 +280,5 @@ def _loss(axes: Axes, results: Dataset) -> None:
         run = results.sel(solver=name).isel(point=slice(1, None)).dropna("point", subset=["value"])
         often = 1 if run.sizes["point"] < 20 else [-1]
         above = run.value - bound
-        axes.plot(run.seconds, above.where(above > 0), color=COLORS[name], marker=MARKERS[name], markevery=often)
+        axes.plot(run.seconds, above.clip(FLOOR), color=COLORS[name], marker=MARKERS[name], markevery=often)
     axes.set_xscale("log")
