@@ -10,6 +10,7 @@ from jaxht import sweep as sweep
 from jaxht import transforms as transforms
 from jaxht.certificate import Certificate as Certificate
 from jaxht.certificate import certify as certify
+from jaxht.constraints import Edges as Edges
 from jaxht.constraints import Groups as Groups
 from jaxht.constraints import LowRank as LowRank
 from jaxht.constraints import Sparse as Sparse
@@ -18,6 +19,7 @@ from jaxht.linear import LinearOperator as LinearOperator
 from jaxht.linear import design as design
 from jaxht.objectives import Custom as Custom
 from jaxht.objectives import FiniteSum as FiniteSum
+from jaxht.objectives import GaussianPrecision as GaussianPrecision
 from jaxht.objectives import Hinge as Hinge
 from jaxht.objectives import Huber as Huber
 from jaxht.objectives import LeastSquares as LeastSquares
@@ -59,5 +61,9 @@ from jaxht.solvers import SubspacePursuit as SubspacePursuit
 from jaxht.status import Status as Status
 from jaxht.subspace import Subspace as Subspace
 from jaxht.support import Support as Support
+from jaxht.validation import Validation as Validation
+from jaxht.validation import cross_validate as cross_validate
+from jaxht.validation import folds as folds
+from jaxht.validation import validate as validate
 
 __version__ = "0.1.0"

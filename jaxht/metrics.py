@@ -96,6 +96,28 @@ def f_score(x: Array, x_true: Array) -> Array:
     return 2 * hits / jnp.maximum(found + true, 1)
 
 
+def sensitivity(predicted: Array, actual: Array) -> Array:
+    """``TP / (TP + FN)`` of boolean classes, True for positive; 1 where none is. Source: YLZ18 §6.3.2."""
+    tp, _, _, fn = _confusion(predicted, actual)
+    return jnp.where(tp + fn > 0, tp / jnp.maximum(tp + fn, 1), 1)
+
+
+def specificity(predicted: Array, actual: Array) -> Array:
+    """``TN / (TN + FP)``: the sensitivity for the negative class. Source: YLZ18 §6.3.2."""
+    return sensitivity(~predicted, ~actual)
+
+
+def matthews_correlation(predicted: Array, actual: Array) -> Array:
+    """Matthews' correlation of two boolean arrays, in [-1, 1].
+
+    ``(TP TN - FP FN) / sqrt((TP + FP)(TP + FN)(TN + FP)(TN + FN))``, and 0 where the root is 0. Source: YLZ18 §6.3.2.
+    """
+    tp, tn, fp, fn = _confusion(predicted, actual)
+    # One root after the other: no product of counts overflows.
+    root = jnp.sqrt(tp + fp) * jnp.sqrt(tp + fn) * jnp.sqrt(tn + fp) * jnp.sqrt(tn + fn)
+    return jnp.where(root > 0, (tp * tn - fp * fn) / jnp.where(root > 0, root, 1), 0)
+
+
 def wilson_interval(
     successes: ArrayLike, trials: ArrayLike, confidence: float = 0.95
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -138,6 +160,13 @@ def _support_counts(x: Array, x_true: Array) -> tuple[Array, Array, Array]:
     both_empty = ~jnp.any(found | true)
     hits, num_found, num_true = ((jnp.sum(mask, dtype=jnp.int32) + both_empty).astype(float) for mask in masks)
     return hits, num_found, num_true
+
+
+def _confusion(predicted: Array, actual: Array) -> tuple[Array, Array, Array, Array]:
+    """TP, TN, FP, FN as floats."""
+    cells = predicted & actual, ~predicted & ~actual, predicted & ~actual, ~predicted & actual
+    tp, tn, fp, fn = (jnp.sum(cell, dtype=jnp.int32).astype(float) for cell in cells)
+    return tp, tn, fp, fn
 
 
 def _is_finite(x: Array) -> Array:

@@ -240,7 +240,7 @@ def _one_step(problem: Problem, carry: Carry) -> Carry:
     if problem.solver.still_means_converged:
         change = iterate.x - old.x
         still = square_norm(change) <= jnp.square(stop.rtol) * square_norm(iterate.x)
-        still &= True if iterate.sampled is None else ~iterate.sampled
+        still &= True if iterate.provisional is None else ~iterate.provisional
     if stop.support_patience is not None:
         same = problem.constraint.region(iterate.x).equals(problem.constraint.region(old.x))
         patience = jnp.where(same, patience + 1, 0)

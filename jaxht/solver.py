@@ -99,8 +99,8 @@ class Iterate:
         pred: the objective's image of x, if the solver passes it on.
         gap: primal minus dual value, for dual solvers.
         minimised: for solvers that minimise on supports, whether that of x converged.
-        sampled: for solvers of which some steps draw samples and others do not, whether the last one did; an x that is
-            still after it is not a fixed point.
+        provisional: whether an x that has not moved in this step may yet move in the next, for solvers of which some
+            steps draw samples, or are taken back, and others do not.
     """
 
     x: Array
@@ -110,11 +110,11 @@ class Iterate:
     pred: Array | None = None
     gap: Array | None = None
     minimised: Array | None = None
-    sampled: Array | None = None
+    provisional: Array | None = None
 
-    def moved(self, x: Array, *, sampled: Array | None = None, **work: Numeric) -> "Iterate":
+    def moved(self, x: Array, *, provisional: Array | None = None, **work: Numeric) -> "Iterate":
         """The iterate at ``x``, whose value is left to the runner, after some work for :meth:`Counts.plus`."""
-        return Iterate(x, None, self.counts.plus(**work), self.verdict, sampled=sampled)
+        return Iterate(x, None, self.counts.plus(**work), self.verdict, provisional=provisional)
 
 
 def checked(verdict: Numeric, step_size: Numeric) -> Array:

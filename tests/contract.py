@@ -13,7 +13,6 @@ import numpy as np
 import scipy.sparse
 
 import jaxht
-from tests import skeletons
 from tests.reference import hard_threshold, largest
 
 LANES = 4
@@ -222,7 +221,7 @@ class Matrices:
         return False
 
     def constraint(self, k, k_max):
-        return skeletons.Edges(k, k_max=k_max)
+        return jaxht.Edges(k, k_max=k_max)
 
     def batch(self, case):
         p, rng = 5, np.random.default_rng(5)
@@ -233,8 +232,8 @@ class Matrices:
         S = np.swapaxes(samples, -1, -2) @ samples / 100
         x0 = np.stack([0.3 * np.eye(p)] * 2 + [np.diag(1 / np.diagonal(S[0]))] * 2)
         S, lower, upper, x0 = (np.asarray(v, case.dtype) for v in (S, 0.3, 8.0, x0))
-        objective = skeletons.Precision(S, lower, upper, np.int32(60))
-        return Batch(objective, skeletons.Precision(0, None, None, None), np.array([3, 1, 2, 4], np.int32), x0)
+        objective = jaxht.GaussianPrecision(S, lower, upper)
+        return Batch(objective, jaxht.GaussianPrecision(0, None, None), np.array([3, 1, 2, 4], np.int32), x0)
 
     def value(self, objective, x):
         return -np.linalg.slogdet(x)[1] + np.sum(np.asarray(objective.S, np.float64) * x)
@@ -282,8 +281,7 @@ class Row:
         solver: with numbers as a user would write them.
         cases: what it solves.
         minimises: whether it minimises on supports, so that it may need k_max where k is traced.
-        thorough: whether the clauses that take long run on it too: not for the drafts of tests/skeletons.py, nor where
-            another row has the same frame.
+        thorough: whether the clauses that take long run on it too: not where another row has the same frame.
         fails: name of a test -> why this solver fails it; then it must.
     """
 
@@ -366,7 +364,13 @@ TABLE = {
             minimises=True,
             thorough=False,
         ),
-        Row("HTP-edges", jaxht.HTP(step_size=0.5), on("precision/own/32"), minimises=True, thorough=False),
+        Row(
+            "HTP-edges",
+            jaxht.HTP(step_size=0.5, backtrack=True),
+            on("precision/own/32"),
+            minimises=True,
+            thorough=False,
+        ),
     ]
 }
 

@@ -40,6 +40,7 @@ def lane(tree, i):
 # What the numbers of solvers are called.
 GLOSSARY = {
     "step_size": "eta, the step along the gradient",
+    "backtrack": "whether a step after which f has not fallen is taken back",
     "momentum": "nu, the part of the last move that is repeated",
     "nesterov": "whether the gradient is taken after the momentum",
     "inner_steps": "m, the updates in a step",
@@ -161,8 +162,8 @@ def obeys_stop(row, case):
     above = history.value + 1e-3 * np.abs(history.value)
     rtol = np.sqrt(change[:, 1] * change[:, 2] / (size[:, 1] * size[:, 2])).astype(case.dtype)
     is_still = (change <= rtol[:, None] * size) & row.solver.still_means_converged
-    if history.sampled is not None:
-        is_still &= ~history.sampled[:, 1:]
+    if history.provisional is not None:
+        is_still &= ~history.provisional[:, 1:]
     tests = [
         ("max_steps", max_steps, np.arange(NUM_STEPS + 1) >= max_steps[:, None], jaxht.Status.MAX_STEPS),
         ("support_patience", patience, after_steps(streak >= patience[:, None]), jaxht.Status.SUPPORT_STABLE),

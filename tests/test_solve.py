@@ -14,7 +14,6 @@ import jaxht
 from jaxht import HTP, IHT, NIHT, SVRGHT, LeastSquares, Sparse, Status, Stop, ensembles
 from jaxht.solver import Counts
 from tests.contract import QUICK
-from tests.skeletons import Edges
 from tests.util import host, x64
 
 pytestmark = pytest.mark.usefixtures("all_quickly")
@@ -371,7 +370,7 @@ WRONG = {
         r"keep.* k_max = 2 .*got 3",
         lambda: jax.jit(lambda k: jaxht.solve(F, Sparse(k, k_max=2, keep=KEPT), IHT()))(1),
     ),
-    "matrices on vectors": (r"Edges.*\(8,\)", wrong(constraint=Edges(2))),
+    "matrices on vectors": (r"Edges.*\(8,\)", wrong(constraint=jaxht.Edges(2))),
     "step_size is a vector": (r"IHT.step_size must be a scalar.*vmap", wrong(solver=IHT(step_size=np.ones(3)))),
     "step_size is negative": (r"IHT.step_size must be at least 0; got -1", wrong(solver=IHT(step_size=-1))),
     "step_size is a negative NumPy number": (r"IHT.step_size must be.*-1", wrong(solver=IHT(step_size=np.float32(-1)))),

@@ -11,6 +11,7 @@ from jaxht.objectives.generalised import SquaredHinge as SquaredHinge
 from jaxht.objectives.least_squares import LeastSquares as LeastSquares
 from jaxht.objectives.multi_output import MultiResponse as MultiResponse
 from jaxht.objectives.multi_output import Softmax as Softmax
+from jaxht.objectives.precision import GaussianPrecision as GaussianPrecision
 from jaxht.objectives.trace_regression import MatrixCompletion as MatrixCompletion
 from jaxht.objectives.trace_regression import MatrixSensing as MatrixSensing
 from jaxht.objectives.trace_regression import TraceRegression as TraceRegression

@@ -19,10 +19,13 @@ from jaxht.tree import where
 def unless_worse(objective: Objective, new: Iterate, old: Iterate, rtol: Numeric) -> Iterate:
     """``new``, or the iterate before with the verdict NO_PROGRESS where f has not fallen by more than ``rtol |f|``.
 
-    The floor, rounding of f(0), ends exchanges of what is noise where f has fallen to 0. NaN gets through.
+    The floor, rounding of f(0), ends exchanges of what is noise where f has fallen to 0; there is none where f(0) is
+    infinite. NaN gets through.
     """
     eps, (x, pred) = float(jnp.finfo(new.x.dtype).eps), jax.tree.map(jnp.zeros_like, (new.x, new.pred))
-    stuck = new.value >= old.value - rtol * (jnp.abs(old.value) + eps * jnp.abs(objective.value(x, pred)))
+    size = jnp.abs(objective.value(x, pred))
+    floor = eps * jnp.where(size < jnp.inf, size, 0)
+    stuck = new.value >= old.value - rtol * (jnp.abs(old.value) + floor)
     verdict = jnp.where(stuck, Status.NO_PROGRESS, new.verdict).astype(jnp.int32)
     return replace(where(stuck, old, new), counts=new.counts, verdict=verdict)
 
@@ -87,6 +90,10 @@ class Pursuit:
 
     def step(self, objective: Objective, constraint: Constraint, iterate: Iterate, state: Any) -> tuple[Iterate, Any]:
         """Minimise on the region at hand, then find the next one: if it is the same, nothing needs to be done twice."""
+        return self.pursue(objective, constraint, iterate, state)
+
+    def pursue(self, objective: Objective, constraint: Constraint, iterate: Iterate, state: Any) -> tuple[Iterate, Any]:
+        """A step, whatever f does in it."""
         step_size, region, remembered, age, horizon = state
         new, projections = self.settle(objective, constraint, objective.minimise(region, iterate.x), iterate)
         new = replace(new, counts=new.counts.plus(full_gradients=1, projections=1 + projections))

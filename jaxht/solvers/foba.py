@@ -99,16 +99,16 @@ def removals(objective: Objective, constraint: Constraint, chosen: Array, iterat
     atoms: Any = mask_to_indices(chosen.ravel(), _bound(constraint, chosen))
     index = jnp.arange(chosen.size, dtype=jnp.int32).reshape(chosen.shape)
 
-    def member(i: Array) -> Array:
-        return constraint.members(index == i).mask
+    def others(i: Array) -> Array:
+        return jnp.where(constraint.members(chosen & (index != i)).mask, x, 0)
 
     def without(i: Array, image: Array) -> Array:
-        return objective.value(jnp.where(member(i), 0, x), pred - image)
+        return objective.value(others(i), pred - image)
 
     if isinstance(constraint, Sparse):
         images = objective.images(replace(constraint.members(chosen), indices=atoms), x)
     else:
-        images = lax.map(lambda i: objective.predict(jnp.where(member(i), x, 0)), atoms, batch_size=BLOCK)
+        images = lax.map(lambda i: objective.predict(x - others(i)), atoms, batch_size=BLOCK)
     values = lax.map(lambda pair: without(*pair), (atoms, images), batch_size=BLOCK)
     alone = jnp.full(chosen.size, jnp.inf, x.dtype).at[atoms].set(values, mode="drop")
     return alone.reshape(chosen.shape)

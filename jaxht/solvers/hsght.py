@@ -58,7 +58,7 @@ class HSGHT:
     def init(self, objective: Objective, constraint: Constraint, x0: Array, key: PRNGKey | None) -> tuple[Iterate, Any]:
         """The step size; x_{-1} = x_0."""
         step_size = 0.5 / objective.sample_smoothness() if self.step_size is None else self.step_size
-        iterate = begun(objective, x0, step_size).moved(x0, sampled=jnp.array(True))
+        iterate = begun(objective, x0, step_size).moved(x0, provisional=jnp.array(True))
         return iterate, (step_size, key, jnp.zeros((), jnp.int32), None if self.momentum is None else x0)
 
     def step(self, objective: Objective, constraint: Constraint, iterate: Iterate, state: Any) -> tuple[Iterate, Any]:
@@ -83,8 +83,8 @@ class HSGHT:
 
         carry = first, jnp.zeros((), jnp.int32), iterate.counts, iterate.x, x_prev
         t, _, counts, x, x_prev = lax.while_loop(more, update, carry)
-        sampled = self._size(first, n) < n
-        return replace(iterate.moved(x, sampled=sampled), counts=counts), (step_size, key, t, x_prev)
+        drawn = self._size(first, n) < n
+        return replace(iterate.moved(x, provisional=drawn), counts=counts), (step_size, key, t, x_prev)
 
     def _size(self, t: Array, n: int) -> Array:
         """s_t."""

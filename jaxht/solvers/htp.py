@@ -1,25 +1,70 @@
 """Hard thresholding pursuit, whole and partial."""
 
+from dataclasses import replace
 from typing import Any
 
 import jax.numpy as jnp
-from chex import Numeric
+from chex import Array, Numeric, PRNGKey
+from jax import lax
 
 from jaxht.constraints import Constraint
 from jaxht.objectives.objective import Objective
 from jaxht.solver import Iterate
 from jaxht.solvers.base import Pursuit
-from jaxht.tree import integer, pytree
+from jaxht.status import Status
+from jaxht.tree import integer, pytree, static, where
 
 
 class GradientPursuit(Pursuit):
-    """A pursuit that looks for its region along a gradient step."""
+    """A pursuit that looks for its region along a gradient step, of which the size may adapt."""
 
     step_size: Numeric | None
+    backtrack: bool
+
+    def along(self, constraint: Constraint, x: Array, gradient: Array, region: Any, step_size: Any) -> Any:
+        """The region to minimise on next, from the gradient at x; ``region`` is the present one, None at the start."""
+        raise NotImplementedError
+
+    def find(self, objective: Objective, constraint: Constraint, iterate: Iterate, region: Any, step_size: Any) -> Any:
+        """The region along the gradient at the iterate."""
+        return self.along(constraint, iterate.x, objective.gradient(iterate.x, iterate.pred), region, step_size)
 
     def step_along(self, objective: Objective, constraint: Constraint) -> Numeric:
         """eta."""
         return 1 / constraint.smoothness(objective) if self.step_size is None else self.step_size
+
+    def init(self, objective: Objective, constraint: Constraint, x0: Array, key: PRNGKey | None) -> tuple[Iterate, Any]:
+        """That of a pursuit."""
+        iterate, state = super().init(objective, constraint, x0, key)
+        return replace(iterate, provisional=jnp.array(True)) if self.backtrack else iterate, state
+
+    def step(self, objective: Objective, constraint: Constraint, iterate: Iterate, state: Any) -> tuple[Iterate, Any]:
+        """That of a pursuit, or with backtracking: where f has not fallen, go back, and halve eta."""
+        if not self.backtrack:
+            return self.pursue(objective, constraint, iterate, state)
+        step_size, tried, own, halvings, unused = state
+        new, projections = self.settle(objective, constraint, objective.minimise(tried, iterate.x), iterate)
+        # x0 has not been minimised on its support. A NaN gets through.
+        taken = (iterate.counts.projections <= 1) | ~(new.value >= iterate.value)
+        new, own = where(taken, (new, tried), (replace(iterate, counts=new.counts, provisional=None), own))
+        gradient = objective.gradient(new.x, new.pred)
+
+        def ahead(halvings: Array) -> Any:
+            return self.along(constraint, new.x, gradient, own, step_size * jnp.exp2(-halvings.astype(new.x.dtype)))
+
+        # What has just failed would fail again.
+        first = jnp.where(taken, 0, halvings + 1)
+        halvings, region = lax.while_loop(
+            lambda carry: ~taken & carry[1].equals(tried) & (carry[0] < MAX_HALVINGS),
+            lambda carry: (carry[0] + 1, ahead(carry[0] + 1)),
+            (first, ahead(first)),
+        )
+        at_rest = region.equals(own) | (halvings >= MAX_HALVINGS)
+        verdict = jnp.where(at_rest, Status.SUPPORT_STABLE, Status.RUNNING)
+        verdict = jnp.where(new.verdict != Status.RUNNING, new.verdict, verdict).astype(jnp.int32)
+        counts = new.counts.plus(full_gradients=1, projections=1 + projections + halvings - first)
+        new = replace(new, counts=counts, verdict=verdict, provisional=~taken)
+        return new, (step_size, region, own, halvings, unused)
 
 
 @pytree
@@ -38,6 +83,9 @@ class HTP(GradientPursuit):
             M_1 the largest curvature along one coordinate (``max_i ||a_i||^2`` for least squares): slightly beyond the
             guarantee, it recovers far more signals than 1/L does, on Gaussian and on correlated designs, and cycles are
             rare.
+        backtrack: static; whether a step after which f has not fallen is taken back and tried again with half of eta,
+            until the present support is what it finds; the next step starts with eta anew. Then f falls in every step,
+            no run cycles, and eta may start large, at several times 1/M_1; more steps, for a lower f.
 
     Of matrices of low rank the region is U M V', U and V the singular vectors of the gradient step (SVP-Newton of Jain,
     Meka & Dhillon 2010), M_1 is L, and it ends as CONVERGED.
@@ -51,11 +99,11 @@ class HTP(GradientPursuit):
     """
 
     step_size: Numeric | None = None
+    backtrack: bool = static(default=False)
 
-    def find(self, objective: Objective, constraint: Constraint, iterate: Iterate, region: Any, step_size: Any) -> Any:
+    def along(self, constraint: Constraint, x: Array, gradient: Array, region: Any, step_size: Any) -> Any:
         """S1, S2."""
-        x = iterate.x
-        return constraint.project(x - step_size * objective.gradient(x, iterate.pred), x)[1]
+        return constraint.project(x - step_size * gradient, x)[1]
 
 
 @pytree
@@ -72,6 +120,7 @@ class PHT(GradientPursuit):
     Args:
         r: number of coordinates (or groups) that may enter, traced.
         step_size: as in :class:`HTP`.
+        backtrack: likewise, static.
 
     Ends as HTP does. Cost a step: that of HTP, and one more selection.
 
@@ -80,13 +129,17 @@ class PHT(GradientPursuit):
 
     r: Numeric = integer(default=1)
     step_size: Numeric | None = None
+    backtrack: bool = static(default=False)
 
-    def find(self, objective: Objective, constraint: Constraint, iterate: Iterate, region: Any, step_size: Any) -> Any:
+    def along(self, constraint: Constraint, x: Array, gradient: Array, region: Any, step_size: Any) -> Any:
         """S+."""
-        x = iterate.x
-        z = x - step_size * objective.gradient(x, iterate.pred)
+        z = x - step_size * gradient
         own = constraint.project(x)[1].mask if region is None else region.mask
         entering = constraint.steepest(jnp.where(own, 0, z), self.r, None).mask
         if region is None:
             entering |= jnp.all(x == 0)
         return constraint.project(jnp.where(own | entering, z, 0))[1]
+
+
+# Of eta, to eight digits: what is found beyond is the present support.
+MAX_HALVINGS = 30

@@ -1,0 +1,104 @@
+"""Edge sparsity of symmetric matrices: graphs."""
+
+import dataclasses
+import math
+from typing import Any, ClassVar
+
+import jax.numpy as jnp
+import numpy as np
+from chex import Array, ArrayDType, Numeric
+
+from jaxht.constraints.constraint import settled
+from jaxht.objectives.objective import Objective
+from jaxht.selection import k_largest_mask
+from jaxht.support import Support
+from jaxht.tree import integer, pytree, static
+
+
+@pytree
+class Edges:
+    """Symmetric matrices of at most k edges: ``C = { W = W' : |{ i < j : W_ij != 0 }| <= k }``; the diagonal is free.
+
+    Args:
+        k: number of edges, that is of pairs of nonzeros off the diagonal; static or traced, as in :class:`Sparse`.
+        k_max: static upper bound on k.
+        keep: bool (p, p): these edges, given above the diagonal, below, or both, are always chosen and count towards k.
+
+    ``project`` takes the symmetric part and keeps its k largest entries above the diagonal, of equal ones those of the
+    lowest row, then column; which is exact. The atoms of C are the p (p - 1) / 2 edges in that order.
+
+    Source: Yuan, Li & Zhang 2018, Appendix D.2.
+    """
+
+    k: Numeric = integer()
+    k_max: int | None = static(default=None)
+    keep: Array | None = None
+
+    rounding: ClassVar[float] = 1.0
+
+    def prepared(self, shape: tuple[int, ...]) -> "Edges":
+        """Settle k_max, and check what is known at trace time."""
+        if len(shape) != 2 or shape[0] != shape[1]:
+            raise ValueError(f"Edges constrains square matrices; the objective's variable has shape {shape}")
+        most = shape[0] * (shape[0] - 1) // 2
+        k_max = settled(self.k, self.k_max, most, self.keep, shape, called="the number of edges p (p - 1) / 2")
+        return dataclasses.replace(self, k_max=k_max)
+
+    def project(self, z: Array, near: Array | None = None) -> tuple[Array, Support]:
+        """The nearest point of C, and its entries: the diagonal, and twice the k edges chosen."""
+        z = (z + z.T) / 2
+        region = self.members(k_largest_mask(jnp.where(self.kept, jnp.inf, self.lengths(z)), self.limit))
+        return region.restricted(z), region
+
+    def zeros(self, shape: tuple[int, ...], dtype: ArrayDType) -> Array:
+        """0."""
+        return jnp.zeros(shape, dtype)
+
+    def region(self, x: Array) -> Support:
+        """The diagonal, the edges of x, and those that are always kept."""
+        return self.members(self.atoms(x))
+
+    def steepest(self, direction: Array, size: Numeric, size_max: int | None) -> Support:
+        """The edges of the largest entries of ``direction``; ``size`` counts edges."""
+        return _entries(k_largest_mask(self.lengths(direction), size), size_max)
+
+    def smoothness(self, objective: Objective) -> Array:
+        """M_1."""
+        return objective.coordinate_smoothness()
+
+    @property
+    def limit(self) -> Numeric:
+        """k, at most k_max."""
+        return self.k if self.k_max is None else jnp.minimum(self.k, self.k_max)
+
+    @property
+    def kept(self) -> Array:
+        """The edges of ``keep``."""
+        return jnp.zeros((), bool) if self.keep is None else _upper(self.keep | self.keep.T)
+
+    def atoms(self, x: Array) -> Array:
+        """The edges of x, and those that are always kept: bool (p (p - 1) / 2,)."""
+        return _upper(x != 0) | self.kept
+
+    def lengths(self, v: Array) -> Array:
+        """``|v_ij|`` above the diagonal."""
+        return jnp.abs(_upper(v))
+
+    def inward(self, direction: Array) -> Array:
+        """The direction itself."""
+        return direction
+
+    def members(self, chosen: Array) -> Support:
+        """The entries of the edges that are chosen, and the diagonal."""
+        return _entries(chosen, self.k_max)
+
+
+def _upper(v: Array) -> Array:
+    return v[np.triu_indices(v.shape[0], 1)]
+
+
+def _entries(edges: Array, k_max: int | None) -> Support:
+    p = (1 + math.isqrt(1 + 8 * edges.size)) // 2
+    upper = jnp.zeros((p, p), bool).at[np.triu_indices(p, 1)].set(edges)
+    bound: Any = None if k_max is None else min(p + 2 * k_max, p * p)
+    return Support(upper | upper.T | jnp.eye(p, dtype=bool), k_max=bound, ndim=2)
