@@ -21,6 +21,7 @@ NAMES = (
     "stochastic",
     "rank",
     "dual",
+    "precision",
 )
 
 

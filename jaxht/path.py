@@ -47,6 +47,14 @@ def path(
     Raises:
         ValueError: as :func:`jaxht.solve`, and where ks does not rise.
     """
+    ks, constraint = sparsities(objective, constraint, ks)
+    own_limit = stop.max_steps is None
+    problem, x0, key = prepared(objective, constraint, solver, stop, x0, key)
+    return _path(problem, jnp.asarray(ks, jnp.int32), x0, key, own_limit)
+
+
+def sparsities(objective: Objective, constraint: Any, ks: Any) -> tuple[Any, Any]:
+    """ks as an array, checked, and the constraint with the last of them and a k_max for all, where it is known."""
     if not isinstance(ks, jax.Array):
         ks = np.asarray(ks)
     if ks.ndim != 1 or ks.size == 0 or not jnp.issubdtype(ks.dtype, jnp.integer):
@@ -57,9 +65,7 @@ def path(
             raise ValueError(f"ks must rise strictly; got {ks}")
         largest = int(ks[-1]) if largest is None else largest
         dataclasses.replace(constraint, k=int(ks[0])).prepared(objective.prepared().shape)  # refuses negative ones
-    constraint, own_limit = dataclasses.replace(constraint, k=ks[-1], k_max=largest), stop.max_steps is None
-    problem, x0, key = prepared(objective, constraint, solver, stop, x0, key)
-    return _path(problem, jnp.asarray(ks, jnp.int32), x0, key, own_limit)
+    return ks, dataclasses.replace(constraint, k=ks[-1], k_max=largest)
 
 
 @functools.partial(jax.jit, static_argnums=4)

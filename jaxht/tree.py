@@ -129,6 +129,7 @@ def check_scalar(
 def as_dtype(leaf: Any, dtype: ArrayDType) -> Any:
     """``leaf`` as a strongly typed array of ``dtype``; booleans keep theirs. Host numbers stay on the host."""
     if isinstance(leaf, jax.Array):
+        dtype = jax.dtypes.canonicalize_dtype(dtype)  # NumPy's float64, beside which it stands, is float32 in JAX
         return leaf if leaf.dtype in (dtype, jnp.bool_) and not leaf.weak_type else leaf.astype(dtype)
     leaf = np.asarray(leaf)
     if dtype == jnp.int32 and leaf.dtype.kind in "iu":

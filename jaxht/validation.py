@@ -6,11 +6,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from chex import Array, Numeric, PRNGKey
 
 from jaxht.objectives.objective import Objective
-from jaxht.path import path
+from jaxht.path import path, sparsities
 from jaxht.solve import Result, Stop, solve
 from jaxht.solver import Solver
 from jaxht.tree import integer, pytree
@@ -59,26 +58,21 @@ def validate(
 
     Raises:
         ValueError: as :func:`jaxht.path`.
-
-    >>> A, y = jnp.eye(4), jnp.array([3.0, 2.0, 0.1, 0.1])
-    >>> int(validate(LeastSquares(A, y), LeastSquares(A, y.at[2:].set(-0.1)), Sparse(1), HTP(), [1, 2, 3]).k)
-    2
     """
     if getattr(solver, "nested", False):
         results = path(train, constraint, solver, ks, key=key, stop=stop)
-        return _chosen(held_out, ks, results)
-    if not isinstance(ks, jax.Array):
-        ks = np.asarray(ks)
-    if ks.ndim != 1 or ks.size == 0 or not jnp.issubdtype(ks.dtype, jnp.integer):
-        raise ValueError(f"ks must be a list of integers; got dtype {ks.dtype} and shape {ks.shape}")
-    if constraint.k_max is None and not isinstance(ks, jax.core.Tracer):
-        constraint = dataclasses.replace(constraint, k_max=int(ks.max()))
+    else:
+        ks, bounded = sparsities(train, constraint, ks)
 
-    def at(k: Array) -> Result:
-        own = None if key is None else jax.random.fold_in(key, k)
-        return solve(train, dataclasses.replace(constraint, k=k), solver, key=own, stop=stop)
+        def at(k: Array) -> Result:
+            own = None if key is None else jax.random.fold_in(key, k)
+            return solve(train, dataclasses.replace(bounded, k=k), solver, key=own, stop=stop)
 
-    return _chosen(held_out, ks, jax.vmap(at)(jnp.asarray(ks, jnp.int32)))
+        results = jax.vmap(at)(jnp.asarray(ks, jnp.int32))
+    held_out = held_out.prepared()
+    losses = jax.vmap(lambda x: held_out.value(x, held_out.predict(x)))(results.x)
+    losses = jnp.where(jnp.isnan(losses), jnp.inf, losses)
+    return Validation(_least(ks, losses), losses, results)
 
 
 def cross_validate(
@@ -126,13 +120,6 @@ def folds(key: PRNGKey, num_samples: int, num_folds: int) -> Array:
         raise ValueError(f"num_folds must lie between 2 and num_samples = {num_samples}; got {num_folds}")
     fold = jax.random.permutation(key, jnp.arange(num_samples, dtype=jnp.int32) % num_folds)
     return fold == jnp.arange(num_folds, dtype=jnp.int32)[:, None]
-
-
-def _chosen(held_out: Objective, ks: Any, results: Result) -> Validation:
-    held_out = held_out.prepared()
-    losses = jax.vmap(lambda x: held_out.value(x, held_out.predict(x)))(results.x)
-    losses = jnp.where(jnp.isnan(losses), jnp.inf, losses)
-    return Validation(_least(ks, losses), losses, results)
 
 
 def _least(ks: Any, losses: Array) -> Array:

@@ -48,7 +48,7 @@ def test_sparse_training():
 def test_problems():
     """Those of the page go on from each other."""
     scope = {}
-    first, matrices, samples, proved = examples("problems.md")
+    first, matrices, samples, graphs, which, proved = examples("problems.md")
     exec(first, scope)
     assert set(scope["result"].support.indices.tolist()) == {0, 1, 2, 3, 4}
     assert scope["check"].stationarity < 1e-4 and scope["check"].swap_gain < 1e-5
@@ -57,6 +57,10 @@ def test_problems():
     assert np.linalg.norm(scope["result"].x - truth) < 1e-4 * np.linalg.norm(truth)
     exec(samples, scope)
     assert scope["result"].counts.projections > 0
+    exec(graphs, scope)
+    assert scope["choice"].k == 19 and ((scope["W"] != 0) == (scope["chain"] != 0)).all()
+    exec(which, scope)
+    assert scope["choice"].k == 5 and scope["choice"].losses.shape == (5, 5)
     exec(proved, scope)
     assert scope["proof"].gap < 1e-4 * scope["proof"].value
     assert scope["result"].status == scope["jaxht"].Status.GAP_CLOSED

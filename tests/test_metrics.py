@@ -106,6 +106,25 @@ def test_scores_agree_with_scikit_learn():
         np.testing.assert_allclose(ours[name][sample], expected, rtol=1e-6)
 
 
+@pytest.mark.filterwarnings("ignore:A single label")
+def test_binary_scores_agree_with_scikit_learn():
+    rng = np.random.default_rng(0)
+    predicted, actual = rng.random((2, 40, 9)) < rng.choice([0.1, 0.5, 0.9], (2, 40, 1))
+    actual[0], actual[1] = True, False
+    predicted[0, :4], predicted[1, :4] = False, True
+    recall = sklearn.metrics.recall_score
+    expected = {
+        "matthews_correlation": [
+            sklearn.metrics.matthews_corrcoef(t, p) for t, p in zip(actual, predicted, strict=True)
+        ],
+        "sensitivity": [recall(t, p, zero_division=1) for t, p in zip(actual, predicted, strict=True)],
+        "specificity": [recall(~t, ~p, zero_division=1) for t, p in zip(actual, predicted, strict=True)],
+    }
+    for name, scores in expected.items():
+        ours = jax.jit(jax.vmap(getattr(metrics, name)))(predicted, actual)
+        np.testing.assert_allclose(ours, scores, rtol=1e-6, atol=1e-7)
+
+
 def test_scores_of_empty_supports():
     zero, one = [0.0, 0.0, 0.0], [0.0, 1.0, 0.0]
     ours = batched(jnp.array([zero, zero, one]), jnp.array([zero, one, zero]))

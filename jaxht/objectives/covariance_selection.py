@@ -5,7 +5,6 @@ Newton steps in the entries on and above the diagonal; and where the minimiser l
 the alternating direction method of multipliers.
 """
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -162,10 +161,9 @@ class CovarianceSelection:
         return self.pattern.multiplicity(w.dtype) * self.pattern.gather(gradient)
 
     def solver(self, w: Array, pred: Array, free: Array, tau: Numeric, rtol: float) -> Callable[[Array], Array]:
-        """A damped Newton step, in which the Hessian's diagonal has a weight of 1 + tau.
+        """By a factor of the Hessian or its products; B is its diagonal, as no quadratic majorises f.
 
-        The step is halved until f falls by Armijo's rule, but not below 1 / (1 + its length in the Hessian's norm):
-        f is self-concordant, and that long it always falls (Nesterov & Nemirovskii 1994).
+        For entries (i, j) and (k, l) the Hessian is ``c c' / 2 (s_ik s_jl + s_il s_jk)``, s = W^-1, c the multiplicity.
         """
         sigma, pattern = inverse(pred), self.pattern
         count = pattern.multiplicity(w.dtype)
@@ -178,31 +176,13 @@ class CovarianceSelection:
             weight = jnp.where(free, count / jnp.sqrt(jnp.asarray(2, w.dtype)), 0)
             rows, columns = sigma[i], sigma[j]
             hessian = (rows[:, i] * columns[:, j] + rows[:, j] * columns[:, i]) * weight * weight[:, None]
-            solve = preconditioner(hessian, jnp.where(free, ridge, 0) + tau * diagonal)
-        else:
+            return preconditioner(hessian, jnp.where(free, ridge, 0) + tau * diagonal)
 
-            def product(v: Array) -> Array:
-                move = matmul(matmul(sigma, pattern.point(jnp.where(free, v, 0))), sigma)
-                along = count * pattern.gather(symmetric(move)) + ridge * v + tau * diagonal * v
-                return jnp.where(free, along, v)
+        def product(v: Array) -> Array:
+            move = matmul(matmul(sigma, pattern.point(jnp.where(free, v, 0))), sigma)
+            return jnp.where(free, count * pattern.gather(symmetric(move)) + (ridge + tau * diagonal) * v, v)
 
-            solve = functools.partial(
-                conjugate_gradients, product, diagonal=diagonal, rtol=rtol, max_steps=MAX_PRODUCTS
-            )
-
-        value = self.value(w, pred)
-
-        def damped(g: Array) -> Array:
-            step = solve(jnp.where(free, g, 0))
-            slope, move = jnp.vdot(g, step), pattern.point(step)
-            safe = 1 / (1 + jnp.sqrt(jnp.maximum(slope, 0)))
-
-            def too_long(t: Array) -> Array:
-                return (t > safe) & ~(self.value(w, pred - t * move) <= value - ARMIJO * t * slope)
-
-            return jnp.maximum(lax.while_loop(too_long, lambda t: t / 2, jnp.ones((), w.dtype)), safe) * step
-
-        return damped
+        return lambda g: conjugate_gradients(product, g, diagonal, rtol, MAX_PRODUCTS)
 
 
 def direct(num_entries: int, p: int) -> bool:
@@ -270,6 +250,5 @@ def inside(x: Array, bounds: tuple[Array, Array]) -> Array:
     return jnp.isfinite(logdet(x - lower * identity)) & jnp.isfinite(logdet(identity - x / upper))
 
 
-ARMIJO = 0.1
 MAX_PRODUCTS = 200
 MAX_ROUNDS = 2000

@@ -7,7 +7,8 @@ the Hessian (its curvatures replaced by their upper bounds, so H(w) <= B), a ste
 
 and is taken where f falls by Armijo's rule: then tau is divided by 100, else multiplied by 10. At tau = 1 the model is
 an upper bound of f, so that a step is always found; as tau vanishes convergence is quadratic; and where the curvature
-is 0 (hinges, the tails of Huber's loss) the system stays regular. Not free are coordinates at a bound that the gradient
+is 0 (hinges, the tails of Huber's loss) the system stays regular. Where f is infinite (outside its domain, as log det
+has one) the step is halved first. Not free are coordinates at a bound that the gradient
 presses on (Bertsekas 1982). There is one flat loop: no lane of a batch waits in another's line search.
 """
 
@@ -79,11 +80,21 @@ def newton(f: Subproblem, w: Array, inside: Array, bounds: tuple[Any, Any] | Non
         count, _, converged, w, pred, value, gradient, tau = carry
         free = _free(w, gradient, inside, bounds)
         gradient_free = jnp.where(free, gradient, 0)
-        trial = clipped(w - f.solver(w, pred, free, tau, INEXACT)(gradient_free))
+        step = f.solver(w, pred, free, tau, INEXACT)(gradient_free)
+
+        def along(t: Array) -> Any:
+            trial = clipped(w - t * step)
+            pred = f.predict(trial)
+            return t, trial, pred, f.value(trial, pred)
+
+        # Out of the domain of f, where it is infinite, the step is halved: a larger tau would cost another system.
+        _, trial, trial_pred, trial_value = lax.while_loop(
+            lambda carry: (carry[3] == jnp.inf) & (carry[0] > SHORT),
+            lambda carry: along(carry[0] / 2),
+            along(jnp.ones((), w.dtype)),
+        )
         move = trial - w
         slope, size = -jnp.vdot(gradient, move), jnp.abs(value)
-        trial_pred = f.predict(trial)
-        trial_value = f.value(trial, trial_pred)
         taken = trial_value <= value - ARMIJO * slope + 8 * eps * size
         w, pred = jnp.where(taken, trial, w), jnp.where(taken, trial_pred, pred)
         value = jnp.where(taken, trial_value, value)
@@ -184,4 +195,5 @@ ARMIJO = 0.1
 INEXACT = 1e-3  # of systems solved by iteration: three digits for each Newton step
 FINE = 100.0
 START_TAU, MIN_TAU, MAX_TAU = 1e-2, 1e-10, 1e10
+SHORT = 1e-3
 MAX_STEPS = 100

@@ -1,0 +1,81 @@
+"""The choice of a sparsity by held-out samples."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxht
+from jaxht import HTP, OMP, LeastSquares, Sparse
+from tests.util import host, x64
+
+pytestmark = pytest.mark.usefixtures("all_quickly")
+
+KS = np.array([1, 2, 3, 5, 8])
+
+
+@pytest.fixture(autouse=True)
+def float64():
+    with x64():
+        yield
+
+
+@pytest.fixture(scope="module")
+def data():
+    rng = np.random.default_rng(0)
+    A = rng.normal(size=(45, 20))
+    return A, A[:, :3] @ [2.0, -1.5, 1.0] + 0.5 * rng.normal(size=45)
+
+
+@pytest.mark.parametrize("solver", [HTP(), OMP()])
+def test_folds_and_sparsities_one_after_the_other(data, solver):
+    A, y = data
+    held_out = jaxht.folds(jax.random.key(0), 45, 3)
+
+    def split(held):
+        return LeastSquares(A, y, weights=1.0 - held), LeastSquares(A, y, weights=1.0 * held, mean=True)
+
+    # k_max is the largest of the sparsities.
+    found = host(jax.jit(lambda held: jaxht.cross_validate(split, held, Sparse(1), solver, KS))(held_out))
+    losses = np.empty((3, len(KS)))
+    for i, held in enumerate(np.asarray(held_out)):  # of one size
+        for j, k in enumerate(KS):
+            x = jaxht.solve(LeastSquares(A[~held], y[~held]), Sparse(k, k_max=8), solver).x
+            losses[i, j] = np.mean((A[held] @ x - y[held]) ** 2) / 2
+            np.testing.assert_allclose(found.results.x[i, j], x, atol=1e-9)
+    np.testing.assert_allclose(found.losses, losses, rtol=1e-9)
+    assert found.k == KS[np.argmin(losses.mean(axis=0))]
+
+
+def test_validation_is_one_fold(data):
+    A, y = data
+    train, held_out = LeastSquares(A[:30], y[:30]), LeastSquares(A[30:], y[30:])
+    found = jaxht.validate(train, held_out, Sparse(1), HTP(), KS)
+    losses = [np.sum((A[30:] @ x - y[30:]) ** 2) / 2 for x in np.asarray(found.results.x)]
+    np.testing.assert_allclose(found.losses, losses)
+    assert found.k == KS[np.argmin(losses)]
+
+
+def test_a_solution_that_failed_is_not_chosen(data):
+    A, y = data
+    spoilt = LeastSquares(A, y, l2=np.nan)
+    assert np.isinf(jaxht.validate(LeastSquares(A, y), spoilt, Sparse(1), HTP(), KS).losses).all()
+
+
+def test_folds_are_a_partition():
+    held_out = np.asarray(jaxht.folds(jax.random.key(1), 23, 5))
+    assert held_out.shape == (5, 23) and (held_out.sum(axis=0) == 1).all()
+    assert sorted(held_out.sum(axis=1)) == [4, 4, 5, 5, 5]
+    assert not np.array_equal(held_out, np.asarray(jaxht.folds(jax.random.key(2), 23, 5)))
+
+
+def test_wrong_arguments(data):
+    A, y = data
+    for num_folds in (1, 6):
+        with pytest.raises(ValueError, match="num_folds must lie between 2 and num_samples = 5"):
+            jaxht.folds(jax.random.key(0), 5, num_folds)
+    for ks in ([], [1.0], 3, [3, 2]):
+        with pytest.raises(ValueError, match="ks must"):
+            jaxht.validate(LeastSquares(A, y), LeastSquares(A, y), Sparse(1), HTP(), ks)
+    with pytest.raises(ValueError, match="key must be given"):
+        jaxht.validate(LeastSquares(A, y), LeastSquares(A, y), Sparse(1), jaxht.SGHT(), jnp.array([1, 2]))
