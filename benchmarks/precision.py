@@ -54,6 +54,12 @@ def all_solved(S: Any, k: int) -> Any:
     return jax.vmap(lambda S: jaxht.solve(GaussianPrecision(S), Edges(k), SOLVER))(S)
 
 
+@functools.partial(jax.jit, static_argnums=1)
+def mapped(S: Any, k: int) -> Any:
+    """The same, one after the other in one program."""
+    return jax.lax.map(lambda S: jaxht.solve(GaussianPrecision(S), Edges(k), SOLVER), S)
+
+
 def lasso(S: np.ndarray, k: int) -> float:
     """The largest penalty of a grid with k edges or more."""
     most = float(np.max(np.abs(np.triu(S, 1))))
@@ -104,6 +110,7 @@ def batched(p: int, number: int) -> None:
     candidates = {
         "graphical_lasso of scikit-learn": lambda: [_lasso(s, a) for s, a in zip(S, penalties, strict=True)],
         "GraHTP, vmap": lambda: all_solved(S, k).x,
+        "GraHTP, lax.map": lambda: mapped(S, k).x,
         "GraHTP, one by one": lambda: [solved(s, k).x for s in S],
     }
     report(

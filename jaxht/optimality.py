@@ -44,7 +44,8 @@ def optimality(
         objective: of the problem.
         constraint: of the problem. Bounds and kept coordinates of :class:`jaxht.Sparse` count for the projection; a
             swap moves no kept coordinate, and is only considered without bounds. Of :class:`jaxht.Groups` the k largest
-            groups count in place of entries, of :class:`jaxht.LowRank` the k largest singular values.
+            groups count in place of entries, of :class:`jaxht.LowRank` the k largest singular values, of
+            :class:`jaxht.Edges` the k largest edges and the diagonal.
         x: feasible point, for example ``result.x``.
         step_size: eta of the fixed point; None: 1/L. The smaller it is, the more points are fixed.
         swaps: static; whether the best swap is looked for.

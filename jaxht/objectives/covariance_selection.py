@@ -222,7 +222,7 @@ def bounded(
     tolerance = eps**0.6
 
     def round_(carry: Any) -> Any:
-        count, _, T, G, rho = carry
+        count, *_, T, G, rho = carry
         values, V = jnp.linalg.eigh(T - (S - G) / rho, symmetrize_input=False)
         values = jnp.clip((values + jnp.sqrt(values**2 + 4 / rho)) / 2, lower, upper)
         W = symmetric(matmul(V * values, V.T))
@@ -234,12 +234,12 @@ def bounded(
         ratio = (primal / size) / (dual / slope)
         changing = (count % 10 == 9) & (count < MAX_ROUNDS // 2)
         rho = jnp.where(changing & (ratio > 10), 2 * rho, jnp.where(changing & (ratio < 0.1), rho / 2, rho))
-        return count + 1, done, next_T, G, rho
+        return count + 1, done | ~jnp.isfinite(primal), done, next_T, G, rho
 
     rho = jnp.mean(jnp.diagonal(S)) ** 2
     G = jnp.where(mask, 0, S - inverse(x))
-    start = (0, within, x, G, rho)
-    _, done, T, *_ = lax.while_loop(lambda carry: ~carry[1] & (carry[0] < MAX_ROUNDS), round_, start)
+    start = (0, within, within, x, G, rho)
+    _, _, done, T, *_ = lax.while_loop(lambda carry: ~carry[1] & (carry[0] < MAX_ROUNDS), round_, start)
     return T, done
 
 
