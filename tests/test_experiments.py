@@ -29,6 +29,7 @@ from experiments import (
     phase,
     reduced_rank,
     yuan2018,
+    yuan2018_precision,
     yuan2018_real,
     yuan2020,
     yuan2020_gaps,
@@ -127,6 +128,13 @@ TINY = {
     },
     "yuan2018.against_sparsity": {"datasets": ["tiny"], "k": [3], "solvers": ["GraHTP"]},
     "yuan2018.against_penalty": {"datasets": ["tiny"], "penalties": [0.5], "solvers": ["IHT"]},
+    "yuan2018.precision_matrices": {
+        "p": [6],
+        "num_trials": 2,
+        "solvers": ["GraHTP", "FBS"],
+        "density": [0.1, 0.4],
+        "penalties": [0.2, 0.5],
+    },
     "yuan2020.gap": {"d": [6], "k": [1], "l0": [0.1, 10.0], "num_problems": 2, "max_steps": 5},
     "yuan2020.conditioning": {"d": [6], "k": [1], "l0": [1.0], "kappa": [1.0, 9.0], "num_problems": 2, "max_steps": 5},
     "yuan2020.against_primal": {"d": 8, "k": 2, "n": [4, 8], "num_problems": 2, "max_steps": 5, "solvers": ["DIHT"]},
@@ -658,6 +666,19 @@ def test_ill_conditioned_designs():
     np.testing.assert_allclose(np.linalg.cond(covariance), kappa, rtol=0.1)
     chosen = (np.abs(covariance) > 0.1).sum(axis=0) > 1
     assert chosen.sum() == 4 and truth[chosen].sum() == 2
+
+
+def test_the_model_of_precision_matrices():
+    """Condition number p, and samples of that precision."""
+    rng = np.random.default_rng(0)
+    W = yuan2018_precision.truth(20, rng)
+    np.testing.assert_allclose(np.linalg.cond(W), 20, rtol=1e-9)
+    assert set(np.unique(W - np.diag(np.diag(W)))) == {0, 1} and 5 < yuan2018_precision.edges(W) < 35
+    for S in yuan2018_precision.covariances(W, 100_000, rng):
+        np.testing.assert_allclose(S @ W, np.eye(20), atol=0.05)
+    W[0, 1] = W[1, 0] = 99
+    assert yuan2018_precision.losses(np.stack([np.eye(20), W]), S).tolist() == [pytest.approx(np.trace(S)), np.inf]
+    assert not yuan2018_precision.proper(W)
 
 
 @pytest.mark.skipif(SETS is None, reason="needs the data sets in $JAXHT_DATA")
