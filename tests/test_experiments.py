@@ -17,6 +17,7 @@ import xarray
 from click.testing import CliRunner
 from scipy import sparse
 from sklearn import datasets
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.linear_model import orthogonal_mp
 
 import jaxht
@@ -29,6 +30,7 @@ from experiments import (
     phase,
     reduced_rank,
     yuan2018,
+    yuan2018_lda,
     yuan2018_precision,
     yuan2018_real,
     yuan2020,
@@ -131,7 +133,18 @@ TINY = {
     "yuan2018.precision_matrices": {
         "p": [6],
         "num_trials": 2,
-        "solvers": ["GraHTP", "FBS"],
+        "solvers": ["GraHTP"],
+        "density": [0.1, 0.4],
+        "penalties": [0.2, 0.5],
+    },
+    "yuan2018.tumour_classification": {
+        "datasets": ["tiny"],
+        "test_positive": [5],
+        "test_negative": [5],
+        "num_genes": 6,
+        "num_folds": 2,
+        "num_splits": 2,
+        "solvers": ["FBS"],
         "density": [0.1, 0.4],
         "penalties": [0.2, 0.5],
     },
@@ -679,6 +692,25 @@ def test_the_model_of_precision_matrices():
     W[0, 1] = W[1, 0] = 99
     assert yuan2018_precision.losses(np.stack([np.eye(20), W]), S).tolist() == [pytest.approx(np.trace(S)), np.inf]
     assert not yuan2018_precision.proper(W)
+
+
+def test_linear_discriminant_analysis():
+    """That of scikit-learn, with its covariance, on the genes that differ."""
+    rng = np.random.default_rng(0)
+    y = rng.random(90) < 0.3
+    X = rng.normal(size=(90, 30)) + np.where(y[:, None] & (np.arange(30) % 7 == 2), 2.0, 0.0)
+    settings = {"experiment": "", "title": "", "step_size": 1.0, "grasp_steps": 5}
+    cfg = yuan2018_lda.TumourClassification(**settings | TINY["yuan2018.tumour_classification"] | {"num_genes": 4})
+    split = yuan2018_lda.Split(data.Table(X, np.where(y, 1.0, -1.0), []), (10, 25), cfg, 0)
+    assert split.X.shape == (55, 4) and (split.y_test.sum(), len(split.y_test)) == (10, 35)
+    assert split.folds.sum() == 55
+    np.testing.assert_allclose(split.X.std(axis=0), 1)
+    means = [split.X[own].mean(axis=0) for own in (split.y, ~split.y)]
+    assert (means[0] - means[1] > 1).all()  # the four genes that differ
+    every = np.ones(55, bool)
+    W = np.linalg.inv(yuan2018_lda.covariance(split.X, split.y, every, every))
+    expected = LinearDiscriminantAnalysis(solver="lsqr").fit(split.X, split.y).predict(split.X_test)
+    np.testing.assert_array_equal(yuan2018_lda.predicted(W, split.X, split.y, split.X_test), expected)
 
 
 @pytest.mark.skipif(SETS is None, reason="needs the data sets in $JAXHT_DATA")
