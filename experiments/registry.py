@@ -16,6 +16,8 @@ from experiments import (
     shen2018_digits,
     shen2018_stages,
     yuan2018,
+    yuan2018_lda,
+    yuan2018_precision,
     yuan2018_real,
     yuan2020,
     yuan2020_gaps,
@@ -109,6 +111,18 @@ EXPERIMENTS = {
         yuan2018_real.AgainstPenalty,
         yuan2018_real.against_penalty,
         yuan2018_real.plot_against_penalty,
+    ),
+    "yuan2018.precision_matrices": Experiment(
+        "sparse precision matrices: error, F-score of the graph and time against p",
+        yuan2018_precision.PrecisionMatrices,
+        yuan2018_precision.precision_matrices,
+        yuan2018_precision.plot_precision_matrices,
+    ),
+    "yuan2018.tumour_classification": Experiment(
+        "linear discriminant analysis by sparse precision matrices: specificity, sensitivity, correlation",
+        yuan2018_lda.TumourClassification,
+        yuan2018_lda.tumour_classification,
+        yuan2018_lda.plot_tumour_classification,
     ),
     "yuan2020.time_to_accuracy": Experiment(
         "primal and dual solvers of support vector machines on real data: loss, time to equal test error, gap",

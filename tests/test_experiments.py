@@ -17,6 +17,7 @@ import xarray
 from click.testing import CliRunner
 from scipy import sparse
 from sklearn import datasets
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.linear_model import orthogonal_mp
 
 import jaxht
@@ -29,6 +30,8 @@ from experiments import (
     phase,
     reduced_rank,
     yuan2018,
+    yuan2018_lda,
+    yuan2018_precision,
     yuan2018_real,
     yuan2020,
     yuan2020_gaps,
@@ -127,6 +130,24 @@ TINY = {
     },
     "yuan2018.against_sparsity": {"datasets": ["tiny"], "k": [3], "solvers": ["GraHTP"]},
     "yuan2018.against_penalty": {"datasets": ["tiny"], "penalties": [0.5], "solvers": ["IHT"]},
+    "yuan2018.precision_matrices": {
+        "p": [6],
+        "num_trials": 2,
+        "solvers": ["GraHTP"],
+        "density": [0.1, 0.4],
+        "penalties": [0.2, 0.5],
+    },
+    "yuan2018.tumour_classification": {
+        "datasets": ["tiny"],
+        "test_positive": [5],
+        "test_negative": [5],
+        "num_genes": 6,
+        "num_folds": 2,
+        "num_splits": 2,
+        "solvers": ["FBS"],
+        "density": [0.1, 0.4],
+        "penalties": [0.2, 0.5],
+    },
     "yuan2020.gap": {"d": [6], "k": [1], "l0": [0.1, 10.0], "num_problems": 2, "max_steps": 5},
     "yuan2020.conditioning": {"d": [6], "k": [1], "l0": [1.0], "kappa": [1.0, 9.0], "num_problems": 2, "max_steps": 5},
     "yuan2020.against_primal": {"d": 8, "k": 2, "n": [4, 8], "num_problems": 2, "max_steps": 5, "solvers": ["DIHT"]},
@@ -658,6 +679,38 @@ def test_ill_conditioned_designs():
     np.testing.assert_allclose(np.linalg.cond(covariance), kappa, rtol=0.1)
     chosen = (np.abs(covariance) > 0.1).sum(axis=0) > 1
     assert chosen.sum() == 4 and truth[chosen].sum() == 2
+
+
+def test_the_model_of_precision_matrices():
+    """Condition number p, and samples of that precision."""
+    rng = np.random.default_rng(0)
+    W = yuan2018_precision.truth(20, rng)
+    np.testing.assert_allclose(np.linalg.cond(W), 20, rtol=1e-9)
+    assert set(np.unique(W - np.diag(np.diag(W)))) == {0, 1} and 5 < yuan2018_precision.edges(W) < 35
+    for S in yuan2018_precision.covariances(W, 100_000, rng):
+        np.testing.assert_allclose(S @ W, np.eye(20), atol=0.05)
+    W[0, 1] = W[1, 0] = 99
+    assert yuan2018_precision.losses(np.stack([np.eye(20), W]), S).tolist() == [pytest.approx(np.trace(S)), np.inf]
+    assert not yuan2018_precision.proper(W)
+
+
+def test_linear_discriminant_analysis():
+    """That of scikit-learn, with its covariance, on the genes that differ."""
+    rng = np.random.default_rng(0)
+    y = rng.random(90) < 0.3
+    X = rng.normal(size=(90, 30)) + np.where(y[:, None] & (np.arange(30) % 7 == 2), 2.0, 0.0)
+    settings = {"experiment": "", "title": "", "step_size": 1.0, "grasp_steps": 5}
+    cfg = yuan2018_lda.TumourClassification(**settings | TINY["yuan2018.tumour_classification"] | {"num_genes": 4})
+    split = yuan2018_lda.Split(data.Table(X, np.where(y, 1.0, -1.0), []), (10, 25), cfg, 0)
+    assert split.X.shape == (55, 4) and (split.y_test.sum(), len(split.y_test)) == (10, 35)
+    assert split.folds.sum() == 55
+    np.testing.assert_allclose(split.X.std(axis=0), 1)
+    means = [split.X[own].mean(axis=0) for own in (split.y, ~split.y)]
+    assert (means[0] - means[1] > 1).all()  # the four genes that differ
+    every = np.ones(55, bool)
+    W = np.linalg.inv(yuan2018_lda.covariance(split.X, split.y, every, every))
+    expected = LinearDiscriminantAnalysis(solver="lsqr").fit(split.X, split.y).predict(split.X_test)
+    np.testing.assert_array_equal(yuan2018_lda.predicted(W, split.X, split.y, split.X_test), expected)
 
 
 @pytest.mark.skipif(SETS is None, reason="needs the data sets in $JAXHT_DATA")
