@@ -83,11 +83,6 @@ class Method(Protocol):
         """For one of them alone."""
 
 
-def objective(S: Any) -> Any:
-    """The likelihood."""
-    return GaussianPrecision(S)  # type: ignore[abstract]  # it has no summands, and need not answer for them
-
-
 class Greedy:
     """A solver, for its sparsities: each from the best diagonal matrix. The first call compiles it.
 
@@ -107,11 +102,11 @@ class Greedy:
         self.nested = getattr(solver, "nested", False)
 
         def run(S: Any, k: Any) -> Any:
-            result = solve(objective(S), Edges(k, k_max=k_max), solver, stop=stop)
+            result = solve(GaussianPrecision(S), Edges(k, k_max=k_max), solver, stop=stop)
             return result.x, result.status
 
         def run_path(S: Any) -> Any:
-            result = path(objective(S), Edges(1, k_max=k_max), solver, self.k, stop=stop)
+            result = path(GaussianPrecision(S), Edges(1, k_max=k_max), solver, self.k, stop=stop)
             return result.x, result.status
 
         self._run, self._path = jax.jit(run), jax.jit(run_path)

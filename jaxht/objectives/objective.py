@@ -99,11 +99,11 @@ class Objective(Protocol):
 
     def slopes(self, x: Array, pred: Array) -> Array:
         """What :meth:`assembled` takes, a row for each summand."""
-        raise NotImplementedError
+        raise ValueError(f"objective must be a sum over samples, such as FiniteSum; got {type(self).__name__}")
 
     def assembled(self, slopes: Array, x: Array) -> Array:
         """The gradient from slopes; at x = 0 without the part that all summands share, such as a ridge."""
-        raise NotImplementedError
+        raise ValueError(f"objective must be a sum over samples, such as FiniteSum; got {type(self).__name__}")
 
     def sample_smoothness(self) -> Array:
         """An upper estimate of the smoothness of every f_i."""
