@@ -33,7 +33,7 @@ class Constraint(Protocol):
 
     def zeros(self, shape: tuple[int, ...], dtype: ArrayDType) -> Any:
         """The point 0, held as ``project`` holds points."""
-        ...
+        return jnp.zeros(shape, dtype)
 
     def region(self, x: Array) -> Any:
         """The smallest region that holds the feasible point ``x``."""
@@ -44,13 +44,14 @@ class Constraint(Protocol):
         ...
 
     def smoothness(self, objective: Objective) -> Array:
-        """An upper estimate of the curvature of f along an atom."""
-        ...
+        """An upper estimate of the curvature of f along an atom: M_1, of coordinates."""
+        return objective.coordinate_smoothness()
 
     @property
     def limit(self) -> Numeric:
         """How many atoms may be nonzero: k, at most k_max."""
-        ...
+        own: Any = self  # k and k_max are fields
+        return own.k if own.k_max is None else jnp.minimum(own.k, own.k_max)
 
     @property
     def kept(self) -> Array:
@@ -67,7 +68,7 @@ class Constraint(Protocol):
 
     def inward(self, direction: Array) -> Array:
         """The direction without the entries that point out of C where x is 0."""
-        ...
+        return direction
 
     def members(self, chosen: Array) -> Any:
         """The region of at most ``limit`` atoms."""

@@ -6,17 +6,16 @@ from typing import Any, ClassVar
 
 import jax.numpy as jnp
 import numpy as np
-from chex import Array, ArrayDType, Numeric
+from chex import Array, Numeric
 
-from jaxht.constraints.constraint import settled
-from jaxht.objectives.objective import Objective
+from jaxht.constraints.constraint import Constraint, settled
 from jaxht.selection import k_largest_mask
 from jaxht.support import Support
 from jaxht.tree import integer, pytree, static
 
 
 @pytree
-class Edges:
+class Edges(Constraint):
     """Symmetric matrices of at most k edges: ``C = { W = W' : |{ i < j : W_ij != 0 }| <= k }``; the diagonal is free.
 
     Args:
@@ -50,10 +49,6 @@ class Edges:
         region = self.members(k_largest_mask(jnp.where(self.kept, jnp.inf, self.lengths(z)), self.limit))
         return region.restricted(z), region
 
-    def zeros(self, shape: tuple[int, ...], dtype: ArrayDType) -> Array:
-        """0."""
-        return jnp.zeros(shape, dtype)
-
     def region(self, x: Array) -> Support:
         """The diagonal, the edges of x, and those that are always kept."""
         return self.members(self.atoms(x))
@@ -61,15 +56,6 @@ class Edges:
     def steepest(self, direction: Array, size: Numeric, size_max: int | None) -> Support:
         """The edges of the largest entries of ``direction``; ``size`` counts edges."""
         return _entries(k_largest_mask(self.lengths(direction), size), size_max)
-
-    def smoothness(self, objective: Objective) -> Array:
-        """M_1."""
-        return objective.coordinate_smoothness()
-
-    @property
-    def limit(self) -> Numeric:
-        """k, at most k_max."""
-        return self.k if self.k_max is None else jnp.minimum(self.k, self.k_max)
 
     @property
     def kept(self) -> Array:
@@ -83,10 +69,6 @@ class Edges:
     def lengths(self, v: Array) -> Array:
         """``|v_ij|`` above the diagonal."""
         return jnp.abs(_upper(v))
-
-    def inward(self, direction: Array) -> Array:
-        """The direction itself."""
-        return direction
 
     def members(self, chosen: Array) -> Support:
         """The entries of the edges that are chosen, and the diagonal."""

@@ -6,17 +6,16 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 import numpy as np
-from chex import Array, ArrayDType, Numeric
+from chex import Array, Numeric
 
-from jaxht.constraints.constraint import settled
-from jaxht.objectives.objective import Objective
+from jaxht.constraints.constraint import Constraint, settled
 from jaxht.selection import k_largest_mask
 from jaxht.support import Support
 from jaxht.tree import integer, pytree, static
 
 
 @pytree
-class Groups:
+class Groups(Constraint):
     """At most k nonzero groups of coordinates: ``C = { x : |{ g : x_g != 0 }| <= k }``.
 
     Args:
@@ -70,10 +69,6 @@ class Groups:
         support = self.members(k_largest_mask(scores, self.limit))
         return jnp.where(support.mask, z, 0), support
 
-    def zeros(self, shape: tuple[int, ...], dtype: ArrayDType) -> Array:
-        """0."""
-        return jnp.zeros(shape, dtype)
-
     def region(self, x: Array) -> Support:
         """All coordinates of the groups that x touches, and of those that are always kept."""
         return self.members(self.atoms(x))
@@ -85,15 +80,6 @@ class Groups:
             # Groups are no larger than size_max, and k_max of the largest hold no less than others.
             bound = min(-(-size_max // self.k_max) * self.size_max, self.groups.size)
         return dataclasses.replace(self.members(k_largest_mask(self.lengths(direction), size)), k_max=bound)
-
-    def smoothness(self, objective: Objective) -> Array:
-        """M_1."""
-        return objective.coordinate_smoothness()
-
-    @property
-    def limit(self) -> Numeric:
-        """k, at most k_max."""
-        return self.k if self.k_max is None else jnp.minimum(self.k, self.k_max)
 
     @property
     def kept(self) -> Array:
@@ -111,10 +97,6 @@ class Groups:
         unit = v / jnp.where(largest > 0, largest, 1)
         squares = jax.ops.segment_sum((unit * unit).ravel(), self.groups.ravel(), self.num_groups)
         return jnp.sqrt(squares) * jnp.where(largest > 0, largest, 1)
-
-    def inward(self, direction: Array) -> Array:
-        """The direction itself: groups have no bounds."""
-        return direction
 
     def members(self, chosen: Array) -> Support:
         """All coordinates of the groups that are chosen."""

@@ -6,17 +6,16 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 import numpy as np
-from chex import Array, ArrayDType, Numeric
+from chex import Array, Numeric
 
-from jaxht.constraints.constraint import settled
-from jaxht.objectives.objective import Objective
+from jaxht.constraints.constraint import Constraint, settled
 from jaxht.selection import k_largest_mask
 from jaxht.support import Support
 from jaxht.tree import integer, pytree, static
 
 
 @pytree
-class Sparse:
+class Sparse(Constraint):
     """At most k nonzero entries: ``C = { x : ||x||_0 <= k, lower <= x <= upper }``; of a matrix, k entries in all.
 
     Args:
@@ -62,10 +61,6 @@ class Sparse:
         support = self._largest(ranked, self.k, self.k_max)
         return jnp.where(support.mask, nearest, 0), support
 
-    def zeros(self, shape: tuple[int, ...], dtype: ArrayDType) -> Array:
-        """0."""
-        return jnp.zeros(shape, dtype)
-
     def region(self, x: Array) -> Support:
         """``supp(x)``, and the coordinates that are always kept."""
         mask = x != 0
@@ -76,15 +71,6 @@ class Sparse:
     def steepest(self, direction: Array, size: Numeric, size_max: int | None) -> Support:
         """The coordinates of the largest entries of ``direction``, of those that point into the bounds from 0."""
         return self._largest(self.inward(direction), size, size_max)
-
-    def smoothness(self, objective: Objective) -> Array:
-        """M_1."""
-        return objective.coordinate_smoothness()
-
-    @property
-    def limit(self) -> Numeric:
-        """k, at most k_max."""
-        return self.k if self.k_max is None else jnp.minimum(self.k, self.k_max)
 
     @property
     def kept(self) -> Array:
