@@ -12,6 +12,7 @@ from sklearn.covariance import graphical_lasso
 import jaxht
 from benchmarks.timing import interleaved, report
 from experiments.session import double_precision
+from experiments.yuan2018_precision import covariances, edges, truth
 from jaxht import Edges, GaussianPrecision, Status
 from jaxht.support import Support
 
@@ -31,15 +32,10 @@ def main() -> None:
 
 def problems(p: int, number: int) -> tuple[np.ndarray, int]:
     """Covariances of 100 samples of random graphs, an edge in ten pairs, condition number p; the mean edges."""
-    rng, S, edges = np.random.default_rng(p), [], 0
-    for _ in range(number):
-        upper = np.triu(rng.random((p, p)) < 0.1, 1).astype(float)
-        values = np.linalg.eigvalsh(upper + upper.T)
-        W = upper + upper.T + (values[-1] - p * values[0]) / (p - 1) * np.eye(p)
-        X = rng.normal(size=(100, p)) @ np.linalg.cholesky(np.linalg.inv(W)).T
-        S.append(X.T @ X / 100)
-        edges += int(upper.sum())
-    return np.stack(S), edges // number
+    rng = np.random.default_rng(p)
+    truths = [truth(p, rng) for _ in range(number)]
+    S = np.stack([covariances(W, 100, rng)[0] for W in truths])
+    return S, sum(map(edges, truths)) // number
 
 
 @functools.partial(jax.jit, static_argnums=1)
@@ -64,9 +60,7 @@ def lasso(S: np.ndarray, k: int) -> float:
     """The largest penalty of a grid with k edges or more."""
     most = float(np.max(np.abs(np.triu(S, 1))))
     for share in np.geomspace(0.5, 0.02, 15):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            W = graphical_lasso(S, share * most)[1]
+        W = _lasso(S, share * most)
         if np.count_nonzero(np.abs(np.triu(W, 1)) > 1e-8) >= k:
             break
     return float(share * most)

@@ -65,7 +65,7 @@ def _logdet_jvp(primals: tuple, tangents: tuple) -> tuple:
 
 @jax.custom_jvp
 def inverse(x: Array) -> Array:
-    """x^-1, exactly symmetric; NaN unless x is positive definite. Cost: 5/3 p^3."""
+    """x^-1, exactly symmetric; NaN unless x is positive definite. Cost: 10/3 p^3."""
     half = _inverse_factor(x)
     return symmetric(matmul(half.T, half))
 

@@ -91,7 +91,7 @@ class Objective(Protocol):
 
     def sampled(self, indices: Array, weights: Array) -> "Objective":
         """The objective ``sum_j weights_j f_{i_j}``, i = indices (b,), which may repeat, or be n for weights of 0."""
-        raise ValueError(f"objective must be a sum over samples, such as FiniteSum; got {type(self).__name__}")
+        raise _no_sum(self)
 
     def picked(self, pred: Array, indices: Array) -> Array:
         """Of the image of x under the whole, that under :meth:`sampled`; where it is x, the same."""
@@ -99,15 +99,15 @@ class Objective(Protocol):
 
     def slopes(self, x: Array, pred: Array) -> Array:
         """What :meth:`assembled` takes, a row for each summand."""
-        raise ValueError(f"objective must be a sum over samples, such as FiniteSum; got {type(self).__name__}")
+        raise _no_sum(self)
 
     def assembled(self, slopes: Array, x: Array) -> Array:
         """The gradient from slopes; at x = 0 without the part that all summands share, such as a ridge."""
-        raise ValueError(f"objective must be a sum over samples, such as FiniteSum; got {type(self).__name__}")
+        raise _no_sum(self)
 
     def sample_smoothness(self) -> Array:
         """An upper estimate of the smoothness of every f_i."""
-        raise ValueError(f"objective must be a sum over samples, such as FiniteSum; got {type(self).__name__}")
+        raise _no_sum(self)
 
     # What greedy solvers ask; a class that inherits from this one need not answer.
 
@@ -126,6 +126,10 @@ class Objective(Protocol):
     def images(self, region: Any, x: Array) -> Array:
         """``predict`` of each single entry of x on a region, in the order of its indices: (k_max, ...)."""
         return lax.map(self.predict, region.entries(x), batch_size=BLOCK)
+
+
+def _no_sum(objective: Objective) -> ValueError:
+    return ValueError(f"objective must be a sum over samples, such as FiniteSum; got {type(objective).__name__}")
 
 
 BLOCK = 16
