@@ -127,7 +127,7 @@ def gaps(n: int, d: int, k: int, draws: int) -> None:
 def on_rcv1(A: Any, y: np.ndarray, k: int, batch_size: int) -> None:
     """The smoothed hinge at lambda = 1 / sqrt(n): relative gaps against time, and the share of projections."""
     n, d = A.shape
-    f = jaxht.SmoothedHinge(jaxht.design(A), y, 1 / np.sqrt(n), gamma=0.25, mean=True).prepared()
+    f = jaxht.SmoothedHinge(jaxht.design(A), y, 1 / np.sqrt(n), gamma=0.25, mean=True).prepare()
     C, number = jaxht.Sparse(k), 10
     print(f"\nsmoothed hinge, rcv1, {n} x {d}, k={k}: relative gap after each step of the runner")
     solvers = {"DIHT": jaxht.DIHT(), f"SDIHT, blocks of {batch_size}": jaxht.SDIHT(batch_size=batch_size)}

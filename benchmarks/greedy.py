@@ -9,6 +9,7 @@ from sklearn.linear_model import orthogonal_mp, orthogonal_mp_gram
 
 import jaxht
 from benchmarks.timing import interleaved, report
+from jaxht.refit import refit
 from jaxht.solvers.exchange import gains
 
 SKLEARN = "scikit-learn orthogonal_mp"
@@ -79,15 +80,15 @@ def local_search(n: int, d: int, k: int) -> None:
     """The scores of all candidates: by the formula, and by a batched refit of each support."""
     A, y = problem(2, n, d, k, 1, shared=True)
     f = jaxht.LeastSquares(jnp.asarray(A[0]), jnp.asarray(y[0]))
-    constraint = jaxht.Sparse(k).prepared((d,))
+    constraint = jaxht.Sparse(k).prepare((d,))
     start = jaxht.solve(f, constraint, jaxht.OMP())
     rest = start.support.mask.at[start.support.indices[0]].set(False)
-    x = f.minimise(constraint.members(rest), start.x).x
+    x = refit(f, constraint.support(rest), start.x).x
 
     @jax.jit
     def refits(x: jax.Array, rest: jax.Array) -> jax.Array:
         def value(i: jax.Array) -> jax.Array:
-            minimum = f.minimise(constraint.members(rest | (jnp.arange(d) == i)), x)
+            minimum = refit(f, constraint.support(rest | (jnp.arange(d) == i)), x)
             return f.value(minimum.x, minimum.pred)
 
         return jax.lax.map(value, jnp.arange(d), batch_size=250)

@@ -9,6 +9,7 @@ import numpy as np
 
 import jaxht
 from experiments.session import double_precision
+from jaxht.refit import refit
 
 SOLVERS = {
     "IHT": jaxht.IHT(),
@@ -63,7 +64,7 @@ def table(f: functools.partial, A: jax.Array, y: jax.Array, k: int) -> list[floa
     def restricted(A: jax.Array, y: jax.Array, F: jax.Array) -> jax.Array:
         mask = jnp.zeros(d, bool).at[F].set(True)
         objective = f(A, y)
-        minimum = objective.minimise(jaxht.Sparse(k).prepared((d,)).members(mask), jnp.zeros(d))
+        minimum = refit(objective, jaxht.Sparse(k).prepare((d,)).support(mask), jnp.zeros(d))
         return objective.value(minimum.x, minimum.pred)
 
     optimum = np.min([restricted(A, y, jnp.asarray(F)) for F in supports], axis=0)

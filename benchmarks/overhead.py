@@ -8,7 +8,7 @@ from jax import lax
 
 import jaxht
 from benchmarks.timing import interleaved, report
-from jaxht.projections import hard_threshold
+from jaxht.linalg.projections import hard_threshold
 
 n, d, k, lanes, steps = 136, 256, 36, 1000, 200
 

@@ -14,7 +14,8 @@ from benchmarks.timing import interleaved, report
 from experiments.session import double_precision
 from experiments.yuan2018_precision import covariances, edges, truth
 from jaxht import Edges, GaussianPrecision, Status
-from jaxht.support import Support
+from jaxht.constraints.support import Support
+from jaxht.refit import refit
 
 SOLVER = jaxht.HTP(step_size=10.0, backtrack=True)
 
@@ -120,14 +121,14 @@ def warm(p: int) -> None:
     """A refit within bounds that are active, by ADMM: from the best diagonal, and from the minimiser a swap before."""
     (S, *_), k = problems(p, 1)
     whole = np.linalg.eigvalsh(np.asarray(solved(S, k).x))
-    objective = GaussianPrecision(S, lower=1.2 * whole[0], upper=0.8 * whole[-1]).prepared()
-    region = Edges(k).prepared((p, p)).project(jnp.asarray(S))[1]
-    refit = jax.jit(lambda mask, x: objective.minimise(Support(mask, k_max=p + 2 * k, ndim=2), x))
+    objective = GaussianPrecision(S, lower=1.2 * whole[0], upper=0.8 * whole[-1]).prepare()
+    region = Edges(k).prepare((p, p)).project(jnp.asarray(S))[1]
+    refit_on = jax.jit(lambda mask, x: refit(objective, Support(mask, k_max=p + 2 * k, ndim=2), x))
     mask = np.asarray(region.mask).copy()
-    before = refit(mask, objective.start(None))
+    before = refit_on(mask, objective.start(None))
     i, j = np.argwhere(np.triu(mask, 1))[0]
     mask[i, j] = mask[j, i] = False
-    candidates = {"cold": lambda: refit(mask, objective.start(None)), "warm": lambda: refit(mask, before.x)}
+    candidates = {"cold": lambda: refit_on(mask, objective.start(None)), "warm": lambda: refit_on(mask, before.x)}
     print(f"\na refit within active bounds, p = {p}; converged: {bool(before.converged)}")
     report("  by ADMM", interleaved(candidates, repeats=5), baseline="cold", unit="ms")
 

@@ -13,7 +13,7 @@ import numpy as np
 import jaxht
 from benchmarks.timing import interleaved, report, warm_seconds
 from jaxht import IHT, NIHT, LowRank, Stop
-from jaxht.svd import truncated_svd
+from jaxht.linalg.svd import truncated_svd
 
 
 def main() -> None:
@@ -33,7 +33,7 @@ def completion(m: int, k: int, share: float, rng: np.random.Generator) -> Any:
     rows, columns = np.divmod(rng.choice(m * m, number, replace=False), m)
     L, R = rng.standard_normal((2, m, k))
     y = np.sum(L[rows] * R[columns], axis=1) + 0.3 * rng.standard_normal(number)
-    return jaxht.MatrixCompletion(rows, columns, y.astype(np.float32), (m, m)).prepared()
+    return jaxht.MatrixCompletion(rows, columns, y.astype(np.float32), (m, m)).prepare()
 
 
 @functools.partial(jax.jit, static_argnames=("solver", "k", "exact", "factored"))
@@ -91,7 +91,7 @@ def regression(name: str, k: int) -> None:
     with np.load(file) as arrays:
         X, classes = arrays["X"].astype(np.float32), np.unique(arrays["y"], return_inverse=True)[1]
     A = X / np.linalg.norm(X, axis=1, keepdims=True)
-    f = jaxht.MultiResponse(A, np.eye(classes.max() + 1, dtype=np.float32)[classes], 1e-5).prepared()
+    f = jaxht.MultiResponse(A, np.eye(classes.max() + 1, dtype=np.float32)[classes], 1e-5).prepare()
     print(f"\n{name}, {A.shape[0]} x {A.shape[1]}, {classes.max() + 1} classes, rank {k}: f, full and by iteration")
     growing = jaxht.HSGHT(1.0, batch_growth=1.02, inner_steps=300)
     for label, solver, steps in (("FG-HT, 2000 steps", IHT(), 2000), ("HSG-HT, 300 updates", growing, 1)):
@@ -109,7 +109,7 @@ def factors() -> None:
     for d, c in ((1024, 64), (1024, 1024), (1024, 4096)):
         A = rng.standard_normal((1000, d)).astype(np.float32) / np.float32(np.sqrt(1000))
         Y = A @ rng.standard_normal((d, 10)) @ rng.standard_normal((10, c)) + 0.1 * rng.standard_normal((1000, c))
-        f = jaxht.MultiResponse(A, Y.astype(np.float32), 1e-3, mean=False).prepared()
+        f = jaxht.MultiResponse(A, Y.astype(np.float32), 1e-3, mean=False).prepare()
         problems.append((f"MultiResponse, 1000 samples, x {d} x {c}", f, 0.2, 10))
     for m, share in ((2048, 0.1), (6000, 0.02)):
         f, step = completion(m, 10, share, rng), 1.8

@@ -8,7 +8,7 @@ import numpy as np
 
 import jaxht
 from jaxht import ensembles, metrics
-from jaxht.solver import Solver
+from jaxht.solvers.solver import Solver
 
 d = 256
 

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from benchmarks.timing import interleaved, report
-from jaxht.projections import hard_threshold
+from jaxht.linalg.projections import hard_threshold
 
 
 @functools.partial(jax.jit, static_argnums=1)

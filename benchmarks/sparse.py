@@ -12,7 +12,7 @@ import numpy as np
 
 import jaxht
 from benchmarks.timing import interleaved, report
-from jaxht.linear.sparse import SparseMatrix
+from jaxht.designs.sparse import SparseMatrix
 
 k, l2, num_steps = 500, 1e-5, 200
 

@@ -67,7 +67,7 @@ def growing_batches(n: int, d: int, per_row: int, k: int) -> None:
     A = scipy.sparse.csr_array((rng.random(len(rows)).astype(np.float32), (rows, columns)), (n, d))
     A = scipy.sparse.diags_array(1 / np.maximum(scipy.sparse.linalg.norm(A, axis=1), 1e-9)) @ A
     y = np.sign(A @ rng.standard_normal(d) + 1e-9)
-    f = jaxht.Logistic(jaxht.design(A.astype(np.float32)), y.astype(np.float32), 1e-5).prepared()
+    f = jaxht.Logistic(jaxht.design(A.astype(np.float32)), y.astype(np.float32), 1e-5).prepare()
 
     @jax.jit
     def solved(f: jaxht.Logistic, solver: object, steps: int) -> jax.Array:

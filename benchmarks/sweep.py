@@ -13,7 +13,7 @@ from jax import lax
 import jaxht
 from benchmarks.frozen.pgd_row import pgd_row
 from jaxht import ensembles, metrics, sweep
-from jaxht.solve import advance, prepared, start
+from jaxht.runner import advance, prepare, start
 
 n, d, trials, max_steps = 136, 256, 50, 20_000
 Ks = list(range(1, 26, 2))
@@ -83,7 +83,7 @@ def bare_seconds(steps: int) -> float:
 
     def problem(y: jax.Array, k: jax.Array) -> Any:
         stop = jaxht.Stop(max_steps=10**9, rtol=0.0)
-        return prepared(jaxht.LeastSquares(A, y), jaxht.Sparse(k), jaxht.IHT(step_size=eta), stop)[0]
+        return prepare(jaxht.LeastSquares(A, y), jaxht.Sparse(k), jaxht.IHT(step_size=eta), stop)[0]
 
     @jax.jit
     def loop(steps: int) -> Any:

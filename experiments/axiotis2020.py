@@ -22,7 +22,7 @@ from experiments.config import Config, Count, Counts, Failure
 from experiments.session import Session, double_precision
 from experiments.solvers import SOLVERS, SolverName
 from jaxht import OMP, LeastSquares, Logistic, Sparse, Stop, path, solve, sweep
-from jaxht.status import Status
+from jaxht.solvers.status import Status
 
 INTERCEPT = "intercept"
 LASSO, REFITTED, BEST = "l1", "l1, refitted", "best"

@@ -16,7 +16,7 @@ from experiments import plots
 from experiments.config import Config, Count, Positive
 from experiments.session import Session, double_precision
 from jaxht import ARHT, OMPR, ExhaustiveLocalSearch, LeastSquares, Sparse, Stop, sweep, trace
-from jaxht.solver import Solver
+from jaxht.solvers.solver import Solver
 
 SOLVERS = {"OMPR": "OMPR", "ARHT": "ARHT", "ELS": "exhaustive local search"}
 

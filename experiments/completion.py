@@ -16,8 +16,8 @@ from experiments import plots
 from experiments.config import Config, Count, Counts, Positive
 from experiments.session import Session
 from jaxht import IHT, NIHT, LowRank, MatrixCompletion, Stop, metrics, sweep
-from jaxht.ensembles import Problem
-from jaxht.solver import Solver
+from jaxht.planted.ensembles import Problem
+from jaxht.solvers.solver import Solver
 
 
 class Completion(Config):

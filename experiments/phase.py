@@ -17,7 +17,7 @@ from experiments.config import Config, Count, Counts, Fractions
 from experiments.session import Session
 from experiments.solvers import SOLVERS, SolverName, axis_K
 from jaxht import Stop, sweep
-from jaxht.ensembles import Problem, gaussian, gaussian_signal, planted
+from jaxht.planted.ensembles import Problem, gaussian, gaussian_signal, planted
 
 
 class Planted(Config):

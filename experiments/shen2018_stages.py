@@ -15,8 +15,8 @@ from experiments import plots
 from experiments.config import Config, Count, Positive
 from experiments.session import Session
 from jaxht import HTSVRG, LeastSquares, Sparse, sweep, trace
-from jaxht.ensembles import gaussian, gaussian_signal
-from jaxht.status import Status
+from jaxht.planted.ensembles import gaussian, gaussian_signal
+from jaxht.solvers.status import Status
 
 SYMBOLS = {"k": "k", "m": "m", "eta": r"\eta"}
 LOST = 0.95

@@ -25,7 +25,7 @@ from jaxht import (
     SubspacePursuit,
     spectral,
 )
-from jaxht.solver import Solver
+from jaxht.solvers.solver import Solver
 from jaxht.sweep import Cell, Method
 
 

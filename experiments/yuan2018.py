@@ -17,7 +17,7 @@ from experiments.phase import Planted, draw, recovered
 from experiments.session import Session
 from experiments.solvers import SOLVERS
 from jaxht import LeastSquares, Logistic, bounds, metrics, sweep
-from jaxht.ensembles import gaussian_noise, logistic_labels, significant_signal
+from jaxht.planted.ensembles import gaussian_noise, logistic_labels, significant_signal
 
 
 class Contraction(Config):

@@ -21,7 +21,7 @@ from experiments import plots
 from experiments.config import Config, Count, Fractions, Positive
 from experiments.session import Session, double_precision
 from jaxht import HTP, OMP, Edges, FoBa, GaussianPrecision, GraSP, Stop, metrics, path, solve, sweep
-from jaxht.status import Status
+from jaxht.solvers.status import Status
 
 Matrix = NDArray[np.float64]
 GLASSO = "GLasso"

@@ -22,7 +22,7 @@ from experiments.config import Config, Count, Counts, Failure, Fractions, Positi
 from experiments.session import Session
 from experiments.solvers import SOLVERS, SolverName
 from jaxht import Logistic, Sparse, Stop, solve, sweep
-from jaxht.status import Status
+from jaxht.solvers.status import Status
 
 T = TypeVar("T")
 L1 = "l1"
@@ -96,7 +96,7 @@ class Task:
     def objective(self) -> Logistic:
         """The mean loss of factor 2 with its ridge, in single precision."""
         A: Any = self.A.astype(np.float32)
-        return Logistic(A, self.y.astype(np.float32), self.config.l2, 2.0).prepared()  # type: ignore[return-value]
+        return Logistic(A, self.y.astype(np.float32), self.config.l2, 2.0).prepare()  # type: ignore[return-value]
 
     @cached_property
     def penalised(self) -> L1Logistic:

@@ -16,8 +16,8 @@ from experiments import plots
 from experiments.config import Config, Count, Counts, Positive, Positives
 from experiments.session import Session, double_precision
 from jaxht import DIHT, HTP, IHT, LeastSquares, Sparse, Stop, metrics, solve, sweep
-from jaxht.ensembles import Problem, gaussian, gaussian_noise, planted, sign_signal
-from jaxht.solver import Solver
+from jaxht.planted.ensembles import Problem, gaussian, gaussian_noise, planted, sign_signal
+from jaxht.solvers.solver import Solver
 
 
 class Ridge(Config):

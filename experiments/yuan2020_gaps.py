@@ -18,7 +18,7 @@ from experiments.config import Count, Counts, Positive, Positives
 from experiments.session import Session, double_precision
 from experiments.yuan2020 import CLOSED, LAMBDA, QUARTILES, Ridge, curve, draw, ridge
 from jaxht import DIHT, LeastSquares, Sparse, Stop, solve, sweep
-from jaxht.ensembles import gaussian, with_spectrum
+from jaxht.planted.ensembles import gaussian, with_spectrum
 
 
 class Gaps(Ridge):

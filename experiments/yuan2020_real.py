@@ -21,7 +21,7 @@ from experiments import data, plots
 from experiments.config import Config, Count, Failure, Positive, Positives
 from experiments.session import Session
 from jaxht import DIHT, HTP, IHT, SDIHT, SVRGHT, Hinge, SmoothedHinge, Sparse, sweep, trace
-from jaxht.solver import Iterate
+from jaxht.solvers.solver import Iterate
 
 NAMES = ["IHT", "HTP", "SVRG-HT", "DIHT", "SDIHT"]
 DUAL = NAMES[3:]
@@ -140,7 +140,7 @@ class Task:
             Hinge(train, y[: self.n], 1.0)
             if config.loss == "hinge"
             else SmoothedHinge(train, y[: self.n], 1.0, gamma=config.gamma)
-        ).prepared()
+        ).prepare()
         self.config, self.constraint = config, Sparse(k)
 
     def runs(self, name: str, row: Row) -> Dataset:

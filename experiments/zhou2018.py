@@ -20,8 +20,8 @@ from experiments.config import Config, Count, Failure, Positive, Positives
 from experiments.session import Session
 from jaxht import HSGHT, IHT, SGHT, SVRGHT, Logistic, LowRank, MultiResponse, Softmax, Sparse, Stop, solve, sweep, trace
 from jaxht.constraints import Constraint
-from jaxht.solver import Iterate
-from jaxht.status import Status
+from jaxht.solvers.solver import Iterate
+from jaxht.solvers.status import Status
 
 
 class GapAgainstCost(Config):
@@ -128,13 +128,13 @@ class Task:
         self.objective: Any
         self.constraint: Constraint = Sparse(k)
         if config.model == "regression":
-            self.objective = MultiResponse(A, reduced_rank.indicators(ids), config.l2).prepared()
+            self.objective = MultiResponse(A, reduced_rank.indicators(ids), config.l2).prepare()
             self.constraint = LowRank(k, k_max=k)
         elif config.model == "softmax":
             c = len(classes)
-            self.objective = Softmax(A, ids.astype(np.int32), config.l2 / c, num_classes=c).prepared()
+            self.objective = Softmax(A, ids.astype(np.int32), config.l2 / c, num_classes=c).prepare()
         elif np.array_equal(classes, [-1, 1]):
-            self.objective = Logistic(A, table.y[:n].astype(np.float32), config.l2).prepared()
+            self.objective = Logistic(A, table.y[:n].astype(np.float32), config.l2).prepare()
         else:
             raise Failure(f"{name}: the labels must be -1 and +1; got {classes[:5]}")
         shape = self.objective.shape

@@ -1,22 +1,23 @@
 """Hard-thresholding methods in JAX: optimisation under a sparsity or rank constraint."""
 
-from jaxht import bounds as bounds
-from jaxht import ensembles as ensembles
-from jaxht import metrics as metrics
-from jaxht import projections as projections
-from jaxht import selection as selection
-from jaxht import spectral as spectral
 from jaxht import sweep as sweep
 from jaxht import transforms as transforms
-from jaxht.certificate import Certificate as Certificate
-from jaxht.certificate import certify as certify
 from jaxht.constraints import Edges as Edges
 from jaxht.constraints import Groups as Groups
 from jaxht.constraints import LowRank as LowRank
 from jaxht.constraints import Sparse as Sparse
-from jaxht.factored import Factored as Factored
-from jaxht.linear import LinearOperator as LinearOperator
-from jaxht.linear import design as design
+from jaxht.constraints.subspace import Subspace as Subspace
+from jaxht.constraints.support import Support as Support
+from jaxht.designs import LinearOperator as LinearOperator
+from jaxht.designs import design as design
+from jaxht.diagnostics import Optimality as Optimality
+from jaxht.diagnostics import optimality as optimality
+from jaxht.diagnostics import spectral as spectral
+from jaxht.diagnostics.certificate import Certificate as Certificate
+from jaxht.diagnostics.certificate import certify as certify
+from jaxht.linalg import projections as projections
+from jaxht.linalg import selection as selection
+from jaxht.linalg.factored import Factored as Factored
 from jaxht.objectives import Custom as Custom
 from jaxht.objectives import FiniteSum as FiniteSum
 from jaxht.objectives import GaussianPrecision as GaussianPrecision
@@ -32,13 +33,18 @@ from jaxht.objectives import SmoothedHinge as SmoothedHinge
 from jaxht.objectives import Softmax as Softmax
 from jaxht.objectives import SquaredHinge as SquaredHinge
 from jaxht.objectives import TraceRegression as TraceRegression
-from jaxht.optimality import Optimality as Optimality
-from jaxht.optimality import optimality as optimality
-from jaxht.path import path as path
-from jaxht.solve import Result as Result
-from jaxht.solve import Stop as Stop
-from jaxht.solve import solve as solve
-from jaxht.solve import trace as trace
+from jaxht.planted import bounds as bounds
+from jaxht.planted import ensembles as ensembles
+from jaxht.planted import metrics as metrics
+from jaxht.runner import Result as Result
+from jaxht.runner import Stop as Stop
+from jaxht.runner import Validation as Validation
+from jaxht.runner import cross_validate as cross_validate
+from jaxht.runner import folds as folds
+from jaxht.runner import path as path
+from jaxht.runner import solve as solve
+from jaxht.runner import trace as trace
+from jaxht.runner import validate as validate
 from jaxht.solvers import ARHT as ARHT
 from jaxht.solvers import DIHT as DIHT
 from jaxht.solvers import HSGHT as HSGHT
@@ -58,12 +64,6 @@ from jaxht.solvers import ExhaustiveLocalSearch as ExhaustiveLocalSearch
 from jaxht.solvers import FoBa as FoBa
 from jaxht.solvers import GraSP as GraSP
 from jaxht.solvers import SubspacePursuit as SubspacePursuit
-from jaxht.status import Status as Status
-from jaxht.subspace import Subspace as Subspace
-from jaxht.support import Support as Support
-from jaxht.validation import Validation as Validation
-from jaxht.validation import cross_validate as cross_validate
-from jaxht.validation import folds as folds
-from jaxht.validation import validate as validate
+from jaxht.solvers.status import Status as Status
 
 __version__ = "0.1.0"

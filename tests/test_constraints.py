@@ -29,9 +29,9 @@ def projected(constraints, z):
     """For every lane, the point, its support, and the region that the point alone gives."""
 
     def lane(constraint, z):
-        constraint = constraint.prepared(z.shape)
+        constraint = constraint.prepare(z.shape)
         x, support = constraint.project(z)
-        return x, support.mask, constraint.region(x).mask
+        return x, support.mask, constraint.support_of(x).mask
 
     return jax.vmap(lane)(constraints, z)
 
@@ -92,17 +92,17 @@ def test_nonnegative_is_a_lower_bound_of_0():
     rng = np.random.default_rng(1)
     z = rng.normal(size=7)
     for bounds, pair in ((None, (0.0, INF)), ((-1.0, 0.5), (0.0, 0.5)), ((None, 0.5), (0.0, 0.5))):
-        x, _ = Sparse(3, nonnegative=True, bounds=bounds).prepared(z.shape).project(z)
-        np.testing.assert_array_equal(x, Sparse(3, bounds=pair).prepared(z.shape).project(z)[0])
+        x, _ = Sparse(3, nonnegative=True, bounds=bounds).prepare(z.shape).project(z)
+        np.testing.assert_array_equal(x, Sparse(3, bounds=pair).prepare(z.shape).project(z)[0])
         assert np.min(x) == 0
-    x, _ = Sparse(3, bounds=(-1.0, None)).prepared(z.shape).project(z)
-    np.testing.assert_array_equal(x, Sparse(3, bounds=(-1.0, INF)).prepared(z.shape).project(z)[0])
+    x, _ = Sparse(3, bounds=(-1.0, None)).prepare(z.shape).project(z)
+    np.testing.assert_array_equal(x, Sparse(3, bounds=(-1.0, INF)).prepare(z.shape).project(z)[0])
 
 
 def test_the_steepest_coordinates_point_into_the_bounds():
     direction = jnp.array([-5.0, 4.0, -3.0, 2.0, 1.0])
-    constraint = Sparse(2, bounds=(np.array([0.0, -1, -1, -1, -1]), np.array([1.0, 0, 1, 1, 1]))).prepared((5,))
-    assert np.flatnonzero(constraint.steepest(direction, 2, 2).mask).tolist() == [2, 3]
+    constraint = Sparse(2, bounds=(np.array([0.0, -1, -1, -1, -1]), np.array([1.0, 0, 1, 1, 1]))).prepare((5,))
+    assert np.flatnonzero(constraint.top_k(direction, 2, 2).mask).tolist() == [2, 3]
 
 
 # ---- groups --------------------------------------------------------------------------------------------------------
@@ -144,11 +144,11 @@ def test_projection_is_the_best_of_all_groups(name):
 
 def test_bounds_on_the_coordinates_of_groups():
     groups = GROUPS["ragged"]
-    constraint = Groups(2, groups).prepared(groups.shape)
+    constraint = Groups(2, groups).prepare(groups.shape)
     assert (constraint.num_groups, constraint.k_max, constraint.size_max) == (4, 2, 6)
     _, support = constraint.project(jnp.arange(8.0))
     assert support.completed().indices.tolist() == [3, 4, 5, 6, 7, 8]
-    steepest = constraint.steepest(jnp.array([0, 2.0, 2, 1.5, 1.5, 1.5, 1.5, 2.5]), 2, 2)
+    steepest = constraint.top_k(jnp.array([0, 2.0, 2, 1.5, 1.5, 1.5, 1.5, 2.5]), 2, 2)
     assert np.flatnonzero(steepest.mask).tolist() == [1, 2, 3, 4, 5, 6]
     assert steepest.k_max >= 6
 
@@ -183,7 +183,7 @@ def test_what_cannot_be_is_refused(constraint, message):
 
 def test_traced_groups_need_their_number():
     with pytest.raises(ValueError, match="num_groups must be given"):
-        jax.eval_shape(lambda groups: Groups(1, groups).prepared((4,)), np.zeros(4, int))
+        jax.eval_shape(lambda groups: Groups(1, groups).prepare((4,)), np.zeros(4, int))
 
 
 # ---- solvers -------------------------------------------------------------------------------------------------------

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import jaxht
-from jaxht.solve import advance, prepared, start
-from jaxht.tree import pytree
+from jaxht._pytree import pytree
+from jaxht.runner import advance, prepare, start
 from tests.contract import LANES, NUM_STEPS, QUICK, TABLE, baseline, keys, never, run
 from tests.util import compiled_quickly, precision
 
@@ -161,9 +161,9 @@ def obeys_stop(row, case):
     # Thresholds in between, where the last bit cannot matter.
     above = history.value + 1e-3 * np.abs(history.value)
     rtol = np.sqrt(change[:, 1] * change[:, 2] / (size[:, 1] * size[:, 2])).astype(case.dtype)
-    is_still = (change <= rtol[:, None] * size) & row.solver.still_means_converged
-    if history.provisional is not None:
-        is_still &= ~history.provisional[:, 1:]
+    is_still = (change <= rtol[:, None] * size) & row.solver.fixed_point_test
+    if history.skip_fixed_point_test is not None:
+        is_still &= ~history.skip_fixed_point_test[:, 1:]
     tests = [
         ("max_steps", max_steps, np.arange(NUM_STEPS + 1) >= max_steps[:, None], jaxht.Status.MAX_STEPS),
         ("support_patience", patience, after_steps(streak >= patience[:, None]), jaxht.Status.SUPPORT_STABLE),
@@ -231,7 +231,7 @@ def prepared_lane(row, case):
     """Problem, x0 and key of lane 2."""
     batch = case.problem.batch(case)
     constraint, stop = case.problem.constraint(batch.k[2], row.k_max(case)), lane(never(case), 2)
-    return prepared(batch.lane(2), constraint, row.solver, stop, batch.x0[2], keys()[2])
+    return prepare(batch.lane(2), constraint, row.solver, stop, batch.x0[2], keys()[2])
 
 
 # ---- in one case, some in turn ------------------------------------------------------------------------------------
@@ -251,7 +251,7 @@ def steps_alike_without_jit(row, case):
         eager = both(problem, x0, key)
     assert jax.tree.structure(compiled) == jax.tree.structure(eager)
     for (ours, _), (theirs, _) in zip(compiled, eager, strict=True):
-        identical((ours.verdict, ours.counts), (theirs.verdict, theirs.counts))
+        identical((ours.status, ours.counts), (theirs.status, theirs.counts))
     for ours, theirs in zip(jax.tree.leaves(compiled), jax.tree.leaves(eager), strict=True):
         if jnp.issubdtype(ours.dtype, jnp.floating):
             close(ours, theirs, case)
@@ -281,7 +281,7 @@ def resumes(row, case):
 
     def lane(pieces, objective, k, x0, key, stop):
         constraint = case.problem.constraint(k, row.k_max(case))
-        problem, x0, key = prepared(objective, constraint, row.solver, stop, x0, key)
+        problem, x0, key = prepare(objective, constraint, row.solver, stop, x0, key)
         carry, _ = jax.lax.scan(lambda carry, n: (advance(problem, carry, n), None), start(problem, x0, key), pieces)
         return carry
 
@@ -361,7 +361,7 @@ def has_the_protocol(row, case):
     solver = type(row.solver)
     assert list(inspect.signature(solver.init).parameters) == ["self", "objective", "constraint", "x0", "key"]
     assert list(inspect.signature(solver.step).parameters) == ["self", "objective", "constraint", "iterate", "state"]
-    assert isinstance(solver.still_means_converged, bool) and isinstance(solver.needs_key, bool)
+    assert isinstance(solver.fixed_point_test, bool) and isinstance(solver.needs_key, bool)
     unknown = {field.name for field in dataclasses.fields(solver)} - set(GLOSSARY)
     assert not unknown, "use the name that there is, or add it to the glossary"
 

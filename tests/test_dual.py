@@ -11,7 +11,7 @@ import scipy.sparse
 
 import jaxht
 from jaxht import DIHT, SDIHT, Sparse, Status, Stop, duality
-from jaxht.losses import (
+from jaxht.objectives.losses import (
     HingeLoss,
     HuberLoss,
     LogisticLoss,
@@ -128,7 +128,7 @@ def test_weak_duality(name, constraint):
     """f(x) >= D(alpha), for 10 000 pairs of random points; and D is the Lagrangian at its own minimiser."""
     rng = np.random.default_rng(2)
     f = model(name, rng, weights=rng.random(N) if name == "squared" else None)
-    C = CONSTRAINTS[constraint].prepared((D,))
+    C = CONSTRAINTS[constraint].prepare((D,))
 
     @jax.jit
     @jax.vmap
@@ -150,7 +150,7 @@ def test_weak_duality(name, constraint):
 @pytest.mark.parametrize("name", ["squared", "logistic", "Poisson"])
 def test_supergradients_are_differences(name):
     rng = np.random.default_rng(3)
-    f, C = model(name, rng), Sparse(K).prepared((D,))
+    f, C = model(name, rng), Sparse(K).prepare((D,))
     alpha, E = duality.start(f, rng.normal(size=N)), rng.normal(size=N)
     D_at = jax.jit(lambda alpha: duality.dual_point(f, C, alpha).value)
     point = duality.dual_point(f, C, alpha)
@@ -162,7 +162,7 @@ def test_supergradients_are_differences(name):
 def test_the_papers_example():
     """y = [2, 2, 1], A = I, lambda = 1, k = 1: P* = 4/3, and by the definition of D, 55/42 is its maximum."""
     f = jaxht.LeastSquares(np.eye(3), np.array([2.0, 2.0, 1.0]), 1.0, mean=True)
-    best = duality.dual_point(f, Sparse(1).prepared((3,)), jnp.array([-12 / 7, -12 / 7, -1]))
+    best = duality.dual_point(f, Sparse(1).prepare((3,)), jnp.array([-12 / 7, -12 / 7, -1]))
     np.testing.assert_allclose(best.value, 55 / 42, rtol=1e-14)
     result = jaxht.solve(f, Sparse(1), DIHT())
     np.testing.assert_allclose(result.value, 4 / 3, rtol=1e-12)
@@ -184,7 +184,7 @@ def test_orthonormal_designs(lam, closed):
     if closed:
         top = np.abs(y) >= size[k - 1]
         alpha = np.where(top, -lam * n * y / (1 + lam * n), -y)
-        point = duality.dual_point(f, Sparse(k).prepared((8,)), alpha)
+        point = duality.dual_point(f, Sparse(k).prepare((8,)), alpha)
         np.testing.assert_allclose(point.value, result.value, rtol=1e-12)
         assert duality.support_margin(point, k) > 0
 
@@ -292,7 +292,7 @@ def test_no_bound_is_below_that_of_zero():
     """D(0) = 0 for squares, which are not negative; an ascent from elsewhere may take long to come as far."""
     f = model("squared", np.random.default_rng(8), l2=1e-4)
     result = jaxht.solve(f, Sparse(K), DIHT(), stop=Stop(max_steps=1))
-    point = duality.dual_point(f, Sparse(K).prepared((D,)), duality.start(f, jnp.zeros(N)))
+    point = duality.dual_point(f, Sparse(K).prepare((D,)), duality.start(f, jnp.zeros(N)))
     assert point.value < -1 and 0 < result.gap <= result.value
 
 

@@ -14,7 +14,7 @@ from scipy import stats
 
 import jaxht
 from jaxht import ensembles
-from jaxht.ensembles import Problem, planted
+from jaxht.planted.ensembles import Problem, planted
 from tests.util import precision, x64
 
 pytestmark = pytest.mark.usefixtures("all_quickly")

@@ -494,7 +494,7 @@ def test_every_solver_is_built_from_an_objective_and_k(name):
     def init(A):
         objective = jaxht.LeastSquares(A, A[:, 3])
         constraint, solver = row.method(2, 12)(objective, sweep.Cell({"K": 2}, {}, jax.random.key(0)))
-        objective, constraint = objective.prepared(), constraint.prepared(objective.shape)
+        objective, constraint = objective.prepare(), constraint.prepare(objective.shape)
         assert (constraint.k_max == row.sparsity(2, 12)) or not row.gathers
         return solver.init(objective, constraint, objective.start(constraint), None)
 
@@ -645,7 +645,7 @@ def test_the_entries_observed_are_n_and_distinct(n):
     assert len(set(inside.tolist())) == n and (0 <= inside).all() and (inside < m**2).all() and (beyond == m**2).all()
     np.testing.assert_array_equal(problem.y[:n], np.ravel(problem.x_true)[inside])
     # Of an objective at 0 the gradient is minus what is observed.
-    objective = completion.observed(problem.A, problem.y, m).prepared()
+    objective = completion.observed(problem.A, problem.y, m).prepare()
     zero = np.zeros((m, m), np.float32)
     gradient = np.ravel(objective.gradient(zero, objective.predict(zero)))
     np.testing.assert_array_equal(np.flatnonzero(gradient), np.sort(inside))

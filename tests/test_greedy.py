@@ -14,6 +14,7 @@ from sklearn.linear_model import orthogonal_mp
 
 import jaxht
 from jaxht import ARHT, IHT, OMP, OMPR, ExhaustiveLocalSearch, FoBa, LeastSquares, Sparse, Status
+from jaxht.refit import refit
 from tests import reference
 from tests.contract import QUICK
 from tests.util import host, x64
@@ -232,19 +233,19 @@ def test_the_gains_of_all_candidates_are_those_of_refits(l2, weighted):
     A[:, 9] = A[:, 2]  # of which the region has one
     weights = rng.random(30) if weighted else None
     f = LeastSquares(A, rng.normal(size=30), l2, mean=True, weights=weights)
-    constraint = Sparse(4, k_max=6).prepared((12,))  # with padding
+    constraint = Sparse(4, k_max=6).prepare((12,))  # with padding
     inside = np.isin(np.arange(12), [0, 2, 5, 7])
 
     @quick
     def both():
-        minimum = f.minimise(constraint.members(jnp.asarray(inside)), jnp.zeros(12))
+        minimum = refit(f, constraint.support(jnp.asarray(inside)), jnp.zeros(12))
 
         def value(i):
-            more = f.minimise(constraint.members(jnp.asarray(inside) | (jnp.arange(12) == i)), minimum.x)
+            more = refit(f, constraint.support(jnp.asarray(inside) | (jnp.arange(12) == i)), minimum.x)
             return f.value(more.x, more.pred)
 
         refits = f.value(minimum.x, minimum.pred) - jax.lax.map(value, jnp.arange(12))
-        return refits, f.insertion_gains(constraint.members(jnp.asarray(inside)))
+        return refits, f.insertion_gains(constraint.support(jnp.asarray(inside)))
 
     refits, gains = both()
     np.testing.assert_allclose(gains[~inside], refits[~inside], atol=1e-10)

@@ -230,7 +230,7 @@ def test_house(rule, files):
 
 
 PLANTED = [
-    (imports_point_upwards, "jaxht/support.py", "from jaxht.solve import solve"),
+    (imports_point_upwards, "jaxht/support.py", "from jaxht.runner import solve"),
     (imports_point_upwards, "jaxht/support.py", "def f():\n    from jaxht import solvers"),
     (imports_point_upwards, "jaxht/support.py", "from . import metrics"),
     (imports_point_upwards, "jaxht/support.py", "import jaxht"),
@@ -276,7 +276,7 @@ def test_what_is_allowed_passes():
         import jax.numpy as jnp
         import numpy as np
         from jax import Array
-        from jaxht.selection import top_k
+        from jaxht.linalg.selection import top_k
         from jaxht import metrics
         from .grid import Grid
         if TYPE_CHECKING:

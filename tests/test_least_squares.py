@@ -9,6 +9,7 @@ import pytest
 
 import jaxht
 from jaxht import HTP, IHT, LeastSquares, Sparse, Support
+from jaxht.refit import refit
 from tests.contract import QUICK
 from tests.util import precision, x64
 
@@ -42,7 +43,7 @@ def minimise(objective, masks, ridge=None, *, k_max, shared=False):
     axes = LeastSquares(None if shared else 0, 0, None, mean=objective.mean)
 
     def lane(objective, mask, ridge):
-        return objective.minimise(Support(mask, k_max=k_max), jnp.zeros(mask.shape), ridge)[:2]
+        return refit(objective, Support(mask, k_max=k_max), jnp.zeros(mask.shape), ridge)[:2]
 
     return jax.vmap(lane, (axes, 0, None if ridge is None else 0))(objective, masks, ridge)
 

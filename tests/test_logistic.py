@@ -10,7 +10,8 @@ import pytest
 import jaxht
 from examples import logistic_regression
 from jaxht import HTP, IHT, Logistic, Sparse, Support
-from jaxht.losses import LogisticLoss
+from jaxht.objectives.losses import LogisticLoss
+from jaxht.refit import refit
 from tests.util import precision
 
 pytestmark = pytest.mark.usefixtures("all_quickly")
@@ -33,7 +34,7 @@ def test_loss_far_out_is_finite_and_right():
 
 @functools.partial(jax.jit, static_argnums=3)
 def minimise(f, mask, ridge, k_max, x):
-    return f.minimise(Support(mask, k_max=k_max), x, ridge)[:2]
+    return refit(f, Support(mask, k_max=k_max), x, ridge)[:2]
 
 
 def test_minimiser_in_float32_and_where_there_is_none():

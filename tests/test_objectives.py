@@ -14,6 +14,7 @@ from scipy import optimize
 
 import jaxht
 from jaxht import Status, Support
+from jaxht.refit import refit
 from tests.contract import QUICK
 from tests.util import x64
 
@@ -182,7 +183,7 @@ def test_some_samples(kind):
     indices, shares = np.array([3, 0, 3, 7, N]), np.array([0.5, 1.0, 0.25, 2.0, 0.0])
     for configuration in CONFIGURATIONS if kind.name in ("huber", "softmax") else CONFIGURATIONS[:1]:
         f, (A, y, l2, s, c) = objective(kind, *configuration)
-        f = f.prepared()
+        f = f.prepare()
 
         def summand(x, a, y, s, l2=l2, c=c):
             return kind.value(x, a[None], y[None], l2, s, N * c, xp=jnp)
@@ -218,7 +219,7 @@ def minimised(f, masks, x0, ridge, bounds=None):
 
     def lane(mask, x0, ridge, bounds):
         k_max = K_MAX if mask.ndim == 1 else None
-        return f.minimise(Support(mask, bounds=bounds, k_max=k_max, ndim=mask.ndim), x0, ridge)
+        return refit(f, Support(mask, bounds=bounds, k_max=k_max, ndim=mask.ndim), x0, ridge)
 
     return jax.vmap(lane)(masks, x0, ridge, bounds)
 
@@ -397,7 +398,7 @@ def test_derivatives_of_minimisers(name, design, bounded):
 
     def minimiser(y, l2, A):
         g = dataclasses.replace(f, y=y, l2=l2, A=f.A if A is None else A)
-        return g.minimise(support, start).x
+        return refit(g, support, start).x
 
     def both(point, along, weights):
         x, forward = jax.linearize(minimiser, *point)
@@ -438,7 +439,7 @@ def test_separable_data_without_a_ridge_are_reported(solver):
     A = np.random.default_rng(6).normal(size=(40, 8))
     y = np.sign(A[:, 2])
     result = solved(jaxht.Logistic(A, y, 0.0), solver, k=2)
-    assert result.status == Status.NOT_MINIMISED
+    assert result.status == Status.REFIT_FAILED
     assert np.all(np.isfinite(result.x)) and result.x[2] > 1
     with pytest.raises(RuntimeError, match="give l2 > 0"):
         result.raise_for_status()

@@ -12,9 +12,10 @@ import pytest
 
 import jaxht
 from jaxht import Edges, GaussianPrecision, Status
-from jaxht.objectives.covariance_selection import inverse, logdet
+from jaxht.constraints.support import Support
 from jaxht.objectives.precision import XI
-from jaxht.support import Support
+from jaxht.refit import refit as refit_on_support
+from jaxht.refit.graph import inverse, logdet
 from tests import reference
 from tests.contract import QUICK
 from tests.util import host, x64
@@ -63,7 +64,7 @@ def test_derivatives_are_those_of_the_formula():
     rng = np.random.default_rng(0)
     S, x, v = covariance(rng), np.linalg.inv(covariance(rng)), rng.normal(size=(P, P))
     v = v + v.T
-    objective = GaussianPrecision(S).prepared()
+    objective = GaussianPrecision(S).prepare()
     formula = jaxht.Custom(lambda x, S: -jnp.linalg.slogdet(x)[1] + jnp.sum(S * x), S, like=x)
     for name in ("value", "gradient"):
         np.testing.assert_allclose(getattr(objective, name)(x, x), getattr(formula, name)(x, x), rtol=1e-10, atol=1e-10)
@@ -85,7 +86,7 @@ def test_derivatives_of_determinant_and_inverse():
 def test_default_bounds():
     S = covariance(np.random.default_rng(2))
     lower = 1 / (np.linalg.norm(S, 2) + P * XI)
-    objective = GaussianPrecision(S).prepared()
+    objective = GaussianPrecision(S).prepare()
     np.testing.assert_allclose(objective.lower, lower, rtol=0.05)  # the norm is an estimate from above
     assert objective.lower <= lower
     np.testing.assert_allclose(objective.upper, (P - objective.lower * np.trace(S)) / XI)
@@ -110,9 +111,9 @@ def test_wrong_arguments(message, S, bounds):
 
 
 def refit(S, mask, *, k_max=MOST, x=None, **bounds):
-    objective = GaussianPrecision(S, **bounds).prepared()
+    objective = GaussianPrecision(S, **bounds).prepare()
     region = Support(mask, k_max=None if k_max is None else P + 2 * k_max, ndim=2)
-    return objective.minimise(region, objective.start(None) if x is None else x)
+    return refit_on_support(objective, region, objective.start(None) if x is None else x)
 
 
 FREE = {"lower": 0.0, "upper": np.inf}
@@ -132,7 +133,7 @@ def refitted(k_max, dtype):
 @pytest.mark.parametrize("k_max", [MOST, None])
 def test_minimisers_are_those_of_a_loop_over_nodes(k_max, dtype, monkeypatch):
     if k_max is None:  # as where p is large
-        monkeypatch.setattr("jaxht.objectives.covariance_selection.direct", lambda *sizes: False)
+        monkeypatch.setattr("jaxht.refit.graph.direct", lambda *sizes: False)
     S, minima = refitted(k_max, dtype)
     tol = 1e-9 if dtype == "float64" else 2e-4
     assert minima.converged.all()
@@ -169,9 +170,11 @@ def test_bounds_on_a_graph_are_met_and_optimal(ridge):
     """No direction to a feasible point descends, which is optimality for a convex f."""
     rng = np.random.default_rng(6)
     S, mask, lower, upper = covariance(rng), graph(PAIRS[::2]), 1.0, 3.2
-    objective = GaussianPrecision(S, lower, upper).prepared()
+    objective = GaussianPrecision(S, lower, upper).prepare()
     region = Support(mask, k_max=P + 2 * MOST, ndim=2)
-    found = objective.minimise(region, objective.start(None), None if ridge is None else jnp.full((P, P), ridge))
+    found = refit_on_support(
+        objective, region, objective.start(None), None if ridge is None else jnp.full((P, P), ridge)
+    )
     W = np.asarray(found.x)
     values = np.linalg.eigvalsh(W)
     assert found.converged and not W[~mask].any() and np.array_equal(W, W.T)
@@ -187,9 +190,9 @@ def test_bounds_on_a_graph_are_met_and_optimal(ridge):
 
 def test_a_ridge_counts_in_the_minimiser():
     S, mask = covariance(np.random.default_rng(7)), graph(CYCLE)
-    objective = GaussianPrecision(S, **FREE).prepared()
+    objective = GaussianPrecision(S, **FREE).prepare()
     ridge = jnp.full((P, P), 0.5)
-    W = objective.minimise(Support(mask, k_max=P + 2 * MOST, ndim=2), objective.start(None), ridge).x
+    W = refit_on_support(objective, Support(mask, k_max=P + 2 * MOST, ndim=2), objective.start(None), ridge).x
     np.testing.assert_allclose(np.where(mask, S - np.linalg.inv(W) + 0.5 * W, 0), 0, atol=1e-10)
 
 
@@ -203,7 +206,7 @@ def test_samples_too_few_for_a_minimiser():
     """Where S is singular on a clique f has none, and the bounds make one."""
     S = covariance(np.random.default_rng(9), n=3)
     found = refit(S, GRAPHS[-1])
-    upper = float(GaussianPrecision(S).prepared().upper)
+    upper = float(GaussianPrecision(S).prepare().upper)
     assert found.converged
     np.testing.assert_allclose(np.linalg.eigvalsh(found.x)[-1], upper, rtol=1e-3)
     assert not refit(S, GRAPHS[-1], **FREE).converged
@@ -222,7 +225,7 @@ def test_minimisers_have_derivatives_within_the_bounds():
 def test_factorisations_side_by_side_do_not_wait_for_each_other():
     """In JAX 0.10 they did: for ever, on two cores. In a process of its own, since a hang would be the end of all."""
     code = (
-        "import jax, jax.numpy as jnp; from jaxht.objectives.covariance_selection import inverse;"
+        "import jax, jax.numpy as jnp; from jaxht.refit.graph import inverse;"
         "x = jnp.broadcast_to(2 * jnp.eye(40), (300, 40, 40));"
         "f = jax.jit(jax.vmap(lambda x, y: inverse(x) + inverse(y) + inverse(x + y)));"
         "[jax.block_until_ready(f(x, i * x)) for i in range(1, 20)]"
@@ -242,7 +245,7 @@ def test_the_projection_is_the_nearest_by_enumeration(k):
         key=lambda x: np.sum((x - z) ** 2),
     )
     for constraint in (Edges(k), Edges(k, k_max=6), Edges(jnp.int32(9), k_max=k)):
-        x, region = constraint.prepared((p, p)).project(jnp.asarray(z))
+        x, region = constraint.prepare((p, p)).project(jnp.asarray(z))
         np.testing.assert_allclose(x, nearest, atol=1e-15)
         np.testing.assert_array_equal(region.mask, (nearest != 0))
 
@@ -253,17 +256,17 @@ def _pairs(p):
 
 def test_ties_and_kept_edges():
     z, keep = jnp.ones((4, 4)), np.zeros((4, 4), bool)
-    assert edges_of(Edges(2).prepared((4, 4)).project(z)[0]) == 2
-    assert Edges(2).prepared((4, 4)).project(z)[0][0, 1:].tolist() == [1, 1, 0]
+    assert edges_of(Edges(2).prepare((4, 4)).project(z)[0]) == 2
+    assert Edges(2).prepare((4, 4)).project(z)[0][0, 1:].tolist() == [1, 1, 0]
     keep[3, 2] = True  # given below the diagonal
-    x = Edges(2, keep=keep).prepared((4, 4)).project(z)[0]
+    x = Edges(2, keep=keep).prepare((4, 4)).project(z)[0]
     assert x[2, 3] == x[3, 2] == x[0, 1] == 1 and edges_of(x) == 2
 
 
 def test_wrong_edges():
     for wrong, message in [(Edges(7), "p \\(p - 1\\) / 2 = 6"), (Edges(1, keep=np.zeros(4, bool)), "keep")]:
         with pytest.raises(ValueError, match=message):
-            wrong.prepared((4, 4))
+            wrong.prepare((4, 4))
 
 
 # ---- the solvers -----------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxht.projections import hard_threshold, l2_ball, sparse_l2_ball
+from jaxht.linalg.projections import hard_threshold, l2_ball, sparse_l2_ball
 
 
 def nearest_in_ball(v, radius):

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from jax import lax
 
-from jaxht.projections import hard_threshold
-from jaxht.selection import count_nonzero, k_largest_indices, k_largest_mask, k_largest_masks, mask_to_indices
+from jaxht.linalg.projections import hard_threshold
+from jaxht.linalg.selection import count_nonzero, k_largest_indices, k_largest_mask, k_largest_masks, mask_to_indices
 from tests.util import precision
 
 FLOATS = ["float16", "bfloat16", "float32", "float64"]

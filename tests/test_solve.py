@@ -12,7 +12,7 @@ import pytest
 
 import jaxht
 from jaxht import HTP, IHT, NIHT, SVRGHT, LeastSquares, Sparse, Status, Stop, ensembles
-from jaxht.solver import Counts
+from jaxht.solvers.solver import Counts
 from tests.contract import QUICK
 from tests.util import host, x64
 
@@ -32,7 +32,7 @@ def test_every_status_has_its_own_sentence():
     sentences = [status.sentence for status in Status]
     assert all(re.fullmatch(r"[A-Z].*\.", sentence) for sentence in sentences)
     assert len(set(sentences)) == len(Status)
-    assert {status.name for status in Status if status.failed} == {"MAX_STEPS", "CYCLING", "DIVERGED", "NOT_MINIMISED"}
+    assert {status.name for status in Status if status.failed} == {"MAX_STEPS", "CYCLING", "DIVERGED", "REFIT_FAILED"}
     assert Status.RUNNING == 0
     assert isinstance(Status.CONVERGED, int)
 

@@ -10,8 +10,8 @@ import scipy.sparse
 from jax.experimental import sparse as jax_sparse
 
 import jaxht
-from jaxht.linear.sparse import SparseMatrix
-from jaxht.tree import cast_numbers
+from jaxht._pytree import cast_numbers
+from jaxht.designs.sparse import SparseMatrix
 from tests.util import precision
 
 

@@ -9,7 +9,7 @@ import pytest
 
 import jaxht
 from jaxht import spectral
-from jaxht.spectral import SAFETY, largest_eigenvalue
+from jaxht.linalg.eigenvalues import SAFETY, largest_eigenvalue
 from tests.util import precision, x64
 
 pytestmark = pytest.mark.usefixtures("all_quickly")

@@ -300,7 +300,7 @@ def test_a_finite_sum_is_solved_as_the_linear_model_it_is(solver):
 
 def test_the_smoothness_of_a_finite_sum():
     f = problem()
-    general = jaxht.FiniteSum(squares, (f.A, f.y), f.l2, like={"w": np.zeros(D)}).prepared()
+    general = jaxht.FiniteSum(squares, (f.A, f.y), f.l2, like={"w": np.zeros(D)}).prepare()
     assert general.num_samples == N
     own, linear = general.sample_smoothness(), objective(f).sample_smoothness()
     np.testing.assert_allclose(own, linear, rtol=0.1)

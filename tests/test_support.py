@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxht.support import Support
+from jaxht.constraints.support import Support
 
 D = 7
 SETS = [[], [0], [6], [0, 6], [1, 2, 5], [2, 3, 4, 6]]
@@ -22,7 +22,7 @@ def test_gather_and_scatter(k_max):
     @jax.jit
     def both(region, v):
         gathered = region.gather(v)
-        return region.indexed().indices, gathered, region.scatter(gathered), region.size
+        return region.with_indices().indices, gathered, region.scatter(gathered), region.size
 
     for F in SETS:
         indices, gathered, scattered, size = both(support(F, k_max), v)
@@ -61,20 +61,25 @@ def test_union_and_equality():
             union = support(F, 4).union(support(G, 4))
             np.testing.assert_array_equal(np.flatnonzero(union.mask), sorted({*F, *G}))
             assert union.k_max == D  # 8, cut to d
-            assert union.indexed().indices.tolist() == sorted({*F, *G}) + [D] * (D - len({*F, *G}))
+            assert union.with_indices().indices.tolist() == sorted({*F, *G}) + [D] * (D - len({*F, *G}))
             assert bool(support(F, 4).equals(support(G, 5))) == (F == G)
     assert support([0], 1).union(support([5], 2)).k_max == 3
     assert support([0], 1).union(support([5])).k_max is None
     # Indices made before do not survive into the union.
-    assert support([0], 2).indexed().union(support([5], 2).indexed()).indexed().indices.tolist() == [0, 5, D, D]
+    assert support([0], 2).with_indices().union(support([5], 2).with_indices()).with_indices().indices.tolist() == [
+        0,
+        5,
+        D,
+        D,
+    ]
 
 
 def test_indices_are_made_once_and_only_where_k_max_is_known():
     region = support([3, 1], 3)
     assert region.indices is None
     assert region.completed().indices.tolist() == [1, 3, D]
-    done = region.indexed()
-    assert done.indexed() is done and done.completed() is done
+    done = region.with_indices()
+    assert done.with_indices() is done and done.completed() is done
     unbounded = support([3])
     assert unbounded.completed() is unbounded
     for call in (unbounded.indexed, lambda: unbounded.gather(jnp.ones(D)), lambda: unbounded.scatter(jnp.ones(1))):

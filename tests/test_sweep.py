@@ -14,7 +14,7 @@ import pytest
 import xarray
 
 from jaxht import HTP, HTSVRG, IHT, NIHT, LeastSquares, Sparse, Stop, metrics, solve, sweep
-from jaxht.ensembles import gaussian, gaussian_signal, planted
+from jaxht.planted.ensembles import gaussian, gaussian_signal, planted
 from jaxht.sweep.grid import Grid
 from jaxht.sweep.plan import Block, Programs, Sweep
 from tests.contract import QUICK

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import jaxht
-from jaxht.tree import as_dtype, cast_numbers, integer, pytree, static
+from jaxht._pytree import as_dtype, cast_numbers, integer, pytree, static
 
 
 @pytree

@@ -20,7 +20,7 @@ class Constraint(Protocol):
     #: By how many units in its last place an x at rest may move in a step, since its projection rounds.
     rounding: ClassVar[float]
 
-    def prepared(self, shape: tuple[int, ...]) -> "Constraint":
+    def prepare(self, shape: tuple[int, ...]) -> "Constraint":
         """This constraint with its static bounds settled, for variables of ``shape``; ValueError if it cannot hold."""
         ...
 
@@ -35,11 +35,11 @@ class Constraint(Protocol):
         """The point 0, held as ``project`` holds points."""
         return jnp.zeros(shape, dtype)
 
-    def region(self, x: Array) -> Any:
+    def support_of(self, x: Array) -> Any:
         """The smallest region that holds the feasible point ``x``."""
         ...
 
-    def steepest(self, direction: Array, size: Numeric, size_max: int | None) -> Any:
+    def top_k(self, direction: Array, size: Numeric, size_max: int | None) -> Any:
         """The region of the given size along which ``direction`` is longest; size_max is a static bound on it."""
         ...
 
@@ -58,24 +58,24 @@ class Constraint(Protocol):
         """The atoms that are always chosen, or a scalar False."""
         ...
 
-    def atoms(self, x: Array) -> Array:
+    def active(self, x: Array) -> Array:
         """The atoms that the feasible point x touches, and those that are always kept."""
         ...
 
-    def lengths(self, v: Array) -> Array:
+    def scores(self, v: Array) -> Array:
         """The length of v along each atom."""
         ...
 
-    def inward(self, direction: Array) -> Array:
+    def feasible_direction(self, direction: Array) -> Array:
         """The direction without the entries that point out of C where x is 0."""
         return direction
 
-    def members(self, chosen: Array) -> Any:
+    def support(self, chosen: Array) -> Any:
         """The region of at most ``limit`` atoms."""
         ...
 
 
-def settled(
+def check_sparsity(
     k: Numeric, k_max: int | None, most: int, keep: Array | None, shape: tuple[int, ...], called: str = "d"
 ) -> int | None:
     """The static bound on k, from what is known at trace time; ValueError for what cannot be; most is ``called`` so."""

@@ -8,10 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 from chex import Array, Numeric
 
-from jaxht.constraints.constraint import Constraint, settled
-from jaxht.selection import k_largest_mask
-from jaxht.support import Support
-from jaxht.tree import integer, pytree, static
+from jaxht._pytree import integer, pytree, static
+from jaxht.constraints.constraint import Constraint, check_sparsity
+from jaxht.constraints.support import Support
+from jaxht.linalg.selection import k_largest_mask
 
 
 @pytree
@@ -35,42 +35,42 @@ class Edges(Constraint):
 
     rounding: ClassVar[float] = 1.0
 
-    def prepared(self, shape: tuple[int, ...]) -> "Edges":
+    def prepare(self, shape: tuple[int, ...]) -> "Edges":
         """Settle k_max, and check what is known at trace time."""
         if len(shape) != 2 or shape[0] != shape[1]:
             raise ValueError(f"Edges constrains square matrices; the objective's variable has shape {shape}")
         most = shape[0] * (shape[0] - 1) // 2
-        k_max = settled(self.k, self.k_max, most, self.keep, shape, called="the number of edges p (p - 1) / 2")
+        k_max = check_sparsity(self.k, self.k_max, most, self.keep, shape, called="the number of edges p (p - 1) / 2")
         return dataclasses.replace(self, k_max=k_max)
 
     def project(self, z: Array, near: Array | None = None) -> tuple[Array, Support]:
         """The nearest point of C, and its entries: the diagonal, and twice the k edges chosen."""
         z = (z + z.T) / 2
-        region = self.members(k_largest_mask(jnp.where(self.kept, jnp.inf, self.lengths(z)), self.limit))
+        region = self.support(k_largest_mask(jnp.where(self.kept, jnp.inf, self.scores(z)), self.limit))
         return region.restricted(z), region
 
-    def region(self, x: Array) -> Support:
+    def support_of(self, x: Array) -> Support:
         """The diagonal, the edges of x, and those that are always kept."""
-        return self.members(self.atoms(x))
+        return self.support(self.active(x))
 
-    def steepest(self, direction: Array, size: Numeric, size_max: int | None) -> Support:
+    def top_k(self, direction: Array, size: Numeric, size_max: int | None) -> Support:
         """The edges of the largest entries of ``direction``; ``size`` counts edges."""
-        return _entries(k_largest_mask(self.lengths(direction), size), size_max)
+        return _entries(k_largest_mask(self.scores(direction), size), size_max)
 
     @property
     def kept(self) -> Array:
         """The edges of ``keep``."""
         return jnp.zeros((), bool) if self.keep is None else _upper(self.keep | self.keep.T)
 
-    def atoms(self, x: Array) -> Array:
+    def active(self, x: Array) -> Array:
         """The edges of x, and those that are always kept: bool (p (p - 1) / 2,)."""
         return _upper(x != 0) | self.kept
 
-    def lengths(self, v: Array) -> Array:
+    def scores(self, v: Array) -> Array:
         """``|v_ij|`` above the diagonal."""
         return jnp.abs(_upper(v))
 
-    def members(self, chosen: Array) -> Support:
+    def support(self, chosen: Array) -> Support:
         """The entries of the edges that are chosen, and the diagonal."""
         return _entries(chosen, self.k_max)
 

@@ -8,10 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 from chex import Array, Numeric
 
-from jaxht.constraints.constraint import Constraint, settled
-from jaxht.selection import k_largest_mask
-from jaxht.support import Support
-from jaxht.tree import integer, pytree, static
+from jaxht._pytree import integer, pytree, static
+from jaxht.constraints.constraint import Constraint, check_sparsity
+from jaxht.constraints.support import Support
+from jaxht.linalg.selection import k_largest_mask
 
 
 @pytree
@@ -40,7 +40,7 @@ class Groups(Constraint):
 
     rounding: ClassVar[float] = 1.0
 
-    def prepared(self, shape: tuple[int, ...]) -> "Groups":
+    def prepare(self, shape: tuple[int, ...]) -> "Groups":
         """Settle the static bounds, and check what is known at trace time."""
         groups, m, size_max = self.groups, self.num_groups, self.size_max
         if jnp.shape(groups) != shape or not jnp.issubdtype(jnp.result_type(groups), jnp.integer):
@@ -58,39 +58,39 @@ class Groups(Constraint):
             m = len(sizes)
         elif sizes is not None and len(sizes) > m:
             raise ValueError(f"groups must be below num_groups = {m}; got {len(sizes) - 1}")
-        k_max = settled(self.k, self.k_max, m, self.keep, shape)
+        k_max = check_sparsity(self.k, self.k_max, m, self.keep, shape)
         if size_max is None and sizes is not None and k_max is not None:
             size_max = int(np.sort(sizes)[::-1][:k_max].sum())
         return dataclasses.replace(self, k_max=k_max, num_groups=m, size_max=size_max)
 
     def project(self, z: Array, near: Array | None = None) -> tuple[Array, Support]:
         """The nearest point of C, and all coordinates of the k groups chosen."""
-        scores = jnp.where(self.kept, jnp.inf, self.lengths(z))
-        support = self.members(k_largest_mask(scores, self.limit))
+        scores = jnp.where(self.kept, jnp.inf, self.scores(z))
+        support = self.support(k_largest_mask(scores, self.limit))
         return jnp.where(support.mask, z, 0), support
 
-    def region(self, x: Array) -> Support:
+    def support_of(self, x: Array) -> Support:
         """All coordinates of the groups that x touches, and of those that are always kept."""
-        return self.members(self.atoms(x))
+        return self.support(self.active(x))
 
-    def steepest(self, direction: Array, size: Numeric, size_max: int | None) -> Support:
+    def top_k(self, direction: Array, size: Numeric, size_max: int | None) -> Support:
         """The groups of largest norm in ``direction``; ``size`` counts groups."""
         bound = None
         if self.size_max is not None and size_max is not None and self.k_max:
             # Groups are no larger than size_max, and k_max of the largest hold no less than others.
             bound = min(-(-size_max // self.k_max) * self.size_max, self.groups.size)
-        return dataclasses.replace(self.members(k_largest_mask(self.lengths(direction), size)), k_max=bound)
+        return dataclasses.replace(self.support(k_largest_mask(self.scores(direction), size)), k_max=bound)
 
     @property
     def kept(self) -> Array:
         """The groups of ``keep``."""
         return jnp.zeros((), bool) if self.keep is None else self._touched(self.keep)
 
-    def atoms(self, x: Array) -> Array:
+    def active(self, x: Array) -> Array:
         """The groups that x touches, and those that are always kept: bool (m,)."""
         return self._touched(x != 0) | self.kept
 
-    def lengths(self, v: Array) -> Array:
+    def scores(self, v: Array) -> Array:
         """The l2 norms of the groups of v, (m,)."""
         # In units of the largest entry no square over- or underflows.
         largest = jnp.max(jnp.abs(v))
@@ -98,7 +98,7 @@ class Groups(Constraint):
         squares = jax.ops.segment_sum((unit * unit).ravel(), self.groups.ravel(), self.num_groups)
         return jnp.sqrt(squares) * jnp.where(largest > 0, largest, 1)
 
-    def members(self, chosen: Array) -> Support:
+    def support(self, chosen: Array) -> Support:
         """All coordinates of the groups that are chosen."""
         return Support(chosen[self.groups], k_max=self.size_max, ndim=self.groups.ndim)
 

@@ -6,12 +6,12 @@ from typing import Any, ClassVar, NoReturn, cast
 import jax.numpy as jnp
 from chex import Array, ArrayDType, Numeric
 
-from jaxht.constraints.constraint import settled
-from jaxht.factored import Factored
+from jaxht._pytree import integer, pytree, static
+from jaxht.constraints.constraint import check_sparsity
+from jaxht.constraints.subspace import Subspace
+from jaxht.linalg.factored import Factored
+from jaxht.linalg.svd import TruncatedSVD, truncated_svd
 from jaxht.objectives.objective import Objective
-from jaxht.subspace import Subspace
-from jaxht.svd import TruncatedSVD, truncated_svd
-from jaxht.tree import integer, pytree, static
 
 
 @pytree
@@ -24,7 +24,7 @@ class LowRank:
         exact: static; whether singular value decompositions are full. None: where min(m, n) < 2.5 (k_max + 8); else the
             leading triplets come by subspace iteration, from the column space of the iterate before. In a run that
             comes to rest so does the iteration: it costs a few products with a block of k_max + 8 columns.
-        rtol: error to which that iteration goes, see :func:`jaxht.svd.truncated_svd`; a decomposition that does not
+        rtol: error to which that iteration goes, see :func:`jaxht.linalg.svd.truncated_svd`; a decomposition that does not
             reach it is done in full.
         factored: static; whether x is held as a :class:`jaxht.Factored`, ``U diag(s) V'``, and no array of m n numbers
             is made: for IHT and SG-HT, on MultiResponse, Softmax and MatrixCompletion. Worth it where k_max is far
@@ -48,12 +48,12 @@ class LowRank:
 
     rounding: ClassVar[float] = 32.0  # measured: up to 10
 
-    def prepared(self, shape: tuple[int, ...]) -> "LowRank":
+    def prepare(self, shape: tuple[int, ...]) -> "LowRank":
         """Settle k_max, and check what is known at trace time."""
         if len(shape) != 2:
             raise ValueError(f"LowRank constrains matrices; the objective's variable has shape {shape}")
         smallest = min(shape)
-        k_max = settled(self.k, self.k_max, smallest, None, shape, called="min(m, n)")
+        k_max = check_sparsity(self.k, self.k_max, smallest, None, shape, called="min(m, n)")
         return dataclasses.replace(self, k_max=smallest if k_max is None else k_max)
 
     def project(self, z: Any, near: Any = None) -> tuple[Any, Subspace]:
@@ -66,7 +66,7 @@ class LowRank:
         """0."""
         return Factored.zeros(shape, self._width, dtype) if self.factored else jnp.zeros(shape, dtype)
 
-    def region(self, x: Any) -> Subspace:
+    def support_of(self, x: Any) -> Subspace:
         """The column and row space of x: singular values that are rounding count as 0."""
         found = TruncatedSVD(x, x.U, x.s, x.V, None) if isinstance(x, Factored) else self._svd(x, x)
         noise = max(x.shape) * float(jnp.finfo(x.dtype).eps) * found.s[:1]

@@ -8,10 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 from chex import Array, Numeric
 
-from jaxht.constraints.constraint import Constraint, settled
-from jaxht.selection import k_largest_mask
-from jaxht.support import Support
-from jaxht.tree import integer, pytree, static
+from jaxht._pytree import integer, pytree, static
+from jaxht.constraints.constraint import Constraint, check_sparsity
+from jaxht.constraints.support import Support
+from jaxht.linalg.selection import k_largest_mask
 
 
 @pytree
@@ -44,9 +44,9 @@ class Sparse(Constraint):
 
     rounding: ClassVar[float] = 1.0
 
-    def prepared(self, shape: tuple[int, ...]) -> "Sparse":
+    def prepare(self, shape: tuple[int, ...]) -> "Sparse":
         """Settle k_max and bounds, and check what is known at trace time."""
-        k_max = settled(self.k, self.k_max, int(np.prod(shape)), self.keep, shape)
+        k_max = check_sparsity(self.k, self.k_max, int(np.prod(shape)), self.keep, shape)
         return dataclasses.replace(self, k_max=k_max, bounds=self._bounds(shape))
 
     def project(self, z: Array, near: Array | None = None) -> tuple[Array, Support]:
@@ -61,38 +61,38 @@ class Sparse(Constraint):
         support = self._largest(ranked, self.k, self.k_max)
         return jnp.where(support.mask, nearest, 0), support
 
-    def region(self, x: Array) -> Support:
+    def support_of(self, x: Array) -> Support:
         """``supp(x)``, and the coordinates that are always kept."""
         mask = x != 0
         if self.keep is not None:  # of which a traced k may allow the first ones only
             mask |= self.keep & k_largest_mask(self.keep.astype(jnp.int32).ravel(), self.limit).reshape(x.shape)
         return Support(mask, bounds=self.bounds, k_max=self.k_max, ndim=x.ndim)
 
-    def steepest(self, direction: Array, size: Numeric, size_max: int | None) -> Support:
+    def top_k(self, direction: Array, size: Numeric, size_max: int | None) -> Support:
         """The coordinates of the largest entries of ``direction``, of those that point into the bounds from 0."""
-        return self._largest(self.inward(direction), size, size_max)
+        return self._largest(self.feasible_direction(direction), size, size_max)
 
     @property
     def kept(self) -> Array:
         """``keep``."""
         return jnp.zeros((), bool) if self.keep is None else self.keep
 
-    def atoms(self, x: Array) -> Array:
+    def active(self, x: Array) -> Array:
         """The region of x: atoms are coordinates."""
-        return self.region(x).mask
+        return self.support_of(x).mask
 
-    def lengths(self, v: Array) -> Array:
+    def scores(self, v: Array) -> Array:
         """``|v|``."""
         return jnp.abs(v)
 
-    def inward(self, direction: Array) -> Array:
+    def feasible_direction(self, direction: Array) -> Array:
         """Without what points out of the bounds from 0."""
         if self.bounds is None:
             return direction
         lower, upper = self.bounds
         return jnp.clip(direction, jnp.where(lower < 0, -jnp.inf, 0), jnp.where(upper > 0, jnp.inf, 0))
 
-    def members(self, chosen: Array) -> Support:
+    def support(self, chosen: Array) -> Support:
         """The coordinates that are chosen."""
         return Support(chosen, bounds=self.bounds, k_max=self.k_max, ndim=chosen.ndim)
 

@@ -11,12 +11,12 @@ from chex import Array, ArrayDType, ArrayTree, Numeric
 from jax import lax
 from jax.flatten_util import ravel_pytree
 
-from jaxht.objectives.newton import Minimum, ratio
+from jaxht._pytree import mixed, pytree, static
+from jaxht.constraints.support import Support
+from jaxht.linalg.eigenvalues import SAFETY, largest_eigenvalue
 from jaxht.objectives.objective import Objective
-from jaxht.objectives.restricted import minimise_restricted
-from jaxht.spectral import SAFETY, largest_eigenvalue
-from jaxht.support import Support
-from jaxht.tree import mixed, pytree, static
+from jaxht.refit.newton import Refit, ratio
+from jaxht.refit.products import minimise_restricted
 
 
 class Template(NamedTuple):
@@ -84,7 +84,7 @@ class Custom(Objective):
         zeros = [jnp.zeros(leaf.shape, x.dtype) for leaf in self.like.leaves]
         return ravel_pytree(jax.tree.unflatten(self.like.structure, zeros))[1](x)
 
-    def prepared(self) -> "Custom":
+    def prepare(self) -> "Custom":
         """Itself."""
         return self
 
@@ -152,8 +152,8 @@ class Custom(Objective):
         """:meth:`smoothness`, which bounds it: the diagonal of the Hessian would cost d products."""
         return self.smoothness()
 
-    def minimise(self, region: Support, x: Array, ridge: Array | None = None) -> Minimum:
-        """:func:`jaxht.objectives.restricted.minimise_restricted`."""
+    def minimise(self, region: Support, x: Array, ridge: Array | None = None) -> Refit:
+        """:func:`jaxht.refit.products.minimise_restricted`."""
         return minimise_restricted(self, region, x, ridge)
 
     def _given(self, x: jax.ShapeDtypeStruct) -> Any:

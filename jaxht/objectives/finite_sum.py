@@ -10,9 +10,9 @@ import numpy as np
 from chex import Array, ArrayTree
 from jax import lax
 
+from jaxht._pytree import mixed, pytree
+from jaxht.linalg.eigenvalues import SAFETY, largest_eigenvalue
 from jaxht.objectives.custom import Custom
-from jaxht.spectral import SAFETY, largest_eigenvalue
-from jaxht.tree import mixed, pytree
 
 
 @pytree

@@ -7,13 +7,13 @@ import jax.numpy as jnp
 from chex import Array
 from jax import lax
 
-from jaxht.linear import PRECISION, Dense, design
-from jaxht.losses import SquaredLoss
-from jaxht.objectives.basis import Basis, orthonormal
+from jaxht._pytree import pytree, static
+from jaxht.constraints.support import Support
+from jaxht.designs import PRECISION, Dense, design
 from jaxht.objectives.linear_model import LinearModel
-from jaxht.objectives.newton import Minimum, preconditioner, ratio
-from jaxht.support import Support
-from jaxht.tree import pytree, static
+from jaxht.objectives.losses import SquaredLoss
+from jaxht.refit.growing_qr import Basis, orthonormal
+from jaxht.refit.newton import Refit, preconditioner, ratio
 
 
 @pytree
@@ -44,7 +44,7 @@ class LeastSquares(LinearModel):
         """``c ||A v||^2 + l2 ||v||^2``, the same at every x; image = A v."""
         return jnp.vdot(image, self.weighted(image)) + jnp.vdot(v, self.l2 * v)
 
-    def minimise(self, region: Support, x: Array, ridge: Array | None = None) -> Minimum:
+    def minimise(self, region: Support, x: Array, ridge: Array | None = None) -> Refit:
         """Closed-form minimiser on a support, of least norm (in scaled columns) where it is not unique.
 
         Args:
@@ -60,7 +60,7 @@ class LeastSquares(LinearModel):
         A = design(self.A)
         if not A.gathers(region.k_max) or region.bounds is not None:
             return super().minimise(region, x, ridge)
-        region = region.indexed()
+        region = region.with_indices()
         indices: Any = region.indices
         if not isinstance(A, Dense):  # the columns are then all of a small dense design
             A, indices = Dense(A.columns(indices).T), lax.iota(jnp.int32, indices.size)
@@ -72,22 +72,22 @@ class LeastSquares(LinearModel):
             rooted = Dense(jnp.sqrt(self.weights)[:, None] * A.array)
             values, _ = restricted_least_squares(rooted, self._rooted(self.y), penalty, indices)
             pred = _matmul(values, A.columns(indices))
-        return Minimum(region.scatter(values), pred, jnp.array(True))
+        return Refit(region.scatter(values), pred, jnp.array(True))
 
     def basis(self, region: Support) -> Basis | None:
-        """A :class:`jaxht.objectives.basis.Basis`; None for bounds, and where k_max is not known."""
+        """A :class:`jaxht.refit.growing_qr.Basis`; None for bounds, and where k_max is not known."""
         if region.k_max is None or region.bounds is not None:
             return None
         return Basis.empty(self._rooted(self.y), self.shape[0], region.k_max).grown(self, region)
 
-    def grow(self, basis: Basis | None, region: Support, x: Array) -> tuple[Minimum, Any]:
+    def grow(self, basis: Basis | None, region: Support, x: Array) -> tuple[Refit, Any]:
         """The minimiser on the support before and one coordinate more, or none. Cost: 2 or 4 n k_max."""
         if basis is None:
             return self.minimise(region, x), None
         basis = basis.joined(self, region)
         x = basis.x()
         pred = self.y - basis.residual if self.weights is None else self.predict(x)
-        return Minimum(x, pred, jnp.array(True)), basis
+        return Refit(x, pred, jnp.array(True)), basis
 
     def column(self, i: Array) -> tuple[Array, Array]:
         """Column i of ``S^(1/2) A`` and ``l2_i / c``."""
@@ -106,7 +106,7 @@ class LeastSquares(LinearModel):
         """
         if region.k_max is None or region.bounds is not None:
             return None
-        region, A = region.indexed(), design(self.A)
+        region, A = region.with_indices(), design(self.A)
         penalty = self._penalty()
         Q = orthonormal(self._rooted(A.columns(region.indices)), region.gather(penalty))
         b = self._rooted(self.y)

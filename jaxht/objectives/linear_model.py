@@ -9,14 +9,14 @@ import jax.numpy as jnp
 import numpy as np
 from chex import Array, ArrayDType, Numeric
 
-from jaxht.linear import PRECISION, Dense, LinearOperator, design
-from jaxht.losses import Loss
-from jaxht.objectives.newton import Minimum, newton, preconditioner
+from jaxht._pytree import check_scalars, pytree, static
+from jaxht.constraints.support import Support
+from jaxht.designs import PRECISION, Dense, LinearOperator, design
+from jaxht.linalg.eigenvalues import SAFETY, largest_eigenvalue
+from jaxht.objectives.losses import Loss
 from jaxht.objectives.objective import Objective
-from jaxht.objectives.restricted import minimise_restricted
-from jaxht.spectral import SAFETY, largest_eigenvalue
-from jaxht.support import Support
-from jaxht.tree import check_scalars, pytree, static
+from jaxht.refit.newton import Refit, newton, preconditioner
+from jaxht.refit.products import minimise_restricted
 
 
 @pytree
@@ -45,7 +45,7 @@ class LinearModel(Objective):
 
     @property
     def loss(self) -> Loss:
-        """The loss of one sample, from :mod:`jaxht.losses`."""
+        """The loss of one sample, from :mod:`jaxht.objectives.losses`."""
         raise NotImplementedError
 
     @property
@@ -64,7 +64,7 @@ class LinearModel(Objective):
         """n."""
         return design(self.A).shape[0]
 
-    def prepared(self) -> "LinearModel":
+    def prepare(self) -> "LinearModel":
         """This objective with its design wrapped, so that a sparse matrix is put in order once."""
         return dataclasses.replace(self, A=design(self.A))
 
@@ -186,12 +186,12 @@ class LinearModel(Objective):
         """``max_j (c b sum_i s_i A_ij^2 + l2_j)``. Cost: n d."""
         return jnp.max(self._diagonal())
 
-    def minimise(self, region: Any, x: Array, ridge: Array | None = None) -> Minimum:
+    def minimise(self, region: Any, x: Array, ridge: Array | None = None) -> Refit:
         """Minimiser on a support by regularised Newton steps, started from x.
 
         On a dense design, and on a sparse one for small k_max, the Hessian of the k_max columns is formed and
-        factorised; elsewhere it is known by its products (see :mod:`jaxht.objectives.newton` and
-        :mod:`jaxht.objectives.restricted`).
+        factorised; elsewhere it is known by its products (see :mod:`jaxht.refit.newton` and
+        :mod:`jaxht.refit.products`).
 
         Args:
             region: support F, |F| <= k_max, perhaps with bounds.
@@ -205,15 +205,15 @@ class LinearModel(Objective):
         """
         if not design(self.A).gathers(region.k_max):
             return minimise_restricted(self, region, x, ridge)
-        region = region.indexed()
+        region = region.with_indices()
         subproblem = Gathered(self.restricted(region, ridge))
         inside = region.indices < self.shape[0]  # type: ignore[operator]
         w, pred, converged = newton(subproblem, region.gather(x), inside, region.gathered_bounds())
-        return Minimum(region.scatter(w), pred, converged)
+        return Refit(region.scatter(w), pred, converged)
 
     def images(self, region: Support, x: Array) -> Array:
         """``x_i a_i``, a_i column i, for i in the region: (k_max, n). Cost: n k_max."""
-        region = region.indexed()
+        region = region.with_indices()
         return region.gather(x)[:, None] * design(self.A).columns(region.indices)
 
     def restricted(self, region: Support, ridge: Array | None = None) -> "LinearModel":
@@ -255,7 +255,7 @@ FLAT = 1e-6
 
 @pytree
 class Gathered:
-    """A :class:`jaxht.objectives.newton.Subproblem`: a linear model of few columns, with its Hessian as a matrix."""
+    """A :class:`jaxht.refit.newton.Subproblem`: a linear model of few columns, with its Hessian as a matrix."""
 
     model: Any
 

@@ -8,16 +8,16 @@ import jax.numpy as jnp
 import numpy as np
 from chex import Array
 
-from jaxht.factored import Factored, Product, square_norm
-from jaxht.linear import PRECISION, Dense, design
-from jaxht.losses import SoftmaxLoss, SquaredNormLoss
+from jaxht._pytree import pytree, static
+from jaxht.constraints.subspace import Subspace
+from jaxht.constraints.support import Support
+from jaxht.designs import PRECISION, Dense, design
+from jaxht.linalg.factored import Factored, Product, square_norm
 from jaxht.objectives.linear_model import LinearModel
-from jaxht.objectives.newton import Minimum
+from jaxht.objectives.losses import SoftmaxLoss, SquaredNormLoss
 from jaxht.objectives.objective import Objective
-from jaxht.objectives.restricted import minimise_restricted
-from jaxht.subspace import Subspace
-from jaxht.support import Support
-from jaxht.tree import pytree, static
+from jaxht.refit.newton import Refit
+from jaxht.refit.products import minimise_restricted
 
 
 class MultiOutput(LinearModel):
@@ -63,14 +63,14 @@ class MultiOutput(LinearModel):
 
         return jax.vmap(of_output, out_axes=1)(jnp.eye(pred.shape[1], dtype=pred.dtype)) + self.l2
 
-    def minimise(self, region: Support | Subspace, x: Array, ridge: Array | None = None) -> Minimum:
-        """:func:`jaxht.objectives.restricted.minimise_restricted`, on a column and row space with k_max columns."""
+    def minimise(self, region: Support | Subspace, x: Array, ridge: Array | None = None) -> Refit:
+        """:func:`jaxht.refit.products.minimise_restricted`, on a column and row space with k_max columns."""
         if isinstance(region, Support) or ridge is not None or jnp.ndim(self.l2):
             return minimise_restricted(self, region, x, ridge)
         # With X = U W, ||X|| = ||W|| and A X = (A U) W: k_max columns in place of d.
         few = dataclasses.replace(self, A=Dense(self.predict(region.U)))
         W, pred, converged = minimise_restricted(few, region.reduced(), jnp.matmul(region.U.T, x, precision=PRECISION))
-        return Minimum(jnp.matmul(region.U, W, precision=PRECISION), pred, converged)
+        return Refit(jnp.matmul(region.U, W, precision=PRECISION), pred, converged)
 
     def images(self, region: Support, x: Array) -> Array:
         """:meth:`jaxht.objectives.objective.Objective.images`. Cost: k_max products."""

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 from chex import Array, ArrayDType, Numeric
 from jax import lax
 
-from jaxht.objectives.newton import Minimum
+from jaxht.refit.newton import Refit
 
 
 class Objective(Protocol):
@@ -31,7 +31,7 @@ class Objective(Protocol):
         """n, the number of functions f is a sum of: a full gradient costs n IFO."""
         ...
 
-    def prepared(self) -> "Objective":
+    def prepare(self) -> "Objective":
         """This objective with what can be done once done, on the host."""
         ...
 
@@ -60,7 +60,7 @@ class Objective(Protocol):
         ...
 
     def hessian(self, x: Array, pred: Array, tau: Numeric = 0.0) -> Callable[[Array], Array]:
-        """``v -> (H + tau B) v``, H the Hessian at x and B a majorant of it, for :mod:`jaxht.objectives.newton`."""
+        """``v -> (H + tau B) v``, H the Hessian at x and B a majorant of it, for :mod:`jaxht.refit.newton`."""
         ...
 
     def hessian_diagonal(self, x: Array, pred: Array) -> Array:
@@ -83,8 +83,8 @@ class Objective(Protocol):
         """M_1: an upper estimate of the largest diagonal entry of the Hessian, the curvature along one coordinate."""
         ...
 
-    def minimise(self, region: Any, x: Array, ridge: Array | None = None) -> Minimum:
-        """The minimiser of ``f(x) + 1/2 sum_i ridge_i x_i^2`` over a region, started from x; see :class:`Minimum`."""
+    def minimise(self, region: Any, x: Array, ridge: Array | None = None) -> Refit:
+        """The minimiser of ``f(x) + 1/2 sum_i ridge_i x_i^2`` over a region, started from x; see :class:`Refit`."""
         ...
 
     # What stochastic solvers ask of f = (1/n) sum_i f_i. The gradient is linear in slopes and x together.
@@ -115,7 +115,7 @@ class Objective(Protocol):
         """What :meth:`grow` goes on from, for a first region; None where it starts anew each time."""
         return None
 
-    def grow(self, basis: Any, region: Any, x: Array) -> tuple[Minimum, Any]:
+    def grow(self, basis: Any, region: Any, x: Array) -> tuple[Refit, Any]:
         """As :meth:`minimise`, for supports of which each has at most one coordinate more than the one before."""
         return self.minimise(region, x), basis
 

@@ -10,7 +10,11 @@ import numpy as np
 from chex import Array, ArrayDType, Numeric
 from jax import lax
 
-from jaxht.objectives.covariance_selection import (
+from jaxht._pytree import as_dtype, pytree
+from jaxht.constraints.support import Support
+from jaxht.linalg.eigenvalues import SAFETY, largest_eigenvalue
+from jaxht.objectives.objective import Objective
+from jaxht.refit.graph import (
     CovarianceSelection,
     Pattern,
     bounded,
@@ -20,11 +24,7 @@ from jaxht.objectives.covariance_selection import (
     matmul,
     symmetric,
 )
-from jaxht.objectives.newton import Minimum, newton
-from jaxht.objectives.objective import Objective
-from jaxht.spectral import SAFETY, largest_eigenvalue
-from jaxht.support import Support
-from jaxht.tree import as_dtype, pytree
+from jaxht.refit.newton import Refit, newton
 
 
 @pytree
@@ -48,7 +48,7 @@ class GaussianPrecision(Objective):
 
     The start is the best diagonal matrix, ``W_ii = 1 / S_ii``. M_1, of which the inverse is the step size of HTP, is
     the largest ``S_ii S_jj``: the curvature along edge (i, j) there. Solvers that do not minimise on graphs (IHT) may
-    leave the positive definite matrices, and end as DIVERGED; the others end as NOT_MINIMISED where a refit failed.
+    leave the positive definite matrices, and end as DIVERGED; the others end as REFIT_FAILED where a refit failed.
 
     Derivatives with respect to S pass through minimisers; they are NaN where a bound is active.
 
@@ -78,7 +78,7 @@ class GaussianPrecision(Objective):
         """1: the samples are not known."""
         return 1
 
-    def prepared(self) -> "GaussianPrecision":
+    def prepare(self) -> "GaussianPrecision":
         """With the bounds filled in."""
         if len(self.shape) != 2 or self.shape[0] != self.shape[1] or not self.shape[0]:
             raise ValueError(f"S must be a square matrix; got shape {self.shape}")
@@ -155,8 +155,8 @@ class GaussianPrecision(Objective):
         p = self.shape[0]
         return jnp.max(jnp.where(jnp.eye(p, dtype=bool) & (p > 1), 0, self.preconditioner()))
 
-    def minimise(self, region: Support, x: Array, ridge: Array | None = None) -> Minimum:
-        """The minimiser on a graph within the bounds, from x; see :mod:`jaxht.objectives.covariance_selection`."""
+    def minimise(self, region: Support, x: Array, ridge: Array | None = None) -> Refit:
+        """The minimiser on a graph within the bounds, from x; see :mod:`jaxht.refit.graph`."""
         p, S = self.shape[0], symmetric(self.S)
         bounds = (jnp.asarray(self.lower, self.dtype), jnp.asarray(self.upper, self.dtype))
         most = p * (p + 1) // 2 if region.k_max is None else (region.k_max + p) // 2
@@ -168,7 +168,7 @@ class GaussianPrecision(Objective):
         within = converged & inside(x, bounds)
         frozen = lax.stop_gradient((S, ridge, x, bounds))
         T, done = bounded(frozen[0], region.mask, *frozen[1:], within)
-        return Minimum(*(_known(x, T, within),) * 2, within | done & jnp.isfinite(logdet(T)))
+        return Refit(*(_known(x, T, within),) * 2, within | done & jnp.isfinite(logdet(T)))
 
     def _shrunk(self, x: Array) -> Array:
         """x, on its way to the start as far as it takes to be positive definite, in a few halvings."""

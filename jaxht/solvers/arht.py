@@ -8,14 +8,14 @@ import jax
 import jax.numpy as jnp
 from chex import Array, Numeric, PRNGKey
 
+from jaxht._pytree import integer, pytree, static, where
 from jaxht.constraints import Constraint
-from jaxht.objectives.newton import Minimum
 from jaxht.objectives.objective import Objective
-from jaxht.solver import Iterate, evaluated
+from jaxht.refit.newton import Refit
 from jaxht.solvers.base import best, count, exchanged
 from jaxht.solvers.omp import completed
-from jaxht.status import Status
-from jaxht.tree import integer, pytree, static, where
+from jaxht.solvers.solver import Iterate, evaluate
+from jaxht.solvers.status import Status
 
 
 @pytree
@@ -80,7 +80,7 @@ class ARHT:
     rho: Numeric | None = None
     lower: Numeric = 0.0
 
-    still_means_converged: ClassVar[bool] = False
+    fixed_point_test: ClassVar[bool] = False
     needs_key: ClassVar[bool] = True
 
     @staticmethod
@@ -101,12 +101,12 @@ class ARHT:
     def init(self, objective: Objective, constraint: Constraint, x0: Array, key: PRNGKey | None) -> tuple[Iterate, Any]:
         """x0, the minimiser of f on the start's support, the cores there, and the first guess."""
         # Where nothing is better than x0, x0 has minimised f on its support.
-        iterate = evaluated(objective, x0, minimised=jnp.array(True))
+        iterate = evaluate(objective, x0, refit_converged=jnp.array(True))
         rho = 2 * objective.coordinate_smoothness() if self.rho is None else self.rho
         S = completed(objective, constraint, x0)
         R = jnp.ones_like(S)
         ridges = jnp.stack([jnp.zeros_like(x0), self._ridge(constraint, R, rho)])
-        both = jax.vmap(lambda ridge: objective.minimise(constraint.members(S), x0, ridge))(ridges)
+        both = jax.vmap(lambda ridge: objective.minimise(constraint.support(S), x0, ridge))(ridges)
         minimum, regular = (jax.tree.map(lambda leaf, i=i: leaf[i], both) for i in range(2))
         core = Core(S, R, regular.x, regular.pred, jnp.array(False))
         cores = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (self.num_cores, *leaf.shape)), core)
@@ -122,7 +122,7 @@ class ARHT:
         key, rho, start, first, cores, search = state
         key, *keys = jax.random.split(key, self.num_cores + 1)
 
-        def move(core: Core, key: PRNGKey) -> tuple[Core, Minimum]:
+        def move(core: Core, key: PRNGKey) -> tuple[Core, Refit]:
             moved, minimum = self._move(objective, constraint, rho, search, core, key)
             return where(core.ended, core, moved), minimum
 
@@ -132,7 +132,7 @@ class ARHT:
         winner = jnp.argmin(values)
         x, pred, converged = (leaf[winner] for leaf in minima)
         counts = iterate.counts.plus(full_gradients=jnp.sum(~cores.ended, dtype=jnp.int32))
-        new = evaluated(objective, x, counts, pred=pred, minimised=converged)
+        new = evaluate(objective, x, counts, pred=pred, refit_converged=converged)
         found = where(iterate.value <= new.value, replace(iterate, counts=counts), new)  # NaN gets through
 
         reached, over = jnp.min(values) <= search.guess, jnp.all(moved.ended)
@@ -141,12 +141,12 @@ class ARHT:
         settled = reached | over
         guess = jnp.where(settled, (low + found.value) / 2, search.guess)
         search = Search(low, guess, search.eps, jnp.where(settled, 0, search.num_steps + 1))
-        verdict = jnp.where(found.value - low <= search.eps, Status.FINISHED, Status.RUNNING).astype(jnp.int32)
-        return replace(found, verdict=verdict), (key, rho, start, first, where(settled, first, moved), search)
+        status = jnp.where(found.value - low <= search.eps, Status.FINISHED, Status.RUNNING).astype(jnp.int32)
+        return replace(found, status=status), (key, rho, start, first, where(settled, first, moved), search)
 
     def _move(
         self, objective: Objective, constraint: Constraint, rho: Array, search: Search, core: Core, key: PRNGKey
-    ) -> tuple[Core, Minimum]:
+    ) -> tuple[Core, Refit]:
         """The core after a swap or a draw, and a minimiser: of f on the new S, or after a draw of g on the old one."""
         S, R, x, pred = core.S, core.R, core.x, core.pred
         ridge = self._ridge(constraint, R, rho)
@@ -154,12 +154,12 @@ class ARHT:
         def g(x: Array, pred: Array) -> Array:
             return objective.value(x, pred) + jnp.vdot(x, ridge * x) / 2
 
-        descent = constraint.inward(-objective.gradient(x, pred) - ridge * x)
-        lengths = constraint.lengths(x)
-        i = best(constraint.lengths(descent), ~S)
+        descent = constraint.feasible_direction(-objective.gradient(x, pred) - ridge * x)
+        lengths = constraint.scores(x)
+        i = best(constraint.scores(descent), ~S)
         j = best(-lengths, S & ~constraint.kept)
         S_new = exchanged(constraint, S, i, j)
-        swapped = objective.minimise(constraint.members(S_new), x, ridge)
+        swapped = objective.minimise(constraint.support(S_new), x, ridge)
 
         value, k = g(x, pred), jnp.asarray(constraint.limit).astype(x.dtype)
         wanted = self.progress / k * (value - search.guess)
@@ -178,7 +178,7 @@ class ARHT:
         else:
             late = search.num_steps + 1 >= self.core_steps
         # One minimisation serves both: of f on the new S, or of g with the new R on the old one.
-        region = constraint.members(jnp.where(accepted, S_new, S))
+        region = constraint.support(jnp.where(accepted, S_new, S))
         penalty = jnp.where(accepted, 0, self._ridge(constraint, R_new, rho))
         other = objective.minimise(region, jnp.where(accepted, swapped.x, x), penalty)
         x, pred = where(accepted, (swapped.x, swapped.pred), (other.x, other.pred))
@@ -187,4 +187,4 @@ class ARHT:
 
     def _ridge(self, constraint: Constraint, R: Array, rho: Array) -> Array:
         """rho on R, like x."""
-        return jnp.where(constraint.members(R).mask, rho, 0)
+        return jnp.where(constraint.support(R).mask, rho, 0)

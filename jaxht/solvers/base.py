@@ -8,16 +8,16 @@ import jax.numpy as jnp
 from chex import Array, Numeric, PRNGKey
 from jax import lax
 
+from jaxht._pytree import where
 from jaxht.constraints import Constraint
-from jaxht.objectives.newton import Minimum
 from jaxht.objectives.objective import Objective
-from jaxht.solver import Iterate, evaluated
-from jaxht.status import Status
-from jaxht.tree import where
+from jaxht.refit.newton import Refit
+from jaxht.solvers.solver import Iterate, evaluate
+from jaxht.solvers.status import Status
 
 
 def unless_worse(objective: Objective, new: Iterate, old: Iterate, rtol: Numeric) -> Iterate:
-    """``new``, or the iterate before with the verdict NO_PROGRESS where f has not fallen by more than ``rtol |f|``.
+    """``new``, or the iterate before with the status NO_PROGRESS where f has not fallen by more than ``rtol |f|``.
 
     The floor, rounding of f(0), ends exchanges of what is noise where f has fallen to 0; there is none where f(0) is
     infinite. NaN gets through.
@@ -26,8 +26,8 @@ def unless_worse(objective: Objective, new: Iterate, old: Iterate, rtol: Numeric
     size = jnp.abs(objective.value(x, pred))
     floor = eps * jnp.where(size < jnp.inf, size, 0)
     stuck = new.value >= old.value - rtol * (jnp.abs(old.value) + floor)
-    verdict = jnp.where(stuck, Status.NO_PROGRESS, new.verdict).astype(jnp.int32)
-    return replace(where(stuck, old, new), counts=new.counts, verdict=verdict)
+    status = jnp.where(stuck, Status.NO_PROGRESS, new.status).astype(jnp.int32)
+    return replace(where(stuck, old, new), counts=new.counts, status=status)
 
 
 def best(scores: Array, among: Array) -> Array:
@@ -58,7 +58,7 @@ class Pursuit:
     """
 
     # The next region is a function of x alone, so x repeats for ever once it does.
-    still_means_converged: ClassVar[bool] = True
+    fixed_point_test: ClassVar[bool] = True
     needs_key: ClassVar[bool] = False
 
     def find(self, objective: Objective, constraint: Constraint, iterate: Iterate, region: Any, step_size: Any) -> Any:
@@ -66,10 +66,10 @@ class Pursuit:
         raise NotImplementedError
 
     def settle(
-        self, objective: Objective, constraint: Constraint, minimum: Minimum, iterate: Iterate
+        self, objective: Objective, constraint: Constraint, minimum: Refit, iterate: Iterate
     ) -> tuple[Iterate, int]:
         """The next iterate, from the minimiser on the region and the present iterate, and the projections it cost."""
-        return evaluated(objective, minimum.x, iterate.counts, pred=minimum.pred, minimised=minimum.converged), 0
+        return evaluate(objective, minimum.x, iterate.counts, pred=minimum.pred, refit_converged=minimum.converged), 0
 
     def step_along(self, objective: Objective, constraint: Constraint) -> Any:
         """The step size of a run; None for pursuits that have none."""
@@ -82,7 +82,7 @@ class Pursuit:
     def init(self, objective: Objective, constraint: Constraint, x0: Array, key: PRNGKey | None) -> tuple[Iterate, Any]:
         """The first region, from x0, which need not minimise f on its own support."""
         step_size = self.step_along(objective, constraint)
-        iterate = evaluated(objective, x0, step_size=step_size, minimised=jnp.array(False))
+        iterate = evaluate(objective, x0, step_size=step_size, refit_converged=jnp.array(False))
         region = self.find(objective, constraint, iterate, None, step_size)
         age, horizon = jnp.zeros((), jnp.int32), jnp.ones((), jnp.int32)
         counts = iterate.counts.plus(full_gradients=1, projections=1)
@@ -99,12 +99,12 @@ class Pursuit:
         new = replace(new, counts=new.counts.plus(full_gradients=1, projections=1 + projections))
         next_region = self.find(objective, constraint, new, region, step_size)
 
-        verdict = jnp.where(next_region.equals(remembered), Status.CYCLING, Status.RUNNING)
-        verdict = jnp.where(next_region.equals(region), Status.SUPPORT_STABLE, verdict)
+        status = jnp.where(next_region.equals(remembered), Status.CYCLING, Status.RUNNING)
+        status = jnp.where(next_region.equals(region), Status.SUPPORT_STABLE, status)
         # What settle has found comes first.
-        verdict = jnp.where(new.verdict != Status.RUNNING, new.verdict, verdict).astype(jnp.int32)
+        status = jnp.where(new.status != Status.RUNNING, new.status, status).astype(jnp.int32)
 
         renew = age + 1 == horizon
         remembered = where(renew, next_region, remembered)
         age, horizon = jnp.where(renew, 0, age + 1), jnp.where(renew, 2 * horizon, horizon)
-        return replace(new, verdict=verdict), (step_size, next_region, remembered, age, horizon)
+        return replace(new, status=status), (step_size, next_region, remembered, age, horizon)

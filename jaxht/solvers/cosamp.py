@@ -2,12 +2,12 @@
 
 from typing import Any
 
+from jaxht._pytree import pytree, static, where
 from jaxht.constraints import Constraint
-from jaxht.objectives.newton import Minimum
 from jaxht.objectives.objective import Objective
-from jaxht.solver import Iterate, evaluated
+from jaxht.refit.newton import Refit
 from jaxht.solvers.base import Pursuit, unless_worse
-from jaxht.tree import pytree, static, where
+from jaxht.solvers.solver import Iterate, evaluate
 
 
 @pytree
@@ -42,14 +42,16 @@ class CoSaMP(Pursuit):
         return merged(objective, constraint, iterate, self.expand)
 
     def settle(
-        self, objective: Objective, constraint: Constraint, minimum: Minimum, iterate: Iterate
+        self, objective: Objective, constraint: Constraint, minimum: Refit, iterate: Iterate
     ) -> tuple[Iterate, int]:
         """H_k(b)."""
         x, support = constraint.project(minimum.x)
         if self.debias:
             minimum = objective.minimise(support, x)
-            return evaluated(objective, minimum.x, iterate.counts, pred=minimum.pred, minimised=minimum.converged), 1
-        return evaluated(objective, x, iterate.counts, minimised=minimum.converged), 1
+            return evaluate(
+                objective, minimum.x, iterate.counts, pred=minimum.pred, refit_converged=minimum.converged
+            ), 1
+        return evaluate(objective, x, iterate.counts, refit_converged=minimum.converged), 1
 
 
 def GraSP(debias: bool = False) -> CoSaMP:
@@ -85,12 +87,12 @@ class SubspacePursuit(Pursuit):
         return merged(objective, constraint, iterate, 1)
 
     def settle(
-        self, objective: Objective, constraint: Constraint, minimum: Minimum, iterate: Iterate
+        self, objective: Objective, constraint: Constraint, minimum: Refit, iterate: Iterate
     ) -> tuple[Iterate, int]:
         """The minimiser after pruning, or the iterate before where f has not fallen."""
         x, support = constraint.project(minimum.x)
         minimum = objective.minimise(support, x)
-        new = evaluated(objective, minimum.x, iterate.counts, pred=minimum.pred, minimised=minimum.converged)
+        new = evaluate(objective, minimum.x, iterate.counts, pred=minimum.pred, refit_converged=minimum.converged)
         # At the start nothing has been minimised, and x0 may already be as good as the first minimiser.
         first = iterate.counts.projections <= 1
         checked = unless_worse(objective, new, iterate, 0.0)
@@ -101,5 +103,5 @@ def merged(objective: Objective, constraint: Any, iterate: Iterate, expand: int)
     """The steepest ``expand * k`` coordinates (or groups) at x, and the support of x."""
     bound = None if constraint.k_max is None else expand * constraint.k_max
     descent = -objective.gradient(iterate.x, iterate.pred)
-    steepest = constraint.steepest(descent, expand * constraint.k, bound)
-    return steepest.union(constraint.region(iterate.x))
+    steepest = constraint.top_k(descent, expand * constraint.k, bound)
+    return steepest.union(constraint.support_of(iterate.x))

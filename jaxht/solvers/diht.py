@@ -8,12 +8,12 @@ import jax.numpy as jnp
 from chex import Array, Numeric, PRNGKey
 from jax import lax
 
+from jaxht._pytree import integer, pytree, static, where
 from jaxht.constraints import Constraint
-from jaxht.duality import DualPoint, check_dual, dual_point, start, supergradient
-from jaxht.linear import design
-from jaxht.solver import Iterate, checked, evaluated
-from jaxht.status import Status
-from jaxht.tree import integer, pytree, static, where
+from jaxht.designs import design
+from jaxht.objectives.dual import DualPoint, check_dual, dual_point, start, supergradient
+from jaxht.solvers.solver import Iterate, checked, evaluate
+from jaxht.solvers.status import Status
 
 
 @pytree
@@ -47,7 +47,7 @@ class DIHT:
     diminishing: bool = static(default=False)
     inner_steps: Numeric = integer(default=10)
 
-    still_means_converged: ClassVar[bool] = False  # x rests while the dual moves on
+    fixed_point_test: ClassVar[bool] = False  # x rests while the dual moves on
     needs_key: ClassVar[bool] = False
 
     def max_steps(self, constraint: Constraint) -> int:
@@ -61,7 +61,7 @@ class DIHT:
             scale, coupling = jnp.ones((), objective.dtype), objective.gram_norm() / objective.l2
         else:
             scale, coupling = jnp.asarray(self.step_size), jnp.zeros((), objective.dtype)
-        iterate = replace(iterate, verdict=checked(iterate.verdict, scale))
+        iterate = replace(iterate, status=checked(iterate.status, scale))
         none = jnp.zeros((), jnp.int32)
         return iterate, (floor, (point, point, scale, coupling, none, none))
 
@@ -118,7 +118,7 @@ class SDIHT:
     batch_size: int = static(default=1)
     inner_steps: Numeric | None = integer(default=None)
 
-    still_means_converged: ClassVar[bool] = False
+    fixed_point_test: ClassVar[bool] = False
     needs_key: ClassVar[bool] = True
 
     def max_steps(self, constraint: Constraint) -> int:
@@ -132,7 +132,7 @@ class SDIHT:
             raise ValueError(f"batch_size must be an int in [1, {n}], the number of samples; got {self.batch_size!r}")
         iterate, point, floor = _begun(objective, constraint, x0)
         scale = jnp.ones((), objective.dtype) if self.step_size is None else jnp.asarray(self.step_size)
-        iterate = replace(iterate, verdict=checked(iterate.verdict, scale))
+        iterate = replace(iterate, status=checked(iterate.status, scale))
         squares = jnp.pad(design(objective.A).row_norms() ** 2, (0, -n % self.batch_size))
         couplings = self.batch_size * jnp.max(squares.reshape(-1, self.batch_size), axis=1) / objective.l2
         none = jnp.zeros((), jnp.int32)
@@ -173,13 +173,13 @@ class SDIHT:
 def _begun(objective: Any, constraint: Constraint, x0: Array) -> tuple[Iterate, DualPoint, Array]:
     """The start, its dual variables, and D at 0: a bound, if no good place to start from where l* is steep there."""
     check_dual(objective)
-    iterate = evaluated(objective, x0, minimised=jnp.array(True))
+    iterate = evaluate(objective, x0, refit_converged=jnp.array(True))
     point = dual_point(objective, constraint, start(objective, iterate.pred))
     origin = objective.loss.within(jnp.zeros_like(point.alpha), objective.y)
     floor = dual_point(objective, constraint, origin).value
     gap = iterate.value - jnp.maximum(point.value, floor)
     # Without a ridge there is no dual.
-    return replace(iterate, gap=gap, verdict=checked(Status.RUNNING, objective.l2)), point, floor
+    return replace(iterate, gap=gap, status=checked(Status.RUNNING, objective.l2)), point, floor
 
 
 def _inverse(scale: Array, curvature: Array) -> Array:
@@ -204,9 +204,9 @@ def _minimised(
     objective: Any, constraint: Constraint, iterate: Iterate, best: DualPoint, floor: Array, work: Any
 ) -> Iterate:
     """The minimiser of f on the support of w at the best alpha, unless f is lower at the iterate before."""
-    minimum = objective.minimise(constraint.region(best.w), best.w)
+    minimum = objective.minimise(constraint.support_of(best.w), best.w)
     counts = iterate.counts.plus(**work)
-    new = evaluated(objective, minimum.x, counts, pred=minimum.pred, minimised=minimum.converged)
+    new = evaluate(objective, minimum.x, counts, pred=minimum.pred, refit_converged=minimum.converged)
     new = where(iterate.value <= new.value, replace(iterate, gap=None, counts=counts), new)  # a NaN gets through
     return replace(new, gap=new.value - jnp.maximum(best.value, floor))
 

@@ -6,12 +6,12 @@ import jax.numpy as jnp
 from chex import Array, Numeric, PRNGKey
 from jax import lax
 
+from jaxht._pytree import pytree, where
 from jaxht.constraints import Constraint, Sparse
 from jaxht.objectives.objective import Objective
-from jaxht.solver import Iterate, evaluated
 from jaxht.solvers.base import best, count, exchanged, unless_worse
 from jaxht.solvers.omp import completed
-from jaxht.tree import pytree, where
+from jaxht.solvers.solver import Iterate, evaluate
 
 
 class Exchange:
@@ -20,7 +20,7 @@ class Exchange:
     It starts from the support of x0; one of fewer than k coordinates is completed by orthogonal matching pursuit.
     """
 
-    still_means_converged: ClassVar[bool] = False
+    fixed_point_test: ClassVar[bool] = False
     needs_key: ClassVar[bool] = False
 
     rtol: Numeric | None
@@ -35,15 +35,15 @@ class Exchange:
 
     def init(self, objective: Objective, constraint: Constraint, x0: Array, key: PRNGKey | None) -> tuple[Iterate, Any]:
         """x0, and the support to start from, on which the first step minimises."""
-        return evaluated(objective, x0, minimised=jnp.array(False)), completed(objective, constraint, x0)
+        return evaluate(objective, x0, refit_converged=jnp.array(False)), completed(objective, constraint, x0)
 
     def step(self, objective: Objective, constraint: Constraint, iterate: Iterate, state: Any) -> tuple[Iterate, Any]:
         """Swap, minimise, and go back where f has not fallen."""
         first, chosen = iterate.counts.full_gradients == 0, state
         chosen = lax.cond(first, lambda: chosen, lambda: self.exchange(objective, constraint, iterate, chosen))
-        minimum = objective.minimise(constraint.members(chosen), iterate.x)
+        minimum = objective.minimise(constraint.support(chosen), iterate.x)
         counts = iterate.counts.plus(full_gradients=1)
-        new = evaluated(objective, minimum.x, counts, pred=minimum.pred, minimised=minimum.converged)
+        new = evaluate(objective, minimum.x, counts, pred=minimum.pred, refit_converged=minimum.converged)
         rtol = ULPS * float(jnp.finfo(new.x.dtype).eps) if self.rtol is None else self.rtol
         return where(first, new, unless_worse(objective, new, iterate, rtol)), chosen
 
@@ -73,9 +73,9 @@ class OMPR(Exchange):
 
     def exchange(self, objective: Objective, constraint: Constraint, iterate: Iterate, chosen: Array) -> Array:
         """S + i - j."""
-        descent = constraint.inward(-objective.gradient(iterate.x, iterate.pred))
-        i = best(constraint.lengths(descent), ~chosen)
-        j = best(-constraint.lengths(iterate.x), chosen & ~constraint.kept)
+        descent = constraint.feasible_direction(-objective.gradient(iterate.x, iterate.pred))
+        i = best(constraint.scores(descent), ~chosen)
+        j = best(-constraint.scores(iterate.x), chosen & ~constraint.kept)
         return exchanged(constraint, chosen, i, j)
 
 
@@ -100,7 +100,7 @@ class ExhaustiveLocalSearch(Exchange):
 
     def exchange(self, objective: Objective, constraint: Constraint, iterate: Iterate, chosen: Array) -> Array:
         """S + i - j."""
-        j = best(-constraint.lengths(iterate.x), chosen & ~constraint.kept)
+        j = best(-constraint.scores(iterate.x), chosen & ~constraint.kept)
         rest = chosen & ~(j & (count(chosen) >= constraint.limit))
         i = best(gains(objective, constraint, rest, iterate.x), ~chosen)
         return exchanged(constraint, chosen, i, j)
@@ -108,7 +108,7 @@ class ExhaustiveLocalSearch(Exchange):
 
 def gains(objective: Objective, constraint: Constraint, chosen: Array, x: Array) -> Array:
     """How much the minimum of f on some atoms falls, up to a constant, if one more joins them, for each one."""
-    region = constraint.members(chosen)
+    region = constraint.support(chosen)
     formula = objective.insertion_gains(region) if isinstance(constraint, Sparse) else None
     if formula is not None:
         return formula
@@ -116,7 +116,7 @@ def gains(objective: Objective, constraint: Constraint, chosen: Array, x: Array)
     index = lax.iota(jnp.int32, chosen.size).reshape(chosen.shape)
 
     def gain(i: Array) -> Array:
-        minimum = objective.minimise(constraint.members(chosen | (index == i)), start)
+        minimum = objective.minimise(constraint.support(chosen | (index == i)), start)
         return -objective.value(minimum.x, minimum.pred)
 
     return lax.map(gain, index.ravel(), batch_size=BLOCK).reshape(chosen.shape)

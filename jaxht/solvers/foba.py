@@ -7,13 +7,13 @@ import jax.numpy as jnp
 from chex import Array, Numeric, PRNGKey
 from jax import lax
 
+from jaxht._pytree import pytree, where
 from jaxht.constraints import Constraint, Sparse
+from jaxht.linalg.selection import mask_to_indices
 from jaxht.objectives.objective import Objective
-from jaxht.selection import mask_to_indices
-from jaxht.solver import Iterate, evaluated
 from jaxht.solvers.base import best, count
-from jaxht.status import Status
-from jaxht.tree import pytree, where
+from jaxht.solvers.solver import Iterate, evaluate
+from jaxht.solvers.status import Status
 
 
 @pytree
@@ -47,7 +47,7 @@ class FoBa:
     threshold: Numeric = 0.0
     ratio: Numeric = 0.5
 
-    still_means_converged: ClassVar[bool] = False
+    fixed_point_test: ClassVar[bool] = False
     needs_key: ClassVar[bool] = False
 
     def max_steps(self, constraint: Any) -> Numeric:
@@ -56,10 +56,10 @@ class FoBa:
 
     def init(self, objective: Objective, constraint: Constraint, x0: Array, key: PRNGKey | None) -> tuple[Iterate, Any]:
         """x0, its support, and no gains: what x0 brings along does not leave before it is dispensable."""
-        chosen = constraint.atoms(x0)
-        verdict = jnp.where(constraint.limit > 0, Status.RUNNING, Status.FINISHED)
+        chosen = constraint.active(x0)
+        status = jnp.where(constraint.limit > 0, Status.RUNNING, Status.FINISHED)
         gains = jnp.zeros(_bound(constraint, chosen) + 1, x0.dtype)
-        return evaluated(objective, x0, verdict=verdict, minimised=jnp.array(True)), (chosen, gains)
+        return evaluate(objective, x0, status=status, refit_converged=jnp.array(True)), (chosen, gains)
 
     def step(self, objective: Objective, constraint: Constraint, iterate: Iterate, state: Any) -> tuple[Iterate, Any]:
         """Back or forward."""
@@ -71,23 +71,23 @@ class FoBa:
         j = best(-rises, chosen & ~constraint.kept)
         back = jnp.any(j & (rises <= self.ratio * gains[size])) & ~first
 
-        gradient = constraint.inward(-objective.gradient(iterate.x, iterate.pred))
-        slopes = constraint.lengths(gradient / jnp.sqrt(jnp.maximum(objective.preconditioner(), TINY)))
+        gradient = constraint.feasible_direction(-objective.gradient(iterate.x, iterate.pred))
+        slopes = constraint.scores(gradient / jnp.sqrt(jnp.maximum(objective.preconditioner(), TINY)))
         forward = ~back & ~first & (size < constraint.limit)
         i = best(slopes, ~chosen & forward)
 
         moved = (chosen & ~(j & back)) | i
-        minimum = objective.minimise(constraint.members(moved), iterate.x)
+        minimum = objective.minimise(constraint.support(moved), iterate.x)
         counts = iterate.counts.plus(full_gradients=1)
-        new = evaluated(objective, minimum.x, counts, pred=minimum.pred, minimised=minimum.converged)
+        new = evaluate(objective, minimum.x, counts, pred=minimum.pred, refit_converged=minimum.converged)
 
         gain = iterate.value - new.value
         useless = forward & (gain <= self.threshold)
         done = ~back & ~first & ~forward
-        verdict = jnp.where(useless, Status.NO_PROGRESS, jnp.where(done, Status.FINISHED, Status.RUNNING))
+        status = jnp.where(useless, Status.NO_PROGRESS, jnp.where(done, Status.FINISHED, Status.RUNNING))
         kept = where(useless | done, iterate, new)
         gains = jnp.where(forward & (jnp.arange(gains.size, dtype=jnp.int32) == size + 1), gain, gains)
-        return replace(kept, counts=counts, verdict=verdict.astype(jnp.int32)), (
+        return replace(kept, counts=counts, status=status.astype(jnp.int32)), (
             jnp.where(useless, chosen, moved),
             gains,
         )
@@ -100,13 +100,13 @@ def removals(objective: Objective, constraint: Constraint, chosen: Array, iterat
     index = jnp.arange(chosen.size, dtype=jnp.int32).reshape(chosen.shape)
 
     def others(i: Array) -> Array:
-        return jnp.where(constraint.members(chosen & (index != i)).mask, x, 0)
+        return jnp.where(constraint.support(chosen & (index != i)).mask, x, 0)
 
     def without(i: Array, image: Array) -> Array:
         return objective.value(others(i), pred - image)
 
     if isinstance(constraint, Sparse):
-        images = objective.images(replace(constraint.members(chosen), indices=atoms), x)
+        images = objective.images(replace(constraint.support(chosen), indices=atoms), x)
     else:
         images = lax.map(lambda i: objective.predict(x - others(i)), atoms, batch_size=BLOCK)
     values = lax.map(lambda pair: without(*pair), (atoms, images), batch_size=BLOCK)

@@ -8,11 +8,11 @@ import jax.numpy as jnp
 from chex import Array, Numeric, PRNGKey
 from jax import lax
 
+from jaxht._pytree import integer, pytree
 from jaxht.constraints import Constraint
 from jaxht.objectives.objective import Objective
-from jaxht.solver import Iterate
 from jaxht.solvers.sampling import begun, shuffled
-from jaxht.tree import integer, pytree
+from jaxht.solvers.solver import Iterate
 
 
 @pytree
@@ -48,7 +48,7 @@ class HSGHT:
     batch_growth: Numeric = 1.1
     inner_steps: Numeric | None = integer(default=None)
 
-    still_means_converged: ClassVar[bool] = True  # once the batch is all samples
+    fixed_point_test: ClassVar[bool] = True  # once the batch is all samples
     needs_key: ClassVar[bool] = True
 
     def max_steps(self, constraint: Constraint) -> int:
@@ -58,7 +58,7 @@ class HSGHT:
     def init(self, objective: Objective, constraint: Constraint, x0: Array, key: PRNGKey | None) -> tuple[Iterate, Any]:
         """The step size; x_{-1} = x_0."""
         step_size = 0.5 / objective.sample_smoothness() if self.step_size is None else self.step_size
-        iterate = begun(objective, x0, step_size).moved(x0, provisional=jnp.array(True))
+        iterate = begun(objective, x0, step_size).moved(x0, skip_fixed_point_test=jnp.array(True))
         return iterate, (step_size, key, jnp.zeros((), jnp.int32), None if self.momentum is None else x0)
 
     def step(self, objective: Objective, constraint: Constraint, iterate: Iterate, state: Any) -> tuple[Iterate, Any]:
@@ -84,7 +84,7 @@ class HSGHT:
         carry = first, jnp.zeros((), jnp.int32), iterate.counts, iterate.x, x_prev
         t, _, counts, x, x_prev = lax.while_loop(more, update, carry)
         drawn = self._size(first, n) < n
-        return replace(iterate.moved(x, provisional=drawn), counts=counts), (step_size, key, t, x_prev)
+        return replace(iterate.moved(x, skip_fixed_point_test=drawn), counts=counts), (step_size, key, t, x_prev)
 
     def _size(self, t: Array, n: int) -> Array:
         """s_t."""

@@ -7,12 +7,12 @@ import jax.numpy as jnp
 from chex import Array, Numeric, PRNGKey
 from jax import lax
 
+from jaxht._pytree import integer, pytree, static, where
 from jaxht.constraints import Constraint
 from jaxht.objectives.objective import Objective
-from jaxht.solver import Iterate
 from jaxht.solvers.base import Pursuit
-from jaxht.status import Status
-from jaxht.tree import integer, pytree, static, where
+from jaxht.solvers.solver import Iterate
+from jaxht.solvers.status import Status
 
 
 class GradientPursuit(Pursuit):
@@ -36,7 +36,7 @@ class GradientPursuit(Pursuit):
     def init(self, objective: Objective, constraint: Constraint, x0: Array, key: PRNGKey | None) -> tuple[Iterate, Any]:
         """That of a pursuit."""
         iterate, state = super().init(objective, constraint, x0, key)
-        return replace(iterate, provisional=jnp.array(True)) if self.backtrack else iterate, state
+        return replace(iterate, skip_fixed_point_test=jnp.array(True)) if self.backtrack else iterate, state
 
     def step(self, objective: Objective, constraint: Constraint, iterate: Iterate, state: Any) -> tuple[Iterate, Any]:
         """That of a pursuit, or with backtracking: where f has not fallen, go back, and halve eta."""
@@ -46,7 +46,7 @@ class GradientPursuit(Pursuit):
         new, projections = self.settle(objective, constraint, objective.minimise(tried, iterate.x), iterate)
         # x0 has not been minimised on its support. A NaN gets through.
         taken = (iterate.counts.projections <= 1) | ~(new.value >= iterate.value)
-        new, own = where(taken, (new, tried), (replace(iterate, counts=new.counts, provisional=None), own))
+        new, own = where(taken, (new, tried), (replace(iterate, counts=new.counts, skip_fixed_point_test=None), own))
         gradient = objective.gradient(new.x, new.pred)
 
         def ahead(halvings: Array) -> Any:
@@ -60,10 +60,10 @@ class GradientPursuit(Pursuit):
             (first, ahead(first)),
         )
         at_rest = region.equals(own) | (halvings >= MAX_HALVINGS)
-        verdict = jnp.where(at_rest, Status.SUPPORT_STABLE, Status.RUNNING)
-        verdict = jnp.where(new.verdict != Status.RUNNING, new.verdict, verdict).astype(jnp.int32)
+        status = jnp.where(at_rest, Status.SUPPORT_STABLE, Status.RUNNING)
+        status = jnp.where(new.status != Status.RUNNING, new.status, status).astype(jnp.int32)
         counts = new.counts.plus(full_gradients=1, projections=1 + projections + halvings - first)
-        new = replace(new, counts=counts, verdict=verdict, provisional=~taken)
+        new = replace(new, counts=counts, status=status, skip_fixed_point_test=~taken)
         return new, (step_size, region, own, halvings, unused)
 
 
@@ -135,7 +135,7 @@ class PHT(GradientPursuit):
         """S+."""
         z = x - step_size * gradient
         own = constraint.project(x)[1].mask if region is None else region.mask
-        entering = constraint.steepest(jnp.where(own, 0, z), self.r, None).mask
+        entering = constraint.top_k(jnp.where(own, 0, z), self.r, None).mask
         if region is None:
             entering |= jnp.all(x == 0)
         return constraint.project(jnp.where(own | entering, z, 0))[1]

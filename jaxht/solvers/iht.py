@@ -4,10 +4,10 @@ from typing import Any, ClassVar
 
 from chex import Array, Numeric, PRNGKey
 
+from jaxht._pytree import pytree, static
 from jaxht.constraints import Constraint
 from jaxht.objectives.objective import Objective
-from jaxht.solver import Iterate, evaluated
-from jaxht.tree import pytree, static
+from jaxht.solvers.solver import Iterate, evaluate
 
 
 @pytree
@@ -39,7 +39,7 @@ class IHT:
     momentum: Numeric | None = None
     nesterov: bool = static(default=False)
 
-    still_means_converged: ClassVar[bool] = True
+    fixed_point_test: ClassVar[bool] = True
     takes_factors: ClassVar[bool] = True
     needs_key: ClassVar[bool] = False
 
@@ -50,7 +50,7 @@ class IHT:
     def init(self, objective: Objective, constraint: Constraint, x0: Array, key: PRNGKey | None) -> tuple[Iterate, Any]:
         """Evaluate f at x0; x_prev = x0."""
         step_size = 1 / objective.smoothness() if self.step_size is None else self.step_size
-        iterate = evaluated(objective, x0, step_size=step_size)
+        iterate = evaluate(objective, x0, step_size=step_size)
         return iterate, (step_size, None if self.momentum is None else (x0, iterate.pred))
 
     def step(self, objective: Objective, constraint: Constraint, iterate: Iterate, state: Any) -> tuple[Iterate, Any]:
@@ -67,4 +67,4 @@ class IHT:
         grad = objective.gradient(u if self.nesterov else x, pred_u)
         x_next, _ = constraint.project(u - step_size * grad, x)
         counts = iterate.counts.plus(full_gradients=1, projections=1)
-        return evaluated(objective, x_next, counts), (step_size, None if self.momentum is None else (x, pred))
+        return evaluate(objective, x_next, counts), (step_size, None if self.momentum is None else (x, pred))

@@ -6,10 +6,10 @@ import jax.numpy as jnp
 from chex import Array, Numeric, PRNGKey
 from jax import lax
 
+from jaxht._pytree import pytree, where
 from jaxht.constraints import Constraint
 from jaxht.objectives.objective import Objective
-from jaxht.solver import Iterate, evaluated
-from jaxht.tree import pytree, where
+from jaxht.solvers.solver import Iterate, evaluate
 
 
 @pytree
@@ -39,7 +39,7 @@ class NIHT:
     c: Numeric = 0.01
     q: Numeric = 2.0
 
-    still_means_converged: ClassVar[bool] = True
+    fixed_point_test: ClassVar[bool] = True
     needs_key: ClassVar[bool] = False
 
     def max_steps(self, constraint: Constraint) -> int:
@@ -48,9 +48,9 @@ class NIHT:
 
     def init(self, objective: Objective, constraint: Constraint, x0: Array, key: PRNGKey | None) -> tuple[Iterate, Any]:
         """The gradient at x0, and S."""
-        iterate = evaluated(objective, x0)
+        iterate = evaluate(objective, x0)
         g = objective.gradient(x0, iterate.pred)
-        region = where(jnp.any(x0 != 0), constraint.region(x0), constraint.project(-g)[1])
+        region = where(jnp.any(x0 != 0), constraint.support_of(x0), constraint.project(-g)[1])
         return iterate, (g, region)
 
     def step(self, objective: Objective, constraint: Constraint, iterate: Iterate, state: Any) -> tuple[Iterate, Any]:
@@ -84,7 +84,7 @@ class NIHT:
         )
         counts = iterate.counts.plus(full_gradients=tries, projections=tries)
         # Where g_S = 0 there is no step to take, and none is missed.
-        return evaluated(objective, x, counts, pred=pred, step_size=jnp.where(flat, 1, eta)), (g, support)
+        return evaluate(objective, x, counts, pred=pred, step_size=jnp.where(flat, 1, eta)), (g, support)
 
 
 # 2^-60 of the exact step is far below rounding.

@@ -6,12 +6,12 @@ import jax.numpy as jnp
 from chex import Array, Numeric, PRNGKey
 from jax import lax
 
+from jaxht._pytree import pytree, where
 from jaxht.constraints import Constraint, Sparse
 from jaxht.objectives.objective import Objective
-from jaxht.solver import Iterate, evaluated
 from jaxht.solvers.base import best, count, unless_worse
-from jaxht.status import Status
-from jaxht.tree import pytree, where
+from jaxht.solvers.solver import Iterate, evaluate
+from jaxht.solvers.status import Status
 
 
 @pytree
@@ -36,7 +36,7 @@ class OMP:
     Source: Axiotis & Sviridenko 2020, Algorithm 2; Yuan, Li & Zhang 2018, §6.1; Pati, Rezaiifar & Krishnaprasad 1993.
     """
 
-    still_means_converged: ClassVar[bool] = False
+    fixed_point_test: ClassVar[bool] = False
     needs_key: ClassVar[bool] = False
     #: A run with a larger k begins like this one, so :func:`jaxht.path` takes one run.
     nested: ClassVar[bool] = True
@@ -47,11 +47,11 @@ class OMP:
 
     def init(self, objective: Objective, constraint: Constraint, x0: Array, key: PRNGKey | None) -> tuple[Iterate, Any]:
         """x0, its support, and a factorisation of no columns."""
-        chosen = constraint.atoms(x0)
-        verdict = jnp.where(constraint.limit > 0, Status.RUNNING, Status.FINISHED)
-        iterate = evaluated(objective, x0, verdict=verdict, minimised=jnp.array(True))
+        chosen = constraint.active(x0)
+        status = jnp.where(constraint.limit > 0, Status.RUNNING, Status.FINISHED)
+        iterate = evaluate(objective, x0, status=status, refit_converged=jnp.array(True))
         # Groups come in by several coordinates at once.
-        basis = objective.basis(constraint.members(chosen)) if isinstance(constraint, Sparse) else None
+        basis = objective.basis(constraint.support(chosen)) if isinstance(constraint, Sparse) else None
         return iterate, (chosen, basis)
 
     def step(self, objective: Objective, constraint: Constraint, iterate: Iterate, state: Any) -> tuple[Iterate, Any]:
@@ -63,14 +63,14 @@ def extended(objective: Objective, constraint: Constraint, iterate: Iterate, sta
     """A step of OMP."""
     chosen, basis = state
     first = (iterate.counts.full_gradients == 0) & jnp.any(chosen)
-    descent = constraint.inward(-objective.gradient(iterate.x, iterate.pred))
-    i = best(constraint.lengths(descent), ~chosen & ~first & (count(chosen) < constraint.limit))
+    descent = constraint.feasible_direction(-objective.gradient(iterate.x, iterate.pred))
+    i = best(constraint.scores(descent), ~chosen & ~first & (count(chosen) < constraint.limit))
     chosen |= i
-    minimum, basis = objective.grow(basis, constraint.members(chosen), iterate.x)
+    minimum, basis = objective.grow(basis, constraint.support(chosen), iterate.x)
 
-    verdict = jnp.where(count(chosen) < constraint.limit, Status.RUNNING, Status.FINISHED)
+    status = jnp.where(count(chosen) < constraint.limit, Status.RUNNING, Status.FINISHED)
     counts = iterate.counts.plus(full_gradients=1)
-    new = evaluated(objective, minimum.x, counts, pred=minimum.pred, verdict=verdict, minimised=minimum.converged)
+    new = evaluate(objective, minimum.x, counts, pred=minimum.pred, status=status, refit_converged=minimum.converged)
     return where(first, new, unless_worse(objective, new, iterate, 0.0)), (chosen, basis)
 
 
@@ -79,7 +79,7 @@ def completed(objective: Objective, constraint: Constraint, x0: Array) -> Array:
 
     def going_on(carry: Any) -> Array:
         iterate, (chosen, _) = carry
-        return (iterate.verdict == Status.RUNNING) & (count(chosen) < constraint.limit)
+        return (iterate.status == Status.RUNNING) & (count(chosen) < constraint.limit)
 
     start = OMP().init(objective, constraint, x0, None)
     _, (chosen, _) = lax.while_loop(going_on, lambda carry: extended(objective, constraint, *carry), start)

@@ -6,11 +6,11 @@ import jax
 import jax.numpy as jnp
 from chex import Array, Numeric, PRNGKey
 
+from jaxht._pytree import integer, pytree, static
 from jaxht.constraints import Constraint
 from jaxht.objectives.objective import Objective
-from jaxht.solver import Iterate
 from jaxht.solvers.sampling import batch_smoothness, begun, projected_move, updated
-from jaxht.tree import integer, pytree, static
+from jaxht.solvers.solver import Iterate
 
 
 @pytree
@@ -43,7 +43,7 @@ class HTSAGA:
     inner_steps: Numeric | None = integer(default=None)
     replace: bool = static(default=True)
 
-    still_means_converged: ClassVar[bool] = False
+    fixed_point_test: ClassVar[bool] = False
     needs_key: ClassVar[bool] = True
 
     def max_steps(self, constraint: Constraint) -> int:

@@ -10,8 +10,8 @@ from chex import Array, Numeric, PRNGKey
 from jax import lax
 
 from jaxht.objectives.objective import Objective
-from jaxht.solver import Counts, Iterate, checked
-from jaxht.status import Status
+from jaxht.solvers.solver import Counts, Iterate, checked
+from jaxht.solvers.status import Status
 
 S = TypeVar("S")
 

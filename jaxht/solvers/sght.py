@@ -5,11 +5,11 @@ from typing import Any, ClassVar
 import jax
 from chex import Array, Numeric, PRNGKey
 
+from jaxht._pytree import integer, pytree, static
 from jaxht.constraints import Constraint
 from jaxht.objectives.objective import Objective
-from jaxht.solver import Iterate
 from jaxht.solvers.sampling import batch_smoothness, begun, updated
-from jaxht.tree import integer, pytree, static
+from jaxht.solvers.solver import Iterate
 
 
 @pytree
@@ -38,7 +38,7 @@ class SGHT:
     inner_steps: Numeric | None = integer(default=None)
     replace: bool = static(default=True)
 
-    still_means_converged: ClassVar[bool] = False
+    fixed_point_test: ClassVar[bool] = False
     takes_factors: ClassVar[bool] = True
     needs_key: ClassVar[bool] = True
 

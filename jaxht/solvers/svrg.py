@@ -6,12 +6,12 @@ import jax
 import jax.numpy as jnp
 from chex import Array, Numeric, PRNGKey
 
+from jaxht._pytree import integer, pytree, static
 from jaxht.constraints import Constraint
+from jaxht.linalg.projections import l2_ball
 from jaxht.objectives.objective import Objective
-from jaxht.projections import l2_ball
-from jaxht.solver import Iterate
 from jaxht.solvers.sampling import batch_smoothness, begun, projected_move, updated
-from jaxht.tree import integer, pytree, static
+from jaxht.solvers.solver import Iterate
 
 
 @pytree
@@ -51,7 +51,7 @@ class HTSVRG:
     snapshot: str = static(default="random")
     replace: bool = static(default=True)
 
-    still_means_converged: ClassVar[bool] = False  # x_0 may be drawn
+    fixed_point_test: ClassVar[bool] = False  # x_0 may be drawn
     needs_key: ClassVar[bool] = True
 
     def max_steps(self, constraint: Constraint) -> int:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxht.metrics import wilson_interval
+from jaxht.planted.metrics import wilson_interval
 
 if TYPE_CHECKING:
     import xarray

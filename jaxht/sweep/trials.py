@@ -8,15 +8,15 @@ import jax
 import jax.numpy as jnp
 from chex import Array, Numeric, PRNGKey
 
-from jaxht import metrics
 from jaxht.constraints import Constraint
-from jaxht.ensembles import Problem
 from jaxht.objectives import LeastSquares
 from jaxht.objectives.objective import Objective
-from jaxht.solve import Carry, Stop, advance, finish, prepared, start
-from jaxht.solve import Problem as Prepared
-from jaxht.solver import Solver
-from jaxht.status import Status
+from jaxht.planted import metrics
+from jaxht.planted.ensembles import Problem
+from jaxht.runner import Carry, Stop, advance, finish, prepare, start
+from jaxht.runner import Problem as Prepared
+from jaxht.solvers.solver import Solver
+from jaxht.solvers.status import Status
 from jaxht.sweep.grid import stable_hash
 
 
@@ -129,7 +129,7 @@ class Recovery:
         objective = self.objective(planted.A, planted.y)
         constraint, solver = self.methods[cell["solver"]](objective, cell)
         stop = self.stop(cell) if callable(self.stop) else self.stop
-        problem, _, _ = prepared(objective, constraint, solver, stop, None, key)
+        problem, _, _ = prepare(objective, constraint, solver, stop, None, key)
         return problem, jax.random.fold_in(key, stable_hash(cell["solver"])), planted.x_true
 
     def start(self, case: tuple[Prepared, PRNGKey, Array]) -> Carry:

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import optax
 from chex import Array, ArrayTree, Numeric
 
-from jaxht import projections
+from jaxht.linalg import projections
 from jaxht.transforms.base import Mask, masked, projection
 from jaxht.transforms.scope import Scope, kept
 

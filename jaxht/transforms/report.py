@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from chex import Array, ArrayTree
 
-from jaxht.selection import count_nonzero
+from jaxht.linalg.selection import count_nonzero
 from jaxht.transforms.base import Mask, is_function
 
 

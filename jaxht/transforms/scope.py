@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from chex import Array, ArrayTree, Numeric
 
-from jaxht.selection import k_largest_mask, k_largest_masks
+from jaxht.linalg.selection import k_largest_mask, k_largest_masks
 from jaxht.transforms.base import is_masked
 
 

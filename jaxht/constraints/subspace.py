@@ -1,0 +1,80 @@
+"""The column and row space of a matrix of low rank: where its factors may change and its rank cannot."""
+
+import dataclasses
+from typing import Any, ClassVar
+
+import jax.numpy as jnp
+from chex import Array
+
+from jaxht._pytree import pytree
+from jaxht.linalg.factored import matmul
+
+
+@pytree
+class Subspace:
+    r"""The matrices :math:`\{ U M V^T \}`, M any square matrix: a linear space, of rank at most k all of it.
+
+    Attributes:
+        U: (m, k_max), an orthonormal basis of the column space, then columns of 0.
+        V: (n, k_max), likewise of the row space.
+        error: that of the decomposition it comes from (:class:`jaxht.linalg.svd.TruncatedSVD`), a scalar.
+    """
+
+    U: Array
+    V: Array
+    error: Array | None = None
+
+    bounds: ClassVar[Any] = None
+
+    @property
+    def k_max(self) -> int:
+        """Static bound on the rank."""
+        return self.U.shape[-1]
+
+    @property
+    def size(self) -> Array:
+        """The dimension of the two spaces, int32."""
+        return jnp.sum(jnp.any(self.U != 0, axis=-2), axis=-1, dtype=jnp.int32)
+
+    @property
+    def mask(self) -> Array:
+        """Raises ValueError: no entry is special."""
+        raise ValueError("a matrix of low rank has no support: this asks for a constraint such as Sparse or Groups")
+
+    def completed(self) -> "Subspace":
+        """Itself."""
+        return self
+
+    def equals(self, other: "Subspace") -> Array:
+        """Whether both have the same bases, bit by bit: in a run that comes to rest spaces turn ever less."""
+        return jnp.all(self.U == other.U) & jnp.all(self.V == other.V)
+
+    # ---- coordinates, in which f is minimised ----
+
+    @property
+    def inside(self) -> Array:
+        """Where M may be nonzero: bool (k_max, k_max)."""
+        rows, columns = (jnp.any(basis != 0, axis=0) for basis in (self.U, self.V))
+        return rows[:, None] & columns
+
+    def point(self, w: Array) -> Array:
+        """``U w V'``."""
+        return matmul(matmul(self.U, w), self.V.T)
+
+    def coordinates(self, v: Array) -> Array:
+        """``U' v V``, the adjoint of :meth:`point`."""
+        return matmul(matmul(self.U.T, v), self.V)
+
+    def diagonal(self, diagonal: Array) -> Array:
+        """Of the quadratic form with this diagonal in the entries of a matrix, the diagonal in coordinates."""
+        return matmul(matmul((self.U**2).T, diagonal), self.V**2)
+
+    def restricted(self, v: Array) -> Array:
+        """``U U' v V V'``, the nearest matrix of the space."""
+        return self.point(self.coordinates(v))
+
+    def reduced(self) -> "Subspace":
+        """The same for ``W = M V'``, once U is taken for granted: the identity is the basis of its column space."""
+        k = self.k_max
+        identity = jnp.where(jnp.any(self.U != 0, axis=0), jnp.eye(k, dtype=self.U.dtype), 0)
+        return dataclasses.replace(self, U=identity)

@@ -1,0 +1,109 @@
+"""Sparse matrices in chunks of rows, and their products with vectors."""
+
+import dataclasses
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from chex import Array
+from jax import lax
+from jax.custom_batching import custom_vmap
+from jax.custom_derivatives import SymbolicZero
+
+from jaxht._pytree import integer, pytree, static
+
+# In a product, a chunk costs about as much as this many of the slots in it: its sum is written, read and scattered.
+CHUNK_COST = 2.5
+WIDTHS = (1, 2, 4, 8)  # slots a chunk; wider ones were no faster
+
+
+@pytree
+class Chunks:
+    """A sparse matrix M (m x p) for products from the left: rows cut into chunks of one width W, padded at their ends.
+
+    XLA makes one loop on all cores of W gathers, products and their sum, where W is static, but scatters one number
+    after the other on one core. So a product scatters sums of chunks, not entries.
+
+    Args:
+        values: (C, W) entries of M; 0 in the padding.
+        indices: (C, W) their columns; p in the padding, which reads 0: no NaN in what M is multiplied with hurts it,
+            and its gradient is 0.
+        rows: (C,) the row that each chunk belongs to, rising.
+        starts: (m + 1,) the first chunk of each row, and C.
+        num_rows: m, static.
+    """
+
+    values: Array
+    indices: Array = integer()
+    rows: Array = integer()
+    starts: Array = integer()
+    num_rows: int = static()
+
+    @classmethod
+    def build(cls, rows: np.ndarray, indices: np.ndarray, values: np.ndarray, shape: tuple[int, int]) -> "Chunks":
+        """From the coordinates of the entries, ordered by row, and ``shape = (m, p)``. On the host."""
+        counts = np.bincount(rows, minlength=shape[0])
+        width = min(WIDTHS, key=lambda W: (W + CHUNK_COST) * np.sum(-(-counts // W)))
+        chunks = -(-counts // width)
+        # An entry moves up by the padding of all rows before its own.
+        before = np.cumsum(width * chunks - counts) - (width * chunks - counts)
+        slots = np.arange(len(rows)) + before[rows]
+        size = width * int(np.sum(chunks))
+        padded_values, padded_indices = np.zeros(size, values.dtype), np.full(size, shape[1], np.int32)
+        padded_values[slots], padded_indices[slots] = values, indices
+        return cls(
+            jnp.asarray(padded_values.reshape(-1, width)),
+            jnp.asarray(padded_indices.reshape(-1, width)),
+            jnp.asarray(np.repeat(np.arange(shape[0], dtype=np.int32), chunks)),
+            jnp.asarray(np.append(0, np.cumsum(chunks)).astype(np.int32)),
+            shape[0],
+        )
+
+    def dot(self, u: Array) -> Array:
+        """``M u``, from (p, ...) to (m, ...)."""
+        return _dot(self, u)
+
+
+@jax.custom_jvp
+def _dot(M: Chunks, u: Array) -> Array:
+    # Where M is a constant of the program, the barrier keeps XLA from evaluating products of constants as it compiles.
+    return _lanes_last(dataclasses.replace(M, values=lax.optimization_barrier(M.values)), u)
+
+
+@functools.partial(_dot.defjvp, symbolic_zeros=True)
+def _dot_jvp(primals: tuple[Chunks, Array], tangents: tuple[Chunks, Array]) -> tuple[Array, Any]:
+    (M, u), (dM, du) = primals, tangents
+    terms = [] if isinstance(du, SymbolicZero) else [_products(M, du)]
+    if not isinstance(dM.values, SymbolicZero):
+        terms.append(_products(dataclasses.replace(M, values=dM.values), u))
+    return _dot(M, u), sum(terms)
+
+
+def _products(M: Chunks, u: Array) -> Array:
+    """``M u`` in operations that JAX can transpose."""
+    # Besides what the padding reads, this makes XLA write u down first, which it would else compute anew in each slot;
+    # and it spares the comparison of each index with p.
+    u = jnp.concatenate([u, jnp.zeros_like(u, shape=(1, *u.shape[1:]))])
+    values = M.values.reshape(M.values.shape + (1,) * (u.ndim - 1))
+    sums = sum(values[:, w] * take(u, M.indices[:, w]) for w in range(values.shape[1]))
+    return jax.ops.segment_sum(sums, M.rows, M.num_rows, indices_are_sorted=True)
+
+
+def take(u: Array, indices: Array) -> Array:
+    """``u[indices]`` along the first axis. Unlike indexing it does not look for negative indices."""
+    dimensions = lax.GatherDimensionNumbers(tuple(range(1, u.ndim)), (0,), (0,))
+    return lax.gather(u, indices[:, None], dimensions, (1, *u.shape[1:]), mode="promise_in_bounds")
+
+
+_lanes_last = custom_vmap(_products)
+
+
+@_lanes_last.def_vmap
+def _vmapped(axis_size: int, in_batched: list[Any], M: Chunks, u: Array) -> tuple[Array, bool]:
+    """Lanes that share M become the last axis of u, where a gather reads them side by side."""
+    if any(jax.tree.leaves(in_batched[0])):
+        axes = jax.tree.map(lambda batched: 0 if batched else None, tuple(in_batched))
+        return jax.vmap(_products, in_axes=axes)(M, u), True
+    return jnp.moveaxis(_lanes_last(M, jnp.moveaxis(u, 0, -1)), -1, 0), True

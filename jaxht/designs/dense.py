@@ -1,0 +1,96 @@
+"""A design held as an array."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from chex import Array, ArrayDType
+from jax import lax
+from jax.custom_batching import custom_vmap
+
+from jaxht._pytree import pytree
+
+# On recent GPUs the default for float32 products is TF32, which keeps ten bits.
+PRECISION = lax.Precision.HIGHEST
+
+
+@pytree
+class Dense:
+    """A design held as an n x d array, samples in rows."""
+
+    array: Array
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(n, d)."""
+        return self.array.shape  # type: ignore[return-value]
+
+    @property
+    def dtype(self) -> ArrayDType:
+        """That of the array."""
+        return self.array.dtype
+
+    def gathers(self, k_max: int | None) -> bool:
+        """Yes: columns are at hand."""
+        return True
+
+    def matvec(self, x: Array) -> Array:
+        """``A x``, from (d,) to (n,), or from (d, c) to (n, c). Cost: n d, or n d c."""
+        return jnp.matmul(self.array, x, precision=PRECISION)
+
+    def rmatvec(self, r: Array) -> Array:
+        """``A^T r``, from (n,) to (d,), or from (n, c) to (d, c). Cost: n d, or n d c."""
+        # A product from the left reads A in its own order.
+        return jnp.matmul(r.T, self.array, precision=PRECISION).T
+
+    def rows(self, indices: Array) -> "Dense":
+        """The rows at ``indices`` (b,), as a design b x d; 0 where an index is n. Cost: b d."""
+        return Dense(jnp.take(self.array, indices, axis=0, mode="fill", fill_value=0))
+
+    def row_norms(self) -> Array:
+        """Euclidean norms of the rows, (n,). Cost: n d."""
+        return jnp.linalg.norm(self.array, axis=1)
+
+    def squared(self, weights: Array) -> Array:
+        """``sum_i weights_i A_ij^2`` for all j, (d,): the diagonal of ``A^T diag(weights) A``. Cost: n d."""
+        return jnp.matmul(weights, self.array**2, precision=PRECISION)
+
+    def column_norms(self) -> Array:
+        """Euclidean norms of the columns, (d,). Cost: n d."""
+        return jnp.linalg.norm(self.array, axis=0)
+
+    def columns(self, indices: Array) -> Array:
+        """``A_F^T``: the columns at ``indices`` (k_max,) as contiguous rows (k_max, n); 0 where an index is d."""
+        return jnp.take(self.array.T, indices, axis=0, mode="fill", fill_value=0)
+
+    def subproblem(self, indices: Array) -> tuple[Array, Array]:
+        """:meth:`columns` at ``indices`` and their Gram matrix ``A_F^T A_F`` (k_max, k_max).
+
+        Cost: n k_max^2. Where many lanes of a vmap share one A, n d^2 once, and a gather a lane.
+        """
+        return _subproblem(self.array, indices)
+
+
+def _one_subproblem(array: Array, indices: Array) -> tuple[Array, Array]:
+    columns = Dense(array).columns(indices)
+    return columns, jnp.matmul(columns, columns.T, precision=PRECISION)
+
+
+_subproblem = custom_vmap(_one_subproblem)
+
+
+@_subproblem.def_vmap
+def _many_subproblems(axis_size: int, in_batched: list[bool], array: Array, indices: Array) -> tuple[Any, Any]:
+    axes = [0 if batched else None for batched in in_batched]
+    if in_batched[0] or axis_size * indices.shape[-1] ** 2 < array.shape[-1] * max(array.shape):
+        return jax.vmap(_one_subproblem, in_axes=axes)(array, indices), (True, True)
+    n, d = array.shape
+    # Two products in one, A'A and A'I = A', with zeros at index d, where the padding points. The second is there for
+    # speed: XLA would fuse a transposition into the gather, which then reads down the columns of A. The barrier keeps
+    # it from evaluating the product while it compiles, where A is a constant of the program.
+    array = lax.optimization_barrier(array)
+    right = jnp.concatenate([array, jnp.zeros((n, 1), array.dtype), jnp.eye(n, dtype=array.dtype)], axis=1)
+    both = jnp.pad(jnp.matmul(array.T, right, precision=PRECISION), ((0, 1), (0, 0)))
+    columns = jnp.take(both[:, d + 1 :], indices, axis=0, mode="clip")
+    gram = both.at[indices[..., :, None], indices[..., None, :]].get(mode="clip")
+    return (columns, gram), (True, True)

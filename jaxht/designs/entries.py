@@ -1,0 +1,62 @@
+"""A design whose rows pick entries."""
+
+import jax.numpy as jnp
+from chex import Array, ArrayDType
+
+from jaxht._pytree import integer, pytree, static
+
+
+@pytree
+class Entries:
+    """Rows of the identity: ``(A x)_i = x[index_i]``. Of a matrix, the entries that were observed.
+
+    Args:
+        index: (n,) integers, which may repeat; d is a row of zeros.
+        num_columns: static, d.
+        dtype: static; float32 or float64, by default JAX's default float.
+    """
+
+    index: Array = integer()
+    num_columns: int = static()
+    dtype: ArrayDType = static(default=float)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "dtype", jnp.result_type(self.dtype))
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(n, d)."""
+        return jnp.shape(self.index)[0], self.num_columns
+
+    def gathers(self, k_max: int | None) -> bool:
+        """No: systems on supports are diagonal, and conjugate gradients solve them in one step."""
+        return False
+
+    def matvec(self, x: Array) -> Array:
+        """``A x``, from (d,) to (n,), or from (d, c) to (n, c). Cost: n, or n c."""
+        return jnp.take(x, self.index, axis=0, mode="fill", fill_value=0)
+
+    def rmatvec(self, r: Array) -> Array:
+        """``A^T r``, from (n,) to (d,), or from (n, c) to (d, c). Cost: n + d, or c times as much."""
+        return jnp.zeros((self.num_columns, *r.shape[1:]), r.dtype).at[self.index].add(r, mode="drop")
+
+    def columns(self, indices: Array) -> Array:
+        """``A_F^T``: the columns at ``indices`` (k_max,) as rows (k_max, n); 0 where an index is d. Cost: n k_max."""
+        return ((self.index == indices[:, None]) & (self.index < self.num_columns)).astype(self.dtype)
+
+    def rows(self, indices: Array) -> "Entries":
+        """The rows at ``indices`` (b,), as a design b x d; 0 where an index is n. Cost: b."""
+        index = jnp.take(self.index, indices, mode="fill", fill_value=self.num_columns)
+        return Entries(index, self.num_columns, self.dtype)
+
+    def squared(self, weights: Array) -> Array:
+        """``sum_i weights_i A_ij^2`` for all j, (d,). Cost: n + d."""
+        return self.rmatvec(weights)
+
+    def row_norms(self) -> Array:
+        """Euclidean norms of the rows, (n,): 1, or 0 where an index is d."""
+        return (jnp.asarray(self.index) < self.num_columns).astype(self.dtype)
+
+    def column_norms(self) -> Array:
+        """Euclidean norms of the columns, (d,). Cost: n + d."""
+        return jnp.sqrt(self.squared(jnp.ones(self.shape[0], self.dtype)))

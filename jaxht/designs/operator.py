@@ -1,0 +1,105 @@
+"""A design that is known by its products alone."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from chex import Array, ArrayDType
+from jax import lax
+
+from jaxht._pytree import mixed, pytree, static
+
+
+@pytree
+class LinearOperator:
+    """A matrix-free design: ``A x = product(x, *args)``, for example a subsampled transform or a convolution.
+
+    Args:
+        product: static, linear in x, from (d,) to (n,). Defined once, it compiles once: what changes goes into args.
+        shape: static, (n, d).
+        args: arrays of the operator, traced: sampled rows, a filter, weights ... Floats are cast to ``dtype``, integers
+            and booleans stay what they are.
+        adjoint: static, ``A^T r = adjoint(r, *args)``; None: the transpose of product, which JAX derives.
+        norms: (d,) Euclidean norms of the columns where they are known; None: they cost d products where asked for.
+        dtype: static; float32 or float64, by default JAX's default float.
+
+    Objectives minimise on supports of it by iterative methods that use products alone.
+    """
+
+    product: Callable[..., Array] = static()
+    shape: tuple[int, int] = static()
+    args: tuple[Any, ...] = mixed(default=())
+    adjoint: Callable[..., Array] | None = static(default=None)
+    norms: Array | None = None
+    dtype: ArrayDType = static(default=float)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "dtype", jnp.result_type(self.dtype))
+
+    def gathers(self, k_max: int | None) -> bool:
+        """No."""
+        return False
+
+    def matvec(self, x: Array) -> Array:
+        """``A x``, from (d,) to (n,), or column by column from (d, c) to (n, c). Cost: a product."""
+        if x.ndim == 2:
+            return jax.vmap(self.matvec, in_axes=1, out_axes=1)(x)
+        return self.product(x, *self.args)
+
+    def rmatvec(self, r: Array) -> Array:
+        """``A^T r``, from (n,) to (d,), or column by column from (n, c) to (d, c). Cost: a product."""
+        if r.ndim == 2:
+            return jax.vmap(self.rmatvec, in_axes=1, out_axes=1)(r)
+        if self.adjoint is not None:
+            return self.adjoint(r, *self.args)
+        # Not jax.linear_transpose, which a product with rules of its own for vmap would refuse.
+        (image,) = jax.vjp(lambda x: self.product(x, *self.args), jnp.zeros(self.shape[1:], r.dtype))[1](r)
+        return image
+
+    def rows(self, indices: Array) -> "LinearOperator":
+        """The rows at ``indices`` (b,), as a design b x d; 0 where one is n. Its products cost those of all rows."""
+        shape = (indices.shape[0], self.shape[1])
+        return LinearOperator(_some_rows, shape, (self, indices), _to_some_rows, dtype=self.dtype)
+
+    def row_norms(self) -> Array:
+        """Euclidean norms of the rows, (n,). Cost: n products."""
+        n, dtype = self.shape[0], self.dtype
+
+        def norm(i: Array) -> Array:
+            return jnp.linalg.norm(self.rmatvec((jnp.arange(n) == i).astype(dtype)))
+
+        return lax.map(norm, jnp.arange(n), batch_size=_BLOCK)
+
+    def columns(self, indices: Array) -> Array:
+        """``A_F^T``: the columns at ``indices`` (k_max,) as rows (k_max, n), 0 where one is d. Cost: k_max products."""
+        d, dtype = self.shape[1], self.dtype
+        return lax.map(lambda j: self.matvec((jnp.arange(d) == j).astype(dtype)), indices, batch_size=_BLOCK)
+
+    def squared(self, weights: Array) -> Array:
+        """``sum_i weights_i A_ij^2`` for all j, (d,): the diagonal of ``A^T diag(weights) A``. Cost: d products."""
+        d, dtype = self.shape[1], weights.dtype
+
+        def entry(j: Array) -> Array:
+            column = self.matvec((jnp.arange(d) == j).astype(dtype))
+            return jnp.vdot(weights, column**2)
+
+        return lax.map(entry, jnp.arange(d), batch_size=_BLOCK)
+
+    def column_norms(self) -> Array:
+        """Euclidean norms of the columns, (d,): as given, else at the cost of d products."""
+        if self.norms is not None:
+            return self.norms
+        return jnp.sqrt(self.squared(jnp.ones(self.shape[0], self.dtype)))
+
+
+def _some_rows(x: Array, A: LinearOperator, indices: Array) -> Array:
+    return jnp.take(A.matvec(x), indices, axis=0, mode="fill", fill_value=0)
+
+
+def _to_some_rows(r: Array, A: LinearOperator, indices: Array) -> Array:
+    return A.rmatvec(jnp.zeros(A.shape[0], r.dtype).at[indices].add(r, mode="drop"))
+
+
+# Rows or columns computed at a time.
+_BLOCK = 64

@@ -1,0 +1,90 @@
+"""Some rows of a sparse matrix as a design: the mini-batches of stochastic solvers."""
+
+import math
+from collections.abc import Callable
+
+import jax.numpy as jnp
+from chex import Array, ArrayDType
+from jax import lax
+
+from jaxht._pytree import integer, pytree, static
+from jaxht.designs.chunks import Chunks, take
+
+# Chunks that are read together: at least so many, and as many as ROWS rows have, with a margin.
+LEAST, ROWS, MARGIN = 32, 64, 1.25
+
+
+@pytree
+class SparseRows:
+    """b rows of a sparse matrix, which may repeat: products read the entries of these rows, whatever their number.
+
+    Args:
+        by_row: the whole matrix.
+        first: (b,) the first chunk of each of the rows.
+        ends: (b,) how many chunks the rows have up to and with each.
+        num_columns: d, static.
+
+    Cost: a product goes through the chunks of the rows in blocks of a static number; one to (d,) also writes d zeros.
+    """
+
+    by_row: Chunks
+    first: Array = integer()
+    ends: Array = integer()
+    num_columns: int = static()
+
+    @classmethod
+    def of(cls, by_row: Chunks, indices: Array, num_columns: int) -> "SparseRows":
+        """The rows at ``indices`` (b,); where one is n, a row without entries."""
+        first, end = (by_row.starts.at[i].get(mode="clip") for i in (indices, indices + 1))
+        return cls(by_row, first, jnp.cumsum(end - first), num_columns)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(b, d)."""
+        return self.first.shape[-1], self.num_columns
+
+    @property
+    def dtype(self) -> ArrayDType:
+        """That of the values."""
+        return self.by_row.values.dtype
+
+    def matvec(self, x: Array) -> Array:
+        """``A x``, from (d,) to (b,), or from (d, c) to (b, c). Cost: the entries of the rows, times c."""
+
+        def add(product: Array, values: Array, columns: Array, row: Array) -> Array:
+            # What the padding reads is multiplied by 0.
+            entries = (take(x, jnp.minimum(column, self.num_columns - 1)) for column in columns.T)
+            sums = sum(_beside(value, entry) * entry for value, entry in zip(values.T, entries, strict=True))
+            return product.at[row].add(sums, mode="drop")
+
+        return self._over_blocks(add, jnp.zeros((self.shape[0], *x.shape[1:]), x.dtype))
+
+    def rmatvec(self, r: Array) -> Array:
+        """``A^T r``, from (b,) to (d,), or from (b, c) to (d, c). Cost: the entries of the rows, times c, and d c."""
+
+        def add(product: Array, values: Array, columns: Array, row: Array) -> Array:
+            slopes = r.at[row].get(mode="fill", fill_value=0)[:, None]
+            return product.at[columns].add(_beside(values, slopes) * slopes, mode="drop")
+
+        return self._over_blocks(add, jnp.zeros((self.num_columns, *r.shape[1:]), r.dtype))
+
+    def _over_blocks(self, add: Callable[[Array, Array, Array, Array], Array], start: Array) -> Array:
+        """``start`` after ``add(product, values, columns, row)`` for each block; row is b beyond the last chunk."""
+        b, num_chunks = self.shape[0], len(self.by_row.rows)
+        # Mostly, as many as ROWS rows drawn at random fit into one block.
+        size = max(LEAST, min(b, ROWS) * math.ceil(MARGIN * num_chunks / self.by_row.num_rows))
+        shift = jnp.append(self.first, 0) - jnp.insert(self.ends, 0, 0)
+
+        def one(block: Array, product: Array) -> Array:
+            place = block * size + lax.iota(jnp.int32, size)
+            # The row of each place: the number of rows that end at it or before.
+            ends = jnp.maximum(self.ends - block * size, 0)
+            row = jnp.cumsum(jnp.zeros(size, jnp.int32).at[ends].add(1, mode="drop"))
+            chunk = jnp.clip(take(shift, row) + place, 0, num_chunks - 1)
+            return add(product, take(self.by_row.values, chunk), take(self.by_row.indices, chunk), row)
+
+        return lax.fori_loop(0, (self.ends[-1] + size - 1) // size, one, start)
+
+
+def _beside(values: Array, other: Array) -> Array:
+    return values.reshape(*values.shape, *[1] * (other.ndim - values.ndim))

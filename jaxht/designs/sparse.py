@@ -1,0 +1,154 @@
+"""A sparse design matrix whose products both ways are gathers, at the speed of a CSR loop or better."""
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from chex import Array, ArrayDType
+
+from jaxht._pytree import pytree, static
+from jaxht.designs.chunks import Chunks
+from jaxht.designs.rows import SparseRows
+
+GATHERED = 4
+
+
+@pytree
+class SparseMatrix:
+    """A design A (n x d) held by its nonzero entries, once by row and once by column: see :meth:`build`.
+
+    Where the entries are is fixed; their values are traced, in two copies: ``A x`` reads the first and ``A^T r`` the
+    second, and a gradient by A comes in the same two parts. Gradients by x and r are right, but scatter all entries:
+    where time counts, write ``A.rmatvec`` instead of the gradient of ``A.matvec``, as the objectives do. (And instead
+    of ``jax.linear_transpose``, which does not know these products; ``jax.vjp`` does.)
+
+    Args:
+        by_row: A.
+        by_column: A^T.
+        nnz: number of entries stored, static.
+
+    Cost: a product is one pass over the entries, padding included (less than a tenth of them where rows and columns
+    are long), and scatters an eighth as many numbers. Lanes of a vmap that share A read it together.
+    """
+
+    by_row: Chunks
+    by_column: Chunks
+    nnz: int = static()
+
+    @classmethod
+    def build(cls, A: Any) -> "SparseMatrix":
+        """Arrange a matrix on the host.
+
+        Args:
+            A: (n, d) real SciPy sparse matrix or array of any format, or ``jax.experimental.sparse`` BCOO or BCSR
+                without batch or dense dimensions, concrete. Duplicate entries are summed, entries out of range (how
+                JAX pads) are dropped, zeros are kept; integers and booleans become the default float.
+
+        Raises:
+            ValueError: if A is none of these.
+
+        Cost: two sorts of the entries, and memory for about ten integers an entry on the way.
+        """
+        rows, columns, values, shape = _coordinates(A)
+        by_row = Chunks.build(rows, columns, values, shape)
+        order = np.argsort(columns, kind="stable")
+        by_column = Chunks.build(columns[order], rows[order], values[order], shape[::-1])
+        return cls(by_row, by_column, len(values))
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(n, d)."""
+        return self.by_row.num_rows, self.by_column.num_rows
+
+    @property
+    def dtype(self) -> ArrayDType:
+        """That of the values."""
+        return self.by_row.values.dtype
+
+    def gathers(self, k_max: int | None) -> bool:
+        """Where k_max dense columns take no more than GATHERED times the memory of A."""
+        return k_max is not None and k_max * self.shape[0] <= GATHERED * self.nnz
+
+    def matvec(self, x: Array) -> Array:
+        """``A x``, from (d,) to (n,), or from (d, c) to (n, c). Cost: nnz c."""
+        return self.by_row.dot(x)
+
+    def rmatvec(self, r: Array) -> Array:
+        """``A^T r``, from (n,) to (d,), or from (n, c) to (d, c). Cost: nnz c."""
+        return self.by_column.dot(r)
+
+    def squared(self, weights: Array | None = None) -> Array:
+        """``sum_i w_i A_ij^2`` for each column j, (d,); weights w (n,), or None for ones. Cost: nnz."""
+        part = self.by_column
+        weights = jnp.ones(self.shape[:1], self.dtype) if weights is None else weights
+        return dataclasses.replace(part, values=part.values**2).dot(weights)
+
+    def column_norms(self) -> Array:
+        """Euclidean norms of the columns, (d,). Cost: nnz."""
+        return jnp.sqrt(self.squared())
+
+    def rows(self, indices: Array) -> SparseRows:
+        """The rows at ``indices`` (b,), as a design b x d; 0 where one is n. Its products read these rows alone."""
+        return SparseRows.of(self.by_row, indices, self.shape[1])
+
+    def row_norms(self) -> Array:
+        """Euclidean norms of the rows, (n,). Cost: nnz."""
+        part = self.by_row
+        return jnp.sqrt(dataclasses.replace(part, values=part.values**2).dot(jnp.ones(self.shape[1:], self.dtype)))
+
+    def columns(self, indices: Array) -> Array:
+        """``A_F^T``: the columns at ``indices`` (k_max,), dense, as rows (k_max, n); 0 where an index is d.
+
+        The indices below d must differ from each other. Cost: a scatter of all entries, most of which it drops.
+        """
+        (n, d), num = self.shape, len(indices)
+        # Where in F each column is; num, out of range, for those not in F, and for d.
+        place = jnp.full(d, num, jnp.int32).at[indices].set(jnp.arange(num, dtype=jnp.int32), mode="drop")
+        part = self.by_column
+        zeros = jnp.zeros((num, n), self.dtype)
+        return zeros.at[place[part.rows][:, None], part.indices].set(part.values, mode="drop")
+
+
+def _coordinates(A: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, tuple[int, int]]:
+    """Rows (rising), columns (rising within a row), values and shape; each place in range, and once."""
+    rows, columns, values = _stored(A)
+    n, d = (int(size) for size in A.shape)
+    if max(n, d) >= 2**31:
+        raise ValueError(f"A must have fewer than 2^31 rows and columns; got shape {A.shape}")
+    if values.dtype.kind not in "fiub":
+        raise ValueError(f"A must be real; got dtype {values.dtype}")
+    if values.dtype.kind != "f":
+        values = values.astype(jnp.result_type(float))
+    inside = (rows < n) & (columns < d)
+    if not np.all(inside):
+        rows, columns, values = rows[inside], columns[inside], values[inside]
+    places = rows.astype(np.int64) * d + columns
+    if np.any(places[1:] <= places[:-1]):
+        order = np.argsort(places, kind="stable")
+        places, values = places[order], values[order]
+        first = np.flatnonzero(np.diff(places, prepend=-1))
+        places, values = places[first], np.add.reduceat(values, first)
+    return (places // d).astype(np.int32), (places % d).astype(np.int32), values, (n, d)
+
+
+def _stored(A: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The rows, columns and values that A stores, as it stores them."""
+    ndim = len(getattr(A, "shape", ()))
+    if isinstance(getattr(A, "data", None), jax.core.Tracer):
+        raise ValueError("A must be concrete where it is a sparse matrix: call jaxht.design(A) outside of jit and vmap")
+    if hasattr(A, "tocoo") and ndim == 2:  # SciPy
+        A = A.tocoo()
+        return A.row, A.col, A.data
+    if ndim == 2 and getattr(A, "n_batch", None) == 0 and getattr(A, "n_dense", None) == 0:  # BCOO or BCSR
+        values, indices = np.asarray(A.data), np.asarray(A.indices)
+        if not hasattr(A, "indptr"):
+            return indices[:, 0], indices[:, 1], values
+        counts = np.diff(np.asarray(A.indptr))
+        rows, stored = np.repeat(np.arange(len(counts)), counts), int(np.sum(counts))
+        return rows, indices[:stored], values[:stored]
+    raise ValueError(
+        "A must be a matrix of shape (n, d) of scipy.sparse, or a BCOO or BCSR of jax.experimental.sparse without "
+        f"batch or dense dimensions; got {type(A).__name__}" + (f" of shape {A.shape}" if ndim else "")
+    )

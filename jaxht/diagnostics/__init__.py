@@ -1,0 +1,6 @@
+"""How good a solution is: optimality conditions, certificates by duality, restricted eigenvalues."""
+
+from jaxht.diagnostics._optimality import Optimality as Optimality
+from jaxht.diagnostics._optimality import optimality as optimality
+from jaxht.diagnostics.certificate import Certificate as Certificate
+from jaxht.diagnostics.certificate import certify as certify

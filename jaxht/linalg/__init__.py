@@ -1,0 +1,1 @@
+"""Linear algebra that several parts share: selection, projections, decompositions, eigenvalues, linear systems."""

@@ -1,0 +1,87 @@
+"""Projections onto the constraint sets: the nearest point of the set in the l2 norm."""
+
+import jax.numpy as jnp
+from chex import Array, Numeric
+from jax import lax
+
+from jaxht.linalg.selection import k_largest_mask
+from jaxht.linalg.svd import truncated_svd
+
+
+def hard_threshold(z: Array, k: Numeric) -> Array:
+    """Keep the k entries of largest magnitude along the last axis and set the rest to zero.
+
+    ``H_k(z) = argmin { ||x - z|| : ||x||_0 <= k }``.
+
+    Args:
+        z: array of shape (..., d), any real dtype; vmap for k that differ by lane, or give k of the leading shape.
+        k: integer, static or traced; clipped to [0, d]. k = 0 gives zero and k >= d the identity.
+
+    Returns:
+        Array like ``z`` with at most k nonzeros. Ties go to the lowest index; NaN ranks above infinity and is kept.
+        The derivative with respect to ``z`` is the mask of the kept entries.
+
+    Cost: see :func:`jaxht.selection.k_largest_mask`; independent of k.
+
+    Source: Shen & Li 2018, §1.2.
+    """
+    return jnp.where(k_largest_mask(z, k), z, jnp.zeros((), z.dtype))
+
+
+def l2_ball(v: Array, radius: Numeric) -> Array:
+    """Project onto the ball of the given radius: ``Pi_w(v) = v / max(1, ||v|| / w)`` over the last axis.
+
+    Args:
+        v: floating array of shape (..., d).
+        radius: w >= 0, static or traced, broadcastable to the leading shape; infinity gives the identity.
+
+    Returns:
+        Array like ``v``, of norm at most ``radius`` up to rounding. Zero stays zero, also at radius 0.
+
+    Source: Shen & Li 2018, §1.2.
+    """
+    # Divided by the largest magnitude, the squares neither over- nor underflow. The quotient radius / norm does not
+    # depend on that scale, so neither does its derivative.
+    largest = lax.stop_gradient(jnp.max(jnp.abs(v), axis=-1, keepdims=True))
+    tiny = float(jnp.finfo(v.dtype).tiny)
+    scale = jnp.clip(largest, tiny, 1 / tiny)  # of which the inverse is a normal number too
+    unit = v / scale
+    square = jnp.sum(unit * unit, axis=-1, keepdims=True)
+    radius = jnp.asarray(radius, v.dtype)[..., None]
+    inside = jnp.sqrt(square) <= radius / scale
+    # The root of 0 has no derivative.
+    norm = jnp.sqrt(jnp.where(inside, 1, square))
+    return jnp.where(inside, v, unit * (radius / norm))
+
+
+def sparse_l2_ball(z: Array, k: Numeric, radius: Numeric) -> Array:
+    """Project onto the k-sparse vectors of norm at most ``radius``: ``Pi_w(H_k(z))``.
+
+    The composition in this order is the exact projection onto the intersection, since scaling does not change which
+    entries are largest. Arguments and result as in :func:`hard_threshold` and :func:`l2_ball`.
+
+    Source: Shen & Li 2018, Algorithm 1, lines 7 and 8.
+    """
+    return l2_ball(hard_threshold(z, k), radius)
+
+
+def low_rank(Z: Array, k: Numeric) -> Array:
+    """Keep the k largest singular values of a matrix and set the rest to zero.
+
+    ``P_k(Z) = argmin { ||X - Z||_F : rank(X) <= k } = U_k diag(s_k) V_k'`` over the last two axes.
+
+    Args:
+        Z: floating array of shape (..., m, n); half precision is decomposed in float32.
+        k: rank, static or traced, broadcastable to the leading shape; 0 gives zero.
+
+    Returns:
+        Array like ``Z`` of rank at most k up to rounding. Of equal singular values the decomposition's first are kept.
+        Differentiable where the singular values k and k + 1 differ.
+
+    Cost: a full singular value decomposition, ``O(m n min(m, n))``; independent of k. For large matrices, and where a
+    matrix nearby is known, see :func:`jaxht.linalg.svd.truncated_svd`.
+
+    Source: Yuan, Li & Zhang 2018, §1; Eckart & Young 1936.
+    """
+    one = jnp.vectorize(lambda Z, k: truncated_svd(Z, k, exact=True).matrix, signature="(m,n),()->(m,n)")
+    return one(Z.astype(jnp.promote_types(Z.dtype, jnp.float32)), k).astype(Z.dtype)

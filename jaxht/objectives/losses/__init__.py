@@ -1,0 +1,35 @@
+"""Scalar losses l(u; y) of a linear prediction u = a.x for a target y, with the derivatives that solvers use.
+
+loss                      l(u; y)                                         l'' at most    labels
+SquaredLoss               (u - y)^2 / 2                                   1              real
+HuberLoss(delta)          that for |u - y| <= delta, linear beyond        1              real
+LogisticLoss(scale)       log(1 + exp(-s y u))                            s^2 / 4        -1, +1
+SquaredHingeLoss          max(0, 1 - y u)^2 / 2                           1              -1, +1
+SmoothedHingeLoss(gamma)  0, (1 - y u)^2 / (2 gamma), 1 - y u - gamma/2   1 / gamma      -1, +1
+HingeLoss                 max(0, 1 - y u)                                 not smooth     -1, +1
+PoissonLoss               exp(u) - y u                                    not bounded    counts
+SoftmaxLoss               logsumexp(u) - u_y, u in R^c                    1 / 2          0 ... c - 1
+SquaredNormLoss           ||u - y||^2 / 2, u in R^c                       1              R^c
+
+Those of one output have their conjugates l*(a; y) = sup_u (a u - l(u; y)), for the dual problem:
+
+SquaredLoss               a^2 / 2 + a y                                   all a
+HuberLoss(delta)          the same                                        |a| <= delta
+LogisticLoss(scale)       b log b + (1 - b) log(1 - b), b = -a y / s      0 <= b <= 1
+SquaredHingeLoss          y a + a^2 / 2                                   y a <= 0
+SmoothedHingeLoss(gamma)  y a + gamma a^2 / 2                             -1 <= y a <= 0
+HingeLoss                 y a                                             -1 <= y a <= 0
+PoissonLoss               m log m - m, m = a + y                          m >= 0
+"""
+
+from jaxht.objectives.losses.classification import HingeLoss as HingeLoss
+from jaxht.objectives.losses.classification import LogisticLoss as LogisticLoss
+from jaxht.objectives.losses.classification import SmoothedHingeLoss as SmoothedHingeLoss
+from jaxht.objectives.losses.classification import SquaredHingeLoss as SquaredHingeLoss
+from jaxht.objectives.losses.loss import Loss as Loss
+from jaxht.objectives.losses.loss import ScalarLoss as ScalarLoss
+from jaxht.objectives.losses.outputs import SoftmaxLoss as SoftmaxLoss
+from jaxht.objectives.losses.outputs import SquaredNormLoss as SquaredNormLoss
+from jaxht.objectives.losses.regression import HuberLoss as HuberLoss
+from jaxht.objectives.losses.regression import PoissonLoss as PoissonLoss
+from jaxht.objectives.losses.regression import SquaredLoss as SquaredLoss

@@ -1,0 +1,178 @@
+"""Losses of labels -1 and +1."""
+
+import jax
+import jax.numpy as jnp
+from chex import Array, Numeric
+from jax.scipy.special import xlog1py, xlogy
+
+from jaxht._pytree import pytree
+from jaxht.objectives.losses.loss import MarginLoss
+
+
+@pytree
+class LogisticLoss(MarginLoss):
+    r"""``l(u; y) = log(1 + exp(-s y u))`` for labels y in {-1, +1}.
+
+    Args:
+        scale: s > 0: 1 as in Yuan et al. 2020 and Axiotis & Sviridenko 2020, 2 as in Yuan, Li & Zhang 2018, §6.1.2.
+
+    Derivative ``-s y sigma(-s y u)``, curvature ``s^2 sigma(s u) sigma(-s u) <= s^2 / 4``, sigma the logistic function.
+    """
+
+    scale: Numeric = 1.0
+
+    def smoothness(self, y: Array) -> Numeric:
+        """``s^2 / 4``, reached at u = 0."""
+        return self.scale**2 / 4
+
+    def value(self, u: Array, y: Array) -> Array:
+        """Without overflow for any margin."""
+        return jnp.logaddexp(0, -self.scale * y * u)
+
+    def derivative(self, u: Array, y: Array) -> Array:
+        """dl/du."""
+        return -self.scale * y * jax.nn.sigmoid(-self.scale * y * u)
+
+    def curvature(self, u: Array, y: Array) -> Array:
+        """d^2 l/du^2, the same for both labels."""
+        return self.scale**2 * jax.nn.sigmoid(self.scale * u) * jax.nn.sigmoid(-self.scale * u)
+
+    def conjugate(self, a: Array, y: Array) -> Array:
+        """``b log b + (1 - b) log(1 - b)``, ``b = -a y / s`` in [0, 1]."""
+        b = -a * y / self.scale
+        return jnp.where((b >= 0) & (b <= 1), xlogy(b, b) + xlog1py(1 - b, -b), jnp.inf)
+
+    def conjugate_derivative(self, a: Array, y: Array) -> Array:
+        """``-(y / s) log(b / (1 - b))``."""
+        b = -a * y / self.scale
+        return -y / self.scale * (jnp.log(b) - jnp.log1p(-b))
+
+    def conjugate_curvature(self, a: Array, y: Array) -> Array:
+        """``1 / (s^2 b (1 - b))``."""
+        b = -a * y / self.scale
+        return 1 / (self.scale**2 * b * (1 - b))
+
+    def within(self, a: Array, y: Array) -> Array:
+        """b, clipped to [eps, 1 - eps]."""
+        eps = float(jnp.finfo(a.dtype).eps)
+        return -self.scale * y * jnp.clip(-a * y / self.scale, eps, 1 - eps)
+
+
+@pytree
+class SmoothedHingeLoss(MarginLoss):
+    """``l(u; y) = 0 if m <= 0, m^2 / (2 gamma) if m <= gamma, else m - gamma / 2``, where m = 1 - y u.
+
+    Source: Yuan et al. 2020, §6 (gamma = 0.25 there).
+    """
+
+    gamma: Numeric = 1.0
+
+    def smoothness(self, y: Array) -> Numeric:
+        """``1 / gamma``."""
+        return 1 / self.gamma
+
+    def value(self, u: Array, y: Array) -> Array:
+        """l(u; y)."""
+        shortfall = 1 - y * u
+        clipped = jnp.clip(shortfall, 0, self.gamma)
+        return clipped / self.gamma * (shortfall - clipped / 2)
+
+    def derivative(self, u: Array, y: Array) -> Array:
+        """``-y m / gamma``, with m clipped to [0, gamma]."""
+        return -y * jnp.clip(1 - y * u, 0, self.gamma) / self.gamma
+
+    def curvature(self, u: Array, y: Array) -> Array:
+        """``1 / gamma`` for m in (0, gamma), else 0."""
+        shortfall = 1 - y * u
+        return ((shortfall > 0) & (shortfall < self.gamma)) / self.gamma
+
+    def conjugate(self, a: Array, y: Array) -> Array:
+        """``y a + gamma a^2 / 2`` for y a in [-1, 0]."""
+        inside = (y * a >= -1) & (y * a <= 0)
+        return jnp.where(inside, y * a + self.gamma * a**2 / 2, jnp.inf)
+
+    def conjugate_derivative(self, a: Array, y: Array) -> Array:
+        """``y + gamma a``."""
+        return y + self.gamma * a
+
+    def conjugate_curvature(self, a: Array, y: Array) -> Array:
+        """gamma."""
+        return jnp.full_like(a, self.gamma)
+
+    def within(self, a: Array, y: Array) -> Array:
+        """y a, clipped to [-1, 0]."""
+        return y * jnp.clip(y * a, -1, 0)
+
+
+@pytree
+class SquaredHingeLoss(MarginLoss):
+    """``l(u; y) = max(0, 1 - y u)^2 / 2``."""
+
+    def smoothness(self, y: Array) -> Numeric:
+        """1."""
+        return 1.0
+
+    def value(self, u: Array, y: Array) -> Array:
+        """l(u; y)."""
+        return jnp.maximum(0, 1 - y * u) ** 2 / 2
+
+    def derivative(self, u: Array, y: Array) -> Array:
+        """``-y max(0, 1 - y u)``."""
+        return -y * jnp.maximum(0, 1 - y * u)
+
+    def curvature(self, u: Array, y: Array) -> Array:
+        """1 where the margin falls short of 1, else 0."""
+        return (y * u < 1).astype(u.dtype)
+
+    def conjugate(self, a: Array, y: Array) -> Array:
+        """``y a + a^2 / 2`` for y a <= 0."""
+        return jnp.where(y * a <= 0, y * a + a**2 / 2, jnp.inf)
+
+    def conjugate_derivative(self, a: Array, y: Array) -> Array:
+        """``y + a``."""
+        return y + a
+
+    def conjugate_curvature(self, a: Array, y: Array) -> Array:
+        """1."""
+        return jnp.ones_like(a)
+
+    def within(self, a: Array, y: Array) -> Array:
+        """y a, at most 0."""
+        return y * jnp.minimum(y * a, 0)
+
+
+@pytree
+class HingeLoss(MarginLoss):
+    """``l(u; y) = max(0, 1 - y u)``, the loss of support vector machines. Source: Yuan et al. 2020, §5.2.2."""
+
+    def smoothness(self, y: Array) -> Numeric:
+        """There is none."""
+        raise ValueError("the hinge loss has no smoothness to take a step size from: give step_size")
+
+    def value(self, u: Array, y: Array) -> Array:
+        """l(u; y)."""
+        return jnp.maximum(0, 1 - y * u)
+
+    def derivative(self, u: Array, y: Array) -> Array:
+        """A subgradient: -y where the margin falls short of 1, else 0."""
+        return jnp.where(y * u < 1, -y, 0)
+
+    def curvature(self, u: Array, y: Array) -> Array:
+        """0 but at the kink."""
+        return jnp.zeros_like(u)
+
+    def conjugate(self, a: Array, y: Array) -> Array:
+        """``y a`` for y a in [-1, 0]."""
+        return jnp.where((y * a >= -1) & (y * a <= 0), y * a, jnp.inf)
+
+    def conjugate_derivative(self, a: Array, y: Array) -> Array:
+        """``y``."""
+        return y * jnp.ones_like(a)
+
+    def conjugate_curvature(self, a: Array, y: Array) -> Array:
+        """0."""
+        return jnp.zeros_like(a)
+
+    def within(self, a: Array, y: Array) -> Array:
+        """y a, clipped to [-1, 0]."""
+        return y * jnp.clip(y * a, -1, 0)

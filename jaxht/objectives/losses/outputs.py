@@ -1,0 +1,65 @@
+"""Losses of several outputs."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from chex import Array, Numeric
+
+from jaxht._pytree import pytree, static
+
+
+@pytree
+class SoftmaxLoss:
+    """``l(u; y) = log sum_c exp(u_c) - u_y`` for class ids y in 0 ... c - 1 and u in R^c.
+
+    Derivative ``p - e_y``, Hessian ``diag(p) - p p^T <= 1/2``, p the softmax of u. Source: Zhou, Yuan & Feng 2018, §5.
+    """
+
+    num_classes: int = static()
+
+    def smoothness(self, y: Array) -> Numeric:
+        """1/2."""
+        return 0.5
+
+    def check(self, y: Array) -> None:
+        """Raise ValueError for class ids other than 0 ... c - 1."""
+        if not isinstance(y, jax.core.Tracer) and not np.all(np.isin(np.asarray(y), np.arange(self.num_classes))):
+            raise ValueError(f"y must hold class ids 0 ... {self.num_classes - 1}; got {np.unique(y)[:5]}")
+
+    def value(self, u: Array, y: Array) -> Array:
+        """l(u; y), without overflow; NaN for a class id beyond c."""
+        own = jnp.take_along_axis(u, y.astype(jnp.int32)[:, None], axis=1, mode="fill", fill_value=jnp.nan)
+        return jax.nn.logsumexp(u, axis=1) - own[:, 0]
+
+    def derivative(self, u: Array, y: Array) -> Array:
+        """``softmax(u) - e_y``."""
+        return jax.nn.softmax(u, axis=1) - jax.nn.one_hot(y.astype(jnp.int32), u.shape[1], dtype=u.dtype)
+
+    def hessian_product(self, u: Array, y: Array, v: Array) -> Array:
+        """``p * v - p (p.v)``, row by row."""
+        weighted = jax.nn.softmax(u, axis=1) * v
+        return weighted - jax.nn.softmax(u, axis=1) * jnp.sum(weighted, axis=1, keepdims=True)
+
+
+@pytree
+class SquaredNormLoss:
+    """``l(u; y) = ||u - y||^2 / 2`` for u and y in R^c."""
+
+    def smoothness(self, y: Array) -> Numeric:
+        """1."""
+        return 1.0
+
+    def check(self, y: Array) -> None:
+        """Any real target will do."""
+
+    def value(self, u: Array, y: Array) -> Array:
+        """l(u; y)."""
+        return jnp.sum((u - y) ** 2, axis=1) / 2
+
+    def derivative(self, u: Array, y: Array) -> Array:
+        """``u - y``."""
+        return u - y
+
+    def hessian_product(self, u: Array, y: Array, v: Array) -> Array:
+        """v."""
+        return v

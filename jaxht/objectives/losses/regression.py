@@ -1,0 +1,131 @@
+"""Losses of real targets and of counts."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from chex import Array, Numeric
+from jax.scipy.special import xlogy
+
+from jaxht._pytree import pytree
+from jaxht.objectives.losses.loss import ScalarLoss
+
+
+@pytree
+class SquaredLoss(ScalarLoss):
+    """``l(u; y) = (u - y)^2 / 2``."""
+
+    def smoothness(self, y: Array) -> Numeric:
+        """1."""
+        return 1.0
+
+    def value(self, u: Array, y: Array) -> Array:
+        """l(u; y)."""
+        return (u - y) ** 2 / 2
+
+    def derivative(self, u: Array, y: Array) -> Array:
+        """``u - y``."""
+        return u - y
+
+    def curvature(self, u: Array, y: Array) -> Array:
+        """1."""
+        return jnp.ones_like(u)
+
+    def conjugate(self, a: Array, y: Array) -> Array:
+        """``a^2 / 2 + a y``."""
+        return a**2 / 2 + a * y
+
+    def conjugate_derivative(self, a: Array, y: Array) -> Array:
+        """``a + y``."""
+        return a + y
+
+    def conjugate_curvature(self, a: Array, y: Array) -> Array:
+        """1."""
+        return jnp.ones_like(a)
+
+    def within(self, a: Array, y: Array) -> Array:
+        """a itself."""
+        return a
+
+
+@pytree
+class HuberLoss(ScalarLoss):
+    """``l(u; y) = r^2 / 2 if |r| <= delta, else delta (|r| - delta / 2)``, r = u - y. Source: Huber 1964, (3.4)."""
+
+    delta: Numeric = 1.0
+
+    def smoothness(self, y: Array) -> Numeric:
+        """1."""
+        return 1.0
+
+    def value(self, u: Array, y: Array) -> Array:
+        """l(u; y)."""
+        # The clipped residual in place of a branch: no square of a large one.
+        clipped = self.derivative(u, y)
+        return clipped * (u - y - clipped / 2)
+
+    def derivative(self, u: Array, y: Array) -> Array:
+        """r, clipped to [-delta, delta]."""
+        return jnp.clip(u - y, -self.delta, self.delta)
+
+    def curvature(self, u: Array, y: Array) -> Array:
+        """1 inside, 0 outside."""
+        return (jnp.abs(u - y) <= self.delta).astype(u.dtype)
+
+    def conjugate(self, a: Array, y: Array) -> Array:
+        """``a^2 / 2 + a y`` for |a| <= delta."""
+        return jnp.where(jnp.abs(a) <= self.delta, a**2 / 2 + a * y, jnp.inf)
+
+    def conjugate_derivative(self, a: Array, y: Array) -> Array:
+        """``a + y``."""
+        return a + y
+
+    def conjugate_curvature(self, a: Array, y: Array) -> Array:
+        """1."""
+        return jnp.ones_like(a)
+
+    def within(self, a: Array, y: Array) -> Array:
+        """a, clipped to [-delta, delta]."""
+        return jnp.clip(a, -self.delta, self.delta)
+
+
+@pytree
+class PoissonLoss(ScalarLoss):
+    """``l(u; y) = exp(u) - y u``: minus the log-likelihood of a count y of mean exp(u), less ``log y!``."""
+
+    def smoothness(self, y: Array) -> Numeric:
+        """``max(1, max y)``, which bounds l'' = exp(u) wherever no predicted mean exceeds it; beyond, nothing does."""
+        return jnp.maximum(1, jnp.max(y))
+
+    def check(self, y: Array) -> None:
+        """Raise ValueError for negative counts."""
+        if not isinstance(y, jax.core.Tracer) and np.any(np.asarray(y) < 0):
+            raise ValueError(f"y must hold counts, at least 0; got {np.min(np.asarray(y))}")
+
+    def value(self, u: Array, y: Array) -> Array:
+        """l(u; y)."""
+        return jnp.exp(u) - y * u
+
+    def derivative(self, u: Array, y: Array) -> Array:
+        """``exp(u) - y``."""
+        return jnp.exp(u) - y
+
+    def curvature(self, u: Array, y: Array) -> Array:
+        """``exp(u)``."""
+        return jnp.exp(u)
+
+    def conjugate(self, a: Array, y: Array) -> Array:
+        """``m log m - m``, m = a + y >= 0 the mean of which a is the slope."""
+        mean = a + y
+        return jnp.where(mean >= 0, xlogy(mean, mean) - mean, jnp.inf)
+
+    def conjugate_derivative(self, a: Array, y: Array) -> Array:
+        """``log(a + y)``."""
+        return jnp.log(a + y)
+
+    def conjugate_curvature(self, a: Array, y: Array) -> Array:
+        """``1 / (a + y)``."""
+        return 1 / (a + y)
+
+    def within(self, a: Array, y: Array) -> Array:
+        """``a + y > 0``."""
+        return jnp.maximum(a, float(jnp.finfo(a.dtype).eps) * jnp.maximum(y, 1) - y)

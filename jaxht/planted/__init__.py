@@ -1,0 +1,1 @@
+"""Planted problems, how well a solver recovers them, and what theory says of it."""

@@ -1,0 +1,270 @@
+"""Random planted problems: designs, signals and responses, and `planted`, which puts them together.
+
+Pure functions of an explicit PRNG key. The sizes n and d are static; everything else (K, correlation, condition number,
+noise level, ...) is a traced number: one compile serves a phase diagram, and `jax.vmap` runs over any of them.
+
+    design(key, n, d, ...)   -> A, shape (n, d)     gaussian rademacher partial_dct toeplitz with_spectrum conditioned
+    signal(key, d, K, ...)   -> x, shape (d,)       gaussian_signal sign_signal decaying_signal significant_signal
+    response(key, u, ...)    -> y, shape of u = Ax  gaussian_noise logistic_labels
+
+`dtype` is that of the result (default: JAX's default float); a key draws other bits in float32 than in float64. Signals
+have exactly K nonzeros on a uniformly random support; for one key a larger K only adds nonzeros.
+Sources: SL18 Shen & Li 2018; YLZ18 Yuan, Li & Zhang 2018; YLW20 Yuan et al. 2020.
+"""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+from jax.scipy.fft import dct, idct
+from jax.typing import ArrayLike, DTypeLike
+
+from jaxht._pytree import pytree
+from jaxht.designs import LinearOperator
+
+# The folds of a problem's key. ASCII words and not 0, 1, 2: `fold_in(cell_key, trial)` must never meet them.
+_DESIGN, _SIGNAL, _RESPONSE = (int.from_bytes(word, "big") for word in (b"desg", b"sgnl", b"resp"))
+
+
+@pytree
+class Problem:
+    """A planted problem: what a solver sees, and the truth that the metrics compare with.
+
+    Attributes:
+        A: (n, d) design, rows are samples.
+        y: (n,) response: `A x_true` plus noise, or labels -1/+1.
+        x_true: (d,) planted signal with exactly K nonzeros.
+    """
+
+    A: Array
+    y: Array
+    x_true: Array
+
+
+def planted(
+    key: Array,
+    design: Callable[[Array], Array],
+    signal: Callable[[Array], Array],
+    response: Callable[[Array, Array], Array] | None = None,
+    *,
+    design_key: Array | None = None,
+) -> Problem:
+    """Draw one planted problem; design, signal and response use independent folds of the key.
+
+        A = design(.)    x_true = signal(.)    y = response(., A x_true)
+
+    A change in one of the three leaves the draws of the others as they were: problems are paired across noise levels,
+    sparsities and kinds of design. Trials share one design when `design_key` is their cell's key; `vmap` over the
+    trials' keys then keeps A unbatched, and its products are matrix-matrix products:
+
+        design, signal = partial(gaussian, n=n, d=d), partial(gaussian_signal, d=d, K=K)
+        draw = lambda key: planted(key, design, signal, design_key=cell_key)
+        jax.vmap(draw, out_axes=Problem(A=None, y=0, x_true=0))(trial_keys)      # one A, a row of y and x_true a trial
+
+    Args:
+        key: PRNG key of the trial.
+        design: key -> (n, d). A fixed A: `lambda _: A`.
+        signal: key -> (d,).
+        response: key, u -> y, u = A x_true at full precision, e.g. `partial(gaussian_noise, sigma=0.1)`. None: y = u.
+        design_key: key that the design is drawn from; None: `key`.
+
+    Source: SL18 §5.1 (one A a cell, 1000 signals), YLZ18 §6.1 (one A a trial).
+    """
+    A = design(jax.random.fold_in(key if design_key is None else design_key, _DESIGN))
+    x_true = signal(jax.random.fold_in(key, _SIGNAL))
+    u = jnp.matmul(A, x_true, precision=lax.Precision.HIGHEST)
+    y = u if response is None else response(jax.random.fold_in(key, _RESPONSE), u)
+    return Problem(A=A, y=y, x_true=x_true)
+
+
+def gaussian(key: Array, n: int, d: int, *, variance: ArrayLike | None = None, dtype: DTypeLike = float) -> Array:
+    """I.i.d. Gaussian design, `A_ij ~ N(0, variance)`.
+
+    Args:
+        key: PRNG key.
+        n, d: numbers of rows and columns, static.
+        variance: of an entry, traced. None: 1/n (SL18 §5.1: E ||Ax||^2 = ||x||^2). 1.0: rows N(0, I) (YLZ18 §6.1).
+        dtype: of the (n, d) result.
+    """
+    return _std(variance, n, dtype) * jax.random.normal(key, (n, d), dtype)
+
+
+def rademacher(key: Array, n: int, d: int, *, variance: ArrayLike | None = None, dtype: DTypeLike = float) -> Array:
+    """Bernoulli design, `A_ij = +-sqrt(variance)` with equal chance. Arguments as `gaussian`. Source: SL18 §3."""
+    return _std(variance, n, dtype) * jax.random.rademacher(key, (n, d), jnp.result_type(dtype))
+
+
+def partial_dct(key: Array, n: int, d: int, *, variance: ArrayLike | None = None, dtype: DTypeLike = float) -> Array:
+    """n distinct random rows of the orthonormal d x d DCT-II matrix, times `sqrt(d variance)`: `A A^T = d variance I`.
+
+    The real form of the "partial Fourier" ensemble. Arguments as `gaussian`, with n <= d; `variance` is the mean square
+    of a row's entries, and its default 1/n gives the usual factor sqrt(d/n). Source: SL18 §3.
+    """
+    if n > d:
+        raise ValueError(f"partial_dct draws rows without replacement and needs n <= d, got n = {n}, d = {d}")
+    rows = jax.nn.one_hot(jax.random.permutation(key, d)[:n], d, dtype=dtype)
+    scale = _std(variance, n, dtype) * jnp.sqrt(jnp.asarray(d, dtype))
+    return scale * idct(rows, norm="ortho")  # row i of an orthogonal C is C^T e_i
+
+
+def partial_dct_operator(
+    key: Array, n: int, d: int, *, variance: ArrayLike | None = None, dtype: DTypeLike = float
+) -> LinearOperator:
+    """`partial_dct` of the same arguments, matrix-free: products cost `d log d`, and nothing of size n d is held."""
+    if n > d:
+        raise ValueError(f"partial_dct draws rows without replacement and needs n <= d, got n = {n}, d = {d}")
+    rows = jax.random.permutation(key, d)[:n]
+    scale = _std(variance, n, dtype) * jnp.sqrt(jnp.asarray(d, dtype))
+    # C_ij^2 = (1 + cos(pi (2j + 1) i / d)) / d for i > 0, and the cosine is that of row 2i, which beyond d folds back
+    # to minus row 2d - 2i: so the norms of all columns are one transform of where the rows are.
+    place, sign = jnp.where(2 * rows > d, 2 * d - 2 * rows, 2 * rows) % d, jnp.where(2 * rows > d, -1, 1)
+    weight = jnp.where((rows == 0) | (2 * rows == d), 0, sign * jnp.sqrt(jnp.asarray(d / 2, dtype)))
+    cosines = idct(jnp.zeros(d, dtype).at[place].add(weight), norm="ortho")
+    norms = scale * jnp.sqrt(jnp.maximum(n + cosines, 0) / d)
+    return LinearOperator(_dct_rows, (n, d), (rows, scale), norms=norms, dtype=dtype)
+
+
+def _dct_rows(x: Array, rows: Array, scale: Array) -> Array:
+    return scale * dct(x, norm="ortho")[rows]
+
+
+def toeplitz(
+    key: Array, n: int, d: int, rho: ArrayLike, *, variance: ArrayLike = 1.0, dtype: DTypeLike = float
+) -> Array:
+    """Correlated design: rows N(0, variance Sigma) with `Sigma_ij = rho^|i-j|`.
+
+    Exact by the stationary autoregression `a_j = rho a_{j-1} + sqrt(1 - rho^2) z_j`, a_0 and z_j ~ N(0, 1): nd work, no
+    Cholesky factor. Args: rho in [-1, 1], traced; the others as `gaussian`, but the default variance is 1.
+    """
+    rho = jnp.asarray(rho, dtype)
+    innovation = jnp.sqrt((1 - rho) * (1 + rho))
+
+    def next_column(prev: Array, z: Array) -> tuple[Array, Array]:
+        new = rho * prev + innovation * z
+        return new, new
+
+    z = jax.random.normal(key, (d + 1, n), dtype)
+    _, columns = lax.scan(next_column, z[0], z[1:])
+    return _std(variance, n, dtype) * columns.T
+
+
+def with_spectrum(key: Array, n: int, d: int, eigenvalues: ArrayLike, *, dtype: DTypeLike = float) -> Array:
+    """Gaussian design whose covariance has the given eigenvalues: rows N(0, Q diag(eigenvalues) Q^T), Q Haar.
+
+    Args: eigenvalues, a non-negative (d,) array, traced; the others as `gaussian`.
+    Cost: a QR factorisation of a d x d matrix and an (n, d, d) product.
+    Source: YLW20 §5.2.1 asks for such a Sigma and leaves its eigenvectors open; Haar Q is our choice.
+    """
+    basis_key, row_key = jax.random.split(key)
+    Q = jax.random.orthogonal(basis_key, d, dtype=jnp.result_type(dtype))
+    Z = jax.random.normal(row_key, (n, d), dtype) * jnp.sqrt(jnp.asarray(eigenvalues, dtype))
+    return jnp.matmul(Z, Q.T, precision=lax.Precision.HIGHEST)
+
+
+def conditioned(
+    key: Array, n: int, d: int, kappa: ArrayLike, *, variance: ArrayLike = 1.0, dtype: DTypeLike = float
+) -> Array:
+    """Ill-conditioned design: rows N(0, Sigma), where the population covariance has condition number exactly kappa.
+
+    `Sigma = Q diag(l) Q^T`, Q Haar, l evenly spaced with l_d/l_1 = kappa and mean `variance`, so that an entry's
+    average variance, and with it the SNR, does not change with kappa (our choices). A^T A/n is less well conditioned
+    than Sigma, and singular for n < d. YLW20 Fig. 3, where cond(Sigma + lam I) = kappa, is `with_spectrum` with
+    eigenvalues `linspace(0, (2 kappa - 1) lam, d) + lam kappa/(kappa - 1)`.
+
+    Args: kappa >= 1, traced; the others as `gaussian`, but the default variance is 1.
+    """
+    eigenvalues = jnp.linspace(1.0, jnp.asarray(kappa, dtype), d)
+    return with_spectrum(key, n, d, jnp.asarray(variance, dtype) * eigenvalues / eigenvalues.mean(), dtype=dtype)
+
+
+def _std(variance: ArrayLike | None, n: int, dtype: DTypeLike) -> Array:
+    return jnp.sqrt(jnp.asarray(1 / n if variance is None else variance, dtype))
+
+
+def gaussian_signal(key: Array, d: int, K: ArrayLike, *, dtype: DTypeLike = float) -> Array:
+    """K-sparse signal with i.i.d. N(0, 1) values.
+
+    Args:
+        key: PRNG key; support and values come from independent splits, so all kinds of signals share their support.
+        d: length, static.
+        K: number of nonzeros, traced; below 0 counts as 0 and above d as d.
+        dtype: of the (d,) result. A value drawn as 0 becomes the machine epsilon, so that the K nonzeros are exact.
+
+    Source: SL18 §5.1 (uniform support; its distribution of the values is not printed, N(0, 1) is our choice).
+    """
+    return significant_signal(key, d, K, mean=0.0, dtype=dtype)
+
+
+def sign_signal(key: Array, d: int, K: ArrayLike, *, dtype: DTypeLike = float) -> Array:
+    """K-sparse signal with values +-1 of equal chance, hard for greedy methods. Arguments as `gaussian_signal`."""
+    rank, value_key = _random_ranks(key, d)
+    return _plant(rank, K, jax.random.rademacher(value_key, (d,), jnp.result_type(dtype)))
+
+
+def decaying_signal(key: Array, d: int, K: ArrayLike, ratio: ArrayLike, *, dtype: DTypeLike = float) -> Array:
+    """K-sparse signal with magnitudes `ratio^0, ..., ratio^(K-1)` in random order, with random signs.
+
+    Args: ratio > 0, traced (an underflow becomes the smallest normal number); the others as `gaussian_signal`.
+    """
+    rank, value_key = _random_ranks(key, d)
+    signs = jax.random.rademacher(value_key, (d,), jnp.result_type(dtype))
+    magnitudes = jnp.maximum(jnp.asarray(ratio, dtype) ** rank, jnp.finfo(signs.dtype).tiny)
+    return _plant(rank, K, signs * magnitudes)
+
+
+def significant_signal(
+    key: Array, d: int, K: ArrayLike, mean: ArrayLike = 5.0, std: ArrayLike = 1.0, *,
+    random_signs: bool = False, dtype: DTypeLike = float,
+) -> Array:  # fmt: skip
+    """K-sparse signal whose nonzeros are "Gaussian with significant mean": i.i.d. N(mean, std^2).
+
+    Args:
+        mean, std: traced. YLZ18 prints neither. Our N(5, 1) shifts the standard Gaussian far enough that the smallest
+            of 50 values is seldom lost in unit noise (< 1 in one trial of 600): n and k limit success, not luck.
+        random_signs: flip each value with chance 1/2; static. YLZ18 does not mention it.
+        key, d, K, dtype: as `gaussian_signal`.
+
+    Source: YLZ18 §6.1 (d = 500, K = 50).
+    """
+    rank, value_key = _random_ranks(key, d)
+    value_key, sign_key = jax.random.split(value_key)
+    values = jnp.asarray(mean, dtype) + jnp.asarray(std, dtype) * jax.random.normal(value_key, (d,), dtype)
+    if random_signs:
+        values = values * jax.random.rademacher(sign_key, (d,), values.dtype)
+    return _plant(rank, K, values)
+
+
+def _random_ranks(key: Array, d: int) -> tuple[Array, Array]:
+    """A random permutation of 0..d-1, whose entries below K mark a support of size K, and a key for the values."""
+    support_key, value_key = jax.random.split(key)
+    return jax.random.permutation(support_key, d), value_key
+
+
+def _plant(rank: Array, K: ArrayLike, values: Array) -> Array:
+    values = jnp.where(values == 0, jnp.finfo(values.dtype).eps, values)
+    return jnp.where(rank < K, values, 0)
+
+
+def gaussian_noise(key: Array, u: Array, sigma: ArrayLike) -> Array:
+    """Linear response `y = u + sigma e`, e ~ N(0, I); sigma >= 0 is traced, 0 gives u exactly. Source: YLZ18 §6.1."""
+    return u + jnp.asarray(sigma, u.dtype) * jax.random.normal(key, u.shape, u.dtype)
+
+
+def sigma_for_snr(u: Array, snr: ArrayLike) -> Array:
+    """The noise level sigma that gives u = Ax the signal-to-noise ratio `snr = mean(u^2)/sigma^2`.
+
+    Args: snr > 0, traced, a ratio of powers: 10^(dB/10) for decibels. As a response of `planted`:
+        lambda key, u: gaussian_noise(key, u, sigma_for_snr(u, snr))
+    """
+    return jnp.sqrt(jnp.mean(u**2) / jnp.asarray(snr, u.dtype))
+
+
+def logistic_labels(key: Array, u: Array, factor: ArrayLike = 1.0) -> Array:
+    """Labels -1/+1 in the dtype of u, `P(y = +1) = 1/(1 + exp(-factor u))`.
+
+    Args: factor, traced: 1 is the model of the loss log(1 + exp(-y u)), 2 that of log(1 + exp(-2 y u)).
+    Source: YLZ18 §6.2.1 (factor 2).
+    """
+    chance = jax.nn.sigmoid(jnp.asarray(factor, u.dtype) * u)
+    return jnp.where(jax.random.uniform(key, u.shape, u.dtype) < chance, 1, -1).astype(u.dtype)

@@ -1,0 +1,199 @@
+"""Restricted minimisation: regularised Newton steps on a subspace, perhaps within bounds.
+
+Minimise f over the w that vanish off a set of coordinates, and lie within bounds if there are any. With B a majorant of
+the Hessian (its curvatures replaced by their upper bounds, so H(w) <= B), a step is
+
+    s = -(H(w) + tau B)^-1 grad f(w)  on the coordinates that are free,    w+ = w + s, clipped to the bounds,
+
+and is taken where f falls by Armijo's rule: then tau is divided by 100, else multiplied by 10. At tau = 1 the model is
+an upper bound of f, so that a step is always found; as tau vanishes convergence is quadratic; and where the curvature
+is 0 (hinges, the tails of Huber's loss) the system stays regular. Where f is infinite (outside its domain, as log det
+has one) the step is halved first. Not free are coordinates at a bound that the gradient
+presses on (Bertsekas 1982). There is one flat loop: no lane of a batch waits in another's line search.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from chex import Array, Numeric
+from jax import lax
+from jax.scipy.linalg import cho_solve
+
+
+class Refit(NamedTuple):
+    """What a restricted minimisation gives.
+
+    Attributes:
+        x: the minimiser, exactly zero off the region.
+        pred: its image.
+        converged: whether it is one, as far as the dtype can tell. It is not where f has none on the region: the
+            logistic loss of data that a k-sparse classifier separates, without a ridge.
+    """
+
+    x: Array
+    pred: Array
+    converged: Array
+
+
+class Subproblem(Protocol):
+    """A function of the coordinates that are minimised over; a pytree, since derivatives pass through it."""
+
+    def predict(self, w: Array) -> Array:
+        """A linear image of w that value and gradient are computed from."""
+        ...
+
+    def value(self, w: Array, pred: Array) -> Array:
+        """f."""
+        ...
+
+    def gradient(self, w: Array, pred: Array) -> Array:
+        """grad f."""
+        ...
+
+    def solver(self, w: Array, pred: Array, free: Array, tau: Numeric, rtol: float) -> Callable[[Array], Array]:
+        """``g -> (H + tau B)^-1 g`` for g that vanish off ``free``, exactly or to a relative error of about rtol."""
+        ...
+
+
+@jax.custom_jvp
+def newton(f: Subproblem, w: Array, inside: Array, bounds: tuple[Any, Any] | None) -> Refit:
+    """Minimise f from w.
+
+    Args:
+        f: the function.
+        w: start.
+        inside: bool, like w; False where w must be 0.
+        bounds: lower and upper, broadcastable to w, or None.
+
+    Returns:
+        Minimiser, pred, and whether it converged; differentiable in f, in forward and reverse mode.
+    """
+    eps = float(jnp.finfo(w.dtype).eps)
+
+    def clipped(w: Array) -> Array:
+        return jnp.where(inside, w if bounds is None else jnp.clip(w, *bounds), 0)
+
+    def attempt(carry: Any) -> Any:
+        count, _, converged, w, pred, value, gradient, tau = carry
+        free = _free(w, gradient, inside, bounds)
+        gradient_free = jnp.where(free, gradient, 0)
+        step = f.solver(w, pred, free, tau, INEXACT)(gradient_free)
+
+        def along(t: Array) -> Any:
+            trial = clipped(w - t * step)
+            pred = f.predict(trial)
+            return t, trial, pred, f.value(trial, pred)
+
+        # Out of the domain of f, where it is infinite, the step is halved: a larger tau would cost another system.
+        _, trial, trial_pred, trial_value = lax.while_loop(
+            lambda carry: (carry[3] == jnp.inf) & (carry[0] > SHORT),
+            lambda carry: along(carry[0] / 2),
+            along(jnp.ones((), w.dtype)),
+        )
+        move = trial - w
+        slope, size = -jnp.vdot(gradient, move), jnp.abs(value)
+        taken = trial_value <= value - ARMIJO * slope + 8 * eps * size
+        w, pred = jnp.where(taken, trial, w), jnp.where(taken, trial_pred, pred)
+        value = jnp.where(taken, trial_value, value)
+        gradient = jnp.where(taken, f.gradient(trial, trial_pred), gradient)
+
+        # The slope falls quadratically: once it is an ulp of f squared, the step just taken has made w exact. Where f
+        # itself falls to 0 the move tells: it is small against w, unless w grows for ever.
+        change, length = jnp.vdot(move, move), jnp.vdot(w, w)
+        near = taken & (tau <= 0.1)
+        ended = near & ((slope <= (FINE * eps) ** 2 * size) | (change <= (FINE * eps) ** 2 * length))
+        small = slope <= FINE * eps * size
+        # Where it has converged but for the last digits, a small step that does not lower f is rounding.
+        converged = jnp.where(taken, near & (small | (change <= eps * length)), converged & small)
+        ended |= converged & ~taken
+        tau = jnp.where(taken, jnp.maximum(tau / 100, MIN_TAU), 10 * tau)
+        return count + 1, ~ended & (tau < MAX_TAU), converged, w, pred, value, gradient, tau
+
+    w = clipped(w)
+    pred = f.predict(w)
+    value = f.value(w, pred)
+    tau = jnp.full_like(value, START_TAU)
+    start = (0, jnp.isfinite(value), jnp.array(False), w, pred, value, f.gradient(w, pred), tau)
+    _, _, converged, w, pred, *_ = lax.while_loop(lambda carry: (carry[0] < MAX_STEPS) & carry[1], attempt, start)
+    return Refit(w, pred, converged)
+
+
+@newton.defjvp
+def _newton_jvp(primals: tuple, tangents: tuple) -> tuple:
+    """The implicit function theorem: ``H dw = -d(grad f)`` on the free coordinates; those at a bound stay there."""
+    (f, _, inside, bounds), (f_dot, *_) = primals, tangents
+    minimum = newton(*primals)
+    w, pred, _ = minimum
+    gradient, gradient_dot = jax.jvp(lambda f: f.gradient(w, f.predict(w)), (f,), (f_dot,))
+    free = _free(w, gradient, inside, bounds)
+    eps = float(jnp.finfo(w.dtype).eps)
+    w_dot = -f.solver(w, pred, free, MIN_TAU, FINE * eps)(jnp.where(free, gradient_dot, 0))
+    _, pred_dot = jax.jvp(lambda f, w: f.predict(w), (f, w), (f_dot, w_dot))
+    return minimum, Refit(w_dot, pred_dot, np.zeros((), jax.dtypes.float0))  # type: ignore[arg-type]
+
+
+def _free(w: Array, gradient: Array, inside: Array, bounds: tuple[Any, Any] | None) -> Array:
+    if bounds is None:
+        return inside
+    lower, upper = bounds
+    return inside & ~((w <= lower) & (gradient > 0)) & ~((w >= upper) & (gradient < 0))
+
+
+def preconditioner(gram: Array, penalty: Array) -> Callable[[Array], Array]:
+    """``s -> (B'B + diag(penalty))^-1 s``, as good as one Cholesky factor in working precision makes it."""
+    k, dtype = gram.shape[0], gram.dtype
+    norm = jnp.sqrt(jnp.diagonal(gram) + penalty)
+    # A column whose square overflows must not drop out unseen, like one of zeros.
+    scale = jnp.where(norm < jnp.inf, ratio(1.0, norm), jnp.nan)
+    # Columns scaled to unit norm, ones on the diagonal also in the padding; a jitter of a few ulps keeps the factor
+    # finite for duplicated or too many columns, and where it does not, the scaling alone has to do.
+    scaled = jnp.where(jnp.eye(k, dtype=bool), 1 + 4 * k * float(jnp.finfo(dtype).eps), gram * scale * scale[:, None])
+    factor = jnp.linalg.cholesky(scaled, symmetrize_input=False)
+    factor = jnp.where(jnp.all(jnp.isfinite(factor)), factor, jnp.eye(k, dtype=dtype))
+    return lambda s: scale * cho_solve((factor, True), scale * s)
+
+
+def conjugate_gradients(
+    product: Callable[[Array], Array], b: Array, diagonal: Numeric, rtol: float, max_steps: int
+) -> Array:
+    """Solve ``M v = b`` for a symmetric M known by its products, with a diagonal to precondition (Hestenes 1952).
+
+    Ends where the preconditioned residual has fallen to rtol, or at a direction along which M is not positive: then
+    with what there is, at least the direction of b (Dembo & Steihaug 1983). Differentiable in b and M.
+    """
+
+    def solve(product: Callable[[Array], Array], b: Array) -> Array:
+        def step(carry: Any) -> Any:
+            count, _, v, residual, direction, norm = carry
+            image = product(direction)
+            curvature = jnp.vdot(direction, image)
+            convex = curvature > 0
+            length = jnp.where(convex, ratio(norm, curvature), jnp.where(count == 0, 1, 0).astype(b.dtype))
+            v, residual = v + length * direction, residual - length * image
+            scaled = residual / diagonal
+            next_norm = jnp.vdot(residual, scaled)
+            direction = scaled + ratio(next_norm, norm) * direction
+            return count + 1, convex & (next_norm > rtol**2 * start_norm), v, residual, direction, next_norm
+
+        scaled = b / diagonal
+        start_norm = jnp.vdot(b, scaled)
+        start = (0, start_norm > 0, jnp.zeros_like(b), b, scaled, start_norm)
+        return lax.while_loop(lambda carry: (carry[0] < max_steps) & carry[1], step, start)[2]
+
+    return lax.custom_linear_solve(product, b, solve, symmetric=True)
+
+
+def ratio(a: Numeric, b: Array) -> Array:
+    """a / b, and 0 where b <= 0; NaN stays NaN."""
+    return jnp.where(b <= 0, 0, a / jnp.where(b <= 0, 1, b))
+
+
+ARMIJO = 0.1
+INEXACT = 1e-3  # of systems solved by iteration: three digits for each Newton step
+FINE = 100.0
+START_TAU, MIN_TAU, MAX_TAU = 1e-2, 1e-10, 1e10
+SHORT = 1e-3
+MAX_STEPS = 100
