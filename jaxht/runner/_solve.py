@@ -12,7 +12,7 @@ from chex import Array, Numeric, PRNGKey
 from jax import lax
 
 from jaxht._pytree import as_dtype, cast_numbers, check_scalars, integer, pytree, where
-from jaxht.constraints import Constraint
+from jaxht.constraints import Constraint, ModelSubspace
 from jaxht.linalg.factored import Factored, square_norm
 from jaxht.objectives.objective import Objective
 from jaxht.solvers.iterate import Counts, Iterate
@@ -59,7 +59,7 @@ class Result:
     """
 
     x: Array
-    support: Any
+    support: ModelSubspace
     value: Array
     num_steps: Numeric = integer()
     status: Numeric = integer()

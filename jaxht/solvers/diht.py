@@ -40,9 +40,19 @@ class DIHT(Solver[LinearModel, Constraint]):
 
     Ends with GAP_CLOSED where ``Stop(gap_rtol=...)`` is given and met, else by its limit: the best gap may stay open.
 
-    Cost an update: one full gradient and one projection; a step ends with a minimisation on a support.
+    Raises:
+        ValueError: unless the objective is a linear model of one output with a single l2 > 0.
+
+    Cost: an update takes one full gradient and one projection; a step ends with a refit.
 
     Source: Yuan et al. 2020, Algorithm 1; they start from alpha = 0.
+
+    Example:
+        >>> import jax.numpy as jnp, jaxht
+        >>> f = jaxht.LeastSquares(jnp.eye(4), jnp.array([1.0, 4.0, 2.0, 3.0]), 1.0)
+        >>> result = jaxht.solve(f, jaxht.Sparse(2), jaxht.DIHT(), stop=jaxht.Stop(max_steps=9))
+        >>> [round(float(x_i), 3) for x_i in result.x], round(float(result.gap), 3)
+        ([0.0, 2.0, 0.0, 1.5], 0.0)
     """
 
     step_size: Numeric | None = None
@@ -93,7 +103,7 @@ class DIHT(Solver[LinearModel, Constraint]):
 class SDIHT(Solver[LinearModel, Constraint]):
     r"""Stochastic dual iterative hard thresholding: :class:`DIHT` on a random block of samples at a time.
 
-    The samples are parted into blocks of batch_size, in their order. An update draws one, takes its part of the
+    The samples are divided into blocks of batch_size, in their order. An update draws one, takes its part of the
     supergradient and keeps z, of which w is the projection, up to date; each step of the runner makes z anew.
 
     Args:
@@ -108,10 +118,20 @@ class SDIHT(Solver[LinearModel, Constraint]):
 
     Ends as :class:`DIHT` does.
 
-    Cost an update: b sample gradients, O(b d), and a projection; a step ends with a full product, a projection and a
-    minimisation on a support.
+    Raises:
+        ValueError: as :class:`DIHT`, and for a batch_size beyond n.
+
+    Cost: an update takes b sample gradients, O(b d), and a projection; a step ends with a full product, a projection
+    and a refit.
 
     Source: Yuan et al. 2020, Algorithm 2.
+
+    Example:
+        >>> import jax, jax.numpy as jnp, jaxht
+        >>> f = jaxht.LeastSquares(jnp.eye(4), jnp.array([1.0, 4.0, 2.0, 3.0]), 1.0)
+        >>> result = jaxht.solve(f, jaxht.Sparse(2), jaxht.SDIHT(), key=jax.random.key(0))
+        >>> [round(float(x_i), 3) for x_i in result.x]
+        [0.0, 2.0, 0.0, 1.5]
     """
 
     step_size: Numeric | None = None

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from chex import Array, Numeric, PRNGKey
 
 from jaxht._pytree import integer, pytree, static
-from jaxht.constraints import Constraint, SelectionConstraint, check_selection
+from jaxht.constraints import Constraint, ModelSubspace, SelectionConstraint, Support, check_selection
 from jaxht.objectives.objective import Objective
 from jaxht.refit import refit
 from jaxht.solvers.iterate import Iterate, evaluate, evaluate_refit
@@ -78,7 +78,9 @@ class HTP(Solver[Objective, Constraint]):
         new = evaluate_refit(objective, found, iterate.counts)
         return state.update(objective, iterate, new, partial(self.next_support, constraint))
 
-    def next_support(self, constraint: Constraint, x: Array, gradient: Array, support: Any, eta: Numeric) -> Any:
+    def next_support(
+        self, constraint: Constraint, x: Array, gradient: Array, support: ModelSubspace | None, eta: Numeric
+    ) -> ModelSubspace:
         """F+, which depends on x alone; ``support`` is the present one, None at the start."""
         z = x - eta * gradient  # S1
         return constraint.project(z, x)[1]  # S2
@@ -145,8 +147,8 @@ class PHT(Solver[Objective, SelectionConstraint]):
         return state.update(objective, iterate, new, partial(self.next_support, constraint))
 
     def next_support(
-        self, constraint: SelectionConstraint, x: Array, gradient: Array, support: Any, eta: Numeric
-    ) -> Any:
+        self, constraint: SelectionConstraint, x: Array, gradient: Array, support: Support | None, eta: Numeric
+    ) -> Support:
         """S+, from the present support S, None at the start."""
         z = x - eta * gradient
         S = constraint.project(x)[1].mask if support is None else support.mask

@@ -16,7 +16,7 @@ from jaxht.solvers.iterate import Iterate
 from jaxht.solvers.status import Status
 
 #: From x, the gradient there, the present support (None at the start) and a step size to the next support.
-NextSupport = Callable[[Array, Array, Any, Numeric], Any]
+NextSupport = Callable[[Array, Array, Any, Numeric], ModelSubspace]
 
 
 def pursuit_step_size(objective: Objective, constraint: Constraint, step_size: Numeric | None) -> Numeric:
@@ -63,7 +63,7 @@ class FixedStep:
     """The search for supports with one step size: the next support, and the detection of cycles."""
 
     step_size: Numeric
-    support: Any
+    support: ModelSubspace
     cycles: CycleDetector
 
     @classmethod
@@ -98,8 +98,8 @@ class Backtracking:
     """
 
     step_size: Numeric
-    support: Any
-    accepted: Any
+    support: ModelSubspace
+    accepted: ModelSubspace
     halvings: Array = integer()
     first: Array
 
@@ -122,7 +122,7 @@ class Backtracking:
         new, accepted = where(taken, (new, self.support), (back, self.accepted))
         gradient = objective.gradient(new.x, new.pred)
 
-        def ahead(halvings: Array) -> Any:
+        def ahead(halvings: Array) -> ModelSubspace:
             step_size = self.step_size * jnp.exp2(-halvings.astype(new.x.dtype))
             return next_support(new.x, gradient, accepted, step_size)
 
