@@ -7,8 +7,9 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 from chex import Array, Numeric, PRNGKey
+from optax.tree_utils import tree_where
 
-from jaxht._pytree import integer, pytree, static, where
+from jaxht._pytree import integer, pytree, static
 from jaxht.constraints import SelectionConstraint, check_selection
 from jaxht.objectives.objective import Objective
 from jaxht.refit import Refit, refit
@@ -138,7 +139,7 @@ class ARHT(Solver[Objective, SelectionConstraint]):
 
         def advance_core(core: Core, key: PRNGKey) -> tuple[Core, Refit]:
             moved, minimum = self._core_step(objective, constraint, rho, search, core, key)
-            return where(core.ended, core, moved), minimum
+            return tree_where(core.ended, core, moved), minimum
 
         moved, minima = jax.vmap(advance_core)(cores, jnp.stack(keys))
         minima = jax.tree.map(lambda first, others: jnp.concatenate([first[None], others]), start, minima)
@@ -147,7 +148,7 @@ class ARHT(Solver[Objective, SelectionConstraint]):
         x, pred, converged = (leaf[winner] for leaf in minima)
         counts = iterate.counts.plus(full_gradients=jnp.sum(~cores.ended, dtype=jnp.int32))
         new = evaluate(objective, x, counts, pred=pred, refit_converged=converged)
-        found = where(iterate.value <= new.value, replace(iterate, counts=counts), new)  # NaN gets through
+        found = tree_where(iterate.value <= new.value, replace(iterate, counts=counts), new)  # NaN gets through
 
         reached, over = jnp.min(values) <= search.guess, jnp.all(moved.ended)
         failed = over & ~reached & (found.value > search.guess + search.eps / 3)
@@ -156,7 +157,7 @@ class ARHT(Solver[Objective, SelectionConstraint]):
         guess = jnp.where(settled, (low + found.value) / 2, search.guess)
         search = Search(low, guess, search.eps, jnp.where(settled, 0, search.num_steps + 1))
         status = jnp.where(found.value - low <= search.eps, Status.FINISHED, Status.RUNNING).astype(jnp.int32)
-        return replace(found, status=status), (key, rho, start, first, where(settled, first, moved), search)
+        return replace(found, status=status), (key, rho, start, first, tree_where(settled, first, moved), search)
 
     def _core_step(
         self,
@@ -201,7 +202,7 @@ class ARHT(Solver[Objective, SelectionConstraint]):
         S = jnp.where(accepted, S_new, S)
         penalty = jnp.where(accepted, 0, self._ridge(constraint, R_new, rho))
         other = refit(objective, constraint.support(S), jnp.where(accepted, x_new.x, x), penalty)
-        x, pred = where(accepted, (x_new.x, x_new.pred), (other.x, other.pred))
+        x, pred = tree_where(accepted, (x_new.x, x_new.pred), (other.x, other.pred))
         return Core(S, jnp.where(accepted, R, R_new), x, pred, (~accepted & stuck) | late), other
 
     def _ridge(self, constraint: SelectionConstraint, R: Array, rho: Array) -> Array:

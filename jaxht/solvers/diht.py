@@ -7,8 +7,9 @@ import jax
 import jax.numpy as jnp
 from chex import Array, Numeric, PRNGKey
 from jax import lax
+from optax.tree_utils import tree_where
 
-from jaxht._pytree import integer, pytree, static, where
+from jaxht._pytree import integer, pytree, static
 from jaxht.constraints import Constraint
 from jaxht.objectives.dual import DualPoint, check_dual, conjugate_loss, dual_point, dual_variables, supergradient
 from jaxht.objectives.linear_model import LinearModel
@@ -214,10 +215,10 @@ def keep_best(
 ) -> tuple[DualPoint, DualPoint, Array, Array]:
     """The better of two, and how long it has been so; after ``patience``, if any, on from it with half the step."""
     risen = point.value > best.value
-    best, waited = where(risen, point, best), jnp.where(risen, 0, waited + 1)
+    best, waited = tree_where(risen, point, best), jnp.where(risen, 0, waited + 1)
     if patience is not None:
         again = waited >= patience
-        scale, point = jnp.where(again, scale / 2, scale), where(again, best, point)
+        scale, point = jnp.where(again, scale / 2, scale), tree_where(again, best, point)
         waited = jnp.where(again, 0, waited)
     return point, best, scale, waited
 
@@ -228,7 +229,7 @@ def primal_from_dual(
     """The minimiser of f on the support of w at the best alpha, unless f is lower at the iterate before."""
     counts = iterate.counts.plus(**work)
     new = evaluate_refit(objective, refit(objective, constraint.support_of(best.w), best.w), counts)
-    new = where(iterate.value <= new.value, replace(iterate, gap=None, counts=counts), new)  # a NaN gets through
+    new = tree_where(iterate.value <= new.value, replace(iterate, gap=None, counts=counts), new)  # a NaN gets through
     return replace(new, gap=new.value - jnp.maximum(best.value, floor))
 
 
