@@ -252,7 +252,7 @@ def _one_step(problem: Problem, carry: Carry) -> Carry:
     if problem.solver.fixed_point_test:
         change = iterate.x - old.x
         still = square_norm(change) <= jnp.square(stop.rtol) * square_norm(iterate.x)
-        still &= True if iterate.skip_fixed_point_test is None else ~iterate.skip_fixed_point_test
+        still &= ~iterate.skip_fixed_point_test
     if stop.support_patience is not None:
         same = problem.constraint.support_of(iterate.x).equals(problem.constraint.support_of(old.x))
         patience = jnp.where(same, patience + 1, 0)
@@ -272,9 +272,8 @@ def _judge(
     status = jnp.where(still, Status.CONVERGED, status)
     status = jnp.where(stable, Status.SUPPORT_STABLE, status)
     status = jnp.where(iterate.status != 0, iterate.status, status)
-    if iterate.refit_converged is not None:
-        at_rest = (status != Status.RUNNING) & (status < Status.TARGET_REACHED) | (status == Status.NO_PROGRESS)
-        status = jnp.where(at_rest & ~iterate.refit_converged, Status.REFIT_FAILED, status)
+    at_rest = (status != Status.RUNNING) & (status < Status.TARGET_REACHED) | (status == Status.NO_PROGRESS)
+    status = jnp.where(at_rest & ~iterate.refit_converged, Status.REFIT_FAILED, status)
     if stop.gap_rtol is not None and iterate.gap is not None:
         status = jnp.where(iterate.gap <= stop.gap_rtol * jnp.abs(iterate.value), Status.GAP_CLOSED, status)
     if stop.target_value is not None:

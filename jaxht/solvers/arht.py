@@ -114,7 +114,7 @@ class ARHT(Solver[Objective, SelectionConstraint]):
         """x0, the minimiser of f on the start's support, the cores there, and the first guess."""
         check_selection(constraint)
         # Where nothing is better than x0, x0 minimises f on its support.
-        iterate = evaluate(objective, x0, refit_converged=jnp.array(True))
+        iterate = evaluate(objective, x0)
         rho = 2 * objective.majorant().coordinate_norm() if self.rho is None else self.rho
         S = complete_selection(objective, constraint, x0)
         R = jnp.ones_like(S)

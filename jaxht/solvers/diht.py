@@ -196,7 +196,7 @@ class SDIHT(Solver[LinearModel, Constraint]):
 def init_dual(objective: LinearModel, constraint: Constraint, x0: Array) -> tuple[Iterate, DualPoint, Array]:
     """The start, its dual variables, and D at 0: a bound, if no good place to start from where l* is steep there."""
     check_dual(objective)
-    iterate = evaluate(objective, x0, refit_converged=jnp.array(True))
+    iterate = evaluate(objective, x0)
     point = dual_point(objective, constraint, dual_variables(objective, iterate.pred))
     origin = conjugate_loss(objective).within(jnp.zeros_like(point.alpha), objective.y)
     floor = dual_point(objective, constraint, origin).value

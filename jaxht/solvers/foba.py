@@ -70,7 +70,7 @@ class FoBa(Solver[Objective, SelectionConstraint]):
         S = constraint.active(x0)
         status = jnp.where(constraint.limit > 0, Status.RUNNING, Status.FINISHED)
         gains = jnp.zeros(1 + (S.size if constraint.k_max is None else constraint.k_max), x0.dtype)
-        iterate = evaluate(objective, x0, status=status, refit_converged=jnp.array(True))
+        iterate = evaluate(objective, x0, status=status)
         return iterate, (S, gains, jnp.any(S))
 
     def step(

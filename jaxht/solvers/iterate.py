@@ -99,10 +99,10 @@ class Iterate:
     status: Numeric = integer(default=0)
     pred: Array | None = None
     gap: Array | None = None
-    refit_converged: Array | None = None
-    skip_fixed_point_test: Array | None = None
+    refit_converged: Array | np.bool_ = np.True_
+    skip_fixed_point_test: Array | np.bool_ = np.False_
 
-    def move(self, x: Array, *, skip_fixed_point_test: Array | None = None, **work: Numeric) -> "Iterate":
+    def move(self, x: Array, *, skip_fixed_point_test: Array | np.bool_ = np.False_, **work: Numeric) -> "Iterate":
         """The iterate at ``x``, whose value is left to the runner, after some work for :meth:`Counts.plus`."""
         return Iterate(x, None, self.counts.plus(**work), self.status, skip_fixed_point_test=skip_fixed_point_test)
 
@@ -124,7 +124,7 @@ def evaluate(
     pred: Array | None = None,
     status: Numeric = Status.RUNNING,
     step_size: Numeric | None = None,
-    refit_converged: Array | None = None,
+    refit_converged: Array | np.bool_ = np.True_,
 ) -> Iterate:
     """The iterate at x, or at the minimiser that a refit has found, with its value.
 

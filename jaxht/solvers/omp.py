@@ -60,7 +60,7 @@ class OMP(Solver[Objective, SelectionConstraint]):
         check_selection(constraint)
         S = constraint.active(x0)
         status = jnp.where(constraint.limit > 0, Status.RUNNING, Status.FINISHED)
-        iterate = evaluate(objective, x0, status=status, refit_converged=jnp.array(True))
+        iterate = evaluate(objective, x0, status=status)
         return iterate, (S, factorise(objective, constraint, S), jnp.any(S))
 
     def step(

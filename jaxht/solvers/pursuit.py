@@ -125,7 +125,7 @@ class Backtracking:
     def accept(self, new: Iterate, old: Iterate) -> tuple[Iterate, "Backtracking"]:
         """``new`` where f has fallen, else ``old`` at the cost of ``new``."""
         accept = self.is_first | ~(new.value >= old.value)  # a value of NaN is accepted, and ends the run
-        back = replace(old, counts=new.counts, skip_fixed_point_test=None)
+        back = replace(old, counts=new.counts)
         new, accepted = tree_where(accept, (new, self.support), (back, self.accepted))
         return new, replace(self, accepted=accepted, is_accepted=accept, is_first=jnp.array(False))
 
