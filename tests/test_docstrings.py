@@ -23,6 +23,7 @@ import pytest
 
 import jaxht
 import jaxht.extend
+import jaxht.objectives.dual
 from tests.util import x64
 
 pytestmark = pytest.mark.usefixtures("all_quickly")
@@ -35,6 +36,7 @@ MODULES = {
     "jaxht.ensembles": False,
     "jaxht.extend": True,
     "jaxht.metrics": False,
+    "jaxht.objectives.dual": False,
     "jaxht.objectives.losses": True,
     "jaxht.projections": False,
     "jaxht.selection": False,
