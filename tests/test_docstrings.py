@@ -16,9 +16,6 @@ import re
 import textwrap
 import types
 
-import jax
-import jax.numpy as jnp
-import numpy as np
 import pytest
 
 import jaxht
@@ -28,22 +25,8 @@ from tests.util import x64
 
 pytestmark = pytest.mark.usefixtures("all_quickly")
 
-# A module whose names are public, and whether also those that it imports.
-MODULES = {
-    "jaxht": True,
-    "jaxht.bounds": False,
-    "jaxht.designs": True,
-    "jaxht.ensembles": False,
-    "jaxht.extend": True,
-    "jaxht.metrics": False,
-    "jaxht.objectives.dual": False,
-    "jaxht.objectives.losses": True,
-    "jaxht.projections": False,
-    "jaxht.selection": False,
-    "jaxht.spectral": False,
-    "jaxht.sweep": True,
-    "jaxht.transforms": True,
-}
+# Modules of which the names are public, beside those that `jaxht` exports.
+MODULES = ["jaxht.designs", "jaxht.extend", "jaxht.objectives.dual", "jaxht.objectives.losses"]
 ORDER = ["Args", "Attributes", "Returns", "Raises", "Cost", "Source", "Example"]
 
 # What an object has, by which its kind is known, and the sections that are then obligatory beside Example.
@@ -57,24 +40,36 @@ KINDS = [
 COMPUTES = ("jaxht.diagnostics.", "jaxht.linalg.", "jaxht.refit.", "jaxht.runner.")
 FROM_PAPERS = ("jaxht.planted.bounds",)
 
-# Names that every example may use.
-GIVEN = {"jax": jax, "jnp": jnp, "np": np, "jaxht": jaxht}
-
 
 def resolve(name):
     """The object of a dotted name from the package on; attributes of `jaxht` count as modules."""
     return functools.reduce(getattr, name.split(".")[1:], jaxht)
 
 
+def exports(module):
+    """The names that a module imports for others to use: ``import a as a``."""
+    imports = [node for node in ast.parse(inspect.getsource(module)).body if isinstance(node, ast.ImportFrom)]
+    return {alias.asname for node in imports for alias in node.names if alias.asname}
+
+
+MODULES += [f"jaxht.{name}" for name in sorted(exports(jaxht)) if inspect.ismodule(getattr(jaxht, name))]
+
+
 def collect():
-    found, seen = {}, set()
-    for name, imported in MODULES.items():
+    """Public objects by name, each once, under the first of its names."""
+    found = {}
+    for name in ["jaxht", *sorted(MODULES)]:
         module = resolve(name)
+        exported = exports(module)
         for attribute, value in vars(module).items():
             home = getattr(value, "__module__", None) or ""
-            ours = home.startswith("jaxht") if imported else home == module.__name__
-            if attribute[0] != "_" and callable(value) and ours and id(value) not in seen:
-                seen.add(id(value))
+            is_own = home == module.__name__ or (attribute in exported and home.startswith("jaxht"))
+            if (
+                attribute[0] != "_"
+                and callable(value)
+                and is_own
+                and all(value is not other for other in found.values())
+            ):
                 found[f"{name}.{attribute}"] = value
     return found
 
@@ -147,7 +142,7 @@ def is_known(reference, value):
     name = reference.lstrip("~").removesuffix("()")
     if name.split(".")[0] in ("jax", "jnp", "numpy", "np", "optax", "scipy", "xarray"):
         return True
-    places = [jaxht, inspect.getmodule(inspect.unwrap(value)), value, *map(resolve, set(MODULES) - {"jaxht"})]
+    places = [jaxht, inspect.getmodule(inspect.unwrap(value)), value, *map(resolve, MODULES)]
     for place in places:
         try:
             functools.reduce(getattr, name.removeprefix("jaxht.").split("."), place)
@@ -200,7 +195,7 @@ def test_docstring(name):
 
 def documented():
     """(name, docstring) of all that may have examples: public objects, their methods, and their modules."""
-    for name in MODULES:
+    for name in ["jaxht", *MODULES]:
         yield name, resolve(name).__doc__
     for name, value in PUBLIC.items():
         yield name, value.__doc__
@@ -216,7 +211,7 @@ EXAMPLES = {name: doc for name, doc in documented() if ">>>" in (doc or "")}
 def test_example(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # for sweeps that write
     options = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
-    test = doctest.DocTestParser().get_doctest(EXAMPLES[name], dict(GIVEN), name, None, None)
+    test = doctest.DocTestParser().get_doctest(EXAMPLES[name], {}, name, None, None)
     printed = []
     with x64(False):
         doctest.DocTestRunner(optionflags=options).run(test, out=printed.append)
