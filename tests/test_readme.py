@@ -22,4 +22,4 @@ def test_examples(capsys):
     scope |= {"ys": np.stack([scope["y"], 2 * scope["y"]]), "ks": np.array([12, 32])}
     exec(many, scope)
     np.testing.assert_allclose(scope["results"].x[0], result.x, atol=1e-4)
-    assert np.count_nonzero(scope["results"].x, axis=1).tolist() == [12, 32]
+    assert (np.count_nonzero(scope["results"].x, axis=1) <= scope["ks"]).all()
