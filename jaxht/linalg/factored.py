@@ -144,17 +144,5 @@ def square_norm(x: Any) -> Array:
     return jnp.vdot(core, core)
 
 
-def check_factored(objective: Any, constraint: Any, solver: Any) -> None:
-    """Raise ValueError where the constraint holds its points in factors, and others cannot take them."""
-    if not getattr(constraint, "factored", False):
-        return
-    for name, part in (("objective", objective), ("solver", solver)):
-        if not getattr(part, "takes_factors", False):
-            raise ValueError(
-                f"{name} must take factored iterates: MultiResponse, Softmax, MatrixCompletion by IHT or SGHT; "
-                f"got {type(part).__name__}: leave LowRank(factored=True) out"
-            )
-
-
 def _terms(matrix: Any) -> tuple[tuple[Any, Any], ...]:
     return matrix.terms if isinstance(matrix, Sum) else ((1.0, matrix),)

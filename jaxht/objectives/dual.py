@@ -18,10 +18,10 @@ import jax.numpy as jnp
 from chex import Array, Numeric
 
 from jaxht.constraints import Constraint
-from jaxht.designs import design
 from jaxht.linalg.selection import k_largest_mask
 from jaxht.objectives.linear_model import LinearModel
 from jaxht.objectives.losses import ScalarLoss
+from jaxht.objectives.objective import Objective
 
 
 class DualPoint(NamedTuple):
@@ -40,7 +40,7 @@ class DualPoint(NamedTuple):
     value: Array
 
 
-def check_dual(objective: Any) -> None:
+def check_dual(objective: Objective) -> None:
     """Raise ValueError where there is no dual problem."""
     if not isinstance(objective, LinearModel) or not isinstance(objective.loss, ScalarLoss):
         raise ValueError(
@@ -55,10 +55,10 @@ def dual_point(objective: LinearModel, constraint: Constraint, alpha: Array) -> 
 
     Source: Yuan et al. 2020, Theorem 3 and (8).
     """
-    z = -design(objective.A).rmatvec(objective.weighted(alpha)) / objective.l2
+    z = -objective.A.rmatvec(objective.weight(alpha)) / objective.l2
     w, _ = constraint.project(z)
     loss: Any = objective.loss
-    value = -jnp.sum(objective.weighted(loss.conjugate(alpha, objective.y))) + objective.l2 * (
+    value = -jnp.sum(objective.weight(loss.conjugate(alpha, objective.y))) + objective.l2 * (
         jnp.vdot(w, w) / 2 - jnp.vdot(w, z)
     )
     return DualPoint(alpha, z, w, value)
@@ -70,10 +70,10 @@ def supergradient(objective: LinearModel, alpha: Array, pred: Array) -> Array:
     Source: Yuan et al. 2020, Theorem 3.
     """
     loss: Any = objective.loss
-    return objective.weighted(pred - loss.conjugate_derivative(alpha, objective.y))
+    return objective.weight(pred - loss.conjugate_derivative(alpha, objective.y))
 
 
-def start(objective: LinearModel, pred: Array) -> Array:
+def dual_variables(objective: LinearModel, pred: Array) -> Array:
     """The dual variables ``l'(a_i.x; y_i)`` that belong to x, pred = A x; just within the domain of l*.
 
     Where x is optimal and the problem has no duality gap these are optimal (Yuan et al. 2020, Theorem 2).
@@ -82,7 +82,7 @@ def start(objective: LinearModel, pred: Array) -> Array:
     return loss.within(loss.derivative(pred, objective.y), objective.y)
 
 
-def strong_duality_margin(objective: LinearModel, constraint: Any, x: Array) -> Array:
+def strong_duality_margin(objective: LinearModel, constraint: Constraint, x: Array) -> Array:
     """``min_{i in supp} |x_i| - max_j |grad f(x)_j| / l2``, at an x that minimises f on its support of k coordinates.
 
     There is no duality gap and x is optimal if and only if it is at least 0.
@@ -105,5 +105,5 @@ def support_margin(point: DualPoint, k: Numeric) -> Array:
 
     Source: Yuan et al. 2020, Theorems 8 and 9.
     """
-    size, chosen = jnp.abs(point.z), k_largest_mask(point.z, k)
-    return jnp.min(jnp.where(chosen, size, jnp.inf)) - jnp.max(jnp.where(chosen, 0, size))
+    size, kept = jnp.abs(point.z), k_largest_mask(point.z, k)
+    return jnp.min(jnp.where(kept, size, jnp.inf)) - jnp.max(jnp.where(kept, 0, size))

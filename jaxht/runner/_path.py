@@ -13,14 +13,14 @@ from jax import lax
 from jaxht._pytree import where
 from jaxht.constraints import Constraint
 from jaxht.objectives.objective import Objective
-from jaxht.runner._solve import Problem, Result, Stop, advance, finish, prepare, start
+from jaxht.runner._solve import Problem, Result, Stop, advance, finish, initial_point, prepare, start
 from jaxht.solvers.solver import Solver
 from jaxht.solvers.status import Status
 
 
 def path(
     objective: Objective,
-    constraint: Any,
+    constraint: Constraint,
     solver: Solver,
     ks: Any,
     *,
@@ -53,7 +53,7 @@ def path(
     return _path(problem, jnp.asarray(ks, jnp.int32), x0, key, own_limit)
 
 
-def sparsities(objective: Objective, constraint: Any, ks: Any) -> tuple[Any, Any]:
+def sparsities(objective: Objective, constraint: Constraint, ks: Any) -> tuple[Any, Any]:
     """ks as an array, checked, and the constraint with the last of them and a k_max for all, where it is known."""
     if not isinstance(ks, jax.Array):
         ks = np.asarray(ks)
@@ -95,6 +95,6 @@ def _path(problem: Problem, ks: Array, x0: Array | None, key: PRNGKey | None, ow
         carry = advance(at(k), start(at(k), x, own_key), at(k).stop.max_steps)
         return carry.iterate.x, finish(at(k), carry)
 
-    if getattr(solver, "nested", False):
+    if solver.nested:
         return lax.scan(go_on, start(at(ks[0]), x0, key), ks)[1]
-    return lax.scan(go_on_from, problem.objective.start(problem.constraint) if x0 is None else x0, ks)[1]
+    return lax.scan(go_on_from, initial_point(problem.objective, problem.constraint) if x0 is None else x0, ks)[1]

@@ -9,12 +9,13 @@ import jax.numpy as jnp
 from chex import Array, Numeric, PRNGKey
 
 from jaxht._pytree import integer, pytree, static, where
-from jaxht.constraints import Constraint
+from jaxht.constraints import SelectionConstraint, check_selection
 from jaxht.objectives.objective import Objective
-from jaxht.refit.newton import Refit
-from jaxht.solvers.base import best, count, exchanged
-from jaxht.solvers.omp import completed
-from jaxht.solvers.solver import Iterate, evaluate
+from jaxht.refit import Refit, refit
+from jaxht.solvers.iterate import Iterate, evaluate
+from jaxht.solvers.omp import complete_selection
+from jaxht.solvers.selection import best_item, count, swap
+from jaxht.solvers.solver import Solver
 from jaxht.solvers.status import Status
 
 
@@ -40,7 +41,7 @@ class Search:
 
 
 @pytree
-class ARHT:
+class ARHT(Solver[Objective, SelectionConstraint]):
     r"""Adaptively regularised hard thresholding: swaps as in OMPR, of a function whose regulariser gives way.
 
     .. math::
@@ -80,7 +81,6 @@ class ARHT:
     rho: Numeric | None = None
     lower: Numeric = 0.0
 
-    fixed_point_test: ClassVar[bool] = False
     needs_key: ClassVar[bool] = True
 
     @staticmethod
@@ -94,19 +94,22 @@ class ARHT:
         num_cores = math.ceil(5 * math.log(6 * d * math.log(1 / rtol)))
         return ARHT(rtol, num_cores, 1.0, math.ceil(2 * k * math.log(3 / rtol)))
 
-    def max_steps(self, constraint: Constraint) -> int:
+    def max_steps(self, constraint: SelectionConstraint) -> int:
         """10 000: it ends by itself."""
         return 10_000
 
-    def init(self, objective: Objective, constraint: Constraint, x0: Array, key: PRNGKey | None) -> tuple[Iterate, Any]:
+    def init(
+        self, objective: Objective, constraint: SelectionConstraint, x0: Array, key: PRNGKey | None
+    ) -> tuple[Iterate, Any]:
         """x0, the minimiser of f on the start's support, the cores there, and the first guess."""
+        check_selection(constraint)
         # Where nothing is better than x0, x0 has minimised f on its support.
         iterate = evaluate(objective, x0, refit_converged=jnp.array(True))
-        rho = 2 * objective.coordinate_smoothness() if self.rho is None else self.rho
-        S = completed(objective, constraint, x0)
+        rho = 2 * objective.majorant().coordinate_norm() if self.rho is None else self.rho
+        S = complete_selection(objective, constraint, x0)
         R = jnp.ones_like(S)
         ridges = jnp.stack([jnp.zeros_like(x0), self._ridge(constraint, R, rho)])
-        both = jax.vmap(lambda ridge: objective.minimise(constraint.support(S), x0, ridge))(ridges)
+        both = jax.vmap(lambda ridge: refit(objective, constraint.support(S), x0, ridge))(ridges)
         minimum, regular = (jax.tree.map(lambda leaf, i=i: leaf[i], both) for i in range(2))
         core = Core(S, R, regular.x, regular.pred, jnp.array(False))
         cores = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (self.num_cores, *leaf.shape)), core)
@@ -117,7 +120,9 @@ class ARHT:
         search = Search(low, guess, self.rtol * (origin - low), jnp.zeros((), jnp.int32))
         return iterate, (key, rho, minimum, cores, cores, search)
 
-    def step(self, objective: Objective, constraint: Constraint, iterate: Iterate, state: Any) -> tuple[Iterate, Any]:
+    def step(
+        self, objective: Objective, constraint: SelectionConstraint, iterate: Iterate, state: Any
+    ) -> tuple[Iterate, Any]:
         """Every core that has not ended moves once; perhaps the guess is settled."""
         key, rho, start, first, cores, search = state
         key, *keys = jax.random.split(key, self.num_cores + 1)
@@ -145,7 +150,13 @@ class ARHT:
         return replace(found, status=status), (key, rho, start, first, where(settled, first, moved), search)
 
     def _move(
-        self, objective: Objective, constraint: Constraint, rho: Array, search: Search, core: Core, key: PRNGKey
+        self,
+        objective: Objective,
+        constraint: SelectionConstraint,
+        rho: Array,
+        search: Search,
+        core: Core,
+        key: PRNGKey,
     ) -> tuple[Core, Refit]:
         """The core after a swap or a draw, and a minimiser: of f on the new S, or after a draw of g on the old one."""
         S, R, x, pred = core.S, core.R, core.x, core.pred
@@ -156,10 +167,10 @@ class ARHT:
 
         descent = constraint.feasible_direction(-objective.gradient(x, pred) - ridge * x)
         lengths = constraint.scores(x)
-        i = best(constraint.scores(descent), ~S)
-        j = best(-lengths, S & ~constraint.kept)
-        S_new = exchanged(constraint, S, i, j)
-        swapped = objective.minimise(constraint.support(S_new), x, ridge)
+        i = best_item(constraint.scores(descent), ~S)
+        j = best_item(-lengths, S & ~constraint.always_active)
+        S_new = swap(constraint, S, i, j)
+        swapped = refit(objective, constraint.support(S_new), x, ridge)
 
         value, k = g(x, pred), jnp.asarray(constraint.limit).astype(x.dtype)
         wanted = self.progress / k * (value - search.guess)
@@ -180,11 +191,11 @@ class ARHT:
         # One minimisation serves both: of f on the new S, or of g with the new R on the old one.
         region = constraint.support(jnp.where(accepted, S_new, S))
         penalty = jnp.where(accepted, 0, self._ridge(constraint, R_new, rho))
-        other = objective.minimise(region, jnp.where(accepted, swapped.x, x), penalty)
+        other = refit(objective, region, jnp.where(accepted, swapped.x, x), penalty)
         x, pred = where(accepted, (swapped.x, swapped.pred), (other.x, other.pred))
         core = Core(jnp.where(accepted, S_new, S), jnp.where(accepted, R, R_new), x, pred, (~accepted & stuck) | late)
         return core, other
 
-    def _ridge(self, constraint: Constraint, R: Array, rho: Array) -> Array:
+    def _ridge(self, constraint: SelectionConstraint, R: Array, rho: Array) -> Array:
         """rho on R, like x."""
         return jnp.where(constraint.support(R).mask, rho, 0)

@@ -10,14 +10,16 @@ from jax import lax
 
 from jaxht._pytree import integer, pytree, static, where
 from jaxht.constraints import Constraint
-from jaxht.designs import design
-from jaxht.objectives.dual import DualPoint, check_dual, dual_point, start, supergradient
-from jaxht.solvers.solver import Iterate, checked, evaluate
+from jaxht.objectives.dual import DualPoint, check_dual, dual_point, dual_variables, supergradient
+from jaxht.objectives.linear_model import LinearModel
+from jaxht.refit import refit
+from jaxht.solvers.iterate import Iterate, check_step_size, evaluate, evaluate_refit
+from jaxht.solvers.solver import Solver
 from jaxht.solvers.status import Status
 
 
 @pytree
-class DIHT:
+class DIHT(Solver[LinearModel, Constraint]):
     r"""Projected supergradient ascent on the dual D of a linear model with a ridge; x comes with a certificate.
 
     .. math::
@@ -47,25 +49,24 @@ class DIHT:
     diminishing: bool = static(default=False)
     inner_steps: Numeric = integer(default=10)
 
-    fixed_point_test: ClassVar[bool] = False  # x rests while the dual moves on
-    needs_key: ClassVar[bool] = False
-
     def max_steps(self, constraint: Constraint) -> int:
         """1 000."""
         return 1_000
 
-    def init(self, objective: Any, constraint: Constraint, x0: Array, key: PRNGKey | None) -> tuple[Iterate, Any]:
+    def init(
+        self, objective: LinearModel, constraint: Constraint, x0: Array, key: PRNGKey | None
+    ) -> tuple[Iterate, Any]:
         """alpha from x0."""
-        iterate, point, floor = _begun(objective, constraint, x0)
+        iterate, point, floor = init_dual(objective, constraint, x0)
         if self.step_size is None:
             scale, coupling = jnp.ones((), objective.dtype), objective.gram_norm() / objective.l2
         else:
             scale, coupling = jnp.asarray(self.step_size), jnp.zeros((), objective.dtype)
-        iterate = replace(iterate, status=checked(iterate.status, scale))
+        iterate = replace(iterate, status=check_step_size(iterate.status, scale))
         none = jnp.zeros((), jnp.int32)
         return iterate, (floor, (point, point, scale, coupling, none, none))
 
-    def step(self, objective: Any, constraint: Constraint, iterate: Iterate, state: Any) -> tuple[Iterate, Any]:
+    def step(self, objective: LinearModel, constraint: Constraint, iterate: Iterate, state: Any) -> tuple[Iterate, Any]:
         """Some updates of alpha, then x from the best."""
         floor, ascent = state
 
@@ -75,21 +76,21 @@ class DIHT:
             g = supergradient(objective, alpha, objective.predict(point.w))
             if self.step_size is None:
                 # Of D / c: with c = 1 / n, g is as small as the curvature that divides it.
-                eta = _inverse(scale, objective.weighted(loss.conjugate_curvature(alpha, y) + coupling))
+                eta = adaptive_step(scale, objective.weight(loss.conjugate_curvature(alpha, y) + coupling))
             else:
                 eta = scale / (t + 2) if self.diminishing else scale
             point = dual_point(objective, constraint, loss.within(alpha + eta * g, y))
             patience = PATIENCE if self.step_size is None else None
-            point, best, scale, waited = _compared(point, best, scale, waited, patience)
+            point, best, scale, waited = keep_best(point, best, scale, waited, patience)
             return point, best, scale, coupling, t + 1, waited
 
         ascent = lax.fori_loop(0, self.inner_steps, update, ascent)
         work = {"full_gradients": self.inner_steps, "projections": self.inner_steps}
-        return _minimised(objective, constraint, iterate, ascent[1], floor, work), (floor, ascent)
+        return primal_from_dual(objective, constraint, iterate, ascent[1], floor, work), (floor, ascent)
 
 
 @pytree
-class SDIHT:
+class SDIHT(Solver[LinearModel, Constraint]):
     r"""Stochastic dual iterative hard thresholding: :class:`DIHT` on a random block of samples at a time.
 
     The samples are parted into blocks of batch_size, in their order. An update draws one, takes its part of the
@@ -118,33 +119,34 @@ class SDIHT:
     batch_size: int = static(default=1)
     inner_steps: Numeric | None = integer(default=None)
 
-    fixed_point_test: ClassVar[bool] = False
     needs_key: ClassVar[bool] = True
 
     def max_steps(self, constraint: Constraint) -> int:
         """100 epochs."""
         return 100
 
-    def init(self, objective: Any, constraint: Constraint, x0: Array, key: PRNGKey | None) -> tuple[Iterate, Any]:
+    def init(
+        self, objective: LinearModel, constraint: Constraint, x0: Array, key: PRNGKey | None
+    ) -> tuple[Iterate, Any]:
         """alpha from x0."""
         n = objective.num_samples
         if not (isinstance(self.batch_size, int) and 1 <= self.batch_size <= n):
             raise ValueError(f"batch_size must be an int in [1, {n}], the number of samples; got {self.batch_size!r}")
-        iterate, point, floor = _begun(objective, constraint, x0)
+        iterate, point, floor = init_dual(objective, constraint, x0)
         scale = jnp.ones((), objective.dtype) if self.step_size is None else jnp.asarray(self.step_size)
-        iterate = replace(iterate, status=checked(iterate.status, scale))
-        squares = jnp.pad(design(objective.A).row_norms() ** 2, (0, -n % self.batch_size))
+        iterate = replace(iterate, status=check_step_size(iterate.status, scale))
+        squares = jnp.pad(objective.A.row_norms() ** 2, (0, -n % self.batch_size))
         couplings = self.batch_size * jnp.max(squares.reshape(-1, self.batch_size), axis=1) / objective.l2
         none = jnp.zeros((), jnp.int32)
         return iterate, (floor, point, point, scale, couplings, key, none, none)
 
-    def step(self, objective: Any, constraint: Constraint, iterate: Iterate, state: Any) -> tuple[Iterate, Any]:
+    def step(self, objective: LinearModel, constraint: Constraint, iterate: Iterate, state: Any) -> tuple[Iterate, Any]:
         """An epoch, then x from the best alpha."""
         floor, point, best, scale, couplings, key, first, waited = state
         key, draws = jax.random.split(key)
-        n, b, loss, A, l2 = objective.num_samples, self.batch_size, objective.loss, design(objective.A), objective.l2
+        n, b, loss, A, l2 = objective.num_samples, self.batch_size, objective.loss, objective.A, objective.l2
         num_blocks = len(couplings)
-        shares = objective.weighted(jnp.ones(n, objective.dtype))
+        shares = objective.weight(jnp.ones(n, objective.dtype))
 
         def update(t: Array, carry: Any) -> Any:
             alpha, z = carry
@@ -154,7 +156,7 @@ class SDIHT:
             rows = A.rows(indices)
             g = share * (rows.matvec(constraint.project(z)[0]) - loss.conjugate_derivative(a, y))
             if self.step_size is None:
-                eta = _inverse(scale, share * (loss.conjugate_curvature(a, y) + share * couplings[number]))
+                eta = adaptive_step(scale, share * (loss.conjugate_curvature(a, y) + share * couplings[number]))
             else:
                 eta = scale / (first + t + 2) if self.diminishing else scale
             change = jnp.where(indices < n, loss.within(a + eta * g, y) - a, 0)
@@ -164,30 +166,30 @@ class SDIHT:
         alpha, _ = lax.fori_loop(0, m, update, (point.alpha, point.z))
         point = dual_point(objective, constraint, loss.within(alpha, objective.y))
         patience = EPOCHS if self.step_size is None else None
-        point, best, scale, waited = _compared(point, best, scale, waited, patience)
+        point, best, scale, waited = keep_best(point, best, scale, waited, patience)
         work = {"sample_gradients": m * b, "projections": m}
         state = (floor, point, best, scale, couplings, key, first + m, waited)
-        return _minimised(objective, constraint, iterate, best, floor, work), state
+        return primal_from_dual(objective, constraint, iterate, best, floor, work), state
 
 
-def _begun(objective: Any, constraint: Constraint, x0: Array) -> tuple[Iterate, DualPoint, Array]:
+def init_dual(objective: LinearModel, constraint: Constraint, x0: Array) -> tuple[Iterate, DualPoint, Array]:
     """The start, its dual variables, and D at 0: a bound, if no good place to start from where l* is steep there."""
     check_dual(objective)
     iterate = evaluate(objective, x0, refit_converged=jnp.array(True))
-    point = dual_point(objective, constraint, start(objective, iterate.pred))
+    point = dual_point(objective, constraint, dual_variables(objective, iterate.pred))
     origin = objective.loss.within(jnp.zeros_like(point.alpha), objective.y)
     floor = dual_point(objective, constraint, origin).value
     gap = iterate.value - jnp.maximum(point.value, floor)
     # Without a ridge there is no dual.
-    return replace(iterate, gap=gap, status=checked(Status.RUNNING, objective.l2)), point, floor
+    return replace(iterate, gap=gap, status=check_step_size(Status.RUNNING, objective.l2)), point, floor
 
 
-def _inverse(scale: Array, curvature: Array) -> Array:
+def adaptive_step(scale: Array, curvature: Array) -> Array:
     """The step by coordinate; where a sample has no weight, nothing moves."""
     return scale / jnp.where(curvature > 0, curvature, 1)
 
 
-def _compared(
+def keep_best(
     point: DualPoint, best: DualPoint, scale: Array, waited: Array, patience: int | None
 ) -> tuple[DualPoint, DualPoint, Array, Array]:
     """The better of two, and how long it has been so; after ``patience``, if any, on from it with half the step."""
@@ -200,13 +202,12 @@ def _compared(
     return point, best, scale, waited
 
 
-def _minimised(
-    objective: Any, constraint: Constraint, iterate: Iterate, best: DualPoint, floor: Array, work: Any
+def primal_from_dual(
+    objective: LinearModel, constraint: Constraint, iterate: Iterate, best: DualPoint, floor: Array, work: Any
 ) -> Iterate:
     """The minimiser of f on the support of w at the best alpha, unless f is lower at the iterate before."""
-    minimum = objective.minimise(constraint.support_of(best.w), best.w)
     counts = iterate.counts.plus(**work)
-    new = evaluate(objective, minimum.x, counts, pred=minimum.pred, refit_converged=minimum.converged)
+    new = evaluate_refit(objective, refit(objective, constraint.support_of(best.w), best.w), counts)
     new = where(iterate.value <= new.value, replace(iterate, gap=None, counts=counts), new)  # a NaN gets through
     return replace(new, gap=new.value - jnp.maximum(best.value, floor))
 
