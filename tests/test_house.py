@@ -30,11 +30,12 @@ WORDS = [
     (r"jaxht" + r"\[\w+\]['\"`]", []),  # extras have the distribution's name
 ]
 
-# (the name of a method, the files of the library where it may be called): the loop over steps, and ranking.
+# (the name of a method, where in the library it may be called): the loop over steps, and ranking. Exchanges start from
+# a whole run of OMP.
 METHODS = [
-    ("step", "jaxht/runner/"),
-    ("sort", "jaxht/linalg/selection.py"),
-    ("argsort", "jaxht/linalg/selection.py"),
+    ("step", ("jaxht/runner/", "jaxht/solvers/omp.py")),
+    ("sort", ("jaxht/linalg/selection.py",)),
+    ("argsort", ("jaxht/linalg/selection.py",)),
 ]
 
 
@@ -60,11 +61,11 @@ def words_stand_where_they_may(file: File) -> Iterator[tuple[int, str]]:
 def methods_are_called_where_they_may(file: File) -> Iterator[tuple[int, str]]:
     for node in ast.walk(file.module) if file.is_library else ():
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            for name, place in METHODS:
+            for name, places in METHODS:
                 # NumPy ranks on the host; the sorts of jax.numpy are ruff's to find.
                 on_host = ast.unparse(node.func.value) == "np"
-                if node.func.attr == name and not on_host and not file.path.startswith(place):
-                    yield node.lineno, f".{name}() may be called only in {place}"
+                if node.func.attr == name and not on_host and not file.path.startswith(places):
+                    yield node.lineno, f".{name}() may be called only in {places}"
 
 
 def public_names_are_explained(file: File) -> Iterator[tuple[int, str]]:
