@@ -1,5 +1,6 @@
 """For mkdocstrings: what stands in docstrings for readers of the source becomes Markdown with links and formulas."""
 
+import inspect
 import re
 from typing import Any
 
@@ -10,6 +11,9 @@ class Docstrings(griffe.Extension):
     """Rewrites roles (:func:`solve`), formulas (.. math::) and the headings of sections."""
 
     def on_object(self, *, obj: griffe.Object, **kwargs: Any) -> None:
+        if obj.path.startswith("jaxht.objectives.glm.") and obj.is_attribute:  # classes that a function makes
+            obj.value = None
+            obj.docstring = griffe.Docstring(inspect.getdoc(griffe.dynamic_import(obj.path)), parent=obj)
         if obj.docstring:
             obj.docstring.value = to_markdown(obj.docstring.value, obj)
 

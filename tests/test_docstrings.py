@@ -90,7 +90,9 @@ def parameters(value):
         return [name for name in inspect.signature(value).parameters if name[0] != "_"]
     if dataclasses.is_dataclass(value):
         return [field.name for field in dataclasses.fields(value) if field.init and field.name[0] != "_"]
-    return [name for name in getattr(value, "_fields", ()) if name[0] != "_"]
+    own = value.__dict__.get("__init__") if not hasattr(value, "_fields") else None
+    names = list(inspect.signature(own).parameters)[1:] if own else getattr(value, "_fields", ())
+    return [name for name in names if name[0] != "_"]
 
 
 def is_named(name, text):
@@ -99,8 +101,12 @@ def is_named(name, text):
 
 
 def is_abstract(value):
-    """Protocols and exceptions: nobody makes one."""
-    return isinstance(value, type) and (value.__dict__.get("_is_protocol") or issubclass(value, Exception))
+    """Protocols, base classes and exceptions: nobody makes one."""
+    if not isinstance(value, type):
+        return False
+    methods = filter(inspect.isfunction, vars(value).values())
+    is_base = any("NotImplementedError" in method.__code__.co_names for method in methods)
+    return value.__dict__.get("_is_protocol") or inspect.isabstract(value) or is_base or issubclass(value, Exception)
 
 
 def errors(value):
