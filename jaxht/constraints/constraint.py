@@ -56,6 +56,14 @@ class SelectionConstraint(Constraint):
     A selection of items is a bool array with an entry for each item, shaped as the constraint likes.
     """
 
+    @abc.abstractmethod
+    def project(self, z: Array, near: Array | None = None) -> tuple[Array, Support]:
+        """The nearest point of C to ``z``, and the support on which it lies: all coordinates of the selected items."""
+
+    @abc.abstractmethod
+    def support_of(self, x: Array) -> Support:
+        """The coordinates of the active items of x."""
+
     @property
     def limit(self) -> Numeric:
         """How many items may be active: k, at most k_max."""

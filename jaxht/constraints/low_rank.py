@@ -30,8 +30,8 @@ class LowRank(Constraint):
             below m and n, and the data are as well: see docs/problems.md.
 
     ``project`` keeps the k largest singular values (Eckart & Young 1936). For :class:`jaxht.IHT`, :class:`jaxht.NIHT`,
-    :class:`jaxht.HTP` and all stochastic solvers; those that select coordinates one by one refuse it. The model subspace of
-    a point is a :class:`jaxht.Subspace`, which is what ``result.support`` holds.
+    :class:`jaxht.HTP` and all stochastic solvers; those that select coordinates one by one refuse it. The model
+    subspace of a point is a :class:`jaxht.Subspace`, which is what ``result.support`` holds.
 
     A decomposition rounds: x at rest still moves by some units in its last place, and its spaces turn. ``Stop.rtol`` is
     32 times machine epsilon by default, and ``support_patience`` ends no run.

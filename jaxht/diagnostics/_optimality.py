@@ -83,7 +83,7 @@ def _optimality(
         restricted_gradient=jnp.linalg.norm(free.project(gradient)[0]),
         fixed_point_residual=jnp.linalg.norm(x - constraint.project(x - eta * gradient, x)[0]),
     )
-    if not swaps:
+    if not swaps or not isinstance(constraint, Sparse):
         return found
     gain, i, j = _best_swap(objective, constraint, x, pred, gradient)
     return found._replace(swap_gain=gain, swap=jnp.stack([i, j]))

@@ -29,7 +29,7 @@ class SymmetricOperator:
         return self.product(v)
 
     def quadratic_form(self, v: Array, pred: Array) -> Array:
-        """``v' B v``; pred is the objective's prediction for v, from which linear models compute it without a product."""
+        """``v' B v``; pred is the objective's prediction for v, which spares linear models a product."""
         return jnp.vdot(v, self(v))
 
     def diagonal(self) -> Array:

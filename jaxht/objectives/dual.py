@@ -12,7 +12,7 @@ last two terms are ``-l2/2 ||w||^2``. f and D may stay apart at their best; wher
 Source: Yuan et al. 2020, §2 and §3.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple, cast
 
 import jax.numpy as jnp
 from chex import Array, Numeric
@@ -50,6 +50,11 @@ def check_dual(objective: Objective) -> None:
         raise ValueError(f"l2 must be a single number above 0 to have a dual; got {objective.l2!r}")
 
 
+def conjugate_loss(objective: LinearModel) -> ScalarLoss:
+    """The loss of the objective, of one output, as one that has a conjugate."""
+    return cast(ScalarLoss, objective.loss)
+
+
 def dual_point(objective: LinearModel, constraint: Constraint, alpha: Array) -> DualPoint:
     """w(alpha) and D(alpha) from alpha (n,). Cost: a product with the transpose of A and a projection.
 
@@ -57,7 +62,7 @@ def dual_point(objective: LinearModel, constraint: Constraint, alpha: Array) -> 
     """
     z = -objective.A.rmatvec(objective.weight(alpha)) / objective.l2
     w, _ = constraint.project(z)
-    loss: Any = objective.loss
+    loss = conjugate_loss(objective)
     value = -jnp.sum(objective.weight(loss.conjugate(alpha, objective.y))) + objective.l2 * (
         jnp.vdot(w, w) / 2 - jnp.vdot(w, z)
     )
@@ -69,7 +74,7 @@ def supergradient(objective: LinearModel, alpha: Array, pred: Array) -> Array:
 
     Source: Yuan et al. 2020, Theorem 3.
     """
-    loss: Any = objective.loss
+    loss = conjugate_loss(objective)
     return objective.weight(pred - loss.conjugate_derivative(alpha, objective.y))
 
 
@@ -78,7 +83,7 @@ def dual_variables(objective: LinearModel, pred: Array) -> Array:
 
     Where x is optimal and the problem has no duality gap these are optimal (Yuan et al. 2020, Theorem 2).
     """
-    loss: Any = objective.loss
+    loss = conjugate_loss(objective)
     return loss.within(loss.derivative(pred, objective.y), objective.y)
 
 

@@ -64,7 +64,7 @@ class FiniteSum(Custom, SumOverSamples):
         return np.shape(jax.tree.leaves(self.samples)[0])[0]
 
     def prepare(self) -> "FiniteSum":
-        """Itself; ValueError unless the samples are arrays of one length and ``fun`` maps x and one to a real scalar."""
+        """Itself; ValueError unless samples are arrays of one length, of which ``fun`` maps each to a real scalar."""
         shapes = [np.shape(leaf) for leaf in jax.tree.leaves(self.samples)]
         if len({shape[:1] for shape in shapes}) != 1 or not all(shapes[0]):
             raise ValueError(f"samples must be arrays of the same first length n >= 1; got shapes {shapes}")

@@ -30,9 +30,9 @@ def forward_scores(objective: Objective, constraint: SelectionConstraint, select
     else a refit for each, BLOCK at a time.
     """
     support = constraint.support(selected)
-    if isinstance(objective, LeastSquares) and isinstance(constraint, Sparse) and len(objective.shape) == 1:
-        if support.k_max is not None and support.bounds is None:
-            return insertion_gains(objective, support)
+    unbounded = isinstance(constraint, Sparse) and support.k_max is not None and support.bounds is None
+    if isinstance(objective, LeastSquares) and len(objective.shape) == 1 and unbounded:
+        return insertion_gains(objective, support)
     start = support.restrict(x)
     index = lax.iota(jnp.int32, selected.size).reshape(selected.shape)
 

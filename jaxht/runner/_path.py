@@ -64,8 +64,8 @@ def sparsities(objective: Objective, constraint: Constraint, ks: Any) -> tuple[A
         if np.any(np.diff(np.asarray(ks)) <= 0):
             raise ValueError(f"ks must rise strictly; got {ks}")
         largest = int(ks[-1]) if largest is None else largest
-        dataclasses.replace(constraint, k=int(ks[0])).prepare(objective.prepare().shape)  # refuses negative ones
-    return ks, dataclasses.replace(constraint, k=ks[-1], k_max=largest)
+        dataclasses.replace(constraint, k=int(ks[0])).prepare(objective.prepare().shape)  # type: ignore[type-var]
+    return ks, dataclasses.replace(constraint, k=ks[-1], k_max=largest)  # type: ignore[type-var]
 
 
 @functools.partial(jax.jit, static_argnums=4)

@@ -10,7 +10,7 @@ from jax import lax
 
 from jaxht._pytree import integer, pytree, static, where
 from jaxht.constraints import Constraint
-from jaxht.objectives.dual import DualPoint, check_dual, dual_point, dual_variables, supergradient
+from jaxht.objectives.dual import DualPoint, check_dual, conjugate_loss, dual_point, dual_variables, supergradient
 from jaxht.objectives.linear_model import LinearModel
 from jaxht.refit import refit
 from jaxht.solvers.iterate import Iterate, check_step_size, evaluate, evaluate_refit
@@ -72,7 +72,7 @@ class DIHT(Solver[LinearModel, Constraint]):
 
         def update(_: Array, state: Any) -> Any:
             point, best, scale, coupling, t, waited = state
-            alpha, loss, y = point.alpha, objective.loss, objective.y
+            alpha, loss, y = point.alpha, conjugate_loss(objective), objective.y
             g = supergradient(objective, alpha, objective.predict(point.w))
             if self.step_size is None:
                 # Of D / c: with c = 1 / n, g is as small as the curvature that divides it.
@@ -144,7 +144,7 @@ class SDIHT(Solver[LinearModel, Constraint]):
         """An epoch, then x from the best alpha."""
         floor, point, best, scale, couplings, key, first, waited = state
         key, draws = jax.random.split(key)
-        n, b, loss, A, l2 = objective.num_samples, self.batch_size, objective.loss, objective.A, objective.l2
+        n, b, loss, A, l2 = objective.num_samples, self.batch_size, conjugate_loss(objective), objective.A, objective.l2
         num_blocks = len(couplings)
         shares = objective.weight(jnp.ones(n, objective.dtype))
 
@@ -177,7 +177,7 @@ def init_dual(objective: LinearModel, constraint: Constraint, x0: Array) -> tupl
     check_dual(objective)
     iterate = evaluate(objective, x0, refit_converged=jnp.array(True))
     point = dual_point(objective, constraint, dual_variables(objective, iterate.pred))
-    origin = objective.loss.within(jnp.zeros_like(point.alpha), objective.y)
+    origin = conjugate_loss(objective).within(jnp.zeros_like(point.alpha), objective.y)
     floor = dual_point(objective, constraint, origin).value
     gap = iterate.value - jnp.maximum(point.value, floor)
     # Without a ridge there is no dual.
