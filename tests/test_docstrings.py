@@ -206,8 +206,8 @@ def documented():
     for name, value in PUBLIC.items():
         yield name, value.__doc__
         for attribute, method in vars(value).items() if isinstance(value, type) else ():
-            if attribute[0] != "_":
-                yield f"{name}.{attribute}", getattr(method, "__doc__", None)
+            if attribute[0] != "_" and (inspect.isroutine(method) or isinstance(method, property)):
+                yield f"{name}.{attribute}", method.__doc__
 
 
 EXAMPLES = {name: doc for name, doc in documented() if ">>>" in (doc or "")}
