@@ -11,7 +11,6 @@ from jaxht._pytree import integer as integer
 from jaxht._pytree import mixed as mixed
 from jaxht._pytree import pytree as pytree
 from jaxht._pytree import static as static
-from jaxht._pytree import where as where
 from jaxht.constraints import Constraint as Constraint
 from jaxht.constraints import ModelSubspace as ModelSubspace
 from jaxht.constraints import SelectionConstraint as SelectionConstraint

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from chex import Array
 
 from jaxht._pytree import pytree
-from jaxht.linalg.factored import matmul
+from jaxht.linalg.precision import matmul
 
 
 @pytree

@@ -6,7 +6,6 @@ import jax
 import numpy as np
 from chex import Array, ArrayDType
 
-from jaxht.designs.dense import PRECISION as PRECISION
 from jaxht.designs.dense import Dense as Dense
 from jaxht.designs.entries import Entries as Entries
 from jaxht.designs.matrix import MatrixDesign as MatrixDesign

@@ -8,7 +8,7 @@ from chex import Array
 from jax import lax
 from jax.custom_batching import custom_vmap
 
-from jaxht.linalg.factored import matmul
+from jaxht.linalg.precision import matmul
 
 
 def lane_by_lane(factorise: Callable[[Array], Array]) -> Callable[[Array], Array]:

@@ -48,7 +48,7 @@ class Custom(Objective):
     Example:
         >>> import jax.numpy as jnp, jaxht
         >>> f = jaxht.Custom(lambda x, y: jnp.sum((x - y) ** 2), jnp.array([1.0, 3.0, 2.0]), like=3)
-        >>> jaxht.solve(f, jaxht.Sparse(1), jaxht.HTP()).x.round(3).tolist()
+        >>> [round(float(x_i), 3) for x_i in jaxht.solve(f, jaxht.Sparse(1), jaxht.HTP()).x]
         [0.0, 3.0, 0.0]
     """
 

@@ -10,10 +10,11 @@ import numpy as np
 from chex import Array, ArrayDType, Numeric
 
 from jaxht._pytree import check_scalars, pytree, static
-from jaxht.designs import PRECISION, LinearOperator, MatrixDesign, design
+from jaxht.designs import LinearOperator, MatrixDesign, design
 from jaxht.linalg.eigenvalues import SAFETY, largest_eigenvalue
 from jaxht.linalg.factored import Factored, Product, square_norm
 from jaxht.linalg.operators import SymmetricOperator
+from jaxht.linalg.precision import matmul
 from jaxht.objectives.losses import Loss, SquaredLoss
 from jaxht.objectives.objective import SumOverSamples, no_factors
 
@@ -237,7 +238,7 @@ class WeightedGram(SymmetricOperator):
 
         def of_output(unit: Array) -> Array:
             along = self.curvature(jnp.broadcast_to(unit, image_shape))
-            return model.A.squared(model.weight(jnp.matmul(along, unit, precision=PRECISION)))
+            return model.A.squared(model.weight(matmul(along, unit)))
 
         return jax.vmap(of_output, out_axes=1)(jnp.eye(image_shape[1], dtype=self.dtype)) + model.l2
 
@@ -309,6 +310,10 @@ class LeastSquares(LinearModel):
         """f(x) from pred = A x. Cost: n + d."""
         residual = pred - self.y
         return jnp.vdot(residual, self.weight(residual)) / 2 + self.ridge(x)
+
+    def loss_derivatives(self, x: Array, pred: Array) -> Array:
+        """``c s_i (a_i.x - y_i)``, (n,). Cost: n."""
+        return self.weight(pred - self.y)
 
 
 FLAT = 1e-6

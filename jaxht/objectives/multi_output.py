@@ -2,13 +2,12 @@
 
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 from chex import Array
 
 from jaxht._pytree import pytree, static
-from jaxht.designs import PRECISION
 from jaxht.linalg.factored import Factored, Product
+from jaxht.linalg.precision import matmul
 from jaxht.objectives.linear_model import LinearModel
 from jaxht.objectives.losses import SoftmaxLoss, SquaredNormLoss
 
@@ -21,15 +20,15 @@ class MultiOutput(LinearModel):
     def predict(self, x: Any) -> Array:
         """``A X``. Cost: n d c; of factors n (d + c) k_max."""
         if isinstance(x, Factored):
-            return jnp.matmul(self.A.matvec(x.U) * x.s, x.V.T, precision=PRECISION)
+            return matmul(self.A.matvec(x.U) * x.s, x.V.T)
         return self.A.matvec(x)
 
     def _adjoint(self, derivatives: Array) -> Product:
         def forward(W: Array) -> Array:
-            return self.A.rmatvec(jnp.matmul(derivatives, W, precision=PRECISION))
+            return self.A.rmatvec(matmul(derivatives, W))
 
         def backward(W: Array) -> Array:
-            return jnp.matmul(derivatives.T, self.A.matvec(W), precision=PRECISION)
+            return matmul(derivatives.T, self.A.matvec(W))
 
         return Product(forward, backward, self.shape, self.dtype)  # type: ignore[arg-type]
 

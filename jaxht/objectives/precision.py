@@ -10,9 +10,9 @@ from chex import Array, ArrayDType, Numeric
 
 from jaxht._pytree import as_dtype, pytree
 from jaxht.linalg.eigenvalues import SAFETY, largest_eigenvalue
-from jaxht.linalg.factored import matmul
 from jaxht.linalg.operators import SymmetricOperator
 from jaxht.linalg.positive_definite import inverse, logdet, symmetric
+from jaxht.linalg.precision import matmul
 from jaxht.objectives.objective import Objective, no_factors
 
 

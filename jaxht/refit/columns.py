@@ -13,8 +13,8 @@ from jax import lax
 from jaxht._pytree import pytree
 from jaxht.constraints.support import Support
 from jaxht.designs import Dense
-from jaxht.linalg.factored import matmul
 from jaxht.linalg.linear_solvers import cholesky_solver, ratio
+from jaxht.linalg.precision import matmul
 from jaxht.objectives.glm import SmoothedHinge
 from jaxht.objectives.linear_model import LeastSquares, LinearModel
 from jaxht.refit.newton import Refit, newton
@@ -34,8 +34,7 @@ def refit_least_squares(objective: LeastSquares, support: Support, ridge: Array 
     indices: Any = support.indices
     if not isinstance(A, Dense):  # the columns are then all of a small dense design
         A, indices = Dense(A.columns(indices).T), lax.iota(jnp.int32, indices.size)
-    penalty = ridge_per_sample(objective)
-    penalty = penalty if ridge is None else penalty + ridge / objective.normalise(jnp.ones((), objective.dtype))
+    penalty = ridge_per_sample(objective, support.mask.shape, ridge)
     if objective.weights is None:
         values, pred = least_squares_on_columns(A, objective.y, support.gather(penalty), indices)
     else:
@@ -92,9 +91,10 @@ def weight_by_root(objective: LinearModel, v: Array) -> Array:
     return v if objective.weights is None else jnp.sqrt(objective.weights) * v
 
 
-def ridge_per_sample(objective: LinearModel) -> Array:
-    """``l2 / c``, like the variable: the ridge beside a sum of squares without a factor."""
-    return jnp.broadcast_to(objective.l2 / objective.normalise(jnp.ones((), objective.dtype)), objective.shape)
+def ridge_per_sample(objective: LinearModel, shape: tuple[int, ...], ridge: Array | None = None) -> Array:
+    """``(l2 + ridge) / c``, of a shape: the ridge beside a sum of squares without a factor."""
+    l2 = objective.l2 if ridge is None else objective.l2 + ridge
+    return jnp.broadcast_to(l2 / objective.normalise(jnp.ones((), objective.y.dtype)), shape)
 
 
 @jax.custom_jvp

@@ -16,9 +16,9 @@ from jax import lax
 
 from jaxht._pytree import integer, pytree, static
 from jaxht.constraints.support import Support
-from jaxht.linalg.factored import matmul
 from jaxht.linalg.linear_solvers import cholesky_solver, conjugate_gradients
 from jaxht.linalg.positive_definite import inverse, logdet, symmetric
+from jaxht.linalg.precision import matmul
 from jaxht.linalg.selection import mask_to_indices
 from jaxht.objectives.precision import GaussianPrecision
 from jaxht.refit.newton import Refit, newton

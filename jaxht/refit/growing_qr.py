@@ -12,7 +12,7 @@ from jaxht._pytree import integer, pytree
 from jaxht.constraints import SelectionConstraint, Sparse
 from jaxht.constraints.support import Support
 from jaxht.designs import Dense
-from jaxht.linalg.factored import matmul
+from jaxht.linalg.precision import matmul
 from jaxht.objectives.linear_model import LeastSquares
 from jaxht.objectives.objective import Objective
 from jaxht.refit import Refit, refit
@@ -61,7 +61,7 @@ def _columns(objective: LeastSquares) -> Column:
             new = A.columns(i[None])[0]
         else:  # a single column of a sparse design comes sooner as a product
             new = A.matvec(jax.nn.one_hot(i, objective.shape[0], dtype=objective.dtype))
-        return weight_by_root(objective, new), ridge_per_sample(objective)[i]
+        return weight_by_root(objective, new), ridge_per_sample(objective, objective.shape)[i]
 
     return column
 

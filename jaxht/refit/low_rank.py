@@ -8,7 +8,7 @@ from chex import Array
 from jaxht.constraints.subspace import Subspace
 from jaxht.constraints.support import Support
 from jaxht.designs import Dense, MatrixDesign
-from jaxht.linalg.factored import matmul
+from jaxht.linalg.precision import matmul
 from jaxht.objectives.linear_model import LinearModel
 from jaxht.objectives.multi_output import MultiOutput
 from jaxht.refit.newton import Refit

@@ -9,7 +9,7 @@ from jax import lax
 
 from jaxht.constraints import SelectionConstraint, Sparse
 from jaxht.constraints.support import Support
-from jaxht.linalg.factored import matmul
+from jaxht.linalg.precision import matmul
 from jaxht.linalg.selection import mask_to_indices
 from jaxht.objectives.linear_model import LeastSquares, LinearModel
 from jaxht.objectives.multi_output import MultiOutput
@@ -51,7 +51,7 @@ def insertion_gains(objective: LeastSquares, support: Support) -> Array:
     """
     support, A, dtype = support.with_indices(), objective.A, objective.dtype
     indices: Any = support.indices
-    penalty = ridge_per_sample(objective)
+    penalty = ridge_per_sample(objective, objective.shape)
     Q = orthonormalise(weight_by_root(objective, A.columns(indices)), support.gather(penalty))
     b = weight_by_root(objective, objective.y)
     residual = b - matmul(matmul(Q, b), Q)

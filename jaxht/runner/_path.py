@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from chex import Array, PRNGKey
 from jax import lax
+from optax.tree_utils import tree_where
 
-from jaxht._pytree import where
 from jaxht.constraints import Constraint
 from jaxht.objectives.objective import Objective
 from jaxht.runner._solve import Problem, Result, Stop, advance, finish, initial_point, prepare, start
@@ -85,8 +85,8 @@ def _path(problem: Problem, ks: Array, x0: Array | None, key: PRNGKey | None, ow
         # All but the first go on where the one before stood still because it had its k coordinates.
         waits = (carry.status == Status.FINISHED) & (k > ks[0])
         running = jnp.full((), Status.RUNNING, jnp.int32)
-        iterate = dataclasses.replace(carry.iterate, status=where(waits, running, carry.iterate.status))
-        carry = dataclasses.replace(carry, iterate=iterate, status=where(waits, running, carry.status))
+        iterate = dataclasses.replace(carry.iterate, status=tree_where(waits, running, carry.iterate.status))
+        carry = dataclasses.replace(carry, iterate=iterate, status=tree_where(waits, running, carry.status))
         carry = advance(at(k), carry, at(k).stop.max_steps)
         return carry, finish(at(k), carry)
 

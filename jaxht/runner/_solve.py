@@ -10,9 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 from chex import Array, Numeric, PRNGKey
 from jax import lax
+from optax.tree_utils import tree_where
 
-from jaxht._pytree import as_dtype, cast_numbers, check_scalars, integer, pytree, where
-from jaxht.constraints import Constraint
+from jaxht._pytree import as_dtype, cast_numbers, check_scalars, integer, pytree
+from jaxht.constraints import Constraint, ModelSubspace
 from jaxht.linalg.factored import Factored, square_norm
 from jaxht.objectives.objective import Objective
 from jaxht.solvers.iterate import Counts, Iterate
@@ -59,7 +60,7 @@ class Result:
     """
 
     x: Array
-    support: Any
+    support: ModelSubspace
     value: Array
     num_steps: Numeric = integer()
     status: Numeric = integer()
@@ -204,7 +205,7 @@ def start(problem: Problem, x0: Array | None, key: PRNGKey | None) -> Carry:
     origin = initial_point(objective, constraint)
     # A start that is not finite is replaced, and reported as divergence: nothing lies below a threshold of NaN.
     sound = jnp.all(jnp.asarray([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(x0)], bool))
-    x0 = origin if x0 is None else where(sound, constraint.project(x0, x0)[0], origin)
+    x0 = origin if x0 is None else tree_where(sound, constraint.project(x0, x0)[0], origin)
     iterate, state = problem.solver.init(objective, constraint, x0, key)
     iterate = _with_value(objective, iterate)
     base = jnp.maximum(jnp.abs(iterate.value), jnp.abs(objective.value(origin, objective.predict(origin))))
@@ -257,7 +258,7 @@ def _one_step(problem: Problem, carry: Carry) -> Carry:
         patience = jnp.where(same, patience + 1, 0)
         stable = patience >= stop.support_patience
     status = _judge(stop, iterate, num_steps, carry.divergence_threshold, still, stable)
-    kept = where(status == Status.DIVERGED, old, iterate)
+    kept = tree_where(status == Status.DIVERGED, old, iterate)
     # The step is taken back, its cost is not.
     kept = dataclasses.replace(kept, counts=iterate.counts)
     return Carry(kept, state, status, num_steps, patience, carry.divergence_threshold)
@@ -301,7 +302,7 @@ def _trace(
 ) -> tuple[Result, Any]:
     # A scan with selection, not `advance`: reverse-mode differentiation passes through it.
     def body(carry, _):
-        carry = where(carry.status == Status.RUNNING, _one_step(problem, carry), carry)
+        carry = tree_where(carry.status == Status.RUNNING, _one_step(problem, carry), carry)
         return carry, record(carry.iterate)
 
     carry = start(problem, x0, key)

@@ -5,8 +5,9 @@ from typing import Any, ClassVar
 
 import jax.numpy as jnp
 from chex import Array, PRNGKey
+from optax.tree_utils import tree_where
 
-from jaxht._pytree import pytree, static, where
+from jaxht._pytree import pytree, static
 from jaxht.constraints import SelectionConstraint, Support, check_selection
 from jaxht.objectives.objective import Objective
 from jaxht.refit import refit
@@ -154,7 +155,7 @@ class SubspacePursuit(Solver[Objective, SelectionConstraint]):
         x, support = constraint.project(b.x)
         new = evaluate_refit(objective, refit(objective, support, x), counts)
         # x0 has not been refitted, and may already be as good as the first refit.
-        new = where(first, new, accept_decrease(objective, new, iterate, 0.0))
+        new = tree_where(first, new, accept_decrease(objective, new, iterate, 0.0))
         next_omega = merge_supports(objective, constraint, new, 1)
         new, cycles = cycles.update(new, omega, next_omega)
         return new, (next_omega, cycles, jnp.array(False))

@@ -7,8 +7,9 @@ import jax
 import jax.numpy as jnp
 from chex import Array, Numeric, PRNGKey
 from jax import lax
+from optax.tree_utils import tree_where
 
-from jaxht._pytree import integer, pytree, static, where
+from jaxht._pytree import integer, pytree, static
 from jaxht.constraints import Constraint
 from jaxht.objectives.dual import DualPoint, check_dual, conjugate_loss, dual_point, dual_variables, supergradient
 from jaxht.objectives.linear_model import LinearModel
@@ -40,9 +41,19 @@ class DIHT(Solver[LinearModel, Constraint]):
 
     Ends with GAP_CLOSED where ``Stop(gap_rtol=...)`` is given and met, else by its limit: the best gap may stay open.
 
-    Cost an update: one full gradient and one projection; a step ends with a minimisation on a support.
+    Raises:
+        ValueError: unless the objective is a linear model of one output with a single l2 > 0.
+
+    Cost: an update takes one full gradient and one projection; a step ends with a refit.
 
     Source: Yuan et al. 2020, Algorithm 1; they start from alpha = 0.
+
+    Example:
+        >>> import jax.numpy as jnp, jaxht
+        >>> f = jaxht.LeastSquares(jnp.eye(4), jnp.array([0.0, 4.0, 1.0, 3.0]), 1.0)
+        >>> result = jaxht.solve(f, jaxht.Sparse(2), jaxht.DIHT(), stop=jaxht.Stop(gap_rtol=1e-4))
+        >>> jaxht.Status(int(result.status)).name
+        'GAP_CLOSED'
     """
 
     step_size: Numeric | None = None
@@ -93,7 +104,7 @@ class DIHT(Solver[LinearModel, Constraint]):
 class SDIHT(Solver[LinearModel, Constraint]):
     r"""Stochastic dual iterative hard thresholding: :class:`DIHT` on a random block of samples at a time.
 
-    The samples are parted into blocks of batch_size, in their order. An update draws one, takes its part of the
+    The samples are divided into blocks of batch_size, in their order. An update draws one, takes its part of the
     supergradient and keeps z, of which w is the projection, up to date; each step of the runner makes z anew.
 
     Args:
@@ -108,10 +119,20 @@ class SDIHT(Solver[LinearModel, Constraint]):
 
     Ends as :class:`DIHT` does.
 
-    Cost an update: b sample gradients, O(b d), and a projection; a step ends with a full product, a projection and a
-    minimisation on a support.
+    Raises:
+        ValueError: as :class:`DIHT`, and for a batch_size beyond n.
+
+    Cost: an update takes b sample gradients, O(b d), and a projection; a step ends with a full product, a projection
+    and a refit.
 
     Source: Yuan et al. 2020, Algorithm 2.
+
+    Example:
+        >>> import jax, jax.numpy as jnp, jaxht
+        >>> f = jaxht.LeastSquares(jnp.eye(4), jnp.array([1.0, 4.0, 2.0, 3.0]), 1.0)
+        >>> result = jaxht.solve(f, jaxht.Sparse(2), jaxht.SDIHT(), key=jax.random.key(0))
+        >>> [round(float(x_i), 3) for x_i in result.x]
+        [0.0, 2.0, 0.0, 1.5]
     """
 
     step_size: Numeric | None = None
@@ -194,10 +215,10 @@ def keep_best(
 ) -> tuple[DualPoint, DualPoint, Array, Array]:
     """The better of two, and how long it has been so; after ``patience``, if any, on from it with half the step."""
     risen = point.value > best.value
-    best, waited = where(risen, point, best), jnp.where(risen, 0, waited + 1)
+    best, waited = tree_where(risen, point, best), jnp.where(risen, 0, waited + 1)
     if patience is not None:
         again = waited >= patience
-        scale, point = jnp.where(again, scale / 2, scale), where(again, best, point)
+        scale, point = jnp.where(again, scale / 2, scale), tree_where(again, best, point)
         waited = jnp.where(again, 0, waited)
     return point, best, scale, waited
 
@@ -208,7 +229,7 @@ def primal_from_dual(
     """The minimiser of f on the support of w at the best alpha, unless f is lower at the iterate before."""
     counts = iterate.counts.plus(**work)
     new = evaluate_refit(objective, refit(objective, constraint.support_of(best.w), best.w), counts)
-    new = where(iterate.value <= new.value, replace(iterate, gap=None, counts=counts), new)  # a NaN gets through
+    new = tree_where(iterate.value <= new.value, replace(iterate, gap=None, counts=counts), new)  # a NaN gets through
     return replace(new, gap=new.value - jnp.maximum(best.value, floor))
 
 

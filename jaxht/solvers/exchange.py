@@ -6,8 +6,9 @@ from typing import Any
 import jax.numpy as jnp
 from chex import Array, Numeric, PRNGKey
 from jax import lax
+from optax.tree_utils import tree_where
 
-from jaxht._pytree import pytree, where
+from jaxht._pytree import pytree
 from jaxht.constraints import SelectionConstraint, check_selection
 from jaxht.objectives.objective import Objective
 from jaxht.refit import refit
@@ -146,7 +147,7 @@ def refit_exchanged(
     found = refit(objective, constraint.support(S), iterate.x)
     new = evaluate_refit(objective, found, iterate.counts.plus(full_gradients=1))
     rtol = ULPS * float(jnp.finfo(new.x.dtype).eps) if rtol is None else rtol
-    return where(first, new, accept_decrease(objective, new, iterate, rtol)), (S, jnp.array(False))
+    return tree_where(first, new, accept_decrease(objective, new, iterate, rtol)), (S, jnp.array(False))
 
 
 ULPS = 64.0

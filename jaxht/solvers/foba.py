@@ -5,8 +5,9 @@ from typing import Any
 
 import jax.numpy as jnp
 from chex import Array, Numeric, PRNGKey
+from optax.tree_utils import tree_where
 
-from jaxht._pytree import pytree, where
+from jaxht._pytree import pytree
 from jaxht.constraints import SelectionConstraint, check_selection
 from jaxht.objectives.objective import Objective
 from jaxht.refit import refit
@@ -97,7 +98,7 @@ class FoBa(Solver[Objective, SelectionConstraint]):
         done = ~back & ~refit_only & ~forward
         status = jnp.where(useless, Status.NO_PROGRESS, jnp.where(done, Status.FINISHED, Status.RUNNING))
         gains = jnp.where(forward & (jnp.arange(gains.size, dtype=jnp.int32) == size + 1), gain, gains)
-        kept = replace(where(useless | done, iterate, new), counts=new.counts, status=status.astype(jnp.int32))
+        kept = replace(tree_where(useless | done, iterate, new), counts=new.counts, status=status.astype(jnp.int32))
         return kept, (jnp.where(useless, S, S_new), gains, jnp.array(False))
 
 

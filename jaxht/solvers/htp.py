@@ -1,16 +1,15 @@
 """Hard thresholding pursuit, whole and partial."""
 
-from functools import partial
 from typing import Any, ClassVar
 
 import jax.numpy as jnp
 from chex import Array, Numeric, PRNGKey
 
 from jaxht._pytree import integer, pytree, static
-from jaxht.constraints import Constraint, SelectionConstraint, check_selection
+from jaxht.constraints import Constraint, ModelSubspace, SelectionConstraint, Support, check_selection
 from jaxht.objectives.objective import Objective
 from jaxht.refit import refit
-from jaxht.solvers.iterate import Iterate, evaluate, evaluate_refit
+from jaxht.solvers.iterate import Counts, Iterate, evaluate, evaluate_refit
 from jaxht.solvers.pursuit import Backtracking, FixedStep, pursuit_step_size
 from jaxht.solvers.solver import Solver
 
@@ -66,22 +65,26 @@ class HTP(Solver[Objective, Constraint]):
         return 100
 
     def init(self, objective: Objective, constraint: Constraint, x0: Array, key: PRNGKey | None) -> tuple[Iterate, Any]:
-        """S1 and S2 from x0, which need not minimise f on its own support."""
+        """The first support, from x0, which need not minimise f on its own support."""
         eta = pursuit_step_size(objective, constraint, self.step_size)
-        iterate = evaluate(objective, x0, step_size=eta, refit_converged=jnp.array(False))
+        counts = Counts.zero(objective.num_samples).plus(full_gradients=1, projections=1)
+        iterate = evaluate(objective, x0, counts, step_size=eta, refit_converged=jnp.array(False))
+        gradient = objective.gradient(x0, iterate.pred)
         search = Backtracking if self.backtrack else FixedStep
-        return search.init(objective, iterate, partial(self.next_support, constraint), eta)
+        return search.init(iterate, lambda eta: constraint.project(x0 - eta * gradient, x0)[1], eta)
 
     def step(self, objective: Objective, constraint: Constraint, iterate: Iterate, state: Any) -> tuple[Iterate, Any]:
         """S3 on the support at hand, then S1 and S2 for the next: where it is the same one, no refit is done twice."""
-        found = refit(objective, state.support, iterate.x)  # S3
-        new = evaluate_refit(objective, found, iterate.counts)
-        return state.update(objective, iterate, new, partial(self.next_support, constraint))
+        counts = iterate.counts.plus(full_gradients=1, projections=1)
+        new = evaluate_refit(objective, refit(objective, state.support, iterate.x), counts)  # S3
+        new, search = state.accept(new, iterate)
+        gradient = objective.gradient(new.x, new.pred)
 
-    def next_support(self, constraint: Constraint, x: Array, gradient: Array, support: Any, eta: Numeric) -> Any:
-        """F+, which depends on x alone; ``support`` is the present one, None at the start."""
-        z = x - eta * gradient  # S1
-        return constraint.project(z, x)[1]  # S2
+        def find(eta: Numeric) -> ModelSubspace:
+            z = new.x - eta * gradient  # S1
+            return constraint.project(z, new.x)[1]  # S2
+
+        return search.update(new, find)
 
 
 @pytree
@@ -129,29 +132,26 @@ class PHT(Solver[Objective, SelectionConstraint]):
     def init(
         self, objective: Objective, constraint: SelectionConstraint, x0: Array, key: PRNGKey | None
     ) -> tuple[Iterate, Any]:
-        """S+ from x0."""
+        """The first support, from x0."""
         check_selection(constraint)
         eta = pursuit_step_size(objective, constraint, self.step_size)
-        iterate = evaluate(objective, x0, step_size=eta, refit_converged=jnp.array(False))
+        counts = Counts.zero(objective.num_samples).plus(full_gradients=1, projections=1)
+        iterate = evaluate(objective, x0, counts, step_size=eta, refit_converged=jnp.array(False))
+        gradient, S = objective.gradient(x0, iterate.pred), constraint.project(x0)[1].mask
         search = Backtracking if self.backtrack else FixedStep
-        return search.init(objective, iterate, partial(self.next_support, constraint), eta)
+        return search.init(iterate, lambda eta: self._find(constraint, x0 - eta * gradient, S, jnp.all(x0 == 0)), eta)
 
     def step(
         self, objective: Objective, constraint: SelectionConstraint, iterate: Iterate, state: Any
     ) -> tuple[Iterate, Any]:
         """x+ on the support at hand, then the next support."""
-        found = refit(objective, state.support, iterate.x)  # x+
-        new = evaluate_refit(objective, found, iterate.counts)
-        return state.update(objective, iterate, new, partial(self.next_support, constraint))
+        counts = iterate.counts.plus(full_gradients=1, projections=1)
+        new = evaluate_refit(objective, refit(objective, state.support, iterate.x), counts)  # x+
+        new, search = state.accept(new, iterate)
+        S, gradient = search.accepted.mask, objective.gradient(new.x, new.pred)
+        return search.update(new, lambda eta: self._find(constraint, new.x - eta * gradient, S, jnp.array(False)))
 
-    def next_support(
-        self, constraint: SelectionConstraint, x: Array, gradient: Array, support: Any, eta: Numeric
-    ) -> Any:
-        """S+, from the present support S, None at the start."""
-        z = x - eta * gradient
-        S = constraint.project(x)[1].mask if support is None else support.mask
-        entering = constraint.top_k(jnp.where(S, 0, z), self.r, None).mask
-        if support is None:
-            entering |= jnp.all(x == 0)
-        J = S | entering
-        return constraint.project(jnp.where(J, z, 0))[1]  # S+
+    def _find(self, constraint: SelectionConstraint, z: Array, S: Array, everything: Array) -> Support:
+        """S+ from z and S; where ``everything`` is set, all coordinates may enter."""
+        J = S | constraint.top_k(jnp.where(S, 0, z), self.r, None).mask | everything
+        return constraint.project(jnp.where(J, z, 0))[1]

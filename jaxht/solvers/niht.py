@@ -5,8 +5,9 @@ from typing import Any, ClassVar
 import jax.numpy as jnp
 from chex import Array, Numeric, PRNGKey
 from jax import lax
+from optax.tree_utils import tree_where
 
-from jaxht._pytree import pytree, where
+from jaxht._pytree import pytree
 from jaxht.constraints import Constraint
 from jaxht.objectives.objective import Objective
 from jaxht.solvers.iterate import Iterate, evaluate
@@ -56,7 +57,7 @@ class NIHT(Solver[Objective, Constraint]):
         """The gradient at x0, and S."""
         iterate = evaluate(objective, x0)
         g = objective.gradient(x0, iterate.pred)
-        S = where(jnp.any(x0 != 0), constraint.support_of(x0), constraint.project(-g)[1])
+        S = tree_where(jnp.any(x0 != 0), constraint.support_of(x0), constraint.project(-g)[1])
         return iterate, (g, S)
 
     def step(self, objective: Objective, constraint: Constraint, iterate: Iterate, state: Any) -> tuple[Iterate, Any]:

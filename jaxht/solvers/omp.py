@@ -5,8 +5,9 @@ from typing import Any, ClassVar
 import jax.numpy as jnp
 from chex import Array, Numeric, PRNGKey
 from jax import lax
+from optax.tree_utils import tree_where
 
-from jaxht._pytree import pytree, where
+from jaxht._pytree import pytree
 from jaxht.constraints import SelectionConstraint, check_selection
 from jaxht.objectives.objective import Objective
 from jaxht.refit.growing_qr import factorise, refit_growing
@@ -74,7 +75,7 @@ class OMP(Solver[Objective, SelectionConstraint]):
 
         status = jnp.where(count(S) < constraint.limit, Status.RUNNING, Status.FINISHED)
         new = evaluate_refit(objective, found, iterate.counts.plus(full_gradients=1), status=status)
-        new = where(refit_only, new, accept_decrease(objective, new, iterate, 0.0))
+        new = tree_where(refit_only, new, accept_decrease(objective, new, iterate, 0.0))
         return new, (S, qr, jnp.array(False))
 
 

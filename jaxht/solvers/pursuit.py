@@ -2,21 +2,21 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 from chex import Array, Numeric
 from jax import lax
+from optax.tree_utils import tree_where
 
-from jaxht._pytree import integer, pytree, where
+from jaxht._pytree import integer, pytree
 from jaxht.constraints import Constraint, ModelSubspace
 from jaxht.objectives.objective import Objective
 from jaxht.solvers.iterate import Iterate
 from jaxht.solvers.status import Status
 
-#: From x, the gradient there, the present support (None at the start) and a step size to the next support.
-NextSupport = Callable[[Array, Array, Any, Numeric], Any]
+#: From a step size to the support that a gradient step of this size finds.
+FindSupport = Callable[[Numeric], ModelSubspace]
 
 
 def pursuit_step_size(objective: Objective, constraint: Constraint, step_size: Numeric | None) -> Numeric:
@@ -55,90 +55,98 @@ class CycleDetector:
         status = jnp.where(new.status != Status.RUNNING, new.status, status).astype(jnp.int32)
         renew = self.age + 1 == self.horizon
         age, horizon = jnp.where(renew, 0, self.age + 1), jnp.where(renew, 2 * self.horizon, self.horizon)
-        return replace(new, status=status), CycleDetector(where(renew, support, self.remembered), age, horizon)
+        return replace(new, status=status), CycleDetector(tree_where(renew, support, self.remembered), age, horizon)
 
 
 @pytree
 class FixedStep:
-    """The search for supports with one step size: the next support, and the detection of cycles."""
+    """A search for supports with one step size, in which every step is accepted and cycles are detected.
+
+    Attributes:
+        step_size: eta.
+        support: on which to refit next.
+        cycles: the detector.
+    """
 
     step_size: Numeric
-    support: Any
+    support: ModelSubspace
     cycles: CycleDetector
 
-    @classmethod
-    def init(
-        cls, objective: Objective, iterate: Iterate, next_support: NextSupport, step_size: Numeric
-    ) -> tuple[Iterate, "FixedStep"]:
-        """The first support, from the gradient at x0."""
-        support = next_support(iterate.x, objective.gradient(iterate.x, iterate.pred), None, step_size)
-        counts = iterate.counts.plus(full_gradients=1, projections=1)
-        return replace(iterate, counts=counts), cls(step_size, support, CycleDetector.init(support))
+    @property
+    def accepted(self) -> ModelSubspace:
+        """The support of the present x, once a step has been made: ``support``."""
+        return self.support
 
-    def update(
-        self, objective: Objective, old: Iterate, new: Iterate, next_support: NextSupport
-    ) -> tuple[Iterate, "FixedStep"]:
-        """The support after that of ``new``, which is always accepted."""
-        support = next_support(new.x, objective.gradient(new.x, new.pred), self.support, self.step_size)
-        new = replace(new, counts=new.counts.plus(full_gradients=1, projections=1))
+    @classmethod
+    def init(cls, iterate: Iterate, find: FindSupport, step_size: Numeric) -> tuple[Iterate, "FixedStep"]:
+        """The first support, from x0."""
+        support = find(step_size)
+        return iterate, cls(step_size, support, CycleDetector.init(support))
+
+    def accept(self, new: Iterate, old: Iterate) -> tuple[Iterate, "FixedStep"]:
+        """``new``."""
+        return new, self
+
+    def update(self, new: Iterate, find: FindSupport) -> tuple[Iterate, "FixedStep"]:
+        """The support after that of ``new``."""
+        support = find(self.step_size)
         new, cycles = self.cycles.update(new, self.support, support)
         return new, FixedStep(self.step_size, support, cycles)
 
 
 @pytree
 class Backtracking:
-    """The search for supports where a step after which f has not fallen is taken back and tried with half of eta.
+    """A search for supports where a step after which f has not fallen is taken back and tried with half of eta.
 
     Attributes:
         step_size: eta, with which every accepted step starts anew.
         support: on which to refit next.
-        accepted: that of the present x.
+        accepted: the support of the present x.
         halvings: of eta, since the last accepted step.
-        first: whether x is x0, which has not been refitted on its support: the first step is always accepted.
+        is_accepted: whether the last step was.
+        is_first: whether x is x0, which has not been refitted on its support: the first step is always accepted.
     """
 
     step_size: Numeric
-    support: Any
-    accepted: Any
+    support: ModelSubspace
+    accepted: ModelSubspace
     halvings: Array = integer()
-    first: Array
+    is_accepted: Array
+    is_first: Array
 
     @classmethod
-    def init(
-        cls, objective: Objective, iterate: Iterate, next_support: NextSupport, step_size: Numeric
-    ) -> tuple[Iterate, "Backtracking"]:
-        """The first support, from the gradient at x0."""
-        support = next_support(iterate.x, objective.gradient(iterate.x, iterate.pred), None, step_size)
-        counts = iterate.counts.plus(full_gradients=1, projections=1)
-        iterate = replace(iterate, counts=counts, skip_fixed_point_test=jnp.array(True))
-        return iterate, cls(step_size, support, support, jnp.zeros((), jnp.int32), jnp.array(True))
-
-    def update(
-        self, objective: Objective, old: Iterate, new: Iterate, next_support: NextSupport
-    ) -> tuple[Iterate, "Backtracking"]:
-        """``new`` where f has fallen, else ``old``; and the next support, with eta halved until it is another one."""
-        taken = self.first | ~(new.value >= old.value)  # a NaN gets through
-        back = replace(old, counts=new.counts, skip_fixed_point_test=None)
-        new, accepted = where(taken, (new, self.support), (back, self.accepted))
-        gradient = objective.gradient(new.x, new.pred)
-
-        def ahead(halvings: Array) -> Any:
-            step_size = self.step_size * jnp.exp2(-halvings.astype(new.x.dtype))
-            return next_support(new.x, gradient, accepted, step_size)
-
-        # A support that has just failed would fail again.
-        start = jnp.where(taken, 0, self.halvings + 1)
-        halvings, support = lax.while_loop(
-            lambda carry: ~taken & carry[1].equals(self.support) & (carry[0] < MAX_HALVINGS),
-            lambda carry: (carry[0] + 1, ahead(carry[0] + 1)),
-            (start, ahead(start)),
+    def init(cls, iterate: Iterate, find: FindSupport, step_size: Numeric) -> tuple[Iterate, "Backtracking"]:
+        """The first support, from x0."""
+        support, yes = find(step_size), jnp.array(True)
+        return replace(iterate, skip_fixed_point_test=yes), cls(
+            step_size, support, support, jnp.zeros((), jnp.int32), yes, yes
         )
-        at_rest = support.equals(accepted) | (halvings >= MAX_HALVINGS)
+
+    def accept(self, new: Iterate, old: Iterate) -> tuple[Iterate, "Backtracking"]:
+        """``new`` where f has fallen, else ``old`` at the cost of ``new``."""
+        accept = self.is_first | ~(new.value >= old.value)  # a value of NaN is accepted, and ends the run
+        back = replace(old, counts=new.counts, skip_fixed_point_test=None)
+        new, accepted = tree_where(accept, (new, self.support), (back, self.accepted))
+        return new, replace(self, accepted=accepted, is_accepted=accept, is_first=jnp.array(False))
+
+    def update(self, new: Iterate, find: FindSupport) -> tuple[Iterate, "Backtracking"]:
+        """The next support; after a step that was taken back eta is halved until it is not the one that failed."""
+
+        def find_after(halvings: Array) -> ModelSubspace:
+            return find(self.step_size * jnp.exp2(-halvings.astype(new.x.dtype)))
+
+        start = jnp.where(self.is_accepted, 0, self.halvings + 1)
+        halvings, support = lax.while_loop(
+            lambda carry: ~self.is_accepted & carry[1].equals(self.support) & (carry[0] < MAX_HALVINGS),
+            lambda carry: (carry[0] + 1, find_after(carry[0] + 1)),
+            (start, find_after(start)),
+        )
+        at_rest = support.equals(self.accepted) | (halvings >= MAX_HALVINGS)
         status = jnp.where(at_rest, Status.SUPPORT_STABLE, Status.RUNNING)
         status = jnp.where(new.status != Status.RUNNING, new.status, status).astype(jnp.int32)
-        counts = new.counts.plus(full_gradients=1, projections=1 + halvings - start)
-        new = replace(new, counts=counts, status=status, skip_fixed_point_test=~taken)
-        return new, Backtracking(self.step_size, support, accepted, halvings, jnp.zeros_like(self.first))
+        counts = new.counts.plus(projections=halvings - start)
+        new = replace(new, counts=counts, status=status, skip_fixed_point_test=~self.is_accepted)
+        return new, replace(self, support=support, halvings=halvings)
 
 
 def accept_decrease(objective: Objective, new: Iterate, old: Iterate, rtol: Numeric) -> Iterate:
@@ -152,7 +160,7 @@ def accept_decrease(objective: Objective, new: Iterate, old: Iterate, rtol: Nume
     floor = eps * jnp.where(size < jnp.inf, size, 0)
     stuck = new.value >= old.value - rtol * (jnp.abs(old.value) + floor)
     status = jnp.where(stuck, Status.NO_PROGRESS, new.status).astype(jnp.int32)
-    return replace(where(stuck, old, new), counts=new.counts, status=status)
+    return replace(tree_where(stuck, old, new), counts=new.counts, status=status)
 
 
 # Of eta, to eight digits: what is found beyond is the present support.
