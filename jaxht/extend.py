@@ -1,10 +1,15 @@
 """What authors of solvers, objectives, constraints and trials need beside the public names of :mod:`jaxht`.
 
-* Fields of a dataclass that JAX knows: :func:`pytree`, :func:`static`, :func:`integer`, :func:`mixed`.
-* A solver returns an :class:`Iterate` with its :class:`Counts` and :class:`jaxht.Status`, made by :func:`evaluate`.
-* A refit on a support: :func:`refit`, which returns a :class:`Refit`.
-* One run, step by step: :func:`prepare`, :func:`start`, :func:`advance`, :func:`finish`.
-* The protocols: :class:`Solver`, :class:`Objective`, :class:`Constraint`.
+* Dataclasses that JAX knows, and their fields: :func:`pytree`, :func:`static`, :func:`integer`, :func:`mixed`.
+* Protocols: :class:`Solver`, :class:`Objective`, :class:`SumOverSamples`, :class:`Constraint`,
+  :class:`SelectionConstraint`, :class:`ModelSubspace`, :class:`SymmetricOperator` for Hessians.
+* A step of a solver returns an :class:`Iterate` with its :class:`Counts`, made by :func:`evaluate`.
+* Pursuits: :func:`refit` gives a :class:`Refit`; :class:`CycleDetector`, :func:`accept_decrease`,
+  :func:`pursuit_step_size`.
+* Greedy solvers: :func:`check_selection`, :func:`best_item`, :func:`forward_scores`.
+* Stochastic solvers: :func:`init_stochastic`, :func:`run_updates`, :func:`batch_smoothness`.
+* One run, piece by piece: :func:`prepare` a :class:`Problem`, :func:`start`, :func:`advance` a :class:`Carry`,
+  :func:`finish`.
 """
 
 from jaxht._pytree import integer as integer
@@ -14,11 +19,13 @@ from jaxht._pytree import static as static
 from jaxht.constraints import Constraint as Constraint
 from jaxht.constraints import ModelSubspace as ModelSubspace
 from jaxht.constraints import SelectionConstraint as SelectionConstraint
+from jaxht.constraints import check_selection as check_selection
 from jaxht.linalg.operators import SymmetricOperator as SymmetricOperator
 from jaxht.objectives import Objective as Objective
 from jaxht.objectives import SumOverSamples as SumOverSamples
 from jaxht.refit import Refit as Refit
 from jaxht.refit import refit as refit
+from jaxht.refit.scores import forward_scores as forward_scores
 from jaxht.runner import Carry as Carry
 from jaxht.runner import Problem as Problem
 from jaxht.runner import advance as advance
@@ -29,4 +36,10 @@ from jaxht.solvers import Counts as Counts
 from jaxht.solvers import Iterate as Iterate
 from jaxht.solvers import Solver as Solver
 from jaxht.solvers import evaluate as evaluate
-from jaxht.solvers import evaluate_refit as evaluate_refit
+from jaxht.solvers.pursuit import CycleDetector as CycleDetector
+from jaxht.solvers.pursuit import accept_decrease as accept_decrease
+from jaxht.solvers.pursuit import pursuit_step_size as pursuit_step_size
+from jaxht.solvers.sampling import batch_smoothness as batch_smoothness
+from jaxht.solvers.sampling import init_stochastic as init_stochastic
+from jaxht.solvers.sampling import run_updates as run_updates
+from jaxht.solvers.selection import best_item as best_item

@@ -16,7 +16,6 @@ from jaxht.solvers.iht import IHT as IHT
 from jaxht.solvers.iterate import Counts as Counts
 from jaxht.solvers.iterate import Iterate as Iterate
 from jaxht.solvers.iterate import evaluate as evaluate
-from jaxht.solvers.iterate import evaluate_refit as evaluate_refit
 from jaxht.solvers.niht import NIHT as NIHT
 from jaxht.solvers.omp import OMP as OMP
 from jaxht.solvers.saga import HTSAGA as HTSAGA

@@ -11,7 +11,7 @@ from jaxht._pytree import pytree, static
 from jaxht.constraints import SelectionConstraint, Support, check_selection
 from jaxht.objectives.objective import Objective
 from jaxht.refit import refit
-from jaxht.solvers.iterate import Iterate, evaluate, evaluate_refit
+from jaxht.solvers.iterate import Iterate, evaluate
 from jaxht.solvers.pursuit import CycleDetector, accept_decrease
 from jaxht.solvers.solver import Solver
 
@@ -78,7 +78,7 @@ class CoSaMP(Solver[Objective, SelectionConstraint]):
         b = refit(objective, omega, iterate.x)
         x, support = constraint.project(b.x)
         if self.debias:
-            new = evaluate_refit(objective, refit(objective, support, x), counts)
+            new = evaluate(objective, refit(objective, support, x), counts)
         else:
             new = evaluate(objective, x, counts, refit_converged=b.converged)
         next_omega = merge_supports(objective, constraint, new, self.expand)
@@ -153,7 +153,7 @@ class SubspacePursuit(Solver[Objective, SelectionConstraint]):
         counts = iterate.counts.plus(full_gradients=1, projections=2)
         b = refit(objective, omega, iterate.x)
         x, support = constraint.project(b.x)
-        new = evaluate_refit(objective, refit(objective, support, x), counts)
+        new = evaluate(objective, refit(objective, support, x), counts)
         # x0 has not been refitted, and may already be as good as the first refit.
         new = tree_where(first, new, accept_decrease(objective, new, iterate, 0.0))
         next_omega = merge_supports(objective, constraint, new, 1)

@@ -14,7 +14,7 @@ from jaxht.constraints import Constraint
 from jaxht.objectives.dual import DualPoint, check_dual, conjugate_loss, dual_point, dual_variables, supergradient
 from jaxht.objectives.linear_model import LinearModel
 from jaxht.refit import refit
-from jaxht.solvers.iterate import Iterate, check_step_size, evaluate, evaluate_refit
+from jaxht.solvers.iterate import Iterate, check_step_size, evaluate
 from jaxht.solvers.solver import Solver
 from jaxht.solvers.status import Status
 
@@ -228,7 +228,7 @@ def primal_from_dual(
 ) -> Iterate:
     """The minimiser of f on the support of w at the best alpha, unless f is lower at the iterate before."""
     counts = iterate.counts.plus(**work)
-    new = evaluate_refit(objective, refit(objective, constraint.support_of(best.w), best.w), counts)
+    new = evaluate(objective, refit(objective, constraint.support_of(best.w), best.w), counts)
     new = tree_where(iterate.value <= new.value, replace(iterate, gap=None, counts=counts), new)  # a NaN gets through
     return replace(new, gap=new.value - jnp.maximum(best.value, floor))
 

@@ -13,7 +13,7 @@ from jaxht.constraints import SelectionConstraint, check_selection
 from jaxht.objectives.objective import Objective
 from jaxht.refit import refit
 from jaxht.refit.scores import forward_scores
-from jaxht.solvers.iterate import Iterate, evaluate, evaluate_refit
+from jaxht.solvers.iterate import Iterate, evaluate
 from jaxht.solvers.omp import complete_selection
 from jaxht.solvers.pursuit import accept_decrease
 from jaxht.solvers.selection import best_item, count, swap
@@ -145,7 +145,7 @@ def refit_exchanged(
     S, first = state
     S = lax.cond(first, lambda: S, lambda: exchange(S))
     found = refit(objective, constraint.support(S), iterate.x)
-    new = evaluate_refit(objective, found, iterate.counts.plus(full_gradients=1))
+    new = evaluate(objective, found, iterate.counts.plus(full_gradients=1))
     rtol = ULPS * float(jnp.finfo(new.x.dtype).eps) if rtol is None else rtol
     return tree_where(first, new, accept_decrease(objective, new, iterate, rtol)), (S, jnp.array(False))
 

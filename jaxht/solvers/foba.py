@@ -12,7 +12,7 @@ from jaxht.constraints import SelectionConstraint, check_selection
 from jaxht.objectives.objective import Objective
 from jaxht.refit import refit
 from jaxht.refit.scores import values_without
-from jaxht.solvers.iterate import Iterate, evaluate, evaluate_refit
+from jaxht.solvers.iterate import Iterate, evaluate
 from jaxht.solvers.selection import best_item, count
 from jaxht.solvers.solver import Solver
 from jaxht.solvers.status import Status
@@ -91,7 +91,7 @@ class FoBa(Solver[Objective, SelectionConstraint]):
 
         S_new = (S & ~(j & back)) | i
         found = refit(objective, constraint.support(S_new), iterate.x)
-        new = evaluate_refit(objective, found, iterate.counts.plus(full_gradients=1))
+        new = evaluate(objective, found, iterate.counts.plus(full_gradients=1))
 
         gain = iterate.value - new.value
         useless = forward & (gain <= self.threshold)

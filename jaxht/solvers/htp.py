@@ -9,7 +9,7 @@ from jaxht._pytree import integer, pytree, static
 from jaxht.constraints import Constraint, ModelSubspace, SelectionConstraint, Support, check_selection
 from jaxht.objectives.objective import Objective
 from jaxht.refit import refit
-from jaxht.solvers.iterate import Counts, Iterate, evaluate, evaluate_refit
+from jaxht.solvers.iterate import Counts, Iterate, evaluate
 from jaxht.solvers.pursuit import Backtracking, FixedStep, pursuit_step_size
 from jaxht.solvers.solver import Solver
 
@@ -76,7 +76,7 @@ class HTP(Solver[Objective, Constraint]):
     def step(self, objective: Objective, constraint: Constraint, iterate: Iterate, state: Any) -> tuple[Iterate, Any]:
         """S3 on the support at hand, then S1 and S2 for the next: where it is the same one, no refit is done twice."""
         counts = iterate.counts.plus(full_gradients=1, projections=1)
-        new = evaluate_refit(objective, refit(objective, state.support, iterate.x), counts)  # S3
+        new = evaluate(objective, refit(objective, state.support, iterate.x), counts)  # S3
         new, search = state.accept(new, iterate)
         gradient = objective.gradient(new.x, new.pred)
 
@@ -146,7 +146,7 @@ class PHT(Solver[Objective, SelectionConstraint]):
     ) -> tuple[Iterate, Any]:
         """x+ on the support at hand, then the next support."""
         counts = iterate.counts.plus(full_gradients=1, projections=1)
-        new = evaluate_refit(objective, refit(objective, state.support, iterate.x), counts)  # x+
+        new = evaluate(objective, refit(objective, state.support, iterate.x), counts)  # x+
         new, search = state.accept(new, iterate)
         S, gradient = search.accepted.mask, objective.gradient(new.x, new.pred)
         return search.update(new, lambda eta: self._find(constraint, new.x - eta * gradient, S, jnp.array(False)))

@@ -118,7 +118,7 @@ def check_step_size(status: Numeric, step_size: Numeric) -> Array:
 
 def evaluate(
     objective: Objective,
-    x: Array,
+    x: Array | Refit,
     counts: Counts | None = None,
     *,
     pred: Array | None = None,
@@ -126,18 +126,14 @@ def evaluate(
     step_size: Numeric | None = None,
     refit_converged: Array | None = None,
 ) -> Iterate:
-    """The iterate at ``x`` with its value; ``counts`` start at zero, ``pred`` saves a product where it is known.
+    """The iterate at x, or at the minimiser that a refit has found, with its value.
 
-    Where ``step_size`` is given, it is checked by :func:`check_step_size`.
+    ``counts`` start at zero, ``pred`` saves a product where it is known, and a ``step_size`` is checked by
+    :func:`check_step_size`.
     """
+    if isinstance(x, Refit):
+        x, pred, refit_converged = x
     counts = Counts.zero(objective.num_samples) if counts is None else counts
     pred = objective.predict(x) if pred is None else pred
     status = jnp.asarray(status if step_size is None else check_step_size(status, step_size), jnp.int32)
     return Iterate(x, objective.value(x, pred), counts, status, pred=pred, refit_converged=refit_converged)
-
-
-def evaluate_refit(objective: Objective, found: Refit, counts: Counts, *, status: Numeric = Status.RUNNING) -> Iterate:
-    """The iterate at the minimiser on a support."""
-    return evaluate(
-        objective, found.x, counts, pred=found.pred, status=status, refit_converged=jnp.asarray(found.converged)
-    )

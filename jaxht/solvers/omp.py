@@ -11,7 +11,7 @@ from jaxht._pytree import pytree
 from jaxht.constraints import SelectionConstraint, check_selection
 from jaxht.objectives.objective import Objective
 from jaxht.refit.growing_qr import factorise, refit_growing
-from jaxht.solvers.iterate import Iterate, evaluate, evaluate_refit
+from jaxht.solvers.iterate import Iterate, evaluate
 from jaxht.solvers.pursuit import accept_decrease
 from jaxht.solvers.selection import best_item, count
 from jaxht.solvers.solver import Solver
@@ -74,7 +74,7 @@ class OMP(Solver[Objective, SelectionConstraint]):
         found, qr = refit_growing(objective, qr, constraint.support(S), iterate.x)
 
         status = jnp.where(count(S) < constraint.limit, Status.RUNNING, Status.FINISHED)
-        new = evaluate_refit(objective, found, iterate.counts.plus(full_gradients=1), status=status)
+        new = evaluate(objective, found, iterate.counts.plus(full_gradients=1), status=status)
         new = tree_where(refit_only, new, accept_decrease(objective, new, iterate, 0.0))
         return new, (S, qr, jnp.array(False))
 
