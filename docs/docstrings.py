@@ -1,5 +1,6 @@
 """For mkdocstrings: what stands in docstrings for readers of the source becomes Markdown with links and formulas."""
 
+import ast
 import inspect
 import re
 from typing import Any
@@ -8,7 +9,14 @@ import griffe
 
 
 class Docstrings(griffe.Extension):
-    """Rewrites roles (:func:`solve`), formulas (.. math::) and the headings of sections."""
+    """Rewrites roles (:func:`solve`), formulas (.. math::) and headings; `import a as a` makes a public, as for mypy."""
+
+    def on_module(self, *, mod: griffe.Module, **kwargs: Any) -> None:
+        tree = ast.parse(mod.source)
+        names = [alias for node in tree.body if isinstance(node, ast.ImportFrom) for alias in node.names]
+        exports = [alias.asname for alias in names if alias.asname == alias.name]
+        if exports:
+            mod.exports = exports
 
     def on_object(self, *, obj: griffe.Object, **kwargs: Any) -> None:
         if obj.path.startswith("jaxht.objectives.glm.") and obj.is_attribute:  # classes that a function makes
