@@ -9,7 +9,7 @@ import griffe
 
 
 class Docstrings(griffe.Extension):
-    """Rewrites roles (:func:`solve`), formulas (.. math::) and headings; `import a as a` makes a public, as for mypy."""
+    """Rewrites roles (:func:`solve`), formulas (.. math::) and headings; `import a as a` makes a public."""
 
     def on_module(self, *, mod: griffe.Module, **kwargs: Any) -> None:
         tree = ast.parse(mod.source)
