@@ -28,11 +28,12 @@ test: .venv/test/.stamp ## the test suite
 test-oldest: .venv/test-oldest/.stamp ## the test suite on the oldest dependencies allowed, with warnings as warnings
 	$(<D)/bin/python -m pytest -n auto --dist worksteal -W default
 
-check: lint types house ## lint, format, types and the house rules
+check: lint types house ## lint, format, imports, types and the house rules
 
 lint: .venv/check/.stamp
 	$(<D)/bin/python -m ruff check .
 	$(<D)/bin/python -m ruff format --check .
+	$(<D)/bin/lint-imports --no-cache
 
 types: .venv/check/.stamp
 	$(<D)/bin/python -m mypy

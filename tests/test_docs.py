@@ -1,13 +1,20 @@
-"""The examples of the documentation run as they are printed."""
+"""The examples of the documentation run as they are printed; its links and names lead somewhere."""
 
+import functools
 import pathlib
 import re
 
 import numpy as np
 import pytest
 
+import jaxht
+import jaxht.extend
+from tests import test_docstrings
+
 pytestmark = pytest.mark.usefixtures("all_quickly")
-DOCS = pathlib.Path(__file__).parents[1] / "docs"
+ROOT = pathlib.Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.glob("*.md"))]
 
 
 def examples(name):
@@ -64,3 +71,86 @@ def test_problems():
     exec(proved, scope)
     assert scope["proof"].gap < 1e-4 * scope["proof"].value
     assert scope["result"].status == scope["jaxht"].Status.GAP_CLOSED
+
+
+# ---- links and names -------------------------------------------------------------------------------------------------
+
+
+def prose(page):
+    """The text of a page without its blocks of code."""
+    return re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+
+
+def anchors(page):
+    """What a link may name after #: headings, as Markdown spells them there, and the objects of the reference."""
+    headings = re.findall(r"^#+ (.+)$", prose(page), re.MULTILINE)
+    found = [re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings]
+    return found + re.findall(r"^::: ([\w.]+)$", prose(page), re.MULTILINE)
+
+
+def broken_links(page):
+    for target in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
+        name, _, anchor = target.partition("#")
+        if not re.match(r"\w+:", name):
+            other = page.parent / name if name else page
+            if not other.exists() or (anchor and anchor not in anchors(other)):
+                yield target
+
+
+@pytest.fixture(params=PAGES, ids=lambda page: page.name)
+def page(request):
+    return request.param
+
+
+def test_headings_are_unique(page):
+    """Two headings of one name are one anchor, which is the first."""
+    assert len(set(anchors(page))) == len(anchors(page)), sorted(anchors(page))
+
+
+def test_links_lead_somewhere(page):
+    broken = list(broken_links(page))
+    assert not broken, broken
+
+
+def test_names_exist(page):
+    """Names under `jaxht.` can be read from the package, and files named are there."""
+    text = page.read_text(encoding="utf-8")
+    missing = []
+    for name in set(re.findall(r"(?<![\w/'\".-])jaxht((?:\.[A-Za-z_]\w*)+)", text)):
+        try:
+            functools.reduce(getattr, name[1:].split("."), jaxht)
+        except AttributeError:
+            missing.append(f"jaxht{name}")
+    folders = "jaxht|tests|experiments|benchmarks|docs|examples|configs|requirements"
+    for name in set(re.findall(rf"(?<![\w/.])(?:{folders})/[\w/-]*(?:\.\w+)?", text)):
+        if not (ROOT / name).exists():
+            missing.append(name)
+    assert not missing, missing
+
+
+def test_broken_pages_are_seen(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("# A b\n# A b\n[x](#a-b) [y](#c) [z](nowhere.md) [w](https://w.org/x) [v](page.md#c)\n")
+    assert anchors(page) == ["a-b", "a-b"]
+    assert list(broken_links(page)) == ["#c", "nowhere.md", "page.md#c"]
+
+
+def test_the_reference_has_all_public_names():
+    text = (DOCS / "reference.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^::: jaxht\.?([\w.]*)\n((?:    .*\n?)*)", text, re.MULTILINE)
+    listed = {f"jaxht.{name}": re.search(r"members: \[(.*)\]", options) for name, options in blocks}
+    absent = []
+    for name in test_docstrings.PUBLIC:
+        module, _, attribute = name.rpartition(".")
+        members = listed.get(module)
+        if name not in listed and (module not in listed or (members and attribute not in members[1].split(", "))):
+            absent.append(name)
+    assert absent == []
+    for module, members in listed.items():
+        value = test_docstrings.resolve(module)
+        assert [name for name in (members[1].split(", ") if members else []) if not hasattr(value, name)] == []
+
+
+def test_the_home_page_opens_as_the_readme_does():
+    readme = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    assert example("index.md") == readme[1]
