@@ -1,4 +1,4 @@
-"""Pieces of solvers that alternate between a support and a refit on it: cycle detection, backtracking, descent."""
+"""Parts of solvers that alternate between a support and a refit on it: cycle detection, backtracking, descent."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,12 +15,12 @@ from jaxht.objectives.objective import Objective
 from jaxht.solvers.iterate import Iterate
 from jaxht.solvers.status import Status
 
-#: From x, the gradient there, the present support (None at the start) and a step size to the next support.
+#: The next support, from x, the gradient at x, the current support (None at the start) and a step size.
 NextSupport = Callable[[Array, Array, Any, Numeric], ModelSubspace]
 
 
 def pursuit_step_size(objective: Objective, constraint: Constraint, step_size: Numeric | None) -> Numeric:
-    """The step size, or where it is None 1/M_1, M_1 the largest curvature along a coordinate; 1/L for low rank."""
+    """``step_size``; if it is None 1/M_1, M_1 the largest curvature along a coordinate, or 1/L for low rank."""
     if step_size is not None:
         return step_size
     bound = objective.majorant()
@@ -29,9 +29,10 @@ def pursuit_step_size(objective: Objective, constraint: Constraint, step_size: N
 
 @pytree
 class CycleDetector:
-    """Whether a support has been seen before, where each support follows from the one before alone.
+    """Detects supports that repeat, where each support depends on the one before alone.
 
-    The support is compared with one that is remembered at every power of two steps, so that a cycle is found exactly.
+    Every support is compared with one stored support, which is replaced after 1, 2, 4, 8, ... steps, so that every
+    cycle is detected.
 
     Source: Brent 1980.
     """
@@ -42,13 +43,13 @@ class CycleDetector:
 
     @classmethod
     def init(cls, support: ModelSubspace) -> "CycleDetector":
-        """Remember the first support."""
+        """Store the first support."""
         return cls(support, jnp.zeros((), jnp.int32), jnp.ones((), jnp.int32))
 
     def update(self, new: Iterate, old: ModelSubspace, support: ModelSubspace) -> tuple[Iterate, "CycleDetector"]:
-        """The iterate with SUPPORT_STABLE where the next support is the old one, CYCLING where it was met before that.
+        """The iterate with SUPPORT_STABLE where the next support is the old one, CYCLING where it is an earlier one.
 
-        A status that the solver has found already comes first.
+        A status that the solver has set takes precedence.
         """
         status = jnp.where(support.equals(self.remembered), Status.CYCLING, Status.RUNNING)
         status = jnp.where(support.equals(old), Status.SUPPORT_STABLE, status)
@@ -60,7 +61,7 @@ class CycleDetector:
 
 @pytree
 class FixedStep:
-    """The search for supports with one step size: the next support, and the detection of cycles."""
+    """The choice of supports with a constant step size: the next support, and the detection of cycles."""
 
     step_size: Numeric
     support: ModelSubspace
@@ -78,7 +79,7 @@ class FixedStep:
     def update(
         self, objective: Objective, old: Iterate, new: Iterate, next_support: NextSupport
     ) -> tuple[Iterate, "FixedStep"]:
-        """The support after that of ``new``, which is always accepted."""
+        """Accept ``new``; compute the support that follows from it."""
         support = next_support(new.x, objective.gradient(new.x, new.pred), self.support, self.step_size)
         new = replace(new, counts=new.counts.plus(full_gradients=1, projections=1))
         new, cycles = self.cycles.update(new, self.support, support)
@@ -87,14 +88,14 @@ class FixedStep:
 
 @pytree
 class Backtracking:
-    """The search for supports where a step after which f has not fallen is taken back and tried with half of eta.
+    """The choice of supports with backtracking: a step that does not decrease f is rejected, and retried with eta / 2.
 
     Attributes:
-        step_size: eta, with which every accepted step starts anew.
-        support: on which to refit next.
-        accepted: that of the present x.
-        halvings: of eta, since the last accepted step.
-        first: whether x is x0, which has not been refitted on its support: the first step is always accepted.
+        step_size: eta, the first step size tried after every accepted step.
+        support: the support of the next refit.
+        accepted: the support of the current x.
+        halvings: int32, how often eta has been halved since the last accepted step.
+        first: bool, whether x is x0, which has not been refitted on its support: the first step is always accepted.
     """
 
     step_size: Numeric
@@ -116,44 +117,44 @@ class Backtracking:
     def update(
         self, objective: Objective, old: Iterate, new: Iterate, next_support: NextSupport
     ) -> tuple[Iterate, "Backtracking"]:
-        """``new`` where f has fallen, else ``old``; and the next support, with eta halved until it is another one."""
-        taken = self.first | ~(new.value >= old.value)  # a NaN gets through
-        back = replace(old, counts=new.counts, skip_fixed_point_test=None)
-        new, accepted = where(taken, (new, self.support), (back, self.accepted))
+        """``new`` where f has decreased, else ``old``; and the next support, with eta halved until it changes."""
+        is_accepted = self.first | ~(new.value >= old.value)  # also where it is NaN, for the runner to report
+        rejected = replace(old, counts=new.counts, skip_fixed_point_test=None)
+        new, accepted = where(is_accepted, (new, self.support), (rejected, self.accepted))
         gradient = objective.gradient(new.x, new.pred)
 
-        def ahead(halvings: Array) -> ModelSubspace:
+        def support_after(halvings: Array) -> ModelSubspace:
             step_size = self.step_size * jnp.exp2(-halvings.astype(new.x.dtype))
             return next_support(new.x, gradient, accepted, step_size)
 
-        # A support that has just failed would fail again.
-        start = jnp.where(taken, 0, self.halvings + 1)
+        # A refit on the rejected support would be rejected again.
+        start = jnp.where(is_accepted, 0, self.halvings + 1)
         halvings, support = lax.while_loop(
-            lambda carry: ~taken & carry[1].equals(self.support) & (carry[0] < MAX_HALVINGS),
-            lambda carry: (carry[0] + 1, ahead(carry[0] + 1)),
-            (start, ahead(start)),
+            lambda carry: ~is_accepted & carry[1].equals(self.support) & (carry[0] < MAX_HALVINGS),
+            lambda carry: (carry[0] + 1, support_after(carry[0] + 1)),
+            (start, support_after(start)),
         )
-        at_rest = support.equals(accepted) | (halvings >= MAX_HALVINGS)
-        status = jnp.where(at_rest, Status.SUPPORT_STABLE, Status.RUNNING)
+        is_stable = support.equals(accepted) | (halvings >= MAX_HALVINGS)
+        status = jnp.where(is_stable, Status.SUPPORT_STABLE, Status.RUNNING)
         status = jnp.where(new.status != Status.RUNNING, new.status, status).astype(jnp.int32)
         counts = new.counts.plus(full_gradients=1, projections=1 + halvings - start)
-        new = replace(new, counts=counts, status=status, skip_fixed_point_test=~taken)
+        new = replace(new, counts=counts, status=status, skip_fixed_point_test=~is_accepted)
         return new, Backtracking(self.step_size, support, accepted, halvings, jnp.zeros_like(self.first))
 
 
 def accept_decrease(objective: Objective, new: Iterate, old: Iterate, rtol: Numeric) -> Iterate:
-    """``new``, or the iterate before with NO_PROGRESS where f has not fallen by more than ``rtol |f|``.
+    """``new`` where f has decreased by more than ``rtol |f|``, else ``old`` with NO_PROGRESS.
 
-    The floor, rounding of f(0), ends exchanges of what is noise where f has fallen to 0; there is none where f(0) is
-    infinite. NaN gets through.
+    A further term, the rounding error of f(0), ends exchanges of coordinates that only fit rounding errors once f is
+    near 0; it is 0 where f(0) is infinite. A value of NaN is accepted, for the runner to report.
     """
     eps, (x, pred) = float(jnp.finfo(new.x.dtype).eps), jax.tree.map(jnp.zeros_like, (new.x, new.pred))
     size = jnp.abs(objective.value(x, pred))
     floor = eps * jnp.where(size < jnp.inf, size, 0)
-    stuck = new.value >= old.value - rtol * (jnp.abs(old.value) + floor)
-    status = jnp.where(stuck, Status.NO_PROGRESS, new.status).astype(jnp.int32)
-    return replace(where(stuck, old, new), counts=new.counts, status=status)
+    no_decrease = new.value >= old.value - rtol * (jnp.abs(old.value) + floor)
+    status = jnp.where(no_decrease, Status.NO_PROGRESS, new.status).astype(jnp.int32)
+    return replace(where(no_decrease, old, new), counts=new.counts, status=status)
 
 
-# Of eta, to eight digits: what is found beyond is the present support.
+# 2^-30 of eta is below rounding: the support is then the current one.
 MAX_HALVINGS = 30
