@@ -1,10 +1,15 @@
-"""What authors of solvers, objectives, constraints and trials need beside the public names of :mod:`jaxht`.
+"""What authors of solvers, objectives, constraints and trials need beyond the public names of :mod:`jaxht`.
 
-* Fields of a dataclass that JAX knows: :func:`pytree`, :func:`static`, :func:`integer`, :func:`mixed`.
-* A solver returns an :class:`Iterate` with its :class:`Counts` and :class:`jaxht.Status`, made by :func:`evaluate`.
+* Fields of a dataclass that is a JAX pytree: :func:`pytree`, :func:`static`, :func:`integer`, :func:`mixed`; and
+:func:`where` for all its leaves.
+* A solver returns an :class:`Iterate` with its :class:`Counts` and a :class:`jaxht.Status`, made by :func:`evaluate`
+or, after a refit, by :func:`evaluate_refit`.
 * A refit on a support: :func:`refit`, which returns a :class:`Refit`.
-* One run, step by step: :func:`prepare`, :func:`start`, :func:`advance`, :func:`finish`.
-* The protocols: :class:`Solver`, :class:`Objective`, :class:`Constraint`.
+* One run, step by step: :func:`prepare`, :func:`start`, :func:`advance`, :func:`finish`, with a :class:`Problem` and a
+:class:`Carry`.
+* The protocols: :class:`Solver`, :class:`Objective`, :class:`SumOverSamples`, :class:`Constraint`,
+:class:`SelectionConstraint`, :class:`ModelSubspace`; and :class:`SymmetricOperator`, what the Hessian of an objective
+is.
 """
 
 from jaxht._pytree import integer as integer

@@ -56,7 +56,7 @@ class Constraint(Protocol):
 
 
 class SelectionConstraint(Constraint):
-    """A constraint whose points have at most k active *items* (coordinates, groups, edges): what greedy solvers require.
+    """A constraint whose points have at most k active *items* (coordinates, groups, edges); greedy solvers require one.
 
     A selection of items is a bool array with one entry for each item, whose shape is up to the constraint.
     """
@@ -93,7 +93,7 @@ class SelectionConstraint(Constraint):
 
     @abc.abstractmethod
     def top_k(self, direction: Array, size: Numeric, size_max: int | None) -> Support:
-        """The support of the ``size`` items with the largest scores of ``direction``; size is at most size_max (static)."""
+        """The support of the ``size`` items with the largest scores of ``direction``, size <= size_max (static)."""
 
     def feasible_direction(self, direction: Array) -> Array:
         """``direction``, with 0 in the entries along which x = 0 would leave C."""

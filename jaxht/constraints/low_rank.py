@@ -44,7 +44,7 @@ class LowRank(Constraint):
             k_max that are out of range or of a wrong dtype.
 
     Cost: a projection takes a full singular value decomposition, O(m n min(m, n)), or subspace iterations of O(m n
-    k_max) each, as ``exact`` says; in factors no product with an array (m, n).
+    k_max) each, as ``exact`` says.
 
     Source: Zhou, Yuan & Feng 2018, §2; Jain, Meka & Dhillon 2010.
 
@@ -74,7 +74,7 @@ class LowRank(Constraint):
         return dataclasses.replace(self, k_max=smallest if k_max is None else k_max)
 
     def project(self, z: Any, near: Any = None) -> tuple[Any, Subspace]:
-        """The nearest matrix of rank k, with its column and row space; near: a matrix whose column space is close to it."""
+        """The nearest matrix of rank k, with its column and row space; near: a matrix with a similar column space."""
         found = self._svd(z, near)
         x = Factored(found.U, found.s, found.V) if self.factored else found.matrix
         return x, Subspace(found.U, found.V, found.error)
