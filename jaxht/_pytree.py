@@ -1,4 +1,4 @@
-"""Frozen dataclasses as pytrees: which fields are traced numbers, which are static, and to which dtype they are cast."""
+"""Frozen dataclasses as pytrees: which fields are traced, which are static, and to which dtype numbers are cast."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -60,7 +60,7 @@ def integer(default: Any = dataclasses.MISSING, **options: Any) -> Any:
 
 
 def mixed(default: Any = dataclasses.MISSING, **options: Any) -> Any:
-    """Declare a traced field of a user's own arguments: floats are cast to the objective's dtype, all else is unchanged.
+    """Declare a traced field of a user's own arguments: only floats are cast to the objective's dtype.
 
     Args:
         default: the field's default; by default it has none.
@@ -189,7 +189,7 @@ def check_scalars(
 def check_scalar(
     name: str, value: Any, *, signed: bool = False, integral: bool = False, shape: tuple[int, ...] = ()
 ) -> None:
-    """Raise ValueError unless ``value`` is a scalar (or of ``shape``) and, on the host, has the sign and type required."""
+    """Raise ValueError unless ``value`` is a scalar (or of ``shape``) and, on the host, of the required sign and type."""
     if np.shape(value) not in ((), shape):
         allowed = f"a scalar or of shape {shape}" if shape else "a scalar"
         raise ValueError(f"{name} must be {allowed}; got shape {np.shape(value)}: use jax.vmap")

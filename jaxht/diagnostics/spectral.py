@@ -92,7 +92,7 @@ def smallest_sparse_eigenvalue(product: Callable[[Array], Array], diagonal: Arra
 
 
 def restricted_smoothness(objective: Objective, s: Numeric) -> Array:
-    """Estimate M_s, the smoothness of f along s-sparse directions: ``eta = 1 / (2 M_2k)`` is the step size of the theory.
+    """Estimate M_s, the smoothness of f along s-sparse directions; the theory takes the step size ``1 / (2 M_2k)``.
 
     It is the largest s-sparse eigenvalue of the objective's upper bound of the Hessian: for linear models of ``c b A'SA
     + l2``, b the bound on the curvature of the loss; for any function of the Hessian at 0.

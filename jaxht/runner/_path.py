@@ -67,7 +67,7 @@ def path(
 
 
 def sparsities(objective: Objective, constraint: Constraint, ks: Any) -> tuple[Any, Any]:
-    """ks as an array, checked, and the constraint with the last of them as k, and a k_max for all of them where known."""
+    """ks as an array, checked, and the constraint with the last of them as k and, where known, a k_max for all."""
     if not isinstance(ks, jax.Array):
         ks = np.asarray(ks)
     if ks.ndim != 1 or ks.size == 0 or not jnp.issubdtype(ks.dtype, jnp.integer):
@@ -75,7 +75,7 @@ def sparsities(objective: Objective, constraint: Constraint, ks: Any) -> tuple[A
     largest: Any = constraint.k_max
     if not isinstance(ks, jax.core.Tracer):
         if np.any(np.diff(np.asarray(ks)) <= 0):
-            raise ValueError(f"ks must increase strictly; got {ks}")
+            raise ValueError(f"ks must rise strictly; got {ks}")
         largest = int(ks[-1]) if largest is None else largest
         dataclasses.replace(constraint, k=int(ks[0])).prepare(objective.prepare().shape)  # type: ignore[type-var]
     return ks, dataclasses.replace(constraint, k=ks[-1], k_max=largest)  # type: ignore[type-var]

@@ -231,7 +231,7 @@ def trace(
 def prepare(
     objective: Objective, constraint: Constraint, solver: Solver, stop: Stop = Stop(), x0: Any = None, key: Any = None
 ) -> tuple[Problem, Array | None, PRNGKey | None]:
-    """Check the arguments of :func:`jaxht.solve`, fill in defaults, and cast numbers so that equal calls share one compile.
+    """Check the arguments of :func:`jaxht.solve`, fill in defaults, and cast numbers: equal calls share one compile.
 
     Args:
         objective: f, as in :func:`jaxht.solve`.

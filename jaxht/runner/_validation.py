@@ -18,7 +18,7 @@ from jaxht.solvers.solver import Solver
 
 @pytree
 class Validation:
-    """The result of validation for m sparsities; of cross-validation, results and losses have the folds as a first axis.
+    """The result of validation for m sparsities; in cross-validation, results and losses have the folds as first axis.
 
     Attributes:
         k: int32, the sparsity of the least loss, the smallest of equal ones; of cross-validation, of the least mean
