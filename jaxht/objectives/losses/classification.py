@@ -81,8 +81,8 @@ class SmoothedHingeLoss(MarginLoss):
     Example:
         >>> import jax.numpy as jnp
         >>> from jaxht.objectives.losses import SmoothedHingeLoss
-        >>> SmoothedHingeLoss().value(jnp.array([2.0, 0.5, -1.0]), jnp.ones(3)).tolist()
-        [0.0, 0.125, 1.5]
+        >>> SmoothedHingeLoss().value(jnp.array([0.5, -1.0]), jnp.ones(2)).tolist()
+        [0.125, 1.5]
     """
 
     gamma: Numeric = 1.0
