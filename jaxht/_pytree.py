@@ -1,4 +1,4 @@
-"""Frozen dataclasses as pytrees: which fields are traced numbers, which are static, and how a call casts them."""
+"""Frozen dataclasses as pytrees: which fields are traced, which are static, and to which dtype numbers are cast."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -15,26 +15,94 @@ _INTEGER, _MIXED = "integer", "mixed"
 
 
 def static(default: Any = dataclasses.MISSING, **options: Any) -> Any:
-    """Declare a field that chooses shapes or branches: part of the compile key, never traced."""
+    """Declare a field that determines shapes or branches: it is part of the compile key, and never traced.
+
+    Args:
+        default: the field's default; by default it has none.
+        options: further options of :func:`dataclasses.field`, such as ``kw_only``.
+
+    Returns:
+        A field for a class decorated with :func:`pytree`.
+
+    Example:
+        >>> import jax
+        >>> from jaxht.extend import pytree, static
+        >>> @pytree
+        ... class Power:
+        ...     scale: float
+        ...     exponent: int = static(default=2)
+        >>> jax.tree.leaves(Power(3.0))
+        [3.0]
+    """
     return dataclasses.field(default=default, metadata={"static": True}, **options)
 
 
 def integer(default: Any = dataclasses.MISSING, **options: Any) -> Any:
-    """Declare a field whose numbers are cast to int32 instead of the objective's dtype."""
+    """Declare a traced field whose numbers are cast to int32 instead of the objective's dtype.
+
+    Args:
+        default: the field's default; by default it has none.
+        options: further options of :func:`dataclasses.field`, such as ``kw_only``.
+
+    Returns:
+        A field for a class decorated with :func:`pytree`.
+
+    Example:
+        >>> import jax
+        >>> from jaxht.extend import integer, pytree
+        >>> @pytree
+        ... class Restart:
+        ...     period: int = integer(default=10)
+        >>> jax.tree.leaves(Restart())
+        [10]
+    """
     return dataclasses.field(default=default, metadata={_INTEGER: True}, **options)
 
 
 def mixed(default: Any = dataclasses.MISSING, **options: Any) -> Any:
-    """Declare a field of a user's own arguments: floats are cast to the objective's dtype, all else stays."""
+    """Declare a traced field of a user's own arguments: only floats are cast to the objective's dtype.
+
+    Args:
+        default: the field's default; by default it has none.
+        options: further options of :func:`dataclasses.field`, such as ``kw_only``.
+
+    Returns:
+        A field for a class decorated with :func:`pytree`.
+
+    Example:
+        >>> import jax, numpy as np
+        >>> from jaxht.extend import mixed, pytree
+        >>> @pytree
+        ... class Data:
+        ...     args: tuple = mixed(default=())
+        >>> len(jax.tree.leaves(Data((np.ones(3), np.arange(3)))))
+        2
+    """
     return dataclasses.field(default=default, metadata={_MIXED: True}, **options)
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field, static, integer, mixed))
 def pytree(cls: type[T]) -> type[T]:
-    """Make ``cls`` a frozen dataclass registered with JAX; every field not declared :func:`static` is traced.
+    """Make a class a frozen dataclass registered with JAX; every field not declared :func:`static` is traced.
 
-    Equality is identity: the fields hold arrays. Constructors check nothing, because JAX also rebuilds these objects
-    with tracers, batched arrays and axis numbers in their fields.
+    Equality is identity, as the fields hold arrays. Constructors should check nothing, because JAX also rebuilds these
+    objects with tracers, batched arrays and axis numbers in their fields.
+
+    Args:
+        cls: a class with annotated fields, as for :func:`dataclasses.dataclass`.
+
+    Returns:
+        The class.
+
+    Example:
+        >>> import jax
+        >>> from jaxht.extend import pytree
+        >>> @pytree
+        ... class Interval:
+        ...     lower: float
+        ...     upper: float = 1.0
+        >>> jax.tree.map(lambda bound: 2 * bound, Interval(0.5)).upper
+        2.0
     """
     cls = dataclasses.dataclass(frozen=True, eq=False)(cls)
     fields = dataclasses.fields(cls)  # type: ignore[arg-type]
@@ -55,8 +123,8 @@ def pytree(cls: type[T]) -> type[T]:
             object.__setattr__(node, name, value)
         return node
 
-    # Not register_dataclass: in JAX 0.10 structures of two such classes with like fields compare equal. Their hashes
-    # differ, so jit's caches mostly tell them apart; but now and then the program of one solver runs for another.
+    # Not register_dataclass: in JAX 0.10 the structures of two such classes with the same fields compare equal. Their
+    # hashes differ, so jit's caches mostly distinguish them; but sometimes the program of one solver runs for another.
     jax.tree_util.register_pytree_with_keys(cls, flatten_with_keys, unflatten, flatten)
     return cls
 
@@ -64,8 +132,13 @@ def pytree(cls: type[T]) -> type[T]:
 def cast_numbers(node: T, dtype: ArrayDType, convert: Callable[[Any, ArrayDType], Any] | None = None) -> T:
     """Cast every numeric leaf of ``node`` to ``dtype`` (int32 where declared), so that equal calls share one compile.
 
-    Python, NumPy and JAX numbers become strongly typed arrays; booleans and ``None`` stay what they are. Nested
-    pytree dataclasses are followed, and each decides by its own declarations.
+    Python, NumPy and JAX numbers become strongly typed arrays; booleans and ``None`` are unchanged. The fields of
+    nested pytree dataclasses are cast by their own declarations.
+
+    Args:
+        node: a pytree dataclass.
+        dtype: float32 or float64.
+        convert: the cast of one leaf to a dtype; None: :func:`as_dtype`.
     """
     convert = convert or as_dtype
     changes = {}
@@ -77,14 +150,12 @@ def cast_numbers(node: T, dtype: ArrayDType, convert: Callable[[Any, ArrayDType]
             changes[field.name] = cast_numbers(value, dtype, convert)
         else:
             target = jnp.int32 if field.metadata.get(_INTEGER, False) else dtype
-            untouched = field.metadata.get(_MIXED, False)
+            floats_only = field.metadata.get(_MIXED, False)
 
-            def cast(leaf: Any, target: ArrayDType = target, untouched: bool = untouched) -> Any:
-                return (
-                    leaf
-                    if untouched and not jnp.issubdtype(jnp.result_type(leaf), jnp.floating)
-                    else convert(leaf, target)
-                )
+            def cast(leaf: Any, target: ArrayDType = target, floats_only: bool = floats_only) -> Any:
+                if floats_only and not jnp.issubdtype(jnp.result_type(leaf), jnp.floating):
+                    return leaf
+                return convert(leaf, target)
 
             changes[field.name] = jax.tree.map(cast, value)
     return dataclasses.replace(node, **changes)  # type: ignore[type-var]
@@ -96,13 +167,16 @@ def check_scalars(
     but: tuple[str, ...] = (),
     shaped: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
 ) -> None:
-    """:func:`check_scalar` on the fields of ``node``.
+    """Apply :func:`check_scalar` to the fields of ``node``.
 
     Args:
         node: a pytree dataclass.
-        signed: fields that may be negative.
-        but: fields that are not looked at.
+        signed: names of fields that may be negative.
+        but: names of fields that are not checked.
         shaped: fields that may have this shape instead of being scalars.
+
+    Raises:
+        ValueError: naming the first field that is not valid.
     """
     for field in dataclasses.fields(node):
         value, fixed = getattr(node, field.name), field.metadata.get("static", False)
@@ -115,7 +189,7 @@ def check_scalars(
 def check_scalar(
     name: str, value: Any, *, signed: bool = False, integral: bool = False, shape: tuple[int, ...] = ()
 ) -> None:
-    """Raise ValueError unless ``value`` is a scalar (or of ``shape``) and, on the host, of the kind asked."""
+    """Raise ValueError unless ``value`` is a scalar or of ``shape`` and, on the host, has the required sign and type."""
     if np.shape(value) not in ((), shape):
         allowed = f"a scalar or of shape {shape}" if shape else "a scalar"
         raise ValueError(f"{name} must be {allowed}; got shape {np.shape(value)}: use jax.vmap")
@@ -127,11 +201,11 @@ def check_scalar(
 
 
 def as_dtype(leaf: Any, dtype: ArrayDType) -> Any:
-    """``leaf`` as a strongly typed array of ``dtype``; booleans keep theirs. Host numbers stay on the host."""
+    """``leaf`` as a strongly typed array of ``dtype``; booleans keep their dtype. Host numbers stay on the host."""
     if isinstance(leaf, jax.Array):
-        dtype = jax.dtypes.canonicalize_dtype(dtype)  # NumPy's float64, beside which it stands, is float32 in JAX
+        dtype = jax.dtypes.canonicalize_dtype(dtype)  # dtype may be NumPy's float64, which is float32 in JAX
         return leaf if leaf.dtype in (dtype, jnp.bool_) and not leaf.weak_type else leaf.astype(dtype)
     leaf = np.asarray(leaf)
     if dtype == jnp.int32 and leaf.dtype.kind in "iu":
-        leaf = np.clip(leaf, -(2**31), 2**31 - 1)  # a larger limit is none: it must not wrap
+        leaf = np.clip(leaf, -(2**31), 2**31 - 1)  # a larger limit must not wrap around
     return leaf if leaf.dtype == np.bool_ else leaf.astype(dtype)

@@ -1,4 +1,4 @@
-"""What authors of solvers, objectives, constraints and trials need beside the public names of :mod:`jaxht`.
+"""What authors of solvers, objectives, constraints and trials need beyond the public names of :mod:`jaxht`.
 
 * Dataclasses that JAX knows, and their fields: :func:`pytree`, :func:`static`, :func:`integer`, :func:`mixed`.
 * Protocols: :class:`Solver`, :class:`Objective`, :class:`SumOverSamples`, :class:`Constraint`,

@@ -1,4 +1,4 @@
-"""What a solver may ask of a constraint, and what constraints have in common."""
+"""The protocols of constraints, and checks that constraints share."""
 
 import abc
 from typing import ClassVar, Protocol, Self
@@ -18,10 +18,11 @@ class Constraint(Protocol):
     Attributes:
         k: sparsity or rank, static or traced.
         k_max: static bound on k, or None where it is not known at trace time.
-        factored: whether points are held as :class:`jaxht.Factored`; static.
-        coordinatewise: whether C is made of coordinates, so that the curvature of f along one of them is the scale of a
-            step; else it is the largest curvature of f.
-        rounding: how many units in its last place an x at rest may move in a step, since its projection rounds.
+        factored: whether points are stored as :class:`jaxht.Factored`; static.
+        coordinatewise: whether C is a union of coordinate subspaces, so that step sizes follow from the curvature of f
+            along coordinates; else they follow from its largest curvature.
+        rounding: by how many units in its last place an x that has converged may still change in a step, because its
+            projection rounds.
     """
 
     k: Numeric
@@ -31,29 +32,33 @@ class Constraint(Protocol):
 
     @property
     def factored(self) -> bool:
-        """False, but for :class:`jaxht.LowRank`."""
+        """False, except for :class:`jaxht.LowRank`."""
         return False
 
     def prepare(self, shape: tuple[int, ...]) -> Self:
-        """This constraint with its static bounds, for variables of ``shape``; ValueError if it cannot hold."""
+        """This constraint with its static bounds, for variables of ``shape``.
+
+        Raises:
+            ValueError: for fields that do not fit together or do not fit the shape, as far as known at trace time.
+        """
         ...
 
     def project(self, z: Array, near: Array | None = None) -> tuple[Array, ModelSubspace]:
         """The nearest point of C to ``z``, and the subspace of C on which it lies.
 
-        ``near`` is a point of C in whose vicinity z is, if one is known: an iterative projection starts there.
+        ``near`` is a point of C close to z, if one is known: an iterative projection starts there.
         """
         ...
 
     def support_of(self, x: Array) -> ModelSubspace:
-        """The smallest subspace of C that holds the feasible point ``x``."""
+        """The smallest subspace of C that contains the feasible point ``x``."""
         ...
 
 
 class SelectionConstraint(Constraint):
-    """A constraint whose points have at most k active *items* (coordinates, groups, edges), as greedy solvers need it.
+    """A constraint whose points have at most k active *items* (coordinates, groups, edges); greedy solvers require one.
 
-    A selection of items is a bool array with an entry for each item, shaped as the constraint likes.
+    A selection of items is a bool array with one entry for each item, whose shape is up to the constraint.
     """
 
     @abc.abstractmethod
@@ -66,7 +71,7 @@ class SelectionConstraint(Constraint):
 
     @property
     def limit(self) -> Numeric:
-        """How many items may be active: k, at most k_max."""
+        """How many items may be active: the smaller of k and k_max."""
         return self.k if self.k_max is None else jnp.minimum(self.k, self.k_max)
 
     @property
@@ -76,7 +81,7 @@ class SelectionConstraint(Constraint):
 
     @abc.abstractmethod
     def active(self, x: Array) -> Array:
-        """The items on which the feasible point x is not zero, and those that are always active."""
+        """The items on which the feasible point x is not zero, and those that are always active; bool."""
 
     @abc.abstractmethod
     def scores(self, v: Array) -> Array:
@@ -88,15 +93,15 @@ class SelectionConstraint(Constraint):
 
     @abc.abstractmethod
     def top_k(self, direction: Array, size: Numeric, size_max: int | None) -> Support:
-        """The support of the ``size`` items of the largest scores in a direction, size at most size_max (static)."""
+        """The support of the ``size`` items with the largest scores of ``direction``, size <= size_max (static)."""
 
     def feasible_direction(self, direction: Array) -> Array:
-        """The direction without the entries that leave C where x is 0."""
+        """``direction``, with 0 in the entries along which x = 0 would leave C."""
         return direction
 
 
 def check_selection(constraint: Constraint) -> None:
-    """Raise ValueError unless the items of the constraint can be selected one by one."""
+    """Raise ValueError unless items of the constraint can be selected one by one."""
     if not isinstance(constraint, SelectionConstraint):
         name = type(constraint).__name__
         raise ValueError(f"{name} has no coordinates to select: use IHT, NIHT, HTP or a stochastic solver")
@@ -105,7 +110,22 @@ def check_selection(constraint: Constraint) -> None:
 def check_sparsity(
     k: Numeric, k_max: int | None, most: int, keep: Array | None, shape: tuple[int, ...], called: str = "d"
 ) -> int | None:
-    """The static bound on k, from what is known at trace time; ValueError for what cannot be; most is ``called`` so."""
+    """The static bound on k, if it is known at trace time.
+
+    Args:
+        k: number of items, static or traced.
+        k_max: static bound on k, or None.
+        most: number of items in all.
+        keep: bool of ``shape``, the coordinates that are always active; or None.
+        shape: of the variable.
+        called: what an error message calls ``most``.
+
+    Returns:
+        k_max; where it is None k, if that is a Python int.
+
+    Raises:
+        ValueError: for values that are out of range or of a wrong type.
+    """
     if not jnp.issubdtype(jnp.result_type(k), jnp.integer):
         raise ValueError(f"k must be an integer; got {k!r}")
     if jnp.ndim(k):

@@ -1,4 +1,4 @@
-"""Edge sparsity of symmetric matrices: graphs."""
+"""Symmetric matrices with few nonzero entries off the diagonal: graphs."""
 
 import dataclasses
 import math
@@ -18,15 +18,29 @@ from jaxht.linalg.selection import k_largest_mask
 class Edges(SelectionConstraint):
     """Symmetric matrices of at most k edges: ``C = { W = W' : |{ i < j : W_ij != 0 }| <= k }``; the diagonal is free.
 
-    Args:
-        k: number of edges, that is of pairs of nonzeros off the diagonal; static or traced, as in :class:`Sparse`.
-        k_max: static upper bound on k.
-        keep: bool (p, p): these edges, given above the diagonal, below, or both, are always active and count towards k.
+    The projection is exact: it takes the symmetric part and keeps its k largest entries above the diagonal, of equal
+    ones those of the lowest row, then column. The items of C are the p (p - 1) / 2 edges in that order.
 
-    ``project`` takes the symmetric part and keeps its k largest entries above the diagonal, of equal ones those of the
-    lowest row, then column; which is exact. The items of C are the p (p - 1) / 2 edges in that order.
+    Args:
+        k: number of edges, that is of pairs of nonzeros off the diagonal, an integer; static or traced, as in
+            :class:`jaxht.Sparse`.
+        k_max: static upper bound on k, an int; None: k, where k is a Python int.
+        keep: bool (p, p), traced: these edges, given above the diagonal, below, or both, are always active and count
+            towards k; None for none.
+
+    Raises:
+        ValueError: from :meth:`prepare`, which every solver calls, for variables that are no square matrices, and for
+            k, k_max or keep that are out of range or of a wrong shape or dtype.
+
+    Cost: a projection takes a selection of the k largest of p (p - 1) / 2 numbers, a few passes over them.
 
     Source: Yuan, Li & Zhang 2018, Appendix D.2.
+
+    Example:
+        >>> import jax.numpy as jnp, jaxht
+        >>> constraint = jaxht.Edges(1).prepare((3, 3))
+        >>> constraint.project(jnp.array([[2.0, 1.0, 3.0], [1.0, 2.0, 0.5], [3.0, 0.5, 2.0]]))[0].tolist()
+        [[2.0, 0.0, 3.0], [0.0, 2.0, 0.0], [3.0, 0.0, 2.0]]
     """
 
     k: Numeric = integer()
@@ -42,13 +56,13 @@ class Edges(SelectionConstraint):
         return dataclasses.replace(self, k_max=k_max)
 
     def project(self, z: Array, near: Array | None = None) -> tuple[Array, Support]:
-        """The nearest point of C, and its entries: the diagonal, and twice the k selected edges."""
+        """The nearest point of C, and its support: the diagonal, and two entries for each of the k selected edges."""
         z = (z + z.T) / 2
         support = self.support(k_largest_mask(jnp.where(self.always_active, jnp.inf, self.scores(z)), self.limit))
         return support.restrict(z), support
 
     def support_of(self, x: Array) -> Support:
-        """The diagonal, the edges of x, and those that are always kept."""
+        """The diagonal, the edges of x, and those of ``keep``."""
         return self.support(self.active(x))
 
     def top_k(self, direction: Array, size: Numeric, size_max: int | None) -> Support:
@@ -61,7 +75,7 @@ class Edges(SelectionConstraint):
         return jnp.zeros((), bool) if self.keep is None else _upper(self.keep | self.keep.T)
 
     def active(self, x: Array) -> Array:
-        """The edges of x, and those that are always kept: bool (p (p - 1) / 2,)."""
+        """The edges of x, and those of ``keep``: bool (p (p - 1) / 2,)."""
         return _upper(x != 0) | self.always_active
 
     def scores(self, v: Array) -> Array:
@@ -69,7 +83,7 @@ class Edges(SelectionConstraint):
         return jnp.abs(_upper(v))
 
     def support(self, selected: Array) -> Support:
-        """The entries of the selected edges, and the diagonal."""
+        """The diagonal, and the entries of the selected edges."""
         return _entries(selected, self.k_max)
 
 

@@ -18,17 +18,32 @@ from jaxht.linalg.selection import k_largest_mask
 class Groups(SelectionConstraint):
     """At most k nonzero groups of coordinates: ``C = { x : |{ g : x_g != 0 }| <= k }``.
 
-    Args:
-        k: number of groups that may be nonzero; static or traced, as in :class:`Sparse`.
-        groups: integer array shaped like x: the group of each coordinate, 0 ... m - 1. Groups may differ in size and
-            need not be contiguous. Row-sparse matrices: ``jnp.arange(d)[:, None]`` broadcast to (d, c).
-        k_max: static upper bound on k.
-        keep: bool, shaped like x: the groups of these coordinates are always active and count towards k.
-        num_groups: static, m; None: found on the host, which needs ``groups`` to be concrete, as ``size_max`` does.
-        size_max: static bound on the coordinates that k_max groups hold.
+    The projection is exact: it keeps the k groups of largest l2 norm, of equal ones those of the lowest number.
 
-    ``project`` keeps the k groups of largest l2 norm (of equal ones, the lowest id), which is exact. Beyond the papers;
-    Jain, Rao & Dhillon 2016.
+    Args:
+        k: number of groups that may be nonzero, an integer in [0, m]; static or traced, as in :class:`jaxht.Sparse`.
+        groups: integers shaped like x, traced: the group of each coordinate, 0 ... m - 1. Groups may differ in size and
+            need not be contiguous. Row-sparse matrices: ``jnp.arange(d)[:, None]`` broadcast to (d, c).
+        k_max: static upper bound on k, an int; None: k, where k is a Python int.
+        keep: bool, shaped like x, traced: the groups of these coordinates are always active and count towards k; None
+            for none.
+        num_groups: m, static. None: found on the host, which needs ``groups`` to be concrete.
+        size_max: static bound on the number of coordinates in k_max groups. None: found on the host, where ``groups``
+            is concrete.
+
+    Raises:
+        ValueError: from :meth:`prepare`, which every solver calls, for k, k_max, groups or keep that are out of range
+            or of a wrong shape or dtype; for traced groups without num_groups.
+
+    Cost: a projection takes the sums of d squares by group, and a selection of the k largest of m numbers.
+
+    Source: Jain, Rao & Dhillon 2016; groups are not in the other papers.
+
+    Example:
+        >>> import jax.numpy as jnp, jaxht
+        >>> constraint = jaxht.Groups(1, jnp.array([0, 0, 1, 1])).prepare((4,))
+        >>> constraint.project(jnp.array([1.0, 4.0, 3.0, 3.0]))[0].tolist()
+        [0.0, 0.0, 3.0, 3.0]
     """
 
     k: Numeric = integer()
@@ -68,14 +83,14 @@ class Groups(SelectionConstraint):
         return jnp.where(support.mask, z, 0), support
 
     def support_of(self, x: Array) -> Support:
-        """All coordinates of the groups that x touches, and of those that are always kept."""
+        """All coordinates of the groups on which x is not zero, and of the groups of ``keep``."""
         return self.support(self.active(x))
 
     def top_k(self, direction: Array, size: Numeric, size_max: int | None) -> Support:
         """The groups of largest norm in ``direction``; ``size`` counts groups."""
         bound = None
         if self.size_max is not None and size_max is not None and self.k_max:
-            # Groups are no larger than size_max, and k_max of the largest hold no less than others.
+            # Any k_max groups have at most size_max coordinates in all.
             bound = min(-(-size_max // self.k_max) * self.size_max, self.groups.size)
         return dataclasses.replace(self.support(k_largest_mask(self.scores(direction), size)), k_max=bound)
 
@@ -85,7 +100,7 @@ class Groups(SelectionConstraint):
         return jnp.zeros((), bool) if self.keep is None else self._touched(self.keep)
 
     def active(self, x: Array) -> Array:
-        """The groups that x touches, and those that are always kept: bool (m,)."""
+        """The groups on which x is not zero, and those of ``keep``: bool (m,)."""
         return self._touched(x != 0) | self.always_active
 
     def scores(self, v: Array) -> Array:

@@ -17,26 +17,43 @@ from jaxht.linalg.svd import TruncatedSVD, truncated_svd
 class LowRank(Constraint):
     """Matrices of rank at most k: ``C = { X : rank(X) <= k }``.
 
+    The projection keeps the k largest singular values (Eckart & Young 1936). For :class:`jaxht.IHT`,
+    :class:`jaxht.NIHT`, :class:`jaxht.HTP` and all stochastic solvers; solvers that select coordinates one by one raise
+    ValueError. The model subspace of a point, and so ``result.support``, is a :class:`jaxht.Subspace`.
+
+    A decomposition rounds: an x that has converged still changes by some units in its last place, and so do its
+    singular vectors. Therefore ``Stop.rtol`` is 32 times machine epsilon by default, and ``support_patience`` ends no
+    run.
+
     Args:
-        k: rank; static or traced, as in :class:`jaxht.Sparse`.
-        k_max: static upper bound on a traced k, worth giving: None is min(m, n), by which all decompositions are full.
-        exact: static; whether singular value decompositions are full. None: where min(m, n) < 2.5 (k_max + 8); else the
-            leading triplets come by subspace iteration, from the column space of the iterate before. In a run that
-            comes to rest so does the iteration: it costs a few products with a block of k_max + 8 columns.
-        rtol: error to which that iteration goes, see :func:`jaxht.linalg.svd.truncated_svd`; a decomposition that does
-            not reach it is done in full.
-        factored: static; whether x is held as a :class:`jaxht.Factored`, ``U diag(s) V'``, and no array of m n numbers
-            is made: for IHT and SG-HT, on MultiResponse, Softmax and MatrixCompletion. Worth it where k_max is far
-            below m and n, and the data are as well: see docs/problems.md.
+        k: rank, an integer; static or traced, as in :class:`jaxht.Sparse`.
+        k_max: static upper bound on k, an int. None: k, where k is a Python int; else min(m, n), for which all
+            decompositions are full.
+        exact: bool, static; whether singular value decompositions are full. None: where min(m, n) < 2.5 (k_max + 8);
+            else the leading triplets are computed by subspace iteration, starting at the column space of the iterate
+            before. As a run converges, so does the iteration: it costs a few products with a block of k_max + 8
+            columns.
+        rtol: error to which that iteration is run, a scalar, traced, see :func:`jaxht.linalg.svd.truncated_svd`; a
+            decomposition that does not reach it is computed in full. None: the square root of machine epsilon.
+        factored: bool, static; whether x is stored as a :class:`jaxht.Factored`, ``U diag(s) V'``, so that no array of
+            m n numbers is made: for IHT and SGHT, on MultiResponse, Softmax and MatrixCompletion. It saves time where
+            k_max is far below m and n, and the data are smaller than m n: see docs/problems.md.
 
-    ``project`` keeps the k largest singular values (Eckart & Young 1936). For :class:`jaxht.IHT`, :class:`jaxht.NIHT`,
-    :class:`jaxht.HTP` and all stochastic solvers; those that select coordinates one by one refuse it. The model
-    subspace of a point is a :class:`jaxht.Subspace`, which is what ``result.support`` holds.
+    Raises:
+        ValueError: from :meth:`prepare`, which every solver calls, for variables that are no matrices, and for k or
+            k_max that are out of range or of a wrong dtype.
 
-    A decomposition rounds: x at rest still moves by some units in its last place, and its spaces turn. ``Stop.rtol`` is
-    32 times machine epsilon by default, and ``support_patience`` ends no run.
+    Cost: a projection takes a full singular value decomposition, O(m n min(m, n)), or subspace iterations of O(m n
+    k_max) each, as ``exact`` says.
 
     Source: Zhou, Yuan & Feng 2018, §2; Jain, Meka & Dhillon 2010.
+
+    Example:
+        >>> import jax.numpy as jnp, jaxht
+        >>> constraint = jaxht.LowRank(1).prepare((3, 2))
+        >>> x, space = constraint.project(jnp.array([[3.0, 0.0], [0.0, 1.0], [0.0, 0.0]]))
+        >>> [round(float(x_ij), 3) for x_ij in x.ravel()], space.U.shape
+        ([3.0, 0.0, 0.0, 0.0, 0.0, 0.0], (3, 1))
     """
 
     k: Numeric = integer()
@@ -57,13 +74,13 @@ class LowRank(Constraint):
         return dataclasses.replace(self, k_max=smallest if k_max is None else k_max)
 
     def project(self, z: Any, near: Any = None) -> tuple[Any, Subspace]:
-        """The nearest matrix of rank k, with its column and row space; near: one whose column space is not far."""
+        """The nearest matrix of rank k, with its column and row space; near: a matrix with a similar column space."""
         found = self._svd(z, near)
         x = Factored(found.U, found.s, found.V) if self.factored else found.matrix
         return x, Subspace(found.U, found.V, found.error)
 
     def support_of(self, x: Any) -> Subspace:
-        """The column and row space of x: singular values that are rounding count as 0."""
+        """The column and row space of x, without singular values that are rounding errors."""
         found = TruncatedSVD(x, x.U, x.s, x.V, None) if isinstance(x, Factored) else self._svd(x, x)
         noise = max(x.shape) * float(jnp.finfo(x.dtype).eps) * found.s[:1]
         U, V = (jnp.where(found.s <= noise, 0, basis) for basis in (found.U, found.V))
@@ -71,7 +88,7 @@ class LowRank(Constraint):
 
     @property
     def limit(self) -> Numeric:
-        """k, at most k_max."""
+        """The smaller of k and k_max."""
         return jnp.minimum(self.k, self._width)
 
     @property

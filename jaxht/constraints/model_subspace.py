@@ -1,4 +1,4 @@
-"""The linear subspace on which a point of a constraint lies, and over which an objective is refitted."""
+"""The protocol of model subspaces: the linear subspace on which a point lies, over which an objective is refitted."""
 
 from typing import Any, Protocol, Self
 
@@ -8,8 +8,8 @@ from chex import Array
 class ModelSubspace(Protocol):
     """A linear subspace inside a constraint set, with coordinates w: what a projection returns beside x.
 
-    :class:`jaxht.Support` is that of sparse vectors, matrices and graphs: the variables that vanish off a mask, their
-    own coordinates. :class:`jaxht.Subspace` is that of matrices of low rank: ``U w V'``.
+    :class:`jaxht.Support` is that of sparse vectors, matrices and graphs: the variables that are zero off a mask, with
+    their own entries as coordinates. :class:`jaxht.Subspace` is that of matrices of low rank: ``U w V'``.
     """
 
     @property

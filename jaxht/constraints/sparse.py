@@ -16,24 +16,40 @@ from jaxht.linalg.selection import k_largest_mask
 
 @pytree
 class Sparse(SelectionConstraint):
-    """At most k nonzero entries: ``C = { x : ||x||_0 <= k, lower <= x <= upper }``; of a matrix, k entries in all.
+    """At most k nonzero entries: ``C = { x : ||x||_0 <= k, lower <= x <= upper }``; in a matrix, k entries in all.
+
+    The projection is exact: it keeps the k entries for which clipping to the bounds, instead of setting to 0, reduces
+    the distance to z most: those of largest ``z_i^2 - (z_i - P(z_i))^2``.
 
     Args:
-        k: number of entries that may be nonzero. A Python int alone is static: one compile for each k. With ``k_max``
-            it is traced, may differ by lane under vmap, and one compile serves all k <= k_max.
-        k_max: static upper bound on k. Solvers that gather columns (HTP on a dense design) need it wherever k is
-            traced; the others then run without it, and ``result.support.indices`` is None. A traced k beyond it counts
-            as k_max.
-        keep: bool, shaped like x: coordinates that are always in the support (an intercept) and count towards k; None
-            for none. More than k of them are an error, or, where k or keep is traced, only the first k are kept.
-        nonnegative: static; a lower bound of 0.
-        bounds: (lower, upper), each a number or an array shaped like x, or None for none; 0 must lie between them.
+        k: number of entries that may be nonzero, an integer in [0, d]. A Python int alone is static: one compile for
+            each k. With ``k_max`` it is traced, may differ between lanes under vmap, and one compile serves all k <=
+            k_max.
+        k_max: static upper bound on k, an int. Solvers that gather columns (HTP on a dense design) need it wherever k
+            is traced; the others then run without it, and ``result.support.indices`` is None. A traced k above it
+            counts as k_max.
+        keep: bool, shaped like x, traced: coordinates that are always in the support (an intercept) and count towards
+            k; None for none. More than k of them are an error, or, where k or keep is traced, only the first k are
+            kept.
+        nonnegative: bool, static; whether the lower bound is 0.
+        bounds: (lower, upper) in units of x, traced, each a number, an array shaped like x, or None; 0 must lie between
+            them. None for no bounds.
 
-    The projection is exact: it keeps the k entries by which the distance to z shrinks most when they are clipped to
-    their bounds instead of set to 0, ``z_i^2 - (z_i - P(z_i))^2``.
+    Raises:
+        ValueError: from :meth:`prepare`, which every solver calls, for k, k_max, keep or bounds that are out of range
+            or of a wrong shape or dtype.
+
+    Cost: a projection takes a selection of the k largest of d numbers, a few passes over them.
 
     Source: Shen & Li 2018, (3.1); ``keep`` is the bias term of Axiotis & Sviridenko 2020, §5; bounds: Beck & Hallak
     2016.
+
+    Example:
+        >>> import jax.numpy as jnp, jaxht
+        >>> constraint = jaxht.Sparse(2, nonnegative=True).prepare((4,))
+        >>> x, support = constraint.project(jnp.array([1.0, -4.0, 2.0, 3.0]))
+        >>> x.tolist(), int(support.size)
+        ([0.0, 0.0, 2.0, 3.0], 2)
     """
 
     k: Numeric = integer()
@@ -48,11 +64,11 @@ class Sparse(SelectionConstraint):
         return dataclasses.replace(self, k_max=k_max, bounds=self._bounds(shape))
 
     def project(self, z: Array, near: Array | None = None) -> tuple[Array, Support]:
-        """The nearest point of C and its support, which has exactly k coordinates; kept ones rank above all others."""
+        """The nearest point of C and its support, of exactly k coordinates; those of ``keep`` rank above all others."""
         nearest, gain = z, z
         if self.bounds is not None:
             nearest = jnp.clip(z, *self.bounds)
-            # The root of the gain, of which no square overflows, and which is |z| itself where nothing is clipped.
+            # The root of the gain: no square overflows, and it is |z| itself where nothing is clipped.
             clipped = jnp.sqrt(jnp.abs(nearest)) * jnp.sqrt(jnp.abs(2 * z - nearest))
             gain = jnp.where(nearest == z, z, clipped)
         ranked = gain if self.keep is None else jnp.where(self.keep, jnp.inf, gain)
@@ -60,14 +76,14 @@ class Sparse(SelectionConstraint):
         return jnp.where(support.mask, nearest, 0), support
 
     def support_of(self, x: Array) -> Support:
-        """``supp(x)``, and the coordinates that are always kept."""
+        """``supp(x)``, and the coordinates of ``keep``."""
         mask = x != 0
-        if self.keep is not None:  # of which a traced k may allow the first ones only
+        if self.keep is not None:  # a traced k may allow only the first coordinates of keep
             mask |= self.keep & k_largest_mask(self.keep.astype(jnp.int32).ravel(), self.limit).reshape(x.shape)
         return Support(mask, bounds=self.bounds, k_max=self.k_max, ndim=x.ndim)
 
     def top_k(self, direction: Array, size: Numeric, size_max: int | None) -> Support:
-        """The coordinates of the largest entries of ``direction``, of those that stay within the bounds from 0."""
+        """The coordinates of the largest entries of ``direction``, among those that stay within the bounds from 0."""
         return self._largest(self.feasible_direction(direction), size, size_max)
 
     @property
@@ -76,7 +92,7 @@ class Sparse(SelectionConstraint):
         return jnp.zeros((), bool) if self.keep is None else self.keep
 
     def active(self, x: Array) -> Array:
-        """``supp(x)``, and the coordinates that are always kept."""
+        """``supp(x)``, and the coordinates of ``keep``."""
         return self.support_of(x).mask
 
     def scores(self, v: Array) -> Array:
@@ -84,7 +100,7 @@ class Sparse(SelectionConstraint):
         return jnp.abs(v)
 
     def feasible_direction(self, direction: Array) -> Array:
-        """Without the entries that leave the bounds from 0."""
+        """``direction``, with 0 in the entries that leave the bounds from 0."""
         if self.bounds is None:
             return direction
         lower, upper = self.bounds
@@ -114,7 +130,7 @@ class Sparse(SelectionConstraint):
             if not isinstance(bound, jax.core.Tracer):
                 bound = np.asarray(bound)
                 if np.any(bound > 0 if name == "lower" else bound < 0):
-                    raise ValueError(f"bounds: {name} must not be {wrong} 0, which sparse vectors hold")
+                    raise ValueError(f"bounds: {name} must not be {wrong} 0, the value of entries off the support")
         if self.nonnegative:
             lower = jnp.maximum(lower, 0.0) if isinstance(lower, jax.core.Tracer) else np.maximum(lower, 0.0)
         return lower, upper

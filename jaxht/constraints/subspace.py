@@ -1,4 +1,4 @@
-"""The column and row space of a matrix of low rank: where its factors may change and its rank cannot."""
+"""The column and row space of a matrix of low rank, the subspace over which it is refitted."""
 
 import dataclasses
 from typing import Any, ClassVar
@@ -12,12 +12,12 @@ from jaxht.linalg.precision import matmul
 
 @pytree
 class Subspace:
-    r"""The matrices :math:`\{ U w V^T \}`, w any square matrix: a linear space, of rank at most k all of it.
+    r"""The matrices :math:`\{ U w V^T \}`, w any square matrix: a linear space of matrices of rank at most k.
 
     Attributes:
         U: (m, k_max), an orthonormal basis of the column space, then columns of 0.
-        V: (n, k_max), likewise of the row space.
-        error: that of the decomposition it comes from (:class:`jaxht.linalg.svd.TruncatedSVD`), a scalar.
+        V: (n, k_max), an orthonormal basis of the row space, then columns of 0.
+        error: the error of the decomposition that gave it (:class:`jaxht.linalg.svd.TruncatedSVD`), a scalar, or None.
 
     Example:
         >>> import jax.numpy as jnp, jaxht
@@ -44,7 +44,11 @@ class Subspace:
 
     @property
     def mask(self) -> Array:
-        """Raises ValueError: a matrix of low rank has no support."""
+        """A matrix of low rank has no support.
+
+        Raises:
+            ValueError: always.
+        """
         raise ValueError("a matrix of low rank has no support: this asks for a constraint such as Sparse or Groups")
 
     @property
@@ -62,7 +66,7 @@ class Subspace:
         return matmul(matmul(self.U.T, v), self.V)
 
     def diagonal(self, diagonal: Array) -> Array:
-        """Of the quadratic form with this diagonal in the entries of a matrix, the diagonal in coordinates."""
+        """The diagonal in coordinates w of a quadratic form whose diagonal in the entries of the matrix is given."""
         return matmul(matmul((self.U**2).T, diagonal), self.V**2)
 
     def restrict(self, v: Array) -> Array:
@@ -70,15 +74,15 @@ class Subspace:
         return self.point(self.coordinates(v))
 
     def equals(self, other: "Subspace") -> Array:
-        """Whether both have the same bases, bit by bit: in a run that comes to rest spaces turn ever less."""
+        """Whether both have the same bases, bit by bit; in floating point they hardly ever do."""
         return jnp.all(self.U == other.U) & jnp.all(self.V == other.V)
 
     def complete(self) -> "Subspace":
-        """Itself."""
+        """This subspace: it has no further fields."""
         return self
 
     def row_space(self) -> "Subspace":
-        """That of ``U' X = w V'``, once U is given: the identity is the basis of its column space."""
+        """The subspace of w V' = U' X, that is of X in the basis U: its column space has the identity as basis."""
         k = self.k_max
         identity = jnp.where(jnp.any(self.U != 0, axis=0), jnp.eye(k, dtype=self.U.dtype), 0)
         return dataclasses.replace(self, U=identity)

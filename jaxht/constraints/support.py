@@ -13,16 +13,16 @@ from jaxht.linalg.selection import mask_to_indices
 
 @pytree
 class Support:
-    """A set F of coordinates on which a sparse variable may be nonzero; its coordinates are those of the variable.
+    """A set F of coordinates on which a sparse variable may be nonzero; its coordinates w are the variable itself.
 
     Attributes:
         mask: bool, shaped like the variable: (d,), or (d, c) for a matrix. True on F.
-        indices: int32 (k_max,), F in rising order (of the flattened variable), padded with its number of entries (out
-            of range: gathers fill with 0, scatters drop); or None where nobody has asked for them yet: they cost more
-            than a thresholding step.
+        indices: int32 (k_max,), F in increasing order (of the flattened variable), padded with the size of the variable
+            (out of range: gathers fill with 0, scatters drop); or None where they have not been computed, which costs
+            more than a thresholding step.
         bounds: lower and upper bound of the variable on F, broadcastable to it, or None.
         k_max: static bound on |F|, or None where it is not known at trace time.
-        ndim: static number of axes of the variable: further ones in front are lanes.
+        ndim: static number of axes of the variable; axes in front of these are lanes.
 
     Example:
         >>> import jax.numpy as jnp, jaxht
@@ -56,7 +56,7 @@ class Support:
         return self.restrict(v)
 
     def diagonal(self, diagonal: Array) -> Array:
-        """Itself."""
+        """``diagonal``."""
         return diagonal
 
     def restrict(self, v: Array) -> Array:
@@ -64,15 +64,15 @@ class Support:
         return jnp.where(self.mask, v, 0)
 
     def equals(self, other: "Support") -> Array:
-        """True where both hold the same coordinates."""
+        """Whether both contain the same coordinates."""
         return jnp.all(self.mask == other.mask, axis=self._axes)
 
     def complete(self) -> "Support":
-        """With the indices, if k_max is known: how a support leaves the library."""
+        """The support with its indices, if k_max is known: what users get in a result."""
         return self if self.k_max is None else self.with_indices()
 
     def with_indices(self) -> "Support":
-        """With the indices.
+        """The support with its indices.
 
         Raises:
             ValueError: if k_max is not known; JAX needs a static length for the list.
@@ -88,7 +88,7 @@ class Support:
         return dataclasses.replace(self, indices=mask_to_indices(flat, self.k_max))
 
     def union(self, other: "Support") -> "Support":
-        """Coordinates in either; its k_max is the sum of both, at most all."""
+        """The coordinates in either support; its k_max is the sum of both, at most the size of the variable."""
         sizes = (self.k_max, other.k_max)
         total = math.prod(self.mask.shape[-self.ndim :])
         k_max = None if None in sizes else min(sum(sizes), total)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""How good a solution is: optimality conditions, certificates by duality, restricted eigenvalues."""
+"""Diagnostics of a solution: optimality conditions, certificates by duality, restricted eigenvalues."""
 
 from jaxht.diagnostics._optimality import Optimality as Optimality
 from jaxht.diagnostics._optimality import optimality as optimality

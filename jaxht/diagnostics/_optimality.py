@@ -1,4 +1,4 @@
-"""How good a solution is: what one can check of a k-sparse point without solving the problem."""
+"""Necessary conditions of optimality, which can be checked at a feasible point without solving the problem."""
 
 import functools
 from typing import NamedTuple
@@ -14,18 +14,19 @@ from jaxht.objectives.objective import Objective
 
 
 class Optimality(NamedTuple):
-    """Necessary conditions of a minimum, each 0 (or, ``swap_gain``, not above rounding) where it holds.
+    """Necessary conditions of a minimum, each 0 (or, for ``swap_gain``, not above rounding) where it holds; scalars.
 
     Attributes:
         stationarity: ``||grad f(x)_S||``, S = supp(x): 0 at a minimiser on the support.
         restricted_gradient: ``zeta_k``, the l2 norm of the k largest entries of grad f(x). It bounds the distance to
-            any k-sparse x* that is no worse: ``||x - x*|| <= 2 zeta_2k / m_2k <= 2.83 zeta_k / m_2k``. (AS20
-            Definition 2.6.)
-        fixed_point_residual: ``||x - H_k(x - eta grad f(x))||``: 0 at a fixed point of IHT, whose minima all are.
-        swap_gain: how far f falls by the best single swap, ``f(x) - min f(x - x_j e_j + t e_i)`` over j in S, i off S
-            and t; below 0 where every swap raises f. The pair is the best of a quadratic model at x, exact for least
-            squares; its gain is then that of f itself. None where not asked for.
-        swap: int32 (2,), the entries i (in) and j (out) of that swap, of the flattened variable.
+            any k-sparse x* with f(x*) <= f(x): ``||x - x*|| <= 2 zeta_2k / m_2k <= 2.83 zeta_k / m_2k``. (Axiotis &
+            Sviridenko 2020, Definition 2.6.)
+        fixed_point_residual: ``||x - H_k(x - eta grad f(x))||``: 0 at a fixed point of IHT, as all minima are for eta
+            <= 1/L.
+        swap_gain: how much the best swap of two entries decreases f, ``f(x) - min f(x - x_j e_j + t e_i)`` over j in S,
+            i off S and t; negative where every swap increases f. The pair is the best one of a quadratic model at x,
+            exact for least squares; its gain is that of f itself. None where not asked for.
+        swap: int32 (2,), the entering entry i and the leaving entry j of that swap, in the flattened variable; or None.
     """
 
     stationarity: Array
@@ -38,23 +39,38 @@ class Optimality(NamedTuple):
 def optimality(
     objective: Objective, constraint: Constraint, x: Array, *, step_size: Numeric | None = None, swaps: bool = True
 ) -> Optimality:
-    """Check a feasible point.
+    """Check necessary conditions of optimality at a feasible point. Works under jit and vmap.
 
     Args:
-        objective: of the problem.
-        constraint: of the problem. Bounds and kept coordinates of :class:`jaxht.Sparse` count for the projection; a
-            swap moves no kept coordinate, and is only considered without bounds. Of :class:`jaxht.Groups` the k largest
-            groups count in place of entries, of :class:`jaxht.LowRank` the k largest singular values, of
-            :class:`jaxht.Edges` the k largest edges and the diagonal.
-        x: feasible point, for example ``result.x``.
-        step_size: eta of the fixed point; None: 1/L. The smaller it is, the more points are fixed.
-        swaps: static; whether the best swap is looked for.
+        objective: f, for example ``LeastSquares(A, y)``.
+        constraint: C. Bounds and kept coordinates of :class:`jaxht.Sparse` count for the projection; a swap moves no
+            kept coordinate, and requires that there are no bounds. For :class:`jaxht.Groups` the k largest groups take
+            the place of entries, for :class:`jaxht.LowRank` the k largest singular values, for :class:`jaxht.Edges` the
+            k largest edges and the diagonal.
+        x: feasible point, shaped like the variable, for example ``result.x``.
+        step_size: eta of the fixed point, a scalar, traced; None: 1/L. The smaller it is, the more points are fixed
+            points.
+        swaps: bool, static; whether the best swap is computed.
 
     Returns:
-        :class:`Optimality`, of scalars. Works under jit and vmap.
+        :class:`Optimality`, of scalars.
+
+    Raises:
+        ValueError: for an x of a wrong shape, for swaps under other constraints than Sparse without bounds, and for an
+            objective or a constraint that is not valid.
 
     Cost: a gradient and a projection; for swaps the diagonal of the Hessian and its rows on the support, which on a
     dense design is n d k_max, else k_max products with the Hessian (and d of them where its diagonal is not known).
+
+    Source: Axiotis & Sviridenko 2020, Definition 2.6, for the restricted gradient; the fixed points are those of Beck &
+    Eldar 2013.
+
+    Example:
+        >>> import jax.numpy as jnp, jaxht
+        >>> f = jaxht.LeastSquares(jnp.eye(4), jnp.array([1.0, 4.0, 2.0, 3.0]))
+        >>> check = jaxht.optimality(f, jaxht.Sparse(2), jnp.array([0.0, 4.0, 2.0, 0.0]))
+        >>> float(check.stationarity), float(check.swap_gain), check.swap.tolist()
+        (0.0, 2.5, [3, 2])
     """
     objective = objective.prepare()
     dtype = objective.dtype
@@ -63,7 +79,7 @@ def optimality(
         raise ValueError(f"x must have shape {objective.shape}, that of the variable; got {jnp.shape(x)}")
     constraint = constraint.prepare(objective.shape)
     if swaps and (not isinstance(constraint, Sparse) or constraint.bounds is not None):
-        raise ValueError("swaps are looked for under Sparse without bounds only: pass swaps=False")
+        raise ValueError("swaps are computed under Sparse without bounds only: pass swaps=False")
     objective, constraint = cast_numbers(objective, dtype), cast_numbers(constraint, dtype)
     return _optimality(objective, constraint, x, None if step_size is None else as_dtype(step_size, dtype), swaps)
 
@@ -92,7 +108,7 @@ def _optimality(
 def _best_swap(
     objective: Objective, constraint: Sparse, x: Array, pred: Array, gradient: Array
 ) -> tuple[Array, Array, Array]:
-    """Gain of f, entry that comes in, and entry that goes out."""
+    """The gain of f, the entering entry and the leaving entry."""
     shape, size, dtype = x.shape, x.size, x.dtype
     support = constraint.support_of(x).with_indices()
     product = objective.hessian(x, pred)
@@ -103,7 +119,7 @@ def _best_swap(
     index = lax.iota(jnp.int32, size)
 
     def best_in_place_of(j: Array) -> tuple[Array, Array, Array]:
-        """The gain of the quadratic model at x, the entry and its value, if entry j goes."""
+        """The gain in the quadratic model at x, the entering entry and its value, if entry j leaves."""
         unit = index == j
         out = jnp.sum(jnp.where(unit, flat, 0))
         row = product(unit.astype(dtype).reshape(shape)).ravel()
@@ -123,5 +139,5 @@ def _best_swap(
     return jnp.where(gains[best] > -jnp.inf, gain, -jnp.inf), i, j
 
 
-# Rows of the Hessian at a time.
+# Number of rows of the Hessian computed at a time.
 BLOCK = 16

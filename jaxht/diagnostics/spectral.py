@@ -1,4 +1,4 @@
-"""Extreme eigenvalues, of all vectors and of sparse ones, and the step sizes that follow from them."""
+"""Extreme eigenvalues over all vectors and over sparse ones, and the step sizes that follow from them."""
 
 from collections.abc import Callable
 from typing import Any
@@ -22,21 +22,27 @@ def largest_sparse_eigenvalue(
 ) -> Array:
     """Estimate ``lambda_max(B, s) = max { v'Bv : ||v|| = 1, ||v||_0 <= s }`` from below, by truncated power steps.
 
-    ``v <- H_s(Bv) / ||H_s(Bv)||`` until v'Bv stops rising, from the coordinate vectors of the NUM_STARTS largest
-    diagonal entries and from as many pseudo-random vectors; the best counts.
+    ``v <- H_s(Bv) / ||H_s(Bv)||`` until v'Bv stops increasing, from the coordinate vectors of the NUM_STARTS largest
+    diagonal entries and from as many pseudo-random vectors; the best value is returned.
 
     Args:
-        product: v (d,) -> B v (d,), B symmetric positive semi-definite.
-        diagonal: (d,) that of B, or anything near it: it chooses starts.
-        s: sparsity, static or traced, at least 1.
-        rtol: ends when no start has risen by more, relative to its value; traced.
+        product: a function v (d,) -> B v (d,), B symmetric positive semi-definite.
+        diagonal: (d,), the diagonal of B, or an approximation: it only chooses starts.
+        s: sparsity, an integer >= 1, static or traced.
+        rtol: the steps end when no start has increased by more, relative to its value; a scalar, traced.
 
     Returns:
-        Scalar, at most the true value, which it may miss: a heuristic, not a certificate.
+        A scalar, at most the true value, which it may miss: a heuristic, not a certificate.
 
     Cost: 2 NUM_STARTS products a step, at most MAX_POWER_STEPS steps.
 
     Source: Yuan & Zhang 2013, as used in Yuan, Li & Zhang 2018, §6.2.
+
+    Example:
+        >>> import jax.numpy as jnp, jaxht
+        >>> diagonal = jnp.array([1.0, 4.0, 2.0, 3.0])
+        >>> round(float(jaxht.spectral.largest_sparse_eigenvalue(lambda v: diagonal * v, diagonal, 2)), 3)
+        4.0
     """
     d, dtype = diagonal.shape[0], diagonal.dtype
     num = min(NUM_STARTS, d)
@@ -61,31 +67,55 @@ def largest_sparse_eigenvalue(
 def smallest_sparse_eigenvalue(product: Callable[[Array], Array], diagonal: Array, s: Numeric) -> Array:
     """Estimate ``lambda_min(B, s)`` from above, as ``c - lambda_max(c I - B, s)`` with c above all eigenvalues of B.
 
-    Arguments and cost as in :func:`largest_sparse_eigenvalue`. The result is at least the true value but for rounding,
-    which is that of c.
+    Args:
+        product: a function v (d,) -> B v (d,), B symmetric positive semi-definite.
+        diagonal: (d,), the diagonal of B, or an approximation: it only chooses starts.
+        s: sparsity, an integer >= 1, static or traced.
+
+    Returns:
+        A scalar, at least the true value up to the rounding error of c: a heuristic, not a certificate.
+
+    Cost: that of :func:`largest_sparse_eigenvalue`, and about 16 products for c.
 
     Source: Yuan, Li & Zhang 2018, §6.2.
+
+    Example:
+        >>> import jax.numpy as jnp, jaxht
+        >>> diagonal = jnp.array([1.0, 4.0, 2.0, 3.0])
+        >>> round(float(jaxht.spectral.smallest_sparse_eigenvalue(lambda v: diagonal * v, diagonal, 2)), 3)
+        1.0
     """
     c = SAFETY * largest_eigenvalue(product, diagonal.shape[0], diagonal.dtype)
-    # c is large against what is looked for, so the rise of its difference is slow.
+    # c is large compared with the result, so the relative increase of the difference is small.
     rtol = 10 * float(jnp.finfo(diagonal.dtype).eps)
     return c - largest_sparse_eigenvalue(lambda v: c * v - product(v), c - diagonal, s, rtol)
 
 
 def restricted_smoothness(objective: Objective, s: Numeric) -> Array:
-    """Estimate M_s, the smoothness of f along s-sparse directions: ``eta = 1 / (2 M_2k)`` is the step of the theory.
+    """Estimate M_s, the smoothness of f along s-sparse directions; the theory takes the step size ``1 / (2 M_2k)``.
 
-    The largest s-sparse eigenvalue of the objective's majorant of the Hessian: for linear models ``c b A'SA + l2``, b
-    the bound on the curvature of the loss; for any function the Hessian at 0.
+    It is the largest s-sparse eigenvalue of the objective's upper bound of the Hessian: for linear models of ``c b A'SA
+    + l2``, b the bound on the curvature of the loss; for any function of the Hessian at 0.
 
     Args:
         objective: over vectors.
-        s: sparsity, static or traced.
+        s: sparsity, an integer >= 1, static or traced.
 
     Returns:
-        Scalar, from below: see :func:`largest_sparse_eigenvalue`.
+        A scalar, an estimate from below: see :func:`largest_sparse_eigenvalue`.
+
+    Raises:
+        ValueError: if the variable is not a vector.
+
+    Cost: that of :func:`largest_sparse_eigenvalue`, with products of 2 n d.
 
     Source: Yuan, Li & Zhang 2018, Theorem 8 and §6.2, where the Hessian of the logistic loss lacks its 1/n.
+
+    Example:
+        >>> import jax.numpy as jnp, jaxht
+        >>> f = jaxht.LeastSquares(jnp.diag(jnp.array([1.0, 2.0])), jnp.ones(2))
+        >>> round(float(jaxht.spectral.restricted_smoothness(f, 1)), 3)
+        4.0
     """
     return largest_sparse_eigenvalue(objective.majorant(), _diagonal(objective), s)
 
@@ -95,13 +125,25 @@ def restricted_condition_number(objective: Objective, s: Numeric, x: Array | Non
 
     Args:
         objective: over vectors.
-        s: sparsity, static or traced.
-        x: (d,); 0 by default.
+        s: sparsity, an integer >= 1, static or traced.
+        x: (d,), the point of the Hessian; None: 0.
 
     Returns:
-        Scalar, from below on both sides: a diagnostic, not a certificate. Infinity where m_s is rounding noise.
+        A scalar, an estimate from below on both sides: a diagnostic, not a certificate. Infinity where m_s is rounding
+        noise.
+
+    Raises:
+        ValueError: if the variable is not a vector.
+
+    Cost: twice that of :func:`largest_sparse_eigenvalue`, with products of 2 n d.
 
     Source: Yuan, Li & Zhang 2018, §3; Axiotis & Sviridenko 2020, Definition 2.4.
+
+    Example:
+        >>> import jax.numpy as jnp, jaxht
+        >>> f = jaxht.LeastSquares(jnp.diag(jnp.array([1.0, 2.0])), jnp.ones(2))
+        >>> round(float(jaxht.spectral.restricted_condition_number(f, 1)), 2)
+        4.0
     """
     x = jnp.zeros(objective.shape, objective.dtype) if x is None else x
     product, diagonal = objective.hessian(x, objective.predict(x)), _diagonal(objective)

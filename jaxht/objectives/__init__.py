@@ -1,4 +1,4 @@
-"""What is minimised: an objective says what it is, a loss, a design, a ridge; :mod:`jaxht.refit` how it is refitted."""
+"""Objectives: an objective consists of a loss, a design and a ridge; :mod:`jaxht.refit` decides how to refit it."""
 
 from jaxht.objectives.custom import Custom as Custom
 from jaxht.objectives.finite_sum import FiniteSum as FiniteSum

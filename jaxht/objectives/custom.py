@@ -16,7 +16,7 @@ from jaxht.objectives.objective import Objective, no_factors
 
 
 class Template(NamedTuple):
-    """Structure, shapes and dtypes of a pytree, hashable."""
+    """The structure, shapes and dtypes of a pytree, hashable."""
 
     structure: Any
     leaves: tuple[jax.ShapeDtypeStruct, ...]
@@ -24,26 +24,27 @@ class Template(NamedTuple):
 
 @pytree
 class Custom(Objective):
-    """A JAX function ``fun(x, *args)``, differentiable twice: a likelihood, a physical model, a network.
+    """A JAX function ``fun(x, *args)``, twice differentiable: a likelihood, a physical model, a network.
+
+    Automatic step sizes use the largest eigenvalue of the Hessian at 0, which need not bound it elsewhere: a run may
+    end as DIVERGED, while :class:`jaxht.NIHT` adapts its step. Refits on supports take truncated Newton steps, which
+    find a stationary point where f is not convex.
 
     Args:
-        fun: static, from x and args to a scalar. Defined once, it compiles once: what changes goes into args.
-        args: arrays and numbers that it depends on, traced; floats are cast to the variable's dtype, all else stays
-            what it is.
-        like: keyword, what x looks like: a Python int d for a vector, or an array or ``jax.ShapeDtypeStruct``, or a
-            pytree of them. A pytree is handed to ``fun``, but solved for as the flat vector of all its entries, so that
-            a constraint counts them all; :meth:`unravel` turns a result back.
-
-    Automatic step sizes take the largest eigenvalue of the Hessian at 0, which need not bound it elsewhere: a run that
-    blows up is DIVERGED, and NIHT adapts its step. Refits on supports are by truncated Newton steps, which find a
-    stationary point where f is not convex.
+        fun: a function of x and args that returns a real scalar, static. Defined once, it compiles once: pass what
+            changes as args.
+        args: arrays and numbers that are passed to ``fun``, traced; floats are cast to the variable's dtype, everything
+            else is passed as it is.
+        like: keyword, the shape and dtype of x: a Python int d for a vector, or an array or ``jax.ShapeDtypeStruct``,
+            or a pytree of them. A pytree is passed to ``fun``, but the variable of the problem is the flat vector of
+            all its entries, so that a constraint counts all of them; :meth:`unravel` converts a solution back.
 
     Raises:
         ValueError: from :meth:`prepare`, which every solver calls, unless ``fun`` maps such an x to a real scalar.
 
     Cost: a gradient is a few evaluations of ``fun``, a product with the Hessian a few gradients.
 
-    Source: beyond the papers.
+    Source: not in the papers; its refits are those of :mod:`jaxht.refit.newton_cg`.
 
     Example:
         >>> import jax.numpy as jnp, jaxht
@@ -68,31 +69,35 @@ class Custom(Objective):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """That of x: (d,) for a pytree."""
+        """The shape of x: (d,) for a pytree."""
         if jax.tree_util.treedef_is_leaf(self.like.structure):
             return self.like.leaves[0].shape
         return (sum(leaf.size for leaf in self.like.leaves),)
 
     @property
     def dtype(self) -> ArrayDType:
-        """The widest of x's, or the default float for integers."""
+        """The widest dtype of x, or the default float for integers."""
         dtype = jnp.result_type(*(leaf.dtype for leaf in self.like.leaves))
         return jnp.result_type(float) if jnp.issubdtype(dtype, jnp.integer) else dtype
 
     @property
     def num_samples(self) -> int:
-        """1: nothing is known of summands."""
+        """1: a function is not known to be a sum."""
         return 1
 
     def unravel(self, x: Array) -> ArrayTree:
-        """x as ``fun`` is given it."""
+        """x in the structure that ``fun`` takes."""
         if jax.tree_util.treedef_is_leaf(self.like.structure):
             return x
         zeros = [jnp.zeros(leaf.shape, x.dtype) for leaf in self.like.leaves]
         return ravel_pytree(jax.tree.unflatten(self.like.structure, zeros))[1](x)
 
     def prepare(self) -> "Custom":
-        """Itself; ValueError unless ``fun`` maps such an x to a real scalar."""
+        """This objective.
+
+        Raises:
+            ValueError: unless ``fun`` maps such an x to a real scalar.
+        """
         if not callable(self.fun):
             raise ValueError(f"fun must be a function of x; got {type(self.fun).__name__}")
         if not self.like.leaves or self.dtype not in (jnp.float32, jnp.float64):
@@ -109,7 +114,7 @@ class Custom(Objective):
         return jnp.zeros(self.shape, self.dtype)
 
     def predict(self, x: Array) -> Array:
-        """x itself."""
+        """x."""
         return x
 
     def value(self, x: Array, pred: Array) -> Array:
@@ -121,7 +126,7 @@ class Custom(Objective):
         return jax.grad(self._at)(x)
 
     def hessian(self, x: Array, pred: Array, tau: Numeric = 0.0) -> SymmetricOperator:
-        """``H + tau s``, s the curvature along the gradient."""
+        """``H + tau s``, s the curvature along the gradient, in place of an upper bound."""
         gradient, product = jax.linearize(jax.grad(self._at), x)
         if isinstance(tau, float) and tau == 0:
             return SymmetricOperator(product, self.shape, self.dtype)
@@ -134,7 +139,7 @@ class Custom(Objective):
         return self.hessian(zeros, zeros)
 
     def _output(self, x: jax.ShapeDtypeStruct) -> Any:
-        """What ``fun`` returns."""
+        """The shape and dtype of what ``fun`` returns."""
         return jax.eval_shape(lambda x: self.fun(self.unravel(x), *self.args), x)
 
     def _at(self, x: Array) -> Array:

@@ -18,22 +18,26 @@ from jaxht.objectives.objective import SumOverSamples
 
 @pytree
 class FiniteSum(Custom, SumOverSamples):
-    """``f(x) = (1/n) sum_i fun(x, sample_i, *args)``: the mean loss of a network, a likelihood of independent data.
-
-    Args:
-        fun: static, from x, a sample and args to a scalar. Defined once, it compiles once.
-        samples: a pytree of arrays that have the n samples along their first axes, traced.
-        args, like: as in :class:`jaxht.objectives.custom.Custom`, which this is one of.
-        weights: (n,) by which the summands are added up instead of 1/n, or None.
+    """``f(x) = (1/n) sum_i fun(x, sample_i, *args)``: the mean loss of a network, or a likelihood of independent data.
 
     The derivatives of its losses are whole gradients: :class:`jaxht.HTSAGA` keeps a table of n d numbers.
 
+    Args:
+        fun: a function of x, one sample and args that returns a real scalar, static. Defined once, it compiles once.
+        samples: a pytree of arrays that have the n samples along their first axes, traced.
+        args: arrays and numbers that are passed to ``fun``, traced; floats are cast to the variable's dtype, everything
+            else is passed as it is.
+        like: keyword, the shape and dtype of x: a Python int d for a vector, or an array or ``jax.ShapeDtypeStruct``,
+            or a pytree of them; see :class:`jaxht.Custom`.
+        weights: (n,), weights of the summands in place of 1/n, traced; or None.
+
     Raises:
-        ValueError: from :meth:`prepare`, which every solver calls, unless the samples are arrays of one length.
+        ValueError: from :meth:`prepare`, which every solver calls, unless the samples are arrays of one length, and
+            ``fun`` maps x and a sample to a real scalar.
 
-    Cost: a gradient is n times that of ``fun``.
+    Cost: a value or gradient is n times that of ``fun``.
 
-    Source: beyond the papers; Shen & Li 2018, (3.6) for the sum.
+    Source: Shen & Li 2018, (3.6) for the sum; general functions are not in the papers.
 
     Example:
         >>> import jax.numpy as jnp, jaxht
@@ -64,7 +68,11 @@ class FiniteSum(Custom, SumOverSamples):
         return np.shape(jax.tree.leaves(self.samples)[0])[0]
 
     def prepare(self) -> "FiniteSum":
-        """Itself; ValueError unless samples are arrays of one length, of which ``fun`` maps each to a real scalar."""
+        """This objective.
+
+        Raises:
+            ValueError: unless samples are arrays of one length, and ``fun`` maps each of them to a real scalar.
+        """
         shapes = [np.shape(leaf) for leaf in jax.tree.leaves(self.samples)]
         if len({shape[:1] for shape in shapes}) != 1 or not all(shapes[0]):
             raise ValueError(f"samples must be arrays of the same first length n >= 1; got shapes {shapes}")
@@ -80,7 +88,7 @@ class FiniteSum(Custom, SumOverSamples):
         return dataclasses.replace(self, samples=samples, weights=own * weights)
 
     def minibatch_pred(self, pred: Array, indices: Array) -> Array:
-        """pred is x itself."""
+        """pred, which is x."""
         return pred
 
     def loss_derivatives(self, x: Array, pred: Array) -> Array:
@@ -89,7 +97,7 @@ class FiniteSum(Custom, SumOverSamples):
         return self._weights().reshape(-1, *[1] * x.ndim) * gradients
 
     def gradient_from(self, derivatives: Array, x: Array) -> Array:
-        """Their sum."""
+        """The sum of the derivatives."""
         return jnp.sum(derivatives, axis=0)
 
     def sample_smoothness(self) -> Array:

@@ -1,4 +1,4 @@
-"""What solvers ask of an objective: a core for all, and more of sums over samples."""
+"""The protocols of objectives: a core for all solvers, and a second one for sums over samples."""
 
 from typing import Any, Protocol, Self, runtime_checkable
 
@@ -8,10 +8,10 @@ from jaxht.linalg.operators import SymmetricOperator
 
 
 class Objective(Protocol):
-    """A function f of a variable x, and what value, gradient and Hessian share: the prediction ``pred``.
+    """A function f of a variable x, whose value, gradient and Hessian are computed from a prediction ``pred``.
 
-    ``pred`` is any linear image of x that they are computed from (A x for a model on data; x itself for a general
-    function). Being linear, it can be extrapolated together with x at no cost.
+    ``pred`` is a linear image of x: A x for a model on data, x itself for a general function. Since it is linear, it
+    can be extrapolated together with x without a further product.
     """
 
     @property
@@ -30,14 +30,18 @@ class Objective(Protocol):
         ...
 
     def prepare(self) -> Self:
-        """This objective with what can be done once done; ValueError for data that cannot be right, where known."""
+        """This objective with what a run needs to compute only once.
+
+        Raises:
+            ValueError: for data of wrong shapes, dtypes or values, as far as known at trace time.
+        """
         ...
 
     def start(self, rank: int | None = None) -> Any:
-        """A point to start from; for a rank, as :class:`jaxht.Factored` with so many columns.
+        """A point to start from; given a rank, as :class:`jaxht.Factored` with that number of columns.
 
         Raises:
-            ValueError: if the variable of this objective cannot be held in factors.
+            ValueError: if the variable of this objective cannot be stored in factors.
         """
         ...
 
@@ -54,40 +58,40 @@ class Objective(Protocol):
         ...
 
     def hessian(self, x: Array, pred: Array, tau: Numeric = 0.0) -> SymmetricOperator:
-        """``H + tau B``, H the Hessian at x and B its upper bound, see :mod:`jaxht.refit.newton`."""
+        """``H + tau B``, H the Hessian at x and B an upper bound of it, see :mod:`jaxht.refit.newton`."""
         ...
 
     def majorant(self) -> SymmetricOperator:
-        """B, at least the Hessian at every x, as far as that is known: its norm is the smoothness L of f."""
+        """B, an upper bound of the Hessian at every x, as far as one is known: its norm is the smoothness L of f."""
         ...
 
 
 @runtime_checkable
 class SumOverSamples(Objective, Protocol):
-    """``f = (1/n) sum_i f_i``, as stochastic solvers need it: some of its summands are an objective again.
+    """``f = (1/n) sum_i f_i``: what stochastic solvers require. A mean of some summands is an objective again.
 
-    The gradient is linear in the derivatives of the losses and in x together, so that a table or a difference of
-    derivatives makes a gradient as well.
+    The gradient is a linear function of the derivatives of the losses and x together, so that a gradient can also be
+    computed from a table or a difference of derivatives.
     """
 
     def minibatch(self, indices: Array, weights: Array) -> Self:
-        """The objective ``sum_j weights_j f_{i_j}``, i = indices (b,), which may repeat, or be n for weights of 0."""
+        """The objective ``sum_j weights_j f_{i_j}``; indices i (b,) may repeat, and may be n where the weight is 0."""
         ...
 
     def minibatch_pred(self, pred: Array, indices: Array) -> Array:
-        """From pred of the whole objective that of :meth:`minibatch`."""
+        """The pred of :meth:`minibatch`, from that of the whole objective."""
         ...
 
     def loss_derivatives(self, x: Array, pred: Array) -> Array:
-        """The derivatives of the losses at their predictions, a row for each sample, weights included."""
+        """The derivatives of the losses at their predictions, one row for each sample, weights included."""
         ...
 
     def gradient_from(self, derivatives: Array, x: Array) -> Array:
-        """The gradient from :meth:`loss_derivatives`; at x = 0 without what all summands share, such as a ridge."""
+        """The gradient from :meth:`loss_derivatives`; at x = 0 without terms that all summands share (a ridge)."""
         ...
 
     def sample_smoothness(self) -> Array:
-        """An upper estimate of the smoothness of every f_i."""
+        """An upper estimate of the largest smoothness of any f_i."""
         ...
 
 
@@ -98,7 +102,7 @@ def check_sum(objective: Objective) -> None:
 
 
 def no_factors(objective: Objective) -> ValueError:
-    """What :meth:`Objective.start` raises for a rank where the variable cannot be held in factors."""
+    """The ValueError of :meth:`Objective.start` for a rank where the variable cannot be stored in factors."""
     return ValueError(
         "objective must take factored iterates: MultiResponse, Softmax, MatrixCompletion by IHT or SGHT; "
         f"got {type(objective).__name__}: leave LowRank(factored=True) out"

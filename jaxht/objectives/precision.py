@@ -1,4 +1,4 @@
-"""The likelihood of a Gaussian precision matrix."""
+"""The log-likelihood of a Gaussian precision matrix."""
 
 import dataclasses
 from typing import Any
@@ -24,27 +24,38 @@ class GaussianPrecision(Objective):
         f(W) = -\log\det W + \langle S, W \rangle, \qquad lower \cdot I \preceq W \preceq upper \cdot I
 
     With :class:`jaxht.Edges` and ``HTP(backtrack=True)`` it is GraHTP for graphical models; GraSP, OMP (FBS) and FoBa
-    run on it too. f is minimised on a graph by Newton steps, and where a bound is active by ADMM; a solution is exactly
-    sparse and symmetric, and f is infinite unless it is positive definite.
+    run on it too. On a graph f is minimised by Newton steps, and where a bound is active by ADMM; a solution is exactly
+    sparse and symmetric. f is infinite unless W is positive definite.
+
+    A run starts at the best diagonal matrix, ``W_ii = 1 / S_ii``. The default step size of HTP is 1/M_1, M_1 the
+    largest ``S_ii S_jj``: the curvature along edge (i, j) at the start. Solvers that do not refit on graphs (IHT) may
+    leave the positive definite matrices, and end as DIVERGED; the others end as REFIT_FAILED where a refit failed.
+    Derivatives with respect to S pass through refits; they are NaN where a bound is active.
 
     Args:
-        S: (p, p), the covariance of samples, ``X' X / n`` of centred rows; symmetric. f is then 2/n times minus the
-            log-likelihood, but for a constant. Edges are chosen by the entries of W: scale variables to unit variance
-            unless their units are alike, and W back by ``W_ij / (s_i s_j)``.
-        lower, upper: bounds on the eigenvalues of minimisers on a graph, traced; ``0`` and ``jnp.inf`` for none. None:
-            ``lower = 1 / (||S|| + p xi)``, ``upper = (p - lower tr S) / xi`` with xi = 0.01, which keep W from blowing
-            up where S is singular on a clique. A solution meets them to about eps^0.6, relatively.
+        S: (p, p), float32 or float64, traced; the covariance of samples, ``X' X / n`` with centred rows; symmetric.
+            Then f is 2/n times the negative log-likelihood, up to a constant. Edges are selected by the entries of W:
+            scale variables to unit variance unless they have the same unit, and scale W back by ``W_ij / (s_i s_j)``.
+        lower: lower bound on the eigenvalues of refits, a scalar, traced; 0 for none. None: ``1 / (||S|| + p xi)`` with
+            xi = 0.01. A solution satisfies the bounds to about eps^0.6, relatively.
+        upper: upper bound on the eigenvalues of refits, a scalar, traced; ``jnp.inf`` for none. None: ``(p - lower tr
+            S) / xi``, so that f has a minimiser where S is singular on a clique.
 
-    The start is the best diagonal matrix, ``W_ii = 1 / S_ii``. M_1, of which the inverse is the step size of HTP, is
-    the largest ``S_ii S_jj``: the curvature along edge (i, j) there. Solvers that do not minimise on graphs (IHT) may
-    leave the positive definite matrices, and end as DIVERGED; the others end as REFIT_FAILED where a refit failed.
+    Raises:
+        ValueError: from :meth:`prepare`, which every solver calls, for an S that is not square, symmetric and of
+            float32 or float64, and for bounds that are negative or not in order.
 
-    Derivatives with respect to S pass through minimisers; they are NaN where a bound is active.
-
-    Cost: a value p^3 / 3, a gradient 10/3 p^3; a minimisation some 5 to 10 Newton steps, each of (p + k_max)^3 / 3
-    where k_max is known and below 9 p, else of a few dozen products with the Hessian, 4 p^3.
+    Cost: a value p^3 / 3, a gradient 10/3 p^3; a refit about 5 to 10 Newton steps, each of (p + k_max)^3 / 3 where
+    k_max is known and below 9 p, else of a few dozen products with the Hessian, 4 p^3 each.
 
     Source: Yuan, Li & Zhang 2018, Appendix D.2; the bounds are from Lu 2009.
+
+    Example:
+        >>> import jax.numpy as jnp, jaxht
+        >>> f = jaxht.GaussianPrecision(jnp.array([[1.0, 0.5, 0.0], [0.5, 1.0, 0.1], [0.0, 0.1, 1.0]]))
+        >>> result = jaxht.solve(f, jaxht.Edges(1), jaxht.HTP())
+        >>> (result.x != 0).tolist()
+        [[True, True, False], [True, True, False], [False, False, True]]
     """
 
     S: Array
@@ -68,7 +79,11 @@ class GaussianPrecision(Objective):
         return 1
 
     def prepare(self) -> "GaussianPrecision":
-        """With the bounds filled in; ValueError for an S that is no covariance, as far as known at trace time."""
+        """This objective with the bounds filled in.
+
+        Raises:
+            ValueError: for an S that is no covariance, or bounds out of order, as far as known at trace time.
+        """
         if len(self.shape) != 2 or self.shape[0] != self.shape[1] or not self.shape[0]:
             raise ValueError(f"S must be a square matrix; got shape {self.shape}")
         S, p = as_dtype(self.S, self.dtype), self.shape[0]
@@ -101,11 +116,11 @@ class GaussianPrecision(Objective):
         return symmetric(self.S) - inverse(x)
 
     def hessian(self, x: Array, pred: Array, tau: Numeric = 0.0) -> SymmetricOperator:
-        """``v -> x^-1 v x^-1`` for symmetric v, with the diagonal by (1 + tau): no quadratic bounds f."""
+        """``v -> x^-1 v x^-1`` for symmetric v, its diagonal multiplied by 1 + tau: f has no quadratic upper bound."""
         return Fisher(inverse(x), tau)
 
     def majorant(self) -> SymmetricOperator:
-        """``v -> v / lower^2``, at least the Hessian within the bounds."""
+        """``v -> v / lower^2``, an upper bound of the Hessian within the bounds."""
         return EigenvalueBound(self.S, self.lower, self.dtype)
 
     def _check(self) -> None:
@@ -124,7 +139,7 @@ class GaussianPrecision(Objective):
 
 
 class Fisher(SymmetricOperator):
-    """``v -> sigma v sigma`` for symmetric v, and tau times its diagonal."""
+    """``v -> sigma v sigma`` for symmetric v, plus tau times its diagonal."""
 
     def __init__(self, sigma: Array, tau: Numeric) -> None:
         self.sigma = sigma
@@ -138,7 +153,7 @@ class Fisher(SymmetricOperator):
 
 
 class EigenvalueBound(SymmetricOperator):
-    """``v -> v / lower^2``; along single edges the curvature of f at its start counts, ``S_ii S_jj``."""
+    """``v -> v / lower^2``; along single edges the curvature of f at its start, ``S_ii S_jj``."""
 
     def __init__(self, S: Array, lower: Numeric, dtype: ArrayDType) -> None:
         self.S, self.lower = S, jnp.asarray(lower, dtype)
@@ -154,7 +169,7 @@ class EigenvalueBound(SymmetricOperator):
         return jnp.outer(diagonal, diagonal)
 
     def coordinate_norm(self) -> Array:
-        """The largest ``S_ii S_jj``, i other than j."""
+        """The largest ``S_ii S_jj`` with i different from j."""
         p = self.shape[0]
         return jnp.max(jnp.where(jnp.eye(p, dtype=bool) & (p > 1), 0, self.preconditioner()))
 

@@ -1,11 +1,11 @@
-"""Refits: the minimiser of an objective on the support that a solver has found, by the method that suits both.
+"""Refits: minimise an objective on the support that a solver has found, by the method that suits both.
 
 ============================  =========================================  ===========================
 objective                     support                                    method
 ============================  =========================================  ===========================
 precision matrix              a graph                                    :mod:`jaxht.refit.graph`
-least squares                 without bounds, columns at hand            closed form, :mod:`jaxht.refit.columns`
-other losses of one output    columns at hand                            Newton, :mod:`jaxht.refit.columns`
+least squares                 without bounds, gathered columns           closed form, :mod:`jaxht.refit.columns`
+other losses of one output    gathered columns                           Newton, :mod:`jaxht.refit.columns`
 linear models of a matrix     a column and a row space                   :mod:`jaxht.refit.low_rank`
 all others                    any                                        Newton-CG, :mod:`jaxht.refit.newton_cg`
 ============================  =========================================  ===========================
@@ -30,17 +30,19 @@ from jaxht.refit.newton_cg import refit_by_products
 
 
 def refit(objective: Objective, support: ModelSubspace, x: Array, ridge: Array | None = None) -> Refit:
-    r"""Minimise an objective on a support ("debiasing"), from x, perhaps with a ridge more.
+    r"""Minimise an objective on a support ("debiasing"), starting from x, optionally with a further ridge.
 
     .. math::
         \arg\min \{ f(x) + \tfrac12 \textstyle\sum_i ridge_i x_i^2 : x \in S \}
 
     Args:
-        objective: for example :class:`jaxht.LeastSquares`; prepared, if it has a method to fill in (``prepare``).
-        support: S, a :class:`jaxht.Support`, perhaps with bounds, or a :class:`jaxht.Subspace`. On dense designs its
+        objective: for example :class:`jaxht.LeastSquares`; prepared (``objective.prepare()``) where that fills in
+            fields.
+        support: S, a :class:`jaxht.Support`, optionally with bounds, or a :class:`jaxht.Subspace`. On dense designs its
             k_max must be known.
-        x: like the variable: start; what lies off the support counts as 0. Closed forms ignore it.
-        ridge: like the variable, traced; None for none.
+        x: start, shaped like the variable, in the objective's dtype; entries off the support are taken as 0. Closed
+            forms ignore it.
+        ridge: >= 0, shaped like the variable, traced, on the scale of ``l2``; None for none.
 
     Returns:
         :class:`Refit`: the minimiser, exactly zero off the support, its prediction, and whether it converged. It is
@@ -48,12 +50,12 @@ def refit(objective: Objective, support: ModelSubspace, x: Array, ridge: Array |
         not change.
 
     Raises:
-        ValueError: where columns are to be gathered and k_max is not known.
+        ValueError: where columns are gathered and k_max is not known.
 
     Cost: least squares on gathered columns n k_max^2 + k_max^3 / 3; other losses that for each of 4 to 8 Newton steps;
-    on designs without columns at hand some dozen products a step.
+    on designs whose columns cannot be gathered, about a dozen products for each step.
 
-    Source: Yuan, Li & Zhang 2018, Algorithm 1, (S3); methods as named in the modules.
+    Source: Yuan, Li & Zhang 2018, Algorithm 1, (S3); the methods are cited in the modules.
 
     Example:
         >>> import jax.numpy as jnp, jaxht

@@ -21,12 +21,15 @@ from jaxht.refit.newton import Refit, newton
 
 
 def refit_least_squares(objective: LeastSquares, support: Support, ridge: Array | None = None) -> Refit:
-    """The least-squares solution on a support without bounds, of least norm (in scaled columns) where not unique.
+    """The least-squares solution on a support without bounds; if not unique, that of least norm (for scaled columns).
 
     Args:
         objective: on a design that gathers columns.
         support: F, |F| <= k_max.
-        ridge: like the variable or None, added to ``l2`` by coordinate.
+        ridge: shaped like the variable or None, added to ``l2`` by coordinate.
+
+    Returns:
+        A :class:`Refit`, always converged.
 
     Cost: n k_max^2 + k_max^3 / 3, and 4 n k_max for each refinement.
     """
@@ -46,36 +49,42 @@ def refit_least_squares(objective: LeastSquares, support: Support, ridge: Array 
 
 
 def refit_columns(objective: LinearModel, support: Support, x: Array, ridge: Array | None = None) -> Refit:
-    """The minimiser of a linear model of one output on a support, by Newton steps with a factorised Hessian.
+    """Minimise a linear model of one output on a support, by Newton steps with a factorised Hessian.
 
     Args:
         objective: on a design that gathers columns.
-        support: F, |F| <= k_max, perhaps with bounds.
-        x: start; entries off F count as 0.
-        ridge: like x or None, added to ``l2`` by coordinate.
+        support: F, |F| <= k_max, optionally with bounds.
+        x: start; entries off F are taken as 0.
+        ridge: shaped like x or None, added to ``l2`` by coordinate.
 
-    Cost: n k_max^2 + k_max^3 / 3 a step, typically 4 to 8 steps.
+    Returns:
+        A :class:`Refit`.
+
+    Cost: n k_max^2 + k_max^3 / 3 for each step, typically 4 to 8 steps.
     """
     support = support.with_indices()
     indices: Any = support.indices
     penalty = jnp.broadcast_to(jnp.asarray(objective.l2, objective.dtype), objective.shape)
     penalty = support.gather(penalty if ridge is None else penalty + ridge)
-    few = dataclasses.replace(objective, A=Dense(objective.A.columns(indices).T), l2=penalty)
+    gathered = dataclasses.replace(objective, A=Dense(objective.A.columns(indices).T), l2=penalty)
     inside = indices < math.prod(objective.shape)
-    w, pred, converged = newton(Gathered(few), support.gather(x), inside, support.gather_bounds())
+    w, pred, converged = newton(Gathered(gathered), support.gather(x), inside, support.gather_bounds())
     return Refit(support.scatter(w), pred, converged)
 
 
 def refit_hinge(objective: LinearModel, refit: Callable[[LinearModel, Array], Refit], x: Array) -> Refit:
-    """The minimiser for the hinge by smoothed hinges of gamma = 1, 1/10, ..., each started from the one before.
+    """Minimise a hinge objective by smoothed hinges of gamma = 1, 1/10, ..., each started at the solution before.
 
-    The smoothed hinge is below the hinge by gamma/2 at most, so the last gamma, the root of the dtype's epsilon, bounds
-    the error of f(x): 2e-8 c n in float64, 4e-4 c n in float32.
+    The smoothed hinge is below the hinge by gamma/2 at most, so the last gamma, the square root of machine epsilon,
+    bounds the error of f(x): 2e-8 c n in float64, 4e-4 c n in float32.
 
     Args:
         objective: a :class:`jaxht.Hinge`.
-        refit: that of a smooth objective on the support, from a start.
+        refit: refits a smooth objective on the support, from a start.
         x: start.
+
+    Returns:
+        A :class:`Refit`.
     """
     f, last = objective, math.sqrt(jnp.finfo(objective.dtype).eps)
     gammas = jnp.asarray([*(10.0**-i for i in range(math.ceil(-math.log10(last)))), last], f.dtype)
@@ -92,7 +101,7 @@ def weight_by_root(objective: LinearModel, v: Array) -> Array:
 
 
 def ridge_per_sample(objective: LinearModel, shape: tuple[int, ...], ridge: Array | None = None) -> Array:
-    """``(l2 + ridge) / c``, of a shape: the ridge beside a sum of squares without a factor."""
+    """``(l2 + ridge) / c``, of a given shape: the ridge for a sum of squares without the factor c."""
     l2 = objective.l2 if ridge is None else objective.l2 + ridge
     return jnp.broadcast_to(l2 / objective.normalise(jnp.ones((), objective.y.dtype)), shape)
 
@@ -101,9 +110,10 @@ def ridge_per_sample(objective: LinearModel, shape: tuple[int, ...], ridge: Arra
 def least_squares_on_columns(A: Dense, y: Array, penalty: Array, indices: Array) -> tuple[Array, Array]:
     """Minimise ``1/2 ||B w - y||^2 + 1/2 sum_i penalty_i w_i^2`` for B = A_F, tall, wide or rank-deficient.
 
-    The Cholesky factor of B'B squares the condition number, so it only preconditions conjugate gradients on the
-    normal equations, whose residuals are computed from B and y themselves (CGLS: Björck 1996, §7.4): one step where B
-    is well conditioned, a few where it is not. As they start at zero, the result has no component that lowers nothing.
+    The condition number of B'B is the square of B's, so its Cholesky factor is only used as the preconditioner of
+    conjugate gradients on the normal equations, whose residuals are computed from B and y themselves (CGLS: Björck
+    1996, §7.4): one step where B is well conditioned, a few where it is not. Since the steps start at zero, the result
+    has no component in the null space.
 
     Args:
         A: a design, n x d.
@@ -123,19 +133,19 @@ def least_squares_on_columns(A: Dense, y: Array, penalty: Array, indices: Array)
         step, _, w, residual, gradient, direction, decrease = carry
         image = matmul(direction, columns)
         curvature = jnp.vdot(image, image) + jnp.vdot(direction, penalty * direction)
-        # The exact line search, not decrease / curvature: in rounding noise, directions are no longer conjugate.
-        # Along a direction that B hardly sees there is little to gain, and far to go.
-        seen = curvature > FLATNESS * eps * jnp.vdot(direction, diagonal * direction)
-        length = jnp.where(seen, ratio(jnp.vdot(gradient, direction), curvature), 0)
-        w, residual = w + length * direction, residual - length * image
+        # The exact line search, not decrease / curvature: with rounding errors, directions are no longer conjugate.
+        # Along a direction that is nearly in the null space of B, a long step would decrease f by little.
+        is_curved = curvature > FLATNESS * eps * jnp.vdot(direction, diagonal * direction)
+        step_size = jnp.where(is_curved, ratio(jnp.vdot(gradient, direction), curvature), 0)
+        w, residual = w + step_size * direction, residual - step_size * image
         gradient = matmul(columns, residual) - penalty * w
         correction = precondition(gradient)
         next_decrease = jnp.vdot(gradient, correction)
         direction = correction + ratio(next_decrease, decrease) * direction
-        visible = jnp.vdot(correction, correction) > (REFINEMENT_RTOL * eps) ** 2 * jnp.vdot(w, w)
+        is_large = jnp.vdot(correction, correction) > (REFINEMENT_RTOL * eps) ** 2 * jnp.vdot(w, w)
         noise = NOISE_RTOL * eps * jnp.sqrt(jnp.diagonal(gram) * jnp.vdot(residual, residual))
-        going_on = visible & jnp.any(jnp.abs(gradient) > noise)
-        return step + 1, going_on, w, residual, gradient, direction, next_decrease
+        is_running = is_large & jnp.any(jnp.abs(gradient) > noise)
+        return step + 1, is_running, w, residual, gradient, direction, next_decrease
 
     gradient = matmul(columns, y)
     correction = precondition(gradient)
@@ -162,7 +172,7 @@ def _least_squares_on_columns_jvp(primals: tuple, tangents: tuple) -> tuple:
 
 @pytree
 class Gathered:
-    """A :class:`jaxht.refit.newton.Subproblem`: a linear model of few columns, with its Hessian as a matrix."""
+    """A :class:`jaxht.refit.newton.Subproblem`: a linear model on gathered columns, with its Hessian as a matrix."""
 
     model: LinearModel
 
@@ -179,7 +189,7 @@ class Gathered:
         return self.model.gradient(w, pred)
 
     def solver(self, w: Array, pred: Array, free: Array, tau: Numeric, rtol: float) -> Callable[[Array], Array]:
-        """By a Cholesky factor. Cost: n k^2 + k^3 / 3."""
+        """Solve by a Cholesky factor. Cost: n k^2 + k^3 / 3."""
         model = self.model
         ones = jnp.ones_like(pred)
         curvature = model.loss.hessian_product(pred, model.y, ones) + tau * model.curvature_bound()
@@ -188,10 +198,10 @@ class Gathered:
         return cholesky_solver(hessian, jnp.asarray(model.l2))
 
 
-# In ulps: a correction this small relative to the solution is not worth another step, and a slope this small relative
-# to column and residual is rounding noise.
+# In ulps: a correction this small relative to the solution needs no further step, and a gradient this small relative to
+# column and residual is rounding noise.
 REFINEMENT_RTOL = 64.0
 NOISE_RTOL = 4.0
 MAX_REFINEMENTS = 30
-# Condition numbers up to 3e4 in float32 and 7e8 in float64 are resolved; more counts as rank deficient.
+# Condition numbers up to 3e4 in float32 and 7e8 in float64 are resolved; above, a matrix counts as rank-deficient.
 FLATNESS = 0.01

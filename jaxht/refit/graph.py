@@ -1,8 +1,8 @@
-r"""Covariance selection (Dempster 1972): the precision matrix of a Gaussian on a given graph.
+"""Covariance selection (Dempster 1972): the precision matrix of a Gaussian on a given graph.
 
-Minimise ``f(W) = -log det W + <S, W> + 1/2 sum_ij ridge_ij W_ij^2`` over the symmetric W that vanish off a pattern, by
-Newton steps in the entries on and above the diagonal; and where the minimiser leaves ``lower I <= W <= upper I``, by
-the alternating direction method of multipliers.
+Minimise ``f(W) = -log det W + <S, W> + 1/2 sum_ij ridge_ij W_ij^2`` over the symmetric W that are zero off a pattern,
+by Newton steps in the entries on and above the diagonal; where the minimiser is not within ``lower I <= W <= upper I``,
+by the alternating direction method of multipliers (ADMM).
 """
 
 from collections.abc import Callable
@@ -25,16 +25,19 @@ from jaxht.refit.newton import Refit, newton
 
 
 def refit_graph(objective: GaussianPrecision, support: Support, x: Array, ridge: Array | None = None) -> Refit:
-    """The precision matrix on a graph, within the bounds on the eigenvalues, from x.
+    """Fit the precision matrix on a graph, within the bounds on its eigenvalues, starting from x.
 
     Args:
         objective: prepared.
         support: symmetric, with the diagonal.
-        x: (p, p); entries off the support count as 0.
+        x: (p, p); entries off the support are taken as 0.
         ridge: scalar or (p, p), or None.
 
-    Cost: some 5 to 10 Newton steps, each of (p + k_max)^3 / 3 where k_max is known and below 9 p, else of a few dozen
-    products with the Hessian, 4 p^3; where a bound is active, an eigendecomposition in each round of ADMM.
+    Returns:
+        A :class:`Refit`.
+
+    Cost: about 5 to 10 Newton steps, each of (p + k_max)^3 / 3 where k_max is known and below 9 p, else of a few dozen
+    products with the Hessian, 4 p^3 each; where a bound is active, an eigendecomposition in each iteration of ADMM.
     """
     p, S, dtype = objective.shape[0], symmetric(objective.S), objective.dtype
     bounds = (jnp.asarray(objective.lower, dtype), jnp.asarray(objective.upper, dtype))
@@ -51,21 +54,21 @@ def refit_graph(objective: GaussianPrecision, support: Support, x: Array, ridge:
 
 
 def _shrink(x: Array, origin: Array) -> Array:
-    """x, on its way to the origin as far as it takes to be positive definite, in a few halvings."""
+    """A positive definite convex combination of x and the origin, found by halving the weight of x a few times."""
 
     def point(t: Array) -> Array:
         return t * x + (1 - t) * origin
 
-    def outside(t: Array) -> Array:
+    def is_indefinite(t: Array) -> Array:
         return (t > 0) & ~jnp.isfinite(logdet(point(t)))
 
-    t = lax.while_loop(outside, lambda t: jnp.where(t > 0.1, t / 2, 0), jnp.ones((), x.dtype))
+    t = lax.while_loop(is_indefinite, lambda t: jnp.where(t > 0.1, t / 2, 0), jnp.ones((), x.dtype))
     return point(t)
 
 
 @jax.custom_jvp
 def _choose(x: Array, T: Array, within: Array) -> Array:
-    """x where it is within the bounds, else T, of which the derivative is not known."""
+    """x where it is within the bounds, else T, whose derivative is not known."""
     return jnp.where(within, x, T)
 
 
@@ -76,11 +79,11 @@ def _choose_jvp(primals: tuple, tangents: tuple) -> tuple:
 
 @pytree
 class Pattern:
-    """Coordinates of the symmetric matrices that vanish off a pattern: the entries on and above the diagonal.
+    """Coordinates of the symmetric matrices that are zero off a pattern: their entries on and above the diagonal.
 
     Attributes:
-        indices: int32 (m,), of p x p in rising order, padded with p^2.
-        p: static.
+        indices: int32 (m,), positions in the flattened p x p matrix in increasing order, padded with p^2.
+        p: static, the number of rows.
     """
 
     indices: Array = integer()
@@ -88,7 +91,7 @@ class Pattern:
 
     @classmethod
     def of(cls, mask: Array, num_entries: int) -> "Pattern":
-        """That of a symmetric mask, p x p, with at most so many entries on and above the diagonal."""
+        """The pattern of a symmetric mask (p, p), with at most ``num_entries`` entries on and above the diagonal."""
         p = mask.shape[0]
         upper = mask & np.tri(p, dtype=bool).T
         return cls(mask_to_indices(upper.ravel(), num_entries), p)
@@ -105,7 +108,7 @@ class Pattern:
         return i, j
 
     def multiplicity(self, dtype: Any) -> Array:
-        """How often a coordinate is in the matrix: 2 off the diagonal."""
+        """How many entries of the matrix a coordinate stands for: 2 off the diagonal, else 1."""
         i, j = self.places
         return jnp.where(i == j, 1, 2).astype(dtype)
 
@@ -123,8 +126,8 @@ class Pattern:
 class CovarianceSelection:
     """A :class:`jaxht.refit.newton.Subproblem`: f in the coordinates of a pattern.
 
-    Its value has a constant added: newton measures rounding by the size of the value, and f is a difference of two
-    terms that may cancel.
+    A constant is added to its value: newton estimates rounding errors by the size of the value, and f is a difference
+    of two terms that may cancel.
     """
 
     S: Array
@@ -136,7 +139,7 @@ class CovarianceSelection:
         return self.pattern.point(w)
 
     def value(self, w: Array, pred: Array) -> Array:
-        """f and a constant."""
+        """f plus a constant."""
         diagonal = jnp.diagonal(self.S)
         offset = self.pattern.p + jnp.sum(jnp.abs(jnp.log(jnp.where(diagonal > 0, diagonal, 1))))
         ridge = jnp.vdot(pred, self.ridge * pred) / 2
@@ -148,7 +151,7 @@ class CovarianceSelection:
         return self.pattern.multiplicity(w.dtype) * self.pattern.gather(gradient)
 
     def solver(self, w: Array, pred: Array, free: Array, tau: Numeric, rtol: float) -> Callable[[Array], Array]:
-        """By a factor of the Hessian or its products; B is its diagonal, as no quadratic majorises f.
+        """Solve by a factor of the Hessian or its products; B is its diagonal, since f has no quadratic upper bound.
 
         For entries (i, j) and (k, l) the Hessian is ``c c' / 2 (s_ik s_jl + s_il s_jk)``, s = W^-1, c the multiplicity.
         """
@@ -173,34 +176,34 @@ class CovarianceSelection:
 
 
 def direct(num_entries: int, p: int) -> bool:
-    """Whether a factor of the Hessian, m^3 / 3, costs less than its products with some hundred directions, 4 p^3."""
+    """Whether a factor of the Hessian, m^3 / 3, costs less than about a hundred products with it, 4 p^3 each."""
     return num_entries <= 10 * p
 
 
 def minimise_within(
     S: Array, mask: Array, ridge: Array, x: Array, bounds: tuple[Array, Array], within: Array
 ) -> tuple[Array, Array]:
-    r"""The minimiser within bounds on the eigenvalues, by ADMM; x itself where it is known to be ``within`` them.
+    r"""Minimise within the bounds on the eigenvalues, by ADMM; where x is known to be ``within`` them, return x.
 
     .. math::
         W \leftarrow \arg\min -\log\det W + \langle S - G, W \rangle + \rho/2 \|W - T\|^2
         \ \text{ over } \ lower \cdot I \preceq W \preceq upper \cdot I, \qquad
         T \leftarrow [W - G / \rho]_F, \qquad G \leftarrow G - \rho (W - T)
 
-    The first by eigenvalues. rho follows the residuals (Boyd et al. 2011, §3.4.1).
+    The first step is computed from an eigendecomposition. rho is adapted to the residuals (Boyd et al. 2011, §3.4.1).
 
     Args:
         S: (p, p).
         mask: bool (p, p), F.
-        ridge: like S or a scalar.
+        ridge: shaped like S, or a scalar.
         x: positive definite on F; T starts there, and G from the gradient.
         bounds: lower and upper.
         within: bool.
 
     Returns:
-        T, which is exactly sparse and within the bounds but for the tolerance, and whether it has converged.
+        T, which is exactly sparse and within the bounds up to the tolerance, and whether it has converged.
 
-    Cost a round: an eigendecomposition, some 10 p^3.
+    Cost: an eigendecomposition, about 10 p^3, in each iteration.
 
     Source: Yuan, Li & Zhang 2018, Appendix D.2.
     """
@@ -208,7 +211,7 @@ def minimise_within(
     eps = float(jnp.finfo(x.dtype).eps)
     tolerance = eps**0.6
 
-    def round_(carry: Any) -> Any:
+    def iterate(carry: Any) -> Any:
         count, *_, T, G, rho = carry
         values, V = jnp.linalg.eigh(T - (S - G) / rho, symmetrize_input=False)
         values = jnp.clip((values + jnp.sqrt(values**2 + 4 / rho)) / 2, lower, upper)
@@ -216,9 +219,9 @@ def minimise_within(
         next_T = jnp.where(mask, (rho * W - G) / (rho + ridge), 0)
         G = G - rho * (W - next_T)
         primal, dual = jnp.linalg.norm(W - next_T), rho * jnp.linalg.norm(next_T - T)
-        size, slope = jnp.linalg.norm(next_T), jnp.linalg.norm(S)
-        done = (primal <= tolerance * size) & (dual <= tolerance * slope)
-        ratio = (primal / size) / (dual / slope)
+        size, dual_size = jnp.linalg.norm(next_T), jnp.linalg.norm(S)
+        done = (primal <= tolerance * size) & (dual <= tolerance * dual_size)
+        ratio = (primal / size) / (dual / dual_size)
         changing = (count % 10 == 9) & (count < MAX_ROUNDS // 2)
         rho = jnp.where(changing & (ratio > 10), 2 * rho, jnp.where(changing & (ratio < 0.1), rho / 2, rho))
         return count + 1, done | ~jnp.isfinite(primal), done, next_T, G, rho
@@ -226,7 +229,7 @@ def minimise_within(
     rho = jnp.mean(jnp.diagonal(S)) ** 2
     G = jnp.where(mask, 0, S - inverse(x))
     start = (0, within, within, x, G, rho)
-    _, _, done, T, *_ = lax.while_loop(lambda carry: ~carry[1] & (carry[0] < MAX_ROUNDS), round_, start)
+    _, _, done, T, *_ = lax.while_loop(lambda carry: ~carry[1] & (carry[0] < MAX_ROUNDS), iterate, start)
     return T, done
 
 

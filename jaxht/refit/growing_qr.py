@@ -1,4 +1,4 @@
-"""Least squares on a support that grows: a factorisation to which coordinates are added one at a time."""
+"""Least squares on a growing support: a QR factorisation to which columns are added one at a time."""
 
 from collections.abc import Callable
 from typing import Any
@@ -18,15 +18,16 @@ from jaxht.objectives.objective import Objective
 from jaxht.refit import Refit, refit
 from jaxht.refit.columns import ridge_per_sample, weight_by_root
 
-# Column i of B, (n,), and p_i, of ``1/2 ||B w - b||^2 + 1/2 sum_i p_i w_i^2``.
+# From i to column i of B, (n,), and p_i, in ``1/2 ||B w - b||^2 + 1/2 sum_i p_i w_i^2``.
 Column = Callable[[Array], tuple[Array, Array]]
 
 
 def factorise(objective: Objective, constraint: SelectionConstraint, selected: Array) -> "GrowingQR | None":
-    """A factorisation of the columns of the selected items, for :func:`refit_growing`.
+    """Factorise the columns of the selected items, for :func:`refit_growing`.
 
-    None where there is none, and each refit starts anew: for losses other than least squares, with bounds, where k_max
-    is not known, and for groups, which bring in several coordinates at once.
+    Returns:
+        A :class:`GrowingQR`; or None, so that every refit is computed from scratch: for losses other than least
+        squares, for bounds, where k_max is not known, and for groups, which add several coordinates at once.
     """
     support = constraint.support(selected)
     if not isinstance(objective, LeastSquares) or not isinstance(constraint, Sparse):
@@ -40,7 +41,10 @@ def factorise(objective: Objective, constraint: SelectionConstraint, selected: A
 def refit_growing(
     objective: Objective, qr: "GrowingQR | None", support: Support, x: Array
 ) -> tuple[Refit, "GrowingQR | None"]:
-    """As :func:`jaxht.refit.refit`, for supports of which each has at most one coordinate more than the one before.
+    """:func:`jaxht.refit.refit` for a sequence of supports that grow by at most one coordinate at a time.
+
+    Returns:
+        The :class:`jaxht.refit.Refit`, and the factorisation for the next support.
 
     Cost: 2 or 4 n k_max with a factorisation, else that of a refit.
     """
@@ -59,7 +63,7 @@ def _columns(objective: LeastSquares) -> Column:
         A = objective.A
         if isinstance(A, Dense):
             new = A.columns(i[None])[0]
-        else:  # a single column of a sparse design comes sooner as a product
+        else:  # for a single column of a sparse design a product is faster
             new = A.matvec(jax.nn.one_hot(i, objective.shape[0], dtype=objective.dtype))
         return weight_by_root(objective, new), ridge_per_sample(objective, objective.shape)[i]
 
@@ -68,16 +72,17 @@ def _columns(objective: LeastSquares) -> Column:
 
 @pytree
 class GrowingQR:
-    r"""Directions of the coordinates of a support F that are orthonormal for the Hessian ``H = B'B + diag(p)``.
+    """Directions over a support F that are orthonormal for the Hessian ``H = B'B + diag(p)``.
 
-    By Gram-Schmidt, once more where much of a column was cancelled (Daniel et al. 1976), which keeps them orthogonal to
-    working precision; no Gram matrix is formed, whose condition number would be the square of B_F's.
+    They are computed by Gram-Schmidt, repeated where much of a column cancels (Daniel et al. 1976), which keeps them
+    orthogonal to working precision; no Gram matrix is formed, whose condition number would be the square of B_F's.
 
     Attributes:
         mask: bool (d,), F.
-        indices: int32 (k_max,), F in the order it has grown, padded with d.
+        indices: int32 (k_max,), F in the order in which it has grown, padded with d.
         penalty: (k_max,), p on F.
-        directions: (k_max, k_max), one a row, over F; 0 in the padding and for a column that depends on those before.
+        directions: (k_max, k_max), one direction in each row, over F; 0 in the padding and for a column that depends on
+            those before.
         images: (k_max, n), B times the directions.
         w: (k_max,), the minimiser on F.
         residual: (n,), b - B w.
@@ -93,13 +98,13 @@ class GrowingQR:
 
     @classmethod
     def empty(cls, b: Array, d: int, k_max: int) -> "GrowingQR":
-        """That of no coordinate."""
+        """The factorisation of no column."""
         n, zeros = b.shape[0], jnp.zeros(k_max, b.dtype)
         square, wide = jnp.zeros((k_max, k_max), b.dtype), jnp.zeros((k_max, n), b.dtype)
         return cls(jnp.zeros(d, bool), jnp.full(k_max, d, jnp.int32), zeros, square, wide, zeros, b)
 
     def grow(self, column: Column, support: Support) -> "GrowingQR":
-        """That of a larger support. Cost: as :meth:`add`, for each coordinate that is new."""
+        """The factorisation of a larger support. Cost: that of :meth:`add` for each new coordinate."""
         return lax.while_loop(lambda qr: jnp.any(support.mask & ~qr.mask), lambda qr: qr.add(column, support), self)
 
     def x(self) -> Array:
@@ -108,9 +113,9 @@ class GrowingQR:
         return zeros.at[self.indices].set(self.w, mode="drop")
 
     def add(self, column: Column, support: Support) -> "GrowingQR":
-        """With the first coordinate of a support that is not in it yet, if there is one. Cost: 2 or 4 n k_max."""
-        missing, eps = support.mask & ~self.mask, float(jnp.finfo(self.w.dtype).eps)
-        i, is_new = jnp.argmax(missing).astype(jnp.int32), jnp.any(missing)
+        """Add the first coordinate of a support that is not in F yet, if there is one. Cost: 2 or 4 n k_max."""
+        new_mask, eps = support.mask & ~self.mask, float(jnp.finfo(self.w.dtype).eps)
+        i, is_new = jnp.argmax(new_mask).astype(jnp.int32), jnp.any(new_mask)
         slot = (lax.iota(jnp.int32, self.indices.size) == jnp.sum(self.mask, dtype=jnp.int32)) & is_new
         new, p = column(i)
         penalty = jnp.where(slot, p, self.penalty)
@@ -119,31 +124,31 @@ class GrowingQR:
             count, image, direction, _, square = carry
             overlap = matmul(self.images, image) + matmul(self.directions, penalty * direction)
             image, direction = image - matmul(overlap, self.images), direction - matmul(overlap, self.directions)
-            left = jnp.vdot(image, image) + jnp.vdot(direction, penalty * direction)
-            return count + 1, image, direction, square, left
+            remaining = jnp.vdot(image, image) + jnp.vdot(direction, penalty * direction)
+            return count + 1, image, direction, square, remaining
 
         def cancelled(carry: Any) -> Array:
-            count, *_, before, left = carry
-            return (count < 1) | (left < before / 2) & (count < 3)
+            count, *_, before, remaining = carry
+            return (count < 1) | (remaining < before / 2) & (count < 3)
 
-        whole = jnp.vdot(new, new) + p
-        start = (0, new, slot.astype(new.dtype), whole, whole)
+        total = jnp.vdot(new, new) + p
+        start = (0, new, slot.astype(new.dtype), total, total)
         _, image, direction, _, square = lax.while_loop(cancelled, orthogonalise, start)
-        # A column whose square overflows must not drop out unseen.
-        norm = jnp.where(whole < jnp.inf, jnp.sqrt(square), jnp.nan)
-        norm = jnp.where((square <= (DEPENDENT * eps) ** 2 * whole) | ~is_new, jnp.inf, norm)
+        # NaN, so that a column whose square overflows is not ignored silently.
+        norm = jnp.where(total < jnp.inf, jnp.sqrt(square), jnp.nan)
+        norm = jnp.where((square <= (DEPENDENT * eps) ** 2 * total) | ~is_new, jnp.inf, norm)
         image, direction = image / norm, direction / norm
-        length = jnp.vdot(image, self.residual) - jnp.vdot(direction, penalty * self.w)
+        step = jnp.vdot(image, self.residual) - jnp.vdot(direction, penalty * self.w)
         return GrowingQR(
             self.mask | (lax.iota(jnp.int32, self.mask.size) == i) & is_new,
             jnp.where(slot, i, self.indices),
             penalty,
             jnp.where(slot[:, None], direction, self.directions),
             jnp.where(slot[:, None], image, self.images),
-            self.w + length * direction,
-            self.residual - length * image,
+            self.w + step * direction,
+            self.residual - step * image,
         )
 
 
-# In ulps: a column of which less than this is left, once orthogonal to the others, depends on them.
+# In ulps: a column whose part orthogonal to the others is smaller than this, relative to its norm, depends on them.
 DEPENDENT = 32.0

@@ -1,15 +1,15 @@
-"""Regularised Newton steps on a subspace, perhaps within bounds.
+"""Regularised Newton steps in the coordinates of a subspace, optionally within bounds.
 
-Minimise f over the w that vanish off a set of coordinates, and lie within bounds if there are any. With B a majorant of
-the Hessian (its curvatures replaced by their upper bounds, so H(w) <= B), a step is
+Minimise f over the w that are zero off a set of coordinates, and lie within bounds if there are any. With B an upper
+bound of the Hessian (its curvatures replaced by their upper bounds, so H(w) <= B), a step is
 
     s = -(H(w) + tau B)^-1 grad f(w)  on the coordinates that are free,    w+ = w + s, clipped to the bounds,
 
-and is taken where f falls by Armijo's rule: then tau is divided by 100, else multiplied by 10. At tau = 1 the model is
-an upper bound of f, so that a step is always found; as tau vanishes convergence is quadratic; and where the curvature
-is 0 (hinges, the tails of Huber's loss) the system stays regular. Where f is infinite (outside its domain, as log det
-has one) the step is halved first. Not free are coordinates at a bound that the gradient
-presses on (Bertsekas 1982). There is one flat loop: no lane of a batch waits in another's line search.
+and is accepted where f decreases by Armijo's rule: then tau is divided by 100, else multiplied by 10. At tau = 1 the
+model is an upper bound of f, so that a step is always found; as tau vanishes, convergence is quadratic; and where the
+curvature is 0 (hinges, the tails of Huber's loss) the system stays regular. Where f is infinite (outside the domain of
+log det) the step is halved first. Coordinates at a bound at which the gradient points outwards are not free (Bertsekas
+1982). There is a single loop, so that under vmap no lane waits for the line search of another.
 """
 
 from collections.abc import Callable
@@ -23,13 +23,13 @@ from jax import lax
 
 
 class Refit(NamedTuple):
-    """The minimiser of an objective on a support.
+    """The minimiser of an objective on a support; :func:`jaxht.refit.refit` returns one.
 
     Attributes:
-        x: the minimiser, exactly zero off the support.
+        x: the minimiser, shaped like the variable, exactly zero off the support.
         pred: its prediction.
-        converged: bool, whether it is one, as far as the dtype can tell. It is not where f has none on the support: the
-            logistic loss of data that a k-sparse classifier separates, without a ridge.
+        converged: bool, whether it is a minimiser up to rounding. It is False where f has no minimiser on the support:
+            the logistic loss, without a ridge, of data that a k-sparse classifier separates.
     """
 
     x: Array
@@ -38,7 +38,7 @@ class Refit(NamedTuple):
 
 
 class Subproblem(Protocol):
-    """A function of the coordinates that are minimised over; a pytree, since derivatives pass through it."""
+    """A function of coordinates w, to be minimised; a pytree, since derivatives pass through it."""
 
     def predict(self, w: Array) -> Array:
         """A linear image of w that value and gradient are computed from."""
@@ -53,18 +53,18 @@ class Subproblem(Protocol):
         ...
 
     def solver(self, w: Array, pred: Array, free: Array, tau: Numeric, rtol: float) -> Callable[[Array], Array]:
-        """``g -> (H + tau B)^-1 g`` for g that vanish off ``free``, exactly or to a relative error of about rtol."""
+        """``g -> (H + tau B)^-1 g`` for g that are 0 off ``free``, exactly or to a relative error of about rtol."""
         ...
 
 
 @jax.custom_jvp
 def newton(f: Subproblem, w: Array, inside: Array, bounds: tuple[Any, Any] | None) -> Refit:
-    """Minimise f from w.
+    """Minimise f, starting from w.
 
     Args:
         f: the function.
         w: start.
-        inside: bool, like w; False where w must be 0.
+        inside: bool, shaped like w; False where w must be 0.
         bounds: lower and upper, broadcastable to w, or None.
 
     Returns:
@@ -86,7 +86,7 @@ def newton(f: Subproblem, w: Array, inside: Array, bounds: tuple[Any, Any] | Non
             pred = f.predict(trial)
             return t, trial, pred, f.value(trial, pred)
 
-        # Out of the domain of f, where it is infinite, the step is halved: a larger tau would cost another system.
+        # Outside the domain of f, where it is infinite, the step is halved: a larger tau would need another solve.
         _, trial, trial_pred, trial_value = lax.while_loop(
             lambda carry: (carry[3] == jnp.inf) & (carry[0] > SHORT),
             lambda carry: along(carry[0] / 2),
@@ -94,21 +94,21 @@ def newton(f: Subproblem, w: Array, inside: Array, bounds: tuple[Any, Any] | Non
         )
         move = trial - w
         slope, size = -jnp.vdot(gradient, move), jnp.abs(value)
-        taken = trial_value <= value - ARMIJO * slope + 8 * eps * size
-        w, pred = jnp.where(taken, trial, w), jnp.where(taken, trial_pred, pred)
-        value = jnp.where(taken, trial_value, value)
-        gradient = jnp.where(taken, f.gradient(trial, trial_pred), gradient)
+        accepted = trial_value <= value - ARMIJO * slope + 8 * eps * size
+        w, pred = jnp.where(accepted, trial, w), jnp.where(accepted, trial_pred, pred)
+        value = jnp.where(accepted, trial_value, value)
+        gradient = jnp.where(accepted, f.gradient(trial, trial_pred), gradient)
 
-        # The slope falls quadratically: once it is an ulp of f squared, the step just taken has made w exact. Where f
-        # itself falls to 0 the move tells: it is small against w, unless w grows for ever.
-        change, length = jnp.vdot(move, move), jnp.vdot(w, w)
-        near = taken & (tau <= 0.1)
-        ended = near & ((slope <= (FINE * eps) ** 2 * size) | (change <= (FINE * eps) ** 2 * length))
+        # The slope decreases quadratically: once it is below (FINE eps)^2 |f|, the step just taken has made w exact.
+        # Where f itself decreases to 0 the step is compared with w; it does not become small where w diverges.
+        change, square = jnp.vdot(move, move), jnp.vdot(w, w)
+        near = accepted & (tau <= 0.1)
+        ended = near & ((slope <= (FINE * eps) ** 2 * size) | (change <= (FINE * eps) ** 2 * square))
         small = slope <= FINE * eps * size
-        # Where it has converged but for the last digits, a small step that does not lower f is rounding.
-        converged = jnp.where(taken, near & (small | (change <= eps * length)), converged & small)
-        ended |= converged & ~taken
-        tau = jnp.where(taken, jnp.maximum(tau / 100, MIN_TAU), 10 * tau)
+        # Where w has converged except for the last digits, a small step that does not decrease f is rounding.
+        converged = jnp.where(accepted, near & (small | (change <= eps * square)), converged & small)
+        ended |= converged & ~accepted
+        tau = jnp.where(accepted, jnp.maximum(tau / 100, MIN_TAU), 10 * tau)
         return count + 1, ~ended & (tau < MAX_TAU), converged, w, pred, value, gradient, tau
 
     w = clipped(w)
@@ -122,7 +122,7 @@ def newton(f: Subproblem, w: Array, inside: Array, bounds: tuple[Any, Any] | Non
 
 @newton.defjvp
 def _newton_jvp(primals: tuple, tangents: tuple) -> tuple:
-    """The implicit function theorem: ``H dw = -d(grad f)`` on the free coordinates; those at a bound stay there."""
+    """The implicit function theorem: ``H dw = -d(grad f)`` on the free coordinates; the others do not change."""
     (f, _, inside, bounds), (f_dot, *_) = primals, tangents
     minimum = newton(*primals)
     w, pred, _ = minimum
@@ -142,7 +142,7 @@ def _free(w: Array, gradient: Array, inside: Array, bounds: tuple[Any, Any] | No
 
 
 ARMIJO = 0.1
-INEXACT = 1e-3  # of systems solved by iteration: three digits for each Newton step
+INEXACT = 1e-3  # relative error of systems that are solved iteratively
 FINE = 100.0
 START_TAU, MIN_TAU, MAX_TAU = 1e-2, 1e-10, 1e10
 SHORT = 1e-3

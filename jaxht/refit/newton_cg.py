@@ -1,4 +1,4 @@
-"""Refits by products alone: for sparse and matrix-free designs, matrices, and any function."""
+"""Refits that need products only: for sparse and matrix-free designs, matrices, and any function."""
 
 from collections.abc import Callable
 
@@ -18,12 +18,15 @@ def refit_by_products(objective: Objective, support: ModelSubspace, x: Array, ri
 
     Args:
         objective: any.
-        support: perhaps with bounds; indices are not needed.
-        x: start; what lies off the support is left out.
-        ridge: like x or None, added to f as ``1/2 sum_j ridge_j x_j^2``.
+        support: optionally with bounds; its indices are not needed.
+        x: start; it is projected onto the subspace.
+        ridge: shaped like x or None, added to f as ``1/2 sum_j ridge_j x_j^2``.
+
+    Returns:
+        A :class:`Refit`.
 
     Cost: a few Newton steps, each of up to MAX_PRODUCTS products with the Hessian, fewer where it is well conditioned
-    on the support once its diagonal is scaled.
+    on the support after diagonal scaling.
     """
     ridge = jnp.zeros((), x.dtype) if ridge is None else ridge
     entries = jnp.broadcast_to(lax.stop_gradient(objective.majorant().preconditioner() + ridge), x.shape)
@@ -42,11 +45,11 @@ class Restricted:
     diagonal: Array
 
     def predict(self, w: Array) -> Array:
-        """That of the objective."""
+        """The prediction of the objective."""
         return self.objective.predict(self.support.point(w))
 
     def value(self, w: Array, pred: Array) -> Array:
-        """f, with the ridge."""
+        """f plus the ridge."""
         x = self.support.point(w)
         return self.objective.value(x, pred) + jnp.vdot(x, self.ridge * x) / 2
 

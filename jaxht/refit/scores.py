@@ -1,4 +1,4 @@
-"""Scores of the items that a greedy solver may select or drop: how much f changes with each."""
+"""Scores of the items that a greedy solver may add or remove: how much f changes with each."""
 
 from typing import Any
 
@@ -19,15 +19,19 @@ from jaxht.refit.columns import ridge_per_sample, weight_by_root
 
 
 def forward_scores(objective: Objective, constraint: SelectionConstraint, selected: Array, x: Array) -> Array:
-    """How much the minimum of f on some items falls, up to a constant, if one more is selected: for each item.
+    """Score each item by how much the minimum of f on the selected items decreases if it is added, up to a constant.
 
     Args:
-        objective, constraint: of the problem.
-        selected: bool, the items.
+        objective: the problem's objective, prepared.
+        constraint: the problem's constraint, prepared.
+        selected: bool, the selected items.
         x: where refits start.
 
+    Returns:
+        Shaped like ``selected``, in units of f; values of selected items have no meaning.
+
     Cost: for least squares on vectors under :class:`jaxht.Sparse` without bounds n d k_max + 4 n k_max^2 for all items;
-    else a refit for each, BLOCK at a time.
+    else a refit for each, REFITS at a time.
     """
     support = constraint.support(selected)
     unbounded = isinstance(constraint, Sparse) and support.k_max is not None and support.bounds is None
@@ -44,10 +48,15 @@ def forward_scores(objective: Objective, constraint: SelectionConstraint, select
 
 
 def insertion_gains(objective: LeastSquares, support: Support) -> Array:
-    """``c (a_i'r)^2 / (2 (||a_i||^2 + p_i - ||Q a_i||^2))``, p = l2 / c, for all i: how much the minimum falls.
+    r"""How much the minimum of least squares decreases for each coordinate that is added to a support.
 
-    Q is an orthonormal basis of the columns of the support, r the residual of its minimiser; 0 where a_i depends on
-    these columns. Cost: n d k_max + 4 n k_max^2.
+    .. math::
+        \frac{c (a_i' r)^2}{2 (\|a_i\|^2 + p_i - \|Q a_i\|^2)}, \qquad p = l_2 / c
+
+    Q is an orthonormal basis of the columns of the support, r the residual of its minimiser; the gain is 0 where a_i
+    depends on these columns.
+
+    Cost: n d k_max + 4 n k_max^2.
     """
     support, A, dtype = support.with_indices(), objective.A, objective.dtype
     indices: Any = support.indices
@@ -56,33 +65,36 @@ def insertion_gains(objective: LeastSquares, support: Support) -> Array:
     b = weight_by_root(objective, objective.y)
     residual = b - matmul(matmul(Q, b), Q)
     products = A.rmatvec(weight_by_root(objective, jnp.concatenate([Q, residual[None]])).T)
-    overlaps, slopes = products[:, :-1], products[:, -1]
+    overlaps, derivatives = products[:, :-1], products[:, -1]
     squares = A.column_norms() ** 2 if objective.weights is None else A.squared(objective.weights)
-    whole = squares + penalty
-    left = whole - matmul(overlaps**2, jnp.ones(overlaps.shape[1], dtype))
-    independent = left > INDEPENDENT * float(jnp.finfo(dtype).eps) * whole
-    gains = jnp.where(independent, slopes**2 / jnp.where(independent, 2 * left, 1), 0)
-    return objective.normalise(jnp.where(jnp.isfinite(whole), gains, jnp.nan))
+    total = squares + penalty
+    remaining = total - matmul(overlaps**2, jnp.ones(overlaps.shape[1], dtype))
+    independent = remaining > INDEPENDENT * float(jnp.finfo(dtype).eps) * total
+    gains = jnp.where(independent, derivatives**2 / jnp.where(independent, 2 * remaining, 1), 0)
+    return objective.normalise(jnp.where(jnp.isfinite(total), gains, jnp.nan))
 
 
 def orthonormalise(columns: Array, penalty: Array) -> Array:
     """The upper part Q (k, n) of an orthonormal basis of the rows of ``[columns, diag(sqrt(penalty))]``.
 
-    By Cholesky factors of the Gram matrix, twice: the second makes up for the condition of the first (Yamamoto et al.
-    2015). Padding, and columns that depend on those before as far as the first can tell, give rows of 0. Cost: 4 n k^2.
+    It is computed from two successive Cholesky factors of Gram matrices: the second corrects for the condition number
+    of the first (Yamamoto et al. 2015). Padding, and columns that depend on those before up to the accuracy of the
+    first factor, give rows of 0.
+
+    Cost: 4 n k^2.
     """
     k, dtype = columns.shape[0], columns.dtype
-    whole = jnp.sum(columns**2, axis=1) + penalty
-    scale = lax.rsqrt(jnp.where(whole > 0, whole, 1))[:, None]
+    total = jnp.sum(columns**2, axis=1) + penalty
+    scale = lax.rsqrt(jnp.where(total > 0, total, 1))[:, None]
     rows = scale * jnp.concatenate([columns, jnp.diag(jnp.sqrt(penalty))], axis=1)
     jitter = 4 * k * float(jnp.finfo(dtype).eps)
     for _ in range(2):
         gram = matmul(rows, rows.T)
-        # Of an independent row the first factor leaves nearly all of the length, of a dependent one less than half.
-        alive = jnp.diagonal(gram) > 0.5
-        gram = jnp.where(alive & alive[:, None], gram, 0) + jnp.diag(jnp.where(alive, jitter, 1))
+        # After the first factor an independent row has a norm of nearly 1, a dependent one of less than 1/2.
+        independent = jnp.diagonal(gram) > 0.5
+        gram = jnp.where(independent & independent[:, None], gram, 0) + jnp.diag(jnp.where(independent, jitter, 1))
         rows = jax.scipy.linalg.solve_triangular(
-            jnp.linalg.cholesky(gram, symmetrize_input=False), jnp.where(alive[:, None], rows, 0), lower=True
+            jnp.linalg.cholesky(gram, symmetrize_input=False), jnp.where(independent[:, None], rows, 0), lower=True
         )
     return rows[:, : columns.shape[1]]
 
@@ -90,9 +102,9 @@ def orthonormalise(columns: Array, penalty: Array) -> Array:
 def values_without(
     objective: Objective, constraint: SelectionConstraint, selected: Array, x: Array, pred: Array
 ) -> Array:
-    """f(x) with each selected item set to 0 and the others held; infinity for those that are not selected.
+    """f(x) with each selected item set to 0 and the others unchanged; infinity for items that are not selected.
 
-    Cost: for linear models of one output under :class:`jaxht.Sparse` n k_max; else k_max predictions. REMOVALS at a
+    Cost: for linear models of one output under :class:`jaxht.Sparse` n k_max; else k_max predictions, REMOVALS at a
     time.
     """
     bound = selected.size if constraint.k_max is None else constraint.k_max
@@ -113,7 +125,7 @@ def values_without(
     return jnp.full(selected.size, jnp.inf, x.dtype).at[items].set(values, mode="drop").reshape(selected.shape)
 
 
-# Refits, and values, at a time.
+# Number of refits, and of values, computed at a time.
 REFITS, REMOVALS = 64, 16
-# In ulps: a column counts as dependent on others where less than this is left of its square.
+# In ulps: a column counts as dependent on others where its orthogonal part is less than this, of its square.
 INDEPENDENT = 64.0

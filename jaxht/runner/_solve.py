@@ -1,4 +1,4 @@
-"""The runner: the only home of the outer loop and of every stopping test."""
+"""The runner: the only place of the loop over steps and of every stopping test."""
 
 import dataclasses
 import functools
@@ -20,22 +20,32 @@ from jaxht.solvers.iterate import Counts, Iterate
 from jaxht.solvers.solver import Solver
 from jaxht.solvers.status import Status
 
-# An objective this many times that of the start (or of 0) will not come back.
+# A run has diverged where f exceeds this many times its value at the start (or at 0).
 DIVERGENCE_FACTOR = 1e8
 
 
 @pytree
 class Stop:
-    """Limits and tolerances, the same for every solver. All are traced; None leaves a test out or takes its default.
+    """Limits and tolerances, the same for every solver. All are scalars and traced, and may differ between lanes.
 
     Args:
-        max_steps: most steps to take; None asks the solver.
-        rtol: CONVERGED when ``||x+ - x|| <= rtol ||x+||``, for solvers of which a still iterate is a fixed point. None:
-            machine epsilon (of matrices of low rank 32 times that); 0: only an iterate that repeats exactly. It
-            matters: near the phase transition PGD at rtol = 1e-6 stops long before it recovers.
-        support_patience: SUPPORT_STABLE when supp(x) has not changed for this many steps.
-        target_value: TARGET_REACHED when ``f(x) <= target_value``, at the start too.
-        gap_rtol: GAP_CLOSED when the duality gap is at most gap_rtol |f(x)|, for solvers that have one; likewise.
+        max_steps: MAX_STEPS after this many steps, an integer; None: the solver's own limit.
+        rtol: CONVERGED when ``||x+ - x|| <= rtol ||x+||``, for solvers with a fixed-point test. None: machine epsilon
+            (32 times that for matrices of low rank); 0: only an iterate that repeats exactly. Near the phase transition
+            the choice matters: at rtol = 1e-6 PGD stops long before it recovers the signal.
+        support_patience: SUPPORT_STABLE when supp(x) has not changed for this many steps, an integer; None: not tested.
+        target_value: TARGET_REACHED when ``f(x) <= target_value``, in units of f, at the start as well; None: not
+            tested.
+        gap_rtol: GAP_CLOSED when the duality gap is at most ``gap_rtol |f(x)|``, at the start as well, for solvers that
+            have a gap; None: not tested.
+
+    Example:
+        >>> import jax.numpy as jnp, jaxht
+        >>> f = jaxht.LeastSquares(jnp.eye(4), jnp.array([1.0, 4.0, 2.0, 3.0]))
+        >>> stop = jaxht.Stop(max_steps=1)
+        >>> result = jaxht.solve(f, jaxht.Sparse(2), jaxht.IHT(step_size=0.5), stop=stop)
+        >>> result.x.tolist(), jaxht.Status(int(result.status)).name
+        ([0.0, 2.0, 0.0, 1.5], 'MAX_STEPS')
     """
 
     max_steps: Any = integer(default=None)
@@ -47,16 +57,25 @@ class Stop:
 
 @pytree
 class Result:
-    """What came out of a run; under vmap every field has the lanes in front.
+    """The result of a run; under vmap every field has the lanes as its first axes.
 
     Attributes:
-        x: (d,) the solution, exactly feasible.
-        support: supp(x): ``mask`` (d,), and ``indices`` (k_max,) padded with d, or None where k_max is not known.
+        x: the solution, shaped like the variable, exactly feasible.
+        support: a :class:`jaxht.Support` of x: ``mask``, shaped like x, and ``indices`` (k_max,) padded with the size
+            of x, or None where k_max is not known. For matrices of low rank a :class:`jaxht.Subspace` with bases ``U``
+            and ``V``.
         value: f(x).
         num_steps: int32, steps taken.
         status: int32, a :class:`jaxht.Status`.
-        counts: gradients and projections; ``counts.ifo`` on the host.
-        gap: f(x) minus the best dual value, or None.
+        counts: gradients and projections, a :class:`jaxht.extend.Counts`; ``counts.ifo`` on the host.
+        gap: f(x) minus the best dual value, for dual solvers; else None.
+
+    Example:
+        >>> import jax.numpy as jnp, jaxht
+        >>> f = jaxht.LeastSquares(jnp.eye(4), jnp.array([1.0, 4.0, 2.0, 3.0]))
+        >>> result = jaxht.solve(f, jaxht.Sparse(2), jaxht.OMP())
+        >>> result.support.indices.tolist(), float(result.value), int(result.num_steps)
+        ([1, 3], 2.5, 2)
     """
 
     x: Array
@@ -68,7 +87,11 @@ class Result:
     gap: Array | None = None
 
     def raise_for_status(self) -> "Result":
-        """On the host: raise RuntimeError if the status of any lane is a failure (MAX_STEPS ...), else return self."""
+        """Return this result, unless the status of a lane is a failure (MAX_STEPS, CYCLING, DIVERGED, REFIT_FAILED).
+
+        Raises:
+            RuntimeError: on the host, with the number of lanes of each failure, and a sentence about it.
+        """
         codes, lanes = np.unique(np.asarray(self.status), return_counts=True)
         bad = [(Status(int(code)), n) for code, n in zip(codes, lanes, strict=True) if Status(int(code)).failed]
         if bad:
@@ -79,7 +102,14 @@ class Result:
 
 @pytree
 class Problem:
-    """What stays fixed during a run."""
+    """What does not change during a run; :func:`prepare` makes one.
+
+    Attributes:
+        objective: prepared.
+        constraint: prepared for the objective's shape.
+        solver: its numbers cast to the objective's dtype.
+        stop: a :class:`jaxht.Stop` with max_steps and rtol filled in.
+    """
 
     objective: Objective
     constraint: Constraint
@@ -89,7 +119,16 @@ class Problem:
 
 @pytree
 class Carry:
-    """What a run carries from step to step; a sweep may keep many of them and advance them as it likes."""
+    """What a run carries from step to step; :func:`start` makes one. A sweep keeps many, and advances them in batches.
+
+    Attributes:
+        iterate: the current :class:`Iterate`.
+        state: the solver's state, any pytree.
+        status: int32, a :class:`jaxht.Status`.
+        num_steps: int32, steps taken.
+        patience: int32, the number of steps for which the support has not changed, where ``support_patience`` is given.
+        divergence_threshold: the value of f above which the run is DIVERGED, a scalar.
+    """
 
     iterate: Iterate
     state: Any
@@ -110,24 +149,34 @@ def solve(
 ) -> Result:
     """Minimise an objective over a constraint.
 
-    ``minimise f(x) subject to x in C``, by the solver's steps until one of the tests in ``stop`` or the solver's own
-    ends the run. Compiled once for each combination of shapes, dtype, static fields and numbers left None; works
-    under jit, vmap and forward differentiation.
+    ``minimise f(x) subject to x in C``, by the solver's steps, until one of the tests in ``stop`` or of the solver ends
+    the run. Compiled once for each combination of shapes, dtype, static fields and numbers left None; works under jit,
+    vmap and forward-mode differentiation.
 
     Args:
-        objective: for example ``LeastSquares(A, y)``.
-        constraint: for example ``Sparse(k)`` or ``Sparse(k, k_max=32)`` with a traced k.
+        objective: f, for example ``LeastSquares(A, y)``.
+        constraint: C, for example ``Sparse(k)``, or ``Sparse(k, k_max=32)`` with a traced k.
         solver: for example ``HTP()``.
-        x0: start, an array or the :class:`Result` of another run; projected onto the constraint first. The objective's
-            own (zero) by default. Greedy solvers start from its support, so a mask will do.
-        key: PRNG key, for solvers that draw.
-        stop: limits and tolerances.
+        x0: start, an array shaped like the variable or the :class:`Result` of another run; projected onto the
+            constraint first. None: the objective's own (zero). Greedy solvers start from its support, so it may be a
+            bool mask.
+        key: PRNG key; required by solvers that draw random numbers, ignored by the others.
+        stop: limits and tolerances, a :class:`Stop`.
 
     Returns:
-        A :class:`Result`. A lane that diverges returns its last finite iterate and disturbs no other.
+        A :class:`Result`. A lane that diverges returns its last finite iterate and does not affect other lanes.
 
     Raises:
-        ValueError: for shapes, dtypes and Python numbers that cannot be right, naming the argument.
+        ValueError: naming the argument, for shapes, dtypes and Python numbers that are not valid.
+
+    Cost: that of a step, see the solver, times ``result.num_steps``; under vmap all lanes take the steps of the longest
+    run.
+
+    Example:
+        >>> import jax.numpy as jnp, jaxht
+        >>> f = jaxht.LeastSquares(jnp.eye(4), jnp.array([1.0, 4.0, 2.0, 3.0]))
+        >>> jaxht.solve(f, jaxht.Sparse(2), jaxht.HTP()).x.tolist()
+        [0.0, 4.0, 0.0, 3.0]
     """
     return _solve(*prepare(objective, constraint, solver, stop, x0, key))
 
@@ -143,15 +192,35 @@ def trace(
     key: PRNGKey | None = None,
     stop: Stop = Stop(),
 ) -> tuple[Result, Any]:
-    """Take a fixed number of steps and record something of every iterate.
+    """Take a fixed number of steps and record a function of every iterate.
+
+    Reverse-mode differentiation works through it, unlike :func:`solve`.
 
     Args:
-        objective, constraint, solver, x0, key, stop: as in :func:`solve`; by default ``stop.max_steps`` is num_steps.
-        num_steps: static. A run that ends earlier repeats its last record.
-        record: pure function of a :class:`jaxht.extend.Iterate`, by default its value; defined once it compiles once.
+        objective: f, as in :func:`solve`.
+        constraint: C, as in :func:`solve`.
+        solver: as in :func:`solve`.
+        num_steps: an int >= 0, static. A run that ends earlier repeats its last record.
+        record: pure function of a :class:`jaxht.extend.Iterate`, static; by default its value. Defined once, it
+            compiles once.
+        x0: start, as in :func:`solve`.
+        key: PRNG key, as in :func:`solve`.
+        stop: limits and tolerances; by default ``stop.max_steps`` is num_steps.
 
     Returns:
-        The result, and the records stacked along a new first axis of length num_steps + 1, the start first.
+        The :class:`Result`, and the records stacked along a new first axis of length num_steps + 1, the start first.
+
+    Raises:
+        ValueError: where :func:`solve` raises it, and for a num_steps that is not an int >= 0.
+
+    Cost: num_steps steps, and a record of each iterate.
+
+    Example:
+        >>> import jax.numpy as jnp, jaxht
+        >>> f = jaxht.LeastSquares(jnp.eye(4), jnp.array([1.0, 4.0, 2.0, 3.0]))
+        >>> result, values = jaxht.trace(f, jaxht.Sparse(2), jaxht.IHT(step_size=1.0), num_steps=2)
+        >>> values.tolist()
+        [15.0, 2.5, 2.5]
     """
     if not (isinstance(num_steps, int | np.integer) and num_steps >= 0):
         raise ValueError(f"num_steps must be a Python int of at least 0; got {num_steps!r}")
@@ -163,10 +232,32 @@ def trace(
 def prepare(
     objective: Objective, constraint: Constraint, solver: Solver, stop: Stop = Stop(), x0: Any = None, key: Any = None
 ) -> tuple[Problem, Array | None, PRNGKey | None]:
-    """What :func:`start` takes, from the arguments of :func:`solve`: the problem, x0 and key.
+    """Check the arguments of :func:`jaxht.solve`, fill in defaults, and cast numbers: equal calls share one compile.
 
-    They are checked as far as known at trace time, defaults are filled in, and numbers cast so that equal calls share
-    one compile. Raises what :func:`solve` does.
+    Args:
+        objective: f, as in :func:`jaxht.solve`.
+        constraint: C, as in :func:`jaxht.solve`.
+        solver: as in :func:`jaxht.solve`.
+        stop: limits and tolerances, a :class:`jaxht.Stop`.
+        x0: start, as in :func:`jaxht.solve`, or None.
+        key: PRNG key, or None.
+
+    Returns:
+        The arguments of :func:`start`: a :class:`Problem`, x0 as an array or None, and key.
+
+    Raises:
+        ValueError: naming the argument, for shapes, dtypes and Python numbers that are not valid, as far as known at
+            trace time.
+
+    Cost: what ``objective.prepare()`` costs; no step is taken.
+
+    Example:
+        >>> import jax.numpy as jnp, jaxht
+        >>> from jaxht.extend import prepare
+        >>> f = jaxht.LeastSquares(jnp.eye(4), jnp.array([1.0, 4.0, 2.0, 3.0]))
+        >>> problem, x0, key = prepare(f, jaxht.Sparse(2), jaxht.HTP())
+        >>> problem.constraint.k_max, int(problem.stop.max_steps)
+        (2, 100)
     """
     objective = objective.prepare()
     constraint = constraint.prepare(objective.shape)
@@ -194,22 +285,42 @@ def prepare(
 
 
 def initial_point(objective: Objective, constraint: Constraint) -> Array:
-    """Where a run starts by default, held as the constraint holds its points."""
+    """The default start of a run: an array, or a :class:`jaxht.Factored` for a constraint in factors."""
     return objective.start(constraint.k_max if constraint.factored else None)
 
 
 def start(problem: Problem, x0: Array | None, key: PRNGKey | None) -> Carry:
-    """The carry before the first step."""
+    """The carry before the first step.
+
+    Args:
+        problem: a :class:`Problem` made by :func:`prepare`.
+        x0: start, an array or a :class:`jaxht.Factored`, or None; one that is not finite is replaced by the objective's
+            own, and the run is DIVERGED.
+        key: PRNG key, or None.
+
+    Returns:
+        A :class:`Carry` with num_steps = 0; its status may differ from RUNNING already.
+
+    Cost: that of the solver's ``init``, a projection and two values of f.
+
+    Example:
+        >>> import jax.numpy as jnp, jaxht
+        >>> from jaxht.extend import prepare, start
+        >>> f = jaxht.LeastSquares(jnp.eye(4), jnp.array([1.0, 4.0, 2.0, 3.0]))
+        >>> carry = start(*prepare(f, jaxht.Sparse(2), jaxht.HTP()))
+        >>> int(carry.num_steps), float(carry.iterate.value)
+        (0, 15.0)
+    """
     problem = jax.tree.map(jnp.asarray, problem)
     objective, constraint = problem.objective, problem.constraint
     origin = initial_point(objective, constraint)
-    # A start that is not finite is replaced, and reported as divergence: nothing lies below a threshold of NaN.
-    sound = jnp.all(jnp.asarray([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(x0)], bool))
-    x0 = origin if x0 is None else tree_where(sound, constraint.project(x0, x0)[0], origin)
+    # A start that is not finite is replaced, and reported as DIVERGED: no value is below a threshold of NaN.
+    is_finite = jnp.all(jnp.asarray([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(x0)], bool))
+    x0 = origin if x0 is None else tree_where(is_finite, constraint.project(x0, x0)[0], origin)
     iterate, state = problem.solver.init(objective, constraint, x0, key)
     iterate = _with_value(objective, iterate)
     base = jnp.maximum(jnp.abs(iterate.value), jnp.abs(objective.value(origin, objective.predict(origin))))
-    divergence_threshold = jnp.where(sound, DIVERGENCE_FACTOR * base, jnp.nan)
+    divergence_threshold = jnp.where(is_finite, DIVERGENCE_FACTOR * base, jnp.nan)
     zero = jnp.zeros((), jnp.int32)
     return Carry(
         iterate, state, _judge(problem.stop, iterate, zero, divergence_threshold), zero, zero, divergence_threshold
@@ -217,8 +328,28 @@ def start(problem: Problem, x0: Array | None, key: PRNGKey | None) -> Carry:
 
 
 def advance(problem: Problem, carry: Carry, num_steps: Numeric) -> Carry:
-    """Take up to ``num_steps`` (traced) more steps, fewer where the run ends."""
-    # Within a jit of the caller's own, numbers cast on the host would go on by NumPy's rules of promotion.
+    """Take up to ``num_steps`` more steps, fewer where the run ends.
+
+    Args:
+        problem: a :class:`Problem` made by :func:`prepare`.
+        carry: a :class:`Carry` of :func:`start` or :func:`advance`.
+        num_steps: an integer >= 0, traced.
+
+    Returns:
+        The :class:`Carry` after these steps; the same one where the run has ended.
+
+    Cost: that of the steps taken.
+
+    Example:
+        >>> import jax.numpy as jnp, jaxht
+        >>> from jaxht.extend import advance, prepare, start
+        >>> f = jaxht.LeastSquares(jnp.eye(4), jnp.array([1.0, 4.0, 2.0, 3.0]))
+        >>> problem, x0, key = prepare(f, jaxht.Sparse(2), jaxht.OMP())
+        >>> carry = advance(problem, start(problem, x0, key), num_steps=1)
+        >>> carry.iterate.x.tolist()
+        [0.0, 4.0, 0.0, 0.0]
+    """
+    # Within a jit of the caller, numbers cast on the host would follow NumPy's rules of promotion.
     problem = jax.tree.map(jnp.asarray, problem)
     last = carry.num_steps + num_steps
     return lax.while_loop(
@@ -229,7 +360,25 @@ def advance(problem: Problem, carry: Carry, num_steps: Numeric) -> Carry:
 
 
 def finish(problem: Problem, carry: Carry) -> Result:
-    """The result of a run as it stands."""
+    """The result of a run at its current iterate.
+
+    Args:
+        problem: a :class:`Problem` made by :func:`prepare`.
+        carry: a :class:`Carry` of :func:`start` or :func:`advance`; the run need not have ended.
+
+    Returns:
+        A :class:`jaxht.Result`.
+
+    Cost: the support of x, with its indices where k_max is known.
+
+    Example:
+        >>> import jax.numpy as jnp, jaxht
+        >>> from jaxht.extend import advance, finish, prepare, start
+        >>> f = jaxht.LeastSquares(jnp.eye(4), jnp.array([1.0, 4.0, 2.0, 3.0]))
+        >>> problem, x0, key = prepare(f, jaxht.Sparse(2), jaxht.OMP())
+        >>> finish(problem, advance(problem, start(problem, x0, key), num_steps=2)).x.tolist()
+        [0.0, 4.0, 0.0, 3.0]
+    """
     iterate = carry.iterate
     return Result(
         x=iterate.x,
@@ -259,7 +408,7 @@ def _one_step(problem: Problem, carry: Carry) -> Carry:
         stable = patience >= stop.support_patience
     status = _judge(stop, iterate, num_steps, carry.divergence_threshold, still, stable)
     kept = tree_where(status == Status.DIVERGED, old, iterate)
-    # The step is taken back, its cost is not.
+    # A step that diverges is rejected, but its cost counts.
     kept = dataclasses.replace(kept, counts=iterate.counts)
     return Carry(kept, state, status, num_steps, patience, carry.divergence_threshold)
 
@@ -267,20 +416,21 @@ def _one_step(problem: Problem, carry: Carry) -> Carry:
 def _judge(
     stop: Stop, iterate: Iterate, num_steps: Array, divergence_threshold: Array, still: Any = False, stable: Any = False
 ) -> Array:
-    """The status at an iterate, the start included; where several tests are met, the last one here is reported."""
+    """The status at an iterate, the start included; where several tests are met, the last one below is reported."""
     status = jnp.where(num_steps >= stop.max_steps, Status.MAX_STEPS, Status.RUNNING)
     status = jnp.where(still, Status.CONVERGED, status)
     status = jnp.where(stable, Status.SUPPORT_STABLE, status)
     status = jnp.where(iterate.status != 0, iterate.status, status)
-    at_rest = (status != Status.RUNNING) & (status < Status.TARGET_REACHED) | (status == Status.NO_PROGRESS)
-    status = jnp.where(at_rest & ~iterate.refit_converged, Status.REFIT_FAILED, status)
+    if iterate.refit_converged is not None:
+        ended = (status != Status.RUNNING) & (status < Status.TARGET_REACHED) | (status == Status.NO_PROGRESS)
+        status = jnp.where(ended & ~iterate.refit_converged, Status.REFIT_FAILED, status)
     if stop.gap_rtol is not None and iterate.gap is not None:
         status = jnp.where(iterate.gap <= stop.gap_rtol * jnp.abs(iterate.value), Status.GAP_CLOSED, status)
     if stop.target_value is not None:
         status = jnp.where(iterate.value <= stop.target_value, Status.TARGET_REACHED, status)
-    # Written so that NaN fails it.
-    sound = jnp.isfinite(iterate.value) & (iterate.value <= divergence_threshold)
-    return jnp.where(sound, status, Status.DIVERGED).astype(jnp.int32)
+    # Written so that NaN counts as divergence.
+    is_bounded = jnp.isfinite(iterate.value) & (iterate.value <= divergence_threshold)
+    return jnp.where(is_bounded, status, Status.DIVERGED).astype(jnp.int32)
 
 
 def _with_value(objective: Objective, iterate: Iterate) -> Iterate:

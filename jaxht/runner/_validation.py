@@ -1,4 +1,4 @@
-"""The choice of a sparsity by samples that were held out."""
+"""The choice of a sparsity by held-out samples."""
 
 import dataclasses
 from collections.abc import Callable
@@ -18,12 +18,13 @@ from jaxht.solvers.solver import Solver
 
 @pytree
 class Validation:
-    """What validation gives, for m sparsities; of cross-validation, results and losses have the folds in front.
+    """The result of validation for m sparsities; in cross-validation, results and losses have the folds as first axis.
 
     Attributes:
-        k: the sparsity of the least loss, the smallest of equal ones, int32; of cross-validation, of the least mean.
-        losses: (m,), the objective of the held-out samples at each solution; infinite where it is not a number.
-        results: a :class:`jaxht.Result` with an axis of length m: the solutions on the other samples.
+        k: int32, the sparsity of the least loss, the smallest of equal ones; of cross-validation, of the least mean
+            loss.
+        losses: (m,), the objective of the held-out samples at each solution, in its units; infinite where it is NaN.
+        results: a :class:`jaxht.Result` with an axis of length m: the solutions on the training samples.
     """
 
     k: Numeric = integer()
@@ -41,35 +42,46 @@ def validate(
     key: PRNGKey | None = None,
     stop: Stop = Stop(),
 ) -> Validation:
-    """Solve for every sparsity, and choose the one whose solution has the least loss on samples held out.
+    """Solve for every sparsity, and choose the one whose solution has the least loss on held-out samples.
 
-    All sparsities run side by side; those of a solver whose runs are nested (:class:`jaxht.OMP`) are one
+    All sparsities are solved under vmap; for a solver whose runs are nested (:class:`jaxht.OMP`) by one
     :func:`jaxht.path`.
 
     Args:
-        train: what is minimised.
-        held_out: of the same kind, on other samples: the loss. Its l2 counts in it; 0 is usual.
-        constraint, solver, stop: as in :func:`jaxht.solve`; the constraint's k gives way to those in ks. ``k_max`` is
-            needed where ks is traced, else it is the largest of ks.
-        ks: (m,) integers, strictly rising.
-        key: PRNG key, for solvers that draw.
+        train: the objective that is minimised.
+        held_out: the same objective on other samples: the loss. Its l2 counts in the loss; 0 is usual.
+        constraint: for example ``Sparse(1)``; its k is replaced by those in ks. ``k_max`` is required where ks is
+            traced; else it is the largest of ks.
+        solver: for example ``HTP()``.
+        ks: (m,) integers, strictly increasing; a list or an array.
+        key: PRNG key, for solvers that draw random numbers; folded with k for each run.
+        stop: limits and tolerances of each run, a :class:`jaxht.Stop`.
 
     Returns:
         A :class:`Validation`.
 
     Raises:
-        ValueError: as :func:`jaxht.path`.
+        ValueError: where :func:`jaxht.path` raises it.
+
+    Cost: m runs, each with the steps of the longest; one run in all for OMP.
+
+    Example:
+        >>> import jax.numpy as jnp, jaxht
+        >>> train = jaxht.LeastSquares(jnp.eye(4), jnp.array([1.0, 4.0, 0.0, 3.0]))
+        >>> held_out = jaxht.LeastSquares(jnp.eye(4), jnp.array([-1.0, 4.0, 0.0, 3.0]))
+        >>> int(jaxht.validate(train, held_out, jaxht.Sparse(1), jaxht.OMP(), [1, 2, 3]).k)
+        2
     """
     if solver.nested:
         results = path(train, constraint, solver, ks, key=key, stop=stop)
     else:
         ks, bounded = sparsities(train, constraint, ks)
 
-        def at(k: Array) -> Result:
-            own = None if key is None else jax.random.fold_in(key, k)
-            return solve(train, dataclasses.replace(bounded, k=k), solver, key=own, stop=stop)
+        def solve_for(k: Array) -> Result:
+            own_key = None if key is None else jax.random.fold_in(key, k)
+            return solve(train, dataclasses.replace(bounded, k=k), solver, key=own_key, stop=stop)
 
-        results = jax.vmap(at)(jnp.asarray(ks, jnp.int32))
+        results = jax.vmap(solve_for)(jnp.asarray(ks, jnp.int32))
     held_out = held_out.prepare()
     losses = jax.vmap(lambda x: held_out.value(x, held_out.predict(x)))(results.x)
     losses = jnp.where(jnp.isnan(losses), jnp.inf, losses)
@@ -86,36 +98,61 @@ def cross_validate(
     key: PRNGKey | None = None,
     stop: Stop = Stop(),
 ) -> Validation:
-    """:func:`validate` on every fold, side by side; the sparsity of the least mean loss is chosen.
+    """:func:`validate` on every fold, all under vmap; the sparsity of the least mean loss is chosen.
 
     Args:
-        split: from one fold to the objectives of the samples kept and of those held out.
-        folds: what tells folds apart, stacked: as a rule the masks of :func:`folds`.
-        constraint, solver, ks, key, stop: as in :func:`validate`.
+        split: a function from one fold to a pair of objectives: of the training samples and of the held-out samples.
+        folds: a pytree of arrays with the folds along their first axes: usually the masks of :func:`folds`.
+        constraint: as in :func:`validate`.
+        solver: as in :func:`validate`.
+        ks: (m,) integers, strictly increasing; a list or an array.
+        key: PRNG key, for solvers that draw random numbers; the same for all folds.
+        stop: limits and tolerances of each run, a :class:`jaxht.Stop`.
 
     Returns:
-        A :class:`Validation`; a final fit on all samples, at its k, is up to the caller.
+        A :class:`Validation` with the folds as a first axis of losses and results; the fit on all samples, with its k,
+        is left to the caller.
 
     Raises:
-        ValueError: as :func:`validate`.
+        ValueError: where :func:`validate` raises it.
+
+    Cost: that of :func:`validate` for every fold, in one program.
+
+    Example:
+        >>> import jax, jax.numpy as jnp, jaxht
+        >>> A, y = jnp.tile(jnp.eye(4), (3, 1)), jnp.tile(jnp.array([0.0, 4.0, 0.0, 3.0]), 3)
+        >>> def split(held):
+        ...     return jaxht.LeastSquares(A, y, weights=1.0 - held), jaxht.LeastSquares(A, y, weights=1.0 * held)
+        >>> masks = jnp.arange(12) // 4 == jnp.arange(3)[:, None]
+        >>> choice = jaxht.cross_validate(split, masks, jaxht.Sparse(1), jaxht.OMP(), [1, 2, 3])
+        >>> int(choice.k), choice.losses.shape
+        (2, (3, 3))
     """
     lanes = jax.vmap(lambda fold: validate(*split(fold), constraint, solver, ks, key=key, stop=stop))(folds)
     return dataclasses.replace(lanes, k=_least(ks, jnp.mean(lanes.losses, axis=0)))
 
 
 def folds(key: PRNGKey, num_samples: int, num_folds: int) -> Array:
-    """Part samples at random into folds that differ by at most one in size.
+    """Divide samples at random into folds whose sizes differ by at most one.
 
     Args:
         key: PRNG key.
-        num_samples: static, n.
-        num_folds: static, from 2 to n.
+        num_samples: n, an int, static.
+        num_folds: an int from 2 to n, static.
 
     Returns:
         bool (num_folds, n): the samples that each fold holds out.
 
     Raises:
-        ValueError: for fewer than 2 folds or more than samples.
+        ValueError: for fewer than 2 folds, or more folds than samples.
+
+    Cost: a random permutation of n numbers.
+
+    Example:
+        >>> import jax, jaxht
+        >>> masks = jaxht.folds(jax.random.key(0), num_samples=10, num_folds=3)
+        >>> masks.sum(axis=0).tolist(), sorted(masks.sum(axis=1).tolist())
+        ([1, 1, 1, 1, 1, 1, 1, 1, 1, 1], [3, 3, 4])
     """
     if not 2 <= num_folds <= num_samples:
         raise ValueError(f"num_folds must lie between 2 and num_samples = {num_samples}; got {num_folds}")

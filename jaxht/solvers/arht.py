@@ -22,7 +22,7 @@ from jaxht.solvers.status import Status
 
 @pytree
 class Core:
-    """Where a core stands: the support S, the coordinates R with a regulariser, the minimiser of g_R on S."""
+    """The state of one core: the support S, the regularised coordinates R, and the minimiser of g_R on S."""
 
     S: Array
     R: Array
@@ -33,7 +33,7 @@ class Core:
 
 @pytree
 class Search:
-    """The bisection for opt: a bound below, the guess at hand, its tolerance, and the steps its cores have made."""
+    """The bisection for opt: a lower bound, the current guess, its tolerance, and the steps taken for this guess."""
 
     low: Array
     guess: Array
@@ -43,7 +43,7 @@ class Search:
 
 @pytree
 class ARHT(Solver[Objective, SelectionConstraint]):
-    r"""Adaptively regularised hard thresholding: swaps as in OMPR, of a function whose regulariser gives way.
+    r"""Adaptively regularised hard thresholding: swaps as in OMPR, on f plus a regulariser that is removed gradually.
 
     .. math::
         g_R(x) = f(x) + \frac{\rho}{2} ||x_R||^2, \quad
@@ -58,13 +58,14 @@ class ARHT(Solver[Objective, SelectionConstraint]):
     stuck, the next guess begins.
 
     Args:
-        rtol: of the bisection: it ends at ``eps = rtol (f(0) - lower)``.
-        num_cores: static; cores side by side.
-        progress: c, traced.
-        core_steps: T, swaps and draws of a core, traced. None, as the source runs it: a core is stuck where it cannot
-            make progress and half of S has lost its regulariser.
-        rho: rho, traced. None: twice the largest curvature along one coordinate, which bounds rho_2^+.
-        lower: a lower bound of f, traced; 0 serves all losses here.
+        rtol: tolerance of the bisection, a scalar, traced: it ends at ``eps = rtol (f(0) - lower)``.
+        num_cores: number of cores that run at the same time, an int, static.
+        progress: c, a scalar, traced; the decrease of g_R that a swap must reach is (c/k) (g_R(x) - guess).
+        core_steps: T, number of swaps and draws of a core, an integer, traced. None, as in the source's experiments: a
+            core is stuck where no swap makes progress and half of S is not regularised any more.
+        rho: weight of the regulariser, a scalar, traced, in units of the Hessian. None: twice the largest curvature
+            along one coordinate, which bounds rho_2^+.
+        lower: a lower bound of f, a scalar, traced; 0 holds for all losses of this package.
 
     The defaults are the source's practice; :meth:`theory` gives its theorem's. Unlike there, x is the minimiser of f
     (not g) on the best support met in any core, so it is never worse than the start: the support of x0, completed by
@@ -98,8 +99,9 @@ class ARHT(Solver[Objective, SelectionConstraint]):
         """The setting of Theorem 3.1: c = 1, ``T = 2 k ln(3/rtol)`` and ``5 ln(6 d ln(1/rtol))`` cores.
 
         Args:
-            k, d: sparsity and dimension.
-            rtol: of the bisection.
+            k: sparsity, an int.
+            d: number of coordinates, an int.
+            rtol: tolerance of the bisection, relative to ``f(0) - lower``.
         """
         num_cores = math.ceil(5 * math.log(6 * d * math.log(1 / rtol)))
         return ARHT(rtol, num_cores, 1.0, math.ceil(2 * k * math.log(3 / rtol)))
@@ -148,16 +150,16 @@ class ARHT(Solver[Objective, SelectionConstraint]):
         x, pred, converged = (leaf[winner] for leaf in minima)
         counts = iterate.counts.plus(full_gradients=jnp.sum(~cores.ended, dtype=jnp.int32))
         new = evaluate(objective, x, counts, pred=pred, refit_converged=converged)
-        found = tree_where(iterate.value <= new.value, replace(iterate, counts=counts), new)  # NaN gets through
+        found = tree_where(iterate.value <= new.value, replace(iterate, counts=counts), new)  # NaN is kept
 
         reached, over = jnp.min(values) <= search.guess, jnp.all(moved.ended)
         failed = over & ~reached & (found.value > search.guess + search.eps / 3)
         low = jnp.where(failed, search.guess, search.low)
-        settled = reached | over
-        guess = jnp.where(settled, (low + found.value) / 2, search.guess)
-        search = Search(low, guess, search.eps, jnp.where(settled, 0, search.num_steps + 1))
+        next_guess = reached | over
+        guess = jnp.where(next_guess, (low + found.value) / 2, search.guess)
+        search = Search(low, guess, search.eps, jnp.where(next_guess, 0, search.num_steps + 1))
         status = jnp.where(found.value - low <= search.eps, Status.FINISHED, Status.RUNNING).astype(jnp.int32)
-        return replace(found, status=status), (key, rho, start, first, tree_where(settled, first, moved), search)
+        return replace(found, status=status), (key, rho, start, first, tree_where(next_guess, first, moved), search)
 
     def _core_step(
         self,
@@ -183,9 +185,9 @@ class ARHT(Solver[Objective, SelectionConstraint]):
         x_new = refit(objective, constraint.support(S_new), x, ridge)
 
         value, k = g_R(x, pred), jnp.asarray(constraint.limit).astype(x.dtype)
-        wanted = self.progress / k * (value - search.guess)
+        required = self.progress / k * (value - search.guess)
         floor = 8 * float(jnp.finfo(x.dtype).eps) * jnp.abs(value)
-        accepted = value - g_R(x_new.x, x_new.pred) >= jnp.maximum(wanted, floor)
+        accepted = value - g_R(x_new.x, x_new.pred) >= jnp.maximum(required, floor)
 
         candidates = S & R & (size > 0)
         log_chance = jnp.where(candidates, 2 * jnp.log(size), -jnp.inf).ravel()
@@ -195,16 +197,16 @@ class ARHT(Solver[Objective, SelectionConstraint]):
         stuck = ~jnp.any(candidates)
         if self.core_steps is None:
             stuck |= 2 * count(S & ~R) >= count(S)
-            late = jnp.array(False)
+            out_of_steps = jnp.array(False)
         else:
-            late = search.num_steps + 1 >= self.core_steps
+            out_of_steps = search.num_steps + 1 >= self.core_steps
         # One refit serves both: of f on the new S, or of g with the new R on the old one.
         S = jnp.where(accepted, S_new, S)
         penalty = jnp.where(accepted, 0, self._ridge(constraint, R_new, rho))
         other = refit(objective, constraint.support(S), jnp.where(accepted, x_new.x, x), penalty)
         x, pred = tree_where(accepted, (x_new.x, x_new.pred), (other.x, other.pred))
-        return Core(S, jnp.where(accepted, R, R_new), x, pred, (~accepted & stuck) | late), other
+        return Core(S, jnp.where(accepted, R, R_new), x, pred, (~accepted & stuck) | out_of_steps), other
 
     def _ridge(self, constraint: SelectionConstraint, R: Array, rho: Array) -> Array:
-        """rho on R, like x."""
+        """rho on the coordinates of R, 0 elsewhere; shaped like x."""
         return jnp.where(constraint.support(R).mask, rho, 0)

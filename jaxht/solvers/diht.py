@@ -1,4 +1,4 @@
-"""Dual iterative hard thresholding, by all samples or by blocks of them."""
+"""Dual iterative hard thresholding, with all samples or with random blocks of them."""
 
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -21,32 +21,32 @@ from jaxht.solvers.status import Status
 
 @pytree
 class DIHT(Solver[LinearModel, Constraint]):
-    r"""Projected supergradient ascent on the dual D of a linear model with a ridge; x comes with a certificate.
+    r"""Projected supergradient ascent on the dual D of a linear model with a ridge, which gives x a duality gap.
 
     .. math::
         w = H_k\Big(-\tfrac{c}{l_2} \sum_i \alpha_i a_i\Big), \qquad
         \alpha^+ = P_F\big(\alpha + \eta_t \, c \, (A w - l^{*\prime}(\alpha; y))\big)
 
-    from ``alpha_i = l'(a_i.x0; y_i)``, F the domain of the conjugate l*. x minimises f on the support of w at the best
-    alpha so far, unless an x before was lower, and ``gap = f(x) - max D`` is at least its distance to the optimum.
+    starting at ``alpha_i = l'(a_i.x0; y_i)``, F the domain of the conjugate l*. x is the refit on the support of w at
+    the best alpha so far, or an earlier x if f is lower there. ``gap = f(x) - max D`` is an upper bound of f(x) less
+    the optimum. The run ends with GAP_CLOSED where ``Stop(gap_rtol=...)`` is given and met, else at the step limit: the
+    gap may remain open.
 
     Args:
-        step_size: eta > 0, traced. None: adaptive, ``tau / (c l*'' + c sigma^2 / l2)`` by coordinate, c sigma^2 the
-            largest eigenvalue of ``c A'A``: D's own smoothness while the support stays. tau = 1 is halved, and the
-            ascent goes on from the best alpha, whenever D has not risen for PATIENCE updates: at ties w jumps between
-            supports, and no constant step ascends.
-        diminishing: static; whether eta_t = eta / (t + 2). For a loss that is 1/mu-smooth the theory takes
-            ``eta = n / mu`` for the mean over n samples (Theorem 15); for the hinge a constant from a search.
-        inner_steps: updates in a step of the runner, after which x and the gap are renewed, traced.
-
-    Ends with GAP_CLOSED where ``Stop(gap_rtol=...)`` is given and met, else by its limit: the best gap may stay open.
+        step_size: eta > 0, a scalar, traced; 0, infinity and NaN end as DIVERGED. None: adaptive, ``tau / (c l*'' + c
+            sigma^2 / l2)`` for each coordinate, c sigma^2 the largest eigenvalue of ``c A'A``: 1 over D's smoothness
+            while the support does not change. tau = 1 is halved, and the ascent restarted at the best alpha, whenever D
+            has not increased for PATIENCE updates: near ties w jumps between supports, and no constant step ascends.
+        diminishing: bool, static; whether eta_t = eta / (t + 2). For a loss that is 1/mu-smooth the theory takes ``eta
+            = n / mu`` for the mean over n samples (Theorem 15); for the hinge a constant from a search.
+        inner_steps: number of updates in one step of the runner, which ends with a new x and gap; an integer, traced.
 
     Raises:
         ValueError: unless the objective is a linear model of one output with a single l2 > 0.
 
     Cost: an update takes one full gradient and one projection; a step ends with a refit.
 
-    Source: Yuan et al. 2020, Algorithm 1; they start from alpha = 0.
+    Source: Yuan et al. 2020, Algorithm 1, which starts at alpha = 0.
 
     Example:
         >>> import jax.numpy as jnp, jaxht
@@ -67,7 +67,7 @@ class DIHT(Solver[LinearModel, Constraint]):
     def init(
         self, objective: LinearModel, constraint: Constraint, x0: Array, key: PRNGKey | None
     ) -> tuple[Iterate, Any]:
-        """alpha from x0."""
+        """Compute alpha from x0."""
         iterate, point, floor = init_dual(objective, constraint, x0)
         if self.step_size is None:
             scale, coupling = jnp.ones((), objective.dtype), objective.gram_norm() / objective.l2
@@ -78,7 +78,7 @@ class DIHT(Solver[LinearModel, Constraint]):
         return iterate, (floor, (point, point, scale, coupling, none, none))
 
     def step(self, objective: LinearModel, constraint: Constraint, iterate: Iterate, state: Any) -> tuple[Iterate, Any]:
-        """Some updates of alpha, then x from the best."""
+        """``inner_steps`` updates of alpha, then x from the best one."""
         floor, ascent = state
 
         def update(_: Array, state: Any) -> Any:
@@ -102,25 +102,26 @@ class DIHT(Solver[LinearModel, Constraint]):
 
 @pytree
 class SDIHT(Solver[LinearModel, Constraint]):
-    r"""Stochastic dual iterative hard thresholding: :class:`DIHT` on a random block of samples at a time.
+    """Stochastic dual iterative hard thresholding: :class:`DIHT` with a random block of samples in each update.
 
-    The samples are divided into blocks of batch_size, in their order. An update draws one, takes its part of the
-    supergradient and keeps z, of which w is the projection, up to date; each step of the runner makes z anew.
+    The samples are divided into blocks of batch_size, in their order. An update draws one block, ascends along its part
+    of the supergradient and updates z, of which w is the projection; z is recomputed in each step of the runner. It
+    ends as :class:`DIHT` does.
 
     Args:
-        step_size: eta > 0, traced. None: adaptive, ``tau / (c l*'' + c^2 s b max ||a_i||^2 / l2)`` by coordinate. While
-            the support stays, blocks of one sample of a loss with quadratic l* then come to their maximum at once
-            (Shalev-Shwartz & Zhang 2013). tau = 1 is halved, and the ascent goes on from the best alpha, whenever D has
-            not risen for EPOCHS steps of the runner.
-        diminishing: static; whether eta_t = eta / (t + 2). With m blocks and a 1/mu-smooth loss the theory takes
+        step_size: eta > 0, a scalar, traced; 0, infinity and NaN end as DIVERGED. None: adaptive, ``tau / (c l*'' + c^2
+            s b max ||a_i||^2 / l2)`` for each coordinate. While the support does not change, an update then maximises D
+            over a block of one sample, for losses with quadratic l* (Shalev-Shwartz & Zhang 2013). tau = 1 is halved,
+            and the ascent restarted at the best alpha, whenever D has not increased for EPOCHS steps of the runner.
+        diminishing: bool, static; whether eta_t = eta / (t + 2). With m blocks and a 1/mu-smooth loss the theory takes
             ``eta = m n / mu`` for the mean over n samples (Theorem 19).
-        batch_size: b, static.
-        inner_steps: updates in a step of the runner, after which x and the gap are renewed, traced; None: n / b.
-
-    Ends as :class:`DIHT` does.
+        batch_size: b, an int in [1, n], static.
+        inner_steps: number of updates in one step of the runner, which ends with a new x and gap; an integer, traced.
+            None: n / b, rounded up.
 
     Raises:
-        ValueError: as :class:`DIHT`, and for a batch_size beyond n.
+        ValueError: unless the objective is a linear model of one output with a single l2 > 0, or if batch_size is not
+            in [1, n]; from :func:`jaxht.solve`, if no key is given.
 
     Cost: an update takes b sample gradients, O(b d), and a projection; a step ends with a full product, a projection
     and a refit.
@@ -149,7 +150,7 @@ class SDIHT(Solver[LinearModel, Constraint]):
     def init(
         self, objective: LinearModel, constraint: Constraint, x0: Array, key: PRNGKey | None
     ) -> tuple[Iterate, Any]:
-        """alpha from x0."""
+        """Compute alpha from x0."""
         n = objective.num_samples
         if not (isinstance(self.batch_size, int) and 1 <= self.batch_size <= n):
             raise ValueError(f"batch_size must be an int in [1, {n}], the number of samples; got {self.batch_size!r}")
@@ -162,7 +163,7 @@ class SDIHT(Solver[LinearModel, Constraint]):
         return iterate, (floor, point, point, scale, couplings, key, none, none)
 
     def step(self, objective: LinearModel, constraint: Constraint, iterate: Iterate, state: Any) -> tuple[Iterate, Any]:
-        """An epoch, then x from the best alpha."""
+        """One epoch of updates of alpha, then x from the best one."""
         floor, point, best, scale, couplings, key, first, waited = state
         key, draws = jax.random.split(key)
         n, b, loss, A, l2 = objective.num_samples, self.batch_size, conjugate_loss(objective), objective.A, objective.l2
@@ -194,7 +195,10 @@ class SDIHT(Solver[LinearModel, Constraint]):
 
 
 def init_dual(objective: LinearModel, constraint: Constraint, x0: Array) -> tuple[Iterate, DualPoint, Array]:
-    """The start, its dual variables, and D at 0: a bound, if no good place to start from where l* is steep there."""
+    """The iterate at x0, its dual variables, and D(0).
+
+    D(0) is a lower bound of f, but alpha = 0 is not a good start where l* is steep there.
+    """
     check_dual(objective)
     iterate = evaluate(objective, x0)
     point = dual_point(objective, constraint, dual_variables(objective, iterate.pred))
@@ -206,30 +210,33 @@ def init_dual(objective: LinearModel, constraint: Constraint, x0: Array) -> tupl
 
 
 def adaptive_step(scale: Array, curvature: Array) -> Array:
-    """The step by coordinate; where a sample has no weight, nothing moves."""
+    """The step size of each coordinate; for samples of weight 0, whose curvature is 0, it has no effect."""
     return scale / jnp.where(curvature > 0, curvature, 1)
 
 
 def keep_best(
     point: DualPoint, best: DualPoint, scale: Array, waited: Array, patience: int | None
 ) -> tuple[DualPoint, DualPoint, Array, Array]:
-    """The better of two, and how long it has been so; after ``patience``, if any, on from it with half the step."""
-    risen = point.value > best.value
-    best, waited = tree_where(risen, point, best), jnp.where(risen, 0, waited + 1)
+    """The better of two dual points, and for how many updates it has been the best.
+
+    After ``patience`` updates, if it is not None, the ascent restarts there with half the step size.
+    """
+    is_better = point.value > best.value
+    best, waited = tree_where(is_better, point, best), jnp.where(is_better, 0, waited + 1)
     if patience is not None:
-        again = waited >= patience
-        scale, point = jnp.where(again, scale / 2, scale), tree_where(again, best, point)
-        waited = jnp.where(again, 0, waited)
+        restart = waited >= patience
+        scale, point = jnp.where(restart, scale / 2, scale), tree_where(restart, best, point)
+        waited = jnp.where(restart, 0, waited)
     return point, best, scale, waited
 
 
 def primal_from_dual(
     objective: LinearModel, constraint: Constraint, iterate: Iterate, best: DualPoint, floor: Array, work: Any
 ) -> Iterate:
-    """The minimiser of f on the support of w at the best alpha, unless f is lower at the iterate before."""
+    """The refit on the support of w at the best alpha, or the iterate before if f is lower there."""
     counts = iterate.counts.plus(**work)
     new = evaluate(objective, refit(objective, constraint.support_of(best.w), best.w), counts)
-    new = tree_where(iterate.value <= new.value, replace(iterate, gap=None, counts=counts), new)  # a NaN gets through
+    new = tree_where(iterate.value <= new.value, replace(iterate, gap=None, counts=counts), new)  # NaN is kept
     return replace(new, gap=new.value - jnp.maximum(best.value, floor))
 
 

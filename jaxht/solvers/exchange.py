@@ -28,13 +28,13 @@ class OMPR(Solver[Objective, SelectionConstraint]):
         i = \arg\max_{i \notin S} |\nabla_i f(x)|, \quad j = \arg\min_{j \in S} |x_j|, \quad
         S \leftarrow S \cup \{i\} \setminus \{j\}, \quad x \leftarrow \arg\min \{ f : supp \subseteq S \}
 
-    until f does not fall; then the iterate before is returned, as NO_PROGRESS. It starts from the support of x0, which
-    orthogonal matching pursuit completes where it has fewer than k coordinates; the source's box starts from the first
-    k, its experiments from OMP. Groups are exchanged whole.
+    until f does not decrease; then the iterate before is returned, with NO_PROGRESS. It starts from the support of x0,
+    to which orthogonal matching pursuit adds coordinates where it has fewer than k; in the source Algorithm 3 starts
+    from the first k coordinates, the experiments from OMP. Groups are exchanged as a whole.
 
     Args:
-        rtol: the relative decrease of f that is asked for, traced. None: 64 machine epsilons; f may tie exactly, and
-            rounding would make endless swaps of it.
+        rtol: the relative decrease of f that a swap must reach, a scalar, traced. None: 64 machine epsilons, since
+            rounding errors would lead to endless swaps between supports of equal f.
 
     Raises:
         ValueError: for :class:`jaxht.LowRank`, which has no coordinates to select.
@@ -80,7 +80,7 @@ class OMPR(Solver[Objective, SelectionConstraint]):
 
 @pytree
 class ExhaustiveLocalSearch(Solver[Objective, SelectionConstraint]):
-    r"""Exhaustive local search: as :class:`OMPR`, but with the coordinate after which the minimum is least.
+    r"""Exhaustive local search: as :class:`OMPR`, but adding the coordinate that gives the least minimum of f.
 
     .. math::
         j = \arg\min_{j \in S} |x_j|, \quad
@@ -88,10 +88,10 @@ class ExhaustiveLocalSearch(Solver[Objective, SelectionConstraint]):
         S \leftarrow S \cup \{i\} \setminus \{j\}, \quad x \leftarrow \arg\min \{ f : supp \subseteq S \}
 
     Args:
-        rtol: as in :class:`OMPR`.
+        rtol: the relative decrease of f that a swap must reach, a scalar, traced; None: 64 machine epsilons.
 
     Raises:
-        ValueError: as :class:`OMPR`.
+        ValueError: for :class:`jaxht.LowRank`, which has no coordinates to select.
 
     Cost: a step scores all candidates, for least squares on vectors without bounds by two products, n d k (see
     :func:`jaxht.refit.scores.insertion_gains`); else by one refit a candidate.

@@ -20,9 +20,9 @@ from jaxht.solvers.status import Status
 
 @pytree
 class FoBa(Solver[Objective, SelectionConstraint]):
-    r"""Adaptive forward-backward greedy selection: a coordinate that has become dispensable leaves again.
+    r"""Adaptive forward-backward greedy selection: a coordinate that is no longer needed is removed again.
 
-    A step goes back if it can, and else forward:
+    A step goes backward if the condition below holds, and else forward:
 
     .. math::
         \text{back:}\quad & j = \arg\min_{j \in S} f(x - x_j e_j), \quad S \leftarrow S \setminus \{j\}
@@ -35,9 +35,9 @@ class FoBa(Solver[Objective, SelectionConstraint]):
     coordinate whose best move lowers f most; for other losses, with columns of one norm, the largest gradient.
 
     Args:
-        threshold: of the gain of a forward step, in units of f, traced: one that gains no more is undone and ends the
-            run.
-        ratio: nu, traced.
+        threshold: smallest gain of a forward step, a scalar in units of f, traced: a step that gains no more is undone
+            and ends the run.
+        ratio: nu, a scalar, traced; share of the gain of a forward step that a backward step may lose.
 
     Ends with FINISHED where k coordinates have survived, or NO_PROGRESS at the threshold.
 
@@ -65,7 +65,7 @@ class FoBa(Solver[Objective, SelectionConstraint]):
     def init(
         self, objective: Objective, constraint: SelectionConstraint, x0: Array, key: PRNGKey | None
     ) -> tuple[Iterate, Any]:
-        """x0, its support, and no gains: what x0 brings along does not leave before it is dispensable."""
+        """x0, its support, and gains of 0: items of x0 are removed only where that does not increase f."""
         check_selection(constraint)
         S = constraint.active(x0)
         status = jnp.where(constraint.limit > 0, Status.RUNNING, Status.FINISHED)
@@ -80,9 +80,9 @@ class FoBa(Solver[Objective, SelectionConstraint]):
         S, gains, refit_only = state
         size = count(S)
 
-        rises = values_without(objective, constraint, S, iterate.x, iterate.pred) - iterate.value
-        j = best_item(-rises, S & ~constraint.always_active)
-        back = jnp.any(j & (rises <= self.ratio * gains[size])) & ~refit_only
+        increase = values_without(objective, constraint, S, iterate.x, iterate.pred) - iterate.value
+        j = best_item(-increase, S & ~constraint.always_active)
+        back = jnp.any(j & (increase <= self.ratio * gains[size])) & ~refit_only
 
         descent = constraint.feasible_direction(-objective.gradient(iterate.x, iterate.pred))
         B = objective.majorant().preconditioner()
@@ -94,12 +94,14 @@ class FoBa(Solver[Objective, SelectionConstraint]):
         new = evaluate(objective, found, iterate.counts.plus(full_gradients=1))
 
         gain = iterate.value - new.value
-        useless = forward & (gain <= self.threshold)
+        below_threshold = forward & (gain <= self.threshold)
         done = ~back & ~refit_only & ~forward
-        status = jnp.where(useless, Status.NO_PROGRESS, jnp.where(done, Status.FINISHED, Status.RUNNING))
+        status = jnp.where(below_threshold, Status.NO_PROGRESS, jnp.where(done, Status.FINISHED, Status.RUNNING))
         gains = jnp.where(forward & (jnp.arange(gains.size, dtype=jnp.int32) == size + 1), gain, gains)
-        kept = replace(tree_where(useless | done, iterate, new), counts=new.counts, status=status.astype(jnp.int32))
-        return kept, (jnp.where(useless, S, S_new), gains, jnp.array(False))
+        kept = replace(
+            tree_where(below_threshold | done, iterate, new), counts=new.counts, status=status.astype(jnp.int32)
+        )
+        return kept, (jnp.where(below_threshold, S, S_new), gains, jnp.array(False))
 
 
 TINY = 1e-30

@@ -18,7 +18,7 @@ from jaxht.solvers.solver import Solver
 
 @pytree
 class HSGHT(Solver[SumOverSamples, Constraint]):
-    r"""Gradients of batches that grow by a factor, from a few samples to all, with or without momentum (AHSG-HT).
+    r"""Gradients of minibatches whose size grows by a factor, up to all samples, with or without momentum (AHSG-HT).
 
     .. math::
         x_{t+1} = H_k\Big(x_t - \eta \tfrac{1}{s_t} \sum_{i \in B_t} \nabla f_i(x_t) + \nu (x_t - x_{t-1})\Big),
@@ -28,19 +28,31 @@ class HSGHT(Solver[SumOverSamples, Constraint]):
     heavy ball.
 
     Args:
-        step_size: eta > 0, traced; on the scale of ``f = (1/n) sum_i f_i``, see :class:`jaxht.HTSVRG`. None:
-            ``1 / (2 L)``, L that of every f_i (Theorem 2).
-        momentum: nu in [0, 1), traced; above 0 this is AHSG-HT. None is 0 without the cost of remembering x_{t-1}.
-        batch_size: tau, the first batch, traced.
-        batch_growth: g >= 1, traced, the paper's 1 / omega. It asks for omega near 1, which depends on the condition
-            number; at g = 1.1, n = 20 000 samples are drawn within 80 updates.
-        inner_steps: updates in a step of the runner, which looks at f after each, traced. None: as many as fit into one
-            pass over n samples, and at least one.
+        step_size: eta > 0, a scalar, traced; on the scale of ``f = (1/n) sum_i f_i``, see :class:`jaxht.HTSVRG`. 0,
+            infinity and NaN end as DIVERGED. None: ``1 / (2 L)``, L the largest smoothness of any f_i (Theorem 2).
+        momentum: nu in [0, 1), a scalar, traced; above 0 this is AHSG-HT. None is 0, without the cost of storing
+            x_{t-1}.
+        batch_size: tau, the size of the first minibatch, an integer, traced.
+        batch_growth: g >= 1, a scalar, traced; 1 / omega in the paper, which asks for omega near 1, depending on the
+            condition number. At g = 1.1, 80 updates
+            draw 20 000 samples in all.
+        inner_steps: number of updates in one step of the runner, which evaluates f and the stopping tests once a step;
+            an integer, traced. None: as many as draw at most n samples in all, and at least one.
 
-    Cost an update: s_t sample gradients and one projection; time goes with s_t rounded up to a multiple of 256, or of
-    all samples at once where s_t = n, which counts as a full gradient.
+    Raises:
+        ValueError: if the objective is not a sum over samples; from :func:`jaxht.solve`, if no key is given.
+
+    Cost: an update takes s_t sample gradients and one projection. Its time is that of s_t rounded up to a multiple of
+    256; where s_t = n it is one full gradient, and counted as such.
 
     Source: Zhou, Yuan & Feng 2018, Algorithm 1: (O1), and with momentum (O2).
+
+    Example:
+        >>> import jax, jax.numpy as jnp, jaxht
+        >>> f = jaxht.LeastSquares(jnp.eye(4), jnp.array([1.0, 4.0, 2.0, 3.0]))
+        >>> result = jaxht.solve(f, jaxht.Sparse(2), jaxht.HSGHT(batch_size=4), key=jax.random.key(0))
+        >>> [round(float(x_i), 3) for x_i in result.x]
+        [0.0, 4.0, 0.0, 3.0]
     """
 
     step_size: Numeric | None = None
@@ -59,7 +71,7 @@ class HSGHT(Solver[SumOverSamples, Constraint]):
     def init(
         self, objective: SumOverSamples, constraint: Constraint, x0: Array, key: PRNGKey | None
     ) -> tuple[Iterate, Any]:
-        """The step size; x_{-1} = x_0."""
+        """Compute the step size; x_{-1} = x_0."""
         check_sum(objective)
         step_size = 0.5 / objective.sample_smoothness() if self.step_size is None else self.step_size
         iterate = init_stochastic(objective, x0, step_size).move(x0, skip_fixed_point_test=jnp.array(True))
@@ -68,7 +80,7 @@ class HSGHT(Solver[SumOverSamples, Constraint]):
     def step(
         self, objective: SumOverSamples, constraint: Constraint, iterate: Iterate, state: Any
     ) -> tuple[Iterate, Any]:
-        """Some updates."""
+        """Updates until about n samples are drawn, or ``inner_steps`` of them."""
         step_size, key, first, x_prev = state
         n = objective.num_samples
 
@@ -89,8 +101,8 @@ class HSGHT(Solver[SumOverSamples, Constraint]):
 
         carry = first, jnp.zeros((), jnp.int32), iterate.counts, iterate.x, x_prev
         t, _, counts, x, x_prev = lax.while_loop(more, update, carry)
-        drawn = self._size(first, n) < n
-        return replace(iterate.move(x, skip_fixed_point_test=drawn), counts=counts), (step_size, key, t, x_prev)
+        is_random = self._size(first, n) < n
+        return replace(iterate.move(x, skip_fixed_point_test=is_random), counts=counts), (step_size, key, t, x_prev)
 
     def _size(self, t: Array, n: int) -> Array:
         """s_t."""
@@ -101,7 +113,7 @@ class HSGHT(Solver[SumOverSamples, Constraint]):
 
 
 def _batch_gradient(objective: SumOverSamples, x: Array, s: Array, key: PRNGKey) -> Array:
-    """The mean gradient of s (traced) samples without replacement, in blocks of BLOCK; that of f where s = n."""
+    """The mean gradient of s (traced) samples without replacement, BLOCK samples at a time; grad f where s = n."""
     n = objective.num_samples
 
     def block(number: Array, gradient: Array) -> Array:
@@ -111,10 +123,10 @@ def _batch_gradient(objective: SumOverSamples, x: Array, s: Array, key: PRNGKey)
         return gradient + batch.gradient(x, batch.predict(x))
 
     def full(_: Array, gradient: Array) -> Array:
-        # XLA moves out of a loop what does not change in it, but not out of a branch.
+        # XLA hoists loop-invariant code out of a loop, but not out of a branch.
         return lax.cond(whole > 0, lambda: objective.gradient(x, objective.predict(x)), lambda: gradient)
 
-    # Loops of no or one round, in place of a branch: of a branch, lanes of a vmap would always take both sides.
+    # Loops of zero or one iteration in place of a branch: under vmap both sides of a branch would always be computed.
     whole = s // n
     gradient = lax.fori_loop(0, (1 - whole) * ((s + BLOCK - 1) // BLOCK), block, jnp.zeros_like(x))
     return lax.fori_loop(0, whole, full, gradient)

@@ -1,4 +1,4 @@
-"""Where a solver stands, and what it has cost so far."""
+"""The iterate that a solver returns, and the counts of what the run has cost so far."""
 
 from typing import Any
 
@@ -15,15 +15,25 @@ from jaxht.solvers.status import Status
 
 @pytree
 class Counts:
-    """What a run has cost, in the measures of the field; one number a lane.
+    """What a run has cost: gradients and projections; under vmap one number for each lane.
 
-    ``full_gradients`` are those of the whole objective, ``sample_gradients`` those of single summands f_i, and
-    ``projections`` those onto the constraint set ("HT").
+    The last two are stored in two 32-bit words each, since a long run exceeds one of them. On the host they are exact,
+    as int64; within jit they are int32, and stay at 2^31 - 1 beyond that. Evaluations for stopping tests are not
+    counted.
 
-    The last two are held in two words of 32 bits, for a long run goes beyond one of them. On the host they are exact,
-    in int64; within jit they are int32, and stay at 2^31 - 1 beyond that.
+    Attributes:
+        full_gradients: int32, gradients of the whole objective.
+        sample_words: gradients of single summands f_i, as uint32 (low, high); read them as ``sample_gradients``.
+        projection_words: projections onto the constraint set, "HT" in the papers, as uint32 (low, high); read them as
+            ``projections``.
+        num_samples: n, the number of summands, static.
 
-    Source: Zhou, Yuan & Feng 2018, Definition 1. Stopping tests are not counted.
+    Source: Zhou, Yuan & Feng 2018, Definition 1.
+
+    Example:
+        >>> from jaxht.extend import Counts
+        >>> int(Counts.zero(num_samples=10).plus(full_gradients=2, sample_gradients=5).ifo)
+        25
     """
 
     full_gradients: Numeric = integer(default=0)
@@ -33,12 +43,12 @@ class Counts:
 
     @classmethod
     def zero(cls, num_samples: int) -> "Counts":
-        """The counts before any work; num_samples is n."""
+        """The counts before any work; num_samples is n, an int."""
         none = jnp.zeros((), jnp.int32), (jnp.zeros((), jnp.uint32),) * 2, (jnp.zeros((), jnp.uint32),) * 2
         return cls(*none, num_samples)
 
     def plus(self, full_gradients: Numeric = 0, sample_gradients: Numeric = 0, projections: Numeric = 0) -> "Counts":
-        """The counts after some more work, of less than 2^31 each."""
+        """The counts after more work, less than 2^31 of each kind."""
         return Counts(
             self.full_gradients + full_gradients,
             _add(self.sample_words, sample_gradients),
@@ -48,17 +58,17 @@ class Counts:
 
     @property
     def sample_gradients(self) -> Any:
-        """Gradients of single summands f_i."""
+        """The number of gradients of single summands f_i."""
         return _total(self.sample_words)
 
     @property
     def projections(self) -> Any:
-        """Projections onto the constraint set."""
+        """The number of projections onto the constraint set."""
         return _total(self.projection_words)
 
     @property
     def ifo(self) -> Any:
-        """Incremental first-order oracle calls: n a full gradient, 1 a sample. On the host, in int64."""
+        """Incremental first-order oracle calls: n for a full gradient, 1 for that of a sample. On the host, int64."""
         return np.asarray(self.full_gradients, np.int64) * self.num_samples + self.sample_gradients
 
 
@@ -79,18 +89,25 @@ def _total(words: tuple[Any, Any]) -> Any:
 
 @pytree
 class Iterate:
-    """Where a solver stands.
+    """The current point of a solver, with what the runner needs to know about it.
 
     Attributes:
-        x: the feasible point.
-        value: f(x); None leaves it to the runner (stochastic solvers), whose evaluation is not counted.
-        counts: cost so far.
-        status: a :class:`jaxht.Status` found by the solver; RUNNING (0) to go on.
-        pred: the objective's prediction for x, if the solver passes it on.
-        gap: primal minus dual value, for dual solvers.
-        refit_converged: for solvers that refit, whether the refit that gave x converged.
-        skip_fixed_point_test: whether an x that has not moved in this step may yet move in the next, for solvers of
-            which some steps draw samples, or are taken back, and others do not.
+        x: the feasible point, shaped like the variable, in the objective's dtype.
+        value: f(x), a scalar; None leaves its evaluation to the runner (stochastic solvers), which does not count it.
+        counts: cost so far, a :class:`Counts`.
+        status: int32, a :class:`jaxht.Status` that the solver has reached; RUNNING (0) to continue.
+        pred: the objective's prediction for x, or None if the solver does not have it.
+        gap: primal minus dual value, a scalar; None for all but dual solvers.
+        refit_converged: bool, whether the refit that gave x converged; None for solvers that do not refit.
+        skip_fixed_point_test: bool, whether an x that did not move in this step may move in the next one, because steps
+            are random or were rejected; None is False.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from jaxht.extend import Counts, Iterate
+        >>> iterate = Iterate(jnp.zeros(3), None, Counts.zero(num_samples=10))
+        >>> int(iterate.move(jnp.ones(3), sample_gradients=4).counts.ifo)
+        4
     """
 
     x: Array
@@ -103,14 +120,14 @@ class Iterate:
     skip_fixed_point_test: Array | np.bool_ = np.False_
 
     def move(self, x: Array, *, skip_fixed_point_test: Array | np.bool_ = np.False_, **work: Numeric) -> "Iterate":
-        """The iterate at ``x``, whose value is left to the runner, after some work for :meth:`Counts.plus`."""
+        """The iterate at ``x``, whose value is left to the runner; :meth:`Counts.plus` adds ``work`` to the counts."""
         return Iterate(x, None, self.counts.plus(**work), self.status, skip_fixed_point_test=skip_fixed_point_test)
 
 
 def check_step_size(status: Numeric, step_size: Numeric) -> Array:
-    """The status, and DIVERGED where ``step_size`` is not finite and positive.
+    """``status``, but DIVERGED where ``step_size`` is not finite and positive.
 
-    With no step, x would seem to be a fixed point, and an infinite curvature (the square of a large column) makes a
+    With a step of 0 every x would be a fixed point; and an infinite curvature (the square of a large column) gives a
     step of 0.
     """
     return jnp.where(jnp.isfinite(step_size) & (step_size > 0), status, Status.DIVERGED).astype(jnp.int32)
@@ -126,10 +143,28 @@ def evaluate(
     step_size: Numeric | None = None,
     refit_converged: Array | np.bool_ = np.True_,
 ) -> Iterate:
-    """The iterate at x, or at the minimiser that a refit has found, with its value.
+    """The iterate at ``x``, or at the minimiser that a refit has found, with its value.
 
-    ``counts`` start at zero, ``pred`` saves a product where it is known, and a ``step_size`` is checked by
-    :func:`check_step_size`.
+    Args:
+        objective: the problem's objective, prepared.
+        x: feasible point, shaped like the variable; or a :class:`jaxht.extend.Refit`, which also gives pred and
+            refit_converged.
+        counts: the :class:`Counts` so far; None starts at zero.
+        pred: the prediction of x, which saves a product where it is known; None computes it.
+        status: int32, a :class:`jaxht.Status` that the solver has reached.
+        step_size: a scalar; where it is not finite and positive, the status is DIVERGED. None is not checked.
+        refit_converged: bool, whether the refit that gave x converged; True for solvers that do not refit.
+
+    Returns:
+        An :class:`Iterate` with x, value, counts, status, pred and refit_converged.
+
+    Cost: one evaluation of f, and one prediction where pred is None.
+
+    Example:
+        >>> import jax.numpy as jnp, jaxht
+        >>> f = jaxht.LeastSquares(jnp.eye(2), jnp.array([3.0, 4.0]))
+        >>> float(jaxht.extend.evaluate(f, jnp.zeros(2)).value)
+        12.5
     """
     if isinstance(x, Refit):
         x, pred, refit_converged = x

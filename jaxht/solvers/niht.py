@@ -86,12 +86,12 @@ class NIHT(Solver[Objective, Constraint]):
             eta = eta / (self.q * (1 - self.c))
             return eta, tries + 1, attempt(eta)
 
-        # A NaN lane is never accepted: the bound on tries lets it out, and the runner finds it diverged.
+        # A NaN is never accepted: the bound on tries ends the loop, and the runner reports DIVERGED.
         _, tries, (x, pred, g, S, _) = lax.while_loop(
             lambda carry: ~carry[2][-1] & (carry[1] < MAX_TRIES), shrink, (eta, jnp.ones((), jnp.int32), attempt(eta))
         )
         counts = iterate.counts.plus(full_gradients=tries, projections=tries)
-        # Where g_S = 0 there is no step to take, and none is missed.
+        # Where g_S = 0 x is stationary on its support, and a step of 0 is no failure.
         return evaluate(objective, x, counts, pred=pred, step_size=jnp.where(flat, 1, eta)), (g, S)
 
 

@@ -1,4 +1,4 @@
-"""Pieces of solvers that alternate between a support and a refit on it: cycle detection, backtracking, descent."""
+"""Parts of solvers that alternate between a support and a refit on it: cycle detection, backtracking, descent."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -20,7 +20,7 @@ FindSupport = Callable[[Numeric], ModelSubspace]
 
 
 def pursuit_step_size(objective: Objective, constraint: Constraint, step_size: Numeric | None) -> Numeric:
-    """The step size, or where it is None 1/M_1, M_1 the largest curvature along a coordinate; 1/L for low rank."""
+    """``step_size``; if it is None 1/M_1, M_1 the largest curvature along a coordinate, or 1/L for low rank."""
     if step_size is not None:
         return step_size
     bound = objective.majorant()
@@ -29,9 +29,10 @@ def pursuit_step_size(objective: Objective, constraint: Constraint, step_size: N
 
 @pytree
 class CycleDetector:
-    """Whether a support has been seen before, where each support follows from the one before alone.
+    """Detects supports that repeat, where each support depends on the one before alone.
 
-    The support is compared with one that is remembered at every power of two steps, so that a cycle is found exactly.
+    Every support is compared with one stored support, which is replaced after 1, 2, 4, 8, ... steps, so that every
+    cycle is detected.
 
     Source: Brent 1980.
     """
@@ -42,13 +43,13 @@ class CycleDetector:
 
     @classmethod
     def init(cls, support: ModelSubspace) -> "CycleDetector":
-        """Remember the first support."""
+        """Store the first support."""
         return cls(support, jnp.zeros((), jnp.int32), jnp.ones((), jnp.int32))
 
     def update(self, new: Iterate, old: ModelSubspace, support: ModelSubspace) -> tuple[Iterate, "CycleDetector"]:
-        """The iterate with SUPPORT_STABLE where the next support is the old one, CYCLING where it was met before that.
+        """The iterate with SUPPORT_STABLE where the next support is the old one, CYCLING where it is an earlier one.
 
-        A status that the solver has found already comes first.
+        A status that the solver has set takes precedence.
         """
         status = jnp.where(support.equals(self.remembered), Status.CYCLING, Status.RUNNING)
         status = jnp.where(support.equals(old), Status.SUPPORT_STABLE, status)
@@ -150,18 +151,18 @@ class Backtracking:
 
 
 def accept_decrease(objective: Objective, new: Iterate, old: Iterate, rtol: Numeric) -> Iterate:
-    """``new``, or the iterate before with NO_PROGRESS where f has not fallen by more than ``rtol |f|``.
+    """``new`` where f has decreased by more than ``rtol |f|``, else ``old`` with NO_PROGRESS.
 
-    The floor, rounding of f(0), ends exchanges of what is noise where f has fallen to 0; there is none where f(0) is
-    infinite. NaN gets through.
+    A further term, the rounding error of f(0), ends exchanges of coordinates that only fit rounding errors once f is
+    near 0; it is 0 where f(0) is infinite. A value of NaN is accepted, for the runner to report.
     """
     eps, (x, pred) = float(jnp.finfo(new.x.dtype).eps), jax.tree.map(jnp.zeros_like, (new.x, new.pred))
     size = jnp.abs(objective.value(x, pred))
     floor = eps * jnp.where(size < jnp.inf, size, 0)
-    stuck = new.value >= old.value - rtol * (jnp.abs(old.value) + floor)
-    status = jnp.where(stuck, Status.NO_PROGRESS, new.status).astype(jnp.int32)
-    return replace(tree_where(stuck, old, new), counts=new.counts, status=status)
+    no_decrease = new.value >= old.value - rtol * (jnp.abs(old.value) + floor)
+    status = jnp.where(no_decrease, Status.NO_PROGRESS, new.status).astype(jnp.int32)
+    return replace(tree_where(no_decrease, old, new), counts=new.counts, status=status)
 
 
-# Of eta, to eight digits: what is found beyond is the present support.
+# 2^-30 of eta is below rounding: the support is then the current one.
 MAX_HALVINGS = 30

@@ -16,27 +16,40 @@ from jaxht.solvers.solver import Solver
 
 @pytree
 class HTSAGA(Solver[SumOverSamples, Constraint]):
-    r"""Stochastic gradients corrected by a table of the last ones of every sample; a step of the runner is an epoch.
+    r"""Stochastic gradients corrected by a table of each sample's last gradient; one step of the runner is an epoch.
 
     .. math::
         x^+ = H_k\Big(x - \eta \Big(\tfrac{1}{b} \sum_{i \in B} (\nabla f_i(x) - g_i)
             + \tfrac{1}{n} \sum_i g_i\Big)\Big), \qquad\text{and then}\quad g_i = \nabla f_i(x), \; i \in B
 
-    The table starts with the gradients at x_0. For linear models it holds a number a sample (c of them for c outputs),
-    as ``grad f_i(x) = l'(a_i.x) a_i``, and its mean is kept up to date; the ridge is not in the table, but taken at x.
+    The table starts with the gradients at x_0. For linear models it holds one number per sample (c numbers for c
+    outputs), since ``grad f_i(x) = l'(a_i.x) a_i``, and its mean is updated with it; the gradient of the ridge is not
+    in the table but computed at x.
 
     Args:
-        step_size: eta > 0, traced; on the scale of ``f = (1/n) sum_i f_i``, see :class:`jaxht.HTSVRG`. None:
-            ``1 / (3 L_b)``, L_b the expected smoothness of a batch (Defazio et al. 2014). The theory of Shen & Li 2018
-            takes ``1 / (2 (alpha n + L))``.
-        batch_size: b, static.
-        inner_steps: updates in a step of the runner, which looks at f after each, traced; None: n / b.
-        replace: static; whether a batch may hold a sample twice.
+        step_size: eta > 0, a scalar, traced; on the scale of ``f = (1/n) sum_i f_i``, see :class:`jaxht.HTSVRG`. 0,
+            infinity and NaN end as DIVERGED. None: ``1 / (3 L_b)``, L_b the expected smoothness of a minibatch (Defazio
+            et al. 2014). The theory of Shen & Li 2018 takes ``1 / (2 (alpha n + L))``.
+        batch_size: b, an int in [1, n], static.
+        inner_steps: number of updates in one step of the runner, which evaluates f and the stopping tests once a step;
+            an integer, traced. None: n / b, rounded up.
+        replace: bool, static; whether a minibatch may hold the same sample twice.
 
-    Cost: a full gradient at the start; an update b sample gradients, O(b d + b^2) and a projection; each step of the
-    runner sums the mean anew from the table, for rounding not to pile up.
+    Raises:
+        ValueError: if the objective is not a sum over samples, or batch_size is not in [1, n]; from
+            :func:`jaxht.solve`, if no key is given.
+
+    Cost: one full gradient at the start; an update takes b sample gradients, O(b d + b^2), and one projection. Each
+    step of the runner recomputes the mean of the table, so that rounding errors do not accumulate.
 
     Source: Shen & Li 2018, Algorithm 2.
+
+    Example:
+        >>> import jax, jax.numpy as jnp, jaxht
+        >>> f = jaxht.LeastSquares(jnp.eye(4), jnp.array([1.0, 4.0, 2.0, 3.0]))
+        >>> result = jaxht.solve(f, jaxht.Sparse(2), jaxht.HTSAGA(), key=jax.random.key(0))
+        >>> [round(float(x_i), 3) for x_i in result.x]
+        [0.0, 4.0, 0.0, 3.0]
     """
 
     step_size: Numeric | None = None
@@ -53,7 +66,7 @@ class HTSAGA(Solver[SumOverSamples, Constraint]):
     def init(
         self, objective: SumOverSamples, constraint: Constraint, x0: Array, key: PRNGKey | None
     ) -> tuple[Iterate, Any]:
-        """The table at x0."""
+        """Compute the step size, and the table at x0."""
         step_size = self.step_size
         if step_size is None:
             step_size = 1 / (3 * batch_smoothness(objective, self.batch_size))
@@ -63,7 +76,7 @@ class HTSAGA(Solver[SumOverSamples, Constraint]):
     def step(
         self, objective: SumOverSamples, constraint: Constraint, iterate: Iterate, state: Any
     ) -> tuple[Iterate, Any]:
-        """As many updates as go over the samples once."""
+        """One epoch: as many updates as are needed to draw n samples."""
         step_size, key, table = state
         key, draws = jax.random.split(key)
         n, b, base, origin = objective.num_samples, self.batch_size, iterate.x, jnp.zeros_like(iterate.x)
@@ -74,17 +87,17 @@ class HTSAGA(Solver[SumOverSamples, Constraint]):
         def update(batch: SumOverSamples, indices: Array, carry: Any) -> Any:
             move, table, mean = carry  # from base to x
             x = base + move
-            new = batch.loss_derivatives(x, batch.predict(x))  # of f_i / b, where the table holds those of f_i / n
+            new = batch.loss_derivatives(x, batch.predict(x))  # scaled as f_i / b; the table is scaled as f_i / n
             change = new - n / b * table[indices]
             step = step_size * (batch.gradient_from(change, x) + mean)
             move = project_move(project, base, move - step)
-            if self.replace and b > 1:  # the table, and so its mean, changes once
-                again = jnp.any(jnp.tril(indices[:, None] == indices, -1), axis=1)
-                change = jnp.where(again.reshape(-1, *[1] * (change.ndim - 1)), 0, change)
+            if self.replace and b > 1:  # a repeated sample changes the table, and so its mean, only once
+                repeated = jnp.any(jnp.tril(indices[:, None] == indices, -1), axis=1)
+                change = jnp.where(repeated.reshape(-1, *[1] * (change.ndim - 1)), 0, change)
             return move, table.at[indices].set(b / n * new), mean + b / n * batch.gradient_from(change, origin)
 
         carry = origin, table, objective.gradient_from(table, origin)
         m = -(-n // b) if self.inner_steps is None else self.inner_steps
         move, table, _ = run_updates(update, carry, m, objective, key=draws, batch_size=b, replace=self.replace)
-        x = project(base + move)  # exactly feasible, whatever was rounded
+        x = project(base + move)  # exactly feasible, in spite of rounding
         return iterate.move(x, sample_gradients=m * b, projections=m), (step_size, key, table)

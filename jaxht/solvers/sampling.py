@@ -1,4 +1,4 @@
-"""What stochastic solvers have in common: which samples are drawn, and the loop of updates within a step."""
+"""What stochastic solvers share: how samples are drawn, and the loop over the updates of a step."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -17,13 +17,18 @@ S = TypeVar("S")
 
 
 def init_stochastic(objective: SumOverSamples, x0: Array, step_size: Numeric) -> Iterate:
-    """The iterate at the start; its value, like those to come, is left to the runner, which does not count it."""
+    """The iterate at x0, without a value: stochastic solvers leave f to the runner, whose evaluation is not counted."""
     check_sum(objective)
     return Iterate(x0, None, Counts.zero(objective.num_samples), check_step_size(Status.RUNNING, step_size))
 
 
 def batch_smoothness(objective: SumOverSamples, batch_size: int) -> Array:
-    """``((b - 1) L + L_max) / b``: L of f, L_max of every f_i; the expected smoothness of Gower et al. 2019."""
+    """The expected smoothness of a minibatch, ``((b - 1) L + L_max) / b``.
+
+    L is the smoothness of f, L_max the largest smoothness of any f_i.
+
+    Source: Gower et al. 2019.
+    """
     check_sum(objective)
     largest = objective.sample_smoothness()
     if batch_size == 1:
@@ -32,10 +37,10 @@ def batch_smoothness(objective: SumOverSamples, batch_size: int) -> Array:
 
 
 def project_move(project: Callable[[Array], Array], base: Array, move: Array) -> Array:
-    """``P(base + move) - base``, without the rounding of the sum where P leaves it as it is.
+    """``P(base + move) - base``, without the rounding error of the sum where the projection P leaves it unchanged.
 
-    A step along a mean of n gradients that is taken sample by sample is n steps: added to x, each would lose what is
-    below its last bit, and x would come to rest n times as far from the end as by full gradients.
+    A variance-reduced step is made of n updates, each of about 1/n of its size. Added to x, every update would lose the
+    digits below the last bit of x, and x would stop n times as far from the solution as by full gradients.
     """
     z = base + move
     x = project(z)
@@ -52,9 +57,12 @@ def run_updates(
     batch_size: int,
     replace: bool,
 ) -> S:
-    """``state = update(batch, indices, state)``, num_updates (traced) times, each with the mean of batch_size new f_i.
+    """Apply ``state = update(batch, indices, state)`` num_updates (traced) times; a batch is the mean of new f_i.
 
-    Indices are drawn for BLOCK updates at a time: in a batch of lanes, a draw by itself costs as much as the rest.
+    Indices are drawn for BLOCK updates at a time: under vmap, a draw for a single update costs as much as the update.
+
+    Raises:
+        ValueError: if batch_size is not an int in [1, n].
     """
     num_samples = objective.num_samples
     if not (isinstance(batch_size, int | np.integer) and 1 <= batch_size <= num_samples):
@@ -63,13 +71,13 @@ def run_updates(
     weights = jnp.full(batch_size, 1 / batch_size, objective.dtype)
 
     def block(number: Array, state: S) -> S:
-        own = jax.random.fold_in(key, number)
+        block_key = jax.random.fold_in(key, number)
         if replace or batch_size == 1:
-            # Off from uniform by a factor of at most 1 + n / 2^32.
-            indices = (jax.random.bits(own, (BLOCK, batch_size), jnp.uint32) % num_samples).astype(jnp.int32)
+            # Probabilities differ from 1/n by a factor of at most 1 + n / 2^32.
+            indices = (jax.random.bits(block_key, (BLOCK, batch_size), jnp.uint32) % num_samples).astype(jnp.int32)
         else:
             position = jnp.broadcast_to(lax.iota(jnp.int32, batch_size), (BLOCK, batch_size))
-            indices = permute(own, position, num_samples)
+            indices = permute(block_key, position, num_samples)
 
         def one(t: Array, state: S) -> S:
             return update(objective.minibatch(indices[t], weights), indices[t], state)
@@ -80,19 +88,21 @@ def run_updates(
 
 
 def permute(key: PRNGKey, position: Array, n: int) -> Array:
-    """Where the positions in [0, n) go in a random permutation of [0, n): samples without replacement.
+    """The images of some positions in [0, n) under a random permutation of [0, n): samples without replacement.
+
+    In each round of a swap-or-not shuffle, places are paired as (i, K - i mod n), for a random K; a hash of the pair
+    decides whether the two change places. No array of length n is made. The distribution of a place differs from
+    uniform by 2^-32, that of a pair of places by little more.
 
     Args:
-        key: that of the permutation, or of as many as position has rows.
+        key: PRNG key; it gives one permutation for each row of position.
         position: int32, (b,) for one permutation or (m, b) for m of them.
         n: static.
 
     Returns:
-        Array like position. Different positions of a row go to different places, in [0, n).
+        int32, shaped like position: places in [0, n), different for different positions of a row.
 
-    Swap or not: in each round, places come in pairs (i, K - i mod n), for a random K; a hash of the pair says whether
-    the two change places. Nothing of length n is made, and a part of the permutation costs as much as it is long: 32
-    rounds of some ten operations a position. A place is off from uniform by 2^-32, a pair of them by little more.
+    Cost: 32 rounds of about ten operations for each position.
 
     Source: Hoang, Morris & Rogaway 2012, Figure 1; rounds are hashed by the finaliser of MurmurHash3.
     """

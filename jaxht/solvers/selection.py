@@ -1,4 +1,4 @@
-"""Selections of items as greedy solvers make them: the best one, one for another, and a start by matching pursuit."""
+"""Selections of items in greedy solvers: the item of the largest score, the number of items, and a swap of two."""
 
 import jax.numpy as jnp
 from chex import Array
@@ -8,19 +8,22 @@ from jaxht.constraints import SelectionConstraint
 
 
 def best_item(scores: Array, among: Array) -> Array:
-    """The item of the largest score among some, the first of equal ones, as a selection; none where there are none."""
-    place = jnp.argmax(jnp.where(among, scores, -jnp.inf))
-    selected = (lax.iota(jnp.int32, scores.size) == place.astype(jnp.int32)).reshape(scores.shape)
+    """Select the item of the largest score in ``among``, the first of equal ones; none if ``among`` is empty."""
+    best = jnp.argmax(jnp.where(among, scores, -jnp.inf))
+    selected = (lax.iota(jnp.int32, scores.size) == best.astype(jnp.int32)).reshape(scores.shape)
     return selected & among
 
 
 def count(selected: Array) -> Array:
-    """How many items are selected, int32."""
+    """The number of selected items, int32."""
     return jnp.sum(selected, dtype=jnp.int32)
 
 
 def swap(constraint: SelectionConstraint, selected: Array, entering: Array, leaving: Array) -> Array:
-    """One item enters, and where there are k already, one leaves; if none may leave, none enters."""
+    """Add the entering item; if k items are selected already, remove the leaving one.
+
+    If k items are selected and none leaves, the selection does not change.
+    """
     full = count(selected) >= constraint.limit
     possible = ~full | jnp.any(leaving)
     return jnp.where(possible, (selected & ~(leaving & full)) | entering, selected)

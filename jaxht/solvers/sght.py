@@ -15,23 +15,38 @@ from jaxht.solvers.solver import Solver
 
 @pytree
 class SGHT(Solver[SumOverSamples, Constraint]):
-    r"""Stochastic gradient steps with hard thresholding, also known as StoIHT; a step of the runner is an epoch.
+    r"""Stochastic gradient descent with hard thresholding, also known as StoIHT; one step of the runner is an epoch.
 
     .. math::
         x^+ = H_k\Big(x - \eta \tfrac{1}{b} \sum_{i \in B} \nabla f_i(x)\Big), \qquad f = \tfrac{1}{n} \sum_i f_i
 
-    Args:
-        step_size: eta > 0, traced; on the scale of f and so of every f_i: of a sum, such as ``LeastSquares(A, y)``, it
-            is 1/n of that of the mean. None: ``1 / (2 L_b)``, L_b the expected smoothness of a batch. With a constant
-            step x does not come to rest, unless all f_i have the same minimiser.
-        batch_size: b, static.
-        inner_steps: updates in a step of the runner, which looks at f after each, traced; None: n / b.
-        replace: static; whether a batch may hold a sample twice.
+    With a constant step size x does not converge to a point, unless all f_i have the same minimiser. On a sparse design
+    a gradient reads only the entries of its rows, and the projection, a few passes over d numbers, takes most of the
+    time.
 
-    Cost an update: b sample gradients and one projection. On a sparse design the gradient reads the entries of its
-    rows alone, and the projection, some passes over d numbers, takes most of the time.
+    Args:
+        step_size: eta > 0, a scalar, traced; on the scale of f and so of every f_i: for a sum, such as
+            ``LeastSquares(A, y)``, it is 1/n of that for the mean. 0, infinity and NaN end as DIVERGED. None: ``1 / (2
+            L_b)``, L_b the expected smoothness of a minibatch.
+        batch_size: b, an int in [1, n], static.
+        inner_steps: number of updates in one step of the runner, which evaluates f and the stopping tests once a step;
+            an integer, traced. None: n / b, rounded up.
+        replace: bool, static; whether a minibatch may hold the same sample twice.
+
+    Raises:
+        ValueError: if the objective is not a sum over samples, or batch_size is not in [1, n]; from
+            :func:`jaxht.solve`, if no key is given.
+
+    Cost: an update takes b sample gradients and one projection.
 
     Source: Nguyen, Needell & Woolf 2017, Algorithm 1 (StoIHT); Zhou, Yuan & Feng 2018, §1.
+
+    Example:
+        >>> import jax, jax.numpy as jnp, jaxht
+        >>> f = jaxht.LeastSquares(jnp.eye(4), jnp.array([1.0, 4.0, 2.0, 3.0]))
+        >>> result = jaxht.solve(f, jaxht.Sparse(2), jaxht.SGHT(batch_size=2, replace=False), key=jax.random.key(0))
+        >>> [round(float(x_i), 3) for x_i in result.x]
+        [0.0, 4.0, 0.0, 3.0]
     """
 
     step_size: Numeric | None = None
@@ -49,7 +64,7 @@ class SGHT(Solver[SumOverSamples, Constraint]):
     def init(
         self, objective: SumOverSamples, constraint: Constraint, x0: Array, key: PRNGKey | None
     ) -> tuple[Iterate, Any]:
-        """The step size."""
+        """Compute the step size; f at x0 is left to the runner."""
         step_size = self.step_size
         if step_size is None:
             step_size = 0.5 / batch_smoothness(objective, self.batch_size)
@@ -58,7 +73,7 @@ class SGHT(Solver[SumOverSamples, Constraint]):
     def step(
         self, objective: SumOverSamples, constraint: Constraint, iterate: Iterate, state: Any
     ) -> tuple[Iterate, Any]:
-        """As many updates as go over the samples once."""
+        """One epoch: as many updates as are needed to draw n samples."""
         step_size, key = state
         key, draws = jax.random.split(key)
         n, b = objective.num_samples, self.batch_size

@@ -1,10 +1,36 @@
-"""How a run ended, as an integer per lane with a sentence for each."""
+"""How a run ended: an integer for each lane, and a sentence that explains it."""
 
 import enum
 
 
 class Status(enum.IntEnum):
-    """State of one lane: 0 while it runs, otherwise why it ended. Solvers report the verdicts, the runner the rest."""
+    """The state of a run: RUNNING (0), or why it ended; an int32 in every :class:`jaxht.Result`, one for each lane.
+
+    ==============  ====  ========================================================================================
+    name            code  meaning
+    ==============  ====  ========================================================================================
+    RUNNING         0     the run has not ended
+    CONVERGED       1     x changes by no more than ``rtol`` relative to its norm
+    SUPPORT_STABLE  2     the support repeats
+    FINISHED        3     the solver has taken all the steps that it is defined to take
+    TARGET_REACHED  4     ``f(x) <= target_value``
+    GAP_CLOSED      5     the duality gap is at most ``gap_rtol |f(x)|``
+    NO_PROGRESS     6     no further step decreases f
+    MAX_STEPS       7     the step limit was reached: a failure, like all codes below
+    CYCLING         8     supports repeat in a cycle
+    DIVERGED        9     f exceeds 1e8 times its start, f is not finite, or the step size is not finite and positive
+    REFIT_FAILED    10    the refit on the last support did not converge
+    ==============  ====  ========================================================================================
+
+    Solvers report SUPPORT_STABLE, FINISHED, NO_PROGRESS, CYCLING and invalid step sizes, the runner all others.
+
+    Example:
+        >>> import jax.numpy as jnp, jaxht
+        >>> f = jaxht.LeastSquares(jnp.eye(4), jnp.array([1.0, 4.0, 2.0, 3.0]))
+        >>> status = jaxht.Status(int(jaxht.solve(f, jaxht.Sparse(2), jaxht.OMP()).status))
+        >>> status.name, status.failed
+        ('FINISHED', False)
+    """
 
     RUNNING = 0
     CONVERGED = 1
@@ -20,7 +46,7 @@ class Status(enum.IntEnum):
 
     @property
     def sentence(self) -> str:
-        """What happened, for people."""
+        """What happened and, for failures, what to change: one sentence for users."""
         return _SENTENCES[self]
 
     @property
@@ -39,8 +65,8 @@ _SENTENCES = {
     Status.NO_PROGRESS: "No further step decreased the objective.",
     Status.MAX_STEPS: "The step limit was reached before any other test was met; raise Stop(max_steps=...).",
     Status.CYCLING: "The supports repeat in a cycle; a smaller step_size usually breaks it.",
-    Status.DIVERGED: "The objective blew up or is not finite, or the step size is not finite and positive; the last "
+    Status.DIVERGED: "The objective diverged or is not finite, or the step size is not finite and positive; the last "
     "finite iterate is returned. Use a smaller step_size, and check the data for NaN and for squares that overflow.",
-    Status.REFIT_FAILED: "The run ended, but the minimisation of f on its last support did not converge: f may "
+    Status.REFIT_FAILED: "The run ended, but the refit on its last support did not converge: f may "
     "have no minimiser there, as on separable data without a ridge; give l2 > 0.",
 }

@@ -17,32 +17,44 @@ from jaxht.solvers.solver import Solver
 
 @pytree
 class HTSVRG(Solver[SumOverSamples, Constraint]):
-    r"""Stages of stochastic gradients that are corrected by the full gradient at a snapshot; a step is a stage.
+    r"""Stages of stochastic gradients that are corrected by the full gradient at a snapshot; one step is one stage.
 
     .. math::
         x_0 = \tilde x, \quad \mu = \nabla f(\tilde x), \qquad
         x_{t+1} = \Pi_\omega\Big(H_k\Big(x_t - \eta \Big(\tfrac{1}{b} \sum_{i \in B}
             \big(\nabla f_i(x_t) - \nabla f_i(\tilde x)\big) + \mu\Big)\Big)\Big), \quad t = 0 \ldots m - 1
 
-    The next snapshot is x_j for a random j in [0, m), or the last iterate x_m. The variance of the steps vanishes as x
-    and the snapshot come near each other, so that x comes to rest at a constant eta.
+    The next snapshot is x_j for a random j in [0, m), or the last iterate x_m. The variance of the updates vanishes as
+    x and the snapshot approach the same point, so that x converges at a constant eta. With a random snapshot only the
+    first j of the m updates are computed and counted, half of them on average, since no result depends on the others.
 
     Args:
-        step_size: eta > 0, traced; on the scale of ``f = (1/n) sum_i f_i``. Shen & Li 2018 minimise the mean,
-            ``LeastSquares(A, y, mean=True)``, on which this is their eta; on the sum it is their eta / n. They take
-            ``2 / sigma_max(A)^2``, without n, for single samples. None: ``1 / (4 L_b)``, L_b the expected smoothness of
-            a batch: the bound of their Theorem 10 where b = 1.
-        inner_steps: m, traced; None: 3 n / b.
-        batch_size: b, static.
-        radius: omega of the l2 ball, traced; None for none.
-        snapshot: static; "random" or "last".
-        replace: static; whether a batch may hold a sample twice.
+        step_size: eta > 0, a scalar, traced; on the scale of ``f = (1/n) sum_i f_i``. Shen & Li 2018 minimise the mean,
+            ``LeastSquares(A, y, mean=True)``, for which this is their eta; for the sum it is their eta / n. They take
+            ``2 / sigma_max(A)^2``, without n, for single samples. 0, infinity and NaN end as DIVERGED. None: ``1 / (4
+            L_b)``, L_b the expected smoothness of a minibatch: the bound of their Theorem 10 where b = 1.
+        inner_steps: m, number of updates in a stage, an integer, traced. None: 3 n / b, rounded up.
+        batch_size: b, an int in [1, n], static.
+        radius: omega, radius of the l2 ball onto which x is projected after thresholding, in units of x, traced. None:
+            no ball.
+        snapshot: "random" or "last", static; which iterate of a stage is the next snapshot.
+        replace: bool, static; whether a minibatch may hold the same sample twice.
 
-    Cost a stage: one full gradient, 2 b m sample gradients and m projections. With a random snapshot only j of the m
-    updates are made and counted, half of them on average, as nothing depends on those after x_j. An update takes
-    O(b d), for mu, and a projection; so also on a sparse design, where the gradient itself reads b rows alone.
+    Raises:
+        ValueError: if the objective is not a sum over samples, batch_size is not in [1, n], or snapshot is neither
+            "random" nor "last"; from :func:`jaxht.solve`, if no key is given.
+
+    Cost: a stage takes one full gradient, 2 b m sample gradients and m projections. An update takes O(b d) and a
+    projection; on a sparse design it still takes O(d), as mu is dense, while the gradients read b rows alone.
 
     Source: Shen & Li 2018, Algorithm 1.
+
+    Example:
+        >>> import jax, jax.numpy as jnp, jaxht
+        >>> f = jaxht.LeastSquares(jnp.eye(4), jnp.array([1.0, 4.0, 2.0, 3.0]))
+        >>> result = jaxht.solve(f, jaxht.Sparse(2), jaxht.HTSVRG(), key=jax.random.key(0))
+        >>> [round(float(x_i), 3) for x_i in result.x]
+        [0.0, 4.0, 0.0, 3.0]
     """
 
     step_size: Numeric | None = None
@@ -52,7 +64,7 @@ class HTSVRG(Solver[SumOverSamples, Constraint]):
     snapshot: str = static(default="random")
     replace: bool = static(default=True)
 
-    fixed_point_test: ClassVar[bool] = False  # x_0 may be drawn
+    fixed_point_test: ClassVar[bool] = False  # a random snapshot may be x_0 itself
     needs_key: ClassVar[bool] = True
 
     def max_steps(self, constraint: Constraint) -> int:
@@ -62,7 +74,7 @@ class HTSVRG(Solver[SumOverSamples, Constraint]):
     def init(
         self, objective: SumOverSamples, constraint: Constraint, x0: Array, key: PRNGKey | None
     ) -> tuple[Iterate, Any]:
-        """The step size."""
+        """Compute the step size; f at x0 is left to the runner."""
         if self.snapshot not in ("random", "last"):
             raise ValueError(f'snapshot must be "random" or "last"; got {self.snapshot!r}')
         step_size = self.step_size
@@ -97,7 +109,7 @@ class HTSVRG(Solver[SumOverSamples, Constraint]):
             m = jax.random.randint(choice, (), 0, m, jnp.int32)
         start = jnp.zeros_like(snapshot)
         move = run_updates(update, start, m, objective, key=draws, batch_size=b, replace=self.replace)
-        x = project(snapshot + move)  # exactly feasible, whatever was rounded
+        x = project(snapshot + move)  # exactly feasible, in spite of rounding
         return iterate.move(x, full_gradients=1, sample_gradients=2 * b * m, projections=m), (step_size, key)
 
 
@@ -110,6 +122,21 @@ def SVRGHT(
 ) -> HTSVRG:
     """:class:`HTSVRG` whose next snapshot is the last iterate, without a ball; also known as SVR-GHT.
 
+    Args:
+        step_size: eta > 0, a scalar, traced, on the scale of ``f = (1/n) sum_i f_i``. None: ``1 / (4 L_b)``, L_b the
+            expected smoothness of a minibatch.
+        inner_steps: m, number of updates in a stage, an integer, traced. None: 3 n / b, rounded up.
+        batch_size: b, an int in [1, n], static.
+        replace: bool, static; whether a minibatch may hold the same sample twice.
+
+    Returns:
+        A :class:`HTSVRG` with ``snapshot="last"``.
+
     Source: Li et al. 2016, Algorithm 1; Zhou, Yuan & Feng 2018, §1.
+
+    Example:
+        >>> import jaxht
+        >>> jaxht.SVRGHT(batch_size=10).snapshot
+        'last'
     """
     return HTSVRG(step_size, inner_steps, batch_size, snapshot="last", replace=replace)

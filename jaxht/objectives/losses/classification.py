@@ -13,12 +13,21 @@ from jaxht.objectives.losses.loss import MarginLoss
 
 @pytree
 class LogisticLoss(MarginLoss):
-    r"""``l(u; y) = log(1 + exp(-s y u))`` for labels y in {-1, +1}.
-
-    Args:
-        scale: s > 0: 1 as in Yuan et al. 2020 and Axiotis & Sviridenko 2020, 2 as in Yuan, Li & Zhang 2018, §6.1.2.
+    """``l(u; y) = log(1 + exp(-s y u))`` for labels y in {-1, +1}.
 
     Derivative ``-s y sigma(-s y u)``, curvature ``s^2 sigma(s u) sigma(-s u) <= s^2 / 4``, sigma the logistic function.
+
+    Args:
+        scale: s > 0, a scalar, traced: 1 as in Yuan et al. 2020 and Axiotis & Sviridenko 2020, 2 as in Yuan, Li & Zhang
+            2018, §6.1.2.
+
+    Source: Yuan, Li & Zhang 2018, §6.1.2.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from jaxht.objectives.losses import LogisticLoss
+        >>> LogisticLoss().derivative(jnp.zeros(2), jnp.array([-1.0, 1.0])).tolist()
+        [0.5, -0.5]
     """
 
     scale: Numeric = 1.0
@@ -64,7 +73,16 @@ class LogisticLoss(MarginLoss):
 class SmoothedHingeLoss(MarginLoss):
     """``l(u; y) = 0 if m <= 0, m^2 / (2 gamma) if m <= gamma, else m - gamma / 2``, where m = 1 - y u.
 
+    Args:
+        gamma: gamma > 0, a scalar in units of the margin, traced: the hinge is the limit gamma = 0.
+
     Source: Yuan et al. 2020, §6 (gamma = 0.25 there).
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from jaxht.objectives.losses import SmoothedHingeLoss
+        >>> SmoothedHingeLoss().value(jnp.array([0.5, -1.0]), jnp.ones(2)).tolist()
+        [0.125, 1.5]
     """
 
     gamma: Numeric = 1.0
@@ -108,7 +126,16 @@ class SmoothedHingeLoss(MarginLoss):
 
 @pytree
 class SquaredHingeLoss(MarginLoss):
-    """``l(u; y) = max(0, 1 - y u)^2 / 2``."""
+    """``l(u; y) = max(0, 1 - y u)^2 / 2`` for labels y in {-1, +1}.
+
+    Source: the loss of l2 support vector machines (Chang, Hsieh & Lin 2008); not in the papers.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from jaxht.objectives.losses import SquaredHingeLoss
+        >>> SquaredHingeLoss().value(jnp.array([2.0, -1.0]), jnp.ones(2)).tolist()
+        [0.0, 2.0]
+    """
 
     def smoothness(self, y: Array) -> Numeric:
         """1."""
@@ -145,12 +172,25 @@ class SquaredHingeLoss(MarginLoss):
 
 @pytree
 class HingeLoss(MarginLoss):
-    """``l(u; y) = max(0, 1 - y u)``, the loss of support vector machines. Source: Yuan et al. 2020, §5.2.2."""
+    """``l(u; y) = max(0, 1 - y u)`` for labels y in {-1, +1}, the loss of support vector machines.
+
+    Source: Yuan et al. 2020, §5.2.2.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from jaxht.objectives.losses import HingeLoss
+        >>> HingeLoss().value(jnp.array([2.0, -1.0]), jnp.ones(2)).tolist()
+        [0.0, 2.0]
+    """
 
     is_smooth: ClassVar[bool] = False
 
     def smoothness(self, y: Array) -> Numeric:
-        """There is none."""
+        """The hinge has no smoothness.
+
+        Raises:
+            ValueError: always.
+        """
         raise ValueError("the hinge loss has no smoothness to take a step size from: give step_size")
 
     def value(self, u: Array, y: Array) -> Array:
@@ -162,7 +202,7 @@ class HingeLoss(MarginLoss):
         return jnp.where(y * u < 1, -y, 0)
 
     def curvature(self, u: Array, y: Array) -> Array:
-        """0 but at the kink."""
+        """0; the kink has no curvature."""
         return jnp.zeros_like(u)
 
     def conjugate(self, a: Array, y: Array) -> Array:

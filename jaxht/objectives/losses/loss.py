@@ -1,4 +1,4 @@
-"""What an objective may ask of a loss, and what losses of one output share."""
+"""The protocol of a loss, and base classes of losses of one output."""
 
 from typing import ClassVar, Protocol
 
@@ -8,7 +8,7 @@ from chex import Array, Numeric
 
 
 class Loss(Protocol):
-    """A convex function of a prediction, applied to n of them: u (n,) or, for c outputs, (n, c), and targets y."""
+    """A convex function of predictions u and targets y, applied to n samples: u is (n,) or, for c outputs, (n, c)."""
 
     #: Whether the derivative has a derivative, and ``smoothness`` a value.
     is_smooth: ClassVar[bool] = True
@@ -18,7 +18,7 @@ class Loss(Protocol):
         ...
 
     def check(self, y: Array) -> None:
-        """Raise ValueError for targets that cannot be, as far as their values are known."""
+        """Raise ValueError for targets out of the domain of the loss, as far as their values are known."""
         ...
 
     def value(self, u: Array, y: Array) -> Array:
@@ -35,10 +35,10 @@ class Loss(Protocol):
 
 
 class ScalarLoss(Loss):
-    """What losses of one output share: beside the loss its conjugate ``l*(a; y) = sup_u (a u - l(u; y))``."""
+    """Base of the losses of one output, which also have a conjugate ``l*(a; y) = sup_u (a u - l(u; y))``."""
 
     def check(self, y: Array) -> None:
-        """Any real target will do."""
+        """Accept any real target."""
 
     def curvature(self, u: Array, y: Array) -> Array:
         """d^2 l/du^2, (n,)."""
@@ -49,15 +49,15 @@ class ScalarLoss(Loss):
         raise NotImplementedError
 
     def conjugate_derivative(self, a: Array, y: Array) -> Array:
-        """dl*/da, (n,): the u of which a is the slope, for a :meth:`within` the domain."""
+        """dl*/da, (n,): the u at which the derivative of the loss is a, for a in the domain (:meth:`within`)."""
         raise NotImplementedError
 
     def conjugate_curvature(self, a: Array, y: Array) -> Array:
-        """d^2 l*/da^2, (n,), at least 1 over the bound of l''; 0 for the hinge."""
+        """d^2 l*/da^2, (n,), at least 1 / max l''; 0 for the hinge."""
         raise NotImplementedError
 
     def within(self, a: Array, y: Array) -> Array:
-        """The nearest a of the domain, or where l* has no slope at its end, just inside."""
+        """The nearest a in the domain of l*, or just inside where the derivative of l* is infinite at its end."""
         raise NotImplementedError
 
     def hessian_product(self, u: Array, y: Array, v: Array) -> Array:
@@ -66,7 +66,7 @@ class ScalarLoss(Loss):
 
 
 class MarginLoss(ScalarLoss):
-    """What losses of the margin y u share: labels are -1 and +1."""
+    """Base of the losses of the margin y u, for labels -1 and +1."""
 
     def check(self, y: Array) -> None:
         """Raise ValueError for labels other than -1 and +1."""

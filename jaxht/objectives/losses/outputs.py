@@ -13,7 +13,18 @@ from jaxht.objectives.losses.loss import Loss
 class SoftmaxLoss(Loss):
     """``l(u; y) = log sum_c exp(u_c) - u_y`` for class ids y in 0 ... c - 1 and u in R^c.
 
-    Derivative ``p - e_y``, Hessian ``diag(p) - p p^T <= 1/2``, p the softmax of u. Source: Zhou, Yuan & Feng 2018, §5.
+    Derivative ``p - e_y``, Hessian ``diag(p) - p p^T <= 1/2``, p the softmax of u.
+
+    Args:
+        num_classes: c, an int of at least 2, static.
+
+    Source: Zhou, Yuan & Feng 2018, §5.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from jaxht.objectives.losses import SoftmaxLoss
+        >>> SoftmaxLoss(2).derivative(jnp.zeros((1, 2)), jnp.array([0])).tolist()
+        [[-0.5, 0.5]]
     """
 
     num_classes: int = static()
@@ -44,14 +55,23 @@ class SoftmaxLoss(Loss):
 
 @pytree
 class SquaredNormLoss(Loss):
-    """``l(u; y) = ||u - y||^2 / 2`` for u and y in R^c."""
+    """``l(u; y) = ||u - y||^2 / 2`` for u and y in R^c.
+
+    Source: Zhou, Yuan & Feng 2018, §5.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from jaxht.objectives.losses import SquaredNormLoss
+        >>> SquaredNormLoss().value(jnp.ones((1, 2)), jnp.zeros((1, 2))).tolist()
+        [1.0]
+    """
 
     def smoothness(self, y: Array) -> Numeric:
         """1."""
         return 1.0
 
     def check(self, y: Array) -> None:
-        """Any real target will do."""
+        """Accept any real target."""
 
     def value(self, u: Array, y: Array) -> Array:
         """l(u; y)."""

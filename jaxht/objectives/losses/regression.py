@@ -12,7 +12,16 @@ from jaxht.objectives.losses.loss import ScalarLoss
 
 @pytree
 class SquaredLoss(ScalarLoss):
-    """``l(u; y) = (u - y)^2 / 2``."""
+    """``l(u; y) = (u - y)^2 / 2`` for real targets y.
+
+    Source: Shen & Li 2018, (3.1).
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from jaxht.objectives.losses import SquaredLoss
+        >>> SquaredLoss().value(jnp.array([3.0]), jnp.array([1.0])).tolist()
+        [2.0]
+    """
 
     def smoothness(self, y: Array) -> Numeric:
         """1."""
@@ -49,7 +58,19 @@ class SquaredLoss(ScalarLoss):
 
 @pytree
 class HuberLoss(ScalarLoss):
-    """``l(u; y) = r^2 / 2 if |r| <= delta, else delta (|r| - delta / 2)``, r = u - y. Source: Huber 1964, (3.4)."""
+    """``l(u; y) = r^2 / 2 if |r| <= delta, else delta (|r| - delta / 2)``, r = u - y.
+
+    Args:
+        delta: delta > 0, a scalar in units of y, traced: the largest residual that counts by its square.
+
+    Source: Huber 1964, (3.4).
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from jaxht.objectives.losses import HuberLoss
+        >>> HuberLoss().value(jnp.array([1.0, 4.0]), jnp.zeros(2)).tolist()
+        [0.5, 3.5]
+    """
 
     delta: Numeric = 1.0
 
@@ -68,7 +89,7 @@ class HuberLoss(ScalarLoss):
         return jnp.clip(u - y, -self.delta, self.delta)
 
     def curvature(self, u: Array, y: Array) -> Array:
-        """1 inside, 0 outside."""
+        """1 where |r| <= delta, else 0."""
         return (jnp.abs(u - y) <= self.delta).astype(u.dtype)
 
     def conjugate(self, a: Array, y: Array) -> Array:
@@ -90,10 +111,19 @@ class HuberLoss(ScalarLoss):
 
 @pytree
 class PoissonLoss(ScalarLoss):
-    """``l(u; y) = exp(u) - y u``: minus the log-likelihood of a count y of mean exp(u), less ``log y!``."""
+    """``l(u; y) = exp(u) - y u``: minus the log-likelihood of a count y of mean exp(u), less ``log y!``.
+
+    Source: Poisson regression with the canonical link (Nelder & Wedderburn 1972); not in the papers.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from jaxht.objectives.losses import PoissonLoss
+        >>> PoissonLoss().derivative(jnp.zeros(1), jnp.array([3.0])).tolist()
+        [-2.0]
+    """
 
     def smoothness(self, y: Array) -> Numeric:
-        """``max(1, max y)``, which bounds l'' = exp(u) wherever no predicted mean exceeds it; beyond, nothing does."""
+        """``max(1, max y)``: it bounds l'' = exp(u) where no predicted mean exceeds it; there is no bound for all u."""
         return jnp.maximum(1, jnp.max(y))
 
     def check(self, y: Array) -> None:
@@ -114,7 +144,7 @@ class PoissonLoss(ScalarLoss):
         return jnp.exp(u)
 
     def conjugate(self, a: Array, y: Array) -> Array:
-        """``m log m - m``, m = a + y >= 0 the mean of which a is the slope."""
+        """``m log m - m``, m = a + y >= 0 the mean at which the derivative of the loss is a."""
         mean = a + y
         return jnp.where(mean >= 0, xlogy(mean, mean) - mean, jnp.inf)
 
