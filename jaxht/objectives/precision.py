@@ -93,9 +93,8 @@ class GaussianPrecision(Objective):
             lower = 1 / (norm + p * XI)
         if upper is None:
             upper = (p - lower * jnp.trace(S)) / XI
-        filled = dataclasses.replace(self, S=S, lower=lower, upper=upper)
-        filled._check()
-        return filled
+        check_covariance(S, lower, upper)
+        return dataclasses.replace(self, S=S, lower=lower, upper=upper)
 
     def start(self, rank: int | None = None) -> Array:
         """``1 / S_ii`` on the diagonal, within the bounds."""
@@ -123,19 +122,21 @@ class GaussianPrecision(Objective):
         """``v -> v / lower^2``, an upper bound of the Hessian within the bounds."""
         return EigenvalueBound(self.S, self.lower, self.dtype)
 
-    def _check(self) -> None:
-        if self.dtype not in (jnp.float32, jnp.float64):
-            raise ValueError(f"S must be of float32 or float64; got {self.dtype}")
-        if not isinstance(self.S, jax.core.Tracer):
-            S = np.asarray(self.S)
-            if np.any(np.abs(S - S.T) > 1e-4 * np.max(np.abs(S), initial=0)):
-                raise ValueError("S must be symmetric, such as X.T @ X / n")
-        for name, bound in (("lower", self.lower), ("upper", self.upper)):
-            if jnp.ndim(bound) or (not isinstance(bound, jax.core.Tracer) and bound < 0):
-                raise ValueError(f"{name} must be a number of at least 0; got {bound!r}")
-        known = not any(isinstance(bound, jax.core.Tracer) for bound in (self.lower, self.upper))
-        if known and not self.lower < self.upper and np.all(np.isfinite(np.asarray(self.S))):
-            raise ValueError(f"lower must be below upper; got {self.lower} and {self.upper}")
+
+def check_covariance(S: Array, lower: Any, upper: Any) -> None:
+    """Raise ValueError for an S that is no covariance, or bounds that cannot be, as far as known at trace time."""
+    if S.dtype not in (jnp.float32, jnp.float64):
+        raise ValueError(f"S must be of float32 or float64; got {S.dtype}")
+    if not isinstance(S, jax.core.Tracer):
+        entries = np.asarray(S)
+        if np.any(np.abs(entries - entries.T) > 1e-4 * np.max(np.abs(entries), initial=0)):
+            raise ValueError("S must be symmetric, such as X.T @ X / n")
+    for name, bound in (("lower", lower), ("upper", upper)):
+        if jnp.ndim(bound) or (not isinstance(bound, jax.core.Tracer) and bound < 0):
+            raise ValueError(f"{name} must be a number of at least 0; got {bound!r}")
+    known = not any(isinstance(bound, jax.core.Tracer) for bound in (lower, upper))
+    if known and not lower < upper and np.all(np.isfinite(np.asarray(S))):
+        raise ValueError(f"lower must be below upper; got {lower} and {upper}")
 
 
 class Fisher(SymmetricOperator):

@@ -35,8 +35,8 @@ def refit_low_rank(
     """
     k = space.k_max
     if isinstance(objective, MultiOutput):  # with X = U W, ||X|| = ||W|| and A X = (A U) W
-        reduced = dataclasses.replace(objective, A=Dense(objective.predict(space.U)))
-        W, pred, converged = refit_by_products(reduced, space.row_space(), matmul(space.U.T, x))
+        in_rows = dataclasses.replace(objective, A=Dense(objective.predict(space.U)))
+        W, pred, converged = refit_by_products(in_rows, space.row_space(), matmul(space.U.T, x))
         return Refit(matmul(space.U, W), pred, converged)
     if k**2 > SMALL or not isinstance(objective.A, MatrixDesign):
         return refit_by_products(objective, space, x)
