@@ -43,7 +43,7 @@ class LinearModel(SumOverSamples):
     weights: Array | None = dataclasses.field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
-        # What is no matrix stays as it is: an axis of a vmap, or what prepare refuses.
+        # Not for the axis of a vmap, nor for a value for which prepare raises ValueError.
         if hasattr(self.A, "shape"):
             object.__setattr__(self, "A", design(self.A))
 
@@ -95,7 +95,7 @@ class LinearModel(SumOverSamples):
         return self
 
     def start(self, rank: int | None = None) -> Any:
-        """Zero; in factors where the ridge is one number and predictions take factors."""
+        """Zero; in factors where the ridge is one number and predictions accept factors."""
         if rank is None:
             return jnp.zeros(self.shape, self.dtype)
         if jnp.ndim(self.l2) or not self._takes_factors:
@@ -184,7 +184,7 @@ class LinearModel(SumOverSamples):
         return v / (self.num_samples if self.weights is None else jnp.sum(self.weights))
 
     def curvature_bound(self) -> Numeric:
-        """b, the bound of l''; targets of weight 0, which are as if not there, do not count."""
+        """b, the bound of l''; targets of weight 0 do not count."""
         if self.weights is None:
             return self.loss.smoothness(self.y)
         present = (self.weights > 0).reshape(-1, *[1] * (jnp.ndim(self.y) - 1))

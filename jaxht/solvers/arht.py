@@ -107,7 +107,7 @@ class ARHT(Solver[Objective, SelectionConstraint]):
         return ARHT(rtol, num_cores, 1.0, math.ceil(2 * k * math.log(3 / rtol)))
 
     def max_steps(self, constraint: SelectionConstraint) -> int:
-        """10 000: it ends by itself."""
+        """10 000 steps; the bisection ends before."""
         return 10_000
 
     def init(

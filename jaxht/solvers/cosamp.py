@@ -53,7 +53,7 @@ class CoSaMP(Solver[Objective, SelectionConstraint]):
     fixed_point_test: ClassVar[bool] = True
 
     def max_steps(self, constraint: SelectionConstraint) -> int:
-        """100: it ends by itself, mostly within ten."""
+        """100 steps; most runs end within ten."""
         return 100
 
     def init(
@@ -130,7 +130,7 @@ class SubspacePursuit(Solver[Objective, SelectionConstraint]):
     fixed_point_test: ClassVar[bool] = True
 
     def max_steps(self, constraint: SelectionConstraint) -> int:
-        """100: it ends by itself, mostly within ten."""
+        """100 steps; most runs end within ten."""
         return 100
 
     def init(

@@ -52,7 +52,7 @@ class OMPR(Solver[Objective, SelectionConstraint]):
     rtol: Numeric | None = None
 
     def max_steps(self, constraint: SelectionConstraint) -> int:
-        """1000: exchanges end by themselves."""
+        """1 000 steps; the exchanges end before."""
         return 1000
 
     def init(
@@ -107,7 +107,7 @@ class ExhaustiveLocalSearch(Solver[Objective, SelectionConstraint]):
     rtol: Numeric | None = None
 
     def max_steps(self, constraint: SelectionConstraint) -> int:
-        """1000: exchanges end by themselves."""
+        """1 000 steps; the exchanges end before."""
         return 1000
 
     def init(

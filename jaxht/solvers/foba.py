@@ -58,13 +58,13 @@ class FoBa(Solver[Objective, SelectionConstraint]):
     ratio: Numeric = 0.5
 
     def max_steps(self, constraint: SelectionConstraint) -> Numeric:
-        """10 k + 100: each step back undoes one forward."""
+        """10 k + 100 steps: each backward step undoes a forward step."""
         return 10 * constraint.k + 100
 
     def init(
         self, objective: Objective, constraint: SelectionConstraint, x0: Array, key: PRNGKey | None
     ) -> tuple[Iterate, Any]:
-        """x0, its support, and gains of 0: items of x0 are removed only where that does not increase f."""
+        """x0, its support, and gains of 0: an item of x0 is removed only where that does not increase f."""
         check_selection(constraint)
         S = constraint.active(x0)
         status = jnp.where(constraint.limit > 0, Status.RUNNING, Status.FINISHED)

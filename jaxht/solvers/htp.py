@@ -1,4 +1,4 @@
-"""Hard thresholding pursuit, whole and partial."""
+"""Hard thresholding pursuit, full and partial."""
 
 from functools import partial
 from typing import Any, ClassVar
@@ -60,7 +60,7 @@ class HTP(Solver[Objective, Constraint]):
     fixed_point_test: ClassVar[bool] = True
 
     def max_steps(self, constraint: Constraint) -> int:
-        """100: it ends by itself, mostly within ten."""
+        """100 steps; most runs end within ten."""
         return 100
 
     def init(self, objective: Objective, constraint: Constraint, x0: Array, key: PRNGKey | None) -> tuple[Iterate, Any]:
@@ -71,7 +71,7 @@ class HTP(Solver[Objective, Constraint]):
         return search.init(objective, iterate, partial(self.next_support, constraint), eta)
 
     def step(self, objective: Objective, constraint: Constraint, iterate: Iterate, state: Any) -> tuple[Iterate, Any]:
-        """S3 on the current support, then S1 and S2 for the next one: no support is refitted twice."""
+        """S3 on the support at hand, then S1 and S2 for the next: where it is the same one, no refit is done twice."""
         found = refit(objective, state.support, iterate.x)  # S3
         new = evaluate_refit(objective, found, iterate.counts)
         return state.update(objective, iterate, new, partial(self.next_support, constraint))
@@ -123,7 +123,7 @@ class PHT(Solver[Objective, SelectionConstraint]):
     fixed_point_test: ClassVar[bool] = True
 
     def max_steps(self, constraint: SelectionConstraint) -> int:
-        """100."""
+        """100 steps."""
         return 100
 
     def init(
@@ -139,7 +139,7 @@ class PHT(Solver[Objective, SelectionConstraint]):
     def step(
         self, objective: Objective, constraint: SelectionConstraint, iterate: Iterate, state: Any
     ) -> tuple[Iterate, Any]:
-        """x+ on the current support, then the next support."""
+        """x+ on the support at hand, then the next support."""
         found = refit(objective, state.support, iterate.x)  # x+
         new = evaluate_refit(objective, found, iterate.counts)
         return state.update(objective, iterate, new, partial(self.next_support, constraint))

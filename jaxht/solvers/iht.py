@@ -53,7 +53,7 @@ class IHT(Solver[Objective, Constraint]):
     takes_factors: ClassVar[bool] = True
 
     def max_steps(self, constraint: Constraint) -> int:
-        """10 000: linear convergence, at a rate set by the restricted condition number."""
+        """10 000 steps: convergence is linear, at a rate set by the restricted condition number."""
         return 10_000
 
     def init(self, objective: Objective, constraint: Constraint, x0: Array, key: PRNGKey | None) -> tuple[Iterate, Any]:

@@ -51,7 +51,7 @@ class NIHT(Solver[Objective, Constraint]):
     fixed_point_test: ClassVar[bool] = True
 
     def max_steps(self, constraint: Constraint) -> int:
-        """5 000."""
+        """5 000 steps."""
         return 5_000
 
     def init(self, objective: Objective, constraint: Constraint, x0: Array, key: PRNGKey | None) -> tuple[Iterate, Any]:

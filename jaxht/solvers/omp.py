@@ -48,7 +48,7 @@ class OMP(Solver[Objective, SelectionConstraint]):
     nested: ClassVar[bool] = True
 
     def max_steps(self, constraint: SelectionConstraint) -> Numeric:
-        """k."""
+        """k steps."""
         return constraint.k
 
     def init(
