@@ -89,7 +89,7 @@ def pytree(cls: type[T]) -> type[T]:
     objects with tracers, batched arrays and axis numbers in their fields.
 
     Args:
-        cls: a class with annotated fields, as for :func:`dataclasses.dataclass`.
+        cls: a class with annotated fields, written like a dataclass.
 
     Returns:
         The class.
@@ -189,7 +189,7 @@ def check_scalars(
 def check_scalar(
     name: str, value: Any, *, signed: bool = False, integral: bool = False, shape: tuple[int, ...] = ()
 ) -> None:
-    """Raise ValueError unless ``value`` is a scalar or of ``shape`` and, on the host, has the required sign and type."""
+    """Raise ValueError unless ``value`` is a scalar or of ``shape``, and valid where it is known."""
     if np.shape(value) not in ((), shape):
         allowed = f"a scalar or of shape {shape}" if shape else "a scalar"
         raise ValueError(f"{name} must be {allowed}; got shape {np.shape(value)}: use jax.vmap")

@@ -101,7 +101,18 @@ class SelectionConstraint(Constraint):
 
 
 def check_selection(constraint: Constraint) -> None:
-    """Raise ValueError unless items of the constraint can be selected one by one."""
+    """Raise ValueError unless items of the constraint can be selected one by one.
+
+    Args:
+        constraint: any constraint.
+
+    Raises:
+        ValueError: for :class:`jaxht.LowRank`.
+
+    Example:
+        >>> import jaxht
+        >>> jaxht.constraints.check_selection(jaxht.Sparse(2))
+    """
     if not isinstance(constraint, SelectionConstraint):
         name = type(constraint).__name__
         raise ValueError(f"{name} has no coordinates to select: use IHT, NIHT, HTP or a stochastic solver")

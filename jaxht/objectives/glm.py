@@ -24,7 +24,7 @@ def linear_model_with(loss_class: type[ScalarLoss], remark: str = "") -> Any:
 
     Args:
         loss_class: a pytree dataclass; its fields become fields of the model, with their defaults.
-        remark: what a user of the model must know beside the docstring of the loss.
+        remark: what a user of the model must know, in addition to the docstring of the loss.
     """
     fields = dataclasses.fields(loss_class)  # type: ignore[arg-type]
     name = loss_class.__name__.removesuffix("Loss")
@@ -54,18 +54,18 @@ The objective is ``f(x) = c sum_i s_i l(a_i.x; y_i) + 1/2 sum_j l2_j x_j^2``, c 
 set, else 1. {remark}
 
 Args:
-    A: (n, d) design, samples in rows, float32 or float64: an array, a sparse matrix, or what :func:`jaxht.design`
-        gives. No scaling of columns is assumed.
-    y: (n,) targets, cast to the dtype of A.
-    l2: ridge parameter lambda >= 0, traced: a scalar, or (d,), one for each coordinate.
+    A: (n, d) design, samples in rows, float32 or float64, traced: an array, a sparse matrix, or a result of
+        :func:`jaxht.design`. No scaling of columns is assumed.
+    y: (n,) targets, traced, cast to the dtype of A.
+    l2: ridge parameter lambda >= 0, on the scale of the Hessian, traced: a scalar, or (d,), one for each coordinate.
 {own}
-    mean: static; whether the sum is divided by the sum of the weights.
-    weights: (n,) sample weights s >= 0, or None for ones.
+    mean: bool, static; whether the sum is divided by the sum of the weights.
+    weights: (n,) sample weights s >= 0, traced; None for ones.
 
 Raises:
     ValueError: from ``prepare``, which every solver calls, for shapes, dtypes and targets that cannot be right.
 
-Cost: a value n + d beside the prediction ``A x``, which costs n d; a gradient n d.
+Cost: a prediction ``A x`` n d; a value, from the prediction, n + d; a gradient n d.
 
 {source}
 

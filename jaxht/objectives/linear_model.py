@@ -23,18 +23,18 @@ from jaxht.objectives.objective import SumOverSamples, no_factors
 class LinearModel(SumOverSamples):
     """``f(x) = c sum_i s_i l(a_i.x; y_i) + 1/2 sum_j l2_j x_j^2``: base of the objectives on data.
 
-    The number c is 1, or ``1 / sum_i s_i`` where ``mean`` is set; so integer weights s are repeated samples, and a
-    weight of 0 leaves a sample out: vmap over weights is cross-validation.
+    The number c is 1, or ``1 / sum_i s_i`` where ``mean`` is set; so integer weights s repeat samples, and a weight of
+    0 leaves a sample out: a vmap over weights is cross-validation.
 
     Args:
-        A: (n, d) design, samples in rows: what :func:`jaxht.design` takes or gives. No scaling of columns is assumed.
-            Float32 or float64; integers are taken as the default float. Shared by all lanes of a vmap that closes over
-            it, its products are matrix-matrix products.
-        y: (n,) targets, cast to the dtype of A.
-        l2: ridge parameter lambda >= 0, traced: a scalar, or one for each coordinate, shaped like x. An intercept is a
-            column of ones whose lambda is 0.
-        mean: static; whether the sum is divided by n.
-        weights: (n,) sample weights s >= 0, or None for ones.
+        A: (n, d) design, samples in rows, traced: an argument or a result of :func:`jaxht.design`. No scaling of
+            columns is assumed. Float32 or float64; integers are cast to the default float. Where all lanes of a vmap
+            share one A, its products are matrix-matrix products.
+        y: (n,) targets, traced, cast to the dtype of A.
+        l2: ridge parameter lambda >= 0, on the scale of the Hessian, traced: a scalar, or one for each coordinate,
+            shaped like x. An intercept is a column of ones with a lambda of 0.
+        mean: bool, static; whether the sum is divided by the sum of the weights.
+        weights: (n,) sample weights s >= 0, traced; None for ones.
     """
 
     A: Any
@@ -44,7 +44,7 @@ class LinearModel(SumOverSamples):
     weights: Array | None = dataclasses.field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
-        # What is no matrix stays as it is: an axis of a vmap, or what prepare refuses.
+        # Not for the axis of a vmap, nor for a value for which prepare raises ValueError.
         if hasattr(self.A, "shape"):
             object.__setattr__(self, "A", design(self.A))
 
@@ -65,7 +65,7 @@ class LinearModel(SumOverSamples):
 
     @property
     def dtype(self) -> ArrayDType:
-        """That of A, or the default float where A holds integers."""
+        """The dtype of A, or the default float where A contains integers."""
         dtype = self.A.dtype
         return jnp.result_type(float) if jnp.issubdtype(dtype, jnp.integer) else dtype
 
@@ -75,7 +75,11 @@ class LinearModel(SumOverSamples):
         return self.A.shape[0]
 
     def prepare(self) -> "LinearModel":
-        """Itself; ValueError naming the argument where shapes, dtypes or numbers cannot be right."""
+        """This objective.
+
+        Raises:
+            ValueError: naming the argument, where shapes, dtypes or numbers are not valid.
+        """
         A = design(self.A)
         if len(A.shape) != 2 or 0 in A.shape:
             raise ValueError(f"A must have shape (n, d) with n, d >= 1; got {A.shape}: use jax.vmap for a batch")
@@ -92,7 +96,7 @@ class LinearModel(SumOverSamples):
         return self
 
     def start(self, rank: int | None = None) -> Any:
-        """Zero; in factors where the ridge is one number and predictions take factors."""
+        """Zero; in factors where the ridge is one number and predictions accept factors."""
         if rank is None:
             return jnp.zeros(self.shape, self.dtype)
         if jnp.ndim(self.l2) or not self._takes_factors:
@@ -154,7 +158,7 @@ class LinearModel(SumOverSamples):
         return self.weight(self.loss.derivative(pred, self.y))
 
     def gradient_from(self, derivatives: Array, x: Any) -> Any:
-        """``A^T derivatives + l2 * x``. Cost: n d; beside factors nothing, but that of each product with it."""
+        """``A^T derivatives + l2 * x``. Cost: n d; for an x in factors only that of each product with the result."""
         if isinstance(x, Factored):
             return self._adjoint(derivatives) + self.l2 * x
         return self.A.rmatvec(derivatives) + self.l2 * x
@@ -181,14 +185,14 @@ class LinearModel(SumOverSamples):
         return v / (self.num_samples if self.weights is None else jnp.sum(self.weights))
 
     def curvature_bound(self) -> Numeric:
-        """b, the bound of l''; targets of weight 0, which are as if not there, do not count."""
+        """b, the bound of l''; targets of weight 0 do not count."""
         if self.weights is None:
             return self.loss.smoothness(self.y)
         present = (self.weights > 0).reshape(-1, *[1] * (jnp.ndim(self.y) - 1))
         return self.loss.smoothness(jnp.where(present, self.y, 0))
 
     def gram_norm(self) -> Array:
-        """``c sigma_max(S^(1/2) A)^2``, an upper estimate. Cost: some 16 products."""
+        """``c sigma_max(S^(1/2) A)^2``, an upper estimate. Cost: about 16 products."""
         size = self.A.shape[1]
         shape = self.A.matrix_shape if isinstance(self.A, MatrixDesign) else (size,)
 
@@ -277,18 +281,19 @@ class LeastSquares(LinearModel):
     The number c is 1 (the sum, the default here), or ``1 / sum_i s_i`` where ``mean`` is set.
 
     Args:
-        A: (n, d) design, samples in rows, float32 or float64: an array, a sparse matrix, or what :func:`jaxht.design`
-            gives. No scaling of columns is assumed.
-        y: (n,) targets, cast to the dtype of A.
-        l2: ridge parameter lambda >= 0, traced: a scalar, or (d,), one for each coordinate.
-        mean: static; False is the scaling of Shen & Li 2018 and Axiotis & Sviridenko 2020, True that of Yuan, Li &
-            Zhang 2018. Step sizes scale with it.
-        weights: (n,) sample weights s >= 0, or None for ones.
+        A: (n, d) design, samples in rows, float32 or float64, traced: an array, a sparse matrix, or a result of
+            :func:`jaxht.design`. No scaling of columns is assumed.
+        y: (n,) targets, traced, cast to the dtype of A.
+        l2: ridge parameter lambda >= 0, on the scale of the Hessian, traced: a scalar, or (d,), one for each
+            coordinate.
+        mean: bool, static; False is the scaling of Shen & Li 2018 and Axiotis & Sviridenko 2020, True that of Yuan, Li
+            & Zhang 2018. Step sizes scale with it.
+        weights: (n,) sample weights s >= 0, traced; None for ones.
 
     Raises:
-        ValueError: from :meth:`prepare`, which every solver calls, for shapes and dtypes that cannot be right.
+        ValueError: from :meth:`prepare`, which every solver calls, for shapes, dtypes and numbers that are not valid.
 
-    Cost: a value n + d beside the prediction ``A x``, which costs n d; a gradient n d.
+    Cost: a prediction ``A x`` n d; a value, from the prediction, n + d; a gradient n d.
 
     Source: Shen & Li 2018, (3.1); Yuan, Li & Zhang 2018, §6.1.1; Axiotis & Sviridenko 2020, §5.
 

@@ -16,15 +16,15 @@ from jaxht.objectives.linear_model import LeastSquares, LinearModel
 def TraceRegression(model: LinearModel, matrix_shape: tuple[int, int]) -> LinearModel:
     """A linear model with a matrix X (m, p) in place of a vector: ``f(X) = c sum_i s_i l(<A_i, X>; y_i) + ridge``.
 
-    For k-sparse, row-sparse (``Groups``) and low-rank X.
+    For k-sparse, row-sparse (:class:`jaxht.Groups`) and low-rank X.
 
     Args:
-        model: over the m p entries of X, row by row, for example ``LeastSquares(A, y)`` with a row of A for each A_i.
-            Any loss will do: with :class:`jaxht.Logistic` on observed entries it is 1-bit completion.
-        matrix_shape: static, (m, p).
+        model: a linear model over the m p entries of X, row by row, for example ``LeastSquares(A, y)`` with a row of A
+            for each A_i. Its loss may be any: :class:`jaxht.Logistic` on observed entries gives 1-bit completion.
+        matrix_shape: (m, p), ints, static.
 
     Returns:
-        The model with a :class:`jaxht.designs.MatrixDesign`.
+        The model over matrices, with a :class:`jaxht.designs.MatrixDesign`.
 
     Raises:
         ValueError: if the model is not over m p entries.
@@ -46,16 +46,19 @@ def MatrixSensing(A: Array, y: Array, *, model: Callable[..., Any] = LeastSquare
     """:func:`TraceRegression` on measurements ``y_i = <A_i, X> = sum_jl A_ijl X_jl``.
 
     Args:
-        A: (n, m, p), float32 or float64.
-        y: (n,).
-        model: objective over vectors; :class:`jaxht.LeastSquares` by default: ``1/2 sum_i (<A_i, X> - y_i)^2``.
-        options: of the model: l2, mean, weights.
+        A: (n, m, p), float32 or float64, traced.
+        y: (n,), measurements, traced.
+        model: a class of linear models over vectors, static; :class:`jaxht.LeastSquares` by default: ``1/2 sum_i (<A_i,
+            X> - y_i)^2``.
+        options: further arguments of the model: l2, mean, weights.
 
     Returns:
         The model over matrices (m, p).
 
     Raises:
-        ValueError: if A has not three axes.
+        ValueError: unless A has three axes.
+
+    Cost: a value or gradient n m p.
 
     Source: Jain, Meka & Dhillon 2010, §1.
 
@@ -81,25 +84,28 @@ def MatrixCompletion(
 ) -> LinearModel:
     """:func:`TraceRegression` on observed entries, ``y_i = X[rows_i, columns_i]``.
 
-    The Hessian is 1 on observed entries and 0 on others: L = 1, while on a low-rank move it is about the share p of
-    entries that are observed. :class:`jaxht.IHT` with its own step is safe and slow; with ``1 / p``, the step of the
-    source, it mostly diverges where p < 1/2. :class:`jaxht.NIHT` finds the step, and recovers from fewer entries.
+    The Hessian is 1 on observed entries and 0 on others: L = 1, while along changes of low rank the curvature is about
+    the share p of observed entries. :class:`jaxht.IHT` with its default step size is safe and slow; with ``1 / p``, the
+    step size of the source, it mostly diverges where p < 1/2. :class:`jaxht.NIHT` adapts its step size, and recovers X
+    from fewer entries.
 
     Args:
-        rows: (n,) integers. Where a row is m, nothing is observed, so that a batch may have different n.
-        columns: (n,) integers.
-        y: (n,) their values. Of a mask: ``rows, columns = np.nonzero(mask)`` and ``y = Y[mask]``.
-        shape: static, (m, p).
-        model: objective over vectors; :class:`jaxht.LeastSquares` by default: ``1/2 sum_i (X[r_i, c_i] - y_i)^2``.
-        options: of the model: l2, mean, weights.
+        rows: (n,) integers, traced. Where a row is m, nothing is observed, so that lanes may have different numbers of
+            entries.
+        columns: (n,) integers, traced.
+        y: (n,), the observed values, traced. From a mask: ``rows, columns = np.nonzero(mask)`` and ``y = Y[mask]``.
+        shape: (m, p), ints, static.
+        model: a class of linear models over vectors, static; :class:`jaxht.LeastSquares` by default: ``1/2 sum_i
+            (X[r_i, c_i] - y_i)^2``.
+        options: further arguments of the model: l2, mean, weights.
 
     Returns:
         The model over matrices (m, p).
 
     Raises:
-        ValueError: if rows and columns are no lists of one length.
+        ValueError: unless rows and columns are lists of the same length.
 
-    Cost: a prediction n; a gradient n + m p, or beside factors n for each column of a product.
+    Cost: a prediction n; a gradient n + m p, or for an x in factors n for each column of a product.
 
     Source: Jain, Meka & Dhillon 2010, §4; Tanner & Wei 2013.
 

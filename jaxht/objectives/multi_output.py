@@ -13,7 +13,7 @@ from jaxht.objectives.losses import SoftmaxLoss, SquaredNormLoss
 
 
 class MultiOutput(LinearModel):
-    """A linear model of c outputs, of which X may be :class:`jaxht.Factored` where the ridge is one number."""
+    """A linear model of c outputs, whose X may be a :class:`jaxht.Factored` where the ridge is one number."""
 
     _takes_factors = True
 
@@ -37,23 +37,23 @@ class MultiOutput(LinearModel):
 class Softmax(MultiOutput):
     """Multinomial logistic regression: ``l(u; y) = log sum_b exp(u_b) - u_y``, u = X^T a, X (d, c).
 
-    The objective is ``f(X) = c' sum_i s_i l(X^T a_i; y_i) + l2/2 ||X||_F^2``, c' = ``1 / sum_i s_i`` (mean) or 1.
-    A constraint counts entries of the whole matrix.
+    The objective is ``f(X) = c' sum_i s_i l(X^T a_i; y_i) + l2/2 ||X||_F^2``, c' = ``1 / sum_i s_i`` (mean) or 1. A
+    constraint counts entries of the whole matrix.
 
     Args:
-        A: (n, d) design, samples in rows, float32 or float64: an array, a sparse matrix, or what :func:`jaxht.design`
-            gives.
-        y: (n,) class ids 0 ... c - 1.
-        l2: ridge parameter >= 0, traced: a scalar, or (d, c). Zhou, Yuan & Feng 2018 divide their lambda by c:
-            l2 = lambda / c.
-        mean: static; whether the sum is divided by the sum of the weights.
-        weights: (n,) sample weights s >= 0, or None for ones.
-        num_classes: static, c.
+        A: (n, d) design, samples in rows, float32 or float64, traced: an array, a sparse matrix, or a result of
+            :func:`jaxht.design`.
+        y: (n,) class ids 0 ... c - 1, traced.
+        l2: ridge parameter >= 0, on the scale of the Hessian, traced: a scalar, or (d, c). Zhou, Yuan & Feng 2018
+            divide their lambda by c: l2 = lambda / c.
+        mean: bool, static; whether the sum is divided by the sum of the weights.
+        weights: (n,) sample weights s >= 0, traced; None for ones.
+        num_classes: c, an int of at least 2, static.
 
     Raises:
-        ValueError: from :meth:`prepare`, which every solver calls, for shapes, dtypes and ids that cannot be right.
+        ValueError: from :meth:`prepare`, which every solver calls, for shapes, dtypes and class ids that are not valid.
 
-    Cost: a value n c beside the prediction ``A X``, which costs n d c; a gradient n d c.
+    Cost: a prediction ``A X`` n d c; a value, from the prediction, n c; a gradient n d c.
 
     Source: Zhou, Yuan & Feng 2018, §5.
 
@@ -77,7 +77,11 @@ class Softmax(MultiOutput):
         return (self.A.shape[1], self.num_classes)
 
     def prepare(self) -> "Softmax":
-        """Itself; ValueError naming the argument that cannot be right."""
+        """This objective.
+
+        Raises:
+            ValueError: naming the argument that is not valid.
+        """
         if not isinstance(self.num_classes, int) or self.num_classes < 2:
             raise ValueError(f"num_classes must be a Python int of at least 2; got {self.num_classes!r}")
         super().prepare()
@@ -89,19 +93,20 @@ class MultiResponse(MultiOutput):
     """Least squares with c responses: ``f(X) = c'/2 ||A X - Y||_F^2 + l2/2 ||X||_F^2``, c' = 1/n (mean) or 1.
 
     Args:
-        A: (n, d) design, samples in rows, float32 or float64: an array, a sparse matrix, or what :func:`jaxht.design`
-            gives.
-        y: (n, c) responses Y.
-        l2: ridge parameter >= 0, traced: a scalar, or (d, c).
-        mean: static; whether the sum is divided by the sum of the weights.
-        weights: (n,) sample weights, or None for ones.
+        A: (n, d) design, samples in rows, float32 or float64, traced: an array, a sparse matrix, or a result of
+            :func:`jaxht.design`.
+        y: (n, c) responses Y, traced.
+        l2: ridge parameter >= 0, on the scale of the Hessian, traced: a scalar, or (d, c).
+        mean: bool, static; whether the sum is divided by the sum of the weights.
+        weights: (n,) sample weights s >= 0, traced; None for ones.
 
     Raises:
-        ValueError: from :meth:`prepare`, which every solver calls, for shapes and dtypes that cannot be right.
+        ValueError: from :meth:`prepare`, which every solver calls, for shapes, dtypes and numbers that are not valid.
 
-    Cost: a value n c beside the prediction ``A X``, which costs n d c; a gradient n d c.
+    Cost: a prediction ``A X`` n d c; a value, from the prediction, n c; a gradient n d c.
 
-    Source: Zhou, Yuan & Feng 2018, §5; the factor 1/2 is ours: the formula's start is lost in the source's print.
+    Source: Zhou, Yuan & Feng 2018, §5; the factor 1/2 is ours: the beginning of the formula is missing in the source's
+    print.
 
     Example:
         >>> import jax.numpy as jnp, jaxht

@@ -181,7 +181,7 @@ class Gathered:
         return self.model.predict(w)
 
     def value(self, w: Array, pred: Array) -> Array:
-        """f."""
+        """f at w."""
         return self.model.value(w, pred)
 
     def gradient(self, w: Array, pred: Array) -> Array:

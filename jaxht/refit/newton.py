@@ -45,11 +45,11 @@ class Subproblem(Protocol):
         ...
 
     def value(self, w: Array, pred: Array) -> Array:
-        """f."""
+        """f at w."""
         ...
 
     def gradient(self, w: Array, pred: Array) -> Array:
-        """grad f."""
+        """grad f at w."""
         ...
 
     def solver(self, w: Array, pred: Array, free: Array, tau: Numeric, rtol: float) -> Callable[[Array], Array]:

@@ -25,13 +25,23 @@ def forward_scores(objective: Objective, constraint: SelectionConstraint, select
         objective: the problem's objective, prepared.
         constraint: the problem's constraint, prepared.
         selected: bool, the selected items.
-        x: where refits start.
+        x: where refits start, shaped like the variable.
 
     Returns:
         Shaped like ``selected``, in units of f; values of selected items have no meaning.
 
     Cost: for least squares on vectors under :class:`jaxht.Sparse` without bounds n d k_max + 4 n k_max^2 for all items;
     else a refit for each, REFITS at a time.
+
+    Source: for least squares the gain of a column orthogonal to the others, as in Axiotis & Sviridenko 2020, Algorithm
+    4.
+
+    Example:
+        >>> import jax.numpy as jnp, jaxht
+        >>> from jaxht.refit.scores import forward_scores
+        >>> f = jaxht.LeastSquares(jnp.eye(3), jnp.array([1.0, 4.0, 2.0]))
+        >>> forward_scores(f, jaxht.Sparse(2).prepare((3,)), jnp.array([False, True, False]), jnp.zeros(3)).tolist()
+        [0.5, 0.0, 2.0]
     """
     support = constraint.support(selected)
     unbounded = isinstance(constraint, Sparse) and support.k_max is not None and support.bounds is None

@@ -50,33 +50,34 @@ class ARHT(Solver[Objective, SelectionConstraint]):
         i = \arg\max_{i \notin S} |\nabla_i g_R(x)|, \quad j = \arg\min_{j \in S} |x_j|, \quad
         x' = \arg\min \{ g_R : supp \subseteq S \cup \{i\} \setminus \{j\} \}
 
-    The *core*, from R = all and the start's support S, is given a guess of the optimum. Where
-    ``g_R(x) - g_R(x') >= (c/k) (g_R(x) - guess)`` it takes the swap; else it draws a coordinate with probability
-    proportional to ``x_i^2``, i in R, and removes it from R. It ends where ``min_S f <= guess``, or where it is stuck.
-    Several cores run side by side with draws of their own, and a bisection finds the least guess that one of them
-    reaches. Here all three are one flat step: every core moves once, and where one has reached the guess, or all are
-    stuck, the next guess begins.
+    A *core* starts with all coordinates in R and the start's support S, and is given a guess of the optimum. Where
+    ``g_R(x) - g_R(x') >= (c/k) (g_R(x) - guess)`` it takes the swap; else it draws a coordinate i of R with probability
+    proportional to ``x_i^2``, and removes it from R. A core ends where ``min_S f <= guess``, or where it is stuck.
+    Several cores with their own draws run at the same time, and a bisection finds the least guess that one of them
+    reaches. A step of this solver is one step of every core; where a core has reached the guess, or all are stuck, the
+    next guess begins.
+
+    The defaults are those of the source's experiments; :meth:`theory` gives those of its theorem. Unlike in the source,
+    x is the minimiser of f (not g) on the best support of all cores, so that f(x) never exceeds its value at the start:
+    the support of x0, completed by orthogonal matching pursuit. It ends with FINISHED.
 
     Args:
         rtol: tolerance of the bisection, a scalar, traced: it ends at ``eps = rtol (f(0) - lower)``.
         num_cores: number of cores that run at the same time, an int, static.
-        progress: c, a scalar, traced; the decrease of g_R that a swap must reach is (c/k) (g_R(x) - guess).
+        progress: c, a scalar, traced.
         core_steps: T, number of swaps and draws of a core, an integer, traced. None, as in the source's experiments: a
             core is stuck where no swap makes progress and half of S is not regularised any more.
         rho: weight of the regulariser, a scalar, traced, in units of the Hessian. None: twice the largest curvature
             along one coordinate, which bounds rho_2^+.
-        lower: a lower bound of f, a scalar, traced; 0 holds for all losses of this package.
-
-    The defaults are the source's practice; :meth:`theory` gives its theorem's. Unlike there, x is the minimiser of f
-    (not g) on the best support met in any core, so it is never worse than the start: the support of x0, completed by
-    orthogonal matching pursuit. Ends with FINISHED.
+        lower: a lower bound of f, a scalar, traced; 0 is one for all losses of this package.
 
     Raises:
-        ValueError: for :class:`jaxht.LowRank`, which has no coordinates to select.
+        ValueError: for :class:`jaxht.LowRank`, which has no coordinates to select; from :func:`jaxht.solve`, if no key
+            is given.
 
     Cost: a step takes, for each core, one full gradient and two refits.
 
-    Source: Axiotis & Sviridenko 2020, Algorithms 5 and 6; §6.2 for the practice.
+    Source: Axiotis & Sviridenko 2020, Algorithms 5 and 6; §6.2 for the experiments.
 
     Example:
         >>> import jax, jax.numpy as jnp, jaxht
@@ -107,7 +108,7 @@ class ARHT(Solver[Objective, SelectionConstraint]):
         return ARHT(rtol, num_cores, 1.0, math.ceil(2 * k * math.log(3 / rtol)))
 
     def max_steps(self, constraint: SelectionConstraint) -> int:
-        """10 000: it ends by itself."""
+        """10 000 steps; the bisection ends before."""
         return 10_000
 
     def init(

@@ -24,14 +24,12 @@ class CoSaMP(Solver[Objective, SelectionConstraint]):
         \Omega = supp(\nabla f(x), 2k) \cup supp(x), \qquad
         b = \arg\min \{ f(x) : supp(x) \subseteq \Omega \}, \qquad x^+ = H_k(b)
 
-    until Omega repeats.
+    until Omega repeats. It ends with SUPPORT_STABLE, CYCLING (f may increase in a step), or CONVERGED.
 
     Args:
-        expand: static; Omega takes ``expand * k`` coordinates of the gradient. 2 as in the sources and in the
-            condition of Shen & Li 2018, Theorem 7; their text prints 1.
-        debias: static; whether x+ is then refitted on its support.
-
-    Ends with SUPPORT_STABLE, CYCLING (f may rise in a step), or CONVERGED.
+        expand: an int, static; Omega takes the top ``expand * k`` coordinates of the gradient. 2 as in the sources and
+            in the condition of Shen & Li 2018, Theorem 7; their text prints 1.
+        debias: bool, static; whether x+ is then refitted on its support.
 
     Raises:
         ValueError: for :class:`jaxht.LowRank`, which has no coordinates to select; on dense designs, where k is traced
@@ -56,7 +54,7 @@ class CoSaMP(Solver[Objective, SelectionConstraint]):
     fixed_point_test: ClassVar[bool] = True
 
     def max_steps(self, constraint: SelectionConstraint) -> int:
-        """100: it ends by itself, mostly within ten."""
+        """100 steps; most runs end within ten."""
         return 100
 
     def init(
@@ -113,10 +111,11 @@ class SubspacePursuit(Solver[Objective, SelectionConstraint]):
         \Omega = supp(\nabla f(x), k) \cup supp(x), \quad
         b = \arg\min \{ f : supp \subseteq \Omega \}, \quad x^+ = \arg\min \{ f : supp \subseteq supp(H_k(b)) \}
 
-    until f does not fall; then the iterate before is returned, as NO_PROGRESS. It has no arguments.
+    until f does not decrease; then the iterate before is returned, with NO_PROGRESS. It has no arguments.
 
     Raises:
-        ValueError: as :class:`CoSaMP`.
+        ValueError: for :class:`jaxht.LowRank`, which has no coordinates to select; on dense designs, where k is traced
+            without ``Sparse(k, k_max=...)``.
 
     Cost: a step takes one full gradient, two projections and refits on 2k and on k coordinates.
 
@@ -132,7 +131,7 @@ class SubspacePursuit(Solver[Objective, SelectionConstraint]):
     fixed_point_test: ClassVar[bool] = True
 
     def max_steps(self, constraint: SelectionConstraint) -> int:
-        """100: it ends by itself, mostly within ten."""
+        """100 steps; most runs end within ten."""
         return 100
 
     def init(
@@ -148,7 +147,7 @@ class SubspacePursuit(Solver[Objective, SelectionConstraint]):
     def step(
         self, objective: Objective, constraint: SelectionConstraint, iterate: Iterate, state: Any
     ) -> tuple[Iterate, Any]:
-        """Refit on Omega, prune, refit, and go back where f has not fallen; then the next Omega."""
+        """Refit on Omega, prune, refit; keep the iterate before where f has not decreased; then the next Omega."""
         omega, cycles, first = state
         counts = iterate.counts.plus(full_gradients=1, projections=2)
         b = refit(objective, omega, iterate.x)

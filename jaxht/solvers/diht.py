@@ -61,7 +61,7 @@ class DIHT(Solver[LinearModel, Constraint]):
     inner_steps: Numeric = integer(default=10)
 
     def max_steps(self, constraint: Constraint) -> int:
-        """1 000."""
+        """1 000 steps."""
         return 1_000
 
     def init(

@@ -53,7 +53,7 @@ class OMPR(Solver[Objective, SelectionConstraint]):
     rtol: Numeric | None = None
 
     def max_steps(self, constraint: SelectionConstraint) -> int:
-        """1000: exchanges end by themselves."""
+        """1 000 steps; the exchanges end before."""
         return 1000
 
     def init(
@@ -67,7 +67,7 @@ class OMPR(Solver[Objective, SelectionConstraint]):
     def step(
         self, objective: Objective, constraint: SelectionConstraint, iterate: Iterate, state: Any
     ) -> tuple[Iterate, Any]:
-        """Swap, refit, and go back where f has not fallen."""
+        """Swap and refit; keep the iterate before where f has not decreased."""
 
         def exchange(S: Array) -> Array:
             descent = constraint.feasible_direction(-objective.gradient(iterate.x, iterate.pred))
@@ -94,7 +94,7 @@ class ExhaustiveLocalSearch(Solver[Objective, SelectionConstraint]):
         ValueError: for :class:`jaxht.LowRank`, which has no coordinates to select.
 
     Cost: a step scores all candidates, for least squares on vectors without bounds by two products, n d k (see
-    :func:`jaxht.refit.scores.insertion_gains`); else by one refit a candidate.
+    :func:`jaxht.refit.scores.insertion_gains`); else by one refit for each candidate.
 
     Source: Axiotis & Sviridenko 2020, Algorithm 4.
 
@@ -108,7 +108,7 @@ class ExhaustiveLocalSearch(Solver[Objective, SelectionConstraint]):
     rtol: Numeric | None = None
 
     def max_steps(self, constraint: SelectionConstraint) -> int:
-        """1000: exchanges end by themselves."""
+        """1 000 steps; the exchanges end before."""
         return 1000
 
     def init(
@@ -122,7 +122,7 @@ class ExhaustiveLocalSearch(Solver[Objective, SelectionConstraint]):
     def step(
         self, objective: Objective, constraint: SelectionConstraint, iterate: Iterate, state: Any
     ) -> tuple[Iterate, Any]:
-        """Swap, refit, and go back where f has not fallen."""
+        """Swap and refit; keep the iterate before where f has not decreased."""
 
         def exchange(S: Array) -> Array:
             j = best_item(-constraint.scores(iterate.x), S & ~constraint.always_active)
@@ -141,7 +141,7 @@ def refit_exchanged(
     exchange: Callable[[Array], Array],
     rtol: Numeric | None,
 ) -> tuple[Iterate, tuple[Array, Array]]:
-    """Refit on S after an exchange, or in the first step on S itself; go back where f has not fallen by rtol."""
+    """Refit on S after an exchange, in the first step on S itself; keep the old iterate unless f decreases by rtol."""
     S, first = state
     S = lax.cond(first, lambda: S, lambda: exchange(S))
     found = refit(objective, constraint.support(S), iterate.x)

@@ -30,16 +30,16 @@ class FoBa(Solver[Objective, SelectionConstraint]):
         \text{forward:}\quad & i = \arg\max_{i \notin S} (\nabla_i f(x))^2 / B_{ii}, \quad
         S \leftarrow S \cup \{i\}, \quad g_{|S|} = f_{before} - f_{after}
 
-    and refits on S. For the removal the other coefficients are held; g is the gain of the forward step that reached the
-    present size. B bounds the Hessian from above: for least squares B_ii is the squared norm of column i, and i the
-    coordinate whose best move lowers f most; for other losses, with columns of one norm, the largest gradient.
+    and refits on S. The condition for a removal keeps the other coefficients fixed; g is the gain of the forward step
+    that reached the current size. B is an upper bound of the Hessian: for least squares B_ii is the squared norm of
+    column i, and i the coordinate that decreases f most if it changes alone; for other losses, with columns of equal
+    norm, it is the coordinate of the largest derivative. It ends with FINISHED where no coordinate is removed from k,
+    or with NO_PROGRESS at the threshold.
 
     Args:
         threshold: smallest gain of a forward step, a scalar in units of f, traced: a step that gains no more is undone
             and ends the run.
         ratio: nu, a scalar, traced; share of the gain of a forward step that a backward step may lose.
-
-    Ends with FINISHED where k coordinates have survived, or NO_PROGRESS at the threshold.
 
     Raises:
         ValueError: for :class:`jaxht.LowRank`, which has no coordinates to select.
@@ -59,13 +59,13 @@ class FoBa(Solver[Objective, SelectionConstraint]):
     ratio: Numeric = 0.5
 
     def max_steps(self, constraint: SelectionConstraint) -> Numeric:
-        """10 k + 100: each step back undoes one forward."""
+        """10 k + 100 steps: each backward step undoes a forward step."""
         return 10 * constraint.k + 100
 
     def init(
         self, objective: Objective, constraint: SelectionConstraint, x0: Array, key: PRNGKey | None
     ) -> tuple[Iterate, Any]:
-        """x0, its support, and gains of 0: items of x0 are removed only where that does not increase f."""
+        """x0, its support, and gains of 0: an item of x0 is removed only where that does not increase f."""
         check_selection(constraint)
         S = constraint.active(x0)
         status = jnp.where(constraint.limit > 0, Status.RUNNING, Status.FINISHED)
@@ -76,7 +76,7 @@ class FoBa(Solver[Objective, SelectionConstraint]):
     def step(
         self, objective: Objective, constraint: SelectionConstraint, iterate: Iterate, state: Any
     ) -> tuple[Iterate, Any]:
-        """Back or forward; the first step refits on the support of x0, if it has one."""
+        """Backward or forward; the first step refits on the support of x0, if it has one."""
         S, gains, refit_only = state
         size = count(S)
 

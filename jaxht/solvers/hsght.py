@@ -65,7 +65,7 @@ class HSGHT(Solver[SumOverSamples, Constraint]):
     needs_key: ClassVar[bool] = True
 
     def max_steps(self, constraint: Constraint) -> int:
-        """1 000."""
+        """1 000 steps."""
         return 1_000
 
     def init(

@@ -1,4 +1,4 @@
-"""Hard thresholding pursuit, whole and partial."""
+"""Hard thresholding pursuit, full and partial."""
 
 from typing import Any, ClassVar
 
@@ -22,29 +22,27 @@ class HTP(Solver[Objective, Constraint]):
         z = x - \eta \nabla f(x) \quad\text{(S1)}, \qquad F^+ = supp(z, k) \quad\text{(S2)}, \qquad
         x^+ = \arg\min \{ f(x) : supp(x) \subseteq F^+ \} \quad\text{(S3)}
 
-    until F+ = F.
+    until F+ = F. It ends with SUPPORT_STABLE, CYCLING, or CONVERGED where x is the same on several supports.
+
+    For matrices of low rank the support is U w V', U and V the singular vectors of the gradient step (SVP-Newton of
+    Jain, Meka & Dhillon 2010), M_1 is L, and it ends with CONVERGED.
 
     Args:
-        step_size: eta > 0, traced; 0, infinity and NaN end as DIVERGED. Termination is guaranteed below 1/M_2k, the
-            restricted smoothness; too small a step freezes the first support, too large a one can cycle. None: 1/M_1,
-            M_1 the largest curvature along one coordinate (``max_i ||a_i||^2`` for least squares): slightly beyond the
-            guarantee, it recovers far more signals than 1/L does, on Gaussian and on correlated designs, and cycles are
-            rare.
-        backtrack: static; whether a step after which f has not fallen is taken back and tried again with half of eta,
-            until the present support is what it finds; the next step starts with eta anew. Then f falls in every step,
-            no run cycles, and eta may start large, at several times 1/M_1; more steps, for a lower f.
-
-    Of matrices of low rank the support is U w V', U and V the singular vectors of the gradient step (SVP-Newton of
-    Jain, Meka & Dhillon 2010), M_1 is L, and it ends as CONVERGED.
-
-    Ends with SUPPORT_STABLE, CYCLING, or CONVERGED where several supports hold the same x.
+        step_size: eta > 0, a scalar in units of 1 over the Hessian, traced; 0, infinity and NaN end as DIVERGED.
+            Termination is guaranteed below 1/M_2k, the restricted smoothness; with a much smaller step the support does
+            not change any more, with a much larger one supports can cycle. None: 1/M_1, M_1 the largest curvature along
+            one coordinate (``max_i ||a_i||^2`` for least squares): slightly above the guarantee, it recovers far more
+            signals than 1/L does, on Gaussian and on correlated designs, and cycles are rare.
+        backtrack: bool, static; whether a step that does not decrease f is rejected and retried with half of eta, until
+            the support does not change; the next step starts with eta again. Then f decreases in every step, no run
+            cycles, and eta may start large, at several times 1/M_1: more steps, for a lower f.
 
     Raises:
         ValueError: on dense designs, where k is traced without ``Sparse(k, k_max=...)``.
 
     Cost: a step takes one full gradient, one projection and one refit.
 
-    Source: Foucart 2011; Yuan, Li & Zhang 2018, Algorithm 1 (GraHTP).
+    Source: Foucart 2011; Yuan, Li & Zhang 2018, Algorithm 1 (GraHTP). Backtracking is not in the sources.
 
     Example:
         >>> import jax, jaxht
@@ -61,7 +59,7 @@ class HTP(Solver[Objective, Constraint]):
     fixed_point_test: ClassVar[bool] = True
 
     def max_steps(self, constraint: Constraint) -> int:
-        """100: it ends by itself, mostly within ten."""
+        """100 steps; most runs end within ten."""
         return 100
 
     def init(self, objective: Objective, constraint: Constraint, x0: Array, key: PRNGKey | None) -> tuple[Iterate, Any]:
@@ -95,20 +93,20 @@ class PHT(Solver[Objective, SelectionConstraint]):
         z = x - \eta \nabla f(x), \quad J = S \cup \{ r \text{ largest } |z_i| \text{ off } S \}, \quad
         S^+ = supp(z_J, k), \qquad x^+ = \arg\min \{ f(x) : supp(x) \subseteq S^+ \}
 
-    With r = k it is HTP. With r = 1 it is orthogonal matching pursuit with replacement, which swaps where
-    ``eta |grad_i f(x)| > |x_j|``. At x0 = 0 the first support is that of HTP.
+    With r = k it is HTP. With r = 1 it is orthogonal matching pursuit with replacement, which swaps where ``eta |grad_i
+    f(x)| > |x_j|``. At x0 = 0 the first support is that of HTP. It ends as :class:`HTP` does.
 
     Args:
-        r: number of coordinates (or groups) that may enter, traced.
-        step_size: as in :class:`HTP`.
-        backtrack: likewise, static.
-
-    Ends as HTP does.
+        r: number of coordinates (or groups) that may enter, an integer, traced.
+        step_size: eta > 0, a scalar, traced; None: 1/M_1. See :class:`HTP`.
+        backtrack: bool, static; whether a step that does not decrease f is rejected and retried with half of eta, see
+            :class:`HTP`.
 
     Raises:
-        ValueError: for :class:`jaxht.LowRank`, which has no coordinates to select; and as :class:`HTP`.
+        ValueError: for :class:`jaxht.LowRank`, which has no coordinates to select; on dense designs, where k is traced
+            without ``Sparse(k, k_max=...)``.
 
-    Cost: a step takes what a step of HTP takes, and one more selection.
+    Cost: a step takes one full gradient, one projection, one further selection and one refit.
 
     Source: Jain, Tewari & Dhillon 2017; Axiotis & Sviridenko 2020, §1.2.
 
@@ -126,7 +124,7 @@ class PHT(Solver[Objective, SelectionConstraint]):
     fixed_point_test: ClassVar[bool] = True
 
     def max_steps(self, constraint: SelectionConstraint) -> int:
-        """100."""
+        """100 steps."""
         return 100
 
     def init(

@@ -13,22 +13,25 @@ from jaxht.solvers.solver import Solver
 
 @pytree
 class IHT(Solver[Objective, Constraint]):
-    r"""Projected gradient descent onto C, optionally accelerated.
+    r"""Projected gradient descent onto C, optionally with momentum.
 
     .. math::
         x^+ = H_k(x - \eta \nabla f(x) + \nu (x - x_{prev}))                          \quad\text{(heavy ball)}
 
         u = x + \nu (x - x_{prev}), \qquad x^+ = H_k(u - \eta \nabla f(u))            \quad\text{(Nesterov)}
 
-    Without momentum this is IHT (eta = 1, k = K), by other names PGD (eta = 2 / sigma_max^2), FG-HT and
-    FGraHTP; of matrices of low rank SVP (Jain, Meka & Dhillon 2010).
+    Without momentum this is IHT (eta = 1, k = K), by other names PGD (eta = 2 / sigma_max^2), FG-HT and FGraHTP; for
+    matrices of low rank SVP (Jain, Meka & Dhillon 2010).
 
     Args:
-        step_size: eta > 0, traced; 0, infinity and NaN end as DIVERGED. None: 1/L, L an upper estimate of the largest
-            eigenvalue of the Hessian; then f never rises without momentum. On ``1/2 ||Ax - y||^2`` eta = 1 diverges for
-            many A, as a status.
-        momentum: nu in [0, 1), traced. None, the default, is 0 without the cost of remembering x_prev.
-        nesterov: static; which of the two forms.
+        step_size: eta > 0, a scalar in units of 1 over the Hessian, traced; 0, infinity and NaN end as DIVERGED. None:
+            1/L, L an upper estimate of the largest eigenvalue of the Hessian; then f never increases without momentum.
+            On ``1/2 ||Ax - y||^2`` eta = 1 diverges for many A, and ends as DIVERGED.
+        momentum: nu in [0, 1), a scalar, traced. None, the default, is 0, without the cost of storing x_prev.
+        nesterov: bool, static; which of the two forms is used with momentum.
+
+    Raises:
+        ValueError: where step_size is None and f has no smoothness (the hinge).
 
     Cost: a step takes one full gradient and one projection.
 
@@ -50,7 +53,7 @@ class IHT(Solver[Objective, Constraint]):
     takes_factors: ClassVar[bool] = True
 
     def max_steps(self, constraint: Constraint) -> int:
-        """10 000: linear convergence, at a rate set by the restricted condition number."""
+        """10 000 steps: convergence is linear, at a rate set by the restricted condition number."""
         return 10_000
 
     def init(self, objective: Objective, constraint: Constraint, x0: Array, key: PRNGKey | None) -> tuple[Iterate, Any]:

@@ -22,20 +22,22 @@ class NIHT(Solver[Objective, Constraint]):
         g = \nabla f(x), \quad S = supp(x) \text{ (at } x = 0:\ supp(g, k)), \quad
         \eta = \frac{\|g_S\|^2}{\|A g_S\|^2}, \quad \tilde x = H_k(x - \eta g)
 
-    If supp(x~) is not S, the step must also obey ``eta <= (1 - c) ||x~ - x||^2 / ||A (x~ - x)||^2``, else it is divided
-    by ``q (1 - c)`` and tried again. For general f, eta takes the curvature of f at x along g_S, and the condition the
-    mean curvature of the move, ``(x~ - x)' (grad f(x~) - grad f(x))``; it then is asked of every step, with 2 in place
-    of 1 - c where the support stays and there are no bounds. f never rises for quadratic f.
+    If supp(x~) is not S, the step must also satisfy ``eta <= (1 - c) ||x~ - x||^2 / ||A (x~ - x)||^2``; else it is
+    divided by ``q (1 - c)`` and tried again. For general f, eta takes the curvature of f at x along g_S, and the
+    condition the mean curvature along the step, ``(x~ - x)' (grad f(x~) - grad f(x))``; every step must then satisfy
+    it, with 2 in place of 1 - c where the support does not change and there are no bounds. f never increases for
+    quadratic f.
 
-    Of matrices of low rank ``g_S`` is ``U U' g V V'``, with the singular vectors of x (Tanner & Wei 2013 take U alone).
+    For matrices of low rank ``g_S`` is ``U U' g V V'``, with the singular vectors of x (Tanner & Wei 2013 take U
+    alone).
 
     Args:
-        c: in (0, 1), traced: margin of the step condition.
-        q: > 1 / (1 - c), traced: how fast the step shrinks.
+        c: in (0, 1), a scalar, traced: margin of the step condition.
+        q: > 1 / (1 - c), a scalar, traced: how fast the step size shrinks.
 
     Cost: a step takes one full gradient and one product for eta; each further trial a projection and a gradient.
 
-    Source: Blumensath & Davies 2010, Algorithm 1. c and q are not fixed there.
+    Source: Blumensath & Davies 2010, Algorithm 1, which does not fix c and q.
 
     Example:
         >>> import jax.numpy as jnp, jaxht
@@ -50,7 +52,7 @@ class NIHT(Solver[Objective, Constraint]):
     fixed_point_test: ClassVar[bool] = True
 
     def max_steps(self, constraint: Constraint) -> int:
-        """5 000."""
+        """5 000 steps."""
         return 5_000
 
     def init(self, objective: Objective, constraint: Constraint, x0: Array, key: PRNGKey | None) -> tuple[Iterate, Any]:

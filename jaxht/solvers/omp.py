@@ -26,17 +26,16 @@ class OMP(Solver[Objective, SelectionConstraint]):
         i = \arg\max_{i \notin S} |\nabla_i f(x)|, \qquad S \leftarrow S \cup \{i\}, \qquad
         x \leftarrow \arg\min \{ f(x) : supp(x) \subseteq S \}
 
-    until S has k coordinates. It starts from the support of x0 and the coordinates that are always kept; where there
-    are any, the first step refits on them. The columns of A are not scaled: with columns of very different norms,
-    scale them. It has no arguments.
-
-    Ends with FINISHED, or NO_PROGRESS where no coordinate lowers f: then x has fewer than k nonzeros.
+    until S has k coordinates. It starts from the support of x0 and the coordinates that are always active; where there
+    are any, the first step refits on them. The columns of A are not scaled: scale columns of very different norms
+    first. It ends with FINISHED, or with NO_PROGRESS where no coordinate decreases f: then x has fewer than k nonzeros.
+    It has no arguments.
 
     Raises:
         ValueError: for :class:`jaxht.LowRank`, which has no coordinates to select.
 
-    Cost: a step takes one full gradient and a refit. For least squares with k_max known it goes on from the step
-    before, on all designs: 2 to 4 n k_max.
+    Cost: a step takes one full gradient and a refit. For least squares with k_max known the refit updates the
+    factorisation of the step before, on all designs, at 2 to 4 n k_max.
 
     Source: Axiotis & Sviridenko 2020, Algorithm 2; Yuan, Li & Zhang 2018, §6.1; Pati, Rezaiifar & Krishnaprasad 1993.
 
@@ -50,7 +49,7 @@ class OMP(Solver[Objective, SelectionConstraint]):
     nested: ClassVar[bool] = True
 
     def max_steps(self, constraint: SelectionConstraint) -> Numeric:
-        """k."""
+        """k steps."""
         return constraint.k
 
     def init(
@@ -80,7 +79,7 @@ class OMP(Solver[Objective, SelectionConstraint]):
 
 
 def complete_selection(objective: Objective, constraint: SelectionConstraint, x0: Array) -> Array:
-    """The active items of x0, and as many more as orthogonal matching pursuit adds to them: a start for exchanges."""
+    """The active items of x0, and those that orthogonal matching pursuit adds up to k: a start for exchanges."""
     omp = OMP()
 
     def unfinished(carry: Any) -> Array:

@@ -8,7 +8,21 @@ from jaxht.constraints import SelectionConstraint
 
 
 def best_item(scores: Array, among: Array) -> Array:
-    """Select the item of the largest score in ``among``, the first of equal ones; none if ``among`` is empty."""
+    """Select the item of the largest score in ``among``, the first of equal ones; none if ``among`` is empty.
+
+    Args:
+        scores: one for each item, real.
+        among: bool, shaped like scores: the items that may be selected.
+
+    Returns:
+        bool, shaped like scores: True for one item at most.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from jaxht.solvers.selection import best_item
+        >>> best_item(jnp.array([1.0, 4.0, 3.0]), jnp.array([True, False, True])).tolist()
+        [False, False, True]
+    """
     best = jnp.argmax(jnp.where(among, scores, -jnp.inf))
     selected = (lax.iota(jnp.int32, scores.size) == best.astype(jnp.int32)).reshape(scores.shape)
     return selected & among
