@@ -72,7 +72,7 @@ class HTP(Solver[Objective, Constraint]):
         return search.init(iterate, lambda eta: constraint.project(x0 - eta * gradient, x0)[1], eta)
 
     def step(self, objective: Objective, constraint: Constraint, iterate: Iterate, state: Any) -> tuple[Iterate, Any]:
-        """S3 on the support at hand, then S1 and S2 for the next: where it is the same one, no refit is done twice."""
+        """S3 on the current support, then S1 and S2 for the next one: no support is refitted twice."""
         counts = iterate.counts.plus(full_gradients=1, projections=1)
         new = evaluate(objective, refit(objective, state.support, iterate.x), counts)  # S3
         new, search = state.accept(new, iterate)
@@ -142,7 +142,7 @@ class PHT(Solver[Objective, SelectionConstraint]):
     def step(
         self, objective: Objective, constraint: SelectionConstraint, iterate: Iterate, state: Any
     ) -> tuple[Iterate, Any]:
-        """x+ on the support at hand, then the next support."""
+        """x+ on the current support, then the next support."""
         counts = iterate.counts.plus(full_gradients=1, projections=1)
         new = evaluate(objective, refit(objective, state.support, iterate.x), counts)  # x+
         new, search = state.accept(new, iterate)
@@ -150,6 +150,6 @@ class PHT(Solver[Objective, SelectionConstraint]):
         return search.update(new, lambda eta: self._find(constraint, new.x - eta * gradient, S, jnp.array(False)))
 
     def _find(self, constraint: SelectionConstraint, z: Array, S: Array, everything: Array) -> Support:
-        """S+ from z and S; where ``everything`` is set, all coordinates may enter."""
+        """S+ from z and S; where ``everything`` is True, all coordinates may enter."""
         J = S | constraint.top_k(jnp.where(S, 0, z), self.r, None).mask | everything
         return constraint.project(jnp.where(J, z, 0))[1]

@@ -98,9 +98,9 @@ class Iterate:
         status: int32, a :class:`jaxht.Status` that the solver has reached; RUNNING (0) to continue.
         pred: the objective's prediction for x, or None if the solver does not have it.
         gap: primal minus dual value, a scalar; None for all but dual solvers.
-        refit_converged: bool, whether the refit that gave x converged; None for solvers that do not refit.
+        refit_converged: bool, whether the refit that gave x converged; True for solvers that do not refit.
         skip_fixed_point_test: bool, whether an x that did not move in this step may move in the next one, because steps
-            are random or were rejected; None is False.
+            are random or were rejected.
 
     Example:
         >>> import jax.numpy as jnp

@@ -15,7 +15,7 @@ from jaxht.objectives.objective import Objective
 from jaxht.solvers.iterate import Iterate
 from jaxht.solvers.status import Status
 
-#: From a step size to the support that a gradient step of this size finds.
+#: The support that a gradient step finds, as a function of its step size.
 FindSupport = Callable[[Numeric], ModelSubspace]
 
 
@@ -84,12 +84,12 @@ class CycleDetector:
 
 @pytree
 class FixedStep:
-    """A search for supports with one step size, in which every step is accepted and cycles are detected.
+    """The choice of supports with a constant step size: every step is accepted, and cycles are detected.
 
     Attributes:
         step_size: eta.
-        support: on which to refit next.
-        cycles: the detector.
+        support: the support of the next refit.
+        cycles: the cycle detector.
     """
 
     step_size: Numeric
@@ -98,21 +98,21 @@ class FixedStep:
 
     @property
     def accepted(self) -> ModelSubspace:
-        """The support of the present x, once a step has been made: ``support``."""
+        """The support of the current x, once a step has been taken: ``support``."""
         return self.support
 
     @classmethod
     def init(cls, iterate: Iterate, find: FindSupport, step_size: Numeric) -> tuple[Iterate, "FixedStep"]:
-        """The first support, from x0."""
+        """Find the first support, from x0."""
         support = find(step_size)
         return iterate, cls(step_size, support, CycleDetector.init(support))
 
     def accept(self, new: Iterate, old: Iterate) -> tuple[Iterate, "FixedStep"]:
-        """``new``."""
+        """Accept ``new``."""
         return new, self
 
     def update(self, new: Iterate, find: FindSupport) -> tuple[Iterate, "FixedStep"]:
-        """The support after that of ``new``."""
+        """Find the support that follows ``new``."""
         support = find(self.step_size)
         new, cycles = self.cycles.update(new, self.support, support)
         return new, FixedStep(self.step_size, support, cycles)
@@ -120,15 +120,15 @@ class FixedStep:
 
 @pytree
 class Backtracking:
-    """A search for supports where a step after which f has not fallen is taken back and tried with half of eta.
+    """The choice of supports with backtracking: a step that does not decrease f is rejected, and retried with eta / 2.
 
     Attributes:
-        step_size: eta, with which every accepted step starts anew.
-        support: on which to refit next.
-        accepted: the support of the present x.
-        halvings: of eta, since the last accepted step.
-        is_accepted: whether the last step was.
-        is_first: whether x is x0, which has not been refitted on its support: the first step is always accepted.
+        step_size: eta, the first step size tried after every accepted step.
+        support: the support of the next refit.
+        accepted: the support of the current x.
+        halvings: int32, how often eta has been halved since the last accepted step.
+        is_accepted: bool, whether the last step was accepted.
+        is_first: bool, whether x is x0, which has not been refitted on its support: the first step is always accepted.
     """
 
     step_size: Numeric
@@ -140,21 +140,21 @@ class Backtracking:
 
     @classmethod
     def init(cls, iterate: Iterate, find: FindSupport, step_size: Numeric) -> tuple[Iterate, "Backtracking"]:
-        """The first support, from x0."""
+        """Find the first support, from x0."""
         support, yes = find(step_size), jnp.array(True)
         return replace(iterate, skip_fixed_point_test=yes), cls(
             step_size, support, support, jnp.zeros((), jnp.int32), yes, yes
         )
 
     def accept(self, new: Iterate, old: Iterate) -> tuple[Iterate, "Backtracking"]:
-        """``new`` where f has fallen, else ``old`` at the cost of ``new``."""
-        accept = self.is_first | ~(new.value >= old.value)  # a value of NaN is accepted, and ends the run
-        back = replace(old, counts=new.counts)
-        new, accepted = tree_where(accept, (new, self.support), (back, self.accepted))
+        """``new`` where f has decreased, else ``old`` with the counts of ``new``."""
+        accept = self.is_first | ~(new.value >= old.value)  # also where it is NaN, for the runner to report
+        rejected = replace(old, counts=new.counts)
+        new, accepted = tree_where(accept, (new, self.support), (rejected, self.accepted))
         return new, replace(self, accepted=accepted, is_accepted=accept, is_first=jnp.array(False))
 
     def update(self, new: Iterate, find: FindSupport) -> tuple[Iterate, "Backtracking"]:
-        """The next support; after a step that was taken back eta is halved until it is not the one that failed."""
+        """The next support; after a rejected step eta is halved until the support differs from the rejected one."""
 
         def find_after(halvings: Array) -> ModelSubspace:
             return find(self.step_size * jnp.exp2(-halvings.astype(new.x.dtype)))
@@ -165,8 +165,8 @@ class Backtracking:
             lambda carry: (carry[0] + 1, find_after(carry[0] + 1)),
             (start, find_after(start)),
         )
-        at_rest = support.equals(self.accepted) | (halvings >= MAX_HALVINGS)
-        status = jnp.where(at_rest, Status.SUPPORT_STABLE, Status.RUNNING)
+        is_stable = support.equals(self.accepted) | (halvings >= MAX_HALVINGS)
+        status = jnp.where(is_stable, Status.SUPPORT_STABLE, Status.RUNNING)
         status = jnp.where(new.status != Status.RUNNING, new.status, status).astype(jnp.int32)
         counts = new.counts.plus(projections=halvings - start)
         new = replace(new, counts=counts, status=status, skip_fixed_point_test=~self.is_accepted)
