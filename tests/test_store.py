@@ -167,20 +167,20 @@ def test_another_environment_is_asked_about(copy, whole, monkeypatch):
     cells(copy)[0].unlink()
     real = store_environment()
     other = {**real, "versions": {**real["versions"], "jax": "0.0.1"}}
-    monkeypatch.setattr("jaxht.sweep.plan.environment", lambda: other)
+    monkeypatch.setattr("jaxht.sweep.compilation.describe_environment", lambda: other)
     with pytest.raises(sweep.StoreError, match=r"another environment.*0\.0\.1.*mixed"):
         small(copy)
     same_bits(small(copy, mixed=True), whole[1])
-    monkeypatch.setattr("jaxht.sweep.plan.environment", lambda: {**real, "revision": "another commit"})
+    monkeypatch.setattr("jaxht.sweep.compilation.describe_environment", lambda: {**real, "revision": "another commit"})
     assert computed(copy)[0] == 0
     with pytest.raises(sweep.StoreError, match="lanes"):
         small(copy, max_lanes=5)
 
 
 def store_environment():
-    from jaxht.sweep.provenance import environment
+    from jaxht.sweep._provenance import describe_environment
 
-    return environment()
+    return describe_environment()
 
 
 def test_a_damaged_manifest_is_no_manifest(copy):
@@ -222,7 +222,7 @@ def read_bytes(file, damaged):
 
 
 def json_fingerprint(path):
-    return store_module._fingerprint(store_module.read_manifest(path)["sweep"])
+    return store_module._hash_sweep(store_module.read_manifest(path)["sweep"])
 
 
 @pytest.mark.parametrize("damage", ["cut", "flip", "empty", "another cell's sweep"])

@@ -16,7 +16,8 @@ import xarray
 from jaxht import HTP, HTSVRG, IHT, NIHT, LeastSquares, Sparse, Stop, metrics, solve, sweep
 from jaxht.planted.ensembles import gaussian, gaussian_signal, planted
 from jaxht.sweep.grid import Grid
-from jaxht.sweep.plan import Block, Programs, Sweep
+from jaxht.sweep.compilation import PoolLimits, ProgramCache, Sweep
+from jaxht.sweep.trials import FunctionRun
 from tests.contract import QUICK
 from tests.util import compiled_quickly, x64
 
@@ -93,7 +94,7 @@ def test_hashes_are_for_ever():
 
 def test_equal_hashes_mix_no_cells(monkeypatch):
     """32 bits may coincide; then cells share draws, but never what they are."""
-    monkeypatch.setattr("jaxht.sweep.lanes.stable_hash", lambda name: 7)
+    monkeypatch.setattr("jaxht.sweep.program.stable_hash", lambda name: 7)
 
     def trial(key, cell):
         return {"twice": 2 * cell["K"], "bits": jax.random.bits(cell.key)}
@@ -133,7 +134,7 @@ def test_cells_that_are_not_wanted():
 def program(trial, axes, **options):
     grid = Grid(axes, **options)
     sweep_ = Sweep(trial, grid, 4, 0, 1, None)
-    return Programs(sweep_).program(sweep_, grid.places[0])
+    return ProgramCache(sweep_).get_program(sweep_, grid.cells[0])
 
 
 @pytest.mark.parametrize(
@@ -142,10 +143,10 @@ def program(trial, axes, **options):
 )
 def test_what_trials_share_is_held_once_a_row(shared_design, shared_axes, held_once):
     """The design where it comes from ``cell.key``; of the numbers (k, the step size ...) those that do not differ."""
-    row = program(
+    made = program(
         recovery(shared_design), {"solver": ["PGD"], "n": [20], "K": [1, 3]}, static=["n"], shared=shared_axes
     )
-    shapes = [shape.shape for shape in jax.eval_shape(row._row, row._inputs)]
+    shapes = [shape.shape for shape in jax.eval_shape(made.draw_shared, made._inputs)]
     assert set(shapes) == held_once
     # With A, eta = 2 / sigma_max^2; with K, k.
     assert len(shapes) - len([shape for shape in shapes if shape]) >= 1
@@ -264,16 +265,16 @@ def test_lanes_are_in_use():
     dataset = sweep.run(Countdown(), {"length": [20, 40]}, num_trials=400, workers=1, on_progress=last.append)
     np.testing.assert_array_equal(dataset.steps, dataset.asked)
     assert len(np.unique(dataset.steps)) > 8
-    assert last[-1].lived == dataset.steps.sum()
-    assert last[-1].executed >= last[-1].lived
+    assert last[-1].busy == dataset.steps.sum()
+    assert last[-1].executed >= last[-1].busy
     assert last[-1].utilisation > 0.85
 
 
-CPU, ACCELERATOR = Block(8, 32, 10**9), Block(128, 8192, 10**12)
+CPU, ACCELERATOR = PoolLimits(8, 32, 10**9), PoolLimits(128, 8192, 10**12)
 
 
 @pytest.mark.parametrize(
-    ("block", "arguments", "shape"),
+    ("limits", "arguments", "shape"),
     [
         (CPU, (1000, 1, 33, 10**5, 1000), (2, 16, 128)),
         (CPU, (100, 1, 33, 10**5, 1000), (4, 8, 24)),
@@ -282,13 +283,13 @@ CPU, ACCELERATOR = Block(8, 32, 10**9), Block(128, 8192, 10**12)
         (CPU, (50, 13, 1, 10**5, 1000), (1, 32, 32)),  # one design for all
         (CPU, (1000, 33, 1, 4, 10**5), (1, 32, 32)),  # a design for each trial
         (CPU, (3, 1, 1, 10**5, 1000), (1, 8, 8)),
-        (Block(8, 32, 16 * 10**6), (1000, 1, 33, 4, 10**6), (1, 4, 4)),  # memory for four lanes
-        (Block(8, 32, 10**3), (1000, 1, 33, 4, 10**6), (1, 1, 1)),
+        (PoolLimits(8, 32, 16 * 10**6), (1000, 1, 33, 4, 10**6), (1, 4, 4)),  # memory for four lanes
+        (PoolLimits(8, 32, 10**3), (1000, 1, 33, 4, 10**6), (1, 1, 1)),
         (ACCELERATOR, (1000, 1, 462, 10**5, 1000), (64, 128, 128)),
     ],
 )
-def test_shape_of_a_pool(block, arguments, shape):
-    assert block.shape(*arguments) == shape
+def test_shape_of_a_pool(limits, arguments, shape):
+    assert limits.choose_shape(*arguments) == shape
 
 
 @compiled_quickly()
@@ -300,16 +301,16 @@ def test_lanes_fit_the_memory(monkeypatch):
         return {"trace": jnp.trace(Z @ Z @ Z)}
 
     def lanes(memory):
-        plan = Sweep(sweep.trials.Whole(trial), Grid({"K": [1]}), 64, 0, 1, None)
-        monkeypatch.setattr("jaxht.sweep.plan._host_memory", lambda: memory)
-        return Programs(plan).pool(plan, plan.grid.places[0], jax.devices()[0])[1]
+        plan = Sweep(FunctionRun(trial), Grid({"K": [1]}), 64, 0, 1, None)
+        monkeypatch.setattr("jaxht.sweep.compilation._host_memory", lambda: memory)
+        return ProgramCache(plan).get_pool(plan, plan.grid.cells[0], jax.devices()[0])[1]
 
     assert lanes(10**9).lanes == 32
     few = lanes(10**6)
     assert 1 <= few.lanes < 32
-    assert few.bytes <= 10**6 / 2
+    assert few.memory <= 10**6 / 2
     assert lanes(1).lanes == 1
-    monkeypatch.setattr("jaxht.sweep.plan._host_memory", lambda: 10**6)
+    monkeypatch.setattr("jaxht.sweep.compilation._host_memory", lambda: 10**6)
     assert sweep.run(trial, {"K": [1]}, num_trials=64, workers=1).done.all()
 
 
