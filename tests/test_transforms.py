@@ -21,7 +21,7 @@ from jax.flatten_util import ravel_pytree
 import jaxht
 from jaxht import transforms
 from jaxht.transforms import NM, Axis, Blocks, hard_threshold
-from jaxht.transforms.scope import kept
+from jaxht.transforms.scope import count_kept
 from tests import reference
 from tests.contract import QUICK
 from tests.util import precision
@@ -323,7 +323,7 @@ def test_fraction_is_rounded_to_the_nearest_count():
         want = [int(fraction * size + 0.5) for size in sizes(params)]
         assert nonzeros(traced(params, fraction)) == want
         for number in (fraction, np.float32(fraction), jnp.float32(fraction)):
-            assert [int(kept(number, size)) for size in sizes(params)] == want
+            assert [int(count_kept(number, size)) for size in sizes(params)] == want
 
 
 def test_counts_beyond_two_to_the_24():
