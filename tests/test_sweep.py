@@ -15,8 +15,8 @@ import xarray
 
 from jaxht import HTP, HTSVRG, IHT, NIHT, LeastSquares, Sparse, Stop, metrics, solve, sweep
 from jaxht.planted.ensembles import gaussian, gaussian_signal, planted
-from jaxht.sweep.grid import Grid
 from jaxht.sweep.compilation import PoolLimits, ProgramCache, Sweep
+from jaxht.sweep.grid import Grid
 from jaxht.sweep.trials import FunctionRun
 from tests.contract import QUICK
 from tests.util import compiled_quickly, x64

@@ -5,8 +5,8 @@
     eta        step size
     nu         expansion of hard thresholding: ||H_k(b) - x||^2 <= nu ||b - x||^2 for every K-sparse x
 
-Arguments are scalars or arrays that broadcast; they may be traced, and are promoted to one floating dtype, which is that
-of the results. A contraction factor of 1 or more, `inf` included, means that its theorem promises nothing. Sparsities
+Arguments are scalars or arrays that broadcast; they may be traced, and are promoted to one floating dtype, which is
+that of the results. A contraction factor of 1 or more, `inf` included, means that its theorem promises nothing. Sparsities
 are the real numbers of the formulas: round up. Python numbers out of range raise ValueError; arrays and traced values
 are not inspected.
 Sources: SL18 Shen & Li 2018; YLZ18 Yuan, Li & Zhang 2018; ZYF18 Zhou, Yuan & Feng 2018; AS20 Axiotis & Sviridenko 2020.
@@ -373,7 +373,8 @@ def grahtp_factors(L: ArrayLike, alpha: ArrayLike, eta: ArrayLike) -> GraHTPPair
         eta: step size.
 
     Returns:
-        `GraHTPPair` (mu_1, mu_2), which can be below 1 for kappa < 2/sqrt 3 and kappa < 1.271; mu_1 is `inf` for rho >= 1.
+        `GraHTPPair` (mu_1, mu_2), which can be below 1 for kappa < 2/sqrt 3 and kappa < 1.271; mu_1 is `inf` for
+        rho >= 1.
 
     Raises:
         ValueError: for a Python number out of range.
@@ -517,8 +518,8 @@ def hsght_parameters(L: ArrayLike, alpha: ArrayLike, K: ArrayLike, *, theorem: i
         theorem: 1, 2 or 3, static; 3 is for quadratic f.
 
     Returns:
-        `HSGHTParameters`, k and tau the least allowed; B bounds every ||grad f_i - grad f||^2. Steps contract the error by
-        sqrt(omega), gap = ||x0 - x*||^2; in theorem 2 f - f(x*) by omega, gap = f(x0) - f(x*).
+        `HSGHTParameters`, k and tau the least allowed; B bounds every ||grad f_i - grad f||^2. Steps contract the error
+        by sqrt(omega), gap = ||x0 - x*||^2; in theorem 2 f - f(x*) by omega, gap = f(x0) - f(x*).
 
     Raises:
         ValueError: for a Python number out of range, or another theorem.

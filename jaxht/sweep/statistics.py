@@ -185,7 +185,7 @@ class _Curves:
     """Counts along one dimension, as rows of points from left to right, and where their fits cross the levels.
 
     Where the rising fit reaches a level is found without the fit: with excess_i = weight_i (p_i - level), fit_i >=
-    level from i = split on, the position where the sum of the excesses over i < split is least. The slopes of the convex
+    level from i = split on, where the sum of the excesses over i < split is least. The slopes of the convex
     minorant of these sums are the fit less the level.
     """
 

@@ -36,8 +36,8 @@ class Store:
     """A folder with ``sweep.json``, which describes the sweep, and ``cells/<index>.npz``, one record a cell.
 
     A record is written under another name, synced and renamed, and holds the hash of the sweep and a checksum of its
-    own: it is there whole or not at all, and one that is damaged, or of another sweep, does not count. Several processes
-    may write to one store.
+    own: it is there whole or not at all, and one that is damaged, or of another sweep, does not count. Several
+    processes may write to one store.
 
     Args:
         path: of the folder; made where it is missing.
@@ -185,8 +185,10 @@ def load(path: str | os.PathLike[str]) -> "xarray.Dataset":
     Example:
         >>> import tempfile
         >>> from jaxht import sweep
+        >>> def trial(key, cell):
+        ...     return {"twice": 2 * cell["K"]}
         >>> with tempfile.TemporaryDirectory() as folder:
-        ...     results = sweep.run(lambda key, cell: {"twice": 2 * cell["K"]}, {"K": [1, 5]}, num_trials=3, store=folder)
+        ...     results = sweep.run(trial, {"K": [1, 5]}, num_trials=3, store=folder)
         ...     sweep.load(folder).equals(results)
         True
     """
