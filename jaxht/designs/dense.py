@@ -1,4 +1,4 @@
-"""A design held as an array."""
+"""A design stored as an array."""
 
 from typing import Any
 
@@ -16,7 +16,11 @@ PRECISION = lax.Precision.HIGHEST
 
 @pytree
 class Dense:
-    """A design held as an n x d array, samples in rows."""
+    """A design stored as an array.
+
+    Args:
+        array: (n, d) float32 or float64, samples in rows.
+    """
 
     array: Array
 
@@ -31,7 +35,7 @@ class Dense:
         return self.array.dtype
 
     def gathers(self, k_max: int | None) -> bool:
-        """Yes: columns are at hand."""
+        """True: columns are at hand."""
         return True
 
     def matvec(self, x: Array) -> Array:
@@ -40,7 +44,7 @@ class Dense:
 
     def rmatvec(self, r: Array) -> Array:
         """``A^T r``, from (n,) to (d,), or from (n, c) to (d, c). Cost: n d, or n d c."""
-        # A product from the left reads A in its own order.
+        # A product from the left reads A in the order in which it is stored.
         return jnp.matmul(r.T, self.array, precision=PRECISION).T
 
     def rows(self, indices: Array) -> "Dense":
@@ -71,23 +75,23 @@ class Dense:
         return _subproblem(self.array, indices)
 
 
-def _one_subproblem(array: Array, indices: Array) -> tuple[Array, Array]:
+def _gather_subproblem(array: Array, indices: Array) -> tuple[Array, Array]:
     columns = Dense(array).columns(indices)
     return columns, jnp.matmul(columns, columns.T, precision=PRECISION)
 
 
-_subproblem = custom_vmap(_one_subproblem)
+_subproblem = custom_vmap(_gather_subproblem)
 
 
 @_subproblem.def_vmap
-def _many_subproblems(axis_size: int, in_batched: list[bool], array: Array, indices: Array) -> tuple[Any, Any]:
+def _gather_subproblems(axis_size: int, in_batched: list[bool], array: Array, indices: Array) -> tuple[Any, Any]:
     axes = [0 if batched else None for batched in in_batched]
     if in_batched[0] or axis_size * indices.shape[-1] ** 2 < array.shape[-1] * max(array.shape):
-        return jax.vmap(_one_subproblem, in_axes=axes)(array, indices), (True, True)
+        return jax.vmap(_gather_subproblem, in_axes=axes)(array, indices), (True, True)
     n, d = array.shape
-    # Two products in one, A'A and A'I = A', with zeros at index d, where the padding points. The second is there for
-    # speed: XLA would fuse a transposition into the gather, which then reads down the columns of A. The barrier keeps
-    # it from evaluating the product while it compiles, where A is a constant of the program.
+    # Two products in one, A'A and A'I = A', with zeros at index d, where the padding points. The second is for speed:
+    # XLA would fuse a transposition into the gather, which then reads down the columns of A. The barrier keeps XLA from
+    # evaluating the product at compile time where A is a constant of the program.
     array = lax.optimization_barrier(array)
     right = jnp.concatenate([array, jnp.zeros((n, 1), array.dtype), jnp.eye(n, dtype=array.dtype)], axis=1)
     both = jnp.pad(jnp.matmul(array.T, right, precision=PRECISION), ((0, 1), (0, 0)))

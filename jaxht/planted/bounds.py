@@ -6,9 +6,9 @@
     nu         expansion of hard thresholding: ||H_k(b) - x||^2 <= nu ||b - x||^2 for every K-sparse x
 
 Arguments are scalars or arrays that broadcast; they may be traced, and are promoted to one floating dtype, which is
-that of the results. A contraction factor of 1 or more, `inf` included, means that its theorem promises nothing. Sparsities
-are the real numbers of the formulas: round up. Python numbers out of range raise ValueError; arrays and traced values
-are not inspected.
+that of the results. A contraction factor of 1 or more, `inf` included, means that its theorem promises nothing.
+Sparsities are the real numbers of the formulas: round up. Python numbers out of range raise ValueError; arrays and
+traced values are not inspected.
 Sources: SL18 Shen & Li 2018; YLZ18 Yuan, Li & Zhang 2018; ZYF18 Zhou, Yuan & Feng 2018; AS20 Axiotis & Sviridenko 2020.
 """
 
