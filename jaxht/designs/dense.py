@@ -20,6 +20,14 @@ class Dense:
 
     Args:
         array: (n, d) float32 or float64, samples in rows.
+
+    Cost: a product takes n d, or n d c for c columns.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from jaxht.designs import Dense
+        >>> Dense(jnp.array([[1.0, 2.0], [3.0, 4.0]])).squared(jnp.array([1.0, 1.0])).tolist()
+        [10.0, 20.0]
     """
 
     array: Array

@@ -15,6 +15,8 @@ class Entries:
         num_columns: d, static.
         dtype: static; float32 or float64. Default: JAX's default float.
 
+    Cost: a product takes n, or n + d for ``A^T r``.
+
     Example:
         >>> import jax.numpy as jnp
         >>> from jaxht.designs import Entries

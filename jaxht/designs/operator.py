@@ -74,7 +74,7 @@ class LinearOperator:
         return image
 
     def rows(self, indices: Array) -> "LinearOperator":
-        """The rows at ``indices`` (b,), as a design (b, d); 0 where one is n. Its products cost as much as those of A."""
+        """The rows at ``indices`` (b,), as a design (b, d); 0 where one is n. Its products cost those of all rows."""
         shape = (indices.shape[0], self.shape[1])
         return LinearOperator(_select_rows, shape, (self, indices), _scatter_rows, dtype=self.dtype)
 

@@ -25,6 +25,15 @@ class SparseRows:
         num_columns: d, static.
 
     Cost: a product goes through the chunks of the rows in blocks of a static size; one to (d,) also writes d zeros.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> import numpy as np
+        >>> import scipy.sparse
+        >>> import jaxht
+        >>> A = jaxht.design(scipy.sparse.csr_array(np.eye(3, dtype=np.float32)))
+        >>> A.rows(jnp.array([2, 0])).shape
+        (2, 3)
     """
 
     by_row: Chunks

@@ -52,11 +52,6 @@ def expansion(d: ArrayLike, k: ArrayLike, K: ArrayLike, *, r: ArrayLike | None =
     Returns:
         nu in [1, (3 + sqrt 5)/2]; 1 for K = 0 and where H_k keeps all of b; `inf` (no bound) for a traced K > k.
 
-    Raises:
-        ValueError: for a Python number out of range.
-
-    Cost: O(1) an entry.
-
     Source: SL18 Theorem 1; r: Remark 5.
 
     Example:
@@ -83,11 +78,6 @@ def expansion_jain(d: ArrayLike, k: ArrayLike, K: ArrayLike) -> Array:
     Returns:
         nu in [1, 4]; 1 for k >= d.
 
-    Raises:
-        ValueError: for a Python number out of range.
-
-    Cost: O(1) an entry.
-
     Source: SL18 (2.10), from Jain, Tewari & Kar 2014, Lemma 1; printed for norms, hence squared here.
 
     Example:
@@ -110,11 +100,6 @@ def relaxed_sparsity(nu: ArrayLike, K: ArrayLike) -> Array:
 
     Returns:
         k >= K; `inf` for nu <= 1.
-
-    Raises:
-        ValueError: for a Python number out of range.
-
-    Cost: O(1) an entry.
 
     Source: SL18 Theorem 1 solved for k; (4.2) is the case of HT-SVRG, k > (16 kappa^2 - 4 kappa) K.
 
@@ -140,11 +125,6 @@ def iht_rip(k: ArrayLike = 1, K: ArrayLike = 1, *, d: ArrayLike = jnp.inf, nu: A
     Returns:
         The bound on delta, in (0, 1).
 
-    Raises:
-        ValueError: for a Python number out of range.
-
-    Cost: O(1) an entry.
-
     Source: SL18 Theorem 6.
 
     Example:
@@ -166,11 +146,6 @@ def cosamp_rip(k: ArrayLike = 1, K: ArrayLike = 1, *, d: ArrayLike = jnp.inf, nu
 
     Returns:
         The bound on delta, the root of 2 u (1 + (nu - 1) u) / (1 - u) = 1/4, u = delta^2.
-
-    Raises:
-        ValueError: for a Python number out of range.
-
-    Cost: O(1) an entry.
 
     Source: SL18 Theorem 7, sqrt(sqrt(32 nu + 49) - 9) / (4 sqrt(nu - 1)), rewritten to hold at nu = 1 too.
 
@@ -196,11 +171,6 @@ def htsvrg_rate(L: ArrayLike, alpha: ArrayLike, eta: ArrayLike, m: ArrayLike, nu
 
     Returns:
         beta; 1 or more if m is too small; `inf` outside 0 < eta < 1/(4L), 1 <= nu < 4L/(4L - alpha), D > 0.
-
-    Raises:
-        ValueError: for a Python number out of range.
-
-    Cost: O(1) an entry.
 
     Source: SL18 Theorem 10, both cases in one. Its proof needs D > 0, its text omits it: for nu > 1 a small eta fails.
 
@@ -241,11 +211,6 @@ def htsvrg_parameters(L: ArrayLike, alpha: ArrayLike, K: ArrayLike) -> HTSVRGPar
     Returns:
         `HTSVRGParameters`, for which nu = 1 / (1 - eta alpha), the best expansion at this eta and m (Proposition 14).
 
-    Raises:
-        ValueError: for a Python number out of range.
-
-    Cost: O(1) an entry.
-
     Source: SL18 (4.5).
 
     Example:
@@ -269,11 +234,6 @@ def ompr_rip(s: ArrayLike, s_star: ArrayLike) -> Array:
 
     Returns:
         The bound on the scale-free delta = (kappa - 1) / (kappa + 1); nothing is promised where it is negative.
-
-    Raises:
-        ValueError: for a Python number out of range.
-
-    Cost: O(1) an entry.
 
     Source: AS20 Theorem 4.2, Table 1 (truncated there).
 
@@ -300,11 +260,6 @@ def ompr_excess(s: ArrayLike, s_star: ArrayLike, kappa: ArrayLike, theta: ArrayL
     Returns:
         The multiple; `inf` for q >= 2 - theta, so finite at theta = 0 iff s > s* kappa^2 / 4.
 
-    Raises:
-        ValueError: for a Python number out of range.
-
-    Cost: O(1) an entry.
-
     Source: AS20 Theorem 4.2.
 
     Example:
@@ -328,11 +283,6 @@ def arht_sparsity(s_star: ArrayLike, kappa: ArrayLike) -> Array:
 
     Returns:
         The bound on s, always its second branch since kappa >= 1.
-
-    Raises:
-        ValueError: for a Python number out of range.
-
-    Cost: O(1) an entry.
 
     Source: AS20 Theorem 3.1.
 
@@ -376,11 +326,6 @@ def grahtp_factors(L: ArrayLike, alpha: ArrayLike, eta: ArrayLike) -> GraHTPPair
         `GraHTPPair` (mu_1, mu_2), which can be below 1 for kappa < 2/sqrt 3 and kappa < 1.271; mu_1 is `inf` for
         rho >= 1.
 
-    Raises:
-        ValueError: for a Python number out of range.
-
-    Cost: O(1) an entry.
-
     Source: YLZ18 Theorem 2, which prints kappa < 1.26, and rho < 0.62 for rho < 1/1.62.
 
     Example:
@@ -409,11 +354,6 @@ def grahtp_relaxed_factors(L: ArrayLike, alpha: ArrayLike, eta: ArrayLike, k: Ar
         `GraHTPPair` (mubar_1, mubar_2), valid for the k of `grahtp_relaxed_sparsity`; GraHTP's error falls by
         sqrt(mubar_1).
 
-    Raises:
-        ValueError: for a Python number out of range.
-
-    Cost: O(1) an entry.
-
     Source: YLZ18 Theorem 5.
 
     Example:
@@ -437,11 +377,6 @@ def grahtp_relaxed_sparsity(L: ArrayLike, alpha: ArrayLike, eta: ArrayLike, K: A
 
     Returns:
         `GraHTPPair` of the two bounds on k; `inf` for FGraHTP with rho >= 1.
-
-    Raises:
-        ValueError: for a Python number out of range.
-
-    Cost: O(1) an entry.
 
     Source: YLZ18 Theorem 5; for FGraHTP it prints rho / (1 - rho)^2, at least 4 times the exact rho^2 / (1 - rho^2)^2.
 
@@ -467,11 +402,6 @@ def num_steps(factor: ArrayLike, ratio: ArrayLike) -> Array:
 
     Returns:
         The count as a float; `inf` for a factor >= 1.
-
-    Raises:
-        ValueError: for a Python number out of range.
-
-    Cost: O(1) an entry.
 
     Source: YLZ18 Corollaries 3 and 7; the printed ceil(ln(ratio) / factor) falls short for factors above 0.567.
 
@@ -522,9 +452,7 @@ def hsght_parameters(L: ArrayLike, alpha: ArrayLike, K: ArrayLike, *, theorem: i
         by sqrt(omega), gap = ||x0 - x*||^2; in theorem 2 f - f(x*) by omega, gap = f(x0) - f(x*).
 
     Raises:
-        ValueError: for a Python number out of range, or another theorem.
-
-    Cost: O(1) an entry.
+        ValueError: for another theorem.
 
     Source: ZYF18 Theorems 1-3; the square in B is missing in the text, but the dimensions need it.
 

@@ -69,8 +69,6 @@ def planted(
     Returns:
         `Problem`.
 
-    Cost: that of its parts, and one product A x.
-
     Source: SL18 §5.1 (one A a cell, 1000 signals), YLZ18 §6.1 (one A a trial).
 
     Example:
@@ -101,8 +99,6 @@ def gaussian(key: Array, n: int, d: int, *, variance: ArrayLike | None = None, d
     Returns:
         (n, d) array.
 
-    Cost: n d random numbers.
-
     Source: SL18 §5.1; YLZ18 §6.1.
 
     Example:
@@ -125,8 +121,6 @@ def rademacher(key: Array, n: int, d: int, *, variance: ArrayLike | None = None,
 
     Returns:
         (n, d) array.
-
-    Cost: n d random bits.
 
     Source: SL18 §3.
 
@@ -332,8 +326,6 @@ def gaussian_signal(key: Array, d: int, K: ArrayLike, *, dtype: DTypeLike = floa
     Returns:
         (d,) array with exactly K nonzeros: a value drawn as 0 becomes the machine epsilon.
 
-    Cost: a random permutation of d numbers.
-
     Source: SL18 §5.1 (uniform support; its distribution of the values is not printed, N(0, 1) is our choice).
 
     Example:
@@ -357,8 +349,6 @@ def sign_signal(key: Array, d: int, K: ArrayLike, *, dtype: DTypeLike = float) -
     Returns:
         (d,) array with exactly K nonzeros.
 
-    Cost: a random permutation of d numbers.
-
     Example:
         >>> import jax
         >>> from jaxht import ensembles
@@ -381,8 +371,6 @@ def decaying_signal(key: Array, d: int, K: ArrayLike, ratio: ArrayLike, *, dtype
 
     Returns:
         (d,) array with exactly K nonzeros.
-
-    Cost: a random permutation of d numbers.
 
     Example:
         >>> import jax
@@ -413,8 +401,6 @@ def significant_signal(
 
     Returns:
         (d,) array with exactly K nonzeros: a value drawn as 0 becomes the machine epsilon.
-
-    Cost: a random permutation of d numbers.
 
     Source: YLZ18 §6.1 (d = 500, K = 50), which prints neither mean nor std, and mentions no signs.
 
@@ -455,8 +441,6 @@ def gaussian_noise(key: Array, u: Array, sigma: ArrayLike) -> Array:
     Returns:
         (n,) array of the dtype of u.
 
-    Cost: n random numbers.
-
     Source: YLZ18 §6.1.
 
     Example:
@@ -480,8 +464,6 @@ def sigma_for_snr(u: Array, snr: ArrayLike) -> Array:
     Returns:
         Scalar of the dtype of u.
 
-    Cost: one pass over u.
-
     Example:
         >>> import jax.numpy as jnp
         >>> from jaxht import ensembles
@@ -501,8 +483,6 @@ def logistic_labels(key: Array, u: Array, factor: ArrayLike = 1.0) -> Array:
 
     Returns:
         (n,) array of -1 and +1 in the dtype of u.
-
-    Cost: n random numbers.
 
     Source: YLZ18 §6.2.1 (factor 2).
 

@@ -16,7 +16,7 @@ from jaxht.transforms.base import is_masked
 
 
 class Scope(enum.Enum):
-    """Select among whole arrays: each on its own ("leaf"), or all of them together ("global").
+    """Select among whole arrays: LEAF ("leaf"), each on its own, or GLOBAL ("global"), all of them together.
 
     Example:
         >>> import jax.numpy as jnp

@@ -78,8 +78,8 @@ class SmoothedHingeLoss(MarginLoss):
     Example:
         >>> import jax.numpy as jnp
         >>> from jaxht.objectives.losses import SmoothedHingeLoss
-        >>> SmoothedHingeLoss(1.0).value(jnp.array([2.0, 0.5, -1.0]), jnp.array([1.0, 1.0, 1.0])).tolist()
-        [0.0, 0.125, 1.5]
+        >>> SmoothedHingeLoss(1.0).value(jnp.array([0.5, -1.0]), jnp.array([1.0, 1.0])).tolist()
+        [0.125, 1.5]
     """
 
     gamma: Numeric = 1.0
@@ -124,6 +124,8 @@ class SmoothedHingeLoss(MarginLoss):
 @pytree
 class SquaredHingeLoss(MarginLoss):
     """Squared hinge loss, ``l(u; y) = max(0, 1 - y u)^2 / 2``.
+
+    Source: Chang, Hsieh & Lin 2008 (L2-loss support vector machines).
 
     Example:
         >>> import jax.numpy as jnp

@@ -56,6 +56,8 @@ class SoftmaxLoss:
 class SquaredNormLoss:
     """Squared loss of several outputs, ``l(u; y) = ||u - y||^2 / 2`` for u and y in R^c.
 
+    Source: the sum of :class:`SquaredLoss` over the outputs.
+
     Example:
         >>> import jax.numpy as jnp
         >>> from jaxht.objectives.losses import SquaredNormLoss

@@ -14,6 +14,8 @@ from jaxht.objectives.losses.loss import ScalarLoss
 class SquaredLoss(ScalarLoss):
     """Squared loss, ``l(u; y) = (u - y)^2 / 2``.
 
+    Source: Yuan, Li & Zhang 2018, §6.1.
+
     Example:
         >>> import jax.numpy as jnp
         >>> from jaxht.objectives.losses import SquaredLoss
@@ -109,8 +111,11 @@ class HuberLoss(ScalarLoss):
 
 @pytree
 class PoissonLoss(ScalarLoss):
-    """Poisson loss, ``l(u; y) = exp(u) - y u``: minus the log-likelihood of a count y with mean exp(u), less ``log
-    y!``.
+    """Poisson loss, ``l(u; y) = exp(u) - y u``.
+
+    Minus the log-likelihood of a count y with mean exp(u), less ``log y!``.
+
+    Source: McCullagh & Nelder 1989, §6 (log-linear models of counts).
 
     Example:
         >>> import jax.numpy as jnp
@@ -120,7 +125,7 @@ class PoissonLoss(ScalarLoss):
     """
 
     def smoothness(self, y: Array) -> Numeric:
-        """``max(1, max y)``, which bounds l'' = exp(u) wherever no predicted mean exceeds it; globally l'' is unbounded."""
+        """``max(1, max y)``, which bounds l'' = exp(u) while no predicted mean exceeds it; there is no global bound."""
         return jnp.maximum(1, jnp.max(y))
 
     def check(self, y: Array) -> None:
