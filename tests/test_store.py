@@ -356,7 +356,7 @@ LONG = {"length": list(range(1000, 1200))}
 
 
 def test_killed_at_any_moment(tmp_path):
-    kills = int(os.environ.get("JAXHT_TEST_KILLS", 10))  # each takes the start of a process
+    kills = int(os.environ.get("JAXHT_TEST_KILLS", 6))  # each takes the start of a process
     command = [sys.executable, "-W", "ignore", "-c", KILLS, str(tmp_path), str(kills)]
     run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
