@@ -52,7 +52,7 @@ class Dense:
 
     def rmatvec(self, r: Array) -> Array:
         """``A^T r``, from (n,) to (d,), or from (n, c) to (d, c). Cost: n d, or n d c."""
-        # A product from the left reads A in the order in which it is stored.
+        # A product from the left reads A in its own order.
         return jnp.matmul(r.T, self.array, precision=PRECISION).T
 
     def rows(self, indices: Array) -> "Dense":

@@ -21,13 +21,13 @@ class Arithmetic:
     shape: tuple[int, int]
 
     def __add__(self, other: Any) -> "Sum":
-        return Sum((*_list_terms(self), *_list_terms(other)))
+        return Sum((*_terms(self), *_terms(other)))
 
     def __sub__(self, other: Any) -> "Sum":
         return self + -1.0 * other
 
     def __rmul__(self, factor: Numeric) -> "Sum":
-        return Sum(tuple((factor * number, matrix) for number, matrix in _list_terms(self)))
+        return Sum(tuple((factor * number, matrix) for number, matrix in _terms(self)))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,7 +110,7 @@ class Factored(Arithmetic):
         return matmul(self.U, self.s[:, None] * matmul(self.V.T, W))
 
     def dense(self) -> Array:
-        """The matrix as an array (..., m, n), also where the factors have leading axes."""
+        """As an array (m, n), also where there are lanes in front."""
         return jnp.matmul(self.U * self.s[..., None, :], jnp.swapaxes(self.V, -1, -2), precision=lax.Precision.HIGHEST)
 
     def entries(self, rows: Array, columns: Array) -> Array:
@@ -138,7 +138,7 @@ class Product(Arithmetic):
 
 
 def matmul(matrix: Any, W: Array) -> Array:
-    """Compute ``matrix @ W`` in full precision."""
+    """``matrix @ W`` in full precision."""
     return matrix @ W if isinstance(matrix, Arithmetic) else jnp.matmul(matrix, W, precision=lax.Precision.HIGHEST)
 
 
@@ -156,7 +156,7 @@ def square_norm(x: Any) -> Array:
 
 
 def check_factored(objective: Any, constraint: Any, solver: Any) -> None:
-    """Raise ValueError if the constraint holds its points in factors, which the objective or the solver cannot take."""
+    """Raise ValueError where the constraint holds its points in factors, and others cannot take them."""
     if not getattr(constraint, "factored", False):
         return
     for name, part in (("objective", objective), ("solver", solver)):
@@ -167,5 +167,5 @@ def check_factored(objective: Any, constraint: Any, solver: Any) -> None:
             )
 
 
-def _list_terms(matrix: Any) -> tuple[tuple[Any, Any], ...]:
+def _terms(matrix: Any) -> tuple[tuple[Any, Any], ...]:
     return matrix.terms if isinstance(matrix, Sum) else ((1.0, matrix),)

@@ -127,13 +127,13 @@ def _iterate(Z: Any, k: Array, near: Any, rtol: Array, k_max: int) -> TruncatedS
         # With nothing wanted (k = 0) the error is 0; NaN ends the loop.
         return count + 1, left / jnp.where(whole == 0, 1, whole), Y, U, s, V
 
-    def is_inaccurate(carry: Any) -> Array:
+    def go_on(carry: Any) -> Array:
         count, error, *_ = carry
         return (count < MAX_STEPS) & (error > rtol)
 
     zeros = (jnp.zeros(shape, Z.dtype) for shape in ((m, b), (b,), (n, b)))
     first = (0, jnp.full((), jnp.inf, Z.dtype), matmul(Z.T, start), *zeros)
-    _, error, _, U, s, V = lax.while_loop(is_inaccurate, step, first)
+    _, error, _, U, s, V = lax.while_loop(go_on, step, first)
     return _cut(U[:, :k_max], s[:k_max], V[:, :k_max], k, error)
 
 

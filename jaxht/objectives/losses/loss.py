@@ -32,7 +32,7 @@ class Loss(Protocol):
 
 
 class ScalarLoss:
-    """A loss of one output, with its conjugate ``l*(a; y) = sup_u (a u - l(u; y))``."""
+    """What losses of one output share: beside the loss its conjugate ``l*(a; y) = sup_u (a u - l(u; y))``."""
 
     def check(self, y: Array) -> None:
         """Accept any real target."""
