@@ -74,8 +74,8 @@ class Grid:
         if missing := set(self.shared) - set(self.problem):
             raise ValueError(f"shared names {sorted(missing)}, which must be in problem too; that is {self.problem}")
         self.cells = []
-        for index, values in enumerate(itertools.product(*self.axes.values())):
-            cell: dict[str, Any] = dict(zip(self.axes, values, strict=True))
+        for index, point in enumerate(itertools.product(*self.axes.values())):
+            cell: dict[str, Any] = dict(zip(self.axes, point, strict=True))
             if where is None or where(cell):
                 static_, problem_, shared_ = (
                     tuple((name, cell[name]) for name in names) for names in (self.static, self.problem, self.shared)

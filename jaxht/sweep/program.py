@@ -256,8 +256,8 @@ class Program:
             return case, batched[0]
 
         case = jax.eval_shape(lambda inputs: self._draw_trials(inputs, look), self._inputs)
-        structure = jax.tree.structure(case)
-        return structure, found or [False] * structure.num_leaves  # the rule is not called where no leaf differs
+        # The rule is not called where no leaf differs.
+        return jax.tree.structure(case), found or [False] * len(jax.tree.leaves(case))
 
     def _join_case(self, row: list[Array], own: list[Array]) -> Any:
         shared_leaves, own_leaves = iter(row), iter(own)
