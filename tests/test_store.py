@@ -1,4 +1,4 @@
-"""The store of a sweep: nothing that was done is lost, nothing is done twice, nothing wrong is believed."""
+"""The store of a sweep: no result is lost, computed twice, or read when damaged."""
 
 import errno
 import os
@@ -193,7 +193,7 @@ def test_a_damaged_manifest_is_no_manifest(copy):
 # ---- damage ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_damaged_record_is_never_believed(copy, caplog):
+def test_a_damaged_record_is_never_read(copy, caplog):
     """A bit changed anywhere, or a file cut off anywhere: what is read is right, or nothing."""
     caplog.set_level("ERROR", "jaxht.sweep")
     file = cells(copy)[2]

@@ -1,4 +1,4 @@
-"""The Monte-Carlo engine: what is paired stays paired, what is shared is held once, lanes are never idle for long."""
+"""The Monte-Carlo engine: paired problems, shared leaves, use of the lanes, and bits that do not depend on scheduling."""
 
 import os
 import subprocess
@@ -87,7 +87,7 @@ def test_what_cells_share():
     assert len(np.unique(everywhere["shared"])) == 1
 
 
-def test_hashes_are_for_ever():
+def test_hashes_are_stable():
     assert sweep.stable_hash({"n": 8, "K": 2}) == sweep.stable_hash({"K": 2, "n": 8}) == 0x52FCABAE
     assert sweep.stable_hash("HTP") != sweep.stable_hash("IHT")
 
@@ -118,7 +118,7 @@ def test_compiles_once_for_what_is_static():
     np.testing.assert_array_equal(dataset["sum"], expected)
 
 
-def test_cells_that_are_not_wanted():
+def test_where_leaves_cells_out():
     dataset = sweep.run(
         bits, {"n": [8, 16], "K": [2, 4]}, num_trials=3, where=lambda cell: cell["n"] > 4 * cell["K"] - 1
     )
@@ -415,7 +415,7 @@ def test_an_error_in_a_worker_ends_the_sweep(tmp_path):
         ({"trial": lambda key, cell: {"x": jnp.zeros(3)}}, "scalars"),
     ],
 )
-def test_what_cannot_be_right_is_refused(options, words):
+def test_invalid_arguments_are_refused(options, words):
     with pytest.raises(ValueError, match=words):
         sweep.run(**{"trial": bits, "axes": {"K": [1, 2]}, "num_trials": 2, **options})
 

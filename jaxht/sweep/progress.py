@@ -46,7 +46,7 @@ def progress_bar(label: str) -> Iterator[Callable[[Progress], None]]:
     """Show the progress of a sweep on standard error: as a bar in a terminal or notebook, in a file as lines.
 
     Args:
-        label: what stands in front.
+        label: text in front of the bar.
 
     Returns:
         A context manager that gives what :func:`jaxht.sweep.run` takes as ``on_progress``.

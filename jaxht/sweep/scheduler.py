@@ -91,7 +91,7 @@ class Queue:
         return key in self._waiting and not self.closed
 
     def pop_batch(self, key: Key, number: int, last: GridCell | None, bound: bool) -> Batch | None:
-        """Trials for a row: of its last cell while there are any, then of a cell that nobody has begun, then of the
+        """Trials for a row: of its last cell while there are any, then of a cell that has not begun, then of the
         one with most of them left.
 
         Args:
