@@ -1,4 +1,4 @@
-"""The Monte-Carlo engine: paired problems, shared leaves, use of the lanes, and bits that do not depend on scheduling."""
+"""The Monte-Carlo engine: paired problems, shared leaves, use of the lanes, and bits free of the scheduling."""
 
 import os
 import subprocess

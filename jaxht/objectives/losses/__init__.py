@@ -1,4 +1,4 @@
-"""Losses l(u; y) of a linear prediction u = a.x for a target y, with the derivatives that solvers use.
+"""Scalar losses l(u; y) of a linear prediction u = a.x for a target y, with the derivatives that solvers use.
 
 loss                      l(u; y)                                         l'' at most    labels
 SquaredLoss               (u - y)^2 / 2                                   1              real
@@ -11,7 +11,7 @@ PoissonLoss               exp(u) - y u                                    not bo
 SoftmaxLoss               logsumexp(u) - u_y, u in R^c                    1 / 2          0 ... c - 1
 SquaredNormLoss           ||u - y||^2 / 2, u in R^c                       1              R^c
 
-Losses of one output have conjugates l*(a; y) = sup_u (a u - l(u; y)), for the dual problem:
+Those of one output have their conjugates l*(a; y) = sup_u (a u - l(u; y)), for the dual problem:
 
 SquaredLoss               a^2 / 2 + a y                                   all a
 HuberLoss(delta)          the same                                        |a| <= delta
@@ -20,8 +20,6 @@ SquaredHingeLoss          y a + a^2 / 2                                   y a <=
 SmoothedHingeLoss(gamma)  y a + gamma a^2 / 2                             -1 <= y a <= 0
 HingeLoss                 y a                                             -1 <= y a <= 0
 PoissonLoss               m log m - m, m = a + y                          m >= 0
-
-All methods are elementwise over the samples, at a cost of O(n), or O(n c) for c outputs.
 """
 
 from jaxht.objectives.losses.classification import HingeLoss as HingeLoss

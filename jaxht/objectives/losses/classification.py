@@ -11,20 +11,12 @@ from jaxht.objectives.losses.loss import MarginLoss
 
 @pytree
 class LogisticLoss(MarginLoss):
-    """Logistic loss, ``l(u; y) = log(1 + exp(-s y u))`` for labels y in {-1, +1}.
-
-    Derivative ``-s y sigma(-s y u)``, curvature ``s^2 sigma(s u) sigma(-s u) <= s^2 / 4``, sigma the logistic function.
+    r"""``l(u; y) = log(1 + exp(-s y u))`` for labels y in {-1, +1}.
 
     Args:
-        scale: s > 0, traced.
+        scale: s > 0: 1 as in Yuan et al. 2020 and Axiotis & Sviridenko 2020, 2 as in Yuan, Li & Zhang 2018, §6.1.2.
 
-    Source: s = 1 in Yuan et al. 2020 and Axiotis & Sviridenko 2020, s = 2 in Yuan, Li & Zhang 2018, §6.1.2.
-
-    Example:
-        >>> import jax.numpy as jnp
-        >>> from jaxht.objectives.losses import LogisticLoss
-        >>> LogisticLoss().derivative(jnp.array([0.0]), jnp.array([1.0])).tolist()
-        [-0.5]
+    Derivative ``-s y sigma(-s y u)``, curvature ``s^2 sigma(s u) sigma(-s u) <= s^2 / 4``, sigma the logistic function.
     """
 
     scale: Numeric = 1.0
@@ -34,7 +26,7 @@ class LogisticLoss(MarginLoss):
         return self.scale**2 / 4
 
     def value(self, u: Array, y: Array) -> Array:
-        """l(u; y), without overflow for any margin."""
+        """Without overflow for any margin."""
         return jnp.logaddexp(0, -self.scale * y * u)
 
     def derivative(self, u: Array, y: Array) -> Array:
@@ -68,18 +60,9 @@ class LogisticLoss(MarginLoss):
 
 @pytree
 class SmoothedHingeLoss(MarginLoss):
-    """Smoothed hinge loss, ``0 if m <= 0, m^2 / (2 gamma) if m <= gamma, else m - gamma / 2``, with m = 1 - y u.
-
-    Args:
-        gamma: width of the quadratic part, > 0, traced.
+    """``l(u; y) = 0 if m <= 0, m^2 / (2 gamma) if m <= gamma, else m - gamma / 2``, where m = 1 - y u.
 
     Source: Yuan et al. 2020, §6 (gamma = 0.25 there).
-
-    Example:
-        >>> import jax.numpy as jnp
-        >>> from jaxht.objectives.losses import SmoothedHingeLoss
-        >>> SmoothedHingeLoss(1.0).value(jnp.array([0.5, -1.0]), jnp.array([1.0, 1.0])).tolist()
-        [0.125, 1.5]
     """
 
     gamma: Numeric = 1.0
@@ -123,16 +106,7 @@ class SmoothedHingeLoss(MarginLoss):
 
 @pytree
 class SquaredHingeLoss(MarginLoss):
-    """Squared hinge loss, ``l(u; y) = max(0, 1 - y u)^2 / 2``.
-
-    Source: Chang, Hsieh & Lin 2008 (L2-loss support vector machines).
-
-    Example:
-        >>> import jax.numpy as jnp
-        >>> from jaxht.objectives.losses import SquaredHingeLoss
-        >>> SquaredHingeLoss().value(jnp.array([2.0, 0.0]), jnp.array([1.0, 1.0])).tolist()
-        [0.0, 0.5]
-    """
+    """``l(u; y) = max(0, 1 - y u)^2 / 2``."""
 
     def smoothness(self, y: Array) -> Numeric:
         """1."""
@@ -147,7 +121,7 @@ class SquaredHingeLoss(MarginLoss):
         return -y * jnp.maximum(0, 1 - y * u)
 
     def curvature(self, u: Array, y: Array) -> Array:
-        """1 where the margin is less than 1, else 0."""
+        """1 where the margin falls short of 1, else 0."""
         return (y * u < 1).astype(u.dtype)
 
     def conjugate(self, a: Array, y: Array) -> Array:
@@ -169,22 +143,10 @@ class SquaredHingeLoss(MarginLoss):
 
 @pytree
 class HingeLoss(MarginLoss):
-    """Hinge loss, ``l(u; y) = max(0, 1 - y u)``, that of support vector machines.
-
-    Raises:
-        ValueError: if its smoothness is asked for.
-
-    Source: Yuan et al. 2020, §5.2.2.
-
-    Example:
-        >>> import jax.numpy as jnp
-        >>> from jaxht.objectives.losses import HingeLoss
-        >>> HingeLoss().value(jnp.array([2.0, -1.0]), jnp.array([1.0, 1.0])).tolist()
-        [0.0, 2.0]
-    """
+    """``l(u; y) = max(0, 1 - y u)``, the loss of support vector machines. Source: Yuan et al. 2020, §5.2.2."""
 
     def smoothness(self, y: Array) -> Numeric:
-        """Raise ValueError: the hinge is not smooth."""
+        """There is none."""
         raise ValueError("the hinge loss has no smoothness to take a step size from: give step_size")
 
     def value(self, u: Array, y: Array) -> Array:
@@ -192,11 +154,11 @@ class HingeLoss(MarginLoss):
         return jnp.maximum(0, 1 - y * u)
 
     def derivative(self, u: Array, y: Array) -> Array:
-        """A subgradient: -y where the margin is less than 1, else 0."""
+        """A subgradient: -y where the margin falls short of 1, else 0."""
         return jnp.where(y * u < 1, -y, 0)
 
     def curvature(self, u: Array, y: Array) -> Array:
-        """0, except at the kink."""
+        """0 but at the kink."""
         return jnp.zeros_like(u)
 
     def conjugate(self, a: Array, y: Array) -> Array:

@@ -1,4 +1,4 @@
-"""The protocol of a loss, and what losses of one output share."""
+"""What an objective may ask of a loss, and what losses of one output share."""
 
 from typing import Protocol
 
@@ -8,10 +8,10 @@ from chex import Array, Numeric
 
 
 class Loss(Protocol):
-    """A convex function of a prediction, applied to n samples: u is (n,) or, for c outputs, (n, c), with targets y."""
+    """A convex function of a prediction, applied to n of them: u (n,) or, for c outputs, (n, c), and targets y."""
 
     def smoothness(self, y: Array) -> Numeric:
-        """An upper bound of the second derivative l'' over all u, a scalar."""
+        """An upper bound of the curvature l'' over all u."""
         ...
 
     def check(self, y: Array) -> None:
@@ -35,7 +35,7 @@ class ScalarLoss:
     """What losses of one output share: beside the loss its conjugate ``l*(a; y) = sup_u (a u - l(u; y))``."""
 
     def check(self, y: Array) -> None:
-        """Accept any real target."""
+        """Any real target will do."""
 
     def curvature(self, u: Array, y: Array) -> Array:
         """d^2 l/du^2, (n,)."""
@@ -46,7 +46,7 @@ class ScalarLoss:
         raise NotImplementedError
 
     def conjugate_derivative(self, a: Array, y: Array) -> Array:
-        """dl*/da, (n,): the u at which l has the derivative a, for a :meth:`within` the domain."""
+        """dl*/da, (n,): the u of which a is the slope, for a :meth:`within` the domain."""
         raise NotImplementedError
 
     def conjugate_curvature(self, a: Array, y: Array) -> Array:
@@ -54,7 +54,7 @@ class ScalarLoss:
         raise NotImplementedError
 
     def within(self, a: Array, y: Array) -> Array:
-        """The nearest a in the domain of l*, or just inside where l* has no derivative at its end."""
+        """The nearest a of the domain, or where l* has no slope at its end, just inside."""
         raise NotImplementedError
 
     def hessian_product(self, u: Array, y: Array, v: Array) -> Array:
@@ -63,7 +63,7 @@ class ScalarLoss:
 
 
 class MarginLoss(ScalarLoss):
-    """A loss of the margin y u, for labels y in {-1, +1}."""
+    """What losses of the margin y u share: labels are -1 and +1."""
 
     def check(self, y: Array) -> None:
         """Raise ValueError for labels other than -1 and +1."""

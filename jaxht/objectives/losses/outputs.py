@@ -10,20 +10,9 @@ from jaxht._pytree import pytree, static
 
 @pytree
 class SoftmaxLoss:
-    """Cross-entropy of the softmax, ``l(u; y) = log sum_c exp(u_c) - u_y`` for class ids y in 0 ... c - 1 and u in R^c.
+    """``l(u; y) = log sum_c exp(u_c) - u_y`` for class ids y in 0 ... c - 1 and u in R^c.
 
-    Derivative ``p - e_y``, Hessian ``diag(p) - p p^T <= 1/2``, p the softmax of u.
-
-    Args:
-        num_classes: c, static.
-
-    Source: Zhou, Yuan & Feng 2018, §5.
-
-    Example:
-        >>> import jax.numpy as jnp
-        >>> from jaxht.objectives.losses import SoftmaxLoss
-        >>> SoftmaxLoss(2).derivative(jnp.array([[0.0, 0.0]]), jnp.array([1])).tolist()
-        [[0.5, -0.5]]
+    Derivative ``p - e_y``, Hessian ``diag(p) - p p^T <= 1/2``, p the softmax of u. Source: Zhou, Yuan & Feng 2018, §5.
     """
 
     num_classes: int = static()
@@ -54,23 +43,14 @@ class SoftmaxLoss:
 
 @pytree
 class SquaredNormLoss:
-    """Squared loss of several outputs, ``l(u; y) = ||u - y||^2 / 2`` for u and y in R^c.
-
-    Source: the sum of :class:`SquaredLoss` over the outputs.
-
-    Example:
-        >>> import jax.numpy as jnp
-        >>> from jaxht.objectives.losses import SquaredNormLoss
-        >>> SquaredNormLoss().value(jnp.array([[3.0, 4.0]]), jnp.array([[0.0, 0.0]])).tolist()
-        [12.5]
-    """
+    """``l(u; y) = ||u - y||^2 / 2`` for u and y in R^c."""
 
     def smoothness(self, y: Array) -> Numeric:
         """1."""
         return 1.0
 
     def check(self, y: Array) -> None:
-        """Accept any real target."""
+        """Any real target will do."""
 
     def value(self, u: Array, y: Array) -> Array:
         """l(u; y)."""

@@ -12,16 +12,7 @@ from jaxht.objectives.losses.loss import ScalarLoss
 
 @pytree
 class SquaredLoss(ScalarLoss):
-    """Squared loss, ``l(u; y) = (u - y)^2 / 2``.
-
-    Source: Yuan, Li & Zhang 2018, §6.1.
-
-    Example:
-        >>> import jax.numpy as jnp
-        >>> from jaxht.objectives.losses import SquaredLoss
-        >>> SquaredLoss().value(jnp.array([3.0]), jnp.array([1.0])).tolist()
-        [2.0]
-    """
+    """``l(u; y) = (u - y)^2 / 2``."""
 
     def smoothness(self, y: Array) -> Numeric:
         """1."""
@@ -58,19 +49,7 @@ class SquaredLoss(ScalarLoss):
 
 @pytree
 class HuberLoss(ScalarLoss):
-    """Huber loss, ``l(u; y) = r^2 / 2 if |r| <= delta, else delta (|r| - delta / 2)``, with r = u - y.
-
-    Args:
-        delta: half the width of the quadratic part, in units of y, > 0, traced.
-
-    Source: Huber 1964, (3.4).
-
-    Example:
-        >>> import jax.numpy as jnp
-        >>> from jaxht.objectives.losses import HuberLoss
-        >>> HuberLoss(1.0).value(jnp.array([0.5, 3.0]), jnp.array([0.0, 0.0])).tolist()
-        [0.125, 2.5]
-    """
+    """``l(u; y) = r^2 / 2 if |r| <= delta, else delta (|r| - delta / 2)``, r = u - y. Source: Huber 1964, (3.4)."""
 
     delta: Numeric = 1.0
 
@@ -111,21 +90,10 @@ class HuberLoss(ScalarLoss):
 
 @pytree
 class PoissonLoss(ScalarLoss):
-    """Poisson loss, ``l(u; y) = exp(u) - y u``.
-
-    Minus the log-likelihood of a count y with mean exp(u), less ``log y!``.
-
-    Source: McCullagh & Nelder 1989, §6 (log-linear models of counts).
-
-    Example:
-        >>> import jax.numpy as jnp
-        >>> from jaxht.objectives.losses import PoissonLoss
-        >>> PoissonLoss().derivative(jnp.array([0.0]), jnp.array([2.0])).tolist()
-        [-1.0]
-    """
+    """``l(u; y) = exp(u) - y u``: minus the log-likelihood of a count y of mean exp(u), less ``log y!``."""
 
     def smoothness(self, y: Array) -> Numeric:
-        """``max(1, max y)``, which bounds l'' = exp(u) while no predicted mean exceeds it; there is no global bound."""
+        """``max(1, max y)``, which bounds l'' = exp(u) wherever no predicted mean exceeds it; beyond, nothing does."""
         return jnp.maximum(1, jnp.max(y))
 
     def check(self, y: Array) -> None:
@@ -146,7 +114,7 @@ class PoissonLoss(ScalarLoss):
         return jnp.exp(u)
 
     def conjugate(self, a: Array, y: Array) -> Array:
-        """``m log m - m`` with the mean m = a + y >= 0 at which l has the derivative a."""
+        """``m log m - m``, m = a + y >= 0 the mean of which a is the slope."""
         mean = a + y
         return jnp.where(mean >= 0, xlogy(mean, mean) - mean, jnp.inf)
 
@@ -159,5 +127,5 @@ class PoissonLoss(ScalarLoss):
         return 1 / (a + y)
 
     def within(self, a: Array, y: Array) -> Array:
-        """a, such that a + y > 0."""
+        """``a + y > 0``."""
         return jnp.maximum(a, float(jnp.finfo(a.dtype).eps) * jnp.maximum(y, 1) - y)
