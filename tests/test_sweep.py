@@ -422,5 +422,5 @@ def test_invalid_arguments_are_refused(options, words):
 
 def test_missing_xarray(monkeypatch):
     monkeypatch.setitem(sys.modules, "xarray", None)
-    with pytest.raises(ImportError, match=r"jaxht\[sweep\]"):
+    with pytest.raises(ImportError, match=r"jax-hard-thresholding\[sweep\]"):
         sweep.run(bits, {"K": [1]}, num_trials=1)

@@ -102,7 +102,7 @@ def run(
     Raises:
         ValueError: for axes or options that cannot be right.
         StoreError: for a store that holds something else, or that cannot be written.
-        ImportError: without the extra ``jaxht[sweep]``.
+        ImportError: without the extra ``jax-hard-thresholding[sweep]``.
 
     Cost: one compile for each combination of static coordinates, and little more than the steps of the trials: in the
     sweep of ``benchmarks/sweep.py`` 88 % of the steps of all lanes serve a running trial.

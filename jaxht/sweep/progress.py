@@ -52,7 +52,7 @@ def progress_bar(label: str) -> Iterator[Callable[[Progress], None]]:
         A context manager that gives what :func:`jaxht.sweep.run` takes as ``on_progress``.
 
     Raises:
-        ImportError: without tqdm, which ``jaxht[sweep]`` brings.
+        ImportError: without tqdm, which ``jax-hard-thresholding[sweep]`` brings.
 
     Cost: a line every 15 seconds in a file.
 

@@ -178,7 +178,7 @@ def load(path: str | os.PathLike[str]) -> "xarray.Dataset":
     Raises:
         FileNotFoundError: if nothing is there.
         StoreError: if the description of the sweep is damaged. Damaged results count as missing.
-        ImportError: without the extra ``jaxht[sweep]``.
+        ImportError: without the extra ``jax-hard-thresholding[sweep]``.
 
     Cost: reads every record once.
 
@@ -318,7 +318,7 @@ def export(dataset: "xarray.Dataset", path: str | os.PathLike[str], kind: str | 
 
     Raises:
         ValueError: for another ending.
-        ImportError: without zarr, ``jaxht[zarr]``.
+        ImportError: without zarr, ``jax-hard-thresholding[zarr]``.
 
     Cost: one write of the data.
 
@@ -347,5 +347,5 @@ def import_xarray() -> ModuleType:
         import h5netcdf  # noqa: F401
         import xarray
     except ImportError as error:
-        raise ImportError(f"jaxht.sweep needs {error.name}: pip install 'jaxht[sweep]'") from error
+        raise ImportError(f"jaxht.sweep needs {error.name}: pip install 'jax-hard-thresholding[sweep]'") from error
     return xarray
