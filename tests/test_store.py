@@ -222,7 +222,7 @@ def read_bytes(file, damaged):
 
 
 def json_fingerprint(path):
-    return store_module._hash_sweep(store_module.read_manifest(path)["sweep"])
+    return store_module.hash_sweep(store_module.read_manifest(path)["sweep"])
 
 
 @pytest.mark.parametrize("damage", ["cut", "flip", "empty", "another cell's sweep"])

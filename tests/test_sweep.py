@@ -146,7 +146,7 @@ def test_what_trials_share_is_held_once_a_row(shared_design, shared_axes, held_o
     made = program(
         recovery(shared_design), {"solver": ["PGD"], "n": [20], "K": [1, 3]}, static=["n"], shared=shared_axes
     )
-    shapes = [shape.shape for shape in jax.eval_shape(made.draw_shared, made._inputs)]
+    shapes = [shape.shape for shape in jax.eval_shape(made.draw_shared, made.inputs)]
     assert set(shapes) == held_once
     # With A, eta = 2 / sigma_max^2; with K, k.
     assert len(shapes) - len([shape for shape in shapes if shape]) >= 1

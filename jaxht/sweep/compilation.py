@@ -143,7 +143,7 @@ class ProgramCache:
     @classmethod
     def find(cls, sweep: Sweep) -> "ProgramCache":
         """The cache of the trial that ran last in this process, if it is the same; else a new one."""
-        if not (_LATEST and _LATEST[0]._serves(sweep)):
+        if not (_LATEST and _LATEST[0].serves(sweep)):
             _LATEST[:] = [cls(sweep)]
         return _LATEST[0]
 
@@ -183,7 +183,8 @@ class ProgramCache:
         prints = [self._make_once((id(program), "fingerprint"), program.fingerprint) for program in programs]
         return hashlib.sha256(" ".join(prints).encode()).hexdigest()
 
-    def _serves(self, sweep: Sweep) -> bool:
+    def serves(self, sweep: Sweep) -> bool:
+        """Whether this is the cache of the sweep's trial."""
         # A task brings a copy of the trial; the id of its sweep identifies it.
         mine, other = (run.trial if isinstance(run, FunctionRun) else run for run in (self._run, sweep.run))
         return mine is other or self._id == sweep.id

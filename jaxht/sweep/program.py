@@ -105,6 +105,7 @@ class Program:
         shared: the axes that the cells of a row agree on.
 
     Attributes:
+        inputs: of one trial, an example.
         names: of the results.
         row_bytes, lane_bytes: memory of what a row holds once, and of a lane.
     """
@@ -112,10 +113,10 @@ class Program:
     def __init__(self, run: Run, cell: GridCell, dtypes: Mapping[str, Any], shared: Sequence[str]) -> None:
         self._run, self._dtypes, self._shared = run, dtypes, shared
         self._static, self._bounds = dict(cell.static), dict(cell.bounds)
-        self._inputs = self.make_inputs(0, cell, np.zeros(1, np.int32))
+        self.inputs = self.make_inputs(0, cell, np.zeros(1, np.int32))
         self._structure, self._is_own = self._split_case()
-        row = jax.eval_shape(self.draw_shared, self._inputs)
-        lane = jax.eval_shape(self.start_trials, row, self._inputs)
+        row = jax.eval_shape(self.draw_shared, self.inputs)
+        lane = jax.eval_shape(self.start_trials, row, self.inputs)
         one = jax.eval_shape(lambda lane: jax.tree.map(lambda leaf: leaf[0], lane), lane)
         self.names = list(jax.eval_shape(self._finish_lane, row, one))
         self.row_bytes, self.lane_bytes = (
@@ -138,11 +139,11 @@ class Program:
             carry = self._run.advance(case, self._run.start(case))
             return self._run.running(carry), dict(self._run.finish(case, carry))
 
-        return hashlib.sha256(jax.jit(run_once).lower(self._inputs).as_text().encode()).hexdigest()
+        return hashlib.sha256(jax.jit(run_once).lower(self.inputs).as_text().encode()).hexdigest()
 
     def compile(self, rows: int, lanes: int, staged: int) -> Pool:
         """Compile for a pool of that shape, staged >= lanes, on JAX's default device."""
-        inputs = self._inputs._replace(trials=jax.ShapeDtypeStruct((staged,), jnp.int32))
+        inputs = self.inputs._replace(trials=jax.ShapeDtypeStruct((staged,), jnp.int32))
         row = jax.eval_shape(self.draw_shared, inputs)
         batch = jax.eval_shape(self.start_trials, row, inputs)
         init_state = functools.partial(self.init_state, rows, lanes)
@@ -255,7 +256,7 @@ class Program:
             found.extend(jax.tree.leaves(batched[0]))
             return case, batched[0]
 
-        case = jax.eval_shape(lambda inputs: self._draw_trials(inputs, look), self._inputs)
+        case = jax.eval_shape(lambda inputs: self._draw_trials(inputs, look), self.inputs)
         # The rule is not called where no leaf differs.
         return jax.tree.structure(case), found or [False] * len(jax.tree.leaves(case))
 

@@ -59,7 +59,7 @@ class Store:
         mixed: bool = False,
     ) -> None:
         self.path = Path(path)
-        self.fingerprint = _hash_sweep(sweep)
+        self.fingerprint = hash_sweep(sweep)
         manifest = {"sweep": sweep, "environment": environment, "program": program}
         if not (self.path / MANIFEST).is_file():
             self._write(Path(MANIFEST), (json.dumps(manifest, indent=2) + "\n").encode())
@@ -199,7 +199,7 @@ def load(path: str | os.PathLike[str]) -> "xarray.Dataset":
         return import_xarray().load_dataset(path / FILE, engine="h5netcdf")
     manifest = read_manifest(path)
     sweep = manifest["sweep"]
-    fingerprint = _hash_sweep(sweep)
+    fingerprint = hash_sweep(sweep)
     axes = sweep["axes"]
     shape = tuple(map(len, axes.values()))
     data: dict[str, Any] = {}
@@ -235,7 +235,7 @@ def _compute_checksum(content: Results) -> str:
     return digest.hexdigest()
 
 
-def _hash_sweep(sweep: Mapping[str, Any]) -> str:
+def hash_sweep(sweep: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(sweep, sort_keys=True).encode()).hexdigest()
 
 
