@@ -400,14 +400,14 @@ def test_gradients(fun, args):
     with x64():
         at = np.array(args, float)
         value_and_grad = jax.jit(jax.value_and_grad(total))
-        _, slopes = value_and_grad(at)
+        _, gradient = value_and_grad(at)
         if fun is bounds.num_steps:
-            assert np.all(slopes == 0)
+            assert np.all(gradient == 0)
             return
-        assert np.any(slopes != 0)
-        for h, slope in zip(np.diag(1e-6 * at), slopes, strict=True):
+        assert np.any(gradient != 0)
+        for h, partial in zip(np.diag(1e-6 * at), gradient, strict=True):
             difference = (value_and_grad(at + h)[0] - value_and_grad(at - h)[0]) / (2 * h.sum())
-            np.testing.assert_allclose(slope, difference, rtol=1e-5, atol=1e-6)
+            np.testing.assert_allclose(partial, difference, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("fun", [bounds.expansion, bounds.expansion_jain])

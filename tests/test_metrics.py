@@ -12,14 +12,14 @@ import sklearn.metrics
 from jaxht import metrics
 
 ERRORS = ["estimation_error", "relative_error"]
-VERDICTS = ["success", "exact_recovery", "relaxed_recovery"]
+SUCCESSES = ["success", "exact_recovery", "relaxed_recovery"]
 SCORES = ["precision", "recall", "f_score"]
 
 
 @jax.jit
 @jax.vmap
 def batched(x, x_true):
-    return {name: getattr(metrics, name)(x, x_true) for name in ERRORS + VERDICTS + SCORES}
+    return {name: getattr(metrics, name)(x, x_true) for name in ERRORS + SUCCESSES + SCORES}
 
 
 def random_pairs(num=300, d=9):
@@ -147,14 +147,14 @@ def test_a_solution_that_is_not_finite_has_failed():
     for name in ERRORS:
         np.testing.assert_array_equal(np.isfinite(ours[name]), good)
         np.testing.assert_array_equal(ours[name][good], 0)
-    for name in VERDICTS + SCORES:
+    for name in SUCCESSES + SCORES:
         np.testing.assert_array_equal(ours[name], good)
 
 
 def test_scalars_and_dtypes(dtype):
     x = jax.ShapeDtypeStruct((7, 3), dtype)
     for name, out in jax.eval_shape(batched, x, x).items():
-        assert out.shape == (7,) and out.dtype == (bool if name in VERDICTS else dtype)
+        assert out.shape == (7,) and out.dtype == (bool if name in SUCCESSES else dtype)
 
 
 # ---- the Wilson interval ----

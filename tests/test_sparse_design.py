@@ -138,7 +138,7 @@ def test_each_entry_is_stored_once_each_way_with_little_padding():
     assert SparseMatrix.build(scipy.sparse.eye(50)).by_row.values.size == 50
 
 
-def test_padding_hurts_nobody():
+def test_padding_reads_no_nan():
     dense = random(13, 21)
     dense[3] = 0
     A = SparseMatrix.build(scipy.sparse.csr_matrix(dense))
@@ -240,7 +240,7 @@ def test_derivatives_by_values():
         (jax_sparse.BCOO.fromdense(np.ones((3, 3)), n_dense=1), "dense dim"),
     ],
 )
-def test_what_is_refused(A, why):
+def test_invalid_matrices_are_refused(A, why):
     with pytest.raises(ValueError, match=f"^A must .*{why}"):
         SparseMatrix.build(A)
 

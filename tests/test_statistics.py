@@ -79,7 +79,7 @@ def test_a_step_is_known_up_to_its_gap():
     assert [found[end].item() for end in ("lower", "estimate", "upper")] == [50, 60, 70]
 
 
-def test_what_lies_outside_says_so():
+def test_crossings_outside_of_the_points_are_infinite():
     n = np.array([10, 20, 30])
     never, always, once, nothing = [0, 1, 2], [100, 100, 100], [0, 0, 100], [0, 0, 0]
     trials = np.array([[100] * 3, [100] * 3, [100] * 3, [0] * 3])
@@ -91,7 +91,7 @@ def test_what_lies_outside_says_so():
     assert np.isposinf(found.upper.sel(level=0.999, K=2))
 
 
-def test_intervals_cover_the_chance_given():
+def test_intervals_cover_the_truth():
     """In 95 % of simulated experiments at least, but for what a binomial count may miss in one of a million."""
     n = np.arange(20, 141, 4)
     middle, width, repeats = 80.0, 6.0, 400
@@ -131,7 +131,7 @@ def test_lines():
             assert covered >= binom.ppf(1e-6, repeats, 0.95), (name, level, covered)
 
 
-def test_lines_leave_out_what_the_grid_does_not_enclose():
+def test_lines_leave_out_crossings_outside_of_the_points():
     n, K = np.arange(10, 101, 10), np.array([1, 2, 3, 4])
     rates = counts(np.where(n > 20 * K[:, None] + 25, 1000, 0), 1000, K=K, n=n)
     line = sweep.fit_line(rates, (0.5,))
@@ -142,7 +142,7 @@ def test_lines_leave_out_what_the_grid_does_not_enclose():
 
 
 @pytest.mark.parametrize("function", [sweep.transition, sweep.fit_line])
-def test_what_cannot_be_right_is_refused(function):
+def test_invalid_arguments_are_refused(function):
     rates = counts([[0, 3, 5]], 5, K=[1], n=[1, 2, 3])
     for levels in (0.0,), (0.5, 1.0), (95,):
         with pytest.raises(ValueError, match="levels"):

@@ -1,4 +1,4 @@
-"""The store of a sweep: nothing that was done is lost, nothing is done twice, nothing wrong is believed."""
+"""The store of a sweep: no result is lost, computed twice, or read when damaged."""
 
 import errno
 import os
@@ -167,20 +167,20 @@ def test_another_environment_is_asked_about(copy, whole, monkeypatch):
     cells(copy)[0].unlink()
     real = store_environment()
     other = {**real, "versions": {**real["versions"], "jax": "0.0.1"}}
-    monkeypatch.setattr("jaxht.sweep.plan.environment", lambda: other)
+    monkeypatch.setattr("jaxht.sweep.compilation.describe_environment", lambda: other)
     with pytest.raises(sweep.StoreError, match=r"another environment.*0\.0\.1.*mixed"):
         small(copy)
     same_bits(small(copy, mixed=True), whole[1])
-    monkeypatch.setattr("jaxht.sweep.plan.environment", lambda: {**real, "revision": "another commit"})
+    monkeypatch.setattr("jaxht.sweep.compilation.describe_environment", lambda: {**real, "revision": "another commit"})
     assert computed(copy)[0] == 0
     with pytest.raises(sweep.StoreError, match="lanes"):
         small(copy, max_lanes=5)
 
 
 def store_environment():
-    from jaxht.sweep.provenance import environment
+    from jaxht.sweep._provenance import describe_environment
 
-    return environment()
+    return describe_environment()
 
 
 def test_a_damaged_manifest_is_no_manifest(copy):
@@ -193,7 +193,7 @@ def test_a_damaged_manifest_is_no_manifest(copy):
 # ---- damage ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_damaged_record_is_never_believed(copy, caplog):
+def test_a_damaged_record_is_never_read(copy, caplog):
     """A bit changed anywhere, or a file cut off anywhere: what is read is right, or nothing."""
     caplog.set_level("ERROR", "jaxht.sweep")
     file = cells(copy)[2]
@@ -222,7 +222,7 @@ def read_bytes(file, damaged):
 
 
 def json_fingerprint(path):
-    return store_module._fingerprint(store_module.read_manifest(path)["sweep"])
+    return store_module.hash_sweep(store_module.read_manifest(path)["sweep"])
 
 
 @pytest.mark.parametrize("damage", ["cut", "flip", "empty", "another cell's sweep"])
@@ -356,7 +356,7 @@ LONG = {"length": list(range(1000, 1200))}
 
 
 def test_killed_at_any_moment(tmp_path):
-    kills = int(os.environ.get("JAXHT_TEST_KILLS", 10))  # each takes the start of a process
+    kills = int(os.environ.get("JAXHT_TEST_KILLS", 6))  # each takes the start of a process
     command = [sys.executable, "-W", "ignore", "-c", KILLS, str(tmp_path), str(kills)]
     run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert run.returncode == 0, run.stderr

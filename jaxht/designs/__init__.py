@@ -1,4 +1,4 @@
-"""One face for the design matrix A, whatever it is stored as."""
+"""Design matrices behind one protocol: dense, sparse, rows of the identity, and operators known by their products."""
 
 from typing import Any, Protocol
 
@@ -15,7 +15,11 @@ from jaxht.designs.sparse import SparseMatrix as SparseMatrix
 
 
 class Design(Protocol):
-    """What an objective may ask of a design matrix A, n x d, samples in rows."""
+    """What an objective may ask of a design matrix A (n, d), samples in rows.
+
+    Beside the methods below, a design that :meth:`gathers` may have ``subproblem(indices)``, which returns
+    ``columns(indices)`` and their Gram matrix (k_max, k_max) in one pass; see :class:`Dense`.
+    """
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -24,31 +28,31 @@ class Design(Protocol):
 
     @property
     def dtype(self) -> ArrayDType:
-        """That of its numbers."""
+        """float32 or float64."""
         ...
 
     def gathers(self, k_max: int | None) -> bool:
-        """Whether direct methods on k_max gathered columns pay; else minimisation on supports takes products alone."""
+        """Whether a refit on k_max columns should gather them and solve directly; else it uses products alone."""
         ...
 
     def matvec(self, x: Array) -> Array:
-        """``A x``, from (d,) to (n,), or from (d, c) to (n, c)."""
+        """``A x``: x is (d,) or (d, c), the result (n,) or (n, c)."""
         ...
 
     def rmatvec(self, r: Array) -> Array:
-        """``A^T r``, from (n,) to (d,), or from (n, c) to (d, c)."""
+        """``A^T r``: r is (n,) or (n, c), the result (d,) or (d, c)."""
         ...
 
     def columns(self, indices: Array) -> Array:
-        """``A_F^T``: the columns at ``indices`` (k_max,) as rows (k_max, n); 0 where an index is d."""
+        """The columns at ``indices`` (k_max,) as rows (k_max, n), ``A_F^T``; 0 where an index is d."""
         ...
 
     def rows(self, indices: Array) -> Any:
-        """The rows at ``indices`` (b,), which may repeat, as a design with products; 0 where an index is n."""
+        """The rows at ``indices`` (b,), which may repeat, as a design (b, d) with products; 0 where an index is n."""
         ...
 
     def squared(self, weights: Array) -> Array:
-        """``sum_i weights_i A_ij^2`` for all j, (d,)."""
+        """``sum_i weights_i A_ij^2`` for all j: weights is (n,), the result (d,)."""
         ...
 
     def row_norms(self) -> Array:
@@ -61,15 +65,30 @@ class Design(Protocol):
 
 
 def design(A: Any) -> Any:
-    """Wrap ``A`` in the face that the objectives use. They call it themselves; called once before, work is done once.
+    """Wrap a matrix as a design, with the products that objectives use.
+
+    Objectives call it themselves; called once before, work on the host is done once.
 
     Args:
         A: (n, d) real array (NumPy or JAX); a scipy.sparse matrix or array of any format, or a JAX BCOO or BCSR matrix,
-            which are put in row and in column order here, on the host; or a design already wrapped, for example a
+            which are ordered by row and by column here, on the host; or a design, for example a
             :class:`LinearOperator`.
+
+    Returns:
+        A :class:`jaxht.designs.Design` of shape (n, d) and the dtype of A (integers and booleans of a sparse matrix
+        become JAX's default float).
 
     Raises:
         ValueError: if A is none of them, or is a sparse matrix of traced arrays, whose order cannot be seen.
+
+    Cost: nothing for arrays and designs; two sorts of the entries of a sparse matrix, on the host.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> import jaxht
+        >>> A = jaxht.design(jnp.array([[1.0, 2.0], [3.0, 4.0]]))
+        >>> A.shape, A.matvec(jnp.array([1.0, -1.0])).tolist(), A.rmatvec(jnp.array([1.0, 0.0])).tolist()
+        ((2, 2), [-1.0, -1.0], [1.0, 2.0])
     """
     if isinstance(A, Dense | SparseMatrix | SparseRows | Entries | LinearOperator | MatrixDesign):
         return A

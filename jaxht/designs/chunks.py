@@ -14,7 +14,7 @@ from jax.custom_derivatives import SymbolicZero
 
 from jaxht._pytree import integer, pytree, static
 
-# In a product, a chunk costs about as much as this many of the slots in it: its sum is written, read and scattered.
+# In a product, a chunk costs as much as about this many of its slots: its sum is written, read and scattered.
 CHUNK_COST = 2.5
 WIDTHS = (1, 2, 4, 8)  # slots a chunk; wider ones were no faster
 
@@ -68,23 +68,23 @@ class Chunks:
 
 @jax.custom_jvp
 def _dot(M: Chunks, u: Array) -> Array:
-    # Where M is a constant of the program, the barrier keeps XLA from evaluating products of constants as it compiles.
-    return _lanes_last(dataclasses.replace(M, values=lax.optimization_barrier(M.values)), u)
+    # Where M is a constant of the program, the barrier keeps XLA from evaluating the product at compile time.
+    return _multiply_lanes(dataclasses.replace(M, values=lax.optimization_barrier(M.values)), u)
 
 
 @functools.partial(_dot.defjvp, symbolic_zeros=True)
 def _dot_jvp(primals: tuple[Chunks, Array], tangents: tuple[Chunks, Array]) -> tuple[Array, Any]:
     (M, u), (dM, du) = primals, tangents
-    terms = [] if isinstance(du, SymbolicZero) else [_products(M, du)]
+    terms = [] if isinstance(du, SymbolicZero) else [_multiply(M, du)]
     if not isinstance(dM.values, SymbolicZero):
-        terms.append(_products(dataclasses.replace(M, values=dM.values), u))
+        terms.append(_multiply(dataclasses.replace(M, values=dM.values), u))
     return _dot(M, u), sum(terms)
 
 
-def _products(M: Chunks, u: Array) -> Array:
+def _multiply(M: Chunks, u: Array) -> Array:
     """``M u`` in operations that JAX can transpose."""
-    # Besides what the padding reads, this makes XLA write u down first, which it would else compute anew in each slot;
-    # and it spares the comparison of each index with p.
+    # The zero is what the padding reads. Appending it also makes XLA store u first, which it would else compute anew in
+    # each slot, and saves the comparison of each index with p.
     u = jnp.concatenate([u, jnp.zeros_like(u, shape=(1, *u.shape[1:]))])
     values = M.values.reshape(M.values.shape + (1,) * (u.ndim - 1))
     sums = sum(values[:, w] * take(u, M.indices[:, w]) for w in range(values.shape[1]))
@@ -97,13 +97,13 @@ def take(u: Array, indices: Array) -> Array:
     return lax.gather(u, indices[:, None], dimensions, (1, *u.shape[1:]), mode="promise_in_bounds")
 
 
-_lanes_last = custom_vmap(_products)
+_multiply_lanes = custom_vmap(_multiply)
 
 
-@_lanes_last.def_vmap
-def _vmapped(axis_size: int, in_batched: list[Any], M: Chunks, u: Array) -> tuple[Array, bool]:
+@_multiply_lanes.def_vmap
+def _multiply_vmapped(axis_size: int, in_batched: list[Any], M: Chunks, u: Array) -> tuple[Array, bool]:
     """Lanes that share M become the last axis of u, where a gather reads them side by side."""
     if any(jax.tree.leaves(in_batched[0])):
         axes = jax.tree.map(lambda batched: 0 if batched else None, tuple(in_batched))
-        return jax.vmap(_products, in_axes=axes)(M, u), True
-    return jnp.moveaxis(_lanes_last(M, jnp.moveaxis(u, 0, -1)), -1, 0), True
+        return jax.vmap(_multiply, in_axes=axes)(M, u), True
+    return jnp.moveaxis(_multiply_lanes(M, jnp.moveaxis(u, 0, -1)), -1, 0), True

@@ -1,4 +1,4 @@
-"""A design held as an array."""
+"""A design stored as an array."""
 
 from typing import Any
 
@@ -14,7 +14,19 @@ from jaxht.linalg.precision import matmul
 
 @pytree
 class Dense:
-    """A design held as an n x d array, samples in rows."""
+    """A design stored as an array.
+
+    Args:
+        array: (n, d) float32 or float64, samples in rows.
+
+    Cost: a product takes n d, or n d c for c columns.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from jaxht.designs import Dense
+        >>> Dense(jnp.array([[1.0, 2.0], [3.0, 4.0]])).squared(jnp.array([1.0, 1.0])).tolist()
+        [10.0, 20.0]
+    """
 
     array: Array
 
@@ -29,7 +41,7 @@ class Dense:
         return self.array.dtype
 
     def gathers(self, k_max: int | None) -> bool:
-        """Yes: columns are at hand."""
+        """True: columns are at hand."""
         return True
 
     def matvec(self, x: Array) -> Array:
@@ -69,23 +81,23 @@ class Dense:
         return _subproblem(self.array, indices)
 
 
-def _one_subproblem(array: Array, indices: Array) -> tuple[Array, Array]:
+def _gather_subproblem(array: Array, indices: Array) -> tuple[Array, Array]:
     columns = Dense(array).columns(indices)
     return columns, matmul(columns, columns.T)
 
 
-_subproblem = custom_vmap(_one_subproblem)
+_subproblem = custom_vmap(_gather_subproblem)
 
 
 @_subproblem.def_vmap
-def _many_subproblems(axis_size: int, in_batched: list[bool], array: Array, indices: Array) -> tuple[Any, Any]:
+def _gather_subproblems(axis_size: int, in_batched: list[bool], array: Array, indices: Array) -> tuple[Any, Any]:
     axes = [0 if batched else None for batched in in_batched]
     if in_batched[0] or axis_size * indices.shape[-1] ** 2 < array.shape[-1] * max(array.shape):
-        return jax.vmap(_one_subproblem, in_axes=axes)(array, indices), (True, True)
+        return jax.vmap(_gather_subproblem, in_axes=axes)(array, indices), (True, True)
     n, d = array.shape
-    # Two products in one, A'A and A'I = A', with zeros at index d, where the padding points. The second is there for
-    # speed: XLA would fuse a transposition into the gather, which then reads down the columns of A. The barrier keeps
-    # it from evaluating the product while it compiles, where A is a constant of the program.
+    # Two products in one, A'A and A'I = A', with zeros at index d, where the padding points. The second is for speed:
+    # XLA would fuse a transposition into the gather, which then reads down the columns of A. The barrier keeps XLA from
+    # evaluating the product at compile time where A is a constant of the program.
     array = lax.optimization_barrier(array)
     right = jnp.concatenate([array, jnp.zeros((n, 1), array.dtype), jnp.eye(n, dtype=array.dtype)], axis=1)
     both = jnp.pad(matmul(array.T, right), ((0, 1), (0, 0)))

@@ -15,16 +15,32 @@ from jaxht._pytree import mixed, pytree, static
 class LinearOperator:
     """A matrix-free design: ``A x = product(x, *args)``, for example a subsampled transform or a convolution.
 
+    Refits on its supports use products alone (conjugate gradients).
+
     Args:
-        product: static, linear in x, from (d,) to (n,). Defined once, it compiles once: what changes goes into args.
+        product: static, linear in x (not checked), from (d,) to (n,). A function defined once compiles once: arrays
+            that change belong in ``args``.
         shape: static, (n, d).
         args: arrays of the operator, traced: sampled rows, a filter, weights ... Floats are cast to ``dtype``, integers
             and booleans stay what they are.
-        adjoint: static, ``A^T r = adjoint(r, *args)``; None: the transpose of product, which JAX derives.
-        norms: (d,) Euclidean norms of the columns where they are known; None: they cost d products where asked for.
-        dtype: static; float32 or float64, by default JAX's default float.
+        adjoint: static, ``A^T r = adjoint(r, *args)``, from (n,) to (d,); None: the transpose of product, which JAX
+            derives.
+        norms: (d,) Euclidean norms of the columns where they are known; None: computed where needed by d products.
+        dtype: static; float32 or float64. Default: JAX's default float.
 
-    Objectives minimise on supports of it by iterative methods that use products alone.
+    Cost: that of product and adjoint.
+
+    Source: the interface of ``scipy.sparse.linalg.LinearOperator``, with the arrays as an argument of their own so that
+    they are traced.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> import jaxht
+        >>> def differences(x, scale):
+        ...     return scale * (x[1:] - x[:-1])
+        >>> A = jaxht.LinearOperator(differences, (2, 3), (2.0,))
+        >>> A.matvec(jnp.array([1.0, 2.0, 4.0])).tolist(), A.rmatvec(jnp.array([1.0, 0.0])).tolist()
+        ([2.0, 4.0], [-2.0, 2.0, 0.0])
     """
 
     product: Callable[..., Array] = static()
@@ -38,17 +54,17 @@ class LinearOperator:
         object.__setattr__(self, "dtype", jnp.result_type(self.dtype))
 
     def gathers(self, k_max: int | None) -> bool:
-        """No."""
+        """False: columns cost a product each."""
         return False
 
     def matvec(self, x: Array) -> Array:
-        """``A x``, from (d,) to (n,), or column by column from (d, c) to (n, c). Cost: a product."""
+        """``A x``: x is (d,), or (d, c), which takes the product of each column. Cost: a product, or c."""
         if x.ndim == 2:
             return jax.vmap(self.matvec, in_axes=1, out_axes=1)(x)
         return self.product(x, *self.args)
 
     def rmatvec(self, r: Array) -> Array:
-        """``A^T r``, from (n,) to (d,), or column by column from (n, c) to (d, c). Cost: a product."""
+        """``A^T r``: r is (n,), or (n, c), which takes the product of each column. Cost: a product, or c."""
         if r.ndim == 2:
             return jax.vmap(self.rmatvec, in_axes=1, out_axes=1)(r)
         if self.adjoint is not None:
@@ -58,9 +74,9 @@ class LinearOperator:
         return image
 
     def rows(self, indices: Array) -> "LinearOperator":
-        """The rows at ``indices`` (b,), as a design b x d; 0 where one is n. Its products cost those of all rows."""
+        """The rows at ``indices`` (b,), as a design (b, d); 0 where one is n. Its products cost those of all rows."""
         shape = (indices.shape[0], self.shape[1])
-        return LinearOperator(_some_rows, shape, (self, indices), _to_some_rows, dtype=self.dtype)
+        return LinearOperator(_select_rows, shape, (self, indices), _scatter_rows, dtype=self.dtype)
 
     def row_norms(self) -> Array:
         """Euclidean norms of the rows, (n,). Cost: n products."""
@@ -93,13 +109,13 @@ class LinearOperator:
         return jnp.sqrt(self.squared(jnp.ones(self.shape[0], self.dtype)))
 
 
-def _some_rows(x: Array, A: LinearOperator, indices: Array) -> Array:
+def _select_rows(x: Array, A: LinearOperator, indices: Array) -> Array:
     return jnp.take(A.matvec(x), indices, axis=0, mode="fill", fill_value=0)
 
 
-def _to_some_rows(r: Array, A: LinearOperator, indices: Array) -> Array:
+def _scatter_rows(r: Array, A: LinearOperator, indices: Array) -> Array:
     return A.rmatvec(jnp.zeros(A.shape[0], r.dtype).at[indices].add(r, mode="drop"))
 
 
-# Rows or columns computed at a time.
+# Rows or columns that are computed at a time.
 _BLOCK = 64

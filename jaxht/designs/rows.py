@@ -1,4 +1,4 @@
-"""Some rows of a sparse matrix as a design: the mini-batches of stochastic solvers."""
+"""Some rows of a sparse matrix as a design: the minibatches of stochastic solvers."""
 
 import math
 from collections.abc import Callable
@@ -10,21 +10,30 @@ from jax import lax
 from jaxht._pytree import integer, pytree, static
 from jaxht.designs.chunks import Chunks, take
 
-# Chunks that are read together: at least so many, and as many as ROWS rows have, with a margin.
-LEAST, ROWS, MARGIN = 32, 64, 1.25
+# Chunks that are read together: at least MIN_CHUNKS, and as many as ROWS rows have, with a margin.
+MIN_CHUNKS, ROWS, MARGIN = 32, 64, 1.25
 
 
 @pytree
 class SparseRows:
-    """b rows of a sparse matrix, which may repeat: products read the entries of these rows, whatever their number.
+    """b rows of a sparse matrix, which may repeat: products read the entries of these rows only.
 
     Args:
         by_row: the whole matrix.
-        first: (b,) the first chunk of each of the rows.
-        ends: (b,) how many chunks the rows have up to and with each.
+        first: (b,) the first chunk of each row.
+        ends: (b,) the number of chunks of the rows up to and with each.
         num_columns: d, static.
 
-    Cost: a product goes through the chunks of the rows in blocks of a static number; one to (d,) also writes d zeros.
+    Cost: a product goes through the chunks of the rows in blocks of a static size; one to (d,) also writes d zeros.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> import numpy as np
+        >>> import scipy.sparse
+        >>> import jaxht
+        >>> A = jaxht.design(scipy.sparse.csr_array(np.eye(3, dtype=np.float32)))
+        >>> A.rows(jnp.array([2, 0])).shape
+        (2, 3)
     """
 
     by_row: Chunks
@@ -33,7 +42,7 @@ class SparseRows:
     num_columns: int = static()
 
     @classmethod
-    def of(cls, by_row: Chunks, indices: Array, num_columns: int) -> "SparseRows":
+    def select(cls, by_row: Chunks, indices: Array, num_columns: int) -> "SparseRows":
         """The rows at ``indices`` (b,); where one is n, a row without entries."""
         first, end = (by_row.starts.at[i].get(mode="clip") for i in (indices, indices + 1))
         return cls(by_row, first, jnp.cumsum(end - first), num_columns)
@@ -54,37 +63,38 @@ class SparseRows:
         def add(product: Array, values: Array, columns: Array, row: Array) -> Array:
             # What the padding reads is multiplied by 0.
             entries = (take(x, jnp.minimum(column, self.num_columns - 1)) for column in columns.T)
-            sums = sum(_beside(value, entry) * entry for value, entry in zip(values.T, entries, strict=True))
+            sums = sum(_align(value, entry) * entry for value, entry in zip(values.T, entries, strict=True))
             return product.at[row].add(sums, mode="drop")
 
-        return self._over_blocks(add, jnp.zeros((self.shape[0], *x.shape[1:]), x.dtype))
+        return self._loop_blocks(add, jnp.zeros((self.shape[0], *x.shape[1:]), x.dtype))
 
     def rmatvec(self, r: Array) -> Array:
         """``A^T r``, from (b,) to (d,), or from (b, c) to (d, c). Cost: the entries of the rows, times c, and d c."""
 
         def add(product: Array, values: Array, columns: Array, row: Array) -> Array:
-            slopes = r.at[row].get(mode="fill", fill_value=0)[:, None]
-            return product.at[columns].add(_beside(values, slopes) * slopes, mode="drop")
+            entries = r.at[row].get(mode="fill", fill_value=0)[:, None]
+            return product.at[columns].add(_align(values, entries) * entries, mode="drop")
 
-        return self._over_blocks(add, jnp.zeros((self.num_columns, *r.shape[1:]), r.dtype))
+        return self._loop_blocks(add, jnp.zeros((self.num_columns, *r.shape[1:]), r.dtype))
 
-    def _over_blocks(self, add: Callable[[Array, Array, Array, Array], Array], start: Array) -> Array:
+    def _loop_blocks(self, add: Callable[[Array, Array, Array, Array], Array], start: Array) -> Array:
         """``start`` after ``add(product, values, columns, row)`` for each block; row is b beyond the last chunk."""
         b, num_chunks = self.shape[0], len(self.by_row.rows)
         # Mostly, as many as ROWS rows drawn at random fit into one block.
-        size = max(LEAST, min(b, ROWS) * math.ceil(MARGIN * num_chunks / self.by_row.num_rows))
+        size = max(MIN_CHUNKS, min(b, ROWS) * math.ceil(MARGIN * num_chunks / self.by_row.num_rows))
         shift = jnp.append(self.first, 0) - jnp.insert(self.ends, 0, 0)
 
-        def one(block: Array, product: Array) -> Array:
-            place = block * size + lax.iota(jnp.int32, size)
-            # The row of each place: the number of rows that end at it or before.
+        def add_block(block: Array, product: Array) -> Array:
+            position = block * size + lax.iota(jnp.int32, size)
+            # The row of each position: the number of rows that end at it or before.
             ends = jnp.maximum(self.ends - block * size, 0)
             row = jnp.cumsum(jnp.zeros(size, jnp.int32).at[ends].add(1, mode="drop"))
-            chunk = jnp.clip(take(shift, row) + place, 0, num_chunks - 1)
+            chunk = jnp.clip(take(shift, row) + position, 0, num_chunks - 1)
             return add(product, take(self.by_row.values, chunk), take(self.by_row.indices, chunk), row)
 
-        return lax.fori_loop(0, (self.ends[-1] + size - 1) // size, one, start)
+        return lax.fori_loop(0, (self.ends[-1] + size - 1) // size, add_block, start)
 
 
-def _beside(values: Array, other: Array) -> Array:
+def _align(values: Array, other: Array) -> Array:
+    """``values`` with axes of length 1 behind, as many as ``other`` has more."""
     return values.reshape(*values.shape, *[1] * (other.ndim - values.ndim))

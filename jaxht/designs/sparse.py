@@ -12,25 +12,35 @@ from jaxht._pytree import pytree, static
 from jaxht.designs.chunks import Chunks
 from jaxht.designs.rows import SparseRows
 
-GATHERED = 4
+# A refit gathers dense columns if they take at most this many times the memory of A.
+GATHER_FACTOR = 4
 
 
 @pytree
 class SparseMatrix:
-    """A design A (n x d) held by its nonzero entries, once by row and once by column: see :meth:`build`.
+    """A sparse design A (n, d) that stores its entries by row and by column; made by :func:`jaxht.design`.
 
-    Where the entries are is fixed; their values are traced, in two copies: ``A x`` reads the first and ``A^T r`` the
-    second, and a gradient by A comes in the same two parts. Gradients by x and r are right, but scatter all entries:
-    where time counts, write ``A.rmatvec`` instead of the gradient of ``A.matvec``, as the objectives do. (And instead
-    of ``jax.linear_transpose``, which does not know these products; ``jax.vjp`` does.)
+    The positions of the entries are fixed; their values are traced, in two copies: ``A x`` reads the first and ``A^T
+    r`` the second, and a gradient with respect to A comes in the same two parts. Gradients with respect to x and r are
+    right, but scatter all entries: where time counts, write ``A.rmatvec`` instead of the gradient of ``A.matvec``, as
+    the objectives do. (And instead of ``jax.linear_transpose``, which does not know these products; ``jax.vjp`` does.)
 
     Args:
         by_row: A.
         by_column: A^T.
         nnz: number of entries stored, static.
 
-    Cost: a product is one pass over the entries, padding included (less than a tenth of them where rows and columns
-    are long), and scatters an eighth as many numbers. Lanes of a vmap that share A read it together.
+    Cost: a product is one pass over the entries, padding included (less than a tenth of them where rows and columns are
+    long), and scatters an eighth as many numbers. Lanes of a vmap that share A read it together.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> import numpy as np
+        >>> import scipy.sparse
+        >>> import jaxht
+        >>> A = jaxht.design(scipy.sparse.csr_array(np.array([[1.0, 0.0, 2.0], [0.0, 3.0, 0.0]], np.float32)))
+        >>> A.nnz, A.matvec(jnp.ones(3)).tolist()
+        (3, [3.0, 3.0])
     """
 
     by_row: Chunks
@@ -39,19 +49,19 @@ class SparseMatrix:
 
     @classmethod
     def build(cls, A: Any) -> "SparseMatrix":
-        """Arrange a matrix on the host.
+        """Order the entries of a matrix by row and by column, on the host.
 
         Args:
             A: (n, d) real SciPy sparse matrix or array of any format, or ``jax.experimental.sparse`` BCOO or BCSR
-                without batch or dense dimensions, concrete. Duplicate entries are summed, entries out of range (how
-                JAX pads) are dropped, zeros are kept; integers and booleans become the default float.
+                without batch or dense dimensions, concrete. Duplicate entries are summed, entries out of range (how JAX
+                pads) are dropped, zeros are kept; integers and booleans become the default float.
 
         Raises:
             ValueError: if A is none of these.
 
-        Cost: two sorts of the entries, and memory for about ten integers an entry on the way.
+        Cost: two sorts of the entries, and temporary memory of about ten integers an entry.
         """
-        rows, columns, values, shape = _coordinates(A)
+        rows, columns, values, shape = _read_entries(A)
         by_row = Chunks.build(rows, columns, values, shape)
         order = np.argsort(columns, kind="stable")
         by_column = Chunks.build(columns[order], rows[order], values[order], shape[::-1])
@@ -68,8 +78,8 @@ class SparseMatrix:
         return self.by_row.values.dtype
 
     def gathers(self, k_max: int | None) -> bool:
-        """Where k_max dense columns take no more than GATHERED times the memory of A."""
-        return k_max is not None and k_max * self.shape[0] <= GATHERED * self.nnz
+        """Whether k_max dense columns take at most GATHER_FACTOR times the memory of A."""
+        return k_max is not None and k_max * self.shape[0] <= GATHER_FACTOR * self.nnz
 
     def matvec(self, x: Array) -> Array:
         """``A x``, from (d,) to (n,), or from (d, c) to (n, c). Cost: nnz c."""
@@ -90,8 +100,8 @@ class SparseMatrix:
         return jnp.sqrt(self.squared())
 
     def rows(self, indices: Array) -> SparseRows:
-        """The rows at ``indices`` (b,), as a design b x d; 0 where one is n. Its products read these rows alone."""
-        return SparseRows.of(self.by_row, indices, self.shape[1])
+        """The rows at ``indices`` (b,), as a design (b, d); 0 where one is n. Its products read these rows alone."""
+        return SparseRows.select(self.by_row, indices, self.shape[1])
 
     def row_norms(self) -> Array:
         """Euclidean norms of the rows, (n,). Cost: nnz."""
@@ -104,16 +114,16 @@ class SparseMatrix:
         The indices below d must differ from each other. Cost: a scatter of all entries, most of which it drops.
         """
         (n, d), num = self.shape, len(indices)
-        # Where in F each column is; num, out of range, for those not in F, and for d.
-        place = jnp.full(d, num, jnp.int32).at[indices].set(jnp.arange(num, dtype=jnp.int32), mode="drop")
+        # Position of each column in F; num, out of range, for those not in F, and for d.
+        position = jnp.full(d, num, jnp.int32).at[indices].set(jnp.arange(num, dtype=jnp.int32), mode="drop")
         part = self.by_column
         zeros = jnp.zeros((num, n), self.dtype)
-        return zeros.at[place[part.rows][:, None], part.indices].set(part.values, mode="drop")
+        return zeros.at[position[part.rows][:, None], part.indices].set(part.values, mode="drop")
 
 
-def _coordinates(A: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, tuple[int, int]]:
-    """Rows (rising), columns (rising within a row), values and shape; each place in range, and once."""
-    rows, columns, values = _stored(A)
+def _read_entries(A: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, tuple[int, int]]:
+    """Rows (rising), columns (rising within a row), values and shape; all in range, without duplicates."""
+    rows, columns, values = _read_stored(A)
     n, d = (int(size) for size in A.shape)
     if max(n, d) >= 2**31:
         raise ValueError(f"A must have fewer than 2^31 rows and columns; got shape {A.shape}")
@@ -133,8 +143,8 @@ def _coordinates(A: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, tuple[int,
     return (places // d).astype(np.int32), (places % d).astype(np.int32), values, (n, d)
 
 
-def _stored(A: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The rows, columns and values that A stores, as it stores them."""
+def _read_stored(A: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The rows, columns and values as A stores them."""
     ndim = len(getattr(A, "shape", ()))
     if isinstance(getattr(A, "data", None), jax.core.Tracer):
         raise ValueError("A must be concrete where it is a sparse matrix: call jaxht.design(A) outside of jit and vmap")

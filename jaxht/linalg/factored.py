@@ -1,4 +1,4 @@
-"""Matrices that are known by their factors and products, for variables too large to be held entry by entry.
+"""Matrices that are known by their factors or products, for variables too large to be held entry by entry.
 
 A :class:`Factored` point minus a step along a gradient that is itself a product is a :class:`Sum`, of which subspace
 iteration (:mod:`jaxht.linalg.svd`) takes the products that it needs: no array of m n entries is ever made.
@@ -16,7 +16,7 @@ from jaxht.linalg.precision import matmul
 
 
 class Arithmetic:
-    """Sums and multiples of matrices, of which only the products are asked."""
+    """Sums and multiples of matrices of which only products are needed."""
 
     shape: tuple[int, int]
 
@@ -32,10 +32,10 @@ class Arithmetic:
 
 @dataclasses.dataclass(frozen=True)
 class Sum(Arithmetic):
-    """``sum_i c_i M_i``.
+    """A linear combination of matrices, ``sum_i c_i M_i``.
 
     Attributes:
-        terms: pairs (c_i, M_i); each M_i is an array, a :class:`Factored` or a :class:`Product`.
+        terms: pairs (c_i, M_i); each M_i is an array (m, n), a :class:`Factored` or a :class:`Product`.
     """
 
     terms: tuple[tuple[Any, Any], ...]
@@ -47,12 +47,12 @@ class Sum(Arithmetic):
 
     @property
     def dtype(self) -> ArrayDType:
-        """That of the first matrix."""
+        """The dtype of the first matrix."""
         return self.terms[0][1].dtype
 
     @property
     def T(self) -> "Sum":
-        """Transposed."""
+        """The transpose."""
         return Sum(tuple((number, matrix.T) for number, matrix in self.terms))
 
     def __matmul__(self, W: Array) -> Array:
@@ -62,12 +62,23 @@ class Sum(Arithmetic):
 
 @pytree
 class Factored(Arithmetic):
-    """``U diag(s) V'``.
+    """A matrix of rank at most k_max by its factors, ``U diag(s) V'``.
 
     Attributes:
         U: (m, k_max), orthonormal columns, then columns of 0.
-        s: (k_max,), falling, then 0.
-        V: (n, k_max), likewise.
+        s: (k_max,), singular values, falling, then 0.
+        V: (n, k_max), orthonormal columns, then columns of 0.
+
+    Cost: memory (m + n + 1) k_max; a product with (n, c) takes (m + n) k_max c.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from jaxht import Factored
+        >>> X = Factored(jnp.eye(3, 1), jnp.array([2.0]), jnp.eye(4, 1))
+        >>> X.shape, (X @ jnp.ones((4, 1))).ravel().tolist()
+        ((3, 4), [2.0, 0.0, 0.0])
+        >>> X.dense()[0].tolist()
+        [2.0, 0.0, 0.0, 0.0]
     """
 
     U: Array
@@ -76,7 +87,7 @@ class Factored(Arithmetic):
 
     @classmethod
     def zeros(cls, shape: tuple[int, ...], k_max: int, dtype: ArrayDType) -> "Factored":
-        """0."""
+        """The zero matrix of shape (m, n), with k_max columns in each factor."""
         (m, n), k = shape, k_max
         return cls(jnp.zeros((m, k), dtype), jnp.zeros(k, dtype), jnp.zeros((n, k), dtype))
 
@@ -87,12 +98,12 @@ class Factored(Arithmetic):
 
     @property
     def dtype(self) -> ArrayDType:
-        """That of the factors."""
+        """The dtype of the factors."""
         return self.s.dtype
 
     @property
     def T(self) -> "Factored":
-        """Transposed."""
+        """The transpose."""
         return Factored(self.V, self.s, self.U)
 
     def __matmul__(self, W: Array) -> Array:
@@ -103,7 +114,7 @@ class Factored(Arithmetic):
         return matmul(self.U * self.s[..., None, :], jnp.swapaxes(self.V, -1, -2))
 
     def entries(self, rows: Array, columns: Array) -> Array:
-        """Those at (rows_i, columns_i), 0 where a row is m. Cost: k_max each."""
+        """The entries at (rows_i, columns_i), both (n,) integers; 0 where a row is m. Cost: k_max each."""
         left = jnp.take(self.U * self.s, rows, axis=0, mode="fill", fill_value=0)
         return jnp.sum(left * jnp.take(self.V, columns, axis=0, mode="clip"), axis=1)
 
@@ -119,7 +130,7 @@ class Product(Arithmetic):
 
     @property
     def T(self) -> "Product":
-        """Transposed."""
+        """The transpose."""
         return Product(self.backward, self.forward, self.shape[::-1], self.dtype)
 
     def __matmul__(self, W: Array) -> Array:
@@ -132,7 +143,7 @@ def multiply(matrix: Any, W: Array) -> Array:
 
 
 def square_norm(x: Any) -> Array:
-    """``||x||^2`` of an array, of factors or of a sum of them."""
+    """Compute ``||x||^2`` of an array, of factors or of a sum of factors."""
     if not isinstance(x, Arithmetic):
         return jnp.vdot(x, x)
     if isinstance(x, Factored):

@@ -14,16 +14,26 @@ def hard_threshold(z: Array, k: Numeric) -> Array:
     ``H_k(z) = argmin { ||x - z|| : ||x||_0 <= k }``.
 
     Args:
-        z: array of shape (..., d), any real dtype; vmap for k that differ by lane, or give k of the leading shape.
-        k: integer, static or traced; clipped to [0, d]. k = 0 gives zero and k >= d the identity.
+        z: array of shape (..., d), any real dtype.
+        k: integer, static or traced, broadcastable to the leading shape; clipped to [0, d]. k = 0 gives zero and k >= d
+            the identity.
 
     Returns:
         Array like ``z`` with at most k nonzeros. Ties go to the lowest index; NaN ranks above infinity and is kept.
         The derivative with respect to ``z`` is the mask of the kept entries.
 
-    Cost: see :func:`jaxht.selection.k_largest_mask`; independent of k.
+    Raises:
+        ValueError: for a complex, boolean or unsigned dtype.
+
+    Cost: that of :func:`jaxht.selection.k_largest_mask`; independent of k.
 
     Source: Shen & Li 2018, §1.2.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from jaxht import projections
+        >>> projections.hard_threshold(jnp.array([1.0, -3.0, 2.0]), 2).tolist()
+        [0.0, -3.0, 2.0]
     """
     return jnp.where(k_largest_mask(z, k), z, jnp.zeros((), z.dtype))
 
@@ -38,7 +48,15 @@ def l2_ball(v: Array, radius: Numeric) -> Array:
     Returns:
         Array like ``v``, of norm at most ``radius`` up to rounding. Zero stays zero, also at radius 0.
 
+    Cost: two passes over v.
+
     Source: Shen & Li 2018, §1.2.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from jaxht import projections
+        >>> projections.l2_ball(jnp.array([3.0, 4.0]), 2.5).tolist()
+        [1.5, 2.0]
     """
     # Divided by the largest magnitude, the squares neither over- nor underflow. The quotient radius / norm does not
     # depend on that scale, so neither does its derivative.
@@ -58,9 +76,25 @@ def sparse_l2_ball(z: Array, k: Numeric, radius: Numeric) -> Array:
     """Project onto the k-sparse vectors of norm at most ``radius``: ``Pi_w(H_k(z))``.
 
     The composition in this order is the exact projection onto the intersection, since scaling does not change which
-    entries are largest. Arguments and result as in :func:`hard_threshold` and :func:`l2_ball`.
+    entries are largest.
+
+    Args:
+        z: floating array of shape (..., d).
+        k: as in :func:`hard_threshold`.
+        radius: as in :func:`l2_ball`.
+
+    Returns:
+        Array like ``z`` with at most k nonzeros, of norm at most ``radius`` up to rounding.
+
+    Cost: that of :func:`hard_threshold` and :func:`l2_ball`.
 
     Source: Shen & Li 2018, Algorithm 1, lines 7 and 8.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from jaxht import projections
+        >>> projections.sparse_l2_ball(jnp.array([3.0, 1.0, 4.0]), 2, 2.5).tolist()
+        [1.5, 0.0, 2.0]
     """
     return l2_ball(hard_threshold(z, k), radius)
 
@@ -82,6 +116,13 @@ def low_rank(Z: Array, k: Numeric) -> Array:
     matrix nearby is known, see :func:`jaxht.linalg.svd.truncated_svd`.
 
     Source: Yuan, Li & Zhang 2018, §1; Eckart & Young 1936.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from jaxht import projections
+        >>> X = projections.low_rank(jnp.diag(jnp.array([3.0, 2.0, 1.0])), 2)
+        >>> [round(float(entry), 4) for entry in jnp.diagonal(X)]
+        [3.0, 2.0, 0.0]
     """
-    one = jnp.vectorize(lambda Z, k: truncated_svd(Z, k, exact=True).matrix, signature="(m,n),()->(m,n)")
-    return one(Z.astype(jnp.promote_types(Z.dtype, jnp.float32)), k).astype(Z.dtype)
+    project = jnp.vectorize(lambda Z, k: truncated_svd(Z, k, exact=True).matrix, signature="(m,n),()->(m,n)")
+    return project(Z.astype(jnp.promote_types(Z.dtype, jnp.float32)), k).astype(Z.dtype)

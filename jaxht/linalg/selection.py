@@ -1,4 +1,4 @@
-"""Exact selection of the k entries of largest magnitude: the only home of bit search, ranking and tie breaking.
+"""Exact selection of the k entries of largest magnitude, with one rule for ties.
 
 Ties go to the lowest index, -0.0 equals 0.0, and NaN (of any sign and payload) ranks above infinity, on every path
 and every device. ``k`` may be traced: selection is a search for the k-th largest magnitude, not a sort of length k.
@@ -6,7 +6,7 @@ and every device. ``k`` may be traced: selection is a search for the k-th larges
 IEEE magnitudes order like their bit patterns read as integers, so the k-th largest is found exactly by searching its
 bits, two in each counting pass over the data, and fewer wherever a threshold already separates exactly k entries,
 which is the usual case. Working on integers also keeps subnormals apart on hardware that flushes them to 0. A pass
-takes counts from the data and nothing else, so arrays that lie spread over devices stay where they are.
+takes counts from the data and nothing else, so arrays that are sharded over devices stay where they are.
 """
 
 import math
@@ -25,20 +25,29 @@ def k_largest_mask(z: Array, k: Numeric) -> Array:
     ``mask[..., i]`` is True iff fewer than k entries precede i when ordered by falling ``|z|``, then by rising index.
 
     Args:
-        z: floating (float16, bfloat16, float32, float64) or integer array of shape (..., d), d >= 1.
+        z: floating (float16, bfloat16, float32, float64) or signed integer array of shape (..., d), d >= 1.
         k: integer, Python or traced, broadcastable to the leading shape of ``z``; clipped to [0, d].
 
     Returns:
         Boolean array shaped like ``z`` with exactly ``min(max(k, 0), d)`` True entries along the last axis.
+
+    Raises:
+        ValueError: for a complex, boolean or unsigned dtype.
 
     Cost: at most 16 counting passes in float32 (8 in half precision, 32 in float64), typically 12 to 14; up to
     ``log2(d) / 2`` more only where the k-th and the (k+1)-th magnitudes are equal; one pass for d <= 16. Independent
     of k; no sort, no scatter.
 
     Source: supp(z, k) of Shen & Li 2018 §1.2, "ties are broken lexicographically".
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from jaxht import selection
+        >>> selection.k_largest_mask(jnp.array([1.0, -3.0, 2.0, 3.0]), 2).tolist()
+        [False, True, False, True]
     """
     *lanes, d = z.shape
-    keys = _magnitude_keys(z)
+    keys = _compute_keys(z)
     k = jnp.broadcast_to(jnp.clip(jnp.asarray(k, jnp.int32), 0, d), lanes)
     if d < _LONG:
         return _select((keys,), k)[0]
@@ -61,21 +70,48 @@ def k_largest_masks(arrays: Sequence[Array], k: Numeric) -> list[Array]:
     Returns:
         Boolean masks shaped like the arrays, with ``min(max(k, 0), number of entries)`` True entries in all.
 
-    Cost: as for :func:`k_largest_mask`.
+    Raises:
+        ValueError: for 2^31 entries or more, or a dtype that :func:`k_largest_mask` refuses.
+
+    Cost: that of :func:`k_largest_mask`.
+
+    Source: that of :func:`k_largest_mask`; ties go to the first array.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from jaxht import selection
+        >>> masks = selection.k_largest_masks([jnp.array([1.0, 5.0]), jnp.array([[4.0], [3.0]])], 2)
+        >>> [mask.tolist() for mask in masks]
+        [[False, True], [[True], [False]]]
     """
     filled = [z for z in arrays if z.size]
     if not filled:
         return [jnp.zeros(z.shape, bool) for z in arrays]
     common = jnp.result_type(*(z.dtype for z in filled))
-    keys = tuple(_magnitude_keys(z.astype(common)) for z in filled)
+    keys = tuple(_compute_keys(z.astype(common)) for z in filled)
     total = sum(z.size for z in filled)
     masks = iter(_select(keys, jnp.clip(jnp.asarray(k, jnp.int32), 0, min(total, 2**31 - 1))))
     return [next(masks) if z.size else jnp.zeros(z.shape, bool) for z in arrays]
 
 
 def count_nonzero(z: Array) -> Array:
-    """The number of entries of a real array that are not zero, NaN among them, as int32. Cost: one pass."""
-    return jnp.sum(_counts([z[None] > 0, ~(z[None] >= 0)]), dtype=jnp.int32)
+    """Count the entries of a real array that are not zero, NaN among them.
+
+    Args:
+        z: real array of any shape, with fewer than 2^31 entries.
+
+    Returns:
+        int32 scalar.
+
+    Cost: one pass.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from jaxht import selection
+        >>> int(selection.count_nonzero(jnp.array([0.0, -0.0, jnp.nan, 2.0])))
+        2
+    """
+    return jnp.sum(_count_true([z[None] > 0, ~(z[None] >= 0)]), dtype=jnp.int32)
 
 
 @custom_vmap
@@ -89,29 +125,29 @@ def _select(pieces: tuple[Array, ...], k: Array) -> tuple[Array, ...]:
     lanes = math.prod(k.shape)
     if not lanes:
         return tuple(jnp.zeros(piece.shape, bool) for piece in pieces)
-    masks = _search([piece.reshape(lanes, *piece.shape[k.ndim :]) for piece in pieces], k.reshape(lanes))
+    masks = _find_masks([piece.reshape(lanes, *piece.shape[k.ndim :]) for piece in pieces], k.reshape(lanes))
     return tuple(mask.reshape(piece.shape) for mask, piece in zip(masks, pieces, strict=True))
 
 
 @_select.def_vmap
-def _select_batched(
+def _select_vmapped(
     axis_size: int, in_batched: list, pieces: tuple[Array, ...], k: Array
 ) -> tuple[tuple[Array, ...], tuple[bool, ...]]:
-    def lanes_first(arg: Array, batched: bool) -> Array:
+    def move_lanes_first(arg: Array, batched: bool) -> Array:
         return arg if batched else jnp.broadcast_to(arg, (axis_size, *arg.shape))
 
     pieces_batched, k_batched = in_batched
-    pieces = tuple(map(lanes_first, pieces, pieces_batched))
-    return _select(pieces, lanes_first(k, k_batched)), (True,) * len(pieces)
+    pieces = tuple(map(move_lanes_first, pieces, pieces_batched))
+    return _select(pieces, move_lanes_first(k, k_batched)), (True,) * len(pieces)
 
 
 @jax.jit
-def _search(pieces: list[Array], k: Array) -> list[Array]:
+def _find_masks(pieces: list[Array], k: Array) -> list[Array]:
     """For each lane (the first axis) the masks of its k[lane] largest keys, which are not negative.
 
-    The masks are made behind a branch that XLA cannot decide beforehand, and so are all of one mind: it would
-    otherwise compute the caller's values anew for each use, in kernels that round differently, and the k-th largest
-    of one need not be that of the other. (An optimization barrier does not keep it from that on CPU.)
+    The masks are computed behind a branch that XLA cannot decide beforehand, so that all comparisons see the same bits:
+    it would otherwise compute the caller's values anew for each use, in kernels that round differently, and the k-th
+    largest of one need not be that of the other. (An optimization barrier does not prevent that on CPU.)
 
     Jitted, since loops and branches outside of any jit are compiled anew in each call, and so that a program that
     selects in many places traces this once for each shape.
@@ -122,34 +158,35 @@ def _search(pieces: list[Array], k: Array) -> list[Array]:
         raise ValueError(f"one selection is from fewer than 2^31 entries; got {total}")
     if len(pieces) == 1 and pieces[0].ndim == 2 and total <= _SHORT:
         keys = pieces[0]
-        return [lax.cond(keys[0, 0] >= 0, lambda: _ranks(keys) < k[:, None], lambda: jnp.zeros(keys.shape, bool))]
+        return [lax.cond(keys[0, 0] >= 0, lambda: _rank(keys) < k[:, None], lambda: jnp.zeros(keys.shape, bool))]
     dtype = pieces[0].dtype
     everything = k == total
     search_k = jnp.where(everything, 0, k)  # which takes no pass
-    threshold, above, exact = _kth_largest(pieces, lambda keys, _: keys, int(jnp.iinfo(dtype).max), search_k, dtype)
+    largest = int(jnp.iinfo(dtype).max)
+    threshold, above, exact = _find_kth_largest(pieces, lambda keys, _: keys, largest, search_k, dtype)
     threshold = jnp.where(everything, 0, threshold)
 
-    def with_ties() -> list[Array]:
-        # More entries share the k-th key of a lane than there is room for. The first of them stay, those with the
-        # largest of these keys, which fall along the pieces and rows.
-        def falling(keys: Array, piece: int) -> Array:
+    def break_ties() -> list[Array]:
+        # More entries share the k-th key of a lane than may be selected. The first of them are, by a second search
+        # among numbers that fall along the pieces and rows.
+        def number_ties(keys: Array, piece: int) -> Array:
             shape = keys.shape[1:]
             index = jnp.full(shape, sum(sizes[:piece]), jnp.int32)
             for axis in range(len(shape)):
                 index += math.prod(shape[axis + 1 :]) * lax.broadcasted_iota(jnp.int32, shape, axis)
-            return jnp.where(keys == _beside(threshold, keys), total - index, 0)
+            return jnp.where(keys == _align(threshold, keys), total - index, 0)
 
-        last, _, _ = _kth_largest(pieces, falling, total, jnp.where(exact, 0, k - above), jnp.int32)
+        last, _, _ = _find_kth_largest(pieces, number_ties, total, jnp.where(exact, 0, k - above), jnp.int32)
         lowest = threshold + (~exact).astype(threshold.dtype)
         return [
-            (keys >= _beside(lowest, keys)) | (falling(keys, piece) >= _beside(last, keys))
+            (keys >= _align(lowest, keys)) | (number_ties(keys, piece) >= _align(last, keys))
             for piece, keys in enumerate(pieces)
         ]
 
-    return lax.cond(jnp.all(exact), lambda: [keys >= _beside(threshold, keys) for keys in pieces], with_ties)
+    return lax.cond(jnp.all(exact), lambda: [keys >= _align(threshold, keys) for keys in pieces], break_ties)
 
 
-def _ranks(keys: Array) -> Array:
+def _rank(keys: Array) -> Array:
     """How many keys precede each along the short last axis, the larger and, of equal ones, the lower index first."""
     index = lax.iota(jnp.int32, keys.shape[-1])
     columns = [keys[:, i, None] for i in range(keys.shape[-1])]
@@ -157,7 +194,7 @@ def _ranks(keys: Array) -> Array:
     return sum((precedes.astype(jnp.int32) for precedes in before), jnp.zeros(keys.shape, jnp.int32))
 
 
-def _kth_largest(
+def _find_kth_largest(
     pieces: list[Array], view: Callable[[Array, int], Array], most: int, k: Array, dtype: ArrayDType
 ) -> tuple[Array, Array, Array]:
     """For each lane a threshold, how many keys are above it, and whether it is exact: reached by exactly k keys.
@@ -168,12 +205,12 @@ def _kth_largest(
     beyond = jnp.asarray(jnp.iinfo(dtype).max, dtype)
 
     # Invariant: at least k keys reach the threshold, or none are asked for and none do.
-    def two_bits(carry):
+    def search_two_bits(carry):
         shift, threshold, above, exact = carry
         trials = threshold[:, None] + (lax.iota(dtype, 3) + 1 << shift.astype(dtype))
         trials = jnp.where(trials < threshold[:, None], beyond, trials)  # the sum has wrapped
         keys = [view(piece, i) for i, piece in enumerate(pieces)]
-        counts = sum(_counts([each >= _beside(trial, each) for trial in trials.T]) for each in keys)
+        counts = sum(_count_true([each >= _align(trial, each) for trial in trials.T]) for each in keys)
         enough = counts >= k[:, None]
         higher = threshold + (jnp.sum(enough, axis=1, dtype=dtype) << shift.astype(dtype))
         above = jnp.maximum(above, jnp.max(jnp.where(enough, 0, counts), axis=1))
@@ -182,7 +219,7 @@ def _kth_largest(
     none = jnp.zeros(k.shape, jnp.int32)
     _, threshold, above, exact = lax.while_loop(
         lambda carry: (carry[0] >= 0) & ~jnp.all(carry[3]),
-        two_bits,
+        search_two_bits,
         (
             jnp.asarray((most.bit_length() - 1) // 2 * 2, jnp.int32),
             jnp.where(k == 0, beyond, jnp.zeros((), dtype)),
@@ -193,7 +230,7 @@ def _kth_largest(
     return threshold, above, exact
 
 
-def _counts(marks: Sequence[Array]) -> Array:
+def _count_true(marks: Sequence[Array]) -> Array:
     """How many entries of each lane are True, for several boolean arrays (lanes, ...): int32 (lanes, arrays), exactly.
 
     One reduction of several operands reads what they are made of once; on CPU it is vectorised, which the sum of one
@@ -209,7 +246,7 @@ def _counts(marks: Sequence[Array]) -> Array:
     return jnp.stack(counts, axis=1)
 
 
-def _beside(values: Array, keys: Array) -> Array:
+def _align(values: Array, keys: Array) -> Array:
     """``values`` (lanes,) in a shape that broadcasts against ``keys`` (lanes, ...)."""
     return values.reshape(-1, *[1] * (keys.ndim - 1))
 
@@ -226,23 +263,40 @@ def mask_to_indices(mask: Array, k_max: int) -> Array:
         out of range: JAX's ``mode="drop"`` scatters and ``mode="fill"`` gathers skip it.
 
     Cost: one running count of the mask and k_max binary searches.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from jaxht import selection
+        >>> selection.mask_to_indices(jnp.array([False, True, False, True]), 3).tolist()
+        [1, 3, 4]
     """
     search = jnp.vectorize(jnp.searchsorted, signature="(d),(k)->(k)")
-    return search(_running_count(mask), jnp.arange(1, k_max + 1, dtype=jnp.int32)).astype(jnp.int32)
+    return search(_count_running(mask), jnp.arange(1, k_max + 1, dtype=jnp.int32)).astype(jnp.int32)
 
 
 def k_largest_indices(z: Array, k_max: int, k: Numeric | None = None) -> Array:
     """List the indices of the k entries of largest magnitude in rising order of index.
 
     Args:
-        z: array of shape (..., d).
+        z: real array of shape (..., d).
         k_max: static length of the list, at most d.
-        k: how many of them to list, traced or not, ``k <= k_max``; ``k_max`` by default.
+        k: how many of them to list, traced or not, ``k <= k_max``. None: ``k_max``.
 
     Returns:
         int32 array of shape (..., k_max); slots beyond k hold d.
 
-    Source: supp(z, k) of Shen & Li 2018 §1.2. Cost: that of :func:`k_largest_mask` and :func:`mask_to_indices`.
+    Raises:
+        ValueError: for a k_max outside [0, d].
+
+    Cost: that of :func:`k_largest_mask` and :func:`mask_to_indices`.
+
+    Source: supp(z, k) of Shen & Li 2018 §1.2.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from jaxht import selection
+        >>> selection.k_largest_indices(jnp.array([1.0, -3.0, 2.0, 3.0]), 2).tolist()
+        [1, 3]
     """
     if not 0 <= k_max <= z.shape[-1]:
         raise ValueError(f"k_max must lie in [0, {z.shape[-1]}], the length of z; got {k_max}")
@@ -250,7 +304,7 @@ def k_largest_indices(z: Array, k_max: int, k: Numeric | None = None) -> Array:
     return mask_to_indices(k_largest_mask(z, k), k_max)
 
 
-def _magnitude_keys(z: Array) -> Array:
+def _compute_keys(z: Array) -> Array:
     """Integers that order as |z| does, with every NaN equal and above infinity."""
     z = lax.stop_gradient(z)
     if not jnp.issubdtype(z.dtype, jnp.floating):
@@ -265,10 +319,10 @@ def _magnitude_keys(z: Array) -> Array:
     return jnp.minimum(bits, infinity + 1)
 
 
-def _running_count(selected: Array) -> Array:
+def _count_running(selected: Array) -> Array:
     """Number of True entries up to and including each position of the last axis, as int32.
 
-    By blocks, as products with a triangle of ones: an order of magnitude faster than a cumulative sum on CPU.
+    In blocks, as products with a triangle of ones: an order of magnitude faster than a cumulative sum on CPU.
     """
     d = selected.shape[-1]
     padding = [(0, 0)] * (selected.ndim - 1) + [(0, -d % _BLOCK)]

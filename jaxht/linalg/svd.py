@@ -1,4 +1,4 @@
-"""The leading singular triplets of a matrix: in full, or by subspace iteration from where they were last."""
+"""The leading singular triplets of a matrix: by full decomposition, or by subspace iteration with a warm start."""
 
 import functools
 from typing import Any, NamedTuple
@@ -16,12 +16,12 @@ class TruncatedSVD(NamedTuple):
     """The best approximation of a matrix by one of rank k, and its factors.
 
     Attributes:
-        matrix: ``U diag(s) V'``, (m, n); None where Z is known by its products alone.
+        matrix: (m, n), ``U diag(s) V'``; None where Z is known by its products alone.
         U: (m, k_max), orthonormal columns, then columns of 0.
         s: (k_max,) singular values, falling, then 0.
-        V: (n, k_max), likewise.
-        error: how far it is from the best: ``||Z'U - V diag(s)||_F / ||Z'U||_F``, whose square is the share of energy
-            that half an iteration more would gain; 0 for a full decomposition.
+        V: (n, k_max), orthonormal columns, then columns of 0.
+        error: scalar, ``||Z'U - V diag(s)||_F / ||Z'U||_F``, whose square is the share of energy that half an iteration
+            more would gain; 0 for a full decomposition.
     """
 
     matrix: Any
@@ -40,26 +40,26 @@ def truncated_svd(
     exact: bool | None = None,
     rtol: Numeric | None = None,
 ) -> TruncatedSVD:
-    r"""The k leading singular triplets of a matrix.
+    r"""Compute the k leading singular triplets of a matrix.
 
     Full decomposition, or subspace iteration on k_max + OVERSAMPLING columns,
 
     .. math::
-        V = orth(Y), \quad Z V = U R, \quad \text{the SVD of } R \text{ turns } U \text{ and } V, \quad Y = Z^T U,
+        V = orth(Y), \quad Z V = U R, \quad \text{the SVD of } R \text{ rotates } U \text{ and } V, \quad Y = Z^T U,
 
-    from ``Y = Z^T [near G, H]``, G and H pseudo-random and fixed: where the matrix is near one of which the
-    decomposition is known, as in projected gradient descent, one or two iterations do; without ``near`` this is the
-    randomised SVD. Where the error is not met in MAX_STEPS iterations the matrix is decomposed in full.
+    from ``Y = Z^T [near G, H]``, G and H pseudo-random and fixed: near a matrix of which the decomposition is known, as
+    in projected gradient descent, one or two iterations suffice; without ``near`` this is the randomised SVD. Where the
+    error is not met in MAX_STEPS iterations the matrix is decomposed in full.
 
     Args:
-        Z: (m, n), float32 or float64; or a matrix known by its products, see :mod:`jaxht.linalg.factored`, of which ``matrix``
-            is then left out, and which is never decomposed in full.
+        Z: (m, n), float32 or float64; or a matrix known by its products, see :mod:`jaxht.linalg.factored`, for which
+            ``matrix`` is None, and which is never decomposed in full.
         k: rank, static or traced.
         k_max: static bound on k; None: min(m, n).
-        near: (m, n), of rank at most k_max; only its column space counts, and only for the cost.
+        near: (m, n), of rank at most k_max; only its column space counts, and only for the cost. None: a random start.
         exact: static; whether to decompose in full. None: where min(m, n) < 2.5 (k_max + OVERSAMPLING).
         rtol: bound on the error, traced; None: the root of machine epsilon, with which the distance to Z is the least
-            but for rounding.
+            up to rounding.
 
     Returns:
         :class:`TruncatedSVD`. ``matrix`` has a derivative in Z, and so have U and V but for rotations among the
@@ -69,6 +69,13 @@ def truncated_svd(
     decompositions of (m + n) (k_max + OVERSAMPLING) numbers. A derivative costs a full decomposition.
 
     Source: Halko, Martinsson & Tropp 2011, Algorithms 4.4 and 5.1; Stewart 1969 for the Ritz values.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from jaxht.linalg.svd import truncated_svd
+        >>> found = truncated_svd(jnp.diag(jnp.array([3.0, 2.0, 1.0])), k=1, k_max=2)
+        >>> found.U.shape, [round(float(value), 4) for value in found.s]
+        ((3, 2), [3.0, 0.0])
     """
     smallest = min(Z.shape)
     k_max = smallest if k_max is None else min(k_max, smallest)
@@ -76,31 +83,31 @@ def truncated_svd(
     rtol = jnp.asarray(float(jnp.finfo(Z.dtype).eps) ** 0.5 if rtol is None else rtol, Z.dtype)
     near = None if exact else near
     if isinstance(Z, Arithmetic):
-        return _iterated(Z, jnp.asarray(k), near, rtol, k_max)
+        return _iterate(Z, jnp.asarray(k), near, rtol, k_max)
     return _truncated_svd(Z, jnp.asarray(k), near, rtol, k_max, exact)
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(4, 5))
 def _truncated_svd(Z: Array, k: Array, near: Array | None, rtol: Array, k_max: int, exact: bool) -> TruncatedSVD:
     if exact:
-        return _full(Z, k, k_max)
-    found = _with_matrix(_iterated(Z, k, near, rtol, k_max))
+        return _decompose(Z, k, k_max)
+    found = _add_matrix(_iterate(Z, k, near, rtol, k_max))
 
     def fall_back(carry: Any) -> Any:
-        # XLA moves out of a loop what does not change in it, even out of one of no rounds: so Z is handed on, changed.
+        # XLA hoists out of a loop what does not change in it, even if the loop may not run: so Z is returned changed.
         _, Z, _ = carry
-        return jnp.array(False), jnp.zeros_like(Z), _full(Z, k, k_max)
+        return jnp.array(False), jnp.zeros_like(Z), _decompose(Z, k, k_max)
 
-    # A loop of no or one round, in place of a branch: of a branch, lanes of a vmap would always take both sides.
+    # A loop of at most one iteration, in place of a branch, both sides of which lanes of a vmap would always compute.
     return lax.while_loop(lambda carry: carry[0], fall_back, (found.error > rtol, Z, found))[-1]
 
 
-def _full(Z: Array, k: Array, k_max: int) -> TruncatedSVD:
+def _decompose(Z: Array, k: Array, k_max: int) -> TruncatedSVD:
     U, s, Vt = jnp.linalg.svd(Z, full_matrices=False)
-    return _with_matrix(_cut(U[:, :k_max], s[:k_max], Vt[:k_max].T, k, jnp.zeros((), Z.dtype)))
+    return _add_matrix(_cut(U[:, :k_max], s[:k_max], Vt[:k_max].T, k, jnp.zeros((), Z.dtype)))
 
 
-def _iterated(Z: Any, k: Array, near: Any, rtol: Array, k_max: int) -> TruncatedSVD:
+def _iterate(Z: Any, k: Array, near: Any, rtol: Array, k_max: int) -> TruncatedSVD:
     m, n = Z.shape
     b = min(k_max + OVERSAMPLING, m, n)
     start = jax.random.normal(jax.random.key(0), (m, b), Z.dtype)
@@ -118,7 +125,7 @@ def _iterated(Z: Any, k: Array, near: Any, rtol: Array, k_max: int) -> Truncated
         U, V = matmul(U, P), matmul(V, Qt.T)
         Y = multiply(Z.T, U)
         left, whole = (jnp.linalg.norm(jnp.where(wanted, part, 0)) for part in (Y - V * s, Y))
-        # Where nothing is wanted nothing is missed; NaN ends the loop.
+        # With nothing wanted (k = 0) the error is 0; NaN ends the loop.
         return count + 1, left / jnp.where(whole == 0, 1, whole), Y, U, s, V
 
     def go_on(carry: Any) -> Array:
@@ -133,18 +140,18 @@ def _iterated(Z: Any, k: Array, near: Any, rtol: Array, k_max: int) -> Truncated
 
 def _cut(U: Array, s: Array, V: Array, k: Array, error: Array) -> TruncatedSVD:
     kept = lax.iota(jnp.int32, s.size) < k
-    # NaN stays: what is multiplied by 0 would be NaN in columns beyond k too, and seem to be of higher rank.
+    # By selection: multiplied by 0, a NaN would stay in columns beyond k, and the rank seem to be higher.
     U, s, V = (jnp.where(kept, part, 0) for part in (U, s, V))
     return TruncatedSVD(None, U, s, V, error)
 
 
-def _with_matrix(found: TruncatedSVD) -> TruncatedSVD:
+def _add_matrix(found: TruncatedSVD) -> TruncatedSVD:
     return found._replace(matrix=matmul(found.U * found.s, found.V.T))
 
 
 @_truncated_svd.defjvp
 def _truncated_svd_jvp(k_max: int, exact: bool, primals: tuple, tangents: tuple) -> tuple:
-    """Perturbation theory: what is kept and what is not mix by ``1 / (s_i^2 - s_j^2)``, i <= k < j."""
+    """Perturbation theory: kept and dropped singular vectors mix by ``1 / (s_i^2 - s_j^2)``, i <= k < j."""
     (Z, k, *_), E = primals, tangents[0]
     found = _truncated_svd(*primals, k_max, exact)
     U, s, Vt = jnp.linalg.svd(Z, full_matrices=False)
@@ -162,10 +169,10 @@ def _truncated_svd_jvp(k_max: int, exact: bool, primals: tuple, tangents: tuple)
     matrix = matmul(matmul(U, inner), Vt) + matmul(right, V_k.T) + matmul(U_k, left)
 
     inverse = jnp.where(kept & (s > 0), 1 / jnp.where(s > 0, s, 1), 0)
-    U_turn = matmul(U, (mixing * s[:, None]).T * a + (mixing * s).T * a.T) + right * inverse
-    V_turn = matmul(V, (mixing * s[:, None]).T * a.T + (mixing * s).T * a) + left.T * inverse
-    U_dot = matmul(U_turn, matmul(U.T, found.U))
-    V_dot = matmul(V_turn, matmul(V.T, found.V))
+    U_rotation = matmul(U, (mixing * s[:, None]).T * a + (mixing * s).T * a.T) + right * inverse
+    V_rotation = matmul(V, (mixing * s[:, None]).T * a.T + (mixing * s).T * a) + left.T * inverse
+    U_dot = matmul(U_rotation, matmul(U.T, found.U))
+    V_dot = matmul(V_rotation, matmul(V.T, found.V))
     s_dot = jnp.sum(found.U * matmul(E, found.V), axis=0)
     return found, TruncatedSVD(matrix, U_dot, s_dot, V_dot, jnp.zeros_like(found.error))
 

@@ -1,13 +1,14 @@
-"""What the papers prove, as functions: how much thresholding expands an error, and when a method must converge.
+"""Guarantees of the papers as functions: how much thresholding expands an error, and when a method must converge.
 
     k, K       sparsity of the iterates and of the target, k >= K (AS20: s, s*; YLZ18: k, kbar)
     L, alpha   restricted smoothness and strong convexity (YLZ18: M, m; ZYF18: l, rho), kappa = L / alpha
     eta        step size
     nu         expansion of hard thresholding: ||H_k(b) - x||^2 <= nu ||b - x||^2 for every K-sparse x
 
-Arguments broadcast, may be traced, and are promoted to one floating dtype, which is that of the results. A contraction
-factor of 1 or more, `inf` included, means that its theorem promises nothing. Sparsities are the real numbers of the
-formulas: round up. Python numbers out of range raise ValueError; arrays and traced values are not inspected.
+Arguments are scalars or arrays that broadcast; they may be traced, and are promoted to one floating dtype, which is
+that of the results. A contraction factor of 1 or more, `inf` included, means that its theorem promises nothing.
+Sparsities are the real numbers of the formulas: round up. Python numbers out of range raise ValueError; arrays and
+traced values are not inspected.
 Sources: SL18 Shen & Li 2018; YLZ18 Yuan, Li & Zhang 2018; ZYF18 Zhou, Yuan & Feng 2018; AS20 Axiotis & Sviridenko 2020.
 """
 
@@ -23,8 +24,8 @@ _LEAST = {"d": 0, "k": 0, "K": 0, "r": 0, "s": 0, "s_star": 0, "kappa": 1, "nu":
 _ORDERED = [("K", "k"), ("alpha", "L")]
 
 
-def _read(**args: ArrayLike) -> list[Array]:
-    """Check the Python numbers among the arguments, then bring all arguments to one floating dtype."""
+def _promote(**args: ArrayLike) -> list[Array]:
+    """Check the Python numbers among the arguments, then promote all arguments to one floating dtype."""
     known = {name: value for name, value in args.items() if isinstance(value, int | float)}
     for name, least in _LEAST.items():
         if known.get(name, least) < least:
@@ -42,12 +43,23 @@ def expansion(d: ArrayLike, k: ArrayLike, K: ArrayLike, *, r: ArrayLike | None =
         ||H_k(b) - x||^2 <= nu ||b - x||^2,   nu = 1 + (rho + sqrt((4 + rho) rho)) / 2,
         rho = t / (k - K + t),   t = min(K, d - k)
 
-    Args: d: dimension (`jnp.inf`: the dimension-free bound, as for any d >= k + K); k: entries kept;
-        K: nonzeros of x, K <= k; r: nonzeros of b, in place of d.
-    Returns: nu in [1, (3 + sqrt 5)/2]; 1 for K = 0 and where H_k keeps all of b; `inf` (no bound) for a traced K > k.
+    Args:
+        d: dimension; `jnp.inf` gives the dimension-free bound, as any d >= k + K does.
+        k: number of entries kept.
+        K: number of nonzeros of x, K <= k.
+        r: number of nonzeros of b, in place of d. None: d.
+
+    Returns:
+        nu in [1, (3 + sqrt 5)/2]; 1 for K = 0 and where H_k keeps all of b; `inf` (no bound) for a traced K > k.
+
     Source: SL18 Theorem 1; r: Remark 5.
+
+    Example:
+        >>> from jaxht import bounds
+        >>> float(bounds.expansion(10, 4, 2))
+        2.0
     """
-    d, k, K, r = _read(d=d, k=k, K=K, r=jnp.inf if r is None else r)
+    d, k, K, r = _promote(d=d, k=k, K=K, r=jnp.inf if r is None else r)
     t = jnp.clip(jnp.minimum(d, r) - k, 0, K)
     rho = jnp.where(t > 0, jnp.where(K > k, jnp.inf, t / jnp.where(t > 0, k - K + t, 1)), 0)
     return 1 + (rho + jnp.sqrt((4 + rho) * rho)) / 2
@@ -58,11 +70,22 @@ def expansion_jain(d: ArrayLike, k: ArrayLike, K: ArrayLike) -> Array:
 
         nu = (1 + sqrt((d - k) / (d - K)))^2
 
-    Args: d: dimension; k: entries kept; K: nonzeros of x, K <= k.
-    Returns: nu in [1, 4]; 1 for k >= d.
+    Args:
+        d: dimension.
+        k: number of entries kept.
+        K: number of nonzeros of x, K <= k.
+
+    Returns:
+        nu in [1, 4]; 1 for k >= d.
+
     Source: SL18 (2.10), from Jain, Tewari & Kar 2014, Lemma 1; printed for norms, hence squared here.
+
+    Example:
+        >>> from jaxht import bounds
+        >>> float(bounds.expansion_jain(12, 10, 4))
+        2.25
     """
-    d, k, K = _read(d=d, k=k, K=K)
+    d, k, K = _promote(d=d, k=k, K=K)
     return (1 + jnp.sqrt(jnp.where(k < d, 1 - (k - K) / jnp.where(k < d, d - K, 1), 0))) ** 2
 
 
@@ -71,11 +94,21 @@ def relaxed_sparsity(nu: ArrayLike, K: ArrayLike) -> Array:
 
         k = max(1, nu / (nu - 1)^2) K
 
-    Args: nu: admissible expansion, 4 kappa / (4 kappa - 1) for HT-SVRG; K: nonzeros of the target.
-    Returns: k >= K; `inf` for nu <= 1.
+    Args:
+        nu: admissible expansion, 4 kappa / (4 kappa - 1) for HT-SVRG.
+        K: number of nonzeros of the target.
+
+    Returns:
+        k >= K; `inf` for nu <= 1.
+
     Source: SL18 Theorem 1 solved for k; (4.2) is the case of HT-SVRG, k > (16 kappa^2 - 4 kappa) K.
+
+    Example:
+        >>> from jaxht import bounds
+        >>> float(bounds.relaxed_sparsity(2, 5))
+        10.0
     """
-    nu, K = _read(nu=nu, K=K)
+    nu, K = _promote(nu=nu, K=K)
     u = 1 / nu  # nu / (nu - 1)^2 = u / (1 - u)^2, which is safe at nu = inf
     return K * jnp.where(u < 1, jnp.maximum(1, u / jnp.where(u < 1, 1 - u, 1) ** 2), jnp.inf)
 
@@ -85,11 +118,21 @@ def iht_rip(k: ArrayLike = 1, K: ArrayLike = 1, *, d: ArrayLike = jnp.inf, nu: A
 
         delta_{2k+K} <= 1 / sqrt(8 nu),   0.2185 for k = K, 0.354 for k >> K
 
-    Args: k, K, d: as for `expansion`, by default k = K; nu: used in its place (`CLASSICAL_EXPANSION`: the older 0.177).
-    Returns: The bound on delta.
+    Args:
+        k, K, d: as in `expansion`, by default k = K.
+        nu: expansion, used in place of `expansion(d, k, K)`; `CLASSICAL_EXPANSION` gives the older 0.177. None: that.
+
+    Returns:
+        The bound on delta, in (0, 1).
+
     Source: SL18 Theorem 6.
+
+    Example:
+        >>> from jaxht import bounds
+        >>> round(float(bounds.iht_rip()), 4)
+        0.2185
     """
-    return 1 / jnp.sqrt(8 * (expansion(d, k, K) if nu is None else _read(nu=nu)[0]))
+    return 1 / jnp.sqrt(8 * (expansion(d, k, K) if nu is None else _promote(nu=nu)[0]))
 
 
 def cosamp_rip(k: ArrayLike = 1, K: ArrayLike = 1, *, d: ArrayLike = jnp.inf, nu: ArrayLike | None = None) -> Array:
@@ -97,11 +140,21 @@ def cosamp_rip(k: ArrayLike = 1, K: ArrayLike = 1, *, d: ArrayLike = jnp.inf, nu
 
         delta_{3k+K} <= sqrt(2 / (9 + sqrt(32 nu + 49))),   0.312 for k = K, 1/3 for k >> K
 
-    Args: k, K, d: as for `expansion`, by default k = K; nu: used in its place (`CLASSICAL_EXPANSION`: the older 0.299).
-    Returns: The bound on delta, the root of 2 u (1 + (nu - 1) u) / (1 - u) = 1/4, u = delta^2.
+    Args:
+        k, K, d: as in `expansion`, by default k = K.
+        nu: expansion, used in place of `expansion(d, k, K)`; `CLASSICAL_EXPANSION` gives the older 0.299. None: that.
+
+    Returns:
+        The bound on delta, the root of 2 u (1 + (nu - 1) u) / (1 - u) = 1/4, u = delta^2.
+
     Source: SL18 Theorem 7, sqrt(sqrt(32 nu + 49) - 9) / (4 sqrt(nu - 1)), rewritten to hold at nu = 1 too.
+
+    Example:
+        >>> from jaxht import bounds
+        >>> round(float(bounds.cosamp_rip()), 4)
+        0.3122
     """
-    return jnp.sqrt(2 / (9 + jnp.sqrt(49 + 32 * (expansion(d, k, K) if nu is None else _read(nu=nu)[0]))))
+    return jnp.sqrt(2 / (9 + jnp.sqrt(49 + 32 * (expansion(d, k, K) if nu is None else _promote(nu=nu)[0]))))
 
 
 def htsvrg_rate(L: ArrayLike, alpha: ArrayLike, eta: ArrayLike, m: ArrayLike, nu: ArrayLike) -> Array:
@@ -109,19 +162,37 @@ def htsvrg_rate(L: ArrayLike, alpha: ArrayLike, eta: ArrayLike, m: ArrayLike, nu
 
         beta = (1/m + 2 nu eta^2 alpha L) / D,   D = nu eta alpha (1 - 2 eta L) - max(0, nu (1 - eta alpha) - 1)
 
-    Args: L: smoothness of *every single* f_i at level 3k + K; alpha: strong convexity of their mean at level k + K;
-        eta: step size; m: inner steps of a stage; nu: expansion.
-    Returns: beta; 1 or more if m is too small; `inf` outside 0 < eta < 1/(4L), 1 <= nu < 4L/(4L - alpha), D > 0.
+    Args:
+        L: smoothness of *every single* f_i at level 3k + K.
+        alpha: strong convexity of their mean at level k + K.
+        eta: step size.
+        m: number of inner steps of a stage.
+        nu: expansion.
+
+    Returns:
+        beta; 1 or more if m is too small; `inf` outside 0 < eta < 1/(4L), 1 <= nu < 4L/(4L - alpha), D > 0.
+
     Source: SL18 Theorem 10, both cases in one. Its proof needs D > 0, its text omits it: for nu > 1 a small eta fails.
+
+    Example:
+        >>> from jaxht import bounds
+        >>> round(float(bounds.htsvrg_rate(2.0, 0.5, 0.06, 400, 1.02)), 4)
+        0.4233
     """
-    L, alpha, eta, m, nu = _read(L=L, alpha=alpha, eta=eta, m=m, nu=nu)
+    L, alpha, eta, m, nu = _promote(L=L, alpha=alpha, eta=eta, m=m, nu=nu)
     D = nu * eta * alpha * (1 - 2 * eta * L) - jnp.maximum(0, nu * (1 - eta * alpha) - 1)
     holds = (4 * eta * L < 1) & (nu >= 1) & (nu * (4 * L - alpha) < 4 * L) & (D > 0)
     return jnp.where(holds, (1 / m + 2 * nu * eta**2 * alpha * L) / jnp.where(holds, D, 1), jnp.inf)
 
 
 class HTSVRGParameters(NamedTuple):
-    """Step size eta, inner steps m, sparsity k."""
+    """Parameters of HT-SVRG.
+
+    Attributes:
+        eta: step size.
+        m: number of inner steps of a stage.
+        k: sparsity of the iterates.
+    """
 
     eta: Array
     m: Array
@@ -133,11 +204,21 @@ def htsvrg_parameters(L: ArrayLike, alpha: ArrayLike, K: ArrayLike) -> HTSVRGPar
 
         eta = 1 / (8L),   m = 4 (8 kappa - 1),   k = 8 kappa (8 kappa - 1) K
 
-    Args: L, alpha: as for `htsvrg_rate`; K: nonzeros of the target.
-    Returns: (eta, m, k), for which nu = 1 / (1 - eta alpha), the best expansion at this eta and m (Proposition 14).
+    Args:
+        L, alpha: as in `htsvrg_rate`.
+        K: number of nonzeros of the target.
+
+    Returns:
+        `HTSVRGParameters`, for which nu = 1 / (1 - eta alpha), the best expansion at this eta and m (Proposition 14).
+
     Source: SL18 (4.5).
+
+    Example:
+        >>> from jaxht import bounds
+        >>> [float(number) for number in bounds.htsvrg_parameters(2.0, 0.5, 3)]
+        [0.0625, 124.0, 2976.0]
     """
-    L, alpha, K = _read(L=L, alpha=alpha, K=K)
+    L, alpha, K = _promote(L=L, alpha=alpha, K=K)
     c = 8 * L / alpha
     return HTSVRGParameters(eta=1 / (8 * L), m=4 * (c - 1), k=c * (c - 1) * K)
 
@@ -147,11 +228,21 @@ def ompr_rip(s: ArrayLike, s_star: ArrayLike) -> Array:
 
         delta_{s+s*} < (2q - 1) / (2q + 1),   q = sqrt(s / s*)
 
-    Args: s: sparsity of the iterates; s_star: of the signal.
-    Returns: The bound on the scale-free delta = (kappa - 1) / (kappa + 1); nothing is promised where it is negative.
+    Args:
+        s: sparsity of the iterates.
+        s_star: sparsity of the signal.
+
+    Returns:
+        The bound on the scale-free delta = (kappa - 1) / (kappa + 1); nothing is promised where it is negative.
+
     Source: AS20 Theorem 4.2, Table 1 (truncated there).
+
+    Example:
+        >>> from jaxht import bounds
+        >>> round(float(bounds.ompr_rip(4, 4)), 4)
+        0.3333
     """
-    q = jnp.sqrt(jnp.divide(*_read(s=s, s_star=s_star)))
+    q = jnp.sqrt(jnp.divide(*_promote(s=s, s_star=s_star)))
     return (2 * q - 1) / (2 * q + 1)
 
 
@@ -160,12 +251,23 @@ def ompr_excess(s: ArrayLike, s_star: ArrayLike, kappa: ArrayLike, theta: ArrayL
 
         0 for q <= 1,   4 (1 - theta) (q - 1) / (2 - q - theta)^2 for 1 < q < 2 - theta,   q = kappa sqrt(s*/s)
 
-    Args: s: sparsity of the iterates; s_star: of the target; kappa: rho_2^+ / rho_{s+s*}^-.
+    Args:
+        s: sparsity of the iterates.
+        s_star: sparsity of the target.
+        kappa: rho_2^+ / rho_{s+s*}^-, at least 1.
         theta: in (0, 1); the number of steps grows as 1/theta, and 0 gives the infimum.
-    Returns: The multiple; `inf` for q >= 2 - theta, so finite at theta = 0 iff s > s* kappa^2 / 4.
+
+    Returns:
+        The multiple; `inf` for q >= 2 - theta, so finite at theta = 0 iff s > s* kappa^2 / 4.
+
     Source: AS20 Theorem 4.2.
+
+    Example:
+        >>> from jaxht import bounds
+        >>> float(bounds.ompr_excess(16, 4, 3.0))
+        8.0
     """
-    s, s_star, kappa, theta = _read(s=s, s_star=s_star, kappa=kappa, theta=theta)
+    s, s_star, kappa, theta = _promote(s=s, s_star=s_star, kappa=kappa, theta=theta)
     q = kappa * jnp.sqrt(s_star / s)
     return jnp.where(q > 1, 4 * (1 - theta) * (q - 1) / jnp.maximum(2 - q - theta, 0) ** 2, 0)
 
@@ -175,16 +277,31 @@ def arht_sparsity(s_star: ArrayLike, kappa: ArrayLike) -> Array:
 
         s >= s* max(4 kappa + 7, 12 kappa + 6)
 
-    Args: s_star: sparsity of the target; kappa: rho_2^+ / rho_{s+s*}^-.
-    Returns: The bound on s, always its second branch since kappa >= 1.
+    Args:
+        s_star: sparsity of the target.
+        kappa: rho_2^+ / rho_{s+s*}^-, at least 1.
+
+    Returns:
+        The bound on s, always its second branch since kappa >= 1.
+
     Source: AS20 Theorem 3.1.
+
+    Example:
+        >>> from jaxht import bounds
+        >>> float(bounds.arht_sparsity(3, 10.0))
+        378.0
     """
-    s_star, kappa = _read(s_star=s_star, kappa=kappa)
+    s_star, kappa = _promote(s_star=s_star, kappa=kappa)
     return s_star * jnp.maximum(4 * kappa + 7, 12 * kappa + 6)
 
 
 class GraHTPPair(NamedTuple):
-    """One number for GraHTP (HTP), one for FGraHTP (IHT)."""
+    """One number for each of the two methods.
+
+    Attributes:
+        grahtp: for GraHTP (HTP).
+        fgrahtp: for FGraHTP (IHT).
+    """
 
     grahtp: Array
     fgrahtp: Array
@@ -200,11 +317,23 @@ def grahtp_factors(L: ArrayLike, alpha: ArrayLike, eta: ArrayLike) -> GraHTPPair
 
         mu_1 = rho / (1 - rho),   mu_2 = 1.62 rho,   rho = sqrt(1 - 2 eta alpha + eta^2 L^2), least at eta = alpha / L^2
 
-    Args: L: smoothness and alpha: strong convexity, both at level 3k; eta: step size.
-    Returns: (mu_1, mu_2), which can be below 1 for kappa < 2/sqrt 3 and kappa < 1.271; mu_1 is `inf` for rho >= 1.
+    Args:
+        L: smoothness at level 3k.
+        alpha: strong convexity at level 3k.
+        eta: step size.
+
+    Returns:
+        `GraHTPPair` (mu_1, mu_2), which can be below 1 for kappa < 2/sqrt 3 and kappa < 1.271; mu_1 is `inf` for
+        rho >= 1.
+
     Source: YLZ18 Theorem 2, which prints kappa < 1.26, and rho < 0.62 for rho < 1/1.62.
+
+    Example:
+        >>> from jaxht import bounds
+        >>> [round(float(factor), 4) for factor in bounds.grahtp_factors(1.1, 1.0, 0.9)]
+        [0.7373, 0.6875]
     """
-    L, alpha, eta = _read(L=L, alpha=alpha, eta=eta)
+    L, alpha, eta = _promote(L=L, alpha=alpha, eta=eta)
     rho = _gradient_factor(L, alpha, eta)
     return GraHTPPair(grahtp=rho / jnp.maximum(1 - rho, 0), fgrahtp=1.62 * rho)
 
@@ -214,12 +343,25 @@ def grahtp_relaxed_factors(L: ArrayLike, alpha: ArrayLike, eta: ArrayLike, k: Ar
 
         mubar_1 = 1 - eta alpha (1 - eta L) / 2,   mubar_2 = rho sqrt(nu),   nu = expansion(inf, k, K)
 
-    Args: L: smoothness and alpha: strong convexity, both at level 2k (GraHTP) or 2k + K (FGraHTP); eta: step size;
-        k: sparsity of the iterates; K: of the target.
-    Returns: (mubar_1, mubar_2), valid for the k of `grahtp_relaxed_sparsity`; GraHTP's error falls by sqrt(mubar_1).
+    Args:
+        L: smoothness at level 2k (GraHTP) or 2k + K (FGraHTP).
+        alpha: strong convexity at the same level.
+        eta: step size.
+        k: sparsity of the iterates.
+        K: sparsity of the target.
+
+    Returns:
+        `GraHTPPair` (mubar_1, mubar_2), valid for the k of `grahtp_relaxed_sparsity`; GraHTP's error falls by
+        sqrt(mubar_1).
+
     Source: YLZ18 Theorem 5.
+
+    Example:
+        >>> from jaxht import bounds
+        >>> [round(float(factor), 4) for factor in bounds.grahtp_relaxed_factors(2.0, 1.0, 0.25, 40, 2)]
+        [0.9375, 0.9682]
     """
-    L, alpha, eta, k, K = _read(L=L, alpha=alpha, eta=eta, k=k, K=K)
+    L, alpha, eta, k, K = _promote(L=L, alpha=alpha, eta=eta, k=k, K=K)
     mubar_2 = _gradient_factor(L, alpha, eta) * jnp.sqrt(expansion(jnp.inf, k, K))
     return GraHTPPair(grahtp=1 - eta * alpha * (1 - eta * L) / 2, fgrahtp=mubar_2)
 
@@ -229,32 +371,60 @@ def grahtp_relaxed_sparsity(L: ArrayLike, alpha: ArrayLike, eta: ArrayLike, K: A
 
         GraHTP: k >= (2 + 4 / (eta alpha)^2) K,   FGraHTP: k > max(1, rho^2 / (1 - rho^2)^2) K
 
-    Args: L, alpha, eta: as for `grahtp_relaxed_factors`; K: nonzeros of the target.
-    Returns: The two bounds on k; `inf` for FGraHTP with rho >= 1.
+    Args:
+        L, alpha, eta: as in `grahtp_relaxed_factors`.
+        K: number of nonzeros of the target.
+
+    Returns:
+        `GraHTPPair` of the two bounds on k; `inf` for FGraHTP with rho >= 1.
+
     Source: YLZ18 Theorem 5; for FGraHTP it prints rho / (1 - rho)^2, at least 4 times the exact rho^2 / (1 - rho^2)^2.
+
+    Example:
+        >>> from jaxht import bounds
+        >>> [round(float(k), 4) for k in bounds.grahtp_relaxed_sparsity(2.0, 1.0, 0.25, 2)]
+        [132.0, 24.0]
     """
-    L, alpha, eta, K = _read(L=L, alpha=alpha, eta=eta, K=K)
+    L, alpha, eta, K = _promote(L=L, alpha=alpha, eta=eta, K=K)
     nu = _gradient_factor(L, alpha, eta) ** -2
     return GraHTPPair(grahtp=(2 + 4 / (eta * alpha) ** 2) * K, fgrahtp=relaxed_sparsity(nu, K))
 
 
 def num_steps(factor: ArrayLike, ratio: ArrayLike) -> Array:
-    """Steps after which an error that contracts by `factor` has fallen by `ratio`.
+    """Number of steps after which an error that contracts by `factor` has fallen by `ratio`.
 
         least t >= 0 with factor^t ratio <= 1:   ceil(ln(ratio) / ln(1/factor))
 
-    Args: factor: contraction of one step; ratio: initial over wanted error. GraHTP has found the support of xbar at
-        2 ||x0 - xbar|| / xbar_min, or at 8 (f(x0) - f(xbar)) / (alpha xbar_min^2) for mubar_1.
-    Returns: The count as a float; `inf` for a factor >= 1.
+    Args:
+        factor: contraction of one step.
+        ratio: initial over wanted error. GraHTP has found the support of xbar at 2 ||x0 - xbar|| / xbar_min, or at
+            8 (f(x0) - f(xbar)) / (alpha xbar_min^2) for mubar_1.
+
+    Returns:
+        The count as a float; `inf` for a factor >= 1.
+
     Source: YLZ18 Corollaries 3 and 7; the printed ceil(ln(ratio) / factor) falls short for factors above 0.567.
+
+    Example:
+        >>> from jaxht import bounds
+        >>> float(bounds.num_steps(0.5, 100.0))
+        7.0
     """
-    factor, ratio = _read(factor=factor, ratio=ratio)
+    factor, ratio = _promote(factor=factor, ratio=ratio)
     steps = jnp.ceil(jnp.log(ratio) / jnp.log(1 / jnp.minimum(factor, 1)))
     return jnp.where(ratio > 1, jnp.maximum(steps, 1), 0)
 
 
 class HSGHTParameters(NamedTuple):
-    """Sparsity k, step size eta, rate omega, momentum, first batch tau."""
+    """Parameters of HSG-HT and AHSG-HT.
+
+    Attributes:
+        k: sparsity of the iterates.
+        eta: step size.
+        omega: rate at which the batches grow.
+        momentum: of the heavy ball; 0 for HSG-HT.
+        tau: size of the first batch, in the units of the theorem.
+    """
 
     k: Array
     eta: Array
@@ -271,13 +441,27 @@ def hsght_parameters(L: ArrayLike, alpha: ArrayLike, K: ArrayLike, *, theorem: i
         3: k = (1 + 16 kappa) K, eta = 4/(sqrt L + sqrt alpha)^2, omega = (1 - 1/(18 sqrt kappa))^2,
            tau = 81 kappa/(4 (sqrt L + sqrt alpha)^4), momentum = ((sqrt kappa - 1)/(sqrt kappa + 1))^2
 
-    Args: L: smoothness of *every single* f_i and alpha: strong convexity of f, at level 2k + K (theorem 3: 3k + K);
-        K: nonzeros of the target; theorem: 1, 2 or 3 (static); 3 is for quadratic f.
-    Returns: (k, eta, omega, momentum, tau), k and tau the least allowed; B bounds every ||grad f_i - grad f||^2. Steps
-        contract the error by sqrt(omega), gap = ||x0 - x*||^2; in theorem 2 f - f(x*) by omega, gap = f(x0) - f(x*).
+    Args:
+        L: smoothness of *every single* f_i at level 2k + K (theorem 3: 3k + K).
+        alpha: strong convexity of f at the same level.
+        K: number of nonzeros of the target.
+        theorem: 1, 2 or 3, static; 3 is for quadratic f.
+
+    Returns:
+        `HSGHTParameters`, k and tau the least allowed; B bounds every ||grad f_i - grad f||^2. Steps contract the error
+        by sqrt(omega), gap = ||x0 - x*||^2; in theorem 2 f - f(x*) by omega, gap = f(x0) - f(x*).
+
+    Raises:
+        ValueError: for another theorem.
+
     Source: ZYF18 Theorems 1-3; the square in B is missing in the text, but the dimensions need it.
+
+    Example:
+        >>> from jaxht import bounds
+        >>> [round(float(number), 4) for number in bounds.hsght_parameters(2.0, 0.5, 3, theorem=3)]
+        [195.0, 0.8889, 0.9452, 0.1111, 4.0]
     """
-    L, alpha, K = _read(L=L, alpha=alpha, K=K)
+    L, alpha, K = _promote(L=L, alpha=alpha, K=K)
     kappa, momentum = L / alpha, jnp.zeros_like(L / alpha)
     if theorem == 1:
         ratio, eta, omega = 712 * kappa**2, 1 / (6 * L), 1 - 1 / (480 * kappa)

@@ -7,8 +7,8 @@ noise level, ...) is a traced number: one compile serves a phase diagram, and `j
     signal(key, d, K, ...)   -> x, shape (d,)       gaussian_signal sign_signal decaying_signal significant_signal
     response(key, u, ...)    -> y, shape of u = Ax  gaussian_noise logistic_labels
 
-`dtype` is that of the result (default: JAX's default float); a key draws other bits in float32 than in float64. Signals
-have exactly K nonzeros on a uniformly random support; for one key a larger K only adds nonzeros.
+`dtype` is that of the result; a key draws other bits in float32 than in float64. Signals have exactly K nonzeros on a
+uniformly random support; for one key a larger K only adds nonzeros.
 Sources: SL18 Shen & Li 2018; YLZ18 Yuan, Li & Zhang 2018; YLW20 Yuan et al. 2020.
 """
 
@@ -29,7 +29,7 @@ _DESIGN, _SIGNAL, _RESPONSE = (int.from_bytes(word, "big") for word in (b"desg",
 
 @pytree
 class Problem:
-    """A planted problem: what a solver sees, and the truth that the metrics compare with.
+    """A planted problem: what a solver is given, and the truth that the metrics compare with.
 
     Attributes:
         A: (n, d) design, rows are samples.
@@ -55,21 +55,30 @@ def planted(
         A = design(.)    x_true = signal(.)    y = response(., A x_true)
 
     A change in one of the three leaves the draws of the others as they were: problems are paired across noise levels,
-    sparsities and kinds of design. Trials share one design when `design_key` is their cell's key; `vmap` over the
-    trials' keys then keeps A unbatched, and its products are matrix-matrix products:
-
-        design, signal = partial(gaussian, n=n, d=d), partial(gaussian_signal, d=d, K=K)
-        draw = lambda key: planted(key, design, signal, design_key=cell_key)
-        jax.vmap(draw, out_axes=Problem(A=None, y=0, x_true=0))(trial_keys)      # one A, a row of y and x_true a trial
+    sparsities and kinds of design. Trials share one design when `design_key` is their cell's key; `vmap` over the keys
+    of the trials with `out_axes=Problem(A=None, y=0, x_true=0)` then keeps A unbatched, and its products are
+    matrix-matrix products.
 
     Args:
         key: PRNG key of the trial.
-        design: key -> (n, d). A fixed A: `lambda _: A`.
+        design: key -> (n, d) array or design. A fixed A: `lambda _: A`.
         signal: key -> (d,).
         response: key, u -> y, u = A x_true at full precision, e.g. `partial(gaussian_noise, sigma=0.1)`. None: y = u.
         design_key: key that the design is drawn from; None: `key`.
 
+    Returns:
+        `Problem`.
+
     Source: SL18 §5.1 (one A a cell, 1000 signals), YLZ18 §6.1 (one A a trial).
+
+    Example:
+        >>> import functools, jax
+        >>> from jaxht import ensembles
+        >>> design = functools.partial(ensembles.gaussian, n=4, d=8)
+        >>> signal = functools.partial(ensembles.gaussian_signal, d=8, K=3)
+        >>> problem = ensembles.planted(jax.random.key(0), design, signal)
+        >>> problem.A.shape, problem.y.shape, int((problem.x_true != 0).sum())
+        ((4, 8), (4,), 3)
     """
     A = design(jax.random.fold_in(key if design_key is None else design_key, _DESIGN))
     x_true = signal(jax.random.fold_in(key, _SIGNAL))
@@ -79,63 +88,152 @@ def planted(
 
 
 def gaussian(key: Array, n: int, d: int, *, variance: ArrayLike | None = None, dtype: DTypeLike = float) -> Array:
-    """I.i.d. Gaussian design, `A_ij ~ N(0, variance)`.
+    """Gaussian design with independent entries, `A_ij ~ N(0, variance)`.
 
     Args:
         key: PRNG key.
         n, d: numbers of rows and columns, static.
         variance: of an entry, traced. None: 1/n (SL18 §5.1: E ||Ax||^2 = ||x||^2). 1.0: rows N(0, I) (YLZ18 §6.1).
-        dtype: of the (n, d) result.
+        dtype: of the result, float32 or float64. Default: JAX's default float.
+
+    Returns:
+        (n, d) array.
+
+    Source: SL18 §5.1; YLZ18 §6.1.
+
+    Example:
+        >>> import jax
+        >>> from jaxht import ensembles
+        >>> ensembles.gaussian(jax.random.key(0), 4, 8).shape
+        (4, 8)
     """
-    return _std(variance, n, dtype) * jax.random.normal(key, (n, d), dtype)
+    return _compute_std(variance, n, dtype) * jax.random.normal(key, (n, d), dtype)
 
 
 def rademacher(key: Array, n: int, d: int, *, variance: ArrayLike | None = None, dtype: DTypeLike = float) -> Array:
-    """Bernoulli design, `A_ij = +-sqrt(variance)` with equal chance. Arguments as `gaussian`. Source: SL18 §3."""
-    return _std(variance, n, dtype) * jax.random.rademacher(key, (n, d), jnp.result_type(dtype))
+    """Bernoulli design, `A_ij = +-sqrt(variance)` with equal probability.
+
+    Args:
+        key: PRNG key.
+        n, d: numbers of rows and columns, static.
+        variance: of an entry, traced. None: 1/n.
+        dtype: of the result, float32 or float64. Default: JAX's default float.
+
+    Returns:
+        (n, d) array.
+
+    Source: SL18 §3.
+
+    Example:
+        >>> import jax
+        >>> from jaxht import ensembles
+        >>> sorted(set(ensembles.rademacher(jax.random.key(0), 4, 8).ravel().tolist()))
+        [-0.5, 0.5]
+    """
+    return _compute_std(variance, n, dtype) * jax.random.rademacher(key, (n, d), jnp.result_type(dtype))
 
 
 def partial_dct(key: Array, n: int, d: int, *, variance: ArrayLike | None = None, dtype: DTypeLike = float) -> Array:
     """n distinct random rows of the orthonormal d x d DCT-II matrix, times `sqrt(d variance)`: `A A^T = d variance I`.
 
-    The real form of the "partial Fourier" ensemble. Arguments as `gaussian`, with n <= d; `variance` is the mean square
-    of a row's entries, and its default 1/n gives the usual factor sqrt(d/n). Source: SL18 §3.
+    Args:
+        key: PRNG key.
+        n, d: numbers of rows and columns, static, n <= d.
+        variance: mean square of the entries of a row, traced. None: 1/n, which gives the usual factor sqrt(d/n).
+        dtype: of the result, float32 or float64. Default: JAX's default float.
+
+    Returns:
+        (n, d) array.
+
+    Raises:
+        ValueError: for n > d.
+
+    Cost: n transforms of length d.
+
+    Source: SL18 §3, the "partial Fourier" ensemble; the real transform is our choice.
+
+    Example:
+        >>> import jax
+        >>> from jaxht import ensembles
+        >>> A = ensembles.partial_dct(jax.random.key(0), 4, 8)
+        >>> round(float(A[0] @ A[0]), 4)
+        2.0
     """
     if n > d:
         raise ValueError(f"partial_dct draws rows without replacement and needs n <= d, got n = {n}, d = {d}")
     rows = jax.nn.one_hot(jax.random.permutation(key, d)[:n], d, dtype=dtype)
-    scale = _std(variance, n, dtype) * jnp.sqrt(jnp.asarray(d, dtype))
+    scale = _compute_std(variance, n, dtype) * jnp.sqrt(jnp.asarray(d, dtype))
     return scale * idct(rows, norm="ortho")  # row i of an orthogonal C is C^T e_i
 
 
 def partial_dct_operator(
     key: Array, n: int, d: int, *, variance: ArrayLike | None = None, dtype: DTypeLike = float
 ) -> LinearOperator:
-    """`partial_dct` of the same arguments, matrix-free: products cost `d log d`, and nothing of size n d is held."""
+    """`partial_dct` of the same arguments, matrix-free.
+
+    Args:
+        key: PRNG key.
+        n, d, variance: as in `partial_dct`.
+        dtype: of the result, float32 or float64. Default: JAX's default float.
+
+    Returns:
+        `jaxht.LinearOperator` of shape (n, d), with the norms of its columns.
+
+    Raises:
+        ValueError: for n > d.
+
+    Cost: a product costs `d log d`; nothing of size n d is held.
+
+    Source: SL18 §3.
+
+    Example:
+        >>> import jax, jax.numpy as jnp
+        >>> from jaxht import ensembles
+        >>> A = ensembles.partial_dct_operator(jax.random.key(0), 4, 8)
+        >>> A.shape, A.matvec(jnp.ones(8)).shape
+        ((4, 8), (4,))
+    """
     if n > d:
         raise ValueError(f"partial_dct draws rows without replacement and needs n <= d, got n = {n}, d = {d}")
     rows = jax.random.permutation(key, d)[:n]
-    scale = _std(variance, n, dtype) * jnp.sqrt(jnp.asarray(d, dtype))
+    scale = _compute_std(variance, n, dtype) * jnp.sqrt(jnp.asarray(d, dtype))
     # C_ij^2 = (1 + cos(pi (2j + 1) i / d)) / d for i > 0, and the cosine is that of row 2i, which beyond d folds back
-    # to minus row 2d - 2i: so the norms of all columns are one transform of where the rows are.
-    place, sign = jnp.where(2 * rows > d, 2 * d - 2 * rows, 2 * rows) % d, jnp.where(2 * rows > d, -1, 1)
+    # to minus row 2d - 2i: so the norms of all columns are one transform of the indicator of the rows.
+    position, sign = jnp.where(2 * rows > d, 2 * d - 2 * rows, 2 * rows) % d, jnp.where(2 * rows > d, -1, 1)
     weight = jnp.where((rows == 0) | (2 * rows == d), 0, sign * jnp.sqrt(jnp.asarray(d / 2, dtype)))
-    cosines = idct(jnp.zeros(d, dtype).at[place].add(weight), norm="ortho")
+    cosines = idct(jnp.zeros(d, dtype).at[position].add(weight), norm="ortho")
     norms = scale * jnp.sqrt(jnp.maximum(n + cosines, 0) / d)
-    return LinearOperator(_dct_rows, (n, d), (rows, scale), norms=norms, dtype=dtype)
+    return LinearOperator(_apply_dct_rows, (n, d), (rows, scale), norms=norms, dtype=dtype)
 
 
-def _dct_rows(x: Array, rows: Array, scale: Array) -> Array:
+def _apply_dct_rows(x: Array, rows: Array, scale: Array) -> Array:
     return scale * dct(x, norm="ortho")[rows]
 
 
 def toeplitz(
     key: Array, n: int, d: int, rho: ArrayLike, *, variance: ArrayLike = 1.0, dtype: DTypeLike = float
 ) -> Array:
-    """Correlated design: rows N(0, variance Sigma) with `Sigma_ij = rho^|i-j|`.
+    """Correlated Gaussian design: rows N(0, variance Sigma) with `Sigma_ij = rho^|i-j|`.
 
-    Exact by the stationary autoregression `a_j = rho a_{j-1} + sqrt(1 - rho^2) z_j`, a_0 and z_j ~ N(0, 1): nd work, no
-    Cholesky factor. Args: rho in [-1, 1], traced; the others as `gaussian`, but the default variance is 1.
+    Exact by the stationary autoregression `a_j = rho a_{j-1} + sqrt(1 - rho^2) z_j`, a_0 and z_j ~ N(0, 1).
+
+    Args:
+        key: PRNG key.
+        n, d: numbers of rows and columns, static.
+        rho: correlation of neighbouring columns, in [-1, 1], traced.
+        variance: of an entry, traced.
+        dtype: of the result, float32 or float64. Default: JAX's default float.
+
+    Returns:
+        (n, d) array.
+
+    Cost: n d random numbers, and a scan over the columns; no Cholesky factor.
+
+    Example:
+        >>> import jax
+        >>> from jaxht import ensembles
+        >>> ensembles.toeplitz(jax.random.key(0), 4, 8, 0.5).shape
+        (4, 8)
     """
     rho = jnp.asarray(rho, dtype)
     innovation = jnp.sqrt((1 - rho) * (1 + rho))
@@ -146,15 +244,31 @@ def toeplitz(
 
     z = jax.random.normal(key, (d + 1, n), dtype)
     _, columns = lax.scan(next_column, z[0], z[1:])
-    return _std(variance, n, dtype) * columns.T
+    return _compute_std(variance, n, dtype) * columns.T
 
 
 def with_spectrum(key: Array, n: int, d: int, eigenvalues: ArrayLike, *, dtype: DTypeLike = float) -> Array:
     """Gaussian design whose covariance has the given eigenvalues: rows N(0, Q diag(eigenvalues) Q^T), Q Haar.
 
-    Args: eigenvalues, a non-negative (d,) array, traced; the others as `gaussian`.
+    Args:
+        key: PRNG key.
+        n, d: numbers of rows and columns, static.
+        eigenvalues: (d,) of the population covariance, non-negative, traced.
+        dtype: of the result, float32 or float64. Default: JAX's default float.
+
+    Returns:
+        (n, d) array.
+
     Cost: a QR factorisation of a d x d matrix and an (n, d, d) product.
+
     Source: YLW20 §5.2.1 asks for such a Sigma and leaves its eigenvectors open; Haar Q is our choice.
+
+    Example:
+        >>> import jax, jax.numpy as jnp
+        >>> from jaxht import ensembles
+        >>> A = ensembles.with_spectrum(jax.random.key(0), 5, 3, jnp.array([1.0, 1.0, 0.0]))
+        >>> int(jnp.linalg.matrix_rank(A))
+        2
     """
     basis_key, row_key = jax.random.split(key)
     Q = jax.random.orthogonal(basis_key, d, dtype=jnp.result_type(dtype))
@@ -165,49 +279,106 @@ def with_spectrum(key: Array, n: int, d: int, eigenvalues: ArrayLike, *, dtype: 
 def conditioned(
     key: Array, n: int, d: int, kappa: ArrayLike, *, variance: ArrayLike = 1.0, dtype: DTypeLike = float
 ) -> Array:
-    """Ill-conditioned design: rows N(0, Sigma), where the population covariance has condition number exactly kappa.
+    """Ill-conditioned Gaussian design: rows N(0, Sigma), where Sigma has condition number exactly kappa.
 
-    `Sigma = Q diag(l) Q^T`, Q Haar, l evenly spaced with l_d/l_1 = kappa and mean `variance`, so that an entry's
-    average variance, and with it the SNR, does not change with kappa (our choices). A^T A/n is less well conditioned
-    than Sigma, and singular for n < d. YLW20 Fig. 3, where cond(Sigma + lam I) = kappa, is `with_spectrum` with
-    eigenvalues `linspace(0, (2 kappa - 1) lam, d) + lam kappa/(kappa - 1)`.
+    `Sigma = Q diag(l) Q^T`, Q Haar, l evenly spaced with l_d/l_1 = kappa and mean `variance`, so that the average
+    variance of an entry, and with it the SNR, does not change with kappa. A^T A/n is less well conditioned than Sigma,
+    and singular for n < d.
 
-    Args: kappa >= 1, traced; the others as `gaussian`, but the default variance is 1.
+    Args:
+        key: PRNG key.
+        n, d: numbers of rows and columns, static.
+        kappa: condition number of the population covariance, at least 1, traced.
+        variance: mean over the entries, traced.
+        dtype: of the result, float32 or float64. Default: JAX's default float.
+
+    Returns:
+        (n, d) array.
+
+    Cost: that of `with_spectrum`.
+
+    Source: the spacing and the mean are our choices. YLW20 Fig. 3, where cond(Sigma + lam I) = kappa, is
+    `with_spectrum` with eigenvalues `linspace(0, (2 kappa - 1) lam, d) + lam kappa/(kappa - 1)`.
+
+    Example:
+        >>> import jax
+        >>> from jaxht import ensembles
+        >>> ensembles.conditioned(jax.random.key(0), 5, 3, 10.0).shape
+        (5, 3)
     """
     eigenvalues = jnp.linspace(1.0, jnp.asarray(kappa, dtype), d)
     return with_spectrum(key, n, d, jnp.asarray(variance, dtype) * eigenvalues / eigenvalues.mean(), dtype=dtype)
 
 
-def _std(variance: ArrayLike | None, n: int, dtype: DTypeLike) -> Array:
+def _compute_std(variance: ArrayLike | None, n: int, dtype: DTypeLike) -> Array:
     return jnp.sqrt(jnp.asarray(1 / n if variance is None else variance, dtype))
 
 
 def gaussian_signal(key: Array, d: int, K: ArrayLike, *, dtype: DTypeLike = float) -> Array:
-    """K-sparse signal with i.i.d. N(0, 1) values.
+    """K-sparse signal with independent N(0, 1) values.
 
     Args:
-        key: PRNG key; support and values come from independent splits, so all kinds of signals share their support.
+        key: PRNG key; support and values use independent splits, so all kinds of signals share their support.
         d: length, static.
-        K: number of nonzeros, traced; below 0 counts as 0 and above d as d.
-        dtype: of the (d,) result. A value drawn as 0 becomes the machine epsilon, so that the K nonzeros are exact.
+        K: number of nonzeros, traced; clipped to [0, d].
+        dtype: of the result, float32 or float64. Default: JAX's default float.
+
+    Returns:
+        (d,) array with exactly K nonzeros: a value drawn as 0 becomes the machine epsilon.
 
     Source: SL18 §5.1 (uniform support; its distribution of the values is not printed, N(0, 1) is our choice).
+
+    Example:
+        >>> import jax
+        >>> from jaxht import ensembles
+        >>> int((ensembles.gaussian_signal(jax.random.key(0), 8, 5) != 0).sum())
+        5
     """
     return significant_signal(key, d, K, mean=0.0, dtype=dtype)
 
 
 def sign_signal(key: Array, d: int, K: ArrayLike, *, dtype: DTypeLike = float) -> Array:
-    """K-sparse signal with values +-1 of equal chance, hard for greedy methods. Arguments as `gaussian_signal`."""
-    rank, value_key = _random_ranks(key, d)
+    """K-sparse signal with values +-1 of equal probability, hard for greedy methods.
+
+    Args:
+        key: PRNG key; support and values use independent splits, so all kinds of signals share their support.
+        d: length, static.
+        K: number of nonzeros, traced; clipped to [0, d].
+        dtype: of the result, float32 or float64. Default: JAX's default float.
+
+    Returns:
+        (d,) array with exactly K nonzeros.
+
+    Example:
+        >>> import jax
+        >>> from jaxht import ensembles
+        >>> float(abs(ensembles.sign_signal(jax.random.key(0), 8, 5)).sum())
+        5.0
+    """
+    rank, value_key = _draw_ranks(key, d)
     return _plant(rank, K, jax.random.rademacher(value_key, (d,), jnp.result_type(dtype)))
 
 
 def decaying_signal(key: Array, d: int, K: ArrayLike, ratio: ArrayLike, *, dtype: DTypeLike = float) -> Array:
     """K-sparse signal with magnitudes `ratio^0, ..., ratio^(K-1)` in random order, with random signs.
 
-    Args: ratio > 0, traced (an underflow becomes the smallest normal number); the others as `gaussian_signal`.
+    Args:
+        key: PRNG key; support and values use independent splits, so all kinds of signals share their support.
+        d: length, static.
+        K: number of nonzeros, traced; clipped to [0, d].
+        ratio: > 0, traced; a power that underflows becomes the smallest normal number.
+        dtype: of the result, float32 or float64. Default: JAX's default float.
+
+    Returns:
+        (d,) array with exactly K nonzeros.
+
+    Example:
+        >>> import jax
+        >>> from jaxht import ensembles
+        >>> sorted(abs(ensembles.decaying_signal(jax.random.key(0), 8, 3, 0.5)).tolist())[-4:]
+        [0.0, 0.25, 0.5, 1.0]
     """
-    rank, value_key = _random_ranks(key, d)
+    rank, value_key = _draw_ranks(key, d)
     signs = jax.random.rademacher(value_key, (d,), jnp.result_type(dtype))
     magnitudes = jnp.maximum(jnp.asarray(ratio, dtype) ** rank, jnp.finfo(signs.dtype).tiny)
     return _plant(rank, K, signs * magnitudes)
@@ -217,17 +388,30 @@ def significant_signal(
     key: Array, d: int, K: ArrayLike, mean: ArrayLike = 5.0, std: ArrayLike = 1.0, *,
     random_signs: bool = False, dtype: DTypeLike = float,
 ) -> Array:  # fmt: skip
-    """K-sparse signal whose nonzeros are "Gaussian with significant mean": i.i.d. N(mean, std^2).
+    """K-sparse signal whose nonzeros are "Gaussian with significant mean": independent N(mean, std^2).
 
     Args:
-        mean, std: traced. YLZ18 prints neither. Our N(5, 1) shifts the standard Gaussian far enough that the smallest
-            of 50 values is seldom lost in unit noise (< 1 in one trial of 600): n and k limit success, not luck.
-        random_signs: flip each value with chance 1/2; static. YLZ18 does not mention it.
-        key, d, K, dtype: as `gaussian_signal`.
+        key: PRNG key; support and values use independent splits, so all kinds of signals share their support.
+        d: length, static.
+        K: number of nonzeros, traced; clipped to [0, d].
+        mean, std: of a value, traced. N(5, 1) shifts the standard Gaussian far enough that the smallest of 50 values is
+            seldom lost in unit noise (< 1 in one trial of 600): n and k limit success, not luck.
+        random_signs: flip each value with probability 1/2; static.
+        dtype: of the result, float32 or float64. Default: JAX's default float.
 
-    Source: YLZ18 §6.1 (d = 500, K = 50).
+    Returns:
+        (d,) array with exactly K nonzeros: a value drawn as 0 becomes the machine epsilon.
+
+    Source: YLZ18 §6.1 (d = 500, K = 50), which prints neither mean nor std, and mentions no signs.
+
+    Example:
+        >>> import jax
+        >>> from jaxht import ensembles
+        >>> x = ensembles.significant_signal(jax.random.key(0), 8, 5)
+        >>> int((x > 1).sum())
+        5
     """
-    rank, value_key = _random_ranks(key, d)
+    rank, value_key = _draw_ranks(key, d)
     value_key, sign_key = jax.random.split(value_key)
     values = jnp.asarray(mean, dtype) + jnp.asarray(std, dtype) * jax.random.normal(value_key, (d,), dtype)
     if random_signs:
@@ -235,7 +419,7 @@ def significant_signal(
     return _plant(rank, K, values)
 
 
-def _random_ranks(key: Array, d: int) -> tuple[Array, Array]:
+def _draw_ranks(key: Array, d: int) -> tuple[Array, Array]:
     """A random permutation of 0..d-1, whose entries below K mark a support of size K, and a key for the values."""
     support_key, value_key = jax.random.split(key)
     return jax.random.permutation(support_key, d), value_key
@@ -247,24 +431,66 @@ def _plant(rank: Array, K: ArrayLike, values: Array) -> Array:
 
 
 def gaussian_noise(key: Array, u: Array, sigma: ArrayLike) -> Array:
-    """Linear response `y = u + sigma e`, e ~ N(0, I); sigma >= 0 is traced, 0 gives u exactly. Source: YLZ18 §6.1."""
+    """Response of a linear model, `y = u + sigma e`, e ~ N(0, I).
+
+    Args:
+        key: PRNG key.
+        u: (n,), A x_true.
+        sigma: standard deviation of the noise, >= 0, traced; 0 gives u exactly.
+
+    Returns:
+        (n,) array of the dtype of u.
+
+    Source: YLZ18 §6.1.
+
+    Example:
+        >>> import jax, jax.numpy as jnp
+        >>> from jaxht import ensembles
+        >>> ensembles.gaussian_noise(jax.random.key(0), jnp.ones(3), 0.0).tolist()
+        [1.0, 1.0, 1.0]
+    """
     return u + jnp.asarray(sigma, u.dtype) * jax.random.normal(key, u.shape, u.dtype)
 
 
 def sigma_for_snr(u: Array, snr: ArrayLike) -> Array:
-    """The noise level sigma that gives u = Ax the signal-to-noise ratio `snr = mean(u^2)/sigma^2`.
+    """Noise level sigma that gives u = A x_true a signal-to-noise ratio, `snr = mean(u^2)/sigma^2`.
 
-    Args: snr > 0, traced, a ratio of powers: 10^(dB/10) for decibels. As a response of `planted`:
-        lambda key, u: gaussian_noise(key, u, sigma_for_snr(u, snr))
+    As a response of `planted`: `lambda key, u: gaussian_noise(key, u, sigma_for_snr(u, snr))`.
+
+    Args:
+        u: (n,), A x_true.
+        snr: ratio of powers, > 0, traced: 10^(dB/10) for decibels.
+
+    Returns:
+        Scalar of the dtype of u.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from jaxht import ensembles
+        >>> float(ensembles.sigma_for_snr(jnp.array([2.0, -2.0]), 4.0))
+        1.0
     """
     return jnp.sqrt(jnp.mean(u**2) / jnp.asarray(snr, u.dtype))
 
 
 def logistic_labels(key: Array, u: Array, factor: ArrayLike = 1.0) -> Array:
-    """Labels -1/+1 in the dtype of u, `P(y = +1) = 1/(1 + exp(-factor u))`.
+    """Labels of a logistic model, `P(y = +1) = 1/(1 + exp(-factor u))`.
 
-    Args: factor, traced: 1 is the model of the loss log(1 + exp(-y u)), 2 that of log(1 + exp(-2 y u)).
+    Args:
+        key: PRNG key.
+        u: (n,), A x_true.
+        factor: traced: 1 is the model of the loss log(1 + exp(-y u)), 2 that of log(1 + exp(-2 y u)).
+
+    Returns:
+        (n,) array of -1 and +1 in the dtype of u.
+
     Source: YLZ18 §6.2.1 (factor 2).
+
+    Example:
+        >>> import jax, jax.numpy as jnp
+        >>> from jaxht import ensembles
+        >>> ensembles.logistic_labels(jax.random.key(0), jnp.array([-50.0, 50.0])).tolist()
+        [-1.0, 1.0]
     """
-    chance = jax.nn.sigmoid(jnp.asarray(factor, u.dtype) * u)
-    return jnp.where(jax.random.uniform(key, u.shape, u.dtype) < chance, 1, -1).astype(u.dtype)
+    probability = jax.nn.sigmoid(jnp.asarray(factor, u.dtype) * u)
+    return jnp.where(jax.random.uniform(key, u.shape, u.dtype) < probability, 1, -1).astype(u.dtype)

@@ -13,16 +13,16 @@ Value = int | float | str
 
 
 @dataclass(frozen=True)
-class Place:
-    """A cell of the grid, as the host knows it.
+class GridCell:
+    """A cell of the grid on the host; :class:`jaxht.sweep.Cell` is what a trial sees of it.
 
     Attributes:
         index: position in the grid, row-major.
-        coordinates: by axis.
-        static: the static coordinates, and
-        bounds: static upper bounds on traced ones: cells that agree on both run as one program.
-        problem: the coordinates that tell problems apart.
-        shared: those that tell apart what cells share.
+        coordinates: value by axis.
+        static: the coordinates on static axes.
+        bounds: static upper bounds of the coordinates that are rounded up.
+        problem: the coordinates that identify the problems.
+        shared: the coordinates that identify what trials share.
     """
 
     index: int
@@ -34,22 +34,17 @@ class Place:
 
     @property
     def program(self) -> tuple[Any, ...]:
-        """What the cells that run as one program agree on."""
+        """Key of the compiled program: cells that agree on it run together."""
         return self.static, self.bounds
 
 
 class Grid:
-    """All combinations of the values of some axes.
+    """All combinations of the values of some axes. Arguments as in :func:`jaxht.sweep.run`.
 
-    Args:
-        axes: name -> values, in the order in which results are laid out.
-        static: axes that choose shapes or branches; those that hold strings always do. All others are traced.
-        round_up: name -> step, for axes of integers: the coordinate is traced, and next to it stands a static bound,
-            the coordinate rounded up to a multiple of the step.
-        problem: axes that tell problems apart. Cells that agree on them see the same problems. None: all that hold
-            numbers; strings are choices, such as the solver.
-        shared: axes, of those in ``problem``, that tell apart what the trials of a cell share. None: all of them.
-        where: coordinates -> whether the cell is wanted. None: all are.
+    Attributes:
+        axes: values by name, as Python numbers and strings.
+        static, problem, shared: names of axes.
+        cells: the cells to run, in row-major order.
     """
 
     def __init__(
@@ -61,8 +56,8 @@ class Grid:
         shared: Sequence[str] | None = None,
         where: Callable[[Mapping[str, Any]], bool] | None = None,
     ) -> None:
-        self.axes = {name: [_plain(value) for value in values] for name, values in axes.items()}
-        self.round_up = dict(round_up or {})
+        self.axes = {name: [_to_python(value) for value in values] for name, values in axes.items()}
+        round_up = dict(round_up or {})
         strings = {name for name, values in self.axes.items() if any(isinstance(value, str) for value in values)}
         self.static = [name for name in self.axes if name in strings.union(static)]
         self.problem = [name for name in self.axes if name not in strings] if problem is None else list(problem)
@@ -72,42 +67,50 @@ class Grid:
         for name, values in self.axes.items():
             if not values or len(set(values)) < len(values):
                 raise ValueError(f"axis {name!r} must hold one or more distinct values; got {values}")
-        named = {"static": static, "round_up": self.round_up, "problem": self.problem, "shared": self.shared}
+        named = {"static": static, "round_up": round_up, "problem": self.problem, "shared": self.shared}
         for option, names in named.items():
             if unknown := set(names) - set(self.axes):
                 raise ValueError(f"{option} names {sorted(unknown)}, which are not among the axes {list(self.axes)}")
-        if apart := set(self.shared) - set(self.problem):
-            raise ValueError(f"shared names {sorted(apart)}, which must be in problem too; that is {self.problem}")
-        every = itertools.product(*self.axes.values())
-        cells = [dict(zip(self.axes, values, strict=True)) for values in every]
-        self.places = [self._place(index, cell) for index, cell in enumerate(cells) if where is None or where(cell)]
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Number of values on each axis."""
-        return tuple(map(len, self.axes.values()))
-
-    def _place(self, index: int, cell: Mapping[str, Any]) -> Place:
-        return Place(
-            index,
-            cell,
-            static=_some(cell, self.static),
-            bounds=tuple((name, -(-cell[name] // step) * step) for name, step in self.round_up.items()),
-            problem=_some(cell, self.problem),
-            shared=_some(cell, self.shared),
-        )
+        if missing := set(self.shared) - set(self.problem):
+            raise ValueError(f"shared names {sorted(missing)}, which must be in problem too; that is {self.problem}")
+        self.cells = []
+        for index, point in enumerate(itertools.product(*self.axes.values())):
+            cell: dict[str, Any] = dict(zip(self.axes, point, strict=True))
+            if where is None or where(cell):
+                static_, problem_, shared_ = (
+                    tuple((name, cell[name]) for name in names) for names in (self.static, self.problem, self.shared)
+                )
+                bounds = tuple((name, -(-cell[name] // step) * step) for name, step in round_up.items())
+                self.cells.append(GridCell(index, cell, static_, bounds, problem_, shared_))
 
 
-def _some(cell: Mapping[str, Value], names: Sequence[str]) -> tuple[tuple[str, Value], ...]:
-    return tuple((name, cell[name]) for name in names)
+def stable_hash(value: Any) -> int:
+    """Hash numbers, strings and dicts of them to 32 bits, equally in every process and on every machine.
+
+    Args:
+        value: anything that JSON can hold. The order of a dict's keys does not matter.
+
+    Returns:
+        Integer in [0, 2^32): the CRC-32 of the JSON text, fit for ``jax.random.fold_in``.
+
+    Raises:
+        TypeError: for what JSON cannot hold.
+
+    Cost: the length of the text.
+
+    Source: :func:`jaxht.sweep.run` derives the keys of cells from it, ``fold_in(key, stable_hash(coordinates))``.
+
+    Example:
+        >>> from jaxht import sweep
+        >>> sweep.stable_hash({"n": 8, "K": 2}) == sweep.stable_hash({"K": 2, "n": 8})
+        True
+        >>> sweep.stable_hash("HTP")
+        669868407
+    """
+    return zlib.crc32(json.dumps(value, sort_keys=True).encode())
 
 
-def stable_hash(name: Any) -> int:
-    """A 32-bit hash of numbers, strings and dicts of them that is the same in every process and on every machine."""
-    return zlib.crc32(json.dumps(name, sort_keys=True).encode())
-
-
-def _plain(value: Any) -> Value:
-    """The Python value, with 4.0 as 4: equal coordinates hash alike, wherever they come from."""
+def _to_python(value: Any) -> Value:
+    """A Python number or string, with 4.0 as 4: equal coordinates hash alike, wherever they come from."""
     value = value.item() if isinstance(value, np.generic) else value
     return int(value) if isinstance(value, float) and value.is_integer() else value

@@ -1,4 +1,4 @@
-"""What runs in a lane: any function of a key and a cell, or a solver on a planted problem."""
+"""What a sweep runs: any function of a key and a cell, or a solver on planted problems."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -22,14 +22,20 @@ from jaxht.sweep.grid import stable_hash
 
 @dataclass(frozen=True)
 class Cell:
-    """Where in the grid a trial stands: ``cell["K"]``.
+    """The cell of the grid that a trial belongs to; ``cell["K"]`` is its coordinate on the axis K.
 
     Attributes:
-        coordinates: by axis; Python values on static axes, traced scalars on the others.
-        bounds: static upper bounds on the traced coordinates that are rounded up.
-        key: PRNG key for what trials share: those of a cell, and those of all cells that agree on the axes ``shared``.
+        coordinates: value by axis: Python values on static axes, traced scalars on the others.
+        bounds: static upper bounds of the coordinates that are rounded up, by axis.
+        key: PRNG key of what trials share: those of a cell, and those of all cells that agree on the axes ``shared``.
             What is computed from it and from shared coordinates alone is held once for all of them, and products with
             a shared matrix are matrix-matrix products.
+
+    Example:
+        >>> import jax
+        >>> from jaxht import sweep
+        >>> sweep.Cell({"solver": "HTP", "K": 3}, {}, jax.random.key(0))["K"]
+        3
     """
 
     coordinates: Mapping[str, Any]
@@ -42,22 +48,42 @@ class Cell:
 
 @runtime_checkable
 class Run(Protocol):
-    """A trial in steps, whose lane another trial takes over as soon as it ends. All methods are pure functions."""
+    """A trial in steps, whose lane is given to another trial as soon as it ends. All methods are pure functions.
+
+    Example:
+        >>> import jax, jax.numpy as jnp
+        >>> from jaxht import sweep
+        >>> class Countdown:  # as many steps as are drawn
+        ...     def draw(self, key, cell):
+        ...         return jax.random.randint(key, (), 1, cell["length"] + 1)
+        ...     def start(self, case):
+        ...         return jnp.zeros((), jnp.int32)
+        ...     def running(self, carry):
+        ...         return carry >= 0
+        ...     def advance(self, case, carry):
+        ...         return jnp.where(carry < 0, carry, jnp.where(carry + 1 >= case, -case, carry + 1))
+        ...     def finish(self, case, carry):
+        ...         return {"steps": -carry}
+        >>> isinstance(Countdown(), sweep.Run)
+        True
+        >>> int(sweep.run(Countdown(), {"length": [1, 50]}, num_trials=20).steps.sel(length=1).max())
+        1
+    """
 
     def draw(self, key: PRNGKey, cell: Cell) -> Any:
-        """The case: all that stays fixed during the run, as a pytree. What is the same for all keys is held once."""
+        """The case: all that stays fixed during the run, a pytree. What is the same for all keys is held once."""
         ...
 
     def start(self, case: Any) -> Any:
-        """What is carried from step to step."""
+        """The carry before the first step, a pytree."""
         ...
 
     def running(self, carry: Any) -> Array:
-        """Whether there are steps to take, a boolean."""
+        """Whether there are steps to take, a boolean scalar."""
         ...
 
     def advance(self, case: Any, carry: Any) -> Any:
-        """One more step; an ended run stays as it is."""
+        """The carry after one more step; that of an ended run stays as it is."""
         ...
 
     def finish(self, case: Any, carry: Any) -> Mapping[str, Numeric]:
@@ -69,13 +95,13 @@ Trial = Callable[[PRNGKey, Cell], Mapping[str, Numeric]]
 
 
 @dataclass(frozen=True, eq=False)
-class Whole:
-    """A trial in one piece, as a :class:`Run` without steps."""
+class FunctionRun:
+    """A function (key, cell) -> results as a :class:`Run` without steps: its case is its results."""
 
     trial: Trial
 
     def draw(self, key: PRNGKey, cell: Cell) -> dict[str, Numeric]:
-        """The results: the case is all there is."""
+        """The results."""
         return dict(self.trial(key, cell))
 
     def start(self, case: Any) -> None:
@@ -105,14 +131,29 @@ class Recovery:
     Args:
         ensemble: (key, cell) -> :class:`jaxht.ensembles.Problem`. With ``planted(key, ..., design_key=cell.key)``
             trials share one A, and with ``planted(key, ...)`` each has its own.
-        methods: by name on the axis: (objective, cell) -> (constraint, solver). A name is a part of its solver's
-            keys, so that adding a method changes nothing that others draw.
+        methods: by name on the axis ``solver``: (objective, cell) -> (constraint, solver). A name is a part of the
+            keys of its solver, so that adding a method changes nothing that others draw.
         objective: (A, y) -> objective.
         stop: limits and tolerances, the same for every method; or a function from a cell to them.
         metrics: (x, x_true) -> scalar, by name.
 
-    The results are the metrics, and of the run: ``status``, ``num_steps``, and its counts of ``full_gradients``,
+    Its results are the metrics, and of the run ``status``, ``num_steps`` and the counts ``full_gradients``,
     ``sample_gradients`` and ``projections``.
+
+    Cost: that of the solver, :func:`jaxht.solve`.
+
+    Source: Shen & Li 2018, §5.1 (success rates over a grid of n and K).
+
+    Example:
+        >>> import jaxht
+        >>> from jaxht import ensembles, sweep
+        >>> def ensemble(key, cell):
+        ...     design = lambda key: ensembles.gaussian(key, cell["n"], 32)
+        ...     return ensembles.planted(key, design, lambda key: ensembles.gaussian_signal(key, 32, cell["K"]))
+        >>> trial = sweep.Recovery(ensemble, {"IHT": lambda objective, cell: (jaxht.Sparse(cell["K"]), jaxht.IHT())})
+        >>> results = sweep.run(trial, {"solver": ["IHT"], "n": [24], "K": [1]}, num_trials=4, static=["n"])
+        >>> int(results.success.sum())
+        4
     """
 
     ensemble: Ensemble
@@ -124,7 +165,7 @@ class Recovery:
     )
 
     def draw(self, key: PRNGKey, cell: Cell) -> tuple[Prepared, PRNGKey, Array]:
-        """What :func:`jaxht.solve` works on, the solver's key, and the truth."""
+        """The prepared problem, the key of the solver, and the truth."""
         planted = self.ensemble(key, cell)
         objective = self.objective(planted.A, planted.y)
         constraint, solver = self.methods[cell["solver"]](objective, cell)
@@ -133,12 +174,12 @@ class Recovery:
         return problem, jax.random.fold_in(key, stable_hash(cell["solver"])), planted.x_true
 
     def start(self, case: tuple[Prepared, PRNGKey, Array]) -> Carry:
-        """Before the first step."""
+        """The carry of the runner before the first step."""
         problem, key, _ = case
         return start(problem, None, key)
 
     def running(self, carry: Carry) -> Array:
-        """Whether none of the stopping tests has been met."""
+        """Whether no stopping test has been met."""
         return carry.status == Status.RUNNING
 
     def advance(self, case: tuple[Prepared, PRNGKey, Array], carry: Carry) -> Carry:
@@ -146,7 +187,7 @@ class Recovery:
         return advance(case[0], carry, 1)
 
     def finish(self, case: tuple[Prepared, PRNGKey, Array], carry: Carry) -> dict[str, Numeric]:
-        """The metrics, and what the run has cost."""
+        """The metrics, and the counts of the run."""
         problem, _, x_true = case
         result = finish(problem, carry)
         counts = ("full_gradients", "sample_gradients", "projections")

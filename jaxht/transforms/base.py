@@ -1,4 +1,4 @@
-"""What the transformations share: where the inner update leads, and numbers that follow the step."""
+"""What the transformations share: schedules, masks, and the form ``u -> project(p + u) - p``."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias
@@ -13,7 +13,7 @@ Schedule: TypeAlias = Callable[[Numeric], Any]
 Mask: TypeAlias = Any | Callable[[ArrayTree], Any]  # a pytree of bool
 
 
-class Step(NamedTuple):
+class ProjectionState(NamedTuple):
     """State of a projection without memory.
 
     Attributes:
@@ -28,7 +28,7 @@ def is_function(value: Any) -> bool:
     return callable(value) and jax.tree_util.treedef_is_leaf(jax.tree.structure(value))
 
 
-def at_step(value: Any, step: Numeric) -> Any:
+def evaluate_schedule(value: Any, step: Numeric) -> Any:
     """``value``, or what it gives for the step if it is a schedule."""
     return value(step) if is_function(value) else value
 
@@ -41,37 +41,36 @@ def check_every(every: Any) -> None:
         raise ValueError(f"every must be at least 1; got {every}")
 
 
-def is_masked(node: Any) -> bool:
-    """Whether ``optax.masked`` has put this in the place of an array."""
-    return isinstance(node, optax.MaskedNode)
-
-
-def masked(transform: optax.GradientTransformation, mask: Mask | None) -> optax.GradientTransformation:
-    """``transform`` of the arrays that the mask marks True, the others left alone; of all if there is none."""
-    if mask is None:
-        return transform
-    return optax.masked(transform, mask if is_function(mask) else lambda _: mask)
-
-
-def check_given(params: ArrayTree | None) -> None:
+def check_params(params: ArrayTree | None) -> None:
     """Raise ValueError if ``update`` was called without the parameters."""
     if params is None:
         raise ValueError("a projection needs the parameters: call update(updates, state, params)")
 
 
-def moved(params: ArrayTree | None, updates: ArrayTree) -> ArrayTree:
-    """What ``optax.apply_updates`` will make of the parameters."""
-    check_given(params)
-    return jax.tree.map(lambda p, u: (p + u).astype(p.dtype), params, updates)
+def is_masked(node: Any) -> bool:
+    """Whether ``optax.masked`` has put this in the place of an array."""
+    return isinstance(node, optax.MaskedNode)
 
 
-def in_common(p: Array, u: Array) -> tuple[Array, Array]:
+def apply_mask(transform: optax.GradientTransformation, mask: Mask | None) -> optax.GradientTransformation:
+    """``transform`` of the arrays that the mask marks True, the others left alone; of all if there is no mask."""
+    if mask is None:
+        return transform
+    return optax.masked(transform, mask if is_function(mask) else lambda _: mask)
+
+
+def promote(p: Array, u: Array) -> tuple[Array, Array]:
     """Both in the dtype that holds both exactly, so that u can be -p, and ``p + u`` exactly zero."""
     common = jnp.promote_types(p.dtype, u.dtype)
     return p.astype(common), u.astype(common)
 
 
-def projection(
+def run_if_due(is_due: Array, every: Numeric, then: Callable[[], Any], otherwise: Callable[[], Any]) -> Any:
+    """``then()`` where it is due, computed only then; without a branch where it always is."""
+    return then() if isinstance(every, int) and every == 1 else lax.cond(is_due, then, otherwise)
+
+
+def make_projection(
     project: Callable[[ArrayTree, Any], ArrayTree], value: Any, every: Numeric
 ) -> optax.GradientTransformation:
     """The transformation ``u -> project(p + u, value) - p`` in each ``every``-th step.
@@ -81,24 +80,22 @@ def projection(
     """
     check_every(every)
 
-    def init(params: ArrayTree) -> Step:
+    def init(params: ArrayTree) -> ProjectionState:
         del params
-        return Step(jnp.zeros((), jnp.int32))
+        return ProjectionState(jnp.zeros((), jnp.int32))
 
-    def update(updates: ArrayTree, state: Step, params: ArrayTree | None = None) -> tuple[ArrayTree, Step]:
+    def update(
+        updates: ArrayTree, state: ProjectionState, params: ArrayTree | None = None
+    ) -> tuple[ArrayTree, ProjectionState]:
         def step_to(p: Array, u: Array, q: Array, target: Array) -> Array:
-            p, u = in_common(p, u)
+            p, u = promote(p, u)
             return jnp.where(target == q, u, target.astype(p.dtype) - p)
 
-        q = moved(params, updates)
-        target = on_turn(
-            (state.count + 1) % every == 0, every, lambda: project(q, at_step(value, state.count)), lambda: q
-        )
-        return jax.tree.map(step_to, params, updates, q, target), Step(optax.safe_increment(state.count))
+        check_params(params)
+        q = optax.apply_updates(params, updates)
+        is_due = (state.count + 1) % every == 0
+        target = run_if_due(is_due, every, lambda: project(q, evaluate_schedule(value, state.count)), lambda: q)
+        new_updates = jax.tree.map(step_to, params, updates, q, target)
+        return new_updates, ProjectionState(optax.safe_increment(state.count))
 
     return optax.GradientTransformation(init, update)
-
-
-def on_turn(due: Array, every: Numeric, then: Callable[[], Any], otherwise: Callable[[], Any]) -> Any:
-    """``then()`` where it is due, computed only then; without a branch where it always is."""
-    return then() if isinstance(every, int) and every == 1 else lax.cond(due, then, otherwise)

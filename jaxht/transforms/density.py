@@ -1,12 +1,12 @@
-r"""How much is kept, in the course of training and layer by layer: schedules and budgets.
+r"""The fraction of entries kept, over the steps and over the arrays: density schedules and layer-wise budgets.
 
-A schedule gives the fraction kept, 1 less the sparsity, for a step counted from 0; a budget divides a fraction of all
-entries among the arrays. Both are what :func:`jaxht.transforms.hard_threshold` takes for k, and they compose::
+A schedule gives the density, 1 less the sparsity, for a step counted from 0; a budget divides a fraction of all entries
+among the arrays. Both are what :func:`jaxht.transforms.hard_threshold` takes for k, and they compose::
 
     density = cubic(0.05, end=10_000)
     hard_threshold(lambda step: erdos_renyi_kernel(params, density(step)))
 
-Numbers may be traced. ``optax`` schedules of the fraction kept will do as well.
+Numbers may be traced, the numbers of steps too. Any ``optax`` schedule of the density will do as well.
 """
 
 import math
@@ -15,19 +15,50 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 from chex import Array, ArrayTree, Numeric
 
 from jaxht.transforms.base import Schedule
 
 
 def constant(density: Numeric) -> Schedule:
-    """The same fraction in every step."""
-    return lambda step: density
+    """The same density in every step.
+
+    Args:
+        density: fraction kept, in [0, 1].
+
+    Returns:
+        Schedule: step -> density.
+
+    Source: ``optax.constant_schedule``.
+
+    Example:
+        >>> from jaxht import transforms
+        >>> transforms.constant(0.1)(7)
+        0.1
+    """
+    return optax.constant_schedule(density)
 
 
 def one_shot(density: Numeric, at: Numeric) -> Schedule:
-    """Everything before step ``at``, then the given fraction."""
-    return lambda step: jnp.where(jnp.asarray(step) >= at, density, 1.0)
+    """Everything before step ``at``, then the given density.
+
+    Args:
+        density: fraction kept, in [0, 1].
+        at: number of the first step with it.
+
+    Returns:
+        Schedule: step -> density, a scalar.
+
+    Source: ``optax.join_schedules`` of two constants.
+
+    Example:
+        >>> from jaxht import transforms
+        >>> schedule = transforms.one_shot(0.25, at=2)
+        >>> [float(schedule(step)) for step in range(4)]
+        [1.0, 1.0, 0.25, 0.25]
+    """
+    return optax.join_schedules([constant(1.0), constant(density)], [at])
 
 
 def cubic(density: Numeric, *, end: Numeric, begin: Numeric = 0, initial: Numeric = 1.0) -> Schedule:
@@ -35,15 +66,49 @@ def cubic(density: Numeric, *, end: Numeric, begin: Numeric = 0, initial: Numeri
 
     .. math:: \rho_t = \rho_f + (\rho_i - \rho_f) \left(1 - \frac{t - t_0}{t_1 - t_0}\right)^3
 
-    Source: Zhu & Gupta 2017, (1), where it is written for the sparsity, 1 less this.
+    Args:
+        density: rho_f, the last fraction kept, in [0, 1].
+        end: t_1, the step from which on it is constant.
+        begin: t_0, the step up to which it is constant.
+        initial: rho_i, the first fraction kept.
+
+    Returns:
+        Schedule: step -> density, a scalar; ``density`` everywhere if ``end <= begin``.
+
+    Source: Zhu & Gupta 2017, (1), where it is written for the sparsity, 1 less this; ``optax.polynomial_schedule``.
+
+    Example:
+        >>> from jaxht import transforms
+        >>> schedule = transforms.cubic(0.1, end=10)
+        >>> [round(float(schedule(step)), 4) for step in (0, 5, 10, 20)]
+        [1.0, 0.2125, 0.1, 0.1]
     """
-    return lambda step: density + (initial - density) * (1 - _progress(step, begin, end)) ** 3
+    # optax wants the number of steps on the host; over the fraction of the way, it may be traced.
+    schedule = optax.polynomial_schedule(initial, density, power=3, transition_steps=1)
+    return lambda step: schedule(_progress(step, begin, end))
 
 
 def exponential(density: Numeric, *, end: Numeric, begin: Numeric = 0, initial: Numeric = 1.0) -> Schedule:
-    r"""From ``initial`` at step ``begin`` to ``density > 0`` at step ``end``, by the same factor in each step.
+    r"""From ``initial`` at step ``begin`` to ``density`` at step ``end``, by the same factor in each step.
 
     .. math:: \rho_t = \rho_i^{1 - s} \rho_f^s, \qquad s = \frac{t - t_0}{t_1 - t_0}
+
+    Args:
+        density: rho_f, the last fraction kept, in (0, 1].
+        end: t_1, the step from which on it is constant.
+        begin: t_0, the step up to which it is constant.
+        initial: rho_i, the first fraction kept.
+
+    Returns:
+        Schedule: step -> density, a scalar.
+
+    Source: ``optax.exponential_decay``, whose decay rate cannot be traced.
+
+    Example:
+        >>> from jaxht import transforms
+        >>> schedule = transforms.exponential(0.01, end=10)
+        >>> [round(float(schedule(step)), 4) for step in (0, 5, 10, 20)]
+        [1.0, 0.1, 0.01, 0.01]
     """
 
     def schedule(step: Numeric) -> Array:
@@ -61,7 +126,21 @@ def _progress(step: Numeric, begin: Numeric, end: Numeric) -> Array:
 
 
 def uniform(params: ArrayTree, density: Numeric) -> ArrayTree:
-    """The same fraction of every array: a pytree like ``params`` of ``density``."""
+    """The same fraction of every array.
+
+    Args:
+        params: pytree of arrays.
+        density: fraction kept, in [0, 1].
+
+    Returns:
+        Pytree like ``params`` of ``density``.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from jaxht import transforms
+        >>> transforms.uniform({"w": jnp.ones((2, 3)), "b": jnp.ones(3)}, 0.5)
+        {'b': 0.5, 'w': 0.5}
+    """
     return jax.tree.map(lambda p: density, params)
 
 
@@ -82,9 +161,16 @@ def erdos_renyi_kernel(params: ArrayTree, density: Numeric) -> ArrayTree:
         Pytree like ``params`` of fractions; the numbers of entries they make add up to the total's within half an
         entry an array.
 
-    Cost: for L arrays, L numbers.
+    Cost: for L arrays, O(L log L) on the host.
 
     Source: Evci et al. 2020 (RigL), §3 (1), after Mocanu et al. 2018.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from jaxht import transforms
+        >>> params = {"hidden": jnp.ones((100, 50)), "out": jnp.ones((50, 10)), "bias": jnp.ones(10)}
+        >>> {name: round(density, 3) for name, density in transforms.erdos_renyi_kernel(params, 0.1).items()}
+        {'bias': 1.0, 'hidden': 0.079, 'out': 0.314}
     """
     leaves, structure = jax.tree.flatten(params)
     counted = [i for i, p in enumerate(leaves) if len(p.shape) >= 2 and math.prod(p.shape)]
@@ -92,8 +178,8 @@ def erdos_renyi_kernel(params: ArrayTree, density: Numeric) -> ArrayTree:
     scores = np.array([sum(leaves[i].shape) for i in counted]) / sizes
     fractions: list[Any] = [1.0] * len(leaves)
     if counted:
-        # With the m arrays of highest score kept whole, epsilon is what the rest shares; right is the first m at
-        # which the next array is not overfull.
+        # With the m arrays of highest score kept whole, the others share the rest, which gives epsilon; the right m is
+        # the first at which no fraction exceeds 1.
         order = np.argsort(-scores, kind="stable")
         whole = np.concatenate([[0], np.cumsum(sizes[order])[:-1]])
         shared = np.cumsum((scores * sizes)[order][::-1])[::-1]

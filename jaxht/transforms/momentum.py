@@ -1,4 +1,4 @@
-"""Momentum of the thresholded iterates, and what a change of support does to an optimiser's memory."""
+"""Momentum of the thresholded iterates, and resets of an optimiser's moments where the support changes."""
 
 from typing import Any, NamedTuple
 
@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import optax
 from chex import Array, ArrayTree, Numeric
 
-from jaxht.transforms.base import check_given, is_masked, moved
+from jaxht.transforms.base import check_params, is_masked
 
 
 class HeavyBallState(NamedTuple):
@@ -26,18 +26,35 @@ def heavy_ball(momentum: Numeric) -> optax.GradientTransformation:
     .. math:: x^{t+1} = H_k\bigl(x^t - \eta g^t + \nu (x^t - x^{t-1})\bigr)
 
     as ``optax.chain(optax.sgd(eta), heavy_ball(nu), hard_threshold(k))``. The displacement is that of the *thresholded*
-    iterates: what the projection has taken away is gone, and an entry that was out in both steps has none. The trace
-    of ``optax.sgd(eta, momentum=nu)`` is another: it sums the gradients of all entries for ever, so entries that are
-    out gather momentum and re-enter with it. Without a projection, and from rest, both are the same method.
+    iterates: an entry that was zero in both steps has none. ``optax.sgd(eta, momentum=nu)`` is another method: it sums
+    the gradients of all entries, so that entries outside the support gather momentum and re-enter with it. Without a
+    projection, and from rest, both are the same method.
 
     Args:
         momentum: nu in [0, 1), traced or not.
 
     Returns:
-        A transformation with state :class:`HeavyBallState`: a copy of the parameters. The first step has no
+        A transformation with state :class:`HeavyBallState`, a copy of the parameters. The first step has no
         displacement.
 
+    Raises:
+        ValueError: if ``update`` is not given the parameters.
+
+    Cost: one pass over the parameters a step, and a copy of them.
+
     Source: Zhou, Yuan & Feng 2018, Algorithm 1, (O2): AHSG-HT; :class:`jaxht.IHT` with ``momentum``.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> import optax
+        >>> from jaxht import transforms
+        >>> x, tx = jnp.zeros(2), optax.chain(optax.sgd(1.0), transforms.heavy_ball(0.5))
+        >>> state = tx.init(x)
+        >>> for _ in range(2):
+        ...     updates, state = tx.update(jnp.array([-1.0, 0.0]), state, x)
+        ...     x = optax.apply_updates(x, updates)
+        >>> x.tolist()
+        [2.5, 0.0]
     """
 
     def init(params: ArrayTree) -> HeavyBallState:
@@ -46,7 +63,7 @@ def heavy_ball(momentum: Numeric) -> optax.GradientTransformation:
     def update(
         updates: ArrayTree, state: HeavyBallState, params: ArrayTree | None = None
     ) -> tuple[ArrayTree, HeavyBallState]:
-        check_given(params)
+        check_params(params)
         new = jax.tree.map(lambda u, p, prev: u + (momentum * (p - prev)).astype(u.dtype), updates, params, state.prev)
         return new, HeavyBallState(params)
 
@@ -67,14 +84,14 @@ def reset_moments(
     leave: bool = True,
     enter: bool = True,
 ) -> optax.GradientTransformationExtraArgs:
-    """``optax.chain(inner, threshold)`` that makes ``inner`` forget entries whose support membership changes.
+    """``optax.chain(inner, threshold)`` that resets the state of ``inner`` for entries that leave or enter the support.
 
-    ``reset_moments(optax.adam(1e-3), hard_threshold(0.05))``. In a plain chain the moments of Adam go on over all
-    entries, in the support or out. Here, where an entry leaves or enters, every array of ``inner``'s state that
-    belongs to the parameters goes back to what ``inner.init`` gives for the new parameters. Which those are is told by
-    their place alone: a part of the state with the tree structure of the parameters, and in it the floating arrays
-    with their shapes; so it serves any optimiser, also inside ``optax.masked`` or ``optax.partition``. Factored
-    moments (Adafactor's) belong to rows and columns, not to entries, and stay.
+    ``reset_moments(optax.adam(1e-3), hard_threshold(0.05))``. In a plain chain Adam updates the moments of all entries,
+    inside the support or not. Here, where an entry leaves or enters, every array of ``inner``'s state that belongs to
+    the parameters is set to what ``inner.init`` gives for the new parameters. These arrays are found by structure
+    alone: a part of the state with the tree structure of the parameters, and in it the floating arrays with their
+    shapes; so it works for any optimiser, also inside ``optax.masked`` or ``optax.partition``. Factored moments
+    (Adafactor's) belong to rows and columns, not to entries, and stay.
 
     Args:
         inner: the optimiser.
@@ -85,7 +102,22 @@ def reset_moments(
     Returns:
         A transformation with state :class:`ResetState`.
 
+    Raises:
+        ValueError: if ``update`` is not given the parameters.
+
     Cost: one ``inner.init`` and one pass over the state a step.
+
+    Source: our own; Evci et al. 2020 (RigL) also reset the momentum of new connections.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> import optax
+        >>> from jaxht import transforms
+        >>> tx = transforms.reset_moments(optax.adam(0.1), transforms.hard_threshold(1))
+        >>> x = jnp.array([1.0, 2.0])
+        >>> updates, state = tx.update(jnp.ones(2), tx.init(x), x)
+        >>> [round(float(entry), 3) for entry in state.inner[0].mu]  # the first left the support
+        [0.0, 0.1]
     """
     inner = optax.with_extra_args_support(inner)
     threshold = optax.with_extra_args_support(threshold)
@@ -98,30 +130,31 @@ def reset_moments(
     ) -> tuple[ArrayTree, ResetState]:
         updates, inner_state = inner.update(updates, state.inner, params, **extra)
         updates, threshold_state = threshold.update(updates, state.threshold, params, **extra)
-        new = moved(params, updates)
+        check_params(params)
+        new = optax.apply_updates(params, updates)
 
-        def changes(p: Array, q: Array) -> Array:
+        def find_changes(p: Array, q: Array) -> Array:
             return (leave & (p != 0) & (q == 0)) | (enter & (p == 0) & (q != 0))
 
-        changed = jax.tree.map(changes, params, new)
-        return updates, ResetState(_reset(inner_state, inner.init(new), changed), threshold_state)
+        changed = jax.tree.map(find_changes, params, new)
+        return updates, ResetState(_reset_where(inner_state, inner.init(new), changed), threshold_state)
 
     return optax.GradientTransformationExtraArgs(init, update)
 
 
-def _reset(state: Any, fresh: Any, changed: ArrayTree) -> Any:
-    """``state`` with the entries of ``fresh`` where ``changed``, in its parts that are like the parameters."""
+def _reset_where(state: Any, fresh: Any, changed: ArrayTree) -> Any:
+    """``state`` with the entries of ``fresh`` where ``changed``, in its parts that have the parameters' structure."""
     structure: Any = jax.tree_util.tree_structure(changed)
 
     def is_like_params(node: Any) -> bool:
         return structure == jax.tree_util.tree_structure(node, is_leaf=is_masked)
 
-    def one(old: Any, new: Any, changed: Array) -> Any:
+    def reset_array(old: Any, new: Any, changed: Array) -> Any:
         if is_masked(old) or jnp.shape(old) != changed.shape or not jnp.issubdtype(old.dtype, jnp.floating):
             return old
         return jnp.where(changed, new, old)
 
-    def part(old: Any, new: Any) -> Any:
-        return jax.tree.map(one, old, new, changed, is_leaf=is_masked) if is_like_params(old) else old
+    def reset_part(old: Any, new: Any) -> Any:
+        return jax.tree.map(reset_array, old, new, changed, is_leaf=is_masked) if is_like_params(old) else old
 
-    return jax.tree.map(part, state, fresh, is_leaf=is_like_params)
+    return jax.tree.map(reset_part, state, fresh, is_leaf=is_like_params)

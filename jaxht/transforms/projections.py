@@ -8,68 +8,94 @@ import optax
 from chex import Array, ArrayTree, Numeric
 
 from jaxht.linalg import projections
-from jaxht.transforms.base import Mask, masked, projection
-from jaxht.transforms.scope import Scope, kept
+from jaxht.transforms.base import Mask, apply_mask, make_projection
+from jaxht.transforms.scope import Scope, count_kept
 
 
 def low_rank(k: Any, *, mask: Mask | None = None, every: Numeric = 1) -> optax.GradientTransformation:
-    """Keep matrices at rank k: to rounding, after every ``optax.apply_updates``.
+    """Keep matrices at rank k, up to rounding, after every ``optax.apply_updates``.
 
     ``u -> P_k(p + u) - p`` with the projection :func:`jaxht.projections.low_rank` over the last two axes; further axes
     are a batch. Arrays with fewer than two axes are left alone.
 
     Args:
-        k: the rank, as an integer, as a fraction of the largest that is possible, or as a function of the step that
-            gives either; traced or not.
-        mask: the arrays to project, as in :func:`hard_threshold`.
-        every: project in every so-many-th step only.
+        k: the rank: an integer; a floating-point number, as a fraction of the largest possible rank; or a function of
+            the step that gives either. Traced or not.
+        mask: pytree of bool, or function from parameters to one: the arrays to project. None: all.
+        every: project in every ``every``-th step only, an integer, traced or not.
 
     Returns:
-        A transformation with a step count as its state.
+        A transformation whose state is a count of steps.
 
-    Cost: a singular value decomposition an array and step.
+    Raises:
+        ValueError: for a k or every that cannot be, or if ``update`` is not given the parameters.
+
+    Cost: a full singular value decomposition an array and projected step.
 
     Source: Yuan, Li & Zhang 2018, §1 (rank-constrained problems); Zhou, Yuan & Feng 2018, (3).
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> import optax
+        >>> from jaxht import transforms
+        >>> W, tx = jnp.diag(jnp.array([3.0, 2.0, 1.0])), transforms.low_rank(1)
+        >>> updates, _ = tx.update(jnp.zeros((3, 3)), tx.init(W), W)
+        >>> int(jnp.linalg.matrix_rank(optax.apply_updates(W, updates)))
+        1
     """
 
     def project(params: ArrayTree, k: Any) -> ArrayTree:
-        def one(p: Array) -> Array:
-            return p if p.ndim < 2 else projections.low_rank(p, kept(k, min(p.shape[-2:])))
+        def project_array(p: Array) -> Array:
+            return p if p.ndim < 2 else projections.low_rank(p, count_kept(k, min(p.shape[-2:])))
 
-        return jax.tree.map(one, params)
+        return jax.tree.map(project_array, params)
 
-    return masked(projection(project, k, every), mask)
+    return apply_mask(make_projection(project, k, every), mask)
 
 
 def l2_ball(
     radius: Any, *, scope: Scope | str = Scope.LEAF, mask: Mask | None = None, every: Numeric = 1
 ) -> optax.GradientTransformation:
-    """Keep parameters in the l2 ball of a radius: to rounding, after every ``optax.apply_updates``.
+    """Keep parameters in an l2 ball, up to rounding, after every ``optax.apply_updates``.
 
     ``u -> Pi_w(p + u) - p``. Zeros stay exactly zero, so after :func:`hard_threshold` in a chain it gives the exact
     projection onto the sparse vectors in the ball, and the parameters stay exactly sparse.
 
     Args:
         radius: w >= 0, or a function of the step that gives it; traced or not.
-        scope: "leaf", each array has its ball; "global", one ball for all arrays together.
-        mask: the arrays to project, as in :func:`hard_threshold`.
-        every: project in every so-many-th step only.
+        scope: "leaf": a ball for each array; "global": one ball for all arrays together.
+        mask: pytree of bool, or function from parameters to one: the arrays to project. None: all.
+        every: project in every ``every``-th step only, an integer, traced or not.
 
     Returns:
-        A transformation with a step count as its state.
+        A transformation whose state is a count of steps.
+
+    Raises:
+        ValueError: for a scope or every that cannot be, or if ``update`` is not given the parameters.
+
+    Cost: two passes over the parameters a step; sharded arrays are not gathered.
 
     Source: Shen & Li 2018, Algorithm 1, line 8.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> import optax
+        >>> from jaxht import transforms
+        >>> x, tx = jnp.array([3.0, 0.0, 4.0]), transforms.l2_ball(1.0)
+        >>> updates, _ = tx.update(jnp.zeros(3), tx.init(x), x)
+        >>> [round(float(entry), 4) for entry in optax.apply_updates(x, updates)]
+        [0.6, 0.0, 0.8]
     """
     scope = Scope(scope)
 
     def project(params: ArrayTree, radius: Numeric) -> ArrayTree:
         leaves, structure = jax.tree.flatten(params)
         wide = [p.astype(jnp.promote_types(p.dtype, jnp.float32)) for p in leaves]
-        # The ball is one of the norms: scaled to it, each array keeps its share.
+        # The norm of the norms is that of all arrays: each is scaled by the same factor.
         norms = jnp.stack([jnp.sqrt(jnp.sum(p * p)) for p in wide]) if wide else jnp.zeros(0)
         inside = projections.l2_ball(norms, radius) if scope is Scope.GLOBAL else jnp.minimum(norms, radius)
         scales = jnp.where(inside < norms, inside / jnp.where(norms > 0, norms, 1), 1)
         scaled = [(p * scales[i]).astype(leaf.dtype) for i, (p, leaf) in enumerate(zip(wide, leaves, strict=True))]
         return jax.tree.unflatten(structure, scaled)
 
-    return masked(projection(project, radius, every), mask)
+    return apply_mask(make_projection(project, radius, every), mask)

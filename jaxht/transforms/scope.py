@@ -1,4 +1,4 @@
-"""Among which entries of a pytree the largest are sought, and how many of them are kept."""
+"""Where hard thresholding selects: the scopes, and the masks of the largest entries in each."""
 
 import enum
 import math
@@ -16,7 +16,17 @@ from jaxht.transforms.base import is_masked
 
 
 class Scope(enum.Enum):
-    """Whole arrays: each array on its own, or all of them together. The strings "leaf" and "global" mean the same."""
+    """Select among whole arrays: LEAF ("leaf"), each on its own, or GLOBAL ("global"), all of them together.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from jaxht import transforms
+        >>> params = [jnp.array([1.0, 2.0]), jnp.array([3.0, 4.0])]
+        >>> [p.tolist() for p in transforms.prune(params, 1, scope="leaf")]
+        [[0.0, 2.0], [0.0, 4.0]]
+        >>> [p.tolist() for p in transforms.prune(params, 1, scope="global")]
+        [[0.0, 0.0], [0.0, 4.0]]
+    """
 
     LEAF = "leaf"
     GLOBAL = "global"
@@ -24,17 +34,36 @@ class Scope(enum.Enum):
 
 @dataclass(frozen=True)
 class Axis:
-    """Each vector along one axis on its own: k inputs of every unit, say, with ``Axis(0)`` on a kernel (in, out)."""
+    """Select in each vector along one axis: with ``Axis(0)`` on a kernel (in, out), k inputs of every unit.
+
+    Args:
+        axis: an integer, static; negative ones count from the end.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from jaxht import transforms
+        >>> transforms.prune(jnp.array([[1.0, 4.0], [3.0, 2.0]]), 1, scope=transforms.Axis(0)).tolist()
+        [[0.0, 4.0], [3.0, 0.0]]
+    """
 
     axis: int
 
 
 @dataclass(frozen=True)
 class NM:
-    """Each group of m neighbours along an axis on its own: N:M sparsity, where k is N.
+    """Select in each group of m neighbours along an axis: N:M sparsity, where k is N.
 
-    ``hard_threshold(2, scope=NM(4, axis=0))`` is the 2:4 pattern of a kernel (in, out) along its inputs. The length of
-    the axis must be a multiple of m.
+    ``hard_threshold(2, scope=NM(4, axis=0))`` is the 2:4 pattern of a kernel (in, out) along its inputs.
+
+    Args:
+        m: length of a group, static; the length of the axis must be a multiple of it.
+        axis: an integer, static; negative ones count from the end.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from jaxht import transforms
+        >>> transforms.prune(jnp.array([1.0, 2.0, 4.0, 3.0]), 1, scope=transforms.NM(2, axis=0)).tolist()
+        [0.0, 2.0, 4.0, 0.0]
     """
 
     m: int
@@ -43,10 +72,18 @@ class NM:
 
 @dataclass(frozen=True)
 class Blocks:
-    """Blocks of the trailing axes as a whole, ranked by their l2 norm; k counts blocks of each array.
+    """Select whole blocks of the trailing axes by their l2 norm; k counts the blocks of each array.
 
-    ``Blocks((4, 4))`` tiles the last two axes; ``Blocks((1, 64))`` keeps or drops pieces of rows. The lengths of the
-    axes must be multiples of the block's.
+    ``Blocks((4, 4))`` tiles the last two axes; ``Blocks((1, 64))`` keeps or drops pieces of rows.
+
+    Args:
+        shape: of a block, static; the lengths of the trailing axes must be multiples of it.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from jaxht import transforms
+        >>> transforms.prune(jnp.array([1.0, 1.0, 5.0, 0.5]), 1, scope=transforms.Blocks((2,))).tolist()
+        [0.0, 0.0, 5.0, 0.5]
     """
 
     shape: tuple[int, ...]
@@ -55,8 +92,8 @@ class Blocks:
 AnyScope = Scope | Axis | NM | Blocks | str
 
 
-def checked(scope: AnyScope) -> Scope | Axis | NM | Blocks:
-    """The scope as an object; ValueError if it is none."""
+def check_scope(scope: AnyScope) -> Scope | Axis | NM | Blocks:
+    """The scope as an object; raises ValueError if it is none."""
     if isinstance(scope, Axis | NM | Blocks):
         sizes = {"m": getattr(scope, "m", 1), "shape": min(getattr(scope, "shape", (1,)), default=0)}
         for name, size in sizes.items():
@@ -70,22 +107,22 @@ def checked(scope: AnyScope) -> Scope | Axis | NM | Blocks:
         raise ValueError(f"scope must be {known}, an Axis, an NM or Blocks; got {scope!r}") from None
 
 
-def support(params: ArrayTree, k: Any, scope: AnyScope = Scope.LEAF) -> ArrayTree:
+def find_support(params: ArrayTree, k: Any, scope: AnyScope = Scope.LEAF) -> ArrayTree:
     """Mark the entries of largest magnitude.
 
     Args:
         params: pytree of real floating arrays.
-        k: how many entries (blocks) to keep in each place where they are sought: an integer is their number, a
-            floating-point number the fraction of those there are, rounded to the nearest count; traced or not. With
-            scopes other than GLOBAL also a pytree of them, one for each array.
-        scope: where they are sought, see :class:`Scope`, :class:`Axis`, :class:`NM`, :class:`Blocks`.
+        k: how many entries (blocks) to select in each array, vector or group of the scope: an integer is their number,
+            a floating-point number the fraction, rounded to the nearest count; traced or not. With scopes other than
+            GLOBAL also a pytree of them, one for each array.
+        scope: see :class:`Scope`, :class:`Axis`, :class:`NM`, :class:`Blocks`.
 
     Returns:
         Pytree of boolean arrays like ``params``. Ties go to the lowest index; in GLOBAL scope to the first array.
 
     Cost: see :func:`jaxht.selection.k_largest_mask`. In LEAF and GLOBAL scope sharded arrays are not moved.
     """
-    scope = checked(scope)
+    scope = check_scope(scope)
     paths_and_leaves, structure = jax.tree_util.tree_flatten_with_path(params)
     leaves = [leaf for _, leaf in paths_and_leaves]
     names = [jax.tree_util.keystr(path) or "params" for path, _ in paths_and_leaves]
@@ -99,14 +136,14 @@ def support(params: ArrayTree, k: Any, scope: AnyScope = Scope.LEAF) -> ArrayTre
     if scope is Scope.GLOBAL:
         if not one_k:
             raise ValueError(f"with scope 'global' k must be one number; got {k!r}")
-        masks = k_largest_masks(leaves, kept(k, sum(leaf.size for leaf in leaves)))
+        masks = k_largest_masks(leaves, count_kept(k, sum(leaf.size for leaf in leaves)))
     else:
-        ks = [k] * len(leaves) if one_k else _of_leaves(k, params)
-        masks = [_within(leaf, k, scope, name) for leaf, k, name in zip(leaves, ks, names, strict=True)]
+        ks = [k] * len(leaves) if one_k else _list_k(k, params)
+        masks = [_find_in_array(leaf, k, scope, name) for leaf, k, name in zip(leaves, ks, names, strict=True)]
     return jax.tree.unflatten(structure, masks)
 
 
-def kept(k: Numeric, size: int) -> Numeric:
+def count_kept(k: Numeric, size: int) -> Numeric:
     """The number of entries among ``size`` that ``k``, a number or a fraction, asks for: from 0 to ``size``."""
     integral = jnp.issubdtype(jnp.result_type(k), jnp.integer)
     if not (integral or jnp.issubdtype(jnp.result_type(k), jnp.floating)):
@@ -123,8 +160,8 @@ def kept(k: Numeric, size: int) -> Numeric:
     return jnp.clip(k, 0, size).astype(jnp.int32)
 
 
-def _of_leaves(k: Any, params: ArrayTree) -> list[Numeric]:
-    """The k of each array of ``params``, in order; those of arrays that ``optax.masked`` has taken out are skipped."""
+def _list_k(k: Any, params: ArrayTree) -> list[Numeric]:
+    """The k of each array of ``params``, in order, without those of arrays that ``optax.masked`` has removed."""
     ks: list[Numeric] = []
 
     def collect(path: Any, leaf: Any, k: Any) -> None:
@@ -141,26 +178,26 @@ def _of_leaves(k: Any, params: ArrayTree) -> list[Numeric]:
     return ks
 
 
-def _within(z: Array, k: Numeric, scope: Scope | Axis | NM | Blocks, name: str) -> Array:
-    """Mask of one array."""
+def _find_in_array(z: Array, k: Numeric, scope: Scope | Axis | NM | Blocks, name: str) -> Array:
+    """The mask of one array."""
     if isinstance(scope, Scope):
-        return k_largest_masks([z], kept(k, z.size))[0]
+        return k_largest_masks([z], count_kept(k, z.size))[0]
     if z.size == 0:
         return jnp.zeros(z.shape, bool)
     if isinstance(scope, Blocks):
-        return _blocks(z, k, scope.shape, name)
+        return _find_blocks(z, k, scope.shape, name)
     if not -z.ndim <= scope.axis < z.ndim:
         raise ValueError(f"{scope} needs that axis; {name} has shape {z.shape}: leave it out by mask")
     rows = jnp.moveaxis(z, scope.axis, -1)
     m = scope.m if isinstance(scope, NM) else rows.shape[-1]
     if rows.shape[-1] % m:
         raise ValueError(f"{scope} needs multiples of {m} along the axis; {name} has shape {z.shape}")
-    mask = k_largest_mask(rows.reshape(*rows.shape[:-1], -1, m), kept(k, m))
+    mask = k_largest_mask(rows.reshape(*rows.shape[:-1], -1, m), count_kept(k, m))
     return jnp.moveaxis(mask.reshape(rows.shape), -1, scope.axis)
 
 
-def _blocks(z: Array, k: Numeric, shape: Sequence[int], name: str) -> Array:
-    """Mask of the blocks of largest norm; half precision is squared in float32."""
+def _find_blocks(z: Array, k: Numeric, shape: Sequence[int], name: str) -> Array:
+    """The mask of the blocks of largest norm; half precision is squared in float32."""
     if z.ndim < len(shape) or any(length % step for length, step in zip(z.shape[::-1], shape[::-1], strict=False)):
         raise ValueError(f"Blocks({tuple(shape)}) must tile the trailing axes; {name} has shape {z.shape}")
     steps = (1,) * (z.ndim - len(shape)) + tuple(shape)
@@ -170,5 +207,5 @@ def _blocks(z: Array, k: Numeric, shape: Sequence[int], name: str) -> Array:
     largest = jnp.max(jnp.abs(wide), initial=0)
     wide = wide / jnp.where(largest > 0, largest, 1)
     norms = jnp.sum(wide * wide, axis=tuple(range(1, 2 * z.ndim, 2)), keepdims=True)
-    mask = k_largest_masks([norms], kept(k, norms.size))[0]
+    mask = k_largest_masks([norms], count_kept(k, norms.size))[0]
     return jnp.broadcast_to(mask, split).reshape(z.shape)

@@ -1,0 +1,57 @@
+"""Where results come from: what is stored with them, and compared before a store is continued."""
+
+import json
+import os
+import platform
+import subprocess
+from collections.abc import Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import jax
+
+import jaxht
+
+
+def describe_environment() -> dict[str, Any]:
+    """What results may depend on beside the program: versions, device, machine; and the git revision of the code."""
+    device = jax.devices()[0]
+    packages = {name: version(name) for name in ("jax", "jaxlib", "numpy")}
+    return {
+        "versions": {"python": platform.python_version(), "jaxht": jaxht.__version__, **packages},
+        "device": f"{device.platform}: {device.device_kind}, {platform.machine()}, {os.cpu_count()} cores",
+        # Of XLA's pool on the CPU: how a product is split among them may show in its last bits.
+        "threads": os.environ.get("NPROC", "as many as cores"),
+        "revision": _find_revision(),
+    }
+
+
+def provenance() -> dict[str, Any]:
+    """Describe versions, device, machine and the git revision of the code, as attributes of a Dataset.
+
+    Returns:
+        Strings by name: ``versions`` (JSON), ``device``, ``threads``, ``revision``. :func:`jaxht.sweep.run` adds them
+        to its results by itself.
+
+    Cost: one call of git.
+
+    Example:
+        >>> from jaxht import sweep
+        >>> sorted(sweep.provenance())
+        ['device', 'revision', 'threads', 'versions']
+    """
+    return to_attributes(describe_environment())
+
+
+def to_attributes(environment: Mapping[str, Any]) -> dict[str, Any]:
+    """The environment as strings and numbers, which a Dataset can hold as attributes."""
+    return {name: value if isinstance(value, str | int) else json.dumps(value) for name, value in environment.items()}
+
+
+def _find_revision() -> str:
+    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return "unknown"

@@ -1,0 +1,288 @@
+"""The compiled part of a sweep: a pool of lanes whose ended trials are replaced while the others run.
+
+A pool is an array of lanes, (rows, lanes). The lanes of a row hold once what their trials share, such as a design
+matrix, so that products with it are matrix-matrix products. Each row has a buffer of trials that are drawn and wait
+for a lane ("staged"). The host calls the pool in chunks of steps.
+"""
+
+import functools
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from chex import Array
+from jax import lax
+from jax.custom_batching import custom_vmap
+from numpy.typing import NDArray
+
+from jaxht.sweep.grid import GridCell, stable_hash
+from jaxht.sweep.trials import Cell, Run
+
+# A chunk ends when a lane does, but not before MIN_STEPS unless half of the lanes end, since a chunk costs the host as
+# much as a few steps; and it ends after MAX_STEPS, since progress is reported between chunks.
+MIN_STEPS, MAX_STEPS = 32, 4096
+
+
+class Inputs(NamedTuple):
+    """What identifies some trials of a cell, on the device.
+
+    Attributes:
+        seed: of the root key.
+        shared: hash, and traced coordinates, on the axes that the cells of a row share.
+        own: hash of the coordinates that identify the problem, and the other traced coordinates.
+        trials: (num_trials,) int32, indices of the trials.
+    """
+
+    seed: Any
+    shared: tuple[Any, dict[str, Any]]
+    own: tuple[Any, dict[str, Any]]
+    trials: Any
+
+
+class State(NamedTuple):
+    """A pool on the device.
+
+    Attributes:
+        rows: the leaves of the cases that a row holds once, each (rows, ...).
+        staged: the trials that wait for a lane: leaves and carry, each (rows, staged, ...).
+        lanes: the trials that run: leaves and carry, each (rows, lanes, ...).
+    """
+
+    rows: list[Array]
+    staged: Any
+    lanes: Any
+
+
+class Chunk(NamedTuple):
+    """What the host reads after a chunk of steps.
+
+    Attributes:
+        running: (rows, lanes) bool, the trials that have not ended.
+        results: by name, (rows, lanes).
+        steps: number of steps of the pool.
+        busy: number of steps of lanes with a running trial, over all lanes.
+    """
+
+    running: Array
+    results: dict[str, Array]
+    steps: Array
+    busy: Array
+
+
+class Pool(NamedTuple):
+    """The compiled functions of a pool on one device: see the methods of :class:`Program` of the same names.
+
+    Attributes:
+        rows, lanes: shape of the pool.
+        staged: number of trials that are drawn at once for a row.
+        memory: bytes that the functions take on the device.
+    """
+
+    rows: int
+    lanes: int
+    staged: int
+    memory: int
+    draw_shared: Callable[[Inputs], list[Array]]
+    start_trials: Callable[[list[Array], Inputs], Any]
+    init_state: Callable[[list[Array], Any], State]
+    stage_trials: Callable[[State, list[Array], Any, np.int32], State]
+    run_chunk: Callable[[State, NDArray[np.int32], NDArray[np.bool_], np.bool_], tuple[State, Chunk]]
+
+
+class Program:
+    """The functions of a pool, for cells that agree on all that is static.
+
+    A leaf of a case is held once a row if it depends neither on the trial nor on coordinates outside ``shared``, else
+    once a lane. Which leaves do is read off vmap.
+
+    Args:
+        run: the trial.
+        cell: one of the cells.
+        dtypes: of the traced coordinates.
+        shared: the axes that the cells of a row agree on.
+
+    Attributes:
+        inputs: of one trial, an example.
+        names: of the results.
+        row_bytes, lane_bytes: memory of what a row holds once, and of a lane.
+    """
+
+    def __init__(self, run: Run, cell: GridCell, dtypes: Mapping[str, Any], shared: Sequence[str]) -> None:
+        self._run, self._dtypes, self._shared = run, dtypes, shared
+        self._static, self._bounds = dict(cell.static), dict(cell.bounds)
+        self.inputs = self.make_inputs(0, cell, np.zeros(1, np.int32))
+        self._structure, self._is_own = self._split_case()
+        row = jax.eval_shape(self.draw_shared, self.inputs)
+        lane = jax.eval_shape(self.start_trials, row, self.inputs)
+        one = jax.eval_shape(lambda lane: jax.tree.map(lambda leaf: leaf[0], lane), lane)
+        self.names = list(jax.eval_shape(self._finish_lane, row, one))
+        self.row_bytes, self.lane_bytes = (
+            sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree)) for tree in (row, lane)
+        )
+
+    def make_inputs(self, seed: int, cell: GridCell, trials: NDArray[np.int32]) -> Inputs:
+        """Trials of a cell as the device takes them."""
+        numbers = {name: np.asarray(cell.coordinates[name], dtype) for name, dtype in self._dtypes.items()}
+        shared = {name: value for name, value in numbers.items() if name in self._shared}
+        own = {name: value for name, value in numbers.items() if name not in self._shared}
+        hashes = [np.uint32(stable_hash(dict(coordinates))) for coordinates in (cell.shared, cell.problem)]
+        return Inputs(np.uint32(seed), (hashes[0], shared), (hashes[1], own), trials)
+
+    def fingerprint(self) -> str:
+        """Hash what a lane computes from its draw to its results: any change of the trial changes it."""
+
+        def run_once(inputs: Inputs) -> Any:
+            case = self._draw(inputs, inputs.own, inputs.trials[0])
+            carry = self._run.advance(case, self._run.start(case))
+            return self._run.running(carry), dict(self._run.finish(case, carry))
+
+        return hashlib.sha256(jax.jit(run_once).lower(self.inputs).as_text().encode()).hexdigest()
+
+    def compile(self, rows: int, lanes: int, staged: int) -> Pool:
+        """Compile for a pool of that shape, staged >= lanes, on JAX's default device."""
+        inputs = self.inputs._replace(trials=jax.ShapeDtypeStruct((staged,), jnp.int32))
+        row = jax.eval_shape(self.draw_shared, inputs)
+        batch = jax.eval_shape(self.start_trials, row, inputs)
+        init_state = functools.partial(self.init_state, rows, lanes)
+        state = jax.eval_shape(init_state, row, batch)
+        sources, occupied = (jax.ShapeDtypeStruct((rows, lanes), dtype) for dtype in (jnp.int32, jnp.bool_))
+        index, flag = jax.ShapeDtypeStruct((), jnp.int32), jax.ShapeDtypeStruct((), jnp.bool_)
+        functions = {
+            "draw_shared": jax.jit(self.draw_shared).lower(inputs),
+            "start_trials": jax.jit(self.start_trials).lower(row, inputs),
+            "init_state": jax.jit(init_state).lower(row, batch),
+            "stage_trials": jax.jit(self.stage_trials, donate_argnums=0).lower(state, row, batch, index),
+            "run_chunk": jax.jit(self.run_chunk, donate_argnums=0).lower(state, sources, occupied, flag),
+        }
+        compiled: dict[str, Any] = {name: lowered.compile() for name, lowered in functions.items()}
+        return Pool(rows, lanes, staged, max(map(_measure_memory, compiled.values())), **compiled)
+
+    # ---- the functions of a pool -------------------------------------------------------------------------------------
+
+    def draw_shared(self, inputs: Inputs) -> list[Array]:
+        """The leaves that a row holds once."""
+        leaves = jax.tree.leaves(self._draw_trials(inputs._replace(trials=inputs.trials[:1])))
+        return [leaf[0] for leaf, is_own in zip(leaves, self._is_own, strict=True) if not is_own]
+
+    def start_trials(self, row: list[Array], inputs: Inputs) -> Any:
+        """Draw trials: their own leaves, and their carries before the first step."""
+        leaves = jax.tree.leaves(self._draw_trials(inputs))
+        own = [leaf for leaf, is_own in zip(leaves, self._is_own, strict=True) if is_own]
+        start = jax.vmap(lambda own: self._run.start(self._join_case(row, own)), axis_size=len(inputs.trials))
+        return own, start(own)
+
+    def init_state(self, rows: int, lanes: int, row: list[Array], batch: Any) -> State:
+        """A pool with the same in all rows, none of whose lanes counts yet."""
+        row, batch = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (rows, *leaf.shape)), (row, batch))
+        return State(row, batch, jax.tree.map(lambda leaf: leaf[:, :lanes], batch))
+
+    def stage_trials(self, state: State, row: list[Array], batch: Any, index: Array) -> State:
+        """Put what a row shares, and trials that wait for its lanes, in the row at ``index``."""
+        rows, staged = jax.tree.map(lambda old, new: old.at[index].set(new), (state.rows, state.staged), (row, batch))
+        return State(rows, staged, state.lanes)
+
+    def run_chunk(self, state: State, sources: Array, occupied: Array, refilling: Array) -> tuple[State, Chunk]:
+        """Move staged trials into lanes, take some steps, and compute the results of all lanes.
+
+        Args:
+            state: the pool.
+            sources: (rows, lanes), the staged trial that a lane takes over, or -1 to keep its own.
+            occupied: (rows, lanes), the lanes that count.
+            refilling: whether trials wait, so that it pays to stop when a lane ends.
+        """
+
+        def take_staged(old: Array, new: Array) -> Array:
+            new = jax.vmap(lambda new, source: new[source])(new, jnp.maximum(sources, 0))
+            return jnp.where(jnp.reshape(sources >= 0, sources.shape + (1,) * (old.ndim - 2)), new, old)
+
+        def map_lanes(f: Any, lanes: Any) -> Any:
+            over_lanes = jax.vmap(f, (None, 0), axis_size=occupied.shape[1])
+            return jax.vmap(over_lanes, axis_size=occupied.shape[0])(state.rows, lanes)
+
+        def find_running(lanes: Any) -> Array:
+            return map_lanes(lambda row, lane: self._run.running(lane[1]), lanes) & occupied
+
+        def count(running: Array) -> Array:
+            return jnp.sum(running, dtype=jnp.int32)
+
+        refill = functools.partial(jax.tree.map, take_staged, state.lanes, state.staged)
+        lanes = lax.cond(jnp.any(sources >= 0), refill, lambda: state.lanes)
+        num_started = count(find_running(lanes))
+
+        def is_worth_going_on(loop: tuple[Array, Array, Array, Any]) -> Array:
+            steps, _, num_running, _ = loop
+            worth = ~refilling | (num_running == num_started) | ((steps < MIN_STEPS) & (2 * num_running > num_started))
+            return (num_running > 0) & (steps < MAX_STEPS) & worth
+
+        def step(loop: tuple[Array, Array, Array, Any]) -> tuple[Array, Array, Array, Any]:
+            steps, busy, num_running, lanes = loop
+            lanes = map_lanes(self._advance_lane, lanes)
+            return steps + 1, busy + num_running, count(find_running(lanes)), lanes
+
+        zero = jnp.zeros((), jnp.int32)
+        steps, busy, _, lanes = lax.while_loop(is_worth_going_on, step, (zero, zero, num_started, lanes))
+        chunk = Chunk(find_running(lanes), map_lanes(self._finish_lane, lanes), steps, busy)
+        return State(state.rows, state.staged, lanes), chunk
+
+    # ---- one lane ----------------------------------------------------------------------------------------------------
+
+    def _draw(self, inputs: Inputs, own: Any, trial: Array) -> Any:
+        """The case of a trial."""
+        root = jax.random.key(inputs.seed)
+        (shared_hash, shared_coordinates), (problem_hash, own_coordinates) = inputs.shared, own
+        coordinates = {**self._static, **shared_coordinates, **own_coordinates}
+        cell = Cell(coordinates, self._bounds, jax.random.fold_in(root, shared_hash))
+        key = jax.random.fold_in(jax.random.fold_in(root, problem_hash), trial)
+        return jax.tree.map(jnp.asarray, self._run.draw(key, cell))
+
+    def _draw_trials(self, inputs: Inputs, look: Any = lambda case: case) -> Any:
+        """The cases of all trials, each leaf with an axis in front."""
+        own = jax.tree.map(lambda number: jnp.broadcast_to(number, inputs.trials.shape), inputs.own)
+        return jax.vmap(lambda own, trial: look(self._draw(inputs, own, trial)))(own, inputs.trials)
+
+    def _split_case(self) -> tuple[Any, list[bool]]:
+        """The tree structure of a case, and of each leaf whether it differs between the trials of a row."""
+        found: list[bool] = []
+
+        @custom_vmap
+        def look(case: Any) -> Any:
+            return case
+
+        @look.def_vmap
+        def _(size: int, batched: list[Any], case: Any) -> tuple[Any, Any]:
+            found.extend(jax.tree.leaves(batched[0]))
+            return case, batched[0]
+
+        case = jax.eval_shape(lambda inputs: self._draw_trials(inputs, look), self.inputs)
+        # The rule is not called where no leaf differs.
+        return jax.tree.structure(case), found or [False] * len(jax.tree.leaves(case))
+
+    def _join_case(self, row: list[Array], own: list[Array]) -> Any:
+        shared_leaves, own_leaves = iter(row), iter(own)
+        leaves = [next(own_leaves if is_own else shared_leaves) for is_own in self._is_own]
+        return jax.tree.unflatten(self._structure, leaves)
+
+    def _advance_lane(self, row: list[Array], lane: tuple[list[Array], Any]) -> tuple[list[Array], Any]:
+        own, carry = lane
+        return own, self._run.advance(self._join_case(row, own), carry)
+
+    def _finish_lane(self, row: list[Array], lane: tuple[list[Array], Any]) -> dict[str, Array]:
+        own, carry = lane
+        finished = self._run.finish(self._join_case(row, own), carry)
+        results = {name: jnp.asarray(value) for name, value in finished.items()}
+        for name, value in results.items():
+            if value.ndim:
+                raise ValueError(f"a trial must return scalars; {name!r} has shape {value.shape}")
+        return results
+
+
+def _measure_memory(compiled: Any) -> int:
+    """Bytes that a compiled function takes on its device; 0 where the backend does not say."""
+    memory = compiled.memory_analysis()
+    if memory is None:
+        return 0
+    arguments = memory.argument_size_in_bytes - memory.alias_size_in_bytes
+    return arguments + memory.output_size_in_bytes + memory.temp_size_in_bytes

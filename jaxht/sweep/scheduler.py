@@ -1,0 +1,216 @@
+"""The host's part of a sweep: which trials run in which lanes, and what becomes of their results."""
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from numpy.typing import NDArray
+
+from jaxht.sweep.grid import GridCell
+from jaxht.sweep.program import Pool, Program, State
+from jaxht.sweep.progress import Progress
+
+Key = tuple[Any, ...]
+
+
+class Batch(NamedTuple):
+    """Trials of one cell that are drawn together.
+
+    Attributes:
+        cell: the cell.
+        trials: (staged,) their indices; the last one is repeated where there are fewer.
+        size: how many of them count.
+    """
+
+    cell: GridCell
+    trials: NDArray[np.int32]
+    size: int
+
+
+@dataclass
+class _CellProgress:
+    """How many trials of a cell have been handed out and finished, and their results."""
+
+    cell: GridCell
+    num_trials: int
+    started: int = 0
+    finished: int = 0
+    results: dict[str, NDArray[Any]] = field(default_factory=dict)
+
+
+class Queue:
+    """The trials to run, handed out to the pools of several threads, and their results, collected cell by cell.
+
+    Args:
+        cells: in the order in which they are to be done.
+        num_trials: of each.
+        on_cell: called with every cell that is finished, and its results (num_trials,) by name.
+        on_progress: called with a :class:`Progress`, by one thread at a time.
+
+    Attributes:
+        closed: set to make all pools stop after their chunk.
+    """
+
+    def __init__(
+        self,
+        cells: Sequence[GridCell],
+        num_trials: int,
+        on_cell: Callable[[GridCell, Mapping[str, NDArray[Any]]], None],
+        on_progress: Callable[[Progress], None],
+    ) -> None:
+        self._cells = {cell.index: _CellProgress(cell, num_trials) for cell in cells}
+        self._waiting: dict[Key, dict[int, _CellProgress]] = {}
+        for index, entry in self._cells.items():
+            self._waiting.setdefault(entry.cell.program, {})[index] = entry
+        self._on_cell, self._on_progress = on_cell, on_progress
+        self._lock = threading.Lock()
+        self._num_pools: dict[Key, int] = dict.fromkeys(self._waiting, 0)
+        self._progress = Progress(0, len(cells) * num_trials)
+        self.closed = False
+        on_progress(self._progress)
+
+    def join_program(self) -> GridCell | None:
+        """A cell of the program that a free pool should run: of the one with the fewest pools. None: nothing waits."""
+        with self._lock:
+            if self.closed or not self._waiting:
+                return None
+            key = min(self._waiting, key=lambda key: self._num_pools[key])
+            self._num_pools[key] += 1
+            return next(iter(self._waiting[key].values())).cell
+
+    def leave_program(self, key: Key) -> None:
+        """The reverse of :meth:`join_program`."""
+        with self._lock:
+            self._num_pools[key] -= 1
+
+    def has_trials(self, key: Key) -> bool:
+        """Whether trials of a program wait."""
+        return key in self._waiting and not self.closed
+
+    def pop_batch(self, key: Key, number: int, last: GridCell | None, bound: bool) -> Batch | None:
+        """Trials for a row: of its last cell while there are any, then of a cell that has not begun, then of the
+        one with most of them left.
+
+        Args:
+            key: of the program.
+            number: how many trials at most.
+            last: the cell of the row's last batch.
+            bound: whether trials of it still run, so that the row must keep what they share.
+        """
+        with self._lock:
+            waiting = self._waiting.get(key, {})
+            if self.closed:
+                return None
+            choice = [entry for entry in waiting.values() if not bound or (last and entry.cell.shared == last.shared)]
+            if not choice:
+                return None
+
+            def rank(entry: _CellProgress) -> tuple[bool, bool, int]:
+                is_other = last is None or entry.cell.index != last.index
+                return is_other, entry.started > 0, entry.started - entry.num_trials
+
+            entry = min(choice, key=rank)
+            size = min(number, entry.num_trials - entry.started)
+            trials = np.minimum(entry.started + np.arange(number), entry.num_trials - 1).astype(np.int32)
+            entry.started += size
+            if entry.started == entry.num_trials:
+                del waiting[entry.cell.index]
+                if not waiting:
+                    del self._waiting[key]
+            return Batch(entry.cell, trials, size)
+
+    def record_chunk(
+        self,
+        indices: NDArray[np.int32],
+        trials: NDArray[np.int32],
+        results: Mapping[str, NDArray[Any]],
+        busy: int,
+        executed: int,
+    ) -> None:
+        """Collect the results of the trials that ended in a chunk, by index of their cell, and count its steps."""
+        for index in np.unique(indices):
+            entry, mine = self._cells[int(index)], indices == index
+            with self._lock:
+                for name, values in results.items():
+                    collected = entry.results.setdefault(name, np.zeros(entry.num_trials, values.dtype))
+                    collected[trials[mine]] = values[mine]
+                entry.finished += int(mine.sum())
+                is_complete = entry.finished == entry.num_trials
+                if is_complete:
+                    del self._cells[int(index)]
+            if is_complete:
+                self._on_cell(entry.cell, entry.results)
+        with self._lock:
+            self._progress = self._progress.add(len(indices), busy, executed)
+            self._on_progress(self._progress)
+
+
+class _Row:
+    """A row of lanes as the host knows it.
+
+    Attributes:
+        cells, trials: (lanes,), the index of the cell and of the trial in each lane.
+        occupied: (lanes,) bool, whether a trial runs in it.
+        batch: the trials that are staged, or were.
+        next: position in the batch of the next one to run.
+        shared: on the device, what the row holds once.
+    """
+
+    def __init__(self, lanes: int) -> None:
+        self.cells, self.trials = np.zeros((2, lanes), np.int32)
+        self.occupied = np.zeros(lanes, bool)
+        self.batch: Batch | None = None
+        self.next = 0
+        self.shared: list[Any] = []
+
+    @property
+    def num_staged(self) -> int:
+        return 0 if self.batch is None else self.batch.size - self.next
+
+    def refill(self) -> NDArray[np.int32]:
+        """Give staged trials to free lanes; returns the position in the batch of what each lane takes, or -1."""
+        sources = np.full(len(self.cells), -1, np.int32)
+        free = np.flatnonzero(~self.occupied)[: self.num_staged]
+        if self.batch is not None and len(free):
+            taken = self.next + np.arange(len(free), dtype=np.int32)
+            sources[free], self.cells[free], self.trials[free] = taken, self.batch.cell.index, self.batch.trials[taken]
+            self.occupied[free] = True
+            self.next += len(free)
+        return sources
+
+
+def run_pool(program: Program, pool: Pool, key: Key, seed: int, queue: Queue) -> None:
+    """Run the trials of a queue that belong to a program, until none waits and none runs."""
+    rows = [_Row(pool.lanes) for _ in range(pool.rows)]
+    state: State | None = None
+    while not queue.closed:
+        for index, row in enumerate(rows):
+            last = None if row.batch is None else row.batch.cell
+            if row.num_staged or not (batch := queue.pop_batch(key, pool.staged, last, bool(row.occupied.any()))):
+                continue
+            inputs = program.make_inputs(seed, batch.cell, batch.trials)
+            if last is None or last.shared != batch.cell.shared:
+                row.shared = pool.draw_shared(inputs)
+            row.batch, row.next = batch, 0
+            started = pool.start_trials(row.shared, inputs)
+            state = pool.init_state(row.shared, started) if state is None else state
+            state = pool.stage_trials(state, row.shared, started, np.int32(index))
+        if state is None:
+            return
+        sources = np.stack([row.refill() for row in rows])
+        occupied = np.stack([row.occupied for row in rows])
+        if not occupied.any():
+            return
+        refilling = queue.has_trials(key) or any(row.num_staged for row in rows)
+        state, chunk = pool.run_chunk(state, sources, occupied, np.bool_(refilling))
+        ended = occupied & ~np.asarray(chunk.running)
+        # Most chunks of long trials end none: their results stay on the device.
+        values = jax.device_get(chunk.results) if ended.any() else {}
+        results = {name: np.asarray(value)[ended] for name, value in values.items()}
+        cells, trials = np.stack([row.cells for row in rows]), np.stack([row.trials for row in rows])
+        for row, over in zip(rows, ended, strict=True):
+            row.occupied &= ~over
+        queue.record_chunk(cells[ended], trials[ended], results, int(chunk.busy), int(chunk.steps) * occupied.size)
