@@ -1,0 +1,1 @@
+"""What the experiments share: configurations, sessions, data, tasks, solvers, plots."""
