@@ -18,12 +18,21 @@ from numpy.typing import NDArray
 from pydantic import Field
 from xarray import Dataset, concat
 
-from experiments.common import data, plots, tasks
-from experiments.common.config import BaseConfig, Count, Counts, Failure
+from experiments.common import (
+    SOLVERS,
+    BaseConfig,
+    Count,
+    Counts,
+    Failure,
+    Session,
+    SolverName,
+    data,
+    double_precision,
+    plots,
+    tasks,
+    timed,
+)
 from experiments.common.l1 import L1Fit, L1Logistic, LassoPath
-from experiments.common.session import Session, double_precision
-from experiments.common.solvers import SOLVERS, SolverName
-from experiments.common.tasks import timed
 from jaxht import OMP, LeastSquares, Logistic, Sparse, Status, Stop, exhaustive_search, path, solve
 from jaxht.refit import refit
 
@@ -36,25 +45,16 @@ ORDER, SLACK = ("ELS", "ARHT", "OMPR", "OMP", REFITTED), 1.01
 
 
 class Config(BaseConfig):
-    """Figures 1 to 4.
+    """Figures 1 to 4."""
 
-    Attributes:
-        datasets: names of data sets, a column each.
-        model: "linear", or "logistic" with labels -1/+1.
-        split: of targets that are no labels, by data set: +1 below it.
-        k: sparsities, the intercept counted; of a data set with fewer columns those that it has.
-        solvers: one curve each, beside OMP; their rule for k does not apply.
-        max_rows: the first rows of a data set are used.
-        max_steps: of every solver; absent: as many as each takes by itself.
-    """
-
-    datasets: Annotated[list[str], Field(min_length=1)]
-    model: Literal["linear", "logistic"] = "linear"
-    split: dict[str, float] = Field(default_factory=dict)
-    k: Counts
+    datasets: Annotated[list[str], Field(min_length=1)]  # names of data sets, a column each
+    model: Literal["linear", "logistic"] = "linear"  # "linear", or "logistic" with labels -1/+1
+    split: dict[str, float] = Field(default_factory=dict)  # of targets that are no labels, by data set: +1 below it
+    k: Counts  # sparsities, the intercept counted; of a data set with fewer columns those that it has
+    # solvers: one curve each, beside OMP; their rule for k does not apply.
     solvers: Annotated[list[SolverName], Field(min_length=1)]
-    max_rows: Count | None = None
-    max_steps: Count | None = None
+    max_rows: Count | None = None  # the first rows of a data set are used
+    max_steps: Count | None = None  # of every solver; absent: as many as each takes by itself
 
 
 def prepared(table: data.Table) -> tuple[NDArray[np.float64], NDArray[np.float64], list[str]]:
@@ -71,11 +71,6 @@ class Task(tasks.Task):
     """A data set with its objective, a sum without a ridge, for all sparsities; the intercept is always selected.
 
     To be made, and used, in double precision.
-
-    Args:
-        name: of the data set.
-        table: the data set.
-        config: of the experiment.
     """
 
     def __init__(self, name: str, table: data.Table, config: Config) -> None:
@@ -133,20 +128,21 @@ class Task(tasks.Task):
         result, seconds = timed(self.compiled(name, run, *arguments), *arguments)
         return result.x, result.value, result.status, result.num_steps, seconds
 
-    def penalised(self, k: int, refitted: bool) -> tuple[Any, ...]:
-        """Solve with the l1 penalty that leaves k - 1 nonzeros, or nearly as many, and perhaps refit on these."""
+    def refitted(self, x: Array) -> tuple[Array, Array]:
+        """Refit on the support of x and the intercept; return the solution and its loss."""
 
         def run(objective: Any, x: Array) -> Any:
             fit = refit(objective, self.constraint.prepare(x.shape).support_of(x), x)
             return fit.x, objective.value(fit.x, fit.pred)
 
+        return self.compiled("refit", run, self.objective, x)(self.objective, x)
+
+    def penalised(self, k: int, refitted: bool) -> tuple[Any, ...]:
+        """Solve with the l1 penalty that leaves k - 1 nonzeros, or nearly as many, and perhaps refit on these."""
         begin = time.perf_counter()
         fit = self.l1.with_nonzeros(k - 1)
         x = jnp.asarray(self._with_intercept(fit))
-        if refitted:
-            x, value = self.compiled("refit", run, self.objective, x)(self.objective, x)
-        else:
-            value = self.objective.value(x, self.objective.predict(x))
+        x, value = self.refitted(x) if refitted else (x, self.objective.value(x, self.objective.predict(x)))
         status = Status.CONVERGED if fit.converged else Status.MAX_STEPS
         return x, value, int(status), fit.num_steps, time.perf_counter() - begin
 
@@ -157,11 +153,12 @@ class Task(tasks.Task):
             first = 2 * fit.intercept / self.A[0, 0]
         return np.append(first, fit.x)
 
-    def least(self, k: int) -> float:
-        """Return the least loss of all supports of size k with the intercept; NaN where they are too many."""
-        if k > 1 and (self.config.model == "logistic" or 2 ** (len(self.names) - 1) > MAX_SUPPORTS):
-            return math.nan
-        return float(exhaustive_search(self.objective, replace(self.constraint, k=k, k_max=k)).value)
+    def best(self) -> list[float]:
+        """Return for every sparsity the least loss of all supports with the intercept; NaN where these are too many."""
+        if self.config.model == "logistic" or 2 ** (len(self.names) - 1) > MAX_SUPPORTS:
+            return [math.nan] * len(self.k)
+        constraints = (replace(self.constraint, k=k, k_max=k) for k in self.k)
+        return [float(exhaustive_search(self.objective, constraint).value) for constraint in constraints]
 
 
 def run(config: Config, session: Session) -> Dataset:
@@ -181,7 +178,8 @@ def run(config: Config, session: Session) -> Dataset:
         together = concat(results, "solver", join="outer").assign_coords(solver=names)
         if len(config.datasets) > 1:
             together = together.drop_vars(["x", "feature"])
-        return together.assign({BEST: ("k", [task.least(k) for k in task.k]), "loss_intercept": task.least(1)})
+        intercept_loss = float(task.refitted(jnp.zeros(len(task.names)))[1])
+        return together.assign({BEST: ("k", task.best()), "loss_intercept": intercept_loss})
 
     with double_precision(), session.parts(len(names) * len(config.datasets)) as part:
         results = concat([on(dataset, part) for dataset in config.datasets], "dataset", join="outer")

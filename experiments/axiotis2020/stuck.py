@@ -12,9 +12,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 from xarray import Dataset
 
-from experiments.common import plots
-from experiments.common.config import BaseConfig, Count, Positive
-from experiments.common.session import Session, double_precision
+from experiments.common import BaseConfig, Count, Positive, Session, double_precision, plots
 from jaxht import ARHT, OMPR, ExhaustiveLocalSearch, LeastSquares, Sparse, Stop, trace
 from jaxht.solvers.solver import Solver
 
@@ -22,19 +20,12 @@ SOLVERS = {"OMPR": "OMPR", "ARHT": "ARHT", "ELS": "exhaustive local search"}
 
 
 class Config(BaseConfig):
-    """The lemma's instance.
+    """The lemma's instance."""
 
-    Attributes:
-        kappa: even; the smoothness of f, and the rho of ARHT.
-        sparsity: s*, nonzeros of the optimum.
-        delta: small.
-        num_steps: of each.
-    """
-
-    kappa: Annotated[int, Field(ge=2, multiple_of=2)]
-    sparsity: Count
-    delta: Positive
-    num_steps: Count
+    kappa: Annotated[int, Field(ge=2, multiple_of=2)]  # even; the smoothness of f, and the rho of ARHT
+    sparsity: Count  # s*, nonzeros of the optimum
+    delta: Positive  # small
+    num_steps: Count  # of each
 
 
 def instance(kappa: int, s: int, delta: float) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:

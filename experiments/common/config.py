@@ -19,21 +19,14 @@ class Failure(click.ClickException):
 
 
 class BaseConfig(BaseModel):
-    """The keys that every experiment has.
-
-    Attributes:
-        experiment: a name in the registry.
-        title: of the figure.
-        remark: what differs from the paper; printed under the figure.
-        seed: of all random draws.
-    """
+    """The keys that every experiment has."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
-    experiment: str
-    title: str
-    remark: str = ""
-    seed: Annotated[int, Field(ge=0)] = 0
+    experiment: str  # a name in the registry
+    title: str  # of the figure
+    remark: str = ""  # what differs from the paper; printed under the figure
+    seed: Annotated[int, Field(ge=0)] = 0  # of all random draws
 
 
 Number = TypeVar("Number", int, float)

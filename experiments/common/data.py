@@ -19,19 +19,12 @@ TARGET = "y"
 
 @dataclass(frozen=True)
 class Table:
-    """A data set.
+    """A data set."""
 
-    Attributes:
-        X: (m, p) features; a CSR matrix where the file holds one.
-        y: (m,) target.
-        names: p names of features.
-        num_train: how many rows, the first ones, are the training part; None: the set has none.
-    """
-
-    X: Any
-    y: NDArray[np.float64]
-    names: list[str]
-    num_train: int | None = None
+    X: Any  # (m, p) features; a CSR matrix where the file holds one
+    y: NDArray[np.float64]  # (m,) target
+    names: list[str]  # p names of features
+    num_train: int | None = None  # how many rows, the first ones, are the training part; None: the set has none
 
     def dense(self) -> NDArray[np.float64]:
         """Return X as an array."""

@@ -22,19 +22,12 @@ INTERCEPT = 100.0
 
 
 class L1Fit(NamedTuple):
-    """A solution for one penalty.
+    """A solution for one penalty."""
 
-    Attributes:
-        x: (d,) weights.
-        seconds: that it took.
-        num_steps: passes over the data, or steps of LARS.
-        intercept: beside x; 0 without one.
-    """
-
-    x: NDArray[np.float64]
-    seconds: float
-    num_steps: int
-    intercept: float = 0.0
+    x: NDArray[np.float64]  # (d,) weights
+    seconds: float  # that it took
+    num_steps: int  # passes over the data, or steps of LARS
+    intercept: float = 0.0  # beside x; 0 without one
 
     @property
     def nonzeros(self) -> int:

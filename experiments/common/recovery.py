@@ -16,26 +16,20 @@ from jaxht.planted.ensembles import Problem, gaussian, gaussian_signal, mask_row
 
 
 class Planted(BaseConfig):
-    """The keys of every experiment that recovers planted signals.
+    """The keys of every experiment that recovers planted signals."""
 
-    Attributes:
-        d: dimension.
-        solvers: which ones.
-        max_steps: of every solver, or fewer where one costs several gradients; absent: as many as each takes by itself.
-        rtol: change at which a run counts as converged; absent: machine epsilon. 0: only where it repeats exactly.
-        target: value of the objective at which a run ends; absent: none does. Without noise, a run that comes near 0
-            has found the signal or another solution, and more steps do not change which.
-        designs: "cell": the trials of a cell (n, K) share one A; "trial": each has its own.
-        round_n: one compile serves all n that agree when rounded up to a multiple of it.
-    """
-
-    d: Count
-    solvers: Annotated[list[SolverName], Field(min_length=1)]
+    d: Count  # dimension
+    solvers: Annotated[list[SolverName], Field(min_length=1)]  # which ones
+    # max_steps: of every solver, or fewer where one costs several gradients; absent: as many as each takes by itself.
     max_steps: Count | None = None
+    # rtol: change at which a run counts as converged; absent: machine epsilon. 0: only where it repeats exactly.
     rtol: Annotated[float, Field(ge=0)] | None = None
+    # target: value of the objective at which a run ends; absent: none does. Without noise, a run that comes near 0 has
+    # found the signal or another solution, and more steps do not change which.
     target: Annotated[float, Field(gt=0)] | None = None
+    # designs: "cell": the trials of a cell (n, K) share one A; "trial": each has its own.
     designs: Literal["cell", "trial"] = "cell"
-    round_n: Count = 64
+    round_n: Count = 64  # one compile serves all n that agree when rounded up to a multiple of it
 
     @model_validator(mode="after")
     def _check_round_n(self) -> Self:

@@ -11,13 +11,9 @@ from experiments.common.session import Session
 
 
 class Experiment(Protocol):
-    """The module of an experiment; the first line of its docstring is its summary.
+    """The module of an experiment; the first line of its docstring is its summary."""
 
-    Attributes:
-        Config: the model of its configuration.
-    """
-
-    Config: type[BaseConfig]
+    Config: type[BaseConfig]  # the model of its configuration
 
     def run(self, config: Any, session: Session) -> Dataset:
         """Compute the results."""
@@ -26,29 +22,22 @@ class Experiment(Protocol):
         """Draw the figure from the results as they were stored."""
 
 
-NAMES = (
-    "shen2018.phase_transition",
-    "shen2018.success_curves",
-    "shen2018.measurements_needed",
-    "shen2018.stages",
-    "shen2018.digits",
-    "zhou2018.gap_against_cost",
-    "yuan2018.contraction",
-    "yuan2018.support_recovery",
-    "yuan2018.against_sparsity",
-    "yuan2018.against_penalty",
-    "yuan2018.precision_matrices",
-    "yuan2018.tumour_classification",
-    "axiotis2020.loss_against_sparsity",
-    "axiotis2020.stuck",
-    "yuan2020.gap",
-    "yuan2020.conditioning",
-    "yuan2020.against_primal",
-    "yuan2020.time_to_accuracy",
-    "phase.delta_rho",
-    "phase.completion",
-)
-EXPERIMENTS = {name: cast(Experiment, importlib.import_module(f"experiments.{name}")) for name in NAMES}
+PAPERS = {
+    "shen2018": ("phase_transition", "success_curves", "measurements_needed", "stages", "digits"),
+    "zhou2018": ("gap_against_cost",),
+    "yuan2018": (
+        *("contraction", "support_recovery", "against_sparsity", "against_penalty"),
+        *("precision_matrices", "tumour_classification"),
+    ),
+    "axiotis2020": ("loss_against_sparsity", "stuck"),
+    "yuan2020": ("gap", "conditioning", "against_primal", "time_to_accuracy"),
+    "phase": ("delta_rho", "completion"),
+}
+EXPERIMENTS = {
+    f"{paper}.{name}": cast(Experiment, importlib.import_module(f"experiments.{paper}.{name}"))
+    for paper, names in PAPERS.items()
+    for name in names
+}
 
 
 def summary(experiment: Experiment) -> str:

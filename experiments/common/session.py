@@ -26,19 +26,12 @@ def double_precision() -> contextlib.AbstractContextManager[None]:
 
 @dataclass(frozen=True)
 class Session:
-    """One call of the command line.
+    """One call of the command line."""
 
-    Attributes:
-        store: folder of the results.
-        data_dir: folder of the data sets, or None.
-        on_progress: called with the progress made.
-        options: of every sweep.
-    """
-
-    store: Path
-    data_dir: Path | None
-    on_progress: Callable[[sweep.Progress], None]
-    options: Mapping[str, Any] = field(default_factory=dict)
+    store: Path  # folder of the results
+    data_dir: Path | None  # folder of the data sets, or None
+    on_progress: Callable[[sweep.Progress], None]  # called with the progress made
+    options: Mapping[str, Any] = field(default_factory=dict)  # of every sweep
 
     def progress(self, items: Iterable[T]) -> Iterator[T]:
         """Iterate over the items, and report how many of them are done."""

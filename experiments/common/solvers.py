@@ -7,25 +7,9 @@ from typing import Annotated, Any
 import jax.numpy as jnp
 from pydantic import AfterValidator
 
-from jaxht import (
-    ARHT,
-    HTP,
-    HTSVRG,
-    IHT,
-    NIHT,
-    OMP,
-    OMPR,
-    PHT,
-    CoSaMP,
-    ExhaustiveLocalSearch,
-    FoBa,
-    GraSP,
-    LeastSquares,
-    Sparse,
-    SubspacePursuit,
-    spectral,
-)
-from jaxht.solvers.solver import Solver
+import jaxht
+from jaxht import ARHT, HTP, IHT, NIHT, OMP, OMPR, LeastSquares, Sparse, spectral
+from jaxht.extend import Solver
 from jaxht.sweep import Cell, Method
 
 
@@ -51,32 +35,21 @@ def twice_over_curvature(objective: LeastSquares) -> Any:
 
 def svrg(objective: LeastSquares, k: Any) -> Solver:
     """Return HT-SVRG with eta = 2 / sigma_max(A)^2 for the mean over n samples, eta / n for their sum, and m = 3n."""
-    return HTSVRG(twice_over_curvature(objective) / objective.num_samples)
+    return jaxht.HTSVRG(twice_over_curvature(objective) / objective.num_samples)
 
 
 @dataclass(frozen=True)
 class Row:
-    """A solver in the experiments.
+    """A solver in the experiments."""
 
-    Attributes:
-        build: (objective, k) -> solver.
-        sparsity: (K, d) -> k, for K a Python int or traced.
-        label: in figures.
-        rule: its parameters, in figures.
-        gathers: whether it gathers columns and so needs a static bound on k.
-        after_omp: whether on data it starts from the solution of OMP.
-        passes: gradients of the whole f that a step costs; a limit on steps counts so many for one.
-        draws: whether it draws rows of A.
-    """
-
-    build: Callable[[Any, Any], Solver]
-    sparsity: Callable[[Any, int], Any]
-    label: str
-    rule: str
-    gathers: bool = False
-    after_omp: bool = False
-    passes: int = 1
-    draws: bool = False
+    build: Callable[[Any, Any], Solver]  # (objective, k) -> solver
+    sparsity: Callable[[Any, int], Any]  # (K, d) -> k, for K a Python int or traced
+    label: str  # in figures
+    rule: str  # its parameters, in figures
+    gathers: bool = False  # whether it gathers columns and so needs a static bound on k
+    after_omp: bool = False  # whether on data it starts from the solution of OMP
+    passes: int = 1  # gradients of the whole f that a step costs; a limit on steps counts so many for one
+    draws: bool = False  # whether it draws rows of A
 
     def method(self, K_max: int, d: int, K: Callable[[Cell], Any] = axis_K) -> Method:
         """Return the solver as a sweep takes it, for planted problems of sparsity ``K(cell) <= K_max``."""
@@ -89,29 +62,28 @@ class Row:
         return method
 
 
+NINE = r"$k = 9K$, $\eta = 2/\sigma_{\max}^2$"
 HALF = r"$\eta = 1/(2 M_{2k})$"
 COORDINATE = r"$k = K$, $\eta = 1/\mathrm{max}_i\,\Vert a_i \Vert^2$"
 SOLVERS = {
     "IHT": Row(lambda f, k: IHT(), as_planted, "IHT", r"$k = K$, $\eta = 1/L$"),
     "IHT-1": Row(lambda f, k: IHT(step_size=1.0), as_planted, "IHT", r"$k = K$, $\eta = 1$"),
-    "PGD": Row(lambda f, k: IHT(twice_over_curvature(f)), nine_times, "PGD", r"$k = 9K$, $\eta = 2/\sigma_{\max}^2$"),
-    "HT-SVRG": Row(
-        svrg, nine_times, "HT-SVRG", r"$k = 9K$, $\eta = 2/\sigma_{\max}^2$, $m = 3n$", passes=7, draws=True
-    ),
+    "PGD": Row(lambda f, k: IHT(twice_over_curvature(f)), nine_times, "PGD", NINE),
+    "HT-SVRG": Row(svrg, nine_times, "HT-SVRG", f"{NINE}, $m = 3n$", passes=7, draws=True),
     "NIHT": Row(lambda f, k: NIHT(), as_planted, "NIHT", "$k = K$"),
     "HTP": Row(lambda f, k: HTP(), as_planted, "HTP", COORDINATE, gathers=True),
-    "PHT": Row(lambda f, k: PHT(r=1), as_planted, "PHT, $r = 1$", COORDINATE, gathers=True),
-    "CoSaMP": Row(lambda f, k: CoSaMP(), as_planted, "CoSaMP", "$k = K$", gathers=True),
-    "SP": Row(lambda f, k: SubspacePursuit(), as_planted, "subspace pursuit", "$k = K$", gathers=True),
-    "GraSP": Row(lambda f, k: GraSP(debias=True), as_planted, "GraSP", "debiased", gathers=True),
+    "PHT": Row(lambda f, k: jaxht.PHT(r=1), as_planted, "PHT, $r = 1$", COORDINATE, gathers=True),
+    "CoSaMP": Row(lambda f, k: jaxht.CoSaMP(), as_planted, "CoSaMP", "$k = K$", gathers=True),
+    "SP": Row(lambda f, k: jaxht.SubspacePursuit(), as_planted, "subspace pursuit", "$k = K$", gathers=True),
+    "GraSP": Row(lambda f, k: jaxht.GraSP(debias=True), as_planted, "GraSP", "debiased", gathers=True),
     "OMP": Row(lambda f, k: OMP(), as_planted, "OMP", "$k = K$", gathers=True),
     "OMPR": Row(lambda f, k: OMPR(), as_planted, "OMPR", "$k = K$", gathers=True, after_omp=True),
     "ELS": Row(
-        lambda f, k: ExhaustiveLocalSearch(), as_planted, "exhaustive local search", "$k = K$", True, after_omp=True
+        lambda f, k: jaxht.ExhaustiveLocalSearch(), as_planted, "exhaustive local search", "$k = K$", True, True
     ),
     "ARHT": Row(lambda f, k: ARHT(), as_planted, "ARHT", "$k = K$", gathers=True, after_omp=True),
     "FBS": Row(lambda f, k: OMP(), as_planted, "FBS", "forward selection", gathers=True),
-    "FoBa": Row(lambda f, k: FoBa(), as_planted, "FoBa", r"$\nu = 1/2$", gathers=True),
+    "FoBa": Row(lambda f, k: jaxht.FoBa(), as_planted, "FoBa", r"$\nu = 1/2$", gathers=True),
     "GraHTP": Row(lambda f, k: HTP(spectral.restricted_step_size(f, k)), as_planted, "GraHTP", HALF, gathers=True),
     "FGraHTP": Row(lambda f, k: IHT(spectral.restricted_step_size(f, k)), as_planted, "FGraHTP", HALF),
 }

@@ -34,17 +34,11 @@ def check_sparsity(name: str, k: int, most: int) -> None:
 
 
 class Task:
-    """An objective of a data set with its constraint, and runs on it. Programs are compiled before they are timed.
+    """An objective of a data set with its constraint, and runs on it. Programs are compiled before they are timed."""
 
-    Attributes:
-        objective: prepared.
-        constraint: of every run; where its k is replaced, it has a k_max.
-        seed: of the solvers that draw.
-    """
-
-    objective: Any
-    constraint: Constraint
-    seed: int
+    objective: Any  # prepared
+    constraint: Constraint  # of every run; where its k is replaced, it has a k_max
+    seed: int  # of the solvers that draw
 
     def __init__(self) -> None:
         self._programs: dict[Any, Any] = {}

@@ -10,36 +10,24 @@ from matplotlib.figure import Figure
 from pydantic import Field, model_validator
 from xarray import Dataset
 
-from experiments.common import plots
-from experiments.common.config import BaseConfig, Count, Counts, Positive
-from experiments.common.session import Session
+from experiments.common import BaseConfig, Count, Counts, Positive, Session, plots
 from jaxht import IHT, NIHT, LowRank, MatrixCompletion, Stop, metrics, sweep
 from jaxht.planted.ensembles import Problem, low_rank_entries
 from jaxht.solvers.solver import Solver
 
 
 class Config(BaseConfig):
-    """The diagram over observed entries and rank.
+    """The diagram over observed entries and rank."""
 
-    Attributes:
-        m: the matrices are m x m.
-        r: their ranks.
-        n: numbers of entries observed.
-        solvers: NIHT, IHT with step size 1/p, p the share of the entries that is observed, or IHT-1, with 1/L = 1.
-        num_matrices: trials in each cell.
-        max_steps: of every solver.
-        rtol: change at which a run counts as converged.
-        target: root mean square of the residual, in units of that of an entry, at which a run ends.
-    """
-
-    m: Count
-    r: Counts
-    n: Counts
+    m: Count  # the matrices are m x m
+    r: Counts  # their ranks
+    n: Counts  # numbers of entries observed
+    # solvers: NIHT, IHT with step size 1/p, p the share of the entries that is observed, or IHT-1, with 1/L = 1.
     solvers: Annotated[list[Literal["NIHT", "IHT", "IHT-1"]], Field(min_length=1)]
-    num_matrices: Count
-    max_steps: Count
-    rtol: Annotated[float, Field(ge=0)]
-    target: Positive
+    num_matrices: Count  # trials in each cell
+    max_steps: Count  # of every solver
+    rtol: Annotated[float, Field(ge=0)]  # change at which a run counts as converged
+    target: Positive  # root mean square of the residual, in units of that of an entry, at which a run ends
 
     @model_validator(mode="after")
     def _check_sizes(self) -> "Config":

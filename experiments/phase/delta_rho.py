@@ -6,26 +6,17 @@ import numpy as np
 from matplotlib.figure import Figure
 from xarray import Dataset
 
-from experiments.common import plots
-from experiments.common.config import Count, Counts, Fractions
+from experiments.common import SOLVERS, Count, Counts, Fractions, Session, plots
 from experiments.common.recovery import GIVEN, Planted, recovered
-from experiments.common.session import Session
-from experiments.common.solvers import SOLVERS
 from jaxht import phase_diagram, sweep
 
 
 class Config(Planted):
-    """The diagram over undersampling and sparsity.
+    """The diagram over undersampling and sparsity."""
 
-    Attributes:
-        n: numbers of measurements, delta = n/d.
-        rho: K/n. The signals have round(rho n) nonzeros, 1 at least.
-        num_signals: trials in each cell.
-    """
-
-    n: Counts
-    rho: Fractions
-    num_signals: Count
+    n: Counts  # numbers of measurements, delta = n/d
+    rho: Fractions  # K/n. The signals have round(rho n) nonzeros, 1 at least.
+    num_signals: Count  # trials in each cell
 
 
 def fraction_of_n(cell: sweep.Cell) -> Any:

@@ -13,9 +13,7 @@ from pydantic import AfterValidator
 from sklearn.preprocessing import normalize
 from xarray import Dataset, concat
 
-from experiments.common import data, plots
-from experiments.common.config import BaseConfig, Count, Counts
-from experiments.common.session import Session
+from experiments.common import BaseConfig, Count, Counts, Session, data, plots
 from jaxht import HTSVRG, Logistic, Sparse, trace
 
 
@@ -26,23 +24,14 @@ def _two_digits(pair: str) -> str:
 
 
 class Config(BaseConfig):
-    """Figures 7 and 8.
+    """Figures 7 and 8."""
 
-    Attributes:
-        dataset: square images in rows of X, digits in y.
-        pairs: of digits; the first counts as +1.
-        k: sparsities.
-        shown_k: those of which the weights are drawn.
-        num_stages: of HT-SVRG, with m = 3n.
-        max_rows: most training images of a pair; absent: all.
-    """
-
-    dataset: str
-    pairs: list[Annotated[str, AfterValidator(_two_digits)]]
-    k: Counts
-    shown_k: Counts
-    num_stages: Count
-    max_rows: Count | None = None
+    dataset: str  # square images in rows of X, digits in y
+    pairs: list[Annotated[str, AfterValidator(_two_digits)]]  # of digits; the first counts as +1
+    k: Counts  # sparsities
+    shown_k: Counts  # those of which the weights are drawn
+    num_stages: Count  # of HT-SVRG, with m = 3n
+    max_rows: Count | None = None  # most training images of a pair; absent: all
 
 
 def pair_of(table: data.Table, pair: str, seed: int) -> tuple[data.Table, data.Table]:

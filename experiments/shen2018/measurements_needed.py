@@ -9,11 +9,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MultipleLocator
 from xarray import Dataset
 
-from experiments.common import plots
-from experiments.common.config import Count, Counts, Failure
+from experiments.common import SOLVERS, Count, Counts, Failure, Session, plots
 from experiments.common.recovery import GIVEN, Planted, recovered
-from experiments.common.session import Session
-from experiments.common.solvers import SOLVERS
 from experiments.shen2018.lines import INTERCEPTS, SLOPE, line_of, paper_line, with_intervals
 from jaxht import sweep
 
@@ -22,23 +19,16 @@ class Config(Planted):
     """Figure 3: the n with which a share of the signals is recovered, against K.
 
     A coarse sweep finds the n with which nine of ten signals are recovered, and a fine one raises n around it.
-
-    Attributes:
-        K: numbers of nonzeros planted.
-        coarse_n: numbers of measurements of the coarse sweep.
-        coarse_signals: its trials in each cell (n, K).
-        below, above: the window around the n found, in which the fine sweep runs.
-        step: by which it raises n.
-        num_signals: its trials in each cell.
     """
 
-    K: Counts
-    coarse_n: Counts
-    coarse_signals: Count
+    K: Counts  # numbers of nonzeros planted
+    coarse_n: Counts  # numbers of measurements of the coarse sweep
+    coarse_signals: Count  # its trials in each cell (n, K)
+    # below, above: the window around the n found, in which the fine sweep runs.
     below: Count
     above: Count
-    step: Count
-    num_signals: Count
+    step: Count  # by which it raises n
+    num_signals: Count  # its trials in each cell
 
 
 def run(config: Config, session: Session) -> Dataset:

@@ -4,11 +4,8 @@ import numpy as np
 from matplotlib.figure import Figure
 from xarray import Dataset
 
-from experiments.common import plots
-from experiments.common.config import Count, Counts
+from experiments.common import SOLVERS, Count, Counts, Session, plots
 from experiments.common.recovery import GIVEN, Planted, recovered
-from experiments.common.session import Session
-from experiments.common.solvers import SOLVERS
 from experiments.shen2018.lines import INTERCEPTS, SLOPE, line_of, paper_line, with_intervals
 from jaxht import sweep
 
@@ -16,17 +13,11 @@ SUCCESS = "signals recovered within $10^{-3}$ (%)"
 
 
 class Config(Planted):
-    """Figure 1: one panel for each solver.
+    """Figure 1: one panel for each solver."""
 
-    Attributes:
-        n: numbers of measurements.
-        K: numbers of nonzeros planted.
-        num_signals: trials in each cell (n, K).
-    """
-
-    n: Counts
-    K: Counts
-    num_signals: Count
+    n: Counts  # numbers of measurements
+    K: Counts  # numbers of nonzeros planted
+    num_signals: Count  # trials in each cell (n, K)
 
 
 def run(config: Config, session: Session) -> Dataset:

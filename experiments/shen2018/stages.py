@@ -1,19 +1,17 @@
 """Shen & Li 2018, Figures 4 and 5: the objective of HT-SVRG from stage to stage, for several k, m and step sizes."""
 
 from functools import partial
-from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from chex import Array, Numeric
 from matplotlib.figure import Figure
+from pandas import DataFrame
 from pydantic import Field
-from xarray import Dataset
+from xarray import DataArray, Dataset, concat
 
-from experiments.common import plots
-from experiments.common.config import BaseConfig, Count, Positive
-from experiments.common.session import Session
+from experiments.common import BaseConfig, Count, Positive, Session, plots
 from jaxht import HTSVRG, LeastSquares, Sparse, trace
 from jaxht.planted.ensembles import gaussian, gaussian_signal
 from jaxht.solvers.status import Status
@@ -23,48 +21,30 @@ LOST = 0.95
 
 
 class Config(BaseConfig):
-    """One parameter at a time is varied.
+    """One parameter at a time is varied."""
 
-    Attributes:
-        d, n, K: of the planted problems, which share one A.
-        num_signals: over which the objective is averaged.
-        k, m, eta: the parameters where they are not varied.
-        varied_k, varied_m, varied_eta: the values of those that are; none for a panel that is left out.
-        num_stages: of every run.
-    """
-
+    # d, n, K: of the planted problems, which share one A.
     d: Count
     n: Count
     K: Count
-    num_signals: Count
+    num_signals: Count  # over which the objective is averaged
+    # k, m, eta: the parameters where they are not varied.
     k: Count
     m: Count
     eta: Positive
+    # varied_k, varied_m, varied_eta: the values of those that are; none for a panel that is left out.
     varied_k: list[Count] = Field(default=[])
     varied_m: list[Count] = Field(default=[])
     varied_eta: list[Positive] = Field(default=[])
-    num_stages: Count
+    num_stages: Count  # of every run
 
 
-class Setting(NamedTuple):
-    """The values of all parameters, and which one is varied."""
-
-    varied: str
-    k: int
-    m: int
-    eta: float
-
-    @property
-    def value(self) -> Numeric:
-        """The value of the parameter that is varied."""
-        return getattr(self, self.varied)
-
-
-def settings(config: Config) -> list[Setting]:
-    """Return all settings that are run."""
+def settings(config: Config) -> DataFrame:
+    """Return all settings that are run, a row each: the parameters, and which one is varied."""
     base = {name: getattr(config, name) for name in SYMBOLS}
     varied = {name: getattr(config, f"varied_{name}") for name in SYMBOLS}
-    return [Setting(name, **{**base, name: value}) for name, values in varied.items() for value in values]
+    rows = [{"varied": name, **base, name: value} for name, values in varied.items() for value in values]
+    return DataFrame(rows).rename_axis("setting")
 
 
 def run(config: Config, session: Session) -> Dataset:
@@ -78,37 +58,29 @@ def run(config: Config, session: Session) -> Dataset:
     signal = partial(gaussian_signal, d=config.d, K=config.K)
     x_true = jax.vmap(signal)(jax.random.split(signal_key, config.num_signals))
     keys = jax.random.split(solver_key, config.num_signals)
-    all_settings = settings(config)
-    k_max = max(setting.k for setting in all_settings)
+    table = settings(config)
 
     @jax.jit
     def trace_all(k: Numeric, m: Numeric, eta: Numeric) -> tuple[Array, Array, Array]:
         def one(x: Array, key: Array) -> tuple[Array, Array, Array]:
             f = LeastSquares(A, jnp.matmul(A, x, precision="highest"), mean=True)
-            found = trace(f, Sparse(k, k_max=k_max), HTSVRG(eta, m), num_steps=config.num_stages, key=key)
+            found = trace(f, Sparse(k, k_max=int(table.k.max())), HTSVRG(eta, m), num_steps=config.num_stages, key=key)
             return found[1], found[0].status, jnp.linalg.norm(found[0].x - x) < 1e-3
 
         return jax.vmap(one)(x_true, keys)
 
-    rows: dict[str, list[Any]] = {"objective": [], "success": [], "diverged": []}
-    for setting in session.progress(all_settings):
+    rows = []
+    for setting in session.progress(table.itertuples()):
         values, status, success = map(np.asarray, trace_all(setting.k, setting.m, setting.eta))
-        some = success == (success.mean() > LOST)
+        some, diverged = success == (success.mean() > LOST), status == Status.DIVERGED
         # A run that diverges repeats its last finite value.
-        ended = np.repeat((status == Status.DIVERGED)[:, None], values.shape[1], axis=1)
-        ended[:, 1:] &= values[:, 1:] == values[:, :-1]
-        ended[:, 0] = False
-        rows["objective"].append(np.where(ended, np.nan, values)[some].mean(axis=0))
-        rows["success"].append(success.mean())
-        rows["diverged"].append((status == Status.DIVERGED).mean())
-    columns = {name: np.array([getattr(setting, name) for setting in all_settings]) for name in Setting._fields}
-    return Dataset(
-        {
-            "objective": (("setting", "stage"), np.array(rows["objective"])),
-            **{name: ("setting", np.array(rows[name])) for name in ("success", "diverged")},
-            **{name: ("setting", column) for name, column in columns.items()},
-        }
-    )
+        repeated = np.diff(values, axis=1, prepend=np.inf) == 0
+        mean = np.where(diverged[:, None] & repeated, np.nan, values)[some].mean(axis=0)
+        rows.append(
+            {"objective": DataArray(mean, dims="stage"), "success": success.mean(), "diverged": diverged.mean()}
+        )
+    results = Dataset.from_dataframe(table).drop_vars("setting")
+    return results.merge(concat([Dataset(row) for row in rows], "setting"))
 
 
 def plot(dataset: Dataset, config: Config) -> Figure:

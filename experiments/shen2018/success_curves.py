@@ -3,10 +3,8 @@
 from matplotlib.figure import Figure
 from xarray import Dataset
 
-from experiments.common import plots
-from experiments.common.config import Counts
+from experiments.common import SOLVERS, Counts, plots
 from experiments.common.recovery import GIVEN
-from experiments.common.solvers import SOLVERS
 from experiments.shen2018 import phase_transition
 from jaxht import sweep
 
@@ -14,15 +12,10 @@ run = phase_transition.run
 
 
 class Config(phase_transition.Config):
-    """Figure 2: sections of the phase diagram.
+    """Figure 2: sections of the phase diagram."""
 
-    Attributes:
-        shown_K: numbers of nonzeros of which the success against n is drawn.
-        shown_n: numbers of measurements of which the success against K is drawn.
-    """
-
-    shown_K: Counts
-    shown_n: Counts
+    shown_K: Counts  # numbers of nonzeros of which the success against n is drawn
+    shown_n: Counts  # numbers of measurements of which the success against K is drawn
 
 
 def plot(dataset: Dataset, config: Config) -> Figure:

@@ -3,19 +3,14 @@
 from matplotlib.figure import Figure
 from xarray import Dataset
 
-from experiments.common.config import Fractions
-from experiments.common.session import Session
+from experiments.common import Fractions, Session
 from experiments.yuan2018.real_data import OnData, compare, draw_grid
 
 
 class Config(OnData):
-    """Figure 5.
+    """Figure 5."""
 
-    Attributes:
-        penalties: lambda of the l1 penalty, in units of the least that leaves no nonzeros.
-    """
-
-    penalties: Fractions
+    penalties: Fractions  # lambda of the l1 penalty, in units of the least that leaves no nonzeros
 
 
 def run(config: Config, session: Session) -> Dataset:

@@ -3,19 +3,14 @@
 from matplotlib.figure import Figure
 from xarray import Dataset
 
-from experiments.common.config import Counts
-from experiments.common.session import Session
+from experiments.common import Counts, Session
 from experiments.yuan2018.real_data import COLUMNS, OnData, compare, draw_grid
 
 
 class Config(OnData):
-    """Figure 4.
+    """Figure 4."""
 
-    Attributes:
-        k: sparsities.
-    """
-
-    k: Counts
+    k: Counts  # sparsities
 
 
 def run(config: Config, session: Session) -> Dataset:

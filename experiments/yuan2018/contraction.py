@@ -5,24 +5,16 @@ import numpy as np
 from matplotlib.figure import Figure
 from xarray import Dataset
 
-from experiments.common import plots
-from experiments.common.config import BaseConfig, Count, Positive
-from experiments.common.session import Session
+from experiments.common import BaseConfig, Count, Positive, Session, plots
 from jaxht import bounds
 
 
 class Config(BaseConfig):
-    """Figure 1.
+    """Figure 1."""
 
-    Attributes:
-        num_points: condition numbers in each panel.
-        kappa_max: the largest in the left panel, Theorem 2.
-        kappa_max_relaxed: the largest in the right panel, Theorem 5.
-    """
-
-    num_points: Count
-    kappa_max: Positive
-    kappa_max_relaxed: Positive
+    num_points: Count  # condition numbers in each panel
+    kappa_max: Positive  # the largest in the left panel, Theorem 2
+    kappa_max_relaxed: Positive  # the largest in the right panel, Theorem 5
 
 
 def run(config: Config, session: Session) -> Dataset:

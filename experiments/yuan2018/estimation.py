@@ -10,7 +10,7 @@ from pydantic import Field
 from sklearn.covariance import graphical_lasso
 from sklearn.exceptions import ConvergenceWarning
 
-from experiments.common.config import BaseConfig, Count, Fractions, Positive
+from experiments.common import BaseConfig, Count, Fractions, Positive
 from jaxht import HTP, OMP, Edges, FoBa, GaussianPrecision, GraSP, Status, Stop, path, solve
 
 Matrix = NDArray[np.float64]
@@ -19,21 +19,14 @@ MAX_STEPS = 100  # of GLasso, each over all variables
 
 
 class Estimation(BaseConfig):
-    """The keys of both experiments.
+    """The keys of both experiments."""
 
-    Attributes:
-        solvers: beside GLasso.
-        density: sparsities k, in units of the p (p - 1) / 2 edges that there can be.
-        penalties: of GLasso, in units of the largest entry of S off the diagonal, from which on it finds no edge.
-        step_size: of GraHTP, with which each step begins.
-        grasp_steps: most steps of GraSP, which may cycle.
-    """
-
-    solvers: Annotated[list[Literal["GraHTP", "GraSP", "FBS", "FoBa"]], Field(min_length=1)]
-    density: Fractions
+    solvers: Annotated[list[Literal["GraHTP", "GraSP", "FBS", "FoBa"]], Field(min_length=1)]  # beside GLasso
+    density: Fractions  # sparsities k, in units of the p (p - 1) / 2 edges that there can be
+    # penalties: of GLasso, in units of the largest entry of S off the diagonal, from which on it finds no edge.
     penalties: Fractions
-    step_size: Positive
-    grasp_steps: Count
+    step_size: Positive  # of GraHTP, with which each step begins
+    grasp_steps: Count  # most steps of GraSP, which may cycle
 
     def k(self, p: int) -> list[int]:
         """Return the sparsities for p variables."""
@@ -41,17 +34,11 @@ class Estimation(BaseConfig):
 
 
 class Estimates(NamedTuple):
-    """Precision matrices over m values of what is chosen, the sparsity or the penalty.
+    """Precision matrices over m values of what is chosen, the sparsity or the penalty."""
 
-    Attributes:
-        W: (m, p, p); NaN where there is none.
-        failed: (m,), whether the run ended in failure.
-        valid: whether all that there are have a Cholesky factor, and at most k edges.
-    """
-
-    W: Matrix
-    failed: NDArray[np.bool_]
-    valid: bool
+    W: Matrix  # (m, p, p); NaN where there is none
+    failed: NDArray[np.bool_]  # (m,), whether the run ended in failure
+    valid: bool  # whether all that there are have a Cholesky factor, and at most k edges
 
 
 class Greedy:

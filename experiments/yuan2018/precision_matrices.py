@@ -10,10 +10,7 @@ from pydantic import Field
 from scipy.linalg import solve_triangular
 from xarray import Dataset, concat
 
-from experiments.common import plots
-from experiments.common.config import Count
-from experiments.common.session import Session, double_precision
-from experiments.common.tasks import timed
+from experiments.common import Count, Session, double_precision, plots, timed
 from experiments.yuan2018.estimation import GLASSO, Estimation, Matrix, losses, method, num_edges
 from jaxht import metrics
 from jaxht.planted.ensembles import graph_precision
@@ -28,17 +25,11 @@ LOOKS = {
 
 
 class Config(Estimation):
-    """Figure 6.
+    """Figure 6."""
 
-    Attributes:
-        p: numbers of variables.
-        n: samples for training, and as many more for the choice of k and of the penalty.
-        num_trials: of each p.
-    """
-
-    p: Annotated[list[Annotated[int, Field(ge=3)]], Field(min_length=1)]
-    n: Count
-    num_trials: Count
+    p: Annotated[list[Annotated[int, Field(ge=3)]], Field(min_length=1)]  # numbers of variables
+    n: Count  # samples for training, and as many more for the choice of k and of the penalty
+    num_trials: Count  # of each p
 
 
 def draw(p: int, n: int, rng: np.random.Generator) -> tuple[Matrix, Matrix, Matrix]:

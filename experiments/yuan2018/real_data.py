@@ -14,64 +14,37 @@ from scipy import sparse
 from sklearn.preprocessing import StandardScaler, normalize
 from xarray import Dataset, concat
 
-from experiments.common import data, plots, tasks
-from experiments.common.config import BaseConfig, Count, Positive
+from experiments.common import SOLVERS, BaseConfig, Count, Positive, Session, SolverName, data, plots, tasks, timed
 from experiments.common.l1 import L1Fit, L1Logistic
-from experiments.common.session import Session
-from experiments.common.solvers import SOLVERS, SolverName
-from experiments.common.tasks import timed
 from jaxht import Logistic, Sparse, Status, Stop, solve
 
 L1 = "l1"
 
 
 class OnData(BaseConfig):
-    """The keys of both experiments.
+    """The keys of both experiments."""
 
-    Attributes:
-        datasets: names of data sets with labels -1/+1.
-        solvers: one curve each, beside the l1 penalty.
-        l2: ridge parameter.
-        rtol: change at which a run counts as converged; also the tolerance of scikit-learn.
-        max_steps: of every solver; absent: as many as each takes by itself.
-    """
-
-    datasets: Annotated[list[str], Field(min_length=1)]
-    solvers: Annotated[list[SolverName], Field(min_length=1)]
-    l2: Positive
-    rtol: Positive
-    max_steps: Count | None = None
+    datasets: Annotated[list[str], Field(min_length=1)]  # names of data sets with labels -1/+1
+    solvers: Annotated[list[SolverName], Field(min_length=1)]  # one curve each, beside the l1 penalty
+    l2: Positive  # ridge parameter
+    rtol: Positive  # change at which a run counts as converged; also the tolerance of scikit-learn
+    max_steps: Count | None = None  # of every solver; absent: as many as each takes by itself
 
 
 class Fit(NamedTuple):
-    """A solution on the training part.
+    """A solution on the training part."""
 
-    Attributes:
-        objective: with the ridge, on the training part.
-        test_error: the part of the test samples on the wrong side.
-        nonzeros: of the solution.
-        seconds: that it took, compiled and with its step size known.
-        setup_seconds: before that.
-        num_steps: taken.
-        status: how it ended.
-    """
-
-    objective: float
-    test_error: float
-    nonzeros: int
-    seconds: float
-    setup_seconds: float
-    num_steps: int
-    status: int
+    objective: float  # with the ridge, on the training part
+    test_error: float  # the part of the test samples on the wrong side
+    nonzeros: int  # of the solution
+    seconds: float  # that it took, compiled and with its step size known
+    setup_seconds: float  # before that
+    num_steps: int  # taken
+    status: int  # how it ended
 
 
 class Task(tasks.Task):
     """A data set in two parts, and how well it is solved.
-
-    Args:
-        name: of the data set.
-        table: the data set.
-        config: of the experiment.
 
     Rows of sparse sets are scaled to unit norm (as rcv1 and news20 are distributed), columns of dense ones standardised
     by the training part. Where the set has no training part of its own, a random half of the rows is it.

@@ -11,35 +11,22 @@ from matplotlib.figure import Figure
 from pydantic import Field
 from xarray import Dataset
 
-from experiments.common import plots
-from experiments.common.config import Count, Counts
+from experiments.common import SOLVERS, Count, Counts, Session, plots
 from experiments.common.recovery import Planted, draw, recovered
-from experiments.common.session import Session
-from experiments.common.solvers import SOLVERS
 from jaxht import LeastSquares, Logistic, metrics, sweep
 from jaxht.planted.ensembles import gaussian_noise, logistic_labels, significant_signal
 
 
 class Config(Planted):
-    """Figures 2 and 3: rows N(0, I), values "Gaussian with significant mean", a design of its own for each trial.
+    """Figures 2 and 3: rows N(0, I), values "Gaussian with significant mean", a design of its own for each trial."""
 
-    Attributes:
-        model: "linear" with unit noise, or "logistic" with labels and loss of factor 2.
-        l2: ridge parameter of the logistic loss.
-        K: number of nonzeros planted.
-        signal_mean: of their values, of variance 1.
-        k: sparsities of the solvers.
-        n: sample sizes.
-        num_trials: of each cell.
-    """
-
-    model: Literal["linear", "logistic"]
-    l2: Annotated[float, Field(ge=0)] = 0.0
-    K: Count
-    signal_mean: float
-    k: Counts
-    n: Counts
-    num_trials: Count
+    model: Literal["linear", "logistic"]  # "linear" with unit noise, or "logistic" with labels and loss of factor 2
+    l2: Annotated[float, Field(ge=0)] = 0.0  # ridge parameter of the logistic loss
+    K: Count  # number of nonzeros planted
+    signal_mean: float  # of their values, of variance 1
+    k: Counts  # sparsities of the solvers
+    n: Counts  # sample sizes
+    num_trials: Count  # of each cell
     designs: Literal["cell", "trial"] = "trial"
 
 

@@ -15,10 +15,7 @@ from sklearn.metrics import matthews_corrcoef, recall_score
 from sklearn.preprocessing import StandardScaler
 from xarray import Dataset, concat
 
-from experiments.common import data, plots
-from experiments.common.config import Count, Failure
-from experiments.common.session import Session, double_precision
-from experiments.common.tasks import timed
+from experiments.common import Count, Failure, Session, data, double_precision, plots, timed
 from experiments.yuan2018.estimation import GLASSO, Estimation, Matrix, losses, method, num_edges
 from jaxht import folds
 
@@ -26,22 +23,16 @@ Mask = NDArray[np.bool_]
 
 
 class Config(Estimation):
-    """Table 4.
+    """Table 4."""
 
-    Attributes:
-        datasets: names of data sets with labels -1/+1.
-        test_positive, test_negative: for each of them, how many samples of a class are the test part of a split.
-        num_genes: that are kept, by a t test on the training part; all where there are fewer.
-        num_folds: of the cross-validation.
-        num_splits: of each data set.
-    """
-
-    datasets: Annotated[list[str], Field(min_length=1)]
+    datasets: Annotated[list[str], Field(min_length=1)]  # names of data sets with labels -1/+1
+    # test_positive, test_negative: for each of them, how many samples of a class are the test part of a split.
     test_positive: list[Count]
     test_negative: list[Count]
+    # num_genes: that are kept, by a t test on the training part; all where there are fewer.
     num_genes: Annotated[int, Field(ge=3)]
-    num_folds: Annotated[int, Field(ge=2)]
-    num_splits: Annotated[int, Field(ge=2)]
+    num_folds: Annotated[int, Field(ge=2)]  # of the cross-validation
+    num_splits: Annotated[int, Field(ge=2)]  # of each data set
 
     @model_validator(mode="after")
     def _check_lengths(self) -> "Config":
@@ -79,14 +70,7 @@ def predicted(W: Matrix, X: Matrix, y: Mask, X_test: Matrix) -> Mask:
 
 
 class Split:
-    """A training and a test part: the genes of the lowest p values on the training part, standardised by it.
-
-    Args:
-        table: a data set.
-        num_test: positive and negative test samples.
-        config: of the experiment.
-        number: of the split.
-    """
+    """A random training and test part: the genes of the lowest p values on the training part, standardised by it."""
 
     def __init__(self, table: data.Table, num_test: tuple[int, int], config: Config, number: int) -> None:
         rng, y = np.random.default_rng([config.seed, number]), table.y > 0

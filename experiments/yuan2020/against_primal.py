@@ -11,9 +11,7 @@ from matplotlib.figure import Figure
 from pydantic import Field, model_validator
 from xarray import Dataset
 
-from experiments.common import plots
-from experiments.common.config import Count, Counts, Positive
-from experiments.common.session import Session, double_precision
+from experiments.common import Count, Counts, Positive, Session, double_precision, plots
 from experiments.yuan2020.ridge import CLOSED, LAMBDA, QUARTILES, Ridge, draw, draw_quartiles, ridge
 from jaxht import DIHT, HTP, IHT, Sparse, Stop, metrics, solve, sweep
 from jaxht.extend import Solver
@@ -21,21 +19,15 @@ from jaxht.planted.ensembles import gaussian
 
 
 class Config(Ridge):
-    """Figure 4: k coordinates correlated, half of them in the support of w*.
+    """Figure 4: k coordinates correlated, half of them in the support of w*."""
 
-    Attributes:
-        d, k: dimension, and sparsity of w* and constraint, even and at most d/2.
-        n: sample sizes.
-        kappa: condition number of the covariance.
-        sigma: standard deviation of the noise.
-        solvers: DIHT, and IHT and HTP with the step sizes that they take by themselves and ten times as many steps.
-    """
-
+    # d, k: dimension, and sparsity of w* and constraint, even and at most d/2.
     d: Count
     k: Count
-    n: Counts
-    kappa: Annotated[float, Field(ge=1)]
-    sigma: Positive
+    n: Counts  # sample sizes
+    kappa: Annotated[float, Field(ge=1)]  # condition number of the covariance
+    sigma: Positive  # standard deviation of the noise
+    # solvers: DIHT, and IHT and HTP with the step sizes that they take by themselves and ten times as many steps.
     solvers: Annotated[list[Literal["DIHT", "IHT", "HTP"]], Field(min_length=1)]
 
     @model_validator(mode="after")

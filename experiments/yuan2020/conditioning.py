@@ -9,8 +9,8 @@ from matplotlib.figure import Figure
 from pydantic import AfterValidator, Field
 from xarray import Dataset
 
-from experiments.common.config import Positive, rising
-from experiments.common.session import Session
+from experiments.common import Positive, Session
+from experiments.common.config import rising
 from experiments.yuan2020.gaps import Gaps, plot_gaps, run_gaps
 from experiments.yuan2020.ridge import LAMBDA
 from jaxht import sweep
@@ -18,15 +18,10 @@ from jaxht.planted.ensembles import with_spectrum
 
 
 class Config(Gaps):
-    """Figure 3: as many samples as dimensions, and a covariance of which, with lambda added, the condition is kappa.
+    """Figure 3: as many samples as dimensions, and a covariance of which, with lambda added, the condition is kappa."""
 
-    Attributes:
-        kappa: condition numbers, from 1.
-        sigma: standard deviation of the noise.
-    """
-
-    kappa: Annotated[list[Annotated[float, Field(ge=1)]], AfterValidator(rising)]
-    sigma: Positive
+    kappa: Annotated[list[Annotated[float, Field(ge=1)]], AfterValidator(rising)]  # condition numbers, from 1
+    sigma: Positive  # standard deviation of the noise
 
 
 def spectrum(d: int, kappa: Numeric, penalty: Numeric) -> Array:

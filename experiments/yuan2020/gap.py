@@ -6,23 +6,17 @@ from matplotlib.figure import Figure
 from pydantic import model_validator
 from xarray import Dataset
 
-from experiments.common.config import Positives
-from experiments.common.session import Session
+from experiments.common import Positives, Session
 from experiments.yuan2020.gaps import Gaps, plot_gaps, run_gaps
 from experiments.yuan2020.ridge import LAMBDA
 from jaxht.planted.ensembles import gaussian
 
 
 class Config(Gaps):
-    """Figures 1 and 2: rows N(0, I).
+    """Figures 1 and 2: rows N(0, I)."""
 
-    Attributes:
-        ratio: values of N/d.
-        sigma: standard deviations of the noise. More than one: the gap is drawn against them, else against l0.
-    """
-
-    ratio: Positives
-    sigma: Positives
+    ratio: Positives  # values of N/d
+    sigma: Positives  # standard deviations of the noise. More than one: the gap is drawn against them, else against l0.
 
     @model_validator(mode="after")
     def _check_axes(self) -> Self:

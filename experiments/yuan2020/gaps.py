@@ -10,9 +10,7 @@ from matplotlib.figure import Figure
 from pydantic import model_validator
 from xarray import Dataset
 
-from experiments.common import plots
-from experiments.common.config import Count, Counts
-from experiments.common.session import Session, double_precision
+from experiments.common import Count, Counts, Session, double_precision, plots
 from experiments.yuan2020.ridge import CLOSED, QUARTILES, Ridge, draw, draw_quartiles, ridge
 from jaxht import DIHT, LeastSquares, Sparse, Stop, exhaustive_search, solve, sweep
 
@@ -21,19 +19,12 @@ FLOOR = 1e-6
 
 
 class Gaps(Ridge):
-    """The keys of the figures of duality gaps, with a panel for each dimension.
+    """The keys of the figures of duality gaps, with a panel for each dimension."""
 
-    Attributes:
-        d: dimensions.
-        k: the sparsity of each, in w* and as constraint.
-        max_supports: where there are no more, the primal minimum is sought among all supports.
-        relative: whether gaps are drawn over the primal value.
-    """
-
-    d: Counts
-    k: Counts
-    max_supports: Count
-    relative: bool
+    d: Counts  # dimensions
+    k: Counts  # the sparsity of each, in w* and as constraint
+    max_supports: Count  # where there are no more, the primal minimum is sought among all supports
+    relative: bool  # whether gaps are drawn over the primal value
 
     @model_validator(mode="after")
     def _check_k(self) -> Self:

@@ -9,7 +9,7 @@ from chex import Array, Numeric, PRNGKey
 from matplotlib.axes import Axes
 from xarray import DataArray
 
-from experiments.common.config import BaseConfig, Count, Positives
+from experiments.common import BaseConfig, Count, Positives
 from jaxht import LeastSquares, sweep
 from jaxht.planted.ensembles import Problem, gaussian_noise, mask_rows, planted, sign_signal
 
@@ -20,17 +20,11 @@ LAMBDA = r"$\lambda \sqrt{N}"
 
 
 class Ridge(BaseConfig):
-    """The keys that all have: ridge regression on planted problems, with one w* for each dimension, of k entries +-1.
+    """The keys that all have: ridge regression on planted problems, with one w* for each dimension, of k entries +-1."""
 
-    Attributes:
-        l0: values of lambda sqrt(N), lambda the penalty and N the number of samples.
-        num_problems: in each cell.
-        max_steps: of DIHT, each of ten updates of the dual variables.
-    """
-
-    l0: Positives
-    num_problems: Count
-    max_steps: Count
+    l0: Positives  # values of lambda sqrt(N), lambda the penalty and N the number of samples
+    num_problems: Count  # in each cell
+    max_steps: Count  # of DIHT, each of ten updates of the dual variables
 
 
 def draw(

@@ -15,9 +15,7 @@ from pydantic import Field, model_validator
 from sklearn.preprocessing import normalize
 from xarray import DataArray, Dataset, concat
 
-from experiments.common import data, plots, tasks
-from experiments.common.config import BaseConfig, Count, Positive, Positives
-from experiments.common.session import Session
+from experiments.common import BaseConfig, Count, Positive, Positives, Session, data, plots, tasks
 from jaxht import DIHT, HTP, IHT, SDIHT, SVRGHT, Hinge, SmoothedHinge, Sparse
 from jaxht.extend import Iterate
 
@@ -28,36 +26,23 @@ MARKERS = dict(zip(NAMES, "os^Dv", strict=True))
 
 
 class Config(BaseConfig):
-    """Figures 5 to 7, and 8 to 10.
+    """Figures 5 to 7, and 8 to 10."""
 
-    Attributes:
-        datasets: names of data sets with labels -1/+1, a row each; a name may come twice.
-        k: sparsity, one for each row.
-        loss: "smoothed hinge" or "hinge".
-        gamma: of the smoothed hinge.
-        l0: the ridge parameter is l0 / sqrt(N), N the number of training samples.
-        loss_l0: where the loss is drawn against time.
-        gap_l0: where the duality gap is drawn.
-        factors: step sizes of the primal solvers; rows have unit norm.
-        dual_factors: c of the dual step sizes c / (t + 2) on the hinge, in units of N for DIHT and m N for SDIHT, m the
-            number of mini-batches. On the smoothed hinge the dual steps are adaptive.
-        num_steps: of the runner, by solver; those named run.
-        batch_size: of SVRG-HT and SDIHT, whose step of the runner is an epoch.
-        updates: of DIHT in a step of the runner.
-    """
-
+    # datasets: names of data sets with labels -1/+1, a row each; a name may come twice.
     datasets: Annotated[list[str], Field(min_length=1)]
-    k: list[Count]
-    loss: Literal["smoothed hinge", "hinge"]
-    gamma: Positive
-    l0: Positives
-    loss_l0: Positive
-    gap_l0: Positives
-    factors: Positives
+    k: list[Count]  # sparsity, one for each row
+    loss: Literal["smoothed hinge", "hinge"]  # "smoothed hinge" or "hinge"
+    gamma: Positive  # of the smoothed hinge
+    l0: Positives  # the ridge parameter is l0 / sqrt(N), N the number of training samples
+    loss_l0: Positive  # where the loss is drawn against time
+    gap_l0: Positives  # where the duality gap is drawn
+    factors: Positives  # step sizes of the primal solvers; rows have unit norm
+    # dual_factors: c of the dual step sizes c / (t + 2) on the hinge, in units of N for DIHT and m N for SDIHT, m the
+    # number of mini-batches. On the smoothed hinge the dual steps are adaptive.
     dual_factors: Positives
-    num_steps: dict[str, Count]
-    batch_size: Count
-    updates: Count
+    num_steps: dict[str, Count]  # of the runner, by solver; those named run
+    batch_size: Count  # of SVRG-HT and SDIHT, whose step of the runner is an epoch
+    updates: Count  # of DIHT in a step of the runner
 
     @model_validator(mode="after")
     def _check_names(self) -> "Config":
@@ -100,13 +85,9 @@ def rows(config: Config, n: int) -> dict[str, Row]:
 
 
 class Task(tasks.Task):
-    """A data set in two parts. Rows are scaled to unit norm and shuffled within the training part.
+    """A data set in two parts, with rows of unit norm, shuffled within the training part.
 
-    Args:
-        name: of the data set.
-        k: sparsity.
-        config: of the experiment.
-        table: the data set. Where it has no training part of its own, a random three quarters of the rows are it.
+    Where the set has no training part of its own, a random three quarters of the rows are it.
     """
 
     def __init__(self, name: str, k: int, config: Config, table: data.Table) -> None:
@@ -213,10 +194,7 @@ def plot(dataset: Dataset, config: Config) -> Figure:
             row[1].plot(needed.l0, needed.sel(solver=solver), color=COLORS[solver], marker=MARKERS[solver])
         for solver, l0 in itertools.product([name for name in DUAL if name in config.solvers], config.gap_l0):
             run = results.sel(solver=solver, l0=l0)
-            look: Any = {
-                "color": COLORS[solver],
-                "linestyle": DASHES[config.gap_l0.index(l0) % len(DASHES)],
-            }
+            look: Any = {"color": COLORS[solver], "linestyle": DASHES[config.gap_l0.index(l0) % len(DASHES)]}
             row[2].plot(run.passes, run.gap.clip(FLOOR), marker=".", **look)
         row[0].set_title(f"{name.replace('_', ' ')}, $k = {k}$", loc="left")
         row[1].set_title(f"test error {100 * error:.2f} %", loc="left")

@@ -14,64 +14,36 @@ from pydantic import Field, model_validator
 from sklearn.preprocessing import normalize
 from xarray import Dataset, concat
 
-from experiments.common import data, plots, tasks
-from experiments.common.config import BaseConfig, Count, Positive, Positives
-from experiments.common.session import Session
-from jaxht import (
-    HSGHT,
-    IHT,
-    SGHT,
-    SVRGHT,
-    Logistic,
-    LowRank,
-    MultiResponse,
-    Softmax,
-    Sparse,
-    Status,
-    Stop,
-    reduced_rank_minimum,
-    solve,
-)
+import jaxht
+from experiments.common import BaseConfig, Count, Positive, Positives, Session, data, plots, tasks
+from jaxht import HSGHT, IHT, SGHT, SVRGHT, LowRank, MultiResponse, Sparse, Status, Stop, reduced_rank_minimum, solve
 from jaxht.extend import Iterate
 
 
 class Config(BaseConfig):
-    """Figures 1 and 2.
+    """Figures 1 and 2."""
 
-    Attributes:
-        datasets: names of data sets, a row each.
-        model: "logistic", with labels -1/+1, or "softmax", with a class for each value of the target, both sparse; or
-            "regression" of the indicators of these classes, of bounded rank.
-        target: the array of the file that is the target, by data set, where it is not y.
-        domain: the rows used, by data set, where it is not all: those of which the file's array domain has this value.
-        k: sparsity or rank, one for each data set.
-        l2: lambda, the ridge parameter; of softmax it is divided by the number of classes.
-        max_rows: the first rows of a training part are used.
-        factors: step sizes, in units of 1/L, L the smoothness of a sample; each solver runs with all of them.
-        passes: budget of a run: IFO / n.
-        batch_size: of SG-HT and SVRG-HT.
-        points: how often the objective of SG-HT is recorded.
-        stage: updates of a stage of SVRG-HT, in units of n / batch_size.
-        batch_growth: of HSG-HT, whose first batch is one sample.
-        momentum, momentum_growth: of AHSG-HT, likewise.
-        rtol, max_steps: where the long run of FG-HT ends, for f*; of regression there is a closed form.
-    """
-
-    datasets: Annotated[list[str], Field(min_length=1)]
+    datasets: Annotated[list[str], Field(min_length=1)]  # names of data sets, a row each
+    # model: "logistic", with labels -1/+1, or "softmax", with a class for each value of the target, both sparse; or
+    # "regression" of the indicators of these classes, of bounded rank.
     model: Literal["logistic", "softmax", "regression"]
+    # target: the array of the file that is the target, by data set, where it is not y.
     target: dict[str, str] = Field(default_factory=dict)
+    # domain: the rows used, by data set, where it is not all: those of which the file's array domain has this value.
     domain: dict[str, int] = Field(default_factory=dict)
-    k: list[Count]
-    l2: Positive
-    max_rows: Count | None = None
-    factors: Positives
-    passes: Positive
-    batch_size: Count
-    points: Count
-    stage: Positive
-    batch_growth: Annotated[float, Field(ge=1, allow_inf_nan=False)]
+    k: list[Count]  # sparsity or rank, one for each data set
+    l2: Positive  # lambda, the ridge parameter; of softmax it is divided by the number of classes
+    max_rows: Count | None = None  # the first rows of a training part are used
+    factors: Positives  # step sizes, in units of 1/L, L the smoothness of a sample; each solver runs with all of them
+    passes: Positive  # budget of a run: IFO / n
+    batch_size: Count  # of SG-HT and SVRG-HT
+    points: Count  # how often the objective of SG-HT is recorded
+    stage: Positive  # updates of a stage of SVRG-HT, in units of n / batch_size
+    batch_growth: Annotated[float, Field(ge=1, allow_inf_nan=False)]  # of HSG-HT, whose first batch is one sample
+    # momentum, momentum_growth: of AHSG-HT, likewise.
     momentum: Annotated[float, Field(ge=0, lt=1)]
     momentum_growth: Annotated[float, Field(ge=1, allow_inf_nan=False)]
+    # rtol, max_steps: where the long run of FG-HT ends, for f*; of regression there is a closed form.
     rtol: Positive
     max_steps: Count
 
@@ -113,14 +85,7 @@ def growing_updates(budget: float, growth: float, n: int) -> int:
 
 
 class Task(tasks.Task):
-    """A data set with its objective. Rows are scaled to unit norm.
-
-    Args:
-        name: of the data set.
-        k: sparsity or rank.
-        config: of the experiment.
-        table: the data set; only its training part is used, where it has one.
-    """
+    """The training part of a data set, where it has one, with rows of unit norm; k: sparsity or rank."""
 
     def __init__(self, name: str, k: int, config: Config, table: data.Table) -> None:
         super().__init__()
@@ -133,10 +98,10 @@ class Task(tasks.Task):
             self.objective = MultiResponse(A, np.eye(c, dtype=np.float32)[ids], config.l2).prepare()
             self.constraint = LowRank(k, k_max=k)
         elif config.model == "softmax":
-            self.objective = Softmax(A, ids.astype(np.int32), config.l2 / c, num_classes=c).prepare()
+            self.objective = jaxht.Softmax(A, ids.astype(np.int32), config.l2 / c, num_classes=c).prepare()
         else:
             tasks.check_labels(name, table.y[:n])
-            self.objective = Logistic(A, table.y[:n].astype(np.float32), config.l2).prepare()
+            self.objective = jaxht.Logistic(A, table.y[:n].astype(np.float32), config.l2).prepare()
         shape = self.objective.shape
         tasks.check_sparsity(name, k, min(shape) if config.model == "regression" else math.prod(shape))
         self.A, self.unit = A, 1 / jax.jit(lambda objective: objective.sample_smoothness())(self.objective)
