@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -18,21 +18,10 @@ from numpy.typing import NDArray
 from pydantic import Field
 from xarray import Dataset, concat
 
-from experiments.common import (
-    SOLVERS,
-    BaseConfig,
-    Count,
-    Counts,
-    Failure,
-    Session,
-    SolverName,
-    data,
-    double_precision,
-    plots,
-    tasks,
-    timed,
-)
+from experiments.common import BaseConfig, Count, Counts, Failure, Names, Session, data, double_precision, plots, tasks
 from experiments.common.l1 import L1Fit, L1Logistic, LassoPath
+from experiments.common.solvers import SOLVERS, SolverNames
+from experiments.common.tasks import timed
 from jaxht import OMP, LeastSquares, Logistic, Sparse, Status, Stop, exhaustive_search, path, solve
 from jaxht.refit import refit
 
@@ -47,12 +36,12 @@ ORDER, SLACK = ("ELS", "ARHT", "OMPR", "OMP", REFITTED), 1.01
 class Config(BaseConfig):
     """Figures 1 to 4."""
 
-    datasets: Annotated[list[str], Field(min_length=1)]  # names of data sets, a column each
+    datasets: Names  # names of data sets, a column each
     model: Literal["linear", "logistic"] = "linear"  # "linear", or "logistic" with labels -1/+1
     split: dict[str, float] = Field(default_factory=dict)  # of targets that are no labels, by data set: +1 below it
     k: Counts  # sparsities, the intercept counted; of a data set with fewer columns those that it has
     # solvers: one curve each, beside OMP; their rule for k does not apply.
-    solvers: Annotated[list[SolverName], Field(min_length=1)]
+    solvers: SolverNames
     max_rows: Count | None = None  # the first rows of a data set are used
     max_steps: Count | None = None  # of every solver; absent: as many as each takes by itself
 

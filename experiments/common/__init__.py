@@ -8,10 +8,11 @@ from experiments.common.config import Count as Count
 from experiments.common.config import Counts as Counts
 from experiments.common.config import Failure as Failure
 from experiments.common.config import Fractions as Fractions
+from experiments.common.config import Names as Names
 from experiments.common.config import Positive as Positive
 from experiments.common.config import Positives as Positives
 from experiments.common.session import Session as Session
 from experiments.common.session import double_precision as double_precision
 from experiments.common.solvers import SOLVERS as SOLVERS
-from experiments.common.solvers import SolverName as SolverName
+from experiments.common.solvers import SolverNames as SolverNames
 from experiments.common.tasks import timed as timed

@@ -43,6 +43,7 @@ Count = Annotated[int, Field(ge=1)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Counts = Annotated[list[Count], AfterValidator(rising)]
 Positives = Annotated[list[Positive], AfterValidator(rising)]
+Names = Annotated[list[str], Field(min_length=1)]
 Fractions = Annotated[list[Annotated[float, Field(gt=0, le=1)]], AfterValidator(rising)]
 
 

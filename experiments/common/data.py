@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 from sklearn import datasets
+from sklearn.preprocessing import normalize
 
 from experiments.common.config import Failure
 
@@ -101,17 +102,16 @@ def _read(file: Path, target: str, domain: int | None) -> Table:
 
 def _diabetes_quadratic() -> Table:
     """Make the model of Efron et al. 2004: 10 variables, 45 products, 9 squares (sex has two values), standardised."""
+
+    def standardise(X: NDArray[np.float64]) -> NDArray[np.float64]:
+        return normalize(X - X.mean(axis=0), axis=0)
+
     bunch = datasets.load_diabetes()
-    main, names = _standardised(bunch.data), list(bunch.feature_names)
+    main, names = standardise(bunch.data), list(bunch.feature_names)
     pairs = [(i, j) for i in range(10) for j in range(i, 10) if (i, j) != (1, 1)]
-    quadratic = np.stack([main[:, i] * main[:, j] for i, j in pairs], axis=1)
+    quadratic = standardise(np.stack([main[:, i] * main[:, j] for i, j in pairs], axis=1))
     labels = [f"{names[i]}²" if i == j else f"{names[i]}·{names[j]}" for i, j in pairs]
-    return Table(np.hstack([main, _standardised(quadratic)]), bunch.target.astype(np.float64), names + labels)
-
-
-def _standardised(X: NDArray[np.float64]) -> NDArray[np.float64]:
-    X = X - X.mean(axis=0)
-    return X / np.linalg.norm(X, axis=0)
+    return Table(np.hstack([main, quadratic]), bunch.target.astype(np.float64), names + labels)
 
 
 def _cal_housing() -> Table:
@@ -119,17 +119,10 @@ def _cal_housing() -> Table:
     bunch = datasets.fetch_california_housing(download_if_missing=False)
     income, age, rooms, bedrooms, population, occupants, latitude, longitude = bunch.data.T
     households = np.round(population / occupants)
-    columns = {
-        "longitude": longitude,
-        "latitude": latitude,
-        "housingMedianAge": age,
-        "totalRooms": np.round(rooms * households),
-        "totalBedrooms": np.round(bedrooms * households),
-        "population": population,
-        "households": households,
-        "medianIncome": income,
-    }
-    return Table(np.stack(list(columns.values()), axis=1), 1e5 * bunch.target, list(columns))
+    X = [longitude, latitude, age, np.round(rooms * households), np.round(bedrooms * households)]
+    names = ["longitude", "latitude", "housingMedianAge", "totalRooms"]
+    names += ["totalBedrooms", "population", "households", "medianIncome"]
+    return Table(np.stack([*X, population, households, income], axis=1), 1e5 * bunch.target, names)
 
 
 def _digits() -> Table:

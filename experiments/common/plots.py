@@ -95,7 +95,7 @@ def band(axes: Axes, at: ArrayLike, crossing: Dataset, shade: str, *, along: str
     """Draw a crossing as a line with its interval as a band, up to the border of the panel where an end is open.
 
     Args:
-        axes: with a phase diagram, or limits that last.
+        axes: a panel whose limits are set.
         at: the other coordinate.
         crossing: ``estimate``, ``lower`` and ``upper``.
         shade: colour of the band, and of the line unless its style names another.
@@ -118,14 +118,7 @@ def band(axes: Axes, at: ArrayLike, crossing: Dataset, shade: str, *, along: str
 
 
 def rates(axes: Axes, rates: Dataset, color: str, **line: Any) -> None:
-    """Draw success rates in percent as a line, with their intervals as a band.
-
-    Args:
-        axes: a panel.
-        rates: ``rate``, ``lower`` and ``upper`` over one dimension.
-        color: of both.
-        line: its style.
-    """
+    """Draw success rates over one dimension in percent as a line, with their intervals as a band."""
     (at,) = rates.rate.dims
     axes.fill_between(rates[at], 100 * rates.lower, 100 * rates.upper, color=color, alpha=0.12, linewidth=0)
     axes.plot(rates[at], 100 * rates.rate, color=color, **line)
@@ -164,11 +157,6 @@ def caption(figure: Figure, config: BaseConfig, *remarks: str) -> None:
     if text:
         lines = textwrap.wrap(text, int(figure.get_figwidth() * 22), break_on_hyphens=False)
         figure.supxlabel("\n".join(lines), fontsize=7, color=GREY, x=0.01, ha="left")
-
-
-def legend_on_dark(axes: Axes) -> None:
-    """Add a white legend in the dark corner of a phase diagram: few measurements, many nonzeros."""
-    axes.legend(loc="upper left", labelcolor="white", fontsize=7, handlelength=1.8, borderaxespad=0.3)
 
 
 def legend_right(axes: Axes, looks: Sequence[tuple[str, str, Any]] = ()) -> None:

@@ -10,7 +10,7 @@ from xarray import Dataset
 
 from experiments.common.config import BaseConfig, Count
 from experiments.common.session import Session
-from experiments.common.solvers import SOLVERS, SolverName, axis_K
+from experiments.common.solvers import SOLVERS, SolverNames, axis_K
 from jaxht import Stop, sweep
 from jaxht.planted.ensembles import Problem, gaussian, gaussian_signal, mask_rows, planted
 
@@ -19,7 +19,7 @@ class Planted(BaseConfig):
     """The keys of every experiment that recovers planted signals."""
 
     d: Count  # dimension
-    solvers: Annotated[list[SolverName], Field(min_length=1)]  # which ones
+    solvers: SolverNames  # which ones
     # max_steps: of every solver, or fewer where one costs several gradients; absent: as many as each takes by itself.
     max_steps: Count | None = None
     # rtol: change at which a run counts as converged; absent: machine epsilon. 0: only where it repeats exactly.
@@ -77,8 +77,6 @@ def recovered(
     """Solve every problem by every solver.
 
     Args:
-        config: what and how.
-        session: where.
         axes: n, what determines K, and the like.
         num_trials: of each cell.
         K_max: the largest K.

@@ -1,11 +1,10 @@
 """Tanner & Wei 2013: matrix completion over the entries observed and the rank, the solvers compared."""
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from chex import Array, PRNGKey
+from chex import PRNGKey
 from matplotlib.figure import Figure
 from pydantic import Field, model_validator
 from xarray import Dataset
@@ -44,11 +43,6 @@ SOLVERS: dict[str, tuple[Callable[[Any], Solver], str]] = {
 }
 
 
-def observed(positions: Array, y: Array, m: int) -> Any:
-    """Return the objective of the entries observed; position m^2 is in row m, out of range, and counts for nothing."""
-    return MatrixCompletion(positions // m, positions % m, y, (m, m))
-
-
 def run(config: Config, session: Session) -> Dataset:
     """Complete every matrix by every solver."""
     m, r_max = config.m, max(config.r)
@@ -69,7 +63,7 @@ def run(config: Config, session: Session) -> Dataset:
     trial = sweep.Recovery(
         draw,
         {name: method(name) for name in config.solvers},
-        partial(observed, m=m),
+        lambda positions, y: MatrixCompletion(positions // m, positions % m, y, (m, m)),
         stop,
         {"success": lambda x, x_true: metrics.relative_error(x, x_true) < SUCCESS, "error": metrics.relative_error},
     )

@@ -47,7 +47,8 @@ def plot(dataset: Dataset, config: Config) -> Figure:
         axes.set_xticks(np.arange(1, 5) * config.d // 4)
     panels[0].set_ylabel("sparsity $K$")
     plots.colorbar(figure, mesh, panels, SUCCESS)
-    plots.legend_on_dark(panels[0])
+    # In the dark corner of few measurements and many nonzeros.
+    panels[0].legend(loc="upper left", labelcolor="white", fontsize=7, handlelength=1.8, borderaxespad=0.3)
     spread = 100 * float((rates.upper - rates.lower).max() / 2)
     remarks = [sentence(rates, config), f"95% Wilson intervals of a cell: ±{spread:.0f} points at most."]
     remarks.append(f"Bands: 95% intervals of the crossings{GIVEN[config.designs]}.")

@@ -1,21 +1,21 @@
 """Yuan, Li & Zhang 2018, Figures 4 and 5: sparse logistic regression on real data, by solvers and by l1 penalties."""
 
 from collections.abc import Callable
-from functools import cached_property, partial
-from typing import Annotated, Any, NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
-from pydantic import Field
 from scipy import sparse
 from sklearn.preprocessing import StandardScaler, normalize
 from xarray import Dataset, concat
 
-from experiments.common import SOLVERS, BaseConfig, Count, Positive, Session, SolverName, data, plots, tasks, timed
+from experiments.common import BaseConfig, Count, Names, Positive, Session, data, plots, tasks, timed
 from experiments.common.l1 import L1Fit, L1Logistic
+from experiments.common.solvers import SOLVERS, SolverNames
 from jaxht import Logistic, Sparse, Status, Stop, solve
 
 L1 = "l1"
@@ -24,8 +24,8 @@ L1 = "l1"
 class OnData(BaseConfig):
     """The keys of both experiments."""
 
-    datasets: Annotated[list[str], Field(min_length=1)]  # names of data sets with labels -1/+1
-    solvers: Annotated[list[SolverName], Field(min_length=1)]  # one curve each, beside the l1 penalty
+    datasets: Names  # names of data sets with labels -1/+1
+    solvers: SolverNames  # one curve each, beside the l1 penalty
     l2: Positive  # ridge parameter
     rtol: Positive  # change at which a run counts as converged; also the tolerance of scikit-learn
     max_steps: Count | None = None  # of every solver; absent: as many as each takes by itself
@@ -60,11 +60,7 @@ class Task(tasks.Task):
         # The mean loss of factor 2 with its ridge, in single precision.
         A, y = self.A.astype(np.float32), self.y.astype(np.float32)
         self.objective = Logistic(A, y, config.l2, 2.0).prepare()
-
-    @cached_property
-    def penalised(self) -> L1Logistic:
-        """The l1 penalty in place of a bound on the nonzeros."""
-        return L1Logistic(self.A, self.y, self.config.rtol)
+        self.penalised = L1Logistic(self.A, self.y, config.rtol)
 
     def solved(self, name: str, k: int) -> Fit:
         """Solve by a solver."""
@@ -99,8 +95,6 @@ def compare(
     """Solve by the l1 penalty and then by every solver, on every data set; a part of the store for each of them.
 
     Args:
-        config: of the experiment.
-        session: of the command line.
         axis: dimension of the results: "k", or "penalty", where k is the number of nonzeros that the l1 penalty left.
         values: on the axis.
         l1: task -> the solutions for them.

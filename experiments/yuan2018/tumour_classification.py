@@ -15,8 +15,8 @@ from sklearn.metrics import matthews_corrcoef, recall_score
 from sklearn.preprocessing import StandardScaler
 from xarray import Dataset, concat
 
-from experiments.common import Count, Failure, Session, data, double_precision, plots, timed
-from experiments.yuan2018.estimation import GLASSO, Estimation, Matrix, losses, method, num_edges
+from experiments.common import Count, Failure, Names, Session, data, double_precision, plots, timed
+from experiments.yuan2018.estimation import GLASSO, Estimation, Matrix, Method, losses, method, num_edges
 from jaxht import folds
 
 Mask = NDArray[np.bool_]
@@ -25,7 +25,7 @@ Mask = NDArray[np.bool_]
 class Config(Estimation):
     """Table 4."""
 
-    datasets: Annotated[list[str], Field(min_length=1)]  # names of data sets with labels -1/+1
+    datasets: Names  # names of data sets with labels -1/+1
     # test_positive, test_negative: for each of them, how many samples of a class are the test part of a split.
     test_positive: list[Count]
     test_negative: list[Count]
@@ -46,14 +46,10 @@ class Config(Estimation):
         return list(zip(self.test_positive, self.test_negative, strict=True))
 
 
-def centred(X: Matrix, y: Mask, kept: Mask) -> Matrix:
-    """Return X minus the means of the classes, which are those of the rows kept."""
-    return X - np.where(y[:, None], X[kept & y].mean(axis=0), X[kept & ~y].mean(axis=0))
-
-
 def covariance(X: Matrix, y: Mask, kept: Mask, used: Mask) -> Matrix:
     """Return the covariance within classes, pooled: of the rows used, around the class means of the rows kept."""
-    return empirical_covariance(centred(X, y, kept)[used], assume_centered=True)
+    means = np.where(y[:, None], X[kept & y].mean(axis=0), X[kept & ~y].mean(axis=0))
+    return empirical_covariance((X - means)[used], assume_centered=True)
 
 
 def predicted(W: Matrix, X: Matrix, y: Mask, X_test: Matrix) -> Mask:
@@ -86,24 +82,23 @@ class Split:
         key = jax.random.fold_in(jax.random.key(config.seed), number)
         self.folds = np.asarray(folds(key, len(self.y), config.num_folds))
 
-    def estimate(self, by: Any) -> tuple[Matrix, int, bool, bool]:
-        """Return W with the least mean loss of the samples held out, which choice it is, whether it failed, is valid.
+    def estimate(self, by: Method) -> tuple[Matrix, int, bool]:
+        """Return W with the least mean loss of the samples held out, which choice it is, and whether it failed.
 
         Where there is no such matrix on all samples, it is that of the next choice that has one.
         """
         every = np.ones(len(self.y), bool)
         total: Any = 0
         for out in self.folds:
-            fold = by.over(covariance(self.X, self.y, ~out, ~out))
-            total += losses(fold.W, covariance(self.X, self.y, ~out, out))
-        whole = by.over(covariance(self.X, self.y, every, every))
-        total = np.where(np.isfinite(whole.W).all(axis=(1, 2)), total, np.inf)
-        best = int(np.argmin(total))
-        return whole.W[best], best, bool(whole.failed[best]), whole.valid
+            W, _ = by.over(covariance(self.X, self.y, ~out, ~out))
+            total += losses(W, covariance(self.X, self.y, ~out, out))
+        W, failed = by.over(covariance(self.X, self.y, every, every))
+        best = int(np.argmin(np.where(np.isfinite(W).all(axis=(1, 2)), total, np.inf)))
+        return W[best], best, bool(failed[best])
 
-    def judged(self, by: Any) -> dict[str, Any]:
+    def judged(self, by: Method) -> dict[str, Any]:
         """Measure how well W tells the test samples apart."""
-        (W, choice, failed, valid), seconds = timed(self.estimate, by)
+        (W, choice, failed), seconds = timed(self.estimate, by)
         found = predicted(W, self.X, self.y, self.X_test)
         return {
             "specificity": recall_score(self.y_test, found, pos_label=False),
@@ -113,7 +108,6 @@ class Split:
             "edges": num_edges(W),
             "choice": choice,
             "failed": failed,
-            "valid": valid,
             "num_genes": self.X.shape[1],
             "num_train": len(self.y),
         }
@@ -147,13 +141,8 @@ def splits(config: Config, table: data.Table, num_test: tuple[int, int], name: s
     return Dataset({key: ("split", np.array([row[key] for row in rows])) for key in rows[0]})
 
 
-COLUMNS = {
-    "specificity": "Specificity",
-    "sensitivity": "Sensitivity",
-    "mcc": "MCC",
-    "seconds": "Time (s)",
-    "edges": "Edges",
-}
+COLUMNS = {"specificity": "Specificity", "sensitivity": "Sensitivity", "mcc": "MCC"}
+COLUMNS |= {"seconds": "Time (s)", "edges": "Edges"}
 
 
 def plot(dataset: Dataset, config: Config) -> Figure:

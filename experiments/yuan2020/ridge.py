@@ -20,7 +20,7 @@ LAMBDA = r"$\lambda \sqrt{N}"
 
 
 class Ridge(BaseConfig):
-    """The keys that all have: ridge regression on planted problems, with one w* for each dimension, of k entries +-1."""
+    """The keys that all have: ridge regression on planted problems, one w* for each dimension, of k entries +-1."""
 
     l0: Positives  # values of lambda sqrt(N), lambda the penalty and N the number of samples
     num_problems: Count  # in each cell

@@ -5,17 +5,17 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import jax.numpy as jnp
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from pydantic import Field, model_validator
+from pydantic import model_validator
 from sklearn.preprocessing import normalize
 from xarray import DataArray, Dataset, concat
 
-from experiments.common import BaseConfig, Count, Positive, Positives, Session, data, plots, tasks
+from experiments.common import BaseConfig, Count, Names, Positive, Positives, Session, data, plots, tasks
 from jaxht import DIHT, HTP, IHT, SDIHT, SVRGHT, Hinge, SmoothedHinge, Sparse
 from jaxht.extend import Iterate
 
@@ -29,9 +29,9 @@ class Config(BaseConfig):
     """Figures 5 to 7, and 8 to 10."""
 
     # datasets: names of data sets with labels -1/+1, a row each; a name may come twice.
-    datasets: Annotated[list[str], Field(min_length=1)]
+    datasets: Names
     k: list[Count]  # sparsity, one for each row
-    loss: Literal["smoothed hinge", "hinge"]  # "smoothed hinge" or "hinge"
+    loss: Literal["smoothed hinge", "hinge"]
     gamma: Positive  # of the smoothed hinge
     l0: Positives  # the ridge parameter is l0 / sqrt(N), N the number of training samples
     loss_l0: Positive  # where the loss is drawn against time
@@ -66,21 +66,14 @@ Row = tuple[Callable[[Any], Any], list[float], float]
 
 def rows(config: Config, n: int) -> dict[str, Row]:
     """Return the solvers for n training samples, by name."""
-    b, batches, adaptive = config.batch_size, math.ceil(n / config.batch_size), config.loss != "hinge"
-    dual = [1.0] if adaptive else config.dual_factors
-
-    def diht(step: Any) -> DIHT:
-        return DIHT(None if adaptive else step, not adaptive, config.updates)
-
-    def sdiht(step: Any) -> SDIHT:
-        return SDIHT(None if adaptive else step, not adaptive, b)
-
+    b, batches, fixed = config.batch_size, math.ceil(n / config.batch_size), config.loss == "hinge"
+    dual = config.dual_factors if fixed else [1.0]
     return {
         "IHT": (IHT, config.factors, 1),
         "HTP": (HTP, config.factors, 1),
         "SVRG-HT": (lambda step: SVRGHT(step, batches, b), config.factors, 1),
-        "DIHT": (diht, dual, n),
-        "SDIHT": (sdiht, dual, batches * n),
+        "DIHT": (lambda step: DIHT(step if fixed else None, fixed, config.updates), dual, n),
+        "SDIHT": (lambda step: SDIHT(step if fixed else None, fixed, b), dual, batches * n),
     }
 
 

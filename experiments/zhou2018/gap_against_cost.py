@@ -15,7 +15,7 @@ from sklearn.preprocessing import normalize
 from xarray import Dataset, concat
 
 import jaxht
-from experiments.common import BaseConfig, Count, Positive, Positives, Session, data, plots, tasks
+from experiments.common import BaseConfig, Count, Names, Positive, Positives, Session, data, plots, tasks
 from jaxht import HSGHT, IHT, SGHT, SVRGHT, LowRank, MultiResponse, Sparse, Status, Stop, reduced_rank_minimum, solve
 from jaxht.extend import Iterate
 
@@ -23,7 +23,7 @@ from jaxht.extend import Iterate
 class Config(BaseConfig):
     """Figures 1 and 2."""
 
-    datasets: Annotated[list[str], Field(min_length=1)]  # names of data sets, a row each
+    datasets: Names  # names of data sets, a row each
     # model: "logistic", with labels -1/+1, or "softmax", with a class for each value of the target, both sparse; or
     # "regression" of the indicators of these classes, of bounded rank.
     model: Literal["logistic", "softmax", "regression"]
@@ -159,12 +159,8 @@ def run(config: Config, session: Session) -> Dataset:
 def chosen(results: Dataset, passes: float) -> Dataset:
     """Choose on one data set of every solver the run whose objective is least where the budget ends.
 
-    Args:
-        results: over (solver, factor, point).
-        passes: the budget, IFO / n.
-
-    Returns:
-        The curves over (solver, point), NaN beyond the budget, the ``step`` chosen, and where they end: ``last``.
+    Results are over (solver, factor, point); what is returned, over (solver, point), is NaN beyond the budget, and has
+    the ``step`` chosen and the ``last`` values.
     """
     within = results[["value", "ifo", "projections"]].where(results.ifo <= passes * results.n)
     last = within.isel(point=within.ifo.notnull().sum("point") - 1)
