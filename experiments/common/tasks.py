@@ -64,11 +64,12 @@ class Task:
         Returns:
             The :class:`jaxht.Result`, the records, stacked, and the seconds.
         """
-        arguments = self.objective if objective is None else objective, self.constraint, solver
-        run = partial(_trace, num_steps=num_steps, record=record, seed=self.seed)
+        key = jax.random.key(self.seed)
+        arguments = self.objective if objective is None else objective, self.constraint, solver, key
+        run = partial(_trace, num_steps=num_steps, record=record)
         (result, records), seconds = timed(self.compiled((num_steps, record), run, *arguments), *arguments)
         return result, records, seconds
 
 
-def _trace(objective: Any, constraint: Any, solver: Any, *, num_steps: int, record: Any, seed: int) -> Any:
-    return trace(objective, constraint, solver, num_steps=num_steps, record=record, key=jax.random.key(seed))
+def _trace(objective: Any, constraint: Any, solver: Any, key: Any, *, num_steps: int, record: Any) -> Any:
+    return trace(objective, constraint, solver, num_steps=num_steps, record=record, key=key)

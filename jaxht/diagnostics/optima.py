@@ -51,7 +51,7 @@ def exhaustive_search(objective: Objective, constraint: Constraint, *, batch_siz
         the global minimum, up to the tolerance of the refit.
 
     Raises:
-        ValueError: for a traced k, and for more than MAX_SUPPORTS supports.
+        ValueError: for a traced k or keep, and for more than MAX_SUPPORTS supports.
 
     Cost: a refit for each of the ``binom(d, k)`` supports. Least squares without bounds is faster: a Cholesky factor of
     k x k, vectorised over supports, compares them, and only the best is refitted; in float32 it does not tell apart
@@ -67,12 +67,14 @@ def exhaustive_search(objective: Objective, constraint: Constraint, *, batch_siz
     """
     objective = objective.prepare()
     constraint = constraint.prepare(objective.shape)
-    k: Any = constraint.limit
-    if isinstance(k, jax.core.Tracer):
-        raise ValueError("k must be a Python int: supports are enumerated before the program is compiled")
+    own: Any = constraint  # k and keep are fields
+    if isinstance(own.k, jax.core.Tracer) or isinstance(own.keep, jax.core.Tracer):
+        raise ValueError("k and keep must not be traced: supports are enumerated before the program is compiled")
     zeros = jnp.zeros(objective.shape, objective.dtype)
     num = jax.eval_shape(constraint.scores, zeros).size
-    subsets = _subsets(num, int(k), np.flatnonzero(np.broadcast_to(constraint.kept, (num,))))
+    with jax.ensure_compile_time_eval():
+        kept = np.flatnonzero(np.broadcast_to(constraint.kept, (num,)))
+    subsets = _subsets(num, int(own.k), kept)
 
     def on(subset: Array) -> tuple[Array, Any, Array]:
         support = constraint.support(jnp.zeros(num, bool).at[subset].set(True))
