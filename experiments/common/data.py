@@ -44,10 +44,10 @@ class Table:
             seed: of the random choice.
             shuffle: whether to shuffle the rows of a training part of its own.
         """
-        rng, m, n = np.random.default_rng(seed), len(self.y), self.num_train
-        if n is None:
-            n, order = int(share * m), rng.permutation(m)
-        else:
+        rng, m = np.random.default_rng(seed), len(self.y)
+        n, order = int(share * m), rng.permutation(m)
+        if self.num_train is not None:
+            n = self.num_train
             order = np.append(rng.permutation(n) if shuffle else np.arange(n), np.arange(n, m))
         train, test = (Table(self.X[part], self.y[part], self.names) for part in (order[:n], order[n:]))
         return train, test
