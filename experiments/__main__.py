@@ -12,7 +12,7 @@ from xarray import Dataset
 from experiments import CORES
 from experiments.common import config, plots
 from experiments.common.config import Failure
-from experiments.common.registry import EXPERIMENTS, summary
+from experiments.common.registry import EXPERIMENTS
 from experiments.common.session import Session
 from jaxht import sweep
 
@@ -29,7 +29,7 @@ def list_() -> None:
     """List the experiments and their configurations."""
     known = {file: config.read(file).get("experiment") for file in sorted(CONFIGS.rglob("*.toml"))}
     for name, experiment in EXPERIMENTS.items():
-        click.echo(f"{name}: {summary(experiment)}")
+        click.echo(f"{name}: {str(experiment.__doc__).splitlines()[0]}")
         for file, chosen in known.items():
             if chosen == name:
                 click.echo(f"    {file.relative_to(CONFIGS.parent)}")

@@ -58,16 +58,7 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def load(path: Path, size: str, models: Mapping[str, type[BaseConfig]]) -> BaseConfig:
-    """Read a configuration in one of its sizes; all of them are checked.
-
-    Args:
-        path: of the TOML file.
-        size: one of SIZES.
-        models: the configuration of each experiment, by name.
-
-    Raises:
-        Failure: naming the file and the key.
-    """
+    """Read a configuration in one of its SIZES; all of them are checked, and a Failure names the file and the key."""
     table = read(path)
     name = table.get("experiment")
     if not isinstance(name, str) or name not in models:

@@ -34,7 +34,6 @@ STYLE: dict[Any, Any] = {
     "mathtext.fontset": "stix",
     "font.size": 9,
     "axes.titlesize": 10,
-    "axes.labelsize": 9,
     "legend.fontsize": 8,
     "xtick.labelsize": 8,
     "ytick.labelsize": 8,

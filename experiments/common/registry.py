@@ -38,8 +38,3 @@ EXPERIMENTS = {
     for paper, names in PAPERS.items()
     for name in names
 }
-
-
-def summary(experiment: Experiment) -> str:
-    """Return the first line of its docstring."""
-    return str(experiment.__doc__).partition("\n")[0]

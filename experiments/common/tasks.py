@@ -53,16 +53,9 @@ class Task:
     def traced(
         self, solver: Any, num_steps: int, record: Callable[..., Any], objective: Objective | None = None
     ) -> Any:
-        """Run a solver for some steps from 0.
+        """Run a solver from 0; return the result, the records (iterate -> values) of all steps, and the seconds.
 
-        Args:
-            solver: with traced step sizes: one program serves all of them.
-            num_steps: taken, unless it ends before.
-            record: iterate -> what is kept of it after each step.
-            objective: in place of the task's own, of which only numbers differ.
-
-        Returns:
-            The :class:`jaxht.Result`, the records, stacked, and the seconds.
+        One program serves all step sizes, and all objectives of which only numbers differ from the task's own.
         """
         key = jax.random.key(self.seed)
         arguments = self.objective if objective is None else objective, self.constraint, solver, key

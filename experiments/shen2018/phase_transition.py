@@ -50,17 +50,13 @@ def plot(dataset: Dataset, config: Config) -> Figure:
     # In the dark corner of few measurements and many nonzeros.
     panels[0].legend(loc="upper left", labelcolor="white", fontsize=7, handlelength=1.8, borderaxespad=0.3)
     spread = 100 * float((rates.upper - rates.lower).max() / 2)
-    remarks = [sentence(rates, config), f"95% Wilson intervals of a cell: ±{spread:.0f} points at most."]
+    remarks = [f"95% Wilson intervals of a cell: ±{spread:.0f} points at most."]
     remarks.append(f"Bands: 95% intervals of the crossings{GIVEN[config.designs]}.")
+    if "PGD" in config.solvers:
+        line = sweep.fit_line(rates.sel(solver="PGD"), (0.95,)).isel(level=0)
+        if line.num_points > 1:
+            remarks.insert(0, f"95% by PGD: ${with_intervals(line, config.d)}$.")
     if (rates.trials == 0).any():
         remarks.append("Grey cells have not run.")
     plots.caption(figure, config, *remarks)
     return figure
-
-
-def sentence(rates: Dataset, config: Config) -> str:
-    """Return the line of 95 % recovery by PGD, to compare with that of the paper; empty where there is none."""
-    if "PGD" not in config.solvers:
-        return ""
-    line = sweep.fit_line(rates.sel(solver="PGD"), (0.95,)).isel(level=0)
-    return f"95% by PGD: ${with_intervals(line, config.d)}$." if line.num_points > 1 else ""

@@ -9,7 +9,7 @@ from chex import Array, Numeric
 from matplotlib.figure import Figure
 from pandas import DataFrame
 from pydantic import Field
-from xarray import DataArray, Dataset, concat
+from xarray import Dataset, concat
 
 from experiments.common import BaseConfig, Count, Positive, Session, plots
 from jaxht import HTSVRG, LeastSquares, Sparse, trace
@@ -76,11 +76,9 @@ def run(config: Config, session: Session) -> Dataset:
         # A run that diverges repeats its last finite value.
         repeated = np.diff(values, axis=1, prepend=np.inf) == 0
         mean = np.where(diverged[:, None] & repeated, np.nan, values)[some].mean(axis=0)
-        rows.append(
-            {"objective": DataArray(mean, dims="stage"), "success": success.mean(), "diverged": diverged.mean()}
-        )
-    results = Dataset.from_dataframe(table).drop_vars("setting")
-    return results.merge(concat([Dataset(row) for row in rows], "setting"))
+        row = {"objective": ("stage", mean), "success": success.mean(), "diverged": diverged.mean()}
+        rows.append(Dataset(row))
+    return Dataset.from_dataframe(table).drop_vars("setting").merge(concat(rows, "setting"))
 
 
 def plot(dataset: Dataset, config: Config) -> Figure:

@@ -93,11 +93,6 @@ class GLasso(Method):
         return W, num_steps >= MAX_STEPS
 
 
-def method(name: str, p: int, config: Estimation) -> Method:
-    """Return an estimator by its name."""
-    return GLasso(config) if name == GLASSO else Greedy(name, p, config)
-
-
 def num_edges(W: Matrix) -> int:
     """Count the edges."""
     return int(np.count_nonzero(np.triu(W, 1)))

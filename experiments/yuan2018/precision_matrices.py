@@ -11,7 +11,7 @@ from scipy.linalg import solve_triangular
 from xarray import Dataset, concat
 
 from experiments.common import Count, Session, double_precision, plots, timed
-from experiments.yuan2018.estimation import GLASSO, Estimation, Matrix, losses, method, num_edges
+from experiments.yuan2018.estimation import GLASSO, Estimation, GLasso, Greedy, Matrix, losses, num_edges
 from jaxht import metrics
 from jaxht.planted.ensembles import graph_precision
 
@@ -54,7 +54,7 @@ def run(config: Config, session: Session) -> Dataset:
 
 def trials(config: Config, p: int, name: str) -> Dataset:
     """Estimate by a method for one p."""
-    chosen = method(name, p, config)
+    chosen = GLasso(config) if name == GLASSO else Greedy(name, p, config)
 
     def trial(number: int) -> dict[str, Any]:
         rng = np.random.default_rng([config.seed, p, number])

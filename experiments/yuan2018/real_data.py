@@ -94,10 +94,8 @@ def compare(
 ) -> Dataset:
     """Solve by the l1 penalty and then by every solver, on every data set; a part of the store for each of them.
 
-    Args:
-        axis: dimension of the results: "k", or "penalty", where k is the number of nonzeros that the l1 penalty left.
-        values: on the axis.
-        l1: task -> the solutions for them.
+    The results are over the axis "k", or "penalty", where k is the number of nonzeros that the l1 penalty left; l1
+    returns the solutions for its values.
     """
     names = [L1, *config.solvers]
 

@@ -16,7 +16,7 @@ from sklearn.preprocessing import StandardScaler
 from xarray import Dataset, concat
 
 from experiments.common import Count, Failure, Names, Session, data, double_precision, plots, timed
-from experiments.yuan2018.estimation import GLASSO, Estimation, Matrix, Method, losses, method, num_edges
+from experiments.yuan2018.estimation import GLASSO, Estimation, GLasso, Greedy, Matrix, Method, losses, num_edges
 from jaxht import folds
 
 Mask = NDArray[np.bool_]
@@ -134,9 +134,9 @@ def run(config: Config, session: Session) -> Dataset:
 
 def splits(config: Config, table: data.Table, num_test: tuple[int, int], name: str) -> Dataset:
     """Estimate by a method on all splits of a data set."""
-    first = Split(table, num_test, config, 0)
-    by = method(name, first.X.shape[1], config)
-    by.over(np.eye(first.X.shape[1]))  # what is only done once, such as compilation
+    p = Split(table, num_test, config, 0).X.shape[1]
+    by = GLasso(config) if name == GLASSO else Greedy(name, p, config)
+    by.over(np.eye(p))  # what is only done once, such as compilation
     rows = [Split(table, num_test, config, number).judged(by) for number in range(config.num_splits)]
     return Dataset({key: ("split", np.array([row[key] for row in rows])) for key in rows[0]})
 

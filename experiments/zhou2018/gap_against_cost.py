@@ -180,8 +180,6 @@ def projections_needed(curves: Dataset, value: float) -> Any:
 NAMES = ["FG-HT", "SG-HT", "SVRG-HT", "HSG-HT", "AHSG-HT"]
 COLORS = (plots.GREY, plots.ORANGE, plots.GREEN, plots.BLUE, plots.VERMILION)
 REFERENCE = "HSG-HT"
-HEADER = ["", "$\\eta L$", "gap", "HT", "HT*"]
-
 TABLE = (
     "Table: where the {:g} passes end; HT: thresholdings, HT*: those until a run is as low as that of "
     f"{REFERENCE} where it ends."
@@ -228,13 +226,13 @@ def _curves(row: Any, curves: Dataset, f_star: float, per: float) -> None:
 def _table(axes: Axes, curves: Dataset, f_star: float) -> None:
     """Write the step sizes, gaps and thresholdings of all solvers, each in its colour."""
     needed = projections_needed(curves, float(curves.last_value.sel(solver=REFERENCE)))
-    cells = []
+    cells = [["", "$\\eta L$", "gap", "HT", "HT*"]]
     for name in NAMES:
         end, need = curves.sel(solver=name), float(needed.sel(solver=name))
         gap, spent = float(end.last_value) - f_star, float(end.last_projections)
         reached = "-" if np.isnan(need) else f"{need:,.0f}"
         cells.append([name, f"{float(end.step):g}", f"{gap:.2g}", f"{spent:,.0f}", reached])
-    table = plots.table(axes, [HEADER, *cells], 7.5, loc="center", edges="open", cellLoc="right")
+    table = plots.table(axes, cells, 7.5, loc="center", edges="open", cellLoc="right")
     table.scale(1.1, 1.5)
     for line, color in enumerate(COLORS, 1):
         table[line, 0].get_text().set_color(color)
