@@ -1,15 +1,13 @@
 """How often each solver reaches the global optimum of small problems, all of whose supports are tried."""
 
 import functools
-import itertools
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 import jaxht
-from experiments.session import double_precision
-from jaxht.refit import refit
+from benchmarks.timing import double_precision
 
 SOLVERS = {
     "IHT": jaxht.IHT(),
@@ -56,18 +54,8 @@ def main() -> None:
 
 def table(f: functools.partial, A: jax.Array, y: jax.Array, k: int) -> list[float]:
     """Percentages by solver."""
-    d = A.shape[2]
-    supports = np.array(list(itertools.combinations(range(d), k)))
-
-    @jax.jit
-    @functools.partial(jax.vmap, in_axes=(0, 0, None))
-    def restricted(A: jax.Array, y: jax.Array, F: jax.Array) -> jax.Array:
-        mask = jnp.zeros(d, bool).at[F].set(True)
-        objective = f(A, y)
-        minimum = refit(objective, jaxht.Sparse(k).prepare((d,)).support(mask), jnp.zeros(d))
-        return objective.value(minimum.x, minimum.pred)
-
-    optimum = np.min([restricted(A, y, jnp.asarray(F)) for F in supports], axis=0)
+    search = jax.jit(lambda A, y: jaxht.exhaustive_search(f(A, y), jaxht.Sparse(k), batch_size=128).value)
+    optimum = np.array([search(*problem) for problem in zip(A, y, strict=True)])
     keys = jax.random.split(jax.random.key(0), len(A))
     rates = []
     for name, solver in SOLVERS.items():

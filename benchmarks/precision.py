@@ -7,14 +7,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from scipy.linalg import solve_triangular
 from sklearn.covariance import graphical_lasso
 
 import jaxht
-from benchmarks.timing import interleaved, report
-from experiments.session import double_precision
-from experiments.yuan2018_precision import covariances, edges, truth
+from benchmarks.timing import double_precision, interleaved, report
 from jaxht import Edges, GaussianPrecision, Status
 from jaxht.constraints.support import Support
+from jaxht.planted.ensembles import graph_precision
 from jaxht.refit import refit
 
 SOLVER = jaxht.HTP(step_size=10.0, backtrack=True)
@@ -34,9 +34,10 @@ def main() -> None:
 def problems(p: int, number: int) -> tuple[np.ndarray, int]:
     """Covariances of 100 samples of random graphs, an edge in ten pairs, condition number p; the mean edges."""
     rng = np.random.default_rng(p)
-    truths = [truth(p, rng) for _ in range(number)]
-    S = np.stack([covariances(W, 100, rng)[0] for W in truths])
-    return S, sum(map(edges, truths)) // number
+    upper = [np.triu(rng.random((p, p)) < 0.1, 1) for _ in range(number)]
+    roots = [np.linalg.cholesky(graph_precision(edges | edges.T, p)) for edges in upper]
+    X = [solve_triangular(root, rng.normal(size=(2, p, 100))[0], lower=True, trans=1) for root in roots]
+    return np.stack([x @ x.T / 100 for x in X]), int(np.sum(upper)) // number
 
 
 @functools.partial(jax.jit, static_argnums=1)

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import jaxht
-from experiments.session import double_precision
+from benchmarks.timing import double_precision
 
 SETS = {"cpu_small": (4, 8), "ailerons": (4, 8, 16), "blogfeedback": (8, 16, 32), "colon_alon": (5, 10, 20)}
 AFTER_OMP = {"OMPR": jaxht.OMPR(), "ELS": jaxht.ExhaustiveLocalSearch(), "ARHT": jaxht.ARHT()}

@@ -1,5 +1,6 @@
 """Honest timing: candidates take turns, and what counts is the median and the median of the ratios."""
 
+import contextlib
 import time
 from collections.abc import Callable
 from typing import Any
@@ -42,3 +43,12 @@ def warm_seconds(call: Callable[[], Any]) -> tuple[float, float]:
         jax.block_until_ready(call())
         times.append(time.perf_counter() - begin)
     return times[0], times[1]
+
+
+def double_precision() -> contextlib.AbstractContextManager[None]:
+    """Return a context in which JAX computes in 64 bits."""
+    if hasattr(jax, "enable_x64"):
+        return jax.enable_x64(True)
+    from jax.experimental import enable_x64  # JAX before 0.8
+
+    return enable_x64()

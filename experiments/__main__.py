@@ -6,12 +6,14 @@ from typing import Any
 
 import click
 import jax
+from pydantic import ValidationError
 from xarray import Dataset
 
-from experiments import CORES, config, plots
-from experiments.config import Failure
-from experiments.registry import EXPERIMENTS
-from experiments.session import Session
+from experiments import CORES
+from experiments.common import config, plots
+from experiments.common.config import Failure
+from experiments.common.registry import EXPERIMENTS
+from experiments.common.session import Session
 from jaxht import sweep
 
 CONFIGS = Path(__file__).parents[1] / "configs"
@@ -27,7 +29,7 @@ def list_() -> None:
     """List the experiments and their configurations."""
     known = {file: config.read(file).get("experiment") for file in sorted(CONFIGS.rglob("*.toml"))}
     for name, experiment in EXPERIMENTS.items():
-        click.echo(f"{name}: {experiment.summary}")
+        click.echo(f"{name}: {str(experiment.__doc__).splitlines()[0]}")
         for file, chosen in known.items():
             if chosen == name:
                 click.echo(f"    {file.relative_to(CONFIGS.parent)}")
@@ -57,7 +59,7 @@ class Shard(click.ParamType):
 @click.option("--mixed", is_flag=True, help="Go on with a store that another machine or version began.")
 def run(path: Path, size: str, data_dir: Path | None, out: Path | None, **options: Any) -> None:
     """Run an experiment and keep its results in a store. The same command goes on where it was interrupted."""
-    models = {name: experiment.config for name, experiment in EXPERIMENTS.items()}
+    models = {name: experiment.Config for name, experiment in EXPERIMENTS.items()}
     chosen = config.load(path, size, models)
     store = out or Path("results") / f"{path.resolve().parent.name}-{path.stem}-{size}"
     attrs = {"config": chosen.model_dump_json(), "size": size}
@@ -72,7 +74,7 @@ def run(path: Path, size: str, data_dir: Path | None, out: Path | None, **option
         results = EXPERIMENTS[chosen.experiment].run(chosen, session)
     if not sweep.is_kept(store):
         try:
-            sweep.save(results.assign_attrs(attrs), store)
+            sweep.save(results.assign_attrs({**sweep.provenance(), **results.attrs, **attrs}), store)
         except OSError as error:
             raise Failure(f"{store}: {error.strerror}") from error
     click.echo(f"{store}\nTo draw it: python -m experiments plot {store}")
@@ -85,10 +87,13 @@ def plot(store: Path) -> None:
     results = loaded(store)
     try:
         experiment = EXPERIMENTS[json.loads(results.attrs["config"])["experiment"]]
+        chosen = experiment.Config.model_validate_json(results.attrs["config"])
+    except ValidationError as error:
+        raise Failure(f"{store}: of another version: {str(error).splitlines()[1]}") from error
     except (KeyError, ValueError) as error:
         raise Failure(f"{store}: not the results of an experiment known here: {error}") from error
     with plots.style():
-        for file in plots.save(experiment.plot(results), store):
+        for file in plots.save(experiment.plot(results, chosen), store):
             click.echo(file)
 
 

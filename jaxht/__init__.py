@@ -16,6 +16,8 @@ from jaxht.diagnostics import Optimality as Optimality
 from jaxht.diagnostics import certify as certify
 from jaxht.diagnostics import optimality as optimality
 from jaxht.diagnostics import spectral as spectral
+from jaxht.diagnostics.optima import exhaustive_search as exhaustive_search
+from jaxht.diagnostics.optima import reduced_rank_minimum as reduced_rank_minimum
 from jaxht.linalg import projections as projections
 from jaxht.linalg import selection as selection
 from jaxht.linalg.factored import Factored as Factored
@@ -37,6 +39,7 @@ from jaxht.objectives import TraceRegression as TraceRegression
 from jaxht.planted import bounds as bounds
 from jaxht.planted import ensembles as ensembles
 from jaxht.planted import metrics as metrics
+from jaxht.planted import phase_diagram as phase_diagram
 from jaxht.runner import Result as Result
 from jaxht.runner import Stop as Stop
 from jaxht.runner import Validation as Validation

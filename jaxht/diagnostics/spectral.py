@@ -156,3 +156,27 @@ def _diagonal(objective: Objective) -> Array:
     if len(objective.shape) != 1:
         raise ValueError(f"objective must be over vectors; its variable has shape {objective.shape}")
     return jnp.broadcast_to(objective.majorant().preconditioner(), objective.shape)
+
+
+def restricted_step_size(objective: Objective, k: Numeric) -> Array:
+    """Compute the step size of the theory of gradient hard thresholding pursuit, ``eta = 1 / (2 M_2k)``.
+
+    Args:
+        objective: over vectors of length d.
+        k: sparsity of the constraint, static or traced.
+
+    Returns:
+        Scalar; M_2k is estimated from below, see :func:`restricted_smoothness`, so that eta may be too large.
+
+    Cost: that of :func:`largest_sparse_eigenvalue`.
+
+    Source: Yuan, Li & Zhang 2018, Theorem 8 and §6.2.
+
+    Example:
+        >>> import numpy as np
+        >>> from jaxht import LeastSquares, spectral
+        >>> A = 2 * np.eye(5, dtype=np.float32)
+        >>> round(float(spectral.restricted_step_size(LeastSquares(A, A[0]), 1)), 4)
+        0.125
+    """
+    return 0.5 / restricted_smoothness(objective, jnp.minimum(2 * k, objective.shape[0]))

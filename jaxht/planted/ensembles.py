@@ -494,3 +494,136 @@ def logistic_labels(key: Array, u: Array, factor: ArrayLike = 1.0) -> Array:
     """
     probability = jax.nn.sigmoid(jnp.asarray(factor, u.dtype) * u)
     return jnp.where(jax.random.uniform(key, u.shape, u.dtype) < probability, 1, -1).astype(u.dtype)
+
+
+def mask_rows(problem: Problem, n: ArrayLike) -> Problem:
+    """Set all rows of A and y but the first n to zero: problems of every size n in one shape.
+
+    Rows of zeros change neither a sum of squares nor its minimisers: of problems that are drawn with as many rows as
+    the largest n, one compile serves all n. Means, and losses of labels, need weights: ``weights=jnp.abs(y)``.
+
+    Args:
+        problem: with A (rows, d) and y (rows,).
+        n: number of rows that stay, at most rows; static or traced.
+
+    Returns:
+        A problem of the same shapes; x_true stays.
+
+    Example:
+        >>> import jax
+        >>> from functools import partial
+        >>> from jaxht import ensembles
+        >>> design, signal = partial(ensembles.gaussian, n=8, d=5), partial(ensembles.gaussian_signal, d=5, K=2)
+        >>> problem = ensembles.mask_rows(ensembles.planted(jax.random.key(0), design, signal), 3)
+        >>> (problem.y != 0).tolist()
+        [True, True, True, False, False, False, False, False]
+    """
+    inside = jnp.arange(problem.y.shape[0]) < n
+    return Problem(jnp.where(inside[:, None], problem.A, 0), jnp.where(inside, problem.y, 0), problem.x_true)
+
+
+def low_rank_entries(
+    key: Array, m: int, r: ArrayLike, n: ArrayLike, *, r_max: int | None = None, n_max: int | None = None
+) -> Problem:
+    """Draw a matrix of low rank and some of its entries: ``X = L R' / sqrt(r)``, L and R (m, r) with N(0, 1) entries.
+
+    Args:
+        key: PRNG key.
+        m: X is m x m; static.
+        r: rank, traced if r_max is given.
+        n: number of entries observed, traced if n_max is given; at most m^2.
+        r_max, n_max: static upper bounds; None: r and n, which are then Python ints.
+
+    Returns:
+        A problem whose A are the positions observed, i m + j for entry (i, j): (n_max,) integers, n of them distinct
+        and uniformly random, then m^2 where nothing is observed; y (n_max,) their values, then 0; x_true (m, m). The
+        entries of X have mean 0 and variance 1. ``MatrixCompletion(A // m, A % m, y, (m, m))`` is the objective.
+
+    Source: Tanner & Wei 2013, §4 (Gaussian factors, entries uniformly at random); the scale is ours.
+
+    Example:
+        >>> import jax
+        >>> from jaxht import ensembles
+        >>> problem = ensembles.low_rank_entries(jax.random.key(0), 6, 2, 18)
+        >>> problem.A.shape, problem.x_true.shape
+        ((18,), (6, 6))
+    """
+    r_max, n_max = (int(size) if most is None else most for size, most in ((r, r_max), (n, n_max)))  # type: ignore[arg-type]
+    left, right, order = jax.random.split(key, 3)
+    inside = jnp.arange(r_max) < r
+    L, R = (jnp.where(inside, jax.random.normal(key, (m, r_max)), 0) for key in (left, right))
+    X = jnp.matmul(L, R.T, precision=lax.Precision.HIGHEST) / jnp.sqrt(r)
+    positions = jnp.where(jnp.arange(n_max) < n, jax.random.permutation(order, m**2)[:n_max], m**2)
+    return Problem(positions, X.ravel().at[positions].get(mode="fill", fill_value=0), X)
+
+
+def random_graph(key: Array, p: int, probability: ArrayLike) -> Array:
+    """Draw the graph of Erdős & Rényi, in which each of the p (p - 1) / 2 edges is present with the same probability.
+
+    Args:
+        key: PRNG key.
+        p: number of nodes, static.
+        probability: from 0 to 1, traced.
+
+    Returns:
+        bool (p, p), symmetric, False on the diagonal.
+
+    Example:
+        >>> import jax
+        >>> from jaxht import ensembles
+        >>> ensembles.random_graph(jax.random.key(0), 3, 1.0).astype(int).tolist()
+        [[0, 1, 1], [1, 0, 1], [1, 1, 0]]
+    """
+    upper = jnp.triu(jax.random.bernoulli(key, probability, (p, p)), 1)
+    return upper | upper.T
+
+
+def graph_precision(adjacency: ArrayLike, kappa: ArrayLike, *, dtype: DTypeLike = float) -> Array:
+    """Make the precision matrix of a graph: ``W = G + c I``, G the adjacency matrix, with condition number kappa.
+
+    Args:
+        adjacency: (p, p), symmetric, 1 (or True) at edges and 0 elsewhere; at least one edge.
+        kappa: > 1, traced: ``c = (lambda_max(G) - kappa lambda_min(G)) / (kappa - 1)``.
+        dtype: of the result.
+
+    Returns:
+        (p, p), positive definite.
+
+    Source: Yuan, Li & Zhang 2018, §6.3.1 (edges with probability 0.1, kappa = p).
+
+    Example:
+        >>> import numpy as np
+        >>> from jaxht import ensembles
+        >>> W = ensembles.graph_precision(np.array([[0, 1], [1, 0]]), 3.0)
+        >>> W.tolist()
+        [[2.0, 1.0], [1.0, 2.0]]
+    """
+    G = jnp.asarray(adjacency, dtype)
+    eigenvalues = jnp.linalg.eigvalsh(G)
+    return G + (eigenvalues[-1] - kappa * eigenvalues[0]) / (jnp.asarray(kappa, dtype) - 1) * jnp.eye(
+        len(G), dtype=dtype
+    )
+
+
+def gaussian_rows(key: Array, n: int, precision: Array) -> Array:
+    """Draw n samples from N(0, W^-1), W the precision matrix.
+
+    Args:
+        key: PRNG key.
+        n: static.
+        precision: W (p, p), positive definite.
+
+    Returns:
+        X (n, p); ``X.T @ X / n`` is the sample covariance that :class:`jaxht.GaussianPrecision` takes.
+
+    Cost: a Cholesky factor of W, and n triangular solves.
+
+    Example:
+        >>> import jax, jax.numpy as jnp
+        >>> from jaxht import ensembles
+        >>> ensembles.gaussian_rows(jax.random.key(0), 5, jnp.eye(3)).shape
+        (5, 3)
+    """
+    L = jnp.linalg.cholesky(precision)
+    Z = jax.random.normal(key, (precision.shape[0], n), precision.dtype)
+    return jax.scipy.linalg.solve_triangular(L, Z, lower=True, trans=1).T

@@ -1,0 +1,1 @@
+"""Axiotis & Sviridenko, Sparse Convex Optimization via Adaptively Regularized Hard Thresholding, 2020."""

@@ -1,0 +1,246 @@
+"""Axiotis & Sviridenko 2020, Figures 1 to 4: training loss of linear and logistic regression against sparsity."""
+
+import itertools
+import math
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from chex import Array
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+from pydantic import Field
+from xarray import Dataset, concat
+
+from experiments.common import BaseConfig, Count, Counts, Failure, Names, Session, data, double_precision, plots, tasks
+from experiments.common.l1 import L1Fit, L1Logistic, LassoPath
+from experiments.common.solvers import SOLVERS, SolverNames
+from experiments.common.tasks import timed
+from jaxht import OMP, LeastSquares, Logistic, Sparse, Status, Stop, exhaustive_search, path, solve
+from jaxht.refit import refit
+
+INTERCEPT = "intercept"
+LASSO, REFITTED, BEST = "l1", "l1, refitted", "best"
+MAX_SUPPORTS = 4096
+TOLERANCE = 1e-6  # of scikit-learn
+# From low to high, as the source finds it, within one percent.
+ORDER, SLACK = ("ELS", "ARHT", "OMPR", "OMP", REFITTED), 1.01
+
+
+class Config(BaseConfig):
+    """Figures 1 to 4."""
+
+    datasets: Names  # names of data sets, a column each
+    model: Literal["linear", "logistic"] = "linear"  # "linear", or "logistic" with labels -1/+1
+    split: dict[str, float] = Field(default_factory=dict)  # of targets that are no labels, by data set: +1 below it
+    k: Counts  # sparsities, the intercept counted; of a data set with fewer columns those that it has
+    # solvers: one curve each, beside OMP; their rule for k does not apply.
+    solvers: SolverNames
+    max_rows: Count | None = None  # the first rows of a data set are used
+    max_steps: Count | None = None  # of every solver; absent: as many as each takes by itself
+
+
+def prepared(table: data.Table) -> tuple[NDArray[np.float64], NDArray[np.float64], list[str]]:
+    """Preprocess as in §6.2.2: no rows with missing values, a column of ones first, every column of unit norm."""
+    X, y = table.dense(), table.y
+    whole = ~np.isnan(np.column_stack([X, y])).any(axis=1)
+    X, y = X[whole], y[whole]
+    A = np.hstack([np.ones((len(y), 1)), X])
+    norms = np.linalg.norm(A, axis=0)
+    return A / np.where(norms > 0, norms, 1), y, [INTERCEPT, *table.names]
+
+
+class Task(tasks.Task):
+    """A data set with its objective, a sum without a ridge, for all sparsities; the intercept is always selected.
+
+    To be made, and used, in double precision.
+    """
+
+    def __init__(self, name: str, table: data.Table, config: Config) -> None:
+        super().__init__()
+        A, y, self.names = prepared(table)
+        A, y = A[: config.max_rows], y[: config.max_rows]
+        self.config, self.k = config, [k for k in config.k if k <= A.shape[1]]
+        if not self.k or (len(config.datasets) == 1 and self.k != config.k):
+            raise Failure(f"k: {max(config.k)} is more than the {A.shape[1]} columns of {name}, the intercept counted")
+        self.l1: LassoPath | L1Logistic
+        if config.model == "linear":
+            # d + 1 rows have the same losses; the first of them, of the intercept, is fitted by any x.
+            R: Any = np.linalg.qr(np.column_stack([A, y]), mode="r")
+            A, y = R[:, :-1], R[:, -1]
+            self.l1 = LassoPath(R[1:, 1:-1], R[1:, -1])
+            self.objective = LeastSquares(jnp.asarray(A), jnp.asarray(y))
+        else:
+            y = np.where(y < config.split[name], 1.0, -1.0) if name in config.split else y
+            tasks.check_labels(name, y)
+            self.l1 = L1Logistic(A[:, 1:] / 2, y, TOLERANCE, intercept=True)
+            self.objective = Logistic(jnp.asarray(A), jnp.asarray(y), mean=False)
+        self.A, self.y = A, y
+        self.constraint: Sparse = Sparse(max(self.k), k_max=max(self.k), keep=jnp.arange(A.shape[1]) == 0)
+
+    def solved_by(self, name: str, omp: Dataset | None = None) -> Dataset:
+        """Solve for every sparsity by a solver, which may start from the solutions of OMP, or by the l1 penalty."""
+        if name == "OMP":
+            fits = self.omp()
+        elif name in SOLVERS:
+            starts = omp.x.values if omp and SOLVERS[name].after_omp else itertools.repeat(np.zeros(len(self.names)))
+            fits = [self.solved(name, k, x0) for k, x0 in zip(self.k, starts, strict=False)]
+        else:
+            fits = [self.penalised(k, name == REFITTED) for k in self.k]
+        columns = zip(("x", "loss", "status", "num_steps", "seconds"), zip(*fits, strict=True), strict=True)
+        dims = {"x": ("k", "feature")}
+        variables: dict[str, Any] = {key: (dims.get(key, "k"), np.stack(column)) for key, column in columns}
+        return Dataset(variables, coords={"k": self.k, "feature": self.names})
+
+    def omp(self) -> list[tuple[Any, ...]]:
+        """Return the path of OMP, one run, of which each k takes its share of the time."""
+        run = self.compiled("OMP", lambda f: path(f, self.constraint, OMP(), self.k), self.objective)
+        results, seconds = timed(run, self.objective)
+        shares = seconds * np.asarray(results.num_steps) / max(1, int(results.num_steps[-1]))
+        return list(zip(results.x, results.value, results.status, results.num_steps, shares, strict=True))
+
+    def solved(self, name: str, k: int, x0: NDArray[np.float64]) -> tuple[Any, ...]:
+        """Solve for one sparsity; one after the other, as side by side each would wait for the slowest."""
+        stop = Stop(max_steps=self.config.max_steps)
+
+        def run(objective: Any, k: Array, x0: Array) -> Any:
+            solver, key = SOLVERS[name].build(objective, k), jax.random.fold_in(jax.random.key(0), k)
+            return solve(objective, replace(self.constraint, k=k), solver, x0=x0, key=key, stop=stop)
+
+        arguments = self.objective, jnp.int32(k), jnp.asarray(x0)
+        result, seconds = timed(self.compiled(name, run, *arguments), *arguments)
+        return result.x, result.value, result.status, result.num_steps, seconds
+
+    def refitted(self, x: Array) -> tuple[Array, Array]:
+        """Refit on the support of x and the intercept; return the solution and its loss."""
+
+        def run(objective: Any, x: Array) -> Any:
+            fit = refit(objective, self.constraint.prepare(x.shape).support_of(x), x)
+            return fit.x, objective.value(fit.x, fit.pred)
+
+        return self.compiled("refit", run, self.objective, x)(self.objective, x)
+
+    def penalised(self, k: int, refitted: bool) -> tuple[Any, ...]:
+        """Solve with the l1 penalty that leaves k - 1 nonzeros, or nearly as many, and perhaps refit on these."""
+        begin = time.perf_counter()
+        fit = self.l1.with_nonzeros(k - 1)
+        x = jnp.asarray(self._with_intercept(fit))
+        x, value = self.refitted(x) if refitted else (x, self.objective.value(x, self.objective.predict(x)))
+        status = Status.CONVERGED if fit.converged else Status.MAX_STEPS
+        return x, value, int(status), fit.num_steps, time.perf_counter() - begin
+
+    def _with_intercept(self, fit: L1Fit) -> NDArray[np.float64]:
+        if self.config.model == "linear":
+            first = (self.y[0] - self.A[0, 1:] @ fit.x) / self.A[0, 0]
+        else:  # b was added to A x / 2
+            first = 2 * fit.intercept / self.A[0, 0]
+        return np.append(first, fit.x)
+
+    def best(self) -> list[float]:
+        """Return for every sparsity the least loss of all supports with the intercept; NaN where these are too many."""
+        if self.config.model == "logistic" or 2 ** (len(self.names) - 1) > MAX_SUPPORTS:
+            return [math.nan] * len(self.k)
+        constraints = (replace(self.constraint, k=k, k_max=k) for k in self.k)
+        return [float(exhaustive_search(self.objective, constraint).value) for constraint in constraints]
+
+
+def run(config: Config, session: Session) -> Dataset:
+    """Solve for all sparsities by every solver, with the intercept always in the support.
+
+    The greedy ones start from the solution of OMP of the same sparsity, the others from zero. Every solver on every
+    data set is a part of the store.
+    """
+    names = ["OMP", *config.solvers, LASSO, REFITTED]
+
+    def on(dataset: str, part: Callable[..., Dataset]) -> Dataset:
+        task = Task(dataset, data.load(dataset, session.data_dir), config)
+        results: list[Dataset] = []
+        for name in names:
+            compute = partial(task.solved_by, name, *results[:1])
+            results.append(part(f"{dataset}-{name.replace(', ', '-')}", compute))
+        together = concat(results, "solver", join="outer").assign_coords(solver=names)
+        if len(config.datasets) > 1:
+            together = together.drop_vars(["x", "feature"])
+        intercept_loss = float(task.refitted(jnp.zeros(len(task.names)))[1])
+        return together.assign({BEST: ("k", task.best()), "loss_intercept": intercept_loss})
+
+    with double_precision(), session.parts(len(names) * len(config.datasets)) as part:
+        results = concat([on(dataset, part) for dataset in config.datasets], "dataset", join="outer")
+    return results.assign_coords(dataset=config.datasets)
+
+
+def ordered(results: Dataset) -> tuple[int, int, dict[str, int]]:
+    """Count at how many sparsities of a data set the losses are as in ORDER, of how many, and where a link fails."""
+    present = [name for name in ORDER if name in results.solver]
+    losses = results.loss.sel(solver=present).dropna("k")
+    links = {
+        f"{low} > {high}": (losses.sel(solver=low) > SLACK * losses.sel(solver=high)).values
+        for low, high in itertools.pairwise(present)
+    }
+    holds = ~np.any(list(links.values()), axis=0)
+    return int(holds.sum()), holds.size, {link: int(fails.sum()) for link, fails in links.items() if fails.any()}
+
+
+LOOKS = {"OMP": (plots.GREY, "o"), LASSO: (plots.BLANK, "x"), REFITTED: (plots.BLACK, "+")}
+L1_LABEL = r"$\ell_1$"
+GAIN = "Gain on OMP: its loss minus that of the solver, in percent of the loss of the intercept alone."
+
+
+def plot(dataset: Dataset, config: Config) -> Figure:
+    """Draw a column for each data set: the losses, and the gains on OMP; of a single one, also what is selected."""
+    number = len(config.datasets)
+    figure = plots.figure(width=7.0, height=3.8)
+    grid = figure.add_gridspec(2, max(2, number), height_ratios=(2, 1))
+    remarks = []
+    for column, name in enumerate(config.datasets):
+        results = dataset.sel(dataset=name).dropna("k", subset=["loss"], how="all")
+        top, bottom = figure.add_subplot(grid[0, column]), figure.add_subplot(grid[1, column])
+        bottom.sharex(top)
+        _compared(top, bottom, results, config)
+        top.set_title(name.replace("_", " "), loc="left")
+        holds, of, fails = ordered(results)
+        where = f" (not: {', '.join(f'{link} at {n}' for link, n in fails.items())})" if fails else ""
+        remarks.append(f"{name}: {' <= '.join(ORDER)} within 1% at {holds} of {of} sparsities{where}.")
+    figure.axes[0].legend(loc="upper right", fontsize=7)
+    if number == 1:
+        right = figure.add_subplot(grid[:, 1])
+        last = config.solvers[-1]
+        plots.selection(right, dataset.x.isel(dataset=0).sel(solver=last).isel(feature=slice(1, None)))
+        right.set_xlabel("sparsity $k$, the intercept counted")
+        right.set_title(f"features selected by {SOLVERS[last].label}")
+    plots.caption(figure, config, GAIN, *remarks)
+    return figure
+
+
+def _compared(top: Axes, bottom: Axes, results: Dataset, config: Config) -> None:
+    """Draw the losses on one data set, and how far they are below those of OMP."""
+    unit, power = plots.power_of_ten(float(results.loss_intercept))
+    omp = results.loss.sel(solver="OMP")
+
+    def compare(loss: Any, label: str, **style: Any) -> None:
+        top.plot(results.k, loss / unit, label=label, **style)
+        if label != L1_LABEL:  # which would hide all else
+            bottom.plot(results.k, 100 * (omp - loss) / results.loss_intercept, **style)
+
+    looks = dict(zip(config.solvers, zip(plots.CYCLE, "sD^vPo", strict=False), strict=False)) | LOOKS
+    for name in results.solver.values:
+        loss, status = results.loss.sel(solver=name), results.status.sel(solver=name)
+        color, marker = looks[name]
+        label = SOLVERS[name].label if name in SOLVERS else L1_LABEL + name.removeprefix(LASSO)
+        # A diverged run returns its start, which says nothing.
+        compare(loss.where(status != Status.DIVERGED), label, color=color, marker=marker)
+        if name != LASSO:
+            compare(loss.where(status >= Status.MAX_STEPS), "", color=color, marker=marker, linestyle="", mfc="white")
+    if results[BEST].notnull().all():
+        compare(results[BEST], "best of all supports", color=plots.BLACK, linewidth=0.8, linestyle=":", zorder=1)
+    top.set_ylabel(("squared error" if config.model == "linear" else "logistic loss") + power)
+    top.tick_params(labelbottom=False)
+    bottom.set_ylabel("gain on OMP (%)")
+    bottom.set_xlabel("sparsity $k$, the intercept counted")
+    plots.whole_numbers(bottom)

@@ -1,0 +1,93 @@
+"""Axiotis & Sviridenko 2020, Lemma 5.2: where replacement is stuck, and adaptive regularisation is not."""
+
+from functools import partial
+from typing import Annotated
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from chex import Array
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+from pydantic import Field
+from xarray import Dataset
+
+from experiments.common import BaseConfig, Count, Positive, Session, double_precision, plots
+from jaxht import ARHT, OMPR, ExhaustiveLocalSearch, LeastSquares, Sparse, Stop, trace
+from jaxht.solvers.solver import Solver
+
+SOLVERS = {"OMPR": "OMPR", "ARHT": "ARHT", "ELS": "exhaustive local search"}
+
+
+class Config(BaseConfig):
+    """The lemma's instance."""
+
+    kappa: Annotated[int, Field(ge=2, multiple_of=2)]  # even; the smoothness of f, and the rho of ARHT
+    sparsity: Count  # s*, nonzeros of the optimum
+    delta: Positive  # small
+    num_steps: Count  # of each
+
+
+def instance(kappa: int, s: int, delta: float) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
+    """Return the diagonal A, b, and f(x*) of the lemma."""
+    sizes = [s, s * kappa, s * kappa**2]
+    a = np.repeat([1, np.sqrt(kappa), 1], sizes)
+    b = np.repeat([kappa * np.sqrt(1 - 4 * delta), np.sqrt(kappa * (1 - 2 * delta)), 1], sizes)
+    return np.diag(a), b, s * kappa**2 * (1 - delta)
+
+
+def run(config: Config, session: Session) -> Dataset:
+    """Trace the solvers from k indices of I3, up to the lemma's k = s* kappa^2 / 2."""
+    kappa, s = config.kappa, config.sparsity
+    A, b, optimum = instance(kappa, s, config.delta)
+    most = s * kappa**2 // 2
+    k = np.unique(np.round(np.geomspace(s, most, 12)).astype(int))
+    key = jax.random.key(config.seed)
+
+    def solver(name: str, start: Array) -> Solver:
+        if name != "ARHT":
+            return {"OMPR": OMPR(), "ELS": ExhaustiveLocalSearch()}[name]
+        # The first guess is half way from the lower bound to the minimum on the start's support: here it is f(x*).
+        return ARHT(rho=float(kappa), lower=2 * optimum - jnp.sum(jnp.where(start, 0, b**2)) / 2)
+
+    @partial(jax.jit, static_argnums=0)
+    def traced(name: str, k: Array) -> Array:
+        """Return f in every step from k indices of I3, until it is below f(x*)."""
+        start = jnp.arange(len(b)) >= len(b) - k
+        f, constraint = LeastSquares(jnp.asarray(A), jnp.asarray(b)), Sparse(k, k_max=most)
+        stop = Stop(target_value=optimum)
+        found = trace(f, constraint, solver(name, start), num_steps=config.num_steps, x0=start, key=key, stop=stop)
+        return found[1]
+
+    values = []
+    with double_precision():
+        for name in session.progress(SOLVERS):
+            values.append([np.asarray(traced(name, jnp.int32(size))) for size in k])
+    return Dataset(
+        {"value": (("solver", "k", "step"), np.array(values)), "optimum": optimum},
+        coords={"solver": list(SOLVERS), "step": np.arange(config.num_steps + 1), "k": k},
+    )
+
+
+def plot(dataset: Dataset, config: Config) -> Figure:
+    """Draw the lemma's traces on the left, the ends for all k on the right."""
+    figure, (left, right) = plots.panels(2, width=2.9, height=2.6)
+    for (name, label), color, marker in zip(SOLVERS.items(), plots.CYCLE, "osD", strict=False):
+        found = dataset.value.sel(solver=name)
+        moving = int((found[-1].diff("step") != 0).sum()) + 1
+        left.plot(found.step[1 : moving + 1], found[-1, 1 : moving + 1], color=color, marker=marker, label=label)
+        right.plot(found.k, found[:, -1], color=color, marker=marker)
+    for axes in (left, right):
+        axes.axhline(float(dataset.optimum), color=plots.GREY, linestyle="--", linewidth=0.8, label="$f(x^*)$")
+    left.set_xlabel("step")
+    left.set_ylabel("$f$")
+    left.set_title(rf"$k = s^* \kappa^2 / 2 = {int(dataset.k[-1])}$")
+    left.legend()
+    plots.whole_numbers(left)
+    right.set_xscale("log", base=2)
+    right.set_xlabel("sparsity $k$")
+    right.set_title("at the end, or once below $f(x^*)$")
+    right.axvline(config.sparsity * config.kappa, color=plots.GREY, linestyle=":", linewidth=0.8)
+    right.annotate(r"$s^* \kappa$", (config.sparsity * config.kappa, right.get_ylim()[1]), va="top", fontsize=8)
+    plots.caption(figure, config)
+    return figure

@@ -1,0 +1,104 @@
+"""The recovery of planted signals over a grid of cells, by many solvers."""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Annotated, Any, Literal, Self
+
+from chex import Array, PRNGKey
+from pydantic import Field, model_validator
+from xarray import Dataset
+
+from experiments.common.config import BaseConfig, Count
+from experiments.common.session import Session
+from experiments.common.solvers import SOLVERS, SolverNames, axis_K
+from jaxht import Stop, sweep
+from jaxht.planted.ensembles import Problem, gaussian, gaussian_signal, mask_rows, planted
+
+
+class Planted(BaseConfig):
+    """The keys of every experiment that recovers planted signals."""
+
+    d: Count  # dimension
+    solvers: SolverNames  # which ones
+    # max_steps: of every solver, or fewer where one costs several gradients; absent: as many as each takes by itself.
+    max_steps: Count | None = None
+    # rtol: change at which a run counts as converged; absent: machine epsilon. 0: only where it repeats exactly.
+    rtol: Annotated[float, Field(ge=0)] | None = None
+    # target: value of the objective at which a run ends; absent: none does. Without noise, a run that comes near 0 has
+    # found the signal or another solution, and more steps do not change which.
+    target: Annotated[float, Field(gt=0)] | None = None
+    # designs: "cell": the trials of a cell (n, K) share one A; "trial": each has its own.
+    designs: Literal["cell", "trial"] = "cell"
+    round_n: Count = 64  # one compile serves all n that agree when rounded up to a multiple of it
+
+    @model_validator(mode="after")
+    def _check_round_n(self) -> Self:
+        if self.round_n > 1 and any(SOLVERS[name].draws for name in self.solvers):
+            raise ValueError("round_n must be 1 with solvers that draw rows, which would draw those beyond n")
+        return self
+
+
+# What intervals are conditional on, in captions.
+GIVEN = {"cell": ", given the designs", "trial": ""}
+Sparsity = Callable[[sweep.Cell], Any]
+
+
+def draw(
+    key: PRNGKey,
+    cell: sweep.Cell,
+    d: int,
+    K: Sparsity = axis_K,
+    designs: str = "cell",
+    *,
+    variance: float | None = None,
+    signal: Callable[..., Array] = gaussian_signal,
+    response: Callable[[PRNGKey, Array], Array] | None = None,
+) -> Problem:
+    """Draw a problem with a Gaussian A: by default of variance 1/n, noise-free, with N(0, 1) values.
+
+    It has ``cell.bounds["n"]`` rows, those beyond n zero: one compile serves all n up to the bound.
+    """
+    n = cell["n"]
+    design = partial(gaussian, n=cell.bounds["n"], d=d, variance=1 / n if variance is None else variance)
+    design_key = cell.key if designs == "cell" else None
+    return mask_rows(planted(key, design, partial(signal, d=d, K=K(cell)), response, design_key=design_key), n)
+
+
+def recovered(
+    config: Planted,
+    session: Session,
+    axes: Mapping[str, Sequence[float]],
+    num_trials: int,
+    K_max: int,
+    K: Sparsity = axis_K,
+    recovery: Callable[..., sweep.Recovery] | None = None,
+    **options: Any,
+) -> Dataset:
+    """Solve every problem by every solver.
+
+    Args:
+        axes: n, what determines K, and the like.
+        num_trials: of each cell.
+        K_max: the largest K.
+        K: that of a cell, from which each solver takes its k.
+        recovery: (methods, stop=) -> trial; None: of the noise-free problems, with their K.
+        options: of the sweep.
+    """
+    methods = {name: SOLVERS[name].method(K_max, config.d, K) for name in config.solvers}
+
+    def stop(cell: sweep.Cell) -> Stop:
+        steps = config.max_steps and max(1, config.max_steps // SOLVERS[cell["solver"]].passes)
+        return Stop(max_steps=steps, rtol=config.rtol, target_value=config.target)
+
+    if recovery is None:
+        recovery = partial(sweep.Recovery, partial(draw, d=config.d, K=K, designs=config.designs))
+    if config.designs == "trial":
+        options["shared"] = ()  # nothing
+    return session.sweep(
+        recovery(methods, stop=stop),
+        {"solver": config.solvers, **axes},
+        num_trials=num_trials,
+        seed=config.seed,
+        round_up={"n": config.round_n},
+        **{"problem": tuple(axes), **options},
+    )

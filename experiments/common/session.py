@@ -1,0 +1,79 @@
+"""What an experiment is given beside its configuration: where results go, where data lie, whom progress is told."""
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import jax
+from xarray import Dataset
+
+from experiments.common.config import Failure
+from jaxht import sweep
+
+T = TypeVar("T")
+
+
+def double_precision() -> contextlib.AbstractContextManager[None]:
+    """Return a context in which JAX computes in 64 bits."""
+    if hasattr(jax, "enable_x64"):
+        return jax.enable_x64(True)
+    from jax.experimental import enable_x64  # type: ignore[attr-defined]  # JAX before 0.8
+
+    return enable_x64()
+
+
+@dataclass(frozen=True)
+class Session:
+    """One call of the command line."""
+
+    store: Path  # folder of the results
+    data_dir: Path | None  # folder of the data sets, or None
+    on_progress: Callable[[sweep.Progress], None]  # called with the progress made
+    options: Mapping[str, Any] = field(default_factory=dict)  # of every sweep
+
+    def progress(self, items: Iterable[T]) -> Iterator[T]:
+        """Iterate over the items, and report how many of them are done."""
+        items = list(items)
+        for done, item in enumerate(items):
+            self.on_progress(sweep.Progress(done, len(items)))
+            yield item
+        self.on_progress(sweep.Progress(len(items), len(items)))
+
+    def sweep(
+        self, trial: sweep.Trial | sweep.Run, axes: Mapping[str, Sequence[Any]], *, part: str = "", **options: Any
+    ) -> Dataset:
+        """Call :func:`jaxht.sweep.run`, with results under ``store / part``.
+
+        Raises:
+            Failure: where the store holds something else, or cannot be written.
+        """
+        folder = self.store / part
+        try:
+            return sweep.run(trial, axes, store=folder, on_progress=self.on_progress, **self.options, **options)
+        except sweep.StoreError as error:
+            raise Failure(str(error)) from error
+
+    @contextlib.contextmanager
+    def parts(self, total: int) -> Iterator[Callable[[str, Callable[[], Dataset]], Dataset]]:
+        """Give a function (name, compute) -> results, for an experiment that is no sweep but consists of parts.
+
+        A part is computed once and read after that: its results are kept under ``store / name``, and computed again
+        where the configuration has changed.
+        """
+        steps = iter(self.progress(range(total)))
+
+        def part(name: str, compute: Callable[[], Dataset]) -> Dataset:
+            next(steps, None)
+            folder, attrs = self.store / name, dict(self.options.get("attrs", {}))
+            with contextlib.suppress(OSError, ValueError):
+                before = sweep.load(folder)
+                if all(before.attrs.get(key) == value for key, value in attrs.items()):
+                    return before
+            computed = compute().assign_attrs(attrs)
+            sweep.save(computed, folder)
+            return computed
+
+        yield part
+        next(steps, None)

@@ -1,0 +1,90 @@
+"""The solvers of the experiments, one row each: how it is built, and which sparsity it uses."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import jax.numpy as jnp
+from pydantic import AfterValidator, Field
+
+import jaxht
+from jaxht import ARHT, HTP, IHT, NIHT, OMP, OMPR, LeastSquares, Sparse, spectral
+from jaxht.extend import Solver
+from jaxht.sweep import Cell, Method
+
+
+def axis_K(cell: Cell) -> Any:
+    """Return the coordinate K of a cell."""
+    return cell["K"]
+
+
+def twice_over_curvature(objective: LeastSquares) -> Any:
+    """Return eta = 2 / sigma_max(A)^2, the step size of Shen & Li 2018, §5.1."""
+    return 2 / jnp.linalg.norm(objective.A, 2) ** 2
+
+
+def svrg(objective: LeastSquares, k: Any) -> Solver:
+    """Return HT-SVRG with eta = 2 / sigma_max(A)^2 for the mean over n samples, eta / n for their sum, and m = 3n."""
+    return jaxht.HTSVRG(twice_over_curvature(objective) / objective.num_samples)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A solver in the experiments."""
+
+    build: Callable[[Any, Any], Solver]  # (objective, k) -> solver
+    label: str  # in figures
+    rule: str  # its parameters, in figures
+    gathers: bool = False  # whether it gathers columns and so needs a static bound on k
+    after_omp: bool = False  # whether on data it starts from the solution of OMP
+    passes: int = 1  # gradients of the whole f that a step costs; a limit on steps counts so many for one
+    draws: bool = False  # whether it draws rows of A
+    relaxed: int = 1  # k = min(relaxed K, d); 9 in Shen & Li 2018, §5.1
+
+    def sparsity(self, K: Any, d: int) -> Any:
+        """Return k, for K a Python int or traced."""
+        return K if self.relaxed == 1 else jnp.minimum(self.relaxed * K, d)
+
+    def method(self, K_max: int, d: int, K: Callable[[Cell], Any] = axis_K) -> Method:
+        """Return the solver as a sweep takes it, for planted problems of sparsity ``K(cell) <= K_max``."""
+        k_max = int(self.sparsity(K_max, d)) if self.gathers else None
+
+        def method(objective: Any, cell: Cell) -> tuple[Sparse, Solver]:
+            k = self.sparsity(K(cell), d)
+            return Sparse(k, k_max=k_max), self.build(objective, k)
+
+        return method
+
+
+NINE = r"$k = 9K$, $\eta = 2/\sigma_{\max}^2$"
+HALF = r"$\eta = 1/(2 M_{2k})$"
+COORDINATE = r"$k = K$, $\eta = 1/\mathrm{max}_i\,\Vert a_i \Vert^2$"
+SOLVERS = {
+    "IHT": Row(lambda f, k: IHT(), "IHT", r"$k = K$, $\eta = 1/L$"),
+    "IHT-1": Row(lambda f, k: IHT(step_size=1.0), "IHT", r"$k = K$, $\eta = 1$"),
+    "PGD": Row(lambda f, k: IHT(twice_over_curvature(f)), "PGD", NINE, relaxed=9),
+    "HT-SVRG": Row(svrg, "HT-SVRG", f"{NINE}, $m = 3n$", passes=7, draws=True, relaxed=9),
+    "NIHT": Row(lambda f, k: NIHT(), "NIHT", "$k = K$"),
+    "HTP": Row(lambda f, k: HTP(), "HTP", COORDINATE, gathers=True),
+    "PHT": Row(lambda f, k: jaxht.PHT(r=1), "PHT, $r = 1$", COORDINATE, gathers=True),
+    "CoSaMP": Row(lambda f, k: jaxht.CoSaMP(), "CoSaMP", "$k = K$", gathers=True),
+    "SP": Row(lambda f, k: jaxht.SubspacePursuit(), "subspace pursuit", "$k = K$", gathers=True),
+    "GraSP": Row(lambda f, k: jaxht.GraSP(debias=True), "GraSP", "debiased", gathers=True),
+    "OMP": Row(lambda f, k: OMP(), "OMP", "$k = K$", gathers=True),
+    "OMPR": Row(lambda f, k: OMPR(), "OMPR", "$k = K$", gathers=True, after_omp=True),
+    "ELS": Row(lambda f, k: jaxht.ExhaustiveLocalSearch(), "exhaustive local search", "$k = K$", True, True),
+    "ARHT": Row(lambda f, k: ARHT(), "ARHT", "$k = K$", gathers=True, after_omp=True),
+    "FBS": Row(lambda f, k: OMP(), "FBS", "forward selection", gathers=True),
+    "FoBa": Row(lambda f, k: jaxht.FoBa(), "FoBa", r"$\nu = 1/2$", gathers=True),
+    "GraHTP": Row(lambda f, k: HTP(spectral.restricted_step_size(f, k)), "GraHTP", HALF, gathers=True),
+    "FGraHTP": Row(lambda f, k: IHT(spectral.restricted_step_size(f, k)), "FGraHTP", HALF),
+}
+
+
+def _known(name: str) -> str:
+    if name not in SOLVERS:
+        raise ValueError(f"no such solver, known are {', '.join(SOLVERS)}")
+    return name
+
+
+SolverNames = Annotated[list[Annotated[str, AfterValidator(_known)]], Field(min_length=1)]

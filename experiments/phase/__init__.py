@@ -1,0 +1,1 @@
+"""Phase diagrams that belong to none of the papers."""

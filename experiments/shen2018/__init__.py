@@ -1,0 +1,1 @@
+"""Shen & Li, A Tight Bound of Hard Thresholding, JMLR 2018."""

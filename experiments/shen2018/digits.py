@@ -1,0 +1,116 @@
+"""Shen & Li 2018, Figures 7 and 8: digits told apart by few pixels, by HT-SVRG: weights, objective, accuracy."""
+
+from dataclasses import replace
+from functools import partial
+from typing import Annotated
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from chex import Array
+from matplotlib.figure import Figure
+from pydantic import AfterValidator
+from sklearn.preprocessing import normalize
+from xarray import Dataset, concat
+
+from experiments.common import BaseConfig, Count, Counts, Session, data, plots
+from jaxht import HTSVRG, Logistic, Sparse, trace
+
+
+def _two_digits(pair: str) -> str:
+    if not (len(pair) == 3 and pair[1] == "v" and pair[0] != pair[2] and (pair[0] + pair[2]).isdigit()):
+        raise ValueError("must be two digits, such as 0v9")
+    return pair
+
+
+class Config(BaseConfig):
+    """Figures 7 and 8."""
+
+    dataset: str  # square images in rows of X, digits in y
+    pairs: list[Annotated[str, AfterValidator(_two_digits)]]  # of digits; the first counts as +1
+    k: Counts  # sparsities
+    shown_k: Counts  # those of which the weights are drawn
+    num_stages: Count  # of HT-SVRG, with m = 3n
+    max_rows: Count | None = None  # most training images of a pair; absent: all
+
+
+def pair_of(table: data.Table, pair: str, seed: int) -> tuple[data.Table, data.Table]:
+    """Return the training and the test images of two digits, of unit norm, with labels +1 and -1 in single precision.
+
+    Where the data set has no training part, a random half of the images is it.
+    """
+    plus, minus = int(pair[0]), int(pair[2])
+    both = table.rows((table.y == plus) | (table.y == minus))
+    images, labels = normalize(both.dense()).astype(np.float32), np.where(both.y == plus, 1, -1).astype(np.float32)
+    return replace(both, X=images, y=labels).split(0.5, seed)
+
+
+def run(config: Config, session: Session) -> Dataset:
+    """Compute for every pair and k the weights, the objective after every stage, and the test accuracy."""
+    table = data.load(config.dataset, session.data_dir)
+
+    @partial(jax.jit, static_argnames="k_max")
+    def solve_all(A: Array, y: Array, k: Array, key: Array, k_max: int) -> tuple[Array, Array]:
+        """Solve for all k with one A and one key: the same draws."""
+        eta = 2 / jnp.linalg.eigvalsh(jnp.matmul(A.T, A, precision="highest"))[-1]
+
+        def one(k: Array) -> tuple[Array, Array]:
+            found = trace(Logistic(A, y), Sparse(k, k_max=k_max), HTSVRG(eta), num_steps=config.num_stages, key=key)
+            return found[0].x, found[1]
+
+        return jax.vmap(one)(k)
+
+    def solved(pair: str) -> Dataset:
+        train, test = pair_of(table, pair, config.seed)
+        A, y = train.X[: config.max_rows], train.y[: config.max_rows]
+        x, objective = solve_all(A, y, jnp.array(config.k), jax.random.key(config.seed), max(config.k))
+        right = (test.X @ np.asarray(x).T) * test.y[:, None] > 0
+        return Dataset(
+            {
+                "weights": (("k", "pixel"), np.asarray(x)),
+                "objective": (("k", "stage"), np.asarray(objective)),
+                "accuracy": ("k", right.mean(axis=0)),
+                "num_train": len(y),
+            },
+            coords={"k": config.k},
+        )
+
+    with session.parts(len(config.pairs)) as part:
+        results = [part(pair, partial(solved, pair)) for pair in config.pairs]
+    return concat(results, "pair").assign_coords(pair=config.pairs)
+
+
+def plot(dataset: Dataset, config: Config) -> Figure:
+    """Draw a row for each pair: weights as images, the objective, the accuracy."""
+    side = round(dataset.sizes["pixel"] ** 0.5)
+    columns, rows = len(config.shown_k), len(config.pairs)
+    figure = plots.figure(1.0 * columns + 4.6, 1.25 * rows)
+    ratios = [1.0] * columns + [2.0, 2.0]
+    grid = figure.subplots(rows, columns + 2, squeeze=False, gridspec_kw={"width_ratios": ratios})
+    for row, pair in zip(grid, config.pairs, strict=True):
+        results = dataset.sel(pair=pair)
+        for axes, k in zip(row, config.shown_k, strict=False):
+            weights = results.weights.sel(k=k).values.reshape(side, side)
+            most = np.abs(weights).max() or 1.0
+            axes.imshow(weights, cmap="RdBu", vmin=-most, vmax=most, interpolation="nearest")
+            axes.set(xticks=[], yticks=[])
+            axes.spines[:].set(visible=True, color=plots.BLANK)
+            if pair == config.pairs[0]:
+                axes.set_title(f"$k = {k}$")
+        row[0].set_ylabel(f"{pair[0]} v {pair[2]}")
+        for k, color in zip(config.shown_k, plots.CYCLE, strict=False):
+            row[-2].plot(results.stage, results.objective.sel(k=k), color=color, label=f"$k = {k}$")
+        row[-2].set_yscale("log")
+        plots.whole_numbers(row[-2])
+        row[-1].plot(results.k, 100 * results.accuracy, color=plots.BLUE, marker="o")
+        row[-1].yaxis.tick_right()
+        row[-1].spines["right"].set_visible(True)
+        row[-1].spines["left"].set_visible(False)
+    grid[0, -2].set_title("objective")
+    grid[0, -1].set_title("test accuracy (%)")
+    grid[0, -2].legend(fontsize=6)
+    grid[-1, -2].set_xlabel("stage")
+    grid[-1, -1].set_xlabel("$k$")
+    remark = "Weights: blue speaks for the first digit, red for the second, each image on its own scale."
+    plots.caption(figure, config, remark)
+    return figure

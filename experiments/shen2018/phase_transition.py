@@ -1,0 +1,62 @@
+"""Shen & Li 2018, Figure 1: recovery of planted signals over the number of measurements and the sparsity."""
+
+import numpy as np
+from matplotlib.figure import Figure
+from xarray import Dataset
+
+from experiments.common import SOLVERS, Count, Counts, Session, plots
+from experiments.common.recovery import GIVEN, Planted, recovered
+from experiments.shen2018.lines import INTERCEPTS, SLOPE, line_of, paper_line, with_intervals
+from jaxht import sweep
+
+SUCCESS = "signals recovered within $10^{-3}$ (%)"
+
+
+class Config(Planted):
+    """Figure 1: one panel for each solver."""
+
+    n: Counts  # numbers of measurements
+    K: Counts  # numbers of nonzeros planted
+    num_signals: Count  # trials in each cell (n, K)
+
+
+def run(config: Config, session: Session) -> Dataset:
+    """Solve every problem by every solver."""
+    return recovered(config, session, {"n": config.n, "K": config.K}, config.num_signals, max(config.K))
+
+
+def plot(dataset: Dataset, config: Config) -> Figure:
+    """Draw one phase diagram for each solver, with its transition."""
+    rates = sweep.success_rate(dataset)
+    crossings = sweep.transition(rates, (0.5, 0.95))
+    figure, panels = plots.panels(len(config.solvers), width=2.35, height=2.5)
+    for axes, name in zip(panels, config.solvers, strict=True):
+        row = SOLVERS[name]
+        rate = rates.rate.sel(solver=name)
+        mesh = plots.phase_diagram(axes, rate.n, rate.K, 100 * rate.transpose("K", "n"))
+        looks = {0.5: {"shade": "white", "linestyle": "-"}, 0.95: {"shade": "#00000055", "hatch": "/" * 6}}
+        for level, look in looks.items():
+            style = {"linestyle": (0, (2.5, 1.2)), **plots.ON_DIAGRAM, **look, "label": f"{level:.0%} recovered"}
+            plots.band(axes, rate.K, crossings.sel(solver=name, level=level), along="x", **style)
+        K = np.asarray(config.K)
+        label = f"95% by HT-SVRG, in the paper:\n${line_of(SLOPE, INTERCEPTS[0.95], config.d)}$"
+        axes.plot(paper_line(K, config.d), K, color=plots.VERMILION, label=label)
+        axes.set_title(row.label)
+        plots.subtitle(axes, row.rule)
+        axes.set_xlabel("number of measurements $n$")
+        axes.set_xticks(np.arange(1, 5) * config.d // 4)
+    panels[0].set_ylabel("sparsity $K$")
+    plots.colorbar(figure, mesh, panels, SUCCESS)
+    # In the dark corner of few measurements and many nonzeros.
+    panels[0].legend(loc="upper left", labelcolor="white", fontsize=7, handlelength=1.8, borderaxespad=0.3)
+    spread = 100 * float((rates.upper - rates.lower).max() / 2)
+    remarks = [f"95% Wilson intervals of a cell: ±{spread:.0f} points at most."]
+    remarks.append(f"Bands: 95% intervals of the crossings{GIVEN[config.designs]}.")
+    if "PGD" in config.solvers:
+        line = sweep.fit_line(rates.sel(solver="PGD"), (0.95,)).isel(level=0)
+        if line.num_points > 1:
+            remarks.insert(0, f"95% by PGD: ${with_intervals(line, config.d)}$.")
+    if (rates.trials == 0).any():
+        remarks.append("Grey cells have not run.")
+    plots.caption(figure, config, *remarks)
+    return figure

@@ -1,0 +1,106 @@
+"""Shen & Li 2018, Figures 4 and 5: the objective of HT-SVRG from stage to stage, for several k, m and step sizes."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from chex import Array, Numeric
+from matplotlib.figure import Figure
+from pandas import DataFrame
+from pydantic import Field
+from xarray import Dataset, concat
+
+from experiments.common import BaseConfig, Count, Positive, Session, plots
+from jaxht import HTSVRG, LeastSquares, Sparse, trace
+from jaxht.planted.ensembles import gaussian, gaussian_signal
+from jaxht.solvers.status import Status
+
+SYMBOLS = {"k": "k", "m": "m", "eta": r"\eta"}
+LOST = 0.95
+
+
+class Config(BaseConfig):
+    """One parameter at a time is varied."""
+
+    # d, n, K: of the planted problems, which share one A.
+    d: Count
+    n: Count
+    K: Count
+    num_signals: Count  # over which the objective is averaged
+    # k, m, eta: the parameters where they are not varied.
+    k: Count
+    m: Count
+    eta: Positive
+    # varied_k, varied_m, varied_eta: the values of those that are; none for a panel that is left out.
+    varied_k: list[Count] = Field(default=[])
+    varied_m: list[Count] = Field(default=[])
+    varied_eta: list[Positive] = Field(default=[])
+    num_stages: Count  # of every run
+
+
+def settings(config: Config) -> DataFrame:
+    """Return all settings that are run, a row each: the parameters, and which one is varied."""
+    base = {name: getattr(config, name) for name in SYMBOLS}
+    varied = {name: getattr(config, f"varied_{name}") for name in SYMBOLS}
+    rows = [{"varied": name, **base, name: value} for name, values in varied.items() for value in values]
+    return DataFrame(rows).rename_axis("setting")
+
+
+def run(config: Config, session: Session) -> Dataset:
+    """Compute the mean objective of the signals after every stage.
+
+    As in the paper it is that of the signals that are recovered, if these are more than 95 %, and else of the others; a
+    run that diverges has none from there on.
+    """
+    design_key, signal_key, solver_key = jax.random.split(jax.random.key(config.seed), 3)
+    A = gaussian(design_key, config.n, config.d, variance=1 / config.n)
+    signal = partial(gaussian_signal, d=config.d, K=config.K)
+    x_true = jax.vmap(signal)(jax.random.split(signal_key, config.num_signals))
+    keys = jax.random.split(solver_key, config.num_signals)
+    table = settings(config)
+
+    @jax.jit
+    def trace_all(k: Numeric, m: Numeric, eta: Numeric) -> tuple[Array, Array, Array]:
+        def one(x: Array, key: Array) -> tuple[Array, Array, Array]:
+            f = LeastSquares(A, jnp.matmul(A, x, precision="highest"), mean=True)
+            found = trace(f, Sparse(k, k_max=int(table.k.max())), HTSVRG(eta, m), num_steps=config.num_stages, key=key)
+            return found[1], found[0].status, jnp.linalg.norm(found[0].x - x) < 1e-3
+
+        return jax.vmap(one)(x_true, keys)
+
+    rows = []
+    for setting in session.progress(table.itertuples()):
+        values, status, success = map(np.asarray, trace_all(setting.k, setting.m, setting.eta))
+        some, diverged = success == (success.mean() > LOST), status == Status.DIVERGED
+        # A run that diverges repeats its last finite value.
+        repeated = np.diff(values, axis=1, prepend=np.inf) == 0
+        mean = np.where(diverged[:, None] & repeated, np.nan, values)[some].mean(axis=0)
+        row = {"objective": ("stage", mean), "success": success.mean(), "diverged": diverged.mean()}
+        rows.append(Dataset(row))
+    return Dataset.from_dataframe(table).drop_vars("setting").merge(concat(rows, "setting"))
+
+
+def plot(dataset: Dataset, config: Config) -> Figure:
+    """Draw a panel for each parameter that is varied."""
+    shown = [name for name in SYMBOLS if getattr(config, f"varied_{name}")]
+    figure, panels = plots.panels(len(shown), width=3.1, height=2.7)
+    for axes, name in zip(panels, shown, strict=True):
+        rows = dataset.isel(setting=np.flatnonzero(dataset.varied == name))
+        for i in range(rows.sizes["setting"]):
+            row = rows.isel(setting=i)
+            label = f"${SYMBOLS[name]} = {float(row[name]):g}$, {float(row.success):.0%}"
+            label += " (diverges)" if row.diverged > LOST else ""
+            color, dashes = plots.CYCLE[i % len(plots.CYCLE)], "--" if i >= len(plots.CYCLE) else "-"
+            marker = "x" if row.diverged > LOST else ""
+            axes.plot(row.stage, row.objective, marker=marker, label=label, color=color, linestyle=dashes)
+        axes.set_yscale("log")
+        others = ", ".join(f"${SYMBOLS[other]} = {getattr(config, other):g}$" for other in SYMBOLS if other != name)
+        axes.set_title(f"${SYMBOLS[name]}$ varied")
+        plots.subtitle(axes, others)
+        axes.set_xlabel("stage")
+        plots.whole_numbers(axes)
+        axes.legend(fontsize=7, title="signals recovered", title_fontsize=7)
+    panels[0].set_ylabel("mean objective")
+    plots.caption(figure, config)
+    return figure

@@ -1,0 +1,38 @@
+"""Shen & Li 2018, Figure 2: recovery of planted signals against n and against K, sections of the phase diagram."""
+
+from matplotlib.figure import Figure
+from xarray import Dataset
+
+from experiments.common import SOLVERS, Counts, plots
+from experiments.common.recovery import GIVEN
+from experiments.shen2018 import phase_transition
+from jaxht import sweep
+
+run = phase_transition.run
+
+
+class Config(phase_transition.Config):
+    """Figure 2: sections of the phase diagram."""
+
+    shown_K: Counts  # numbers of nonzeros of which the success against n is drawn
+    shown_n: Counts  # numbers of measurements of which the success against K is drawn
+
+
+def plot(dataset: Dataset, config: Config) -> Figure:
+    """Draw success against n and against K: a row of two panels for each solver."""
+    rates = sweep.success_rate(dataset)
+    figure = plots.figure(7.4, 2.5 * len(config.solvers))
+    grid = figure.subplots(len(config.solvers), 2, squeeze=False, sharey=True)
+    for row, name in zip(grid, config.solvers, strict=True):
+        for axes, over, at, shown in ((row[0], "n", "K", config.shown_K), (row[1], "K", "n", config.shown_n)):
+            for value, color, marker in zip(shown, plots.CYCLE, "osD^vP", strict=False):
+                curve = rates.sel({"solver": name, at: value})
+                plots.rates(axes, curve, color, marker=marker, label=f"${at} = {value}$")
+            axes.legend()
+            axes.set_xlabel({"n": "number of measurements $n$", "K": "sparsity $K$"}[over])
+            axes.set_title(SOLVERS[name].label)
+            plots.subtitle(axes, SOLVERS[name].rule)
+        row[0].set_ylabel("signals recovered (%)")
+    remark = f"Bands: 95% Wilson intervals{GIVEN[config.designs]}."
+    plots.caption(figure, config, remark)
+    return figure

@@ -1,0 +1,1 @@
+"""Yuan, Li & Zhang, Gradient Hard Thresholding Pursuit, JMLR 2018."""

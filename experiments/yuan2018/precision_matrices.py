@@ -1,0 +1,115 @@
+"""Yuan, Li & Zhang 2018, Figure 6: sparse precision matrices: error, F-score of the graph and time against p."""
+
+from functools import partial
+from typing import Annotated, Any
+
+import jax.numpy as jnp
+import numpy as np
+from matplotlib.figure import Figure
+from pydantic import Field
+from scipy.linalg import solve_triangular
+from xarray import Dataset, concat
+
+from experiments.common import Count, Session, double_precision, plots, timed
+from experiments.yuan2018.estimation import GLASSO, Estimation, GLasso, Greedy, Matrix, losses, num_edges
+from jaxht import metrics
+from jaxht.planted.ensembles import graph_precision
+
+LOOKS = {
+    "GraHTP": (plots.BLUE, "o"),
+    "GraSP": (plots.VERMILION, "s"),
+    "FBS": (plots.GREEN, "D"),
+    "FoBa": (plots.PURPLE, "^"),
+    GLASSO: (plots.GREY, "x"),
+}
+
+
+class Config(Estimation):
+    """Figure 6."""
+
+    p: Annotated[list[Annotated[int, Field(ge=3)]], Field(min_length=1)]  # numbers of variables
+    n: Count  # samples for training, and as many more for the choice of k and of the penalty
+    num_trials: Count  # of each p
+
+
+def draw(p: int, n: int, rng: np.random.Generator) -> tuple[Matrix, Matrix, Matrix]:
+    """Draw a precision matrix with edges of probability 0.1 and condition number p, and two covariances of n samples."""
+    upper = np.triu(rng.random((p, p)) < 0.1, 1)
+    W = np.asarray(graph_precision(upper | upper.T, p))
+    root = np.linalg.cholesky(W)
+    X, Y = (solve_triangular(root, rng.normal(size=(p, n)), lower=True, trans=1) for _ in range(2))
+    return W, X @ X.T / n, Y @ Y.T / n
+
+
+def run(config: Config, session: Session) -> Dataset:
+    """Estimate by every method on the same samples; a part of the store for each method and p."""
+    names = [GLASSO, *config.solvers]
+    with double_precision(), session.parts(len(names) * len(config.p)) as part:
+        results = [
+            concat([part(f"{p}-{name}", partial(trials, config, p, name)) for name in names], "solver")
+            for p in config.p
+        ]
+    return concat(results, "p").assign_coords(p=config.p, solver=names)
+
+
+def trials(config: Config, p: int, name: str) -> Dataset:
+    """Estimate by a method for one p."""
+    chosen = GLasso(config) if name == GLASSO else Greedy(name, p, config)
+
+    def trial(number: int) -> dict[str, Any]:
+        rng = np.random.default_rng([config.seed, p, number])
+        W, S, held_out = draw(p, config.n, rng)
+        if not number:  # what is only done once, such as compilation
+            chosen.over(S), chosen.at(S, 0)
+        (found, failed), seconds = timed(chosen.over, S)
+        values = losses(found, held_out)
+        best = int(np.argmin(values))
+        _, solve_seconds = timed(chosen.at, S, best)
+        x, off = found[best], ~np.eye(p, dtype=bool)
+        return {
+            "frobenius": np.linalg.norm(x - W),
+            "f_score": float(metrics.f_score(jnp.asarray(x * off), jnp.asarray(W * off))),
+            "seconds": seconds,
+            "solve_seconds": solve_seconds,
+            "edges": num_edges(x),
+            "true_edges": num_edges(W),
+            "choice": best,
+            "failed": failed.mean(),
+            "chosen_failed": failed[best],
+            "loss": values[best],
+        }
+
+    rows = [trial(number) for number in range(config.num_trials)]
+    return Dataset({key: ("trial", np.array([row[key] for row in rows])) for key in rows[0]})
+
+
+PANELS = {"frobenius": r"Frobenius error $\|\hat\Omega - \bar\Omega\|_F$", "f_score": "F-score of the edges"}
+
+
+def plot(dataset: Dataset, config: Config) -> Figure:
+    """Draw Frobenius error, F-score and time against p, means with standard errors."""
+    figure = plots.figure(8.6, 2.4)
+    panels = figure.subplots(1, 3)
+    mean, error = dataset.mean("trial"), dataset.std("trial", ddof=1) / np.sqrt(dataset.sizes["trial"])
+    for name in [*config.solvers, GLASSO]:
+        (color, marker), of, spread = LOOKS[name], mean.sel(solver=name), error.sel(solver=name)
+        bars: Any = {"color": color, "marker": marker, "capsize": 2, "elinewidth": 0.8}
+        for axes, column in zip(panels, [*PANELS, "seconds"], strict=True):
+            axes.errorbar(config.p, of[column], spread[column], label=name, **bars)
+        panels[2].plot(config.p, of.solve_seconds, color=color, linestyle=":", linewidth=0.9)
+    panels[2].set_yscale("log")
+    for axes, label in zip(panels, [*PANELS.values(), "time (s)"], strict=True):
+        axes.set_xlabel("number of variables $p$")
+        axes.set_xticks(config.p)
+        axes.set_ylabel(label)
+    panels[1].set_ylim(0, 1)
+    plots.legend_right(panels[2])
+    failures = ", ".join(
+        f"{name} {100 * float(mean.failed.sel(solver=name).mean()):.0f} %" for name in mean.solver.values
+    )
+    about = (
+        "Bars: standard errors. Time: of the whole choice of k or of the penalty; dotted: of the one chosen alone. "
+        f"Runs that cycled, failed or met a limit of steps: {failures}."
+    )
+    plots.caption(figure, config, about)
+    return figure

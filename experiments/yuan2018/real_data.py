@@ -1,0 +1,156 @@
+"""Yuan, Li & Zhang 2018, Figures 4 and 5: sparse logistic regression on real data, by solvers and by l1 penalties."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+from scipy import sparse
+from sklearn.preprocessing import StandardScaler, normalize
+from xarray import Dataset, concat
+
+from experiments.common import BaseConfig, Count, Names, Positive, Session, data, plots, tasks, timed
+from experiments.common.l1 import L1Fit, L1Logistic
+from experiments.common.solvers import SOLVERS, SolverNames
+from jaxht import Logistic, Sparse, Status, Stop, solve
+
+L1 = "l1"
+
+
+class OnData(BaseConfig):
+    """The keys of both experiments."""
+
+    datasets: Names  # names of data sets with labels -1/+1
+    solvers: SolverNames  # one curve each, beside the l1 penalty
+    l2: Positive  # ridge parameter
+    rtol: Positive  # change at which a run counts as converged; also the tolerance of scikit-learn
+    max_steps: Count | None = None  # of every solver; absent: as many as each takes by itself
+
+
+class Fit(NamedTuple):
+    """A solution on the training part."""
+
+    objective: float  # with the ridge, on the training part
+    test_error: float  # the part of the test samples on the wrong side
+    nonzeros: int  # of the solution
+    seconds: float  # that it took, compiled and with its step size known
+    setup_seconds: float  # before that
+    num_steps: int  # taken
+    status: int  # how it ended
+
+
+class Task(tasks.Task):
+    """A data set in two parts, and how well it is solved.
+
+    Rows of sparse sets are scaled to unit norm (as rcv1 and news20 are distributed), columns of dense ones standardised
+    by the training part. Where the set has no training part of its own, a random half of the rows is it.
+    """
+
+    def __init__(self, name: str, table: data.Table, config: OnData) -> None:
+        super().__init__()
+        tasks.check_labels(name, table.y)
+        self.config = config
+        train, test = table.split(0.5, config.seed)
+        scale = normalize if sparse.issparse(table.X) else StandardScaler().fit(train.X).transform
+        self.A, self.A_test, self.y, self.y_test = scale(train.X), scale(test.X), train.y, test.y
+        # The mean loss of factor 2 with its ridge, in single precision.
+        A, y = self.A.astype(np.float32), self.y.astype(np.float32)
+        self.objective = Logistic(A, y, config.l2, 2.0).prepare()
+        self.penalised = L1Logistic(self.A, self.y, config.rtol)
+
+    def solved(self, name: str, k: int) -> Fit:
+        """Solve by a solver."""
+        stop = Stop(max_steps=self.config.max_steps, rtol=self.config.rtol)
+
+        def run(objective: Any, solver: Any) -> Any:
+            return solve(objective, Sparse(k), solver, stop=stop)
+
+        def prepare() -> Any:
+            solver = jax.jit(lambda objective: SOLVERS[name].build(objective, k))(self.objective)
+            return solver, self.compiled((name, k), run, self.objective, solver)
+
+        (solver, compiled), setup_seconds = timed(prepare)
+        result, seconds = timed(compiled, self.objective, solver)
+        x = np.asarray(result.x, np.float64)
+        return self._judged(x, seconds, setup_seconds, int(result.num_steps), int(result.status))
+
+    def l1_solved(self, fit: L1Fit) -> Fit:
+        """Judge a solution of scikit-learn."""
+        status = Status.CONVERGED if fit.converged else Status.MAX_STEPS
+        return self._judged(fit.x, fit.seconds, 0.0, fit.num_steps, int(status))
+
+    def _judged(self, x: NDArray[np.float64], *costs: Any) -> Fit:
+        losses = np.logaddexp(0, -2 * self.y * (self.A @ x))
+        wrong = self.y_test * (self.A_test @ x) <= 0
+        return Fit(losses.mean() + self.config.l2 / 2 * x @ x, wrong.mean(), int(np.count_nonzero(x)), *costs)
+
+
+def compare(
+    config: OnData, session: Session, axis: str, values: list[Any], l1: Callable[[Task], list[L1Fit]]
+) -> Dataset:
+    """Solve by the l1 penalty and then by every solver, on every data set; a part of the store for each of them.
+
+    The results are over the axis "k", or "penalty", where k is the number of nonzeros that the l1 penalty left; l1
+    returns the solutions for its values.
+    """
+    names = [L1, *config.solvers]
+
+    def on(dataset: str, part: Callable[..., Dataset]) -> Dataset:
+        task = Task(dataset, data.load(dataset, session.data_dir), config)
+        if axis == "k":
+            tasks.check_sparsity(dataset, max(values), task.A.shape[1])
+        first = part(f"{dataset}-{L1}", lambda: over(axis, values, [task.l1_solved(fit) for fit in l1(task)]))
+        k = [max(1, size) for size in first[axis if axis == "k" else "nonzeros"].values.tolist()]
+
+        def by(name: str) -> Dataset:
+            return over(axis, values, [task.solved(name, size) for size in k])
+
+        return concat([first, *(part(f"{dataset}-{name}", partial(by, name)) for name in config.solvers)], "solver")
+
+    with session.parts(len(config.datasets) * len(names)) as part:
+        results = concat([on(dataset, part) for dataset in config.datasets], "dataset")
+    return results.assign_coords(dataset=config.datasets, solver=names)
+
+
+def over(axis: str, values: list[Any], fits: list[Fit]) -> Dataset:
+    """Return fits as a dataset."""
+    columns = zip(Fit._fields, zip(*fits, strict=True), strict=True)
+    return Dataset({name: (axis, np.array(column)) for name, column in columns}, coords={axis: values})
+
+
+COLUMNS = {"objective": "training objective", "test_error": "test error (%)", "seconds": "time (s)"}
+
+
+def draw_grid(dataset: Dataset, config: OnData, columns: list[str], label: str) -> tuple[Figure, Any]:
+    """Draw a row for each data set and a column for each of the measures; label: of the x axis."""
+    figure = plots.figure(2.6 * len(columns) + 1.2, 2.0 * len(config.datasets))
+    grid = figure.subplots(len(config.datasets), len(columns), squeeze=False, sharex="col")
+    for row, name in zip(grid, config.datasets, strict=True):
+        for axes, column in zip(row, columns, strict=True):
+            _curves(axes, dataset.sel(dataset=name), column)
+            axes.set_ylabel(COLUMNS[column])
+        row[-1].set_yscale("log")
+        row[0].set_title(name.replace("_", " "), loc="left")
+    plots.legend_right(grid[0, -1])
+    hollow = "Hollow: not converged." if (dataset.status >= Status.MAX_STEPS).any() else ""
+    for axes in grid[-1]:
+        axes.set_xlabel(label)
+    plots.caption(figure, config, hollow)
+    return figure, grid
+
+
+def _curves(axes: Axes, results: Dataset, column: str) -> None:
+    """Draw a measure of all solvers on one data set; that of the l1 penalty at the number of its nonzeros."""
+    looks = zip(results.solver.values, (plots.GREY, *plots.CYCLE), "x" + "osD^vP", strict=False)
+    scale = 100 if column == "test_error" else 1
+    for name, color, marker in looks:
+        fits = results.sel(solver=name)
+        at = fits.nonzeros if name == L1 and "k" in fits.dims else fits[results[column].dims[-1]]
+        label = r"$\ell_1$ (liblinear)" if name == L1 else SOLVERS[name].label
+        value = (scale * fits[column]).where(fits.status != Status.DIVERGED)
+        axes.plot(at, value, color=color, marker=marker, label=label)
+        axes.plot(at, value.where(fits.status >= Status.MAX_STEPS), marker, color=color, mfc="white")

@@ -1,0 +1,1 @@
+"""Yuan, Liu, Wang, Liu & Metaxas, Dual Iterative Hard Thresholding, JMLR 2020."""

@@ -1,0 +1,92 @@
+"""Yuan et al. 2020, Figure 4: DIHT against IHT and HTP on an ill-conditioned design, over the sample size."""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Annotated, Any, Literal, Self
+
+import jax
+import jax.numpy as jnp
+from chex import Array, Numeric, PRNGKey
+from matplotlib.figure import Figure
+from pydantic import Field, model_validator
+from xarray import Dataset
+
+from experiments.common import Count, Counts, Positive, Session, double_precision, plots
+from experiments.yuan2020.ridge import CLOSED, LAMBDA, QUARTILES, Ridge, draw, draw_quartiles, ridge
+from jaxht import DIHT, HTP, IHT, Sparse, Stop, metrics, solve, sweep
+from jaxht.extend import Solver
+from jaxht.planted.ensembles import gaussian
+
+
+class Config(Ridge):
+    """Figure 4: k coordinates correlated, half of them in the support of w*."""
+
+    # d, k: dimension, and sparsity of w* and constraint, even and at most d/2.
+    d: Count
+    k: Count
+    n: Counts  # sample sizes
+    kappa: Annotated[float, Field(ge=1)]  # condition number of the covariance
+    sigma: Positive  # standard deviation of the noise
+    # solvers: DIHT, and IHT and HTP with the step sizes that they take by themselves and ten times as many steps.
+    solvers: Annotated[list[Literal["DIHT", "IHT", "HTP"]], Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _check_k(self) -> Self:
+        if self.k % 2 or 2 * self.k > self.d:
+            raise ValueError("k must be even and at most d/2")
+        return self
+
+
+SOLVERS: Mapping[str, Callable[[], Solver]] = {"DIHT": DIHT, "IHT": IHT, "HTP": HTP}
+
+
+def correlated(key: PRNGKey, truth: Array, n: int, k: int, kappa: float) -> Array:
+    """Draw rows of variance 1, with one correlation among k coordinates, half of them in the support of w*.
+
+    The condition number of the covariance is kappa at the correlation ``(kappa - 1) / (kappa + k - 1)`` (ours).
+    """
+    d = truth.size
+    order_key, row_key, common_key = jax.random.split(key, 3)
+    order = jax.random.uniform(order_key, (d,))
+    first = [jnp.argsort(jnp.where(side, order, 2))[: k // 2] for side in (truth != 0, truth == 0)]
+    chosen = jnp.zeros(d, bool).at[jnp.concatenate(first)].set(True)
+    r = jnp.where(chosen, (kappa - 1) / (kappa + k - 1), 0)
+    common = jax.random.normal(common_key, (n, 1))
+    return jnp.sqrt(1 - r) * gaussian(row_key, n, d, variance=1.0) + jnp.sqrt(r) * common
+
+
+def run(config: Config, session: Session) -> Dataset:
+    """Solve every problem by every solver."""
+    k, rows = config.k, max(config.n)
+    design = partial(correlated, n=rows, k=k, kappa=config.kappa)
+
+    def trial(key: PRNGKey, cell: sweep.Cell) -> dict[str, Numeric]:
+        n = cell["n"]
+        problem = draw(key, cell, n, k, config.sigma, design, config.d)
+        dual = cell["solver"] == "DIHT"
+        stop = Stop(max_steps=config.max_steps * (1 if dual else 10), gap_rtol=CLOSED if dual else None)
+        found = solve(ridge(problem, n, cell["l0"]), Sparse(k, k_max=k), SOLVERS[cell["solver"]](), stop=stop)
+        error = metrics.estimation_error(found.x, problem.x_true)
+        return {"value": found.value / n, "error": error, "num_steps": found.num_steps, "status": found.status}
+
+    axes: dict[str, Sequence[Any]] = {"solver": config.solvers, "l0": config.l0, "n": config.n}
+    with double_precision():
+        return session.sweep(trial, axes, num_trials=config.num_problems, seed=config.seed, problem=("n",), shared=())
+
+
+def plot(dataset: Dataset, config: Config) -> Figure:
+    """Draw the value above and the error below, a column for each l0."""
+    figure = plots.figure(2.7 * len(config.l0) + 0.8, 4.2)
+    grid = figure.subplots(2, len(config.l0), squeeze=False, sharex=True)
+    for row, name, label in zip(grid, ("value", "error"), ("$P(w)$", r"$\Vert w - w^* \Vert$"), strict=True):
+        for axes, l0 in zip(row, config.l0, strict=True):
+            for solver, color, marker in zip(config.solvers, plots.CYCLE, "osD", strict=False):
+                draw_quartiles(axes, dataset[name].sel(solver=solver, l0=l0), color, marker=marker, label=solver)
+        row[0].set_ylabel(label)
+    for axes, l0 in zip(grid[0], config.l0, strict=True):
+        axes.set_title(f"{LAMBDA} = {l0:g}$")
+    for axes in grid[1]:
+        axes.set_xlabel("sample size $N$")
+    plots.legend_right(grid[0, -1])
+    plots.caption(figure, config, QUARTILES)
+    return figure

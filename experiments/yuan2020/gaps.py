@@ -1,0 +1,106 @@
+"""Yuan et al. 2020, Figures 1 to 3: the duality gap of DIHT, and the least one, over all supports."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Self
+
+import jax.numpy as jnp
+from chex import Array, Numeric, PRNGKey
+from matplotlib.figure import Figure
+from pydantic import model_validator
+from xarray import Dataset
+
+from experiments.common import Count, Counts, Session, double_precision, plots
+from experiments.yuan2020.ridge import CLOSED, QUARTILES, Ridge, draw, draw_quartiles, ridge
+from jaxht import DIHT, LeastSquares, Sparse, Stop, exhaustive_search, solve, sweep
+
+# Gaps below it are drawn at it.
+FLOOR = 1e-6
+
+
+class Gaps(Ridge):
+    """The keys of the figures of duality gaps, with a panel for each dimension."""
+
+    d: Counts  # dimensions
+    k: Counts  # the sparsity of each, in w* and as constraint
+    max_supports: Count  # where there are no more, the primal minimum is sought among all supports
+    relative: bool  # whether gaps are drawn over the primal value
+
+    @model_validator(mode="after")
+    def _check_k(self) -> Self:
+        if len(self.d) != len(self.k) or any(k > d for d, k in zip(self.d, self.k, strict=True)):
+            raise ValueError("k must have one entry for each of d, and none above it")
+        return self
+
+    def sparsity(self, d: int) -> int:
+        """Return the k of a dimension."""
+        return self.k[self.d.index(d)]
+
+
+def bounds(objective: LeastSquares, N: Numeric, k: int, max_steps: int, search: bool) -> dict[str, Numeric]:
+    """Return P at the end of DIHT, its best D, the minimum of P if it is sought (else NaN), and the steps taken."""
+    found = solve(objective, Sparse(k, k_max=k), DIHT(), stop=Stop(max_steps=max_steps, gap_rtol=CLOSED))
+    lower: Any = found.value - found.gap
+    minimum = exhaustive_search(objective, Sparse(k)).value if search else jnp.full((), jnp.nan)
+    return {"value": found.value / N, "dual": lower / N, "minimum": minimum / N, "num_steps": found.num_steps}
+
+
+def run_gaps(
+    config: Gaps,
+    session: Session,
+    axes: Mapping[str, Sequence[Any]],
+    design: Callable[..., Array],
+    *,
+    ratio: Callable[[sweep.Cell], Any] = lambda cell: 1.0,
+    sigma: Callable[[sweep.Cell], Any],
+    problem: Sequence[str] = ("d",),
+) -> Dataset:
+    """Compute both ends of the gap in every cell; design: (key, rows, d, cell) -> (rows, d)."""
+    largest = max(axes.get("ratio", (1.0,)))
+
+    def trial(key: PRNGKey, cell: sweep.Cell) -> dict[str, Numeric]:
+        d = cell["d"]
+        k, N = config.sparsity(d), jnp.maximum(jnp.round(ratio(cell) * d), 1)
+        rows = max(1, round(largest * d))
+        made = draw(key, cell, N, k, sigma(cell), lambda key, truth: design(key, rows, d, cell), d)
+        search = math.comb(d, k) <= config.max_supports
+        return bounds(ridge(made, N, cell["l0"]), N, k, config.max_steps, search)
+
+    with double_precision():
+        return session.sweep(
+            trial,
+            {"d": config.d, "l0": config.l0, **axes},
+            num_trials=config.num_problems,
+            seed=config.seed,
+            static=("d",),
+            problem=problem,
+            shared=("d",),
+        )
+
+
+def plot_gaps(dataset: Dataset, config: Gaps, along: str, lines: str, labels: tuple[str, str]) -> Figure:
+    """Draw a panel for each dimension, a colour for each of ``lines``; labels: of the x axis and of an entry."""
+    figure, panels = plots.panels(len(config.d), 2.9, 2.7)
+    for axes, d, k in zip(panels, config.d, config.k, strict=True):
+        searched = math.comb(d, k) <= config.max_supports
+        for entry, color, marker in zip(dataset[lines].values, plots.CYCLE, "osD^v", strict=False):
+            of = dataset.sel({"d": d, lines: entry})
+            for upper, shown, style in (
+                ("minimum", searched, {"linestyle": "-"}),
+                ("value", True, {"linestyle": "--", "marker": ""} if searched else {"linestyle": "-"}),
+            ):
+                size = (of[upper] - of.dual) / (of[upper] if config.relative else 1)
+                if shown:
+                    draw_quartiles(axes, size.clip(FLOOR), color, **{"marker": marker, **style})
+        axes.set_title(f"$d = {d}$, $k = {k}$")
+        axes.set_xscale("log")
+        axes.set_yscale("log")
+        axes.set_xlabel(labels[0])
+    panels[0].set_ylabel("duality gap" + (" over $P$" if config.relative else ""))
+    entries = zip(dataset[lines].values, plots.CYCLE, strict=False)
+    plots.legend_right(panels[-1], [(f"{labels[1]} = {entry:g}$", color, "-") for entry, color in entries])
+    remark = f"{QUARTILES} Gaps below $10^{{-6}}$ are drawn there."
+    if any(math.comb(d, k) <= config.max_supports for d, k in zip(config.d, config.k, strict=True)):
+        remark += " Dashed: $P$ at the end of DIHT in place of its minimum over all supports, where that is known."
+    plots.caption(figure, config, remark)
+    return figure

@@ -1,0 +1,1 @@
+"""Zhou, Yuan & Feng, Efficient Stochastic Gradient Hard Thresholding, NeurIPS 2018."""

@@ -1,0 +1,180 @@
+"""Global minima, to compare solvers with: by trying all supports, and of reduced-rank regression in closed form."""
+
+import itertools
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from chex import Array
+from jax import lax
+from numpy.typing import ArrayLike
+
+from jaxht._pytree import pytree
+from jaxht.constraints import ModelSubspace, SelectionConstraint, Sparse, Support, check_selection
+from jaxht.objectives import LeastSquares
+from jaxht.objectives.objective import Objective
+from jaxht.refit import refit
+
+MAX_SUPPORTS = 10_000_000
+
+
+@pytree
+class Optimum:
+    """The best of all supports.
+
+    Attributes:
+        x: the global minimiser, shaped like the variable.
+        support: on which it lies, as the constraint's projection returns it.
+        value: f(x), scalar.
+    """
+
+    x: Array
+    support: ModelSubspace
+    value: Array
+
+
+def exhaustive_search(objective: Objective, constraint: SelectionConstraint, *, batch_size: int = 4096) -> Optimum:
+    """Find the global minimum under a sparsity constraint by trying every support.
+
+        min over S of  min { f(x) : supp(x) in S },    S: all choices of k coordinates (groups, edges)
+
+    Args:
+        objective: any that has a refit.
+        constraint: :class:`jaxht.Sparse`, :class:`jaxht.Groups` or :class:`jaxht.Edges`, whose k (a Python int) and
+            keep are concrete; what keep marks is in every support.
+        batch_size: supports that are refitted at a time, under vmap. Static.
+
+    Returns:
+        An :class:`Optimum`. Among equal supports it is the first in lexicographic order. Of convex objectives it is
+        the global minimum, up to the tolerance of the refit.
+
+    Raises:
+        ValueError: for a traced k or keep, and for more than MAX_SUPPORTS supports.
+
+    Cost: a refit for each of the ``binom(d, k)`` supports. Least squares without bounds is faster: a Cholesky factor of
+    k x k, vectorised over supports, compares them, and only the best is refitted; in float32 it does not tell apart
+    supports whose values agree to rounding.
+
+    Example:
+        >>> import numpy as np
+        >>> from jaxht import LeastSquares, Sparse, exhaustive_search
+        >>> A = np.random.default_rng(0).normal(size=(8, 6)).astype(np.float32)
+        >>> best = exhaustive_search(LeastSquares(A, A[:, 1] - A[:, 4]), Sparse(2))
+        >>> best.support.indices.tolist(), round(float(best.value), 4)
+        ([1, 4], 0.0)
+    """
+    objective = objective.prepare()
+    constraint = constraint.prepare(objective.shape)
+    check_selection(constraint)
+    with jax.ensure_compile_time_eval():
+        active = constraint.always_active
+    if isinstance(constraint.k, jax.core.Tracer) or isinstance(active, jax.core.Tracer):
+        raise ValueError("k and keep must not be traced: supports are enumerated before the program is compiled")
+    zeros = jnp.zeros(objective.shape, objective.dtype)
+    num = jax.eval_shape(constraint.scores, zeros).size
+    kept = np.flatnonzero(np.broadcast_to(np.ravel(active), (num,)))
+    subsets = _subsets(num, int(constraint.k), kept)
+
+    def refit_on(subset: Array) -> tuple[Array, Support, Array]:
+        support = constraint.support(jnp.zeros(num, bool).at[subset].set(True))
+        found = refit(objective, support, zeros)
+        return found.x, support, objective.value(found.x, found.pred)
+
+    if isinstance(objective, LeastSquares) and isinstance(constraint, Sparse) and constraint.bounds is None:
+        values = _quadratic_values(objective, subsets, batch_size)
+    else:
+        values = lax.map(lambda subset: refit_on(subset)[-1], subsets, batch_size=min(batch_size, len(subsets)))
+    best = jnp.argmin(jnp.where(jnp.isnan(values), jnp.inf, values))
+    x, support, value = refit_on(jnp.asarray(subsets)[best])
+    return Optimum(x, support.complete(), value)
+
+
+def _subsets(num: int, k: int, kept: np.ndarray) -> np.ndarray:
+    """All subsets of size k of 0 ... num - 1 that hold what is kept: (m, k)."""
+    free = np.setdiff1d(np.arange(num), kept)
+    size = k - len(kept)
+    count = math.comb(len(free), size)
+    if count > MAX_SUPPORTS:
+        raise ValueError(f"{count} supports of size {k} are too many to enumerate; at most {MAX_SUPPORTS}")
+    chosen = np.fromiter(itertools.chain.from_iterable(itertools.combinations(free, size)), np.int32, count * size)
+    return np.hstack([np.tile(kept.astype(np.int32), (count, 1)), chosen.reshape(count, size)])
+
+
+def _quadratic_values(objective: Objective, subsets: np.ndarray, batch_size: int) -> Array:
+    """The minimum of a quadratic on each support, ``f(0) - 1/2 b_S' (G_SS)^-1 b_S``, G its Hessian, b = -grad f(0).
+
+    The Cholesky factor is written out over its k (k + 1) / 2 entries, each a vector over supports: batched LAPACK calls
+    take far longer for such small matrices. Columns that depend on those before them add nothing.
+    """
+    zeros = jnp.zeros(objective.shape, objective.dtype)
+
+    def value(x: Array) -> Array:
+        return objective.value(x, objective.predict(x))
+
+    d, (m, k) = zeros.size, subsets.shape
+    with jax.default_matmul_precision("highest"):
+        G, b = jax.hessian(value)(zeros).reshape(d, d), -jax.grad(value)(zeros).ravel()
+    batch = min(batch_size, m)
+    batches = np.pad(subsets, ((0, -m % batch), (0, 0)), "edge").reshape(-1, batch, k)
+    tolerance = 64 * float(jnp.finfo(objective.dtype).eps)
+
+    def decrease(S: Array) -> Array:
+        """``|L^-1 b_S|^2`` for each S of the batch, L the Cholesky factor of G_SS."""
+        L: list[list[Array]] = []
+        solution: list[Array] = []
+        for i in range(k):
+            row: list[Array] = []
+            for j in range(i):
+                inner = sum((row[m] * L[j][m] for m in range(j)), jnp.zeros((), objective.dtype))
+                row.append(
+                    jnp.where(L[j][j] > 0, (G[S[:, i], S[:, j]] - inner) / jnp.where(L[j][j] > 0, L[j][j], 1), 0)
+                )
+            diagonal = G[S[:, i], S[:, i]]
+            pivot = diagonal - sum((v**2 for v in row), jnp.zeros((), objective.dtype))
+            independent = pivot > tolerance * diagonal
+            root = jnp.sqrt(jnp.where(independent, pivot, 1))
+            inner = sum((row[m] * solution[m] for m in range(i)), jnp.zeros((), objective.dtype))
+            solution.append(jnp.where(independent, (b[S[:, i]] - inner) / root, 0))
+            L.append([*row, jnp.where(independent, root, 0)])
+        return sum((v**2 for v in solution), jnp.zeros(S.shape[:1], objective.dtype))
+
+    return value(zeros) - lax.map(decrease, jnp.asarray(batches)).ravel()[:m] / 2
+
+
+def reduced_rank_minimum(A: Any, Y: ArrayLike, l2: float, k: int) -> float:
+    """Compute the minimum of ridge regression of several responses under a rank constraint.
+
+        f* = min { 1/(2n) ||A X - Y||_F^2 + l2/2 ||X||_F^2 : rank(X) <= k }
+           = 1/(2n) ||Y||_F^2 - 1/2 sum_{i <= k} lambda_i(C' G^-1 C),    G = A'A/n + l2 I,  C = A'Y/n
+
+    This is the objective of ``jaxht.MultiResponse(A, Y, l2)`` under ``jaxht.LowRank(k)``. As
+    ``f(X) = 1/2 ||G^(1/2) X - G^(-1/2) C||_F^2 + const``, it follows from the theorem of Eckart & Young.
+
+    Args:
+        A: (n, d) design, an array or a SciPy sparse matrix.
+        Y: (n, c) responses.
+        l2: > 0.
+        k: rank, from 0 to min(d, c).
+
+    Returns:
+        f*, computed in double precision on the host.
+
+    Cost: ``n d^2 + d^3``.
+
+    Source: Izenman 1975, reduced-rank regression; here with a ridge.
+
+    Example:
+        >>> import numpy as np
+        >>> from jaxht import reduced_rank_minimum
+        >>> A = np.eye(3)
+        >>> [round(reduced_rank_minimum(A, np.diag([3.0, 2.0, 1.0]), 1e-9, k), 4) for k in (0, 1, 2, 3)]
+        [2.3333, 0.8333, 0.1667, 0.0]
+    """
+    A = np.asarray(A.toarray() if hasattr(A, "toarray") else A, np.float64)
+    Y = np.asarray(Y, np.float64)
+    n, d = A.shape
+    C = A.T @ Y / n
+    decreases = np.linalg.eigvalsh(C.T @ np.linalg.solve(A.T @ A / n + l2 * np.eye(d), C))
+    return float(np.sum(Y**2) / (2 * n) - np.sum(decreases[::-1][:k]) / 2)
