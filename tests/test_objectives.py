@@ -15,8 +15,7 @@ from scipy import optimize
 import jaxht
 from jaxht import Status, Support
 from jaxht.refit import refit
-from tests.contract import QUICK
-from tests.util import x64
+from tests.util import QUICK, quick, x64
 
 pytestmark = pytest.mark.usefixtures("all_quickly")
 N, D, C, K_MAX = 24, 6, 3, 4
@@ -188,7 +187,7 @@ def test_some_samples(kind):
         def summand(x, a, y, s, l2=l2, c=c):
             return kind.value(x, a[None], y[None], l2, s, N * c, xp=jnp)
 
-        gradients = jax.jit(jax.vmap(jax.grad(summand), (None, 0, 0, 0)), compiler_options=QUICK)(x, A, y, s)
+        gradients = quick(jax.vmap(jax.grad(summand), (None, 0, 0, 0)))(x, A, y, s)
         gradients = np.asarray(gradients)
         batch = f.sampled(jnp.asarray(indices), jnp.asarray(shares))
         expected = np.tensordot(shares[:-1], gradients[indices[:-1]], 1)
@@ -213,7 +212,7 @@ def looks(f, x, v):
 # ---- minimisers ----------------------------------------------------------------------------------------------------
 
 
-@functools.partial(jax.jit, compiler_options=QUICK)
+@quick
 def minimised(f, masks, x0, ridge, bounds=None):
     """A Minimum for every lane."""
 
@@ -234,7 +233,7 @@ def definition_of(kind):
     def everything(x, *definition):
         return value(x, *definition), jax.grad(value)(x, *definition), jax.hessian(value)(x, *definition)
 
-    return jax.jit(everything, compiler_options=QUICK)
+    return quick(everything)
 
 
 def lanes(kind):
@@ -304,7 +303,7 @@ def test_minimisers_on_supports_are_scipys(kind, configuration):
     if reached:
         np.testing.assert_allclose(M, max(corners), rtol=1e-12)
     if configuration[0] == "dense" and kind.name in ("least-squares", "logistic", "softmax"):
-        L, spread = jax.jit(lambda f: f.smoothness(), compiler_options=QUICK)(f), np.max(l2) - np.min(l2)
+        L, spread = quick(lambda f: f.smoothness())(f), np.max(l2) - np.min(l2)
         assert max(tops) <= L <= (1.06 * max(tops) + spread if reached else np.inf)
 
 
@@ -405,7 +404,7 @@ def test_derivatives_of_minimisers(name, design, bounded):
         (reverse,) = [jax.linear_transpose(lambda tangent: forward(*tangent), along)(weights)]
         return x, forward(*along), reverse[0]
 
-    compiled = jax.jit(both, compiler_options=QUICK)
+    compiled = quick(both)
     point = (y, l2, A if design == "dense" else None)
     along = jax.tree.map(lambda leaf: rng.normal(size=np.shape(leaf)), point)
     weights = rng.normal(size=kind.shape)

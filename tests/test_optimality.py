@@ -8,7 +8,7 @@ import pytest
 
 import jaxht
 from jaxht import Custom, LeastSquares, Logistic, Softmax, Sparse, optimality
-from tests.util import precision
+from tests.util import precision, quick
 
 pytestmark = pytest.mark.usefixtures("all_quickly")
 
@@ -18,7 +18,7 @@ def problem(seed, n=30, d=9):
     return rng.standard_normal((n, d)), rng.standard_normal(n)
 
 
-@jax.jit
+@quick
 def checked(f, x, keep=None):
     return optimality(f, Sparse(3, keep=keep), x, step_size=0.01)
 

@@ -17,8 +17,7 @@ from jaxht.objectives.precision import XI
 from jaxht.refit import refit as refit_on_support
 from jaxht.refit.graph import inverse, logdet
 from tests import reference
-from tests.contract import QUICK
-from tests.util import host, x64
+from tests.util import host, quick, x64
 
 pytestmark = pytest.mark.usefixtures("all_quickly")
 
@@ -125,7 +124,7 @@ def refitted(k_max, dtype):
     rng = np.random.default_rng(3)
     S = np.stack([covariance(rng) for _ in GRAPHS]).astype(dtype)
     with x64(dtype == "float64"):
-        run = jax.jit(jax.vmap(lambda S, mask: refit(S, mask, k_max=k_max)), compiler_options=QUICK)
+        run = quick(jax.vmap(lambda S, mask: refit(S, mask, k_max=k_max)))
         return S, host(run(S, GRAPHS))
 
 
@@ -214,7 +213,7 @@ def test_samples_too_few_for_a_minimiser():
 
 def test_minimisers_have_derivatives_within_the_bounds():
     S, D = covariance(np.random.default_rng(10)), covariance(np.random.default_rng(11))
-    run = jax.jit(lambda t: refit(S + t * D, graph(CYCLE), **FREE).x)
+    run = quick(lambda t: refit(S + t * D, graph(CYCLE), **FREE).x)
     slope = jax.jvp(run, (0.0,), (1.0,))[1]
     np.testing.assert_allclose(slope, (run(1e-5) - run(-1e-5)) / 2e-5, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(jax.grad(lambda t: run(t)[0, 1])(0.0), slope[0, 1], rtol=1e-9)
@@ -288,7 +287,7 @@ def solved(name):
     S, k = np.stack([covariance(rng) for _ in range(LANES)]), np.arange(LANES, dtype=np.int32) % 6 + 1
     with x64():
         run = jax.vmap(lambda S, k: jaxht.solve(GaussianPrecision(S), Edges(k, k_max=6), SOLVERS[name]))
-        return S, k, host(jax.jit(run, compiler_options=QUICK)(S, k))
+        return S, k, host(quick(run)(S, k))
 
 
 @pytest.mark.parametrize("name", SOLVERS)
@@ -314,7 +313,7 @@ def optima():
         return jnp.min(values)
 
     with x64():
-        return np.asarray(jax.jit(jax.vmap(best))(S[k == 3]))
+        return np.asarray(quick(jax.vmap(best))(S[k == 3]))
 
 
 def test_solvers_against_all_graphs():
@@ -344,7 +343,7 @@ def test_backtracking_ends_cycles():
         lane = jax.vmap(
             lambda A, y: jaxht.trace(jaxht.LeastSquares(A, y), jaxht.Sparse(6), solver, num_steps=60), in_axes=0
         )
-        return host(jax.jit(lane, compiler_options=QUICK)(A, y))
+        return host(quick(lane)(A, y))
 
     plain, _ = run(jaxht.HTP(step_size=0.05))
     ended, values = run(jaxht.HTP(step_size=0.05, backtrack=True))
