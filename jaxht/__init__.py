@@ -1,20 +1,21 @@
 """Hard-thresholding methods in JAX: optimisation under a sparsity or rank constraint."""
 
+from jaxht import extend as extend
 from jaxht import sweep as sweep
 from jaxht import transforms as transforms
 from jaxht.constraints import Edges as Edges
 from jaxht.constraints import Groups as Groups
 from jaxht.constraints import LowRank as LowRank
 from jaxht.constraints import Sparse as Sparse
-from jaxht.constraints.subspace import Subspace as Subspace
-from jaxht.constraints.support import Support as Support
+from jaxht.constraints import Subspace as Subspace
+from jaxht.constraints import Support as Support
 from jaxht.designs import LinearOperator as LinearOperator
 from jaxht.designs import design as design
+from jaxht.diagnostics import Certificate as Certificate
 from jaxht.diagnostics import Optimality as Optimality
+from jaxht.diagnostics import certify as certify
 from jaxht.diagnostics import optimality as optimality
 from jaxht.diagnostics import spectral as spectral
-from jaxht.diagnostics.certificate import Certificate as Certificate
-from jaxht.diagnostics.certificate import certify as certify
 from jaxht.linalg import projections as projections
 from jaxht.linalg import selection as selection
 from jaxht.linalg.factored import Factored as Factored
@@ -63,7 +64,7 @@ from jaxht.solvers import CoSaMP as CoSaMP
 from jaxht.solvers import ExhaustiveLocalSearch as ExhaustiveLocalSearch
 from jaxht.solvers import FoBa as FoBa
 from jaxht.solvers import GraSP as GraSP
+from jaxht.solvers import Status as Status
 from jaxht.solvers import SubspacePursuit as SubspacePursuit
-from jaxht.solvers.status import Status as Status
 
 __version__ = "0.1.0"

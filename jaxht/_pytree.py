@@ -135,8 +135,3 @@ def as_dtype(leaf: Any, dtype: ArrayDType) -> Any:
     if dtype == jnp.int32 and leaf.dtype.kind in "iu":
         leaf = np.clip(leaf, -(2**31), 2**31 - 1)  # a larger limit is none: it must not wrap
     return leaf if leaf.dtype == np.bool_ else leaf.astype(dtype)
-
-
-def where(condition: Any, if_true: T, if_false: T) -> T:
-    """``jnp.where`` leaf by leaf."""
-    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), if_true, if_false)

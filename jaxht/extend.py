@@ -11,9 +11,12 @@ from jaxht._pytree import integer as integer
 from jaxht._pytree import mixed as mixed
 from jaxht._pytree import pytree as pytree
 from jaxht._pytree import static as static
-from jaxht._pytree import where as where
 from jaxht.constraints import Constraint as Constraint
-from jaxht.objectives.objective import Objective as Objective
+from jaxht.constraints import ModelSubspace as ModelSubspace
+from jaxht.constraints import SelectionConstraint as SelectionConstraint
+from jaxht.linalg.operators import SymmetricOperator as SymmetricOperator
+from jaxht.objectives import Objective as Objective
+from jaxht.objectives import SumOverSamples as SumOverSamples
 from jaxht.refit import Refit as Refit
 from jaxht.refit import refit as refit
 from jaxht.runner import Carry as Carry
@@ -22,7 +25,8 @@ from jaxht.runner import advance as advance
 from jaxht.runner import finish as finish
 from jaxht.runner import prepare as prepare
 from jaxht.runner import start as start
-from jaxht.solvers.solver import Counts as Counts
-from jaxht.solvers.solver import Iterate as Iterate
-from jaxht.solvers.solver import Solver as Solver
-from jaxht.solvers.solver import evaluate as evaluate
+from jaxht.solvers import Counts as Counts
+from jaxht.solvers import Iterate as Iterate
+from jaxht.solvers import Solver as Solver
+from jaxht.solvers import evaluate as evaluate
+from jaxht.solvers import evaluate_refit as evaluate_refit

@@ -1,78 +1,105 @@
 """What a solver may ask of a constraint, and what constraints have in common."""
 
-from typing import Any, ClassVar, Protocol
+import abc
+from typing import ClassVar, Protocol, Self
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from chex import Array, ArrayDType, Numeric
+from chex import Array, Numeric
 
-from jaxht.objectives.objective import Objective
+from jaxht.constraints.model_subspace import ModelSubspace
+from jaxht.constraints.support import Support
 
 
 class Constraint(Protocol):
-    """What a solver may ask of a constraint.
+    """A set C given by its projection, which also returns the linear subspace of C on which the nearest point lies.
 
-    Its points have at most k nonzero *atoms*: coordinates, or groups of them. A choice of atoms is a bool array, one
-    entry an atom, shaped as the constraint likes.
+    Attributes:
+        k: sparsity or rank, static or traced.
+        k_max: static bound on k, or None where it is not known at trace time.
+        factored: whether points are held as :class:`jaxht.Factored`; static.
+        coordinatewise: whether C is made of coordinates, so that the curvature of f along one of them is the scale of a
+            step; else it is the largest curvature of f.
+        rounding: how many units in its last place an x at rest may move in a step, since its projection rounds.
     """
 
-    #: By how many units in its last place an x at rest may move in a step, since its projection rounds.
-    rounding: ClassVar[float]
+    k: Numeric
+    k_max: int | None
+    coordinatewise: ClassVar[bool] = True
+    rounding: ClassVar[float] = 1.0
 
-    def prepare(self, shape: tuple[int, ...]) -> "Constraint":
-        """This constraint with its static bounds settled, for variables of ``shape``; ValueError if it cannot hold."""
+    @property
+    def factored(self) -> bool:
+        """False, but for :class:`jaxht.LowRank`."""
+        return False
+
+    def prepare(self, shape: tuple[int, ...]) -> Self:
+        """This constraint with its static bounds, for variables of ``shape``; ValueError if it cannot hold."""
         ...
 
-    def project(self, z: Array, near: Array | None = None) -> tuple[Array, Any]:
-        """The nearest point of C to ``z``, and the region of C (a subspace) on which it lies.
+    def project(self, z: Array, near: Array | None = None) -> tuple[Array, ModelSubspace]:
+        """The nearest point of C to ``z``, and the subspace of C on which it lies.
 
         ``near`` is a point of C in whose vicinity z is, if one is known: an iterative projection starts there.
         """
         ...
 
-    def zeros(self, shape: tuple[int, ...], dtype: ArrayDType) -> Any:
-        """The point 0, held as ``project`` holds points."""
-        return jnp.zeros(shape, dtype)
-
-    def support_of(self, x: Array) -> Any:
-        """The smallest region that holds the feasible point ``x``."""
+    def support_of(self, x: Array) -> ModelSubspace:
+        """The smallest subspace of C that holds the feasible point ``x``."""
         ...
 
-    def top_k(self, direction: Array, size: Numeric, size_max: int | None) -> Any:
-        """The region of the given size along which ``direction`` is longest; size_max is a static bound on it."""
-        ...
 
-    def smoothness(self, objective: Objective) -> Array:
-        """An upper estimate of the curvature of f along an atom: M_1, of coordinates."""
-        return objective.coordinate_smoothness()
+class SelectionConstraint(Constraint):
+    """A constraint whose points have at most k active *items* (coordinates, groups, edges), as greedy solvers need it.
+
+    A selection of items is a bool array with an entry for each item, shaped as the constraint likes.
+    """
+
+    @abc.abstractmethod
+    def project(self, z: Array, near: Array | None = None) -> tuple[Array, Support]:
+        """The nearest point of C to ``z``, and the support on which it lies: all coordinates of the selected items."""
+
+    @abc.abstractmethod
+    def support_of(self, x: Array) -> Support:
+        """The coordinates of the active items of x."""
 
     @property
     def limit(self) -> Numeric:
-        """How many atoms may be nonzero: k, at most k_max."""
-        own: Any = self  # k and k_max are fields
-        return own.k if own.k_max is None else jnp.minimum(own.k, own.k_max)
+        """How many items may be active: k, at most k_max."""
+        return self.k if self.k_max is None else jnp.minimum(self.k, self.k_max)
 
     @property
-    def kept(self) -> Array:
-        """The atoms that are always chosen, or a scalar False."""
-        ...
+    @abc.abstractmethod
+    def always_active(self) -> Array:
+        """The items that are always active, or a scalar False."""
 
+    @abc.abstractmethod
     def active(self, x: Array) -> Array:
-        """The atoms that the feasible point x touches, and those that are always kept."""
-        ...
+        """The items on which the feasible point x is not zero, and those that are always active."""
 
+    @abc.abstractmethod
     def scores(self, v: Array) -> Array:
-        """The length of v along each atom."""
-        ...
+        """The l2 norm of v on each item."""
+
+    @abc.abstractmethod
+    def support(self, selected: Array) -> Support:
+        """All coordinates of the selected items, of which there are at most ``limit``."""
+
+    @abc.abstractmethod
+    def top_k(self, direction: Array, size: Numeric, size_max: int | None) -> Support:
+        """The support of the ``size`` items of the largest scores in a direction, size at most size_max (static)."""
 
     def feasible_direction(self, direction: Array) -> Array:
-        """The direction without the entries that point out of C where x is 0."""
+        """The direction without the entries that leave C where x is 0."""
         return direction
 
-    def support(self, chosen: Array) -> Any:
-        """The region of at most ``limit`` atoms."""
-        ...
+
+def check_selection(constraint: Constraint) -> None:
+    """Raise ValueError unless the items of the constraint can be selected one by one."""
+    if not isinstance(constraint, SelectionConstraint):
+        name = type(constraint).__name__
+        raise ValueError(f"{name} has no coordinates to select: use IHT, NIHT, HTP or a stochastic solver")
 
 
 def check_sparsity(

@@ -2,29 +2,29 @@
 
 import dataclasses
 import math
-from typing import Any, ClassVar
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 from chex import Array, Numeric
 
 from jaxht._pytree import integer, pytree, static
-from jaxht.constraints.constraint import Constraint, check_sparsity
+from jaxht.constraints.constraint import SelectionConstraint, check_sparsity
 from jaxht.constraints.support import Support
 from jaxht.linalg.selection import k_largest_mask
 
 
 @pytree
-class Edges(Constraint):
+class Edges(SelectionConstraint):
     """Symmetric matrices of at most k edges: ``C = { W = W' : |{ i < j : W_ij != 0 }| <= k }``; the diagonal is free.
 
     Args:
         k: number of edges, that is of pairs of nonzeros off the diagonal; static or traced, as in :class:`Sparse`.
         k_max: static upper bound on k.
-        keep: bool (p, p): these edges, given above the diagonal, below, or both, are always chosen and count towards k.
+        keep: bool (p, p): these edges, given above the diagonal, below, or both, are always active and count towards k.
 
     ``project`` takes the symmetric part and keeps its k largest entries above the diagonal, of equal ones those of the
-    lowest row, then column; which is exact. The atoms of C are the p (p - 1) / 2 edges in that order.
+    lowest row, then column; which is exact. The items of C are the p (p - 1) / 2 edges in that order.
 
     Source: Yuan, Li & Zhang 2018, Appendix D.2.
     """
@@ -33,10 +33,8 @@ class Edges(Constraint):
     k_max: int | None = static(default=None)
     keep: Array | None = None
 
-    rounding: ClassVar[float] = 1.0
-
     def prepare(self, shape: tuple[int, ...]) -> "Edges":
-        """Settle k_max, and check what is known at trace time."""
+        """Fill in k_max, and check what is known at trace time."""
         if len(shape) != 2 or shape[0] != shape[1]:
             raise ValueError(f"Edges constrains square matrices; the objective's variable has shape {shape}")
         most = shape[0] * (shape[0] - 1) // 2
@@ -44,10 +42,10 @@ class Edges(Constraint):
         return dataclasses.replace(self, k_max=k_max)
 
     def project(self, z: Array, near: Array | None = None) -> tuple[Array, Support]:
-        """The nearest point of C, and its entries: the diagonal, and twice the k edges chosen."""
+        """The nearest point of C, and its entries: the diagonal, and twice the k selected edges."""
         z = (z + z.T) / 2
-        region = self.support(k_largest_mask(jnp.where(self.kept, jnp.inf, self.scores(z)), self.limit))
-        return region.restricted(z), region
+        support = self.support(k_largest_mask(jnp.where(self.always_active, jnp.inf, self.scores(z)), self.limit))
+        return support.restrict(z), support
 
     def support_of(self, x: Array) -> Support:
         """The diagonal, the edges of x, and those that are always kept."""
@@ -58,21 +56,21 @@ class Edges(Constraint):
         return _entries(k_largest_mask(self.scores(direction), size), size_max)
 
     @property
-    def kept(self) -> Array:
+    def always_active(self) -> Array:
         """The edges of ``keep``."""
         return jnp.zeros((), bool) if self.keep is None else _upper(self.keep | self.keep.T)
 
     def active(self, x: Array) -> Array:
         """The edges of x, and those that are always kept: bool (p (p - 1) / 2,)."""
-        return _upper(x != 0) | self.kept
+        return _upper(x != 0) | self.always_active
 
     def scores(self, v: Array) -> Array:
         """``|v_ij|`` above the diagonal."""
         return jnp.abs(_upper(v))
 
-    def support(self, chosen: Array) -> Support:
-        """The entries of the edges that are chosen, and the diagonal."""
-        return _entries(chosen, self.k_max)
+    def support(self, selected: Array) -> Support:
+        """The entries of the selected edges, and the diagonal."""
+        return _entries(selected, self.k_max)
 
 
 def _upper(v: Array) -> Array:

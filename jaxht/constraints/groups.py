@@ -1,7 +1,7 @@
 """Group sparsity."""
 
 import dataclasses
-from typing import Any, ClassVar
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -9,13 +9,13 @@ import numpy as np
 from chex import Array, Numeric
 
 from jaxht._pytree import integer, pytree, static
-from jaxht.constraints.constraint import Constraint, check_sparsity
+from jaxht.constraints.constraint import SelectionConstraint, check_sparsity
 from jaxht.constraints.support import Support
 from jaxht.linalg.selection import k_largest_mask
 
 
 @pytree
-class Groups(Constraint):
+class Groups(SelectionConstraint):
     """At most k nonzero groups of coordinates: ``C = { x : |{ g : x_g != 0 }| <= k }``.
 
     Args:
@@ -23,7 +23,7 @@ class Groups(Constraint):
         groups: integer array shaped like x: the group of each coordinate, 0 ... m - 1. Groups may differ in size and
             need not be contiguous. Row-sparse matrices: ``jnp.arange(d)[:, None]`` broadcast to (d, c).
         k_max: static upper bound on k.
-        keep: bool, shaped like x: the groups of these coordinates are always chosen and count towards k.
+        keep: bool, shaped like x: the groups of these coordinates are always active and count towards k.
         num_groups: static, m; None: found on the host, which needs ``groups`` to be concrete, as ``size_max`` does.
         size_max: static bound on the coordinates that k_max groups hold.
 
@@ -38,10 +38,8 @@ class Groups(Constraint):
     num_groups: int | None = static(default=None)
     size_max: int | None = static(default=None)
 
-    rounding: ClassVar[float] = 1.0
-
     def prepare(self, shape: tuple[int, ...]) -> "Groups":
-        """Settle the static bounds, and check what is known at trace time."""
+        """Fill in the static bounds, and check what is known at trace time."""
         groups, m, size_max = self.groups, self.num_groups, self.size_max
         if jnp.shape(groups) != shape or not jnp.issubdtype(jnp.result_type(groups), jnp.integer):
             raise ValueError(
@@ -64,8 +62,8 @@ class Groups(Constraint):
         return dataclasses.replace(self, k_max=k_max, num_groups=m, size_max=size_max)
 
     def project(self, z: Array, near: Array | None = None) -> tuple[Array, Support]:
-        """The nearest point of C, and all coordinates of the k groups chosen."""
-        scores = jnp.where(self.kept, jnp.inf, self.scores(z))
+        """The nearest point of C, and all coordinates of the k selected groups."""
+        scores = jnp.where(self.always_active, jnp.inf, self.scores(z))
         support = self.support(k_largest_mask(scores, self.limit))
         return jnp.where(support.mask, z, 0), support
 
@@ -82,13 +80,13 @@ class Groups(Constraint):
         return dataclasses.replace(self.support(k_largest_mask(self.scores(direction), size)), k_max=bound)
 
     @property
-    def kept(self) -> Array:
+    def always_active(self) -> Array:
         """The groups of ``keep``."""
         return jnp.zeros((), bool) if self.keep is None else self._touched(self.keep)
 
     def active(self, x: Array) -> Array:
         """The groups that x touches, and those that are always kept: bool (m,)."""
-        return self._touched(x != 0) | self.kept
+        return self._touched(x != 0) | self.always_active
 
     def scores(self, v: Array) -> Array:
         """The l2 norms of the groups of v, (m,)."""
@@ -98,9 +96,9 @@ class Groups(Constraint):
         squares = jax.ops.segment_sum((unit * unit).ravel(), self.groups.ravel(), self.num_groups)
         return jnp.sqrt(squares) * jnp.where(largest > 0, largest, 1)
 
-    def support(self, chosen: Array) -> Support:
-        """All coordinates of the groups that are chosen."""
-        return Support(chosen[self.groups], k_max=self.size_max, ndim=self.groups.ndim)
+    def support(self, selected: Array) -> Support:
+        """All coordinates of the selected groups."""
+        return Support(selected[self.groups], k_max=self.size_max, ndim=self.groups.ndim)
 
     def _touched(self, mask: Array) -> Array:
         return jax.ops.segment_sum(mask.ravel().astype(jnp.int32), self.groups.ravel(), self.num_groups) > 0

@@ -1,7 +1,7 @@
 """Sparse vectors and matrices."""
 
 import dataclasses
-from typing import Any, ClassVar
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -9,13 +9,13 @@ import numpy as np
 from chex import Array, Numeric
 
 from jaxht._pytree import integer, pytree, static
-from jaxht.constraints.constraint import Constraint, check_sparsity
+from jaxht.constraints.constraint import SelectionConstraint, check_sparsity
 from jaxht.constraints.support import Support
 from jaxht.linalg.selection import k_largest_mask
 
 
 @pytree
-class Sparse(Constraint):
+class Sparse(SelectionConstraint):
     """At most k nonzero entries: ``C = { x : ||x||_0 <= k, lower <= x <= upper }``; of a matrix, k entries in all.
 
     Args:
@@ -42,10 +42,8 @@ class Sparse(Constraint):
     nonnegative: bool = static(default=False)
     bounds: tuple[Any, Any] | None = None
 
-    rounding: ClassVar[float] = 1.0
-
     def prepare(self, shape: tuple[int, ...]) -> "Sparse":
-        """Settle k_max and bounds, and check what is known at trace time."""
+        """Fill in k_max and the bounds, and check what is known at trace time."""
         k_max = check_sparsity(self.k, self.k_max, int(np.prod(shape)), self.keep, shape)
         return dataclasses.replace(self, k_max=k_max, bounds=self._bounds(shape))
 
@@ -69,16 +67,16 @@ class Sparse(Constraint):
         return Support(mask, bounds=self.bounds, k_max=self.k_max, ndim=x.ndim)
 
     def top_k(self, direction: Array, size: Numeric, size_max: int | None) -> Support:
-        """The coordinates of the largest entries of ``direction``, of those that point into the bounds from 0."""
+        """The coordinates of the largest entries of ``direction``, of those that stay within the bounds from 0."""
         return self._largest(self.feasible_direction(direction), size, size_max)
 
     @property
-    def kept(self) -> Array:
+    def always_active(self) -> Array:
         """``keep``."""
         return jnp.zeros((), bool) if self.keep is None else self.keep
 
     def active(self, x: Array) -> Array:
-        """The region of x: atoms are coordinates."""
+        """``supp(x)``, and the coordinates that are always kept."""
         return self.support_of(x).mask
 
     def scores(self, v: Array) -> Array:
@@ -86,15 +84,15 @@ class Sparse(Constraint):
         return jnp.abs(v)
 
     def feasible_direction(self, direction: Array) -> Array:
-        """Without what points out of the bounds from 0."""
+        """Without the entries that leave the bounds from 0."""
         if self.bounds is None:
             return direction
         lower, upper = self.bounds
         return jnp.clip(direction, jnp.where(lower < 0, -jnp.inf, 0), jnp.where(upper > 0, jnp.inf, 0))
 
-    def support(self, chosen: Array) -> Support:
-        """The coordinates that are chosen."""
-        return Support(chosen, bounds=self.bounds, k_max=self.k_max, ndim=chosen.ndim)
+    def support(self, selected: Array) -> Support:
+        """The selected coordinates."""
+        return Support(selected, bounds=self.bounds, k_max=self.k_max, ndim=selected.ndim)
 
     def _largest(self, z: Array, k: Numeric, k_max: int | None) -> Support:
         if k_max is not None:

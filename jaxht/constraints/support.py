@@ -13,7 +13,7 @@ from jaxht.linalg.selection import mask_to_indices
 
 @pytree
 class Support:
-    """A set F of coordinates: the region on which a sparse variable may be nonzero.
+    """A set F of coordinates on which a sparse variable may be nonzero; its coordinates are those of the variable.
 
     Attributes:
         mask: bool, shaped like the variable: (d,), or (d, c) for a matrix. True on F.
@@ -23,6 +23,12 @@ class Support:
         bounds: lower and upper bound of the variable on F, broadcastable to it, or None.
         k_max: static bound on |F|, or None where it is not known at trace time.
         ndim: static number of axes of the variable: further ones in front are lanes.
+
+    Example:
+        >>> import jax.numpy as jnp, jaxht
+        >>> support = jaxht.Support(jnp.array([False, True, False, True]), k_max=3).with_indices()
+        >>> support.indices.tolist(), int(support.size)
+        ([1, 3, 4], 2)
     """
 
     mask: Array
@@ -37,11 +43,36 @@ class Support:
         return jnp.sum(self.mask, axis=self._axes, dtype=jnp.int32)
 
     @property
-    def _axes(self) -> tuple[int, ...]:
-        return tuple(range(-self.ndim, 0))
+    def inside(self) -> Array:
+        """``mask``."""
+        return self.mask
+
+    def point(self, w: Array) -> Array:
+        """w, which is 0 off the support."""
+        return w
+
+    def coordinates(self, v: Array) -> Array:
+        """v on the support, 0 elsewhere."""
+        return self.restrict(v)
+
+    def diagonal(self, diagonal: Array) -> Array:
+        """Itself."""
+        return diagonal
+
+    def restrict(self, v: Array) -> Array:
+        """v on the support, 0 elsewhere."""
+        return jnp.where(self.mask, v, 0)
+
+    def equals(self, other: "Support") -> Array:
+        """True where both hold the same coordinates."""
+        return jnp.all(self.mask == other.mask, axis=self._axes)
+
+    def complete(self) -> "Support":
+        """With the indices, if k_max is known: how a support leaves the library."""
+        return self if self.k_max is None else self.with_indices()
 
     def with_indices(self) -> "Support":
-        """The same support with its indices made.
+        """With the indices.
 
         Raises:
             ValueError: if k_max is not known; JAX needs a static length for the list.
@@ -56,43 +87,12 @@ class Support:
         flat = self.mask.reshape(*self.mask.shape[: -self.ndim], -1)
         return dataclasses.replace(self, indices=mask_to_indices(flat, self.k_max))
 
-    def completed(self) -> "Support":
-        """With the indices made if k_max is known: how a support leaves the library."""
-        return self if self.k_max is None else self.with_indices()
-
-    def equals(self, other: "Support") -> Array:
-        """True where both hold the same coordinates."""
-        return jnp.all(self.mask == other.mask, axis=self._axes)
-
     def union(self, other: "Support") -> "Support":
-        """Coordinates in either; its bound is the sum of both, at most all."""
+        """Coordinates in either; its k_max is the sum of both, at most all."""
         sizes = (self.k_max, other.k_max)
         total = math.prod(self.mask.shape[-self.ndim :])
         k_max = None if None in sizes else min(sum(sizes), total)  # type: ignore[arg-type]
         return Support(self.mask | other.mask, bounds=self.bounds, k_max=k_max, ndim=self.ndim)
-
-    # ---- coordinates, in which f is minimised: those of the variable itself ----
-
-    @property
-    def inside(self) -> Array:
-        """``mask``."""
-        return self.mask
-
-    def point(self, w: Array) -> Array:
-        """w, which is 0 off the support."""
-        return w
-
-    def coordinates(self, v: Array) -> Array:
-        """v on the support, 0 elsewhere."""
-        return self.restricted(v)
-
-    def diagonal(self, diagonal: Array) -> Array:
-        """Itself."""
-        return diagonal
-
-    def restricted(self, v: Array) -> Array:
-        """v on the support, 0 elsewhere."""
-        return jnp.where(self.mask, v, 0)
 
     # ---- the entries on the support, as a list ----
 
@@ -100,14 +100,7 @@ class Support:
         """Entries of ``v``, one variable, on the support, in the order of ``indices``, 0 in the padding: (k_max,)."""
         return jnp.ravel(v).at[self.with_indices().indices].get(mode="fill", fill_value=0)
 
-    def entries(self, v: Array) -> Array:
-        """The entries of ``v`` on the support, each in a variable of its own: (k_max, *v.shape)."""
-        indices: Any = self.with_indices().indices
-        zeros = jnp.zeros((indices.size, v.size), v.dtype)
-        alone = zeros.at[jnp.arange(indices.size), indices].set(self.gather(v), mode="drop")
-        return alone.reshape(-1, *v.shape)
-
-    def gathered_bounds(self) -> tuple[Array, Array] | None:
+    def gather_bounds(self) -> tuple[Array, Array] | None:
         """The bounds on the support, in the order of ``indices``."""
         if self.bounds is None:
             return None
@@ -118,3 +111,7 @@ class Support:
         """The variable that has ``values`` (k_max,) on the support and 0 elsewhere."""
         zeros = jnp.zeros(self.mask.size, values.dtype)
         return zeros.at[self.with_indices().indices].set(values, mode="drop").reshape(self.mask.shape)
+
+    @property
+    def _axes(self) -> tuple[int, ...]:
+        return tuple(range(-self.ndim, 0))

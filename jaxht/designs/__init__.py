@@ -6,9 +6,9 @@ import jax
 import numpy as np
 from chex import Array, ArrayDType
 
-from jaxht.designs.dense import PRECISION as PRECISION
 from jaxht.designs.dense import Dense as Dense
 from jaxht.designs.entries import Entries as Entries
+from jaxht.designs.matrix import MatrixDesign as MatrixDesign
 from jaxht.designs.operator import LinearOperator as LinearOperator
 from jaxht.designs.rows import SparseRows as SparseRows
 from jaxht.designs.sparse import SparseMatrix as SparseMatrix
@@ -71,9 +71,9 @@ def design(A: Any) -> Any:
     Raises:
         ValueError: if A is none of them, or is a sparse matrix of traced arrays, whose order cannot be seen.
     """
-    if isinstance(A, Dense | SparseMatrix | SparseRows | Entries | LinearOperator):
+    if isinstance(A, Dense | SparseMatrix | SparseRows | Entries | LinearOperator | MatrixDesign):
         return A
-    if isinstance(A, jax.Array | np.ndarray):
+    if isinstance(A, jax.Array | np.ndarray | jax.ShapeDtypeStruct):
         return Dense(A)  # type: ignore[arg-type]
     if hasattr(A, "tocsr") or hasattr(A, "n_batch"):  # of SciPy or of JAX
         return SparseMatrix.build(A)

@@ -9,9 +9,7 @@ from jax import lax
 from jax.custom_batching import custom_vmap
 
 from jaxht._pytree import pytree
-
-# On recent GPUs the default for float32 products is TF32, which keeps ten bits.
-PRECISION = lax.Precision.HIGHEST
+from jaxht.linalg.precision import matmul
 
 
 @pytree
@@ -36,12 +34,12 @@ class Dense:
 
     def matvec(self, x: Array) -> Array:
         """``A x``, from (d,) to (n,), or from (d, c) to (n, c). Cost: n d, or n d c."""
-        return jnp.matmul(self.array, x, precision=PRECISION)
+        return matmul(self.array, x)
 
     def rmatvec(self, r: Array) -> Array:
         """``A^T r``, from (n,) to (d,), or from (n, c) to (d, c). Cost: n d, or n d c."""
         # A product from the left reads A in its own order.
-        return jnp.matmul(r.T, self.array, precision=PRECISION).T
+        return matmul(r.T, self.array).T
 
     def rows(self, indices: Array) -> "Dense":
         """The rows at ``indices`` (b,), as a design b x d; 0 where an index is n. Cost: b d."""
@@ -53,7 +51,7 @@ class Dense:
 
     def squared(self, weights: Array) -> Array:
         """``sum_i weights_i A_ij^2`` for all j, (d,): the diagonal of ``A^T diag(weights) A``. Cost: n d."""
-        return jnp.matmul(weights, self.array**2, precision=PRECISION)
+        return matmul(weights, self.array**2)
 
     def column_norms(self) -> Array:
         """Euclidean norms of the columns, (d,). Cost: n d."""
@@ -73,7 +71,7 @@ class Dense:
 
 def _one_subproblem(array: Array, indices: Array) -> tuple[Array, Array]:
     columns = Dense(array).columns(indices)
-    return columns, jnp.matmul(columns, columns.T, precision=PRECISION)
+    return columns, matmul(columns, columns.T)
 
 
 _subproblem = custom_vmap(_one_subproblem)
@@ -90,7 +88,7 @@ def _many_subproblems(axis_size: int, in_batched: list[bool], array: Array, indi
     # it from evaluating the product while it compiles, where A is a constant of the program.
     array = lax.optimization_barrier(array)
     right = jnp.concatenate([array, jnp.zeros((n, 1), array.dtype), jnp.eye(n, dtype=array.dtype)], axis=1)
-    both = jnp.pad(jnp.matmul(array.T, right, precision=PRECISION), ((0, 1), (0, 0)))
+    both = jnp.pad(matmul(array.T, right), ((0, 1), (0, 0)))
     columns = jnp.take(both[:, d + 1 :], indices, axis=0, mode="clip")
     gram = both.at[indices[..., :, None], indices[..., None, :]].get(mode="clip")
     return (columns, gram), (True, True)

@@ -1,7 +1,7 @@
 """How good a solution is: what one can check of a k-sparse point without solving the problem."""
 
 import functools
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -57,7 +57,6 @@ def optimality(
     dense design is n d k_max, else k_max products with the Hessian (and d of them where its diagonal is not known).
     """
     objective = objective.prepare()
-    objective.check()
     dtype = objective.dtype
     x = as_dtype(x, dtype)
     if jnp.shape(x) != objective.shape:
@@ -70,19 +69,21 @@ def optimality(
 
 
 @functools.partial(jax.jit, static_argnums=4)
-def _optimality(objective: Objective, constraint: Any, x: Array, step_size: Array | None, swaps: bool) -> Optimality:
+def _optimality(
+    objective: Objective, constraint: Constraint, x: Array, step_size: Array | None, swaps: bool
+) -> Optimality:
     objective, constraint = jax.tree.map(jnp.asarray, (objective, constraint))
     pred = objective.predict(x)
     gradient = objective.gradient(x, pred)
-    eta = 1 / objective.smoothness() if step_size is None else step_size
+    eta = 1 / objective.majorant().norm() if step_size is None else step_size
     # Without bounds, and without coordinates that are always kept.
     free = Sparse(constraint.k, constraint.k_max) if isinstance(constraint, Sparse) else constraint
     found = Optimality(
-        stationarity=jnp.linalg.norm(constraint.support_of(x).restricted(gradient)),
+        stationarity=jnp.linalg.norm(constraint.support_of(x).restrict(gradient)),
         restricted_gradient=jnp.linalg.norm(free.project(gradient)[0]),
         fixed_point_residual=jnp.linalg.norm(x - constraint.project(x - eta * gradient, x)[0]),
     )
-    if not swaps:
+    if not swaps or not isinstance(constraint, Sparse):
         return found
     gain, i, j = _best_swap(objective, constraint, x, pred, gradient)
     return found._replace(swap_gain=gain, swap=jnp.stack([i, j]))
@@ -95,7 +96,7 @@ def _best_swap(
     shape, size, dtype = x.shape, x.size, x.dtype
     support = constraint.support_of(x).with_indices()
     product = objective.hessian(x, pred)
-    diagonal = objective.hessian_diagonal(x, pred).ravel()
+    diagonal = product.diagonal().ravel()
     flat, slope = x.ravel(), gradient.ravel()
     inside = support.mask.ravel()
     fixed = jnp.zeros(size, bool) if constraint.keep is None else constraint.keep.ravel()

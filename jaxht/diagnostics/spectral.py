@@ -11,6 +11,7 @@ from jax import lax
 from jaxht.linalg.eigenvalues import SAFETY, largest_eigenvalue, normalised
 from jaxht.linalg.projections import hard_threshold
 from jaxht.linalg.selection import k_largest_mask, mask_to_indices
+from jaxht.objectives.objective import Objective
 
 NUM_STARTS = 16
 MAX_POWER_STEPS = 100
@@ -71,7 +72,7 @@ def smallest_sparse_eigenvalue(product: Callable[[Array], Array], diagonal: Arra
     return c - largest_sparse_eigenvalue(lambda v: c * v - product(v), c - diagonal, s, rtol)
 
 
-def restricted_smoothness(objective: Any, s: Numeric) -> Array:
+def restricted_smoothness(objective: Objective, s: Numeric) -> Array:
     """Estimate M_s, the smoothness of f along s-sparse directions: ``eta = 1 / (2 M_2k)`` is the step of the theory.
 
     The largest s-sparse eigenvalue of the objective's majorant of the Hessian: for linear models ``c b A'SA + l2``, b
@@ -89,7 +90,7 @@ def restricted_smoothness(objective: Any, s: Numeric) -> Array:
     return largest_sparse_eigenvalue(objective.majorant(), _diagonal(objective), s)
 
 
-def restricted_condition_number(objective: Any, s: Numeric, x: Array | None = None) -> Array:
+def restricted_condition_number(objective: Objective, s: Numeric, x: Array | None = None) -> Array:
     """Estimate ``kappa_s = M_s / m_s``, the ratio of the extreme s-sparse eigenvalues of the Hessian at x.
 
     Args:
@@ -109,7 +110,7 @@ def restricted_condition_number(objective: Any, s: Numeric, x: Array | None = No
     return jnp.where(bottom > noise, top / jnp.where(bottom > noise, bottom, 1), jnp.inf)
 
 
-def _diagonal(objective: Any) -> Array:
+def _diagonal(objective: Objective) -> Array:
     if len(objective.shape) != 1:
         raise ValueError(f"objective must be over vectors; its variable has shape {objective.shape}")
-    return jnp.broadcast_to(jnp.asarray(objective.preconditioner(), objective.dtype), objective.shape)
+    return jnp.broadcast_to(objective.majorant().preconditioner(), objective.shape)

@@ -10,9 +10,9 @@ from typing import Any
 
 import jax.numpy as jnp
 from chex import Array, ArrayDType, Numeric
-from jax import lax
 
 from jaxht._pytree import pytree
+from jaxht.linalg.precision import matmul
 
 
 class Arithmetic:
@@ -56,7 +56,7 @@ class Sum(Arithmetic):
         return Sum(tuple((number, matrix.T) for number, matrix in self.terms))
 
     def __matmul__(self, W: Array) -> Array:
-        images = [number * matmul(matrix, W) for number, matrix in self.terms]
+        images = [number * multiply(matrix, W) for number, matrix in self.terms]
         return sum(images[1:], start=images[0])
 
 
@@ -100,7 +100,7 @@ class Factored(Arithmetic):
 
     def dense(self) -> Array:
         """As an array (m, n), also where there are lanes in front."""
-        return jnp.matmul(self.U * self.s[..., None, :], jnp.swapaxes(self.V, -1, -2), precision=lax.Precision.HIGHEST)
+        return matmul(self.U * self.s[..., None, :], jnp.swapaxes(self.V, -1, -2))
 
     def entries(self, rows: Array, columns: Array) -> Array:
         """Those at (rows_i, columns_i), 0 where a row is m. Cost: k_max each."""
@@ -126,9 +126,9 @@ class Product(Arithmetic):
         return self.forward(W)
 
 
-def matmul(matrix: Any, W: Array) -> Array:
-    """``matrix @ W`` in full precision."""
-    return matrix @ W if isinstance(matrix, Arithmetic) else jnp.matmul(matrix, W, precision=lax.Precision.HIGHEST)
+def multiply(matrix: Any, W: Array) -> Array:
+    """``matrix @ W`` in full precision, of an array or a matrix that is known by its products."""
+    return matrix @ W if isinstance(matrix, Arithmetic) else matmul(matrix, W)
 
 
 def square_norm(x: Any) -> Array:
@@ -142,18 +142,6 @@ def square_norm(x: Any) -> Array:
     right = jnp.concatenate([part.V for _, part in x.terms], axis=1)  # type: ignore[attr-defined]
     core = matmul(jnp.linalg.qr(left, mode="r"), jnp.linalg.qr(right, mode="r").T)
     return jnp.vdot(core, core)
-
-
-def check_factored(objective: Any, constraint: Any, solver: Any) -> None:
-    """Raise ValueError where the constraint holds its points in factors, and others cannot take them."""
-    if not getattr(constraint, "factored", False):
-        return
-    for name, part in (("objective", objective), ("solver", solver)):
-        if not getattr(part, "takes_factors", False):
-            raise ValueError(
-                f"{name} must take factored iterates: MultiResponse, Softmax, MatrixCompletion by IHT or SGHT; "
-                f"got {type(part).__name__}: leave LowRank(factored=True) out"
-            )
 
 
 def _terms(matrix: Any) -> tuple[tuple[Any, Any], ...]:

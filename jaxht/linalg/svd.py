@@ -8,7 +8,8 @@ import jax.numpy as jnp
 from chex import Array, Numeric
 from jax import lax
 
-from jaxht.linalg.factored import Arithmetic, matmul
+from jaxht.linalg.factored import Arithmetic, multiply
+from jaxht.linalg.precision import matmul
 
 
 class TruncatedSVD(NamedTuple):
@@ -104,7 +105,7 @@ def _iterated(Z: Any, k: Array, near: Any, rtol: Array, k_max: int) -> Truncated
     b = min(k_max + OVERSAMPLING, m, n)
     start = jax.random.normal(jax.random.key(0), (m, b), Z.dtype)
     if near is not None:
-        image = matmul(near, jax.random.normal(jax.random.key(1), (n, k_max), Z.dtype))
+        image = multiply(near, jax.random.normal(jax.random.key(1), (n, k_max), Z.dtype))
         image = jnp.where(jnp.any(image != 0), image, start[:, :k_max])
         start = jnp.concatenate([image, start[:, k_max:]], axis=1)
     wanted = lax.iota(jnp.int32, b) < k
@@ -112,10 +113,10 @@ def _iterated(Z: Any, k: Array, near: Any, rtol: Array, k_max: int) -> Truncated
     def step(carry: Any) -> Any:
         count, _, Y, *_ = carry
         V, _ = jnp.linalg.qr(Y)
-        U, R = jnp.linalg.qr(matmul(Z, V))
+        U, R = jnp.linalg.qr(multiply(Z, V))
         P, s, Qt = jnp.linalg.svd(R)
         U, V = matmul(U, P), matmul(V, Qt.T)
-        Y = matmul(Z.T, U)
+        Y = multiply(Z.T, U)
         left, whole = (jnp.linalg.norm(jnp.where(wanted, part, 0)) for part in (Y - V * s, Y))
         # Where nothing is wanted nothing is missed; NaN ends the loop.
         return count + 1, left / jnp.where(whole == 0, 1, whole), Y, U, s, V
@@ -125,7 +126,7 @@ def _iterated(Z: Any, k: Array, near: Any, rtol: Array, k_max: int) -> Truncated
         return (count < MAX_STEPS) & (error > rtol)
 
     zeros = (jnp.zeros(shape, Z.dtype) for shape in ((m, b), (b,), (n, b)))
-    first = (0, jnp.full((), jnp.inf, Z.dtype), matmul(Z.T, start), *zeros)
+    first = (0, jnp.full((), jnp.inf, Z.dtype), multiply(Z.T, start), *zeros)
     _, error, _, U, s, V = lax.while_loop(go_on, step, first)
     return _cut(U[:, :k_max], s[:k_max], V[:, :k_max], k, error)
 

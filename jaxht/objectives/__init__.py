@@ -1,4 +1,4 @@
-"""What is minimised, and its restricted minimisation."""
+"""What is minimised: an objective says what it is, a loss, a design, a ridge; :mod:`jaxht.refit` how it is refitted."""
 
 from jaxht.objectives.custom import Custom as Custom
 from jaxht.objectives.finite_sum import FiniteSum as FiniteSum
@@ -8,10 +8,14 @@ from jaxht.objectives.glm import Logistic as Logistic
 from jaxht.objectives.glm import Poisson as Poisson
 from jaxht.objectives.glm import SmoothedHinge as SmoothedHinge
 from jaxht.objectives.glm import SquaredHinge as SquaredHinge
-from jaxht.objectives.least_squares import LeastSquares as LeastSquares
+from jaxht.objectives.linear_model import LeastSquares as LeastSquares
+from jaxht.objectives.linear_model import LinearModel as LinearModel
 from jaxht.objectives.matrices import MatrixCompletion as MatrixCompletion
 from jaxht.objectives.matrices import MatrixSensing as MatrixSensing
 from jaxht.objectives.matrices import TraceRegression as TraceRegression
 from jaxht.objectives.multi_output import MultiResponse as MultiResponse
 from jaxht.objectives.multi_output import Softmax as Softmax
+from jaxht.objectives.objective import Objective as Objective
+from jaxht.objectives.objective import SumOverSamples as SumOverSamples
+from jaxht.objectives.objective import check_sum as check_sum
 from jaxht.objectives.precision import GaussianPrecision as GaussianPrecision

@@ -1,6 +1,5 @@
 """Any differentiable function as an objective."""
 
-import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -8,15 +7,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from chex import Array, ArrayDType, ArrayTree, Numeric
-from jax import lax
 from jax.flatten_util import ravel_pytree
 
 from jaxht._pytree import mixed, pytree, static
-from jaxht.constraints.support import Support
-from jaxht.linalg.eigenvalues import SAFETY, largest_eigenvalue
-from jaxht.objectives.objective import Objective
-from jaxht.refit.newton import Refit, ratio
-from jaxht.refit.products import minimise_restricted
+from jaxht.linalg.linear_solvers import ratio
+from jaxht.linalg.operators import SymmetricOperator
+from jaxht.objectives.objective import Objective, no_factors
 
 
 class Template(NamedTuple):
@@ -39,10 +35,21 @@ class Custom(Objective):
             a constraint counts them all; :meth:`unravel` turns a result back.
 
     Automatic step sizes take the largest eigenvalue of the Hessian at 0, which need not bound it elsewhere: a run that
-    blows up is DIVERGED, and NIHT adapts its step. Supports are minimised on by truncated Newton steps, which find a
+    blows up is DIVERGED, and NIHT adapts its step. Refits on supports are by truncated Newton steps, which find a
     stationary point where f is not convex.
 
+    Raises:
+        ValueError: from :meth:`prepare`, which every solver calls, unless ``fun`` maps such an x to a real scalar.
+
     Cost: a gradient is a few evaluations of ``fun``, a product with the Hessian a few gradients.
+
+    Source: beyond the papers.
+
+    Example:
+        >>> import jax.numpy as jnp, jaxht
+        >>> f = jaxht.Custom(lambda x, y: jnp.sum((x - y) ** 2), jnp.array([1.0, 3.0, 2.0]), like=3)
+        >>> [round(float(x_i), 3) for x_i in jaxht.solve(f, jaxht.Sparse(1), jaxht.HTP()).x]
+        [0.0, 3.0, 0.0]
     """
 
     fun: Callable[..., Array] = static()
@@ -85,21 +92,20 @@ class Custom(Objective):
         return ravel_pytree(jax.tree.unflatten(self.like.structure, zeros))[1](x)
 
     def prepare(self) -> "Custom":
-        """Itself."""
-        return self
-
-    def check(self) -> None:
-        """Raise ValueError unless ``fun`` maps such an x to a real scalar."""
+        """Itself; ValueError unless ``fun`` maps such an x to a real scalar."""
         if not callable(self.fun):
             raise ValueError(f"fun must be a function of x; got {type(self.fun).__name__}")
         if not self.like.leaves or self.dtype not in (jnp.float32, jnp.float64):
             raise ValueError(f"like must describe arrays of float32 or float64; got {self.like.leaves}")
-        out = self._given(jax.ShapeDtypeStruct(self.shape, self.dtype))
+        out = self._output(jax.ShapeDtypeStruct(self.shape, self.dtype))
         if not isinstance(out, jax.ShapeDtypeStruct) or out.shape != () or not jnp.issubdtype(out.dtype, jnp.floating):
             raise ValueError(f"fun must return a real scalar; got {out}")
+        return self
 
-    def start(self, constraint: Any) -> Array:
+    def start(self, rank: int | None = None) -> Array:
         """Zero."""
+        if rank is not None:
+            raise no_factors(self)
         return jnp.zeros(self.shape, self.dtype)
 
     def predict(self, x: Array) -> Array:
@@ -114,55 +120,22 @@ class Custom(Objective):
         """By automatic differentiation."""
         return jax.grad(self._at)(x)
 
-    def curvature(self, x: Array, pred: Array, v: Array, image: Array) -> Array:
-        """``v' H v``, by forward over reverse differentiation."""
-        return jnp.vdot(v, jax.jvp(jax.grad(self._at), (x,), (v,))[1])
-
-    def hessian(self, x: Array, pred: Array, tau: Numeric = 0.0) -> Callable[[Array], Array]:
-        """``v -> (H + tau s) v``, s the curvature along the gradient."""
+    def hessian(self, x: Array, pred: Array, tau: Numeric = 0.0) -> SymmetricOperator:
+        """``H + tau s``, s the curvature along the gradient."""
         gradient, product = jax.linearize(jax.grad(self._at), x)
+        if isinstance(tau, float) and tau == 0:
+            return SymmetricOperator(product, self.shape, self.dtype)
         scale = ratio(jnp.abs(jnp.vdot(gradient, product(gradient))), jnp.vdot(gradient, gradient))
-        return lambda v: product(v) + tau * scale * v
+        return SymmetricOperator(lambda v: product(v) + tau * scale * v, self.shape, self.dtype)
 
-    def hessian_diagonal(self, x: Array, pred: Array) -> Array:
-        """The diagonal of the Hessian at x. Cost: d products with it."""
-        product, index = self.hessian(x, pred), lax.iota(jnp.int32, x.size)
+    def majorant(self) -> SymmetricOperator:
+        """The Hessian at 0, which need not bound that at other points."""
+        zeros = jnp.zeros(self.shape, self.dtype)
+        return self.hessian(zeros, zeros)
 
-        def entry(i: Array) -> Array:
-            unit = (index == i).astype(x.dtype).reshape(x.shape)
-            return jnp.vdot(unit, product(unit))
-
-        return lax.map(entry, index, batch_size=BLOCK).reshape(x.shape)
-
-    def majorant(self) -> Callable[[Array], Array]:
-        """The Hessian at 0, which need not be one."""
-        return jax.linearize(jax.grad(self._at), jnp.zeros(self.shape, self.dtype))[1]
-
-    def preconditioner(self) -> Numeric:
-        """1."""
-        return 1.0
-
-    def smoothness(self) -> Array:
-        """The largest eigenvalue of the Hessian at 0, from :mod:`jaxht.spectral`."""
-        product = self.majorant()
-        size = math.prod(self.shape)
-        return SAFETY * largest_eigenvalue(lambda v: product(v.reshape(self.shape)).ravel(), size, self.dtype)
-
-    def coordinate_smoothness(self) -> Array:
-        """:meth:`smoothness`, which bounds it: the diagonal of the Hessian would cost d products."""
-        return self.smoothness()
-
-    def minimise(self, region: Support, x: Array, ridge: Array | None = None) -> Refit:
-        """:func:`jaxht.refit.products.minimise_restricted`."""
-        return minimise_restricted(self, region, x, ridge)
-
-    def _given(self, x: jax.ShapeDtypeStruct) -> Any:
+    def _output(self, x: jax.ShapeDtypeStruct) -> Any:
         """What ``fun`` returns."""
         return jax.eval_shape(lambda x: self.fun(self.unravel(x), *self.args), x)
 
     def _at(self, x: Array) -> Array:
         return self.fun(self.unravel(x), *self.args)
-
-
-# Products with the Hessian at a time.
-BLOCK = 64

@@ -12,16 +12,16 @@ last two terms are ``-l2/2 ||w||^2``. f and D may stay apart at their best; wher
 Source: Yuan et al. 2020, §2 and §3.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple, cast
 
 import jax.numpy as jnp
 from chex import Array, Numeric
 
 from jaxht.constraints import Constraint
-from jaxht.designs import design
 from jaxht.linalg.selection import k_largest_mask
 from jaxht.objectives.linear_model import LinearModel
 from jaxht.objectives.losses import ScalarLoss
+from jaxht.objectives.objective import Objective
 
 
 class DualPoint(NamedTuple):
@@ -40,7 +40,7 @@ class DualPoint(NamedTuple):
     value: Array
 
 
-def check_dual(objective: Any) -> None:
+def check_dual(objective: Objective) -> None:
     """Raise ValueError where there is no dual problem."""
     if not isinstance(objective, LinearModel) or not isinstance(objective.loss, ScalarLoss):
         raise ValueError(
@@ -50,15 +50,20 @@ def check_dual(objective: Any) -> None:
         raise ValueError(f"l2 must be a single number above 0 to have a dual; got {objective.l2!r}")
 
 
+def conjugate_loss(objective: LinearModel) -> ScalarLoss:
+    """The loss of the objective, of one output, as one that has a conjugate."""
+    return cast(ScalarLoss, objective.loss)
+
+
 def dual_point(objective: LinearModel, constraint: Constraint, alpha: Array) -> DualPoint:
     """w(alpha) and D(alpha) from alpha (n,). Cost: a product with the transpose of A and a projection.
 
     Source: Yuan et al. 2020, Theorem 3 and (8).
     """
-    z = -design(objective.A).rmatvec(objective.weighted(alpha)) / objective.l2
+    z = -objective.A.rmatvec(objective.weight(alpha)) / objective.l2
     w, _ = constraint.project(z)
-    loss: Any = objective.loss
-    value = -jnp.sum(objective.weighted(loss.conjugate(alpha, objective.y))) + objective.l2 * (
+    loss = conjugate_loss(objective)
+    value = -jnp.sum(objective.weight(loss.conjugate(alpha, objective.y))) + objective.l2 * (
         jnp.vdot(w, w) / 2 - jnp.vdot(w, z)
     )
     return DualPoint(alpha, z, w, value)
@@ -69,20 +74,20 @@ def supergradient(objective: LinearModel, alpha: Array, pred: Array) -> Array:
 
     Source: Yuan et al. 2020, Theorem 3.
     """
-    loss: Any = objective.loss
-    return objective.weighted(pred - loss.conjugate_derivative(alpha, objective.y))
+    loss = conjugate_loss(objective)
+    return objective.weight(pred - loss.conjugate_derivative(alpha, objective.y))
 
 
-def start(objective: LinearModel, pred: Array) -> Array:
+def dual_variables(objective: LinearModel, pred: Array) -> Array:
     """The dual variables ``l'(a_i.x; y_i)`` that belong to x, pred = A x; just within the domain of l*.
 
     Where x is optimal and the problem has no duality gap these are optimal (Yuan et al. 2020, Theorem 2).
     """
-    loss: Any = objective.loss
+    loss = conjugate_loss(objective)
     return loss.within(loss.derivative(pred, objective.y), objective.y)
 
 
-def strong_duality_margin(objective: LinearModel, constraint: Any, x: Array) -> Array:
+def strong_duality_margin(objective: LinearModel, constraint: Constraint, x: Array) -> Array:
     """``min_{i in supp} |x_i| - max_j |grad f(x)_j| / l2``, at an x that minimises f on its support of k coordinates.
 
     There is no duality gap and x is optimal if and only if it is at least 0.
@@ -105,5 +110,5 @@ def support_margin(point: DualPoint, k: Numeric) -> Array:
 
     Source: Yuan et al. 2020, Theorems 8 and 9.
     """
-    size, chosen = jnp.abs(point.z), k_largest_mask(point.z, k)
-    return jnp.min(jnp.where(chosen, size, jnp.inf)) - jnp.max(jnp.where(chosen, 0, size))
+    size, kept = jnp.abs(point.z), k_largest_mask(point.z, k)
+    return jnp.min(jnp.where(kept, size, jnp.inf)) - jnp.max(jnp.where(kept, 0, size))

@@ -13,10 +13,11 @@ from jax import lax
 from jaxht._pytree import mixed, pytree
 from jaxht.linalg.eigenvalues import SAFETY, largest_eigenvalue
 from jaxht.objectives.custom import Custom
+from jaxht.objectives.objective import SumOverSamples
 
 
 @pytree
-class FiniteSum(Custom):
+class FiniteSum(Custom, SumOverSamples):
     """``f(x) = (1/n) sum_i fun(x, sample_i, *args)``: the mean loss of a network, a likelihood of independent data.
 
     Args:
@@ -25,7 +26,20 @@ class FiniteSum(Custom):
         args, like: as in :class:`jaxht.objectives.custom.Custom`, which this is one of.
         weights: (n,) by which the summands are added up instead of 1/n, or None.
 
-    Its slopes are whole gradients: :class:`jaxht.HTSAGA` keeps a table of n d numbers.
+    The derivatives of its losses are whole gradients: :class:`jaxht.HTSAGA` keeps a table of n d numbers.
+
+    Raises:
+        ValueError: from :meth:`prepare`, which every solver calls, unless the samples are arrays of one length.
+
+    Cost: a gradient is n times that of ``fun``.
+
+    Source: beyond the papers; Shen & Li 2018, (3.6) for the sum.
+
+    Example:
+        >>> import jax.numpy as jnp, jaxht
+        >>> f = jaxht.FiniteSum(lambda x, y: jnp.sum((x - y) ** 2), jnp.ones((4, 2)), like=2)
+        >>> f.num_samples, float(f.value(jnp.zeros(2), jnp.zeros(2)))
+        (4, 2.0)
     """
 
     samples: ArrayTree = mixed(default=None)
@@ -49,29 +63,34 @@ class FiniteSum(Custom):
         """n."""
         return np.shape(jax.tree.leaves(self.samples)[0])[0]
 
-    def check(self) -> None:
-        """Raise ValueError unless the samples are arrays of one length and ``fun`` maps x and one to a real scalar."""
+    def prepare(self) -> "FiniteSum":
+        """Itself; ValueError unless samples are arrays of one length, of which ``fun`` maps each to a real scalar."""
         shapes = [np.shape(leaf) for leaf in jax.tree.leaves(self.samples)]
         if len({shape[:1] for shape in shapes}) != 1 or not all(shapes[0]):
             raise ValueError(f"samples must be arrays of the same first length n >= 1; got shapes {shapes}")
         if self.weights is not None and np.shape(self.weights) != shapes[0][:1]:
             raise ValueError(f"weights must have shape {shapes[0][:1]}; got {np.shape(self.weights)}")
-        super().check()
+        super().prepare()
+        return self
 
-    def sampled(self, indices: Array, weights: Array) -> "FiniteSum":
+    def minibatch(self, indices: Array, weights: Array) -> "FiniteSum":
         """The objective ``sum_j weights_j f_{i_j}``."""
         own = 1 if self.weights is None else self.num_samples * jnp.take(self.weights, indices, mode="clip")
         samples = jax.tree.map(lambda leaf: jnp.take(leaf, indices, axis=0, mode="clip"), self.samples)
         return dataclasses.replace(self, samples=samples, weights=own * weights)
 
-    def slopes(self, x: Array, pred: Array) -> Array:
+    def minibatch_pred(self, pred: Array, indices: Array) -> Array:
+        """pred is x itself."""
+        return pred
+
+    def loss_derivatives(self, x: Array, pred: Array) -> Array:
         """The gradients of the summands, each with its weight: (n, *x.shape)."""
         gradients = jax.vmap(jax.grad(self._one), (None, 0))(x, self.samples)
-        return self._shares().reshape(-1, *[1] * x.ndim) * gradients
+        return self._weights().reshape(-1, *[1] * x.ndim) * gradients
 
-    def assembled(self, slopes: Array, x: Array) -> Array:
+    def gradient_from(self, derivatives: Array, x: Array) -> Array:
         """Their sum."""
-        return jnp.sum(slopes, axis=0)
+        return jnp.sum(derivatives, axis=0)
 
     def sample_smoothness(self) -> Array:
         """The largest eigenvalue of any summand's Hessian at 0. Cost: some products with each."""
@@ -82,9 +101,9 @@ class FiniteSum(Custom):
             return largest_eigenvalue(lambda v: product(v.reshape(self.shape)).ravel(), origin.size, self.dtype)
 
         largest = lax.map(of, self.samples, batch_size=BLOCK)
-        return SAFETY * self.num_samples * jnp.max(self._shares() * largest)
+        return SAFETY * self.num_samples * jnp.max(self._weights() * largest)
 
-    def _given(self, x: jax.ShapeDtypeStruct) -> Any:
+    def _output(self, x: jax.ShapeDtypeStruct) -> Any:
         sample = jax.tree.map(lambda leaf: leaf[0], self.samples)
         return jax.eval_shape(lambda x: self.fun(self.unravel(x), sample, *self.args), x)
 
@@ -92,9 +111,9 @@ class FiniteSum(Custom):
         return self.fun(self.unravel(x), sample, *self.args).astype(self.dtype)
 
     def _at(self, x: Array) -> Array:
-        return jnp.vdot(self._shares(), jax.vmap(self._one, (None, 0))(x, self.samples))
+        return jnp.vdot(self._weights(), jax.vmap(self._one, (None, 0))(x, self.samples))
 
-    def _shares(self) -> Array:
+    def _weights(self) -> Array:
         n = self.num_samples
         return jnp.full(n, 1 / n, self.dtype) if self.weights is None else self.weights
 

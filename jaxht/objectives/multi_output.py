@@ -1,93 +1,67 @@
 """Linear models of several outputs: the variable is a matrix X (d, c), and predictions are A X (n, c)."""
 
-import dataclasses
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from chex import Array
 
 from jaxht._pytree import pytree, static
-from jaxht.constraints.subspace import Subspace
-from jaxht.constraints.support import Support
-from jaxht.designs import PRECISION, Dense, design
-from jaxht.linalg.factored import Factored, Product, square_norm
+from jaxht.linalg.factored import Factored, Product
+from jaxht.linalg.precision import matmul
 from jaxht.objectives.linear_model import LinearModel
 from jaxht.objectives.losses import SoftmaxLoss, SquaredNormLoss
-from jaxht.objectives.objective import Objective
-from jaxht.refit.newton import Refit
-from jaxht.refit.products import minimise_restricted
 
 
 class MultiOutput(LinearModel):
-    """What linear models of several outputs do in their own way."""
+    """A linear model of c outputs, of which X may be :class:`jaxht.Factored` where the ridge is one number."""
 
-    @property
-    def takes_factors(self) -> bool:
-        """Whether x may be :class:`jaxht.Factored`: where the ridge is one number."""
-        return not jnp.ndim(self.l2)
+    _takes_factors = True
 
     def predict(self, x: Any) -> Array:
         """``A X``. Cost: n d c; of factors n (d + c) k_max."""
         if isinstance(x, Factored):
-            return jnp.matmul(design(self.A).matvec(x.U) * x.s, x.V.T, precision=PRECISION)
-        return super().predict(x)
+            return matmul(self.A.matvec(x.U) * x.s, x.V.T)
+        return self.A.matvec(x)
 
-    def value(self, x: Any, pred: Array) -> Array:
-        """f(X) from pred = A X. Cost: n c + d c."""
-        if isinstance(x, Factored):
-            return super().value(jnp.zeros(1, self.dtype), pred) + self.l2 * square_norm(x) / 2
-        return super().value(x, pred)
-
-    def assembled(self, slopes: Array, x: Any) -> Any:
-        """``A^T slopes + l2 * X``. Cost: n d c; beside factors nothing, but n (d + c) for each column of a product."""
-        if not isinstance(x, Factored):
-            return super().assembled(slopes, x)
-        A = design(self.A)
-
+    def _adjoint(self, derivatives: Array) -> Product:
         def forward(W: Array) -> Array:
-            return A.rmatvec(jnp.matmul(slopes, W, precision=PRECISION))
+            return self.A.rmatvec(matmul(derivatives, W))
 
         def backward(W: Array) -> Array:
-            return jnp.matmul(slopes.T, A.matvec(W), precision=PRECISION)
+            return matmul(derivatives.T, self.A.matvec(W))
 
-        return Product(forward, backward, x.shape, self.dtype) + self.l2 * x
-
-    def hessian_diagonal(self, x: Array, pred: Array) -> Array:
-        """The diagonal of the Hessian at x, shaped like x. Cost: n d c."""
-
-        def of_output(unit: Array) -> Array:
-            along = self.loss.hessian_product(pred, self.y, jnp.broadcast_to(unit, pred.shape))
-            return design(self.A).squared(self.weighted(jnp.matmul(along, unit, precision=PRECISION)))
-
-        return jax.vmap(of_output, out_axes=1)(jnp.eye(pred.shape[1], dtype=pred.dtype)) + self.l2
-
-    def minimise(self, region: Support | Subspace, x: Array, ridge: Array | None = None) -> Refit:
-        """:func:`jaxht.refit.products.minimise_restricted`, on a column and row space with k_max columns."""
-        if isinstance(region, Support) or ridge is not None or jnp.ndim(self.l2):
-            return minimise_restricted(self, region, x, ridge)
-        # With X = U W, ||X|| = ||W|| and A X = (A U) W: k_max columns in place of d.
-        few = dataclasses.replace(self, A=Dense(self.predict(region.U)))
-        W, pred, converged = minimise_restricted(few, region.reduced(), jnp.matmul(region.U.T, x, precision=PRECISION))
-        return Refit(jnp.matmul(region.U, W, precision=PRECISION), pred, converged)
-
-    def images(self, region: Support, x: Array) -> Array:
-        """:meth:`jaxht.objectives.objective.Objective.images`. Cost: k_max products."""
-        return Objective.images(self, region, x)
+        return Product(forward, backward, self.shape, self.dtype)  # type: ignore[arg-type]
 
 
 @pytree
 class Softmax(MultiOutput):
     """Multinomial logistic regression: ``l(u; y) = log sum_b exp(u_b) - u_y``, u = X^T a, X (d, c).
 
+    The objective is ``f(X) = c' sum_i s_i l(X^T a_i; y_i) + l2/2 ||X||_F^2``, c' = ``1 / sum_i s_i`` (mean) or 1.
+    A constraint counts entries of the whole matrix.
+
     Args:
-        A, l2, mean, weights: as in :class:`jaxht.objectives.linear_model.LinearModel`. Zhou, Yuan & Feng 2018 divide
-            their lambda by c: l2 = lambda / c.
+        A: (n, d) design, samples in rows, float32 or float64: an array, a sparse matrix, or what :func:`jaxht.design`
+            gives.
         y: (n,) class ids 0 ... c - 1.
+        l2: ridge parameter >= 0, traced: a scalar, or (d, c). Zhou, Yuan & Feng 2018 divide their lambda by c:
+            l2 = lambda / c.
+        mean: static; whether the sum is divided by the sum of the weights.
+        weights: (n,) sample weights s >= 0, or None for ones.
         num_classes: static, c.
 
-    A constraint counts entries of the whole matrix. Source: Zhou, Yuan & Feng 2018, §5.
+    Raises:
+        ValueError: from :meth:`prepare`, which every solver calls, for shapes, dtypes and ids that cannot be right.
+
+    Cost: a value n c beside the prediction ``A X``, which costs n d c; a gradient n d c.
+
+    Source: Zhou, Yuan & Feng 2018, §5.
+
+    Example:
+        >>> import jax.numpy as jnp, jaxht
+        >>> f = jaxht.Softmax(jnp.eye(3), jnp.array([0, 1, 2]), 0.1, num_classes=3)
+        >>> f.shape, round(float(f.value(jnp.zeros((3, 3)), jnp.zeros((3, 3)))), 4)
+        ((3, 3), 1.0986)
     """
 
     num_classes: int = static(kw_only=True)
@@ -100,13 +74,14 @@ class Softmax(MultiOutput):
     @property
     def shape(self) -> tuple[int, ...]:
         """(d, c)."""
-        return (*super().shape, self.num_classes)
+        return (self.A.shape[1], self.num_classes)
 
-    def check(self) -> None:
-        """Raise ValueError naming the argument that cannot be right."""
+    def prepare(self) -> "Softmax":
+        """Itself; ValueError naming the argument that cannot be right."""
         if not isinstance(self.num_classes, int) or self.num_classes < 2:
             raise ValueError(f"num_classes must be a Python int of at least 2; got {self.num_classes!r}")
-        super().check()
+        super().prepare()
+        return self
 
 
 @pytree
@@ -114,10 +89,25 @@ class MultiResponse(MultiOutput):
     """Least squares with c responses: ``f(X) = c'/2 ||A X - Y||_F^2 + l2/2 ||X||_F^2``, c' = 1/n (mean) or 1.
 
     Args:
-        A, l2, mean, weights: as in :class:`jaxht.objectives.linear_model.LinearModel`.
+        A: (n, d) design, samples in rows, float32 or float64: an array, a sparse matrix, or what :func:`jaxht.design`
+            gives.
         y: (n, c) responses Y.
+        l2: ridge parameter >= 0, traced: a scalar, or (d, c).
+        mean: static; whether the sum is divided by the sum of the weights.
+        weights: (n,) sample weights, or None for ones.
 
-    The factor 1/2 is ours: the formula's start is lost in the source's print. Source: Zhou, Yuan & Feng 2018, §5.
+    Raises:
+        ValueError: from :meth:`prepare`, which every solver calls, for shapes and dtypes that cannot be right.
+
+    Cost: a value n c beside the prediction ``A X``, which costs n d c; a gradient n d c.
+
+    Source: Zhou, Yuan & Feng 2018, §5; the factor 1/2 is ours: the formula's start is lost in the source's print.
+
+    Example:
+        >>> import jax.numpy as jnp, jaxht
+        >>> f = jaxht.MultiResponse(jnp.eye(3), jnp.diag(jnp.array([3.0, 2.0, 1.0])))
+        >>> int(jaxht.solve(f, jaxht.LowRank(1), jaxht.HTP()).support.size)
+        1
     """
 
     @property
@@ -128,7 +118,7 @@ class MultiResponse(MultiOutput):
     @property
     def shape(self) -> tuple[int, ...]:
         """(d, c)."""
-        return (*super().shape, self.target_shape[1])
+        return (self.A.shape[1], self.target_shape[1])
 
     @property
     def target_shape(self) -> tuple[int, ...]:

@@ -1,30 +1,19 @@
 """The likelihood of a Gaussian precision matrix."""
 
 import dataclasses
-from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from chex import Array, ArrayDType, Numeric
-from jax import lax
 
 from jaxht._pytree import as_dtype, pytree
-from jaxht.constraints.support import Support
 from jaxht.linalg.eigenvalues import SAFETY, largest_eigenvalue
-from jaxht.objectives.objective import Objective
-from jaxht.refit.graph import (
-    CovarianceSelection,
-    Pattern,
-    bounded,
-    inside,
-    inverse,
-    logdet,
-    matmul,
-    symmetric,
-)
-from jaxht.refit.newton import Refit, newton
+from jaxht.linalg.operators import SymmetricOperator
+from jaxht.linalg.positive_definite import inverse, logdet, symmetric
+from jaxht.linalg.precision import matmul
+from jaxht.objectives.objective import Objective, no_factors
 
 
 @pytree
@@ -79,7 +68,7 @@ class GaussianPrecision(Objective):
         return 1
 
     def prepare(self) -> "GaussianPrecision":
-        """With the bounds filled in."""
+        """With the bounds filled in; ValueError for an S that is no covariance, as far as known at trace time."""
         if len(self.shape) != 2 or self.shape[0] != self.shape[1] or not self.shape[0]:
             raise ValueError(f"S must be a square matrix; got shape {self.shape}")
         S, p = as_dtype(self.S, self.dtype), self.shape[0]
@@ -89,25 +78,14 @@ class GaussianPrecision(Objective):
             lower = 1 / (norm + p * XI)
         if upper is None:
             upper = (p - lower * jnp.trace(S)) / XI
-        return dataclasses.replace(self, S=S, lower=lower, upper=upper)
+        filled = dataclasses.replace(self, S=S, lower=lower, upper=upper)
+        filled._check()
+        return filled
 
-    def check(self) -> None:
-        """Raise ValueError for an S that is no covariance, as far as known at trace time."""
-        if self.dtype not in (jnp.float32, jnp.float64):
-            raise ValueError(f"S must be of float32 or float64; got {self.dtype}")
-        if not isinstance(self.S, jax.core.Tracer):
-            S = np.asarray(self.S)
-            if np.any(np.abs(S - S.T) > 1e-4 * np.max(np.abs(S), initial=0)):
-                raise ValueError("S must be symmetric, such as X.T @ X / n")
-        for name, bound in (("lower", self.lower), ("upper", self.upper)):
-            if jnp.ndim(bound) or (not isinstance(bound, jax.core.Tracer) and bound < 0):
-                raise ValueError(f"{name} must be a number of at least 0; got {bound!r}")
-        known = not any(isinstance(bound, jax.core.Tracer) for bound in (self.lower, self.upper))
-        if known and not self.lower < self.upper and np.all(np.isfinite(np.asarray(self.S))):
-            raise ValueError(f"lower must be below upper; got {self.lower} and {self.upper}")
-
-    def start(self, constraint: Any) -> Array:
+    def start(self, rank: int | None = None) -> Array:
         """``1 / S_ii`` on the diagonal, within the bounds."""
+        if rank is not None:
+            raise no_factors(self)
         return jnp.diag(jnp.clip(1 / jnp.diagonal(self.S), self.lower, self.upper))
 
     def predict(self, x: Array) -> Array:
@@ -122,77 +100,63 @@ class GaussianPrecision(Objective):
         """``S - x^-1``."""
         return symmetric(self.S) - inverse(x)
 
-    def curvature(self, x: Array, pred: Array, v: Array, image: Array) -> Array:
-        """``<v, x^-1 v x^-1>``."""
-        return jnp.vdot(v, self.hessian(x, pred)(v))
+    def hessian(self, x: Array, pred: Array, tau: Numeric = 0.0) -> SymmetricOperator:
+        """``v -> x^-1 v x^-1`` for symmetric v, with the diagonal by (1 + tau): no quadratic bounds f."""
+        return Fisher(inverse(x), tau)
 
-    def hessian(self, x: Array, pred: Array, tau: Numeric = 0.0) -> Callable[[Array], Array]:
-        """``v -> x^-1 v x^-1`` for symmetric v, with the diagonal by (1 + tau): no quadratic majorises f."""
-        sigma = inverse(x)
-        damping = tau * jnp.outer(jnp.diagonal(sigma), jnp.diagonal(sigma))
-        return lambda v: symmetric(matmul(matmul(sigma, v), sigma)) + damping * v
+    def majorant(self) -> SymmetricOperator:
+        """``v -> v / lower^2``, at least the Hessian within the bounds."""
+        return EigenvalueBound(self.S, self.lower, self.dtype)
 
-    def hessian_diagonal(self, x: Array, pred: Array) -> Array:
-        """``(x^-1)_ii (x^-1)_jj``."""
-        diagonal = jnp.diagonal(inverse(x))
+    def _check(self) -> None:
+        if self.dtype not in (jnp.float32, jnp.float64):
+            raise ValueError(f"S must be of float32 or float64; got {self.dtype}")
+        if not isinstance(self.S, jax.core.Tracer):
+            S = np.asarray(self.S)
+            if np.any(np.abs(S - S.T) > 1e-4 * np.max(np.abs(S), initial=0)):
+                raise ValueError("S must be symmetric, such as X.T @ X / n")
+        for name, bound in (("lower", self.lower), ("upper", self.upper)):
+            if jnp.ndim(bound) or (not isinstance(bound, jax.core.Tracer) and bound < 0):
+                raise ValueError(f"{name} must be a number of at least 0; got {bound!r}")
+        known = not any(isinstance(bound, jax.core.Tracer) for bound in (self.lower, self.upper))
+        if known and not self.lower < self.upper and np.all(np.isfinite(np.asarray(self.S))):
+            raise ValueError(f"lower must be below upper; got {self.lower} and {self.upper}")
+
+
+class Fisher(SymmetricOperator):
+    """``v -> sigma v sigma`` for symmetric v, and tau times its diagonal."""
+
+    def __init__(self, sigma: Array, tau: Numeric) -> None:
+        self.sigma = sigma
+        damping = tau * self.diagonal()
+        super().__init__(lambda v: symmetric(matmul(matmul(sigma, v), sigma)) + damping * v, sigma.shape, sigma.dtype)
+
+    def diagonal(self) -> Array:
+        """``sigma_ii sigma_jj``."""
+        diagonal = jnp.diagonal(self.sigma)
         return jnp.outer(diagonal, diagonal)
 
-    def majorant(self) -> Callable[[Array], Array]:
-        """``v -> v / lower^2``, at least the Hessian within the bounds."""
-        return lambda v: v * self.smoothness()
+
+class EigenvalueBound(SymmetricOperator):
+    """``v -> v / lower^2``; along single edges the curvature of f at its start counts, ``S_ii S_jj``."""
+
+    def __init__(self, S: Array, lower: Numeric, dtype: ArrayDType) -> None:
+        self.S, self.lower = S, jnp.asarray(lower, dtype)
+        super().__init__(lambda v: v * self.norm(), S.shape, dtype)
+
+    def norm(self) -> Array:
+        """``1 / lower^2``."""
+        return 1 / jnp.square(self.lower)
 
     def preconditioner(self) -> Array:
         """``S_ii S_jj``."""
         diagonal = jnp.diagonal(self.S)
         return jnp.outer(diagonal, diagonal)
 
-    def smoothness(self) -> Array:
-        """``1 / lower^2``."""
-        return 1 / jnp.square(jnp.asarray(self.lower, self.dtype))
-
-    def coordinate_smoothness(self) -> Array:
-        """The largest ``S_ii S_jj``, i other than j: the curvature along an edge at the start."""
+    def coordinate_norm(self) -> Array:
+        """The largest ``S_ii S_jj``, i other than j."""
         p = self.shape[0]
         return jnp.max(jnp.where(jnp.eye(p, dtype=bool) & (p > 1), 0, self.preconditioner()))
-
-    def minimise(self, region: Support, x: Array, ridge: Array | None = None) -> Refit:
-        """The minimiser on a graph within the bounds, from x; see :mod:`jaxht.refit.graph`."""
-        p, S = self.shape[0], symmetric(self.S)
-        bounds = (jnp.asarray(self.lower, self.dtype), jnp.asarray(self.upper, self.dtype))
-        most = p * (p + 1) // 2 if region.k_max is None else (region.k_max + p) // 2
-        pattern = Pattern.of(region.mask, most)
-        ridge = jnp.zeros((), x.dtype) if ridge is None else ridge
-        subproblem = CovarianceSelection(S, pattern, ridge)
-        w, _, converged = newton(subproblem, pattern.gather(self._shrunk(region.restricted(x))), pattern.inside, None)
-        x = pattern.point(w)
-        within = converged & inside(x, bounds)
-        frozen = lax.stop_gradient((S, ridge, x, bounds))
-        T, done = bounded(frozen[0], region.mask, *frozen[1:], within)
-        return Refit(*(_known(x, T, within),) * 2, within | done & jnp.isfinite(logdet(T)))
-
-    def _shrunk(self, x: Array) -> Array:
-        """x, on its way to the start as far as it takes to be positive definite, in a few halvings."""
-        origin = self.start(None)
-
-        def point(t: Array) -> Array:
-            return t * x + (1 - t) * origin
-
-        def outside(t: Array) -> Array:
-            return (t > 0) & ~jnp.isfinite(logdet(point(t)))
-
-        t = lax.while_loop(outside, lambda t: jnp.where(t > 0.1, t / 2, 0), jnp.ones((), x.dtype))
-        return point(t)
-
-
-@jax.custom_jvp
-def _known(x: Array, T: Array, within: Array) -> Array:
-    """x where it is within the bounds, else T, of which the derivative is not known."""
-    return jnp.where(within, x, T)
-
-
-@_known.defjvp
-def _known_jvp(primals: tuple, tangents: tuple) -> tuple:
-    return _known(*primals), jnp.where(primals[2], tangents[0], jnp.nan)
 
 
 #: xi of the default bounds.

@@ -9,18 +9,18 @@ import jax.numpy as jnp
 import numpy as np
 from chex import Array, PRNGKey
 from jax import lax
+from optax.tree_utils import tree_where
 
-from jaxht._pytree import where
 from jaxht.constraints import Constraint
 from jaxht.objectives.objective import Objective
-from jaxht.runner._solve import Problem, Result, Stop, advance, finish, prepare, start
+from jaxht.runner._solve import Problem, Result, Stop, advance, finish, initial_point, prepare, start
 from jaxht.solvers.solver import Solver
 from jaxht.solvers.status import Status
 
 
 def path(
     objective: Objective,
-    constraint: Any,
+    constraint: Constraint,
     solver: Solver,
     ks: Any,
     *,
@@ -53,7 +53,7 @@ def path(
     return _path(problem, jnp.asarray(ks, jnp.int32), x0, key, own_limit)
 
 
-def sparsities(objective: Objective, constraint: Any, ks: Any) -> tuple[Any, Any]:
+def sparsities(objective: Objective, constraint: Constraint, ks: Any) -> tuple[Any, Any]:
     """ks as an array, checked, and the constraint with the last of them and a k_max for all, where it is known."""
     if not isinstance(ks, jax.Array):
         ks = np.asarray(ks)
@@ -64,8 +64,8 @@ def sparsities(objective: Objective, constraint: Any, ks: Any) -> tuple[Any, Any
         if np.any(np.diff(np.asarray(ks)) <= 0):
             raise ValueError(f"ks must rise strictly; got {ks}")
         largest = int(ks[-1]) if largest is None else largest
-        dataclasses.replace(constraint, k=int(ks[0])).prepare(objective.prepare().shape)  # refuses negative ones
-    return ks, dataclasses.replace(constraint, k=ks[-1], k_max=largest)
+        dataclasses.replace(constraint, k=int(ks[0])).prepare(objective.prepare().shape)  # type: ignore[type-var]
+    return ks, dataclasses.replace(constraint, k=ks[-1], k_max=largest)  # type: ignore[type-var]
 
 
 @functools.partial(jax.jit, static_argnums=4)
@@ -85,8 +85,8 @@ def _path(problem: Problem, ks: Array, x0: Array | None, key: PRNGKey | None, ow
         # All but the first go on where the one before stood still because it had its k coordinates.
         waits = (carry.status == Status.FINISHED) & (k > ks[0])
         running = jnp.full((), Status.RUNNING, jnp.int32)
-        iterate = dataclasses.replace(carry.iterate, status=where(waits, running, carry.iterate.status))
-        carry = dataclasses.replace(carry, iterate=iterate, status=where(waits, running, carry.status))
+        iterate = dataclasses.replace(carry.iterate, status=tree_where(waits, running, carry.iterate.status))
+        carry = dataclasses.replace(carry, iterate=iterate, status=tree_where(waits, running, carry.status))
         carry = advance(at(k), carry, at(k).stop.max_steps)
         return carry, finish(at(k), carry)
 
@@ -95,6 +95,6 @@ def _path(problem: Problem, ks: Array, x0: Array | None, key: PRNGKey | None, ow
         carry = advance(at(k), start(at(k), x, own_key), at(k).stop.max_steps)
         return carry.iterate.x, finish(at(k), carry)
 
-    if getattr(solver, "nested", False):
+    if solver.nested:
         return lax.scan(go_on, start(at(ks[0]), x0, key), ks)[1]
-    return lax.scan(go_on_from, problem.objective.start(problem.constraint) if x0 is None else x0, ks)[1]
+    return lax.scan(go_on_from, initial_point(problem.objective, problem.constraint) if x0 is None else x0, ks)[1]

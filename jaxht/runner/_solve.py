@@ -10,12 +10,14 @@ import jax.numpy as jnp
 import numpy as np
 from chex import Array, Numeric, PRNGKey
 from jax import lax
+from optax.tree_utils import tree_where
 
-from jaxht._pytree import as_dtype, cast_numbers, check_scalars, integer, pytree, where
-from jaxht.constraints import Constraint
-from jaxht.linalg.factored import Factored, check_factored, square_norm
+from jaxht._pytree import as_dtype, cast_numbers, check_scalars, integer, pytree
+from jaxht.constraints import Constraint, ModelSubspace
+from jaxht.linalg.factored import Factored, square_norm
 from jaxht.objectives.objective import Objective
-from jaxht.solvers.solver import Counts, Iterate, Solver
+from jaxht.solvers.iterate import Counts, Iterate
+from jaxht.solvers.solver import Solver
 from jaxht.solvers.status import Status
 
 # An objective this many times that of the start (or of 0) will not come back.
@@ -58,7 +60,7 @@ class Result:
     """
 
     x: Array
-    support: Any
+    support: ModelSubspace
     value: Array
     num_steps: Numeric = integer()
     status: Numeric = integer()
@@ -146,7 +148,7 @@ def trace(
     Args:
         objective, constraint, solver, x0, key, stop: as in :func:`solve`; by default ``stop.max_steps`` is num_steps.
         num_steps: static. A run that ends earlier repeats its last record.
-        record: pure function of a :class:`jaxht.solvers.solver.Iterate`, by default its value; defined once it compiles once.
+        record: pure function of a :class:`jaxht.extend.Iterate`, by default its value; defined once it compiles once.
 
     Returns:
         The result, and the records stacked along a new first axis of length num_steps + 1, the start first.
@@ -167,9 +169,12 @@ def prepare(
     one compile. Raises what :func:`solve` does.
     """
     objective = objective.prepare()
-    objective.check()
     constraint = constraint.prepare(objective.shape)
-    check_factored(objective, constraint, solver)
+    if constraint.factored and not solver.takes_factors:
+        raise ValueError(
+            f"solver must take factored iterates: IHT, SGHT; got {type(solver).__name__}: "
+            "leave LowRank(factored=True) out"
+        )
     dtype = objective.dtype
     check_scalars(solver)
     check_scalars(stop, signed=("target_value",))
@@ -188,14 +193,19 @@ def prepare(
     return cast_numbers(Problem(objective, constraint, solver, stop), dtype), x0, key
 
 
+def initial_point(objective: Objective, constraint: Constraint) -> Array:
+    """Where a run starts by default, held as the constraint holds its points."""
+    return objective.start(constraint.k_max if constraint.factored else None)
+
+
 def start(problem: Problem, x0: Array | None, key: PRNGKey | None) -> Carry:
     """The carry before the first step."""
     problem = jax.tree.map(jnp.asarray, problem)
     objective, constraint = problem.objective, problem.constraint
-    origin = objective.start(constraint)
-    # A start that is not finite is replaced, and reported as divergence: nothing lies below a divergence_threshold of NaN.
+    origin = initial_point(objective, constraint)
+    # A start that is not finite is replaced, and reported as divergence: nothing lies below a threshold of NaN.
     sound = jnp.all(jnp.asarray([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(x0)], bool))
-    x0 = origin if x0 is None else where(sound, constraint.project(x0, x0)[0], origin)
+    x0 = origin if x0 is None else tree_where(sound, constraint.project(x0, x0)[0], origin)
     iterate, state = problem.solver.init(objective, constraint, x0, key)
     iterate = _with_value(objective, iterate)
     base = jnp.maximum(jnp.abs(iterate.value), jnp.abs(objective.value(origin, objective.predict(origin))))
@@ -223,7 +233,7 @@ def finish(problem: Problem, carry: Carry) -> Result:
     iterate = carry.iterate
     return Result(
         x=iterate.x,
-        support=problem.constraint.support_of(iterate.x).completed(),
+        support=problem.constraint.support_of(iterate.x).complete(),
         value=iterate.value,
         num_steps=carry.num_steps,
         status=carry.status,
@@ -248,7 +258,7 @@ def _one_step(problem: Problem, carry: Carry) -> Carry:
         patience = jnp.where(same, patience + 1, 0)
         stable = patience >= stop.support_patience
     status = _judge(stop, iterate, num_steps, carry.divergence_threshold, still, stable)
-    kept = where(status == Status.DIVERGED, old, iterate)
+    kept = tree_where(status == Status.DIVERGED, old, iterate)
     # The step is taken back, its cost is not.
     kept = dataclasses.replace(kept, counts=iterate.counts)
     return Carry(kept, state, status, num_steps, patience, carry.divergence_threshold)
@@ -292,7 +302,7 @@ def _trace(
 ) -> tuple[Result, Any]:
     # A scan with selection, not `advance`: reverse-mode differentiation passes through it.
     def body(carry, _):
-        carry = where(carry.status == Status.RUNNING, _one_step(problem, carry), carry)
+        carry = tree_where(carry.status == Status.RUNNING, _one_step(problem, carry), carry)
         return carry, record(carry.iterate)
 
     carry = start(problem, x0, key)

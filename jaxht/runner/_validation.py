@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from chex import Array, Numeric, PRNGKey
 
 from jaxht._pytree import integer, pytree
+from jaxht.constraints import Constraint
 from jaxht.objectives.objective import Objective
 from jaxht.runner._path import path, sparsities
 from jaxht.runner._solve import Result, Stop, solve
@@ -33,7 +34,7 @@ class Validation:
 def validate(
     train: Objective,
     held_out: Objective,
-    constraint: Any,
+    constraint: Constraint,
     solver: Solver,
     ks: Any,
     *,
@@ -59,7 +60,7 @@ def validate(
     Raises:
         ValueError: as :func:`jaxht.path`.
     """
-    if getattr(solver, "nested", False):
+    if solver.nested:
         results = path(train, constraint, solver, ks, key=key, stop=stop)
     else:
         ks, bounded = sparsities(train, constraint, ks)
@@ -78,7 +79,7 @@ def validate(
 def cross_validate(
     split: Callable[[Any], tuple[Objective, Objective]],
     folds: Any,
-    constraint: Any,
+    constraint: Constraint,
     solver: Solver,
     ks: Any,
     *,

@@ -13,9 +13,15 @@ from jaxht.solvers.hsght import HSGHT as HSGHT
 from jaxht.solvers.htp import HTP as HTP
 from jaxht.solvers.htp import PHT as PHT
 from jaxht.solvers.iht import IHT as IHT
+from jaxht.solvers.iterate import Counts as Counts
+from jaxht.solvers.iterate import Iterate as Iterate
+from jaxht.solvers.iterate import evaluate as evaluate
+from jaxht.solvers.iterate import evaluate_refit as evaluate_refit
 from jaxht.solvers.niht import NIHT as NIHT
 from jaxht.solvers.omp import OMP as OMP
 from jaxht.solvers.saga import HTSAGA as HTSAGA
 from jaxht.solvers.sght import SGHT as SGHT
+from jaxht.solvers.solver import Solver as Solver
+from jaxht.solvers.status import Status as Status
 from jaxht.solvers.svrg import HTSVRG as HTSVRG
 from jaxht.solvers.svrg import SVRGHT as SVRGHT

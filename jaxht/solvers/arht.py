@@ -7,14 +7,16 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 from chex import Array, Numeric, PRNGKey
+from optax.tree_utils import tree_where
 
-from jaxht._pytree import integer, pytree, static, where
-from jaxht.constraints import Constraint
+from jaxht._pytree import integer, pytree, static
+from jaxht.constraints import SelectionConstraint, check_selection
 from jaxht.objectives.objective import Objective
-from jaxht.refit.newton import Refit
-from jaxht.solvers.base import best, count, exchanged
-from jaxht.solvers.omp import completed
-from jaxht.solvers.solver import Iterate, evaluate
+from jaxht.refit import Refit, refit
+from jaxht.solvers.iterate import Iterate, evaluate
+from jaxht.solvers.omp import complete_selection
+from jaxht.solvers.selection import best_item, count, swap
+from jaxht.solvers.solver import Solver
 from jaxht.solvers.status import Status
 
 
@@ -40,7 +42,7 @@ class Search:
 
 
 @pytree
-class ARHT:
+class ARHT(Solver[Objective, SelectionConstraint]):
     r"""Adaptively regularised hard thresholding: swaps as in OMPR, of a function whose regulariser gives way.
 
     .. math::
@@ -68,9 +70,18 @@ class ARHT:
     (not g) on the best support met in any core, so it is never worse than the start: the support of x0, completed by
     orthogonal matching pursuit. Ends with FINISHED.
 
-    Cost a step, for each core: one full gradient and two restricted minimisations.
+    Raises:
+        ValueError: for :class:`jaxht.LowRank`, which has no coordinates to select.
+
+    Cost: a step takes, for each core, one full gradient and two refits.
 
     Source: Axiotis & Sviridenko 2020, Algorithms 5 and 6; §6.2 for the practice.
+
+    Example:
+        >>> import jax, jax.numpy as jnp, jaxht
+        >>> f = jaxht.LeastSquares(jnp.eye(4), jnp.array([1.0, 4.0, 2.0, 3.0]))
+        >>> jaxht.solve(f, jaxht.Sparse(2), jaxht.ARHT(num_cores=2), key=jax.random.key(0)).x.tolist()
+        [0.0, 4.0, 0.0, 3.0]
     """
 
     rtol: Numeric = 1e-3
@@ -80,7 +91,6 @@ class ARHT:
     rho: Numeric | None = None
     lower: Numeric = 0.0
 
-    fixed_point_test: ClassVar[bool] = False
     needs_key: ClassVar[bool] = True
 
     @staticmethod
@@ -94,19 +104,22 @@ class ARHT:
         num_cores = math.ceil(5 * math.log(6 * d * math.log(1 / rtol)))
         return ARHT(rtol, num_cores, 1.0, math.ceil(2 * k * math.log(3 / rtol)))
 
-    def max_steps(self, constraint: Constraint) -> int:
+    def max_steps(self, constraint: SelectionConstraint) -> int:
         """10 000: it ends by itself."""
         return 10_000
 
-    def init(self, objective: Objective, constraint: Constraint, x0: Array, key: PRNGKey | None) -> tuple[Iterate, Any]:
+    def init(
+        self, objective: Objective, constraint: SelectionConstraint, x0: Array, key: PRNGKey | None
+    ) -> tuple[Iterate, Any]:
         """x0, the minimiser of f on the start's support, the cores there, and the first guess."""
-        # Where nothing is better than x0, x0 has minimised f on its support.
+        check_selection(constraint)
+        # Where nothing is better than x0, x0 minimises f on its support.
         iterate = evaluate(objective, x0, refit_converged=jnp.array(True))
-        rho = 2 * objective.coordinate_smoothness() if self.rho is None else self.rho
-        S = completed(objective, constraint, x0)
+        rho = 2 * objective.majorant().coordinate_norm() if self.rho is None else self.rho
+        S = complete_selection(objective, constraint, x0)
         R = jnp.ones_like(S)
         ridges = jnp.stack([jnp.zeros_like(x0), self._ridge(constraint, R, rho)])
-        both = jax.vmap(lambda ridge: objective.minimise(constraint.support(S), x0, ridge))(ridges)
+        both = jax.vmap(lambda ridge: refit(objective, constraint.support(S), x0, ridge))(ridges)
         minimum, regular = (jax.tree.map(lambda leaf, i=i: leaf[i], both) for i in range(2))
         core = Core(S, R, regular.x, regular.pred, jnp.array(False))
         cores = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (self.num_cores, *leaf.shape)), core)
@@ -117,23 +130,25 @@ class ARHT:
         search = Search(low, guess, self.rtol * (origin - low), jnp.zeros((), jnp.int32))
         return iterate, (key, rho, minimum, cores, cores, search)
 
-    def step(self, objective: Objective, constraint: Constraint, iterate: Iterate, state: Any) -> tuple[Iterate, Any]:
-        """Every core that has not ended moves once; perhaps the guess is settled."""
+    def step(
+        self, objective: Objective, constraint: SelectionConstraint, iterate: Iterate, state: Any
+    ) -> tuple[Iterate, Any]:
+        """A step of every core that has not ended; where one has reached the guess or all are stuck, the next guess."""
         key, rho, start, first, cores, search = state
         key, *keys = jax.random.split(key, self.num_cores + 1)
 
-        def move(core: Core, key: PRNGKey) -> tuple[Core, Refit]:
-            moved, minimum = self._move(objective, constraint, rho, search, core, key)
-            return where(core.ended, core, moved), minimum
+        def advance_core(core: Core, key: PRNGKey) -> tuple[Core, Refit]:
+            moved, minimum = self._core_step(objective, constraint, rho, search, core, key)
+            return tree_where(core.ended, core, moved), minimum
 
-        moved, minima = jax.vmap(move)(cores, jnp.stack(keys))
+        moved, minima = jax.vmap(advance_core)(cores, jnp.stack(keys))
         minima = jax.tree.map(lambda first, others: jnp.concatenate([first[None], others]), start, minima)
         values = jax.vmap(objective.value)(minima.x, minima.pred)
         winner = jnp.argmin(values)
         x, pred, converged = (leaf[winner] for leaf in minima)
         counts = iterate.counts.plus(full_gradients=jnp.sum(~cores.ended, dtype=jnp.int32))
         new = evaluate(objective, x, counts, pred=pred, refit_converged=converged)
-        found = where(iterate.value <= new.value, replace(iterate, counts=counts), new)  # NaN gets through
+        found = tree_where(iterate.value <= new.value, replace(iterate, counts=counts), new)  # NaN gets through
 
         reached, over = jnp.min(values) <= search.guess, jnp.all(moved.ended)
         failed = over & ~reached & (found.value > search.guess + search.eps / 3)
@@ -142,49 +157,54 @@ class ARHT:
         guess = jnp.where(settled, (low + found.value) / 2, search.guess)
         search = Search(low, guess, search.eps, jnp.where(settled, 0, search.num_steps + 1))
         status = jnp.where(found.value - low <= search.eps, Status.FINISHED, Status.RUNNING).astype(jnp.int32)
-        return replace(found, status=status), (key, rho, start, first, where(settled, first, moved), search)
+        return replace(found, status=status), (key, rho, start, first, tree_where(settled, first, moved), search)
 
-    def _move(
-        self, objective: Objective, constraint: Constraint, rho: Array, search: Search, core: Core, key: PRNGKey
+    def _core_step(
+        self,
+        objective: Objective,
+        constraint: SelectionConstraint,
+        rho: Array,
+        search: Search,
+        core: Core,
+        key: PRNGKey,
     ) -> tuple[Core, Refit]:
-        """The core after a swap or a draw, and a minimiser: of f on the new S, or after a draw of g on the old one."""
+        """The core after a swap or a draw, and a refit: of f on the new S, or after a draw of g on the old one."""
         S, R, x, pred = core.S, core.R, core.x, core.pred
         ridge = self._ridge(constraint, R, rho)
 
-        def g(x: Array, pred: Array) -> Array:
+        def g_R(x: Array, pred: Array) -> Array:
             return objective.value(x, pred) + jnp.vdot(x, ridge * x) / 2
 
+        size = constraint.scores(x)
         descent = constraint.feasible_direction(-objective.gradient(x, pred) - ridge * x)
-        lengths = constraint.scores(x)
-        i = best(constraint.scores(descent), ~S)
-        j = best(-lengths, S & ~constraint.kept)
-        S_new = exchanged(constraint, S, i, j)
-        swapped = objective.minimise(constraint.support(S_new), x, ridge)
+        i = best_item(constraint.scores(descent), ~S)
+        j = best_item(-size, S & ~constraint.always_active)
+        S_new = swap(constraint, S, i, j)
+        x_new = refit(objective, constraint.support(S_new), x, ridge)
 
-        value, k = g(x, pred), jnp.asarray(constraint.limit).astype(x.dtype)
+        value, k = g_R(x, pred), jnp.asarray(constraint.limit).astype(x.dtype)
         wanted = self.progress / k * (value - search.guess)
         floor = 8 * float(jnp.finfo(x.dtype).eps) * jnp.abs(value)
-        accepted = value - g(swapped.x, swapped.pred) >= jnp.maximum(wanted, floor)
+        accepted = value - g_R(x_new.x, x_new.pred) >= jnp.maximum(wanted, floor)
 
-        drawable = S & R & (lengths > 0)
-        chances = jnp.where(drawable, 2 * jnp.log(lengths), -jnp.inf).ravel()
-        drawn = jnp.arange(S.size, dtype=jnp.int32) == jax.random.categorical(key, chances).astype(jnp.int32)
-        R_new = R & ~(drawn.reshape(S.shape) & drawable)
+        candidates = S & R & (size > 0)
+        log_chance = jnp.where(candidates, 2 * jnp.log(size), -jnp.inf).ravel()
+        drawn = jnp.arange(S.size, dtype=jnp.int32) == jax.random.categorical(key, log_chance).astype(jnp.int32)
+        R_new = R & ~(drawn.reshape(S.shape) & candidates)
 
-        stuck = ~jnp.any(drawable)
+        stuck = ~jnp.any(candidates)
         if self.core_steps is None:
             stuck |= 2 * count(S & ~R) >= count(S)
-            late: Any = False
+            late = jnp.array(False)
         else:
             late = search.num_steps + 1 >= self.core_steps
-        # One minimisation serves both: of f on the new S, or of g with the new R on the old one.
-        region = constraint.support(jnp.where(accepted, S_new, S))
+        # One refit serves both: of f on the new S, or of g with the new R on the old one.
+        S = jnp.where(accepted, S_new, S)
         penalty = jnp.where(accepted, 0, self._ridge(constraint, R_new, rho))
-        other = objective.minimise(region, jnp.where(accepted, swapped.x, x), penalty)
-        x, pred = where(accepted, (swapped.x, swapped.pred), (other.x, other.pred))
-        core = Core(jnp.where(accepted, S_new, S), jnp.where(accepted, R, R_new), x, pred, (~accepted & stuck) | late)
-        return core, other
+        other = refit(objective, constraint.support(S), jnp.where(accepted, x_new.x, x), penalty)
+        x, pred = tree_where(accepted, (x_new.x, x_new.pred), (other.x, other.pred))
+        return Core(S, jnp.where(accepted, R, R_new), x, pred, (~accepted & stuck) | late), other
 
-    def _ridge(self, constraint: Constraint, R: Array, rho: Array) -> Array:
+    def _ridge(self, constraint: SelectionConstraint, R: Array, rho: Array) -> Array:
         """rho on R, like x."""
         return jnp.where(constraint.support(R).mask, rho, 0)

@@ -1,17 +1,23 @@
-"""Compressive sampling matching pursuit and its relatives: minimise on a larger support, then prune it."""
+"""Compressive sampling matching pursuit and its relatives: refit on a larger support, then prune it."""
 
-from typing import Any
+from dataclasses import replace
+from typing import Any, ClassVar
 
-from jaxht._pytree import pytree, static, where
-from jaxht.constraints import Constraint
+import jax.numpy as jnp
+from chex import Array, PRNGKey
+from optax.tree_utils import tree_where
+
+from jaxht._pytree import pytree, static
+from jaxht.constraints import SelectionConstraint, Support, check_selection
 from jaxht.objectives.objective import Objective
-from jaxht.refit.newton import Refit
-from jaxht.solvers.base import Pursuit, unless_worse
-from jaxht.solvers.solver import Iterate, evaluate
+from jaxht.refit import refit
+from jaxht.solvers.iterate import Iterate, evaluate, evaluate_refit
+from jaxht.solvers.pursuit import CycleDetector, accept_decrease
+from jaxht.solvers.solver import Solver
 
 
 @pytree
-class CoSaMP(Pursuit):
+class CoSaMP(Solver[Objective, SelectionConstraint]):
     r"""Compressive sampling matching pursuit; for a general f it is GraSP, gradient support pursuit.
 
     .. math::
@@ -23,85 +29,140 @@ class CoSaMP(Pursuit):
     Args:
         expand: static; Omega takes ``expand * k`` coordinates of the gradient. 2 as in the sources and in the
             condition of Shen & Li 2018, Theorem 7; their text prints 1.
-        debias: static; whether x+ is then minimised on its support.
+        debias: static; whether x+ is then refitted on its support.
 
     Ends with SUPPORT_STABLE, CYCLING (f may rise in a step), or CONVERGED.
 
-    Cost a step: one full gradient, two projections and a restricted minimisation on up to 3k coordinates; with debias
-    a further one on k.
+    Raises:
+        ValueError: for :class:`jaxht.LowRank`, which has no coordinates to select; on dense designs, where k is traced
+            without ``Sparse(k, k_max=...)``.
+
+    Cost: a step takes one full gradient, two projections and a refit on up to 3k coordinates; with debias a further one
+    on k.
 
     Source: Needell & Tropp 2009, Algorithm 1; Bahmani, Raj & Boufounos 2013, Algorithm 1; Shen & Li 2018, §3.2; Yuan,
     Li & Zhang 2018, §6.1.
+
+    Example:
+        >>> import jax.numpy as jnp, jaxht
+        >>> f = jaxht.LeastSquares(jnp.eye(4), jnp.array([1.0, 4.0, 2.0, 3.0]))
+        >>> jaxht.solve(f, jaxht.Sparse(2), jaxht.CoSaMP()).x.tolist()
+        [0.0, 4.0, 0.0, 3.0]
     """
 
     expand: int = static(default=2)
     debias: bool = static(default=False)
 
-    def find(self, objective: Objective, constraint: Constraint, iterate: Iterate, region: Any, step_size: Any) -> Any:
-        """Omega."""
-        return merged(objective, constraint, iterate, self.expand)
+    fixed_point_test: ClassVar[bool] = True
 
-    def settle(
-        self, objective: Objective, constraint: Constraint, minimum: Refit, iterate: Iterate
-    ) -> tuple[Iterate, int]:
-        """H_k(b)."""
-        x, support = constraint.project(minimum.x)
+    def max_steps(self, constraint: SelectionConstraint) -> int:
+        """100: it ends by itself, mostly within ten."""
+        return 100
+
+    def init(
+        self, objective: Objective, constraint: SelectionConstraint, x0: Array, key: PRNGKey | None
+    ) -> tuple[Iterate, Any]:
+        """The first Omega, from x0, which need not minimise f on its own support."""
+        check_selection(constraint)
+        iterate = evaluate(objective, x0, refit_converged=jnp.array(False))
+        iterate = replace(iterate, counts=iterate.counts.plus(full_gradients=1, projections=1))
+        omega = merge_supports(objective, constraint, iterate, self.expand)
+        return iterate, (omega, CycleDetector.init(omega))
+
+    def step(
+        self, objective: Objective, constraint: SelectionConstraint, iterate: Iterate, state: Any
+    ) -> tuple[Iterate, Any]:
+        """Refit on Omega and prune; then the next Omega."""
+        omega, cycles = state
+        counts = iterate.counts.plus(full_gradients=1, projections=2)
+        b = refit(objective, omega, iterate.x)
+        x, support = constraint.project(b.x)
         if self.debias:
-            minimum = objective.minimise(support, x)
-            return evaluate(
-                objective, minimum.x, iterate.counts, pred=minimum.pred, refit_converged=minimum.converged
-            ), 1
-        return evaluate(objective, x, iterate.counts, refit_converged=minimum.converged), 1
+            new = evaluate_refit(objective, refit(objective, support, x), counts)
+        else:
+            new = evaluate(objective, x, counts, refit_converged=b.converged)
+        next_omega = merge_supports(objective, constraint, new, self.expand)
+        new, cycles = cycles.update(new, omega, next_omega)
+        return new, (next_omega, cycles)
 
 
 def GraSP(debias: bool = False) -> CoSaMP:
     """Gradient support pursuit: :class:`CoSaMP` by its name for general objectives.
 
     Args:
-        debias: static; whether x+ is minimised on its support, "GraSP with debiasing".
+        debias: static; whether x+ is refitted on its support, "GraSP with debiasing".
+
+    Returns:
+        A :class:`CoSaMP`.
 
     Source: Bahmani, Raj & Boufounos 2013, Algorithm 1.
+
+    Example:
+        >>> import jaxht
+        >>> jaxht.GraSP().expand
+        2
     """
     return CoSaMP(debias=debias)
 
 
 @pytree
-class SubspacePursuit(Pursuit):
-    r"""Subspace pursuit: as CoSaMP with k coordinates of the gradient, and minimised again after pruning.
+class SubspacePursuit(Solver[Objective, SelectionConstraint]):
+    r"""Subspace pursuit: as CoSaMP with k coordinates of the gradient, and refitted after pruning.
 
     .. math::
         \Omega = supp(\nabla f(x), k) \cup supp(x), \quad
         b = \arg\min \{ f : supp \subseteq \Omega \}, \quad x^+ = \arg\min \{ f : supp \subseteq supp(H_k(b)) \}
 
-    until f does not fall; then the iterate before is returned, as NO_PROGRESS.
+    until f does not fall; then the iterate before is returned, as NO_PROGRESS. It has no arguments.
 
-    Args: none.
+    Raises:
+        ValueError: as :class:`CoSaMP`.
 
-    Cost a step: one full gradient, two projections and restricted minimisations on 2k and on k coordinates.
+    Cost: a step takes one full gradient, two projections and refits on 2k and on k coordinates.
 
     Source: Dai & Milenkovic 2009, Algorithm 1.
+
+    Example:
+        >>> import jax.numpy as jnp, jaxht
+        >>> f = jaxht.LeastSquares(jnp.eye(4), jnp.array([1.0, 4.0, 2.0, 3.0]))
+        >>> jaxht.solve(f, jaxht.Sparse(2), jaxht.SubspacePursuit()).x.tolist()
+        [0.0, 4.0, 0.0, 3.0]
     """
 
-    def find(self, objective: Objective, constraint: Constraint, iterate: Iterate, region: Any, step_size: Any) -> Any:
-        """Omega."""
-        return merged(objective, constraint, iterate, 1)
+    fixed_point_test: ClassVar[bool] = True
 
-    def settle(
-        self, objective: Objective, constraint: Constraint, minimum: Refit, iterate: Iterate
-    ) -> tuple[Iterate, int]:
-        """The minimiser after pruning, or the iterate before where f has not fallen."""
-        x, support = constraint.project(minimum.x)
-        minimum = objective.minimise(support, x)
-        new = evaluate(objective, minimum.x, iterate.counts, pred=minimum.pred, refit_converged=minimum.converged)
-        # At the start nothing has been minimised, and x0 may already be as good as the first minimiser.
-        first = iterate.counts.projections <= 1
-        checked = unless_worse(objective, new, iterate, 0.0)
-        return where(first, new, checked), 1
+    def max_steps(self, constraint: SelectionConstraint) -> int:
+        """100: it ends by itself, mostly within ten."""
+        return 100
+
+    def init(
+        self, objective: Objective, constraint: SelectionConstraint, x0: Array, key: PRNGKey | None
+    ) -> tuple[Iterate, Any]:
+        """The first Omega, from x0, which need not minimise f on its own support."""
+        check_selection(constraint)
+        iterate = evaluate(objective, x0, refit_converged=jnp.array(False))
+        iterate = replace(iterate, counts=iterate.counts.plus(full_gradients=1, projections=1))
+        omega = merge_supports(objective, constraint, iterate, 1)
+        return iterate, (omega, CycleDetector.init(omega), jnp.array(True))
+
+    def step(
+        self, objective: Objective, constraint: SelectionConstraint, iterate: Iterate, state: Any
+    ) -> tuple[Iterate, Any]:
+        """Refit on Omega, prune, refit, and go back where f has not fallen; then the next Omega."""
+        omega, cycles, first = state
+        counts = iterate.counts.plus(full_gradients=1, projections=2)
+        b = refit(objective, omega, iterate.x)
+        x, support = constraint.project(b.x)
+        new = evaluate_refit(objective, refit(objective, support, x), counts)
+        # x0 has not been refitted, and may already be as good as the first refit.
+        new = tree_where(first, new, accept_decrease(objective, new, iterate, 0.0))
+        next_omega = merge_supports(objective, constraint, new, 1)
+        new, cycles = cycles.update(new, omega, next_omega)
+        return new, (next_omega, cycles, jnp.array(False))
 
 
-def merged(objective: Objective, constraint: Any, iterate: Iterate, expand: int) -> Any:
-    """The steepest ``expand * k`` coordinates (or groups) at x, and the support of x."""
+def merge_supports(objective: Objective, constraint: SelectionConstraint, iterate: Iterate, expand: int) -> Support:
+    """The top ``expand * k`` coordinates (or groups) of the gradient at x, and the support of x."""
     bound = None if constraint.k_max is None else expand * constraint.k_max
     descent = -objective.gradient(iterate.x, iterate.pred)
-    steepest = constraint.top_k(descent, expand * constraint.k, bound)
-    return steepest.union(constraint.support_of(iterate.x))
+    return constraint.top_k(descent, expand * constraint.k, bound).union(constraint.support_of(iterate.x))

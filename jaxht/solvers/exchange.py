@@ -1,55 +1,27 @@
 """Exchanges of one coordinate for another: OMP with replacement, and exhaustive local search."""
 
-from typing import Any, ClassVar
+from collections.abc import Callable
+from typing import Any
 
 import jax.numpy as jnp
 from chex import Array, Numeric, PRNGKey
 from jax import lax
+from optax.tree_utils import tree_where
 
-from jaxht._pytree import pytree, where
-from jaxht.constraints import Constraint, Sparse
+from jaxht._pytree import pytree
+from jaxht.constraints import SelectionConstraint, check_selection
 from jaxht.objectives.objective import Objective
-from jaxht.solvers.base import best, count, exchanged, unless_worse
-from jaxht.solvers.omp import completed
-from jaxht.solvers.solver import Iterate, evaluate
-
-
-class Exchange:
-    """A solver that swaps one coordinate of the support for another while f falls.
-
-    It starts from the support of x0; one of fewer than k coordinates is completed by orthogonal matching pursuit.
-    """
-
-    fixed_point_test: ClassVar[bool] = False
-    needs_key: ClassVar[bool] = False
-
-    rtol: Numeric | None
-
-    def exchange(self, objective: Objective, constraint: Constraint, iterate: Iterate, chosen: Array) -> Array:
-        """The coordinates after the swap."""
-        raise NotImplementedError
-
-    def max_steps(self, constraint: Constraint) -> int:
-        """1000: exchanges end by themselves."""
-        return 1000
-
-    def init(self, objective: Objective, constraint: Constraint, x0: Array, key: PRNGKey | None) -> tuple[Iterate, Any]:
-        """x0, and the support to start from, on which the first step minimises."""
-        return evaluate(objective, x0, refit_converged=jnp.array(False)), completed(objective, constraint, x0)
-
-    def step(self, objective: Objective, constraint: Constraint, iterate: Iterate, state: Any) -> tuple[Iterate, Any]:
-        """Swap, minimise, and go back where f has not fallen."""
-        first, chosen = iterate.counts.full_gradients == 0, state
-        chosen = lax.cond(first, lambda: chosen, lambda: self.exchange(objective, constraint, iterate, chosen))
-        minimum = objective.minimise(constraint.support(chosen), iterate.x)
-        counts = iterate.counts.plus(full_gradients=1)
-        new = evaluate(objective, minimum.x, counts, pred=minimum.pred, refit_converged=minimum.converged)
-        rtol = ULPS * float(jnp.finfo(new.x.dtype).eps) if self.rtol is None else self.rtol
-        return where(first, new, unless_worse(objective, new, iterate, rtol)), chosen
+from jaxht.refit import refit
+from jaxht.refit.scores import forward_scores
+from jaxht.solvers.iterate import Iterate, evaluate, evaluate_refit
+from jaxht.solvers.omp import complete_selection
+from jaxht.solvers.pursuit import accept_decrease
+from jaxht.solvers.selection import best_item, count, swap
+from jaxht.solvers.solver import Solver
 
 
 @pytree
-class OMPR(Exchange):
+class OMPR(Solver[Objective, SelectionConstraint]):
     r"""Orthogonal matching pursuit with replacement.
 
     .. math::
@@ -64,64 +36,118 @@ class OMPR(Exchange):
         rtol: the relative decrease of f that is asked for, traced. None: 64 machine epsilons; f may tie exactly, and
             rounding would make endless swaps of it.
 
-    Cost a step: one full gradient and one restricted minimisation.
+    Raises:
+        ValueError: for :class:`jaxht.LowRank`, which has no coordinates to select.
+
+    Cost: a step takes one full gradient and one refit.
 
     Source: Jain, Tewari & Dhillon 2011; Axiotis & Sviridenko 2020, Algorithm 3.
+
+    Example:
+        >>> import jax.numpy as jnp, jaxht
+        >>> f = jaxht.LeastSquares(jnp.eye(4), jnp.array([1.0, 4.0, 2.0, 3.0]))
+        >>> jaxht.solve(f, jaxht.Sparse(2), jaxht.OMPR(), x0=jnp.array([1.0, 1.0, 0.0, 0.0])).x.tolist()
+        [0.0, 4.0, 0.0, 3.0]
     """
 
     rtol: Numeric | None = None
 
-    def exchange(self, objective: Objective, constraint: Constraint, iterate: Iterate, chosen: Array) -> Array:
-        """S + i - j."""
-        descent = constraint.feasible_direction(-objective.gradient(iterate.x, iterate.pred))
-        i = best(constraint.scores(descent), ~chosen)
-        j = best(-constraint.scores(iterate.x), chosen & ~constraint.kept)
-        return exchanged(constraint, chosen, i, j)
+    def max_steps(self, constraint: SelectionConstraint) -> int:
+        """1000: exchanges end by themselves."""
+        return 1000
+
+    def init(
+        self, objective: Objective, constraint: SelectionConstraint, x0: Array, key: PRNGKey | None
+    ) -> tuple[Iterate, Any]:
+        """x0, and S, on which the first step refits."""
+        check_selection(constraint)
+        iterate = evaluate(objective, x0, refit_converged=jnp.array(False))
+        return iterate, (complete_selection(objective, constraint, x0), jnp.array(True))
+
+    def step(
+        self, objective: Objective, constraint: SelectionConstraint, iterate: Iterate, state: Any
+    ) -> tuple[Iterate, Any]:
+        """Swap, refit, and go back where f has not fallen."""
+
+        def exchange(S: Array) -> Array:
+            descent = constraint.feasible_direction(-objective.gradient(iterate.x, iterate.pred))
+            i = best_item(constraint.scores(descent), ~S)
+            j = best_item(-constraint.scores(iterate.x), S & ~constraint.always_active)
+            return swap(constraint, S, i, j)
+
+        return refit_exchanged(objective, constraint, iterate, state, exchange, self.rtol)
 
 
 @pytree
-class ExhaustiveLocalSearch(Exchange):
+class ExhaustiveLocalSearch(Solver[Objective, SelectionConstraint]):
     r"""Exhaustive local search: as :class:`OMPR`, but with the coordinate after which the minimum is least.
 
     .. math::
         j = \arg\min_{j \in S} |x_j|, \quad
-        i = \arg\min_{i \notin S} \min \{ f : supp \subseteq S \cup \{i\} \setminus \{j\} \}
+        i = \arg\min_{i \notin S} \min \{ f : supp \subseteq S \cup \{i\} \setminus \{j\} \}, \quad
+        S \leftarrow S \cup \{i\} \setminus \{j\}, \quad x \leftarrow \arg\min \{ f : supp \subseteq S \}
 
     Args:
         rtol: as in :class:`OMPR`.
 
-    Cost a step: for least squares on vectors without bounds, all candidates come from two products, n d k (see
-    :meth:`jaxht.objectives.LeastSquares.insertion_gains`); else one restricted minimisation a candidate.
+    Raises:
+        ValueError: as :class:`OMPR`.
+
+    Cost: a step scores all candidates, for least squares on vectors without bounds by two products, n d k (see
+    :func:`jaxht.refit.scores.insertion_gains`); else by one refit a candidate.
 
     Source: Axiotis & Sviridenko 2020, Algorithm 4.
+
+    Example:
+        >>> import jax.numpy as jnp, jaxht
+        >>> f = jaxht.LeastSquares(jnp.eye(4), jnp.array([1.0, 4.0, 2.0, 3.0]))
+        >>> jaxht.solve(f, jaxht.Sparse(2), jaxht.ExhaustiveLocalSearch()).x.tolist()
+        [0.0, 4.0, 0.0, 3.0]
     """
 
     rtol: Numeric | None = None
 
-    def exchange(self, objective: Objective, constraint: Constraint, iterate: Iterate, chosen: Array) -> Array:
-        """S + i - j."""
-        j = best(-constraint.scores(iterate.x), chosen & ~constraint.kept)
-        rest = chosen & ~(j & (count(chosen) >= constraint.limit))
-        i = best(gains(objective, constraint, rest, iterate.x), ~chosen)
-        return exchanged(constraint, chosen, i, j)
+    def max_steps(self, constraint: SelectionConstraint) -> int:
+        """1000: exchanges end by themselves."""
+        return 1000
+
+    def init(
+        self, objective: Objective, constraint: SelectionConstraint, x0: Array, key: PRNGKey | None
+    ) -> tuple[Iterate, Any]:
+        """x0, and S, on which the first step refits."""
+        check_selection(constraint)
+        iterate = evaluate(objective, x0, refit_converged=jnp.array(False))
+        return iterate, (complete_selection(objective, constraint, x0), jnp.array(True))
+
+    def step(
+        self, objective: Objective, constraint: SelectionConstraint, iterate: Iterate, state: Any
+    ) -> tuple[Iterate, Any]:
+        """Swap, refit, and go back where f has not fallen."""
+
+        def exchange(S: Array) -> Array:
+            j = best_item(-constraint.scores(iterate.x), S & ~constraint.always_active)
+            rest = S & ~(j & (count(S) >= constraint.limit))
+            i = best_item(forward_scores(objective, constraint, rest, iterate.x), ~S)
+            return swap(constraint, S, i, j)
+
+        return refit_exchanged(objective, constraint, iterate, state, exchange, self.rtol)
 
 
-def gains(objective: Objective, constraint: Constraint, chosen: Array, x: Array) -> Array:
-    """How much the minimum of f on some atoms falls, up to a constant, if one more joins them, for each one."""
-    region = constraint.support(chosen)
-    formula = objective.insertion_gains(region) if isinstance(constraint, Sparse) else None
-    if formula is not None:
-        return formula
-    start = jnp.where(region.mask, x, 0)
-    index = lax.iota(jnp.int32, chosen.size).reshape(chosen.shape)
-
-    def gain(i: Array) -> Array:
-        minimum = objective.minimise(constraint.support(chosen | (index == i)), start)
-        return -objective.value(minimum.x, minimum.pred)
-
-    return lax.map(gain, index.ravel(), batch_size=BLOCK).reshape(chosen.shape)
+def refit_exchanged(
+    objective: Objective,
+    constraint: SelectionConstraint,
+    iterate: Iterate,
+    state: tuple[Array, Array],
+    exchange: Callable[[Array], Array],
+    rtol: Numeric | None,
+) -> tuple[Iterate, tuple[Array, Array]]:
+    """Refit on S after an exchange, or in the first step on S itself; go back where f has not fallen by rtol."""
+    S, first = state
+    S = lax.cond(first, lambda: S, lambda: exchange(S))
+    found = refit(objective, constraint.support(S), iterate.x)
+    new = evaluate_refit(objective, found, iterate.counts.plus(full_gradients=1))
+    rtol = ULPS * float(jnp.finfo(new.x.dtype).eps) if rtol is None else rtol
+    return tree_where(first, new, accept_decrease(objective, new, iterate, rtol)), (S, jnp.array(False))
 
 
 ULPS = 64.0
-# Candidates at a time.
-BLOCK = 64

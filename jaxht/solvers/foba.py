@@ -1,23 +1,25 @@
 """Adaptive forward-backward selection."""
 
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any
 
 import jax.numpy as jnp
 from chex import Array, Numeric, PRNGKey
-from jax import lax
+from optax.tree_utils import tree_where
 
-from jaxht._pytree import pytree, where
-from jaxht.constraints import Constraint, Sparse
-from jaxht.linalg.selection import mask_to_indices
+from jaxht._pytree import pytree
+from jaxht.constraints import SelectionConstraint, check_selection
 from jaxht.objectives.objective import Objective
-from jaxht.solvers.base import best, count
-from jaxht.solvers.solver import Iterate, evaluate
+from jaxht.refit import refit
+from jaxht.refit.scores import values_without
+from jaxht.solvers.iterate import Iterate, evaluate, evaluate_refit
+from jaxht.solvers.selection import best_item, count
+from jaxht.solvers.solver import Solver
 from jaxht.solvers.status import Status
 
 
 @pytree
-class FoBa:
+class FoBa(Solver[Objective, SelectionConstraint]):
     r"""Adaptive forward-backward greedy selection: a coordinate that has become dispensable leaves again.
 
     A step goes back if it can, and else forward:
@@ -28,8 +30,8 @@ class FoBa:
         \text{forward:}\quad & i = \arg\max_{i \notin S} (\nabla_i f(x))^2 / B_{ii}, \quad
         S \leftarrow S \cup \{i\}, \quad g_{|S|} = f_{before} - f_{after}
 
-    and minimises f on S. Of the removal the other coefficients are held; g is the gain of the forward step that reached
-    the present size. B is a majorant of the Hessian: for least squares B_ii is the squared norm of column i, and i the
+    and refits on S. For the removal the other coefficients are held; g is the gain of the forward step that reached the
+    present size. B bounds the Hessian from above: for least squares B_ii is the squared norm of column i, and i the
     coordinate whose best move lowers f most; for other losses, with columns of one norm, the largest gradient.
 
     Args:
@@ -39,86 +41,65 @@ class FoBa:
 
     Ends with FINISHED where k coordinates have survived, or NO_PROGRESS at the threshold.
 
-    Cost a step: one full gradient, one restricted minimisation, and k values of f, n k.
+    Raises:
+        ValueError: for :class:`jaxht.LowRank`, which has no coordinates to select.
+
+    Cost: a step takes one full gradient, one refit, and k values of f, n k.
 
     Source: Zhang 2008, Algorithm 2 ("FoBa"); baseline of Yuan, Li & Zhang 2018, §6.
+
+    Example:
+        >>> import jax.numpy as jnp, jaxht
+        >>> f = jaxht.LeastSquares(jnp.eye(4), jnp.array([1.0, 4.0, 2.0, 3.0]))
+        >>> jaxht.solve(f, jaxht.Sparse(2), jaxht.FoBa()).x.tolist()
+        [0.0, 4.0, 0.0, 3.0]
     """
 
     threshold: Numeric = 0.0
     ratio: Numeric = 0.5
 
-    fixed_point_test: ClassVar[bool] = False
-    needs_key: ClassVar[bool] = False
-
-    def max_steps(self, constraint: Any) -> Numeric:
+    def max_steps(self, constraint: SelectionConstraint) -> Numeric:
         """10 k + 100: each step back undoes one forward."""
         return 10 * constraint.k + 100
 
-    def init(self, objective: Objective, constraint: Constraint, x0: Array, key: PRNGKey | None) -> tuple[Iterate, Any]:
+    def init(
+        self, objective: Objective, constraint: SelectionConstraint, x0: Array, key: PRNGKey | None
+    ) -> tuple[Iterate, Any]:
         """x0, its support, and no gains: what x0 brings along does not leave before it is dispensable."""
-        chosen = constraint.active(x0)
+        check_selection(constraint)
+        S = constraint.active(x0)
         status = jnp.where(constraint.limit > 0, Status.RUNNING, Status.FINISHED)
-        gains = jnp.zeros(_bound(constraint, chosen) + 1, x0.dtype)
-        return evaluate(objective, x0, status=status, refit_converged=jnp.array(True)), (chosen, gains)
+        gains = jnp.zeros(1 + (S.size if constraint.k_max is None else constraint.k_max), x0.dtype)
+        iterate = evaluate(objective, x0, status=status, refit_converged=jnp.array(True))
+        return iterate, (S, gains, jnp.any(S))
 
-    def step(self, objective: Objective, constraint: Constraint, iterate: Iterate, state: Any) -> tuple[Iterate, Any]:
-        """Back or forward."""
-        chosen, gains = state
-        size = count(chosen)
-        first = (iterate.counts.full_gradients == 0) & (size > 0)
+    def step(
+        self, objective: Objective, constraint: SelectionConstraint, iterate: Iterate, state: Any
+    ) -> tuple[Iterate, Any]:
+        """Back or forward; the first step refits on the support of x0, if it has one."""
+        S, gains, refit_only = state
+        size = count(S)
 
-        rises = removals(objective, constraint, chosen, iterate) - iterate.value
-        j = best(-rises, chosen & ~constraint.kept)
-        back = jnp.any(j & (rises <= self.ratio * gains[size])) & ~first
+        rises = values_without(objective, constraint, S, iterate.x, iterate.pred) - iterate.value
+        j = best_item(-rises, S & ~constraint.always_active)
+        back = jnp.any(j & (rises <= self.ratio * gains[size])) & ~refit_only
 
-        gradient = constraint.feasible_direction(-objective.gradient(iterate.x, iterate.pred))
-        slopes = constraint.scores(gradient / jnp.sqrt(jnp.maximum(objective.preconditioner(), TINY)))
-        forward = ~back & ~first & (size < constraint.limit)
-        i = best(slopes, ~chosen & forward)
+        descent = constraint.feasible_direction(-objective.gradient(iterate.x, iterate.pred))
+        B = objective.majorant().preconditioner()
+        forward = ~back & ~refit_only & (size < constraint.limit)
+        i = best_item(constraint.scores(descent / jnp.sqrt(jnp.maximum(B, TINY))), ~S & forward)
 
-        moved = (chosen & ~(j & back)) | i
-        minimum = objective.minimise(constraint.support(moved), iterate.x)
-        counts = iterate.counts.plus(full_gradients=1)
-        new = evaluate(objective, minimum.x, counts, pred=minimum.pred, refit_converged=minimum.converged)
+        S_new = (S & ~(j & back)) | i
+        found = refit(objective, constraint.support(S_new), iterate.x)
+        new = evaluate_refit(objective, found, iterate.counts.plus(full_gradients=1))
 
         gain = iterate.value - new.value
         useless = forward & (gain <= self.threshold)
-        done = ~back & ~first & ~forward
+        done = ~back & ~refit_only & ~forward
         status = jnp.where(useless, Status.NO_PROGRESS, jnp.where(done, Status.FINISHED, Status.RUNNING))
-        kept = where(useless | done, iterate, new)
         gains = jnp.where(forward & (jnp.arange(gains.size, dtype=jnp.int32) == size + 1), gain, gains)
-        return replace(kept, counts=counts, status=status.astype(jnp.int32)), (
-            jnp.where(useless, chosen, moved),
-            gains,
-        )
+        kept = replace(tree_where(useless | done, iterate, new), counts=new.counts, status=status.astype(jnp.int32))
+        return kept, (jnp.where(useless, S, S_new), gains, jnp.array(False))
 
 
-def removals(objective: Objective, constraint: Constraint, chosen: Array, iterate: Iterate) -> Array:
-    """f(x) without each of the chosen atoms, the others held; of those not chosen, infinity."""
-    x, pred = iterate.x, iterate.pred
-    atoms: Any = mask_to_indices(chosen.ravel(), _bound(constraint, chosen))
-    index = jnp.arange(chosen.size, dtype=jnp.int32).reshape(chosen.shape)
-
-    def others(i: Array) -> Array:
-        return jnp.where(constraint.support(chosen & (index != i)).mask, x, 0)
-
-    def without(i: Array, image: Array) -> Array:
-        return objective.value(others(i), pred - image)
-
-    if isinstance(constraint, Sparse):
-        images = objective.images(replace(constraint.support(chosen), indices=atoms), x)
-    else:
-        images = lax.map(lambda i: objective.predict(x - others(i)), atoms, batch_size=BLOCK)
-    values = lax.map(lambda pair: without(*pair), (atoms, images), batch_size=BLOCK)
-    alone = jnp.full(chosen.size, jnp.inf, x.dtype).at[atoms].set(values, mode="drop")
-    return alone.reshape(chosen.shape)
-
-
-def _bound(constraint: Any, chosen: Array) -> int:
-    """On the number of atoms, static."""
-    return chosen.size if constraint.k_max is None else constraint.k_max
-
-
-# Removals at a time.
-BLOCK = 16
 TINY = 1e-30

@@ -10,13 +10,14 @@ from jax import lax
 
 from jaxht._pytree import integer, pytree
 from jaxht.constraints import Constraint
-from jaxht.objectives.objective import Objective
-from jaxht.solvers.sampling import begun, shuffled
-from jaxht.solvers.solver import Iterate
+from jaxht.objectives.objective import SumOverSamples, check_sum
+from jaxht.solvers.iterate import Iterate
+from jaxht.solvers.sampling import init_stochastic, permute
+from jaxht.solvers.solver import Solver
 
 
 @pytree
-class HSGHT:
+class HSGHT(Solver[SumOverSamples, Constraint]):
     r"""Gradients of batches that grow by a factor, from a few samples to all, with or without momentum (AHSG-HT).
 
     .. math::
@@ -55,13 +56,18 @@ class HSGHT:
         """1 000."""
         return 1_000
 
-    def init(self, objective: Objective, constraint: Constraint, x0: Array, key: PRNGKey | None) -> tuple[Iterate, Any]:
+    def init(
+        self, objective: SumOverSamples, constraint: Constraint, x0: Array, key: PRNGKey | None
+    ) -> tuple[Iterate, Any]:
         """The step size; x_{-1} = x_0."""
+        check_sum(objective)
         step_size = 0.5 / objective.sample_smoothness() if self.step_size is None else self.step_size
-        iterate = begun(objective, x0, step_size).moved(x0, skip_fixed_point_test=jnp.array(True))
+        iterate = init_stochastic(objective, x0, step_size).move(x0, skip_fixed_point_test=jnp.array(True))
         return iterate, (step_size, key, jnp.zeros((), jnp.int32), None if self.momentum is None else x0)
 
-    def step(self, objective: Objective, constraint: Constraint, iterate: Iterate, state: Any) -> tuple[Iterate, Any]:
+    def step(
+        self, objective: SumOverSamples, constraint: Constraint, iterate: Iterate, state: Any
+    ) -> tuple[Iterate, Any]:
         """Some updates."""
         step_size, key, first, x_prev = state
         n = objective.num_samples
@@ -84,7 +90,7 @@ class HSGHT:
         carry = first, jnp.zeros((), jnp.int32), iterate.counts, iterate.x, x_prev
         t, _, counts, x, x_prev = lax.while_loop(more, update, carry)
         drawn = self._size(first, n) < n
-        return replace(iterate.moved(x, skip_fixed_point_test=drawn), counts=counts), (step_size, key, t, x_prev)
+        return replace(iterate.move(x, skip_fixed_point_test=drawn), counts=counts), (step_size, key, t, x_prev)
 
     def _size(self, t: Array, n: int) -> Array:
         """s_t."""
@@ -94,14 +100,14 @@ class HSGHT:
         return jnp.clip(jnp.minimum(size, n).astype(jnp.int32), 1, n)
 
 
-def _batch_gradient(objective: Objective, x: Array, s: Array, key: PRNGKey) -> Array:
+def _batch_gradient(objective: SumOverSamples, x: Array, s: Array, key: PRNGKey) -> Array:
     """The mean gradient of s (traced) samples without replacement, in blocks of BLOCK; that of f where s = n."""
     n = objective.num_samples
 
     def block(number: Array, gradient: Array) -> Array:
         position = number * BLOCK + lax.iota(jnp.int32, BLOCK)
-        indices = jnp.where(position < s, shuffled(key, position % n, n), n)
-        batch = objective.sampled(indices, jnp.where(position < s, 1 / s.astype(x.dtype), 0))
+        indices = jnp.where(position < s, permute(key, position % n, n), n)
+        batch = objective.minibatch(indices, jnp.where(position < s, 1 / s.astype(x.dtype), 0))
         return gradient + batch.gradient(x, batch.predict(x))
 
     def full(_: Array, gradient: Array) -> Array:

@@ -1,78 +1,25 @@
 """Hard thresholding pursuit, whole and partial."""
 
-from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import jax.numpy as jnp
 from chex import Array, Numeric, PRNGKey
-from jax import lax
 
-from jaxht._pytree import integer, pytree, static, where
-from jaxht.constraints import Constraint
+from jaxht._pytree import integer, pytree, static
+from jaxht.constraints import Constraint, ModelSubspace, SelectionConstraint, Support, check_selection
 from jaxht.objectives.objective import Objective
-from jaxht.solvers.base import Pursuit
-from jaxht.solvers.solver import Iterate
-from jaxht.solvers.status import Status
-
-
-class GradientPursuit(Pursuit):
-    """A pursuit that looks for its region along a gradient step, of which the size may adapt."""
-
-    step_size: Numeric | None
-    backtrack: bool
-
-    def along(self, constraint: Constraint, x: Array, gradient: Array, region: Any, step_size: Any) -> Any:
-        """The region to minimise on next, from the gradient at x; ``region`` is the present one, None at the start."""
-        raise NotImplementedError
-
-    def find(self, objective: Objective, constraint: Constraint, iterate: Iterate, region: Any, step_size: Any) -> Any:
-        """The region along the gradient at the iterate."""
-        return self.along(constraint, iterate.x, objective.gradient(iterate.x, iterate.pred), region, step_size)
-
-    def step_along(self, objective: Objective, constraint: Constraint) -> Numeric:
-        """eta."""
-        return 1 / constraint.smoothness(objective) if self.step_size is None else self.step_size
-
-    def init(self, objective: Objective, constraint: Constraint, x0: Array, key: PRNGKey | None) -> tuple[Iterate, Any]:
-        """That of a pursuit."""
-        iterate, state = super().init(objective, constraint, x0, key)
-        return replace(iterate, skip_fixed_point_test=jnp.array(True)) if self.backtrack else iterate, state
-
-    def step(self, objective: Objective, constraint: Constraint, iterate: Iterate, state: Any) -> tuple[Iterate, Any]:
-        """That of a pursuit, or with backtracking: where f has not fallen, go back, and halve eta."""
-        if not self.backtrack:
-            return self.pursue(objective, constraint, iterate, state)
-        step_size, tried, own, halvings, unused = state
-        new, projections = self.settle(objective, constraint, objective.minimise(tried, iterate.x), iterate)
-        # x0 has not been minimised on its support. A NaN gets through.
-        taken = (iterate.counts.projections <= 1) | ~(new.value >= iterate.value)
-        new, own = where(taken, (new, tried), (replace(iterate, counts=new.counts, skip_fixed_point_test=None), own))
-        gradient = objective.gradient(new.x, new.pred)
-
-        def ahead(halvings: Array) -> Any:
-            return self.along(constraint, new.x, gradient, own, step_size * jnp.exp2(-halvings.astype(new.x.dtype)))
-
-        # What has just failed would fail again.
-        first = jnp.where(taken, 0, halvings + 1)
-        halvings, region = lax.while_loop(
-            lambda carry: ~taken & carry[1].equals(tried) & (carry[0] < MAX_HALVINGS),
-            lambda carry: (carry[0] + 1, ahead(carry[0] + 1)),
-            (first, ahead(first)),
-        )
-        at_rest = region.equals(own) | (halvings >= MAX_HALVINGS)
-        status = jnp.where(at_rest, Status.SUPPORT_STABLE, Status.RUNNING)
-        status = jnp.where(new.status != Status.RUNNING, new.status, status).astype(jnp.int32)
-        counts = new.counts.plus(full_gradients=1, projections=1 + projections + halvings - first)
-        new = replace(new, counts=counts, status=status, skip_fixed_point_test=~taken)
-        return new, (step_size, region, own, halvings, unused)
+from jaxht.refit import refit
+from jaxht.solvers.iterate import Counts, Iterate, evaluate, evaluate_refit
+from jaxht.solvers.pursuit import Backtracking, FixedStep, pursuit_step_size
+from jaxht.solvers.solver import Solver
 
 
 @pytree
-class HTP(GradientPursuit):
-    r"""Hard thresholding pursuit: threshold a gradient step, then minimise on the support that it found.
+class HTP(Solver[Objective, Constraint]):
+    r"""Hard thresholding pursuit: threshold a gradient step, then refit on the support that it found.
 
     .. math::
-        F^+ = supp(x - \eta \nabla f(x), k) \quad\text{(S1, S2)}, \qquad
+        z = x - \eta \nabla f(x) \quad\text{(S1)}, \qquad F^+ = supp(z, k) \quad\text{(S2)}, \qquad
         x^+ = \arg\min \{ f(x) : supp(x) \subseteq F^+ \} \quad\text{(S3)}
 
     until F+ = F.
@@ -87,27 +34,61 @@ class HTP(GradientPursuit):
             until the present support is what it finds; the next step starts with eta anew. Then f falls in every step,
             no run cycles, and eta may start large, at several times 1/M_1; more steps, for a lower f.
 
-    Of matrices of low rank the region is U M V', U and V the singular vectors of the gradient step (SVP-Newton of Jain,
-    Meka & Dhillon 2010), M_1 is L, and it ends as CONVERGED.
+    Of matrices of low rank the support is U w V', U and V the singular vectors of the gradient step (SVP-Newton of
+    Jain, Meka & Dhillon 2010), M_1 is L, and it ends as CONVERGED.
 
     Ends with SUPPORT_STABLE, CYCLING, or CONVERGED where several supports hold the same x.
 
-    Cost a step: one full gradient, one projection and one restricted minimisation, which for k traced needs
-    ``Sparse(k, k_max=...)`` on dense designs.
+    Raises:
+        ValueError: on dense designs, where k is traced without ``Sparse(k, k_max=...)``.
+
+    Cost: a step takes one full gradient, one projection and one refit.
 
     Source: Foucart 2011; Yuan, Li & Zhang 2018, Algorithm 1 (GraHTP).
+
+    Example:
+        >>> import jax, jaxht
+        >>> A = jaxht.ensembles.gaussian(jax.random.key(0), n=40, d=60)
+        >>> y = A @ jaxht.ensembles.gaussian_signal(jax.random.key(1), d=60, K=4)
+        >>> result = jaxht.solve(jaxht.LeastSquares(A, y), jaxht.Sparse(4), jaxht.HTP())
+        >>> jaxht.Status(int(result.status)).name, bool(result.value < 1e-8)
+        ('SUPPORT_STABLE', True)
     """
 
     step_size: Numeric | None = None
     backtrack: bool = static(default=False)
 
-    def along(self, constraint: Constraint, x: Array, gradient: Array, region: Any, step_size: Any) -> Any:
-        """S1, S2."""
-        return constraint.project(x - step_size * gradient, x)[1]
+    fixed_point_test: ClassVar[bool] = True
+
+    def max_steps(self, constraint: Constraint) -> int:
+        """100: it ends by itself, mostly within ten."""
+        return 100
+
+    def init(self, objective: Objective, constraint: Constraint, x0: Array, key: PRNGKey | None) -> tuple[Iterate, Any]:
+        """The first support, from x0, which need not minimise f on its own support."""
+        eta = pursuit_step_size(objective, constraint, self.step_size)
+        counts = Counts.zero(objective.num_samples).plus(full_gradients=1, projections=1)
+        iterate = evaluate(objective, x0, counts, step_size=eta, refit_converged=jnp.array(False))
+        gradient = objective.gradient(x0, iterate.pred)
+        search = Backtracking if self.backtrack else FixedStep
+        return search.init(iterate, lambda eta: constraint.project(x0 - eta * gradient, x0)[1], eta)
+
+    def step(self, objective: Objective, constraint: Constraint, iterate: Iterate, state: Any) -> tuple[Iterate, Any]:
+        """S3 on the support at hand, then S1 and S2 for the next: where it is the same one, no refit is done twice."""
+        counts = iterate.counts.plus(full_gradients=1, projections=1)
+        new = evaluate_refit(objective, refit(objective, state.support, iterate.x), counts)  # S3
+        new, search = state.accept(new, iterate)
+        gradient = objective.gradient(new.x, new.pred)
+
+        def find(eta: Numeric) -> ModelSubspace:
+            z = new.x - eta * gradient  # S1
+            return constraint.project(z, new.x)[1]  # S2
+
+        return search.update(new, find)
 
 
 @pytree
-class PHT(GradientPursuit):
+class PHT(Solver[Objective, SelectionConstraint]):
     r"""Partial hard thresholding: as HTP, but at most r coordinates enter the support in a step.
 
     .. math::
@@ -122,24 +103,55 @@ class PHT(GradientPursuit):
         step_size: as in :class:`HTP`.
         backtrack: likewise, static.
 
-    Ends as HTP does. Cost a step: that of HTP, and one more selection.
+    Ends as HTP does.
+
+    Raises:
+        ValueError: for :class:`jaxht.LowRank`, which has no coordinates to select; and as :class:`HTP`.
+
+    Cost: a step takes what a step of HTP takes, and one more selection.
 
     Source: Jain, Tewari & Dhillon 2017; Axiotis & Sviridenko 2020, §1.2.
+
+    Example:
+        >>> import jax.numpy as jnp, jaxht
+        >>> f = jaxht.LeastSquares(jnp.eye(4), jnp.array([1.0, 4.0, 2.0, 3.0]))
+        >>> jaxht.solve(f, jaxht.Sparse(2), jaxht.PHT(r=1), x0=jnp.array([1.0, 1.0, 0.0, 0.0])).x.tolist()
+        [0.0, 4.0, 0.0, 3.0]
     """
 
     r: Numeric = integer(default=1)
     step_size: Numeric | None = None
     backtrack: bool = static(default=False)
 
-    def along(self, constraint: Constraint, x: Array, gradient: Array, region: Any, step_size: Any) -> Any:
-        """S+."""
-        z = x - step_size * gradient
-        own = constraint.project(x)[1].mask if region is None else region.mask
-        entering = constraint.top_k(jnp.where(own, 0, z), self.r, None).mask
-        if region is None:
-            entering |= jnp.all(x == 0)
-        return constraint.project(jnp.where(own | entering, z, 0))[1]
+    fixed_point_test: ClassVar[bool] = True
 
+    def max_steps(self, constraint: SelectionConstraint) -> int:
+        """100."""
+        return 100
 
-# Of eta, to eight digits: what is found beyond is the present support.
-MAX_HALVINGS = 30
+    def init(
+        self, objective: Objective, constraint: SelectionConstraint, x0: Array, key: PRNGKey | None
+    ) -> tuple[Iterate, Any]:
+        """The first support, from x0."""
+        check_selection(constraint)
+        eta = pursuit_step_size(objective, constraint, self.step_size)
+        counts = Counts.zero(objective.num_samples).plus(full_gradients=1, projections=1)
+        iterate = evaluate(objective, x0, counts, step_size=eta, refit_converged=jnp.array(False))
+        gradient, S = objective.gradient(x0, iterate.pred), constraint.project(x0)[1].mask
+        search = Backtracking if self.backtrack else FixedStep
+        return search.init(iterate, lambda eta: self._find(constraint, x0 - eta * gradient, S, jnp.all(x0 == 0)), eta)
+
+    def step(
+        self, objective: Objective, constraint: SelectionConstraint, iterate: Iterate, state: Any
+    ) -> tuple[Iterate, Any]:
+        """x+ on the support at hand, then the next support."""
+        counts = iterate.counts.plus(full_gradients=1, projections=1)
+        new = evaluate_refit(objective, refit(objective, state.support, iterate.x), counts)  # x+
+        new, search = state.accept(new, iterate)
+        S, gradient = search.accepted.mask, objective.gradient(new.x, new.pred)
+        return search.update(new, lambda eta: self._find(constraint, new.x - eta * gradient, S, jnp.array(False)))
+
+    def _find(self, constraint: SelectionConstraint, z: Array, S: Array, everything: Array) -> Support:
+        """S+ from z and S; where ``everything`` is set, all coordinates may enter."""
+        J = S | constraint.top_k(jnp.where(S, 0, z), self.r, None).mask | everything
+        return constraint.project(jnp.where(J, z, 0))[1]

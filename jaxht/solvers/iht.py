@@ -7,11 +7,12 @@ from chex import Array, Numeric, PRNGKey
 from jaxht._pytree import pytree, static
 from jaxht.constraints import Constraint
 from jaxht.objectives.objective import Objective
-from jaxht.solvers.solver import Iterate, evaluate
+from jaxht.solvers.iterate import Iterate, evaluate
+from jaxht.solvers.solver import Solver
 
 
 @pytree
-class IHT:
+class IHT(Solver[Objective, Constraint]):
     r"""Projected gradient descent onto C, optionally accelerated.
 
     .. math::
@@ -29,10 +30,16 @@ class IHT:
         momentum: nu in [0, 1), traced. None, the default, is 0 without the cost of remembering x_prev.
         nesterov: static; which of the two forms.
 
-    Cost a step: one full gradient and one projection.
+    Cost: a step takes one full gradient and one projection.
 
     Source: Shen & Li 2018, (3.4) and §5; Axiotis & Sviridenko 2020, Algorithm 1; Yuan, Li & Zhang 2018, Algorithm 1
     (FGraHTP); heavy ball: Zhou, Yuan & Feng 2018, Algorithm 1 (O2) at full batch; Nesterov: Khanna & Kyrillidis 2018.
+
+    Example:
+        >>> import jax.numpy as jnp, jaxht
+        >>> f = jaxht.LeastSquares(jnp.eye(4), jnp.array([1.0, 4.0, 2.0, 3.0]))
+        >>> jaxht.solve(f, jaxht.Sparse(2), jaxht.IHT(step_size=1.0)).x.tolist()
+        [0.0, 4.0, 0.0, 3.0]
     """
 
     step_size: Numeric | None = None
@@ -41,7 +48,6 @@ class IHT:
 
     fixed_point_test: ClassVar[bool] = True
     takes_factors: ClassVar[bool] = True
-    needs_key: ClassVar[bool] = False
 
     def max_steps(self, constraint: Constraint) -> int:
         """10 000: linear convergence, at a rate set by the restricted condition number."""
@@ -49,13 +55,13 @@ class IHT:
 
     def init(self, objective: Objective, constraint: Constraint, x0: Array, key: PRNGKey | None) -> tuple[Iterate, Any]:
         """Evaluate f at x0; x_prev = x0."""
-        step_size = 1 / objective.smoothness() if self.step_size is None else self.step_size
+        step_size = 1 / objective.majorant().norm() if self.step_size is None else self.step_size
         iterate = evaluate(objective, x0, step_size=step_size)
         return iterate, (step_size, None if self.momentum is None else (x0, iterate.pred))
 
     def step(self, objective: Objective, constraint: Constraint, iterate: Iterate, state: Any) -> tuple[Iterate, Any]:
         """Gradient step with momentum, then threshold."""
-        step_size, prev = state
+        eta, prev = state
         x, pred = iterate.x, iterate.pred
         u, pred_u = x, pred
         if self.momentum is not None:
@@ -65,6 +71,6 @@ class IHT:
                 # pred is linear in x, so the gradient at u needs no product beyond its own.
                 pred_u = pred + self.momentum * (pred - pred_prev)
         grad = objective.gradient(u if self.nesterov else x, pred_u)
-        x_next, _ = constraint.project(u - step_size * grad, x)
+        x_next, _ = constraint.project(u - eta * grad, x)
         counts = iterate.counts.plus(full_gradients=1, projections=1)
-        return evaluate(objective, x_next, counts), (step_size, None if self.momentum is None else (x, pred))
+        return evaluate(objective, x_next, counts), (eta, None if self.momentum is None else (x, pred))

@@ -5,15 +5,17 @@ from typing import Any, ClassVar
 import jax.numpy as jnp
 from chex import Array, Numeric, PRNGKey
 from jax import lax
+from optax.tree_utils import tree_where
 
-from jaxht._pytree import pytree, where
+from jaxht._pytree import pytree
 from jaxht.constraints import Constraint
 from jaxht.objectives.objective import Objective
-from jaxht.solvers.solver import Iterate, evaluate
+from jaxht.solvers.iterate import Iterate, evaluate
+from jaxht.solvers.solver import Solver
 
 
 @pytree
-class NIHT:
+class NIHT(Solver[Objective, Constraint]):
     r"""Iterative hard thresholding with the exact step on the current support: no step size to choose.
 
     .. math::
@@ -31,16 +33,21 @@ class NIHT:
         c: in (0, 1), traced: margin of the step condition.
         q: > 1 / (1 - c), traced: how fast the step shrinks.
 
-    Cost a step: one full gradient and one product for the step; for each further trial a projection and a gradient.
+    Cost: a step takes one full gradient and one product for eta; each further trial a projection and a gradient.
 
     Source: Blumensath & Davies 2010, Algorithm 1. c and q are not fixed there.
+
+    Example:
+        >>> import jax.numpy as jnp, jaxht
+        >>> f = jaxht.LeastSquares(jnp.eye(4), jnp.array([1.0, 4.0, 2.0, 3.0]))
+        >>> jaxht.solve(f, jaxht.Sparse(2), jaxht.NIHT()).x.tolist()
+        [0.0, 4.0, 0.0, 3.0]
     """
 
     c: Numeric = 0.01
     q: Numeric = 2.0
 
     fixed_point_test: ClassVar[bool] = True
-    needs_key: ClassVar[bool] = False
 
     def max_steps(self, constraint: Constraint) -> int:
         """5 000."""
@@ -50,28 +57,29 @@ class NIHT:
         """The gradient at x0, and S."""
         iterate = evaluate(objective, x0)
         g = objective.gradient(x0, iterate.pred)
-        region = where(jnp.any(x0 != 0), constraint.support_of(x0), constraint.project(-g)[1])
-        return iterate, (g, region)
+        S = tree_where(jnp.any(x0 != 0), constraint.support_of(x0), constraint.project(-g)[1])
+        return iterate, (g, S)
 
     def step(self, objective: Objective, constraint: Constraint, iterate: Iterate, state: Any) -> tuple[Iterate, Any]:
         """Exact step on the support, backtracking where it is too long."""
-        x, pred, (g, support) = iterate.x, iterate.pred, state
-        g_S = support.restricted(g)
+        x, pred, (g, S) = iterate.x, iterate.pred, state
+        g_S = S.restrict(g)
         # eta does not depend on the length of g_S, but in units of its largest entry no square over- or underflows.
         scale = jnp.max(jnp.abs(g_S))
         flat = scale == 0
         v = g_S / jnp.where(flat, 1, scale)
-        eta = jnp.vdot(v, v) / jnp.where(flat, 1, objective.curvature(x, pred, v, objective.predict(v)))
+        curvature = objective.hessian(x, pred).quadratic_form(v, objective.predict(v))
+        eta = jnp.vdot(v, v) / jnp.where(flat, 1, curvature)
 
         def attempt(eta):
-            trial, region = constraint.project(x - eta * g, x)
+            trial, S_new = constraint.project(x - eta * g, x)
             image = objective.predict(trial)
             gradient = objective.gradient(trial, image)
             move = trial - x
-            within = region.equals(support) & (region.bounds is None)
+            same = S_new.equals(S) & (S_new.bounds is None)
             # Multiplied out: no division by a vanishing curvature.
-            limit = jnp.where(within, 2, 1 - self.c) * jnp.vdot(move, move)
-            return trial, image, gradient, region, eta * jnp.vdot(move, gradient - g) <= limit
+            limit = jnp.where(same, 2, 1 - self.c) * jnp.vdot(move, move)
+            return trial, image, gradient, S_new, eta * jnp.vdot(move, gradient - g) <= limit
 
         def shrink(carry):
             eta, tries, _ = carry
@@ -79,12 +87,12 @@ class NIHT:
             return eta, tries + 1, attempt(eta)
 
         # A NaN lane is never accepted: the bound on tries lets it out, and the runner finds it diverged.
-        _, tries, (x, pred, g, support, _) = lax.while_loop(
+        _, tries, (x, pred, g, S, _) = lax.while_loop(
             lambda carry: ~carry[2][-1] & (carry[1] < MAX_TRIES), shrink, (eta, jnp.ones((), jnp.int32), attempt(eta))
         )
         counts = iterate.counts.plus(full_gradients=tries, projections=tries)
         # Where g_S = 0 there is no step to take, and none is missed.
-        return evaluate(objective, x, counts, pred=pred, step_size=jnp.where(flat, 1, eta)), (g, support)
+        return evaluate(objective, x, counts, pred=pred, step_size=jnp.where(flat, 1, eta)), (g, S)
 
 
 # 2^-60 of the exact step is far below rounding.

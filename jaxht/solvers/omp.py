@@ -5,17 +5,21 @@ from typing import Any, ClassVar
 import jax.numpy as jnp
 from chex import Array, Numeric, PRNGKey
 from jax import lax
+from optax.tree_utils import tree_where
 
-from jaxht._pytree import pytree, where
-from jaxht.constraints import Constraint, Sparse
+from jaxht._pytree import pytree
+from jaxht.constraints import SelectionConstraint, check_selection
 from jaxht.objectives.objective import Objective
-from jaxht.solvers.base import best, count, unless_worse
-from jaxht.solvers.solver import Iterate, evaluate
+from jaxht.refit.growing_qr import factorise, refit_growing
+from jaxht.solvers.iterate import Iterate, evaluate, evaluate_refit
+from jaxht.solvers.pursuit import accept_decrease
+from jaxht.solvers.selection import best_item, count
+from jaxht.solvers.solver import Solver
 from jaxht.solvers.status import Status
 
 
 @pytree
-class OMP:
+class OMP(Solver[Objective, SelectionConstraint]):
     r"""Orthogonal matching pursuit; for a general f it is forward selection (FBS), for groups group OMP.
 
     .. math::
@@ -23,64 +27,66 @@ class OMP:
         x \leftarrow \arg\min \{ f(x) : supp(x) \subseteq S \}
 
     until S has k coordinates. It starts from the support of x0 and the coordinates that are always kept; where there
-    are any, the first step minimises on them. The columns of A are not scaled: with columns of very different norms,
-    scale them.
-
-    Args: none.
+    are any, the first step refits on them. The columns of A are not scaled: with columns of very different norms,
+    scale them. It has no arguments.
 
     Ends with FINISHED, or NO_PROGRESS where no coordinate lowers f: then x has fewer than k nonzeros.
 
-    Cost a step: one full gradient, and a restricted minimisation. For least squares with k_max known it goes on from
-    the step before, on all designs: 2 to 4 n k_max.
+    Raises:
+        ValueError: for :class:`jaxht.LowRank`, which has no coordinates to select.
+
+    Cost: a step takes one full gradient and a refit. For least squares with k_max known it goes on from the step
+    before, on all designs: 2 to 4 n k_max.
 
     Source: Axiotis & Sviridenko 2020, Algorithm 2; Yuan, Li & Zhang 2018, §6.1; Pati, Rezaiifar & Krishnaprasad 1993.
+
+    Example:
+        >>> import jax.numpy as jnp, jaxht
+        >>> f = jaxht.LeastSquares(jnp.eye(4), jnp.array([1.0, 4.0, 2.0, 3.0]))
+        >>> jaxht.solve(f, jaxht.Sparse(2), jaxht.OMP()).x.tolist()
+        [0.0, 4.0, 0.0, 3.0]
     """
 
-    fixed_point_test: ClassVar[bool] = False
-    needs_key: ClassVar[bool] = False
-    #: A run with a larger k begins like this one, so :func:`jaxht.path` takes one run.
     nested: ClassVar[bool] = True
 
-    def max_steps(self, constraint: Any) -> Numeric:
+    def max_steps(self, constraint: SelectionConstraint) -> Numeric:
         """k."""
         return constraint.k
 
-    def init(self, objective: Objective, constraint: Constraint, x0: Array, key: PRNGKey | None) -> tuple[Iterate, Any]:
-        """x0, its support, and a factorisation of no columns."""
-        chosen = constraint.active(x0)
+    def init(
+        self, objective: Objective, constraint: SelectionConstraint, x0: Array, key: PRNGKey | None
+    ) -> tuple[Iterate, Any]:
+        """x0 and its support, and a factorisation of these columns."""
+        check_selection(constraint)
+        S = constraint.active(x0)
         status = jnp.where(constraint.limit > 0, Status.RUNNING, Status.FINISHED)
         iterate = evaluate(objective, x0, status=status, refit_converged=jnp.array(True))
-        # Groups come in by several coordinates at once.
-        basis = objective.basis(constraint.support(chosen)) if isinstance(constraint, Sparse) else None
-        return iterate, (chosen, basis)
+        return iterate, (S, factorise(objective, constraint, S), jnp.any(S))
 
-    def step(self, objective: Objective, constraint: Constraint, iterate: Iterate, state: Any) -> tuple[Iterate, Any]:
-        """i, S and x."""
-        return extended(objective, constraint, iterate, state)
+    def step(
+        self, objective: Objective, constraint: SelectionConstraint, iterate: Iterate, state: Any
+    ) -> tuple[Iterate, Any]:
+        """i, S and x; the first step refits on the support of x0, if it has one."""
+        S, qr, refit_only = state
+        descent = constraint.feasible_direction(-objective.gradient(iterate.x, iterate.pred))
+        i = best_item(constraint.scores(descent), ~S & ~refit_only & (count(S) < constraint.limit))
+        S |= i
+        found, qr = refit_growing(objective, qr, constraint.support(S), iterate.x)
 
-
-def extended(objective: Objective, constraint: Constraint, iterate: Iterate, state: Any) -> tuple[Iterate, Any]:
-    """A step of OMP."""
-    chosen, basis = state
-    first = (iterate.counts.full_gradients == 0) & jnp.any(chosen)
-    descent = constraint.feasible_direction(-objective.gradient(iterate.x, iterate.pred))
-    i = best(constraint.scores(descent), ~chosen & ~first & (count(chosen) < constraint.limit))
-    chosen |= i
-    minimum, basis = objective.grow(basis, constraint.support(chosen), iterate.x)
-
-    status = jnp.where(count(chosen) < constraint.limit, Status.RUNNING, Status.FINISHED)
-    counts = iterate.counts.plus(full_gradients=1)
-    new = evaluate(objective, minimum.x, counts, pred=minimum.pred, status=status, refit_converged=minimum.converged)
-    return where(first, new, unless_worse(objective, new, iterate, 0.0)), (chosen, basis)
+        status = jnp.where(count(S) < constraint.limit, Status.RUNNING, Status.FINISHED)
+        new = evaluate_refit(objective, found, iterate.counts.plus(full_gradients=1), status=status)
+        new = tree_where(refit_only, new, accept_decrease(objective, new, iterate, 0.0))
+        return new, (S, qr, jnp.array(False))
 
 
-def completed(objective: Objective, constraint: Constraint, x0: Array) -> Array:
-    """The atoms of x0, and as many more as orthogonal matching pursuit adds to them: a start for exchanges."""
+def complete_selection(objective: Objective, constraint: SelectionConstraint, x0: Array) -> Array:
+    """The active items of x0, and as many more as orthogonal matching pursuit adds to them: a start for exchanges."""
+    omp = OMP()
 
-    def going_on(carry: Any) -> Array:
-        iterate, (chosen, _) = carry
-        return (iterate.status == Status.RUNNING) & (count(chosen) < constraint.limit)
+    def unfinished(carry: Any) -> Array:
+        iterate, (S, *_) = carry
+        return (iterate.status == Status.RUNNING) & (count(S) < constraint.limit)
 
-    start = OMP().init(objective, constraint, x0, None)
-    _, (chosen, _) = lax.while_loop(going_on, lambda carry: extended(objective, constraint, *carry), start)
-    return chosen
+    start = omp.init(objective, constraint, x0, None)
+    _, (S, *_) = lax.while_loop(unfinished, lambda carry: omp.step(objective, constraint, *carry), start)
+    return S

@@ -8,13 +8,14 @@ from chex import Array, Numeric, PRNGKey
 
 from jaxht._pytree import integer, pytree, static
 from jaxht.constraints import Constraint
-from jaxht.objectives.objective import Objective
-from jaxht.solvers.sampling import batch_smoothness, begun, projected_move, updated
-from jaxht.solvers.solver import Iterate
+from jaxht.objectives.objective import SumOverSamples
+from jaxht.solvers.iterate import Iterate
+from jaxht.solvers.sampling import batch_smoothness, init_stochastic, project_move, run_updates
+from jaxht.solvers.solver import Solver
 
 
 @pytree
-class HTSAGA:
+class HTSAGA(Solver[SumOverSamples, Constraint]):
     r"""Stochastic gradients corrected by a table of the last ones of every sample; a step of the runner is an epoch.
 
     .. math::
@@ -43,22 +44,25 @@ class HTSAGA:
     inner_steps: Numeric | None = integer(default=None)
     replace: bool = static(default=True)
 
-    fixed_point_test: ClassVar[bool] = False
     needs_key: ClassVar[bool] = True
 
     def max_steps(self, constraint: Constraint) -> int:
         """1 000 epochs."""
         return 1_000
 
-    def init(self, objective: Objective, constraint: Constraint, x0: Array, key: PRNGKey | None) -> tuple[Iterate, Any]:
+    def init(
+        self, objective: SumOverSamples, constraint: Constraint, x0: Array, key: PRNGKey | None
+    ) -> tuple[Iterate, Any]:
         """The table at x0."""
         step_size = self.step_size
         if step_size is None:
             step_size = 1 / (3 * batch_smoothness(objective, self.batch_size))
-        iterate = begun(objective, x0, step_size).moved(x0, full_gradients=1)
-        return iterate, (step_size, key, objective.slopes(x0, objective.predict(x0)))
+        iterate = init_stochastic(objective, x0, step_size).move(x0, full_gradients=1)
+        return iterate, (step_size, key, objective.loss_derivatives(x0, objective.predict(x0)))
 
-    def step(self, objective: Objective, constraint: Constraint, iterate: Iterate, state: Any) -> tuple[Iterate, Any]:
+    def step(
+        self, objective: SumOverSamples, constraint: Constraint, iterate: Iterate, state: Any
+    ) -> tuple[Iterate, Any]:
         """As many updates as go over the samples once."""
         step_size, key, table = state
         key, draws = jax.random.split(key)
@@ -67,20 +71,20 @@ class HTSAGA:
         def project(z: Array) -> Array:
             return constraint.project(z, base)[0]
 
-        def update(batch: Objective, indices: Array, carry: Any) -> Any:
+        def update(batch: SumOverSamples, indices: Array, carry: Any) -> Any:
             move, table, mean = carry  # from base to x
             x = base + move
-            new = batch.slopes(x, batch.predict(x))  # of f_i / b, where the table holds those of f_i / n
+            new = batch.loss_derivatives(x, batch.predict(x))  # of f_i / b, where the table holds those of f_i / n
             change = new - n / b * table[indices]
-            step = step_size * (batch.assembled(change, x) + mean)
-            move = projected_move(project, base, move - step)
+            step = step_size * (batch.gradient_from(change, x) + mean)
+            move = project_move(project, base, move - step)
             if self.replace and b > 1:  # the table, and so its mean, changes once
                 again = jnp.any(jnp.tril(indices[:, None] == indices, -1), axis=1)
                 change = jnp.where(again.reshape(-1, *[1] * (change.ndim - 1)), 0, change)
-            return move, table.at[indices].set(b / n * new), mean + b / n * batch.assembled(change, origin)
+            return move, table.at[indices].set(b / n * new), mean + b / n * batch.gradient_from(change, origin)
 
-        carry = origin, table, objective.assembled(table, origin)
+        carry = origin, table, objective.gradient_from(table, origin)
         m = -(-n // b) if self.inner_steps is None else self.inner_steps
-        move, table, _ = updated(update, carry, m, objective, key=draws, batch_size=b, replace=self.replace)
+        move, table, _ = run_updates(update, carry, m, objective, key=draws, batch_size=b, replace=self.replace)
         x = project(base + move)  # exactly feasible, whatever was rounded
-        return iterate.moved(x, sample_gradients=m * b, projections=m), (step_size, key, table)
+        return iterate.move(x, sample_gradients=m * b, projections=m), (step_size, key, table)

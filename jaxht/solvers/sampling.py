@@ -9,27 +9,29 @@ import numpy as np
 from chex import Array, Numeric, PRNGKey
 from jax import lax
 
-from jaxht.objectives.objective import Objective
-from jaxht.solvers.solver import Counts, Iterate, checked
+from jaxht.objectives.objective import SumOverSamples, check_sum
+from jaxht.solvers.iterate import Counts, Iterate, check_step_size
 from jaxht.solvers.status import Status
 
 S = TypeVar("S")
 
 
-def begun(objective: Objective, x0: Array, step_size: Numeric) -> Iterate:
-    """The iterate at the start; its value, like those to come, is left to the runner, whose look is not counted."""
-    return Iterate(x0, None, Counts.zero(objective.num_samples), checked(Status.RUNNING, step_size))
+def init_stochastic(objective: SumOverSamples, x0: Array, step_size: Numeric) -> Iterate:
+    """The iterate at the start; its value, like those to come, is left to the runner, which does not count it."""
+    check_sum(objective)
+    return Iterate(x0, None, Counts.zero(objective.num_samples), check_step_size(Status.RUNNING, step_size))
 
 
-def batch_smoothness(objective: Objective, batch_size: int) -> Array:
+def batch_smoothness(objective: SumOverSamples, batch_size: int) -> Array:
     """``((b - 1) L + L_max) / b``: L of f, L_max of every f_i; the expected smoothness of Gower et al. 2019."""
+    check_sum(objective)
     largest = objective.sample_smoothness()
     if batch_size == 1:
         return largest
-    return ((batch_size - 1) * jnp.minimum(objective.smoothness(), largest) + largest) / batch_size
+    return ((batch_size - 1) * jnp.minimum(objective.majorant().norm(), largest) + largest) / batch_size
 
 
-def projected_move(project: Callable[[Array], Array], base: Array, move: Array) -> Array:
+def project_move(project: Callable[[Array], Array], base: Array, move: Array) -> Array:
     """``P(base + move) - base``, without the rounding of the sum where P leaves it as it is.
 
     A step along a mean of n gradients that is taken sample by sample is n steps: added to x, each would lose what is
@@ -40,11 +42,11 @@ def projected_move(project: Callable[[Array], Array], base: Array, move: Array) 
     return jnp.where(x == z, move, x - base)
 
 
-def updated(
-    update: Callable[[Objective, Array, S], S],
+def run_updates(
+    update: Callable[[SumOverSamples, Array, S], S],
     state: S,
     num_updates: Numeric,
-    objective: Objective,
+    objective: SumOverSamples,
     *,
     key: PRNGKey,
     batch_size: int,
@@ -67,17 +69,17 @@ def updated(
             indices = (jax.random.bits(own, (BLOCK, batch_size), jnp.uint32) % num_samples).astype(jnp.int32)
         else:
             position = jnp.broadcast_to(lax.iota(jnp.int32, batch_size), (BLOCK, batch_size))
-            indices = shuffled(own, position, num_samples)
+            indices = permute(own, position, num_samples)
 
         def one(t: Array, state: S) -> S:
-            return update(objective.sampled(indices[t], weights), indices[t], state)
+            return update(objective.minibatch(indices[t], weights), indices[t], state)
 
         return lax.fori_loop(0, jnp.minimum(BLOCK, num_updates - number * BLOCK), one, state)
 
     return lax.fori_loop(0, (num_updates + BLOCK - 1) // BLOCK, block, state)
 
 
-def shuffled(key: PRNGKey, position: Array, n: int) -> Array:
+def permute(key: PRNGKey, position: Array, n: int) -> Array:
     """Where the positions in [0, n) go in a random permutation of [0, n): samples without replacement.
 
     Args:

@@ -7,13 +7,14 @@ from chex import Array, Numeric, PRNGKey
 
 from jaxht._pytree import integer, pytree, static
 from jaxht.constraints import Constraint
-from jaxht.objectives.objective import Objective
-from jaxht.solvers.sampling import batch_smoothness, begun, updated
-from jaxht.solvers.solver import Iterate
+from jaxht.objectives.objective import SumOverSamples
+from jaxht.solvers.iterate import Iterate
+from jaxht.solvers.sampling import batch_smoothness, init_stochastic, run_updates
+from jaxht.solvers.solver import Solver
 
 
 @pytree
-class SGHT:
+class SGHT(Solver[SumOverSamples, Constraint]):
     r"""Stochastic gradient steps with hard thresholding, also known as StoIHT; a step of the runner is an epoch.
 
     .. math::
@@ -38,7 +39,6 @@ class SGHT:
     inner_steps: Numeric | None = integer(default=None)
     replace: bool = static(default=True)
 
-    fixed_point_test: ClassVar[bool] = False
     takes_factors: ClassVar[bool] = True
     needs_key: ClassVar[bool] = True
 
@@ -46,22 +46,26 @@ class SGHT:
         """100 epochs."""
         return 100
 
-    def init(self, objective: Objective, constraint: Constraint, x0: Array, key: PRNGKey | None) -> tuple[Iterate, Any]:
+    def init(
+        self, objective: SumOverSamples, constraint: Constraint, x0: Array, key: PRNGKey | None
+    ) -> tuple[Iterate, Any]:
         """The step size."""
         step_size = self.step_size
         if step_size is None:
             step_size = 0.5 / batch_smoothness(objective, self.batch_size)
-        return begun(objective, x0, step_size), (step_size, key)
+        return init_stochastic(objective, x0, step_size), (step_size, key)
 
-    def step(self, objective: Objective, constraint: Constraint, iterate: Iterate, state: Any) -> tuple[Iterate, Any]:
+    def step(
+        self, objective: SumOverSamples, constraint: Constraint, iterate: Iterate, state: Any
+    ) -> tuple[Iterate, Any]:
         """As many updates as go over the samples once."""
         step_size, key = state
         key, draws = jax.random.split(key)
         n, b = objective.num_samples, self.batch_size
 
-        def update(batch: Objective, indices: Array, x: Array) -> Array:
+        def update(batch: SumOverSamples, indices: Array, x: Array) -> Array:
             return constraint.project(x - step_size * batch.gradient(x, batch.predict(x)), x)[0]
 
         m = -(-n // b) if self.inner_steps is None else self.inner_steps
-        x = updated(update, iterate.x, m, objective, key=draws, batch_size=b, replace=self.replace)
-        return iterate.moved(x, sample_gradients=m * b, projections=m), (step_size, key)
+        x = run_updates(update, iterate.x, m, objective, key=draws, batch_size=b, replace=self.replace)
+        return iterate.move(x, sample_gradients=m * b, projections=m), (step_size, key)

@@ -9,13 +9,14 @@ from chex import Array, Numeric, PRNGKey
 from jaxht._pytree import integer, pytree, static
 from jaxht.constraints import Constraint
 from jaxht.linalg.projections import l2_ball
-from jaxht.objectives.objective import Objective
-from jaxht.solvers.sampling import batch_smoothness, begun, projected_move, updated
-from jaxht.solvers.solver import Iterate
+from jaxht.objectives.objective import SumOverSamples
+from jaxht.solvers.iterate import Iterate
+from jaxht.solvers.sampling import batch_smoothness, init_stochastic, project_move, run_updates
+from jaxht.solvers.solver import Solver
 
 
 @pytree
-class HTSVRG:
+class HTSVRG(Solver[SumOverSamples, Constraint]):
     r"""Stages of stochastic gradients that are corrected by the full gradient at a snapshot; a step is a stage.
 
     .. math::
@@ -58,16 +59,20 @@ class HTSVRG:
         """1 000 stages."""
         return 1_000
 
-    def init(self, objective: Objective, constraint: Constraint, x0: Array, key: PRNGKey | None) -> tuple[Iterate, Any]:
+    def init(
+        self, objective: SumOverSamples, constraint: Constraint, x0: Array, key: PRNGKey | None
+    ) -> tuple[Iterate, Any]:
         """The step size."""
         if self.snapshot not in ("random", "last"):
             raise ValueError(f'snapshot must be "random" or "last"; got {self.snapshot!r}')
         step_size = self.step_size
         if step_size is None:
             step_size = 0.25 / batch_smoothness(objective, self.batch_size)
-        return begun(objective, x0, step_size), (step_size, key)
+        return init_stochastic(objective, x0, step_size), (step_size, key)
 
-    def step(self, objective: Objective, constraint: Constraint, iterate: Iterate, state: Any) -> tuple[Iterate, Any]:
+    def step(
+        self, objective: SumOverSamples, constraint: Constraint, iterate: Iterate, state: Any
+    ) -> tuple[Iterate, Any]:
         """One stage."""
         step_size, key = state
         key, draws, choice = jax.random.split(key, 3)
@@ -79,19 +84,21 @@ class HTSVRG:
             r, _ = constraint.project(z, snapshot)
             return r if self.radius is None else l2_ball(r.ravel(), self.radius).reshape(r.shape)
 
-        def update(batch: Objective, indices: Array, move: Array) -> Array:  # from the snapshot to x
-            pred = objective.picked(whole, indices)
-            change = batch.slopes(snapshot + move, pred + batch.predict(move)) - batch.slopes(snapshot, pred)
-            step = step_size * (batch.assembled(change, move) + mu)
-            return projected_move(project, snapshot, move - step)
+        def update(batch: SumOverSamples, indices: Array, move: Array) -> Array:  # from the snapshot to x
+            pred = objective.minibatch_pred(whole, indices)
+            change = batch.loss_derivatives(snapshot + move, pred + batch.predict(move)) - batch.loss_derivatives(
+                snapshot, pred
+            )
+            step = step_size * (batch.gradient_from(change, move) + mu)
+            return project_move(project, snapshot, move - step)
 
         m = -(-3 * n // b) if self.inner_steps is None else self.inner_steps
         if self.snapshot == "random":
             m = jax.random.randint(choice, (), 0, m, jnp.int32)
         start = jnp.zeros_like(snapshot)
-        move = updated(update, start, m, objective, key=draws, batch_size=b, replace=self.replace)
+        move = run_updates(update, start, m, objective, key=draws, batch_size=b, replace=self.replace)
         x = project(snapshot + move)  # exactly feasible, whatever was rounded
-        return iterate.moved(x, full_gradients=1, sample_gradients=2 * b * m, projections=m), (step_size, key)
+        return iterate.move(x, full_gradients=1, sample_gradients=2 * b * m, projections=m), (step_size, key)
 
 
 def SVRGHT(

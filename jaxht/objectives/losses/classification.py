@@ -1,5 +1,7 @@
 """Losses of labels -1 and +1."""
 
+from typing import ClassVar
+
 import jax
 import jax.numpy as jnp
 from chex import Array, Numeric
@@ -144,6 +146,8 @@ class SquaredHingeLoss(MarginLoss):
 @pytree
 class HingeLoss(MarginLoss):
     """``l(u; y) = max(0, 1 - y u)``, the loss of support vector machines. Source: Yuan et al. 2020, §5.2.2."""
+
+    is_smooth: ClassVar[bool] = False
 
     def smoothness(self, y: Array) -> Numeric:
         """There is none."""

@@ -1,6 +1,6 @@
 """What an objective may ask of a loss, and what losses of one output share."""
 
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import jax
 import numpy as np
@@ -9,6 +9,9 @@ from chex import Array, Numeric
 
 class Loss(Protocol):
     """A convex function of a prediction, applied to n of them: u (n,) or, for c outputs, (n, c), and targets y."""
+
+    #: Whether the derivative has a derivative, and ``smoothness`` a value.
+    is_smooth: ClassVar[bool] = True
 
     def smoothness(self, y: Array) -> Numeric:
         """An upper bound of the curvature l'' over all u."""
@@ -31,7 +34,7 @@ class Loss(Protocol):
         ...
 
 
-class ScalarLoss:
+class ScalarLoss(Loss):
     """What losses of one output share: beside the loss its conjugate ``l*(a; y) = sup_u (a u - l(u; y))``."""
 
     def check(self, y: Array) -> None:

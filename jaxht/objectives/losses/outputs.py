@@ -6,10 +6,11 @@ import numpy as np
 from chex import Array, Numeric
 
 from jaxht._pytree import pytree, static
+from jaxht.objectives.losses.loss import Loss
 
 
 @pytree
-class SoftmaxLoss:
+class SoftmaxLoss(Loss):
     """``l(u; y) = log sum_c exp(u_c) - u_y`` for class ids y in 0 ... c - 1 and u in R^c.
 
     Derivative ``p - e_y``, Hessian ``diag(p) - p p^T <= 1/2``, p the softmax of u. Source: Zhou, Yuan & Feng 2018, §5.
@@ -42,7 +43,7 @@ class SoftmaxLoss:
 
 
 @pytree
-class SquaredNormLoss:
+class SquaredNormLoss(Loss):
     """``l(u; y) = ||u - y||^2 / 2`` for u and y in R^c."""
 
     def smoothness(self, y: Array) -> Numeric:

@@ -1,0 +1,94 @@
+"""A design whose variable is a matrix: linear measurements of it, such as some of its entries."""
+
+from typing import Any
+
+import jax.numpy as jnp
+from chex import Array, ArrayDType
+
+from jaxht._pytree import pytree, static
+from jaxht.designs.entries import Entries
+from jaxht.linalg.factored import Factored, Product
+
+
+@pytree
+class MatrixDesign:
+    """Inner products with n matrices, ``X (m, p) -> <A_i, X>``, held as a design over the m p entries of X by row.
+
+    Args:
+        vectorised: a design n x (m p): dense, sparse, an operator, or :class:`jaxht.designs.Entries`.
+        matrix_shape: static, (m, p).
+
+    With entries, X may be :class:`jaxht.Factored`.
+    """
+
+    vectorised: Any
+    matrix_shape: tuple[int, int] = static()
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(n, m p)."""
+        return self.vectorised.shape
+
+    @property
+    def dtype(self) -> ArrayDType:
+        """That of the measurements."""
+        return self.vectorised.dtype
+
+    def gathers(self, k_max: int | None) -> bool:
+        """As the design over the entries."""
+        return self.vectorised.gathers(k_max)
+
+    def matvec(self, X: Any) -> Array:
+        """``<A_i, X>``, (n,), of X (m, p), or of :class:`jaxht.Factored`. Cost: n m p; with entries n, or n k_max."""
+        if isinstance(X, Factored):
+            return X.entries(*self._places)
+        return self.vectorised.matvec(X.ravel())
+
+    def rmatvec(self, r: Array) -> Array:
+        """``sum_i r_i A_i``, (m, p). Cost: n m p; with entries n + m p."""
+        return self.vectorised.rmatvec(r).reshape(self.matrix_shape)
+
+    def adjoint(self, r: Array) -> Product:
+        """With entries, ``sum_i r_i A_i`` known by its products. Cost of a product: n for each column."""
+        (m, p), (rows, columns) = self.matrix_shape, self._places
+
+        def forward(W: Array) -> Array:
+            images = r[:, None] * jnp.take(W, columns, axis=0)
+            return jnp.zeros((m, W.shape[1]), W.dtype).at[rows].add(images, mode="drop")
+
+        def backward(W: Array) -> Array:
+            images = r[:, None] * jnp.take(W, rows, axis=0, mode="fill", fill_value=0)
+            return jnp.zeros((p, W.shape[1]), W.dtype).at[columns].add(images)
+
+        return Product(forward, backward, self.matrix_shape, self.dtype)
+
+    def columns(self, indices: Array) -> Array:
+        """The entries at ``indices`` (k_max,) of every A_i, as rows (k_max, n); 0 where an index is m p."""
+        return self.vectorised.columns(indices)
+
+    def rows(self, indices: Array) -> "MatrixDesign":
+        """The measurements at ``indices`` (b,); 0 where an index is n."""
+        return MatrixDesign(self.vectorised.rows(indices), self.matrix_shape)
+
+    def squared(self, weights: Array) -> Array:
+        """``sum_i weights_i A_i^2`` entry by entry, (m, p)."""
+        return self.vectorised.squared(weights).reshape(self.matrix_shape)
+
+    def row_norms(self) -> Array:
+        """Frobenius norms of the A_i, (n,)."""
+        return self.vectorised.row_norms()
+
+    def column_norms(self) -> Array:
+        """For each entry of X, the norm of its n coefficients, (m, p)."""
+        return self.vectorised.column_norms().reshape(self.matrix_shape)
+
+    @property
+    def takes_factors(self) -> bool:
+        """Whether X may be :class:`jaxht.Factored`."""
+        return isinstance(self.vectorised, Entries)
+
+    @property
+    def _places(self) -> tuple[Array, Array]:
+        """The rows and columns of the observed entries; a row is m where nothing is observed."""
+        p = self.matrix_shape[1]
+        return self.vectorised.index // p, self.vectorised.index % p

@@ -1,0 +1,58 @@
+"""Symmetric linear systems: by a Cholesky factor, or by conjugate gradients."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax.numpy as jnp
+from chex import Array, Numeric
+from jax import lax
+from jax.scipy.linalg import cho_solve
+
+
+def cholesky_solver(gram: Array, penalty: Array) -> Callable[[Array], Array]:
+    """``s -> (B'B + diag(penalty))^-1 s``, as good as one Cholesky factor in working precision makes it."""
+    k, dtype = gram.shape[0], gram.dtype
+    norm = jnp.sqrt(jnp.diagonal(gram) + penalty)
+    # A column whose square overflows must not drop out unseen, like one of zeros.
+    scale = jnp.where(norm < jnp.inf, ratio(1.0, norm), jnp.nan)
+    # Columns scaled to unit norm, ones on the diagonal also in the padding; a jitter of a few ulps keeps the factor
+    # finite for duplicated or too many columns, and where it does not, the scaling alone has to do.
+    scaled = jnp.where(jnp.eye(k, dtype=bool), 1 + 4 * k * float(jnp.finfo(dtype).eps), gram * scale * scale[:, None])
+    factor = jnp.linalg.cholesky(scaled, symmetrize_input=False)
+    factor = jnp.where(jnp.all(jnp.isfinite(factor)), factor, jnp.eye(k, dtype=dtype))
+    return lambda s: scale * cho_solve((factor, True), scale * s)
+
+
+def conjugate_gradients(
+    product: Callable[[Array], Array], b: Array, diagonal: Numeric, rtol: float, max_steps: int
+) -> Array:
+    """Solve ``M v = b`` for a symmetric M known by its products, with a diagonal to precondition (Hestenes 1952).
+
+    Ends where the preconditioned residual has fallen to rtol, or at a direction along which M is not positive: then
+    with what there is, at least the direction of b (Dembo & Steihaug 1983). Differentiable in b and M.
+    """
+
+    def solve(product: Callable[[Array], Array], b: Array) -> Array:
+        def step(carry: Any) -> Any:
+            count, _, v, residual, direction, norm = carry
+            image = product(direction)
+            curvature = jnp.vdot(direction, image)
+            convex = curvature > 0
+            length = jnp.where(convex, ratio(norm, curvature), jnp.where(count == 0, 1, 0).astype(b.dtype))
+            v, residual = v + length * direction, residual - length * image
+            scaled = residual / diagonal
+            next_norm = jnp.vdot(residual, scaled)
+            direction = scaled + ratio(next_norm, norm) * direction
+            return count + 1, convex & (next_norm > rtol**2 * start_norm), v, residual, direction, next_norm
+
+        scaled = b / diagonal
+        start_norm = jnp.vdot(b, scaled)
+        start = (0, start_norm > 0, jnp.zeros_like(b), b, scaled, start_norm)
+        return lax.while_loop(lambda carry: (carry[0] < max_steps) & carry[1], step, start)[2]
+
+    return lax.custom_linear_solve(product, b, solve, symmetric=True)
+
+
+def ratio(a: Numeric, b: Array) -> Array:
+    """a / b, and 0 where b <= 0; NaN stays NaN."""
+    return jnp.where(b <= 0, 0, a / jnp.where(b <= 0, 1, b))

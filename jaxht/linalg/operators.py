@@ -1,0 +1,60 @@
+"""Symmetric linear operators, known by their products: Hessians, and their upper bounds."""
+
+import math
+from collections.abc import Callable
+
+import jax.numpy as jnp
+from chex import Array, ArrayDType
+from jax import lax
+
+from jaxht.linalg.eigenvalues import SAFETY, largest_eigenvalue
+
+
+class SymmetricOperator:
+    """A symmetric positive semi-definite B on variables of some shape, of which only ``B v`` is known.
+
+    Subclasses that know more (a diagonal, a cheaper quadratic form) say so; what stands here holds for all.
+
+    Args:
+        product: v -> B v, both shaped like the variable.
+        shape: of the variable.
+        dtype: float32 or float64.
+    """
+
+    def __init__(self, product: Callable[[Array], Array], shape: tuple[int, ...], dtype: ArrayDType) -> None:
+        self.product, self.shape, self.dtype = product, shape, dtype
+
+    def __call__(self, v: Array) -> Array:
+        """``B v``."""
+        return self.product(v)
+
+    def quadratic_form(self, v: Array, pred: Array) -> Array:
+        """``v' B v``; pred is the objective's prediction for v, which spares linear models a product."""
+        return jnp.vdot(v, self(v))
+
+    def diagonal(self) -> Array:
+        """The diagonal, like the variable. Cost: d products."""
+        index = lax.iota(jnp.int32, math.prod(self.shape))
+
+        def entry(i: Array) -> Array:
+            unit = (index == i).astype(self.dtype).reshape(self.shape)
+            return jnp.vdot(unit, self(unit))
+
+        return lax.map(entry, index, batch_size=BLOCK).reshape(self.shape)
+
+    def preconditioner(self) -> Array:
+        """The diagonal, or near it but for a factor, where that costs less than d products; else 1."""
+        return jnp.ones((), self.dtype)
+
+    def norm(self) -> Array:
+        """An upper estimate of the largest eigenvalue. Cost: some 16 products."""
+        d = math.prod(self.shape)
+        return SAFETY * largest_eigenvalue(lambda v: self(v.reshape(self.shape)).ravel(), d, self.dtype)
+
+    def coordinate_norm(self) -> Array:
+        """An upper estimate of the largest diagonal entry: :meth:`norm` bounds it, where the diagonal costs more."""
+        return self.norm()
+
+
+# Products at a time.
+BLOCK = 64

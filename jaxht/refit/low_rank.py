@@ -1,0 +1,47 @@
+"""Refits of matrices on a column and a row space, taken down to the k_max^2 or k_max c numbers that are free."""
+
+import dataclasses
+from collections.abc import Callable
+
+from chex import Array
+
+from jaxht.constraints.subspace import Subspace
+from jaxht.constraints.support import Support
+from jaxht.designs import Dense, MatrixDesign
+from jaxht.linalg.precision import matmul
+from jaxht.objectives.linear_model import LinearModel
+from jaxht.objectives.multi_output import MultiOutput
+from jaxht.refit.newton import Refit
+from jaxht.refit.newton_cg import refit_by_products
+
+
+def refit_low_rank(
+    objective: LinearModel, space: Subspace, x: Array, refit: Callable[[LinearModel, Support, Array], Refit]
+) -> Refit:
+    """The minimiser over ``U w V'`` of a linear model with a scalar ridge.
+
+    Args:
+        objective: on a matrix, by measurements ``<A_i, X>`` or as a model of several outputs.
+        space: U and V.
+        x: (m, p), start.
+        refit: that of a model of vectors on a support.
+
+    Cost: of a model of several outputs that of k_max columns in place of d. Of measurements n m p k_max^2 once and a
+    problem of k_max^2 unknowns, where these are no more than SMALL; else products with the Hessian, each of two with
+    all A_i.
+    """
+    k = space.k_max
+    if isinstance(objective, MultiOutput):  # with X = U W, ||X|| = ||W|| and A X = (A U) W
+        down = dataclasses.replace(objective, A=Dense(objective.predict(space.U)))
+        W, pred, converged = refit_by_products(down, space.row_space(), matmul(space.U.T, x))
+        return Refit(matmul(space.U, W), pred, converged)
+    if k**2 > SMALL or not isinstance(objective.A, MatrixDesign):
+        return refit_by_products(objective, space, x)
+    pairs = space.U[:, None, :, None] * space.V[None, :, None, :]  # u_a v_b', its entries by row
+    few = dataclasses.replace(objective, A=Dense(objective.A.vectorised.matvec(pairs.reshape(-1, k**2))))
+    w, pred, converged = refit(few, Support(space.inside.ravel(), k_max=k**2), space.coordinates(x).ravel())
+    return Refit(space.point(w.reshape(k, k)), pred, converged)
+
+
+# Unknowns.
+SMALL = 64
