@@ -222,7 +222,9 @@ class Vectors:
         """A in units of 2^-8 and y, unless it holds labels, in units of 2^12: no rounding is involved."""
         a, b = 2.0**8, 1.0 if words.startswith(("logistic", "softmax")) else 2.0**-12
         factors = {"A": a, "y": b, "l2": a**2, "delta": b}
-        batch = batch.changed(**{name: (factors[name] * array).astype(array.dtype) for name, array in batch.arrays.items()})
+        batch = batch.changed(
+            **{name: (factors[name] * array).astype(array.dtype) for name, array in batch.arrays.items()}
+        )
         if getattr(solver, "step_size", None) is not None:
             solver = dataclasses.replace(solver, step_size=solver.step_size / a**2)
         return dataclasses.replace(batch, x0=(b / a * batch.x0).astype(batch.x0.dtype)), solver, b / a

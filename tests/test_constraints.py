@@ -98,7 +98,7 @@ def test_nonnegative_is_a_lower_bound_of_0():
     np.testing.assert_array_equal(x, Sparse(3, bounds=(-1.0, INF)).prepare(z.shape).project(z)[0])
 
 
-def test_the_steepest_coordinates_point_into_the_bounds():
+def test_the_top_k_of_the_gradient_are_feasible_directions():
     direction = jnp.array([-5.0, 4.0, -3.0, 2.0, 1.0])
     constraint = Sparse(2, bounds=(np.array([0.0, -1, -1, -1, -1]), np.array([1.0, 0, 1, 1, 1]))).prepare((5,))
     assert np.flatnonzero(constraint.top_k(direction, 2, 2).mask).tolist() == [2, 3]
@@ -146,10 +146,10 @@ def test_bounds_on_the_coordinates_of_groups():
     constraint = Groups(2, groups).prepare(groups.shape)
     assert (constraint.num_groups, constraint.k_max, constraint.size_max) == (4, 2, 6)
     _, support = constraint.project(jnp.arange(8.0))
-    assert support.completed().indices.tolist() == [3, 4, 5, 6, 7, 8]
-    steepest = constraint.top_k(jnp.array([0, 2.0, 2, 1.5, 1.5, 1.5, 1.5, 2.5]), 2, 2)
-    assert np.flatnonzero(steepest.mask).tolist() == [1, 2, 3, 4, 5, 6]
-    assert steepest.k_max >= 6
+    assert support.complete().indices.tolist() == [3, 4, 5, 6, 7, 8]
+    largest = constraint.top_k(jnp.array([0, 2.0, 2, 1.5, 1.5, 1.5, 1.5, 2.5]), 2, 2)
+    assert np.flatnonzero(largest.mask).tolist() == [1, 2, 3, 4, 5, 6]
+    assert largest.k_max >= 6
 
 
 # ---- what is refused -----------------------------------------------------------------------------------------------

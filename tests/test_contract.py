@@ -425,8 +425,20 @@ def contract():
                 yield pytest.param(clause, row, case, id=f"{row.name}-{case.problem.kind}-{case}-{clause.__name__}")
 
 
+@pytest.fixture(scope="module")
+def programs():
+    """The rows of which there are programs: those of one row at a time."""
+    return set()
+
+
 @pytest.mark.parametrize(("clause", "row", "case"), list(contract()))
-def test_contract(clause, row, case):
+def test_contract(clause, row, case, programs):
+    if row.name not in programs:
+        for cache in (program, baseline):
+            cache.cache_clear()
+        jax.clear_caches()
+        programs.clear()
+        programs.add(row.name)
     with precision(case.dtype):
         clause(row, case)
 

@@ -14,6 +14,7 @@ from sklearn.linear_model import orthogonal_mp
 import jaxht
 from jaxht import ARHT, IHT, OMP, OMPR, ExhaustiveLocalSearch, FoBa, LeastSquares, Sparse, Status
 from jaxht.refit import refit
+from jaxht.refit.scores import insertion_gains
 from tests import reference
 from tests.util import host, quick, solve, x64
 
@@ -189,7 +190,7 @@ def test_a_start_is_a_support_and_what_is_kept_stays(solver):
     mask = np.isin(np.arange(15), [0, 7, 8, 9])
     run = quick(lambda x0: jaxht.solve(f, Sparse(4, keep=keep), solver, x0=x0, key=key))
     result = run(mask.astype(float))
-    worst = reference.LeastSquares(f.A, f.y).minimise(np.flatnonzero(mask))
+    worst = reference.LeastSquares(A, f.y).minimise(np.flatnonzero(mask))
     assert result.value <= f.value(worst, f.predict(worst)) * (1 + 1e-12)
     assert result.x[0] != 0 and np.count_nonzero(result.x) <= 4
     again = run(result if isinstance(solver, OMP) else result.x)
@@ -223,7 +224,7 @@ def test_within_bounds_the_gain_of_a_candidate_is_its_refit():
 def test_the_gains_of_all_candidates_are_those_of_refits(l2, weighted):
     rng = np.random.default_rng(0)
     A = rng.normal(size=(30, 12))
-    A[:, 9] = A[:, 2]  # of which the region has one
+    A[:, 9] = A[:, 2]  # of which the support has one
     weights = rng.random(30) if weighted else None
     f = LeastSquares(A, rng.normal(size=30), l2, mean=True, weights=weights)
     constraint = Sparse(4, k_max=6).prepare((12,))  # with padding
@@ -238,7 +239,7 @@ def test_the_gains_of_all_candidates_are_those_of_refits(l2, weighted):
             return f.value(more.x, more.pred)
 
         refits = f.value(minimum.x, minimum.pred) - jax.lax.map(value, jnp.arange(12))
-        return refits, f.insertion_gains(constraint.support(jnp.asarray(inside)))
+        return refits, insertion_gains(f, constraint.support(jnp.asarray(inside)))
 
     refits, gains = both()
     np.testing.assert_allclose(gains[~inside], refits[~inside], atol=1e-10)

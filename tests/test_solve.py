@@ -12,7 +12,7 @@ import pytest
 
 import jaxht
 from jaxht import HTP, IHT, NIHT, SVRGHT, LeastSquares, Sparse, Status, Stop, ensembles
-from jaxht.solvers.solver import Counts
+from jaxht.extend import Counts
 from tests.util import host, quick, x64
 
 pytestmark = pytest.mark.usefixtures("all_quickly")

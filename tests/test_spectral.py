@@ -92,7 +92,7 @@ def test_sparse_eigenvalues_are_those_of_brute_force(s):
 def sparse_eigenvalues(f, s):
     """Of the Hessian of the logistic loss at 0, where it is its own majorant."""
     x = jnp.zeros(f.shape)
-    bottom = spectral.smallest_sparse_eigenvalue(f.hessian(x, f.predict(x)), f.preconditioner(), s)
+    bottom = spectral.smallest_sparse_eigenvalue(f.hessian(x, f.predict(x)), f.majorant().diagonal(), s)
     return spectral.restricted_smoothness(f, s), bottom, spectral.restricted_condition_number(f, s)
 
 

@@ -11,7 +11,7 @@ import scipy.sparse
 
 import jaxht
 from jaxht import Status, Stop
-from jaxht.solvers.sampling import shuffled, updated
+from jaxht.solvers.sampling import permute, run_updates
 from tests import reference
 from tests.util import host, quick, record_x, solve, trace, x64
 
@@ -54,7 +54,7 @@ def path(f, solver, num_steps=STEPS, key=0, **options):
 
 
 def drawn(key, num_updates, batch_size, replace=True):
-    """The indices that `updated` draws."""
+    """The indices that `run_updates` draws."""
 
     def keep(batch, indices, carry):
         t, all_indices = carry
@@ -62,11 +62,11 @@ def drawn(key, num_updates, batch_size, replace=True):
 
     start = jnp.int32(0), jnp.full((num_updates, batch_size), -1, jnp.int32)
     options = {"batch_size": batch_size, "replace": replace}
-    run = quick(lambda key: updated(keep, start, num_updates, objective(problem()), key=key, **options)[1])
+    run = quick(lambda key: run_updates(keep, start, num_updates, objective(problem()), key=key, **options)[1])
     return np.asarray(run(key))
 
 
-shuffle = quick(shuffled, static_argnums=2)
+shuffle = quick(permute, static_argnums=2)
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 7, 1000])

@@ -78,11 +78,11 @@ def test_union_and_equality():
 def test_indices_are_made_once_and_only_where_k_max_is_known():
     region = support([3, 1], 3)
     assert region.indices is None
-    assert region.completed().indices.tolist() == [1, 3, D]
+    assert region.complete().indices.tolist() == [1, 3, D]
     done = region.with_indices()
-    assert done.with_indices() is done and done.completed() is done
+    assert done.with_indices() is done and done.complete() is done
     unbounded = support([3])
-    assert unbounded.completed() is unbounded
+    assert unbounded.complete() is unbounded
     for call in (unbounded.indexed, lambda: unbounded.gather(jnp.ones(D)), lambda: unbounded.scatter(jnp.ones(1))):
         with pytest.raises(ValueError, match=r"k_max must be given.*Sparse\(k, k_max="):
             call()
