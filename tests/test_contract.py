@@ -12,7 +12,6 @@ import pytest
 import jaxht
 from jaxht.extend import advance, prepare, start
 from tests.contract import (
-    EACH_STEP,
     K_MAX,
     KINDS,
     LANES,

@@ -13,9 +13,9 @@ import pytest
 import jaxht
 from jaxht import Edges, GaussianPrecision, Status
 from jaxht.constraints.support import Support
+from jaxht.linalg.positive_definite import inverse, logdet
 from jaxht.objectives.precision import XI
 from jaxht.refit import refit as refit_on_support
-from jaxht.linalg.positive_definite import inverse, logdet
 from tests import reference
 from tests.util import host, quick, x64
 
