@@ -1,3 +1,4 @@
+import gc
 import os
 import tempfile
 
@@ -32,6 +33,14 @@ def dtype(request):
     """Runs a test in either precision: NumPy's dtype, which is then also JAX's default float."""
     with precision(request.param) as dtype:
         yield dtype
+
+
+@pytest.fixture(autouse=True, scope="module")
+def no_programs_left():
+    """What a module has compiled is dropped with it: a worker needs the memory of one module."""
+    yield
+    jax.clear_caches()
+    gc.collect()
 
 
 @pytest.fixture(scope="module")

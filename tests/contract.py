@@ -1,83 +1,137 @@
 """The table of solvers that the contract suite runs on, and the problems it runs them on.
 
-To put a solver under contract add a `Row`. What it cannot do goes into the row, with the reason.
+To put a solver under contract add a `Row`: the cases it solves, and for each kind of problem that it does not the error
+that says so.
 """
 
 import dataclasses
 import functools
-from collections.abc import Mapping
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import scipy.sparse
 
 import jaxht
+from jaxht.extend import advance, finish, prepare, pytree, start
 from tests.reference import hard_threshold, largest
+from tests.util import QUICK
 
 LANES = 4
 K_MAX = 5
-NUM_STEPS = 80
+NUM_STEPS = 60
 
-# Of XLA, for what runs once and is small: half the time to compile. Lanes that run alone, on thorough rows, are
-# compiled as for users.
-QUICK = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
+# Every row has a case of each kind, or says by which error it is refused.
+KINDS = ("Sparse", "Groups", "LowRank", "Edges", "function", "sparse design", "operator")
 
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """A kind of problem, on a design of its own for each lane or one shared by all, in float32 or float64."""
+    """Settings of a solver on a kind of problem, with a design for each lane or one shared by all, in some dtype."""
 
+    solver: Any
     problem: Any
-    kind: str
+    words: str
     shared: bool
     dtype: str
 
     def __str__(self):
-        return f"{self.kind}-{'shared' if self.shared else 'own'}-{self.dtype}"
+        return f"{self.words}-{'shared' if self.shared else 'own'}-{self.dtype}"
+
+    @property
+    def kinds(self):
+        """Those of KINDS that it is of."""
+        given = {word for word in ("function", "operator") if word in self.words}
+        return {self.problem.kind, *given, *(["sparse design"] if "csr" in self.words else [])}
+
+    @property
+    def gathers(self):
+        """Whether refits take the columns of supports, so that a traced k needs a k_max."""
+        return self.problem.gathers(self.words)
+
+    def batch(self):
+        return self.problem.batch(self)
+
+    def objective(self, arrays):
+        return self.problem.objective(self.words, **arrays)
 
 
 @dataclasses.dataclass(frozen=True)
 class Batch:
-    """A problem a lane: an objective whose arrays are stacked where `axes` is 0, with a size and a start."""
+    """A problem a lane: arrays by name, of which those in `own` are stacked, with a size and a start."""
 
-    objective: Any
-    axes: Any
+    arrays: dict[str, Any]
+    own: tuple[str, ...]
     k: np.ndarray
     x0: np.ndarray
 
+    @property
+    def axes(self):
+        return {name: 0 if name in self.own else None for name in self.arrays}
+
     def lane(self, i):
-        """The objective of lane i."""
+        """The arrays of lane i."""
+        return {name: array[i] if name in self.own else array for name, array in self.arrays.items()}
 
-        def pick(axis, part):
-            return part if axis is None else jax.tree.map(lambda leaf: leaf[i], part)
+    def changed(self, **arrays):
+        return dataclasses.replace(self, arrays={**self.arrays, **arrays})
 
-        return jax.tree.map(pick, self.axes, self.objective, is_leaf=lambda axis: axis is None)
+
+# ---- losses of a prediction, for NumPy and JAX -----------------------------------------------------------------------
+
+
+def squares(u, y):
+    return (u - y) ** 2 / 2
+
+
+def logistic(u, y):
+    return jnp.logaddexp(0, -y * u)
+
+
+def of_function(loss):
+    """As one function of x, and as one of x and a sample; made once, so that they compile once."""
+
+    def whole(x, A, y, l2):
+        return jnp.mean(loss(A @ x, y)) + l2 / 2 * jnp.sum(x**2)
+
+    def one(x, sample, l2):
+        a, y = sample
+        return loss(a @ x, y) + l2 / 2 * jnp.sum(x**2)
+
+    return whole, one
+
+
+FUNCTIONS = {"squares": of_function(squares), "logistic": of_function(logistic)}
+
+
+def times(x, A):
+    return A @ x
 
 
 class Vectors:
     """A sparse vector, or a matrix of few entries.
 
-    Of its kind are words: "mean" or the sum, with a "ridge" or none, on a "sparse" design (which lanes share) or a
-    dense one; squares, or the loss that is named.
+    The first word is the loss. Others: "mean" or the sum; a "ridge" or none; "csr", a sparse design, which lanes share;
+    an "operator"; a "function" of x and the data, and "samples", a mean of functions.
     """
 
-    d, num_outputs = 12, 1
+    kind = "Sparse"
+    n, d, num_outputs = 40, 12, 1
     most = d  # that k may be
 
     def constraint(self, k, k_max):
         return jaxht.Sparse(k, k_max=k_max)
 
-    def gathers(self, case):
-        """Whether minimising on supports takes columns, so that k_max is needed."""
-        return "sparse" not in case.kind
+    def gathers(self, words):
+        return {"csr", "operator", "function"}.isdisjoint(words.split())
 
     def batch(self, case):
-        n, d, words = 60, self.d, case.kind.split()
-        mean = not {"mean", "logistic", "huber", "softmax"}.isdisjoint(words)
-        rng = np.random.default_rng([len(case.kind), case.shared])
+        n, d, words = self.n, self.d, case.words.split()
+        mean = not {"mean", "logistic", "huber", "softmax", "function"}.isdisjoint(words)
+        rng = np.random.default_rng([len(case.words), case.shared])
         A = rng.normal(size=(n, d) if case.shared else (LANES, n, d)) / (1 if mean else np.sqrt(n))
-        if "sparse" in words:
+        if "csr" in words:
             A *= rng.random(A.shape) < 0.5
         k, truth = np.array([4, 2, 3, 5], np.int32), np.zeros((LANES, d * self.num_outputs))
         for x, size in zip(truth, k, strict=True):
@@ -93,63 +147,87 @@ class Vectors:
             u += rng.normal(size=u.shape)
             l2 = 0.05
         y = {"logistic": np.sign(u[..., 0]), "softmax": np.argmax(u, axis=-1)}.get(words[0], u[..., 0])
-        A, y, l2, x0 = (np.asarray(v, case.dtype) for v in (A, y, l2, x0))
-        make = functools.partial(jaxht.LeastSquares, mean=mean)
-        if words[0] in ("logistic", "softmax"):
-            make = {"logistic": jaxht.Logistic, "softmax": functools.partial(jaxht.Softmax, num_classes=3)}[words[0]]
-        elif words[0] == "huber":
-            make = functools.partial(jaxht.Huber, delta=np.asarray(0.5, case.dtype))
-        axes = make(None if case.shared else 0, 0, None)
-        axes = dataclasses.replace(axes, **{name: None for name in ("delta", "scale") if hasattr(axes, name)})
-        if "sparse" in words:
-            A = jaxht.design(scipy.sparse.csr_array(A))
-        return Batch(make(A, y, l2), axes, k, x0)
+        arrays = {"A": A, "y": y, "l2": l2, "delta": 0.5}
+        arrays = {name: np.asarray(array, case.dtype) for name, array in arrays.items()}
+        return Batch(arrays, ("y",) if case.shared else ("A", "y"), k, x0.astype(case.dtype))
 
-    def value(self, objective, x):
+    def held(self, words, batch):
+        """The arrays as the program takes them: a sparse design is made on the host."""
+        if "csr" not in words:
+            return batch
+        return batch.changed(A=jaxht.design(scipy.sparse.csr_array(batch.arrays["A"])))
+
+    def objective(self, words, A, y, l2, delta):
+        words = words.split()
+        if "function" in words:
+            whole, one = FUNCTIONS[words[0]]
+            if "samples" in words:
+                return jaxht.FiniteSum(one, (A, y), l2, like=np.zeros(self.d, y.dtype))
+            return jaxht.Custom(whole, A, y, l2, like=np.zeros(self.d, y.dtype))
+        if "operator" in words:
+            A = jaxht.LinearOperator(times, (self.n, self.d), (A,), dtype=y.dtype)
+        match words[0]:
+            case "squares":
+                return jaxht.LeastSquares(A, y, l2, mean="mean" in words)
+            case "logistic":
+                return jaxht.Logistic(A, y, l2)
+            case "huber":
+                return jaxht.Huber(A, y, l2, delta=delta)
+            case "softmax":
+                return jaxht.Softmax(A, y, l2, num_classes=3)
+        raise ValueError(words)
+
+    def value(self, words, x, A, y, l2, delta):
         """f in float64, loss by loss."""
-        A, y, l2 = (np.asarray(v, np.float64) for v in (dense(objective.A), objective.y, objective.l2))
-        u = A @ x
-        match objective:
-            case jaxht.LeastSquares():
-                losses = (u - y) ** 2 / 2
-            case jaxht.Logistic():
-                losses = np.log1p(np.exp(-y * u))
-            case jaxht.Huber():
-                losses, r = (u - y) ** 2 / 2, np.abs(u - y)
-                losses = np.where(r <= objective.delta, losses, objective.delta * (r - objective.delta / 2))
-            case jaxht.Softmax():
-                losses = np.log(np.sum(np.exp(u), axis=1)) - u[np.arange(len(y)), y.astype(int)]
-        return (np.mean(losses) if objective.mean else np.sum(losses)) + l2 / 2 * np.sum(x**2)
+        A, y, l2, u = *(np.asarray(v, np.float64) for v in (A, y, l2)), np.asarray(A, np.float64) @ x
+        losses = {
+            "squares": lambda: (u - y) ** 2 / 2,
+            "logistic": lambda: np.log1p(np.exp(-y * u)),
+            "huber": lambda: np.where(np.abs(u - y) <= delta, (u - y) ** 2 / 2, delta * (np.abs(u - y) - delta / 2)),
+            "softmax": lambda: np.log(np.sum(np.exp(u), axis=1)) - u[np.arange(len(y)), y.astype(int)],
+        }[words.split()[0]]()
+        mean = words.split()[0] != "squares" or "mean" in words or "function" in words
+        return (np.mean(losses) if mean else np.sum(losses)) + l2 / 2 * np.sum(x**2)
 
     def size(self, x):
         """||x||_0."""
         return np.count_nonzero(x)
 
+    def has_support(self, support, x):
+        """Whether it is that of points x."""
+        np.testing.assert_array_equal(support.mask, self.support(x))
+
     def support(self, x):
-        """The mask that goes with points x."""
         return x != 0
+
+    def unmoved(self, x, before):
+        """Whether the support is the one before."""
+        return (self.support(x) == self.support(before)).all(axis=tuple(range(2, x.ndim)))
 
     def projected(self, x, k):
         return hard_threshold(x.ravel(), k).reshape(x.shape)
 
     def poisoned(self, batch, lane):
         """NaN in the data of one lane."""
-        name = "A" if isinstance(batch.objective, jaxht.Softmax) else "y"
-        data = getattr(batch.objective, name).copy()
+        name = "A" if self.num_outputs > 1 else "y"
+        data = batch.arrays[name].copy()
         data[lane, 0] = np.nan
-        return dataclasses.replace(batch, objective=dataclasses.replace(batch.objective, **{name: data}))
+        return batch.changed(**{name: data})
 
-    def scaled(self, batch, solver):
+    def overflowing(self, batch):
+        """Columns of which no number holds the square."""
+        return batch.changed(A=batch.arrays["A"] * np.sqrt(np.finfo(batch.x0.dtype).max) * 16)
+
+    def scaled(self, words, batch, solver):
         """A in units of 2^-8 and y, unless it holds labels, in units of 2^12: no rounding is involved."""
-        f = batch.objective
-        a, b = 2.0**8, 1.0 if isinstance(f, jaxht.Logistic | jaxht.Softmax) else 2.0**-12
-        A = jax.tree.map(lambda leaf: a * leaf if leaf.dtype.kind == "f" else leaf, f.A)
-        f = dataclasses.replace(f, A=A, y=b * f.y, l2=a**2 * f.l2)
-        if isinstance(f, jaxht.Huber):
-            f = dataclasses.replace(f, delta=b * f.delta)
+        a, b = 2.0**8, 1.0 if words.startswith(("logistic", "softmax")) else 2.0**-12
+        factors = {"A": a, "y": b, "l2": a**2, "delta": b}
+        batch = batch.changed(
+            **{name: (factors[name] * array).astype(array.dtype) for name, array in batch.arrays.items()}
+        )
         if getattr(solver, "step_size", None) is not None:
             solver = dataclasses.replace(solver, step_size=solver.step_size / a**2)
-        return dataclasses.replace(batch, objective=f, x0=b / a * batch.x0), solver, b / a
+        return dataclasses.replace(batch, x0=(b / a * batch.x0).astype(batch.x0.dtype)), solver, b / a
 
     def order(self, rng):
         """Of the coordinates, another one."""
@@ -157,24 +235,11 @@ class Vectors:
 
     def permuted(self, batch, order):
         """The same problem with its coordinates in another order."""
-        A = dense(batch.objective.A)[..., order]
-        if not isinstance(batch.objective.A, np.ndarray):
-            A = jaxht.design(scipy.sparse.csr_array(A))
-        f = dataclasses.replace(batch.objective, A=A)
-        return dataclasses.replace(batch, objective=f, x0=self.reordered(batch.x0, order))
+        batch = batch.changed(A=batch.arrays["A"][..., order])
+        return dataclasses.replace(batch, x0=self.reordered(batch.x0, order))
 
     def reordered(self, x, order):
         return x[:, order]
-
-
-def dense(A):
-    """A design as a NumPy array."""
-    if isinstance(A, np.ndarray):
-        return A
-    part = jax.tree.map(np.asarray, A.by_row)
-    array = np.zeros((A.shape[0], A.shape[1] + 1), part.values.dtype)  # the padding is beyond the last column
-    np.add.at(array, (part.rows[:, None], part.indices), part.values)
-    return array[:, :-1]
 
 
 class Outputs(Vectors):
@@ -183,13 +248,14 @@ class Outputs(Vectors):
     d, num_outputs = 6, 3
     most = 18
 
-    def gathers(self, case):
+    def gathers(self, words):
         return False
 
 
 class Grouped(Vectors):
     """A vector of few groups, of two coordinates each."""
 
+    kind = "Groups"
     most = 6
     groups = np.arange(12) % 6
 
@@ -212,64 +278,132 @@ class Grouped(Vectors):
         return np.append(order + 6, order)
 
 
-class Matrices:
+class LowRank(Vectors):
+    """A matrix of low rank that maps features to several responses; its rows may be permuted."""
+
+    kind = "LowRank"
+    d, p = 5, 4
+    most = 4
+
+    def gathers(self, words):
+        return False
+
+    def constraint(self, k, k_max):
+        return jaxht.LowRank(k, k_max)
+
+    def batch(self, case):
+        rng, k = np.random.default_rng(3), np.array([2, 1, 1, 2], np.int32)
+        A = rng.normal(size=(LANES, self.n, self.d)) / np.sqrt(self.n)
+        truth = np.einsum("lir,lrj->lij", rng.normal(size=(LANES, self.d, 2)), rng.normal(size=(LANES, 2, self.p)))
+        x0 = rng.normal(size=truth.shape)
+        x0[:2] = 0
+        arrays = {"A": A, "y": A @ truth + 0.01 * rng.normal(size=(LANES, self.n, self.p)), "l2": 0.1}
+        arrays = {name: np.asarray(array, case.dtype) for name, array in arrays.items()}
+        return Batch(arrays, ("A", "y"), k, x0.astype(case.dtype))
+
+    def objective(self, words, A, y, l2):
+        return jaxht.MultiResponse(A, y, l2, mean=False)
+
+    def value(self, words, x, A, y, l2):
+        return np.sum((np.asarray(A, np.float64) @ x - y) ** 2) / 2 + float(l2) / 2 * np.sum(x**2)
+
+    def size(self, x):
+        """The rank, above what a decomposition rounds."""
+        return np.linalg.matrix_rank(x.astype(np.float64), tol=100 * np.finfo(x.dtype).eps * np.linalg.norm(x))
+
+    def has_support(self, support, x):
+        """The two spaces hold x, and are of its rank."""
+        for i, (U, V, point) in enumerate(zip(support.U, support.V, x, strict=True)):
+            np.testing.assert_allclose(U @ (U.T @ point @ V) @ V.T, point, rtol=0, atol=1e-5 * np.abs(point).max())
+            assert np.count_nonzero(U.any(axis=0)) == self.size(point) == support.size[i]
+
+    def unmoved(self, x, before):
+        """Spaces turn as long as x moves."""
+        return (x == before).all(axis=(2, 3))
+
+    def projected(self, x, k):
+        U, s, V = np.linalg.svd(x, full_matrices=False)
+        return (U[:, :k] * s[:k]) @ V[:k]
+
+
+class Graphs(Vectors):
     """Sparse precision matrices with edges for coordinates."""
 
-    most = 5
+    kind = "Edges"
+    p, most = 5, 5
 
-    def gathers(self, case):
+    def gathers(self, words):
         return False
 
     def constraint(self, k, k_max):
         return jaxht.Edges(k, k_max=k_max)
 
     def batch(self, case):
-        p, rng = 5, np.random.default_rng(5)
+        p, rng = self.p, np.random.default_rng(5)
         truth = 2 * np.eye(p)
         for i, j in [(0, 1), (1, 3), (2, 4)]:
             truth[i, j] = truth[j, i] = -0.7
         samples = rng.normal(size=(LANES, 100, p)) @ np.linalg.cholesky(np.linalg.inv(truth)).T
         S = np.swapaxes(samples, -1, -2) @ samples / 100
         x0 = np.stack([0.3 * np.eye(p)] * 2 + [np.diag(1 / np.diagonal(S[0]))] * 2)
-        S, lower, upper, x0 = (np.asarray(v, case.dtype) for v in (S, 0.3, 8.0, x0))
-        objective = jaxht.GaussianPrecision(S, lower, upper)
-        return Batch(objective, jaxht.GaussianPrecision(0, None, None), np.array([3, 1, 2, 4], np.int32), x0)
+        arrays = {"S": S, "lower": 0.3, "upper": 8.0}
+        arrays = {name: np.asarray(array, case.dtype) for name, array in arrays.items()}
+        return Batch(arrays, ("S",), np.array([3, 1, 2, 4], np.int32), x0.astype(case.dtype))
 
-    def value(self, objective, x):
-        return -np.linalg.slogdet(x)[1] + np.sum(np.asarray(objective.S, np.float64) * x)
+    def objective(self, words, S, lower, upper):
+        return jaxht.GaussianPrecision(S, lower, upper)
+
+    def value(self, words, x, S, lower, upper):
+        return -np.linalg.slogdet(x)[1] + np.sum(np.asarray(S, np.float64) * x)
 
     def size(self, x):
         assert np.array_equal(x, x.T)
         return np.count_nonzero(np.triu(x, 1))
-
-    def support(self, x):
-        return x != 0
 
     def projected(self, x, k):
         """x0 is diagonal, which is feasible."""
         return x
 
     def poisoned(self, batch, lane):
-        S = batch.objective.S.copy()
+        S = batch.arrays["S"].copy()
         S[lane, 0, 1] = np.nan
-        return dataclasses.replace(batch, objective=dataclasses.replace(batch.objective, S=S))
+        return batch.changed(S=S)
 
-    def scaled(self, batch, solver):
+    def overflowing(self, batch):
+        return batch.changed(S=batch.arrays["S"] * np.sqrt(np.finfo(batch.x0.dtype).max) * 16)
+
+    def scaled(self, words, batch, solver):
         """Half of S: twice W."""
-        f = batch.objective
-        f = dataclasses.replace(f, S=f.S / 2, lower=2 * f.lower, upper=2 * f.upper)
-        solver = dataclasses.replace(solver, step_size=4 * solver.step_size)
-        return dataclasses.replace(batch, objective=f, x0=2 * batch.x0), solver, 2.0
+        S, lower, upper = (batch.arrays[name] for name in ("S", "lower", "upper"))
+        batch = batch.changed(S=S / 2, lower=2 * lower, upper=2 * upper)
+        if getattr(solver, "step_size", None) is not None:
+            solver = dataclasses.replace(solver, step_size=4 * solver.step_size)
+        return dataclasses.replace(batch, x0=2 * batch.x0), solver, 2.0
 
     def order(self, rng):
-        return rng.permutation(5)
+        return rng.permutation(self.p)
 
     def permuted(self, batch, order):
-        f = dataclasses.replace(batch.objective, S=self.reordered(batch.objective.S, order))
-        return dataclasses.replace(batch, objective=f, x0=self.reordered(batch.x0, order))
+        batch = batch.changed(S=self.reordered(batch.arrays["S"], order))
+        return dataclasses.replace(batch, x0=self.reordered(batch.x0, order))
 
     def reordered(self, x, order):
         return x[..., order, :][..., order]
+
+
+PROBLEMS = {"groups": Grouped(), "softmax": Outputs(), "responses": LowRank(), "precision": Graphs()}
+VECTORS = Vectors()
+
+
+def on(solver, *cases):
+    """Cases of a solver from "words/own or shared/bits"."""
+    found = []
+    for words, design, bits in (case.split("/") for case in cases):
+        first, *rest = words.split()
+        problem = PROBLEMS.get(first, VECTORS)
+        words = " ".join(rest) if first == "groups" else words
+        found.append(Case(solver, problem, words, design == "shared", f"float{bits}"))
+    return tuple(found)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -278,98 +412,167 @@ class Row:
 
     Attributes:
         name: of the row.
-        solver: with numbers as a user would write them.
-        cases: what it solves.
-        minimises: whether it minimises on supports, so that it may need k_max where k is traced.
-        thorough: whether the clauses that take long run on it too: not where another row has the same frame.
-        fails: name of a test -> why this solver fails it; then it must.
+        cases: what it solves, with settings as a user would write them.
+        refuses: kind of problem -> a case of it, and the error that says why not.
+        minimises: whether it refits on supports, so that it may need k_max where k is traced.
     """
 
     name: str
-    solver: Any
     cases: tuple[Case, ...]
+    refuses: dict[str, tuple[Case, str]] = dataclasses.field(default_factory=dict)
     minimises: bool = False
-    thorough: bool = True
-    fails: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    @property
+    def solver(self):
+        return self.cases[0].solver
 
     def gathers(self, case):
         """Whether it needs k_max where k is traced."""
-        return self.minimises and case.problem.gathers(case)
+        return self.minimises and case.gathers
 
     def k_max(self, case):
         """The bound that its runs are given."""
         return K_MAX if self.gathers(case) else None
 
 
-PROBLEMS = {"groups": Grouped(), "softmax": Outputs(), "precision": Matrices()}
-VECTORS = Vectors()
+NO_SUM = "must be a sum over samples, such as FiniteSum"
+NO_DUAL = "must be a linear model of one output to have a dual"
+NO_RANK = "(?i)low.?rank"
 
 
-def on(*cases):
-    """Cases from "kind/own or shared/bits"."""
-    split = (case.split("/") for case in cases)
-    return tuple(
-        Case(PROBLEMS.get(kind.split()[0], VECTORS), kind, design == "shared", f"float{bits}")
-        for kind, design, bits in split
-    )
+def refusals(solver, **errors):
+    """Kind -> a case of it, and the error."""
+    cases = {"LowRank": "responses/own/32", "Edges": "precision/own/32", "function": "squares ridge function/own/32"}
+    return {kind: (on(solver, cases[kind])[0], message) for kind, message in errors.items()}
 
 
-# The kinds of problem are spread over the rows. The first case is also run without jit, where what is compiled for one
-# row serves all: it is one of squares or a cheap loss in float32.
+IHT, NIHT, OMP, OMPR, FoBa = jaxht.IHT(), jaxht.NIHT(), jaxht.OMP(), jaxht.OMPR(), jaxht.FoBa()
+HTP, PHT, CoSaMP, GraSP = jaxht.HTP(), jaxht.PHT(r=2), jaxht.CoSaMP(), jaxht.GraSP(debias=True)
+SP, ELS, ARHT = jaxht.SubspacePursuit(), jaxht.ExhaustiveLocalSearch(), jaxht.ARHT(num_cores=2)
+SGHT = jaxht.SGHT(step_size=0.02, batch_size=2, inner_steps=8)
+HTSVRG = jaxht.HTSVRG(step_size=0.05, inner_steps=8, radius=100.0)
+HTSAGA = jaxht.HTSAGA(step_size=0.01, inner_steps=8)
+HSGHT = jaxht.HSGHT(step_size=0.02, momentum=0.2, batch_growth=1.2)
+DIHT, SDIHT = jaxht.DIHT(inner_steps=2), jaxht.SDIHT(batch_size=7, inner_steps=4)
+
+# The losses are spread over the rows. The first case of a row is a dense design in float32: it is also run without jit,
+# by itself, and as users run.
 TABLE = {
     row.name: row
     for row in [
-        Row("IHT", jaxht.IHT(), on("sum/own/32", "logistic/shared/64")),
-        Row("IHT-heavy-ball", jaxht.IHT(step_size=0.4, momentum=0.2), on("mean ridge/shared/32"), thorough=False),
-        Row("IHT-Nesterov", jaxht.IHT(momentum=0.3, nesterov=True), on("huber ridge/own/32"), thorough=False),
-        Row("NIHT", jaxht.NIHT(), on("ridge/shared/32", "softmax/own/64")),
-        Row("HTP", jaxht.HTP(), on("sum/own/32", "logistic/own/64"), minimises=True),
-        Row("PHT", jaxht.PHT(r=2), on("mean/shared/32", "groups/own/64"), minimises=True, thorough=False),
-        Row("CoSaMP", jaxht.CoSaMP(), on("ridge/own/32"), minimises=True, thorough=False),
-        Row("GraSP", jaxht.GraSP(debias=True), on("groups ridge/shared/64"), minimises=True, thorough=False),
         Row(
-            "SubspacePursuit", jaxht.SubspacePursuit(), on("sum/shared/32", "logistic sparse/shared/64"), minimises=True
+            "IHT",
+            on(IHT, "squares/own/32", "logistic function/own/64", "responses/own/64")
+            + on(jaxht.IHT(step_size=0.4, momentum=0.2), "groups squares mean ridge csr/shared/32")
+            + on(jaxht.IHT(momentum=0.3, nesterov=True), "huber ridge operator/own/64")
+            + on(jaxht.IHT(step_size=0.3), "precision/own/32"),
         ),
-        Row("OMP", jaxht.OMP(), on("mean ridge/own/32", "groups/shared/64"), minimises=True),
-        Row("OMPR", jaxht.OMPR(), on("logistic sparse/shared/32"), minimises=True, thorough=False),
+        Row(
+            "NIHT",
+            on(NIHT, "squares ridge/shared/32", "softmax/own/64", "groups logistic csr/shared/64")
+            + on(NIHT, "squares operator/own/32", "squares ridge function/own/64", "responses/own/32")
+            + on(NIHT, "precision/own/64"),
+        ),
+        Row(
+            "HTP",
+            on(HTP, "squares/own/32", "logistic/own/64", "groups squares ridge csr/shared/64")
+            + on(HTP, "logistic operator/own/32", "squares ridge function/own/64", "responses/own/64")
+            + on(jaxht.HTP(step_size=0.5, backtrack=True), "precision/own/32"),
+            minimises=True,
+        ),
+        Row(
+            "PHT",
+            on(PHT, "squares mean/shared/32", "groups squares/own/64", "logistic csr/shared/64")
+            + on(PHT, "squares ridge operator/own/32", "squares ridge function/own/64")
+            + on(jaxht.PHT(r=2, step_size=0.5), "precision/own/64"),
+            refusals(PHT, LowRank=NO_RANK),
+            minimises=True,
+        ),
+        Row(
+            "CoSaMP",
+            on(CoSaMP, "squares ridge/own/32", "logistic operator/own/64", "logistic function/own/32")
+            + on(GraSP, "groups squares ridge csr/shared/64", "precision/own/64"),
+            refusals(CoSaMP, LowRank=NO_RANK),
+            minimises=True,
+        ),
+        Row(
+            "SubspacePursuit",
+            on(SP, "squares/shared/32", "logistic csr/shared/64", "groups squares ridge operator/own/32")
+            + on(SP, "squares ridge function/own/64", "precision/own/64"),
+            refusals(SP, LowRank=NO_RANK),
+            minimises=True,
+        ),
+        Row(
+            "OMP",
+            on(OMP, "squares mean ridge/own/32", "groups squares/shared/64", "logistic csr/shared/64")
+            + on(OMP, "squares operator/own/32", "squares ridge function/own/64", "precision/own/64"),
+            refusals(OMP, LowRank=NO_RANK),
+            minimises=True,
+        ),
+        Row(
+            "OMPR",
+            on(OMPR, "logistic/own/32", "groups squares ridge csr/shared/64", "squares mean operator/own/64")
+            + on(OMPR, "squares ridge function/own/64", "precision/own/64"),
+            refusals(OMPR, LowRank=NO_RANK),
+            minimises=True,
+        ),
         Row(
             "ELS",
-            jaxht.ExhaustiveLocalSearch(),
-            on("ridge/own/32", "huber ridge/shared/64"),
+            on(ELS, "squares ridge/own/32", "huber ridge csr/shared/64", "groups squares ridge operator/own/64")
+            + on(ELS, "squares ridge function/own/64", "precision/own/64"),
+            refusals(ELS, LowRank=NO_RANK),
             minimises=True,
-            thorough=False,
         ),
-        Row("FoBa", jaxht.FoBa(), on("mean/own/32", "softmax/own/64"), minimises=True, thorough=False),
-        Row("ARHT", jaxht.ARHT(num_cores=2), on("mean ridge/own/32"), minimises=True, thorough=False),
-        Row("SGHT", jaxht.SGHT(step_size=0.02, batch_size=2, inner_steps=8), on("huber ridge/own/32"), thorough=False),
+        Row(
+            "FoBa",
+            on(FoBa, "squares mean/own/32", "softmax/own/64", "groups squares mean csr/shared/64")
+            + on(FoBa, "squares ridge operator/own/64", "squares ridge function/own/64", "precision/own/64"),
+            refusals(FoBa, LowRank=NO_RANK),
+            minimises=True,
+        ),
+        Row(
+            "ARHT",
+            on(ARHT, "squares mean ridge/own/32", "groups squares ridge csr/shared/64", "squares operator/own/64")
+            + on(ARHT, "squares ridge function/own/64", "precision/own/64"),
+            refusals(ARHT, LowRank=NO_RANK),
+            minimises=True,
+        ),
+        Row(
+            "SGHT",
+            on(SGHT, "huber ridge/own/32", "groups squares mean csr/shared/64", "squares mean ridge operator/own/32")
+            + on(SGHT, "logistic function samples/own/64", "responses/own/64"),
+            refusals(SGHT, Edges=NO_SUM, function=NO_SUM),
+        ),
         Row(
             "HTSVRG",
-            jaxht.HTSVRG(step_size=0.05, inner_steps=8, radius=100.0),
-            on("mean ridge/shared/32"),
-            thorough=False,
+            on(HTSVRG, "squares mean ridge/shared/32", "groups logistic csr/shared/64", "huber ridge operator/own/64")
+            + on(jaxht.SVRGHT(0.02, 8), "squares ridge function samples/own/64", "responses/own/32"),
+            refusals(HTSVRG, Edges=NO_SUM, function=NO_SUM),
         ),
-        Row("HTSAGA", jaxht.HTSAGA(step_size=0.01, inner_steps=8), on("softmax/own/64"), thorough=False),
+        Row(
+            "HTSAGA",
+            on(HTSAGA, "squares mean ridge/own/32", "softmax/own/64", "groups logistic csr/shared/64")
+            + on(HTSAGA, "squares mean operator/own/64", "squares function samples/own/64", "responses/own/64"),
+            refusals(HTSAGA, Edges=NO_SUM, function=NO_SUM),
+        ),
         Row(
             "HSGHT",
-            jaxht.HSGHT(step_size=0.1, momentum=0.2, batch_growth=1.2),
-            on("groups/shared/64"),
-            thorough=False,
+            on(HSGHT, "huber ridge/shared/32", "groups squares mean csr/shared/64", "squares mean operator/own/32")
+            + on(HSGHT, "logistic function samples/own/64", "responses/own/64"),
+            refusals(HSGHT, Edges=NO_SUM, function=NO_SUM),
         ),
         # No l2, no dual.
-        Row("DIHT", jaxht.DIHT(inner_steps=2), on("ridge/own/32"), minimises=True, thorough=False),
         Row(
-            "SDIHT",
-            jaxht.SDIHT(batch_size=7, inner_steps=4),
-            on("huber ridge/own/32"),
+            "DIHT",
+            on(DIHT, "squares ridge/own/32", "groups logistic csr/shared/64", "huber ridge operator/own/64"),
+            refusals(DIHT, LowRank=NO_DUAL, Edges=NO_DUAL, function=NO_DUAL),
             minimises=True,
-            thorough=False,
         ),
         Row(
-            "HTP-edges",
-            jaxht.HTP(step_size=0.5, backtrack=True),
-            on("precision/own/32"),
+            "SDIHT",
+            on(SDIHT, "huber ridge/own/32", "groups squares ridge csr/shared/64", "logistic operator/own/64"),
+            refusals(jaxht.SDIHT(batch_size=1), LowRank=NO_DUAL, Edges=NO_DUAL, function=NO_DUAL),
             minimises=True,
-            thorough=False,
         ),
     ]
 }
@@ -385,26 +588,70 @@ def keys():
     return jax.random.split(jax.random.key(7), LANES)
 
 
+def watched(solver, starts, steps):
+    """A solver that does the same and writes down, when it is traced, its inits, and what its steps take and return."""
+
+    def init(self, *args):
+        starts.append(self)
+        return type(solver).init(self, *args)
+
+    def step(self, objective, constraint, iterate, state):
+        after = type(solver).step(self, objective, constraint, iterate, state)
+        steps.append(jax.tree.map(describe, ((iterate, state), after)))
+        return after
+
+    kind = pytree(type("Watched", (type(solver),), {"init": init, "step": step}))
+    return lambda solver: kind(**{f.name: getattr(solver, f.name) for f in dataclasses.fields(solver)})
+
+
+def describe(leaf):
+    """Its shape, its dtype, and whether the dtype is weak, as one leaf."""
+    return f"{jnp.shape(leaf)} {jnp.result_type(leaf)} {getattr(leaf, 'weak_type', False)}"
+
+
 @functools.cache
-def compiled(name, case):
-    """The batched, traced run of a row: one compile, which most of its tests share."""
-    row = TABLE[name]
+def program(name, case):
+    """The batched, traced run of a case, the one compile that its clauses share, and what its steps took and returned.
 
-    def lane(objective, k, x0, key, stop, solver):
-        settings = {"x0": x0, "key": key, "stop": stop, "num_steps": NUM_STEPS, "record": lambda iterate: iterate}
-        return jaxht.trace(objective, case.problem.constraint(k, row.k_max(case)), solver, **settings)
+    It advances in pieces, of one step each for a history, under strict promotion of dtypes.
+    """
+    row, steps = TABLE[name], []
+    watch = watched(case.solver, [], steps)
 
-    return jax.jit(jax.vmap(lane, in_axes=(case.problem.batch(case).axes, 0, 0, 0, 0, None)), compiler_options=QUICK)
+    def lane(arrays, k, x0, key, stop, solver, pieces):
+        constraint = case.problem.constraint(k, row.k_max(case))
+        problem, x0, key = prepare(case.objective(arrays), constraint, watch(solver), stop, x0, key)
+        first = start(problem, x0, key)
+
+        def piece(carry, num_steps):
+            carry = advance(problem, carry, num_steps)
+            return carry, jax.tree.map(key_data, carry)
+
+        last, rest = jax.lax.scan(piece, first, pieces)
+        first = jax.tree.map(key_data, first)
+        return finish(problem, last), jax.tree.map(lambda one, more: jnp.concatenate([one[None], more]), first, rest)
+
+    axes = (case.batch().axes, 0, 0, 0, 0, None, None)
+    return jax.jit(jax.vmap(lane, in_axes=axes), compiler_options=QUICK), steps
 
 
-def run(name, case, batch=None, stop=None, solver=None):
-    """Result and history of iterates of the row's solver in every lane, as NumPy arrays."""
-    row = TABLE[name]
-    batch, stop, solver = batch or case.problem.batch(case), stop or never(case), solver or row.solver
-    return jax.tree.map(np.asarray, compiled(name, case)(batch.objective, batch.k, batch.x0, keys(), stop, solver))
+def key_data(leaf):
+    return jax.random.key_data(leaf) if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf
+
+
+EACH_STEP = np.ones(NUM_STEPS, np.int32)
+
+
+def run(name, case, batch=None, stop=None, solver=None, pieces=EACH_STEP):
+    """Result and history of carries of the case's solver in every lane, as NumPy arrays."""
+    batch, stop, solver = batch or case.batch(), stop or never(case), solver or case.solver
+    held = case.problem.held(case.words, batch)
+    with jax.numpy_dtype_promotion("strict"):
+        out = program(name, case)[0](held.arrays, batch.k, batch.x0, keys(), stop, solver, pieces)
+    return jax.tree.map(np.asarray, out)
 
 
 @functools.cache
 def baseline(name, case):
-    """`run` of a row as it stands."""
+    """`run` of a case as it stands."""
     return run(name, case)

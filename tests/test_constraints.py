@@ -11,8 +11,7 @@ from scipy.optimize import lsq_linear
 
 import jaxht
 from jaxht import Groups, Sparse
-from tests.contract import QUICK
-from tests.util import host, x64
+from tests.util import host, quick, solve, x64
 
 pytestmark = pytest.mark.usefixtures("all_quickly")
 INF = np.inf
@@ -24,7 +23,7 @@ def float64():
         yield
 
 
-@functools.partial(jax.jit, compiler_options=QUICK)
+@quick
 def projected(constraints, z):
     """For every lane, the point, its support, and the region that the point alone gives."""
 
@@ -99,7 +98,7 @@ def test_nonnegative_is_a_lower_bound_of_0():
     np.testing.assert_array_equal(x, Sparse(3, bounds=(-1.0, INF)).prepare(z.shape).project(z)[0])
 
 
-def test_the_steepest_coordinates_point_into_the_bounds():
+def test_the_top_k_of_the_gradient_are_feasible_directions():
     direction = jnp.array([-5.0, 4.0, -3.0, 2.0, 1.0])
     constraint = Sparse(2, bounds=(np.array([0.0, -1, -1, -1, -1]), np.array([1.0, 0, 1, 1, 1]))).prepare((5,))
     assert np.flatnonzero(constraint.top_k(direction, 2, 2).mask).tolist() == [2, 3]
@@ -147,10 +146,10 @@ def test_bounds_on_the_coordinates_of_groups():
     constraint = Groups(2, groups).prepare(groups.shape)
     assert (constraint.num_groups, constraint.k_max, constraint.size_max) == (4, 2, 6)
     _, support = constraint.project(jnp.arange(8.0))
-    assert support.completed().indices.tolist() == [3, 4, 5, 6, 7, 8]
-    steepest = constraint.top_k(jnp.array([0, 2.0, 2, 1.5, 1.5, 1.5, 1.5, 2.5]), 2, 2)
-    assert np.flatnonzero(steepest.mask).tolist() == [1, 2, 3, 4, 5, 6]
-    assert steepest.k_max >= 6
+    assert support.complete().indices.tolist() == [3, 4, 5, 6, 7, 8]
+    largest = constraint.top_k(jnp.array([0, 2.0, 2, 1.5, 1.5, 1.5, 1.5, 2.5]), 2, 2)
+    assert np.flatnonzero(largest.mask).tolist() == [1, 2, 3, 4, 5, 6]
+    assert largest.k_max >= 6
 
 
 # ---- what is refused -----------------------------------------------------------------------------------------------
@@ -189,11 +188,6 @@ def test_traced_groups_need_their_number():
 # ---- solvers -------------------------------------------------------------------------------------------------------
 
 
-@functools.partial(jax.jit, compiler_options=QUICK)
-def solved(objective, constraint, solver):
-    return jaxht.solve(objective, constraint, solver)
-
-
 def design(seed, n=30, d=8):
     return np.random.default_rng(seed).normal(size=(n, d)) / np.sqrt(n)
 
@@ -221,7 +215,7 @@ def best_in_boxes():
 def test_solvers_within_bounds_find_the_best_support(solver):
     A, y, points = best_in_boxes()
 
-    @functools.partial(jax.jit, compiler_options=QUICK)
+    @quick
     @functools.partial(jax.vmap, in_axes=(0, None, None, None))
     def run(bounds, A, y, solver):
         return jaxht.solve(jaxht.LeastSquares(A, y), Sparse(3, bounds=bounds), solver)
@@ -239,7 +233,7 @@ def test_solvers_within_bounds_find_the_best_support(solver):
 def test_groups_are_recovered(solver):
     groups, A = np.array([0, 1, 2, 0, 3, 1, 3, 3, 4, 4]), design(5, 30, 10)
     x = np.where(np.isin(groups, [1, 3]), np.array([1, 2, 1, -1, -2, 0.1, 3, 0.1, 1, 1]), 0)
-    result = solved(jaxht.LeastSquares(A, A @ x), Groups(2, groups, num_groups=5, k_max=2, size_max=5), solver)
+    result = solve(jaxht.LeastSquares(A, A @ x), Groups(2, groups, num_groups=5, k_max=2, size_max=5), solver)
     np.testing.assert_allclose(result.x, x, rtol=0, atol=1e-10)
     assert result.support.indices.tolist() == [1, 4, 5, 6, 7]
 
@@ -249,7 +243,7 @@ def test_rows_of_a_matrix_are_recovered():
     X[[2, 5]] = [[1, -2, 0.1], [0, 3, 1]]
     rows = np.broadcast_to(np.arange(8)[:, None], (8, 3))
     constraint = Groups(2, rows, num_groups=8, k_max=2, size_max=6)
-    result = solved(jaxht.MultiResponse(A, A @ X, mean=False), constraint, jaxht.HTP())
+    result = solve(jaxht.MultiResponse(A, A @ X, mean=False), constraint, jaxht.HTP())
     np.testing.assert_allclose(result.x, X, rtol=0, atol=1e-9)
     np.testing.assert_array_equal(result.support.mask, np.isin(rows, [2, 5]))
 
@@ -259,7 +253,7 @@ def test_an_intercept_is_kept_and_not_penalised():
     A = np.concatenate([design(7), np.full((30, 1), 0.2)], axis=1)
     y = A[:, :8] @ np.array([0, 4.0, 0, 0, -3, 0, 0, 0]) + 0.02
     keep, l2 = np.arange(9) == 8, np.append(np.full(8, 0.01), 0.0)
-    result = solved(jaxht.LeastSquares(A, y, l2), Sparse(np.int32(3), k_max=3, keep=keep), jaxht.HTP())
+    result = solve(jaxht.LeastSquares(A, y, l2), Sparse(np.int32(3), k_max=3, keep=keep), jaxht.HTP())
     values = []
     for F in itertools.combinations(range(8), 2):
         F = [*F, 8]

@@ -10,7 +10,8 @@ import pytest
 import scipy.sparse
 
 import jaxht
-from jaxht import DIHT, SDIHT, Sparse, Status, Stop, duality
+from jaxht import DIHT, SDIHT, Sparse, Status, Stop
+from jaxht.objectives import dual as duality
 from jaxht.objectives.losses import (
     HingeLoss,
     HuberLoss,
@@ -21,8 +22,7 @@ from jaxht.objectives.losses import (
     SquaredLoss,
 )
 from tests import reference
-from tests.contract import QUICK
-from tests.util import host, x64
+from tests.util import host, quick, solve, trace, x64
 
 pytestmark = pytest.mark.usefixtures("all_quickly")
 
@@ -130,7 +130,7 @@ def test_weak_duality(name, constraint):
     f = model(name, rng, weights=rng.random(N) if name == "squared" else None)
     C = CONSTRAINTS[constraint].prepare((D,))
 
-    @jax.jit
+    @quick
     @jax.vmap
     def both(z, alpha):
         x, point = C.project(z)[0], duality.dual_point(f, C, f.loss.within(alpha, f.y))
@@ -143,7 +143,7 @@ def test_weak_duality(name, constraint):
     # sum_i c s_i (a_i u_i - l*(a_i)) + l2/2 ||w||^2 at w(alpha)
     shares = np.full(N, 1 / N) if f.weights is None else f.weights / np.sum(f.weights)
     alpha, w = points.alpha[0], points.w[0]
-    lagrangian = shares @ (alpha * (f.A @ w) - np.asarray(f.loss.conjugate(alpha, f.y))) + 0.15 * w @ w
+    lagrangian = shares @ (alpha * (f.A.array @ w) - np.asarray(f.loss.conjugate(alpha, f.y))) + 0.15 * w @ w
     np.testing.assert_allclose(points.value[0], lagrangian, rtol=1e-12)
 
 
@@ -151,8 +151,8 @@ def test_weak_duality(name, constraint):
 def test_supergradients_are_differences(name):
     rng = np.random.default_rng(3)
     f, C = model(name, rng), Sparse(K).prepare((D,))
-    alpha, E = duality.start(f, rng.normal(size=N)), rng.normal(size=N)
-    D_at = jax.jit(lambda alpha: duality.dual_point(f, C, alpha).value)
+    alpha, E = duality.dual_variables(f, rng.normal(size=N)), rng.normal(size=N)
+    D_at = quick(lambda alpha: duality.dual_point(f, C, alpha).value)
     point = duality.dual_point(f, C, alpha)
     assert duality.support_margin(point, K) > 1e-3  # no tie nearby
     slope = (D_at(alpha + 1e-6 * E) - D_at(alpha - 1e-6 * E)) / 2e-6
@@ -164,7 +164,7 @@ def test_the_papers_example():
     f = jaxht.LeastSquares(np.eye(3), np.array([2.0, 2.0, 1.0]), 1.0, mean=True)
     best = duality.dual_point(f, Sparse(1).prepare((3,)), jnp.array([-12 / 7, -12 / 7, -1]))
     np.testing.assert_allclose(best.value, 55 / 42, rtol=1e-14)
-    result = jaxht.solve(f, Sparse(1), DIHT())
+    result = solve(f, Sparse(1, 1), DIHT())
     np.testing.assert_allclose(result.value, 4 / 3, rtol=1e-12)
     gap = 4 / 3 - 55 / 42
     assert gap - 1e-12 <= result.gap < gap + 1e-5
@@ -177,7 +177,7 @@ def test_orthonormal_designs(lam, closed):
     n, k, f = 8, 3, jaxht.LeastSquares(np.eye(8), y, lam, mean=True)
     size = np.sort(np.abs(y))[::-1]
     assert (lam * n * size[k - 1] / (1 + lam * n) >= size[k]) == closed
-    result = jaxht.solve(f, Sparse(k), DIHT())
+    result = solve(f, Sparse(k, k), DIHT())
     np.testing.assert_allclose(result.x, reference.hard_threshold(y, k) / (1 + lam * n), rtol=0, atol=1e-12)
     assert (result.gap < 1e-8) == closed
     assert (duality.strong_duality_margin(f, Sparse(k), result.x) >= 0) == closed
@@ -197,18 +197,22 @@ def ascent(f, loss, alpha, k, etas, blocks):
     n, lam = len(f.y), float(f.l2)
 
     def point(alpha):
-        z = -sum(alpha[i] * f.A[i] for i in range(n)) / (lam * n)
+        z = -sum(alpha[i] * f.A.array[i] for i in range(n)) / (lam * n)
         return reference.hard_threshold(z, k)
 
     for eta, block in zip(etas, blocks, strict=True):
         w, new = point(alpha), alpha.copy()
         for i in block:
             y = f.y[i : i + 1]
-            g = (f.A[i] @ w - float(loss.conjugate_derivative(alpha[i : i + 1], y)[0])) / n
+            g = (f.A.array[i] @ w - float(loss.conjugate_derivative(alpha[i : i + 1], y)[0])) / n
             new[i] = float(loss.within(jnp.asarray([alpha[i] + eta * g]), y)[0])
         alpha = new
         w = point(alpha)
         yield alpha, -np.mean(loss.conjugate(alpha, f.y)) - lam / 2 * w @ w
+
+
+def itself(iterate):
+    return iterate
 
 
 @pytest.mark.parametrize("name", ["squared", "smoothed hinge"])
@@ -226,15 +230,15 @@ def test_steps_are_those_of_the_reference(name, solver):
             own, drawn = jax.random.split(own)
             draws += [int(jax.random.bits(jax.random.fold_in(drawn, t), (), jnp.uint32) % 3) for t in range(m)]
         blocks = [range(5 * j, min(5 * j + 5, N)) for j in draws]
-    alpha = np.asarray(duality.start(f, jnp.zeros(N)))
+    alpha = np.asarray(duality.dual_variables(f, jnp.zeros(N)))
     expected = [value for _, value in ascent(f, f.loss, alpha, K, etas, blocks)]
     first = -np.mean(f.loss.conjugate(alpha, f.y)) - 0.15 * np.sum(
-        reference.hard_threshold(-f.A.T @ alpha / (0.3 * N), K) ** 2
+        reference.hard_threshold(-f.A.array.T @ alpha / (0.3 * N), K) ** 2
     )
     seen = expected if isinstance(solver, DIHT) else expected[m - 1 :: m]
     bests = np.maximum.accumulate([first, *seen])[:: m if isinstance(solver, DIHT) else 1]
     bests = np.maximum(bests, 0)  # D(0)
-    result, history = jaxht.trace(f, Sparse(K), solver, num_steps=steps, record=lambda it: it, key=key)
+    result, history = trace(f, Sparse(K, K), solver, num_steps=steps, record=itself, key=key)
     np.testing.assert_allclose(history.value - history.gap, bests, rtol=0, atol=1e-12)
     assert result.counts.projections == steps * m
     gradients = result.counts.full_gradients, result.counts.sample_gradients
@@ -253,7 +257,7 @@ def global_minimiser(A, y, l2, k):
 
 def brute_force(f, k):
     """The global minimum of a ridge regression."""
-    return global_minimiser(f.A, f.y, f.l2, k)[1]
+    return global_minimiser(f.A.array, f.y, f.l2, k)[1]
 
 
 def test_the_gap_closes_if_and_only_if_the_margin_is_not_negative():
@@ -262,7 +266,7 @@ def test_the_gap_closes_if_and_only_if_the_margin_is_not_negative():
     A, y, l2 = rng.normal(size=(24, N, D)), rng.normal(size=(24, N)), np.tile([2.0, 8.0], 12)
     best, least = map(np.stack, zip(*map(functools.partial(global_minimiser, k=K), A, y, l2), strict=True))
 
-    @functools.partial(jax.jit, compiler_options=QUICK)
+    @quick
     @jax.vmap
     def run(A, y, l2, x):
         f, C = jaxht.LeastSquares(A, y, l2, mean=True), Sparse(K)
@@ -282,8 +286,8 @@ def test_the_gap_closes_if_and_only_if_the_margin_is_not_negative():
 )
 def test_with_a_large_ridge_the_optimum_is_found_and_proved(make, sparse):
     f = model("squared", np.random.default_rng(5), l2=20 / np.sqrt(N))
-    held = jaxht.LeastSquares(jaxht.design(scipy.sparse.csr_array(f.A)), f.y, f.l2, mean=True) if sparse else f
-    result = jaxht.solve(held, Sparse(K), make(), key=jax.random.key(0), stop=Stop(gap_rtol=1e-9))
+    held = jaxht.LeastSquares(jaxht.design(scipy.sparse.csr_array(f.A.array)), f.y, f.l2, mean=True) if sparse else f
+    result = solve(held, Sparse(K, K), make(), key=jax.random.key(0), stop=Stop(gap_rtol=1e-9))
     assert result.status == Status.GAP_CLOSED
     np.testing.assert_allclose(result.value, brute_force(f, K), rtol=1e-9)
 
@@ -291,14 +295,14 @@ def test_with_a_large_ridge_the_optimum_is_found_and_proved(make, sparse):
 def test_no_bound_is_below_that_of_zero():
     """D(0) = 0 for squares, which are not negative; an ascent from elsewhere may take long to come as far."""
     f = model("squared", np.random.default_rng(8), l2=1e-4)
-    result = jaxht.solve(f, Sparse(K), DIHT(), stop=Stop(max_steps=1))
-    point = duality.dual_point(f, Sparse(K).prepare((D,)), duality.start(f, jnp.zeros(N)))
+    result = solve(f, Sparse(K, K), DIHT(), stop=Stop(max_steps=1))
+    point = duality.dual_point(f, Sparse(K).prepare((D,)), duality.dual_variables(f, jnp.zeros(N)))
     assert point.value < -1 and 0 < result.gap <= result.value
 
 
 def test_with_a_small_ridge_the_gap_stays_open_and_says_so():
     f = model("squared", np.random.default_rng(5), l2=0.01 / np.sqrt(N))
-    result = jaxht.solve(f, Sparse(K), DIHT(), stop=Stop(max_steps=200, gap_rtol=1e-9))
+    result = solve(f, Sparse(K, K), DIHT(), stop=Stop(max_steps=200, gap_rtol=1e-9))
     assert result.status == Status.MAX_STEPS and result.gap > 1e-2 * result.value
     assert result.value - result.gap <= brute_force(f, K) <= result.value + 1e-12
 
@@ -312,7 +316,7 @@ def test_lanes_of_every_loss(name):
     A[1, 0, 0] = np.nan
     solvers = (DIHT(), SDIHT(batch_size=4))
 
-    @functools.partial(jax.jit, compiler_options=QUICK)
+    @quick
     @jax.vmap
     def run(A, y, k):
         f, C, stop = make(A, y, 5.0, mean=True), Sparse(k, 3), Stop(max_steps=200)
@@ -331,7 +335,7 @@ def test_lanes_of_every_loss(name):
 def test_a_certificate_of_any_solution():
     f = model("squared", np.random.default_rng(7), l2=3.0)
     least = brute_force(f, K)
-    good, bad = jaxht.solve(f, Sparse(K), jaxht.HTP()).x, np.zeros(D)
+    good, bad = solve(f, Sparse(K, K), jaxht.HTP()).x, np.zeros(D)
     for x in (good, bad):
         proof = jaxht.certify(f, Sparse(K), x)
         value = float(f.value(jnp.asarray(x), f.predict(jnp.asarray(x))))
@@ -369,7 +373,7 @@ def test_what_cannot_be(name):
 @pytest.mark.parametrize("solver", [DIHT(), SDIHT()], ids=repr)
 def test_without_a_ridge_there_is_no_dual(solver):
     f = jaxht.LeastSquares(np.eye(4), np.ones(4))
-    result = jaxht.solve(f, Sparse(1), solver, key=jax.random.key(0))
+    result = solve(f, Sparse(1, 1), solver, key=jax.random.key(0))
     assert result.status == Status.DIVERGED and result.num_steps <= 1
     with pytest.raises(ValueError, match=r"above 0 to have a dual; got 0\.0"):
         duality.check_dual(f)

@@ -12,7 +12,7 @@ from examples import logistic_regression
 from jaxht import HTP, IHT, Logistic, Sparse, Support
 from jaxht.objectives.losses import LogisticLoss
 from jaxht.refit import refit
-from tests.util import precision
+from tests.util import precision, quick
 
 pytestmark = pytest.mark.usefixtures("all_quickly")
 N, D, K_MAX = 60, 15, 7
@@ -32,7 +32,7 @@ def test_loss_far_out_is_finite_and_right():
     np.testing.assert_allclose(loss.curvature(u, -1.0), [0, 0.25, 0], rtol=1e-6)
 
 
-@functools.partial(jax.jit, static_argnums=3)
+@functools.partial(quick, static_argnums=3)
 def minimise(f, mask, ridge, k_max, x):
     return refit(f, Support(mask, k_max=k_max), x, ridge)[:2]
 
@@ -62,9 +62,9 @@ def test_lanes_of_their_own():
     def lane(A, y, l2):
         return jaxht.solve(Logistic(A, y, l2), Sparse(2), HTP())
 
-    batch = jax.jit(jax.vmap(lane))(As, ys, np.array([0.01, 0.1, 0.01], "float32"))
+    batch = quick(jax.vmap(lane))(As, ys, np.array([0.01, 0.1, 0.01], "float32"))
     for i in range(2):
-        alone = lane(As[i], ys[i], [0.01, 0.1][i])
+        alone = quick(lane)(As[i], ys[i], np.float32([0.01, 0.1][i]))
         np.testing.assert_allclose(batch.x[i], alone.x, rtol=1e-4, atol=1e-5)
     assert batch.status.tolist()[2] == jaxht.Status.DIVERGED
 

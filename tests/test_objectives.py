@@ -15,8 +15,7 @@ from scipy import optimize
 import jaxht
 from jaxht import Status, Support
 from jaxht.refit import refit
-from tests.contract import QUICK
-from tests.util import x64
+from tests.util import QUICK, quick, x64
 
 pytestmark = pytest.mark.usefixtures("all_quickly")
 N, D, C, K_MAX = 24, 6, 3, 4
@@ -151,10 +150,10 @@ def test_value_and_derivatives(kind):
         gradient, product = jax.jvp(slope, (x,), (v,))
         close(f.gradient(x, pred), gradient)
         if kind is HINGE:
-            close(f.curvature(x, pred, v, image), np.sum(l2 * v**2))
+            close(f.hessian(x, pred).quadratic_form(v, image), np.sum(l2 * v**2))
             continue
         close(f.hessian(x, pred)(v), product)
-        close(f.curvature(x, pred, v, image), np.sum(v * product))
+        close(f.hessian(x, pred).quadratic_form(v, image), np.sum(v * product))
         majorant = np.sum(v * (f.hessian(x, pred, 1.0)(v) - product))
         bound = c * np.sum((s * (A @ v).T ** 2).T) * f.loss.smoothness(f.y)
         close(majorant, bound)
@@ -188,9 +187,9 @@ def test_some_samples(kind):
         def summand(x, a, y, s, l2=l2, c=c):
             return kind.value(x, a[None], y[None], l2, s, N * c, xp=jnp)
 
-        gradients = jax.jit(jax.vmap(jax.grad(summand), (None, 0, 0, 0)), compiler_options=QUICK)(x, A, y, s)
+        gradients = quick(jax.vmap(jax.grad(summand), (None, 0, 0, 0)))(x, A, y, s)
         gradients = np.asarray(gradients)
-        batch = f.sampled(jnp.asarray(indices), jnp.asarray(shares))
+        batch = f.minibatch(jnp.asarray(indices), jnp.asarray(shares))
         expected = np.tensordot(shares[:-1], gradients[indices[:-1]], 1)
         np.testing.assert_allclose(batch.gradient(x, batch.predict(x)), expected, rtol=1e-11, atol=1e-12)
         np.testing.assert_allclose(f.gradient(x, f.predict(x)), gradients.mean(axis=0), rtol=1e-10, atol=1e-12)
@@ -198,22 +197,22 @@ def test_some_samples(kind):
             largest = np.max(N * c * s * np.sum(A**2, axis=1)) + np.max(l2)
             np.testing.assert_allclose(f.sample_smoothness(), largest, rtol=1e-12)
         if kind is not HINGE:
-            assert f.sample_smoothness() >= f.coordinate_smoothness() / 1.1
+            assert f.sample_smoothness() >= f.majorant().coordinate_norm() / 1.1
 
 
 def looks(f, x, v):
     """What an objective says, without its smoothness."""
     pred, image = f.predict(x), f.predict(v)
-    said = [f.value(x, pred), f.gradient(x, pred), f.curvature(x, pred, v, image)]
+    said = [f.value(x, pred), f.gradient(x, pred), f.hessian(x, pred).quadratic_form(v, image)]
     if isinstance(f, jaxht.Hinge):
         return said
-    return [*said, f.hessian(x, pred)(v), f.coordinate_smoothness(), f.preconditioner()]
+    return [*said, f.hessian(x, pred)(v), f.majorant().coordinate_norm(), f.majorant().preconditioner()]
 
 
 # ---- minimisers ----------------------------------------------------------------------------------------------------
 
 
-@functools.partial(jax.jit, compiler_options=QUICK)
+@quick
 def minimised(f, masks, x0, ridge, bounds=None):
     """A Minimum for every lane."""
 
@@ -234,7 +233,7 @@ def definition_of(kind):
     def everything(x, *definition):
         return value(x, *definition), jax.grad(value)(x, *definition), jax.hessian(value)(x, *definition)
 
-    return jax.jit(everything, compiler_options=QUICK)
+    return quick(everything)
 
 
 def lanes(kind):
@@ -298,13 +297,13 @@ def test_minimisers_on_supports_are_scipys(kind, configuration):
         hessian = definition_of(kind)(np.ravel(point), A, y, l2, s, c)[2]
         tops.append(np.linalg.eigvalsh(hessian)[-1])
         corners.append(np.diag(hessian).max())
-    M = f.coordinate_smoothness()
+    M = f.majorant().coordinate_norm()
     assert max(corners) <= M * (1 + 1e-12)
     reached = kind.name in ("least-squares", "logistic", "logistic-2", "responses")  # at 0
     if reached:
         np.testing.assert_allclose(M, max(corners), rtol=1e-12)
     if configuration[0] == "dense" and kind.name in ("least-squares", "logistic", "softmax"):
-        L, spread = jax.jit(lambda f: f.smoothness(), compiler_options=QUICK)(f), np.max(l2) - np.min(l2)
+        L, spread = quick(lambda f: f.majorant().norm())(f), np.max(l2) - np.min(l2)
         assert max(tops) <= L <= (1.06 * max(tops) + spread if reached else np.inf)
 
 
@@ -405,7 +404,7 @@ def test_derivatives_of_minimisers(name, design, bounded):
         (reverse,) = [jax.linear_transpose(lambda tangent: forward(*tangent), along)(weights)]
         return x, forward(*along), reverse[0]
 
-    compiled = jax.jit(both, compiler_options=QUICK)
+    compiled = quick(both)
     point = (y, l2, A if design == "dense" else None)
     along = jax.tree.map(lambda leaf: rng.normal(size=np.shape(leaf)), point)
     weights = rng.normal(size=kind.shape)
@@ -497,7 +496,7 @@ def test_a_function_is_an_objective(name):
     l2 = 0.3
     like = D if len(kind.shape) == 1 else jax.ShapeDtypeStruct(kind.shape, float)
     f = jaxht.Custom(FUNCTIONS[name], A, y, l2, like=like)
-    f.check()
+    f = f.prepare()
     g = kind.make(jnp.asarray(A), y, l2, mean=True)
     assert (f.shape, f.dtype, f.num_samples) == (kind.shape, jnp.float64, 1)
     v = np.random.default_rng(8).normal(size=kind.shape)
@@ -511,7 +510,7 @@ def test_a_function_is_an_objective(name):
         np.testing.assert_allclose(minima[i], scipys(kind, definition, mask, ridge[i]), rtol=0, atol=1e-8)
     top = np.linalg.eigvalsh(definition_of(kind)(np.zeros(f.shape).ravel(), *definition)[2])[-1]
     if name == "logistic":
-        assert top <= f.smoothness() <= 1.06 * top
+        assert top <= f.majorant().norm() <= 1.06 * top
 
 
 WHOLE_RUNS = [("least-squares", jaxht.NIHT()), ("logistic", jaxht.CoSaMP())]

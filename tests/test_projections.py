@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from jaxht.linalg.projections import hard_threshold, l2_ball, sparse_l2_ball
+from tests.util import quick
 
 
 def nearest_in_ball(v, radius):
@@ -38,7 +39,7 @@ def lanes(dtype):
 
 def test_are_the_nearest_points(dtype):
     z, k, radius = lanes(dtype)
-    got = jax.jit(jax.vmap(sparse_l2_ball))(z, k, radius)
+    got = quick(jax.vmap(sparse_l2_ball))(z, k, radius)
     assert got.dtype == dtype
     for lane in range(len(z)):
         want = nearest_by_brute_force(z[lane].astype(float), k[lane], float(radius[lane]))
@@ -48,7 +49,7 @@ def test_are_the_nearest_points(dtype):
 def test_are_idempotent_and_nearer_than_other_feasible_points(dtype):
     z, k, radius = lanes(dtype)
     tolerance = 8 * np.finfo(dtype).eps
-    project = jax.jit(jax.vmap(sparse_l2_ball))
+    project = quick(jax.vmap(sparse_l2_ball))
     x = np.asarray(project(z, k, radius))
     np.testing.assert_allclose(project(x, k, radius), x, rtol=tolerance)
     assert np.all((x != 0).sum(1) <= k)
@@ -65,7 +66,7 @@ def test_are_idempotent_and_nearer_than_other_feasible_points(dtype):
 
 def test_hard_threshold_keeps_what_it_keeps():
     z = jnp.array([0.5, jnp.nan, -jnp.inf, -0.0, 2.0])
-    kept = jax.jit(jax.vmap(hard_threshold, (None, 0)))(z, np.arange(-1, 7))
+    kept = quick(jax.vmap(hard_threshold, (None, 0)))(z, np.arange(-1, 7))
     x = np.asarray(z)
     for k, order in enumerate([[], [], [1], [1, 2], [1, 2, 4], [0, 1, 2, 4], range(5), range(5)]):
         want = np.zeros(5)
@@ -73,7 +74,7 @@ def test_hard_threshold_keeps_what_it_keeps():
         np.testing.assert_array_equal(kept[k], want)
 
 
-BALLS = jax.jit(jax.vmap(l2_ball, (None, 0)))
+BALLS = quick(jax.vmap(l2_ball, (None, 0)))
 
 
 @pytest.mark.parametrize("exponent", [0, 30, 60, 126, -30, -60, -120])
@@ -95,7 +96,7 @@ def test_l2_ball_of_zero_of_infinity_and_of_lanes():
     radius = np.array([0, 1, np.inf, 1, 1, 2.5, np.inf], np.float32)
     want = np.array([[0, 0], [0, 0], [0, 0], [0.6, 0.8], [0.3, 0.4], [-1.5, 2], [np.inf, 1]])
     for ball in (l2_ball, jax.vmap(l2_ball)):
-        np.testing.assert_allclose(jax.jit(ball)(v, radius), want, rtol=1e-6)
+        np.testing.assert_allclose(quick(ball)(v, radius), want, rtol=1e-6)
     np.testing.assert_allclose(l2_ball(np.float16([300, 400]), 5), [3, 4], rtol=1e-3)
 
 
@@ -105,5 +106,5 @@ def test_derivatives_of_l2_ball(dtype):
     v = outside.astype(float)
     off = 2.0 / 13 * (np.eye(3) - np.outer(v, v) / 169)
     for jacobian in (jax.jacfwd(l2_ball), jax.jacrev(l2_ball)):
-        got = jax.jit(jax.vmap(jacobian, (0, None)))(np.stack([inside, zero, outside]), 2.0)
+        got = quick(jax.vmap(jacobian, (0, None)))(np.stack([inside, zero, outside]), 2.0)
         np.testing.assert_allclose(got, [np.eye(3), np.eye(3), off], atol=8 * np.finfo(dtype).eps)

@@ -10,9 +10,9 @@ import pytest
 import jaxht
 from jaxht import Sparse, Status, Stop, ensembles
 from tests.reference import plausible
-from tests.util import host
+from tests.util import host, quick
 
-D, TRIALS = 256, 200
+D, TRIALS = 256, 80
 
 
 def iht(A):
@@ -32,7 +32,7 @@ def svrg(A):
     return jaxht.SVRGHT(2 / jnp.linalg.norm(A, 2) ** 2 / len(A), 3 * len(A))
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1, 2, 3, 5))
+@functools.partial(quick, static_argnums=(0, 1, 2, 3, 5))
 def recover(solver, n, K, k, key, trials=TRIALS, stop=Stop(max_steps=3000)):
     """Signals seen through one Gaussian design (SL18 §5.1): the Result, and the distance to the signal."""
     design = functools.partial(ensembles.gaussian, n=n, d=D)

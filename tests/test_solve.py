@@ -12,9 +12,8 @@ import pytest
 
 import jaxht
 from jaxht import HTP, IHT, NIHT, SVRGHT, LeastSquares, Sparse, Status, Stop, ensembles
-from jaxht.solvers.solver import Counts
-from tests.contract import QUICK
-from tests.util import host, x64
+from jaxht.extend import Counts
+from tests.util import host, quick, x64
 
 pytestmark = pytest.mark.usefixtures("all_quickly")
 N, D, K = 12, 8, 3
@@ -37,8 +36,21 @@ def test_every_status_has_its_own_sentence():
     assert isinstance(Status.CONVERGED, int)
 
 
-IHT_VALUES = host(jaxht.trace(F, C, IHT(step_size=SMALL_STEP), num_steps=5)[1])
-OMP_VALUES = host(jaxht.trace(F, C, jaxht.OMP(), num_steps=K)[1])
+@functools.cache
+def iht_values():
+    return host(jaxht.trace(F, C, IHT(step_size=SMALL_STEP), num_steps=6)[1])
+
+
+def after_four(**limits):
+    """With a target that IHT reaches in its fourth step."""
+    return Stop(target_value=iht_values()[3:5].mean(), **limits)
+
+
+def after_all():
+    """With a target that OMP reaches in its last step."""
+    return Stop(target_value=host(jaxht.trace(F, C, jaxht.OMP(), num_steps=K)[1])[-2:].mean())
+
+
 ENDS = {
     "limit": (IHT(step_size=SMALL_STEP), Stop(max_steps=4), Status.MAX_STEPS, 4),
     "no step at all": (IHT(step_size=SMALL_STEP), Stop(max_steps=0), Status.MAX_STEPS, 0),
@@ -48,18 +60,18 @@ ENDS = {
     "rtol": (IHT(step_size=SMALL_STEP), Stop(rtol=10.0), Status.CONVERGED, 1),
     "rtol = machine epsilon": (IHT(), Stop(), Status.CONVERGED, None),
     "patience": (IHT(step_size=1e-6), Stop(support_patience=3, rtol=0), Status.SUPPORT_STABLE, 4),
-    "target": (IHT(step_size=SMALL_STEP), Stop(target_value=IHT_VALUES[3:5].mean()), Status.TARGET_REACHED, 4),
+    "target": (IHT(step_size=SMALL_STEP), after_four, Status.TARGET_REACHED, 4),
     "target before limit": (
         IHT(step_size=SMALL_STEP),
-        Stop(max_steps=4, target_value=IHT_VALUES[3:5].mean()),
+        functools.partial(after_four, max_steps=4),
         Status.TARGET_REACHED,
         4,
     ),
     "a target below zero": (IHT(step_size=SMALL_STEP), Stop(max_steps=4, target_value=-1.0), Status.MAX_STEPS, 4),
     "a finding before the limit": (jaxht.OMP(), Stop(max_steps=K), Status.FINISHED, K),
     "the solver's own limit": (jaxht.OMP(), Stop(), Status.FINISHED, K),
-    "target before a finding": (jaxht.OMP(), Stop(target_value=OMP_VALUES[-2:].mean()), Status.TARGET_REACHED, K),
-    "target at the start": (IHT(), Stop(target_value=IHT_VALUES[0]), Status.TARGET_REACHED, 0),
+    "target before a finding": (jaxht.OMP(), after_all, Status.TARGET_REACHED, K),
+    "target at the start": (IHT(), lambda: Stop(target_value=iht_values()[0]), Status.TARGET_REACHED, 0),
     "target at the start before no step at all": (IHT(), Stop(0, target_value=1e9), Status.TARGET_REACHED, 0),
     "a gap test without a gap": (IHT(step_size=SMALL_STEP), Stop(max_steps=2, gap_rtol=1e9), Status.MAX_STEPS, 2),
 }
@@ -68,7 +80,7 @@ ENDS = {
 @pytest.mark.parametrize("name", ENDS)
 def test_end(name):
     solver, stop, status, num_steps = ENDS[name]
-    result = jaxht.solve(F, C, solver, stop=stop)
+    result = jaxht.solve(F, C, solver, stop=stop() if callable(stop) else stop)
     assert Status(int(result.status)) is status
     assert num_steps is None or result.num_steps == num_steps
 
@@ -138,7 +150,7 @@ def test_zero_is_its_own_answer():
 @pytest.mark.parametrize("solver", [IHT, HTP], ids=lambda solver: solver.__name__)
 def test_a_step_size_that_is_none_is_divergence(solver):
     steps = jnp.array([SMALL_STEP, np.nan, np.inf, 0.0, -SMALL_STEP])
-    result = jax.vmap(lambda step_size: jaxht.solve(F, C, solver(step_size=step_size)))(steps)
+    result = quick(jax.vmap(lambda step_size: jaxht.solve(F, C, solver(step_size=step_size))))(steps)
     assert result.status[0] < Status.MAX_STEPS
     np.testing.assert_array_equal(result.status[1:], Status.DIVERGED)
     np.testing.assert_array_equal(result.num_steps[1:], 0)
@@ -153,7 +165,7 @@ def test_a_column_whose_square_overflows_is_divergence(name):
     """x = 0 would seem to be a fixed point. It hurts its own lane only."""
     scales = np.ones((2, 1, D), np.float32)
     scales[1, 0, 0] = 1e25
-    result = jax.vmap(lambda A: jaxht.solve(LeastSquares(A, Y), C, OWN_OR_GIVEN[name]))(A * scales)
+    result = quick(jax.vmap(lambda A: jaxht.solve(LeastSquares(A, Y), C, OWN_OR_GIVEN[name])))(A * scales)
     assert result.status[0] < Status.MAX_STEPS
     assert result.status[1] == Status.DIVERGED
     np.testing.assert_array_equal(result.x[1], 0)
@@ -207,7 +219,6 @@ def test_derivatives_are_finite_differences(solver):
     with x64():
         rng = np.random.default_rng(1)
         at, along = (A.astype(float), Y.astype(float), 0.1), (rng.normal(size=(N, D)), rng.normal(size=N), 1.0)
-        quick = functools.partial(jax.jit, compiler_options=QUICK)
 
         def traced(A, y, l2):
             return jaxht.trace(LeastSquares(A, y, l2), C, solver, num_steps=6)[1].sum()
@@ -309,16 +320,17 @@ def test_keep_is_always_in_the_support(solver):
 
 
 def test_of_too_many_kept_coordinates_a_traced_k_takes_the_first():
-    masks = jax.vmap(lambda k: jaxht.solve(F, Sparse(k, k_max=4, keep=KEPT), IHT()).support.mask)(jnp.array([2, 3, 4]))
+    run = quick(jax.vmap(lambda k: jaxht.solve(F, Sparse(k, k_max=4, keep=KEPT), IHT()).support.mask))
+    masks = run(jnp.array([2, 3, 4]))
     np.testing.assert_array_equal(masks[:, :3], [[True, True, False], [True, True, True], [True, True, True]])
     np.testing.assert_array_equal(masks.sum(axis=1), [2, 3, 4])
-    traced = jax.vmap(lambda keep: jaxht.solve(F, Sparse(2, keep=keep), IHT()).support.mask)(KEPT[None])
+    traced = quick(jax.vmap(lambda keep: jaxht.solve(F, Sparse(2, keep=keep), IHT()).support.mask))(KEPT[None])
     np.testing.assert_array_equal(traced, masks[:1])
 
 
 @pytest.mark.parametrize("solver", [IHT(), HTP()], ids=lambda solver: type(solver).__name__)
 def test_a_traced_k_beyond_k_max_is_k_max(solver):
-    runs = jax.vmap(lambda k: jaxht.solve(F, Sparse(k, k_max=K), solver))(jnp.array([K, K + 2]))
+    runs = quick(jax.vmap(lambda k: jaxht.solve(F, Sparse(k, k_max=K), solver)))(jnp.array([K, K + 2]))
     np.testing.assert_array_equal(runs.x[1], runs.x[0])
     np.testing.assert_array_equal(runs.support.size, K)
 

@@ -12,8 +12,7 @@ from scipy.optimize import minimize
 import jaxht
 from jaxht import Status
 from tests import reference
-from tests.contract import QUICK
-from tests.util import host, x64
+from tests.util import QUICK, host, quick, solve, x64
 
 pytestmark = pytest.mark.usefixtures("all_quickly")
 
@@ -170,7 +169,7 @@ def test_htp_below_the_restricted_smoothness_ends_and_falls():
     M = np.array([max(np.linalg.norm(a[:, F], 2) ** 2 for F in supports) for a in A])
     x0 = np.random.default_rng(1).normal(size=(40, d))
 
-    @functools.partial(jax.jit, compiler_options=QUICK)
+    @quick
     @jax.vmap
     def run(A, y, x0, eta):
         constraint, htp = jaxht.Sparse(k, k_max=k), jaxht.HTP(step_size=eta)
@@ -235,16 +234,12 @@ def easy_logistic():
     return A, y, best
 
 
-@functools.partial(jax.jit, compiler_options=QUICK)
-def solved(objective, solver):
-    return jaxht.solve(objective, jaxht.Sparse(3), solver)
-
-
 # Dense designs are in the table of tests/contract.py.
 @pytest.mark.parametrize("solver", EVERY, ids=lambda solver: type(solver).__name__)
 def test_every_solver_ends_at_the_best_point_of_an_easy_problem(solver):
     A, y, best = easy_logistic()
-    result = solved(jaxht.Logistic(jaxht.design(scipy.sparse.csr_array(A)), y, 0.01), solver)
+    objective = jaxht.Logistic(jaxht.design(scipy.sparse.csr_array(A)), y, 0.01)
+    result = solve(objective, jaxht.Sparse(3, 3), solver)
     np.testing.assert_array_equal(result.support.mask, best != 0)
     np.testing.assert_allclose(result.x, best, rtol=0, atol=1e-6)
     assert not Status(int(result.status)).failed
@@ -258,8 +253,7 @@ def test_k_is_0_or_d(name, solver, rate):
     n, d = 40, 6
     A, y = draw(0, n, d, 4)
     run = jax.vmap(lambda k: jaxht.solve(jaxht.LeastSquares(A, y), jaxht.Sparse(k, k_max=d), solver))
-    run = jax.jit(run, compiler_options=QUICK)
-    result = host(run(np.array([0, d])))
+    result = host(quick(run)(np.array([0, d])))
     np.testing.assert_array_equal(result.x[0], 0)
     np.testing.assert_array_equal(result.support.indices, [[d] * d, range(d)])
     np.testing.assert_allclose(result.x[1], np.linalg.lstsq(A, y, rcond=None)[0], rtol=0, atol=1e-7)

@@ -11,10 +11,9 @@ import scipy.sparse
 
 import jaxht
 from jaxht import Status, Stop
-from jaxht.solvers.sampling import shuffled, updated
+from jaxht.solvers.sampling import permute, run_updates
 from tests import reference
-from tests.contract import QUICK
-from tests.util import host, x64
+from tests.util import host, quick, record_x, solve, trace, x64
 
 pytestmark = pytest.mark.usefixtures("all_quickly")
 N, D, K = 10, 8, 3
@@ -44,11 +43,10 @@ def objective(f, sparse=False):
 
 def path(f, solver, num_steps=STEPS, key=0, **options):
     """x of every iterate, and the result."""
-    record = lambda iterate: iterate.x  # noqa: E731
     key = jax.random.key(key)
     x0 = np.random.default_rng(1).normal(size=D)
-    options = {"x0": x0, "record": record, "num_steps": num_steps, **options}
-    result, x = jaxht.trace(f, jaxht.Sparse(K), solver, key=key, **options)
+    options = {"x0": x0, "record": record_x, "num_steps": num_steps, **options}
+    result, x = trace(f, jaxht.Sparse(K), solver, key=key, **options)
     return host(x), host(result), reference.hard_threshold(x0, K)
 
 
@@ -56,21 +54,25 @@ def path(f, solver, num_steps=STEPS, key=0, **options):
 
 
 def drawn(key, num_updates, batch_size, replace=True):
-    """The indices that `updated` draws."""
+    """The indices that `run_updates` draws."""
 
     def keep(batch, indices, carry):
         t, all_indices = carry
         return t + 1, all_indices.at[t].set(indices)
 
     start = jnp.int32(0), jnp.full((num_updates, batch_size), -1, jnp.int32)
-    options = {"key": key, "batch_size": batch_size, "replace": replace}
-    return np.asarray(updated(keep, start, num_updates, objective(problem()), **options)[1])
+    options = {"batch_size": batch_size, "replace": replace}
+    run = quick(lambda key: run_updates(keep, start, num_updates, objective(problem()), key=key, **options)[1])
+    return np.asarray(run(key))
 
 
-@pytest.mark.parametrize("n", [1, 2, 3, 7, 64, 1000])
+shuffle = quick(permute, static_argnums=2)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 7, 1000])
 def test_a_shuffle_is_a_permutation(n):
-    position = jnp.tile(jnp.arange(n, dtype=jnp.int32), (50, 1))
-    places = np.asarray(shuffled(jax.random.key(n), position, n))
+    position = np.tile(np.arange(n, dtype=np.int32), (50, 1))
+    places = np.asarray(shuffle(jax.random.key(n), position, n))
     np.testing.assert_array_equal(np.sort(places, axis=1), position)
     assert len(np.unique(places, axis=0)) > {1: 0, 2: 1, 3: 4}.get(n, 45)
 
@@ -78,8 +80,8 @@ def test_a_shuffle_is_a_permutation(n):
 def test_any_two_places_of_a_shuffle_are_as_likely():
     """All ordered pairs of places of three positions: chi-square with 6 standard deviations of margin."""
     n, m = 7, 60_000
-    position = jnp.tile(jnp.array([0, 3, 6], jnp.int32), (m, 1))
-    places = np.asarray(shuffled(jax.random.key(1), position, n))
+    position = np.tile(np.array([0, 3, 6], np.int32), (m, 1))
+    places = np.asarray(shuffle(jax.random.key(1), position, n))
     for i, j in ((0, 1), (0, 2), (1, 2)):
         pairs = np.bincount(n * places[:, i] + places[:, j], minlength=n * n).reshape(n, n)
         assert np.all(np.diagonal(pairs) == 0)
@@ -150,7 +152,7 @@ def test_every_inner_iterate_is_as_likely_to_be_the_snapshot():
     """Counted by the projections of single stages."""
     f = objective(problem())
     run = jax.vmap(lambda key: jaxht.solve(f, jaxht.Sparse(K), jaxht.HTSVRG(ETA, 5), key=key, stop=Stop(max_steps=1)))
-    chosen = jax.jit(run, compiler_options=QUICK)(jax.random.split(jax.random.key(2), 2000)).counts.projections
+    chosen = quick(run)(jax.random.split(jax.random.key(2), 2000)).counts.projections
     counts = np.bincount(chosen, minlength=5)
     assert len(counts) == 5  # x_0 to x_4, and not x_5
     assert np.all(np.abs(counts - 400) < 6 * np.sqrt(400))
@@ -163,7 +165,7 @@ def test_growing_batches_are_those_of_the_reference(momentum, sparse):
     assert sizes[0] == 2 and sizes[-1] == N
     x, result, start = path(objective(f, sparse), jaxht.HSGHT(ETA, momentum, 2, 1.25, inner_steps=1), 12)
     keys = [jax.random.fold_in(jax.random.key(0), t) for t in range(12)]
-    batches = [shuffled(key, jnp.arange(s, dtype=jnp.int32), N) for key, s in zip(keys, sizes, strict=True)]
+    batches = [shuffle(key, np.arange(s, dtype=np.int32), N) for key, s in zip(keys, sizes, strict=True)]
     expected = [start, *reference.hsght(f, start, K, ETA, host(batches), momentum or 0.0)]
     np.testing.assert_allclose(x, expected, rtol=0, atol=1e-12)
     full = np.sum(sizes == N)
@@ -194,7 +196,7 @@ def test_batches_in_several_blocks():
     )
     x, _, start = path(objective(f, sparse=True), jaxht.HSGHT(ETA, batch_size=600, batch_growth=1.0), 2)
     keys = [jax.random.fold_in(jax.random.key(0), t) for t in range(2)]
-    batches = [shuffled(key, jnp.arange(600, dtype=jnp.int32), 700) for key in keys]
+    batches = [shuffle(key, np.arange(600, dtype=np.int32), 700) for key in keys]
     expected = [start, *reference.hsght(f, start, K, ETA, host(batches))]
     np.testing.assert_allclose(x, expected, rtol=0, atol=1e-12)
 
@@ -231,13 +233,7 @@ def test_it_converges_with_the_steps_that_it_chooses():
         jaxht.SGHT(),
         jaxht.HSGHT(momentum=0.5),
     ):
-        run = jax.jit(
-            lambda key, solver=solver: jaxht.solve(
-                objective(f), jaxht.Sparse(K), solver, key=key, stop=Stop(max_steps=1500)
-            ),
-            compiler_options=QUICK,
-        )
-        result = run(jax.random.key(3))
+        result = solve(objective(f), jaxht.Sparse(K), solver, key=jax.random.key(3), stop=Stop(max_steps=1500))
         errors[repr(solver)] = np.linalg.norm(result.x - best)
     noisy = errors.pop(repr(jaxht.SGHT()))
     assert 1e-3 < noisy < 1
@@ -251,7 +247,7 @@ def test_steps_below_the_last_bit_of_x_are_not_lost(solver):
     A = rng.normal(size=(400, D))
     with x64(False):
         f = jaxht.LeastSquares(A.astype(np.float32), (A @ x).astype(np.float32), mean=True)
-        result = jaxht.solve(f, jaxht.Sparse(K), solver, key=jax.random.key(0), stop=Stop(max_steps=60))
+        result = solve(f, jaxht.Sparse(K), solver, key=jax.random.key(0), stop=Stop(max_steps=60))
     np.testing.assert_allclose(result.x, x, rtol=0, atol=1e-6)
 
 
@@ -262,7 +258,7 @@ def test_too_long_steps_diverge_and_short_ones_fall():
     A, x = rng.normal(size=(n, d)) / np.sqrt(n), np.zeros(d)
     x[rng.choice(d, 4, replace=False)] = rng.normal(size=4)
 
-    @functools.partial(jax.jit, compiler_options=QUICK)
+    @quick
     @jax.vmap
     def run(eta):
         f = jaxht.LeastSquares(A, A @ x, mean=True)
@@ -302,7 +298,7 @@ def test_the_smoothness_of_a_finite_sum():
     f = problem()
     general = jaxht.FiniteSum(squares, (f.A, f.y), f.l2, like={"w": np.zeros(D)}).prepare()
     assert general.num_samples == N
-    own, linear = general.sample_smoothness(), objective(f).sample_smoothness()
+    own, linear = quick(lambda f, g: (f.sample_smoothness(), g.sample_smoothness()))(general, objective(f))
     np.testing.assert_allclose(own, linear, rtol=0.1)
 
 

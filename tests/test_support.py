@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from jaxht.constraints.support import Support
+from tests.util import quick
 
 D = 7
 SETS = [[], [0], [6], [0, 6], [1, 2, 5], [2, 3, 4, 6]]
@@ -19,7 +20,7 @@ def support(indices, k_max=None):
 def test_gather_and_scatter(k_max):
     v = np.arange(1.0, D + 1, dtype=np.float32)
 
-    @jax.jit
+    @quick
     def both(region, v):
         gathered = region.gather(v)
         return region.with_indices().indices, gathered, region.scatter(gathered), region.size
@@ -43,7 +44,7 @@ def test_lanes_of_different_size():
     masks = jnp.stack([support(F).mask for F in SETS])
     v = np.arange(1.0, D + 1, dtype=np.float32)
 
-    @jax.jit
+    @quick
     @jax.vmap
     def both(mask):
         region = Support(mask, k_max=4)
@@ -77,11 +78,11 @@ def test_union_and_equality():
 def test_indices_are_made_once_and_only_where_k_max_is_known():
     region = support([3, 1], 3)
     assert region.indices is None
-    assert region.completed().indices.tolist() == [1, 3, D]
+    assert region.complete().indices.tolist() == [1, 3, D]
     done = region.with_indices()
-    assert done.with_indices() is done and done.completed() is done
+    assert done.with_indices() is done and done.complete() is done
     unbounded = support([3])
-    assert unbounded.completed() is unbounded
+    assert unbounded.complete() is unbounded
     for call in (unbounded.indexed, lambda: unbounded.gather(jnp.ones(D)), lambda: unbounded.scatter(jnp.ones(1))):
         with pytest.raises(ValueError, match=r"k_max must be given.*Sparse\(k, k_max="):
             call()

@@ -7,7 +7,7 @@ import pytest
 
 import jaxht
 from jaxht import HTP, OMP, LeastSquares, Sparse
-from tests.util import host, x64
+from tests.util import host, quick, solve, x64
 
 pytestmark = pytest.mark.usefixtures("all_quickly")
 
@@ -36,30 +36,31 @@ def test_folds_and_sparsities_one_after_the_other(data, solver):
         return LeastSquares(A, y, weights=1.0 - held), LeastSquares(A, y, weights=1.0 * held, mean=True)
 
     # k_max is the largest of the sparsities.
-    found = host(jax.jit(lambda held: jaxht.cross_validate(split, held, Sparse(1), solver, KS))(held_out))
+    found = host(quick(lambda held: jaxht.cross_validate(split, held, Sparse(1), solver, KS))(held_out))
     losses = np.empty((3, len(KS)))
     for i, held in enumerate(np.asarray(held_out)):  # of one size
         for j, k in enumerate(KS):
-            x = jaxht.solve(LeastSquares(A[~held], y[~held]), Sparse(k, k_max=8), solver).x
+            x = solve(LeastSquares(A[~held], y[~held]), Sparse(k, k_max=8), solver).x
             losses[i, j] = np.mean((A[held] @ x - y[held]) ** 2) / 2
             np.testing.assert_allclose(found.results.x[i, j], x, atol=1e-9)
     np.testing.assert_allclose(found.losses, losses, rtol=1e-9)
     assert found.k == KS[np.argmin(losses.mean(axis=0))]
 
 
-def test_validation_is_one_fold(data):
+@quick
+def validated(train, held_out):
+    return jaxht.validate(train, held_out, Sparse(1), HTP(), KS)
+
+
+def test_validation_is_one_fold_and_a_solution_that_failed_is_not_chosen(data):
     A, y = data
-    train, held_out = LeastSquares(A[:30], y[:30]), LeastSquares(A[30:], y[30:])
-    found = jaxht.validate(train, held_out, Sparse(1), HTP(), KS)
+    train, held_out = LeastSquares(A[:30], y[:30], 0.0), LeastSquares(A[30:], y[30:], 0.0)
+    found = validated(train, held_out)
     losses = [np.sum((A[30:] @ x - y[30:]) ** 2) / 2 for x in np.asarray(found.results.x)]
     np.testing.assert_allclose(found.losses, losses)
     assert found.k == KS[np.argmin(losses)]
-
-
-def test_a_solution_that_failed_is_not_chosen(data):
-    A, y = data
-    spoilt = LeastSquares(A, y, l2=np.nan)
-    assert np.isinf(jaxht.validate(LeastSquares(A, y), spoilt, Sparse(1), HTP(), KS).losses).all()
+    spoilt = LeastSquares(A[30:], y[30:], l2=np.nan)
+    assert np.isinf(validated(train, spoilt).losses).all()
 
 
 def test_folds_are_a_partition():

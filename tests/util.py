@@ -1,9 +1,32 @@
 """What several test files share."""
 
 import contextlib
+import functools
 
 import jax
 import numpy as np
+
+import jaxht
+
+# Options of XLA for what runs once and is small: a fifth of the time that users' compiles take. What is compiled so is
+# not optimised: that it is right as users compile it, the contract suite shows in a pass of its own.
+QUICK = {
+    "xla_backend_optimization_level": 0,
+    "xla_cpu_use_fusion_emitters": False,
+    "xla_llvm_disable_expensive_passes": True,
+    "xla_cpu_parallel_codegen_split_count": 1,
+}
+quick = functools.partial(jax.jit, compiler_options=QUICK)
+
+# `jaxht.solve` and `jaxht.trace`, compiled quickly. Within a jit every number is traced: a solver that refits needs
+# k_max, and what is wrong is not seen. `record` is compared by identity: the same function, the same program.
+solve = quick(jaxht.solve)
+trace = quick(jaxht.trace, static_argnames=("num_steps", "record"))
+
+
+def record_x(iterate):
+    """For `trace`: the point."""
+    return iterate.x
 
 
 def x64(enabled: bool = True) -> contextlib.AbstractContextManager:
