@@ -42,7 +42,7 @@ def pair_of(table: data.Table, pair: str, seed: int) -> tuple[data.Table, data.T
     plus, minus = int(pair[0]), int(pair[2])
     both = table.rows((table.y == plus) | (table.y == minus))
     images, labels = normalize(both.dense()).astype(np.float32), np.where(both.y == plus, 1, -1).astype(np.float32)
-    return replace(both, X=images, y=labels).split(0.5, seed)
+    return replace(both, X=images, y=labels).split(0.5, seed)  # type: ignore[arg-type]
 
 
 def run(config: Config, session: Session) -> Dataset:

@@ -72,7 +72,10 @@ class Greedy(Method):
 
     def over(self, S: Matrix) -> tuple[Any, Any]:
         """Solve for every sparsity."""
-        return tuple(map(np.asarray, self._path(S))) if self.one_path else super().over(S)
+        if not self.one_path:
+            return super().over(S)
+        W, failed = self._path(S)
+        return np.asarray(W), np.asarray(failed)
 
 
 class GLasso(Method):
