@@ -16,7 +16,7 @@ from jaxht.refit import Refit, refit
 from jaxht.solvers.iterate import Iterate, evaluate
 from jaxht.solvers.omp import complete_selection
 from jaxht.solvers.selection import best_item, count, swap
-from jaxht.solvers.solver import Solver
+from jaxht.solvers.solver import Solver, Step
 from jaxht.solvers.status import Status
 
 
@@ -111,9 +111,7 @@ class ARHT(Solver[Objective, SelectionConstraint]):
         """10 000 steps; the bisection ends before."""
         return 10_000
 
-    def init(
-        self, objective: Objective, constraint: SelectionConstraint, x0: Array, key: PRNGKey | None
-    ) -> tuple[Iterate, Any]:
+    def init(self, objective: Objective, constraint: SelectionConstraint, x0: Array, key: PRNGKey | None) -> Step:
         """x0, the minimiser of f on the start's support, the cores there, and the first guess."""
         check_selection(constraint)
         # Where nothing is better than x0, x0 minimises f on its support.
@@ -133,9 +131,7 @@ class ARHT(Solver[Objective, SelectionConstraint]):
         search = Search(low, guess, self.rtol * (origin - low), jnp.zeros((), jnp.int32))
         return iterate, (key, rho, minimum, cores, cores, search)
 
-    def step(
-        self, objective: Objective, constraint: SelectionConstraint, iterate: Iterate, state: Any
-    ) -> tuple[Iterate, Any]:
+    def step(self, objective: Objective, constraint: SelectionConstraint, iterate: Iterate, state: Any) -> Step:
         """A step of every core that has not ended; where one has reached the guess or all are stuck, the next guess."""
         key, rho, start, first, cores, search = state
         key, *keys = jax.random.split(key, self.num_cores + 1)

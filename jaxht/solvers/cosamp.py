@@ -13,7 +13,7 @@ from jaxht.objectives.objective import Objective
 from jaxht.refit import refit
 from jaxht.solvers.iterate import Iterate, evaluate
 from jaxht.solvers.pursuit import CycleDetector, accept_decrease
-from jaxht.solvers.solver import Solver
+from jaxht.solvers.solver import Solver, Step
 
 
 @pytree
@@ -57,9 +57,7 @@ class CoSaMP(Solver[Objective, SelectionConstraint]):
         """100 steps; most runs end within ten."""
         return 100
 
-    def init(
-        self, objective: Objective, constraint: SelectionConstraint, x0: Array, key: PRNGKey | None
-    ) -> tuple[Iterate, Any]:
+    def init(self, objective: Objective, constraint: SelectionConstraint, x0: Array, key: PRNGKey | None) -> Step:
         """The first Omega, from x0, which need not minimise f on its own support."""
         check_selection(constraint)
         iterate = evaluate(objective, x0, refit_converged=jnp.array(False))
@@ -67,9 +65,7 @@ class CoSaMP(Solver[Objective, SelectionConstraint]):
         omega = merge_supports(objective, constraint, iterate, self.expand)
         return iterate, (omega, CycleDetector.init(omega))
 
-    def step(
-        self, objective: Objective, constraint: SelectionConstraint, iterate: Iterate, state: Any
-    ) -> tuple[Iterate, Any]:
+    def step(self, objective: Objective, constraint: SelectionConstraint, iterate: Iterate, state: Any) -> Step:
         """Refit on Omega and prune; then the next Omega."""
         omega, cycles = state
         counts = iterate.counts.plus(full_gradients=1, projections=2)
@@ -134,9 +130,7 @@ class SubspacePursuit(Solver[Objective, SelectionConstraint]):
         """100 steps; most runs end within ten."""
         return 100
 
-    def init(
-        self, objective: Objective, constraint: SelectionConstraint, x0: Array, key: PRNGKey | None
-    ) -> tuple[Iterate, Any]:
+    def init(self, objective: Objective, constraint: SelectionConstraint, x0: Array, key: PRNGKey | None) -> Step:
         """The first Omega, from x0, which need not minimise f on its own support."""
         check_selection(constraint)
         iterate = evaluate(objective, x0, refit_converged=jnp.array(False))
@@ -144,9 +138,7 @@ class SubspacePursuit(Solver[Objective, SelectionConstraint]):
         omega = merge_supports(objective, constraint, iterate, 1)
         return iterate, (omega, CycleDetector.init(omega), jnp.array(True))
 
-    def step(
-        self, objective: Objective, constraint: SelectionConstraint, iterate: Iterate, state: Any
-    ) -> tuple[Iterate, Any]:
+    def step(self, objective: Objective, constraint: SelectionConstraint, iterate: Iterate, state: Any) -> Step:
         """Refit on Omega, prune, refit; keep the iterate before where f has not decreased; then the next Omega."""
         omega, cycles, first = state
         counts = iterate.counts.plus(full_gradients=1, projections=2)

@@ -15,7 +15,7 @@ from jaxht.objectives.dual import DualPoint, check_dual, conjugate_loss, dual_po
 from jaxht.objectives.linear_model import LinearModel
 from jaxht.refit import refit
 from jaxht.solvers.iterate import Iterate, check_step_size, evaluate
-from jaxht.solvers.solver import Solver
+from jaxht.solvers.solver import Solver, Step
 from jaxht.solvers.status import Status
 
 
@@ -64,9 +64,7 @@ class DIHT(Solver[LinearModel, Constraint]):
         """1 000 steps."""
         return 1_000
 
-    def init(
-        self, objective: LinearModel, constraint: Constraint, x0: Array, key: PRNGKey | None
-    ) -> tuple[Iterate, Any]:
+    def init(self, objective: LinearModel, constraint: Constraint, x0: Array, key: PRNGKey | None) -> Step:
         """Compute alpha from x0."""
         iterate, point, floor = init_dual(objective, constraint, x0)
         if self.step_size is None:
@@ -77,7 +75,7 @@ class DIHT(Solver[LinearModel, Constraint]):
         none = jnp.zeros((), jnp.int32)
         return iterate, (floor, (point, point, scale, coupling, none, none))
 
-    def step(self, objective: LinearModel, constraint: Constraint, iterate: Iterate, state: Any) -> tuple[Iterate, Any]:
+    def step(self, objective: LinearModel, constraint: Constraint, iterate: Iterate, state: Any) -> Step:
         """``inner_steps`` updates of alpha, then x from the best one."""
         floor, ascent = state
 
@@ -147,9 +145,7 @@ class SDIHT(Solver[LinearModel, Constraint]):
         """100 epochs."""
         return 100
 
-    def init(
-        self, objective: LinearModel, constraint: Constraint, x0: Array, key: PRNGKey | None
-    ) -> tuple[Iterate, Any]:
+    def init(self, objective: LinearModel, constraint: Constraint, x0: Array, key: PRNGKey | None) -> Step:
         """Compute alpha from x0."""
         n = objective.num_samples
         if not (isinstance(self.batch_size, int) and 1 <= self.batch_size <= n):
@@ -162,7 +158,7 @@ class SDIHT(Solver[LinearModel, Constraint]):
         none = jnp.zeros((), jnp.int32)
         return iterate, (floor, point, point, scale, couplings, key, none, none)
 
-    def step(self, objective: LinearModel, constraint: Constraint, iterate: Iterate, state: Any) -> tuple[Iterate, Any]:
+    def step(self, objective: LinearModel, constraint: Constraint, iterate: Iterate, state: Any) -> Step:
         """One epoch of updates of alpha, then x from the best one."""
         floor, point, best, scale, couplings, key, first, waited = state
         key, draws = jax.random.split(key)

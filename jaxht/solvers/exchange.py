@@ -17,7 +17,7 @@ from jaxht.solvers.iterate import Iterate, evaluate
 from jaxht.solvers.omp import complete_selection
 from jaxht.solvers.pursuit import accept_decrease
 from jaxht.solvers.selection import best_item, count, swap
-from jaxht.solvers.solver import Solver
+from jaxht.solvers.solver import Solver, Step
 
 
 @pytree
@@ -56,17 +56,13 @@ class OMPR(Solver[Objective, SelectionConstraint]):
         """1 000 steps; the exchanges end before."""
         return 1000
 
-    def init(
-        self, objective: Objective, constraint: SelectionConstraint, x0: Array, key: PRNGKey | None
-    ) -> tuple[Iterate, Any]:
+    def init(self, objective: Objective, constraint: SelectionConstraint, x0: Array, key: PRNGKey | None) -> Step:
         """x0, and S, on which the first step refits."""
         check_selection(constraint)
         iterate = evaluate(objective, x0, refit_converged=jnp.array(False))
         return iterate, (complete_selection(objective, constraint, x0), jnp.array(True))
 
-    def step(
-        self, objective: Objective, constraint: SelectionConstraint, iterate: Iterate, state: Any
-    ) -> tuple[Iterate, Any]:
+    def step(self, objective: Objective, constraint: SelectionConstraint, iterate: Iterate, state: Any) -> Step:
         """Swap and refit; keep the iterate before where f has not decreased."""
 
         def exchange(S: Array) -> Array:
@@ -111,17 +107,13 @@ class ExhaustiveLocalSearch(Solver[Objective, SelectionConstraint]):
         """1 000 steps; the exchanges end before."""
         return 1000
 
-    def init(
-        self, objective: Objective, constraint: SelectionConstraint, x0: Array, key: PRNGKey | None
-    ) -> tuple[Iterate, Any]:
+    def init(self, objective: Objective, constraint: SelectionConstraint, x0: Array, key: PRNGKey | None) -> Step:
         """x0, and S, on which the first step refits."""
         check_selection(constraint)
         iterate = evaluate(objective, x0, refit_converged=jnp.array(False))
         return iterate, (complete_selection(objective, constraint, x0), jnp.array(True))
 
-    def step(
-        self, objective: Objective, constraint: SelectionConstraint, iterate: Iterate, state: Any
-    ) -> tuple[Iterate, Any]:
+    def step(self, objective: Objective, constraint: SelectionConstraint, iterate: Iterate, state: Any) -> Step:
         """Swap and refit; keep the iterate before where f has not decreased."""
 
         def exchange(S: Array) -> Array:

@@ -14,7 +14,7 @@ from jaxht.refit import refit
 from jaxht.refit.scores import values_without
 from jaxht.solvers.iterate import Iterate, evaluate
 from jaxht.solvers.selection import best_item, count
-from jaxht.solvers.solver import Solver
+from jaxht.solvers.solver import Solver, Step
 from jaxht.solvers.status import Status
 
 
@@ -62,9 +62,7 @@ class FoBa(Solver[Objective, SelectionConstraint]):
         """10 k + 100 steps: each backward step undoes a forward step."""
         return 10 * constraint.k + 100
 
-    def init(
-        self, objective: Objective, constraint: SelectionConstraint, x0: Array, key: PRNGKey | None
-    ) -> tuple[Iterate, Any]:
+    def init(self, objective: Objective, constraint: SelectionConstraint, x0: Array, key: PRNGKey | None) -> Step:
         """x0, its support, and gains of 0: an item of x0 is removed only where that does not increase f."""
         check_selection(constraint)
         S = constraint.active(x0)
@@ -73,9 +71,7 @@ class FoBa(Solver[Objective, SelectionConstraint]):
         iterate = evaluate(objective, x0, status=status)
         return iterate, (S, gains, jnp.any(S))
 
-    def step(
-        self, objective: Objective, constraint: SelectionConstraint, iterate: Iterate, state: Any
-    ) -> tuple[Iterate, Any]:
+    def step(self, objective: Objective, constraint: SelectionConstraint, iterate: Iterate, state: Any) -> Step:
         """Backward or forward; the first step refits on the support of x0, if it has one."""
         S, gains, refit_only = state
         size = count(S)

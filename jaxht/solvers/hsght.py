@@ -13,7 +13,7 @@ from jaxht.constraints import Constraint
 from jaxht.objectives.objective import SumOverSamples, check_sum
 from jaxht.solvers.iterate import Iterate
 from jaxht.solvers.sampling import init_stochastic, permute
-from jaxht.solvers.solver import Solver
+from jaxht.solvers.solver import Solver, Step
 
 
 @pytree
@@ -68,18 +68,14 @@ class HSGHT(Solver[SumOverSamples, Constraint]):
         """1 000 steps."""
         return 1_000
 
-    def init(
-        self, objective: SumOverSamples, constraint: Constraint, x0: Array, key: PRNGKey | None
-    ) -> tuple[Iterate, Any]:
+    def init(self, objective: SumOverSamples, constraint: Constraint, x0: Array, key: PRNGKey | None) -> Step:
         """Compute the step size; x_{-1} = x_0."""
         check_sum(objective)
         step_size = 0.5 / objective.sample_smoothness() if self.step_size is None else self.step_size
         iterate = init_stochastic(objective, x0, step_size).move(x0, skip_fixed_point_test=jnp.array(True))
         return iterate, (step_size, key, jnp.zeros((), jnp.int32), None if self.momentum is None else x0)
 
-    def step(
-        self, objective: SumOverSamples, constraint: Constraint, iterate: Iterate, state: Any
-    ) -> tuple[Iterate, Any]:
+    def step(self, objective: SumOverSamples, constraint: Constraint, iterate: Iterate, state: Any) -> Step:
         """Updates until about n samples are drawn, or ``inner_steps`` of them."""
         step_size, key, first, x_prev = state
         n = objective.num_samples

@@ -11,7 +11,7 @@ from jaxht.objectives.objective import Objective
 from jaxht.refit import refit
 from jaxht.solvers.iterate import Counts, Iterate, evaluate
 from jaxht.solvers.pursuit import Backtracking, FixedStep, pursuit_step_size
-from jaxht.solvers.solver import Solver
+from jaxht.solvers.solver import Solver, Step
 
 
 @pytree
@@ -62,7 +62,7 @@ class HTP(Solver[Objective, Constraint]):
         """100 steps; most runs end within ten."""
         return 100
 
-    def init(self, objective: Objective, constraint: Constraint, x0: Array, key: PRNGKey | None) -> tuple[Iterate, Any]:
+    def init(self, objective: Objective, constraint: Constraint, x0: Array, key: PRNGKey | None) -> Step:
         """The first support, from x0, which need not minimise f on its own support."""
         eta = pursuit_step_size(objective, constraint, self.step_size)
         counts = Counts.zero(objective.num_samples).plus(full_gradients=1, projections=1)
@@ -71,7 +71,7 @@ class HTP(Solver[Objective, Constraint]):
         search = Backtracking if self.backtrack else FixedStep
         return search.init(iterate, lambda eta: constraint.project(x0 - eta * gradient, x0)[1], eta)
 
-    def step(self, objective: Objective, constraint: Constraint, iterate: Iterate, state: Any) -> tuple[Iterate, Any]:
+    def step(self, objective: Objective, constraint: Constraint, iterate: Iterate, state: Any) -> Step:
         """S3 on the current support, then S1 and S2 for the next one: no support is refitted twice."""
         counts = iterate.counts.plus(full_gradients=1, projections=1)
         new = evaluate(objective, refit(objective, state.support, iterate.x), counts)  # S3
@@ -127,9 +127,7 @@ class PHT(Solver[Objective, SelectionConstraint]):
         """100 steps."""
         return 100
 
-    def init(
-        self, objective: Objective, constraint: SelectionConstraint, x0: Array, key: PRNGKey | None
-    ) -> tuple[Iterate, Any]:
+    def init(self, objective: Objective, constraint: SelectionConstraint, x0: Array, key: PRNGKey | None) -> Step:
         """The first support, from x0."""
         check_selection(constraint)
         eta = pursuit_step_size(objective, constraint, self.step_size)
@@ -139,9 +137,7 @@ class PHT(Solver[Objective, SelectionConstraint]):
         search = Backtracking if self.backtrack else FixedStep
         return search.init(iterate, lambda eta: self._find(constraint, x0 - eta * gradient, S, jnp.all(x0 == 0)), eta)
 
-    def step(
-        self, objective: Objective, constraint: SelectionConstraint, iterate: Iterate, state: Any
-    ) -> tuple[Iterate, Any]:
+    def step(self, objective: Objective, constraint: SelectionConstraint, iterate: Iterate, state: Any) -> Step:
         """x+ on the current support, then the next support."""
         counts = iterate.counts.plus(full_gradients=1, projections=1)
         new = evaluate(objective, refit(objective, state.support, iterate.x), counts)  # x+

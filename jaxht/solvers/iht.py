@@ -8,7 +8,7 @@ from jaxht._pytree import pytree, static
 from jaxht.constraints import Constraint
 from jaxht.objectives.objective import Objective
 from jaxht.solvers.iterate import Iterate, evaluate
-from jaxht.solvers.solver import Solver
+from jaxht.solvers.solver import Solver, Step
 
 
 @pytree
@@ -56,13 +56,13 @@ class IHT(Solver[Objective, Constraint]):
         """10 000 steps: convergence is linear, at a rate set by the restricted condition number."""
         return 10_000
 
-    def init(self, objective: Objective, constraint: Constraint, x0: Array, key: PRNGKey | None) -> tuple[Iterate, Any]:
+    def init(self, objective: Objective, constraint: Constraint, x0: Array, key: PRNGKey | None) -> Step:
         """Evaluate f at x0; x_prev = x0."""
         step_size = 1 / objective.majorant().norm() if self.step_size is None else self.step_size
         iterate = evaluate(objective, x0, step_size=step_size)
         return iterate, (step_size, None if self.momentum is None else (x0, iterate.pred))
 
-    def step(self, objective: Objective, constraint: Constraint, iterate: Iterate, state: Any) -> tuple[Iterate, Any]:
+    def step(self, objective: Objective, constraint: Constraint, iterate: Iterate, state: Any) -> Step:
         """Gradient step with momentum, then threshold."""
         eta, prev = state
         x, pred = iterate.x, iterate.pred

@@ -11,7 +11,7 @@ from jaxht._pytree import pytree
 from jaxht.constraints import Constraint
 from jaxht.objectives.objective import Objective
 from jaxht.solvers.iterate import Iterate, evaluate
-from jaxht.solvers.solver import Solver
+from jaxht.solvers.solver import Solver, Step
 
 
 @pytree
@@ -55,14 +55,14 @@ class NIHT(Solver[Objective, Constraint]):
         """5 000 steps."""
         return 5_000
 
-    def init(self, objective: Objective, constraint: Constraint, x0: Array, key: PRNGKey | None) -> tuple[Iterate, Any]:
+    def init(self, objective: Objective, constraint: Constraint, x0: Array, key: PRNGKey | None) -> Step:
         """The gradient at x0, and S."""
         iterate = evaluate(objective, x0)
         g = objective.gradient(x0, iterate.pred)
         S = tree_where(jnp.any(x0 != 0), constraint.support_of(x0), constraint.project(-g)[1])
         return iterate, (g, S)
 
-    def step(self, objective: Objective, constraint: Constraint, iterate: Iterate, state: Any) -> tuple[Iterate, Any]:
+    def step(self, objective: Objective, constraint: Constraint, iterate: Iterate, state: Any) -> Step:
         """Exact step on the support, backtracking where it is too long."""
         x, pred, (g, S) = iterate.x, iterate.pred, state
         g_S = S.restrict(g)

@@ -14,7 +14,7 @@ from jaxht.refit.growing_qr import factorise, refit_growing
 from jaxht.solvers.iterate import Iterate, evaluate
 from jaxht.solvers.pursuit import accept_decrease
 from jaxht.solvers.selection import best_item, count
-from jaxht.solvers.solver import Solver
+from jaxht.solvers.solver import Solver, Step
 from jaxht.solvers.status import Status
 
 
@@ -52,9 +52,7 @@ class OMP(Solver[Objective, SelectionConstraint]):
         """k steps."""
         return constraint.k
 
-    def init(
-        self, objective: Objective, constraint: SelectionConstraint, x0: Array, key: PRNGKey | None
-    ) -> tuple[Iterate, Any]:
+    def init(self, objective: Objective, constraint: SelectionConstraint, x0: Array, key: PRNGKey | None) -> Step:
         """x0 and its support, and a factorisation of these columns."""
         check_selection(constraint)
         S = constraint.active(x0)
@@ -62,9 +60,7 @@ class OMP(Solver[Objective, SelectionConstraint]):
         iterate = evaluate(objective, x0, status=status)
         return iterate, (S, factorise(objective, constraint, S), jnp.any(S))
 
-    def step(
-        self, objective: Objective, constraint: SelectionConstraint, iterate: Iterate, state: Any
-    ) -> tuple[Iterate, Any]:
+    def step(self, objective: Objective, constraint: SelectionConstraint, iterate: Iterate, state: Any) -> Step:
         """i, S and x; the first step refits on the support of x0, if it has one."""
         S, qr, refit_only = state
         descent = constraint.feasible_direction(-objective.gradient(iterate.x, iterate.pred))

@@ -11,7 +11,7 @@ from jaxht.constraints import Constraint
 from jaxht.objectives.objective import SumOverSamples
 from jaxht.solvers.iterate import Iterate
 from jaxht.solvers.sampling import batch_smoothness, init_stochastic, project_move, run_updates
-from jaxht.solvers.solver import Solver
+from jaxht.solvers.solver import Solver, Step
 
 
 @pytree
@@ -63,9 +63,7 @@ class HTSAGA(Solver[SumOverSamples, Constraint]):
         """1 000 epochs."""
         return 1_000
 
-    def init(
-        self, objective: SumOverSamples, constraint: Constraint, x0: Array, key: PRNGKey | None
-    ) -> tuple[Iterate, Any]:
+    def init(self, objective: SumOverSamples, constraint: Constraint, x0: Array, key: PRNGKey | None) -> Step:
         """Compute the step size, and the table at x0."""
         step_size = self.step_size
         if step_size is None:
@@ -73,9 +71,7 @@ class HTSAGA(Solver[SumOverSamples, Constraint]):
         iterate = init_stochastic(objective, x0, step_size).move(x0, full_gradients=1)
         return iterate, (step_size, key, objective.loss_derivatives(x0, objective.predict(x0)))
 
-    def step(
-        self, objective: SumOverSamples, constraint: Constraint, iterate: Iterate, state: Any
-    ) -> tuple[Iterate, Any]:
+    def step(self, objective: SumOverSamples, constraint: Constraint, iterate: Iterate, state: Any) -> Step:
         """One epoch: as many updates as are needed to draw n samples."""
         step_size, key, table = state
         key, draws = jax.random.split(key)

@@ -10,7 +10,7 @@ from jaxht.constraints import Constraint
 from jaxht.objectives.objective import SumOverSamples
 from jaxht.solvers.iterate import Iterate
 from jaxht.solvers.sampling import batch_smoothness, init_stochastic, run_updates
-from jaxht.solvers.solver import Solver
+from jaxht.solvers.solver import Solver, Step
 
 
 @pytree
@@ -61,18 +61,14 @@ class SGHT(Solver[SumOverSamples, Constraint]):
         """100 epochs."""
         return 100
 
-    def init(
-        self, objective: SumOverSamples, constraint: Constraint, x0: Array, key: PRNGKey | None
-    ) -> tuple[Iterate, Any]:
+    def init(self, objective: SumOverSamples, constraint: Constraint, x0: Array, key: PRNGKey | None) -> Step:
         """Compute the step size; f at x0 is left to the runner."""
         step_size = self.step_size
         if step_size is None:
             step_size = 0.5 / batch_smoothness(objective, self.batch_size)
         return init_stochastic(objective, x0, step_size), (step_size, key)
 
-    def step(
-        self, objective: SumOverSamples, constraint: Constraint, iterate: Iterate, state: Any
-    ) -> tuple[Iterate, Any]:
+    def step(self, objective: SumOverSamples, constraint: Constraint, iterate: Iterate, state: Any) -> Step:
         """One epoch: as many updates as are needed to draw n samples."""
         step_size, key = state
         key, draws = jax.random.split(key)

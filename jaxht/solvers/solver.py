@@ -23,6 +23,10 @@ O_contra = TypeVar("O_contra", bound=Objective, contravariant=True)
 C_contra = TypeVar("C_contra", bound=Constraint, contravariant=True)
 
 
+#: What ``init`` and ``step`` return: the iterate, and the state of the solver.
+Step = tuple[Iterate, Any]
+
+
 class Solver(Protocol[O_contra, C_contra]):
     """What the runner requires of a solver; a solver that inherits from it gets the defaults of the class variables.
 
@@ -43,7 +47,7 @@ class Solver(Protocol[O_contra, C_contra]):
         """The step limit where :class:`jaxht.Stop` gives none."""
         ...
 
-    def init(self, objective: O_contra, constraint: C_contra, x0: Array, key: PRNGKey | None) -> tuple[Iterate, Any]:
+    def init(self, objective: O_contra, constraint: C_contra, x0: Array, key: PRNGKey | None) -> Step:
         """The iterate at the feasible point x0, and the solver's state.
 
         Raises:
@@ -51,6 +55,6 @@ class Solver(Protocol[O_contra, C_contra]):
         """
         ...
 
-    def step(self, objective: O_contra, constraint: C_contra, iterate: Iterate, state: Any) -> tuple[Iterate, Any]:
+    def step(self, objective: O_contra, constraint: C_contra, iterate: Iterate, state: Any) -> Step:
         """One step of the algorithm."""
         ...

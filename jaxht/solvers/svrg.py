@@ -12,7 +12,7 @@ from jaxht.linalg.projections import l2_ball
 from jaxht.objectives.objective import SumOverSamples
 from jaxht.solvers.iterate import Iterate
 from jaxht.solvers.sampling import batch_smoothness, init_stochastic, project_move, run_updates
-from jaxht.solvers.solver import Solver
+from jaxht.solvers.solver import Solver, Step
 
 
 @pytree
@@ -71,9 +71,7 @@ class HTSVRG(Solver[SumOverSamples, Constraint]):
         """1 000 stages."""
         return 1_000
 
-    def init(
-        self, objective: SumOverSamples, constraint: Constraint, x0: Array, key: PRNGKey | None
-    ) -> tuple[Iterate, Any]:
+    def init(self, objective: SumOverSamples, constraint: Constraint, x0: Array, key: PRNGKey | None) -> Step:
         """Compute the step size; f at x0 is left to the runner."""
         if self.snapshot not in ("random", "last"):
             raise ValueError(f'snapshot must be "random" or "last"; got {self.snapshot!r}')
@@ -82,9 +80,7 @@ class HTSVRG(Solver[SumOverSamples, Constraint]):
             step_size = 0.25 / batch_smoothness(objective, self.batch_size)
         return init_stochastic(objective, x0, step_size), (step_size, key)
 
-    def step(
-        self, objective: SumOverSamples, constraint: Constraint, iterate: Iterate, state: Any
-    ) -> tuple[Iterate, Any]:
+    def step(self, objective: SumOverSamples, constraint: Constraint, iterate: Iterate, state: Any) -> Step:
         """One stage."""
         step_size, key = state
         key, draws, choice = jax.random.split(key, 3)
