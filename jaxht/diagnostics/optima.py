@@ -86,7 +86,8 @@ def exhaustive_search(objective: Objective, constraint: Constraint, *, batch_siz
     else:
         values = lax.map(lambda subset: on(subset)[-1], subsets, batch_size=min(batch_size, len(subsets)))
     best = jnp.argmin(jnp.where(jnp.isnan(values), jnp.inf, values))
-    x, support, value = on(jnp.asarray(subsets)[best])
+    # As a loop of one step it is one program also outside jit.
+    x, support, value = jax.tree.map(lambda leaf: leaf[0], lax.map(on, jnp.asarray(subsets)[best][None]))
     return Optimum(x, support.completed(), value)
 
 
