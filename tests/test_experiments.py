@@ -59,17 +59,33 @@ def write(path, table):
 PLANTED = {"d": 32, "num_signals": 3, "max_steps": 50, "round_n": 32}
 TINY = {
     "shen2018/figure1": {**PLANTED, "solvers": ["IHT-1", "PGD"], "n": [16, 32], "K": [2, 4]},
-    "shen2018/figure2": {"d": 32, "num_signals": 4, "max_steps": 70, "n": [16], "K": [2, 4], "shown_n": [16], "shown_K": [2]},
-    "shen2018/figure3": {**PLANTED, "K": [1, 2], "coarse_n": [4, 16, 32], "coarse_signals": 3, "num_signals": 4, "step": 8, "solvers": ["IHT-1"]},
-    "shen2018/figure4": {"d": 32, "n": 16, "K": 2, "k": 4, "num_signals": 3, "num_stages": 2, "varied_k": [3], "varied_m": [5], "varied_eta": [1e3]},
-    "shen2018/figure7": {"dataset": "digits", "pairs": ["0v9"], "k": [2, 4], "shown_k": [2], "num_stages": 2, "max_rows": 40},
+    "shen2018/figure2": {
+        "d": 32, "num_signals": 4, "max_steps": 70,
+        "n": [16], "K": [2, 4], "shown_n": [16], "shown_K": [2],
+    },
+    "shen2018/figure3": {
+        **PLANTED, "K": [1, 2], "coarse_n": [4, 16, 32], "coarse_signals": 3, "num_signals": 4, "step": 8, "solvers": ["IHT-1"]
+    },
+    "shen2018/figure4": {
+        "d": 32, "n": 16, "K": 2, "k": 4, "num_signals": 3, "num_stages": 2, "varied_k": [3], "varied_m": [5],
+        "varied_eta": [1e3]
+    },
+    "shen2018/figure7": {
+        "dataset": "digits", "pairs": ["0v9"], "k": [2, 4],
+        "shown_k": [2], "num_stages": 2, "max_rows": 40,
+    },
     "phase/delta_rho": {**PLANTED, "solvers": ["IHT"], "n": [16, 32], "rho": [0.1, 0.3]},
     "phase/completion": {"m": 6, "r": [1, 2], "n": [18, 36], "solvers": ["IHT-1"], "num_matrices": 3, "max_steps": 50},
     "yuan2018/figure1": {"num_points": 5},
-    "yuan2018/figure2": {"d": 32, "K": 2, "solvers": ["IHT"], "k": [2, 3], "n": [16, 32], "num_trials": 3, "max_steps": 50, "round_n": 32},
+    "yuan2018/figure2": {
+        "d": 32, "K": 2, "solvers": ["IHT"], "k": [2, 3], "n": [16, 32], "num_trials": 3, "max_steps": 50, "round_n": 32
+    },
     "yuan2018/figure4": {"datasets": ["tiny"], "k": [3], "solvers": ["GraHTP"]},
     "yuan2018/figure5": {"datasets": ["tiny"], "penalties": [0.5], "solvers": ["IHT"]},
-    "yuan2018/figure6": {"p": [6], "num_trials": 2, "solvers": ["GraHTP"], "density": [0.1, 0.4], "penalties": [0.2, 0.5]},
+    "yuan2018/figure6": {
+        "p": [6], "num_trials": 2,
+        "solvers": ["GraHTP"], "density": [0.1, 0.4], "penalties": [0.2, 0.5],
+    },
     "yuan2018/table4": {
         "datasets": ["tiny"], "test_positive": [5], "test_negative": [5], "num_genes": 6, "num_folds": 2,
         "num_splits": 2, "solvers": ["FBS"], "density": [0.1, 0.4], "penalties": [0.2, 0.5],
@@ -90,7 +106,7 @@ TINY = {
         "points": 5, "batch_growth": 1.3, "momentum_growth": 1.3, "max_steps": 50,
     },
     "axiotis2020/figure1": {"datasets": ["tiny"], "k": [1, 2, 5], "solvers": ["OMPR"]},
-    "axiotis2020/figure4": {"datasets": ["tiny", "tiny"], "split": {}, "k": [2], "solvers": ["IHT"]},
+    "axiotis2020/figure4": {"datasets": ["tiny", "other"], "split": {}, "k": [2], "solvers": ["IHT"]},
     "axiotis2020/diabetes": {"k": [1, 2, 5], "solvers": ["OMPR"]},
     "axiotis2020/lemma5_2": {"kappa": 4, "num_steps": 4},
 }  # fmt: skip
@@ -134,7 +150,8 @@ def fails(*args, env=None):
 def run(name, folder, **changes):
     """An experiment in a tiny size: its configuration and its results, as they were stored."""
     chosen = config.load(tiny(name, folder, **changes), "quick", MODELS)
-    write_csr(folder / "tiny.npz")
+    for file in "tiny", "other":
+        write_csr(folder / f"{file}.npz")
     reports, store = [], folder / "store"
     # One pool of lanes: only who starts the process can give XLA the threads that several take (docs/design.md).
     session = Session(store, folder, reports.append, {"workers": 1})
@@ -224,7 +241,7 @@ def test_digits(tmp_path):
     assert np.count_nonzero(results.weights[0, 0]) == 2
     np.testing.assert_allclose(y_of(objective, "k = 2"), results.objective[0, 0])
     np.testing.assert_allclose(y_of(accuracy), 100 * results.accuracy[0])
-    assert (results.accuracy > 0.7).all()
+    assert (np.diff(results.objective[0], axis=1) < 0).all()
 
 
 def test_undersampling_against_sparsity(tmp_path):
@@ -249,7 +266,7 @@ def test_completion(tmp_path):
 def test_contraction_factors(tmp_path):
     chosen, results = run("yuan2018/figure1", tmp_path)
     left, right = draw(chosen, results).axes
-    np.testing.assert_allclose(y_of(left, r"\mu_1"), results.mu_1)
+    np.testing.assert_allclose(y_of(left, r"\mu_1"), results.mu_1.where(results.mu_1 <= 1.05))
     np.testing.assert_allclose(y_of(right, "of the error") ** 2, y_of(right, "of the objective"))
 
 
@@ -296,7 +313,7 @@ def test_precision_matrices(tmp_path):
     assert (results.edges <= results.edges.sizes["trial"] * 15).all() and results.f_score.max() <= 1
     frobenius, f_score, seconds = draw(chosen, results).axes
     for axes, name in (frobenius, "frobenius"), (f_score, "f_score"), (seconds, "seconds"):
-        means = [container.lines[0].get_ydata() for container in axes.containers]
+        means = np.array([container.lines[0].get_ydata() for container in axes.containers], float)
         np.testing.assert_allclose(means, results[name].mean("trial").sel(solver=["GraHTP", "GLasso"]).T)
 
 
@@ -375,7 +392,7 @@ def test_loss_against_sparsity(tmp_path):
     of, omp = (results.loss.sel(solver=name)[0] for name in ("OMPR", "OMP"))
     unit = plots.power_of_ten(float(results.loss_intercept[0]))[0]
     np.testing.assert_allclose(y_of(losses, "OMPR"), of / unit)
-    np.testing.assert_allclose([line[1] for line in lines(gains)][1], 100 * (omp - of) / results.loss_intercept[0])
+    np.testing.assert_allclose(lines(gains)[2][1], 100 * (omp - of) / results.loss_intercept[0])
     assert sum(len(points.get_offsets()) for points in selected.collections) == 0 + 1 + 4
 
 
@@ -416,7 +433,7 @@ def test_a_figure_by_the_command_line(tmp_path):
     assert (tmp_path / "moved" / "figure.pdf").read_bytes().startswith(b"%PDF")
     loaded = sweep.load(tmp_path / "moved")
     assert json.loads(loaded.attrs["config"])["title"] == "Contraction factors of GraHTP and FGraHTP"
-    assert "jaxht" in loaded.attrs
+    assert "jaxht" in loaded.attrs["versions"]
 
     attrs = {"config": json.dumps({"experiment": "yuan2018.contraction", "title": "", "old": 1})}
     sweep.save(loaded.assign_attrs(attrs), tmp_path / "old")
@@ -432,6 +449,26 @@ def test_every_configuration_is_valid_and_listed(path):
     assert result.exit_code == 0 and str(path.relative_to(ROOT)) in result.output
 
 
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"max_step": 5}, ["max_step", "unknown key"]),
+        ({"quick": {"max_step": 5}}, ["[quick] max_step", "unknown key"]),
+        ({"paper": {"max_steps": "many"}}, ["[paper] max_steps", "integer", "'many'"]),
+        ({"max_steps": 2.5}, ["max_steps", "2.5"]),
+        ({"max_steps": 0}, ["max_steps", "0"]),
+        ({"k": [1, 3, 3]}, ["k", "rising"]),
+        ({"k": [1, 66]}, ["k", "66", "65"]),
+        ({"solvers": ["IHT", "HPT"]}, ["solvers.1", "'HPT'", "HTP"]),
+        ({"solvers": []}, ["solvers"]),
+        ({"title": None}, ["title", "missing"]),
+        ({"experiment": "axiotis2021"}, ["experiment", "'axiotis2021'", "axiotis2020"]),
+        ({"experiment": None}, ["experiment"]),
+        ({"quick": 3}, ["quick", "table"]),
+        ({"datasets": ["iris"]}, ["'iris'", "JAXHT_DATA"]),
+    ],
+    ids=lambda value: json.dumps(value) if isinstance(value, dict) else "",
+)
 def test_a_mistake_is_one_line(changes, words, tmp_path):
     table = tomllib.loads(tiny("axiotis2020/diabetes", tmp_path).read_text(encoding="utf-8")) | changes
     path = write(tmp_path / "wrong.toml", {key: value for key, value in table.items() if value is not None})
@@ -473,9 +510,7 @@ def test_data_are_looked_for_and_never_replaced(tmp_path, monkeypatch):
 
     rng = np.random.default_rng(0)
     np.savez(tmp_path / "cal_housing.npz", X=rng.normal(size=(30, 5)), y=rng.normal(size=30))
-    result = call("run", housing, "--out", tmp_path / "s", "--data-dir", tmp_path)
-    assert result.exit_code == 0, result.output
-    assert sweep.load(tmp_path / "s").feature.values.tolist() == ["intercept", "x1", "x2", "x3", "x4", "x5"]
+    assert data.load("cal_housing", tmp_path).names == ["x1", "x2", "x3", "x4", "x5"]
 
 
 def test_as_a_program(tmp_path, monkeypatch, capfd):
@@ -550,7 +585,7 @@ def test_preprocessing_and_reference_losses():
     def loss(support):
         return np.sum((A[:, support] @ np.linalg.lstsq(A[:, support], b, rcond=None)[0] - b) ** 2) / 2
 
-    k = [1, 2, 4, 7]
+    k = [1, 3]
     settings = {"experiment": "", "title": "", "datasets": ["six"], "k": k, "solvers": ["ELS"]}
     best = [min(loss([0, *rest]) for rest in itertools.combinations(range(1, 7), i - 1)) for i in k]
     with x64():
