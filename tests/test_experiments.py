@@ -64,11 +64,12 @@ TINY = {
         "n": [16], "K": [2, 4], "shown_n": [16], "shown_K": [2],
     },
     "shen2018/figure3": {
-        **PLANTED, "K": [1, 2], "coarse_n": [4, 16, 32], "coarse_signals": 3, "num_signals": 4, "step": 8, "solvers": ["IHT-1"]
+        **PLANTED, "K": [1, 2], "coarse_n": [4, 16, 32], "coarse_signals": 3, "num_signals": 4, "step": 8,
+        "solvers": ["IHT-1"],
     },
     "shen2018/figure4": {
         "d": 32, "n": 16, "K": 2, "k": 4, "num_signals": 3, "num_stages": 2, "varied_k": [3], "varied_m": [5],
-        "varied_eta": [1e3]
+        "varied_eta": [1e3],
     },
     "shen2018/figure7": {
         "dataset": "digits", "pairs": ["0v9"], "k": [2, 4],
