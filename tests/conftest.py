@@ -1,4 +1,3 @@
-import gc
 import os
 import tempfile
 
@@ -9,7 +8,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import jax
 import pytest
 
-from tests.util import compiled_quickly, precision
+from tests.util import compiled_quickly, precision, return_memory
 
 CACHE = "JAX_COMPILATION_CACHE_DIR"
 
@@ -40,7 +39,7 @@ def no_programs_left():
     """What a module has compiled is dropped with it: a worker needs the memory of one module."""
     yield
     jax.clear_caches()
-    gc.collect()
+    return_memory()
 
 
 @pytest.fixture(scope="module")

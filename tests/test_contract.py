@@ -25,7 +25,7 @@ from tests.contract import (
     run,
     watched,
 )
-from tests.util import precision
+from tests.util import precision, return_memory
 
 # Relative, where additions may be done in another order.
 CLOSE = {"float32": 2e-4, "float64": 1e-9}
@@ -46,6 +46,10 @@ FINDINGS = (jaxht.Status.SUPPORT_STABLE, jaxht.Status.FINISHED, jaxht.Status.NO_
 
 def lane(tree, i):
     return jax.tree.map(lambda leaf: leaf[i], tree)
+
+
+def failed(status):
+    return jaxht.Status(int(status)).failed
 
 
 # What the numbers of solvers are called.
@@ -144,7 +148,10 @@ def scales(row, case):
     scaled, solver, factor = case.problem.scaled(case.words, case.batch(), case.solver)
     other, _ = run(row.name, case, scaled, solver=solver)
     close(other.x, factor * result.x, case)
-    identical((other.status, other.num_steps), (result.status, result.num_steps))
+    if case.problem.kind == "Edges":  # log det moves f by a constant, which rounds: a test of its fall may tie
+        assert [failed(status) for status in other.status] == [failed(status) for status in result.status]
+    else:
+        identical((other.status, other.num_steps), (result.status, result.num_steps))
 
 
 def permutes(row, case):
@@ -208,17 +215,16 @@ def no_step_is_no_success(row, case):
     if getattr(case.solver, "step_size", None) is not None:
         for step_size in (np.nan, np.inf, 0.0):
             result, history = run(row.name, case, solver=dataclasses.replace(case.solver, step_size=step_size))
-            assert all(jaxht.Status(int(status)).failed for status in result.status)
+            assert all(failed(status) for status in result.status)
             np.testing.assert_array_equal(result.x, history.iterate.x[:, 0])
         return
     result, history = run(row.name, case, case.problem.overflowing(case.batch()))
     assert np.all(np.isfinite(result.x))
     start = history.iterate.x[:, 0]
     for status, x, first in zip(result.status, result.x, start, strict=True):
-        failed = jaxht.Status(int(status)).failed
         # A solver that takes no step along the gradient may find its way.
-        assert failed or not takes_steps(case.solver), jaxht.Status(int(status)).name
-        assert not failed or status != jaxht.Status.DIVERGED or np.array_equal(x, first)
+        assert failed(status) or not takes_steps(case.solver), jaxht.Status(int(status)).name
+        assert status != jaxht.Status.DIVERGED or np.array_equal(x, first)
 
 
 def takes_steps(solver):
@@ -387,7 +393,7 @@ def documents_itself(row, case):
     for field in dataclasses.fields(row.solver):
         assert re.search(rf"^    {field.name}: ", doc, re.MULTILINE), field.name
     for section in ("Args:", "Cost", "Source:"):
-        assert section in doc
+        assert section in doc or (section == "Args:" and not dataclasses.fields(row.solver))
 
 
 # ---- the clauses on the table --------------------------------------------------------------------------------------
@@ -433,9 +439,9 @@ def programs():
 @pytest.mark.parametrize(("clause", "row", "case"), list(contract()))
 def test_contract(clause, row, case, programs):
     if row.name not in programs:
-        for cache in (program, baseline):
-            cache.cache_clear()
-        jax.clear_caches()
+        program.cache_clear()
+        baseline.cache_clear()
+        return_memory()
         programs.clear()
         programs.add(row.name)
     with precision(case.dtype):

@@ -399,7 +399,7 @@ def test_one_objective_under_every_constraint_on_matrices(constraint):
     make, size, few, full = {
         "rank": (lambda k: LowRank(k, 5), lambda x: np.linalg.matrix_rank(x, tol=1e-9), 2, 5),
         "entries": (jaxht.Sparse, np.count_nonzero, 7, 30),
-        "rows": (lambda k: jaxht.Groups(k, rows), lambda x: np.count_nonzero(np.any(x, axis=1)), 2, 6),
+        "rows": (lambda k: jaxht.Groups(k, rows, num_groups=6), lambda x: np.count_nonzero(np.any(x, axis=1)), 2, 6),
     }[constraint]
     ridge = np.linalg.solve(A.T @ A + 0.1 * np.eye(6), A.T @ Y)
     ends = [solve(f, make(k), jaxht.IHT(), stop=Stop(rtol=1e-11)) for k in (few, full)]

@@ -1,7 +1,9 @@
 """What several test files share."""
 
 import contextlib
+import ctypes
 import functools
+import gc
 
 import jax
 import numpy as np
@@ -54,6 +56,13 @@ def compiled_quickly():
         yield
     finally:
         jax.config.update("jax_disable_most_optimizations", False)
+
+
+def return_memory():
+    """Give back to the system what is no longer in use: the heap keeps most of what programs were compiled in."""
+    gc.collect()
+    with contextlib.suppress(OSError, AttributeError):  # of glibc
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def host(tree):
