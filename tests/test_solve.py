@@ -13,7 +13,7 @@ import pytest
 import jaxht
 from jaxht import HTP, IHT, NIHT, SVRGHT, LeastSquares, Sparse, Status, Stop, ensembles
 from jaxht.extend import Counts
-from tests.util import host, quick, x64
+from tests.util import host, quick, record_x, solve, trace, x64
 
 pytestmark = pytest.mark.usefixtures("all_quickly")
 N, D, K = 12, 8, 3
@@ -87,10 +87,10 @@ def test_end(name):
 
 def test_gap_closes():
     ridge = dataclasses.replace(F, l2=50.0)
-    result = jaxht.solve(ridge, Sparse(D), jaxht.DIHT(), stop=Stop(gap_rtol=1e-3))
+    result = solve(ridge, Sparse(D, D), jaxht.DIHT(), stop=Stop(gap_rtol=1e-3))
     assert result.status == Status.GAP_CLOSED
     assert abs(result.gap) <= 1e-3 * result.value  # rounding may leave it below 0
-    at_once = jaxht.solve(ridge, Sparse(D), jaxht.DIHT(), stop=Stop(gap_rtol=1.0))
+    at_once = solve(ridge, Sparse(D, D), jaxht.DIHT(), stop=Stop(gap_rtol=1.0))
     assert (at_once.status, at_once.num_steps) == (Status.GAP_CLOSED, 0)
     assert jaxht.solve(ridge, Sparse(D), IHT()).gap is None
 
@@ -305,12 +305,9 @@ def test_keep_is_always_in_the_support(solver):
     y = (design[:, :5] @ np.array([3, -2, 2, 2.5, -3]) + 0.1).astype(np.float32)
     keep = np.arange(6) == 5
 
-    def record(iterate):
-        return iterate.x != 0
-
     def supports(keep):
-        constraint = Sparse(jnp.asarray(3), k_max=4, keep=keep)
-        return jaxht.trace(LeastSquares(design, y), constraint, solver, num_steps=30, record=record)
+        result, x = trace(LeastSquares(design, y), Sparse(3, 4, keep), solver, num_steps=30, record=record_x)
+        return result, x != 0
 
     result, history = supports(keep)
     assert np.all(history[1:, 5])
@@ -450,7 +447,7 @@ def test_numbers_do_not_recompile(solver, compiled):
 def test_a_phase_diagram_is_one_compile(compiled):
     """All of K, k and the step size at one n, with problems drawn inside."""
 
-    @jax.jit
+    @quick
     @functools.partial(jax.vmap, in_axes=(0, None, None))
     @functools.partial(jax.vmap, in_axes=(None, 0, None))
     @functools.partial(jax.vmap, in_axes=(None, None, 0))

@@ -118,7 +118,7 @@ def test_iterates_are_those_of_the_reference(name, solver, steps, sparse):
 def test_partial_hard_thresholding_of_k_is_htp():
     A, y, k, x0, l2 = step_by_step_problems(sparse=False)
     whole, partial, one = (
-        host(traced(solver, A, y, k, x0, l2, num_steps=12, k_max=4))
+        host(traced(solver, A, y, k, x0, l2, False, num_steps=12, k_max=4, shared=False))
         for solver in (jaxht.HTP(step_size=ETA), jaxht.PHT(r=k, step_size=ETA), jaxht.PHT(r=1, step_size=ETA))
     )
     for ours, theirs in zip(jax.tree.leaves(partial), jax.tree.leaves(whole), strict=True):
@@ -129,11 +129,11 @@ def test_partial_hard_thresholding_of_k_is_htp():
 
 
 def test_momentum_zero_is_no_momentum():
-    A, y, k, x0, _ = step_by_step_problems(sparse=False)
-    plain, *_ = traced(jaxht.IHT(step_size=ETA), A, y, k, x0, num_steps=12, k_max=4)
+    A, y, k, x0, l2 = step_by_step_problems(sparse=False)
+    plain, *_ = traced(jaxht.IHT(step_size=ETA), A, y, k, x0, l2, False, num_steps=12, k_max=4, shared=False)
     for nesterov in (False, True):
         solver = jaxht.IHT(step_size=ETA, momentum=0.0, nesterov=nesterov)
-        other, *_ = traced(solver, A, y, k, x0, num_steps=12, k_max=4)
+        other, *_ = traced(solver, A, y, k, x0, l2, False, num_steps=12, k_max=4, shared=False)
         np.testing.assert_allclose(other.x, plain.x, rtol=0, atol=1e-14)
 
 
@@ -190,23 +190,23 @@ SMALL = [("IHT", jaxht.IHT(), 0.32), ("NIHT", jaxht.NIHT(), 0.53), ("HTP", jaxht
 @functools.cache
 def small_problems():
     """Problems with their optimal values."""
-    problems = [draw(seed, 16, 10, 3, noise=1.0, correlation=0.3) for seed in range(200)]
+    problems = [draw(seed, 16, 10, 3, noise=1.0, correlation=0.3) for seed in range(100)]
     return *stacked(problems), np.array([reference.exhaustive(reference.LeastSquares(*p), 10, 3)[0] for p in problems])
 
 
 @pytest.mark.parametrize(("name", "solver", "rate"), SMALL, ids=[row[0] for row in SMALL])
 def test_no_solver_beats_exhaustive_search(name, solver, rate):
     A, y, optimum = small_problems()
-    result, (_, value) = host(traced(solver, A, y, 3, np.zeros((200, 10)), num_steps=1000, k_max=3))
+    result, (_, value) = host(traced(solver, A, y, 3, np.zeros((100, 10)), num_steps=1000, k_max=3))
     assert np.all(value >= optimum[:, None] * (1 - 1e-12))
     hits = int(np.sum(result.value <= optimum * (1 + 1e-8)))
-    assert reference.plausible(hits, 200, rate), f"{hits} of 200 optima"
+    assert reference.plausible(hits, 100, rate), f"{hits} of 100 optima"
 
 
 @pytest.mark.parametrize("solver", [jaxht.IHT(), jaxht.NIHT()], ids=["IHT", "NIHT"])
 def test_with_its_own_step_the_objective_never_rises(solver):
     A, y, _ = small_problems()
-    _, (_, value) = host(traced(solver, A, y, 3, np.zeros((200, 10)), num_steps=1000, k_max=3))
+    _, (_, value) = host(traced(solver, A, y, 3, np.zeros((100, 10)), num_steps=1000, k_max=3))
     assert np.all(np.diff(value) <= 1e-13 * value[:, :-1])
     assert np.all(value[:, 2] < value[:, 1])
 
