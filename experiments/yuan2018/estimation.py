@@ -70,7 +70,7 @@ class Greedy(Method):
         """Solve for one sparsity."""
         return self._run(S, np.int32(self.k[choice]))
 
-    def over(self, S: Matrix) -> tuple[Any, Any]:
+    def over(self, S: Matrix) -> Any:
         """Solve for every sparsity."""
         return tuple(map(np.asarray, self._path(S))) if self.one_path else super().over(S)
 
