@@ -23,7 +23,7 @@ class Table:
     """A data set."""
 
     X: Any  # (m, p) features; a CSR matrix where the file holds one
-    y: NDArray[np.float64]  # (m,) target
+    y: NDArray[Any]  # (m,) target
     names: list[str]  # p names of features
     num_train: int | None = None  # how many rows, the first ones, are the training part; None: the set has none
 

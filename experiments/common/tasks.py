@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from experiments.common.config import Failure
 from jaxht import trace
-from jaxht.constraints import Constraint
 from jaxht.objectives.objective import Objective
 
 
@@ -37,7 +36,7 @@ class Task:
     """An objective of a data set with its constraint, and runs on it. Programs are compiled before they are timed."""
 
     objective: Any  # prepared
-    constraint: Constraint  # of every run; where its k is replaced, it has a k_max
+    constraint: Any  # of every run; where its k is replaced, it has a k_max
     seed: int  # of the solvers that draw
 
     def __init__(self) -> None:

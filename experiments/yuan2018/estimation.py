@@ -70,7 +70,7 @@ class Greedy(Method):
         """Solve for one sparsity."""
         return self._run(S, np.int32(self.k[choice]))
 
-    def over(self, S: Matrix) -> tuple[Any, Any]:
+    def over(self, S: Matrix) -> Any:
         """Solve for every sparsity."""
         if not self.one_path:
             return super().over(S)

@@ -89,7 +89,7 @@ class Task(tasks.Task):
 
     def __init__(self, name: str, k: int, config: Config, table: data.Table) -> None:
         super().__init__()
-        self.config, self.seed, self.constraint = config, config.seed, Sparse(k)
+        self.config, self.seed, self.k, self.constraint = config, config.seed, k, Sparse(k)
         self.n = n = min(table.num_train or len(table.y), config.max_rows or len(table.y))
         A: Any = normalize(table.X[:n]).astype(np.float32)
         classes, ids = np.unique(table.y[:n], return_inverse=True)
@@ -124,7 +124,7 @@ class Task(tasks.Task):
     def rest(self, ends: list[Dataset]) -> Dataset:
         """Run FG-HT until it converges, from 0 and from the lowest x of all runs; of regression return the minimum."""
         if isinstance(self.objective, MultiResponse):
-            least = reduced_rank_minimum(self.A, self.objective.y, self.config.l2, int(self.constraint.k))
+            least = reduced_rank_minimum(self.A, self.objective.y, self.config.l2, self.k)
             return Dataset({"value": least, "converged": True})
         stop = Stop(max_steps=self.config.max_steps, rtol=self.config.rtol)
         run = jax.jit(lambda objective, x0: solve(objective, self.constraint, IHT(), x0=x0, stop=stop))
