@@ -33,7 +33,7 @@ class Config(Estimation):
 
 
 def draw(p: int, n: int, rng: np.random.Generator) -> tuple[Matrix, Matrix, Matrix]:
-    """Draw a precision matrix with edges of probability 0.1 and condition number p, and two covariances of n samples."""
+    """Draw a precision matrix, edges of probability 0.1 and condition number p, and two covariances of n samples."""
     upper = np.triu(rng.random((p, p)) < 0.1, 1)
     W = np.asarray(graph_precision(upper | upper.T, p))
     root = np.linalg.cholesky(W)

@@ -122,7 +122,7 @@ class Task(tasks.Task):
         ).assign(x=("entry", np.ravel(lowest.x)), x_value=float(lowest.value))
 
     def rest(self, ends: list[Dataset]) -> Dataset:
-        """Run FG-HT until x rests, from 0 and from the lowest x of all runs; of regression return the minimum."""
+        """Run FG-HT until it converges, from 0 and from the lowest x of all runs; of regression return the minimum."""
         if isinstance(self.objective, MultiResponse):
             least = reduced_rank_minimum(self.A, self.objective.y, self.config.l2, int(self.constraint.k))
             return Dataset({"value": least, "converged": True})
@@ -200,7 +200,7 @@ def plot(dataset: Dataset, config: Config) -> Figure:
         row[0].set_title(f"{name.replace('_', ' ')}, $k = {k}$", loc="left")
         row[0].set_ylabel("$f - f^*$")
         if not results.converged:
-            remarks.append(f"{name}: the long run of FG-HT for $f^*$ did not come to rest.")
+            remarks.append(f"{name}: the long run of FG-HT for $f^*$ did not converge.")
     grid[-1, 0].set_xlabel("gradients of samples, IFO / $n$")
     grid[-1, 1].set_xlabel("hard thresholdings" if single else "hard thresholdings / $n$")
     plots.caption(figure, config, *remarks)

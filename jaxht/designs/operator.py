@@ -90,7 +90,8 @@ class LinearOperator:
     def columns(self, indices: Array) -> Array:
         """``A_F^T``: the columns at ``indices`` (k_max,) as rows (k_max, n), 0 where one is d. Cost: k_max products."""
         d, dtype = self.shape[1], self.dtype
-        return lax.map(lambda j: self.matvec((lax.iota(indices.dtype, d) == j).astype(dtype)), indices, batch_size=_BLOCK)
+        every = lax.iota(indices.dtype, d)
+        return lax.map(lambda j: self.matvec((every == j).astype(dtype)), indices, batch_size=_BLOCK)
 
     def squared(self, weights: Array) -> Array:
         """``sum_i weights_i A_ij^2`` for all j, (d,): the diagonal of ``A^T diag(weights) A``. Cost: d products."""

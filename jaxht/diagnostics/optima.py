@@ -87,7 +87,8 @@ def exhaustive_search(objective: Objective, constraint: SelectionConstraint, *, 
     else:
         values = lax.map(lambda subset: refit_on(subset)[-1], subsets, batch_size=min(batch_size, len(subsets)))
     best = jnp.argmin(jnp.where(jnp.isnan(values), jnp.inf, values))
-    x, support, value = refit_on(jnp.asarray(subsets)[best])
+    # As a loop of one step it is one program also outside jit.
+    x, support, value = jax.tree.map(lambda leaf: leaf[0], lax.map(refit_on, jnp.asarray(subsets)[best][None]))
     return Optimum(x, support.complete(), value)
 
 

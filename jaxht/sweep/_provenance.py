@@ -4,6 +4,7 @@ import json
 import os
 import platform
 import subprocess
+import sys
 from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
@@ -11,15 +12,15 @@ from typing import Any
 
 import jax
 
-import jaxht
-
 
 def describe_environment() -> dict[str, Any]:
     """What results may depend on beside the program: versions, device, machine; and the git revision of the code."""
     device = jax.devices()[0]
     packages = {name: version(name) for name in ("jax", "jaxlib", "numpy")}
+    # The package is not imported, since it imports this module.
+    own = sys.modules["jaxht"].__version__
     return {
-        "versions": {"python": platform.python_version(), "jaxht": jaxht.__version__, **packages},
+        "versions": {"python": platform.python_version(), "jaxht": own, **packages},
         "device": f"{device.platform}: {device.device_kind}, {platform.machine()}, {os.cpu_count()} cores",
         # Of XLA's pool on the CPU: how a product is split among them may show in its last bits.
         "threads": os.environ.get("NPROC", "as many as cores"),

@@ -236,6 +236,7 @@ def _compute_checksum(content: Results) -> str:
 
 
 def hash_sweep(sweep: Mapping[str, Any]) -> str:
+    """Hash the description of a sweep, which every record holds."""
     return hashlib.sha256(json.dumps(sweep, sort_keys=True).encode()).hexdigest()
 
 
