@@ -44,7 +44,7 @@ def main(num_steps: int = 300, k: int = 20, l2: float = 1e-3) -> float:
     """Print both objectives and the largest difference of any entry of any iterate, relative to the largest entry."""
     A, y = problem(k=k)
     objective = jaxht.Logistic(A, y, l2)
-    step_size = 1 / objective.smoothness()
+    step_size = 1 / objective.majorant().norm()
     result, history = jaxht.trace(
         objective, jaxht.Sparse(k), jaxht.IHT(step_size=step_size), num_steps=num_steps, record=lambda it: it.x
     )

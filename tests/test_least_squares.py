@@ -36,7 +36,7 @@ def lstsq(A, y, mask, penalty=0.0):
     return x
 
 
-@functools.partial(quick, static_argnames=("k_max", "shared"))
+@functools.partial(jax.jit, static_argnames=("k_max", "shared"))
 def minimise(objective, masks, ridge=None, *, k_max, shared=False):
     """For every lane, x and pred. ``shared``: A has no lanes."""
     axes = LeastSquares(None if shared else 0, 0, None, mean=objective.mean)

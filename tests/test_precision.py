@@ -213,7 +213,7 @@ def test_samples_too_few_for_a_minimiser():
 
 def test_minimisers_have_derivatives_within_the_bounds():
     S, D = covariance(np.random.default_rng(10)), covariance(np.random.default_rng(11))
-    run = quick(lambda t: refit(S + t * D, graph(CYCLE), **FREE).x)
+    run = jax.jit(lambda t: refit(S + t * D, graph(CYCLE), **FREE).x)
     slope = jax.jvp(run, (0.0,), (1.0,))[1]
     np.testing.assert_allclose(slope, (run(1e-5) - run(-1e-5)) / 2e-5, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(jax.grad(lambda t: run(t)[0, 1])(0.0), slope[0, 1], rtol=1e-9)

@@ -10,7 +10,7 @@ import pytest
 import jaxht
 from jaxht import Sparse, Status, Stop, ensembles
 from tests.reference import plausible
-from tests.util import host, quick
+from tests.util import host
 
 D, TRIALS = 256, 80
 
@@ -32,7 +32,7 @@ def svrg(A):
     return jaxht.SVRGHT(2 / jnp.linalg.norm(A, 2) ** 2 / len(A), 3 * len(A))
 
 
-@functools.partial(quick, static_argnums=(0, 1, 2, 3, 5))
+@functools.partial(jax.jit, static_argnums=(0, 1, 2, 3, 5))
 def recover(solver, n, K, k, key, trials=TRIALS, stop=Stop(max_steps=3000)):
     """Signals seen through one Gaussian design (SL18 §5.1): the Result, and the distance to the signal."""
     design = functools.partial(ensembles.gaussian, n=n, d=D)

@@ -83,6 +83,6 @@ def test_indices_are_made_once_and_only_where_k_max_is_known():
     assert done.with_indices() is done and done.complete() is done
     unbounded = support([3])
     assert unbounded.complete() is unbounded
-    for call in (unbounded.indexed, lambda: unbounded.gather(jnp.ones(D)), lambda: unbounded.scatter(jnp.ones(1))):
+    for call in (unbounded.with_indices, lambda: unbounded.gather(jnp.ones(D)), lambda: unbounded.scatter(jnp.ones(1))):
         with pytest.raises(ValueError, match=r"k_max must be given.*Sparse\(k, k_max="):
             call()
