@@ -13,7 +13,7 @@ import numpy as np
 import jaxht
 from benchmarks.sparse import rcv1
 from benchmarks.timing import double_precision, interleaved, report
-from jaxht import duality
+from jaxht.objectives import dual
 
 
 def main() -> None:
@@ -103,7 +103,7 @@ def gaps(n: int, d: int, k: int, draws: int) -> None:
         result = jaxht.solve(f, C, jaxht.DIHT(), stop=stop)
         equal = jnp.all((result.x != 0) == (x != 0))
         closed = result.status == jaxht.Status.GAP_CLOSED
-        return result.gap / result.value, closed, equal, duality.strong_duality_margin(f, C, x) >= 0
+        return result.gap / result.value, closed, equal, dual.strong_duality_margin(f, C, x) >= 0
 
     print(f"\nDIHT, ridge regression, n={n}, d={d}, k={k}, {draws} draws, 3000 updates at most")
     for l0 in (0.01, 20.0, 300.0):
