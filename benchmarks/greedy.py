@@ -10,7 +10,7 @@ from sklearn.linear_model import orthogonal_mp, orthogonal_mp_gram
 import jaxht
 from benchmarks.timing import interleaved, report
 from jaxht.refit import refit
-from jaxht.solvers.exchange import gains
+from jaxht.refit.scores import forward_scores
 
 SKLEARN = "scikit-learn orthogonal_mp"
 
@@ -79,7 +79,8 @@ def single(n: int, d: int, k: int) -> None:
 def local_search(n: int, d: int, k: int) -> None:
     """The scores of all candidates: by the formula, and by a batched refit of each support."""
     A, y = problem(2, n, d, k, 1, shared=True)
-    f = jaxht.LeastSquares(jnp.asarray(A[0]), jnp.asarray(y[0]))
+    design = jnp.asarray(A[0])
+    f = jaxht.LeastSquares(design, jnp.asarray(y[0]))
     constraint = jaxht.Sparse(k).prepare((d,))
     start = jaxht.solve(f, constraint, jaxht.OMP())
     rest = start.support.mask.at[start.support.indices[0]].set(False)
@@ -95,12 +96,12 @@ def local_search(n: int, d: int, k: int) -> None:
 
     @jax.jit
     def formula(x: jax.Array, rest: jax.Array) -> jax.Array:
-        return f.value(x, f.predict(x)) - gains(f, constraint, rest, x)
+        return f.value(x, f.predict(x)) - forward_scores(f, constraint, rest, x)
 
     @jax.jit
     def plain_refits(x: jax.Array, rest: jax.Array) -> jax.Array:
         """By normal equations and one batched Cholesky factorisation of slices of A'A."""
-        gram, b = f.A.T @ f.A, f.A.T @ f.y
+        gram, b = design.T @ design, design.T @ f.y
         S = jnp.flatnonzero(rest, size=k - 1)
 
         def value(i: jax.Array) -> jax.Array:

@@ -126,10 +126,10 @@ def warm(p: int) -> None:
     region = Edges(k).prepare((p, p)).project(jnp.asarray(S))[1]
     refit_on = jax.jit(lambda mask, x: refit(objective, Support(mask, k_max=p + 2 * k, ndim=2), x))
     mask = np.asarray(region.mask).copy()
-    before = refit_on(mask, objective.start(None))
+    before = refit_on(mask, objective.start())
     i, j = np.argwhere(np.triu(mask, 1))[0]
     mask[i, j] = mask[j, i] = False
-    candidates = {"cold": lambda: refit_on(mask, objective.start(None)), "warm": lambda: refit_on(mask, before.x)}
+    candidates = {"cold": lambda: refit_on(mask, objective.start()), "warm": lambda: refit_on(mask, before.x)}
     print(f"\na refit within active bounds, p = {p}; converged: {bool(before.converged)}")
     report("  by ADMM", interleaved(candidates, repeats=5), baseline="cold", unit="ms")
 
