@@ -143,7 +143,7 @@ def test_weak_duality(name, constraint):
     # sum_i c s_i (a_i u_i - l*(a_i)) + l2/2 ||w||^2 at w(alpha)
     shares = np.full(N, 1 / N) if f.weights is None else f.weights / np.sum(f.weights)
     alpha, w = points.alpha[0], points.w[0]
-    lagrangian = shares @ (alpha * (f.A.array @ w) - np.asarray(f.loss.conjugate(alpha, f.y))) + 0.15 * w @ w
+    lagrangian = shares @ (alpha * (f.design.array @ w) - np.asarray(f.loss.conjugate(alpha, f.y))) + 0.15 * w @ w
     np.testing.assert_allclose(points.value[0], lagrangian, rtol=1e-12)
 
 
@@ -197,14 +197,14 @@ def ascent(f, loss, alpha, k, etas, blocks):
     n, lam = len(f.y), float(f.l2)
 
     def point(alpha):
-        z = -sum(alpha[i] * f.A.array[i] for i in range(n)) / (lam * n)
+        z = -sum(alpha[i] * f.design.array[i] for i in range(n)) / (lam * n)
         return reference.hard_threshold(z, k)
 
     for eta, block in zip(etas, blocks, strict=True):
         w, new = point(alpha), alpha.copy()
         for i in block:
             y = f.y[i : i + 1]
-            g = (f.A.array[i] @ w - float(loss.conjugate_derivative(alpha[i : i + 1], y)[0])) / n
+            g = (f.design.array[i] @ w - float(loss.conjugate_derivative(alpha[i : i + 1], y)[0])) / n
             new[i] = float(loss.within(jnp.asarray([alpha[i] + eta * g]), y)[0])
         alpha = new
         w = point(alpha)
@@ -233,7 +233,7 @@ def test_steps_are_those_of_the_reference(name, solver):
     alpha = np.asarray(duality.dual_variables(f, jnp.zeros(N)))
     expected = [value for _, value in ascent(f, f.loss, alpha, K, etas, blocks)]
     first = -np.mean(f.loss.conjugate(alpha, f.y)) - 0.15 * np.sum(
-        reference.hard_threshold(-f.A.array.T @ alpha / (0.3 * N), K) ** 2
+        reference.hard_threshold(-f.design.array.T @ alpha / (0.3 * N), K) ** 2
     )
     seen = expected if isinstance(solver, DIHT) else expected[m - 1 :: m]
     bests = np.maximum.accumulate([first, *seen])[:: m if isinstance(solver, DIHT) else 1]
@@ -257,7 +257,7 @@ def global_minimiser(A, y, l2, k):
 
 def brute_force(f, k):
     """The global minimum of a ridge regression."""
-    return global_minimiser(f.A.array, f.y, f.l2, k)[1]
+    return global_minimiser(f.design.array, f.y, f.l2, k)[1]
 
 
 def test_the_gap_closes_if_and_only_if_the_margin_is_not_negative():
@@ -286,7 +286,9 @@ def test_the_gap_closes_if_and_only_if_the_margin_is_not_negative():
 )
 def test_with_a_large_ridge_the_optimum_is_found_and_proved(make, sparse):
     f = model("squared", np.random.default_rng(5), l2=20 / np.sqrt(N))
-    held = jaxht.LeastSquares(jaxht.design(scipy.sparse.csr_array(f.A.array)), f.y, f.l2, mean=True) if sparse else f
+    held = (
+        jaxht.LeastSquares(jaxht.design(scipy.sparse.csr_array(f.design.array)), f.y, f.l2, mean=True) if sparse else f
+    )
     result = solve(held, Sparse(K, K), make(), key=jax.random.key(0), stop=Stop(gap_rtol=1e-9))
     assert result.status == Status.GAP_CLOSED
     np.testing.assert_allclose(result.value, brute_force(f, K), rtol=1e-9)

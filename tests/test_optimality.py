@@ -31,10 +31,10 @@ def best_swap(f, x, kept=()):
         if j in kept:
             continue
         rest = np.where(np.arange(len(x)) == j, 0, x)
-        column, residual = f.A.array[:, i], f.A.array @ rest - f.y
+        column, residual = f.design.array[:, i], f.design.array @ rest - f.y
         t = -(column @ residual) / (column @ column + f.l2)
         rest[i] = t
-        found[i, j] = np.sum((f.A.array @ rest - f.y) ** 2) / 2 + f.l2 / 2 * rest @ rest
+        found[i, j] = np.sum((f.design.array @ rest - f.y) ** 2) / 2 + f.l2 / 2 * rest @ rest
     return min(found.items(), key=lambda item: item[1])
 
 

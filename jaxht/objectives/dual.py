@@ -102,7 +102,7 @@ def dual_point(objective: LinearModel, constraint: Constraint, alpha: Array) -> 
         >>> point.w.tolist(), float(point.value)
         ([0.0, 2.0, 0.0], 4.375)
     """
-    z = -objective.A.rmatvec(objective.weight(alpha)) / objective.l2
+    z = -objective.design.rmatvec(objective.weight(alpha)) / objective.l2
     w, _ = constraint.project(z)
     loss = conjugate_loss(objective)
     value = -jnp.sum(objective.weight(loss.conjugate(alpha, objective.y))) + objective.l2 * (

@@ -43,20 +43,20 @@ class LinearModel(SumOverSamples):
     mean: bool = static(default=True, kw_only=True)
     weights: Array | None = dataclasses.field(default=None, kw_only=True)
 
-    def __post_init__(self) -> None:
-        # Not for the axis of a vmap, nor for a value for which prepare raises ValueError.
-        if hasattr(self.A, "shape"):
-            object.__setattr__(self, "A", design(self.A))
-
     @property
     def loss(self) -> Loss:
         """The loss of one sample, from :mod:`jaxht.objectives.losses`."""
         raise NotImplementedError
 
     @property
+    def design(self) -> Any:
+        """A as a design, whatever it is stored as."""
+        return design(self.A)
+
+    @property
     def shape(self) -> tuple[int, ...]:
         """(d,), or (m, p) for measurements of a matrix."""
-        return self.A.matrix_shape if isinstance(self.A, MatrixDesign) else (self.A.shape[1],)
+        return self.design.matrix_shape if isinstance(self.design, MatrixDesign) else (self.design.shape[1],)
 
     @property
     def target_shape(self) -> tuple[int, ...]:
@@ -66,13 +66,13 @@ class LinearModel(SumOverSamples):
     @property
     def dtype(self) -> ArrayDType:
         """The dtype of A, or the default float where A contains integers."""
-        dtype = self.A.dtype
+        dtype = self.design.dtype
         return jnp.result_type(float) if jnp.issubdtype(dtype, jnp.integer) else dtype
 
     @property
     def num_samples(self) -> int:
         """n."""
-        return self.A.shape[0]
+        return self.design.shape[0]
 
     def prepare(self) -> "LinearModel":
         """This objective.
@@ -80,7 +80,7 @@ class LinearModel(SumOverSamples):
         Raises:
             ValueError: naming the argument, where shapes, dtypes or numbers are not valid.
         """
-        A = design(self.A)
+        A = self.design
         if len(A.shape) != 2 or 0 in A.shape:
             raise ValueError(f"A must have shape (n, d) with n, d >= 1; got {A.shape}: use jax.vmap for a batch")
         if self.dtype not in (jnp.float32, jnp.float64):
@@ -93,7 +93,7 @@ class LinearModel(SumOverSamples):
             raise ValueError(f"y must be real; got dtype {self.y.dtype}")
         check_scalars(self, but=("A", "y"), shaped={"l2": self.shape, "weights": A.shape[:1]})
         self.loss.check(self.y)
-        return self
+        return dataclasses.replace(self, A=A)
 
     def start(self, rank: int | None = None) -> Any:
         """Zero; in factors where the ridge is one number and predictions accept factors."""
@@ -107,7 +107,7 @@ class LinearModel(SumOverSamples):
 
     def predict(self, x: Array) -> Array:
         """``A x``. Cost: n d."""
-        return self.A.matvec(x)
+        return self.design.matvec(x)
 
     def value(self, x: Array, pred: Array) -> Array:
         """f(x) from pred = A x. Cost: n + d."""
@@ -146,7 +146,7 @@ class LinearModel(SumOverSamples):
         """
         scale = self.normalise(jnp.asarray(self.num_samples, self.dtype)) * weights
         scale = scale if self.weights is None else scale * jnp.take(self.weights, indices, mode="clip")
-        A, y = self.A.rows(indices), jnp.take(self.y, indices, axis=0, mode="clip")
+        A, y = self.design.rows(indices), jnp.take(self.y, indices, axis=0, mode="clip")
         return dataclasses.replace(self, A=A, y=y, l2=self.l2 * jnp.sum(weights), mean=False, weights=scale)
 
     def minibatch_pred(self, pred: Array, indices: Array) -> Array:
@@ -161,11 +161,11 @@ class LinearModel(SumOverSamples):
         """``A^T derivatives + l2 * x``. Cost: n d; for an x in factors only that of each product with the result."""
         if isinstance(x, Factored):
             return self._adjoint(derivatives) + self.l2 * x
-        return self.A.rmatvec(derivatives) + self.l2 * x
+        return self.design.rmatvec(derivatives) + self.l2 * x
 
     def sample_smoothness(self) -> Array:
         """``max_i n c b s_i ||a_i||^2 + max l2``, b the bound of l''. Cost: n d; for an operator n products."""
-        squares = self.A.row_norms() ** 2
+        squares = self.design.row_norms() ** 2
         squares = squares if self.weights is None else self.weights * squares
         top = self.normalise(self.num_samples * jnp.max(squares))
         return top * self.curvature_bound() + jnp.max(jnp.asarray(self.l2))
@@ -193,22 +193,22 @@ class LinearModel(SumOverSamples):
 
     def gram_norm(self) -> Array:
         """``c sigma_max(S^(1/2) A)^2``, an upper estimate. Cost: about 16 products."""
-        size = self.A.shape[1]
-        shape = self.A.matrix_shape if isinstance(self.A, MatrixDesign) else (size,)
+        size = self.design.shape[1]
+        shape = self.design.matrix_shape if isinstance(self.design, MatrixDesign) else (size,)
 
         def product(v: Array) -> Array:
-            return self.A.rmatvec(self.weight(self.A.matvec(v.reshape(shape)))).ravel()
+            return self.design.rmatvec(self.weight(self.design.matvec(v.reshape(shape)))).ravel()
 
         return SAFETY * largest_eigenvalue(product, size, self.dtype)
 
     @property
     def _takes_factors(self) -> bool:
         """Whether :meth:`predict` takes factors: of observed entries."""
-        return isinstance(self.A, MatrixDesign) and self.A.takes_factors
+        return isinstance(self.design, MatrixDesign) and self.design.takes_factors
 
     def _adjoint(self, derivatives: Array) -> Product:
         """``A^T derivatives`` as a matrix that is known by its products."""
-        return self.A.adjoint(derivatives)
+        return self.design.adjoint(derivatives)
 
 
 class WeightedGram(SymmetricOperator):
@@ -216,7 +216,7 @@ class WeightedGram(SymmetricOperator):
 
     def __init__(self, model: LinearModel, curvature: Callable[[Array], Array]) -> None:
         def product(v: Array) -> Array:
-            return model.A.rmatvec(model.weight(curvature(model.A.matvec(v)))) + model.l2 * v
+            return model.design.rmatvec(model.weight(curvature(model.design.matvec(v)))) + model.l2 * v
 
         super().__init__(product, model.shape, model.dtype)
         self.model, self.curvature = model, curvature
@@ -235,14 +235,14 @@ class WeightedGram(SymmetricOperator):
         """Cost: n d, or n d c for c outputs."""
         model, image_shape = (
             self.model,
-            jax.eval_shape(self.model.A.matvec, jax.ShapeDtypeStruct(self.shape, self.dtype)).shape,
+            jax.eval_shape(self.model.design.matvec, jax.ShapeDtypeStruct(self.shape, self.dtype)).shape,
         )
         if len(image_shape) == 1:
-            return model.A.squared(model.weight(self.curvature(jnp.ones(image_shape, self.dtype)))) + model.l2
+            return model.design.squared(model.weight(self.curvature(jnp.ones(image_shape, self.dtype)))) + model.l2
 
         def of_output(unit: Array) -> Array:
             along = self.curvature(jnp.broadcast_to(unit, image_shape))
-            return model.A.squared(model.weight(matmul(along, unit)))
+            return model.design.squared(model.weight(matmul(along, unit)))
 
         return jax.vmap(of_output, out_axes=1)(jnp.eye(image_shape[1], dtype=self.dtype)) + model.l2
 
@@ -252,14 +252,14 @@ class Majorant(WeightedGram):
 
     def diagonal(self) -> Array:
         """``c b sum_i s_i A_ij^2 + l2_j``, (d,), or (d, 1) for several outputs. Cost: n d."""
-        model, A = self.model, self.model.A
+        model, A = self.model, self.model.design
         squares = A.column_norms() ** 2 if model.weights is None else A.squared(model.weights)
         squares = model.normalise(squares) * model.curvature_bound()
         return squares.reshape(squares.shape + (1,) * (len(model.shape) - squares.ndim)) + model.l2
 
     def preconditioner(self) -> Array:
         """The diagonal, or 1 where it would cost d products."""
-        A = self.model.A
+        A = self.model.design
         A = A.vectorised if isinstance(A, MatrixDesign) else A
         if isinstance(A, LinearOperator) and A.norms is None:
             return jnp.ones((), self.dtype)

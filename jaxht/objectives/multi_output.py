@@ -20,15 +20,15 @@ class MultiOutput(LinearModel):
     def predict(self, x: Any) -> Array:
         """``A X``. Cost: n d c; of factors n (d + c) k_max."""
         if isinstance(x, Factored):
-            return matmul(self.A.matvec(x.U) * x.s, x.V.T)
-        return self.A.matvec(x)
+            return matmul(self.design.matvec(x.U) * x.s, x.V.T)
+        return self.design.matvec(x)
 
     def _adjoint(self, derivatives: Array) -> Product:
         def forward(W: Array) -> Array:
-            return self.A.rmatvec(matmul(derivatives, W))
+            return self.design.rmatvec(matmul(derivatives, W))
 
         def backward(W: Array) -> Array:
-            return matmul(derivatives.T, self.A.matvec(W))
+            return matmul(derivatives.T, self.design.matvec(W))
 
         return Product(forward, backward, self.shape, self.dtype)  # type: ignore[arg-type]
 
@@ -74,7 +74,7 @@ class Softmax(MultiOutput):
     @property
     def shape(self) -> tuple[int, ...]:
         """(d, c)."""
-        return (self.A.shape[1], self.num_classes)
+        return (self.design.shape[1], self.num_classes)
 
     def prepare(self) -> "Softmax":
         """This objective.
@@ -84,8 +84,7 @@ class Softmax(MultiOutput):
         """
         if not isinstance(self.num_classes, int) or self.num_classes < 2:
             raise ValueError(f"num_classes must be a Python int of at least 2; got {self.num_classes!r}")
-        super().prepare()
-        return self
+        return super().prepare()
 
 
 @pytree
@@ -123,7 +122,7 @@ class MultiResponse(MultiOutput):
     @property
     def shape(self) -> tuple[int, ...]:
         """(d, c)."""
-        return (self.A.shape[1], self.target_shape[1])
+        return (self.design.shape[1], self.target_shape[1])
 
     @property
     def target_shape(self) -> tuple[int, ...]:

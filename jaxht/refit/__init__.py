@@ -71,9 +71,11 @@ def refit(objective: Objective, support: ModelSubspace, x: Array, ridge: Array |
             return refit_hinge(objective, lambda smoothed, start: refit(smoothed, support, start, ridge), x)
         case LinearModel(), Subspace() if ridge is None and not jnp.ndim(objective.l2):
             return refit_low_rank(objective, support, x, refit)
-        case LeastSquares(), Support() if support.bounds is None and objective.A.gathers(support.k_max):
+        case LeastSquares(), Support() if support.bounds is None and objective.design.gathers(support.k_max):
             return refit_least_squares(objective, support, ridge)
-        case LinearModel(), Support() if not isinstance(objective, MultiOutput) and objective.A.gathers(support.k_max):
+        case LinearModel(), Support() if not isinstance(objective, MultiOutput) and objective.design.gathers(
+            support.k_max
+        ):
             return refit_columns(objective, support, x, ridge)
         case _:
             return refit_by_products(objective, support, x, ridge)

@@ -33,7 +33,7 @@ def refit_least_squares(objective: LeastSquares, support: Support, ridge: Array 
 
     Cost: n k_max^2 + k_max^3 / 3, and 4 n k_max for each refinement.
     """
-    support, A = support.with_indices(), objective.A
+    support, A = support.with_indices(), objective.design
     indices: Any = support.indices
     if not isinstance(A, Dense):  # the columns are then all of a small dense design
         A, indices = Dense(A.columns(indices).T), lax.iota(jnp.int32, indices.size)
@@ -66,7 +66,7 @@ def refit_columns(objective: LinearModel, support: Support, x: Array, ridge: Arr
     indices: Any = support.indices
     penalty = jnp.broadcast_to(jnp.asarray(objective.l2, objective.dtype), objective.shape)
     penalty = support.gather(penalty if ridge is None else penalty + ridge)
-    gathered = dataclasses.replace(objective, A=Dense(objective.A.columns(indices).T), l2=penalty)
+    gathered = dataclasses.replace(objective, A=Dense(objective.design.columns(indices).T), l2=penalty)
     inside = indices < math.prod(objective.shape)
     w, pred, converged = newton(Gathered(gathered), support.gather(x), inside, support.gather_bounds())
     return Refit(support.scatter(w), pred, converged)
@@ -193,7 +193,7 @@ class Gathered:
         model = self.model
         ones = jnp.ones_like(pred)
         curvature = model.loss.hessian_product(pred, model.y, ones) + tau * model.curvature_bound()
-        columns = jnp.where(free[:, None], model.A.array.T, 0)
+        columns = jnp.where(free[:, None], model.design.array.T, 0)
         hessian = matmul(columns * model.weight(curvature), columns.T)
         return cholesky_solver(hessian, jnp.asarray(model.l2))
 

@@ -60,7 +60,7 @@ def _columns(objective: LeastSquares) -> Column:
     """Columns of ``S^(1/2) A``, each with ``l2_i / c``."""
 
     def column(i: Array) -> tuple[Array, Array]:
-        A = objective.A
+        A = objective.design
         if isinstance(A, Dense):
             new = A.columns(i[None])[0]
         else:  # for a single column of a sparse design a product is faster

@@ -38,10 +38,12 @@ def refit_low_rank(
         in_rows = dataclasses.replace(objective, A=Dense(objective.predict(space.U)))
         W, pred, converged = refit_by_products(in_rows, space.row_space(), matmul(space.U.T, x))
         return Refit(matmul(space.U, W), pred, converged)
-    if k**2 > SMALL or not isinstance(objective.A, MatrixDesign):
+    if k**2 > SMALL or not isinstance(objective.design, MatrixDesign):
         return refit_by_products(objective, space, x)
     pairs = space.U[:, None, :, None] * space.V[None, :, None, :]  # u_a v_b', its entries by row
-    in_coordinates = dataclasses.replace(objective, A=Dense(objective.A.vectorised.matvec(pairs.reshape(-1, k**2))))
+    in_coordinates = dataclasses.replace(
+        objective, A=Dense(objective.design.vectorised.matvec(pairs.reshape(-1, k**2)))
+    )
     w, pred, converged = refit(in_coordinates, Support(space.inside.ravel(), k_max=k**2), space.coordinates(x).ravel())
     return Refit(space.point(w.reshape(k, k)), pred, converged)
 

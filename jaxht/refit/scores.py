@@ -68,7 +68,7 @@ def insertion_gains(objective: LeastSquares, support: Support) -> Array:
 
     Cost: n d k_max + 4 n k_max^2.
     """
-    support, A, dtype = support.with_indices(), objective.A, objective.dtype
+    support, A, dtype = support.with_indices(), objective.design, objective.dtype
     indices: Any = support.indices
     penalty = ridge_per_sample(objective, objective.shape)
     Q = orthonormalise(weight_by_root(objective, A.columns(indices)), support.gather(penalty))
@@ -126,7 +126,7 @@ def values_without(
 
     if isinstance(constraint, Sparse) and isinstance(objective, LinearModel) and not isinstance(objective, MultiOutput):
         coefficients = x.ravel().at[items].get(mode="fill", fill_value=0)
-        images = coefficients[:, None] * objective.A.columns(items)
+        images = coefficients[:, None] * objective.design.columns(items)
     else:
         images = lax.map(lambda i: objective.predict(x - without(i)), items, batch_size=REMOVALS)
     values = lax.map(

@@ -153,7 +153,7 @@ class SDIHT(Solver[LinearModel, Constraint]):
         iterate, point, floor = init_dual(objective, constraint, x0)
         scale = jnp.ones((), objective.dtype) if self.step_size is None else jnp.asarray(self.step_size)
         iterate = replace(iterate, status=check_step_size(iterate.status, scale))
-        squares = jnp.pad(objective.A.row_norms() ** 2, (0, -n % self.batch_size))
+        squares = jnp.pad(objective.design.row_norms() ** 2, (0, -n % self.batch_size))
         couplings = self.batch_size * jnp.max(squares.reshape(-1, self.batch_size), axis=1) / objective.l2
         none = jnp.zeros((), jnp.int32)
         return iterate, (floor, point, point, scale, couplings, key, none, none)
@@ -162,7 +162,13 @@ class SDIHT(Solver[LinearModel, Constraint]):
         """One epoch of updates of alpha, then x from the best one."""
         floor, point, best, scale, couplings, key, first, waited = state
         key, draws = jax.random.split(key)
-        n, b, loss, A, l2 = objective.num_samples, self.batch_size, conjugate_loss(objective), objective.A, objective.l2
+        n, b, loss, A, l2 = (
+            objective.num_samples,
+            self.batch_size,
+            conjugate_loss(objective),
+            objective.design,
+            objective.l2,
+        )
         num_blocks = len(couplings)
         shares = objective.weight(jnp.ones(n, objective.dtype))
 
