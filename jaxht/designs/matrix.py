@@ -19,6 +19,14 @@ class MatrixDesign:
         matrix_shape: static, (m, p).
 
     With entries, X may be :class:`jaxht.Factored`.
+
+    Cost: that of the design over the entries.
+
+    Example:
+        >>> import jax.numpy as jnp, jaxht
+        >>> A = jaxht.designs.MatrixDesign(jaxht.design(jnp.eye(6)), (2, 3))
+        >>> A.matvec(jnp.arange(6.0).reshape(2, 3)).tolist()
+        [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
     """
 
     vectorised: Any

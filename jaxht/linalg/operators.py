@@ -19,6 +19,14 @@ class SymmetricOperator:
         product: v -> B v, both shaped like the variable.
         shape: of the variable.
         dtype: float32 or float64.
+
+    Cost: that of the products.
+
+    Example:
+        >>> import jax.numpy as jnp, jaxht
+        >>> B = jaxht.extend.SymmetricOperator(lambda v: 2 * v, (3,), jnp.float32)
+        >>> B(jnp.ones(3)).tolist(), B.diagonal().tolist()
+        ([2.0, 2.0, 2.0], [2.0, 2.0, 2.0])
     """
 
     def __init__(self, product: Callable[[Array], Array], shape: tuple[int, ...], dtype: ArrayDType) -> None:

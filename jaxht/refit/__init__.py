@@ -73,9 +73,9 @@ def refit(objective: Objective, support: ModelSubspace, x: Array, ridge: Array |
             return refit_low_rank(objective, support, x, refit)
         case LeastSquares(), Support() if support.bounds is None and objective.design.gathers(support.k_max):
             return refit_least_squares(objective, support, ridge)
-        case LinearModel(), Support() if not isinstance(objective, MultiOutput) and objective.design.gathers(
-            support.k_max
-        ):
+        case MultiOutput(), _:
+            return refit_by_products(objective, support, x, ridge)
+        case LinearModel(), Support() if objective.design.gathers(support.k_max):
             return refit_columns(objective, support, x, ridge)
         case _:
             return refit_by_products(objective, support, x, ridge)

@@ -41,9 +41,8 @@ def refit_low_rank(
     if k**2 > SMALL or not isinstance(objective.design, MatrixDesign):
         return refit_by_products(objective, space, x)
     pairs = space.U[:, None, :, None] * space.V[None, :, None, :]  # u_a v_b', its entries by row
-    in_coordinates = dataclasses.replace(
-        objective, A=Dense(objective.design.vectorised.matvec(pairs.reshape(-1, k**2)))
-    )
+    measurements = objective.design.vectorised.matvec(pairs.reshape(-1, k**2))
+    in_coordinates = dataclasses.replace(objective, A=Dense(measurements))
     w, pred, converged = refit(in_coordinates, Support(space.inside.ravel(), k_max=k**2), space.coordinates(x).ravel())
     return Refit(space.point(w.reshape(k, k)), pred, converged)
 
