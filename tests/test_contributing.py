@@ -11,6 +11,8 @@ import pytest
 import jaxht
 from jaxht import ensembles
 
+pytestmark = pytest.mark.usefixtures("all_quickly")
+
 TEXT = (Path(__file__).parents[1] / "CONTRIBUTING.md").read_text(encoding="utf-8")
 EXAMPLES = re.findall(r"### A (\S+?)(?: solver)?: (\d+) concepts, (\d+) lines\n.*?```python\n(.*?)```", TEXT, re.DOTALL)
 MOST = {"full-gradient": 8, "pursuit": 10, "greedy": 12, "stochastic": 12}

@@ -666,7 +666,7 @@ def test_every_solver_is_built_from_an_objective_and_k(name):
         constraint, solver = row.method(2, 12)(objective, sweep.Cell({"K": 2}, {}, jax.random.key(0)))
         objective, constraint = objective.prepare(), constraint.prepare(objective.shape)
         assert (constraint.k_max == row.sparsity(2, 12)) or not row.gathers
-        return solver.init(objective, constraint, objective.start(constraint), None)
+        return solver.init(objective, constraint, objective.start(), None)
 
     assert jax.eval_shape(init, A)[0].x.shape == (12,)
 
