@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
@@ -74,7 +74,7 @@ class LinearModel(SumOverSamples):
         """n."""
         return self.design.shape[0]
 
-    def prepare(self) -> "LinearModel":
+    def prepare(self) -> Self:
         """This objective.
 
         Raises:

@@ -1,6 +1,6 @@
 """Linear models of several outputs: the variable is a matrix X (d, c), and predictions are A X (n, c)."""
 
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from chex import Array
@@ -76,7 +76,7 @@ class Softmax(MultiOutput):
         """(d, c)."""
         return (self.design.shape[1], self.num_classes)
 
-    def prepare(self) -> "Softmax":
+    def prepare(self) -> Self:
         """This objective.
 
         Raises:
