@@ -72,10 +72,7 @@ class Greedy(Method):
 
     def over(self, S: Matrix) -> Any:
         """Solve for every sparsity."""
-        if not self.one_path:
-            return super().over(S)
-        W, failed = self._path(S)
-        return np.asarray(W), np.asarray(failed)
+        return jax.device_get(self._path(S)) if self.one_path else super().over(S)
 
 
 class GLasso(Method):
