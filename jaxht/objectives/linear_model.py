@@ -11,7 +11,6 @@ from chex import Array, ArrayDType, Numeric
 
 from jaxht._pytree import check_scalars, pytree, static
 from jaxht.designs import LinearOperator, MatrixDesign, design
-from jaxht.linalg.eigenvalues import SAFETY, largest_eigenvalue
 from jaxht.linalg.factored import Factored, Product, square_norm
 from jaxht.linalg.operators import SymmetricOperator
 from jaxht.linalg.precision import matmul
@@ -56,7 +55,8 @@ class LinearModel(SumOverSamples):
     @property
     def shape(self) -> tuple[int, ...]:
         """(d,), or (m, p) for measurements of a matrix."""
-        return self.design.matrix_shape if isinstance(self.design, MatrixDesign) else (self.design.shape[1],)
+        A = self.design
+        return A.matrix_shape if isinstance(A, MatrixDesign) else (A.shape[1],)
 
     @property
     def target_shape(self) -> tuple[int, ...]:
@@ -81,6 +81,8 @@ class LinearModel(SumOverSamples):
             ValueError: naming the argument, where shapes, dtypes or numbers are not valid.
         """
         A = self.design
+        if self.A is not A:  # once: a sparse matrix is put in order here
+            return dataclasses.replace(self, A=A).prepare()
         if len(A.shape) != 2 or 0 in A.shape:
             raise ValueError(f"A must have shape (n, d) with n, d >= 1; got {A.shape}: use jax.vmap for a batch")
         if self.dtype not in (jnp.float32, jnp.float64):
@@ -93,7 +95,7 @@ class LinearModel(SumOverSamples):
             raise ValueError(f"y must be real; got dtype {self.y.dtype}")
         check_scalars(self, but=("A", "y"), shaped={"l2": self.shape, "weights": A.shape[:1]})
         self.loss.check(self.y)
-        return dataclasses.replace(self, A=A)
+        return self
 
     def start(self, rank: int | None = None) -> Any:
         """Zero; in factors where the ridge is one number and predictions accept factors."""
@@ -193,13 +195,9 @@ class LinearModel(SumOverSamples):
 
     def gram_norm(self) -> Array:
         """``c sigma_max(S^(1/2) A)^2``, an upper estimate. Cost: about 16 products."""
-        size = self.design.shape[1]
-        shape = self.design.matrix_shape if isinstance(self.design, MatrixDesign) else (size,)
-
-        def product(v: Array) -> Array:
-            return self.design.rmatvec(self.weight(self.design.matvec(v.reshape(shape)))).ravel()
-
-        return SAFETY * largest_eigenvalue(product, size, self.dtype)
+        A = self.design
+        shape = A.matrix_shape if isinstance(A, MatrixDesign) else (A.shape[1],)  # of several outputs, that of one
+        return SymmetricOperator(lambda v: A.rmatvec(self.weight(A.matvec(v))), shape, self.dtype).norm()
 
     @property
     def _takes_factors(self) -> bool:
@@ -233,10 +231,8 @@ class WeightedGram(SymmetricOperator):
 
     def diagonal(self) -> Array:
         """Cost: n d, or n d c for c outputs."""
-        model, image_shape = (
-            self.model,
-            jax.eval_shape(self.model.design.matvec, jax.ShapeDtypeStruct(self.shape, self.dtype)).shape,
-        )
+        model, variable = self.model, jax.ShapeDtypeStruct(self.shape, self.dtype)
+        image_shape = jax.eval_shape(model.design.matvec, variable).shape
         if len(image_shape) == 1:
             return model.design.squared(model.weight(self.curvature(jnp.ones(image_shape, self.dtype)))) + model.l2
 

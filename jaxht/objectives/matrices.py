@@ -36,10 +36,11 @@ def TraceRegression(model: LinearModel, matrix_shape: tuple[int, int]) -> Linear
         >>> jaxht.TraceRegression(jaxht.LeastSquares(jnp.eye(6), jnp.ones(6)), (2, 3)).shape
         (2, 3)
     """
+    model = dataclasses.replace(model, A=model.design)
     if len(matrix_shape) != 2 or model.shape != (math.prod(matrix_shape),):
         raise ValueError(f"matrix_shape must be (m, p), m p = {model.shape[0]}; got {matrix_shape}")
     l2 = model.l2 if not np.ndim(model.l2) else jnp.reshape(jnp.asarray(model.l2), matrix_shape)
-    return dataclasses.replace(model, A=MatrixDesign(model.design, matrix_shape), l2=l2)
+    return dataclasses.replace(model, A=MatrixDesign(model.A, matrix_shape), l2=l2)
 
 
 def MatrixSensing(A: Array, y: Array, *, model: Callable[..., Any] = LeastSquares, **options: Any) -> LinearModel:

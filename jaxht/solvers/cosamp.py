@@ -1,6 +1,5 @@
 """Compressive sampling matching pursuit and its relatives: refit on a larger support, then prune it."""
 
-from dataclasses import replace
 from typing import Any, ClassVar
 
 import jax.numpy as jnp
@@ -11,7 +10,7 @@ from jaxht._pytree import pytree, static
 from jaxht.constraints import SelectionConstraint, Support, check_selection
 from jaxht.objectives.objective import Objective
 from jaxht.refit import refit
-from jaxht.solvers.iterate import Iterate, evaluate
+from jaxht.solvers.iterate import Counts, Iterate, evaluate
 from jaxht.solvers.pursuit import CycleDetector, accept_decrease
 from jaxht.solvers.solver import Solver, Step
 
@@ -59,10 +58,7 @@ class CoSaMP(Solver[Objective, SelectionConstraint]):
 
     def init(self, objective: Objective, constraint: SelectionConstraint, x0: Array, key: PRNGKey | None) -> Step:
         """The first Omega, from x0, which need not minimise f on its own support."""
-        check_selection(constraint)
-        iterate = evaluate(objective, x0, refit_converged=jnp.array(False))
-        iterate = replace(iterate, counts=iterate.counts.plus(full_gradients=1, projections=1))
-        omega = merge_supports(objective, constraint, iterate, self.expand)
+        iterate, omega = init_merged(objective, constraint, x0, self.expand)
         return iterate, (omega, CycleDetector.init(omega))
 
     def step(self, objective: Objective, constraint: SelectionConstraint, iterate: Iterate, state: Any) -> Step:
@@ -132,10 +128,7 @@ class SubspacePursuit(Solver[Objective, SelectionConstraint]):
 
     def init(self, objective: Objective, constraint: SelectionConstraint, x0: Array, key: PRNGKey | None) -> Step:
         """The first Omega, from x0, which need not minimise f on its own support."""
-        check_selection(constraint)
-        iterate = evaluate(objective, x0, refit_converged=jnp.array(False))
-        iterate = replace(iterate, counts=iterate.counts.plus(full_gradients=1, projections=1))
-        omega = merge_supports(objective, constraint, iterate, 1)
+        iterate, omega = init_merged(objective, constraint, x0, 1)
         return iterate, (omega, CycleDetector.init(omega), jnp.array(True))
 
     def step(self, objective: Objective, constraint: SelectionConstraint, iterate: Iterate, state: Any) -> Step:
@@ -150,6 +143,16 @@ class SubspacePursuit(Solver[Objective, SelectionConstraint]):
         next_omega = merge_supports(objective, constraint, new, 1)
         new, cycles = cycles.update(new, omega, next_omega)
         return new, (next_omega, cycles, jnp.array(False))
+
+
+def init_merged(
+    objective: Objective, constraint: SelectionConstraint, x0: Array, expand: int
+) -> tuple[Iterate, Support]:
+    """The iterate at x0, and the first Omega."""
+    check_selection(constraint)
+    counts = Counts.zero(objective.num_samples).plus(full_gradients=1, projections=1)
+    iterate = evaluate(objective, x0, counts, refit_converged=jnp.array(False))
+    return iterate, merge_supports(objective, constraint, iterate, expand)
 
 
 def merge_supports(objective: Objective, constraint: SelectionConstraint, iterate: Iterate, expand: int) -> Support:

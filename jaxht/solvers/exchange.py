@@ -9,7 +9,7 @@ from jax import lax
 from optax.tree_utils import tree_where
 
 from jaxht._pytree import pytree
-from jaxht.constraints import SelectionConstraint, check_selection
+from jaxht.constraints import SelectionConstraint
 from jaxht.objectives.objective import Objective
 from jaxht.refit import refit
 from jaxht.refit.scores import forward_scores
@@ -58,9 +58,7 @@ class OMPR(Solver[Objective, SelectionConstraint]):
 
     def init(self, objective: Objective, constraint: SelectionConstraint, x0: Array, key: PRNGKey | None) -> Step:
         """x0, and S, on which the first step refits."""
-        check_selection(constraint)
-        iterate = evaluate(objective, x0, refit_converged=jnp.array(False))
-        return iterate, (complete_selection(objective, constraint, x0), jnp.array(True))
+        return init_exchange(objective, constraint, x0)
 
     def step(self, objective: Objective, constraint: SelectionConstraint, iterate: Iterate, state: Any) -> Step:
         """Swap and refit; keep the iterate before where f has not decreased."""
@@ -109,9 +107,7 @@ class ExhaustiveLocalSearch(Solver[Objective, SelectionConstraint]):
 
     def init(self, objective: Objective, constraint: SelectionConstraint, x0: Array, key: PRNGKey | None) -> Step:
         """x0, and S, on which the first step refits."""
-        check_selection(constraint)
-        iterate = evaluate(objective, x0, refit_converged=jnp.array(False))
-        return iterate, (complete_selection(objective, constraint, x0), jnp.array(True))
+        return init_exchange(objective, constraint, x0)
 
     def step(self, objective: Objective, constraint: SelectionConstraint, iterate: Iterate, state: Any) -> Step:
         """Swap and refit; keep the iterate before where f has not decreased."""
@@ -123,6 +119,12 @@ class ExhaustiveLocalSearch(Solver[Objective, SelectionConstraint]):
             return swap(constraint, S, i, j)
 
         return refit_exchanged(objective, constraint, iterate, state, exchange, self.rtol)
+
+
+def init_exchange(objective: Objective, constraint: SelectionConstraint, x0: Array) -> Step:
+    """x0, with its selection completed, and whether the next step is the first."""
+    iterate = evaluate(objective, x0, refit_converged=jnp.array(False))
+    return iterate, (complete_selection(objective, constraint, x0), jnp.array(True))
 
 
 def refit_exchanged(
