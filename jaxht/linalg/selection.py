@@ -9,12 +9,13 @@ which is the usual case. Working on integers also keeps subnormals apart on hard
 takes counts from the data and nothing else, so arrays that are sharded over devices stay where they are.
 """
 
+import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
-from chex import Array, ArrayDType, Numeric
+from chex import Array, Numeric
 from jax import lax
 from jax.custom_batching import custom_vmap
 
@@ -111,7 +112,8 @@ def count_nonzero(z: Array) -> Array:
         >>> int(selection.count_nonzero(jnp.array([0.0, -0.0, jnp.nan, 2.0])))
         2
     """
-    return jnp.sum(_count_true([z[None] > 0, ~(z[None] >= 0)]), dtype=jnp.int32)
+    positive, negative = _count_true([z[None] > 0, ~(z[None] >= 0)])
+    return (positive + negative)[0]
 
 
 @custom_vmap
@@ -145,45 +147,77 @@ def _select_vmapped(
 def _find_masks(pieces: list[Array], k: Array) -> list[Array]:
     """For each lane (the first axis) the masks of its k[lane] largest keys, which are not negative.
 
-    The masks are computed behind a branch that XLA cannot decide beforehand, so that all comparisons see the same bits:
-    it would otherwise compute the caller's values anew for each use, in kernels that round differently, and the k-th
-    largest of one need not be that of the other. (An optimization barrier does not prevent that on CPU.)
+    A threshold is searched until exactly k keys reach it. Where that ends at the k-th largest key, which further keys
+    equal, ties are numbered and the search goes on among the numbers: one loop, and so one program, does both.
+
+    The masks compare what the loop carries, so that all comparisons see the same bits: XLA would otherwise compute the
+    caller's values anew for each use, in kernels that round differently, and the k-th largest of one need not be that
+    of the other. (An optimization barrier does not prevent that on CPU.)
 
     Jitted, since loops and branches outside of any jit are compiled anew in each call, and so that a program that
     selects in many places traces this once for each shape.
     """
     sizes = [math.prod(piece.shape[1:]) for piece in pieces]
-    total = sum(sizes)
+    total, dtype = sum(sizes), pieces[0].dtype
     if total >= 2**31 - 1:
         raise ValueError(f"one selection is from fewer than 2^31 entries; got {total}")
     if len(pieces) == 1 and pieces[0].ndim == 2 and total <= _SHORT:
         keys = pieces[0]
         return [lax.cond(keys[0, 0] >= 0, lambda: _rank(keys) < k[:, None], lambda: jnp.zeros(keys.shape, bool))]
-    dtype = pieces[0].dtype
-    everything = k == total
-    search_k = jnp.where(everything, 0, k)  # which takes no pass
-    largest = int(jnp.iinfo(dtype).max)
-    threshold, above, exact = _find_kth_largest(pieces, lambda keys, _: keys, largest, search_k, dtype)
-    threshold = jnp.where(everything, 0, threshold)
+    beyond = jnp.asarray(jnp.iinfo(dtype).max, dtype)
 
-    def break_ties() -> list[Array]:
-        # More entries share the k-th key of a lane than may be selected. The first of them are, by a second search
-        # among numbers that fall along the pieces and rows.
-        def number_ties(keys: Array, piece: int) -> Array:
-            shape = keys.shape[1:]
-            index = jnp.full(shape, sum(sizes[:piece]), jnp.int32)
-            for axis in range(len(shape)):
-                index += math.prod(shape[axis + 1 :]) * lax.broadcasted_iota(jnp.int32, shape, axis)
-            return jnp.where(keys == _align(threshold, keys), total - index, 0)
+    def search_threshold(carry: _Search) -> _Search:
+        pieces, threshold, shift = carry
 
-        last, _, _ = _find_kth_largest(pieces, number_ties, total, jnp.where(exact, 0, k - above), jnp.int32)
-        lowest = threshold + (~exact).astype(threshold.dtype)
-        return [
-            (keys >= _align(lowest, keys)) | (number_ties(keys, piece) >= _align(last, keys))
-            for piece, keys in enumerate(pieces)
-        ]
+        # Invariant: at least k keys reach the threshold.
+        def search_two_bits(carry: tuple[Array, Array]) -> tuple[Array, Array]:
+            threshold, shift = carry
+            searching, step = shift >= 0, jnp.maximum(shift, 0).astype(dtype)
+            trials = [threshold + (jnp.asarray(i, dtype) << step) for i in (1, 2, 3)]
+            trials = [jnp.where(trial < threshold, beyond, trial) for trial in trials]  # the sum has wrapped
+            counts = [_count_true([keys >= _align(trial, keys) for trial in trials]) for keys in pieces]
+            totals = [functools.reduce(jnp.add, of_pieces) for of_pieces in zip(*counts, strict=True)]
+            reached = sum(((count >= k).astype(dtype) for count in totals), jnp.zeros_like(threshold))
+            exact = functools.reduce(jnp.logical_or, [count == k for count in totals])
+            higher = jnp.where(searching, threshold + (reached << step), threshold)
+            return higher, jnp.where(searching, jnp.where(exact, _EXACT, shift - 2), shift)
 
-    return lax.cond(jnp.all(exact), lambda: [keys >= _align(threshold, keys) for keys in pieces], break_ties)
+        threshold, shift = lax.while_loop(lambda carry: jnp.any(carry[1] >= 0), search_two_bits, (threshold, shift))
+
+        def number_ties() -> _Search:
+            # More entries share the k-th key of a lane than may be selected: the first of them are. Their numbers fall
+            # along the pieces and rows.
+            tied = shift == _TIED
+
+            def number(keys: Array, piece: int) -> Array:
+                shape = keys.shape[1:]
+                index = jnp.full(shape, sum(sizes[:piece]), dtype)
+                for axis in range(len(shape)):
+                    index += math.prod(shape[axis + 1 :]) * lax.broadcasted_iota(dtype, shape, axis)
+                level = _align(threshold, keys)
+                numbered = jnp.where(keys == level, total - index, jnp.where(keys > level, beyond, 0))
+                return jnp.where(_align(tied, keys), numbered, keys)
+
+            numbered = [number(keys, piece) for piece, keys in enumerate(pieces)]
+            return numbered, jnp.where(tied, 0, threshold), jnp.where(tied, _highest_shift(total), shift)
+
+        return lax.cond(jnp.any(shift == _TIED), number_ties, lambda: (pieces, threshold, shift))
+
+    none_or_all = (k == 0) | (k == total)  # which takes no pass
+    shift = jnp.where(none_or_all, _EXACT, _highest_shift(int(jnp.iinfo(dtype).max)))
+    search = pieces, jnp.where(k == 0, beyond, jnp.zeros((), dtype)), shift
+    pieces, threshold, _ = lax.while_loop(lambda carry: jnp.any(carry[2] >= 0), search_threshold, search)
+    return [keys >= _align(threshold, keys) for keys in pieces]
+
+
+#: Keys, thresholds, and the lower of the two bits that are searched next; or that the search has ended: at a threshold
+#: that exactly k keys reach, or at the k-th largest key, which more than k keys reach.
+_Search = tuple[list[Array], Array, Array]
+_EXACT, _TIED = -1, -2
+
+
+def _highest_shift(most: int) -> int:
+    return (most.bit_length() - 1) // 2 * 2
 
 
 def _rank(keys: Array) -> Array:
@@ -194,44 +228,8 @@ def _rank(keys: Array) -> Array:
     return sum((precedes.astype(jnp.int32) for precedes in before), jnp.zeros(keys.shape, jnp.int32))
 
 
-def _find_kth_largest(
-    pieces: list[Array], view: Callable[[Array, int], Array], most: int, k: Array, dtype: ArrayDType
-) -> tuple[Array, Array, Array]:
-    """For each lane a threshold, how many keys are above it, and whether it is exact: reached by exactly k keys.
-
-    A threshold that is not exact is the k-th largest key itself. The keys are ``view(piece, its number)`` of
-    ``dtype``, from 0 to ``most``; the view is taken anew in each pass, which costs less than to write it down.
-    """
-    beyond = jnp.asarray(jnp.iinfo(dtype).max, dtype)
-
-    # Invariant: at least k keys reach the threshold, or none are asked for and none do.
-    def search_two_bits(carry):
-        shift, threshold, above, exact = carry
-        trials = threshold[:, None] + (lax.iota(dtype, 3) + 1 << shift.astype(dtype))
-        trials = jnp.where(trials < threshold[:, None], beyond, trials)  # the sum has wrapped
-        keys = [view(piece, i) for i, piece in enumerate(pieces)]
-        counts = sum(_count_true([each >= _align(trial, each) for trial in trials.T]) for each in keys)
-        enough = counts >= k[:, None]
-        higher = threshold + (jnp.sum(enough, axis=1, dtype=dtype) << shift.astype(dtype))
-        above = jnp.maximum(above, jnp.max(jnp.where(enough, 0, counts), axis=1))
-        return shift - 2, jnp.where(exact, threshold, higher), above, exact | jnp.any(counts == k[:, None], axis=1)
-
-    none = jnp.zeros(k.shape, jnp.int32)
-    _, threshold, above, exact = lax.while_loop(
-        lambda carry: (carry[0] >= 0) & ~jnp.all(carry[3]),
-        search_two_bits,
-        (
-            jnp.asarray((most.bit_length() - 1) // 2 * 2, jnp.int32),
-            jnp.where(k == 0, beyond, jnp.zeros((), dtype)),
-            none,
-            k == 0,
-        ),
-    )
-    return threshold, above, exact
-
-
-def _count_true(marks: Sequence[Array]) -> Array:
-    """How many entries of each lane are True, for several boolean arrays (lanes, ...): int32 (lanes, arrays), exactly.
+def _count_true(marks: Sequence[Array]) -> list[Array]:
+    """How many entries of each lane are True, for several boolean arrays (lanes, ...): int32 (lanes,) each, exactly.
 
     One reduction of several operands reads what they are made of once; on CPU it is vectorised, which the sum of one
     is not, and takes a fifth of its time. In two stages, rows first, a long one runs on several cores.
@@ -243,7 +241,7 @@ def _count_true(marks: Sequence[Array]) -> Array:
     for axes in stages:
         zeros = [jnp.zeros((), jnp.int32)] * len(counts)
         counts = lax.reduce(counts, zeros, lambda x, y: [a + b for a, b in zip(x, y, strict=True)], tuple(axes))
-    return jnp.stack(counts, axis=1)
+    return counts
 
 
 def _align(values: Array, keys: Array) -> Array:
@@ -262,7 +260,7 @@ def mask_to_indices(mask: Array, k_max: int) -> Array:
         int32 array of shape (..., k_max): the first k_max True positions; slots beyond their number hold d, which is
         out of range: JAX's ``mode="drop"`` scatters and ``mode="fill"`` gathers skip it.
 
-    Cost: one running count of the mask and k_max binary searches.
+    Cost: a pass over the mask, and 32 k_max operations for each factor of 32 in d.
 
     Example:
         >>> import jax.numpy as jnp
@@ -270,8 +268,27 @@ def mask_to_indices(mask: Array, k_max: int) -> Array:
         >>> selection.mask_to_indices(jnp.array([False, True, False, True]), 3).tolist()
         [1, 3, 4]
     """
-    search = jnp.vectorize(jnp.searchsorted, signature="(d),(k)->(k)")
-    return search(_count_running(mask), jnp.arange(1, k_max + 1, dtype=jnp.int32)).astype(jnp.int32)
+    if mask.ndim > 1:
+        return jax.vmap(lambda mask: mask_to_indices(mask, k_max))(mask)
+    # Words of 32 bits, blocks of 32 words, and so on: the running counts within each block.
+    each = lax.iota(jnp.uint32, _BLOCK)
+    bits = jnp.pad(mask, (0, -mask.size % _BLOCK)).reshape(-1, _BLOCK).astype(jnp.uint32)
+    words = jnp.sum(bits << each, axis=1, dtype=jnp.uint32)
+    counts, levels = lax.population_count(words).astype(jnp.int32), []
+    while not levels or counts.size > 1:
+        blocks = jnp.pad(counts, (0, -counts.size % _BLOCK)).reshape(-1, 1, _BLOCK)
+        levels.append(jnp.sum(jnp.where(each <= each[:, None], blocks, 0), axis=2, dtype=jnp.int32))
+        counts = levels[-1][:, -1]
+    # From the largest block down to the word: the one in which the rank-th True lies, and its rank there.
+    slot = lax.iota(jnp.int32, k_max)
+    index, rank = jnp.zeros_like(slot), slot[:, None]
+    for running in reversed(levels):
+        row = running[index]
+        index = _BLOCK * index + jnp.sum(row <= rank, axis=1, dtype=jnp.int32)
+        rank = rank - jnp.max(jnp.where(row <= rank, row, 0), axis=1, keepdims=True)
+    row = lax.population_count(words[index][:, None] & ((2 << each) - 1).astype(jnp.uint32)).astype(jnp.int32)
+    index = _BLOCK * index + jnp.sum(row <= rank, axis=1, dtype=jnp.int32)
+    return jnp.where(slot < counts[0], index, mask.size)
 
 
 def k_largest_indices(z: Array, k_max: int, k: Numeric | None = None) -> Array:
@@ -305,32 +322,19 @@ def k_largest_indices(z: Array, k_max: int, k: Numeric | None = None) -> Array:
 
 
 def _compute_keys(z: Array) -> Array:
-    """Integers that order as |z| does, with every NaN equal and above infinity."""
+    """Integers of 32 or 64 bits that order as |z| does, with every NaN equal and above infinity."""
     z = lax.stop_gradient(z)
-    if not jnp.issubdtype(z.dtype, jnp.floating):
-        if jnp.issubdtype(z.dtype, jnp.signedinteger):
-            # |most negative| does not fit the signed type; read as unsigned it is right.
-            return lax.bitcast_convert_type(jnp.abs(z), f"uint{8 * z.dtype.itemsize}")
+    if jnp.issubdtype(z.dtype, jnp.signedinteger):
+        # |most negative| does not fit the signed type; read as unsigned it is right.
+        keys = lax.bitcast_convert_type(jnp.abs(z), f"uint{8 * z.dtype.itemsize}")
+    elif jnp.issubdtype(z.dtype, jnp.floating):
+        # Without the sign bit there is none to search, and none to be had in a signed integer.
+        signed = jnp.dtype(f"int{8 * z.dtype.itemsize}")
+        bits = lax.bitcast_convert_type(z, signed) & jnp.asarray(jnp.iinfo(signed).max, signed)
+        keys = jnp.minimum(bits, lax.bitcast_convert_type(jnp.asarray(jnp.inf, z.dtype), signed) + 1)
+    else:
         raise ValueError(f"z must be real floating or signed integer; got dtype {z.dtype}")
-    # Without the sign bit there is none to search, and none to be had in a signed integer.
-    signed = jnp.dtype(f"int{8 * z.dtype.itemsize}")
-    bits = lax.bitcast_convert_type(z, signed) & jnp.asarray(jnp.iinfo(signed).max, signed)
-    infinity = lax.bitcast_convert_type(jnp.asarray(jnp.inf, z.dtype), signed)
-    return jnp.minimum(bits, infinity + 1)
-
-
-def _count_running(selected: Array) -> Array:
-    """Number of True entries up to and including each position of the last axis, as int32.
-
-    In blocks, as products with a triangle of ones: an order of magnitude faster than a cumulative sum on CPU.
-    """
-    d = selected.shape[-1]
-    padding = [(0, 0)] * (selected.ndim - 1) + [(0, -d % _BLOCK)]
-    blocks = jnp.pad(selected, padding).reshape(*selected.shape[:-1], -1, _BLOCK)
-    within = (blocks.astype(jnp.float32) @ jnp.triu(jnp.ones((_BLOCK, _BLOCK), jnp.float32))).astype(jnp.int32)
-    total = within[..., -1]
-    before = jnp.cumsum(total, axis=-1) - total
-    return (within + before[..., None]).reshape(*selected.shape[:-1], -1)[..., :d]
+    return keys if keys.dtype.itemsize >= 4 else keys.astype(jnp.int32)
 
 
 _BLOCK = 32
