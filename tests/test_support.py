@@ -22,8 +22,8 @@ def test_gather_and_scatter(k_max):
 
     @quick
     def both(region, v):
-        gathered = region.gather(v)
-        return region.with_indices().indices, gathered, region.scatter(gathered), region.size
+        gathered = region.gather(v, region.indices)
+        return region.indices, gathered, region.scatter(gathered, region.indices), region.size
 
     for F in SETS:
         indices, gathered, scattered, size = both(support(F, k_max), v)
@@ -36,8 +36,10 @@ def test_gather_and_scatter(k_max):
 
 def test_padding_is_never_read_nor_written():
     region = support([1, 2], 4)
-    np.testing.assert_array_equal(region.gather(jnp.full(D, jnp.nan)), [jnp.nan, jnp.nan, 0, 0])
-    np.testing.assert_array_equal(region.scatter(jnp.array([5.0, 6.0, jnp.nan, jnp.nan])), [0, 5, 6, 0, 0, 0, 0])
+    np.testing.assert_array_equal(region.gather(jnp.full(D, jnp.nan), region.indices), [jnp.nan, jnp.nan, 0, 0])
+    np.testing.assert_array_equal(
+        region.scatter(jnp.array([5.0, 6.0, jnp.nan, jnp.nan]), region.indices), [0, 5, 6, 0, 0, 0, 0]
+    )
 
 
 def test_lanes_of_different_size():
@@ -48,7 +50,7 @@ def test_lanes_of_different_size():
     @jax.vmap
     def both(mask):
         region = Support(mask, k_max=4)
-        return region.gather(jnp.asarray(v)), region.scatter(jnp.ones(4))
+        return region.gather(jnp.asarray(v), region.indices), region.scatter(jnp.ones(4), region.indices)
 
     gathered, back = both(masks)
     for lane, F in enumerate(SETS):
@@ -62,27 +64,15 @@ def test_union_and_equality():
             union = support(F, 4).union(support(G, 4))
             np.testing.assert_array_equal(np.flatnonzero(union.mask), sorted({*F, *G}))
             assert union.k_max == D  # 8, cut to d
-            assert union.with_indices().indices.tolist() == sorted({*F, *G}) + [D] * (D - len({*F, *G}))
+            assert union.indices.tolist() == sorted({*F, *G}) + [D] * (D - len({*F, *G}))
             assert bool(support(F, 4).equals(support(G, 5))) == (F == G)
     assert support([0], 1).union(support([5], 2)).k_max == 3
     assert support([0], 1).union(support([5])).k_max is None
-    # Indices made before do not survive into the union.
-    assert support([0], 2).with_indices().union(support([5], 2).with_indices()).with_indices().indices.tolist() == [
-        0,
-        5,
-        D,
-        D,
-    ]
 
 
-def test_indices_are_made_once_and_only_where_k_max_is_known():
-    region = support([3, 1], 3)
-    assert region.indices is None
-    assert region.complete().indices.tolist() == [1, 3, D]
-    done = region.with_indices()
-    assert done.with_indices() is done and done.complete() is done
+def test_indices_are_known_only_where_k_max_is():
+    assert support([3, 1], 3).indices.tolist() == [1, 3, D]
     unbounded = support([3])
-    assert unbounded.complete() is unbounded
-    for call in (unbounded.with_indices, lambda: unbounded.gather(jnp.ones(D)), lambda: unbounded.scatter(jnp.ones(1))):
-        with pytest.raises(ValueError, match=r"k_max must be given.*Sparse\(k, k_max="):
-            call()
+    assert unbounded.indices is None
+    with pytest.raises(ValueError, match=r"k_max must be given.*Sparse\(k, k_max="):
+        unbounded.require_indices()

@@ -51,7 +51,3 @@ class ModelSubspace(Protocol):
     def equals(self, other: Self) -> Array:
         """Whether both are the same subspace, as a bool scalar."""
         ...
-
-    def complete(self) -> Self:
-        """With the fields filled in that are left out inside a run for speed (the indices of a support)."""
-        ...

@@ -77,10 +77,6 @@ class Subspace:
         """Whether both have the same bases, bit by bit; in floating point they hardly ever do."""
         return jnp.all(self.U == other.U) & jnp.all(self.V == other.V)
 
-    def complete(self) -> "Subspace":
-        """This subspace: it has no further fields."""
-        return self
-
     def row_space(self) -> "Subspace":
         """The subspace of w V' = U' X, that is of X in the basis U: its column space has the identity as basis."""
         k = self.k_max

@@ -1,11 +1,11 @@
 """The support of a sparse array as a mask and, where columns are gathered, as a list of indices."""
 
-import dataclasses
 import math
 from typing import Any
 
 import jax.numpy as jnp
 from chex import Array
+from jax import lax
 
 from jaxht._pytree import pytree, static
 from jaxht.linalg.selection import mask_to_indices
@@ -17,22 +17,18 @@ class Support:
 
     Attributes:
         mask: bool, shaped like the variable: (d,), or (d, c) for a matrix. True on F.
-        indices: int32 (k_max,), F in increasing order (of the flattened variable), padded with the size of the variable
-            (out of range: gathers fill with 0, scatters drop); or None where they have not been computed, which costs
-            more than a thresholding step.
         bounds: lower and upper bound of the variable on F, broadcastable to it, or None.
         k_max: static bound on |F|, or None where it is not known at trace time.
         ndim: static number of axes of the variable; axes in front of these are lanes.
 
     Example:
         >>> import jax.numpy as jnp, jaxht
-        >>> support = jaxht.Support(jnp.array([False, True, False, True]), k_max=3).with_indices()
+        >>> support = jaxht.Support(jnp.array([False, True, False, True]), k_max=3)
         >>> support.indices.tolist(), int(support.size)
         ([1, 3, 4], 2)
     """
 
     mask: Array
-    indices: Array | None = None
     bounds: tuple[Any, Any] | None = None
     k_max: int | None = static(default=None)
     ndim: int = static(default=1)
@@ -41,6 +37,17 @@ class Support:
     def size(self) -> Array:
         """|F|, as int32."""
         return jnp.sum(self.mask, axis=self._axes, dtype=jnp.int32)
+
+    @property
+    def indices(self) -> Array | None:
+        """F in increasing order (of the flattened variable), int32 (k_max,); None where k_max is not known.
+
+        Padded with the size of the variable (out of range: gathers fill with 0, scatters drop). Listed anew whenever
+        they are asked for.
+        """
+        if self.k_max is None:
+            return None
+        return mask_to_indices(self.mask.reshape(*self.mask.shape[: -self.ndim], -1), self.k_max)
 
     @property
     def inside(self) -> Array:
@@ -65,27 +72,10 @@ class Support:
 
     def equals(self, other: "Support") -> Array:
         """Whether both contain the same coordinates."""
-        return jnp.all(self.mask == other.mask, axis=self._axes)
-
-    def complete(self) -> "Support":
-        """The support with its indices, if k_max is known: what users get in a result."""
-        return self if self.k_max is None else self.with_indices()
-
-    def with_indices(self) -> "Support":
-        """The support with its indices.
-
-        Raises:
-            ValueError: if k_max is not known; JAX needs a static length for the list.
-        """
-        if self.indices is not None:
-            return self
-        if self.k_max is None:
-            raise ValueError(
-                "this needs the indices of the support, so k_max must be given: "
-                "pass Sparse(k, k_max=...) with a Python int wherever k is traced"
-            )
-        flat = self.mask.reshape(*self.mask.shape[: -self.ndim], -1)
-        return dataclasses.replace(self, indices=mask_to_indices(flat, self.k_max))
+        # One reduction of two operands, which XLA does not split into several kernels as it does that of one.
+        parts, none = [self.mask & ~other.mask, ~self.mask & other.mask], [jnp.zeros((), bool)] * 2
+        left, right = lax.reduce(parts, none, lambda x, y: [a | b for a, b in zip(x, y, strict=True)], self._axes)
+        return ~(left | right)
 
     def union(self, other: "Support") -> "Support":
         """The coordinates in either support; its k_max is the sum of both, at most the size of the variable."""
@@ -96,22 +86,36 @@ class Support:
 
     # ---- the entries on the support, as a list ----
 
-    def gather(self, v: Array) -> Array:
-        """Entries of ``v``, one variable, on the support, in the order of ``indices``, 0 in the padding: (k_max,)."""
-        return jnp.ravel(v).at[self.with_indices().indices].get(mode="fill", fill_value=0)
+    def require_indices(self) -> Array:
+        """``indices``.
 
-    def gather_bounds(self) -> tuple[Array, Array] | None:
-        """The bounds on the support, in the order of ``indices``."""
+        Raises:
+            ValueError: if k_max is not known; JAX needs a static length for the list.
+        """
+        indices = self.indices
+        if indices is None:
+            raise ValueError(
+                "this needs the indices of the support, so k_max must be given: "
+                "pass Sparse(k, k_max=...) with a Python int wherever k is traced"
+            )
+        return indices
+
+    def gather(self, v: Array, indices: Array) -> Array:
+        """Entries of ``v``, one variable, at ``indices``, those of the support; 0 in the padding: (k_max,)."""
+        return jnp.ravel(v).at[indices].get(mode="fill", fill_value=0)
+
+    def gather_bounds(self, indices: Array) -> tuple[Array, Array] | None:
+        """The bounds at ``indices``, those of the support."""
         if self.bounds is None:
             return None
-        lower, upper = (self.gather(jnp.broadcast_to(bound, self.mask.shape)) for bound in self.bounds)
+        lower, upper = (self.gather(jnp.broadcast_to(bound, self.mask.shape), indices) for bound in self.bounds)
         return lower, upper
 
-    def scatter(self, values: Array) -> Array:
-        """The variable that has ``values`` (k_max,) on the support and 0 elsewhere."""
+    def scatter(self, values: Array, indices: Array) -> Array:
+        """The variable that has ``values`` (k_max,) at ``indices``, those of the support, and 0 elsewhere."""
         zeros = jnp.zeros(self.mask.size, values.dtype)
-        return zeros.at[self.with_indices().indices].set(values, mode="drop").reshape(self.mask.shape)
+        return zeros.at[indices].set(values, mode="drop").reshape(self.mask.shape)
 
     @property
     def _axes(self) -> tuple[int, ...]:
-        return tuple(range(-self.ndim, 0))
+        return tuple(range(self.mask.ndim - self.ndim, self.mask.ndim))

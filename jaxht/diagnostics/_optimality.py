@@ -110,7 +110,8 @@ def _best_swap(
 ) -> tuple[Array, Array, Array]:
     """The gain of f, the entering entry and the leaving entry."""
     shape, size, dtype = x.shape, x.size, x.dtype
-    support = constraint.support_of(x).with_indices()
+    support = constraint.support_of(x)
+    indices = support.require_indices()
     product = objective.hessian(x, pred)
     diagonal = product.diagonal().ravel()
     flat, slope = x.ravel(), gradient.ravel()
@@ -131,9 +132,9 @@ def _best_swap(
         allowed = (j < size) & ~jnp.any(unit & fixed)
         return jnp.where(allowed, gains[i], -jnp.inf), i, -after[i] / jnp.where(diagonal[i] > 0, diagonal[i], 1)
 
-    gains, entering, values = lax.map(best_in_place_of, support.indices, batch_size=BLOCK)
+    gains, entering, values = lax.map(best_in_place_of, indices, batch_size=BLOCK)
     best = jnp.argmax(gains)
-    i, j = entering[best], support.indices[best]  # type: ignore[index]
+    i, j = entering[best], indices[best]
     swapped = jnp.where(index == i, values[best], jnp.where(index == j, 0, flat)).reshape(shape)
     gain = objective.value(x, pred) - objective.value(swapped, objective.predict(swapped))
     return jnp.where(gains[best] > -jnp.inf, gain, -jnp.inf), i, j

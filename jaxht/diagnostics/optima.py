@@ -89,7 +89,7 @@ def exhaustive_search(objective: Objective, constraint: SelectionConstraint, *, 
     best = jnp.argmin(jnp.where(jnp.isnan(values), jnp.inf, values))
     # As a loop of one step it is one program also outside jit.
     x, support, value = jax.tree.map(lambda leaf: leaf[0], lax.map(refit_on, jnp.asarray(subsets)[best][None]))
-    return Optimum(x, support.complete(), value)
+    return Optimum(x, support, value)
 
 
 def _subsets(num: int, k: int, kept: np.ndarray) -> np.ndarray:

@@ -10,6 +10,7 @@ from typing import Any
 
 import jax.numpy as jnp
 from chex import Array, ArrayDType, Numeric
+from jax import lax
 
 from jaxht._pytree import pytree
 from jaxht.linalg.precision import matmul
@@ -142,6 +143,15 @@ def multiply(matrix: Any, W: Array) -> Array:
     return matrix @ W if isinstance(matrix, Arithmetic) else matmul(matrix, W)
 
 
+def square_norms(x: Any, y: Any) -> tuple[Array, Array]:
+    """Compute ``||x||^2`` and ``||y||^2``, of arrays in one pass. Not differentiable."""
+    if isinstance(x, Arithmetic) or isinstance(y, Arithmetic) or x.size > SHORT:
+        return square_norm(x), square_norm(y)
+    # One reduction of two operands, which XLA does not split into several kernels as it does that of one.
+    squares, zero = [(lax.stop_gradient(v) ** 2).ravel() for v in (x, y)], jnp.zeros((), x.dtype)
+    return tuple(lax.reduce(squares, [zero, zero], lambda a, b: [a[0] + b[0], a[1] + b[1]], (0,)))
+
+
 def square_norm(x: Any) -> Array:
     """Compute ``||x||^2`` of an array, of factors or of a sum of factors."""
     if not isinstance(x, Arithmetic):
@@ -157,3 +167,7 @@ def square_norm(x: Any) -> Array:
 
 def _terms(matrix: Any) -> tuple[tuple[Any, Any], ...]:
     return matrix.terms if isinstance(matrix, Sum) else ((1.0, matrix),)
+
+
+# A longer vector takes more time in one reduction than in the kernels of several.
+SHORT = 2**14

@@ -249,6 +249,7 @@ def _align(values: Array, keys: Array) -> Array:
     return values.reshape(-1, *[1] * (keys.ndim - 1))
 
 
+@functools.partial(jax.jit, static_argnums=1)
 def mask_to_indices(mask: Array, k_max: int) -> Array:
     """List the positions of the True entries along the last axis in rising order.
 
@@ -270,24 +271,24 @@ def mask_to_indices(mask: Array, k_max: int) -> Array:
     """
     if mask.ndim > 1:
         return jax.vmap(lambda mask: mask_to_indices(mask, k_max))(mask)
-    # Words of 32 bits, blocks of 32 words, and so on: the running counts within each block.
+    # Words of 32 bits, blocks of 32 words, and so on: how many True precede each word of a block.
     each = lax.iota(jnp.uint32, _BLOCK)
     bits = jnp.pad(mask, (0, -mask.size % _BLOCK)).reshape(-1, _BLOCK).astype(jnp.uint32)
     words = jnp.sum(bits << each, axis=1, dtype=jnp.uint32)
-    counts, levels = lax.population_count(words).astype(jnp.int32), []
+    counts = lax.population_count(words).astype(jnp.int32)
+    levels: list[Array] = []
     while not levels or counts.size > 1:
         blocks = jnp.pad(counts, (0, -counts.size % _BLOCK)).reshape(-1, 1, _BLOCK)
-        levels.append(jnp.sum(jnp.where(each <= each[:, None], blocks, 0), axis=2, dtype=jnp.int32))
-        counts = levels[-1][:, -1]
-    # From the largest block down to the word: the one in which the rank-th True lies, and its rank there.
+        levels.append(jnp.sum(jnp.where(each < each[:, None], blocks, 0), axis=2, dtype=jnp.int32))
+        counts = levels[-1][:, -1] + blocks[:, 0, -1]
+    # From the largest block down to the word: the last one that at most ``rank`` True precede, and the rank within it.
     slot = lax.iota(jnp.int32, k_max)
-    index, rank = jnp.zeros_like(slot), slot[:, None]
-    for running in reversed(levels):
-        row = running[index]
-        index = _BLOCK * index + jnp.sum(row <= rank, axis=1, dtype=jnp.int32)
-        rank = rank - jnp.max(jnp.where(row <= rank, row, 0), axis=1, keepdims=True)
-    row = lax.population_count(words[index][:, None] & ((2 << each) - 1).astype(jnp.uint32)).astype(jnp.int32)
-    index = _BLOCK * index + jnp.sum(row <= rank, axis=1, dtype=jnp.int32)
+    index, rank = jnp.zeros_like(slot), slot
+    for preceding in reversed(levels):
+        index = _BLOCK * index + jnp.sum(preceding[index] <= rank[:, None], axis=1, dtype=jnp.int32) - 1
+        rank = rank - preceding.ravel()[index]
+    preceding = lax.population_count(words[index][:, None] & ((1 << each) - 1).astype(jnp.uint32)).astype(jnp.int32)
+    index = _BLOCK * index + jnp.sum(preceding <= rank[:, None], axis=1, dtype=jnp.int32) - 1
     return jnp.where(slot < counts[0], index, mask.size)
 
 

@@ -58,7 +58,7 @@ def check_dual(objective: Objective) -> None:
         raise ValueError(
             f"objective must be a linear model of one output to have a dual; got {type(objective).__name__}"
         )
-    if jnp.ndim(objective.l2) or (isinstance(objective.l2, int | float) and objective.l2 <= 0):
+    if objective.l2 is None or jnp.ndim(objective.l2) or (isinstance(objective.l2, int | float) and objective.l2 <= 0):
         raise ValueError(f"l2 must be a single number above 0 to have a dual; got {objective.l2!r}")
 
 
@@ -102,10 +102,10 @@ def dual_point(objective: LinearModel, constraint: Constraint, alpha: Array) -> 
         >>> point.w.tolist(), float(point.value)
         ([0.0, 2.0, 0.0], 4.375)
     """
-    z = -objective.design.rmatvec(objective.weight(alpha)) / objective.l2
+    z = -objective.design.rmatvec(objective.weight(alpha)) / objective.penalty
     w, _ = constraint.project(z)
     loss = conjugate_loss(objective)
-    value = -jnp.sum(objective.weight(loss.conjugate(alpha, objective.y))) + objective.l2 * (
+    value = -jnp.sum(objective.weight(loss.conjugate(alpha, objective.y))) + objective.penalty * (
         jnp.vdot(w, w) / 2 - jnp.vdot(w, z)
     )
     return DualPoint(alpha, z, w, value)
@@ -189,7 +189,7 @@ def strong_duality_margin(objective: LinearModel, constraint: Constraint, x: Arr
         1.0
     """
     smallest = jnp.min(jnp.where(k_largest_mask(x, constraint.k), jnp.abs(x), jnp.inf))
-    return smallest - jnp.max(jnp.abs(objective.gradient(x, objective.predict(x)))) / objective.l2
+    return smallest - jnp.max(jnp.abs(objective.gradient(x, objective.predict(x)))) / objective.penalty
 
 
 def support_margin(point: DualPoint, k: Numeric) -> Array:

@@ -38,7 +38,7 @@ class LinearModel(SumOverSamples):
 
     A: Any
     y: Array
-    l2: Numeric = 0.0
+    l2: Numeric | None = 0.0
     mean: bool = static(default=True, kw_only=True)
     weights: Array | None = dataclasses.field(default=None, kw_only=True)
 
@@ -83,6 +83,8 @@ class LinearModel(SumOverSamples):
         A = self.design
         if self.A is not A:  # once: a sparse matrix is put in order here
             return dataclasses.replace(self, A=A).prepare()
+        if isinstance(self.l2, int | float) and self.l2 == 0:  # no ridge: its terms are left out of the program
+            return dataclasses.replace(self, l2=None).prepare()
         if len(A.shape) != 2 or 0 in A.shape:
             raise ValueError(f"A must have shape (n, d) with n, d >= 1; got {A.shape}: use jax.vmap for a batch")
         if self.dtype not in (jnp.float32, jnp.float64):
@@ -101,7 +103,7 @@ class LinearModel(SumOverSamples):
         """Zero; in factors where the ridge is one number and predictions accept factors."""
         if rank is None:
             return jnp.zeros(self.shape, self.dtype)
-        if jnp.ndim(self.l2) or not self._takes_factors:
+        if jnp.ndim(self.penalty) or not self._takes_factors:
             raise no_factors(self)
         return Factored.zeros(self.shape, rank, self.dtype)
 
@@ -119,7 +121,14 @@ class LinearModel(SumOverSamples):
 
     def ridge(self, x: Any) -> Array:
         """``1/2 sum_j l2_j x_j^2``."""
+        if self.l2 is None:
+            return jnp.zeros((), self.dtype)
         return self.l2 * square_norm(x) / 2 if isinstance(x, Factored) else jnp.vdot(x, self.l2 * x) / 2
+
+    @property
+    def penalty(self) -> Array:
+        """``l2`` as an array: 0 where there is no ridge."""
+        return jnp.asarray(0.0 if self.l2 is None else self.l2, self.dtype)
 
     def gradient(self, x: Array, pred: Array) -> Array:
         """``c A^T (s * l'(A x)) + l2 * x``. Cost: n d."""
@@ -149,7 +158,8 @@ class LinearModel(SumOverSamples):
         scale = self.normalise(jnp.asarray(self.num_samples, self.dtype)) * weights
         scale = scale if self.weights is None else scale * jnp.take(self.weights, indices, mode="clip")
         A, y = self.design.rows(indices), jnp.take(self.y, indices, axis=0, mode="clip")
-        return dataclasses.replace(self, A=A, y=y, l2=self.l2 * jnp.sum(weights), mean=False, weights=scale)
+        l2 = None if self.l2 is None else self.l2 * jnp.sum(weights)
+        return dataclasses.replace(self, A=A, y=y, l2=l2, mean=False, weights=scale)
 
     def minibatch_pred(self, pred: Array, indices: Array) -> Array:
         """The predictions of these samples."""
@@ -161,16 +171,15 @@ class LinearModel(SumOverSamples):
 
     def gradient_from(self, derivatives: Array, x: Any) -> Any:
         """``A^T derivatives + l2 * x``. Cost: n d; for an x in factors only that of each product with the result."""
-        if isinstance(x, Factored):
-            return self._adjoint(derivatives) + self.l2 * x
-        return self.design.rmatvec(derivatives) + self.l2 * x
+        adjoint = self._adjoint(derivatives) if isinstance(x, Factored) else self.design.rmatvec(derivatives)
+        return adjoint if self.l2 is None else adjoint + self.l2 * x
 
     def sample_smoothness(self) -> Array:
         """``max_i n c b s_i ||a_i||^2 + max l2``, b the bound of l''. Cost: n d; for an operator n products."""
         squares = self.design.row_norms() ** 2
         squares = squares if self.weights is None else self.weights * squares
         top = self.normalise(self.num_samples * jnp.max(squares))
-        return top * self.curvature_bound() + jnp.max(jnp.asarray(self.l2))
+        return top * self.curvature_bound() + jnp.max(self.penalty)
 
     # ---- weights and bounds ----
 
@@ -214,7 +223,8 @@ class WeightedGram(SymmetricOperator):
 
     def __init__(self, model: LinearModel, curvature: Callable[[Array], Array]) -> None:
         def product(v: Array) -> Array:
-            return model.design.rmatvec(model.weight(curvature(model.design.matvec(v)))) + model.l2 * v
+            image = model.design.rmatvec(model.weight(curvature(model.design.matvec(v))))
+            return image if model.l2 is None else image + model.l2 * v
 
         super().__init__(product, model.shape, model.dtype)
         self.model, self.curvature = model, curvature
@@ -227,20 +237,20 @@ class WeightedGram(SymmetricOperator):
         model, along = self.model, jnp.vdot(pred, self.model.weight(self.curvature(pred)))
         if model.loss.is_smooth:
             along = jnp.maximum(along, FLAT * model.curvature_bound() * jnp.vdot(pred, model.weight(pred)))
-        return along + jnp.vdot(v, model.l2 * v)
+        return along if model.l2 is None else along + jnp.vdot(v, model.l2 * v)
 
     def diagonal(self) -> Array:
         """Cost: n d, or n d c for c outputs."""
         model, variable = self.model, jax.ShapeDtypeStruct(self.shape, self.dtype)
         image_shape = jax.eval_shape(model.design.matvec, variable).shape
         if len(image_shape) == 1:
-            return model.design.squared(model.weight(self.curvature(jnp.ones(image_shape, self.dtype)))) + model.l2
+            return model.design.squared(model.weight(self.curvature(jnp.ones(image_shape, self.dtype)))) + model.penalty
 
         def of_output(unit: Array) -> Array:
             along = self.curvature(jnp.broadcast_to(unit, image_shape))
             return model.design.squared(model.weight(matmul(along, unit)))
 
-        return jax.vmap(of_output, out_axes=1)(jnp.eye(image_shape[1], dtype=self.dtype)) + model.l2
+        return jax.vmap(of_output, out_axes=1)(jnp.eye(image_shape[1], dtype=self.dtype)) + model.penalty
 
 
 class Majorant(WeightedGram):
@@ -251,7 +261,7 @@ class Majorant(WeightedGram):
         model, A = self.model, self.model.design
         squares = A.column_norms() ** 2 if model.weights is None else A.squared(model.weights)
         squares = model.normalise(squares) * model.curvature_bound()
-        return squares.reshape(squares.shape + (1,) * (len(model.shape) - squares.ndim)) + model.l2
+        return squares.reshape(squares.shape + (1,) * (len(model.shape) - squares.ndim)) + model.penalty
 
     def preconditioner(self) -> Array:
         """The diagonal, or 1 where it would cost d products."""
@@ -263,7 +273,7 @@ class Majorant(WeightedGram):
 
     def norm(self) -> Array:
         """``c b sigma_max(S^(1/2) A)^2 + max l2``."""
-        return self.model.curvature_bound() * self.model.gram_norm() + jnp.max(jnp.asarray(self.model.l2))
+        return self.model.curvature_bound() * self.model.gram_norm() + jnp.max(self.model.penalty)
 
     def coordinate_norm(self) -> Array:
         """``max_j (c b sum_i s_i A_ij^2 + l2_j)``. Cost: n d."""

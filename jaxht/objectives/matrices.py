@@ -39,7 +39,7 @@ def TraceRegression(model: LinearModel, matrix_shape: tuple[int, int]) -> Linear
     model = dataclasses.replace(model, A=model.design)
     if len(matrix_shape) != 2 or model.shape != (math.prod(matrix_shape),):
         raise ValueError(f"matrix_shape must be (m, p), m p = {model.shape[0]}; got {matrix_shape}")
-    l2 = model.l2 if not np.ndim(model.l2) else jnp.reshape(jnp.asarray(model.l2), matrix_shape)
+    l2 = model.l2 if model.l2 is None or not np.ndim(model.l2) else jnp.reshape(jnp.asarray(model.l2), matrix_shape)
     return dataclasses.replace(model, A=MatrixDesign(model.A, matrix_shape), l2=l2)
 
 

@@ -69,7 +69,7 @@ def refit(objective: Objective, support: ModelSubspace, x: Array, ridge: Array |
             return refit_graph(objective, support, x, ridge)
         case Hinge(), _:
             return refit_hinge(objective, lambda smoothed, start: refit(smoothed, support, start, ridge), x)
-        case LinearModel(), Subspace() if ridge is None and not jnp.ndim(objective.l2):
+        case LinearModel(), Subspace() if ridge is None and not jnp.ndim(objective.penalty):
             return refit_low_rank(objective, support, x, refit)
         case LeastSquares(), Support() if support.bounds is None and objective.design.gathers(support.k_max):
             return refit_least_squares(objective, support, ridge)

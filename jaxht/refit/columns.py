@@ -3,7 +3,6 @@
 import dataclasses
 import math
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -33,19 +32,18 @@ def refit_least_squares(objective: LeastSquares, support: Support, ridge: Array 
 
     Cost: n k_max^2 + k_max^3 / 3, and 4 n k_max for each refinement.
     """
-    support, A = support.with_indices(), objective.design
-    indices: Any = support.indices
+    A, indices = objective.design, support.require_indices()
+    penalty = support.gather(ridge_per_sample(objective, support.mask.shape, ridge), indices)
+    columns = indices
     if not isinstance(A, Dense):  # the columns are then all of a small dense design
-        A, indices = Dense(A.columns(indices).T), lax.iota(jnp.int32, indices.size)
-    penalty = ridge_per_sample(objective, support.mask.shape, ridge)
+        A, columns = Dense(A.columns(indices).T), lax.iota(jnp.int32, indices.size)
     if objective.weights is None:
-        values, pred = least_squares_on_columns(A, objective.y, support.gather(penalty), indices)
+        values, pred = least_squares_on_columns(A, objective.y, penalty, columns)
     else:
-        weighted = Dense(weight_by_root(objective, A.array.T).T)
-        y = weight_by_root(objective, objective.y)
-        values, _ = least_squares_on_columns(weighted, y, support.gather(penalty), indices)
-        pred = matmul(values, A.columns(indices))
-    return Refit(support.scatter(values), pred, jnp.array(True))
+        weighted, y = Dense(weight_by_root(objective, A.array.T).T), weight_by_root(objective, objective.y)
+        values, _ = least_squares_on_columns(weighted, y, penalty, columns)
+        pred = matmul(values, A.columns(columns))
+    return Refit(support.scatter(values, indices), pred, jnp.array(True))
 
 
 def refit_columns(objective: LinearModel, support: Support, x: Array, ridge: Array | None = None) -> Refit:
@@ -62,14 +60,13 @@ def refit_columns(objective: LinearModel, support: Support, x: Array, ridge: Arr
 
     Cost: n k_max^2 + k_max^3 / 3 for each step, typically 4 to 8 steps.
     """
-    support = support.with_indices()
-    indices: Any = support.indices
-    penalty = jnp.broadcast_to(jnp.asarray(objective.l2, objective.dtype), objective.shape)
-    penalty = support.gather(penalty if ridge is None else penalty + ridge)
+    indices = support.require_indices()
+    penalty = jnp.broadcast_to(objective.penalty, objective.shape)
+    penalty = support.gather(penalty if ridge is None else penalty + ridge, indices)
     gathered = dataclasses.replace(objective, A=Dense(objective.design.columns(indices).T), l2=penalty)
     inside = indices < math.prod(objective.shape)
-    w, pred, converged = newton(Gathered(gathered), support.gather(x), inside, support.gather_bounds())
-    return Refit(support.scatter(w), pred, converged)
+    w, pred, converged = newton(Gathered(gathered), support.gather(x, indices), inside, support.gather_bounds(indices))
+    return Refit(support.scatter(w, indices), pred, converged)
 
 
 def refit_hinge(objective: LinearModel, refit: Callable[[LinearModel, Array], Refit], x: Array) -> Refit:
@@ -102,8 +99,8 @@ def weight_by_root(objective: LinearModel, v: Array) -> Array:
 
 def ridge_per_sample(objective: LinearModel, shape: tuple[int, ...], ridge: Array | None = None) -> Array:
     """``(l2 + ridge) / c``, of a given shape: the ridge for a sum of squares without the factor c."""
-    l2 = objective.l2 if ridge is None else objective.l2 + ridge
-    return jnp.broadcast_to(l2 / objective.normalise(jnp.ones((), objective.y.dtype)), shape)
+    penalty = objective.penalty if ridge is None else objective.penalty + ridge
+    return jnp.broadcast_to(penalty / objective.normalise(jnp.ones((), objective.y.dtype)), shape)
 
 
 @jax.custom_jvp
@@ -195,7 +192,7 @@ class Gathered:
         curvature = model.loss.hessian_product(pred, model.y, ones) + tau * model.curvature_bound()
         columns = jnp.where(free[:, None], model.design.array.T, 0)
         hessian = matmul(columns * model.weight(curvature), columns.T)
-        return cholesky_solver(hessian, jnp.asarray(model.l2))
+        return cholesky_solver(hessian, model.penalty)
 
 
 # In ulps: a correction this small relative to the solution needs no further step, and a gradient this small relative to

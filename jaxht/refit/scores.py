@@ -68,10 +68,9 @@ def insertion_gains(objective: LeastSquares, support: Support) -> Array:
 
     Cost: n d k_max + 4 n k_max^2.
     """
-    support, A, dtype = support.with_indices(), objective.design, objective.dtype
-    indices: Any = support.indices
+    A, dtype, indices = objective.design, objective.dtype, support.require_indices()
     penalty = ridge_per_sample(objective, objective.shape)
-    Q = orthonormalise(weight_by_root(objective, A.columns(indices)), support.gather(penalty))
+    Q = orthonormalise(weight_by_root(objective, A.columns(indices)), support.gather(penalty, indices))
     b = weight_by_root(objective, objective.y)
     residual = b - matmul(matmul(Q, b), Q)
     products = A.rmatvec(weight_by_root(objective, jnp.concatenate([Q, residual[None]])).T)

@@ -14,7 +14,7 @@ from optax.tree_utils import tree_where
 
 from jaxht._pytree import as_dtype, cast_numbers, check_scalars, integer, pytree
 from jaxht.constraints import Constraint, ModelSubspace
-from jaxht.linalg.factored import Factored, square_norm
+from jaxht.linalg.factored import Factored, square_norms
 from jaxht.objectives.objective import Objective
 from jaxht.solvers.iterate import Counts, Iterate
 from jaxht.solvers.solver import Solver
@@ -369,7 +369,7 @@ def finish(problem: Problem, carry: Carry) -> Result:
     Returns:
         A :class:`jaxht.Result`.
 
-    Cost: the support of x, with its indices where k_max is known.
+    Cost: the support of x.
 
     Example:
         >>> import jax.numpy as jnp, jaxht
@@ -382,7 +382,7 @@ def finish(problem: Problem, carry: Carry) -> Result:
     iterate = carry.iterate
     return Result(
         x=iterate.x,
-        support=problem.constraint.support_of(iterate.x).complete(),
+        support=problem.constraint.support_of(iterate.x),
         value=iterate.value,
         num_steps=carry.num_steps,
         status=carry.status,
@@ -399,8 +399,8 @@ def _one_step(problem: Problem, carry: Carry) -> Carry:
     still: Any = False
     stable: Any = False
     if problem.solver.fixed_point_test:
-        change = iterate.x - old.x
-        still = square_norm(change) <= jnp.square(stop.rtol) * square_norm(iterate.x)
+        change, size = square_norms(iterate.x - old.x, iterate.x)
+        still = change <= jnp.square(stop.rtol) * size
         still &= ~iterate.skip_fixed_point_test
     if stop.support_patience is not None:
         same = problem.constraint.support_of(iterate.x).equals(problem.constraint.support_of(old.x))

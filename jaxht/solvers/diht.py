@@ -68,7 +68,7 @@ class DIHT(Solver[LinearModel, Constraint]):
         """Compute alpha from x0."""
         iterate, point, floor = init_dual(objective, constraint, x0)
         if self.step_size is None:
-            scale, coupling = jnp.ones((), objective.dtype), objective.gram_norm() / objective.l2
+            scale, coupling = jnp.ones((), objective.dtype), objective.gram_norm() / objective.penalty
         else:
             scale, coupling = jnp.asarray(self.step_size), jnp.zeros((), objective.dtype)
         iterate = replace(iterate, status=check_step_size(iterate.status, scale))
@@ -154,7 +154,7 @@ class SDIHT(Solver[LinearModel, Constraint]):
         scale = jnp.ones((), objective.dtype) if self.step_size is None else jnp.asarray(self.step_size)
         iterate = replace(iterate, status=check_step_size(iterate.status, scale))
         squares = jnp.pad(objective.design.row_norms() ** 2, (0, -n % self.batch_size))
-        couplings = self.batch_size * jnp.max(squares.reshape(-1, self.batch_size), axis=1) / objective.l2
+        couplings = self.batch_size * jnp.max(squares.reshape(-1, self.batch_size), axis=1) / objective.penalty
         none = jnp.zeros((), jnp.int32)
         return iterate, (floor, point, point, scale, couplings, key, none, none)
 
@@ -167,7 +167,7 @@ class SDIHT(Solver[LinearModel, Constraint]):
             self.batch_size,
             conjugate_loss(objective),
             objective.design,
-            objective.l2,
+            objective.penalty,
         )
         num_blocks = len(couplings)
         shares = objective.weight(jnp.ones(n, objective.dtype))
@@ -208,7 +208,7 @@ def init_dual(objective: LinearModel, constraint: Constraint, x0: Array) -> tupl
     floor = dual_point(objective, constraint, origin).value
     gap = iterate.value - jnp.maximum(point.value, floor)
     # Without a ridge there is no dual.
-    return replace(iterate, gap=gap, status=check_step_size(Status.RUNNING, objective.l2)), point, floor
+    return replace(iterate, gap=gap, status=check_step_size(Status.RUNNING, objective.penalty)), point, floor
 
 
 def adaptive_step(scale: Array, curvature: Array) -> Array:
