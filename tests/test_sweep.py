@@ -413,6 +413,7 @@ def test_a_log_file_gets_lines(capsys, monkeypatch):
     assert "120/120" in lines[-1]
     assert "runs/s" in lines[-1]
     assert all(line.startswith("mine") for line in lines)
+    assert sum("120/120" in line for line in lines) == 1
 
 
 def test_an_error_in_a_worker_ends_the_sweep(tmp_path):

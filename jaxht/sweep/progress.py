@@ -72,14 +72,16 @@ def progress_bar(label: str) -> Iterator[Callable[[Progress], None]]:
 
     begin = begin_trials = time.monotonic()
     last = -math.inf
-    bar, latest = None, Progress(0, 0)
+    bar, latest, written = None, Progress(0, 0), Progress(0, 0)
 
     def describe() -> str:
         busy = f"{latest.utilisation:.0%} busy" if latest.executed else ""
         return ", ".join(filter(None, [latest.note, busy]))
 
     def write_line() -> None:
-        now = time.monotonic()
+        nonlocal last, written
+        last = now = time.monotonic()
+        written = latest
         # Of the trials alone: while the first programs are compiled there are none.
         rate = latest.done / max(now - begin_trials, 1e-3) if latest.done else None
         meter = auto.tqdm.format_meter(
@@ -89,7 +91,7 @@ def progress_bar(label: str) -> Iterator[Callable[[Progress], None]]:
         sys.stderr.flush()
 
     def show(progress: Progress) -> None:
-        nonlocal bar, begin_trials, last, latest
+        nonlocal bar, begin_trials, latest
         before, latest, now = latest, progress, time.monotonic()
         if not (progress.done or progress.executed):
             begin_trials = now
@@ -98,7 +100,6 @@ def progress_bar(label: str) -> Iterator[Callable[[Progress], None]]:
             bar.set_postfix_str(describe(), refresh=progress.note != before.note)
             bar.update(progress.done - bar.n)
         elif now - last >= min(INTERVAL, max(1.0, last - begin)):
-            last = now
             write_line()
 
     try:
@@ -106,5 +107,5 @@ def progress_bar(label: str) -> Iterator[Callable[[Progress], None]]:
     finally:
         if bar is not None:
             bar.close()
-        elif latest.done:
+        elif latest.done and latest != written:
             write_line()
