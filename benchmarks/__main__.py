@@ -6,6 +6,8 @@ import sys
 
 import jax
 
+from experiments import compilation_cache
+
 NAMES = (
     "selection",
     "htp",
@@ -30,6 +32,7 @@ def main(names: list[str]) -> None:
     unknown = [name for name in names if name not in NAMES]
     if unknown:
         sys.exit(f"no such benchmark: {', '.join(unknown)}; there are {', '.join(NAMES)}")
+    compilation_cache.enable()
     device = jax.devices()[0]
     print(f"jax {jax.__version__}, Python {platform.python_version()}, {device.platform} {device.device_kind}")
     print("medians of interleaved runs; ratios are medians over turns, with their 10 % and 90 % quantiles")

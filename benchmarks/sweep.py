@@ -12,6 +12,7 @@ from jax import lax
 
 import jaxht
 from benchmarks.frozen.pgd_row import pgd_row
+from benchmarks.timing import compiling_anew
 from jaxht import ensembles, metrics, sweep
 from jaxht.runner import advance, prepare, start
 
@@ -117,7 +118,8 @@ def drawing_seconds() -> float:
 def main() -> None:
     """Print how many times faster the engine is, how well it uses its lanes, and its overhead."""
     print(f"\nPGD, n = {n}, d = {d}, K = 1, 3, ..., 25, {trials} signals each, k = 9 K, up to {max_steps} steps, one A")
-    cold, counts, _ = engine()
+    with compiling_anew():
+        cold, counts, _ = engine()
     turns = [engine()]
     baseline, expected = frozen()
     turns += [engine(), engine()]

@@ -2,11 +2,12 @@
 
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
 import numpy as np
+from jax.experimental.compilation_cache import compilation_cache
 
 
 def interleaved(candidates: dict[str, Callable[[], Any]], *, repeats: int = 15) -> dict[str, np.ndarray]:
@@ -43,6 +44,19 @@ def warm_seconds(call: Callable[[], Any]) -> tuple[float, float]:
         jax.block_until_ready(call())
         times.append(time.perf_counter() - begin)
     return times[0], times[1]
+
+
+@contextlib.contextmanager
+def compiling_anew() -> Iterator[None]:
+    """Inside, first calls compile: nothing is read from JAX's persistent compilation cache, nor written to it."""
+    before = jax.config.jax_enable_compilation_cache
+    jax.config.update("jax_enable_compilation_cache", False)
+    compilation_cache.reset_cache()  # else JAX does not read the setting again
+    try:
+        yield
+    finally:
+        jax.config.update("jax_enable_compilation_cache", before)
+        compilation_cache.reset_cache()
 
 
 def double_precision() -> contextlib.AbstractContextManager[None]:

@@ -1,4 +1,4 @@
-"""The command line: ``python -m experiments list | run CONFIG.toml | plot STORE | export STORE FILE``."""
+"""The command line: ``python -m experiments list | run CONFIG.toml | plot STORE | export STORE FILE | demo``."""
 
 import json
 from pathlib import Path
@@ -9,7 +9,7 @@ import jax
 from pydantic import ValidationError
 from xarray import Dataset
 
-from experiments import CORES
+from experiments import CORES, compilation_cache
 from experiments.common import config, plots
 from experiments.common.config import Failure
 from experiments.common.registry import EXPERIMENTS
@@ -17,11 +17,13 @@ from experiments.common.session import Session
 from jaxht import sweep
 
 CONFIGS = Path(__file__).parents[1] / "configs"
+DEMO = ("shen2018/figure1", "axiotis2020/diabetes")
 
 
 @click.group()
 def main() -> None:
     """Run the experiments of the papers and draw their figures."""
+    compilation_cache.enable()
 
 
 @main.command("list")
@@ -59,24 +61,8 @@ class Shard(click.ParamType):
 @click.option("--mixed", is_flag=True, help="Go on with a store that another machine or version began.")
 def run(path: Path, size: str, data_dir: Path | None, out: Path | None, **options: Any) -> None:
     """Run an experiment and keep its results in a store. The same command goes on where it was interrupted."""
-    models = {name: experiment.Config for name, experiment in EXPERIMENTS.items()}
-    chosen = config.load(path, size, models)
     store = out or Path("results") / f"{path.resolve().parent.name}-{path.stem}-{size}"
-    attrs = {"config": chosen.model_dump_json(), "size": size}
-    try:
-        store.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise Failure(f"{store}: {error.strerror}") from error
-    if jax.default_backend() == "cpu":
-        options["workers"] = options["workers"] or CORES
-    with sweep.progress_bar(f"{path.stem}, {size}") as bar:
-        session = Session(store, data_dir, bar, {"attrs": attrs, **options})
-        results = EXPERIMENTS[chosen.experiment].run(chosen, session)
-    if not sweep.is_kept(store):
-        try:
-            sweep.save(results.assign_attrs({**sweep.provenance(), **results.attrs, **attrs}), store)
-        except OSError as error:
-            raise Failure(f"{store}: {error.strerror}") from error
+    compute(path, size, store, data_dir, **options)
     click.echo(f"{store}\nTo draw it: python -m experiments plot {store}")
 
 
@@ -84,17 +70,7 @@ def run(path: Path, size: str, data_dir: Path | None, out: Path | None, **option
 @click.argument("store", type=click.Path(path_type=Path))
 def plot(store: Path) -> None:
     """Draw the figure of a store, finished or not, as PNG and PDF, into it."""
-    results = loaded(store)
-    try:
-        experiment = EXPERIMENTS[json.loads(results.attrs["config"])["experiment"]]
-        chosen = experiment.Config.model_validate_json(results.attrs["config"])
-    except ValidationError as error:
-        raise Failure(f"{store}: of another version: {str(error).splitlines()[1]}") from error
-    except (KeyError, ValueError) as error:
-        raise Failure(f"{store}: not the results of an experiment known here: {error}") from error
-    with plots.style():
-        for file in plots.save(experiment.plot(results, chosen), store):
-            click.echo(file)
+    draw(store)
 
 
 @main.command()
@@ -106,6 +82,52 @@ def export(store: Path, target: Path) -> None:
         sweep.export(loaded(store), target)
     except (OSError, ValueError, ImportError) as error:
         raise Failure(f"{target}: {error}") from error
+
+
+@main.command()
+@click.option("--out", type=click.Path(path_type=Path), default="results/demo", show_default=True, help="Folder.")
+def demo(out: Path) -> None:
+    """Run and draw two figures in a size of seconds."""
+    for name in DEMO:
+        store = out / name.replace("/", "-")
+        compute(CONFIGS / f"{name}.toml", "demo", store)
+        draw(store)
+
+
+def compute(path: Path, size: str, store: Path, data_dir: Path | None = None, **options: Any) -> None:
+    """Run an experiment, or what remains of it, with its results in a store."""
+    models = {name: experiment.Config for name, experiment in EXPERIMENTS.items()}
+    chosen = config.load(path, size, models)
+    attrs = {"config": chosen.model_dump_json(), "size": size}
+    try:
+        store.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise Failure(f"{store}: {error.strerror}") from error
+    if jax.default_backend() == "cpu":
+        options["workers"] = options.get("workers") or CORES
+    with sweep.progress_bar(f"{path.stem}, {size}") as bar:
+        session = Session(store, data_dir, bar, {"attrs": attrs, **options})
+        results = EXPERIMENTS[chosen.experiment].run(chosen, session)
+    if not sweep.is_kept(store):
+        try:
+            sweep.save(results.assign_attrs({**sweep.provenance(), **results.attrs, **attrs}), store)
+        except OSError as error:
+            raise Failure(f"{store}: {error.strerror}") from error
+
+
+def draw(store: Path) -> None:
+    """Draw the figure of a store into it, and print the paths of its files."""
+    results = loaded(store)
+    try:
+        experiment = EXPERIMENTS[json.loads(results.attrs["config"])["experiment"]]
+        chosen = experiment.Config.model_validate_json(results.attrs["config"])
+    except ValidationError as error:
+        raise Failure(f"{store}: of another version: {str(error).splitlines()[1]}") from error
+    except (KeyError, ValueError) as error:
+        raise Failure(f"{store}: not the results of an experiment known here: {error}") from error
+    with plots.style():
+        for file in plots.save(experiment.plot(results, chosen), store):
+            click.echo(file)
 
 
 def loaded(store: Path) -> Dataset:

@@ -4,6 +4,7 @@ import functools
 import pathlib
 import re
 
+import jax
 import numpy as np
 import pytest
 
@@ -71,6 +72,25 @@ def test_problems():
     exec(proved, scope)
     assert scope["proof"].gap < 1e-4 * scope["proof"].value
     assert scope["result"].status == scope["jaxht"].Status.GAP_CLOSED
+
+
+def test_compiling(tmp_path):
+    """What was compiled ahead of time finds the solution, and refuses other shapes."""
+    kept, ahead, exported = examples("compiling.md")
+    settings = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs")
+    before = [getattr(jax.config, name) for name in settings]
+    try:
+        exec(kept.replace("/tmp/compiled", str(tmp_path)), {})
+        assert [getattr(jax.config, name) for name in settings] == [str(tmp_path), 0.1]
+    finally:
+        for name, value in zip(settings, before, strict=True):
+            jax.config.update(name, value)
+    scope = {}
+    for script in ahead, exported:
+        exec(script, scope)
+        np.testing.assert_allclose(scope.pop("x"), np.arange(256) < 5, atol=1e-5)
+        with pytest.raises(TypeError, match="100,256"):
+            scope.pop("run")(scope["A"][:50], scope["y"][:50], np.int32(5))
 
 
 # ---- links and names -------------------------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.linear_model import Lasso, orthogonal_mp
 
 import jaxht
+from experiments import __main__ as command_line
 from experiments.__main__ import main
 from experiments.axiotis2020 import loss_against_sparsity, stuck
 from experiments.common import SOLVERS, Session, config, data, l1, plots, recovery
@@ -117,7 +118,7 @@ def tiny(name, folder, **changes):
     """The configuration of that name, small enough for a test; None in changes: a key that is missing."""
     path = ROOT / "configs" / f"{name}.toml"
     table = tomllib.loads(path.read_text(encoding="utf-8"))
-    quick, _ = table.pop("quick"), table.pop("paper")
+    quick, *_ = [table.pop(size, None) for size in config.SIZES]
     changed = {**table, **quick, **TINY[name], **changes}
     inner = {key: value for key, value in changed.items() if isinstance(value, dict) and key not in config.SIZES}
     for key, value in inner.items():
@@ -157,7 +158,7 @@ def run(name, folder, **changes):
     # One pool of lanes: only who starts the process can give XLA the threads that several take (docs/design.md).
     session = Session(store, folder, reports.append, {"workers": 1})
     results = EXPERIMENTS[chosen.experiment].run(chosen, session)
-    assert reports[-1].done == reports[-1].total > 0
+    assert reports[-1].done == reports[-1].total > 0 and not reports[-1].note
     if not sweep.is_kept(store):
         sweep.save(results, store)
     return chosen, sweep.load(store)
@@ -441,9 +442,32 @@ def test_a_figure_by_the_command_line(tmp_path):
     assert "of another version" in fails("plot", tmp_path / "old")
 
 
+def test_the_demo(tmp_path, monkeypatch):
+    """Each figure is drawn before the next one is begun; other configurations have no such size."""
+    for name in command_line.DEMO:
+        (tmp_path / name).parent.mkdir()
+        quick = tomllib.loads(tiny(name, tmp_path).read_text(encoding="utf-8"))
+        write(tmp_path / f"{name}.toml", {**quick, "demo": {"seed": 3}})
+    monkeypatch.setattr(command_line, "CONFIGS", tmp_path)
+    result = call("demo", "--out", tmp_path / "out")
+    assert result.exit_code == 0, result.output
+    printed = result.output.splitlines()
+    pictures = [line for line in printed if line.endswith(".png")]
+    assert [Path(line).parent.name for line in pictures] == ["shen2018-figure1", "axiotis2020-diabetes"]
+    assert all(Path(line).read_bytes().startswith(b"\x89PNG") for line in pictures)
+    second = next(i for i, line in enumerate(printed) if line.startswith("diabetes, demo"))
+    assert printed[0].startswith("figure1, demo") and "compiling ..." in printed[0]
+    assert printed.index(pictures[0]) < second
+    attrs = sweep.load(Path(pictures[0]).parent).attrs
+    assert attrs["size"] == "demo" and json.loads(attrs["config"])["seed"] == 3
+    assert "no size 'demo'" in fails("run", tiny("shen2018/figure2", tmp_path), "--size", "demo")
+
+
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_every_configuration_is_valid_and_listed(path):
-    for size in config.SIZES:
+    sizes = set(config.read(path)) & set(config.SIZES)
+    assert sizes >= set(config.SIZES) - config.OPTIONAL
+    for size in sizes:
         chosen = config.load(path, size, MODELS)
         assert chosen.experiment.split(".")[0] == path.parent.name
     result = call("list")

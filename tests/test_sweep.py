@@ -6,6 +6,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -362,6 +363,43 @@ def test_progress_is_reported():
     assert done == sorted(done)
     assert len(done) >= 3
     assert {progress.total for progress in calls} == {12}
+    # The first report, before anything is compiled, says what is being done, and the last that nothing is.
+    notes = [progress.note for progress in calls]
+    assert notes[0] == "compiling ..." and notes[-1] == ""
+    first_trials = next(i for i, number in enumerate(done) if number)
+    assert notes[:first_trials] == ["compiling ..."] * (first_trials - 1) + [""]
+
+
+def test_compiling_is_shown_at_once(capsys, monkeypatch):
+    """In a log file as the first line, in a terminal beside the bar, both before there are trials."""
+    sweeping = {"trial": bits, "axes": {"K": [1, 2]}, "num_trials": 4}
+    shown = []
+    for is_terminal in (False, True):
+        monkeypatch.setattr(sys.stderr, "isatty", lambda is_terminal=is_terminal: is_terminal)
+        with sweep.progress_bar("mine") as bar:
+
+            def show(progress, bar=bar):
+                bar(progress)
+                shown.append((progress.done, capsys.readouterr().err))
+
+            sweep.run(**sweeping, on_progress=show)
+        done, text = shown[0]
+        assert done == 0 and "mine" in text and "0/8" in text and "compiling ..." in text
+        shown.clear()
+
+
+def test_the_rate_is_that_of_the_trials(capsys, monkeypatch):
+    """Two seconds of compiling do not count; neither is there a rate before the first trial."""
+    seconds = 0.0
+    monkeypatch.setattr("jaxht.sweep.progress.time", SimpleNamespace(monotonic=lambda: seconds))
+    with sweep.progress_bar("mine") as bar:
+        bar(sweep.Progress(0, 8, note="compiling ..."))
+        seconds = 2.0
+        bar(sweep.Progress(0, 8))
+        seconds = 3.0
+        bar(sweep.Progress(4, 8))
+    first, *_, last = capsys.readouterr().err.splitlines()
+    assert "? runs/s" in first and "4.00 runs/s" in last and "00:03<00:01" in last
 
 
 def test_a_log_file_gets_lines(capsys, monkeypatch):
@@ -370,10 +408,12 @@ def test_a_log_file_gets_lines(capsys, monkeypatch):
         sweep.run(bits, {"K": [1, 2, 3]}, num_trials=40, on_progress=bar)
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) > 2
+    assert "compiling ..." in lines[0] and "compiling ..." not in lines[-1]
     assert "100%" in lines[-1]
     assert "120/120" in lines[-1]
     assert "runs/s" in lines[-1]
     assert all(line.startswith("mine") for line in lines)
+    assert sum("120/120" in line for line in lines) == 1
 
 
 def test_an_error_in_a_worker_ends_the_sweep(tmp_path):

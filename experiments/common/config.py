@@ -1,4 +1,7 @@
-"""Configurations: a TOML file with the sizes ``[quick]`` and ``[paper]`` over common keys, validated as a whole."""
+"""Configurations: a TOML file with the sizes ``[quick]`` and ``[paper]`` over common keys, validated as a whole.
+
+Those of the demo have a third size, ``[demo]``, of a few seconds.
+"""
 
 import tomllib
 from collections.abc import Mapping
@@ -9,7 +12,8 @@ from typing import Annotated, Any, TypeVar
 import click
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-SIZES = ("quick", "paper")
+SIZES = ("quick", "paper", "demo")
+OPTIONAL = {"demo"}
 
 
 class Failure(click.ClickException):
@@ -58,12 +62,16 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def load(path: Path, size: str, models: Mapping[str, type[BaseConfig]]) -> BaseConfig:
-    """Read a configuration in one of its SIZES; all of them are checked, and a Failure names the file and the key."""
+    """Read a configuration in one of its SIZES; all are checked, and a Failure names the file and the key."""
     table = read(path)
     name = table.get("experiment")
     if not isinstance(name, str) or name not in models:
         raise Failure(f"{path}: experiment: got {name!r}, known are {', '.join(models)}")
-    return {known: _merged(path, table, known, models[name]) for known in SIZES}[size]
+    present = [known for known in SIZES if known in table or known not in OPTIONAL]
+    sizes = {known: _merged(path, table, known, models[name]) for known in present}
+    if size not in sizes:
+        raise Failure(f"{path}: it has no size {size!r}, only {', '.join(sizes)}")
+    return sizes[size]
 
 
 def _merged(path: Path, table: dict[str, Any], size: str, model: type[BaseConfig]) -> BaseConfig:

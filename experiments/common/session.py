@@ -62,10 +62,12 @@ class Session:
         A part is computed once and read after that: its results are kept under ``store / name``, and computed again
         where the configuration has changed.
         """
-        steps = iter(self.progress(range(total)))
+        done = 0
 
         def part(name: str, compute: Callable[[], Dataset]) -> Dataset:
-            next(steps, None)
+            nonlocal done
+            self.on_progress(sweep.Progress(done, total, note=name))
+            done += 1
             folder, attrs = self.store / name, dict(self.options.get("attrs", {}))
             with contextlib.suppress(OSError, ValueError):
                 before = sweep.load(folder)
@@ -76,4 +78,4 @@ class Session:
             return computed
 
         yield part
-        next(steps, None)
+        self.on_progress(sweep.Progress(done, total))

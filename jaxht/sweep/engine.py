@@ -5,6 +5,7 @@ import os
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 import jax
@@ -12,7 +13,7 @@ import numpy as np
 
 from jaxht.sweep.compilation import ProgramCache, Sweep
 from jaxht.sweep.grid import Grid, GridCell, Value
-from jaxht.sweep.progress import Progress
+from jaxht.sweep.progress import COMPILING, Progress
 from jaxht.sweep.scheduler import Queue, run_pool
 from jaxht.sweep.store import Store, import_xarray, load
 from jaxht.sweep.trials import FunctionRun, Run, Trial
@@ -92,8 +93,8 @@ def run(
             pool wait in large batched LAPACK calls (SVD, Cholesky ...): give it more of them before JAX starts, by
             the environment variable NPROC, say four times the cores.
         max_lanes: most lanes of a pool; None: as suits the device. Fewer where its memory is too small.
-        on_progress: called with :class:`jaxht.sweep.Progress` at the start and after every chunk of steps, by one
-            thread at a time; see :func:`jaxht.sweep.progress_bar`.
+        on_progress: called with :class:`jaxht.sweep.Progress` at the start, where compiling begins and ends, and after
+            every chunk of steps, by one thread at a time; see :func:`jaxht.sweep.progress_bar`.
 
     Returns:
         A Dataset with the results of the trials as variables over the axes and ``trial``, with ``done`` over the axes,
@@ -160,7 +161,9 @@ def _run_here(sweep: Sweep, cells: Sequence[GridCell], store: Store, report: OnP
         with jax.default_device(device), _set_precision(sweep.float64):
             try:
                 while (cell := queue.join_program()) is not None:
-                    run_pool(*programs.get_pool(sweep, cell, device), cell.program, sweep.seed, queue)
+                    with queue.compiling():
+                        program, pool = programs.get_pool(sweep, cell, device)
+                    run_pool(program, pool, cell.program, sweep.seed, queue)
                     queue.leave_program(cell.program)
             except BaseException:
                 queue.closed = True  # the others end after their chunk
@@ -182,7 +185,7 @@ def _run_elsewhere(
     """Run some cells in tasks of neighbouring ones, which often share a program."""
     tasks = [list(task) for task in np.array_split(np.array(cells, object), min(num_tasks, len(cells)) or 1)]
     progress = Progress(0, len(cells) * sweep.num_trials)
-    report(progress)
+    report(replace(progress, note=COMPILING if cells else ""))
     for future in [executor.submit(_run_task, sweep, task, store) for task in tasks]:
         part = future.result()
         progress = progress.add(part.done, part.busy, part.executed)

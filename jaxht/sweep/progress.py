@@ -1,13 +1,16 @@
 """How far a sweep is, and a bar that shows it."""
 
+import math
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-# Seconds between two lines in a log file.
+# Most seconds between two lines in a log file: the first come after 0, 1, 2, 4 and 8 seconds.
 INTERVAL = 15.0
+# What a sweep does before its first trials, and between them where it has several programs.
+COMPILING = "compiling ..."
 
 
 @dataclass(frozen=True)
@@ -19,6 +22,7 @@ class Progress:
         total: number of trials to run.
         busy: steps of lanes with a running trial.
         executed: steps of all lanes, those without one included.
+        note: what is being done, where it is not trials: ``"compiling ..."``, or the name of a part.
 
     Example:
         >>> from jaxht import sweep
@@ -30,10 +34,11 @@ class Progress:
     total: int
     busy: int = 0
     executed: int = 0
+    note: str = ""
 
     def add(self, done: int, busy: int, executed: int) -> "Progress":
         """After some more work."""
-        return Progress(self.done + done, self.total, self.busy + busy, self.executed + executed)
+        return replace(self, done=self.done + done, busy=self.busy + busy, executed=self.executed + executed)
 
     @property
     def utilisation(self) -> float:
@@ -54,7 +59,7 @@ def progress_bar(label: str) -> Iterator[Callable[[Progress], None]]:
     Raises:
         ImportError: without tqdm, which ``jax-hard-thresholding[sweep]`` brings.
 
-    Cost: a line every 15 seconds in a file.
+    Cost: in a file a line at once, soon a few more, and then one every 15 seconds.
 
     Source: ``tqdm.auto``.
 
@@ -65,33 +70,42 @@ def progress_bar(label: str) -> Iterator[Callable[[Progress], None]]:
     """
     from tqdm import auto
 
-    begin = last = time.monotonic()
-    bar, latest = None, Progress(0, 0)
+    begin = begin_trials = time.monotonic()
+    last = -math.inf
+    bar, latest, written = None, Progress(0, 0), Progress(0, 0)
 
-    def format_line() -> str:
-        note = f"{latest.utilisation:.0%} busy" if latest.executed else ""
+    def describe() -> str:
+        busy = f"{latest.utilisation:.0%} busy" if latest.executed else ""
+        return ", ".join(filter(None, [latest.note, busy]))
+
+    def write_line() -> None:
+        nonlocal last, written
+        last = now = time.monotonic()
+        written = latest
+        # Of the trials alone: while the first programs are compiled there are none.
+        rate = latest.done / max(now - begin_trials, 1e-3) if latest.done else None
         meter = auto.tqdm.format_meter(
-            latest.done, latest.total, time.monotonic() - begin, prefix=label, unit=" runs", ncols=78, postfix=note
+            latest.done, latest.total, now - begin, prefix=label, unit=" runs", ncols=100, rate=rate, postfix=describe()
         )
-        return f"{meter}\n"
+        sys.stderr.write(f"{meter}\n")
+        sys.stderr.flush()
 
     def show(progress: Progress) -> None:
-        nonlocal bar, last, latest
-        latest = progress
+        nonlocal bar, begin_trials, latest
+        before, latest, now = latest, progress, time.monotonic()
+        if not (progress.done or progress.executed):
+            begin_trials = now
         if sys.stderr.isatty() or "ipykernel" in sys.modules:
             bar = bar or auto.tqdm(desc=label, total=progress.total, unit=" runs")
-            if progress.executed:
-                bar.set_postfix_str(f"{progress.utilisation:.0%} busy", refresh=False)
+            bar.set_postfix_str(describe(), refresh=progress.note != before.note)
             bar.update(progress.done - bar.n)
-        elif time.monotonic() - last >= INTERVAL:
-            last = time.monotonic()
-            sys.stderr.write(format_line())
-            sys.stderr.flush()
+        elif now - last >= min(INTERVAL, max(1.0, last - begin)):
+            write_line()
 
     try:
         yield show
     finally:
         if bar is not None:
             bar.close()
-        elif latest.total:
-            sys.stderr.write(format_line())
+        elif latest.done and latest != written:
+            write_line()

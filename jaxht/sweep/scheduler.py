@@ -1,8 +1,9 @@
 """The host's part of a sweep: which trials run in which lanes, and what becomes of their results."""
 
+import contextlib
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import jax
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 
 from jaxht.sweep.grid import GridCell
 from jaxht.sweep.program import Pool, Program, State
-from jaxht.sweep.progress import Progress
+from jaxht.sweep.progress import COMPILING, Progress
 
 Key = tuple[Any, ...]
 
@@ -68,7 +69,8 @@ class Queue:
         self._on_cell, self._on_progress = on_cell, on_progress
         self._lock = threading.Lock()
         self._num_pools: dict[Key, int] = dict.fromkeys(self._waiting, 0)
-        self._progress = Progress(0, len(cells) * num_trials)
+        self._num_compiling = 0
+        self._progress = Progress(0, len(cells) * num_trials, note=COMPILING if cells else "")
         self.closed = False
         on_progress(self._progress)
 
@@ -85,6 +87,19 @@ class Queue:
         """The reverse of :meth:`join_program`."""
         with self._lock:
             self._num_pools[key] -= 1
+
+    @contextlib.contextmanager
+    def compiling(self) -> Iterator[None]:
+        """A context in which a pool waits for its program, as is reported."""
+        self._count_compiling(1)
+        yield
+        self._count_compiling(-1)
+
+    def _count_compiling(self, number: int) -> None:
+        with self._lock:
+            self._num_compiling += number
+            self._progress = replace(self._progress, note=COMPILING if self._num_compiling else "")
+            self._on_progress(self._progress)
 
     def has_trials(self, key: Key) -> bool:
         """Whether trials of a program wait."""

@@ -1,0 +1,77 @@
+"""The compilation cache of the command line, the benchmarks and these tests."""
+
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from experiments import compilation_cache
+
+SCRIPT = """
+import jax
+import jax.numpy as jnp
+from experiments import compilation_cache
+
+found = []
+jax.monitoring.register_event_listener(lambda event, **kwargs: found.append(event.rpartition("/")[2]))
+compilation_cache.enable()
+total = jax.jit(lambda x: jnp.sum(x**2))(jnp.arange(4.0))
+print(found.count("cache_hits"), found.count("cache_misses"), float(total))
+"""
+
+
+def compile_in_a_process(folder, **settings):
+    """(how many programs were read, how many were compiled and kept), in a process whose caches are in the folder."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("JAX_")}
+    environment |= {"XDG_CACHE_HOME": str(folder), "HOME": str(folder), "LOCALAPPDATA": str(folder), **settings}
+    command = [sys.executable, "-c", SCRIPT]
+    run = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    read, kept, total = run.stdout.split()
+    assert total == "14.0"
+    return int(read), int(kept), run.stderr
+
+
+def files(folder):
+    return sorted(file for file in folder.rglob("*-cache") if file.is_file())
+
+
+def test_a_second_process_compiles_nothing(tmp_path):
+    read, kept, _ = compile_in_a_process(tmp_path)
+    assert read == 0 and kept > 0
+    assert compile_in_a_process(tmp_path)[:2] == (kept, 0)
+    # A write that was interrupted costs a compile and its place.
+    files(tmp_path)[0].write_bytes(b"")
+    assert compile_in_a_process(tmp_path) == (kept - 1, 1, "")
+    # What is damaged costs a compile and a warning.
+    files(tmp_path)[0].write_bytes(b"no program")
+    assert compile_in_a_process(tmp_path)[0] == kept - 1
+
+
+@pytest.mark.parametrize("name", ["JAX_COMPILATION_CACHE_DIR", "JAX_ENABLE_COMPILATION_CACHE"])
+def test_what_the_user_has_set_stands(name, tmp_path):
+    own = tmp_path / "own"
+    value = str(own) if name.endswith("DIR") else "false"
+    read, kept, _ = compile_in_a_process(tmp_path / "home", **{name: value})
+    assert read == 0 and len(files(own)) == kept and not files(tmp_path / "home")
+    assert (kept > 0) == name.endswith("DIR")
+
+
+def test_without_a_folder_to_write_to_there_is_no_cache(tmp_path):
+    (tmp_path / "file").touch()
+    assert compile_in_a_process(tmp_path / "file") == (0, 0, "")
+
+
+def test_the_folder_is_bounded(tmp_path):
+    """Those that were used longest ago go, and what is not a program's whole text."""
+    now = time.time()
+    for age, (name, size) in enumerate({"new": 40, "empty": 0, "middle": 50, "old": 20}.items()):
+        (tmp_path / name).write_bytes(b"x" * size)
+        os.utime(tmp_path / name, (now - age, now - 100))
+    (tmp_path / "folder").mkdir()
+    compilation_cache.trim(tmp_path, max_bytes=90)
+    assert {path.name for path in tmp_path.iterdir()} == {"new", "middle", "folder"}
+    compilation_cache.trim(tmp_path, max_bytes=0)
+    assert {path.name for path in tmp_path.iterdir()} == {"folder"}
