@@ -22,6 +22,7 @@ NAMES = (
     "rank",
     "dual",
     "precision",
+    "first_call",
 )
 
 

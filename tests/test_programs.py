@@ -1,8 +1,8 @@
 """The size of each solver's program against a table, so that its growth, and with it that of a first call, is seen.
 
-A compile takes 2 to 3 ms of a CPU for each operation that the compiler is given: over the table, seconds and counts have
-a correlation of 0.95. The compiled program's kernels follow the seconds no better, and would have to be compiled. JAX
-0.7 counts up to 3 % more than JAX 0.10.
+A compile takes 2 to 3 ms of a CPU for each operation that the compiler is given: over the table, seconds and counts
+have a correlation of 0.95. The kernels of the compiled program follow the seconds no better, and would take the
+compiles. JAX 0.7 counts up to 3 % more than JAX 0.10.
 
 ``python -m tests.test_programs`` prints a new table.
 """
