@@ -1,7 +1,8 @@
 """The first call: what meets the compiler, what a call costs beyond its program, and what the import does.
 
 Each first call is made in a fresh process and divided by that of a plain loop, written by hand, in the same process,
-which cancels the machine. ``python -m benchmarks.first_call HTP OMP`` measures the first calls of these solvers alone.
+which cancels the machine. abess and skscope (``pip install abess skscope``) are left out where they are not installed.
+``python -m benchmarks.first_call HTP OMP`` measures the first calls of these solvers alone.
 """
 
 import json
