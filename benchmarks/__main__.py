@@ -24,6 +24,7 @@ NAMES = (
     "rank",
     "dual",
     "precision",
+    "first_call",
 )
 
 
