@@ -1,8 +1,10 @@
 """Hard-thresholding methods in JAX: optimisation under a sparsity or rank constraint."""
 
+import importlib
+from types import ModuleType
+from typing import TYPE_CHECKING
+
 from jaxht import extend as extend
-from jaxht import sweep as sweep
-from jaxht import transforms as transforms
 from jaxht.constraints import Edges as Edges
 from jaxht.constraints import Groups as Groups
 from jaxht.constraints import LowRank as LowRank
@@ -70,4 +72,19 @@ from jaxht.solvers import GraSP as GraSP
 from jaxht.solvers import Status as Status
 from jaxht.solvers import SubspacePursuit as SubspacePursuit
 
+if TYPE_CHECKING:
+    from jaxht import sweep as sweep
+    from jaxht import transforms as transforms
+
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> ModuleType:
+    """Import the modules that most programs do not use only when they are asked for."""
+    if name in ("sweep", "transforms"):
+        return importlib.import_module(f"jaxht.{name}")
+    raise AttributeError(f"module 'jaxht' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), "sweep", "transforms"])

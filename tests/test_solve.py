@@ -434,7 +434,7 @@ def test_numbers_do_not_recompile(solver, compiled):
         constraint, stop = Sparse(k, k_max=5), Stop(max_steps=k, rtol=rtol)
         return lambda: jaxht.solve(LeastSquares(A, Y, l2), constraint, solver(step_size=eta), x0=x0, stop=stop)
 
-    assert compiled(call(3, 0.1, 0.0, 1e-3, np.zeros(D))).count("_solve") == 1
+    assert compiled(call(3, 0.1, 0.5, 1e-3, np.zeros(D))).count("_solve") == 1
     for numbers in [
         (2, 1, 1, 0, [0] * D),
         (np.int64(4), np.float64(0.2), np.float32(0.5), np.float16(0.1), np.arange(D)),

@@ -6,8 +6,8 @@ from typing import ClassVar, Protocol, Self
 import jax
 import jax.numpy as jnp
 import numpy as np
-from chex import Array, Numeric
 
+from jaxht._pytree import Array, Numeric
 from jaxht.constraints.model_subspace import ModelSubspace
 from jaxht.constraints.support import Support
 
@@ -42,6 +42,10 @@ class Constraint(Protocol):
             ValueError: for fields that do not fit together or do not fit the shape, as far as known at trace time.
         """
         ...
+
+    def share_program(self, size: int) -> Self:
+        """This constraint, prepared for ``size`` entries, so that one program serves several Python ints k."""
+        return self
 
     def project(self, z: Array, near: Array | None = None) -> tuple[Array, ModelSubspace]:
         """The nearest point of C to ``z``, and the subspace of C on which it lies.

@@ -6,9 +6,8 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from chex import Array, Numeric
 
-from jaxht._pytree import integer, pytree, static
+from jaxht._pytree import Array, Numeric, integer, pytree, static
 from jaxht.constraints.constraint import SelectionConstraint, check_sparsity
 from jaxht.constraints.support import Support
 from jaxht.linalg.selection import k_largest_mask

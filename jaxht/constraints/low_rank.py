@@ -4,9 +4,8 @@ import dataclasses
 from typing import Any, ClassVar, cast
 
 import jax.numpy as jnp
-from chex import Numeric
 
-from jaxht._pytree import integer, pytree, static
+from jaxht._pytree import Numeric, integer, pytree, static
 from jaxht.constraints.constraint import Constraint, check_sparsity
 from jaxht.constraints.subspace import Subspace
 from jaxht.linalg.factored import Factored

@@ -2,7 +2,7 @@
 
 from typing import Any, Protocol, Self
 
-from chex import Array
+from jaxht._pytree import Array
 
 
 class ModelSubspace(Protocol):

@@ -6,9 +6,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from chex import Array, Numeric
 
-from jaxht._pytree import integer, pytree, static
+from jaxht._pytree import Array, Numeric, integer, pytree, static
 from jaxht.constraints.constraint import SelectionConstraint, check_sparsity
 from jaxht.constraints.support import Support
 from jaxht.linalg.selection import k_largest_mask
@@ -22,12 +21,12 @@ class Sparse(SelectionConstraint):
     the distance to z most: those of largest ``z_i^2 - (z_i - P(z_i))^2``.
 
     Args:
-        k: number of entries that may be nonzero, an integer in [0, d]. A Python int alone is static: one compile for
-            each k. With ``k_max`` it is traced, may differ between lanes under vmap, and one compile serves all k <=
-            k_max.
-        k_max: static upper bound on k, an int. Solvers that gather columns (HTP on a dense design) need it wherever k
-            is traced; the others then run without it, and ``result.support.indices`` is None. A traced k above it
-            counts as k_max.
+        k: number of entries that may be nonzero, an integer in [0, d]; traced, and may differ between lanes under vmap.
+        k_max: static upper bound on k, an int; one compile serves all k <= k_max. None: k, where k is a Python int; but
+            calls of :func:`jaxht.solve` outside of jit then take the next multiple of 16, or of about an eighth of k,
+            so that neighbouring k share a compile: give ``k_max=k`` for refits without padding. Solvers that gather
+            columns (HTP on a dense design) need it wherever k is traced; the others then run without it, and
+            ``result.support.indices`` is None. A traced k above it counts as k_max.
         keep: bool, shaped like x, traced: coordinates that are always in the support (an intercept) and count towards
             k; None for none. More than k of them are an error, or, where k or keep is traced, only the first k are
             kept.
@@ -62,6 +61,13 @@ class Sparse(SelectionConstraint):
         """Fill in k_max and the bounds, and check what is known at trace time."""
         k_max = check_sparsity(self.k, self.k_max, int(np.prod(shape)), self.keep, shape)
         return dataclasses.replace(self, k_max=k_max, bounds=self._bounds(shape))
+
+    def share_program(self, size: int) -> "Sparse":
+        """With k_max the next multiple of 16, or of about an eighth of it: a refit takes a little longer."""
+        if self.k_max is None:
+            return self
+        step = max(16, 2 ** (self.k_max.bit_length() - 3))
+        return dataclasses.replace(self, k_max=min(size, -(-self.k_max // step) * step))
 
     def project(self, z: Array, near: Array | None = None) -> tuple[Array, Support]:
         """The nearest point of C and its support, of exactly k coordinates; those of ``keep`` rank above all others."""

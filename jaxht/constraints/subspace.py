@@ -4,9 +4,8 @@ import dataclasses
 from typing import Any, ClassVar
 
 import jax.numpy as jnp
-from chex import Array
 
-from jaxht._pytree import pytree
+from jaxht._pytree import Array, pytree
 from jaxht.linalg.precision import matmul
 
 

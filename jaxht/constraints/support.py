@@ -3,11 +3,12 @@
 import math
 from typing import Any
 
+import jax
 import jax.numpy as jnp
-from chex import Array
+import numpy as np
 from jax import lax
 
-from jaxht._pytree import pytree, static
+from jaxht._pytree import Array, pytree, static
 from jaxht.linalg.selection import mask_to_indices
 
 
@@ -47,7 +48,16 @@ class Support:
         """
         if self.k_max is None:
             return None
-        return mask_to_indices(self.mask.reshape(*self.mask.shape[: -self.ndim], -1), self.k_max)
+        flat = self.mask.reshape(*self.mask.shape[: self.mask.ndim - self.ndim], -1)
+        if isinstance(flat, jax.core.Tracer):
+            return mask_to_indices(flat, self.k_max)
+        # On the host, where no length of the list needs a program of its own.
+        lanes, positions = np.nonzero(np.asarray(flat).reshape(-1, flat.shape[-1]))
+        slots = np.arange(len(lanes)) - np.searchsorted(lanes, lanes)
+        listed = np.full((math.prod(flat.shape[:-1]), self.k_max), flat.shape[-1], np.int32)
+        inside = slots < self.k_max
+        listed[lanes[inside], slots[inside]] = positions[inside]
+        return jnp.asarray(listed.reshape(*flat.shape[:-1], self.k_max))
 
     @property
     def inside(self) -> Array:

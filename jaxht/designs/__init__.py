@@ -4,8 +4,8 @@ from typing import Any, Protocol
 
 import jax
 import numpy as np
-from chex import Array, ArrayDType
 
+from jaxht._pytree import Array, ArrayDType
 from jaxht.designs.dense import Dense as Dense
 from jaxht.designs.entries import Entries as Entries
 from jaxht.designs.matrix import MatrixDesign as MatrixDesign

@@ -7,12 +7,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from chex import Array
 from jax import lax
 from jax.custom_batching import custom_vmap
 from jax.custom_derivatives import SymbolicZero
 
-from jaxht._pytree import integer, pytree, static
+from jaxht._pytree import Array, integer, pytree, static
 
 # In a product, a chunk costs as much as about this many of its slots: its sum is written, read and scattered.
 CHUNK_COST = 2.5
@@ -30,8 +29,8 @@ class Chunks:
         values: (C, W) entries of M; 0 in the padding.
         indices: (C, W) their columns; p in the padding, which reads 0: no NaN in what M is multiplied with hurts it,
             and its gradient is 0.
-        rows: (C,) the row that each chunk belongs to, rising.
-        starts: (m + 1,) the first chunk of each row, and C.
+        rows: (C,) the row that each chunk belongs to, rising; the last row for chunks of padding at the end.
+        starts: (m + 1,) the first chunk of each row, and the first of the padding.
         num_rows: m, static.
     """
 
@@ -50,13 +49,20 @@ class Chunks:
         # An entry moves up by the padding of all rows before its own.
         before = np.cumsum(width * chunks - counts) - (width * chunks - counts)
         slots = np.arange(len(rows)) + before[rows]
-        size = width * int(np.sum(chunks))
+        total = round_up(int(np.sum(chunks)))
+        size = width * total
         padded_values, padded_indices = np.zeros(size, values.dtype), np.full(size, shape[1], np.int32)
         padded_values[slots], padded_indices[slots] = values, indices
         return cls(
             jnp.asarray(padded_values.reshape(-1, width)),
             jnp.asarray(padded_indices.reshape(-1, width)),
-            jnp.asarray(np.repeat(np.arange(shape[0], dtype=np.int32), chunks)),
+            jnp.asarray(
+                np.pad(
+                    np.repeat(np.arange(shape[0], dtype=np.int32), chunks),
+                    (0, total - int(np.sum(chunks))),
+                    constant_values=shape[0] - 1,
+                )
+            ),
             jnp.asarray(np.append(0, np.cumsum(chunks)).astype(np.int32)),
             shape[0],
         )
@@ -64,6 +70,12 @@ class Chunks:
     def dot(self, u: Array) -> Array:
         """``M u``, from (p, ...) to (m, ...)."""
         return _dot(self, u)
+
+
+def round_up(size: int) -> int:
+    """The next of 32 sizes between each power of two and the next: matrices of nearly equal size share a program."""
+    step = max(1, 2 ** (size.bit_length() - 6))
+    return -(-size // step) * step
 
 
 @jax.custom_jvp

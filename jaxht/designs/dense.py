@@ -4,11 +4,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from chex import Array, ArrayDType
 from jax import lax
 from jax.custom_batching import custom_vmap
 
-from jaxht._pytree import pytree
+from jaxht._pytree import Array, ArrayDType, pytree
 from jaxht.linalg.precision import matmul
 
 

@@ -1,9 +1,8 @@
 """A design whose rows are rows of the identity."""
 
 import jax.numpy as jnp
-from chex import Array, ArrayDType
 
-from jaxht._pytree import integer, pytree, static
+from jaxht._pytree import Array, ArrayDType, integer, pytree, static
 
 
 @pytree

@@ -3,9 +3,8 @@
 from typing import Any
 
 import jax.numpy as jnp
-from chex import Array, ArrayDType
 
-from jaxht._pytree import pytree, static
+from jaxht._pytree import Array, ArrayDType, pytree, static
 from jaxht.designs.entries import Entries
 from jaxht.linalg.factored import Factored, Product
 

@@ -5,10 +5,9 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from chex import Array, ArrayDType
 from jax import lax
 
-from jaxht._pytree import mixed, pytree, static
+from jaxht._pytree import Array, ArrayDType, mixed, pytree, static
 
 
 @pytree

@@ -4,10 +4,9 @@ import math
 from collections.abc import Callable
 
 import jax.numpy as jnp
-from chex import Array, ArrayDType
 from jax import lax
 
-from jaxht._pytree import integer, pytree, static
+from jaxht._pytree import Array, ArrayDType, integer, pytree, static
 from jaxht.designs.chunks import Chunks, take
 
 # Chunks that are read together: at least MIN_CHUNKS, and as many as ROWS rows have, with a margin.

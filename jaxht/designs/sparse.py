@@ -6,9 +6,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from chex import Array, ArrayDType
 
-from jaxht._pytree import pytree, static
+from jaxht._pytree import Array, ArrayDType, integer, pytree
 from jaxht.designs.chunks import Chunks
 from jaxht.designs.rows import SparseRows
 
@@ -28,10 +27,11 @@ class SparseMatrix:
     Args:
         by_row: A.
         by_column: A^T.
-        nnz: number of entries stored, static.
+        nnz: number of entries stored, without padding.
 
     Cost: a product is one pass over the entries, padding included (less than a tenth of them where rows and columns are
-    long), and scatters an eighth as many numbers. Lanes of a vmap that share A read it together.
+    long), and scatters an eighth as many numbers. Lanes of a vmap that share A read it together. Matrices of one shape
+    and of nearly as many entries are padded to one size, so that they share programs.
 
     Example:
         >>> import jax.numpy as jnp
@@ -45,7 +45,7 @@ class SparseMatrix:
 
     by_row: Chunks
     by_column: Chunks
-    nnz: int = static()
+    nnz: int = integer()
 
     @classmethod
     def build(cls, A: Any) -> "SparseMatrix":
@@ -79,7 +79,7 @@ class SparseMatrix:
 
     def gathers(self, k_max: int | None) -> bool:
         """Whether k_max dense columns take at most GATHER_FACTOR times the memory of A."""
-        return k_max is not None and k_max * self.shape[0] <= GATHER_FACTOR * self.nnz
+        return k_max is not None and k_max * self.shape[0] <= GATHER_FACTOR * self.by_row.values.size
 
     def matvec(self, x: Array) -> Array:
         """``A x``, from (d,) to (n,), or from (d, c) to (n, c). Cost: nnz c."""

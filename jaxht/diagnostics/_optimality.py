@@ -5,10 +5,9 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from chex import Array, Numeric
 from jax import lax
 
-from jaxht._pytree import as_dtype, cast_numbers
+from jaxht._pytree import Array, Numeric, as_dtype, cast_numbers
 from jaxht.constraints import Constraint, Sparse
 from jaxht.objectives.objective import Objective
 

@@ -3,8 +3,8 @@
 from typing import NamedTuple
 
 import jax.numpy as jnp
-from chex import Array
 
+from jaxht._pytree import Array
 from jaxht.constraints import Constraint
 from jaxht.objectives.objective import Objective
 from jaxht.runner import Stop, solve

@@ -7,11 +7,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from chex import Array
 from jax import lax
 from numpy.typing import ArrayLike
 
-from jaxht._pytree import pytree
+from jaxht._pytree import Array, pytree
 from jaxht.constraints import ModelSubspace, SelectionConstraint, Sparse, Support, check_selection
 from jaxht.objectives import LeastSquares
 from jaxht.objectives.objective import Objective

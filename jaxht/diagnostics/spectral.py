@@ -5,9 +5,9 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from chex import Array, Numeric
 from jax import lax
 
+from jaxht._pytree import Array, Numeric
 from jaxht.linalg.eigenvalues import SAFETY, largest_eigenvalue, normalised
 from jaxht.linalg.projections import hard_threshold
 from jaxht.linalg.selection import k_largest_mask, mask_to_indices

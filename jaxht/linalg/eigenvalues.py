@@ -4,9 +4,9 @@ import math
 from collections.abc import Callable
 
 import jax.numpy as jnp
-from chex import Array, ArrayDType
 from jax import lax
 
+from jaxht._pytree import Array, ArrayDType
 from jaxht.linalg.linear_solvers import ratio
 from jaxht.linalg.precision import matmul
 

@@ -9,10 +9,9 @@ from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
-from chex import Array, ArrayDType, Numeric
 from jax import lax
 
-from jaxht._pytree import pytree
+from jaxht._pytree import Array, ArrayDType, Numeric, pytree
 from jaxht.linalg.precision import matmul
 
 

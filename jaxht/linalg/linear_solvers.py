@@ -4,9 +4,10 @@ from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
-from chex import Array, Numeric
 from jax import lax
 from jax.scipy.linalg import cho_solve
+
+from jaxht._pytree import Array, Numeric
 
 
 def cholesky_solver(gram: Array, penalty: Array) -> Callable[[Array], Array]:

@@ -4,10 +4,10 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
-from chex import Array
 from jax import lax
 from jax.custom_batching import custom_vmap
 
+from jaxht._pytree import Array
 from jaxht.linalg.precision import matmul
 
 

@@ -1,9 +1,9 @@
 """Projections onto the constraint sets: the nearest point of the set in the l2 norm."""
 
 import jax.numpy as jnp
-from chex import Array, Numeric
 from jax import lax
 
+from jaxht._pytree import Array, Numeric
 from jaxht.linalg.selection import k_largest_mask
 from jaxht.linalg.svd import truncated_svd
 

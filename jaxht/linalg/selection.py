@@ -15,9 +15,10 @@ from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
-from chex import Array, Numeric
 from jax import lax
 from jax.custom_batching import custom_vmap
+
+from jaxht._pytree import Array, Numeric
 
 
 def k_largest_mask(z: Array, k: Numeric) -> Array:

@@ -5,9 +5,9 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from chex import Array, Numeric
 from jax import lax
 
+from jaxht._pytree import Array, Numeric
 from jaxht.linalg.factored import Arithmetic, multiply
 from jaxht.linalg.precision import matmul
 

@@ -6,10 +6,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from chex import Array, ArrayDType, ArrayTree, Numeric
 from jax.flatten_util import ravel_pytree
 
-from jaxht._pytree import mixed, pytree, static
+from jaxht._pytree import Array, ArrayDType, ArrayTree, Numeric, mixed, pytree, static
 from jaxht.linalg.linear_solvers import ratio
 from jaxht.linalg.operators import SymmetricOperator
 from jaxht.objectives.objective import Objective, no_factors

@@ -16,8 +16,8 @@ Source: Yuan et al. 2020, §2 and §3.
 from typing import NamedTuple, cast
 
 import jax.numpy as jnp
-from chex import Array, Numeric
 
+from jaxht._pytree import Array, Numeric
 from jaxht.constraints import Constraint
 from jaxht.linalg.selection import k_largest_mask
 from jaxht.objectives.linear_model import LinearModel

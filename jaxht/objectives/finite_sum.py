@@ -7,10 +7,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from chex import Array, ArrayTree
 from jax import lax
 
-from jaxht._pytree import mixed, pytree
+from jaxht._pytree import Array, ArrayTree, mixed, pytree
 from jaxht.linalg.eigenvalues import SAFETY, largest_eigenvalue
 from jaxht.objectives.custom import Custom
 from jaxht.objectives.objective import SumOverSamples

@@ -4,9 +4,7 @@ import dataclasses
 import inspect
 from typing import Any
 
-from chex import Numeric
-
-from jaxht._pytree import pytree
+from jaxht._pytree import Numeric, pytree
 from jaxht.objectives.linear_model import LinearModel
 from jaxht.objectives.losses import (
     HingeLoss,

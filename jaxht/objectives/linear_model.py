@@ -7,9 +7,8 @@ from typing import Any, Self
 import jax
 import jax.numpy as jnp
 import numpy as np
-from chex import Array, ArrayDType, Numeric
 
-from jaxht._pytree import check_scalars, pytree, static
+from jaxht._pytree import Array, ArrayDType, Numeric, check_scalars, pytree, static
 from jaxht.designs import LinearOperator, MatrixDesign, design
 from jaxht.linalg.factored import Factored, Product, square_norm
 from jaxht.linalg.operators import SymmetricOperator
@@ -31,7 +30,8 @@ class LinearModel(SumOverSamples):
             share one A, its products are matrix-matrix products.
         y: (n,) targets, traced, cast to the dtype of A.
         l2: ridge parameter lambda >= 0, on the scale of the Hessian, traced: a scalar, or one for each coordinate,
-            shaped like x. An intercept is a column of ones with a lambda of 0.
+            shaped like x. An intercept is a column of ones with a lambda of 0. A Python 0, or None, leaves the ridge
+            out of the program: a compile of its own.
         mean: bool, static; whether the sum is divided by the sum of the weights.
         weights: (n,) sample weights s >= 0, traced; None for ones.
     """
@@ -80,11 +80,10 @@ class LinearModel(SumOverSamples):
         Raises:
             ValueError: naming the argument, where shapes, dtypes or numbers are not valid.
         """
-        A = self.design
-        if self.A is not A:  # once: a sparse matrix is put in order here
-            return dataclasses.replace(self, A=A).prepare()
-        if isinstance(self.l2, int | float) and self.l2 == 0:  # no ridge: its terms are left out of the program
-            return dataclasses.replace(self, l2=None).prepare()
+        # Without a ridge its terms are left out of the program.
+        A, l2 = self.design, None if isinstance(self.l2, int | float) and self.l2 == 0 else self.l2
+        if self.A is not A or self.l2 is not l2:  # once: a sparse matrix is put in order here
+            return dataclasses.replace(self, A=A, l2=l2).prepare()
         if len(A.shape) != 2 or 0 in A.shape:
             raise ValueError(f"A must have shape (n, d) with n, d >= 1; got {A.shape}: use jax.vmap for a batch")
         if self.dtype not in (jnp.float32, jnp.float64):

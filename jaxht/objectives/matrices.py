@@ -7,8 +7,8 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from chex import Array
 
+from jaxht._pytree import Array
 from jaxht.designs import Entries, MatrixDesign
 from jaxht.objectives.linear_model import LeastSquares, LinearModel
 

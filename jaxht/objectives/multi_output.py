@@ -3,9 +3,8 @@
 from typing import Any, Self
 
 import numpy as np
-from chex import Array
 
-from jaxht._pytree import pytree, static
+from jaxht._pytree import Array, pytree, static
 from jaxht.linalg.factored import Factored, Product
 from jaxht.linalg.precision import matmul
 from jaxht.objectives.linear_model import LinearModel

@@ -2,8 +2,7 @@
 
 from typing import Any, Protocol, Self, runtime_checkable
 
-from chex import Array, ArrayDType, Numeric
-
+from jaxht._pytree import Array, ArrayDType, Numeric
 from jaxht.linalg.operators import SymmetricOperator
 
 

@@ -6,9 +6,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from chex import Array, ArrayDType, Numeric
 
-from jaxht._pytree import as_dtype, pytree
+from jaxht._pytree import Array, ArrayDType, Numeric, as_dtype, pytree
 from jaxht.linalg.eigenvalues import SAFETY, largest_eigenvalue
 from jaxht.linalg.operators import SymmetricOperator
 from jaxht.linalg.positive_definite import inverse, logdet, symmetric

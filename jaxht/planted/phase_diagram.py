@@ -7,9 +7,10 @@ Source: Donoho & Tanner, Proceedings of the IEEE 98 (2010) 913-924.
 
 import jax.numpy as jnp
 import numpy as np
-from chex import Array, Numeric
 from jax.scipy.stats import norm
 from numpy.typing import ArrayLike, NDArray
+
+from jaxht._pytree import Array, Numeric
 
 
 def num_measurements(delta: Numeric, d: Numeric) -> Array:

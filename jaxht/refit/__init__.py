@@ -12,8 +12,8 @@ all others                    any                                        Newton-
 """
 
 import jax.numpy as jnp
-from chex import Array
 
+from jaxht._pytree import Array
 from jaxht.constraints.model_subspace import ModelSubspace
 from jaxht.constraints.subspace import Subspace
 from jaxht.constraints.support import Support

@@ -6,10 +6,9 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
-from chex import Array, Numeric
 from jax import lax
 
-from jaxht._pytree import pytree
+from jaxht._pytree import Array, Numeric, pytree
 from jaxht.constraints.support import Support
 from jaxht.designs import Dense
 from jaxht.linalg.linear_solvers import cholesky_solver, ratio

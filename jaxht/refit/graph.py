@@ -11,10 +11,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from chex import Array, Numeric
 from jax import lax
 
-from jaxht._pytree import integer, pytree, static
+from jaxht._pytree import Array, Numeric, integer, pytree, static
 from jaxht.constraints.support import Support
 from jaxht.linalg.linear_solvers import cholesky_solver, conjugate_gradients
 from jaxht.linalg.positive_definite import inverse, logdet, symmetric

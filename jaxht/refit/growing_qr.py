@@ -5,10 +5,9 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from chex import Array
 from jax import lax
 
-from jaxht._pytree import integer, pytree
+from jaxht._pytree import Array, integer, pytree
 from jaxht.constraints import SelectionConstraint, Sparse
 from jaxht.constraints.support import Support
 from jaxht.designs import Dense

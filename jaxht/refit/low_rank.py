@@ -3,8 +3,7 @@
 import dataclasses
 from collections.abc import Callable
 
-from chex import Array
-
+from jaxht._pytree import Array
 from jaxht.constraints.subspace import Subspace
 from jaxht.constraints.support import Support
 from jaxht.designs import Dense, MatrixDesign

@@ -18,8 +18,9 @@ from typing import Any, NamedTuple, Protocol
 import jax
 import jax.numpy as jnp
 import numpy as np
-from chex import Array, Numeric
 from jax import lax
+
+from jaxht._pytree import Array, Numeric
 
 
 class Refit(NamedTuple):

@@ -3,10 +3,9 @@
 from collections.abc import Callable
 
 import jax.numpy as jnp
-from chex import Array, Numeric
 from jax import lax
 
-from jaxht._pytree import pytree
+from jaxht._pytree import Array, Numeric, pytree
 from jaxht.constraints.model_subspace import ModelSubspace
 from jaxht.linalg.linear_solvers import conjugate_gradients
 from jaxht.objectives.objective import Objective

@@ -4,9 +4,9 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from chex import Array
 from jax import lax
 
+from jaxht._pytree import Array
 from jaxht.constraints import SelectionConstraint, Sparse
 from jaxht.constraints.support import Support
 from jaxht.linalg.precision import matmul

@@ -7,10 +7,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from chex import Array, PRNGKey
 from jax import lax
 from optax.tree_utils import tree_where
 
+from jaxht._pytree import Array, PRNGKey
 from jaxht.constraints import Constraint
 from jaxht.objectives.objective import Objective
 from jaxht.runner._solve import Problem, Result, Stop, advance, finish, initial_point, prepare, start

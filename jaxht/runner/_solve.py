@@ -2,17 +2,17 @@
 
 import dataclasses
 import functools
+import math
 from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from chex import Array, Numeric, PRNGKey
 from jax import lax
 from optax.tree_utils import tree_where
 
-from jaxht._pytree import as_dtype, cast_numbers, check_scalars, integer, pytree
+from jaxht._pytree import Array, Numeric, PRNGKey, as_dtype, cast_numbers, check_scalars, integer, pytree
 from jaxht.constraints import Constraint, ModelSubspace
 from jaxht.linalg.factored import Factored, square_norms
 from jaxht.objectives.objective import Objective
@@ -178,7 +178,17 @@ def solve(
         >>> jaxht.solve(f, jaxht.Sparse(2), jaxht.HTP()).x.tolist()
         [0.0, 4.0, 0.0, 3.0]
     """
-    return _solve(*prepare(objective, constraint, solver, stop, x0, key))
+    problem, x0, key = prepare(objective, constraint, solver, stop, x0, key)
+    in_trace = any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(problem))
+    if in_trace or constraint.k_max is not None:
+        return _solve(problem, x0, key)
+    exact = problem.constraint
+    shared = dataclasses.replace(problem, constraint=exact.share_program(math.prod(objective.shape)))
+    result = _solve(shared, x0, key)
+    if shared.constraint is exact:
+        return result
+    support = dataclasses.replace(result.support, k_max=exact.k_max)  # type: ignore[type-var]
+    return dataclasses.replace(result, support=support)
 
 
 def trace(
@@ -277,10 +287,10 @@ def prepare(
         x0 = x0.astype(dtype) if x0.dtype == jnp.bool_ else x0
         if x0.shape != objective.shape:
             raise ValueError(f"x0 must have shape {objective.shape}, that of the variable; got {x0.shape}")
-    if stop.max_steps is None:
-        stop = dataclasses.replace(stop, max_steps=solver.max_steps(constraint))
-    if stop.rtol is None:
-        stop = dataclasses.replace(stop, rtol=constraint.rounding * float(jnp.finfo(dtype).eps))
+    if stop.max_steps is None or stop.rtol is None:
+        max_steps = solver.max_steps(constraint) if stop.max_steps is None else stop.max_steps
+        rtol = constraint.rounding * float(jnp.finfo(dtype).eps) if stop.rtol is None else stop.rtol
+        stop = dataclasses.replace(stop, max_steps=max_steps, rtol=rtol)
     return cast_numbers(Problem(objective, constraint, solver, stop), dtype), x0, key
 
 

@@ -6,9 +6,8 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from chex import Array, Numeric, PRNGKey
 
-from jaxht._pytree import integer, pytree
+from jaxht._pytree import Array, Numeric, PRNGKey, integer, pytree
 from jaxht.constraints import Constraint
 from jaxht.objectives.objective import Objective
 from jaxht.runner._path import path, sparsities

@@ -6,10 +6,9 @@ from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
-from chex import Array, Numeric, PRNGKey
 from optax.tree_utils import tree_where
 
-from jaxht._pytree import integer, pytree, static
+from jaxht._pytree import Array, Numeric, PRNGKey, integer, pytree, static
 from jaxht.constraints import SelectionConstraint, check_selection
 from jaxht.objectives.objective import Objective
 from jaxht.refit import Refit, refit

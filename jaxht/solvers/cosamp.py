@@ -3,10 +3,9 @@
 from typing import Any, ClassVar
 
 import jax.numpy as jnp
-from chex import Array, PRNGKey
 from optax.tree_utils import tree_where
 
-from jaxht._pytree import pytree, static
+from jaxht._pytree import Array, PRNGKey, pytree, static
 from jaxht.constraints import SelectionConstraint, Support, check_selection
 from jaxht.objectives.objective import Objective
 from jaxht.refit import refit

@@ -5,11 +5,10 @@ from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
-from chex import Array, Numeric, PRNGKey
 from jax import lax
 from optax.tree_utils import tree_where
 
-from jaxht._pytree import integer, pytree, static
+from jaxht._pytree import Array, Numeric, PRNGKey, integer, pytree, static
 from jaxht.constraints import Constraint
 from jaxht.objectives.dual import DualPoint, check_dual, conjugate_loss, dual_point, dual_variables, supergradient
 from jaxht.objectives.linear_model import LinearModel

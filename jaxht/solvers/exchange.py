@@ -4,11 +4,10 @@ from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
-from chex import Array, Numeric, PRNGKey
 from jax import lax
 from optax.tree_utils import tree_where
 
-from jaxht._pytree import pytree
+from jaxht._pytree import Array, Numeric, PRNGKey, pytree
 from jaxht.constraints import SelectionConstraint
 from jaxht.objectives.objective import Objective
 from jaxht.refit import refit

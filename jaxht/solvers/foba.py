@@ -4,10 +4,9 @@ from dataclasses import replace
 from typing import Any
 
 import jax.numpy as jnp
-from chex import Array, Numeric, PRNGKey
 from optax.tree_utils import tree_where
 
-from jaxht._pytree import pytree
+from jaxht._pytree import Array, Numeric, PRNGKey, pytree
 from jaxht.constraints import SelectionConstraint, check_selection
 from jaxht.objectives.objective import Objective
 from jaxht.refit import refit

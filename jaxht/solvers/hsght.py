@@ -5,10 +5,9 @@ from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
-from chex import Array, Numeric, PRNGKey
 from jax import lax
 
-from jaxht._pytree import integer, pytree
+from jaxht._pytree import Array, Numeric, PRNGKey, integer, pytree
 from jaxht.constraints import Constraint
 from jaxht.objectives.objective import SumOverSamples, check_sum
 from jaxht.solvers.iterate import Iterate

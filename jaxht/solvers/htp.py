@@ -3,9 +3,8 @@
 from typing import Any, ClassVar
 
 import jax.numpy as jnp
-from chex import Array, Numeric, PRNGKey
 
-from jaxht._pytree import integer, pytree, static
+from jaxht._pytree import Array, Numeric, PRNGKey, integer, pytree, static
 from jaxht.constraints import Constraint, ModelSubspace, SelectionConstraint, Support, check_selection
 from jaxht.objectives.objective import Objective
 from jaxht.refit import refit

@@ -2,9 +2,7 @@
 
 from typing import Any, ClassVar
 
-from chex import Array, Numeric, PRNGKey
-
-from jaxht._pytree import pytree, static
+from jaxht._pytree import Array, Numeric, PRNGKey, pytree, static
 from jaxht.constraints import Constraint
 from jaxht.objectives.objective import Objective
 from jaxht.solvers.iterate import Iterate, evaluate

@@ -5,9 +5,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from chex import Array, Numeric
 
-from jaxht._pytree import integer, pytree, static
+from jaxht._pytree import Array, Numeric, integer, pytree, static
 from jaxht.objectives.objective import Objective
 from jaxht.refit import Refit
 from jaxht.solvers.status import Status

@@ -3,11 +3,10 @@
 from typing import Any, ClassVar
 
 import jax.numpy as jnp
-from chex import Array, Numeric, PRNGKey
 from jax import lax
 from optax.tree_utils import tree_where
 
-from jaxht._pytree import pytree
+from jaxht._pytree import Array, Numeric, PRNGKey, pytree
 from jaxht.constraints import Constraint
 from jaxht.objectives.objective import Objective
 from jaxht.solvers.iterate import Iterate, evaluate

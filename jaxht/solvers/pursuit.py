@@ -5,11 +5,10 @@ from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
-from chex import Array, Numeric
 from jax import lax
 from optax.tree_utils import tree_where
 
-from jaxht._pytree import integer, pytree
+from jaxht._pytree import Array, Numeric, integer, pytree
 from jaxht.constraints import Constraint, ModelSubspace
 from jaxht.objectives.objective import Objective
 from jaxht.solvers.iterate import Iterate

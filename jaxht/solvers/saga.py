@@ -4,9 +4,8 @@ from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
-from chex import Array, Numeric, PRNGKey
 
-from jaxht._pytree import integer, pytree, static
+from jaxht._pytree import Array, Numeric, PRNGKey, integer, pytree, static
 from jaxht.constraints import Constraint
 from jaxht.objectives.objective import SumOverSamples
 from jaxht.solvers.iterate import Iterate

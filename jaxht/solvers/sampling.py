@@ -6,9 +6,9 @@ from typing import TypeVar
 import jax
 import jax.numpy as jnp
 import numpy as np
-from chex import Array, Numeric, PRNGKey
 from jax import lax
 
+from jaxht._pytree import Array, Numeric, PRNGKey
 from jaxht.objectives.objective import SumOverSamples, check_sum
 from jaxht.solvers.iterate import Counts, Iterate, check_step_size
 from jaxht.solvers.status import Status

@@ -1,9 +1,9 @@
 """Selections of items in greedy solvers: the item of the largest score, the number of items, and a swap of two."""
 
 import jax.numpy as jnp
-from chex import Array
 from jax import lax
 
+from jaxht._pytree import Array
 from jaxht.constraints import SelectionConstraint
 
 

@@ -13,8 +13,7 @@ computed twice.
 
 from typing import Any, ClassVar, Protocol, TypeVar
 
-from chex import Array, Numeric, PRNGKey
-
+from jaxht._pytree import Array, Numeric, PRNGKey
 from jaxht.constraints import Constraint
 from jaxht.objectives.objective import Objective
 from jaxht.solvers.iterate import Iterate

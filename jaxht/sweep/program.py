@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from chex import Array
 from jax import lax
 from jax.custom_batching import custom_vmap
 from numpy.typing import NDArray
 
+from jaxht._pytree import Array
 from jaxht.sweep.grid import GridCell, stable_hash
 from jaxht.sweep.trials import Cell, Run
 

@@ -6,8 +6,8 @@ from typing import Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
-from chex import Array, Numeric, PRNGKey
 
+from jaxht._pytree import Array, Numeric, PRNGKey
 from jaxht.constraints import Constraint
 from jaxht.objectives import LeastSquares
 from jaxht.objectives.objective import Objective

@@ -6,8 +6,9 @@ from typing import Any, NamedTuple, TypeAlias
 import jax
 import jax.numpy as jnp
 import optax
-from chex import Array, ArrayTree, Numeric
 from jax import lax
+
+from jaxht._pytree import Array, ArrayTree, Numeric
 
 Schedule: TypeAlias = Callable[[Numeric], Any]
 Mask: TypeAlias = Any | Callable[[ArrayTree], Any]  # a pytree of bool

@@ -16,8 +16,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from chex import Array, ArrayTree, Numeric
 
+from jaxht._pytree import Array, ArrayTree, Numeric
 from jaxht.transforms.base import Schedule
 
 

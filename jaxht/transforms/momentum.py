@@ -5,8 +5,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-from chex import Array, ArrayTree, Numeric
 
+from jaxht._pytree import Array, ArrayTree, Numeric
 from jaxht.transforms.base import check_params, is_masked
 
 

@@ -5,8 +5,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import optax
-from chex import Array, ArrayTree, Numeric
 
+from jaxht._pytree import Array, ArrayTree, Numeric
 from jaxht.linalg import projections
 from jaxht.transforms.base import Mask, apply_mask, make_projection
 from jaxht.transforms.scope import Scope, count_kept

@@ -4,8 +4,8 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from chex import Array, ArrayTree
 
+from jaxht._pytree import Array, ArrayTree
 from jaxht.linalg.selection import count_nonzero
 from jaxht.transforms.base import Mask, is_function
 

@@ -9,8 +9,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from chex import Array, ArrayTree, Numeric
 
+from jaxht._pytree import Array, ArrayTree, Numeric
 from jaxht.linalg.selection import k_largest_mask, k_largest_masks
 from jaxht.transforms.base import is_masked
 

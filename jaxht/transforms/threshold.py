@@ -5,9 +5,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-from chex import Array, ArrayTree, Numeric
 from jax import lax
 
+from jaxht._pytree import Array, ArrayTree, Numeric
 from jaxht.transforms.base import (
     Mask,
     apply_mask,

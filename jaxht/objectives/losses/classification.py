@@ -4,10 +4,9 @@ from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
-from chex import Array, Numeric
 from jax.scipy.special import xlog1py, xlogy
 
-from jaxht._pytree import pytree
+from jaxht._pytree import Array, Numeric, pytree
 from jaxht.objectives.losses.loss import MarginLoss
 
 

@@ -4,7 +4,8 @@ from typing import ClassVar, Protocol
 
 import jax
 import numpy as np
-from chex import Array, Numeric
+
+from jaxht._pytree import Array, Numeric
 
 
 class Loss(Protocol):

@@ -3,9 +3,8 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-from chex import Array, Numeric
 
-from jaxht._pytree import pytree, static
+from jaxht._pytree import Array, Numeric, pytree, static
 from jaxht.objectives.losses.loss import Loss
 
 

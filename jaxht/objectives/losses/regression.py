@@ -3,10 +3,9 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-from chex import Array, Numeric
 from jax.scipy.special import xlogy
 
-from jaxht._pytree import pytree
+from jaxht._pytree import Array, Numeric, pytree
 from jaxht.objectives.losses.loss import ScalarLoss
 
 
