@@ -444,6 +444,26 @@ def test_numbers_do_not_recompile(solver, compiled):
         assert "_solve" not in compiled(call(*numbers))
 
 
+def test_neighbouring_sparsities_share_a_program(compiled):
+    """Python ints k without k_max: 20 of them are two programs, and the padding is not seen in the result."""
+    big, y = (np.random.default_rng(0).standard_normal(shape).astype(np.float32) for shape in ((90, 40), 90))
+    programs = []
+    for k in range(1, 21):
+        results = []
+        programs += compiled(
+            lambda k=k, results=results: results.append(jaxht.solve(LeastSquares(big, y), Sparse(k), HTP()))
+        )
+        result = results[0]
+        assert result.support.indices.shape == (k,) and result.support.k_max == k
+        assert np.count_nonzero(result.x) <= k
+        exact = jaxht.solve(LeastSquares(big, y), Sparse(k, k_max=k), HTP()) if k in (1, 20) else result
+        np.testing.assert_array_equal(result.support.mask, exact.support.mask)
+        np.testing.assert_allclose(result.x, exact.x, atol=1e-4)
+    assert programs.count("_solve") == 2
+    k_max = jax.jit(lambda y: jaxht.solve(LeastSquares(big, y), Sparse(5), HTP()).support.indices)(y).shape
+    assert k_max == (5,)  # within jit nothing is padded
+
+
 def test_a_phase_diagram_is_one_compile(compiled):
     """All of K, k and the step size at one n, with problems drawn inside."""
 
