@@ -32,7 +32,10 @@ def refit_least_squares(objective: LeastSquares, support: Support, ridge: Array 
     Cost: n k_max^2 + k_max^3 / 3, and 4 n k_max for each refinement.
     """
     A, indices = objective.design, support.require_indices()
-    penalty = support.gather(ridge_per_sample(objective, support.mask.shape, ridge), indices)
+    if ridge is None and not jnp.ndim(objective.penalty):
+        penalty = ridge_per_sample(objective, indices.shape)
+    else:
+        penalty = support.gather(ridge_per_sample(objective, support.mask.shape, ridge), indices)
     columns = indices
     if not isinstance(A, Dense):  # the columns are then all of a small dense design
         A, columns = Dense(A.columns(indices).T), lax.iota(jnp.int32, indices.size)
@@ -141,13 +144,14 @@ def least_squares_on_columns(A: Dense, y: Array, penalty: Array, indices: Array)
         is_large = jnp.vdot(correction, correction) > (REFINEMENT_RTOL * eps) ** 2 * jnp.vdot(w, w)
         noise = NOISE_RTOL * eps * jnp.sqrt(jnp.diagonal(gram) * jnp.vdot(residual, residual))
         is_running = is_large & jnp.any(jnp.abs(gradient) > noise)
+        # NaN goes on for a step, into w.
+        is_running = jnp.where(step == 0, ~(next_decrease <= 0), is_running)
         return step + 1, is_running, w, residual, gradient, direction, next_decrease
 
-    gradient = matmul(columns, y)
-    correction = precondition(gradient)
-    decrease = jnp.vdot(gradient, correction)
-    start = (0, ~(decrease <= 0), jnp.zeros_like(gradient), y, gradient, correction, decrease)
-    _, _, w, residual, *_ = lax.while_loop(lambda carry: (carry[0] < MAX_REFINEMENTS) & carry[1], refine, start)
+    # The first pass, along a direction of 0, finds the gradient and the direction at w = 0.
+    none = jnp.zeros_like(penalty)
+    start = (0, jnp.array(True), none, y, none, none, jnp.zeros((), y.dtype))
+    _, _, w, residual, *_ = lax.while_loop(lambda carry: (carry[0] <= MAX_REFINEMENTS) & carry[1], refine, start)
     return w, y - residual
 
 
