@@ -336,7 +336,10 @@ def _compute_keys(z: Array) -> Array:
         keys = jnp.minimum(bits, lax.bitcast_convert_type(jnp.asarray(jnp.inf, z.dtype), signed) + 1)
     else:
         raise ValueError(f"z must be real floating or signed integer; got dtype {z.dtype}")
-    return keys if keys.dtype.itemsize >= 4 else keys.astype(jnp.int32)
+    if keys.dtype.itemsize >= 4:
+        return keys
+    # In the upper bits, which are searched first: the lower ones are searched only where keys are equal.
+    return keys.astype(jnp.int32) << 31 - int(jnp.iinfo(keys.dtype).max).bit_length()
 
 
 _BLOCK = 32
