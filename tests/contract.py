@@ -16,7 +16,7 @@ import scipy.sparse
 import jaxht
 from jaxht.extend import advance, finish, prepare, pytree, start
 from tests.reference import hard_threshold, largest
-from tests.util import quick
+from tests.util import QUICK
 
 LANES = 4
 K_MAX = 5
@@ -620,31 +620,21 @@ def program(name, case):
     row, steps = TABLE[name], []
     watch = watched(case.solver, [], steps)
 
-    def ready(arrays, k, x0, key, stop, solver):
+    def lane(arrays, k, x0, key, stop, solver, pieces):
         constraint = case.problem.constraint(k, row.k_max(case))
-        return prepare(case.objective(arrays), constraint, watch(solver), stop, x0, key)
-
-    # The scan is over batched steps: JAX traces a batch of a scan several times, to find what differs between lanes.
-    axes = (case.batch().axes, 0, 0, 0, 0, None)
-    batched_start = jax.vmap(lambda *lane: start(*ready(*lane)), axes)
-    batched_advance = jax.vmap(lambda lane, carry, steps: advance(ready(*lane)[0], carry, steps), (axes, 0, None))
-    batched_finish = jax.vmap(lambda lane, carry: finish(ready(*lane)[0], carry), (axes, 0))
-
-    def batch(*lanes_and_pieces):
-        *lanes, pieces = lanes_and_pieces
-        first = batched_start(*lanes)
+        problem, x0, key = prepare(case.objective(arrays), constraint, watch(solver), stop, x0, key)
+        first = start(problem, x0, key)
 
         def piece(carry, num_steps):
-            carry = batched_advance(tuple(lanes), carry, num_steps)
+            carry = advance(problem, carry, num_steps)
             return carry, jax.tree.map(key_data, carry)
 
         last, rest = jax.lax.scan(piece, first, pieces)
-        history = jax.tree.map(
-            lambda one, more: jnp.concatenate([one[None], more]), jax.tree.map(key_data, first), rest
-        )
-        return batched_finish(tuple(lanes), last), jax.tree.map(lambda leaf: jnp.swapaxes(leaf, 0, 1), history)
+        first = jax.tree.map(key_data, first)
+        return finish(problem, last), jax.tree.map(lambda one, more: jnp.concatenate([one[None], more]), first, rest)
 
-    return quick(batch), steps
+    axes = (case.batch().axes, 0, 0, 0, 0, None, None)
+    return jax.jit(jax.vmap(lane, in_axes=axes), compiler_options=QUICK), steps
 
 
 def key_data(leaf):
