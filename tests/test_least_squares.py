@@ -10,7 +10,7 @@ import pytest
 import jaxht
 from jaxht import HTP, IHT, LeastSquares, Sparse, Support
 from jaxht.refit import refit
-from tests.util import precision, quick, x64
+from tests.util import as_users, precision, quick, x64
 
 N, D, K_MAX = 30, 12, 8
 
@@ -48,7 +48,7 @@ def minimisers(objective, masks, ridge=None, *, k_max, shared=False):
 
 minimise = quick(minimisers, static_argnames=("k_max", "shared"))
 # Where rounding decides what is compared: as users compile it.
-minimise_as_users = jax.jit(minimisers, static_argnames=("k_max", "shared"))
+minimise_as_users = as_users(minimisers, static_argnames=("k_max", "shared"))
 
 
 def relative_error(x, want):

@@ -213,12 +213,17 @@ def test_samples_too_few_for_a_minimiser():
 
 def test_minimisers_have_derivatives_within_the_bounds():
     S, D = covariance(np.random.default_rng(10)), covariance(np.random.default_rng(11))
-    run = jax.jit(lambda t: refit(S + t * D, graph(CYCLE), **FREE).x)
-    slope = jax.jvp(run, (0.0,), (1.0,))[1]
-    np.testing.assert_allclose(slope, (run(1e-5) - run(-1e-5)) / 2e-5, rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(jax.grad(lambda t: run(t)[0, 1])(0.0), slope[0, 1], rtol=1e-9)
-    bound = jax.jvp(lambda t: refit(S + t * D, graph(CYCLE), lower=1.0, upper=2.0).x, (0.0,), (1.0,))[1]
-    assert np.isnan(bound).any()
+
+    def run(t, lower, upper):
+        return refit(S + t * D, graph(CYCLE), lower=lower, upper=upper).x
+
+    minimum, tangent = quick(run), quick(lambda *bounds: jax.jvp(lambda t: run(t, *bounds), (0.0,), (1.0,))[1])
+    bounds = FREE["lower"], FREE["upper"]
+    slope = tangent(*bounds)
+    difference = (np.asarray(minimum(1e-5, *bounds)) - np.asarray(minimum(-1e-5, *bounds))) / 2e-5
+    np.testing.assert_allclose(slope, difference, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(quick(jax.grad(lambda t: run(t, *bounds)[0, 1]))(0.0), slope[0, 1], rtol=1e-9)
+    assert np.isnan(tangent(1.0, 2.0)).any()
 
 
 def test_factorisations_side_by_side_do_not_wait_for_each_other():

@@ -19,6 +19,8 @@ QUICK = {
     "xla_cpu_parallel_codegen_split_count": 1,
 }
 quick = functools.partial(jax.jit, compiler_options=QUICK)
+# With what XLA does where nothing is set, and tests/conftest.py sets otherwise.
+as_users = functools.partial(jax.jit, compiler_options={"xla_cpu_use_fusion_emitters": True})
 
 # `jaxht.solve` and `jaxht.trace`, compiled quickly. Within a jit every number is traced: a solver that refits needs
 # k_max, and what is wrong is not seen. `record` is compared by identity: the same function, the same program.
