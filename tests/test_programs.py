@@ -26,23 +26,23 @@ OBJECTIVES = {"least squares": jaxht.LeastSquares, "logistic": jaxht.Logistic}
 
 # Operations by solver, for each of OBJECTIVES.
 TABLE = {
-    "ARHT": (2324, 3269),
-    "CoSaMP": (952, 1159),
-    "DIHT": (1120, 1473),
-    "ExhaustiveLocalSearch": (1267, 2672),
-    "FoBa": (791, 1021),
+    "ARHT": (2312, 3269),
+    "CoSaMP": (928, 1159),
+    "DIHT": (1102, 1479),
+    "ExhaustiveLocalSearch": (1243, 2672),
+    "FoBa": (767, 1021),
     "HSGHT": (992, 1079),
-    "HTP": (819, 1030),
+    "HTP": (795, 1030),
     "HTSAGA": (752, 839),
     "HTSVRG": (950, 1050),
-    "IHT": (384, 458),
+    "IHT": (390, 464),
     "NIHT": (656, 783),
     "OMP": (444, 751),
-    "OMPR": (929, 1427),
-    "PHT": (1267, 1478),
-    "SDIHT": (1431, 1794),
+    "OMPR": (905, 1427),
+    "PHT": (1243, 1478),
+    "SDIHT": (1407, 1794),
     "SGHT": (564, 636),
-    "SubspacePursuit": (1347, 1694),
+    "SubspacePursuit": (1299, 1694),
 }
 
 FUNCTION = re.compile(r"\s*func\.func .*?@([\w.]+)\(")

@@ -9,7 +9,7 @@ import pytest
 
 import jaxht
 from jaxht import spectral
-from jaxht.linalg.eigenvalues import SAFETY, largest_eigenvalue
+from jaxht.linalg.eigenvalues import SAFETY, largest_eigenvalue, random_signs
 from tests.util import precision, quick, x64
 
 pytestmark = pytest.mark.usefixtures("all_quickly")
@@ -102,3 +102,15 @@ def test_condition_number_of_dependent_columns_is_infinite():
     assert condition_number(jaxht.LeastSquares(A, A[:, 0]), 2) == np.inf
     with pytest.raises(ValueError, match="objective must be over vectors"):
         spectral.restricted_smoothness(jaxht.MultiResponse(A, A), 2)
+
+
+@pytest.mark.parametrize("top", [1.5, 4.0])
+def test_the_largest_eigenvalue_where_lanczos_breaks_down(dtype, top):
+    """Where the Krylov space of the start is exhausted, only rounding errors find what it does not contain."""
+    signs = np.asarray(random_signs(6, dtype))
+    basis = np.linalg.qr(np.column_stack([signs, np.eye(6)[:, :5]]))[0]
+    values = np.array([1.0, top, 0.5, 0.5, 0.5, 0.5])  # the start is the eigenvector of 1
+    B = jnp.asarray((basis * values) @ basis.T, dtype)
+    found = quick(lambda B: largest_eigenvalue(lambda v: B @ v, 6, B.dtype))(B)
+    assert np.isfinite(found) and 1 - 1e-5 <= found <= top * (1 + 1e-5)
+    assert quick(lambda B: largest_eigenvalue(lambda v: B @ v, 6, B.dtype))(0 * B) == 0

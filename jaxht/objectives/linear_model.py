@@ -121,13 +121,14 @@ class LinearModel(SumOverSamples):
     def ridge(self, x: Any) -> Array:
         """``1/2 sum_j l2_j x_j^2``."""
         if self.l2 is None:
-            return jnp.zeros((), self.dtype)
+            return jnp.zeros((), x.dtype)
         return self.l2 * square_norm(x) / 2 if isinstance(x, Factored) else jnp.vdot(x, self.l2 * x) / 2
 
     @property
     def penalty(self) -> Array:
         """``l2`` as an array: 0 where there is no ridge."""
-        return jnp.asarray(0.0 if self.l2 is None else self.l2, self.dtype)
+        dtype = jax.dtypes.canonicalize_dtype(self.dtype)  # that of A may be NumPy's float64, which is float32 in JAX
+        return jnp.asarray(0.0 if self.l2 is None else self.l2, dtype)
 
     def gradient(self, x: Array, pred: Array) -> Array:
         """``c A^T (s * l'(A x)) + l2 * x``. Cost: n d."""
