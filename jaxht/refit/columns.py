@@ -144,14 +144,13 @@ def least_squares_on_columns(A: Dense, y: Array, penalty: Array, indices: Array)
         is_large = jnp.vdot(correction, correction) > (REFINEMENT_RTOL * eps) ** 2 * jnp.vdot(w, w)
         noise = NOISE_RTOL * eps * jnp.sqrt(jnp.diagonal(gram) * jnp.vdot(residual, residual))
         is_running = is_large & jnp.any(jnp.abs(gradient) > noise)
-        # NaN goes on for a step, into w.
-        is_running = jnp.where(step == 0, ~(next_decrease <= 0), is_running)
         return step + 1, is_running, w, residual, gradient, direction, next_decrease
 
-    # The first pass, along a direction of 0, finds the gradient and the direction at w = 0.
-    none = jnp.zeros_like(penalty)
-    start = (0, jnp.array(True), none, y, none, none, jnp.zeros((), y.dtype))
-    _, _, w, residual, *_ = lax.while_loop(lambda carry: (carry[0] <= MAX_REFINEMENTS) & carry[1], refine, start)
+    gradient = matmul(columns, y)
+    correction = precondition(gradient)
+    decrease = jnp.vdot(gradient, correction)
+    start = (0, ~(decrease <= 0), jnp.zeros_like(gradient), y, gradient, correction, decrease)
+    _, _, w, residual, *_ = lax.while_loop(lambda carry: (carry[0] < MAX_REFINEMENTS) & carry[1], refine, start)
     return w, y - residual
 
 
