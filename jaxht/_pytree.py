@@ -206,12 +206,12 @@ def check_scalars(
     Raises:
         ValueError: naming the first field that is not valid.
     """
-    for field, integral, _ in _traced_fields(type(node)):  # type: ignore[arg-type]
-        value = getattr(node, field)
-        if value is None or field in but:
+    for name, integral, _ in _traced_fields(type(node)):  # type: ignore[arg-type]
+        value = getattr(node, name)
+        if value is None or name in but:
             continue
-        name = f"{type(node).__name__}.{field}"
-        check_scalar(name, value, signed=field in signed, integral=integral, shape=shaped.get(field, ()))
+        called, shape = f"{type(node).__name__}.{name}", shaped.get(name, ())
+        check_scalar(called, value, signed=name in signed, integral=integral, shape=shape)
 
 
 def check_scalar(

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxht._pytree import Array, Numeric
-from jaxht.linalg.eigenvalues import SAFETY, largest_eigenvalue, normalised
+from jaxht.linalg.eigenvalues import SAFETY, largest_eigenvalue
 from jaxht.linalg.projections import hard_threshold
 from jaxht.linalg.selection import k_largest_mask, mask_to_indices
 from jaxht.objectives.objective import Objective
@@ -49,11 +49,11 @@ def largest_sparse_eigenvalue(
     largest = mask_to_indices(k_largest_mask(diagonal, num), num)
     vertices = (largest[:, None] == lax.iota(jnp.int32, d)).astype(dtype)
     random = jax.random.normal(jax.random.key(0), (NUM_STARTS, d), dtype)
-    v = jnp.concatenate([vertices, jax.vmap(lambda z: normalised(hard_threshold(z, s))[0])(random)])
+    v = jnp.concatenate([vertices, jax.vmap(lambda z: _normalise(hard_threshold(z, s))[0])(random)])
 
     def step(carry: Any) -> Any:
         count, _, v, image, value = carry
-        v = jax.vmap(lambda z: normalised(hard_threshold(z, s))[0])(image)
+        v = jax.vmap(lambda z: _normalise(hard_threshold(z, s))[0])(image)
         image = jax.vmap(product)(v)
         new = jnp.sum(v * image, axis=1)
         return count + 1, jnp.any(new > (1 + rtol) * value), v, image, jnp.maximum(value, new)
@@ -150,6 +150,15 @@ def restricted_condition_number(objective: Objective, s: Numeric, x: Array | Non
     top, bottom = largest_sparse_eigenvalue(product, diagonal, s), smallest_sparse_eigenvalue(product, diagonal, s)
     noise = objective.shape[0] * float(jnp.finfo(objective.dtype).eps) * top
     return jnp.where(bottom > noise, top / jnp.where(bottom > noise, bottom, 1), jnp.inf)
+
+
+def _normalise(v: Array) -> tuple[Array, Array]:
+    """Compute v / ||v|| and ||v||, without over- or underflow of the squares; 0 and 0 for v = 0."""
+    tiny = float(jnp.finfo(v.dtype).tiny)
+    scale = jnp.clip(jnp.max(jnp.abs(v)), tiny, 1 / tiny)
+    unit = v / scale
+    norm = jnp.sqrt(jnp.vdot(unit, unit))
+    return unit / jnp.where(norm > 0, norm, 1), scale * norm
 
 
 def _diagonal(objective: Objective) -> Array:

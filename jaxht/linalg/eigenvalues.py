@@ -91,12 +91,3 @@ def largest_of_tridiagonal(diagonal: Array, off_diagonal: Array) -> Array:
 
     P = lax.fori_loop(0, SQUARINGS, square, T)
     return ratio(jnp.sum(T * P), jnp.trace(P))
-
-
-def normalised(v: Array) -> tuple[Array, Array]:
-    """Compute v / ||v|| and ||v||, without over- or underflow of the squares; 0 and 0 for v = 0."""
-    tiny = float(jnp.finfo(v.dtype).tiny)
-    scale = jnp.clip(jnp.max(jnp.abs(v)), tiny, 1 / tiny)
-    unit = v / scale
-    norm = jnp.sqrt(jnp.vdot(unit, unit))
-    return unit / jnp.where(norm > 0, norm, 1), scale * norm
