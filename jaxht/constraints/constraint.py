@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxht._pytree import Array, Numeric
+from jaxht._pytree import Array, Numeric, check_array, known_values
 from jaxht.constraints.model_subspace import ModelSubspace
 from jaxht.constraints.support import Support
 
@@ -141,7 +141,9 @@ def check_sparsity(
     Raises:
         ValueError: for values that are out of range or of a wrong type.
     """
-    if not jnp.issubdtype(jnp.result_type(k), jnp.integer):
+    if not isinstance(k, int | np.integer | np.ndarray | jax.Array) or not jnp.issubdtype(
+        jnp.result_type(k), jnp.integer
+    ):
         raise ValueError(f"k must be an integer; got {k!r}")
     if jnp.ndim(k):
         raise ValueError(f"k must be a scalar; got shape {jnp.shape(k)}: use jax.vmap for a grid of k")
@@ -151,13 +153,17 @@ def check_sparsity(
     known = isinstance(k, int | np.integer | np.ndarray)
     if known and not 0 <= k <= bound:
         raise ValueError(f"k must lie between 0 and {called if k_max is None else 'k_max'} = {bound}; got {k}")
-    if keep is not None and (jnp.shape(keep) != shape or jnp.result_type(keep) != jnp.bool_):
+    if keep is None:
+        return int(k) if k_max is None and isinstance(k, int | np.integer) else k_max
+    check_array("keep", keep, f"a boolean mask of shape {shape}, not a list of indices")
+    if jnp.shape(keep) != shape or jnp.result_type(keep) != jnp.bool_:
         raise ValueError(
-            f"keep must be a boolean mask of shape {shape}; "
+            f"keep must be a boolean mask of shape {shape}, not a list of indices; "
             f"got dtype {jnp.result_type(keep)} and shape {jnp.shape(keep)}"
         )
-    if keep is not None and not isinstance(keep, jax.core.Tracer):
-        num_kept, allowed = np.count_nonzero(np.asarray(keep)), k if known else bound
+    kept = known_values(keep)
+    if kept is not None:
+        num_kept, allowed = np.count_nonzero(kept), k if known else bound
         if num_kept > allowed and most == int(np.prod(shape)):
             raise ValueError(
                 f"keep must mark at most {'k' if known else 'k_max'} = {allowed} coordinates; got {num_kept}"
