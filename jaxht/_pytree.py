@@ -6,6 +6,7 @@ And the types of arrays and numbers in annotations: those of chex, imported for 
 import dataclasses
 import functools
 import inspect
+import warnings
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar, dataclass_transform
@@ -248,6 +249,23 @@ def no_array(name: str, value: Any, expected: str) -> ValueError:
     elif isinstance(value, list | tuple):
         hint = f": pass np.asarray({name})"
     return ValueError(f"{name} must be {expected}; got {describe(value)}{hint}")
+
+
+def warn_of_rounding(data: Any) -> None:
+    """Warn, once in a process, where a pytree has float64 arrays of NumPy and JAX, without 64 bits, rounds them."""
+    leaves = jax.tree.leaves(data)
+    found = any(isinstance(leaf, np.ndarray) and leaf.ndim and leaf.dtype == np.float64 for leaf in leaves)
+    if found and jnp.result_type(float) != np.float64:
+        _warn_of_rounding()
+
+
+@functools.cache
+def _warn_of_rounding() -> None:
+    warnings.warn(
+        "float64 data are rounded to float32, since JAX's 64 bits are off; to turn them on, before JAX makes an array: "
+        'jax.config.update("jax_enable_x64", True); else pass float32',
+        stacklevel=4,
+    )
 
 
 def known_values(array: Any) -> np.ndarray | None:

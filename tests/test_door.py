@@ -6,14 +6,18 @@ a jit around arrays that are known.
 
 import dataclasses
 import inspect
+import re
+import warnings
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.sparse
 
 import jaxht
-from jaxht import IHT, LeastSquares, Sparse, Stop, extend, transforms
+from jaxht import IHT, LeastSquares, Sparse, Stop, _pytree, extend, transforms
+from tests.util import x64
 
 pytestmark = pytest.mark.usefixtures("all_quickly")
 
@@ -434,3 +438,69 @@ def test_indices_of_a_batch_or_a_tracer_are_refused():
     assert jax.tree.map(lambda leaf: leaf[1], batch).numpy().tolist() == [0, 1]
     with pytest.raises(ValueError, match=r"outside of jit and vmap: use support.mask or indices"):
         jax.jit(lambda mask: jaxht.Support(mask).numpy())(KEEP)
+
+
+# ---- precision -------------------------------------------------------------------------------------------------------
+
+ROUNDED = {
+    "LeastSquares": lambda dtype: solved(LeastSquares(A.astype(dtype), Y)),
+    "a sparse design": lambda dtype: lambda: jaxht.design(scipy.sparse.csr_array(A.astype(dtype))),
+    "LinearOperator": lambda dtype: solved(
+        LeastSquares(jaxht.LinearOperator(lambda x, a: a * x, (D, D), (np.ones(D, dtype),)), Y[:D])
+    ),
+    "MatrixSensing": lambda dtype: jaxht.MatrixSensing(A.reshape(N, 2, 2).astype(dtype), Y).prepare,
+    "MatrixCompletion": lambda dtype: lambda: jaxht.MatrixCompletion(CLASSES, CLASSES, Y.astype(dtype), (3, 3)),
+    "GaussianPrecision": lambda dtype: jaxht.GaussianPrecision(S.astype(dtype)).prepare,
+    "Custom, its data": lambda dtype: (
+        jaxht.Custom(lambda x, y: jnp.sum((x - y) ** 2), L2.astype(dtype), like=D).prepare
+    ),
+    "Custom, its variable": lambda dtype: lambda: jaxht.Custom(jnp.sum, like=L2.astype(dtype)),
+    "FiniteSum": lambda dtype: jaxht.FiniteSum(lambda x, y: jnp.sum(x * y), A.astype(dtype), like=D).prepare,
+}
+
+
+@pytest.fixture
+def warned_of_nothing():
+    _pytree._warn_of_rounding.cache_clear()  # noqa: SLF001
+    yield
+    _pytree._warn_of_rounding.cache_clear()  # noqa: SLF001
+
+
+@pytest.mark.parametrize("name", ROUNDED)
+def test_rounding_of_float64_is_said_once(name, warned_of_nothing):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for dtype in (np.float32, np.int32):
+            ROUNDED[name](dtype)()
+        assert not caught
+        with x64():
+            ROUNDED[name](np.float64)()
+        assert not caught
+        for _ in range(2):
+            ROUNDED[name](np.float64)()
+    (only,) = caught
+    assert only.category is UserWarning
+    assert re.match(r'float64 data are rounded .*jax.config.update\("jax_enable_x64", True\)', str(only.message))
+
+
+def test_targets_and_numbers_are_rounded_in_silence(warned_of_nothing):
+    """They take the precision of A."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        jaxht.solve(LeastSquares(A, Y.astype(float), np.float64(0.1), weights=np.ones(N)), C, IHT(np.float64(0.1)))
+
+
+# ---- derivatives -----------------------------------------------------------------------------------------------------
+
+
+def test_solve_has_forward_derivatives_and_trace_reverse_ones():
+    def value(y, run=jaxht.solve):
+        result = run(LeastSquares(A, y), C, IHT())
+        return (result[0] if isinstance(result, tuple) else result).value
+
+    def traced(y):
+        return value(y, lambda *problem: jaxht.trace(*problem, num_steps=500))
+
+    with pytest.raises(ValueError, match=r"lax.while_loop"):  # as the documentation of solve says
+        jax.grad(value)(Y)
+    np.testing.assert_allclose(jax.jacfwd(value)(Y), jax.grad(traced)(Y), rtol=1e-3, atol=1e-4)

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxht._pytree import Array, ArrayTree, check_array, mixed, pytree
+from jaxht._pytree import Array, ArrayTree, check_array, mixed, pytree, warn_of_rounding
 from jaxht.linalg.eigenvalues import SAFETY, largest_eigenvalue
 from jaxht.objectives.custom import Custom
 from jaxht.objectives.objective import SumOverSamples
@@ -72,6 +72,7 @@ class FiniteSum(Custom, SumOverSamples):
         Raises:
             ValueError: unless samples are arrays of one length, and ``fun`` maps each of them to a real scalar.
         """
+        warn_of_rounding(self.samples)
         shapes = [np.shape(leaf) for leaf in jax.tree.leaves(self.samples)]
         if len({shape[:1] for shape in shapes}) != 1 or not all(shapes[0]):
             raise ValueError(f"samples must be arrays of the same first length n >= 1; got shapes {shapes}")

@@ -6,7 +6,17 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from jaxht._pytree import Array, ArrayDType, Numeric, as_dtype, check_array, describe, known_values, pytree
+from jaxht._pytree import (
+    Array,
+    ArrayDType,
+    Numeric,
+    as_dtype,
+    check_array,
+    describe,
+    known_values,
+    pytree,
+    warn_of_rounding,
+)
 from jaxht.linalg.eigenvalues import SAFETY, largest_eigenvalue
 from jaxht.linalg.operators import SymmetricOperator
 from jaxht.linalg.positive_definite import inverse, logdet, symmetric
@@ -83,6 +93,7 @@ class GaussianPrecision(Objective):
             ValueError: for an S that is no covariance, or bounds out of order, as far as known at trace time.
         """
         check_array("S", self.S, "a square matrix")
+        warn_of_rounding(self.S)
         if len(self.shape) != 2 or self.shape[0] != self.shape[1] or not self.shape[0]:
             raise ValueError(f"S must be a square matrix; got shape {self.shape}")
         S, p = as_dtype(self.S, self.dtype), self.shape[0]

@@ -26,7 +26,7 @@ from jaxht._pytree import (
     pytree,
     short_repr,
 )
-from jaxht.constraints import Constraint, ModelSubspace
+from jaxht.constraints import Constraint
 from jaxht.linalg.factored import Factored, square_norms
 from jaxht.objectives.objective import Objective
 from jaxht.solvers.iterate import Counts, Iterate
@@ -93,13 +93,14 @@ class Result:
         Result(status=FINISHED, value=2.5, num_steps=2, x=float32[4], support=Support(size=2, mask=bool[4]))
     """
 
-    x: Array
-    support: ModelSubspace
-    value: Array
-    num_steps: Numeric = integer()
-    status: Numeric = integer()
+    # For type checkers the types of the common case: what a solver returns is JAX's, on a support that has a mask.
+    x: jax.Array
+    support: Any
+    value: jax.Array
+    num_steps: jax.Array = integer()
+    status: jax.Array = integer()
     counts: Counts = Counts()
-    gap: Array | None = None
+    gap: Any = None
 
     def __repr__(self) -> str:
         codes, lanes = known_values(self.status), jnp.shape(self.status)
@@ -181,7 +182,9 @@ def solve(
 
     ``minimise f(x) subject to x in C``, by the solver's steps, until one of the tests in ``stop`` or of the solver ends
     the run. Compiled once for each combination of shapes, dtype, static fields and numbers left None; works under jit,
-    vmap and forward-mode differentiation.
+    vmap and forward-mode differentiation (``jax.jvp``, ``jax.jacfwd``). It has no reverse derivative: ``jax.grad`` ends
+    in JAX's ValueError about ``lax.while_loop``; take :func:`trace`, or the refit of the solution's support,
+    :func:`jaxht.refit.refit`.
 
     Args:
         objective: f, for example ``LeastSquares(A, y)``.

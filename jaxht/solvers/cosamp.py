@@ -15,7 +15,7 @@ from jaxht.solvers.solver import Solver, Step
 
 
 @pytree
-class CoSaMP(Solver[Objective, SelectionConstraint]):
+class CoSaMP(Solver):
     r"""Compressive sampling matching pursuit; for a general f it is GraSP, gradient support pursuit.
 
     .. math::
@@ -100,7 +100,7 @@ class GraSP(CoSaMP):
 
 
 @pytree
-class SubspacePursuit(Solver[Objective, SelectionConstraint]):
+class SubspacePursuit(Solver):
     r"""Subspace pursuit: as CoSaMP with k coordinates of the gradient, and refitted after pruning.
 
     .. math::

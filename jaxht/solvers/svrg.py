@@ -16,7 +16,7 @@ from jaxht.solvers.solver import Solver, Step
 
 
 @pytree
-class HTSVRG(Solver[SumOverSamples, Constraint]):
+class HTSVRG(Solver):
     r"""Stages of stochastic gradients that are corrected by the full gradient at a snapshot; one step is one stage.
 
     .. math::
