@@ -2,7 +2,7 @@
 
 * Dataclasses that JAX knows, and their fields: :func:`pytree`, :func:`static`, :func:`integer`, :func:`mixed`.
 * Protocols, which are also names of :mod:`jaxht`: :class:`Solver`, :class:`Objective`, :class:`SumOverSamples`,
-  :class:`Constraint`, :class:`SelectionConstraint`, :class:`ModelSubspace`; and :class:`SymmetricOperator` for Hessians.
+  :class:`Constraint`, :class:`SelectionConstraint`, :class:`ModelSubspace`. :class:`SymmetricOperator` for Hessians.
 * A step of a solver returns an :class:`Iterate` with its :class:`Counts`, made by :func:`evaluate`.
 * Pursuits: :func:`refit` gives a :class:`Refit`; :class:`CycleDetector`, :func:`accept_decrease`,
   :func:`pursuit_step_size`.

@@ -232,11 +232,11 @@ WRONG = {
     "k is a list": (r"k must be an integer; got \[2\]", solved(constraint=Sparse([2]))),
     "k of groups is text": (r"k must be an integer; got '3'", solved(constraint=jaxht.Groups("3", GROUPS))),
     "keep is a list of indices": (
-        r"keep must be a boolean mask of shape \(4,\), not a list of indices; got list",
+        r"keep must be a boolean mask of shape \(4,\); got list: that of indices is np.isin\(np.arange\(d\), indices\)",
         solved(constraint=Sparse(2, keep=[0, 1])),
     ),
     "keep is an array of indices": (
-        r"keep must be a boolean mask of shape \(4,\), not a list of indices; got dtype int\d\d and shape \(2,\)",
+        r"keep must be a boolean mask of shape \(4,\); got dtype int\d\d and shape \(2,\): that of indices is np.isin",
         solved(constraint=Sparse(2, keep=np.array([0, 1]))),
     ),
     "keep is a frame": (

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxht._pytree import Array, Numeric, check_array, known_values
+from jaxht._pytree import Array, Numeric, check_array, describe, known_values
 from jaxht.constraints.model_subspace import ModelSubspace
 from jaxht.constraints.support import Support
 
@@ -122,6 +122,9 @@ def check_selection(constraint: Constraint) -> None:
         raise ValueError(f"{name} has no coordinates to select: use IHT, NIHT, HTP or a stochastic solver")
 
 
+OF_INDICES = "that of indices is np.isin(np.arange(d), indices)"
+
+
 def check_sparsity(
     k: Numeric, k_max: int | None, most: int, keep: Array | None, shape: tuple[int, ...], called: str = "d"
 ) -> int | None:
@@ -155,11 +158,14 @@ def check_sparsity(
         raise ValueError(f"k must lie between 0 and {called if k_max is None else 'k_max'} = {bound}; got {k}")
     if keep is None:
         return int(k) if k_max is None and isinstance(k, int | np.integer) else k_max
-    check_array("keep", keep, f"a boolean mask of shape {shape}, not a list of indices")
-    if jnp.shape(keep) != shape or jnp.result_type(keep) != jnp.bool_:
+    expected = f"a boolean mask of shape {shape}"
+    if isinstance(keep, list | tuple):
+        raise ValueError(f"keep must be {expected}; got {describe(keep)}: {OF_INDICES}")
+    check_array("keep", keep, expected)
+    if jnp.shape(keep) != shape or keep.dtype != jnp.bool_:
+        hint = f": {OF_INDICES}" if jnp.issubdtype(keep.dtype, jnp.integer) else ""
         raise ValueError(
-            f"keep must be a boolean mask of shape {shape}, not a list of indices; "
-            f"got dtype {jnp.result_type(keep)} and shape {jnp.shape(keep)}"
+            f"keep must be {expected}; got dtype {jnp.result_type(keep)} and shape {jnp.shape(keep)}{hint}"
         )
     kept = known_values(keep)
     if kept is not None:
