@@ -20,7 +20,13 @@ QUICK = {
 }
 quick = functools.partial(jax.jit, compiler_options=QUICK)
 # With what XLA does where nothing is set, and tests/conftest.py sets otherwise.
-as_users = functools.partial(jax.jit, compiler_options={"xla_cpu_use_fusion_emitters": True})
+AS_USERS = {
+    "xla_backend_optimization_level": 3,
+    "xla_cpu_use_fusion_emitters": True,
+    "xla_llvm_disable_expensive_passes": False,
+    "xla_cpu_parallel_codegen_split_count": 32,
+}
+as_users = functools.partial(jax.jit, compiler_options=AS_USERS)
 
 # `jaxht.solve` and `jaxht.trace`, compiled quickly. Within a jit every number is traced: a solver that refits needs
 # k_max, and what is wrong is not seen. `record` is compared by identity: the same function, the same program.
