@@ -333,7 +333,7 @@ def test_lanes_of_every_loss(name):
         return jaxht.solve(f, C, BY_LOSS[name], key=jax.random.key(0), stop=stop)
 
     result = run(A, y, ks)
-    assert result.status[1] == Status.DIVERGED and np.all(np.isfinite(result.x))
+    assert result.status[1] == Status.INVALID_DATA and np.all(np.isfinite(result.x))
     for i in (0, 2):
         assert -1e-12 < result.gap[i] < 2e-4 * result.value[i]
         assert np.count_nonzero(result.x[i]) == ks[i]
@@ -384,6 +384,6 @@ def test_what_cannot_be(name):
 def test_without_a_ridge_there_is_no_dual(solver):
     f = jaxht.LeastSquares(np.eye(4), np.ones(4))
     result = solve(f, Sparse(1, 1), solver, key=jax.random.key(0))
-    assert result.status == Status.DIVERGED and result.num_steps <= 1
+    assert (result.status, result.num_steps) == (Status.NO_DUAL, 0)
     with pytest.raises(ValueError, match=r"above 0 to have a dual; got 0\.0"):
         duality.check_dual(f)

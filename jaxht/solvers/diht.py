@@ -32,10 +32,11 @@ class DIHT(Solver[LinearModel, Constraint]):
     gap may remain open.
 
     Args:
-        step_size: eta > 0, a scalar, traced; 0, infinity and NaN end as DIVERGED. None: adaptive, ``tau / (c l*'' + c
-            sigma^2 / l2)`` for each coordinate, c sigma^2 the largest eigenvalue of ``c A'A``: 1 over D's smoothness
-            while the support does not change. tau = 1 is halved, and the ascent restarted at the best alpha, whenever D
-            has not increased for PATIENCE updates: near ties w jumps between supports, and no constant step ascends.
+        step_size: eta > 0, a scalar, traced; 0, infinity and NaN end as INVALID_STEP_SIZE. None: adaptive, ``tau / (c
+            l*'' + c sigma^2 / l2)`` for each coordinate, c sigma^2 the largest eigenvalue of ``c A'A``: 1 over D's
+            smoothness while the support does not change. tau = 1 is halved, and the ascent restarted at the best alpha,
+            whenever D has not increased for PATIENCE updates: near ties w jumps between supports, and no constant step
+            ascends.
         diminishing: bool, static; whether eta_t = eta / (t + 2). For a loss that is 1/mu-smooth the theory takes ``eta
             = n / mu`` for the mean over n samples (Theorem 15); for the hinge a constant from a search.
         inner_steps: number of updates in one step of the runner, which ends with a new x and gap; an integer, traced.
@@ -106,10 +107,11 @@ class SDIHT(Solver[LinearModel, Constraint]):
     ends as :class:`DIHT` does.
 
     Args:
-        step_size: eta > 0, a scalar, traced; 0, infinity and NaN end as DIVERGED. None: adaptive, ``tau / (c l*'' + c^2
-            s b max ||a_i||^2 / l2)`` for each coordinate. While the support does not change, an update then maximises D
-            over a block of one sample, for losses with quadratic l* (Shalev-Shwartz & Zhang 2013). tau = 1 is halved,
-            and the ascent restarted at the best alpha, whenever D has not increased for EPOCHS steps of the runner.
+        step_size: eta > 0, a scalar, traced; 0, infinity and NaN end as INVALID_STEP_SIZE. None: adaptive, ``tau / (c
+            l*'' + c^2 s b max ||a_i||^2 / l2)`` for each coordinate. While the support does not change, an update then
+            maximises D over a block of one sample, for losses with quadratic l* (Shalev-Shwartz & Zhang 2013). tau = 1
+            is halved, and the ascent restarted at the best alpha, whenever D has not increased for EPOCHS steps of the
+            runner.
         diminishing: bool, static; whether eta_t = eta / (t + 2). With m blocks and a 1/mu-smooth loss the theory takes
             ``eta = m n / mu`` for the mean over n samples (Theorem 19).
         batch_size: b, an int in [1, n], static.
@@ -206,8 +208,8 @@ def init_dual(objective: LinearModel, constraint: Constraint, x0: Array) -> tupl
     origin = conjugate_loss(objective).within(jnp.zeros_like(point.alpha), objective.y)
     floor = dual_point(objective, constraint, origin).value
     gap = iterate.value - jnp.maximum(point.value, floor)
-    # Without a ridge there is no dual.
-    return replace(iterate, gap=gap, status=check_step_size(Status.RUNNING, objective.penalty)), point, floor
+    status = jnp.where(objective.penalty > 0, iterate.status, Status.NO_DUAL).astype(jnp.int32)
+    return replace(iterate, gap=gap, status=status), point, floor
 
 
 def adaptive_step(scale: Array, curvature: Array) -> Array:
