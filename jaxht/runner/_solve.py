@@ -69,7 +69,8 @@ class Result:
         num_steps: int32, steps taken, those after x included.
         status: int32, a :class:`jaxht.Status`.
         counts: gradients and projections, a :class:`jaxht.extend.Counts`; ``counts.ifo`` on the host.
-        gap: f(x) minus the best dual value, for dual solvers; else None.
+        gap: for dual solvers f(x) minus the best dual value, plus a bound of the rounding errors of both, so that it
+            is never below f(x) minus the optimum; else None.
 
     Example:
         >>> import jax.numpy as jnp, jaxht

@@ -96,7 +96,7 @@ class Iterate:
         counts: cost so far, a :class:`Counts`.
         status: int32, a :class:`jaxht.Status` that the solver has reached; RUNNING (0) to continue.
         pred: the objective's prediction for x, or None if the solver does not have it.
-        gap: primal minus dual value, a scalar; None for all but dual solvers.
+        gap: primal minus dual value, plus a bound of their rounding errors, a scalar; None for all but dual solvers.
         refit_converged: bool, whether the refit that gave x converged; True for solvers that do not refit.
         skip_fixed_point_test: bool, whether an x that did not move in this step may move in the next one, because steps
             are random or were rejected.
