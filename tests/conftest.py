@@ -5,14 +5,10 @@ os.environ.setdefault("NPROC", str(4 * (os.cpu_count() or 1)))
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # Programs compile in a third of the time, those of the library as well, whose options no test can set. What must be
 # compiled as users compile it says so, by `tests.util.as_users`. What the caller has set comes last, and wins.
-cheap = {
-    "xla_cpu_use_fusion_emitters": "false",
-    "xla_backend_optimization_level": 1,
-    "xla_llvm_disable_expensive_passes": "true",
-    "xla_cpu_parallel_codegen_split_count": 1,
-}
-flags = " ".join(f"--{name}={value}" for name, value in cheap.items())
-os.environ["XLA_FLAGS"] = f"{flags} {os.environ.get('XLA_FLAGS', '')}"
+os.environ["XLA_FLAGS"] = (
+    "--xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=1 --xla_llvm_disable_expensive_passes=true "
+    f"--xla_cpu_parallel_codegen_split_count=1 {os.environ.get('XLA_FLAGS', '')}"
+)
 
 import jax
 import pytest

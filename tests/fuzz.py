@@ -247,7 +247,7 @@ def check(form, arrays, result, max_steps, proof, enumerated):
         yield "support is not that of x"
     if not (0 <= result.num_steps <= max_steps):
         yield f"{result.num_steps} steps"
-    if status == Status.RUNNING or (status == Status.MAX_STEPS) and result.num_steps < max_steps:
+    if status == Status.RUNNING or ((status == Status.MAX_STEPS) and result.num_steps < max_steps):
         yield f"{status.name} after {result.num_steps} steps of {max_steps}"
     with np.errstate(over="ignore", invalid="ignore"):
         least, most = loss.value_between(A, y, l2, x, eps)

@@ -139,12 +139,12 @@ def test_weak_duality(name, constraint):
     Z, alphas = rng.normal(size=(10_000, D)), 2 * rng.normal(size=(10_000, N))
     values, points = host(both(Z, alphas))
     assert np.all(np.isfinite(points.value))
-    assert np.all(values >= points.value - 1e-12 * np.abs(values))
+    assert np.all(values >= points.value)
     # sum_i c s_i (a_i u_i - l*(a_i)) + l2/2 ||w||^2 at w(alpha)
     shares = np.full(N, 1 / N) if f.weights is None else f.weights / np.sum(f.weights)
     alpha, w = points.alpha[0], points.w[0]
     lagrangian = shares @ (alpha * (f.design.array @ w) - np.asarray(f.loss.conjugate(alpha, f.y))) + 0.15 * w @ w
-    np.testing.assert_allclose(points.value[0], lagrangian, rtol=1e-12)
+    np.testing.assert_allclose(points.value[0], lagrangian, rtol=1e-12, atol=1e-13)
 
 
 @pytest.mark.parametrize("name", ["squared", "logistic", "Poisson"])
@@ -299,7 +299,7 @@ def test_no_bound_is_below_that_of_zero():
     f = model("squared", np.random.default_rng(8), l2=1e-4)
     result = solve(f, Sparse(K, K), DIHT(), stop=Stop(max_steps=1))
     point = duality.dual_point(f, Sparse(K).prepare((D,)), duality.dual_variables(f, jnp.zeros(N)))
-    assert point.value < -1 and 0 < result.gap <= result.value
+    assert point.value < -1 and 0 < result.gap <= result.value * (1 + 1e-13)
 
 
 def test_with_a_small_ridge_the_gap_stays_open_and_says_so():
@@ -333,9 +333,9 @@ def test_lanes_of_every_loss(name):
         return jaxht.solve(f, C, BY_LOSS[name], key=jax.random.key(0), stop=stop)
 
     result = run(A, y, ks)
-    assert result.status[1] == Status.DIVERGED and np.all(np.isfinite(result.x))
+    assert result.status[1] == Status.INVALID_DATA and np.all(np.isfinite(result.x))
     for i in (0, 2):
-        assert -1e-12 < result.gap[i] < 2e-4 * result.value[i]
+        assert 0 < result.gap[i] < 2e-4 * result.value[i]
         assert np.count_nonzero(result.x[i]) == ks[i]
 
 
@@ -384,6 +384,17 @@ def test_what_cannot_be(name):
 def test_without_a_ridge_there_is_no_dual(solver):
     f = jaxht.LeastSquares(np.eye(4), np.ones(4))
     result = solve(f, Sparse(1, 1), solver, key=jax.random.key(0))
-    assert result.status == Status.DIVERGED and result.num_steps <= 1
-    with pytest.raises(ValueError, match=r"above 0 to have a dual; got 0\.0"):
-        duality.check_dual(f)
+    assert (result.status, result.num_steps) == (Status.NO_DUAL, 0)
+    assert result.gap == np.inf
+    for without in (0, 0.0, None, np.float64(0)):
+        f = jaxht.LeastSquares(np.eye(4), np.ones(4), without)
+        with pytest.raises(ValueError, match=r"l2 must be a single number above 0 to have a dual; got"):
+            jaxht.certify(f, Sparse(1), np.ones(4))
+        with pytest.raises(ValueError, match=r"l2 must be a single number above 0 to have a dual; got"):
+            duality.check_dual(f)
+    with pytest.raises(ValueError, match=r"l2 must be .* above 0 to have a dual; got 0"):
+        jaxht.solve(jaxht.LeastSquares(np.eye(4), np.ones(4)), Sparse(1), solver, key=jax.random.key(0))
+    proof = quick(lambda l2: jaxht.certify(jaxht.LeastSquares(np.eye(4), np.ones(4), l2), Sparse(1, 1), np.ones(4)))(
+        0.0
+    )
+    assert (proof.lower, proof.gap) == (-np.inf, np.inf) and proof.value >= 0

@@ -28,7 +28,7 @@ OBJECTIVES = {"least squares": jaxht.LeastSquares, "logistic": jaxht.Logistic}
 TABLE = {
     "ARHT": (2324, 3269),
     "CoSaMP": (936, 1159),
-    "DIHT": (1110, 1479),
+    "DIHT": (1195, 1706),
     "ExhaustiveLocalSearch": (1251, 2672),
     "FoBa": (775, 1021),
     "HSGHT": (992, 1079),
@@ -40,7 +40,7 @@ TABLE = {
     "OMP": (444, 751),
     "OMPR": (913, 1427),
     "PHT": (1251, 1478),
-    "SDIHT": (1415, 1794),
+    "SDIHT": (1500, 2021),
     "SGHT": (564, 636),
     "SubspacePursuit": (1315, 1694),
 }

@@ -10,15 +10,29 @@ and ``f(x) >= D(alpha)`` for all x in C and all alpha: D is the minimum over C o
 last two terms are ``-l2/2 ||w||^2``. The minimum of f may exceed the maximum of D; where both are equal, x and alpha
 are optimal.
 
-Source: Yuan et al. 2020, §2 and §3.
+In floating-point numbers as well: a bound of the rounding errors is subtracted from D, and one is added to f. Each is
+``gamma`` times the size of the terms that are summed, in N additions, products and predictions included,
+
+.. math::
+    \gamma = \frac{m u}{1 - m u}, \qquad m = \min(N, 8 \sqrt{N}),
+
+u half of machine epsilon. For N <= 64 no rounding error exceeds it (Higham 2002, §3.1 and §3.5); above, errors that
+are random and independent of each other exceed it with a probability of at most ``2 exp(-32) = 3e-14`` (Higham & Mary
+2019, Theorem 2.4), and those of blocked sums are smaller. With 500 to 20 000 samples and k = 25 they are
+about 1e-3 of f in float32, and 1e-12 in float64. They hold unless numbers underflow.
+
+Source: Yuan et al. 2020, §2 and §3; Higham 2002; Higham & Mary 2019.
 """
 
 from typing import NamedTuple, cast
 
 import jax.numpy as jnp
+import numpy as np
 
 from jaxht._pytree import Array, Numeric
 from jaxht.constraints import Constraint
+from jaxht.designs import LinearOperator
+from jaxht.linalg.operators import SymmetricOperator
 from jaxht.linalg.selection import k_largest_mask
 from jaxht.objectives.linear_model import LinearModel
 from jaxht.objectives.losses import ScalarLoss
@@ -32,7 +46,7 @@ class DualPoint(NamedTuple):
         alpha: (n,), within the domain of l*, on the scale of the derivative of the loss.
         z: like x; w before the projection.
         w: like x, in C: the minimiser of the Lagrangian.
-        value: D(alpha), a scalar.
+        value: D(alpha) less its rounding error, a scalar.
     """
 
     alpha: Array
@@ -58,8 +72,9 @@ def check_dual(objective: Objective) -> None:
         raise ValueError(
             f"objective must be a linear model of one output to have a dual; got {type(objective).__name__}"
         )
-    if objective.l2 is None or jnp.ndim(objective.l2) or (isinstance(objective.l2, int | float) and objective.l2 <= 0):
-        raise ValueError(f"l2 must be a single number above 0 to have a dual; got {objective.l2!r}")
+    l2 = 0 if objective.l2 is None else objective.l2
+    if jnp.ndim(l2) or (isinstance(l2, int | float | np.number | np.ndarray) and not l2 > 0):
+        raise ValueError(f"l2 must be a single number above 0 to have a dual; got {l2!r}")
 
 
 def conjugate_loss(objective: LinearModel) -> ScalarLoss:
@@ -80,13 +95,100 @@ def conjugate_loss(objective: LinearModel) -> ScalarLoss:
     return cast(ScalarLoss, objective.loss)
 
 
-def dual_point(objective: LinearModel, constraint: Constraint, alpha: Array) -> DualPoint:
-    """Compute w(alpha) and D(alpha) from dual variables.
+def column_bound(objective: LinearModel) -> Array:
+    """At least the largest Euclidean norm of a column of A, by which rounding errors of products are bounded.
+
+    Args:
+        objective: a linear model that :func:`check_dual` accepts, prepared.
+
+    Returns:
+        A scalar.
+
+    Cost: n d; 16 products where columns are known by a product each.
+
+    Example:
+        >>> import jax.numpy as jnp, jaxht
+        >>> f = jaxht.LeastSquares(jnp.array([[3.0, 1.0], [4.0, 1.0]]), jnp.ones(2), 1.0)
+        >>> float(jaxht.objectives.dual.column_bound(f))
+        5.0
+    """
+    A = objective.design
+    if isinstance(A, LinearOperator) and A.norms is None:
+        return jnp.sqrt(SymmetricOperator(lambda v: A.rmatvec(A.matvec(v)), A.shape[1:], objective.dtype).norm())
+    return jnp.max(A.column_norms())
+
+
+def rounding_unit(objective: LinearModel, x: Array) -> Array:
+    """gamma for sums over the samples, of predictions of x: see above.
+
+    Args:
+        objective: a linear model, prepared.
+        x: like the variable; products with its zeros are not rounded.
+
+    Returns:
+        A scalar; infinite where sums are too long for the dtype.
+
+    Source: Higham 2002, (3.1) and Lemma 3.1; Higham & Mary 2019, (1.2).
+
+    Example:
+        >>> import jax.numpy as jnp, jaxht
+        >>> f = jaxht.LeastSquares(jnp.eye(4), jnp.ones(4), 1.0)
+        >>> bool(jaxht.objectives.dual.rounding_unit(f, jnp.ones(4)) < 3e-6)
+        True
+    """
+    dtype = jnp.dtype(x.dtype)
+    passes = 1 if objective.weights is None else 2  # the weights have a sum of their own
+    N = passes * objective.num_samples + jnp.sum(x != 0, dtype=dtype) + EXTRA
+    error = jnp.minimum(N, RANDOM * jnp.sqrt(N)) * (float(jnp.finfo(dtype).eps) / 2)
+    return jnp.where(error < 1, error / (1 - error), jnp.inf)
+
+
+def primal_error(objective: LinearModel, x: Array, pred: Array, columns: Array) -> Array:
+    """A bound of the rounding error of ``objective.value(x, pred)``, where ``pred = objective.predict(x)``.
+
+    Args:
+        objective: a linear model that :func:`check_dual` accepts, prepared.
+        x: like the variable.
+        pred: (n,), a single product: that of a refit may have been updated many times.
+        columns: :func:`column_bound` of the objective.
+
+    Returns:
+        A scalar in units of f, at least 0.
+
+    Cost: O(n + d).
+
+    Example:
+        >>> import jax.numpy as jnp, jaxht
+        >>> from jaxht.objectives import dual
+        >>> f, x = jaxht.LeastSquares(jnp.eye(4), jnp.ones(4), 1.0), jnp.ones(4)
+        >>> bool(0 < dual.primal_error(f, x, f.predict(x), dual.column_bound(f)) < 1e-4)
+        True
+    """
+    loss, y, gamma = conjugate_loss(objective), objective.y, rounding_unit(objective, x)
+    shift = gamma * columns * jnp.sqrt(jnp.sum(x != 0, dtype=x.dtype)) * _norm(x)  # of all predictions, in norm
+    size = jnp.sum(objective.weight(loss.value_size(pred, y))) + objective.ridge(x)
+    shares = objective.weight(jnp.ones_like(pred))
+    if loss.is_smooth:
+        curvature = jnp.maximum(loss.smoothness(y), jnp.max(loss.curvature(pred, y)))
+        change = _norm(objective.weight(loss.derivative(pred, y))) + jnp.max(shares) * curvature * shift
+    else:  # slopes of at most 1
+        change = _norm(shares)
+    return gamma * size + change * shift
+
+
+def _norm(v: Array) -> Array:
+    """The Euclidean norm."""
+    return jnp.sqrt(jnp.vdot(v, v))
+
+
+def dual_point(objective: LinearModel, constraint: Constraint, alpha: Array, columns: Array | None = None) -> DualPoint:
+    """Compute w(alpha) and a lower bound from dual variables.
 
     Args:
         objective: a linear model that :func:`check_dual` accepts, prepared.
         constraint: C, prepared.
         alpha: (n,), within the domain of l*; see ``within`` of the loss.
+        columns: :func:`column_bound` of the objective; None: computed.
 
     Returns:
         A :class:`DualPoint`.
@@ -99,16 +201,25 @@ def dual_point(objective: LinearModel, constraint: Constraint, alpha: Array) -> 
         >>> import jax.numpy as jnp, jaxht
         >>> f = jaxht.LeastSquares(jnp.eye(3), jnp.array([0.0, 4.0, 1.0]), 1.0)
         >>> point = jaxht.objectives.dual.dual_point(f, jaxht.Sparse(1), jnp.array([0.0, -2.0, -0.5]))
-        >>> point.w.tolist(), float(point.value)
+        >>> point.w.tolist(), round(float(point.value), 3)
         ([0.0, 2.0, 0.0], 4.375)
     """
-    z = -objective.design.rmatvec(objective.weight(alpha)) / objective.penalty
+    loss, y, l2 = conjugate_loss(objective), objective.y, objective.penalty
+    slopes = objective.weight(alpha)
+    z = -objective.design.rmatvec(slopes) / l2
     w, _ = constraint.project(z)
-    loss = conjugate_loss(objective)
-    value = -jnp.sum(objective.weight(loss.conjugate(alpha, objective.y))) + objective.penalty * (
-        jnp.vdot(w, w) / 2 - jnp.vdot(w, z)
-    )
-    return DualPoint(alpha, z, w, value)
+    square, product = jnp.vdot(w, w), jnp.vdot(w, z)
+    conjugates = loss.conjugate(alpha, y)
+    value = -jnp.sum(objective.weight(conjugates)) + l2 * (square / 2 - product)
+    # With h(z) = max_C <w, z> - ||w||^2 / 2 it is -l2 h(z), and |h(z + e) - h(z)| <= (||w|| + ||e||) ||e|| for an error
+    # e of z, on the coordinates of the maximiser.
+    gamma, columns = rounding_unit(objective, w), column_bound(objective) if columns is None else columns
+    shift = gamma * columns * jnp.sqrt(jnp.maximum(jnp.sum(w != 0, dtype=w.dtype), 1)) * _norm(slopes)  # l2 ||e||
+    size = jnp.sum(objective.weight(jnp.abs(conjugates) + loss.conjugate_size(alpha, y)))
+    size += l2 * (square + jnp.abs(product))
+    inexact = constraint.rounding * float(jnp.finfo(w.dtype).eps) * l2 * jnp.abs(product)  # of low rank
+    error = gamma * size + shift * (jnp.sqrt(square) + shift / l2) + inexact
+    return DualPoint(alpha, z, w, value - error)
 
 
 def supergradient(objective: LinearModel, alpha: Array, pred: Array) -> Array:
@@ -218,3 +329,9 @@ def support_margin(point: DualPoint, k: Numeric) -> Array:
     """
     size, kept = jnp.abs(point.z), k_largest_mask(point.z, k)
     return jnp.min(jnp.where(kept, size, jnp.inf)) - jnp.max(jnp.where(kept, 0, size))
+
+
+# Operations beside the sums: of a term of a loss and its conjugate (functions of XLA have errors of a few ulps), and of
+# what is done with the sums.
+EXTRA = 32
+RANDOM = 8.0  # lambda of Higham & Mary 2019

@@ -108,7 +108,8 @@ def _path(problem: Problem, ks: Array, x0: Array | None, key: PRNGKey | None, ow
     def run_from(x: Array, k: Array) -> tuple[Array, Result]:
         own_key = None if key is None else jax.random.fold_in(key, k)
         carry = advance(problem_for(k), start(problem_for(k), x, own_key), problem_for(k).stop.max_steps)
-        return carry.iterate.x, finish(problem_for(k), carry)
+        result = finish(problem_for(k), carry)
+        return result.x, result
 
     if solver.nested:
         return lax.scan(continue_run, start(problem_for(ks[0]), x0, key), ks)[1]

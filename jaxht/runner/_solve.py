@@ -73,15 +73,17 @@ class Result:
     """The result of a run; under vmap every field has the lanes as its first axes.
 
     Attributes:
-        x: the solution, shaped like the variable, exactly feasible.
+        x: the solution, shaped like the variable, exactly feasible: the last iterate; where a pursuit ends with
+            MAX_STEPS, CYCLING or REFIT_FAILED, the best one, see :class:`jaxht.Status`.
         support: a :class:`jaxht.Support` of x: ``numpy()``, its indices in increasing order on the host; ``mask``,
             shaped like x; for programs ``indices`` (k_max,), padded with the size of x. For matrices of low rank a
             :class:`jaxht.Subspace` with bases ``U`` and ``V``.
         value: f(x).
-        num_steps: int32, steps taken.
+        num_steps: int32, steps taken, those after x included.
         status: int32, a :class:`jaxht.Status`.
         counts: gradients and projections, a :class:`jaxht.extend.Counts`; ``counts.ifo`` on the host.
-        gap: f(x) minus the best dual value, for dual solvers; else None.
+        gap: for dual solvers f(x) minus the best dual value, plus a bound of the rounding errors of both, so that it
+            is never below f(x) minus the optimum; else None.
 
     Example:
         >>> import jax.numpy as jnp, jaxht
@@ -118,7 +120,7 @@ class Result:
         return short_repr(self, **batch, status=status, **rest)
 
     def raise_for_status(self) -> "Result":
-        """Return this result, unless the status of a lane is a failure (MAX_STEPS, CYCLING, DIVERGED, REFIT_FAILED).
+        """Return this result, unless the status of a lane is a failure: MAX_STEPS (7), or a code above.
 
         Raises:
             RuntimeError: on the host, with the number of lanes of each failure, and a sentence about it.
@@ -159,6 +161,7 @@ class Carry:
         num_steps: int32, steps taken.
         patience: int32, the number of steps for which the support has not changed, where ``support_patience`` is given.
         divergence_threshold: the value of f above which the run is DIVERGED, a scalar.
+        best: the x of least f so far and its f, for solvers with ``keeps_best``; else None.
     """
 
     iterate: Iterate
@@ -167,6 +170,7 @@ class Carry:
     num_steps: Array
     patience: Array
     divergence_threshold: Array
+    best: tuple[Array, Array] | None = None
 
 
 def solve(
@@ -344,7 +348,7 @@ def start(problem: Problem, x0: Array | None, key: PRNGKey | None) -> Carry:
     Args:
         problem: a :class:`Problem` made by :func:`prepare`.
         x0: start, an array or a :class:`jaxht.Factored`, or None; one that is not finite is replaced by the objective's
-            own, and the run is DIVERGED.
+            own, and the run ends as INVALID_START.
         key: PRNG key, or None.
 
     Returns:
@@ -363,17 +367,18 @@ def start(problem: Problem, x0: Array | None, key: PRNGKey | None) -> Carry:
     problem = jax.tree.map(jnp.asarray, problem)
     objective, constraint = problem.objective, problem.constraint
     origin = initial_point(objective, constraint)
-    # A start that is not finite is replaced, and reported as DIVERGED: no value is below a threshold of NaN.
     is_finite = jnp.all(jnp.asarray([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(x0)], bool))
     x0 = origin if x0 is None else tree_where(is_finite, constraint.project(x0, x0)[0], origin)
     iterate, state = problem.solver.init(objective, constraint, x0, key)
     iterate = _with_value(objective, iterate)
-    base = jnp.maximum(jnp.abs(iterate.value), jnp.abs(objective.value(origin, objective.predict(origin))))
-    divergence_threshold = jnp.where(is_finite, DIVERGENCE_FACTOR * base, jnp.nan)
+    base = jnp.abs(objective.value(origin, objective.predict(origin)))
+    divergence_threshold = DIVERGENCE_FACTOR * jnp.maximum(jnp.abs(iterate.value), base)
     zero = jnp.zeros((), jnp.int32)
-    return Carry(
-        iterate, state, _judge(problem.stop, iterate, zero, divergence_threshold), zero, zero, divergence_threshold
-    )
+    status = _judge(problem.stop, iterate, zero, divergence_threshold)
+    status = jnp.where(is_finite & jnp.isfinite(iterate.value), status, Status.INVALID_START)
+    status = jnp.where(jnp.isfinite(base), status, Status.INVALID_DATA).astype(jnp.int32)
+    best = (iterate.x, iterate.value) if problem.solver.keeps_best else None
+    return Carry(iterate, state, status, zero, zero, divergence_threshold, best)
 
 
 def advance(problem: Problem, carry: Carry, num_steps: Numeric) -> Carry:
@@ -409,7 +414,7 @@ def advance(problem: Problem, carry: Carry, num_steps: Numeric) -> Carry:
 
 
 def finish(problem: Problem, carry: Carry) -> Result:
-    """The result of a run at its current iterate.
+    """The result of a run at its current iterate, or at the best one, see :class:`jaxht.Status`.
 
     Args:
         problem: a :class:`Problem` made by :func:`prepare`.
@@ -429,10 +434,14 @@ def finish(problem: Problem, carry: Carry) -> Result:
         [0.0, 4.0, 0.0, 3.0]
     """
     iterate = carry.iterate
+    x, value = iterate.x, iterate.value
+    if carry.best is not None:
+        fell_short = [carry.status == status for status in (Status.MAX_STEPS, Status.CYCLING, Status.REFIT_FAILED)]
+        x, value = tree_where(functools.reduce(jnp.logical_or, fell_short), carry.best, (x, value))
     return Result(
-        x=iterate.x,
-        support=problem.constraint.support_of(iterate.x),
-        value=iterate.value,
+        x=x,
+        support=problem.constraint.support_of(x),
+        value=value,
         num_steps=carry.num_steps,
         status=carry.status,
         counts=iterate.counts,
@@ -459,7 +468,10 @@ def _one_step(problem: Problem, carry: Carry) -> Carry:
     kept = tree_where(status == Status.DIVERGED, old, iterate)
     # A step that diverges is rejected, but its cost counts.
     kept = dataclasses.replace(kept, counts=iterate.counts)
-    return Carry(kept, state, status, num_steps, patience, carry.divergence_threshold)
+    best = carry.best
+    if best is not None:
+        best = tree_where(kept.value < best[1], (kept.x, kept.value), best)
+    return Carry(kept, state, status, num_steps, patience, carry.divergence_threshold, best)
 
 
 def _judge(

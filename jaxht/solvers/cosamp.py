@@ -50,6 +50,7 @@ class CoSaMP(Solver):
     debias: bool = static(default=False)
 
     fixed_point_test: ClassVar[bool] = True
+    keeps_best: ClassVar[bool] = True
 
     def max_steps(self, constraint: SelectionConstraint) -> int:
         """100 steps; most runs end within ten."""
@@ -125,6 +126,7 @@ class SubspacePursuit(Solver):
     """
 
     fixed_point_test: ClassVar[bool] = True
+    keeps_best: ClassVar[bool] = True
 
     def max_steps(self, constraint: SelectionConstraint) -> int:
         """100 steps; most runs end within ten."""

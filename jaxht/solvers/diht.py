@@ -1,7 +1,7 @@
 """Dual iterative hard thresholding, with all samples or with random blocks of them."""
 
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -10,12 +10,28 @@ from optax.tree_utils import tree_where
 
 from jaxht._pytree import Array, Numeric, PRNGKey, integer, pytree, static
 from jaxht.constraints import Constraint
-from jaxht.objectives.dual import DualPoint, check_dual, conjugate_loss, dual_point, dual_variables, supergradient
+from jaxht.objectives.dual import (
+    DualPoint,
+    check_dual,
+    column_bound,
+    conjugate_loss,
+    dual_point,
+    dual_variables,
+    primal_error,
+    supergradient,
+)
 from jaxht.objectives.linear_model import LinearModel
 from jaxht.refit import refit
 from jaxht.solvers.iterate import Iterate, check_step_size, evaluate
 from jaxht.solvers.solver import Solver, Step
 from jaxht.solvers.status import Status
+
+
+class Bounds(NamedTuple):
+    """What bounds of f and of rounding errors need and a run computes once: D(0), and the largest norm of a column."""
+
+    floor: Array
+    columns: Array
 
 
 @pytree
@@ -27,15 +43,16 @@ class DIHT(Solver):
         \alpha^+ = P_F\big(\alpha + \eta_t \, c \, (A w - l^{*\prime}(\alpha; y))\big)
 
     starting at ``alpha_i = l'(a_i.x0; y_i)``, F the domain of the conjugate l*. x is the refit on the support of w at
-    the best alpha so far, or an earlier x if f is lower there. ``gap = f(x) - max D`` is an upper bound of f(x) less
-    the optimum. The run ends with GAP_CLOSED where ``Stop(gap_rtol=...)`` is given and met, else at the step limit: the
-    gap may remain open.
+    the best alpha so far, or an earlier x if f is lower there. ``gap = f(x) - max D``, with a bound of the rounding
+    errors of both, is an upper bound of f(x) less the optimum. The run ends with GAP_CLOSED where
+    ``Stop(gap_rtol=...)`` is given and met, else at the step limit: the gap may remain open.
 
     Args:
-        step_size: eta > 0, a scalar, traced; 0, infinity and NaN end as DIVERGED. None: adaptive, ``tau / (c l*'' + c
-            sigma^2 / l2)`` for each coordinate, c sigma^2 the largest eigenvalue of ``c A'A``: 1 over D's smoothness
-            while the support does not change. tau = 1 is halved, and the ascent restarted at the best alpha, whenever D
-            has not increased for PATIENCE updates: near ties w jumps between supports, and no constant step ascends.
+        step_size: eta > 0, a scalar, traced; 0, infinity and NaN end as INVALID_STEP_SIZE. None: adaptive, ``tau / (c
+            l*'' + c sigma^2 / l2)`` for each coordinate, c sigma^2 the largest eigenvalue of ``c A'A``: 1 over D's
+            smoothness while the support does not change. tau = 1 is halved, and the ascent restarted at the best alpha,
+            whenever D has not increased for PATIENCE updates: near ties w jumps between supports, and no constant step
+            ascends.
         diminishing: bool, static; whether eta_t = eta / (t + 2). For a loss that is 1/mu-smooth the theory takes ``eta
             = n / mu`` for the mean over n samples (Theorem 15); for the hinge a constant from a search.
         inner_steps: number of updates in one step of the runner, which ends with a new x and gap; an integer, traced.
@@ -65,18 +82,18 @@ class DIHT(Solver):
 
     def init(self, objective: LinearModel, constraint: Constraint, x0: Array, key: PRNGKey | None) -> Step:
         """Compute alpha from x0."""
-        iterate, point, floor = init_dual(objective, constraint, x0)
+        iterate, point, bounds = init_dual(objective, constraint, x0)
         if self.step_size is None:
             scale, coupling = jnp.ones((), objective.dtype), objective.gram_norm() / objective.penalty
         else:
             scale, coupling = jnp.asarray(self.step_size), jnp.zeros((), objective.dtype)
         iterate = replace(iterate, status=check_step_size(iterate.status, scale))
         none = jnp.zeros((), jnp.int32)
-        return iterate, (floor, (point, point, scale, coupling, none, none))
+        return iterate, (bounds, (point, point, scale, coupling, none, none))
 
     def step(self, objective: LinearModel, constraint: Constraint, iterate: Iterate, state: Any) -> Step:
         """``inner_steps`` updates of alpha, then x from the best one."""
-        floor, ascent = state
+        bounds, ascent = state
 
         def update(_: Array, state: Any) -> Any:
             point, best, scale, coupling, t, waited = state
@@ -87,14 +104,14 @@ class DIHT(Solver):
                 eta = adaptive_step(scale, objective.weight(loss.conjugate_curvature(alpha, y) + coupling))
             else:
                 eta = scale / (t + 2) if self.diminishing else scale
-            point = dual_point(objective, constraint, loss.within(alpha + eta * g, y))
+            point = dual_point(objective, constraint, loss.within(alpha + eta * g, y), bounds.columns)
             patience = PATIENCE if self.step_size is None else None
             point, best, scale, waited = keep_best(point, best, scale, waited, patience)
             return point, best, scale, coupling, t + 1, waited
 
         ascent = lax.fori_loop(0, self.inner_steps, update, ascent)
         work = {"full_gradients": self.inner_steps, "projections": self.inner_steps}
-        return primal_from_dual(objective, constraint, iterate, ascent[1], floor, work), (floor, ascent)
+        return primal_from_dual(objective, constraint, iterate, ascent[1], bounds, work), (bounds, ascent)
 
 
 @pytree
@@ -106,10 +123,11 @@ class SDIHT(Solver):
     ends as :class:`DIHT` does.
 
     Args:
-        step_size: eta > 0, a scalar, traced; 0, infinity and NaN end as DIVERGED. None: adaptive, ``tau / (c l*'' + c^2
-            s b max ||a_i||^2 / l2)`` for each coordinate. While the support does not change, an update then maximises D
-            over a block of one sample, for losses with quadratic l* (Shalev-Shwartz & Zhang 2013). tau = 1 is halved,
-            and the ascent restarted at the best alpha, whenever D has not increased for EPOCHS steps of the runner.
+        step_size: eta > 0, a scalar, traced; 0, infinity and NaN end as INVALID_STEP_SIZE. None: adaptive, ``tau / (c
+            l*'' + c^2 s b max ||a_i||^2 / l2)`` for each coordinate. While the support does not change, an update then
+            maximises D over a block of one sample, for losses with quadratic l* (Shalev-Shwartz & Zhang 2013). tau = 1
+            is halved, and the ascent restarted at the best alpha, whenever D has not increased for EPOCHS steps of the
+            runner.
         diminishing: bool, static; whether eta_t = eta / (t + 2). With m blocks and a 1/mu-smooth loss the theory takes
             ``eta = m n / mu`` for the mean over n samples (Theorem 19).
         batch_size: b, an int in [1, n], static.
@@ -149,17 +167,17 @@ class SDIHT(Solver):
         n = objective.num_samples
         if not (isinstance(self.batch_size, int) and 1 <= self.batch_size <= n):
             raise ValueError(f"batch_size must be an int in [1, {n}], the number of samples; got {self.batch_size!r}")
-        iterate, point, floor = init_dual(objective, constraint, x0)
+        iterate, point, bounds = init_dual(objective, constraint, x0)
         scale = jnp.ones((), objective.dtype) if self.step_size is None else jnp.asarray(self.step_size)
         iterate = replace(iterate, status=check_step_size(iterate.status, scale))
         squares = jnp.pad(objective.design.row_norms() ** 2, (0, -n % self.batch_size))
         couplings = self.batch_size * jnp.max(squares.reshape(-1, self.batch_size), axis=1) / objective.penalty
         none = jnp.zeros((), jnp.int32)
-        return iterate, (floor, point, point, scale, couplings, key, none, none)
+        return iterate, (bounds, point, point, scale, couplings, key, none, none)
 
     def step(self, objective: LinearModel, constraint: Constraint, iterate: Iterate, state: Any) -> Step:
         """One epoch of updates of alpha, then x from the best one."""
-        floor, point, best, scale, couplings, key, first, waited = state
+        bounds, point, best, scale, couplings, key, first, waited = state
         key, draws = jax.random.split(key)
         n, b, loss, A, l2 = (
             objective.num_samples,
@@ -187,27 +205,34 @@ class SDIHT(Solver):
 
         m = num_blocks if self.inner_steps is None else self.inner_steps
         alpha, _ = lax.fori_loop(0, m, update, (point.alpha, point.z))
-        point = dual_point(objective, constraint, loss.within(alpha, objective.y))
+        point = dual_point(objective, constraint, loss.within(alpha, objective.y), bounds.columns)
         patience = EPOCHS if self.step_size is None else None
         point, best, scale, waited = keep_best(point, best, scale, waited, patience)
         work = {"sample_gradients": m * b, "projections": m}
-        state = (floor, point, best, scale, couplings, key, first + m, waited)
-        return primal_from_dual(objective, constraint, iterate, best, floor, work), state
+        state = (bounds, point, best, scale, couplings, key, first + m, waited)
+        return primal_from_dual(objective, constraint, iterate, best, bounds, work), state
 
 
-def init_dual(objective: LinearModel, constraint: Constraint, x0: Array) -> tuple[Iterate, DualPoint, Array]:
-    """The iterate at x0, its dual variables, and D(0).
+def init_dual(objective: LinearModel, constraint: Constraint, x0: Array) -> tuple[Iterate, DualPoint, Bounds]:
+    """The iterate at x0, its dual variables, and the bounds that are computed once.
 
     D(0) is a lower bound of f, but alpha = 0 is not a good start where l* is steep there.
     """
     check_dual(objective)
-    iterate = evaluate(objective, x0)
-    point = dual_point(objective, constraint, dual_variables(objective, iterate.pred))
-    origin = conjugate_loss(objective).within(jnp.zeros_like(point.alpha), objective.y)
-    floor = dual_point(objective, constraint, origin).value
-    gap = iterate.value - jnp.maximum(point.value, floor)
-    # Without a ridge there is no dual.
-    return replace(iterate, gap=gap, status=check_step_size(Status.RUNNING, objective.penalty)), point, floor
+    iterate, columns = evaluate(objective, x0), column_bound(objective)
+    alpha = dual_variables(objective, iterate.pred)
+    origin = conjugate_loss(objective).within(jnp.zeros_like(alpha), objective.y)
+    both = jax.vmap(lambda alpha: dual_point(objective, constraint, alpha, columns))(jnp.stack([alpha, origin]))
+    point, bounds = jax.tree.map(lambda leaf: leaf[0], both), Bounds(both.value[1], columns)
+    status = jnp.where(objective.penalty > 0, iterate.status, Status.NO_DUAL).astype(jnp.int32)
+    return replace(with_gap(objective, iterate, point, bounds), status=status), point, bounds
+
+
+def with_gap(objective: LinearModel, iterate: Iterate, best: DualPoint, bounds: Bounds) -> Iterate:
+    """The iterate with f(x) less the best lower bound for its gap, at least what it is without rounding errors."""
+    upper = iterate.value + primal_error(objective, iterate.x, iterate.pred, bounds.columns)
+    gap = upper - jnp.maximum(best.value, bounds.floor)
+    return replace(iterate, gap=jnp.where(jnp.isnan(gap), jnp.inf, gap))  # without a ridge there is no bound
 
 
 def adaptive_step(scale: Array, curvature: Array) -> Array:
@@ -232,13 +257,14 @@ def keep_best(
 
 
 def primal_from_dual(
-    objective: LinearModel, constraint: Constraint, iterate: Iterate, best: DualPoint, floor: Array, work: Any
+    objective: LinearModel, constraint: Constraint, iterate: Iterate, best: DualPoint, bounds: Bounds, work: Any
 ) -> Iterate:
     """The refit on the support of w at the best alpha, or the iterate before if f is lower there."""
     counts = iterate.counts.plus(**work)
-    new = evaluate(objective, refit(objective, constraint.support_of(best.w), best.w), counts)
+    found = refit(objective, constraint.support_of(best.w), best.w)
+    new = evaluate(objective, found.x, counts, refit_converged=found.converged)  # the error of a product is bounded
     new = tree_where(iterate.value <= new.value, replace(iterate, gap=None, counts=counts), new)  # NaN is kept
-    return replace(new, gap=new.value - jnp.maximum(best.value, floor))
+    return with_gap(objective, new, best, bounds)
 
 
 PATIENCE, EPOCHS = 10, 5

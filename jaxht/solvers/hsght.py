@@ -10,7 +10,7 @@ from jax import lax
 from jaxht._pytree import Array, Numeric, PRNGKey, integer, pytree
 from jaxht.constraints import Constraint
 from jaxht.objectives.objective import SumOverSamples, check_sum
-from jaxht.solvers.iterate import Iterate
+from jaxht.solvers.iterate import Iterate, inverse_smoothness
 from jaxht.solvers.sampling import init_stochastic, permute
 from jaxht.solvers.solver import Solver, Step
 
@@ -28,7 +28,8 @@ class HSGHT(Solver):
 
     Args:
         step_size: eta > 0, a scalar, traced; on the scale of ``f = (1/n) sum_i f_i``, see :class:`jaxht.HTSVRG`. 0,
-            infinity and NaN end as DIVERGED. None: ``1 / (2 L)``, L the largest smoothness of any f_i (Theorem 2).
+            infinity and NaN end as INVALID_STEP_SIZE. None: ``1 / (2 L)``, L the largest smoothness of any f_i (Theorem
+            2).
         momentum: nu in [0, 1), a scalar, traced; above 0 this is AHSG-HT. None is 0, without the cost of storing
             x_{t-1}.
         batch_size: tau, the size of the first minibatch, an integer, traced.
@@ -70,7 +71,9 @@ class HSGHT(Solver):
     def init(self, objective: SumOverSamples, constraint: Constraint, x0: Array, key: PRNGKey | None) -> Step:
         """Compute the step size; x_{-1} = x_0."""
         check_sum(objective)
-        step_size = 0.5 / objective.sample_smoothness() if self.step_size is None else self.step_size
+        step_size = self.step_size
+        if step_size is None:
+            step_size = 0.5 * inverse_smoothness(objective.sample_smoothness())
         iterate = init_stochastic(objective, x0, step_size).move(x0, skip_fixed_point_test=jnp.array(True))
         return iterate, (step_size, key, jnp.zeros((), jnp.int32), None if self.momentum is None else x0)
 

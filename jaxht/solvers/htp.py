@@ -27,11 +27,12 @@ class HTP(Solver):
     Jain, Meka & Dhillon 2010), M_1 is L, and it ends with CONVERGED.
 
     Args:
-        step_size: eta > 0, a scalar in units of 1 over the Hessian, traced; 0, infinity and NaN end as DIVERGED.
-            Termination is guaranteed below 1/M_2k, the restricted smoothness; with a much smaller step the support does
-            not change any more, with a much larger one supports can cycle. None: 1/M_1, M_1 the largest curvature along
-            one coordinate (``max_i ||a_i||^2`` for least squares): slightly above the guarantee, it recovers far more
-            signals than 1/L does, on Gaussian and on correlated designs, and cycles are rare.
+        step_size: eta > 0, a scalar in units of 1 over the Hessian, traced; 0, infinity and NaN end as
+            INVALID_STEP_SIZE. Termination is guaranteed below 1/M_2k, the restricted smoothness; with a much smaller
+            step the support does not change any more, with a much larger one supports can cycle. None: 1/M_1, M_1 the
+            largest curvature along one coordinate (``max_i ||a_i||^2`` for least squares): slightly above the
+            guarantee, it recovers far more signals than 1/L does, on Gaussian and on correlated designs, and cycles are
+            rare.
         backtrack: bool, static; whether a step that does not decrease f is rejected and retried with half of eta, until
             the support does not change; the next step starts with eta again. Then f decreases in every step, no run
             cycles, and eta may start large, at several times 1/M_1: more steps, for a lower f.
@@ -56,6 +57,7 @@ class HTP(Solver):
     backtrack: bool = static(default=False)
 
     fixed_point_test: ClassVar[bool] = True
+    keeps_best: ClassVar[bool] = True
 
     def max_steps(self, constraint: Constraint) -> int:
         """100 steps; most runs end within ten."""
@@ -121,6 +123,7 @@ class PHT(Solver):
     backtrack: bool = static(default=False)
 
     fixed_point_test: ClassVar[bool] = True
+    keeps_best: ClassVar[bool] = True
 
     def max_steps(self, constraint: SelectionConstraint) -> int:
         """100 steps."""

@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 from jaxht._pytree import Array, Numeric, PRNGKey, pytree, static
 from jaxht.constraints import Constraint
 from jaxht.objectives.objective import Objective
-from jaxht.solvers.iterate import Iterate, evaluate
+from jaxht.solvers.iterate import Iterate, evaluate, inverse_smoothness
 from jaxht.solvers.solver import Solver, Step
 
 
@@ -22,9 +22,9 @@ class IHT(Solver):
     matrices of low rank SVP (Jain, Meka & Dhillon 2010).
 
     Args:
-        step_size: eta > 0, a scalar in units of 1 over the Hessian, traced; 0, infinity and NaN end as DIVERGED. None:
-            1/L, L an upper estimate of the largest eigenvalue of the Hessian; then f never increases without momentum.
-            On ``1/2 ||Ax - y||^2`` eta = 1 diverges for many A, and ends as DIVERGED.
+        step_size: eta > 0, a scalar in units of 1 over the Hessian, traced; 0, infinity and NaN end as
+            INVALID_STEP_SIZE. None: 1/L, L an upper estimate of the largest eigenvalue of the Hessian; then f never
+            increases without momentum. On ``1/2 ||Ax - y||^2`` eta = 1 diverges for many A, and ends as DIVERGED.
         momentum: nu in [0, 1), a scalar, traced. None, the default, is 0, without the cost of storing x_prev.
         nesterov: bool, static; which of the two forms is used with momentum.
 
@@ -56,7 +56,7 @@ class IHT(Solver):
 
     def init(self, objective: Objective, constraint: Constraint, x0: Array, key: PRNGKey | None) -> Step:
         """Evaluate f at x0; x_prev = x0."""
-        step_size = 1 / objective.majorant().norm() if self.step_size is None else self.step_size
+        step_size = inverse_smoothness(objective.majorant().norm()) if self.step_size is None else self.step_size
         iterate = evaluate(objective, x0, step_size=step_size)
         return iterate, (step_size, None if self.momentum is None else (x0, iterate.pred))
 

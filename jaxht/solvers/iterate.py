@@ -96,7 +96,7 @@ class Iterate:
         counts: cost so far, a :class:`Counts`.
         status: int32, a :class:`jaxht.Status` that the solver has reached; RUNNING (0) to continue.
         pred: the objective's prediction for x, or None if the solver does not have it.
-        gap: primal minus dual value, a scalar; None for all but dual solvers.
+        gap: primal minus dual value, plus a bound of their rounding errors, a scalar; None for all but dual solvers.
         refit_converged: bool, whether the refit that gave x converged; True for solvers that do not refit.
         skip_fixed_point_test: bool, whether an x that did not move in this step may move in the next one, because steps
             are random or were rejected.
@@ -124,12 +124,35 @@ class Iterate:
 
 
 def check_step_size(status: Numeric, step_size: Numeric) -> Array:
-    """``status``, but DIVERGED where ``step_size`` is not finite and positive.
+    """``status``, but INVALID_STEP_SIZE where ``step_size`` is not finite and positive.
 
     With a step of 0 every x would be a fixed point; and an infinite curvature (the square of a large column) gives a
     step of 0.
     """
-    return jnp.where(jnp.isfinite(step_size) & (step_size > 0), status, Status.DIVERGED).astype(jnp.int32)
+    return jnp.where(jnp.isfinite(step_size) & (step_size > 0), status, Status.INVALID_STEP_SIZE).astype(jnp.int32)
+
+
+def inverse_smoothness(smoothness: Array) -> Array:
+    """``1 / L``, the step size of solvers that are given none.
+
+    L is 0 for a design of zeros, on which every point is stationary, and where the squares of its entries underflow.
+    The true L is then below tiny / eps, tiny the smallest normal number, as long as fewer than 1 / eps squares are
+    summed, so that the step is no longer than its inverse.
+
+    Args:
+        smoothness: L >= 0, a scalar in units of the Hessian.
+
+    Returns:
+        A scalar; finite and positive unless L is infinite or NaN.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from jaxht.solvers.iterate import inverse_smoothness
+        >>> float(inverse_smoothness(jnp.array(4.0))), bool(inverse_smoothness(jnp.array(0.0)) < jnp.inf)
+        (0.25, True)
+    """
+    numbers = jnp.finfo(smoothness.dtype)
+    return 1 / jnp.where(smoothness == 0, float(numbers.tiny) / float(numbers.eps), smoothness)
 
 
 def evaluate(
@@ -151,7 +174,8 @@ def evaluate(
         counts: the :class:`Counts` so far; None starts at zero.
         pred: the prediction of x, which saves a product where it is known; None computes it.
         status: int32, a :class:`jaxht.Status` that the solver has reached.
-        step_size: a scalar; where it is not finite and positive, the status is DIVERGED. None is not checked.
+        step_size: a scalar; where it is not finite and positive, the status is INVALID_STEP_SIZE. None is not
+            checked.
         refit_converged: bool, whether the refit that gave x converged; True for solvers that do not refit.
 
     Returns:

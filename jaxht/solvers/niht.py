@@ -71,6 +71,7 @@ class NIHT(Solver):
         v = g_S / jnp.where(flat, 1, scale)
         curvature = objective.hessian(x, pred).quadratic_form(v, objective.predict(v))
         eta = jnp.vdot(v, v) / jnp.where(flat, 1, curvature)
+        eta = jnp.where(jnp.isfinite(eta), eta, 0)  # x stays, and the step size is reported
 
         def attempt(eta):
             trial, S_new = constraint.project(x - eta * g, x)

@@ -11,7 +11,7 @@ from optax.tree_utils import tree_where
 from jaxht._pytree import Array, Numeric, integer, pytree
 from jaxht.constraints import Constraint, ModelSubspace
 from jaxht.objectives.objective import Objective
-from jaxht.solvers.iterate import Iterate
+from jaxht.solvers.iterate import Iterate, inverse_smoothness
 from jaxht.solvers.status import Status
 
 #: The support that a gradient step finds, as a function of its step size.
@@ -41,7 +41,7 @@ def pursuit_step_size(objective: Objective, constraint: Constraint, step_size: N
     if step_size is not None:
         return step_size
     bound = objective.majorant()
-    return 1 / (bound.coordinate_norm() if constraint.coordinatewise else bound.norm())
+    return inverse_smoothness(bound.coordinate_norm() if constraint.coordinatewise else bound.norm())
 
 
 @pytree

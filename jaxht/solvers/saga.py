@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxht._pytree import Array, Numeric, PRNGKey, integer, pytree, static
 from jaxht.constraints import Constraint
 from jaxht.objectives.objective import SumOverSamples
-from jaxht.solvers.iterate import Iterate
+from jaxht.solvers.iterate import Iterate, inverse_smoothness
 from jaxht.solvers.sampling import batch_smoothness, init_stochastic, project_move, run_updates
 from jaxht.solvers.solver import Solver, Step
 
@@ -27,8 +27,8 @@ class HTSAGA(Solver):
 
     Args:
         step_size: eta > 0, a scalar, traced; on the scale of ``f = (1/n) sum_i f_i``, see :class:`jaxht.HTSVRG`. 0,
-            infinity and NaN end as DIVERGED. None: ``1 / (3 L_b)``, L_b the expected smoothness of a minibatch (Defazio
-            et al. 2014). The theory of Shen & Li 2018 takes ``1 / (2 (alpha n + L))``.
+            infinity and NaN end as INVALID_STEP_SIZE. None: ``1 / (3 L_b)``, L_b the expected smoothness of a minibatch
+            (Defazio et al. 2014). The theory of Shen & Li 2018 takes ``1 / (2 (alpha n + L))``.
         batch_size: b, an int in [1, n], static.
         inner_steps: number of updates in one step of the runner, which evaluates f and the stopping tests once a step;
             an integer, traced. None: n / b, rounded up.
@@ -66,7 +66,7 @@ class HTSAGA(Solver):
         """Compute the step size, and the table at x0."""
         step_size = self.step_size
         if step_size is None:
-            step_size = 1 / (3 * batch_smoothness(objective, self.batch_size))
+            step_size = inverse_smoothness(3 * batch_smoothness(objective, self.batch_size))
         iterate = init_stochastic(objective, x0, step_size).move(x0, full_gradients=1)
         return iterate, (step_size, key, objective.loss_derivatives(x0, objective.predict(x0)))
 

@@ -9,6 +9,7 @@ import numpy as np
 from jax import lax
 
 from jaxht._pytree import Array, Numeric, PRNGKey
+from jaxht.linalg.factored import Factored
 from jaxht.objectives.objective import SumOverSamples, check_sum
 from jaxht.solvers.iterate import Counts, Iterate, check_step_size
 from jaxht.solvers.status import Status
@@ -22,13 +23,15 @@ def init_stochastic(objective: SumOverSamples, x0: Array, step_size: Numeric) ->
     Args:
         objective: a sum over samples, prepared.
         x0: feasible point, shaped like the variable.
-        step_size: a scalar; where it is not finite and positive, the status is DIVERGED.
+        step_size: a scalar; where it is not finite and positive, the status is INVALID_STEP_SIZE.
 
     Returns:
-        An :class:`jaxht.extend.Iterate`.
+        An :class:`jaxht.extend.Iterate`, CONVERGED where ``grad f(x0)`` is exactly 0.
 
     Raises:
         ValueError: if the objective is not a sum over samples.
+
+    Cost: a full gradient, not counted.
 
     Example:
         >>> import jax.numpy as jnp, jaxht
@@ -38,7 +41,12 @@ def init_stochastic(objective: SumOverSamples, x0: Array, step_size: Numeric) ->
         4
     """
     check_sum(objective)
-    return Iterate(x0, None, Counts.zero(objective.num_samples), check_step_size(Status.RUNNING, step_size))
+    status: Numeric = Status.RUNNING
+    if not isinstance(x0, Factored):  # of which a gradient is known by its products
+        # No fixed-point test of random steps would end a run on a design of zeros, or with y = 0.
+        stationary = jnp.all(objective.gradient(x0, objective.predict(x0)) == 0)
+        status = jnp.where(stationary, Status.CONVERGED, status)
+    return Iterate(x0, None, Counts.zero(objective.num_samples), check_step_size(status, step_size))
 
 
 def batch_smoothness(objective: SumOverSamples, batch_size: int) -> Array:

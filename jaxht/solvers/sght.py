@@ -7,7 +7,7 @@ import jax
 from jaxht._pytree import Array, Numeric, PRNGKey, integer, pytree, static
 from jaxht.constraints import Constraint
 from jaxht.objectives.objective import SumOverSamples
-from jaxht.solvers.iterate import Iterate
+from jaxht.solvers.iterate import Iterate, inverse_smoothness
 from jaxht.solvers.sampling import batch_smoothness, init_stochastic, run_updates
 from jaxht.solvers.solver import Solver, Step
 
@@ -25,8 +25,8 @@ class SGHT(Solver):
 
     Args:
         step_size: eta > 0, a scalar, traced; on the scale of f and so of every f_i: for a sum, such as
-            ``LeastSquares(A, y)``, it is 1/n of that for the mean. 0, infinity and NaN end as DIVERGED. None: ``1 / (2
-            L_b)``, L_b the expected smoothness of a minibatch.
+            ``LeastSquares(A, y)``, it is 1/n of that for the mean. 0, infinity and NaN end as INVALID_STEP_SIZE. None:
+            ``1 / (2 L_b)``, L_b the expected smoothness of a minibatch.
         batch_size: b, an int in [1, n], static.
         inner_steps: number of updates in one step of the runner, which evaluates f and the stopping tests once a step;
             an integer, traced. None: n / b, rounded up.
@@ -64,7 +64,7 @@ class SGHT(Solver):
         """Compute the step size; f at x0 is left to the runner."""
         step_size = self.step_size
         if step_size is None:
-            step_size = 0.5 / batch_smoothness(objective, self.batch_size)
+            step_size = 0.5 * inverse_smoothness(batch_smoothness(objective, self.batch_size))
         return init_stochastic(objective, x0, step_size), (step_size, key)
 
     def step(self, objective: SumOverSamples, constraint: Constraint, iterate: Iterate, state: Any) -> Step:

@@ -36,6 +36,9 @@ class Solver(Protocol):
     nested: ClassVar[bool] = False
     #: Whether iterates may be :class:`jaxht.Factored`.
     takes_factors: ClassVar[bool] = False
+    #: Whether f may increase in a step, so that a run that ends with MAX_STEPS, CYCLING or REFIT_FAILED returns the
+    #: best point that it met: the runner then keeps that point as well.
+    keeps_best: ClassVar[bool] = False
 
     def max_steps(self, constraint: Any) -> Numeric:
         """The step limit where :class:`jaxht.Stop` gives none."""

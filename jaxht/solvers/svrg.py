@@ -10,7 +10,7 @@ from jaxht._pytree import Array, Numeric, PRNGKey, integer, pytree, static
 from jaxht.constraints import Constraint
 from jaxht.linalg.projections import l2_ball
 from jaxht.objectives.objective import SumOverSamples
-from jaxht.solvers.iterate import Iterate
+from jaxht.solvers.iterate import Iterate, inverse_smoothness
 from jaxht.solvers.sampling import batch_smoothness, init_stochastic, project_move, run_updates
 from jaxht.solvers.solver import Solver, Step
 
@@ -31,8 +31,8 @@ class HTSVRG(Solver):
     Args:
         step_size: eta > 0, a scalar, traced; on the scale of ``f = (1/n) sum_i f_i``. Shen & Li 2018 minimise the mean,
             ``LeastSquares(A, y, mean=True)``, for which this is their eta; for the sum it is their eta / n. They take
-            ``2 / sigma_max(A)^2``, without n, for single samples. 0, infinity and NaN end as DIVERGED. None: ``1 / (4
-            L_b)``, L_b the expected smoothness of a minibatch: the bound of their Theorem 10 where b = 1.
+            ``2 / sigma_max(A)^2``, without n, for single samples. 0, infinity and NaN end as INVALID_STEP_SIZE. None:
+            ``1 / (4 L_b)``, L_b the expected smoothness of a minibatch: the bound of their Theorem 10 where b = 1.
         inner_steps: m, number of updates in a stage, an integer, traced. None: 3 n / b, rounded up.
         batch_size: b, an int in [1, n], static.
         radius: omega, radius of the l2 ball onto which x is projected after thresholding, in units of x, traced. None:
@@ -77,7 +77,7 @@ class HTSVRG(Solver):
             raise ValueError(f'snapshot must be "random" or "last"; got {self.snapshot!r}')
         step_size = self.step_size
         if step_size is None:
-            step_size = 0.25 / batch_smoothness(objective, self.batch_size)
+            step_size = 0.25 * inverse_smoothness(batch_smoothness(objective, self.batch_size))
         return init_stochastic(objective, x0, step_size), (step_size, key)
 
     def step(self, objective: SumOverSamples, constraint: Constraint, iterate: Iterate, state: Any) -> Step:

@@ -2,6 +2,7 @@
 
 from typing import ClassVar, Protocol
 
+import jax.numpy as jnp
 import numpy as np
 
 from jaxht._pytree import Array, Numeric, known_values
@@ -60,6 +61,14 @@ class ScalarLoss(Loss):
         """The nearest a in the domain of l*, or just inside where the derivative of l* is infinite at its end."""
         raise NotImplementedError
 
+    def value_size(self, u: Array, y: Array) -> Array:
+        """The size of the terms of which :meth:`value` is made, (n,): its rounding error is some ulps of that."""
+        return jnp.abs(self.value(u, y))
+
+    def conjugate_size(self, a: Array, y: Array) -> Array:
+        """A number that with |l*| is at least a third of the size of the terms of which l* is made, (n,)."""
+        return jnp.abs(a * self.conjugate_derivative(a, y))
+
     def hessian_product(self, u: Array, y: Array, v: Array) -> Array:
         """``l'' v``."""
         return self.curvature(u, y) * v
@@ -67,6 +76,10 @@ class ScalarLoss(Loss):
 
 class MarginLoss(ScalarLoss):
     """Base of the losses of the margin y u, for labels -1 and +1."""
+
+    def value_size(self, u: Array, y: Array) -> Array:
+        """With what the rounding of the margin adds."""
+        return jnp.abs(self.value(u, y)) + jnp.abs(u * self.derivative(u, y))
 
     def check(self, y: Array) -> None:
         """Raise ValueError for labels other than -1 and +1."""

@@ -142,6 +142,15 @@ class PoissonLoss(ScalarLoss):
         """``exp(u)``."""
         return jnp.exp(u)
 
+    def value_size(self, u: Array, y: Array) -> Array:
+        """``exp(u) + |y u|``."""
+        return jnp.exp(u) + jnp.abs(y * u)
+
+    def conjugate_size(self, a: Array, y: Array) -> Array:
+        """``|m log m| + m``."""
+        mean = a + y
+        return jnp.abs(xlogy(mean, mean)) + mean
+
     def conjugate(self, a: Array, y: Array) -> Array:
         """``m log m - m``, m = a + y >= 0 the mean at which the derivative of the loss is a."""
         mean = a + y
