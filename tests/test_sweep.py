@@ -435,6 +435,84 @@ def test_an_error_in_a_worker_ends_the_sweep(tmp_path):
     )
 
 
+# ---- trials that do not come back ------------------------------------------------------------------------------------
+
+
+class Endless(Countdown):
+    """A trial in steps, of which that of ``length`` 0 takes steps for ever in every third trial."""
+
+    def draw(self, key, cell):
+        length = jax.random.randint(key, (), 1, 9)
+        return jnp.where((cell["length"] == 0) & (length % 3 == 0), jnp.iinfo(jnp.int32).max, length * 100)
+
+    def finish(self, case, carry):
+        return {**super().finish(case, carry), "success": carry < 0, "root": jnp.sqrt(1.0 * abs(carry))}
+
+
+def test_a_trial_that_takes_too_long_is_ended(tmp_path):
+    """The others, of its cell too, run to their end; it counts in no rate."""
+    axes, options = {"length": [0, 1, 2]}, {"num_trials": 20, "max_lanes": 8, "workers": 2, "trial_timeout": 0.3}
+    found = sweep.run(Endless(), axes, store=tmp_path, **options)
+    assert found.done.all()
+    late = found.timed_out_after == 0.3
+    assert 0 < int(late.sum()) < 20 and not late.sel(length=[1, 2]).any()
+    assert found.timed_out_after.where(~late).isnull().all()
+    np.testing.assert_array_equal(late, ~found.success)
+    assert (found.steps.where(~late, found.asked) == found.asked).all()
+    assert (found.steps.where(late, 0) == 0).all() and found.root.where(late).isnull().all()
+    rates = sweep.success_rate(found)
+    np.testing.assert_array_equal(rates.trials, 20 - late.sum("trial"))
+    np.testing.assert_array_equal(rates.rate, 1.0)
+    # The same limit leaves it at that, and so does a shorter one; a longer one tries again.
+    totals = []
+    for limit in 0.3, 0.2, 0.4:
+        options["trial_timeout"] = limit
+        again = sweep.run(
+            Endless(), axes, store=tmp_path, **options, on_progress=lambda progress: totals.append(progress.total)
+        )
+    assert set(totals[:2]) == {0} and totals[-1] == 20
+    assert again.timed_out_after.max() == 0.4
+
+
+def test_a_limit_changes_nothing_else(padded, whole):
+    limited = padded(workers=2, trial_timeout=60.0)
+    same_bits(limited, whole)
+
+
+HUNG = """
+import sys
+from tests.test_sweep import *
+
+def trial(key, cell):
+    stuck = (cell["K"] == 1) & (jax.random.uniform(key) < 0.2)
+    return {"K2": jax.lax.while_loop(lambda x: stuck | (x < 2), lambda x: jnp.minimum(x + 1, 2), 0) * cell["K"]}
+
+def run(**options):
+    return sweep.run(trial, {"K": [0, 1, 2, 3]}, num_trials=20, max_lanes=10, store=sys.argv[1], **options)
+
+try:
+    run(trial_timeout=1.0)
+except sweep.TrialTimeout as error:
+    print(error)
+    sys.exit(3)
+print(int(run(trial_timeout=1.0).timed_out_after.notnull().sum()))
+"""
+
+
+def test_a_call_that_hangs_is_given_up(tmp_path):
+    """The process ends; the next one finds all that was stored, leaves out the cell that hung, and goes on."""
+    command = [sys.executable, "-c", HUNG, str(tmp_path)]
+    first, second = (subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60) for _ in range(2))
+    assert first.returncode == 3, first.stderr
+    assert "{'K': 1}" in first.stdout and "trial_timeout=1" in first.stdout
+    assert second.returncode == 0, second.stderr
+    found = sweep.load(tmp_path)
+    assert found.done.all()
+    late = found.timed_out_after.notnull()
+    assert late.sel(K=1).any() and not late.sel(K=[0, 2, 3]).any()
+    assert (found.K2.where(~late, 2 * found.K) == 2 * found.K).all()
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -450,6 +528,7 @@ def test_an_error_in_a_worker_ends_the_sweep(tmp_path):
         ({"workers": 0}, "workers"),
         ({"max_lanes": 0}, "max_lanes"),
         ({"shard": (2, 2)}, "shard"),
+        ({"trial_timeout": 0}, "trial_timeout"),
         ({"trial": lambda key, cell: {"K": cell["K"]}}, "name of an axis"),
         ({"trial": lambda key, cell: {"done": cell["K"]}}, "reserved"),
         ({"trial": lambda key, cell: {"x": jnp.zeros(3)}}, "scalars"),

@@ -23,7 +23,7 @@ from jaxht.sweep.trials import FunctionRun, Run
 T = TypeVar("T")
 
 # Names that a trial must not return: the store and its Dataset use them.
-RESERVED = {"trial", "done", "file", "fingerprint", "checksum"}
+RESERVED = {"trial", "done", "file", "fingerprint", "checksum", "timed_out_after"}
 
 # (least lanes of a row, most lanes of a pool). On a CPU a step costs as much per lane in blocks of 8 as of 1000
 # (measured, d = 256), and short rows have short ends; an accelerator needs many lanes.
@@ -98,6 +98,7 @@ class Sweep:
     seed: int
     workers: int | None
     max_lanes: int | None
+    trial_timeout: float | None = None
     float64: bool = field(default_factory=lambda: jnp.result_type(float) == jnp.float64)
     # Identifies the sweep in processes that get a copy with each task.
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
@@ -174,7 +175,7 @@ class ProgramCache:
     def check_names(self, sweep: Sweep) -> None:
         """Raise ValueError where a result has a name that is taken."""
         for program in self._get_programs(sweep):
-            if taken := {*sweep.grid.axes, *RESERVED}.intersection(program.names):
+            if taken := {*sweep.grid.axes, *RESERVED}.intersection(program.results):
                 raise ValueError(f"a trial must not return {min(taken)!r}: it is the name of an axis, or reserved")
 
     def fingerprint(self, sweep: Sweep) -> str:
