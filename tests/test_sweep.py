@@ -1,8 +1,10 @@
 """The Monte-Carlo engine: paired problems, shared leaves, use of the lanes, and bits free of the scheduling."""
 
+import gc
 import os
 import subprocess
 import sys
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -18,6 +20,7 @@ from jaxht import HTP, IHT, SGHT, LeastSquares, Sparse, Stop, metrics, solve, sw
 from jaxht.planted.ensembles import gaussian, gaussian_signal, planted
 from jaxht.sweep.compilation import PoolLimits, ProgramCache, Sweep
 from jaxht.sweep.grid import Grid
+from jaxht.sweep.program import Program
 from jaxht.sweep.trials import FunctionRun
 from tests.contract import QUICK
 from tests.util import compiled_quickly, x64
@@ -117,6 +120,38 @@ def test_compiles_once_for_what_is_static():
     assert seen == {(3, 8), (3, 16), (4, 8), (4, 16)}
     expected = (dataset.n * 0 + dataset.K + dataset.m).broadcast_like(dataset["sum"])
     np.testing.assert_array_equal(dataset["sum"], expected)
+
+
+def test_what_a_process_keeps_is_bounded(monkeypatch):
+    """Sweeps of one trial over ever other shapes, and one sweep over more shapes than are kept."""
+    monkeypatch.setattr("jaxht.sweep.compilation.MAX_POOLS", 3)
+    monkeypatch.setattr("jaxht.sweep.compilation.MAX_PROGRAMS", 4)
+    sweep.clear_cache()
+    compiled = []
+    compile_ = Program.compile
+
+    def watch(self, *shape):
+        pool = compile_(self, *shape)
+        compiled.append(weakref.ref(pool.run_chunk))
+        return pool
+
+    monkeypatch.setattr(Program, "compile", watch)
+
+    def trial(key, cell):
+        return {"size": jnp.zeros(cell["n"]).sum() + cell["n"]}
+
+    def run(ns):
+        found = sweep.run(trial, {"n": ns}, num_trials=1, static=["n"], workers=2)
+        np.testing.assert_array_equal(found["size"].squeeze(), ns)
+        gc.collect()
+        return sum(pool() is not None for pool in compiled)
+
+    assert [run([n]) for n in range(1, 7)] == [1, 2, 3, 3, 3, 3]
+    assert run(list(range(10, 18))) == 3
+    assert len(ProgramCache.find(Sweep(FunctionRun(trial), Grid({"n": [1]}), 1, 0, 1, None)).programs) == 4
+    sweep.clear_cache()
+    gc.collect()
+    assert not any(pool() for pool in compiled)
 
 
 def test_where_leaves_cells_out():

@@ -1,6 +1,7 @@
 """The Monte-Carlo engine: many random problems over a grid of cells, as labelled arrays."""
 
 from jaxht.sweep._provenance import provenance as provenance
+from jaxht.sweep.compilation import clear_cache as clear_cache
 from jaxht.sweep.engine import Executor as Executor
 from jaxht.sweep.engine import run as run
 from jaxht.sweep.grid import stable_hash as stable_hash
