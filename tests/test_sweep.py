@@ -2,8 +2,10 @@
 
 import gc
 import os
+import signal
 import subprocess
 import sys
+import time
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -546,6 +548,33 @@ def test_a_call_that_hangs_is_given_up(tmp_path):
     late = found.timed_out_after.notnull()
     assert late.sel(K=1).any() and not late.sel(K=[0, 2, 3]).any()
     assert (found.K2.where(~late, 2 * found.K) == 2 * found.K).all()
+
+
+STUCK = """
+import jax
+from jaxht import sweep
+
+def trial(key, cell):
+    return {"x": jax.lax.while_loop(lambda x: x >= 0, lambda x: x * 0, cell["K"])}
+
+sweep.run(trial, {"K": [1]}, num_trials=2, on_progress=lambda progress: print(progress.note or "began", flush=True))
+"""
+
+
+def test_ctrl_c_twice_ends_a_process_that_hangs():
+    with subprocess.Popen([sys.executable, "-c", STUCK], cwd=ROOT, stdout=-1, stderr=-1, text=True) as process:
+        while process.stdout.readline() != "began\n":
+            pass
+        time.sleep(0.5)
+        process.send_signal(signal.SIGINT)
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(1.0)  # for the chunk that runs, which usually ends
+        process.send_signal(signal.SIGINT)
+        try:
+            process.wait(20.0)
+        finally:
+            process.kill()
+        assert "KeyboardInterrupt" in process.stderr.read()
 
 
 @pytest.mark.parametrize(
