@@ -328,7 +328,11 @@ def fill_disks(row, folder, kills, rng, has_disk):
 
 def kill_dask_workers(row, parent, kills, rng, spread, answer):
     """Kill workers of a Dask cluster while a sweep runs on it; in a fork, which starts JAX and the cluster."""
+    import dask
     import distributed
+
+    # Else the cluster closes what starts a worker again, if that worker was not there 15 seconds after a kill.
+    dask.config.set({"distributed.deploy.lost-worker-timeout": "1 day"})
 
     class Observe(distributed.WorkerPlugin):
         def __init__(self, log):
