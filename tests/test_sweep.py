@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 import weakref
 from concurrent.futures import ThreadPoolExecutor
@@ -257,6 +258,17 @@ def same_bits(a, b):
 def test_workers_and_lanes_do_not_change_a_bit(padded, whole, workers):
     """Other workers take other trials at other times: every trial in another lane, next to others."""
     same_bits(padded(workers=workers), whole)
+
+
+@pytest.mark.parametrize(("cells", "trials", "pools"), [(1, 32, 1), (2, 16, 1), (3, 16, 2), (9, 40, 4)])
+def test_as_many_pools_as_cores_and_as_are_of_use(monkeypatch, cells, trials, pools):
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: range(4), raising=False)
+    started = []
+    start = threading.Thread.start
+    monkeypatch.setattr(threading.Thread, "start", lambda self: (started.append(self.name), start(self)))
+    found = sweep.run(bits, {"K": list(range(cells))}, num_trials=trials)
+    assert started.count("jaxht-sweep") == pools
+    same_bits(found, sweep.run(bits, {"K": list(range(cells))}, num_trials=trials, workers=1))
 
 
 def test_an_executor_does_not_change_a_bit(padded, whole):

@@ -6,7 +6,7 @@ import os
 import threading
 import uuid
 from collections import Counter
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
@@ -87,6 +87,14 @@ class PoolLimits:
         return max(1, min(most // lanes, num_groups)), lanes, lanes * max(1, staged)
 
 
+def count_workers() -> int | None:
+    """How many pools a process should have: one for each core that it may use on a CPU, else (None) one a device."""
+    if jax.default_backend() != "cpu":
+        return None
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(cores, len(jax.local_devices()))
+
+
 def _host_memory() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
@@ -129,6 +137,12 @@ class Sweep:
         """The device of each pool."""
         devices = jax.local_devices()
         return list(itertools.islice(itertools.cycle(devices), self.workers or len(devices)))
+
+    def count_pools(self, cells: Sequence[GridCell]) -> int:
+        """How many pools can be of use to some cells, on a CPU: as many as their trials fill, of each program."""
+        limits = self.find_limits(jax.local_devices()[0])
+        sizes = Counter(cell.program for cell in cells).values()
+        return sum(-(-size * self.num_trials // limits.lanes_max) for size in sizes)
 
     def find_limits(self, device: jax.Device) -> PoolLimits:
         """How many lanes a pool on the device may have."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import jax
 import numpy as np
 
-from jaxht.sweep.compilation import ProgramCache, Sweep
+from jaxht.sweep.compilation import ProgramCache, Sweep, count_workers
 from jaxht.sweep.grid import Grid, GridCell, Value
 from jaxht.sweep.progress import COMPILING, Progress
 from jaxht.sweep.scheduler import TIMED_OUT_AFTER, Queue, run_pool
@@ -90,10 +90,9 @@ def run(
         shard: (i, m): run every m-th cell, from the i-th on. Processes that run the shards of one sweep share a store.
         executor: where to run tasks instead of here; its processes write to the store, so they must see its folder.
         num_tasks: how many to make.
-        workers: pools of lanes in this process, each in a thread of its own; None: one for each device. Pools on one
-            device share its memory. On a CPU, one for each core pays. But XLA deadlocks when all threads of its own
-            pool wait in large batched LAPACK calls (SVD, Cholesky ...): give it more of them before JAX starts, by
-            the environment variable NPROC, say four times the cores.
+        workers: pools of lanes in this process, each in a thread of its own; None: on a CPU one for each core, but no
+            more than there are trials for, elsewhere one for each device; in the tasks of an executor one for each
+            device in any case. Pools on one device share its memory.
         max_lanes: most lanes of a pool; None: as suits the device. Fewer where its memory is too small.
         trial_timeout: seconds that a trial may take once it has a lane, and that a call of the device may take; None:
             no limit. A trial in steps that takes longer is ended between two chunks of steps: its results are NaN, 0 or
@@ -147,6 +146,8 @@ def run(
         raise ValueError(f"trial_timeout must be positive, or None; got {trial_timeout}")
     grid = Grid(axes, static, round_up, problem, shared, where)
     one = trial if isinstance(trial, Run) else FunctionRun(trial)
+    # What runs tasks shares out the cores by itself.
+    workers = count_workers() if workers is None and executor is None else workers
     sweep = Sweep(one, grid, num_trials, seed, workers, max_lanes, trial_timeout)
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory()) if store is None else store
@@ -198,6 +199,8 @@ def _run_here(sweep: Sweep, cells: Sequence[GridCell], store: Store, report: OnP
 
     # Not those of an executor: the interpreter would wait at its end for one that does not come back.
     devices = sweep.assign_devices()
+    if devices[0].platform == "cpu":
+        devices = devices[: max(1, sweep.count_pools(cells))]
     threads = [threading.Thread(target=work, args=[device], name="jaxht-sweep", daemon=True) for device in devices]
     try:
         for thread in threads:
