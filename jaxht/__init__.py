@@ -5,9 +5,12 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from jaxht import extend as extend
+from jaxht.constraints import Constraint as Constraint
 from jaxht.constraints import Edges as Edges
 from jaxht.constraints import Groups as Groups
 from jaxht.constraints import LowRank as LowRank
+from jaxht.constraints import ModelSubspace as ModelSubspace
+from jaxht.constraints import SelectionConstraint as SelectionConstraint
 from jaxht.constraints import Sparse as Sparse
 from jaxht.constraints import Subspace as Subspace
 from jaxht.constraints import Support as Support
@@ -33,10 +36,12 @@ from jaxht.objectives import Logistic as Logistic
 from jaxht.objectives import MatrixCompletion as MatrixCompletion
 from jaxht.objectives import MatrixSensing as MatrixSensing
 from jaxht.objectives import MultiResponse as MultiResponse
+from jaxht.objectives import Objective as Objective
 from jaxht.objectives import Poisson as Poisson
 from jaxht.objectives import SmoothedHinge as SmoothedHinge
 from jaxht.objectives import Softmax as Softmax
 from jaxht.objectives import SquaredHinge as SquaredHinge
+from jaxht.objectives import SumOverSamples as SumOverSamples
 from jaxht.objectives import TraceRegression as TraceRegression
 from jaxht.planted import bounds as bounds
 from jaxht.planted import ensembles as ensembles
@@ -69,6 +74,7 @@ from jaxht.solvers import CoSaMP as CoSaMP
 from jaxht.solvers import ExhaustiveLocalSearch as ExhaustiveLocalSearch
 from jaxht.solvers import FoBa as FoBa
 from jaxht.solvers import GraSP as GraSP
+from jaxht.solvers import Solver as Solver
 from jaxht.solvers import Status as Status
 from jaxht.solvers import SubspacePursuit as SubspacePursuit
 

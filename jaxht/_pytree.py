@@ -5,6 +5,8 @@ And the types of arrays and numbers in annotations: those of chex, imported for 
 
 import dataclasses
 import functools
+import inspect
+import warnings
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar, dataclass_transform
@@ -120,7 +122,9 @@ def pytree(cls: type[T]) -> type[T]:
         >>> jax.tree.map(lambda bound: 2 * bound, Interval(0.5)).upper
         2.0
     """
-    cls = dataclasses.dataclass(frozen=True, eq=False)(cls)
+    cls = dataclasses.dataclass(frozen=True, eq=False, repr=False)(cls)
+    if cls.__repr__ is object.__repr__:
+        cls.__repr__ = _repr_fields  # type: ignore[method-assign, assignment]
     fields = dataclasses.fields(cls)  # type: ignore[arg-type]
     fixed = tuple(field.name for field in fields if field.metadata.get("static", False))
     traced = tuple(field.name for field in fields if not field.metadata.get("static", False))
@@ -218,6 +222,9 @@ def check_scalar(
     name: str, value: Any, *, signed: bool = False, integral: bool = False, shape: tuple[int, ...] = ()
 ) -> None:
     """Raise ValueError unless ``value`` is a scalar or of ``shape``, and valid where it is known."""
+    if isinstance(value, str | bytes | list | tuple) or hasattr(value, "to_numpy"):
+        hint = f": pass {name}.to_numpy()" if hasattr(value, "to_numpy") else ""
+        raise ValueError(f"{name} must be a number{' or an array' * bool(shape)}; got {describe(value)}{hint}")
     if np.shape(value) not in ((), shape):
         allowed = f"a scalar or of shape {shape}" if shape else "a scalar"
         raise ValueError(f"{name} must be {allowed}; got shape {np.shape(value)}: use jax.vmap")
@@ -226,6 +233,115 @@ def check_scalar(
             raise ValueError(f"{name} must be an integer; got {value}")
         if not (signed or np.all(np.asarray(value) >= 0)):
             raise ValueError(f"{name} must be at least 0; got {np.min(np.asarray(value))}")
+
+
+def check_array(name: str, value: Any, expected: str = "an array") -> None:
+    """Raise ValueError unless ``value`` is an array of NumPy or JAX: lists and data frames are not converted."""
+    if not isinstance(value, np.ndarray | np.generic | jax.Array | jax.ShapeDtypeStruct):
+        raise no_array(name, value, expected)
+
+
+def no_array(name: str, value: Any, expected: str) -> ValueError:
+    """The ValueError for a ``value`` that is not an array, with the call that makes it one."""
+    hint = ""
+    if hasattr(value, "to_numpy"):  # of pandas and its like
+        hint = f": pass {name}.to_numpy()"
+    elif isinstance(value, list | tuple):
+        hint = f": pass np.asarray({name})"
+    return ValueError(f"{name} must be {expected}; got {describe(value)}{hint}")
+
+
+def warn_of_rounding(data: Any) -> None:
+    """Warn, once in a process, where a pytree has float64 arrays of NumPy and JAX, without 64 bits, rounds them."""
+    leaves = jax.tree.leaves(data)
+    found = any(isinstance(leaf, np.ndarray) and leaf.ndim and leaf.dtype == np.float64 for leaf in leaves)
+    if found and jnp.result_type(float) != np.float64:
+        _warn_of_rounding()
+
+
+@functools.cache
+def _warn_of_rounding() -> None:
+    warnings.warn(
+        "float64 data are rounded to float32, since JAX's 64 bits are off; to turn them on, before JAX makes an array: "
+        'jax.config.update("jax_enable_x64", True); else pass float32',
+        stacklevel=4,
+    )
+
+
+def known_values(array: Any) -> np.ndarray | None:
+    """The values of an array on the host; None where they are not known before the program runs.
+
+    Checks read them here alone: within a jit, also an operation on a JAX array that is known gives a tracer.
+    """
+    return None if isinstance(array, jax.core.Tracer | jax.ShapeDtypeStruct) else np.asarray(array)
+
+
+# Arguments by what they are: an example, and what only their classes have.
+_KINDS = {
+    "objective": ("an objective such as LeastSquares(A, y)", ("predict", "gradient")),
+    "constraint": ("a constraint such as Sparse(k)", ("project", "support_of")),
+    "solver": ("a solver such as HTP()", ("init", "step")),
+    "stop": ("a Stop such as Stop(max_steps=100)", ("support_patience", "target_value")),
+}
+
+
+def check_kind(**arguments: Any) -> None:
+    """Raise ValueError unless arguments are what their names say: objective, constraint, solver, stop.
+
+    Classes are known by their methods, so that those of users need not inherit from a protocol.
+    """
+    for name, value in arguments.items():
+        needed, members = _KINDS[name]
+        if not all(hasattr(type(value), member) for member in members):
+            raise ValueError(f"{name} must be {needed}; got {_describe_kind(value)}")
+
+
+def _describe_kind(value: Any) -> str:
+    if isinstance(value, type):
+        return f"the class {value.__name__}: an instance is {value.__name__}(...)"
+    if inspect.isroutine(value):
+        return f"the function {value.__name__}"
+    for needed, members in _KINDS.values():
+        if all(hasattr(type(value), member) for member in members):
+            return f"{type(value).__name__}, {needed.partition(' such')[0]}"
+    return describe(value)
+
+
+def describe(value: Any) -> str:
+    """A value in a few words: numbers and text as they are, arrays by dtype and shape, all else by its type."""
+    if isinstance(value, np.ndarray | np.generic | jax.Array | jax.ShapeDtypeStruct):
+        if value.ndim or isinstance(value, jax.core.Tracer | jax.ShapeDtypeStruct) or not _is_number(value.dtype):
+            return f"{value.dtype}[{','.join(map(str, value.shape))}]"
+        return f"{value.item():.6g}" if value.dtype.kind == "f" else str(value.item())
+    if isinstance(value, bool | int | float | str | bytes | None):
+        return repr(value) if len(repr(value)) <= 60 else f"{repr(value)[:57]}..."
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return repr(value)
+    if isinstance(value, np.dtype):
+        return str(value)
+    return getattr(value, "__name__", type(value).__name__)
+
+
+def short_repr(node: Any, **parts: Any) -> str:
+    """``Name(part=value, ...)``, of each value what :func:`describe` says; text stands as it is."""
+    shown = (f"{name}={part if isinstance(part, str) else describe(part)}" for name, part in parts.items())
+    return f"{type(node).__name__}({', '.join(shown)})"
+
+
+def _repr_fields(node: Any) -> str:
+    """The fields that are not at their defaults; arrays by dtype and shape."""
+    parts = {}
+    for field in dataclasses.fields(node):
+        value = getattr(node, field.name)
+        is_default = value is field.default or (isinstance(value, int | float) and value == field.default)
+        if field.repr and not is_default:
+            shown = f"({', '.join(map(describe, value))})" if type(value) is tuple else describe(value)
+            parts[field.name] = shown
+    return short_repr(node, **parts)
+
+
+def _is_number(dtype: Any) -> bool:
+    return jnp.issubdtype(dtype, jnp.number) or jnp.issubdtype(dtype, jnp.bool_)
 
 
 def as_dtype(leaf: Any, dtype: ArrayDType) -> Any:

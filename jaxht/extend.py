@@ -1,8 +1,8 @@
 """What authors of solvers, objectives, constraints and trials need beyond the public names of :mod:`jaxht`.
 
 * Dataclasses that JAX knows, and their fields: :func:`pytree`, :func:`static`, :func:`integer`, :func:`mixed`.
-* Protocols: :class:`Solver`, :class:`Objective`, :class:`SumOverSamples`, :class:`Constraint`,
-  :class:`SelectionConstraint`, :class:`ModelSubspace`, :class:`SymmetricOperator` for Hessians.
+* Protocols, which are also names of :mod:`jaxht`: :class:`Solver`, :class:`Objective`, :class:`SumOverSamples`,
+  :class:`Constraint`, :class:`SelectionConstraint`, :class:`ModelSubspace`. :class:`SymmetricOperator` for Hessians.
 * A step of a solver returns an :class:`Iterate` with its :class:`Counts`, made by :func:`evaluate`.
 * Pursuits: :func:`refit` gives a :class:`Refit`; :class:`CycleDetector`, :func:`accept_decrease`,
   :func:`pursuit_step_size`.

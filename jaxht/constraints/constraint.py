@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxht._pytree import Array, Numeric
+from jaxht._pytree import Array, Numeric, check_array, describe, known_values
 from jaxht.constraints.model_subspace import ModelSubspace
 from jaxht.constraints.support import Support
 
@@ -122,6 +122,9 @@ def check_selection(constraint: Constraint) -> None:
         raise ValueError(f"{name} has no coordinates to select: use IHT, NIHT, HTP or a stochastic solver")
 
 
+OF_INDICES = "that of indices is np.isin(np.arange(d), indices)"
+
+
 def check_sparsity(
     k: Numeric, k_max: int | None, most: int, keep: Array | None, shape: tuple[int, ...], called: str = "d"
 ) -> int | None:
@@ -141,7 +144,9 @@ def check_sparsity(
     Raises:
         ValueError: for values that are out of range or of a wrong type.
     """
-    if not jnp.issubdtype(jnp.result_type(k), jnp.integer):
+    if not isinstance(k, int | np.integer | np.ndarray | jax.Array) or not jnp.issubdtype(
+        jnp.result_type(k), jnp.integer
+    ):
         raise ValueError(f"k must be an integer; got {k!r}")
     if jnp.ndim(k):
         raise ValueError(f"k must be a scalar; got shape {jnp.shape(k)}: use jax.vmap for a grid of k")
@@ -151,13 +156,20 @@ def check_sparsity(
     known = isinstance(k, int | np.integer | np.ndarray)
     if known and not 0 <= k <= bound:
         raise ValueError(f"k must lie between 0 and {called if k_max is None else 'k_max'} = {bound}; got {k}")
-    if keep is not None and (jnp.shape(keep) != shape or jnp.result_type(keep) != jnp.bool_):
+    if keep is None:
+        return int(k) if k_max is None and isinstance(k, int | np.integer) else k_max
+    expected = f"a boolean mask of shape {shape}"
+    if isinstance(keep, list | tuple):
+        raise ValueError(f"keep must be {expected}; got {describe(keep)}: {OF_INDICES}")
+    check_array("keep", keep, expected)
+    if jnp.shape(keep) != shape or keep.dtype != jnp.bool_:
+        hint = f": {OF_INDICES}" if jnp.issubdtype(keep.dtype, jnp.integer) else ""
         raise ValueError(
-            f"keep must be a boolean mask of shape {shape}; "
-            f"got dtype {jnp.result_type(keep)} and shape {jnp.shape(keep)}"
+            f"keep must be {expected}; got dtype {jnp.result_type(keep)} and shape {jnp.shape(keep)}{hint}"
         )
-    if keep is not None and not isinstance(keep, jax.core.Tracer):
-        num_kept, allowed = np.count_nonzero(np.asarray(keep)), k if known else bound
+    kept = known_values(keep)
+    if kept is not None:
+        num_kept, allowed = np.count_nonzero(kept), k if known else bound
         if num_kept > allowed and most == int(np.prod(shape)):
             raise ValueError(
                 f"keep must mark at most {'k' if known else 'k_max'} = {allowed} coordinates; got {num_kept}"

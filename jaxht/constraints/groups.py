@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxht._pytree import Array, Numeric, integer, pytree, static
+from jaxht._pytree import Array, Numeric, check_array, integer, known_values, pytree, static
 from jaxht.constraints.constraint import SelectionConstraint, check_sparsity
 from jaxht.constraints.support import Support
 from jaxht.linalg.selection import k_largest_mask
@@ -55,17 +55,18 @@ class Groups(SelectionConstraint):
     def prepare(self, shape: tuple[int, ...]) -> "Groups":
         """Fill in the static bounds, and check what is known at trace time."""
         groups, m, size_max = self.groups, self.num_groups, self.size_max
+        check_array("groups", groups, f"an array of integers of shape {shape}")
         if jnp.shape(groups) != shape or not jnp.issubdtype(jnp.result_type(groups), jnp.integer):
             raise ValueError(
                 f"groups must be integers of shape {shape}, one for each coordinate; "
                 f"got dtype {jnp.result_type(groups)} and shape {jnp.shape(groups)}"
             )
-        known = not isinstance(groups, jax.core.Tracer)
-        if known and np.min(groups) < 0:
-            raise ValueError(f"groups must be numbered from 0; got {np.min(groups)}")
-        if m is None and not known:
+        known = known_values(groups)
+        if known is not None and known.size and known.min() < 0:
+            raise ValueError(f"groups must be numbered from 0; got {known.min()}")
+        if m is None and known is None:
             raise ValueError("num_groups must be given where groups is traced: JAX needs a static number")
-        sizes: Any = np.bincount(np.asarray(groups).ravel()) if known else None
+        sizes: Any = None if known is None else np.bincount(known.ravel())
         if m is None:
             m = len(sizes)
         elif sizes is not None and len(sizes) > m:

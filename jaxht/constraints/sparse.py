@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxht._pytree import Array, Numeric, integer, pytree, static
+from jaxht._pytree import Array, Numeric, describe, integer, known_values, pytree, static
 from jaxht.constraints.constraint import SelectionConstraint, check_sparsity
 from jaxht.constraints.support import Support
 from jaxht.linalg.selection import k_largest_mask
@@ -26,7 +26,7 @@ class Sparse(SelectionConstraint):
             calls of :func:`jaxht.solve` outside of jit then take the next multiple of 16, or of about an eighth of k,
             so that neighbouring k share a compile: give ``k_max=k`` for refits without padding. Solvers that gather
             columns (HTP on a dense design) need it wherever k is traced; the others then run without it, and
-            ``result.support.indices`` is None. A traced k above it counts as k_max.
+            ``result.support.indices`` is None, but not ``numpy()`` and ``mask``. A traced k above it counts as k_max.
         keep: bool, shaped like x, traced: coordinates that are always in the support (an intercept) and count towards
             k; None for none. More than k of them are an error, or, where k or keep is traced, only the first k are
             kept.
@@ -133,9 +133,11 @@ class Sparse(SelectionConstraint):
         for name, bound, wrong in (("lower", lower, "above"), ("upper", upper, "below")):
             if jnp.shape(bound) not in ((), shape):
                 raise ValueError(f"bounds: {name} must be a number or of shape {shape}; got shape {jnp.shape(bound)}")
-            if not isinstance(bound, jax.core.Tracer):
-                bound = np.asarray(bound)
-                if np.any(bound > 0 if name == "lower" else bound < 0):
+            values = known_values(bound)
+            if values is not None:
+                if values.dtype.kind not in "iuf":
+                    raise ValueError(f"bounds: {name} must be a number or of shape {shape}; got {describe(bound)}")
+                if np.any(values > 0 if name == "lower" else values < 0):
                     raise ValueError(f"bounds: {name} must not be {wrong} 0, the value of entries off the support")
         if self.nonnegative:
             lower = jnp.maximum(lower, 0.0) if isinstance(lower, jax.core.Tracer) else np.maximum(lower, 0.0)

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxht._pytree import Array, pytree, static
+from jaxht._pytree import Array, known_values, pytree, short_repr, static
 from jaxht.linalg.selection import mask_to_indices
 
 
@@ -25,14 +25,40 @@ class Support:
     Example:
         >>> import jax.numpy as jnp, jaxht
         >>> support = jaxht.Support(jnp.array([False, True, False, True]), k_max=3)
-        >>> support.indices.tolist(), int(support.size)
-        ([1, 3, 4], 2)
+        >>> support.numpy(), int(support.size)
+        (array([1, 3]), 2)
+        >>> support.indices.tolist()
+        [1, 3, 4]
     """
 
     mask: Array
     bounds: tuple[Any, Any] | None = None
     k_max: int | None = static(default=None)
     ndim: int = static(default=1)
+
+    def __repr__(self) -> str:
+        mask = known_values(self.mask)
+        size = (
+            {"size": int(mask.sum())} if mask is not None and mask.dtype == np.bool_ and mask.ndim == self.ndim else {}
+        )
+        return short_repr(self, **size, mask=self.mask)
+
+    def numpy(self) -> np.ndarray:
+        """F in increasing order (of the flattened variable), on the host, without padding: for labels and columns.
+
+        Raises:
+            ValueError: for a batch, whose supports differ in size, and within jit or vmap.
+        """
+        if isinstance(self.mask, jax.core.Tracer):
+            raise ValueError(
+                "support.numpy() is for the host, outside of jit and vmap: use support.mask or indices here"
+            )
+        if self.mask.ndim != self.ndim:
+            lanes = self.mask.shape[: self.mask.ndim - self.ndim]
+            raise ValueError(
+                f"support.numpy() is of one result; got a batch {lanes}: jax.tree.map(lambda leaf: leaf[i], support)"
+            )
+        return np.flatnonzero(np.asarray(self.mask))
 
     @property
     def size(self) -> Array:
@@ -43,8 +69,9 @@ class Support:
     def indices(self) -> Array | None:
         """F in increasing order (of the flattened variable), int32 (k_max,); None where k_max is not known.
 
-        Padded with the size of the variable (out of range: gathers fill with 0, scatters drop). Listed anew whenever
-        they are asked for.
+        For programs, whose shapes are fixed: padded with the size of the variable, which is out of range. JAX's own
+        indexing then repeats the last entry, unless told otherwise: ``v.at[indices].get(mode="fill", fill_value=0)``,
+        ``.set(..., mode="drop")``. On the host :meth:`numpy` has no padding. Listed anew whenever they are asked for.
         """
         if self.k_max is None:
             return None

@@ -5,7 +5,7 @@ from typing import Any, Protocol
 import jax
 import numpy as np
 
-from jaxht._pytree import Array, ArrayDType
+from jaxht._pytree import Array, ArrayDType, no_array
 from jaxht.designs.dense import Dense as Dense
 from jaxht.designs.entries import Entries as Entries
 from jaxht.designs.matrix import MatrixDesign as MatrixDesign
@@ -96,4 +96,4 @@ def design(A: Any) -> Any:
         return Dense(A)  # type: ignore[arg-type]
     if hasattr(A, "tocsr") or hasattr(A, "n_batch"):  # of SciPy or of JAX
         return SparseMatrix.build(A)
-    raise ValueError(f"A must be an array of shape (n, d), dense or sparse, or a design; got {type(A).__name__}")
+    raise no_array("A", A, "an array of shape (n, d), dense or sparse, or a design")

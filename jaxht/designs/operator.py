@@ -5,9 +5,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
-from jaxht._pytree import Array, ArrayDType, mixed, pytree, static
+from jaxht._pytree import Array, ArrayDType, cast_numbers, describe, mixed, pytree, static
 
 
 @pytree
@@ -17,8 +18,8 @@ class LinearOperator:
     Refits on its supports use products alone (conjugate gradients).
 
     Args:
-        product: static, linear in x (not checked), from (d,) to (n,). A function defined once compiles once: arrays
-            that change belong in ``args``.
+        product: static, linear in x, from (d,) to (n,), real. A function defined once compiles once: arrays that change
+            belong in ``args``.
         shape: static, (n, d).
         args: arrays of the operator, traced: sampled rows, a filter, weights ... Floats are cast to ``dtype``, integers
             and booleans stay what they are.
@@ -26,8 +27,15 @@ class LinearOperator:
             derives.
         norms: (d,) Euclidean norms of the columns where they are known; None: computed where needed by d products.
         dtype: static; float32 or float64. Default: JAX's default float.
+        check: bool, static; whether ``r'A x = x'A^T r`` is tested once, here, for a random x and r: a product that is
+            not linear, or an adjoint that is not its own, gives wrong results without a sign. Nothing is tested where
+            arguments are traced, or within a jit. False: products of inexact arithmetic, or that are too expensive.
 
-    Cost: that of product and adjoint.
+    Raises:
+        ValueError: for a shape that is not a pair of ints, a product or adjoint that does not map (d,) to (n,) or back
+            in real numbers, and for a product that is not linear or an adjoint that is not its own.
+
+    Cost: that of product and adjoint; of each once where the operator is made.
 
     Source: the interface of ``scipy.sparse.linalg.LinearOperator``, with the arrays as an argument of their own so that
     they are traced.
@@ -48,9 +56,13 @@ class LinearOperator:
     adjoint: Callable[..., Array] | None = static(default=None)
     norms: Array | None = None
     dtype: ArrayDType = static(default=float)
+    check: bool = static(default=True, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "dtype", jnp.result_type(self.dtype))
+        if self.check:
+            object.__setattr__(self, "check", False)  # once: copies are made wherever numbers are cast
+            _check(self)
 
     def gathers(self, k_max: int | None) -> bool:
         """False: columns cost a product each."""
@@ -75,7 +87,7 @@ class LinearOperator:
     def rows(self, indices: Array) -> "LinearOperator":
         """The rows at ``indices`` (b,), as a design (b, d); 0 where one is n. Its products cost those of all rows."""
         shape = (indices.shape[0], self.shape[1])
-        return LinearOperator(_select_rows, shape, (self, indices), _scatter_rows, dtype=self.dtype)
+        return LinearOperator(_select_rows, shape, (self, indices), _scatter_rows, dtype=self.dtype, check=False)
 
     def row_norms(self) -> Array:
         """Euclidean norms of the rows, (n,). Cost: n products."""
@@ -107,6 +119,56 @@ class LinearOperator:
         if self.norms is not None:
             return self.norms
         return jnp.sqrt(self.squared(jnp.ones(self.shape[0], self.dtype)))
+
+
+def _check(A: LinearOperator) -> None:
+    """Raise ValueError where A is not a real linear map of its shape, or its adjoint another's, as far as known."""
+    if not (isinstance(A.shape, tuple) and len(A.shape) == 2 and all(isinstance(s, int | np.integer) for s in A.shape)):
+        raise ValueError(f"shape must be a pair of ints (n, d); got {A.shape!r}")
+    if A.dtype not in (jnp.float32, jnp.float64):
+        raise ValueError(f"dtype must be float32 or float64; got {A.dtype}")
+    A = cast_numbers(A, A.dtype)
+    for name, function, size, image in (("product", A.product, 1, 0), ("adjoint", A.adjoint, 0, 1)):
+        if function is None:
+            continue
+        if not callable(function):
+            raise ValueError(f"{name} must be a function of a vector; got {describe(function)}")
+        vector = jax.ShapeDtypeStruct((A.shape[size],), A.dtype)
+        out = jax.eval_shape(lambda v, args, function=function: function(v, *args), vector, A.args)
+        if not isinstance(out, jax.ShapeDtypeStruct) or out.shape != (A.shape[image],):
+            raise ValueError(f"{name} must map shape {vector.shape} to ({A.shape[image]},); got {describe(out)}")
+        if not jnp.issubdtype(out.dtype, jnp.floating):
+            raise ValueError(f"{name} must return real numbers, complex ones as two rows each; got {out.dtype}")
+    unknown = (jax.core.Tracer, jax.ShapeDtypeStruct)
+    if not any(isinstance(leaf, unknown) for leaf in (*jax.tree.leaves(A.args), jnp.zeros(()))):  # nor within a jit
+        _check_adjoint(A)
+
+
+def _check_adjoint(A: LinearOperator) -> None:
+    rng, (n, d) = np.random.default_rng(0), A.shape
+
+    def apply(function: Callable[[Array], Array], v: np.ndarray) -> Any:
+        image = function(jnp.asarray(v, A.dtype))
+        return image if isinstance(image, jax.core.Tracer) else np.asarray(image, np.float64)
+
+    x, z, noise = rng.normal(size=d), rng.normal(size=d), rng.normal(size=n)
+    image = apply(A.matvec, x)
+    if isinstance(image, jax.core.Tracer) or not np.all(np.isfinite(image)):
+        return
+    # Near the image, so that x'A'r is far from 0 in any dimension.
+    size = np.linalg.norm(image)
+    r = image + size / np.sqrt(n) * noise
+    back = apply(A.rmatvec, r)
+    if abs(image @ r - x @ back) <= TOLERANCE * size**2 + ROUNDING * np.linalg.norm(x) * np.linalg.norm(back):
+        return
+    other, both = apply(A.matvec, z), apply(A.matvec, x + 2 * z)
+    if not np.linalg.norm(both - image - 2 * other) <= TOLERANCE * (size + np.linalg.norm(other)):
+        raise ValueError("product must be linear in x; got A(x + 2 z) other than A x + 2 A z: check=False skips this")
+    raise ValueError("adjoint must be that of product; got r'A x other than x'A^T r: check=False skips this")
+
+
+# Of a random test, relative: far above rounding, also of products in half of single precision, far below a mistake.
+TOLERANCE, ROUNDING = 1e-2, 1e-5
 
 
 def _select_rows(x: Array, A: LinearOperator, indices: Array) -> Array:

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxht._pytree import Array, ArrayDType, integer, pytree
+from jaxht._pytree import Array, ArrayDType, integer, pytree, warn_of_rounding
 from jaxht.designs.chunks import Chunks
 from jaxht.designs.rows import SparseRows
 
@@ -129,6 +129,7 @@ def _read_entries(A: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, tuple[int
         raise ValueError(f"A must have fewer than 2^31 rows and columns; got shape {A.shape}")
     if values.dtype.kind not in "fiub":
         raise ValueError(f"A must be real; got dtype {values.dtype}")
+    warn_of_rounding(values)
     if values.dtype.kind != "f":
         values = values.astype(jnp.result_type(float))
     inside = (rows < n) & (columns < d)

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jaxht._pytree import Array, Numeric, as_dtype, cast_numbers
+from jaxht._pytree import Array, Numeric, as_dtype, cast_numbers, check_kind, short_repr
 from jaxht.constraints import Constraint, Sparse
 from jaxht.objectives.objective import Objective
 
@@ -33,6 +33,9 @@ class Optimality(NamedTuple):
     fixed_point_residual: Array
     swap_gain: Array | None = None
     swap: Array | None = None
+
+    def __repr__(self) -> str:
+        return short_repr(self, **{name: part for name, part in self._asdict().items() if part is not None})
 
 
 def optimality(
@@ -71,6 +74,7 @@ def optimality(
         >>> float(check.stationarity), float(check.swap_gain), check.swap.tolist()
         (0.0, 2.5, [3, 2])
     """
+    check_kind(objective=objective, constraint=constraint)
     objective = objective.prepare()
     dtype = objective.dtype
     x = as_dtype(x, dtype)

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from jaxht._pytree import Array
+from jaxht._pytree import Array, short_repr
 from jaxht.constraints import Constraint
 from jaxht.objectives.objective import Objective
 from jaxht.runner import Stop, solve
@@ -23,6 +23,9 @@ class Certificate(NamedTuple):
     value: Array
     lower: Array
     gap: Array
+
+    def __repr__(self) -> str:
+        return short_repr(self, **self._asdict())
 
 
 def certify(

@@ -10,7 +10,7 @@ import numpy as np
 from jax import lax
 from numpy.typing import ArrayLike
 
-from jaxht._pytree import Array, pytree
+from jaxht._pytree import Array, check_kind, pytree
 from jaxht.constraints import ModelSubspace, SelectionConstraint, Sparse, Support, check_selection
 from jaxht.objectives import LeastSquares
 from jaxht.objectives.objective import Objective
@@ -61,9 +61,10 @@ def exhaustive_search(objective: Objective, constraint: SelectionConstraint, *, 
         >>> from jaxht import LeastSquares, Sparse, exhaustive_search
         >>> A = np.random.default_rng(0).normal(size=(8, 6)).astype(np.float32)
         >>> best = exhaustive_search(LeastSquares(A, A[:, 1] - A[:, 4]), Sparse(2))
-        >>> best.support.indices.tolist(), round(float(best.value), 4)
+        >>> best.support.numpy().tolist(), round(float(best.value), 4)
         ([1, 4], 0.0)
     """
+    check_kind(objective=objective, constraint=constraint)
     objective = objective.prepare()
     constraint = constraint.prepare(objective.shape)
     check_selection(constraint)

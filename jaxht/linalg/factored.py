@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxht._pytree import Array, ArrayDType, Numeric, pytree
+from jaxht.linalg.lapack import triangular_factor
 from jaxht.linalg.precision import matmul
 
 
@@ -160,7 +161,7 @@ def square_norm(x: Any) -> Array:
     # A difference of the squares would lose what is below the root of machine epsilon.
     left = jnp.concatenate([number * (part.U * part.s) for number, part in x.terms], axis=1)  # type: ignore[attr-defined]
     right = jnp.concatenate([part.V for _, part in x.terms], axis=1)  # type: ignore[attr-defined]
-    core = matmul(jnp.linalg.qr(left, mode="r"), jnp.linalg.qr(right, mode="r").T)
+    core = matmul(triangular_factor(left), triangular_factor(right).T)
     return jnp.vdot(core, core)
 
 

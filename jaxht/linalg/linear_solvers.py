@@ -5,9 +5,10 @@ from typing import Any
 
 import jax.numpy as jnp
 from jax import lax
-from jax.scipy.linalg import cho_solve
 
 from jaxht._pytree import Array, Numeric
+from jaxht.linalg.lapack import cholesky, solve_by_factor
+from jaxht.linalg.precision import matmul
 
 
 def cholesky_solver(gram: Array, penalty: Array) -> Callable[[Array], Array]:
@@ -19,9 +20,15 @@ def cholesky_solver(gram: Array, penalty: Array) -> Callable[[Array], Array]:
     # Columns scaled to unit norm, ones on the diagonal also in the padding; a jitter of a few ulps keeps the factor
     # finite for duplicated or too many columns, and where it does not, the scaling alone has to do.
     scaled = jnp.where(jnp.eye(k, dtype=bool), 1 + 4 * k * float(jnp.finfo(dtype).eps), gram * scale * scale[:, None])
-    factor = jnp.linalg.cholesky(scaled, symmetrize_input=False)
+    factor = cholesky(scaled)
     factor = jnp.where(jnp.all(jnp.isfinite(factor)), factor, jnp.eye(k, dtype=dtype))
-    return lambda s: scale * cho_solve((factor, True), scale * s)
+
+    def solve(s: Array) -> Array:
+        return lax.custom_linear_solve(
+            lambda v: matmul(scaled, v), s, lambda _, s: solve_by_factor(factor, s), symmetric=True
+        )
+
+    return lambda s: scale * solve(scale * s)
 
 
 def conjugate_gradients(

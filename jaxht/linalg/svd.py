@@ -9,6 +9,7 @@ from jax import lax
 
 from jaxht._pytree import Array, Numeric
 from jaxht.linalg.factored import Arithmetic, multiply
+from jaxht.linalg.lapack import qr, svd
 from jaxht.linalg.precision import matmul
 
 
@@ -103,7 +104,7 @@ def _truncated_svd(Z: Array, k: Array, near: Array | None, rtol: Array, k_max: i
 
 
 def _decompose(Z: Array, k: Array, k_max: int) -> TruncatedSVD:
-    U, s, Vt = jnp.linalg.svd(Z, full_matrices=False)
+    U, s, Vt = svd(Z)
     return _add_matrix(_cut(U[:, :k_max], s[:k_max], Vt[:k_max].T, k, jnp.zeros((), Z.dtype)))
 
 
@@ -119,9 +120,9 @@ def _iterate(Z: Any, k: Array, near: Any, rtol: Array, k_max: int) -> TruncatedS
 
     def step(carry: Any) -> Any:
         count, _, Y, *_ = carry
-        V, _ = jnp.linalg.qr(Y)
-        U, R = jnp.linalg.qr(multiply(Z, V))
-        P, s, Qt = jnp.linalg.svd(R)
+        V, _ = qr(Y)
+        U, R = qr(multiply(Z, V))
+        P, s, Qt = svd(R)
         U, V = matmul(U, P), matmul(V, Qt.T)
         Y = multiply(Z.T, U)
         left, whole = (jnp.linalg.norm(jnp.where(wanted, part, 0)) for part in (Y - V * s, Y))
@@ -154,7 +155,7 @@ def _truncated_svd_jvp(k_max: int, exact: bool, primals: tuple, tangents: tuple)
     """Perturbation theory: kept and dropped singular vectors mix by ``1 / (s_i^2 - s_j^2)``, i <= k < j."""
     (Z, k, *_), E = primals, tangents[0]
     found = _truncated_svd(*primals, k_max, exact)
-    U, s, Vt = jnp.linalg.svd(Z, full_matrices=False)
+    U, s, Vt = svd(Z)
     V = Vt.T
     kept = lax.iota(jnp.int32, s.size) < k
     between = kept[:, None] & ~kept

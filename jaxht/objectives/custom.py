@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
-from jaxht._pytree import Array, ArrayDType, ArrayTree, Numeric, mixed, pytree, static
+from jaxht._pytree import Array, ArrayDType, ArrayTree, Numeric, mixed, pytree, static, warn_of_rounding
 from jaxht.linalg.linear_solvers import ratio
 from jaxht.linalg.operators import SymmetricOperator
 from jaxht.objectives.objective import Objective, no_factors
@@ -59,6 +59,7 @@ class Custom(Objective):
     def __init__(self, fun: Callable[..., Array], *positional: Any, args: tuple[Any, ...] = (), like: Any) -> None:
         if not isinstance(like, Template):
             like = jax.ShapeDtypeStruct((like,), jnp.result_type(float)) if isinstance(like, int | np.integer) else like
+            warn_of_rounding(like)
             leaves, structure = jax.tree.flatten(like)
             like = Template(
                 structure, tuple(jax.ShapeDtypeStruct(jnp.shape(leaf), jnp.result_type(leaf)) for leaf in leaves)
@@ -97,6 +98,7 @@ class Custom(Objective):
         Raises:
             ValueError: unless ``fun`` maps such an x to a real scalar.
         """
+        warn_of_rounding(self.args)
         if not callable(self.fun):
             raise ValueError(f"fun must be a function of x; got {type(self.fun).__name__}")
         if not self.like.leaves or self.dtype not in (jnp.float32, jnp.float64):

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxht._pytree import Array, ArrayTree, mixed, pytree
+from jaxht._pytree import Array, ArrayTree, check_array, mixed, pytree, warn_of_rounding
 from jaxht.linalg.eigenvalues import SAFETY, largest_eigenvalue
 from jaxht.objectives.custom import Custom
 from jaxht.objectives.objective import SumOverSamples
@@ -72,9 +72,12 @@ class FiniteSum(Custom, SumOverSamples):
         Raises:
             ValueError: unless samples are arrays of one length, and ``fun`` maps each of them to a real scalar.
         """
+        warn_of_rounding(self.samples)
         shapes = [np.shape(leaf) for leaf in jax.tree.leaves(self.samples)]
         if len({shape[:1] for shape in shapes}) != 1 or not all(shapes[0]):
             raise ValueError(f"samples must be arrays of the same first length n >= 1; got shapes {shapes}")
+        if self.weights is not None:
+            check_array("weights", self.weights, f"an array of shape {shapes[0][:1]}")
         if self.weights is not None and np.shape(self.weights) != shapes[0][:1]:
             raise ValueError(f"weights must have shape {shapes[0][:1]}; got {np.shape(self.weights)}")
         super().prepare()

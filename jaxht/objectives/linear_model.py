@@ -6,9 +6,8 @@ from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
-from jaxht._pytree import Array, ArrayDType, Numeric, check_scalars, pytree, static
+from jaxht._pytree import Array, ArrayDType, Numeric, check_array, check_scalars, pytree, static, warn_of_rounding
 from jaxht.designs import LinearOperator, MatrixDesign, design
 from jaxht.linalg.factored import Factored, Product, square_norm
 from jaxht.linalg.operators import SymmetricOperator
@@ -86,10 +85,10 @@ class LinearModel(SumOverSamples):
             return dataclasses.replace(self, A=A, l2=l2).prepare()
         if len(A.shape) != 2 or 0 in A.shape:
             raise ValueError(f"A must have shape (n, d) with n, d >= 1; got {A.shape}: use jax.vmap for a batch")
+        warn_of_rounding(A)
         if self.dtype not in (jnp.float32, jnp.float64):
             raise ValueError(f"A must be float32 or float64 (or integer); got {self.dtype}")
-        if not isinstance(self.y, jax.Array | np.ndarray):
-            raise ValueError(f"y must be an array of shape {self.target_shape}; got {type(self.y).__name__}")
+        check_array("y", self.y, f"an array of shape {self.target_shape}")
         if self.y.shape != self.target_shape:
             raise ValueError(f"y must have shape {self.target_shape}, one entry for each row of A; got {self.y.shape}")
         if not (jnp.issubdtype(self.y.dtype, jnp.floating) or jnp.issubdtype(self.y.dtype, jnp.integer)):

@@ -8,7 +8,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from jaxht._pytree import Array
+from jaxht._pytree import Array, check_array, warn_of_rounding
 from jaxht.designs import Entries, MatrixDesign
 from jaxht.objectives.linear_model import LeastSquares, LinearModel
 
@@ -68,6 +68,7 @@ def MatrixSensing(A: Array, y: Array, *, model: Callable[..., Any] = LeastSquare
         >>> jaxht.MatrixSensing(jnp.ones((4, 2, 3)), jnp.ones(4)).shape
         (2, 3)
     """
+    check_array("A", A, "an array of shape (n, m, p)")
     if np.ndim(A) != 3:
         raise ValueError(f"A must have shape (n, m, p), a matrix for each measurement; got {np.shape(A)}")
     n, m, p = np.shape(A)
@@ -119,6 +120,7 @@ def MatrixCompletion(
     rows, columns = jnp.asarray(rows), jnp.asarray(columns)
     if rows.ndim != 1 or rows.shape != columns.shape:
         raise ValueError(f"rows and columns must be lists of the same length; got {rows.shape} and {columns.shape}")
+    warn_of_rounding(y)
     m, p = shape
     index = jnp.where(rows < m, rows * p + columns, m * p)
     dtype = jnp.result_type(y) if jnp.issubdtype(jnp.result_type(y), jnp.floating) else float

@@ -3,11 +3,20 @@
 import dataclasses
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxht._pytree import Array, ArrayDType, Numeric, as_dtype, pytree
+from jaxht._pytree import (
+    Array,
+    ArrayDType,
+    Numeric,
+    as_dtype,
+    check_array,
+    describe,
+    known_values,
+    pytree,
+    warn_of_rounding,
+)
 from jaxht.linalg.eigenvalues import SAFETY, largest_eigenvalue
 from jaxht.linalg.operators import SymmetricOperator
 from jaxht.linalg.positive_definite import inverse, logdet, symmetric
@@ -83,6 +92,8 @@ class GaussianPrecision(Objective):
         Raises:
             ValueError: for an S that is no covariance, or bounds out of order, as far as known at trace time.
         """
+        check_array("S", self.S, "a square matrix")
+        warn_of_rounding(self.S)
         if len(self.shape) != 2 or self.shape[0] != self.shape[1] or not self.shape[0]:
             raise ValueError(f"S must be a square matrix; got shape {self.shape}")
         S, p = as_dtype(self.S, self.dtype), self.shape[0]
@@ -126,15 +137,15 @@ def check_covariance(S: Array, lower: Any, upper: Any) -> None:
     """Raise ValueError for an S that is no covariance, or bounds that cannot be, as far as known at trace time."""
     if S.dtype not in (jnp.float32, jnp.float64):
         raise ValueError(f"S must be of float32 or float64; got {S.dtype}")
-    if not isinstance(S, jax.core.Tracer):
-        entries = np.asarray(S)
-        if np.any(np.abs(entries - entries.T) > 1e-4 * np.max(np.abs(entries), initial=0)):
-            raise ValueError("S must be symmetric, such as X.T @ X / n")
+    entries = known_values(S)
+    if entries is not None and np.any(np.abs(entries - entries.T) > 1e-4 * np.max(np.abs(entries), initial=0)):
+        raise ValueError("S must be symmetric, such as X.T @ X / n")
     for name, bound in (("lower", lower), ("upper", upper)):
-        if jnp.ndim(bound) or (not isinstance(bound, jax.core.Tracer) and bound < 0):
-            raise ValueError(f"{name} must be a number of at least 0; got {bound!r}")
-    known = not any(isinstance(bound, jax.core.Tracer) for bound in (lower, upper))
-    if known and not lower < upper and np.all(np.isfinite(np.asarray(S))):
+        values = None if jnp.ndim(bound) else known_values(bound)
+        if jnp.ndim(bound) or (values is not None and values < 0):
+            raise ValueError(f"{name} must be a number of at least 0; got {describe(bound)}")
+    low, high = known_values(lower), known_values(upper)
+    if entries is not None and low is not None and high is not None and not low < high and np.all(np.isfinite(entries)):
         raise ValueError(f"lower must be below upper; got {lower} and {upper}")
 
 

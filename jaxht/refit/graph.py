@@ -15,6 +15,7 @@ from jax import lax
 
 from jaxht._pytree import Array, Numeric, integer, pytree, static
 from jaxht.constraints.support import Support
+from jaxht.linalg.lapack import eigh
 from jaxht.linalg.linear_solvers import cholesky_solver, conjugate_gradients
 from jaxht.linalg.positive_definite import inverse, logdet, symmetric
 from jaxht.linalg.precision import matmul
@@ -212,7 +213,7 @@ def minimise_within(
 
     def iterate(carry: Any) -> Any:
         count, *_, T, G, rho = carry
-        values, V = jnp.linalg.eigh(T - (S - G) / rho, symmetrize_input=False)
+        values, V = eigh(T - (S - G) / rho)
         values = jnp.clip((values + jnp.sqrt(values**2 + 4 / rho)) / 2, lower, upper)
         W = symmetric(matmul(V * values, V.T))
         next_T = jnp.where(mask, (rho * W - G) / (rho + ridge), 0)

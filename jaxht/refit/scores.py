@@ -2,13 +2,13 @@
 
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 from jax import lax
 
 from jaxht._pytree import Array
 from jaxht.constraints import SelectionConstraint, Sparse
 from jaxht.constraints.support import Support
+from jaxht.linalg.lapack import inverse_cholesky
 from jaxht.linalg.precision import matmul
 from jaxht.linalg.selection import mask_to_indices
 from jaxht.objectives.linear_model import LeastSquares, LinearModel
@@ -102,9 +102,7 @@ def orthonormalise(columns: Array, penalty: Array) -> Array:
         # After the first factor an independent row has a norm of nearly 1, a dependent one of less than 1/2.
         independent = jnp.diagonal(gram) > 0.5
         gram = jnp.where(independent & independent[:, None], gram, 0) + jnp.diag(jnp.where(independent, jitter, 1))
-        rows = jax.scipy.linalg.solve_triangular(
-            jnp.linalg.cholesky(gram, symmetrize_input=False), jnp.where(independent[:, None], rows, 0), lower=True
-        )
+        rows = matmul(inverse_cholesky(gram), jnp.where(independent[:, None], rows, 0))
     return rows[:, : columns.shape[1]]
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from jax import lax
 from optax.tree_utils import tree_where
 
-from jaxht._pytree import Array, PRNGKey
+from jaxht._pytree import Array, PRNGKey, check_kind, known_values
 from jaxht.constraints import Constraint
 from jaxht.objectives.objective import Objective
 from jaxht.runner._solve import Problem, Result, Stop, advance, finish, initial_point, prepare, start
@@ -40,7 +40,7 @@ def path(
         constraint: for example ``Sparse(1)``; its k is replaced by those in ks. ``k_max`` is required where ks is
             traced; else it is the largest of ks.
         solver: for example ``OMP()``.
-        ks: (m,) integers, strictly increasing; a list or an array, traced if it is a JAX array.
+        ks: (m,) integers, strictly increasing; a list or an array, which may be traced.
         x0: start for the first of them, as in :func:`jaxht.solve`; None: the objective's own (zero).
         key: PRNG key, for solvers that draw random numbers; folded with k for each run.
         stop: limits and tolerances of each run, a :class:`jaxht.Stop`.
@@ -60,6 +60,7 @@ def path(
         >>> jaxht.path(f, jaxht.Sparse(1), jaxht.OMP(), ks=[1, 2, 4]).value.tolist()
         [7.0, 2.5, 0.0]
     """
+    check_kind(solver=solver, stop=stop)
     ks, constraint = sparsities(objective, constraint, ks)
     own_limit = stop.max_steps is None
     problem, x0, key = prepare(objective, constraint, solver, stop, x0, key)
@@ -68,16 +69,17 @@ def path(
 
 def sparsities(objective: Objective, constraint: Constraint, ks: Any) -> tuple[Any, Any]:
     """ks as an array, checked, and the constraint with the last of them as k and, where known, a k_max for all."""
-    if not isinstance(ks, jax.Array):
-        ks = np.asarray(ks)
+    check_kind(objective=objective, constraint=constraint)
+    known = known_values(ks)
+    ks = ks if known is None else known
     if ks.ndim != 1 or ks.size == 0 or not jnp.issubdtype(ks.dtype, jnp.integer):
         raise ValueError(f"ks must be a list of integers; got dtype {ks.dtype} and shape {ks.shape}")
     largest: Any = constraint.k_max
-    if not isinstance(ks, jax.core.Tracer):
-        if np.any(np.diff(np.asarray(ks)) <= 0):
+    if known is not None:
+        if np.any(np.diff(known) <= 0):
             raise ValueError(f"ks must rise strictly; got {ks}")
-        largest = int(ks[-1]) if largest is None else largest
-        dataclasses.replace(constraint, k=int(ks[0])).prepare(objective.prepare().shape)  # type: ignore[type-var]
+        largest = int(known[-1]) if largest is None else largest
+        dataclasses.replace(constraint, k=int(known[0])).prepare(objective.prepare().shape)  # type: ignore[type-var]
     return ks, dataclasses.replace(constraint, k=ks[-1], k_max=largest)  # type: ignore[type-var]
 
 

@@ -12,8 +12,21 @@ import numpy as np
 from jax import lax
 from optax.tree_utils import tree_where
 
-from jaxht._pytree import Array, Numeric, PRNGKey, as_dtype, cast_numbers, check_scalars, integer, pytree
-from jaxht.constraints import Constraint, ModelSubspace
+from jaxht._pytree import (
+    Array,
+    Numeric,
+    PRNGKey,
+    as_dtype,
+    cast_numbers,
+    check_kind,
+    check_scalars,
+    describe,
+    integer,
+    known_values,
+    pytree,
+    short_repr,
+)
+from jaxht.constraints import Constraint
 from jaxht.linalg.factored import Factored, square_norms
 from jaxht.objectives.objective import Objective
 from jaxht.solvers.iterate import Counts, Iterate
@@ -61,9 +74,9 @@ class Result:
 
     Attributes:
         x: the solution, shaped like the variable, exactly feasible.
-        support: a :class:`jaxht.Support` of x: ``mask``, shaped like x, and ``indices`` (k_max,) padded with the size
-            of x, or None where k_max is not known. For matrices of low rank a :class:`jaxht.Subspace` with bases ``U``
-            and ``V``.
+        support: a :class:`jaxht.Support` of x: ``numpy()``, its indices in increasing order on the host; ``mask``,
+            shaped like x; for programs ``indices`` (k_max,), padded with the size of x. For matrices of low rank a
+            :class:`jaxht.Subspace` with bases ``U`` and ``V``.
         value: f(x).
         num_steps: int32, steps taken.
         status: int32, a :class:`jaxht.Status`.
@@ -74,17 +87,35 @@ class Result:
         >>> import jax.numpy as jnp, jaxht
         >>> f = jaxht.LeastSquares(jnp.eye(4), jnp.array([1.0, 4.0, 2.0, 3.0]))
         >>> result = jaxht.solve(f, jaxht.Sparse(2), jaxht.OMP())
-        >>> result.support.indices.tolist(), float(result.value), int(result.num_steps)
+        >>> result.support.numpy().tolist(), float(result.value), int(result.num_steps)
         ([1, 3], 2.5, 2)
+        >>> result
+        Result(status=FINISHED, value=2.5, num_steps=2, x=float32[4], support=Support(size=2, mask=bool[4]))
     """
 
-    x: Array
-    support: ModelSubspace
-    value: Array
-    num_steps: Numeric = integer()
-    status: Numeric = integer()
+    # For type checkers the types of the common case: what a solver returns is JAX's, on a support that has a mask.
+    x: jax.Array
+    support: Any
+    value: jax.Array
+    num_steps: jax.Array = integer()
+    status: jax.Array = integer()
     counts: Counts = Counts()
-    gap: Array | None = None
+    gap: Any = None
+
+    def __repr__(self) -> str:
+        codes, lanes = known_values(self.status), jnp.shape(self.status)
+        if codes is None or codes.dtype.kind != "i":
+            status = describe(self.status)
+        else:
+            names = {code.value: code.name for code in Status}
+            counts = [
+                (names.get(int(code), code), n) for code, n in zip(*np.unique(codes, return_counts=True), strict=True)
+            ]
+            status = f"{{{', '.join(f'{name}: {n}' for name, n in counts)}}}" if lanes else f"{counts[0][0]}"
+        batch = {"batch": f"{lanes}"} if lanes else {}
+        gap = {} if self.gap is None else {"gap": self.gap}
+        rest = {"value": self.value, "num_steps": self.num_steps, **gap, "x": self.x, "support": self.support}
+        return short_repr(self, **batch, status=status, **rest)
 
     def raise_for_status(self) -> "Result":
         """Return this result, unless the status of a lane is a failure (MAX_STEPS, CYCLING, DIVERGED, REFIT_FAILED).
@@ -151,7 +182,9 @@ def solve(
 
     ``minimise f(x) subject to x in C``, by the solver's steps, until one of the tests in ``stop`` or of the solver ends
     the run. Compiled once for each combination of shapes, dtype, static fields and numbers left None; works under jit,
-    vmap and forward-mode differentiation.
+    vmap and forward-mode differentiation (``jax.jvp``, ``jax.jacfwd``). It has no reverse derivative: ``jax.grad`` ends
+    in JAX's ValueError about ``lax.while_loop``; take :func:`trace`, or the refit of the solution's support,
+    :func:`jaxht.refit.refit`.
 
     Args:
         objective: f, for example ``LeastSquares(A, y)``.
@@ -234,6 +267,7 @@ def trace(
     """
     if not (isinstance(num_steps, int | np.integer) and num_steps >= 0):
         raise ValueError(f"num_steps must be a Python int of at least 0; got {num_steps!r}")
+    check_kind(stop=stop)
     if stop.max_steps is None:
         stop = dataclasses.replace(stop, max_steps=num_steps)
     return _trace(*prepare(objective, constraint, solver, stop, x0, key), num_steps, record)
@@ -269,6 +303,7 @@ def prepare(
         >>> problem.constraint.k_max, int(problem.stop.max_steps)
         (2, 100)
     """
+    check_kind(objective=objective, constraint=constraint, solver=solver, stop=stop)
     objective = objective.prepare()
     constraint = constraint.prepare(objective.shape)
     if constraint.factored and not solver.takes_factors:
@@ -281,8 +316,12 @@ def prepare(
     check_scalars(stop, signed=("target_value",))
     if solver.needs_key and key is None:
         raise ValueError(f"key must be given: {type(solver).__name__} draws random numbers; pass jax.random.key(seed)")
+    if key is not None and not isinstance(key, jax.Array | np.ndarray):
+        raise ValueError(f"key must be a PRNG key such as jax.random.key(seed); got {describe(key)}")
     if x0 is not None:
         x0 = x0.x if isinstance(x0, Result) else x0
+        if isinstance(x0, str):
+            raise ValueError(f"x0 must have shape {objective.shape}, that of the variable; got {x0!r}")
         x0 = cast_numbers(x0, dtype) if isinstance(x0, Factored) else as_dtype(x0, dtype)
         x0 = x0.astype(dtype) if x0.dtype == jnp.bool_ else x0
         if x0.shape != objective.shape:

@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxht._pytree import Array, Numeric, PRNGKey, integer, pytree
+from jaxht._pytree import Array, Numeric, PRNGKey, check_kind, integer, pytree
 from jaxht.constraints import Constraint
 from jaxht.objectives.objective import Objective
 from jaxht.runner._path import path, sparsities
@@ -71,6 +71,7 @@ def validate(
         >>> int(jaxht.validate(train, held_out, jaxht.Sparse(1), jaxht.OMP(), [1, 2, 3]).k)
         2
     """
+    check_kind(objective=train, constraint=constraint, solver=solver, stop=stop)
     if solver.nested:
         results = path(train, constraint, solver, ks, key=key, stop=stop)
     else:

@@ -41,7 +41,7 @@ class Search:
 
 
 @pytree
-class ARHT(Solver[Objective, SelectionConstraint]):
+class ARHT(Solver):
     r"""Adaptively regularised hard thresholding: swaps as in OMPR, on f plus a regulariser that is removed gradually.
 
     .. math::

@@ -15,7 +15,7 @@ from jaxht.solvers.solver import Solver, Step
 
 
 @pytree
-class CoSaMP(Solver[Objective, SelectionConstraint]):
+class CoSaMP(Solver):
     r"""Compressive sampling matching pursuit; for a general f it is GraSP, gradient support pursuit.
 
     .. math::
@@ -75,27 +75,32 @@ class CoSaMP(Solver[Objective, SelectionConstraint]):
         return new, (next_omega, cycles)
 
 
-def GraSP(debias: bool = False) -> CoSaMP:
+@pytree
+class GraSP(CoSaMP):
     """Gradient support pursuit: :class:`CoSaMP` by its name for general objectives.
 
     Args:
-        debias: static; whether x+ is refitted on its support, "GraSP with debiasing".
+        debias: bool, static; whether x+ is refitted on its support, "GraSP with debiasing".
+        expand: an int, static; as in :class:`CoSaMP`.
 
-    Returns:
-        A :class:`CoSaMP`.
+    Raises:
+        ValueError: where :class:`CoSaMP` raises it.
+
+    Cost: that of :class:`CoSaMP`.
 
     Source: Bahmani, Raj & Boufounos 2013, Algorithm 1.
 
     Example:
         >>> import jaxht
-        >>> jaxht.GraSP().expand
-        2
+        >>> jaxht.GraSP(debias=True)
+        GraSP(debias=True)
     """
-    return CoSaMP(debias=debias)
+
+    expand: int = static(default=2, kw_only=True)
 
 
 @pytree
-class SubspacePursuit(Solver[Objective, SelectionConstraint]):
+class SubspacePursuit(Solver):
     r"""Subspace pursuit: as CoSaMP with k coordinates of the gradient, and refitted after pruning.
 
     .. math::

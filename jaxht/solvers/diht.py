@@ -19,7 +19,7 @@ from jaxht.solvers.status import Status
 
 
 @pytree
-class DIHT(Solver[LinearModel, Constraint]):
+class DIHT(Solver):
     r"""Projected supergradient ascent on the dual D of a linear model with a ridge, which gives x a duality gap.
 
     .. math::
@@ -98,7 +98,7 @@ class DIHT(Solver[LinearModel, Constraint]):
 
 
 @pytree
-class SDIHT(Solver[LinearModel, Constraint]):
+class SDIHT(Solver):
     """Stochastic dual iterative hard thresholding: :class:`DIHT` with a random block of samples in each update.
 
     The samples are divided into blocks of batch_size, in their order. An update draws one block, ascends along its part

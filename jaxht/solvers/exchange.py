@@ -20,7 +20,7 @@ from jaxht.solvers.solver import Solver, Step
 
 
 @pytree
-class OMPR(Solver[Objective, SelectionConstraint]):
+class OMPR(Solver):
     r"""Orthogonal matching pursuit with replacement.
 
     .. math::
@@ -72,7 +72,7 @@ class OMPR(Solver[Objective, SelectionConstraint]):
 
 
 @pytree
-class ExhaustiveLocalSearch(Solver[Objective, SelectionConstraint]):
+class ExhaustiveLocalSearch(Solver):
     r"""Exhaustive local search: as :class:`OMPR`, but adding the coordinate that gives the least minimum of f.
 
     .. math::

@@ -18,7 +18,7 @@ from jaxht.solvers.status import Status
 
 
 @pytree
-class FoBa(Solver[Objective, SelectionConstraint]):
+class FoBa(Solver):
     r"""Adaptive forward-backward greedy selection: a coordinate that is no longer needed is removed again.
 
     A step goes backward if the condition below holds, and else forward:

@@ -16,7 +16,7 @@ from jaxht.solvers.solver import Solver, Step
 
 
 @pytree
-class HSGHT(Solver[SumOverSamples, Constraint]):
+class HSGHT(Solver):
     r"""Gradients of minibatches whose size grows by a factor, up to all samples, with or without momentum (AHSG-HT).
 
     .. math::

@@ -14,7 +14,7 @@ from jaxht.solvers.solver import Solver, Step
 
 
 @pytree
-class HTP(Solver[Objective, Constraint]):
+class HTP(Solver):
     r"""Hard thresholding pursuit: threshold a gradient step, then refit on the support that it found.
 
     .. math::
@@ -85,7 +85,7 @@ class HTP(Solver[Objective, Constraint]):
 
 
 @pytree
-class PHT(Solver[Objective, SelectionConstraint]):
+class PHT(Solver):
     r"""Partial hard thresholding: as HTP, but at most r coordinates enter the support in a step.
 
     .. math::

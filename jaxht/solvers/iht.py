@@ -10,7 +10,7 @@ from jaxht.solvers.solver import Solver, Step
 
 
 @pytree
-class IHT(Solver[Objective, Constraint]):
+class IHT(Solver):
     r"""Projected gradient descent onto C, optionally with momentum.
 
     .. math::

@@ -113,8 +113,8 @@ class Iterate:
     value: Any
     counts: Counts
     status: Numeric = integer(default=0)
-    pred: Array | None = None
-    gap: Array | None = None
+    pred: Any = None
+    gap: Any = None
     refit_converged: Array | np.bool_ = np.True_
     skip_fixed_point_test: Array | np.bool_ = np.False_
 
@@ -137,7 +137,7 @@ def evaluate(
     x: Array | Refit,
     counts: Counts | None = None,
     *,
-    pred: Array | None = None,
+    pred: Any = None,
     status: Numeric = Status.RUNNING,
     step_size: Numeric | None = None,
     refit_converged: Array | np.bool_ = np.True_,

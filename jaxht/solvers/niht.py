@@ -14,7 +14,7 @@ from jaxht.solvers.solver import Solver, Step
 
 
 @pytree
-class NIHT(Solver[Objective, Constraint]):
+class NIHT(Solver):
     r"""Iterative hard thresholding with the exact step on the current support: no step size to choose.
 
     .. math::

@@ -18,7 +18,7 @@ from jaxht.solvers.status import Status
 
 
 @pytree
-class OMP(Solver[Objective, SelectionConstraint]):
+class OMP(Solver):
     r"""Orthogonal matching pursuit; for a general f it is forward selection (FBS), for groups group OMP.
 
     .. math::

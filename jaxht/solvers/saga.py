@@ -14,7 +14,7 @@ from jaxht.solvers.solver import Solver, Step
 
 
 @pytree
-class HTSAGA(Solver[SumOverSamples, Constraint]):
+class HTSAGA(Solver):
     r"""Stochastic gradients corrected by a table of each sample's last gradient; one step of the runner is an epoch.
 
     .. math::

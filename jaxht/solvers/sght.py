@@ -13,7 +13,7 @@ from jaxht.solvers.solver import Solver, Step
 
 
 @pytree
-class SGHT(Solver[SumOverSamples, Constraint]):
+class SGHT(Solver):
     r"""Stochastic gradient descent with hard thresholding, also known as StoIHT; one step of the runner is an epoch.
 
     .. math::

@@ -11,25 +11,20 @@ needs none. Values that a step has computed (f, the prediction) are passed on in
 computed twice.
 """
 
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol
 
 from jaxht._pytree import Array, Numeric, PRNGKey
-from jaxht.constraints import Constraint
-from jaxht.objectives.objective import Objective
 from jaxht.solvers.iterate import Iterate
-
-O_contra = TypeVar("O_contra", bound=Objective, contravariant=True)
-C_contra = TypeVar("C_contra", bound=Constraint, contravariant=True)
-
 
 #: What ``init`` and ``step`` return: the iterate, and the state of the solver.
 Step = tuple[Iterate, Any]
 
 
-class Solver(Protocol[O_contra, C_contra]):
+class Solver(Protocol):
     """What the runner requires of a solver; a solver that inherits from it gets the defaults of the class variables.
 
-    ``Solver[O, C]`` names the types of objective and constraint that a solver accepts.
+    A solver's own methods name the types of objective and constraint that it accepts; here they are not named, so that
+    all solvers are of one type.
     """
 
     #: The fixed-point test: whether an ``x`` that did not change in a step never changes again. Only then does the
@@ -42,11 +37,11 @@ class Solver(Protocol[O_contra, C_contra]):
     #: Whether iterates may be :class:`jaxht.Factored`.
     takes_factors: ClassVar[bool] = False
 
-    def max_steps(self, constraint: C_contra) -> Numeric:
+    def max_steps(self, constraint: Any) -> Numeric:
         """The step limit where :class:`jaxht.Stop` gives none."""
         ...
 
-    def init(self, objective: O_contra, constraint: C_contra, x0: Array, key: PRNGKey | None) -> Step:
+    def init(self, objective: Any, constraint: Any, x0: Array, key: PRNGKey | None) -> Step:
         """The iterate at the feasible point x0, and the solver's state.
 
         Raises:
@@ -54,6 +49,6 @@ class Solver(Protocol[O_contra, C_contra]):
         """
         ...
 
-    def step(self, objective: O_contra, constraint: C_contra, iterate: Iterate, state: Any) -> Step:
+    def step(self, objective: Any, constraint: Any, iterate: Iterate, state: Any) -> Step:
         """One step of the algorithm."""
         ...

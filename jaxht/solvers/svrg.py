@@ -1,5 +1,6 @@
 """Stochastic variance-reduced gradients with hard thresholding."""
 
+import dataclasses
 from typing import Any, ClassVar
 
 import jax
@@ -15,7 +16,7 @@ from jaxht.solvers.solver import Solver, Step
 
 
 @pytree
-class HTSVRG(Solver[SumOverSamples, Constraint]):
+class HTSVRG(Solver):
     r"""Stages of stochastic gradients that are corrected by the full gradient at a snapshot; one step is one stage.
 
     .. math::
@@ -108,13 +109,8 @@ class HTSVRG(Solver[SumOverSamples, Constraint]):
         return iterate.move(x, full_gradients=1, sample_gradients=2 * b * m, projections=m), (step_size, key)
 
 
-def SVRGHT(
-    step_size: Numeric | None = None,
-    inner_steps: Numeric | None = None,
-    batch_size: int = 1,
-    *,
-    replace: bool = True,
-) -> HTSVRG:
+@pytree
+class SVRGHT(HTSVRG):
     """:class:`HTSVRG` whose next snapshot is the last iterate, without a ball; also known as SVR-GHT.
 
     Args:
@@ -122,16 +118,23 @@ def SVRGHT(
             expected smoothness of a minibatch.
         inner_steps: m, number of updates in a stage, an integer, traced. None: 3 n / b, rounded up.
         batch_size: b, an int in [1, n], static.
-        replace: bool, static; whether a minibatch may hold the same sample twice.
+        radius: keyword, as in :class:`HTSVRG`; None: no ball.
+        snapshot: keyword, static, as in :class:`HTSVRG`.
+        replace: keyword, bool, static; whether a minibatch may hold the same sample twice.
 
-    Returns:
-        A :class:`HTSVRG` with ``snapshot="last"``.
+    Raises:
+        ValueError: where :class:`HTSVRG` raises it.
+
+    Cost: a stage takes one full gradient, 2 b m sample gradients and m projections.
 
     Source: Li et al. 2016, Algorithm 1; Zhou, Yuan & Feng 2018, §1.
 
     Example:
         >>> import jaxht
-        >>> jaxht.SVRGHT(batch_size=10).snapshot
-        'last'
+        >>> jaxht.SVRGHT(batch_size=10)
+        SVRGHT(batch_size=10)
     """
-    return HTSVRG(step_size, inner_steps, batch_size, snapshot="last", replace=replace)
+
+    radius: Numeric | None = dataclasses.field(default=None, kw_only=True)
+    snapshot: str = static(default="last", kw_only=True)
+    replace: bool = static(default=True, kw_only=True)

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import optax
 from jax import lax
 
-from jaxht._pytree import Array, ArrayTree, Numeric
+from jaxht._pytree import Array, ArrayTree, Numeric, known_values
 
 Schedule: TypeAlias = Callable[[Numeric], Any]
 Mask: TypeAlias = Any | Callable[[ArrayTree], Any]  # a pytree of bool
@@ -36,9 +36,10 @@ def evaluate_schedule(value: Any, step: Numeric) -> Any:
 
 def check_every(every: Any) -> None:
     """Raise ValueError unless ``every`` can be a number of steps."""
-    if not jnp.issubdtype(jnp.result_type(every), jnp.integer) or jnp.ndim(every) != 0:
+    if isinstance(every, str) or not jnp.issubdtype(jnp.result_type(every), jnp.integer) or jnp.ndim(every) != 0:
         raise ValueError(f"every must be an integer; got {every!r}")
-    if not isinstance(every, jax.core.Tracer) and every < 1:
+    known = known_values(every)
+    if known is not None and known < 1:
         raise ValueError(f"every must be at least 1; got {every}")
 
 

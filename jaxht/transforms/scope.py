@@ -145,6 +145,8 @@ def find_support(params: ArrayTree, k: Any, scope: AnyScope = Scope.LEAF) -> Arr
 
 def count_kept(k: Numeric, size: int) -> Numeric:
     """The number of entries among ``size`` that ``k``, a number or a fraction, asks for: from 0 to ``size``."""
+    if isinstance(k, str):
+        raise ValueError(f"k must be an integer or a fraction; got {k!r}")
     integral = jnp.issubdtype(jnp.result_type(k), jnp.integer)
     if not (integral or jnp.issubdtype(jnp.result_type(k), jnp.floating)):
         raise ValueError(f"k must be an integer or a fraction; got {k!r}")

@@ -2,10 +2,9 @@
 
 from typing import ClassVar, Protocol
 
-import jax
 import numpy as np
 
-from jaxht._pytree import Array, Numeric
+from jaxht._pytree import Array, Numeric, known_values
 
 
 class Loss(Protocol):
@@ -71,5 +70,6 @@ class MarginLoss(ScalarLoss):
 
     def check(self, y: Array) -> None:
         """Raise ValueError for labels other than -1 and +1."""
-        if not isinstance(y, jax.core.Tracer) and not np.all(np.abs(np.asarray(y)) == 1):
-            raise ValueError(f"y must hold labels -1 and +1; got {np.unique(y)[:5]}")
+        labels = known_values(y)
+        if labels is not None and not np.all(np.abs(labels) == 1):
+            raise ValueError(f"y must hold labels -1 and +1; got {np.unique(labels)[:5]}")

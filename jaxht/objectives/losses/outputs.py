@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxht._pytree import Array, Numeric, pytree, static
+from jaxht._pytree import Array, Numeric, known_values, pytree, static
 from jaxht.objectives.losses.loss import Loss
 
 
@@ -34,8 +34,9 @@ class SoftmaxLoss(Loss):
 
     def check(self, y: Array) -> None:
         """Raise ValueError for class ids other than 0 ... c - 1."""
-        if not isinstance(y, jax.core.Tracer) and not np.all(np.isin(np.asarray(y), np.arange(self.num_classes))):
-            raise ValueError(f"y must hold class ids 0 ... {self.num_classes - 1}; got {np.unique(y)[:5]}")
+        ids = known_values(y)
+        if ids is not None and not np.all(np.isin(ids, np.arange(self.num_classes))):
+            raise ValueError(f"y must hold class ids 0 ... {self.num_classes - 1}; got {np.unique(ids)[:5]}")
 
     def value(self, u: Array, y: Array) -> Array:
         """l(u; y), without overflow; NaN for a class id beyond c."""

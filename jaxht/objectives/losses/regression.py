@@ -1,11 +1,10 @@
 """Losses of real targets and of counts."""
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import xlogy
 
-from jaxht._pytree import Array, Numeric, pytree
+from jaxht._pytree import Array, Numeric, known_values, pytree
 from jaxht.objectives.losses.loss import ScalarLoss
 
 
@@ -127,8 +126,9 @@ class PoissonLoss(ScalarLoss):
 
     def check(self, y: Array) -> None:
         """Raise ValueError for negative counts."""
-        if not isinstance(y, jax.core.Tracer) and np.any(np.asarray(y) < 0):
-            raise ValueError(f"y must hold counts, at least 0; got {np.min(np.asarray(y))}")
+        counts = known_values(y)
+        if counts is not None and np.any(counts < 0):
+            raise ValueError(f"y must hold counts, at least 0; got {np.min(counts)}")
 
     def value(self, u: Array, y: Array) -> Array:
         """l(u; y)."""

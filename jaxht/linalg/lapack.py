@@ -1,0 +1,112 @@
+"""Factorisations of matrices by LAPACK, on CPUs one lane of a vmap after the other.
+
+In JAX 0.10 a batched call of LAPACK divides its lanes among the threads of XLA's pool and waits for them on one of
+these threads. As many such calls side by side as the pool has threads wait for each other for ever; two suffice on two
+cores. A call for a single matrix does not use the pool.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.custom_batching import custom_vmap
+
+from jaxht._pytree import Array
+from jaxht.linalg.precision import matmul
+
+
+def lane_by_lane(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of arrays of which vmap computes the lanes one after the other on CPUs, all at once elsewhere.
+
+    It has no derivative of its own.
+    """
+    single = custom_vmap(function)
+
+    @single.def_vmap
+    def _(axis_size: int, in_batched: list[bool], *args: Array) -> tuple[Any, Any]:
+        if not any(in_batched):  # of second derivatives, whose tangents alone are batched
+            return function(*args), jax.tree.map(lambda _: False, jax.eval_shape(function, *args))
+
+        def one_by_one(*args: Array) -> Any:
+            def call(i: Array) -> Any:
+                return single(*(arg[i] if batched else arg for arg, batched in zip(args, in_batched, strict=True)))
+
+            return lax.map(call, jnp.arange(axis_size))
+
+        at_once = jax.vmap(function, [0 if batched else None for batched in in_batched])
+        result = lax.platform_dependent(*args, cpu=one_by_one, default=at_once)
+        return result, jax.tree.map(lambda _: True, result)
+
+    return single
+
+
+def _factorisation(function: Callable[[Array], Any]) -> Callable[[Array], Any]:
+    """A function of a matrix, lane by lane, and so its derivative, in forward mode."""
+    differentiable = jax.custom_jvp(lane_by_lane(function))
+    tangent = lane_by_lane(lambda x, x_dot: jax.jvp(function, (x,), (x_dot,))[1])
+    differentiable.defjvp(lambda primals, tangents: (differentiable(*primals), tangent(*primals, *tangents)))
+    return functools.wraps(function)(differentiable)
+
+
+@_factorisation
+def qr(x: Array) -> tuple[Array, Array]:
+    """The reduced QR decomposition of x (m, n)."""
+    Q, R = jnp.linalg.qr(x)
+    return Q, R
+
+
+@_factorisation
+def triangular_factor(x: Array) -> Array:
+    """R of the reduced QR decomposition of x (m, n)."""
+    return jnp.linalg.qr(x, mode="r")
+
+
+@_factorisation
+def svd(x: Array) -> tuple[Array, Array, Array]:
+    """U, s and V' of the reduced singular value decomposition of x (m, n)."""
+    U, s, Vt = jnp.linalg.svd(x, full_matrices=False)
+    return U, s, Vt
+
+
+@_factorisation
+def eigh(x: Array) -> tuple[Array, Array]:
+    """Eigenvalues, increasing, and eigenvectors of a symmetric x (p, p), of which the lower half is read."""
+    values, V = jnp.linalg.eigh(x, symmetrize_input=False)
+    return values, V
+
+
+@_factorisation
+def cholesky(x: Array) -> Array:
+    """The Cholesky factor L of x = L L' from the lower half of x (p, p); NaN unless x is positive definite."""
+    return jnp.linalg.cholesky(x, symmetrize_input=False)
+
+
+@lane_by_lane
+def solve_by_factor(factor: Array, b: Array) -> Array:
+    """``(L L')^-1 b`` for a Cholesky factor L (p, p) and b (p,). Without a derivative."""
+    return jax.scipy.linalg.cho_solve((factor, True), b)
+
+
+@lane_by_lane
+def _inverse_cholesky(x: Array) -> Array:
+    factor = jnp.linalg.cholesky(x, symmetrize_input=False)
+    return jax.scipy.linalg.solve_triangular(factor, jnp.eye(x.shape[0], dtype=x.dtype), lower=True)
+
+
+@jax.custom_jvp
+def inverse_cholesky(x: Array) -> Array:
+    """``L^-1`` for x = L L' (p, p), whose lower half is read; NaN unless x is positive definite. Cost: 2/3 p^3."""
+    return _inverse_cholesky(x)
+
+
+@inverse_cholesky.defjvp
+def _inverse_cholesky_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+    (x,), (x_dot,) = primals, tangents
+    half = inverse_cholesky(x)
+    # d(L) = L phi(L^-1 dx L^-T), where phi takes the lower half and half of the diagonal.
+    change = matmul(matmul(half, x_dot), half.T)
+    lower = jnp.tril(change) - jnp.diag(jnp.diagonal(change)) / 2
+    return half, -matmul(lower, half)
