@@ -271,6 +271,23 @@ def test_as_many_pools_as_cores_and_as_are_of_use(monkeypatch, cells, trials, po
     same_bits(found, sweep.run(bits, {"K": list(range(cells))}, num_trials=trials, workers=1))
 
 
+LAPACK = """
+from tests.test_sweep import *
+
+def trial(key, cell):
+    return {"norm": jnp.linalg.norm(jax.random.normal(key, (64, 48)), 2)}
+
+pooled = sweep.run(trial, {"K": list(range(8))}, num_trials=100, workers=4)
+same_bits(pooled, sweep.run(trial, {"K": list(range(8))}, num_trials=100, workers=1))
+"""
+
+
+def test_trials_that_call_lapack_do_not_deadlock():
+    """With 4 pools on as many threads as cores, XLA would, at once."""
+    environment = {name: value for name, value in os.environ.items() if name != "NPROC"}
+    subprocess.run([sys.executable, "-c", LAPACK], cwd=ROOT, env=environment, check=True, timeout=100)
+
+
 def test_an_executor_does_not_change_a_bit(padded, whole):
     with ThreadPoolExecutor(2) as executor:
         same_bits(padded(executor=executor, num_tasks=5, workers=1), whole)

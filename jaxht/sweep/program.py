@@ -7,8 +7,10 @@ for a lane ("staged"). The host calls the pool in chunks of steps.
 
 import functools
 import hashlib
+import re
+import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -21,9 +23,16 @@ from jaxht._pytree import Array
 from jaxht.sweep.grid import GridCell, stable_hash
 from jaxht.sweep.trials import Cell, Run
 
+T = TypeVar("T")
+
 # A chunk ends when a lane does, but not before MIN_STEPS unless half of the lanes end, since a chunk costs the host as
 # much as a few steps; and it ends after MAX_STEPS at most, since progress is reported between chunks.
 MIN_STEPS, MAX_STEPS = 32, 4096
+
+# Batched calls of LAPACK on a CPU, in the text of a program. Each waits in a thread of XLA's pool for others of its
+# threads: several at once can wait for each other for ever. The library makes none, but a trial may.
+_BATCHED_LAPACK = re.compile(r"custom_call @(lapack|blas)_.*: \(tensor<\d+x\d+x\d+x")
+_LAPACK_LOCK = threading.Lock()
 
 
 class Inputs(NamedTuple):
@@ -158,7 +167,11 @@ class Program:
             "run_chunk": jax.jit(self.run_chunk, donate_argnums=0).lower(state, sources, occupied, flag, index),
         }
         compiled: dict[str, Any] = {name: lowered.compile() for name, lowered in functions.items()}
-        return Pool(rows, lanes, staged, max(map(_measure_memory, compiled.values())), **compiled)
+        memory = max(map(_measure_memory, compiled.values()))
+        for name, lowered in functions.items():
+            if _BATCHED_LAPACK.search(lowered.as_text()):
+                compiled[name] = _run_alone(compiled[name])
+        return Pool(rows, lanes, staged, memory, **compiled)
 
     # ---- the functions of a pool -------------------------------------------------------------------------------------
 
@@ -280,6 +293,16 @@ class Program:
             if value.ndim:
                 raise ValueError(f"a trial must return scalars; {name!r} has shape {value.shape}")
         return results
+
+
+def _run_alone(compiled: Callable[..., T]) -> Callable[..., T]:
+    """The same function, which no other of these in this process runs beside."""
+
+    def run(*args: Any) -> T:
+        with _LAPACK_LOCK:
+            return jax.block_until_ready(compiled(*args))
+
+    return run
 
 
 def _measure_memory(compiled: Any) -> int:
