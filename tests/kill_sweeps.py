@@ -57,6 +57,7 @@ INTERRUPTED, FULL = 130, 3  # exit codes
 PATIENCE = 60.0  # seconds until a process counts as hung
 PAGE = 4096
 WRITE = store_module.Store.write
+CHILDREN = []
 
 
 # ---- the sweep -------------------------------------------------------------------------------------------------------
@@ -198,6 +199,7 @@ def fork(function, *args):
     """Call a function in a fork of this process, which must not have started JAX. Returns the number of the process."""
     pid = os.fork()
     if pid:
+        CHILDREN.append(pid)
         return pid
     try:
         function(*args)
@@ -209,6 +211,15 @@ def fork(function, *args):
         traceback.print_exc()
         os._exit(1)
     os._exit(0)
+
+
+def end_all():
+    """Kill the processes that are still there."""
+    for pid in CHILDREN:
+        with contextlib.suppress(ChildProcessError):  # it was waited for
+            if not has_ended(pid):
+                os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
 
 
 def run_observed(log, folder, is_cold, options):
@@ -485,6 +496,7 @@ def main():
         if disk:
             stack.callback(subprocess.run, ["umount", str(disk)], check=True)
         chosen = {name: share for name, share in SHARES.items() if re.search(arguments.only, name)}
+        stack.callback(end_all)
         with contextlib.suppress(KeyboardInterrupt):  # then what was done until now is shown
             for name, share in chosen.items():
                 rows.append(Row(name, whole))

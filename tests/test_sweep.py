@@ -422,7 +422,7 @@ def test_devices_change_no_count(recovered, tmp_path):
 
 def test_progress_is_reported():
     calls = []
-    sweep.run(bits, {"K": [1, 2, 3]}, num_trials=4, max_lanes=4, on_progress=calls.append)
+    sweep.run(bits, {"K": [1, 2, 3]}, num_trials=4, max_lanes=4, workers=1, on_progress=calls.append)
     done = [progress.done for progress in calls]
     assert done[0] == 0
     assert done[-1] == 12
