@@ -22,6 +22,7 @@ import os
 import random
 import re
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -331,7 +332,7 @@ def fill_disks(row, folder, kills, rng, has_disk):
                 os.kill(pid, signal.SIGKILL)
         row.check(folder, log)
     row.finish(folder, log)
-    ballast.unlink(missing_ok=True)
+    shutil.rmtree(folder)  # the disk is small
 
 
 # ---- Dask ------------------------------------------------------------------------------------------------------------
