@@ -5,11 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import click
-import jax
 from pydantic import ValidationError
 from xarray import Dataset
 
-from experiments import CORES, compilation_cache
+from experiments import compilation_cache
 from experiments.common import config, plots
 from experiments.common.config import Failure
 from experiments.common.registry import EXPERIMENTS
@@ -103,8 +102,6 @@ def compute(path: Path, size: str, store: Path, data_dir: Path | None = None, **
         store.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise Failure(f"{store}: {error.strerror}") from error
-    if jax.default_backend() == "cpu":
-        options["workers"] = options.get("workers") or CORES
     with sweep.progress_bar(f"{path.stem}, {size}") as bar:
         session = Session(store, data_dir, bar, {"attrs": attrs, **options})
         results = EXPERIMENTS[chosen.experiment].run(chosen, session)

@@ -1,7 +1,6 @@
 import os
 
-# As experiments/__init__.py: before JAX starts, since commands that tests call in their own process run several pools.
-os.environ.setdefault("NPROC", str(4 * (os.cpu_count() or 1)))
+# As experiments/__init__.py, before JAX starts.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # Programs compile in a third of the time, those of the library as well, whose options no test can set. What must be
 # compiled as users compile it says so, by `tests.util.as_users`. What the caller has set comes last, and wins.

@@ -1,8 +1,13 @@
 """The Monte-Carlo engine: paired problems, shared leaves, use of the lanes, and bits free of the scheduling."""
 
+import gc
 import os
+import signal
 import subprocess
 import sys
+import threading
+import time
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -18,6 +23,7 @@ from jaxht import HTP, IHT, SGHT, LeastSquares, Sparse, Stop, metrics, solve, sw
 from jaxht.planted.ensembles import gaussian, gaussian_signal, planted
 from jaxht.sweep.compilation import PoolLimits, ProgramCache, Sweep
 from jaxht.sweep.grid import Grid
+from jaxht.sweep.program import Program
 from jaxht.sweep.trials import FunctionRun
 from tests.contract import QUICK
 from tests.util import compiled_quickly, x64
@@ -117,6 +123,38 @@ def test_compiles_once_for_what_is_static():
     assert seen == {(3, 8), (3, 16), (4, 8), (4, 16)}
     expected = (dataset.n * 0 + dataset.K + dataset.m).broadcast_like(dataset["sum"])
     np.testing.assert_array_equal(dataset["sum"], expected)
+
+
+def test_what_a_process_keeps_is_bounded(monkeypatch):
+    """Sweeps of one trial over ever other shapes, and one sweep over more shapes than are kept."""
+    monkeypatch.setattr("jaxht.sweep.compilation.MAX_POOLS", 3)
+    monkeypatch.setattr("jaxht.sweep.compilation.MAX_PROGRAMS", 4)
+    sweep.clear_cache()
+    compiled = []
+    compile_ = Program.compile
+
+    def watch(self, *shape):
+        pool = compile_(self, *shape)
+        compiled.append(weakref.ref(pool.run_chunk))
+        return pool
+
+    monkeypatch.setattr(Program, "compile", watch)
+
+    def trial(key, cell):
+        return {"size": jnp.zeros(cell["n"]).sum() + cell["n"]}
+
+    def run(ns):
+        found = sweep.run(trial, {"n": ns}, num_trials=1, static=["n"], workers=2)
+        np.testing.assert_array_equal(found["size"].squeeze(), ns)
+        gc.collect()
+        return sum(pool() is not None for pool in compiled)
+
+    assert [run([n]) for n in range(1, 7)] == [1, 2, 3, 3, 3, 3]
+    assert run(list(range(10, 18))) == 3
+    assert len(ProgramCache.find(Sweep(FunctionRun(trial), Grid({"n": [1]}), 1, 0, 1, None)).programs) == 4
+    sweep.clear_cache()
+    gc.collect()
+    assert not any(pool() for pool in compiled)
 
 
 def test_where_leaves_cells_out():
@@ -220,6 +258,34 @@ def same_bits(a, b):
 def test_workers_and_lanes_do_not_change_a_bit(padded, whole, workers):
     """Other workers take other trials at other times: every trial in another lane, next to others."""
     same_bits(padded(workers=workers), whole)
+
+
+@pytest.mark.parametrize(("cells", "trials", "pools"), [(1, 32, 1), (2, 16, 1), (3, 16, 2), (9, 40, 4)])
+def test_as_many_pools_as_cores_and_as_are_of_use(monkeypatch, cells, trials, pools):
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: range(4), raising=False)
+    started = []
+    start = threading.Thread.start
+    monkeypatch.setattr(threading.Thread, "start", lambda self: (started.append(self.name), start(self)))
+    found = sweep.run(bits, {"K": list(range(cells))}, num_trials=trials)
+    assert started.count("jaxht-sweep") == pools
+    same_bits(found, sweep.run(bits, {"K": list(range(cells))}, num_trials=trials, workers=1))
+
+
+LAPACK = """
+from tests.test_sweep import *
+
+def trial(key, cell):
+    return {"norm": jnp.linalg.norm(jax.random.normal(key, (64, 48)), 2)}
+
+pooled = sweep.run(trial, {"K": list(range(8))}, num_trials=100, workers=4)
+same_bits(pooled, sweep.run(trial, {"K": list(range(8))}, num_trials=100, workers=1))
+"""
+
+
+def test_trials_that_call_lapack_do_not_deadlock():
+    """With 4 pools on as many threads as cores, XLA would, at once."""
+    environment = {name: value for name, value in os.environ.items() if name != "NPROC"}
+    subprocess.run([sys.executable, "-c", LAPACK], cwd=ROOT, env=environment, check=True, timeout=100)
 
 
 def test_an_executor_does_not_change_a_bit(padded, whole):
@@ -356,7 +422,7 @@ def test_devices_change_no_count(recovered, tmp_path):
 
 def test_progress_is_reported():
     calls = []
-    sweep.run(bits, {"K": [1, 2, 3]}, num_trials=4, max_lanes=4, on_progress=calls.append)
+    sweep.run(bits, {"K": [1, 2, 3]}, num_trials=4, max_lanes=4, workers=1, on_progress=calls.append)
     done = [progress.done for progress in calls]
     assert done[0] == 0
     assert done[-1] == 12
@@ -435,6 +501,111 @@ def test_an_error_in_a_worker_ends_the_sweep(tmp_path):
     )
 
 
+# ---- trials that do not come back ------------------------------------------------------------------------------------
+
+
+class Endless(Countdown):
+    """A trial in steps, of which that of ``length`` 0 takes steps for ever in every third trial."""
+
+    def draw(self, key, cell):
+        length = jax.random.randint(key, (), 1, 9)
+        return jnp.where((cell["length"] == 0) & (length % 3 == 0), jnp.iinfo(jnp.int32).max, length * 100)
+
+    def finish(self, case, carry):
+        return {**super().finish(case, carry), "success": carry < 0, "root": jnp.sqrt(1.0 * abs(carry))}
+
+
+def test_a_trial_that_takes_too_long_is_ended(tmp_path):
+    """The others, of its cell too, run to their end; it counts in no rate."""
+    axes, options = {"length": [0, 1, 2]}, {"num_trials": 20, "max_lanes": 8, "workers": 2, "trial_timeout": 0.3}
+    found = sweep.run(Endless(), axes, store=tmp_path, **options)
+    assert found.done.all()
+    late = found.timed_out_after == 0.3
+    assert 0 < int(late.sum()) < 20 and not late.sel(length=[1, 2]).any()
+    assert found.timed_out_after.where(~late).isnull().all()
+    np.testing.assert_array_equal(late, ~found.success)
+    assert (found.steps.where(~late, found.asked) == found.asked).all()
+    assert (found.steps.where(late, 0) == 0).all() and found.root.where(late).isnull().all()
+    rates = sweep.success_rate(found)
+    np.testing.assert_array_equal(rates.trials, 20 - late.sum("trial"))
+    np.testing.assert_array_equal(rates.rate, 1.0)
+    # The same limit leaves it at that, and so does a shorter one; a longer one tries again.
+    totals = []
+    for limit in 0.3, 0.2, 0.4:
+        options["trial_timeout"] = limit
+        again = sweep.run(
+            Endless(), axes, store=tmp_path, **options, on_progress=lambda progress: totals.append(progress.total)
+        )
+    assert set(totals[:2]) == {0} and totals[-1] == 20
+    assert again.timed_out_after.max() == 0.4
+
+
+def test_a_limit_changes_nothing_else(padded, whole):
+    limited = padded(workers=2, trial_timeout=60.0)
+    same_bits(limited, whole)
+
+
+HUNG = """
+import sys
+from tests.test_sweep import *
+
+def trial(key, cell):
+    stuck = (cell["K"] == 1) & (jax.random.uniform(key) < 0.2)
+    return {"K2": jax.lax.while_loop(lambda x: stuck | (x < 2), lambda x: jnp.minimum(x + 1, 2), 0) * cell["K"]}
+
+def run(**options):
+    return sweep.run(trial, {"K": [0, 1, 2, 3]}, num_trials=20, max_lanes=10, store=sys.argv[1], **options)
+
+try:
+    run(trial_timeout=1.0)
+except sweep.TrialTimeout as error:
+    print(error)
+    sys.exit(3)
+print(int(run(trial_timeout=1.0).timed_out_after.notnull().sum()))
+"""
+
+
+def test_a_call_that_hangs_is_given_up(tmp_path):
+    """The process ends; the next one finds all that was stored, leaves out the cell that hung, and goes on."""
+    command = [sys.executable, "-c", HUNG, str(tmp_path)]
+    first, second = (subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60) for _ in range(2))
+    assert first.returncode == 3, first.stderr
+    assert "{'K': 1}" in first.stdout and "trial_timeout=1" in first.stdout
+    assert second.returncode == 0, second.stderr
+    found = sweep.load(tmp_path)
+    assert found.done.all()
+    late = found.timed_out_after.notnull()
+    assert late.sel(K=1).any() and not late.sel(K=[0, 2, 3]).any()
+    assert (found.K2.where(~late, 2 * found.K) == 2 * found.K).all()
+
+
+STUCK = """
+import jax
+from jaxht import sweep
+
+def trial(key, cell):
+    return {"x": jax.lax.while_loop(lambda x: x >= 0, lambda x: x * 0, cell["K"])}
+
+sweep.run(trial, {"K": [1]}, num_trials=2, on_progress=lambda progress: print(progress.note or "began", flush=True))
+"""
+
+
+def test_ctrl_c_twice_ends_a_process_that_hangs():
+    with subprocess.Popen([sys.executable, "-c", STUCK], cwd=ROOT, stdout=-1, stderr=-1, text=True) as process:
+        while process.stdout.readline() != "began\n":
+            pass
+        time.sleep(0.5)
+        process.send_signal(signal.SIGINT)
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(1.0)  # for the chunk that runs, which usually ends
+        process.send_signal(signal.SIGINT)
+        try:
+            process.wait(20.0)
+        finally:
+            process.kill()
+        assert "KeyboardInterrupt" in process.stderr.read()
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -450,6 +621,7 @@ def test_an_error_in_a_worker_ends_the_sweep(tmp_path):
         ({"workers": 0}, "workers"),
         ({"max_lanes": 0}, "max_lanes"),
         ({"shard": (2, 2)}, "shard"),
+        ({"trial_timeout": 0}, "trial_timeout"),
         ({"trial": lambda key, cell: {"K": cell["K"]}}, "name of an axis"),
         ({"trial": lambda key, cell: {"done": cell["K"]}}, "reserved"),
         ({"trial": lambda key, cell: {"x": jnp.zeros(3)}}, "scalars"),

@@ -1,11 +1,13 @@
 """The Monte-Carlo engine: many random problems over a grid of cells, as labelled arrays."""
 
 from jaxht.sweep._provenance import provenance as provenance
+from jaxht.sweep.compilation import clear_cache as clear_cache
 from jaxht.sweep.engine import Executor as Executor
 from jaxht.sweep.engine import run as run
 from jaxht.sweep.grid import stable_hash as stable_hash
 from jaxht.sweep.progress import Progress as Progress
 from jaxht.sweep.progress import progress_bar as progress_bar
+from jaxht.sweep.scheduler import TrialTimeout as TrialTimeout
 from jaxht.sweep.statistics import fit_line as fit_line
 from jaxht.sweep.statistics import success_rate as success_rate
 from jaxht.sweep.statistics import transition as transition

@@ -6,10 +6,10 @@ import os
 import threading
 import uuid
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -23,7 +23,7 @@ from jaxht.sweep.trials import FunctionRun, Run
 T = TypeVar("T")
 
 # Names that a trial must not return: the store and its Dataset use them.
-RESERVED = {"trial", "done", "file", "fingerprint", "checksum"}
+RESERVED = {"trial", "done", "file", "fingerprint", "checksum", "timed_out_after"}
 
 # (least lanes of a row, most lanes of a pool). On a CPU a step costs as much per lane in blocks of 8 as of 1000
 # (measured, d = 256), and short rows have short ends; an accelerator needs many lanes.
@@ -35,6 +35,9 @@ GENERATIONS = 32
 MAX_STAGED = 8
 # Of the memory of a device, for its pools.
 MEMORY_SHARE = 0.5
+# Most compiled pools, for each device, and most traced programs that a process keeps: a pool takes 3 MiB (measured, a
+# small trial on a CPU), a program next to nothing. A sweep needs a pool no more once the cells of its program are done.
+MAX_POOLS, MAX_PROGRAMS = 64, 2048
 # Of a lane in memory: one runs, one is staged, and a step makes more. A guess, corrected by what the compiler says.
 COPIES = 4
 
@@ -84,6 +87,14 @@ class PoolLimits:
         return max(1, min(most // lanes, num_groups)), lanes, lanes * max(1, staged)
 
 
+def count_workers() -> int | None:
+    """How many pools a process should have: one for each core that it may use on a CPU, else (None) one a device."""
+    if jax.default_backend() != "cpu":
+        return None
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(cores, len(jax.local_devices()))
+
+
 def _host_memory() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
@@ -98,6 +109,7 @@ class Sweep:
     seed: int
     workers: int | None
     max_lanes: int | None
+    trial_timeout: float | None = None
     float64: bool = field(default_factory=lambda: jnp.result_type(float) == jnp.float64)
     # Identifies the sweep in processes that get a copy with each task.
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
@@ -126,10 +138,48 @@ class Sweep:
         devices = jax.local_devices()
         return list(itertools.islice(itertools.cycle(devices), self.workers or len(devices)))
 
+    def count_pools(self, cells: Sequence[GridCell]) -> int:
+        """How many pools can be of use to some cells, on a CPU: as many as their trials fill, of each program."""
+        limits = self.find_limits(jax.local_devices()[0])
+        sizes = Counter(cell.program for cell in cells).values()
+        return sum(-(-size * self.num_trials // limits.lanes_max) for size in sizes)
+
     def find_limits(self, device: jax.Device) -> PoolLimits:
         """How many lanes a pool on the device may have."""
         num_pools = -(-len(self.assign_devices()) // len(jax.local_devices()))
         return PoolLimits.for_device(device, num_pools, self.max_lanes)
+
+
+class OnceCache(Generic[T]):
+    """Values by key, each made by the first thread that asks for it. Those that were used longest ago are dropped.
+
+    Args:
+        max_size: most values that are kept.
+    """
+
+    def __init__(self, max_size: int) -> None:
+        self._max_size = max_size
+        self._lock = threading.Lock()
+        self._made: dict[Hashable, Future[T]] = {}  # the one used last at the end
+
+    def __len__(self) -> int:
+        return len(self._made)
+
+    def get(self, key: Hashable, make: Callable[[], T]) -> T:
+        """The value of a key; where there is none, what ``make`` returns."""
+        with self._lock:
+            is_first = key not in self._made
+            future = self._made[key] = Future() if is_first else self._made.pop(key)
+            for oldest in list(self._made)[: -self._max_size]:
+                del self._made[oldest]
+        if is_first:
+            try:
+                future.set_result(make())
+            except BaseException as error:
+                with self._lock:
+                    self._made.pop(key, None)
+                future.set_exception(error)
+        return future.result()
 
 
 class ProgramCache:
@@ -137,23 +187,29 @@ class ProgramCache:
 
     def __init__(self, sweep: Sweep) -> None:
         self._id, self._run = sweep.id, sweep.run
-        self._lock = threading.Lock()
-        self._made: dict[Any, Future[Any]] = {}
+        self.programs: OnceCache[Program] = OnceCache(MAX_PROGRAMS)
+        self.fingerprints: OnceCache[str] = OnceCache(MAX_PROGRAMS)
+        self.pools: OnceCache[Pool] = OnceCache(MAX_POOLS * len(jax.local_devices()))
 
     @classmethod
     def find(cls, sweep: Sweep) -> "ProgramCache":
         """The cache of the trial that ran last in this process, if it is the same; else a new one."""
-        if not (_LATEST and _LATEST[0].serves(sweep)):
-            _LATEST[:] = [cls(sweep)]
-        return _LATEST[0]
+        latest = _LATEST[:]  # another thread may run another sweep
+        if not (latest and latest[0].serves(sweep)):
+            _LATEST[:] = latest = [cls(sweep)]
+        return latest[0]
 
     def get_program(self, sweep: Sweep, cell: GridCell) -> Program:
         """The program of the cells that agree with one on all that is static."""
+        key, dtypes = self._describe_program(sweep, cell)
+        return self.programs.get(key, lambda: Program(self._run, cell, dtypes, sweep.grid.shared))
+
+    def _describe_program(self, sweep: Sweep, cell: GridCell) -> tuple[Hashable, dict[str, Any]]:
+        """What a program depends on, and the dtypes of its traced coordinates."""
         axes = {name: values for name, values in sweep.grid.axes.items() if name not in sweep.grid.static}
         integral = {name: all(isinstance(value, int) for value in values) for name, values in axes.items()}
         dtypes = {name: np.int32 if integral[name] else jnp.result_type(float) for name in axes}
-        key = cell.program, tuple(dtypes.items()), tuple(sweep.grid.shared), sweep.float64
-        return self._make_once(key, lambda: Program(self._run, cell, dtypes, sweep.grid.shared))
+        return (cell.program, tuple(dtypes.items()), tuple(sweep.grid.shared), sweep.float64), dtypes
 
     def get_pool(self, sweep: Sweep, cell: GridCell, device: jax.Device) -> tuple[Program, Pool]:
         """The same, compiled for a device, as large as suits it and as its memory allows."""
@@ -169,18 +225,24 @@ class ProgramCache:
                 pool = program.compile(rows, lanes, lanes)
             return pool
 
-        return program, self._make_once((id(program), shape, limits.memory, device), compile_pool)
+        key, _ = self._describe_program(sweep, cell)
+        return program, self.pools.get((key, shape, limits.memory, device), compile_pool)
 
     def check_names(self, sweep: Sweep) -> None:
         """Raise ValueError where a result has a name that is taken."""
-        for program in self._get_programs(sweep):
-            if taken := {*sweep.grid.axes, *RESERVED}.intersection(program.names):
+        for cell in _list_programs(sweep):
+            program = self.get_program(sweep, cell)
+            if taken := {*sweep.grid.axes, *RESERVED}.intersection(program.results):
                 raise ValueError(f"a trial must not return {min(taken)!r}: it is the name of an axis, or reserved")
 
     def fingerprint(self, sweep: Sweep) -> str:
         """Hash what all cells compute."""
-        programs = self._get_programs(sweep)
-        prints = [self._make_once((id(program), "fingerprint"), program.fingerprint) for program in programs]
+
+        def find(cell: GridCell) -> str:
+            key, _ = self._describe_program(sweep, cell)
+            return self.fingerprints.get(key, lambda: self.get_program(sweep, cell).fingerprint())
+
+        prints = [find(cell) for cell in _list_programs(sweep)]
         return hashlib.sha256(" ".join(prints).encode()).hexdigest()
 
     def serves(self, sweep: Sweep) -> bool:
@@ -189,21 +251,25 @@ class ProgramCache:
         mine, other = (run.trial if isinstance(run, FunctionRun) else run for run in (self._run, sweep.run))
         return mine is other or self._id == sweep.id
 
-    def _get_programs(self, sweep: Sweep) -> list[Program]:
-        return [self.get_program(sweep, cell) for cell in {cell.program: cell for cell in sweep.grid.cells}.values()]
 
-    def _make_once(self, key: Any, make: Callable[[], T]) -> T:
-        with self._lock:
-            is_first = key not in self._made
-            future = self._made.setdefault(key, Future())
-        if is_first:
-            try:
-                future.set_result(make())
-            except BaseException as error:
-                with self._lock:
-                    del self._made[key]
-                future.set_exception(error)
-        return future.result()
+def _list_programs(sweep: Sweep) -> list[GridCell]:
+    """A cell of each program."""
+    return list({cell.program: cell for cell in sweep.grid.cells}.values())
 
 
 _LATEST: list[ProgramCache] = []
+
+
+def clear_cache() -> None:
+    """Forget what the last sweep of this process has traced and compiled, and the trial with its data.
+
+    It is kept for another sweep of the same trial: for each device the 64 programs that were used last. What JAX itself
+    keeps, ``jax.clear_caches()`` clears.
+
+    Cost: the next sweep compiles anew.
+
+    Example:
+        >>> from jaxht import sweep
+        >>> sweep.clear_cache()
+    """
+    _LATEST.clear()

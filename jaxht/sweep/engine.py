@@ -2,19 +2,20 @@
 
 import contextlib
 import os
+import queue as queues
 import tempfile
+import threading
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 import jax
 import numpy as np
 
-from jaxht.sweep.compilation import ProgramCache, Sweep
+from jaxht.sweep.compilation import ProgramCache, Sweep, count_workers
 from jaxht.sweep.grid import Grid, GridCell, Value
 from jaxht.sweep.progress import COMPILING, Progress
-from jaxht.sweep.scheduler import Queue, run_pool
+from jaxht.sweep.scheduler import TIMED_OUT_AFTER, Queue, run_pool
 from jaxht.sweep.store import Store, import_xarray, load
 from jaxht.sweep.trials import FunctionRun, Run, Trial
 
@@ -51,6 +52,7 @@ def run(
     num_tasks: int = 32,
     workers: int | None = None,
     max_lanes: int | None = None,
+    trial_timeout: float | None = None,
     on_progress: OnProgress | None = None,
 ) -> "xarray.Dataset":
     """Run trials in all cells of a grid, and return their results as labelled arrays.
@@ -88,11 +90,16 @@ def run(
         shard: (i, m): run every m-th cell, from the i-th on. Processes that run the shards of one sweep share a store.
         executor: where to run tasks instead of here; its processes write to the store, so they must see its folder.
         num_tasks: how many to make.
-        workers: pools of lanes in this process, each in a thread of its own; None: one for each device. Pools on one
-            device share its memory. On a CPU, one for each core pays. But XLA deadlocks when all threads of its own
-            pool wait in large batched LAPACK calls (SVD, Cholesky ...): give it more of them before JAX starts, by
-            the environment variable NPROC, say four times the cores.
+        workers: pools of lanes in this process, each in a thread of its own; None: on a CPU one for each core, but no
+            more than there are trials for, elsewhere one for each device; in the tasks of an executor one for each
+            device in any case. Pools on one device share its memory.
         max_lanes: most lanes of a pool; None: as suits the device. Fewer where its memory is too small.
+        trial_timeout: seconds that a trial may take once it has a lane, and that a call of the device may take; None:
+            no limit. A trial in steps that takes longer is ended between two chunks of steps: its results are NaN, 0 or
+            False, ``timed_out_after`` is the limit (NaN for all others), and it counts in no rate. A call that does not
+            come back, since a step or the draw of a batch hangs, cannot be interrupted: TrialTimeout is raised, and
+            what is missing of its cells is recorded in the same way. Which trials are ended depends on the clock. Cells
+            with such trials run again under a longer limit, or none. Compiling is not limited.
         on_progress: called with :class:`jaxht.sweep.Progress` at the start, where compiling begins and ends, and after
             every chunk of steps, by one thread at a time; see :func:`jaxht.sweep.progress_bar`.
 
@@ -102,6 +109,8 @@ def run(
 
     Raises:
         ValueError: for axes or options that cannot be right.
+        TrialTimeout: for a call of the device that does not come back within ``trial_timeout``. What was stored is
+            safe, and the same call, in a new process, goes on with the other cells.
         StoreError: for a store that holds something else, or that cannot be written.
         ImportError: without the extra ``jax-hard-thresholding[sweep]``.
 
@@ -133,8 +142,13 @@ def run(
     }.items():
         if number is not None and number < 1:
             raise ValueError(f"{name} must be at least 1; got {number}")
+    if trial_timeout is not None and not trial_timeout > 0:
+        raise ValueError(f"trial_timeout must be positive, or None; got {trial_timeout}")
     grid = Grid(axes, static, round_up, problem, shared, where)
-    sweep = Sweep(trial if isinstance(trial, Run) else FunctionRun(trial), grid, num_trials, seed, workers, max_lanes)
+    one = trial if isinstance(trial, Run) else FunctionRun(trial)
+    # What runs tasks shares out the cores by itself.
+    workers = count_workers() if workers is None and executor is None else workers
+    sweep = Sweep(one, grid, num_trials, seed, workers, max_lanes, trial_timeout)
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory()) if store is None else store
         programs = ProgramCache.find(sweep)
@@ -142,7 +156,7 @@ def run(
         # A temporary folder has nothing to compare with, and lowering takes time.
         fingerprint = "" if store is None else programs.fingerprint(sweep)
         opened = Store(folder, sweep.describe(attrs or {}), sweep.describe_environment(), fingerprint, mixed)
-        cells = [cell for cell in grid.cells[first::every] if opened.read(cell.index) is None]
+        cells = _find_missing(sweep, grid.cells[first::every], opened)
         report = on_progress or (lambda progress: None)
         if executor is None:
             _run_here(sweep, cells, opened, report)
@@ -151,32 +165,59 @@ def run(
         return load(folder)
 
 
+def _find_missing(sweep: Sweep, cells: Sequence[GridCell], store: Store) -> list[GridCell]:
+    """The cells without a record, or with trials that were ended by a shorter limit."""
+    limit = np.inf if sweep.trial_timeout is None else sweep.trial_timeout
+    records = ((cell, store.read(cell.index)) for cell in cells)
+    return [cell for cell, record in records if record is None or np.any(record.get(TIMED_OUT_AFTER, limit) < limit)]
+
+
 def _run_here(sweep: Sweep, cells: Sequence[GridCell], store: Store, report: OnProgress) -> None:
     """Run some cells on the devices of this process."""
     programs = ProgramCache.find(sweep)
-    queue = Queue(cells, sweep.num_trials, lambda cell, results: store.write(cell.index, results), report)
+
+    def write(cell: GridCell, results: Mapping[str, Any]) -> None:
+        store.write(cell.index, results)
+
+    queue = Queue(cells, sweep.num_trials, write, report, sweep.trial_timeout)
+    ended: queues.SimpleQueue[BaseException | None] = queues.SimpleQueue()
 
     def work(device: jax.Device) -> None:
-        # Both hold for one thread.
-        with jax.default_device(device), _set_precision(sweep.float64):
-            try:
+        try:
+            # Both hold for one thread.
+            with jax.default_device(device), _set_precision(sweep.float64):
                 while (cell := queue.join_program()) is not None:
                     with queue.compiling():
                         program, pool = programs.get_pool(sweep, cell, device)
                     run_pool(program, pool, cell.program, sweep.seed, queue)
                     queue.leave_program(cell.program)
-            except BaseException:
-                queue.closed = True  # the others end after their chunk
-                raise
+        except BaseException as error:
+            queue.closed = True  # the others end after their chunk
+            ended.put(error)
+        else:
+            ended.put(None)
 
+    # Not those of an executor: the interpreter would wait at its end for one that does not come back.
     devices = sweep.assign_devices()
-    with ThreadPoolExecutor(len(devices), "jaxht-sweep") as threads:
-        try:
-            for future in as_completed([threads.submit(work, device) for device in devices]):
-                future.result()
-        except BaseException:
-            queue.closed = True
-            raise
+    if devices[0].platform == "cpu":
+        devices = devices[: max(1, sweep.count_pools(cells))]
+    threads = [threading.Thread(target=work, args=[device], name="jaxht-sweep", daemon=True) for device in devices]
+    try:
+        for thread in threads:
+            thread.start()
+        num_running = len(threads)
+        while num_running:
+            with contextlib.suppress(queues.Empty):
+                if (error := ended.get(timeout=min(1.0, queue.trial_timeout / 4))) is not None:
+                    raise error
+                num_running -= 1
+            queue.check_calls()
+    except BaseException:
+        queue.closed = True
+        for thread in threads:
+            while thread.is_alive() and not queue.is_overdue(thread):
+                thread.join(1.0)
+        raise
 
 
 def _run_elsewhere(
@@ -186,17 +227,26 @@ def _run_elsewhere(
     tasks = [list(task) for task in np.array_split(np.array(cells, object), min(num_tasks, len(cells)) or 1)]
     progress = Progress(0, len(cells) * sweep.num_trials)
     report(replace(progress, note=COMPILING if cells else ""))
-    for future in [executor.submit(_run_task, sweep, task, store) for task in tasks]:
-        part = future.result()
-        progress = progress.add(part.done, part.busy, part.executed)
-        report(progress)
+    futures = [executor.submit(_run_task, sweep, task, store) for task in tasks]
+    try:
+        for future in futures:
+            part = future.result()
+            progress = progress.add(part.done, part.busy, part.executed)
+            report(progress)
+    except BaseException:
+        for future in futures:
+            if hasattr(future, "cancel"):
+                future.cancel()
+        raise
 
 
 def _run_task(sweep: Sweep, cells: Sequence[GridCell], store: Store) -> Progress:
     """Run some cells in this process."""
     reports: list[Progress] = []
-    _run_here(sweep, cells, store, reports.append)
-    return reports[-1]
+    # A scheduler gives the task of a process that has died to another one, which must not begin anew.
+    missing = _find_missing(sweep, cells, store)
+    _run_here(sweep, missing, store, reports.append)
+    return reports[-1].add((len(cells) - len(missing)) * sweep.num_trials, 0, 0)
 
 
 def _set_precision(float64: bool) -> contextlib.AbstractContextManager[None]:

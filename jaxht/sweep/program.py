@@ -7,8 +7,10 @@ for a lane ("staged"). The host calls the pool in chunks of steps.
 
 import functools
 import hashlib
+import re
+import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -21,9 +23,16 @@ from jaxht._pytree import Array
 from jaxht.sweep.grid import GridCell, stable_hash
 from jaxht.sweep.trials import Cell, Run
 
+T = TypeVar("T")
+
 # A chunk ends when a lane does, but not before MIN_STEPS unless half of the lanes end, since a chunk costs the host as
-# much as a few steps; and it ends after MAX_STEPS, since progress is reported between chunks.
+# much as a few steps; and it ends after MAX_STEPS at most, since progress is reported between chunks.
 MIN_STEPS, MAX_STEPS = 32, 4096
+
+# Batched calls of LAPACK on a CPU, in the text of a program. Each waits in a thread of XLA's pool for others of its
+# threads: several at once can wait for each other for ever. The library makes none, but a trial may.
+_BATCHED_LAPACK = re.compile(r"custom_call @(lapack|blas)_.*: \(tensor<\d+x\d+x\d+x")
+_LAPACK_LOCK = threading.Lock()
 
 
 class Inputs(NamedTuple):
@@ -89,7 +98,7 @@ class Pool(NamedTuple):
     start_trials: Callable[[list[Array], Inputs], Any]
     init_state: Callable[[list[Array], Any], State]
     stage_trials: Callable[[State, list[Array], Any, np.int32], State]
-    run_chunk: Callable[[State, NDArray[np.int32], NDArray[np.bool_], np.bool_], tuple[State, Chunk]]
+    run_chunk: Callable[[State, NDArray[np.int32], NDArray[np.bool_], np.bool_, np.int32], tuple[State, Chunk]]
 
 
 class Program:
@@ -106,7 +115,7 @@ class Program:
 
     Attributes:
         inputs: of one trial, an example.
-        names: of the results.
+        results: dtypes of the results by name.
         row_bytes, lane_bytes: memory of what a row holds once, and of a lane.
     """
 
@@ -118,7 +127,7 @@ class Program:
         row = jax.eval_shape(self.draw_shared, self.inputs)
         lane = jax.eval_shape(self.start_trials, row, self.inputs)
         one = jax.eval_shape(lambda lane: jax.tree.map(lambda leaf: leaf[0], lane), lane)
-        self.names = list(jax.eval_shape(self._finish_lane, row, one))
+        self.results = {name: leaf.dtype for name, leaf in jax.eval_shape(self._finish_lane, row, one).items()}
         self.row_bytes, self.lane_bytes = (
             sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree)) for tree in (row, lane)
         )
@@ -155,10 +164,14 @@ class Program:
             "start_trials": jax.jit(self.start_trials).lower(row, inputs),
             "init_state": jax.jit(init_state).lower(row, batch),
             "stage_trials": jax.jit(self.stage_trials, donate_argnums=0).lower(state, row, batch, index),
-            "run_chunk": jax.jit(self.run_chunk, donate_argnums=0).lower(state, sources, occupied, flag),
+            "run_chunk": jax.jit(self.run_chunk, donate_argnums=0).lower(state, sources, occupied, flag, index),
         }
         compiled: dict[str, Any] = {name: lowered.compile() for name, lowered in functions.items()}
-        return Pool(rows, lanes, staged, max(map(_measure_memory, compiled.values())), **compiled)
+        memory = max(map(_measure_memory, compiled.values()))
+        for name, lowered in functions.items():
+            if _BATCHED_LAPACK.search(lowered.as_text()):
+                compiled[name] = _run_alone(compiled[name])
+        return Pool(rows, lanes, staged, memory, **compiled)
 
     # ---- the functions of a pool -------------------------------------------------------------------------------------
 
@@ -184,7 +197,9 @@ class Program:
         rows, staged = jax.tree.map(lambda old, new: old.at[index].set(new), (state.rows, state.staged), (row, batch))
         return State(rows, staged, state.lanes)
 
-    def run_chunk(self, state: State, sources: Array, occupied: Array, refilling: Array) -> tuple[State, Chunk]:
+    def run_chunk(
+        self, state: State, sources: Array, occupied: Array, refilling: Array, max_steps: Array
+    ) -> tuple[State, Chunk]:
         """Move staged trials into lanes, take some steps, and compute the results of all lanes.
 
         Args:
@@ -192,6 +207,7 @@ class Program:
             sources: (rows, lanes), the staged trial that a lane takes over, or -1 to keep its own.
             occupied: (rows, lanes), the lanes that count.
             refilling: whether trials wait, so that it pays to stop when a lane ends.
+            max_steps: most steps to take.
         """
 
         def take_staged(old: Array, new: Array) -> Array:
@@ -215,7 +231,7 @@ class Program:
         def is_worth_going_on(loop: tuple[Array, Array, Array, Any]) -> Array:
             steps, _, num_running, _ = loop
             worth = ~refilling | (num_running == num_started) | ((steps < MIN_STEPS) & (2 * num_running > num_started))
-            return (num_running > 0) & (steps < MAX_STEPS) & worth
+            return (num_running > 0) & (steps < max_steps) & worth
 
         def step(loop: tuple[Array, Array, Array, Any]) -> tuple[Array, Array, Array, Any]:
             steps, busy, num_running, lanes = loop
@@ -277,6 +293,16 @@ class Program:
             if value.ndim:
                 raise ValueError(f"a trial must return scalars; {name!r} has shape {value.shape}")
         return results
+
+
+def _run_alone(compiled: Callable[..., T]) -> Callable[..., T]:
+    """The same function, which no other of these in this process runs beside."""
+
+    def run(*args: Any) -> T:
+        with _LAPACK_LOCK:
+            return jax.block_until_ready(compiled(*args))
+
+    return run
 
 
 def _measure_memory(compiled: Any) -> int:

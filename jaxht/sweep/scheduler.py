@@ -1,7 +1,9 @@
 """The host's part of a sweep: which trials run in which lanes, and what becomes of their results."""
 
 import contextlib
+import math
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
@@ -11,10 +13,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jaxht.sweep.grid import GridCell
-from jaxht.sweep.program import Pool, Program, State
+from jaxht.sweep.program import MAX_STEPS, Pool, Program, State
 from jaxht.sweep.progress import COMPILING, Progress
+from jaxht.sweep.store import make_blanks
 
 Key = tuple[Any, ...]
+
+# Of the time limit of a trial, for a chunk: between chunks trials can be ended.
+CHUNK_SHARE = 0.25
+TIMED_OUT_AFTER = "timed_out_after"
+
+
+class TrialTimeout(TimeoutError):
+    """A call of the device has not come back within ``trial_timeout``: the message names the cells."""
 
 
 class Batch(NamedTuple):
@@ -33,13 +44,35 @@ class Batch(NamedTuple):
 
 @dataclass
 class _CellProgress:
-    """How many trials of a cell have been handed out and finished, and their results."""
+    """How many trials of a cell have been handed out, which of them have ended, and their results."""
 
     cell: GridCell
     num_trials: int
     started: int = 0
-    finished: int = 0
     results: dict[str, NDArray[Any]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.ended = np.zeros(self.num_trials, bool)
+
+    def set(self, name: str, trials: NDArray[Any], values: NDArray[Any]) -> None:
+        """Set a result of some trials."""
+        self.results.setdefault(name, make_blanks(self.num_trials, values.dtype))[trials] = values
+
+
+@dataclass
+class _Call:
+    """A call of the device that a pool waits for.
+
+    Attributes:
+        begin: when it began.
+        program, rows: of the pool.
+        given_up: whether its cells have been recorded as timed out.
+    """
+
+    program: Program
+    rows: "list[_Row]"
+    begin: float = field(default_factory=time.monotonic)
+    given_up: bool = False
 
 
 class Queue:
@@ -50,6 +83,7 @@ class Queue:
         num_trials: of each.
         on_cell: called with every cell that is finished, and its results (num_trials,) by name.
         on_progress: called with a :class:`Progress`, by one thread at a time.
+        trial_timeout: seconds that a trial, and a call of the device, may take; None: no limit.
 
     Attributes:
         closed: set to make all pools stop after their chunk.
@@ -61,12 +95,15 @@ class Queue:
         num_trials: int,
         on_cell: Callable[[GridCell, Mapping[str, NDArray[Any]]], None],
         on_progress: Callable[[Progress], None],
+        trial_timeout: float | None = None,
     ) -> None:
         self._cells = {cell.index: _CellProgress(cell, num_trials) for cell in cells}
         self._waiting: dict[Key, dict[int, _CellProgress]] = {}
         for index, entry in self._cells.items():
             self._waiting.setdefault(entry.cell.program, {})[index] = entry
         self._on_cell, self._on_progress = on_cell, on_progress
+        self.trial_timeout = math.inf if trial_timeout is None else trial_timeout
+        self._calls: dict[int | None, _Call] = {}  # by the number of the thread
         self._lock = threading.Lock()
         self._num_pools: dict[Key, int] = dict.fromkeys(self._waiting, 0)
         self._num_compiling = 0
@@ -92,8 +129,10 @@ class Queue:
     def compiling(self) -> Iterator[None]:
         """A context in which a pool waits for its program, as is reported."""
         self._count_compiling(1)
-        yield
-        self._count_compiling(-1)
+        try:
+            yield
+        finally:
+            self._count_compiling(-1)
 
     def _count_compiling(self, number: int) -> None:
         with self._lock:
@@ -147,13 +186,14 @@ class Queue:
     ) -> None:
         """Collect the results of the trials that ended in a chunk, by index of their cell, and count its steps."""
         for index in np.unique(indices):
-            entry, mine = self._cells[int(index)], indices == index
+            mine = indices == index
             with self._lock:
+                if (entry := self._cells.get(int(index))) is None:  # given up
+                    continue
                 for name, values in results.items():
-                    collected = entry.results.setdefault(name, np.zeros(entry.num_trials, values.dtype))
-                    collected[trials[mine]] = values[mine]
-                entry.finished += int(mine.sum())
-                is_complete = entry.finished == entry.num_trials
+                    entry.set(name, trials[mine], values[mine])
+                entry.ended[trials[mine]] = True
+                is_complete = bool(entry.ended.all())
                 if is_complete:
                     del self._cells[int(index)]
             if is_complete:
@@ -161,6 +201,52 @@ class Queue:
         with self._lock:
             self._progress = self._progress.add(len(indices), busy, executed)
             self._on_progress(self._progress)
+
+    @contextlib.contextmanager
+    def calling(self, program: Program, rows: "list[_Row]") -> Iterator[_Call]:
+        """A context in which this thread waits for the device, which should take no longer than ``trial_timeout``."""
+        call = _Call(program, rows)
+        with self._lock:
+            self._calls[threading.get_ident()] = call
+        try:
+            yield call
+        finally:
+            with self._lock:
+                del self._calls[threading.get_ident()]
+
+    def is_overdue(self, thread: threading.Thread) -> bool:
+        """Whether a thread waits for the device longer than ``trial_timeout``."""
+        call = self._calls.get(thread.ident)
+        return call is not None and time.monotonic() - call.begin > self.trial_timeout
+
+    def check_calls(self) -> None:
+        """Raise TrialTimeout if a call of the device is overdue.
+
+        What has not ended of the cells in the call is recorded as timed out, so that a sweep that is continued does not
+        wait for them again. No other call is begun.
+        """
+        now, entries = time.monotonic(), []
+        with self._lock:
+            overdue = [call for call in self._calls.values() if now - call.begin > self.trial_timeout]
+            for call in overdue:
+                self.closed = call.given_up = True
+                for index in sorted({index for row in call.rows for index in row.list_cells()} & self._cells.keys()):
+                    entry = self._cells.pop(index)
+                    left = np.flatnonzero(~entry.ended)
+                    for name, dtype in call.program.results.items():
+                        entry.set(name, left, make_blanks(len(left), dtype))
+                    entry.set(TIMED_OUT_AFTER, left, np.full(len(left), self.trial_timeout))
+                    entries.append(entry)
+        for entry in entries:
+            self._on_cell(entry.cell, entry.results)
+        if overdue:
+            cells = [str(dict(entry.cell.coordinates)) for entry in entries]
+            more = f" and {len(cells) - 3} more" if len(cells) > 3 else ""
+            raise TrialTimeout(
+                f"a call of the device has not come back within trial_timeout={self.trial_timeout:g} s. It holds "
+                f"trials of {', '.join(cells[:3])}{more}: what is missing of these cells is recorded as timed out. The "
+                "call ends with this process; what was stored is safe, and a new process goes on with the other cells."
+            )
 
 
 class _Row:
@@ -172,6 +258,7 @@ class _Row:
         batch: the trials that are staged, or were.
         next: position in the batch of the next one to run.
         shared: on the device, what the row holds once.
+        begun: (lanes,), when the trial in each lane was given to it.
     """
 
     def __init__(self, lanes: int) -> None:
@@ -180,10 +267,16 @@ class _Row:
         self.batch: Batch | None = None
         self.next = 0
         self.shared: list[Any] = []
+        self.begun = np.zeros(lanes)
 
     @property
     def num_staged(self) -> int:
         return 0 if self.batch is None else self.batch.size - self.next
+
+    def list_cells(self) -> set[int]:
+        """The indices of the cells whose trials are in the row, running or staged."""
+        staged = set() if self.batch is None else {self.batch.cell.index}
+        return staged | set(self.cells[self.occupied].tolist())
 
     def refill(self) -> NDArray[np.int32]:
         """Give staged trials to free lanes; returns the position in the batch of what each lane takes, or -1."""
@@ -193,6 +286,7 @@ class _Row:
             taken = self.next + np.arange(len(free), dtype=np.int32)
             sources[free], self.cells[free], self.trials[free] = taken, self.batch.cell.index, self.batch.trials[taken]
             self.occupied[free] = True
+            self.begun[free] = time.monotonic()
             self.next += len(free)
         return sources
 
@@ -201,31 +295,45 @@ def run_pool(program: Program, pool: Pool, key: Key, seed: int, queue: Queue) ->
     """Run the trials of a queue that belong to a program, until none waits and none runs."""
     rows = [_Row(pool.lanes) for _ in range(pool.rows)]
     state: State | None = None
+    max_steps = MAX_STEPS if math.isinf(queue.trial_timeout) else 1
     while not queue.closed:
-        for index, row in enumerate(rows):
-            last = None if row.batch is None else row.batch.cell
-            if row.num_staged or not (batch := queue.pop_batch(key, pool.staged, last, bool(row.occupied.any()))):
-                continue
-            inputs = program.make_inputs(seed, batch.cell, batch.trials)
-            if last is None or last.shared != batch.cell.shared:
-                row.shared = pool.draw_shared(inputs)
-            row.batch, row.next = batch, 0
-            started = pool.start_trials(row.shared, inputs)
-            state = pool.init_state(row.shared, started) if state is None else state
-            state = pool.stage_trials(state, row.shared, started, np.int32(index))
-        if state is None:
+        with queue.calling(program, rows) as call:
+            for index, row in enumerate(rows):
+                last = None if row.batch is None else row.batch.cell
+                if row.num_staged or not (batch := queue.pop_batch(key, pool.staged, last, bool(row.occupied.any()))):
+                    continue
+                row.batch, row.next = batch, 0
+                inputs = program.make_inputs(seed, batch.cell, batch.trials)
+                if last is None or last.shared != batch.cell.shared:
+                    row.shared = pool.draw_shared(inputs)
+                started = pool.start_trials(row.shared, inputs)
+                state = pool.init_state(row.shared, started) if state is None else state
+                state = pool.stage_trials(state, row.shared, started, np.int32(index))
+            if state is None:
+                return
+            sources = np.stack([row.refill() for row in rows])
+            occupied = np.stack([row.occupied for row in rows])
+            if not occupied.any():
+                return
+            refilling = queue.has_trials(key) or any(row.num_staged for row in rows)
+            state, chunk = pool.run_chunk(state, sources, occupied, np.bool_(refilling), np.int32(max_steps))
+            running, steps, busy = np.asarray(chunk.running), int(chunk.steps), int(chunk.busy)
+            now = time.monotonic()
+            late = running & (now - np.stack([row.begun for row in rows]) > queue.trial_timeout)
+            ended = (occupied & ~running) | late
+            # Most chunks of long trials end none: their results stay on the device.
+            values = jax.device_get(chunk.results) if ended.any() else {}
+        if call.given_up:
             return
-        sources = np.stack([row.refill() for row in rows])
-        occupied = np.stack([row.occupied for row in rows])
-        if not occupied.any():
-            return
-        refilling = queue.has_trials(key) or any(row.num_staged for row in rows)
-        state, chunk = pool.run_chunk(state, sources, occupied, np.bool_(refilling))
-        ended = occupied & ~np.asarray(chunk.running)
-        # Most chunks of long trials end none: their results stay on the device.
-        values = jax.device_get(chunk.results) if ended.any() else {}
-        results = {name: np.asarray(value)[ended] for name, value in values.items()}
+        results = {name: np.array(value)[ended] for name, value in values.items()}
+        if late.any():
+            for value in results.values():
+                value[late[ended]] = make_blanks((), value.dtype)
+            results[TIMED_OUT_AFTER] = np.where(late[ended], queue.trial_timeout, np.nan)
         cells, trials = np.stack([row.cells for row in rows]), np.stack([row.trials for row in rows])
         for row, over in zip(rows, ended, strict=True):
             row.occupied &= ~over
-        queue.record_chunk(cells[ended], trials[ended], results, int(chunk.busy), int(chunk.steps) * occupied.size)
+        queue.record_chunk(cells[ended], trials[ended], results, busy, steps * occupied.size)
+        if steps and not math.isinf(queue.trial_timeout):
+            affordable = CHUNK_SHARE * queue.trial_timeout * steps / max(now - call.begin, 1e-6)
+            max_steps = max(1, min(int(affordable), 8 * max_steps, MAX_STEPS))

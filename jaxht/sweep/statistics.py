@@ -23,13 +23,14 @@ def success_rate(dataset: "xarray.Dataset", name: str = "success", confidence: f
 
     Args:
         dataset: with a boolean variable ``name`` over ``trial`` and other dimensions, and perhaps ``done``, which is
-            False in cells that were left out or have not run.
+            False in cells that were left out or have not run, and ``timed_out_after``, which is not NaN in trials that
+            were ended by a time limit: neither count.
         name: of the variable.
         confidence: of the interval, in (0, 1).
 
     Returns:
         ``rate``, ``lower`` and ``upper`` in [0, 1], and the integers ``successes`` and ``trials``, over the other
-        dimensions. In cells that are not done, the first three are NaN and the others 0.
+        dimensions. In cells without trials that count, the first three are NaN and the others 0.
 
     Raises:
         ValueError: for a confidence outside (0, 1).
@@ -47,9 +48,10 @@ def success_rate(dataset: "xarray.Dataset", name: str = "success", confidence: f
         >>> rates.rate.values.tolist(), rates.lower.values.round(2).tolist()
         ([0.0, 0.5, 1.0], [0.0, 0.24, 0.72])
     """
-    success, done = dataset[name], dataset.get("done", True)
-    successes = (success & done).sum("trial")
-    trials = success.sizes["trial"] * done + 0 * successes
+    success, counted = dataset[name], dataset.get("done", True)
+    if "timed_out_after" in dataset:
+        counted = counted & dataset["timed_out_after"].isnull()
+    successes, trials = (success & counted).sum("trial"), ((success | True) & counted).sum("trial")
     successes, trials = (counts.transpose(*success.dims, missing_dims="ignore") for counts in (successes, trials))
     ran = trials > 0
     lower, upper = (

@@ -173,7 +173,8 @@ def load(path: str | os.PathLike[str]) -> "xarray.Dataset":
 
     Returns:
         For a sweep, a Dataset with its results as variables over its axes and ``trial``, and ``done`` over its axes:
-        where it is False nothing is stored yet, and the results are NaN, 0 or False. Otherwise what :func:`save` wrote.
+        where it is False nothing is stored yet, and the results are NaN, 0 or False; so they are in trials that were
+        ended by ``trial_timeout``, where ``timed_out_after`` is not NaN. Otherwise what :func:`save` wrote.
 
     Raises:
         FileNotFoundError: if nothing is there.
@@ -208,8 +209,7 @@ def load(path: str | os.PathLike[str]) -> "xarray.Dataset":
         if (record := read_record(path, index, fingerprint)) is not None:
             done[index] = True
             for name, values in record.items():
-                blank = np.nan if values.dtype.kind == "f" else 0
-                whole = data.setdefault(name, np.full((len(done), sweep["num_trials"]), blank, values.dtype))
+                whole = data.setdefault(name, make_blanks((len(done), sweep["num_trials"]), values.dtype))
                 whole[index] = values
     variables = {name: ((*axes, "trial"), whole.reshape(*shape, -1)) for name, whole in data.items()}
     return import_xarray().Dataset(
@@ -217,6 +217,11 @@ def load(path: str | os.PathLike[str]) -> "xarray.Dataset":
         coords={**axes, "trial": range(sweep["num_trials"])},
         attrs={**sweep["attrs"], "seed": sweep["seed"], **to_attributes(manifest["environment"])},
     )
+
+
+def make_blanks(shape: int | tuple[int, ...], dtype: Any) -> NDArray[Any]:
+    """What stands for results that are not there: NaN, 0 or False."""
+    return np.full(shape, np.nan if np.dtype(dtype).kind == "f" else 0, dtype)
 
 
 def _list_records(path: Path) -> list[int]:
