@@ -7,6 +7,7 @@
 * Pursuits: :func:`refit` gives a :class:`Refit`; :class:`CycleDetector`, :func:`accept_decrease`,
   :func:`pursuit_step_size`.
 * Greedy solvers: :func:`check_selection`, :func:`best_item`, :func:`forward_scores`.
+* Factorisations in solvers and trials, under vmap on CPUs: :func:`lane_by_lane`.
 * Stochastic solvers: :func:`init_stochastic`, :func:`run_updates`, :func:`batch_smoothness`.
 * One run, piece by piece: :func:`prepare` a :class:`Problem`, :func:`start`, :func:`advance` a :class:`Carry`,
   :func:`finish`.
@@ -20,6 +21,7 @@ from jaxht.constraints import Constraint as Constraint
 from jaxht.constraints import ModelSubspace as ModelSubspace
 from jaxht.constraints import SelectionConstraint as SelectionConstraint
 from jaxht.constraints import check_selection as check_selection
+from jaxht.linalg.lapack import lane_by_lane as lane_by_lane
 from jaxht.linalg.operators import SymmetricOperator as SymmetricOperator
 from jaxht.objectives import Objective as Objective
 from jaxht.objectives import SumOverSamples as SumOverSamples

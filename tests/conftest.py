@@ -2,18 +2,17 @@ import os
 
 # As experiments/__init__.py, before JAX starts.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-# Programs compile in a third of the time, those of the library as well, whose options no test can set. What must be
+# Programs compile in half of the time, those of the library as well, whose options no test can set. What must be
 # compiled as users compile it says so, by `tests.util.as_users`. What the caller has set comes last, and wins.
-os.environ["XLA_FLAGS"] = (
-    "--xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=1 --xla_llvm_disable_expensive_passes=true "
-    f"--xla_cpu_parallel_codegen_split_count=1 {os.environ.get('XLA_FLAGS', '')}"
-)
+os.environ["XLA_FLAGS"] = f"--xla_cpu_use_fusion_emitters=false {os.environ.get('XLA_FLAGS', '')}"
 
 import jax
 import pytest
 
 from experiments import compilation_cache
-from tests.util import compiled_quickly, precision, return_memory
+from tests.util import compiled_quickly, memory, precision, return_memory
+
+MOST_MEMORY = 2**30  # bytes; a test may take as much again
 
 
 def pytest_configure(config):
@@ -36,6 +35,15 @@ def no_programs_left():
     yield
     jax.clear_caches()
     return_memory()
+
+
+@pytest.fixture(autouse=True)
+def few_programs(no_programs_left):
+    """And where a module compiles very much, what it has compiled so far: small programs are read back from the disk."""
+    yield
+    if memory() > MOST_MEMORY:
+        jax.clear_caches()
+        return_memory()
 
 
 @pytest.fixture(scope="module")

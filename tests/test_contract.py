@@ -467,7 +467,7 @@ def test_contract(clause, row, case, rows):
     if row not in rows:
         program.cache_clear()
         baseline.cache_clear()
-        if len(rows) == 2:  # those that share the library's own programs, without jit one for each operation
+        if len(rows) == 4:  # those that share the library's own programs, without jit one for each operation
             rows.clear()
             jax.clear_caches()
         return_memory()

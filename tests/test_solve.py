@@ -188,9 +188,7 @@ def test_niht_squares_no_gradient(scale):
 
 PURSUITS = {
     "HTP": HTP(step_size=0.3),
-    "PHT": jaxht.PHT(step_size=0.3),
     "CoSaMP": jaxht.CoSaMP(),
-    "GraSP": jaxht.GraSP(debias=True),
     "SubspacePursuit": jaxht.SubspacePursuit(),
 }
 

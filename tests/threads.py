@@ -16,7 +16,6 @@ import numpy as np
 import jaxht
 from jaxht import ensembles
 from tests.contract import TABLE
-from tests.util import quick
 
 THREADS = 4
 LANES = 256
@@ -63,7 +62,7 @@ PROBLEMS = {name: make_problem(name) for name in TABLE} | {"LowRank": low_rank, 
 
 def call_from_threads(name, calls):
     """Call the program of a problem so many times, from all threads together, and compare what they get."""
-    program = quick(jax.vmap(PROBLEMS[name]))
+    program = jax.jit(jax.vmap(PROBLEMS[name]))
     keys = jax.random.split(jax.random.key(0), LANES if name in TABLE else 32)
     expected = np.asarray(program(keys))
     wrong = []

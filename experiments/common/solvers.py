@@ -10,6 +10,8 @@ from pydantic import AfterValidator, Field
 import jaxht
 from jaxht import ARHT, HTP, IHT, NIHT, OMP, OMPR, LeastSquares, Sparse, spectral
 from jaxht.extend import Solver
+from jaxht.linalg.lapack import eigh
+from jaxht.linalg.precision import matmul
 from jaxht.sweep import Cell, Method
 
 
@@ -20,7 +22,9 @@ def axis_K(cell: Cell) -> Any:
 
 def twice_over_curvature(objective: LeastSquares) -> Any:
     """Return eta = 2 / sigma_max(A)^2, the step size of Shen & Li 2018, §5.1."""
-    return 2 / jnp.linalg.norm(objective.A, 2) ** 2
+    A = objective.A if objective.A.shape[0] <= objective.A.shape[1] else objective.A.T
+    eigenvalues, _ = eigh(matmul(A, A.T))  # not a norm of A: batched calls of LAPACK may deadlock
+    return 2 / eigenvalues[-1]
 
 
 def svrg(objective: LeastSquares, k: Any) -> Solver:

@@ -21,7 +21,22 @@ from jaxht.linalg.precision import matmul
 def lane_by_lane(function: Callable[..., Any]) -> Callable[..., Any]:
     """A function of arrays of which vmap computes the lanes one after the other on CPUs, all at once elsewhere.
 
-    It has no derivative of its own.
+    For functions that call LAPACK (``jnp.linalg.svd``, ``solve`` ...): see the note on batched calls in this module.
+
+    Args:
+        function: pure, of positional arrays, to an array or a tuple of arrays.
+
+    Returns:
+        A function of the same arguments. It has no derivative: give one by ``jax.custom_jvp``.
+
+    Cost: that of the function for each lane; lanes of a CPU share one core.
+
+    Example:
+        >>> import jax, jax.numpy as jnp
+        >>> from jaxht.extend import lane_by_lane
+        >>> largest = lane_by_lane(lambda x: jnp.linalg.svd(x, compute_uv=False)[0])
+        >>> jax.vmap(largest)(jnp.stack([jnp.eye(2), 3 * jnp.eye(2)])).tolist()
+        [1.0, 3.0]
     """
     single = custom_vmap(function)
 
