@@ -39,7 +39,7 @@ def no_programs_left():
 
 @pytest.fixture(autouse=True)
 def few_programs(no_programs_left):
-    """And where a module compiles very much, what it has compiled so far: small programs are read back from the disk."""
+    """And where a module compiles very much, what it has so far; small programs are read back from the disk."""
     yield
     if memory() > MOST_MEMORY:
         jax.clear_caches()
