@@ -74,6 +74,7 @@ from jaxht.solvers import CoSaMP as CoSaMP
 from jaxht.solvers import ExhaustiveLocalSearch as ExhaustiveLocalSearch
 from jaxht.solvers import FoBa as FoBa
 from jaxht.solvers import GraSP as GraSP
+from jaxht.solvers import LocalSearch as LocalSearch
 from jaxht.solvers import Solver as Solver
 from jaxht.solvers import Status as Status
 from jaxht.solvers import SubspacePursuit as SubspacePursuit

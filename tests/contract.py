@@ -415,12 +415,14 @@ class Row:
         cases: what it solves, with settings as a user would write them.
         refuses: kind of problem -> a case of it, and the error that says why not.
         minimises: whether it refits on supports, so that it may need k_max where k is traced.
+        lists: whether it lists the coordinates of supports, so that it always does.
     """
 
     name: str
     cases: tuple[Case, ...]
     refuses: dict[str, tuple[Case, str]] = dataclasses.field(default_factory=dict)
     minimises: bool = False
+    lists: bool = False
 
     @property
     def solver(self):
@@ -428,7 +430,7 @@ class Row:
 
     def gathers(self, case):
         """Whether it needs k_max where k is traced."""
-        return self.minimises and case.gathers
+        return self.lists or (self.minimises and case.gathers)
 
     def k_max(self, case):
         """The bound that its runs are given."""
@@ -438,17 +440,24 @@ class Row:
 NO_SUM = "must be a sum over samples, such as FiniteSum"
 NO_DUAL = "must be a linear model of one output to have a dual"
 NO_RANK = "(?i)low.?rank"
+NO_SWAPS = "for LocalSearch; got"
 
 
 def refusals(solver, **errors):
     """Kind -> a case of it, and the error."""
-    cases = {"LowRank": "responses/own/32", "Edges": "precision/own/32", "function": "squares ridge function/own/32"}
+    cases = {
+        "Groups": "groups squares/own/32",
+        "LowRank": "responses/own/32",
+        "Edges": "precision/own/32",
+        "function": "squares ridge function/own/32",
+    }
     return {kind: (on(solver, cases[kind])[0], message) for kind, message in errors.items()}
 
 
 IHT, NIHT, OMP, OMPR, FoBa = jaxht.IHT(), jaxht.NIHT(), jaxht.OMP(), jaxht.OMPR(), jaxht.FoBa()
 HTP, PHT, CoSaMP, GraSP = jaxht.HTP(), jaxht.PHT(r=2), jaxht.CoSaMP(), jaxht.GraSP(debias=True)
 SP, ELS, ARHT = jaxht.SubspacePursuit(), jaxht.ExhaustiveLocalSearch(), jaxht.ARHT(num_cores=2)
+LocalSearch = jaxht.LocalSearch(num_starts=3, num_moves=6, patience=2)
 SGHT = jaxht.SGHT(step_size=0.02, batch_size=2, inner_steps=8)
 HTSVRG = jaxht.HTSVRG(step_size=0.05, inner_steps=8, radius=100.0)
 HTSAGA = jaxht.HTSAGA(step_size=0.01, inner_steps=8)
@@ -536,6 +545,13 @@ TABLE = {
             + on(ARHT, "squares ridge function/own/64", "precision/own/64"),
             refusals(ARHT, LowRank=NO_RANK),
             minimises=True,
+        ),
+        Row(
+            "LocalSearch",
+            on(LocalSearch, "squares ridge/own/32", "squares mean/shared/64", "squares ridge csr/shared/64")
+            + on(LocalSearch, "squares mean ridge operator/own/64"),
+            refusals(LocalSearch, Groups=NO_SWAPS, LowRank=NO_SWAPS, Edges=NO_SWAPS, function=NO_SWAPS),
+            lists=True,
         ),
         Row(
             "SGHT",

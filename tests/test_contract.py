@@ -88,6 +88,9 @@ GLOSSARY = {
     "lower": "a lower bound of f",
     "threshold": "epsilon of FoBa, the least gain",
     "ratio": "nu of FoBa, of a gain",
+    "num_starts": "searches side by side",
+    "num_moves": "swaps in a step",
+    "patience": "steps without a decrease of f that end a search",
     "diminishing": "whether a step of the dual falls as 1 / t",
 }
 

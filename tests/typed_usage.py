@@ -68,6 +68,7 @@ solvers = [
     jaxht.OMPR(),
     jaxht.FoBa(threshold=0.1),
     jaxht.ExhaustiveLocalSearch(),
+    jaxht.LocalSearch(),
     jaxht.ARHT(num_cores=4),
     jaxht.SGHT(step_size=0.1),
     jaxht.HTSVRG(0.1, 5, radius=2.0),

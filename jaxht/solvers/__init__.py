@@ -16,6 +16,7 @@ from jaxht.solvers.iht import IHT as IHT
 from jaxht.solvers.iterate import Counts as Counts
 from jaxht.solvers.iterate import Iterate as Iterate
 from jaxht.solvers.iterate import evaluate as evaluate
+from jaxht.solvers.local_search import LocalSearch as LocalSearch
 from jaxht.solvers.niht import NIHT as NIHT
 from jaxht.solvers.omp import OMP as OMP
 from jaxht.solvers.saga import HTSAGA as HTSAGA
