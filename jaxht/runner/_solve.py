@@ -458,7 +458,7 @@ def _one_step(problem: Problem, carry: Carry) -> Carry:
     stable: Any = False
     if problem.solver.fixed_point_test:
         change, size = square_norms(iterate.x - old.x, iterate.x)
-        still = change <= jnp.square(stop.rtol) * size
+        still = (change <= jnp.square(stop.rtol) * size) & (size < jnp.inf)  # squares that overflow tell nothing
         still &= ~iterate.skip_fixed_point_test
     if stop.support_patience is not None:
         same = problem.constraint.support_of(iterate.x).equals(problem.constraint.support_of(old.x))

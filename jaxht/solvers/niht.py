@@ -79,9 +79,11 @@ class NIHT(Solver):
             gradient = objective.gradient(trial, image)
             move = trial - x
             same = S_new.equals(S) & (S_new.bounds is None)
-            # Multiplied out: no division by a vanishing curvature.
-            limit = jnp.where(same, 2, 1 - self.c) * jnp.vdot(move, move)
-            return trial, image, gradient, S_new, eta * jnp.vdot(move, gradient - g) <= limit
+            # Multiplied out: no division by a vanishing curvature; and in units of the move, as above.
+            length = jnp.max(jnp.abs(move))
+            unit = move / jnp.where(length > 0, length, 1)
+            limit = jnp.where(same, 2, 1 - self.c) * length * jnp.vdot(unit, unit)
+            return trial, image, gradient, S_new, eta * jnp.vdot(unit, gradient - g) <= limit
 
         def shrink(carry):
             eta, tries, _ = carry
