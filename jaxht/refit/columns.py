@@ -94,6 +94,15 @@ def refit_hinge(objective: LinearModel, refit: Callable[[LinearModel, Array], Re
     return lax.fori_loop(0, gammas.size, stage, Refit(x, f.predict(x), jnp.array(False)))
 
 
+def gather_column(objective: LinearModel, i: Array) -> Array:
+    """Column i of the design, (n,); 0 for i = d."""
+    A = objective.design
+    if isinstance(A, Dense):
+        return A.columns(i[None])[0]
+    # For a single column of a sparse design a product is faster.
+    return A.matvec(jax.nn.one_hot(i, A.shape[1], dtype=objective.dtype))
+
+
 def weight_by_root(objective: LinearModel, v: Array) -> Array:
     """``S^(1/2) v``, for v (n,) or (k, n)."""
     return v if objective.weights is None else jnp.sqrt(objective.weights) * v

@@ -3,19 +3,17 @@
 from collections.abc import Callable
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 from jax import lax
 
 from jaxht._pytree import Array, integer, pytree
 from jaxht.constraints import SelectionConstraint, Sparse
 from jaxht.constraints.support import Support
-from jaxht.designs import Dense
 from jaxht.linalg.precision import matmul
 from jaxht.objectives.linear_model import LeastSquares
 from jaxht.objectives.objective import Objective
 from jaxht.refit import Refit, refit
-from jaxht.refit.columns import ridge_per_sample, weight_by_root
+from jaxht.refit.columns import gather_column, ridge_per_sample, weight_by_root
 
 # From i to column i of B, (n,), and p_i, in ``1/2 ||B w - b||^2 + 1/2 sum_i p_i w_i^2``.
 Column = Callable[[Array], tuple[Array, Array]]
@@ -59,11 +57,7 @@ def _columns(objective: LeastSquares) -> Column:
     """Columns of ``S^(1/2) A``, each with ``l2_i / c``."""
 
     def column(i: Array) -> tuple[Array, Array]:
-        A = objective.design
-        if isinstance(A, Dense):
-            new = A.columns(i[None])[0]
-        else:  # for a single column of a sparse design a product is faster
-            new = A.matvec(jax.nn.one_hot(i, objective.shape[0], dtype=objective.dtype))
+        new = gather_column(objective, i)
         return weight_by_root(objective, new), ridge_per_sample(objective, objective.shape)[i]
 
     return column

@@ -9,6 +9,7 @@ from jaxht._pytree import Array, integer, pytree
 from jaxht.designs import Dense
 from jaxht.linalg.precision import matmul
 from jaxht.objectives.linear_model import LeastSquares
+from jaxht.refit.columns import gather_column
 
 
 @pytree
@@ -49,9 +50,8 @@ class Quadratic:
         """Row j of H, (d,); 0 for j = d. Cost: n d, or d where H is held."""
         if self.gram is not None:
             return self.gram.at[j].get(mode="fill", fill_value=0)
-        A, unit = self.objective.design, (lax.iota(jnp.int32, self.b.size) == j).astype(self.b.dtype)
-        column = A.columns(j[None])[0] if isinstance(A, Dense) else A.matvec(unit)
-        return A.rmatvec(self.objective.weight(column)) + self.objective.penalty * unit
+        f, here = self.objective, lax.iota(jnp.int32, self.b.size) == j
+        return f.design.rmatvec(f.weight(gather_column(f, j))) + jnp.where(here, f.penalty, 0)
 
 
 @pytree
