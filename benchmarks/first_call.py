@@ -28,6 +28,7 @@ GOALS = {
     "IHT": 3,
     "NIHT": 3,
     "OMP": 5,
+    "OLS": 9,
     "HTP": 5,
     "GraSP": 7,
     "SubspacePursuit": 7,

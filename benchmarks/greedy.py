@@ -1,6 +1,7 @@
-"""OMP against scikit-learn's, and a step of exhaustive local search against refits of every candidate."""
+"""OMP against scikit-learn's, a step of exhaustive local search against refits of every candidate, and bootstraps."""
 
 import functools
+import time
 
 import jax
 import jax.numpy as jnp
@@ -33,6 +34,7 @@ def main() -> None:
     batched(n=500, d=1000, k=25, lanes=100)
     single(n=5000, d=10_000, k=100)
     local_search(n=500, d=1000, k=25)
+    bootstraps(n=500, d=200, k=10, lanes=1000)
 
 
 def batched(n: int, d: int, k: int, lanes: int) -> None:
@@ -121,6 +123,39 @@ def local_search(n: int, d: int, k: int) -> None:
     }
     title = f"scores of one step of ExhaustiveLocalSearch, n = {n}, d = {d}, k = {k}"
     report(title, interleaved(candidates, repeats=7), baseline="a batched refit of every candidate", unit="ms")
+
+
+def bootstraps(n: int, d: int, k: int, lanes: int) -> None:
+    """Weights that count how often each sample is drawn: forward selection, and local search in light settings."""
+    rng = np.random.default_rng(3)
+    A = rng.standard_normal((n, d)) + rng.standard_normal((n, 1))  # correlated by a half
+    y = A[:, : 2 * k] @ rng.standard_normal(2 * k) + 2 * rng.standard_normal(n)
+    A, y = (jnp.asarray(v, jnp.float32) for v in (A, y))
+    weights = jnp.asarray(rng.multinomial(n, np.full(n, 1 / n), size=lanes), jnp.float32)
+
+    def compile_for(solver: jaxht.Solver) -> jax.stages.Compiled:
+        def value(weights: jax.Array) -> jax.Array:
+            return jaxht.solve(jaxht.LeastSquares(A, y, mean=True, weights=weights), jaxht.Sparse(k), solver).value
+
+        return jax.jit(jax.vmap(value)).lower(weights).compile()
+
+    settings = [(1, 1, 1), (1, 5, 1), (2, 5, 1), (4, 10, 1)]  # starts, moves, patience
+    solvers = {"OMP": jaxht.OMP(), "OLS": jaxht.OLS()}
+    solvers |= {f"LocalSearch{setting}": jaxht.LocalSearch(*setting) for setting in settings}
+    programs = {name: compile_for(solver) for name, solver in solvers.items()}
+    title = f"{lanes} bootstraps of n = {n}, d = {d}, k = {k}, one A: per problem"
+    candidates = {name: functools.partial(program, weights) for name, program in programs.items()}
+    report(title, interleaved(candidates, repeats=5), baseline="OMP", per=lanes)
+
+    default = compile_for(jaxht.LocalSearch())
+    begin = time.perf_counter()
+    least = np.asarray(default(weights))
+    print(f"  {'LocalSearch()':42s} {(time.perf_counter() - begin) / lanes * 1e6:10.2f} us")
+    for name, program in programs.items():
+        excess = np.asarray(program(weights)) / least - 1
+        memory = program.memory_analysis().temp_size_in_bytes / 1e6
+        same, mean = np.mean(excess <= 1e-5), np.mean(excess)
+        print(f"  {name:42s} {memory:6.0f} MB; f of the defaults in {same:.1%}, above it by {mean:.3%} on average")
 
 
 if __name__ == "__main__":

@@ -17,14 +17,16 @@ SOLVERS = {
     "CoSaMP, debiased": jaxht.CoSaMP(debias=True),
     "SubspacePursuit": jaxht.SubspacePursuit(),
     "OMP": jaxht.OMP(),
+    "OLS": jaxht.OLS(),
     "FoBa": jaxht.FoBa(),
     "OMPR": jaxht.OMPR(),
     "ExhaustiveLocalSearch": jaxht.ExhaustiveLocalSearch(),
     "ARHT": jaxht.ARHT(),
+    "LocalSearch": jaxht.LocalSearch(),
 }
 # (n, d, k), correlation of neighbouring columns
 DESIGNS = {"iid": ((25, 11, 3), 0.0), "correlated, 0.8": ((25, 11, 3), 0.8), "square": ((12, 12, 4), 0.0)}
-NUMBER = {"linear": 200, "logistic": 100}
+NUMBER = {"linear": 200, "logistic": 200}
 L2 = 0.05
 
 

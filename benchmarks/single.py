@@ -18,7 +18,7 @@ from benchmarks.sparse import rcv1
 from benchmarks.timing import compiling_anew, interleaved, report
 
 n, d, k = 500, 1000, 25
-SOLVERS = {"HTP": jaxht.HTP(), "GraSP, debiased": jaxht.GraSP(debias=True), "SubspacePursuit": jaxht.SubspacePursuit()}
+SOLVERS = {"HTP": jaxht.HTP(), "GraSP": jaxht.GraSP(), "SubspacePursuit": jaxht.SubspacePursuit()}
 SKSCOPE = ("ScopeSolver", "HTPSolver", "GraspSolver", "OMPSolver")
 
 

@@ -16,6 +16,7 @@ from jaxht.constraints import Subspace as Subspace
 from jaxht.constraints import Support as Support
 from jaxht.designs import LinearOperator as LinearOperator
 from jaxht.designs import design as design
+from jaxht.designs import standardize as standardize
 from jaxht.diagnostics import Certificate as Certificate
 from jaxht.diagnostics import Optimality as Optimality
 from jaxht.diagnostics import certify as certify
@@ -51,6 +52,7 @@ from jaxht.runner import Result as Result
 from jaxht.runner import Stop as Stop
 from jaxht.runner import Validation as Validation
 from jaxht.runner import cross_validate as cross_validate
+from jaxht.runner import default_solver as default_solver
 from jaxht.runner import folds as folds
 from jaxht.runner import path as path
 from jaxht.runner import solve as solve
@@ -64,6 +66,7 @@ from jaxht.solvers import HTSAGA as HTSAGA
 from jaxht.solvers import HTSVRG as HTSVRG
 from jaxht.solvers import IHT as IHT
 from jaxht.solvers import NIHT as NIHT
+from jaxht.solvers import OLS as OLS
 from jaxht.solvers import OMP as OMP
 from jaxht.solvers import OMPR as OMPR
 from jaxht.solvers import PHT as PHT

@@ -7,7 +7,8 @@ Of each result it checks, in higher precision than the library has:
 * x is finite and feasible exactly: at most k coordinates or groups, within its bounds;
 * ``value`` is f(x), and ``support`` the support of x;
 * the status is true: success only with a finite value that is no worse than that of x = 0; limits that were met; where
-  the solver refits, no better point on the support;
+  the solver refits, no better point on the support; for ``LocalSearch`` no worse than the start, and of least squares
+  no better point after a swap;
 * ``certify`` bounds f from below on every support, for which it is minimised one by one.
 
 What fails is printed with the round that repeats it: `python -m tests.fuzz --seed 0 --first ROUND --rounds 1`.
@@ -30,6 +31,7 @@ from jaxht import Status
 from tests.util import precision, quick
 
 LANES = 512
+FEW = 32  # lanes of LocalSearch, each of which refits many supports
 SHAPES = [(8, 6), (4, 6), (1, 6), (12, 5), (6, 1)]  # samples and columns
 ROUNDING = 16.0  # in bounds on rounding errors
 
@@ -109,10 +111,11 @@ KINDS = {
 }
 
 # Solvers at their defaults, as far as these are cheap. Those that refit end where f cannot decrease on the support.
-REFITS = ("HTP", "PHT", "SubspacePursuit", "OMP", "OMPR", "ExhaustiveLocalSearch", "FoBa")
+REFITS = ("HTP", "PHT", "SubspacePursuit", "OMP", "OLS", "OMPR", "ExhaustiveLocalSearch", "FoBa", "LocalSearch")
 SOLVERS = {
     **{name: getattr(jaxht, name)() for name in (*REFITS, "IHT", "NIHT", "CoSaMP", "GraSP", "DIHT", "SDIHT")},
     "ARHT": jaxht.ARHT(num_cores=2),
+    "LocalSearch": jaxht.LocalSearch(num_starts=2, num_moves=2, patience=1, num_candidates=2),
     "accelerated IHT": jaxht.IHT(nesterov=True),
     **{name: getattr(jaxht, name)(inner_steps=8) for name in ("SGHT", "HTSVRG", "HTSAGA", "HSGHT")},
 }
@@ -188,7 +191,10 @@ def program(form, optimised):
         proof = None
         if form.l2_min:
             proof = jaxht.certify(objective, constraint, result.x, stop=jaxht.Stop(max_steps=5))
-        return result, stop.max_steps, proof
+        start = None
+        if form.solver == "LocalSearch":
+            start = jaxht.solve(objective, constraint, jaxht.NIHT(), x0=x0, stop=jaxht.Stop(max_steps=0)).value
+        return result, stop.max_steps, proof, start
 
     return (jax.jit if optimised else quick)(jax.vmap(run))
 
@@ -227,7 +233,7 @@ def best_on_supports(loss, A, y, l2, masks):
     return w * scale
 
 
-def check(form, arrays, result, max_steps, proof, enumerated):
+def check(form, arrays, result, max_steps, proof, start, enumerated):
     """What is wrong with the result of one problem, in words; all supports are tried where ``enumerated``."""
     loss, kind, eps = LOSSES[form.loss], KINDS[form.kind], float(jnp.finfo(form.dtype).eps)
     high = np.longdouble if form.dtype == "float64" else np.float64
@@ -253,8 +259,12 @@ def check(form, arrays, result, max_steps, proof, enumerated):
     with np.errstate(over="ignore", invalid="ignore"):
         least, most = loss.value_between(A, y, l2, x, eps)
         origin = loss.value_between(A, y, l2, np.zeros_like(x), eps)[1]
+    if start is not None and np.isfinite(start) and result.value > start + (most - least):
+        yield f"{status.name} with a value of {result.value}, above {start} at the start"
     if status.failed:
         return
+    if form.solver == "LocalSearch" and status != Status.NO_PROGRESS:
+        yield f"LocalSearch ends with {status.name}"
     if not np.isfinite(result.value):
         yield f"{status.name} with a value of {result.value}"
     elif np.isfinite(most - least) and not least <= result.value <= most:
@@ -275,6 +285,12 @@ def check(form, arrays, result, max_steps, proof, enumerated):
             slack = 10 * np.sqrt(eps) * (origin + abs(most))
             if least - on_support > slack:
                 yield f"{status.name} at f = {least}, but {on_support} on the same support"
+            if form.solver == "LocalSearch" and form.loss == "squares":
+                swaps = (masks & (x == 0)).sum(axis=1) <= 1
+                swaps &= (~masks & (x != 0)).sum(axis=1) <= 1
+                after = np.min(loss.value(A, y, l2, np.asarray(best, high))[swaps])
+                if least - after > slack:
+                    yield f"{status.name} at f = {least}, but {after} after a swap"
     if proof is not None and np.isfinite(proof.lower):
         optimum = min(np.min(loss.value(A, y, l2, np.asarray(best, high))), loss.value(A, y, l2, x))
         if proof.lower > optimum * (1 + 1e-15):
@@ -298,10 +314,11 @@ def run_round(seed, number, optimised):
     # A form serves four rounds, whose problems differ.
     form = draw_form(np.random.default_rng([seed, number // 4]))
     rng = np.random.default_rng([seed, number, 1])
-    problems = [draw_problem(form, rng) for _ in range(LANES)]
+    lanes = FEW if form.solver == "LocalSearch" else LANES
+    problems = [draw_problem(form, rng) for _ in range(lanes)]
     batch = {name: np.stack([problem[name] for problem in problems]) for name in problems[0]}
     with precision(form.dtype):
-        outputs = program(form, optimised)(**batch, key=jax.random.split(jax.random.key(number), LANES))
+        outputs = program(form, optimised)(**batch, key=jax.random.split(jax.random.key(number), lanes))
         outputs = jax.tree.map(np.asarray, outputs)
     failures = []
     for i, problem in enumerate(problems):
@@ -324,7 +341,7 @@ def main():
         if number >= arguments.first + arguments.rounds or time.monotonic() > end:
             break
         form, found, failures = run_round(arguments.seed, number, arguments.optimised)
-        total += LANES
+        total += len(found)
         failed += len({lane for lane, _ in failures})
         statuses[form.solver].update(Status(int(status)).name for status in found)
         for lane, message in failures[:4]:

@@ -141,6 +141,20 @@ def omp(f, x, k):
         yield x
 
 
+def ols(f, x, k):
+    """Chen, Billings & Luo 1989, from the support of x: the coordinate that gives the least minimum of f."""
+    yield x
+    S = list(np.flatnonzero(x))
+    if S:
+        x = f.minimise(S)
+        yield x
+    while len(S) < k:
+        others = [i for i in range(len(x)) if i not in S]
+        S.append(min(others, key=lambda i: f.value(f.minimise(sorted([*S, i])))))
+        x = f.minimise(sorted(S))
+        yield x
+
+
 def smallest(x, S):
     """argmin_{j in S} |x_j|."""
     return min(sorted(S), key=lambda j: (abs(x[j]), j))

@@ -88,6 +88,8 @@ GLOSSARY = {
     "lower": "a lower bound of f",
     "threshold": "epsilon of FoBa, the least gain",
     "ratio": "nu of FoBa, of a gain",
+    "accelerate": "whether steps start from extrapolated points",
+    "num_candidates": "supports refitted in a move of a search",
     "num_starts": "searches side by side",
     "num_moves": "swaps in a step",
     "patience": "steps without a decrease of f that end a search",

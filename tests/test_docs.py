@@ -56,10 +56,14 @@ def test_sparse_training():
 def test_problems():
     """Those of the page go on from each other."""
     scope = {}
-    first, matrices, samples, graphs, which, proved = examples("problems.md")
+    first, scaled, matrices, samples, graphs, which, proved = examples("problems.md")
     exec(first, scope)
     assert set(scope["result"].support.indices.tolist()) == {0, 1, 2, 3, 4}
     assert scope["check"].stationarity < 1e-4 and scope["check"].swap_gain < 1e-5
+    exec(scaled, scope)
+    f, x, y, standardized = (scope[name] for name in ("f", "x", "y", "S"))
+    residual = scope["A"] @ standardized.coefficients(x) + standardized.intercept(x, y.mean()) - y
+    np.testing.assert_allclose(residual @ residual / 2, f.value(x, f.predict(x)), rtol=1e-4)
     exec(matrices, scope)
     truth = scope["L"] @ scope["R"].T
     assert np.linalg.norm(scope["result"].x - truth) < 1e-4 * np.linalg.norm(truth)

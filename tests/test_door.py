@@ -265,7 +265,7 @@ WRONG = {
     "A of matrix sensing is a list": (r"A must be .*; got list", lambda: jaxht.MatrixSensing(A.tolist(), Y)),
     "step_size is text": (r"IHT.step_size must be a number; got '0.1'", solved(solver=IHT(step_size="0.1"))),
     "max_steps is text": (r"Stop.max_steps must be a number; got '9'", solved(stop=Stop("9"))),
-    "x0 is text": (r"x0 must have shape \(4,\).*; got 'zero'", solved(x0="zero")),
+    "x0 is text": (r"x0 must have shape \(4,\).* or be \"dense\"; got 'zero'", solved(x0="zero")),
     "key is a seed": (r"key must be a PRNG key such as jax.random.key\(seed\); got 0", solved(key=0)),
     "key is missing": (r"key must be given: SVRGHT draws random numbers", solved(solver=jaxht.SVRGHT())),
     "every is text": (r"every must be an integer; got '2'", lambda: transforms.hard_threshold(2, every="2")),
@@ -368,7 +368,7 @@ def test_a_solver_prints_as_what_was_written(name):
 
 WRITTEN = [
     (lambda: IHT(step_size=jnp.float32(0.5), nesterov=True), "IHT(step_size=0.5, nesterov=True)"),
-    (lambda: jaxht.GraSP(True), "GraSP(debias=True)"),
+    (lambda: jaxht.GraSP(False), "GraSP(debias=False)"),
     (
         lambda: jaxht.SVRGHT(0.5, 9, 2, replace=False),
         "SVRGHT(step_size=0.5, inner_steps=9, batch_size=2, replace=False)",

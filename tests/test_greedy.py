@@ -12,7 +12,7 @@ from scipy.optimize import nnls
 from sklearn.linear_model import orthogonal_mp
 
 import jaxht
-from jaxht import ARHT, IHT, OMP, OMPR, ExhaustiveLocalSearch, FoBa, LeastSquares, Sparse, Status
+from jaxht import ARHT, IHT, OLS, OMP, OMPR, ExhaustiveLocalSearch, FoBa, LeastSquares, Sparse, Status
 from jaxht.refit import refit
 from jaxht.refit.scores import insertion_gains
 from tests import reference
@@ -246,6 +246,39 @@ def test_the_gains_of_all_candidates_are_those_of_refits(l2, weighted):
     assert l2 or gains[9] == 0
 
 
+@pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted ridge"])
+def test_selections_of_ols_do_not_depend_on_the_scale_of_columns(weighted):
+    rng, number, d = np.random.default_rng(0), 50, 40
+    A = rng.normal(size=(number, 30, d)) + rng.normal(size=(number, 30, 1))
+    y, scale = rng.normal(size=(number, 30)), np.exp(2 * rng.normal(size=(number, d)))
+    weights = rng.random((number, 30)) if weighted else np.ones((number, 30))
+
+    @quick
+    @jax.vmap
+    def run(A, y, scale, weights):
+        def select(A, l2, solver):
+            return jaxht.solve(LeastSquares(A, y, l2, mean=True, weights=weights), Sparse(8), solver).support.mask
+
+        l2 = 0.1 * weighted
+        return [(select(A, l2, solver), select(A * scale, l2 * scale**2, solver)) for solver in (OLS(), OMP())]
+
+    (plain, scaled), (omp, omp_scaled) = run(A, y, scale, weights)
+    np.testing.assert_array_equal(plain, scaled)
+    assert np.any(omp != omp_scaled)
+
+
+def test_ols_of_dependent_columns_and_of_a_kept_intercept():
+    rng = np.random.default_rng(0)
+    A = np.repeat(rng.normal(size=(20, 4)), 3, axis=1)
+    A[:, 1::3] *= 7  # still dependent
+    result = solve(LeastSquares(A, rng.normal(size=20)), Sparse(8, 8), OLS())
+    assert result.status == Status.NO_PROGRESS and np.unique(np.flatnonzero(result.x) // 3).size == 4
+    A, y = np.column_stack([rng.normal(size=(30, 9)), np.ones(30)]), rng.normal(size=30) + 5
+    result = solve(LeastSquares(A, y), Sparse(3, 3, keep=np.arange(10) == 9), OLS())
+    centred = solve(LeastSquares(A[:, :9] - A[:, :9].mean(0), y - y.mean()), Sparse(2, 2), OLS())
+    np.testing.assert_allclose(result.x[:9], centred.x, atol=1e-10)
+
+
 def test_foba_takes_back_what_has_become_dispensable():
     """A column near the sum of two enters first, and leaves when both are there."""
     rng = np.random.default_rng(0)
@@ -316,13 +349,14 @@ def path_problem():
     return LeastSquares(rng.normal(size=(30, 12)), rng.normal(size=30), 0.1)
 
 
-def test_the_path_of_omp_is_one_run():
+@pytest.mark.parametrize("solver", [OMP(), OLS()], ids=["OMP", "OLS"])
+def test_a_nested_path_is_one_run(solver):
     f = path_problem()
-    run = quick(lambda target: jaxht.path(f, Sparse(1), OMP(), KS, stop=jaxht.Stop(target_value=target)))
+    run = quick(lambda target: jaxht.path(f, Sparse(1), solver, KS, stop=jaxht.Stop(target_value=target)))
     path = run(-1.0)
     assert path.support.indices.shape == (4, 7)
     for i, size in enumerate(KS):
-        alone = solve(f, Sparse(size, k_max=7), OMP())
+        alone = solve(f, Sparse(size, k_max=7), solver)
         np.testing.assert_allclose(path.x[i], alone.x, atol=1e-12)
         np.testing.assert_allclose(path.value[i], alone.value)
         assert (path.status[i], path.num_steps[i]) == (alone.status, size)
@@ -350,6 +384,71 @@ def test_paths_of_traced_sparsities_and_other_constraints():
     np.testing.assert_allclose(values[0, 1], values[1, 0])
     by_group = quick(lambda: jaxht.path(f, jaxht.Groups(1, groups), OMP(), [1, 3]))()
     assert [np.count_nonzero(x) for x in by_group.x] == [2, 6]
+
+
+def correlated_problems(number):
+    rng = np.random.default_rng(0)
+    C = np.linalg.cholesky(0.9 ** np.abs(np.subtract.outer(range(30), range(30))))
+    A = rng.normal(size=(number, 50, 30)) @ C.T
+    x = rng.normal(size=(number, 30)) * (rng.random((number, 30)) < 0.3)
+    return A, np.einsum("tnd,td->tn", A, x) + rng.normal(size=(number, 50))
+
+
+def test_a_path_both_ways_takes_back_what_has_become_dispensable():
+    """As `FoBa` does: the column near the sum of two is left out once both are there."""
+    rng = np.random.default_rng(0)
+    A = rng.normal(size=(100, 4))
+    A[:, 3] = A[:, 0] + A[:, 1] + 0.5 * rng.normal(size=100)
+    y = A[:, 0] + A[:, 1] + 0.05 * rng.normal(size=100)
+    f, ks = LeastSquares(A, y), [1, 2, 3, 4]
+    one_way, both = (jaxht.path(f, Sparse(1), OMP(), ks, both_ways=both) for both in (False, True))
+    assert [np.flatnonzero(x).tolist() for x in one_way.x][1:3] == [[0, 3], [0, 1, 3]]
+    best = [jaxht.exhaustive_search(f, Sparse(k)).value for k in ks]
+    np.testing.assert_allclose(both.value, best, rtol=1e-10)
+    assert both.value[1] < 0.02 * one_way.value[1] and both.support.indices.shape == (4, 4)
+
+
+@pytest.mark.parametrize(
+    "solver", [jaxht.HTP(), jaxht.SubspacePursuit(), OLS()], ids=lambda solver: type(solver).__name__
+)
+def test_no_neighbour_improves_a_path_both_ways(solver):
+    (A, y), ks = correlated_problems(8), np.array([2, 3, 4, 6, 7])
+
+    @quick
+    @jax.vmap
+    def run(A, y):
+        f = LeastSquares(A, y)
+
+        def end(k, x):
+            return jaxht.solve(f, Sparse(k, k_max=7), solver, x0=x).value
+
+        one_way, both = (jaxht.path(f, Sparse(1), solver, ks, both_ways=both) for both in (False, True))
+        up, down = jax.vmap(end)(ks[1:], both.x[:-1]), jax.vmap(end)(ks[:-1], both.x[1:])
+        again = jax.vmap(lambda x: f.value(x, f.predict(x)))(both.x)
+        return one_way, both, up, down, again
+
+    one_way, both, up, down, again = run(A, y)
+    assert np.all(np.diff(both.value) <= 0)
+    assert np.all(np.count_nonzero(both.x, axis=-1) <= ks)
+    np.testing.assert_allclose(both.value, again, rtol=1e-9)
+    assert np.all(both.value <= one_way.value * (1 + 1e-9)) and np.mean(both.value < 0.99 * one_way.value) > 0.2
+    assert np.all(up >= both.value[:, 1:] * (1 - 1e-7)) and np.all(down >= both.value[:, :-1] * (1 - 1e-7))
+
+
+def test_a_path_both_ways_is_one_program(monkeypatch):
+    """However many sparsities there are, which may be traced; one alone is a run from x0."""
+    (A, y), begun, init = correlated_problems(1), [], jaxht.HTP.init
+    monkeypatch.setattr(jaxht.HTP, "init", lambda self, *args: begun.append(self) or init(self, *args))
+    f, counts = LeastSquares(A[0], y[0]), []
+    for ks in ([2, 3], [1, 2, 3, 4, 5, 6, 7, 8]):
+        before = len(begun)
+        path = jax.jit(lambda ks: jaxht.path(f, Sparse(1, k_max=8), jaxht.HTP(), ks, both_ways=True).value)
+        assert np.all(np.diff(path(np.array(ks))) <= 0)
+        counts.append(len(begun) - before)
+    assert counts[0] == counts[1] <= 3
+    x0 = np.arange(30.0)
+    alone = jaxht.path(f, Sparse(1), jaxht.HTP(), [3], x0=x0, both_ways=True)
+    np.testing.assert_allclose(alone.x[0], jaxht.solve(f, Sparse(3), jaxht.HTP(), x0=x0).x, atol=1e-12)
 
 
 @pytest.mark.parametrize(

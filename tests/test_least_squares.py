@@ -137,6 +137,17 @@ def ill_conditioned(spectrum, cond, noise, same, seeds=16, n=100, k=20, d=30):
     return np.array(designs, np.float32), np.array(targets, np.float32), np.array(masks)
 
 
+def test_lanes_of_different_weights_do_not_copy_the_design():
+    """As in a bootstrap: each lane holds its own columns alone."""
+    lanes, (A, y) = 16, problem(n=100, d=200, dtype=np.float32)
+
+    def run(weights):
+        return jaxht.solve(LeastSquares(A, y, weights=weights), Sparse(4, k_max=4), HTP()).x
+
+    memory = as_users(jax.vmap(run)).lower(np.ones((lanes, 100), np.float32)).compile().memory_analysis()
+    assert memory.temp_size_in_bytes < lanes * A.nbytes / 2
+
+
 @pytest.mark.parametrize("noise", [0, 0.01, 0.1, 1])
 @pytest.mark.parametrize("spectrum", SPECTRA)
 def test_float32_at_condition_1000(spectrum, noise):

@@ -277,8 +277,9 @@ def test_wrong_edges():
 
 SOLVERS = {
     "HTP": jaxht.HTP(step_size=4.0, backtrack=True),
-    "GraSP": jaxht.GraSP(debias=True),
+    "GraSP": jaxht.GraSP(),
     "FBS": jaxht.OMP(),
+    "OLS": jaxht.OLS(),
     "FoBa": jaxht.FoBa(),
     "OMPR": jaxht.OMPR(),
 }

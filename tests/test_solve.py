@@ -25,6 +25,14 @@ C = Sparse(K)
 SMALL_STEP = 0.02  # of IHT on F: far from the end after a few steps
 
 
+def test_rtol_is_that_of_the_dtype_in_which_runs_compute():
+    """NumPy's float64 data are rounded to float32 where JAX has no 64 bits."""
+    for bits, dtype in ((False, np.float32), (True, np.float64)):
+        with x64(bits):
+            problem, *_ = prepare(LeastSquares(A.astype(np.float64), Y), C, IHT())
+            assert problem.stop.rtol == np.finfo(dtype).eps
+
+
 # ---- Status and Stop -----------------------------------------------------------------------------------------------
 
 

@@ -67,9 +67,11 @@ STEP_BY_STEP = [
     ("PHT-2", jaxht.PHT(r=2, step_size=ETA), lambda f, x, k: reference.pht(f, x, k, ETA, 2)),
     ("CoSaMP", jaxht.CoSaMP(), reference.cosamp),
     ("CoSaMP-k", jaxht.CoSaMP(expand=1), functools.partial(reference.cosamp, expand=1)),
-    ("GraSP", jaxht.GraSP(debias=True), functools.partial(reference.cosamp, debias=True)),
+    ("GraSP", jaxht.GraSP(), functools.partial(reference.cosamp, debias=True)),
+    ("GraSP-pruned", jaxht.GraSP(debias=False), reference.cosamp),
     ("SubspacePursuit", jaxht.SubspacePursuit(), reference.subspace_pursuit),
     ("OMP", jaxht.OMP(), reference.omp),
+    ("OLS", jaxht.OLS(), reference.ols),
     ("OMPR", jaxht.OMPR(), reference.ompr),
     ("ELS", jaxht.ExhaustiveLocalSearch(), reference.exhaustive_local_search),
     ("FoBa", jaxht.FoBa(), reference.foba),
@@ -92,7 +94,7 @@ def step_by_step_problems(sparse):
 
 # The sum on dense designs, and some of the rows for the mean on a sparse one that all share.
 CASES = [(*row, False) for row in STEP_BY_STEP] + [
-    (*row, True) for row in STEP_BY_STEP if row[0] in ("NIHT", "GraSP", "OMP", "ELS")
+    (*row, True) for row in STEP_BY_STEP if row[0] in ("NIHT", "GraSP", "OMP", "OLS", "ELS")
 ]
 
 

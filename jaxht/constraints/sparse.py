@@ -116,6 +116,15 @@ class Sparse(SelectionConstraint):
         """The selected coordinates."""
         return Support(selected, bounds=self.bounds, k_max=self.k_max, ndim=selected.ndim)
 
+    def restrict(self, indices: Array) -> "Sparse":
+        """This constraint, prepared for a vector, on its coordinates at ``indices`` (m,), which differ."""
+        keep, bounds = self.keep, self.bounds
+        keep = None if keep is None else keep[indices]
+        if bounds is not None:
+            lower, upper = (bound if jnp.ndim(bound) == 0 else bound[indices] for bound in bounds)
+            bounds = lower, upper
+        return dataclasses.replace(self, keep=keep, bounds=bounds)
+
     def _largest(self, z: Array, k: Numeric, k_max: int | None) -> Support:
         if k_max is not None:
             k_max = min(k_max, z.size)

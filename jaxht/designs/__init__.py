@@ -3,14 +3,18 @@
 from typing import Any, Protocol
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
-from jaxht._pytree import Array, ArrayDType, no_array
+from jaxht._pytree import Array, ArrayDType, describe, no_array
 from jaxht.designs.dense import Dense as Dense
 from jaxht.designs.entries import Entries as Entries
 from jaxht.designs.matrix import MatrixDesign as MatrixDesign
 from jaxht.designs.operator import LinearOperator as LinearOperator
 from jaxht.designs.rows import SparseRows as SparseRows
+from jaxht.designs.scaling import Centred as Centred
+from jaxht.designs.scaling import Standardized as Standardized
+from jaxht.designs.scaling import moments, transform
 from jaxht.designs.sparse import SparseMatrix as SparseMatrix
 
 
@@ -90,10 +94,55 @@ def design(A: Any) -> Any:
         >>> A.shape, A.matvec(jnp.array([1.0, -1.0])).tolist(), A.rmatvec(jnp.array([1.0, 0.0])).tolist()
         ((2, 2), [-1.0, -1.0], [1.0, 2.0])
     """
-    if isinstance(A, Dense | SparseMatrix | SparseRows | Entries | LinearOperator | MatrixDesign):
+    if isinstance(A, Dense | SparseMatrix | SparseRows | Entries | LinearOperator | MatrixDesign | Centred):
         return A
     if isinstance(A, jax.Array | np.ndarray | jax.ShapeDtypeStruct):
         return Dense(A)  # type: ignore[arg-type]
     if hasattr(A, "tocsr") or hasattr(A, "n_batch"):  # of SciPy or of JAX
         return SparseMatrix.build(A)
     raise no_array("A", A, "an array of shape (n, d), dense or sparse, or a design")
+
+
+def standardize(A: Any, *, with_mean: bool = True) -> Standardized:
+    r"""Centre columns and scale them to variance 1, as scikit-learn's ``StandardScaler`` does.
+
+    .. math::
+        z_{ij} = \frac{a_{ij} - mean_j}{scale_j}, \qquad
+        mean_j = \tfrac1n \textstyle\sum_i a_{ij}, \qquad scale_j^2 = \tfrac1n \sum_i (a_{ij} - mean_j)^2
+
+    Solvers that select by magnitude (:class:`jaxht.IHT`, :class:`jaxht.HTP`, :class:`jaxht.OMP` ...) depend on the
+    units of the columns; on standardised columns they do not. Coefficients x for these are ``x / scale`` for the
+    columns of A itself, beside an intercept: :meth:`jaxht.designs.Standardized.coefficients`,
+    :meth:`jaxht.designs.Standardized.intercept`. For least squares centre y as well. For other losses, whose intercept
+    is a column of ones that the constraint keeps, ``with_mean=False`` leaves that column as it is.
+
+    Args:
+        A: (n, d), an array, a sparse matrix or a :class:`jaxht.LinearOperator`, as :func:`jaxht.design` takes it;
+            traced, but for matrices of scipy.sparse.
+        with_mean: bool, static; whether columns are centred.
+
+    Returns:
+        A :class:`jaxht.designs.Standardized`: its ``design`` for objectives, ``mean`` (0 where columns are not centred)
+        and ``scale`` (1 for columns of variance 0). A sparse matrix stays sparse and an operator a product, centred as
+        ``A - 1 mean'``, a matrix of rank 1 that is never formed.
+
+    Raises:
+        ValueError: if A is none of these.
+
+    Cost: two passes over A, and a copy of it; for an operator d products unless its norms are known.
+
+    Example:
+        >>> import jax.numpy as jnp, jaxht
+        >>> A, y = jnp.array([[1.0, 5.0], [2.0, 5.0], [3.0, 8.0]]), jnp.array([10.0, 12.0, 14.0])
+        >>> standardized = jaxht.standardize(A)
+        >>> f = jaxht.LeastSquares(standardized.design, y - y.mean())
+        >>> x = jaxht.solve(f, jaxht.Sparse(1), jaxht.OMP()).x
+        >>> [round(float(v), 3) for v in (*standardized.coefficients(x), standardized.intercept(x, y.mean()))]
+        [2.0, 0.0, 8.0]
+    """
+    A = design(A)
+    if not isinstance(A, Dense | SparseMatrix | LinearOperator) or len(A.shape) != 2:
+        raise ValueError(f"A must be an array (n, d), a sparse matrix or a LinearOperator; got {describe(A)}")
+    if isinstance(A, Dense):  # of integers, the default float
+        A = Dense(jnp.asarray(A.array, None if jnp.issubdtype(A.dtype, jnp.floating) else float))
+    return transform(A, *moments(A), with_mean)

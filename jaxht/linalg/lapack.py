@@ -107,8 +107,18 @@ def solve_by_factor(factor: Array, b: Array) -> Array:
 
 @lane_by_lane
 def _inverse_cholesky(x: Array) -> Array:
-    factor = jnp.linalg.cholesky(x, symmetrize_input=False)
-    return jax.scipy.linalg.solve_triangular(factor, jnp.eye(x.shape[0], dtype=x.dtype), lower=True)
+    return _inverse_triangular(jnp.linalg.cholesky(x, symmetrize_input=False))
+
+
+def _inverse_triangular(L: Array) -> Array:
+    """``L^-1`` of a lower triangular L (p, p), in blocks of less than LEAF where there are not many."""
+    p = L.shape[0]
+    if p < LEAF or p > MOST_LEAVES * LEAF:
+        return jax.scipy.linalg.solve_triangular(L, jnp.eye(p, dtype=L.dtype), lower=True)
+    h = -(-p // 2)
+    upper, lower = _inverse_triangular(L[:h, :h]), _inverse_triangular(L[h:, h:])
+    below = -matmul(lower, matmul(L[h:, :h], upper))
+    return jnp.block([[upper, jnp.zeros((h, p - h), L.dtype)], [below, lower]])
 
 
 @jax.custom_jvp
@@ -125,3 +135,8 @@ def _inverse_cholesky_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tupl
     change = matmul(matmul(half, x_dot), half.T)
     lower = jnp.tril(change) - jnp.diag(jnp.diagonal(change)) / 2
     return half, -matmul(lower, half)
+
+
+# From this size on OpenBLAS, whose LAPACK JAX calls on CPUs, solves for a matrix by threads of its own, beside those of
+# XLA: 0.7 ms instead of 10 us for p = 32, on two cores that are not idle.
+LEAF, MOST_LEAVES = 32, 8

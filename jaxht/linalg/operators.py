@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 
+import jax
 import jax.numpy as jnp
 from jax import lax
 
@@ -39,6 +40,11 @@ class SymmetricOperator:
     def quadratic_form(self, v: Array, pred: Array) -> Array:
         """``v' B v``; pred is the objective's prediction for v, which spares linear models a product."""
         return jnp.vdot(v, self(v))
+
+    def rows(self, indices: Array) -> Array:
+        """The rows at ``indices`` (k,) of the flat variable, (k, d); 0 where an index is d. Cost: k products."""
+        unit = indices[:, None] == lax.iota(jnp.int32, math.prod(self.shape))
+        return jax.vmap(lambda v: self(v.reshape(self.shape)).ravel())(unit.astype(self.dtype))
 
     def diagonal(self) -> Array:
         """The diagonal, like the variable. Cost: d products."""

@@ -37,7 +37,7 @@ def refit_least_squares(objective: LeastSquares, support: Support, ridge: Array 
     else:
         penalty = support.gather(ridge_per_sample(objective, support.mask.shape, ridge), indices)
     columns = indices
-    if not isinstance(A, Dense):  # the columns are then all of a small dense design
+    if not isinstance(A, Dense) or objective.weights is not None:  # the columns are then all of a small dense design
         A, columns = Dense(A.columns(indices).T), lax.iota(jnp.int32, indices.size)
     if objective.weights is None:
         values, pred = least_squares_on_columns(A, objective.y, penalty, columns)

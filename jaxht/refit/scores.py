@@ -78,9 +78,14 @@ def insertion_gains(objective: LeastSquares, support: Support) -> Array:
     squares = A.column_norms() ** 2 if objective.weights is None else A.squared(objective.weights)
     total = squares + penalty
     remaining = total - matmul(overlaps**2, jnp.ones(overlaps.shape[1], dtype))
-    independent = remaining > INDEPENDENT * float(jnp.finfo(dtype).eps) * total
+    return objective.normalise(gains_along(derivatives, remaining, total))
+
+
+def gains_along(derivatives: Array, remaining: Array, total: Array) -> Array:
+    """``derivatives^2 / (2 remaining)``: 0 where nothing of the curvature ``total`` remains, NaN where it overflows."""
+    independent = remaining > INDEPENDENT * float(jnp.finfo(total.dtype).eps) * total
     gains = jnp.where(independent, derivatives**2 / jnp.where(independent, 2 * remaining, 1), 0)
-    return objective.normalise(jnp.where(jnp.isfinite(total), gains, jnp.nan))
+    return jnp.where(jnp.isfinite(total), gains, jnp.nan)
 
 
 def orthonormalise(columns: Array, penalty: Array) -> Array:

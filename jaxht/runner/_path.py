@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -27,13 +28,14 @@ def path(
     x0: Any = None,
     key: PRNGKey | None = None,
     stop: Stop = Stop(),
+    both_ways: bool = False,
 ) -> Result:
-    """Solve for every sparsity in turn, each starting from the solution before.
+    """Solve for every sparsity in turn, each starting from the solution before; optionally back and forth.
 
-    A run of :class:`jaxht.OMP` for k has the same first steps as a run for any larger k, so its path is a single run:
-    num_steps and counts of a result are then those since its start. To start every k from another path instead, map
-    over both: ``jax.vmap(lambda k, x: solve(f, Sparse(k, k_max=50), OMPR(), x0=x))(ks, path(f, Sparse(50), OMP(),
-    ks).x)``.
+    A run of :class:`jaxht.OMP` or :class:`jaxht.OLS` for k has the same first steps as a run for any larger k, so their
+    path is a single run: num_steps and counts of a result are then those since its start. To start every k from another
+    path instead, map over both: ``jax.vmap(lambda k, x: solve(f, Sparse(k, k_max=50), OMPR(), x0=x))(ks, path(f,
+    Sparse(50), OMP(), ks).x)``.
 
     Args:
         objective: f, for example ``LeastSquares(A, y)``.
@@ -41,9 +43,14 @@ def path(
             traced; else it is the largest of ks.
         solver: for example ``OMP()``.
         ks: (m,) integers, strictly increasing; a list or an array, which may be traced.
-        x0: start for the first of them, as in :func:`jaxht.solve`; None: the objective's own (zero).
+        x0: start for the first of them, as in :func:`jaxht.solve`, "dense" included; None: the objective's own (zero).
         key: PRNG key, for solvers that draw random numbers; folded with k for each run.
         stop: limits and tolerances of each run, a :class:`jaxht.Stop`.
+        both_ways: bool, static; whether each sparsity is then solved from the solutions of its neighbours in ks as
+            well, down from the next larger one, whose smallest entries are set to 0, and up from the next smaller one,
+            until none improves by more than the root of machine epsilon, relative to f. Where a solution is worse than
+            that of fewer coordinates, it takes its place, so that f never increases along the path. num_steps, status
+            and counts are those of the run that found the solution.
 
     Returns:
         A :class:`jaxht.Result` with a first axis of length m in every field; ``.value`` is the value of f along the
@@ -52,7 +59,8 @@ def path(
     Raises:
         ValueError: where :func:`jaxht.solve` raises it, and where ks is not strictly increasing.
 
-    Cost: one run for each k, one run in all for OMP; one compile.
+    Cost: one run for each k, one run in all for OMP and OLS; one compile. Both ways 2 m further runs in each round,
+    at least one.
 
     Example:
         >>> import jax.numpy as jnp, jaxht
@@ -64,7 +72,7 @@ def path(
     ks, constraint = sparsities(objective, constraint, ks)
     own_limit = stop.max_steps is None
     problem, x0, key = prepare(objective, constraint, solver, stop, x0, key)
-    return _path(problem, jnp.asarray(ks, jnp.int32), x0, key, own_limit)
+    return _path(problem, jnp.asarray(ks, jnp.int32), x0, key, own_limit, both_ways)
 
 
 def sparsities(objective: Objective, constraint: Constraint, ks: Any) -> tuple[Any, Any]:
@@ -83,8 +91,10 @@ def sparsities(objective: Objective, constraint: Constraint, ks: Any) -> tuple[A
     return ks, dataclasses.replace(constraint, k=ks[-1], k_max=largest)  # type: ignore[type-var]
 
 
-@functools.partial(jax.jit, static_argnums=4)
-def _path(problem: Problem, ks: Array, x0: Array | None, key: PRNGKey | None, own_limit: bool) -> Result:
+@functools.partial(jax.jit, static_argnums=(4, 5))
+def _path(
+    problem: Problem, ks: Array, x0: Array | None, key: PRNGKey | None, own_limit: bool, both_ways: bool
+) -> Result:
     solver = problem.solver
 
     def problem_for(k: Array) -> Problem:
@@ -105,12 +115,62 @@ def _path(problem: Problem, ks: Array, x0: Array | None, key: PRNGKey | None, ow
         carry = advance(problem_for(k), carry, problem_for(k).stop.max_steps)
         return carry, finish(problem_for(k), carry)
 
-    def run_from(x: Array, k: Array) -> tuple[Array, Result]:
+    def run_from(x: Array, k: Array) -> Result:
         own_key = None if key is None else jax.random.fold_in(key, k)
         carry = advance(problem_for(k), start(problem_for(k), x, own_key), problem_for(k).stop.max_steps)
-        result = finish(problem_for(k), carry)
+        return finish(problem_for(k), carry)
+
+    def follow(x: Array, k: Array) -> tuple[Array, Result]:
+        result = run_from(x, k)
         return result.x, result
 
     if solver.nested:
-        return lax.scan(continue_run, start(problem_for(ks[0]), x0, key), ks)[1]
-    return lax.scan(run_from, initial_point(problem.objective, problem.constraint) if x0 is None else x0, ks)[1]
+        results = lax.scan(continue_run, start(problem_for(ks[0]), x0, key), ks)[1]
+        return _refine(run_from, ks, results, None) if both_ways else results
+    first = initial_point(problem.objective, problem.constraint, x0)
+    return _refine(run_from, ks, None, first) if both_ways else lax.scan(follow, first, ks)[1]
+
+
+def _refine(run_from: Callable[[Array, Array], Result], ks: Array, results: Result | None, x0: Array | None) -> Result:
+    """Go up and down the path, each run from the neighbour it comes from, until a round improves no solution.
+
+    Args:
+        run_from: a run from a start for a sparsity.
+        ks: (m,).
+        results: those of a first way up, or None: then it is the first way up of the same loop, and the program has one
+            run.
+        x0: the start of that way.
+    """
+    m = ks.size
+    there_and_back = max(1, 2 * (m - 1))
+    begins_at = 0 if results is None else m
+    if results is None:
+        blank = jax.eval_shape(run_from, x0, ks[0])
+        results = jax.tree.map(lambda leaf: jnp.zeros((m, *leaf.shape), leaf.dtype), blank)
+
+    def go_on(carry: Any) -> Array:
+        _, t, idle = carry
+        return (t < m) | (idle < 2 * (m - 1))
+
+    def move(carry: Any) -> Any:
+        results, t, idle = carry
+        phase = t % there_and_back
+        up = (phase > 0) & (phase < m)
+        i = jnp.where(phase < m, phase, there_and_back - phase)
+        current, neighbour = (_take(results, j) for j in (i, jnp.where(up, i - 1, jnp.minimum(i + 1, m - 1))))
+        begin = neighbour.x if x0 is None else tree_where(t == 0, x0, neighbour.x)
+        new = run_from(begin, ks[i])
+        # A solution of fewer coordinates is one of more: copied, so that f does not increase, not by rounding either.
+        copied = up & (neighbour.value < new.value)
+        new = tree_where(copied, neighbour, new)
+        rtol = jnp.where(copied, 0, float(jnp.finfo(current.value.dtype).eps) ** 0.5)
+        better = (new.value < current.value - rtol * jnp.abs(current.value)) | (t < m)
+        results = tree_where(better, jax.tree.map(lambda rows, row: rows.at[i].set(row), results, new), results)
+        return results, t + 1, jnp.where(better, 0, idle + 1)
+
+    begin = results, jnp.full((), begins_at, jnp.int32), jnp.zeros((), jnp.int32)
+    return lax.while_loop(go_on, move, begin)[0]
+
+
+def _take(results: Result, i: Array) -> Result:
+    return jax.tree.map(lambda leaf: leaf[i], results)

@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -25,10 +25,15 @@ from jaxht._pytree import (
     known_values,
     pytree,
     short_repr,
+    static,
 )
-from jaxht.constraints import Constraint
+from jaxht.constraints import Constraint, Support
+from jaxht.designs import MatrixDesign
 from jaxht.linalg.factored import Factored, square_norms
+from jaxht.objectives.linear_model import LinearModel
 from jaxht.objectives.objective import Objective
+from jaxht.refit import refit
+from jaxht.runner._default import default_solver
 from jaxht.solvers.iterate import Counts, Iterate
 from jaxht.solvers.solver import Solver
 from jaxht.solvers.status import Status
@@ -84,6 +89,7 @@ class Result:
         counts: gradients and projections, a :class:`jaxht.extend.Counts`; ``counts.ifo`` on the host.
         gap: for dual solvers f(x) minus the best dual value, plus a bound of the rounding errors of both, so that it
             is never below f(x) minus the optimum; else None.
+        solver: the solver that was chosen, as text, where none was given; else empty. Static.
 
     Example:
         >>> import jax.numpy as jnp, jaxht
@@ -103,6 +109,7 @@ class Result:
     status: jax.Array = integer()
     counts: Counts = Counts()
     gap: Any = None
+    solver: str = static(default="")
 
     def __repr__(self) -> str:
         codes, lanes = known_values(self.status), jnp.shape(self.status)
@@ -117,7 +124,8 @@ class Result:
         batch = {"batch": f"{lanes}"} if lanes else {}
         gap = {} if self.gap is None else {"gap": self.gap}
         rest = {"value": self.value, "num_steps": self.num_steps, **gap, "x": self.x, "support": self.support}
-        return short_repr(self, **batch, status=status, **rest)
+        solver = {"solver": self.solver} if self.solver else {}
+        return short_repr(self, **batch, **solver, status=status, **rest)
 
     def raise_for_status(self) -> "Result":
         """Return this result, unless the status of a lane is a failure: MAX_STEPS (7), or a code above.
@@ -176,9 +184,9 @@ class Carry:
 def solve(
     objective: Objective,
     constraint: Constraint,
-    solver: Solver,
+    solver: Solver | None = None,
     *,
-    x0: Array | Result | None = None,
+    x0: Array | Result | Literal["dense"] | None = None,
     key: PRNGKey | None = None,
     stop: Stop = Stop(),
 ) -> Result:
@@ -193,10 +201,12 @@ def solve(
     Args:
         objective: f, for example ``LeastSquares(A, y)``.
         constraint: C, for example ``Sparse(k)``, or ``Sparse(k, k_max=32)`` with a traced k.
-        solver: for example ``HTP()``.
+        solver: for example ``HTP()``. None: that of :func:`jaxht.default_solver`, which ``result.solver`` names: a
+            search for the best support.
         x0: start, an array shaped like the variable or the :class:`Result` of another run; projected onto the
             constraint first. None: the objective's own (zero). Greedy solvers start from its support, so it may be a
-            bool mask.
+            bool mask. "dense": the minimiser of f without the constraint, which it takes linear models with n >= d for:
+            where columns are strongly correlated, its k largest entries may be those that no step from zero finds.
         key: PRNG key; required by solvers that draw random numbers, ignored by the others.
         stop: limits and tolerances, a :class:`Stop`.
 
@@ -215,6 +225,11 @@ def solve(
         >>> jaxht.solve(f, jaxht.Sparse(2), jaxht.HTP()).x.tolist()
         [0.0, 4.0, 0.0, 3.0]
     """
+    if solver is None:
+        check_kind(objective=objective, constraint=constraint)
+        objective = objective.prepare()  # once: it puts a sparse matrix in order
+        solver = default_solver(objective, constraint)
+        return dataclasses.replace(solve(objective, constraint, solver, x0=x0, key=key, stop=stop), solver=repr(solver))
     problem, x0, key = prepare(objective, constraint, solver, stop, x0, key)
     in_trace = any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(problem))
     if in_trace or constraint.k_max is not None:
@@ -235,7 +250,7 @@ def trace(
     *,
     num_steps: int,
     record: Callable[[Iterate], Any] = lambda iterate: iterate.value,
-    x0: Array | Result | None = None,
+    x0: Array | Result | Literal["dense"] | None = None,
     key: PRNGKey | None = None,
     stop: Stop = Stop(),
 ) -> tuple[Result, Any]:
@@ -291,7 +306,7 @@ def prepare(
         key: PRNG key, or None.
 
     Returns:
-        The arguments of :func:`start`: a :class:`Problem`, x0 as an array or None, and key.
+        The arguments of :func:`start`: a :class:`Problem`, x0 as an array, a mark for "dense" or None, and key.
 
     Raises:
         ValueError: naming the argument, for shapes, dtypes and Python numbers that are not valid, as far as known at
@@ -322,24 +337,45 @@ def prepare(
         raise ValueError(f"key must be given: {type(solver).__name__} draws random numbers; pass jax.random.key(seed)")
     if key is not None and not isinstance(key, jax.Array | np.ndarray):
         raise ValueError(f"key must be a PRNG key such as jax.random.key(seed); got {describe(key)}")
-    if x0 is not None:
+    if isinstance(x0, str):
+        x0 = _check_dense(x0, objective)
+    elif x0 is not None:
         x0 = x0.x if isinstance(x0, Result) else x0
-        if isinstance(x0, str):
-            raise ValueError(f"x0 must have shape {objective.shape}, that of the variable; got {x0!r}")
         x0 = cast_numbers(x0, dtype) if isinstance(x0, Factored) else as_dtype(x0, dtype)
         x0 = x0.astype(dtype) if x0.dtype == jnp.bool_ else x0
         if x0.shape != objective.shape:
             raise ValueError(f"x0 must have shape {objective.shape}, that of the variable; got {x0.shape}")
     if stop.max_steps is None or stop.rtol is None:
         max_steps = solver.max_steps(constraint) if stop.max_steps is None else stop.max_steps
-        rtol = constraint.rounding * float(jnp.finfo(dtype).eps) if stop.rtol is None else stop.rtol
+        # The dtype may be NumPy's float64, which is float32 in JAX: with the epsilon of the former no run would end.
+        eps = float(jnp.finfo(jax.dtypes.canonicalize_dtype(dtype)).eps)
+        rtol = constraint.rounding * eps if stop.rtol is None else stop.rtol
         stop = dataclasses.replace(stop, max_steps=max_steps, rtol=rtol)
     return cast_numbers(Problem(objective, constraint, solver, stop), dtype), x0, key
 
 
-def initial_point(objective: Objective, constraint: Constraint) -> Array:
-    """The default start of a run: an array, or a :class:`jaxht.Factored` for a constraint in factors."""
-    return objective.start(constraint.k_max if constraint.factored else None)
+@pytree
+class DenseStart:
+    """Stands for the minimiser of f without the constraint, which is computed within the program."""
+
+
+def _check_dense(x0: str, objective: Objective) -> DenseStart:
+    if x0 != "dense":
+        raise ValueError(f'x0 must have shape {objective.shape}, that of the variable, or be "dense"; got {x0!r}')
+    if not isinstance(objective, LinearModel) or isinstance(objective.design, MatrixDesign):
+        raise ValueError(f'objective must be a linear model for x0="dense"; got {type(objective).__name__}')
+    n, d = objective.design.shape
+    if n < d:
+        raise ValueError(f'A must have at least as many rows as columns for x0="dense"; got shape {(n, d)}')
+    return DenseStart()
+
+
+def initial_point(objective: Objective, constraint: Constraint, x0: Array | DenseStart | None = None) -> Array:
+    """The start of a run, before its projection: x0; by default an array, or a :class:`jaxht.Factored` for factors."""
+    if isinstance(x0, DenseStart):
+        zero = objective.start()
+        return refit(objective, Support(jnp.ones(zero.shape, bool), k_max=zero.size), zero).x
+    return objective.start(constraint.k_max if constraint.factored else None) if x0 is None else x0
 
 
 def start(problem: Problem, x0: Array | None, key: PRNGKey | None) -> Carry:
@@ -347,8 +383,8 @@ def start(problem: Problem, x0: Array | None, key: PRNGKey | None) -> Carry:
 
     Args:
         problem: a :class:`Problem` made by :func:`prepare`.
-        x0: start, an array or a :class:`jaxht.Factored`, or None; one that is not finite is replaced by the objective's
-            own, and the run ends as INVALID_START.
+        x0: start, an array or a :class:`jaxht.Factored`, what :func:`prepare` returns for "dense", or None; one that is
+            not finite is replaced by the objective's own, and the run ends as INVALID_START.
         key: PRNG key, or None.
 
     Returns:
@@ -367,6 +403,7 @@ def start(problem: Problem, x0: Array | None, key: PRNGKey | None) -> Carry:
     problem = jax.tree.map(jnp.asarray, problem)
     objective, constraint = problem.objective, problem.constraint
     origin = initial_point(objective, constraint)
+    x0 = x0 if x0 is None else initial_point(objective, constraint, x0)
     is_finite = jnp.all(jnp.asarray([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(x0)], bool))
     x0 = origin if x0 is None else tree_where(is_finite, constraint.project(x0, x0)[0], origin)
     iterate, state = problem.solver.init(objective, constraint, x0, key)

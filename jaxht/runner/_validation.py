@@ -43,8 +43,8 @@ def validate(
 ) -> Validation:
     """Solve for every sparsity, and choose the one whose solution has the least loss on held-out samples.
 
-    All sparsities are solved under vmap; for a solver whose runs are nested (:class:`jaxht.OMP`) by one
-    :func:`jaxht.path`.
+    All sparsities are solved under vmap; for a solver whose runs are nested (:class:`jaxht.OMP`, :class:`jaxht.OLS`) by
+    one :func:`jaxht.path`.
 
     Args:
         train: the objective that is minimised.
@@ -62,7 +62,7 @@ def validate(
     Raises:
         ValueError: where :func:`jaxht.path` raises it.
 
-    Cost: m runs, each with the steps of the longest; one run in all for OMP.
+    Cost: m runs, each with the steps of the longest; one run in all for OMP and OLS.
 
     Example:
         >>> import jax.numpy as jnp, jaxht

@@ -18,6 +18,7 @@ from jaxht.solvers.iterate import Iterate as Iterate
 from jaxht.solvers.iterate import evaluate as evaluate
 from jaxht.solvers.local_search import LocalSearch as LocalSearch
 from jaxht.solvers.niht import NIHT as NIHT
+from jaxht.solvers.omp import OLS as OLS
 from jaxht.solvers.omp import OMP as OMP
 from jaxht.solvers.saga import HTSAGA as HTSAGA
 from jaxht.solvers.sght import SGHT as SGHT

@@ -60,6 +60,8 @@ class ARHT(Solver):
     x is the minimiser of f (not g) on the best support of all cores, so that f(x) never exceeds its value at the start:
     the support of x0, completed by orthogonal matching pursuit. It ends with FINISHED.
 
+    It selects by magnitude: standardise columns of different units first, :func:`jaxht.standardize`.
+
     Args:
         rtol: tolerance of the bisection, a scalar, traced: it ends at ``eps = rtol (f(0) - lower)``.
         num_cores: number of cores that run at the same time, an int, static.

@@ -24,6 +24,8 @@ class CoSaMP(Solver):
 
     until Omega repeats. It ends with SUPPORT_STABLE, CYCLING (f may increase in a step), or CONVERGED.
 
+    It selects by magnitude: standardise columns of different units first, :func:`jaxht.standardize`.
+
     Args:
         expand: an int, static; Omega takes the top ``expand * k`` coordinates of the gradient. 2 as in the sources and
             in the condition of Shen & Li 2018, Theorem 7; their text prints 1.
@@ -78,10 +80,14 @@ class CoSaMP(Solver):
 
 @pytree
 class GraSP(CoSaMP):
-    """Gradient support pursuit: :class:`CoSaMP` by its name for general objectives.
+    """Gradient support pursuit: :class:`CoSaMP` for general objectives, by default with a refit after pruning.
+
+    It selects by magnitude: standardise columns of different units first, :func:`jaxht.standardize`.
 
     Args:
-        debias: bool, static; whether x+ is refitted on its support, "GraSP with debiasing".
+        debias: bool, static; whether x+ is refitted on its support, "GraSP with debiasing", so that the run ends at a
+            minimiser of f on its support. False is Algorithm 1 of the source, which prunes b and leaves it at that: its
+            f may be far above that minimum where columns are correlated.
         expand: an int, static; as in :class:`CoSaMP`.
 
     Raises:
@@ -93,10 +99,11 @@ class GraSP(CoSaMP):
 
     Example:
         >>> import jaxht
-        >>> jaxht.GraSP(debias=True)
-        GraSP(debias=True)
+        >>> jaxht.GraSP(debias=False)
+        GraSP(debias=False)
     """
 
+    debias: bool = static(default=True)
     expand: int = static(default=2, kw_only=True)
 
 
@@ -109,6 +116,8 @@ class SubspacePursuit(Solver):
         b = \arg\min \{ f : supp \subseteq \Omega \}, \quad x^+ = \arg\min \{ f : supp \subseteq supp(H_k(b)) \}
 
     until f does not decrease; then the iterate before is returned, with NO_PROGRESS. It has no arguments.
+
+    It selects by magnitude: standardise columns of different units first, :func:`jaxht.standardize`.
 
     Raises:
         ValueError: for :class:`jaxht.LowRank`, which has no coordinates to select; on dense designs, where k is traced

@@ -47,6 +47,8 @@ class DIHT(Solver):
     errors of both, is an upper bound of f(x) less the optimum. The run ends with GAP_CLOSED where
     ``Stop(gap_rtol=...)`` is given and met, else at the step limit: the gap may remain open.
 
+    It selects by magnitude: standardise columns of different units first, :func:`jaxht.standardize`.
+
     Args:
         step_size: eta > 0, a scalar, traced; 0, infinity and NaN end as INVALID_STEP_SIZE. None: adaptive, ``tau / (c
             l*'' + c sigma^2 / l2)`` for each coordinate, c sigma^2 the largest eigenvalue of ``c A'A``: 1 over D's
@@ -121,6 +123,8 @@ class SDIHT(Solver):
     The samples are divided into blocks of batch_size, in their order. An update draws one block, ascends along its part
     of the supergradient and updates z, of which w is the projection; z is recomputed in each step of the runner. It
     ends as :class:`DIHT` does.
+
+    It selects by magnitude: standardise columns of different units first, :func:`jaxht.standardize`.
 
     Args:
         step_size: eta > 0, a scalar, traced; 0, infinity and NaN end as INVALID_STEP_SIZE. None: adaptive, ``tau / (c

@@ -31,6 +31,8 @@ class OMPR(Solver):
     to which orthogonal matching pursuit adds coordinates where it has fewer than k; in the source Algorithm 3 starts
     from the first k coordinates, the experiments from OMP. Groups are exchanged as a whole.
 
+    It selects by magnitude: standardise columns of different units first, :func:`jaxht.standardize`.
+
     Args:
         rtol: the relative decrease of f that a swap must reach, a scalar, traced. None: 64 machine epsilons, since
             rounding errors would lead to endless swaps between supports of equal f.
@@ -79,6 +81,9 @@ class ExhaustiveLocalSearch(Solver):
         j = \arg\min_{j \in S} |x_j|, \quad
         i = \arg\min_{i \notin S} \min \{ f : supp \subseteq S \cup \{i\} \setminus \{j\} \}, \quad
         S \leftarrow S \cup \{i\} \setminus \{j\}, \quad x \leftarrow \arg\min \{ f : supp \subseteq S \}
+
+    What joins does not depend on the scale of columns, but what leaves does: standardise columns of different units
+    first, :func:`jaxht.standardize`.
 
     Args:
         rtol: the relative decrease of f that a swap must reach, a scalar, traced; None: 64 machine epsilons.

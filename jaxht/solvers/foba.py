@@ -35,6 +35,8 @@ class FoBa(Solver):
     norm, it is the coordinate of the largest derivative. It ends with FINISHED where no coordinate is removed from k,
     or with NO_PROGRESS at the threshold.
 
+    For least squares without a ridge the selection does not depend on the scale of columns.
+
     Args:
         threshold: smallest gain of a forward step, a scalar in units of f, traced: a step that gains no more is undone
             and ends the run.

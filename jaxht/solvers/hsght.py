@@ -26,6 +26,8 @@ class HSGHT(Solver):
     B_t is drawn without replacement, so that from s_t = n on this is :class:`jaxht.IHT`: FG-HT, and with momentum its
     heavy ball.
 
+    It selects by magnitude: standardise columns of different units first, :func:`jaxht.standardize`.
+
     Args:
         step_size: eta > 0, a scalar, traced; on the scale of ``f = (1/n) sum_i f_i``, see :class:`jaxht.HTSVRG`. 0,
             infinity and NaN end as INVALID_STEP_SIZE. None: ``1 / (2 L)``, L the largest smoothness of any f_i (Theorem

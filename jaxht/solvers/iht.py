@@ -21,6 +21,8 @@ class IHT(Solver):
     Without momentum this is IHT (eta = 1, k = K), by other names PGD (eta = 2 / sigma_max^2), FG-HT and FGraHTP; for
     matrices of low rank SVP (Jain, Meka & Dhillon 2010).
 
+    It selects by magnitude: standardise columns of different units first, :func:`jaxht.standardize`.
+
     Args:
         step_size: eta > 0, a scalar in units of 1 over the Hessian, traced; 0, infinity and NaN end as
             INVALID_STEP_SIZE. None: 1/L, L an upper estimate of the largest eigenvalue of the Hessian; then f never

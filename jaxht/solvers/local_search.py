@@ -1,5 +1,6 @@
-"""Local search for the best support: all swaps of two coordinates at once, from several starts, with tabu lists."""
+"""Local search for the best support: swaps and block exchanges, from several starts, with tabu lists."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -9,13 +10,10 @@ from jax import lax
 from optax.tree_utils import tree_where
 
 from jaxht._pytree import Array, Numeric, PRNGKey, describe, integer, pytree, static
-from jaxht.constraints import Sparse
-from jaxht.linalg.linear_solvers import ratio
+from jaxht.constraints import SelectionConstraint, Sparse, check_selection
 from jaxht.linalg.selection import k_largest_mask, mask_to_indices
-from jaxht.objectives.linear_model import LeastSquares
-from jaxht.objectives.objective import Objective
-from jaxht.refit import refit
-from jaxht.refit.swaps import Quadratic, SwapState
+from jaxht.refit import Refit, refit
+from jaxht.refit.swaps import Quadratic, SwapState, is_modelled, is_quadratic, restrict_columns, score_exchanges
 from jaxht.solvers.iterate import Iterate, evaluate
 from jaxht.solvers.solver import Solver, Step
 from jaxht.solvers.status import Status
@@ -23,39 +21,52 @@ from jaxht.solvers.status import Status
 
 @pytree
 class LocalSearch(Solver):
-    r"""Local search for the best support: tabu search over all swaps, from several starts side by side. Least squares.
+    r"""Local search for the best support: tabu search over all swaps, from several starts side by side.
 
-    Forward selection by the true decrease of f (orthogonal least squares) from ``num_starts`` different first
-    coordinates gives the starts. A step takes ``num_moves`` moves or more from each, a move being the best swap
+    Every step takes ``num_moves`` moves or more from the support of each start, a move being the best swap
 
     .. math::
         (i, j) = \arg\min_{i \in S, j \notin S} \min \{ f : supp \subseteq S \setminus \{i\} \cup \{j\} \}, \qquad
         S \leftarrow S \setminus \{i\} \cup \{j\},
 
     even where f increases; but what left may not join again, and what joined may not leave, for some moves, of a random
-    number, unless f falls below all that was met (tabu search). Then f is refitted on the best support of all. The
-    walks go on in the next step, and the run ends with NO_PROGRESS once ``patience`` steps have not decreased f: x is
-    then the minimiser on a support that no single swap improves.
+    number, unless f falls below all that was met (tabu search). Then f is refitted on the best support of all, from
+    which one start in eight goes on in the next step; the others go on where they are. The run ends with NO_PROGRESS
+    once ``patience`` steps have not decreased f, or one step in which all walks meet the same least f. Scores do not
+    depend on the scale of columns.
 
-    Scores do not depend on the scale of columns. Coordinates that depend on the selected ones up to rounding are left
-    out. It starts from the support of x0, if it has one. Results are deterministic for a key; None is one of them.
+    * *Least squares* under :class:`jaxht.Sparse` without bounds, of matrices up to 512 entries: the best of all swaps,
+      in closed form. The starts are those of forward selection by the true decrease of f (orthogonal least squares)
+      from different first coordinates. x ends as the minimiser on a support that no single swap improves.
+    * *Everything else*: the ``num_candidates - 1`` best swaps by the quadratic model of f on the support (under Sparse,
+      see :func:`jaxht.refit.swaps.score_exchanges`) or by a separable model, and one exchange of a block of
+      items, smaller every time that it does not decrease f (splicing); all are refitted, and the best is taken. The
+      starts are the items that decrease a separable model most; but for one start, with random weights.
+
+    On more than 512 columns the moves of a step are among the most promising ones alone: the coordinates of S and those
+    of the best swaps with it. One start is the support of x0, completed where it has fewer than k items. Coordinates
+    that depend on the selected ones up to rounding are left out. Results are deterministic for a key; None is one.
 
     Args:
         num_starts: an int, static; walks side by side, which cost little more than one.
-        num_moves: an integer >= 1, traced; moves between two refits.
-        patience: an integer >= 1, traced; the steps without a decrease of f after which the run ends: with it and
-            num_moves the budget grows, for problems of correlated columns.
+        num_moves: an integer >= 1, traced; moves between two refits of the best support.
+        patience: an integer >= 1, traced; the steps without a decrease of f after which the run ends: with it the
+            budget grows, for problems of correlated columns.
+        num_candidates: an int, static; the supports that are refitted in a move, where f is not least squares. 1 stands
+            for the block exchange alone, for problems of which every refit takes long: the walk then ends where it does
+            not decrease f.
 
     Raises:
-        ValueError: for objectives other than :class:`jaxht.LeastSquares`, constraints other than :class:`jaxht.Sparse`
-            without bounds, and where k_max is not known.
+        ValueError: for :class:`jaxht.LowRank`, which has no coordinates to select, and where k_max is not known.
 
-    Cost: a move of each start takes ``k_max d`` for the scores of all swaps, and a column of A'A: n d, or nothing where
-    d <= n or d <= 512 on a dense design, whose A'A is computed once, n d^2. A step takes k_max more for the start, and
-    a refit.
+    Cost: a step takes for each start k_max products with A, and a move ``(k_max + n) m`` for m columns, at most
+        ``max(256, 8 k_max, 8192 / k_max)`` of them. Where d <= n or d <= 512, and d <= 8 num_starts k_max, the Gram
+        matrix of a dense design is computed once, n d^2. If f is not least squares, a move takes k_max products with m
+        columns and ``num_candidates`` refits.
 
-    Source: Glover 1989 for tabu search; Chen, Billings & Luo 1989 for the forward selection. Not in the papers, whose
-    Axiotis & Sviridenko 2020, Algorithm 4, scores the swaps of one leaving coordinate.
+    Source: Glover 1989 for tabu search; Chen, Billings & Luo 1989 for the forward selection; Zhu et al. 2020 for
+    splicing. Not in the papers, whose Axiotis & Sviridenko 2020, Algorithm 4, scores the swaps of one leaving
+    coordinate.
 
     Example:
         >>> import jax.numpy as jnp, jaxht
@@ -65,135 +76,328 @@ class LocalSearch(Solver):
     """
 
     num_starts: int = static(default=8)
-    num_moves: Numeric = integer(default=50)
-    patience: Numeric = integer(default=4)
+    num_moves: Numeric = integer(default=25)
+    patience: Numeric = integer(default=8)
+    num_candidates: int = static(default=8)
 
-    def max_steps(self, constraint: Sparse) -> int:
+    def max_steps(self, constraint: SelectionConstraint) -> int:
         """1 000 steps; the search ends before."""
         return 1000
 
-    def init(self, objective: Objective, constraint: Sparse, x0: Array, key: PRNGKey | None) -> Step:
-        """x0, and for each start its support with another coordinate of a large gain."""
-        least_squares, k_max = self.check_problem(objective, constraint)
-        f, S = Quadratic.of(least_squares), constraint.active(x0)
-        iterate = evaluate(objective, x0)
-        gains = ratio(objective.gradient(x0, iterate.pred) ** 2, f.diagonal)
-        starts = min(self.num_starts, x0.size)
-        firsts = mask_to_indices(k_largest_mask(jnp.where(S, 0, gains), starts), starts)
-        kept, size = mask_to_indices(S, max(1, k_max)), jnp.sum(S, dtype=jnp.int32)
-        supports = jax.vmap(lambda j: kept.at[size].set(j, mode="drop"))(firsts)
-        key = jax.random.key(0) if key is None else key
-        return iterate, (f.moments, supports, key, jnp.zeros((), jnp.int32))
-
-    def step(self, objective: Objective, constraint: Sparse, iterate: Iterate, state: Any) -> Step:
-        """A walk from each start, and the refit on the best support."""
-        moments, supports, key, num_failed = state
-        f = Quadratic(self.check_problem(objective, constraint)[0], *moments)
-        fixed = jnp.broadcast_to(constraint.always_active, iterate.x.shape)
-        key, *keys = jax.random.split(key, 1 + supports.shape[0])
-
-        def search(support: Array, key: PRNGKey) -> Walk:
-            begin = SwapState.empty(f, support.size).complete(f, support, constraint.limit)
-            return walk(f, begin, fixed, key, self.num_moves)
-
-        walks = jax.vmap(search)(supports, jnp.stack(keys))
-        best = walks.best[jnp.argmax(walks.most)]
-        selected = jnp.zeros(iterate.x.shape, bool).at[best].set(True, mode="drop")
-        counts = iterate.counts.plus(full_gradients=1)
-        found = evaluate(objective, refit(objective, constraint.support(selected), iterate.x), counts)
-        better = found.value < iterate.value
-        num_failed = jnp.where(better, 0, num_failed + 1)
-        status = jnp.where(num_failed >= self.patience, Status.NO_PROGRESS, Status.RUNNING).astype(jnp.int32)
-        new = replace(tree_where(better, found, iterate), status=status, counts=counts)
-        return new, (moments, walks.state.indices, key, num_failed)
-
-    def check_problem(self, objective: Objective, constraint: Any) -> tuple[LeastSquares, int]:
-        """The objective, and k_max.
-
-        Raises:
-            ValueError: unless swaps can be scored in closed form.
-        """
-        if not (isinstance(self.num_starts, int) and self.num_starts >= 1):
-            raise ValueError(f"num_starts must be an int of at least 1; got {describe(self.num_starts)}")
-        if not isinstance(objective, LeastSquares) or len(objective.shape) != 1:
-            raise ValueError(f"objective must be LeastSquares for LocalSearch; got {type(objective).__name__}")
-        if not isinstance(constraint, Sparse) or constraint.bounds is not None:
-            raise ValueError(f"constraint must be Sparse without bounds for LocalSearch; got {describe(constraint)}")
+    def init(self, objective: Any, constraint: Any, x0: Array, key: PRNGKey | None) -> Step:
+        """x0, and the selection of each start."""
+        for name in ("num_starts", "num_candidates"):
+            number = getattr(self, name)
+            if not (isinstance(number, int) and number >= 1):
+                raise ValueError(f"{name} must be an int of at least 1; got {describe(number)}")
         if constraint.k_max is None:
             raise ValueError("k_max must be given for LocalSearch: Sparse(k, k_max=...) where k is traced")
-        return objective, constraint.k_max
+        check_selection(constraint)
+        starts, seeds = select_starts(objective, constraint, x0, self.num_starts, key)
+        moments: Any = ()
+        places = Place(starts)
+        if is_quadratic(objective, constraint):
+            moments = Quadratic.of(objective, ROWS * self.num_starts * max(1, constraint.k_max)).moments
+        else:
+            fits = jax.vmap(lambda selected: refit(objective, constraint.support(selected), x0))(starts)
+            places = Place(starts, fits, jnp.full(starts.shape[:1], largest_block(constraint)))
+        return evaluate(objective, x0), (moments, places, seeds, jnp.zeros((), jnp.int32))
+
+    def step(self, objective: Any, constraint: Any, iterate: Iterate, state: Any) -> Step:
+        """A walk from each place, and the refit on the best support."""
+        moments, places, seeds, num_failed = state
+
+        def search(place: Place, seed: Array) -> Walk:
+            if is_quadratic(objective, constraint):
+                return search_quadratic(Quadratic(objective, *moments), constraint, place, seed, self.num_moves)
+            return search_refitted(objective, constraint, place, seed, self.num_moves, self.num_candidates)
+
+        walks = jax.vmap(search)(places, seeds)
+        best = jax.tree.map(lambda lanes: lanes[jnp.argmin(walks.least)], walks.best)
+        if is_quadratic(objective, constraint):
+            fit = refit(objective, constraint.support(best.selected), iterate.x)
+            last: Any = ()
+        else:
+            fit, refitted = best.fit, Refit(iterate.x, iterate.pred, jnp.asarray(iterate.refit_converged))
+            last = (refitted, best.block)
+        found = evaluate(objective, fit, iterate.counts.plus(full_gradients=1))
+        better = found.value < iterate.value
+        num_failed = jnp.where(better, 0, num_failed + 1)
+        # Several walks that all end in the same f have found the least.
+        agree = ~better & ~jnp.any(is_below(jnp.min(walks.least), walks.least)) & (seeds.size > 1)
+        ended = agree | (num_failed >= self.patience)
+        status = jnp.where(ended, Status.NO_PROGRESS, Status.RUNNING).astype(jnp.int32)
+        best = tree_where(better, best, Place(constraint.active(iterate.x), *last))
+        again = rank(walks.least) >= seeds.size - max(1, seeds.size // ELITE)
+        places = jax.vmap(lambda again, place: tree_where(again, best, place))(again, walks.place)
+        new = replace(tree_where(better, found, iterate), status=status, counts=found.counts)
+        return new, (moments, places, walks.seed, num_failed)
+
+
+def select_starts(
+    objective: Any, constraint: Any, x0: Array, num_starts: int, key: PRNGKey | None
+) -> tuple[Array, Array]:
+    """The selections to start from, bool (num_starts, ...), and numbers from which random ones follow, uint32.
+
+    The first is that of x0. To the others join the items that decrease a separable model of f most, but for random
+    factors; of quadratics one item alone, since :meth:`SwapState.complete` adds the others.
+    """
+    none = objective.start()
+    gains, *_ = score_exchanges(objective, constraint, None, none, objective.predict(none))
+    bits = jax.random.bits(jax.random.key(0) if key is None else key, (num_starts, 1 + gains.size), jnp.uint32)
+    factors = jnp.asarray(bits[:, 1:] >> 8, gains.dtype).at[0].set(2**24).reshape(num_starts, *gains.shape)
+
+    def start(lane: Array, factors: Array) -> Array:
+        kept = jnp.where(lane == 0, constraint.active(x0), constraint.active(none))
+        ranked = jnp.where(kept, jnp.inf, gains * factors)
+        if not is_quadratic(objective, constraint):
+            return k_largest_mask(ranked.ravel(), constraint.limit).reshape(gains.shape)
+        first = lax.iota(jnp.int32, gains.size) == jnp.argmax(jnp.where(kept, 0, ranked)).astype(jnp.int32)
+        first = first.reshape(gains.shape)
+        return kept | (first & (jnp.sum(kept, dtype=jnp.int32) < constraint.limit))
+
+    return jax.vmap(start)(lax.iota(jnp.int32, num_starts), factors), bits[:, 0]
+
+
+class Place(NamedTuple):
+    """A selection.
+
+    Attributes:
+        selected: bool, the items that are selected; flat during a walk.
+        fit: the :class:`Refit` on them; () for quadratics.
+        block: int32, the number of items in the next exchange of a block; () for quadratics.
+    """
+
+    selected: Array
+    fit: Any = ()
+    block: Any = ()
 
 
 class Walk(NamedTuple):
-    """A tabu search in progress.
+    """A tabu search in progress, or ended.
 
     Attributes:
-        state: of the current support.
+        place: the current selection.
+        state: what else is known of it.
+        best: the best selection met.
+        least: f there, up to a constant.
         move: int32, the number of moves taken.
-        joins: int32 (d,), the move from which on a coordinate may join again.
-        leaves: int32 (k_max,), the move from which on the coordinate in a slot may leave.
-        best: int32 (k_max,), the best support met.
-        most: the decrease of f below 0 that it reaches.
-        improved: bool, whether the last move has found it.
+        seed: uint32, from which the next random number follows.
+        until: int32, for each item the move from which on it may join or leave again.
+        goes_on: bool, whether the last move has found ``best``.
     """
 
-    state: SwapState
+    place: Place
+    state: Any
+    best: Place
+    least: Array
     move: Array
-    joins: Array
-    leaves: Array
-    best: Array
-    most: Array
-    improved: Array
+    seed: Array
+    until: Array
+    goes_on: Array
+
+    @classmethod
+    def begin(cls, place: Place, value: Array, state: Any, seed: Array) -> "Walk":
+        """Before the first move."""
+        zero, until = jnp.zeros((), jnp.int32), jnp.zeros(place.selected.shape, jnp.int32)
+        return cls(place, state, place, value, zero, seed, until, jnp.array(False))
+
+    def take(self, place: Place, value: Array, state: Any, fixed: Array) -> "Walk":
+        """A move to another selection, from which ``fixed`` may not leave."""
+        here, there = self.place.selected, place.selected
+        longest = jnp.stack([jnp.sum(mask, dtype=jnp.int32) for mask in (there & ~fixed, ~there)]) - 1
+        # A linear congruential generator (Numerical Recipes), of which the upper bits are used.
+        seed = self.seed * jnp.uint32(1664525) + jnp.uint32(1013904223)
+        shortest, spread = jnp.array(SHORTEST, jnp.int32), jnp.array(SPREAD, jnp.uint32)
+        random = jnp.stack([seed >> 24, (seed >> 16) & 0xFF]) % spread
+        until = self.move + 1 + jnp.minimum(shortest + random.astype(jnp.int32), longest)
+        until = jnp.where(there & ~here, until[0], jnp.where(here & ~there, until[1], self.until))
+        improved = is_below(value, self.least)
+        best, least = tree_where(improved, (place, value), (self.best, self.least))
+        return Walk(place, state, best, least, self.move + 1, seed, until, improved)
+
+    def allows(self, slots: Array, values: Array) -> Array:
+        """Whether each swap is not tabu, or leads to an f below all that was met, bool (k_max, number of items).
+
+        Args:
+            slots: int32 (k_max,), the items that may leave, padded with the number of items.
+            values: (k_max, number of items), f after each swap, up to the constant of ``least``.
+        """
+        tabu = self.until > self.move
+        leaves = tabu.at[slots].get(mode="fill", fill_value=True)
+        return (~tabu & ~leaves[:, None]) | is_below(values, self.least)
+
+    def end(self, spread: Callable[[Place], Place]) -> "Walk":
+        """The ended walk, its selections among all items."""
+        return self._replace(place=spread(self.place), best=spread(self.best), state=(), until=())
 
 
-def walk(f: Quadratic, state: SwapState, fixed: Array, key: PRNGKey, num_moves: Numeric) -> Walk:
-    """Take the best swap that is not tabu, again and again, and keep the best support met.
+def search_quadratic(f: Quadratic, constraint: Sparse, place: Place, seed: Array, num_moves: Numeric) -> Walk:
+    """Complete a support by forward selection, and take the best swap that is not tabu, again and again.
 
     Moves go on as long as they find a better one: so no swap improves the best support.
 
     Args:
         f: the quadratic.
-        state: of the first support.
-        fixed: bool (d,), coordinates that may not leave.
-        key: PRNG key.
+        constraint: Sparse without bounds.
+        place: the support.
+        seed: uint32, of the random numbers of moves that are tabu.
         num_moves: an integer, traced; after so many moves the walk ends where it does not improve.
 
     Returns:
         The :class:`Walk`.
     """
-    k_max, d = state.images.shape
+    shape, selected, k_max = place.selected.shape, place.selected.ravel(), max(1, constraint.k_max or 0)
+    fixed = jnp.broadcast_to(constraint.always_active, shape).ravel()
+    state = SwapState.empty(f, k_max).complete(f, mask_to_indices(selected, k_max), constraint.limit)
+    active = find_active(f.objective, state)
+    if active is not None:
+        f, state, fixed = f.restrict(active), state.restrict(active), fixed[active]
+    m = fixed.size
     movable = ~fixed.at[state.indices].get(mode="fill", fill_value=True)  # what joins in such a slot may leave it
-    longest = jnp.array([d, jnp.sum(movable, dtype=jnp.int32) - 1], jnp.int32)
-    ulps = ROUNDING * float(jnp.finfo(state.w.dtype).eps)
 
     def move(walk: Walk) -> Walk:
-        state, t = walk.state, walk.move
-        gains = jnp.where(movable[:, None], state.swap_gains(f), -jnp.inf)
-        free = (walk.leaves <= t)[:, None] & (walk.joins <= t)
-        gains = jnp.where(free | (state.decrease(f) + gains > (1 + ulps) * walk.most), gains, -jnp.inf)
+        state = walk.state
+        gains = jnp.where(movable[:, None], state.swap_gains(), -jnp.inf)
+        gains = jnp.where(walk.allows(state.indices, -state.decrease(f) - gains), gains, -jnp.inf)
         best = jnp.argmax(gains).astype(jnp.int32)
         possible = gains.ravel()[best] > -jnp.inf
-        slot, j = jnp.where(possible, best // d, k_max), jnp.where(possible, best % d, d)
-
-        out = state.indices.at[slot].get(mode="fill", fill_value=d)
-        shortest, spread = jnp.array(SHORTEST, jnp.int32), jnp.array(SPREAD, jnp.uint32)
-        random = jax.random.bits(jax.random.fold_in(key, t), (2,), jnp.uint32) % spread
-        until = t + 1 + jnp.minimum(shortest + random.astype(jnp.int32), longest)
-        joins = walk.joins.at[out].set(until[0], mode="drop")
-        leaves = walk.leaves.at[slot].set(until[1], mode="drop")
-
+        slot, j = jnp.where(possible, best // m, k_max), jnp.where(possible, best % m, m)
         state = state.remove(slot).insert(f, slot, j)
-        reached = state.decrease(f)
-        improved = reached > (1 + ulps) * walk.most
-        support, most = tree_where(improved, (state.indices, reached), (walk.best, walk.most))
-        return Walk(state, t + 1, joins, leaves, support, most, improved)
+        return walk.take(Place(state.selected), -state.decrease(f), state, fixed)
 
-    begin, never = jnp.zeros((), jnp.int32), (jnp.zeros(d, jnp.int32), jnp.zeros(k_max, jnp.int32))
-    start = Walk(state, begin, *never, state.indices, state.decrease(f), jnp.array(False))
-    return lax.while_loop(lambda walk: (walk.move < num_moves) | walk.improved, move, start)
+    start = Walk.begin(Place(state.selected), -state.decrease(f), state, seed)
+    walk = lax.while_loop(lambda walk: (walk.move < num_moves) | walk.goes_on, move, start)
+    return walk.end(lambda place: Place(spread(place.selected, active, selected.size).reshape(shape)))
 
 
-# The number of moves for which a coordinate that left may not join again, and one that joined may not leave: at least,
-# and how many different ones there are.
-SHORTEST, SPREAD = (4, 2), (9, 4)
+def search_refitted(
+    objective: Any, constraint: Any, place: Place, seed: Array, num_moves: Numeric, num_candidates: int
+) -> Walk:
+    """Refit on the most promising swaps and an exchange of a block, and take the best, again and again.
+
+    Args:
+        objective: any.
+        constraint: any with items.
+        place: where to start.
+        seed: uint32, of the random numbers of moves that are tabu.
+        num_moves: an integer, traced; after so many moves the walk ends where it does not improve.
+        num_candidates: the number of refits in a move.
+
+    Returns:
+        The :class:`Walk`.
+    """
+    selected, fit, block = place
+    active, shape = None, selected.shape
+    k_max, value = max(1, constraint.k_max or 0), value_or_inf(objective, fit)
+    if is_modelled(objective, constraint):
+        model = SwapState.at(objective, mask_to_indices(selected.ravel(), k_max), fit.x, fit.pred)
+        active = find_active(objective, model)
+    items = shape
+    if active is not None:
+        objective, constraint, items = restrict_columns(objective, active), constraint.restrict(active), active.shape
+        selected, fit = selected[active], fit._replace(x=fit.x[active])
+    fixed = jnp.broadcast_to(constraint.always_active, items).ravel()
+    size = fixed.size
+
+    def refit_on(selected: Array, x: Array) -> tuple[Refit, Array]:
+        found = refit(objective, constraint.support(selected.reshape(items)), x)
+        return found, value_or_inf(objective, found)
+
+    def move(walk: Walk) -> Walk:
+        (selected, fit, block), value = walk.place, walk.state
+        slots = mask_to_indices(selected, k_max)
+        gains, losses, swaps = score_exchanges(objective, constraint, slots, fit.x, fit.pred)
+        may_leave = (selected & ~fixed).at[slots].get(mode="fill", fill_value=False)
+
+        # The items of a block that join, and as many that leave.
+        gains = jnp.where(selected | ~(gains.ravel() > 0), 0, gains.ravel())
+        joins = k_largest_mask(gains, jnp.minimum(block, jnp.sum(may_leave, dtype=jnp.int32))) & (gains > 0)
+        leaves = rank(jnp.where(may_leave, losses, jnp.inf)) < jnp.sum(joins, dtype=jnp.int32)
+        out = jnp.where(leaves, slots, size)
+        candidates, possible = [selected.at[out].set(False, mode="drop") | joins], [jnp.any(joins)]
+        if num_candidates > 1:
+            allowed = walk.allows(slots, value - swaps)
+            swaps = jnp.where(allowed & may_leave[:, None] & ~selected & ~jnp.isnan(swaps), swaps, -jnp.inf)
+            for _ in range(num_candidates - 1):
+                place = jnp.argmax(swaps).astype(jnp.int32)
+                i, j = place // size, place % size
+                candidates.append(selected.at[slots[i]].set(False, mode="drop").at[j].set(True))
+                possible.append(swaps[i, j] > -jnp.inf)
+                swaps = swaps.at[i, j].set(-jnp.inf)
+
+        masks = jnp.stack(candidates)
+        fits, values = jax.vmap(lambda selected: refit_on(selected, fit.x))(masks)
+        values = jnp.where(jnp.stack(possible), values, jnp.inf)
+        # An exchange of a block descends; what it exchanges may be tabu.
+        descends = is_below(values[0], value)
+        values = values.at[0].set(jnp.where(descends, values[0], jnp.inf))
+        lane = jnp.argmin(values)
+        moves, last = values[lane] < jnp.inf, block == 1
+        taken = jax.tree.map(lambda lanes: lanes[lane], (masks, fits, values))
+        selected, fit, value = tree_where(moves, taken, (selected, fit, value))
+        block = jnp.where(descends & (lane == 0), block, jnp.maximum(1, block // 2))
+        walk = walk.take(Place(selected, fit, block), value, value, fixed)
+        # Where nothing is left to try the walk has ended.
+        return walk._replace(move=jnp.where(moves | ~last, walk.move, num_moves))
+
+    if num_candidates > 1:  # the swaps since may have made way for large blocks again
+        block = largest_block(constraint)
+    start = Walk.begin(Place(selected.ravel(), fit, block), value, value, seed)
+    walk = lax.while_loop(lambda walk: (walk.move < num_moves) | walk.goes_on, move, start)
+
+    def end(place: Place) -> Place:
+        x = place.fit.x if active is None else spread(place.fit.x, active, shape[0])
+        return Place(spread(place.selected, active, shape[0]).reshape(shape), place.fit._replace(x=x), place.block)
+
+    return walk.end(end)
+
+
+def value_or_inf(objective: Any, fit: Refit) -> Array:
+    """f at a refit; infinity where it is not finite."""
+    value = objective.value(fit.x, fit.pred)
+    return jnp.where(jnp.isfinite(value), value, jnp.inf)
+
+
+def largest_block(constraint: SelectionConstraint) -> Array:
+    """Half of the items."""
+    return jnp.maximum(1, jnp.asarray(constraint.limit, jnp.int32) // 2)
+
+
+def spread(values: Array, active: Array | None, d: int) -> Array:
+    """``values`` of the active coordinates among all, 0 elsewhere."""
+    return values if active is None else jnp.zeros(d, values.dtype).at[active].set(values)
+
+
+def find_active(objective: Any, state: SwapState) -> Array | None:
+    """The coordinates among which to search: those of S, and of the best swaps with it; None for all."""
+    k_max, d = state.images.shape
+    size = max(ACTIVE, 8 * k_max, PAIRS // k_max)
+    if d <= 2 * size or not objective.design.gathers(size):
+        return None
+    # A gain and the largest loss of f are not negative together.
+    promise = jnp.maximum(jnp.max(state.swap_gains(), axis=0) + jnp.max(state.removal_losses()), 0)
+    return mask_to_indices(k_largest_mask(jnp.where(state.selected, jnp.inf, promise), size), size)
+
+
+def rank(values: Array) -> Array:
+    """The place of each of a few numbers in increasing order, of equal ones in that of their indices; int32."""
+    index = lax.iota(jnp.int32, values.size)
+    is_before = (values < values[:, None]) | ((values == values[:, None]) & (index < index[:, None]))
+    return jnp.sum(is_before, axis=1, dtype=jnp.int32)
+
+
+def is_below(value: Array, least: Array) -> Array:
+    """Whether a value is less by more than rounding."""
+    return value < least - ROUNDING * float(jnp.finfo(value.dtype).eps) * jnp.abs(least)
+
+
+# The number of moves for which a coordinate that joined may not leave, and one that left may not join: at least, and
+# how many different ones there are.
+SHORTEST, SPREAD = (2, 4), (4, 9)
+ROWS = 8  # of H, that a walk asks for, over k_max: a Gram matrix of more is not computed at once
+# The least number of coordinates to search among, and of their pairs with selected ones.
+ACTIVE, PAIRS = 256, 8192
+# One start in so many, and at least one, goes on from the best support of all in the next step.
+ELITE = 8
 ROUNDING = 64.0  # in ulps: supports of f as nearly equal are not told apart

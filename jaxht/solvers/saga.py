@@ -25,6 +25,8 @@ class HTSAGA(Solver):
     outputs), since ``grad f_i(x) = l'(a_i.x) a_i``, and its mean is updated with it; the gradient of the ridge is not
     in the table but computed at x.
 
+    It selects by magnitude: standardise columns of different units first, :func:`jaxht.standardize`.
+
     Args:
         step_size: eta > 0, a scalar, traced; on the scale of ``f = (1/n) sum_i f_i``, see :class:`jaxht.HTSVRG`. 0,
             infinity and NaN end as INVALID_STEP_SIZE. None: ``1 / (3 L_b)``, L_b the expected smoothness of a minibatch

@@ -23,6 +23,8 @@ class SGHT(Solver):
     a gradient reads only the entries of its rows, and the projection, a few passes over d numbers, takes most of the
     time.
 
+    It selects by magnitude: standardise columns of different units first, :func:`jaxht.standardize`.
+
     Args:
         step_size: eta > 0, a scalar, traced; on the scale of f and so of every f_i: for a sum, such as
             ``LeastSquares(A, y)``, it is 1/n of that for the mean. 0, infinity and NaN end as INVALID_STEP_SIZE. None:

@@ -28,6 +28,8 @@ class HTSVRG(Solver):
     x and the snapshot approach the same point, so that x converges at a constant eta. With a random snapshot only the
     first j of the m updates are computed and counted, half of them on average, since no result depends on the others.
 
+    It selects by magnitude: standardise columns of different units first, :func:`jaxht.standardize`.
+
     Args:
         step_size: eta > 0, a scalar, traced; on the scale of ``f = (1/n) sum_i f_i``. Shen & Li 2018 minimise the mean,
             ``LeastSquares(A, y, mean=True)``, for which this is their eta; for the sum it is their eta / n. They take

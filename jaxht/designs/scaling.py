@@ -1,0 +1,174 @@
+"""Columns of mean 0 and variance 1, without making a sparse matrix dense or an operator a matrix."""
+
+import dataclasses
+from typing import Any
+
+import jax.numpy as jnp
+
+from jaxht._pytree import Array, ArrayDType, pytree
+from jaxht.designs.dense import Dense
+from jaxht.designs.operator import LinearOperator
+from jaxht.designs.sparse import SparseMatrix
+from jaxht.linalg.precision import matmul
+
+
+@pytree
+class Centred:
+    """A design minus a matrix of rank 1, ``B - u m'``: u is 1 for each row, m the means of the columns of B.
+
+    Args:
+        base: B, a design n x d.
+        mean: m, (d,).
+        ones: u, (n,); 0 for rows that are padding.
+        norms: (d,) Euclidean norms of the centred columns.
+
+    Cost: a product is one with B, and n + d.
+
+    Example:
+        >>> import jax.numpy as jnp, jaxht
+        >>> A = jaxht.designs.Centred(jaxht.design(jnp.eye(2)), jnp.full(2, 0.5), jnp.ones(2), jnp.full(2, 0.5**0.5))
+        >>> A.matvec(jnp.array([1.0, 3.0])).tolist()
+        [-1.0, 1.0]
+    """
+
+    base: Any
+    mean: Array
+    ones: Array
+    norms: Array | None = None
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(n, d)."""
+        return self.base.shape
+
+    @property
+    def dtype(self) -> ArrayDType:
+        """That of B."""
+        return self.base.dtype
+
+    def gathers(self, k_max: int | None) -> bool:
+        """As B."""
+        return self.base.gathers(k_max)
+
+    def matvec(self, x: Array) -> Array:
+        """``B x - u (m'x)``: x is (d,) or (d, c)."""
+        return self.base.matvec(x) - _outer(self.ones, matmul(self.mean, x))
+
+    def rmatvec(self, r: Array) -> Array:
+        """``B'r - m (u'r)``: r is (n,) or (n, c)."""
+        return self.base.rmatvec(r) - _outer(self.mean, matmul(self.ones, r))
+
+    def columns(self, indices: Array) -> Array:
+        """The columns at ``indices`` (k_max,) as rows (k_max, n); 0 where an index is d."""
+        mean = self.mean.at[indices].get(mode="fill", fill_value=0)
+        return self.base.columns(indices) - _outer(mean, self.ones)
+
+    def rows(self, indices: Array) -> "Centred":
+        """The rows at ``indices`` (b,), as a design (b, d); 0 where an index is n."""
+        ones = self.ones.at[indices].get(mode="fill", fill_value=0)
+        return Centred(self.base.rows(indices), self.mean, ones)
+
+    def squared(self, weights: Array) -> Array:
+        """``sum_i weights_i A_ij^2`` for all j, (d,). Cost: that of B, and a product."""
+        weighted = weights * self.ones
+        total = self.base.squared(weights) - 2 * self.mean * self.base.rmatvec(weighted)
+        return jnp.maximum(total + self.mean**2 * jnp.vdot(weighted, self.ones), 0)
+
+    def row_norms(self) -> Array:
+        """Euclidean norms of the rows, (n,). Cost: that of B, and a product."""
+        along = self.base.row_norms() ** 2 - 2 * self.ones * self.base.matvec(self.mean)
+        return jnp.sqrt(jnp.maximum(along + self.ones**2 * jnp.vdot(self.mean, self.mean), 0))
+
+    def column_norms(self) -> Array:
+        """Euclidean norms of the columns, (d,): as given, else that of :meth:`squared`."""
+        return jnp.sqrt(self.squared(jnp.ones_like(self.ones))) if self.norms is None else self.norms
+
+
+@pytree
+class Standardized:
+    """A design with standardised columns, and the way back: the result of :func:`jaxht.standardize`.
+
+    Attributes:
+        design: columns ``(a_j - mean_j) / scale_j``, a design of the shape of A, for objectives.
+        mean: (d,), the means of the columns of A; 0 where they are not centred.
+        scale: (d,), the standard deviations of the columns of A; 1 for columns of variance 0.
+
+    Example:
+        >>> import jax.numpy as jnp, jaxht
+        >>> standardized = jaxht.standardize(jnp.array([[1.0, 10.0], [3.0, 50.0]]))
+        >>> standardized.mean.tolist(), standardized.scale.tolist(), standardized.design.matvec(jnp.ones(2)).tolist()
+        ([2.0, 30.0], [1.0, 20.0], [-2.0, 2.0])
+    """
+
+    design: Any
+    mean: Array
+    scale: Array
+
+    def coefficients(self, x: Array) -> Array:
+        """Coefficients for the columns of A itself, ``x / scale``; x is (..., d), for the columns of ``design``."""
+        return x / self.scale
+
+    def intercept(self, x: Array, offset: Any = 0.0) -> Array:
+        """The intercept beside :meth:`coefficients`: ``offset - mean . (x / scale)``, x (..., d).
+
+        Args:
+            x: coefficients for the columns of ``design``.
+            offset: the intercept beside x: for least squares the mean of y, where y was centred as well.
+
+        Returns:
+            One number for each x.
+        """
+        return offset - jnp.sum(self.mean * self.coefficients(x), axis=-1)
+
+
+def moments(A: Any) -> tuple[Array, Array, Array]:
+    """The mean, the variance (over n, not n - 1) and the mean square of each column.
+
+    A variance within rounding errors of 0 is 0.
+
+    Cost: n d; for a sparse matrix its entries, for an operator d products unless its norms are known.
+    """
+    n = A.shape[0]
+    if isinstance(A, Dense):
+        mean = jnp.mean(A.array, axis=0)
+        variance = jnp.mean((A.array - mean) ** 2, axis=0)
+        square = mean**2 + variance
+    else:
+        mean = A.rmatvec(jnp.ones(n, A.dtype)) / n
+        square = A.column_norms() ** 2 / n
+        variance = square - mean**2
+    eps = float(jnp.finfo(mean.dtype).eps)
+    # The root of n ulps is what a mean loses; in two passes its square alone is lost.
+    noise = n * eps**2 if isinstance(A, Dense) else n**0.5 * eps
+    return mean, jnp.where(variance <= noise * square, 0, variance), square
+
+
+def transform(A: Any, mean: Array, variance: Array, square: Array, with_mean: bool) -> Standardized:
+    """Scale columns to variance 1, and centre them where ``with_mean`` is set, given their :func:`moments`."""
+    n, scale = A.shape[0], jnp.where(variance > 0, jnp.sqrt(variance), 1)
+    if not with_mean:
+        mean = jnp.zeros_like(mean)
+    if isinstance(A, Dense):
+        return Standardized(Dense((A.array - mean) / scale), mean, scale)
+    if isinstance(A, SparseMatrix):
+        row, column = A.by_row, A.by_column
+        by_row = dataclasses.replace(row, values=row.values / scale.at[row.indices].get(mode="fill", fill_value=1))
+        by_column = dataclasses.replace(column, values=column.values / scale[column.rows][:, None])
+        base: Any = SparseMatrix(by_row, by_column, A.nnz)
+    else:
+        norms = jnp.sqrt(n * square) / scale
+        base = LinearOperator(_matvec, A.shape, (A, scale), _rmatvec, norms, A.dtype, check=False)
+    centred = Centred(base, mean / scale, jnp.ones(n, A.dtype), jnp.sqrt(n * variance) / scale)
+    return Standardized(centred if with_mean else base, mean, scale)
+
+
+def _matvec(x: Array, A: LinearOperator, scale: Array) -> Array:
+    return A.matvec(x / scale)
+
+
+def _rmatvec(r: Array, A: LinearOperator, scale: Array) -> Array:
+    return A.rmatvec(r) / scale
+
+
+def _outer(u: Array, v: Array) -> Array:
+    return u.reshape(u.shape + (1,) * v.ndim) * v

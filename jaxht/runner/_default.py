@@ -1,0 +1,82 @@
+"""The solver that runs where none is given."""
+
+import math
+from typing import Any
+
+from jaxht._pytree import check_kind
+from jaxht.constraints import Constraint, Edges, LowRank, SelectionConstraint
+from jaxht.designs import LinearOperator
+from jaxht.objectives.linear_model import LinearModel
+from jaxht.objectives.objective import Objective
+from jaxht.refit.swaps import is_quadratic
+from jaxht.solvers import HTP, IHT, NIHT, LocalSearch
+from jaxht.solvers.solver import Solver
+
+
+def default_solver(objective: Objective, constraint: Constraint) -> Solver:
+    """The solver that :func:`jaxht.solve` runs where none is given, from what is static: kinds, shapes and k_max.
+
+    * Coordinates and groups of data: :class:`jaxht.LocalSearch`, with as many starts and moves as take about a second
+      or a few, and one start where d is huge.
+    * Matrices of low rank, matrix-free designs and graphs: :class:`jaxht.HTP`; :class:`jaxht.IHT` for factored
+      matrices.
+    * Where k is traced and k_max is not known: :class:`jaxht.NIHT`.
+
+    It is meant for one problem of which the best support is wanted. Of many problems side by side, or planted ones of
+    weakly correlated columns, ``HTP()`` and ``NIHT()`` find the same supports in a small part of the time.
+
+    Args:
+        objective: as for :func:`jaxht.solve`.
+        constraint: as for :func:`jaxht.solve`.
+
+    Returns:
+        A solver.
+
+    Raises:
+        ValueError: where the objective or the constraint is not valid.
+
+    Cost: no computation.
+
+    Example:
+        >>> import jax.numpy as jnp, jaxht
+        >>> f = jaxht.LeastSquares(jnp.eye(4), jnp.array([1.0, 4.0, 2.0, 3.0]))
+        >>> jaxht.default_solver(f, jaxht.Sparse(2))
+        LocalSearch()
+    """
+    check_kind(objective=objective, constraint=constraint)
+    objective = objective.prepare()
+    constraint = constraint.prepare(objective.shape)
+    design = objective.design if isinstance(objective, LinearModel) else None
+    if constraint.factored:
+        return IHT()
+    if isinstance(constraint, LowRank | Edges) or isinstance(design, LinearOperator):
+        return HTP()
+    if constraint.k_max is None or not isinstance(constraint, SelectionConstraint):
+        return NIHT()
+    return scale_search(objective, constraint)
+
+
+def scale_search(objective: Any, constraint: SelectionConstraint) -> LocalSearch:
+    """LocalSearch with the starts and moves that :data:`WORK` allows."""
+    n, d = objective.num_samples, math.prod(objective.shape)
+    k = max(1, constraint.share_program(d).k_max or 0)  # of the program that solve runs
+    default = LocalSearch()
+    patience = default.patience
+    if is_quadratic(objective, constraint):
+        work = 10 * k * min(d, 1024) + (0 if d <= n else n * min(d, 1024)) + k * n * d // 25
+    elif isinstance(objective, LinearModel) and not objective.design.gathers(k):
+        return LocalSearch(num_starts=1, patience=1, num_candidates=1)
+    else:
+        patience //= 2  # a move takes many refits
+        refits = 10 * default.num_candidates * n * (k * k + 20)
+        work = refits + 2 * k * n * min(d, 1024) + k * n * d // 25
+    moves = WORK // work
+    if moves >= MOVES:
+        starts = min(default.num_starts, 2 ** int(math.log2(moves / MOVES)))
+        return LocalSearch(num_starts=starts, patience=patience)
+    num_moves = max(1, min(25, moves // 16))
+    return LocalSearch(num_starts=1, num_moves=num_moves, patience=max(1, min(patience, moves // (16 * num_moves))))
+
+
+# Multiplications in a run, and moves of a start that go without cutting down on starts.
+WORK, MOVES = 40_000_000_000, 400

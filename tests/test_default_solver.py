@@ -1,0 +1,79 @@
+"""The solver that runs where none is given."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.sparse
+
+import jaxht
+from jaxht import HTP, IHT, NIHT, LeastSquares, LocalSearch, Logistic, Sparse
+from tests.util import host, quick
+
+RNG = np.random.default_rng(0)
+A = RNG.normal(size=(40, 12)).astype(np.float32)
+Y = A[:, 3] - 2 * A[:, 7] + 0.1 * RNG.normal(size=40).astype(np.float32)
+
+
+def shapes(n, d):
+    """Data that has a shape alone: nothing is computed."""
+    return jax.ShapeDtypeStruct((n, d), jnp.float32), jax.ShapeDtypeStruct((n,), jnp.float32)
+
+
+def chosen(objective, constraint):
+    """The default on data of some shape."""
+    found = []
+    jax.eval_shape(lambda f: found.append(jaxht.default_solver(f, constraint)), objective)
+    return found[0]
+
+
+def operator():
+    return jaxht.LinearOperator(lambda x, A: A @ x, (40, 12), (jnp.asarray(A),))
+
+
+@pytest.mark.parametrize(
+    ("objective", "constraint", "solver"),
+    [
+        (LeastSquares(A, Y), Sparse(2), LocalSearch()),
+        (Logistic(A, np.sign(Y), 1e-2), jaxht.Groups(2, np.arange(12) // 3), LocalSearch(patience=4)),
+        (LeastSquares(operator(), Y), Sparse(2), HTP()),
+        (jaxht.MultiResponse(A, A[:, :3]), jaxht.LowRank(2), HTP()),
+        (
+            jaxht.MatrixCompletion(np.arange(4), np.arange(4), Y[:4], shape=(9, 8)),
+            jaxht.LowRank(2, factored=True),
+            IHT(),
+        ),
+        (jaxht.GaussianPrecision(np.eye(4, dtype=np.float32)), jaxht.Edges(2), HTP()),
+    ],
+    ids=["coordinates", "groups", "operator", "low rank", "factors", "graph"],
+)
+def test_the_default_follows_from_the_kinds(objective, constraint, solver):
+    assert repr(jaxht.default_solver(objective, constraint)) == repr(solver)
+
+
+def test_searches_shrink_as_problems_grow():
+    """Least squares takes more than other losses; designs whose columns are not gathered have one start."""
+    squares = [chosen(LeastSquares(*shapes(n, d), 1e-3), Sparse(10)) for n, d in [(60, 2000), (1000, 20_000)]]
+    logistic = [chosen(Logistic(*shapes(n, d), 1e-3), Sparse(10)) for n, d in [(60, 500), (2000, 5000), (10**6, 500)]]
+    assert squares[0].num_starts == logistic[0].num_starts == 8
+    for larger in (squares, logistic):
+        work = [s.num_starts * s.num_moves * s.patience for s in larger]
+        assert work == sorted(work, reverse=True) and work[-1] < work[0]
+    wide = jaxht.design(scipy.sparse.random_array((500, 3000), density=0.001, rng=RNG).astype(np.float32))
+    search = jaxht.default_solver(Logistic(wide, np.sign(RNG.normal(size=500)), 1e-3), Sparse(100))
+    assert (search.num_starts, search.num_candidates) == (1, 1)
+    assert isinstance(chosen(LeastSquares(*shapes(60, 20)), Sparse(jnp.asarray(3))), NIHT)
+
+
+def test_solve_runs_it_and_names_it():
+    f, given = LeastSquares(A, Y), jaxht.solve(LeastSquares(A, Y), Sparse(2), LocalSearch())
+    result = jaxht.solve(f, Sparse(2))
+    assert result.support.numpy().tolist() == [3, 7] and result.solver == "LocalSearch()" and given.solver == ""
+    assert "solver=LocalSearch()" in repr(result) and "solver" not in repr(given)
+    np.testing.assert_array_equal(result.x, given.x)
+    batch = host(
+        quick(jax.vmap(lambda y: jaxht.solve(LeastSquares(A, y), Sparse(2))))(np.stack([Y, A[:, 0] + A[:, 1]]))
+    )
+    assert [np.flatnonzero(x).tolist() for x in batch.x] == [[3, 7], [0, 1]]
+    with pytest.raises(ValueError, match="constraint must be"):
+        jaxht.solve(f, LocalSearch())

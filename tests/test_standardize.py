@@ -1,0 +1,181 @@
+"""Standardised columns of every kind of design, and the way back to the original units."""
+
+import functools
+import itertools
+import os
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.sparse
+from sklearn.preprocessing import StandardScaler
+
+import jaxht
+from jaxht import LeastSquares, Sparse
+from tests.util import host, quick, solve, x64
+
+pytestmark = pytest.mark.usefixtures("all_quickly")
+N, D = 30, 12
+
+
+@pytest.fixture(autouse=True)
+def float64():
+    with x64():
+        yield
+
+
+def matrix():
+    """With a constant column, one of zeros, and very different units."""
+    rng = np.random.default_rng(0)
+    A = rng.normal(size=(N, D)) * (rng.random((N, D)) < 0.5) * np.exp(2 * rng.normal(size=D))
+    A[:, 3], A[:, 4] = 0.1, 0
+    return A
+
+
+def product(x, A):
+    return A @ x
+
+
+MAKE = {
+    "dense": lambda A: A,
+    "csr": scipy.sparse.csr_array,
+    "operator": lambda A: jaxht.LinearOperator(product, A.shape, (A,)),
+    "operator of known norms": lambda A: jaxht.LinearOperator(product, A.shape, (A,), norms=np.linalg.norm(A, axis=0)),
+}
+
+
+@pytest.mark.parametrize("with_mean", [True, False], ids=["centred", "scaled"])
+@pytest.mark.parametrize("kind", MAKE)
+def test_designs_are_those_of_scikit_learn(kind, with_mean):
+    A, rng = matrix(), np.random.default_rng(1)
+    scaler = StandardScaler(with_mean=with_mean).fit(A)
+    Z, found = scaler.transform(A), jaxht.standardize(MAKE[kind](A), with_mean=with_mean)
+    np.testing.assert_allclose(found.scale, scaler.scale_, rtol=1e-7)
+    np.testing.assert_allclose(found.mean, A.mean(0) if with_mean else 0, atol=1e-14)
+    S, close = found.design, functools.partial(np.testing.assert_allclose, rtol=1e-9, atol=1e-12)
+    assert (S.shape, S.dtype) == (A.shape, A.dtype)
+    x, r, weights = rng.normal(size=(D, 3)), rng.normal(size=(N, 2)), rng.random(N)
+    close(S.matvec(x[:, 0]), Z @ x[:, 0])
+    close(S.matvec(x), Z @ x)
+    close(S.rmatvec(r[:, 0]), Z.T @ r[:, 0])
+    close(S.rmatvec(r), Z.T @ r)
+    close(S.columns(jnp.array([7, D, 3])), [Z[:, 7], np.zeros(N), Z[:, 3]])
+    rows = S.rows(jnp.array([5, N, 5]))
+    close(rows.matvec(x[:, 0]), np.stack([Z[5], np.zeros(D), Z[5]]) @ x[:, 0])
+    close(rows.rmatvec(jnp.asarray(r[:3, 0])), (r[0, 0] + r[2, 0]) * Z[5])
+    close(S.squared(weights), weights @ Z**2)
+    np.testing.assert_allclose(S.column_norms() ** 2, (Z**2).sum(0), rtol=1e-9, atol=1e-10)
+    close(S.row_norms(), np.linalg.norm(Z, axis=1))
+    if kind == "csr":  # not filled
+        assert max(np.size(leaf) for leaf in jax.tree.leaves(S)) < 0.8 * A.size
+
+
+@pytest.mark.parametrize("kind", MAKE)
+@pytest.mark.parametrize("solver", [jaxht.HTP(), jaxht.OLS(), jaxht.NIHT()], ids=lambda s: type(s).__name__)
+def test_fits_in_the_original_units_are_those_on_scaled_copies(kind, solver):
+    A, rng = matrix(), np.random.default_rng(2)
+    y = 5 + rng.normal(size=N)
+    found = jaxht.standardize(MAKE[kind](A))
+    result = solve(LeastSquares(found.design, y - y.mean(), 0.1, mean=True), Sparse(4, 4), solver)
+    dense = LeastSquares(StandardScaler().fit_transform(A), y - y.mean(), 0.1, mean=True)
+    expected = solve(dense, Sparse(4, 4), solver)
+    np.testing.assert_allclose(result.x, expected.x, atol=1e-7)
+    fitted = A @ found.coefficients(result.x) + found.intercept(result.x, y.mean())
+    np.testing.assert_allclose(fitted, dense.predict(expected.x) + y.mean(), atol=1e-6)
+
+
+def test_minibatches_and_logistic_regression_on_centred_sparse_designs():
+    A, rng = matrix(), np.random.default_rng(3)
+    y = np.sign(rng.normal(size=N))
+    ends = [
+        jaxht.solve(jaxht.Logistic(design, y, 0.1), Sparse(4), solver, key=jax.random.key(0)).x
+        for solver in (jaxht.HTP(), jaxht.SVRGHT(batch_size=3))
+        for design in (jaxht.standardize(scipy.sparse.csr_array(A)).design, StandardScaler().fit_transform(A))
+    ]
+    np.testing.assert_allclose(ends[0], ends[1], atol=1e-8)
+    np.testing.assert_allclose(ends[2], ends[3], atol=1e-8)
+
+
+def test_batches_within_a_program():
+    A = np.stack([matrix(), matrix()[::-1] ** 2 + 1])
+    y = np.random.default_rng(4).normal(size=(2, N))
+
+    @quick
+    @jax.vmap
+    def run(A, y):
+        found = jaxht.standardize(A)
+        result = jaxht.solve(LeastSquares(found.design, y - jnp.mean(y)), Sparse(3), jaxht.OMP())
+        return found.coefficients(result.x), found.intercept(result.x, jnp.mean(y)), result.value
+
+    x, intercept, value = run(A, y)
+    for i in range(2):
+        residual = A[i] @ x[i] + intercept[i] - y[i]
+        np.testing.assert_allclose(residual @ residual / 2, value[i], rtol=1e-9)
+
+
+def test_constant_columns_of_single_precision():
+    with x64(False):
+        A = np.full((1000, 3), [0.1, 1e4, 3.3e-3], np.float32)
+        A[0, 2] = 0
+        for design in (A, scipy.sparse.csr_array(A)):
+            scale = np.asarray(jaxht.standardize(design).scale)
+            assert scale[0] == scale[1] == 1
+            np.testing.assert_allclose(scale[2], np.std(A[:, 2].astype(float)), rtol=1e-2)
+
+
+def test_integers():
+    np.testing.assert_allclose(jaxht.standardize(np.array([[1, 2], [3, 6]])).scale, [1, 2])
+
+
+@pytest.mark.parametrize("A", [[[1.0]], "A", np.ones(3), jaxht.MatrixSensing(np.ones((2, 3, 3)), np.ones(2)).A])
+def test_other_arguments_are_refused(A):
+    with pytest.raises(ValueError, match=r"^A must be"):
+        jaxht.standardize(A)
+
+
+def housing():
+    """Eight features of districts, and the median prices of houses there, in 100 000 dollars."""
+    path = Path(os.environ.get("JAXHT_DATA", "")) / "cal_housing.npz"
+    if not path.is_file():
+        pytest.skip("cal_housing.npz is not in JAXHT_DATA")
+    data = np.load(path)
+    return data["X"].astype(np.float64), data["y"].astype(np.float64) / 1e5
+
+
+def test_selection_on_housing_data_in_their_own_units():
+    A, y = housing()
+    found = jaxht.standardize(A)
+    for solver in (jaxht.HTP(), jaxht.OMP()):
+        raw, scaled = (
+            solve(LeastSquares(design, y - y.mean(), mean=True), Sparse(2, 2), solver)
+            for design in (A - A.mean(0), found.design)
+        )
+        np.testing.assert_allclose(raw.value, 0.605, atol=5e-4)
+        np.testing.assert_allclose(scaled.value, 0.3268, atol=5e-5)
+        residual = A @ found.coefficients(scaled.x) + found.intercept(scaled.x, y.mean()) - y
+        np.testing.assert_allclose(np.mean(residual**2) / 2, scaled.value, rtol=1e-9)
+    assert host(found.scale).max() > 1e3
+
+
+def test_local_search_finds_the_best_features_of_housing_data():
+    """For each k the best of all supports, from zero, from the least-squares solution and from random points."""
+    A, y = housing()
+    design, y = jaxht.standardize(A).design, y - y.mean()
+    rng, ks, n = np.random.default_rng(5), np.arange(2, 6), len(y)
+    starts = np.concatenate([np.zeros((1, 8)), np.logspace(-2, 2, 5)[:, None] * rng.normal(size=(5, 8))])
+
+    @quick
+    def run(k, starts):
+        f, C, search = LeastSquares(design, y, mean=True), Sparse(k, k_max=5), jaxht.LocalSearch()
+        dense = jaxht.solve(f, C, search, x0="dense").value
+        return jnp.append(jax.vmap(lambda x0: jaxht.solve(f, C, search, x0=x0).value)(starts), dense)
+
+    Z = StandardScaler().fit_transform(A)
+    H, b = Z.T @ Z / n, Z.T @ y / n
+    for k, rounded in zip(ks, [0.3268, 0.2768, 0.2703, 0.2524], strict=True):
+        supports = map(list, itertools.combinations(range(8), k))
+        least = y @ y / (2 * n) - max(b[S] @ np.linalg.solve(H[np.ix_(S, S)], b[S]) for S in supports) / 2
+        np.testing.assert_allclose(least, rounded, atol=5e-5)
+        np.testing.assert_allclose(run(k, starts), least, rtol=1e-9)
