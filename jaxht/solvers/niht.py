@@ -26,8 +26,8 @@ class NIHT(Solver):
     If supp(x~) is not S, the step must also satisfy ``eta <= (1 - c) ||x~ - x||^2 / ||A (x~ - x)||^2``; else it is
     divided by ``q (1 - c)`` and tried again. For general f, eta takes the curvature of f at x along g_S, and the
     condition the mean curvature along the step, ``(x~ - x)' (grad f(x~) - grad f(x))``; every step must then satisfy
-    it, with 2 in place of 1 - c where the support does not change and there are no bounds. f never increases for
-    quadratic f.
+    it, with 2 in place of 1 - c where the support does not change and there are no bounds. f then never increases for
+    quadratic f; for others ``f(x~) <= f(x)`` is asked for as well, up to a rounding error of f(x0).
 
     For matrices of low rank ``g_S`` is ``U U' g V V'``, with the singular vectors of x (Tanner & Wei 2013 take U
     alone), and steps start from an extrapolated point, see ``accelerate``.
@@ -70,13 +70,15 @@ class NIHT(Solver):
         g = objective.gradient(x0, iterate.pred)
         S = tree_where(jnp.any(x0 != 0), constraint.support_of(x0), constraint.project(-g)[1])
         accelerated = self.accelerate and not constraint.coordinatewise
-        return iterate, (g, S, Momentum.init(iterate) if accelerated else None)
+        rounding = ROUNDING * jnp.finfo(x0.dtype).eps * jnp.abs(iterate.value)
+        return iterate, (g, S, rounding, Momentum.init(iterate) if accelerated else None)
 
     def step(self, objective: Objective, constraint: Constraint, iterate: Iterate, state: Any) -> Step:
         """Exact step on the support, backtracking where it is too long."""
-        g, S, momentum = state
+        g, S, rounding, momentum = state
         u = iterate if momentum is None else momentum
         x, pred = u.x, u.pred
+        most = iterate.value + rounding if momentum is None else jnp.inf  # an extrapolated u is outside of the set
         g_S = S.restrict(g)
         # eta does not depend on the length of g_S, but in units of its largest entry no square over- or underflows.
         scale = jnp.max(jnp.abs(g_S))
@@ -87,16 +89,18 @@ class NIHT(Solver):
         eta = jnp.where(jnp.isfinite(eta), eta, 0)  # x stays, and the step size is reported
 
         def attempt(eta):
-            trial, S_new = constraint.project(x - eta * g, iterate.x)
-            image = objective.predict(trial)
-            gradient = objective.gradient(trial, image)
-            move = trial - x
+            projected, S_new = constraint.project(x - eta * g, iterate.x)
+            # Where g_S = 0 x is stationary on its support, and a step of 0 is no failure.
+            new = evaluate(objective, projected, iterate.counts, step_size=jnp.where(flat, 1, eta))
+            gradient = objective.gradient(new.x, new.pred)
+            move = new.x - x
             same = S_new.equals(S) & (S_new.bounds is None)
             # Multiplied out: no division by a vanishing curvature; and in units of the move, as above.
             length = jnp.max(jnp.abs(move))
             unit = move / jnp.where(length > 0, length, 1)
             limit = jnp.where(same, 2, 1 - self.c) * length * jnp.vdot(unit, unit)
-            return trial, image, gradient, S_new, eta * jnp.vdot(unit, gradient - g) <= limit
+            descends = (eta * jnp.vdot(unit, gradient - g) <= limit) & (new.value <= most)
+            return new, gradient, S_new, descends
 
         def shrink(carry):
             eta, tries, _ = carry
@@ -104,18 +108,18 @@ class NIHT(Solver):
             return eta, tries + 1, attempt(eta)
 
         # A NaN is never accepted: the bound on tries ends the loop, and the runner reports DIVERGED.
-        _, tries, (x, pred, g, S, _) = lax.while_loop(
+        _, tries, (new, g, S, _) = lax.while_loop(
             lambda carry: ~carry[2][-1] & (carry[1] < MAX_TRIES), shrink, (eta, jnp.ones((), jnp.int32), attempt(eta))
         )
-        counts = iterate.counts.plus(full_gradients=tries, projections=tries)
-        # Where g_S = 0 x is stationary on its support, and a step of 0 is no failure.
-        new = evaluate(objective, x, counts, pred=pred, step_size=jnp.where(flat, 1, eta))
+        new = replace(new, counts=iterate.counts.plus(full_gradients=tries, projections=tries))
         if momentum is not None:
             momentum = momentum.update(new, iterate)
             g = objective.gradient(momentum.x, momentum.pred)
-            new = replace(new, counts=counts.plus(full_gradients=1))
-        return new, (g, S, momentum)
+            new = replace(new, counts=new.counts.plus(full_gradients=1))
+        return new, (g, S, rounding, momentum)
 
 
 # 2^-60 of the exact step is far below rounding.
 MAX_TRIES = 60
+# Of f(x0), in units of its last place: far above what sums of n terms lose, and far below what matters.
+ROUNDING = 64.0
