@@ -31,7 +31,7 @@ from jaxht import Status
 from tests.util import precision, quick
 
 LANES = 512
-FEW = 32  # lanes of LocalSearch, each of which refits many supports
+FEW = 32  # lanes of solvers that refit many supports in a step
 SHAPES = [(8, 6), (4, 6), (1, 6), (12, 5), (6, 1)]  # samples and columns
 ROUNDING = 16.0  # in bounds on rounding errors
 
@@ -314,7 +314,7 @@ def run_round(seed, number, optimised):
     # A form serves four rounds, whose problems differ.
     form = draw_form(np.random.default_rng([seed, number // 4]))
     rng = np.random.default_rng([seed, number, 1])
-    lanes = FEW if form.solver == "LocalSearch" else LANES
+    lanes = FEW if form.solver in ("LocalSearch", "ExhaustiveLocalSearch") else LANES
     problems = [draw_problem(form, rng) for _ in range(lanes)]
     batch = {name: np.stack([problem[name] for problem in problems]) for name in problems[0]}
     with precision(form.dtype):
