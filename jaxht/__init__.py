@@ -24,6 +24,8 @@ from jaxht.diagnostics import optimality as optimality
 from jaxht.diagnostics import spectral as spectral
 from jaxht.diagnostics.optima import exhaustive_search as exhaustive_search
 from jaxht.diagnostics.optima import reduced_rank_minimum as reduced_rank_minimum
+from jaxht.exact import BranchAndBoundResult as BranchAndBoundResult
+from jaxht.exact import branch_and_bound as branch_and_bound
 from jaxht.linalg import projections as projections
 from jaxht.linalg import selection as selection
 from jaxht.linalg.factored import Factored as Factored

@@ -9,7 +9,8 @@ Of each result it checks, in higher precision than the library has:
 * the status is true: success only with a finite value that is no worse than that of x = 0; limits that were met; where
   the solver refits, no better point on the support; for ``LocalSearch`` no worse than the start, and of least squares
   no better point after a swap;
-* ``certify`` bounds f from below on every support, for which it is minimised one by one.
+* ``certify`` bounds f from below on every support, for which it is minimised one by one;
+* so do the relaxations of branch and bound, on every support below a random node.
 
 What fails is printed with the round that repeats it: `python -m tests.fuzz --seed 0 --first ROUND --rounds 1`.
 """
@@ -28,6 +29,8 @@ import numpy as np
 
 import jaxht
 from jaxht import Status
+from jaxht.exact import relaxation
+from jaxht.objectives import dual
 from tests.util import precision, quick
 
 LANES = 512
@@ -119,6 +122,7 @@ SOLVERS = {
     "accelerated IHT": jaxht.IHT(nesterov=True),
     **{name: getattr(jaxht, name)(inner_steps=8) for name in ("SGHT", "HTSVRG", "HTSAGA", "HSGHT")},
 }
+RELAXATION = "relaxation"  # at a node of branch and bound, in place of a solver
 DESCENDS = ("IHT", "NIHT", *REFITS)
 DUAL = ("DIHT", "SDIHT")
 
@@ -137,12 +141,13 @@ class Form:
 
     @property
     def l2_min(self):
-        return 1e-3 if self.solver in DUAL else 0.0
+        return 1e-3 if self.solver in (*DUAL, RELAXATION) else 0.0
 
 
-def draw_form(rng):
+def draw_form(rng, solver=None):
     while True:
-        names = [str(rng.choice(list(table))) for table in (LOSSES, KINDS, SOLVERS)]
+        names = [str(rng.choice(list(table))) for table in (LOSSES, KINDS, [*SOLVERS, RELAXATION])]
+        names[2] = solver or names[2]
         form = Form(*names, str(rng.choice(["float32", "float64"])), SHAPES[rng.integers(len(SHAPES))])
         if form.kind == "Groups" and form.shape[1] != len(GROUPS):
             continue
@@ -175,7 +180,13 @@ def draw_problem(form, rng):
     arrays = {"A": A, "y": y, "l2": l2, "x0": x0, "lower": low, "upper": high}
     with np.errstate(over="ignore"):
         arrays = {name: np.asarray(array, form.dtype) for name, array in arrays.items()}
-    return arrays | {"k": np.int32(k), "keep": keep}
+    # A node: each item is in all supports, in none, or free.
+    m = 3 if form.kind == "Groups" else d
+    fate = np.where(np.arange(m) < rng.integers(0, k + 1), 1, rng.choice([0, -1], size=m))[rng.permutation(m)]
+    if form.kind == "keep":
+        fate[keep] = 0
+        fate[fate == 1] = 0
+    return arrays | {"k": np.int32(k), "keep": keep, "fate": fate}
 
 
 @functools.lru_cache(maxsize=64)
@@ -183,9 +194,11 @@ def program(form, optimised):
     """Results and certificates of a batch of problems."""
     d = form.shape[1]
 
-    def run(A, y, l2, x0, lower, upper, k, keep, key):
+    def run(A, y, l2, x0, lower, upper, k, keep, fate, key):
         objective = LOSSES[form.loss].objective(A, y, l2)
         constraint = KINDS[form.kind].make(k, d, lower, upper, keep)
+        if form.solver == RELAXATION:
+            return relax_node(objective, constraint, fate, x0)
         stop = jaxht.Stop(max_steps=jnp.where(k % 2 == 0, 30, 3))
         result = jaxht.solve(objective, constraint, SOLVERS[form.solver], x0=x0, key=key, stop=stop)
         proof = None
@@ -199,10 +212,27 @@ def program(form, optimised):
     return (jax.jit if optimised else quick)(jax.vmap(run))
 
 
+def relax_node(objective, constraint, fate, x0):
+    """The relaxation at a node, a few steps long."""
+    objective, constraint = objective.prepare(), constraint.prepare(x0.shape)
+    excluded = fate < 0
+    included = ~excluded & ((fate > 0) | constraint.always_active)
+    chosen = jaxht.selection.k_largest_mask(jnp.where(included, 3, jnp.where(excluded, 0, 1)), constraint.limit)
+    ridge = relaxation.Ridge(objective.penalty, *jnp.zeros((3,), x0.dtype))
+    norm = dual.column_bound(objective)
+    x, _ = constraint.project(jnp.where(excluded[constraint.groups] if constraint.k_max == 3 else excluded, 0, x0))
+    step = 1 / (objective.curvature_bound() * jnp.where(norm > 0, norm, 1) ** 2)
+    found = relaxation.relax(
+        *(objective, constraint, ridge, norm, None, jnp.inf, 3, relaxation.Node(included, excluded)),
+        *(chosen & ~excluded, x, jnp.where(jnp.isfinite(step) & (step > 0), step, 1)),
+    )
+    return found.bound.lower, included, excluded
+
+
 # ---- checks ---------------------------------------------------------------------------------------------------------
 
 
-def best_on_supports(loss, A, y, l2, masks):
+def best_on_supports(loss, A, y, l2, masks, num_steps=30):
     """The minimiser of f on each of the supports (m, d), by damped Newton steps in double precision.
 
     Points that have not converged are feasible all the same: an upper bound of the minimum.
@@ -217,7 +247,7 @@ def best_on_supports(loss, A, y, l2, masks):
         return loss.of(w @ B.T, y).mean(axis=-1) + w * w @ penalty / 2
 
     value = f(w)
-    for _ in range(30):
+    for _ in range(num_steps):
         u, h = w @ B.T, 1e-4 * (1 + np.abs(w @ B.T))
         slope = (loss.of(u + h, y) - loss.of(u - h, y)) / (2 * h)
         bend = np.maximum((loss.of(u + h, y) - 2 * loss.of(u, y) + loss.of(u - h, y)) / h**2, 1e-6)
@@ -299,6 +329,26 @@ def check(form, arrays, result, max_steps, proof, start, enumerated):
             yield f"certify: value {proof.value} is below f(x)"
 
 
+def check_bound(form, arrays, lower, included, excluded):
+    """What is wrong with the bound at a node, in words: all supports below it are tried."""
+    loss, kind = LOSSES[form.loss], KINDS[form.kind]
+    high = np.longdouble if form.dtype == "float64" else np.float64
+    A, y, l2 = (np.asarray(arrays[name], high) for name in ("A", "y", "l2"))
+    if np.isnan(lower) or lower == np.inf:
+        yield f"the bound at a node is {lower}"
+        return
+    masks = np.array(list(itertools.product([False, True], repeat=len(included))))
+    masks = masks[((masks | included).sum(axis=1) <= arrays["k"]) & ~np.any(masks & excluded, axis=1)]
+    masks = masks if kind.groups is None else masks[:, kind.groups]
+    points = np.zeros((1, A.shape[1]))
+    if form.kind not in ("nonnegative", "bounds"):
+        points = best_on_supports(loss, *(np.asarray(v, float) for v in (A, y, l2)), masks, num_steps=12)
+    with np.errstate(over="ignore", invalid="ignore"):
+        optimum = np.nanmin(loss.value(A, y, l2, np.asarray(points, high)))
+    if lower > optimum + 1e-15 * abs(optimum):
+        yield f"the bound {lower} at a node is above f, at most {optimum}, by {lower / optimum - 1:.1e}"
+
+
 def kind_mask(kind, x):
     """The support of x: of groups all coordinates."""
     if kind.groups is None:
@@ -309,10 +359,10 @@ def kind_mask(kind, x):
 # ---- rounds ---------------------------------------------------------------------------------------------------------
 
 
-def run_round(seed, number, optimised):
+def run_round(seed, number, optimised, solver=None):
     """Solve and check the problems of a round: its form, the statuses, and what failed, by lane."""
     # A form serves four rounds, whose problems differ.
-    form = draw_form(np.random.default_rng([seed, number // 4]))
+    form = draw_form(np.random.default_rng([seed, number // 4]), solver)
     rng = np.random.default_rng([seed, number, 1])
     lanes = FEW if form.solver in ("LocalSearch", "ExhaustiveLocalSearch") else LANES
     problems = [draw_problem(form, rng) for _ in range(lanes)]
@@ -323,8 +373,11 @@ def run_round(seed, number, optimised):
     failures = []
     for i, problem in enumerate(problems):
         lane = jax.tree.map(lambda array, i=i: array[i], outputs)
+        if form.solver == RELAXATION:
+            failures += [(i, message) for message in check_bound(form, problem, *lane)]
+            continue
         failures += [(i, message) for message in check(form, problem, *lane, enumerated=i % 32 == 0)]
-    return form, outputs[0].status, failures
+    return form, [] if form.solver == RELAXATION else outputs[0].status, failures
 
 
 def main():
@@ -333,6 +386,7 @@ def main():
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--first", type=int, default=0, help="the round to begin with")
     parser.add_argument("--rounds", type=int, default=10**9, help="how many at most")
+    parser.add_argument("--solver", help="this one alone, or `relaxation`")
     parser.add_argument("--optimised", action="store_true", help="compile as users do, which takes longer")
     arguments = parser.parse_args()
     end, total, failed = time.monotonic() + 60 * arguments.minutes, 0, 0
@@ -340,10 +394,11 @@ def main():
     for number in itertools.count(arguments.first):
         if number >= arguments.first + arguments.rounds or time.monotonic() > end:
             break
-        form, found, failures = run_round(arguments.seed, number, arguments.optimised)
-        total += len(found)
+        form, found, failures = run_round(arguments.seed, number, arguments.optimised, arguments.solver)
+        total += len(found) if form.solver != RELAXATION else LANES
         failed += len({lane for lane, _ in failures})
-        statuses[form.solver].update(Status(int(status)).name for status in found)
+        names = (Status(int(status)).name for status in found)
+        statuses[form.solver].update(["BOUND"] * LANES if form.solver == RELAXATION else names)
         for lane, message in failures[:4]:
             print(f"round {number}, lane {lane}, {form}: {message}", flush=True)
     for solver, counts in sorted(statuses.items()):

@@ -1,9 +1,20 @@
 """Products in full precision: on recent GPUs the default for float32 products is TF32, which keeps ten bits."""
 
+import contextlib
 import functools
 
+import jax
 import jax.numpy as jnp
 from jax import lax
 
 PRECISION = lax.Precision.HIGHEST
 matmul = functools.partial(jnp.matmul, precision=PRECISION)
+
+
+def default_precision(float64: bool) -> contextlib.AbstractContextManager[None]:
+    """A context, of this thread, in which the default float is float64, or float32."""
+    if hasattr(jax, "enable_x64"):
+        return jax.enable_x64(float64)
+    from jax.experimental import enable_x64  # type: ignore[attr-defined]  # JAX before 0.8
+
+    return enable_x64(float64)

@@ -24,7 +24,7 @@ about 1e-3 of f in float32, and 1e-12 in float64. They hold unless numbers under
 Source: Yuan et al. 2020, §2 and §3; Higham 2002; Higham & Mary 2019.
 """
 
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, Protocol, cast
 
 import jax.numpy as jnp
 import numpy as np
@@ -39,6 +39,17 @@ from jaxht.objectives.losses import ScalarLoss
 from jaxht.objectives.objective import Objective
 
 
+class Projection(Protocol):
+    """What a bound asks of a constraint C: see :class:`jaxht.extend.Constraint`."""
+
+    @property
+    def rounding(self) -> float:
+        """By how many units in its last place a projection may be off."""
+
+    def project(self, z: Array) -> tuple[Array, Any]:
+        """The nearest point of C to ``z``, and where it lies."""
+
+
 class DualPoint(NamedTuple):
     """Dual variables, and what is computed from them.
 
@@ -47,12 +58,14 @@ class DualPoint(NamedTuple):
         z: like x; w before the projection.
         w: like x, in C: the minimiser of the Lagrangian.
         value: D(alpha) less its rounding error, a scalar.
+        error: the bound of the rounding error that was subtracted, a scalar.
     """
 
     alpha: Array
     z: Array
     w: Array
     value: Array
+    error: Array
 
 
 def check_dual(objective: Objective) -> None:
@@ -181,14 +194,35 @@ def _norm(v: Array) -> Array:
     return jnp.sqrt(jnp.vdot(v, v))
 
 
-def dual_point(objective: LinearModel, constraint: Constraint, alpha: Array, columns: Array | None = None) -> DualPoint:
-    """Compute w(alpha) and a lower bound from dual variables.
+def dual_point(
+    objective: LinearModel,
+    constraint: Projection,
+    alpha: Array,
+    columns: Array | None = None,
+    *,
+    ridge: Array | None = None,
+    borrowed: Array | None = None,
+    x: Array | None = None,
+) -> DualPoint:
+    r"""Compute w(alpha) and a lower bound from dual variables.
+
+    For the squared loss a part of its curvature can serve as a ridge as well: ``1/2 ||A x - y||^2 - mu/2 ||x||^2`` is
+    convex for mu up to the least eigenvalue of A' A, so above its tangent at x. With alpha = A x - y,
+
+    .. math::
+        z = \frac{1}{\rho} \Big(\mu x - c \sum_i s_i \alpha_i a_i\Big), \qquad
+        D = -c \sum_i s_i l^*(\alpha_i; y_i) + \tfrac{\mu}{2} \|x\|^2
+            + \tfrac{\rho}{2} \|w\|^2 - \rho \langle w, z \rangle, \qquad \rho = l_2 + \mu
 
     Args:
         objective: a linear model that :func:`check_dual` accepts, prepared.
         constraint: C, prepared.
         alpha: (n,), within the domain of l*; see ``within`` of the loss.
         columns: :func:`column_bound` of the objective; None: computed.
+        ridge: rho > 0, a scalar: D is then a bound of ``f(x) + (rho - l2 - mu)/2 ||x||^2``; None: l2 + mu.
+        borrowed: mu, a scalar; None for 0. Above 0 only for the squared loss, and a little below the least eigenvalue,
+            so that rounding errors of alpha are made up for.
+        x: the point to which alpha belongs, for mu above 0.
 
     Returns:
         A :class:`DualPoint`.
@@ -204,22 +238,29 @@ def dual_point(objective: LinearModel, constraint: Constraint, alpha: Array, col
         >>> point.w.tolist(), round(float(point.value), 3)
         ([0.0, 2.0, 0.0], 4.375)
     """
-    loss, y, l2 = conjugate_loss(objective), objective.y, objective.penalty
+    loss, y = conjugate_loss(objective), objective.y
     slopes = objective.weight(alpha)
-    z = -objective.design.rmatvec(slopes) / l2
+    pull, offset = -objective.design.rmatvec(slopes), jnp.zeros((), slopes.dtype)
+    rho = objective.penalty if ridge is None else ridge
+    if borrowed is not None and x is not None:
+        rho = rho + borrowed if ridge is None else rho
+        pull, offset = pull + borrowed * x, borrowed / 2 * jnp.vdot(x, x)
+    z = pull / rho
     w, _ = constraint.project(z)
     square, product = jnp.vdot(w, w), jnp.vdot(w, z)
     conjugates = loss.conjugate(alpha, y)
-    value = -jnp.sum(objective.weight(conjugates)) + l2 * (square / 2 - product)
-    # With h(z) = max_C <w, z> - ||w||^2 / 2 it is -l2 h(z), and |h(z + e) - h(z)| <= (||w|| + ||e||) ||e|| for an error
-    # e of z, on the coordinates of the maximiser.
+    value = -jnp.sum(objective.weight(conjugates)) + offset + rho * (square / 2 - product)
+    # With h(z) = max_C <w, z> - ||w||^2 / 2 it is -rho h(z), and |h(z + e) - h(z)| <= (||w|| + ||e||) ||e|| for an
+    # error e of z, on the coordinates of the maximiser.
     gamma, columns = rounding_unit(objective, w), column_bound(objective) if columns is None else columns
-    shift = gamma * columns * jnp.sqrt(jnp.maximum(jnp.sum(w != 0, dtype=w.dtype), 1)) * _norm(slopes)  # l2 ||e||
+    shift = gamma * columns * jnp.sqrt(jnp.maximum(jnp.sum(w != 0, dtype=w.dtype), 1)) * _norm(slopes)  # rho ||e||
+    if borrowed is not None and x is not None:
+        shift += gamma * borrowed * _norm(x)
     size = jnp.sum(objective.weight(jnp.abs(conjugates) + loss.conjugate_size(alpha, y)))
-    size += l2 * (square + jnp.abs(product))
-    inexact = constraint.rounding * float(jnp.finfo(w.dtype).eps) * l2 * jnp.abs(product)  # of low rank
-    error = gamma * size + shift * (jnp.sqrt(square) + shift / l2) + inexact
-    return DualPoint(alpha, z, w, value - error)
+    size += offset + rho * (square + jnp.abs(product))
+    inexact = constraint.rounding * float(jnp.finfo(w.dtype).eps) * rho * jnp.abs(product)  # of low rank
+    error = gamma * size + shift * (jnp.sqrt(square) + shift / rho) + inexact
+    return DualPoint(alpha, z, w, value - error, error)
 
 
 def supergradient(objective: LinearModel, alpha: Array, pred: Array) -> Array:

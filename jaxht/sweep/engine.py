@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import jax
 import numpy as np
 
+from jaxht.linalg.precision import default_precision
 from jaxht.sweep.compilation import ProgramCache, Sweep, count_workers
 from jaxht.sweep.grid import Grid, GridCell, Value
 from jaxht.sweep.progress import COMPILING, Progress
@@ -185,7 +186,7 @@ def _run_here(sweep: Sweep, cells: Sequence[GridCell], store: Store, report: OnP
     def work(device: jax.Device) -> None:
         try:
             # Both hold for one thread.
-            with jax.default_device(device), _set_precision(sweep.float64):
+            with jax.default_device(device), default_precision(sweep.float64):
                 while (cell := queue.join_program()) is not None:
                     with queue.compiling():
                         program, pool = programs.get_pool(sweep, cell, device)
@@ -247,11 +248,3 @@ def _run_task(sweep: Sweep, cells: Sequence[GridCell], store: Store) -> Progress
     missing = _find_missing(sweep, cells, store)
     _run_here(sweep, missing, store, reports.append)
     return reports[-1].add((len(cells) - len(missing)) * sweep.num_trials, 0, 0)
-
-
-def _set_precision(float64: bool) -> contextlib.AbstractContextManager[None]:
-    if hasattr(jax, "enable_x64"):
-        return jax.enable_x64(float64)
-    from jax.experimental import enable_x64  # type: ignore[attr-defined]  # JAX before 0.8
-
-    return enable_x64(float64)

@@ -1,0 +1,216 @@
+"""The problem of a branch and bound on the columns that are left: its relaxation, and the batches that solve it."""
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxht._pytree import Array, cast_numbers
+from jaxht.constraints import Constraint, Groups, Sparse
+from jaxht.designs.dense import Dense
+from jaxht.exact.relaxation import Node, Quadratic, Relaxed, Ridge, relax_nodes
+from jaxht.exact.tree import Mask, Numbers, OpenNode, round_to_support, settle
+from jaxht.linalg.precision import matmul
+from jaxht.objectives.dual import column_bound, primal_error
+from jaxht.objectives.linear_model import LinearModel
+from jaxht.objectives.losses import ScalarLoss, SquaredLoss
+from jaxht.objectives.objective import Objective
+
+MAX_GRAM = 4096  # columns of which all products are computed
+MAX_EIGEN = 1000  # columns of which the least eigenvalue is computed, not only bounded
+FEW, FEW_COLUMNS = 16, 1000  # lanes of a small batch; above so many columns a single node has a program of its own
+MAX_ROUNDS = 50  # of ten steps
+
+
+def in_double(objective: Objective, constraint: Constraint) -> tuple[Any, Any]:
+    """Both prepared, and the objective in double precision; the numbers of its data are not rounded.
+
+    Raises:
+        ValueError: for what has no relaxation.
+    """
+    if not isinstance(objective, LinearModel) or not isinstance(objective.loss, ScalarLoss):
+        raise ValueError(f"objective must be a linear model of one output; got {type(objective).__name__}")
+    if not objective.loss.is_smooth:
+        raise ValueError(f"objective must have a smooth loss; got {type(objective).__name__}: SmoothedHinge is near it")
+    objective = cast_numbers(objective.prepare(), np.dtype(np.float64))
+    if objective.dtype != np.float64 or not objective.design.gathers(1):
+        raise ValueError(f"A must be dense or sparse, with columns at hand; got {type(objective.design).__name__}")
+    if len(objective.shape) != 1 or jnp.ndim(objective.penalty):
+        raise ValueError(f"x must be a vector with a single l2; got shape {objective.shape} and l2 {objective.l2!r}")
+    if not isinstance(constraint, Sparse | Groups):
+        raise ValueError(f"constraint must be Sparse or Groups; got {type(constraint).__name__}")
+    constraint = constraint.prepare(objective.shape)
+    if isinstance(constraint.k, jax.core.Tracer) or constraint.k_max is None:
+        raise ValueError("k must be a Python int: the search runs on the host")
+    return objective, constraint
+
+
+@dataclasses.dataclass(frozen=True)
+class Problem:
+    """A sparse problem on some of its columns, with the ridge of its relaxation.
+
+    Attributes:
+        objective: on these columns.
+        constraint: on these columns, with the bounds that are assumed.
+        columns: int64, their numbers in the whole problem.
+        norm: :func:`jaxht.objectives.dual.column_bound` of the objective.
+        ridge: of the relaxation.
+        quadratic: of squared errors, where it is short.
+        big_m: the bound of ``|x_j|`` that is assumed; None.
+    """
+
+    objective: Any
+    constraint: Any
+    columns: np.ndarray
+    norm: Array
+    ridge: Ridge
+    quadratic: Quadratic | None
+    big_m: float | None
+
+    @classmethod
+    def on(
+        cls, objective: Any, constraint: Any, columns: np.ndarray, big_m: float | None, x: Numbers, slack: float
+    ) -> "Problem":
+        """The problem on some columns.
+
+        Args:
+            objective: whole, prepared.
+            constraint: whole, prepared.
+            columns: int64.
+            big_m: a bound of ``|x_j|`` that is assumed, or None: assumed only where there is no ridge.
+            x: (d,), the best point, from which that bound is taken.
+            slack: in units of f: what bounds may lose where there is no ridge.
+        """
+        n, d, l2 = objective.num_samples, len(columns), float(objective.penalty)
+        limit = int(constraint.limit)
+        if d < objective.shape[0]:
+            indices = jnp.asarray(columns)
+            objective = dataclasses.replace(objective, A=Dense(objective.design.columns(indices).T))
+            constraint = constraint.restrict(indices)
+        gram, borrowed, added = None, 0.0, 0.0
+        if isinstance(objective.loss, SquaredLoss) and d <= min(2 * n, MAX_GRAM):
+            gram = _gram(objective)
+            borrowed = curvature_bound(np.asarray(gram.H), n) if n >= d else 0.0
+        if l2 + borrowed == 0 or big_m is not None:
+            big_m = 1.5 * float(np.max(np.abs(x), initial=0.0)) if big_m is None else big_m
+            constraint = _bounded(constraint, objective.shape, big_m)
+        if l2 + borrowed == 0:
+            squares = np.maximum(*(np.asarray(bound) ** 2 for bound in constraint.bounds))
+            added = 2 * slack / max(float(np.sort(squares)[::-1][:limit].sum()), 1e-300)
+        rest = (l2 + borrowed + added, borrowed, added, slack * (1 + 1e-12) if added else 0.0)
+        ridge = Ridge(*(jnp.asarray(number, float) for number in rest))
+        if gram is not None:
+            gram = gram._replace(H=gram.H - borrowed * jnp.eye(d))
+        return cls(objective, constraint, columns, column_bound(objective), ridge, gram, big_m)
+
+    @property
+    def limit(self) -> int:
+        """k."""
+        return int(self.constraint.limit)
+
+    @property
+    def names(self) -> np.ndarray:
+        """The items' numbers in the whole problem."""
+        return self.columns if isinstance(self.constraint, Sparse) else np.arange(self.constraint.num_groups)
+
+    def root(self, x: Numbers) -> OpenNode:
+        """All supports; x is where the descent starts."""
+        included = np.broadcast_to(np.asarray(self.constraint.always_active), self.names.shape).copy()
+        included, excluded = settle(included, np.zeros_like(included), self.limit)
+        weight = jnp.max(self.objective.weight(jnp.ones(self.objective.num_samples)))
+        length = float(self.norm**2 * self.objective.curvature_bound() * weight)
+        step_size = 1 / length if 0 < length < np.inf else 1.0
+        return OpenNode(included, excluded, -np.inf, x, step_size, np.array([], np.int64))
+
+    def restrict(self, node: OpenNode, kept: np.ndarray) -> OpenNode:
+        """A node with the items at ``kept`` alone, of which all others are excluded."""
+        return dataclasses.replace(
+            node,
+            included=node.included[kept],
+            excluded=node.excluded[kept],
+            x=node.x[kept],
+            items=np.array([], np.int64),
+        )
+
+    def sizes(self, x: Numbers) -> Numbers:
+        """The norm of x on each item."""
+        if isinstance(self.constraint, Groups):
+            return np.sqrt(np.bincount(np.asarray(self.constraint.groups), x**2, len(self.names)))
+        return np.abs(x)
+
+    def expand(self, x: Numbers, d: int) -> Numbers:
+        """x on all columns."""
+        whole = np.zeros(d)
+        whole[self.columns] = x
+        return whole
+
+    def relax(self, nodes: list[OpenNode], target: float, batch: int) -> tuple[Relaxed, Mask]:
+        """Solve the relaxations of nodes, and find the best points on supports that they are rounded to.
+
+        Returns:
+            :class:`jaxht.exact.relaxation.Relaxed` with a leading axis of nodes, and the supports' items.
+        """
+        size = 1 if len(nodes) == 1 and len(self.columns) > FEW_COLUMNS else FEW if len(nodes) <= FEW else batch
+        chosen = np.stack([round_to_support(node, self.sizes(node.x), self.limit) for node in nodes])
+        found = []
+        for first in range(0, len(nodes), size):
+            lanes = np.minimum(np.arange(first, first + size), len(nodes) - 1)
+            of = [nodes[lane] for lane in lanes]
+            results = relax_nodes(
+                *(self.objective, self.constraint, self.ridge, self.norm, self.quadratic, target, MAX_ROUNDS),
+                Node(np.stack([node.included for node in of]), np.stack([node.excluded for node in of])),
+                chosen[lanes],
+                np.stack([node.x for node in of]),
+                np.array([node.step_size for node in of]),
+            )
+            found.append(jax.tree.map(np.asarray, results))
+        return jax.tree.map(lambda *leaves: np.concatenate(leaves)[: len(nodes)], *found), chosen
+
+
+@jax.jit
+def certified_value(objective: LinearModel, x: Array) -> Array:
+    """f(x) plus a bound of its rounding error."""
+    pred = objective.predict(x)
+    return objective.value(x, pred) + primal_error(objective, x, pred, column_bound(objective))
+
+
+@jax.jit
+def _gram(objective: LinearModel) -> Quadratic:
+    """Squared errors without a ridge, ``H = c A' S A``."""
+    A, y = objective.design.columns(jnp.arange(objective.shape[0])), objective.y
+    weighted = objective.weight(y)
+    return Quadratic(matmul(jax.vmap(objective.weight)(A), A.T), matmul(A, weighted), jnp.vdot(y, weighted) / 2)
+
+
+def curvature_bound(G: Numbers, n: int) -> float:
+    """A number below the least eigenvalue of ``G = c A' S A`` of n samples before it was rounded; 0 if none is."""
+    error = 4 * (n + len(G)) * np.finfo(float).eps * np.trace(G)
+    return max(0.0, (1 - 1e-6) * (_least_eigenvalue(G) - error))
+
+
+def _least_eigenvalue(G: Numbers) -> float:
+    """The least eigenvalue of a symmetric matrix; of a large one a number below it, and at least 0.7 times as large."""
+    if len(G) <= MAX_EIGEN:
+        return float(np.linalg.eigvalsh(G)[0])
+    largest = float(np.max(np.diag(G)))
+    shift = float(np.min(np.diag(G)))
+    while shift > 1e-9 * largest:
+        try:
+            np.linalg.cholesky(G - shift * np.eye(len(G)))
+        except np.linalg.LinAlgError:
+            shift *= 0.7
+        else:
+            return shift
+    return 0.0
+
+
+def _bounded(constraint: Any, shape: tuple[int, ...], big_m: float) -> Sparse:
+    """A constraint with ``|x_j| <= big_m``."""
+    if not isinstance(constraint, Sparse):
+        raise ValueError("objective must have a ridge, l2 > 0, under Groups: no bounds can be assumed there")
+    lower, upper = (-np.inf, np.inf) if constraint.bounds is None else constraint.bounds
+    bounds = np.maximum(np.asarray(lower), -big_m), np.minimum(np.asarray(upper), big_m)
+    whole = [jnp.asarray(np.broadcast_to(bound, shape)) for bound in bounds]
+    return dataclasses.replace(constraint, bounds=(whole[0], whole[1]))

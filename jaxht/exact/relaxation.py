@@ -1,0 +1,335 @@
+r"""Convex relaxations of sparse problems, where some items are fixed: bounds at the nodes of branch and bound.
+
+A node fixes items that are in every support below it, S1, and items that are in none, S0. With
+``f(x) = R(x) + rho/2 ||x||^2``, R convex, the perspective relaxation there is
+
+.. math::
+    \min_{x,\, z}\ R(x) + \frac{\rho}{2} \sum_g \frac{\|x_g\|^2}{z_g}, \qquad
+    \sum_g z_g \le k, \quad 0 \le z \le 1, \quad z_{S_1} = 1, \quad z_{S_0} = 0, \quad l z \le x \le u z
+
+For S0 and S1 empty its minimum is the maximum of the dual of :mod:`jaxht.objectives.dual`: the conjugate of the second
+term at q is ``1/(2 rho)`` times the sum of the k largest ``||q_g||^2``. So any x gives dual variables, and these a
+bound on f over all supports below the node, which holds in floating-point numbers.
+
+R is what f has beside its ridge, less what can be borrowed from the loss: ``1/2 ||A x - y||^2`` stays convex without
+``mu/2 ||x||^2`` for mu up to the least eigenvalue of ``A' A``. Where neither gives a ridge, a small one is added, and
+its largest value within the bounds of x subtracted from the bound.
+
+Source: Pilanci, Wainwright & El Ghaoui 2015; Bertsimas & Van Parys 2020; Atamtürk & Gómez 2020 (fixing of items);
+Beck & Teboulle 2009 and O'Donoghue & Candès 2015 (the descent).
+"""
+
+import dataclasses
+import functools
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from optax.tree_utils import tree_where
+
+from jaxht._pytree import Array
+from jaxht.constraints import Groups, Sparse, Support
+from jaxht.linalg.precision import matmul
+from jaxht.objectives.dual import dual_point, dual_variables, primal_error
+from jaxht.objectives.linear_model import LinearModel
+from jaxht.refit import refit
+
+ROUND = 10  # steps of the descent between two bounds
+ENOUGH = 0.05  # of what a bound lacks, by which the relaxation need not be solved further
+BISECTIONS = 40
+ROUNDING = 4096.0  # in units of the last place of a value
+
+
+class Ridge(NamedTuple):
+    """The ridge of the relaxation, ``rho = l2 + borrowed + added``.
+
+    Attributes:
+        rho: > 0, a scalar, on the scale of the Hessian.
+        borrowed: mu, a scalar: by so much the curvature of the loss exceeds 0 everywhere.
+        added: a scalar: f has no ridge, and is bounded as ``f + added/2 ||x||^2`` less the maximum of that.
+        excess: that maximum, a scalar in units of f.
+    """
+
+    rho: Array
+    borrowed: Array
+    added: Array
+    excess: Array
+
+
+class Node(NamedTuple):
+    """A set of supports.
+
+    Attributes:
+        included: bool (m,), the items that are in all of them.
+        excluded: bool (m,), the items that are in none.
+    """
+
+    included: Array
+    excluded: Array
+
+
+class Quadratic(NamedTuple):
+    """``R(x) = x' H x / 2 - b' x + c``, of squared errors, where that takes fewer operations than A.
+
+    Attributes:
+        H: (d, d), symmetric.
+        b: (d,).
+        c: a scalar.
+    """
+
+    H: Array
+    b: Array
+    c: Array
+
+
+class Bound(NamedTuple):
+    """What dual variables say of the supports below a node.
+
+    Attributes:
+        lower: f is nowhere below it, a scalar.
+        error: the bound of rounding errors that is subtracted in it, a scalar.
+        gains: (m,), by how much each item could lower it: those that are included, and the largest others up to k,
+            have been subtracted.
+    """
+
+    lower: Array
+    error: Array
+    gains: Array
+
+
+class Relaxed(NamedTuple):
+    """A node whose relaxation was solved.
+
+    Attributes:
+        bound: the best :class:`Bound`.
+        x: the minimiser of the relaxation, about; (d,).
+        z: (m,), the share of each item in it, from 0 to 1.
+        fit: the minimiser of f on the support that was given, (d,).
+        value: f(fit) plus a bound of its rounding error, a scalar.
+        step_size: the last one of the descent, a scalar.
+    """
+
+    bound: Bound
+    x: Array
+    z: Array
+    fit: Array
+    value: Array
+    step_size: Array
+
+
+@dataclasses.dataclass(frozen=True)
+class AtNode:
+    """The constraint at a node, as far as :func:`dual_point` needs it."""
+
+    constraint: Sparse | Groups
+    node: Node
+    rounding: float = 1.0
+
+    def project(self, z: Array) -> tuple[Array, Support]:
+        """The nearest point of the supports below the node: ``keep`` ranks above all others."""
+        included, excluded = (spread(self.constraint, mask) for mask in self.node)
+        return dataclasses.replace(self.constraint, keep=included).project(jnp.where(excluded, 0, z))
+
+
+def spread(constraint: Sparse | Groups, per_item: Array) -> Array:
+    """The entry of its item for each coordinate: (d,)."""
+    return per_item[constraint.groups] if isinstance(constraint, Groups) else per_item
+
+
+def perspective_prox(constraint: Sparse | Groups, node: Node, v: Array, scale: Array) -> tuple[Array, Array, Array]:
+    r"""The proximal operator of the perspective term.
+
+    .. math::
+        \arg\min_{x,\, z}\ \tfrac12 \|x - v\|^2 + \tfrac{s}{2} \sum_g \frac{\|x_g\|^2}{z_g}
+
+    over x and z as above. For a multiplier tau of the sum of z, with a = ||v_g|| and a bound u of ||x_g||,
+
+    .. math::
+        z = a \sqrt{s / 2 \tau} - s \ (2 \tau \le s u^2), \qquad z = (a - s u / 2 - \tau / u) / u \ \text{ (else)},
+        \qquad \|x_g\| = \min(a z / (z + s),\ z u)
+
+    each z clipped to [0, 1]; tau is found by bisection.
+
+    Args:
+        constraint: prepared.
+        node: items that are fixed.
+        v: (d,).
+        scale: s > 0, a scalar.
+
+    Returns:
+        (x, z, sum_g ||x_g||^2 / z_g), (d,), (m,) and a scalar.
+
+    Source: for Sparse without bounds Argyriou, Foygel & Srebro 2012, the k-support norm.
+    """
+    v = constraint.feasible_direction(jnp.where(spread(constraint, node.excluded), 0, v))
+    a, free = constraint.scores(v), ~(node.included | node.excluded)
+    most = None
+    if isinstance(constraint, Sparse) and constraint.bounds is not None:
+        lower, upper = constraint.bounds
+        most = jnp.where(v > 0, upper, -lower) * jnp.ones_like(v)
+
+    def shares(root: Array) -> Array:
+        """z for tau = root^2."""
+        z = a * (jnp.sqrt(scale / 2) / jnp.where(root > 0, root, 1)) - scale
+        z = jnp.where(root > 0, z, jnp.where(a > 0, jnp.inf, 0))
+        if most is not None:
+            u = jnp.where(jnp.isfinite(most) & (most > 0), most, 1)
+            capped = (a - scale * u / 2 - root**2 / u) / u
+            z = jnp.where(2 * root**2 >= scale * most**2, jnp.where(most > 0, capped, 0), z)
+        return jnp.where(free, jnp.clip(z, 0, 1), 0)
+
+    left = constraint.limit - jnp.sum(node.included)
+
+    def bisect(_: Array, ends: tuple[Array, Array]) -> tuple[Array, Array]:
+        low, high = ends
+        middle = (low + high) / 2
+        few = jnp.sum(shares(middle)) <= left
+        return jnp.where(few, low, middle), jnp.where(few, middle, high)
+
+    largest = jnp.max(jnp.where(free, a, 0)) / jnp.sqrt(2 * scale)  # there all z are 0
+    fits = jnp.sum(free & (a > 0)) <= left
+    _, root = lax.fori_loop(0, BISECTIONS, bisect, (jnp.zeros_like(largest), largest))
+    z = jnp.where(node.included, 1, shares(jnp.where(fits, 0, root)))
+    norms = a * z / jnp.where(z > 0, z + scale, 1)
+    if most is not None:
+        norms = jnp.where(z > 0, jnp.minimum(norms, z * most), 0)
+    x = v * spread(constraint, norms / jnp.where(a > 0, a, 1))
+    return x, z, jnp.sum(norms**2 / jnp.where(z > 0, z, 1))
+
+
+def bound_at(
+    objective: LinearModel, constraint: Sparse | Groups, ridge: Ridge, columns: Array, node: Node, x: Array, pred: Array
+) -> Bound:
+    """The bound that an x gives for all supports below a node."""
+    alpha = dual_variables(objective, pred)
+    inside = AtNode(constraint, node)
+    point = dual_point(objective, inside, alpha, columns, ridge=ridge.rho, borrowed=ridge.borrowed, x=x)
+    bounds = constraint.bounds if isinstance(constraint, Sparse) else None
+    w = point.z if bounds is None else jnp.clip(point.z, *bounds)
+    gains = constraint.scores(jnp.sqrt(jnp.maximum(w * (point.z - w / 2), 0))) ** 2
+    return Bound(point.value - ridge.excess, point.error, ridge.rho * gains)
+
+
+def relax(
+    objective: LinearModel,
+    constraint: Sparse | Groups,
+    ridge: Ridge,
+    columns: Array,
+    quadratic: Quadratic | None,
+    target: Array,
+    max_rounds: Array,
+    node: Node,
+    chosen: Array,
+    x: Array,
+    step_size: Array,
+) -> Relaxed:
+    """Solve the relaxation at a node until its bound reaches the target, or is about as high as it gets.
+
+    Accelerated proximal gradient descent with backtracking and restarts: ten steps a round, then a bound. The first
+    bound is that of the minimiser on one support, which is tight where the node holds no other one.
+
+    Args:
+        objective: a linear model of one output with a smooth loss, prepared.
+        constraint: :class:`jaxht.Sparse` or :class:`jaxht.Groups`, prepared.
+        ridge: of the relaxation.
+        columns: :func:`jaxht.objectives.dual.column_bound` of the objective.
+        quadratic: R, where its gradients are to be computed from it; None.
+        target: bounds above it need not be improved.
+        max_rounds: an integer.
+        node: items that are fixed.
+        chosen: bool (m,), the items of one support below the node.
+        x: (d,), the start.
+        step_size: of the first step, a scalar; too large ones are halved.
+
+    Returns:
+        :class:`Relaxed`.
+
+    Cost: two products a step and another one a round; a refit.
+    """
+    eps = float(jnp.finfo(x.dtype).eps)
+    rest = ridge.rho - ridge.added  # of f, beside R
+    support = constraint.support(chosen)
+    fit = refit(objective, support, jnp.where(support.mask, x, 0)).x
+    fit_pred = objective.predict(fit)
+    value = objective.value(fit, fit_pred) + primal_error(objective, fit, fit_pred, columns)
+
+    # R and its gradient, from x and its image, A x or H x.
+    def image_of(x: Array) -> Array:
+        return objective.predict(x) if quadratic is None else matmul(quadratic.H, x)
+
+    def smooth(x: Array, image: Array) -> Array:
+        if quadratic is None:
+            return objective.value(x, image) - rest / 2 * jnp.vdot(x, x)
+        return jnp.vdot(x, image / 2 - quadratic.b) + quadratic.c
+
+    def slope(x: Array, image: Array) -> Array:
+        return objective.gradient(x, image) - rest * x if quadratic is None else image - quadratic.b
+
+    size = value if quadratic is None else quadratic.c  # of the terms of R
+
+    def step(_: Array, state: Descent) -> Descent:
+        t_next = (1 + jnp.sqrt(1 + 4 * state.t**2)) / 2
+        beta = (state.t - 1) / t_next
+        y = state.x + beta * (state.x - state.x_old)
+        image = state.image + beta * (state.image - state.image_old)
+        f, g = smooth(y, image), slope(y, image)
+        new, z, square = perspective_prox(constraint, node, y - state.eta * g, state.eta * ridge.rho)
+        image = image_of(new)
+        move, f_new = new - y, smooth(new, image)
+        most = f + jnp.vdot(g, move) + jnp.vdot(move, move) / (2 * state.eta)
+        accepted = f_new <= most + ROUNDING * eps * (jnp.abs(size) + jnp.abs(f_new))
+        t = jnp.where(jnp.vdot(y - new, new - state.x) <= 0, t_next, 1)
+        # Too long steps are rare, so that they may grow again.
+        taken = Descent(new, image, state.x, state.image, t, 1.02 * state.eta, f_new + ridge.rho / 2 * square, z)
+        refused = state._replace(x_old=state.x, image_old=state.image, t=jnp.ones_like(t), eta=state.eta / 2)
+        return tree_where(accepted, taken, refused)
+
+    def advance(carry: tuple[Array, Descent, Bound, Array]) -> tuple[Array, Descent, Bound, Array]:
+        count, state, bound, _ = carry
+        begins = count == 0
+        state = lax.fori_loop(0, jnp.where(begins, 0, ROUND), step, state)
+        at = jnp.where(begins, fit, state.x)
+        pred = objective.predict(at) if quadratic is not None else jnp.where(begins, fit_pred, state.image)
+        new = bound_at(objective, constraint, ridge, columns, node, at, pred)
+        bound = tree_where(new.lower > bound.lower, new, bound)
+        lacks = jnp.maximum(target - bound.lower, 0)
+        # The relaxation's minimum is at most its value at x, and no bound above it.
+        done = state.value - ridge.excess - bound.lower <= ENOUGH * lacks
+        return count + 1, state, bound, done | (lacks == 0)
+
+    image, inf = image_of(x), jnp.full((), jnp.inf, x.dtype)
+    none = jnp.zeros(node.included.shape, x.dtype)
+    state = Descent(x, image, x, image, jnp.ones_like(inf), step_size, inf, none)
+    begin = (jnp.zeros((), jnp.int32), state, Bound(-inf, jnp.zeros_like(inf), none), jnp.array(False))
+    _, state, bound, _ = lax.while_loop(lambda carry: ~carry[3] & (carry[0] < max_rounds), advance, begin)
+    return Relaxed(bound, state.x, state.z, fit, value, state.eta)
+
+
+class Descent(NamedTuple):
+    """The state of the descent: two points with their images, and what it knows of its steps."""
+
+    x: Array
+    image: Array
+    x_old: Array
+    image_old: Array
+    t: Array
+    eta: Array
+    value: Array
+    z: Array
+
+
+@jax.jit
+def relax_nodes(
+    objective: LinearModel,
+    constraint: Sparse | Groups,
+    ridge: Ridge,
+    columns: Array,
+    quadratic: Quadratic | None,
+    target: Array,
+    max_rounds: Array,
+    *lanes: Any,
+) -> Relaxed:
+    """:func:`relax` at several nodes: its last arguments have a leading axis."""
+    shared = functools.partial(relax, objective, constraint, ridge, columns, quadratic, target, max_rounds)
+    return jax.vmap(shared)(*lanes)

@@ -1,0 +1,471 @@
+"""The global optimum under a sparsity constraint, by branch and bound with certified lower bounds."""
+
+import dataclasses
+import enum
+import hashlib
+import math
+import os
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from jaxht._pytree import Array, PRNGKey, check_kind, short_repr
+from jaxht.constraints import SelectionConstraint, Sparse
+from jaxht.exact.problem import Problem, certified_value, in_double
+from jaxht.exact.relaxation import Relaxed
+from jaxht.exact.tree import CANDIDATES, Mask, Numbers, OpenNode, Tree, choose_division, divide, fix_items
+from jaxht.linalg.precision import default_precision
+from jaxht.objectives.objective import Objective
+from jaxht.runner import Result, solve
+
+
+class BranchStatus(enum.IntEnum):
+    """Why a branch and bound ended."""
+
+    #: The gap is at most ``gap_rtol``: no support is better by more.
+    OPTIMAL = 1
+    #: ``time_limit`` has passed.
+    TIME_LIMIT = 2
+    #: ``node_limit`` nodes were bounded.
+    NODE_LIMIT = 3
+    #: Ctrl-C.
+    INTERRUPTED = 4
+    #: Nothing is left to branch on, but the bounds of single supports are not as close as ``gap_rtol``.
+    INEXACT = 5
+
+
+@dataclasses.dataclass(frozen=True)
+class Solution:
+    """A point on a support.
+
+    Attributes:
+        x: (d,), the minimiser of f on the support.
+        items: int64, sorted: the coordinates of the support; of :class:`jaxht.Groups`, the groups.
+        value: f(x) plus a bound of its rounding error.
+    """
+
+    x: NDArray[Any]
+    items: NDArray[Any]
+    value: float
+
+
+@dataclasses.dataclass(frozen=True)
+class BranchAndBoundResult:
+    """The best point that was found, and a lower bound on f over the whole constraint.
+
+    Attributes:
+        x: (d,), the best point, in double precision.
+        value: f(x) plus a bound of its rounding error, in double precision.
+        lower: a lower bound of f over the constraint, in double precision, less a bound of its rounding error.
+        status: a :class:`jaxht.exact.BranchStatus`.
+        num_nodes: how many relaxations were solved, the root included.
+        root_lower: the lower bound at the root, before branching.
+        seconds: wall time, compiling included.
+        history: (t, 4) of seconds, num_nodes, value and lower, over time.
+        solutions: the best points found, each on another support, the best first: ``num_solutions`` of them at most.
+        big_m: the bound of |x| under which ``lower`` holds; None where no bound had to be assumed.
+        closing_ridge: about which l2 would close the gap at the root, by the margin of Yuan et al. 2020, Theorem 2.
+    """
+
+    x: NDArray[Any]
+    value: float
+    lower: float
+    status: BranchStatus
+    num_nodes: int
+    root_lower: float
+    seconds: float
+    history: NDArray[Any]
+    solutions: list[Solution]
+    big_m: float | None
+    closing_ridge: float
+
+    @property
+    def gap(self) -> float:
+        """``value - lower``: no point of the constraint is better than x by more."""
+        return self.value - self.lower
+
+    def __repr__(self) -> str:
+        return short_repr(
+            self,
+            status=self.status.name,
+            value=self.value,
+            lower=self.lower,
+            gap=self.gap,
+            num_nodes=self.num_nodes,
+            seconds=round(self.seconds, 3),
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Progress:
+    """How far a branch and bound is.
+
+    Attributes:
+        seconds: since its start.
+        num_nodes: relaxations that were solved.
+        num_open: nodes that wait.
+        value: of the best point.
+        lower: the lower bound.
+    """
+
+    seconds: float
+    num_nodes: int
+    num_open: int
+    value: float
+    lower: float
+
+    def __str__(self) -> str:
+        gap = (self.value - self.lower) / max(abs(self.value), sys.float_info.min)
+        return (
+            f"{self.seconds:8.1f} s  {self.num_nodes:8d} nodes  {self.num_open:8d} open  "
+            f"f = {self.value:.8g}  lower = {self.lower:.8g}  gap = {100 * gap:.4f} %"
+        )
+
+
+def branch_and_bound(
+    objective: Objective,
+    constraint: SelectionConstraint,
+    *,
+    gap_rtol: float = 1e-4,
+    time_limit: float | None = None,
+    node_limit: int | None = None,
+    num_solutions: int = 1,
+    within: float | None = None,
+    x0: Array | Result | None = None,
+    batch: int = 64,
+    big_m: float | None = None,
+    key: PRNGKey | None = None,
+    progress: bool | Callable[[Progress], None] = False,
+    checkpoint: str | os.PathLike[str] | None = None,
+) -> BranchAndBoundResult:
+    r"""Find the global minimum of f under a sparsity constraint, and prove it.
+
+    .. math::
+        f^* = \min \{ f(x) : \|x\|_0 \le k \}, \qquad lower \le f^* \le value
+
+    The supports are divided into nodes, in each of which some items are fixed in or out. A node's relaxation, see
+    :mod:`jaxht.exact.relaxation`, gives a lower bound; it is not divided further where that reaches the best value.
+    Many nodes are bounded at a time, in one compiled program. The first best point is that of :func:`jaxht.solve`.
+
+    The bound is as good as the ridge is large: with l2 = 0 least squares of more samples than columns borrow one from
+    their curvature, all others assume ``|x_j| <= big_m``.
+
+    It runs on the host and in double precision, whatever the dtype of the objective and of JAX; not under jit or vmap.
+
+    Args:
+        objective: a linear model of one output with a smooth loss and a single l2 >= 0, on a dense or sparse design.
+        constraint: :class:`jaxht.Sparse`, with ``keep`` and bounds, or :class:`jaxht.Groups`; k a Python int.
+        gap_rtol: it ends when ``value - lower <= gap_rtol |value|``; a float.
+        time_limit: seconds, looked at between batches; None for none.
+        node_limit: number of nodes, looked at between batches; None for none.
+        num_solutions: how many best supports to find, an int; each is proven to be among the best up to ``gap_rtol``.
+        within: a float; with num_solutions above 1 only supports whose f is at most ``(1 + within)`` times the best
+            value; None for no limit.
+        x0: a point, which is projected, or a Result, to begin with as the best one; None: that of :func:`jaxht.solve`.
+        batch: nodes in a compiled call at most, an int.
+        big_m: a bound of ``|x_j|`` that is assumed to hold; None: where one is needed, 1.5 times the largest entry of
+            the best point.
+        key: for a solver that draws; None.
+        progress: whether to print a line to stderr every few seconds; or a function of :class:`Progress`.
+        checkpoint: a file that the search is written to, once a minute and in the end, and continued from where it
+            exists; None.
+
+    Returns:
+        :class:`BranchAndBoundResult`. Ctrl-C also returns, with what was found.
+
+    Raises:
+        ValueError: for objectives and constraints that are not of these kinds, and for a checkpoint of another problem.
+
+    Warns:
+        UserWarning: once, where 2000 nodes have closed less than a fifth of the gap at the root.
+
+    Cost: a node takes about 20 to 500 products with the columns that are not fixed yet, and their transpose.
+
+    Source: Bertsimas & Van Parys 2020; Hazimeh, Mazumder & Saab 2022; Liu et al. 2023 (OKRidge).
+
+    Example:
+        >>> import numpy as np, jaxht
+        >>> A = np.random.default_rng(0).normal(size=(30, 8))
+        >>> f = jaxht.LeastSquares(A, A[:, 1] - A[:, 4], 0.1)
+        >>> best = jaxht.branch_and_bound(f, jaxht.Sparse(2))
+        >>> best.status.name, best.solutions[0].items.tolist(), bool(best.gap <= 1e-4 * best.value)
+        ('OPTIMAL', [1, 4], True)
+    """
+    check_kind(objective=objective, constraint=constraint)
+    if num_solutions < 1:
+        raise ValueError(f"num_solutions must be at least 1; got {num_solutions}")
+    report, status = _reporter(progress), None
+    with default_precision(float64=True):
+        search = _Search(*in_double(objective, constraint), gap_rtol, num_solutions, within, batch)
+        try:
+            if checkpoint is not None and Path(checkpoint).exists():
+                search.load(checkpoint)
+            else:
+                search.start(x0, big_m, key)
+            saved = time.monotonic()
+            while status is None:
+                report(search.record())
+                status = search.find_status(time_limit, node_limit)
+                if status is None:
+                    search.advance()
+                    search.warn_of_slow_progress()
+                if checkpoint is not None and (status is not None or time.monotonic() - saved > SAVE_EVERY):
+                    search.save(checkpoint)
+                    saved = time.monotonic()
+        except KeyboardInterrupt:
+            if not search.history:  # nothing is known yet
+                raise
+            status = BranchStatus.INTERRUPTED
+            if checkpoint is not None:
+                search.save(checkpoint)
+        return search.result(status)
+
+
+SAVE_EVERY = 60.0  # seconds
+SLOW_AFTER = 2000  # nodes, after which bounds that have hardly moved are warned of
+MAX_REDUCTIONS = 4  # of the columns, at the root
+
+
+class _Search:
+    """The state of a search: the tree, the best points, and the problem on the columns that are left."""
+
+    problem: Problem
+
+    def __init__(
+        self, objective: Any, constraint: Any, gap_rtol: float, num_solutions: int, within: float | None, batch: int
+    ) -> None:
+        self.objective, self.constraint = objective, constraint
+        self.gap_rtol, self.num_solutions, self.within, self.batch = gap_rtol, num_solutions, within, max(batch, 2)
+        self.begin = time.monotonic()
+        self.tree = Tree()
+        self.solutions: list[Solution] = []
+        self.root_lower, self.closing_ridge, self.num_nodes, self.warned = -math.inf, math.nan, 0, False
+        self.history: list[tuple[float, ...]] = []
+
+    # ---- bounds ----
+
+    @property
+    def value(self) -> float:
+        """That of the best point, an upper bound."""
+        return self.solutions[0].value
+
+    @property
+    def lower(self) -> float:
+        """A lower bound of f over the constraint."""
+        return min(self.tree.lower, self.value)
+
+    @property
+    def tolerance(self) -> float:
+        """The gap at which f is known well enough."""
+        return self.gap_rtol * abs(self.value)
+
+    @property
+    def target(self) -> float:
+        """Nodes whose bound exceeds it hold nothing that is looked for."""
+        if self.num_solutions == 1:
+            return self.value - self.tolerance
+        last = self.solutions[-1].value if len(self.solutions) == self.num_solutions else math.inf
+        return last if self.within is None else min(last, self.value + self.within * abs(self.value))
+
+    def find_status(self, time_limit: float | None, node_limit: int | None) -> BranchStatus | None:
+        """Why the search ends here; None where it goes on."""
+        if self.tree.lower > self.target or not self.tree:
+            return BranchStatus.OPTIMAL if self.lower >= self.value - self.tolerance else BranchStatus.INEXACT
+        if time_limit is not None and time.monotonic() - self.begin >= time_limit:
+            return BranchStatus.TIME_LIMIT
+        if node_limit is not None and self.num_nodes >= node_limit:
+            return BranchStatus.NODE_LIMIT
+        return None
+
+    def record(self) -> Progress:
+        """Note both bounds at this time."""
+        state = Progress(time.monotonic() - self.begin, self.num_nodes, len(self.tree), self.value, self.lower)
+        self.history.append((state.seconds, state.num_nodes, state.value, state.lower))
+        return state
+
+    # ---- the root ----
+
+    def start(self, x0: Array | Result | None, big_m: float | None, key: PRNGKey | None) -> None:
+        """Find the best point to begin with, and bound the root; columns that no good support holds are left out."""
+        found = solve(self.objective, self.constraint, key=key) if x0 is None else x0
+        found = jnp.asarray(found.x if isinstance(found, Result) else found, float)
+        x = np.asarray(self.constraint.project(found)[0])  # feasible, or value would be no upper bound
+        value = float(certified_value(self.objective, jnp.asarray(x)))
+        active = np.asarray(self.constraint.active(jnp.asarray(x)))
+        self.solutions = [Solution(x, np.flatnonzero(active), value)]
+        self.closing_ridge = self.find_closing_ridge(x)
+        self.use(np.arange(len(x)), big_m)
+        node = self.problem.root(x)
+        for _ in range(MAX_REDUCTIONS):
+            node = self.bound([node])[0]
+            left = np.flatnonzero(~node.excluded)
+            size = max(16, 1 << (len(left) - 1).bit_length())  # few sizes: few programs are compiled
+            searched = node.lower > self.target or node.is_leaf
+            if searched or size > 0.6 * len(node.excluded) or not isinstance(self.constraint, Sparse):
+                break
+            kept = np.sort(np.r_[left, np.flatnonzero(node.excluded)[: size - len(left)]])
+            node = self.problem.restrict(node, kept)
+            self.use(self.problem.columns[kept], big_m)
+        self.root_lower = min(node.lower, self.value)
+        self.tree.add([node], self.target)
+
+    def use(self, columns: NDArray[Any], big_m: float | None) -> None:
+        """Go on with some of the columns."""
+        x, slack = self.solutions[0].x, 0.1 * self.tolerance
+        self.problem = Problem.on(self.objective, self.constraint, columns, big_m, x, slack)
+
+    def find_closing_ridge(self, x: Numbers) -> float:
+        """The l2 at which x would have no duality gap, did it not change with l2."""
+        point, on = jnp.asarray(x), x != 0
+        slopes = np.abs(np.asarray(self.objective.gradient(point, self.objective.predict(point))))
+        if np.all(on) or not np.any(on):
+            return 0.0
+        return float(np.max(slopes[~on]) / np.min(np.abs(x[on])))
+
+    # ---- branching ----
+
+    def advance(self) -> None:
+        """Divide some open nodes, in one batch."""
+        target, limit = self.target, self.problem.limit
+        numbers = self.tree.select(min(len(self.tree), self.batch // 2), target)
+        best = np.isin(self.problem.names, self.solutions[0].items)
+        tries = max(1, min(CANDIDATES, self.batch // 2 // max(1, len(numbers))))
+        ways = []  # of each node
+        for node in (self.tree.nodes[number] for number in numbers):
+            ways.append(divide(node, best, self.problem.sizes(node.x), limit, tries))
+        parts = iter(self.bound([part for of_node in ways for way in of_node for part in way]) if ways else [])
+        bounded = [[[next(parts) for _ in way] for way in of_node] for of_node in ways]
+        for number, of_node in zip(numbers, bounded, strict=True):
+            lower = self.tree.nodes[number].lower
+            # First the parts, then the node: whenever this ends, nothing is lost.
+            self.tree.add(choose_division(of_node, lower, target), self.target)
+            self.tree.remove([number])
+
+    def bound(self, nodes: list[OpenNode]) -> list[OpenNode]:
+        """Bound nodes, fix what their bounds decide, and take the points that were found on the way."""
+        found, chosen = self.problem.relax(nodes, self.target, self.batch)
+        self.num_nodes += len(nodes)
+        for fit, value, items in zip(found.fit, found.value, chosen, strict=True):
+            if np.isfinite(value):
+                self.add_solution(fit, items, float(value))
+        return [self.settle(node, jax.tree.map(lambda leaf, i=i: leaf[i], found)) for i, node in enumerate(nodes)]
+
+    def settle(self, node: OpenNode, found: Relaxed) -> OpenNode:
+        """A node with its bound, the items that this decides, and what it may be divided by."""
+        lower, error, gains = found.bound
+        lower = float(np.nan_to_num(lower, nan=-np.inf))
+        masks = fix_items(node.included, node.excluded, lower, error, gains, self.problem.limit, self.target)
+        free = np.flatnonzero(~(masks[0] | masks[1]))
+        # The least certain first; where the relaxation is integral, the items that gain most.
+        ranks = np.minimum(found.z, 1 - found.z) + 1e-6 * gains / max(float(np.max(gains)), 1e-300)
+        items = free[np.argsort(-ranks[free], kind="stable")[:CANDIDATES]]
+        return OpenNode(*masks, max(node.lower, lower), found.x, float(found.step_size), items, closed=node.is_leaf)
+
+    def add_solution(self, x: Numbers, chosen: Mask, value: float) -> None:
+        """Keep a point that is among the best, each support once."""
+        if len(self.solutions) == self.num_solutions and value >= self.solutions[-1].value:
+            return
+        new = Solution(self.problem.expand(x, self.objective.shape[0]), self.problem.names[chosen], value)
+        same = [s for s in self.solutions if np.array_equal(s.items, new.items)]
+        others = [s for s in self.solutions if not np.array_equal(s.items, new.items)]
+        best = min([*same, new], key=lambda s: s.value)
+        self.solutions = sorted([*others, best], key=lambda s: s.value)[: self.num_solutions]
+
+    def warn_of_slow_progress(self) -> None:
+        """Say early, and once, that branching will hardly close the gap."""
+        if self.warned or self.num_nodes < SLOW_AFTER:
+            return
+        self.warned = True
+        gap, left = self.value - self.root_lower, self.value - self.lower
+        if left > 0.8 * gap and left > 0.01 * abs(self.value):
+            warnings.warn(
+                f"{self.num_nodes} nodes have closed {100 * (1 - left / gap):.1f} % of the gap at the root, which is "
+                f"{100 * gap / abs(self.value):.1f} % of f: the bound is too weak for this ridge, "
+                f"l2 = {float(self.objective.penalty):.3g}; about {self.closing_ridge:.3g} would close the gap",
+                stacklevel=3,
+            )
+
+    # ---- results and files ----
+
+    def result(self, status: BranchStatus) -> BranchAndBoundResult:
+        """What was found."""
+        solutions = [s for s in self.solutions if self.num_solutions == 1 or s.value <= self.target]
+        return BranchAndBoundResult(
+            *(self.solutions[0].x, self.value, self.lower, status, self.num_nodes, self.root_lower),
+            *(time.monotonic() - self.begin, np.array(self.history), solutions),
+            *(self.problem.big_m, self.closing_ridge),
+        )
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the search to a file, whole or not at all."""
+        nodes = list(self.tree.nodes.values())
+        items = [np.pad(node.items, (0, CANDIDATES - len(node.items)), constant_values=-1) for node in nodes]
+        arrays = {
+            "fingerprint": np.frombuffer(self.fingerprint(), np.uint8),
+            **{name: np.array([getattr(node, name) for node in nodes]) for name in NODE_FIELDS},
+            "items": np.array(items),
+            "columns": self.problem.columns,
+            "big_m": np.array(math.nan if self.problem.big_m is None else self.problem.big_m),
+            "solutions": np.array([s.x for s in self.solutions]),
+            "supports": np.array([np.isin(np.arange(len(s.x)), s.items) for s in self.solutions]),
+            "values": np.array([s.value for s in self.solutions]),
+            "numbers": np.array([self.tree.closed_lower, self.root_lower, self.num_nodes, self.closing_ridge]),
+            "history": np.array(self.history).reshape(-1, 4),
+        }
+        target = Path(path)
+        temporary = target.with_name(target.name + ".part")
+        with open(temporary, "wb") as file:
+            np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(target)
+
+    def load(self, path: str | os.PathLike[str]) -> None:
+        """Go on from a file."""
+        with np.load(path) as file:
+            arrays = dict(file)
+        if arrays["fingerprint"].tobytes() != self.fingerprint():
+            raise ValueError(f"checkpoint {str(path)!r} is of another problem: other data, constraint or settings")
+        points = zip(arrays["solutions"], arrays["supports"], arrays["values"], strict=True)
+        self.solutions = [Solution(x, np.flatnonzero(support), float(value)) for x, support, value in points]
+        self.use(arrays["columns"], None if np.isnan(arrays["big_m"]) else float(arrays["big_m"]))
+        closed_lower, self.root_lower, num_nodes, self.closing_ridge = map(float, arrays["numbers"])
+        self.tree.closed_lower, self.num_nodes = closed_lower, int(num_nodes)
+        self.history = [tuple(row) for row in arrays["history"].tolist()]
+        self.begin -= self.history[-1][0] if self.history else 0.0
+        rows = zip(*(arrays[name] for name in NODE_FIELDS), arrays["items"], strict=True)
+        self.tree.add([OpenNode(a, b, c, x, step, items[items >= 0]) for a, b, c, x, step, items in rows], math.inf)
+
+    def fingerprint(self) -> bytes:
+        """A hash of the problem and the settings on which the search depends."""
+        leaves, structure = jax.tree.flatten((self.objective, self.constraint))
+        digest = hashlib.sha256(repr((structure, self.num_solutions, self.within)).encode())
+        for leaf in leaves:
+            digest.update(np.ascontiguousarray(leaf).tobytes())
+        return digest.digest()
+
+
+NODE_FIELDS = ("included", "excluded", "lower", "x", "step_size")
+
+
+def _reporter(progress: bool | Callable[[Progress], None]) -> Callable[[Progress], None]:
+    """What to call with the progress."""
+    if callable(progress):
+        return progress
+    shown = -math.inf
+
+    def report(state: Progress) -> None:
+        nonlocal shown
+        if progress and time.monotonic() - shown > 2.0:
+            shown = time.monotonic()
+            print(state, file=sys.stderr, flush=True)
+
+    return report

@@ -1,0 +1,226 @@
+"""Branch and bound against enumeration, and its bounds, files and limits."""
+
+import dataclasses
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.optimize
+
+import jaxht
+from jaxht.exact import BranchStatus, branch_and_bound
+from jaxht.exact.relaxation import Node, perspective_prox
+from tests.util import x64
+
+N, D, K = 24, 10, 3
+LOSSES = {
+    "least squares": jaxht.LeastSquares,
+    "logistic": jaxht.Logistic,
+    "smoothed hinge": jaxht.SmoothedHinge,
+    "squared hinge": jaxht.SquaredHinge,
+    "huber": jaxht.Huber,
+    "poisson": jaxht.Poisson,
+}
+
+
+def make_objective(loss, seed, l2, n=N, d=D):
+    rng = np.random.default_rng(seed)
+    A = rng.normal(size=(n, d)) + rng.normal(size=(n, 1))
+    u = A[:, :K] @ rng.normal(size=K) + rng.normal(size=n)
+    y = {"poisson": rng.poisson(np.exp(np.clip(u, -3, 2)))}.get(
+        loss, np.where(u > 0, 1.0, -1.0) if loss in ("logistic", "smoothed hinge", "squared hinge") else u
+    )
+    return LOSSES[loss](A, y.astype(float), l2, mean=True)
+
+
+def enumerate_values(objective, constraint, supports):
+    """The minimum of f on each support, by the refit, which other tests compare with scikit-learn and SciPy."""
+    with x64():
+        f = objective.prepare()
+        d = f.shape[0]
+
+        def value(items):
+            selected = jnp.zeros(constraint.scores(jnp.zeros(d)).size, bool).at[items].set(True)
+            fit = jaxht.extend.refit(f, constraint.support(selected), jnp.zeros(d)).x
+            return f.value(fit, f.predict(fit))
+
+        return np.asarray(jax.lax.map(value, jnp.asarray(supports), batch_size=256))
+
+
+def all_supports(num, k):
+    return np.array(list(itertools.combinations(range(num), k)))
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_optimum_is_that_of_enumeration(loss):
+    for seed, l2 in itertools.product(range(4), (1e-3, 0.1, 3.0)):
+        f, constraint = make_objective(loss, seed, l2), jaxht.Sparse(K)
+        best = branch_and_bound(f, constraint, batch=16)
+        least = enumerate_values(f, constraint.prepare((D,)), all_supports(D, K)).min()
+        assert best.status == BranchStatus.OPTIMAL
+        assert best.lower <= least + 1e-12 * abs(least)
+        np.testing.assert_allclose(best.value, least, rtol=1e-4)
+        assert 0 <= best.gap <= 1e-4 * abs(best.value)
+        assert best.root_lower <= best.lower
+
+
+KINDS = {
+    "keep": jaxht.Sparse(K, keep=np.arange(D) == 7),
+    "nonnegative": jaxht.Sparse(K, nonnegative=True),
+    "bounds": jaxht.Sparse(K, bounds=(-0.3, 0.5)),
+    "groups": jaxht.Groups(2, np.arange(D) // 2),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_constraints(kind):
+    for seed in range(4):
+        f, constraint = make_objective("least squares", seed, 0.05), KINDS[kind].prepare((D,))
+        best = branch_and_bound(f, KINDS[kind], batch=16)
+        supports = all_supports(D // 2, 2) if kind == "groups" else all_supports(D, K)
+        if kind == "keep":
+            supports = supports[np.any(supports == 7, axis=1)]
+        least = enumerate_values(f, constraint, supports).min()
+        assert best.status == BranchStatus.OPTIMAL
+        assert best.lower <= least * (1 + 1e-12)
+        np.testing.assert_allclose(best.value, least, rtol=1e-4)
+
+
+def test_ridge_is_borrowed_from_the_curvature():
+    """Without l2, and with more samples than columns, no bound of x is assumed."""
+    f, constraint = make_objective("least squares", 0, 0.0), jaxht.Sparse(K)
+    best = branch_and_bound(f, constraint, batch=16)
+    least = enumerate_values(f, constraint.prepare((D,)), all_supports(D, K)).min()
+    assert (best.status, best.big_m) == (BranchStatus.OPTIMAL, None)
+    np.testing.assert_allclose(best.value, least, rtol=1e-4)
+
+
+def test_bounds_are_assumed_where_there_is_no_ridge():
+    f, constraint = make_objective("least squares", 0, 0.0, n=6), jaxht.Sparse(2)
+    best = branch_and_bound(f, constraint, batch=16)
+    values = enumerate_values(f, constraint.prepare((D,)), all_supports(D, 2))
+    assert best.big_m == pytest.approx(1.5 * np.abs(best.x).max(), rel=0.5)
+    assert best.status == BranchStatus.OPTIMAL
+    np.testing.assert_allclose(best.value, values.min(), rtol=1e-4)
+
+
+def test_all_good_supports():
+    f, constraint = make_objective("least squares", 3, 0.1), jaxht.Sparse(K)
+    supports = all_supports(D, K)
+    values = enumerate_values(f, constraint.prepare((D,)), supports)
+    order = np.argsort(values)
+    found = branch_and_bound(f, constraint, num_solutions=7, batch=16).solutions
+    assert [s.items.tolist() for s in found] == supports[order[:7]].tolist()
+    np.testing.assert_allclose([s.value for s in found], values[order[:7]], rtol=1e-9)
+    near = branch_and_bound(f, constraint, num_solutions=100, within=0.02, batch=16).solutions
+    assert len(near) == np.sum(values <= 1.02 * values.min() * (1 + 1e-12))
+
+
+def test_limits_are_reported_with_valid_bounds():
+    f, constraint = make_objective("least squares", 1, 1e-3, n=12), jaxht.Sparse(4)
+    least = enumerate_values(f, constraint.prepare((D,)), all_supports(D, 4)).min()
+    few = branch_and_bound(f, constraint, node_limit=1, batch=16)
+    none = branch_and_bound(f, constraint, time_limit=0.0, batch=16)
+    assert (few.status, none.status) == (BranchStatus.NODE_LIMIT, BranchStatus.TIME_LIMIT)
+    for result in (few, none):
+        assert result.lower <= least * (1 + 1e-12) <= result.value * (1 + 1e-9)
+        assert result.gap > 1e-4 * result.value
+
+
+def test_interrupted_and_resumed(tmp_path):
+    f, constraint, file = make_objective("least squares", 1, 1e-3, n=12), jaxht.Sparse(4), tmp_path / "search.npz"
+    whole = branch_and_bound(f, constraint, batch=4)
+    calls = []
+
+    def interrupt(progress):
+        calls.append(progress)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+
+    part = branch_and_bound(f, constraint, batch=4, progress=interrupt, checkpoint=file)
+    assert part.status == BranchStatus.INTERRUPTED
+    assert part.lower <= whole.value <= part.value * (1 + 1e-12)
+    rest = branch_and_bound(f, constraint, batch=4, checkpoint=file)
+    assert rest.status == BranchStatus.OPTIMAL
+    assert rest.value == whole.value
+    assert rest.num_nodes == whole.num_nodes
+    assert rest.seconds > part.history[-1, 0]
+    assert branch_and_bound(f, constraint, checkpoint=file).num_nodes == rest.num_nodes  # it was at its end
+    with pytest.raises(ValueError, match="another problem"):
+        branch_and_bound(dataclasses.replace(f, l2=1.0), constraint, checkpoint=file)
+
+
+def test_float32_data_are_not_rounded():
+    f = make_objective("least squares", 0, 0.1)
+    single = dataclasses.replace(f, A=jnp.asarray(f.A, jnp.float32), y=jnp.asarray(f.y, jnp.float32))
+    exact = dataclasses.replace(f, A=np.asarray(single.A, float), y=np.asarray(single.y, float))
+    found, expected = (
+        branch_and_bound(single, jaxht.Sparse(K), batch=16),
+        branch_and_bound(exact, jaxht.Sparse(K), batch=16),
+    )
+    assert found.value == pytest.approx(expected.value, rel=1e-7)  # l2 is 0.1 in single precision
+
+
+def test_history_and_progress():
+    f, seen = make_objective("logistic", 1, 1e-3), []
+    best = branch_and_bound(f, jaxht.Sparse(K), batch=16, progress=seen.append)
+    assert np.all(np.diff(best.history, axis=0)[:, [0, 1, 3]] >= 0)  # seconds, nodes, lower bound
+    assert np.all(np.diff(best.history[:, 2]) <= 0)
+    assert len(seen) == len(best.history)
+    assert "gap" in str(seen[-1])
+
+
+@pytest.mark.parametrize(
+    ("objective", "constraint", "message"),
+    [
+        (jaxht.Hinge(np.eye(4), np.ones(4), 0.1), jaxht.Sparse(2), "smooth loss"),
+        (jaxht.MultiResponse(np.eye(4), np.eye(4)), jaxht.Sparse(2), "one output"),
+        (jaxht.LeastSquares(np.eye(4), np.ones(4), np.ones(4)), jaxht.Sparse(2), "single l2"),
+        (jaxht.LeastSquares(np.eye(4), np.ones(4)), jaxht.LowRank(2), "Sparse or Groups"),
+    ],
+)
+def test_errors(objective, constraint, message):
+    with pytest.raises(ValueError, match=message):
+        branch_and_bound(objective, constraint)
+
+
+# ---- the proximal operator ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("bounded", [False, True])
+def test_perspective_prox_is_that_of_a_general_solver(bounded):
+    rng = np.random.default_rng(0)
+    m, k = 5, 2
+    for _ in range(10):
+        v, scale = rng.normal(size=m) * 2, 10 ** rng.uniform(-1, 1)
+        bounds = (-np.abs(rng.normal(size=m)), np.abs(rng.normal(size=m))) if bounded else None
+        node = Node(np.arange(m) == 1, np.arange(m) == 3)
+        with x64():
+            constraint = jaxht.Sparse(k, bounds=bounds).prepare((m,))
+            x, z, square = map(np.asarray, perspective_prox(constraint, node, jnp.asarray(v), jnp.asarray(scale)))
+
+        def value(x, z, v=v, scale=scale):
+            return np.sum((x - v) ** 2) / 2 + scale / 2 * np.sum(x**2 / np.maximum(z, 1e-9))
+
+        low, high = (-1e9 * np.ones(m), 1e9 * np.ones(m)) if bounds is None else bounds
+        rules = [{"type": "ineq", "fun": lambda w: k - np.sum(w[m:])}]
+        if bounded:
+            rules += [
+                {"type": "ineq", "fun": lambda w, high=high: high * w[m:] - w[:m]},
+                {"type": "ineq", "fun": lambda w, low=low: w[:m] - low * w[m:]},
+            ]
+        shares = [(1, 1) if i == 1 else (0, 1e-9) if i == 3 else (1e-9, 1) for i in range(m)]
+        found = scipy.optimize.minimize(
+            lambda w, value=value: value(w[:m], w[m:]),
+            np.r_[np.zeros(m), np.clip(0.2, *np.array(shares).T)],
+            bounds=[(None, None)] * m + shares,
+            constraints=rules,
+            options={"maxiter": 500, "ftol": 1e-12},
+        )
+        assert np.sum(z) <= k + 1e-6
+        assert x[3] == 0
+        assert z[1] == 1
+        assert np.sum((x - v) ** 2) / 2 + scale / 2 * square <= found.fun + 1e-4 * (1 + abs(found.fun))
+        assert np.all((x >= low * z - 1e-12) & (x <= high * z + 1e-12))
