@@ -53,6 +53,17 @@ def test_sparse_training():
     np.testing.assert_allclose(scope["report"].total, 1 - kept / total, rtol=1e-6)
 
 
+def test_the_best_support(capsys):
+    """The blocks of the page go on from each other."""
+    scope = {}
+    for block in examples("optimum.md"):
+        exec(block, scope)
+    best, near = scope["best"], scope["near"]
+    assert best.status.name == "OPTIMAL"
+    np.testing.assert_array_equal(near.solutions[0].items, best.solutions[0].items)
+    assert all(s.value <= 1.01 * best.value for s in near.solutions)
+
+
 def test_problems():
     """Those of the page go on from each other."""
     scope = {}

@@ -9,7 +9,7 @@ import numpy as np
 import optax
 import pytest
 
-from examples import images, likelihoods, mlp
+from examples import images, likelihoods, mlp, sindy
 from jaxht import transforms
 
 pytestmark = pytest.mark.usefixtures("all_quickly")
@@ -211,3 +211,22 @@ def test_likelihoods_are_those_of_a_loop():
 def test_sparse_likelihoods_find_what_was_planted(capsys):
     assert min(likelihoods.main(p=10, num_edges=8, n=1200, d=60, K=4)) == 1.0
     assert "SUPPORT_STABLE" in capsys.readouterr().out
+
+
+# ---- equations from trajectories -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("system", "span", "terms"),
+    [
+        (sindy.lorenz, 20.0, [{"x", "y"}, {"x", "y", "x z"}, {"z", "x y"}]),
+        (sindy.roessler, 60.0, [{"y", "z"}, {"x", "y"}, {"1", "z", "x z"}]),
+    ],
+)
+def test_equations_are_found(system, span, terms):
+    x, velocity = sindy.measure(system, span, noise=0.002)
+    A, names = sindy.polynomials(x, degree=2)
+    model = sindy.ExactSubset(k_max=4, window=sindy.WINDOW).fit(A, velocity)
+    assert [set(np.array(names)[row != 0]) for row in model.coef_] == terms
+    assert model.gap_ <= 1e-4
+    np.testing.assert_allclose(model.predict(A).std(axis=0), velocity.std(axis=0), rtol=0.05)
