@@ -2,8 +2,8 @@
 
 Each run is a process of its own. ``python -m benchmarks certified --rivals-python PYTHON`` takes the interpreter of an
 environment with ``pip install okridge l0bnb requests 'numpy<2'``; without it jaxht runs alone. All stop at a gap of
-1e-4 of f: of OKRidge, whose f leaves out the squares of y, of that; l0bnb has a price l0 for each coefficient in place of
-k, which is taken between the decreases of f from the ninth and to the eleventh. Data sets are those of JAXHT_DATA.
+1e-4 of f: of OKRidge, whose f leaves out the squares of y, of that; l0bnb has a price l0 for each coefficient in place
+of k, which is taken between the decreases of f from the ninth and to the eleventh. Data sets are those of JAXHT_DATA.
 
 ``first`` is the first call, with what is compiled, ``again`` a second one of the same process.
 """

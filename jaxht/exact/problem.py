@@ -54,6 +54,7 @@ class Problem:
     Attributes:
         objective: on these columns.
         constraint: on these columns, with the bounds that are assumed.
+        limit: k.
         columns: int64, their numbers in the whole problem.
         norm: :func:`jaxht.objectives.dual.column_bound` of the objective.
         ridge: of the relaxation.
@@ -63,6 +64,7 @@ class Problem:
 
     objective: Any
     constraint: Any
+    limit: int
     columns: np.ndarray
     norm: Array
     ridge: Ridge
@@ -103,12 +105,7 @@ class Problem:
         ridge = Ridge(*(jnp.asarray(number, float) for number in rest))
         if gram is not None:
             gram = gram._replace(H=gram.H - borrowed * jnp.eye(d))
-        return cls(objective, constraint, columns, column_bound(objective), ridge, gram, big_m)
-
-    @property
-    def limit(self) -> int:
-        """k."""
-        return int(self.constraint.limit)
+        return cls(objective, constraint, limit, columns, _column_bound(objective), ridge, gram, big_m)
 
     @property
     def names(self) -> np.ndarray:
@@ -169,11 +166,15 @@ class Problem:
         return jax.tree.map(lambda *leaves: np.concatenate(leaves)[: len(nodes)], *found), chosen
 
 
+_column_bound = jax.jit(column_bound)
+
+
 @jax.jit
-def certified_value(objective: LinearModel, x: Array) -> Array:
-    """f(x) plus a bound of its rounding error."""
+def certified_value(objective: LinearModel, x: Array) -> tuple[Array, Array]:
+    """f(x) plus a bound of its rounding error, and the gradient."""
     pred = objective.predict(x)
-    return objective.value(x, pred) + primal_error(objective, x, pred, column_bound(objective))
+    error = primal_error(objective, x, pred, column_bound(objective))
+    return objective.value(x, pred) + error, objective.gradient(x, pred)
 
 
 @jax.jit

@@ -295,13 +295,14 @@ class _Search:
 
     def start(self, x0: Array | Result | None, big_m: float | None, key: PRNGKey | None) -> None:
         """Find the best point to begin with, and bound the root; columns that no good support holds are left out."""
-        found = solve(self.objective, self.constraint, key=key) if x0 is None else x0
-        found = jnp.asarray(found.x if isinstance(found, Result) else found, float)
-        x = np.asarray(self.constraint.project(found)[0])  # feasible, or value would be no upper bound
-        value = float(certified_value(self.objective, jnp.asarray(x)))
-        active = np.asarray(self.constraint.active(jnp.asarray(x)))
-        self.solutions = [Solution(x, np.flatnonzero(active), value)]
-        self.closing_ridge = self.find_closing_ridge(x)
+        if x0 is None:
+            found = solve(self.objective, self.constraint, key=key).x
+        else:  # feasible, or value would be no upper bound
+            found = self.constraint.project(jnp.asarray(x0.x if isinstance(x0, Result) else x0, float))[0]
+        value, slopes = certified_value(self.objective, found)
+        x, active = np.asarray(found), np.asarray(self.constraint.active(found))
+        self.solutions = [Solution(x, np.flatnonzero(active), float(value))]
+        self.closing_ridge = find_closing_ridge(x, np.abs(slopes))
         self.use(np.arange(len(x)), big_m)
         node = self.problem.root(x)
         for _ in range(MAX_REDUCTIONS):
@@ -321,14 +322,6 @@ class _Search:
         """Go on with some of the columns."""
         x, slack = self.solutions[0].x, 0.1 * self.tolerance
         self.problem = Problem.on(self.objective, self.constraint, columns, big_m, x, slack)
-
-    def find_closing_ridge(self, x: Numbers) -> float:
-        """The l2 at which x would have no duality gap, did it not change with l2."""
-        point, on = jnp.asarray(x), x != 0
-        slopes = np.abs(np.asarray(self.objective.gradient(point, self.objective.predict(point))))
-        if np.all(on) or not np.any(on):
-            return 0.0
-        return float(np.max(slopes[~on]) / np.min(np.abs(x[on])))
 
     # ---- branching ----
 
@@ -356,18 +349,20 @@ class _Search:
         for fit, value, items in zip(found.fit, found.value, chosen, strict=True):
             if np.isfinite(value):
                 self.add_solution(fit, items, float(value))
-        return [self.settle(node, jax.tree.map(lambda leaf, i=i: leaf[i], found)) for i, node in enumerate(nodes)]
+        return [self.settle(node, found, i) for i, node in enumerate(nodes)]
 
-    def settle(self, node: OpenNode, found: Relaxed) -> OpenNode:
+    def settle(self, node: OpenNode, found: Relaxed, lane: int) -> OpenNode:
         """A node with its bound, the items that this decides, and what it may be divided by."""
-        lower, error, gains = found.bound
-        lower = float(np.nan_to_num(lower, nan=-np.inf))
-        masks = fix_items(node.included, node.excluded, lower, error, gains, self.problem.limit, self.target)
+        lower, gains, z = float(found.bound.lower[lane]), found.bound.gains[lane], found.z[lane]
+        lower = -math.inf if math.isnan(lower) else lower
+        fixed = node.included, node.excluded, lower, float(found.bound.error[lane]), gains
+        masks = fix_items(*fixed, self.problem.limit, self.target)
         free = np.flatnonzero(~(masks[0] | masks[1]))
         # The least certain first; where the relaxation is integral, the items that gain most.
-        ranks = np.minimum(found.z, 1 - found.z) + 1e-6 * gains / max(float(np.max(gains)), 1e-300)
+        ranks = np.minimum(z, 1 - z) + 1e-6 * gains / max(float(np.max(gains)), 1e-300)
         items = free[np.argsort(-ranks[free], kind="stable")[:CANDIDATES]]
-        return OpenNode(*masks, max(node.lower, lower), found.x, float(found.step_size), items, closed=node.is_leaf)
+        x, step_size = found.x[lane], float(found.step_size[lane])
+        return OpenNode(*masks, max(node.lower, lower), x, step_size, items, closed=node.is_leaf)
 
     def add_solution(self, x: Numbers, chosen: Mask, value: float) -> None:
         """Keep a point that is among the best, each support once."""
@@ -454,6 +449,14 @@ class _Search:
 
 
 NODE_FIELDS = ("included", "excluded", "lower", "x", "step_size")
+
+
+def find_closing_ridge(x: Numbers, slopes: Numbers) -> float:
+    """The l2 at which x would have no duality gap, did it not change; ``slopes`` are sizes of the gradient's entries."""
+    on = x != 0
+    if np.all(on) or not np.any(on):
+        return 0.0
+    return float(np.max(slopes[~on]) / np.min(np.abs(x[on])))
 
 
 def _reporter(progress: bool | Callable[[Progress], None]) -> Callable[[Progress], None]:
