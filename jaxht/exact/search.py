@@ -452,7 +452,7 @@ NODE_FIELDS = ("included", "excluded", "lower", "x", "step_size")
 
 
 def find_closing_ridge(x: Numbers, slopes: Numbers) -> float:
-    """The l2 at which x would have no duality gap, did it not change; ``slopes`` are sizes of the gradient's entries."""
+    """The l2 at which x would have no duality gap, did it not change; ``slopes``: sizes of the gradient's entries."""
     on = x != 0
     if np.all(on) or not np.any(on):
         return 0.0
