@@ -1,7 +1,7 @@
 """The problem of a branch and bound on the columns that are left: its relaxation, and the batches that solve it."""
 
 import dataclasses
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -102,9 +102,9 @@ class Problem:
             squares = np.maximum(*(np.asarray(bound) ** 2 for bound in constraint.bounds))
             added = 2 * slack / max(float(np.sort(squares)[::-1][:limit].sum()), 1e-300)
         rest = (l2 + borrowed + added, borrowed, added, slack * (1 + 1e-12) if added else 0.0)
-        ridge = Ridge(*(jnp.asarray(number, float) for number in rest))
-        if gram is not None:
-            gram = gram._replace(H=gram.H - borrowed * jnp.eye(d))
+        ridge = Ridge(*(np.float64(number) for number in rest))
+        if gram is not None and borrowed > 0:
+            gram = gram._replace(H=np.asarray(gram.H) - borrowed * np.eye(d))
         return cls(objective, constraint, limit, columns, _column_bound(objective), ridge, gram, big_m)
 
     @property
@@ -169,12 +169,22 @@ class Problem:
 _column_bound = jax.jit(column_bound)
 
 
+class Point(NamedTuple):
+    """A feasible x, the items on which it is not 0, f(x) plus a bound of its rounding error, and the gradient there."""
+
+    x: Array
+    active: Array
+    value: Array
+    gradient: Array
+
+
 @jax.jit
-def certified_value(objective: LinearModel, x: Array) -> tuple[Array, Array]:
-    """f(x) plus a bound of its rounding error, and the gradient."""
+def project_and_evaluate(objective: LinearModel, constraint: Sparse | Groups, x: Array) -> Point:
+    """The projection of x: feasible, or its value would be no upper bound."""
+    x, _ = constraint.project(jnp.asarray(x, objective.dtype))
     pred = objective.predict(x)
-    error = primal_error(objective, x, pred, column_bound(objective))
-    return objective.value(x, pred) + error, objective.gradient(x, pred)
+    value = objective.value(x, pred) + primal_error(objective, x, pred, column_bound(objective))
+    return Point(x, constraint.active(x), value, objective.gradient(x, pred))
 
 
 @jax.jit

@@ -21,6 +21,7 @@ Beck & Teboulle 2009 and O'Donoghue & Candès 2015 (the descent).
 
 import dataclasses
 import functools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -37,7 +38,7 @@ from jaxht.refit import refit
 
 ROUND = 10  # steps of the descent between two bounds
 ENOUGH = 0.05  # of what a bound lacks, by which the relaxation need not be solved further
-BISECTIONS = 40
+MAX_TRIES, SUM_RTOL = 60, 1e-10  # to find the multiplier, and by how much the sum of z may be off
 ROUNDING = 4096.0  # in units of the last place of a value
 
 
@@ -149,7 +150,7 @@ def perspective_prox(constraint: Sparse | Groups, node: Node, v: Array, scale: A
         z = a \sqrt{s / 2 \tau} - s \ (2 \tau \le s u^2), \qquad z = (a - s u / 2 - \tau / u) / u \ \text{ (else)},
         \qquad \|x_g\| = \min(a z / (z + s),\ z u)
 
-    each z clipped to [0, 1]; tau is found by bisection.
+    each z clipped to [0, 1]; tau is the root of their sum less k.
 
     Args:
         constraint: prepared.
@@ -170,32 +171,51 @@ def perspective_prox(constraint: Sparse | Groups, node: Node, v: Array, scale: A
         most = jnp.where(v > 0, upper, -lower) * jnp.ones_like(v)
 
     def shares(root: Array) -> Array:
-        """z for tau = root^2."""
-        z = a * (jnp.sqrt(scale / 2) / jnp.where(root > 0, root, 1)) - scale
-        z = jnp.where(root > 0, z, jnp.where(a > 0, jnp.inf, 0))
+        """z for tau = 1 / root^2; for infinite root of a without bounds 1."""
+        z = jnp.where(a > 0, a * (jnp.sqrt(scale / 2) * root) - scale, 0)
         if most is not None:
-            u = jnp.where(jnp.isfinite(most) & (most > 0), most, 1)
-            capped = (a - scale * u / 2 - root**2 / u) / u
-            z = jnp.where(2 * root**2 >= scale * most**2, jnp.where(most > 0, capped, 0), z)
+            u, tau = jnp.where(jnp.isfinite(most) & (most > 0), most, 1), 1 / root**2
+            capped = (a - scale * u / 2 - tau / u) / u
+            z = jnp.where(2 * tau >= scale * most**2, jnp.where(most > 0, capped, 0), z)
         return jnp.where(free, jnp.clip(z, 0, 1), 0)
 
     left = constraint.limit - jnp.sum(node.included)
-
-    def bisect(_: Array, ends: tuple[Array, Array]) -> tuple[Array, Array]:
-        low, high = ends
-        middle = (low + high) / 2
-        few = jnp.sum(shares(middle)) <= left
-        return jnp.where(few, low, middle), jnp.where(few, middle, high)
-
-    largest = jnp.max(jnp.where(free, a, 0)) / jnp.sqrt(2 * scale)  # there all z are 0
+    least = jnp.sqrt(2 * scale) / jnp.maximum(jnp.max(jnp.where(free, a, 0)), 1e-300)  # there all z are 0
     fits = jnp.sum(free & (a > 0)) <= left
-    _, root = lax.fori_loop(0, BISECTIONS, bisect, (jnp.zeros_like(largest), largest))
-    z = jnp.where(node.included, 1, shares(jnp.where(fits, 0, root)))
+    root = jnp.where(fits, jnp.inf, find_root(lambda root: jnp.sum(shares(root)) - left, least, SUM_RTOL * left))
+    z = jnp.where(node.included, 1, shares(root))
     norms = a * z / jnp.where(z > 0, z + scale, 1)
     if most is not None:
         norms = jnp.where(z > 0, jnp.minimum(norms, z * most), 0)
     x = v * spread(constraint, norms / jnp.where(a > 0, a, 1))
     return x, z, jnp.sum(norms**2 / jnp.where(z > 0, z, 1))
+
+
+def find_root(function: Callable[[Array], Array], start: Array, atol: Array) -> Array:
+    """A root of an increasing function that is at most 0 at ``start`` > 0: by doubling, then by the Illinois method.
+
+    Args:
+        function: of a scalar; linear between kinks, so that few steps suffice.
+        start: a scalar.
+        atol: the absolute value at which a number counts as a root, a scalar.
+
+    Source: Dowell & Jarratt 1971.
+    """
+
+    def step(carry: tuple[Array, ...]) -> tuple[Array, ...]:
+        count, _, value, low, at_low, high, at_high = carry
+        width = jnp.where(jnp.isfinite(high), high - low, 1)
+        inside = jnp.clip(-at_low / (at_high - at_low), 0.01, 0.99) * width
+        trial = jnp.where(jnp.isfinite(high), low + inside, 2 * low)
+        new = function(trial)
+        below, repeated = new <= 0, (new <= 0) == (value <= 0)
+        at_low = jnp.where(below, new, jnp.where(repeated, at_low / 2, at_low))
+        at_high = jnp.where(below, jnp.where(repeated, at_high / 2, at_high), new)
+        return count + 1, trial, new, jnp.where(below, trial, low), at_low, jnp.where(below, high, trial), at_high
+
+    inf, value = jnp.full_like(start, jnp.inf), function(start)
+    begin = (jnp.zeros((), jnp.int32), start, value, start, value, inf, inf)
+    return lax.while_loop(lambda carry: (jnp.abs(carry[2]) > atol) & (carry[0] < MAX_TRIES), step, begin)[1]
 
 
 def bound_at(

@@ -13,13 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxht._pytree import Array, PRNGKey, check_kind, short_repr
+from jaxht._pytree import Array, check_kind, short_repr
 from jaxht.constraints import SelectionConstraint, Sparse
-from jaxht.exact.problem import Problem, certified_value, in_double
+from jaxht.exact.problem import Problem, in_double, project_and_evaluate
 from jaxht.exact.relaxation import Relaxed
 from jaxht.exact.tree import CANDIDATES, Mask, Numbers, OpenNode, Tree, choose_division, divide, fix_items
 from jaxht.linalg.precision import default_precision
@@ -142,7 +141,6 @@ def branch_and_bound(
     x0: Array | Result | None = None,
     batch: int = 64,
     big_m: float | None = None,
-    key: PRNGKey | None = None,
     progress: bool | Callable[[Progress], None] = False,
     checkpoint: str | os.PathLike[str] | None = None,
 ) -> BranchAndBoundResult:
@@ -153,7 +151,7 @@ def branch_and_bound(
 
     The supports are divided into nodes, in each of which some items are fixed in or out. A node's relaxation, see
     :mod:`jaxht.exact.relaxation`, gives a lower bound; it is not divided further where that reaches the best value.
-    Many nodes are bounded at a time, in one compiled program. The first best point is that of :func:`jaxht.solve`.
+    Many nodes are bounded at a time, in one compiled program, and each relaxation is rounded to a point on a support.
 
     The bound is as good as the ridge is large: with l2 = 0 least squares of more samples than columns borrow one from
     their curvature, all others assume ``|x_j| <= big_m``.
@@ -169,11 +167,11 @@ def branch_and_bound(
         num_solutions: how many best supports to find, an int; each is proven to be among the best up to ``gap_rtol``.
         within: a float; with num_solutions above 1 only supports whose f is at most ``(1 + within)`` times the best
             value; None for no limit.
-        x0: a point, which is projected, or a Result, to begin with as the best one; None: that of :func:`jaxht.solve`.
+        x0: a point, which is projected, or a Result, as of :func:`jaxht.solve`, to begin with as the best one; None:
+            0, or where l2 is 0 what solve finds. The search finds good points itself.
         batch: nodes in a compiled call at most, an int.
         big_m: a bound of ``|x_j|`` that is assumed to hold; None: where one is needed, 1.5 times the largest entry of
             the best point.
-        key: for a solver that draws; None.
         progress: whether to print a line to stderr every few seconds; or a function of :class:`Progress`.
         checkpoint: a file that the search is written to, once a minute and in the end, and continued from where it
             exists; None.
@@ -209,7 +207,7 @@ def branch_and_bound(
             if checkpoint is not None and Path(checkpoint).exists():
                 search.load(checkpoint)
             else:
-                search.start(x0, big_m, key)
+                search.start(x0, big_m)
             saved = time.monotonic()
             while status is None:
                 report(search.record())
@@ -232,6 +230,7 @@ def branch_and_bound(
 SAVE_EVERY = 60.0  # seconds
 SLOW_AFTER = 2000  # nodes, after which bounds that have hardly moved are warned of
 MAX_REDUCTIONS = 4  # of the columns, at the root
+SMALL = 64  # columns, of which none are left out
 
 
 class _Search:
@@ -293,29 +292,30 @@ class _Search:
 
     # ---- the root ----
 
-    def start(self, x0: Array | Result | None, big_m: float | None, key: PRNGKey | None) -> None:
+    def start(self, x0: Array | Result | None, big_m: float | None) -> None:
         """Find the best point to begin with, and bound the root; columns that no good support holds are left out."""
-        if x0 is None:
-            found = solve(self.objective, self.constraint, key=key).x
-        else:  # feasible, or value would be no upper bound
-            found = self.constraint.project(jnp.asarray(x0.x if isinstance(x0, Result) else x0, float))[0]
-        value, slopes = certified_value(self.objective, found)
-        x, active = np.asarray(found), np.asarray(self.constraint.active(found))
-        self.solutions = [Solution(x, np.flatnonzero(active), float(value))]
-        self.closing_ridge = find_closing_ridge(x, np.abs(slopes))
+        if x0 is None and float(self.objective.penalty) > 0:
+            x0 = np.zeros(self.objective.shape)  # the relaxation at the root leads to better ones
+        elif x0 is None:
+            x0 = solve(self.objective, self.constraint)
+        found = project_and_evaluate(self.objective, self.constraint, x0.x if isinstance(x0, Result) else x0)
+        x = np.asarray(found.x)
+        self.solutions = [Solution(x, np.flatnonzero(found.active), float(found.value))]
         self.use(np.arange(len(x)), big_m)
         node = self.problem.root(x)
         for _ in range(MAX_REDUCTIONS):
-            node = self.bound([node])[0]
+            node = self.settle(node, self.bound([node]), 0)
             left = np.flatnonzero(~node.excluded)
-            size = max(16, 1 << (len(left) - 1).bit_length())  # few sizes: few programs are compiled
+            size = max(SMALL, 1 << (len(left) - 1).bit_length())  # few sizes: few programs are compiled
             searched = node.lower > self.target or node.is_leaf
-            if searched or size > 0.6 * len(node.excluded) or not isinstance(self.constraint, Sparse):
+            if searched or 2 * size > len(node.excluded) or not isinstance(self.constraint, Sparse):
                 break
             kept = np.sort(np.r_[left, np.flatnonzero(node.excluded)[: size - len(left)]])
             node = self.problem.restrict(node, kept)
             self.use(self.problem.columns[kept], big_m)
         self.root_lower = min(node.lower, self.value)
+        best = project_and_evaluate(self.objective, self.constraint, self.solutions[0].x)
+        self.closing_ridge = find_closing_ridge(np.asarray(best.x), np.abs(best.gradient))
         self.tree.add([node], self.target)
 
     def use(self, columns: NDArray[Any], big_m: float | None) -> None:
@@ -334,35 +334,38 @@ class _Search:
         ways = []  # of each node
         for node in (self.tree.nodes[number] for number in numbers):
             ways.append(divide(node, best, self.problem.sizes(node.x), limit, tries))
-        parts = iter(self.bound([part for of_node in ways for way in of_node for part in way]) if ways else [])
-        bounded = [[[next(parts) for _ in way] for way in of_node] for of_node in ways]
-        for number, of_node in zip(numbers, bounded, strict=True):
-            lower = self.tree.nodes[number].lower
+        parts = [part for of_node in ways for way in of_node for part in way]
+        if not parts:
+            return
+        found, lanes = self.bound(parts), {id(part): lane for lane, part in enumerate(parts)}
+        for number, of_node in zip(numbers, ways, strict=True):
+            chosen = choose_division(of_node, self.tree.nodes[number].lower, target)
             # First the parts, then the node: whenever this ends, nothing is lost.
-            self.tree.add(choose_division(of_node, lower, target), self.target)
+            self.tree.add([self.settle(part, found, lanes[id(part)]) for part in chosen], self.target)
             self.tree.remove([number])
 
-    def bound(self, nodes: list[OpenNode]) -> list[OpenNode]:
-        """Bound nodes, fix what their bounds decide, and take the points that were found on the way."""
+    def bound(self, nodes: list[OpenNode]) -> Relaxed:
+        """Raise the bounds of nodes by their relaxations, and take the points that were found on the way."""
         found, chosen = self.problem.relax(nodes, self.target, self.batch)
         self.num_nodes += len(nodes)
         for fit, value, items in zip(found.fit, found.value, chosen, strict=True):
             if np.isfinite(value):
                 self.add_solution(fit, items, float(value))
-        return [self.settle(node, found, i) for i, node in enumerate(nodes)]
+        for node, lower in zip(nodes, found.bound.lower, strict=True):
+            node.lower = max(node.lower, -math.inf if math.isnan(lower) else float(lower))
+        return found
 
     def settle(self, node: OpenNode, found: Relaxed, lane: int) -> OpenNode:
-        """A node with its bound, the items that this decides, and what it may be divided by."""
-        lower, gains, z = float(found.bound.lower[lane]), found.bound.gains[lane], found.z[lane]
-        lower = -math.inf if math.isnan(lower) else lower
-        fixed = node.included, node.excluded, lower, float(found.bound.error[lane]), gains
-        masks = fix_items(*fixed, self.problem.limit, self.target)
+        """A node with the items that its bound decides, and what it may be divided by."""
+        lower, error, gains = (leaf[lane] for leaf in found.bound)
+        masks = fix_items(node.included, node.excluded, lower, error, gains, self.problem.limit, self.target)
         free = np.flatnonzero(~(masks[0] | masks[1]))
         # The least certain first; where the relaxation is integral, the items that gain most.
+        z = found.z[lane]
         ranks = np.minimum(z, 1 - z) + 1e-6 * gains / max(float(np.max(gains)), 1e-300)
         items = free[np.argsort(-ranks[free], kind="stable")[:CANDIDATES]]
         x, step_size = found.x[lane], float(found.step_size[lane])
-        return OpenNode(*masks, max(node.lower, lower), x, step_size, items, closed=node.is_leaf)
+        return OpenNode(*masks, node.lower, x, step_size, items, closed=node.is_leaf)
 
     def add_solution(self, x: Numbers, chosen: Mask, value: float) -> None:
         """Keep a point that is among the best, each support once."""
