@@ -21,7 +21,7 @@ import numpy as np
 
 # Neither jax nor jaxht: the rivals' environment has none.
 
-TIME_LIMIT = 600.0
+TIME_LIMIT = 300.0
 # Name: kind, n, d, correlation, l2 on the scale of 1/2 sum of squares, or of the mean for the logistic loss.
 INSTANCES = {
     "OKRidge, equicorrelated": ("equicorrelated", 6000, 3000, 0.5, 1e-3),

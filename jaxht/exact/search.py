@@ -229,7 +229,7 @@ def branch_and_bound(
 
 SAVE_EVERY = 60.0  # seconds
 SLOW_AFTER = 2000  # nodes, after which bounds that have hardly moved are warned of
-MAX_REDUCTIONS = 4  # of the columns, at the root
+ROOT_ROUNDS = 6  # in which columns are left out and better points found, at the root
 SMALL = 64  # columns, of which none are left out
 
 
@@ -303,13 +303,16 @@ class _Search:
         self.solutions = [Solution(x, np.flatnonzero(found.active), float(found.value))]
         self.use(np.arange(len(x)), big_m)
         node = self.problem.root(x)
-        for _ in range(MAX_REDUCTIONS):
-            node = self.settle(node, self.bound([node]), 0)
+        for _ in range(ROOT_ROUNDS):
+            value, node = self.value, self.settle(node, self.bound([node]), 0)
             left = np.flatnonzero(~node.excluded)
             size = max(SMALL, 1 << (len(left) - 1).bit_length())  # few sizes: few programs are compiled
-            searched = node.lower > self.target or node.is_leaf
-            if searched or 2 * size > len(node.excluded) or not isinstance(self.constraint, Sparse):
+            if node.lower > self.target or node.closed:
                 break
+            if 2 * size > len(node.excluded) or not isinstance(self.constraint, Sparse):
+                if self.value == value and np.any(node.x):
+                    break
+                continue  # the relaxation is rounded to another point, whose value may decide more
             kept = np.sort(np.r_[left, np.flatnonzero(node.excluded)[: size - len(left)]])
             node = self.problem.restrict(node, kept)
             self.use(self.problem.columns[kept], big_m)
