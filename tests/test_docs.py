@@ -53,8 +53,9 @@ def test_sparse_training():
     np.testing.assert_allclose(scope["report"].total, 1 - kept / total, rtol=1e-6)
 
 
-def test_the_best_support(capsys):
+def test_the_best_support(monkeypatch):
     """The blocks of the page go on from each other."""
+    monkeypatch.setenv("MPLBACKEND", "agg")
     scope = {}
     for block in examples("optimum.md"):
         exec(block, scope)
@@ -62,6 +63,7 @@ def test_the_best_support(capsys):
     assert best.status.name == "OPTIMAL"
     np.testing.assert_array_equal(near.solutions[0].items, best.solutions[0].items)
     assert all(s.value <= 1.01 * best.value for s in near.solutions)
+    assert len(scope["axes"].lines) == 2
 
 
 def test_problems():
