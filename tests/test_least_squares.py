@@ -212,7 +212,8 @@ def test_degenerate_supports(dtype, noise):
         excess = np.linalg.norm(A @ x - one_y) - np.linalg.norm(A @ want - one_y)
         assert excess <= tolerance * size, f"{name}: {excess / size:.1e}"
         norms = np.linalg.norm(A, axis=0)
-        times = 1e3 if name.startswith(("rank", "duplicate up to")) else 1.1
+        # A duplicate beside columns of other scales: whether rounding hides it depends on the processor.
+        times = 1e3 if name.startswith(("rank", "duplicate up to")) else 2 if name.startswith("badly") else 1.1
         assert np.linalg.norm(norms * x) <= times * np.linalg.norm(norms * want) + 1e-30, name
 
 
