@@ -212,9 +212,24 @@ def test_degenerate_supports(dtype, noise):
         excess = np.linalg.norm(A @ x - one_y) - np.linalg.norm(A @ want - one_y)
         assert excess <= tolerance * size, f"{name}: {excess / size:.1e}"
         norms = np.linalg.norm(A, axis=0)
-        # A duplicate beside columns of other scales: whether rounding hides it depends on the processor.
-        times = 1e3 if name.startswith(("rank", "duplicate up to")) else 2 if name.startswith("badly") else 1.1
+        times = 1e3 if name.startswith(("rank", "duplicate up to")) else 1.1
         assert np.linalg.norm(norms * x) <= times * np.linalg.norm(norms * want) + 1e-30, name
+
+
+@pytest.mark.parametrize("noise", [0.1, 1, 10])
+def test_duplicated_columns_share_the_coefficient(noise):
+    """Least norm, up to a percent, in 500 problems: rounding errors of large residuals once added up along A_i - A_j."""
+    rng = np.random.default_rng(8)
+    A = rng.standard_normal((500, 30, 8))
+    A[:, :, 3] = A[:, :, 1]
+    A = (A * 10 ** rng.uniform(-4, 4, (500, 1, 8))).astype(np.float32)
+    norms = np.linalg.norm(A, axis=1)
+    y = np.einsum("snk,sk->sn", A / norms[:, None], rng.standard_normal((500, 8)))
+    y = (y + noise * rng.standard_normal(y.shape)).astype(np.float32)
+    x, _ = minimise(LeastSquares(A, y), np.ones((500, 8), bool), k_max=8)
+    want = [lstsq(A[i], y[i], np.ones(8, bool)) for i in range(500)]
+    sizes = [np.linalg.norm(norms * np.asarray(each, float), axis=1) for each in (x, want)]
+    assert np.max(sizes[0] / sizes[1]) <= 1.01
 
 
 def test_badly_scaled_columns_cost_no_accuracy():
