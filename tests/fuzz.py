@@ -222,10 +222,10 @@ def relax_node(objective, constraint, fate, x0):
     norm = dual.column_bound(objective)
     x, _ = constraint.project(jnp.where(excluded[constraint.groups] if constraint.k_max == 3 else excluded, 0, x0))
     step = 1 / (objective.curvature_bound() * jnp.where(norm > 0, norm, 1) ** 2)
-    found = relaxation.relax(
-        *(objective, constraint, ridge, norm, None, jnp.inf, 3, relaxation.Node(included, excluded)),
-        *(chosen & ~excluded, x, jnp.where(jnp.isfinite(step) & (step > 0), step, 1)),
-    )
+    shared = relaxation.Relaxation(objective, constraint, ridge, norm)
+    step_size = jnp.where(jnp.isfinite(step) & (step > 0), step, 1)
+    start = relaxation.Start(relaxation.Node(included, excluded), chosen & ~excluded, x, step_size)
+    found = relaxation.relax(shared, jnp.inf, 3, start)
     return found.bound.lower, included, excluded
 
 

@@ -218,7 +218,7 @@ def test_degenerate_supports(dtype, noise):
 
 @pytest.mark.parametrize("noise", [0.1, 1, 10])
 def test_duplicated_columns_share_the_coefficient(noise):
-    """Least norm, up to a percent, in 500 problems: rounding errors of large residuals once added up along A_i - A_j."""
+    """Least norm, up to a percent: rounding errors of large residuals once added up along A_i - A_j."""
     rng = np.random.default_rng(8)
     A = rng.standard_normal((500, 30, 8))
     A[:, :, 3] = A[:, :, 1]

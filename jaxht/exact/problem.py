@@ -1,22 +1,23 @@
 """The problem of a branch and bound on the columns that are left: its relaxation, and the batches that solve it."""
 
 import dataclasses
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 from jaxht._pytree import Array, cast_numbers
 from jaxht.constraints import Constraint, Groups, Sparse
-from jaxht.designs.dense import Dense
-from jaxht.exact.relaxation import Node, Quadratic, Relaxed, Ridge, relax_nodes
+from jaxht.exact.relaxation import Node, Quadratic, Relaxation, Relaxed, Ridge, Start, relax_nodes
 from jaxht.exact.tree import Mask, Numbers, OpenNode, round_to_support, settle
 from jaxht.linalg.precision import matmul
 from jaxht.objectives.dual import column_bound, primal_error
 from jaxht.objectives.linear_model import LinearModel
 from jaxht.objectives.losses import ScalarLoss, SquaredLoss
 from jaxht.objectives.objective import Objective
+from jaxht.refit.columns import restrict_columns
 
 MAX_GRAM = 4096  # columns of which all products are computed
 MAX_EIGEN = 1000  # columns of which the least eigenvalue is computed, not only bounded
@@ -52,23 +53,15 @@ class Problem:
     """A sparse problem on some of its columns, with the ridge of its relaxation.
 
     Attributes:
-        objective: on these columns.
-        constraint: on these columns, with the bounds that are assumed.
+        relaxation: of the objective and the constraint on these columns, with the bounds that are assumed.
         limit: k.
         columns: int64, their numbers in the whole problem.
-        norm: :func:`jaxht.objectives.dual.column_bound` of the objective.
-        ridge: of the relaxation.
-        quadratic: of squared errors, where it is short.
         big_m: the bound of ``|x_j|`` that is assumed; None.
     """
 
-    objective: Any
-    constraint: Any
+    relaxation: Relaxation
     limit: int
     columns: np.ndarray
-    norm: Array
-    ridge: Ridge
-    quadratic: Quadratic | None
     big_m: float | None
 
     @classmethod
@@ -89,8 +82,7 @@ class Problem:
         limit = int(constraint.limit)
         if d < objective.shape[0]:
             indices = jnp.asarray(columns)
-            objective = dataclasses.replace(objective, A=Dense(objective.design.columns(indices).T))
-            constraint = constraint.restrict(indices)
+            objective, constraint = restrict_columns(objective, indices), constraint.restrict(indices)
         gram, borrowed, added = None, 0.0, 0.0
         if isinstance(objective.loss, SquaredLoss) and d <= min(2 * n, MAX_GRAM):
             gram = _gram(objective)
@@ -105,31 +97,28 @@ class Problem:
         ridge = Ridge(*(np.float64(number) for number in rest))
         if gram is not None and borrowed > 0:
             gram = gram._replace(H=np.asarray(gram.H) - borrowed * np.eye(d))
-        return cls(objective, constraint, limit, columns, _column_bound(objective), ridge, gram, big_m)
+        relaxation = Relaxation(objective, constraint, ridge, _column_bound(objective), gram)
+        return cls(relaxation, limit, columns, big_m)
+
+    @property
+    def constraint(self) -> Sparse | Groups:
+        """On these columns."""
+        return self.relaxation.constraint
 
     @property
     def names(self) -> np.ndarray:
         """The items' numbers in the whole problem."""
-        return self.columns if isinstance(self.constraint, Sparse) else np.arange(self.constraint.num_groups)
+        return self.columns if isinstance(self.constraint, Sparse) else np.arange(cast(int, self.constraint.num_groups))
 
     def root(self, x: Numbers) -> OpenNode:
         """All supports; x is where the descent starts."""
         included = np.broadcast_to(np.asarray(self.constraint.always_active), self.names.shape).copy()
         included, excluded = settle(included, np.zeros_like(included), self.limit)
-        weight = jnp.max(self.objective.weight(jnp.ones(self.objective.num_samples)))
-        length = float(self.norm**2 * self.objective.curvature_bound() * weight)
+        objective = self.relaxation.objective
+        weight = jnp.max(objective.weight(jnp.ones(objective.num_samples)))
+        length = float(self.relaxation.columns**2 * objective.curvature_bound() * weight)
         step_size = 1 / length if 0 < length < np.inf else 1.0
         return OpenNode(included, excluded, -np.inf, x, step_size, np.array([], np.int64))
-
-    def restrict(self, node: OpenNode, kept: np.ndarray) -> OpenNode:
-        """A node with the items at ``kept`` alone, of which all others are excluded."""
-        return dataclasses.replace(
-            node,
-            included=node.included[kept],
-            excluded=node.excluded[kept],
-            x=node.x[kept],
-            items=np.array([], np.int64),
-        )
 
     def sizes(self, x: Numbers) -> Numbers:
         """The norm of x on each item."""
@@ -154,14 +143,14 @@ class Problem:
         found = []
         for first in range(0, len(nodes), size):
             lanes = np.minimum(np.arange(first, first + size), len(nodes) - 1)
-            of = [nodes[lane] for lane in lanes]
-            results = relax_nodes(
-                *(self.objective, self.constraint, self.ridge, self.norm, self.quadratic, target, MAX_ROUNDS),
-                Node(np.stack([node.included for node in of]), np.stack([node.excluded for node in of])),
-                chosen[lanes],
-                np.stack([node.x for node in of]),
-                np.array([node.step_size for node in of]),
-            )
+            starts = [
+                Start(
+                    Node(nodes[lane].included, nodes[lane].excluded), chosen[lane], nodes[lane].x, nodes[lane].step_size
+                )
+                for lane in lanes
+            ]
+            stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *starts)
+            results = relax_nodes(self.relaxation, target, MAX_ROUNDS, stacked)
             found.append(jax.tree.map(np.asarray, results))
         return jax.tree.map(lambda *leaves: np.concatenate(leaves)[: len(nodes)], *found), chosen
 
@@ -190,7 +179,7 @@ def project_and_evaluate(objective: LinearModel, constraint: Sparse | Groups, x:
 @jax.jit
 def _gram(objective: LinearModel) -> Quadratic:
     """Squared errors without a ridge, ``H = c A' S A``."""
-    A, y = objective.design.columns(jnp.arange(objective.shape[0])), objective.y
+    A, y = objective.design.columns(lax.iota(jnp.int32, objective.shape[0])), objective.y
     weighted = objective.weight(y)
     return Quadratic(matmul(jax.vmap(objective.weight)(A), A.T), matmul(A, weighted), jnp.vdot(y, weighted) / 2)
 

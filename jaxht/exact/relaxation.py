@@ -20,9 +20,8 @@ Beck & Teboulle 2009 and O'Donoghue & Candès 2015 (the descent).
 """
 
 import dataclasses
-import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -82,6 +81,40 @@ class Quadratic(NamedTuple):
     H: Array
     b: Array
     c: Array
+
+
+class Relaxation(NamedTuple):
+    """What the relaxations at all nodes of a problem share.
+
+    Attributes:
+        objective: a linear model of one output with a smooth loss, prepared.
+        constraint: :class:`jaxht.Sparse` or :class:`jaxht.Groups`, prepared.
+        ridge: a :class:`Ridge`.
+        columns: :func:`jaxht.objectives.dual.column_bound` of the objective.
+        quadratic: R, where its gradients are to be computed from it; None.
+    """
+
+    objective: LinearModel
+    constraint: Sparse | Groups
+    ridge: Ridge
+    columns: Array
+    quadratic: Quadratic | None = None
+
+
+class Start(NamedTuple):
+    """Where the descent at a node starts.
+
+    Attributes:
+        node: the items that are fixed.
+        chosen: bool (m,), the items of one support below the node, on which f is minimised.
+        x: (d,).
+        step_size: of the first step, a scalar; too large ones are halved.
+    """
+
+    node: Node
+    chosen: Array
+    x: Array
+    step_size: Array
 
 
 class Bound(NamedTuple):
@@ -218,12 +251,10 @@ def find_root(function: Callable[[Array], Array], start: Array, atol: Array) -> 
     return lax.while_loop(lambda carry: (jnp.abs(carry[2]) > atol) & (carry[0] < MAX_TRIES), step, begin)[1]
 
 
-def bound_at(
-    objective: LinearModel, constraint: Sparse | Groups, ridge: Ridge, columns: Array, node: Node, x: Array, pred: Array
-) -> Bound:
+def bound_at(relaxation: Relaxation, node: Node, x: Array, pred: Array) -> Bound:
     """The bound that an x gives for all supports below a node."""
-    alpha = dual_variables(objective, pred)
-    inside = AtNode(constraint, node)
+    objective, constraint, ridge, columns, _ = relaxation
+    alpha, inside = dual_variables(objective, pred), AtNode(constraint, node)
     point = dual_point(objective, inside, alpha, columns, ridge=ridge.rho, borrowed=ridge.borrowed, x=x)
     bounds = constraint.bounds if isinstance(constraint, Sparse) else None
     w = point.z if bounds is None else jnp.clip(point.z, *bounds)
@@ -231,42 +262,38 @@ def bound_at(
     return Bound(point.value - ridge.excess, point.error, ridge.rho * gains)
 
 
-def relax(
-    objective: LinearModel,
-    constraint: Sparse | Groups,
-    ridge: Ridge,
-    columns: Array,
-    quadratic: Quadratic | None,
-    target: Array,
-    max_rounds: Array,
-    node: Node,
-    chosen: Array,
-    x: Array,
-    step_size: Array,
-) -> Relaxed:
+class Descent(NamedTuple):
+    """The state of the descent: two points with their images, and what it knows of its steps."""
+
+    x: Array
+    image: Array
+    x_old: Array
+    image_old: Array
+    t: Array
+    eta: Array
+    value: Array
+    z: Array
+
+
+def relax(relaxation: Relaxation, target: Array, max_rounds: Array, start: Start) -> Relaxed:
     """Solve the relaxation at a node until its bound reaches the target, or is about as high as it gets.
 
     Accelerated proximal gradient descent with backtracking and restarts: ten steps a round, then a bound. The first
     bound is that of the minimiser on one support, which is tight where the node holds no other one.
 
     Args:
-        objective: a linear model of one output with a smooth loss, prepared.
-        constraint: :class:`jaxht.Sparse` or :class:`jaxht.Groups`, prepared.
-        ridge: of the relaxation.
-        columns: :func:`jaxht.objectives.dual.column_bound` of the objective.
-        quadratic: R, where its gradients are to be computed from it; None.
-        target: bounds above it need not be improved.
+        relaxation: a :class:`Relaxation`.
+        target: bounds above it need not be improved, a scalar.
         max_rounds: an integer.
-        node: items that are fixed.
-        chosen: bool (m,), the items of one support below the node.
-        x: (d,), the start.
-        step_size: of the first step, a scalar; too large ones are halved.
+        start: a :class:`Start`.
 
     Returns:
         :class:`Relaxed`.
 
     Cost: two products a step and another one a round; a refit.
     """
+    objective, constraint, ridge, columns, quadratic = relaxation
+    node, chosen, x, step_size = start
     eps = float(jnp.finfo(x.dtype).eps)
     rest = ridge.rho - ridge.added  # of f, beside R
     support = constraint.support(chosen)
@@ -311,7 +338,7 @@ def relax(
         state = lax.fori_loop(0, jnp.where(begins, 0, ROUND), step, state)
         at = jnp.where(begins, fit, state.x)
         pred = objective.predict(at) if quadratic is not None else jnp.where(begins, fit_pred, state.image)
-        new = bound_at(objective, constraint, ridge, columns, node, at, pred)
+        new = bound_at(relaxation, node, at, pred)
         bound = tree_where(new.lower > bound.lower, new, bound)
         lacks = jnp.maximum(target - bound.lower, 0)
         # The relaxation's minimum is at most its value at x, and no bound above it.
@@ -326,30 +353,5 @@ def relax(
     return Relaxed(bound, state.x, state.z, fit, value, state.eta)
 
 
-class Descent(NamedTuple):
-    """The state of the descent: two points with their images, and what it knows of its steps."""
-
-    x: Array
-    image: Array
-    x_old: Array
-    image_old: Array
-    t: Array
-    eta: Array
-    value: Array
-    z: Array
-
-
-@jax.jit
-def relax_nodes(
-    objective: LinearModel,
-    constraint: Sparse | Groups,
-    ridge: Ridge,
-    columns: Array,
-    quadratic: Quadratic | None,
-    target: Array,
-    max_rounds: Array,
-    *lanes: Any,
-) -> Relaxed:
-    """:func:`relax` at several nodes: its last arguments have a leading axis."""
-    shared = functools.partial(relax, objective, constraint, ridge, columns, quadratic, target, max_rounds)
-    return jax.vmap(shared)(*lanes)
+#: :func:`relax` at several nodes: starts have a leading axis.
+relax_nodes = jax.jit(jax.vmap(relax, in_axes=(None, None, None, 0)))

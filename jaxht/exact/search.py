@@ -1,9 +1,8 @@
 """The global optimum under a sparsity constraint, by branch and bound with certified lower bounds."""
 
-import dataclasses
-import enum
-import hashlib
+import itertools
 import math
+import operator
 import os
 import sys
 import time
@@ -16,117 +15,16 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxht._pytree import Array, check_kind, short_repr
+from jaxht._pytree import Array, check_kind
 from jaxht.constraints import SelectionConstraint, Sparse
+from jaxht.exact import storage
 from jaxht.exact.problem import Problem, in_double, project_and_evaluate
 from jaxht.exact.relaxation import Relaxed
+from jaxht.exact.result import BranchAndBoundResult, BranchStatus, Progress, Solution
 from jaxht.exact.tree import CANDIDATES, Mask, Numbers, OpenNode, Tree, choose_division, divide, fix_items
 from jaxht.linalg.precision import default_precision
 from jaxht.objectives.objective import Objective
 from jaxht.runner import Result, solve
-
-
-class BranchStatus(enum.IntEnum):
-    """Why a branch and bound ended."""
-
-    #: The gap is at most ``gap_rtol``: no support is better by more.
-    OPTIMAL = 1
-    #: ``time_limit`` has passed.
-    TIME_LIMIT = 2
-    #: ``node_limit`` nodes were bounded.
-    NODE_LIMIT = 3
-    #: Ctrl-C.
-    INTERRUPTED = 4
-    #: Nothing is left to branch on, but the bounds of single supports are not as close as ``gap_rtol``.
-    INEXACT = 5
-
-
-@dataclasses.dataclass(frozen=True)
-class Solution:
-    """A point on a support.
-
-    Attributes:
-        x: (d,), the minimiser of f on the support.
-        items: int64, sorted: the coordinates of the support; of :class:`jaxht.Groups`, the groups.
-        value: f(x) plus a bound of its rounding error.
-    """
-
-    x: NDArray[Any]
-    items: NDArray[Any]
-    value: float
-
-
-@dataclasses.dataclass(frozen=True)
-class BranchAndBoundResult:
-    """The best point that was found, and a lower bound on f over the whole constraint.
-
-    Attributes:
-        x: (d,), the best point, in double precision.
-        value: f(x) plus a bound of its rounding error, in double precision.
-        lower: a lower bound of f over the constraint, in double precision, less a bound of its rounding error.
-        status: a :class:`jaxht.exact.BranchStatus`.
-        num_nodes: how many relaxations were solved, the root included.
-        root_lower: the lower bound at the root, before branching.
-        seconds: wall time, compiling included.
-        history: (t, 4) of seconds, num_nodes, value and lower, over time.
-        solutions: the best points found, each on another support, the best first: ``num_solutions`` of them at most.
-        big_m: the bound of |x| under which ``lower`` holds; None where no bound had to be assumed.
-        closing_ridge: about which l2 would close the gap at the root, by the margin of Yuan et al. 2020, Theorem 2.
-    """
-
-    x: NDArray[Any]
-    value: float
-    lower: float
-    status: BranchStatus
-    num_nodes: int
-    root_lower: float
-    seconds: float
-    history: NDArray[Any]
-    solutions: list[Solution]
-    big_m: float | None
-    closing_ridge: float
-
-    @property
-    def gap(self) -> float:
-        """``value - lower``: no point of the constraint is better than x by more."""
-        return self.value - self.lower
-
-    def __repr__(self) -> str:
-        return short_repr(
-            self,
-            status=self.status.name,
-            value=self.value,
-            lower=self.lower,
-            gap=self.gap,
-            num_nodes=self.num_nodes,
-            seconds=round(self.seconds, 3),
-        )
-
-
-@dataclasses.dataclass(frozen=True)
-class Progress:
-    """How far a branch and bound is.
-
-    Attributes:
-        seconds: since its start.
-        num_nodes: relaxations that were solved.
-        num_open: nodes that wait.
-        value: of the best point.
-        lower: the lower bound.
-    """
-
-    seconds: float
-    num_nodes: int
-    num_open: int
-    value: float
-    lower: float
-
-    def __str__(self) -> str:
-        gap = (self.value - self.lower) / max(abs(self.value), sys.float_info.min)
-        return (
-            f"{self.seconds:8.1f} s  {self.num_nodes:8d} nodes  {self.num_open:8d} open  "
-            f"f = {self.value:.8g}  lower = {self.lower:.8g}  gap = {100 * gap:.4f} %"
-        )
 
 
 def branch_and_bound(
@@ -201,11 +99,12 @@ def branch_and_bound(
     if num_solutions < 1:
         raise ValueError(f"num_solutions must be at least 1; got {num_solutions}")
     report, status = _reporter(progress), None
+    file = None if checkpoint is None else Path(checkpoint)
     with default_precision(float64=True):
         search = _Search(*in_double(objective, constraint), gap_rtol, num_solutions, within, batch)
         try:
-            if checkpoint is not None and Path(checkpoint).exists():
-                search.load(checkpoint)
+            if file is not None and file.exists():
+                search.load(file)
             else:
                 search.start(x0, big_m)
             saved = time.monotonic()
@@ -215,15 +114,15 @@ def branch_and_bound(
                 if status is None:
                     search.advance()
                     search.warn_of_slow_progress()
-                if checkpoint is not None and (status is not None or time.monotonic() - saved > SAVE_EVERY):
-                    search.save(checkpoint)
+                if file is not None and (status is not None or time.monotonic() - saved > SAVE_EVERY):
+                    search.save(file)
                     saved = time.monotonic()
         except KeyboardInterrupt:
             if not search.history:  # nothing is known yet
                 raise
             status = BranchStatus.INTERRUPTED
-            if checkpoint is not None:
-                search.save(checkpoint)
+            if file is not None:
+                search.save(file)
         return search.result(status)
 
 
@@ -304,7 +203,7 @@ class _Search:
         self.use(np.arange(len(x)), big_m)
         node = self.problem.root(x)
         for _ in range(ROOT_ROUNDS):
-            value, node = self.value, self.settle(node, self.bound([node]), 0)
+            value, (node,) = self.value, self.bound([node])
             left = np.flatnonzero(~node.excluded)
             size = max(SMALL, 1 << (len(left) - 1).bit_length())  # few sizes: few programs are compiled
             if node.lower > self.target or node.closed:
@@ -314,8 +213,8 @@ class _Search:
                     break
                 continue  # the relaxation is rounded to another point, whose value may decide more
             kept = np.sort(np.r_[left, np.flatnonzero(node.excluded)[: size - len(left)]])
-            node = self.problem.restrict(node, kept)
-            self.use(self.problem.columns[kept], big_m)
+            node = node.on(kept)
+            self.use(self.problem.columns[kept], self.problem.big_m)  # the same, or columns were ruled out wrongly
         self.root_lower = min(node.lower, self.value)
         best = project_and_evaluate(self.objective, self.constraint, self.solutions[0].x)
         self.closing_ridge = find_closing_ridge(np.asarray(best.x), np.abs(best.gradient))
@@ -332,43 +231,39 @@ class _Search:
         """Divide some open nodes, in one batch."""
         target, limit = self.target, self.problem.limit
         numbers = self.tree.select(min(len(self.tree), self.batch // 2), target)
+        nodes = [self.tree.nodes[number] for number in numbers]
         best = np.isin(self.problem.names, self.solutions[0].items)
         tries = max(1, min(CANDIDATES, self.batch // 2 // max(1, len(numbers))))
-        ways = []  # of each node
-        for node in (self.tree.nodes[number] for number in numbers):
-            ways.append(divide(node, best, self.problem.sizes(node.x), limit, tries))
-        parts = [part for of_node in ways for way in of_node for part in way]
-        if not parts:
-            return
-        found, lanes = self.bound(parts), {id(part): lane for lane, part in enumerate(parts)}
-        for number, of_node in zip(numbers, ways, strict=True):
-            chosen = choose_division(of_node, self.tree.nodes[number].lower, target)
+        ways = [divide(node, best, self.problem.sizes(node.x), limit, tries) for node in nodes]
+        parts = iter(self.bound([part for of_node in ways for way in of_node for part in way]))
+        bounded = [[list(itertools.islice(parts, len(way))) for way in of_node] for of_node in ways]
+        for number, node, of_node in zip(numbers, nodes, bounded, strict=True):
             # First the parts, then the node: whenever this ends, nothing is lost.
-            self.tree.add([self.settle(part, found, lanes[id(part)]) for part in chosen], self.target)
+            self.tree.add(choose_division(of_node, node.lower, target), self.target)
             self.tree.remove([number])
 
-    def bound(self, nodes: list[OpenNode]) -> Relaxed:
-        """Raise the bounds of nodes by their relaxations, and take the points that were found on the way."""
+    def bound(self, nodes: list[OpenNode]) -> list[OpenNode]:
+        """The nodes with the bounds of their relaxations; the points that are found on the way are taken."""
+        if not nodes:
+            return []
         found, chosen = self.problem.relax(nodes, self.target, self.batch)
         self.num_nodes += len(nodes)
         for fit, value, items in zip(found.fit, found.value, chosen, strict=True):
             if np.isfinite(value):
                 self.add_solution(fit, items, float(value))
-        for node, lower in zip(nodes, found.bound.lower, strict=True):
-            node.lower = max(node.lower, -math.inf if math.isnan(lower) else float(lower))
-        return found
+        lanes = (jax.tree.map(operator.itemgetter(lane), found) for lane in range(len(nodes)))
+        return [self.settle(node, lane) for node, lane in zip(nodes, lanes, strict=True)]
 
-    def settle(self, node: OpenNode, found: Relaxed, lane: int) -> OpenNode:
-        """A node with the items that its bound decides, and what it may be divided by."""
-        lower, error, gains = (leaf[lane] for leaf in found.bound)
+    def settle(self, node: OpenNode, found: Relaxed) -> OpenNode:
+        """A node with its bound, the items that this decides, and what it may be divided by."""
+        lower, error, gains = found.bound
         masks = fix_items(node.included, node.excluded, lower, error, gains, self.problem.limit, self.target)
         free = np.flatnonzero(~(masks[0] | masks[1]))
         # The least certain first; where the relaxation is integral, the items that gain most.
-        z = found.z[lane]
-        ranks = np.minimum(z, 1 - z) + 1e-6 * gains / max(float(np.max(gains)), 1e-300)
+        ranks = np.minimum(found.z, 1 - found.z) + 1e-6 * gains / max(float(np.max(gains)), 1e-300)
         items = free[np.argsort(-ranks[free], kind="stable")[:CANDIDATES]]
-        x, step_size = found.x[lane], float(found.step_size[lane])
-        return OpenNode(*masks, node.lower, x, step_size, items, closed=node.is_leaf)
+        least = node.lower if math.isnan(lower) else max(node.lower, float(lower))
+        return OpenNode(*masks, least, found.x, float(found.step_size), items, closed=node.is_leaf)
 
     def add_solution(self, x: Numbers, chosen: Mask, value: float) -> None:
         """Keep a point that is among the best, each support once."""
@@ -405,56 +300,32 @@ class _Search:
             *(self.problem.big_m, self.closing_ridge),
         )
 
-    def save(self, path: str | os.PathLike[str]) -> None:
+    def save(self, path: Path) -> None:
         """Write the search to a file, whole or not at all."""
-        nodes = list(self.tree.nodes.values())
-        items = [np.pad(node.items, (0, CANDIDATES - len(node.items)), constant_values=-1) for node in nodes]
         arrays = {
-            "fingerprint": np.frombuffer(self.fingerprint(), np.uint8),
-            **{name: np.array([getattr(node, name) for node in nodes]) for name in NODE_FIELDS},
-            "items": np.array(items),
+            **storage.nodes_to_arrays(self.tree.nodes.values()),
+            **storage.solutions_to_arrays(self.solutions),
             "columns": self.problem.columns,
             "big_m": np.array(math.nan if self.problem.big_m is None else self.problem.big_m),
-            "solutions": np.array([s.x for s in self.solutions]),
-            "supports": np.array([np.isin(np.arange(len(s.x)), s.items) for s in self.solutions]),
-            "values": np.array([s.value for s in self.solutions]),
             "numbers": np.array([self.tree.closed_lower, self.root_lower, self.num_nodes, self.closing_ridge]),
             "history": np.array(self.history).reshape(-1, 4),
         }
-        target = Path(path)
-        temporary = target.with_name(target.name + ".part")
-        with open(temporary, "wb") as file:
-            np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(target)
+        storage.write(path, self.fingerprint(), arrays)
 
-    def load(self, path: str | os.PathLike[str]) -> None:
+    def load(self, path: Path) -> None:
         """Go on from a file."""
-        with np.load(path) as file:
-            arrays = dict(file)
-        if arrays["fingerprint"].tobytes() != self.fingerprint():
-            raise ValueError(f"checkpoint {str(path)!r} is of another problem: other data, constraint or settings")
-        points = zip(arrays["solutions"], arrays["supports"], arrays["values"], strict=True)
-        self.solutions = [Solution(x, np.flatnonzero(support), float(value)) for x, support, value in points]
+        arrays = storage.read(path, self.fingerprint())
+        self.solutions = storage.solutions_from_arrays(arrays)
         self.use(arrays["columns"], None if np.isnan(arrays["big_m"]) else float(arrays["big_m"]))
-        closed_lower, self.root_lower, num_nodes, self.closing_ridge = map(float, arrays["numbers"])
-        self.tree.closed_lower, self.num_nodes = closed_lower, int(num_nodes)
+        self.tree.closed_lower, self.root_lower, num_nodes, self.closing_ridge = map(float, arrays["numbers"])
+        self.num_nodes = int(num_nodes)
         self.history = [tuple(row) for row in arrays["history"].tolist()]
         self.begin -= self.history[-1][0] if self.history else 0.0
-        rows = zip(*(arrays[name] for name in NODE_FIELDS), arrays["items"], strict=True)
-        self.tree.add([OpenNode(a, b, c, x, step, items[items >= 0]) for a, b, c, x, step, items in rows], math.inf)
+        self.tree.add(storage.nodes_from_arrays(arrays), math.inf)
 
     def fingerprint(self) -> bytes:
         """A hash of the problem and the settings on which the search depends."""
-        leaves, structure = jax.tree.flatten((self.objective, self.constraint))
-        digest = hashlib.sha256(repr((structure, self.num_solutions, self.within)).encode())
-        for leaf in leaves:
-            digest.update(np.ascontiguousarray(leaf).tobytes())
-        return digest.digest()
-
-
-NODE_FIELDS = ("included", "excluded", "lower", "x", "step_size")
+        return storage.fingerprint((self.objective, self.constraint), (self.num_solutions, self.within))
 
 
 def find_closing_ridge(x: Numbers, slopes: Numbers) -> float:

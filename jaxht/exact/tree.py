@@ -50,6 +50,11 @@ class OpenNode:
         included, excluded = settle(included, excluded, limit)
         return dataclasses.replace(self, included=included, excluded=excluded)
 
+    def on(self, kept: NDArray[np.int64]) -> "OpenNode":
+        """With the items at ``kept`` alone; all others are excluded."""
+        none = np.array([], np.int64)
+        return OpenNode(self.included[kept], self.excluded[kept], self.lower, self.x[kept], self.step_size, none)
+
 
 def settle(included: Mask, excluded: Mask, limit: int) -> tuple[Mask, Mask]:
     """The masks with the last items fixed where there is no choice."""

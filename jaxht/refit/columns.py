@@ -3,6 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Callable
+from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +17,8 @@ from jaxht.linalg.precision import matmul
 from jaxht.objectives.glm import SmoothedHinge
 from jaxht.objectives.linear_model import LeastSquares, LinearModel
 from jaxht.refit.newton import Refit, newton
+
+Model = TypeVar("Model", bound=LinearModel)
 
 
 def refit_least_squares(objective: LeastSquares, support: Support, ridge: Array | None = None) -> Refit:
@@ -92,6 +95,12 @@ def refit_hinge(objective: LinearModel, refit: Callable[[LinearModel, Array], Re
         return refit(SmoothedHinge(f.A, f.y, f.l2, gammas[i], mean=f.mean, weights=f.weights), found.x)
 
     return lax.fori_loop(0, gammas.size, stage, Refit(x, f.predict(x), jnp.array(False)))
+
+
+def restrict_columns(objective: Model, indices: Array) -> Model:
+    """A linear model of one output on the columns at ``indices`` (m,) alone, which differ, as a dense design."""
+    l2 = objective.penalty[indices] if jnp.ndim(objective.penalty) else objective.l2
+    return dataclasses.replace(objective, A=Dense(objective.design.columns(indices).T), l2=l2)
 
 
 def gather_column(objective: LinearModel, i: Array) -> Array:

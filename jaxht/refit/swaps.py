@@ -1,9 +1,8 @@
 """Quadratics on supports that change by one coordinate at a time, and the scores of all such changes."""
 
-import dataclasses
 import math
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import jax.numpy as jnp
 from jax import lax
@@ -17,9 +16,7 @@ from jaxht.linalg.precision import matmul
 from jaxht.objectives.linear_model import LinearModel
 from jaxht.objectives.losses import SquaredLoss, SquaredNormLoss
 from jaxht.objectives.objective import Objective
-from jaxht.refit.columns import gather_column
-
-Model = TypeVar("Model", bound=LinearModel)
+from jaxht.refit.columns import gather_column, restrict_columns
 
 
 @pytree
@@ -70,12 +67,6 @@ class Quadratic:
             return self.gram.at[j].get(mode="fill", fill_value=0)
         f, here = self.objective, lax.iota(jnp.int32, self.b.size) == j
         return f.design.rmatvec(f.weight(gather_column(f, j))) + jnp.where(here, f.penalty, 0)
-
-
-def restrict_columns(objective: Model, active: Array) -> Model:
-    """A linear model of one output on the columns at ``active`` (m,) alone, which differ, as a dense design."""
-    l2 = None if objective.l2 is None else jnp.broadcast_to(objective.penalty, objective.shape)[active]
-    return dataclasses.replace(objective, A=Dense(objective.design.columns(active).T), l2=l2)
 
 
 def is_quadratic(objective: Objective, constraint: SelectionConstraint) -> bool:

@@ -13,7 +13,8 @@ from jaxht._pytree import Array, Numeric, PRNGKey, describe, integer, pytree, st
 from jaxht.constraints import SelectionConstraint, Sparse, check_selection
 from jaxht.linalg.selection import k_largest_mask, mask_to_indices
 from jaxht.refit import Refit, refit
-from jaxht.refit.swaps import Quadratic, SwapState, is_modelled, is_quadratic, restrict_columns, score_exchanges
+from jaxht.refit.columns import restrict_columns
+from jaxht.refit.swaps import Quadratic, SwapState, is_modelled, is_quadratic, score_exchanges
 from jaxht.solvers.iterate import Iterate, evaluate
 from jaxht.solvers.solver import Solver, Step
 from jaxht.solvers.status import Status
