@@ -17,15 +17,15 @@ from jaxht.constraints import Support as Support
 from jaxht.designs import LinearOperator as LinearOperator
 from jaxht.designs import design as design
 from jaxht.designs import standardize as standardize
-from jaxht.diagnostics import Certificate as Certificate
 from jaxht.diagnostics import Optimality as Optimality
-from jaxht.diagnostics import certify as certify
 from jaxht.diagnostics import optimality as optimality
 from jaxht.diagnostics import spectral as spectral
 from jaxht.diagnostics.optima import exhaustive_search as exhaustive_search
 from jaxht.diagnostics.optima import reduced_rank_minimum as reduced_rank_minimum
 from jaxht.exact import BranchAndBoundResult as BranchAndBoundResult
+from jaxht.exact import Certificate as Certificate
 from jaxht.exact import branch_and_bound as branch_and_bound
+from jaxht.exact import certify as certify
 from jaxht.linalg import projections as projections
 from jaxht.linalg import selection as selection
 from jaxht.linalg.factored import Factored as Factored

@@ -203,7 +203,7 @@ def program(form, optimised):
         result = jaxht.solve(objective, constraint, SOLVERS[form.solver], x0=x0, key=key, stop=stop)
         proof = None
         if form.l2_min:
-            proof = jaxht.certify(objective, constraint, result.x, stop=jaxht.Stop(max_steps=5))
+            proof = jaxht.certify(objective, constraint, result.x, stop=jaxht.Stop(max_steps=20))
         start = None
         if form.solver == "LocalSearch":
             start = jaxht.solve(objective, constraint, jaxht.NIHT(), x0=x0, stop=jaxht.Stop(max_steps=0)).value
@@ -225,7 +225,7 @@ def relax_node(objective, constraint, fate, x0):
     shared = relaxation.Relaxation(objective, constraint, ridge, norm)
     step_size = jnp.where(jnp.isfinite(step) & (step > 0), step, 1)
     start = relaxation.Start(relaxation.Node(included, excluded), chosen & ~excluded, x, step_size)
-    found = relaxation.relax(shared, jnp.inf, 3, start)
+    found = relaxation.relax(shared, relaxation.Goal(jnp.inf, 0.05, 3), start)
     return found.bound.lower, included, excluded
 
 

@@ -356,6 +356,16 @@ def test_a_certificate_of_any_solution():
     np.testing.assert_allclose(jaxht.certify(f, Sparse(K), bad).gap, many.gap[1], rtol=0, atol=1e-6)
 
 
+@pytest.mark.parametrize("name", ["squared", "logistic"])
+def test_certificates_are_at_least_as_tight_as_those_of_dual_ascent(name):
+    for seed, l2 in ((0, 0.03), (1, 0.3), (2, 3.0)):
+        f = model(name, np.random.default_rng(seed), l2=l2)
+        x = solve(f, Sparse(K, K), jaxht.HTP()).x
+        ours, theirs = (jaxht.certify(f, Sparse(K, K), x, solver=solver) for solver in (None, DIHT()))
+        assert ours.value == theirs.value
+        assert ours.gap <= 1.002 * theirs.gap + 1e-6 * abs(ours.value)
+
+
 RIDGE = jaxht.LeastSquares(np.ones((4, 3)), np.ones(4), 0.1)
 WRONG = {
     "a ridge each": (

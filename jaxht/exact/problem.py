@@ -10,7 +10,7 @@ from jax import lax
 
 from jaxht._pytree import Array, cast_numbers
 from jaxht.constraints import Constraint, Groups, Sparse
-from jaxht.exact.relaxation import Node, Quadratic, Relaxation, Relaxed, Ridge, Start, relax_nodes
+from jaxht.exact.relaxation import Goal, Node, Quadratic, Relaxation, Relaxed, Ridge, Start, relax_nodes
 from jaxht.exact.tree import Mask, Numbers, OpenNode, round_to_support, settle
 from jaxht.linalg.precision import matmul
 from jaxht.objectives.dual import column_bound, primal_error
@@ -22,7 +22,7 @@ from jaxht.refit.columns import restrict_columns
 MAX_GRAM = 4096  # columns of which all products are computed
 MAX_EIGEN = 1000  # columns of which the least eigenvalue is computed, not only bounded
 FEW, FEW_COLUMNS = 16, 1000  # lanes of a small batch; above so many columns a single node has a program of its own
-MAX_ROUNDS = 50  # of ten steps
+MAX_ROUNDS, RTOL = 50, 0.05  # of a relaxation
 
 
 def in_double(objective: Objective, constraint: Constraint) -> tuple[Any, Any]:
@@ -150,7 +150,7 @@ class Problem:
                 for lane in lanes
             ]
             stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *starts)
-            results = relax_nodes(self.relaxation, target, MAX_ROUNDS, stacked)
+            results = relax_nodes(self.relaxation, Goal(target, RTOL, MAX_ROUNDS), stacked)
             found.append(jax.tree.map(np.asarray, results))
         return jax.tree.map(lambda *leaves: np.concatenate(leaves)[: len(nodes)], *found), chosen
 

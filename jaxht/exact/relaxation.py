@@ -28,7 +28,7 @@ import jax.numpy as jnp
 from jax import lax
 from optax.tree_utils import tree_where
 
-from jaxht._pytree import Array
+from jaxht._pytree import Array, Numeric
 from jaxht.constraints import Groups, Sparse, Support
 from jaxht.linalg.precision import matmul
 from jaxht.objectives.dual import dual_point, dual_variables, primal_error
@@ -36,7 +36,6 @@ from jaxht.objectives.linear_model import LinearModel
 from jaxht.refit import refit
 
 ROUND = 10  # steps of the descent between two bounds
-ENOUGH = 0.05  # of what a bound lacks, by which the relaxation need not be solved further
 MAX_TRIES, SUM_RTOL = 60, 1e-10  # to find the multiplier, and by how much the sum of z may be off
 ROUNDING = 4096.0  # in units of the last place of a value
 
@@ -115,6 +114,20 @@ class Start(NamedTuple):
     chosen: Array
     x: Array
     step_size: Array
+
+
+class Goal(NamedTuple):
+    """How far relaxations are solved.
+
+    Attributes:
+        target: bounds above it need not be improved, a scalar.
+        rtol: nor bounds that can rise by no more than this share of what they lack of the target, a scalar.
+        max_rounds: of ten steps and a bound, an integer; the first round is that of ``chosen``, without steps.
+    """
+
+    target: Array
+    rtol: Numeric
+    max_rounds: Numeric
 
 
 class Bound(NamedTuple):
@@ -213,9 +226,10 @@ def perspective_prox(constraint: Sparse | Groups, node: Node, v: Array, scale: A
         return jnp.where(free, jnp.clip(z, 0, 1), 0)
 
     left = constraint.limit - jnp.sum(node.included)
-    least = jnp.sqrt(2 * scale) / jnp.maximum(jnp.max(jnp.where(free, a, 0)), 1e-300)  # there all z are 0
-    fits = jnp.sum(free & (a > 0)) <= left
-    root = jnp.where(fits, jnp.inf, find_root(lambda root: jnp.sum(shares(root)) - left, least, SUM_RTOL * left))
+    tiny = float(jnp.finfo(a.dtype).tiny)
+    least = jnp.sqrt(2 * scale) / jnp.maximum(jnp.max(jnp.where(free, a, 0)), tiny)  # there all z are 0
+    fits, rtol = jnp.sum(free & (a > 0)) <= left, max(SUM_RTOL, 8 * float(jnp.finfo(a.dtype).eps))
+    root = jnp.where(fits, jnp.inf, find_root(lambda root: jnp.sum(shares(root)) - left, least, rtol * left))
     z = jnp.where(node.included, 1, shares(root))
     norms = a * z / jnp.where(z > 0, z + scale, 1)
     if most is not None:
@@ -275,7 +289,7 @@ class Descent(NamedTuple):
     z: Array
 
 
-def relax(relaxation: Relaxation, target: Array, max_rounds: Array, start: Start) -> Relaxed:
+def relax(relaxation: Relaxation, goal: Goal, start: Start) -> Relaxed:
     """Solve the relaxation at a node until its bound reaches the target, or is about as high as it gets.
 
     Accelerated proximal gradient descent with backtracking and restarts: ten steps a round, then a bound. The first
@@ -283,8 +297,7 @@ def relax(relaxation: Relaxation, target: Array, max_rounds: Array, start: Start
 
     Args:
         relaxation: a :class:`Relaxation`.
-        target: bounds above it need not be improved, a scalar.
-        max_rounds: an integer.
+        goal: a :class:`Goal`.
         start: a :class:`Start`.
 
     Returns:
@@ -340,18 +353,18 @@ def relax(relaxation: Relaxation, target: Array, max_rounds: Array, start: Start
         pred = objective.predict(at) if quadratic is not None else jnp.where(begins, fit_pred, state.image)
         new = bound_at(relaxation, node, at, pred)
         bound = tree_where(new.lower > bound.lower, new, bound)
-        lacks = jnp.maximum(target - bound.lower, 0)
+        lacks = jnp.maximum(goal.target - bound.lower, 0)
         # The relaxation's minimum is at most its value at x, and no bound above it.
-        done = state.value - ridge.excess - bound.lower <= ENOUGH * lacks
+        done = state.value - ridge.excess - bound.lower <= goal.rtol * lacks
         return count + 1, state, bound, done | (lacks == 0)
 
     image, inf = image_of(x), jnp.full((), jnp.inf, x.dtype)
     none = jnp.zeros(node.included.shape, x.dtype)
     state = Descent(x, image, x, image, jnp.ones_like(inf), step_size, inf, none)
     begin = (jnp.zeros((), jnp.int32), state, Bound(-inf, jnp.zeros_like(inf), none), jnp.array(False))
-    _, state, bound, _ = lax.while_loop(lambda carry: ~carry[3] & (carry[0] < max_rounds), advance, begin)
+    _, state, bound, _ = lax.while_loop(lambda carry: ~carry[3] & (carry[0] < goal.max_rounds), advance, begin)
     return Relaxed(bound, state.x, state.z, fit, value, state.eta)
 
 
 #: :func:`relax` at several nodes: starts have a leading axis.
-relax_nodes = jax.jit(jax.vmap(relax, in_axes=(None, None, None, 0)))
+relax_nodes = jax.jit(jax.vmap(relax, in_axes=(None, None, 0)))
