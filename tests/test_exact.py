@@ -11,7 +11,7 @@ import scipy.optimize
 
 import jaxht
 from jaxht.exact import BranchStatus, branch_and_bound
-from jaxht.exact.relaxation import Node, perspective_prox
+from jaxht.exact.perspective import Node, perspective_prox
 from tests.util import x64
 
 N, D, K = 24, 10, 3
@@ -19,6 +19,7 @@ LOSSES = {
     "least squares": jaxht.LeastSquares,
     "logistic": jaxht.Logistic,
     "smoothed hinge": jaxht.SmoothedHinge,
+    "hinge": jaxht.Hinge,
     "squared hinge": jaxht.SquaredHinge,
     "huber": jaxht.Huber,
     "poisson": jaxht.Poisson,
@@ -30,7 +31,7 @@ def make_objective(loss, seed, l2, n=N, d=D):
     A = rng.normal(size=(n, d)) + rng.normal(size=(n, 1))
     u = A[:, :K] @ rng.normal(size=K) + rng.normal(size=n)
     y = {"poisson": rng.poisson(np.exp(np.clip(u, -3, 2)))}.get(
-        loss, np.where(u > 0, 1.0, -1.0) if loss in ("logistic", "smoothed hinge", "squared hinge") else u
+        loss, np.where(u > 0, 1.0, -1.0) if loss in ("logistic", "smoothed hinge", "hinge", "squared hinge") else u
     )
     return LOSSES[loss](A, y.astype(float), l2, mean=True)
 
@@ -175,7 +176,6 @@ def test_history_and_progress():
 @pytest.mark.parametrize(
     ("objective", "constraint", "message"),
     [
-        (jaxht.Hinge(np.eye(4), np.ones(4), 0.1), jaxht.Sparse(2), "smooth loss"),
         (jaxht.MultiResponse(np.eye(4), np.eye(4)), jaxht.Sparse(2), "one output"),
         (jaxht.LeastSquares(np.eye(4), np.ones(4), np.ones(4)), jaxht.Sparse(2), "single l2"),
         (jaxht.LeastSquares(np.eye(4), np.ones(4)), jaxht.LowRank(2), "Sparse or Groups"),

@@ -2,11 +2,13 @@
 
 from typing import NamedTuple, cast
 
+import jax
 import jax.numpy as jnp
 
-from jaxht._pytree import Array, short_repr
+from jaxht._pytree import Array, Numeric, short_repr
 from jaxht.constraints import Constraint, Groups, Sparse
-from jaxht.exact.relaxation import ROUND, Goal, Node, Relaxation, Ridge, Start, relax
+from jaxht.exact.perspective import Node
+from jaxht.exact.relaxation import ROUND, Goal, Relaxation, Ridge, Start, relax
 from jaxht.objectives.dual import check_dual, column_bound, primal_error
 from jaxht.objectives.linear_model import LinearModel
 from jaxht.objectives.objective import Objective
@@ -47,8 +49,8 @@ def certify(
     Any dual variables give a lower bound on f over the whole constraint. The first ones are those that belong to the
     minimiser of f on the support of x, the next ones to iterates of the accelerated descent on the perspective
     relaxation, whose minimum is the maximum of the dual. For other constraints than :class:`jaxht.Sparse` and
-    :class:`jaxht.Groups`, and for losses that are not smooth, the dual is ascended by :class:`jaxht.DIHT`. A small gap
-    proves that x is nearly optimal; a large one proves nothing, since the maximum of the dual may be below f*.
+    :class:`jaxht.Groups` the dual is ascended by :class:`jaxht.DIHT`. A small gap proves that x is nearly optimal; a
+    large one proves nothing, since the maximum of the dual may be below f*.
 
     Args:
         objective: a linear model of one output with a ridge, l2 > 0.
@@ -80,29 +82,32 @@ def certify(
     model = cast(LinearModel, objective.prepare())
     constraint = constraint.prepare(model.shape)
     x = jnp.asarray(x, model.dtype)
-    pred, columns = model.predict(x), column_bound(model)
-    value = model.value(x, pred) + primal_error(model, x, pred, columns)
-    if solver is None and isinstance(constraint, Sparse | Groups) and model.loss.is_smooth:
-        zero = jnp.zeros((), model.dtype)
-        problem = Relaxation(model, constraint, Ridge(model.penalty, zero, zero, zero), columns)
-        rtol = 0 if stop.gap_rtol is None else stop.gap_rtol
-        goal = Goal(value - rtol * jnp.abs(value), RTOL, 1 + stop.max_steps // ROUND)
-        lower = bound_root(problem, goal, x)
-    else:
-        result = solve(objective, constraint, DIHT() if solver is None else solver, x0=x, stop=stop)
-        lower = result.value - result.gap
+    if solver is None and isinstance(constraint, Sparse | Groups):
+        return certify_by_relaxation(model, constraint, x, stop.gap_rtol or 0.0, stop.max_steps)
+    result = solve(objective, constraint, DIHT() if solver is None else solver, x0=x, stop=stop)
+    value, lower = bound_above(model, x, column_bound(model)), result.value - result.gap
+    return Certificate(value, lower, value - lower)
+
+
+def bound_above(model: LinearModel, x: Array, columns: Array) -> Array:
+    """f(x) plus a bound of its rounding error."""
+    pred = model.predict(x)
+    return model.value(x, pred) + primal_error(model, x, pred, columns)
+
+
+@jax.jit
+def certify_by_relaxation(
+    model: LinearModel, constraint: Sparse | Groups, x: Array, gap_rtol: Numeric, max_steps: Numeric
+) -> Certificate:
+    """:func:`certify`, of what is prepared."""
+    zero, columns = jnp.zeros((), model.dtype), column_bound(model)
+    value = bound_above(model, x, columns)
+    problem = Relaxation.of(model, constraint, Ridge(model.penalty, zero, zero, zero), columns, value)
+    goal = Goal(value - gap_rtol * jnp.abs(value), RTOL, 1 + max_steps // ROUND)
+    included = jnp.broadcast_to(constraint.always_active, constraint.scores(x).shape)
+    root, chosen = Node(included, jnp.zeros_like(included)), constraint.active(x) | included
+    lower = relax(problem, goal, Start(root, chosen, x, problem.step_size)).bound.lower
     return Certificate(value, lower, value - lower)
 
 
 RTOL = 1e-3  # of the gap, by which the bound might still rise
-
-
-def bound_root(problem: Relaxation, goal: Goal, x: Array) -> Array:
-    """A lower bound over the whole constraint, by steps from x."""
-    model, constraint = problem.objective, problem.constraint
-    included = jnp.broadcast_to(constraint.always_active, constraint.scores(x).shape)
-    node, chosen = Node(included, jnp.zeros_like(included)), constraint.active(x) | included
-    ones = model.weight(jnp.ones(model.num_samples, x.dtype))
-    length = problem.columns**2 * model.curvature_bound() * jnp.max(ones)
-    step_size = jnp.where((length > 0) & (length < jnp.inf), 1 / length, 1)
-    return relax(problem, goal, Start(node, chosen, x, step_size)).bound.lower

@@ -10,7 +10,9 @@ from jax import lax
 
 from jaxht._pytree import Array, cast_numbers
 from jaxht.constraints import Constraint, Groups, Sparse
-from jaxht.exact.relaxation import Goal, Node, Quadratic, Relaxation, Relaxed, Ridge, Start, relax_nodes
+from jaxht.exact.perspective import Node
+from jaxht.exact.relaxation import Goal, Quadratic, Relaxation, Relaxed, Ridge, Start, relax_nodes
+from jaxht.exact.result import Solution
 from jaxht.exact.tree import Mask, Numbers, OpenNode, round_to_support, settle
 from jaxht.linalg.precision import matmul
 from jaxht.objectives.dual import column_bound, primal_error
@@ -33,8 +35,6 @@ def in_double(objective: Objective, constraint: Constraint) -> tuple[Any, Any]:
     """
     if not isinstance(objective, LinearModel) or not isinstance(objective.loss, ScalarLoss):
         raise ValueError(f"objective must be a linear model of one output; got {type(objective).__name__}")
-    if not objective.loss.is_smooth:
-        raise ValueError(f"objective must have a smooth loss; got {type(objective).__name__}: SmoothedHinge is near it")
     objective = cast_numbers(objective.prepare(), np.dtype(np.float64))
     if objective.dtype != np.float64 or not objective.design.gathers(1):
         raise ValueError(f"A must be dense or sparse, with columns at hand; got {type(objective.design).__name__}")
@@ -66,7 +66,7 @@ class Problem:
 
     @classmethod
     def on(
-        cls, objective: Any, constraint: Any, columns: np.ndarray, big_m: float | None, x: Numbers, slack: float
+        cls, objective: Any, constraint: Any, columns: np.ndarray, big_m: float | None, best: Solution, gap_rtol: float
     ) -> "Problem":
         """The problem on some columns.
 
@@ -75,11 +75,11 @@ class Problem:
             constraint: whole, prepared.
             columns: int64.
             big_m: a bound of ``|x_j|`` that is assumed, or None: assumed only where there is no ridge.
-            x: (d,), the best point, from which that bound is taken.
-            slack: in units of f: what bounds may lose where there is no ridge.
+            best: the best point, from which that bound is taken.
+            gap_rtol: a tenth of it is what bounds may lose where there is no ridge.
         """
         n, d, l2 = objective.num_samples, len(columns), float(objective.penalty)
-        limit = int(constraint.limit)
+        limit, slack = int(constraint.limit), 0.1 * gap_rtol * abs(best.value)
         if d < objective.shape[0]:
             indices = jnp.asarray(columns)
             objective, constraint = restrict_columns(objective, indices), constraint.restrict(indices)
@@ -88,7 +88,7 @@ class Problem:
             gram = _gram(objective)
             borrowed = curvature_bound(np.asarray(gram.H), n) if n >= d else 0.0
         if l2 + borrowed == 0 or big_m is not None:
-            big_m = 1.5 * float(np.max(np.abs(x), initial=0.0)) if big_m is None else big_m
+            big_m = 1.5 * float(np.max(np.abs(best.x), initial=0.0)) if big_m is None else big_m
             constraint = _bounded(constraint, objective.shape, big_m)
         if l2 + borrowed == 0:
             squares = np.maximum(*(np.asarray(bound) ** 2 for bound in constraint.bounds))
@@ -97,7 +97,7 @@ class Problem:
         ridge = Ridge(*(np.float64(number) for number in rest))
         if gram is not None and borrowed > 0:
             gram = gram._replace(H=np.asarray(gram.H) - borrowed * np.eye(d))
-        relaxation = Relaxation(objective, constraint, ridge, _column_bound(objective), gram)
+        relaxation = Relaxation.of(objective, constraint, ridge, _column_bound(objective), best.value, gram)
         return cls(relaxation, limit, columns, big_m)
 
     @property
@@ -114,11 +114,7 @@ class Problem:
         """All supports; x is where the descent starts."""
         included = np.broadcast_to(np.asarray(self.constraint.always_active), self.names.shape).copy()
         included, excluded = settle(included, np.zeros_like(included), self.limit)
-        objective = self.relaxation.objective
-        weight = jnp.max(objective.weight(jnp.ones(objective.num_samples)))
-        length = float(self.relaxation.columns**2 * objective.curvature_bound() * weight)
-        step_size = 1 / length if 0 < length < np.inf else 1.0
-        return OpenNode(included, excluded, -np.inf, x, step_size, np.array([], np.int64))
+        return OpenNode(included, excluded, -np.inf, x, float(self.relaxation.step_size), np.array([], np.int64))
 
     def sizes(self, x: Numbers) -> Numbers:
         """The norm of x on each item."""

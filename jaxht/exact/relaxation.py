@@ -20,7 +20,6 @@ Beck & Teboulle 2009 and O'Donoghue & Candès 2015 (the descent).
 """
 
 import dataclasses
-from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -30,13 +29,15 @@ from optax.tree_utils import tree_where
 
 from jaxht._pytree import Array, Numeric
 from jaxht.constraints import Groups, Sparse, Support
+from jaxht.exact.perspective import Node, perspective_prox, spread
 from jaxht.linalg.precision import matmul
 from jaxht.objectives.dual import dual_point, dual_variables, primal_error
 from jaxht.objectives.linear_model import LinearModel
 from jaxht.refit import refit
+from jaxht.refit.columns import least_gamma, smooth_hinge
 
 ROUND = 10  # steps of the descent between two bounds
-MAX_TRIES, SUM_RTOL = 60, 1e-10  # to find the multiplier, and by how much the sum of z may be off
+SMOOTHING = 0.03  # of f, by which about the relaxation of a smoothed hinge is below that of the hinge, or less
 ROUNDING = 4096.0  # in units of the last place of a value
 
 
@@ -54,18 +55,6 @@ class Ridge(NamedTuple):
     borrowed: Array
     added: Array
     excess: Array
-
-
-class Node(NamedTuple):
-    """A set of supports.
-
-    Attributes:
-        included: bool (m,), the items that are in all of them.
-        excluded: bool (m,), the items that are in none.
-    """
-
-    included: Array
-    excluded: Array
 
 
 class Quadratic(NamedTuple):
@@ -86,10 +75,11 @@ class Relaxation(NamedTuple):
     """What the relaxations at all nodes of a problem share.
 
     Attributes:
-        objective: a linear model of one output with a smooth loss, prepared.
+        objective: a linear model of one output, prepared.
         constraint: :class:`jaxht.Sparse` or :class:`jaxht.Groups`, prepared.
         ridge: a :class:`Ridge`.
         columns: :func:`jaxht.objectives.dual.column_bound` of the objective.
+        gamma: of the smoothed hinge that is descended in place of a hinge; None for losses that are smooth.
         quadratic: R, where its gradients are to be computed from it; None.
     """
 
@@ -97,7 +87,42 @@ class Relaxation(NamedTuple):
     constraint: Sparse | Groups
     ridge: Ridge
     columns: Array
+    gamma: Array | None = None
     quadratic: Quadratic | None = None
+
+    @classmethod
+    def of(
+        cls,
+        objective: LinearModel,
+        constraint: Sparse | Groups,
+        ridge: Ridge,
+        columns: Array,
+        value: Numeric,
+        quadratic: Quadratic | None = None,
+    ) -> "Relaxation":
+        """Also for the hinge, which is smoothed in proportion to a ``value`` of f."""
+        gamma = None
+        if not objective.loss.is_smooth:
+            mass = jnp.sum(objective.weight(jnp.ones(objective.num_samples, objective.dtype)))
+            gamma = jnp.maximum(SMOOTHING * value / mass, least_gamma(objective))
+        return cls(objective, constraint, ridge, columns, gamma, quadratic)
+
+    @property
+    def smooth(self) -> LinearModel:
+        """The objective that is descended."""
+        return self.objective if self.gamma is None else smooth_hinge(self.objective, self.gamma)
+
+    @property
+    def nearly_smooth(self) -> LinearModel:
+        """The objective that a refit minimises."""
+        return self.objective if self.gamma is None else smooth_hinge(self.objective, least_gamma(self.objective))
+
+    @property
+    def step_size(self) -> Array:
+        """The inverse of a bound of the curvature; 1 where that tells nothing."""
+        f = self.smooth
+        length = self.columns**2 * f.curvature_bound() * jnp.max(f.weight(jnp.ones(f.num_samples, f.dtype)))
+        return jnp.where((length > 0) & (length < jnp.inf), 1 / length, 1)
 
 
 class Start(NamedTuple):
@@ -179,97 +204,13 @@ class AtNode:
         return dataclasses.replace(self.constraint, keep=included).project(jnp.where(excluded, 0, z))
 
 
-def spread(constraint: Sparse | Groups, per_item: Array) -> Array:
-    """The entry of its item for each coordinate: (d,)."""
-    return per_item[constraint.groups] if isinstance(constraint, Groups) else per_item
-
-
-def perspective_prox(constraint: Sparse | Groups, node: Node, v: Array, scale: Array) -> tuple[Array, Array, Array]:
-    r"""The proximal operator of the perspective term.
-
-    .. math::
-        \arg\min_{x,\, z}\ \tfrac12 \|x - v\|^2 + \tfrac{s}{2} \sum_g \frac{\|x_g\|^2}{z_g}
-
-    over x and z as above. For a multiplier tau of the sum of z, with a = ||v_g|| and a bound u of ||x_g||,
-
-    .. math::
-        z = a \sqrt{s / 2 \tau} - s \ (2 \tau \le s u^2), \qquad z = (a - s u / 2 - \tau / u) / u \ \text{ (else)},
-        \qquad \|x_g\| = \min(a z / (z + s),\ z u)
-
-    each z clipped to [0, 1]; tau is the root of their sum less k.
-
-    Args:
-        constraint: prepared.
-        node: items that are fixed.
-        v: (d,).
-        scale: s > 0, a scalar.
-
-    Returns:
-        (x, z, sum_g ||x_g||^2 / z_g), (d,), (m,) and a scalar.
-
-    Source: for Sparse without bounds Argyriou, Foygel & Srebro 2012, the k-support norm.
-    """
-    v = constraint.feasible_direction(jnp.where(spread(constraint, node.excluded), 0, v))
-    a, free = constraint.scores(v), ~(node.included | node.excluded)
-    most = None
-    if isinstance(constraint, Sparse) and constraint.bounds is not None:
-        lower, upper = constraint.bounds
-        most = jnp.where(v > 0, upper, -lower) * jnp.ones_like(v)
-
-    def shares(root: Array) -> Array:
-        """z for tau = 1 / root^2; for infinite root of a without bounds 1."""
-        z = jnp.where(a > 0, a * (jnp.sqrt(scale / 2) * root) - scale, 0)
-        if most is not None:
-            u, tau = jnp.where(jnp.isfinite(most) & (most > 0), most, 1), 1 / root**2
-            capped = (a - scale * u / 2 - tau / u) / u
-            z = jnp.where(2 * tau >= scale * most**2, jnp.where(most > 0, capped, 0), z)
-        return jnp.where(free, jnp.clip(z, 0, 1), 0)
-
-    left = constraint.limit - jnp.sum(node.included)
-    tiny = float(jnp.finfo(a.dtype).tiny)
-    least = jnp.sqrt(2 * scale) / jnp.maximum(jnp.max(jnp.where(free, a, 0)), tiny)  # there all z are 0
-    fits, rtol = jnp.sum(free & (a > 0)) <= left, max(SUM_RTOL, 8 * float(jnp.finfo(a.dtype).eps))
-    root = jnp.where(fits, jnp.inf, find_root(lambda root: jnp.sum(shares(root)) - left, least, rtol * left))
-    z = jnp.where(node.included, 1, shares(root))
-    norms = a * z / jnp.where(z > 0, z + scale, 1)
-    if most is not None:
-        norms = jnp.where(z > 0, jnp.minimum(norms, z * most), 0)
-    x = v * spread(constraint, norms / jnp.where(a > 0, a, 1))
-    return x, z, jnp.sum(norms**2 / jnp.where(z > 0, z, 1))
-
-
-def find_root(function: Callable[[Array], Array], start: Array, atol: Array) -> Array:
-    """A root of an increasing function that is at most 0 at ``start`` > 0: by doubling, then by the Illinois method.
-
-    Args:
-        function: of a scalar; linear between kinks, so that few steps suffice.
-        start: a scalar.
-        atol: the absolute value at which a number counts as a root, a scalar.
-
-    Source: Dowell & Jarratt 1971.
-    """
-
-    def step(carry: tuple[Array, ...]) -> tuple[Array, ...]:
-        count, _, value, low, at_low, high, at_high = carry
-        width = jnp.where(jnp.isfinite(high), high - low, 1)
-        inside = jnp.clip(-at_low / (at_high - at_low), 0.01, 0.99) * width
-        trial = jnp.where(jnp.isfinite(high), low + inside, 2 * low)
-        new = function(trial)
-        below, repeated = new <= 0, (new <= 0) == (value <= 0)
-        at_low = jnp.where(below, new, jnp.where(repeated, at_low / 2, at_low))
-        at_high = jnp.where(below, jnp.where(repeated, at_high / 2, at_high), new)
-        return count + 1, trial, new, jnp.where(below, trial, low), at_low, jnp.where(below, high, trial), at_high
-
-    inf, value = jnp.full_like(start, jnp.inf), function(start)
-    begin = (jnp.zeros((), jnp.int32), start, value, start, value, inf, inf)
-    return lax.while_loop(lambda carry: (jnp.abs(carry[2]) > atol) & (carry[0] < MAX_TRIES), step, begin)[1]
-
-
-def bound_at(relaxation: Relaxation, node: Node, x: Array, pred: Array) -> Bound:
-    """The bound that an x gives for all supports below a node."""
-    objective, constraint, ridge, columns, _ = relaxation
-    alpha, inside = dual_variables(objective, pred), AtNode(constraint, node)
-    point = dual_point(objective, inside, alpha, columns, ridge=ridge.rho, borrowed=ridge.borrowed, x=x)
+def bound_at(relaxation: Relaxation, node: Node, x: Array, alpha: Array) -> Bound:
+    """The bound that dual variables, those at x, give for all supports below a node."""
+    constraint, ridge = relaxation.constraint, relaxation.ridge
+    inside = AtNode(constraint, node)
+    point = dual_point(
+        relaxation.objective, inside, alpha, relaxation.columns, ridge=ridge.rho, borrowed=ridge.borrowed, x=x
+    )
     bounds = constraint.bounds if isinstance(constraint, Sparse) else None
     w = point.z if bounds is None else jnp.clip(point.z, *bounds)
     gains = constraint.scores(jnp.sqrt(jnp.maximum(w * (point.z - w / 2), 0))) ** 2
@@ -305,7 +246,8 @@ def relax(relaxation: Relaxation, goal: Goal, start: Start) -> Relaxed:
 
     Cost: two products a step and another one a round; a refit.
     """
-    objective, constraint, ridge, columns, quadratic = relaxation
+    objective, constraint, ridge, columns, _, quadratic = relaxation
+    descended = relaxation.smooth
     node, chosen, x, step_size = start
     eps = float(jnp.finfo(x.dtype).eps)
     rest = ridge.rho - ridge.added  # of f, beside R
@@ -320,11 +262,11 @@ def relax(relaxation: Relaxation, goal: Goal, start: Start) -> Relaxed:
 
     def smooth(x: Array, image: Array) -> Array:
         if quadratic is None:
-            return objective.value(x, image) - rest / 2 * jnp.vdot(x, x)
+            return descended.value(x, image) - rest / 2 * jnp.vdot(x, x)
         return jnp.vdot(x, image / 2 - quadratic.b) + quadratic.c
 
     def slope(x: Array, image: Array) -> Array:
-        return objective.gradient(x, image) - rest * x if quadratic is None else image - quadratic.b
+        return descended.gradient(x, image) - rest * x if quadratic is None else image - quadratic.b
 
     size = value if quadratic is None else quadratic.c  # of the terms of R
 
@@ -351,7 +293,8 @@ def relax(relaxation: Relaxation, goal: Goal, start: Start) -> Relaxed:
         state = lax.fori_loop(0, jnp.where(begins, 0, ROUND), step, state)
         at = jnp.where(begins, fit, state.x)
         pred = objective.predict(at) if quadratic is not None else jnp.where(begins, fit_pred, state.image)
-        new = bound_at(relaxation, node, at, pred)
+        alpha = jnp.where(begins, dual_variables(relaxation.nearly_smooth, pred), dual_variables(descended, pred))
+        new = bound_at(relaxation, node, at, alpha)
         bound = tree_where(new.lower > bound.lower, new, bound)
         lacks = jnp.maximum(goal.target - bound.lower, 0)
         # The relaxation's minimum is at most its value at x, and no bound above it.

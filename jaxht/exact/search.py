@@ -57,7 +57,7 @@ def branch_and_bound(
     It runs on the host and in double precision, whatever the dtype of the objective and of JAX; not under jit or vmap.
 
     Args:
-        objective: a linear model of one output with a smooth loss and a single l2 >= 0, on a dense or sparse design.
+        objective: a linear model of one output with a single l2 >= 0, on a dense or sparse design.
         constraint: :class:`jaxht.Sparse`, with ``keep`` and bounds, or :class:`jaxht.Groups`; k a Python int.
         gap_rtol: it ends when ``value - lower <= gap_rtol |value|``; a float.
         time_limit: seconds, looked at between batches; None for none.
@@ -222,8 +222,8 @@ class _Search:
 
     def use(self, columns: NDArray[Any], big_m: float | None) -> None:
         """Go on with some of the columns."""
-        x, slack = self.solutions[0].x, 0.1 * self.tolerance
-        self.problem = Problem.on(self.objective, self.constraint, columns, big_m, x, slack)
+        best = self.solutions[0]
+        self.problem = Problem.on(self.objective, self.constraint, columns, big_m, best, self.gap_rtol)
 
     # ---- branching ----
 

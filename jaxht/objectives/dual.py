@@ -19,7 +19,8 @@ In floating-point numbers as well: a bound of the rounding errors is subtracted 
 u half of machine epsilon. For N <= 64 no rounding error exceeds it (Higham 2002, §3.1 and §3.5); above, errors that
 are random and independent of each other exceed it with a probability of at most ``2 exp(-32) = 3e-14`` (Higham & Mary
 2019, Theorem 2.4), and those of blocked sums are smaller. With 500 to 20 000 samples and k = 25 they are
-about 1e-3 of f in float32, and 1e-12 in float64. They hold unless numbers underflow.
+about 1e-3 of f in float32, and 1e-12 in float64. What underflows is lost: of each term at most the smallest normal
+number, which is counted as well.
 
 Source: Yuan et al. 2020, §2 and §3; Higham 2002; Higham & Mary 2019.
 """
@@ -150,10 +151,21 @@ def rounding_unit(objective: LinearModel, x: Array) -> Array:
         True
     """
     dtype = jnp.dtype(x.dtype)
-    passes = 1 if objective.weights is None else 2  # the weights have a sum of their own
-    N = passes * objective.num_samples + jnp.sum(x != 0, dtype=dtype) + EXTRA
+    N = _num_operations(objective, x)
     error = jnp.minimum(N, RANDOM * jnp.sqrt(N)) * (float(jnp.finfo(dtype).eps) / 2)
     return jnp.where(error < 1, error / (1 - error), jnp.inf)
+
+
+def _num_operations(objective: LinearModel, x: Array) -> Array:
+    """N: the length of the sums."""
+    passes = 1 if objective.weights is None else 2  # the weights have a sum of their own
+    return passes * objective.num_samples + jnp.sum(x != 0, dtype=x.dtype) + EXTRA
+
+
+def _underflow(objective: LinearModel, x: Array, slopes: Array) -> Array:
+    """What sums of N terms lose at most where terms underflow; nothing where all are exactly 0."""
+    lost = _num_operations(objective, x) * float(jnp.finfo(x.dtype).tiny)
+    return jnp.where(jnp.any(x != 0) | jnp.any(slopes != 0), lost, 0)
 
 
 def primal_error(objective: LinearModel, x: Array, pred: Array, columns: Array) -> Array:
@@ -178,15 +190,17 @@ def primal_error(objective: LinearModel, x: Array, pred: Array, columns: Array) 
         True
     """
     loss, y, gamma = conjugate_loss(objective), objective.y, rounding_unit(objective, x)
-    shift = gamma * columns * jnp.sqrt(jnp.sum(x != 0, dtype=x.dtype)) * _norm(x)  # of all predictions, in norm
+    slopes = loss.derivative(pred, y)
+    lost = _underflow(objective, x, slopes)
+    shift = gamma * columns * jnp.sqrt(jnp.sum(x != 0, dtype=x.dtype)) * _norm(x) + lost  # of all predictions, in norm
     size = jnp.sum(objective.weight(loss.value_size(pred, y))) + objective.ridge(x)
     shares = objective.weight(jnp.ones_like(pred))
     if loss.is_smooth:
         curvature = jnp.maximum(loss.smoothness(y), jnp.max(loss.curvature(pred, y)))
-        change = _norm(objective.weight(loss.derivative(pred, y))) + jnp.max(shares) * curvature * shift
+        change = _norm(objective.weight(slopes)) + jnp.max(shares) * curvature * shift
     else:  # slopes of at most 1
         change = _norm(shares)
-    return gamma * size + change * shift
+    return gamma * size + change * shift + lost * (1 + jnp.max(objective.penalty))
 
 
 def _norm(v: Array) -> Array:
@@ -253,13 +267,15 @@ def dual_point(
     # With h(z) = max_C <w, z> - ||w||^2 / 2 it is -rho h(z), and |h(z + e) - h(z)| <= (||w|| + ||e||) ||e|| for an
     # error e of z, on the coordinates of the maximiser.
     gamma, columns = rounding_unit(objective, w), column_bound(objective) if columns is None else columns
+    lost = _underflow(objective, w, slopes)
     shift = gamma * columns * jnp.sqrt(jnp.maximum(jnp.sum(w != 0, dtype=w.dtype), 1)) * _norm(slopes)  # rho ||e||
+    shift += lost
     if borrowed is not None and x is not None:
         shift += gamma * borrowed * _norm(x)
     size = jnp.sum(objective.weight(jnp.abs(conjugates) + loss.conjugate_size(alpha, y)))
     size += offset + rho * (square + jnp.abs(product))
     inexact = constraint.rounding * float(jnp.finfo(w.dtype).eps) * rho * jnp.abs(product)  # of low rank
-    error = gamma * size + shift * (jnp.sqrt(square) + shift / rho) + inexact
+    error = gamma * size + shift * (jnp.sqrt(square) + shift / rho) + inexact + lost * (1 + rho)
     return DualPoint(alpha, z, w, value - error, error)
 
 

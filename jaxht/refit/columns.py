@@ -88,13 +88,24 @@ def refit_hinge(objective: LinearModel, refit: Callable[[LinearModel, Array], Re
     Returns:
         A :class:`Refit`.
     """
-    f, last = objective, math.sqrt(jnp.finfo(objective.dtype).eps)
-    gammas = jnp.asarray([*(10.0**-i for i in range(math.ceil(-math.log10(last)))), last], f.dtype)
+    last = least_gamma(objective)
+    gammas = jnp.asarray([*(10.0**-i for i in range(math.ceil(-math.log10(last)))), last], objective.dtype)
 
     def stage(i: Array, found: Refit) -> Refit:
-        return refit(SmoothedHinge(f.A, f.y, f.l2, gammas[i], mean=f.mean, weights=f.weights), found.x)
+        return refit(smooth_hinge(objective, gammas[i]), found.x)
 
-    return lax.fori_loop(0, gammas.size, stage, Refit(x, f.predict(x), jnp.array(False)))
+    return lax.fori_loop(0, gammas.size, stage, Refit(x, objective.predict(x), jnp.array(False)))
+
+
+def smooth_hinge(objective: LinearModel, gamma: Numeric) -> LinearModel:
+    """A :class:`jaxht.Hinge` with its loss smoothed: below it by gamma/2 at most."""
+    f = objective
+    return SmoothedHinge(f.A, f.y, f.l2, gamma, mean=f.mean, weights=f.weights)
+
+
+def least_gamma(objective: LinearModel) -> float:
+    """The gamma of the smoothed hinge that a refit of the hinge minimises in the end."""
+    return math.sqrt(jnp.finfo(objective.dtype).eps)
 
 
 def restrict_columns(objective: Model, indices: Array) -> Model:
