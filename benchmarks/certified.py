@@ -1,9 +1,10 @@
-"""Global optima with a certificate: branch and bound next to OKRidge and l0bnb, on the instances of their papers.
+"""Global optima with a certificate: branch and bound next to OKRidge, l0bnb and SCIP, on the instances of their papers.
 
 Each run is a process of its own. ``python -m benchmarks certified --rivals-python PYTHON`` takes the interpreter of an
-environment with ``pip install okridge l0bnb requests 'numpy<2'``; without it jaxht runs alone. All stop at a gap of
-1e-4 of f: of OKRidge, whose f leaves out the squares of y, of that; l0bnb has a price l0 for each coefficient in place
-of k, which is taken between the decreases of f from the ninth and to the eleventh. Data sets are those of JAXHT_DATA.
+environment with ``pip install okridge l0bnb pyscipopt requests 'numpy<2'``; without it jaxht runs alone. All stop at a
+gap of 1e-4 of f: of OKRidge, whose f leaves out the squares of y, of that; l0bnb has a price l0 for each coefficient in
+place of k, which is taken between the decreases of f from the ninth and to the eleventh; SCIP solves the perspective
+formulation, with cones. Data sets are those of JAXHT_DATA.
 
 ``first`` is the first call, with what is compiled, ``again`` a second one of the same process.
 """
@@ -21,7 +22,7 @@ import numpy as np
 
 # Neither jax nor jaxht: the rivals' environment has none.
 
-TIME_LIMIT = 300.0
+TIME_LIMIT, SCIP_LIMIT = 300.0, 120.0
 # Name: kind, n, d, correlation, l2 on the scale of 1/2 sum of squares, or of the mean for the logistic loss.
 INSTANCES = {
     "OKRidge, equicorrelated": ("equicorrelated", 6000, 3000, 0.5, 1e-3),
@@ -114,17 +115,55 @@ def run_l0bnb(name: str, price: float, most: float) -> dict[str, Any]:
     }
 
 
+def run_scip(name: str) -> dict[str, Any]:
+    """SCIP: ``min t/2 + l2/2 sum_j s_j``, ``||A x - y||^2 <= t``, ``x_j^2 <= s_j z_j``, at most k of the binary z_j."""
+    import pyscipopt
+
+    if name == "bootstraps":
+        A, y, l2 = bootstrap(0)
+        limit = 5
+    else:
+        kind, n, d, correlation, l2 = INSTANCES[name]
+        (A, y), limit = make_data(kind, n, d, correlation), K
+    n, d = A.shape
+    begin = time.perf_counter()
+    model = pyscipopt.Model()
+    model.hideOutput()
+    x = [model.addVar(lb=None) for _ in range(d)]
+    z = [model.addVar(vtype="B") for _ in range(d)]
+    s = [model.addVar(lb=0) for _ in range(d)]
+    residual, t = [model.addVar(lb=None) for _ in range(n)], model.addVar(lb=0)
+    for i in range(n):
+        model.addCons(pyscipopt.quicksum(float(A[i, j]) * x[j] for j in range(d)) - residual[i] == float(y[i]))
+    model.addCons(pyscipopt.quicksum(r * r for r in residual) <= t)
+    for j in range(d):
+        model.addCons(x[j] * x[j] <= s[j] * z[j])
+    model.addCons(pyscipopt.quicksum(z) <= limit)
+    model.setObjective(t / 2 + l2 / 2 * pyscipopt.quicksum(s))
+    model.setParam("limits/gap", 1e-4)
+    model.setParam("limits/time", SCIP_LIMIT)
+    model.optimize()
+    found = {"first": time.perf_counter() - begin, "nodes": int(model.getNNodes())}
+    if model.getNSols():
+        found |= {"value": model.getObjVal(), "gap": 1 - model.getDualbound() / model.getObjVal()}
+    return found
+
+
+def bootstrap(seed: int) -> tuple[np.ndarray, np.ndarray, float]:
+    """A bootstrap sample of 200 x 40, with its ridge."""
+    rng = np.random.default_rng(0)
+    A = np.sqrt(0.7) * rng.standard_normal((200, 40)) + np.sqrt(0.3) * rng.standard_normal((200, 1))
+    y = A[:, :5] @ np.array([1.0, -0.8, 0.6, -0.4, 0.3]) + rng.standard_normal(200)
+    rows = np.random.default_rng(seed).integers(200, size=200)
+    return A[rows], y[rows], 5.0
+
+
 def run_bootstraps(name: str) -> dict[str, Any]:
     """1000 bootstrap samples of 200 x 40, k = 5, one after another."""
     import jaxht
 
-    rng = np.random.default_rng(0)
-    A = np.sqrt(0.7) * rng.standard_normal((200, 40)) + np.sqrt(0.3) * rng.standard_normal((200, 1))
-    y = A[:, :5] @ np.array([1.0, -0.8, 0.6, -0.4, 0.3]) + rng.standard_normal(200)
-
     def certify(seed: int) -> Any:
-        rows = np.random.default_rng(seed).integers(200, size=200)
-        return jaxht.branch_and_bound(jaxht.LeastSquares(A[rows], y[rows], 5.0), jaxht.Sparse(5))
+        return jaxht.branch_and_bound(jaxht.LeastSquares(*bootstrap(seed)), jaxht.Sparse(5))
 
     begin = time.perf_counter()
     certify(0)
@@ -136,18 +175,47 @@ def run_bootstraps(name: str) -> dict[str, Any]:
 
 
 def run_batches(name: str) -> dict[str, Any]:
-    """Nodes a second against the batch, of a problem whose gap stays open: 200 x 200, k = 10, with a small ridge."""
-    import jaxht
+    """Nodes a second against the batch, and which share of the rate of matrix products their products reach.
 
-    A, y = make_data("toeplitz", 200, 200, 0.5)
-    rng = np.random.default_rng(1)
-    f, speeds = jaxht.Logistic(A, np.where(y + 4 * rng.standard_normal(200) > 0, 1.0, -1.0), 1e-3), {}
+    Of a problem whose gap stays open: 1000 x 1000, k = 10, with a small ridge.
+    """
+    import jax
+    import jax.numpy as jnp
+
+    import jaxht
+    from jaxht.exact import problem, relaxation
+
+    n, d = 1000, 1000
+    A, y = make_data("toeplitz", n, d, 0.5)
+    y = np.where(y + 8 * np.random.default_rng(1).standard_normal(n) > 0, 1.0, -1.0)
+    f, relax_nodes, found = jaxht.Logistic(A, y, 1e-3), problem.relax_nodes, {}
+    calls: list[tuple[float, float]] = []
+
+    def timed(shared: Any, goal: Any, starts: Any) -> Any:
+        begin = time.perf_counter()
+        relaxed = jax.block_until_ready(relax_nodes(shared, goal, starts))
+        products = len(starts.x) * int(relaxed.num_rounds.max()) * (2 * relaxation.ROUND + 1)
+        calls.append((2.0 * n * starts.x.shape[1] * products, time.perf_counter() - begin))
+        return relaxed
+
+    problem.relax_nodes = timed
     for batch in (16, 64, 256):
-        for limit in (4 * batch, 20 * batch):  # the first one compiles
+        for limit in (2 * batch, 6 * batch):  # the first one compiles
+            calls.clear()
             begin = time.perf_counter()
             best = jaxht.branch_and_bound(f, jaxht.Sparse(10), batch=batch, node_limit=limit)
-        speeds[str(batch)] = best.num_nodes / (time.perf_counter() - begin)
-    return speeds
+        seconds = time.perf_counter() - begin
+        operations, inside = np.sum(calls, axis=0)
+        with jax.enable_x64(True):
+            product, V = jax.jit(jnp.matmul), jnp.ones((batch, d))
+            times = []
+            for _ in range(4):
+                begin = time.perf_counter()
+                product(V, f.A).block_until_ready()
+                times.append(time.perf_counter() - begin)
+        rate = 2.0 * n * d * batch / min(times)
+        found[str(batch)] = [best.num_nodes / seconds, operations / inside / rate, inside / seconds]
+    return found
 
 
 def run_data(name: str) -> list[dict[str, Any]]:
@@ -187,6 +255,7 @@ TASKS = {
     "jaxht": run_jaxht,
     "okridge": run_okridge,
     "l0bnb": run_l0bnb,
+    "scip": run_scip,
     "bootstraps": run_bootstraps,
     "batches": run_batches,
 }
@@ -214,7 +283,7 @@ def report(label: str, found: dict[str, Any]) -> None:
 def main(arguments: list[str]) -> None:
     """Print a table."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks certified", description=__doc__)
-    parser.add_argument("--rivals-python", help="the interpreter of an environment with okridge and l0bnb")
+    parser.add_argument("--rivals-python", help="the interpreter of an environment with the others")
     parser.add_argument("instances", nargs="*", help=f"of {', '.join([*INSTANCES, *DATA])}, bootstraps, batches; all")
     options = parser.parse_args(arguments)
     chosen = options.instances or [*INSTANCES, *DATA, "bootstraps", "batches"]
@@ -227,6 +296,8 @@ def main(arguments: list[str]) -> None:
         if options.rivals_python and name.startswith("l0bnb"):
             rival = fresh(options.rivals_python, "l0bnb", name, found["price"], found["most"])
             report(f"  l0bnb, of size {rival['size']}", rival)
+        if options.rivals_python and name == "l0bnb, d = 1000":
+            report("  SCIP", fresh(options.rivals_python, "scip", name))
     for name in (name for name in DATA if name in chosen):
         if not name.startswith("diabetes") and "JAXHT_DATA" not in os.environ:
             print(f"  {name}: JAXHT_DATA is not set, left out")
@@ -240,9 +311,12 @@ def main(arguments: list[str]) -> None:
             end="",
         )
         print(f"{found['certified']} certified, {found['nodes']} nodes")
+        if options.rivals_python:
+            report("  SCIP, one of them", fresh(options.rivals_python, "scip", "bootstraps"))
     if "batches" in chosen:
-        speeds = fresh(sys.executable, "batches", "")
-        print("  nodes a second by batch: " + ", ".join(f"{batch}: {speed:.0f}" for batch, speed in speeds.items()))
+        print("  logistic, 1000 x 1000: nodes a second; of the rate of matrix products; time in relaxations")
+        for batch, (speed, share, inside) in fresh(sys.executable, "batches", "").items():
+            print(f"    batches of {batch:>3s}: {speed:6.0f}, {100 * share:3.0f} %, {100 * inside:3.0f} %")
 
 
 if __name__ == "__main__":

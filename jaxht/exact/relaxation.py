@@ -180,6 +180,7 @@ class Relaxed(NamedTuple):
         fit: the minimiser of f on the support that was given, (d,).
         value: f(fit) plus a bound of its rounding error, a scalar.
         step_size: the last one of the descent, a scalar.
+        num_rounds: int32, of at most ``max_rounds``.
     """
 
     bound: Bound
@@ -188,6 +189,7 @@ class Relaxed(NamedTuple):
     fit: Array
     value: Array
     step_size: Array
+    num_rounds: Array
 
 
 @dataclasses.dataclass(frozen=True)
@@ -305,8 +307,8 @@ def relax(relaxation: Relaxation, goal: Goal, start: Start) -> Relaxed:
     none = jnp.zeros(node.included.shape, x.dtype)
     state = Descent(x, image, x, image, jnp.ones_like(inf), step_size, inf, none)
     begin = (jnp.zeros((), jnp.int32), state, Bound(-inf, jnp.zeros_like(inf), none), jnp.array(False))
-    _, state, bound, _ = lax.while_loop(lambda carry: ~carry[3] & (carry[0] < goal.max_rounds), advance, begin)
-    return Relaxed(bound, state.x, state.z, fit, value, state.eta)
+    count, state, bound, _ = lax.while_loop(lambda carry: ~carry[3] & (carry[0] < goal.max_rounds), advance, begin)
+    return Relaxed(bound, state.x, state.z, fit, value, state.eta, count)
 
 
 #: :func:`relax` at several nodes: starts have a leading axis.
