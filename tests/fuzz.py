@@ -30,7 +30,7 @@ import numpy as np
 import jaxht
 from jaxht import Status
 from jaxht.exact import relaxation
-from jaxht.exact.perspective import Node
+from jaxht.exact.perspective import Node, spread
 from jaxht.objectives import dual
 from tests.util import precision, quick
 
@@ -224,7 +224,7 @@ def relax_node(objective, constraint, fate, x0):
     chosen = jaxht.selection.k_largest_mask(jnp.where(included, 3, jnp.where(excluded, 0, 1)), constraint.limit)
     ridge = relaxation.Ridge(objective.penalty, *jnp.zeros((3,), x0.dtype))
     norm = dual.column_bound(objective)
-    x, _ = constraint.project(jnp.where(excluded[constraint.groups] if constraint.k_max == 3 else excluded, 0, x0))
+    x, _ = constraint.project(jnp.where(spread(constraint, excluded), 0, x0))
     shared = relaxation.Relaxation.of(objective, constraint, ridge, norm, 1.0)
     start = relaxation.Start(Node(included, excluded), chosen & ~excluded, x, shared.step_size)
     found = relaxation.relax(shared, relaxation.Goal(jnp.inf, 0.05, 3), start)
