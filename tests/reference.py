@@ -128,31 +128,36 @@ def subspace_pursuit(f, x, k):
         yield x
 
 
-def omp(f, x, k):
-    """Axiotis & Sviridenko 2020, Algorithm 2, from the support of x."""
+def forward_selection(f, x, k, choose):
+    """From the support of x, one coordinate after another: that which ``choose(f, x, S)`` names."""
     yield x
     S = list(np.flatnonzero(x))
     if S:
         x = f.minimise(S)
         yield x
     while len(S) < k:
-        S.append(largest([0.0 if i in S else g for i, g in enumerate(f.gradient(x))], 1)[0])
+        S.append(choose(f, x, S))
         x = f.minimise(sorted(S))
         yield x
+
+
+def omp(f, x, k):
+    """Axiotis & Sviridenko 2020, Algorithm 2: the coordinate of the largest gradient."""
+
+    def choose(f, x, S):
+        return largest([0.0 if i in S else g for i, g in enumerate(f.gradient(x))], 1)[0]
+
+    return forward_selection(f, x, k, choose)
 
 
 def ols(f, x, k):
-    """Chen, Billings & Luo 1989, from the support of x: the coordinate that gives the least minimum of f."""
-    yield x
-    S = list(np.flatnonzero(x))
-    if S:
-        x = f.minimise(S)
-        yield x
-    while len(S) < k:
+    """Chen, Billings & Luo 1989: the coordinate that gives the least minimum of f."""
+
+    def choose(f, x, S):
         others = [i for i in range(len(x)) if i not in S]
-        S.append(min(others, key=lambda i: f.value(f.minimise(sorted([*S, i])))))
-        x = f.minimise(sorted(S))
-        yield x
+        return min(others, key=lambda i: f.value(f.minimise(sorted([*S, i]))))
+
+    return forward_selection(f, x, k, choose)
 
 
 def smallest(x, S):

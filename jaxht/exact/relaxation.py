@@ -35,6 +35,7 @@ from jaxht.objectives.dual import dual_point, dual_variables, primal_error
 from jaxht.objectives.linear_model import LinearModel
 from jaxht.refit import refit
 from jaxht.refit.columns import least_gamma, smooth_hinge
+from jaxht.solvers.pursuit import Momentum
 
 ROUND = 10  # steps of the descent between two bounds
 SMOOTHING = 0.03  # of f, by which about the relaxation of a smoothed hinge is below that of the hinge, or less
@@ -220,13 +221,20 @@ def bound_at(relaxation: Relaxation, node: Node, x: Array, alpha: Array) -> Boun
 
 
 class Descent(NamedTuple):
-    """The state of the descent: two points with their images, and what it knows of its steps."""
+    """The state of the descent: a point, where the next step goes on from, and what is known of the steps.
+
+    Attributes:
+        x: (d,).
+        pred: A x; where R is quadratic H x.
+        momentum: a :class:`jaxht.solvers.pursuit.Momentum`.
+        eta: the step size, a scalar.
+        value: that of the relaxation at x, a scalar.
+        z: (m,).
+    """
 
     x: Array
-    image: Array
-    x_old: Array
-    image_old: Array
-    t: Array
+    pred: Array
+    momentum: Momentum
     eta: Array
     value: Array
     z: Array
@@ -273,20 +281,17 @@ def relax(relaxation: Relaxation, goal: Goal, start: Start) -> Relaxed:
     size = value if quadratic is None else quadratic.c  # of the terms of R
 
     def step(_: Array, state: Descent) -> Descent:
-        t_next = (1 + jnp.sqrt(1 + 4 * state.t**2)) / 2
-        beta = (state.t - 1) / t_next
-        y = state.x + beta * (state.x - state.x_old)
-        image = state.image + beta * (state.image - state.image_old)
+        y, image = state.momentum.x, state.momentum.pred
         f, g = smooth(y, image), slope(y, image)
         new, z, square = perspective_prox(constraint, node, y - state.eta * g, state.eta * ridge.rho)
         image = image_of(new)
         move, f_new = new - y, smooth(new, image)
         most = f + jnp.vdot(g, move) + jnp.vdot(move, move) / (2 * state.eta)
         accepted = f_new <= most + ROUNDING * eps * (jnp.abs(size) + jnp.abs(f_new))
-        t = jnp.where(jnp.vdot(y - new, new - state.x) <= 0, t_next, 1)
         # Too long steps are rare, so that they may grow again.
-        taken = Descent(new, image, state.x, state.image, t, 1.02 * state.eta, f_new + ridge.rho / 2 * square, z)
-        refused = state._replace(x_old=state.x, image_old=state.image, t=jnp.ones_like(t), eta=state.eta / 2)
+        taken = Descent(new, image, state.momentum, 1.02 * state.eta, f_new + ridge.rho / 2 * square, z)
+        taken = taken._replace(momentum=state.momentum.update(taken, state))
+        refused = state._replace(momentum=Momentum.init(state), eta=state.eta / 2)
         return tree_where(accepted, taken, refused)
 
     def advance(carry: tuple[Array, Descent, Bound, Array]) -> tuple[Array, Descent, Bound, Array]:
@@ -294,7 +299,7 @@ def relax(relaxation: Relaxation, goal: Goal, start: Start) -> Relaxed:
         begins = count == 0
         state = lax.fori_loop(0, jnp.where(begins, 0, ROUND), step, state)
         at = jnp.where(begins, fit, state.x)
-        pred = objective.predict(at) if quadratic is not None else jnp.where(begins, fit_pred, state.image)
+        pred = objective.predict(at) if quadratic is not None else jnp.where(begins, fit_pred, state.pred)
         alpha = jnp.where(begins, dual_variables(relaxation.nearly_smooth, pred), dual_variables(descended, pred))
         new = bound_at(relaxation, node, at, alpha)
         bound = tree_where(new.lower > bound.lower, new, bound)
@@ -305,7 +310,7 @@ def relax(relaxation: Relaxation, goal: Goal, start: Start) -> Relaxed:
 
     image, inf = image_of(x), jnp.full((), jnp.inf, x.dtype)
     none = jnp.zeros(node.included.shape, x.dtype)
-    state = Descent(x, image, x, image, jnp.ones_like(inf), step_size, inf, none)
+    state = Descent(x, image, Momentum(x, image, jnp.ones_like(inf)), step_size, inf, none)
     begin = (jnp.zeros((), jnp.int32), state, Bound(-inf, jnp.zeros_like(inf), none), jnp.array(False))
     count, state, bound, _ = lax.while_loop(lambda carry: ~carry[3] & (carry[0] < goal.max_rounds), advance, begin)
     return Relaxed(bound, state.x, state.z, fit, value, state.eta, count)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Protocol
 
 import jax
 import jax.numpy as jnp
@@ -44,6 +45,18 @@ def pursuit_step_size(objective: Objective, constraint: Constraint, step_size: N
     return inverse_smoothness(bound.coordinate_norm() if constraint.coordinatewise else bound.norm())
 
 
+class Point(Protocol):
+    """What momentum asks of an iterate: x, and a linear function of x such as its prediction."""
+
+    @property
+    def x(self) -> Array:
+        """The point."""
+
+    @property
+    def pred(self) -> Array:
+        """The linear function of it."""
+
+
 @pytree
 class Momentum:
     r"""Nesterov's extrapolation, which is restarted where it points backwards: where steps go on from.
@@ -68,12 +81,12 @@ class Momentum:
     t: Array
 
     @classmethod
-    def init(cls, iterate: Iterate) -> "Momentum":
+    def init(cls, point: Point) -> "Momentum":
         """The start: x itself."""
-        return cls(iterate.x, iterate.pred, jnp.ones((), iterate.x.dtype))
+        return cls(point.x, point.pred, jnp.ones((), point.x.dtype))
 
-    def update(self, new: Iterate, old: Iterate) -> "Momentum":
-        """Extrapolate from two iterates, of which the second step was taken from u."""
+    def update(self, new: Point, old: Point) -> "Momentum":
+        """Extrapolate from two points, of which the second step was taken from u."""
         backwards = jnp.vdot(self.x - new.x, new.x - old.x) > 0
         t = jnp.where(backwards, 1, self.t)
         t_next = (1 + jnp.sqrt(1 + 4 * t**2)) / 2
