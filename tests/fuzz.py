@@ -254,7 +254,8 @@ def best_on_supports(loss, A, y, l2, masks, num_steps=30):
         slope = (loss.of(u + h, y) - loss.of(u - h, y)) / (2 * h)
         bend = np.maximum((loss.of(u + h, y) - 2 * loss.of(u, y) + loss.of(u - h, y)) / h**2, 1e-6)
         gradient = np.where(masks, slope @ B / len(y) + penalty * w, 0)
-        H = np.einsum("mn,ni,nj->mij", bend / len(y), B, B) + np.diag(penalty) + 1e-12 * np.eye(d)
+        H = np.einsum("mn,ni,nj->mij", bend / len(y), B, B) + np.diag(penalty)
+        H = H + 1e-12 * (1 + np.max(np.abs(H), axis=(1, 2), keepdims=True)) * np.eye(d)
         H = np.where(masks[:, :, None] & masks[:, None, :], H, 0) + np.eye(d) * ~masks[:, None, :]
         step = np.linalg.solve(H, gradient[..., None])[..., 0]
         for t in (1, 0.3, 0.05, 0.001):

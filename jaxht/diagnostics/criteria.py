@@ -1,0 +1,259 @@
+r"""Information criteria: the fit of a solution and the price of its size, from which a sparsity is chosen.
+
+With L the likelihood at x, k the number of parameters, n of samples and d of candidates,
+
+.. math::
+    -2 \log L(x) + \mathrm{penalty}(k, n, d)
+
+The least is the best. The likelihood is that of the loss: Gaussian of unknown variance for squared errors,
+``-2 log L = N log(RSS / N)`` for N targets; binomial, multinomial and Poisson for the logistic, softmax and Poisson
+losses, twice their sum; each up to what does not depend on x. A ridge is no part of it. Sample weights count how often
+a sample occurs.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxht._pytree import Array, Numeric, PRNGKey, check_kind, integer, pytree
+from jaxht.constraints import Constraint
+from jaxht.objectives.linear_model import LinearModel
+from jaxht.objectives.losses import LogisticLoss, PoissonLoss, SoftmaxLoss, SquaredLoss, SquaredNormLoss
+from jaxht.objectives.objective import Objective
+from jaxht.runner import Result, Stop, path
+from jaxht.solvers.solver import Solver
+
+#: ``criterion(objective, x)``, a scalar: the least is the best.
+Criterion = Callable[[Any, Array], Array]
+
+
+def deviance(objective: Objective, x: Array) -> Array:
+    """``-2 log L(x)``, up to a number that does not depend on x.
+
+    Args:
+        objective: :class:`jaxht.LeastSquares`, :class:`jaxht.MultiResponse`, :class:`jaxht.Logistic`,
+            :class:`jaxht.Softmax` or :class:`jaxht.Poisson`.
+        x: a solution, shaped like the variable.
+
+    Returns:
+        A scalar; of squared errors, -infinity where x fits exactly.
+
+    Raises:
+        ValueError: for an objective whose loss is not the logarithm of a likelihood.
+
+    Cost: a prediction.
+
+    Example:
+        >>> import jax.numpy as jnp, jaxht
+        >>> f = jaxht.Logistic(jnp.eye(2), jnp.array([1.0, -1.0]))
+        >>> round(float(jaxht.criteria.deviance(f, jnp.zeros(2))), 4)  # 2 log 2 for each sample
+        2.7726
+    """
+    model = _likelihood(objective)
+    losses = model.loss.value(model.predict(x), model.y)
+    total = jnp.sum(losses if model.weights is None else model.weights * losses)
+    if isinstance(model.loss, SquaredLoss | SquaredNormLoss):
+        num = _num_samples(model) * (model.y.size // model.num_samples)
+        return num * jnp.log(2 * total / num)
+    return 2 * total
+
+
+def aic(objective: Objective, x: Array, *, size: Numeric | None = None) -> Array:
+    """The information criterion of Akaike, ``-2 log L + 2 k``.
+
+    Args:
+        objective: as of :func:`deviance`.
+        x: a solution, shaped like the variable.
+        size: k, the number of free parameters, a scalar; None: of entries that are not 0. Of rank r it is
+            ``r (m + p - r)``.
+
+    Returns:
+        A scalar.
+
+    Raises:
+        ValueError: as :func:`deviance`.
+
+    Cost: a prediction.
+
+    Source: Akaike 1974.
+
+    Example:
+        >>> import jax.numpy as jnp, jaxht
+        >>> f = jaxht.Poisson(jnp.eye(2), jnp.array([1.0, 1.0]))
+        >>> float(jaxht.criteria.aic(f, jnp.zeros(2)))
+        4.0
+    """
+    return deviance(objective, x) + 2 * _size(x, size)
+
+
+def bic(objective: Objective, x: Array, *, size: Numeric | None = None) -> Array:
+    """The Bayesian information criterion, ``-2 log L + k log n``.
+
+    Args:
+        objective: as of :func:`deviance`.
+        x: a solution, shaped like the variable.
+        size: k, as of :func:`aic`.
+
+    Returns:
+        A scalar.
+
+    Raises:
+        ValueError: as :func:`deviance`.
+
+    Cost: a prediction.
+
+    Source: Schwarz 1978.
+
+    Example:
+        >>> import jax.numpy as jnp, jaxht
+        >>> f = jaxht.LeastSquares(jnp.eye(2), jnp.array([3.0, 1.0]))
+        >>> round(float(jaxht.criteria.bic(f, jnp.array([3.0, 0.0]))), 4)  # 2 log(1/2) + log 2
+        -0.6931
+    """
+    return deviance(objective, x) + _size(x, size) * jnp.log(_num_samples(_likelihood(objective)))
+
+
+def ebic(objective: Objective, x: Array, *, gamma: Numeric = 1.0, size: Numeric | None = None) -> Array:
+    """The extended Bayesian information criterion, ``-2 log L + k log n + 2 gamma log binom(d, k)``.
+
+    Where d is large beside n, it is what keeps the criterion from taking up noise: consistent for
+    ``gamma > 1 - 1 / (2 kappa)``, d of the order of n^kappa.
+
+    Args:
+        objective: as of :func:`deviance`.
+        x: a solution, shaped like the variable, of d entries.
+        gamma: from 0, where it is the BIC, to 1; a scalar.
+        size: k, as of :func:`aic`.
+
+    Returns:
+        A scalar.
+
+    Raises:
+        ValueError: as :func:`deviance`.
+
+    Cost: a prediction.
+
+    Source: Chen & Chen 2008.
+
+    Example:
+        >>> import jax.numpy as jnp, jaxht
+        >>> f, x = jaxht.LeastSquares(jnp.eye(2), jnp.array([3.0, 1.0])), jnp.array([3.0, 0.0])
+        >>> round(float(jaxht.criteria.ebic(f, x) - jaxht.criteria.bic(f, x)), 4)  # 2 log 2
+        1.3863
+    """
+    k = jnp.asarray(_size(x, size), x.dtype)
+    log_gamma = jax.scipy.special.gammaln
+    log_binomial = log_gamma(x.size + 1.0) - log_gamma(k + 1) - log_gamma(x.size - k + 1)
+    return bic(objective, x, size=size) + 2 * gamma * log_binomial
+
+
+def gic(objective: Objective, x: Array, *, size: Numeric | None = None) -> Array:
+    """The generalised information criterion, ``-2 log L + k log(d) log(log n)``; of squared errors the SIC of abess.
+
+    Args:
+        objective: as of :func:`deviance`, of at least 3 samples.
+        x: a solution, shaped like the variable, of d entries.
+        size: k, as of :func:`aic`.
+
+    Returns:
+        A scalar.
+
+    Raises:
+        ValueError: as :func:`deviance`.
+
+    Cost: a prediction.
+
+    Source: Fan & Tang 2013; Zhu et al. 2020, where it is called SIC.
+
+    Example:
+        >>> import jax.numpy as jnp, jaxht
+        >>> f, x = jaxht.LeastSquares(jnp.eye(3), jnp.array([3.0, 1.0, 1.0])), jnp.array([3.0, 0.0, 0.0])
+        >>> round(float(jaxht.criteria.gic(f, x) - jaxht.criteria.deviance(f, x)), 4)  # log 3 log log 3
+        0.1033
+    """
+    model = _likelihood(objective)
+    price = jnp.log(jnp.asarray(x.size, x.dtype)) * jnp.log(jnp.log(_num_samples(model)))
+    return deviance(model, x) + _size(x, size) * price
+
+
+@pytree
+class Choice:
+    """The result of :func:`choose_k` for m sparsities.
+
+    Attributes:
+        k: int32, the sparsity of the least criterion, the smallest of equal ones.
+        criteria: (m,), the criterion of each solution; infinite where it is NaN.
+        results: a :class:`jaxht.Result` with an axis of length m.
+    """
+
+    k: Numeric = integer()
+    criteria: Array
+    results: Result
+
+
+def choose_k(
+    objective: Objective,
+    constraint: Constraint,
+    solver: Solver,
+    ks: Any,
+    *,
+    criterion: Criterion = ebic,
+    key: PRNGKey | None = None,
+    stop: Stop = Stop(),
+    both_ways: bool = False,
+) -> Choice:
+    """Solve for every sparsity by :func:`jaxht.path`, and choose the one whose solution has the least criterion.
+
+    Args:
+        objective: as of :func:`deviance`, or what the criterion takes.
+        constraint: for example ``Sparse(1)``; its k is replaced by those in ks.
+        solver: for example ``HTP()``.
+        ks: (m,) integers, strictly increasing; a list or an array. 0 is a choice as well.
+        criterion: of this module, with arguments by ``functools.partial``; or any ``criterion(objective, x)``.
+        key: PRNG key, for solvers that draw random numbers.
+        stop: limits and tolerances of each run, a :class:`jaxht.Stop`.
+        both_ways: bool, static; see :func:`jaxht.path`.
+
+    Returns:
+        A :class:`Choice`.
+
+    Raises:
+        ValueError: where :func:`jaxht.path` or the criterion raises it.
+
+    Cost: that of the path, and a prediction for each k.
+
+    Example:
+        >>> import jax, jax.numpy as jnp, jaxht
+        >>> A, noise = jax.random.normal(jax.random.key(0), (50, 20)), jax.random.normal(jax.random.key(1), (50,))
+        >>> f = jaxht.LeastSquares(A, A[:, :3] @ jnp.array([1.0, -2.0, 3.0]) + 0.3 * noise)
+        >>> int(jaxht.criteria.choose_k(f, jaxht.Sparse(1), jaxht.OMP(), range(8)).k)
+        3
+    """
+    check_kind(objective=objective)
+    results = path(objective, constraint, solver, ks, key=key, stop=stop, both_ways=both_ways)
+    values = jax.vmap(lambda x: criterion(objective, x))(results.x)
+    values = jnp.where(jnp.isnan(values), jnp.inf, values)
+    return Choice(jnp.asarray(ks, jnp.int32)[jnp.argmin(values)], values, results)
+
+
+def _likelihood(objective: Objective) -> LinearModel:
+    """The objective, prepared, whose loss is known to be the logarithm of a likelihood."""
+    likelihoods = SquaredLoss | SquaredNormLoss | LogisticLoss | SoftmaxLoss | PoissonLoss
+    if not isinstance(objective, LinearModel) or not isinstance(objective.loss, likelihoods):
+        raise ValueError(
+            "objective must have the logarithm of a likelihood for its loss: squared errors, logistic, softmax or "
+            f"Poisson; got {type(objective).__name__}"
+        )
+    return objective.prepare()
+
+
+def _num_samples(model: LinearModel) -> Array:
+    """n, as a number of the model's dtype; the sum of the weights."""
+    return jnp.asarray(model.num_samples if model.weights is None else jnp.sum(model.weights), model.penalty.dtype)
+
+
+def _size(x: Array, size: Numeric | None) -> Numeric:
+    """The number of entries that are not 0, unless it is given."""
+    return jnp.sum(x != 0, dtype=x.dtype) if size is None else size

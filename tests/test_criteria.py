@@ -1,0 +1,121 @@
+"""Information criteria against the likelihoods of SciPy, and what they choose."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.special
+import scipy.stats
+
+import jaxht
+from jaxht import criteria
+from tests.util import quick, x64
+
+N, D = 60, 8
+
+
+def gaussian(f, x):
+    residuals = np.asarray(f.y - f.A @ x)
+    return scipy.stats.norm.logpdf(residuals, scale=np.sqrt(np.mean(residuals**2))).sum()
+
+
+def binomial(f, x):
+    return scipy.stats.bernoulli.logpmf((f.y > 0).astype(int), scipy.special.expit(f.A @ x)).sum()
+
+
+def poisson(f, x):
+    return scipy.stats.poisson.logpmf(f.y, np.exp(f.A @ x)).sum()
+
+
+def multinomial(f, x):
+    return np.log(scipy.special.softmax(f.A @ x, axis=1)[np.arange(N), f.y]).sum()
+
+
+def models():
+    rng = np.random.default_rng(0)
+    A = rng.normal(size=(N, D))
+    u = A[:, 0] - A[:, 1]
+    return {
+        "squares": (jaxht.LeastSquares(A, u + rng.normal(size=N), 0.1), gaussian),
+        "mean of squares": (jaxht.LeastSquares(A, u + rng.normal(size=N), 0.1, mean=True), gaussian),
+        "responses": (jaxht.MultiResponse(A, np.stack([u, -u], 1) + rng.normal(size=(N, 2))), gaussian),
+        "logistic": (jaxht.Logistic(A, np.where(u + rng.normal(size=N) > 0, 1.0, -1.0), 0.1), binomial),
+        "poisson": (jaxht.Poisson(A, rng.poisson(np.exp(0.5 * u)).astype(float)), poisson),
+        "softmax": (jaxht.Softmax(A, rng.integers(3, size=N), num_classes=3), multinomial),
+    }
+
+
+@pytest.mark.parametrize("name", models())
+def test_deviances_differ_as_likelihoods_do(name):
+    f, log_likelihood = models()[name]
+    rng = np.random.default_rng(1)
+    shape = f.prepare().shape
+    x, z = 0.5 * rng.normal(size=(2, *shape))
+    with x64():
+        difference = criteria.deviance(f, x) - criteria.deviance(f, z)
+    np.testing.assert_allclose(difference, -2 * (log_likelihood(f, x) - log_likelihood(f, z)), rtol=1e-9)
+
+
+def test_penalties():
+    f, _ = models()["squares"]
+    x = np.array([1.0, -1.0, 0.0, 0.5, 0, 0, 0, 0])
+    with x64():
+        fit = criteria.deviance(f, x)
+        assert criteria.aic(f, x) - fit == pytest.approx(6)
+        assert criteria.bic(f, x) - fit == pytest.approx(3 * np.log(N))
+        assert criteria.bic(f, x, size=2) - fit == pytest.approx(2 * np.log(N))
+        extended = 3 * np.log(N) + 2 * 0.5 * np.log(scipy.special.binom(D, 3))
+        assert criteria.ebic(f, x, gamma=0.5) - fit == pytest.approx(extended)
+        assert criteria.gic(f, x) - fit == pytest.approx(3 * np.log(D) * np.log(np.log(N)))
+
+
+@pytest.mark.parametrize("name", ["squares", "mean of squares", "poisson"])
+def test_weights_repeat_samples(name):
+    f, _ = models()[name]
+    weights = np.random.default_rng(2).integers(0, 3, N)
+    make = functools.partial(type(f), mean=f.mean)
+    weighted = make(f.A, f.y, weights=weights.astype(float))
+    repeated = make(np.repeat(f.A, weights, axis=0), np.repeat(f.y, weights))
+    x = np.array([0.5, -0.3, 0, 0, 0, 0, 0, 0])
+    with x64():
+        for criterion in (criteria.aic, criteria.bic, criteria.ebic, criteria.gic):
+            assert criterion(weighted, x) == pytest.approx(float(criterion(repeated, x)))
+
+
+@pytest.mark.parametrize(("criterion", "least"), [(criteria.bic, 0.3), (criteria.gic, 0.5), (criteria.ebic, 0.9)])
+def test_the_planted_sparsity_is_chosen(criterion, least):
+    """In 60 problems of 200 x 30, of which the EBIC takes up the least noise."""
+
+    @quick
+    @jax.vmap
+    def choose(key):
+        A, noise = jax.random.normal(key, (200, 30)), jax.random.normal(jax.random.fold_in(key, 1), (200,))
+        f = jaxht.LeastSquares(A, A[:, :3] @ jnp.array([1.0, -1.0, 2.0]) + noise)
+        return criteria.choose_k(f, jaxht.Sparse(1), jaxht.OMP(), range(7), criterion=criterion).k
+
+    right = int(np.sum(np.asarray(choose(jax.random.split(jax.random.key(0), 60))) == 3))
+    assert scipy.stats.binom.cdf(right, 60, least) > 1e-3
+
+
+def test_nothing_is_chosen_from_noise():
+    rng = np.random.default_rng(3)
+    choice = criteria.choose_k(
+        jaxht.LeastSquares(rng.normal(size=(100, 40)), rng.normal(size=100)), jaxht.Sparse(1), jaxht.OMP(), [0, 1, 2, 4]
+    )
+    assert choice.k == 0
+    assert choice.criteria.shape == choice.results.value.shape == (4,)
+    assert np.argmin(choice.criteria) == 0
+
+
+def test_criteria_of_a_users_own():
+    f, _ = models()["poisson"]
+    choice = criteria.choose_k(f, jaxht.Sparse(1), jaxht.HTP(), [1, 2, 3], criterion=lambda f, x: -jnp.sum(x != 0))
+    assert choice.k == 3
+
+
+@pytest.mark.parametrize("f", [jaxht.Huber(np.eye(3), np.ones(3)), jaxht.GaussianPrecision(np.eye(3))])
+def test_losses_without_a_likelihood(f):
+    with pytest.raises(ValueError, match="likelihood"):
+        criteria.aic(f, np.ones(3))
