@@ -19,6 +19,7 @@ from jaxht.designs import design as design
 from jaxht.designs import standardize as standardize
 from jaxht.diagnostics import Optimality as Optimality
 from jaxht.diagnostics import criteria as criteria
+from jaxht.diagnostics import inference as inference
 from jaxht.diagnostics import optimality as optimality
 from jaxht.diagnostics import spectral as spectral
 from jaxht.diagnostics.optima import exhaustive_search as exhaustive_search

@@ -5,7 +5,7 @@ from typing import NamedTuple, cast
 import jax
 import jax.numpy as jnp
 
-from jaxht._pytree import Array, Numeric, short_repr
+from jaxht._pytree import Array, Numeric, as_dtype, short_repr
 from jaxht.constraints import Constraint, Groups, Sparse
 from jaxht.exact.perspective import Node
 from jaxht.exact.relaxation import ROUND, Goal, Relaxation, Ridge, Start, relax
@@ -81,7 +81,7 @@ def certify(
     check_dual(objective)
     model = cast(LinearModel, objective.prepare())
     constraint = constraint.prepare(model.shape)
-    x = jnp.asarray(x, model.dtype)
+    x = as_dtype(x, model.dtype)
     if solver is None and isinstance(constraint, Sparse | Groups):
         return certify_by_relaxation(model, constraint, x, stop.gap_rtol or 0.0, stop.max_steps)
     result = solve(objective, constraint, DIHT() if solver is None else solver, x0=x, stop=stop)
