@@ -87,7 +87,7 @@ LOSSES = {
 
 # ---- constraints ----------------------------------------------------------------------------------------------------
 
-GROUPS = np.arange(6) % 3
+GROUPS = (np.arange(6) % 3).astype(np.int32)
 
 
 @dataclasses.dataclass(frozen=True)
