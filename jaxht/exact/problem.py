@@ -6,6 +6,7 @@ from typing import Any, NamedTuple, cast
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy.linalg
 from jax import lax
 
 from jaxht._pytree import Array, cast_numbers
@@ -14,7 +15,6 @@ from jaxht.exact.perspective import Node
 from jaxht.exact.relaxation import Goal, Quadratic, Relaxation, Relaxed, Ridge, Start, relax_nodes
 from jaxht.exact.result import Solution
 from jaxht.exact.tree import Mask, Numbers, OpenNode, round_to_support, settle
-from jaxht.linalg.precision import matmul
 from jaxht.objectives.dual import column_bound, primal_error
 from jaxht.objectives.linear_model import LinearModel
 from jaxht.objectives.losses import ScalarLoss, SquaredLoss
@@ -23,6 +23,7 @@ from jaxht.refit.columns import restrict_columns
 
 MAX_GRAM = 4096  # columns of which all products are computed
 MAX_EIGEN = 1000  # columns of which the least eigenvalue is computed, not only bounded
+INVERSE_STEPS = 50  # of inverse iteration, to bound it
 FEW, FEW_COLUMNS = 16, 1000  # lanes of a small batch; above so many columns a single node has a program of its own
 MAX_ROUNDS, RTOL = 50, 0.05  # of a relaxation
 
@@ -86,7 +87,7 @@ class Problem:
         gram, borrowed, added = None, 0.0, 0.0
         if isinstance(objective.loss, SquaredLoss) and d <= min(2 * n, MAX_GRAM):
             gram = _gram(objective)
-            borrowed = curvature_bound(np.asarray(gram.H), n) if n >= d else 0.0
+            borrowed = curvature_bound(gram.H, n) if n >= d else 0.0
         if l2 + borrowed == 0 or big_m is not None:
             big_m = 1.5 * float(np.max(np.abs(best.x), initial=0.0)) if big_m is None else big_m
             constraint = _bounded(constraint, objective.shape, big_m)
@@ -96,7 +97,7 @@ class Problem:
         rest = (l2 + borrowed + added, borrowed, added, slack * (1 + 1e-12) if added else 0.0)
         ridge = Ridge(*(np.float64(number) for number in rest))
         if gram is not None and borrowed > 0:
-            gram = gram._replace(H=np.asarray(gram.H) - borrowed * np.eye(d))
+            gram = gram._replace(H=gram.H - borrowed * np.eye(d))
         relaxation = Relaxation.of(objective, constraint, ridge, _column_bound(objective), best.value, gram)
         return cls(relaxation, limit, columns, big_m)
 
@@ -172,12 +173,12 @@ def project_and_evaluate(objective: LinearModel, constraint: Sparse | Groups, x:
     return Point(x, constraint.active(x), value, objective.gradient(x, pred))
 
 
-@jax.jit
 def _gram(objective: LinearModel) -> Quadratic:
-    """Squared errors without a ridge, ``H = c A' S A``."""
-    A, y = objective.design.columns(lax.iota(jnp.int32, objective.shape[0])), objective.y
-    weighted = objective.weight(y)
-    return Quadratic(matmul(jax.vmap(objective.weight)(A), A.T), matmul(A, weighted), jnp.vdot(y, weighted) / 2)
+    """Squared errors without a ridge, ``H = c A' S A``; on the host, where that takes half the time."""
+    A, y = np.asarray(objective.design.columns(lax.iota(jnp.int32, objective.shape[0]))), np.asarray(objective.y)
+    weights = np.asarray(objective.weight(jnp.ones(objective.num_samples)))
+    scaled = A * np.sqrt(weights)
+    return Quadratic(scaled @ scaled.T, A @ (weights * y), np.float64(y @ (weights * y) / 2))
 
 
 def curvature_bound(G: Numbers, n: int) -> float:
@@ -187,18 +188,23 @@ def curvature_bound(G: Numbers, n: int) -> float:
 
 
 def _least_eigenvalue(G: Numbers) -> float:
-    """The least eigenvalue of a symmetric matrix; of a large one a number below it, and at least 0.7 times as large."""
+    """The least eigenvalue of a symmetric matrix; of a large one a number below it, and seldom by more than 2 %."""
     if len(G) <= MAX_EIGEN:
         return float(np.linalg.eigvalsh(G)[0])
-    largest = float(np.max(np.diag(G)))
-    shift = float(np.min(np.diag(G)))
-    while shift > 1e-9 * largest:
+    try:
+        factor = scipy.linalg.cho_factor(G, check_finite=False)
+    except np.linalg.LinAlgError:
+        return 0.0
+    v = np.random.default_rng(0).standard_normal(len(G))
+    for _ in range(INVERSE_STEPS):
+        v = scipy.linalg.cho_solve(factor, v / np.linalg.norm(v), check_finite=False)
+    estimate = float(v @ G @ v / (v @ v))  # from above: a factor proves what is below
+    for share in (0.98, 0.9, 0.7, 0.3):
         try:
-            np.linalg.cholesky(G - shift * np.eye(len(G)))
+            np.linalg.cholesky(G - share * estimate * np.eye(len(G)))
         except np.linalg.LinAlgError:
-            shift *= 0.7
-        else:
-            return shift
+            continue
+        return share * estimate
     return 0.0
 
 
