@@ -69,7 +69,7 @@ def test_the_best_support(monkeypatch):
 def test_problems():
     """Those of the page go on from each other."""
     scope = {}
-    first, scaled, matrices, samples, graphs, which, proved = examples("problems.md")
+    first, scaled, matrices, samples, graphs, which, by_criterion, stable, proved = examples("problems.md")
     exec(first, scope)
     assert set(scope["result"].support.indices.tolist()) == {0, 1, 2, 3, 4}
     assert scope["check"].stationarity < 1e-4 and scope["check"].swap_gain < 1e-5
@@ -86,6 +86,11 @@ def test_problems():
     assert scope["choice"].k == 19 and ((scope["W"] != 0) == (scope["chain"] != 0)).all()
     exec(which, scope)
     assert scope["choice"].k == 5 and scope["choice"].losses.shape == (5, 5)
+    exec(by_criterion, scope)
+    assert scope["choice"].criteria.shape == (11,) and scope["choice"].k == 6
+    exec(stable, scope)
+    assert np.flatnonzero(scope["found"].frequencies >= 0.9).tolist() == [0, 1, 2, 3, 4]
+    assert scope["found"].expected_false(0.9) < 0.28
     exec(proved, scope)
     assert scope["proof"].gap < 1e-4 * scope["proof"].value
     assert scope["result"].status == scope["jaxht"].Status.GAP_CLOSED

@@ -226,7 +226,7 @@ def choose_k(
 
     Example:
         >>> import jax, jax.numpy as jnp, jaxht
-        >>> A, noise = jax.random.normal(jax.random.key(0), (50, 20)), jax.random.normal(jax.random.key(1), (50,))
+        >>> A, noise = jax.random.normal(jax.random.key(0), (100, 9)), jax.random.normal(jax.random.key(1), (100,))
         >>> f = jaxht.LeastSquares(A, A[:, :3] @ jnp.array([1.0, -2.0, 3.0]) + 0.3 * noise)
         >>> int(jaxht.criteria.choose_k(f, jaxht.Sparse(1), jaxht.OMP(), range(8)).k)
         3
