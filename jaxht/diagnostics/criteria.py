@@ -112,7 +112,8 @@ def bic(objective: Objective, x: Array, *, size: Numeric | None = None) -> Array
         >>> round(float(jaxht.criteria.bic(f, jnp.array([3.0, 0.0]))), 4)  # 2 log(1/2) + log 2
         -0.6931
     """
-    return deviance(objective, x) + _size(x, size) * jnp.log(_num_samples(_likelihood(objective)))
+    model = _likelihood(objective)
+    return deviance(model, x) + _size(x, size) * jnp.log(_num_samples(model))
 
 
 def ebic(objective: Objective, x: Array, *, gamma: Numeric = 1.0, size: Numeric | None = None) -> Array:
@@ -232,6 +233,7 @@ def choose_k(
         3
     """
     check_kind(objective=objective)
+    objective = objective.prepare()  # once: it puts a sparse matrix in order
     results = path(objective, constraint, solver, ks, key=key, stop=stop, both_ways=both_ways)
     values = jax.vmap(lambda x: criterion(objective, x))(results.x)
     values = jnp.where(jnp.isnan(values), jnp.inf, values)
