@@ -8,8 +8,8 @@ import jax.numpy as jnp
 from jaxht._pytree import Array, Numeric, as_dtype, short_repr
 from jaxht.constraints import Constraint, Groups, Sparse
 from jaxht.exact.perspective import Node
-from jaxht.exact.relaxation import ROUND, Goal, Relaxation, Ridge, Start, relax
-from jaxht.objectives.dual import check_dual, column_bound, primal_error
+from jaxht.exact.relaxation import ROUND, Goal, Relaxation, Ridge, Start, bound_above, relax
+from jaxht.objectives.dual import check_dual, column_bound
 from jaxht.objectives.linear_model import LinearModel
 from jaxht.objectives.objective import Objective
 from jaxht.runner import Stop, solve
@@ -85,14 +85,8 @@ def certify(
     if solver is None and isinstance(constraint, Sparse | Groups):
         return certify_by_relaxation(model, constraint, x, stop.gap_rtol or 0.0, stop.max_steps)
     result = solve(objective, constraint, DIHT() if solver is None else solver, x0=x, stop=stop)
-    value, lower = bound_above(model, x, column_bound(model)), result.value - result.gap
+    value, lower = bound_above(model, x, model.predict(x), column_bound(model)), result.value - result.gap
     return Certificate(value, lower, value - lower)
-
-
-def bound_above(model: LinearModel, x: Array, columns: Array) -> Array:
-    """f(x) plus a bound of its rounding error."""
-    pred = model.predict(x)
-    return model.value(x, pred) + primal_error(model, x, pred, columns)
 
 
 @jax.jit
@@ -101,7 +95,7 @@ def certify_by_relaxation(
 ) -> Certificate:
     """:func:`certify`, of what is prepared."""
     zero, columns = jnp.zeros((), model.dtype), column_bound(model)
-    value = bound_above(model, x, columns)
+    value = bound_above(model, x, model.predict(x), columns)
     problem = Relaxation.of(model, constraint, Ridge(model.penalty, zero, zero, zero), columns, value)
     goal = Goal(value - gap_rtol * jnp.abs(value), RTOL, 1 + max_steps // ROUND)
     included = jnp.broadcast_to(constraint.always_active, constraint.scores(x).shape)

@@ -12,10 +12,10 @@ from jax import lax
 from jaxht._pytree import Array, cast_numbers
 from jaxht.constraints import Constraint, Groups, Sparse
 from jaxht.exact.perspective import Node
-from jaxht.exact.relaxation import Goal, Quadratic, Relaxation, Relaxed, Ridge, Start, relax_nodes
+from jaxht.exact.relaxation import Goal, Quadratic, Relaxation, Relaxed, Ridge, Start, bound_above, relax_nodes
 from jaxht.exact.result import Solution
 from jaxht.exact.tree import Mask, Numbers, OpenNode, round_to_support, settle
-from jaxht.objectives.dual import column_bound, primal_error
+from jaxht.objectives.dual import column_bound
 from jaxht.objectives.linear_model import LinearModel
 from jaxht.objectives.losses import ScalarLoss, SquaredLoss
 from jaxht.objectives.objective import Objective
@@ -169,7 +169,7 @@ def project_and_evaluate(objective: LinearModel, constraint: Sparse | Groups, x:
     """The projection of x: feasible, or its value would be no upper bound."""
     x, _ = constraint.project(jnp.asarray(x, objective.dtype))
     pred = objective.predict(x)
-    value = objective.value(x, pred) + primal_error(objective, x, pred, column_bound(objective))
+    value = bound_above(objective, x, pred, column_bound(objective))
     return Point(x, constraint.active(x), value, objective.gradient(x, pred))
 
 

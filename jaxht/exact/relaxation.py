@@ -207,6 +207,11 @@ class AtNode:
         return dataclasses.replace(self.constraint, keep=included).project(jnp.where(excluded, 0, z))
 
 
+def bound_above(objective: LinearModel, x: Array, pred: Array, columns: Array) -> Array:
+    """f(x), from ``pred = objective.predict(x)``, plus a bound of its rounding error."""
+    return objective.value(x, pred) + primal_error(objective, x, pred, columns)
+
+
 def bound_at(relaxation: Relaxation, node: Node, x: Array, alpha: Array) -> Bound:
     """The bound that dual variables, those at x, give for all supports below a node."""
     constraint, ridge = relaxation.constraint, relaxation.ridge
@@ -264,7 +269,7 @@ def relax(relaxation: Relaxation, goal: Goal, start: Start) -> Relaxed:
     support = constraint.support(chosen)
     fit = refit(objective, support, jnp.where(support.mask, x, 0)).x
     fit_pred = objective.predict(fit)
-    value = objective.value(fit, fit_pred) + primal_error(objective, fit, fit_pred, columns)
+    value = bound_above(objective, fit, fit_pred, columns)
 
     # R and its gradient, from x and its image, A x or H x.
     def image_of(x: Array) -> Array:
