@@ -23,6 +23,7 @@ from jaxht.objectives.linear_model import LinearModel
 from jaxht.objectives.losses import LogisticLoss, PoissonLoss, SoftmaxLoss, SquaredLoss, SquaredNormLoss
 from jaxht.objectives.objective import Objective
 from jaxht.runner import Result, Stop, path
+from jaxht.runner._validation import least_of
 from jaxht.solvers.solver import Solver
 
 #: ``criterion(objective, x)``, a scalar: the least is the best.
@@ -237,7 +238,7 @@ def choose_k(
     results = path(objective, constraint, solver, ks, key=key, stop=stop, both_ways=both_ways)
     values = jax.vmap(lambda x: criterion(objective, x))(results.x)
     values = jnp.where(jnp.isnan(values), jnp.inf, values)
-    return Choice(jnp.asarray(ks, jnp.int32)[jnp.argmin(values)], values, results)
+    return Choice(least_of(ks, values), values, results)
 
 
 def _likelihood(objective: Objective) -> LinearModel:

@@ -85,7 +85,7 @@ def validate(
     held_out = held_out.prepare()
     losses = jax.vmap(lambda x: held_out.value(x, held_out.predict(x)))(results.x)
     losses = jnp.where(jnp.isnan(losses), jnp.inf, losses)
-    return Validation(_least(ks, losses), losses, results)
+    return Validation(least_of(ks, losses), losses, results)
 
 
 def cross_validate(
@@ -129,7 +129,7 @@ def cross_validate(
         (2, (3, 3))
     """
     lanes = jax.vmap(lambda fold: validate(*split(fold), constraint, solver, ks, key=key, stop=stop))(folds)
-    return dataclasses.replace(lanes, k=_least(ks, jnp.mean(lanes.losses, axis=0)))
+    return dataclasses.replace(lanes, k=least_of(ks, jnp.mean(lanes.losses, axis=0)))
 
 
 def folds(key: PRNGKey, num_samples: int, num_folds: int) -> Array:
@@ -160,5 +160,6 @@ def folds(key: PRNGKey, num_samples: int, num_folds: int) -> Array:
     return fold == jnp.arange(num_folds, dtype=jnp.int32)[:, None]
 
 
-def _least(ks: Any, losses: Array) -> Array:
-    return jnp.asarray(ks, jnp.int32)[jnp.argmin(losses)]
+def least_of(ks: Any, values: Array) -> Array:
+    """The sparsity of the least value, the smallest of equal ones."""
+    return jnp.asarray(ks, jnp.int32)[jnp.argmin(values)]
