@@ -33,8 +33,8 @@ class LocalSearch(Solver):
     even where f increases; but what left may not join again, and what joined may not leave, for some moves, of a random
     number, unless f falls below all that was met (tabu search). Then f is refitted on the best support of all, from
     which one start in eight goes on in the next step; the others go on where they are. The run ends with NO_PROGRESS
-    once ``patience`` steps have not decreased f, or one step in which all walks meet the same least f. Scores do not
-    depend on the scale of columns.
+    once ``patience`` steps have not decreased f by a refit that converged, or one step in which all walks meet the same
+    least f. Scores do not depend on the scale of columns.
 
     * *Least squares* under :class:`jaxht.Sparse` without bounds, of matrices up to 512 entries: the best of all swaps,
       in closed form. The starts are those of forward selection by the true decrease of f (orthogonal least squares)
@@ -123,7 +123,8 @@ class LocalSearch(Solver):
             last = (refitted, best.block)
         found = evaluate(objective, fit, iterate.counts.plus(full_gradients=1))
         better = found.value < iterate.value
-        num_failed = jnp.where(better, 0, num_failed + 1)
+        # A refit that has not converged descends further wherever it goes on: that finds no better support.
+        num_failed = jnp.where(better & fit.converged, 0, num_failed + 1)
         # Several walks that all end in the same f have found the least.
         agree = ~better & ~jnp.any(is_below(jnp.min(walks.least), walks.least)) & (seeds.size > 1)
         ended = agree | (num_failed >= self.patience)
@@ -339,8 +340,9 @@ def search_refitted(
         selected, fit, value = tree_where(moves, taken, (selected, fit, value))
         block = jnp.where(descends & (lane == 0), block, jnp.maximum(1, block // 2))
         walk = walk.take(Place(selected, fit, block), value, value, fixed)
-        # Where nothing is left to try the walk has ended.
-        return walk._replace(move=jnp.where(moves | ~last, walk.move, num_moves))
+        # Where nothing is left to try the walk has ended; and a refit that has not converged always improves.
+        move = jnp.where(moves | ~last, walk.move, num_moves)
+        return walk._replace(move=move, goes_on=walk.goes_on & fit.converged)
 
     if num_candidates > 1:  # the swaps since may have made way for large blocks again
         block = largest_block(constraint)
