@@ -302,6 +302,21 @@ def test_exchanges_of_blocks_alone_descend():
     assert last.value < 0.98 * first.value
 
 
+@pytest.mark.parametrize("case", ["dependent", "overflow"])
+def test_what_must_stay_keeps_its_place(case):
+    """Where it depends on columns before it; and where the score of another one, before it, overflows."""
+    rng, keep = np.random.default_rng(0), np.array([True, True, True, False, True, False])
+    A = rng.normal(size=(12, 6)).astype(np.float32)
+    if case == "dependent":
+        A[:, [1, 4]] = A[:, [0]] * np.float32([2, -1])
+        f, k = LeastSquares(A, A @ np.ones(6, np.float32)), 5
+    else:
+        A[:, 3] *= np.float32(4e19)
+        f, k = jaxht.Logistic(A, np.sign(rng.normal(size=12))), 4
+    x = np.asarray(quick(jaxht.solve)(f, Sparse(k, k_max=6, keep=keep), LocalSearch()).x)
+    assert np.all(np.isfinite(x)) and np.sum((x != 0) | keep) <= k
+
+
 def test_refits_that_do_not_converge_end_a_walk():
     """Nearly no minimiser, and a column 10^10 times longer than another: every refit descends further, 1691 times."""
     A = np.array(

@@ -151,7 +151,7 @@ def select_starts(
 
     def start(lane: Array, factors: Array) -> Array:
         kept = jnp.where(lane == 0, constraint.active(x0), constraint.active(none))
-        ranked = jnp.where(kept, jnp.inf, gains * factors)
+        ranked = jnp.where(kept, jnp.inf, jnp.nan_to_num(gains * factors))  # gains that overflow stay below
         if not is_quadratic(objective, constraint):
             return k_largest_mask(ranked.ravel(), constraint.limit).reshape(gains.shape)
         first = lax.iota(jnp.int32, gains.size) == jnp.argmax(jnp.where(kept, 0, ranked)).astype(jnp.int32)
@@ -251,7 +251,9 @@ def search_quadratic(f: Quadratic, constraint: Sparse, place: Place, seed: Array
     """
     shape, selected, k_max = place.selected.shape, place.selected.ravel(), max(1, constraint.k_max or 0)
     fixed = jnp.broadcast_to(constraint.always_active, shape).ravel()
-    state = SwapState.empty(f, k_max).complete(f, mask_to_indices(selected, k_max), constraint.limit)
+    # One that must stay has its slot, even where it depends on others and the slot is empty.
+    wanted = mask_to_indices(selected | fixed, k_max)
+    state = SwapState.empty(f, k_max).complete(f, wanted, constraint.limit)
     active = find_active(f.objective, state)
     if active is not None:
         f, state, fixed = f.restrict(active), state.restrict(active), fixed[active]
