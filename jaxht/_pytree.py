@@ -128,6 +128,7 @@ def pytree(cls: type[T]) -> type[T]:
     fields = dataclasses.fields(cls)  # type: ignore[arg-type]
     fixed = tuple(field.name for field in fields if field.metadata.get("static", False))
     traced = tuple(field.name for field in fields if not field.metadata.get("static", False))
+    names = traced + fixed
     keys = tuple(jax.tree_util.GetAttrKey(name) for name in traced)
 
     def flatten(node: T) -> tuple[tuple, tuple]:
@@ -139,8 +140,7 @@ def pytree(cls: type[T]) -> type[T]:
 
     def unflatten(settings: tuple, children: Any) -> T:
         node = object.__new__(cls)
-        for name, value in zip(traced + fixed, (*children, *settings), strict=True):
-            object.__setattr__(node, name, value)
+        node.__dict__.update(zip(names, (*children, *settings), strict=True))
         return node
 
     # Not register_dataclass: in JAX 0.10 the structures of two such classes with the same fields compare equal. Their
@@ -176,7 +176,17 @@ def cast_numbers(node: T, dtype: ArrayDType, convert: Callable[[Any, ArrayDType]
             cast = jax.tree.map(lambda leaf, target=target: convert(leaf, target), value)
         if cast is not value:
             changes[name] = cast
-    return dataclasses.replace(node, **changes) if changes else node  # type: ignore[type-var]
+    return replace(node, **changes) if changes else node
+
+
+def replace(node: T, **changes: Any) -> T:
+    """A copy of a pytree dataclass with other values in some fields, without a call of its constructor.
+
+    An eager call copies some ten times, and ``dataclasses.replace`` takes several times as long.
+    """
+    new = object.__new__(type(node))
+    new.__dict__.update(node.__dict__, **changes)
+    return new
 
 
 @functools.cache
@@ -186,7 +196,9 @@ def _traced_fields(cls: Any) -> list[tuple[str, bool, bool]]:
     return [(field.name, field.metadata.get(_INTEGER, False), field.metadata.get(_MIXED, False)) for field in fields]
 
 
-_NUMBERS = (int, float, np.number, np.ndarray, jax.Array)
+# Tuples, as a union of types is made anew wherever it is written.
+_HOST_NUMBERS = (int, float, np.number, np.ndarray)
+_NUMBERS = (*_HOST_NUMBERS, jax.Array)
 
 
 def _cast_float(convert: Callable[[Any, ArrayDType], Any], dtype: ArrayDType, leaf: Any) -> Any:
@@ -222,13 +234,17 @@ def check_scalar(
     name: str, value: Any, *, signed: bool = False, integral: bool = False, shape: tuple[int, ...] = ()
 ) -> None:
     """Raise ValueError unless ``value`` is a scalar or of ``shape``, and valid where it is known."""
-    if isinstance(value, str | bytes | list | tuple) or hasattr(value, "to_numpy"):
+    if type(value) is int or (type(value) is float and not integral):  # the common case, which takes no array
+        if not (signed or value >= 0):
+            raise ValueError(f"{name} must be at least 0; got {value}")
+        return
+    if isinstance(value, (str, bytes, list, tuple)) or hasattr(value, "to_numpy"):
         hint = f": pass {name}.to_numpy()" if hasattr(value, "to_numpy") else ""
         raise ValueError(f"{name} must be a number{' or an array' * bool(shape)}; got {describe(value)}{hint}")
     if np.shape(value) not in ((), shape):
         allowed = f"a scalar or of shape {shape}" if shape else "a scalar"
         raise ValueError(f"{name} must be {allowed}; got shape {np.shape(value)}: use jax.vmap")
-    if isinstance(value, int | float | np.number | np.ndarray):
+    if isinstance(value, _HOST_NUMBERS):
         if integral and np.asarray(value).dtype.kind == "f":
             raise ValueError(f"{name} must be an integer; got {value}")
         if not (signed or np.all(np.asarray(value) >= 0)):

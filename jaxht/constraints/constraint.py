@@ -144,12 +144,13 @@ def check_sparsity(
     Raises:
         ValueError: for values that are out of range or of a wrong type.
     """
-    if not isinstance(k, int | np.integer | np.ndarray | jax.Array) or not jnp.issubdtype(
-        jnp.result_type(k), jnp.integer
-    ):
-        raise ValueError(f"k must be an integer; got {k!r}")
-    if jnp.ndim(k):
-        raise ValueError(f"k must be a scalar; got shape {jnp.shape(k)}: use jax.vmap for a grid of k")
+    if type(k) is not int:
+        if not isinstance(k, int | np.integer | np.ndarray | jax.Array) or not jnp.issubdtype(
+            jnp.result_type(k), jnp.integer
+        ):
+            raise ValueError(f"k must be an integer; got {k!r}")
+        if jnp.ndim(k):
+            raise ValueError(f"k must be a scalar; got shape {jnp.shape(k)}: use jax.vmap for a grid of k")
     if k_max is not None and not (isinstance(k_max, int | np.integer) and 0 <= k_max <= most):
         raise ValueError(f"k_max must be a Python int between 0 and {called} = {most}; got {k_max!r}")
     bound = most if k_max is None else k_max

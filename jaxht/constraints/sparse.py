@@ -1,13 +1,12 @@
 """Sparse vectors and matrices."""
 
-import dataclasses
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxht._pytree import Array, Numeric, describe, integer, known_values, pytree, static
+from jaxht._pytree import Array, Numeric, describe, integer, known_values, pytree, replace, static
 from jaxht.constraints.constraint import SelectionConstraint, check_sparsity
 from jaxht.constraints.support import Support
 from jaxht.linalg.selection import k_largest_mask
@@ -60,14 +59,14 @@ class Sparse(SelectionConstraint):
     def prepare(self, shape: tuple[int, ...]) -> "Sparse":
         """Fill in k_max and the bounds, and check what is known at trace time."""
         k_max = check_sparsity(self.k, self.k_max, int(np.prod(shape)), self.keep, shape)
-        return dataclasses.replace(self, k_max=k_max, bounds=self._bounds(shape))
+        return replace(self, k_max=k_max, bounds=self._bounds(shape))
 
     def share_program(self, size: int) -> "Sparse":
         """With k_max the next multiple of 16, or of about an eighth of it: a refit takes a little longer."""
         if self.k_max is None:
             return self
         step = max(16, 2 ** (self.k_max.bit_length() - 3))
-        return dataclasses.replace(self, k_max=min(size, -(-self.k_max // step) * step))
+        return replace(self, k_max=min(size, -(-self.k_max // step) * step))
 
     def project(self, z: Array, near: Array | None = None) -> tuple[Array, Support]:
         """The nearest point of C and its support, of exactly k coordinates; those of ``keep`` rank above all others."""
@@ -123,7 +122,7 @@ class Sparse(SelectionConstraint):
         if bounds is not None:
             lower, upper = (bound if jnp.ndim(bound) == 0 else bound[indices] for bound in bounds)
             bounds = lower, upper
-        return dataclasses.replace(self, keep=keep, bounds=bounds)
+        return replace(self, keep=keep, bounds=bounds)
 
     def _largest(self, z: Array, k: Numeric, k_max: int | None) -> Support:
         if k_max is not None:

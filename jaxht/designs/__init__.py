@@ -68,6 +68,10 @@ class Design(Protocol):
         ...
 
 
+# Here, as a union of types is made anew wherever it is written: objectives ask for their design often.
+_DESIGNS = (Dense, SparseMatrix, SparseRows, Entries, LinearOperator, MatrixDesign, Centred)
+
+
 def design(A: Any) -> Any:
     """Wrap a matrix as a design, with the products that objectives use.
 
@@ -94,7 +98,7 @@ def design(A: Any) -> Any:
         >>> A.shape, A.matvec(jnp.array([1.0, -1.0])).tolist(), A.rmatvec(jnp.array([1.0, 0.0])).tolist()
         ((2, 2), [-1.0, -1.0], [1.0, 2.0])
     """
-    if isinstance(A, Dense | SparseMatrix | SparseRows | Entries | LinearOperator | MatrixDesign | Centred):
+    if isinstance(A, _DESIGNS):
         return A
     if isinstance(A, jax.Array | np.ndarray | jax.ShapeDtypeStruct):
         return Dense(A)  # type: ignore[arg-type]

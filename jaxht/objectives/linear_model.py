@@ -8,7 +8,17 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jaxht._pytree import Array, ArrayDType, Numeric, check_array, check_scalars, pytree, static, warn_of_rounding
+from jaxht._pytree import (
+    Array,
+    ArrayDType,
+    Numeric,
+    check_array,
+    check_scalars,
+    pytree,
+    replace,
+    static,
+    warn_of_rounding,
+)
 from jaxht.designs import LinearOperator, MatrixDesign, design
 from jaxht.linalg.factored import Factored, Product, square_norm
 from jaxht.linalg.operators import SymmetricOperator
@@ -83,7 +93,7 @@ class LinearModel(SumOverSamples):
         # Without a ridge its terms are left out of the program.
         A, l2 = self.design, None if isinstance(self.l2, int | float) and self.l2 == 0 else self.l2
         if self.A is not A or self.l2 is not l2:  # once: a sparse matrix is put in order here
-            return dataclasses.replace(self, A=A, l2=l2).prepare()
+            return replace(self, A=A, l2=l2).prepare()
         if len(A.shape) != 2 or 0 in A.shape:
             raise ValueError(f"A must have shape (n, d) with n, d >= 1; got {A.shape}: use jax.vmap for a batch")
         warn_of_rounding(A)

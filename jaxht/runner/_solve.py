@@ -1,6 +1,5 @@
 """The runner: the only place of the loop over steps and of every stopping test."""
 
-import dataclasses
 import functools
 import math
 from collections.abc import Callable
@@ -24,6 +23,7 @@ from jaxht._pytree import (
     integer,
     known_values,
     pytree,
+    replace,
     short_repr,
     static,
 )
@@ -229,18 +229,18 @@ def solve(
         check_kind(objective=objective, constraint=constraint)
         objective = objective.prepare()  # once: it puts a sparse matrix in order
         solver = default_solver(objective, constraint)
-        return dataclasses.replace(solve(objective, constraint, solver, x0=x0, key=key, stop=stop), solver=repr(solver))
+        return replace(solve(objective, constraint, solver, x0=x0, key=key, stop=stop), solver=repr(solver))
     problem, x0, key = prepare(objective, constraint, solver, stop, x0, key)
     in_trace = any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(problem))
     if in_trace or constraint.k_max is not None:
         return _solve(problem, x0, key)
     exact = problem.constraint
-    shared = dataclasses.replace(problem, constraint=exact.share_program(math.prod(objective.shape)))
+    shared = replace(problem, constraint=exact.share_program(math.prod(objective.shape)))
     result = _solve(shared, x0, key)
     if shared.constraint is exact:
         return result
-    support = dataclasses.replace(result.support, k_max=exact.k_max)  # type: ignore[type-var]
-    return dataclasses.replace(result, support=support)
+    support = replace(result.support, k_max=exact.k_max)
+    return replace(result, support=support)
 
 
 def trace(
@@ -288,7 +288,7 @@ def trace(
         raise ValueError(f"num_steps must be a Python int of at least 0; got {num_steps!r}")
     check_kind(stop=stop)
     if stop.max_steps is None:
-        stop = dataclasses.replace(stop, max_steps=num_steps)
+        stop = replace(stop, max_steps=num_steps)
     return _trace(*prepare(objective, constraint, solver, stop, x0, key), num_steps, record)
 
 
@@ -350,7 +350,7 @@ def prepare(
         # The dtype may be NumPy's float64, which is float32 in JAX: with the epsilon of the former no run would end.
         eps = float(jnp.finfo(jax.dtypes.canonicalize_dtype(dtype)).eps)
         rtol = constraint.rounding * eps if stop.rtol is None else stop.rtol
-        stop = dataclasses.replace(stop, max_steps=max_steps, rtol=rtol)
+        stop = replace(stop, max_steps=max_steps, rtol=rtol)
     return cast_numbers(Problem(objective, constraint, solver, stop), dtype), x0, key
 
 
@@ -504,7 +504,7 @@ def _one_step(problem: Problem, carry: Carry) -> Carry:
     status = _judge(stop, iterate, num_steps, carry.divergence_threshold, still, stable)
     kept = tree_where(status == Status.DIVERGED, old, iterate)
     # A step that diverges is rejected, but its cost counts.
-    kept = dataclasses.replace(kept, counts=iterate.counts)
+    kept = replace(kept, counts=iterate.counts)
     best = carry.best
     if best is not None:
         best = tree_where(kept.value < best[1], (kept.x, kept.value), best)
@@ -535,7 +535,7 @@ def _with_value(objective: Objective, iterate: Iterate) -> Iterate:
     if iterate.value is not None:
         return iterate
     value = objective.value(iterate.x, objective.predict(iterate.x))
-    return dataclasses.replace(iterate, value=value)
+    return replace(iterate, value=value)
 
 
 @jax.jit
