@@ -44,7 +44,36 @@ def test_folds_and_sparsities_one_after_the_other(data, solver):
             losses[i, j] = np.mean((A[held] @ x - y[held]) ** 2) / 2
             np.testing.assert_allclose(found.results.x[i, j], x, atol=1e-9)
     np.testing.assert_allclose(found.losses, losses, rtol=1e-9)
-    assert found.k == KS[np.argmin(losses.mean(axis=0))]
+    mean, errors = losses.mean(axis=0), losses.std(axis=0, ddof=1) / np.sqrt(3)
+    np.testing.assert_allclose(found.standard_errors, errors, rtol=1e-9)
+    best = np.argmin(mean)
+    assert found.k == KS[best]
+    assert found.k_1se == min(k for k, loss in zip(KS, mean, strict=True) if loss <= mean[best] + errors[best])
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_one_standard_error_of_held_out_samples(data, weighted):
+    """So much noise that the least loss is that of a larger model than the rule takes."""
+    A, y = data[0], data[1] + 2 * np.random.default_rng(1).normal(size=45)
+    held_out = LeastSquares(A[20:], y[20:])
+    if weighted:  # samples that are left out do not count
+        held_out = LeastSquares(A, y, weights=(np.arange(45) >= 20).astype(float))
+    ks = np.arange(1, 16)
+    found = host(quick(lambda *fs: jaxht.validate(*fs, Sparse(1), OMP(), ks))(LeastSquares(A[:20], y[:20]), held_out))
+    samples = np.array([(A[20:] @ x - y[20:]) ** 2 / 2 for x in found.results.x])
+    errors = np.std(samples, axis=1, ddof=1) * np.sqrt(25)
+    np.testing.assert_allclose(found.standard_errors, errors, rtol=1e-9)
+    total = samples.sum(axis=1)
+    best = np.argmin(total)
+    assert found.k == ks[best] and found.k_1se == ks[np.flatnonzero(total <= total[best] + errors[best])[0]]
+    assert found.k_1se < found.k
+
+
+def test_one_standard_error_of_what_is_no_sum_of_losses(data):
+    A, y = data
+    fs = [jaxht.Custom(lambda x, i=i: jnp.sum((A[i] @ x - y[i]) ** 2), like=20) for i in (slice(30), slice(30, 45))]
+    found = jaxht.validate(*fs, Sparse(1), jaxht.NIHT(), KS)
+    assert np.isnan(found.standard_errors).all() and found.k_1se == found.k
 
 
 @quick

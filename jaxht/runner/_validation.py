@@ -1,6 +1,7 @@
 """The choice of a sparsity by held-out samples."""
 
 import dataclasses
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -9,6 +10,7 @@ import jax.numpy as jnp
 
 from jaxht._pytree import Array, Numeric, PRNGKey, check_kind, integer, pytree
 from jaxht.constraints import Constraint
+from jaxht.objectives.linear_model import LinearModel
 from jaxht.objectives.objective import Objective
 from jaxht.runner._path import path, sparsities
 from jaxht.runner._solve import Result, Stop, solve
@@ -22,12 +24,18 @@ class Validation:
     Attributes:
         k: int32, the sparsity of the least loss, the smallest of equal ones; of cross-validation, of the least mean
             loss.
+        k_1se: int32, the smallest sparsity whose (mean) loss is at most that of k and its standard error: the
+            one-standard-error rule of Breiman, Friedman, Olshen & Stone 1984, §3.4.3. k where the error is not known.
         losses: (m,), the objective of the held-out samples at each solution, in its units; infinite where it is NaN.
+        standard_errors: (m,), of the losses, from the variance of the held-out samples (NaN where the objective is no
+            sum of their losses); of cross-validation, of the mean losses, from the variance of the folds.
         results: a :class:`jaxht.Result` with an axis of length m: the solutions on the training samples.
     """
 
     k: Numeric = integer()
+    k_1se: Numeric = integer()
     losses: Array
+    standard_errors: Array
     results: Result
 
 
@@ -83,9 +91,14 @@ def validate(
 
         results = jax.vmap(solve_for)(jnp.asarray(ks, jnp.int32))
     held_out = held_out.prepare()
-    losses = jax.vmap(lambda x: held_out.value(x, held_out.predict(x)))(results.x)
+
+    def evaluate(x: Array) -> tuple[Array, Array]:
+        pred = held_out.predict(x)
+        return held_out.value(x, pred), _standard_error(held_out, pred)
+
+    losses, errors = jax.vmap(evaluate)(results.x)
     losses = jnp.where(jnp.isnan(losses), jnp.inf, losses)
-    return Validation(least_of(ks, losses), losses, results)
+    return Validation(least_of(ks, losses), least_of(ks, losses, errors), losses, errors, results)
 
 
 def cross_validate(
@@ -129,7 +142,10 @@ def cross_validate(
         (2, (3, 3))
     """
     lanes = jax.vmap(lambda fold: validate(*split(fold), constraint, solver, ks, key=key, stop=stop))(folds)
-    return dataclasses.replace(lanes, k=least_of(ks, jnp.mean(lanes.losses, axis=0)))
+    losses, num_folds = jnp.mean(lanes.losses, axis=0), lanes.losses.shape[0]
+    errors = jnp.std(lanes.losses, axis=0, ddof=1) / math.sqrt(num_folds)
+    k, k_1se = least_of(ks, losses), least_of(ks, losses, errors)
+    return dataclasses.replace(lanes, k=k, k_1se=k_1se, standard_errors=errors)
 
 
 def folds(key: PRNGKey, num_samples: int, num_folds: int) -> Array:
@@ -160,6 +176,20 @@ def folds(key: PRNGKey, num_samples: int, num_folds: int) -> Array:
     return fold == jnp.arange(num_folds, dtype=jnp.int32)[:, None]
 
 
-def least_of(ks: Any, values: Array) -> Array:
-    """The sparsity of the least value, the smallest of equal ones."""
-    return jnp.asarray(ks, jnp.int32)[jnp.argmin(values)]
+def least_of(ks: Any, values: Array, slack: Array | None = None) -> Array:
+    """The sparsity of the least value, or the first one whose value exceeds it by at most its slack."""
+    best = jnp.argmin(values)
+    if slack is not None:  # NaN: none
+        best = jnp.argmax((values <= values[best] + slack[best]) | (jnp.arange(values.size) == best))
+    return jnp.asarray(ks, jnp.int32)[best]
+
+
+def _standard_error(objective: Any, pred: Array) -> Array:
+    """Of the sum of the losses of n samples, from their variance; NaN for what is no such sum."""
+    if not isinstance(objective, LinearModel):
+        return jnp.full((), jnp.nan, pred.dtype)
+    losses = objective.weight(objective.loss.value(objective.linear_predictor(pred), objective.y))
+    present = jnp.ones(losses.shape, bool) if objective.weights is None else objective.weights > 0
+    n = jnp.sum(present, dtype=losses.dtype)
+    deviations = jnp.where(present, losses - jnp.sum(losses) / n, 0)
+    return jnp.sqrt(n / (n - 1) * jnp.sum(deviations**2))
