@@ -186,7 +186,7 @@ def least_of(ks: Any, values: Array, slack: Array | None = None) -> Array:
 
 def _standard_error(objective: Any, pred: Array) -> Array:
     """Of the sum of the losses of n samples, from their variance; NaN for what is no such sum."""
-    if not isinstance(objective, LinearModel):
+    if not isinstance(objective, LinearModel) or not objective.loss.is_separable:
         return jnp.full((), jnp.nan, pred.dtype)
     losses = objective.weight(objective.loss.value(objective.linear_predictor(pred), objective.y))
     present = jnp.ones(losses.shape, bool) if objective.weights is None else objective.weights > 0
