@@ -11,7 +11,7 @@ import scipy.stats
 
 import jaxht
 from jaxht import criteria
-from tests.util import quick, x64
+from tests.util import host, quick, x64
 
 N, D = 60, 8
 
@@ -119,3 +119,44 @@ def test_criteria_of_a_users_own():
 def test_losses_without_a_likelihood(f):
     with pytest.raises(ValueError, match="likelihood"):
         criteria.aic(f, np.ones(3))
+
+
+@pytest.mark.parametrize("both_ways", [False, True])
+@pytest.mark.parametrize("patience", [1, 3])
+def test_a_path_ends_once_the_criterion_has_turned(both_ways, patience):
+    """As the whole path does, to where so many sparsities in a row have not lowered the criterion."""
+    rng = np.random.default_rng(4)
+    A = rng.normal(size=(60, 14))
+    with x64():
+        f, ks = jaxht.LeastSquares(A, A[:, :3] @ [2.0, -1.5, 1.0] + 0.5 * rng.normal(size=60)), np.arange(1, 12)
+
+        @functools.partial(quick, static_argnums=1)
+        def choose(f, patience):
+            options = {"criterion": criteria.bic, "both_ways": both_ways, "patience": patience}
+            return criteria.choose_k(f, jaxht.Sparse(1), jaxht.HTP(), ks, **options)
+
+        whole, part = host(choose(f, None)), host(choose(f, patience))
+        one_way = quick(lambda f: jaxht.path(f, jaxht.Sparse(1), jaxht.HTP(), ks))(f)
+        one_way, values = host((jax.vmap(lambda x: criteria.bic(f, x))(one_way.x), one_way.value))
+    best, length = 0, len(ks)
+    for t, value in enumerate(np.asarray(one_way)):
+        best = t if value < one_way[best] else best
+        if t - best >= patience:
+            length = t + 1
+            break
+    assert length < len(ks)
+    assert np.isinf(part.criteria[length:]).all() and (part.results.status[length:] == jaxht.Status.RUNNING).all()
+    if both_ways:  # refined among those alone, or with the others
+        assert np.all(part.results.value[:length] <= values[:length])
+    else:
+        np.testing.assert_array_equal(part.results.x[:length], whole.results.x[:length])
+        np.testing.assert_array_equal(part.criteria[:length], whole.criteria[:length])
+        assert part.k == ks[best]
+
+
+@pytest.mark.parametrize("patience", [0, 1.5, "3"])
+def test_patience_is_an_int(patience):
+    with pytest.raises(ValueError, match="patience must be None or an int of at least 1"):
+        criteria.choose_k(
+            jaxht.LeastSquares(np.eye(3), np.ones(3)), jaxht.Sparse(1), jaxht.HTP(), [1], patience=patience
+        )

@@ -17,14 +17,16 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxht._pytree import Array, Numeric, PRNGKey, check_kind, integer, pytree
+from jaxht._pytree import Array, Numeric, PRNGKey, check_kind, describe, integer, pytree
 from jaxht.constraints import Constraint
 from jaxht.objectives.linear_model import LinearModel
 from jaxht.objectives.losses import LogisticLoss, PoissonLoss, SoftmaxLoss, SquaredLoss, SquaredNormLoss
 from jaxht.objectives.objective import Objective
-from jaxht.runner import Result, Stop, path
+from jaxht.runner import Result, Stop
+from jaxht.runner._path import solve_path
 from jaxht.runner._validation import least_of
 from jaxht.solvers.solver import Solver
+from jaxht.solvers.status import Status
 
 #: ``criterion(objective, x)``, a scalar: the least is the best.
 Criterion = Callable[[Any, Array], Array]
@@ -186,7 +188,7 @@ class Choice:
 
     Attributes:
         k: int32, the sparsity of the least criterion, the smallest of equal ones.
-        criteria: (m,), the criterion of each solution; infinite where it is NaN.
+        criteria: (m,), the criterion of each solution; infinite where it is NaN, and where none was computed.
         results: a :class:`jaxht.Result` with an axis of length m.
     """
 
@@ -205,6 +207,7 @@ def choose_k(
     key: PRNGKey | None = None,
     stop: Stop = Stop(),
     both_ways: bool = False,
+    patience: int | None = None,
 ) -> Choice:
     """Solve for every sparsity by :func:`jaxht.path`, and choose the one whose solution has the least criterion.
 
@@ -213,18 +216,21 @@ def choose_k(
         constraint: for example ``Sparse(1)``; its k is replaced by those in ks.
         solver: for example ``HTP()``.
         ks: (m,) integers, strictly increasing; a list or an array. 0 is a choice as well.
-        criterion: of this module, with arguments by ``functools.partial``; or any ``criterion(objective, x)``.
+        criterion: of this module, with arguments by ``functools.partial``; or any ``criterion(objective, x)``, static.
         key: PRNG key, for solvers that draw random numbers.
         stop: limits and tolerances of each run, a :class:`jaxht.Stop`.
         both_ways: bool, static; see :func:`jaxht.path`.
+        patience: an int >= 1, static: the path ends once the criterion has not decreased for so many sparsities in a
+            row, and results beyond are 0, of status RUNNING; but for solvers whose path is a single run (``OMP()``,
+            ``OLS()``). None: the path is whole.
 
     Returns:
         A :class:`Choice`.
 
     Raises:
-        ValueError: where :func:`jaxht.path` or the criterion raises it.
+        ValueError: where :func:`jaxht.path` or the criterion raises it, and for a patience that is not an int >= 1.
 
-    Cost: that of the path, and a prediction for each k.
+    Cost: that of the path, and a prediction for each k. Defined once, a criterion compiles once.
 
     Example:
         >>> import jax, jax.numpy as jnp, jaxht
@@ -234,10 +240,12 @@ def choose_k(
         3
     """
     check_kind(objective=objective)
+    if patience is not None and not (isinstance(patience, int) and patience >= 1):
+        raise ValueError(f"patience must be None or an int of at least 1; got {describe(patience)}")
     objective = objective.prepare()  # once: it puts a sparse matrix in order
-    results = path(objective, constraint, solver, ks, key=key, stop=stop, both_ways=both_ways)
+    results = solve_path(objective, constraint, solver, ks, None, key, stop, both_ways, criterion, patience)
     values = jax.vmap(lambda x: criterion(objective, x))(results.x)
-    values = jnp.where(jnp.isnan(values), jnp.inf, values)
+    values = jnp.where(jnp.isnan(values) | (results.status == Status.RUNNING), jnp.inf, values)
     return Choice(least_of(ks, values), values, results)
 
 

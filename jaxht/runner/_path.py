@@ -68,11 +68,43 @@ def path(
         >>> jaxht.path(f, jaxht.Sparse(1), jaxht.OMP(), ks=[1, 2, 4]).value.tolist()
         [7.0, 2.5, 0.0]
     """
+    return solve_path(objective, constraint, solver, ks, x0, key, stop, both_ways)
+
+
+def solve_path(
+    objective: Objective,
+    constraint: Constraint,
+    solver: Solver,
+    ks: Any,
+    x0: Any,
+    key: PRNGKey | None,
+    stop: Stop,
+    both_ways: bool,
+    criterion: Callable[[Any, Array], Array] | None = None,
+    patience: int | None = None,
+) -> Result:
+    """:func:`path`, whose first way up ends once a criterion has not decreased for ``patience`` sparsities in a row.
+
+    Results of sparsities beyond are 0, of status RUNNING. A path that is a single run goes on to its end.
+
+    Args:
+        objective: as of :func:`path`, like all but the last two.
+        constraint: see there.
+        solver: see there.
+        ks: see there.
+        x0: see there.
+        key: see there.
+        stop: see there.
+        both_ways: see there; then the sparsities that were reached are refined.
+        criterion: ``criterion(objective, x)``, a scalar, static.
+        patience: an int >= 1, static; None: the path is whole.
+    """
     check_kind(solver=solver, stop=stop)
     ks, constraint = sparsities(objective, constraint, ks)
     own_limit = stop.max_steps is None
     problem, x0, key = prepare(objective, constraint, solver, stop, x0, key)
-    return _path(problem, jnp.asarray(ks, jnp.int32), x0, key, own_limit, both_ways)
+    criterion = None if patience is None else criterion
+    return _path(problem, jnp.asarray(ks, jnp.int32), x0, key, own_limit, both_ways, criterion, patience)
 
 
 def sparsities(objective: Objective, constraint: Constraint, ks: Any) -> tuple[Any, Any]:
@@ -91,9 +123,16 @@ def sparsities(objective: Objective, constraint: Constraint, ks: Any) -> tuple[A
     return ks, dataclasses.replace(constraint, k=ks[-1], k_max=largest)  # type: ignore[type-var]
 
 
-@functools.partial(jax.jit, static_argnums=(4, 5))
+@functools.partial(jax.jit, static_argnums=(4, 5, 6, 7))
 def _path(
-    problem: Problem, ks: Array, x0: Array | None, key: PRNGKey | None, own_limit: bool, both_ways: bool
+    problem: Problem,
+    ks: Array,
+    x0: Array | None,
+    key: PRNGKey | None,
+    own_limit: bool,
+    both_ways: bool,
+    criterion: Callable[[Any, Array], Array] | None,
+    patience: int | None,
 ) -> Result:
     solver = problem.solver
 
@@ -126,12 +165,23 @@ def _path(
 
     if solver.nested:
         results = lax.scan(continue_run, start(problem_for(ks[0]), x0, key), ks)[1]
-        return _refine(run_from, ks, results, None) if both_ways else results
+        return _walk(run_from, ks, results, None) if both_ways else results
     first = initial_point(problem.objective, problem.constraint, x0)
-    return _refine(run_from, ks, None, first) if both_ways else lax.scan(follow, first, ks)[1]
+    if criterion is not None and patience is not None:
+        own = functools.partial(criterion, problem.objective)
+        return _walk(run_from, ks, None, first, both_ways, own, patience)
+    return _walk(run_from, ks, None, first) if both_ways else lax.scan(follow, first, ks)[1]
 
 
-def _refine(run_from: Callable[[Array, Array], Result], ks: Array, results: Result | None, x0: Array | None) -> Result:
+def _walk(
+    run_from: Callable[[Array, Array], Result],
+    ks: Array,
+    results: Result | None,
+    x0: Array | None,
+    both_ways: bool = True,
+    criterion: Callable[[Array], Array] | None = None,
+    patience: int = 0,
+) -> Result:
     """Go up and down the path, each run from the neighbour it comes from, until a round improves no solution.
 
     Args:
@@ -140,36 +190,45 @@ def _refine(run_from: Callable[[Array, Array], Result], ks: Array, results: Resu
         results: those of a first way up, or None: then it is the first way up of the same loop, and the program has one
             run.
         x0: the start of that way.
+        both_ways: whether there is more than that way.
+        criterion: of a solution; None: the first way up goes to the end.
+        patience: how many sparsities in a row without a lower criterion end the first way up, and then the path.
     """
     m = ks.size
-    there_and_back = max(1, 2 * (m - 1))
     begins_at = 0 if results is None else m
     if results is None:
         blank = jax.eval_shape(run_from, x0, ks[0])
         results = jax.tree.map(lambda leaf: jnp.zeros((m, *leaf.shape), leaf.dtype), blank)
 
     def go_on(carry: Any) -> Array:
-        _, t, idle = carry
-        return (t < m) | (idle < 2 * (m - 1))
+        _, t, length, _, idle = carry
+        return (t < length) | (both_ways & (idle < 2 * (length - 1)))
 
     def move(carry: Any) -> Any:
-        results, t, idle = carry
+        results, t, length, best, idle = carry
+        there_and_back = jnp.maximum(1, 2 * (length - 1))
         phase = t % there_and_back
-        up = (phase > 0) & (phase < m)
-        i = jnp.where(phase < m, phase, there_and_back - phase)
-        current, neighbour = (_take(results, j) for j in (i, jnp.where(up, i - 1, jnp.minimum(i + 1, m - 1))))
+        first, up = t < length, (phase > 0) & (phase < length)
+        i = jnp.where(phase < length, phase, there_and_back - phase)
+        current, neighbour = (_take(results, j) for j in (i, jnp.where(up, i - 1, jnp.minimum(i + 1, length - 1))))
         begin = neighbour.x if x0 is None else tree_where(t == 0, x0, neighbour.x)
         new = run_from(begin, ks[i])
         # A solution of fewer coordinates is one of more: copied, so that f does not increase, not by rounding either.
         copied = up & (neighbour.value < new.value)
         new = tree_where(copied, neighbour, new)
         rtol = jnp.where(copied, 0, float(jnp.finfo(current.value.dtype).eps) ** 0.5)
-        better = (new.value < current.value - rtol * jnp.abs(current.value)) | (t < m)
+        better = (new.value < current.value - rtol * jnp.abs(current.value)) | first
         results = tree_where(better, jax.tree.map(lambda rows, row: rows.at[i].set(row), results, new), results)
-        return results, t + 1, jnp.where(better, 0, idle + 1)
+        if criterion is not None:
+            value = criterion(new.x)
+            lower = value < best[0]
+            best = jnp.where(lower, value, best[0]), jnp.where(lower, t, best[1])
+            length = jnp.where(first & (t - best[1] >= patience), t + 1, length)
+        return results, t + 1, length, best, jnp.where(better, 0, idle + 1)
 
-    begin = results, jnp.full((), begins_at, jnp.int32), jnp.zeros((), jnp.int32)
-    return lax.while_loop(go_on, move, begin)[0]
+    begin, length, zero = (jnp.full((), number, jnp.int32) for number in (begins_at, m, 0))
+    best = None if criterion is None else (jnp.full((), jnp.inf, results.value.dtype), zero)
+    return lax.while_loop(go_on, move, (results, begin, length, best, zero))[0]
 
 
 def _take(results: Result, i: Array) -> Result:
