@@ -28,6 +28,7 @@ NAMES = (
     "rank",
     "dual",
     "precision",
+    "choice",
     "first_call",
 )
 
