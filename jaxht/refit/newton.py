@@ -69,7 +69,7 @@ def newton(f: Subproblem, w: Array, inside: Array, bounds: tuple[Any, Any] | Non
         bounds: lower and upper, broadcastable to w, or None.
 
     Returns:
-        Minimiser, pred, and whether it converged; differentiable in f, in forward and reverse mode.
+        Minimiser, pred, and whether it converged; differentiable in f and bounds, in forward and reverse mode.
     """
     eps = float(jnp.finfo(w.dtype).eps)
 
@@ -123,14 +123,18 @@ def newton(f: Subproblem, w: Array, inside: Array, bounds: tuple[Any, Any] | Non
 
 @newton.defjvp
 def _newton_jvp(primals: tuple, tangents: tuple) -> tuple:
-    """The implicit function theorem: ``H dw = -d(grad f)`` on the free coordinates; the others do not change."""
-    (f, _, inside, bounds), (f_dot, *_) = primals, tangents
+    """The implicit function theorem: ``H dw = -d(grad f)`` on free coordinates; the others move with their bounds."""
+    (f, _, inside, bounds), (f_dot, _, _, bounds_dot) = primals, tangents
     minimum = newton(*primals)
     w, pred, _ = minimum
-    gradient, gradient_dot = jax.jvp(lambda f: f.gradient(w, f.predict(w)), (f,), (f_dot,))
-    free = _free(w, gradient, inside, bounds)
+    free = _free(w, f.gradient(w, pred), inside, bounds)
+    bound_dot = jnp.zeros_like(w)
+    if bounds is not None:
+        lower_dot, upper_dot = bounds_dot
+        bound_dot = jnp.where(inside & ~free, jnp.where(w <= bounds[0], lower_dot, upper_dot), 0).astype(w.dtype)
+    _, gradient_dot = jax.jvp(lambda f, w: f.gradient(w, f.predict(w)), (f, w), (f_dot, bound_dot))
     eps = float(jnp.finfo(w.dtype).eps)
-    w_dot = -f.solver(w, pred, free, MIN_TAU, FINE * eps)(jnp.where(free, gradient_dot, 0))
+    w_dot = bound_dot - f.solver(w, pred, free, MIN_TAU, FINE * eps)(jnp.where(free, gradient_dot, 0))
     _, pred_dot = jax.jvp(lambda f, w: f.predict(w), (f, w), (f_dot, w_dot))
     return minimum, Refit(w_dot, pred_dot, np.zeros((), jax.dtypes.float0))  # type: ignore[arg-type]
 

@@ -14,6 +14,7 @@ from optax.tree_utils import tree_where
 from jaxht._pytree import Array, PRNGKey, check_kind, known_values
 from jaxht.constraints import Constraint
 from jaxht.objectives.objective import Objective
+from jaxht.runner._derivative import differentiate
 from jaxht.runner._solve import Problem, Result, Stop, advance, finish, initial_point, prepare, start
 from jaxht.solvers.solver import Solver
 from jaxht.solvers.status import Status
@@ -125,6 +126,22 @@ def sparsities(objective: Objective, constraint: Constraint, ks: Any) -> tuple[A
 
 @functools.partial(jax.jit, static_argnums=(4, 5, 6, 7))
 def _path(
+    problem: Problem,
+    ks: Array,
+    x0: Array | None,
+    key: PRNGKey | None,
+    own_limit: bool,
+    both_ways: bool,
+    criterion: Callable[[Any, Array], Array] | None,
+    patience: int | None,
+) -> Result:
+    objective, constraint = problem.objective, problem.constraint
+    problem, x0 = lax.stop_gradient((problem, x0))
+    results = _follow_path(problem, ks, x0, key, own_limit, both_ways, criterion, patience)
+    return jax.vmap(lambda result: differentiate(objective, constraint, result))(results)
+
+
+def _follow_path(
     problem: Problem,
     ks: Array,
     x0: Array | None,

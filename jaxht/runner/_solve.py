@@ -34,6 +34,7 @@ from jaxht.objectives.linear_model import LinearModel
 from jaxht.objectives.objective import Objective
 from jaxht.refit import refit
 from jaxht.runner._default import default_solver
+from jaxht.runner._derivative import differentiate
 from jaxht.solvers.iterate import Counts, Iterate
 from jaxht.solvers.solver import Solver
 from jaxht.solvers.status import Status
@@ -194,9 +195,14 @@ def solve(
 
     ``minimise f(x) subject to x in C``, by the solver's steps, until one of the tests in ``stop`` or of the solver ends
     the run. Compiled once for each combination of shapes, dtype, static fields and numbers left None; works under jit,
-    vmap and forward-mode differentiation (``jax.jvp``, ``jax.jacfwd``). It has no reverse derivative: ``jax.grad`` ends
-    in JAX's ValueError about ``lax.while_loop``; take :func:`trace`, or the refit of the solution's support,
-    :func:`jaxht.refit.refit`.
+    vmap, ``jax.jvp`` and ``jax.grad``.
+
+    Derivatives of x and of the value, by the numbers of the objective and by the constraint's bounds, are those of the
+    minimiser on the support of x (for matrices of low rank: in its column and row spaces), by the implicit function
+    theorem, whatever steps have led there: by the start, the solver and the stopping test they are 0. They are NaN
+    where x is not that minimiser, as after a run that was cut off, for solvers that end near one only (``CoSaMP()``,
+    dual and stochastic ones), and for factored matrices. At a bound that just became active, and where supports tie,
+    they are one-sided. :func:`trace` has the derivatives of the steps themselves.
 
     Args:
         objective: f, for example ``LeastSquares(A, y)``.
@@ -256,7 +262,7 @@ def trace(
 ) -> tuple[Result, Any]:
     """Take a fixed number of steps and record a function of every iterate.
 
-    Reverse-mode differentiation works through it, unlike :func:`solve`.
+    Its derivatives, forward and reverse, are those of the steps; those of :func:`solve` are of the solution.
 
     Args:
         objective: f, as in :func:`solve`.
@@ -540,7 +546,9 @@ def _with_value(objective: Objective, iterate: Iterate) -> Iterate:
 
 @jax.jit
 def _solve(problem: Problem, x0: Array | None, key: PRNGKey | None) -> Result:
-    return finish(problem, advance(problem, start(problem, x0, key), problem.stop.max_steps))
+    fixed, x0 = lax.stop_gradient((problem, x0))
+    result = finish(fixed, advance(fixed, start(fixed, x0, key), fixed.stop.max_steps))
+    return differentiate(problem.objective, problem.constraint, result)
 
 
 @functools.partial(jax.jit, static_argnums=(3, 4))
