@@ -33,6 +33,7 @@ from jaxht.linalg import selection as selection
 from jaxht.linalg.factored import Factored as Factored
 from jaxht.objectives import Custom as Custom
 from jaxht.objectives import FiniteSum as FiniteSum
+from jaxht.objectives import Gamma as Gamma
 from jaxht.objectives import GaussianPrecision as GaussianPrecision
 from jaxht.objectives import Hinge as Hinge
 from jaxht.objectives import Huber as Huber

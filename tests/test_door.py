@@ -56,6 +56,7 @@ BUILT = {
     "SmoothedHinge": linear(jaxht.SmoothedHinge, LABELS),
     "Hinge": linear(jaxht.Hinge, LABELS),
     "Poisson": linear(jaxht.Poisson, COUNTS),
+    "Gamma": linear(jaxht.Gamma, COUNTS + 1),
     "Softmax": (
         lambda A, y, l2, w: run(jaxht.Softmax(A, y, l2, num_classes=3, weights=w)),
         (A, CLASSES, ONE, WEIGHTS),

@@ -13,6 +13,7 @@ import jaxht
 from jaxht import DIHT, SDIHT, Sparse, Status, Stop
 from jaxht.objectives import dual as duality
 from jaxht.objectives.losses import (
+    GammaLoss,
     HingeLoss,
     HuberLoss,
     LogisticLoss,
@@ -42,10 +43,13 @@ LOSSES = {
     "squared hinge": (SquaredHingeLoss(), "labels"),
     "hinge": (HingeLoss(), "labels"),
     "Poisson": (PoissonLoss(), "counts"),
+    "gamma": (GammaLoss(), "positive"),
 }
 
 
 def targets(rng, kind, size):
+    if kind == "positive":
+        return rng.gamma(2.0, 0.7, size) + 0.01
     draw = {"real": rng.normal, "labels": rng.choice, "counts": rng.poisson}[kind]
     return draw([-1.0, 1.0], size) if kind == "labels" else draw(1.5, size=size).astype(float)
 
@@ -104,6 +108,7 @@ MODELS = {
     "squared hinge": (jaxht.SquaredHinge, "labels"),
     "hinge": (jaxht.Hinge, "labels"),
     "Poisson": (jaxht.Poisson, "counts"),
+    "gamma": (jaxht.Gamma, "positive"),
 }
 N, D, K = 12, 9, 3
 GROUPS = np.arange(D) % 4
@@ -147,7 +152,7 @@ def test_weak_duality(name, constraint):
     np.testing.assert_allclose(points.value[0], lagrangian, rtol=1e-12, atol=1e-13)
 
 
-@pytest.mark.parametrize("name", ["squared", "logistic", "Poisson"])
+@pytest.mark.parametrize("name", ["squared", "logistic", "Poisson", "gamma"])
 def test_supergradients_are_differences(name):
     rng = np.random.default_rng(3)
     f, C = model(name, rng), Sparse(K).prepare((D,))

@@ -23,6 +23,7 @@ LOSSES = {
     "squared hinge": jaxht.SquaredHinge,
     "huber": jaxht.Huber,
     "poisson": jaxht.Poisson,
+    "gamma": jaxht.Gamma,
 }
 
 
@@ -30,7 +31,8 @@ def make_objective(loss, seed, l2, n=N, d=D):
     rng = np.random.default_rng(seed)
     A = rng.normal(size=(n, d)) + rng.normal(size=(n, 1))
     u = A[:, :K] @ rng.normal(size=K) + rng.normal(size=n)
-    y = {"poisson": rng.poisson(np.exp(np.clip(u, -3, 2)))}.get(
+    mean = np.exp(np.clip(u, -3, 2))
+    y = {"poisson": rng.poisson(mean), "gamma": rng.gamma(2.0, mean / 2)}.get(
         loss, np.where(u > 0, 1.0, -1.0) if loss in ("logistic", "smoothed hinge", "hinge", "squared hinge") else u
     )
     return LOSSES[loss](A, y.astype(float), l2, mean=True)

@@ -51,6 +51,7 @@ class Kind:
             "reals": u[:, 0] + noise[:, 0],
             "labels": np.where(u[:, 0] + noise[:, 0] > 0, 1.0, -1.0),
             "counts": rng.poisson(np.exp(0.5 * u[:, 0])).astype(float),
+            "positive": np.exp(0.5 * u[:, 0]) * rng.gamma(2.0, 0.5, size=len(u)),
             "classes": np.argmax(u + noise, axis=1),
             "responses": u + noise,
         }[self.targets]
@@ -83,6 +84,7 @@ SMOOTH = [
     Kind("squared-hinge", jaxht.SquaredHinge, lambda u, y, xp: xp.where(y * u < 1, 1 - y * u, 0) ** 2 / 2),
     Kind("smoothed-hinge", functools.partial(jaxht.SmoothedHinge, gamma=0.25), smoothed_hinge),
     Kind("poisson", jaxht.Poisson, lambda u, y, xp: xp.exp(u) - y * u, "counts"),
+    Kind("gamma", jaxht.Gamma, lambda u, y, xp: y * xp.exp(-u) + u, "positive"),
     Kind("softmax", functools.partial(jaxht.Softmax, num_classes=C), softmax, "classes"),
     Kind("responses", jaxht.MultiResponse, lambda u, y, xp: xp.sum((u - y) ** 2, axis=1) / 2, "responses"),
 ]
@@ -164,7 +166,7 @@ def test_value_and_derivatives(kind):
 def test_weights_repeat_and_leave_out_samples(kind):
     A, y, x = data(kind)
     counts = np.random.default_rng(3).permutation(np.arange(N) % 3)
-    if kind.targets == "counts":
+    if kind.targets in ("counts", "positive"):
         counts[np.argmax(y)] = 2  # whose curvature bound is taken over all samples
     rows = np.repeat(np.arange(N), counts)
     v = np.ones(kind.shape)
@@ -559,6 +561,7 @@ REFUSED = [
     *[(make(A_, Y_ + 1), "y must hold labels") for make in (jaxht.Logistic, jaxht.Hinge, jaxht.SquaredHinge)],
     (jaxht.SmoothedHinge(A_, 0 * Y_), "y must hold labels"),
     (jaxht.Poisson(A_, Y_), "y must hold counts, at least 0; got -1"),
+    (jaxht.Gamma(A_, Y_), "y must be above 0; got -1"),
     (jaxht.Softmax(A_, Y_, num_classes=3), r"y must hold class ids 0 \.\.\. 2; got \[-1"),
     (jaxht.Softmax(A_, Y_ + 1, num_classes=2), r"y must hold class ids 0 \.\.\. 1"),
     (jaxht.Softmax(A_, Y_ + 0.5, num_classes=3), "y must hold class ids"),

@@ -63,6 +63,12 @@ MODELS = {
         lambda a, y: (a + y) * np.log(a + y) - (a + y),
         "counts",
     ),
+    "gamma": (
+        jaxht.Gamma,
+        lambda u, y: y * np.exp(-u) + u,
+        lambda a, y: (1 - a) * np.log((1 - a) / y) - (1 - a),
+        "positive",
+    ),
 }
 LANES = 200
 
@@ -79,6 +85,7 @@ def problems(rng, name, n, d, k, dtype):
         "real": u + 10.0 ** rng.uniform(-3, 1, (LANES, 1)) * rng.normal(size=u.shape),
         "labels": np.where(u + rng.normal(size=u.shape) > 0, 1, -1),
         "counts": rng.poisson(1.5, u.shape),
+        "positive": rng.gamma(2.0, 0.5, u.shape),
     }[MODELS[name][3]]
     l2, weights = 10.0 ** rng.uniform(-5, 2, LANES), rng.random((LANES, n)) + 0.1
     data = A * scale[:, None, None], y, l2 * scale**2, weights, x / scale[:, None]

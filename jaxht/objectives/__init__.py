@@ -2,6 +2,7 @@
 
 from jaxht.objectives.custom import Custom as Custom
 from jaxht.objectives.finite_sum import FiniteSum as FiniteSum
+from jaxht.objectives.glm import Gamma as Gamma
 from jaxht.objectives.glm import Hinge as Hinge
 from jaxht.objectives.glm import Huber as Huber
 from jaxht.objectives.glm import Logistic as Logistic

@@ -7,6 +7,7 @@ from typing import Any
 from jaxht._pytree import Numeric, pytree
 from jaxht.objectives.linear_model import LinearModel
 from jaxht.objectives.losses import (
+    GammaLoss,
     HingeLoss,
     HuberLoss,
     LogisticLoss,
@@ -90,4 +91,10 @@ Poisson = linear_model_with(
     PoissonLoss,
     "Its curvature ``exp(u)`` has no bound; automatic step sizes take ``max(1, max y)``, which holds wherever no "
     "predicted mean exceeds it. :class:`jaxht.NIHT`, whose step adapts, needs no bound.",
+)
+Gamma = linear_model_with(
+    GammaLoss,
+    "Its curvature ``y exp(-u)`` has no bound; automatic step sizes take ``max(1, max y)``, which holds at x = 0 and "
+    "wherever no target exceeds its predicted mean by a larger factor. :class:`jaxht.NIHT`, whose step adapts, needs no "
+    "bound. The unit of y is a shift of the predictions: give y a geometric mean of about 1, or an intercept.",
 )

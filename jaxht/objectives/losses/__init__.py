@@ -8,6 +8,7 @@ SquaredHingeLoss          max(0, 1 - y u)^2 / 2                           1     
 SmoothedHingeLoss(gamma)  0, (1 - y u)^2 / (2 gamma), 1 - y u - gamma/2   1 / gamma      -1, +1
 HingeLoss                 max(0, 1 - y u)                                 not smooth     -1, +1
 PoissonLoss               exp(u) - y u                                    not bounded    counts
+GammaLoss                 y exp(-u) + u                                   not bounded    positive
 SoftmaxLoss               logsumexp(u) - u_y, u in R^c                    1 / 2          0 ... c - 1
 SquaredNormLoss           ||u - y||^2 / 2, u in R^c                       1              R^c
 
@@ -20,6 +21,7 @@ SquaredHingeLoss          y a + a^2 / 2                                   y a <=
 SmoothedHingeLoss(gamma)  y a + gamma a^2 / 2                             -1 <= y a <= 0
 HingeLoss                 y a                                             -1 <= y a <= 0
 PoissonLoss               m log m - m, m = a + y                          m >= 0
+GammaLoss                 m log(m / y) - m, m = 1 - a                     m >= 0
 """
 
 from jaxht.objectives.losses.classification import HingeLoss as HingeLoss
@@ -30,6 +32,7 @@ from jaxht.objectives.losses.loss import Loss as Loss
 from jaxht.objectives.losses.loss import ScalarLoss as ScalarLoss
 from jaxht.objectives.losses.outputs import SoftmaxLoss as SoftmaxLoss
 from jaxht.objectives.losses.outputs import SquaredNormLoss as SquaredNormLoss
+from jaxht.objectives.losses.regression import GammaLoss as GammaLoss
 from jaxht.objectives.losses.regression import HuberLoss as HuberLoss
 from jaxht.objectives.losses.regression import PoissonLoss as PoissonLoss
 from jaxht.objectives.losses.regression import SquaredLoss as SquaredLoss

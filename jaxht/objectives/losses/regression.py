@@ -167,3 +167,67 @@ class PoissonLoss(ScalarLoss):
     def within(self, a: Array, y: Array) -> Array:
         """``a + y > 0``."""
         return jnp.maximum(a, float(jnp.finfo(a.dtype).eps) * jnp.maximum(y, 1) - y)
+
+
+@pytree
+class GammaLoss(ScalarLoss):
+    """``l(u; y) = y exp(-u) + u``: minus the log-likelihood of a gamma variable y > 0 of mean exp(u), over its shape.
+
+    It is that of an exponential variable where the shape is 1; terms of y and the shape alone are left out.
+
+    Source: gamma regression with the log link (McCullagh & Nelder 1989, §8); not in the papers.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from jaxht.objectives.losses import GammaLoss
+        >>> GammaLoss().derivative(jnp.zeros(1), jnp.array([3.0])).tolist()
+        [-2.0]
+    """
+
+    def smoothness(self, y: Array) -> Numeric:
+        """``max(1, max y)``: it bounds l'' = y exp(-u) at u = 0, and where no y / exp(u) exceeds it; not for all u."""
+        return jnp.maximum(1, jnp.max(y))
+
+    def check(self, y: Array) -> None:
+        """Raise ValueError for targets that are not positive."""
+        targets = known_values(y)
+        if targets is not None and np.any(targets <= 0):
+            raise ValueError(f"y must be above 0; got {np.min(targets)}")
+
+    def value(self, u: Array, y: Array) -> Array:
+        """l(u; y)."""
+        return y * jnp.exp(-u) + u
+
+    def derivative(self, u: Array, y: Array) -> Array:
+        """``1 - y exp(-u)``."""
+        return 1 - y * jnp.exp(-u)
+
+    def curvature(self, u: Array, y: Array) -> Array:
+        """``y exp(-u)``."""
+        return y * jnp.exp(-u)
+
+    def value_size(self, u: Array, y: Array) -> Array:
+        """``y exp(-u) + |u|``."""
+        return y * jnp.exp(-u) + jnp.abs(u)
+
+    def conjugate_size(self, a: Array, y: Array) -> Array:
+        """``|m log(m / y)| + m``."""
+        share = 1 - a
+        return jnp.abs(xlogy(share, share / y)) + share
+
+    def conjugate(self, a: Array, y: Array) -> Array:
+        """``m log(m / y) - m``, m = 1 - a >= 0 the share y / exp(u) at which the derivative of the loss is a."""
+        share = 1 - a
+        return jnp.where(share >= 0, xlogy(share, share / y) - share, jnp.inf)
+
+    def conjugate_derivative(self, a: Array, y: Array) -> Array:
+        """``log(y / (1 - a))``."""
+        return jnp.log(y / (1 - a))
+
+    def conjugate_curvature(self, a: Array, y: Array) -> Array:
+        """``1 / (1 - a)``."""
+        return 1 / (1 - a)
+
+    def within(self, a: Array, y: Array) -> Array:
+        """``a < 1``."""
+        return jnp.minimum(a, 1 - float(jnp.finfo(a.dtype).eps))
