@@ -53,7 +53,7 @@ def deviance(objective: Objective, x: Array) -> Array:
         2.7726
     """
     model = _likelihood(objective)
-    losses = model.loss.value(model.predict(x), model.y)
+    losses = model.loss.value(model.linear_predictor(model.predict(x)), model.y)
     total = jnp.sum(losses if model.weights is None else model.weights * losses)
     if isinstance(model.loss, SquaredLoss | SquaredNormLoss):
         num = _num_samples(model) * (model.y.size // model.num_samples)

@@ -173,9 +173,9 @@ def project_and_evaluate(objective: LinearModel, constraint: Sparse | Groups, x:
     return Point(x, constraint.active(x), value, objective.gradient(x, pred))
 
 
-def _gram(objective: LinearModel) -> Quadratic:
+def _gram(objective: Any) -> Quadratic:
     """Squared errors without a ridge, ``H = c A' S A``; on the host, where that takes half the time."""
-    A, y = np.asarray(objective.design.columns(lax.iota(jnp.int32, objective.shape[0]))), np.asarray(objective.y)
+    A, y = np.asarray(objective.design.columns(lax.iota(jnp.int32, objective.shape[0]))), np.asarray(objective.target)
     weights = np.asarray(objective.weight(jnp.ones(objective.num_samples)))
     scaled = A * np.sqrt(weights)
     return Quadratic(scaled @ scaled.T, A @ (weights * y), np.float64(y @ (weights * y) / 2))

@@ -8,7 +8,7 @@ With ``f(x) = c sum_i s_i l(a_i.x; y_i) + l2/2 ||x||^2``, C the constraint and l
 
 and ``f(x) >= D(alpha)`` for all x in C and all alpha: D is the minimum over C of the Lagrangian. On sparse vectors the
 last two terms are ``-l2/2 ||w||^2``. The minimum of f may exceed the maximum of D; where both are equal, x and alpha
-are optimal.
+are optimal. Where the objective has an offset, ``l*(alpha_i; y_i) - alpha_i offset_i`` takes the place of l*.
 
 In floating-point numbers as well: a bound of the rounding errors is subtracted from D, and one is added to f. Each is
 ``gamma`` times the size of the terms that are summed, in N additions, products and predictions included,
@@ -190,9 +190,11 @@ def primal_error(objective: LinearModel, x: Array, pred: Array, columns: Array) 
         True
     """
     loss, y, gamma = conjugate_loss(objective), objective.y, rounding_unit(objective, x)
+    pred = objective.linear_predictor(pred)
     slopes = loss.derivative(pred, y)
     lost = _underflow(objective, x, slopes)
     shift = gamma * columns * jnp.sqrt(jnp.sum(x != 0, dtype=x.dtype)) * _norm(x) + lost  # of all predictions, in norm
+    shift += 0.0 if objective.offset is None else gamma * _norm(objective.offset)
     size = jnp.sum(objective.weight(loss.value_size(pred, y))) + objective.ridge(x)
     shares = objective.weight(jnp.ones_like(pred))
     if loss.is_smooth:
@@ -254,16 +256,20 @@ def dual_point(
     """
     loss, y = conjugate_loss(objective), objective.y
     slopes = objective.weight(alpha)
-    pull, offset = -objective.design.rmatvec(slopes), jnp.zeros((), slopes.dtype)
+    pull, constant = -objective.design.rmatvec(slopes), jnp.zeros((), slopes.dtype)
     rho = objective.penalty if ridge is None else ridge
     if borrowed is not None and x is not None:
         rho = rho + borrowed if ridge is None else rho
-        pull, offset = pull + borrowed * x, borrowed / 2 * jnp.vdot(x, x)
+        pull, constant = pull + borrowed * x, borrowed / 2 * jnp.vdot(x, x)
     z = pull / rho
     w, _ = constraint.project(z)
     square, product = jnp.vdot(w, w), jnp.vdot(w, z)
     conjugates = loss.conjugate(alpha, y)
-    value = -jnp.sum(objective.weight(conjugates)) + offset + rho * (square / 2 - product)
+    sizes = jnp.abs(conjugates) + loss.conjugate_size(alpha, y)
+    if objective.offset is not None:  # of l(u + offset) the conjugate is l*(alpha) - alpha offset
+        known = alpha * objective.offset
+        conjugates, sizes = conjugates - known, sizes + jnp.abs(known)
+    value = -jnp.sum(objective.weight(conjugates)) + constant + rho * (square / 2 - product)
     # With h(z) = max_C <w, z> - ||w||^2 / 2 it is -rho h(z), and |h(z + e) - h(z)| <= (||w|| + ||e||) ||e|| for an
     # error e of z, on the coordinates of the maximiser.
     gamma, columns = rounding_unit(objective, w), column_bound(objective) if columns is None else columns
@@ -272,8 +278,8 @@ def dual_point(
     shift += lost
     if borrowed is not None and x is not None:
         shift += gamma * borrowed * _norm(x)
-    size = jnp.sum(objective.weight(jnp.abs(conjugates) + loss.conjugate_size(alpha, y)))
-    size += offset + rho * (square + jnp.abs(product))
+    size = jnp.sum(objective.weight(sizes))
+    size += constant + rho * (square + jnp.abs(product))
     inexact = constraint.rounding * float(jnp.finfo(w.dtype).eps) * rho * jnp.abs(product)  # of low rank
     error = gamma * size + shift * (jnp.sqrt(square) + shift / rho) + inexact + lost * (1 + rho)
     return DualPoint(alpha, z, w, value - error, error)
@@ -303,7 +309,8 @@ def supergradient(objective: LinearModel, alpha: Array, pred: Array) -> Array:
         [0.0, 0.0, -0.5]
     """
     loss = conjugate_loss(objective)
-    return objective.weight(pred - loss.conjugate_derivative(alpha, objective.y))
+    u = objective.linear_predictor(pred)
+    return objective.weight(u - loss.conjugate_derivative(alpha, objective.y))
 
 
 def dual_variables(objective: LinearModel, pred: Array) -> Array:
@@ -329,7 +336,7 @@ def dual_variables(objective: LinearModel, pred: Array) -> Array:
         [0.0, -2.0, -1.0]
     """
     loss = conjugate_loss(objective)
-    return loss.within(loss.derivative(pred, objective.y), objective.y)
+    return loss.within(loss.derivative(objective.linear_predictor(pred), objective.y), objective.y)
 
 
 def strong_duality_margin(objective: LinearModel, constraint: Constraint, x: Array) -> Array:

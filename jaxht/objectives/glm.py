@@ -60,6 +60,8 @@ Args:
 {own}
     mean: bool, static; whether the sum is divided by the sum of the weights.
     weights: (n,) sample weights s >= 0, traced; None for ones.
+    offset: (n,), traced; None for zeros. It is added to the predictions: the loss of sample i is at ``a_i.x +
+        offset_i``.
 
 Raises:
     ValueError: from ``prepare``, which every solver calls, for shapes, dtypes and targets that cannot be right.
@@ -95,6 +97,6 @@ Poisson = linear_model_with(
 Gamma = linear_model_with(
     GammaLoss,
     "Its curvature ``y exp(-u)`` has no bound; automatic step sizes take ``max(1, max y)``, which holds at x = 0 and "
-    "wherever no target exceeds its predicted mean by a larger factor. :class:`jaxht.NIHT`, whose step adapts, needs no "
-    "bound. The unit of y is a shift of the predictions: give y a geometric mean of about 1, or an intercept.",
+    "wherever no target exceeds its predicted mean by a larger factor. :class:`jaxht.NIHT`, whose step adapts, needs "
+    "no bound. The unit of y is a shift of the predictions: give y a geometric mean of about 1, or an intercept.",
 )

@@ -34,6 +34,9 @@ class LinearModel(SumOverSamples):
             out of the program: a compile of its own.
         mean: bool, static; whether the sum is divided by the sum of the weights.
         weights: (n,) sample weights s >= 0, traced; None for ones.
+        offset: shaped like the predictions, (n,) or (n, c), traced; None for zeros. It is added to them within the
+            loss, which is at ``a_i.x + offset_i``: a part of the predictor that is known, such as the logarithm of an
+            exposure, or the predictions of another model.
     """
 
     A: Any
@@ -41,6 +44,7 @@ class LinearModel(SumOverSamples):
     l2: Numeric | None = 0.0
     mean: bool = static(default=True, kw_only=True)
     weights: Array | None = dataclasses.field(default=None, kw_only=True)
+    offset: Array | None = dataclasses.field(default=None, kw_only=True)
 
     @property
     def loss(self) -> Loss:
@@ -61,6 +65,11 @@ class LinearModel(SumOverSamples):
     @property
     def target_shape(self) -> tuple[int, ...]:
         """(n,)."""
+        return (self.num_samples,)
+
+    @property
+    def pred_shape(self) -> tuple[int, ...]:
+        """Of the predictions: (n,)."""
         return (self.num_samples,)
 
     @property
@@ -94,7 +103,13 @@ class LinearModel(SumOverSamples):
             raise ValueError(f"y must have shape {self.target_shape}, one entry for each row of A; got {self.y.shape}")
         if not (jnp.issubdtype(self.y.dtype, jnp.floating) or jnp.issubdtype(self.y.dtype, jnp.integer)):
             raise ValueError(f"y must be real; got dtype {self.y.dtype}")
-        check_scalars(self, but=("A", "y"), shaped={"l2": self.shape, "weights": A.shape[:1]})
+        if self.offset is not None:
+            check_array("offset", self.offset, f"an array of shape {self.pred_shape}")
+            if self.offset.shape != self.pred_shape:
+                raise ValueError(
+                    f"offset must have shape {self.pred_shape}, that of the predictions; got {self.offset.shape}"
+                )
+        check_scalars(self, but=("A", "y", "offset"), shaped={"l2": self.shape, "weights": A.shape[:1]})
         self.loss.check(self.y)
         return self
 
@@ -112,9 +127,13 @@ class LinearModel(SumOverSamples):
         """``A x``. Cost: n d."""
         return self.design.matvec(x)
 
+    def linear_predictor(self, pred: Array) -> Array:
+        """``A x + offset`` from pred = A x: where the loss is taken."""
+        return pred if self.offset is None else pred + self.offset
+
     def value(self, x: Array, pred: Array) -> Array:
         """f(x) from pred = A x. Cost: n + d."""
-        losses = self.weight(self.loss.value(pred, self.y))
+        losses = self.weight(self.loss.value(self.linear_predictor(pred), self.y))
         # A product with ones: XLA's CPU compiler does not vectorise a sum.
         return jnp.vdot(losses, jnp.ones_like(losses)) + self.ridge(x)
 
@@ -139,7 +158,7 @@ class LinearModel(SumOverSamples):
         undamped = isinstance(tau, float) and tau == 0
 
         def curvature(image: Array) -> Array:
-            along = self.loss.hessian_product(pred, self.y, image)
+            along = self.loss.hessian_product(self.linear_predictor(pred), self.y, image)
             return along if undamped else along + tau * self.curvature_bound() * image
 
         return WeightedGram(self, curvature)
@@ -159,7 +178,8 @@ class LinearModel(SumOverSamples):
         scale = scale if self.weights is None else scale * jnp.take(self.weights, indices, mode="clip")
         A, y = self.design.rows(indices), jnp.take(self.y, indices, axis=0, mode="clip")
         l2 = None if self.l2 is None else self.l2 * jnp.sum(weights)
-        return dataclasses.replace(self, A=A, y=y, l2=l2, mean=False, weights=scale)
+        offset = None if self.offset is None else jnp.take(self.offset, indices, axis=0, mode="clip")
+        return dataclasses.replace(self, A=A, y=y, l2=l2, mean=False, weights=scale, offset=offset)
 
     def minibatch_pred(self, pred: Array, indices: Array) -> Array:
         """The predictions of these samples."""
@@ -167,7 +187,7 @@ class LinearModel(SumOverSamples):
 
     def loss_derivatives(self, x: Array, pred: Array) -> Array:
         """``c s * l'(A x)``: (n,), or (n, c) for c outputs. Cost: n."""
-        return self.weight(self.loss.derivative(pred, self.y))
+        return self.weight(self.loss.derivative(self.linear_predictor(pred), self.y))
 
     def gradient_from(self, derivatives: Array, x: Any) -> Any:
         """``A^T derivatives + l2 * x``. Cost: n d; for an x in factors only that of each product with the result."""
@@ -306,6 +326,7 @@ class LeastSquares(LinearModel):
         mean: bool, static; False is the scaling of Shen & Li 2018 and Axiotis & Sviridenko 2020, True that of Yuan, Li
             & Zhang 2018. Step sizes scale with it.
         weights: (n,) sample weights s >= 0, traced; None for ones.
+        offset: (n,), traced, added to the predictions; None for zeros. As if y were y - offset.
 
     Raises:
         ValueError: from :meth:`prepare`, which every solver calls, for shapes, dtypes and numbers that are not valid.
@@ -328,14 +349,19 @@ class LeastSquares(LinearModel):
         """The loss of one sample."""
         return SquaredLoss()
 
+    @property
+    def target(self) -> Array:
+        """``y - offset``, (n,): what ``A x`` is fitted to."""
+        return self.y if self.offset is None else self.y - self.offset
+
     def value(self, x: Array, pred: Array) -> Array:
         """f(x) from pred = A x. Cost: n + d."""
-        residual = pred - self.y
+        residual = pred - self.target
         return jnp.vdot(residual, self.weight(residual)) / 2 + self.ridge(x)
 
     def loss_derivatives(self, x: Array, pred: Array) -> Array:
         """``c s_i (a_i.x - y_i)``, (n,). Cost: n."""
-        return self.weight(pred - self.y)
+        return self.weight(pred - self.target)
 
 
 FLAT = 1e-6

@@ -16,6 +16,11 @@ class MultiOutput(LinearModel):
 
     _takes_factors = True
 
+    @property
+    def pred_shape(self) -> tuple[int, ...]:
+        """Of the predictions: (n, c)."""
+        return (self.num_samples, self.shape[1])
+
     def predict(self, x: Any) -> Array:
         """``A X``. Cost: n d c; of factors n (d + c) k_max."""
         if isinstance(x, Factored):
@@ -47,6 +52,7 @@ class Softmax(MultiOutput):
             divide their lambda by c: l2 = lambda / c.
         mean: bool, static; whether the sum is divided by the sum of the weights.
         weights: (n,) sample weights s >= 0, traced; None for ones.
+        offset: (n, c), traced, added to the predictions; None for zeros.
         num_classes: c, an int of at least 2, static.
 
     Raises:
@@ -97,6 +103,7 @@ class MultiResponse(MultiOutput):
         l2: ridge parameter >= 0, on the scale of the Hessian, traced: a scalar, or (d, c).
         mean: bool, static; whether the sum is divided by the sum of the weights.
         weights: (n,) sample weights s >= 0, traced; None for ones.
+        offset: (n, c), traced, added to the predictions; None for zeros.
 
     Raises:
         ValueError: from :meth:`prepare`, which every solver calls, for shapes, dtypes and numbers that are not valid.

@@ -43,9 +43,9 @@ def refit_least_squares(objective: LeastSquares, support: Support, ridge: Array 
     if not isinstance(A, Dense) or objective.weights is not None:  # the columns are then all of a small dense design
         A, columns = Dense(A.columns(indices).T), lax.iota(jnp.int32, indices.size)
     if objective.weights is None:
-        values, pred = least_squares_on_columns(A, objective.y, penalty, columns)
+        values, pred = least_squares_on_columns(A, objective.target, penalty, columns)
     else:
-        weighted, y = Dense(weight_by_root(objective, A.array.T).T), weight_by_root(objective, objective.y)
+        weighted, y = Dense(weight_by_root(objective, A.array.T).T), weight_by_root(objective, objective.target)
         values, _ = least_squares_on_columns(weighted, y, penalty, columns)
         pred = matmul(values, A.columns(columns))
     return Refit(support.scatter(values, indices), pred, jnp.array(True))
@@ -100,7 +100,7 @@ def refit_hinge(objective: LinearModel, refit: Callable[[LinearModel, Array], Re
 def smooth_hinge(objective: LinearModel, gamma: Numeric) -> LinearModel:
     """A :class:`jaxht.Hinge` with its loss smoothed: below it by gamma/2 at most."""
     f = objective
-    return SmoothedHinge(f.A, f.y, f.l2, gamma, mean=f.mean, weights=f.weights)
+    return SmoothedHinge(f.A, f.y, f.l2, gamma, mean=f.mean, weights=f.weights, offset=f.offset)
 
 
 def least_gamma(objective: LinearModel) -> float:
@@ -220,8 +220,8 @@ class Gathered:
     def solver(self, w: Array, pred: Array, free: Array, tau: Numeric, rtol: float) -> Callable[[Array], Array]:
         """Solve by a Cholesky factor. Cost: n k^2 + k^3 / 3."""
         model = self.model
-        ones = jnp.ones_like(pred)
-        curvature = model.loss.hessian_product(pred, model.y, ones) + tau * model.curvature_bound()
+        u, ones = model.linear_predictor(pred), jnp.ones_like(pred)
+        curvature = model.loss.hessian_product(u, model.y, ones) + tau * model.curvature_bound()
         columns = jnp.where(free[:, None], model.design.array.T, 0)
         hessian = matmul(columns * model.weight(curvature), columns.T)
         return cholesky_solver(hessian, model.penalty)

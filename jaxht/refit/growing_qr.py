@@ -31,7 +31,7 @@ def factorise(objective: Objective, constraint: SelectionConstraint, selected: A
         return None
     if support.k_max is None or support.bounds is not None or len(objective.shape) != 1:
         return None
-    b = weight_by_root(objective, objective.y)
+    b = weight_by_root(objective, objective.target)
     return GrowingQR.empty(b, objective.shape[0], support.k_max).grow(_columns(objective), support)
 
 
@@ -49,7 +49,7 @@ def refit_growing(
         return refit(objective, support, x), None
     qr = qr.add(_columns(objective), support)
     x = qr.x()
-    pred = objective.y - qr.residual if objective.weights is None else objective.predict(x)
+    pred = objective.target - qr.residual if objective.weights is None else objective.predict(x)
     return Refit(x, pred, jnp.array(True)), qr
 
 

@@ -71,7 +71,7 @@ def insertion_gains(objective: LeastSquares, support: Support) -> Array:
     A, dtype, indices = objective.design, objective.dtype, support.require_indices()
     penalty = ridge_per_sample(objective, objective.shape)
     Q = orthonormalise(weight_by_root(objective, A.columns(indices)), support.gather(penalty, indices))
-    b = weight_by_root(objective, objective.y)
+    b = weight_by_root(objective, objective.target)
     residual = b - matmul(matmul(Q, b), Q)
     products = A.rmatvec(weight_by_root(objective, jnp.concatenate([Q, residual[None]])).T)
     overlaps, derivatives = products[:, :-1], products[:, -1]

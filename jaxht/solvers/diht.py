@@ -199,7 +199,10 @@ class SDIHT(Solver):
             indices = number.astype(jnp.int32) * b + lax.iota(jnp.int32, b)
             a, y, share = (jnp.take(v, indices, mode="clip") for v in (alpha, objective.y, shares))
             rows = A.rows(indices)
-            g = share * (rows.matvec(constraint.project(z)[0]) - loss.conjugate_derivative(a, y))
+            u = rows.matvec(constraint.project(z)[0])
+            if objective.offset is not None:
+                u += jnp.take(objective.offset, indices, mode="clip")
+            g = share * (u - loss.conjugate_derivative(a, y))
             if self.step_size is None:
                 eta = adaptive_step(scale, share * (loss.conjugate_curvature(a, y) + share * couplings[number]))
             else:
