@@ -33,6 +33,7 @@ objectives: list[jaxht.Objective] = [
     jaxht.Huber(A, y, delta=1.0),
     jaxht.Poisson(A, np.arange(6)),
     jaxht.Gamma(A, y),
+    jaxht.Cox(A, np.ones((6, 2)), offset=y),
     jaxht.Softmax(A, np.arange(6) % 3, num_classes=3),
     jaxht.MultiResponse(A, np.ones((6, 2))),
     jaxht.MatrixSensing(np.ones((6, 2, 2)), y),

@@ -323,6 +323,26 @@ def k_largest_indices(z: Array, k_max: int, k: Numeric | None = None) -> Array:
     return mask_to_indices(k_largest_mask(z, k), k_max)
 
 
+def decreasing_order(z: Array) -> Array:
+    """List all indices of a vector in decreasing order of the entries, of equal ones in increasing order.
+
+    Args:
+        z: real array of shape (n,); NaN comes last.
+
+    Returns:
+        int32 array of shape (n,).
+
+    Cost: a sort.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from jaxht import selection
+        >>> selection.decreasing_order(jnp.array([1.0, -3.0, 2.0, 1.0])).tolist()
+        [2, 0, 3, 1]
+    """
+    return jnp.argsort(z, stable=True, descending=True).astype(jnp.int32)
+
+
 def _compute_keys(z: Array) -> Array:
     """Integers of 32 or 64 bits that order as |z| does, with every NaN equal and above infinity."""
     z = lax.stop_gradient(z)

@@ -20,3 +20,4 @@ from jaxht.objectives.objective import Objective as Objective
 from jaxht.objectives.objective import SumOverSamples as SumOverSamples
 from jaxht.objectives.objective import check_sum as check_sum
 from jaxht.objectives.precision import GaussianPrecision as GaussianPrecision
+from jaxht.objectives.survival import Cox as Cox

@@ -1,6 +1,7 @@
 """Linear models: a sum of losses of predictions ``A x``, with a ridge."""
 
 import dataclasses
+import math
 from collections.abc import Callable
 from typing import Any, Self
 
@@ -173,7 +174,11 @@ class LinearModel(SumOverSamples):
         """The objective ``sum_j weights_j f_{i_j}`` with ``f_i = n c s_i l(a_i.x; y_i) + 1/2 sum_j l2_j x_j^2``.
 
         Cost of a gradient: b d; on a sparse design the entries of these rows, and d; on an operator, that of all rows.
+
+        Raises:
+            ValueError: where the loss couples the samples.
         """
+        self._check_separable()
         scale = self.normalise(jnp.asarray(self.num_samples, self.dtype)) * weights
         scale = scale if self.weights is None else scale * jnp.take(self.weights, indices, mode="clip")
         A, y = self.design.rows(indices), jnp.take(self.y, indices, axis=0, mode="clip")
@@ -195,11 +200,23 @@ class LinearModel(SumOverSamples):
         return adjoint if self.l2 is None else adjoint + self.l2 * x
 
     def sample_smoothness(self) -> Array:
-        """``max_i n c b s_i ||a_i||^2 + max l2``, b the bound of l''. Cost: n d; for an operator n products."""
+        """``max_i n c b s_i ||a_i||^2 + max l2``, b the bound of l''. Cost: n d; for an operator n products.
+
+        Raises:
+            ValueError: where the loss couples the samples.
+        """
+        self._check_separable()
         squares = self.design.row_norms() ** 2
         squares = squares if self.weights is None else self.weights * squares
         top = self.normalise(self.num_samples * jnp.max(squares))
         return top * self.curvature_bound() + jnp.max(self.penalty)
+
+    def _check_separable(self) -> None:
+        if not self.loss.is_separable:
+            raise ValueError(
+                f"objective must be a sum over samples, which the loss of {type(self).__name__} couples: use a solver "
+                "that takes full gradients, such as NIHT or HTP"
+            )
 
     # ---- weights and bounds ----
 
@@ -260,8 +277,10 @@ class WeightedGram(SymmetricOperator):
         return along if model.l2 is None else along + jnp.vdot(v, model.l2 * v)
 
     def diagonal(self) -> Array:
-        """Cost: n d, or n d c for c outputs."""
+        """Cost: n d, or n d c for c outputs; where the loss couples the samples, a product of it for each column."""
         model, variable = self.model, jax.ShapeDtypeStruct(self.shape, self.dtype)
+        if not model.loss.is_separable:
+            return self._coupled_diagonal()
         image_shape = jax.eval_shape(model.design.matvec, variable).shape
         if len(image_shape) == 1:
             return model.design.squared(model.weight(self.curvature(jnp.ones(image_shape, self.dtype)))) + model.penalty
@@ -271,6 +290,16 @@ class WeightedGram(SymmetricOperator):
             return model.design.squared(model.weight(matmul(along, unit)))
 
         return jax.vmap(of_output, out_axes=1)(jnp.eye(image_shape[1], dtype=self.dtype)) + model.penalty
+
+    def _coupled_diagonal(self) -> Array:
+        """Column by column, ``a_j' C a_j`` with C the Hessian in the predictions."""
+
+        def entry(j: Array) -> Array:
+            (column,) = self.model.design.columns(j[None])
+            return jnp.vdot(column, self.model.weight(self.curvature(column)))
+
+        indices = lax.iota(jnp.int32, math.prod(self.shape))
+        return lax.map(entry, indices, batch_size=BLOCK).reshape(self.shape) + self.model.penalty
 
 
 class Majorant(WeightedGram):
@@ -365,3 +394,5 @@ class LeastSquares(LinearModel):
 
 
 FLAT = 1e-6
+# Columns at a time.
+BLOCK = 16

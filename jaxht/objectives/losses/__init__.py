@@ -11,6 +11,7 @@ PoissonLoss               exp(u) - y u                                    not bo
 GammaLoss                 y exp(-u) + u                                   not bounded    positive
 SoftmaxLoss               logsumexp(u) - u_y, u in R^c                    1 / 2          0 ... c - 1
 SquaredNormLoss           ||u - y||^2 / 2, u in R^c                       1              R^c
+CoxLoss                   of all samples: the partial likelihood          not useful     times, events
 
 Those of one output have their conjugates l*(a; y) = sup_u (a u - l(u; y)), for the dual problem:
 
@@ -36,3 +37,5 @@ from jaxht.objectives.losses.regression import GammaLoss as GammaLoss
 from jaxht.objectives.losses.regression import HuberLoss as HuberLoss
 from jaxht.objectives.losses.regression import PoissonLoss as PoissonLoss
 from jaxht.objectives.losses.regression import SquaredLoss as SquaredLoss
+from jaxht.objectives.losses.survival import CoxLoss as CoxLoss
+from jaxht.objectives.losses.survival import RiskSets as RiskSets

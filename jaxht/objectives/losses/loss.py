@@ -9,8 +9,14 @@ from jaxht._pytree import Array, Numeric, known_values
 
 
 class Loss(Protocol):
-    """A convex function of predictions u and targets y, applied to n samples: u is (n,) or, for c outputs, (n, c)."""
+    """A convex function of predictions u and targets y, applied to n samples: u is (n,) or, for c outputs, (n, c).
 
+    Where it couples the samples, :meth:`derivative` and :meth:`hessian_product` are those of ``sum_i s_i l_i``, sample
+    by sample divided by s_i.
+    """
+
+    #: Whether the loss of a sample is a function of its own prediction alone.
+    is_separable: ClassVar[bool] = True
     #: Whether the derivative has a derivative, and ``smoothness`` a value.
     is_smooth: ClassVar[bool] = True
 

@@ -1,0 +1,146 @@
+"""The partial likelihood of times to an event."""
+
+from typing import ClassVar
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from jaxht._pytree import Array, Numeric, integer, known_values, pytree
+from jaxht.objectives.losses.loss import Loss
+
+
+@pytree
+class RiskSets:
+    """Who is at risk at the time of each sample: all samples whose times are not before it.
+
+    Attributes:
+        order: int32 (n,), the samples in falling order of time.
+        first: int32 (n,), the place in that order of the first sample of the same time, for each sample.
+        last: int32 (n,), that of the last one: the risk set of the sample ends there.
+    """
+
+    order: Array = integer()
+    first: Array = integer()
+    last: Array = integer()
+
+
+@pytree
+class CoxLoss(Loss):
+    r"""``l(u; y)_i = e_i (log R_i - u_i)``: what sample i adds to minus the logarithm of the partial likelihood.
+
+    u is the logarithm of the hazard ratio; tied events are Breslow's. The loss couples the samples: its derivative by
+    u_j, over s_j, is ``exp(u_j) H_j - e_j``,
+
+    .. math::
+        H_j = \sum_{i: t_i \le t_j} \frac{s_i e_i}{R_i}, \qquad R_i = \sum_{j: t_j \ge t_i} s_j e^{u_j}
+
+    and the product of its Hessian with v ``exp(u_j) sum_{i: t_i <= t_j} (s_i e_i / R_i) (v_j - m_i)``, m_i the mean of
+    v over the risk set of i with weights ``s exp(u)``. All sums are cumulative along the times, and of logarithms.
+
+    Args:
+        risk_sets: a :class:`RiskSets`, of the times.
+        weights: s, (n,), traced; None for ones: an integer repeats a sample, in the risk sets as well.
+
+    Source: Cox 1972, 1975; Breslow 1974.
+
+    Example:
+        >>> import jax.numpy as jnp, jaxht
+        >>> y = jnp.array([[1.0, 1.0], [2.0, 0.0], [3.0, 1.0]])  # times and events
+        >>> loss = jaxht.Cox(jnp.eye(3), y).loss
+        >>> [round(float(l), 4) for l in loss.value(jnp.zeros(3), y)]  # log 3, and log 1
+        [1.0986, 0.0, 0.0]
+    """
+
+    risk_sets: RiskSets
+    weights: Array | None = None
+
+    is_separable: ClassVar[bool] = False
+
+    def smoothness(self, y: Array) -> Numeric:
+        """``max(1, max_j H_j)`` at u = 0: it bounds the Hessian where no ``exp(u_j) H_j`` exceeds it, as at u = 0.
+
+        The mean of ``exp(u_j) H_j`` is at most 1 for every u. What bounds it everywhere is half the number of events.
+        """
+        zeros = jnp.zeros(y.shape[0], jnp.result_type(y, float) if jnp.issubdtype(y.dtype, jnp.integer) else y.dtype)
+        return jnp.maximum(1, jnp.max(jnp.exp(self._log_hazards(self._log_risks(zeros), y))))
+
+    def check(self, y: Array) -> None:
+        """Raise ValueError for events other than 0 and 1, and for times that are NaN."""
+        known = known_values(y)
+        if known is None:
+            return
+        if not np.all(np.isin(known[:, 1], (0, 1))):
+            raise ValueError(
+                f"y[:, 1] must hold 1 for events and 0 for censored times; got {np.unique(known[:, 1])[:5]}"
+            )
+        if np.any(np.isnan(known[:, 0])):
+            raise ValueError("y[:, 0] must hold times; got NaN")
+
+    def value(self, u: Array, y: Array) -> Array:
+        """l(u; y), (n,)."""
+        time, event = self._split(u, y)
+        silent = (event == 0) if self.weights is None else (event == 0) | (self.weights == 0)
+        terms = jnp.where(silent, 0, event * (self._log_risks(u) - u))
+        return jnp.where(jnp.isnan(time), jnp.nan, terms)
+
+    def derivative(self, u: Array, y: Array) -> Array:
+        """``exp(u_j) H_j - e_j``, (n,): minus the martingale residuals."""
+        return jnp.exp(u + self._log_hazards(self._log_risks(u), y)) - self._split(u, y)[1]
+
+    def hessian_product(self, u: Array, y: Array, v: Array) -> Array:
+        """``exp(u_j) sum_{i: t_i <= t_j} (s_i e_i / R_i) (v_j - m_i)``, (n,)."""
+        sets = self.risk_sets
+        log_risks, means = (
+            sums[sets.last] for sums in _cumulative_means(self._log_shares(u)[sets.order], v[sets.order])
+        )
+        events = self._log_events(log_risks, y)[sets.order]
+        log_hazards, means = (sums[sets.first] for sums in _cumulative_means(events, means[sets.order], reverse=True))
+        return jnp.exp(u + log_hazards) * (v - means)
+
+    def num_events(self, y: Array) -> Array:
+        """``sum_i s_i e_i``."""
+        return jnp.sum(y[:, 1] if self.weights is None else self.weights * y[:, 1])
+
+    def _split(self, u: Array, y: Array) -> tuple[Array, Array]:
+        """Times and events."""
+        return y[:, 0], y[:, 1].astype(u.dtype)
+
+    def _log_shares(self, u: Array) -> Array:
+        """``log(s exp(u))``; ABSENT for weights of 0."""
+        return u if self.weights is None else _log(self.weights, u)
+
+    def _log_risks(self, u: Array) -> Array:
+        """``log R_i``, (n,)."""
+        return lax.cumlogsumexp(self._log_shares(u)[self.risk_sets.order])[self.risk_sets.last]
+
+    def _log_events(self, log_risks: Array, y: Array) -> Array:
+        """``log(s_i e_i / R_i)``, (n,)."""
+        event = self._split(log_risks, y)[1]
+        return _log(event if self.weights is None else self.weights * event, -log_risks)
+
+    def _log_hazards(self, log_risks: Array, y: Array) -> Array:
+        """``log H_j``, (n,)."""
+        events = self._log_events(log_risks, y)[self.risk_sets.order]
+        return lax.cumlogsumexp(events, reverse=True)[self.risk_sets.first]
+
+
+def _log(weights: Array, log_factors: Array) -> Array:
+    """``log(weights exp(log_factors))``; ABSENT for weights of 0."""
+    absent = weights == 0
+    return jnp.where(absent, ABSENT, jnp.log(jnp.where(absent, 1, weights)) + log_factors)
+
+
+def _cumulative_means(log_weights: Array, values: Array, reverse: bool = False) -> tuple[Array, Array]:
+    """Of the first i of n numbers, for all i: the logarithm of the sum of their weights, and their weighted mean."""
+
+    def join(a: tuple[Array, Array], b: tuple[Array, Array]) -> tuple[Array, Array]:
+        (log_a, mean_a), (log_b, mean_b) = a, b
+        log_sum = jnp.logaddexp(log_a, log_b)
+        return log_sum, mean_a + jnp.exp(log_b - log_sum) * (mean_b - mean_a)
+
+    return lax.associative_scan(join, (log_weights, values), reverse=reverse)
+
+
+# The logarithm of a weight of 0: not -infinity, whose differences are NaN.
+ABSENT = -1e30

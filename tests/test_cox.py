@@ -1,0 +1,287 @@
+"""The Cox model against the partial likelihood written as loops, its differences, and enumeration."""
+
+import dataclasses
+import functools
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.sparse
+from scipy import optimize
+
+import jaxht
+from jaxht import Sparse, Status, Support
+from jaxht.refit import refit
+from tests.util import quick, solve, x64
+
+pytestmark = pytest.mark.usefixtures("all_quickly")
+N, D, K = 30, 7, 2
+
+
+@pytest.fixture(autouse=True)
+def float64():
+    with x64():
+        yield
+
+
+def partial_likelihood(u, time, event, weights):
+    """Minus its logarithm, event by event, with Breslow's ties."""
+    total = 0.0
+    for i in range(len(u)):
+        if event[i] and weights[i]:
+            at_risk = sum(weights[j] * np.exp(u[j]) for j in range(len(u)) if time[j] >= time[i])
+            total += weights[i] * (np.log(at_risk) - u[i])
+    return total
+
+
+def data(seed=0, n=N, d=D, ties=True):
+    """A, times with ties, events, weights of which some are 0, and an offset."""
+    rng = np.random.default_rng(seed)
+    A = rng.normal(size=(n, d))
+    time = rng.exponential(np.exp(-A[:, 0] + A[:, 3]))
+    time = np.ceil(4 * time) if ties else time
+    weights = rng.exponential(size=n) * (rng.random(n) < 0.8)
+    return A, time, (rng.random(n) < 0.7).astype(float), weights, 0.5 * rng.normal(size=n)
+
+
+DESIGNS = {
+    "dense": jnp.asarray,
+    "sparse": lambda A: jaxht.design(scipy.sparse.csr_array(A)),
+    "operator": lambda A: jaxht.LinearOperator(lambda x, A: A @ x, A.shape, (A,)),
+}
+
+
+def problem(design="dense", weighted=True, mean=True, l2=0.05):
+    """An objective, and the loops it stands for."""
+    A, time, event, weights, offset = data()
+    s = weights if weighted else np.ones(N)
+    y = np.stack([time, event], axis=1)
+    f = jaxht.Cox(DESIGNS[design](A), y, l2, mean=mean, weights=s if weighted else None, offset=offset)
+
+    def value(x):
+        share = 1 / s.sum() if mean else 1.0
+        return share * partial_likelihood(A @ x + offset, time, event, s) + l2 / 2 * x @ x
+
+    return f, value
+
+
+def differences(fun, x, h):
+    """The derivative of a function by central differences."""
+    return np.stack([(fun(x + h * e) - fun(x - h * e)) / (2 * h) for e in np.eye(len(x))])
+
+
+@pytest.mark.parametrize(("design", "weighted", "mean"), [("dense", True, True), ("sparse", False, False)])
+@pytest.mark.parametrize("prepared", [False, True])
+def test_value_and_derivatives(design, weighted, mean, prepared):
+    f, value = problem(design, weighted, mean)
+    f = f.prepare() if prepared else f
+    x = 0.7 * np.random.default_rng(1).normal(size=D)
+
+    @quick
+    def gradient(x):
+        return f.gradient(x, f.predict(x))
+
+    np.testing.assert_allclose(f.value(x, f.predict(x)), value(x), rtol=1e-12)
+    np.testing.assert_allclose(gradient(x), differences(value, x, 1e-5), rtol=1e-7, atol=1e-7)
+    H, expected = f.hessian(x, f.predict(x)), differences(gradient, x, 1e-5)
+    np.testing.assert_allclose(H.rows(jnp.arange(D)), expected, rtol=1e-6, atol=1e-8)
+    np.testing.assert_allclose(H.diagonal(), np.diag(expected), rtol=1e-6, atol=1e-8)
+    v = np.random.default_rng(2).normal(size=D)
+    np.testing.assert_allclose(H.quadratic_form(v, f.predict(v)), v @ expected @ v, rtol=1e-6)
+
+
+def test_the_majorant_bounds_the_hessian_at_zero():
+    for seed in range(20):
+        A, time, event, weights, _ = data(seed)
+        f = jaxht.Cox(jnp.asarray(A), np.stack([time, event], axis=1), weights=weights)
+        zeros = jnp.zeros(D)
+        gap = f.majorant().rows(jnp.arange(D)) - f.hessian(zeros, f.predict(zeros)).rows(jnp.arange(D))
+        assert np.linalg.eigvalsh(gap)[0] >= -1e-12
+
+
+def test_weights_repeat_and_leave_out_samples():
+    A, time, event, _, offset = data()
+    counts = np.random.default_rng(3).integers(0, 3, N)
+    y, rows = np.stack([time, event], axis=1), np.repeat(np.arange(N), counts)
+    weighted = jaxht.Cox(A, y, 0.1, weights=counts.astype(float), offset=offset)
+    repeated = jaxht.Cox(A[rows], y[rows], 0.1, offset=offset[rows])
+    x, v = np.random.default_rng(4).normal(size=(2, D))
+
+    def looks(f):
+        pred = f.predict(x)
+        return f.value(x, pred), f.gradient(x, pred), f.hessian(x, pred)(v), f.majorant().coordinate_norm()
+
+    for ours, theirs in zip(looks(weighted), looks(repeated), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-11)
+
+
+def minimiser(value, F):
+    """SciPy's on the coordinates F."""
+    found = optimize.minimize(lambda w: value(np.bincount(F, w, D)), np.zeros(len(F)), method="BFGS", tol=1e-9)
+    return np.bincount(F, found.x, D), found.fun
+
+
+@pytest.mark.parametrize("design", DESIGNS)
+def test_minimisers_on_supports_are_scipys(design):
+    f, value = problem(design)
+    supports = [[0, 3], [1, 2, 4, 5], [6], []]
+    masks = np.stack([np.isin(np.arange(D), F) for F in supports])
+    run = quick(jax.vmap(lambda mask, x0: refit(f.prepare(), Support(mask, k_max=4), x0)))
+    x, pred, converged = run(masks, np.random.default_rng(5).normal(size=masks.shape))
+    assert np.all(converged)
+    for i, F in enumerate(supports):
+        expected = minimiser(value, np.array(F, int))[0] if F else np.zeros(D)
+        np.testing.assert_allclose(x[i], expected, atol=1e-5)
+        gradient = f.gradient(x[i], pred[i])
+        assert np.max(np.abs(np.where(masks[i], gradient, 0))) < 1e-9
+
+
+def test_the_best_support_is_that_of_enumeration():
+    f, value = problem()
+    best = min((minimiser(value, np.array(F))[1], F) for F in itertools.combinations(range(D), K))
+    for found in (jaxht.solve(f, Sparse(K)), jaxht.exhaustive_search(f, Sparse(K))):
+        assert tuple(found.support.numpy()) == best[1]
+        np.testing.assert_allclose(found.value, best[0], rtol=1e-8)
+
+
+SOLVERS = [
+    jaxht.IHT(),
+    jaxht.NIHT(),
+    jaxht.HTP(),
+    jaxht.PHT(1),
+    jaxht.CoSaMP(debias=True),
+    jaxht.GraSP(),
+    jaxht.SubspacePursuit(),
+    jaxht.OMP(),
+    jaxht.OLS(),
+    jaxht.FoBa(),
+    jaxht.OMPR(),
+    jaxht.ExhaustiveLocalSearch(),
+    jaxht.LocalSearch(num_starts=2, num_moves=4, patience=2),
+    jaxht.ARHT(),
+]
+
+
+@pytest.mark.parametrize("solver", SOLVERS, ids=lambda solver: type(solver).__name__)
+def test_solvers_find_what_is_planted(solver):
+    rng = np.random.default_rng(6)
+    A = rng.normal(size=(300, 20))
+    time = rng.exponential(np.exp(-1.5 * (A[:, 4] - A[:, 11] + A[:, 17])))
+    event = time < np.quantile(time, 0.8)
+    f = jaxht.Cox(A, np.stack([np.minimum(time, np.quantile(time, 0.8)), event], axis=1), 1e-3)
+    result = solve(f, Sparse(3, 3), solver, key=jax.random.key(0), stop=jaxht.Stop(max_steps=200))
+    assert result.support.mask.nonzero()[0].tolist() == [4, 11, 17]
+    best = refit(f.prepare(), result.support, result.x)
+    assert result.value <= f.value(best.x, best.pred) * 1.01
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_predictions_of_any_size(dtype):
+    """Hazards whose ratio overflows: an early event of a large one does not hide the later events."""
+    with x64(dtype == "float64"):
+        u = np.array([400, 0, -300, -700], dtype)
+        y = np.array([[1, 1], [2, 1], [3, 1], [4, 1]], dtype)
+        f = jaxht.Cox(np.eye(4, dtype=dtype), y, mean=False).prepare()
+        loss = f.loss
+        np.testing.assert_allclose(loss.value(u, y), 0, atol=1e-6)
+        np.testing.assert_allclose(f.gradient(u, u), 0, atol=1e-4)
+        # The other way round every event is a surprise.
+        np.testing.assert_allclose(loss.value(-u, y), [1100, 700, 400, 0], rtol=1e-6)
+        assert np.all(np.isfinite(f.hessian(u, -u)(jnp.ones(4, dtype))))
+
+
+def test_monotone_likelihoods_are_reported():
+    """Where the order of times is that of a feature, there is no minimiser without a ridge."""
+    A = np.random.default_rng(7).normal(size=(20, 4))
+    y = np.stack([-A[:, 1], np.ones(20)], axis=1)
+    result = solve(jaxht.Cox(A, y), Sparse(1, 1), jaxht.HTP())
+    assert result.status == Status.REFIT_FAILED and np.all(np.isfinite(result.x))
+    result = solve(jaxht.Cox(A, y, 1e-3), Sparse(1, 1), jaxht.HTP())
+    assert not Status(int(result.status)).failed and result.x[1] > 1
+
+
+def test_derivatives_of_minimisers():
+    """By A, l2 and the offset: forward, and reverse."""
+    f, _ = problem()
+    support = Support(np.isin(np.arange(D), [0, 3, 5]), k_max=3)
+
+    def minimum(A, l2, offset):
+        g = dataclasses.replace(f, A=A, l2=l2, offset=offset).prepare()
+        return refit(g, support, jnp.zeros(D)).x
+
+    point = (f.A, f.l2, f.offset)
+    rng = np.random.default_rng(8)
+    along = jax.tree.map(lambda leaf: rng.normal(size=np.shape(leaf)), point)
+    h = 1e-5
+    ahead, behind = (minimum(*jax.tree.map(lambda a, b, h=h: a + h * b, point, along)) for h in (h, -h))
+    _, forward = jax.jvp(minimum, tuple(map(jnp.asarray, point)), along)
+    np.testing.assert_allclose(forward, (ahead - behind) / (2 * h), rtol=1e-5, atol=1e-7)
+    weights = rng.normal(size=D)
+    _, pull = jax.vjp(minimum, *map(jnp.asarray, point))
+    reverse = sum(np.vdot(a, b) for a, b in zip(pull(weights), along, strict=True))
+    np.testing.assert_allclose(reverse, np.vdot(weights, forward), rtol=1e-8)
+
+
+def test_lanes_of_times():
+    """Times and events traced: as one by one, with a lane of NaN beside."""
+    rng = np.random.default_rng(9)
+    A = rng.normal(size=(40, 6))
+    times, events = rng.exponential(np.exp(-A[:, 2]), (4, 40)), (rng.random((4, 40)) < 0.8).astype(float)
+    times[3, 5] = np.nan
+
+    def run(time, event):
+        return jaxht.solve(jaxht.Cox(A, jnp.stack([time, event], axis=1), 0.01), Sparse(2, 2), jaxht.HTP())
+
+    lanes = quick(jax.vmap(run))(times, events)
+    assert lanes.status[3] == Status.INVALID_DATA
+    for i in range(3):
+        alone = run(times[i], events[i])
+        np.testing.assert_allclose(lanes.x[i], alone.x, atol=1e-10)
+
+
+def test_validation_on_held_out_samples():
+    rng = np.random.default_rng(10)
+    A = rng.normal(size=(150, 8))
+    y = np.stack([rng.exponential(np.exp(-2 * A[:, 1] + 2 * A[:, 6])), np.ones(150)], axis=1)
+
+    def split(held):
+        return tuple(jaxht.Cox(A, y, weights=w) for w in (1.0 - held, 1.0 * held))
+
+    masks = jaxht.folds(jax.random.key(0), 150, 3)
+    choice = jaxht.cross_validate(split, masks, Sparse(1), jaxht.OMP(), [1, 2, 3])
+    x = np.asarray(choice.results.x[0, 1])
+    held = np.asarray(masks[0])
+    expected = partial_likelihood(A[held] @ x, y[held, 0], y[held, 1], np.ones(held.sum())) / held.sum()
+    np.testing.assert_allclose(choice.losses[0, 1], expected, rtol=1e-10)
+    assert choice.k in (2, 3)
+
+
+Y = np.stack([np.arange(4.0), np.ones(4)], axis=1)
+make = functools.partial(jaxht.Cox, np.ones((4, 2)))
+
+
+@pytest.mark.parametrize(
+    ("f", "solver", "message"),
+    [
+        (make(Y), jaxht.SGHT(batch_size=2), "sum over samples, which the loss of Cox couples"),
+        (make(Y), jaxht.SGHT(0.1, batch_size=2), "sum over samples, which the loss of Cox couples"),
+        (make(Y), jaxht.HTSAGA(0.1), "sum over samples, which the loss of Cox couples"),
+        (make(Y), jaxht.HSGHT(0.1), "sum over samples, which the loss of Cox couples"),
+        (make(Y, 1.0), jaxht.DIHT(), "to have a dual; got Cox"),
+        (make(Y[:, 0]), jaxht.HTP(), r"y must have shape \(n, 2\), jnp.stack.*\(4,\)"),
+        (make(2 * Y), jaxht.HTP(), r"y\[:, 1\] must hold 1 for events and 0 .* got \[2"),
+        (make(np.where(Y == 2, np.nan, Y)), jaxht.HTP(), r"y\[:, 0\] must hold times; got NaN"),
+    ],
+)
+def test_what_cannot_be(f, solver, message):
+    with pytest.raises(ValueError, match=message):
+        jaxht.solve(f, Sparse(1), solver, key=jax.random.key(0))
+
+
+def test_no_certificate():
+    with pytest.raises(ValueError, match="got Cox"):
+        jaxht.certify(make(Y, 1.0), Sparse(1), np.zeros(2))
+    with pytest.raises(ValueError, match="got Cox"):
+        jaxht.branch_and_bound(make(Y, 1.0), Sparse(1))
