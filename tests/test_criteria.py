@@ -111,7 +111,7 @@ def test_weights_repeat_samples(name):
     weights = np.random.default_rng(2).integers(0, 3, N)
     make = functools.partial(type(f), mean=f.mean)
     weighted = make(f.A, f.y, weights=weights.astype(float))
-    repeated = make(np.repeat(f.A, weights, axis=0), np.repeat(f.y, weights))
+    repeated = make(np.repeat(f.A, weights, axis=0), np.repeat(f.y, weights, axis=0))
     x = np.array([0.5, -0.3, 0, 0, 0, 0, 0, 0])
     with x64():
         for criterion in (criteria.aic, criteria.bic, criteria.ebic, criteria.gic):

@@ -8,8 +8,8 @@ With L the likelihood at x, k the number of parameters, n of samples and d of ca
 The least is the best. The likelihood is that of the loss: Gaussian of unknown variance for squared errors,
 ``-2 log L = N log(RSS / N)`` for N targets; gamma of unknown shape, at the shape that fits best; binomial, multinomial,
 proportional odds and Poisson for the logistic, softmax, ordinal and Poisson losses, and the partial likelihood of
-:class:`jaxht.Cox`, twice their sum; each up to what does not depend on x. A ridge is no part of it. Sample weights count
-how often a sample occurs. For Cox n is the number of events (Volinsky & Raftery 2000).
+:class:`jaxht.Cox`, twice their sum; each up to what does not depend on x. A ridge is no part of it. Sample weights
+count how often a sample occurs. For Cox n is the number of events (Volinsky & Raftery 2000).
 """
 
 from collections.abc import Callable
@@ -108,7 +108,7 @@ def bic(objective: Objective, x: Array, *, size: Numeric | None = None) -> Array
     """The Bayesian information criterion, ``-2 log L + k log n``.
 
     Args:
-        objective: as of :func:`deviance`.
+        objective: as of :func:`deviance`; n is the number of samples, of :class:`jaxht.Cox` that of events.
         x: a solution, shaped like the variable.
         size: k, as of :func:`aic`.
 
@@ -301,8 +301,8 @@ def _likelihood(objective: Objective) -> LinearModel:
     )
     if not isinstance(objective, LinearModel) or not isinstance(objective.loss, likelihoods):
         raise ValueError(
-            "objective must have the logarithm of a likelihood for its loss: squared errors, logistic, softmax, ordinal, "
-            f"Poisson, gamma or Cox; got {type(objective).__name__}"
+            "objective must have the logarithm of a likelihood for its loss: squared errors, logistic, softmax, "
+            f"ordinal, Poisson, gamma or Cox; got {type(objective).__name__}"
         )
     return objective.prepare()
 
