@@ -44,6 +44,7 @@ from jaxht.objectives import MatrixCompletion as MatrixCompletion
 from jaxht.objectives import MatrixSensing as MatrixSensing
 from jaxht.objectives import MultiResponse as MultiResponse
 from jaxht.objectives import Objective as Objective
+from jaxht.objectives import Ordinal as Ordinal
 from jaxht.objectives import Poisson as Poisson
 from jaxht.objectives import SmoothedHinge as SmoothedHinge
 from jaxht.objectives import Softmax as Softmax

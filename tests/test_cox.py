@@ -13,6 +13,7 @@ from scipy import optimize
 
 import jaxht
 from jaxht import Sparse, Status, Support
+from jaxht.objectives.losses.survival import _cumulate
 from jaxht.refit import refit
 from tests.util import quick, solve, x64
 
@@ -175,6 +176,18 @@ def test_solvers_find_what_is_planted(solver):
     assert result.support.mask.nonzero()[0].tolist() == [4, 11, 17]
     best = refit(f.prepare(), result.support, result.x)
     assert result.value <= f.value(best.x, best.pred) * 1.01
+
+
+@pytest.mark.parametrize("n", [1, 15, 16, 17, 300, 5000])
+def test_sums_of_any_length(n):
+    rng = np.random.default_rng(n)
+    logs, values = 10 * rng.normal(size=n), rng.normal(size=n)
+    sums, means = quick(_cumulate)(logs, values)
+    np.testing.assert_allclose(sums, np.logaddexp.accumulate(logs), rtol=1e-12)
+    expected = np.cumsum(np.exp(logs) * values) / np.cumsum(np.exp(logs))
+    np.testing.assert_allclose(means, expected, rtol=1e-8, atol=1e-12)
+    backwards = _cumulate(logs, reverse=True)[0]
+    np.testing.assert_allclose(backwards, np.logaddexp.accumulate(logs[::-1])[::-1], rtol=1e-12)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

@@ -6,12 +6,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.optimize
 import scipy.special
 import scipy.stats
 
 import jaxht
 from jaxht import criteria
-from tests.util import host, quick, x64
+from tests.util import host, precision, quick, x64
 
 N, D = 60, 8
 
@@ -33,6 +34,33 @@ def multinomial(f, x):
     return np.log(scipy.special.softmax(f.A @ x, axis=1)[np.arange(N), f.y]).sum()
 
 
+def gamma(f, x):
+    """At the shape that fits best."""
+    mean = np.exp(f.A @ x)
+
+    def minus(log_shape):
+        return -scipy.stats.gamma.logpdf(f.y, np.exp(log_shape), scale=mean / np.exp(log_shape)).sum()
+
+    return -scipy.optimize.minimize_scalar(minus, bounds=(-8, 12), method="bounded", options={"xatol": 1e-9}).fun
+
+
+def ordinal(f, x):
+    """At SciPy's thresholds."""
+    u = f.A @ x
+
+    def minus(w):
+        bounds = np.array([-np.inf, w[0], w[0] + np.exp(w[1]), np.inf])
+        share = scipy.stats.logistic.cdf(bounds[f.y + 1] - u) - scipy.stats.logistic.cdf(bounds[f.y] - u)
+        return -np.log(share).sum()
+
+    return -scipy.optimize.minimize(minus, np.zeros(2), method="BFGS", options={"gtol": 1e-9}).fun
+
+
+def cox(f, x):
+    (time, event), hazard = f.y.T, np.exp(f.A @ x)
+    return sum(np.log(hazard[i] / hazard[time >= time[i]].sum()) for i in range(N) if event[i])
+
+
 def models():
     rng = np.random.default_rng(0)
     A = rng.normal(size=(N, D))
@@ -43,6 +71,10 @@ def models():
         "responses": (jaxht.MultiResponse(A, np.stack([u, -u], 1) + rng.normal(size=(N, 2))), gaussian),
         "logistic": (jaxht.Logistic(A, np.where(u + rng.normal(size=N) > 0, 1.0, -1.0), 0.1), binomial),
         "poisson": (jaxht.Poisson(A, rng.poisson(np.exp(0.5 * u)).astype(float)), poisson),
+        "gamma": (jaxht.Gamma(A, rng.gamma(3.0, np.exp(0.5 * u) / 3), 0.1), gamma),
+        "gamma, little noise": (jaxht.Gamma(A, rng.gamma(900.0, np.exp(0.5 * u) / 900)), gamma),
+        "ordinal": (jaxht.Ordinal(A, np.searchsorted([-1, 1], u + rng.logistic(size=N)), num_classes=3), ordinal),
+        "cox": (jaxht.Cox(A, np.stack([rng.exponential(np.exp(-u)), rng.random(N) < 0.7], 1)), cox),
         "softmax": (jaxht.Softmax(A, rng.integers(3, size=N), num_classes=3), multinomial),
     }
 
@@ -53,6 +85,8 @@ def test_deviances_differ_as_likelihoods_do(name):
     rng = np.random.default_rng(1)
     shape = f.prepare().shape
     x, z = 0.5 * rng.normal(size=(2, *shape))
+    if "little noise" in name:  # near the truth the shape is large
+        x, z = np.array([0.5, -0.5, *[0] * 6]) + 0.01 * x, np.array([0.5, -0.5, *[0] * 6]) + 0.01 * z
     with x64():
         difference = criteria.deviance(f, x) - criteria.deviance(f, z)
     np.testing.assert_allclose(difference, -2 * (log_likelihood(f, x) - log_likelihood(f, z)), rtol=1e-9)
@@ -71,17 +105,39 @@ def test_penalties():
         assert criteria.gic(f, x) - fit == pytest.approx(3 * np.log(D) * np.log(np.log(N)))
 
 
-@pytest.mark.parametrize("name", ["squares", "mean of squares", "poisson"])
+@pytest.mark.parametrize("name", ["squares", "mean of squares", "poisson", "gamma", "cox"])
 def test_weights_repeat_samples(name):
     f, _ = models()[name]
     weights = np.random.default_rng(2).integers(0, 3, N)
     make = functools.partial(type(f), mean=f.mean)
     weighted = make(f.A, f.y, weights=weights.astype(float))
-    repeated = make(np.repeat(f.A, weights, axis=0), np.repeat(f.y, weights))
+    repeated = make(np.repeat(f.A, weights, axis=0), np.repeat(f.y, weights, axis=0))
     x = np.array([0.5, -0.3, 0, 0, 0, 0, 0, 0])
     with x64():
         for criterion in (criteria.aic, criteria.bic, criteria.ebic, criteria.gic):
             assert criterion(weighted, x) == pytest.approx(float(criterion(repeated, x)))
+
+
+def test_the_samples_of_a_partial_likelihood_are_its_events():
+    f, _ = models()["cox"]
+    x = np.array([1.0, -1.0, 0, 0, 0, 0, 0, 0])
+    with x64():
+        price = criteria.bic(f, x) - criteria.deviance(f, x)
+    assert 20 < f.y[:, 1].sum() < N and price == pytest.approx(2 * np.log(f.y[:, 1].sum()))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_gamma_shapes_of_any_size(dtype):
+    """Deviances of little noise do not lose their digits."""
+    rng = np.random.default_rng(4)
+    for shape in (0.05, 1.0, 30.0, 1e4):
+        y = np.maximum(rng.gamma(shape, 1 / shape, size=N), 1e-30)
+        A = np.eye(N)[:, :1]
+        with precision(dtype):
+            f = jaxht.Gamma(A.astype(dtype), y.astype(dtype))
+            ours = criteria.deviance(f, np.array([0.1], dtype)) - criteria.deviance(f, np.zeros(1, dtype))
+        theirs = -2 * (gamma(jaxht.Gamma(A, y), np.array([0.1])) - gamma(jaxht.Gamma(A, y), np.zeros(1)))
+        assert float(ours) == pytest.approx(theirs, rel=1e-3 if dtype == "float32" else 1e-7, abs=1e-3)
 
 
 @pytest.mark.parametrize(("criterion", "least"), [(criteria.bic, 0.3), (criteria.gic, 0.5), (criteria.ebic, 0.9)])

@@ -58,6 +58,7 @@ BUILT = {
     "Poisson": linear(jaxht.Poisson, COUNTS),
     "Gamma": linear(jaxht.Gamma, COUNTS + 1),
     "Cox": linear(jaxht.Cox, np.stack([np.arange(N), np.arange(N) % 2], axis=1)),
+    "Ordinal": linear(jaxht.Ordinal, CLASSES, num_classes=3),
     "Softmax": (
         lambda A, y, l2, w: run(jaxht.Softmax(A, y, l2, num_classes=3, weights=w)),
         (A, CLASSES, ONE, WEIGHTS),

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.stats
 
 import jaxht
 from tests.util import quick, x64
@@ -80,3 +81,66 @@ def test_errors():
         jaxht.inference.stability_selection(
             jaxht.GaussianPrecision(np.eye(3)), jaxht.Edges(1), jaxht.HTP(), jax.random.key(0)
         )
+
+
+# ---- bootstrap -------------------------------------------------------------------------------------------------------
+
+
+def test_resamples_are_those_of_a_loop():
+    rng = np.random.default_rng(3)
+    A = rng.normal(size=(40, 8))
+    y = A[:, 2] - 0.6 * A[:, 5] + rng.normal(size=40)
+    key, B = jax.random.key(0), 7
+    with x64():
+        found = jaxht.inference.bootstrap(
+            jaxht.LeastSquares(A, y, 0.5), jaxht.Sparse(2), jaxht.NIHT(), key, num_resamples=B
+        )
+        coefficients = []
+        for one in jax.random.split(key, 2 * B)[:B]:
+            rows = np.asarray(jax.random.randint(one, (40,), 0, 40))
+            part = jaxht.solve(jaxht.LeastSquares(A[rows], y[rows], 0.5), jaxht.Sparse(2), jaxht.NIHT())
+            F = np.flatnonzero(part.x)
+            x = np.zeros(8)
+            x[F] = np.linalg.solve(A[rows][:, F].T @ A[rows][:, F] + 0.5 * np.eye(2), A[rows][:, F].T @ y[rows])
+            coefficients.append(x)
+        lower, upper = found.intervals(0.6)
+    np.testing.assert_allclose(found.coefficients, coefficients, atol=1e-8)
+    np.testing.assert_allclose(found.frequencies, np.mean(np.array(coefficients) != 0, axis=0))
+    np.testing.assert_allclose(lower, np.quantile(coefficients, 0.2, axis=0), atol=1e-8)
+    np.testing.assert_allclose(upper, np.quantile(coefficients, 0.8, axis=0), atol=1e-8)
+
+
+def test_percentile_intervals_cover_large_coefficients():
+    """Of 200 problems of 100 x 10, at a level of 0.9: coefficients that are always selected are covered that often."""
+
+    @quick
+    @jax.vmap
+    def run(key):
+        keys = jax.random.split(key, 3)
+        A, noise = jax.random.normal(keys[0], (100, 10)), jax.random.normal(keys[1], (100,))
+        f = jaxht.LeastSquares(A, A[:, :2] @ jnp.array([2.0, -2.0]) + noise)
+        found = jaxht.inference.bootstrap(f, jaxht.Sparse(2), jaxht.OMP(), keys[2], num_resamples=100)
+        lower, upper = found.intervals(0.9)
+        return (lower[0] < 2) & (2 < upper[0]), found.frequencies[:2]
+
+    covered, frequencies = (np.asarray(part) for part in run(jax.random.split(jax.random.key(0), 200)))
+    assert frequencies.min() > 0.9
+    # Percentile intervals of 100 samples are a little short.
+    assert scipy.stats.binom.cdf(covered.sum(), 200, 0.85) > 1e-3
+    assert scipy.stats.binom.sf(covered.sum() - 1, 200, 0.93) > 1e-3
+
+
+def test_bootstrap_of_other_losses():
+    """Classes and groups, weights of the user, and an objective without samples."""
+    rng = np.random.default_rng(4)
+    A, present = rng.normal(size=(60, 6)) * [3, 3, 1, 1, 1, 1], np.arange(60) >= 30
+    A[:, 0] *= np.where(present, 0.1, 1)
+    y = np.where(present, np.sign(A[:, 1]), np.sign(A[:, 0]))
+    f = jaxht.Logistic(A, y, 0.1, weights=present.astype(float))
+    found = jaxht.inference.bootstrap(f, jaxht.Sparse(1), jaxht.OMP(), jax.random.key(0), num_resamples=20)
+    np.testing.assert_array_equal(found.frequencies, np.eye(6)[1])
+    groups = jaxht.Groups(1, np.arange(6) // 3)
+    found = jaxht.inference.bootstrap(f, groups, jaxht.HTP(), jax.random.key(0), num_resamples=5)
+    assert found.frequencies.shape == (2,) and found.coefficients.shape == (5, 6)
+    with pytest.raises(ValueError, match="linear model"):
+        jaxht.inference.bootstrap(jaxht.GaussianPrecision(np.eye(3)), jaxht.Edges(1), jaxht.HTP(), jax.random.key(0))

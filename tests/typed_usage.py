@@ -33,6 +33,7 @@ objectives: list[jaxht.Objective] = [
     jaxht.Huber(A, y, delta=1.0),
     jaxht.Poisson(A, np.arange(6)),
     jaxht.Gamma(A, y),
+    jaxht.Ordinal(A, np.arange(6) % 3, num_classes=3),
     jaxht.Cox(A, np.ones((6, 2)), offset=y),
     jaxht.Softmax(A, np.arange(6) % 3, num_classes=3),
     jaxht.MultiResponse(A, np.ones((6, 2))),

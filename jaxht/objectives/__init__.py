@@ -19,5 +19,6 @@ from jaxht.objectives.multi_output import Softmax as Softmax
 from jaxht.objectives.objective import Objective as Objective
 from jaxht.objectives.objective import SumOverSamples as SumOverSamples
 from jaxht.objectives.objective import check_sum as check_sum
+from jaxht.objectives.ordinal import Ordinal as Ordinal
 from jaxht.objectives.precision import GaussianPrecision as GaussianPrecision
 from jaxht.objectives.survival import Cox as Cox

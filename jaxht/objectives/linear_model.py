@@ -166,10 +166,11 @@ class LinearModel(SumOverSamples):
 
     def hessian(self, x: Array, pred: Array, tau: Numeric = 0.0) -> SymmetricOperator:
         """``c A^T S (l'' + tau b) A + diag(l2)``, b the bound of l''. Cost of a product: 2 n d."""
-        undamped = isinstance(tau, float) and tau == 0
+        undamped, u = isinstance(tau, float) and tau == 0, self.linear_predictor(pred)
+        loss = self.loss.fix(u, self.y)
 
         def curvature(image: Array) -> Array:
-            along = self.loss.hessian_product(self.linear_predictor(pred), self.y, image)
+            along = loss.hessian_product(u, self.y, image)
             return along if undamped else along + tau * self.curvature_bound() * image
 
         return WeightedGram(self, curvature)

@@ -11,6 +11,7 @@ PoissonLoss               exp(u) - y u                                    not bo
 GammaLoss                 y exp(-u) + u                                   not bounded    positive
 SoftmaxLoss               logsumexp(u) - u_y, u in R^c                    1 / 2          0 ... c - 1
 SquaredNormLoss           ||u - y||^2 / 2, u in R^c                       1              R^c
+OrdinalLoss               of all samples: that of ordered classes         1 / 2          0 ... c - 1
 CoxLoss                   of all samples: the partial likelihood          not useful     times, events
 
 Those of one output have their conjugates l*(a; y) = sup_u (a u - l(u; y)), for the dual problem:
@@ -31,6 +32,7 @@ from jaxht.objectives.losses.classification import SmoothedHingeLoss as Smoothed
 from jaxht.objectives.losses.classification import SquaredHingeLoss as SquaredHingeLoss
 from jaxht.objectives.losses.loss import Loss as Loss
 from jaxht.objectives.losses.loss import ScalarLoss as ScalarLoss
+from jaxht.objectives.losses.ordinal import OrdinalLoss as OrdinalLoss
 from jaxht.objectives.losses.outputs import SoftmaxLoss as SoftmaxLoss
 from jaxht.objectives.losses.outputs import SquaredNormLoss as SquaredNormLoss
 from jaxht.objectives.losses.regression import GammaLoss as GammaLoss

@@ -1,6 +1,6 @@
 """The protocol of a loss, and base classes of losses of one output."""
 
-from typing import ClassVar, Protocol
+from typing import ClassVar, Protocol, Self
 
 import jax.numpy as jnp
 import numpy as np
@@ -39,6 +39,10 @@ class Loss(Protocol):
     def hessian_product(self, u: Array, y: Array, v: Array) -> Array:
         """``(d^2 l/du^2) v``, shaped like u."""
         ...
+
+    def fix(self, u: Array, y: Array) -> Self:
+        """This loss, with what products of its Hessian at u share computed once."""
+        return self
 
 
 class ScalarLoss(Loss):

@@ -91,11 +91,9 @@ class CoxLoss(Loss):
     def hessian_product(self, u: Array, y: Array, v: Array) -> Array:
         """``exp(u_j) sum_{i: t_i <= t_j} (s_i e_i / R_i) (v_j - m_i)``, (n,)."""
         sets = self.risk_sets
-        log_risks, means = (
-            sums[sets.last] for sums in _cumulative_means(self._log_shares(u)[sets.order], v[sets.order])
-        )
+        log_risks, means = (sums[sets.last] for sums in _cumulate(self._log_shares(u)[sets.order], v[sets.order]))
         events = self._log_events(log_risks, y)[sets.order]
-        log_hazards, means = (sums[sets.first] for sums in _cumulative_means(events, means[sets.order], reverse=True))
+        log_hazards, means = (sums[sets.first] for sums in _cumulate(events, means[sets.order], reverse=True))
         return jnp.exp(u + log_hazards) * (v - means)
 
     def num_events(self, y: Array) -> Array:
@@ -112,7 +110,7 @@ class CoxLoss(Loss):
 
     def _log_risks(self, u: Array) -> Array:
         """``log R_i``, (n,)."""
-        return lax.cumlogsumexp(self._log_shares(u)[self.risk_sets.order])[self.risk_sets.last]
+        return _cumulate(self._log_shares(u)[self.risk_sets.order])[0][self.risk_sets.last]
 
     def _log_events(self, log_risks: Array, y: Array) -> Array:
         """``log(s_i e_i / R_i)``, (n,)."""
@@ -122,7 +120,7 @@ class CoxLoss(Loss):
     def _log_hazards(self, log_risks: Array, y: Array) -> Array:
         """``log H_j``, (n,)."""
         events = self._log_events(log_risks, y)[self.risk_sets.order]
-        return lax.cumlogsumexp(events, reverse=True)[self.risk_sets.first]
+        return _cumulate(events, reverse=True)[0][self.risk_sets.first]
 
 
 def _log(weights: Array, log_factors: Array) -> Array:
@@ -131,16 +129,46 @@ def _log(weights: Array, log_factors: Array) -> Array:
     return jnp.where(absent, ABSENT, jnp.log(jnp.where(absent, 1, weights)) + log_factors)
 
 
-def _cumulative_means(log_weights: Array, values: Array, reverse: bool = False) -> tuple[Array, Array]:
-    """Of the first i of n numbers, for all i: the logarithm of the sum of their weights, and their weighted mean."""
+def _cumulate(logs: Array, values: Array | None = None, reverse: bool = False) -> tuple[Array, Array]:
+    """Of the first i of n numbers, for all i: the logarithm of the sum of their weights, and their weighted mean.
 
-    def join(a: tuple[Array, Array], b: tuple[Array, Array]) -> tuple[Array, Array]:
-        (log_a, mean_a), (log_b, mean_b) = a, b
-        log_sum = jnp.logaddexp(log_a, log_b)
-        return log_sum, mean_a + jnp.exp(log_b - log_sum) * (mean_b - mean_a)
+    In blocks, and then in blocks of blocks: few operations for XLA to compile, and products of matrices for a batch of
+    values with the same weights.
 
-    return lax.associative_scan(join, (log_weights, values), reverse=reverse)
+    Args:
+        logs: (n,), of the weights.
+        values: (n,); None for zeros.
+        reverse: bool; of the last i instead.
+
+    Returns:
+        Two arrays (n,).
+    """
+    values = jnp.zeros_like(logs) if values is None else values
+    if reverse:
+        sums, means = _cumulate(logs[::-1], values[::-1])
+        return sums[::-1], means[::-1]
+    n, padding = logs.size, (0, -logs.size % BLOCK)
+    rows = jnp.pad(logs, padding, constant_values=ABSENT).reshape(-1, BLOCK)
+    own = jnp.pad(values, padding).reshape(-1, BLOCK)
+    index = lax.iota(jnp.int32, BLOCK)
+    table = jnp.where(index <= index[:, None], rows[:, None, :], ABSENT)
+    top = lax.stop_gradient(jnp.max(table, axis=2))
+    shares = jnp.exp(table - top[:, :, None])
+    total = jnp.sum(shares, axis=2)
+    sums = top + jnp.log(total)
+    shares = shares / total[:, :, None]
+    means = jnp.einsum("rij,rj->ri", shares, own, precision=lax.Precision.HIGHEST)
+    if n > BLOCK:
+        before, mean = _cumulate(sums[:-1, -1], means[:-1, -1])
+        before = jnp.pad(before, (1, 0), constant_values=ABSENT)[:, None]
+        mean = jnp.pad(mean, (1, 0))[:, None]
+        joined = jnp.logaddexp(before, sums)
+        means = mean + jnp.exp(sums - joined) * (means - mean)
+        sums = joined
+    return sums.ravel()[:n], means.ravel()[:n]
 
 
 # The logarithm of a weight of 0: not -infinity, whose differences are NaN.
 ABSENT = -1e30
+# Numbers that are summed at a time.
+BLOCK = 16

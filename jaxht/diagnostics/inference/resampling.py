@@ -1,0 +1,220 @@
+"""Selections from random samples: stability selection, and the bootstrap."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+
+from jaxht._pytree import Array, Numeric, PRNGKey, as_dtype, cast_numbers, check_kind, pytree
+from jaxht.constraints import SelectionConstraint
+from jaxht.objectives.linear_model import LinearModel
+from jaxht.objectives.objective import Objective
+from jaxht.refit import refit
+from jaxht.runner import Result, Stop, solve
+from jaxht.solvers.solver import Solver
+
+
+@pytree
+class Stability:
+    """The result of :func:`stability_selection`.
+
+    Attributes:
+        frequencies: (m,), in which share of the subsamples each item was selected, from 0 to 1.
+        mean_size: q, how many items were selected on average, a scalar.
+        results: a :class:`jaxht.Result` with an axis of length 2 ``num_pairs``: the solutions.
+    """
+
+    frequencies: Array
+    mean_size: Array
+    results: Result
+
+    def expected_false(self, threshold: Numeric) -> Array:
+        r"""A bound on how many items of low selection probability have a frequency of at least a threshold tau.
+
+        With B pairs and ``theta = q / m``, of the items that one subsample selects with a probability of at most theta
+        there are on average at most ``C(tau) theta q``,
+
+        .. math::
+            C(\tau) = \frac{1}{2 (2 \tau - 1 - 1 / (2B))}\ (\tau \le 3/4), \qquad
+            C(\tau) = \frac{4 (1 - \tau + 1 / (2B))}{1 + 1/B}\ (\tau > 3/4)
+
+        if the distributions of the shares in which both halves of a pair select them are unimodal.
+
+        Args:
+            threshold: tau, above ``1/2 + theta^2`` and ``1/2 + 1 / (2B) + 3/4 theta^2``, a scalar.
+
+        Returns:
+            A scalar, a number of items; infinite where tau is not above these, or theta above ``3^(-1/2)``.
+
+        Source: Shah & Samworth 2013, Theorem 2.
+        """
+        m = self.frequencies.size
+        B, theta = self.results.status.shape[0] / 2, self.mean_size / m
+        low = 0.5 / (2 * threshold - 1 - 1 / (2 * B))
+        high = 4 * (1 - threshold + 1 / (2 * B)) / (1 + 1 / B)
+        least = jnp.maximum(0.5 + theta**2, 0.5 + 1 / (2 * B) + 0.75 * theta**2)
+        holds = (threshold > least) & (theta <= 3**-0.5)
+        return jnp.where(holds, jnp.where(threshold <= 0.75, low, high) * theta * self.mean_size, jnp.inf)
+
+
+def stability_selection(
+    objective: Objective,
+    constraint: SelectionConstraint,
+    solver: Solver,
+    key: PRNGKey,
+    *,
+    num_pairs: int = 50,
+    stop: Stop = Stop(),
+) -> Stability:
+    """Solve on random halves of the samples, and count how often each item is selected. Works under jit and vmap.
+
+    The samples are divided into two halves ``num_pairs`` times, and each half is solved, all of them under one vmap:
+    weights of 0 leave samples out.
+
+    Args:
+        objective: a linear model; weights it has count in each half.
+        constraint: for example ``Sparse(10)``: k items are selected from each half.
+        solver: for example ``OMP()``.
+        key: PRNG key, for the halves and for solvers that draw random numbers.
+        num_pairs: B, an int, static; 50 in the papers.
+        stop: limits and tolerances of each run, a :class:`jaxht.Stop`.
+
+    Returns:
+        :class:`Stability`.
+
+    Raises:
+        ValueError: for an objective that is no linear model, and where :func:`jaxht.solve` raises it.
+
+    Cost: 2 ``num_pairs`` runs side by side; a shared A is not copied.
+
+    Source: Meinshausen & Bühlmann 2010; complementary pairs: Shah & Samworth 2013.
+
+    Example:
+        >>> import jax, jax.numpy as jnp, jaxht
+        >>> A, noise = jax.random.normal(jax.random.key(0), (80, 20)), jax.random.normal(jax.random.key(1), (80,))
+        >>> f = jaxht.LeastSquares(A, A[:, 3] - A[:, 7] + 0.5 * noise)
+        >>> found = jaxht.inference.stability_selection(f, jaxht.Sparse(2), jaxht.OMP(), jax.random.key(2))
+        >>> (found.frequencies > 0.9).nonzero()[0].tolist(), bool(found.expected_false(0.9) < 0.1)
+        ([3, 7], True)
+    """
+    check_kind(objective=objective, constraint=constraint, solver=solver, stop=stop)
+    model, own = _with_weights(objective)
+    n, dtype = own.size, own.dtype
+
+    def halves(key: PRNGKey) -> Array:
+        inside = jax.random.permutation(key, n) < n // 2
+        return jnp.stack([inside, ~inside])
+
+    def run(inside: Array, key: PRNGKey) -> Result:
+        return solve(dataclasses.replace(model, weights=own * inside), constraint, solver, key=key, stop=stop)
+
+    keys = jax.random.split(key, 3 * num_pairs)
+    masks = jax.vmap(halves)(keys[:num_pairs]).reshape(2 * num_pairs, n)
+    results = jax.vmap(run)(masks, keys[num_pairs:])
+    prepared = constraint.prepare(model.shape)
+    active = jax.vmap(prepared.active)(results.x)
+    frequencies = jnp.mean(active.reshape(2 * num_pairs, -1), axis=0, dtype=dtype)
+    return Stability(frequencies, jnp.sum(frequencies), results)
+
+
+@pytree
+class Bootstrap:
+    """The result of :func:`bootstrap` for B resamples.
+
+    Attributes:
+        frequencies: (m,), in which share of the resamples each item was selected, from 0 to 1.
+        coefficients: (B, ...), the minimiser on the support that was selected from each resample; 0 off it.
+        results: a :class:`jaxht.Result` with an axis of length B: the solutions.
+    """
+
+    frequencies: Array
+    coefficients: Array
+    results: Result
+
+    def intervals(self, level: Numeric = 0.95) -> tuple[Array, Array]:
+        """Percentile intervals of the coefficients: those of resamples that did not select a coordinate count as 0.
+
+        Args:
+            level: from 0 to 1, a scalar: the share of the resamples within.
+
+        Returns:
+            Lower and upper ends, shaped like the variable.
+
+        Source: Efron 1981, the percentile method.
+        """
+        tail = (1 - jnp.asarray(level, self.coefficients.dtype)) / 2
+        return jnp.quantile(self.coefficients, tail, axis=0), jnp.quantile(self.coefficients, 1 - tail, axis=0)
+
+
+def bootstrap(
+    objective: Objective,
+    constraint: SelectionConstraint,
+    solver: Solver,
+    key: PRNGKey,
+    *,
+    num_resamples: int = 200,
+    stop: Stop = Stop(),
+) -> Bootstrap:
+    """Select again from samples that are drawn from the samples, and refit. Works under jit and vmap.
+
+    Each resample draws n times with replacement; how often each sample was drawn is its weight, so that all resamples
+    are solved under one vmap.
+
+    What is selected depends on the data in jumps, and the bootstrap is not consistent there: the intervals say how much
+    selection and coefficients vary together, but at small coefficients their level is not the probability that they
+    cover the truth.
+
+    Args:
+        objective: a linear model; weights it has count in each resample.
+        constraint: for example ``Sparse(10)``: k items are selected from each resample. Refits on gathered columns need
+            its k_max.
+        solver: for example ``OMP()``.
+        key: PRNG key, for the resamples and for solvers that draw random numbers.
+        num_resamples: B, an int, static.
+        stop: limits and tolerances of each run, a :class:`jaxht.Stop`.
+
+    Returns:
+        :class:`Bootstrap`.
+
+    Raises:
+        ValueError: for an objective that is no linear model, and where :func:`jaxht.solve` raises it.
+
+    Cost: B runs side by side, and a refit of each; a shared A is not copied.
+
+    Source: Efron 1979.
+
+    Example:
+        >>> import jax, jax.numpy as jnp, jaxht
+        >>> A, noise = jax.random.normal(jax.random.key(0), (80, 20)), jax.random.normal(jax.random.key(1), (80,))
+        >>> f = jaxht.LeastSquares(A, A[:, 3] - A[:, 7] + 0.5 * noise)
+        >>> found = jaxht.inference.bootstrap(f, jaxht.Sparse(2), jaxht.OMP(), jax.random.key(2), num_resamples=50)
+        >>> lower, upper = found.intervals(0.9)
+        >>> (found.frequencies > 0.9).nonzero()[0].tolist(), bool((lower[3] < 1) & (1 < upper[3]))
+        ([3, 7], True)
+    """
+    check_kind(objective=objective, constraint=constraint, solver=solver, stop=stop)
+    model, own = _with_weights(objective)
+    n, dtype = own.size, own.dtype
+
+    def run(draws: PRNGKey, key: PRNGKey) -> tuple[Array, Result]:
+        counts = jnp.zeros(n, dtype).at[jax.random.randint(draws, (n,), 0, n)].add(1)
+        resampled = dataclasses.replace(model, weights=own * counts)
+        result = solve(resampled, constraint, solver, key=key, stop=stop)
+        return refit(cast_numbers(resampled, dtype), result.support, result.x).x, result
+
+    keys = jax.random.split(key, 2 * num_resamples)
+    coefficients, results = jax.vmap(run)(keys[:num_resamples], keys[num_resamples:])
+    prepared = constraint.prepare(model.shape)
+    active = jax.vmap(prepared.active)(coefficients).reshape(num_resamples, -1)
+    return Bootstrap(jnp.mean(active, axis=0, dtype=dtype), coefficients, results)
+
+
+def _with_weights(objective: Objective) -> tuple[LinearModel, Array]:
+    """The objective, prepared, and the weights of its samples."""
+    if not isinstance(objective, LinearModel):
+        raise ValueError(
+            f"objective must be a linear model, whose samples have weights; got {type(objective).__name__}"
+        )
+    model = objective.prepare()
+    dtype = model.penalty.dtype
+    return model, jnp.ones(model.num_samples, dtype) if model.weights is None else as_dtype(model.weights, dtype)

@@ -1,0 +1,246 @@
+"""The likelihood of ordered classes."""
+
+import dataclasses
+import math
+from typing import Any, ClassVar, NamedTuple, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from jaxht._pytree import Array, Numeric, known_values, pytree, static
+from jaxht.objectives.losses.loss import Loss
+
+
+@pytree
+class OrdinalLoss(Loss):
+    r"""``l(u; y) = -log(sigma(theta_y - u) - sigma(theta_(y-1) - u))`` at the thresholds that fit all samples best.
+
+    sigma is the logistic function, so that ``P(y <= j) = sigma(theta_j - u)``; theta_-1 is -infinity and theta_(c-1)
+    infinity. With delta_j = theta_j - theta_(j-1),
+
+    .. math::
+        l(u; y) = \log(1 + e^{u - \theta_y}) + \log(1 + e^{\theta_{y-1} - u}) - \log(1 - e^{-\delta_y})
+
+    is convex in u and theta together, and so is ``min_theta sum_i s_i l_i`` in u. Its derivative is that at fixed
+    thresholds, ``1 - sigma(theta_y - u) - sigma(theta_(y-1) - u)``, its Hessian what is left of the Hessian in u once
+    theta is minimised over, and both are at most 1/2. Classes without samples are left out.
+
+    Args:
+        num_classes: c, an int of at least 2, static.
+        weights: s, (n,), traced; None for ones.
+        fixed: theta, as :meth:`fix` computes them; None.
+
+    Source: McCullagh 1980 (proportional odds); Pratt 1981 (convexity).
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from jaxht.objectives.losses import OrdinalLoss
+        >>> loss = OrdinalLoss(3)
+        >>> [round(float(l), 4) for l in loss.value(jnp.zeros(4), jnp.array([0, 1, 1, 2]))]  # log 4, and log 2
+        [1.3863, 0.6931, 0.6931, 1.3863]
+    """
+
+    num_classes: int = static()
+    weights: Array | None = None
+    fixed: Array | None = None
+
+    is_separable: ClassVar[bool] = False
+
+    def smoothness(self, y: Array) -> Numeric:
+        """1/2, and 1/4 for two classes."""
+        return 0.5 if self.num_classes > 2 else 0.25
+
+    def check(self, y: Array) -> None:
+        """Raise ValueError for class ids other than 0 ... c - 1."""
+        ids = known_values(y)
+        if ids is not None and not np.all(np.isin(ids, np.arange(self.num_classes))):
+            raise ValueError(f"y must hold class ids 0 ... {self.num_classes - 1}; got {np.unique(ids)[:5]}")
+
+    def value(self, u: Array, y: Array) -> Array:
+        """l(u; y), (n,); NaN for a class id beyond c."""
+        sides, theta = self._sides(u, y), self._fit(u, y)
+        gaps = jnp.concatenate([jnp.zeros(1, u.dtype), _log_gaps(theta, sides.middle), jnp.zeros(1, u.dtype)])
+        losses = jnp.sum(sides.above * jax.nn.softplus(u[:, None] - theta), axis=1)
+        losses += jnp.sum(sides.below * jax.nn.softplus(theta - u[:, None]), axis=1) - gaps[sides.rank]
+        return jnp.where((y >= 0) & (y < self.num_classes), losses, jnp.nan)
+
+    def derivative(self, u: Array, y: Array) -> Array:
+        """``1 - sigma(theta_y - u) - sigma(theta_(y-1) - u)``, (n,)."""
+        sides, theta = self._sides(u, y), self._fit(u, y)
+        share = jax.nn.sigmoid(theta - u[:, None])
+        return jnp.sum(sides.above * (1 - share) - sides.below * share, axis=1)
+
+    def hessian_product(self, u: Array, y: Array, v: Array) -> Array:
+        """``D v - E (H_theta)^-1 E' S v``, (n,): D the curvatures at fixed thresholds, E what these have in common."""
+        sides, theta = self._sides(u, y), self._fit(u, y)
+        E = (sides.above + sides.below) * _curvature(theta - u[:, None])
+        own, off = _hessian(sides, theta, u)
+        moved = _solve_tridiagonal(own, off, _times(sides.weights * v, E))
+        return jnp.sum(E, axis=1) * v - jnp.sum(E * moved, axis=1)
+
+    def fix(self, u: Array, y: Array) -> Self:
+        """This loss with the thresholds at u, so that products of the Hessian there need not fit them."""
+        return dataclasses.replace(self, fixed=self._fit(u, y))
+
+    def thresholds(self, u: Array, y: Array) -> Array:
+        """theta, (c - 1,), increasing; equal where a class has no samples, infinite beyond the outermost ones."""
+        sides, theta = self._sides(u, y), self._fit(u, y)
+        counts = jnp.cumsum(sides.present, dtype=jnp.int32)
+        below, every = counts[:-1], counts[-1]
+        inner = theta[jnp.clip(below - 1, 0, theta.size - 1)]
+        return jnp.where(below == 0, -jnp.inf, jnp.where(below == every, jnp.inf, inner))
+
+    def _sides(self, u: Array, y: Array) -> "_Sides":
+        ids = jnp.clip(y.astype(jnp.int32), 0, self.num_classes - 1)
+        weights = jnp.ones_like(u) if self.weights is None else self.weights
+        counts = _times(weights, jax.nn.one_hot(ids, self.num_classes, dtype=u.dtype))
+        present = counts > 0
+        rank = jnp.maximum(jnp.cumsum(present, dtype=jnp.int32) - 1, 0)
+        own = jax.nn.one_hot(rank[ids], self.num_classes, dtype=u.dtype)
+        index = lax.iota(jnp.int32, self.num_classes)
+        inside = (index[1:] < jnp.sum(present, dtype=jnp.int32)).astype(u.dtype)
+        counts = _times(weights, own)
+        middle = counts[1:-1] * inside[1:]
+        return _Sides(weights, rank[ids], present, own[:, :-1] * inside, own[:, 1:] * inside, inside, middle, counts)
+
+    def _fit(self, u: Array, y: Array) -> Array:
+        """The thresholds between classes that have samples, (c - 1,); of no meaning beyond their number."""
+        if self.fixed is not None:
+            return self.fixed
+        sides = self._sides(u, y)
+
+        def solve(_: Any, start: Array) -> Array:
+            return _newton(sides, u, start)
+
+        def solve_linear(product: Any, b: Array) -> Array:
+            H = jax.vmap(product)(jnp.eye(b.size, dtype=b.dtype))
+            return _solve_tridiagonal(jnp.diagonal(H), jnp.diagonal(H, 1), b)
+
+        start = lax.stop_gradient(_start(sides, u))
+
+        def slope(theta: Array) -> Array:
+            return _gradient(sides, theta, u) + (1 - sides.inside) * theta
+
+        return lax.custom_root(slope, start, solve, solve_linear)
+
+
+class _Sides(NamedTuple):
+    """On which sides of which thresholds the samples are; classes are counted among those that have samples.
+
+    Attributes:
+        weights: s, (n,).
+        rank: int32 (n,), the class.
+        present: bool (c,), the classes that have samples.
+        above: (n, c - 1), 1 for the threshold above the class.
+        below: (n, c - 1), 1 for that below.
+        inside: (c - 1,), 1 for thresholds between two classes.
+        middle: (c - 2,), the weight of the classes 1 ... c - 2 that have a threshold on both sides.
+        counts: (c,), the weight of each class.
+    """
+
+    weights: Array
+    rank: Array
+    present: Array
+    above: Array
+    below: Array
+    inside: Array
+    middle: Array
+    counts: Array
+
+
+def _times(v: Array, X: Array) -> Array:
+    """``X' v`` in full precision."""
+    return jnp.matmul(v, X, precision=lax.Precision.HIGHEST)
+
+
+def _curvature(z: Array) -> Array:
+    """The derivative of the logistic function."""
+    return jax.nn.sigmoid(z) * jax.nn.sigmoid(-z)
+
+
+def _differences(theta: Array, middle: Array) -> Array:
+    """delta of the middle classes, (c - 2,); 1 for those without samples."""
+    return jnp.where(middle > 0, theta[1:] - theta[:-1], 1)
+
+
+def _log_gaps(theta: Array, middle: Array) -> Array:
+    """``log(1 - exp(-delta))``, (c - 2,); -infinity where thresholds are not in order."""
+    delta = _differences(theta, middle)
+    logs = jnp.log(-jnp.expm1(-jnp.where(delta > 0, delta, 1)))
+    return jnp.where(middle > 0, jnp.where(delta > 0, logs, -jnp.inf), 0)
+
+
+def _total(sides: _Sides, theta: Array, u: Array) -> Array:
+    """``sum_i s_i l_i``."""
+    losses = sides.above * jax.nn.softplus(u[:, None] - theta) + sides.below * jax.nn.softplus(theta - u[:, None])
+    gaps = jnp.where(sides.middle > 0, sides.middle * _log_gaps(theta, sides.middle), 0)
+    return jnp.sum(_times(sides.weights, losses)) - jnp.sum(gaps)
+
+
+def _gradient(sides: _Sides, theta: Array, u: Array) -> Array:
+    """That of :func:`_total` in theta, (c - 1,)."""
+    share = jax.nn.sigmoid(theta - u[:, None])
+    push = sides.middle / jnp.expm1(_differences(theta, sides.middle))  # apart
+    slope = _times(sides.weights, sides.below * share - sides.above * (1 - share))
+    return slope + jnp.pad(push, (0, 1)) - jnp.pad(push, (1, 0))
+
+
+def _hessian(sides: _Sides, theta: Array, u: Array) -> tuple[Array, Array]:
+    """The diagonal (c - 1,) and what is beside it (c - 2,) of the Hessian in theta, which is tridiagonal."""
+    own = _times(sides.weights, (sides.above + sides.below) * _curvature(theta - u[:, None]))
+    q = 1 / jnp.expm1(_differences(theta, sides.middle))
+    bend = sides.middle * q * (1 + q)
+    own = own + jnp.pad(bend, (0, 1)) + jnp.pad(bend, (1, 0))
+    return jnp.where(sides.inside > 0, own, 1), -bend
+
+
+def _solve_tridiagonal(own: Array, off: Array, b: Array) -> Array:
+    """Solve a symmetric positive definite tridiagonal system, by elimination."""
+    pivots, rest = [own[0]], [b[0]]
+    for j in range(1, own.size):
+        factor = off[j - 1] / pivots[-1]
+        pivots.append(own[j] - factor * off[j - 1])
+        rest.append(b[j] - factor * rest[-1])
+    found = [rest[-1] / pivots[-1]]
+    for j in reversed(range(own.size - 1)):
+        found.append((rest[j] - off[j] * found[-1]) / pivots[j])
+    return jnp.stack(found[::-1])
+
+
+def _start(sides: _Sides, u: Array) -> Array:
+    """The thresholds of logistic noise beside predictions of the mean and the variance of u."""
+    total = jnp.sum(sides.weights)
+    mean = jnp.vdot(sides.weights, u) / total
+    scale = jnp.sqrt(1 + jnp.vdot(sides.weights, (u - mean) ** 2) / total * 3 / math.pi**2)
+    below = jnp.cumsum(sides.counts)[:-1]
+    share = jnp.where(sides.inside > 0, below / total, 0.5)
+    return mean + scale * jnp.log(share / (1 - share))
+
+
+def _newton(sides: _Sides, u: Array, theta: Array) -> Array:
+    """Minimise :func:`_total` over theta by Newton steps, halved where it increases."""
+    eps = float(jnp.finfo(u.dtype).eps)
+
+    def direction(theta: Array) -> Array:
+        return -_solve_tridiagonal(*_hessian(sides, theta, u), _gradient(sides, theta, u))
+
+    def attempt(carry: tuple) -> tuple:
+        count, _, theta, value, step, length = carry
+        trial = theta + length * step
+        new = _total(sides, trial, u)
+        accepted = new <= value + 8 * eps * jnp.abs(value)
+        theta, value = jnp.where(accepted, trial, theta), jnp.where(accepted, new, value)
+        step = jnp.where(accepted, direction(trial), step)
+        small = jnp.max(jnp.abs(step)) <= math.sqrt(eps) * (1 + jnp.max(jnp.abs(theta)))
+        return count + 1, ~(accepted & small), theta, value, step, jnp.where(accepted, 1, length / 2)
+
+    value = _total(sides, theta, u)
+    begin = (0, jnp.isfinite(value), theta, value, direction(theta), jnp.ones((), u.dtype))
+    _, _, theta, _, step, _ = lax.while_loop(lambda carry: (carry[0] < MAX_STEPS) & carry[1], attempt, begin)
+    last = theta + step
+    return jnp.where(_total(sides, last, u) < jnp.inf, last, theta)
+
+
+MAX_STEPS = 100
