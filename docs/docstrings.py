@@ -22,6 +22,8 @@ class Docstrings(griffe.Extension):
         if obj.path.startswith("jaxht.objectives.glm.") and obj.is_attribute:  # classes that a function makes
             obj.value = None
             obj.docstring = griffe.Docstring(inspect.getdoc(griffe.dynamic_import(obj.path)), parent=obj)
+        if obj.path.startswith("jaxht.sklearn._") and obj.is_class:  # whose shared arguments a decorator puts in
+            obj.docstring = griffe.Docstring(inspect.getdoc(griffe.dynamic_import(obj.path)), parent=obj)
         if obj.docstring:
             obj.docstring.value = to_markdown(obj.docstring.value, obj)
 

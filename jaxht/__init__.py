@@ -90,6 +90,7 @@ from jaxht.solvers import Status as Status
 from jaxht.solvers import SubspacePursuit as SubspacePursuit
 
 if TYPE_CHECKING:
+    from jaxht import sklearn as sklearn
     from jaxht import sweep as sweep
     from jaxht import transforms as transforms
 
@@ -98,10 +99,10 @@ __version__ = "0.1.0"
 
 def __getattr__(name: str) -> ModuleType:
     """Import the modules that most programs do not use only when they are asked for."""
-    if name in ("sweep", "transforms"):
+    if name in ("sklearn", "sweep", "transforms"):
         return importlib.import_module(f"jaxht.{name}")
     raise AttributeError(f"module 'jaxht' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), "sweep", "transforms"])
+    return sorted([*globals(), "sklearn", "sweep", "transforms"])

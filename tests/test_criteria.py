@@ -105,6 +105,17 @@ def test_penalties():
         assert criteria.gic(f, x) - fit == pytest.approx(3 * np.log(D) * np.log(np.log(N)))
 
 
+def test_penalties_of_groups():
+    """Two of five groups, with three parameters, beside an intercept."""
+    f, _ = models()["squares"]
+    x = np.array([1.0, -1.0, 0.0, 0.5, 0, 0, 0, 0])
+    with x64():
+        fit = criteria.deviance(f, x)
+        extended = 3 * np.log(N) + 2 * np.log(scipy.special.binom(5, 2))
+        assert criteria.ebic(f, x, selected=2, items=5) - fit == pytest.approx(extended)
+        assert criteria.gic(f, x, items=5) - fit == pytest.approx(3 * np.log(5) * np.log(np.log(N)))
+
+
 @pytest.mark.parametrize("name", ["squares", "mean of squares", "poisson", "gamma", "cox"])
 def test_weights_repeat_samples(name):
     f, _ = models()[name]

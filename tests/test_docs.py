@@ -66,6 +66,33 @@ def test_the_best_support(monkeypatch):
     assert len(scope["axes"].lines) == 2
 
 
+def test_estimators(monkeypatch):
+    """The blocks of the page go on from each other; the Lasso is the last."""
+    monkeypatch.setenv("MPLBACKEND", "agg")
+    scope = {}
+    best, how_many, how_sure, certified, known, classes, pipelines, lasso = examples("estimators.md")
+    exec(best, scope)
+    assert scope["X"].columns[scope["model"].support_].tolist() == ["sex", "bmi", "bp", "s3", "s5"]
+    assert round(scope["model"].score(scope["X"], scope["y"]), 3) == 0.509
+    exec(how_many, scope)
+    assert scope["chosen"].k_ == 6 and len(scope["display"].lines_) == 1
+    exec(how_sure, scope)
+    frequencies = dict(zip(scope["X"].columns, scope["display"].frequencies, strict=True))
+    assert min(frequencies[name] for name in ("bmi", "bp", "s5")) > 0.95
+    assert all(0.4 < frequencies[name] < 0.6 for name in ("s1", "s3"))
+    exec(certified, scope)
+    bounds = scope["ridge"].certificate_
+    assert bounds.lower <= bounds.value <= 1.013 * bounds.lower
+    exec(known, scope)
+    assert scope["X"].columns[scope["model"].support_].tolist() == ["age", "sex", "bmi"]
+    exec(classes, scope)
+    assert scope["classifier"].support_.sum() == 4
+    exec(pipelines, scope)
+    assert scope["search"].best_score_ > 0.92
+    exec(lasso, scope)
+    assert np.count_nonzero(scope["lasso"][-1].coef_) > scope["chosen"].k_
+
+
 def test_problems():
     """Those of the page go on from each other."""
     scope = {}

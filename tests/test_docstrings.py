@@ -21,12 +21,13 @@ import pytest
 import jaxht
 import jaxht.extend
 import jaxht.objectives.dual
+import jaxht.sklearn
 from tests.util import x64
 
 pytestmark = pytest.mark.usefixtures("all_quickly")
 
 # Modules of which the names are public, beside those that `jaxht` exports.
-MODULES = ["jaxht.designs", "jaxht.extend", "jaxht.objectives.dual", "jaxht.objectives.losses"]
+MODULES = ["jaxht.designs", "jaxht.extend", "jaxht.objectives.dual", "jaxht.objectives.losses", "jaxht.sklearn"]
 ORDER = ["Args", "Attributes", "Returns", "Raises", "Cost", "Source", "Example"]
 
 # What an object has, by which its kind is known, and the sections that are then obligatory beside Example.

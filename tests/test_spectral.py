@@ -9,7 +9,7 @@ import pytest
 
 import jaxht
 from jaxht import spectral
-from jaxht.linalg.eigenvalues import SAFETY, largest_eigenvalue, random_signs
+from jaxht.linalg.eigenvalues import SAFETY, largest_eigenvalue, random_vector
 from tests.util import precision, quick, x64
 
 pytestmark = pytest.mark.usefixtures("all_quickly")
@@ -107,10 +107,19 @@ def test_condition_number_of_dependent_columns_is_infinite():
 @pytest.mark.parametrize("top", [1.5, 4.0])
 def test_the_largest_eigenvalue_where_lanczos_breaks_down(dtype, top):
     """Where the Krylov space of the start is exhausted, only rounding errors find what it does not contain."""
-    signs = np.asarray(random_signs(6, dtype))
-    basis = np.linalg.qr(np.column_stack([signs, np.eye(6)[:, :5]]))[0]
+    start = np.asarray(random_vector(6, dtype))
+    basis = np.linalg.qr(np.column_stack([start, np.eye(6)[:, :5]]))[0]
     values = np.array([1.0, top, 0.5, 0.5, 0.5, 0.5])  # the start is the eigenvector of 1
     B = jnp.asarray((basis * values) @ basis.T, dtype)
     found = quick(lambda B: largest_eigenvalue(lambda v: B @ v, 6, B.dtype))(B)
     assert np.isfinite(found) and 1 - 1e-5 <= found <= top * (1 + 1e-5)
     assert quick(lambda B: largest_eigenvalue(lambda v: B @ v, 6, B.dtype))(0 * B) == 0
+
+
+@pytest.mark.parametrize("correlation", [-0.9, -0.15, 0.15, 0.9])
+def test_the_largest_eigenvalue_of_a_correlation_matrix_of_two(dtype, correlation):
+    """Its eigenvectors are (1, 1) and (1, -1): a start of equal magnitudes would be one of them."""
+    B = jnp.array([[1, correlation], [correlation, 1]], dtype)
+    found = quick(lambda B: largest_eigenvalue(lambda v: B @ v, 2, B.dtype))(B)
+    np.testing.assert_allclose(found, 1 + abs(correlation), rtol=1e-3)
+    np.testing.assert_allclose(quick(lambda b: largest_eigenvalue(lambda v: b * v, 1, B.dtype))(B[0, 0]), 1, rtol=1e-6)

@@ -73,6 +73,37 @@ def test_designs_are_those_of_scikit_learn(kind, with_mean):
 
 
 @pytest.mark.parametrize("kind", MAKE)
+def test_weights_repeat_samples(kind):
+    A, rng = matrix(), np.random.default_rng(5)
+    times = rng.integers(0, 4, N)
+    found = jaxht.standardize(MAKE[kind](A), weights=times.astype(float))
+    repeated = jaxht.standardize(np.repeat(A, times, axis=0))
+    np.testing.assert_allclose(found.mean, repeated.mean, rtol=1e-9)
+    np.testing.assert_allclose(found.scale, repeated.scale, rtol=1e-7)
+    x = rng.normal(size=D)
+    fitted = np.repeat(np.asarray(found.design.matvec(x)), times)
+    np.testing.assert_allclose(fitted, repeated.design.matvec(x), rtol=1e-7, atol=1e-12)
+    Z = np.stack([found.design.matvec(unit) for unit in np.eye(D)], axis=1)
+    np.testing.assert_allclose(found.design.column_norms() ** 2, (Z**2).sum(0), rtol=1e-7, atol=1e-10)
+
+
+@pytest.mark.parametrize("kind", MAKE)
+def test_some_columns_are_centred_and_none_is_scaled(kind):
+    A, rng = matrix(), np.random.default_rng(6)
+    mask = rng.random(D) < 0.5
+    found = jaxht.standardize(MAKE[kind](A), with_mean=mask, with_std=False)
+    x = rng.normal(size=D)
+    np.testing.assert_array_equal(found.scale, 1)
+    np.testing.assert_allclose(found.design.matvec(x), (A - np.where(mask, A.mean(0), 0)) @ x, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(A @ x + found.intercept(x), found.design.matvec(x), rtol=1e-9, atol=1e-12)
+
+
+def test_weights_of_another_length_are_refused():
+    with pytest.raises(ValueError, match=r"weights must have shape \(30,\)"):
+        jaxht.standardize(matrix(), weights=np.ones(3))
+
+
+@pytest.mark.parametrize("kind", MAKE)
 @pytest.mark.parametrize("solver", [jaxht.HTP(), jaxht.OLS(), jaxht.NIHT()], ids=lambda s: type(s).__name__)
 def test_fits_in_the_original_units_are_those_on_scaled_copies(kind, solver):
     A, rng = matrix(), np.random.default_rng(2)

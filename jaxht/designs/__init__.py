@@ -107,23 +107,30 @@ def design(A: Any) -> Any:
     raise no_array("A", A, "an array of shape (n, d), dense or sparse, or a design")
 
 
-def standardize(A: Any, *, with_mean: bool = True) -> Standardized:
+def standardize(
+    A: Any, *, with_mean: bool | Array = True, with_std: bool = True, weights: Array | None = None
+) -> Standardized:
     r"""Centre columns and scale them to variance 1, as scikit-learn's ``StandardScaler`` does.
 
     .. math::
         z_{ij} = \frac{a_{ij} - mean_j}{scale_j}, \qquad
         mean_j = \tfrac1n \textstyle\sum_i a_{ij}, \qquad scale_j^2 = \tfrac1n \sum_i (a_{ij} - mean_j)^2
 
+    and with sample weights s the weighted means ``sum_i s_i (...) / sum_i s_i``.
+
     Solvers that select by magnitude (:class:`jaxht.IHT`, :class:`jaxht.HTP`, :class:`jaxht.OMP` ...) depend on the
     units of the columns; on standardised columns they do not. Coefficients x for these are ``x / scale`` for the
     columns of A itself, beside an intercept: :meth:`jaxht.designs.Standardized.coefficients`,
     :meth:`jaxht.designs.Standardized.intercept`. For least squares centre y as well. For other losses, whose intercept
-    is a column of ones that the constraint keeps, ``with_mean=False`` leaves that column as it is.
+    is a column of ones that the constraint keeps, ``with_mean=False`` leaves that column as it is, and so does a mask
+    ``with_mean`` that is False there.
 
     Args:
         A: (n, d), an array, a sparse matrix or a :class:`jaxht.LinearOperator`, as :func:`jaxht.design` takes it;
             traced, but for matrices of scipy.sparse.
-        with_mean: bool, static; whether columns are centred.
+        with_mean: bool, static, whether columns are centred; or bool (d,), traced, which of them.
+        with_std: bool, static; whether columns are scaled to variance 1.
+        weights: (n,) sample weights s >= 0, traced; None for ones.
 
     Returns:
         A :class:`jaxht.designs.Standardized`: its ``design`` for objectives, ``mean`` (0 where columns are not centred)
@@ -131,7 +138,7 @@ def standardize(A: Any, *, with_mean: bool = True) -> Standardized:
         ``A - 1 mean'``, a matrix of rank 1 that is never formed.
 
     Raises:
-        ValueError: if A is none of these.
+        ValueError: if A is none of these, and for weights of a wrong shape.
 
     Cost: two passes over A, and a copy of it; for an operator d products unless its norms are known.
 
@@ -149,4 +156,9 @@ def standardize(A: Any, *, with_mean: bool = True) -> Standardized:
         raise ValueError(f"A must be an array (n, d), a sparse matrix or a LinearOperator; got {describe(A)}")
     if isinstance(A, Dense):  # of integers, the default float
         A = Dense(jnp.asarray(A.array, None if jnp.issubdtype(A.dtype, jnp.floating) else float))
-    return transform(A, *moments(A), with_mean)
+    if weights is not None:
+        if np.shape(weights) != A.shape[:1]:
+            raise ValueError(f"weights must have shape {A.shape[:1]}, one for each row of A; got {np.shape(weights)}")
+        weights = jnp.asarray(weights, A.dtype)
+    mean, variance, square = moments(A, weights)
+    return transform(A, mean, variance, square if weights is None else None, with_mean, with_std)

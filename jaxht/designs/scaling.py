@@ -121,21 +121,22 @@ class Standardized:
         return offset - jnp.sum(self.mean * self.coefficients(x), axis=-1)
 
 
-def moments(A: Any) -> tuple[Array, Array, Array]:
-    """The mean, the variance (over n, not n - 1) and the mean square of each column.
+def moments(A: Any, weights: Array | None = None) -> tuple[Array, Array, Array]:
+    """The mean, the variance (over n, not n - 1) and the mean square of each column, weighted where there are weights.
 
     A variance within rounding errors of 0 is 0.
 
     Cost: n d; for a sparse matrix its entries, for an operator d products unless its norms are known.
     """
     n = A.shape[0]
+    share = None if weights is None else weights / jnp.sum(weights)
     if isinstance(A, Dense):
-        mean = jnp.mean(A.array, axis=0)
-        variance = jnp.mean((A.array - mean) ** 2, axis=0)
+        mean = jnp.average(A.array, axis=0, weights=share)
+        variance = jnp.average((A.array - mean) ** 2, axis=0, weights=share)
         square = mean**2 + variance
     else:
-        mean = A.rmatvec(jnp.ones(n, A.dtype)) / n
-        square = A.column_norms() ** 2 / n
+        mean = A.rmatvec(jnp.ones(n, A.dtype)) / n if share is None else A.rmatvec(share)
+        square = A.column_norms() ** 2 / n if share is None else A.squared(share)
         variance = square - mean**2
     eps = float(jnp.finfo(mean.dtype).eps)
     # The root of n ulps is what a mean loses; in two passes its square alone is lost.
@@ -143,11 +144,16 @@ def moments(A: Any) -> tuple[Array, Array, Array]:
     return mean, jnp.where(variance <= noise * square, 0, variance), square
 
 
-def transform(A: Any, mean: Array, variance: Array, square: Array, with_mean: bool) -> Standardized:
-    """Scale columns to variance 1, and centre them where ``with_mean`` is set, given their :func:`moments`."""
-    n, scale = A.shape[0], jnp.where(variance > 0, jnp.sqrt(variance), 1)
-    if not with_mean:
-        mean = jnp.zeros_like(mean)
+def transform(
+    A: Any, mean: Array, variance: Array, square: Array | None, with_mean: bool | Array = True, with_std: bool = True
+) -> Standardized:
+    """Scale columns to variance 1, and centre them, where this is asked for, given their :func:`moments`.
+
+    ``square`` is None where these are weighted: then norms of columns are found where they are asked for.
+    """
+    n = A.shape[0]
+    scale = jnp.where(variance > 0, jnp.sqrt(variance), 1) if with_std else jnp.ones_like(variance)
+    mean = jnp.where(jnp.asarray(with_mean), mean, 0)
     if isinstance(A, Dense):
         return Standardized(Dense((A.array - mean) / scale), mean, scale)
     if isinstance(A, SparseMatrix):
@@ -156,10 +162,12 @@ def transform(A: Any, mean: Array, variance: Array, square: Array, with_mean: bo
         by_column = dataclasses.replace(column, values=column.values / scale[column.rows][:, None])
         base: Any = SparseMatrix(by_row, by_column, A.nnz)
     else:
-        norms = jnp.sqrt(n * square) / scale
+        norms = None if square is None else jnp.sqrt(n * square) / scale
         base = LinearOperator(_matvec, A.shape, (A, scale), _rmatvec, norms, A.dtype, check=False)
-    centred = Centred(base, mean / scale, jnp.ones(n, A.dtype), jnp.sqrt(n * variance) / scale)
-    return Standardized(centred if with_mean else base, mean, scale)
+    if with_mean is False:
+        return Standardized(base, mean, scale)
+    norms = jnp.sqrt(n * variance) / scale if with_mean is True and square is not None else None
+    return Standardized(Centred(base, mean / scale, jnp.ones(n, A.dtype), norms), mean, scale)
 
 
 def _matvec(x: Array, A: LinearOperator, scale: Array) -> Array:

@@ -134,8 +134,16 @@ def bic(objective: Objective, x: Array, *, size: Numeric | None = None) -> Array
     return deviance(model, x) + _size(x, size) * jnp.log(_num_samples(model))
 
 
-def ebic(objective: Objective, x: Array, *, gamma: Numeric = 1.0, size: Numeric | None = None) -> Array:
-    """The extended Bayesian information criterion, ``-2 log L + k log n + 2 gamma log binom(d, k)``.
+def ebic(
+    objective: Objective,
+    x: Array,
+    *,
+    gamma: Numeric = 1.0,
+    size: Numeric | None = None,
+    selected: Numeric | None = None,
+    items: Numeric | None = None,
+) -> Array:
+    """The extended Bayesian information criterion, ``-2 log L + k log n + 2 gamma log binom(m, s)``.
 
     Where d is large beside n, it is what keeps the criterion from taking up noise: consistent for
     ``gamma > 1 - 1 / (2 kappa)``, d of the order of n^kappa.
@@ -145,6 +153,9 @@ def ebic(objective: Objective, x: Array, *, gamma: Numeric = 1.0, size: Numeric 
         x: a solution, shaped like the variable, of d entries.
         gamma: from 0, where it is the BIC, to 1; a scalar.
         size: k, as of :func:`aic`.
+        selected: s, how many items are selected, a scalar; None: k.
+        items: m, from how many they are selected, a scalar; None: d. Not d where groups are selected, or where x has an
+            intercept.
 
     Returns:
         A scalar.
@@ -162,19 +173,21 @@ def ebic(objective: Objective, x: Array, *, gamma: Numeric = 1.0, size: Numeric 
         >>> round(float(jaxht.criteria.ebic(f, x) - jaxht.criteria.bic(f, x)), 4)  # 2 log 2
         1.3863
     """
-    k = jnp.asarray(_size(x, size), x.dtype)
+    s = jnp.asarray(_size(x, size) if selected is None else selected, x.dtype)
+    m = jnp.asarray(x.size if items is None else items, x.dtype)
     log_gamma = jax.scipy.special.gammaln
-    log_binomial = log_gamma(x.size + 1.0) - log_gamma(k + 1) - log_gamma(x.size - k + 1)
+    log_binomial = log_gamma(m + 1) - log_gamma(s + 1) - log_gamma(m - s + 1)
     return bic(objective, x, size=size) + 2 * gamma * log_binomial
 
 
-def gic(objective: Objective, x: Array, *, size: Numeric | None = None) -> Array:
-    """The generalised information criterion, ``-2 log L + k log(d) log(log n)``; of squared errors the SIC of abess.
+def gic(objective: Objective, x: Array, *, size: Numeric | None = None, items: Numeric | None = None) -> Array:
+    """The generalised information criterion, ``-2 log L + k log(m) log(log n)``; of squared errors the SIC of abess.
 
     Args:
         objective: as of :func:`deviance`, of at least 3 samples.
         x: a solution, shaped like the variable, of d entries.
         size: k, as of :func:`aic`.
+        items: m, as of :func:`ebic`.
 
     Returns:
         A scalar.
@@ -193,7 +206,7 @@ def gic(objective: Objective, x: Array, *, size: Numeric | None = None) -> Array
         0.1033
     """
     model = _likelihood(objective)
-    price = jnp.log(jnp.asarray(x.size, x.dtype)) * jnp.log(jnp.log(_num_samples(model)))
+    price = jnp.log(jnp.asarray(x.size if items is None else items, x.dtype)) * jnp.log(jnp.log(_num_samples(model)))
     return deviance(model, x) + _size(x, size) * price
 
 

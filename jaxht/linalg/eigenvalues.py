@@ -1,6 +1,5 @@
 """The largest eigenvalue of a symmetric operator, by power iteration with momentum."""
 
-import math
 from collections.abc import Callable
 
 import jax.numpy as jnp
@@ -18,7 +17,7 @@ SAFETY = 1.05
 def largest_eigenvalue(product: Callable[[Array], Array], d: int, dtype: ArrayDType) -> Array:
     r"""Estimate the largest eigenvalue of a symmetric positive semi-definite operator from below.
 
-    The largest of the Rayleigh quotients ``t = v'Bv`` of unit vectors v, from fixed pseudo-random signs by
+    The largest of the Rayleigh quotients ``t = v'Bv`` of unit vectors v, from a fixed pseudo-random start by
 
     .. math::
         v^+ \propto (B - t/2 I) v - (t/4)^2 v^-,
@@ -55,13 +54,17 @@ def largest_eigenvalue(product: Callable[[Array], Array], d: int, dtype: ArrayDT
         scale = ratio(1.0, jnp.sqrt(jnp.vdot(v_next, v_next)))
         return v * scale, v_next * scale, top
 
-    start = random_signs(d, dtype) / math.sqrt(d)
+    start = random_vector(d, dtype)
+    start = start / jnp.sqrt(jnp.vdot(start, start))
     return lax.fori_loop(0, NUM_STEPS, step, (jnp.zeros_like(start), start, jnp.zeros((), dtype)))[2]
 
 
-def random_signs(d: int, dtype: ArrayDType) -> Array:
-    """A fixed vector of pseudo-random signs: the lowest bit of a hash of each index (the finaliser of MurmurHash3)."""
-    bits = lax.iota(jnp.uint32, d)
+def random_vector(d: int, dtype: ArrayDType) -> Array:
+    """A fixed vector of pseudo-random numbers in (-1, 1): a hash of each index + 1 (the finaliser of MurmurHash3).
+
+    Of different magnitudes: a vector of signs is an eigenvector of every 2 x 2 correlation matrix.
+    """
+    bits = lax.iota(jnp.uint32, d) + 1
     for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
         bits = (bits ^ (bits >> shift)) * jnp.uint32(factor)
-    return jnp.where(bits >> 31 == 0, 1, -1).astype(dtype)
+    return bits.astype(dtype) / 2.0**31 - 1

@@ -1,0 +1,195 @@
+"""Estimators of classes."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit, log_expit, log_softmax, softmax
+from sklearn.base import ClassifierMixin
+from sklearn.utils.class_weight import compute_class_weight
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.multiclass import check_classification_targets
+
+import jaxht
+from jaxht.sklearn._base import L0Model, complete_docstring
+
+MARGINS = {"squared_hinge": jaxht.SquaredHinge, "smoothed_hinge": jaxht.SmoothedHinge}
+
+
+def _has_probabilities(model: "L0Classifier") -> bool:
+    return model.loss == "logistic"
+
+
+@complete_docstring
+class L0Classifier(ClassifierMixin, L0Model):
+    """Logistic regression, multinomial for more than two classes, or a support vector machine, on the best k features.
+
+    Of several classes a feature has a coefficient for each, and k counts features. Coefficients of a feature then have
+    mean 0 over the classes, which changes no prediction. Without a ridge, data that k features separate have no
+    minimiser.
+
+    Args:
+        {arguments}
+        loss: "logistic"; or, for two classes, "squared_hinge", or "smoothed_hinge", linear below a margin of 0 (the
+            hinge itself has no second derivative to refit by). Hinges have no information criterion: give k or "cv".
+            Of several classes, ``OneVsRestClassifier`` of scikit-learn takes them.
+        class_weight: a dict from classes to weights of their samples; "balanced", inversely proportional to the sum of
+            the weights of each class; None for 1.
+
+    Attributes:
+        coef_: (1, d), or of c > 2 classes (c, d), coefficients of X.
+        intercept_: (1,) or (c,).
+        classes_: (c,), the labels.
+        {attributes}
+
+    Example:
+        >>> import numpy as np
+        >>> from jaxht.sklearn import L0Classifier
+        >>> rng = np.random.default_rng(0)
+        >>> X = rng.normal(size=(100, 6))
+        >>> y = np.where(X[:, 3] + 0.3 * rng.normal(size=100) > 0, "yes", "no")
+        >>> model = L0Classifier(k=1).fit(X, y)
+        >>> np.flatnonzero(model.support_).tolist(), model.predict(X[:2]).shape, model.score(X, y) > 0.8
+        ([3], (2,), True)
+    """
+
+    _y_numeric = False
+
+    def __init__(
+        self,
+        k: Any = "ebic",
+        *,
+        loss: str = "logistic",
+        k_max: int | None = None,
+        l2: float = 1e-3,
+        groups: Any = None,
+        always: Any = None,
+        nonnegative: bool = False,
+        bounds: Any = None,
+        fit_intercept: bool = True,
+        standardize: bool = True,
+        class_weight: Any = None,
+        solver: Any = None,
+        cv: Any = None,
+        certify: bool = False,
+        random_state: Any = None,
+    ) -> None:
+        super().__init__(
+            k=k,
+            k_max=k_max,
+            l2=l2,
+            groups=groups,
+            always=always,
+            nonnegative=nonnegative,
+            bounds=bounds,
+            fit_intercept=fit_intercept,
+            standardize=standardize,
+            solver=solver,
+            cv=cv,
+            certify=certify,
+            random_state=random_state,
+        )
+        self.loss = loss
+        self.class_weight = class_weight
+
+    def _encode(self, y: NDArray[Any], weights: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+        """-1 and +1, or 0 ... c - 1; and weights with those of the classes."""
+        check_classification_targets(y)
+        if self.loss != "logistic" and self.loss not in MARGINS:
+            raise ValueError(f"loss must be 'logistic' or one of {sorted(MARGINS)}; got {self.loss!r}")
+        self.classes_, numbers = np.unique(y, return_inverse=True)
+        totals = np.bincount(numbers, weights)
+        if np.count_nonzero(totals) < 2:
+            raise ValueError(
+                f"{type(self).__name__} needs samples of at least 2 classes, of weights above 0; the data contain only "
+                f"one class: {self.classes_[totals > 0][0]!r}"
+            )
+        if isinstance(self.class_weight, str) and self.class_weight == "balanced":
+            by_class = np.sum(totals) / (np.count_nonzero(totals) * np.where(totals > 0, totals, np.inf))
+        else:
+            by_class = compute_class_weight(self.class_weight, classes=self.classes_, y=y)
+        weights = weights * by_class[numbers].astype(weights.dtype)
+        if len(self.classes_) == 2:
+            return np.where(numbers == 1, 1, -1).astype(weights.dtype), weights
+        if self.loss != "logistic":
+            raise ValueError(
+                "Only binary classification is supported. The type of the target is multiclass: with a hinge use "
+                "loss='logistic', or OneVsRestClassifier of scikit-learn"
+            )
+        return numbers.astype(np.int32), weights
+
+    def _objective(self, design: Any, target: Any, l2: Any, weights: Any) -> Any:
+        if len(self.classes_) > 2:
+            return jaxht.Softmax(design, target, l2, weights=weights, num_classes=len(self.classes_))
+        return MARGINS.get(self.loss, jaxht.Logistic)(design, target, l2, weights=weights)
+
+    @property
+    def _freedom(self) -> float:
+        """Of several classes, one has the coefficients that the others leave."""
+        return 1 - 1 / len(self.classes_) if len(self.classes_) > 2 else 1.0
+
+    def _in_units_of_X(self, posed: Any, x: Any) -> tuple[Any, Any]:
+        coefficients, intercepts = super()._in_units_of_X(posed, x)
+        if posed.items.ndim == 1:
+            return coefficients[..., None, :], np.asarray(intercepts)[..., None]
+        centred = intercepts - self.fit_intercept * intercepts.mean(axis=-1, keepdims=True)
+        return coefficients - coefficients.mean(axis=-2, keepdims=True), centred
+
+    # ---- predictions ----
+
+    def decision_function(self, X: Any) -> NDArray[Any]:
+        """Predict scores of classes.
+
+        Args:
+            X: (n, d), as of ``fit``.
+
+        Returns:
+            Of two classes (n,), above 0 for the second; else (n, c), the largest for the class that is predicted.
+        """
+        scores = self._predict_linear(X)
+        return scores.ravel() if scores.shape[1] == 1 else scores
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Predict classes.
+
+        Args:
+            X: (n, d), as of ``fit``.
+
+        Returns:
+            (n,) labels.
+        """
+        scores = self.decision_function(X)
+        return self.classes_[(scores > 0).astype(int) if scores.ndim == 1 else np.argmax(scores, axis=1)]
+
+    @available_if(_has_probabilities)
+    def predict_proba(self, X: Any) -> NDArray[Any]:
+        """Predict probabilities of classes; of the logistic loss.
+
+        Args:
+            X: (n, d), as of ``fit``.
+
+        Returns:
+            (n, c), rows of sum 1, in the order of ``classes_``.
+        """
+        scores = self.decision_function(X)
+        return np.stack([expit(-scores), expit(scores)], axis=1) if scores.ndim == 1 else softmax(scores, axis=1)
+
+    @available_if(_has_probabilities)
+    def predict_log_proba(self, X: Any) -> NDArray[Any]:
+        """Predict logarithms of the probabilities of classes.
+
+        Args:
+            X: (n, d), as of ``fit``.
+
+        Returns:
+            (n, c), in the order of ``classes_``.
+        """
+        scores = self.decision_function(X)
+        if scores.ndim == 1:
+            return np.stack([log_expit(-scores), log_expit(scores)], axis=1)
+        return log_softmax(scores, axis=1)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = self.loss == "logistic"
+        return tags

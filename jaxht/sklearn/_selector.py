@@ -1,0 +1,107 @@
+"""Feature selection as a transformer."""
+
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone
+from sklearn.feature_selection import SelectorMixin
+from sklearn.utils import get_tags
+from sklearn.utils.validation import check_is_fitted
+
+from jaxht.sklearn._base import L0Model
+from jaxht.sklearn._classification import L0Classifier
+from jaxht.sklearn._regression import L0PoissonRegressor, L0Regressor
+
+LOSSES = {
+    "squared": L0Regressor(),
+    "huber": L0Regressor(loss="huber"),
+    "poisson": L0PoissonRegressor(),
+    "logistic": L0Classifier(),
+    "squared_hinge": L0Classifier(loss="squared_hinge"),
+    "smoothed_hinge": L0Classifier(loss="smoothed_hinge"),
+}
+
+
+class L0Selector(MetaEstimatorMixin, SelectorMixin, BaseEstimator):
+    """The columns of the features that an estimator selects, for pipelines.
+
+    Args:
+        estimator: one of this module that selects features, which is cloned; or the name of a loss, for that with its
+            defaults: "squared", "huber", "poisson", "logistic", "squared_hinge" or "smoothed_hinge".
+        k: how many features, or how that is chosen, as of :class:`L0Regressor`; None: as the estimator says.
+
+    Attributes:
+        estimator_: the fitted estimator.
+        support_: bool (d,), the selected features.
+        k_: how many they are, as was asked for or chosen.
+        n_features_in_: d.
+        feature_names_in_: (d,), where X is a data frame.
+
+    Example:
+        >>> import numpy as np
+        >>> from sklearn.pipeline import make_pipeline
+        >>> from sklearn.neighbors import KNeighborsRegressor
+        >>> from jaxht.sklearn import L0Selector
+        >>> X = np.random.default_rng(0).normal(size=(60, 8))
+        >>> model = make_pipeline(L0Selector(k=2), KNeighborsRegressor()).fit(X, X[:, 2] - X[:, 5])
+        >>> model[0].get_support(indices=True).tolist(), model[0].transform(X).shape
+        ([2, 5], (60, 2))
+    """
+
+    def __init__(self, estimator: Any = "squared", *, k: Any = None) -> None:
+        self.estimator = estimator
+        self.k = k
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Fit the estimator, and take the features that it selects.
+
+        Args:
+            X: (n, d), as of the estimator.
+            y: (n,) targets or classes, as of the estimator.
+            sample_weight: (n,) weights of at least 0; None for ones.
+
+        Returns:
+            The selector.
+
+        Raises:
+            ValueError: for an estimator that does not select features, and where it raises one.
+        """
+        estimator = self.build()
+        self.estimator_ = estimator.fit(X, y, sample_weight=sample_weight)
+        self.support_, self.k_, self.n_features_in_ = estimator.support_, estimator.k_, estimator.n_features_in_
+        if hasattr(estimator, "feature_names_in_"):
+            self.feature_names_in_ = estimator.feature_names_in_
+        return self
+
+    def build(self) -> Any:
+        """The estimator that will be fitted.
+
+        Returns:
+            A clone of the estimator, or one with the loss, with k where it is given.
+
+        Raises:
+            ValueError: for an estimator that does not select features.
+        """
+        estimator = self._named()
+        if not isinstance(estimator, L0Model) or "always" not in estimator.get_params():
+            raise ValueError(
+                f"estimator must be one of jaxht.sklearn that selects features, or one of {sorted(LOSSES)}; "
+                f"got {self.estimator!r}"
+            )
+        return clone(estimator) if self.k is None else clone(estimator).set_params(k=self.k)
+
+    def _named(self) -> Any:
+        """The estimator, or the one with the loss; None for a loss that is not known."""
+        return LOSSES.get(self.estimator) if isinstance(self.estimator, str) else self.estimator
+
+    def _get_support_mask(self) -> NDArray[np.bool_]:
+        check_is_fitted(self)
+        return self.support_
+
+    def __sklearn_tags__(self) -> Any:
+        tags, estimator = super().__sklearn_tags__(), self._named()
+        if isinstance(estimator, L0Model):
+            own = get_tags(estimator)
+            tags.input_tags.sparse, tags.target_tags = own.input_tags.sparse, own.target_tags
+        return tags

@@ -1,0 +1,740 @@
+"""The estimators of scikit-learn: its own checks, its own estimators, enumeration, and how they are put together."""
+
+import functools
+import itertools
+import pickle
+import subprocess
+import sys
+import warnings
+
+import jax
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.optimize
+import scipy.sparse
+import scipy.stats
+import sklearn
+from sklearn.base import clone
+from sklearn.covariance import EmpiricalCovariance
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LinearRegression, LogisticRegression, PoissonRegressor
+from sklearn.metrics import log_loss
+from sklearn.model_selection import GridSearchCV, KFold, ShuffleSplit, cross_val_predict
+from sklearn.multiclass import OneVsRestClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import jaxht
+from jaxht.sklearn import (
+    L0Classifier,
+    L0MultiTaskRegressor,
+    L0PoissonRegressor,
+    L0Regressor,
+    L0Selector,
+    PathDisplay,
+    ReducedRankRegressor,
+    SelectionDisplay,
+    SparseGraphicalModel,
+)
+
+pytestmark = pytest.mark.usefixtures("all_quickly")
+N, D, OMP = 60, 6, jaxht.OMP()
+
+# The checks fit data of dozens of shapes, each of which is compiled: by the solver that compiles fastest. Rank is that
+# of two features at most, and more features than samples have no one minimiser without a ridge.
+CHECKED = [
+    L0Regressor(solver=OMP),
+    L0Regressor(k=0.1, loss="huber", solver=OMP),
+    L0Classifier(k=2, solver=OMP),
+    L0Classifier(k=2, loss="squared_hinge", solver=OMP),
+    L0PoissonRegressor(k=0.5, solver=OMP),
+    L0MultiTaskRegressor(k=0.5, solver=OMP),
+    ReducedRankRegressor(k=1, l2=0.01),
+    SparseGraphicalModel(k=0.5),
+    L0Selector(L0Regressor(k=0.5, solver=OMP)),
+]
+
+
+@parametrize_with_checks(CHECKED)
+def test_estimator(estimator, check):
+    check(estimator)
+
+
+# ---- data ------------------------------------------------------------------------------------------------------------
+
+
+def features():
+    """In different units, about different means, correlated."""
+    rng = np.random.default_rng(0)
+    return (rng.normal(size=(N, D)) + rng.normal(size=(N, 1))) * [1, 10, 0.1, 1, 3, 1] + [0, 50, 1, -2, 0, 0]
+
+
+def signal():
+    X = features()
+    Z = (X - X.mean(0)) / X.std(0)
+    return Z[:, 1] - Z[:, 4] + 0.5 * np.random.default_rng(1).normal(size=N)
+
+
+def targets():
+    return 10 + 3 * signal()
+
+
+def labels():
+    return np.where(signal() > 0.3, "yes", "no")
+
+
+def three_labels():
+    return np.digitize(signal(), [-0.5, 0.5]) + 5
+
+
+def counts():
+    return np.random.default_rng(2).poisson(np.exp(0.5 * signal() + 1))
+
+
+def two_targets():
+    return np.stack([targets(), targets() + features()[:, 0]], axis=1)
+
+
+def name_of(argument):
+    """The same in every process, unlike the address of a function."""
+    return getattr(argument, "__name__", str(argument))
+
+
+# ---- against other estimators, in double precision -------------------------------------------------------------------
+
+
+def minimise(loss, A, y):
+    """Coefficients and intercept of the least sum of losses l(u, y), by SciPy."""
+
+    def total(w):
+        return np.sum(loss(A @ w[:-1] + w[-1], y))
+
+    start = np.zeros(A.shape[1] + 1)
+    options = {"maxiter": 20000, "xatol": 1e-10, "fatol": 1e-13, "maxfev": 40000}
+    w = scipy.optimize.minimize(total, start, method="BFGS", options={"gtol": 1e-9}).x
+    w = scipy.optimize.minimize(total, w, method="Nelder-Mead", options=options).x
+    return w[:-1], w[-1]
+
+
+def huber(u, y):
+    size = np.abs(u - y)
+    return np.where(size <= 1, size**2 / 2, size - 0.5)
+
+
+def smoothed_hinge(u, y):
+    short = np.clip(1 - y * u, 0, 1)
+    return short * (1 - y * u - short / 2)
+
+
+def refitted(model):
+    return lambda A, y: (lambda fit: (fit.coef_, fit.intercept_))(model.fit(A, y))
+
+
+logistic = LogisticRegression(C=np.inf, tol=1e-12, max_iter=10000)
+FITS = {
+    "squared": (L0Regressor(), targets, refitted(LinearRegression())),
+    "huber": (L0Regressor(loss="huber"), targets, functools.partial(minimise, huber)),
+    "logistic": (L0Classifier(l2=0), labels, refitted(logistic)),
+    "softmax": (L0Classifier(l2=0), three_labels, refitted(logistic)),
+    "squared hinge": (
+        L0Classifier(loss="squared_hinge", l2=0),
+        labels,
+        lambda A, y: minimise(lambda u, y: np.maximum(0, 1 - y * u) ** 2, A, np.where(y == "yes", 1, -1)),
+    ),
+    "smoothed hinge": (
+        L0Classifier(loss="smoothed_hinge", l2=0),
+        labels,
+        lambda A, y: minimise(smoothed_hinge, A, np.where(y == "yes", 1, -1)),
+    ),
+    "poisson": (L0PoissonRegressor(), counts, refitted(PoissonRegressor(alpha=0, tol=1e-12, max_iter=10000))),
+    "two targets": (L0MultiTaskRegressor(), two_targets, refitted(LinearRegression())),
+}
+
+
+@pytest.mark.parametrize("name", FITS)
+def test_coefficients_are_those_of_a_refit_on_the_support(name):
+    model, y, refit = FITS[name]
+    X, y = features(), y()
+    model = clone(model).set_params(k=3, solver=OMP).fit(X, y)
+    assert model.k_ == model.support_.sum() == 3 and model.path_ is None
+    S, Z = model.support_, (X - X.mean(0)) / X.std(0)
+    coefficients, intercepts = refit(Z[:, S], y)
+    np.testing.assert_allclose(
+        model.coef_[..., S] * X.std(0)[S], coefficients.reshape(*model.coef_.shape[:-1], 3), atol=2e-5
+    )
+    offset = model.intercept_ + model.coef_ @ X.mean(0)
+    intercepts = intercepts - np.mean(intercepts) if name == "softmax" else intercepts
+    offset = offset - np.mean(offset) if name == "softmax" else offset
+    np.testing.assert_allclose(offset, intercepts, atol=2e-5)
+    assert np.all(model.coef_[..., ~S] == 0) and model.coef_.dtype == np.float64
+
+
+def test_probabilities_are_those_of_scikit_learn():
+    X = features()
+    for y in (labels(), three_labels()):
+        model = L0Classifier(k=D, l2=1e-2, solver=OMP).fit(X, y)
+        own = LogisticRegression(C=1 / (1e-2 * N), tol=1e-12, max_iter=10000)
+        scaled = make_pipeline(StandardScaler(), own).fit(X, y)
+        np.testing.assert_allclose(model.predict_proba(X), scaled.predict_proba(X), atol=1e-6)
+        np.testing.assert_allclose(model.predict_log_proba(X), np.log(model.predict_proba(X)), rtol=1e-9)
+        np.testing.assert_array_equal(model.predict(X), scaled.predict(X))
+        np.testing.assert_allclose(model.decision_function(X), scaled.decision_function(X), atol=1e-4)
+    assert not hasattr(L0Classifier(loss="squared_hinge"), "predict_proba")
+
+
+def test_the_support_is_the_best_of_all():
+    """By enumeration of the 20 supports of 3 in 6 features, for squares and for the logistic loss."""
+    X, y = features(), targets()
+    supports = list(map(list, itertools.combinations(range(D), 3)))
+    residuals = [np.sum((y - LinearRegression().fit(X[:, S], y).predict(X[:, S])) ** 2) for S in supports]
+    best = L0Regressor(k=3).fit(X, y)
+    assert np.flatnonzero(best.support_).tolist() == supports[np.argmin(residuals)]
+
+    Z, y = StandardScaler().fit_transform(X), labels()
+    l2 = 1e-3
+
+    def value(S):
+        fit = LogisticRegression(C=1 / (l2 * N), tol=1e-10, max_iter=1000).fit(Z[:, S], y)
+        return log_loss(y, fit.predict_proba(Z[:, S])) + l2 / 2 * np.sum(fit.coef_**2)
+
+    best = L0Classifier(k=3, l2=l2).fit(X, y)
+    assert np.flatnonzero(best.support_).tolist() == supports[np.argmin(list(map(value, supports)))]
+
+
+def test_coefficients_of_reduced_rank_are_those_of_the_theorem():
+    """Without a ridge: least squares, projected on the leading right singular vectors of the fitted values."""
+    X = features()
+    Y = np.stack([targets(), *np.random.default_rng(3).normal(size=(3, N)), signal()], axis=1)
+    full = LinearRegression().fit(X, Y)
+    V = np.linalg.svd(full.predict(X) - Y.mean(0), full_matrices=False)[2][:2]
+    model = ReducedRankRegressor(k=2).fit(X, Y)
+    np.testing.assert_allclose(model.coef_ * X.std(0), (V.T @ V @ full.coef_) * X.std(0), atol=1e-6)
+    np.testing.assert_allclose(model.predict(X).mean(0), Y.mean(0), rtol=1e-9)
+    assert np.linalg.matrix_rank(model.coef_) == model.k_ == 2
+
+
+def test_entries_are_chosen_one_by_one():
+    X, Y = features(), two_targets()
+    model = L0MultiTaskRegressor(k=5, sparsity="entries", solver=OMP).fit(X, Y)
+    assert np.count_nonzero(model.coef_) == 5
+    for row, y in zip(model.coef_, Y.T, strict=True):
+        np.testing.assert_allclose(row[row != 0], LinearRegression().fit(X[:, row != 0], y).coef_, rtol=1e-6)
+
+
+def chain(p=5):
+    precision = 2 * np.eye(p) - 0.9 * (np.eye(p, k=1) + np.eye(p, k=-1))
+    X = np.random.default_rng(4).multivariate_normal(np.zeros(p), np.linalg.inv(precision), size=300)
+    return X * np.arange(1, p + 1) + 7
+
+
+def test_graphs():
+    """The minimum on a graph: its covariance is the empirical one on the edges and the diagonal."""
+    X = chain()
+    empirical = EmpiricalCovariance().fit(X)
+    for k in (4, "ebic", "bic", "cv"):
+        model = SparseGraphicalModel(k=k).fit(X)
+        if k == 4:
+            assert model.k_ == 4 and model.path_ is None
+        else:
+            assert model.k_ >= 4 and model.path_.k[np.argmin(model.path_.criteria)] == model.k_
+        edges = model.precision_ != 0
+        np.testing.assert_array_equal(np.triu(model.support_, 1).sum(), model.k_)
+        np.testing.assert_array_equal(edges, model.support_ | np.eye(5, dtype=bool))
+        assert np.all(np.diagonal(model.support_, 1))
+        np.testing.assert_allclose(model.covariance_[edges], empirical.covariance_[edges], rtol=1e-5)
+        np.testing.assert_allclose(model.covariance_ @ model.precision_, np.eye(5), atol=1e-8)
+        np.testing.assert_allclose(model.location_, X.mean(0))
+    full = SparseGraphicalModel(k=1.0).fit(X)
+    np.testing.assert_allclose(full.score(X), empirical.score(X), rtol=1e-8)
+    assert full.mahalanobis(X).shape == (300,)
+
+
+def test_criteria_of_graphs_are_likelihoods_and_prices():
+    X = chain()
+    n, p = X.shape
+    model = SparseGraphicalModel(k="ebic").fit(X)
+    free = n * (p * np.log(2 * np.pi) + np.sum(np.log(X.var(0))))  # the constants, and the units
+    for k, W, criterion in zip(model.path_.k, model.path_.precisions, model.path_.criteria, strict=True):
+        assert np.count_nonzero(np.triu(W, 1)) == k
+        likelihood = scipy.stats.multivariate_normal.logpdf(X, X.mean(0), np.linalg.inv(W)).sum()
+        np.testing.assert_allclose(criterion, -2 * likelihood - free + k * (np.log(n) + 2 * np.log(p)), rtol=1e-6)
+
+
+# ---- what counts -----------------------------------------------------------------------------------------------------
+
+
+def test_the_intercept_is_not_counted_and_not_penalised():
+    X, y = features(), targets()
+    for model, z in ((L0Regressor(k=0, solver=OMP), y), (L0PoissonRegressor(k=0, solver=OMP), counts())):
+        np.testing.assert_allclose(model.fit(X, z).predict(X), np.mean(z), rtol=1e-9)
+    model = L0Classifier(k=0, l2=10.0, solver=OMP).fit(X, labels())
+    np.testing.assert_allclose(model.predict_proba(X)[:, 1], np.mean(labels() == "yes"), rtol=1e-6)
+    model = L0Regressor(k=1, fit_intercept=False, solver=OMP).fit(X, targets())
+    j = np.flatnonzero(model.support_)
+    assert model.intercept_ == 0
+    np.testing.assert_allclose(model.coef_[j], LinearRegression(fit_intercept=False).fit(X[:, j], targets()).coef_)
+
+
+@pytest.mark.parametrize(
+    "model", [L0Regressor(k=2), L0Regressor(k=2, l2=0.1, loss="huber"), L0Regressor(k="cv")], ids=str
+)
+def test_units_do_not_matter(model):
+    X, y = features(), targets()
+    scale, shift = np.array([1e3, 1e-3, 1, 5, 7, 1e-2]), np.arange(D)
+    first, second = (clone(model).set_params(solver=OMP).fit(A, y) for A in (X, X * scale + shift))
+    np.testing.assert_array_equal(first.support_, second.support_)
+    np.testing.assert_allclose(first.coef_, second.coef_ * scale, rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(first.predict(X), second.predict(X * scale + shift), rtol=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("model", "y"),
+    [
+        (L0Regressor(k="ebic"), targets),
+        (L0Classifier(k="bic", class_weight="balanced"), labels),
+        (L0PoissonRegressor(k="aic"), counts),
+        (ReducedRankRegressor(k="bic"), two_targets),
+    ],
+    ids=name_of,
+)
+def test_weights_repeat_samples(model, y):
+    X, y = features(), y()
+    times = np.random.default_rng(5).integers(0, 3, N)
+    model = model if isinstance(model, ReducedRankRegressor) else clone(model).set_params(solver=OMP)
+    weighted = clone(model).fit(X, y, sample_weight=times)
+    repeated = clone(model).fit(np.repeat(X, times, axis=0), np.repeat(y, times, axis=0))
+    assert weighted.k_ == repeated.k_
+    np.testing.assert_allclose(weighted.path_.criteria, repeated.path_.criteria, rtol=1e-7)
+    np.testing.assert_allclose(weighted.coef_, repeated.coef_, rtol=1e-5, atol=1e-9)
+    np.testing.assert_allclose(weighted.intercept_, repeated.intercept_, rtol=1e-5)
+
+
+def test_class_weights_are_weights_of_samples():
+    X, y = features(), labels()
+    weights = {"yes": 3.0, "no": 1.0}
+    by_class = L0Classifier(k=2, class_weight=weights, solver=OMP).fit(X, y)
+    by_sample = L0Classifier(k=2, solver=OMP).fit(X, y, sample_weight=[weights[label] for label in y])
+    np.testing.assert_allclose(by_class.coef_, by_sample.coef_, rtol=1e-9)
+    balanced = L0Classifier(k=2, class_weight="balanced", solver=OMP).fit(X, y)
+    inverse = {label: 1 / np.sum(y == label) for label in ("yes", "no")}
+    by_sample = L0Classifier(k=2, solver=OMP).fit(X, y, sample_weight=[inverse[label] for label in y])
+    np.testing.assert_allclose(balanced.coef_, by_sample.coef_, rtol=1e-6)
+
+
+def test_groups_enter_together():
+    X, y = features(), targets()
+    groups = ["a", "b", "b", "c", "c", "c"]
+    model = L0Regressor(k=2, groups=groups).fit(X, y)
+    chosen = [[0, 1, 2], [0, 3, 4, 5], [1, 2, 3, 4, 5]]
+    best = min(chosen, key=lambda S: np.sum((y - LinearRegression().fit(X[:, S], y).predict(X[:, S])) ** 2))
+    assert np.flatnonzero(model.support_).tolist() == best and model.k_ == 2
+    for of in (L0Classifier, L0MultiTaskRegressor):
+        y = three_labels() if of is L0Classifier else two_targets()
+        found = of(k=1, groups=groups, solver=OMP).fit(X, y)
+        assert len({groups[j] for j in np.flatnonzero(found.support_)}) == 1
+        assert found.support_.sum() == groups.count(groups[np.argmax(found.support_)])
+
+
+def test_features_that_are_always_in():
+    X = pd.DataFrame(features(), columns=list("abcdef"))
+    y = targets()
+    for always in (["a", "f"], [0, 5], [0, -1], np.arange(D) % 5 == 0):
+        model = L0Regressor(k=3, always=always, solver=OMP).fit(X, y)
+        assert model.support_[[0, 5]].all() and model.support_.sum() == 3
+    assert list(model.feature_names_in_) == list("abcdef")
+    model = L0Classifier(k="bic", always="f", solver=OMP).fit(X, labels())
+    assert model.support_[5] and model.path_.k[0] == 1
+    assert L0MultiTaskRegressor(k=2, always=[3], solver=OMP).fit(X, two_targets()).support_[3]
+
+
+def test_bounds_are_in_the_units_of_the_coefficients():
+    X, y = features(), targets()
+    model = L0Regressor(k=3, nonnegative=True, solver=OMP).fit(X, y)
+    S = model.support_
+    fit = scipy.optimize.nnls((X - X.mean(0))[:, S], y - y.mean())[0]
+    np.testing.assert_allclose(model.coef_[S], fit, rtol=1e-6, atol=1e-9)
+    least, most = np.full(D, -0.2), 0.3
+    model = L0Regressor(k=D, bounds=(least, most), solver=OMP).fit(X, y)
+    centred = X - X.mean(0)
+    expected = scipy.optimize.lsq_linear(centred / X.std(0), y - y.mean(), (least * X.std(0), most * X.std(0))).x
+    np.testing.assert_allclose(model.coef_ * X.std(0), expected, atol=1e-5)
+    free = L0Classifier(k=2, nonnegative=True, solver=OMP).fit(X, labels())
+    assert np.all(free.coef_ >= 0) and free.intercept_ < 0  # of features about 50
+
+
+def test_fractions_of_the_features():
+    X, y = features(), targets()
+    assert [
+        L0Regressor(k=k, solver=OMP).fit(X, y).k_ for k in (0.01, 0.5, 0.99, 1.0, np.float32(0.5), np.int64(2))
+    ] == [
+        1,
+        3,
+        5,
+        6,
+        3,
+        2,
+    ]
+
+
+def test_a_certificate_bounds_the_best_value():
+    X, y = features(), targets()
+    l2 = 0.2
+    model = L0Regressor(k=2, l2=l2, certify=True).fit(X, y)
+    Z, r = StandardScaler().fit_transform(X), y - y.mean()
+
+    def value(S):
+        w = np.linalg.solve(Z[:, S].T @ Z[:, S] / N + l2 * np.eye(2), Z[:, S].T @ r / N)
+        return np.mean((Z[:, S] @ w - r) ** 2) / 2 + l2 / 2 * w @ w
+
+    best = min(value(list(S)) for S in itertools.combinations(range(D), 2))
+    bound = model.certificate_
+    assert bound.lower <= best * (1 + 1e-12) and best <= bound.value * (1 + 1e-12)
+    np.testing.assert_allclose(bound.value, best, rtol=1e-6)
+    with pytest.raises(ValueError, match="fit_intercept=False"):
+        L0Classifier(k=2, certify=True, solver=OMP).fit(X, labels())
+
+
+# ---- the choice of k -------------------------------------------------------------------------------------------------
+
+
+def deviances(model, X, y):
+    """-2 log L of the fits for each k, up to a constant."""
+    for k in range(4):
+        fit = clone(model).set_params(k=k).fit(X, y)
+        if isinstance(model, L0Regressor):
+            yield N * np.log(np.mean((fit.predict(X) - y) ** 2))
+        elif isinstance(model, L0PoissonRegressor):
+            mean = fit.predict(X)
+            yield 2 * np.sum(mean - y * np.log(mean))
+        else:
+            yield 2 * log_loss(y, fit.predict_proba(X), normalize=False)
+
+
+PRICES = {
+    "aic": lambda k, size: 2 * size,
+    "bic": lambda k, size: size * np.log(N),
+    "ebic": lambda k, size: size * np.log(N) + 2 * np.log(scipy.special.binom(D, k)),
+    "gic": lambda k, size: size * np.log(D) * np.log(np.log(N)),
+    "sic": lambda k, size: size * np.log(D) * np.log(np.log(N)),
+}
+
+
+@pytest.mark.parametrize(
+    ("model", "y"),
+    [(L0Regressor(), targets), (L0PoissonRegressor(), counts), (L0Classifier(), three_labels)],
+    ids=name_of,
+)
+def test_criteria_choose_as_a_loop_does(model, y):
+    X, y, model = features(), y(), clone(model).set_params(solver=OMP)
+    fits, outputs = np.array(list(deviances(model, X, y))), 2 if isinstance(model, L0Classifier) else 1
+    for name, price in PRICES.items():
+        chosen = clone(model).set_params(k=name, k_max=3).fit(X, y)
+        expected = fits + [price(k, k * outputs) for k in range(4)]
+        np.testing.assert_allclose(chosen.path_.criteria, expected, rtol=1e-6, atol=1e-5)
+        assert chosen.k_ == np.argmin(expected) == chosen.support_.sum()
+        np.testing.assert_allclose(chosen.path_.coefficients[chosen.k_], chosen.coef_)
+        np.testing.assert_allclose(chosen.path_.intercepts[chosen.k_], chosen.intercept_)
+
+
+@pytest.mark.parametrize("cv", [None, 3, ShuffleSplit(4, random_state=0)], ids=["5", "3", "shuffled"])
+def test_cross_validation_chooses_as_a_loop_does(cv):
+    X, y = features(), targets()
+    model = L0Regressor(k="cv", cv=cv, k_max=4, solver=OMP).fit(X, y)
+    splits = cv if isinstance(cv, ShuffleSplit) else KFold(cv or 5)
+    losses = []
+    for train, held in splits.split(X):
+        fits = [L0Regressor(k=k, solver=OMP).fit(X[train], y[train]) for k in range(5)]
+        losses.append([np.mean((fit.predict(X[held]) - y[held]) ** 2) / 2 for fit in fits])
+    np.testing.assert_allclose(model.path_.fold_losses, losses, rtol=1e-7)
+    np.testing.assert_allclose(model.path_.criteria, np.mean(losses, axis=0), rtol=1e-7)
+    assert model.k_ == np.argmin(np.mean(losses, axis=0))
+
+
+def test_the_default_search_begins_at_the_path():
+    X, y = features(), targets()
+    model = L0Regressor().fit(X, y)
+    np.testing.assert_array_equal(model.support_, L0Regressor(k=model.k_).fit(X, y).support_)
+    assert model.path_.k.tolist() == list(range(D + 1))
+    assert np.all(np.diff(model.path_.losses) <= 0)
+    assert L0Regressor(k_max=2).fit(X, y).path_.k.tolist() == [0, 1, 2]
+
+
+# ---- data of all kinds -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("model", [L0Regressor(k=3), L0Classifier(k=3), L0Regressor(k="cv")], ids=str)
+def test_sparse_data_of_every_format_are_not_made_dense(model, monkeypatch):
+    X = features() * (np.random.default_rng(6).random((N, D)) < 0.6)
+    y = labels() if isinstance(model, L0Classifier) else targets()
+    dense = clone(model).set_params(solver=OMP).fit(X, y)
+    fitted = dense.predict(X)
+    kinds = [f"{name}_{of}" for name in ("csr", "csc", "coo", "lil", "dok", "bsr", "dia") for of in ("array", "matrix")]
+    data = [getattr(scipy.sparse, kind)(X) for kind in kinds]
+
+    def refuse(*args, **kwargs):
+        raise AssertionError("made dense")
+
+    for of in {base for kind in data for base in type(kind).__mro__}:
+        for name in ("toarray", "todense"):
+            if name in vars(of):
+                monkeypatch.setattr(of, name, refuse)
+    for A in data:
+        found = clone(model).set_params(solver=OMP).fit(A, y)
+        np.testing.assert_allclose(found.coef_, dense.coef_, rtol=1e-6, atol=1e-9)
+        np.testing.assert_array_equal(found.support_, dense.support_)
+        if isinstance(model, L0Classifier):
+            np.testing.assert_array_equal(found.predict(A), fitted)
+        else:
+            np.testing.assert_allclose(found.predict(A), fitted, rtol=1e-7)
+
+
+@pytest.mark.parametrize("enabled", [False, True])
+def test_precision_is_that_of_the_data(enabled):
+    """Whatever JAX's default is, which is left as it was."""
+    X, y = features(), targets()
+    with jax.enable_x64(enabled) if hasattr(jax, "enable_x64") else jax.experimental.enable_x64(enabled):
+        before = jax.numpy.ones(1).dtype
+        double, single, integers = (L0Regressor(k=2, solver=OMP).fit(A, y) for A in (X, X.astype("f4"), X.astype(int)))
+        assert jax.numpy.ones(1).dtype == before
+    assert [m.coef_.dtype for m in (double, single, integers)] == [np.float64, np.float32, np.float64]
+    assert single.predict(X.astype("f4")).dtype == np.float32
+    np.testing.assert_allclose(single.coef_, double.coef_, rtol=1e-3)
+    S = double.support_
+    np.testing.assert_allclose(double.coef_[S], LinearRegression().fit(X[:, S], y).coef_, rtol=1e-10)
+
+
+def test_a_warning_where_there_is_no_minimiser():
+    X = features()
+    y = X[:, 1] > 50
+    with pytest.warns(ConvergenceWarning, match=r"L0Classifier: REFIT_FAILED.*give l2 > 0"):
+        L0Classifier(k=2, l2=0, solver=OMP).fit(X, y)
+
+
+# ---- put together ----------------------------------------------------------------------------------------------------
+
+
+def frame():
+    return pd.DataFrame(features(), columns=list("abcdef"))
+
+
+def test_a_selector_in_a_pipeline():
+    X, y = frame(), labels()
+    selector = L0Selector(L0Classifier(k=3, solver=OMP)).set_output(transform="pandas")
+    model = make_pipeline(StandardScaler().set_output(transform="pandas"), selector, LogisticRegression()).fit(X, y)
+    chosen = [name for name, selected in zip("abcdef", model[1].get_support(), strict=True) if selected]
+    assert len(chosen) == 3 and model[:2].get_feature_names_out().tolist() == chosen
+    pd.testing.assert_frame_equal(model[:2].transform(X), model[0].transform(X)[chosen])
+    assert model[1].get_support(indices=True).tolist() == ["abcdef".index(name) for name in chosen]
+    assert model.score(X, y) > 0.7
+    assert model[1].inverse_transform(model[1].transform(X)).shape == (N, D)
+
+
+@pytest.mark.parametrize("loss", ["squared", "huber", "poisson", "logistic", "squared_hinge", "smoothed_hinge"])
+def test_selectors_by_the_name_of_a_loss(loss):
+    y = {"poisson": counts, "squared": targets, "huber": targets}.get(loss, labels)()
+    selector = L0Selector(loss, k=1)
+    if loss == "squared":  # one is fitted; of the others the estimator is looked at
+        assert selector.fit(features(), y).k_ == 1 and selector.transform(features()).shape == (N, 1)
+    estimator = selector.build()
+    assert getattr(estimator, "loss", "poisson") == loss and estimator.k == 1
+
+
+def test_grid_search_over_k_in_a_pipeline():
+    X, y = frame(), targets()
+    model = make_pipeline(L0Selector(L0Regressor(solver=OMP)), LinearRegression())
+    search = GridSearchCV(model, {"l0selector__k": [1, 2, 4]}, cv=3).fit(X, y)
+    scores = [
+        [
+            L0Regressor(k=k, solver=OMP).fit(X.iloc[train], y[train]).score(X.iloc[held], y[held])
+            for train, held in KFold(3).split(X)
+        ]
+        for k in (1, 2, 4)
+    ]
+    np.testing.assert_allclose(search.cv_results_["mean_test_score"], np.mean(scores, axis=1), rtol=1e-7)
+    assert search.best_params_ == {"l0selector__k": [1, 2, 4][np.argmax(np.mean(scores, axis=1))]}
+
+
+def test_processes_agree_with_one():
+    X, y = features(), targets()
+    model = L0Regressor(k=2, solver=OMP)
+    np.testing.assert_allclose(
+        cross_val_predict(model, X, y, cv=2, n_jobs=2), cross_val_predict(model, X, y, cv=2), rtol=1e-9
+    )
+
+
+def test_copies():
+    X, y = features(), labels()
+    model = L0Classifier(k=2, solver=OMP, class_weight="balanced").fit(X, y)
+    again = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(again.predict_proba(X), model.predict_proba(X))
+    assert repr(clone(model)) == repr(model) and not hasattr(clone(model), "coef_")
+    chosen = L0Classifier(k="bic", solver=OMP).fit(X, y)
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(chosen)).path_.criteria, chosen.path_.criteria)
+
+
+def test_weights_are_routed():
+    X, y = features(), targets()
+    weights = np.random.default_rng(7).integers(0, 3, N).astype(float)
+    with sklearn.config_context(enable_metadata_routing=True):
+        model = L0Regressor(solver=OMP).set_fit_request(sample_weight=True).set_score_request(sample_weight=True)
+        search = GridSearchCV(model, {"k": [2]}, cv=3).fit(X, y, sample_weight=weights)
+    expected = [
+        L0Regressor(k=2, solver=OMP)
+        .fit(X[train], y[train], sample_weight=weights[train])
+        .score(X[held], y[held], sample_weight=weights[held])
+        for train, held in KFold(3).split(X)
+    ]
+    np.testing.assert_allclose(search.cv_results_["mean_test_score"], np.mean(expected), rtol=1e-9)
+
+
+@pytest.mark.filterwarnings("ignore:.*MAX_STEPS:sklearn.exceptions.ConvergenceWarning")
+def test_solvers_that_draw_random_numbers():
+    X, y = features(), targets()
+    solver = jaxht.HTSVRG(step_size=0.1)
+    first, same = (L0Regressor(k=2, solver=solver, random_state=0).fit(X, y).coef_ for _ in range(2))
+    np.testing.assert_array_equal(first, same)
+
+
+# ---- displays --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def axes(monkeypatch):
+    monkeypatch.setenv("MPLBACKEND", "agg")
+    import matplotlib.pyplot as plt
+
+    yield plt.subplots()[1]
+    plt.close("all")
+
+
+def test_paths_are_drawn(axes):
+    X, y = frame(), targets()
+    model = L0Regressor(k="bic", solver=OMP).fit(X, y)
+    display = PathDisplay.from_estimator(model, ax=axes)
+    assert display.ax_ is axes and display.figure_ is axes.figure and len(display.lines_) == D
+    for line in display.lines_:
+        np.testing.assert_array_equal(line.get_ydata(), model.path_.coefficients[:, "abcdef".index(line.get_label())])
+    (line,) = display.plot(kind="criteria").lines_
+    assert display.ax_ is not axes
+    np.testing.assert_array_equal(line.get_xydata(), np.stack([model.path_.k, model.path_.criteria], axis=1))
+    folds = L0MultiTaskRegressor(k="cv", k_max=2, solver=OMP).fit(X, two_targets())
+    (line,) = PathDisplay.from_path(folds.path_, kind="criteria").lines_
+    np.testing.assert_array_equal(line.get_ydata(), folds.path_.criteria)
+    several = np.count_nonzero(folds.path_.coefficients.any(axis=(0, 1)))
+    assert len(PathDisplay.from_estimator(folds).lines_) == 2 * several
+    with pytest.raises(ValueError, match="must have chosen k"):
+        PathDisplay.from_estimator(L0Regressor(k=1, solver=OMP).fit(X, y))
+    with pytest.raises(ValueError, match="kind must be"):
+        display.plot(kind="losses")
+    graph = SparseGraphicalModel(k_max=6).fit(chain())
+    with pytest.raises(ValueError, match="kind must be 'criteria'"):
+        PathDisplay.from_estimator(graph)
+    assert len(PathDisplay.from_estimator(graph, kind="criteria").lines_) == 1
+
+
+def test_selections_are_drawn(axes):
+    X, y = frame(), targets()
+    model = L0Regressor(k=2, solver=OMP)
+    display = SelectionDisplay.from_estimator(model, X, y, num_pairs=10, random_state=0, ax=axes)
+    assert display.ax_ is axes and len(display.bars_) == D
+    np.testing.assert_allclose([bar.get_height() for bar in display.bars_], display.frequencies)
+    np.testing.assert_allclose(display.frequencies.sum(), 2)
+    assert display.frequencies[1] == display.frequencies.max() and display.expected_false >= 0
+    same = SelectionDisplay.from_estimator(model.fit(X, y), X, y, num_pairs=10, random_state=0)
+    np.testing.assert_array_equal(same.frequencies, display.frequencies)
+    found = L0Classifier(k=2, solver=OMP).stability_selection(X, three_labels(), num_pairs=10, random_state=0)
+    assert found.frequencies.shape == (D,)
+    np.testing.assert_allclose([found.frequencies.sum(), found.mean_size], 2)
+    for estimator in (ReducedRankRegressor(k=1), LinearRegression()):
+        with pytest.raises(ValueError, match="selects features"):
+            SelectionDisplay.from_estimator(estimator, X, y)
+    with pytest.raises(ValueError, match="LowRank has no coordinates"):
+        ReducedRankRegressor(k=1).stability_selection(X, two_targets())
+    with pytest.raises(ValueError, match="k must be an int"):
+        SelectionDisplay.from_estimator(L0Regressor(), X, y)
+
+
+# ---- errors ----------------------------------------------------------------------------------------------------------
+
+WRONG = {
+    "k is text": (r"k must be an int, or a fraction in \(0, 1\] or 'cv' or", L0Regressor(k="cp"), targets),
+    "k is a bool": ("k must be an int", L0Regressor(k=True), targets),
+    "k is too large": ("k must lie between 0 and n_features = 6; got 7", L0Regressor(k=7), targets),
+    "k is below always": ("k must lie between 2", L0Regressor(k=1, always=[0, 1]), targets),
+    "k is 1.5": ("got 1.5", L0Regressor(k=1.5), targets),
+    "k_max": ("k_max must be an int from 0 to 6; got 9", L0Regressor(k_max=9), targets),
+    "l2": ("l2 must be at least 0; got -1", L0Regressor(k=1, l2=-1), targets),
+    "loss": ("loss must be 'squared' or 'huber'; got 'l1'", L0Regressor(k=1, loss="l1"), targets),
+    "loss of classes": ("loss must be 'logistic' or", L0Classifier(k=1, loss="hinge"), labels),
+    "criterion of huber": ("logarithm of a likelihood", L0Regressor(loss="huber", solver=OMP), targets),
+    "groups": ("groups must have one label", L0Regressor(k=1, groups=[0, 1]), targets),
+    "groups of entries": (
+        "groups must be None",
+        L0MultiTaskRegressor(k=1, sparsity="entries", groups=range(6)),
+        two_targets,
+    ),
+    "sparsity": ("sparsity must be", L0MultiTaskRegressor(k=1, sparsity="columns"), two_targets),
+    "one target": ("of one use L0Regressor", L0MultiTaskRegressor(k=1), targets),
+    "always by name": ("X has none", L0Regressor(k=1, always=["a"]), targets),
+    "always out of range": ("below 6", L0Regressor(k=1, always=[6]), targets),
+    "always of a wrong length": ("as a mask", L0Regressor(k=1, always=[True]), targets),
+    "always of floats": ("mask, numbers or names", L0Regressor(k=1, always=[0.5]), targets),
+    "bounds": ("must be a pair", L0Regressor(k=1, bounds=3), targets),
+    "bounds without 0": ("must not be above 0", L0Regressor(k=1, bounds=(1, 2)), targets),
+    "bounds of groups": ("count coefficients", L0Regressor(k=1, nonnegative=True, groups=[0, 0, 1, 1, 2, 2]), targets),
+    "one class": ("at least 2 classes", L0Classifier(k=1), lambda: np.zeros(N, int)),
+    "negative counts": ("counts", L0PoissonRegressor(k=1), lambda: -counts() - 1),
+    "hinge of three classes": ("Only binary", L0Classifier(k=1, loss="squared_hinge"), three_labels),
+    "rank": (r"k must lie between 1 and min\(n_features, n_targets\) = 2", ReducedRankRegressor(k=3), two_targets),
+    "certificate without a ridge": ("l2", L0Regressor(k=1, certify=True, solver=OMP), targets),
+    "selector": ("selects features, or one of", L0Selector(LinearRegression()), targets),
+    "selector by name": ("got 'l1'", L0Selector("l1"), targets),
+    "selector of rank": ("selects features", L0Selector(ReducedRankRegressor()), two_targets),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_arguments_are_named(name):
+    message, model, y = WRONG[name]
+    with pytest.raises(ValueError, match=message):
+        model.fit(features(), y())
+
+
+def test_names_that_are_not_there():
+    with pytest.raises(ValueError, match="X has no 'z'"):
+        L0Regressor(k=1, always=["a", "z"]).fit(frame(), targets())
+    for weights in (-np.ones(N), np.ones((N, 1)), np.ones(N - 1)):
+        with pytest.raises(ValueError):
+            L0Regressor(k=1).fit(features(), targets(), sample_weight=weights)
+
+
+def test_hinges_of_several_classes():
+    model = OneVsRestClassifier(L0Classifier(k=2, loss="squared_hinge", solver=OMP)).fit(features(), three_labels())
+    assert model.score(features(), three_labels()) > 0.5
+
+
+# ---- imports ---------------------------------------------------------------------------------------------------------
+
+
+def run(script):
+    return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+
+
+def test_scikit_learn_is_imported_when_it_is_asked_for():
+    assert run("import jaxht, sys; assert 'sklearn' not in sys.modules; jaxht.sklearn.L0Regressor").returncode == 0
+    found = run("import sys; sys.modules['sklearn'] = None; import jaxht.sklearn")
+    assert "ImportError: jaxht.sklearn needs scikit-learn" in found.stderr
+
+
+def test_plots_are_imported_when_they_are_drawn():
+    found = run("import jaxht.sklearn, sys; assert 'matplotlib' not in sys.modules")
+    assert found.returncode == 0, found.stderr
+
+
+def test_data_are_not_warned_of():
+    """float64 is computed in float64, so that nothing is rounded."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        L0Regressor(k=2, solver=OMP).fit(features(), targets())
