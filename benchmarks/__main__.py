@@ -29,6 +29,7 @@ NAMES = (
     "dual",
     "precision",
     "choice",
+    "inference",
     "first_call",
 )
 

@@ -1,9 +1,10 @@
-"""The choice of k and the trust in a selection: paths by a criterion, stability selection, next to what else there is.
+"""The choice of k: paths by a criterion and grid searches, next to what else there is.
 
 abess (``pip install abess``) is left out where it is not installed. Paths on data sets need JAXHT_DATA. Cold is the
 first call, with its compiles.
 """
 
+import functools
 import os
 import time
 import warnings
@@ -13,17 +14,22 @@ from typing import Any
 
 import jax
 import numpy as np
-from joblib import Parallel, delayed
+import scipy.sparse
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.linear_model import LassoCV, LogisticRegressionCV, OrthogonalMatchingPursuit, lars_path
+from sklearn.feature_selection import VarianceThreshold
+from sklearn.linear_model import LassoCV, LogisticRegression, LogisticRegressionCV, lars_path
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
 
 import jaxht
 from benchmarks.support_sets import load, loss
 from benchmarks.timing import compiling_anew, interleaved, report
 from jaxht.designs import design
+from jaxht.sklearn import L0Classifier
 
 n, d, k = 500, 1000, 10
 KS = range(1, 51)
+ROWS = 32_561
 
 
 def main() -> None:
@@ -33,7 +39,7 @@ def main() -> None:
     paths()
     for name in ("blogfeedback", "rcv1"):
         path_on(name)
-    stability()
+    grid_search()
 
 
 def planted() -> tuple[np.ndarray, np.ndarray]:
@@ -76,11 +82,9 @@ def paths() -> None:
 
 def path_on(name: str) -> None:
     """A path of 50 sparsities on a data set, standardised as in ``python -m benchmarks support``."""
-    folder = os.environ.get("JAXHT_DATA")
-    if folder is None or not Path(folder).is_dir():
-        print(f"\n{name}: JAXHT_DATA must name the folder of data sets; left out")
+    if (folder := data_folder(name)) is None:
         return
-    problem = load(name, Path(folder))
+    problem = load(name, folder)
     A, y = design(problem.A.astype(np.float32)), problem.y.astype(np.float32)
     model = jaxht.LeastSquares if problem.model == "squares" else jaxht.Logistic
     f = model(A, y, problem.l2, mean=True).prepare()
@@ -111,30 +115,25 @@ def path_on(name: str) -> None:
         print(f"  {label}: {len(support)} columns, f = {loss(problem, support):.6f} refitted")
 
 
-def stability() -> None:
-    """Stability selection on 100 subsamples next to a loop of fits."""
-    A, y = planted()
-    f = jaxht.LeastSquares(jax.numpy.asarray(A), jax.numpy.asarray(y))
-    key = jax.random.key(0)
-    rng = np.random.default_rng(0)
-    halves = [half for _ in range(50) for half in np.array_split(rng.permutation(n), 2)]
-
-    def fit(rows: np.ndarray) -> Any:
-        return OrthogonalMatchingPursuit(n_nonzero_coefs=k, fit_intercept=False).fit(A[rows], y[rows]).coef_ != 0
-
-    def loop() -> Any:
-        return np.mean(Parallel(n_jobs=-1)(delayed(fit)(rows) for rows in halves), axis=0)
-
-    def ours() -> Any:
-        found = jaxht.inference.stability_selection(f, jaxht.Sparse(k), jaxht.OMP(), key)
-        return jax.block_until_ready(found.frequencies)
-
-    calls = {"scikit-learn OMP, joblib": loop, "stability_selection": jax.jit(ours)}
-    print(f"\nstability selection, 100 subsamples, n = {n}, d = {d}, k = {k}")
-    found = {name: np.asarray(first_call(name, call)) for name, call in calls.items()}
-    for name, frequencies in found.items():
-        print(f"  {name}: {np.sum(frequencies > 0.9)} columns in over 90 % of the subsamples")
-    report("the same, warm", interleaved(calls, repeats=5), baseline="scikit-learn OMP, joblib", unit="ms")
+def grid_search() -> None:
+    """A grid search over k in a pipeline, 10 fits and the last one, on rows of a data set as many as a9a has."""
+    if (folder := data_folder("w8a")) is None:
+        return
+    with np.load(folder / "w8a.npz") as arrays:
+        y = arrays["y"][:ROWS]
+    X = scipy.sparse.load_npz(folder / "w8a.npz").tocsr()[:ROWS]
+    own = make_pipeline(VarianceThreshold(), L0Classifier(random_state=0))
+    l1 = make_pipeline(VarianceThreshold(), LogisticRegression(penalty="l1", solver="liblinear"))
+    searches = {
+        "L0Classifier, k": GridSearchCV(own, {"l0classifier__k": [5, 10, 20, 40, 60]}, cv=2),
+        "LogisticRegression, l1, C": GridSearchCV(l1, {"logisticregression__C": [0.01, 0.1, 1, 10, 100]}, cv=2),
+    }
+    print(f"\ngrid searches, 10 fits, w8a, {' x '.join(map(str, X.shape))}, logistic: first and later call")
+    for name, search in searches.items():
+        fit = functools.partial(search.fit, X, y)
+        first_call(name, fit)
+        first_call(f"{name}, again", fit)
+        print(f"  {name}: {search.best_params_}, accuracy {search.best_score_:.4f}")
 
 
 def first_call(name: str, call: Callable[[], Any]) -> Any:
@@ -144,6 +143,15 @@ def first_call(name: str, call: Callable[[], Any]) -> Any:
         result = jax.block_until_ready(call())
     print(f"  {name:42s} {time.perf_counter() - begin:10.3f} s", flush=True)
     return result
+
+
+def data_folder(name: str) -> Path | None:
+    """The folder of data sets; None, and a line that says so, where there is none."""
+    folder = os.environ.get("JAXHT_DATA")
+    if folder is None or not Path(folder).is_dir():
+        print(f"\n{name}: JAXHT_DATA must name the folder of data sets; left out")
+        return None
+    return Path(folder)
 
 
 def import_abess() -> Any:

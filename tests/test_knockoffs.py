@@ -145,23 +145,27 @@ def test_false_discoveries_and_power(model, construction):
     assert naive.mean() > q + 0.05
 
 
-def test_statistics_are_the_order_of_entry():
-    """Columns enter one by one, whichever of the pair is first."""
+def test_statistics_are_differences_of_coefficients():
+    """Along a path over features and copies in order, whatever order they were shuffled into, and in any units."""
     rng = np.random.default_rng(4)
     A = rng.normal(size=(80, 6))
     y = A @ np.array([3.0, 0, 2.0, 0, 1.0, 0]) + 0.1 * rng.normal(size=80)
-    with x64():
-        found = knockoffs(
-            jaxht.LeastSquares(A, y, np.full(6, 0.1)), jaxht.OMP(), jax.random.key(0), k_max=5, covariance=np.eye(6)
-        )
-        both = np.hstack([A, found.copies])
-        results = jaxht.path(jaxht.LeastSquares(both, y, 0.1), jaxht.Sparse(1), jaxht.OMP(), range(1, 6))
-    found = host(found)
-    entered = [np.flatnonzero(np.asarray(x)) for x in results.x]
-    first = {j: next((m for m, F in enumerate(entered) if j in F), 5) for j in range(12)}
-    expected = [max(5 - first[j], 5 - first[j + 6]) * np.sign(first[j + 6] - first[j]) for j in range(6)]
-    np.testing.assert_array_equal(found.statistics, expected)
-    assert found.statistics[0] == 5 and np.all(found.selected == (found.statistics >= found.threshold))
+    statistics = []
+    for factor in (np.ones(6), np.array([1, 1, 2.0, 1, 1, 1])):
+        with x64():
+            f = jaxht.LeastSquares(A * factor, y, 0.1 * factor**2)
+            found = knockoffs(f, jaxht.OLS(), jax.random.key(0), k_max=5, covariance=np.diag(factor**2))
+            both = np.hstack([A * factor, found.copies])
+            results = jaxht.path(
+                jaxht.LeastSquares(both, y, np.tile(f.l2, 2)), jaxht.Sparse(1), jaxht.OLS(), range(1, 6)
+            )
+        found, x = host(found), np.asarray(results.x)
+        scale = np.std(np.vstack([A * factor, found.copies]), axis=0)
+        expected = [scale[j] * sum(abs(x[k, j]) - abs(x[k, j + 6]) for k in range(5)) for j in range(6)]
+        np.testing.assert_allclose(found.statistics, expected, rtol=1e-9, atol=1e-12)
+        assert found.statistics[0] > 10 and np.all(found.selected == (found.statistics >= found.threshold))
+        statistics.append(found.statistics)
+    np.testing.assert_allclose(*statistics, rtol=1e-6, atol=1e-9)
 
 
 F = jaxht.LeastSquares(np.ones((4, 5), np.float32), np.ones(4, np.float32))

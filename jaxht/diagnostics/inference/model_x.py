@@ -35,8 +35,8 @@ class Knockoffs:
 
     Attributes:
         selected: bool (d,), the features that were discovered.
-        statistics: W, (d,): its size is the number of steps of the path that a feature or its copy was in, whichever
-            was first; negative where it was the copy, 0 where neither entered or both did at once.
+        statistics: W, (d,): by what a feature's coefficients along the path exceed its copy's in size; negative where
+            they are smaller, 0 where neither was selected.
         threshold: the least size of W that was selected, a scalar; infinite where none was.
         copies: (n, d), the knockoffs.
         results: a :class:`jaxht.Result` with an axis of length ``k_max``, on the 2 d columns: each feature and its copy
@@ -62,15 +62,18 @@ def knockoffs(
     construction: str = "mvr",
     stop: Stop = Stop(),
 ) -> Knockoffs:
-    """Select features with control of the false discovery rate, by knockoffs along an l0 path.
+    r"""Select features with control of the false discovery rate, by knockoffs along an l0 path.
 
     It works under jit and vmap. Features compete with their copies (:func:`gaussian_knockoffs`) in ``path(..., ks=1 ...
-    k_max)`` over 2 d columns. With Z_j the number of sparsities from the first one on that feature j is selected for,
-    and Z~_j that of its copy, ``W_j = max(Z_j, Z~_j) sign(Z_j - Z~_j)`` (signed maximum), and those of W_j at least
-    :func:`knockoff_threshold` are selected. Of these on average at most the share ``fdr`` does not influence y, given
-    all other features: for every model of y and any solver, if the features are Gaussian with the covariance that is
-    given; about so if that is estimated. Every feature and its copy are exchanged at random first, so that ties favour
-    neither.
+    k_max)`` over 2 d columns,
+
+    .. math::
+        W_j = \sigma_j \sum_{k=1}^{k_{max}} \big( |x_j^{(k)}| - |\tilde x_j^{(k)}| \big)
+
+    with sigma_j the standard deviation of feature and copy, and those of W_j at least :func:`knockoff_threshold` are
+    selected. Of these on average at most the share ``fdr`` does not influence y, given all other features: for every
+    model of y and any solver, if the features are Gaussian with the covariance that is given; about so if that is
+    estimated. Every feature and its copy are exchanged at random first, so that ties favour neither.
 
     At least ``1 / fdr`` features, or none, are discovered.
 
@@ -96,7 +99,8 @@ def knockoffs(
 
     Cost: that of the copies, of the path on 2 d columns, and d^2.
 
-    Source: Candès, Fan, Janson & Lv 2018, §3; Barber & Candès 2015 (knockoff+, statistics by entry into a path).
+    Source: Candès, Fan, Janson & Lv 2018, §3 (statistics by differences of coefficients); Barber & Candès 2015
+    (knockoff+).
 
     Example:
         >>> import jax, jax.numpy as jnp, jaxht
@@ -124,11 +128,9 @@ def knockoffs(
     l2 = jnp.tile(model.penalty, 2) if jnp.ndim(model.penalty) else model.l2
     both = dataclasses.replace(model, A=Dense(jnp.concatenate(pair, axis=1)), l2=l2)
     results = path(both, Sparse(1), solver, range(1, k_max + 1), key=keys[2], stop=stop)
-    # The number of sparsities from the first one on.
-    inside = lax.cummax((results.x != 0).astype(jnp.int32))
-    left, right = jnp.sum(inside, axis=0, dtype=dtype).reshape(2, d)
-    sign = jnp.where(exchanged, -1, 1) * jnp.sign(left - right).astype(jnp.int32)
-    statistics = jnp.maximum(left, right) * sign.astype(dtype)
+    left, right = jnp.sum(jnp.abs(results.x), axis=0).reshape(2, d)
+    scale = jnp.std(jnp.concatenate([A, copies]), axis=0)
+    statistics = jnp.where(exchanged, right - left, left - right) * scale
     threshold = knockoff_threshold(statistics, fdr)
     return Knockoffs(statistics >= threshold, statistics, threshold, copies, results)
 
