@@ -52,12 +52,12 @@ def test_the_default_follows_from_the_kinds(objective, constraint, solver):
 
 
 def test_searches_shrink_as_problems_grow():
-    """Least squares takes more than other losses; designs whose columns are not gathered have one start."""
+    """Fewer refits of larger problems; designs whose columns are not gathered have one start."""
     squares = [chosen(LeastSquares(*shapes(n, d), 1e-3), Sparse(10)) for n, d in [(60, 2000), (1000, 20_000)]]
     logistic = [chosen(Logistic(*shapes(n, d), 1e-3), Sparse(10)) for n, d in [(60, 500), (2000, 5000), (10**6, 500)]]
     assert squares[0].num_starts == logistic[0].num_starts == 8
     for larger in (squares, logistic):
-        work = [s.num_starts * s.num_moves * s.patience for s in larger]
+        work = [s.num_starts * s.num_moves * s.patience * s.num_candidates for s in larger]
         assert work == sorted(work, reverse=True) and work[-1] < work[0]
     wide = jaxht.design(scipy.sparse.random_array((500, 3000), density=0.001, rng=RNG).astype(np.float32))
     search = jaxht.default_solver(Logistic(wide, np.sign(RNG.normal(size=500)), 1e-3), Sparse(100))

@@ -302,6 +302,35 @@ def test_exchanges_of_blocks_alone_descend():
     assert last.value < 0.98 * first.value
 
 
+@pytest.mark.parametrize("kind", ["dense", "sparse"])
+@pytest.mark.parametrize("model", [jaxht.Logistic, jaxht.Poisson, jaxht.SmoothedHinge, jaxht.Huber])
+def test_exchanges_by_the_model_alone_descend(model, kind):
+    """From orthogonal matching pursuit: never above it, below it on some problems, and a minimiser on its support."""
+    rng, below = np.random.default_rng(3), 0
+    search = LocalSearch(num_starts=2, num_moves=50, patience=1, num_candidates=1)
+    run, refit = quick(jaxht.solve), quick(jaxht.refit.refit)
+    for _ in range(6):
+        A = rng.normal(size=(200, 16)) + 4 * rng.normal(size=(200, 5)) @ rng.normal(size=(5, 16))
+        A = A / np.sqrt(np.mean(A**2, axis=0)) * (1 if kind == "dense" else rng.random(A.shape) < 0.5)
+        u = A @ np.where(np.arange(16) < 6, rng.choice([-1.0, 1.0], 16), 0)
+        if model is jaxht.Poisson:
+            y = rng.poisson(np.exp(np.clip(u, -3, 2)))
+        elif model is jaxht.Huber:
+            y = u + rng.normal(size=200)
+        else:
+            y = np.where(u + rng.logistic(size=200) > 0, 1.0, -1.0)
+        with x64():
+            f = model(A if kind == "dense" else jaxht.design(scipy.sparse.csr_array(A)), y.astype(float), 1e-2)
+            found = host(run(f, Sparse(5, k_max=5), search))
+            greedy = host(run(f, Sparse(5, k_max=5), jaxht.OMP()))
+            refitted = host(refit(f, jaxht.Support(found.x != 0, k_max=5), np.zeros(16)))
+        assert found.status == Status.NO_PROGRESS and np.count_nonzero(found.x) == 5
+        assert found.value <= greedy.value + 1e-9 * abs(greedy.value)
+        np.testing.assert_allclose(found.x, refitted.x, atol=1e-7)
+        below += found.value < greedy.value - 1e-6 * abs(greedy.value)
+    assert below >= 1
+
+
 @pytest.mark.parametrize("case", ["dependent", "overflow"])
 def test_what_must_stay_keeps_its_place(case):
     """Where it depends on columns before it; and where the score of another one, before it, overflows."""

@@ -46,6 +46,10 @@ class SymmetricOperator:
         unit = indices[:, None] == lax.iota(jnp.int32, math.prod(self.shape))
         return jax.vmap(lambda v: self(v.reshape(self.shape)).ravel())(unit.astype(self.dtype))
 
+    def matrix(self) -> Array:
+        """All rows, (d, d). Cost: d products."""
+        return self.rows(lax.iota(jnp.int32, math.prod(self.shape)))
+
     def diagonal(self) -> Array:
         """The diagonal, like the variable. Cost: d products."""
         index = lax.iota(jnp.int32, math.prod(self.shape))

@@ -20,7 +20,7 @@ from jaxht._pytree import (
     static,
     warn_of_rounding,
 )
-from jaxht.designs import LinearOperator, MatrixDesign, design
+from jaxht.designs import Dense, LinearOperator, MatrixDesign, design
 from jaxht.linalg.factored import Factored, Product, square_norm
 from jaxht.linalg.operators import SymmetricOperator
 from jaxht.linalg.precision import matmul
@@ -302,6 +302,34 @@ class WeightedGram(SymmetricOperator):
 
         return jax.vmap(of_output, out_axes=1)(jnp.eye(image_shape[1], dtype=self.dtype)) + model.penalty
 
+    def rows(self, indices: Array) -> Array:
+        """Of models of one output. Cost: k_max / 2 products where columns are gathered."""
+        if len(self.shape) != 1 or not self.model.design.gathers(indices.size):
+            return super().rows(indices)
+        images = jax.vmap(lambda image: self.model.weight(self.curvature(image)))(self.model.design.columns(indices))
+        rows = self.model.design.rmatvec(images.T).T
+        if self.model.l2 is None:
+            return rows
+        here = indices[:, None] == lax.iota(jnp.int32, self.shape[0])
+        return rows + jnp.where(here, self.model.penalty, 0)
+
+    def matrix(self) -> Array:
+        """All rows. Cost: d / 2 products; for one output of a dense design and a separable loss, n d^2 in one."""
+        model, A = self.model, self.model.design
+        if len(self.shape) != 1 or not isinstance(A, Dense) or not model.loss.is_separable:
+            return super().matrix()
+        weights = model.weight(self.curvature(jnp.ones(A.shape[0], self.dtype)))
+        gram = matmul(A.array.T, weights[:, None] * A.array)
+        return gram if model.l2 is None else gram + jnp.diag(jnp.broadcast_to(model.penalty, self.shape))
+
+    def preconditioner(self) -> Array:
+        """The diagonal, or 1 where it would cost d products."""
+        A = self.model.design
+        A = A.vectorised if isinstance(A, MatrixDesign) else A
+        if isinstance(A, LinearOperator) and A.norms is None:
+            return jnp.ones((), self.dtype)
+        return self.diagonal()
+
     def _coupled_diagonal(self) -> Array:
         """Column by column, ``a_j' C a_j`` with C the Hessian in the predictions."""
 
@@ -322,25 +350,6 @@ class Majorant(WeightedGram):
         squares = A.column_norms() ** 2 if model.weights is None else A.squared(model.weights)
         squares = model.normalise(squares) * model.curvature_bound()
         return squares.reshape(squares.shape + (1,) * (len(model.shape) - squares.ndim)) + model.penalty
-
-    def rows(self, indices: Array) -> Array:
-        """Of models of one output. Cost: k_max / 2 products where columns are gathered."""
-        if len(self.shape) != 1 or not self.model.design.gathers(indices.size):
-            return super().rows(indices)
-        images = jax.vmap(lambda image: self.model.weight(self.curvature(image)))(self.model.design.columns(indices))
-        rows = self.model.design.rmatvec(images.T).T
-        if self.model.l2 is None:
-            return rows
-        here = indices[:, None] == lax.iota(jnp.int32, self.shape[0])
-        return rows + jnp.where(here, self.model.penalty, 0)
-
-    def preconditioner(self) -> Array:
-        """The diagonal, or 1 where it would cost d products."""
-        A = self.model.design
-        A = A.vectorised if isinstance(A, MatrixDesign) else A
-        if isinstance(A, LinearOperator) and A.norms is None:
-            return jnp.ones((), self.dtype)
-        return self.diagonal()
 
     def norm(self) -> Array:
         """``c b sigma_max(S^(1/2) A)^2 + max l2``."""

@@ -12,8 +12,9 @@ from jaxht.constraints import SelectionConstraint, Sparse
 from jaxht.designs import Dense
 from jaxht.linalg.lapack import inverse_cholesky
 from jaxht.linalg.linear_solvers import ratio
+from jaxht.linalg.operators import SymmetricOperator
 from jaxht.linalg.precision import matmul
-from jaxht.objectives.linear_model import LinearModel
+from jaxht.objectives.linear_model import LeastSquares, LinearModel
 from jaxht.objectives.losses import SquaredLoss, SquaredNormLoss
 from jaxht.objectives.objective import Objective
 from jaxht.refit.columns import gather_column, restrict_columns
@@ -48,8 +49,35 @@ class Quadratic:
         most = max(SMALL, objective.num_samples if isinstance(objective.design, Dense) else 0)
         if vector and zero.size > min(num_rows, most):
             return cls(objective, -objective.gradient(zero, pred), H.diagonal(), None)
-        gram = H.rows(lax.iota(jnp.int32, zero.size))
+        gram = H.matrix()
         return cls(objective, -objective.gradient(zero, pred).ravel(), jnp.diagonal(gram), gram)
+
+    @classmethod
+    def at(cls, objective: LinearModel, x: Array, pred: Array, num_rows: int) -> "Quadratic":
+        """That with the derivatives of f at x, of a separable loss of one output: iteratively reweighted least squares.
+
+        Cost: 4 n d, and n d^2 where d is at most ``num_rows`` and SMALL.
+        """
+        f, u = objective, objective.linear_predictor(pred)
+        return cls._of_hessian(
+            f, f.hessian(x, pred), f.loss.hessian_product(u, f.y, jnp.ones_like(pred)), x, pred, num_rows
+        )
+
+    @classmethod
+    def bound(cls, objective: LinearModel, x: Array, pred: Array, num_rows: int) -> "Quadratic":
+        """The upper bound of f that touches it at x, likewise."""
+        curvature = objective.curvature_bound() * jnp.ones_like(pred)
+        return cls._of_hessian(objective, objective.majorant(), curvature, x, pred, num_rows)
+
+    @classmethod
+    def _of_hessian(
+        cls, f: LinearModel, H: SymmetricOperator, curvature: Array, x: Array, pred: Array, num_rows: int
+    ) -> "Quadratic":
+        """That of f with another Hessian, of these curvatures of the losses."""
+        squares = LeastSquares(f.A, jnp.zeros_like(pred), f.l2, weights=f.weight(curvature))
+        gram = H.matrix() if x.size <= min(SMALL, num_rows) else None
+        diagonal = H.diagonal() if gram is None else jnp.diagonal(gram)
+        return cls(squares, H(x) - f.gradient(x, pred), diagonal, gram)
 
     def restrict(self, active: Array) -> "Quadratic":
         """That of the coordinates ``active`` (m,) alone, which differ. Cost: a gather of m columns."""
@@ -77,6 +105,14 @@ def is_quadratic(objective: Objective, constraint: SelectionConstraint) -> bool:
     return short and isinstance(constraint, Sparse) and constraint.bounds is None
 
 
+def is_reweighted(objective: Any, constraint: SelectionConstraint) -> bool:
+    """Whether f is a smooth separable loss of one output on gathered columns, and coordinates are free of bounds."""
+    linear = isinstance(objective, LinearModel) and len(objective.shape) == 1
+    linear = linear and objective.loss.is_separable and objective.loss.is_smooth
+    free = isinstance(constraint, Sparse) and constraint.bounds is None
+    return linear and free and objective.design.gathers(constraint.k_max)
+
+
 def is_modelled(objective: Any, constraint: SelectionConstraint) -> bool:
     """Whether items are coordinates, and k_max rows of the Hessian and its diagonal cheap."""
     if not isinstance(constraint, Sparse):
@@ -96,7 +132,7 @@ def score_exchanges(
     .. math::
         \langle \nabla f(x), z - x \rangle + \tfrac12 \sum_i D_i (z_i - x_i)^2
 
-    with D the diagonal of the Hessian of linear models, else of an upper bound of it, as far as it is known, else 1.
+    with D the diagonal of the Hessian of separable losses, else of an upper bound of it, as far as it is known, else 1.
 
     Args:
         objective: prepared.
@@ -117,7 +153,7 @@ def score_exchanges(
 
         return state.insertion_gains(feasible), state.removal_losses(), state.swap_gains(feasible)
     D = objective.majorant().preconditioner()
-    if isinstance(objective, LinearModel):
+    if isinstance(objective, LinearModel) and objective.loss.is_separable:
         curvature = objective.hessian(x, pred).preconditioner()
         D = jnp.where(curvature > 0, curvature, D)  # of a hinge it is 0
     root = jnp.sqrt(D)
@@ -163,7 +199,7 @@ class SwapState:
         return cls(indices, jnp.outer(zeros, zeros), images, zeros, f.b, f.diagonal, f.diagonal)
 
     @classmethod
-    def at(cls, objective: Objective, indices: Array, x: Array, pred: Array) -> "SwapState":
+    def at(cls, objective: Objective, indices: Array, x: Array, pred: Array, gram: Array | None = None) -> "SwapState":
         """That of the quadratic which has the derivatives of f at x, the minimiser of f on S.
 
         Args:
@@ -171,11 +207,15 @@ class SwapState:
             indices: int32 (k_max,), S among the d coordinates of the flat variable, padded with d.
             x: shaped like the variable.
             pred: its prediction.
+            gram: (d, d), the Hessian, where it is known.
 
         Cost: k_max products with the Hessian, its diagonal, and k_max^2 d.
         """
         H, filled = objective.hessian(x, pred), indices < x.size
-        diagonal, rows = H.diagonal().ravel(), H.rows(indices)
+        if gram is None:
+            diagonal, rows = H.diagonal().ravel(), H.rows(indices)
+        else:
+            diagonal, rows = jnp.diagonal(gram), gram.at[indices].get(mode="fill", fill_value=0)
         block = rows.at[:, indices].get(mode="fill", fill_value=0)
         # With a little more on the diagonal, for columns that depend on each other: H is then indefinite by rounding.
         eye, both = jnp.eye(indices.size, dtype=x.dtype), filled & filled[:, None]

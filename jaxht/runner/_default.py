@@ -68,8 +68,10 @@ def scale_search(objective: Any, constraint: SelectionConstraint) -> LocalSearch
         return LocalSearch(num_starts=1, patience=1, num_candidates=1)
     else:
         patience //= 2  # a move takes many refits
-        refits = 10 * default.num_candidates * n * (k * k + 20)
-        work = refits + 2 * k * n * min(d, 1024) + k * n * d // 25
+        refit = 10 * n * (k * k + 200)
+        work = default.num_candidates * refit + 2 * k * n * min(d, 1024) + k * n * d // 25
+        if WORK // work < SWAPS:
+            return LocalSearch(num_starts=2, num_moves=50, patience=1, num_candidates=1)
     moves = WORK // work
     if moves >= MOVES:
         starts = min(default.num_starts, 2 ** int(math.log2(moves / MOVES)))
@@ -78,5 +80,6 @@ def scale_search(objective: Any, constraint: SelectionConstraint) -> LocalSearch
     return LocalSearch(num_starts=1, num_moves=num_moves, patience=max(1, min(patience, moves // (16 * num_moves))))
 
 
-# Multiplications in a run, and moves of a start that go without cutting down on starts.
-WORK, MOVES = 40_000_000_000, 400
+# Multiplications in a run, moves of a start that go without cutting down on starts, and moves below which there is one
+# refit in each.
+WORK, MOVES, SWAPS = 40_000_000_000, 400, 128

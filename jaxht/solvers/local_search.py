@@ -14,8 +14,9 @@ from jaxht.constraints import SelectionConstraint, Sparse, check_selection
 from jaxht.linalg.selection import k_largest_mask, mask_to_indices
 from jaxht.refit import Refit, refit
 from jaxht.refit.columns import restrict_columns
-from jaxht.refit.swaps import Quadratic, SwapState, is_modelled, is_quadratic, score_exchanges
+from jaxht.refit.swaps import Quadratic, SwapState, is_modelled, is_quadratic, is_reweighted, score_exchanges
 from jaxht.solvers.iterate import Iterate, evaluate
+from jaxht.solvers.omp import complete_selection
 from jaxht.solvers.solver import Solver, Step
 from jaxht.solvers.status import Status
 
@@ -53,9 +54,10 @@ class LocalSearch(Solver):
         num_moves: an integer >= 1, traced; moves between two refits of the best support.
         patience: an integer >= 1, traced; the steps without a decrease of f after which the run ends: with it the
             budget grows, for problems of correlated columns.
-        num_candidates: an int, static; the supports that are refitted in a move, where f is not least squares. 1 stands
-            for the block exchange alone, for problems of which every refit takes long: the walk then ends where it does
-            not decrease f.
+        num_candidates: an int, static; the supports that are refitted in a move, where f is not least squares. 1 is for
+            problems of which every refit takes long: a walk then goes from one exchange to the next as long as they
+            decrease f. It exchanges what a search by the quadratic model of f finds (iteratively reweighted least
+            squares), for smooth separable losses of one output under Sparse without bounds; else blocks.
 
     Raises:
         ValueError: for :class:`jaxht.LowRank`, which has no coordinates to select, and where k_max is not known.
@@ -94,12 +96,15 @@ class LocalSearch(Solver):
         if constraint.k_max is None:
             raise ValueError("k_max must be given for LocalSearch: Sparse(k, k_max=...) where k is traced")
         check_selection(constraint)
-        starts, seeds = select_starts(objective, constraint, x0, self.num_starts, key)
+        alone = is_quadratic(objective, constraint) or self._descends(objective, constraint)
+        starts, seeds = select_starts(objective, constraint, x0, self.num_starts, key, alone)
         moments: Any = ()
         places = Place(starts)
         if is_quadratic(objective, constraint):
             moments = Quadratic.of(objective, ROWS * self.num_starts * max(1, constraint.k_max)).moments
         else:
+            if self._descends(objective, constraint):
+                starts = complete_starts(objective, constraint, x0, starts)
             fits = jax.vmap(lambda selected: refit(objective, constraint.support(selected), x0))(starts)
             places = Place(starts, fits, jnp.full(starts.shape[:1], largest_block(constraint)))
         return evaluate(objective, x0), (moments, places, seeds, jnp.zeros((), jnp.int32))
@@ -111,6 +116,8 @@ class LocalSearch(Solver):
         def search(place: Place, seed: Array) -> Walk:
             if is_quadratic(objective, constraint):
                 return search_quadratic(Quadratic(objective, *moments), constraint, place, seed, self.num_moves)
+            if self._descends(objective, constraint):
+                return search_reweighted(objective, constraint, place, seed, self.num_moves)
             return search_refitted(objective, constraint, place, seed, self.num_moves, self.num_candidates)
 
         walks = jax.vmap(search)(places, seeds)
@@ -135,14 +142,18 @@ class LocalSearch(Solver):
         new = replace(tree_where(better, found, iterate), status=status, counts=found.counts)
         return new, (moments, places, walks.seed, num_failed)
 
+    def _descends(self, objective: Any, constraint: Any) -> bool:
+        """Whether moves are exchanges by the quadratic model alone."""
+        return self.num_candidates == 1 and is_reweighted(objective, constraint)
+
 
 def select_starts(
-    objective: Any, constraint: Any, x0: Array, num_starts: int, key: PRNGKey | None
+    objective: Any, constraint: Any, x0: Array, num_starts: int, key: PRNGKey | None, alone: bool
 ) -> tuple[Array, Array]:
     """The selections to start from, bool (num_starts, ...), and numbers from which random ones follow, uint32.
 
     The first is that of x0. To the others join the items that decrease a separable model of f most, but for random
-    factors; of quadratics one item alone, since :meth:`SwapState.complete` adds the others.
+    factors; or the first of these alone, where :meth:`SwapState.complete` adds the others.
     """
     none = objective.start()
     gains, *_ = score_exchanges(objective, constraint, None, none, objective.predict(none))
@@ -152,13 +163,32 @@ def select_starts(
     def start(lane: Array, factors: Array) -> Array:
         kept = jnp.where(lane == 0, constraint.active(x0), constraint.active(none))
         ranked = jnp.where(kept, jnp.inf, jnp.nan_to_num(gains * factors))  # gains that overflow stay below
-        if not is_quadratic(objective, constraint):
+        if not alone:
             return k_largest_mask(ranked.ravel(), constraint.limit).reshape(gains.shape)
         first = lax.iota(jnp.int32, gains.size) == jnp.argmax(jnp.where(kept, 0, ranked)).astype(jnp.int32)
         first = first.reshape(gains.shape)
         return kept | (first & (jnp.sum(kept, dtype=jnp.int32) < constraint.limit))
 
     return jax.vmap(start)(lax.iota(jnp.int32, num_starts), factors), bits[:, 0]
+
+
+def complete_starts(objective: Any, constraint: Any, x0: Array, starts: Array) -> Array:
+    """Starts of :func:`search_reweighted`, bool (num_starts, d).
+
+    The first is that of orthogonal matching pursuit, where that does not take long; the others are those of forward
+    selection on the quadratic upper bound of f at 0, from different first items.
+    """
+    none, k_max, fixed = objective.start(), max(1, constraint.k_max), constraint.always_active
+    f = Quadratic.bound(objective, none, objective.predict(none), ROWS * len(starts) * k_max)
+
+    def complete(selected: Array) -> Array:
+        wanted = mask_to_indices(selected | fixed, k_max)
+        return SwapState.empty(f, k_max).complete(f, wanted, constraint.limit).selected | fixed
+
+    completed = jax.vmap(complete)(starts)
+    if objective.num_samples * k_max**3 > FORWARD:
+        return completed
+    return completed.at[0].set(complete_selection(objective, constraint, x0))
 
 
 class Place(NamedTuple):
@@ -257,12 +287,20 @@ def search_quadratic(f: Quadratic, constraint: Sparse, place: Place, seed: Array
     active = find_active(f.objective, state)
     if active is not None:
         f, state, fixed = f.restrict(active), state.restrict(active), fixed[active]
-    m = fixed.size
+    walk = walk_quadratic(f, state, fixed, jnp.zeros_like(fixed), seed, num_moves)
+    return walk.end(lambda place: Place(spread(place.selected, active, selected.size).reshape(shape)))
+
+
+def walk_quadratic(
+    f: Quadratic, state: SwapState, fixed: Array, excluded: Array, seed: Array, num_moves: Numeric
+) -> Walk:
+    """The moves of :func:`search_quadratic` from a state; fixed items may not leave, and excluded ones not join."""
+    m, k_max = fixed.size, state.indices.size
     movable = ~fixed.at[state.indices].get(mode="fill", fill_value=True)  # what joins in such a slot may leave it
 
     def move(walk: Walk) -> Walk:
         state = walk.state
-        gains = jnp.where(movable[:, None], state.swap_gains(), -jnp.inf)
+        gains = jnp.where(movable[:, None] & ~excluded, state.swap_gains(), -jnp.inf)
         gains = jnp.where(walk.allows(state.indices, -state.decrease(f) - gains), gains, -jnp.inf)
         best = jnp.argmax(gains).astype(jnp.int32)
         possible = gains.ravel()[best] > -jnp.inf
@@ -271,8 +309,51 @@ def search_quadratic(f: Quadratic, constraint: Sparse, place: Place, seed: Array
         return walk.take(Place(state.selected), -state.decrease(f), state, fixed)
 
     start = Walk.begin(Place(state.selected), -state.decrease(f), state, seed)
-    walk = lax.while_loop(lambda walk: (walk.move < num_moves) | walk.goes_on, move, start)
-    return walk.end(lambda place: Place(spread(place.selected, active, selected.size).reshape(shape)))
+    return lax.while_loop(lambda walk: (walk.move < num_moves) | walk.goes_on, move, start)
+
+
+def search_reweighted(objective: Any, constraint: Sparse, place: Place, seed: Array, num_moves: Numeric) -> Walk:
+    """Search by the quadratic with the derivatives of f, refit on what is found, and so on as long as f decreases.
+
+    Each search is one of :func:`walk_quadratic` of so many moves, which are halved where f does not decrease. What has
+    joined in a single swap that failed does not join in the next ones, of which there are FAILURES at most.
+
+    Args:
+        objective: a separable loss.
+        constraint: Sparse without bounds.
+        place: where to start.
+        seed: uint32, of the random numbers of moves that are tabu.
+        num_moves: an integer, traced; the most refits.
+
+    Returns:
+        The :class:`Walk`; in its place a block of 0 where nothing is left to try.
+
+    Cost: a refit takes two products with each of k_max + block columns, or n d^2 where d is at most ``ROWS k_max``.
+    """
+    fixed, k_max = jnp.broadcast_to(constraint.always_active, place.selected.shape), max(1, constraint.k_max or 0)
+
+    def descend(carry: tuple[Place, Array, Array, Array]) -> tuple[Place, Array, Array, Array]:
+        (selected, fit, block), value, excluded, move = carry
+        f = Quadratic.at(objective, fit.x, fit.pred, ROWS * k_max)
+        state = SwapState.at(objective, mask_to_indices(selected, k_max), fit.x, fit.pred, f.gram)
+        candidate = walk_quadratic(f, state, fixed, excluded, seed, block).best.selected
+        joins = candidate & ~selected
+        found = refit(objective, constraint.support(candidate), fit.x)
+        new = value_or_inf(objective, found)
+        better = is_below(new, value)
+        excluded = ~better & (excluded | ((block == 1) & joins))
+        exhausted = ~jnp.any(joins) | (jnp.sum(excluded, dtype=jnp.int32) >= FAILURES)
+        smaller = jnp.where(exhausted, 0, jnp.maximum(1, block // 2))
+        place = tree_where(better, Place(candidate, found, block), Place(selected, fit, smaller))
+        return place, jnp.where(better, new, value), excluded, move + 1
+
+    def goes_on(carry: tuple[Place, Array, Array, Array]) -> Array:
+        return (carry[0].block > 0) & (carry[3] < num_moves)
+
+    zero, none = jnp.zeros((), jnp.int32), jnp.zeros(place.selected.shape, bool)
+    start = place, value_or_inf(objective, place.fit), none, zero
+    place, value, _, move = lax.while_loop(goes_on, descend, start)
+    return Walk(place, (), place, value, move, seed, (), jnp.array(False))
 
 
 def search_refitted(
@@ -405,4 +486,6 @@ ROWS = 8  # of H, that a walk asks for, over k_max: a Gram matrix of more is not
 ACTIVE, PAIRS = 256, 8192
 # One start in so many, and at least one, goes on from the best support of all in the next step.
 ELITE = 8
+FORWARD = 40_000_000_000  # n k_max^3 up to which a search starts from orthogonal matching pursuit on f itself
+FAILURES = 8  # swaps by the quadratic model, one after the other, that do not decrease f
 ROUNDING = 64.0  # in ulps: supports of f as nearly equal are not told apart
