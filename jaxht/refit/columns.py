@@ -16,7 +16,7 @@ from jaxht.linalg.linear_solvers import cholesky_solver, ratio
 from jaxht.linalg.precision import matmul
 from jaxht.objectives.glm import SmoothedHinge
 from jaxht.objectives.linear_model import LeastSquares, LinearModel
-from jaxht.refit.newton import Refit, newton
+from jaxht.refit.newton import Coordinates, Refit
 
 Model = TypeVar("Model", bound=LinearModel)
 
@@ -65,13 +65,18 @@ def refit_columns(objective: LinearModel, support: Support, x: Array, ridge: Arr
 
     Cost: n k_max^2 + k_max^3 / 3 for each step, typically 4 to 8 steps.
     """
+    return in_columns(objective, support, x, ridge).minimise()
+
+
+def in_columns(objective: LinearModel, support: Support, x: Array, ridge: Array | None = None) -> Coordinates:
+    """A linear model of one output on the columns of a support."""
     indices = support.require_indices()
     penalty = jnp.broadcast_to(objective.penalty, objective.shape)
     penalty = support.gather(penalty if ridge is None else penalty + ridge, indices)
     gathered = dataclasses.replace(objective, A=Dense(objective.design.columns(indices).T), l2=penalty)
-    inside = indices < math.prod(objective.shape)
-    w, pred, converged = newton(Gathered(gathered), support.gather(x, indices), inside, support.gather_bounds(indices))
-    return Refit(support.scatter(w, indices), pred, converged)
+    inside, bounds = indices < math.prod(objective.shape), support.gather_bounds(indices)
+    w = support.gather(x, indices)
+    return Coordinates(Gathered(gathered), w, inside, bounds, lambda w: support.scatter(w, indices))
 
 
 def refit_hinge(objective: LinearModel, refit: Callable[[LinearModel, Array], Refit], x: Array) -> Refit:
