@@ -130,7 +130,10 @@ def gather_column(objective: LinearModel, i: Array) -> Array:
 
 def weight_by_root(objective: LinearModel, v: Array) -> Array:
     """``S^(1/2) v``, for v (n,) or (k, n)."""
-    return v if objective.weights is None else jnp.sqrt(objective.weights) * v
+    if objective.weights is None:
+        return v
+    root = jnp.sqrt(objective.weights)
+    return root * v if v.ndim == 1 else root[None] * v
 
 
 def ridge_per_sample(objective: LinearModel, shape: tuple[int, ...], ridge: Array | None = None) -> Array:
@@ -230,7 +233,7 @@ class Gathered:
         def curve(image: Array) -> Array:
             return model.weight(model.loss.hessian_product(u, model.y, image) + bound * image)
 
-        curved = columns * curve(jnp.ones_like(pred)) if model.loss.is_separable else jax.vmap(curve)(columns)
+        curved = columns * curve(jnp.ones_like(pred))[None] if model.loss.is_separable else jax.vmap(curve)(columns)
         return cholesky_solver(matmul(curved, columns.T), model.penalty)
 
 
