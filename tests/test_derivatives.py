@@ -5,6 +5,7 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 import scipy.sparse
 
@@ -353,3 +354,66 @@ def test_one_sided_derivatives():
         up, down = (jax.grad(function)(jnp.array([3.0 + h, 2, 1, 1])) for h in (1e-9, -1e-4))
         np.testing.assert_allclose(up, [0.0, 1, 0, 0], atol=1e-8)
         np.testing.assert_allclose(down, [1.0, 1, 0, 0], atol=1e-8)
+
+
+# ---- what else is differentiable -------------------------------------------------------------------------------------
+
+
+def test_certificates():
+    """The bound at the maximum of the dual, and f(x) plus a constant."""
+    (A, y, _, w), (A_dot, y_dot, _, w_dot), _ = data()
+
+    def bounds(make, A, y, l2, w):
+        f = make(A, y, l2, w)
+        x = jaxht.solve(f, jaxht.Sparse(K), jaxht.HTP()).x
+        found = jaxht.certify(f, jaxht.Sparse(K), x)
+        return found.lower + 0.3 * found.value
+
+    with x64():
+        at = (A, y, 1.0, w)
+        check(functools.partial(bounds, LOSSES["squares"][0]), at, (A_dot, y_dot, 0.1, w_dot))
+        check(functools.partial(bounds, LOSSES["huber"][0]), at, (A_dot, y_dot, 0.1, w_dot))
+
+
+@pytest.mark.parametrize("radius", [0.5, 100.0])
+def test_projections(radius):
+    """The mask of the kept entries, the ball's tangent, and matrices whose spaces move."""
+    rng = np.random.default_rng(5)
+    z, z_dot, c = rng.normal(size=(3, 12))
+    Z, Z_dot, C = (v.reshape(4, 3) for v in (z, z_dot, c))
+    with x64():
+        check(lambda z: jnp.vdot(c, jaxht.projections.hard_threshold(z, 5)), (z,), (z_dot,))
+        mask = jax.jacobian(lambda z: jaxht.projections.hard_threshold(z, 5))(z)
+        np.testing.assert_array_equal(mask, np.diag(np.abs(z) >= np.sort(np.abs(z))[-5]))
+        check(lambda z, w: jnp.vdot(c, jaxht.projections.l2_ball(z, w)), (z, radius), (z_dot, 0.3))
+        check(lambda z, w: jnp.vdot(c, jaxht.projections.sparse_l2_ball(z, 5, w)), (z, radius), (z_dot, 0.3))
+        check(lambda Z: jnp.vdot(C, jaxht.projections.low_rank(Z, 2)), (Z,), (Z_dot,))
+
+
+def test_transforms_under_an_outer_objective():
+    """The step size and the start of a few training steps with hard thresholding, by the loss after them."""
+    (A, y, *_), _, _ = data()
+    p, p_dot = np.random.default_rng(6).normal(size=(2, D))
+    chains = {
+        "hard": lambda eta: optax.chain(optax.sgd(eta), jaxht.transforms.hard_threshold(4)),
+        "adam, ball": lambda eta: optax.chain(
+            optax.adam(eta), jaxht.transforms.hard_threshold(4), jaxht.transforms.l2_ball(1.5)
+        ),
+        "rank": lambda eta: optax.chain(optax.sgd(eta), jaxht.transforms.low_rank(2)),
+    }
+
+    def outer(make, shape, eta, p):
+        def inner(p):
+            return jnp.mean((A @ p.ravel() - y) ** 2)
+
+        p, tx = p.reshape(shape), make(eta)
+        state = tx.init(p)
+        for _ in range(3):
+            updates, state = tx.update(jax.grad(inner)(p), state, p)
+            p = optax.apply_updates(p, updates)
+        return inner(p)
+
+    with x64():
+        for name, make in chains.items():
+            shape = (4, 3) if name == "rank" else (D,)
+            check(functools.partial(outer, make, shape), (0.05, p), (0.1, p_dot), rtol=1e-5)
