@@ -29,6 +29,7 @@ NAMES = (
     "dual",
     "precision",
     "choice",
+    "derivatives",
     "first_call",
 )
 
