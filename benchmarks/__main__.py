@@ -30,6 +30,7 @@ NAMES = (
     "precision",
     "choice",
     "inference",
+    "derivatives",
     "first_call",
 )
 

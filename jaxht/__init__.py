@@ -17,8 +17,10 @@ from jaxht.constraints import Support as Support
 from jaxht.designs import LinearOperator as LinearOperator
 from jaxht.designs import design as design
 from jaxht.designs import standardize as standardize
+from jaxht.diagnostics import Differentiability as Differentiability
 from jaxht.diagnostics import Optimality as Optimality
 from jaxht.diagnostics import criteria as criteria
+from jaxht.diagnostics import differentiability as differentiability
 from jaxht.diagnostics import inference as inference
 from jaxht.diagnostics import optimality as optimality
 from jaxht.diagnostics import spectral as spectral

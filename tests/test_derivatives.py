@@ -5,6 +5,7 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 import scipy.sparse
 
@@ -19,10 +20,31 @@ pytestmark = pytest.mark.usefixtures("all_quickly")
 N, D, K = 40, 12, 3
 # These end at a point that is not the minimiser on its support, or near it only as far as their steps go.
 NOT_MINIMISERS = {"CoSaMP", "SGHT", "HTSAGA", "HTSVRG", "HSGHT", "DIHT", "SDIHT"}
+# The objective of data, and whether it has derivatives by y.
 LOSSES = {
-    "squares": lambda A, y, l2, w: jaxht.LeastSquares(A, y, l2, mean=True, weights=w),
-    "logistic": lambda A, y, l2, w: jaxht.Logistic(A, jnp.sign(y), l2, weights=w),
-    "huber": lambda A, y, l2, w: jaxht.Huber(A, y, l2, weights=w),
+    "squares": (lambda A, y, l2, w: jaxht.LeastSquares(A, y, l2, mean=True, weights=w), True),
+    "huber": (lambda A, y, l2, w: jaxht.Huber(A, y, l2, weights=w), True),
+    "logistic": (lambda A, y, l2, w: jaxht.Logistic(A, jnp.sign(y), l2, weights=w), False),
+    "squared hinge": (lambda A, y, l2, w: jaxht.SquaredHinge(A, jnp.sign(y), l2, weights=w), False),
+    "smoothed hinge": (lambda A, y, l2, w: jaxht.SmoothedHinge(A, jnp.sign(y), l2, weights=w), False),
+    "poisson": (lambda A, y, l2, w: jaxht.Poisson(A, jnp.abs(y), l2, weights=w), True),
+    "gamma": (lambda A, y, l2, w: jaxht.Gamma(A, jnp.exp(y), l2, weights=w), True),
+    "cox": (lambda A, y, l2, w: jaxht.Cox(A, jnp.stack([y, y > 0], 1), l2, weights=w), False),
+    "ordinal": (
+        lambda A, y, l2, w: jaxht.Ordinal(A, (y > -1).astype(int) + (y > 1), l2, num_classes=3, weights=w),
+        False,
+    ),
+    "offset": (lambda A, y, l2, w: jaxht.Logistic(A, jnp.sign(y), 0.1, offset=0.1 * y + l2 * w), False),
+}
+
+# Of which the steps take long to compile, or there are too many until x is the minimiser.
+TOO_LONG = {
+    ("poisson", "IHT"),
+    ("gamma", "IHT"),
+    ("cox", "IHT"),
+    ("ordinal", "IHT"),
+    ("logistic", "HTP"),
+    ("logistic", "IHT"),
 }
 
 
@@ -52,19 +74,19 @@ def check(function, at, along, rtol=1e-6):
 
 @pytest.mark.parametrize(
     ("loss", "name"),
-    [("squares", name) for name in solver_names()]
-    + [(loss, name) for loss in ("logistic", "huber") for name in ("HTP", "IHT", "OMP")],
+    [(loss, name) for loss in ("squares", "logistic") for name in solver_names()]
+    + [(loss, name) for loss in list(LOSSES)[1:] for name in ("HTP", "IHT") if (loss, name) not in TOO_LONG],
 )
 def test_solvers(loss, name):
-    """By A, y, the ridge and the weights, of x and of f; or NaN."""
+    """By A, y, the ridge and the weights, of x and of f; or NaN. What a solver adds to the rule is its x."""
     solver = getattr(solvers, name)(**({"num_starts": 2} if name == "LocalSearch" else {}))
     at, along, c = data()
-    if loss == "logistic":
+    make, has_targets = LOSSES[loss]
+    if not has_targets:
         along = along[0], np.zeros(N), *along[2:]
 
     def function(A, y, l2, w):
-        f = LOSSES[loss](A, y, l2, w)
-        result = jaxht.solve(f, jaxht.Sparse(K), solver, key=jax.random.key(0))
+        result = jaxht.solve(make(A, y, l2, w), jaxht.Sparse(K), solver, key=jax.random.key(0))
         return jnp.vdot(c, result.x) + 0.3 * result.value
 
     with x64():
@@ -136,16 +158,36 @@ def test_bounds(solver, nonnegative):
         check(lambda *at: function(*at)[0], at, (y_dot, lower_dot, np.linspace(-1, 1, D)))
 
 
-def test_low_rank():
-    """f has the derivative of the refit in the column and row spaces; x, whose spaces move too, that within them."""
+@pytest.mark.parametrize("solver", [solvers.HTP(), solvers.IHT()], ids=["HTP", "IHT"])
+def test_low_rank(solver):
+    """The column and row spaces of x move, on the curved manifold of the matrices of its rank."""
     (A, _, l2, _), (A_dot, *_), _ = data()
-    Y = np.random.default_rng(2).normal(size=(N, 4))
+    rng = np.random.default_rng(2)
+    Y, C, Y_dot = rng.normal(size=(N, 4)), rng.normal(size=(D, 4)), rng.normal(size=(N, 4))
 
-    def value(A, l2):
-        return jaxht.solve(jaxht.MultiResponse(A, Y, l2), jaxht.LowRank(2), jaxht.HTP()).value
+    def function(A, Y, l2):
+        result = jaxht.solve(jaxht.MultiResponse(A, Y, l2), jaxht.LowRank(2), solver)
+        return jnp.vdot(C, result.x) + result.value
 
     with x64():
-        check(value, (A, l2), (A_dot, 1.0))
+        check(function, (A, Y, l2), (A_dot, Y_dot, 1.0))
+
+
+def test_completion_and_factors():
+    """Observed entries; and matrices in factors have no derivatives."""
+    rng = np.random.default_rng(4)
+    L, R = rng.normal(size=(7, 1)), rng.normal(size=(6, 1))
+    rows, columns = np.nonzero(rng.random((7, 6)) < 0.9)
+    y, C = (L @ R.T)[rows, columns] + 0.1 * rng.normal(size=len(rows)), rng.normal(size=(7, 6))
+
+    def solution(y, factored=False):
+        f = jaxht.MatrixCompletion(rows, columns, y, (7, 6), l2=0.1)
+        x = jaxht.solve(f, jaxht.LowRank(1, factored=factored), jaxht.IHT()).x
+        return jnp.vdot(C, x.dense() if factored else x)
+
+    with x64():
+        check(solution, (y,), (rng.normal(size=len(y)),))
+        assert np.isnan(jax.grad(functools.partial(solution, factored=True))(y)).all()
 
 
 def test_second_derivatives():
@@ -209,3 +251,169 @@ def test_points_that_are_no_minimisers_have_none():
         for function in (cut_off, gap):
             assert np.isfinite(function(0.1))
             assert np.isnan(jax.grad(function)(0.1)) and np.isnan(jax.jvp(function, (0.1,), (1.0,))[1])
+
+
+@pytest.mark.parametrize("name", ["HTP", "IHT"])
+def test_derivatives_of_the_steps(name):
+    """Where a run converges they are those of the solution; also by the step size, and where it was cut off."""
+    (A, y, *_), _, c = data()
+
+    def function(adjoint, max_steps, l2, step_size):
+        solver = jaxht.IHT(step_size) if name == "IHT" else getattr(solvers, name)()
+        stop = jaxht.Stop(max_steps=max_steps, rtol=0.0)
+        return jnp.vdot(
+            c, jaxht.solve(jaxht.LeastSquares(A, y, l2), jaxht.Sparse(K), solver, stop=stop, adjoint=adjoint).x
+        )
+
+    with x64():
+        check(functools.partial(function, "checkpointed", 3), (0.1, 0.01), (1.0, 0.0 if name != "IHT" else 0.01))
+        at = 0.1, 0.01
+        of_steps, of_solution = (quick(jax.grad(functools.partial(function, adjoint, 400), (0, 1)))(*at)
+                                 for adjoint in ("checkpointed", "implicit"))  # fmt: skip
+        np.testing.assert_allclose(of_steps, of_solution, rtol=1e-9, atol=1e-12)
+        assert jax.grad(functools.partial(function, "none", 400))(*at) == 0
+
+
+def test_adjoint_is_checked():
+    f = jaxht.LeastSquares(jnp.eye(3), jnp.ones(3))
+    with pytest.raises(ValueError, match="adjoint must be one of"):
+        jaxht.solve(f, jaxht.Sparse(1), jaxht.IHT(), adjoint="direct")
+    with pytest.raises(ValueError, match="max_steps must be a Python int"):
+        jax.jit(lambda m: jaxht.solve(f, jaxht.Sparse(1), jaxht.IHT(), stop=jaxht.Stop(m), adjoint="checkpointed"))(5)
+
+
+def test_memory_of_the_gradient():
+    """That of the theorem does not depend on the number of steps; that of the steps grows with its root."""
+    (A, y, *_), _, c = data()
+
+    def size(adjoint, max_steps):
+        def function(l2):
+            stop = jaxht.Stop(max_steps=max_steps)
+            f = jaxht.LeastSquares(A, y, l2)
+            return jnp.vdot(c, jaxht.solve(f, jaxht.Sparse(K), jaxht.IHT(), stop=stop, adjoint=adjoint).x)
+
+        return quick(jax.grad(function)).lower(0.1).compile().memory_analysis().temp_size_in_bytes
+
+    assert size("implicit", 10) == size("implicit", 10_000)
+    assert size("checkpointed", 10_000) < 60 * size("checkpointed", 10)
+
+
+def test_where_there_are_none():
+    """A singular Hessian on the support: NaN, and so say the conditions."""
+    (A, y, *_), _, c = data()
+    A[:, 1] = A[:, 0]
+
+    def function(l2):
+        f = jaxht.LeastSquares(A, y, l2)
+        return jnp.vdot(c, jaxht.solve(f, jaxht.Sparse(5), jaxht.IHT()).x)
+
+    def conditions(l2):
+        f = jaxht.LeastSquares(A, y, l2)
+        return jaxht.differentiability(f, jaxht.Sparse(5), jaxht.solve(f, jaxht.Sparse(5), jaxht.IHT()).x)
+
+    with x64():
+        for l2, regular in ((0.0, False), (1e-2, True)):
+            l2 = jnp.asarray(l2)
+            assert np.isfinite(quick(jax.grad(function))(l2)) == regular
+            found = quick(conditions)(l2)
+            assert found.stationary and found.regular == regular and found.exists == regular
+
+
+def conditions_of(y, constraint, x, A=None):
+    f = jaxht.LeastSquares(np.eye(4) if A is None else A, np.asarray(y))
+    found = jaxht.differentiability(f, constraint, np.asarray(x))
+    return [bool(holds) for holds in (*found, found.exists, found.two_sided)]
+
+
+def test_conditions():
+    """Of the identity, for which everything is known: stationary, regular, strict, separated, exists, two-sided."""
+    with x64():
+        sparse = jaxht.Sparse(2)
+        assert conditions_of([4.0, 3, 2, 1], sparse, [4.0, 3, 0, 0]) == [True] * 6
+        assert conditions_of([4.0, 3, 2, 1], sparse, [4.0, 3.1, 0, 0]) == [False, True, True, True, False, False]
+        tie = [True, True, True, False, True, False]
+        assert conditions_of([4.0, 3, 3, 1], sparse, [4.0, 3, 0, 0]) == tie
+        assert conditions_of([4.0, 0, 0, 0], sparse, [4.0, 0, 0, 0]) == tie  # any other may enter
+        assert conditions_of([4.0, 3, 2, 1], jaxht.Sparse(4), [4.0, 3, 2, 1]) == [True] * 6  # there is no other
+        bounded = jaxht.Sparse(2, bounds=(None, 3.0))
+        assert conditions_of([4.0, 2, 1, 1], bounded, [3.0, 2, 0, 0]) == [True] * 6
+        assert conditions_of([3.0, 2, 1, 1], bounded, [3.0, 2, 0, 0]) == [True, True, False, True, True, False]
+        groups = jaxht.Groups(1, np.array([0, 0, 1, 1]))
+        assert conditions_of([4.0, 3, 2, 1], groups, [4.0, 3, 0, 0]) == [True] * 6
+        assert conditions_of([4.0, 3, 3, 4], groups, [4.0, 3, 0, 0])[3] is False
+
+
+def test_one_sided_derivatives():
+    """At a bound that just became active they are those of the side on which the coordinate stays at it."""
+
+    def function(y):
+        constraint = jaxht.Sparse(2, bounds=(None, 3.0))
+        return jnp.sum(jaxht.solve(jaxht.LeastSquares(jnp.eye(4), y), constraint, jaxht.HTP()).x)
+
+    with x64():
+        up, down = (jax.grad(function)(jnp.array([3.0 + h, 2, 1, 1])) for h in (1e-9, -1e-4))
+        np.testing.assert_allclose(up, [0.0, 1, 0, 0], atol=1e-8)
+        np.testing.assert_allclose(down, [1.0, 1, 0, 0], atol=1e-8)
+
+
+# ---- what else is differentiable -------------------------------------------------------------------------------------
+
+
+def test_certificates():
+    """The bound at the maximum of the dual, and f(x) plus a constant."""
+    (A, y, _, w), (A_dot, y_dot, _, w_dot), _ = data()
+
+    def bounds(make, A, y, l2, w):
+        f = make(A, y, l2, w)
+        x = jaxht.solve(f, jaxht.Sparse(K), jaxht.HTP()).x
+        found = jaxht.certify(f, jaxht.Sparse(K), x)
+        return found.lower + 0.3 * found.value
+
+    with x64():
+        at = (A, y, 1.0, w)
+        check(functools.partial(bounds, LOSSES["squares"][0]), at, (A_dot, y_dot, 0.1, w_dot))
+        check(functools.partial(bounds, LOSSES["huber"][0]), at, (A_dot, y_dot, 0.1, w_dot))
+
+
+@pytest.mark.parametrize("radius", [0.5, 100.0])
+def test_projections(radius):
+    """The mask of the kept entries, the ball's tangent, and matrices whose spaces move."""
+    rng = np.random.default_rng(5)
+    z, z_dot, c = rng.normal(size=(3, 12))
+    Z, Z_dot, C = (v.reshape(4, 3) for v in (z, z_dot, c))
+    with x64():
+        check(lambda z: jnp.vdot(c, jaxht.projections.hard_threshold(z, 5)), (z,), (z_dot,))
+        mask = jax.jacobian(lambda z: jaxht.projections.hard_threshold(z, 5))(z)
+        np.testing.assert_array_equal(mask, np.diag(np.abs(z) >= np.sort(np.abs(z))[-5]))
+        check(lambda z, w: jnp.vdot(c, jaxht.projections.l2_ball(z, w)), (z, radius), (z_dot, 0.3))
+        check(lambda z, w: jnp.vdot(c, jaxht.projections.sparse_l2_ball(z, 5, w)), (z, radius), (z_dot, 0.3))
+        check(lambda Z: jnp.vdot(C, jaxht.projections.low_rank(Z, 2)), (Z,), (Z_dot,))
+
+
+def test_transforms_under_an_outer_objective():
+    """The step size and the start of a few training steps with hard thresholding, by the loss after them."""
+    (A, y, *_), _, _ = data()
+    p, p_dot = np.random.default_rng(6).normal(size=(2, D))
+    chains = {
+        "hard": lambda eta: optax.chain(optax.sgd(eta), jaxht.transforms.hard_threshold(4)),
+        "adam, ball": lambda eta: optax.chain(
+            optax.adam(eta), jaxht.transforms.hard_threshold(4), jaxht.transforms.l2_ball(1.5)
+        ),
+        "rank": lambda eta: optax.chain(optax.sgd(eta), jaxht.transforms.low_rank(2)),
+    }
+
+    def outer(make, shape, eta, p):
+        def inner(p):
+            return jnp.mean((A @ p.ravel() - y) ** 2)
+
+        p, tx = p.reshape(shape), make(eta)
+        state = tx.init(p)
+        for _ in range(3):
+            updates, state = tx.update(jax.grad(inner)(p), state, p)
+            p = optax.apply_updates(p, updates)
+        return inner(p)
+
+    with x64():
+        for name, make in chains.items():
+            shape = (4, 3) if name == "rank" else (D,)
+            check(functools.partial(outer, make, shape), (0.05, p), (0.1, p_dot), rtol=1e-5)

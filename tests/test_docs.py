@@ -66,6 +66,18 @@ def test_the_best_support(monkeypatch):
     assert len(scope["axes"].lines) == 2
 
 
+def test_derivatives():
+    """Samples that are wrong lose their weight, the layer learns, and influence is what leaving out does."""
+    pytest.importorskip("equinox")
+    scope = {}
+    for block in examples("derivatives.md"):
+        exec(block, scope)
+    assert scope["losses"][-1] < 0.2 * scope["losses"][0]
+    assert scope["trust"][scope["wrong"]].mean() < 0.3 < scope["trust"][~scope["wrong"]].mean()
+    assert scope["layer_losses"][-1] < 0.05 * scope["layer_losses"][0]
+    assert len(scope["chosen"]) == 5 and scope["same"].mean() > 0.9 and min(scope["agreement"]) > 0.999
+
+
 def test_estimators(monkeypatch):
     """The blocks of the page go on from each other; the Lasso is the last."""
     monkeypatch.setenv("MPLBACKEND", "agg")

@@ -1,15 +1,16 @@
-"""Necessary conditions of optimality, which can be checked at a feasible point without solving the problem."""
+"""Conditions that can be checked at a feasible point without solving the problem: of optimality, and of derivatives."""
 
 import functools
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
 from jaxht._pytree import Array, Numeric, as_dtype, cast_numbers, check_kind, short_repr
-from jaxht.constraints import Constraint, Sparse
+from jaxht.constraints import Constraint, SelectionConstraint, Sparse
 from jaxht.objectives.objective import Objective
+from jaxht.refit import theorem_holds
 
 
 class Optimality(NamedTuple):
@@ -74,17 +75,116 @@ def optimality(
         >>> float(check.stationarity), float(check.swap_gain), check.swap.tolist()
         (0.0, 2.5, [3, 2])
     """
+    objective, constraint, x, step_size = _prepare(objective, constraint, x, step_size)
+    if swaps and (not isinstance(constraint, Sparse) or constraint.bounds is not None):
+        raise ValueError("swaps are computed under Sparse without bounds only: pass swaps=False")
+    return _optimality(objective, constraint, x, step_size, swaps)
+
+
+def _prepare(objective: Objective, constraint: Constraint, x: Any, step_size: Numeric | None) -> tuple[Any, ...]:
     check_kind(objective=objective, constraint=constraint)
     objective = objective.prepare()
     dtype = objective.dtype
     x = as_dtype(x, dtype)
     if jnp.shape(x) != objective.shape:
         raise ValueError(f"x must have shape {objective.shape}, that of the variable; got {jnp.shape(x)}")
-    constraint = constraint.prepare(objective.shape)
-    if swaps and (not isinstance(constraint, Sparse) or constraint.bounds is not None):
-        raise ValueError("swaps are computed under Sparse without bounds only: pass swaps=False")
-    objective, constraint = cast_numbers(objective, dtype), cast_numbers(constraint, dtype)
-    return _optimality(objective, constraint, x, None if step_size is None else as_dtype(step_size, dtype), swaps)
+    constraint = cast_numbers(constraint.prepare(objective.shape), dtype)
+    step_size = None if step_size is None else as_dtype(step_size, dtype)
+    return cast_numbers(objective, dtype), constraint, x, step_size
+
+
+class Differentiability(NamedTuple):
+    """Where the derivatives of a solution come from a theorem; bool scalars.
+
+    Attributes:
+        stationary: whether x is the minimiser on its support: a Newton step is at most 10 roots of machine epsilon
+            long, relative to x. Else derivatives are NaN.
+        regular: whether the Hessian on the support is regular to working precision: a system whose solution is known is
+            solved to 1 %. Else derivatives are NaN.
+        strict: whether every coordinate at a bound is held there by a gradient that is not 0. Else derivatives are
+            one-sided: those of a coordinate that stays at its bound.
+        separated: whether x has k active items, and no other item ties with the smallest of them at the threshold of a
+            gradient step. Else the support may change at once, and derivatives are those of a support that stays.
+            For matrices of low rank: whether the rank is k.
+    """
+
+    stationary: Array
+    regular: Array
+    strict: Array
+    separated: Array
+
+    def __repr__(self) -> str:
+        return short_repr(self, **self._asdict())
+
+    @property
+    def exists(self) -> Array:
+        """Whether derivatives are numbers: stationary and regular."""
+        return self.stationary & self.regular
+
+    @property
+    def two_sided(self) -> Array:
+        """Whether they are derivatives in every direction: all four."""
+        return self.exists & self.strict & self.separated
+
+
+def differentiability(
+    objective: Objective, constraint: Constraint, x: Array, *, step_size: Numeric | None = None
+) -> Differentiability:
+    r"""Check whether a solution has derivatives by its problem. Works under jit and vmap.
+
+    The implicit function theorem gives those of :func:`jaxht.solve` where x is a stationary point on its support, with
+    a regular Hessian there. Which of several supports of equal f a solver finds is not seen here.
+
+    Args:
+        objective: f, for example ``LeastSquares(A, y)``.
+        constraint: C.
+        x: a feasible point, shaped like the variable, for example ``result.x``; no factors.
+        step_size: eta > 0, a scalar, traced: items tie at the threshold of ``x - eta grad f(x)``; None:
+            that of :class:`jaxht.HTP`, the inverse of the largest curvature along a coordinate.
+
+    Returns:
+        :class:`Differentiability`, of scalars.
+
+    Raises:
+        ValueError: for an x of a wrong shape, and for an objective or a constraint that is not valid.
+
+    Cost: a gradient, and about three systems with the Hessian on the support; without ``step_size`` also that
+    largest curvature. Nothing of it is computed by ``solve``.
+
+    Source: Krantz & Parks 2013.
+
+    Example:
+        >>> import jax.numpy as jnp, jaxht
+        >>> f = jaxht.LeastSquares(jnp.eye(4), jnp.array([1.0, 4.0, 2.0, 2.0]))
+        >>> x = jaxht.solve(f, jaxht.Sparse(2), jaxht.HTP()).x
+        >>> [bool(holds) for holds in jaxht.differentiability(f, jaxht.Sparse(2), x)]
+        [True, True, True, False]
+    """
+    objective, constraint, x, step_size = _prepare(objective, constraint, x, step_size)
+    return _differentiability(objective, constraint, x, step_size)
+
+
+@jax.jit
+def _differentiability(
+    objective: Objective, constraint: Constraint, x: Array, step_size: Array | None
+) -> Differentiability:
+    objective, constraint = jax.tree.map(jnp.asarray, (objective, constraint))
+    support = constraint.support_of(x)
+    stationary, regular, strict = theorem_holds(objective, support, x)
+    gradient = objective.gradient(x, objective.predict(x))
+    eta = 1 / objective.majorant().coordinate_norm() if step_size is None else step_size
+    slack = jnp.sqrt(jnp.asarray(float(jnp.finfo(x.dtype).eps), x.dtype))
+    if not isinstance(constraint, SelectionConstraint):
+        most = constraint.k if constraint.k_max is None else jnp.minimum(constraint.k, constraint.k_max)
+        return Differentiability(stationary, regular, strict, support.size == most)
+    active, sizes = constraint.active(x), constraint.scores(x)
+    least = jnp.min(jnp.where(active, sizes, jnp.inf))
+    free = jnp.where(active, 0, constraint.scores(constraint.feasible_direction(-gradient)))
+    ties = jnp.abs(least - eta * jnp.max(free)) <= slack * jnp.max(sizes)
+    count = jnp.sum(active, dtype=jnp.int32)
+    everything = count == active.size
+    separated = everything | (count == constraint.limit) & (least > slack * jnp.max(sizes)) & ~ties
+    return Differentiability(stationary, regular, strict, separated)
 
 
 @functools.partial(jax.jit, static_argnums=4)

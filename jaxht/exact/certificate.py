@@ -4,12 +4,13 @@ from typing import NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 from jaxht._pytree import Array, Numeric, as_dtype, short_repr
 from jaxht.constraints import Constraint, Groups, Sparse
 from jaxht.exact.perspective import Node
-from jaxht.exact.relaxation import ROUND, Goal, Relaxation, Ridge, Start, bound_above, relax
-from jaxht.objectives.dual import check_dual, column_bound
+from jaxht.exact.relaxation import ROUND, Goal, Relaxation, Ridge, Start, bound_above, bound_at, relax
+from jaxht.objectives.dual import check_dual, column_bound, dual_variables
 from jaxht.objectives.linear_model import LinearModel
 from jaxht.objectives.objective import Objective
 from jaxht.runner import Stop, solve
@@ -51,6 +52,9 @@ def certify(
     relaxation, whose minimum is the maximum of the dual. For other constraints than :class:`jaxht.Sparse` and
     :class:`jaxht.Groups` the dual is ascended by :class:`jaxht.DIHT`. A small gap proves that x is nearly optimal; a
     large one proves nothing, since the maximum of the dual may be below f*.
+
+    Differentiable by the numbers of the objective, and ``value`` by x: the derivative of ``lower`` is that at its dual
+    variables, held fixed, which at the maximum of the dual is that of the maximum (Danskin); with a solver it is NaN.
 
     Args:
         objective: a linear model of one output with a ridge, l2 > 0.
@@ -94,14 +98,43 @@ def certify_by_relaxation(
     model: LinearModel, constraint: Sparse | Groups, x: Array, gap_rtol: Numeric, max_steps: Numeric
 ) -> Certificate:
     """:func:`certify`, of what is prepared."""
-    zero, columns = jnp.zeros((), model.dtype), column_bound(model)
-    value = bound_above(model, x, model.predict(x), columns)
-    problem = Relaxation.of(model, constraint, Ridge(model.penalty, zero, zero, zero), columns, value)
-    goal = Goal(value - gap_rtol * jnp.abs(value), RTOL, 1 + max_steps // ROUND)
-    included = jnp.broadcast_to(constraint.always_active, constraint.scores(x).shape)
-    root, chosen = Node(included, jnp.zeros_like(included)), constraint.active(x) | included
-    lower = relax(problem, goal, Start(root, chosen, x, problem.step_size)).bound.lower
+    value = bound_above(model, x, model.predict(x), column_bound(model))
+    fixed, at, x = lax.stop_gradient(((model, constraint), value, x))
+    problem, root = _relaxation(*fixed, at)
+    goal = Goal(at - gap_rtol * jnp.abs(at), RTOL, 1 + max_steps // ROUND)
+    found = relax(problem, goal, Start(root, constraint.active(x) | root.included, x, problem.step_size))
+    lower = _lower(model, constraint, at, (found.fit, found.x), found.bound.lower)
     return Certificate(value, lower, value - lower)
+
+
+def _relaxation(model: LinearModel, constraint: Sparse | Groups, value: Array) -> tuple[Relaxation, Node]:
+    """The relaxation of the whole problem, and its root."""
+    zero = jnp.zeros((), model.dtype)
+    ridge = Ridge(model.penalty, zero, zero, zero)
+    problem = Relaxation.of(model, constraint, ridge, lax.stop_gradient(column_bound(model)), value)
+    included = jnp.broadcast_to(constraint.always_active, constraint.scores(model.start()).shape)
+    return problem, Node(included, jnp.zeros_like(included))
+
+
+@jax.custom_jvp
+def _lower(model: LinearModel, constraint: Sparse | Groups, value: Array, points: tuple, lower: Array) -> Array:
+    """The bound as it is, with the derivatives of the better one of two points at its dual variables, which stay."""
+    return lower
+
+
+@_lower.defjvp
+def _lower_jvp(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
+    _, _, value, points, lower = primals
+
+    def bounds(model: LinearModel, constraint: Sparse | Groups) -> Array:
+        problem, root = _relaxation(model, constraint, value)
+        fit, x = lax.stop_gradient(points)
+        variables = [dual_variables(f, f.predict(at)) for f, at in ((problem.nearly_smooth, fit), (problem.smooth, x))]
+        found = zip((fit, x), lax.stop_gradient(variables), strict=True)
+        return jnp.stack([bound_at(problem, root, at, alpha).lower for at, alpha in found])
+
+    found, found_dot = jax.jvp(bounds, primals[:2], tangents[:2])
+    return lower, found_dot[jnp.argmax(found)]
 
 
 RTOL = 1e-3  # of the gap, by which the bound might still rise

@@ -209,7 +209,7 @@ class AtNode:
 
 def bound_above(objective: LinearModel, x: Array, pred: Array, columns: Array) -> Array:
     """f(x), from ``pred = objective.predict(x)``, plus a bound of its rounding error."""
-    return objective.value(x, pred) + primal_error(objective, x, pred, columns)
+    return objective.value(x, pred) + lax.stop_gradient(primal_error(objective, x, pred, columns))
 
 
 def bound_at(relaxation: Relaxation, node: Node, x: Array, alpha: Array) -> Bound:

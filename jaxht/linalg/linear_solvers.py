@@ -19,7 +19,9 @@ def cholesky_solver(gram: Array, penalty: Array) -> Callable[[Array], Array]:
     scale = jnp.where(norm < jnp.inf, ratio(1.0, norm), jnp.nan)
     # Columns scaled to unit norm, ones on the diagonal also in the padding; a jitter of a few ulps keeps the factor
     # finite for duplicated or too many columns, and where it does not, the scaling alone has to do.
-    scaled = jnp.where(jnp.eye(k, dtype=bool), 1 + 4 * k * float(jnp.finfo(dtype).eps), gram * scale * scale[:, None])
+    scaled = jnp.where(
+        jnp.eye(k, dtype=bool), 1 + 4 * k * float(jnp.finfo(dtype).eps), gram * scale[None] * scale[:, None]
+    )
     factor = cholesky(scaled)
     factor = jnp.where(jnp.all(jnp.isfinite(factor)), factor, jnp.eye(k, dtype=dtype))
 

@@ -43,7 +43,7 @@ class SymmetricOperator:
 
     def rows(self, indices: Array) -> Array:
         """The rows at ``indices`` (k,) of the flat variable, (k, d); 0 where an index is d. Cost: k products."""
-        unit = indices[:, None] == lax.iota(jnp.int32, math.prod(self.shape))
+        unit = indices[:, None] == lax.iota(jnp.int32, math.prod(self.shape))[None]
         return jax.vmap(lambda v: self(v.reshape(self.shape)).ravel())(unit.astype(self.dtype))
 
     def matrix(self) -> Array:

@@ -46,7 +46,9 @@ def l2_ball(v: Array, radius: Numeric) -> Array:
         radius: w >= 0, static or traced, broadcastable to the leading shape; infinity gives the identity.
 
     Returns:
-        Array like ``v``, of norm at most ``radius`` up to rounding. Zero stays zero, also at radius 0.
+        Array like ``v``, of norm at most ``radius`` up to rounding. Zero stays zero, also at radius 0. The derivative
+        with respect to v is the identity inside the ball and on its boundary, and ``w / ||v|| (I - v v' / ||v||^2)``
+        outside; with respect to w it is ``v / ||v||`` outside, else 0.
 
     Cost: two passes over v.
 
@@ -84,7 +86,8 @@ def sparse_l2_ball(z: Array, k: Numeric, radius: Numeric) -> Array:
         radius: as in :func:`l2_ball`.
 
     Returns:
-        Array like ``z`` with at most k nonzeros, of norm at most ``radius`` up to rounding.
+        Array like ``z`` with at most k nonzeros, of norm at most ``radius`` up to rounding. The derivative is that of
+        :func:`l2_ball` on the kept entries, and 0 on the others.
 
     Cost: that of :func:`hard_threshold` and :func:`l2_ball`.
 
@@ -110,7 +113,8 @@ def low_rank(Z: Array, k: Numeric) -> Array:
 
     Returns:
         Array like ``Z`` of rank at most k up to rounding. Of equal singular values the decomposition's first are kept.
-        Differentiable where the singular values k and k + 1 differ.
+        The derivative, where the singular values k and k + 1 differ, is that of the projection: it moves the kept
+        spaces as well. It is NaN where any two singular values are equal.
 
     Cost: a full singular value decomposition, ``O(m n min(m, n))``; independent of k. For large matrices, and where a
     matrix nearby is known, see :func:`jaxht.linalg.svd.truncated_svd`.

@@ -275,12 +275,12 @@ def mask_to_indices(mask: Array, k_max: int) -> Array:
     # Words of 32 bits, blocks of 32 words, and so on: how many True precede each word of a block.
     each = lax.iota(jnp.uint32, _BLOCK)
     bits = jnp.pad(mask, (0, -mask.size % _BLOCK)).reshape(-1, _BLOCK).astype(jnp.uint32)
-    words = jnp.sum(bits << each, axis=1, dtype=jnp.uint32)
+    words = jnp.sum(bits << each[None], axis=1, dtype=jnp.uint32)
     counts = lax.population_count(words).astype(jnp.int32)
     levels: list[Array] = []
     while not levels or counts.size > 1:
         blocks = jnp.pad(counts, (0, -counts.size % _BLOCK)).reshape(-1, 1, _BLOCK)
-        levels.append(jnp.sum(jnp.where(each < each[:, None], blocks, 0), axis=2, dtype=jnp.int32))
+        levels.append(jnp.sum(jnp.where((each[None] < each[:, None])[None], blocks, 0), axis=2, dtype=jnp.int32))
         counts = levels[-1][:, -1] + blocks[:, 0, -1]
     # From the largest block down to the word: the last one that at most ``rank`` True precede, and the rank within it.
     slot = lax.iota(jnp.int32, k_max)
@@ -288,7 +288,9 @@ def mask_to_indices(mask: Array, k_max: int) -> Array:
     for preceding in reversed(levels):
         index = _BLOCK * index + jnp.sum(preceding[index] <= rank[:, None], axis=1, dtype=jnp.int32) - 1
         rank = rank - preceding.ravel()[index]
-    preceding = lax.population_count(words[index][:, None] & ((1 << each) - 1).astype(jnp.uint32)).astype(jnp.int32)
+    preceding = lax.population_count(words[index][:, None] & ((1 << each) - 1).astype(jnp.uint32)[None]).astype(
+        jnp.int32
+    )
     index = _BLOCK * index + jnp.sum(preceding <= rank[:, None], axis=1, dtype=jnp.int32) - 1
     return jnp.where(slot < counts[0], index, mask.size)
 

@@ -29,6 +29,7 @@ from typing import Any, NamedTuple, Protocol, cast
 
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 from jaxht._pytree import Array, Numeric
 from jaxht.constraints import Constraint
@@ -282,7 +283,8 @@ def dual_point(
     size += constant + rho * (square + jnp.abs(product))
     inexact = constraint.rounding * float(jnp.finfo(w.dtype).eps) * rho * jnp.abs(product)  # of low rank
     error = gamma * size + shift * (jnp.sqrt(square) + shift / rho) + inexact + lost * (1 + rho)
-    return DualPoint(alpha, z, w, value - error, error)
+    # A bound of rounding errors is no part of what is differentiated.
+    return DualPoint(alpha, z, w, value - lax.stop_gradient(error), error)
 
 
 def supergradient(objective: LinearModel, alpha: Array, pred: Array) -> Array:

@@ -310,7 +310,7 @@ class WeightedGram(SymmetricOperator):
         rows = self.model.design.rmatvec(images.T).T
         if self.model.l2 is None:
             return rows
-        here = indices[:, None] == lax.iota(jnp.int32, self.shape[0])
+        here = indices[:, None] == lax.iota(jnp.int32, self.shape[0])[None]
         return rows + jnp.where(here, self.model.penalty, 0)
 
     def matrix(self) -> Array:

@@ -22,11 +22,20 @@ from jaxht.objectives.linear_model import LeastSquares, LinearModel
 from jaxht.objectives.multi_output import MultiOutput
 from jaxht.objectives.objective import Objective
 from jaxht.objectives.precision import GaussianPrecision
-from jaxht.refit.columns import refit_columns, refit_hinge, refit_least_squares
-from jaxht.refit.graph import refit_graph
+from jaxht.refit.columns import (
+    in_columns,
+    least_gamma,
+    refit_columns,
+    refit_hinge,
+    refit_least_squares,
+    smooth_hinge,
+)
+from jaxht.refit.fixed_rank import at_rank
+from jaxht.refit.graph import on_graph, refit_graph
 from jaxht.refit.low_rank import refit_low_rank
+from jaxht.refit.newton import Coordinates, Regularity, regularity
 from jaxht.refit.newton import Refit as Refit
-from jaxht.refit.newton_cg import refit_by_products
+from jaxht.refit.newton_cg import in_subspace, refit_by_products
 
 
 def refit(objective: Objective, support: ModelSubspace, x: Array, ridge: Array | None = None) -> Refit:
@@ -73,9 +82,63 @@ def refit(objective: Objective, support: ModelSubspace, x: Array, ridge: Array |
             return refit_low_rank(objective, support, x, refit)
         case LeastSquares(), Support() if support.bounds is None and objective.design.gathers(support.k_max):
             return refit_least_squares(objective, support, ridge)
-        case MultiOutput(), _:
-            return refit_by_products(objective, support, x, ridge)
-        case LinearModel(), Support() if objective.design.gathers(support.k_max):
+        case LinearModel(), Support() if _of_columns(objective, support):
             return refit_columns(objective, support, x, ridge)
         case _:
             return refit_by_products(objective, support, x, ridge)
+
+
+def differentiate_at(objective: Objective, support: ModelSubspace, x: Array) -> Array:
+    r"""x as it is, with the derivatives of the minimiser on a support, by the implicit function theorem.
+
+    With S the coordinates of the support that are free, those at a bound left out,
+
+    .. math::
+        H_{SS}\, \dot x_S = -\dot{(\nabla f)}_S
+
+    in forward and reverse mode, any number of times. On matrices of low rank S is the tangent space of the matrices of
+    this rank, on which H has a term of their curvature. The derivatives are NaN where x is not stationary on S, and
+    where H is singular there: see :func:`jaxht.refit.newton.regularity`.
+
+    Args:
+        objective: prepared.
+        support: of x, with or without bounds.
+        x: shaped like the variable.
+
+    Cost: a system with the Hessian; on gathered columns n k_max^2 + k_max^3 / 3, else products.
+
+    Source: Krantz & Parks 2013; on matrices of a fixed rank Vandereycken 2013, §2.3.
+    """
+    return _coordinates(objective, support, x).differentiate()
+
+
+def theorem_holds(objective: Objective, support: ModelSubspace, x: Array) -> Regularity:
+    """Whether the derivatives of :func:`differentiate_at` are numbers, and not those of one side.
+
+    Args:
+        objective: prepared.
+        support: of x, with or without bounds.
+        x: shaped like the variable.
+
+    Cost: three systems with the Hessian.
+    """
+    at = _coordinates(objective, support, x)
+    return regularity(at.f, at.w, at.inside, at.bounds)
+
+
+def _coordinates(objective: Objective, support: ModelSubspace, x: Array) -> Coordinates:
+    match objective, support:
+        case GaussianPrecision(), Support():
+            return on_graph(objective, support, x)
+        case Hinge(), _:
+            return _coordinates(smooth_hinge(objective, least_gamma(objective)), support, x)
+        case _, Subspace():
+            return at_rank(objective, support, x)
+        case LinearModel(), Support() if _of_columns(objective, support):
+            return in_columns(objective, support, x)
+        case _:
+            return in_subspace(objective, support, x)
+
+
+def _of_columns(objective: LinearModel, support: Support) -> bool:
+    return not isinstance(objective, MultiOutput) and objective.design.gathers(support.k_max)

@@ -16,7 +16,7 @@ from jaxht.linalg.linear_solvers import cholesky_solver, ratio
 from jaxht.linalg.precision import matmul
 from jaxht.objectives.glm import SmoothedHinge
 from jaxht.objectives.linear_model import LeastSquares, LinearModel
-from jaxht.refit.newton import Refit, newton
+from jaxht.refit.newton import Coordinates, Refit
 
 Model = TypeVar("Model", bound=LinearModel)
 
@@ -65,13 +65,18 @@ def refit_columns(objective: LinearModel, support: Support, x: Array, ridge: Arr
 
     Cost: n k_max^2 + k_max^3 / 3 for each step, typically 4 to 8 steps.
     """
+    return in_columns(objective, support, x, ridge).minimise()
+
+
+def in_columns(objective: LinearModel, support: Support, x: Array, ridge: Array | None = None) -> Coordinates:
+    """A linear model of one output on the columns of a support."""
     indices = support.require_indices()
     penalty = jnp.broadcast_to(objective.penalty, objective.shape)
     penalty = support.gather(penalty if ridge is None else penalty + ridge, indices)
     gathered = dataclasses.replace(objective, A=Dense(objective.design.columns(indices).T), l2=penalty)
-    inside = indices < math.prod(objective.shape)
-    w, pred, converged = newton(Gathered(gathered), support.gather(x, indices), inside, support.gather_bounds(indices))
-    return Refit(support.scatter(w, indices), pred, converged)
+    inside, bounds = indices < math.prod(objective.shape), support.gather_bounds(indices)
+    w = support.gather(x, indices)
+    return Coordinates(Gathered(gathered), w, inside, bounds, lambda w: support.scatter(w, indices))
 
 
 def refit_hinge(objective: LinearModel, refit: Callable[[LinearModel, Array], Refit], x: Array) -> Refit:
@@ -125,7 +130,10 @@ def gather_column(objective: LinearModel, i: Array) -> Array:
 
 def weight_by_root(objective: LinearModel, v: Array) -> Array:
     """``S^(1/2) v``, for v (n,) or (k, n)."""
-    return v if objective.weights is None else jnp.sqrt(objective.weights) * v
+    if objective.weights is None:
+        return v
+    root = jnp.sqrt(objective.weights)
+    return root * v if v.ndim == 1 else root[None] * v
 
 
 def ridge_per_sample(objective: LinearModel, shape: tuple[int, ...], ridge: Array | None = None) -> Array:
@@ -225,7 +233,7 @@ class Gathered:
         def curve(image: Array) -> Array:
             return model.weight(model.loss.hessian_product(u, model.y, image) + bound * image)
 
-        curved = columns * curve(jnp.ones_like(pred)) if model.loss.is_separable else jax.vmap(curve)(columns)
+        curved = columns * curve(jnp.ones_like(pred))[None] if model.loss.is_separable else jax.vmap(curve)(columns)
         return cholesky_solver(matmul(curved, columns.T), model.penalty)
 
 

@@ -21,7 +21,7 @@ from jaxht.linalg.positive_definite import inverse, logdet, symmetric
 from jaxht.linalg.precision import matmul
 from jaxht.linalg.selection import mask_to_indices
 from jaxht.objectives.precision import GaussianPrecision
-from jaxht.refit.newton import Refit, newton
+from jaxht.refit.newton import Coordinates, Refit
 
 
 def refit_graph(objective: GaussianPrecision, support: Support, x: Array, ridge: Array | None = None) -> Refit:
@@ -39,18 +39,23 @@ def refit_graph(objective: GaussianPrecision, support: Support, x: Array, ridge:
     Cost: about 5 to 10 Newton steps, each of (p + k_max)^3 / 3 where k_max is known and below 9 p, else of a few dozen
     products with the Hessian, 4 p^3 each; where a bound is active, an eigendecomposition in each iteration of ADMM.
     """
-    p, S, dtype = objective.shape[0], symmetric(objective.S), objective.dtype
-    bounds = (jnp.asarray(objective.lower, dtype), jnp.asarray(objective.upper, dtype))
-    most = p * (p + 1) // 2 if support.k_max is None else (support.k_max + p) // 2
-    pattern = Pattern.of(support.mask, most)
-    ridge = jnp.zeros((), x.dtype) if ridge is None else ridge
-    start = pattern.gather(_shrink(support.restrict(x), objective.start()))
-    w, _, converged = newton(CovarianceSelection(S, pattern, ridge), start, pattern.inside, None)
-    x = pattern.point(w)
+    bounds = (jnp.asarray(objective.lower, x.dtype), jnp.asarray(objective.upper, x.dtype))
+    start = _shrink(support.restrict(x), objective.start())
+    x, _, converged = on_graph(objective, support, start, ridge).minimise()
     within = converged & inside(x, bounds)
-    frozen = lax.stop_gradient((S, ridge, x, bounds))
+    ridge = jnp.zeros((), x.dtype) if ridge is None else ridge
+    frozen = lax.stop_gradient((symmetric(objective.S), ridge, x, bounds))
     T, done = minimise_within(frozen[0], support.mask, *frozen[1:], within)
     return Refit(*(_choose(x, T, within),) * 2, within | done & jnp.isfinite(logdet(T)))
+
+
+def on_graph(objective: GaussianPrecision, support: Support, x: Array, ridge: Array | None = None) -> Coordinates:
+    """The objective, without the bounds on the eigenvalues, on a graph."""
+    S, p = symmetric(objective.S), objective.shape[0]
+    most = p * (p + 1) // 2 if support.k_max is None else (support.k_max + p) // 2
+    pattern = Pattern.of(support.mask, most)
+    f = CovarianceSelection(S, pattern, jnp.zeros((), x.dtype) if ridge is None else ridge)
+    return Coordinates(f, pattern.gather(x), pattern.inside, None, pattern.point)
 
 
 def _shrink(x: Array, origin: Array) -> Array:

@@ -17,7 +17,6 @@ from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 
 from jaxht._pytree import Array, Numeric
@@ -58,7 +57,34 @@ class Subproblem(Protocol):
         ...
 
 
-@jax.custom_jvp
+class Coordinates(NamedTuple):
+    """An objective in coordinates of its support, at a point.
+
+    Attributes:
+        f: the objective as a function of w.
+        w: the coordinates of the point.
+        inside: bool, shaped like w; False where w must be 0.
+        bounds: lower and upper, broadcastable to w, or None.
+        point: the variable with coordinates w.
+    """
+
+    f: Subproblem
+    w: Array
+    inside: Array
+    bounds: tuple[Any, Any] | None
+    point: Callable[[Array], Array]
+
+    def minimise(self) -> Refit:
+        """The minimiser, from w."""
+        w, pred, converged = newton(self.f, self.w, self.inside, self.bounds)
+        return Refit(self.point(w), pred, converged)
+
+    def differentiate(self) -> Array:
+        """The point as it is, with the derivatives of :func:`stationary_point`."""
+        w, _ = stationary_point(self.f, self.w, self.f.predict(self.w), self.inside, self.bounds)
+        return self.point(w)
+
+
 def newton(f: Subproblem, w: Array, inside: Array, bounds: tuple[Any, Any] | None) -> Refit:
     """Minimise f, starting from w.
 
@@ -71,6 +97,13 @@ def newton(f: Subproblem, w: Array, inside: Array, bounds: tuple[Any, Any] | Non
     Returns:
         Minimiser, pred, and whether it converged; differentiable in f and bounds, in forward and reverse mode.
     """
+    found = _descend(*lax.stop_gradient((f, w, inside, bounds)))
+    w, pred = stationary_point(f, found.x, found.pred, inside, bounds)
+    return Refit(w, pred, found.converged)
+
+
+def _descend(f: Subproblem, w: Array, inside: Array, bounds: tuple[Any, Any] | None) -> Refit:
+    """:func:`newton`, without derivatives."""
     eps = float(jnp.finfo(w.dtype).eps)
 
     def clipped(w: Array) -> Array:
@@ -121,22 +154,100 @@ def newton(f: Subproblem, w: Array, inside: Array, bounds: tuple[Any, Any] | Non
     return Refit(w, pred, converged)
 
 
-@newton.defjvp
-def _newton_jvp(primals: tuple, tangents: tuple) -> tuple:
-    """The implicit function theorem: ``H dw = -d(grad f)`` on free coordinates; the others move with their bounds."""
-    (f, _, inside, bounds), (f_dot, _, _, bounds_dot) = primals, tangents
-    minimum = newton(*primals)
-    w, pred, _ = minimum
-    free = _free(w, f.gradient(w, pred), inside, bounds)
+@jax.custom_jvp
+def stationary_point(
+    f: Subproblem, w: Array, pred: Array, inside: Array, bounds: tuple[Any, Any] | None
+) -> tuple[Array, Array]:
+    """w and pred as they are, with the derivatives of a stationary point of f, by the implicit function theorem.
+
+    On the free coordinates ``H dw = -d(grad f)``; those at a bound, where the gradient points outwards, move with it.
+    The derivatives are NaN where w is not :class:`Regularity.stationary <Regularity>` or the Hessian not regular.
+
+    Args:
+        f: the function.
+        w: found by any means.
+        pred: its prediction.
+        inside: as of :func:`newton`.
+        bounds: as of :func:`newton`.
+
+    Returns:
+        w and pred, differentiable in f and bounds, in forward and reverse mode, any number of times.
+
+    Cost: nothing without derivatives; else :func:`regularity`, two gradients and a system.
+    """
+    return w, pred
+
+
+@stationary_point.defjvp
+def _stationary_point_jvp(primals: tuple, tangents: tuple) -> tuple:
+    (f, _, _, inside, bounds), (f_dot, *_, bounds_dot) = primals, tangents
+    w, pred = stationary_point(*primals)  # so that derivatives of this rule know that w depends on f
+    free = free_coordinates(f, w, inside, bounds)
     bound_dot = jnp.zeros_like(w)
     if bounds is not None:
         lower_dot, upper_dot = bounds_dot
         bound_dot = jnp.where(inside & ~free, jnp.where(w <= bounds[0], lower_dot, upper_dot), 0).astype(w.dtype)
-    _, gradient_dot = jax.jvp(lambda f, w: f.gradient(w, f.predict(w)), (f, w), (f_dot, bound_dot))
-    eps = float(jnp.finfo(w.dtype).eps)
-    w_dot = bound_dot - f.solver(w, pred, free, MIN_TAU, FINE * eps)(jnp.where(free, gradient_dot, 0))
+    _, gradient_dot = jax.jvp(_gradient, (f, w), (f_dot, bound_dot))
+    step = f.solver(w, pred, free, 0.0, FINE * float(jnp.finfo(w.dtype).eps))(jnp.where(free, gradient_dot, 0))
+    # A factor, so that derivatives in reverse mode are NaN as well.
+    stationary, regular, _ = regularity(*lax.stop_gradient((f, w, inside, bounds)))
+    w_dot = (bound_dot - step) * jnp.where(stationary & regular, 1, jnp.nan).astype(w.dtype)
     _, pred_dot = jax.jvp(lambda f, w: f.predict(w), (f, w), (f_dot, w_dot))
-    return minimum, Refit(w_dot, pred_dot, np.zeros((), jax.dtypes.float0))  # type: ignore[arg-type]
+    return (w, pred), (w_dot, pred_dot)
+
+
+class Regularity(NamedTuple):
+    """What the implicit function theorem requires of a stationary point.
+
+    Attributes:
+        stationary: bool, whether a Newton step is at most STATIONARY roots of machine epsilon long, relative to w.
+        regular: bool, whether a system with the Hessian whose solution is known, near w, is solved to SOLVED,
+            relative: a singular one loses what lies in its null space.
+        strict: bool, whether the gradient is not about 0 at any bound that holds a coordinate: a Newton step on all
+            coordinates would cross the bound.
+    """
+
+    stationary: Array
+    regular: Array
+    strict: Array
+
+
+def regularity(f: Subproblem, w: Array, inside: Array, bounds: tuple[Any, Any] | None) -> Regularity:
+    """Check the requirements of the implicit function theorem at a point w; arguments as of :func:`newton`.
+
+    Cost: two systems, one of them roughly, and a product with the Hessian; with bounds a further system.
+    """
+    pred, eps = f.predict(w), float(jnp.finfo(w.dtype).eps)
+    gradient = f.gradient(w, pred)
+    free = inside if bounds is None else _free(w, gradient, inside, bounds)
+    step = f.solver(w, pred, free, 0.0, INEXACT)(jnp.where(free, gradient, 0))
+    tolerance = STATIONARY * eps**0.5
+    stationary = jnp.vdot(step, step) <= tolerance**2 * jnp.vdot(w, w)
+    # Multiples of the entries of w, which have the scale of their coordinates; of the least of them where they are 0.
+    size = jnp.where(free, jnp.abs(w), 0)
+    least = jnp.min(jnp.where(size > 0, size, jnp.inf))
+    size = jnp.where(free & (size == 0), jnp.where(least < jnp.inf, least, 1), size)
+    index = lax.iota(jnp.uint32, w.size).reshape(w.shape)
+    known = jnp.where(index * jnp.uint32(2654435769) >> 31 == 0, size, -size)  # signs as good as random
+    _, image = jax.jvp(lambda w: _gradient(f, w), (w,), (known,))
+    found = f.solver(w, pred, free, 0.0, FINE * eps)(jnp.where(free, image, 0))
+    error = jnp.where(free, found - known, 0)
+    regular = jnp.vdot(error, error) <= SOLVED**2 * jnp.vdot(known, known)
+    strict = jnp.array(True)
+    if bounds is not None:
+        at_bound = inside & ((w <= bounds[0]) | (w >= bounds[1]))
+        step = f.solver(w, pred, inside, 0.0, INEXACT)(jnp.where(inside, gradient, 0))
+        strict = ~jnp.any(at_bound & (jnp.abs(step) <= tolerance * jnp.sqrt(jnp.vdot(w, w))))
+    return Regularity(stationary, regular, strict)
+
+
+def _gradient(f: Subproblem, w: Array) -> Array:
+    return f.gradient(w, f.predict(w))
+
+
+def free_coordinates(f: Subproblem, w: Array, inside: Array, bounds: tuple[Any, Any] | None) -> Array:
+    """The coordinates that are not held at a bound by the gradient."""
+    return inside if bounds is None else _free(w, _gradient(f, w), inside, bounds)
 
 
 def _free(w: Array, gradient: Array, inside: Array, bounds: tuple[Any, Any] | None) -> Array:
@@ -152,3 +263,7 @@ FINE = 100.0
 START_TAU, MIN_TAU, MAX_TAU = 1e-2, 1e-10, 1e10
 SHORT = 1e-3
 MAX_STEPS = 100
+# How far a point may be from a stationary one, relative, in roots of machine epsilon; and the relative error to which
+# systems with a regular Hessian are solved.
+STATIONARY = 10.0
+SOLVED = 0.01

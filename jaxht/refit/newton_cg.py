@@ -9,7 +9,7 @@ from jaxht._pytree import Array, Numeric, pytree
 from jaxht.constraints.model_subspace import ModelSubspace
 from jaxht.linalg.linear_solvers import conjugate_gradients
 from jaxht.objectives.objective import Objective
-from jaxht.refit.newton import Refit, newton
+from jaxht.refit.newton import Coordinates, Refit
 
 
 def refit_by_products(objective: Objective, support: ModelSubspace, x: Array, ridge: Array | None = None) -> Refit:
@@ -27,11 +27,15 @@ def refit_by_products(objective: Objective, support: ModelSubspace, x: Array, ri
     Cost: a few Newton steps, each of up to MAX_PRODUCTS products with the Hessian, fewer where it is well conditioned
     on the support after diagonal scaling.
     """
+    return in_subspace(objective, support, x, ridge).minimise()
+
+
+def in_subspace(objective: Objective, support: ModelSubspace, x: Array, ridge: Array | None = None) -> Coordinates:
+    """An objective in the coordinates of a model subspace."""
     ridge = jnp.zeros((), x.dtype) if ridge is None else ridge
     entries = jnp.broadcast_to(lax.stop_gradient(objective.majorant().preconditioner() + ridge), x.shape)
-    subproblem = Restricted(objective, support, ridge, support.diagonal(entries.astype(x.dtype)))
-    w, pred, converged = newton(subproblem, support.coordinates(x), support.inside, support.bounds)
-    return Refit(support.point(w), pred, converged)
+    f = Restricted(objective, support, ridge, support.diagonal(entries.astype(x.dtype)))
+    return Coordinates(f, support.coordinates(x), support.inside, support.bounds, support.point)
 
 
 @pytree

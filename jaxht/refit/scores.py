@@ -106,7 +106,9 @@ def orthonormalise(columns: Array, penalty: Array) -> Array:
         gram = matmul(rows, rows.T)
         # After the first factor an independent row has a norm of nearly 1, a dependent one of less than 1/2.
         independent = jnp.diagonal(gram) > 0.5
-        gram = jnp.where(independent & independent[:, None], gram, 0) + jnp.diag(jnp.where(independent, jitter, 1))
+        gram = jnp.where(independent[None] & independent[:, None], gram, 0) + jnp.diag(
+            jnp.where(independent, jitter, 1)
+        )
         rows = matmul(inverse_cholesky(gram), jnp.where(independent[:, None], rows, 0))
     return rows[:, : columns.shape[1]]
 

@@ -218,7 +218,7 @@ class SwapState:
             diagonal, rows = jnp.diagonal(gram), gram.at[indices].get(mode="fill", fill_value=0)
         block = rows.at[:, indices].get(mode="fill", fill_value=0)
         # With a little more on the diagonal, for columns that depend on each other: H is then indefinite by rounding.
-        eye, both = jnp.eye(indices.size, dtype=x.dtype), filled & filled[:, None]
+        eye, both = jnp.eye(indices.size, dtype=x.dtype), filled[None] & filled[:, None]
         block = jnp.where(both, block * (1 + indices.size * float(jnp.finfo(x.dtype).eps) * eye), eye)
         half = inverse_cholesky(block)
         # Without the overlaps, where f is not convex.
@@ -275,9 +275,9 @@ class SwapState:
         """
         m = jnp.where(self.filled, jnp.diagonal(self.inverse), 1)[:, None]
         w, B = self.w[:, None], self.images
-        remaining = self.remaining + B**2 / m
-        allowed = (remaining > self._threshold) & ~self.selected & self.filled[:, None]
-        gains = feasible(self.descent + w / m * B) ** 2 / jnp.where(allowed, 2 * remaining, 1)
+        remaining = self.remaining[None] + B**2 / m
+        allowed = (remaining > self._threshold[None]) & ~self.selected[None] & self.filled[:, None]
+        gains = feasible(self.descent[None] + w / m * B) ** 2 / jnp.where(allowed, 2 * remaining, 1)
         return jnp.where(allowed, gains - self.removal_losses()[:, None], -jnp.inf)
 
     def insert(self, f: Quadratic, slot: Array, j: Array) -> "SwapState":
@@ -308,7 +308,7 @@ class SwapState:
         per_m = jnp.where(jnp.any(here), 1 / column[slot], 0)
         return SwapState(
             jnp.where(here, self.descent.size, self.indices),
-            jnp.where(here[:, None] | here, 0, self.inverse - jnp.outer(column * per_m, column)),
+            jnp.where(here[:, None] | here[None], 0, self.inverse - jnp.outer(column * per_m, column)),
             jnp.where(here[:, None], 0, self.images - jnp.outer(column * per_m, image)),
             jnp.where(here, 0, self.w - column * per_m * w),
             self.descent + image * (w * per_m),

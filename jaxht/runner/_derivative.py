@@ -5,35 +5,31 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.custom_derivatives import SymbolicZero
 
 from jaxht._pytree import Array, replace
 from jaxht.constraints import Constraint
-from jaxht.linalg.factored import Factored, square_norms
+from jaxht.linalg.factored import Factored
 from jaxht.objectives.objective import Objective
-from jaxht.refit import refit
-
-# The distance of a solution from the minimiser on its support, relative, in roots of machine epsilon, up to which it
-# counts as that minimiser.
-STATIONARY = 10.0
+from jaxht.refit import differentiate_at
 
 
 def differentiate(objective: Objective, constraint: Constraint, result: Any) -> Any:
     r"""A result whose x and value have derivatives by the numbers of the objective and of the constraint's bounds.
 
-    On the support S of x, with the coordinates at their bounds left out,
+    Those of x are those of :func:`jaxht.refit.differentiate_at`, on its support, whatever steps have led to x; and
 
     .. math::
-        H_{SS}\, \dot x_S = -\dot{(\nabla f)}_S, \qquad \dot f = \partial_\theta f(x) + \nabla f(x) \cdot \dot x
+        \dot f = \partial_\theta f(x) + \nabla f(x) \cdot \dot x
 
-    in forward and reverse mode, whatever steps have led to x. NaN where x is not the minimiser on S up to STATIONARY
-    roots of machine epsilon (the theorem says nothing of it), and for matrices in factors.
+    NaN where the theorem says nothing of x, for matrices in factors, and of the gap.
 
     Args:
         objective: prepared.
         constraint: prepared for its shape.
         result: a :class:`jaxht.Result` that was found without derivatives.
 
-    Cost: nothing, unless derivatives are asked for; then a refit from x, and a system of its Hessian.
+    Cost: nothing, unless derivatives are asked for; then a system with the Hessian, and two predictions.
     """
     x, value, gap = _solution(objective, constraint, result.x, result.value, result.gap)
     return replace(result, x=x, value=value, gap=gap)
@@ -47,28 +43,36 @@ def _solution(
     return x, value, gap
 
 
-@_solution.defjvp
 def _solution_jvp(primals: tuple, tangents: tuple) -> tuple:
-    objective, _, x, _, gap = primals
-    point = lax.stop_gradient(x)
-
-    def minimum(objective: Objective, constraint: Constraint) -> tuple[Any, Array]:
-        fit = refit(objective, constraint.support_of(point), point)
-        return fit.x, fit.converged
+    x, value, gap = _solution(*primals)  # so that derivatives of this rule know that x depends on the problem
+    # By what moves alone: derivatives by a design are arrays as large as it is.
+    leaves, structure = jax.tree.flatten(primals[:2])
+    dots = jax.tree.leaves(tangents[:2], is_leaf=lambda dot: isinstance(dot, SymbolicZero))
+    moving = [i for i, dot in enumerate(dots) if not isinstance(dot, SymbolicZero)]
 
     if isinstance(x, Factored):
-        nan = jnp.full((), jnp.nan, x.dtype)
-        x_dot = jax.tree.map(lambda leaf: jnp.full_like(leaf, jnp.nan), x)
-        return _solution(*primals), (x_dot, nan, None if gap is None else nan)
-    (found, converged), (x_dot, _) = jax.jvp(minimum, primals[:2], tangents[:2])
-    distance, size = square_norms(found - point, point)
-    is_minimum = converged & (distance <= STATIONARY**2 * float(jnp.finfo(x.dtype).eps) * size)
-    # A factor, so that derivatives in reverse mode are NaN as well.
-    x_dot = x_dot * jnp.where(is_minimum, 1, jnp.nan).astype(x.dtype)
-    x, value, gap = _solution(*primals)
+        nothing = jnp.nan * sum((jnp.sum(dots[i]) for i in moving), jnp.zeros((), x.dtype))
+        return (x, value, gap), jax.tree.map(lambda leaf: nothing * jnp.ones_like(leaf), (x, value, gap))
 
-    def at(objective: Objective, x: Array) -> Array:
+    def problem(numbers: list[Array]) -> tuple[Objective, Constraint]:
+        new = dict(zip(moving, numbers, strict=True))
+        return jax.tree.unflatten(structure, [new.get(i, leaf) for i, leaf in enumerate(leaves)])
+
+    def minimum(numbers: list[Array]) -> Array:
+        objective, constraint = problem(numbers)
+        point = lax.stop_gradient(x)
+        return differentiate_at(objective, constraint.support_of(point), point)
+
+    def minimal_value(numbers: list[Array], x: Array) -> Array:
+        objective, _ = problem(numbers)
         return objective.value(x, objective.predict(x))
 
-    value_dot = jax.jvp(at, (objective, x), (tangents[0], x_dot))[1]
+    # Where data are not finite, x is a start. A factor, so that derivatives in reverse mode are NaN as well.
+    sound = jnp.where(jnp.isfinite(lax.stop_gradient(value)), 1, jnp.nan)
+    at, along = [leaves[i] for i in moving], [sound.astype(dots[i].dtype) * dots[i] for i in moving]
+    _, x_dot = jax.jvp(minimum, (at,), (along,))
+    _, value_dot = jax.jvp(minimal_value, (at, x), (along, x_dot))
     return (x, value, gap), (x_dot, value_dot, None if gap is None else jnp.nan * value_dot)
+
+
+_solution.defjvp(_solution_jvp, symbolic_zeros=True)

@@ -3,7 +3,7 @@
 import functools
 import math
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import jax
 import jax.numpy as jnp
@@ -38,6 +38,10 @@ from jaxht.runner._derivative import differentiate
 from jaxht.solvers.iterate import Counts, Iterate
 from jaxht.solvers.solver import Solver
 from jaxht.solvers.status import Status
+
+#: Where derivatives of a solution come from, see :func:`solve`.
+Adjoint = Literal["implicit", "checkpointed", "none"]
+ADJOINTS = get_args(Adjoint)
 
 # A run has diverged where f exceeds this many times its value at the start (or at 0).
 DIVERGENCE_FACTOR = 1e8
@@ -190,6 +194,7 @@ def solve(
     x0: Array | Result | Literal["dense"] | None = None,
     key: PRNGKey | None = None,
     stop: Stop = Stop(),
+    adjoint: Adjoint = "implicit",
 ) -> Result:
     """Minimise an objective over a constraint.
 
@@ -198,11 +203,11 @@ def solve(
     vmap, ``jax.jvp`` and ``jax.grad``.
 
     Derivatives of x and of the value, by the numbers of the objective and by the constraint's bounds, are those of the
-    minimiser on the support of x (for matrices of low rank: in its column and row spaces), by the implicit function
-    theorem, whatever steps have led there: by the start, the solver and the stopping test they are 0. They are NaN
-    where x is not that minimiser, as after a run that was cut off, for solvers that end near one only (``CoSaMP()``,
-    dual and stochastic ones), and for factored matrices. At a bound that just became active, and where supports tie,
-    they are one-sided. :func:`trace` has the derivatives of the steps themselves.
+    minimiser on the support of x (for matrices of low rank: among those of its rank), by the implicit function theorem,
+    whatever steps have led there: by the start, the solver and the stopping test they are 0. They are NaN where x is
+    not that minimiser, as after a run that was cut off, and for solvers that end near one only (``CoSaMP()``, dual and
+    stochastic ones); where the Hessian there is singular; and for factored matrices. At a bound that just became
+    active, and where supports tie, they are one-sided. :func:`jaxht.differentiability` says which of these holds.
 
     Args:
         objective: f, for example ``LeastSquares(A, y)``.
@@ -215,6 +220,11 @@ def solve(
             where columns are strongly correlated, its k largest entries may be those that no step from zero finds.
         key: PRNG key; required by solvers that draw random numbers, ignored by the others.
         stop: limits and tolerances, a :class:`Stop`.
+        adjoint: where derivatives come from; static. "implicit": from the implicit function theorem, as above; memory
+            and time do not depend on the number of steps. "checkpointed": from the steps, by the start and the solver's
+            numbers as well; for solvers whose steps JAX can differentiate (IHT, HTP and their like, whose steps have no
+            loop). Reverse mode keeps about 2 sqrt(max_steps) iterates and takes each step twice more; max_steps must be
+            known when the program is made. "none": x and the value are constants, as after ``jax.lax.stop_gradient``.
 
     Returns:
         A :class:`Result`. A lane that diverges returns its last finite iterate and does not affect other lanes.
@@ -223,7 +233,7 @@ def solve(
         ValueError: naming the argument, for shapes, dtypes and Python numbers that are not valid.
 
     Cost: that of a step, see the solver, times ``result.num_steps``; under vmap all lanes take the steps of the longest
-    run.
+    run. Of a derivative, see docs/derivatives.md.
 
     Example:
         >>> import jax.numpy as jnp, jaxht
@@ -235,18 +245,38 @@ def solve(
         check_kind(objective=objective, constraint=constraint)
         objective = objective.prepare()  # once: it puts a sparse matrix in order
         solver = default_solver(objective, constraint)
-        return replace(solve(objective, constraint, solver, x0=x0, key=key, stop=stop), solver=repr(solver))
+        found = solve(objective, constraint, solver, x0=x0, key=key, stop=stop, adjoint=adjoint)
+        return replace(found, solver=repr(solver))
+    if adjoint not in ADJOINTS:
+        raise ValueError(f"adjoint must be one of {', '.join(map(repr, ADJOINTS))}; got {adjoint!r}")
     problem, x0, key = prepare(objective, constraint, solver, stop, x0, key)
     in_trace = any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(problem))
+    if adjoint == "checkpointed":
+        return _unroll(problem, x0, key, _known_limit(problem))
+    if adjoint == "none":
+        problem = lax.stop_gradient(problem)
     if in_trace or constraint.k_max is not None:
-        return _solve(problem, x0, key)
+        return call_on_device(_solve, problem, x0, key)
     exact = problem.constraint
     shared = replace(problem, constraint=exact.share_program(math.prod(objective.shape)))
-    result = _solve(shared, x0, key)
+    result = call_on_device(_solve, shared, x0, key)
     if shared.constraint is exact:
         return result
     support = replace(result.support, k_max=exact.k_max)
     return replace(result, support=support)
+
+
+def call_on_device(program: Callable[..., Result], *arguments: Any) -> Result:
+    """Call a program whose arguments have numbers on the host; explicitly moved only where JAX must not move them.
+
+    To move them in every call would take a third of the time of a small problem.
+    """
+    try:
+        return program(*arguments)
+    except jax.errors.JaxRuntimeError as error:
+        if "Disallowed host-to-device transfer" not in str(error):
+            raise
+        return program(*jax.device_put(arguments))
 
 
 def trace(
@@ -549,6 +579,31 @@ def _solve(problem: Problem, x0: Array | None, key: PRNGKey | None) -> Result:
     fixed, x0 = lax.stop_gradient((problem, x0))
     result = finish(fixed, advance(fixed, start(fixed, x0, key), fixed.stop.max_steps))
     return differentiate(problem.objective, problem.constraint, result)
+
+
+def _known_limit(problem: Problem) -> int:
+    limit = known_values(problem.stop.max_steps)
+    if limit is None:
+        raise ValueError('stop.max_steps must be a Python int for adjoint="checkpointed": it fixes the memory')
+    return int(limit)
+
+
+@functools.partial(jax.jit, static_argnums=3)
+def _unroll(problem: Problem, x0: Array | None, key: PRNGKey | None, max_steps: int) -> Result:
+    """The run as blocks of steps, of which reverse mode keeps where they start, and then each step of one block."""
+
+    def unless_ended(advance: Callable[[Carry], Carry]) -> Callable[[Carry, None], tuple[Carry, None]]:
+        return lambda carry, _: (
+            lax.cond(carry.status == Status.RUNNING, advance, lambda carry: carry, carry),
+            None,
+        )
+
+    size = max(1, math.isqrt(max_steps))
+    step = unless_ended(functools.partial(_one_step, problem))
+    block = unless_ended(jax.checkpoint(lambda carry: lax.scan(step, carry, length=size)[0]))
+    carry = start(problem, x0, key)
+    carry, _ = lax.scan(block, carry, length=-(-max_steps // size))
+    return finish(problem, carry)
 
 
 @functools.partial(jax.jit, static_argnums=(3, 4))

@@ -257,7 +257,7 @@ class Walk(NamedTuple):
         """
         tabu = self.until > self.move
         leaves = tabu.at[slots].get(mode="fill", fill_value=True)
-        return (~tabu & ~leaves[:, None]) | is_below(values, self.least)
+        return (~tabu[None] & ~leaves[:, None]) | is_below(values, self.least)
 
     def end(self, spread: Callable[[Place], Place]) -> "Walk":
         """The ended walk, its selections among all items."""
@@ -300,7 +300,7 @@ def walk_quadratic(
 
     def move(walk: Walk) -> Walk:
         state = walk.state
-        gains = jnp.where(movable[:, None] & ~excluded, state.swap_gains(), -jnp.inf)
+        gains = jnp.where(movable[:, None] & ~excluded[None], state.swap_gains(), -jnp.inf)
         gains = jnp.where(walk.allows(state.indices, -state.decrease(f) - gains), gains, -jnp.inf)
         best = jnp.argmax(gains).astype(jnp.int32)
         possible = gains.ravel()[best] > -jnp.inf
@@ -403,7 +403,7 @@ def search_refitted(
         candidates, possible = [selected.at[out].set(False, mode="drop") | joins], [jnp.any(joins)]
         if num_candidates > 1:
             allowed = walk.allows(slots, value - swaps)
-            swaps = jnp.where(allowed & may_leave[:, None] & ~selected & ~jnp.isnan(swaps), swaps, -jnp.inf)
+            swaps = jnp.where(allowed & may_leave[:, None] & ~selected[None] & ~jnp.isnan(swaps), swaps, -jnp.inf)
             for _ in range(num_candidates - 1):
                 place = jnp.argmax(swaps).astype(jnp.int32)
                 i, j = place // size, place % size
@@ -469,7 +469,8 @@ def find_active(objective: Any, state: SwapState) -> Array | None:
 def rank(values: Array) -> Array:
     """The place of each of a few numbers in increasing order, of equal ones in that of their indices; int32."""
     index = lax.iota(jnp.int32, values.size)
-    is_before = (values < values[:, None]) | ((values == values[:, None]) & (index < index[:, None]))
+    rows, columns = values[:, None], values[None]
+    is_before = (columns < rows) | ((columns == rows) & (index[None] < index[:, None]))
     return jnp.sum(is_before, axis=1, dtype=jnp.int32)
 
 

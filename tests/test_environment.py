@@ -1,0 +1,190 @@
+"""Every solver runs under the settings that users check their programs with, and inside of JAX's transformations."""
+
+import functools
+import subprocess
+import sys
+import textwrap
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import Mesh, PartitionSpec
+
+import jaxht
+from jaxht import solvers
+from tests.test_docs import ROOT
+from tests.test_programs import solver_names
+from tests.util import quick, x64
+
+pytestmark = pytest.mark.usefixtures("all_quickly")
+
+N, D, K = 8, 6, 2
+STOP = jaxht.Stop(max_steps=3)
+# Without jit they take a minute, for thousands of small operations in each step.
+SLOW_WITHOUT_JIT = {"ARHT", "DIHT", "FoBa", "HSGHT", "HTSAGA", "HTSVRG", "LocalSearch", "SDIHT"}
+
+
+def data(dtype=np.float32):
+    A = np.random.default_rng(0).normal(size=(N, D)).astype(dtype)
+    return jnp.asarray(A), jnp.asarray(2 * A[:, 0] - A[:, 3])
+
+
+def solver_of(name):
+    return getattr(solvers, name)(**({"num_starts": 2} if name == "LocalSearch" else {}))
+
+
+def run(name, A, y, key):
+    return jaxht.solve(jaxht.LeastSquares(A, y, 0.1, mean=True), jaxht.Sparse(K), solver_of(name), key=key, stop=STOP)
+
+
+@pytest.mark.parametrize("name", solver_names())
+def test_settings(name):
+    """NaN, leaked tracers, implicit broadcasts and transfers raise; the precision changes between calls."""
+    key, (A, y) = jax.random.key(0), data()
+    jax.clear_caches()  # so that the program is traced under the settings
+    with (
+        jax.debug_nans(True),
+        jax.checking_leaks(),
+        jax.numpy_rank_promotion("raise"),
+        jax.transfer_guard("disallow"),
+    ):
+        result = run(name, A, y, key)
+    x = np.asarray(result.x)
+    assert x.dtype == np.float32 and np.count_nonzero(x) <= K
+    with x64():
+        wide = run(name, *data(np.float64), key).x
+        assert wide.dtype == np.float64
+        np.testing.assert_allclose(np.asarray(wide), x, rtol=1e-3, atol=1e-5)
+    np.testing.assert_array_equal(run(name, A, y, key).x, x)
+
+
+@pytest.mark.parametrize("name", sorted(set(solver_names()) - SLOW_WITHOUT_JIT))
+def test_without_jit(name):
+    key, (A, y) = jax.random.key(0), data()
+    with jax.disable_jit():
+        found = run(name, A, y, key).x
+    np.testing.assert_allclose(found, run(name, A, y, key).x, rtol=1e-4, atol=1e-5)
+
+
+# ---- transformations -------------------------------------------------------------------------------------------------
+
+
+def loss(l2, A, y):
+    """Of a solution, by the ridge."""
+    x = jaxht.solve(jaxht.LeastSquares(A, y, l2), jaxht.Sparse(K), jaxht.HTP()).x
+    return jnp.sum((x - 1.0) ** 2)
+
+
+def test_transformations_compose():
+    """vmap, scan, checkpoint, shard_map and a root finder around a solution and its derivative."""
+    with x64():
+        A, y = data(np.float64)
+        slope = quick(jax.grad(loss))
+        l2s = jnp.array([0.1, 0.2, 0.3, 0.4])
+        expected = np.array([slope(l2, A, y) for l2 in l2s])
+        for_all = {
+            "vmap": jax.vmap(jax.grad(loss), in_axes=(0, None, None)),
+            "grad of vmap": jax.grad(lambda l2s, A, y: jnp.sum(jax.vmap(loss, in_axes=(0, None, None))(l2s, A, y))),
+            "scan": jax.grad(lambda l2s, A, y: jax.lax.scan(lambda s, l2: (s + loss(l2, A, y), None), 0.0, l2s)[0]),
+            "checkpoint": jax.vmap(jax.grad(jax.checkpoint(loss)), in_axes=(0, None, None)),
+            "map": lambda l2s, A, y: jax.lax.map(lambda l2: jax.grad(loss)(l2, A, y), l2s),
+        }
+        for name, function in for_all.items():
+            np.testing.assert_allclose(quick(function)(l2s, A, y), expected, rtol=1e-9, err_msg=name)
+        mesh, lanes = Mesh(jax.devices()[:1], "lanes"), PartitionSpec("lanes")
+        sharded = jax.shard_map(
+            for_all["vmap"], mesh=mesh, in_specs=(lanes, PartitionSpec(), PartitionSpec()), out_specs=lanes,
+            check_vma=False,
+        )  # fmt: skip
+        np.testing.assert_allclose(quick(sharded)(l2s, A, y), expected, rtol=1e-9)
+
+        def ridge_for(level):
+            """The ridge at which the loss reaches a level, by Newton's method on it; a root has a derivative."""
+
+            def root(f, start):
+                return jax.lax.fori_loop(0, 20, lambda _, l2: l2 - f(l2) / jax.grad(f)(l2), start)
+
+            return jax.lax.custom_root(lambda l2: loss(l2, A, y) - level, 0.2, root, lambda g, b: b / g(1.0))
+
+        level = loss(0.3, A, y)
+        np.testing.assert_allclose(quick(ridge_for)(level), 0.3, rtol=1e-9)
+        np.testing.assert_allclose(quick(jax.grad(ridge_for))(level), 1 / slope(0.3, A, y), rtol=1e-8)
+
+
+def test_donation():
+    """The solution may take the memory of the start."""
+    A, y = data()
+
+    @functools.partial(jax.jit, donate_argnums=0)
+    def go_on(x):
+        return jaxht.solve(jaxht.LeastSquares(A, y), jaxht.Sparse(K), jaxht.IHT(), x0=x, stop=STOP).x
+
+    start = jnp.zeros(D)
+    once = np.asarray(go_on(start))
+    assert start.is_deleted()
+    np.testing.assert_array_equal(go_on(jnp.zeros(D)), once)
+
+
+def test_export(tmp_path):
+    """A solution and its gradient, serialised, give the same numbers in another process."""
+    pytest.importorskip("flatbuffers", reason="JAX serialises by it")
+    A, y = data()
+    exported = jax.export.export(jax.jit(jax.value_and_grad(loss)))(jnp.float32(0.1), A, y)
+    (tmp_path / "program").write_bytes(exported.serialize(vjp_order=0))
+    np.savez(tmp_path / "data.npz", A=A, y=y)
+    script = f"""
+        import jax, numpy as np
+        from jax import export
+        data = np.load({str(tmp_path / "data.npz")!r})
+        run = export.deserialize(bytearray(open({str(tmp_path / "program")!r}, "rb").read()))
+        value, slope = run.call(np.float32(0.1), data["A"], data["y"])
+        np.save({str(tmp_path / "out.npy")!r}, np.array([value, slope]))
+    """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(script)], check=True, cwd=ROOT, timeout=120)
+    here = jax.jit(jax.value_and_grad(loss))(jnp.float32(0.1), A, y)
+    np.testing.assert_allclose(np.load(tmp_path / "out.npy"), np.array(here), rtol=1e-5)
+
+
+# ---- other libraries -------------------------------------------------------------------------------------------------
+
+
+def test_equinox():
+    """Objectives, solvers and results pass through filter_jit and filter_grad."""
+    eqx = pytest.importorskip("equinox")
+    with x64():
+        A, y = data(np.float64)
+        f = jaxht.LeastSquares(A, y, jnp.asarray(0.1))
+
+        @eqx.filter_jit
+        def solution(f, solver):
+            return jaxht.solve(f, jaxht.Sparse(K), solver)
+
+        def total(f):
+            return jnp.sum((jaxht.solve(f, jaxht.Sparse(K), jaxht.HTP()).x - 1.0) ** 2)
+
+        np.testing.assert_allclose(solution(f, jaxht.HTP()).x, jaxht.solve(f, jaxht.Sparse(K), jaxht.HTP()).x)
+        found = eqx.filter_jit(eqx.filter_grad(total))(f)
+        np.testing.assert_allclose(found.l2, jax.grad(loss)(0.1, A, y), rtol=1e-9)
+
+
+def test_optimistix():
+    """The ridge of the least loss, by a minimiser of optimistix through solve; and its form of a function for solve."""
+    optx = pytest.importorskip("optimistix")
+    with x64():
+        A, y = data(np.float64)
+
+        def fn(log_l2, args):
+            return loss(jnp.exp(log_l2), *args)
+
+        best = optx.minimise(fn, optx.BFGS(1e-10, 1e-10), jnp.asarray(0.0), (A, y), throw=False).value
+        grid = jnp.linspace(best - 1, best + 1, 9)
+        assert jnp.argmin(jax.vmap(lambda v: fn(v, (A, y)))(grid)) == 4
+
+        def squares(x, args):
+            A, y = args
+            return jnp.sum((A @ x - y) ** 2) / 2
+
+        f = jaxht.Custom(squares, (A, y), like=D)
+        expected = jaxht.solve(jaxht.LeastSquares(A, y), jaxht.Sparse(K), jaxht.HTP()).x
+        np.testing.assert_allclose(jaxht.solve(f, jaxht.Sparse(K), jaxht.HTP()).x, expected, atol=1e-8)
