@@ -70,7 +70,7 @@ def test_estimators(monkeypatch):
     """The blocks of the page go on from each other; the Lasso is the last."""
     monkeypatch.setenv("MPLBACKEND", "agg")
     scope = {}
-    best, how_many, how_sure, certified, known, classes, pipelines, lasso = examples("estimators.md")
+    best, how_many, how_sure, certified, known, *likelihoods, classes, pipelines, lasso = examples("estimators.md")
     exec(best, scope)
     assert scope["X"].columns[scope["model"].support_].tolist() == ["sex", "bmi", "bp", "s3", "s5"]
     assert round(scope["model"].score(scope["X"], scope["y"]), 3) == 0.509
@@ -85,6 +85,14 @@ def test_estimators(monkeypatch):
     assert bounds.lower <= bounds.value <= 1.013 * bounds.lower
     exec(known, scope)
     assert scope["X"].columns[scope["model"].support_].tolist() == ["age", "sex", "bmi"]
+    for block in likelihoods:
+        exec(block, scope)
+    for name in "gamma", "ordered":
+        assert scope["X"].columns[scope[name].support_].tolist() == ["bmi", "bp", "s3", "s5"]
+    assert round(scope["gamma"].score(scope["X"], scope["y"]), 3) == 0.446
+    np.testing.assert_allclose(scope["ordered"].thresholds_, [11.28, 12.86, 14.57], atol=0.006)
+    # Kleinbaum & Klein 2012, Survival Analysis, chapter 3, has these coefficients.
+    np.testing.assert_allclose(scope["survival"].coef_, [1.604, -1.294], atol=6e-4)
     exec(classes, scope)
     assert scope["classifier"].support_.sum() == 4
     exec(pipelines, scope)

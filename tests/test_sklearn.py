@@ -18,7 +18,7 @@ import sklearn
 from sklearn.base import clone
 from sklearn.covariance import EmpiricalCovariance
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.linear_model import LinearRegression, LogisticRegression, PoissonRegressor
+from sklearn.linear_model import GammaRegressor, LinearRegression, LogisticRegression, PoissonRegressor
 from sklearn.metrics import log_loss
 from sklearn.model_selection import GridSearchCV, KFold, ShuffleSplit, cross_val_predict
 from sklearn.multiclass import OneVsRestClassifier
@@ -29,7 +29,10 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import jaxht
 from jaxht.sklearn import (
     L0Classifier,
+    L0CoxRegressor,
+    L0GammaRegressor,
     L0MultiTaskRegressor,
+    L0OrdinalClassifier,
     L0PoissonRegressor,
     L0Regressor,
     L0Selector,
@@ -50,6 +53,9 @@ CHECKED = [
     L0Classifier(k=2, solver=OMP),
     L0Classifier(k=2, loss="squared_hinge", solver=OMP),
     L0PoissonRegressor(k=0.5, solver=OMP),
+    L0GammaRegressor(k=0.5, solver=OMP),
+    L0OrdinalClassifier(k=2, solver=OMP),
+    L0CoxRegressor(k=2, l2=0.01, solver=OMP),
     L0MultiTaskRegressor(k=0.5, solver=OMP),
     ReducedRankRegressor(k=1, l2=0.01),
     SparseGraphicalModel(k=0.5),
@@ -91,6 +97,23 @@ def three_labels():
 
 def counts():
     return np.random.default_rng(2).poisson(np.exp(0.5 * signal() + 1))
+
+
+def costs():
+    return np.random.default_rng(2).gamma(3, 100 * np.exp(0.5 * signal()))
+
+
+def grades():
+    return np.array(["a", "b", "c", "d"])[np.digitize(signal(), [-1, 0, 0.7])]
+
+
+def lives():
+    """A structured array: times with ties, some of them of censoring."""
+    rng = np.random.default_rng(2)
+    time, end = np.ceil(5 * rng.exponential(np.exp(-signal()))), np.ceil(rng.exponential(20, N))
+    y = np.zeros(N, [("died", bool), ("weeks", float)])
+    y["died"], y["weeks"] = time <= end, np.minimum(time, end)
+    return y
 
 
 def two_targets():
@@ -149,6 +172,7 @@ FITS = {
         lambda A, y: minimise(smoothed_hinge, A, np.where(y == "yes", 1, -1)),
     ),
     "poisson": (L0PoissonRegressor(), counts, refitted(PoissonRegressor(alpha=0, tol=1e-12, max_iter=10000))),
+    "gamma": (L0GammaRegressor(), costs, refitted(GammaRegressor(alpha=0, tol=1e-12, max_iter=10000))),
     "two targets": (L0MultiTaskRegressor(), two_targets, refitted(LinearRegression())),
 }
 
@@ -169,6 +193,128 @@ def test_coefficients_are_those_of_a_refit_on_the_support(name):
     offset = offset - np.mean(offset) if name == "softmax" else offset
     np.testing.assert_allclose(offset, intercepts, atol=2e-5)
     assert np.all(model.coef_[..., ~S] == 0) and model.coef_.dtype == np.float64
+
+
+def odds(theta, w, A, ids):
+    """Minus the logarithm of the likelihood of proportional odds, sample by sample."""
+    bounds, total = [-np.inf, *theta, np.inf], 0.0
+    for a, j in zip(A, ids, strict=True):
+        total -= np.log(scipy.special.expit(bounds[j + 1] - a @ w) - scipy.special.expit(bounds[j] - a @ w))
+    return total
+
+
+def test_ordered_classes_have_the_coefficients_and_thresholds_of_scipy():
+    X, y = features(), grades()
+    model = L0OrdinalClassifier(k=2, l2=0, solver=OMP).fit(X, y)
+    assert model.classes_.tolist() == ["a", "b", "c", "d"] and model.support_.sum() == 2
+    S, ids = model.support_, np.searchsorted(model.classes_, y)
+    Z = (X[:, S] - X[:, S].mean(0)) / X[:, S].std(0)
+
+    def total(v):
+        return odds(v[0] + np.append(0, np.cumsum(np.exp(v[1:3]))), v[3:], Z, ids)
+
+    v = scipy.optimize.minimize(total, [-1, 0, 0, 0, 0], method="BFGS", options={"gtol": 1e-5}).x
+    theta, w = v[0] + np.append(0, np.cumsum(np.exp(v[1:3]))), v[3:] / X[:, S].std(0)
+    np.testing.assert_allclose(model.coef_[S] * X[:, S].std(0), v[3:], atol=1e-4)
+    np.testing.assert_allclose(model.thresholds_ - X.mean(0) @ model.coef_, theta, atol=1e-4)
+    assert np.all(model.coef_[~S] == 0)
+    theta, w = model.thresholds_, model.coef_[S]
+    expected = [[np.exp(-odds(theta, w, [a], [j])) for j in range(4)] for a in X[:, S]]
+    np.testing.assert_allclose(model.predict_proba(X), expected, rtol=1e-9)
+    np.testing.assert_allclose(np.exp(model.predict_log_proba(X)).sum(1), 1, rtol=1e-12)
+    np.testing.assert_array_equal(model.predict(X), model.classes_[np.argmax(expected, axis=1)])
+    assert model.score(X, y) == np.mean(model.predict(X) == y) > 0.5
+
+
+def test_two_ordered_classes_are_two_classes():
+    X, y = features(), labels()
+    ordered, two = (of(k=2, l2=0.01, solver=OMP).fit(X, y) for of in (L0OrdinalClassifier, L0Classifier))
+    np.testing.assert_allclose(ordered.predict_proba(X), two.predict_proba(X), atol=1e-8)
+
+
+def test_the_order_of_classes_is_that_of_their_labels():
+    X, names = features(), ["low", "mid", "top"]
+    ids = np.digitize(signal(), [-0.5, 0.5])
+    model = L0OrdinalClassifier(k=1, solver=OMP)
+    by_number = model.fit(X, ids).predict_proba(X)
+    words = pd.Categorical.from_codes(ids, names, ordered=True)
+    np.testing.assert_allclose(model.fit(X, words).predict_proba(X), by_number)
+    with pytest.raises(ValueError, match="fit numbers, its codes"):
+        model.fit(X, pd.Series(words.rename_categories(["low", "high", "top"])))
+    weights = np.where(ids == 1, 0, 1)  # a class of no weight
+    between = model.fit(X, ids, sample_weight=weights).predict_proba(X)
+    assert np.all(between[:, 1] == 0)
+    np.testing.assert_allclose(between.sum(1), 1)
+    above = model.fit(X, ids, sample_weight=np.where(ids == 2, 0, 1)).predict_proba(X)
+    assert np.all(above[:, 2] == 0) and np.all(above[:, :2] > 0)
+
+
+def partial_likelihood(u, time, event):
+    """Minus its logarithm, event by event."""
+    return sum(np.log(np.sum(np.exp(u[time >= time[i]]))) - u[i] for i in np.flatnonzero(event))
+
+
+def test_hazards_are_those_of_loops():
+    X, y = features(), lives()
+    time, event = y["weeks"], y["died"]
+    model = L0CoxRegressor(k=3, solver=OMP).fit(X, y)
+    S = model.support_
+    Z = (X[:, S] - X[:, S].mean(0)) / X[:, S].std(0)
+    found = scipy.optimize.minimize(lambda w: partial_likelihood(Z @ w, time, event), np.zeros(3), tol=1e-9)
+    np.testing.assert_allclose(model.coef_[S] * X[:, S].std(0), found.x, atol=1e-5)
+    u = model.predict(X)
+    np.testing.assert_allclose(u, (X - X.mean(0)) @ model.coef_, atol=1e-12)
+    hazard, hazards = 0.0, []
+    for t in sorted(set(time)):
+        hazard += np.sum(event & (time == t)) / np.sum(np.exp(u[time >= t]))
+        hazards.append(hazard)
+    assert model.unique_times_.tolist() == sorted(set(time)) and len(hazards) < N
+    np.testing.assert_allclose(model.cum_baseline_hazard_, hazards, rtol=1e-9)
+    np.testing.assert_allclose(
+        model.predict_survival_function(X[:3]), np.exp(-np.outer(np.exp(u[:3]), hazards)), rtol=1e-9
+    )
+    first, last = min(time), max(time)
+    steps = model.predict_cumulative_hazard_function(X[:1], [first - 1, first, last - 1e-9, last, last + 9])[0]
+    ratio = np.exp(u[0])
+    np.testing.assert_allclose(steps, ratio * np.array([0, hazards[0], hazards[-2], hazards[-1], hazards[-1]]))
+
+
+def test_concordance_is_that_of_all_pairs():
+    X, y = features(), lives()
+    time, event, weights = y["weeks"], y["died"], np.random.default_rng(3).integers(0, 3, N)
+    model = L0CoxRegressor(k=1, solver=OMP).fit(X, y)
+    A = X.round(0 if model.support_[1] else 1)  # ties
+    u = model.predict(A)
+    right = known = 0
+    for i, j in itertools.permutations(range(N), 2):
+        if event[i] and (time[i] < time[j] or (time[i] == time[j] and not event[j])):
+            pair = weights[i] * weights[j]
+            known, right = known + pair, right + pair * (1 if u[i] > u[j] else 0.5 if u[i] == u[j] else 0)
+    assert len(set(u)) < N and 0.5 < right / known < 1
+    np.testing.assert_allclose(model.score(A, y, sample_weight=weights), right / known, rtol=1e-12)
+    rows = np.repeat(np.arange(N), weights)
+    np.testing.assert_allclose(model.score(A[rows], y[rows]), right / known, rtol=1e-12)
+    with pytest.raises(ValueError, match="who had the event first"):
+        model.score(X[:2], [[1, 0], [2, 0]])
+
+
+def test_times_and_events_of_all_kinds():
+    X, y = features(), lives()
+    model = L0CoxRegressor(k=2, solver=OMP)
+    expected = model.fit(X, y).coef_
+    columns = np.stack([y["weeks"], y["died"]], axis=1)
+    turned = np.zeros(N, [("t", "i8"), ("e", bool)])
+    turned["t"], turned["e"] = y["weeks"], y["died"]
+    for same in (columns, columns.tolist(), turned, pd.DataFrame(columns, columns=["t", "e"])):
+        np.testing.assert_array_equal(model.fit(X, same).coef_, expected)
+    all_died = np.stack([y["weeks"], np.ones(N)], axis=1)
+    np.testing.assert_array_equal(model.fit(X, y["weeks"]).coef_, model.fit(X, all_died).coef_)
+    # Times that only float64 tells apart.
+    close = 2.0**30 + y["weeks"]
+    single = model.fit(X.astype("f4"), np.stack([close, y["died"]], axis=1))
+    assert single.coef_.dtype == single.cum_baseline_hazard_.dtype == np.float32
+    np.testing.assert_allclose(single.coef_, expected, rtol=1e-3, atol=1e-6)
+    np.testing.assert_array_equal(single.unique_times_, np.unique(close))
 
 
 def test_probabilities_are_those_of_scikit_learn():
@@ -403,39 +549,54 @@ def deviances(model, X, y):
     """-2 log L of the fits for each k, up to a constant."""
     for k in range(4):
         fit = clone(model).set_params(k=k).fit(X, y)
+        mean = None if isinstance(model, L0Classifier) else fit.predict(X)
         if isinstance(model, L0Regressor):
-            yield N * np.log(np.mean((fit.predict(X) - y) ** 2))
+            yield N * np.log(np.mean((mean - y) ** 2))
         elif isinstance(model, L0PoissonRegressor):
-            mean = fit.predict(X)
             yield 2 * np.sum(mean - y * np.log(mean))
+        elif isinstance(model, L0GammaRegressor):
+
+            def total(shape, mean=mean):
+                return -2 * np.sum(scipy.stats.gamma.logpdf(y, shape, scale=mean / shape) + np.log(y))
+
+            yield scipy.optimize.minimize_scalar(total, bounds=(0.5, 50), method="bounded").fun
+        elif isinstance(model, L0CoxRegressor):
+            yield 2 * partial_likelihood(mean, y["weeks"], y["died"])
         else:
             yield 2 * log_loss(y, fit.predict_proba(X), normalize=False)
 
 
 PRICES = {
-    "aic": lambda k, size: 2 * size,
-    "bic": lambda k, size: size * np.log(N),
-    "ebic": lambda k, size: size * np.log(N) + 2 * np.log(scipy.special.binom(D, k)),
-    "gic": lambda k, size: size * np.log(D) * np.log(np.log(N)),
-    "sic": lambda k, size: size * np.log(D) * np.log(np.log(N)),
+    "aic": lambda k, size, n: 2 * size,
+    "bic": lambda k, size, n: size * np.log(n),
+    "ebic": lambda k, size, n: size * np.log(n) + 2 * np.log(scipy.special.binom(D, k)),
+    "gic": lambda k, size, n: size * np.log(D) * np.log(np.log(n)),
+    "sic": lambda k, size, n: size * np.log(D) * np.log(np.log(n)),
+}
+LIKELIHOODS = {
+    "squared": (L0Regressor(), targets),
+    "poisson": (L0PoissonRegressor(), counts),
+    "gamma": (L0GammaRegressor(), costs),
+    "softmax": (L0Classifier(), three_labels),
+    "ordinal": (L0OrdinalClassifier(), grades),
+    "cox": (L0CoxRegressor(), lives),
 }
 
 
-@pytest.mark.parametrize(
-    ("model", "y"),
-    [(L0Regressor(), targets), (L0PoissonRegressor(), counts), (L0Classifier(), three_labels)],
-    ids=name_of,
-)
-def test_criteria_choose_as_a_loop_does(model, y):
+@pytest.mark.parametrize("name", LIKELIHOODS)
+def test_criteria_choose_as_a_loop_does(name):
+    model, y = LIKELIHOODS[name]
     X, y, model = features(), y(), clone(model).set_params(solver=OMP)
-    fits, outputs = np.array(list(deviances(model, X, y))), 2 if isinstance(model, L0Classifier) else 1
-    for name, price in PRICES.items():
-        chosen = clone(model).set_params(k=name, k_max=3).fit(X, y)
-        expected = fits + [price(k, k * outputs) for k in range(4)]
+    fits, outputs = np.array(list(deviances(model, X, y))), 2 if name == "softmax" else 1
+    n = y["died"].sum() if name == "cox" else N
+    for criterion, price in PRICES.items():
+        chosen = clone(model).set_params(k=criterion, k_max=3).fit(X, y)
+        expected = fits + [price(k, k * outputs, n) for k in range(4)]
         np.testing.assert_allclose(chosen.path_.criteria, expected, rtol=1e-6, atol=1e-5)
         assert chosen.k_ == np.argmin(expected) == chosen.support_.sum()
         np.testing.assert_allclose(chosen.path_.coefficients[chosen.k_], chosen.coef_)
-        np.testing.assert_allclose(chosen.path_.intercepts[chosen.k_], chosen.intercept_)
+        own = chosen.thresholds_ if name == "ordinal" else chosen.intercept_
+        np.testing.assert_allclose(chosen.path_.intercepts[chosen.k_], own)
 
 
 @pytest.mark.parametrize("cv", [None, 3, ShuffleSplit(4, random_state=0)], ids=["5", "3", "shuffled"])
@@ -531,14 +692,22 @@ def test_a_selector_in_a_pipeline():
     assert model[1].inverse_transform(model[1].transform(X)).shape == (N, D)
 
 
-@pytest.mark.parametrize("loss", ["squared", "huber", "poisson", "logistic", "squared_hinge", "smoothed_hinge"])
+KINDS = {
+    "poisson": L0PoissonRegressor,
+    "gamma": L0GammaRegressor,
+    "ordinal": L0OrdinalClassifier,
+    "cox": L0CoxRegressor,
+}
+NAMES = ["squared", "huber", *KINDS, "logistic", "squared_hinge", "smoothed_hinge"]
+
+
+@pytest.mark.parametrize("loss", NAMES)
 def test_selectors_by_the_name_of_a_loss(loss):
-    y = {"poisson": counts, "squared": targets, "huber": targets}.get(loss, labels)()
     selector = L0Selector(loss, k=1)
     if loss == "squared":  # one is fitted; of the others the estimator is looked at
-        assert selector.fit(features(), y).k_ == 1 and selector.transform(features()).shape == (N, 1)
+        assert selector.fit(features(), targets()).k_ == 1 and selector.transform(features()).shape == (N, 1)
     estimator = selector.build()
-    assert getattr(estimator, "loss", "poisson") == loss and estimator.k == 1
+    assert (type(estimator) is KINDS[loss] if loss in KINDS else estimator.loss == loss) and estimator.k == 1
 
 
 def test_grid_search_over_k_in_a_pipeline():
@@ -686,6 +855,11 @@ WRONG = {
     "bounds of groups": ("count coefficients", L0Regressor(k=1, nonnegative=True, groups=[0, 0, 1, 1, 2, 2]), targets),
     "one class": ("at least 2 classes", L0Classifier(k=1), lambda: np.zeros(N, int)),
     "negative counts": ("counts", L0PoissonRegressor(k=1), lambda: -counts() - 1),
+    "a cost of 0": ("y must be above 0", L0GammaRegressor(k=1), lambda: costs() * (np.arange(N) > 0)),
+    "one ordered class": ("at least 2 classes", L0OrdinalClassifier(k=1), lambda: np.zeros(N, int)),
+    "no events": ("must have an event", L0CoxRegressor(k=1), lambda: np.stack([np.arange(N), np.zeros(N)], axis=1)),
+    "events of 2": (r"y\[:, 1\] must be 1", L0CoxRegressor(k=1), lambda: np.stack([np.arange(N), 2 + np.zeros(N)], 1)),
+    "fields": ("one field of bools", L0CoxRegressor(k=1), lambda: lives()[["weeks"]]),
     "hinge of three classes": ("Only binary", L0Classifier(k=1, loss="squared_hinge"), three_labels),
     "rank": (r"k must lie between 1 and min\(n_features, n_targets\) = 2", ReducedRankRegressor(k=3), two_targets),
     "certificate without a ridge": ("l2", L0Regressor(k=1, certify=True, solver=OMP), targets),

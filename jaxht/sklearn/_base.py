@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Self, TypeVar, cast
@@ -101,12 +102,19 @@ ATTRIBUTES = """
 
 
 def complete_docstring(cls: type[T]) -> type[T]:
-    """Put the arguments and attributes that all estimators have into the docstring of one."""
+    """Put the arguments and attributes that estimators share into the docstring of one, which has some of them."""
+    taken = inspect.signature(cls).parameters
+    arguments = [entry for entry in _entries(ARGUMENTS) if entry.split(":")[0].strip() in taken]
+    attributes = [entry for entry in _entries(ATTRIBUTES) if "certify" in taken or "certify" not in entry]
     doc = inspect.cleandoc(cls.__doc__ or "")
-    cls.__doc__ = doc.replace("    {arguments}", ARGUMENTS.strip("\n")).replace(
-        "    {attributes}", ATTRIBUTES.strip("\n")
-    )
+    doc = doc.replace("    {arguments}", "\n".join(arguments)).replace("    {attributes}", "\n".join(attributes))
+    cls.__doc__ = doc
     return cls
+
+
+def _entries(section: str) -> list[str]:
+    """The entries of a section of a docstring, each with the lines that are further in."""
+    return re.split(r"\n(?= {4}\w)", section.strip("\n"))
 
 
 class L0Model(BaseEstimator):
@@ -316,12 +324,16 @@ class L0Model(BaseEstimator):
             self.path_ = chosen.report(ks, coefficients=coefficients, intercepts=intercepts)
         warn_of_failure(self, result)
         self.k_, self.n_iter_ = k, int(result.num_steps)
-        self.coef_, self.intercept_ = self._in_units_of_X(posed, result.x)
+        self._set_coefficients(posed, result.x)
         self._set_support(posed, np.asarray(result.x)[: len(posed.items)] != 0)
         self.certificate_ = None
         if self.certify:
             proof = jaxht.certify(posed.objective, self._constraint(posed, k), result.x)
             self.certificate_ = Certificate(*(float(bound) for bound in proof))
+
+    def _set_coefficients(self, posed: Posed, x: Any) -> None:
+        """Say what the solution is."""
+        self.coef_, self.intercept_ = self._in_units_of_X(posed, x)
 
     def _set_support(self, posed: Posed, nonzero: NDArray[np.bool_]) -> None:
         """Say which features were selected."""
@@ -371,11 +383,15 @@ class L0Model(BaseEstimator):
 
     # ---- predictions ----
 
-    def _predict_linear(self, X: Any) -> NDArray[Any]:
-        """``X coef + intercept``, (n,) or (n, c)."""
+    def _multiply(self, X: Any) -> NDArray[Any]:
+        """``X coef``, (n,) or (n, c)."""
         check_is_fitted(self)
         X = validate_data(self, X, accept_sparse=FORMATS, dtype=DTYPES, reset=False)
-        return safe_sparse_dot(X, self.coef_.T, dense_output=True) + self.intercept_
+        return safe_sparse_dot(X, self.coef_.T, dense_output=True)
+
+    def _predict_linear(self, X: Any) -> NDArray[Any]:
+        """``X coef + intercept``, (n,) or (n, c)."""
+        return self._multiply(X) + self.intercept_
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

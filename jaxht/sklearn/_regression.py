@@ -1,4 +1,4 @@
-"""Estimators of real targets and of counts: one output, several, and several of low rank."""
+"""Estimators of real targets, of positive ones and of counts: one output, several, and several of low rank."""
 
 from collections.abc import Callable
 from typing import Any
@@ -100,8 +100,43 @@ class L0Regressor(RegressorMixin, L0Model):
         return self._predict_linear(X)
 
 
+class LogLinkModel(RegressorMixin, L0Model):
+    """Base of the regressors whose means are exponentials of linear predictors, of targets that are not negative."""
+
+    _power: float  # of the mean, to which the variance is proportional
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Predict means.
+
+        Args:
+            X: (n, d), as of ``fit``.
+
+        Returns:
+            (n,), ``exp(X coef_ + intercept_)``.
+        """
+        return np.exp(self._predict_linear(X))
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """The share of the deviance that is explained, D^2, as of scikit-learn's regressors of this distribution.
+
+        Args:
+            X: (n, d), as of ``fit``.
+            y: (n,), as of ``fit``.
+            sample_weight: (n,); None for ones.
+
+        Returns:
+            At most 1; 0 for a model that predicts the mean of y.
+        """
+        return d2_tweedie_score(y, self.predict(X), sample_weight=sample_weight, power=self._power)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.positive_only = True
+        return tags
+
+
 @complete_docstring
-class L0PoissonRegressor(RegressorMixin, L0Model):
+class L0PoissonRegressor(LogLinkModel):
     """Poisson regression of counts, ``log E[y] = a.x + b``, on the best k features.
 
     Args:
@@ -122,37 +157,41 @@ class L0PoissonRegressor(RegressorMixin, L0Model):
         ([4], True)
     """
 
+    _power = 1
+
     def _objective(self, design: Any, target: Any, l2: Any, weights: Any) -> Any:
         return jaxht.Poisson(design, target, l2, weights=weights)
 
-    def predict(self, X: Any) -> NDArray[Any]:
-        """Predict means.
 
-        Args:
-            X: (n, d), as of ``fit``.
+@complete_docstring
+class L0GammaRegressor(LogLinkModel):
+    """Gamma regression of positive targets, ``log E[y] = a.x + b``, on the best k features.
 
-        Returns:
-            (n,), ``exp(X coef_ + intercept_)``.
-        """
-        return np.exp(self._predict_linear(X))
+    The standard deviation of a target is proportional to its mean: costs, durations, sizes. Criteria are at the shape
+    of the gamma distribution that fits best.
 
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """The share of the deviance that is explained, D^2, as of scikit-learn's PoissonRegressor.
+    Args:
+        {arguments}
 
-        Args:
-            X: (n, d), as of ``fit``.
-            y: (n,) counts.
-            sample_weight: (n,); None for ones.
+    Attributes:
+        coef_: (d,), coefficients of X.
+        intercept_: a number.
+        {attributes}
 
-        Returns:
-            At most 1; 0 for a model that predicts the mean of y.
-        """
-        return d2_tweedie_score(y, self.predict(X), sample_weight=sample_weight, power=1)
+    Example:
+        >>> import numpy as np
+        >>> from jaxht.sklearn import L0GammaRegressor
+        >>> rng = np.random.default_rng(0)
+        >>> X = rng.normal(size=(100, 6))
+        >>> model = L0GammaRegressor(k=1).fit(X, rng.gamma(2.0, np.exp(0.8 * X[:, 4] + 1)))
+        >>> np.flatnonzero(model.support_).tolist(), bool(model.predict(X).min() > 0)
+        ([4], True)
+    """
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.target_tags.positive_only = True
-        return tags
+    _power = 2
+
+    def _objective(self, design: Any, target: Any, l2: Any, weights: Any) -> Any:
+        return jaxht.Gamma(design, target, l2, weights=weights)
 
 
 class MultiOutputModel(MultiOutputMixin, RegressorMixin, L0Model):
