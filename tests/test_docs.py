@@ -70,7 +70,7 @@ def test_estimators(monkeypatch):
     """The blocks of the page go on from each other; the Lasso is the last."""
     monkeypatch.setenv("MPLBACKEND", "agg")
     scope = {}
-    best, how_many, how_sure, certified, known, *likelihoods, classes, pipelines, lasso = examples("estimators.md")
+    best, how_many, how_sure, certified, known, beside, *more, classes, pipelines, lasso = examples("estimators.md")
     exec(best, scope)
     assert scope["X"].columns[scope["model"].support_].tolist() == ["sex", "bmi", "bp", "s3", "s5"]
     assert round(scope["model"].score(scope["X"], scope["y"]), 3) == 0.509
@@ -85,7 +85,9 @@ def test_estimators(monkeypatch):
     assert bounds.lower <= bounds.value <= 1.013 * bounds.lower
     exec(known, scope)
     assert scope["X"].columns[scope["model"].support_].tolist() == ["age", "sex", "bmi"]
-    for block in likelihoods:
+    exec(beside, scope)
+    assert scope["X"].columns[scope["rest"].support_].tolist() == ["bmi", "s5"]
+    for block in more:
         exec(block, scope)
     for name in "gamma", "ordered":
         assert scope["X"].columns[scope[name].support_].tolist() == ["bmi", "bp", "s3", "s5"]

@@ -542,6 +542,145 @@ def test_a_certificate_bounds_the_best_value():
         L0Classifier(k=2, certify=True, solver=OMP).fit(X, labels())
 
 
+# ---- offsets ---------------------------------------------------------------------------------------------------------
+
+ALL = {
+    "squared": (L0Regressor(), targets),
+    "huber": (L0Regressor(loss="huber"), targets),
+    "logistic": (L0Classifier(l2=0), labels),
+    "squared hinge": (L0Classifier(loss="squared_hinge", l2=0), labels),
+    "smoothed hinge": (L0Classifier(loss="smoothed_hinge", l2=0), labels),
+    "softmax": (L0Classifier(l2=0), three_labels),
+    "ordinal": (L0OrdinalClassifier(l2=0), grades),
+    "poisson": (L0PoissonRegressor(), counts),
+    "gamma": (L0GammaRegressor(), costs),
+    "cox": (L0CoxRegressor(), lives),
+    "two targets": (L0MultiTaskRegressor(), two_targets),
+    "rank": (ReducedRankRegressor(), two_targets),
+}
+
+
+def predictions(model, X, **options):
+    """What a model says of samples."""
+    return getattr(model, "predict_proba", getattr(model, "decision_function", model.predict))(X, **options)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_an_offset_is_a_part_of_the_linear_predictor(name):
+    """Where all features are in, coefficients make up for one that is linear in them, and predictions stay."""
+    model, y = ALL[name]
+    X, y = features(), y()
+    model = clone(model).set_params(k=2 if name == "rank" else D)
+    if name != "rank":
+        model.set_params(solver=OMP)
+    outputs = {"softmax": (3,), "two targets": (2,), "rank": (2,)}.get(name, ())
+    B = (0.5 * np.random.default_rng(8).normal(size=(*outputs, D)) / X.std(0)).T
+    offset = (X - X.mean(0)) @ B
+    plain, moved = clone(model).fit(X, y), clone(model).fit(X, y, offset=offset)
+    own = B.T - B.T.mean(axis=0) if name == "softmax" else B.T
+    scale = X.std(0)
+    np.testing.assert_allclose(moved.coef_ * scale, (plain.coef_ - own) * scale, atol=2e-5)
+    np.testing.assert_allclose(predictions(moved, X, offset=offset), predictions(plain, X), rtol=1e-4, atol=2e-5)
+    assert np.max(np.abs(predictions(moved, X) - predictions(plain, X))) > 0.01
+    np.testing.assert_allclose(moved.score(X, y, offset=offset), plain.score(X, y), rtol=1e-4)
+    single = clone(model).fit(X.astype("f4"), y, offset=offset)
+    assert single.coef_.dtype == np.float32
+    assert predictions(single, X.astype("f4"), offset=offset).dtype == np.float32
+    np.testing.assert_allclose(single.coef_ * scale, moved.coef_ * scale, rtol=0.02, atol=0.02)
+    with pytest.raises(ValueError, match=r"offset must have shape \(60"):
+        model.fit(X, y, offset=offset[1:])
+    with pytest.raises(ValueError, match=r"offset must have shape \(60"):
+        moved.predict(X, offset=1.0)
+
+
+def exposures():
+    return np.random.default_rng(9).uniform(0.1, 3, N)
+
+
+def test_exposures_of_counts():
+    """Counts over exposures with these as weights have the same likelihood."""
+    X, exposure = features(), exposures()
+    y = np.random.default_rng(10).poisson(exposure * np.exp(signal() / 2 + 1))
+    model = L0PoissonRegressor(k=3, solver=OMP).fit(X, y, offset=np.log(exposure))
+    S = model.support_
+    rates = PoissonRegressor(alpha=0, tol=1e-12, max_iter=10000)
+    rates.fit((X / X.std(0))[:, S], y / exposure, sample_weight=exposure)
+    np.testing.assert_allclose(model.coef_[S] * X.std(0)[S], rates.coef_, atol=2e-5)
+    np.testing.assert_allclose(model.predict(X), rates.predict((X / X.std(0))[:, S]), rtol=1e-4)
+    np.testing.assert_allclose(model.predict(X, offset=np.log(exposure)), exposure * model.predict(X))
+    frame_of = pd.Series(np.log(exposure))
+    np.testing.assert_array_equal(clone(model).fit(X, y, offset=frame_of).coef_, model.coef_)
+
+
+@pytest.mark.parametrize("name", ["squared", "two targets", "rank"])
+def test_squared_errors_are_those_of_targets_less_the_offset(name):
+    model, y = ALL[name]
+    X, y = features(), y()
+    offset = np.random.default_rng(11).normal(size=y.shape)
+    chosen = {} if name == "rank" else {"solver": OMP}
+    for k in (2, "bic", "cv"):
+        model = clone(model).set_params(k=k, **chosen)
+        ours, theirs = clone(model).fit(X, y, offset=offset), clone(model).fit(X, y - offset)
+        assert ours.k_ == theirs.k_
+        np.testing.assert_allclose(ours.coef_, theirs.coef_, rtol=1e-9)
+        np.testing.assert_allclose(ours.predict(X, offset=offset), theirs.predict(X) + offset, rtol=1e-9)
+
+
+def test_offsets_in_the_choice_of_k():
+    X, exposure = features(), exposures()
+    y, offset = np.random.default_rng(10).poisson(exposure * np.exp(signal() / 2 + 1)), np.log(exposure)
+    weights = np.random.default_rng(12).integers(0, 3, N)
+    model, data = L0PoissonRegressor(solver=OMP, k_max=3), {"sample_weight": weights, "offset": offset}
+    chosen = clone(model).set_params(k="bic").fit(X, y, **data)
+    losses, size = [], weights.sum()
+    for k in range(4):
+        mean = clone(model).set_params(k=k).fit(X, y, **data).predict(X, offset=offset)
+        losses.append(np.sum(weights * (mean - y * np.log(mean))))
+    expected = 2 * np.array(losses) + np.arange(4) * np.log(size)
+    np.testing.assert_allclose(chosen.path_.criteria, expected, rtol=1e-7)
+    folds = []
+    for train, held in KFold(3).split(X):
+        fits = [
+            clone(model).set_params(k=k).fit(X[train], y[train], weights[train], offset[train]).predict(X, offset)[held]
+            for k in range(4)
+        ]
+        folds.append([np.average(mean - y[held] * np.log(mean), weights=weights[held]) for mean in fits])
+    chosen = clone(model).set_params(k="cv", cv=3).fit(X, y, **data)
+    np.testing.assert_allclose(chosen.path_.fold_losses, folds, rtol=1e-6)
+    assert chosen.k_ == np.argmin(np.mean(folds, axis=0))
+
+
+def test_offsets_are_routed():
+    X, offset = features(), np.log(exposures())
+    y = np.random.default_rng(10).poisson(np.exp(offset + signal() / 2 + 1))
+    with sklearn.config_context(enable_metadata_routing=True):
+        model = L0PoissonRegressor(solver=OMP).set_fit_request(offset=True).set_score_request(offset=True)
+        search = GridSearchCV(model, {"k": [1, 2]}, cv=3).fit(X, y, offset=offset)
+        plain = GridSearchCV(L0PoissonRegressor(solver=OMP), {"k": [1, 2]}, cv=3).fit(X, y)
+    expected = [
+        L0PoissonRegressor(k=k, solver=OMP)
+        .fit(X[train], y[train], offset=offset[train])
+        .score(X[held], y[held], offset=offset[held])
+        for k in (1, 2)
+        for train, held in KFold(3).split(X)
+    ]
+    found = search.cv_results_["mean_test_score"]
+    np.testing.assert_allclose(found, np.mean(np.reshape(expected, (2, 3)), axis=1), rtol=1e-9)
+    assert np.all(found > plain.cv_results_["mean_test_score"] + 0.1)
+
+
+def test_offsets_of_selections():
+    X, y = features(), targets()
+    offset = -3 * (X[:, 4] - X[:, 4].mean()) / X[:, 4].std()
+    assert L0Regressor(k=1, solver=OMP).fit(X, y).support_[4]
+    known = L0Selector(L0Regressor(k=1, solver=OMP)).fit(X, y, offset=offset)
+    assert known.get_support(indices=True).tolist() == [1]
+    display = SelectionDisplay.from_estimator(known.estimator_, X, y, offset=offset, num_pairs=10, random_state=0)
+    same = SelectionDisplay.from_estimator(known.estimator_, X, y - offset, num_pairs=10, random_state=0)
+    np.testing.assert_array_equal(display.frequencies, same.frequencies)
+    assert np.argmax(display.frequencies) == 1
+
+
 # ---- the choice of k -------------------------------------------------------------------------------------------------
 
 

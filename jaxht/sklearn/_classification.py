@@ -8,12 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, log_expit, log_softmax, softmax
 from sklearn.base import ClassifierMixin
+from sklearn.metrics import accuracy_score
 from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 
 import jaxht
 from jaxht.sklearn._base import L0Model, Posed, complete_docstring
+from jaxht.sklearn._data import add_offset
 
 MARGINS = {"squared_hinge": jaxht.SquaredHinge, "smoothed_hinge": jaxht.SmoothedHinge}
 
@@ -43,6 +45,20 @@ class ClassifierModel(ClassifierMixin, L0Model):
         else:
             by_class = compute_class_weight(self.class_weight, classes=self.classes_, y=y)
         return numbers.astype(np.int32), weights * by_class[numbers].astype(weights.dtype)
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None, offset: Any = None) -> float:
+        """The share of the samples whose class is predicted.
+
+        Args:
+            X: (n, d), as of ``fit``.
+            y: (n,) labels.
+            sample_weight: (n,); None for ones.
+            offset: as of ``fit``, for these samples; None for zeros.
+
+        Returns:
+            At most 1.
+        """
+        return accuracy_score(y, self.predict(X, offset), sample_weight=sample_weight)  # type: ignore[attr-defined]
 
 
 @complete_docstring
@@ -129,10 +145,13 @@ class L0Classifier(ClassifierModel):
             )
         return numbers, weights
 
-    def _objective(self, design: Any, target: Any, l2: Any, weights: Any) -> Any:
+    def _objective(self, design: Any, target: Any, l2: Any, **data: Any) -> Any:
         if len(self.classes_) > 2:
-            return jaxht.Softmax(design, target, l2, weights=weights, num_classes=len(self.classes_))
-        return MARGINS.get(self.loss, jaxht.Logistic)(design, target, l2, weights=weights)
+            return jaxht.Softmax(design, target, l2, num_classes=len(self.classes_), **data)
+        return MARGINS.get(self.loss, jaxht.Logistic)(design, target, l2, **data)
+
+    def _outputs(self, target: NDArray[Any]) -> tuple[int, ...]:
+        return (len(self.classes_),) if len(self.classes_) > 2 else ()
 
     @property
     def _freedom(self) -> float:
@@ -148,54 +167,58 @@ class L0Classifier(ClassifierModel):
 
     # ---- predictions ----
 
-    def decision_function(self, X: Any) -> NDArray[Any]:
+    def decision_function(self, X: Any, offset: Any = None) -> NDArray[Any]:
         """Predict scores of classes.
 
         Args:
             X: (n, d), as of ``fit``.
+            offset: as of ``fit``, for these samples; None for zeros.
 
         Returns:
             Of two classes (n,), above 0 for the second; else (n, c), the largest for the class that is predicted.
         """
         scores = self._predict_linear(X)
-        return scores.ravel() if scores.shape[1] == 1 else scores
+        return add_offset(scores.ravel() if scores.shape[1] == 1 else scores, offset)
 
-    def predict(self, X: Any) -> NDArray[Any]:
+    def predict(self, X: Any, offset: Any = None) -> NDArray[Any]:
         """Predict classes.
 
         Args:
             X: (n, d), as of ``fit``.
+            offset: as of ``fit``, for these samples; None for zeros.
 
         Returns:
             (n,) labels.
         """
-        scores = self.decision_function(X)
+        scores = self.decision_function(X, offset)
         return self.classes_[(scores > 0).astype(int) if scores.ndim == 1 else np.argmax(scores, axis=1)]
 
     @available_if(_has_probabilities)
-    def predict_proba(self, X: Any) -> NDArray[Any]:
+    def predict_proba(self, X: Any, offset: Any = None) -> NDArray[Any]:
         """Predict probabilities of classes; of the logistic loss.
 
         Args:
             X: (n, d), as of ``fit``.
+            offset: as of ``fit``, for these samples; None for zeros.
 
         Returns:
             (n, c), rows of sum 1, in the order of ``classes_``.
         """
-        scores = self.decision_function(X)
+        scores = self.decision_function(X, offset)
         return np.stack([expit(-scores), expit(scores)], axis=1) if scores.ndim == 1 else softmax(scores, axis=1)
 
     @available_if(_has_probabilities)
-    def predict_log_proba(self, X: Any) -> NDArray[Any]:
+    def predict_log_proba(self, X: Any, offset: Any = None) -> NDArray[Any]:
         """Predict logarithms of the probabilities of classes.
 
         Args:
             X: (n, d), as of ``fit``.
+            offset: as of ``fit``, for these samples; None for zeros.
 
         Returns:
             (n, c), in the order of ``classes_``.
         """
-        scores = self.decision_function(X)
+        scores = self.decision_function(X, offset)
         if scores.ndim == 1:
             return np.stack([log_expit(-scores), log_expit(scores)], axis=1)
         return log_softmax(scores, axis=1)
@@ -281,7 +304,7 @@ class L0OrdinalClassifier(ClassifierModel):
         """The thresholds are intercepts."""
         return 0
 
-    def _read(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, NDArray[Any], NDArray[Any]]:
+    def _validate(self, X: Any, y: Any) -> tuple[Any, Any]:
         kind: Any = getattr(y, "dtype", None)
         if getattr(kind, "ordered", False):
             names = list(kind.categories)
@@ -289,13 +312,13 @@ class L0OrdinalClassifier(ClassifierModel):
                 raise ValueError(
                     f"y must be ordered as its labels sort; the categorical {names} is not: fit numbers, its codes"
                 )
-        return super()._read(X, y, sample_weight)
+        return super()._validate(X, y)
 
     def _encode(self, y: NDArray[Any], weights: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
         return self._number_classes(y, weights)
 
-    def _objective(self, design: Any, target: Any, l2: Any, weights: Any) -> Any:
-        return jaxht.Ordinal(design, target, l2, weights=weights, num_classes=len(self.classes_))
+    def _objective(self, design: Any, target: Any, l2: Any, **data: Any) -> Any:
+        return jaxht.Ordinal(design, target, l2, num_classes=len(self.classes_), **data)
 
     def _in_units_of_X(self, posed: Posed, x: Any) -> tuple[Any, Any]:
         coefficients, shift = super()._in_units_of_X(posed, x)
@@ -306,16 +329,17 @@ class L0OrdinalClassifier(ClassifierModel):
     def _set_coefficients(self, posed: Posed, x: Any) -> None:
         self.coef_, self.thresholds_ = self._in_units_of_X(posed, x)
 
-    def predict_log_proba(self, X: Any) -> NDArray[Any]:
+    def predict_log_proba(self, X: Any, offset: Any = None) -> NDArray[Any]:
         """Predict logarithms of the probabilities of classes.
 
         Args:
             X: (n, d), as of ``fit``.
+            offset: as of ``fit``, for these samples; None for zeros.
 
         Returns:
             (n, c), in the order of ``classes_``.
         """
-        u = self._multiply(X)[:, None]
+        u = add_offset(self._multiply(X), offset)[:, None]
         upper = np.append(self.thresholds_, np.inf)
         lower = np.insert(self.thresholds_, 0, -np.inf)
         # sigma(b) - sigma(a) = sigma(b) sigma(-a) (1 - exp(a - b)); classes without samples have a = b.
@@ -323,27 +347,29 @@ class L0OrdinalClassifier(ClassifierModel):
             gaps = np.where(upper > lower, np.log(-np.expm1(lower - upper)), -np.inf)
         return (log_expit(upper - u) + log_expit(u - lower) + gaps).astype(u.dtype)
 
-    def predict_proba(self, X: Any) -> NDArray[Any]:
+    def predict_proba(self, X: Any, offset: Any = None) -> NDArray[Any]:
         """Predict probabilities of classes.
 
         Args:
             X: (n, d), as of ``fit``.
+            offset: as of ``fit``, for these samples; None for zeros.
 
         Returns:
             (n, c), rows of sum 1, in the order of ``classes_``.
         """
-        return np.exp(self.predict_log_proba(X))
+        return np.exp(self.predict_log_proba(X, offset))
 
-    def predict(self, X: Any) -> NDArray[Any]:
+    def predict(self, X: Any, offset: Any = None) -> NDArray[Any]:
         """Predict classes, the most probable ones, and of equally probable ones the lowest.
 
         Args:
             X: (n, d), as of ``fit``.
+            offset: as of ``fit``, for these samples; None for zeros.
 
         Returns:
             (n,) labels.
         """
-        highest = np.argmax(self.predict_log_proba(X), axis=1)
+        highest = np.argmax(self.predict_log_proba(X, offset), axis=1)
         return self.classes_[highest]
 
     def __sklearn_tags__(self) -> Any:

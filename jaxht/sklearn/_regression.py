@@ -6,14 +6,44 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import MultiOutputMixin, RegressorMixin
-from sklearn.metrics import d2_tweedie_score
+from sklearn.metrics import d2_tweedie_score, r2_score
 
 import jaxht
 from jaxht.sklearn._base import L0Model, Posed, complete_docstring
 
 
+class RegressorModel(RegressorMixin, L0Model):
+    """Base of the regressors whose means are linear predictors."""
+
+    def predict(self, X: Any, offset: Any = None) -> NDArray[Any]:
+        """Predict targets.
+
+        Args:
+            X: (n, d), as of ``fit``.
+            offset: as of ``fit``, for these samples; None for zeros.
+
+        Returns:
+            (n,), or (n, c) of several targets, ``X coef_.T + intercept_ + offset``.
+        """
+        return self._predict_linear(X, offset)
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None, offset: Any = None) -> float:
+        """The share of the variance that is explained, R^2; of several targets the mean of theirs.
+
+        Args:
+            X: (n, d), as of ``fit``.
+            y: (n,) or (n, c), as of ``fit``.
+            sample_weight: (n,); None for ones.
+            offset: as of ``fit``, for these samples; None for zeros.
+
+        Returns:
+            At most 1; 0 for a model that predicts the mean of y.
+        """
+        return r2_score(y, self.predict(X, offset), sample_weight=sample_weight)
+
+
 @complete_docstring
-class L0Regressor(RegressorMixin, L0Model):
+class L0Regressor(RegressorModel):
     """Linear regression on the best k features.
 
     .. math::
@@ -81,53 +111,44 @@ class L0Regressor(RegressorMixin, L0Model):
     def _centres(self) -> bool:
         return self.loss == "squared"
 
-    def _objective(self, design: Any, target: Any, l2: Any, weights: Any) -> Any:
+    def _objective(self, design: Any, target: Any, l2: Any, **data: Any) -> Any:
         if self.loss == "huber":
-            return jaxht.Huber(design, target, l2, delta=self.delta, weights=weights)
+            return jaxht.Huber(design, target, l2, delta=self.delta, **data)
         if self.loss != "squared":
             raise ValueError(f"loss must be 'squared' or 'huber'; got {self.loss!r}")
-        return jaxht.LeastSquares(design, target, l2, mean=True, weights=weights)
-
-    def predict(self, X: Any) -> NDArray[Any]:
-        """Predict targets.
-
-        Args:
-            X: (n, d), as of ``fit``.
-
-        Returns:
-            (n,), ``X coef_ + intercept_``.
-        """
-        return self._predict_linear(X)
+        return jaxht.LeastSquares(design, target, l2, mean=True, **data)
 
 
-class LogLinkModel(RegressorMixin, L0Model):
+class LogLinkModel(RegressorModel):
     """Base of the regressors whose means are exponentials of linear predictors, of targets that are not negative."""
 
     _power: float  # of the mean, to which the variance is proportional
 
-    def predict(self, X: Any) -> NDArray[Any]:
+    def predict(self, X: Any, offset: Any = None) -> NDArray[Any]:
         """Predict means.
 
         Args:
             X: (n, d), as of ``fit``.
+            offset: as of ``fit``, for these samples; None for zeros.
 
         Returns:
-            (n,), ``exp(X coef_ + intercept_)``.
+            (n,), ``exp(X coef_ + intercept_ + offset)``.
         """
-        return np.exp(self._predict_linear(X))
+        return np.exp(self._predict_linear(X, offset))
 
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+    def score(self, X: Any, y: Any, sample_weight: Any = None, offset: Any = None) -> float:
         """The share of the deviance that is explained, D^2, as of scikit-learn's regressors of this distribution.
 
         Args:
             X: (n, d), as of ``fit``.
             y: (n,), as of ``fit``.
             sample_weight: (n,); None for ones.
+            offset: as of ``fit``, for these samples; None for zeros.
 
         Returns:
             At most 1; 0 for a model that predicts the mean of y.
         """
-        return d2_tweedie_score(y, self.predict(X), sample_weight=sample_weight, power=self._power)
+        return d2_tweedie_score(y, self.predict(X, offset), sample_weight=sample_weight, power=self._power)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -159,8 +180,8 @@ class L0PoissonRegressor(LogLinkModel):
 
     _power = 1
 
-    def _objective(self, design: Any, target: Any, l2: Any, weights: Any) -> Any:
-        return jaxht.Poisson(design, target, l2, weights=weights)
+    def _objective(self, design: Any, target: Any, l2: Any, **data: Any) -> Any:
+        return jaxht.Poisson(design, target, l2, **data)
 
 
 @complete_docstring
@@ -190,11 +211,11 @@ class L0GammaRegressor(LogLinkModel):
 
     _power = 2
 
-    def _objective(self, design: Any, target: Any, l2: Any, weights: Any) -> Any:
-        return jaxht.Gamma(design, target, l2, weights=weights)
+    def _objective(self, design: Any, target: Any, l2: Any, **data: Any) -> Any:
+        return jaxht.Gamma(design, target, l2, **data)
 
 
-class MultiOutputModel(MultiOutputMixin, RegressorMixin, L0Model):
+class MultiOutputModel(MultiOutputMixin, RegressorModel):
     """Base of least squares of several targets."""
 
     _multi_output = True
@@ -208,19 +229,11 @@ class MultiOutputModel(MultiOutputMixin, RegressorMixin, L0Model):
             raise ValueError(f"y must have shape (n, c), one target a column; got {y.shape}: of one use L0Regressor")
         return super()._encode(y, weights)
 
-    def _objective(self, design: Any, target: Any, l2: Any, weights: Any) -> Any:
-        return jaxht.MultiResponse(design, target, l2, weights=weights)
+    def _objective(self, design: Any, target: Any, l2: Any, **data: Any) -> Any:
+        return jaxht.MultiResponse(design, target, l2, **data)
 
-    def predict(self, X: Any) -> NDArray[Any]:
-        """Predict targets.
-
-        Args:
-            X: (n, d), as of ``fit``.
-
-        Returns:
-            (n, c), ``X coef_.T + intercept_``.
-        """
-        return self._predict_linear(X)
+    def _outputs(self, target: NDArray[Any]) -> tuple[int, ...]:
+        return target.shape[1:]
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -58,13 +58,14 @@ class L0Selector(MetaEstimatorMixin, SelectorMixin, BaseEstimator):
         self.estimator = estimator
         self.k = k
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, offset: Any = None) -> Self:
         """Fit the estimator, and take the features that it selects.
 
         Args:
             X: (n, d), as of the estimator.
             y: (n,) targets or classes, as of the estimator.
             sample_weight: (n,) weights of at least 0; None for ones.
+            offset: as of the estimator; None for zeros.
 
         Returns:
             The selector.
@@ -73,7 +74,7 @@ class L0Selector(MetaEstimatorMixin, SelectorMixin, BaseEstimator):
             ValueError: for an estimator that does not select features, and where it raises one.
         """
         estimator = self.build()
-        self.estimator_ = estimator.fit(X, y, sample_weight=sample_weight)
+        self.estimator_ = estimator.fit(X, y, sample_weight=sample_weight, offset=offset)
         self.support_, self.k_, self.n_features_in_ = estimator.support_, estimator.k_, estimator.n_features_in_
         if hasattr(estimator, "feature_names_in_"):
             self.feature_names_in_ = estimator.feature_names_in_

@@ -82,20 +82,22 @@ class L0CoxRegressor(RegressorMixin, L0Model):
         """h_0 is the intercept."""
         return 0
 
-    def _read(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, NDArray[Any], NDArray[Any]]:
-        """X, the ranks of the times beside the events, and the weights."""
+    def _validate(self, X: Any, y: Any) -> tuple[Any, Any]:
+        """X, and times and events."""
         options = {"y": None} if y is None else {}  # which is an error
         X = validate_data(self, X, accept_sparse=FORMATS, dtype=DTYPES, **options)
-        time, event = read_times(y, X)
-        weights = check_weights(sample_weight, X)
+        return X, read_times(y, X)
+
+    def _encode(self, y: Any, weights: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+        """The ranks of the times beside the events: they are exact in every precision, in which times may tie."""
+        time, event = y
         if not np.any(event & (weights > 0)):
             raise ValueError("y must have an event, of a sample of weight above 0; all times are censored")
-        # Ranks are exact in every precision, in which times may tie.
         self.unique_times_, ranks = np.unique(time, return_inverse=True)
-        return X, np.stack([ranks, event], axis=1).astype(weights.dtype), weights
+        return np.stack([ranks, event], axis=1).astype(weights.dtype), weights
 
-    def _objective(self, design: Any, target: Any, l2: Any, weights: Any) -> Any:
-        return jaxht.Cox(design, target, l2, weights=weights)
+    def _objective(self, design: Any, target: Any, l2: Any, **data: Any) -> Any:
+        return jaxht.Cox(design, target, l2, **data)
 
     def _set_coefficients(self, posed: Posed, x: Any) -> None:
         super()._set_coefficients(posed, x)
@@ -112,19 +114,20 @@ class L0CoxRegressor(RegressorMixin, L0Model):
 
     # ---- predictions ----
 
-    def predict(self, X: Any) -> NDArray[Any]:
+    def predict(self, X: Any, offset: Any = None) -> NDArray[Any]:
         """Predict the logarithms of hazard ratios.
 
         Args:
             X: (n, d), as of ``fit``.
+            offset: as of ``fit``, for these samples; None for zeros.
 
         Returns:
-            (n,), ``X coef_ + intercept_``: above 0 where the hazard is above that of the mean features. scikit-survival
-            leaves the intercept out, which changes neither their order nor their differences.
+            (n,), ``X coef_ + intercept_ + offset``: above 0 where the hazard is above that of the mean features.
+            scikit-survival leaves the intercept out, which changes neither their order nor their differences.
         """
-        return self._predict_linear(X)
+        return self._predict_linear(X, offset)
 
-    def predict_cumulative_hazard_function(self, X: Any, times: Any = None) -> NDArray[Any]:
+    def predict_cumulative_hazard_function(self, X: Any, times: Any = None, offset: Any = None) -> NDArray[Any]:
         """Predict cumulative hazards.
 
         They are the values of scikit-survival's step functions, as one array: at a time those of the last of
@@ -133,34 +136,37 @@ class L0CoxRegressor(RegressorMixin, L0Model):
         Args:
             X: (n, d), as of ``fit``.
             times: (m,) times; None: ``unique_times_``.
+            offset: as of ``fit``, for these samples; None for zeros.
 
         Returns:
             (n, m), increasing along the times; 0 before the first event.
         """
-        ratios = np.exp(self.predict(X))
+        ratios = np.exp(self.predict(X, offset))
         times = self.unique_times_ if times is None else check_array(times, ensure_2d=False, input_name="times")
         hazards = np.insert(self.cum_baseline_hazard_, 0, 0)
         return np.multiply.outer(ratios, hazards[np.searchsorted(self.unique_times_, times, side="right")])
 
-    def predict_survival_function(self, X: Any, times: Any = None) -> NDArray[Any]:
+    def predict_survival_function(self, X: Any, times: Any = None, offset: Any = None) -> NDArray[Any]:
         """Predict probabilities to survive.
 
         Args:
             X: (n, d), as of ``fit``.
             times: (m,) times; None: ``unique_times_``.
+            offset: as of ``fit``, for these samples; None for zeros.
 
         Returns:
             (n, m), ``exp(-H)``, H as of :meth:`predict_cumulative_hazard_function`, an array as well.
         """
-        return np.exp(-self.predict_cumulative_hazard_function(X, times))
+        return np.exp(-self.predict_cumulative_hazard_function(X, times, offset))
 
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+    def score(self, X: Any, y: Any, sample_weight: Any = None, offset: Any = None) -> float:
         """The concordance index (Harrell, Lee & Mark 1996).
 
         Args:
             X: (n, d), as of ``fit``.
             y: times and events, as of ``fit``.
             sample_weight: (n,); None for ones. A pair counts as often as the product of its weights.
+            offset: as of ``fit``, for these samples; None for zeros.
 
         Returns:
             Of the pairs of which it is known who had the event first, the share in which that is the sample of the
@@ -170,7 +176,7 @@ class L0CoxRegressor(RegressorMixin, L0Model):
         Raises:
             ValueError: where there is no such pair.
         """
-        risk = self.predict(X)
+        risk = self.predict(X, offset)
         time, event = read_times(y, risk)
         return concordance(time, event, risk, check_weights(sample_weight, risk))
 
