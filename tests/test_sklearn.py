@@ -2,7 +2,9 @@
 
 import functools
 import itertools
+import logging
 import pickle
+import re
 import subprocess
 import sys
 import warnings
@@ -903,6 +905,22 @@ def test_solvers_that_draw_random_numbers():
     solver = jaxht.HTSVRG(step_size=0.1)
     first, same = (L0Regressor(k=2, solver=solver, random_state=0).fit(X, y).coef_ for _ in range(2))
     np.testing.assert_array_equal(first, same)
+
+
+@pytest.mark.parametrize("name", ["two targets", "softmax", "graph"])
+def test_neighbouring_k_share_a_program(name, caplog):
+    if name == "graph":
+        model, X, y = SparseGraphicalModel(), chain(), None
+    else:
+        model, X, y = clone(ALL[name][0]).set_params(solver=OMP), features(), ALL[name][1]()
+    jax.clear_caches()
+    programs = []
+    for k in (1, 2, 3):
+        caplog.clear()
+        with jax.log_compiles(), caplog.at_level(logging.WARNING):
+            assert clone(model).set_params(k=k).fit(X, y).k_ == k
+        programs.append(len(re.findall(r"Compiling (?:jit\()?_solve", caplog.text)))
+    assert programs == [1, 0, 0]
 
 
 # ---- displays --------------------------------------------------------------------------------------------------------

@@ -245,8 +245,7 @@ def solve(
     result = _solve(shared, x0, key)
     if shared.constraint is exact:
         return result
-    support = replace(result.support, k_max=exact.k_max)
-    return replace(result, support=support)
+    return replace(result, support=exact.narrow(result.support))
 
 
 def trace(
