@@ -17,12 +17,13 @@ import scipy.optimize
 import scipy.sparse
 import scipy.stats
 import sklearn
-from sklearn.base import clone
+from joblib import Parallel, delayed
+from sklearn.base import clone, is_classifier
 from sklearn.covariance import EmpiricalCovariance
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import GammaRegressor, LinearRegression, LogisticRegression, PoissonRegressor
 from sklearn.metrics import log_loss
-from sklearn.model_selection import GridSearchCV, KFold, ShuffleSplit, cross_val_predict
+from sklearn.model_selection import GridSearchCV, KFold, ShuffleSplit, check_cv, cross_val_predict
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -851,52 +852,97 @@ def test_selectors_by_the_name_of_a_loss(loss):
     assert (type(estimator) is KINDS[loss] if loss in KINDS else estimator.loss == loss) and estimator.k == 1
 
 
-def test_grid_search_over_k_in_a_pipeline():
-    X, y = frame(), targets()
-    model = make_pipeline(L0Selector(L0Regressor(solver=OMP)), LinearRegression())
-    search = GridSearchCV(model, {"l0selector__k": [1, 2, 4]}, cv=3).fit(X, y)
-    scores = [
-        [
-            L0Regressor(k=k, solver=OMP).fit(X.iloc[train], y[train]).score(X.iloc[held], y[held])
-            for train, held in KFold(3).split(X)
-        ]
-        for k in (1, 2, 4)
-    ]
-    np.testing.assert_allclose(search.cv_results_["mean_test_score"], np.mean(scores, axis=1), rtol=1e-7)
-    assert search.best_params_ == {"l0selector__k": [1, 2, 4][np.argmax(np.mean(scores, axis=1))]}
+TARGETS = [
+    targets,
+    targets,
+    labels,
+    labels,
+    counts,
+    costs,
+    grades,
+    lives,
+    two_targets,
+    two_targets,
+    lambda: None,
+    targets,
+]
+EVERY = list(zip(CHECKED, TARGETS, strict=True))
+PREDICTORS = [(model, y) for model, y in EVERY if hasattr(model, "predict")]
 
 
-def test_processes_agree_with_one():
-    X, y = features(), targets()
-    model = L0Regressor(k=2, solver=OMP)
-    np.testing.assert_allclose(
-        cross_val_predict(model, X, y, cv=2, n_jobs=2), cross_val_predict(model, X, y, cv=2), rtol=1e-9
-    )
+def scores(model, X, y, weights=None):
+    """On three folds, one after the other."""
+    cv, found = check_cv(3, y, classifier=is_classifier(model)), []
+    for train, held in cv.split(X, y):
+        parts = [None if y is None else y[part] for part in (train, held)]
+        given = [{} if weights is None else {"sample_weight": weights[part]} for part in (train, held)]
+        fitted = clone(model).fit(X.iloc[train] if hasattr(X, "iloc") else X[train], parts[0], **given[0])
+        found.append(fitted.score(X.iloc[held] if hasattr(X, "iloc") else X[held], parts[1], **given[1]))
+    return found
 
 
-def test_copies():
+@pytest.mark.parametrize(("model", "y"), EVERY, ids=name_of)
+def test_copies(model, y):
+    X, y = frame(), y()
+    fitted = clone(model).fit(X, y)
+    again = pickle.loads(pickle.dumps(fitted))
+    assert vars(again).keys() == vars(fitted).keys() and repr(again) == repr(model) == repr(clone(fitted))
+    assert list(again.feature_names_in_) == list("abcdef") and not hasattr(clone(fitted), "k_")
+    for method in ("predict", "predict_proba", "decision_function", "transform", "predict_survival_function"):
+        if hasattr(fitted, method):
+            np.testing.assert_array_equal(getattr(again, method)(X), getattr(fitted, method)(X))
+
+
+def test_copies_of_paths():
     X, y = features(), labels()
-    model = L0Classifier(k=2, solver=OMP, class_weight="balanced").fit(X, y)
-    again = pickle.loads(pickle.dumps(model))
-    np.testing.assert_array_equal(again.predict_proba(X), model.predict_proba(X))
-    assert repr(clone(model)) == repr(model) and not hasattr(clone(model), "coef_")
-    chosen = L0Classifier(k="bic", solver=OMP).fit(X, y)
+    chosen = L0Classifier(k="bic", solver=OMP, class_weight="balanced").fit(X, y)
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(chosen)).path_.criteria, chosen.path_.criteria)
 
 
-def test_weights_are_routed():
-    X, y = features(), targets()
+@pytest.mark.parametrize(("model", "y"), EVERY, ids=name_of)
+def test_grid_search_in_a_pipeline_of_data_frames(model, y):
+    X, y, place = frame(), y(), type(model).__name__.lower()
+    steps = [LinearRegression()] if isinstance(model, L0Selector) else []
+    pipeline = make_pipeline(StandardScaler(), clone(model), *steps).set_output(transform="pandas")
+    ks = [1, 2]
+    search = GridSearchCV(pipeline, {f"{place}__k": ks}, cv=3).fit(X, y)
+    expected = [np.mean(scores(clone(pipeline).set_params(**{f"{place}__k": k}), X, y)) for k in ks]
+    np.testing.assert_allclose(search.cv_results_["mean_test_score"], expected, rtol=1e-9)
+    best = search.best_estimator_[place]
+    assert list(best.feature_names_in_) == list("abcdef") and best.k_ == ks[np.argmax(expected)]
+
+
+@pytest.mark.parametrize(("model", "y"), PREDICTORS, ids=name_of)
+def test_predictions_of_samples_left_out(model, y):
+    X, y = features(), y()
+    found = cross_val_predict(model, X, y, cv=3)
+    for train, held in check_cv(3, y, classifier=is_classifier(model)).split(X, y):
+        np.testing.assert_array_equal(found[held], clone(model).fit(X[train], y[train]).predict(X[held]))
+
+
+def test_processes_agree_with_one(monkeypatch):
+    folder = jax.config.jax_compilation_cache_dir
+    if folder:  # for what other runs of the tests have compiled
+        monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", folder)
+    X = features()
+    here = [clone(model).fit(X, y()) for model, y in EVERY]
+    there = Parallel(n_jobs=2)(delayed(clone(model).fit)(X, y()) for model, y in EVERY)
+    for one, other in zip(here, there, strict=True):
+        for name in ("coef_", "thresholds_", "cum_baseline_hazard_", "precision_", "support_"):
+            if hasattr(one, name):
+                np.testing.assert_allclose(getattr(other, name), getattr(one, name), rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize(("model", "y"), PREDICTORS, ids=name_of)
+def test_weights_are_routed(model, y):
+    X, y = features(), y()
     weights = np.random.default_rng(7).integers(0, 3, N).astype(float)
     with sklearn.config_context(enable_metadata_routing=True):
-        model = L0Regressor(solver=OMP).set_fit_request(sample_weight=True).set_score_request(sample_weight=True)
-        search = GridSearchCV(model, {"k": [2]}, cv=3).fit(X, y, sample_weight=weights)
-    expected = [
-        L0Regressor(k=2, solver=OMP)
-        .fit(X[train], y[train], sample_weight=weights[train])
-        .score(X[held], y[held], sample_weight=weights[held])
-        for train, held in KFold(3).split(X)
-    ]
-    np.testing.assert_allclose(search.cv_results_["mean_test_score"], np.mean(expected), rtol=1e-9)
+        routed = clone(model).set_fit_request(sample_weight=True).set_score_request(sample_weight=True)
+        search = GridSearchCV(routed, {"k": [2]}, cv=3).fit(X, y, sample_weight=weights)
+    expected = np.mean(scores(clone(model).set_params(k=2), X, y, weights))
+    np.testing.assert_allclose(search.cv_results_["mean_test_score"], expected, rtol=1e-9)
+    assert abs(expected - np.mean(scores(clone(model).set_params(k=2), X, y))) > 1e-6
 
 
 @pytest.mark.filterwarnings("ignore:.*MAX_STEPS:sklearn.exceptions.ConvergenceWarning")
