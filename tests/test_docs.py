@@ -1,6 +1,7 @@
 """The examples of the documentation run as they are printed; its links and names lead somewhere."""
 
 import functools
+import importlib.util
 import pathlib
 import re
 
@@ -101,6 +102,25 @@ def test_estimators(monkeypatch):
     assert scope["search"].best_score_ > 0.92
     exec(lasso, scope)
     assert np.count_nonzero(scope["lasso"][-1].coef_) > scope["chosen"].k_
+
+
+def test_the_gallery(tmp_path, monkeypatch):
+    """Every estimator has a picture, which is drawn by what stands there, on the page or on that of the estimators."""
+    monkeypatch.setenv("MPLBACKEND", "agg")
+    source = importlib.util.spec_from_file_location("pictures", DOCS / "pictures.py")
+    pictures = importlib.util.module_from_spec(source)
+    source.loader.exec_module(pictures)
+    scope = pictures.draw(DOCS / "gallery.md", tmp_path)
+    drawn = {path.name for path in tmp_path.iterdir()}
+    assert drawn | {"gallery-cox.png"} == {path.name for path in (DOCS / "images").glob("gallery-*.png")}
+    assert all((tmp_path / name).read_bytes().startswith(b"\x89PNG") for name in drawn)
+    text = (DOCS / "gallery.md").read_text(encoding="utf-8")
+    fitted = [name for name in vars(jaxht.sklearn) if name[0] in "LRS" and not name.endswith("Display")]
+    assert len(fitted) == 10 and all(f"{name}" in text for name in fitted)
+    assert scope["best"] == "Waist" and scope["classifier"].score(scope["cells"], scope["kind"]) > 0.92
+    assert np.count_nonzero(scope["graph"].support_) == 40
+    assert np.count_nonzero(scope["tasks"].support_) == 2 and np.linalg.matrix_rank(scope["rank"].coef_) == 1
+    assert scope["sure"].frequencies[[2, 3, 8]].min() > 0.95
 
 
 def test_problems():
