@@ -1,6 +1,7 @@
 """The examples of the documentation run as they are printed; its links and names lead somewhere."""
 
 import functools
+import importlib.util
 import pathlib
 import re
 
@@ -82,7 +83,7 @@ def test_estimators(monkeypatch):
     """The blocks of the page go on from each other; the Lasso is the last."""
     monkeypatch.setenv("MPLBACKEND", "agg")
     scope = {}
-    best, how_many, how_sure, certified, known, classes, pipelines, lasso = examples("estimators.md")
+    best, how_many, how_sure, certified, known, beside, *more, classes, pipelines, lasso = examples("estimators.md")
     exec(best, scope)
     assert scope["X"].columns[scope["model"].support_].tolist() == ["sex", "bmi", "bp", "s3", "s5"]
     assert round(scope["model"].score(scope["X"], scope["y"]), 3) == 0.509
@@ -97,12 +98,41 @@ def test_estimators(monkeypatch):
     assert bounds.lower <= bounds.value <= 1.013 * bounds.lower
     exec(known, scope)
     assert scope["X"].columns[scope["model"].support_].tolist() == ["age", "sex", "bmi"]
+    exec(beside, scope)
+    assert scope["X"].columns[scope["rest"].support_].tolist() == ["bmi", "s5"]
+    for block in more:
+        exec(block, scope)
+    for name in "gamma", "ordered":
+        assert scope["X"].columns[scope[name].support_].tolist() == ["bmi", "bp", "s3", "s5"]
+    assert round(scope["gamma"].score(scope["X"], scope["y"]), 3) == 0.446
+    np.testing.assert_allclose(scope["ordered"].thresholds_, [11.28, 12.86, 14.57], atol=0.006)
+    # Kleinbaum & Klein 2012, Survival Analysis, chapter 3, has these coefficients.
+    np.testing.assert_allclose(scope["survival"].coef_, [1.604, -1.294], atol=6e-4)
     exec(classes, scope)
     assert scope["classifier"].support_.sum() == 4
     exec(pipelines, scope)
     assert scope["search"].best_score_ > 0.92
     exec(lasso, scope)
     assert np.count_nonzero(scope["lasso"][-1].coef_) > scope["chosen"].k_
+
+
+def test_the_gallery(tmp_path, monkeypatch):
+    """Every estimator has a picture, which is drawn by what stands there, on the page or on that of the estimators."""
+    monkeypatch.setenv("MPLBACKEND", "agg")
+    source = importlib.util.spec_from_file_location("pictures", DOCS / "pictures.py")
+    pictures = importlib.util.module_from_spec(source)
+    source.loader.exec_module(pictures)
+    scope = pictures.draw(DOCS / "gallery.md", tmp_path)
+    drawn = {path.name for path in tmp_path.iterdir()}
+    assert drawn | {"gallery-cox.png"} == {path.name for path in (DOCS / "images").glob("gallery-*.png")}
+    assert all((tmp_path / name).read_bytes().startswith(b"\x89PNG") for name in drawn)
+    text = (DOCS / "gallery.md").read_text(encoding="utf-8")
+    fitted = [name for name in vars(jaxht.sklearn) if name[0] in "LRS" and not name.endswith("Display")]
+    assert len(fitted) == 10 and all(f"{name}" in text for name in fitted)
+    assert scope["best"] == "Waist" and scope["classifier"].score(scope["cells"], scope["kind"]) > 0.92
+    assert np.count_nonzero(scope["graph"].support_) == 40
+    assert np.count_nonzero(scope["tasks"].support_) == 2 and np.linalg.matrix_rank(scope["rank"].coef_) == 1
+    assert scope["sure"].frequencies[[2, 3, 8]].min() > 0.95
 
 
 def test_problems():

@@ -2,7 +2,9 @@
 
 import functools
 import itertools
+import logging
 import pickle
+import re
 import subprocess
 import sys
 import warnings
@@ -15,12 +17,13 @@ import scipy.optimize
 import scipy.sparse
 import scipy.stats
 import sklearn
-from sklearn.base import clone
+from joblib import Parallel, delayed
+from sklearn.base import clone, is_classifier
 from sklearn.covariance import EmpiricalCovariance
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.linear_model import LinearRegression, LogisticRegression, PoissonRegressor
+from sklearn.linear_model import GammaRegressor, LinearRegression, LogisticRegression, PoissonRegressor
 from sklearn.metrics import log_loss
-from sklearn.model_selection import GridSearchCV, KFold, ShuffleSplit, cross_val_predict
+from sklearn.model_selection import GridSearchCV, KFold, ShuffleSplit, check_cv, cross_val_predict
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -29,7 +32,10 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import jaxht
 from jaxht.sklearn import (
     L0Classifier,
+    L0CoxRegressor,
+    L0GammaRegressor,
     L0MultiTaskRegressor,
+    L0OrdinalClassifier,
     L0PoissonRegressor,
     L0Regressor,
     L0Selector,
@@ -50,6 +56,9 @@ CHECKED = [
     L0Classifier(k=2, solver=OMP),
     L0Classifier(k=2, loss="squared_hinge", solver=OMP),
     L0PoissonRegressor(k=0.5, solver=OMP),
+    L0GammaRegressor(k=0.5, solver=OMP),
+    L0OrdinalClassifier(k=2, solver=OMP),
+    L0CoxRegressor(k=2, l2=0.01, solver=OMP),
     L0MultiTaskRegressor(k=0.5, solver=OMP),
     ReducedRankRegressor(k=1, l2=0.01),
     SparseGraphicalModel(k=0.5),
@@ -91,6 +100,23 @@ def three_labels():
 
 def counts():
     return np.random.default_rng(2).poisson(np.exp(0.5 * signal() + 1))
+
+
+def costs():
+    return np.random.default_rng(2).gamma(3, 100 * np.exp(0.5 * signal()))
+
+
+def grades():
+    return np.array(["a", "b", "c", "d"])[np.digitize(signal(), [-1, 0, 0.7])]
+
+
+def lives():
+    """A structured array: times with ties, some of them of censoring."""
+    rng = np.random.default_rng(2)
+    time, end = np.ceil(5 * rng.exponential(np.exp(-signal()))), np.ceil(rng.exponential(20, N))
+    y = np.zeros(N, [("died", bool), ("weeks", float)])
+    y["died"], y["weeks"] = time <= end, np.minimum(time, end)
+    return y
 
 
 def two_targets():
@@ -149,6 +175,7 @@ FITS = {
         lambda A, y: minimise(smoothed_hinge, A, np.where(y == "yes", 1, -1)),
     ),
     "poisson": (L0PoissonRegressor(), counts, refitted(PoissonRegressor(alpha=0, tol=1e-12, max_iter=10000))),
+    "gamma": (L0GammaRegressor(), costs, refitted(GammaRegressor(alpha=0, tol=1e-12, max_iter=10000))),
     "two targets": (L0MultiTaskRegressor(), two_targets, refitted(LinearRegression())),
 }
 
@@ -169,6 +196,128 @@ def test_coefficients_are_those_of_a_refit_on_the_support(name):
     offset = offset - np.mean(offset) if name == "softmax" else offset
     np.testing.assert_allclose(offset, intercepts, atol=2e-5)
     assert np.all(model.coef_[..., ~S] == 0) and model.coef_.dtype == np.float64
+
+
+def odds(theta, w, A, ids):
+    """Minus the logarithm of the likelihood of proportional odds, sample by sample."""
+    bounds, total = [-np.inf, *theta, np.inf], 0.0
+    for a, j in zip(A, ids, strict=True):
+        total -= np.log(scipy.special.expit(bounds[j + 1] - a @ w) - scipy.special.expit(bounds[j] - a @ w))
+    return total
+
+
+def test_ordered_classes_have_the_coefficients_and_thresholds_of_scipy():
+    X, y = features(), grades()
+    model = L0OrdinalClassifier(k=2, l2=0, solver=OMP).fit(X, y)
+    assert model.classes_.tolist() == ["a", "b", "c", "d"] and model.support_.sum() == 2
+    S, ids = model.support_, np.searchsorted(model.classes_, y)
+    Z = (X[:, S] - X[:, S].mean(0)) / X[:, S].std(0)
+
+    def total(v):
+        return odds(v[0] + np.append(0, np.cumsum(np.exp(v[1:3]))), v[3:], Z, ids)
+
+    v = scipy.optimize.minimize(total, [-1, 0, 0, 0, 0], method="BFGS", options={"gtol": 1e-5}).x
+    theta, w = v[0] + np.append(0, np.cumsum(np.exp(v[1:3]))), v[3:] / X[:, S].std(0)
+    np.testing.assert_allclose(model.coef_[S] * X[:, S].std(0), v[3:], atol=1e-4)
+    np.testing.assert_allclose(model.thresholds_ - X.mean(0) @ model.coef_, theta, atol=1e-4)
+    assert np.all(model.coef_[~S] == 0)
+    theta, w = model.thresholds_, model.coef_[S]
+    expected = [[np.exp(-odds(theta, w, [a], [j])) for j in range(4)] for a in X[:, S]]
+    np.testing.assert_allclose(model.predict_proba(X), expected, rtol=1e-9)
+    np.testing.assert_allclose(np.exp(model.predict_log_proba(X)).sum(1), 1, rtol=1e-12)
+    np.testing.assert_array_equal(model.predict(X), model.classes_[np.argmax(expected, axis=1)])
+    assert model.score(X, y) == np.mean(model.predict(X) == y) > 0.5
+
+
+def test_two_ordered_classes_are_two_classes():
+    X, y = features(), labels()
+    ordered, two = (of(k=2, l2=0.01, solver=OMP).fit(X, y) for of in (L0OrdinalClassifier, L0Classifier))
+    np.testing.assert_allclose(ordered.predict_proba(X), two.predict_proba(X), atol=1e-8)
+
+
+def test_the_order_of_classes_is_that_of_their_labels():
+    X, names = features(), ["low", "mid", "top"]
+    ids = np.digitize(signal(), [-0.5, 0.5])
+    model = L0OrdinalClassifier(k=1, solver=OMP)
+    by_number = model.fit(X, ids).predict_proba(X)
+    words = pd.Categorical.from_codes(ids, names, ordered=True)
+    np.testing.assert_allclose(model.fit(X, words).predict_proba(X), by_number)
+    with pytest.raises(ValueError, match="fit numbers, its codes"):
+        model.fit(X, pd.Series(words.rename_categories(["low", "high", "top"])))
+    weights = np.where(ids == 1, 0, 1)  # a class of no weight
+    between = model.fit(X, ids, sample_weight=weights).predict_proba(X)
+    assert np.all(between[:, 1] == 0)
+    np.testing.assert_allclose(between.sum(1), 1)
+    above = model.fit(X, ids, sample_weight=np.where(ids == 2, 0, 1)).predict_proba(X)
+    assert np.all(above[:, 2] == 0) and np.all(above[:, :2] > 0)
+
+
+def partial_likelihood(u, time, event):
+    """Minus its logarithm, event by event."""
+    return sum(np.log(np.sum(np.exp(u[time >= time[i]]))) - u[i] for i in np.flatnonzero(event))
+
+
+def test_hazards_are_those_of_loops():
+    X, y = features(), lives()
+    time, event = y["weeks"], y["died"]
+    model = L0CoxRegressor(k=3, solver=OMP).fit(X, y)
+    S = model.support_
+    Z = (X[:, S] - X[:, S].mean(0)) / X[:, S].std(0)
+    found = scipy.optimize.minimize(lambda w: partial_likelihood(Z @ w, time, event), np.zeros(3), tol=1e-9)
+    np.testing.assert_allclose(model.coef_[S] * X[:, S].std(0), found.x, atol=1e-5)
+    u = model.predict(X)
+    np.testing.assert_allclose(u, (X - X.mean(0)) @ model.coef_, atol=1e-12)
+    hazard, hazards = 0.0, []
+    for t in sorted(set(time)):
+        hazard += np.sum(event & (time == t)) / np.sum(np.exp(u[time >= t]))
+        hazards.append(hazard)
+    assert model.unique_times_.tolist() == sorted(set(time)) and len(hazards) < N
+    np.testing.assert_allclose(model.cum_baseline_hazard_, hazards, rtol=1e-9)
+    np.testing.assert_allclose(
+        model.predict_survival_function(X[:3]), np.exp(-np.outer(np.exp(u[:3]), hazards)), rtol=1e-9
+    )
+    first, last = min(time), max(time)
+    steps = model.predict_cumulative_hazard_function(X[:1], [first - 1, first, last - 1e-9, last, last + 9])[0]
+    ratio = np.exp(u[0])
+    np.testing.assert_allclose(steps, ratio * np.array([0, hazards[0], hazards[-2], hazards[-1], hazards[-1]]))
+
+
+def test_concordance_is_that_of_all_pairs():
+    X, y = features(), lives()
+    time, event, weights = y["weeks"], y["died"], np.random.default_rng(3).integers(0, 3, N)
+    model = L0CoxRegressor(k=1, solver=OMP).fit(X, y)
+    A = X.round(0 if model.support_[1] else 1)  # ties
+    u = model.predict(A)
+    right = known = 0
+    for i, j in itertools.permutations(range(N), 2):
+        if event[i] and (time[i] < time[j] or (time[i] == time[j] and not event[j])):
+            pair = weights[i] * weights[j]
+            known, right = known + pair, right + pair * (1 if u[i] > u[j] else 0.5 if u[i] == u[j] else 0)
+    assert len(set(u)) < N and 0.5 < right / known < 1
+    np.testing.assert_allclose(model.score(A, y, sample_weight=weights), right / known, rtol=1e-12)
+    rows = np.repeat(np.arange(N), weights)
+    np.testing.assert_allclose(model.score(A[rows], y[rows]), right / known, rtol=1e-12)
+    with pytest.raises(ValueError, match="who had the event first"):
+        model.score(X[:2], [[1, 0], [2, 0]])
+
+
+def test_times_and_events_of_all_kinds():
+    X, y = features(), lives()
+    model = L0CoxRegressor(k=2, solver=OMP)
+    expected = model.fit(X, y).coef_
+    columns = np.stack([y["weeks"], y["died"]], axis=1)
+    turned = np.zeros(N, [("t", "i8"), ("e", bool)])
+    turned["t"], turned["e"] = y["weeks"], y["died"]
+    for same in (columns, columns.tolist(), turned, pd.DataFrame(columns, columns=["t", "e"])):
+        np.testing.assert_array_equal(model.fit(X, same).coef_, expected)
+    all_died = np.stack([y["weeks"], np.ones(N)], axis=1)
+    np.testing.assert_array_equal(model.fit(X, y["weeks"]).coef_, model.fit(X, all_died).coef_)
+    # Times that only float64 tells apart.
+    close = 2.0**30 + y["weeks"]
+    single = model.fit(X.astype("f4"), np.stack([close, y["died"]], axis=1))
+    assert single.coef_.dtype == single.cum_baseline_hazard_.dtype == np.float32
+    np.testing.assert_allclose(single.coef_, expected, rtol=1e-3, atol=1e-6)
+    np.testing.assert_array_equal(single.unique_times_, np.unique(close))
 
 
 def test_probabilities_are_those_of_scikit_learn():
@@ -396,6 +545,145 @@ def test_a_certificate_bounds_the_best_value():
         L0Classifier(k=2, certify=True, solver=OMP).fit(X, labels())
 
 
+# ---- offsets ---------------------------------------------------------------------------------------------------------
+
+ALL = {
+    "squared": (L0Regressor(), targets),
+    "huber": (L0Regressor(loss="huber"), targets),
+    "logistic": (L0Classifier(l2=0), labels),
+    "squared hinge": (L0Classifier(loss="squared_hinge", l2=0), labels),
+    "smoothed hinge": (L0Classifier(loss="smoothed_hinge", l2=0), labels),
+    "softmax": (L0Classifier(l2=0), three_labels),
+    "ordinal": (L0OrdinalClassifier(l2=0), grades),
+    "poisson": (L0PoissonRegressor(), counts),
+    "gamma": (L0GammaRegressor(), costs),
+    "cox": (L0CoxRegressor(), lives),
+    "two targets": (L0MultiTaskRegressor(), two_targets),
+    "rank": (ReducedRankRegressor(), two_targets),
+}
+
+
+def predictions(model, X, **options):
+    """What a model says of samples."""
+    return getattr(model, "predict_proba", getattr(model, "decision_function", model.predict))(X, **options)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_an_offset_is_a_part_of_the_linear_predictor(name):
+    """Where all features are in, coefficients make up for one that is linear in them, and predictions stay."""
+    model, y = ALL[name]
+    X, y = features(), y()
+    model = clone(model).set_params(k=2 if name == "rank" else D)
+    if name != "rank":
+        model.set_params(solver=OMP)
+    outputs = {"softmax": (3,), "two targets": (2,), "rank": (2,)}.get(name, ())
+    B = (0.5 * np.random.default_rng(8).normal(size=(*outputs, D)) / X.std(0)).T
+    offset = (X - X.mean(0)) @ B
+    plain, moved = clone(model).fit(X, y), clone(model).fit(X, y, offset=offset)
+    own = B.T - B.T.mean(axis=0) if name == "softmax" else B.T
+    scale = X.std(0)
+    np.testing.assert_allclose(moved.coef_ * scale, (plain.coef_ - own) * scale, atol=2e-5)
+    np.testing.assert_allclose(predictions(moved, X, offset=offset), predictions(plain, X), rtol=1e-4, atol=2e-5)
+    assert np.max(np.abs(predictions(moved, X) - predictions(plain, X))) > 0.01
+    np.testing.assert_allclose(moved.score(X, y, offset=offset), plain.score(X, y), rtol=1e-4)
+    single = clone(model).fit(X.astype("f4"), y, offset=offset)
+    assert single.coef_.dtype == np.float32
+    assert predictions(single, X.astype("f4"), offset=offset).dtype == np.float32
+    np.testing.assert_allclose(single.coef_ * scale, moved.coef_ * scale, rtol=0.02, atol=0.02)
+    with pytest.raises(ValueError, match=r"offset must have shape \(60"):
+        model.fit(X, y, offset=offset[1:])
+    with pytest.raises(ValueError, match=r"offset must have shape \(60"):
+        moved.predict(X, offset=1.0)
+
+
+def exposures():
+    return np.random.default_rng(9).uniform(0.1, 3, N)
+
+
+def test_exposures_of_counts():
+    """Counts over exposures with these as weights have the same likelihood."""
+    X, exposure = features(), exposures()
+    y = np.random.default_rng(10).poisson(exposure * np.exp(signal() / 2 + 1))
+    model = L0PoissonRegressor(k=3, solver=OMP).fit(X, y, offset=np.log(exposure))
+    S = model.support_
+    rates = PoissonRegressor(alpha=0, tol=1e-12, max_iter=10000)
+    rates.fit((X / X.std(0))[:, S], y / exposure, sample_weight=exposure)
+    np.testing.assert_allclose(model.coef_[S] * X.std(0)[S], rates.coef_, atol=2e-5)
+    np.testing.assert_allclose(model.predict(X), rates.predict((X / X.std(0))[:, S]), rtol=1e-4)
+    np.testing.assert_allclose(model.predict(X, offset=np.log(exposure)), exposure * model.predict(X))
+    frame_of = pd.Series(np.log(exposure))
+    np.testing.assert_array_equal(clone(model).fit(X, y, offset=frame_of).coef_, model.coef_)
+
+
+@pytest.mark.parametrize("name", ["squared", "two targets", "rank"])
+def test_squared_errors_are_those_of_targets_less_the_offset(name):
+    model, y = ALL[name]
+    X, y = features(), y()
+    offset = np.random.default_rng(11).normal(size=y.shape)
+    chosen = {} if name == "rank" else {"solver": OMP}
+    for k in (2, "bic", "cv"):
+        model = clone(model).set_params(k=k, **chosen)
+        ours, theirs = clone(model).fit(X, y, offset=offset), clone(model).fit(X, y - offset)
+        assert ours.k_ == theirs.k_
+        np.testing.assert_allclose(ours.coef_, theirs.coef_, rtol=1e-9)
+        np.testing.assert_allclose(ours.predict(X, offset=offset), theirs.predict(X) + offset, rtol=1e-9)
+
+
+def test_offsets_in_the_choice_of_k():
+    X, exposure = features(), exposures()
+    y, offset = np.random.default_rng(10).poisson(exposure * np.exp(signal() / 2 + 1)), np.log(exposure)
+    weights = np.random.default_rng(12).integers(0, 3, N)
+    model, data = L0PoissonRegressor(solver=OMP, k_max=3), {"sample_weight": weights, "offset": offset}
+    chosen = clone(model).set_params(k="bic").fit(X, y, **data)
+    losses, size = [], weights.sum()
+    for k in range(4):
+        mean = clone(model).set_params(k=k).fit(X, y, **data).predict(X, offset=offset)
+        losses.append(np.sum(weights * (mean - y * np.log(mean))))
+    expected = 2 * np.array(losses) + np.arange(4) * np.log(size)
+    np.testing.assert_allclose(chosen.path_.criteria, expected, rtol=1e-7)
+    folds = []
+    for train, held in KFold(3).split(X):
+        fits = [
+            clone(model).set_params(k=k).fit(X[train], y[train], weights[train], offset[train]).predict(X, offset)[held]
+            for k in range(4)
+        ]
+        folds.append([np.average(mean - y[held] * np.log(mean), weights=weights[held]) for mean in fits])
+    chosen = clone(model).set_params(k="cv", cv=3).fit(X, y, **data)
+    np.testing.assert_allclose(chosen.path_.fold_losses, folds, rtol=1e-6)
+    assert chosen.k_ == np.argmin(np.mean(folds, axis=0))
+
+
+def test_offsets_are_routed():
+    X, offset = features(), np.log(exposures())
+    y = np.random.default_rng(10).poisson(np.exp(offset + signal() / 2 + 1))
+    with sklearn.config_context(enable_metadata_routing=True):
+        model = L0PoissonRegressor(solver=OMP).set_fit_request(offset=True).set_score_request(offset=True)
+        search = GridSearchCV(model, {"k": [1, 2]}, cv=3).fit(X, y, offset=offset)
+        plain = GridSearchCV(L0PoissonRegressor(solver=OMP), {"k": [1, 2]}, cv=3).fit(X, y)
+    expected = [
+        L0PoissonRegressor(k=k, solver=OMP)
+        .fit(X[train], y[train], offset=offset[train])
+        .score(X[held], y[held], offset=offset[held])
+        for k in (1, 2)
+        for train, held in KFold(3).split(X)
+    ]
+    found = search.cv_results_["mean_test_score"]
+    np.testing.assert_allclose(found, np.mean(np.reshape(expected, (2, 3)), axis=1), rtol=1e-9)
+    assert np.all(found > plain.cv_results_["mean_test_score"] + 0.1)
+
+
+def test_offsets_of_selections():
+    X, y = features(), targets()
+    offset = -3 * (X[:, 4] - X[:, 4].mean()) / X[:, 4].std()
+    assert L0Regressor(k=1, solver=OMP).fit(X, y).support_[4]
+    known = L0Selector(L0Regressor(k=1, solver=OMP)).fit(X, y, offset=offset)
+    assert known.get_support(indices=True).tolist() == [1]
+    display = SelectionDisplay.from_estimator(known.estimator_, X, y, offset=offset, num_pairs=10, random_state=0)
+    same = SelectionDisplay.from_estimator(known.estimator_, X, y - offset, num_pairs=10, random_state=0)
+    np.testing.assert_array_equal(display.frequencies, same.frequencies)
+    assert np.argmax(display.frequencies) == 1
+
+
 # ---- the choice of k -------------------------------------------------------------------------------------------------
 
 
@@ -403,39 +691,54 @@ def deviances(model, X, y):
     """-2 log L of the fits for each k, up to a constant."""
     for k in range(4):
         fit = clone(model).set_params(k=k).fit(X, y)
+        mean = None if isinstance(model, L0Classifier) else fit.predict(X)
         if isinstance(model, L0Regressor):
-            yield N * np.log(np.mean((fit.predict(X) - y) ** 2))
+            yield N * np.log(np.mean((mean - y) ** 2))
         elif isinstance(model, L0PoissonRegressor):
-            mean = fit.predict(X)
             yield 2 * np.sum(mean - y * np.log(mean))
+        elif isinstance(model, L0GammaRegressor):
+
+            def total(shape, mean=mean):
+                return -2 * np.sum(scipy.stats.gamma.logpdf(y, shape, scale=mean / shape) + np.log(y))
+
+            yield scipy.optimize.minimize_scalar(total, bounds=(0.5, 50), method="bounded").fun
+        elif isinstance(model, L0CoxRegressor):
+            yield 2 * partial_likelihood(mean, y["weeks"], y["died"])
         else:
             yield 2 * log_loss(y, fit.predict_proba(X), normalize=False)
 
 
 PRICES = {
-    "aic": lambda k, size: 2 * size,
-    "bic": lambda k, size: size * np.log(N),
-    "ebic": lambda k, size: size * np.log(N) + 2 * np.log(scipy.special.binom(D, k)),
-    "gic": lambda k, size: size * np.log(D) * np.log(np.log(N)),
-    "sic": lambda k, size: size * np.log(D) * np.log(np.log(N)),
+    "aic": lambda k, size, n: 2 * size,
+    "bic": lambda k, size, n: size * np.log(n),
+    "ebic": lambda k, size, n: size * np.log(n) + 2 * np.log(scipy.special.binom(D, k)),
+    "gic": lambda k, size, n: size * np.log(D) * np.log(np.log(n)),
+    "sic": lambda k, size, n: size * np.log(D) * np.log(np.log(n)),
+}
+LIKELIHOODS = {
+    "squared": (L0Regressor(), targets),
+    "poisson": (L0PoissonRegressor(), counts),
+    "gamma": (L0GammaRegressor(), costs),
+    "softmax": (L0Classifier(), three_labels),
+    "ordinal": (L0OrdinalClassifier(), grades),
+    "cox": (L0CoxRegressor(), lives),
 }
 
 
-@pytest.mark.parametrize(
-    ("model", "y"),
-    [(L0Regressor(), targets), (L0PoissonRegressor(), counts), (L0Classifier(), three_labels)],
-    ids=name_of,
-)
-def test_criteria_choose_as_a_loop_does(model, y):
+@pytest.mark.parametrize("name", LIKELIHOODS)
+def test_criteria_choose_as_a_loop_does(name):
+    model, y = LIKELIHOODS[name]
     X, y, model = features(), y(), clone(model).set_params(solver=OMP)
-    fits, outputs = np.array(list(deviances(model, X, y))), 2 if isinstance(model, L0Classifier) else 1
-    for name, price in PRICES.items():
-        chosen = clone(model).set_params(k=name, k_max=3).fit(X, y)
-        expected = fits + [price(k, k * outputs) for k in range(4)]
+    fits, outputs = np.array(list(deviances(model, X, y))), 2 if name == "softmax" else 1
+    n = y["died"].sum() if name == "cox" else N
+    for criterion, price in PRICES.items():
+        chosen = clone(model).set_params(k=criterion, k_max=3).fit(X, y)
+        expected = fits + [price(k, k * outputs, n) for k in range(4)]
         np.testing.assert_allclose(chosen.path_.criteria, expected, rtol=1e-6, atol=1e-5)
         assert chosen.k_ == np.argmin(expected) == chosen.support_.sum()
         np.testing.assert_allclose(chosen.path_.coefficients[chosen.k_], chosen.coef_)
-        np.testing.assert_allclose(chosen.path_.intercepts[chosen.k_], chosen.intercept_)
+        own = chosen.thresholds_ if name == "ordinal" else chosen.intercept_
+        np.testing.assert_allclose(chosen.path_.intercepts[chosen.k_], own)
 
 
 @pytest.mark.parametrize("cv", [None, 3, ShuffleSplit(4, random_state=0)], ids=["5", "3", "shuffled"])
@@ -531,62 +834,115 @@ def test_a_selector_in_a_pipeline():
     assert model[1].inverse_transform(model[1].transform(X)).shape == (N, D)
 
 
-@pytest.mark.parametrize("loss", ["squared", "huber", "poisson", "logistic", "squared_hinge", "smoothed_hinge"])
+KINDS = {
+    "poisson": L0PoissonRegressor,
+    "gamma": L0GammaRegressor,
+    "ordinal": L0OrdinalClassifier,
+    "cox": L0CoxRegressor,
+}
+NAMES = ["squared", "huber", *KINDS, "logistic", "squared_hinge", "smoothed_hinge"]
+
+
+@pytest.mark.parametrize("loss", NAMES)
 def test_selectors_by_the_name_of_a_loss(loss):
-    y = {"poisson": counts, "squared": targets, "huber": targets}.get(loss, labels)()
     selector = L0Selector(loss, k=1)
     if loss == "squared":  # one is fitted; of the others the estimator is looked at
-        assert selector.fit(features(), y).k_ == 1 and selector.transform(features()).shape == (N, 1)
+        assert selector.fit(features(), targets()).k_ == 1 and selector.transform(features()).shape == (N, 1)
     estimator = selector.build()
-    assert getattr(estimator, "loss", "poisson") == loss and estimator.k == 1
+    assert (type(estimator) is KINDS[loss] if loss in KINDS else estimator.loss == loss) and estimator.k == 1
 
 
-def test_grid_search_over_k_in_a_pipeline():
-    X, y = frame(), targets()
-    model = make_pipeline(L0Selector(L0Regressor(solver=OMP)), LinearRegression())
-    search = GridSearchCV(model, {"l0selector__k": [1, 2, 4]}, cv=3).fit(X, y)
-    scores = [
-        [
-            L0Regressor(k=k, solver=OMP).fit(X.iloc[train], y[train]).score(X.iloc[held], y[held])
-            for train, held in KFold(3).split(X)
-        ]
-        for k in (1, 2, 4)
-    ]
-    np.testing.assert_allclose(search.cv_results_["mean_test_score"], np.mean(scores, axis=1), rtol=1e-7)
-    assert search.best_params_ == {"l0selector__k": [1, 2, 4][np.argmax(np.mean(scores, axis=1))]}
+TARGETS = [
+    targets,
+    targets,
+    labels,
+    labels,
+    counts,
+    costs,
+    grades,
+    lives,
+    two_targets,
+    two_targets,
+    lambda: None,
+    targets,
+]
+EVERY = list(zip(CHECKED, TARGETS, strict=True))
+PREDICTORS = [(model, y) for model, y in EVERY if hasattr(model, "predict")]
 
 
-def test_processes_agree_with_one():
-    X, y = features(), targets()
-    model = L0Regressor(k=2, solver=OMP)
-    np.testing.assert_allclose(
-        cross_val_predict(model, X, y, cv=2, n_jobs=2), cross_val_predict(model, X, y, cv=2), rtol=1e-9
-    )
+def scores(model, X, y, weights=None):
+    """On three folds, one after the other."""
+    cv, found = check_cv(3, y, classifier=is_classifier(model)), []
+    for train, held in cv.split(X, y):
+        parts = [None if y is None else y[part] for part in (train, held)]
+        given = [{} if weights is None else {"sample_weight": weights[part]} for part in (train, held)]
+        fitted = clone(model).fit(X.iloc[train] if hasattr(X, "iloc") else X[train], parts[0], **given[0])
+        found.append(fitted.score(X.iloc[held] if hasattr(X, "iloc") else X[held], parts[1], **given[1]))
+    return found
 
 
-def test_copies():
+@pytest.mark.parametrize(("model", "y"), EVERY, ids=name_of)
+def test_copies(model, y):
+    X, y = frame(), y()
+    fitted = clone(model).fit(X, y)
+    again = pickle.loads(pickle.dumps(fitted))
+    assert vars(again).keys() == vars(fitted).keys() and repr(again) == repr(model) == repr(clone(fitted))
+    assert list(again.feature_names_in_) == list("abcdef") and not hasattr(clone(fitted), "k_")
+    for method in ("predict", "predict_proba", "decision_function", "transform", "predict_survival_function"):
+        if hasattr(fitted, method):
+            np.testing.assert_array_equal(getattr(again, method)(X), getattr(fitted, method)(X))
+
+
+def test_copies_of_paths():
     X, y = features(), labels()
-    model = L0Classifier(k=2, solver=OMP, class_weight="balanced").fit(X, y)
-    again = pickle.loads(pickle.dumps(model))
-    np.testing.assert_array_equal(again.predict_proba(X), model.predict_proba(X))
-    assert repr(clone(model)) == repr(model) and not hasattr(clone(model), "coef_")
-    chosen = L0Classifier(k="bic", solver=OMP).fit(X, y)
+    chosen = L0Classifier(k="bic", solver=OMP, class_weight="balanced").fit(X, y)
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(chosen)).path_.criteria, chosen.path_.criteria)
 
 
-def test_weights_are_routed():
-    X, y = features(), targets()
+@pytest.mark.parametrize(("model", "y"), EVERY, ids=name_of)
+def test_grid_search_in_a_pipeline_of_data_frames(model, y):
+    X, y, place = frame(), y(), type(model).__name__.lower()
+    steps = [LinearRegression()] if isinstance(model, L0Selector) else []
+    pipeline = make_pipeline(StandardScaler(), clone(model), *steps).set_output(transform="pandas")
+    ks = [1, 2]
+    search = GridSearchCV(pipeline, {f"{place}__k": ks}, cv=3).fit(X, y)
+    expected = [np.mean(scores(clone(pipeline).set_params(**{f"{place}__k": k}), X, y)) for k in ks]
+    np.testing.assert_allclose(search.cv_results_["mean_test_score"], expected, rtol=1e-9)
+    best = search.best_estimator_[place]
+    assert list(best.feature_names_in_) == list("abcdef") and best.k_ == ks[np.argmax(expected)]
+
+
+@pytest.mark.parametrize(("model", "y"), PREDICTORS, ids=name_of)
+def test_predictions_of_samples_left_out(model, y):
+    X, y = features(), y()
+    found = cross_val_predict(model, X, y, cv=3)
+    for train, held in check_cv(3, y, classifier=is_classifier(model)).split(X, y):
+        np.testing.assert_array_equal(found[held], clone(model).fit(X[train], y[train]).predict(X[held]))
+
+
+def test_processes_agree_with_one(monkeypatch):
+    folder = jax.config.jax_compilation_cache_dir
+    if folder:  # for what other runs of the tests have compiled
+        monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", folder)
+    X = features()
+    here = [clone(model).fit(X, y()) for model, y in EVERY]
+    there = Parallel(n_jobs=2)(delayed(clone(model).fit)(X, y()) for model, y in EVERY)
+    for one, other in zip(here, there, strict=True):
+        for name in ("coef_", "thresholds_", "cum_baseline_hazard_", "precision_", "support_"):
+            if hasattr(one, name):
+                np.testing.assert_allclose(getattr(other, name), getattr(one, name), rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize(("model", "y"), PREDICTORS, ids=name_of)
+def test_weights_are_routed(model, y):
+    X, y = features(), y()
     weights = np.random.default_rng(7).integers(0, 3, N).astype(float)
     with sklearn.config_context(enable_metadata_routing=True):
-        model = L0Regressor(solver=OMP).set_fit_request(sample_weight=True).set_score_request(sample_weight=True)
-        search = GridSearchCV(model, {"k": [2]}, cv=3).fit(X, y, sample_weight=weights)
-    expected = [
-        L0Regressor(k=2, solver=OMP)
-        .fit(X[train], y[train], sample_weight=weights[train])
-        .score(X[held], y[held], sample_weight=weights[held])
-        for train, held in KFold(3).split(X)
-    ]
-    np.testing.assert_allclose(search.cv_results_["mean_test_score"], np.mean(expected), rtol=1e-9)
+        routed = clone(model).set_fit_request(sample_weight=True).set_score_request(sample_weight=True)
+        search = GridSearchCV(routed, {"k": [2]}, cv=3).fit(X, y, sample_weight=weights)
+    expected = np.mean(scores(clone(model).set_params(k=2), X, y, weights))
+    np.testing.assert_allclose(search.cv_results_["mean_test_score"], expected, rtol=1e-9)
+    assert abs(expected - np.mean(scores(clone(model).set_params(k=2), X, y))) > 1e-6
 
 
 @pytest.mark.filterwarnings("ignore:.*MAX_STEPS:sklearn.exceptions.ConvergenceWarning")
@@ -595,6 +951,22 @@ def test_solvers_that_draw_random_numbers():
     solver = jaxht.HTSVRG(step_size=0.1)
     first, same = (L0Regressor(k=2, solver=solver, random_state=0).fit(X, y).coef_ for _ in range(2))
     np.testing.assert_array_equal(first, same)
+
+
+@pytest.mark.parametrize("name", ["two targets", "softmax", "graph"])
+def test_neighbouring_k_share_a_program(name, caplog):
+    if name == "graph":
+        model, X, y = SparseGraphicalModel(), chain(), None
+    else:
+        model, X, y = clone(ALL[name][0]).set_params(solver=OMP), features(), ALL[name][1]()
+    jax.clear_caches()
+    programs = []
+    for k in (1, 2, 3):
+        caplog.clear()
+        with jax.log_compiles(), caplog.at_level(logging.WARNING):
+            assert clone(model).set_params(k=k).fit(X, y).k_ == k
+        programs.append(len(re.findall(r"Compiling (?:jit\()?_solve", caplog.text)))
+    assert programs == [1, 0, 0]
 
 
 # ---- displays --------------------------------------------------------------------------------------------------------
@@ -686,6 +1058,11 @@ WRONG = {
     "bounds of groups": ("count coefficients", L0Regressor(k=1, nonnegative=True, groups=[0, 0, 1, 1, 2, 2]), targets),
     "one class": ("at least 2 classes", L0Classifier(k=1), lambda: np.zeros(N, int)),
     "negative counts": ("counts", L0PoissonRegressor(k=1), lambda: -counts() - 1),
+    "a cost of 0": ("y must be above 0", L0GammaRegressor(k=1), lambda: costs() * (np.arange(N) > 0)),
+    "one ordered class": ("at least 2 classes", L0OrdinalClassifier(k=1), lambda: np.zeros(N, int)),
+    "no events": ("must have an event", L0CoxRegressor(k=1), lambda: np.stack([np.arange(N), np.zeros(N)], axis=1)),
+    "events of 2": (r"y\[:, 1\] must be 1", L0CoxRegressor(k=1), lambda: np.stack([np.arange(N), 2 + np.zeros(N)], 1)),
+    "fields": ("one field of bools", L0CoxRegressor(k=1), lambda: lives()[["weeks"]]),
     "hinge of three classes": ("Only binary", L0Classifier(k=1, loss="squared_hinge"), three_labels),
     "rank": (r"k must lie between 1 and min\(n_features, n_targets\) = 2", ReducedRankRegressor(k=3), two_targets),
     "certificate without a ridge": ("l2", L0Regressor(k=1, certify=True, solver=OMP), targets),

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import jaxht
-from jaxht import HTP, IHT, NIHT, SVRGHT, LeastSquares, Sparse, Status, Stop, ensembles
+from jaxht import HTP, IHT, NIHT, SVRGHT, Groups, LeastSquares, Sparse, Status, Stop, ensembles
 from jaxht.extend import Counts, advance, finish, prepare, start
 from tests.util import host, quick, record_x, solve, trace, x64
 
@@ -522,6 +522,47 @@ def test_neighbouring_sparsities_share_a_program(compiled):
     assert programs.count("_solve") == 2
     k_max = jax.jit(lambda y: jaxht.solve(LeastSquares(big, y), Sparse(5), HTP()).support.indices)(y).shape
     assert k_max == (5,)  # within jit nothing is padded
+
+
+def test_neighbouring_numbers_of_groups_share_a_program(compiled):
+    """10 of them are two programs, of 8 groups or 16, which have 16 entries or more."""
+    groups = np.repeat(np.arange(20), 1 + np.arange(20) % 3)  # of 1 to 3 entries
+    d = len(groups)
+    big, y = (np.random.default_rng(0).standard_normal(shape).astype(np.float32) for shape in ((90, d), 90))
+    f, sizes, programs = LeastSquares(big, y), np.sort(np.bincount(groups))[::-1], []
+    for k in range(1, 11):
+        results = []
+        programs += compiled(lambda k=k, results=results: results.append(jaxht.solve(f, Groups(k, groups), HTP())))
+        result = results[0]
+        assert result.support.k_max == sizes[:k].sum() and result.support.indices.shape == (sizes[:k].sum(),)
+        assert len(np.unique(groups[result.support.numpy()])) == k
+        exact = jaxht.solve(f, Groups(k, groups, k_max=k), HTP()) if k in (1, 10) else result
+        np.testing.assert_array_equal(result.support.mask, exact.support.mask)
+        np.testing.assert_allclose(result.x, exact.x, atol=1e-4)
+    assert programs.count("_solve") == 2
+
+
+def test_neighbouring_numbers_of_large_groups_share_a_program(compiled):
+    """By four: more of them would be padding."""
+    groups = np.repeat(np.arange(8), 30)
+    big, y = (np.random.default_rng(0).standard_normal(shape).astype(np.float32) for shape in ((90, 240), 90))
+    programs = [compiled(lambda k=k: jaxht.solve(LeastSquares(big, y), Groups(k, groups), IHT())) for k in (1, 4, 5, 8)]
+    assert [found.count("_solve") for found in programs] == [1, 0, 1, 0]
+
+
+def test_neighbouring_numbers_of_edges_share_a_program(compiled):
+    p = 8
+    S = np.cov(np.random.default_rng(0).standard_normal((40, p)).astype(np.float32).T)
+    f, programs = jaxht.GaussianPrecision(S), []
+    for k in (3, 4, 16, 17, 28):
+        results = []
+        programs += compiled(lambda k=k, results=results: results.append(jaxht.solve(f, jaxht.Edges(k), HTP())))
+        result = results[0]
+        assert result.support.k_max == min(p + 2 * k, p * p) == result.support.indices.size == result.support.size
+        exact = jaxht.solve(f, jaxht.Edges(k, k_max=k), HTP()) if k == 4 else result
+        np.testing.assert_array_equal(result.support.mask, exact.support.mask)
+        np.testing.assert_allclose(result.x, exact.x, atol=1e-4)
+    assert programs.count("_solve") == 2
 
 
 def test_a_phase_diagram_is_one_compile(compiled):

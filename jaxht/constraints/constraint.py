@@ -47,6 +47,10 @@ class Constraint(Protocol):
         """This constraint, prepared for ``size`` entries, so that one program serves several Python ints k."""
         return self
 
+    def narrow(self, support: ModelSubspace) -> ModelSubspace:
+        """A support of a run of the shared program with the static bound of this constraint, prepared."""
+        return support
+
     def project(self, z: Array, near: Array | None = None) -> tuple[Array, ModelSubspace]:
         """The nearest point of C to ``z``, and the subspace of C on which it lies.
 
@@ -102,6 +106,12 @@ class SelectionConstraint(Constraint):
     def feasible_direction(self, direction: Array) -> Array:
         """``direction``, with 0 in the entries along which x = 0 would leave C."""
         return direction
+
+
+def shared_bound(k_max: int, step: int) -> int:
+    """The next multiple of ``step``, or of about an eighth of k_max: a bound that several k_max have in common."""
+    step = max(step, 2 ** max(0, k_max.bit_length() - 3))
+    return -(-k_max // step) * step
 
 
 def check_selection(constraint: Constraint) -> None:

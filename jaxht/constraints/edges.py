@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxht._pytree import Array, Numeric, integer, pytree, static
-from jaxht.constraints.constraint import SelectionConstraint, check_sparsity
+from jaxht.constraints.constraint import SelectionConstraint, check_sparsity, shared_bound
 from jaxht.constraints.support import Support
 from jaxht.linalg.selection import k_largest_mask
 
@@ -23,7 +23,8 @@ class Edges(SelectionConstraint):
     Args:
         k: number of edges, that is of pairs of nonzeros off the diagonal, an integer; static or traced, as in
             :class:`jaxht.Sparse`.
-        k_max: static upper bound on k, an int; None: k, where k is a Python int.
+        k_max: static upper bound on k, an int; None: k, where k is a Python int; but calls of :func:`jaxht.solve`
+            outside of jit then take the next multiple of 16, or of about an eighth of k, as of :class:`jaxht.Sparse`.
         keep: bool (p, p), traced: these edges, given above the diagonal, below, or both, are always active and count
             towards k; None for none.
 
@@ -53,6 +54,17 @@ class Edges(SelectionConstraint):
         most = shape[0] * (shape[0] - 1) // 2
         k_max = check_sparsity(self.k, self.k_max, most, self.keep, shape, called="the number of edges p (p - 1) / 2")
         return dataclasses.replace(self, k_max=k_max)
+
+    def share_program(self, size: int) -> "Edges":
+        """With k_max the next multiple of 16, or of about an eighth of it."""
+        if self.k_max is None:
+            return self
+        p = math.isqrt(size)
+        return dataclasses.replace(self, k_max=min(p * (p - 1) // 2, shared_bound(self.k_max, 16)))
+
+    def narrow(self, support: Any) -> Any:
+        """With the diagonal, and two entries for each of k_max edges."""
+        return dataclasses.replace(support, k_max=_size_max(support.mask.shape[-1], self.k_max))
 
     def project(self, z: Array, near: Array | None = None) -> tuple[Array, Support]:
         """The nearest point of C, and its support: the diagonal, and two entries for each of the k selected edges."""
@@ -93,5 +105,9 @@ def _upper(v: Array) -> Array:
 def _entries(edges: Array, k_max: int | None) -> Support:
     p = (1 + math.isqrt(1 + 8 * edges.size)) // 2
     upper = jnp.zeros((p, p), bool).at[np.triu_indices(p, 1)].set(edges)
-    bound: Any = None if k_max is None else min(p + 2 * k_max, p * p)
-    return Support(upper | upper.T | jnp.eye(p, dtype=bool), k_max=bound, ndim=2)
+    return Support(upper | upper.T | jnp.eye(p, dtype=bool), k_max=_size_max(p, k_max), ndim=2)
+
+
+def _size_max(p: int, k_max: int | None) -> int | None:
+    """How many entries the support of k_max edges has."""
+    return None if k_max is None else min(p + 2 * k_max, p * p)

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxht._pytree import Array, Numeric, check_array, integer, known_values, pytree, static
-from jaxht.constraints.constraint import SelectionConstraint, check_sparsity
+from jaxht.constraints.constraint import SelectionConstraint, check_sparsity, shared_bound
 from jaxht.constraints.support import Support
 from jaxht.linalg.selection import k_largest_mask
 
@@ -23,7 +23,8 @@ class Groups(SelectionConstraint):
         k: number of groups that may be nonzero, an integer in [0, m]; static or traced, as in :class:`jaxht.Sparse`.
         groups: integers shaped like x, traced: the group of each coordinate, 0 ... m - 1. Groups may differ in size and
             need not be contiguous. Row-sparse matrices: ``jnp.arange(d)[:, None]`` broadcast to (d, c).
-        k_max: static upper bound on k, an int; None: k, where k is a Python int.
+        k_max: static upper bound on k, an int; None: k, where k is a Python int; but calls of :func:`jaxht.solve`
+            outside of jit then take the next multiple of 4 or more, so that neighbouring k share a compile.
         keep: bool, shaped like x, traced: the groups of these coordinates are always active and count towards k; None
             for none.
         num_groups: m, static. None: found on the host, which needs ``groups`` to be concrete.
@@ -75,6 +76,19 @@ class Groups(SelectionConstraint):
         if size_max is None and sizes is not None and k_max is not None:
             size_max = int(np.sort(sizes)[::-1][:k_max].sum())
         return dataclasses.replace(self, k_max=k_max, num_groups=m, size_max=size_max)
+
+    def share_program(self, size: int) -> "Groups":
+        """With k_max the next multiple of 4, of as many groups as have 16 entries, or of about an eighth of it."""
+        known = known_values(self.groups)
+        if self.k_max is None or self.num_groups is None or known is None:
+            return self
+        k_max = min(self.num_groups, shared_bound(self.k_max, max(4, 16 * self.num_groups // size)))
+        sizes = np.sort(np.bincount(known.ravel()))[::-1]
+        return dataclasses.replace(self, k_max=k_max, size_max=int(sizes[:k_max].sum()))
+
+    def narrow(self, support: Any) -> Any:
+        """With size_max."""
+        return dataclasses.replace(support, k_max=self.size_max)
 
     def project(self, z: Array, near: Array | None = None) -> tuple[Array, Support]:
         """The nearest point of C, and all coordinates of the k selected groups."""

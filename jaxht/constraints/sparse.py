@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxht._pytree import Array, Numeric, describe, integer, known_values, pytree, replace, static
-from jaxht.constraints.constraint import SelectionConstraint, check_sparsity
+from jaxht.constraints.constraint import SelectionConstraint, check_sparsity, shared_bound
 from jaxht.constraints.support import Support
 from jaxht.linalg.selection import k_largest_mask
 
@@ -65,8 +65,11 @@ class Sparse(SelectionConstraint):
         """With k_max the next multiple of 16, or of about an eighth of it: a refit takes a little longer."""
         if self.k_max is None:
             return self
-        step = max(16, 2 ** (self.k_max.bit_length() - 3))
-        return replace(self, k_max=min(size, -(-self.k_max // step) * step))
+        return replace(self, k_max=min(size, shared_bound(self.k_max, 16)))
+
+    def narrow(self, support: Any) -> Any:
+        """With k_max."""
+        return replace(support, k_max=self.k_max)
 
     def project(self, z: Array, near: Array | None = None) -> tuple[Array, Support]:
         """The nearest point of C and its support, of exactly k coordinates; those of ``keep`` rank above all others."""

@@ -262,8 +262,7 @@ def solve(
     result = call_on_device(_solve, shared, x0, key)
     if shared.constraint is exact:
         return result
-    support = replace(result.support, k_max=exact.k_max)
-    return replace(result, support=support)
+    return replace(result, support=exact.narrow(result.support))
 
 
 def call_on_device(program: Callable[..., Result], *arguments: Any) -> Result:

@@ -21,11 +21,14 @@ except ImportError as error:
     ) from error
 
 from jaxht.sklearn._classification import L0Classifier as L0Classifier
+from jaxht.sklearn._classification import L0OrdinalClassifier as L0OrdinalClassifier
 from jaxht.sklearn._displays import PathDisplay as PathDisplay
 from jaxht.sklearn._displays import SelectionDisplay as SelectionDisplay
 from jaxht.sklearn._matrices import SparseGraphicalModel as SparseGraphicalModel
+from jaxht.sklearn._regression import L0GammaRegressor as L0GammaRegressor
 from jaxht.sklearn._regression import L0MultiTaskRegressor as L0MultiTaskRegressor
 from jaxht.sklearn._regression import L0PoissonRegressor as L0PoissonRegressor
 from jaxht.sklearn._regression import L0Regressor as L0Regressor
 from jaxht.sklearn._regression import ReducedRankRegressor as ReducedRankRegressor
 from jaxht.sklearn._selector import L0Selector as L0Selector
+from jaxht.sklearn._survival import L0CoxRegressor as L0CoxRegressor

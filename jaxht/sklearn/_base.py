@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Self, TypeVar, cast
@@ -24,7 +25,9 @@ from jaxht.sklearn._choice import CRITERIA, choose, count_of, path_solver, range
 from jaxht.sklearn._data import (
     DTYPES,
     FORMATS,
+    add_offset,
     centre,
+    check_offset,
     check_weights,
     extend,
     mark_features,
@@ -41,8 +44,9 @@ class Posed:
     Attributes:
         columns: the columns of X in the units that are computed in; a column of ones last where there is one.
         target: what is predicted, less its mean where the objective has no column of ones.
-        offset: that mean; 0 where there is none.
+        mean: that mean; 0 where there is none.
         weights: (n,).
+        offset: what is added to the predictions, shaped like these; None.
         objective: the jaxht objective.
         items: integers shaped like the coefficients of X: the item of each, of which k are selected.
         kept: bool, of that shape: the coefficients that are always in the support.
@@ -51,8 +55,9 @@ class Posed:
 
     columns: Standardized
     target: Any
-    offset: Any
+    mean: Any
     weights: Any
+    offset: Any
     objective: Any
     items: NDArray[Any]
     kept: NDArray[np.bool_]
@@ -101,12 +106,19 @@ ATTRIBUTES = """
 
 
 def complete_docstring(cls: type[T]) -> type[T]:
-    """Put the arguments and attributes that all estimators have into the docstring of one."""
+    """Put the arguments and attributes that estimators share into the docstring of one, which has some of them."""
+    taken = inspect.signature(cls).parameters
+    arguments = [entry for entry in _entries(ARGUMENTS) if entry.split(":")[0].strip() in taken]
+    attributes = [entry for entry in _entries(ATTRIBUTES) if "certify" in taken or "certify" not in entry]
     doc = inspect.cleandoc(cls.__doc__ or "")
-    cls.__doc__ = doc.replace("    {arguments}", ARGUMENTS.strip("\n")).replace(
-        "    {attributes}", ATTRIBUTES.strip("\n")
-    )
+    doc = doc.replace("    {arguments}", "\n".join(arguments)).replace("    {attributes}", "\n".join(attributes))
+    cls.__doc__ = doc
     return cls
+
+
+def _entries(section: str) -> list[str]:
+    """The entries of a section of a docstring, each with the lines that are further in."""
+    return re.split(r"\n(?= {4}\w)", section.strip("\n"))
 
 
 class L0Model(BaseEstimator):
@@ -165,13 +177,22 @@ class L0Model(BaseEstimator):
         """Of the coefficients of an item, the share that is free."""
         return 1.0
 
-    def _objective(self, design: Any, target: Any, l2: Any, weights: Any) -> Any:
-        """The jaxht objective, a mean over samples."""
+    def _objective(self, design: Any, target: Any, l2: Any, **data: Any) -> Any:
+        """The jaxht objective, a mean over samples; ``data`` are their weights and offset."""
         raise NotImplementedError
 
-    def _encode(self, y: NDArray[Any], weights: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    def _validate(self, X: Any, y: Any) -> tuple[Any, Any]:
+        """X and y as arrays."""
+        options = {"multi_output": True} if self._multi_output else {"y_numeric": self._y_numeric}
+        return validate_data(self, X, y, accept_sparse=FORMATS, dtype=DTYPES, **options)
+
+    def _encode(self, y: Any, weights: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
         """The targets of the objective, and the weights of the samples."""
         return np.asarray(y, weights.dtype), weights
+
+    def _outputs(self, target: NDArray[Any]) -> tuple[int, ...]:
+        """How many outputs there are; empty for one."""
+        return ()
 
     def _number_items(self, groups: NDArray[Any], num_outputs: int | None) -> NDArray[Any]:
         """The item of each coefficient: its group, of all outputs together."""
@@ -210,7 +231,7 @@ class L0Model(BaseEstimator):
 
     # ---- fit ----
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, offset: Any = None) -> Self:
         """Fit the model, and choose k where it names a criterion.
 
         Args:
@@ -218,6 +239,8 @@ class L0Model(BaseEstimator):
                 is computed in float32, all else in float64, whatever JAX's own default is.
             y: (n,) targets, or (n, c) of several outputs.
             sample_weight: (n,) weights of at least 0, which count how often a sample occurs; None for ones.
+            offset: a known part of the linear predictors, to which it is added with a coefficient of 1, such as the
+                logarithm of an exposure: (n,), or (n, c) of several outputs. ``predict`` takes that of its samples.
 
         Returns:
             The estimator.
@@ -225,15 +248,22 @@ class L0Model(BaseEstimator):
         Raises:
             ValueError: for arguments and data that cannot be right.
         """
-        X, target, weights = self._read(X, y, sample_weight)
+        X, target, weights, offset = self._read(X, y, sample_weight, offset)
         folds = split_samples(self.cv, X, y, weights, is_classifier(self)) if _is_cv(self.k) else None
-        X, target, weights = extend(X, target, weights, self._num_ones)
+        samples = extend(X, target, weights, offset, self._num_ones)
         with default_precision(X.dtype == np.float64):
-            self._solve(self._pose(X, target, weights), folds)
+            self._solve(self._pose(*samples), folds)
         return self
 
     def stability_selection(
-        self, X: Any, y: Any, sample_weight: Any = None, *, num_pairs: int = 50, random_state: Any = None
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        offset: Any = None,
+        *,
+        num_pairs: int = 50,
+        random_state: Any = None,
     ) -> Stability:
         """:func:`jaxht.inference.stability_selection` of this model, with k an int or a fraction.
 
@@ -241,6 +271,7 @@ class L0Model(BaseEstimator):
             X: (n, d), as of :meth:`fit`.
             y: as of :meth:`fit`.
             sample_weight: (n,); None for ones.
+            offset: as of :meth:`fit`; None for zeros.
             num_pairs: in how many ways the samples are divided into halves, an int.
             random_state: an int or a RandomState, for the halves; None: a new one in each call.
 
@@ -251,9 +282,9 @@ class L0Model(BaseEstimator):
         Raises:
             ValueError: where k names a criterion, and where :meth:`fit` raises it.
         """
-        X, target, weights = extend(*self._read(X, y, sample_weight), self._num_ones, share=False)
-        with default_precision(X.dtype == np.float64):
-            posed = self._pose(X, target, weights)
+        samples = extend(*self._read(X, y, sample_weight, offset), self._num_ones, share=False)
+        with default_precision(samples[0].dtype == np.float64):
+            posed = self._pose(*samples)
             k = count_of(self.k, posed.least, posed.most, self._called, ())
             constraint = self._constraint(posed, cast(int, k))
             check_selection(constraint)
@@ -263,33 +294,38 @@ class L0Model(BaseEstimator):
             frequencies = np.asarray(found.frequencies)[: posed.most]
             return Stability(frequencies, np.sum(frequencies), jax.tree.map(np.asarray, found.results))
 
-    def _read(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, NDArray[Any], NDArray[Any]]:
-        """X, the targets of the objective, and the weights."""
-        options = {"multi_output": True} if self._multi_output else {"y_numeric": self._y_numeric}
-        X, y = validate_data(self, X, y, accept_sparse=FORMATS, dtype=DTYPES, **options)
-        return X, *self._encode(y, check_weights(sample_weight, X))
+    def _read(self, X: Any, y: Any, sample_weight: Any, offset: Any) -> tuple[Any, NDArray[Any], NDArray[Any], Any]:
+        """X, the targets of the objective, the weights, and the offset, which targets of squared errors leave out."""
+        X, y = self._validate(X, y)
+        target, weights = self._encode(y, check_weights(sample_weight, X))
+        offset = check_offset(offset, X, self._outputs(target))
+        return (
+            (X, target - offset, weights, None)
+            if self._centres and offset is not None
+            else (X, target, weights, offset)
+        )
 
-    def _pose(self, X: Any, target: Any, weights: Any) -> Posed:
+    def _pose(self, X: Any, target: Any, weights: Any, offset: Any) -> Posed:
         """The model on X, which has a column of ones last where it needs one."""
         d = X.shape[1] - self._num_ones
         with_mean = (np.arange(X.shape[1]) < d if self._num_ones else True) if self.fit_intercept else False
         columns = jaxht.standardize(X, with_mean=with_mean, with_std=self.standardize, weights=weights)
-        offset: Any = np.zeros((), X.dtype)
+        mean: Any = np.zeros((), X.dtype)
         if self._centres and self.fit_intercept:
-            offset = np.average(target, axis=0, weights=weights).astype(X.dtype)
-            target = target - offset
+            mean = np.average(target, axis=0, weights=weights).astype(X.dtype)
+            target = target - mean
         if not self.l2 >= 0:
             raise ValueError(f"l2 must be at least 0; got {self.l2}")
         l2: Any = float(self.l2)
         if self._num_ones and l2:
-            l2 = np.full(self._objective(columns.design, target, 0.0, weights).shape, l2, X.dtype)
+            l2 = np.full(self._objective(columns.design, target, 0.0, weights=weights).shape, l2, X.dtype)
             l2[d:] = 0
-        objective = self._objective(columns.design, target, l2, weights).prepare()
+        objective = self._objective(columns.design, target, l2, weights=weights, offset=offset).prepare()
         num_outputs = objective.shape[1] if len(objective.shape) == 2 else None
         items = self._number_items(number_groups(self.groups, d), num_outputs)
         kept = mark_features(self.always, getattr(self, "feature_names_in_", None), d)
         kept = kept if num_outputs is None else np.repeat(kept[:, None], num_outputs, axis=1)
-        return Posed(columns, target, offset, weights, objective, items, kept, *self._limits(items, kept))
+        return Posed(columns, target, mean, weights, offset, objective, items, kept, *self._limits(items, kept))
 
     def _solve(self, posed: Posed, folds: Any) -> None:
         """Find k and the solution, and set the attributes."""
@@ -316,12 +352,16 @@ class L0Model(BaseEstimator):
             self.path_ = chosen.report(ks, coefficients=coefficients, intercepts=intercepts)
         warn_of_failure(self, result)
         self.k_, self.n_iter_ = k, int(result.num_steps)
-        self.coef_, self.intercept_ = self._in_units_of_X(posed, result.x)
+        self._set_coefficients(posed, result.x)
         self._set_support(posed, np.asarray(result.x)[: len(posed.items)] != 0)
         self.certificate_ = None
         if self.certify:
             proof = jaxht.certify(posed.objective, self._constraint(posed, k), result.x)
             self.certificate_ = Certificate(*(float(bound) for bound in proof))
+
+    def _set_coefficients(self, posed: Posed, x: Any) -> None:
+        """Say what the solution is."""
+        self.coef_, self.intercept_ = self._in_units_of_X(posed, x)
 
     def _set_support(self, posed: Posed, nonzero: NDArray[np.bool_]) -> None:
         """Say which features were selected."""
@@ -334,9 +374,8 @@ class L0Model(BaseEstimator):
         design, target, l2 = posed.columns.design, posed.target, posed.objective.l2
         if self._centres and self.fit_intercept:
             design, target = centre(design, target, train)
-        return self._objective(design, target, 0.0 if l2 is None else l2, train), self._objective(
-            design, target, 0.0, held_out
-        )
+        fitted = self._objective(design, target, 0.0 if l2 is None else l2, weights=train, offset=posed.offset)
+        return fitted, self._objective(design, target, 0.0, weights=held_out, offset=posed.offset)
 
     # ---- the pieces ----
 
@@ -364,18 +403,22 @@ class L0Model(BaseEstimator):
         """Coefficients (..., d) or (..., c, d), and intercepts (...) or (..., c)."""
         x = jnp.swapaxes(x, -1, -2) if posed.items.ndim == 2 else x
         coefficients = np.asarray(posed.columns.coefficients(x))
-        intercepts = np.asarray(posed.columns.intercept(x, posed.offset))
+        intercepts = np.asarray(posed.columns.intercept(x, posed.mean))
         if self._num_ones:
             coefficients, intercepts = coefficients[..., :-1], intercepts + coefficients[..., -1]
         return coefficients, intercepts[()]
 
     # ---- predictions ----
 
-    def _predict_linear(self, X: Any) -> NDArray[Any]:
-        """``X coef + intercept``, (n,) or (n, c)."""
+    def _multiply(self, X: Any) -> NDArray[Any]:
+        """``X coef``, (n,) or (n, c)."""
         check_is_fitted(self)
         X = validate_data(self, X, accept_sparse=FORMATS, dtype=DTYPES, reset=False)
-        return safe_sparse_dot(X, self.coef_.T, dense_output=True) + self.intercept_
+        return safe_sparse_dot(X, self.coef_.T, dense_output=True)
+
+    def _predict_linear(self, X: Any, offset: Any = None) -> NDArray[Any]:
+        """``X coef + intercept + offset``, (n,) or (n, c)."""
+        return add_offset(self._multiply(X) + self.intercept_, offset)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

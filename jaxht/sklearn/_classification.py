@@ -2,16 +2,20 @@
 
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, log_expit, log_softmax, softmax
 from sklearn.base import ClassifierMixin
+from sklearn.metrics import accuracy_score
 from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 
 import jaxht
-from jaxht.sklearn._base import L0Model, complete_docstring
+from jaxht.sklearn._base import L0Model, Posed, complete_docstring
+from jaxht.sklearn._data import add_offset
 
 MARGINS = {"squared_hinge": jaxht.SquaredHinge, "smoothed_hinge": jaxht.SmoothedHinge}
 
@@ -20,8 +24,45 @@ def _has_probabilities(model: "L0Classifier") -> bool:
     return model.loss == "logistic"
 
 
+class ClassifierModel(ClassifierMixin, L0Model):
+    """Base of the classifiers, which have an argument ``class_weight``."""
+
+    _y_numeric = False
+    class_weight: Any
+
+    def _number_classes(self, y: NDArray[Any], weights: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+        """The classes as 0 ... c - 1, in the order of ``classes_``, and weights with those of the classes."""
+        check_classification_targets(y)
+        self.classes_, numbers = np.unique(y, return_inverse=True)
+        totals = np.bincount(numbers, weights)
+        if np.count_nonzero(totals) < 2:
+            raise ValueError(
+                f"{type(self).__name__} needs samples of at least 2 classes, of weights above 0; the data contain only "
+                f"one class: {self.classes_[totals > 0][0]!r}"
+            )
+        if isinstance(self.class_weight, str) and self.class_weight == "balanced":
+            by_class = np.sum(totals) / (np.count_nonzero(totals) * np.where(totals > 0, totals, np.inf))
+        else:
+            by_class = compute_class_weight(self.class_weight, classes=self.classes_, y=y)
+        return numbers.astype(np.int32), weights * by_class[numbers].astype(weights.dtype)
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None, offset: Any = None) -> float:
+        """The share of the samples whose class is predicted.
+
+        Args:
+            X: (n, d), as of ``fit``.
+            y: (n,) labels.
+            sample_weight: (n,); None for ones.
+            offset: as of ``fit``, for these samples; None for zeros.
+
+        Returns:
+            At most 1.
+        """
+        return accuracy_score(y, self.predict(X, offset), sample_weight=sample_weight)  # type: ignore[attr-defined]
+
+
 @complete_docstring
-class L0Classifier(ClassifierMixin, L0Model):
+class L0Classifier(ClassifierModel):
     """Logistic regression, multinomial for more than two classes, or a support vector machine, on the best k features.
 
     Of several classes a feature has a coefficient for each, and k counts features. Coefficients of a feature then have
@@ -52,8 +93,6 @@ class L0Classifier(ClassifierMixin, L0Model):
         >>> np.flatnonzero(model.support_).tolist(), model.predict(X[:2]).shape, model.score(X, y) > 0.8
         ([3], (2,), True)
     """
-
-    _y_numeric = False
 
     def __init__(
         self,
@@ -94,21 +133,9 @@ class L0Classifier(ClassifierMixin, L0Model):
 
     def _encode(self, y: NDArray[Any], weights: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
         """-1 and +1, or 0 ... c - 1; and weights with those of the classes."""
-        check_classification_targets(y)
         if self.loss != "logistic" and self.loss not in MARGINS:
             raise ValueError(f"loss must be 'logistic' or one of {sorted(MARGINS)}; got {self.loss!r}")
-        self.classes_, numbers = np.unique(y, return_inverse=True)
-        totals = np.bincount(numbers, weights)
-        if np.count_nonzero(totals) < 2:
-            raise ValueError(
-                f"{type(self).__name__} needs samples of at least 2 classes, of weights above 0; the data contain only "
-                f"one class: {self.classes_[totals > 0][0]!r}"
-            )
-        if isinstance(self.class_weight, str) and self.class_weight == "balanced":
-            by_class = np.sum(totals) / (np.count_nonzero(totals) * np.where(totals > 0, totals, np.inf))
-        else:
-            by_class = compute_class_weight(self.class_weight, classes=self.classes_, y=y)
-        weights = weights * by_class[numbers].astype(weights.dtype)
+        numbers, weights = self._number_classes(y, weights)
         if len(self.classes_) == 2:
             return np.where(numbers == 1, 1, -1).astype(weights.dtype), weights
         if self.loss != "logistic":
@@ -116,12 +143,15 @@ class L0Classifier(ClassifierMixin, L0Model):
                 "Only binary classification is supported. The type of the target is multiclass: with a hinge use "
                 "loss='logistic', or OneVsRestClassifier of scikit-learn"
             )
-        return numbers.astype(np.int32), weights
+        return numbers, weights
 
-    def _objective(self, design: Any, target: Any, l2: Any, weights: Any) -> Any:
+    def _objective(self, design: Any, target: Any, l2: Any, **data: Any) -> Any:
         if len(self.classes_) > 2:
-            return jaxht.Softmax(design, target, l2, weights=weights, num_classes=len(self.classes_))
-        return MARGINS.get(self.loss, jaxht.Logistic)(design, target, l2, weights=weights)
+            return jaxht.Softmax(design, target, l2, num_classes=len(self.classes_), **data)
+        return MARGINS.get(self.loss, jaxht.Logistic)(design, target, l2, **data)
+
+    def _outputs(self, target: NDArray[Any]) -> tuple[int, ...]:
+        return (len(self.classes_),) if len(self.classes_) > 2 else ()
 
     @property
     def _freedom(self) -> float:
@@ -137,54 +167,58 @@ class L0Classifier(ClassifierMixin, L0Model):
 
     # ---- predictions ----
 
-    def decision_function(self, X: Any) -> NDArray[Any]:
+    def decision_function(self, X: Any, offset: Any = None) -> NDArray[Any]:
         """Predict scores of classes.
 
         Args:
             X: (n, d), as of ``fit``.
+            offset: as of ``fit``, for these samples; None for zeros.
 
         Returns:
             Of two classes (n,), above 0 for the second; else (n, c), the largest for the class that is predicted.
         """
         scores = self._predict_linear(X)
-        return scores.ravel() if scores.shape[1] == 1 else scores
+        return add_offset(scores.ravel() if scores.shape[1] == 1 else scores, offset)
 
-    def predict(self, X: Any) -> NDArray[Any]:
+    def predict(self, X: Any, offset: Any = None) -> NDArray[Any]:
         """Predict classes.
 
         Args:
             X: (n, d), as of ``fit``.
+            offset: as of ``fit``, for these samples; None for zeros.
 
         Returns:
             (n,) labels.
         """
-        scores = self.decision_function(X)
+        scores = self.decision_function(X, offset)
         return self.classes_[(scores > 0).astype(int) if scores.ndim == 1 else np.argmax(scores, axis=1)]
 
     @available_if(_has_probabilities)
-    def predict_proba(self, X: Any) -> NDArray[Any]:
+    def predict_proba(self, X: Any, offset: Any = None) -> NDArray[Any]:
         """Predict probabilities of classes; of the logistic loss.
 
         Args:
             X: (n, d), as of ``fit``.
+            offset: as of ``fit``, for these samples; None for zeros.
 
         Returns:
             (n, c), rows of sum 1, in the order of ``classes_``.
         """
-        scores = self.decision_function(X)
+        scores = self.decision_function(X, offset)
         return np.stack([expit(-scores), expit(scores)], axis=1) if scores.ndim == 1 else softmax(scores, axis=1)
 
     @available_if(_has_probabilities)
-    def predict_log_proba(self, X: Any) -> NDArray[Any]:
+    def predict_log_proba(self, X: Any, offset: Any = None) -> NDArray[Any]:
         """Predict logarithms of the probabilities of classes.
 
         Args:
             X: (n, d), as of ``fit``.
+            offset: as of ``fit``, for these samples; None for zeros.
 
         Returns:
             (n, c), in the order of ``classes_``.
         """
-        scores = self.decision_function(X)
+        scores = self.decision_function(X, offset)
         if scores.ndim == 1:
             return np.stack([log_expit(-scores), log_expit(scores)], axis=1)
         return log_softmax(scores, axis=1)
@@ -192,4 +226,154 @@ class L0Classifier(ClassifierMixin, L0Model):
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_class = self.loss == "logistic"
+        return tags
+
+
+@complete_docstring
+class L0OrdinalClassifier(ClassifierModel):
+    """Proportional odds regression of ordered classes (McCullagh 1980), on the best k features.
+
+    .. math::
+        P(y \\le j) = \\sigma(\\theta_j - a \\cdot x), \\qquad \\theta_1 \\le \\dots \\le \\theta_{c-1}
+
+    sigma the logistic function: a feature has one coefficient for all classes, positive where higher classes become
+    more probable. The thresholds theta are fitted with the coefficients; they have no ridge and are not counted. Folds
+    of k="cv" that are held out are judged at thresholds of their own.
+
+    Classes are in the order in which their labels sort, for which scikit-learn has columns of probabilities; give
+    numbers for names such as "low", "mid" and "high". An ordered categorical of another order is an error.
+
+    :meth:`predict` gives the most probable class. scikit-learn's ``decision_function`` would have a column for each
+    class, so there is none: the linear score is ``X @ coef_``, the mean of a latent variable that the thresholds cut.
+
+    Args:
+        {arguments}
+        class_weight: a dict from classes to weights of their samples; "balanced", inversely proportional to the sum of
+            the weights of each class; None for 1.
+
+    Attributes:
+        coef_: (d,), coefficients of X.
+        thresholds_: (c - 1,), theta, increasing; for the ``intercepts`` of ``path_`` (m, c - 1).
+        classes_: (c,), the labels in their order.
+        {attributes}
+
+    Example:
+        >>> import jaxht, numpy as np
+        >>> from jaxht.sklearn import L0OrdinalClassifier
+        >>> rng = np.random.default_rng(0)
+        >>> X = rng.normal(size=(200, 6))
+        >>> y = np.digitize(2 * X[:, 3] + rng.logistic(size=200), [-1, 1])
+        >>> model = L0OrdinalClassifier(k=1, solver=jaxht.OMP()).fit(X, y)
+        >>> np.flatnonzero(model.support_).tolist(), model.thresholds_.shape, model.predict_proba(X).shape
+        ([3], (2,), (200, 3))
+    """
+
+    def __init__(
+        self,
+        k: Any = "ebic",
+        *,
+        k_max: int | None = None,
+        l2: float = 1e-3,
+        groups: Any = None,
+        always: Any = None,
+        nonnegative: bool = False,
+        bounds: Any = None,
+        standardize: bool = True,
+        class_weight: Any = None,
+        solver: Any = None,
+        cv: Any = None,
+        random_state: Any = None,
+    ) -> None:
+        super().__init__(
+            k=k,
+            k_max=k_max,
+            l2=l2,
+            groups=groups,
+            always=always,
+            nonnegative=nonnegative,
+            bounds=bounds,
+            standardize=standardize,
+            solver=solver,
+            cv=cv,
+            random_state=random_state,
+        )
+        self.class_weight = class_weight
+
+    @property
+    def _num_ones(self) -> int:
+        """The thresholds are intercepts."""
+        return 0
+
+    def _validate(self, X: Any, y: Any) -> tuple[Any, Any]:
+        kind: Any = getattr(y, "dtype", None)
+        if getattr(kind, "ordered", False):
+            names = list(kind.categories)
+            if names != sorted(names):
+                raise ValueError(
+                    f"y must be ordered as its labels sort; the categorical {names} is not: fit numbers, its codes"
+                )
+        return super()._validate(X, y)
+
+    def _encode(self, y: NDArray[Any], weights: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+        return self._number_classes(y, weights)
+
+    def _objective(self, design: Any, target: Any, l2: Any, **data: Any) -> Any:
+        return jaxht.Ordinal(design, target, l2, num_classes=len(self.classes_), **data)
+
+    def _in_units_of_X(self, posed: Posed, x: Any) -> tuple[Any, Any]:
+        coefficients, shift = super()._in_units_of_X(posed, x)
+        points = jnp.reshape(x, (-1, x.shape[-1]))
+        theta = np.asarray(jax.vmap(posed.objective.thresholds)(points))
+        return coefficients, theta.reshape(*x.shape[:-1], -1) - np.asarray(shift)[..., None]
+
+    def _set_coefficients(self, posed: Posed, x: Any) -> None:
+        self.coef_, self.thresholds_ = self._in_units_of_X(posed, x)
+
+    def predict_log_proba(self, X: Any, offset: Any = None) -> NDArray[Any]:
+        """Predict logarithms of the probabilities of classes.
+
+        Args:
+            X: (n, d), as of ``fit``.
+            offset: as of ``fit``, for these samples; None for zeros.
+
+        Returns:
+            (n, c), in the order of ``classes_``.
+        """
+        u = add_offset(self._multiply(X), offset)[:, None]
+        upper = np.append(self.thresholds_, np.inf)
+        lower = np.insert(self.thresholds_, 0, -np.inf)
+        # sigma(b) - sigma(a) = sigma(b) sigma(-a) (1 - exp(a - b)); classes without samples have a = b.
+        with np.errstate(divide="ignore", invalid="ignore"):
+            gaps = np.where(upper > lower, np.log(-np.expm1(lower - upper)), -np.inf)
+        return (log_expit(upper - u) + log_expit(u - lower) + gaps).astype(u.dtype)
+
+    def predict_proba(self, X: Any, offset: Any = None) -> NDArray[Any]:
+        """Predict probabilities of classes.
+
+        Args:
+            X: (n, d), as of ``fit``.
+            offset: as of ``fit``, for these samples; None for zeros.
+
+        Returns:
+            (n, c), rows of sum 1, in the order of ``classes_``.
+        """
+        return np.exp(self.predict_log_proba(X, offset))
+
+    def predict(self, X: Any, offset: Any = None) -> NDArray[Any]:
+        """Predict classes, the most probable ones, and of equally probable ones the lowest.
+
+        Args:
+            X: (n, d), as of ``fit``.
+            offset: as of ``fit``, for these samples; None for zeros.
+
+        Returns:
+            (n,) labels.
+        """
+        highest = np.argmax(self.predict_log_proba(X, offset), axis=1)
+        return self.classes_[highest]
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        # Scores are expected of three classes at the corners of a triangle, which lie in no order.
+        tags.classifier_tags.poor_score = True
         return tags

@@ -35,6 +35,22 @@ def check_weights(sample_weight: Any, X: Any) -> NDArray[Any]:
     return weights
 
 
+def check_offset(offset: Any, pred: Any, outputs: tuple[int, ...]) -> Any:
+    """A known part of the predictions, (n, *outputs), in the dtype of an array of n rows; None for None."""
+    if offset is None:
+        return None
+    shape = (pred.shape[0], *outputs)
+    if np.shape(offset) != shape:
+        raise ValueError(f"offset must have shape {shape}, a number for each prediction; got {np.shape(offset)}")
+    return check_array(offset, ensure_2d=False, dtype=pred.dtype, input_name="offset")
+
+
+def add_offset(pred: NDArray[Any], offset: Any) -> NDArray[Any]:
+    """Predictions, and what is known of them beside."""
+    known = check_offset(offset, pred, pred.shape[1:])
+    return pred if known is None else pred + known
+
+
 def mark_features(which: Any, names: Any, d: int) -> NDArray[np.bool_]:
     """The mask (d,) of features given as a mask, by their numbers, or by their names; of none for None."""
     mask = np.zeros(d, bool)
@@ -71,8 +87,8 @@ def number_groups(groups: Any, d: int) -> NDArray[np.int32]:
 
 
 def extend(
-    X: Any, target: NDArray[Any], weights: NDArray[Any], num_ones: int, share: bool = True
-) -> tuple[Any, NDArray[Any], NDArray[Any]]:
+    X: Any, target: NDArray[Any], weights: NDArray[Any], offset: Any, num_ones: int, share: bool = True
+) -> tuple[Any, NDArray[Any], NDArray[Any], Any]:
     """X with columns of ones, and where programs are shared its first row again, of weight 0, up to one of few sizes.
 
     Numbers of samples that differ little, as those of the folds of a cross-validation, then share compiled programs.
@@ -86,8 +102,12 @@ def extend(
     else:
         extended = np.ones((n + again, d + num_ones), X.dtype)
         extended[:n, :d], extended[n:, :d] = X, X[0]
-    target = np.concatenate([target, np.repeat(target[:1], again, axis=0)])
-    return extended, target, np.concatenate([weights, np.zeros(again, weights.dtype)])
+
+    def repeat_first(rows: NDArray[Any]) -> NDArray[Any]:
+        return np.concatenate([rows, np.repeat(rows[:1], again, axis=0)])
+
+    weights = np.concatenate([weights, np.zeros(again, weights.dtype)])
+    return extended, repeat_first(target), weights, None if offset is None else repeat_first(offset)
 
 
 def centre(design: Any, target: Any, weights: Any) -> tuple[Centred, Any]:

@@ -164,6 +164,7 @@ class SelectionDisplay:
         y: Any,
         *,
         sample_weight: Any = None,
+        offset: Any = None,
         k: int | None = None,
         num_pairs: int = 50,
         threshold: float = 0.9,
@@ -177,6 +178,7 @@ class SelectionDisplay:
             X: (n, d), as of its ``fit``.
             y: (n,) or (n, c).
             sample_weight: (n,); None for ones.
+            offset: as of its ``fit``; None for zeros.
             k: how many items are selected from each half, an int; None: ``k_`` of a fitted estimator, else its k.
             num_pairs: in how many ways the samples are divided.
             threshold: of the frequencies that are trusted, above 1/2.
@@ -193,7 +195,7 @@ class SelectionDisplay:
             raise ValueError(f"estimator must be one of jaxht.sklearn that selects features; got {estimator!r}")
         k = getattr(estimator, "k_", estimator.k) if k is None else k
         model = clone(estimator).set_params(k=k)
-        found = model.stability_selection(X, y, sample_weight, num_pairs=num_pairs, random_state=random_state)
+        found = model.stability_selection(X, y, sample_weight, offset, num_pairs=num_pairs, random_state=random_state)
         own = len(found.frequencies) == model.n_features_in_
         names = getattr(model, "feature_names_in_", None) if own else None
         expected_false = float(found.expected_false(threshold))

@@ -1,4 +1,4 @@
-"""Estimators of real targets and of counts: one output, several, and several of low rank."""
+"""Estimators of real targets, of positive ones and of counts: one output, several, and several of low rank."""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,14 +6,44 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import MultiOutputMixin, RegressorMixin
-from sklearn.metrics import d2_tweedie_score
+from sklearn.metrics import d2_tweedie_score, r2_score
 
 import jaxht
 from jaxht.sklearn._base import L0Model, Posed, complete_docstring
 
 
+class RegressorModel(RegressorMixin, L0Model):
+    """Base of the regressors whose means are linear predictors."""
+
+    def predict(self, X: Any, offset: Any = None) -> NDArray[Any]:
+        """Predict targets.
+
+        Args:
+            X: (n, d), as of ``fit``.
+            offset: as of ``fit``, for these samples; None for zeros.
+
+        Returns:
+            (n,), or (n, c) of several targets, ``X coef_.T + intercept_ + offset``.
+        """
+        return self._predict_linear(X, offset)
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None, offset: Any = None) -> float:
+        """The share of the variance that is explained, R^2; of several targets the mean of theirs.
+
+        Args:
+            X: (n, d), as of ``fit``.
+            y: (n,) or (n, c), as of ``fit``.
+            sample_weight: (n,); None for ones.
+            offset: as of ``fit``, for these samples; None for zeros.
+
+        Returns:
+            At most 1; 0 for a model that predicts the mean of y.
+        """
+        return r2_score(y, self.predict(X, offset), sample_weight=sample_weight)
+
+
 @complete_docstring
-class L0Regressor(RegressorMixin, L0Model):
+class L0Regressor(RegressorModel):
     """Linear regression on the best k features.
 
     .. math::
@@ -81,27 +111,53 @@ class L0Regressor(RegressorMixin, L0Model):
     def _centres(self) -> bool:
         return self.loss == "squared"
 
-    def _objective(self, design: Any, target: Any, l2: Any, weights: Any) -> Any:
+    def _objective(self, design: Any, target: Any, l2: Any, **data: Any) -> Any:
         if self.loss == "huber":
-            return jaxht.Huber(design, target, l2, delta=self.delta, weights=weights)
+            return jaxht.Huber(design, target, l2, delta=self.delta, **data)
         if self.loss != "squared":
             raise ValueError(f"loss must be 'squared' or 'huber'; got {self.loss!r}")
-        return jaxht.LeastSquares(design, target, l2, mean=True, weights=weights)
+        return jaxht.LeastSquares(design, target, l2, mean=True, **data)
 
-    def predict(self, X: Any) -> NDArray[Any]:
-        """Predict targets.
+
+class LogLinkModel(RegressorModel):
+    """Base of the regressors whose means are exponentials of linear predictors, of targets that are not negative."""
+
+    _power: float  # of the mean, to which the variance is proportional
+
+    def predict(self, X: Any, offset: Any = None) -> NDArray[Any]:
+        """Predict means.
 
         Args:
             X: (n, d), as of ``fit``.
+            offset: as of ``fit``, for these samples; None for zeros.
 
         Returns:
-            (n,), ``X coef_ + intercept_``.
+            (n,), ``exp(X coef_ + intercept_ + offset)``.
         """
-        return self._predict_linear(X)
+        return np.exp(self._predict_linear(X, offset))
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None, offset: Any = None) -> float:
+        """The share of the deviance that is explained, D^2, as of scikit-learn's regressors of this distribution.
+
+        Args:
+            X: (n, d), as of ``fit``.
+            y: (n,), as of ``fit``.
+            sample_weight: (n,); None for ones.
+            offset: as of ``fit``, for these samples; None for zeros.
+
+        Returns:
+            At most 1; 0 for a model that predicts the mean of y.
+        """
+        return d2_tweedie_score(y, self.predict(X, offset), sample_weight=sample_weight, power=self._power)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.positive_only = True
+        return tags
 
 
 @complete_docstring
-class L0PoissonRegressor(RegressorMixin, L0Model):
+class L0PoissonRegressor(LogLinkModel):
     """Poisson regression of counts, ``log E[y] = a.x + b``, on the best k features.
 
     Args:
@@ -122,40 +178,44 @@ class L0PoissonRegressor(RegressorMixin, L0Model):
         ([4], True)
     """
 
-    def _objective(self, design: Any, target: Any, l2: Any, weights: Any) -> Any:
-        return jaxht.Poisson(design, target, l2, weights=weights)
+    _power = 1
 
-    def predict(self, X: Any) -> NDArray[Any]:
-        """Predict means.
-
-        Args:
-            X: (n, d), as of ``fit``.
-
-        Returns:
-            (n,), ``exp(X coef_ + intercept_)``.
-        """
-        return np.exp(self._predict_linear(X))
-
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """The share of the deviance that is explained, D^2, as of scikit-learn's PoissonRegressor.
-
-        Args:
-            X: (n, d), as of ``fit``.
-            y: (n,) counts.
-            sample_weight: (n,); None for ones.
-
-        Returns:
-            At most 1; 0 for a model that predicts the mean of y.
-        """
-        return d2_tweedie_score(y, self.predict(X), sample_weight=sample_weight, power=1)
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.target_tags.positive_only = True
-        return tags
+    def _objective(self, design: Any, target: Any, l2: Any, **data: Any) -> Any:
+        return jaxht.Poisson(design, target, l2, **data)
 
 
-class MultiOutputModel(MultiOutputMixin, RegressorMixin, L0Model):
+@complete_docstring
+class L0GammaRegressor(LogLinkModel):
+    """Gamma regression of positive targets, ``log E[y] = a.x + b``, on the best k features.
+
+    The standard deviation of a target is proportional to its mean: costs, durations, sizes. Criteria are at the shape
+    of the gamma distribution that fits best.
+
+    Args:
+        {arguments}
+
+    Attributes:
+        coef_: (d,), coefficients of X.
+        intercept_: a number.
+        {attributes}
+
+    Example:
+        >>> import numpy as np
+        >>> from jaxht.sklearn import L0GammaRegressor
+        >>> rng = np.random.default_rng(0)
+        >>> X = rng.normal(size=(100, 6))
+        >>> model = L0GammaRegressor(k=1).fit(X, rng.gamma(2.0, np.exp(0.8 * X[:, 4] + 1)))
+        >>> np.flatnonzero(model.support_).tolist(), bool(model.predict(X).min() > 0)
+        ([4], True)
+    """
+
+    _power = 2
+
+    def _objective(self, design: Any, target: Any, l2: Any, **data: Any) -> Any:
+        return jaxht.Gamma(design, target, l2, **data)
+
+
+class MultiOutputModel(MultiOutputMixin, RegressorModel):
     """Base of least squares of several targets."""
 
     _multi_output = True
@@ -169,19 +229,11 @@ class MultiOutputModel(MultiOutputMixin, RegressorMixin, L0Model):
             raise ValueError(f"y must have shape (n, c), one target a column; got {y.shape}: of one use L0Regressor")
         return super()._encode(y, weights)
 
-    def _objective(self, design: Any, target: Any, l2: Any, weights: Any) -> Any:
-        return jaxht.MultiResponse(design, target, l2, weights=weights)
+    def _objective(self, design: Any, target: Any, l2: Any, **data: Any) -> Any:
+        return jaxht.MultiResponse(design, target, l2, **data)
 
-    def predict(self, X: Any) -> NDArray[Any]:
-        """Predict targets.
-
-        Args:
-            X: (n, d), as of ``fit``.
-
-        Returns:
-            (n, c), ``X coef_.T + intercept_``.
-        """
-        return self._predict_linear(X)
+    def _outputs(self, target: NDArray[Any]) -> tuple[int, ...]:
+        return target.shape[1:]
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -10,16 +10,20 @@ from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted
 
 from jaxht.sklearn._base import L0Model
-from jaxht.sklearn._classification import L0Classifier
-from jaxht.sklearn._regression import L0PoissonRegressor, L0Regressor
+from jaxht.sklearn._classification import L0Classifier, L0OrdinalClassifier
+from jaxht.sklearn._regression import L0GammaRegressor, L0PoissonRegressor, L0Regressor
+from jaxht.sklearn._survival import L0CoxRegressor
 
 LOSSES = {
     "squared": L0Regressor(),
     "huber": L0Regressor(loss="huber"),
     "poisson": L0PoissonRegressor(),
+    "gamma": L0GammaRegressor(),
+    "cox": L0CoxRegressor(),
     "logistic": L0Classifier(),
     "squared_hinge": L0Classifier(loss="squared_hinge"),
     "smoothed_hinge": L0Classifier(loss="smoothed_hinge"),
+    "ordinal": L0OrdinalClassifier(),
 }
 
 
@@ -28,7 +32,8 @@ class L0Selector(MetaEstimatorMixin, SelectorMixin, BaseEstimator):
 
     Args:
         estimator: one of this module that selects features, which is cloned; or the name of a loss, for that with its
-            defaults: "squared", "huber", "poisson", "logistic", "squared_hinge" or "smoothed_hinge".
+            defaults: "squared", "huber", "poisson", "gamma", "cox", "logistic", "squared_hinge", "smoothed_hinge" or
+            "ordinal".
         k: how many features, or how that is chosen, as of :class:`L0Regressor`; None: as the estimator says.
 
     Attributes:
@@ -53,13 +58,14 @@ class L0Selector(MetaEstimatorMixin, SelectorMixin, BaseEstimator):
         self.estimator = estimator
         self.k = k
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, offset: Any = None) -> Self:
         """Fit the estimator, and take the features that it selects.
 
         Args:
             X: (n, d), as of the estimator.
             y: (n,) targets or classes, as of the estimator.
             sample_weight: (n,) weights of at least 0; None for ones.
+            offset: as of the estimator; None for zeros.
 
         Returns:
             The selector.
@@ -68,7 +74,7 @@ class L0Selector(MetaEstimatorMixin, SelectorMixin, BaseEstimator):
             ValueError: for an estimator that does not select features, and where it raises one.
         """
         estimator = self.build()
-        self.estimator_ = estimator.fit(X, y, sample_weight=sample_weight)
+        self.estimator_ = estimator.fit(X, y, sample_weight=sample_weight, offset=offset)
         self.support_, self.k_, self.n_features_in_ = estimator.support_, estimator.k_, estimator.n_features_in_
         if hasattr(estimator, "feature_names_in_"):
             self.feature_names_in_ = estimator.feature_names_in_

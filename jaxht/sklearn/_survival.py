@@ -1,0 +1,221 @@
+"""The estimator of times to an event."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import RegressorMixin
+from sklearn.utils import check_array, check_consistent_length, column_or_1d
+from sklearn.utils.validation import validate_data
+
+import jaxht
+from jaxht.sklearn._base import L0Model, Posed, complete_docstring
+from jaxht.sklearn._data import DTYPES, FORMATS, check_weights
+
+
+@complete_docstring
+class L0CoxRegressor(RegressorMixin, L0Model):
+    """Proportional hazards regression of times to an event (Cox 1972), on the best k features.
+
+    The hazard of a sample is ``h_0(t) exp(a.x)``: a feature with a positive coefficient shortens lives. The partial
+    likelihood needs no model of h_0, and there is no intercept; tied events are Breslow's. Folds of k="cv" that are
+    held out have risk sets among themselves.
+
+    y is one of: a structured array of scikit-survival, of one field of bools, whether the event was seen, and one of
+    times, in either order; an array (n, 2) of columns time and event, the latter 1 or 0; (n,) times, all of events.
+    Only the order of the times matters to the fit.
+
+    Args:
+        {arguments}
+
+    Attributes:
+        coef_: (d,), coefficients of X: the logarithms of hazard ratios.
+        intercept_: a number, minus the linear predictor of the mean features: :meth:`predict` compares with these.
+        unique_times_: (m,), the times of the data in order, of events and of censoring.
+        cum_baseline_hazard_: (m,), the cumulative hazard at the mean features until each of these, by Breslow's
+            estimator.
+        {attributes}
+
+    Example:
+        >>> import jaxht, numpy as np
+        >>> from jaxht.sklearn import L0CoxRegressor
+        >>> rng = np.random.default_rng(0)
+        >>> X = rng.normal(size=(150, 6))
+        >>> time, end = rng.exponential(np.exp(-X[:, 4])), rng.exponential(2.0, size=150)
+        >>> y = np.stack([np.minimum(time, end), time <= end], axis=1)
+        >>> model = L0CoxRegressor(k=1, solver=jaxht.OMP()).fit(X, y)
+        >>> np.flatnonzero(model.support_).tolist(), model.predict_survival_function(X[:2], times=[0.5, 1.0]).shape
+        ([4], (2, 2))
+    """
+
+    def __init__(
+        self,
+        k: Any = "ebic",
+        *,
+        k_max: int | None = None,
+        l2: float = 0.0,
+        groups: Any = None,
+        always: Any = None,
+        nonnegative: bool = False,
+        bounds: Any = None,
+        standardize: bool = True,
+        solver: Any = None,
+        cv: Any = None,
+        random_state: Any = None,
+    ) -> None:
+        super().__init__(
+            k=k,
+            k_max=k_max,
+            l2=l2,
+            groups=groups,
+            always=always,
+            nonnegative=nonnegative,
+            bounds=bounds,
+            standardize=standardize,
+            solver=solver,
+            cv=cv,
+            random_state=random_state,
+        )
+
+    @property
+    def _num_ones(self) -> int:
+        """h_0 is the intercept."""
+        return 0
+
+    def _validate(self, X: Any, y: Any) -> tuple[Any, Any]:
+        """X, and times and events."""
+        options = {"y": None} if y is None else {}  # which is an error
+        X = validate_data(self, X, accept_sparse=FORMATS, dtype=DTYPES, **options)
+        return X, read_times(y, X)
+
+    def _encode(self, y: Any, weights: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+        """The ranks of the times beside the events: they are exact in every precision, in which times may tie."""
+        time, event = y
+        if not np.any(event & (weights > 0)):
+            raise ValueError("y must have an event, of a sample of weight above 0; all times are censored")
+        self.unique_times_, ranks = np.unique(time, return_inverse=True)
+        return np.stack([ranks, event], axis=1).astype(weights.dtype), weights
+
+    def _objective(self, design: Any, target: Any, l2: Any, **data: Any) -> Any:
+        return jaxht.Cox(design, target, l2, **data)
+
+    def _set_coefficients(self, posed: Posed, x: Any) -> None:
+        super()._set_coefficients(posed, x)
+        model = posed.objective
+        ratios, weights = np.asarray(model.linear_predictor(model.predict(x)), float), np.asarray(posed.weights, float)
+        ranks, event = np.asarray(posed.target).T
+        # In units of the largest ratio no sum overflows.
+        top = np.max(ratios[weights > 0])
+        size, place = len(self.unique_times_), ranks.astype(int)
+        at_risk = np.bincount(place, weights * np.exp(np.minimum(ratios - top, 0)), size)[::-1].cumsum()[::-1]
+        events = np.bincount(place, weights * event, size)
+        steps = np.divide(events, at_risk, out=np.zeros(size), where=events > 0)
+        self.cum_baseline_hazard_ = (np.cumsum(steps) * np.exp(-top)).astype(posed.weights.dtype)
+
+    # ---- predictions ----
+
+    def predict(self, X: Any, offset: Any = None) -> NDArray[Any]:
+        """Predict the logarithms of hazard ratios.
+
+        Args:
+            X: (n, d), as of ``fit``.
+            offset: as of ``fit``, for these samples; None for zeros.
+
+        Returns:
+            (n,), ``X coef_ + intercept_ + offset``: above 0 where the hazard is above that of the mean features.
+            scikit-survival leaves the intercept out, which changes neither their order nor their differences.
+        """
+        return self._predict_linear(X, offset)
+
+    def predict_cumulative_hazard_function(self, X: Any, times: Any = None, offset: Any = None) -> NDArray[Any]:
+        """Predict cumulative hazards.
+
+        They are the values of scikit-survival's step functions, as one array: at a time those of the last of
+        ``unique_times_`` that is not later, so beyond the data those of the last, where its functions raise an error.
+
+        Args:
+            X: (n, d), as of ``fit``.
+            times: (m,) times; None: ``unique_times_``.
+            offset: as of ``fit``, for these samples; None for zeros.
+
+        Returns:
+            (n, m), increasing along the times; 0 before the first event.
+        """
+        ratios = np.exp(self.predict(X, offset))
+        times = self.unique_times_ if times is None else check_array(times, ensure_2d=False, input_name="times")
+        hazards = np.insert(self.cum_baseline_hazard_, 0, 0)
+        return np.multiply.outer(ratios, hazards[np.searchsorted(self.unique_times_, times, side="right")])
+
+    def predict_survival_function(self, X: Any, times: Any = None, offset: Any = None) -> NDArray[Any]:
+        """Predict probabilities to survive.
+
+        Args:
+            X: (n, d), as of ``fit``.
+            times: (m,) times; None: ``unique_times_``.
+            offset: as of ``fit``, for these samples; None for zeros.
+
+        Returns:
+            (n, m), ``exp(-H)``, H as of :meth:`predict_cumulative_hazard_function`, an array as well.
+        """
+        return np.exp(-self.predict_cumulative_hazard_function(X, times, offset))
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None, offset: Any = None) -> float:
+        """The concordance index (Harrell, Lee & Mark 1996).
+
+        Args:
+            X: (n, d), as of ``fit``.
+            y: times and events, as of ``fit``.
+            sample_weight: (n,); None for ones. A pair counts as often as the product of its weights.
+            offset: as of ``fit``, for these samples; None for zeros.
+
+        Returns:
+            Of the pairs of which it is known who had the event first, the share in which that is the sample of the
+            larger prediction; equal predictions count half. A sample that is censored at the time of an event is known
+            to have it later.
+
+        Raises:
+            ValueError: where there is no such pair.
+        """
+        risk = self.predict(X, offset)
+        time, event = read_times(y, risk)
+        return concordance(time, event, risk, check_weights(sample_weight, risk))
+
+
+def read_times(y: Any, X: Any) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+    """Times (n,) and events (n,) of what users pass as y."""
+    names = getattr(getattr(y, "dtype", None), "names", None)
+    if names:
+        bools = [name for name in names if y.dtype[name].kind == "b"]
+        rest = [name for name in names if y.dtype[name].kind in "iuf"]
+        if (len(bools), len(rest)) != (1, 1) or y.ndim != 1:
+            raise ValueError(f"y must have one field of bools, the events, and one of times; got {y.dtype}")
+        time, event = y[rest[0]], y[bools[0]]
+    else:
+        y = check_array(y, ensure_2d=False, dtype=None, input_name="y")
+        if y.dtype.kind not in "iuf":
+            y = y.astype(np.float64)
+        if y.ndim == 2 and y.shape[1] == 2:
+            time, event = y.T
+            if not np.all(np.isin(event, (0, 1))):
+                raise ValueError(
+                    f"y[:, 1] must be 1 where the time is that of an event, 0 where it is censored; got {event[:5]}"
+                )
+        else:
+            time = column_or_1d(y, warn=True)
+            event = np.ones(len(time))
+    time = check_array(time, ensure_2d=False, input_name="y")
+    check_consistent_length(X, time)
+    return time, event.astype(bool)
+
+
+def concordance(time: NDArray[Any], event: NDArray[np.bool_], risk: NDArray[Any], weights: NDArray[Any]) -> float:
+    """The weighted share of comparable pairs in which the sample of the earlier event has the larger risk."""
+    concordant = comparable = 0.0
+    for i in np.flatnonzero(event & (weights > 0)):
+        later = (time > time[i]) | ((time == time[i]) & ~event)
+        own = weights[i] * weights[later]
+        comparable += np.sum(own)
+        concordant += np.sum(own * ((risk[later] < risk[i]) + 0.5 * (risk[later] == risk[i])))
+    if comparable == 0:
+        raise ValueError("y must have two samples of which it is known who had the event first")
+    return float(concordant / comparable)
