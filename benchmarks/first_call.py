@@ -44,6 +44,7 @@ GOALS = {
     "CoSaMP": None,
     "PHT": None,
     "HTSAGA": None,
+    "LocalSearch": None,
 }
 # And at most
 CACHED_GOAL = 1.5  # times the plain loop, where both are in the persistent cache

@@ -128,6 +128,11 @@ def gather_column(objective: LinearModel, i: Array) -> Array:
     return A.matvec(jax.nn.one_hot(i, A.shape[1], dtype=objective.dtype))
 
 
+def weight_by(objective: LinearModel, v: Array) -> Array:
+    """``S v``, for v (n,)."""
+    return v if objective.weights is None else objective.weights * v
+
+
 def weight_by_root(objective: LinearModel, v: Array) -> Array:
     """``S^(1/2) v``, for v (n,) or (k, n)."""
     if objective.weights is None:

@@ -10,7 +10,7 @@ from jaxht._pytree import Array, Numeric, PRNGKey, pytree
 from jaxht.constraints import SelectionConstraint, check_selection
 from jaxht.objectives.linear_model import LeastSquares
 from jaxht.objectives.objective import Objective
-from jaxht.refit.columns import weight_by_root
+from jaxht.refit.columns import weight_by
 from jaxht.refit.growing_qr import GrowingQR, factorise, refit_growing
 from jaxht.refit.scores import forward_scores, gains_along
 from jaxht.solvers.iterate import Iterate, evaluate
@@ -161,7 +161,7 @@ def subtract_directions(objective: LeastSquares, qr: GrowingQR, remaining: Array
     """
 
     def subtract(i: Array, remaining: Array) -> Array:
-        overlaps = objective.design.rmatvec(weight_by_root(objective, qr.images[i]))
+        overlaps = objective.design.rmatvec(weight_by(objective, qr.images[i]))
         return remaining - objective.normalise(overlaps**2)
 
     return lax.fori_loop(size, count(qr.mask), subtract, remaining)
