@@ -7,6 +7,7 @@ import jax.numpy as jnp
 
 from jaxht._pytree import Array, Numeric, PRNGKey, as_dtype, cast_numbers, check_kind, pytree
 from jaxht.constraints import SelectionConstraint
+from jaxht.linalg.selection import k_largest_mask
 from jaxht.objectives.linear_model import LinearModel
 from jaxht.objectives.objective import Objective
 from jaxht.refit import refit
@@ -102,7 +103,7 @@ def stability_selection(
     n, dtype = own.size, own.dtype
 
     def halves(key: PRNGKey) -> Array:
-        inside = jax.random.permutation(key, n) < n // 2
+        inside = k_largest_mask(jax.random.uniform(key, (n,), dtype), n // 2)
         return jnp.stack([inside, ~inside])
 
     def run(inside: Array, key: PRNGKey) -> Result:
