@@ -6,7 +6,6 @@ from typing import Any, NamedTuple, cast
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.linalg
 from jax import lax
 
 from jaxht._pytree import Array, cast_numbers
@@ -191,13 +190,15 @@ def _least_eigenvalue(G: Numbers) -> float:
     """The least eigenvalue of a symmetric matrix; of a large one a number below it, and seldom by more than 2 %."""
     if len(G) <= MAX_EIGEN:
         return float(np.linalg.eigvalsh(G)[0])
+    from scipy import linalg  # here, since its import takes as long as that of jaxht
+
     try:
-        factor = scipy.linalg.cho_factor(G, check_finite=False)
+        factor = linalg.cho_factor(G, check_finite=False)
     except np.linalg.LinAlgError:
         return 0.0
     v = np.random.default_rng(0).standard_normal(len(G))
     for _ in range(INVERSE_STEPS):
-        v = scipy.linalg.cho_solve(factor, v / np.linalg.norm(v), check_finite=False)
+        v = linalg.cho_solve(factor, v / np.linalg.norm(v), check_finite=False)
     estimate = float(v @ G @ v / (v @ v))  # from above: a factor proves what is below
     for share in (0.98, 0.9, 0.7, 0.3):
         try:
