@@ -122,10 +122,12 @@ def grid_search() -> None:
     with np.load(folder / "w8a.npz") as arrays:
         y = arrays["y"][:ROWS]
     X = scipy.sparse.load_npz(folder / "w8a.npz").tocsr()[:ROWS]
-    own = make_pipeline(VarianceThreshold(), L0Classifier(random_state=0))
+    ks = {"l0classifier__k": [5, 10, 20, 40, 60]}
+    own, greedy = (make_pipeline(VarianceThreshold(), L0Classifier(solver=solver)) for solver in (None, jaxht.OMP()))
     l1 = make_pipeline(VarianceThreshold(), LogisticRegression(penalty="l1", solver="liblinear"))
     searches = {
-        "L0Classifier, k": GridSearchCV(own, {"l0classifier__k": [5, 10, 20, 40, 60]}, cv=2),
+        "L0Classifier, k": GridSearchCV(own, ks, cv=2),
+        "L0Classifier(solver=OMP()), k": GridSearchCV(greedy, ks, cv=2),
         "LogisticRegression, l1, C": GridSearchCV(l1, {"logisticregression__C": [0.01, 0.1, 1, 10, 100]}, cv=2),
     }
     print(f"\ngrid searches, 10 fits, w8a, {' x '.join(map(str, X.shape))}, logistic: first and later call")

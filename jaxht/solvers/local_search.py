@@ -120,7 +120,10 @@ class LocalSearch(Solver):
                 return search_reweighted(objective, constraint, place, seed, self.num_moves)
             return search_refitted(objective, constraint, place, seed, self.num_moves, self.num_candidates)
 
-        walks = jax.vmap(search)(places, seeds)
+        if self._descends(objective, constraint):  # one after the other: each refit is large enough
+            walks = lax.map(lambda start: search(*start), (places, seeds))
+        else:
+            walks = jax.vmap(search)(places, seeds)
         best = jax.tree.map(lambda lanes: lanes[jnp.argmin(walks.least)], walks.best)
         if is_quadratic(objective, constraint):
             fit = refit(objective, constraint.support(best.selected), iterate.x)
@@ -332,27 +335,36 @@ def search_reweighted(objective: Any, constraint: Sparse, place: Place, seed: Ar
     """
     fixed, k_max = jnp.broadcast_to(constraint.always_active, place.selected.shape), max(1, constraint.k_max or 0)
 
-    def descend(carry: tuple[Place, Array, Array, Array]) -> tuple[Place, Array, Array, Array]:
-        (selected, fit, block), value, excluded, move = carry
+    def descend(carry: Any) -> Any:
+        (selected, fit, _), value, _ = carry
         f = Quadratic.at(objective, fit.x, fit.pred, ROWS * k_max)
         state = SwapState.at(objective, mask_to_indices(selected, k_max), fit.x, fit.pred, f.gram)
-        candidate = walk_quadratic(f, state, fixed, excluded, seed, block).best.selected
-        joins = candidate & ~selected
-        found = refit(objective, constraint.support(candidate), fit.x)
-        new = value_or_inf(objective, found)
-        better = is_below(new, value)
-        excluded = ~better & (excluded | ((block == 1) & joins))
-        exhausted = ~jnp.any(joins) | (jnp.sum(excluded, dtype=jnp.int32) >= FAILURES)
-        smaller = jnp.where(exhausted, 0, jnp.maximum(1, block // 2))
-        place = tree_where(better, Place(candidate, found, block), Place(selected, fit, smaller))
-        return place, jnp.where(better, new, value), excluded, move + 1
 
-    def goes_on(carry: tuple[Place, Array, Array, Array]) -> Array:
-        return (carry[0].block > 0) & (carry[3] < num_moves)
+        def attempt(carry: Any) -> Any:
+            (_, _, block), _, move, excluded, _ = carry
+            candidate = walk_quadratic(f, state, fixed, excluded, seed, block).best.selected
+            joins = candidate & ~selected
+            found = refit(objective, constraint.support(candidate), fit.x)
+            new = value_or_inf(objective, found)
+            better = is_below(new, value)
+            excluded |= (block == 1) & joins
+            exhausted = ~jnp.any(joins) | (jnp.sum(excluded, dtype=jnp.int32) >= FAILURES)
+            smaller = jnp.where(exhausted, 0, jnp.maximum(1, block // 2))
+            place = tree_where(better, Place(candidate, found, block), Place(selected, fit, smaller))
+            return place, jnp.where(better, new, value), move + 1, excluded, better
 
-    zero, none = jnp.zeros((), jnp.int32), jnp.zeros(place.selected.shape, bool)
-    start = place, value_or_inf(objective, place.fit), none, zero
-    place, value, _, move = lax.while_loop(goes_on, descend, start)
+        def fails(carry: Any) -> Array:
+            place, _, move, _, better = carry
+            return ~better & (place.block > 0) & (move < num_moves)
+
+        begin = *carry, jnp.zeros_like(selected), jnp.array(False)
+        return lax.while_loop(fails, attempt, begin)[:3]
+
+    def goes_on(carry: Any) -> Array:
+        return (carry[0].block > 0) & (carry[2] < num_moves)
+
+    start = place, value_or_inf(objective, place.fit), jnp.zeros((), jnp.int32)
+    place, value, move = lax.while_loop(goes_on, descend, start)
     return Walk(place, (), place, value, move, seed, (), jnp.array(False))
 
 
@@ -487,6 +499,6 @@ ROWS = 8  # of H, that a walk asks for, over k_max: a Gram matrix of more is not
 ACTIVE, PAIRS = 256, 8192
 # One start in so many, and at least one, goes on from the best support of all in the next step.
 ELITE = 8
-FORWARD = 40_000_000_000  # n k_max^3 up to which a search starts from orthogonal matching pursuit on f itself
+FORWARD = 5_000_000_000  # n k_max^3 up to which a search starts from orthogonal matching pursuit on f itself
 FAILURES = 8  # swaps by the quadratic model, one after the other, that do not decrease f
 ROUNDING = 64.0  # in ulps: supports of f as nearly equal are not told apart
