@@ -121,6 +121,7 @@ SOLVERS = {
     **{name: getattr(jaxht, name)() for name in (*REFITS, "IHT", "NIHT", "CoSaMP", "GraSP", "DIHT", "SDIHT")},
     "ARHT": jaxht.ARHT(num_cores=2),
     "LocalSearch": jaxht.LocalSearch(num_starts=2, num_moves=2, patience=1, num_candidates=2),
+    "LocalSearch, one candidate": jaxht.LocalSearch(num_starts=2, num_moves=20, patience=1, num_candidates=1),
     "accelerated IHT": jaxht.IHT(nesterov=True),
     **{name: getattr(jaxht, name)(inner_steps=8) for name in ("SGHT", "HTSVRG", "HTSAGA", "HSGHT")},
 }
