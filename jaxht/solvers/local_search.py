@@ -181,17 +181,25 @@ def complete_starts(objective: Any, constraint: Any, x0: Array, starts: Array) -
     The first is that of orthogonal matching pursuit, where that does not take long; the others are those of forward
     selection on the quadratic upper bound of f at 0, from different first items.
     """
-    none, k_max, fixed = objective.start(), max(1, constraint.k_max), constraint.always_active
-    f = Quadratic.bound(objective, none, objective.predict(none), ROWS * len(starts) * k_max)
+    none = objective.start()
+    f = Quadratic.bound(objective, none, objective.predict(none), ROWS * len(starts) * max(1, constraint.k_max))
 
     def complete(selected: Array) -> Array:
-        wanted = mask_to_indices(selected | fixed, k_max)
-        return SwapState.empty(f, k_max).complete(f, wanted, constraint.limit).selected | fixed
+        fixed = constraint.always_active
+        return complete_quadratic(f, constraint, selected, fixed).selected | fixed
 
-    completed = jax.vmap(complete)(starts)
-    if objective.num_samples * k_max**3 > FORWARD:
-        return completed
-    return completed.at[0].set(complete_selection(objective, constraint, x0))
+    if objective.num_samples * max(1, constraint.k_max) ** 3 > FORWARD:
+        return jax.vmap(complete)(starts)
+    first = complete_selection(objective, constraint, x0)[None]
+    return jnp.concatenate([first, jax.vmap(complete)(starts[1:])]) if len(starts) > 1 else first
+
+
+def complete_quadratic(f: Quadratic, constraint: Any, selected: Array, fixed: Array) -> SwapState:
+    """The state of a flat selection and of what is fixed, completed by forward selection on the quadratic."""
+    k_max = max(1, constraint.k_max or 0)
+    # One that must stay has its slot, even where it depends on others and the slot is empty.
+    wanted = mask_to_indices(selected | fixed, k_max)
+    return SwapState.empty(f, k_max).complete(f, wanted, constraint.limit)
 
 
 class Place(NamedTuple):
@@ -282,11 +290,9 @@ def search_quadratic(f: Quadratic, constraint: Sparse, place: Place, seed: Array
     Returns:
         The :class:`Walk`.
     """
-    shape, selected, k_max = place.selected.shape, place.selected.ravel(), max(1, constraint.k_max or 0)
+    shape, selected = place.selected.shape, place.selected.ravel()
     fixed = jnp.broadcast_to(constraint.always_active, shape).ravel()
-    # One that must stay has its slot, even where it depends on others and the slot is empty.
-    wanted = mask_to_indices(selected | fixed, k_max)
-    state = SwapState.empty(f, k_max).complete(f, wanted, constraint.limit)
+    state = complete_quadratic(f, constraint, selected, fixed)
     active = find_active(f.objective, state)
     if active is not None:
         f, state, fixed = f.restrict(active), state.restrict(active), fixed[active]
