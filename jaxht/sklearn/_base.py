@@ -299,11 +299,9 @@ class L0Model(BaseEstimator):
         X, y = self._validate(X, y)
         target, weights = self._encode(y, check_weights(sample_weight, X))
         offset = check_offset(offset, X, self._outputs(target))
-        return (
-            (X, target - offset, weights, None)
-            if self._centres and offset is not None
-            else (X, target, weights, offset)
-        )
+        if self._centres and offset is not None:
+            target, offset = target - offset, None
+        return X, target, weights, offset
 
     def _pose(self, X: Any, target: Any, weights: Any, offset: Any) -> Posed:
         """The model on X, which has a column of ones last where it needs one."""
