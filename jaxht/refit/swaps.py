@@ -316,15 +316,18 @@ class SwapState:
             self.diagonal,
         )
 
-    def complete(self, f: Quadratic, wanted: Array, limit: Array) -> "SwapState":
+    def complete(self, f: Quadratic, wanted: Array, limit: Array, by_gradient: Any = False) -> "SwapState":
         """S with the coordinates ``wanted`` (k_max,), padded with d, and then those of the largest gains, up to limit.
+
+        Or, ``by_gradient``, those of the largest ``g_j^2 / H_jj``: orthogonal matching pursuit.
 
         Cost: that of :meth:`insert` for each.
         """
 
         def add(slot: Array, state: "SwapState") -> "SwapState":
             gains = state.insertion_gains()
-            j = jnp.where(wanted[slot] < gains.size, wanted[slot], jnp.argmax(gains).astype(jnp.int32))
+            scores = jnp.where(by_gradient & (gains > -jnp.inf), ratio(state.descent**2, state.diagonal), gains)
+            j = jnp.where(wanted[slot] < gains.size, wanted[slot], jnp.argmax(scores).astype(jnp.int32))
             # Coordinates that depend on those before leave their slot empty.
             allowed = (gains > -jnp.inf).at[j].get(mode="fill", fill_value=False)
             return state.insert(f, slot, jnp.where(allowed, j, gains.size))

@@ -39,7 +39,8 @@ class LocalSearch(Solver):
 
     * *Least squares* under :class:`jaxht.Sparse` without bounds, of matrices up to 512 entries: the best of all swaps,
       in closed form. The starts are those of forward selection by the true decrease of f (orthogonal least squares)
-      from different first coordinates. x ends as the minimiser on a support that no single swap improves.
+      from different first coordinates, one of them by the gradient instead (orthogonal matching pursuit). x ends as the
+      minimiser on a support that no single swap improves.
     * *Everything else*: the ``num_candidates - 1`` best swaps by the quadratic model of f on the support (under Sparse,
       see :func:`jaxht.refit.swaps.score_exchanges`) or by a separable model, and one exchange of a block of
       items, smaller every time that it does not decrease f (splicing); all are refitted, and the best is taken. The
@@ -113,17 +114,20 @@ class LocalSearch(Solver):
         """A walk from each place, and the refit on the best support."""
         moments, places, seeds, num_failed = state
 
-        def search(place: Place, seed: Array) -> Walk:
+        def search(place: Place, seed: Array, lane: Array) -> Walk:
             if is_quadratic(objective, constraint):
-                return search_quadratic(Quadratic(objective, *moments), constraint, place, seed, self.num_moves)
+                return search_quadratic(
+                    Quadratic(objective, *moments), constraint, place, seed, self.num_moves, lane == 1
+                )
             if self._descends(objective, constraint):
                 return search_reweighted(objective, constraint, place, seed, self.num_moves)
             return search_refitted(objective, constraint, place, seed, self.num_moves, self.num_candidates)
 
+        lanes = lax.iota(jnp.int32, seeds.size)
         if self._descends(objective, constraint):  # one after the other: each refit is large enough
-            walks = lax.map(lambda start: search(*start), (places, seeds))
+            walks = lax.map(lambda start: search(*start), (places, seeds, lanes))
         else:
-            walks = jax.vmap(search)(places, seeds)
+            walks = jax.vmap(search)(places, seeds, lanes)
         best = jax.tree.map(lambda lanes: lanes[jnp.argmin(walks.least)], walks.best)
         if is_quadratic(objective, constraint):
             fit = refit(objective, constraint.support(best.selected), iterate.x)
@@ -194,12 +198,14 @@ def complete_starts(objective: Any, constraint: Any, x0: Array, starts: Array) -
     return jnp.concatenate([first, jax.vmap(complete)(starts[1:])]) if len(starts) > 1 else first
 
 
-def complete_quadratic(f: Quadratic, constraint: Any, selected: Array, fixed: Array) -> SwapState:
+def complete_quadratic(
+    f: Quadratic, constraint: Any, selected: Array, fixed: Array, by_gradient: Any = False
+) -> SwapState:
     """The state of a flat selection and of what is fixed, completed by forward selection on the quadratic."""
     k_max = max(1, constraint.k_max or 0)
     # One that must stay has its slot, even where it depends on others and the slot is empty.
     wanted = mask_to_indices(selected | fixed, k_max)
-    return SwapState.empty(f, k_max).complete(f, wanted, constraint.limit)
+    return SwapState.empty(f, k_max).complete(f, wanted, constraint.limit, by_gradient)
 
 
 class Place(NamedTuple):
@@ -275,7 +281,9 @@ class Walk(NamedTuple):
         return self._replace(place=spread(self.place), best=spread(self.best), state=(), until=())
 
 
-def search_quadratic(f: Quadratic, constraint: Sparse, place: Place, seed: Array, num_moves: Numeric) -> Walk:
+def search_quadratic(
+    f: Quadratic, constraint: Sparse, place: Place, seed: Array, num_moves: Numeric, by_gradient: Array
+) -> Walk:
     """Complete a support by forward selection, and take the best swap that is not tabu, again and again.
 
     Moves go on as long as they find a better one: so no swap improves the best support.
@@ -286,13 +294,14 @@ def search_quadratic(f: Quadratic, constraint: Sparse, place: Place, seed: Array
         place: the support.
         seed: uint32, of the random numbers of moves that are tabu.
         num_moves: an integer, traced; after so many moves the walk ends where it does not improve.
+        by_gradient: bool, whether the forward selection is orthogonal matching pursuit.
 
     Returns:
         The :class:`Walk`.
     """
     shape, selected = place.selected.shape, place.selected.ravel()
     fixed = jnp.broadcast_to(constraint.always_active, shape).ravel()
-    state = complete_quadratic(f, constraint, selected, fixed)
+    state = complete_quadratic(f, constraint, selected, fixed, by_gradient)
     active = find_active(f.objective, state)
     if active is not None:
         f, state, fixed = f.restrict(active), state.restrict(active), fixed[active]
