@@ -12,6 +12,7 @@ import warnings
 import jax
 import numpy as np
 import pandas as pd
+import polars as pl
 import pytest
 import scipy.optimize
 import scipy.sparse
@@ -891,6 +892,29 @@ def test_copies(model, y):
     for method in ("predict", "predict_proba", "decision_function", "transform", "predict_survival_function"):
         if hasattr(fitted, method):
             np.testing.assert_array_equal(getattr(again, method)(X), getattr(fitted, method)(X))
+
+
+@pytest.mark.parametrize(("model", "y"), EVERY, ids=name_of)
+def test_polars(model, y):
+    """A data frame and a series of polars give what those of pandas give."""
+    X, y = frame(), y()
+    is_series = np.ndim(y) == 1 and y.dtype.names is None
+    expected = clone(model).fit(X, pd.Series(y) if is_series else y)
+    X = pl.from_pandas(X)
+    found = clone(model).fit(X, pl.Series(y) if is_series else y)
+    assert list(found.feature_names_in_) == list("abcdef")
+    for method in ("predict", "predict_proba", "decision_function", "transform", "score"):
+        if hasattr(expected, method):
+            arguments = (y,) if method == "score" else ()
+            now, before = getattr(found, method)(X, *arguments), getattr(expected, method)(frame(), *arguments)
+            np.testing.assert_array_equal(now, before)
+
+
+def test_a_selector_among_frames_of_polars():
+    X = pl.from_pandas(frame())
+    selector = L0Selector(L0Classifier(k=3, solver=OMP)).set_output(transform="polars").fit(X, labels())
+    chosen = [name for name, selected in zip("abcdef", selector.get_support(), strict=True) if selected]
+    assert selector.transform(X).equals(X.select(chosen))
 
 
 def test_copies_of_paths():
