@@ -28,7 +28,9 @@ from sklearn.model_selection import GridSearchCV, KFold, ShuffleSplit, check_cv,
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from sklearn.utils import get_tags
 from sklearn.utils.estimator_checks import parametrize_with_checks
+from sklearn.utils.fixes import parse_version
 
 import jaxht
 from jaxht.sklearn import (
@@ -67,7 +69,17 @@ CHECKED = [
 ]
 
 
-@parametrize_with_checks(CHECKED)
+def fails(estimator):
+    """The checks that cannot pass, and why."""
+    tags, old = get_tags(estimator).classifier_tags, parse_version(sklearn.__version__) < parse_version("1.7")
+    if old and tags is not None and not tags.multi_class:
+        # It makes labels binary by the first of them, which is another one once the samples are shuffled.
+        names = ("check_sample_weight_equivalence_on_dense_data", "check_sample_weight_equivalence_on_sparse_data")
+        return dict.fromkeys(names, "scikit-learn 1.6 fits two different problems")
+    return {}
+
+
+@parametrize_with_checks(CHECKED, expected_failed_checks=fails)
 def test_estimator(estimator, check):
     check(estimator)
 
