@@ -100,6 +100,21 @@ def bare_seconds(steps: int) -> float:
     return time.perf_counter() - begin
 
 
+def product_seconds(steps: int) -> float:
+    """Seconds of so many steps of all lanes side by side that are the two products with A of a gradient alone."""
+    A, ys, _, _ = problems()
+
+    @jax.jit
+    def loop(steps: int) -> jax.Array:
+        scale = 1 / jnp.linalg.norm(A, 2) ** 2
+        return lax.fori_loop(0, steps, lambda _, X: (X @ A.T) @ A * scale, ys @ A)
+
+    jax.block_until_ready(loop(1))
+    begin = time.perf_counter()
+    jax.block_until_ready(loop(steps))
+    return time.perf_counter() - begin
+
+
 def drawing_seconds() -> float:
     """Seconds of drawing all problems, compiled before."""
     root = jax.random.key(0)
@@ -128,6 +143,13 @@ def main() -> None:
     print(f"  jaxht.sweep, compile included          {cold:8.1f} s   {baseline / cold:6.1f}x")
     print(f"  jaxht.sweep, again                     {warm:8.1f} s   {baseline / warm:6.1f}x  successes {counts}")
     print(f"  lanes in use: {turns[-1][2].utilisation:.1%}; same counts: {bool(np.all(counts == expected))}")
+    lanes = len(Ks) * trials
+    products = float(np.median([product_seconds(1000) for _ in range(3)])) / (1000 * lanes)
+    live = [seconds / progress.busy for seconds, _, progress in turns]
+    print(
+        f"  a step of a running trial {1e6 * float(np.median(live)):.2f} us, its two products among {lanes} lanes "
+        f"{1e6 * products:.2f} us: {float(np.median(live)) / products:.2f}x"
+    )
 
     engine(workers=1)
     overheads = []
