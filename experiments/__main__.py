@@ -1,12 +1,13 @@
 """The command line: ``python -m experiments list | run CONFIG.toml | plot STORE | export STORE FILE | demo``."""
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
 import click
 from pydantic import ValidationError
-from xarray import Dataset
+from xarray import DataArray, Dataset
 
 from experiments import compilation_cache
 from experiments.common import config, plots
@@ -67,9 +68,16 @@ def run(path: Path, size: str, data_dir: Path | None, out: Path | None, **option
 
 @main.command()
 @click.argument("store", type=click.Path(path_type=Path))
-def plot(store: Path) -> None:
+@click.option("--follow", is_flag=True, help="Draw a running sweep again as its results come, until all are there.")
+@click.option("--every", type=click.FloatRange(min=0.1), default=10.0, show_default=True, help="Seconds between looks.")
+def plot(store: Path, follow: bool, every: float) -> None:
     """Draw the figure of a store, finished or not, as PNG and PDF, into it."""
-    draw(store)
+    done = draw(store)
+    while follow and not done.all():
+        time.sleep(every)
+        if not loaded(store).get("done", done).equals(done):
+            done = draw(store)
+            click.echo(f"{int(done.sum())} of {done.size} cells")
 
 
 @main.command()
@@ -112,8 +120,8 @@ def compute(path: Path, size: str, store: Path, data_dir: Path | None = None, **
             raise Failure(f"{store}: {error.strerror}") from error
 
 
-def draw(store: Path) -> None:
-    """Draw the figure of a store into it, and print the paths of its files."""
+def draw(store: Path) -> DataArray:
+    """Draw the figure of a store into it, and print the paths of its files; returns which of its cells it shows."""
     results = loaded(store)
     try:
         experiment = EXPERIMENTS[json.loads(results.attrs["config"])["experiment"]]
@@ -125,6 +133,7 @@ def draw(store: Path) -> None:
     with plots.style():
         for file in plots.save(experiment.plot(results, chosen), store):
             click.echo(file)
+    return results.get("done", DataArray(True))
 
 
 def loaded(store: Path) -> Dataset:

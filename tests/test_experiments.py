@@ -571,6 +571,27 @@ def test_a_sweep_in_parts(tmp_path):
         assert call("run", path, "--out", store, "--shard", shard).exit_code == 2
 
 
+def test_a_picture_that_follows_a_sweep(tmp_path, monkeypatch):
+    """It is drawn anew when results have come, and no more once all are there."""
+    path, store = tiny("shen2018/figure1", tmp_path, solvers=["IHT"]), tmp_path / "store"
+    assert call("run", path, "--out", store, "--shard", "1/2").exit_code == 0
+    looks = []
+
+    def sleep(seconds):
+        looks.append((seconds, (store / "figure.png").stat().st_mtime_ns))
+        if len(looks) == 2:
+            assert call("run", path, "--out", store, "--shard", "2/2", "--workers", "1").exit_code == 0
+        assert len(looks) < 3
+
+    monkeypatch.setattr(command_line, "time", SimpleNamespace(sleep=sleep))
+    result = call("plot", store, "--follow", "--every", "0.5")
+    assert result.exit_code == 0, result.output
+    assert [seconds for seconds, _ in looks] == [0.5, 0.5] and looks[0][1] == looks[1][1]
+    assert (store / "figure.png").stat().st_mtime_ns > looks[1][1]
+    assert result.output.splitlines()[-1] == "4 of 4 cells"
+    assert call("plot", store, "--follow").output == call("plot", store).output and len(looks) == 2
+
+
 # ---- data, baselines, and what is computed beside the solvers ----
 
 
