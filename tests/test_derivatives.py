@@ -247,8 +247,24 @@ def test_points_that_are_no_minimisers_have_none():
     def gap(l2):
         return jaxht.solve(jaxht.LeastSquares(A, y, l2, mean=True), jaxht.Sparse(K), jaxht.DIHT()).gap
 
+    def of_products(l2):
+        f = jaxht.LeastSquares(as_operator(A), y, l2)
+        return jnp.sum(jaxht.solve(f, jaxht.Sparse(K), jaxht.IHT(), stop=jaxht.Stop(max_steps=3)).x)
+
+    def of_function(l2):
+        f = jaxht.Custom(lambda x, l2: jnp.sum((A @ x - y) ** 2) + l2 * jnp.sum(x**4), l2, like=D)
+        return jnp.sum(jaxht.solve(f, jaxht.Sparse(K), jaxht.IHT(), stop=jaxht.Stop(max_steps=3)).x)
+
+    def of_matrices(l2):
+        f = jaxht.MultiResponse(A, jnp.stack([y, y**2, jnp.sin(y)], 1), l2)
+        return jnp.sum(jaxht.solve(f, jaxht.LowRank(2), jaxht.IHT(), stop=jaxht.Stop(max_steps=3)).x)
+
+    def of_graph(l2):
+        f = jaxht.GaussianPrecision(jnp.cov(A.T) + l2 * jnp.eye(D))
+        return jnp.sum(jaxht.solve(f, jaxht.Edges(5), jaxht.NIHT(), stop=jaxht.Stop(max_steps=1)).x)
+
     with x64():
-        for function in (cut_off, gap):
+        for function in (cut_off, gap, of_products, of_function, of_matrices, of_graph):
             assert np.isfinite(function(0.1))
             assert np.isnan(jax.grad(function)(0.1)) and np.isnan(jax.jvp(function, (0.1,), (1.0,))[1])
 

@@ -39,7 +39,7 @@ def conjugate_gradients(
     """Solve ``M v = b`` for a symmetric M known by its products, with a diagonal to precondition (Hestenes 1952).
 
     Ends where the preconditioned residual has fallen to rtol, or at a direction along which M is not positive: then
-    with what there is, at least the direction of b (Dembo & Steihaug 1983). Differentiable in b and M.
+    with what there is, at least the direction of b (Dembo & Steihaug 1983). NaN where b is. Differentiable in b and M.
     """
 
     def solve(product: Callable[[Array], Array], b: Array) -> Array:
@@ -58,7 +58,8 @@ def conjugate_gradients(
         scaled = b / diagonal
         start_norm = jnp.vdot(b, scaled)
         start = (0, start_norm > 0, jnp.zeros_like(b), b, scaled, start_norm)
-        return lax.while_loop(lambda carry: (carry[0] < max_steps) & carry[1], step, start)[2]
+        v = lax.while_loop(lambda carry: (carry[0] < max_steps) & carry[1], step, start)[2]
+        return jnp.where(jnp.isnan(start_norm), jnp.nan, v)
 
     return lax.custom_linear_solve(product, b, solve, symmetric=True)
 
