@@ -8,6 +8,7 @@ import textwrap
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optimistix as optx
 import pytest
 from jax.sharding import Mesh, PartitionSpec
 
@@ -176,7 +177,6 @@ def test_equinox():
 
 def test_optimistix():
     """The ridge of the least loss, by a minimiser of optimistix through solve; and its form of a function for solve."""
-    optx = pytest.importorskip("optimistix")
     with x64():
         A, y = data(np.float64)
 

@@ -7,10 +7,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import optimistix
 import pytest
 
-from examples import images, likelihoods, mlp, sindy
+import jaxht
+from examples import images, likelihoods, mlp, optimistix_solver, sindy
 from jaxht import transforms
+from tests.util import x64
 
 pytestmark = pytest.mark.usefixtures("all_quickly")
 CHANCE = 10.0  # per cent
@@ -230,3 +233,74 @@ def test_equations_are_found(system, span, terms):
     assert [set(np.array(names)[row != 0]) for row in model.coef_] == terms
     assert model.gap_ <= 1e-4
     np.testing.assert_allclose(model.predict(A).std(axis=0), velocity.std(axis=0), rtol=0.05)
+
+
+# ---- optimistix ------------------------------------------------------------------------------------------------------
+
+
+def test_optimistix_calls_a_solver(capsys):
+    """Robust regression: the planted coefficients, and a scale and a ridge that BFGS has found through them."""
+    solution, result, best, x = optimistix_solver.main()
+    np.testing.assert_allclose(solution.value, result.x, atol=1e-5)
+    np.testing.assert_array_equal(np.flatnonzero(result.x), np.flatnonzero(x))
+    before, after = (float(line.split()[-1]) for line in capsys.readouterr().out.splitlines()[-2:])
+    assert after < before - 0.03 and np.exp(best.value[0]) < 1  # a scale nearer to that of the noise
+
+
+def of_optimistix(l2, b, *, y0=None, has_aux=False, solver=None, **options):
+    """The solution of a small problem, least squares with a quartic; y is a pytree if y0 is one."""
+    A = np.random.default_rng(0).normal(size=(len(b), 6))
+    y0 = jnp.zeros(6) if y0 is None else y0
+
+    def fn(y, args):
+        flat = jnp.concatenate(jax.tree.leaves(y))
+        value = jnp.sum((A @ flat - args[1]) ** 2) + args[0] * jnp.sum(flat**4)
+        return (value, {"size": jnp.sum(flat**2)}) if has_aux else value
+
+    sparse = optimistix_solver.SparseMinimiser(jaxht.Sparse(2), jaxht.HTP() if solver is None else solver)
+    return optimistix.minimise(
+        fn, sparse, y0, (l2, b), has_aux=has_aux, **{"adjoint": optimistix_solver.OnSupport(), **options}
+    )
+
+
+def test_optimistix_has_the_derivatives_of_a_sparse_solution():
+    b, c = np.random.default_rng(1).normal(size=8), np.arange(6.0)
+
+    def expected(l2, b):
+        A = np.random.default_rng(0).normal(size=(len(b), 6))
+        f = jaxht.Custom(lambda y, l2, b: jnp.sum((A @ y - b) ** 2) + l2 * jnp.sum(y**4), l2, b, like=6)
+        return jnp.vdot(c, jaxht.solve(f, jaxht.Sparse(2), jaxht.HTP()).x)
+
+    def total(l2, b):
+        return jnp.vdot(c, of_optimistix(l2, b).value)
+
+    with x64():
+        for mode in (jax.grad, jax.jacfwd):
+            found, known = (jax.jit(mode(f, (0, 1)))(0.1, b) for f in (total, expected))
+            for one, other in zip(found, known, strict=True):
+                np.testing.assert_allclose(one, other, rtol=1e-8, atol=1e-12)
+        lanes = jax.vmap(jax.value_and_grad(total), in_axes=(0, None))(jnp.array([0.1, 0.2]), b)
+        np.testing.assert_allclose(lanes[1][0], found[0], rtol=1e-8)
+        # Not at the minimum on its support: no derivative, rather than a wrong one.
+        for mode in (jax.grad, jax.jacfwd):
+            cut_off = mode(lambda l2: of_optimistix(l2, b, solver=jaxht.IHT(), max_steps=2, throw=False).value[3])
+            assert np.isnan(cut_off(0.1))
+
+
+def test_optimistix_is_told_how_the_run_ended():
+    b, iht = np.random.default_rng(1).normal(size=8).astype("float32"), jaxht.IHT()
+    results = optimistix.RESULTS
+    solution = of_optimistix(0.1, b, y0=[jnp.ones(2), jnp.ones(4)], has_aux=True)
+    assert solution.result == results.successful and [len(part) for part in solution.value] == [2, 4]
+    np.testing.assert_allclose(solution.aux["size"], sum(jnp.sum(part**2) for part in solution.value), rtol=1e-5)
+    assert 0 < solution.stats["num_steps"] < 10 and int(solution.stats["support"].size) == 2
+    for options, result in (
+        ({"solver": iht, "max_steps": 2}, results.nonlinear_max_steps_reached),
+        ({"solver": jaxht.IHT(step_size=100.0)}, results.nonlinear_divergence),
+        ({"y0": jnp.full(6, jnp.nan)}, getattr(results, "nonfinite", results.nonlinear_divergence)),
+    ):
+        assert of_optimistix(0.1, b, throw=False, **options).result == result
+    with pytest.raises(Exception, match="maximum number of steps"):
+        of_optimistix(0.1, b, solver=iht, max_steps=2)
+    with pytest.raises(ValueError, match="OnSupport"):
+        of_optimistix(0.1, b, adjoint=optimistix.ImplicitAdjoint())
