@@ -1,6 +1,8 @@
 """Frozen dataclasses as pytrees: which fields are traced, which are static, and to which dtype numbers are cast.
 
 And the types of arrays and numbers in annotations: those of chex, imported for type checkers alone, as it takes 0.1 s.
+What stands for them at run time holds there: tests/test_environment.py runs the library under beartype. ``Leaf`` is an
+array in a field of a NamedTuple, whose constructor JAX also calls with shapes and axis numbers.
 """
 
 import dataclasses
@@ -21,12 +23,15 @@ if TYPE_CHECKING:
     from chex import ArrayTree as ArrayTree
     from chex import Numeric as Numeric
     from chex import PRNGKey as PRNGKey
+
+    Leaf = Array
 else:
     Array = jax.Array | np.ndarray | np.bool_ | np.number
+    Leaf = Any
     ArrayDType = jax.typing.DTypeLike
     ArrayTree = Any
     Numeric = Array | float | int
-    PRNGKey = jax.Array
+    PRNGKey = jax.Array | np.ndarray
 
 T = TypeVar("T")
 _INTEGER, _MIXED = "integer", "mixed"

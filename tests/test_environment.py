@@ -1,16 +1,21 @@
 """Every solver runs under the settings that users check their programs with, and inside of JAX's transformations."""
 
+# ruff: noqa: F722 - the shapes of jaxtyping
 import functools
+import os
 import subprocess
 import sys
 import textwrap
 
+import beartype
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optimistix as optx
 import pytest
 from jax.sharding import Mesh, PartitionSpec
+from jaxtyping import Array, Bool, Float, Int, TypeCheckError, jaxtyped
 
 import jaxht
 from jaxht import solvers
@@ -22,6 +27,7 @@ pytestmark = pytest.mark.usefixtures("all_quickly")
 
 N, D, K = 8, 6, 2
 STOP = jaxht.Stop(max_steps=3)
+checked = jaxtyped(typechecker=beartype.beartype)
 
 
 def data(dtype=np.float32):
@@ -158,7 +164,6 @@ def test_export(tmp_path):
 
 def test_equinox():
     """Objectives, solvers and results pass through filter_jit and filter_grad."""
-    eqx = pytest.importorskip("equinox")
     with x64():
         A, y = data(np.float64)
         f = jaxht.LeastSquares(A, y, jnp.asarray(0.1))
@@ -173,6 +178,61 @@ def test_equinox():
         np.testing.assert_allclose(solution(f, jaxht.HTP()).x, jaxht.solve(f, jaxht.Sparse(K), jaxht.HTP()).x)
         found = eqx.filter_jit(eqx.filter_grad(total))(f)
         np.testing.assert_allclose(found.l2, jax.grad(loss)(0.1, A, y), rtol=1e-9)
+
+
+def test_annotations_hold():
+    """The library under beartype: what is annotated is what is passed."""
+    environment = {**os.environ, "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}  # little runs
+    run = subprocess.run(
+        [sys.executable, "-m", "tests.annotations"],
+        cwd=ROOT,
+        env=environment,
+        timeout=500,
+        capture_output=True,
+        text=True,
+    )
+    assert run.returncode == 0, run.stderr[-2000:]
+
+
+def test_functions_that_check_their_types():
+    """A caller's functions and modules under jaxtyping and beartype take and return results, by dtype and shape."""
+
+    @checked
+    class Model(eqx.Module):
+        coefficients: Float[jax.Array, " d"]
+        mask: Bool[jax.Array, " d"]
+        loss: Float[jax.Array, ""]
+        fit: jaxht.Result
+
+    @eqx.filter_jit
+    @checked
+    def fit(objective: jaxht.Objective, constraint: jaxht.Constraint, solver: jaxht.Solver, stop: jaxht.Stop) -> Model:
+        result = jaxht.solve(objective, constraint, solver, stop=stop)
+        return Model(result.x, result.support.mask, result.value, result)
+
+    @checked
+    def refit(A: Float[Array, "n d"], y: Float[Array, " n"], model: Model) -> Float[Array, " d"]:
+        f = jaxht.LeastSquares(A, y)
+        support: jaxht.ModelSubspace = model.fit.support
+        return jaxht.refit.refit(f.prepare(), support, model.coefficients).x
+
+    @checked
+    def summary(result: jaxht.Result) -> tuple[Int[Array, ""], Float[Array, " d"], jaxht.Support]:
+        return result.status, result.x, result.support
+
+    A, y = data()
+    for constraint in (jaxht.Sparse(K), jaxht.Sparse(jnp.asarray(K), k_max=K)):
+        model = fit(jaxht.LeastSquares(A, y, 0.1), constraint, jaxht.HTP(), STOP)
+        assert np.count_nonzero(model.coefficients) == K and model.mask.sum() == K
+        assert refit(A, y, model).shape == (D,)
+        lanes = jax.vmap(lambda y, model=model: refit(A, y, model))(jnp.stack([y, 2 * y]))
+        np.testing.assert_allclose(lanes[1], 2 * lanes[0], rtol=1e-4)
+        assert summary(model.fit)[2].size == K
+    with pytest.raises(TypeCheckError):
+        refit(A, y[1:], model)
+    for wrong in ((jaxht.HTP(), jaxht.Sparse(K)), (jaxht.Sparse(K), "HTP")):
+        with pytest.raises(TypeCheckError):
+            fit(jaxht.LeastSquares(A, y), *wrong, STOP)
 
 
 def test_optimistix():

@@ -1,7 +1,7 @@
 """The protocols of constraints, and checks that constraints share."""
 
 import abc
-from typing import ClassVar, Protocol, Self
+from typing import ClassVar, Protocol, Self, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +12,7 @@ from jaxht.constraints.model_subspace import ModelSubspace
 from jaxht.constraints.support import Support
 
 
+@runtime_checkable
 class Constraint(Protocol):
     """A set C given by its projection, which also returns the linear subspace of C on which the nearest point lies.
 

@@ -1,10 +1,11 @@
 """The protocol of model subspaces: the linear subspace on which a point lies, over which an objective is refitted."""
 
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, runtime_checkable
 
 from jaxht._pytree import Array
 
 
+@runtime_checkable
 class ModelSubspace(Protocol):
     """A linear subspace inside a constraint set, with coordinates w: what a projection returns beside x.
 

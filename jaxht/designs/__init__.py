@@ -1,6 +1,6 @@
 """Design matrices behind one protocol: dense, sparse, rows of the identity, and operators known by their products."""
 
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +18,7 @@ from jaxht.designs.scaling import moments, transform
 from jaxht.designs.sparse import SparseMatrix as SparseMatrix
 
 
+@runtime_checkable
 class Design(Protocol):
     """What an objective may ask of a design matrix A (n, d), samples in rows.
 

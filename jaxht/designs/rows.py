@@ -6,7 +6,7 @@ from collections.abc import Callable
 import jax.numpy as jnp
 from jax import lax
 
-from jaxht._pytree import Array, ArrayDType, integer, pytree, static
+from jaxht._pytree import Array, ArrayDType, Numeric, integer, pytree, static
 from jaxht.designs.chunks import Chunks, take
 
 # Chunks that are read together: at least MIN_CHUNKS, and as many as ROWS rows have, with a margin.
@@ -83,7 +83,7 @@ class SparseRows:
         size = max(MIN_CHUNKS, min(b, ROWS) * math.ceil(MARGIN * num_chunks / self.by_row.num_rows))
         shift = jnp.append(self.first, 0) - jnp.insert(self.ends, 0, 0)
 
-        def add_block(block: Array, product: Array) -> Array:
+        def add_block(block: Numeric, product: Array) -> Array:
             position = block * size + lax.iota(jnp.int32, size)
             # The row of each position: the number of rows that end at it or before.
             ends = jnp.maximum(self.ends - block * size, 0)

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jaxht._pytree import Array, Numeric, as_dtype, cast_numbers, check_kind, short_repr
+from jaxht._pytree import Array, Leaf, Numeric, as_dtype, cast_numbers, check_kind, short_repr
 from jaxht.constraints import Constraint, SelectionConstraint, Sparse
 from jaxht.objectives.objective import Objective
 from jaxht.refit import theorem_holds
@@ -29,11 +29,11 @@ class Optimality(NamedTuple):
         swap: int32 (2,), the entering entry i and the leaving entry j of that swap, in the flattened variable; or None.
     """
 
-    stationarity: Array
-    restricted_gradient: Array
-    fixed_point_residual: Array
-    swap_gain: Array | None = None
-    swap: Array | None = None
+    stationarity: Leaf
+    restricted_gradient: Leaf
+    fixed_point_residual: Leaf
+    swap_gain: Leaf | None = None
+    swap: Leaf | None = None
 
     def __repr__(self) -> str:
         return short_repr(self, **{name: part for name, part in self._asdict().items() if part is not None})
@@ -108,10 +108,10 @@ class Differentiability(NamedTuple):
             For matrices of low rank: whether the rank is k.
     """
 
-    stationary: Array
-    regular: Array
-    strict: Array
-    separated: Array
+    stationary: Leaf
+    regular: Leaf
+    strict: Leaf
+    separated: Leaf
 
     def __repr__(self) -> str:
         return short_repr(self, **self._asdict())

@@ -291,7 +291,7 @@ def _gamma_deviance(model: LinearModel, u: Array) -> Array:
     n = _num_samples(model)
     D = jnp.sum(terms if model.weights is None else model.weights * terms) / n
 
-    def improve(_: int, nu: Array) -> Array:
+    def improve(_: Numeric, nu: Array) -> Array:
         slope = _stirling(nu)[1]
         bend = 1 / nu - jax.scipy.special.polygamma(1, nu)  # below 0
         return nu * jnp.exp(jnp.clip((D - slope) / (nu * bend), -1, 1))

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jaxht._pytree import Array, Numeric, as_dtype, short_repr
+from jaxht._pytree import Array, Leaf, Numeric, as_dtype, short_repr
 from jaxht.constraints import Constraint, Groups, Sparse
 from jaxht.exact.perspective import Node
 from jaxht.exact.relaxation import ROUND, Goal, Relaxation, Ridge, Start, bound_above, bound_at, relax
@@ -29,9 +29,9 @@ class Certificate(NamedTuple):
         gap: value - lower: no point of the constraint is better than x by more.
     """
 
-    value: Array
-    lower: Array
-    gap: Array
+    value: Leaf
+    lower: Leaf
+    gap: Leaf
 
     def __repr__(self) -> str:
         return short_repr(self, **self._asdict())

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jax import lax
 
-from jaxht._pytree import Array
+from jaxht._pytree import Array, Leaf
 from jaxht.constraints import Groups, Sparse
 
 MAX_TRIES, SUM_RTOL = 60, 1e-10  # to find the multiplier, and by how much the sum of z may be off
@@ -20,8 +20,8 @@ class Node(NamedTuple):
         excluded: bool (m,), the items that are in none.
     """
 
-    included: Array
-    excluded: Array
+    included: Leaf
+    excluded: Leaf
 
 
 def spread(constraint: Sparse | Groups, per_item: Array) -> Array:

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxht._pytree import Array, cast_numbers
+from jaxht._pytree import Array, Leaf, cast_numbers
 from jaxht.constraints import Constraint, Groups, Sparse
 from jaxht.exact.perspective import Node
 from jaxht.exact.relaxation import Goal, Quadratic, Relaxation, Relaxed, Ridge, Start, bound_above, relax_nodes
@@ -157,10 +157,10 @@ _column_bound = jax.jit(column_bound)
 class Point(NamedTuple):
     """A feasible x, the items on which it is not 0, f(x) plus a bound of its rounding error, and the gradient there."""
 
-    x: Array
-    active: Array
-    value: Array
-    gradient: Array
+    x: Leaf
+    active: Leaf
+    value: Leaf
+    gradient: Leaf
 
 
 @jax.jit

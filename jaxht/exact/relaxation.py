@@ -27,7 +27,7 @@ import jax.numpy as jnp
 from jax import lax
 from optax.tree_utils import tree_where
 
-from jaxht._pytree import Array, Numeric
+from jaxht._pytree import Array, Leaf, Numeric
 from jaxht.constraints import Groups, Sparse, Support
 from jaxht.exact.perspective import Node, perspective_prox, spread
 from jaxht.linalg.precision import matmul
@@ -52,10 +52,10 @@ class Ridge(NamedTuple):
         excess: that maximum, a scalar in units of f.
     """
 
-    rho: Array
-    borrowed: Array
-    added: Array
-    excess: Array
+    rho: Leaf
+    borrowed: Leaf
+    added: Leaf
+    excess: Leaf
 
 
 class Quadratic(NamedTuple):
@@ -67,9 +67,9 @@ class Quadratic(NamedTuple):
         c: a scalar.
     """
 
-    H: Array
-    b: Array
-    c: Array
+    H: Leaf
+    b: Leaf
+    c: Leaf
 
 
 class Relaxation(NamedTuple):
@@ -87,8 +87,8 @@ class Relaxation(NamedTuple):
     objective: LinearModel
     constraint: Sparse | Groups
     ridge: Ridge
-    columns: Array
-    gamma: Array | None = None
+    columns: Leaf
+    gamma: Leaf | None = None
     quadratic: Quadratic | None = None
 
     @classmethod
@@ -137,9 +137,9 @@ class Start(NamedTuple):
     """
 
     node: Node
-    chosen: Array
-    x: Array
-    step_size: Array
+    chosen: Leaf
+    x: Leaf
+    step_size: Leaf
 
 
 class Goal(NamedTuple):
@@ -151,9 +151,9 @@ class Goal(NamedTuple):
         max_rounds: of ten steps and a bound, an integer; the first round is that of ``chosen``, without steps.
     """
 
-    target: Array
-    rtol: Numeric
-    max_rounds: Numeric
+    target: Leaf
+    rtol: Leaf
+    max_rounds: Leaf
 
 
 class Bound(NamedTuple):
@@ -166,9 +166,9 @@ class Bound(NamedTuple):
             have been subtracted.
     """
 
-    lower: Array
-    error: Array
-    gains: Array
+    lower: Leaf
+    error: Leaf
+    gains: Leaf
 
 
 class Relaxed(NamedTuple):
@@ -185,12 +185,12 @@ class Relaxed(NamedTuple):
     """
 
     bound: Bound
-    x: Array
-    z: Array
-    fit: Array
-    value: Array
-    step_size: Array
-    num_rounds: Array
+    x: Leaf
+    z: Leaf
+    fit: Leaf
+    value: Leaf
+    step_size: Leaf
+    num_rounds: Leaf
 
 
 @dataclasses.dataclass(frozen=True)
@@ -237,12 +237,12 @@ class Descent(NamedTuple):
         z: (m,).
     """
 
-    x: Array
-    pred: Array
+    x: Leaf
+    pred: Leaf
     momentum: Momentum
-    eta: Array
-    value: Array
-    z: Array
+    eta: Leaf
+    value: Leaf
+    z: Leaf
 
 
 def relax(relaxation: Relaxation, goal: Goal, start: Start) -> Relaxed:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import jax.numpy as jnp
 from jax import lax
 
-from jaxht._pytree import Array, ArrayDType
+from jaxht._pytree import Array, ArrayDType, Numeric
 from jaxht.linalg.linear_solvers import ratio
 
 NUM_STEPS = 16
@@ -45,7 +45,7 @@ def largest_eigenvalue(product: Callable[[Array], Array], d: int, dtype: ArrayDT
         3.0
     """
 
-    def step(_: int, carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+    def step(_: Numeric, carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         v_prev, v, top = carry
         image = product(v)
         top = jnp.maximum(top, jnp.vdot(v, image))

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jaxht._pytree import Array, Numeric
+from jaxht._pytree import Array, Leaf, Numeric
 from jaxht.linalg.factored import Arithmetic, multiply
 from jaxht.linalg.lapack import qr, svd
 from jaxht.linalg.precision import matmul
@@ -26,10 +26,10 @@ class TruncatedSVD(NamedTuple):
     """
 
     matrix: Any
-    U: Array
-    s: Array
-    V: Array
-    error: Array
+    U: Leaf
+    s: Leaf
+    V: Leaf
+    error: Leaf
 
 
 def truncated_svd(

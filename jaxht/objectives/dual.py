@@ -25,13 +25,13 @@ number, which is counted as well.
 Source: Yuan et al. 2020, §2 and §3; Higham 2002; Higham & Mary 2019.
 """
 
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
 
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxht._pytree import Array, Numeric
+from jaxht._pytree import Array, Leaf, Numeric
 from jaxht.constraints import Constraint
 from jaxht.designs import LinearOperator
 from jaxht.linalg.operators import SymmetricOperator
@@ -41,6 +41,7 @@ from jaxht.objectives.losses import ScalarLoss
 from jaxht.objectives.objective import Objective
 
 
+@runtime_checkable
 class Projection(Protocol):
     """What a bound asks of a constraint C: see :class:`jaxht.extend.Constraint`."""
 
@@ -63,11 +64,11 @@ class DualPoint(NamedTuple):
         error: the bound of the rounding error that was subtracted, a scalar.
     """
 
-    alpha: Array
-    z: Array
-    w: Array
-    value: Array
-    error: Array
+    alpha: Leaf
+    z: Leaf
+    w: Leaf
+    value: Leaf
+    error: Leaf
 
 
 def check_dual(objective: Objective) -> None:

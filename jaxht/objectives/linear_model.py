@@ -134,7 +134,7 @@ class LinearModel(SumOverSamples):
 
     # ---- value, gradient, Hessian ----
 
-    def predict(self, x: Array) -> Array:
+    def predict(self, x: Any) -> Array:
         """``A x``. Cost: n d."""
         return self.design.matvec(x)
 
@@ -142,7 +142,7 @@ class LinearModel(SumOverSamples):
         """``A x + offset`` from pred = A x: where the loss is taken."""
         return pred if self.offset is None else pred + self.offset
 
-    def value(self, x: Array, pred: Array) -> Array:
+    def value(self, x: Any, pred: Array) -> Array:
         """f(x) from pred = A x. Cost: n + d."""
         losses = self.weight(self.loss.value(self.linear_predictor(pred), self.y))
         # A product with ones: XLA's CPU compiler does not vectorise a sum.
@@ -160,7 +160,7 @@ class LinearModel(SumOverSamples):
         dtype = jax.dtypes.canonicalize_dtype(self.dtype)  # that of A may be NumPy's float64, which is float32 in JAX
         return jnp.asarray(0.0 if self.l2 is None else self.l2, dtype)
 
-    def gradient(self, x: Array, pred: Array) -> Array:
+    def gradient(self, x: Any, pred: Array) -> Any:
         """``c A^T (s * l'(A x)) + l2 * x``. Cost: n d."""
         return self.gradient_from(self.loss_derivatives(x, pred), x)
 
@@ -201,7 +201,7 @@ class LinearModel(SumOverSamples):
         """The predictions of these samples."""
         return jnp.take(pred, indices, axis=0, mode="clip")
 
-    def loss_derivatives(self, x: Array, pred: Array) -> Array:
+    def loss_derivatives(self, x: Any, pred: Array) -> Array:
         """``c s * l'(A x)``: (n,), or (n, c) for c outputs. Cost: n."""
         return self.weight(self.loss.derivative(self.linear_predictor(pred), self.y))
 
@@ -403,12 +403,12 @@ class LeastSquares(LinearModel):
         """``y - offset``, (n,): what ``A x`` is fitted to."""
         return self.y if self.offset is None else self.y - self.offset
 
-    def value(self, x: Array, pred: Array) -> Array:
+    def value(self, x: Any, pred: Array) -> Array:
         """f(x) from pred = A x. Cost: n + d."""
         residual = pred - self.target
         return jnp.vdot(residual, self.weight(residual)) / 2 + self.ridge(x)
 
-    def loss_derivatives(self, x: Array, pred: Array) -> Array:
+    def loss_derivatives(self, x: Any, pred: Array) -> Array:
         """``c s_i (a_i.x - y_i)``, (n,). Cost: n."""
         return self.weight(pred - self.target)
 

@@ -6,6 +6,7 @@ from jaxht._pytree import Array, ArrayDType, Numeric
 from jaxht.linalg.operators import SymmetricOperator
 
 
+@runtime_checkable
 class Objective(Protocol):
     """A function f of a variable x, whose value, gradient and Hessian are computed from a prediction ``pred``.
 

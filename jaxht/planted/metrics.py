@@ -7,6 +7,8 @@ over the entries, `exact_recovery` a selection of the largest too.
 Sources: SL18 Shen & Li 2018; YLZ18 Yuan, Li & Zhang 2018.
 """
 
+from collections.abc import Sequence
+
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -253,7 +255,7 @@ def matthews_correlation(predicted: Array, actual: Array) -> Array:
 
 
 def wilson_interval(
-    successes: ArrayLike, trials: ArrayLike, confidence: float = 0.95
+    successes: ArrayLike | Sequence[int], trials: ArrayLike | Sequence[int], confidence: float = 0.95
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Wilson's score interval for the success probability of binomial counts.
 

@@ -96,7 +96,7 @@ def refit_hinge(objective: LinearModel, refit: Callable[[LinearModel, Array], Re
     last = least_gamma(objective)
     gammas = jnp.asarray([*(10.0**-i for i in range(math.ceil(-math.log10(last)))), last], objective.dtype)
 
-    def stage(i: Array, found: Refit) -> Refit:
+    def stage(i: Numeric, found: Refit) -> Refit:
         return refit(smooth_hinge(objective, gammas[i]), found.x)
 
     return lax.fori_loop(0, gammas.size, stage, Refit(x, objective.predict(x), jnp.array(False)))

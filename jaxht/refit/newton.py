@@ -13,13 +13,13 @@ log det) the step is halved first. Coordinates at a bound at which the gradient 
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jaxht._pytree import Array, Numeric
+from jaxht._pytree import Array, Leaf, Numeric
 
 
 class Refit(NamedTuple):
@@ -32,11 +32,12 @@ class Refit(NamedTuple):
             the logistic loss, without a ridge, of data that a k-sparse classifier separates.
     """
 
-    x: Array
-    pred: Array
-    converged: Array
+    x: Leaf
+    pred: Leaf
+    converged: Leaf
 
 
+@runtime_checkable
 class Subproblem(Protocol):
     """A function of coordinates w, to be minimised; a pytree, since derivatives pass through it."""
 
@@ -69,8 +70,8 @@ class Coordinates(NamedTuple):
     """
 
     f: Subproblem
-    w: Array
-    inside: Array
+    w: Leaf
+    inside: Leaf
     bounds: tuple[Any, Any] | None
     point: Callable[[Array], Array]
 
@@ -207,9 +208,9 @@ class Regularity(NamedTuple):
             coordinates would cross the bound.
     """
 
-    stationary: Array
-    regular: Array
-    strict: Array
+    stationary: Leaf
+    regular: Leaf
+    strict: Leaf
 
 
 def regularity(f: Subproblem, w: Array, inside: Array, bounds: tuple[Any, Any] | None) -> Regularity:

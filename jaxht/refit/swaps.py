@@ -7,7 +7,7 @@ from typing import Any
 import jax.numpy as jnp
 from jax import lax
 
-from jaxht._pytree import Array, integer, pytree
+from jaxht._pytree import Array, Numeric, integer, pytree
 from jaxht.constraints import SelectionConstraint, Sparse
 from jaxht.designs import Dense
 from jaxht.linalg.lapack import inverse_cholesky
@@ -280,7 +280,7 @@ class SwapState:
         gains = feasible(self.descent[None] + w / m * B) ** 2 / jnp.where(allowed, 2 * remaining, 1)
         return jnp.where(allowed, gains - self.removal_losses()[:, None], -jnp.inf)
 
-    def insert(self, f: Quadratic, slot: Array, j: Array) -> "SwapState":
+    def insert(self, f: Quadratic, slot: Numeric, j: Array) -> "SwapState":
         """S with coordinate j in an empty slot; unchanged for j = d. Cost: k_max d, and a row of H."""
         row, here = f.row(j), lax.iota(jnp.int32, self.indices.size) == slot
         # H_jS, whose entries in empty slots are 0.
@@ -301,7 +301,7 @@ class SwapState:
             self.diagonal,
         )
 
-    def remove(self, slot: Array) -> "SwapState":
+    def remove(self, slot: Numeric) -> "SwapState":
         """S without the coordinate in a slot; unchanged for an empty slot, or none. Cost: k_max d."""
         here = (lax.iota(jnp.int32, self.indices.size) == slot) & self.filled
         column, image, w = self.inverse[slot], self.images[slot], self.w[slot]
@@ -324,7 +324,7 @@ class SwapState:
         Cost: that of :meth:`insert` for each.
         """
 
-        def add(slot: Array, state: "SwapState") -> "SwapState":
+        def add(slot: Numeric, state: "SwapState") -> "SwapState":
             gains = state.insertion_gains()
             scores = jnp.where(by_gradient & (gains > -jnp.inf), ratio(state.descent**2, state.diagonal), gains)
             j = jnp.where(wanted[slot] < gains.size, wanted[slot], jnp.argmax(scores).astype(jnp.int32))

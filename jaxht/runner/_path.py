@@ -15,7 +15,7 @@ from jaxht._pytree import Array, PRNGKey, check_kind, known_values
 from jaxht.constraints import Constraint
 from jaxht.objectives.objective import Objective
 from jaxht.runner._derivative import differentiate
-from jaxht.runner._solve import Problem, Result, Stop, advance, finish, initial_point, prepare, start
+from jaxht.runner._solve import Problem, Result, Start, Stop, advance, finish, initial_point, prepare, start
 from jaxht.solvers.solver import Solver
 from jaxht.solvers.status import Status
 
@@ -128,7 +128,7 @@ def sparsities(objective: Objective, constraint: Constraint, ks: Any) -> tuple[A
 def _path(
     problem: Problem,
     ks: Array,
-    x0: Array | None,
+    x0: Start,
     key: PRNGKey | None,
     own_limit: bool,
     both_ways: bool,
@@ -144,7 +144,7 @@ def _path(
 def _follow_path(
     problem: Problem,
     ks: Array,
-    x0: Array | None,
+    x0: Start,
     key: PRNGKey | None,
     own_limit: bool,
     both_ways: bool,
@@ -194,7 +194,7 @@ def _walk(
     run_from: Callable[[Array, Array], Result],
     ks: Array,
     results: Result | None,
-    x0: Array | None,
+    x0: Start,
     both_ways: bool = True,
     criterion: Callable[[Array], Array] | None = None,
     patience: int = 0,

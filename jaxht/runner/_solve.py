@@ -3,7 +3,7 @@
 import functools
 import math
 from collections.abc import Callable
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 import jax
 import jax.numpy as jnp
@@ -106,8 +106,9 @@ class Result:
         Result(status=FINISHED, value=2.5, num_steps=2, x=float32[4], support=Support(size=2, mask=bool[4]))
     """
 
-    # For type checkers the types of the common case: what a solver returns is JAX's, on a support that has a mask.
-    x: jax.Array
+    # For type checkers the types of the common case: what a solver returns is JAX's, on a support that has a mask. The
+    # other case is x in factors.
+    x: jax.Array | Any
     support: Any
     value: jax.Array
     num_steps: jax.Array = integer()
@@ -191,7 +192,7 @@ def solve(
     constraint: Constraint,
     solver: Solver | None = None,
     *,
-    x0: Array | Result | Literal["dense"] | None = None,
+    x0: Array | Factored | Result | Literal["dense"] | None = None,
     key: PRNGKey | None = None,
     stop: Stop = Stop(),
     adjoint: Adjoint = "implicit",
@@ -285,7 +286,7 @@ def trace(
     *,
     num_steps: int,
     record: Callable[[Iterate], Any] = lambda iterate: iterate.value,
-    x0: Array | Result | Literal["dense"] | None = None,
+    x0: Array | Factored | Result | Literal["dense"] | None = None,
     key: PRNGKey | None = None,
     stop: Stop = Stop(),
 ) -> tuple[Result, Any]:
@@ -327,9 +328,18 @@ def trace(
     return _trace(*prepare(objective, constraint, solver, stop, x0, key), num_steps, record)
 
 
+@pytree
+class DenseStart:
+    """Stands for the minimiser of f without the constraint, which is computed within the program."""
+
+
+#: The start of a run, as :func:`prepare` returns it.
+Start: TypeAlias = Array | Factored | DenseStart | None
+
+
 def prepare(
     objective: Objective, constraint: Constraint, solver: Solver, stop: Stop = Stop(), x0: Any = None, key: Any = None
-) -> tuple[Problem, Array | None, PRNGKey | None]:
+) -> tuple[Problem, Start, PRNGKey | None]:
     """Check the arguments of :func:`jaxht.solve`, fill in defaults, and cast numbers: equal calls share one compile.
 
     Args:
@@ -389,11 +399,6 @@ def prepare(
     return cast_numbers(Problem(objective, constraint, solver, stop), dtype), x0, key
 
 
-@pytree
-class DenseStart:
-    """Stands for the minimiser of f without the constraint, which is computed within the program."""
-
-
 def _check_dense(x0: str, objective: Objective) -> DenseStart:
     if x0 != "dense":
         raise ValueError(f'x0 must have shape {objective.shape}, that of the variable, or be "dense"; got {x0!r}')
@@ -405,7 +410,7 @@ def _check_dense(x0: str, objective: Objective) -> DenseStart:
     return DenseStart()
 
 
-def initial_point(objective: Objective, constraint: Constraint, x0: Array | DenseStart | None = None) -> Array:
+def initial_point(objective: Objective, constraint: Constraint, x0: Start = None) -> Any:
     """The start of a run, before its projection: x0; by default an array, or a :class:`jaxht.Factored` for factors."""
     if isinstance(x0, DenseStart):
         zero = objective.start()
@@ -413,7 +418,7 @@ def initial_point(objective: Objective, constraint: Constraint, x0: Array | Dens
     return objective.start(constraint.k_max if constraint.factored else None) if x0 is None else x0
 
 
-def start(problem: Problem, x0: Array | None, key: PRNGKey | None) -> Carry:
+def start(problem: Problem, x0: Start, key: PRNGKey | None) -> Carry:
     """The carry before the first step.
 
     Args:
@@ -574,7 +579,7 @@ def _with_value(objective: Objective, iterate: Iterate) -> Iterate:
 
 
 @jax.jit
-def _solve(problem: Problem, x0: Array | None, key: PRNGKey | None) -> Result:
+def _solve(problem: Problem, x0: Start, key: PRNGKey | None) -> Result:
     fixed, x0 = lax.stop_gradient((problem, x0))
     result = finish(fixed, advance(fixed, start(fixed, x0, key), fixed.stop.max_steps))
     return differentiate(problem.objective, problem.constraint, result)
@@ -588,7 +593,7 @@ def _known_limit(problem: Problem) -> int:
 
 
 @functools.partial(jax.jit, static_argnums=3)
-def _unroll(problem: Problem, x0: Array | None, key: PRNGKey | None, max_steps: int) -> Result:
+def _unroll(problem: Problem, x0: Start, key: PRNGKey | None, max_steps: int) -> Result:
     """The run as blocks of steps, of which reverse mode keeps where they start, and then each step of one block."""
 
     def unless_ended(advance: Callable[[Carry], Carry]) -> Callable[[Carry, None], tuple[Carry, None]]:
@@ -607,7 +612,7 @@ def _unroll(problem: Problem, x0: Array | None, key: PRNGKey | None, max_steps: 
 
 @functools.partial(jax.jit, static_argnums=(3, 4))
 def _trace(
-    problem: Problem, x0: Array | None, key: PRNGKey | None, num_steps: int, record: Callable[[Iterate], Any]
+    problem: Problem, x0: Start, key: PRNGKey | None, num_steps: int, record: Callable[[Iterate], Any]
 ) -> tuple[Result, Any]:
     # A scan with selection, not `advance`: reverse-mode differentiation passes through it.
     def body(carry, _):

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax import lax
 from optax.tree_utils import tree_where
 
-from jaxht._pytree import Array, Numeric, PRNGKey, integer, pytree, static
+from jaxht._pytree import Array, Leaf, Numeric, PRNGKey, integer, pytree, static
 from jaxht.constraints import Constraint
 from jaxht.objectives.dual import (
     DualPoint,
@@ -30,8 +30,8 @@ from jaxht.solvers.status import Status
 class Bounds(NamedTuple):
     """What bounds of f and of rounding errors need and a run computes once: D(0), and the largest norm of a column."""
 
-    floor: Array
-    columns: Array
+    floor: Leaf
+    columns: Leaf
 
 
 @pytree
@@ -97,7 +97,7 @@ class DIHT(Solver):
         """``inner_steps`` updates of alpha, then x from the best one."""
         bounds, ascent = state
 
-        def update(_: Array, state: Any) -> Any:
+        def update(_: Numeric, state: Any) -> Any:
             point, best, scale, coupling, t, waited = state
             alpha, loss, y = point.alpha, conjugate_loss(objective), objective.y
             g = supergradient(objective, alpha, objective.predict(point.w))
@@ -193,7 +193,7 @@ class SDIHT(Solver):
         num_blocks = len(couplings)
         shares = objective.weight(jnp.ones(n, objective.dtype))
 
-        def update(t: Array, carry: Any) -> Any:
+        def update(t: Numeric, carry: Any) -> Any:
             alpha, z = carry
             number = jax.random.bits(jax.random.fold_in(draws, t), (), jnp.uint32) % num_blocks
             indices = number.astype(jnp.int32) * b + lax.iota(jnp.int32, b)

@@ -116,13 +116,13 @@ def _batch_gradient(objective: SumOverSamples, x: Array, s: Array, key: PRNGKey)
     """The mean gradient of s (traced) samples without replacement, BLOCK samples at a time; grad f where s = n."""
     n = objective.num_samples
 
-    def block(number: Array, gradient: Array) -> Array:
+    def block(number: Numeric, gradient: Array) -> Array:
         position = number * BLOCK + lax.iota(jnp.int32, BLOCK)
         indices = jnp.where(position < s, permute(key, position % n, n), n)
         batch = objective.minibatch(indices, jnp.where(position < s, 1 / s.astype(x.dtype), 0))
         return gradient + batch.gradient(x, batch.predict(x))
 
-    def full(_: Array, gradient: Array) -> Array:
+    def full(_: Numeric, gradient: Array) -> Array:
         # XLA hoists loop-invariant code out of a loop, but not out of a branch.
         return lax.cond(whole > 0, lambda: objective.gradient(x, objective.predict(x)), lambda: gradient)
 

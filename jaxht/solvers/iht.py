@@ -2,7 +2,7 @@
 
 from typing import Any, ClassVar
 
-from jaxht._pytree import Array, Numeric, PRNGKey, pytree, static
+from jaxht._pytree import Numeric, PRNGKey, pytree, static
 from jaxht.constraints import Constraint
 from jaxht.objectives.objective import Objective
 from jaxht.solvers.iterate import Iterate, evaluate, inverse_smoothness
@@ -56,7 +56,7 @@ class IHT(Solver):
         """10 000 steps: convergence is linear, at a rate set by the restricted condition number."""
         return 10_000
 
-    def init(self, objective: Objective, constraint: Constraint, x0: Array, key: PRNGKey | None) -> Step:
+    def init(self, objective: Objective, constraint: Constraint, x0: Any, key: PRNGKey | None) -> Step:
         """Evaluate f at x0; x_prev = x0."""
         step_size = inverse_smoothness(objective.majorant().norm()) if self.step_size is None else self.step_size
         iterate = evaluate(objective, x0, step_size=step_size)

@@ -109,7 +109,7 @@ class Iterate:
         4
     """
 
-    x: Array
+    x: Any
     value: Any
     counts: Counts
     status: Numeric = integer(default=0)
@@ -118,7 +118,7 @@ class Iterate:
     refit_converged: Array | np.bool_ = np.True_
     skip_fixed_point_test: Array | np.bool_ = np.False_
 
-    def move(self, x: Array, *, skip_fixed_point_test: Array | np.bool_ = np.False_, **work: Numeric) -> "Iterate":
+    def move(self, x: Any, *, skip_fixed_point_test: Array | np.bool_ = np.False_, **work: Numeric) -> "Iterate":
         """The iterate at ``x``, whose value is left to the runner; :meth:`Counts.plus` adds ``work`` to the counts."""
         return Iterate(x, None, self.counts.plus(**work), self.status, skip_fixed_point_test=skip_fixed_point_test)
 
@@ -157,7 +157,7 @@ def inverse_smoothness(smoothness: Array) -> Array:
 
 def evaluate(
     objective: Objective,
-    x: Array | Refit,
+    x: Any,
     counts: Counts | None = None,
     *,
     pred: Any = None,

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax import lax
 from optax.tree_utils import tree_where
 
-from jaxht._pytree import Array, Numeric, PRNGKey, describe, integer, pytree, static
+from jaxht._pytree import Array, Leaf, Numeric, PRNGKey, describe, integer, pytree, static
 from jaxht.constraints import SelectionConstraint, Sparse, check_selection
 from jaxht.linalg.selection import k_largest_mask, mask_to_indices
 from jaxht.refit import Refit, refit
@@ -217,7 +217,7 @@ class Place(NamedTuple):
         block: int32, the number of items in the next exchange of a block; () for quadratics.
     """
 
-    selected: Array
+    selected: Leaf
     fit: Any = ()
     block: Any = ()
 
@@ -239,11 +239,11 @@ class Walk(NamedTuple):
     place: Place
     state: Any
     best: Place
-    least: Array
-    move: Array
-    seed: Array
-    until: Array
-    goes_on: Array
+    least: Leaf
+    move: Leaf
+    seed: Leaf
+    until: Leaf
+    goes_on: Leaf
 
     @classmethod
     def begin(cls, place: Place, value: Array, state: Any, seed: Array) -> "Walk":

@@ -160,7 +160,7 @@ def subtract_directions(objective: LeastSquares, qr: GrowingQR, remaining: Array
     Cost: n d for each further direction.
     """
 
-    def subtract(i: Array, remaining: Array) -> Array:
+    def subtract(i: Numeric, remaining: Array) -> Array:
         overlaps = objective.design.rmatvec(weight_by(objective, qr.images[i]))
         return remaining - objective.normalise(overlaps**2)
 

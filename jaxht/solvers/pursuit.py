@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -45,6 +45,7 @@ def pursuit_step_size(objective: Objective, constraint: Constraint, step_size: N
     return inverse_smoothness(bound.coordinate_norm() if constraint.coordinatewise else bound.norm())
 
 
+@runtime_checkable
 class Point(Protocol):
     """What momentum asks of an iterate: x, and a linear function of x such as its prediction."""
 

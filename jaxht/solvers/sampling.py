@@ -1,7 +1,7 @@
 """What stochastic solvers share: how samples are drawn, and the loop over the updates of a step."""
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +17,7 @@ from jaxht.solvers.status import Status
 S = TypeVar("S")
 
 
-def init_stochastic(objective: SumOverSamples, x0: Array, step_size: Numeric) -> Iterate:
+def init_stochastic(objective: SumOverSamples, x0: Any, step_size: Numeric) -> Iterate:
     """The iterate at x0, without a value: stochastic solvers leave f to the runner, whose evaluation is not counted.
 
     Args:
@@ -138,7 +138,7 @@ def run_updates(
 
     weights = jnp.full(batch_size, 1 / batch_size, objective.dtype)
 
-    def block(number: Array, state: S) -> S:
+    def block(number: Numeric, state: S) -> S:
         block_key = jax.random.fold_in(key, number)
         if replace or batch_size == 1:
             # Probabilities differ from 1/n by a factor of at most 1 + n / 2^32.
@@ -147,7 +147,7 @@ def run_updates(
             position = jnp.broadcast_to(lax.iota(jnp.int32, batch_size), (BLOCK, batch_size))
             indices = permute(block_key, position, num_samples)
 
-        def one(t: Array, state: S) -> S:
+        def one(t: Numeric, state: S) -> S:
             return update(objective.minibatch(indices[t], weights), indices[t], state)
 
         return lax.fori_loop(0, jnp.minimum(BLOCK, num_updates - number * BLOCK), one, state)

@@ -62,7 +62,7 @@ class SGHT(Solver):
         """100 epochs."""
         return 100
 
-    def init(self, objective: SumOverSamples, constraint: Constraint, x0: Array, key: PRNGKey | None) -> Step:
+    def init(self, objective: SumOverSamples, constraint: Constraint, x0: Any, key: PRNGKey | None) -> Step:
         """Compute the step size; f at x0 is left to the runner."""
         step_size = self.step_size
         if step_size is None:
@@ -75,7 +75,7 @@ class SGHT(Solver):
         key, draws = jax.random.split(key)
         n, b = objective.num_samples, self.batch_size
 
-        def update(batch: SumOverSamples, indices: Array, x: Array) -> Array:
+        def update(batch: SumOverSamples, indices: Array, x: Any) -> Any:
             return constraint.project(x - step_size * batch.gradient(x, batch.predict(x)), x)[0]
 
         m = -(-n // b) if self.inner_steps is None else self.inner_steps

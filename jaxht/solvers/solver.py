@@ -11,7 +11,7 @@ needs none. Values that a step has computed (f, the prediction) are passed on in
 computed twice.
 """
 
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from jaxht._pytree import Array, Numeric, PRNGKey
 from jaxht.solvers.iterate import Iterate
@@ -20,6 +20,7 @@ from jaxht.solvers.iterate import Iterate
 Step = tuple[Iterate, Any]
 
 
+@runtime_checkable
 class Solver(Protocol):
     """What the runner requires of a solver; a solver that inherits from it gets the defaults of the class variables.
 

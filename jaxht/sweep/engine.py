@@ -7,7 +7,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import jax
 import numpy as np
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 OnProgress = Callable[[Progress], None]
 
 
+@runtime_checkable
 class Executor(Protocol):
     """What runs tasks elsewhere: an executor of ``concurrent.futures``, of Dask, of submitit, of mpi4py ..."""
 

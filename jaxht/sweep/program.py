@@ -19,7 +19,7 @@ from jax import lax
 from jax.custom_batching import custom_vmap
 from numpy.typing import NDArray
 
-from jaxht._pytree import Array
+from jaxht._pytree import Array, Leaf
 from jaxht.sweep.grid import GridCell, stable_hash
 from jaxht.sweep.trials import Cell, Run
 
@@ -60,7 +60,7 @@ class State(NamedTuple):
         lanes: the trials that run: leaves and carry, each (rows, lanes, ...).
     """
 
-    rows: list[Array]
+    rows: list[Leaf]
     staged: Any
     lanes: Any
 
@@ -75,10 +75,10 @@ class Chunk(NamedTuple):
         busy: number of steps of lanes with a running trial, over all lanes.
     """
 
-    running: Array
-    results: dict[str, Array]
-    steps: Array
-    busy: Array
+    running: Leaf
+    results: dict[str, Leaf]
+    steps: Leaf
+    busy: Leaf
 
 
 class Pool(NamedTuple):

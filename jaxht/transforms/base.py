@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import optax
 from jax import lax
 
-from jaxht._pytree import Array, ArrayTree, Numeric, known_values
+from jaxht._pytree import Array, ArrayTree, Leaf, Numeric, known_values
 
 Schedule: TypeAlias = Callable[[Numeric], Any]
 Mask: TypeAlias = Any | Callable[[ArrayTree], Any]  # a pytree of bool
@@ -21,7 +21,7 @@ class ProjectionState(NamedTuple):
         count: int32, steps taken.
     """
 
-    count: Array
+    count: Leaf
 
 
 def is_function(value: Any) -> bool:

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxht._pytree import Array, ArrayTree
+from jaxht._pytree import ArrayTree, Leaf
 from jaxht.linalg.selection import count_nonzero
 from jaxht.transforms.base import Mask, is_function
 
@@ -19,7 +19,7 @@ class Sparsity(NamedTuple):
         nonzeros: pytree like the parameters, int32, the number of entries of each array that are not zero.
     """
 
-    total: Array
+    total: Leaf
     leaves: ArrayTree
     nonzeros: ArrayTree
 

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import optax
 from jax import lax
 
-from jaxht._pytree import Array, ArrayTree, Numeric
+from jaxht._pytree import Array, ArrayTree, Leaf, Numeric
 from jaxht.transforms.base import (
     Mask,
     apply_mask,
@@ -29,7 +29,7 @@ class HardThresholdState(NamedTuple):
             ``freeze_at``.
     """
 
-    count: Array
+    count: Leaf
     support: ArrayTree | None
 
 

@@ -248,7 +248,7 @@ def minimise_reconstructability(R: Array, s: Array) -> Array:
     """
     tolerance = TOLERANCE * float(jnp.finfo(R.dtype).eps) ** 0.5
 
-    def update(j: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
+    def update(j: Numeric, carry: tuple[Array, Array]) -> tuple[Array, Array]:
         # With C = (2 R - diag(s))^-1 and s_j + t: C grows by t c c' / (1 - t c_j), c its column.
         s, C = carry
         column = C[:, j]

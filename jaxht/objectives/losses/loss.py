@@ -1,6 +1,6 @@
 """The protocol of a loss, and base classes of losses of one output."""
 
-from typing import ClassVar, Protocol, Self
+from typing import ClassVar, Protocol, Self, runtime_checkable
 
 import jax.numpy as jnp
 import numpy as np
@@ -8,6 +8,7 @@ import numpy as np
 from jaxht._pytree import Array, Numeric, known_values
 
 
+@runtime_checkable
 class Loss(Protocol):
     """A convex function of predictions u and targets y, applied to n samples: u is (n,) or, for c outputs, (n, c).
 

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxht._pytree import Array, Numeric, known_values, pytree, static
+from jaxht._pytree import Array, Leaf, Numeric, known_values, pytree, static
 from jaxht.objectives.losses.loss import Loss
 
 
@@ -140,14 +140,14 @@ class _Sides(NamedTuple):
         counts: (c,), the weight of each class.
     """
 
-    weights: Array
-    rank: Array
-    present: Array
-    above: Array
-    below: Array
-    inside: Array
-    middle: Array
-    counts: Array
+    weights: Leaf
+    rank: Leaf
+    present: Leaf
+    above: Leaf
+    below: Leaf
+    inside: Leaf
+    middle: Leaf
+    counts: Leaf
 
 
 def _times(v: Array, X: Array) -> Array:
