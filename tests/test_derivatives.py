@@ -11,7 +11,9 @@ import scipy.sparse
 
 import jaxht
 from jaxht import solvers
+from jaxht.linalg.eigenvalues import random_vector
 from jaxht.linalg.precision import matmul
+from jaxht.refit import theorem_holds
 from tests.test_programs import solver_names
 from tests.util import quick, x64
 
@@ -333,6 +335,48 @@ def test_where_there_are_none():
             assert np.isfinite(quick(jax.grad(function))(l2)) == regular
             found = quick(conditions)(l2)
             assert found.stationary and found.regular == regular and found.exists == regular
+
+
+def designs(kind, precision, k=6, n=20, count=60):
+    """Columns of different lengths whose Hessian has a null vector, or a condition number that is well resolved."""
+    rng, scales = np.random.default_rng(7), np.logspace(-0.5, 0.5, k) ** (1 + (precision == "float64"))
+    for _ in range(count):
+        B, v = rng.normal(size=(n, k)), rng.normal(size=k)
+        if kind == "two columns":
+            v = np.eye(k)[1] - np.eye(k)[4]
+        elif kind == "two pairs":
+            v = np.array([1.0, 1, -1, -1, 0, 0])
+        elif kind == "orthogonal":  # to the vector that the search for it starts from, in units of the columns
+            start = np.asarray(random_vector(k, jnp.dtype(precision)), float)
+            for _ in range(100):
+                g = start * np.linalg.norm(B - np.outer(B @ v, v) / (v @ v), axis=0)
+                v -= g * (g @ v) / (g @ g)
+            assert abs(g @ v) < 1e-14 * np.linalg.norm(v)
+        elif kind == "regular":
+            Q, _ = np.linalg.qr(B)
+            V, _ = np.linalg.qr(rng.normal(size=(k, k)))
+            yield (Q * np.logspace(0, -3 if precision == "float64" else -1, k)) @ V * scales
+            continue
+        yield (B - np.outer(B @ v, v) / (v @ v)) * scales
+
+
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+@pytest.mark.parametrize("kind", ["any", "two columns", "two pairs", "orthogonal", "zeros", "regular"])
+def test_singular_hessians_are_seen(kind, precision):
+    """By a factor and by conjugate gradients, whatever the null vector is."""
+    x = np.array([1, 1, 1, 1, 2, 1e-3])
+
+    def regular(make, A):
+        f = jaxht.LeastSquares(make(A), jnp.ones(20)).prepare()
+        return theorem_holds(f, jaxht.Support(jnp.ones(6, bool), k_max=6), x.astype(precision)).regular
+
+    with x64(precision == "float64"):
+        As = np.array(list(designs(kind, precision)))
+        if kind == "zeros":
+            As[:, :, 2] = 0
+        for make in (jnp.asarray, as_operator):
+            found = quick(jax.vmap(functools.partial(regular, make)))(As.astype(precision))
+            assert (found == (kind == "regular")).all()
 
 
 def conditions_of(y, constraint, x, A=None):

@@ -148,7 +148,7 @@ def differentiability(
     Raises:
         ValueError: for an x of a wrong shape, and for an objective or a constraint that is not valid.
 
-    Cost: a gradient, and about three systems with the Hessian on the support; without ``step_size`` also that
+    Cost: a gradient, and about five systems with the Hessian on the support; without ``step_size`` also that
     largest curvature. Nothing of it is computed by ``solve``.
 
     Source: Krantz & Parks 2013.

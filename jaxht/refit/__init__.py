@@ -120,7 +120,7 @@ def theorem_holds(objective: Objective, support: ModelSubspace, x: Array) -> Reg
         support: of x, with or without bounds.
         x: shaped like the variable.
 
-    Cost: three systems with the Hessian.
+    Cost: five systems with the Hessian.
     """
     at = _coordinates(objective, support, x)
     return regularity(at.f, at.w, at.inside, at.bounds)

@@ -241,6 +241,10 @@ class Gathered:
         curved = columns * curve(jnp.ones_like(pred))[None] if model.loss.is_separable else jax.vmap(curve)(columns)
         return cholesky_solver(matmul(curved, columns.T), model.penalty)
 
+    def curvatures(self) -> Array:
+        """Those of a loss of curvature 1."""
+        return jnp.sum(self.model.design.array**2, axis=0)
+
 
 # In ulps: a correction this small relative to the solution needs no further step, and an entry of the gradient this
 # small relative to column and residual is rounding noise.

@@ -65,6 +65,10 @@ class FixedRank:
         product = jax.linearize(lambda w: self.gradient(w, pred), w)[1]
         return lambda g: conjugate_gradients(product, g, jnp.ones((), w.dtype), rtol, MAX_PRODUCTS)
 
+    def curvatures(self) -> Array:
+        """1: the entries of a matrix have one unit."""
+        return jnp.ones((), self.space.U.dtype)
+
 
 def _onto(basis: Array) -> Callable[[Array], Array]:
     """The projection of columns onto the space that the columns of ``basis`` span, of which some may be 0."""

@@ -179,6 +179,12 @@ class CovarianceSelection:
 
         return lambda g: conjugate_gradients(product, g, diagonal, rtol, MAX_PRODUCTS)
 
+    def curvatures(self) -> Array:
+        """As where W is diagonal, its inverse like S."""
+        i, j = self.pattern.places
+        own = jnp.diagonal(self.S)
+        return own[i] * own[j]
+
 
 def direct(num_entries: int, p: int) -> bool:
     """Whether a factor of the Hessian, m^3 / 3, costs less than about a hundred products with it, 4 p^3 each."""

@@ -72,5 +72,9 @@ class Restricted:
 
         return lambda g: conjugate_gradients(product, g, diagonal, rtol, MAX_PRODUCTS)
 
+    def curvatures(self) -> Array:
+        """Those that systems are preconditioned with."""
+        return self.diagonal
+
 
 MAX_PRODUCTS = 200
