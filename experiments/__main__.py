@@ -1,6 +1,7 @@
-"""The command line: ``python -m experiments list | run CONFIG.toml | plot STORE | export STORE FILE | demo``."""
+"""The command line: ``python -m experiments list | run | plot | export | demo | reproduce | report``."""
 
 import json
+import math
 import time
 from pathlib import Path
 from typing import Any
@@ -9,14 +10,14 @@ import click
 from pydantic import ValidationError
 from xarray import DataArray, Dataset
 
-from experiments import compilation_cache
+from experiments import compilation_cache, report
 from experiments.common import config, plots
 from experiments.common.config import Failure
-from experiments.common.registry import EXPERIMENTS
+from experiments.common.registry import EXPERIMENTS, summarise
 from experiments.common.session import Session
 from jaxht import sweep
 
-CONFIGS = Path(__file__).parents[1] / "configs"
+CONFIGS = report.CONFIGS
 DEMO = ("shen2018/figure1", "axiotis2020/diabetes")
 
 
@@ -101,10 +102,50 @@ def demo(out: Path) -> None:
         draw(store)
 
 
+papers = click.argument("papers", nargs=-1, type=click.Choice(report.NAMES))
+
+
+@main.command()
+@papers
+@click.option("--at-most", type=float, metavar="MINUTES", help="Leave out what takes longer, on two cores.")
+@click.option("--data-dir", type=click.Path(path_type=Path), help="Folder of the data sets.  [default: $JAXHT_DATA]")
+def reproduce(papers: tuple[str, ...], at_most: float | None, data_dir: Path | None) -> None:
+    """Run the figures of PAPERS, or of all, in the papers' sizes, the shortest first, and write the report.
+
+    What the report already has is not run again, and what was interrupted goes on.
+    """
+    names, failures = papers or report.NAMES, []
+    for path in report.configurations(names):
+        if report.read(path) is not None or (at_most and (report.load(path).minutes or math.inf) > at_most):
+            continue
+        store = Path("results") / f"{report.name_of(path)}-{report.SIZE}"
+        try:
+            compute(path, report.SIZE, store, data_dir)
+        except Failure as failure:  # such as data that are not there: the others run
+            failures.append(f"{path}: {failure.message}")
+            continue
+        report.keep(path, loaded(store))
+        report.write([path.parent.name])
+        click.echo(report.REPORT / f"{path.parent.name}.md")
+    report.write(names)
+    if failures:
+        raise Failure("\n".join(failures))
+
+
+@main.command("report")
+@papers
+def report_(papers: tuple[str, ...]) -> None:
+    """Draw the figures of PAPERS, or of all, and write their pages, from the results in docs/report/data."""
+    names = papers or report.NAMES
+    for path in report.configurations(names):
+        if (kept := report.read(path)) is not None:
+            report.draw(path, kept)
+    report.write(names)
+
+
 def compute(path: Path, size: str, store: Path, data_dir: Path | None = None, **options: Any) -> None:
     """Run an experiment, or what remains of it, with its results in a store."""
-    models = {name: experiment.Config for name, experiment in EXPERIMENTS.items()}
-    chosen = config.load(path, size, models)
+    chosen = config.load(path, size, report.MODELS)
     attrs = {"config": chosen.model_dump_json(), "size": size}
     try:
         store.parent.mkdir(parents=True, exist_ok=True)
@@ -131,7 +172,7 @@ def draw(store: Path) -> DataArray:
     except (KeyError, ValueError) as error:
         raise Failure(f"{store}: not the results of an experiment known here: {error}") from error
     with plots.style():
-        for file in plots.save(experiment.plot(results, chosen), store):
+        for file in plots.save(experiment.plot(summarise(experiment, results, chosen), chosen), store):
             click.echo(file)
     return results.get("done", DataArray(True))
 

@@ -25,7 +25,7 @@ from experiments import __main__ as command_line
 from experiments.__main__ import main
 from experiments.axiotis2020 import loss_against_sparsity, stuck
 from experiments.common import SOLVERS, Session, config, data, l1, plots, recovery
-from experiments.common.registry import EXPERIMENTS
+from experiments.common.registry import EXPERIMENTS, summarise
 from experiments.shen2018.lines import paper_line
 from experiments.yuan2018 import estimation, precision_matrices, real_data, support_recovery, tumour_classification
 from experiments.yuan2020 import against_primal, conditioning, time_to_accuracy
@@ -167,7 +167,8 @@ def run(name, folder, **changes):
 def draw(chosen, results):
     """The figure, laid out with all of its texts; it has the title of the configuration."""
     with plots.style():
-        figure = EXPERIMENTS[chosen.experiment].plot(results, chosen)
+        experiment = EXPERIMENTS[chosen.experiment]
+        figure = experiment.plot(summarise(experiment, results, chosen), chosen)
         figure.draw_without_rendering()
     assert figure.get_suptitle() == chosen.title
     return figure

@@ -18,8 +18,10 @@ class Experiment(Protocol):
     def run(self, config: Any, session: Session) -> Dataset:
         """Compute the results."""
 
+    # An experiment whose results are many trials also has ``summarise(results, config)``: what its figure shows.
+
     def plot(self, results: Dataset, config: Any) -> Figure:
-        """Draw the figure from the results as they were stored."""
+        """Draw the figure from the results, or from what they are summarised to."""
 
 
 PAPERS = {
@@ -38,3 +40,8 @@ EXPERIMENTS = {
     for paper, names in PAPERS.items()
     for name in names
 }
+
+
+def summarise(experiment: Experiment, results: Dataset, config: Any) -> Dataset:
+    """Return what the figure of an experiment shows of its results: rates in place of trials."""
+    return experiment.summarise(results, config) if hasattr(experiment, "summarise") else results

@@ -71,9 +71,13 @@ def run(config: Config, session: Session) -> Dataset:
     return session.sweep(trial, axes, num_trials=config.num_matrices, seed=config.seed, shared=())
 
 
-def plot(dataset: Dataset, config: Config) -> Figure:
+def summarise(dataset: Dataset, config: Config) -> Dataset:
+    """Count what is recovered in every cell."""
+    return sweep.success_rate(dataset)
+
+
+def plot(rates: Dataset, config: Config) -> Figure:
     """Draw a diagram of each solver, with its transition and the limit of information."""
-    rates = sweep.success_rate(dataset)
     crossings = sweep.transition(rates, (0.5,), along="n").sel(level=0.5)
     figure, panels = plots.panels(len(config.solvers), 2.8, 2.5)
     p = np.asarray(config.n) / config.m**2

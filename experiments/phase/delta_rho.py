@@ -30,9 +30,13 @@ def run(config: Config, session: Session) -> Dataset:
     return recovered(config, session, {"n": config.n, "rho": config.rho}, config.num_signals, K_max, fraction_of_n)
 
 
-def plot(dataset: Dataset, config: Config) -> Figure:
+def summarise(dataset: Dataset, config: Config) -> Dataset:
+    """Count what is recovered in every cell."""
+    return sweep.success_rate(dataset)
+
+
+def plot(rates: Dataset, config: Config) -> Figure:
     """Draw the transitions of all solvers in one panel, and a diagram of each."""
-    rates = sweep.success_rate(dataset)
     crossings = sweep.transition(rates, (0.5,), along="rho", falling=True).sel(level=0.5)
     columns = -(-len(config.solvers) // 2)
     figure = plots.figure(width=3.6 + 2.0 * columns, height=3.9)

@@ -25,9 +25,13 @@ def run(config: Config, session: Session) -> Dataset:
     return recovered(config, session, {"n": config.n, "K": config.K}, config.num_signals, max(config.K))
 
 
-def plot(dataset: Dataset, config: Config) -> Figure:
+def summarise(dataset: Dataset, config: Config) -> Dataset:
+    """Count the signals recovered in every cell."""
+    return sweep.success_rate(dataset)
+
+
+def plot(rates: Dataset, config: Config) -> Figure:
     """Draw one phase diagram for each solver, with its transition."""
-    rates = sweep.success_rate(dataset)
     crossings = sweep.transition(rates, (0.5, 0.95))
     figure, panels = plots.panels(len(config.solvers), width=2.35, height=2.5)
     for axes, name in zip(panels, config.solvers, strict=True):

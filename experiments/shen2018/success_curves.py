@@ -6,9 +6,8 @@ from xarray import Dataset
 from experiments.common import SOLVERS, Counts, plots
 from experiments.common.recovery import GIVEN
 from experiments.shen2018 import phase_transition
-from jaxht import sweep
 
-run = phase_transition.run
+run, summarise = phase_transition.run, phase_transition.summarise
 
 
 class Config(phase_transition.Config):
@@ -18,9 +17,8 @@ class Config(phase_transition.Config):
     shown_n: Counts  # numbers of measurements of which the success against K is drawn
 
 
-def plot(dataset: Dataset, config: Config) -> Figure:
+def plot(rates: Dataset, config: Config) -> Figure:
     """Draw success against n and against K: a row of two panels for each solver."""
-    rates = sweep.success_rate(dataset)
     figure = plots.figure(7.4, 2.5 * len(config.solvers))
     grid = figure.subplots(len(config.solvers), 2, squeeze=False, sharey=True)
     for row, name in zip(grid, config.solvers, strict=True):

@@ -9,7 +9,7 @@ import numpy as np
 from chex import Array
 from matplotlib.figure import Figure
 from pydantic import Field
-from xarray import Dataset
+from xarray import Dataset, concat
 
 from experiments.common import SOLVERS, Count, Counts, Session, plots
 from experiments.common.recovery import Planted, draw, recovered
@@ -69,14 +69,20 @@ def run(config: Config, session: Session) -> Dataset:
     )
 
 
-def plot(dataset: Dataset, config: Config) -> Figure:
+def summarise(dataset: Dataset, config: Config) -> Dataset:
+    """Count the supports recovered in every cell, exactly and relaxed."""
+    kinds = ["exact", "relaxed"]
+    return concat([sweep.success_rate(dataset, kind) for kind in kinds], "recovery").assign_coords(recovery=kinds)
+
+
+def plot(rates: Dataset, config: Config) -> Figure:
     """Draw a panel for each k: the rates of exact and of relaxed recovery against n."""
-    exact, relaxed = (sweep.success_rate(dataset, name) for name in ("exact", "relaxed"))
+    exact, relaxed = (rates.sel(recovery=kind) for kind in ("exact", "relaxed"))
     figure, panels = plots.panels(len(config.k), width=2.3, height=2.6)
     for axes, k in zip(panels, config.k, strict=True):
         for name, color, marker in zip(config.solvers, plots.CYCLE, "osD^vP", strict=False):
-            for rates, style in (exact, {"linestyle": "-"}), (relaxed, {"linestyle": "--", "mfc": "white"}):
-                plots.rates(axes, rates.sel(solver=name, k=k), color, marker=marker, **style)
+            for kind, style in (exact, {"linestyle": "-"}), (relaxed, {"linestyle": "--", "mfc": "white"}):
+                plots.rates(axes, kind.sel(solver=name, k=k), color, marker=marker, **style)
         axes.set_title(f"$k = {k}$" + (r" $= \bar{k}$" if k == config.K else ""))
         axes.set_xlabel("sample size $n$")
     panels[0].set_ylabel("support recovered (%)")

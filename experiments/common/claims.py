@@ -1,0 +1,84 @@
+"""What a paper says of its figures, and how the results here are judged by it."""
+
+import enum
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from xarray import Dataset
+
+
+class Verdict(enum.StrEnum):
+    """Whether a claim holds for the results here."""
+
+    HOLDS = "holds"
+    IN_PART = "holds in part"
+    DOES_NOT_HOLD = "does not hold"
+    CANNOT_BE_JUDGED = "cannot be judged"
+
+    @classmethod
+    def of(cls, *conditions: bool) -> "Verdict":
+        """HOLDS where all conditions do, IN_PART where some do, DOES_NOT_HOLD where none does."""
+        if all(conditions):
+            return cls.HOLDS
+        return cls.IN_PART if any(conditions) else cls.DOES_NOT_HOLD
+
+    @classmethod
+    def between(cls, low: float, high: float, at_least: float) -> "Verdict":
+        """HOLDS where an interval lies at or above a level, DOES_NOT_HOLD where it lies below, IN_PART across it."""
+        return cls.of(low >= at_least, high >= at_least)
+
+
+class Finding(NamedTuple):
+    """What was found here."""
+
+    ours: str  # numbers with their intervals, in Markdown
+    verdict: Verdict
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A claim of a paper about one of its figures.
+
+    Attributes:
+        text: what the paper says, in other words.
+        printed: the numbers that it prints; "" where it shows a curve only.
+        judge: (results as they are plotted, configuration) -> finding; or why the claim cannot be judged here.
+    """
+
+    text: str
+    printed: str
+    judge: Callable[[Dataset, Any], Finding] | str
+
+    def found(self, results: Dataset, config: Any) -> Finding:
+        """Judge the results."""
+        if isinstance(self.judge, str):
+            return Finding(self.judge, Verdict.CANNOT_BE_JUDGED)
+        return self.judge(results, config)
+
+
+class Section(NamedTuple):
+    """A figure or a table of a paper, or several that one configuration covers."""
+
+    heading: str  # such as "Figures 7 and 8"
+    config: str | None  # the name of the configuration, such as "figure7"; None: nothing is run for it
+    claims: Sequence[Claim]
+    about: str = ""  # what else there is to say
+
+
+class Paper(NamedTuple):
+    """A paper with its figures and tables."""
+
+    citation: str
+    sections: Sequence[Section]
+
+
+def percent(rate: float, low: float, high: float) -> str:
+    """Write a rate with its interval."""
+    return f"{100 * rate:.1f} % [{100 * low:.1f}, {100 * high:.1f}]"
+
+
+def rate_at(rates: Dataset, at: Mapping[str, Any]) -> tuple[float, float, float]:
+    """Return the rate of a cell with its interval."""
+    cell = rates.sel(at)
+    return float(cell.rate), float(cell.lower), float(cell.upper)

@@ -1,0 +1,178 @@
+"""The report: for every figure and table of the papers what they claim, what was found here, and a verdict.
+
+The results behind a figure, small enough to be kept with the code, are ``docs/report/data/<paper>-<figure>.nc``. Pages
+and pictures are made of these, of the configurations and of the claims in ``experiments/<paper>/claims.py``.
+"""
+
+import importlib
+import json
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import xarray
+from xarray import Dataset
+
+from experiments.common import config, plots
+from experiments.common.claims import Finding, Paper, Section, Verdict
+from experiments.common.config import BaseConfig
+from experiments.common.registry import EXPERIMENTS, summarise
+from jaxht import sweep
+
+ROOT = Path(__file__).parents[1]
+CONFIGS, REPORT = ROOT / "configs", ROOT / "docs" / "report"
+SIZE = "paper"
+NAMES = ("shen2018",)  # the papers, in the order of the report
+WORDING = {"title", "remark"}  # the keys of a configuration that change no result
+MODELS = {name: experiment.Config for name, experiment in EXPERIMENTS.items()}
+
+
+def paper(name: str) -> Paper:
+    """Return a paper with its figures and their claims."""
+    found: Paper = importlib.import_module(f"experiments.{name}.claims").PAPER
+    return found
+
+
+def configurations(names: Iterable[str]) -> list[Path]:
+    """Return the configurations of the figures of some papers, those that run shortest first."""
+    files = [CONFIGS / name / f"{section.config}.toml" for name in names for section in paper(name).sections]
+    files = [file for file in files if file.stem != "None"]
+
+    def minutes(file: Path) -> float:
+        found = load(file).minutes
+        return float("inf") if found is None else found
+
+    return sorted(files, key=minutes)
+
+
+def load(file: Path) -> BaseConfig:
+    """Return a configuration in the paper's size."""
+    return config.load(file, SIZE, MODELS)
+
+
+def name_of(file: Path) -> str:
+    """Return the name of a configuration in the report, such as shen2018-figure1."""
+    return f"{file.parent.name}-{file.stem}"
+
+
+def read(file: Path) -> Dataset | None:
+    """Return what is kept of a configuration; None where nothing is, or where it is of another configuration."""
+    data = REPORT / "data" / f"{name_of(file)}.nc"
+    if not data.is_file():
+        return None
+    kept = xarray.load_dataset(data, engine="h5netcdf")
+    return kept if _numbers(json.loads(kept.attrs["config"])) == _numbers(_as_json(load(file))) else None
+
+
+def _as_json(chosen: BaseConfig) -> Any:
+    return json.loads(chosen.model_dump_json())
+
+
+def _numbers(table: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in table.items() if key not in WORDING}
+
+
+def keep(file: Path, results: Dataset) -> None:
+    """Keep what the figure of a configuration shows, in single precision, and draw it."""
+    chosen = load(file)
+    small = summarise(EXPERIMENTS[chosen.experiment], results, chosen).assign_attrs(results.attrs)
+    doubles = [name for name, variable in small.data_vars.items() if variable.dtype == "float64"]
+    small = small.assign({name: small[name].astype("float32") for name in doubles})
+    data = REPORT / "data" / f"{name_of(file)}.nc"
+    data.parent.mkdir(parents=True, exist_ok=True)
+    sweep.export(small, data)
+    draw(file, small)
+
+
+def draw(file: Path, kept: Dataset) -> None:
+    """Draw the figure of a configuration."""
+    chosen = load(file)
+    picture = REPORT / "images" / f"{name_of(file)}.png"
+    picture.parent.mkdir(parents=True, exist_ok=True)
+    with plots.style():
+        EXPERIMENTS[chosen.experiment].plot(kept, chosen).savefig(picture, dpi=100, metadata={"Software": None})
+
+
+def write(names: Sequence[str] = ()) -> None:
+    """Write the pages of some papers, or of all, and the overview."""
+    for name in names or NAMES:
+        (REPORT / f"{name}.md").write_text(page(name), encoding="utf-8")
+    (REPORT / "index.md").write_text(overview(), encoding="utf-8")
+
+
+NOT_RUN = "not yet run in the paper's size"
+
+
+def findings(name: str, section: Section) -> list[Finding]:
+    """Judge all claims about a figure."""
+    if section.config is None:
+        return [claim.found(Dataset(), None) for claim in section.claims]
+    file = CONFIGS / name / f"{section.config}.toml"
+    kept = read(file)
+    if kept is None:
+        return [
+            claim.found(Dataset(), None) if isinstance(claim.judge, str) else Finding(NOT_RUN, Verdict.CANNOT_BE_JUDGED)
+            for claim in section.claims
+        ]
+    return [claim.found(kept, load(file)) for claim in section.claims]
+
+
+def page(name: str) -> str:
+    """Return the page of a paper, in Markdown."""
+    about = paper(name)
+    parts = [f"# {about.citation}\n", f"Written by `python -m experiments report {name}`, not by hand.\n"]
+    for section in about.sections:
+        parts.append(f"## {section.heading}\n")
+        if section.config is not None:
+            parts += _setting(CONFIGS / name / f"{section.config}.toml")
+        if section.about:
+            parts.append(f"{section.about}\n")
+        if section.claims:
+            rows = zip(section.claims, findings(name, section), strict=True)
+            parts.append("| the paper's claim | its numbers | here | verdict |\n|---|---|---|---|")
+            parts += [
+                f"| {claim.text} | {claim.printed or 'not printed'} | {found.ours} | *{found.verdict}* |"
+                for claim, found in rows
+            ]
+            parts[-1] += "\n"
+    return "\n".join(parts)
+
+
+def _setting(file: Path) -> list[str]:
+    """Return the picture of a figure, and how it was made."""
+    kept, chosen = read(file), load(file)
+    command = f"python -m experiments run {file.relative_to(ROOT)} --size {SIZE}"
+    time = "" if chosen.minutes is None else f", about {_duration(chosen.minutes)} on two cores"
+    if kept is None:
+        return [f"`{command}`{time}: {NOT_RUN}.\n"]
+    versions = json.loads(kept.attrs["versions"])
+    return [
+        f"![{chosen.title}](images/{name_of(file)}.png)\n",
+        f"`{command}`{time}; seed {chosen.seed}, jax {versions['jax']}, {kept.attrs['device']}.\n",
+    ]
+
+
+def _duration(minutes: float) -> str:
+    return f"{max(1, round(minutes))} min" if minutes < 100 else f"{minutes / 60:.1f} h"
+
+
+def overview() -> str:
+    """Return the page that leads to the others: a row for each figure with its verdicts."""
+    parts = [
+        "# The papers at their own size\n",
+        "Every figure and table of the five papers, what they claim of it, and whether it holds here: each in the size "
+        "that it has in the paper unless its page says what was cut. `python -m experiments reproduce` runs what has "
+        "not been run, `python -m experiments report` draws the figures and writes these pages from the results in "
+        "`docs/report/data`. [Misprints and gaps](misprints.md) that were found on the way have a page of their own.\n",
+        "| paper | figure or table | verdicts |\n|---|---|---|",
+    ]
+    for name in NAMES:
+        about = paper(name)
+        for section in about.sections:
+            counts = Counter(found.verdict for found in findings(name, section))
+            verdicts = ", ".join(f"{counts[verdict]} × *{verdict}*" for verdict in Verdict if counts[verdict])
+            anchor = "".join(c for c in section.heading.lower().replace(" ", "-") if c.isalnum() or c in "-_")
+            short = about.citation.split(",")[0]
+            parts.append(f"| [{short}]({name}.md) | [{section.heading}]({name}.md#{anchor}) | {verdicts} |")
+    return "\n".join(parts) + "\n"
