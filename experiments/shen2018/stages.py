@@ -1,6 +1,7 @@
 """Shen & Li 2018, Figures 4 and 5: the objective of HT-SVRG from stage to stage, for several k, m and step sizes."""
 
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -69,15 +70,17 @@ def run(config: Config, session: Session) -> Dataset:
 
         return jax.vmap(one)(x_true, keys)
 
-    rows = []
-    for setting in session.progress(table.itertuples()):
+    def mean(setting: Any) -> Dataset:
         values, status, success = map(np.asarray, trace_all(setting.k, setting.m, setting.eta))
         some, diverged = success == (success.mean() > LOST), status == Status.DIVERGED
         # A run that diverges repeats its last finite value.
         repeated = np.diff(values, axis=1, prepend=np.inf) == 0
-        mean = np.where(diverged[:, None] & repeated, np.nan, values)[some].mean(axis=0)
-        row = {"objective": ("stage", mean), "success": success.mean(), "diverged": diverged.mean()}
-        rows.append(Dataset(row))
+        objective = np.where(diverged[:, None] & repeated, np.nan, values)[some].mean(axis=0)
+        return Dataset({"objective": ("stage", objective), "success": success.mean(), "diverged": diverged.mean()})
+
+    with session.parts(len(table)) as part:
+        # Settings that agree, such as those where nothing is varied, are one part.
+        rows = [part(f"{row.k}-{row.m}-{row.eta:g}", partial(mean, row)) for row in table.itertuples()]
     return Dataset.from_dataframe(table).drop_vars("setting").merge(concat(rows, "setting"))
 
 
