@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 import xarray
 
-from jaxht import HTP, IHT, SGHT, LeastSquares, Sparse, Stop, metrics, solve, sweep
+from jaxht import HTP, IHT, SGHT, LeastSquares, Sparse, Status, Stop, metrics, solve, sweep
 from jaxht.planted.ensembles import gaussian, gaussian_signal, planted
 from jaxht.sweep.compilation import PoolLimits, ProgramCache, Sweep
 from jaxht.sweep.grid import Grid
@@ -189,6 +189,42 @@ def test_what_trials_share_is_held_once_a_row(shared_design, shared_axes, held_o
     assert set(shapes) == held_once
     # With A, eta = 2 / sigma_max^2; with K, k.
     assert len(shapes) - len([shape for shape in shapes if shape]) >= 1
+
+
+def test_runs_that_will_not_reach_the_truth_are_given_up():
+    """Where a loop in NumPy says so; no success is missed, and the others take all the steps there are."""
+    methods = {"PGD": lambda objective, cell: (Sparse(4 * cell["K"]), IHT(0.3))}
+    stop, every = Stop(max_steps=3000, rtol=0.0, target_value=1e-10), 64
+    make = partial(sweep.Recovery, partial(problem, shared=True), methods, stop=stop)
+    axes = {"solver": ["PGD"], "n": [20], "K": [2, 4]}
+    whole, cut = (
+        sweep.run(make(**options), axes, num_trials=20, static=["n"]) for options in ({}, {"look_every": every})
+    )
+    np.testing.assert_array_equal(cut.success, whole.success)
+    failed = ~whole.success & (whole.status == Status.MAX_STEPS)
+    assert 5 < failed.sum() and whole.success.sum() > 5
+    assert (cut.num_steps.where(failed) < whole.num_steps.where(failed)).sum() > 5
+    assert (cut.num_steps <= whole.num_steps).all()
+    assert ((cut.status == whole.status) | (cut.status == Status.MAX_STEPS)).all()
+
+    cell = sweep.Cell(
+        {"n": 20, "K": 4}, {}, jax.random.fold_in(jax.random.key(0), sweep.stable_hash({"n": 20, "K": 4}))
+    )
+    t = int(np.flatnonzero(failed.sel(solver="PGD", n=20, K=4))[0])
+    made = problem(jax.random.fold_in(cell.key, t), cell, shared=True)
+    A, y, truth = (np.asarray(part, np.float64) for part in (made.A, made.y, made.x_true))
+    x = before = np.zeros(D)
+    for step in range(1, 3001):
+        z = x - 0.3 * A.T @ (A @ x - y)
+        x = np.where(np.abs(z) >= np.sort(np.abs(z))[-16], z, 0)
+        if step % every == 0:
+            reach = 10 * (3000 - step) / every * np.linalg.norm(x - before)
+            if reach < np.linalg.norm(x - truth) - 1e-3:
+                break
+            before = x
+    assert step < 3000 and step == int(cut.num_steps.sel(solver="PGD", n=20, K=4, trial=t))
+    with pytest.raises(ValueError, match="look_every must be even"):
+        make(look_every=3)
 
 
 @pytest.mark.parametrize("shared", [True, False])

@@ -27,6 +27,8 @@ class Planted(BaseConfig):
     # target: value of the objective at which a run ends; absent: none does. Without noise, a run that comes near 0 has
     # found the signal or another solution, and more steps do not change which.
     target: Annotated[float, Field(gt=0)] | None = None
+    # look_every: steps between looks at whether a run can still reach the truth within max_steps; absent: none.
+    look_every: Annotated[int, Field(ge=2, multiple_of=2)] | None = None
     # designs: "cell": the trials of a cell (n, K) share one A; "trial": each has its own.
     designs: Literal["cell", "trial"] = "cell"
     round_n: Count = 64  # one compile serves all n that agree when rounded up to a multiple of it
@@ -81,7 +83,7 @@ def recovered(
         num_trials: of each cell.
         K_max: the largest K.
         K: that of a cell, from which each solver takes its k.
-        recovery: (methods, stop=) -> trial; None: of the noise-free problems, with their K.
+        recovery: (methods, stop=, look_every=) -> trial; None: of the noise-free problems, with their K.
         options: of the sweep.
     """
     methods = {name: SOLVERS[name].method(K_max, config.d, K) for name in config.solvers}
@@ -95,7 +97,7 @@ def recovered(
     if config.designs == "trial":
         options["shared"] = ()  # nothing
     return session.sweep(
-        recovery(methods, stop=stop),
+        recovery(methods, stop=stop, look_every=config.look_every),
         {"solver": config.solvers, **axes},
         num_trials=num_trials,
         seed=config.seed,
