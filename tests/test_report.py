@@ -1,6 +1,7 @@
 """The report: its pages are those of its data, and its verdicts follow from numbers."""
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,6 +13,8 @@ from experiments.__main__ import main
 from experiments.common import claims
 from experiments.common.claims import Claim, Finding, Paper, Section, Verdict
 from experiments.shen2018 import claims as shen
+from experiments.yuan2018 import claims as ylz
+from experiments.zhou2018 import claims as zyf
 from tests.test_experiments import tiny
 
 pytestmark = pytest.mark.usefixtures("all_quickly")
@@ -78,6 +81,185 @@ def test_fewer_measurements():
     judged = [shen.fewer_measurements(rates(*shifts), None) for shifts in ((20, 20), (20, -20), (-20, -20))]
     assert [found.verdict for found in judged] == [Verdict.HOLDS, Verdict.IN_PART, Verdict.DOES_NOT_HOLD]
     assert "at 1 of 2 sparsities, more at 1" in judged[1].ours
+
+
+def by_solver(over, of, **columns):
+    """Results over solvers, in order, and other dimensions: each column a value, or an array, for each of them."""
+    shape = tuple(len(values) for values in over.values())
+    stacked = {name: np.stack([np.broadcast_to(value, shape) for value in each]) for name, each in columns.items()}
+    return xarray.Dataset(
+        {name: (("solver", *over), array.astype("float32")) for name, array in stacked.items()}, {"solver": of, **over}
+    )
+
+
+def ylz_rates(*each):
+    """Rates of the paper's solvers and of HTP; each broadcasts against (recovery, n, k)."""
+    over = {"recovery": ["exact", "relaxed"], "n": [100, 200, 300, 400], "k": [50, 70, 110]}
+    rates = by_solver(over, [*ylz.SOLVERS, "HTP"], rate=(*each, each[0]))
+    return rates.assign(lower=rates.rate - 0.05, upper=rates.rate + 0.05, trials=100 + 0 * rates.rate)
+
+
+def on_sets(column, along, l1, *each):
+    over = {"dataset": [ylz.GISETTE, ylz.BREAST_CANCER, "rcv1", ylz.NEWS], along: [1, 2, 3]}
+    results = by_solver(over, ["l1", "GraHTP", "FGraHTP", "GraSP"], **{column: (l1, *each)})
+    return results.assign(status=(results[column] * 0).astype(int))
+
+
+NOISE = np.random.default_rng(0).normal(size=(4, 50)) / 100  # of four p, or data sets, and 50 trials, or splits
+
+
+def ylz_trials(columns, *each, along="p", over="trial"):
+    """The same values in some columns, with noise; GLasso's comes last."""
+    at = {"p": [30, 60, 120, 200], over: range(50)} if along == "p" else {"dataset": [ylz.HESS, "b"], over: range(50)}
+    noisy = [value + (1 if i < 4 else 0.3) * (i + 1) * NOISE[: len(at[along])] for i, value in enumerate(each)]
+    return by_solver(at, ["GraHTP", *ylz.GREEDY, "GLasso"], **dict.fromkeys((*columns, "seconds"), noisy))
+
+
+def curves_of(**columns):
+    grid = {"kappa": np.array([1.0, 1.1, 1.154, 1.2, 1.26]), "kappa_relaxed": np.array([1.0, 1.5, 2.0, 3.0, 4.0])}
+    dims = {name: "kappa_relaxed" if "bar" in name else "kappa" for name in columns}
+    return xarray.Dataset({name: (dims[name], np.array(values)) for name, values in columns.items()}, grid)
+
+
+K = np.array([0.0, 1.0, 2.0])  # along k
+N = np.array([[0.1], [0.2], [0.3], [0.4]])  # along n
+FEW = np.array([[3.0], [3.0], [1.0], [1.0]])  # more for few samples
+RISES, FALLS = [0.0, 0.1, 0.7, 1.2, 1.5], [0.0, 0.2, 0.4, 0.6, 0.8]
+COLUMNS = ("frobenius", "f_score")
+BY_SPLITS = {"along": "dataset", "over": "split"}
+SETS = np.array([[0.03], [0.0], [0.0], [0.0]])  # on gisette
+SLOW = np.array([[0.0], [9.0], [0.0], [0.0]])  # on breast cancer
+YLZ = [
+    (ylz.factors_cross, curves_of(mu_1=RISES, mu_2=FALLS), curves_of(mu_1=FALLS, mu_2=RISES)),
+    (ylz.condition_numbers, curves_of(mu_1=RISES, mu_2=np.sqrt(RISES)), curves_of(mu_1=FALLS, mu_2=FALLS)),
+    (ylz.relaxed_factors, curves_of(mubar_1=FALLS, mubar_2=[-1, 0, 0, 1, 1]), curves_of(mubar_1=FALLS, mubar_2=RISES)),
+    (ylz.rise, ylz_rates(*[N] * 5), ylz_rates(*[-N] * 5)),
+    (ylz.above_fgrahtp("HTP"), ylz_rates(0.5, 0.3, 0, 0, 0), ylz_rates(0.3, 0.5, 1, 1, 1)),
+    (ylz.lead_where("GraHTP"), ylz_rates(K * FEW / 6, 0, 0, 0, 0), ylz_rates((2 - K) / FEW / 2, 0, 0, 0, 0)),
+    (ylz.comparable("GraHTP"), ylz_rates(0.5, 0.55, 0.45, 0, 0), ylz_rates(0.9, 0.5, 0.1, 0, 0)),
+    (ylz.thresholding_is_best("HTP"), ylz_rates(0.9, 0.9, 0.9, 0.5, 0.5), ylz_rates(0.5, 0.5, 0.5, 0.9, 0.9)),
+    (
+        ylz.at_k(70, "GraHTP", ["GraSP"], ["FGraHTP", "FBS", "FoBa"]),
+        ylz_rates(0.9, 0.5, 0.9, 0.5, 0.5),
+        ylz_rates(0.5, 0.9, 0.5, 0.9, 0.9),
+    ),
+    (ylz.gap_decreases, ylz_rates((2 - K) / 2, 0, 0, 0, 0), ylz_rates(K / 2, 0, 0, 0, 0)),
+    (ylz.trade_off("GraHTP"), ylz_rates(0.9, *[0.5] * 4), ylz_rates(0.5, *[0.5] * 3, 0.9)),
+    (ylz.lowest_objective, on_sets("objective", "k", 0, 1, 2, 2), on_sets("objective", "k", 0, 2, 1, 2)),
+    (
+        ylz.objective_of_fgrahtp,
+        on_sets("objective", "k", 0, 0.1, 0.1 + SETS, 0.1),
+        on_sets("objective", "k", 0, 0.1, 0.13 - SETS, 0.1),
+    ),
+    (ylz.errors, on_sets("test_error", "k", 0, 0.1, 0.2, 0.1), on_sets("test_error", "k", 0, 0.3, 0.2, 0.4)),
+    (ylz.times, on_sets("seconds", "k", 0, 2 + SLOW, 1, 3), on_sets("seconds", "k", 0, 3, 2, 1)),
+    (ylz.advantage_on_news, on_sets("seconds", "k", 0, 2, 1, 9), on_sets("seconds", "k", 0, 2, 2, 3)),
+    (
+        ylz.errors_against_l1,
+        on_sets("test_error", "penalty", 0.2, 0.1, 0.1, 0),
+        on_sets("test_error", "penalty", 0.1, 0.2, 0, 0),
+    ),
+    (
+        ylz.times_against_l1,
+        on_sets("seconds", "penalty", 3, 2, 1, 0),
+        on_sets("seconds", "penalty", 1, 2, 3, 0),
+    ),
+    (ylz.favourable("frobenius", -1, 2), ylz_trials(COLUMNS, 1, 2, 2, 2, 2), ylz_trials(COLUMNS, 2, 2, 2, 2, 1)),
+    (ylz.favourable("f_score", 1, 3), ylz_trials(COLUMNS, 2, 1, 1, 1, 1), ylz_trials(COLUMNS, 1, 1, 2, 1, 1)),
+    (
+        ylz.unstable(ylz.GREEDY),
+        ylz_trials(COLUMNS, *[1] * 4, 1),
+        ylz_trials(COLUMNS, *[1] * 4, 1 + 9 * NOISE),
+    ),
+    (ylz.fastest("GLasso", ["GraHTP"], "p"), ylz_trials(COLUMNS, *[2] * 4, 1), ylz_trials(COLUMNS, *[1] * 4, 2)),
+    (
+        ylz.fastest("GraHTP", ylz.GREEDY, "dataset"),
+        ylz_trials(ylz.MEASURES, 1, 2, 2, 2, 1, **BY_SPLITS),
+        ylz_trials(ylz.MEASURES, 2, 2, 2, 1, 1, **BY_SPLITS),
+    ),
+    (
+        ylz.competitive,
+        ylz_trials(ylz.MEASURES, 0.77, 0.7, 0.7, 0.7, 0.8, **BY_SPLITS),
+        ylz_trials(ylz.MEASURES, 0.7, 0.7, 0.8, 0.7, 0.7, **BY_SPLITS),
+    ),
+    (
+        ylz.highest_mcc,
+        ylz_trials(ylz.MEASURES, 0.8, *[0.7] * 4, **BY_SPLITS),
+        ylz_trials(ylz.MEASURES, 0.7, *[0.7] * 3, 0.8, **BY_SPLITS),
+    ),
+]
+
+
+@pytest.mark.parametrize(("judge", "true", "reversed_"), YLZ)
+def test_claims_of_yuan_li_and_zhang(judge, true, reversed_):
+    config = SimpleNamespace(K=50)
+    found = [judge(results, config) for results in (true, reversed_)]
+    assert [verdict for _, verdict in found] == [Verdict.HOLDS, Verdict.DOES_NOT_HOLD]
+    if "solver" in true.coords:
+        nothing = true.where(true.solver != "GraHTP").where(true.solver != "HTP").where(true.solver != "GLasso")
+        assert (
+            judge(nothing, config).verdict is judge(true.isel(solver=[2]), config).verdict is Verdict.CANNOT_BE_JUDGED
+        )
+
+
+def test_rows_of_a_table_are_shown_and_not_judged():
+    claim = ylz.row_of("GraHTP")
+    assert claim.printed == "specificity 0.77 (0.11), sensitivity 0.77 (0.19), MCC 0.49 (0.19), 1.92 s"
+    results = ylz_trials(ylz.MEASURES, 0.5, 1, 1, 1, 1, **BY_SPLITS)
+    text, verdict = claim.found(results, None)
+    assert text.startswith("specificity 0.50 (0.01), ") and verdict is Verdict.CANNOT_BE_JUDGED
+
+
+def zyf_runs(**ends):
+    """On a set of 100 samples, ten passes; the gap falls evenly to an end; a second step size diverges.
+
+    FG-HT takes ten thresholdings, SG-HT and SVRG-HT a thousand, HSG-HT 40 and AHSG-HT 20.
+    """
+    thresholdings = {"FG-HT": 10, "SG-HT": 1000, "SVRG-HT": 1000, "HSG-HT": 40, "AHSG-HT": 20} | ends.pop("take", {})
+    points = np.linspace(0, 1, 101)
+    runs = []
+    for name, count in thresholdings.items():
+        good = 1 + 8 * (1 - points * (1 - ends[name.replace("-", "_")]))
+        runs.append(
+            xarray.Dataset(
+                {
+                    "value": (("factor", "point"), np.stack([good, np.where(points > 0.3, np.nan, 9)])),
+                    "ifo": (("factor", "point"), np.stack([1000 * points] * 2)),
+                    "projections": (("factor", "point"), np.stack([count * points] * 2)),
+                },
+                {"factor": [1.0, 2.0]},
+            )
+        )
+    results = xarray.concat(runs, "solver").assign_coords(solver=list(thresholdings)).assign(n=100, f_star=1.0)
+    return results.astype("float32").expand_dims(dataset=["a_set"])
+
+
+BELOW = zyf_runs(FG_HT=0.9, SG_HT=0.8, SVRG_HT=0.7, HSG_HT=0.02, AHSG_HT=0.01)
+ABOVE = zyf_runs(FG_HT=0.01, SG_HT=0.01, SVRG_HT=0.01, HSG_HT=0.9, AHSG_HT=0.95)
+COSTLY = {"FG-HT": 5000, "HSG-HT": 5000, "AHSG-HT": 20000}
+SLOWER = zyf_runs(FG_HT=0.8, SG_HT=0.8, SVRG_HT=0.8, HSG_HT=0.85, AHSG_HT=0.9, take=COSTLY)
+SHARP = zyf_runs(FG_HT=1e-3, SG_HT=0.9, SVRG_HT=0.9, HSG_HT=1e-4, AHSG_HT=1e-5, take={"HSG-HT": 9, "AHSG-HT": 8})
+WITHIN_ONE = zyf.PAPER.sections[1].claims[0].judge
+ZYF = [
+    (WITHIN_ONE, BELOW.assign(n=10 * BELOW.n), ABOVE.assign(n=10 * ABOVE.n)),
+    (zyf.runs(zyf.sharper), BELOW, ABOVE),
+    (zyf.runs(zyf.like_full), BELOW, ABOVE),
+    (zyf.runs(zyf.fewer_than_stochastic), BELOW, SLOWER),
+    (zyf.runs(zyf.fewest), SHARP, SLOWER),
+    (zyf.runs(zyf.accelerated), BELOW, ABOVE),
+    (zyf.runs(zyf.decreases), BELOW, ABOVE),
+    (zyf.runs(zyf.batches_stay_small), BELOW, BELOW.assign(n=BELOW.n * 0 + 9)),
+]
+
+
+@pytest.mark.parametrize(("judge", "true", "reversed_"), ZYF)
+def test_claims_of_zhou_yuan_and_feng(judge, true, reversed_):
+    chosen = SimpleNamespace(passes=10.0)
+    found = [judge(results, chosen).verdict for results in (true, reversed_)]
+    assert found == [Verdict.HOLDS, Verdict.DOES_NOT_HOLD]
+    diverged = true.assign(value=true.value.where((true.solver != "SG-HT") | (true.point < 1)))
+    for nothing in diverged, true.isel(solver=[0, 1, 2, 3]):
+        assert judge(nothing, chosen).verdict is Verdict.CANNOT_BE_JUDGED
 
 
 def test_a_paper_is_reproduced(tmp_path, monkeypatch):

@@ -22,7 +22,7 @@ GISETTE, BREAST_CANCER, NEWS = "arcene", "chowdary_breast_vs_colon", "news20_big
 
 
 def needs(column: str, names: Sequence[str], each: str = "") -> Callable[[Judge], Judge]:
-    """Let a judge say that it cannot, where one of these solvers has no result, all in all or at each of a dimension."""
+    """Let a judge say that it cannot, where one of these solvers has no result, at all or somewhere along ``each``."""
 
     def decorate(judge: Judge) -> Judge:
         def judged(results: Dataset, config: Any) -> Finding:
@@ -135,7 +135,7 @@ def plus_minus(value: float, error: float) -> str:
     return f"{value:.1f} ± {error:.1f}"
 
 
-@needs("rate", SOLVERS)
+@needs("rate", SOLVERS, "k")
 def rise(rates: Dataset, config: Any) -> Finding:
     """Every curve: whether there are two sample sizes of which the larger has the lower rate, beyond intervals."""
     of = rates.sel(solver=list(SOLVERS))
@@ -146,7 +146,7 @@ def rise(rates: Dataset, config: Any) -> Finding:
 
 
 def above_fgrahtp(one: str) -> Judge:
-    @needs("rate", (one, "FGraHTP"))
+    @needs("rate", (one, "FGraHTP"), "k")
     def judge(rates: Dataset, config: Any) -> Finding:
         return outperform(rates, [one], ["FGraHTP"])
 
@@ -156,7 +156,7 @@ def above_fgrahtp(one: str) -> Judge:
 def lead_where(one: str) -> Judge:
     """The lead over FGraHTP for k above K against that for k = K, and for the smaller half of n against the larger."""
 
-    @needs("rate", (one, "FGraHTP"))
+    @needs("rate", (one, "FGraHTP"), "k")
     def judge(rates: Dataset, config: Any) -> Finding:
         relaxed = rates.sel(k=rates.k > config.K)
         half = relaxed.sizes["n"] // 2
@@ -180,7 +180,7 @@ def _is_more(one: tuple[float, float], other: tuple[float, float]) -> bool:
 
 
 def comparable(one: str) -> Judge:
-    @needs("rate", (one, "FGraHTP", "GraSP"))
+    @needs("rate", (one, "FGraHTP", "GraSP"), "k")
     def judge(rates: Dataset, config: Any) -> Finding:
         exact, parts, conditions = rates.sel(recovery="exact", k=config.K), [], []
         for pair in (one, "FGraHTP"), (one, "GraSP"), ("FGraHTP", "GraSP"):
@@ -193,7 +193,7 @@ def comparable(one: str) -> Judge:
 
 
 def thresholding_is_best(one: str) -> Judge:
-    @needs("rate", (one, *SOLVERS[1:]))
+    @needs("rate", (one, *SOLVERS[1:]), "k")
     def judge(rates: Dataset, config: Any) -> Finding:
         exact = rates.sel(recovery="exact", k=config.K)
         return outperform(exact, [one, "FGraHTP", "GraSP"], ["FBS", "FoBa"])
@@ -204,14 +204,14 @@ def thresholding_is_best(one: str) -> Judge:
 def at_k(k: int, one: str, others: Sequence[str], worse: Sequence[str]) -> Judge:
     """Whether some solvers are better than others for one k, in exact and in relaxed recovery."""
 
-    @needs("rate", (one, *others, *worse))
+    @needs("rate", (one, *others, *worse), "k")
     def judge(rates: Dataset, config: Any) -> Finding:
         return outperform(rates.sel(k=k), [one, *others], worse)
 
     return judge
 
 
-@needs("rate", SOLVERS)
+@needs("rate", SOLVERS, "k")
 def gap_decreases(rates: Dataset, config: Any) -> Finding:
     """The difference of the best and the worst solver, mean over n, for k = 70 against k = 50."""
     of = rates.rate.sel(recovery="exact", solver=list(SOLVERS))
@@ -221,9 +221,9 @@ def gap_decreases(rates: Dataset, config: Any) -> Finding:
 
 
 def trade_off(one: str) -> Judge:
-    """Exact recovery: its mean over n and k, and the least over k of its mean over n, against the best of the others."""
+    """Exact recovery: the mean over n and k, and the least over k of that over n, against the best of the others."""
 
-    @needs("rate", (one, *SOLVERS[1:]))
+    @needs("rate", (one, *SOLVERS[1:]), "k")
     def judge(rates: Dataset, config: Any) -> Finding:
         exact = rates.sel(recovery="exact", solver=[one, *SOLVERS[1:]])
         mean = exact.rate.mean("n")
@@ -235,7 +235,7 @@ def trade_off(one: str) -> Judge:
         }
         parts, conditions = [], []
         for name, (values, errors) in statistics.items():
-            best = str(values.solver.values[1 + int(values[1:].argmax())])
+            best = str(values.solver.values[1 + int(np.nanargmax(values[1:].values))])
             own, other = ((float(values.sel(solver=s)), float(errors.sel(solver=s))) for s in (one, best))
             texts = (plus_minus(100 * value, 100 * error) for value, error in (own, other))
             parts.append(f"{name}: {next(texts)} %, best of the others {best} {next(texts)} %")
@@ -280,7 +280,7 @@ def lowest_objective(results: Dataset, config: Any) -> Finding:
 
 @needs("objective", ("GraHTP", "FGraHTP", "GraSP"), "dataset")
 def objective_of_fgrahtp(results: Dataset, config: Any) -> Finding:
-    """How far it lies above the lowest of the three, in units of f(0) = ln 2: at most 1 % in the median is comparable."""
+    """How far it is above the lowest of the three, in units of f(0) = ln 2: comparable up to 1 % in the median."""
     f = results.objective.sel(solver=["GraHTP", "FGraHTP", "GraSP"])
     above = (f.sel(solver="FGraHTP") - f.min("solver")) / np.log(2)
     parts, conditions = [], []
@@ -294,7 +294,7 @@ def objective_of_fgrahtp(results: Dataset, config: Any) -> Finding:
 
 
 @needs("test_error", ("GraHTP", "FGraHTP", "GraSP"), "dataset")
-def test_errors(results: Dataset, config: Any) -> Finding:
+def errors(results: Dataset, config: Any) -> Finding:
     error = results.test_error
     apart = np.abs(error.sel(solver="GraHTP") - error.sel(solver="GraSP"))
     counts = [wins(error, one, "FGraHTP") for one in ("GraHTP", "GraSP")]
@@ -370,9 +370,9 @@ def mean_error(values: DataArray) -> tuple[float, float]:
     return (float(found.mean()), float(found.std(ddof=1) / found.size**0.5)) if found.size > 1 else (np.nan, np.nan)
 
 
-def present(results: Dataset, names: Sequence[str]) -> list[str]:
+def present(values: DataArray, names: Sequence[str]) -> list[str]:
     """Return which of some solvers have results."""
-    return [name for name in names if name in results.solver and not results.sel(solver=name).seconds.isnull().all()]
+    return [name for name in names if name in values.solver and not values.sel(solver=name).isnull().all()]
 
 
 def favourable(column: str, better: int, digits: int) -> Judge:
@@ -383,7 +383,7 @@ def favourable(column: str, better: int, digits: int) -> Judge:
         parts, conditions = [], []
         for p in results.p.values:
             at = results[column].sel(p=p)
-            own, others = at.sel(solver="GraHTP"), present(results.sel(p=p), (*GREEDY, GLASSO))
+            own, others = at.sel(solver="GraHTP"), present(at, (*GREEDY, GLASSO))
             means = {name: mean_error(at.sel(solver=name)) for name in others}
             best = max(others, key=lambda name: better * means[name][0])
             texts = (f"{value:.{digits}f} ± {error:.{digits}f}" for value, error in (mean_error(own), means[best]))
@@ -425,7 +425,7 @@ def fastest(one: str, others: Sequence[str], along: str) -> Judge:
         parts, conditions = [], []
         for at in results[along].values:
             rows = results.sel({along: at})
-            names = present(rows, others)
+            names = present(rows.seconds, others)
             if not names:
                 return Finding("there are no others", Verdict.CANNOT_BE_JUDGED)
             texts = (f"{name} {quartiles(rows.seconds.sel(solver=name), ' s')}" for name in (one, *names))
@@ -469,7 +469,7 @@ def competitive(results: Dataset, config: Any) -> Finding:
     parts, conditions = [], []
     for dataset in results.dataset.values:
         rows, texts = results.sel(dataset=dataset), []
-        names = present(rows, (*GREEDY, GLASSO))
+        names = present(rows.mcc, (*GREEDY, GLASSO))
         for column in MEASURES:
             means = {name: float(rows[column].sel(solver=name).mean()) for name in ("GraHTP", *names)}
             best = max(names, key=lambda name, means=means: means[name])  # type: ignore[misc]
@@ -486,7 +486,7 @@ def highest_mcc(results: Dataset, config: Any) -> Finding:
     parts, conditions = [], []
     for dataset in results.dataset.values:
         mcc = results.mcc.sel(dataset=dataset)
-        names = present(results.sel(dataset=dataset), (*GREEDY, GLASSO))
+        names = present(mcc, (*GREEDY, GLASSO))
         means = {name: mean_error(mcc.sel(solver=name)) for name in ("GraHTP", *names)}
         parts.append(f"{shown(dataset)}: {', '.join(f'{n} {v:.3f} ± {error:.3f}' for n, (v, error) in means.items())}")
         conditions.append(all(means["GraHTP"][0] > means[name][0] for name in names))
@@ -561,8 +561,8 @@ PAPER = Paper(
                 ),
                 *both("GraHTP has the better trade-off between accuracy and stability", trade_off),
             ],
-            "The step size is not printed for this figure: $\\eta = 1/(2M_{2k})$, as in Figure 3, or $1/M_1$. Comparable "
-            f"means: intervals apart at no more than {COMPARABLE:.0%} of the n.",
+            "The step size is not printed for this figure: $\\eta = 1/(2M_{2k})$, as in Figure 3, or $1/M_1$. "
+            f"Comparable means: intervals apart at no more than {100 * COMPARABLE:g} % of the n.",
         ),
         Section(
             "Figure 3",
@@ -604,7 +604,7 @@ PAPER = Paper(
                 Claim(
                     "test error: GraHTP and GraSP are comparable, and slightly better than the others in most cases",
                     "",
-                    test_errors,
+                    errors,
                 ),
                 Claim(
                     "test error: FGraHTP is average in most cases",
@@ -635,8 +635,8 @@ PAPER = Paper(
                     times_against_l1,
                 ),
             ],
-            "The $\\ell_1$ solver is liblinear here, accelerated proximal gradients in the paper. The data sets are those "
-            "of Figure 4.",
+            "The $\\ell_1$ solver is liblinear here, accelerated proximal gradients in the paper. The data sets are "
+            "those of Figure 4.",
         ),
         Section(
             "Figure 6",
@@ -649,8 +649,8 @@ PAPER = Paper(
                 Claim("GLasso takes less time than the greedy methods", "", fastest(GLASSO, ["GraHTP", *GREEDY], "p")),
                 Claim("GraHTP takes less time than the other greedy methods", "", fastest("GraHTP", GREEDY, "p")),
             ],
-            "Differences are paired, as all methods see the same samples. Time is that of the whole choice of k or of the "
-            "penalty.",
+            "Differences are paired, as all methods see the same samples. Time is that of the whole choice of k or of "
+            "the penalty.",
         ),
         Section(
             "Table 4",
@@ -674,9 +674,9 @@ PAPER = Paper(
                     fastest("GraHTP", GREEDY, "dataset"),
                 ),
             ],
-            f"Competitive means: the mean is at most {CLOSE} below the best. The rows are those of Hess's patients, as in "
-            "the paper, but with the 26 genes of his predictor; Gravier's patients are not in the paper. Splits overlap, so "
-            "standard errors over them are too small.",
+            f"Competitive means: the mean is at most {CLOSE} below the best. The rows are those of Hess's patients, as "
+            "in the paper, but with the 26 genes of his predictor; Gravier's patients are not in the paper. Splits "
+            "overlap, so standard errors over them are too small.",
         ),
     ],
 )

@@ -225,9 +225,9 @@ PAPER = Paper(
                 Claim("AHSG-HT converges more sharply than HSG-HT in hard thresholdings", "", runs(accelerated)),
                 ENOUGH,
             ],
-            f"{RUNS} Significantly faster, much fewer: by a factor of {MUCH:g}; about as many: within {SIMILAR:g} times "
-            "as many. News20 is in place of real-sim. Thresholdings are those of the whole budget, as SVRG-HT spends "
-            "the first pass on its first gradient. The paper's Appendix E shows the same in more detail.",
+            f"{RUNS} Significantly faster, much fewer: by a factor of {MUCH:g}; about as many: at most {SIMILAR:g} "
+            "times as many. News20 is in place of real-sim. Thresholdings are those of the whole budget, as SVRG-HT "
+            "spends the first pass on its first gradient. The paper's Appendix E shows the same in more detail.",
         ),
         several_passes("figure2", "Figure 2 (a)", f"Softmax regression. {RUNS}"),
         several_passes(
