@@ -32,7 +32,7 @@ def eighty_percent(rates: Dataset, config: Any) -> Finding:
 
 def reliable(rates: Dataset, config: Any) -> Finding:
     some = rates.sel(solver="HT-SVRG", n=232).where(rates.K <= 22, drop=True)
-    least = some.isel(K=int(some.rate.argmin()))
+    least = some.isel(K=int(some.rate.argmin("K")))
     text = f"least at K = {int(least.K)}: {percent(float(least.rate), float(least.lower), float(least.upper))}"
     return Finding(text, Verdict.between(float(some.lower.min()), float(some.upper.min()), 0.95))
 
@@ -73,7 +73,8 @@ def reached_by(solver: str) -> Claim:
 def settings(results: Dataset, name: str) -> list[tuple[float, float, float, float]]:
     """Of the settings in which a parameter is varied: its value, the share recovered, that diverged, and the end."""
     rows = results.isel(setting=np.flatnonzero(results.varied == name))
-    ends = rows.objective.ffill("stage").isel(stage=-1)
+    last = (rows.objective.notnull() * np.arange(rows.sizes["stage"])).argmax("stage")
+    ends = rows.objective.isel(stage=last)
     columns = (rows[name], rows.success, rows.diverged, ends)
     return sorted(zip(*(np.asarray(column, float).tolist() for column in columns), strict=True))
 
