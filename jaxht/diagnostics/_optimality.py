@@ -11,6 +11,7 @@ from jaxht._pytree import Array, Leaf, Numeric, as_dtype, cast_numbers, check_ki
 from jaxht.constraints import Constraint, SelectionConstraint, Sparse
 from jaxht.objectives.objective import Objective
 from jaxht.refit import theorem_holds
+from jaxht.runner import call_on_device
 
 
 class Optimality(NamedTuple):
@@ -78,7 +79,7 @@ def optimality(
     objective, constraint, x, step_size = _prepare(objective, constraint, x, step_size)
     if swaps and (not isinstance(constraint, Sparse) or constraint.bounds is not None):
         raise ValueError("swaps are computed under Sparse without bounds only: pass swaps=False")
-    return _optimality(objective, constraint, x, step_size, swaps)
+    return call_on_device(_optimality, objective, constraint, x, step_size, swaps=swaps)
 
 
 def _prepare(objective: Objective, constraint: Constraint, x: Any, step_size: Numeric | None) -> tuple[Any, ...]:
@@ -161,7 +162,7 @@ def differentiability(
         [True, True, True, False]
     """
     objective, constraint, x, step_size = _prepare(objective, constraint, x, step_size)
-    return _differentiability(objective, constraint, x, step_size)
+    return call_on_device(_differentiability, objective, constraint, x, step_size)
 
 
 @jax.jit
@@ -187,7 +188,7 @@ def _differentiability(
     return Differentiability(stationary, regular, strict, separated)
 
 
-@functools.partial(jax.jit, static_argnums=4)
+@functools.partial(jax.jit, static_argnames="swaps")
 def _optimality(
     objective: Objective, constraint: Constraint, x: Array, step_size: Array | None, swaps: bool
 ) -> Optimality:
