@@ -14,49 +14,14 @@ from jaxht import solvers
 from jaxht.linalg.eigenvalues import random_vector
 from jaxht.linalg.precision import matmul
 from jaxht.refit import theorem_holds
+from tests.derivatives import LOSSES, NOT_MINIMISERS, PROBLEMS, D, K, N, compare, data, make_solver
 from tests.test_programs import solver_names
 from tests.util import quick, x64
 
 pytestmark = pytest.mark.usefixtures("all_quickly")
 
-N, D, K = 40, 12, 3
-# These end at a point that is not the minimiser on its support, or near it only as far as their steps go.
-NOT_MINIMISERS = {"CoSaMP", "SGHT", "HTSAGA", "HTSVRG", "HSGHT", "DIHT", "SDIHT"}
-# The objective of data, and whether it has derivatives by y.
-LOSSES = {
-    "squares": (lambda A, y, l2, w: jaxht.LeastSquares(A, y, l2, mean=True, weights=w), True),
-    "huber": (lambda A, y, l2, w: jaxht.Huber(A, y, l2, weights=w), True),
-    "logistic": (lambda A, y, l2, w: jaxht.Logistic(A, jnp.sign(y), l2, weights=w), False),
-    "squared hinge": (lambda A, y, l2, w: jaxht.SquaredHinge(A, jnp.sign(y), l2, weights=w), False),
-    "smoothed hinge": (lambda A, y, l2, w: jaxht.SmoothedHinge(A, jnp.sign(y), l2, weights=w), False),
-    "poisson": (lambda A, y, l2, w: jaxht.Poisson(A, jnp.abs(y), l2, weights=w), True),
-    "gamma": (lambda A, y, l2, w: jaxht.Gamma(A, jnp.exp(y), l2, weights=w), True),
-    "cox": (lambda A, y, l2, w: jaxht.Cox(A, jnp.stack([y, y > 0], 1), l2, weights=w), False),
-    "ordinal": (
-        lambda A, y, l2, w: jaxht.Ordinal(A, (y > -1).astype(int) + (y > 1), l2, num_classes=3, weights=w),
-        False,
-    ),
-    "offset": (lambda A, y, l2, w: jaxht.Logistic(A, jnp.sign(y), 0.1, offset=0.1 * y + l2 * w), False),
-}
-
-# Of which the steps take long to compile, or there are too many until x is the minimiser.
-TOO_LONG = {
-    ("poisson", "IHT"),
-    ("gamma", "IHT"),
-    ("cox", "IHT"),
-    ("ordinal", "IHT"),
-    ("logistic", "HTP"),
-    ("logistic", "IHT"),
-}
-
-
-def data(seed=0):
-    """A, y, l2 and weights; a direction of each; and weights of the entries of x."""
-    rng = np.random.default_rng(seed)
-    A, w = rng.normal(size=(N, D)), rng.uniform(0.5, 1.5, N)
-    y = A[:, :K] @ [2.0, -1.5, 1.0] + 0.1 * rng.normal(size=N)
-    along = rng.normal(size=(N, D)), rng.normal(size=N), 0.1, rng.normal(size=N)
-    return (A, y, 0.05, w), along, rng.normal(size=D)
+# Of which a program takes long to compile, or which are like others: of these a third of the solvers, another one each.
+SAMPLED = PROBLEMS.keys() - LOSSES.keys() - {"hinge"} | {"cox", "ordinal"}
 
 
 def slopes(function, at, along, h=1e-5):
@@ -74,21 +39,33 @@ def check(function, at, along, rtol=1e-6):
     np.testing.assert_allclose(reverse, forward, rtol=1e-8)
 
 
+@pytest.mark.parametrize("problem", PROBLEMS)
+def test_solutions(problem):
+    """Of every solver; all that the theorem sees of it is its x. `python -m tests.derivatives` leaves out none."""
+    first = list(PROBLEMS).index(problem)
+    names = solver_names()[first % 3 :: 3] if problem in SAMPLED else solver_names()
+    with x64():
+        found = {name: compare(problem, name) for name in names}
+    checked = {name: errors for name, errors in found.items() if errors is not None}
+    assert len(checked) >= 3
+    assert not {name: errors for name, errors in checked.items() if not errors.right}
+    without = {name for name, errors in checked.items() if np.isnan(errors.forward)}
+    assert without <= NOT_MINIMISERS | ({"NIHT"} if problem == "hinge" else set())
+
+
 @pytest.mark.parametrize(
-    ("loss", "name"),
-    [(loss, name) for loss in ("squares", "logistic") for name in solver_names()]
-    + [(loss, name) for loss in list(LOSSES)[1:] for name in ("HTP", "IHT") if (loss, name) not in TOO_LONG],
+    ("problem", "name"),
+    [("squares", name) for name in solver_names()] + [(problem, "HTP") for problem in list(LOSSES)[1:]],
 )
-def test_solvers(loss, name):
-    """By A, y, the ridge and the weights, of x and of f; or NaN. What a solver adds to the rule is its x."""
-    solver = getattr(solvers, name)(**({"num_starts": 2} if name == "LocalSearch" else {}))
+def test_solvers(problem, name):
+    """By A, y, the ridge and the weights, of x and of f, through the solve itself; or NaN."""
     at, along, c = data()
-    make, has_targets = LOSSES[loss]
+    make, constraint, has_targets = PROBLEMS[problem]
     if not has_targets:
         along = along[0], np.zeros(N), *along[2:]
 
     def function(A, y, l2, w):
-        result = jaxht.solve(make(A, y, l2, w), jaxht.Sparse(K), solver, key=jax.random.key(0))
+        result = jaxht.solve(make(A, y, l2, w), constraint, make_solver(name), key=jax.random.key(0))
         return jnp.vdot(c, result.x) + 0.3 * result.value
 
     with x64():
@@ -431,8 +408,8 @@ def test_certificates():
 
     with x64():
         at = (A, y, 1.0, w)
-        check(functools.partial(bounds, LOSSES["squares"][0]), at, (A_dot, y_dot, 0.1, w_dot))
-        check(functools.partial(bounds, LOSSES["huber"][0]), at, (A_dot, y_dot, 0.1, w_dot))
+        check(functools.partial(bounds, PROBLEMS["squares"].objective), at, (A_dot, y_dot, 0.1, w_dot))
+        check(functools.partial(bounds, PROBLEMS["huber"].objective), at, (A_dot, y_dot, 0.1, w_dot))
 
 
 @pytest.mark.parametrize("radius", [0.5, 100.0])
