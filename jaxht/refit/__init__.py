@@ -11,6 +11,8 @@ all others                    any                                        Newton-
 ============================  =========================================  ===========================
 """
 
+from typing import Any
+
 import jax.numpy as jnp
 
 from jaxht._pytree import Array
@@ -88,7 +90,7 @@ def refit(objective: Objective, support: ModelSubspace, x: Array, ridge: Array |
             return refit_by_products(objective, support, x, ridge)
 
 
-def differentiate_at(objective: Objective, support: ModelSubspace, x: Array) -> Array:
+def differentiate_at(objective: Objective, support: ModelSubspace, x: Any) -> Any:
     r"""x as it is, with the derivatives of the minimiser on a support, by the implicit function theorem.
 
     With S the coordinates of the support that are free, those at a bound left out,
@@ -112,7 +114,7 @@ def differentiate_at(objective: Objective, support: ModelSubspace, x: Array) -> 
     return _coordinates(objective, support, x).differentiate()
 
 
-def theorem_holds(objective: Objective, support: ModelSubspace, x: Array) -> Regularity:
+def theorem_holds(objective: Objective, support: ModelSubspace, x: Any) -> Regularity:
     """Whether the derivatives of :func:`differentiate_at` are numbers, and not those of one side.
 
     Args:
@@ -126,7 +128,7 @@ def theorem_holds(objective: Objective, support: ModelSubspace, x: Array) -> Reg
     return regularity(at.f, at.w, at.inside, at.bounds)
 
 
-def _coordinates(objective: Objective, support: ModelSubspace, x: Array) -> Coordinates:
+def _coordinates(objective: Objective, support: ModelSubspace, x: Any) -> Coordinates:
     match objective, support:
         case GaussianPrecision(), Support():
             return on_graph(objective, support, x)
