@@ -19,6 +19,7 @@ from jaxht._pytree import Array
 from jaxht.constraints.model_subspace import ModelSubspace
 from jaxht.constraints.subspace import Subspace
 from jaxht.constraints.support import Support
+from jaxht.linalg.factored import Factored
 from jaxht.objectives.glm import Hinge
 from jaxht.objectives.linear_model import LeastSquares, LinearModel
 from jaxht.objectives.multi_output import MultiOutput
@@ -32,7 +33,7 @@ from jaxht.refit.columns import (
     refit_least_squares,
     smooth_hinge,
 )
-from jaxht.refit.fixed_rank import at_rank
+from jaxht.refit.fixed_rank import at_rank, has_vectors
 from jaxht.refit.graph import on_graph, refit_graph
 from jaxht.refit.low_rank import refit_low_rank
 from jaxht.refit.newton import Coordinates, Regularity, regularity
@@ -100,7 +101,8 @@ def differentiate_at(objective: Objective, support: ModelSubspace, x: Any) -> An
 
     in forward and reverse mode, any number of times. On matrices of low rank S is the tangent space of the matrices of
     this rank, on which H has a term of their curvature. The derivatives are NaN where x is not stationary on S, and
-    where H is singular there: see :func:`jaxht.refit.newton.regularity`.
+    where H is singular there: see :func:`jaxht.refit.newton.regularity`; those of factors are those of the singular
+    value decomposition, and NaN where singular values coincide.
 
     Args:
         objective: prepared.
@@ -120,12 +122,13 @@ def theorem_holds(objective: Objective, support: ModelSubspace, x: Any) -> Regul
     Args:
         objective: prepared.
         support: of x, with or without bounds.
-        x: shaped like the variable.
+        x: shaped like the variable; of factors no two singular values may coincide for ``regular``.
 
     Cost: five systems with the Hessian.
     """
     at = _coordinates(objective, support, x)
-    return regularity(at.f, at.w, at.inside, at.bounds)
+    found = regularity(at.f, at.w, at.inside, at.bounds)
+    return found._replace(regular=found.regular & has_vectors(x.s)) if isinstance(x, Factored) else found
 
 
 def _coordinates(objective: Objective, support: ModelSubspace, x: Any) -> Coordinates:

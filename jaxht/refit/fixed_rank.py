@@ -97,9 +97,16 @@ class FixedRank:
 def _decompose(P: Array, W: Array, x: Factored) -> Factored:
     """x as it is, with the derivatives of the singular value decomposition of ``P W'``, which is x.
 
-    They are NaN where singular values coincide, to the root of machine epsilon. Columns of 0 in W stay.
+    They are NaN where :func:`has_vectors` is False. Columns of 0 in W stay.
     """
     return x
+
+
+def has_vectors(s: Array) -> Array:
+    """Whether no two singular values other than 0 coincide, to the root of machine epsilon: bool, for s (k,)."""
+    larger, smaller = s[:-1], s[1:]
+    tied = (smaller > 0) & (larger - smaller <= float(jnp.finfo(s.dtype).eps) ** 0.5 * larger)
+    return ~jnp.any(tied)
 
 
 @_decompose.defjvp
@@ -109,13 +116,13 @@ def _decompose_jvp(primals: tuple, tangents: tuple) -> tuple[Factored, Factored]
     present = jnp.any(W != 0, axis=0)
     U, V = (jnp.where(present, basis, 0) for basis in (x.U, x.V))
     s = jnp.where(present, x.s, 1)
+    factor = jnp.where(has_vectors(x.s), 1, jnp.nan).astype(s.dtype)  # so that all is NaN in reverse mode as well
+    P_dot, W_dot = factor * P_dot, factor * W_dot
     image = matmul(P_dot, matmul(W.T, V)) + matmul(P, matmul(W_dot.T, V))  # of V by the derivative of P W'
     adjoint = matmul(W_dot, matmul(P.T, U)) + matmul(W, matmul(P_dot.T, U))
     core = matmul(U.T, image)
     gaps = s[None] ** 2 - s[:, None] ** 2
-    tied = jnp.abs(gaps) <= float(jnp.finfo(s.dtype).eps) ** 0.5 * jnp.maximum(s[None], s[:, None]) ** 2
-    pairs = present[:, None] & present & ~jnp.eye(s.size, dtype=bool)
-    inverse = jnp.where(pairs, jnp.where(tied, jnp.nan, 1 / jnp.where(tied, 1, gaps)), 0)
+    inverse = jnp.where(gaps == 0, 0, 1 / jnp.where(gaps == 0, 1, gaps)) * (present[:, None] & present)
     left, right = (inverse * (one * s + s[:, None] * other) for one, other in ((core, core.T), (core.T, core)))
     U_dot = matmul(U, left) + (image - matmul(U, core)) / s
     V_dot = matmul(V, right) + (adjoint - matmul(V, core.T)) / s
