@@ -121,7 +121,9 @@ def _decompose_jvp(primals: tuple, tangents: tuple) -> tuple[Factored, Factored]
     image = matmul(P_dot, matmul(W.T, V)) + matmul(P, matmul(W_dot.T, V))  # of V by the derivative of P W'
     adjoint = matmul(W_dot, matmul(P.T, U)) + matmul(W, matmul(P_dot.T, U))
     core = matmul(U.T, image)
-    gaps = s[None] ** 2 - s[:, None] ** 2
+    gaps = (s[None] - s[:, None]) * (
+        s[None] + s[:, None]
+    )  # 0 on the diagonal, where a difference of squares may not be
     inverse = jnp.where(gaps == 0, 0, 1 / jnp.where(gaps == 0, 1, gaps)) * (present[:, None] & present)
     left, right = (inverse * (one * s + s[:, None] * other) for one, other in ((core, core.T), (core.T, core)))
     U_dot = matmul(U, left) + (image - matmul(U, core)) / s
