@@ -209,8 +209,8 @@ def solve(
     minimiser on the support of x (for matrices of low rank: among those of its rank), by the implicit function theorem,
     whatever steps have led there: by the start, the solver and the stopping test they are 0. They are NaN where x is
     not that minimiser, as after a run that was cut off, and for solvers that end near one only (``CoSaMP()``, dual and
-    stochastic ones); where the Hessian there is singular; and for factored matrices. At a bound that just became
-    active, and where supports tie, they are one-sided. :func:`jaxht.differentiability` says which of these holds.
+    stochastic ones); where the Hessian there is singular; and of factors where singular values coincide. At a bound
+    that just became active, and where supports tie, they are one-sided. :func:`jaxht.differentiability` says which of these holds.
 
     Args:
         objective: f, for example ``LeastSquares(A, y)``.
