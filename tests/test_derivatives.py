@@ -1,5 +1,6 @@
 """Derivatives of solutions next to finite differences, for every solver; where there are none they are NaN."""
 
+import dataclasses
 import functools
 
 import jax
@@ -14,49 +15,15 @@ from jaxht import solvers
 from jaxht.linalg.eigenvalues import random_vector
 from jaxht.linalg.precision import matmul
 from jaxht.refit import theorem_holds
+from tests.derivatives import LOSSES, NOT_MINIMISERS, PROBLEMS, D, K, N, compare, data, make_solver
 from tests.test_programs import solver_names
 from tests.util import quick, x64
 
 pytestmark = pytest.mark.usefixtures("all_quickly")
 
-N, D, K = 40, 12, 3
-# These end at a point that is not the minimiser on its support, or near it only as far as their steps go.
-NOT_MINIMISERS = {"CoSaMP", "SGHT", "HTSAGA", "HTSVRG", "HSGHT", "DIHT", "SDIHT"}
-# The objective of data, and whether it has derivatives by y.
-LOSSES = {
-    "squares": (lambda A, y, l2, w: jaxht.LeastSquares(A, y, l2, mean=True, weights=w), True),
-    "huber": (lambda A, y, l2, w: jaxht.Huber(A, y, l2, weights=w), True),
-    "logistic": (lambda A, y, l2, w: jaxht.Logistic(A, jnp.sign(y), l2, weights=w), False),
-    "squared hinge": (lambda A, y, l2, w: jaxht.SquaredHinge(A, jnp.sign(y), l2, weights=w), False),
-    "smoothed hinge": (lambda A, y, l2, w: jaxht.SmoothedHinge(A, jnp.sign(y), l2, weights=w), False),
-    "poisson": (lambda A, y, l2, w: jaxht.Poisson(A, jnp.abs(y), l2, weights=w), True),
-    "gamma": (lambda A, y, l2, w: jaxht.Gamma(A, jnp.exp(y), l2, weights=w), True),
-    "cox": (lambda A, y, l2, w: jaxht.Cox(A, jnp.stack([y, y > 0], 1), l2, weights=w), False),
-    "ordinal": (
-        lambda A, y, l2, w: jaxht.Ordinal(A, (y > -1).astype(int) + (y > 1), l2, num_classes=3, weights=w),
-        False,
-    ),
-    "offset": (lambda A, y, l2, w: jaxht.Logistic(A, jnp.sign(y), 0.1, offset=0.1 * y + l2 * w), False),
-}
-
-# Of which the steps take long to compile, or there are too many until x is the minimiser.
-TOO_LONG = {
-    ("poisson", "IHT"),
-    ("gamma", "IHT"),
-    ("cox", "IHT"),
-    ("ordinal", "IHT"),
-    ("logistic", "HTP"),
-    ("logistic", "IHT"),
-}
-
-
-def data(seed=0):
-    """A, y, l2 and weights; a direction of each; and weights of the entries of x."""
-    rng = np.random.default_rng(seed)
-    A, w = rng.normal(size=(N, D)), rng.uniform(0.5, 1.5, N)
-    y = A[:, :K] @ [2.0, -1.5, 1.0] + 0.1 * rng.normal(size=N)
-    along = rng.normal(size=(N, D)), rng.normal(size=N), 0.1, rng.normal(size=N)
-    return (A, y, 0.05, w), along, rng.normal(size=D)
+# Of which a program takes long to compile, or which only some solvers take: of these fewer solvers.
+SAMPLED = PROBLEMS.keys() - LOSSES.keys() - {"hinge"} | {"cox", "ordinal"}
+SAMPLE = ("HTP", "HTSAGA", "IHT", "NIHT", "OMP")
 
 
 def slopes(function, at, along, h=1e-5):
@@ -74,21 +41,31 @@ def check(function, at, along, rtol=1e-6):
     np.testing.assert_allclose(reverse, forward, rtol=1e-8)
 
 
+@pytest.mark.parametrize("problem", PROBLEMS)
+def test_solutions(problem):
+    """Of every solver; all that the theorem sees of it is its x. `python -m tests.derivatives` leaves out none."""
+    with x64():
+        found = {name: compare(problem, name) for name in (SAMPLE if problem in SAMPLED else solver_names())}
+    checked = {name: errors for name, errors in found.items() if errors is not None}
+    assert len(checked) >= 3
+    assert not {name: errors for name, errors in checked.items() if not errors.right}
+    without = {name for name, errors in checked.items() if np.isnan(errors.forward)}
+    assert without <= NOT_MINIMISERS | ({"NIHT"} if problem == "hinge" else set())
+
+
 @pytest.mark.parametrize(
-    ("loss", "name"),
-    [(loss, name) for loss in ("squares", "logistic") for name in solver_names()]
-    + [(loss, name) for loss in list(LOSSES)[1:] for name in ("HTP", "IHT") if (loss, name) not in TOO_LONG],
+    ("problem", "name"),
+    [("squares", name) for name in solver_names()] + [(problem, "HTP") for problem in list(LOSSES)[1:]],
 )
-def test_solvers(loss, name):
-    """By A, y, the ridge and the weights, of x and of f; or NaN. What a solver adds to the rule is its x."""
-    solver = getattr(solvers, name)(**({"num_starts": 2} if name == "LocalSearch" else {}))
+def test_solvers(problem, name):
+    """By A, y, the ridge and the weights, of x and of f, through the solve itself; or NaN."""
     at, along, c = data()
-    make, has_targets = LOSSES[loss]
+    make, constraint, has_targets = PROBLEMS[problem]
     if not has_targets:
         along = along[0], np.zeros(N), *along[2:]
 
     def function(A, y, l2, w):
-        result = jaxht.solve(make(A, y, l2, w), jaxht.Sparse(K), solver, key=jax.random.key(0))
+        result = jaxht.solve(make(A, y, l2, w), constraint, make_solver(name), key=jax.random.key(0))
         return jnp.vdot(c, result.x) + 0.3 * result.value
 
     with x64():
@@ -175,34 +152,82 @@ def test_low_rank(solver):
         check(function, (A, Y, l2), (A_dot, Y_dot, 1.0))
 
 
-def test_completion_and_factors():
-    """Observed entries; and matrices in factors have no derivatives."""
+def completion(y, l2, **options):
+    """Of two large singular values; and with a column of factors that stays 0."""
     rng = np.random.default_rng(4)
-    L, R = rng.normal(size=(7, 1)), rng.normal(size=(6, 1))
     rows, columns = np.nonzero(rng.random((7, 6)) < 0.9)
-    y, C = (L @ R.T)[rows, columns] + 0.1 * rng.normal(size=len(rows)), rng.normal(size=(7, 6))
+    target = (rng.normal(size=(7, 2)) @ rng.normal(size=(2, 6)) + 0.1 * rng.normal(size=(7, 6)))[rows, columns]
+    f = jaxht.MatrixCompletion(rows, columns, target + y, (7, 6), l2=l2)
+    return jaxht.solve(f, jaxht.LowRank(2, k_max=3, **options), jaxht.IHT())
 
-    def solution(y, factored=False):
-        f = jaxht.MatrixCompletion(rows, columns, y, (7, 6), l2=0.1)
-        x = jaxht.solve(f, jaxht.LowRank(1, factored=factored), jaxht.IHT()).x
-        return jnp.vdot(C, x.dense() if factored else x)
+
+C = np.random.default_rng(3).normal(size=(7, 7))
+OF_FACTORS = {
+    "array": lambda *at: jnp.vdot(C[:, :6], completion(*at).x),
+    "factors": lambda *at: jnp.vdot(C[:, :6], completion(*at, factored=True).x.dense()),
+    "singular values": lambda *at: completion(*at, factored=True).x.s @ C[0, :3],
+    "column space": lambda *at: jnp.vdot(C, (lambda U: U @ U.T)(completion(*at, factored=True).x.U)),
+    "row space": lambda *at: jnp.vdot(C[:6, :6], (lambda V: V @ V.T)(completion(*at, factored=True).x.V)),
+    "value": lambda *at: completion(*at, factored=True).value,
+}
+
+
+@pytest.mark.parametrize("function", OF_FACTORS.values(), ids=OF_FACTORS)
+def test_completion_and_factors(function):
+    """Observed entries, of arrays and factors, and what is a function of a singular value decomposition."""
+    with x64():
+        check(function, (np.zeros(32), 0.1), (np.cos(np.arange(32)), 1.0))
+
+
+def test_factors_of_equal_singular_values():
+    """Their vectors have no derivatives, and neither has what is made of them."""
+    A, Y = jnp.eye(4), jnp.diag(jnp.array([2.0, 2.0, 0.5]), 1)[:, 1:]
+
+    def solution(l2):
+        return jnp.sum(jaxht.solve(jaxht.MultiResponse(A, Y, l2), jaxht.LowRank(2, factored=True), jaxht.IHT()).x.U)
 
     with x64():
-        check(solution, (y,), (rng.normal(size=len(y)),))
-        assert np.isnan(jax.grad(functools.partial(solution, factored=True))(y)).all()
+        assert np.isnan(jax.grad(solution)(0.1)) and np.isnan(jax.jvp(solution, (0.1,), (1.0,))[1])
 
 
-def test_second_derivatives():
-    (A, y, *_), _, c = data()
+def test_conditions_of_factors():
+    """As of arrays; and that singular values differ."""
+    f, rank_two = jaxht.MultiResponse(jnp.eye(4), jnp.diag(jnp.array([3.0, 2, 1, 0.5]))), jaxht.LowRank(2)
+    tied = dataclasses.replace(f, y=jnp.diag(jnp.array([2.0, 2, 1, 0.5])))
+    with_values = functools.partial(dataclasses.replace, jaxht.Factored(jnp.eye(4, 2), jnp.zeros(2), jnp.eye(4, 2)))
+    factors = with_values(s=jnp.array([3.0, 2]))
+    assert all(jaxht.differentiability(f, rank_two, factors))
+    assert not jaxht.differentiability(f, jaxht.LowRank(3), factors).separated
+    assert not jaxht.differentiability(f, rank_two, with_values(s=jnp.array([6.0, 4]))).stationary
+    equal = with_values(s=jnp.array([2.0, 2]))
+    assert jaxht.differentiability(tied, rank_two, equal.dense()).exists
+    assert [bool(holds) for holds in jaxht.differentiability(tied, rank_two, equal)[:2]] == [True, False]
+    with pytest.raises(ValueError, match="objective must take factored iterates"):
+        jaxht.differentiability(jaxht.MatrixSensing(jnp.ones((3, 4, 4)), jnp.ones(3)), rank_two, factors)
+    with pytest.raises(ValueError, match="x must be an array"):
+        jaxht.optimality(f, rank_two, factors, swaps=False)
 
-    def slope(t):
-        def function(t):
-            return jnp.vdot(c, jaxht.solve(jaxht.Logistic(A, jnp.sign(y), t), jaxht.Sparse(K), jaxht.HTP()).x)
 
-        return jax.grad(function)(t)
+SECOND = {
+    "sparse": lambda t: jaxht.solve(jaxht.Logistic(*signs(), t), jaxht.Sparse(K), jaxht.HTP()).x,
+    "low rank": lambda t: completion(0, t).x,
+    "factors": lambda t: completion(0, t, factored=True).x.dense(),
+}
+
+
+def signs():
+    (A, y, *_), _, _ = data()
+    return A, jnp.sign(y)
+
+
+@pytest.mark.parametrize("solution", SECOND.values(), ids=SECOND)
+def test_second_derivatives(solution):
+    def function(t):
+        x = solution(t)
+        return jnp.vdot(np.cos(np.arange(x.size)), x)
 
     with x64():
-        check(slope, (0.1,), (1.0,))
+        check(jax.grad(function), (0.1,), (1.0,))
 
 
 def test_paths_and_validation():
@@ -431,8 +456,8 @@ def test_certificates():
 
     with x64():
         at = (A, y, 1.0, w)
-        check(functools.partial(bounds, LOSSES["squares"][0]), at, (A_dot, y_dot, 0.1, w_dot))
-        check(functools.partial(bounds, LOSSES["huber"][0]), at, (A_dot, y_dot, 0.1, w_dot))
+        check(functools.partial(bounds, PROBLEMS["squares"].objective), at, (A_dot, y_dot, 0.1, w_dot))
+        check(functools.partial(bounds, PROBLEMS["huber"].objective), at, (A_dot, y_dot, 0.1, w_dot))
 
 
 @pytest.mark.parametrize("radius", [0.5, 100.0])

@@ -1,6 +1,7 @@
 """Every solver runs under the settings that users check their programs with, and inside of JAX's transformations."""
 
 # ruff: noqa: F722 - the shapes of jaxtyping
+import dataclasses
 import functools
 import os
 import subprocess
@@ -62,6 +63,49 @@ def test_settings(name):
         assert wide.dtype == np.float64
         np.testing.assert_allclose(np.asarray(wide), x, rtol=1e-3, atol=1e-5)
     np.testing.assert_array_equal(run(name, A, y, key).x, x)
+
+
+@jax.jit
+def split_weights(held_out):
+    return 1.0 - held_out, 1.0 * held_out
+
+
+def cross_validate(f, ks, key, solver):
+    def split(held_out):
+        return [dataclasses.replace(f, weights=weights) for weights in split_weights(held_out)]
+
+    return jaxht.cross_validate(split, jaxht.folds(key, N, 2), SPARSE, solver, ks)
+
+
+SPARSE, HTP, DIHT = jaxht.Sparse(K), jaxht.HTP(), jaxht.DIHT()
+CALLS = {
+    "path": lambda f, ks, key, x: jaxht.path(f, SPARSE, HTP, [1, 2]),
+    "path, both ways": lambda f, ks, key, x: jaxht.path(f, SPARSE, HTP, ks, both_ways=True),
+    "path, nested": lambda f, ks, key, x: jaxht.path(f, SPARSE, jaxht.OMP(), [1, 2]),
+    "path, stochastic": lambda f, ks, key, x: jaxht.path(f, SPARSE, jaxht.SGHT(), ks, key=key, stop=STOP),
+    "trace": lambda f, ks, key, x: jaxht.trace(f, SPARSE, HTP, num_steps=2, x0=x),
+    "validate": lambda f, ks, key, x: jaxht.validate(f, f, SPARSE, HTP, [1, 2]),
+    "validate, nested": lambda f, ks, key, x: jaxht.validate(f, f, SPARSE, jaxht.OMP(), ks),
+    "validate, stochastic": lambda f, ks, key, x: jaxht.validate(f, f, SPARSE, jaxht.SGHT(), ks, key=key, stop=STOP),
+    "cross_validate": lambda f, ks, key, x: cross_validate(f, [1, 2], key, HTP),
+    "cross_validate, nested": lambda f, ks, key, x: cross_validate(f, ks, key, jaxht.OMP()),
+    "certify": lambda f, ks, key, x: jaxht.certify(f, SPARSE, x),
+    "certify, by a solver": lambda f, ks, key, x: jaxht.certify(f, SPARSE, x, solver=DIHT, stop=STOP),
+    "optimality": lambda f, ks, key, x: jaxht.optimality(f, SPARSE, x),
+    "differentiability": lambda f, ks, key, x: jaxht.differentiability(f, SPARSE, x),
+    "steps": lambda f, ks, key, x: jaxht.solve(f, SPARSE, jaxht.IHT(), stop=STOP, adjoint="checkpointed"),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_transfers(name):
+    """Whatever is called on arrays of JAX moves its own numbers to the device explicitly."""
+    f = jaxht.LeastSquares(*data(), 0.1, mean=True)
+    ks, key, x = jnp.array([1, 2]), jax.random.key(0), jaxht.solve(f, SPARSE, HTP).x
+    jax.clear_caches()  # so that also the tracing is seen
+    with jax.transfer_guard("disallow"):
+        found = CALLS[name](f, ks, key, x)
+    jax.tree.map(np.testing.assert_array_equal, found, CALLS[name](f, ks, key, x))
 
 
 @pytest.mark.parametrize("name", solver_names())

@@ -70,7 +70,7 @@ class Dense:
 
     def columns(self, indices: Array) -> Array:
         """``A_F^T``: the columns at ``indices`` (k_max,) as contiguous rows (k_max, n); 0 where an index is d."""
-        return jnp.take(self.array.T, indices, axis=0, mode="fill", fill_value=0)
+        return _columns(self.array, indices)
 
     def subproblem(self, indices: Array) -> tuple[Array, Array]:
         """:meth:`columns` at ``indices`` and their Gram matrix ``A_F^T A_F`` (k_max, k_max).
@@ -78,6 +78,18 @@ class Dense:
         Cost: n k_max^2. Where many lanes of a vmap share one A, n d^2 once, and a gather a lane.
         """
         return _subproblem(self.array, indices)
+
+
+@jax.custom_jvp
+def _columns(array: Array, indices: Array) -> Array:
+    return jnp.take(array.T, indices, axis=0, mode="fill", fill_value=0)
+
+
+@_columns.defjvp
+def _columns_jvp(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
+    """Gathered in n x d, into which the transpose scatters then: d x n would be turned in a further pass."""
+    array, indices = primals
+    return _columns(array, indices), jnp.take(tangents[0], indices, axis=1, mode="fill", fill_value=0).T
 
 
 def _gather_subproblem(array: Array, indices: Array) -> tuple[Array, Array]:

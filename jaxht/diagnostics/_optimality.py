@@ -9,8 +9,10 @@ from jax import lax
 
 from jaxht._pytree import Array, Leaf, Numeric, as_dtype, cast_numbers, check_kind, short_repr
 from jaxht.constraints import Constraint, SelectionConstraint, Sparse
+from jaxht.linalg.factored import Factored
 from jaxht.objectives.objective import Objective
 from jaxht.refit import theorem_holds
+from jaxht.runner import call_on_device
 
 
 class Optimality(NamedTuple):
@@ -75,19 +77,23 @@ def optimality(
         >>> float(check.stationarity), float(check.swap_gain), check.swap.tolist()
         (0.0, 2.5, [3, 2])
     """
+    if isinstance(x, Factored):
+        raise ValueError("x must be an array; got factors: pass x.dense()")
     objective, constraint, x, step_size = _prepare(objective, constraint, x, step_size)
     if swaps and (not isinstance(constraint, Sparse) or constraint.bounds is not None):
         raise ValueError("swaps are computed under Sparse without bounds only: pass swaps=False")
-    return _optimality(objective, constraint, x, step_size, swaps)
+    return call_on_device(_optimality, objective, constraint, x, step_size, swaps=swaps)
 
 
 def _prepare(objective: Objective, constraint: Constraint, x: Any, step_size: Numeric | None) -> tuple[Any, ...]:
     check_kind(objective=objective, constraint=constraint)
     objective = objective.prepare()
     dtype = objective.dtype
-    x = as_dtype(x, dtype)
-    if jnp.shape(x) != objective.shape:
-        raise ValueError(f"x must have shape {objective.shape}, that of the variable; got {jnp.shape(x)}")
+    if isinstance(x, Factored):
+        objective.start(1)  # raises where the objective takes no factors
+    x = cast_numbers(x, dtype) if isinstance(x, Factored) else as_dtype(x, dtype)
+    if x.shape != objective.shape:
+        raise ValueError(f"x must have shape {objective.shape}, that of the variable; got {x.shape}")
     constraint = cast_numbers(constraint.prepare(objective.shape), dtype)
     step_size = None if step_size is None else as_dtype(step_size, dtype)
     return cast_numbers(objective, dtype), constraint, x, step_size
@@ -100,7 +106,7 @@ class Differentiability(NamedTuple):
         stationary: whether x is the minimiser on its support: a Newton step is at most 10 roots of machine epsilon
             long, relative to x. Else derivatives are NaN.
         regular: whether the Hessian on the support is regular to working precision: a system whose solution is known is
-            solved to 1 %. Else derivatives are NaN.
+            solved to 10 %; and for x in factors no two singular values coincide. Else derivatives are NaN.
         strict: whether every coordinate at a bound is held there by a gradient that is not 0. Else derivatives are
             one-sided: those of a coordinate that stays at its bound.
         separated: whether x has k active items, and no other item ties with the smallest of them at the threshold of a
@@ -128,7 +134,7 @@ class Differentiability(NamedTuple):
 
 
 def differentiability(
-    objective: Objective, constraint: Constraint, x: Array, *, step_size: Numeric | None = None
+    objective: Objective, constraint: Constraint, x: Array | Factored, *, step_size: Numeric | None = None
 ) -> Differentiability:
     r"""Check whether a solution has derivatives by its problem. Works under jit and vmap.
 
@@ -138,7 +144,7 @@ def differentiability(
     Args:
         objective: f, for example ``LeastSquares(A, y)``.
         constraint: C.
-        x: a feasible point, shaped like the variable, for example ``result.x``; no factors.
+        x: a feasible point, shaped like the variable, for example ``result.x``; also in factors.
         step_size: eta > 0, a scalar, traced: items tie at the threshold of ``x - eta grad f(x)``; None:
             that of :class:`jaxht.HTP`, the inverse of the largest curvature along a coordinate.
 
@@ -161,7 +167,7 @@ def differentiability(
         [True, True, True, False]
     """
     objective, constraint, x, step_size = _prepare(objective, constraint, x, step_size)
-    return _differentiability(objective, constraint, x, step_size)
+    return call_on_device(_differentiability, objective, constraint, x, step_size)
 
 
 @jax.jit
@@ -187,7 +193,7 @@ def _differentiability(
     return Differentiability(stationary, regular, strict, separated)
 
 
-@functools.partial(jax.jit, static_argnums=4)
+@functools.partial(jax.jit, static_argnames="swaps")
 def _optimality(
     objective: Objective, constraint: Constraint, x: Array, step_size: Array | None, swaps: bool
 ) -> Optimality:

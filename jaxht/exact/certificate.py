@@ -13,7 +13,7 @@ from jaxht.exact.relaxation import ROUND, Goal, Relaxation, Ridge, Start, bound_
 from jaxht.objectives.dual import check_dual, column_bound, dual_variables
 from jaxht.objectives.linear_model import LinearModel
 from jaxht.objectives.objective import Objective
-from jaxht.runner import Stop, solve
+from jaxht.runner import Stop, call_on_device, solve
 from jaxht.solvers import DIHT
 
 
@@ -87,9 +87,9 @@ def certify(
     constraint = constraint.prepare(model.shape)
     x = as_dtype(x, model.dtype)
     if solver is None and isinstance(constraint, Sparse | Groups):
-        return certify_by_relaxation(model, constraint, x, stop.gap_rtol or 0.0, stop.max_steps)
+        return call_on_device(certify_by_relaxation, model, constraint, x, stop.gap_rtol or 0.0, stop.max_steps)
     result = solve(objective, constraint, DIHT() if solver is None else solver, x0=x, stop=stop)
-    value, lower = bound_above(model, x, model.predict(x), column_bound(model)), result.value - result.gap
+    value, lower = call_on_device(_bound_above, model, x), result.value - result.gap
     return Certificate(value, lower, value - lower)
 
 
@@ -98,13 +98,18 @@ def certify_by_relaxation(
     model: LinearModel, constraint: Sparse | Groups, x: Array, gap_rtol: Numeric, max_steps: Numeric
 ) -> Certificate:
     """:func:`certify`, of what is prepared."""
-    value = bound_above(model, x, model.predict(x), column_bound(model))
+    value = _bound_above(model, x)
     fixed, at, x = lax.stop_gradient(((model, constraint), value, x))
     problem, root = _relaxation(*fixed, at)
     goal = Goal(at - gap_rtol * jnp.abs(at), RTOL, 1 + max_steps // ROUND)
     found = relax(problem, goal, Start(root, constraint.active(x) | root.included, x, problem.step_size))
     lower = _lower(model, constraint, at, (found.fit, found.x), found.bound.lower)
     return Certificate(value, lower, value - lower)
+
+
+@jax.jit
+def _bound_above(model: LinearModel, x: Array) -> Array:
+    return bound_above(model, x, model.predict(x), column_bound(model))
 
 
 def _relaxation(model: LinearModel, constraint: Sparse | Groups, value: Array) -> tuple[Relaxation, Node]:

@@ -11,12 +11,15 @@ all others                    any                                        Newton-
 ============================  =========================================  ===========================
 """
 
+from typing import Any
+
 import jax.numpy as jnp
 
 from jaxht._pytree import Array
 from jaxht.constraints.model_subspace import ModelSubspace
 from jaxht.constraints.subspace import Subspace
 from jaxht.constraints.support import Support
+from jaxht.linalg.factored import Factored
 from jaxht.objectives.glm import Hinge
 from jaxht.objectives.linear_model import LeastSquares, LinearModel
 from jaxht.objectives.multi_output import MultiOutput
@@ -30,7 +33,7 @@ from jaxht.refit.columns import (
     refit_least_squares,
     smooth_hinge,
 )
-from jaxht.refit.fixed_rank import at_rank
+from jaxht.refit.fixed_rank import at_rank, has_vectors
 from jaxht.refit.graph import on_graph, refit_graph
 from jaxht.refit.low_rank import refit_low_rank
 from jaxht.refit.newton import Coordinates, Regularity, regularity
@@ -88,7 +91,7 @@ def refit(objective: Objective, support: ModelSubspace, x: Array, ridge: Array |
             return refit_by_products(objective, support, x, ridge)
 
 
-def differentiate_at(objective: Objective, support: ModelSubspace, x: Array) -> Array:
+def differentiate_at(objective: Objective, support: ModelSubspace, x: Any) -> Any:
     r"""x as it is, with the derivatives of the minimiser on a support, by the implicit function theorem.
 
     With S the coordinates of the support that are free, those at a bound left out,
@@ -98,7 +101,8 @@ def differentiate_at(objective: Objective, support: ModelSubspace, x: Array) -> 
 
     in forward and reverse mode, any number of times. On matrices of low rank S is the tangent space of the matrices of
     this rank, on which H has a term of their curvature. The derivatives are NaN where x is not stationary on S, and
-    where H is singular there: see :func:`jaxht.refit.newton.regularity`.
+    where H is singular there: see :func:`jaxht.refit.newton.regularity`; those of factors are those of the singular
+    value decomposition, and NaN where singular values coincide.
 
     Args:
         objective: prepared.
@@ -112,21 +116,22 @@ def differentiate_at(objective: Objective, support: ModelSubspace, x: Array) -> 
     return _coordinates(objective, support, x).differentiate()
 
 
-def theorem_holds(objective: Objective, support: ModelSubspace, x: Array) -> Regularity:
+def theorem_holds(objective: Objective, support: ModelSubspace, x: Any) -> Regularity:
     """Whether the derivatives of :func:`differentiate_at` are numbers, and not those of one side.
 
     Args:
         objective: prepared.
         support: of x, with or without bounds.
-        x: shaped like the variable.
+        x: shaped like the variable; of factors no two singular values may coincide for ``regular``.
 
     Cost: five systems with the Hessian.
     """
     at = _coordinates(objective, support, x)
-    return regularity(at.f, at.w, at.inside, at.bounds)
+    found = regularity(at.f, at.w, at.inside, at.bounds)
+    return found._replace(regular=found.regular & has_vectors(x.s)) if isinstance(x, Factored) else found
 
 
-def _coordinates(objective: Objective, support: ModelSubspace, x: Array) -> Coordinates:
+def _coordinates(objective: Objective, support: ModelSubspace, x: Any) -> Coordinates:
     match objective, support:
         case GaussianPrecision(), Support():
             return on_graph(objective, support, x)

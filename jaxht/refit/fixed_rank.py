@@ -2,14 +2,16 @@
 
 import dataclasses
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jaxht._pytree import Array, Numeric, pytree
+from jaxht._pytree import Array, Numeric, pytree, static
 from jaxht.constraints.subspace import Subspace
-from jaxht.linalg.linear_solvers import cholesky_solver, conjugate_gradients
+from jaxht.linalg.factored import Factored, multiply
+from jaxht.linalg.linear_solvers import conjugate_gradients
 from jaxht.linalg.precision import matmul
 from jaxht.objectives.objective import Objective
 from jaxht.refit.newton import Coordinates
@@ -17,60 +19,113 @@ from jaxht.refit.newton import Coordinates
 MAX_PRODUCTS = 1000
 
 
-def at_rank(objective: Objective, space: Subspace, x: Array) -> Coordinates:
-    """An objective on the matrices of the rank of x (m, p), in their entries.
+def at_rank(objective: Objective, space: Subspace, x: Any) -> Coordinates:
+    """An objective on the matrices of the rank of x, an array (m, p) or in factors, in two factors of this rank.
 
     Cost of a system: conjugate gradients, a product with the Hessian and a few with the bases in each step.
     """
-    f = FixedRank(objective, lax.stop_gradient(dataclasses.replace(space, error=None)))
-    return Coordinates(f, x, jnp.ones(x.shape, bool), None, lambda x: x)
+    space = lax.stop_gradient(dataclasses.replace(space, error=None))
+    present = jnp.any(space.U != 0, axis=0)
+    P = lax.stop_gradient(multiply(x, space.V))
+    f = FixedRank(objective, space, jnp.where(present, jnp.linalg.norm(P, axis=0), 1), isinstance(x, Factored))
+    w = jnp.concatenate([P, jnp.zeros_like(space.V)])
+
+    def point(w: Array) -> Any:
+        return _decompose(*f.factors(w), x) if isinstance(x, Factored) else f.point(*f.factors(w))
+
+    return Coordinates(f, w, jnp.broadcast_to(present, w.shape), None, point)
 
 
 @pytree
 class FixedRank:
-    r"""A :class:`jaxht.refit.newton.Subproblem`: f near a matrix X = U w V', on the matrices of its rank.
+    r"""A :class:`jaxht.refit.newton.Smooth` function: f near a matrix X, on the matrices of its rank.
 
-    A matrix Y near X is retracted to R(Y) of this rank, and the gradient of f there projected onto the tangent space,
+    With orthonormal bases U and V of its column and row space, and s its singular values, the coordinates are two
+    factors, one above the other,
 
     .. math::
-        P_T \nabla f(R) + Y - R, \qquad R = P_U Y P_V, \qquad P_T G = P_U G + (I - P_U)\, G\, P_V
+        w = (P; Q) \mapsto P\, (V + (I - V V^T)\, Q\, diag(s)^{-1})^T
 
-    with the projections P_U onto the column space of Y V and P_V onto that of Y' U, which are the column and row space
-    of Y where its rank is that of X. It is 0 where Y is a stationary point on these matrices, and its derivative at X
-    is the Riemannian Hessian on the tangent space, the curvature of the manifold included, and the identity on its
-    complement.
+    with P = X V and Q = 0 at X, where the derivative is an isometry onto the tangent space. The part of Q in the row
+    space, which moves nothing, adds half of its square to f. The Hessian at X is the Riemannian one, in which the
+    manifold's curvature counts. Of factors, no array of m p numbers is made.
     """
 
     objective: Objective
     space: Subspace
+    s: Array
+    in_factors: bool = static()
+
+    def factors(self, w: Array) -> tuple[Array, Array]:
+        """P (m, k) and W (p, k) of the point P W'."""
+        P, Q = jnp.split(w, [self.space.U.shape[0]])
+        return P, self.space.V + (Q - self._in_row_space(Q)) / self.s
+
+    def point(self, P: Array, W: Array) -> Any:
+        """``P W'``; in factors that are not orthonormal, for products alone."""
+        return Factored(P, jnp.ones(P.shape[1], P.dtype), W) if self.in_factors else matmul(P, W.T)
 
     def predict(self, w: Array) -> Array:
         """The prediction of the objective."""
-        return self.objective.predict(w)
-
-    def value(self, w: Array, pred: Array) -> Array:
-        """f."""
-        return self.objective.value(w, pred)
+        return self.objective.predict(self.point(*self.factors(w)))
 
     def gradient(self, w: Array, pred: Array) -> Array:
-        """The Riemannian gradient, and the distance from the manifold."""
-        of_columns, of_rows = _onto(matmul(w, self.space.V)), _onto(matmul(w.T, self.space.U))
-        point = of_rows(of_columns(w).T).T
-        G = self.objective.gradient(point, self.objective.predict(point))
-        along = of_columns(G)
-        return along + of_rows((G - along).T).T + w - point
+        """The derivative by w, from products with that of f by the matrix."""
+        (P, W), pull_back = jax.vjp(self.factors, w)
+        G = self.objective.gradient(self.point(P, W), pred)
+        idle = self._in_row_space(w[P.shape[0] :])
+        return pull_back((multiply(G, W), multiply(G.T, P)))[0] + jnp.concatenate([jnp.zeros_like(P), idle])
 
     def solver(self, w: Array, pred: Array, free: Array, tau: Numeric, rtol: float) -> Callable[[Array], Array]:
         """Conjugate gradients; without tau."""
-        product = jax.linearize(lambda w: self.gradient(w, pred), w)[1]
+        hessian = jax.linearize(lambda w: self.gradient(w, self.predict(w)), w)[1]
+
+        def product(v: Array) -> Array:
+            return jnp.where(free, hessian(jnp.where(free, v, 0)), v)
+
         return lambda g: conjugate_gradients(product, g, jnp.ones((), w.dtype), rtol, MAX_PRODUCTS)
 
     def curvatures(self) -> Array:
-        """1: the entries of a matrix have one unit."""
-        return jnp.ones((), self.space.U.dtype)
+        """1: the coordinates are isometric."""
+        return jnp.ones((), self.s.dtype)
+
+    def _in_row_space(self, Q: Array) -> Array:
+        return matmul(self.space.V, matmul(self.space.V.T, Q))
 
 
-def _onto(basis: Array) -> Callable[[Array], Array]:
-    """The projection of columns onto the space that the columns of ``basis`` span, of which some may be 0."""
-    solve = cholesky_solver(matmul(basis.T, basis), jnp.zeros(basis.shape[1], basis.dtype))
-    return lambda G: matmul(basis, jax.vmap(solve, in_axes=1, out_axes=1)(matmul(basis.T, G)))
+@jax.custom_jvp
+def _decompose(P: Array, W: Array, x: Factored) -> Factored:
+    """x as it is, with the derivatives of the singular value decomposition of ``P W'``, which is x.
+
+    They are NaN where :func:`has_vectors` is False. Columns of 0 in W stay.
+    """
+    return x
+
+
+def has_vectors(s: Array) -> Array:
+    """Whether no two singular values other than 0 coincide, to the root of machine epsilon: bool, for s (k,)."""
+    larger, smaller = s[:-1], s[1:]
+    tied = (smaller > 0) & (larger - smaller <= float(jnp.finfo(s.dtype).eps) ** 0.5 * larger)
+    return ~jnp.any(tied)
+
+
+@_decompose.defjvp
+def _decompose_jvp(primals: tuple, tangents: tuple) -> tuple[Factored, Factored]:
+    (P, W, _), (P_dot, W_dot, _) = primals, tangents
+    x = _decompose(*primals)  # so that derivatives of this rule know that x depends on the factors
+    present = jnp.any(W != 0, axis=0)
+    U, V = (jnp.where(present, basis, 0) for basis in (x.U, x.V))
+    s = jnp.where(present, x.s, 1)
+    factor = jnp.where(has_vectors(x.s), 1, jnp.nan).astype(s.dtype)  # so that all is NaN in reverse mode as well
+    P_dot, W_dot = factor * P_dot, factor * W_dot
+    image = matmul(P_dot, matmul(W.T, V)) + matmul(P, matmul(W_dot.T, V))  # of V by the derivative of P W'
+    adjoint = matmul(W_dot, matmul(P.T, U)) + matmul(W, matmul(P_dot.T, U))
+    core = matmul(U.T, image)
+    gaps = (s[None] - s[:, None]) * (
+        s[None] + s[:, None]
+    )  # 0 on the diagonal, where a difference of squares may not be
+    inverse = jnp.where(gaps == 0, 0, 1 / jnp.where(gaps == 0, 1, gaps)) * (present[:, None] & present)
+    left, right = (inverse * (one * s + s[:, None] * other) for one, other in ((core, core.T), (core.T, core)))
+    U_dot = matmul(U, left) + (image - matmul(U, core)) / s
+    V_dot = matmul(V, right) + (adjoint - matmul(V, core.T)) / s
+    return x, Factored(U_dot, jnp.diagonal(core), V_dot)

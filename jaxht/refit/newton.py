@@ -39,16 +39,11 @@ class Refit(NamedTuple):
     converged: Leaf
 
 
-@runtime_checkable
-class Subproblem(Protocol):
-    """A function of coordinates w, to be minimised; a pytree, since derivatives pass through it."""
+class Smooth(Protocol):
+    """A function of coordinates w of which stationary points are known; a pytree, since derivatives pass through it."""
 
     def predict(self, w: Array) -> Array:
-        """A linear image of w that value and gradient are computed from."""
-        ...
-
-    def value(self, w: Array, pred: Array) -> Array:
-        """f at w."""
+        """An image of w that value and gradient are computed from."""
         ...
 
     def gradient(self, w: Array, pred: Array) -> Array:
@@ -64,29 +59,38 @@ class Subproblem(Protocol):
         ...
 
 
+@runtime_checkable
+class Subproblem(Smooth, Protocol):
+    """A function that is to be minimised, whose predictions are linear in w."""
+
+    def value(self, w: Array, pred: Array) -> Array:
+        """f at w."""
+        ...
+
+
 class Coordinates(NamedTuple):
     """An objective in coordinates of its support, at a point.
 
     Attributes:
-        f: the objective as a function of w.
+        f: the objective as a function of w, :class:`Smooth`, or a :class:`Subproblem`.
         w: the coordinates of the point.
         inside: bool, shaped like w; False where w must be 0.
         bounds: lower and upper, broadcastable to w, or None.
         point: the variable with coordinates w.
     """
 
-    f: Subproblem
+    f: Any
     w: Leaf
     inside: Leaf
     bounds: tuple[Any, Any] | None
-    point: Callable[[Array], Array]
+    point: Callable[[Array], Any]
 
     def minimise(self) -> Refit:
         """The minimiser, from w."""
         w, pred, converged = newton(self.f, self.w, self.inside, self.bounds)
         return Refit(self.point(w), pred, converged)
 
-    def differentiate(self) -> Array:
+    def differentiate(self) -> Any:
         """The point as it is, with the derivatives of :func:`stationary_point`."""
         w, _ = stationary_point(self.f, self.w, self.f.predict(self.w), self.inside, self.bounds)
         return self.point(w)
@@ -163,7 +167,7 @@ def _descend(f: Subproblem, w: Array, inside: Array, bounds: tuple[Any, Any] | N
 
 @jax.custom_jvp
 def stationary_point(
-    f: Subproblem, w: Array, pred: Array, inside: Array, bounds: tuple[Any, Any] | None
+    f: Smooth, w: Array, pred: Array, inside: Array, bounds: tuple[Any, Any] | None
 ) -> tuple[Array, Array]:
     """w and pred as they are, with the derivatives of a stationary point of f, by the implicit function theorem.
 
@@ -219,7 +223,7 @@ class Regularity(NamedTuple):
     strict: Leaf
 
 
-def regularity(f: Subproblem, w: Array, inside: Array, bounds: tuple[Any, Any] | None) -> Regularity:
+def regularity(f: Smooth, w: Array, inside: Array, bounds: tuple[Any, Any] | None) -> Regularity:
     """Check the requirements of the implicit function theorem at a point w; arguments as of :func:`newton`.
 
     Cost: four systems, one of them roughly, and three products with the Hessian; with bounds a further system.
@@ -239,7 +243,7 @@ def regularity(f: Subproblem, w: Array, inside: Array, bounds: tuple[Any, Any] |
     return Regularity(stationary, regular, strict)
 
 
-def _is_regular(f: Subproblem, w: Array, pred: Array, free: Array) -> Array:
+def _is_regular(f: Smooth, w: Array, pred: Array, free: Array) -> Array:
     """Whether systems with the Hessian on the free coordinates can be solved: two steps of inverse iteration.
 
     A random right-hand side b has a part in the null space of a singular H. A factorisation, which rounding has made
@@ -269,11 +273,11 @@ def _unit(v: Array) -> Array:
     return v * ratio(1.0, jnp.sqrt(jnp.vdot(v, v)))
 
 
-def _gradient(f: Subproblem, w: Array) -> Array:
+def _gradient(f: Smooth, w: Array) -> Array:
     return f.gradient(w, f.predict(w))
 
 
-def free_coordinates(f: Subproblem, w: Array, inside: Array, bounds: tuple[Any, Any] | None) -> Array:
+def free_coordinates(f: Smooth, w: Array, inside: Array, bounds: tuple[Any, Any] | None) -> Array:
     """The coordinates that are not held at a bound by the gradient."""
     return inside if bounds is None else _free(w, _gradient(f, w), inside, bounds)
 

@@ -8,6 +8,7 @@ from jaxht.runner._solve import Problem as Problem
 from jaxht.runner._solve import Result as Result
 from jaxht.runner._solve import Stop as Stop
 from jaxht.runner._solve import advance as advance
+from jaxht.runner._solve import call_on_device as call_on_device
 from jaxht.runner._solve import finish as finish
 from jaxht.runner._solve import prepare as prepare
 from jaxht.runner._solve import solve as solve

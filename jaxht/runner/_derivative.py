@@ -9,7 +9,6 @@ from jax.custom_derivatives import SymbolicZero
 
 from jaxht._pytree import Array, replace
 from jaxht.constraints import Constraint
-from jaxht.linalg.factored import Factored
 from jaxht.objectives.objective import Objective
 from jaxht.refit import differentiate_at
 
@@ -22,7 +21,7 @@ def differentiate(objective: Objective, constraint: Constraint, result: Any) -> 
     .. math::
         \dot f = \partial_\theta f(x) + \nabla f(x) \cdot \dot x
 
-    NaN where the theorem says nothing of x, for matrices in factors, and of the gap.
+    NaN where the theorem says nothing of x, and of the gap.
 
     Args:
         objective: prepared.
@@ -50,20 +49,16 @@ def _solution_jvp(primals: tuple, tangents: tuple) -> tuple:
     dots = jax.tree.leaves(tangents[:2], is_leaf=lambda dot: isinstance(dot, SymbolicZero))
     moving = [i for i, dot in enumerate(dots) if not isinstance(dot, SymbolicZero)]
 
-    if isinstance(x, Factored):
-        nothing = jnp.nan * sum((jnp.sum(dots[i]) for i in moving), jnp.zeros((), x.dtype))
-        return (x, value, gap), jax.tree.map(lambda leaf: nothing * jnp.ones_like(leaf), (x, value, gap))
-
     def problem(numbers: list[Array]) -> tuple[Objective, Constraint]:
         new = dict(zip(moving, numbers, strict=True))
         return jax.tree.unflatten(structure, [new.get(i, leaf) for i, leaf in enumerate(leaves)])
 
-    def minimum(numbers: list[Array]) -> Array:
+    def minimum(numbers: list[Array]) -> Any:
         objective, constraint = problem(numbers)
         point = lax.stop_gradient(x)
         return differentiate_at(objective, constraint.support_of(point), point)
 
-    def minimal_value(numbers: list[Array], x: Array) -> Array:
+    def minimal_value(numbers: list[Array], x: Any) -> Array:
         objective, _ = problem(numbers)
         return objective.value(x, objective.predict(x))
 

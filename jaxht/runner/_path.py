@@ -11,11 +11,22 @@ import numpy as np
 from jax import lax
 from optax.tree_utils import tree_where
 
-from jaxht._pytree import Array, PRNGKey, check_kind, known_values
+from jaxht._pytree import Array, PRNGKey, as_dtype, check_kind, known_values
 from jaxht.constraints import Constraint
 from jaxht.objectives.objective import Objective
 from jaxht.runner._derivative import differentiate
-from jaxht.runner._solve import Problem, Result, Start, Stop, advance, finish, initial_point, prepare, start
+from jaxht.runner._solve import (
+    Problem,
+    Result,
+    Start,
+    Stop,
+    advance,
+    call_on_device,
+    finish,
+    initial_point,
+    prepare,
+    start,
+)
 from jaxht.solvers.solver import Solver
 from jaxht.solvers.status import Status
 
@@ -105,11 +116,12 @@ def solve_path(
     own_limit = stop.max_steps is None
     problem, x0, key = prepare(objective, constraint, solver, stop, x0, key)
     criterion = None if patience is None else criterion
-    return _path(problem, jnp.asarray(ks, jnp.int32), x0, key, own_limit, both_ways, criterion, patience)
+    choices = {"own_limit": own_limit, "both_ways": both_ways, "criterion": criterion, "patience": patience}
+    return call_on_device(_path, problem, ks, x0, key, **choices)
 
 
 def sparsities(objective: Objective, constraint: Constraint, ks: Any) -> tuple[Any, Any]:
-    """ks as an array, checked, and the constraint with the last of them as k and, where known, a k_max for all."""
+    """ks as int32, checked, and the constraint with the last of them as k and, where known, a k_max for all."""
     check_kind(objective=objective, constraint=constraint)
     known = known_values(ks)
     ks = ks if known is None else known
@@ -121,10 +133,11 @@ def sparsities(objective: Objective, constraint: Constraint, ks: Any) -> tuple[A
             raise ValueError(f"ks must rise strictly; got {ks}")
         largest = int(known[-1]) if largest is None else largest
         dataclasses.replace(constraint, k=int(known[0])).prepare(objective.prepare().shape)  # type: ignore[type-var]
+    ks = as_dtype(ks, jnp.int32)
     return ks, dataclasses.replace(constraint, k=ks[-1], k_max=largest)  # type: ignore[type-var]
 
 
-@functools.partial(jax.jit, static_argnums=(4, 5, 6, 7))
+@functools.partial(jax.jit, static_argnames=("own_limit", "both_ways", "criterion", "patience"))
 def _path(
     problem: Problem,
     ks: Array,

@@ -3,7 +3,7 @@
 import functools
 import math
 from collections.abc import Callable
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, TypeVar, get_args
 
 import jax
 import jax.numpy as jnp
@@ -38,6 +38,8 @@ from jaxht.runner._derivative import differentiate
 from jaxht.solvers.iterate import Counts, Iterate
 from jaxht.solvers.solver import Solver
 from jaxht.solvers.status import Status
+
+T = TypeVar("T")
 
 #: Where derivatives of a solution come from, see :func:`solve`.
 Adjoint = Literal["implicit", "checkpointed", "none"]
@@ -207,8 +209,8 @@ def solve(
     minimiser on the support of x (for matrices of low rank: among those of its rank), by the implicit function theorem,
     whatever steps have led there: by the start, the solver and the stopping test they are 0. They are NaN where x is
     not that minimiser, as after a run that was cut off, and for solvers that end near one only (``CoSaMP()``, dual and
-    stochastic ones); where the Hessian there is singular; and for factored matrices. At a bound that just became
-    active, and where supports tie, they are one-sided. :func:`jaxht.differentiability` says which of these holds.
+    stochastic ones); where the Hessian there is singular; and of factors where singular values coincide. At a bound
+    that just became active, and where supports tie, they are one-sided. :func:`jaxht.differentiability` says which of these holds.
 
     Args:
         objective: f, for example ``LeastSquares(A, y)``.
@@ -253,7 +255,7 @@ def solve(
     problem, x0, key = prepare(objective, constraint, solver, stop, x0, key)
     in_trace = any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(problem))
     if adjoint == "checkpointed":
-        return _unroll(problem, x0, key, _known_limit(problem))
+        return call_on_device(_unroll, problem, x0, key, max_steps=_known_limit(problem))
     if adjoint == "none":
         problem = lax.stop_gradient(problem)
     if in_trace or constraint.k_max is not None:
@@ -266,17 +268,22 @@ def solve(
     return replace(result, support=exact.narrow(result.support))
 
 
-def call_on_device(program: Callable[..., Result], *arguments: Any) -> Result:
+def call_on_device(program: Callable[..., T], *arguments: Any, **choices: Any) -> T:
     """Call a program whose arguments have numbers on the host; explicitly moved only where JAX must not move them.
 
     To move them in every call would take a third of the time of a small problem.
+
+    Args:
+        program: the result of ``jax.jit``.
+        arguments: its traced arguments.
+        choices: its static ones.
     """
     try:
-        return program(*arguments)
+        return program(*arguments, **choices)
     except jax.errors.JaxRuntimeError as error:
         if "Disallowed host-to-device transfer" not in str(error):
             raise
-        return program(*jax.device_put(arguments))
+        return program(*jax.tree.map(jax.device_put, arguments), **choices)
 
 
 def trace(
@@ -325,7 +332,8 @@ def trace(
     check_kind(stop=stop)
     if stop.max_steps is None:
         stop = replace(stop, max_steps=num_steps)
-    return _trace(*prepare(objective, constraint, solver, stop, x0, key), num_steps, record)
+    arguments = prepare(objective, constraint, solver, stop, x0, key)
+    return call_on_device(_trace, *arguments, num_steps=num_steps, record=record)
 
 
 @pytree
@@ -592,7 +600,7 @@ def _known_limit(problem: Problem) -> int:
     return int(limit)
 
 
-@functools.partial(jax.jit, static_argnums=3)
+@functools.partial(jax.jit, static_argnames="max_steps")
 def _unroll(problem: Problem, x0: Start, key: PRNGKey | None, max_steps: int) -> Result:
     """The run as blocks of steps, of which reverse mode keeps where they start, and then each step of one block."""
 
@@ -610,7 +618,7 @@ def _unroll(problem: Problem, x0: Start, key: PRNGKey | None, max_steps: int) ->
     return finish(problem, carry)
 
 
-@functools.partial(jax.jit, static_argnums=(3, 4))
+@functools.partial(jax.jit, static_argnames=("num_steps", "record"))
 def _trace(
     problem: Problem, x0: Start, key: PRNGKey | None, num_steps: int, record: Callable[[Iterate], Any]
 ) -> tuple[Result, Any]:

@@ -7,13 +7,14 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from jaxht._pytree import Array, Numeric, PRNGKey, check_kind, integer, pytree
+from jaxht._pytree import Array, Numeric, PRNGKey, as_dtype, check_kind, integer, pytree
 from jaxht.constraints import Constraint
 from jaxht.objectives.linear_model import LinearModel
 from jaxht.objectives.objective import Objective
 from jaxht.runner._path import path, sparsities
-from jaxht.runner._solve import Result, Stop, solve
+from jaxht.runner._solve import Result, Stop, call_on_device, solve
 from jaxht.solvers.solver import Solver
 
 
@@ -89,16 +90,23 @@ def validate(
             own_key = None if key is None else jax.random.fold_in(key, k)
             return solve(train, dataclasses.replace(bounded, k=k), solver, key=own_key, stop=stop)
 
-        results = jax.vmap(solve_for)(jnp.asarray(ks, jnp.int32))
-    held_out = held_out.prepare()
+        results = jax.vmap(solve_for)(jax.device_put(ks))
+    ks = as_dtype(ks, jnp.int32)
+    k, k_1se, losses, errors = call_on_device(_compare, held_out.prepare(), ks, results.x)
+    return Validation(k, k_1se, losses, errors, results)
 
-    def evaluate(x: Array) -> tuple[Array, Array]:
+
+@jax.jit
+def _compare(held_out: Objective, ks: Array, xs: Any) -> tuple[Array, ...]:
+    """The first fields of a :class:`Validation`, of the solutions."""
+
+    def evaluate(x: Any) -> tuple[Array, Array]:
         pred = held_out.predict(x)
         return held_out.value(x, pred), _standard_error(held_out, pred)
 
-    losses, errors = jax.vmap(evaluate)(results.x)
+    losses, errors = jax.vmap(evaluate)(xs)
     losses = jnp.where(jnp.isnan(losses), jnp.inf, losses)
-    return Validation(least_of(ks, losses), least_of(ks, losses, errors), losses, errors, results)
+    return least_of(ks, losses), least_of(ks, losses, errors), losses, errors
 
 
 def cross_validate(
@@ -142,10 +150,15 @@ def cross_validate(
         (2, (3, 3))
     """
     lanes = jax.vmap(lambda fold: validate(*split(fold), constraint, solver, ks, key=key, stop=stop))(folds)
-    losses, num_folds = jnp.mean(lanes.losses, axis=0), lanes.losses.shape[0]
-    errors = jnp.std(lanes.losses, axis=0, ddof=1) / math.sqrt(num_folds)
-    k, k_1se = least_of(ks, losses), least_of(ks, losses, errors)
+    k, k_1se, errors = call_on_device(_compare_folds, as_dtype(ks, jnp.int32), lanes.losses)
     return dataclasses.replace(lanes, k=k, k_1se=k_1se, standard_errors=errors)
+
+
+@jax.jit
+def _compare_folds(ks: Array, losses: Array) -> tuple[Array, ...]:
+    mean, num_folds = jnp.mean(losses, axis=0), losses.shape[0]
+    errors = jnp.std(losses, axis=0, ddof=1) / math.sqrt(num_folds)
+    return least_of(ks, mean), least_of(ks, mean, errors), errors
 
 
 def folds(key: PRNGKey, num_samples: int, num_folds: int) -> Array:
@@ -172,8 +185,9 @@ def folds(key: PRNGKey, num_samples: int, num_folds: int) -> Array:
     """
     if not 2 <= num_folds <= num_samples:
         raise ValueError(f"num_folds must lie between 2 and num_samples = {num_samples}; got {num_folds}")
-    fold = jax.random.permutation(key, jnp.arange(num_samples, dtype=jnp.int32) % num_folds)
-    return fold == jnp.arange(num_folds, dtype=jnp.int32)[:, None]
+    fold = np.arange(num_samples, dtype=np.int32) % num_folds
+    numbers = np.arange(num_folds, dtype=np.int32)[:, None]
+    return jax.random.permutation(key, jax.device_put(fold)) == jax.device_put(numbers)
 
 
 def least_of(ks: Any, values: Array, slack: Array | None = None) -> Array:
