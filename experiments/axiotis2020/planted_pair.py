@@ -40,7 +40,7 @@ def instance(N: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
 
 
 def condition(N: int, s: int) -> float:
-    """Return the restricted condition number at level s; the supports are alike but for how many of the pair they have."""
+    """Return the restricted condition number at level s: supports differ only in how many of the pair they have."""
     A, _ = instance(N)
     of_pair = [pair for pair in range(3) if 0 <= s - pair <= N]
     values = [np.linalg.eigvalsh(B.T @ B) for B in (A[:, N + pair - s : N + pair] for pair in of_pair)]
@@ -64,7 +64,9 @@ def _on(N: int) -> Dataset:
         return found.value, jnp.sum(found.x[N:] != 0)
 
     with double_precision():
-        found = [[[run(name, jnp.int32(k), start == "off the pair") for k in sizes] for start in STARTS] for name in SOLVERS]
+        found = [
+            [[run(name, jnp.int32(k), start == STARTS[1]) for k in sizes] for start in STARTS] for name in SOLVERS
+        ]
     values, selected = np.moveaxis(np.array(found, float), -1, 0)
     # The gradient at the minimiser on k of the first N columns: k of the residuals vanish.
     gradients = [np.abs(A.T @ (np.append(np.arange(N) < k, 0) - b)) for k in sizes]
@@ -77,6 +79,7 @@ def _on(N: int) -> Dataset:
             "gradient_pair": ("k", [g[N:].max() for g in gradients]),
             "gradient_rest": ("k", [g[k:N].min(initial=np.inf) for k, g in zip(sizes, gradients, strict=True)]),
             "condition": condition(N, N // 2 + 2),
+            "condition_all": condition(N, N + 2),
         },
         {"solver": list(SOLVERS), "start": list(STARTS), "k": sizes},
     )
