@@ -144,7 +144,9 @@ def below(one: str, *others: str) -> Any:
         for name in results.dataset.values:
             of = loss.sel(dataset=name)
             parts = {other: counts(of.sel(solver=one), of.sel(solver=other)) for other in others}
-            texts.append(", ".join(f"{other} {less} / {more} of {total}" for other, (less, more, total) in parts.items()))
+            texts.append(
+                ", ".join(f"{other} {less} / {more} of {total}" for other, (less, more, total) in parts.items())
+            )
             conditions += [bool(less and not more) for less, more, _ in parts.values()]
         text = f"{one} more than 1 % below / above at so many sparsities: {each_set(results, texts)}"
         return Finding(text, Verdict.of(*conditions))
@@ -254,7 +256,9 @@ PAPER = Paper(
             "section5_1",
             [
                 Claim(
-                    "a pair of columns fits b exactly, and so do the others, but no proper subset of these", "", both_fit
+                    "a pair of columns fits b exactly, and so do the others, but no proper subset of these",
+                    "",
+                    both_fit,
                 ),
                 Claim(
                     "at the minimiser on some of the others, the gradient is smaller on the pair than on the rest of "

@@ -64,9 +64,7 @@ def _on(N: int) -> Dataset:
         return found.value, jnp.sum(found.x[N:] != 0)
 
     with double_precision():
-        found = [
-            [[run(name, jnp.int32(k), start == STARTS[1]) for k in sizes] for start in STARTS] for name in SOLVERS
-        ]
+        found = [[[run(name, jnp.int32(k), start == STARTS[1]) for k in sizes] for start in STARTS] for name in SOLVERS]
     values, selected = np.moveaxis(np.array(found, float), -1, 0)
     # The gradient at the minimiser on k of the first N columns: k of the residuals vanish.
     gradients = [np.abs(A.T @ (np.append(np.arange(N) < k, 0) - b)) for k in sizes]
