@@ -89,14 +89,14 @@ def stays(results: Dataset, config: Any) -> Finding:
     size = config.sparsity * config.kappa**2
     start = size * (5 / 4 - 3 * config.delta)
     level = start - (config.kappa * (1 - 2 * config.delta) - 1) / 2
-    found = results.value.sel(solver="OMPR").isel(k=-1).dropna("step").values
+    found = results.value.sel(solver="OMPR").isel(k=-1).values
     close = np.isclose(found, [start] + [level] * (found.size - 1), rtol=EXACT)
     text = f"f = {found[0]:.3f} at the start and {found[-1]:.3f} at the end; by the lemma {start:.3f} and {level:.3f}"
     return Finding(text, Verdict.of(bool(close.all()), bool(close[-1])))
 
 
 def far_from_optimal(results: Dataset, config: Any) -> Finding:
-    ends = results.value.sel(solver="OMPR").ffill("step").isel(step=-1)
+    ends = results.value.sel(solver="OMPR").isel(step=-1)
     above = ((ends - results.optimum) / (config.sparsity * config.kappa**2)).values
     text = f"$(f - f(x^*))/(s^* \\kappa^2)$ at the end: {above[-1]:.3f} at $k = {int(ends.k[-1])}$, "
     text += f"f above $f(x^*)$ at {(above > EXACT).sum()} of {above.size} k up to there"
@@ -106,7 +106,7 @@ def far_from_optimal(results: Dataset, config: Any) -> Finding:
 @needs("ARHT", column="value")
 def regularised(results: Dataset, config: Any) -> Finding:
     """From which k on the end of ARHT is at most f(x*)."""
-    ends = results.value.sel(solver="ARHT").ffill("step").isel(step=-1)
+    ends = results.value.sel(solver="ARHT").isel(step=-1)
     reached = (ends <= results.optimum * (1 + EXACT)).values
     linear = config.sparsity * config.kappa
     if not reached[-1]:
@@ -275,8 +275,8 @@ PAPER = Paper(
                     "a conjecture on all algorithms",
                 ),
             ],
-            "The paper has no figure of it. It refers to Foster, Karloff & Thaler 2015 for the matrix; the instance here "
-            "has N + 2 columns and the properties that the paper lists.",
+            "The paper has no figure of it. It refers to Foster, Karloff & Thaler 2015 for the matrix; the instance "
+            "here has N + 2 columns and the properties that the paper lists.",
         ),
         Section(
             "Lemma 5.2",

@@ -103,7 +103,7 @@ def vanishes(results: Dataset, config: Any) -> Finding:
 
 
 def better(column: str) -> Judge:
-    """Whether DIHT is lower than IHT and HTP, by more than two standard errors of the mean difference, in most cells."""
+    """Whether DIHT is lower than IHT and HTP, beyond two standard errors of the mean difference, in most cells."""
 
     @needs("DIHT", "IHT", "HTP", column=column)
     def judge(results: Dataset, config: Any) -> Finding:
@@ -317,7 +317,11 @@ PAPER = Paper(
             "figure4",
             [
                 Claim("in most cases, DIHT has a lower P(w) than IHT and HTP", "", better("value")),
-                Claim("in most cases, DIHT has a smaller error ‖w − w*‖ than IHT and HTP", "", better("error")),
+                Claim(
+                    "in most cases, DIHT has a smaller error $\\Vert w - w^* \\Vert$ than IHT and HTP",
+                    "",
+                    better("error"),
+                ),
             ],
             "Over the problems of a cell, which all solvers share: mean differences beyond two standard errors; in "
             "percent of the mean of the other solver, the median [quartiles] over cells.",
