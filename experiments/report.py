@@ -23,7 +23,7 @@ from jaxht import sweep
 ROOT = Path(__file__).parents[1]
 CONFIGS, REPORT = ROOT / "configs", ROOT / "docs" / "report"
 SIZE = "paper"
-NAMES = ("shen2018", "zhou2018", "yuan2018")  # the papers, in the order of the report
+NAMES = ("shen2018", "zhou2018", "yuan2018", "axiotis2020", "yuan2020")  # the papers, in the order of the report
 WORDING = {"title", "remark"}  # the keys of a configuration that change no result
 MODELS = {name: experiment.Config for name, experiment in EXPERIMENTS.items()}
 

@@ -23,7 +23,7 @@ from sklearn.linear_model import Lasso, orthogonal_mp
 import jaxht
 from experiments import __main__ as command_line
 from experiments.__main__ import main
-from experiments.axiotis2020 import loss_against_sparsity, stuck
+from experiments.axiotis2020 import loss_against_sparsity, planted_pair, stuck
 from experiments.common import SOLVERS, Session, config, data, l1, plots, recovery
 from experiments.common.registry import EXPERIMENTS, summarise
 from experiments.shen2018.lines import paper_line
@@ -111,6 +111,8 @@ TINY = {
     "axiotis2020/figure4": {"datasets": ["tiny", "other"], "split": {}, "k": [2], "solvers": ["IHT"]},
     "axiotis2020/diabetes": {"k": [1, 2, 5], "solvers": ["OMPR"]},
     "axiotis2020/lemma5_2": {"kappa": 4, "num_steps": 4},
+    "axiotis2020/table1": {},
+    "axiotis2020/section5_1": {"N": [3, 4]},
 }  # fmt: skip
 
 
@@ -417,6 +419,29 @@ def test_stuck(tmp_path, monkeypatch):
         lines(right, "OMPR")[0] if lines(right, "OMPR") else lines(right)[0], [results.k, results.value[0, :, -1]]
     )
     assert left.get_title() == r"$k = s^* \kappa^2 / 2 = 16$"
+
+
+def test_tradeoff(tmp_path):
+    chosen, results = run("axiotis2020/table1", tmp_path)
+    np.testing.assert_allclose(np.floor(100 * results.bound + 1e-9), [33, 47, 55, 83])
+    (axes,) = draw(chosen, results).axes
+    curve, printed = lines(axes, "OMPR")
+    np.testing.assert_allclose(curve[1][[0, -1]], results.bound[[0, -1]])
+    np.testing.assert_allclose(printed, [chosen.ratio, [0.33, 0.47, 0.55, 0.83]])
+
+
+def test_a_pair_that_is_not_found(tmp_path, monkeypatch):
+    monkeypatch.setattr(planted_pair, "SOLVERS", {name: planted_pair.SOLVERS[name] for name in ("OMP", "PHT")})
+    chosen, results = run("axiotis2020/section5_1", tmp_path)
+    for N in chosen.N:
+        of = results.sel(N=N, k=slice(1, N))
+        np.testing.assert_allclose(of.value, np.broadcast_to((N - of.k) / 2, of.value.shape), atol=1e-12)
+        assert not of.selected.any() and of.value_pair < 1e-12
+    np.testing.assert_array_equal(results.condition_all, np.inf)
+    for N, axes in zip(chosen.N, draw(chosen, results).axes, strict=True):
+        np.testing.assert_allclose(
+            lines(axes, "PHT")[0], [np.arange(1, N + 1), (N - np.arange(1, N + 1)) / 2], atol=1e-12
+        )
 
 
 # ---- the command line ----

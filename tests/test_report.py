@@ -10,10 +10,12 @@ from click.testing import CliRunner
 
 from experiments import report
 from experiments.__main__ import main
+from experiments.axiotis2020 import claims as axiotis
 from experiments.common import claims
 from experiments.common.claims import Claim, Finding, Paper, Section, Verdict
 from experiments.shen2018 import claims as shen
 from experiments.yuan2018 import claims as ylz
+from experiments.yuan2020 import claims as yuan2020
 from experiments.zhou2018 import claims as zyf
 from tests.test_experiments import tiny
 
@@ -260,6 +262,138 @@ def test_claims_of_zhou_yuan_and_feng(judge, true, reversed_):
     diverged = true.assign(value=true.value.where((true.solver != "SG-HT") | (true.point < 1)))
     for nothing in diverged, true.isel(solver=[0, 1, 2, 3]):
         assert judge(nothing, chosen).verdict is Verdict.CANNOT_BE_JUDGED
+
+
+def losses_of(**losses):
+    """Results on one data set at four sparsities; all runs converge, and take as long as their loss is high."""
+    table = np.array([[list(loss)] for loss in losses.values()], float)
+    over = ("solver", "dataset", "k")
+    columns = {"loss": (over, table), "seconds": (over, table), "status": (over, np.full(table.shape, 1))}
+    return xarray.Dataset(columns, {"solver": list(losses), "dataset": ["a_set"], "k": [1, 2, 3, 4]})
+
+
+LEMMA = SimpleNamespace(sparsity=2, kappa=8, delta=1e-3)
+L1 = "l1, refitted"
+RISING = {"OMP": [8, 6, 5, 4], "OMPR": [8, 5, 4, 3], "ARHT": [8, 4, 4, 2], "ELS": [8, 4, 3, 2]}
+SWITCHED = {"OMP": [8, 4, 3, 2], "OMPR": [8, 4, 4, 2], "ARHT": [8, 5, 4, 3], "ELS": [8, 6, 5, 4]}
+OF_PAIR = {
+    "value": (("solver", "start", "k"), np.tile([1.0, 0.5, 0.0], (6, 2, 1))),
+    "selected": (("solver", "start", "k"), np.zeros((6, 2, 3))),
+    "gradient_pair": ("k", [0.4, 0.3, 0.2]),
+    "gradient_rest": ("k", [1.0, 1.0, np.inf]),
+    "value_pair": 1e-30,
+    "condition": 24.0,
+    "condition_all": 100.0,
+}
+SOLVERS = {"solver": ["OMP", "OMPR", "IHT", "PHT", "ARHT", "ELS"], "start": ["zero", "off the pair"], "k": [1, 2, 3]}
+
+
+def of_pair(**changes):
+    """Section 5.1 at N = 3, with what its judges need, and what they are to see changed."""
+    return xarray.Dataset({**OF_PAIR, **changes}, SOLVERS).expand_dims(N=[3])
+
+
+def traces(ompr, arht, optimum=127.872):
+    """Lemma 5.2 at kappa = 8, s* = 2, two sparsities, of which the first solver does not move at the smaller one."""
+    values = [[[200.0, 200.0], ompr], [[200.0, arht[-1]], arht]]
+    coords = {"solver": ["OMPR", "ARHT"], "k": [16, 64], "step": [0, 1]}
+    return xarray.Dataset({"value": (("solver", "k", "step"), values), "optimum": optimum}, coords)
+
+
+BOUNDS = [1 / 3, 0.4776, 0.5520, 0.8327]
+TABLE_1 = xarray.Dataset({"bound": ("ratio", BOUNDS)}, {"ratio": [1.0, 2.0, 3.0, 30.0]})
+NEVER = axiotis.never_found("OMP", "IHT").judge
+FULL = ("solver", "start", "k")
+
+
+@pytest.mark.parametrize(
+    ("judge", "so", "not_so"),
+    [
+        (axiotis.printed_bounds, TABLE_1, TABLE_1 + 0.05),
+        (axiotis.surpasses("CoSaMP", "OMP").judge, TABLE_1, TABLE_1 - 0.55),
+        (axiotis.stricter, TABLE_1, TABLE_1 + 0.4),
+        (axiotis.both_fit, of_pair(), of_pair(value=(FULL, np.tile([1.0, 0.01, 0.5], (6, 2, 1))), value_pair=0.1)),
+        (axiotis.smaller_gradients, of_pair(), of_pair(gradient_pair=("k", [0.1, 2.0, 0.0]))),
+        (NEVER, of_pair(), of_pair(value=(FULL, np.tile([1.0, 0, 1], (6, 2, 1))), selected=(FULL, np.ones((6, 2, 3))))),
+        (axiotis.linear_condition, of_pair(), of_pair(condition=np.inf, condition_all=np.inf)),
+        (axiotis.stays, traces([159.616, 156.124], [159.616, 120]), traces([159.616, 130], [159.616, 120])),
+        (axiotis.far_from_optimal, traces([159.616, 156.124], [0, 0]), traces([127, 127], [0, 0], optimum=200)),
+        (axiotis.regularised, traces([0, 0], [159.616, 120]), traces([0, 0], [159.616, 140])),
+        (axiotis.below("ELS", "OMPR", "OMP"), losses_of(**RISING), losses_of(**SWITCHED)),
+        (axiotis.oscillates, losses_of(**RISING), losses_of(**RISING | {"ARHT": [8, 5, 4, 3]})),
+        (axiotis.cheaper, losses_of(**SWITCHED), losses_of(**RISING)),
+        (axiotis.differ, losses_of(**RISING), losses_of(**SWITCHED)),
+        (axiotis.order, losses_of(**RISING, **{L1: [9] * 4}), losses_of(**SWITCHED, **{L1: [1] * 4})),
+    ],
+)  # fmt: skip
+def test_claims_of_axiotis(judge, so, not_so):
+    assert judge(so, LEMMA).verdict is Verdict.HOLDS, judge(so, LEMMA)
+    assert judge(not_so, LEMMA).verdict is Verdict.DOES_NOT_HOLD, judge(not_so, LEMMA)
+
+
+def gap_of(*curves):
+    """Gaps along three penalties, a curve for each of two condition numbers, of two trials."""
+    gap = np.array(curves, float).T[:, :, None] * [1, 1.01]
+    made = xarray.Dataset(coords={"l0": [0.1, 1.0, 10.0], "kappa": [1.0, 100.0]})
+    columns = {"value": 1 + gap, "dual": np.ones(gap.shape), "minimum": np.nan * gap}
+    return made.assign({name: (("l0", "kappa", "trial"), column) for name, column in columns.items()})
+
+
+def errors_of(diht, other):
+    values = np.array([diht, other, other])[:, None, None] * np.ones((3, 4, 1)) + np.arange(6) / 100
+    over = ("solver", "n", "trial")
+    columns = {"value": (over, values), "status": (over, np.ones(values.shape))}
+    return xarray.Dataset(columns, {"solver": ["DIHT", "IHT", "HTP"], "n": [1, 2, 3, 4]})
+
+
+def runs_of(*paces, error=0.05):
+    """One row and penalty, three steps of so many seconds and epochs each, for every solver; all end at one value."""
+    names = ["IHT", "HTP", "SVRG-HT", "DIHT", "SDIHT"]
+    time = np.array(paces, float)[:, None, None] * np.ones((1, 1, 4)) * np.arange(4)
+    ones, over = np.ones(time.shape), ("solver", "l0", "point")
+    falling = ones * [1, 0.5, 0.1, 0]
+    columns = {"value": 1 + falling, "gap": falling, "test_error": error + falling, "seconds": time, "passes": time}
+    made = xarray.Dataset({name: (over, column) for name, column in columns.items()}, {"solver": names, "l0": [1.0]})
+    return made.assign_coords(point=range(4)).expand_dims(row=1)
+
+
+SVM = SimpleNamespace(loss_l0=1.0, gap_l0=[1.0], datasets=["rcv1_some"], k=[10])
+FASTER, SLOWER = runs_of(9, 9, 9, 5, 1), runs_of(1, 1, 1, 5, 9, error=0.2)
+FALLING, RISEN = gap_of([1, 0.1, 0], [1, 0.1, 0]), gap_of([0, 1, 2], [0, 1, 2])
+
+
+@pytest.mark.parametrize(
+    ("judge", "so", "not_so"),
+    [
+        (yuan2020.monotone("l0", "falls"), FALLING, RISEN),
+        (yuan2020.monotone("l0", "rises"), RISEN, FALLING),
+        (yuan2020.closes, FALLING, RISEN),
+        (yuan2020.vanishes, FALLING, RISEN),
+        (yuan2020.insensitive("kappa", "κ"), FALLING, gap_of([1, 0.1, 0.1], [5, 0.5, 0.5])),
+        (yuan2020.better("value"), errors_of(1, 2), errors_of(2, 1)),
+        (yuan2020.dual_before_primal(yuan2020.time_to_loss), FASTER, SLOWER),
+        (yuan2020.dual_before_primal(yuan2020.time_to_error), FASTER, SLOWER),
+        (yuan2020.stochastic_before_batch(yuan2020.time_to_loss), FASTER, SLOWER),
+        (yuan2020.stochastic_before_batch(yuan2020.time_to_error), FASTER, SLOWER),
+        (yuan2020.reached({"rcv1": 0.08}), FASTER, SLOWER),
+        (yuan2020.fewer_epochs, FASTER, SLOWER),
+    ],
+)
+def test_claims_of_yuan_and_others_on_duality(judge, so, not_so):
+    assert judge(so, SVM).verdict is Verdict.HOLDS, judge(so, SVM)
+    assert judge(not_so, SVM).verdict is Verdict.DOES_NOT_HOLD, judge(not_so, SVM)
+
+
+def test_claims_without_their_solvers():
+    nothing = errors_of(1, 2).assign(value=np.nan * errors_of(1, 2).value)
+    without = [
+        (axiotis.order, losses_of(OMP=range(4))),
+        (axiotis.below("ELS", "OMP"), losses_of(OMP=range(4))),
+        (yuan2020.fewer_epochs, FASTER.sel(solver=["IHT"])),
+        (yuan2020.better("value"), nothing),
+    ]
+    for judge, results in without:
+        assert judge(results, SVM).verdict is Verdict.CANNOT_BE_JUDGED
 
 
 def test_a_paper_is_reproduced(tmp_path, monkeypatch):

@@ -36,6 +36,9 @@ class Finding(NamedTuple):
     verdict: Verdict
 
 
+Judge = Callable[[Dataset, Any], Finding]  # results as they are plotted, configuration -> finding
+
+
 @dataclass(frozen=True)
 class Claim:
     """A claim of a paper about one of its figures.
@@ -43,12 +46,12 @@ class Claim:
     Attributes:
         text: what the paper says, in other words.
         printed: the numbers that it prints; "" where it shows a curve only.
-        judge: (results as they are plotted, configuration) -> finding; or why the claim cannot be judged here.
+        judge: how it is judged here, or why it cannot be.
     """
 
     text: str
     printed: str
-    judge: Callable[[Dataset, Any], Finding] | str
+    judge: Judge | str
 
     def found(self, results: Dataset, config: Any) -> Finding:
         """Judge the results."""
@@ -82,3 +85,19 @@ def rate_at(rates: Dataset, at: Mapping[str, Any]) -> tuple[float, float, float]
     """Return the rate of a cell with its interval."""
     cell = rates.sel(at)
     return float(cell.rate), float(cell.lower), float(cell.upper)
+
+
+def needs(*solvers: str, column: str) -> Callable[[Judge], Judge]:
+    """Let a judge say that it cannot, where one of these solvers did not run, or has no number in a column."""
+
+    def decorate(judge: Judge) -> Judge:
+        def judged(results: Dataset, config: Any) -> Finding:
+            known = results.solver.values.tolist()
+            absent = [name for name in solvers if name not in known or not results[column].sel(solver=name).count()]
+            if absent:
+                return Finding(f"no results of {', '.join(absent)}", Verdict.CANNOT_BE_JUDGED)
+            return judge(results, config)
+
+        return judged
+
+    return decorate

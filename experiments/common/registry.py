@@ -31,7 +31,7 @@ PAPERS = {
         *("contraction", "support_recovery", "against_sparsity", "against_penalty"),
         *("precision_matrices", "tumour_classification"),
     ),
-    "axiotis2020": ("loss_against_sparsity", "stuck"),
+    "axiotis2020": ("loss_against_sparsity", "stuck", "tradeoff", "planted_pair"),
     "yuan2020": ("gap", "conditioning", "against_primal", "time_to_accuracy"),
     "phase": ("delta_rho", "completion"),
 }

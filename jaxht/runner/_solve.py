@@ -210,7 +210,8 @@ def solve(
     whatever steps have led there: by the start, the solver and the stopping test they are 0. They are NaN where x is
     not that minimiser, as after a run that was cut off, and for solvers that end near one only (``CoSaMP()``, dual and
     stochastic ones); where the Hessian there is singular; and of factors where singular values coincide. At a bound
-    that just became active, and where supports tie, they are one-sided. :func:`jaxht.differentiability` says which of these holds.
+    that just became active, and where supports tie, they are one-sided. :func:`jaxht.differentiability` says which of
+    these holds.
 
     Args:
         objective: f, for example ``LeastSquares(A, y)``.
