@@ -14,10 +14,10 @@ import numpy as np
 
 from jaxht.linalg.precision import default_precision
 from jaxht.sweep.compilation import ProgramCache, Sweep, count_workers
-from jaxht.sweep.grid import Grid, GridCell, Value
+from jaxht.sweep.grid import CellTrials, Grid, GridCell, Value
 from jaxht.sweep.progress import COMPILING, Progress
 from jaxht.sweep.scheduler import TIMED_OUT_AFTER, Queue, run_pool
-from jaxht.sweep.store import Store, import_xarray, load
+from jaxht.sweep.store import Store, import_xarray, read_axes
 from jaxht.sweep.trials import FunctionRun, Run, Trial
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ def run(
             raise ValueError(f"{name} must be at least 1; got {number}")
     if trial_timeout is not None and not trial_timeout > 0:
         raise ValueError(f"trial_timeout must be positive, or None; got {trial_timeout}")
-    grid = Grid(axes, static, round_up, problem, shared, where)
+    grid = Grid(axes, static, round_up, problem, shared, where, {} if store is None else read_axes(store))
     one = trial if isinstance(trial, Run) else FunctionRun(trial)
     # What runs tasks shares out the cores by itself.
     workers = count_workers() if workers is None and executor is None else workers
@@ -156,32 +156,35 @@ def run(
         programs = ProgramCache.find(sweep)
         programs.check_names(sweep)
         # A temporary folder has nothing to compare with, and lowering takes time.
-        fingerprint = "" if store is None else programs.fingerprint(sweep)
-        opened = Store(folder, sweep.describe(attrs or {}), sweep.describe_environment(), fingerprint, mixed)
-        cells = _find_missing(sweep, grid.cells[first::every], opened)
+        fingerprints = {} if store is None else programs.fingerprint(sweep)
+        opened = Store(folder, sweep.describe(fingerprints, attrs or {}), mixed)
+        missing = _find_missing(sweep, grid.cells[first::every], opened)
         report = on_progress or (lambda progress: None)
         if executor is None:
-            _run_here(sweep, cells, opened, report)
+            _run_here(sweep, missing, opened, report)
         else:
-            _run_elsewhere(sweep, cells, opened, executor, num_tasks, report)
-        return load(folder)
+            _run_elsewhere(sweep, missing, opened, executor, num_tasks, report)
+        return opened.collect(grid, num_trials)
 
 
-def _find_missing(sweep: Sweep, cells: Sequence[GridCell], store: Store) -> list[GridCell]:
-    """The cells without a record, or with trials that were ended by a shorter limit."""
+def _find_missing(sweep: Sweep, cells: Sequence[GridCell], store: Store) -> list[CellTrials]:
+    """The trials of some cells that are not stored, or were ended by a shorter limit."""
     limit = np.inf if sweep.trial_timeout is None else sweep.trial_timeout
-    records = ((cell, store.read(cell.index)) for cell in cells)
-    return [cell for cell, record in records if record is None or np.any(record.get(TIMED_OUT_AFTER, limit) < limit)]
+    found = []
+    for cell in cells:
+        is_missing = np.ones(sweep.num_trials, bool)
+        if (record := store.read(cell)) is not None:
+            limits = record.results.get(TIMED_OUT_AFTER, np.full(record.num_trials, limit))
+            is_missing[: record.num_trials] = limits[: sweep.num_trials] < limit
+        if is_missing.any():
+            found.append(CellTrials(cell, np.flatnonzero(is_missing).astype(np.int32)))
+    return found
 
 
-def _run_here(sweep: Sweep, cells: Sequence[GridCell], store: Store, report: OnProgress) -> None:
-    """Run some cells on the devices of this process."""
+def _run_here(sweep: Sweep, missing: Sequence[CellTrials], store: Store, report: OnProgress) -> None:
+    """Run some trials on the devices of this process."""
     programs = ProgramCache.find(sweep)
-
-    def write(cell: GridCell, results: Mapping[str, Any]) -> None:
-        store.write(cell.index, results)
-
-    queue = Queue(cells, sweep.num_trials, write, report, sweep.trial_timeout)
+    queue = Queue(missing, store.write, report, sweep.trial_timeout)
     ended: queues.SimpleQueue[BaseException | None] = queues.SimpleQueue()
 
     def work(device: jax.Device) -> None:
@@ -202,7 +205,7 @@ def _run_here(sweep: Sweep, cells: Sequence[GridCell], store: Store, report: OnP
     # Not those of an executor: the interpreter would wait at its end for one that does not come back.
     devices = sweep.assign_devices()
     if devices[0].platform == "cpu":
-        devices = devices[: max(1, sweep.count_pools(cells))]
+        devices = devices[: max(1, sweep.count_pools(missing))]
     threads = [threading.Thread(target=work, args=[device], name="jaxht-sweep", daemon=True) for device in devices]
     try:
         for thread in threads:
@@ -223,12 +226,12 @@ def _run_here(sweep: Sweep, cells: Sequence[GridCell], store: Store, report: OnP
 
 
 def _run_elsewhere(
-    sweep: Sweep, cells: Sequence[GridCell], store: Store, executor: Executor, num_tasks: int, report: OnProgress
+    sweep: Sweep, missing: Sequence[CellTrials], store: Store, executor: Executor, num_tasks: int, report: OnProgress
 ) -> None:
-    """Run some cells in tasks of neighbouring ones, which often share a program."""
-    tasks = [list(task) for task in np.array_split(np.array(cells, object), min(num_tasks, len(cells)) or 1)]
-    progress = Progress(0, len(cells) * sweep.num_trials)
-    report(replace(progress, note=COMPILING if cells else ""))
+    """Run some trials in tasks of neighbouring cells, which often share a program."""
+    tasks = [list(task) for task in np.array_split(np.array(missing, object), min(num_tasks, len(missing)) or 1)]
+    progress = Progress(0, _count(missing))
+    report(replace(progress, note=COMPILING if missing else ""))
     futures = [executor.submit(_run_task, sweep, task, store) for task in tasks]
     try:
         for future in futures:
@@ -242,10 +245,14 @@ def _run_elsewhere(
         raise
 
 
-def _run_task(sweep: Sweep, cells: Sequence[GridCell], store: Store) -> Progress:
-    """Run some cells in this process."""
+def _run_task(sweep: Sweep, task: Sequence[CellTrials], store: Store) -> Progress:
+    """Run some trials in this process."""
     reports: list[Progress] = []
     # A scheduler gives the task of a process that has died to another one, which must not begin anew.
-    missing = _find_missing(sweep, cells, store)
+    missing = _find_missing(sweep, [some.cell for some in task], store)
     _run_here(sweep, missing, store, reports.append)
-    return reports[-1].add((len(cells) - len(missing)) * sweep.num_trials, 0, 0)
+    return reports[-1].add(_count(task) - _count(missing), 0, 0)
+
+
+def _count(missing: Sequence[CellTrials]) -> int:
+    return sum(len(some.trials) for some in missing)
