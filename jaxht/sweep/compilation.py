@@ -24,11 +24,13 @@ T = TypeVar("T")
 # Names that a trial must not return: the store and its Dataset use them.
 RESERVED = {"trial", "num_trials", "done", "file", "record", "checksum", "timed_out_after"}
 
-# (lanes of a row, lanes of a pool, trials that are drawn at once for a row which shares much: they should pay for
-# drawing that again). On a CPU a step costs as much per lane in blocks of 8 as of 1000 (measured, d = 256), and short
-# rows have short ends; an accelerator needs many lanes.
-LANES = {"cpu": (8, 32, 64)}
-LANES_ELSEWHERE = (128, 8192, 128)
+# (lanes of a row, lanes of a pool). On a CPU a step costs as much per lane in blocks of 8 as of 1000 (measured,
+# d = 256), and short rows have short ends; an accelerator needs many lanes.
+LANES = {"cpu": (8, 32)}
+LANES_ELSEWHERE = (128, 8192)
+# Batches of trials for a row which shares a design, in lanes of the row. The design is drawn again for each batch: that
+# costs as much as drawing 12 trials (measured, 136 x 256).
+SHARED_BATCH = 2
 # Of the memory of a device, for its pools.
 MEMORY_SHARE = 0.5
 # Most compiled pools, for each device, and most traced programs that a process keeps: a pool takes 3 MiB (measured, a
@@ -45,22 +47,20 @@ class PoolLimits:
     Attributes:
         row_lanes: lanes of a row.
         lanes_max: most lanes of a pool.
-        num_drawn: trials that are drawn at once for a row, if it shares anything large.
         memory: bytes that a pool may take.
     """
 
     row_lanes: int
     lanes_max: int
-    num_drawn: int
     memory: int
 
     @classmethod
     def for_device(cls, device: jax.Device, num_pools: int, max_lanes: int | None = None) -> "PoolLimits":
         """The limits of each of several pools on one device."""
-        row_lanes, most, drawn = LANES.get(device.platform, LANES_ELSEWHERE)
+        row_lanes, most = LANES.get(device.platform, LANES_ELSEWHERE)
         most = most if max_lanes is None else max_lanes
         memory = (device.memory_stats() or {}).get("bytes_limit") or _host_memory()
-        return cls(min(row_lanes, most), most, drawn, int(MEMORY_SHARE * memory / num_pools))
+        return cls(min(row_lanes, most), most, int(MEMORY_SHARE * memory / num_pools))
 
     def choose_shape(self, in_one_row: bool, row_bytes: int, lane_bytes: int) -> tuple[int, int, int]:
         """Rows and lanes of a pool, and how many trials are drawn at once.
@@ -73,8 +73,8 @@ class PoolLimits:
         """
         most = max(1, min(self.lanes_max, self.memory // (COPIES * max(1, lane_bytes))))
         lanes = most if in_one_row else min(self.row_lanes, most)
-        staged = max(1, self.num_drawn // lanes) if row_bytes > lane_bytes else 1
-        return most // lanes, lanes, lanes * staged
+        staged = lanes if in_one_row or row_bytes <= lane_bytes else SHARED_BATCH * lanes
+        return most // lanes, lanes, staged
 
 
 def count_workers() -> int | None:

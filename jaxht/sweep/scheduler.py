@@ -142,15 +142,13 @@ class Queue:
         """Whether trials of a program wait."""
         return key in self._waiting and not self.closed
 
-    def pop_batch(self, key: Key, number: int, lanes: int, last: GridCell | None, bound: bool) -> Batch | None:
+    def pop_batch(self, key: Key, number: int, last: GridCell | None, bound: bool) -> Batch | None:
         """Trials for a row: of its last cell while there are any, then of a cell that has not begun, then of the
         one with most of them left.
 
         Args:
             key: of the program.
             number: how many trials at most.
-            lanes: of the row; a batch is a quarter of the trials of its cell, but not less than the row takes, so that
-                other rows have their share.
             last: the cell of the row's last batch.
             bound: whether trials of it still run, so that the row must keep what they share.
         """
@@ -168,7 +166,7 @@ class Queue:
 
             entry = min(choice, key=rank)
             total = len(entry.trials)
-            size = min(number, lanes * max(1, total // (4 * lanes)), total - entry.started)
+            size = min(number, total - entry.started)
             trials = entry.trials[np.minimum(entry.started + np.arange(number), total - 1)]
             entry.started += size
             if entry.started == total:
@@ -302,10 +300,7 @@ def run_pool(program: Program, pool: Pool, key: Key, seed: int, queue: Queue) ->
         with queue.calling(program, rows) as call:
             for index, row in enumerate(rows):
                 last = None if row.batch is None else row.batch.cell
-                if row.num_staged:
-                    continue
-                batch = queue.pop_batch(key, pool.staged, pool.lanes, last, bool(row.occupied.any()))
-                if batch is None:
+                if row.num_staged or not (batch := queue.pop_batch(key, pool.staged, last, bool(row.occupied.any()))):
                     continue
                 row.batch, row.next = batch, 0
                 inputs = program.make_inputs(seed, batch.cell, batch.trials)
