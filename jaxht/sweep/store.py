@@ -77,8 +77,8 @@ class Store:
         own = json.loads(json.dumps({"format": FORMAT, **call}))
         compared = {name: value for name, value in own["environment"].items() if name not in NOT_COMPARED}
         # A program's text differs by environment, too, and tells nothing where that differs.
-        own["programs"] = {name: f"{_hash(compared)} {text}" for name, text in own["programs"].items()}
-        self._sweep, self._programs = _hash(own["sweep"]), own["programs"]
+        own["programs"] = {name: f"{hash_json(compared)} {text}" for name, text in own["programs"].items()}
+        self._sweep, self._programs = hash_json(own["sweep"]), own["programs"]
         with self._writing():
             self._remove_leftovers()
             before = read_manifest(self.path) if is_kept(self.path) else None
@@ -137,7 +137,7 @@ class Store:
             content: dict[str, Any] = {**extended, "record": np.array(json.dumps(description).encode())}
             file = io.BytesIO()
             np.savez(file, **content, checksum=np.array(_compute_checksum(content)))
-            self._replace(_record_path(cell.coordinates), file.getvalue())
+            self._replace(record_path(cell.coordinates), file.getvalue())
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:
@@ -158,7 +158,7 @@ class Store:
 
     def read(self, cell: GridCell) -> Record | None:
         """The record of a cell; None if it is missing or damaged. StoreError if another trial has written it."""
-        record = read_record(self.path / _record_path(cell.coordinates), self._sweep)
+        record = read_record(self.path / record_path(cell.coordinates), self._sweep)
         if record is not None:
             self._check_program(cell.program_name, record.program)
         return record
@@ -209,7 +209,7 @@ def read_record(file: Path, sweep: str) -> Record | None:
     except Exception as error:  # whatever zipfile, NumPy and JSON make of a damaged file
         log.warning("%s is damaged and will be computed again: %s", file, error)
         return None
-    if not is_sound or found != sweep or _record_path(coordinates).name != file.name:
+    if not is_sound or found != sweep or record_path(coordinates).name != file.name:
         log.warning("%s is damaged or of another sweep, and will be computed again", file)
         return None
     return record
@@ -307,7 +307,7 @@ def load(path: str | os.PathLike[str]) -> "xarray.Dataset":
             raise FileNotFoundError(f"neither {MANIFEST} nor {FILE} in {path}")
         return import_xarray().load_dataset(path / FILE, engine="h5netcdf")
     manifest = read_manifest(path)
-    sweep = _hash(manifest["sweep"])
+    sweep = hash_json(manifest["sweep"])
     records = [record for file in sorted((path / CELLS).glob("*.npz")) if (record := read_record(file, sweep))]
     # A process that was killed, or a file system without locks, may have left records that the manifest does not know.
     axes = {
@@ -346,8 +346,8 @@ def make_blanks(shape: int | tuple[int, ...], dtype: Any) -> NDArray[Any]:
     return np.full(shape, np.nan if np.dtype(dtype).kind == "f" else 0, dtype)
 
 
-def _record_path(coordinates: Mapping[str, Value]) -> Path:
-    return Path(CELLS) / f"{_hash(coordinates)[:16]}.npz"
+def record_path(coordinates: Mapping[str, Value]) -> Path:
+    return Path(CELLS) / f"{hash_json(coordinates)[:16]}.npz"
 
 
 def _compute_checksum(content: Results) -> str:
@@ -358,7 +358,7 @@ def _compute_checksum(content: Results) -> str:
     return digest.hexdigest()
 
 
-def _hash(description: Mapping[str, Any]) -> str:
+def hash_json(description: Mapping[str, Any]) -> str:
     """Hash what JSON can hold; the order of keys does not matter."""
     return hashlib.sha256(json.dumps(description, sort_keys=True).encode()).hexdigest()
 
