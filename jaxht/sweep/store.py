@@ -224,8 +224,8 @@ def read_manifest(path: Path) -> dict[str, Any]:
             return {name: manifest[name] for name in names}
     except (ValueError, KeyError, AttributeError) as error:
         raise StoreError(f"{path / MANIFEST} is damaged ({error!r}): remove the folder, or put it back") from error
-    age = "older" if manifest.get("format", 1) < FORMAT else "newer"
-    raise StoreError(f"{path} was written by an {age} version of jaxht: read it with that one, or give another folder")
+    age = "an older" if manifest.get("format", 1) < FORMAT else "a newer"
+    raise StoreError(f"{path} was written by {age} version of jaxht: read it with that one, or give another folder")
 
 
 def read_axes(path: str | os.PathLike[str]) -> dict[str, list[Value]]:
@@ -347,6 +347,7 @@ def make_blanks(shape: int | tuple[int, ...], dtype: Any) -> NDArray[Any]:
 
 
 def record_path(coordinates: Mapping[str, Value]) -> Path:
+    """Where the record of a cell is, in the folder of the store."""
     return Path(CELLS) / f"{hash_json(coordinates)[:16]}.npz"
 
 
