@@ -11,9 +11,10 @@ Every sweep runs in processes of its own, on one store, which is continued after
 * one process whose disk is full: a tmpfs of its own, where Linux lets users mount one, else a limit on the size of
   files.
 
-What is counted: *lost*, cells with trials that a process has reported as stored, or that were found in the store, and are
-no longer there; *wrong*, records that differ in a bit; *twice*, cells with trials that are computed although they are
-stored (not of two processes whose grids grow: each may be at another one); *hung*, processes that are there a minute after they should have ended; *errors*, processes that end otherwise than they should.
+What is counted: *lost*, cells whose trials a process has reported as stored, or that were found in the store, and are
+no longer there; *wrong*, records that differ in a bit; *twice*, cells whose trials are computed although they are
+stored (not of two processes whose grids grow: each may be at another one); *hung*, processes that are there a minute
+after they should have ended; *errors*, processes that end otherwise than they should.
 """
 
 import argparse
@@ -330,7 +331,7 @@ def fill_disks(row, folder, kills, rng, has_disk):
                     file.write(bytes(PAGE))
             os.truncate(ballast, max(0, ballast.stat().st_size - rng.randrange(12) * PAGE))
         elif row.kills.total() < kills:
-            limit = rng.choice([100, 1000]) if rng.random() < 0.8 else limit
+            limit = rng.choice([100, 2000]) if rng.random() < 0.8 else limit
         else:
             ballast.unlink(missing_ok=True)
 
