@@ -65,9 +65,15 @@ def run(
     of the same cell first. The results of a cell are stored as soon as it is finished, and the same call continues from
     what is stored.
 
-    Results are equal to the last bit whether a run is interrupted or not, in any order, in any lane, by any number of
-    shards, tasks, workers and devices, as long as machine, versions and ``max_lanes`` are the same. Otherwise the
-    problems are the same, and results agree up to rounding.
+    A store grows: a call with more trials, with other values on an axis, or both, runs the trials that are not stored
+    yet, and returns what it asks for; one that asks for less runs nothing. What determines the results stays: ``seed``,
+    the names of the axes, ``static``, ``round_up``, ``problem``, ``shared``, and whether the values of a traced axis are
+    integers. So does the trial, which is compared by its compiled programs, one for each combination of static
+    coordinates: another solver on an axis changes none of the others.
+
+    Results are equal to the last bit whether a run is interrupted or not, however a store has grown, in any order, in
+    any lane, by any number of shards, tasks, workers and devices, as long as machine, versions and ``max_lanes`` are
+    the same. Otherwise the problems are the same, and results agree up to rounding.
 
     Args:
         trial: pure function (key, :class:`jaxht.sweep.Cell`) -> dict of scalars; or a trial in steps
@@ -87,7 +93,7 @@ def run(
             a design for each trial.
         where: coordinates -> whether to run the cell; None: all.
         store: folder of the results; None: none are stored.
-        attrs: attributes of the results, such as a configuration. A store with others is refused.
+        attrs: attributes of the results, such as a configuration. A store keeps those of the last call.
         mixed: continue a store that another machine, version or ``max_lanes`` began.
         shard: (i, m): run every m-th cell, from the i-th on. Processes that run the shards of one sweep share a store.
         executor: where to run tasks instead of here; its processes write to the store, so they must see its folder.
@@ -95,25 +101,28 @@ def run(
         workers: pools of lanes in this process, each in a thread of its own; None: on a CPU one for each core, but no
             more than there are trials for, elsewhere one for each device; in the tasks of an executor one for each
             device in any case. Pools on one device share its memory.
-        max_lanes: most lanes of a pool; None: as suits the device. Fewer where its memory is too small.
+        max_lanes: most lanes of a pool; None: as suits the device, 32 on a CPU, 8192 elsewhere. Fewer where its memory
+            is too small. A step costs as much whether all lanes have a trial or not: fewer suit a small sweep.
         trial_timeout: seconds that a trial may take once it has a lane, and that a call of the device may take; None:
             no limit. A trial in steps that takes longer is ended between two chunks of steps: its results are NaN, 0 or
             False, ``timed_out_after`` is the limit (NaN for all others), and it counts in no rate. A call that does not
             come back, since a step or the draw of a batch hangs, cannot be interrupted: TrialTimeout is raised, and
-            what is missing of its cells is recorded in the same way. Which trials are ended depends on the clock. Cells
-            with such trials run again under a longer limit, or none. Compiling is not limited.
+            what is missing of its cells is recorded in the same way. Which trials are ended depends on the clock. They
+            run again under a longer limit, or none. Compiling is not limited.
         on_progress: called with :class:`jaxht.sweep.Progress` at the start, where compiling begins and ends, and after
             every chunk of steps, by one thread at a time; see :func:`jaxht.sweep.progress_bar`.
 
     Returns:
-        A Dataset with the results of the trials as variables over the axes and ``trial``, with ``done`` over the axes,
-        and as attributes ``attrs``, the seed, the versions and the device.
+        A Dataset with the results of the trials as variables over the axes and ``trial``; over the axes ``num_trials``,
+        how many trials are there, and ``done``, whether all are; and as attributes ``attrs``, the seed, the versions and
+        the device. :func:`load` returns all that a store holds.
 
     Raises:
         ValueError: for axes or options that cannot be right.
         TrialTimeout: for a call of the device that does not come back within ``trial_timeout``. What was stored is
             safe, and the same call, in a new process, goes on with the other cells.
-        StoreError: for a store that holds something else, or that cannot be written.
+        StoreError: for a store that holds something else, or that cannot be written. So where the trial has changed:
+            its code, tolerances, metrics or data.
         ImportError: without the extra ``jax-hard-thresholding[sweep]``.
 
     Cost: one compile for each combination of static coordinates, and little more than the steps of the trials: in the
@@ -131,6 +140,15 @@ def run(
         {'p': 3, 'trial': 100}
         >>> results.above.sum("trial").values[[0, 2]].tolist()
         [100, 0]
+
+        The store of a small sweep becomes that of a larger one:
+
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     small = sweep.run(trial, {"p": [0.0, 0.5, 1.0]}, num_trials=10, store=folder)
+        ...     large = sweep.run(trial, {"p": [0.0, 0.25, 0.5, 1.0]}, num_trials=100, store=folder)
+        >>> bool((large.above.sel(p=results.p) == results.above).all())
+        True
     """
     import_xarray()
     first, every = shard

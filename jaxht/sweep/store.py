@@ -181,14 +181,12 @@ def _extend(old: Record | None, trials: NDArray[np.int32], results: Results) -> 
     before = {} if old is None else old.results
     extended = {}
     for name in {**before, **results}:
-        values = [some[name] for some in (before, results) if name in some]
-        whole = make_blanks(size, values[-1].dtype)
-        if name in before:
-            whole[:kept] = before[name]
-        whole[trials] = results.get(name, make_blanks((), whole.dtype))
-        # Such as the limits of trials that were ended, which have run again.
-        is_empty = name not in results and np.array_equal(whole, make_blanks(size, whole.dtype), equal_nan=True)
-        if not is_empty:
+        dtype = (results if name in results else before)[name].dtype
+        whole = make_blanks(size, dtype)
+        whole[:kept] = before.get(name, whole[:kept])
+        whole[trials] = results.get(name, make_blanks((), dtype))
+        # Of trials that were ended, and have run again, no limit is left.
+        if name in results or not np.array_equal(whole, make_blanks(size, dtype), equal_nan=True):
             extended[name] = whole
     return size, extended
 
@@ -309,7 +307,7 @@ def load(path: str | os.PathLike[str]) -> "xarray.Dataset":
     manifest = read_manifest(path)
     sweep = hash_json(manifest["sweep"])
     records = [record for file in sorted((path / CELLS).glob("*.npz")) if (record := read_record(file, sweep))]
-    # A process that was killed, or a file system without locks, may have left records that the manifest does not know.
+    # Where the file system has no locks, there may be records of which the manifest does not know.
     axes = {
         name: _unite_values(values, (record.coordinates[name] for record in records))
         for name, values in manifest["axes"].items()
