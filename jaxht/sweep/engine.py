@@ -67,9 +67,9 @@ def run(
 
     A store grows: a call with more trials, with other values on an axis, or both, runs the trials that are not stored
     yet, and returns what it asks for; one that asks for less runs nothing. What determines the results stays: ``seed``,
-    the names of the axes, ``static``, ``round_up``, ``problem``, ``shared``, and whether the values of a traced axis are
-    integers. So does the trial, which is compared by its compiled programs, one for each combination of static
-    coordinates: another solver on an axis changes none of the others.
+    the names of the axes, ``static``, ``round_up``, ``problem``, ``shared``, and whether all values of a traced axis
+    are integers. So does the trial, which is compared by its programs, one for each combination of static coordinates:
+    another solver on an axis changes none of the others.
 
     Results are equal to the last bit whether a run is interrupted or not, however a store has grown, in any order, in
     any lane, by any number of shards, tasks, workers and devices, as long as machine, versions and ``max_lanes`` are
@@ -114,8 +114,8 @@ def run(
 
     Returns:
         A Dataset with the results of the trials as variables over the axes and ``trial``; over the axes ``num_trials``,
-        how many trials are there, and ``done``, whether all are; and as attributes ``attrs``, the seed, the versions and
-        the device. :func:`load` returns all that a store holds.
+        how many trials are there, and ``done``, whether all are; and as attributes ``attrs``, the seed, the versions
+        and the device. :func:`load` returns all that a store holds.
 
     Raises:
         ValueError: for axes or options that cannot be right.

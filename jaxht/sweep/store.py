@@ -7,7 +7,6 @@ import itertools
 import json
 import logging
 import os
-import platform
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from jaxht.sweep._files import lock_folder, remove_leftovers, replace_file
 from jaxht.sweep._provenance import to_attributes
 from jaxht.sweep.grid import Grid, GridCell, Value
 
@@ -80,7 +80,7 @@ class Store:
         own["programs"] = {name: f"{hash_json(compared)} {text}" for name, text in own["programs"].items()}
         self._sweep, self._programs = hash_json(own["sweep"]), own["programs"]
         with self._writing():
-            self._remove_leftovers()
+            remove_leftovers(self.path)
             before = read_manifest(self.path) if is_kept(self.path) else None
             if before is not None:
                 self._compare(before, own, mixed)
@@ -109,17 +109,6 @@ class Store:
                 f"the program of {name}. Give this one another folder."
             )
 
-    def _remove_leftovers(self) -> None:
-        """Remove the temporary files of processes of this machine that were killed while they wrote."""
-        # Elsewhere os.kill does more than ask.
-        for file in self.path.glob(f"**/.*.{platform.node()}.*") if os.name == "posix" else ():
-            try:
-                os.kill(int(file.suffix[1:]), 0)
-            except ProcessLookupError:
-                file.unlink(missing_ok=True)
-            except (ValueError, OSError):  # a process of another user
-                pass
-
     def write(self, cell: GridCell, trials: NDArray[np.int32], results: Results) -> None:
         """Store the results of some trials of a cell beside what is there, durably when this returns."""
         with self._writing():
@@ -144,7 +133,7 @@ class Store:
         """A context in which no other process writes to the store, where the file system has locks."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            with _lock_folder(self.path):
+            with lock_folder(self.path):
                 yield
         except OSError as error:
             raise StoreError(
@@ -153,7 +142,7 @@ class Store:
             ) from error
 
     def _replace(self, name: Path, content: bytes) -> None:
-        with _replace_file(self.path / name) as temporary:
+        with replace_file(self.path / name) as temporary:
             temporary.write_bytes(content)
 
     def read(self, cell: GridCell) -> Record | None:
@@ -375,53 +364,6 @@ def _shorten(value: Any) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-@contextlib.contextmanager
-def _lock_folder(folder: Path) -> Iterator[None]:
-    """A context that one thread of one process is in at a time; without effect where the file system has no locks."""
-    if os.name != "posix":
-        yield
-        return
-    import fcntl
-
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        with contextlib.suppress(OSError):
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-        try:
-            yield
-        finally:
-            with contextlib.suppress(OSError):
-                fcntl.flock(descriptor, fcntl.LOCK_UN)  # by itself, it would last as long as a fork has the descriptor
-    finally:
-        os.close(descriptor)
-
-
-@contextlib.contextmanager
-def _replace_file(path: Path) -> Iterator[Path]:
-    """A name to write to, synced and renamed to ``path`` if all goes well, and else removed."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # Processes on several machines may have one number.
-    temporary = path.with_name(f".{path.name}.{platform.node()}.{os.getpid()}")
-    try:
-        yield temporary
-        with open(temporary, "rb+") as written:
-            os.fsync(written.fileno())
-        os.replace(temporary, path)
-        _sync_folder(path.parent)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-
-
-def _sync_folder(folder: Path) -> None:
-    if os.name == "posix":  # elsewhere a folder cannot be opened
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-
-
 def save(dataset: "xarray.Dataset", path: str | os.PathLike[str]) -> Path:
     """Write a dataset that is no sweep to a folder, atomically: at any moment the old one is there, or the new one.
 
@@ -447,7 +389,7 @@ def save(dataset: "xarray.Dataset", path: str | os.PathLike[str]) -> Path:
         ('results.nc', [1.0, 2.0])
     """
     file = Path(path) / FILE
-    with _replace_file(file) as temporary:
+    with replace_file(file) as temporary:
         export(dataset, temporary, "nc")
     return file
 
