@@ -600,8 +600,9 @@ def test_a_configuration_that_changes(tmp_path):
     assert call("run", tiny("shen2018/figure1", tmp_path, **changes, num_signals=5), "--out", whole).exit_code == 0
     kept = sweep.load(store).sel({name: sweep.load(whole)[name] for name in ("solver", "n", "K")})
     xarray.testing.assert_equal(kept.drop_vars("done"), sweep.load(whole).drop_vars("done"))
-    for others, words in ({"max_steps": 51}, "has changed"), ({"K": [2, 5]}, "has changed"), ({"d": 40}, "has changed"):
-        assert words in fails("run", tiny("shen2018/figure1", tmp_path, **changes | others), "--out", store)
+    for others in {"max_steps": 51}, {"d": 40}:
+        line = fails("run", tiny("shen2018/figure1", tmp_path, **changes | others), "--out", store)
+        assert "tolerances, metrics or data) has changed" in line
 
 
 def test_a_picture_that_follows_a_sweep(tmp_path, monkeypatch):
