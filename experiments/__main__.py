@@ -61,7 +61,10 @@ class Shard(click.ParamType):
 @click.option("--max-lanes", type=click.IntRange(1), help="Lanes of a pool.  [default: as suits the device]")
 @click.option("--mixed", is_flag=True, help="Go on with a store that another machine or version began.")
 def run(path: Path, size: str, data_dir: Path | None, out: Path | None, **options: Any) -> None:
-    """Run an experiment and keep its results in a store. The same command goes on where it was interrupted."""
+    """Run an experiment and keep its results in a store.
+
+    The same command goes on where it was interrupted, and computes what the configuration asks for beyond that since.
+    """
     store = out or Path("results") / f"{path.resolve().parent.name}-{path.stem}-{size}"
     compute(path, size, store, data_dir, **options)
     click.echo(f"{store}\nTo draw it: python -m experiments plot {store}")
@@ -76,7 +79,7 @@ def plot(store: Path, follow: bool, every: float) -> None:
     done = draw(store)
     while follow and not done.all():
         time.sleep(every)
-        if not loaded(store).get("done", done).equals(done):
+        if not load_asked(store).get("done", done).equals(done):
             done = draw(store)
             click.echo(f"{int(done.sum())} of {done.size} cells")
 
@@ -163,7 +166,7 @@ def compute(path: Path, size: str, store: Path, data_dir: Path | None = None, **
 
 def draw(store: Path) -> DataArray:
     """Draw the figure of a store into it, and print the paths of its files; returns which of its cells it shows."""
-    results = loaded(store)
+    results = load_asked(store)
     try:
         experiment = EXPERIMENTS[json.loads(results.attrs["config"])["experiment"]]
         chosen = experiment.Config.model_validate_json(results.attrs["config"])
@@ -175,6 +178,16 @@ def draw(store: Path) -> DataArray:
         for file in plots.save(experiment.plot(summarise(experiment, results, chosen), chosen), store):
             click.echo(file)
     return results.get("done", DataArray(True))
+
+
+def load_asked(store: Path) -> Dataset:
+    """What a store holds of that which its last configuration asks for; Failure where it is none."""
+    results = loaded(store)
+    if not sweep.is_kept(store) or "asked" not in results.attrs:
+        return results
+    asked = json.loads(results.attrs["asked"])
+    results = results.sel(asked["axes"]).isel(trial=slice(asked["num_trials"]))
+    return results.assign(done=results.num_trials >= asked["num_trials"])
 
 
 def loaded(store: Path) -> Dataset:

@@ -5,14 +5,16 @@
 Every sweep runs in processes of its own, on one store, which is continued after each interruption until it is finished:
 
 * one process with two workers, which gets SIGKILL, SIGTERM, or SIGINT (Ctrl-C);
+* one process, or two with a shard each, that run a coarse grid with few trials first, then with more, then the whole;
 * two processes that run the two shards of a sweep at the same time, one of which or both get SIGKILL;
 * a Dask cluster of two processes, one of which gets SIGKILL;
 * one process whose disk is full: a tmpfs of its own, where Linux lets users mount one, else a limit on the size of
   files.
 
-What is counted: *lost*, cells that a process has reported as stored, or that were found in the store, and are no longer
-there; *wrong*, records that differ in a bit; *twice*, cells that are computed although they are stored; *hung*,
-processes that are there a minute after they should have ended; *errors*, processes that end otherwise than they should.
+What is counted: *lost*, cells whose trials a process has reported as stored, or that were found in the store, and are
+no longer there; *wrong*, records that differ in a bit; *twice*, cells whose trials are computed although they are
+stored (not of two processes whose grids grow: each may be at another one); *hung*, processes that are there a minute
+after they should have ended; *errors*, processes that end otherwise than they should.
 """
 
 import argparse
@@ -49,6 +51,8 @@ SHARES = {
     "Dask with 2 workers, SIGKILL": 0.03,
     "disk full": 0.12,
     "2 shards at the same time, SIGKILL": 0.2,
+    "2 shards growing, SIGKILL": 0.1,
+    "2 workers growing, SIGKILL": 0.1,
     "2 workers, Ctrl-C": 0.2,
     "2 workers, SIGTERM": 0.1,
     "2 workers, SIGKILL": 0.35,
@@ -90,8 +94,14 @@ class Descent:
 AXES = {"momentum": [0.0, 0.5], "rate": [5.0, 10.0, 20.0], "length": list(range(10))}
 
 
-def run(path, **options):
-    return sweep.run(Descent(), AXES, num_trials=40, seed=3, max_lanes=16, store=path, **options)
+NUM_TRIALS = 40
+# Sweeps that become the whole one: other values of an axis, more trials, both.
+GROWTH = [({**AXES, "length": [0, 4, 9]}, 7), ({**AXES, "length": [9, 2, 4], "rate": [20.0, 5.0]}, 25)]
+
+
+def run(path, growing=False, **options):
+    for axes, num_trials in [*(GROWTH if growing else []), (AXES, NUM_TRIALS)]:
+        sweep.run(Descent(), axes, num_trials=num_trials, seed=3, max_lanes=16, store=path, **options)
 
 
 # ---- what processes report -------------------------------------------------------------------------------------------
@@ -104,10 +114,11 @@ def observe(log):
     def note(*words):
         os.write(descriptor, f"{os.getpid()} {' '.join(map(str, words))}\n".encode())
 
-    def write_and_note(store, index, results):
-        note("writing", index)
-        WRITE(store, index, results)
-        note("wrote", index)
+    def write_and_note(store, cell, trials, results):
+        words = store_module.record_path(cell.coordinates).stem, trials[0], trials[-1] + 1
+        note("writing", *words)
+        WRITE(store, cell, trials, results)
+        note("wrote", *words)
 
     store_module.Store.write = write_and_note
     note("start")
@@ -121,7 +132,7 @@ class Log:
         self.path, self.position, self.rest = path, 0, b""
         path.touch()
         self.moments, self.writing = {}, defaultdict(set)
-        self.stored, self.twice = set(), 0
+        self.stored, self.twice = Counter(), 0  # numbers of trials by record
 
     def read(self):
         with open(self.path, "rb") as file:
@@ -130,13 +141,15 @@ class Log:
             self.position = file.tell()
         *lines, self.rest = content.split(b"\n")
         for line in lines:
-            pid, what, *index = line.decode().split()
+            pid, what, *words = line.decode().split()
+            if words:
+                name, first, last = words[0], int(words[1]), int(words[2])
             if what == "writing":
-                self.writing[int(pid)].add(int(index[0]))
-                self.twice += int(index[0]) in self.stored
+                self.writing[int(pid)].add(name)
+                self.twice += first < self.stored[name]
             elif what == "wrote":
-                self.writing[int(pid)].discard(int(index[0]))
-                self.stored.add(int(index[0]))
+                self.writing[int(pid)].discard(name)
+                self.stored[name] = max(last, self.stored[name])
                 self.moments[int(pid)] = "run"  # workers of Dask report nothing else
             else:
                 self.moments[int(pid)] = what
@@ -157,17 +170,18 @@ class Row:
     def check(self, folder, log):
         """Compare all that is stored with the uninterrupted run."""
         log.read()
-        self.counts["twice"] += log.twice
+        self.counts["twice"] += log.twice if "shards growing" not in self.name else 0
         log.twice = 0
         found = read_records(folder)
-        self.counts["lost"] += len(log.stored - found.keys())
-        self.counts["wrong"] += sum(found[index] != self.whole[index] for index in found)
-        log.stored |= found.keys()
+        sizes = Counter({name: record.num_trials for name, record in found.items()})
+        self.counts["lost"] += sum(sizes[name] < number for name, number in log.stored.items())
+        self.counts["wrong"] += sum(not begins(record, self.whole[name]) for name, record in found.items())
+        log.stored |= sizes
 
     def finish(self, folder, log):
         """The same, of a store that is finished."""
         self.check(folder, log)
-        self.counts["lost"] += len(self.whole) - len(read_records(folder))
+        self.counts["lost"] += sum(log.stored[name] < record.num_trials for name, record in self.whole.items())
         with contextlib.suppress(OSError):
             self.counts["left over"] += len([file for file in folder.rglob("*") if file.name[0] == "."])
         self.counts["sweeps"] += 1
@@ -181,16 +195,20 @@ class Row:
 
 
 def read_records(folder):
-    """The bits of every result in a store that counts as stored, by index of its cell."""
+    """The records in a store that count as stored, by name."""
     if not (folder / store_module.MANIFEST).is_file():
         return {}
-    fingerprint = store_module.hash_sweep(store_module.read_manifest(folder)["sweep"])
-    records = {}
-    for file in folder.glob("cells/*.npz"):
-        record = store_module.read_record(folder, int(file.stem), fingerprint)
-        if record is not None:
-            records[int(file.stem)] = {name: (v.dtype.str, v.shape, v.tobytes()) for name, v in record.items()}
-    return records
+    described = store_module.hash_json(store_module.read_manifest(folder)["sweep"])
+    records = {file.stem: store_module.read_record(file, described) for file in folder.glob("cells/*.npz")}
+    return {name: record for name, record in records.items() if record is not None}
+
+
+def begins(record, whole):
+    """Whether a record has the bits of the first trials of another one."""
+    return record.results.keys() == whole.results.keys() and all(
+        values.dtype == whole.results[name].dtype and values.tobytes() == whole.results[name][: len(values)].tobytes()
+        for name, values in record.results.items()
+    )
 
 
 # ---- processes -------------------------------------------------------------------------------------------------------
@@ -278,7 +296,7 @@ def kill_processes(row, folder, kills, rng, spread, shards=1, number=signal.SIGK
 
     while waiting:
         for shard in waiting - processes.keys():
-            options = {"workers": 2 // shards, "shard": (shard, shards)}
+            options = {"workers": 2 // shards, "shard": (shard, shards), "growing": "growing" in row.name}
             processes[shard] = fork(run_observed, log.path, folder, rng.random() < 0.1, options)
         victims = rng.sample(sorted(waiting), len(waiting) if rng.random() < 0.3 else 1)
         pid = processes[victims[0]]
@@ -313,7 +331,7 @@ def fill_disks(row, folder, kills, rng, has_disk):
                     file.write(bytes(PAGE))
             os.truncate(ballast, max(0, ballast.stat().st_size - rng.randrange(12) * PAGE))
         elif row.kills.total() < kills:
-            limit = rng.choice([100, 1000]) if rng.random() < 0.8 else limit
+            limit = rng.choice([100, 2000]) if rng.random() < 0.8 else limit
         else:
             ballast.unlink(missing_ok=True)
 

@@ -597,6 +597,40 @@ def test_a_sweep_in_parts(tmp_path):
         assert call("run", path, "--out", store, "--shard", shard).exit_code == 2
 
 
+def test_a_configuration_that_changes(tmp_path):
+    """More signals, another n and another solver are added; the figure shows what the last one asks for."""
+    store, changes = tmp_path / "store", {"solvers": ["IHT"], "n": [16, 32], "K": [2, 4]}
+
+    def run(**others):
+        path = tiny("shen2018/figure1", tmp_path, **changes | others)
+        result = call("run", path, "--out", store)
+        assert result.exit_code == 0, result.output
+        return result.output, config.load(path, "quick", MODELS)
+
+    for others, number in [
+        ({}, 4 * 3),
+        ({"num_signals": 5}, 4 * 2),
+        ({"num_signals": 4, "n": [16, 24, 32], "solvers": ["IHT", "HTP"]}, 2 * 4 + 6 * 4),
+        ({"num_signals": 5, "n": [16, 24]}, 2),
+        ({"n": [24], "title": "Another"}, 0),
+    ]:
+        output, chosen = run(**others)
+        assert f"{number}/{number} [" in output if number else " 0 runs [" in output
+        shown = command_line.load_asked(store)
+        assert {name: shown[name].values.tolist() for name in ("n", "K")} == {"n": chosen.n, "K": chosen.K}
+        assert shown.sizes["trial"] == chosen.num_signals and shown.done.all()
+        assert shown.solver.values.tolist() == chosen.solvers
+        assert command_line.draw(store).equals(shown.done)
+        draw(chosen, shown)
+    whole = tmp_path / "whole"
+    assert call("run", tiny("shen2018/figure1", tmp_path, **changes, num_signals=5), "--out", whole).exit_code == 0
+    kept = sweep.load(store).sel({name: sweep.load(whole)[name] for name in ("solver", "n", "K")})
+    xarray.testing.assert_equal(kept.drop_vars("done"), sweep.load(whole).drop_vars("done"))
+    for others in {"max_steps": 51}, {"d": 40}:
+        line = fails("run", tiny("shen2018/figure1", tmp_path, **changes | others), "--out", store)
+        assert "tolerances, metrics or data) has changed" in line
+
+
 def test_a_picture_that_follows_a_sweep(tmp_path, monkeypatch):
     """It is drawn anew when results have come, and no more once all are there."""
     path, store = tiny("shen2018/figure1", tmp_path, solvers=["IHT"]), tmp_path / "store"

@@ -36,6 +36,20 @@ def test_success_rate():
     np.testing.assert_array_equal(partly.successes, rates.successes * done)
     assert partly.rate.dims == partly.trials.dims == ("K", "n")
 
+    # Cells with more or fewer trials, of which one was ended, in any order and selection of them.
+    number, ended = np.array([[7, 0, 3], [1, 7, 5]]), np.full(success.shape, np.nan)
+    ended[0, 2, 1], ended[1, 2, 6] = 0.3, 0.3
+    over = {"num_trials": (("K", "n"), number), "timed_out_after": (("K", "n", "trial"), ended)}
+    grown = dataset.assign(done=(("K", "n"), number == 7), **over).assign_coords(trial=range(7))
+    for trials in range(7), [5, 0, 2], [1], [6, 3]:
+        counted = [
+            [[t < number[i, j] and np.isnan(ended[i, j, t]) for t in trials] for j in range(3)] for i in range(2)
+        ]
+        rates = sweep.success_rate(grown.sel(trial=list(trials)))
+        np.testing.assert_array_equal(rates.trials, np.sum(counted, -1))
+        np.testing.assert_array_equal(rates.successes, np.sum(success[..., list(trials)] & counted, -1))
+        np.testing.assert_array_equal(rates.rate.isnull(), rates.trials == 0)
+
 
 @pytest.mark.parametrize("falling", [False, True])
 def test_the_estimate_interpolates_the_isotonic_regression(falling):

@@ -1,21 +1,27 @@
 """The store of a sweep: no result is lost, computed twice, or read when damaged."""
 
 import errno
+import json
 import os
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import xarray
 
 from jaxht import Stop, sweep
 from jaxht.sweep import store as store_module
-from tests.test_sweep import METHODS, problem, same_bits
+from jaxht.sweep.compilation import ProgramCache
+from jaxht.sweep.grid import Grid
+from tests.test_sweep import METHODS, STOP, Countdown, Endless, draw_padded, problem, same_bits
 from tests.util import compiled_quickly
 
 ROOT = Path(__file__).parents[1]
@@ -45,8 +51,13 @@ def copy(whole, tmp_path):
     return tmp_path / "copy"
 
 
+def record(path, **coordinates):
+    return path / store_module.record_path(coordinates)
+
+
 def cells(path):
-    return sorted((path / "cells").glob("*.npz"))
+    """The records of AXES, row by row."""
+    return [record(path, n=n, K=K) for n in AXES["n"] for K in AXES["K"]]
 
 
 def content(path):
@@ -69,12 +80,12 @@ def test_the_store_is_the_result(whole):
     same_bits(dataset, small())
     xarray.testing.assert_identical(sweep.load(path), dataset)
     assert {name: str(variable.dtype) for name, variable in dataset.items()} == {
-        "bits": "uint32", "u": "float32", "low": "bool", "done": "bool",
+        "bits": "uint32", "u": "float32", "low": "bool", "num_trials": "int64", "done": "bool",
     }  # fmt: skip
     assert {"seed", "versions", "device", "threads", "revision", "lanes"} <= set(dataset.attrs)
-    with np.load(cells(path)[4], allow_pickle=False) as record:  # n = 16, K = 2
-        np.testing.assert_array_equal(record["u"], dataset.u.sel(n=16, K=2))
-    assert sorted(content(path)) == [*(f"cells/{i:06d}.npz" for i in range(6)), "sweep.json"]
+    with np.load(record(path, n=16, K=2), allow_pickle=False) as found:
+        np.testing.assert_array_equal(found["u"], dataset.u.sel(n=16, K=2))
+    assert sorted(content(path)) == sorted(["sweep.json", *(str(file.relative_to(path)) for file in cells(path))])
 
 
 def test_nothing_is_computed_twice(copy, whole):
@@ -91,6 +102,8 @@ def test_attributes_come_back(tmp_path):
     dataset = small(tmp_path, attrs={"config": '{"d": 32}', "size": "quick"})
     assert dataset.attrs["config"] == '{"d": 32}'
     assert sweep.load(tmp_path).attrs == dataset.attrs
+    assert computed(tmp_path, attrs={"config": "another"})[0] == 0
+    assert sweep.load(tmp_path).attrs["config"] == "another" and "size" not in sweep.load(tmp_path).attrs
 
 
 def test_an_unfinished_store_can_be_read(copy, whole):
@@ -136,13 +149,14 @@ def test_a_dataset_that_is_no_sweep(whole, tmp_path):
     ("change", "words"),
     [
         ({"seed": 1}, "seed was 0, is 1"),
-        ({"num_trials": 6}, "num_trials was 5, is 6"),
-        ({"axes": {"n": [8, 16], "K": [1, 2, 4]}}, "axes was"),
+        ({"axes": {**AXES, "m": [1]}}, "names of axes was"),
+        ({"axes": {"n": [8, 12.5], "K": [1]}}, r'axes of integers was \["K", "n"\], is \["K"\]'),
+        ({"static": ["n"]}, "static was"),
+        ({"round_up": {"n": 8}}, "round_up was"),
         ({"problem": ["n"]}, "problem"),
         ({"shared": ["n"]}, "shared"),
-        ({"where": lambda cell: cell["K"] < 3}, "cells was null"),
-        ({"attrs": {"config": "other"}}, "attrs"),
         ({"trial": lambda key, cell: {**draws(key, cell), "u": jax.random.uniform(key) + 1}}, "trial.*changed"),
+        ({"trial": lambda key, cell: {**draws(key, cell), "v": 1}, "axes": {"n": [9], "K": [9]}}, "trial.*changed"),
     ],
 )
 def test_another_sweep_is_refused(copy, change, words):
@@ -191,6 +205,276 @@ def test_a_damaged_manifest_is_no_manifest(copy):
             call(copy)
 
 
+def test_a_store_of_another_version_is_refused(copy):
+    older = {"sweep": {"axes": AXES, "num_trials": 5, "seed": 0}, "environment": {}, "program": "0"}
+    newer = {**json.loads((copy / "sweep.json").read_text()), "format": 3}
+    for manifest, words in (older, "an older version"), (newer, "a newer version"):
+        (copy / "sweep.json").write_text(json.dumps(manifest))
+        before = content(copy)
+        for call in small, sweep.load:
+            with pytest.raises(sweep.StoreError, match=f"written by {words}"):
+                call(copy)
+        assert content(copy) == before
+
+
+# ---- growth ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_sweep_grows_in_any_order(tmp_path):
+    """What is asked for comes back, and only what is missing is computed; the bits are those of one run."""
+    steps = [  # axes, num_trials, how many are computed
+        ({"n": [8, 16], "K": [1, 2]}, 3, 12),
+        ({"n": [8, 16], "K": [1, 2]}, 7, 16),
+        ({"n": [8, 12, 16], "K": [2, 1]}, 7, 14),
+        ({"K": [2], "n": [16, 12]}, 5, 0),
+        ({"n": [4, 8], "K": [1, 3]}, 9, 2 + 27),
+        ({"n": [16, 4, 8, 12], "K": [1, 2, 3]}, 4, 4 * 3),
+    ]
+    for axes, num_trials, number in steps:
+        todo, dataset = computed(tmp_path, axes=axes, num_trials=num_trials)
+        assert todo == number
+        same_bits(dataset, small(axes=axes, num_trials=num_trials))
+        assert {name: dataset[name].values.tolist() for name in axes} == axes and dataset.sizes["trial"] == num_trials
+        assert (dataset.num_trials == num_trials).all() and dataset.done.all()
+    union = sweep.load(tmp_path)
+    assert union.n.values.tolist() == [4, 8, 12, 16] and union.K.values.tolist() == [1, 2, 3]
+    expected = [[9, 4, 9], [9, 7, 9], [7, 7, 4], [7, 7, 4]]
+    np.testing.assert_array_equal(union.num_trials, expected)
+    np.testing.assert_array_equal(union.done, np.equal(expected, 9))
+    whole, there = small(axes={"n": [4, 8, 12, 16], "K": [1, 2, 3]}, num_trials=9), union.trial < union.num_trials
+    for name in "bits", "u", "low":
+        assert (union[name] == whole[name]).where(there, True).all()
+    assert union.u.where(~there).isnull().all() and not union.low.where(~there, False).any()
+    rates = sweep.success_rate(union, "low")
+    np.testing.assert_array_equal(rates.trials, expected)
+    np.testing.assert_array_equal(rates.successes, (whole.low & there).sum("trial"))
+    same_bits(small(tmp_path, axes={"n": [4, 8, 12, 16], "K": [1, 2, 3]}, num_trials=9), whole)
+    same_bits(sweep.load(tmp_path), whole)
+
+
+def recovering(methods=METHODS):
+    return sweep.Recovery(partial(problem, shared=True), methods, stop=STOP)
+
+
+def padded():
+    return sweep.Recovery(partial(draw_padded, shared=True), METHODS, stop=STOP)
+
+
+GROWING = {
+    "steps": (
+        Countdown(),
+        {},
+        [({"length": [5]}, 7), ({"length": [1, 5, 3]}, 40), ({"length": list(range(1, 12))}, 50)],
+    ),
+    "recovery": (
+        recovering(),
+        {"static": ["n"]},
+        [
+            ({"solver": ["IHT"], "n": [20], "K": [1]}, 3),
+            ({"solver": ["SGHT", "IHT"], "n": [20], "K": [1, 3]}, 20),
+            ({"solver": ["SGHT", "IHT"], "n": [20, 16], "K": [1, 2, 3]}, 41),
+        ],
+    ),
+    "one row": (
+        recovering(),
+        {"static": ["n"], "shared": []},
+        [({"solver": ["IHT"], "n": [20], "K": [1]}, 3), ({"solver": ["IHT"], "n": [20], "K": [1, 3]}, 30)],
+    ),
+    "padded": (
+        padded(),
+        {"round_up": {"n": 20}},
+        [
+            ({"solver": ["HTP"], "n": [12, 20], "K": [2]}, 5),
+            ({"solver": ["HTP"], "n": [12, 16, 20], "K": [1, 2, 4]}, 5),
+            ({"solver": ["HTP", "IHT"], "n": [12, 16, 20, 22], "K": [1, 2, 3, 4]}, 33),
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", GROWING)
+def test_growth_does_not_change_a_bit(kind, tmp_path):
+    trial, options, steps = GROWING[kind]
+    for workers, (axes, num_trials) in enumerate(steps, 1):
+        sweep.run(trial, axes, num_trials=num_trials, store=tmp_path, workers=workers, **options)
+    same_bits(sweep.load(tmp_path), sweep.run(trial, sweep_axes(tmp_path), num_trials=num_trials, **options))
+
+
+def sweep_axes(path):
+    return {name: sweep.load(path)[name].values.tolist() for name in store_module.read_axes(path)}
+
+
+def test_trials_that_were_ended_stay_so_when_others_are_added(tmp_path):
+    """A longer limit runs them again, and them alone."""
+    axes, totals = {"length": [0, 1]}, []
+
+    def run(num_trials, limit, store=tmp_path):
+        report = lambda progress: totals.append(progress.total)  # noqa: E731
+        options = {"max_lanes": 8, "workers": 2, "trial_timeout": limit, "on_progress": report}
+        found = sweep.run(Endless(), axes, num_trials=num_trials, store=store, **options)
+        return totals[-1], found
+
+    first, once = run(7, 0.4)[1], run(20, 0.4, tmp_path / "once")[1]
+    todo, more = run(20, 0.4)
+    assert todo == 2 * 13
+    same_bits(more, once)
+    late = more.timed_out_after.notnull()
+    assert 0 < int(first.timed_out_after.notnull().sum()) < int(late.sum())
+    assert run(7, 0.5)[0] == int(late.isel(trial=slice(7)).sum())
+    todo, last = run(20, 0.5)
+    assert todo == int(late.isel(trial=slice(7, None)).sum())
+    same_bits(last, once.assign(timed_out_after=once.timed_out_after.where(~late, 0.5)))
+
+
+def test_a_trial_that_ends_at_last_leaves_no_trace_of_its_limit(copy, whole):
+    manifest, cell = json.loads((copy / "sweep.json").read_text()), Grid(AXES).cells[0]
+    manifest["programs"] = {name: program.split()[1] for name, program in manifest["programs"].items()}
+    store, one = store_module.Store(copy, manifest), np.array([3], np.int32)
+    results = {name: whole[1][name].values[0, 0, one] for name in ("bits", "u", "low")}
+    store.write(cell, one, {name: np.zeros_like(values) for name, values in results.items()} | {"late": np.ones(1)})
+    np.testing.assert_array_equal(sweep.load(copy).late[0, 0], [np.nan, np.nan, np.nan, 1, np.nan])
+    store.write(cell, one, results)
+    assert content(copy) == content(whole[0])
+
+
+def test_a_solver_that_changes_concerns_no_other(tmp_path):
+    def run(methods, solvers, **options):
+        axes, totals = {"solver": solvers, "n": [20], "K": [1]}, []
+        options = {"num_trials": 3, "static": ["n"], "store": tmp_path, **options}
+        sweep.run(recovering(methods), axes, on_progress=lambda progress: totals.append(progress.total), **options)
+        return totals[0]
+
+    other = {**METHODS, "SGHT": lambda objective, cell: METHODS["IHT"](objective, cell)}
+    with compiled_quickly():
+        assert run(METHODS, ["IHT", "SGHT"]) == 6
+        assert run(other, ["IHT"]) == 0
+        assert run(other, ["HTP", "IHT"], num_trials=4) == 4 + 1
+        with pytest.raises(sweep.StoreError, match=r'changed, in the program of .*"solver": "SGHT"'):
+            run(other, ["IHT", "SGHT"])
+
+
+def test_other_data_are_another_trial(tmp_path):
+    """What a trial holds is in no axis and no option: arrays, of NumPy and of JAX, small and large."""
+    large = np.random.default_rng(0).normal(size=5000)
+    changed = large.copy()
+    changed[2500] += 1e-3
+    for i, make in enumerate((np.float32, np.asarray, jnp.asarray)):
+        before, after = (make(data[2500] if i == 0 else data) for data in (large, changed))
+
+        def run(data, store=tmp_path / str(i), **options):
+            trial = lambda key, cell: {"sum": jnp.sum(jnp.asarray(data) * cell["K"])}  # noqa: E731
+            return sweep.run(trial, {"K": [1, 2]}, store=store, **{"num_trials": 2, **options})
+
+        run(before)
+        run(before.copy(), num_trials=3)
+        with pytest.raises(sweep.StoreError, match="data"):
+            run(after, num_trials=4)
+
+
+HOISTED = """
+import sys
+import numpy as np
+from jaxht import sweep
+data = np.arange(5000.0)
+sweep.run(lambda key, cell: {"sum": cell["K"] * data.sum()}, {"K": [1]}, num_trials=1, store=sys.argv[1])
+sweep.run(lambda key, cell: {"sum": (cell["K"] * data).sum()}, {"K": [1]}, num_trials=1, store=sys.argv[1] + "x")
+"""
+
+
+def test_data_that_cannot_be_compared_are_refused(tmp_path):
+    """By a flag of JAX, arrays are arguments of a program, and its text does not hold them."""
+    command = [sys.executable, "-c", HOISTED, str(tmp_path / "store")]
+    environment = {**os.environ, "JAX_USE_SIMPLIFIED_JAXPR_CONSTANTS": "1"}
+    run = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert run.returncode == 1 and "jax_use_simplified_jaxpr_constants" in run.stderr
+    assert sweep.is_kept(tmp_path / "store") and not sweep.is_kept(tmp_path / "storex")
+
+
+def test_an_axis_of_numbers_stays_one(tmp_path):
+    """Integers are traced as such only where all values of the store are: 0 and 1 were not, beside 0.5."""
+    first = computed(tmp_path, axes={"n": [8], "K": [0, 0.5, 1]})[1]
+    todo, some = computed(tmp_path, axes={"n": [8], "K": [1, 0]})
+    assert todo == 0
+    same_bits(some, first.sel(K=[1, 0]).assign_coords(K=[1, 0]))
+    assert computed(tmp_path, axes={"n": [8], "K": [2, 3]})[0] == 10
+
+
+def test_cells_that_are_left_out_can_be_added(tmp_path):
+    few = {"where": lambda cell: cell["K"] < 3}
+    assert computed(tmp_path, **few)[0] == 20
+    assert computed(tmp_path)[0] == 10
+    todo, dataset = computed(tmp_path, **few, num_trials=6)
+    assert todo == 4
+    same_bits(dataset, small(num_trials=6, **few))
+    np.testing.assert_array_equal(sweep.load(tmp_path).num_trials, [[6, 6, 5]] * 2)
+
+
+def test_what_two_processes_ask_for_is_all_there(tmp_path):
+    """Each adds to the manifest that is there when it writes."""
+    sweeping = lambda n: small(tmp_path, axes={"n": [n], "K": [1]}, num_trials=n)  # noqa: E731
+    sweeping(1)
+    calls = [json.loads((tmp_path / "sweep.json").read_text()) for _ in range(40)]
+    for i, call in enumerate(calls):
+        call["axes"]["n"], call["num_trials"] = [i, i + 1], i
+        call["programs"] = {}
+    with ThreadPoolExecutor(8) as executor:
+        list(executor.map(partial(store_module.Store, tmp_path), calls))
+    assert sorted(sweep.load(tmp_path).n.values) == list(range(41)) and sweep.load(tmp_path).sizes["trial"] == 39
+
+
+def test_a_manifest_that_lacks_something_loses_no_record(copy, whole):
+    """As where two processes write it at once, and the file system has no locks."""
+    before = (copy / "sweep.json").read_bytes()
+    more = small(copy, axes={"n": [8, 12, 16], "K": [1, 2, 3]}, num_trials=7)
+    (copy / "sweep.json").write_bytes(before)
+    same_bits(sweep.load(copy), more)
+    assert computed(copy, axes={"n": [8, 12, 16], "K": [1, 2, 3]}, num_trials=7)[0] == 0
+
+
+def test_a_call_that_asked_for_less_takes_nothing_away(tmp_path):
+    """Another process adds trials after this one has looked."""
+    more = []
+
+    def add(progress):
+        if not more:
+            more.append(small(tmp_path, num_trials=9))
+
+    same_bits(small(tmp_path, on_progress=add), small())
+    same_bits(sweep.load(tmp_path), more[0])
+
+
+def test_trials_that_vanish_while_others_are_added(copy, caplog):
+    """A record never holds a trial that was not run."""
+
+    def remove(progress):
+        record(copy, n=8, K=2).unlink(missing_ok=True)
+
+    todo, dataset = len(cells(copy)), small(copy, num_trials=7, on_progress=remove)
+    assert dataset.num_trials.values.ravel().tolist() == [7, 0, 7, 7, 7, 7] and "gone" in caplog.text
+    assert int(dataset.done.sum()) == todo - 1 and not record(copy, n=8, K=2).exists()
+    todo, dataset = computed(copy, num_trials=7)
+    assert todo == 7
+    same_bits(dataset, small(num_trials=7))
+
+
+def test_growth_in_another_environment(tmp_path, monkeypatch):
+    """Programs of different environments are not compared; those of one are, whoever began."""
+    first = small(tmp_path)
+    real, fingerprint = store_environment(), ProgramCache.fingerprint
+    with monkeypatch.context() as context:
+        other = {**real, "threads": "1"}
+        context.setattr("jaxht.sweep.compilation.describe_environment", lambda: other)
+        context.setattr(ProgramCache, "fingerprint", lambda self, sweep_: dict.fromkeys(fingerprint(self, sweep_), "0"))
+        assert computed(tmp_path, num_trials=6, mixed=True)[0] == 6
+        context.setattr(ProgramCache, "fingerprint", lambda self, sweep_: dict.fromkeys(fingerprint(self, sweep_), "1"))
+        with pytest.raises(sweep.StoreError, match="has changed"):
+            small(tmp_path, num_trials=7, mixed=True)
+    todo, dataset = computed(tmp_path, num_trials=7)
+    assert todo == 6
+    same_bits(dataset, small(num_trials=7))
+    same_bits(small(tmp_path), first)
+
+
 # ---- damage ----------------------------------------------------------------------------------------------------------
 
 
@@ -198,7 +482,7 @@ def test_a_damaged_record_is_never_read(copy, caplog):
     """A bit changed anywhere, or a file cut off anywhere: what is read is right, or nothing."""
     caplog.set_level("ERROR", "jaxht.sweep")
     file = cells(copy)[2]
-    original, sound = file.read_bytes(), read(file.parent.parent, 2)
+    original, sound = file.read_bytes(), read(file)
     rng = np.random.default_rng(0)
     believed = 0
     for position in range(0, len(original), 3):
@@ -213,27 +497,26 @@ def test_a_damaged_record_is_never_read(copy, caplog):
         assert read_bytes(file, original[:length]) is None
 
 
-def read(path, index):
-    return store_module.read_record(path, index, json_fingerprint(path))
+def read(file):
+    found = store_module.read_record(file, store_module.hash_json(store_module.read_manifest(file.parents[1])["sweep"]))
+    return found and found.results
 
 
 def read_bytes(file, damaged):
     file.write_bytes(damaged)
-    return read(file.parent.parent, int(file.stem))
+    return read(file)
 
 
-def json_fingerprint(path):
-    return store_module.hash_sweep(store_module.read_manifest(path)["sweep"])
-
-
-@pytest.mark.parametrize("damage", ["cut", "flip", "empty", "another cell's sweep"])
+@pytest.mark.parametrize("damage", ["cut", "flip", "empty", "another sweep", "another cell"])
 def test_damage_is_found_and_repaired(copy, whole, damage, caplog):
     file = cells(copy)[3]
     original = file.read_bytes()
     middle = len(original) // 2
-    if damage == "another cell's sweep":
+    if damage == "another sweep":
         small(copy.parent / "other", seed=1)
         shutil.copy(cells(copy.parent / "other")[3], file)
+    elif damage == "another cell":
+        shutil.copy(cells(copy)[2], file)
     else:
         flipped = original[:middle] + bytes([original[middle] ^ 16]) + original[middle + 1 :]
         file.write_bytes({"cut": original[:middle], "flip": flipped, "empty": b""}[damage])
@@ -267,7 +550,7 @@ import resource, sys
 from pathlib import Path
 from jaxht import sweep
 from tests.test_store import small
-resource.setrlimit(resource.RLIMIT_FSIZE, (1500, 1500))
+resource.setrlimit(resource.RLIMIT_FSIZE, (2500, 2500))
 try:
     small(Path(sys.argv[1]), num_trials=400)
 except sweep.StoreError as error:
@@ -325,10 +608,10 @@ class RunsTwice:
     def __init__(self):
         self.records = []
 
-    def submit(self, fn, sweep_, cells, store):
+    def submit(self, fn, sweep_, task, store):
         for _ in range(2):
-            part = fn(sweep_, cells, store)
-            self.records.append({cell.index: (store.path / f"cells/{cell.index:06d}.npz").stat() for cell in cells})
+            part = fn(sweep_, task, store)
+            self.records.append([record(store.path, **some.cell.coordinates).stat() for some in task])
         return SimpleNamespace(result=lambda: part)
 
 
@@ -337,6 +620,10 @@ def test_a_task_that_runs_again_computes_nothing_again(whole, tmp_path):
     same_bits(small(tmp_path, executor=executor, num_tasks=2, on_progress=totals.append), whole[1])
     assert executor.records[0::2] == executor.records[1::2]
     assert [progress.done for progress in totals] == [0, 15, 30]
+    more = small(tmp_path, num_trials=7, executor=executor, num_tasks=2, on_progress=totals.append)
+    same_bits(more, small(num_trials=7))
+    assert executor.records[0::2] == executor.records[1::2]
+    assert [progress.done for progress in totals[3:]] == [0, 6, 12]
 
 
 class SecondFails:
@@ -345,13 +632,15 @@ class SecondFails:
     def __init__(self):
         self.cancelled = []
 
-    def submit(self, fn, sweep_, cells, store):
-        def result():
-            if cells[0].index:
-                raise OSError("lost")
-            return fn(sweep_, cells, store)
+    def submit(self, fn, sweep_, task, store):
+        first = task[0].cell.index
 
-        return SimpleNamespace(result=result, cancel=lambda: self.cancelled.append(cells[0].index))
+        def result():
+            if first:
+                raise OSError("lost")
+            return fn(sweep_, task, store)
+
+        return SimpleNamespace(result=result, cancel=lambda: self.cancelled.append(first))
 
 
 def test_what_has_not_begun_is_cancelled(tmp_path):

@@ -1,6 +1,7 @@
 """What an experiment is given beside its configuration: where results go, where data lie, whom progress is told."""
 
 import contextlib
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -46,12 +47,16 @@ class Session:
     ) -> Dataset:
         """Call :func:`jaxht.sweep.run`, with results under ``store / part``.
 
+        What it asks for is the attribute ``asked`` of the results: a store may hold more.
+
         Raises:
             Failure: where the store holds something else, or cannot be written.
         """
         folder = self.store / part
+        asked = json.dumps({"axes": {name: list(axes[name]) for name in axes}, "num_trials": options["num_trials"]})
+        options = {**self.options, **options, "attrs": {**self.options.get("attrs", {}), "asked": asked}}
         try:
-            return sweep.run(trial, axes, store=folder, on_progress=self.on_progress, **self.options, **options)
+            return sweep.run(trial, axes, store=folder, on_progress=self.on_progress, **options)
         except sweep.StoreError as error:
             raise Failure(str(error)) from error
 

@@ -1,6 +1,5 @@
 """What a sweep compiles: one program for cells that agree on all that is static, as a pool that fits each device."""
 
-import hashlib
 import itertools
 import os
 import threading
@@ -16,23 +15,22 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxht.sweep._provenance import describe_environment
-from jaxht.sweep.grid import Grid, GridCell
+from jaxht.sweep.grid import CellTrials, Grid, GridCell
 from jaxht.sweep.program import Pool, Program
 from jaxht.sweep.trials import FunctionRun, Run
 
 T = TypeVar("T")
 
 # Names that a trial must not return: the store and its Dataset use them.
-RESERVED = {"trial", "done", "file", "fingerprint", "checksum", "timed_out_after"}
+RESERVED = {"trial", "num_trials", "done", "file", "record", "checksum", "timed_out_after"}
 
-# (least lanes of a row, most lanes of a pool). On a CPU a step costs as much per lane in blocks of 8 as of 1000
-# (measured, d = 256), and short rows have short ends; an accelerator needs many lanes.
+# (lanes of a row, lanes of a pool). On a CPU a step costs as much per lane in blocks of 8 as of 1000 (measured,
+# d = 256), and short rows have short ends; an accelerator needs many lanes.
 LANES = {"cpu": (8, 32)}
 LANES_ELSEWHERE = (128, 8192)
-# A row ends with lanes that wait for its slowest: it should see this many generations of trials.
-GENERATIONS = 32
-# Most trials that are drawn at once, in lanes of a row.
-MAX_STAGED = 8
+# Batches of trials for a row which shares a design, in lanes of the row. The design is drawn again for each batch: that
+# costs as much as drawing 12 trials (measured, 136 x 256).
+SHARED_BATCH = 2
 # Of the memory of a device, for its pools.
 MEMORY_SHARE = 0.5
 # Most compiled pools, for each device, and most traced programs that a process keeps: a pool takes 3 MiB (measured, a
@@ -44,47 +42,39 @@ COPIES = 4
 
 @dataclass(frozen=True)
 class PoolLimits:
-    """How many lanes a pool may have. The last bits of a result may depend on it.
+    """How large a pool may be. The last bits of a result may depend on it.
 
     Attributes:
-        row_lanes_min: least lanes of a row.
+        row_lanes: lanes of a row.
         lanes_max: most lanes of a pool.
         memory: bytes that a pool may take.
     """
 
-    row_lanes_min: int
+    row_lanes: int
     lanes_max: int
     memory: int
 
     @classmethod
     def for_device(cls, device: jax.Device, num_pools: int, max_lanes: int | None = None) -> "PoolLimits":
         """The limits of each of several pools on one device."""
-        least, most = LANES.get(device.platform, LANES_ELSEWHERE)
+        row_lanes, most = LANES.get(device.platform, LANES_ELSEWHERE)
         most = most if max_lanes is None else max_lanes
         memory = (device.memory_stats() or {}).get("bytes_limit") or _host_memory()
-        return cls(min(least, most), most, int(MEMORY_SHARE * memory / num_pools))
+        return cls(min(row_lanes, most), most, int(MEMORY_SHARE * memory / num_pools))
 
-    def choose_shape(
-        self, num_trials: int, num_cells: int, num_groups: int, row_bytes: int, lane_bytes: int
-    ) -> tuple[int, int, int]:
+    def choose_shape(self, in_one_row: bool, row_bytes: int, lane_bytes: int) -> tuple[int, int, int]:
         """Rows and lanes of a pool, and how many trials are drawn at once.
 
+        It depends neither on the number of trials nor on that of cells, so that a sweep that grows has the same bits.
+
         Args:
-            num_trials: of a cell.
-            num_cells: of a group; its cells share what a row holds.
-            num_groups: how many groups there are.
+            in_one_row: whether the trials of all cells may fill one row.
             row_bytes, lane_bytes: memory of what a row holds once, and of a lane.
         """
         most = max(1, min(self.lanes_max, self.memory // (COPIES * max(1, lane_bytes))))
-        lanes = min(self.row_lanes_min, most)
-        # A single group is held by one row, which ends once: it may be as wide as to hold all trials.
-        trials = num_trials * num_cells
-        widest = 2 * trials - 1 if num_groups == 1 else trials // GENERATIONS
-        while 2 * lanes <= min(most, widest):
-            lanes *= 2
-        # What is shared is drawn again for each batch: it should pay. Small batches are shared better at the end.
-        staged = min(MAX_STAGED, num_trials // (4 * lanes)) if row_bytes > lane_bytes else 1
-        return max(1, min(most // lanes, num_groups)), lanes, lanes * max(1, staged)
+        lanes = most if in_one_row else min(self.row_lanes, most)
+        staged = lanes if in_one_row or row_bytes <= lane_bytes else SHARED_BATCH * lanes
+        return most // lanes, lanes, staged
 
 
 def count_workers() -> int | None:
@@ -114,35 +104,44 @@ class Sweep:
     # Identifies the sweep in processes that get a copy with each task.
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
 
-    def describe(self, attrs: Mapping[str, Any]) -> dict[str, Any]:
-        """What determines the results up to rounding, but for the trial itself, as JSON."""
-        grid = self.grid
-        cells = [cell.index for cell in grid.cells]
+    def describe(self, programs: Mapping[str, str], attrs: Mapping[str, Any]) -> dict[str, Any]:
+        """What a store is told of this call, as JSON: see :class:`jaxht.sweep.store.Store`.
+
+        Returns:
+            ``sweep`` and ``environment``, what determines the results up to rounding but for the trial itself, and what
+            their last bits may depend on; ``programs``, fingerprints of the trial by name of the program; ``axes`` and
+            ``num_trials``, what is asked for; and ``attrs``.
+        """
+        grid, limits = self.grid, self.find_limits(jax.local_devices()[0])
         return {
+            "sweep": {
+                "names of axes": sorted(grid.axes),
+                "axes of integers": sorted(name for name, is_integer in grid.integer.items() if is_integer),
+                "static": sorted(grid.static),
+                "round_up": grid.round_up,
+                "problem": sorted(grid.problem),
+                "shared": sorted(grid.shared),
+                "seed": self.seed,
+            },
+            "environment": {**describe_environment(), "lanes": [limits.row_lanes, limits.lanes_max]},
+            "programs": dict(programs),
             "axes": grid.axes,
-            "problem": grid.problem,
-            "shared": grid.shared,
-            **({} if len(cells) == np.prod([*map(len, grid.axes.values())]) else {"cells": cells}),
             "num_trials": self.num_trials,
-            "seed": self.seed,
             "attrs": dict(attrs),
         }
-
-    def describe_environment(self) -> dict[str, Any]:
-        """What the last bits may depend on, as JSON."""
-        limits = self.find_limits(jax.local_devices()[0])
-        return {**describe_environment(), "lanes": [limits.row_lanes_min, limits.lanes_max]}
 
     def assign_devices(self) -> list[jax.Device]:
         """The device of each pool."""
         devices = jax.local_devices()
         return list(itertools.islice(itertools.cycle(devices), self.workers or len(devices)))
 
-    def count_pools(self, cells: Sequence[GridCell]) -> int:
-        """How many pools can be of use to some cells, on a CPU: as many as their trials fill, of each program."""
+    def count_pools(self, missing: Sequence[CellTrials]) -> int:
+        """How many pools can be of use to some trials, on a CPU: as many as they fill, of each program."""
         limits = self.find_limits(jax.local_devices()[0])
-        sizes = Counter(cell.program for cell in cells).values()
-        return sum(-(-size * self.num_trials // limits.lanes_max) for size in sizes)
+        sizes: Counter[Hashable] = Counter()
+        for some in missing:
+            sizes[some.cell.program] += len(some.trials)
+        return sum(-(-size // limits.lanes_max) for size in sizes.values())
 
     def find_limits(self, device: jax.Device) -> PoolLimits:
         """How many lanes a pool on the device may have."""
@@ -206,17 +205,14 @@ class ProgramCache:
 
     def _describe_program(self, sweep: Sweep, cell: GridCell) -> tuple[Hashable, dict[str, Any]]:
         """What a program depends on, and the dtypes of its traced coordinates."""
-        axes = {name: values for name, values in sweep.grid.axes.items() if name not in sweep.grid.static}
-        integral = {name: all(isinstance(value, int) for value in values) for name, values in axes.items()}
-        dtypes = {name: np.int32 if integral[name] else jnp.result_type(float) for name in axes}
+        integer = sweep.grid.integer
+        dtypes = {name: np.int32 if integer[name] else jnp.result_type(float) for name in integer}
         return (cell.program, tuple(dtypes.items()), tuple(sweep.grid.shared), sweep.float64), dtypes
 
     def get_pool(self, sweep: Sweep, cell: GridCell, device: jax.Device) -> tuple[Program, Pool]:
         """The same, compiled for a device, as large as suits it and as its memory allows."""
         program, limits = self.get_program(sweep, cell), sweep.find_limits(device)
-        groups = Counter(other.shared for other in sweep.grid.cells if other.program == cell.program)
-        sizes = sweep.num_trials, max(groups.values()), len(groups)
-        shape = limits.choose_shape(*sizes, program.row_bytes, program.lane_bytes)
+        shape = limits.choose_shape(not sweep.grid.shared, program.row_bytes, program.lane_bytes)
 
         def compile_pool() -> Pool:
             pool = program.compile(*shape)
@@ -235,15 +231,14 @@ class ProgramCache:
             if taken := {*sweep.grid.axes, *RESERVED}.intersection(program.results):
                 raise ValueError(f"a trial must not return {min(taken)!r}: it is the name of an axis, or reserved")
 
-    def fingerprint(self, sweep: Sweep) -> str:
-        """Hash what all cells compute."""
+    def fingerprint(self, sweep: Sweep) -> dict[str, str]:
+        """Hash what each program computes, by name."""
 
         def find(cell: GridCell) -> str:
             key, _ = self._describe_program(sweep, cell)
             return self.fingerprints.get(key, lambda: self.get_program(sweep, cell).fingerprint())
 
-        prints = [find(cell) for cell in _list_programs(sweep)]
-        return hashlib.sha256(" ".join(prints).encode()).hexdigest()
+        return {cell.program_name: find(cell) for cell in _list_programs(sweep)}
 
     def serves(self, sweep: Sweep) -> bool:
         """Whether this is the cache of the sweep's trial."""

@@ -14,10 +14,10 @@ import numpy as np
 
 from jaxht.linalg.precision import default_precision
 from jaxht.sweep.compilation import ProgramCache, Sweep, count_workers
-from jaxht.sweep.grid import Grid, GridCell, Value
+from jaxht.sweep.grid import CellTrials, Grid, GridCell, Value
 from jaxht.sweep.progress import COMPILING, Progress
 from jaxht.sweep.scheduler import TIMED_OUT_AFTER, Queue, run_pool
-from jaxht.sweep.store import Store, import_xarray, load
+from jaxht.sweep.store import Store, import_xarray, read_axes
 from jaxht.sweep.trials import FunctionRun, Run, Trial
 
 if TYPE_CHECKING:
@@ -65,9 +65,15 @@ def run(
     of the same cell first. The results of a cell are stored as soon as it is finished, and the same call continues from
     what is stored.
 
-    Results are equal to the last bit whether a run is interrupted or not, in any order, in any lane, by any number of
-    shards, tasks, workers and devices, as long as machine, versions and ``max_lanes`` are the same. Otherwise the
-    problems are the same, and results agree up to rounding.
+    A store grows: a call with more trials, with other values on an axis, or both, runs the trials that are not stored
+    yet, and returns what it asks for; one that asks for less runs nothing. What determines the results stays: ``seed``,
+    the names of the axes, ``static``, ``round_up``, ``problem``, ``shared``, and whether all values of a traced axis
+    are integers. So does the trial, which is compared by its programs, one for each combination of static coordinates:
+    another solver on an axis changes none of the others.
+
+    Results are equal to the last bit whether a run is interrupted or not, however a store has grown, in any order, in
+    any lane, by any number of shards, tasks, workers and devices, as long as machine, versions and ``max_lanes`` are
+    the same. Otherwise the problems are the same, and results agree up to rounding.
 
     Args:
         trial: pure function (key, :class:`jaxht.sweep.Cell`) -> dict of scalars; or a trial in steps
@@ -87,7 +93,7 @@ def run(
             a design for each trial.
         where: coordinates -> whether to run the cell; None: all.
         store: folder of the results; None: none are stored.
-        attrs: attributes of the results, such as a configuration. A store with others is refused.
+        attrs: attributes of the results, such as a configuration. A store keeps those of the last call.
         mixed: continue a store that another machine, version or ``max_lanes`` began.
         shard: (i, m): run every m-th cell, from the i-th on. Processes that run the shards of one sweep share a store.
         executor: where to run tasks instead of here; its processes write to the store, so they must see its folder.
@@ -95,25 +101,28 @@ def run(
         workers: pools of lanes in this process, each in a thread of its own; None: on a CPU one for each core, but no
             more than there are trials for, elsewhere one for each device; in the tasks of an executor one for each
             device in any case. Pools on one device share its memory.
-        max_lanes: most lanes of a pool; None: as suits the device. Fewer where its memory is too small.
+        max_lanes: most lanes of a pool; None: as suits the device, 32 on a CPU, 8192 elsewhere. Fewer where its memory
+            is too small. A step costs as much whether all lanes have a trial or not: fewer suit a small sweep.
         trial_timeout: seconds that a trial may take once it has a lane, and that a call of the device may take; None:
             no limit. A trial in steps that takes longer is ended between two chunks of steps: its results are NaN, 0 or
             False, ``timed_out_after`` is the limit (NaN for all others), and it counts in no rate. A call that does not
             come back, since a step or the draw of a batch hangs, cannot be interrupted: TrialTimeout is raised, and
-            what is missing of its cells is recorded in the same way. Which trials are ended depends on the clock. Cells
-            with such trials run again under a longer limit, or none. Compiling is not limited.
+            what is missing of its cells is recorded in the same way. Which trials are ended depends on the clock. They
+            run again under a longer limit, or none. Compiling is not limited.
         on_progress: called with :class:`jaxht.sweep.Progress` at the start, where compiling begins and ends, and after
             every chunk of steps, by one thread at a time; see :func:`jaxht.sweep.progress_bar`.
 
     Returns:
-        A Dataset with the results of the trials as variables over the axes and ``trial``, with ``done`` over the axes,
-        and as attributes ``attrs``, the seed, the versions and the device.
+        A Dataset with the results of the trials as variables over the axes and ``trial``; over the axes ``num_trials``,
+        how many trials are there, and ``done``, whether all are; and as attributes ``attrs``, the seed, the versions
+        and the device. :func:`load` returns all that a store holds.
 
     Raises:
         ValueError: for axes or options that cannot be right.
         TrialTimeout: for a call of the device that does not come back within ``trial_timeout``. What was stored is
             safe, and the same call, in a new process, goes on with the other cells.
-        StoreError: for a store that holds something else, or that cannot be written.
+        StoreError: for a store that holds something else, or that cannot be written. So where the trial has changed:
+            its code, tolerances, metrics or data.
         ImportError: without the extra ``jax-hard-thresholding[sweep]``.
 
     Cost: one compile for each combination of static coordinates, and little more than the steps of the trials: in the
@@ -131,6 +140,15 @@ def run(
         {'p': 3, 'trial': 100}
         >>> results.above.sum("trial").values[[0, 2]].tolist()
         [100, 0]
+
+        The store of a small sweep becomes that of a larger one:
+
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     small = sweep.run(trial, {"p": [0.0, 0.5, 1.0]}, num_trials=10, store=folder)
+        ...     large = sweep.run(trial, {"p": [0.0, 0.25, 0.5, 1.0]}, num_trials=100, store=folder)
+        >>> bool((large.above.sel(p=results.p) == results.above).all())
+        True
     """
     import_xarray()
     first, every = shard
@@ -146,7 +164,7 @@ def run(
             raise ValueError(f"{name} must be at least 1; got {number}")
     if trial_timeout is not None and not trial_timeout > 0:
         raise ValueError(f"trial_timeout must be positive, or None; got {trial_timeout}")
-    grid = Grid(axes, static, round_up, problem, shared, where)
+    grid = Grid(axes, static, round_up, problem, shared, where, {} if store is None else read_axes(store))
     one = trial if isinstance(trial, Run) else FunctionRun(trial)
     # What runs tasks shares out the cores by itself.
     workers = count_workers() if workers is None and executor is None else workers
@@ -156,32 +174,35 @@ def run(
         programs = ProgramCache.find(sweep)
         programs.check_names(sweep)
         # A temporary folder has nothing to compare with, and lowering takes time.
-        fingerprint = "" if store is None else programs.fingerprint(sweep)
-        opened = Store(folder, sweep.describe(attrs or {}), sweep.describe_environment(), fingerprint, mixed)
-        cells = _find_missing(sweep, grid.cells[first::every], opened)
+        fingerprints = {} if store is None else programs.fingerprint(sweep)
+        opened = Store(folder, sweep.describe(fingerprints, attrs or {}), mixed)
+        missing = _find_missing(sweep, grid.cells[first::every], opened)
         report = on_progress or (lambda progress: None)
         if executor is None:
-            _run_here(sweep, cells, opened, report)
+            _run_here(sweep, missing, opened, report)
         else:
-            _run_elsewhere(sweep, cells, opened, executor, num_tasks, report)
-        return load(folder)
+            _run_elsewhere(sweep, missing, opened, executor, num_tasks, report)
+        return opened.collect(grid, num_trials)
 
 
-def _find_missing(sweep: Sweep, cells: Sequence[GridCell], store: Store) -> list[GridCell]:
-    """The cells without a record, or with trials that were ended by a shorter limit."""
+def _find_missing(sweep: Sweep, cells: Sequence[GridCell], store: Store) -> list[CellTrials]:
+    """The trials of some cells that are not stored, or were ended by a shorter limit."""
     limit = np.inf if sweep.trial_timeout is None else sweep.trial_timeout
-    records = ((cell, store.read(cell.index)) for cell in cells)
-    return [cell for cell, record in records if record is None or np.any(record.get(TIMED_OUT_AFTER, limit) < limit)]
+    found = []
+    for cell in cells:
+        is_missing = np.ones(sweep.num_trials, bool)
+        if (record := store.read(cell)) is not None:
+            limits = record.results.get(TIMED_OUT_AFTER, np.full(record.num_trials, limit))
+            is_missing[: record.num_trials] = limits[: sweep.num_trials] < limit
+        if is_missing.any():
+            found.append(CellTrials(cell, np.flatnonzero(is_missing).astype(np.int32)))
+    return found
 
 
-def _run_here(sweep: Sweep, cells: Sequence[GridCell], store: Store, report: OnProgress) -> None:
-    """Run some cells on the devices of this process."""
+def _run_here(sweep: Sweep, missing: Sequence[CellTrials], store: Store, report: OnProgress) -> None:
+    """Run some trials on the devices of this process."""
     programs = ProgramCache.find(sweep)
-
-    def write(cell: GridCell, results: Mapping[str, Any]) -> None:
-        store.write(cell.index, results)
-
-    queue = Queue(cells, sweep.num_trials, write, report, sweep.trial_timeout)
+    queue = Queue(missing, store.write, report, sweep.trial_timeout)
     ended: queues.SimpleQueue[BaseException | None] = queues.SimpleQueue()
 
     def work(device: jax.Device) -> None:
@@ -202,7 +223,7 @@ def _run_here(sweep: Sweep, cells: Sequence[GridCell], store: Store, report: OnP
     # Not those of an executor: the interpreter would wait at its end for one that does not come back.
     devices = sweep.assign_devices()
     if devices[0].platform == "cpu":
-        devices = devices[: max(1, sweep.count_pools(cells))]
+        devices = devices[: max(1, sweep.count_pools(missing))]
     threads = [threading.Thread(target=work, args=[device], name="jaxht-sweep", daemon=True) for device in devices]
     try:
         for thread in threads:
@@ -223,12 +244,12 @@ def _run_here(sweep: Sweep, cells: Sequence[GridCell], store: Store, report: OnP
 
 
 def _run_elsewhere(
-    sweep: Sweep, cells: Sequence[GridCell], store: Store, executor: Executor, num_tasks: int, report: OnProgress
+    sweep: Sweep, missing: Sequence[CellTrials], store: Store, executor: Executor, num_tasks: int, report: OnProgress
 ) -> None:
-    """Run some cells in tasks of neighbouring ones, which often share a program."""
-    tasks = [list(task) for task in np.array_split(np.array(cells, object), min(num_tasks, len(cells)) or 1)]
-    progress = Progress(0, len(cells) * sweep.num_trials)
-    report(replace(progress, note=COMPILING if cells else ""))
+    """Run some trials in tasks of neighbouring cells, which often share a program."""
+    tasks = [list(task) for task in np.array_split(np.array(missing, object), min(num_tasks, len(missing)) or 1)]
+    progress = Progress(0, _count(missing))
+    report(replace(progress, note=COMPILING if missing else ""))
     futures = [executor.submit(_run_task, sweep, task, store) for task in tasks]
     try:
         for future in futures:
@@ -242,10 +263,14 @@ def _run_elsewhere(
         raise
 
 
-def _run_task(sweep: Sweep, cells: Sequence[GridCell], store: Store) -> Progress:
-    """Run some cells in this process."""
+def _run_task(sweep: Sweep, task: Sequence[CellTrials], store: Store) -> Progress:
+    """Run some trials in this process."""
     reports: list[Progress] = []
     # A scheduler gives the task of a process that has died to another one, which must not begin anew.
-    missing = _find_missing(sweep, cells, store)
+    missing = _find_missing(sweep, [some.cell for some in task], store)
     _run_here(sweep, missing, store, reports.append)
-    return reports[-1].add((len(cells) - len(missing)) * sweep.num_trials, 0, 0)
+    return reports[-1].add(_count(task) - _count(missing), 0, 0)
+
+
+def _count(missing: Sequence[CellTrials]) -> int:
+    return sum(len(some.trials) for some in missing)

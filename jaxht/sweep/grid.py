@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 Value = int | float | str
 
@@ -37,13 +38,34 @@ class GridCell:
         """Key of the compiled program: cells that agree on it run together."""
         return self.static, self.bounds
 
+    @property
+    def program_name(self) -> str:
+        """The same as JSON, whatever the order of the axes."""
+        bounds = {f"{name} up to": most for name, most in self.bounds}
+        return json.dumps({**dict(self.static), **bounds}, sort_keys=True)
+
+
+@dataclass(frozen=True, eq=False)
+class CellTrials:
+    """Trials of a cell that are to be run.
+
+    Attributes:
+        cell: the cell.
+        trials: their indices, rising.
+    """
+
+    cell: GridCell
+    trials: NDArray[np.int32]
+
 
 class Grid:
-    """All combinations of the values of some axes. Arguments as in :func:`jaxht.sweep.run`.
+    """All combinations of the values of some axes. Arguments as in :func:`jaxht.sweep.run`, and values known before.
 
     Attributes:
         axes: values by name, as Python numbers and strings.
         static, problem, shared: names of axes.
+        round_up: step by name.
+        integer: of each traced axis, whether all of its values are integers, those known before included.
         cells: the cells to run, in row-major order.
     """
 
@@ -55,9 +77,10 @@ class Grid:
         problem: Sequence[str] | None = None,
         shared: Sequence[str] | None = None,
         where: Callable[[Mapping[str, Any]], bool] | None = None,
+        known: Mapping[str, Sequence[Value]] | None = None,
     ) -> None:
         self.axes = {name: [_to_python(value) for value in values] for name, values in axes.items()}
-        round_up = dict(round_up or {})
+        self.round_up = dict(round_up or {})
         strings = {name for name, values in self.axes.items() if any(isinstance(value, str) for value in values)}
         self.static = [name for name in self.axes if name in strings.union(static)]
         self.problem = [name for name in self.axes if name not in strings] if problem is None else list(problem)
@@ -67,12 +90,18 @@ class Grid:
         for name, values in self.axes.items():
             if not values or len(set(values)) < len(values):
                 raise ValueError(f"axis {name!r} must hold one or more distinct values; got {values}")
-        named = {"static": static, "round_up": round_up, "problem": self.problem, "shared": self.shared}
+        named = {"static": static, "round_up": self.round_up, "problem": self.problem, "shared": self.shared}
         for option, names in named.items():
             if unknown := set(names) - set(self.axes):
                 raise ValueError(f"{option} names {sorted(unknown)}, which are not among the axes {list(self.axes)}")
         if missing := set(self.shared) - set(self.problem):
             raise ValueError(f"shared names {sorted(missing)}, which must be in problem too; that is {self.problem}")
+        known = known or {}
+        self.integer = {
+            name: all(isinstance(value, int) for value in (*values, *known.get(name, ())))
+            for name, values in self.axes.items()
+            if name not in self.static
+        }
         self.cells = []
         for index, point in enumerate(itertools.product(*self.axes.values())):
             cell: dict[str, Any] = dict(zip(self.axes, point, strict=True))
@@ -80,7 +109,7 @@ class Grid:
                 static_, problem_, shared_ = (
                     tuple((name, cell[name]) for name in names) for names in (self.static, self.problem, self.shared)
                 )
-                bounds = tuple((name, -(-cell[name] // step) * step) for name, step in round_up.items())
+                bounds = tuple((name, -(-cell[name] // step) * step) for name, step in self.round_up.items())
                 self.cells.append(GridCell(index, cell, static_, bounds, problem_, shared_))
 
 

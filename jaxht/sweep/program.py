@@ -148,7 +148,13 @@ class Program:
             carry = self._run.advance(case, self._run.start(case))
             return self._run.running(carry), dict(self._run.finish(case, carry))
 
-        return hashlib.sha256(jax.jit(run_once).lower(self.inputs).as_text().encode()).hexdigest()
+        text = jax.jit(run_once).lower(self.inputs).as_text()
+        if "jax.const = true" in text:
+            raise ValueError(
+                "a store compares the data of a trial by the text of its program, in which they are not with "
+                "jax_use_simplified_jaxpr_constants=True; switch it off, or pass store=None"
+            )
+        return hashlib.sha256(text.encode()).hexdigest()
 
     def compile(self, rows: int, lanes: int, staged: int) -> Pool:
         """Compile for a pool of that shape, staged >= lanes, on JAX's default device."""

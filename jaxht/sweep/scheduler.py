@@ -12,7 +12,7 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxht.sweep.grid import GridCell
+from jaxht.sweep.grid import CellTrials, GridCell
 from jaxht.sweep.program import MAX_STEPS, Pool, Program, State
 from jaxht.sweep.progress import COMPILING, Progress
 from jaxht.sweep.store import make_blanks
@@ -44,19 +44,19 @@ class Batch(NamedTuple):
 
 @dataclass
 class _CellProgress:
-    """How many trials of a cell have been handed out, which of them have ended, and their results."""
+    """How many of the trials of a cell have been handed out, which of them have ended, and their results."""
 
     cell: GridCell
-    num_trials: int
+    trials: NDArray[np.int32]
     started: int = 0
     results: dict[str, NDArray[Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.ended = np.zeros(self.num_trials, bool)
+        self.ended = np.zeros(len(self.trials), bool)
 
-    def set(self, name: str, trials: NDArray[Any], values: NDArray[Any]) -> None:
-        """Set a result of some trials."""
-        self.results.setdefault(name, make_blanks(self.num_trials, values.dtype))[trials] = values
+    def set(self, name: str, places: NDArray[Any], values: NDArray[Any]) -> None:
+        """Set a result of the trials at some places."""
+        self.results.setdefault(name, make_blanks(len(self.trials), values.dtype))[places] = values
 
 
 @dataclass
@@ -79,9 +79,8 @@ class Queue:
     """The trials to run, handed out to the pools of several threads, and their results, collected cell by cell.
 
     Args:
-        cells: in the order in which they are to be done.
-        num_trials: of each.
-        on_cell: called with every cell that is finished, and its results (num_trials,) by name.
+        missing: the trials of each cell, in the order in which they are to be done.
+        on_cell: called with every cell whose trials have ended, with these, and with their results by name.
         on_progress: called with a :class:`Progress`, by one thread at a time.
         trial_timeout: seconds that a trial, and a call of the device, may take; None: no limit.
 
@@ -91,13 +90,12 @@ class Queue:
 
     def __init__(
         self,
-        cells: Sequence[GridCell],
-        num_trials: int,
-        on_cell: Callable[[GridCell, Mapping[str, NDArray[Any]]], None],
+        missing: Sequence[CellTrials],
+        on_cell: Callable[[GridCell, NDArray[np.int32], Mapping[str, NDArray[Any]]], None],
         on_progress: Callable[[Progress], None],
         trial_timeout: float | None = None,
     ) -> None:
-        self._cells = {cell.index: _CellProgress(cell, num_trials) for cell in cells}
+        self._cells = {some.cell.index: _CellProgress(some.cell, some.trials) for some in missing}
         self._waiting: dict[Key, dict[int, _CellProgress]] = {}
         for index, entry in self._cells.items():
             self._waiting.setdefault(entry.cell.program, {})[index] = entry
@@ -107,7 +105,7 @@ class Queue:
         self._lock = threading.Lock()
         self._num_pools: dict[Key, int] = dict.fromkeys(self._waiting, 0)
         self._num_compiling = 0
-        self._progress = Progress(0, len(cells) * num_trials, note=COMPILING if cells else "")
+        self._progress = Progress(0, sum(len(some.trials) for some in missing), note=COMPILING if missing else "")
         self.closed = False
         on_progress(self._progress)
 
@@ -164,13 +162,14 @@ class Queue:
 
             def rank(entry: _CellProgress) -> tuple[bool, bool, int]:
                 is_other = last is None or entry.cell.index != last.index
-                return is_other, entry.started > 0, entry.started - entry.num_trials
+                return is_other, entry.started > 0, entry.started - len(entry.trials)
 
             entry = min(choice, key=rank)
-            size = min(number, entry.num_trials - entry.started)
-            trials = np.minimum(entry.started + np.arange(number), entry.num_trials - 1).astype(np.int32)
+            total = len(entry.trials)
+            size = min(number, total - entry.started)
+            trials = entry.trials[np.minimum(entry.started + np.arange(number), total - 1)]
             entry.started += size
-            if entry.started == entry.num_trials:
+            if entry.started == total:
                 del waiting[entry.cell.index]
                 if not waiting:
                     del self._waiting[key]
@@ -190,14 +189,15 @@ class Queue:
             with self._lock:
                 if (entry := self._cells.get(int(index))) is None:  # given up
                     continue
+                places = np.searchsorted(entry.trials, trials[mine])
                 for name, values in results.items():
-                    entry.set(name, trials[mine], values[mine])
-                entry.ended[trials[mine]] = True
+                    entry.set(name, places, values[mine])
+                entry.ended[places] = True
                 is_complete = bool(entry.ended.all())
                 if is_complete:
                     del self._cells[int(index)]
             if is_complete:
-                self._on_cell(entry.cell, entry.results)
+                self._on_cell(entry.cell, entry.trials, entry.results)
         with self._lock:
             self._progress = self._progress.add(len(indices), busy, executed)
             self._on_progress(self._progress)
@@ -238,7 +238,7 @@ class Queue:
                     entry.set(TIMED_OUT_AFTER, left, np.full(len(left), self.trial_timeout))
                     entries.append(entry)
         for entry in entries:
-            self._on_cell(entry.cell, entry.results)
+            self._on_cell(entry.cell, entry.trials, entry.results)
         if overdue:
             cells = [str(dict(entry.cell.coordinates)) for entry in entries]
             more = f" and {len(cells) - 3} more" if len(cells) > 3 else ""

@@ -22,9 +22,9 @@ def success_rate(dataset: "xarray.Dataset", name: str = "success", confidence: f
     """The fraction of trials that succeeded in each cell, with its Wilson interval.
 
     Args:
-        dataset: with a boolean variable ``name`` over ``trial`` and other dimensions, and perhaps ``done``, which is
-            False in cells that were left out or have not run, and ``timed_out_after``, which is not NaN in trials that
-            were ended by a time limit: neither count.
+        dataset: with a boolean variable ``name`` over ``trial`` and other dimensions, and perhaps ``num_trials``, how
+            many trials of a cell have run, or else ``done``, which is False in cells that have not run, and
+            ``timed_out_after``, which is not NaN in trials that were ended by a time limit: no others count.
         name: of the variable.
         confidence: of the interval, in (0, 1).
 
@@ -49,6 +49,8 @@ def success_rate(dataset: "xarray.Dataset", name: str = "success", confidence: f
         ([0.0, 0.5, 1.0], [0.0, 0.24, 0.72])
     """
     success, counted = dataset[name], dataset.get("done", True)
+    if "num_trials" in dataset:
+        counted = dataset["trial"] < dataset["num_trials"]
     if "timed_out_after" in dataset:
         counted = counted & dataset["timed_out_after"].isnull()
     successes, trials = (success & counted).sum("trial"), ((success | True) & counted).sum("trial")
