@@ -127,7 +127,7 @@ def reproduce(papers: tuple[str, ...], at_most: float | None, data_dir: Path | N
         except Failure as failure:  # such as data that are not there: the others run
             failures.append(f"{path}: {failure.message}")
             continue
-        report.keep(path, loaded(store))
+        report.keep(path, load_asked(store))
         report.write([path.parent.name])
         click.echo(report.REPORT / f"{path.parent.name}.md")
     report.write(names)

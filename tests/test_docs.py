@@ -54,6 +54,22 @@ def test_sparse_training():
     np.testing.assert_allclose(scope["report"].total, 1 - kept / total, rtol=1e-6)
 
 
+@pytest.mark.parametrize("block", range(10))
+def test_misprints(block):
+    """The evidence of each: blocks stand alone, and are numbered as the page refers to them."""
+    blocks = examples("report/misprints.md")
+    assert len(blocks) == 10 and blocks[block].startswith(f"# {block + 1}. ")
+    exec(blocks[block], {})
+
+
+def test_misprints_name_tests():
+    text = (DOCS / "report" / "misprints.md").read_text(encoding="utf-8")
+    named = re.findall(r"`(tests/\w+\.py)::(\w+)`", text)
+    assert len(named) > 8
+    for file, name in named:
+        assert f"def {name}(" in (ROOT / file).read_text(encoding="utf-8"), name
+
+
 def test_the_best_support(monkeypatch):
     """The blocks of the page go on from each other."""
     monkeypatch.setenv("MPLBACKEND", "agg")

@@ -81,7 +81,7 @@ def insensitive(over: str, symbol: str, least: float = -np.inf) -> Judge:
         text = f"medians along {symbol} differ by a factor of at most {SAME:g} in {same} of {int(factor.count())} "
         low, middle, high = (float(factor.quantile(q)) for q in (0, 0.5, 1))
         text += f"curves; median factor {middle:.2g}, from {low:.2g} to {high:.2g}"
-        return Finding(text, Verdict.of(same == factor.count(), 2 * same > factor.count()))
+        return Finding(text, Verdict.of(same == int(factor.count()), 2 * same > int(factor.count())))
 
     return judge
 
