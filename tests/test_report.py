@@ -316,7 +316,7 @@ FULL = ("solver", "start", "k")
         (axiotis.smaller_gradients, of_pair(), of_pair(gradient_pair=("k", [0.1, 2.0, 0.0]))),
         (NEVER, of_pair(), of_pair(value=(FULL, np.tile([1.0, 0, 1], (6, 2, 1))), selected=(FULL, np.ones((6, 2, 3))))),
         (axiotis.linear_condition, of_pair(), of_pair(condition=np.inf, condition_all=np.inf)),
-        (axiotis.stays, traces([159.616, 156.124], [159.616, 120]), traces([159.616, 130], [159.616, 120])),
+        (axiotis.stays, traces([159.616, 156.124], [159.616, 120]), traces([150, 130], [159.616, 120])),
         (axiotis.far_from_optimal, traces([159.616, 156.124], [0, 0]), traces([127, 127], [0, 0], optimum=200)),
         (axiotis.regularised, traces([0, 0], [159.616, 120]), traces([0, 0], [159.616, 140])),
         (axiotis.below("ELS", "OMPR", "OMP"), losses_of(**RISING), losses_of(**SWITCHED)),
