@@ -1,7 +1,6 @@
 """The command line: ``python -m experiments list | run | plot | export | demo | reproduce | report``."""
 
 import json
-import math
 import time
 from pathlib import Path
 from typing import Any
@@ -65,7 +64,7 @@ def run(path: Path, size: str, data_dir: Path | None, out: Path | None, **option
 
     The same command goes on where it was interrupted, and computes what the configuration asks for beyond that since.
     """
-    store = out or Path("results") / f"{path.resolve().parent.name}-{path.stem}-{size}"
+    store = out or default_store(path, size)
     compute(path, size, store, data_dir, **options)
     click.echo(f"{store}\nTo draw it: python -m experiments plot {store}")
 
@@ -119,9 +118,9 @@ def reproduce(papers: tuple[str, ...], at_most: float | None, data_dir: Path | N
     """
     names, failures = papers or report.NAMES, []
     for path in report.configurations(names):
-        if report.read(path) is not None or (at_most and (report.load(path).minutes or math.inf) > at_most):
+        if report.read(path) is not None or (at_most and report.minutes(path) > at_most):
             continue
-        store = Path("results") / f"{report.name_of(path)}-{report.SIZE}"
+        store = default_store(path, report.SIZE)
         try:
             compute(path, report.SIZE, store, data_dir)
         except Failure as failure:  # such as data that are not there: the others run
@@ -144,6 +143,11 @@ def report_(papers: tuple[str, ...]) -> None:
         if (kept := report.read(path)) is not None:
             report.draw(path, kept)
     report.write(names)
+
+
+def default_store(path: Path, size: str) -> Path:
+    """Where the results of a configuration go unless another folder is named."""
+    return Path("results") / f"{report.name_of(path.resolve())}-{size}"
 
 
 def compute(path: Path, size: str, store: Path, data_dir: Path | None = None, **options: Any) -> None:

@@ -6,10 +6,10 @@ and pictures are made of these, of the configurations and of the claims in ``exp
 
 import importlib
 import json
+import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 import xarray
 from xarray import Dataset
@@ -34,16 +34,21 @@ def paper(name: str) -> Paper:
     return found
 
 
+def file_of(name: str, section: Section) -> Path | None:
+    """Return the configuration of a figure of a paper; None where nothing is run for it."""
+    return None if section.config is None else CONFIGS / name / f"{section.config}.toml"
+
+
 def configurations(names: Iterable[str]) -> list[Path]:
     """Return the configurations of the figures of some papers, those that run shortest first."""
-    files = [CONFIGS / name / f"{section.config}.toml" for name in names for section in paper(name).sections]
-    files = [file for file in files if file.stem != "None"]
+    files = (file_of(name, section) for name in names for section in paper(name).sections)
+    return sorted(filter(None, files), key=minutes)
 
-    def minutes(file: Path) -> float:
-        found = load(file).minutes
-        return float("inf") if found is None else found
 
-    return sorted(files, key=minutes)
+def minutes(file: Path) -> float:
+    """Return how long a configuration takes on two cores; infinite where that is not known."""
+    found = load(file).minutes
+    return math.inf if found is None else found
 
 
 def load(file: Path) -> BaseConfig:
@@ -62,15 +67,9 @@ def read(file: Path) -> Dataset | None:
     if not data.is_file():
         return None
     kept = xarray.load_dataset(data, engine="h5netcdf")
-    return kept if _numbers(json.loads(kept.attrs["config"])) == _numbers(_as_json(load(file))) else None
-
-
-def _as_json(chosen: BaseConfig) -> Any:
-    return json.loads(chosen.model_dump_json())
-
-
-def _numbers(table: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in table.items() if key not in WORDING}
+    asked = json.loads(load(file).model_dump_json(exclude=WORDING))
+    found = {key: value for key, value in json.loads(kept.attrs["config"]).items() if key not in WORDING}
+    return kept if found == asked else None
 
 
 def keep(file: Path, results: Dataset) -> None:
@@ -104,18 +103,13 @@ def write(names: Sequence[str] = ()) -> None:
 NOT_RUN = "not yet run in the paper's size"
 
 
-def findings(name: str, section: Section) -> list[Finding]:
-    """Judge all claims about a figure."""
-    if section.config is None:
-        return [claim.found(Dataset(), None) for claim in section.claims]
-    file = CONFIGS / name / f"{section.config}.toml"
-    kept = read(file)
-    if kept is None:
-        return [
-            claim.found(Dataset(), None) if isinstance(claim.judge, str) else Finding(NOT_RUN, Verdict.CANNOT_BE_JUDGED)
-            for claim in section.claims
-        ]
-    return [claim.found(kept, load(file)) for claim in section.claims]
+def findings(section: Section, file: Path | None, kept: Dataset | None) -> list[Finding]:
+    """Judge all claims about a figure by what is kept of it."""
+    if file is not None and kept is not None:
+        chosen = load(file)
+        return [claim.found(kept, chosen) for claim in section.claims]
+    nothing = Finding(NOT_RUN, Verdict.CANNOT_BE_JUDGED)
+    return [claim.found(Dataset(), None) if isinstance(claim.judge, str) else nothing for claim in section.claims]
 
 
 def page(name: str) -> str:
@@ -124,12 +118,14 @@ def page(name: str) -> str:
     parts = [f"# {about.citation}\n", f"Written by `python -m experiments report {name}`, not by hand.\n"]
     for section in about.sections:
         parts.append(f"## {section.heading}\n")
-        if section.config is not None:
-            parts += _setting(CONFIGS / name / f"{section.config}.toml")
+        file = file_of(name, section)
+        kept = None if file is None else read(file)
+        if file is not None:
+            parts += _setting(file, kept)
         if section.about:
             parts.append(f"{section.about}\n")
         if section.claims:
-            rows = zip(section.claims, findings(name, section), strict=True)
+            rows = zip(section.claims, findings(section, file, kept), strict=True)
             parts.append("| the paper's claim | its numbers | here | verdict |\n|---|---|---|---|")
             parts += [
                 f"| {claim.text} | {claim.printed or 'not printed'} | {found.ours} | *{found.verdict}* |"
@@ -139,9 +135,9 @@ def page(name: str) -> str:
     return "\n".join(parts)
 
 
-def _setting(file: Path) -> list[str]:
+def _setting(file: Path, kept: Dataset | None) -> list[str]:
     """Return the picture of a figure, and how it was made."""
-    kept, chosen = read(file), load(file)
+    chosen = load(file)
     command = f"python -m experiments run {file.relative_to(ROOT)} --size {SIZE}"
     time = "" if chosen.minutes is None else f", about {_duration(chosen.minutes)} on two cores"
     if kept is None:
@@ -170,7 +166,9 @@ def overview() -> str:
     for name in NAMES:
         about = paper(name)
         for section in about.sections:
-            counts = Counter(found.verdict for found in findings(name, section))
+            file = file_of(name, section)
+            kept = None if file is None else read(file)
+            counts = Counter(found.verdict for found in findings(section, file, kept))
             verdicts = ", ".join(f"{counts[verdict]} × *{verdict}*" for verdict in Verdict if counts[verdict])
             anchor = "".join(c for c in section.heading.lower().replace(" ", "-") if c.isalnum() or c in "-_")
             short = about.citation.split(",")[0]

@@ -9,7 +9,7 @@ from xarray import DataArray, Dataset
 
 from experiments.axiotis2020.loss_against_sparsity import ORDER, SLACK, ordered
 from experiments.axiotis2020.tradeoff import OTHERS, PRINTED
-from experiments.common.claims import Claim, Finding, Paper, Section, Verdict, needs
+from experiments.common.claims import Claim, Finding, Paper, Section, Verdict, needs, shown
 from jaxht import Status
 
 EXACT = 1e-6  # below it, relative to f(0) or to a value of a lemma, a number that is kept in single precision is 0
@@ -125,7 +125,7 @@ def losses(results: Dataset) -> Dataset:
 
 
 def each_set(results: Dataset, texts: Sequence[str]) -> str:
-    names = (str(name).replace("_", " ") for name in results.dataset.values)
+    names = (shown(str(name)) for name in results.dataset.values)
     return "; ".join(f"{name}: {text}" for name, text in zip(names, texts, strict=True))
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from xarray import Dataset
+from xarray import DataArray, Dataset
 
 
 class Verdict(enum.StrEnum):
@@ -87,13 +87,24 @@ def rate_at(rates: Dataset, at: Mapping[str, Any]) -> tuple[float, float, float]
     return float(cell.rate), float(cell.lower), float(cell.upper)
 
 
-def needs(*solvers: str, column: str) -> Callable[[Judge], Judge]:
-    """Let a judge say that it cannot, where one of these solvers did not run, or has no number in a column."""
+def shown(name: str) -> str:
+    """Return the name of a data set as text."""
+    return name.replace("_", " ")
+
+
+def needs(*solvers: str, column: str, each: str = "") -> Callable[[Judge], Judge]:
+    """Let a judge say that it cannot, where one of these solvers did not run, or has no number in a column.
+
+    Where a dimension ``each`` is named, it needs one at every place along it.
+    """
+
+    def is_absent(values: DataArray) -> bool:
+        return bool(values.isnull().all([dim for dim in values.dims if dim != each]).any())
 
     def decorate(judge: Judge) -> Judge:
         def judged(results: Dataset, config: Any) -> Finding:
             known = results.solver.values.tolist()
-            absent = [name for name in solvers if name not in known or not results[column].sel(solver=name).count()]
+            absent = [name for name in solvers if name not in known or is_absent(results[column].sel(solver=name))]
             if absent:
                 return Finding(f"no results of {', '.join(absent)}", Verdict.CANNOT_BE_JUDGED)
             return judge(results, config)

@@ -6,12 +6,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from xarray import DataArray, Dataset
 
-from experiments.common.claims import Claim, Finding, Paper, Section, Verdict
+from experiments.common import claims
+from experiments.common.claims import Claim, Finding, Judge, Paper, Section, Verdict, shown
 from experiments.yuan2018.estimation import GLASSO
 from experiments.yuan2018.real_data import L1
 from jaxht import Status
 
-Judge = Callable[[Dataset, Any], Finding]
 SOLVERS = ("GraHTP", "FGraHTP", "GraSP", "FBS", "FoBa")  # the paper's
 GREEDY = ("GraSP", "FBS", "FoBa")
 COMPARABLE = 0.25  # two curves are where their intervals are apart at no larger part of the points
@@ -22,35 +22,25 @@ GISETTE, BREAST_CANCER, NEWS = "arcene", "chowdary_breast_vs_colon", "news20_big
 
 
 def needs(column: str, names: Sequence[str], each: str = "") -> Callable[[Judge], Judge]:
-    """Let a judge say that it cannot, where one of these solvers has no result, at all or somewhere along ``each``."""
+    """Leave out runs that diverged, and let a judge say that it cannot, where a solver then has no results."""
 
     def decorate(judge: Judge) -> Judge:
-        def judged(results: Dataset, config: Any) -> Finding:
+        judged = claims.needs(*names, column=column, each=each)(judge)
+
+        def converged(results: Dataset, config: Any) -> Finding:
             if "status" in results:
                 results = results.where(results.status != Status.DIVERGED)
-            known = set(results.solver.values.tolist())
-            absent = [name for name in names if name not in known or _is_absent(results[column].sel(solver=name), each)]
-            if absent:
-                return Finding(f"no result of {', '.join(absent)}", Verdict.CANNOT_BE_JUDGED)
-            return judge(results, config)
+            return judged(results, config)
 
-        return judged
+        return converged
 
     return decorate
-
-
-def _is_absent(values: DataArray, each: str) -> bool:
-    return bool(values.isnull().all([dim for dim in values.dims if dim != each]).any())
 
 
 def quartiles(values: DataArray, unit: str = "", scale: float = 1.0) -> str:
     """Write a median with its quartiles."""
     low, middle, high = scale * np.nanquantile(values, (0.25, 0.5, 0.75))
     return f"{middle:.3g}{unit} [{low:.3g}, {high:.3g}]"
-
-
-def shown(name: str) -> str:
-    return name.replace("_", " ")
 
 
 # ---- Figure 1: contraction factors ----

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from xarray import Dataset
 
-from experiments.common.claims import Claim, Finding, Paper, Section, Verdict
+from experiments.common.claims import Claim, Finding, Judge, Paper, Section, Verdict, shown
 from experiments.zhou2018.gap_against_cost import NAMES, chosen, projections_needed
 
 Curves = dict[str, Dataset]  # of every data set the run chosen of every solver
@@ -18,7 +18,7 @@ CHECKS = (0.2, 0.5, 1.0)  # where curves are compared, in units of the budget
 
 def runs(
     judge: Callable[[Curves, Any], Finding], passes: Callable[[Any], float] = lambda config: config.passes
-) -> Callable[[Dataset, Any], Finding]:
+) -> Judge:
     """Judge the runs whose steps are best within a budget; a claim cannot be judged where all of a solver diverged."""
 
     def judged(results: Dataset, config: Any) -> Finding:
@@ -37,10 +37,6 @@ def runs(
         return judge(curves, config)
 
     return judged
-
-
-def shown(name: str) -> str:
-    return name.replace("_", " ")
 
 
 def gaps(curves: Dataset, at: float = np.inf) -> dict[str, float]:
