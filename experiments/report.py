@@ -132,6 +132,9 @@ def page(name: str) -> str:
                 for claim, found in rows
             ]
             parts[-1] += "\n"
+        if file is not None and kept is not None:
+            chosen = load(file)
+            parts += [f"**{question.text}** {question.answer(kept, chosen)}\n" for question in section.questions]
     return "\n".join(parts)
 
 
@@ -165,7 +168,7 @@ def overview() -> str:
     ]
     for name in NAMES:
         about = paper(name)
-        for section in about.sections:
+        for section in (section for section in about.sections if section.claims):
             file = file_of(name, section)
             kept = None if file is None else read(file)
             counts = Counter(found.verdict for found in findings(section, file, kept))

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -44,6 +44,7 @@ class Config(BaseConfig):
     solvers: SolverNames
     max_rows: Count | None = None  # the first rows of a data set are used
     max_steps: Count | None = None  # of every solver; absent: as many as each takes by itself
+    starts: Annotated[int, Field(ge=0)] = 0  # supports drawn at random from which ELS starts as well
 
 
 def prepared(table: data.Table) -> tuple[NDArray[np.float64], NDArray[np.float64], list[str]]:
@@ -97,6 +98,16 @@ class Task(tasks.Task):
         dims = {"x": ("k", "feature")}
         variables: dict[str, Any] = {key: (dims.get(key, "k"), np.stack(column)) for key, column in columns}
         return Dataset(variables, coords={"k": self.k, "feature": self.names})
+
+    def restarted(self) -> Dataset:
+        """Return for every sparsity the losses of ELS from random supports with the intercept."""
+        rng, d = np.random.default_rng(self.config.seed), len(self.names)
+
+        def start(k: int) -> NDArray[np.float64]:
+            return np.isin(np.arange(d), [0, *rng.choice(np.arange(1, d), k - 1, replace=False)]).astype(float)
+
+        losses = [[self.solved("ELS", k, start(k))[1] for _ in range(self.config.starts)] for k in self.k]
+        return Dataset({"restarts": (("k", "start"), np.asarray(losses, float))}, {"k": self.k})
 
     def omp(self) -> list[tuple[Any, ...]]:
         """Return the path of OMP, one run, of which each k takes its share of the time."""
@@ -167,10 +178,12 @@ def run(config: Config, session: Session) -> Dataset:
         together = concat(results, "solver", join="outer").assign_coords(solver=names)
         if len(config.datasets) > 1:
             together = together.drop_vars(["x", "feature"])
+        if config.starts:
+            together = together.merge(part(f"{dataset}-restarts", task.restarted))
         intercept_loss = float(task.refitted(jnp.zeros(len(task.names)))[1])
         return together.assign({BEST: ("k", task.best()), "loss_intercept": intercept_loss})
 
-    with double_precision(), session.parts(len(names) * len(config.datasets)) as part:
+    with double_precision(), session.parts((len(names) + bool(config.starts)) * len(config.datasets)) as part:
         results = concat([on(dataset, part) for dataset in config.datasets], "dataset", join="outer")
     return results.assign_coords(dataset=config.datasets)
 

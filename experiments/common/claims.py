@@ -60,6 +60,13 @@ class Claim:
         return self.judge(results, config)
 
 
+class Question(NamedTuple):
+    """What a result makes one ask that the paper does not speak of."""
+
+    text: str
+    answer: Callable[[Dataset, Any], str]  # results as they are plotted, configuration -> in Markdown
+
+
 class Section(NamedTuple):
     """A figure or a table of a paper, or several that one configuration covers."""
 
@@ -67,6 +74,7 @@ class Section(NamedTuple):
     config: str | None  # the name of the configuration, such as "figure7"; None: nothing is run for it
     claims: Sequence[Claim]
     about: str = ""  # what else there is to say
+    questions: Sequence[Question] = ()
 
 
 class Paper(NamedTuple):

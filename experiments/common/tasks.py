@@ -50,13 +50,20 @@ class Task:
         return self._programs[key]
 
     def traced(
-        self, solver: Any, num_steps: int, record: Callable[..., Any], objective: Objective | None = None
+        self,
+        solver: Any,
+        num_steps: int,
+        record: Callable[..., Any],
+        objective: Objective | None = None,
+        key: Any = None,
     ) -> Any:
         """Run a solver from 0; return the result, the records (iterate -> values) of all steps, and the seconds.
 
+        The key is that of the task's seed, unless another is given.
+
         One program serves all step sizes, and all objectives of which only numbers differ from the task's own.
         """
-        key = jax.random.key(self.seed)
+        key = jax.random.key(self.seed) if key is None else key
         arguments = self.objective if objective is None else objective, self.constraint, solver, key
         run = partial(_trace, num_steps=num_steps, record=record)
         (result, records), seconds = timed(self.compiled((num_steps, record), run, *arguments), *arguments)

@@ -153,7 +153,8 @@ PAPER = Paper(
                 Claim("from n = 232, signals of sparsity 22 or less are reliably recovered", "", reliable),
             ],
         ),
-        Section("Figure 3", "figure3", [line(0.95), line(0.99), reached_by("PGD"), reached_by("HT-SVRG")]),
+        Section("Figure 3", "figure3_svrg", [line(0.95), line(0.99), reached_by("HT-SVRG")]),
+        Section("Figure 3, IHT and PGD", "figure3", [reached_by("PGD")]),
         Section(
             "Figure 4",
             "figure4",

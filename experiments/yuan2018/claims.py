@@ -7,7 +7,7 @@ import numpy as np
 from xarray import DataArray, Dataset
 
 from experiments.common import claims
-from experiments.common.claims import Claim, Finding, Judge, Paper, Section, Verdict, shown
+from experiments.common.claims import Claim, Finding, Judge, Paper, Question, Section, Verdict, shown
 from experiments.yuan2018.estimation import GLASSO
 from experiments.yuan2018.real_data import L1
 from jaxht import Status
@@ -382,6 +382,40 @@ def favourable(column: str, better: int, digits: int) -> Judge:
     return judge
 
 
+def by_p(results: Dataset, columns: Sequence[tuple[str, str, str]], digits: int) -> str:
+    """List at every p the means with standard errors of some columns: (solver, column, how it is called)."""
+    rows = []
+    for p in results.p.values:
+        ends = [mean_error(results[column].sel(p=p, solver=solver)) for solver, column, _ in columns]
+        texts = (f"{value:.{digits}f} ± {error:.{digits}f}" for value, error in ends)
+        texts = (f"{column[2]} {text}" for column, text in zip(columns, texts, strict=True))
+        rows.append(f"p = {p}: {', '.join(texts)}")
+    return "; ".join(rows)
+
+
+def where_it_turns(results: Dataset, config: Any) -> str:
+    """The F-scores with the k chosen and with the best k, and how far an edge stands out of the noise of S."""
+    columns = [("GraHTP", "f_score", "GraHTP"), ("GraHTP", "most_f_score", "with its best k")]
+    columns += [(GLASSO, "f_score", GLASSO), (GLASSO, "most_f_score", "with its best penalty")]
+    size = np.sqrt(config.n) * results.partial_correlation.sel(solver="GraHTP").mean("trial")
+    stands = ", ".join(f"{float(size.sel(p=p)):.1f}" for p in results.p.values)
+    return (
+        f"Mean ± standard error: {by_p(results, columns, 2)}. The condition number p makes the partial correlation of "
+        f"an edge smaller the larger p is: in units of its standard error $n^{{-1/2}}$ it is {stands}."
+    )
+
+
+def shrinkage_or_k(results: Dataset, config: Any) -> str:
+    """The error with the k chosen, with the best k, and where its matrices are shrunk towards the diagonal."""
+    columns = [("GraHTP", "frobenius", "GraHTP"), ("GraHTP", "least_frobenius", "with the k of least error")]
+    columns += [("GraHTP", "relaxed_frobenius", "relaxed"), (GLASSO, "frobenius", GLASSO)]
+    columns += [(GLASSO, "relaxed_frobenius", f"{GLASSO} relaxed")]
+    return (
+        "Relaxed: $\\theta \\hat\\Omega + (1 - \\theta)\\, diag(1 / S_{ii})$, with the k and $\\theta$ of the least "
+        f"loss on the samples held out. Mean ± standard error: {by_p(results, columns, 2)}."
+    )
+
+
 def unstable(names: Sequence[str]) -> Judge:
     """At every p: whether standard errors are above those of GLasso by more than twice the error of their ratio."""
 
@@ -639,6 +673,10 @@ PAPER = Paper(
             ],
             "Differences are paired, as all methods see the same samples. Time is that of the whole choice of k or of "
             "the penalty.",
+            [
+                Question("From which p on is the graph no longer found, and why?", where_it_turns),
+                Question("Is the error one of the choice of k, or is it shrinkage that is missing?", shrinkage_or_k),
+            ],
         ),
         Section(
             "Table 4",

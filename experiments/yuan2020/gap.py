@@ -1,9 +1,9 @@
 """Yuan et al. 2020, Figures 1 and 2: the duality gap of sparse ridge regression against the penalty and the noise."""
 
-from typing import Self
+from typing import Literal, Self
 
 from matplotlib.figure import Figure
-from pydantic import model_validator
+from pydantic import Field, model_validator
 from xarray import Dataset
 
 from experiments.common import Positives, Session
@@ -17,11 +17,15 @@ class Config(Gaps):
 
     ratio: Positives  # values of N/d
     sigma: Positives  # standard deviations of the noise. More than one: the gap is drawn against them, else against l0.
+    # signals: kinds of w*. More than one: a curve for each.
+    signals: list[Literal["signs", "gaussian", "decaying"]] = Field(["signs"])
 
     @model_validator(mode="after")
     def _check_axes(self) -> Self:
         if len(self.sigma) > 1 and len(self.ratio) > 1:
             raise ValueError("sigma or ratio must have one entry only")
+        if len(self.signals) > 1 and len(self.sigma) > 1:
+            raise ValueError("sigma or signals must have one entry only")
         return self
 
 
@@ -30,7 +34,7 @@ def run(config: Config, session: Session) -> Dataset:
     return run_gaps(
         config,
         session,
-        {"ratio": config.ratio, "sigma": config.sigma},
+        {"signal": config.signals, "ratio": config.ratio, "sigma": config.sigma},
         lambda key, rows, d, cell: gaussian(key, rows, d, variance=1.0),
         ratio=lambda cell: cell["ratio"],
         sigma=lambda cell: cell["sigma"],
@@ -39,7 +43,10 @@ def run(config: Config, session: Session) -> Dataset:
 
 
 def plot(dataset: Dataset, config: Config) -> Figure:
-    """Draw the gap against l0 with a curve for each N/d, or against sigma with a curve for each l0."""
+    """Draw the gap against l0, a curve for each N/d or kind of w*; or against sigma, a curve for each l0."""
+    if len(config.signals) > 1:
+        return plot_gaps(dataset.isel(sigma=0, ratio=-1), config, "l0", "signal", (f"{LAMBDA}$", ""))
+    dataset = dataset.isel(signal=0)
     if len(config.sigma) > 1:
         labels = r"standard deviation of the noise $\sigma$", LAMBDA
         return plot_gaps(dataset.isel(ratio=0), config, "sigma", "l0", labels)

@@ -62,7 +62,8 @@ def run_gaps(
         d = cell["d"]
         k, N = config.sparsity(d), jnp.maximum(jnp.round(ratio(cell) * d), 1)
         rows = max(1, round(largest * d))
-        made = draw(key, cell, N, k, sigma(cell), lambda key, truth: design(key, rows, d, cell), d)
+        signal = cell["signal"] if "signal" in axes else "signs"
+        made = draw(key, cell, N, k, sigma(cell), lambda key, truth: design(key, rows, d, cell), d, signal)
         search = math.comb(d, k) <= config.max_supports
         return bounds(ridge(made, N, cell["l0"]), N, k, config.max_steps, search)
 
@@ -72,14 +73,14 @@ def run_gaps(
             {"d": config.d, "l0": config.l0, **axes},
             num_trials=config.num_problems,
             seed=config.seed,
-            static=("d",),
+            static=("d", *(["signal"] if "signal" in axes else [])),
             problem=problem,
             shared=("d",),
         )
 
 
 def plot_gaps(dataset: Dataset, config: Gaps, along: str, lines: str, labels: tuple[str, str]) -> Figure:
-    """Draw a panel for each dimension, a colour for each of ``lines``; labels: of the x axis and of an entry."""
+    """Draw a panel for each dimension, a colour for each of ``lines``; labels: of the x axis, of an entry."""
     figure, panels = plots.panels(len(config.d), 2.9, 2.7)
     for axes, d, k in zip(panels, config.d, config.k, strict=True):
         searched = math.comb(d, k) <= config.max_supports
@@ -97,8 +98,8 @@ def plot_gaps(dataset: Dataset, config: Gaps, along: str, lines: str, labels: tu
         axes.set_yscale("log")
         axes.set_xlabel(labels[0])
     panels[0].set_ylabel("duality gap" + (" over $P$" if config.relative else ""))
-    entries = zip(dataset[lines].values, plots.CYCLE, strict=False)
-    plots.legend_right(panels[-1], [(f"{labels[1]} = {entry:g}$", color, "-") for entry, color in entries])
+    names = [f"{labels[1]} = {entry:g}$" if labels[1] else str(entry) for entry in dataset[lines].values]
+    plots.legend_right(panels[-1], [(name, color, "-") for name, color in zip(names, plots.CYCLE, strict=False)])
     remark = f"{QUARTILES} Gaps below $10^{{-6}}$ are drawn there."
     if any(math.comb(d, k) <= config.max_supports for d, k in zip(config.d, config.k, strict=True)):
         remark += " Dashed: $P$ at the end of DIHT in place of its minimum over all supports, where that is known."

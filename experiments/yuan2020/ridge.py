@@ -11,16 +11,30 @@ from xarray import DataArray
 
 from experiments.common import BaseConfig, Count, Positives
 from jaxht import LeastSquares, sweep
-from jaxht.planted.ensembles import Problem, gaussian_noise, mask_rows, planted, sign_signal
+from jaxht.planted.ensembles import (
+    Problem,
+    decaying_signal,
+    gaussian_noise,
+    gaussian_signal,
+    mask_rows,
+    planted,
+    sign_signal,
+)
 
 # The gap over P at which DIHT ends.
 CLOSED = 1e-8
 QUARTILES = "Lines: medians; bands: from quartile to quartile."
+# The values of w*, which the paper does not print.
+SIGNALS: dict[str, Callable[..., Array]] = {
+    "signs": sign_signal,
+    "gaussian": gaussian_signal,
+    "decaying": partial(decaying_signal, ratio=2.0),  # 1, 2, 4, ...
+}
 LAMBDA = r"$\lambda \sqrt{N}"
 
 
 class Ridge(BaseConfig):
-    """The keys that all have: ridge regression on planted problems, one w* for each dimension, of k entries +-1."""
+    """The keys that all have: ridge regression on planted problems, one w* of k entries for each dimension."""
 
     l0: Positives  # values of lambda sqrt(N), lambda the penalty and N the number of samples
     num_problems: Count  # in each cell
@@ -28,14 +42,22 @@ class Ridge(BaseConfig):
 
 
 def draw(
-    key: PRNGKey, cell: sweep.Cell, N: Numeric, k: int, sigma: Numeric, design: Callable[[PRNGKey, Array], Any], d: int
+    key: PRNGKey,
+    cell: sweep.Cell,
+    N: Numeric,
+    k: int,
+    sigma: Numeric,
+    design: Callable[[PRNGKey, Array], Any],
+    d: int,
+    signal: str = "signs",
 ) -> Problem:
     """Draw a problem with the w* of its dimension, which depends on ``cell.key`` only; N is traced.
 
     Args:
         design: (key, w*) -> (at least N, d); rows beyond N are set to zero.
+        signal: a name in SIGNALS.
     """
-    truth = sign_signal(cell.key, d, k)
+    truth = SIGNALS[signal](cell.key, d, k)
     noise = partial(gaussian_noise, sigma=sigma)
     return mask_rows(planted(key, lambda key: design(key, truth), lambda key: truth, noise), N)
 

@@ -1,9 +1,10 @@
 """Zhou, Yuan & Feng 2018, Figures 1 and 2: the gap against gradients of samples and thresholdings, on real data."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Annotated, Any, Literal
+from itertools import product
+from typing import Annotated, Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -34,15 +35,15 @@ class Config(BaseConfig):
     k: list[Count]  # sparsity or rank, one for each data set
     l2: Positive  # lambda, the ridge parameter; of softmax it is divided by the number of classes
     max_rows: Count | None = None  # the first rows of a training part are used
-    factors: Positives  # step sizes, in units of 1/L, L the smoothness of a sample; each solver runs with all of them
-    passes: Positive  # budget of a run: IFO / n
+    factors: Positives  # step sizes to choose from, in units of 1/L, L the smoothness of a sample
+    # growth: factors by which the batches of HSG-HT and AHSG-HT grow, to choose from; the first batch is one sample.
+    growth: list[Annotated[float, Field(ge=1, allow_inf_nan=False)]]
+    momentum: list[Annotated[float, Field(ge=0, lt=1)]]  # of AHSG-HT, to choose from
+    passes: Positives  # budgets of a run, IFO / n: for each the settings are chosen with which a run ends lowest
+    num_seeds: Count  # runs of a stochastic solver with the settings chosen, none of them that by which they are chosen
     batch_size: Count  # of SG-HT and SVRG-HT
     points: Count  # how often the objective of SG-HT is recorded
     stage: Positive  # updates of a stage of SVRG-HT, in units of n / batch_size
-    batch_growth: Annotated[float, Field(ge=1, allow_inf_nan=False)]  # of HSG-HT, whose first batch is one sample
-    # momentum, momentum_growth: of AHSG-HT, likewise.
-    momentum: Annotated[float, Field(ge=0, lt=1)]
-    momentum_growth: Annotated[float, Field(ge=1, allow_inf_nan=False)]
     # rtol, max_steps: where the long run of FG-HT ends, for f*; of regression there is a closed form.
     rtol: Positive
     max_steps: Count
@@ -54,28 +55,34 @@ class Config(BaseConfig):
         return self
 
 
-# From a step size to a solver, and the number of steps of the runner.
-Row = tuple[Callable[[Any], Any], int]
+class Row(NamedTuple):
+    """A solver with the settings that it is run with."""
+
+    build: Callable[..., Any]  # (step size, growth, momentum) -> solver
+    num_steps: Callable[[float], int]  # of the runner, from the growth
+    growth: list[float]
+    momentum: list[float]
 
 
 def rows(config: Config, n: int) -> dict[str, Row]:
     """Return the solvers for n samples, with steps of the runner that are long enough to record each."""
-    budget, b, momentum = config.passes * n, config.batch_size, config.momentum
-    growth, own = config.batch_growth, config.momentum_growth
+    budget, b = max(config.passes) * n, config.batch_size
     inner = max(1, int(budget / b / config.points))
     m = max(1, round(config.stage * n / b))
-    # As many for both, and both with momentum: one compile.
-    updates = max(growing_updates(budget, each, n) for each in (growth, own))
+    stages, calls = max(1, int(budget / (n + 2 * b * m))), min(config.points, math.ceil(budget / b))
+    growing = partial(growing_updates, budget, n=n)
     return {
-        "FG-HT": (IHT, math.ceil(config.passes)),
-        "SG-HT": (lambda step: SGHT(step, b, inner), min(config.points, math.ceil(budget / b))),
-        "SVRG-HT": (lambda step: SVRGHT(step, m, b), max(1, int(budget / (n + 2 * b * m)))),
-        "HSG-HT": (lambda step: HSGHT(step, 0.0, 1, growth, 1), updates),
-        "AHSG-HT": (lambda step: HSGHT(step, momentum, 1, own, 1), updates),
+        "FG-HT": Row(lambda step, *_: IHT(step), lambda _: math.ceil(max(config.passes)), [1.0], [0.0]),
+        "SG-HT": Row(lambda step, *_: SGHT(step, b, inner), lambda _: calls, [1.0], [0.0]),
+        "SVRG-HT": Row(lambda step, *_: SVRGHT(step, m, b), lambda _: stages, [1.0], [0.0]),
+        "HSG-HT": Row(lambda step, growth, _: HSGHT(step, None, 1, growth, 1), growing, config.growth, [0.0]),
+        "AHSG-HT": Row(
+            lambda step, growth, momentum: HSGHT(step, momentum, 1, growth, 1), growing, config.growth, config.momentum
+        ),
     }
 
 
-def growing_updates(budget: float, growth: float, n: int) -> int:
+def growing_updates(budget: float, growth: float, *, n: int) -> int:
     """Return how many updates with growing batches the budget allows; at least one."""
     updates, spent = 0, 1
     while spent <= budget:
@@ -90,6 +97,7 @@ class Task(tasks.Task):
     def __init__(self, name: str, k: int, config: Config, table: data.Table) -> None:
         super().__init__()
         self.config, self.seed, self.k, self.constraint = config, config.seed, k, Sparse(k)
+        self.passes = config.passes
         self.n = n = min(table.num_train or len(table.y), config.max_rows or len(table.y))
         A: Any = normalize(table.X[:n]).astype(np.float32)
         classes, ids = np.unique(table.y[:n], return_inverse=True)
@@ -106,20 +114,46 @@ class Task(tasks.Task):
         tasks.check_sparsity(name, k, min(shape) if config.model == "regression" else math.prod(shape))
         self.A, self.unit = A, 1 / jax.jit(lambda objective: objective.sample_smoothness())(self.objective)
 
-    def runs(self, build: Callable[[Any], Any], num_steps: int) -> Dataset:
-        """Run a solver with every step size: the objective and its cost at every point, and the lowest x at an end."""
-        steps = jnp.asarray(self.config.factors, jnp.float32) * self.unit
-        results, records, _ = zip(*(self.traced(build(step), num_steps, _record) for step in steps), strict=True)
-        columns = {
-            "value": [value for value, _ in records],
-            "ifo": [counts.ifo for _, counts in records],
-            "projections": [counts.projections for _, counts in records],
-        }
-        lowest = min(results, key=lambda result: float(result.value))
+    def run(self, row: Row, setting: Sequence[float], key: Any) -> tuple[Any, Dataset]:
+        """Run a solver with a step size, a growth and a momentum: the result, and the objective and cost on the way."""
+        factor, *others = setting
+        solver = row.build(jnp.float32(factor * self.unit), *others)
+        result, (value, counts), _ = self.traced(solver, row.num_steps(others[0]), _record, key=key)
+        columns = {"value": value, "ifo": counts.ifo, "projections": counts.projections}
+        curve = {name: ("point", np.asarray(column, float)) for name, column in columns.items()}
+        return result, Dataset(curve, {"point": np.arange(len(curve["ifo"][1]))})
+
+    def choose(self, row: Row) -> Dataset:
+        """Run a solver with all its settings: which of them ends lowest within each budget, and the lowest x."""
+        settings = list(product(self.config.factors, row.growth, row.momentum))
+        lowest, ends = (math.inf, np.zeros(self.objective.shape)), []
+        for setting in settings:
+            result, curve = self.run(row, setting, jax.random.key(self.seed))
+            ends.append([float(within(curve, self.n * passes).value[-1]) for passes in self.passes])
+            lowest = min(lowest, (float(result.value), np.asarray(result.x)), key=lambda end: end[0])
+        best = np.argmin(np.nan_to_num(ends, nan=np.inf, posinf=np.inf), axis=0)
         return Dataset(
-            {name: (("factor", "point"), np.asarray(column, np.float64)) for name, column in columns.items()},
-            coords={"factor": self.config.factors, "point": np.arange(num_steps + 1)},
-        ).assign(x=("entry", np.ravel(lowest.x)), x_value=float(lowest.value))
+            {
+                "setting": (("passes", "name"), np.asarray(settings)[best]),
+                "x": ("entry", np.ravel(lowest[1])),
+                "x_value": lowest[0],
+            },
+            {"passes": self.passes, "name": list(SETTING)},
+        )
+
+    def shown(self, row: Row, choice: Dataset) -> Dataset:
+        """Run a solver with the settings chosen, with other keys: the objective and its cost at every point."""
+        curves = []
+        for passes in self.passes:
+            setting = choice.setting.sel(passes=passes).values.tolist()
+            num_seeds = self.config.num_seeds if row.build(1.0, *setting[1:]).needs_key else 1
+            keys = (jax.random.fold_in(jax.random.key(self.seed), seed + 1) for seed in range(num_seeds))
+            runs = concat([within(self.run(row, setting, key)[1], self.n * passes) for key in keys], "seed")
+            if num_seeds < self.config.num_seeds:  # all are the same
+                runs = runs.isel(seed=[0] * self.config.num_seeds)
+            costs = runs[["ifo", "projections"]].max("seed")  # the same for all that did not diverge
+            curves.append(runs[["value"]].merge(costs).assign(dict(zip(SETTING, setting, strict=True))))
+        return concat(curves, "passes", join="outer").assign_coords(passes=self.passes)
 
     def rest(self, ends: list[Dataset]) -> Dataset:
         """Run FG-HT until it converges, from 0 and from the lowest x of all runs; of regression return the minimum."""
@@ -138,65 +172,62 @@ def _record(iterate: Iterate) -> Any:
     return iterate.value, iterate.counts
 
 
+def within(curve: Dataset, budget: float) -> Dataset:
+    """Return the points of a run that cost no more IFO than that."""
+    return curve.isel(point=np.flatnonzero(curve.ifo <= budget))
+
+
 def run(config: Config, session: Session) -> Dataset:
-    """Run every solver with every step size on every data set, then FG-HT for long; each a part of the store."""
+    """On every data set choose the settings of every solver and run it with them, then FG-HT for long."""
 
     def on(dataset: str, k: int, part: Callable[..., Dataset]) -> Dataset:
         target = config.target.get(dataset, data.TARGET)
         task = Task(dataset, k, config, data.load(dataset, session.data_dir, target, config.domain.get(dataset)))
         solvers = rows(config, task.n)
-        parts = [part(f"{dataset}-{name}", partial(task.runs, *row)) for name, row in solvers.items()]
-        rest = part(f"{dataset}-rest", partial(task.rest, parts))
-        curves = concat([part.drop_vars(["x", "x_value"]) for part in parts], "solver", join="outer")
-        f_star = np.fmin(rest.value, curves.value.min())
-        return curves.assign_coords(solver=list(solvers)).assign(n=task.n, f_star=f_star, converged=rest.converged)
+        choices = {name: part(f"{dataset}-{name}-choice", partial(task.choose, row)) for name, row in solvers.items()}
+        runs = [part(f"{dataset}-{name}", partial(task.shown, solvers[name], of)) for name, of in choices.items()]
+        rest = part(f"{dataset}-rest", partial(task.rest, list(choices.values())))
+        curves = concat(runs, "solver", join="outer").assign_coords(solver=list(solvers))
+        f_star = min(float(least) for least in (rest.value, curves.value.min(), *(c.x_value for c in choices.values())))
+        return curves.assign(n=task.n, f_star=f_star, converged=rest.converged)
 
-    with session.parts((1 + len(NAMES)) * len(config.datasets)) as part:
+    with session.parts((1 + 2 * len(NAMES)) * len(config.datasets)) as part:
         results = [on(dataset, k, part) for dataset, k in zip(config.datasets, config.k, strict=True)]
     return concat(results, "dataset", join="outer").assign_coords(dataset=config.datasets)
 
 
-def chosen(results: Dataset, passes: float) -> Dataset:
-    """Choose on one data set of every solver the run whose objective is least where the budget ends.
-
-    Results are over (solver, factor, point); what is returned, over (solver, point), is NaN beyond the budget, and has
-    the ``step`` chosen and the ``last`` values.
-    """
-    within = results[["value", "ifo", "projections"]].where(results.ifo <= passes * results.n)
-    last = within.isel(point=within.ifo.notnull().sum("point") - 1)
-    best = last.value.argmin("factor")
-    step = results.factor.isel(factor=best)
-    names: Any = {name: f"last_{name}" for name in within.data_vars}
-    ends = last.drop_vars("point", errors="ignore").isel(factor=best).drop_vars("factor").rename(names)
-    curves = within.isel(factor=best).drop_vars("factor").merge(ends)
-    return curves.assign(n=results.n, step=step.drop_vars("factor"))
+def last(curves: Dataset) -> Dataset:
+    """Return the values where the budget ends, of every solver and seed."""
+    return curves.isel(point=curves.ifo.notnull().sum("point") - 1)
 
 
-def projections_needed(curves: Dataset, value: float) -> Any:
+def projections_needed(curves: Dataset, value: Any) -> Any:
     """Return of every solver the thresholdings up to the first point that is as low; NaN where there is none."""
     return curves.projections.where(curves.value <= value).min("point")
 
 
+SETTING = ("factor", "growth", "momentum")
 NAMES = ["FG-HT", "SG-HT", "SVRG-HT", "HSG-HT", "AHSG-HT"]
 COLORS = (plots.GREY, plots.ORANGE, plots.GREEN, plots.BLUE, plots.VERMILION)
 REFERENCE = "HSG-HT"
 TABLE = (
-    "Table: where the {:g} passes end; HT: thresholdings, HT*: those until a run is as low as that of "
-    f"{REFERENCE} where it ends."
+    "Lines: medians of {} seeds, between the least and the most. Table: where {:g} passes end; HT: thresholdings, HT*: "
+    f"those until the median is as low as that of {REFERENCE} where it ends."
 )
 
 
 def plot(dataset: Dataset, config: Config) -> Figure:
     """Draw a row for each data set: the gap against IFO / n and against the number of thresholdings, and a table."""
-    figure = plots.figure(9.0, 2.4 * len(config.datasets))
-    grid = figure.subplots(len(config.datasets), 3, squeeze=False, sharex="col", sharey="row", width_ratios=(4, 4, 3))
+    figure = plots.figure(9.6, 2.4 * len(config.datasets))
+    grid = figure.subplots(len(config.datasets), 3, squeeze=False, sharex="col", sharey="row", width_ratios=(4, 4, 4))
     single = config.model == "logistic"  # Figure 1; Figure 2 counts them in units of n
-    remarks = [TABLE.format(config.passes)]
+    budget = max(config.passes)
+    remarks = [TABLE.format(config.num_seeds, budget)]
     for row, name, k in zip(grid, config.datasets, config.k, strict=True):
         results = dataset.sel(dataset=name)
-        curves, per = chosen(results, config.passes), 1.0 if single else float(results.n)
-        _curves(row[:2], curves, float(results.f_star), per)
-        _table(row[2], curves, float(results.f_star))
+        curves = results.sel(passes=budget)
+        _curves(row[:2], curves, 1.0 if single else float(results.n))
+        _table(row[2], curves)
         row[0].set_title(f"{name.replace('_', ' ')}, $k = {k}$", loc="left")
         row[0].set_ylabel("$f - f^*$")
         if not results.converged:
@@ -207,32 +238,37 @@ def plot(dataset: Dataset, config: Config) -> Figure:
     return figure
 
 
-def _curves(row: Any, curves: Dataset, f_star: float, per: float) -> None:
+def _curves(row: Any, curves: Dataset, per: float) -> None:
     """Draw all solvers on one data set; thresholdings in units of ``per``."""
-    start = float(curves.value.isel(point=0)[0]) - f_star
+    start = float(curves.value.isel(point=0, seed=0)[0] - curves.f_star)
     for name, color, marker in zip(NAMES, COLORS, "os^Dv", strict=True):
-        run = curves.sel(solver=name).dropna("point", subset=["value"])
+        run = curves.sel(solver=name).dropna("point", subset=["ifo"])
+        gap = run.value - curves.f_star
         often = 1 if run.sizes["point"] < 20 else [-1]
         thin = 1 if run.sizes["point"] < 500 else 0.6  # many points are mostly noise of small batches
         look: dict[str, Any] = {"color": color, "marker": marker, "markevery": often, "linewidth": thin}
-        row[0].plot(run.ifo / float(curves.n), run.value - f_star, **look)
-        row[1].plot(run.projections[1:] / per, run.value[1:] - f_star, **look)
+        for axes, cost in zip(row, (run.ifo / float(curves.n), run.projections / per), strict=True):
+            axes.plot(cost, gap.median("seed"), **look)
+            axes.fill_between(cost, gap.min("seed"), gap.max("seed"), color=color, alpha=0.2, linewidth=0)
     row[1].set_xscale("log")
     for axes in row:  # first batches, of few samples, throw the objective far up
         axes.set_yscale("log")
         axes.set_ylim(top=2 * start)
 
 
-def _table(axes: Axes, curves: Dataset, f_star: float) -> None:
-    """Write the step sizes, gaps and thresholdings of all solvers, each in its colour."""
-    needed = projections_needed(curves, float(curves.last_value.sel(solver=REFERENCE)))
-    cells = [["", "$\\eta L$", "gap", "HT", "HT*"]]
+def _table(axes: Axes, curves: Dataset) -> None:
+    """Write the settings, gaps and thresholdings of all solvers, each in its colour."""
+    middle = curves.assign(value=curves.value.median("seed"))
+    ends = last(middle)
+    needed = projections_needed(middle, float(ends.value.sel(solver=REFERENCE)))
+    cells = [["", "$\\eta L$", "growth", "ν", "gap", "HT", "HT*"]]
     for name in NAMES:
-        end, need = curves.sel(solver=name), float(needed.sel(solver=name))
-        gap, spent = float(end.last_value) - f_star, float(end.last_projections)
+        end, need = ends.sel(solver=name), float(needed.sel(solver=name))
+        growth, momentum = float(end.growth), float(end.momentum)
+        chosen = [f"{float(end.factor):g}", f"{growth:g}" if growth > 1 else "", f"{momentum:g}" if momentum else ""]
         reached = "-" if np.isnan(need) else f"{need:,.0f}"
-        cells.append([name, f"{float(end.step):g}", f"{gap:.2g}", f"{spent:,.0f}", reached])
-    table = plots.table(axes, cells, 7.5, loc="center", edges="open", cellLoc="right")
+        cells.append([name, *chosen, f"{float(end.value - end.f_star):.2g}", f"{float(end.projections):,.0f}", reached])
+    table = plots.table(axes, cells, 7, loc="center", edges="open", cellLoc="right")
     table.scale(1.1, 1.5)
     for line, color in enumerate(COLORS, 1):
         table[line, 0].get_text().set_color(color)

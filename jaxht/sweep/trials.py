@@ -91,8 +91,9 @@ class Run(Protocol):
         ...
 
 
-# A run is given up if it would not reach the truth though it went so many times as fast as before.
-FASTER = 10
+# A run is left if it would not reach the truth though it went so many times as fast as before, or if it is so many
+# times as near to the truth as it has to be.
+FASTER, NEARER = 10, 2
 
 Trial = Callable[[PRNGKey, Cell], Mapping[str, Numeric]]
 
@@ -139,11 +140,12 @@ class Recovery:
         objective: (A, y) -> objective.
         stop: limits and tolerances, the same for every method; or a function from a cell to them.
         metrics: (x, x_true) -> scalar, by name.
-        look_every: W, an even number, static: every W steps a run ends, with MAX_STEPS, that will not reach the truth:
-            ``10 (steps left / W) ||x - x_W|| < ||x - x_true|| - radius``, x_W the iterate W steps before. None: never.
-            While the supports of IHT repeat every step or every second one, at a step size up to 2/L, the steps left
-            lead no farther than ``(steps left / W) ||x - x_W||``, and no success is missed; the factor of 10 allows
-            for supports that change. It saves most of what runs that fail would take up to ``max_steps``.
+        look_every: W, an even number, static: every W steps a run whose success is decided is left, its status RUNNING.
+            It will not reach the truth where ``10 (steps left / W) ||x - x_W|| < ||x - x_true|| - radius``, x_W the
+            iterate W steps before: while the supports of IHT repeat every step or every second one, at a step size up
+            to 2/L, the steps left lead no farther than ``(steps left / W) ||x - x_W||``; the factor of 10 allows for
+            supports that change. It has reached it where ``||x - x_true|| < radius / 2``: on a support that holds
+            the true one, IHT at such a step size comes nearer in every step. None: all runs go on to their ends.
         radius: distance from the truth within which it counts as recovered, as in :func:`jaxht.metrics.success`.
 
     Its results are the metrics, and of the run ``status``, ``num_steps`` and the counts ``full_gradients``,
@@ -189,36 +191,39 @@ class Recovery:
         return problem, jax.random.fold_in(key, stable_hash(cell["solver"])), planted.x_true
 
     def start(self, case: tuple[Prepared, PRNGKey, Array]) -> tuple[Carry, Any]:
-        """The carry of the runner before the first step, and its x where it is looked at."""
+        """The carry of the runner before the first step; where it is looked at, its x, and that it is not left."""
         problem, key, _ = case
         carry = start(problem, None, key)
-        return carry, None if self.look_every is None else carry.iterate.x
+        return carry, None if self.look_every is None else (carry.iterate.x, jnp.zeros((), bool))
 
     def running(self, carry: tuple[Carry, Any]) -> Array:
-        """Whether no stopping test has been met."""
+        """Whether no stopping test has been met, and the run has not been left."""
         return carry[0].status == Status.RUNNING
 
     def advance(self, case: tuple[Prepared, PRNGKey, Array], carry: tuple[Carry, Any]) -> tuple[Carry, Any]:
         """One step of the solver, and perhaps a look at where the last steps have led."""
         problem, _, x_true = case
-        before, x_before = carry
-        after = advance(problem, before, 1)
+        after = advance(problem, carry[0], 1)
         if self.look_every is None:
             return after, None
+        x_before, left = carry[1]
         x, limit = after.iterate.x, problem.stop.max_steps
         look = (after.num_steps % self.look_every == 0) & (after.status == Status.RUNNING)
         reach = FASTER * (limit - after.num_steps) / self.look_every * metrics.estimation_error(x, x_before)
-        too_far = look & (reach < metrics.estimation_error(x, x_true) - self.radius)
-        return replace(after, status=jnp.where(too_far, Status.MAX_STEPS, after.status)), jnp.where(look, x, x_before)
+        error = metrics.estimation_error(x, x_true)
+        decided = look & ((reach < error - self.radius) | (NEARER * error < self.radius))
+        after = replace(after, status=jnp.where(decided, Status.MAX_STEPS, after.status))  # it stays as it is from here
+        return after, (jnp.where(look, x, x_before), left | decided)
 
     def finish(self, case: tuple[Prepared, PRNGKey, Array], carry: tuple[Carry, Any]) -> dict[str, Numeric]:
         """The metrics, and the counts of the run."""
         problem, _, x_true = case
         result = finish(problem, carry[0])
+        left = False if self.look_every is None else carry[1][1]
         counts = ("full_gradients", "sample_gradients", "projections")
         return {
             **{name: metric(result.x, x_true) for name, metric in self.metrics.items()},
-            "status": result.status,
+            "status": jnp.where(left, Status.RUNNING, result.status),
             "num_steps": result.num_steps,
             **{name: getattr(result.counts, name) for name in counts},
         }
