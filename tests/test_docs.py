@@ -2,8 +2,11 @@
 
 import functools
 import importlib.util
+import os
 import pathlib
 import re
+import subprocess
+import sys
 
 import jax
 import numpy as np
@@ -16,7 +19,9 @@ from tests import test_docstrings
 pytestmark = pytest.mark.usefixtures("all_quickly")
 ROOT = pathlib.Path(__file__).parents[1]
 DOCS = ROOT / "docs"
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.glob("*.md")), *sorted(DOCS.glob("guides/*.md"))]
+ALONE = ["faq.md", "coming_from.md", *(f"guides/{page.name}" for page in sorted(DOCS.glob("guides/*.md")))]
+GALLERY = sorted(DOCS.glob("gallery/*.py"))
 
 
 def examples(name):
@@ -52,6 +57,31 @@ def test_sparse_training():
     kept, total = (sum(map(count, scope["params"].values())) for count in (np.count_nonzero, np.size))
     assert kept == round(0.05 * total)
     np.testing.assert_allclose(scope["report"].total, 1 - kept / total, rtol=1e-6)
+
+
+@pytest.mark.parametrize(("name", "block"), [(name, i) for name in ALONE for i in range(len(examples(name)))])
+def test_blocks_run_alone(name, block):
+    """As they are printed; those that change the configuration of JAX do so in a process of their own."""
+    code = examples(name)[block]
+    if "jax.config" not in code:
+        exec(code, {"__name__": "block"})
+    else:
+        subprocess.run([sys.executable, "-c", code.replace("/tmp/compiled", "/dev/null")], check=True)
+
+
+@pytest.mark.parametrize("page", GALLERY, ids=lambda page: page.stem)
+def test_the_gallery_runs(page, monkeypatch):
+    """Every page from top to bottom; it leaves a picture, and is in the navigation."""
+    import matplotlib.pyplot as plt
+
+    monkeypatch.setenv("MPLBACKEND", "agg")
+    plt.close("all")
+    code = page.read_text(encoding="utf-8")
+    exec(compile(code, page, "exec"), {"__name__": "page"})
+    assert plt.get_fignums() or (page.stem == "genes" and not os.environ.get("JAXHT_DATA"))
+    plt.close("all")
+    assert code.startswith("# %% [markdown]\n# # ") and 25 <= len(code.splitlines()) <= 65
+    assert f"gallery/{page.name}" in (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("block", range(10))
@@ -264,18 +294,14 @@ def test_broken_pages_are_seen(tmp_path):
 
 def test_the_reference_has_all_public_names():
     text = (DOCS / "reference.md").read_text(encoding="utf-8")
-    blocks = re.findall(r"^::: jaxht\.?([\w.]*)\n((?:    .*\n?)*)", text, re.MULTILINE)
-    listed = {f"jaxht.{name}": re.search(r"members: \[(.*)\]", options) for name, options in blocks}
-    absent = []
-    for name in test_docstrings.PUBLIC:
-        module, _, attribute = name.rpartition(".")
-        members = listed.get(module)
-        if name not in listed and (module not in listed or (members and attribute not in members[1].split(", "))):
-            absent.append(name)
+    source = importlib.util.spec_from_file_location("site_pages", DOCS / "site.py")
+    site = importlib.util.module_from_spec(source)
+    source.loader.exec_module(site)
+    listed = [name for names in site.sections(text).values() for name in names]
+    assert len(set(listed)) == len(listed)
+    modules = {name for name in re.findall(r"^\* `(.+?)`", text, re.MULTILINE) if name not in listed}
+    absent = [n for n in test_docstrings.PUBLIC if n not in listed and n not in modules and "." in n]
     assert absent == []
-    for module, members in listed.items():
-        value = test_docstrings.resolve(module)
-        assert [name for name in (members[1].split(", ") if members else []) if not hasattr(value, name)] == []
 
 
 def test_the_home_page_opens_as_the_readme_does():

@@ -1,0 +1,42 @@
+# %% [markdown]
+# # A million samples from their moments
+#
+# Least squares needs no more of the data than A'A, A'y and y'y: read the samples in chunks, add these up, and solve a
+# problem with d + 1 rows. A Cholesky factor of the moments has them as its own.
+
+# %%
+import matplotlib.pyplot as plt
+import numpy as np
+
+import jaxht
+
+d, truth = 200, np.zeros(200)
+truth[::20] = np.linspace(0.02, 0.2, 10)
+
+
+def chunks(count=100, size=10_000):
+    rng = np.random.default_rng(0)
+    for _ in range(count):
+        A = rng.standard_normal((size, d))
+        yield A, A @ truth + rng.standard_normal(size)
+
+
+moments, n = np.zeros((d + 1, d + 1)), 0
+for A, y in chunks():
+    both = np.column_stack([A, y])
+    moments += both.T @ both
+    n += len(y)
+
+# %%
+R = np.linalg.cholesky(moments).T  # R'R are the moments
+f = jaxht.LeastSquares((R[:, :d] / np.sqrt(n)).astype(np.float32), (R[:, d] / np.sqrt(n)).astype(np.float32))
+ks = list(range(1, 21))
+results = jaxht.path(f, jaxht.Sparse(1), jaxht.OLS(), ks)
+criteria = n * np.log(2 * np.asarray(results.value)) + np.array(ks) * np.log(n)  # BIC, of all n samples
+best = int(np.argmin(criteria))
+print(ks[best], results.x[best].nonzero()[0])
+
+# %%
+figure, axes = plt.subplots(figsize=(5, 3))
+axes.plot(ks, criteria - criteria.min(), "o-")
+axes.set(xlabel="k", ylabel="BIC above its least", yscale="symlog")
