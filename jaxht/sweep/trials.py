@@ -191,10 +191,10 @@ class Recovery:
         return problem, jax.random.fold_in(key, stable_hash(cell["solver"])), planted.x_true
 
     def start(self, case: tuple[Prepared, PRNGKey, Array]) -> tuple[Carry, Any]:
-        """The carry of the runner before the first step; where it is looked at, its x, and that it is not left."""
+        """The carry of the runner before the first step, and its x where it is looked at."""
         problem, key, _ = case
         carry = start(problem, None, key)
-        return carry, None if self.look_every is None else (carry.iterate.x, jnp.zeros((), bool))
+        return carry, None if self.look_every is None else carry.iterate.x
 
     def running(self, carry: tuple[Carry, Any]) -> Array:
         """Whether no stopping test has been met, and the run has not been left."""
@@ -203,23 +203,23 @@ class Recovery:
     def advance(self, case: tuple[Prepared, PRNGKey, Array], carry: tuple[Carry, Any]) -> tuple[Carry, Any]:
         """One step of the solver, and perhaps a look at where the last steps have led."""
         problem, _, x_true = case
-        after = advance(problem, carry[0], 1)
+        before, x_before = carry
+        after = advance(problem, before, 1)
         if self.look_every is None:
             return after, None
-        x_before, left = carry[1]
         x, limit = after.iterate.x, problem.stop.max_steps
         look = (after.num_steps % self.look_every == 0) & (after.status == Status.RUNNING)
         reach = FASTER * (limit - after.num_steps) / self.look_every * metrics.estimation_error(x, x_before)
         error = metrics.estimation_error(x, x_true)
         decided = look & ((reach < error - self.radius) | (NEARER * error < self.radius))
         after = replace(after, status=jnp.where(decided, Status.MAX_STEPS, after.status))  # it stays as it is from here
-        return after, (jnp.where(look, x, x_before), left | decided)
+        return after, jnp.where(look, x, x_before)
 
     def finish(self, case: tuple[Prepared, PRNGKey, Array], carry: tuple[Carry, Any]) -> dict[str, Numeric]:
         """The metrics, and the counts of the run."""
         problem, _, x_true = case
         result = finish(problem, carry[0])
-        left = False if self.look_every is None else carry[1][1]
+        left = (carry[0].status == Status.MAX_STEPS) & (carry[0].num_steps < problem.stop.max_steps)
         counts = ("full_gradients", "sample_gradients", "projections")
         return {
             **{name: metric(result.x, x_true) for name, metric in self.metrics.items()},
