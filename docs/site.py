@@ -54,6 +54,8 @@ def on_files(files: Any, config: Any) -> Any:
     for name in (name for names in pages.values() for name in names):
         title = name.removeprefix("jaxht.")
         content = f"# {title}\n\n::: {name}\n    options:\n      show_root_heading: false\n"
+        if name.startswith("jaxht.extend."):  # which says what the runner calls
+            content += '      filters: ["!^_"]\n'
         files.append(File.generated(config, f"reference/{title}.md", content=content))
     nested = [
         {heading: [f"reference/{n.removeprefix('jaxht.')}.md" for n in names]} for heading, names in pages.items()

@@ -15,10 +15,9 @@ import jaxht
 X, y = load_diabetes(return_X_y=True, as_frame=True)
 expand = PolynomialFeatures(degree=2, include_bias=False).fit(X)
 terms = expand.transform(X).astype(np.float32)
-terms, names = terms[:, terms.std(axis=0) > 0], expand.get_feature_names_out()
-keep = [i for i, name in enumerate(names) if name != "sex^2"]  # which is sex again
-S = jaxht.standardize(terms[:, keep])
-names = names[keep]
+names = expand.get_feature_names_out()
+keep = names != "sex^2"  # which is sex again
+S, names = jaxht.standardize(terms[:, keep]), names[keep]
 f = jaxht.LeastSquares(S.design, ((y - y.mean()) / y.std()).to_numpy(np.float32), l2=4.0)
 
 # %% [markdown]

@@ -1,9 +1,9 @@
 # %% [markdown]
 # # Which stocks move together
 #
-# Monthly returns of eight stocks and two indices, 1990 to 2017, a file that comes with Matplotlib. A graph of k edges
-# is an inverse covariance with k nonzero entries above the diagonal: what is not joined is independent given all
-# others.
+# Monthly returns of eight stocks and two indices while all had a price, a file that comes with Matplotlib. A graph of
+# k edges is an inverse covariance with k nonzero entries above the diagonal: what is not joined is independent given
+# all others.
 
 # %%
 import matplotlib.cbook as cbook
