@@ -16,6 +16,7 @@ from jaxht.constraints.support import Support
 from jaxht.linalg.positive_definite import inverse, logdet
 from jaxht.objectives.precision import XI
 from jaxht.refit import refit as refit_on_support
+from jaxht.refit.scores import values_without
 from tests import reference
 from tests.util import host, quick, x64
 
@@ -330,6 +331,24 @@ def test_solvers_against_all_graphs():
         assert (values >= optima() - 1e-9).all()
         reached += np.sum(values <= optima() + 1e-7)
     assert reached >= 0.7 * len(SOLVERS) * len(optima())
+
+
+def test_values_without_an_edge():
+    """Against f of each matrix; of the last one the rest is not positive definite without any one of its edges."""
+    rng = np.random.default_rng(3)
+    inner = np.full((3, 3), 0.9) + 0.1 * np.eye(3)
+    for W in [*(np.linalg.inv(covariance(rng)) for _ in range(4)), inner]:
+        p = len(W)
+        i, j = np.triu_indices(p, 1)
+        S, selected = np.linalg.inv(W) + 0.1 * np.eye(p), (rng.random(i.size) < 0.7) | (p == 3)
+        f, edges = GaussianPrecision(S), Edges(1, k_max=i.size).prepare(W.shape)
+        values = quick(lambda f, W, selected, edges=edges: values_without(f, edges, selected, W, W))(f, W, selected)
+        rests = np.repeat(W[None], i.size, axis=0)
+        rests[range(i.size), i, j] = rests[range(i.size), j, i] = 0
+        inside = selected & (np.linalg.eigvalsh(rests)[:, 0] > 0)
+        expected = np.where(inside, np.sum(S * rests, axis=(1, 2)) - np.linalg.slogdet(rests)[1], np.inf)
+        np.testing.assert_allclose(values, expected, rtol=1e-9)
+        assert inside.any() == (p > 3)
 
 
 def test_htp_step_by_step():

@@ -49,12 +49,13 @@ class Method:
 
 
 class Greedy(Method):
-    """A solver, for its sparsities: each from the best diagonal matrix; those of FBS are one path."""
+    """A solver, for its sparsities: each from the best diagonal matrix; those of FBS, and of FoBa, are one path."""
 
     def __init__(self, name: str, p: int, config: Estimation) -> None:
-        self.k, self.num_choices, self.one_path = config.k(p), len(config.k(p)), name == "FBS"
+        self.k, self.num_choices = config.k(p), len(config.k(p))
         solver: Any = {"GraHTP": HTP(config.step_size, True), "GraSP": GraSP(True), "FBS": OMP(), "FoBa": FoBa()}[name]
         stop, k_max = Stop(max_steps=config.grasp_steps if name == "GraSP" else None), self.k[-1]
+        self.nested = solver.nested
 
         def run(S: Any, k: Any) -> Any:
             result = solve(GaussianPrecision(S), Edges(k, k_max=k_max), solver, stop=stop)
@@ -72,7 +73,7 @@ class Greedy(Method):
 
     def over(self, S: Matrix) -> Any:
         """Solve for every sparsity."""
-        return jax.device_get(self._path(S)) if self.one_path else super().over(S)
+        return jax.device_get(self._path(S)) if self.nested else super().over(S)
 
 
 class GLasso(Method):

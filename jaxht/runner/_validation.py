@@ -52,8 +52,8 @@ def validate(
 ) -> Validation:
     """Solve for every sparsity, and choose the one whose solution has the least loss on held-out samples.
 
-    All sparsities are solved under vmap; for a solver whose runs are nested (:class:`jaxht.OMP`, :class:`jaxht.OLS`) by
-    one :func:`jaxht.path`.
+    All sparsities are solved under vmap; for a solver whose runs are nested (:class:`jaxht.OMP`, :class:`jaxht.OLS`,
+    :class:`jaxht.FoBa`) by one :func:`jaxht.path`.
 
     Args:
         train: the objective that is minimised.
@@ -71,7 +71,7 @@ def validate(
     Raises:
         ValueError: where :func:`jaxht.path` raises it.
 
-    Cost: m runs, each with the steps of the longest; one run in all for OMP and OLS.
+    Cost: m runs, each with the steps of the longest; one run in all for OMP, OLS and FoBa.
 
     Example:
         >>> import jax.numpy as jnp, jaxht

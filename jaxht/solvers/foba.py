@@ -1,7 +1,7 @@
 """Adaptive forward-backward selection."""
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import jax.numpy as jnp
 from optax.tree_utils import tree_where
@@ -45,7 +45,8 @@ class FoBa(Solver):
     Raises:
         ValueError: for :class:`jaxht.LowRank`, which has no coordinates to select.
 
-    Cost: a step takes one full gradient, one refit, and k values of f, n k.
+    Cost: a step takes one full gradient, one refit, and k values of f, n k; those of a precision matrix p^3 in all. A run
+    for k begins that for any larger k, so that :func:`jaxht.path` is one run.
 
     Source: Zhang 2008, Algorithm 2 ("FoBa"); baseline of Yuan, Li & Zhang 2018, §6.
 
@@ -58,6 +59,8 @@ class FoBa(Solver):
 
     threshold: Numeric = 0.0
     ratio: Numeric = 0.5
+
+    nested: ClassVar[bool] = True
 
     def max_steps(self, constraint: SelectionConstraint) -> Numeric:
         """10 k + 100 steps: each backward step undoes a forward step."""
