@@ -145,7 +145,7 @@ def values_without(
 
 
 def values_without_edges(objective: GaussianPrecision, x: Array, pred: Array) -> Array:
-    r"""f(W) with each edge (i, j), i < j, set to 0, from the inverse of W; infinity where that is not positive definite.
+    r"""f(W) with each edge (i, j), i < j, set to 0, by the inverse of W; infinity where that is not positive definite.
 
     .. math::
         f(W) - \log\big((1 - w \sigma_{ij})^2 - w^2 \sigma_{ii} \sigma_{jj}\big) - 2 w S_{ij}, \qquad

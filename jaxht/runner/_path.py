@@ -44,10 +44,10 @@ def path(
 ) -> Result:
     """Solve for every sparsity in turn, each starting from the solution before; optionally back and forth.
 
-    A run of :class:`jaxht.OMP`, :class:`jaxht.OLS` or :class:`jaxht.FoBa` for k has the same first steps as a run for any
-    larger k, so their path is a single run: num_steps and counts of a result are then those since its start. To start
-    every k from another path instead, map over both: ``jax.vmap(lambda k, x: solve(f, Sparse(k, k_max=50), OMPR(),
-    x0=x))(ks, path(f, Sparse(50), OMP(), ks).x)``.
+    A run of :class:`jaxht.OMP`, :class:`jaxht.OLS` or :class:`jaxht.FoBa` for k has the same first steps as a run for
+    any larger k, so their path is a single run: num_steps and counts of a result are then those since its start. To
+    start every k from another path instead, map over both: ``jax.vmap(lambda k, x: solve(f, Sparse(k, k_max=50),
+    OMPR(), x0=x))(ks, path(f, Sparse(50), OMP(), ks).x)``.
 
     Args:
         objective: f, for example ``LeastSquares(A, y)``.
@@ -71,8 +71,8 @@ def path(
     Raises:
         ValueError: where :func:`jaxht.solve` raises it, and where ks is not strictly increasing.
 
-    Cost: one run for each k, one run in all for OMP, OLS and FoBa; one compile. Both ways 2 m further runs in each round,
-    at least one.
+    Cost: one run for each k, one run in all for OMP, OLS and FoBa; one compile. Both ways 2 m further runs in each
+    round, at least one.
 
     Example:
         >>> import jax.numpy as jnp, jaxht

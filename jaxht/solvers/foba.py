@@ -45,8 +45,8 @@ class FoBa(Solver):
     Raises:
         ValueError: for :class:`jaxht.LowRank`, which has no coordinates to select.
 
-    Cost: a step takes one full gradient, one refit, and k values of f, n k; those of a precision matrix p^3 in all. A run
-    for k begins that for any larger k, so that :func:`jaxht.path` is one run.
+    Cost: a step takes one full gradient, one refit, and k values of f, n k; those of a precision matrix p^3 in all. A
+    run for k begins that for any larger k, so that :func:`jaxht.path` is one run.
 
     Source: Zhang 2008, Algorithm 2 ("FoBa"); baseline of Yuan, Li & Zhang 2018, §6.
 
