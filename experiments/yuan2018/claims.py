@@ -700,9 +700,8 @@ PAPER = Paper(
                     fastest("GraHTP", GREEDY, "dataset"),
                 ),
             ],
-            f"Competitive means: the mean is at most {CLOSE} below the best. The rows are those of Hess's patients, as "
-            "in the paper, but with the 26 genes of his predictor; Gravier's patients are not in the paper. Splits "
-            "overlap, so standard errors over them are too small.",
+            f"Competitive means: the mean is at most {CLOSE} below the best. The patients are the paper's, but of their "
+            "genes the 26 of Hess's predictor. Splits overlap, so standard errors over them are too small.",
         ),
     ],
 )
