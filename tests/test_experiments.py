@@ -284,6 +284,29 @@ def test_support_recovery(tmp_path):
             np.testing.assert_allclose(heights, 100 * results[name].sel(k=k, solver="IHT").mean("trial"))
 
 
+def at_once(name, compute):
+    """What a part is given to keep its pieces with, where nothing is kept."""
+    return compute()
+
+
+def test_what_is_killed_within_a_part_is_not_done_twice(tmp_path, monkeypatch):
+    """Of a part in pieces, those that were finished are read again."""
+    solved, sizes = real_data.Task.solved, []
+
+    def stop_at_4(self, name, k):
+        if k == 4 and len(sizes) == 1:
+            raise KeyboardInterrupt
+        sizes.append(k)
+        return solved(self, name, k)
+
+    monkeypatch.setattr(real_data.Task, "solved", stop_at_4)
+    with pytest.raises(KeyboardInterrupt):
+        run("yuan2018/figure4", tmp_path, k=[3, 4, 5])
+    sizes.append(None)
+    run("yuan2018/figure4", tmp_path, k=[3, 4, 5])
+    assert sizes == [3, None, 4, 5]
+
+
 def test_on_data_against_sparsity_and_nothing_is_done_twice(tmp_path, monkeypatch):
     """The parts of a store are read again, unless the configuration has changed; the sparsity is as asked."""
     chosen, results = run("yuan2018/figure4", tmp_path)
@@ -402,14 +425,14 @@ def test_settings_are_chosen_by_another_seed(tmp_path):
     chosen, _ = run("zhou2018/figure2", tmp_path)
     task = gap_against_cost.Task("tiny", 3, chosen, data.load("tiny", tmp_path))
     row = gap_against_cost.rows(chosen, task.n)["AHSG-HT"]
-    choice = task.choose(row)
+    choice = task.choose(row, at_once)
     settings = list(itertools.product(chosen.factors, chosen.growth, chosen.momentum))
     runs = [task.run(row, setting, jax.random.key(chosen.seed)) for setting in settings]
     for passes in chosen.passes:
         ends = [float(curve.value[np.flatnonzero(curve.ifo <= passes * task.n)[-1]]) for _, curve in runs]
         assert tuple(choice.setting.sel(passes=passes).values) == settings[int(np.argmin(ends))]
     np.testing.assert_allclose(choice.x_value, min(float(result.value) for result, _ in runs))
-    shown = task.shown(row, choice).isel(passes=0)
+    shown = task.shown(row, choice, at_once).isel(passes=0)
     _, other = task.run(row, choice.setting.values[0], jax.random.fold_in(jax.random.key(chosen.seed), 2))
     np.testing.assert_array_equal(shown.value.isel(seed=1).dropna("point"), other.value[: int(shown.ifo.count())])
 
@@ -721,8 +744,8 @@ def test_preprocessing_and_reference_losses():
     with x64():
         table = data.Table(X, y, list("abcdef"))
         task = loss_against_sparsity.Task("six", table, loss_against_sparsity.Config(**settings))
-        omp, found = task.solved_by("OMP"), task.best()
-        els, lasso, refitted = (task.solved_by(name, omp) for name in ("ELS", "l1", "l1, refitted"))
+        omp, found = task.solved_by("OMP", None, at_once), task.best()
+        els, lasso, refitted = (task.solved_by(name, omp, at_once) for name in ("ELS", "l1", "l1, refitted"))
         intercept = task.refitted(np.zeros(7))[1]
     np.testing.assert_allclose(found, best)
     np.testing.assert_allclose(intercept, loss([0]))
@@ -746,7 +769,7 @@ def test_the_l1_penalty_leaves_the_intercept_alone():
     table = data.Table(X, y, list("abcdef"))
     with x64():
         task = loss_against_sparsity.Task("six", table, loss_against_sparsity.Config(**settings))
-        fit, intercept = task.solved_by("l1"), task.refitted(np.zeros(7))[1]
+        fit, intercept = task.solved_by("l1", None, at_once), task.refitted(np.zeros(7))[1]
     x = fit.x.values[0]
     assert np.count_nonzero(x[1:]) == 3
     slopes = -task.A.T @ (y / (1 + np.exp(y * (task.A @ x))))
@@ -880,8 +903,8 @@ def test_regression_has_a_bounded_rank_and_a_known_minimum():
     task = gap_against_cost.Task("five", 1, cfg, table)
     np.testing.assert_array_equal(task.objective.y, np.stack([table.y == 3, table.y == 7], axis=1))
     row = gap_against_cost.rows(cfg, n)["FG-HT"]
-    fit = task.choose(row)
-    curve = task.shown(row, fit)
+    fit = task.choose(row, at_once)
+    curve = task.shown(row, fit, at_once)
     np.testing.assert_allclose(curve.value.isel(point=0), 0.5, rtol=1e-6)
     assert np.linalg.matrix_rank(fit.x.values.reshape(5, 2)) == 1
     assert task.rest([fit]).value <= curve.value.min() < 0.5

@@ -20,6 +20,7 @@ from xarray import Dataset, concat
 
 from experiments.common import BaseConfig, Count, Counts, Failure, Names, Session, data, double_precision, plots, tasks
 from experiments.common.l1 import L1Fit, L1Logistic, LassoPath
+from experiments.common.session import Piece
 from experiments.common.solvers import SOLVERS, SolverNames
 from experiments.common.tasks import timed
 from jaxht import OMP, LeastSquares, Logistic, Sparse, Status, Stop, exhaustive_search, path, solve
@@ -85,19 +86,25 @@ class Task(tasks.Task):
         self.A, self.y = A, y
         self.constraint: Sparse = Sparse(max(self.k), k_max=max(self.k), keep=jnp.arange(A.shape[1]) == 0)
 
-    def solved_by(self, name: str, omp: Dataset | None = None) -> Dataset:
+    def solved_by(self, name: str, omp: Dataset | None, piece: Piece) -> Dataset:
         """Solve for every sparsity by a solver, which may start from the solutions of OMP, or by the l1 penalty."""
         if name == "OMP":
-            fits = self.omp()
-        elif name in SOLVERS:
-            starts = omp.x.values if omp and SOLVERS[name].after_omp else itertools.repeat(np.zeros(len(self.names)))
-            fits = [self.solved(name, k, x0) for k, x0 in zip(self.k, starts, strict=False)]
-        else:
-            fits = [self.penalised(k, name == REFITTED) for k in self.k]
+            return self.table(self.k, self.omp())
+        if name not in SOLVERS:
+            return self.table(self.k, [self.penalised(k, name == REFITTED) for k in self.k])
+
+        def solved(k: int) -> Dataset:
+            x0 = omp.x.sel(k=k).values if omp and SOLVERS[name].after_omp else np.zeros(len(self.names))
+            return self.table([k], [self.solved(name, k, x0)])
+
+        return concat([piece(str(k), partial(solved, k)) for k in self.k], "k")
+
+    def table(self, k: list[int], fits: list[tuple[Any, ...]]) -> Dataset:
+        """Return solutions as a dataset."""
         columns = zip(("x", "loss", "status", "num_steps", "seconds"), zip(*fits, strict=True), strict=True)
         dims = {"x": ("k", "feature")}
         variables: dict[str, Any] = {key: (dims.get(key, "k"), np.stack(column)) for key, column in columns}
-        return Dataset(variables, coords={"k": self.k, "feature": self.names})
+        return Dataset(variables, coords={"k": k, "feature": self.names})
 
     def restarted(self) -> Dataset:
         """Return for every sparsity the losses of ELS from random supports with the intercept."""
@@ -173,8 +180,8 @@ def run(config: Config, session: Session) -> Dataset:
         task = Task(dataset, data.load(dataset, session.data_dir), config)
         results: list[Dataset] = []
         for name in names:
-            compute = partial(task.solved_by, name, *results[:1])
-            results.append(part(f"{dataset}-{name.replace(', ', '-')}", compute))
+            compute = partial(task.solved_by, name, results[0] if results else None)
+            results.append(part(f"{dataset}-{name.replace(', ', '-')}", compute, True))
         together = concat(results, "solver", join="outer").assign_coords(solver=names)
         if len(config.datasets) > 1:
             together = together.drop_vars(["x", "feature"])

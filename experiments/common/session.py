@@ -4,6 +4,7 @@ import contextlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,6 +15,8 @@ from experiments.common.config import Failure
 from jaxht import sweep
 
 T = TypeVar("T")
+Part = Callable[..., Dataset]  # (name, compute, in_pieces=False)
+Piece = Callable[[str, Callable[[], Dataset]], Dataset]
 
 
 def double_precision() -> contextlib.AbstractContextManager[None]:
@@ -61,26 +64,34 @@ class Session:
             raise Failure(str(error)) from error
 
     @contextlib.contextmanager
-    def parts(self, total: int) -> Iterator[Callable[[str, Callable[[], Dataset]], Dataset]]:
-        """Give a function (name, compute) -> results, for an experiment that is no sweep but consists of parts.
+    def parts(self, total: int) -> Iterator[Part]:
+        """Give a function part(name, compute, in_pieces=False), for an experiment that is no sweep but has parts.
 
         A part is computed once and read after that: its results are kept under ``store / name``, and computed again
-        where the configuration has changed.
+        where the configuration has changed. A part that takes long is computed ``in_pieces``: then compute is given a
+        function piece(name, compute), whose results are kept in the same way within the part.
         """
         done = 0
 
-        def part(name: str, compute: Callable[[], Dataset]) -> Dataset:
+        def part(name: str, compute: Callable[..., Dataset], in_pieces: bool = False) -> Dataset:
             nonlocal done
             self.on_progress(sweep.Progress(done, total, note=name))
             done += 1
-            folder, attrs = self.store / name, dict(self.options.get("attrs", {}))
-            with contextlib.suppress(OSError, ValueError):
-                before = sweep.load(folder)
-                if all(before.attrs.get(key) == value for key, value in attrs.items()):
-                    return before
-            computed = compute().assign_attrs(attrs)
-            sweep.save(computed, folder)
-            return computed
+            return self._kept(name, partial(compute, partial(piece, name)) if in_pieces else compute)
+
+        def piece(whole: str, name: str, compute: Callable[[], Dataset]) -> Dataset:
+            self.on_progress(sweep.Progress(done - 1, total, note=f"{whole}, {name}"))
+            return self._kept(f"{whole}/{name}", compute)
 
         yield part
         self.on_progress(sweep.Progress(done, total))
+
+    def _kept(self, name: str, compute: Callable[[], Dataset]) -> Dataset:
+        folder, attrs = self.store / name, dict(self.options.get("attrs", {}))
+        with contextlib.suppress(OSError, ValueError):
+            before = sweep.load(folder)
+            if all(before.attrs.get(key) == value for key, value in attrs.items()):
+                return before
+        computed = compute().assign_attrs(attrs)
+        sweep.save(computed, folder)
+        return computed

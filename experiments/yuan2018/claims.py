@@ -700,8 +700,8 @@ PAPER = Paper(
                     fastest("GraHTP", GREEDY, "dataset"),
                 ),
             ],
-            f"Competitive means: the mean is at most {CLOSE} below the best. The patients are the paper's, but of their "
-            "genes the 26 of Hess's predictor. Splits overlap, so standard errors over them are too small.",
+            f"Competitive means: the mean is at most {CLOSE} below the best. The patients are the paper's, but of "
+            "their genes the 26 of Hess's predictor. Splits overlap, so standard errors over them are too small.",
         ),
     ],
 )

@@ -1,6 +1,6 @@
 """Yuan, Li & Zhang 2018, Figure 6: sparse precision matrices: error, F-score of the graph and time against p."""
 
-from functools import partial
+from functools import cache, partial
 from typing import Annotated, Any
 
 import jax.numpy as jnp
@@ -11,6 +11,7 @@ from scipy.linalg import solve_triangular
 from xarray import Dataset, concat
 
 from experiments.common import Count, Session, double_precision, plots, timed
+from experiments.common.session import Piece
 from experiments.yuan2018.estimation import GLASSO, Estimation, GLasso, Greedy, Matrix, losses, num_edges
 from jaxht import metrics
 from jaxht.planted.ensembles import graph_precision
@@ -46,21 +47,21 @@ def run(config: Config, session: Session) -> Dataset:
     names = [GLASSO, *config.solvers]
     with double_precision(), session.parts(len(names) * len(config.p)) as part:
         results = [
-            concat([part(f"{p}-{name}", partial(trials, config, p, name)) for name in names], "solver")
+            concat([part(f"{p}-{name}", partial(trials, config, p, name), True) for name in names], "solver")
             for p in config.p
         ]
     return concat(results, "p").assign_coords(p=config.p, solver=names)
 
 
-def trials(config: Config, p: int, name: str) -> Dataset:
-    """Estimate by a method for one p."""
+def trials(config: Config, p: int, name: str, piece: Piece) -> Dataset:
+    """Estimate by a method for one p; a trial is a piece."""
     chosen = GLasso(config) if name == GLASSO else Greedy(name, p, config)
+    warm_up = cache(lambda: (chosen.over(np.eye(p)), chosen.at(np.eye(p), 0)))  # what is only done once: compilation
 
-    def trial(number: int) -> dict[str, Any]:
+    def trial(number: int) -> Dataset:
         rng = np.random.default_rng([config.seed, p, number])
         W, S, held_out = draw(p, config.n, rng)
-        if not number:  # what is only done once, such as compilation
-            chosen.over(S), chosen.at(S, 0)
+        warm_up()
         (found, failed), seconds = timed(chosen.over, S)
         values = losses(found, held_out)
         best = int(np.argmin(values))
@@ -69,7 +70,7 @@ def trials(config: Config, p: int, name: str) -> Dataset:
         relaxed = relax(found, S, held_out)
         errors = np.linalg.norm(found - W, axis=(1, 2))
         scores = [float(metrics.f_score(jnp.asarray(each * off), jnp.asarray(W * off))) for each in found]
-        return {
+        row = {
             "frobenius": errors[best],
             "least_frobenius": np.nanmin(errors),
             "relaxed_frobenius": np.linalg.norm(relaxed - W),
@@ -86,9 +87,9 @@ def trials(config: Config, p: int, name: str) -> Dataset:
             "chosen_failed": failed[best],
             "loss": values[best],
         }
+        return Dataset(row)
 
-    rows = [trial(number) for number in range(config.num_trials)]
-    return Dataset({key: ("trial", np.array([row[key] for row in rows])) for key in rows[0]})
+    return concat([piece(str(number), partial(trial, number)) for number in range(config.num_trials)], "trial")
 
 
 RELAXATIONS = np.linspace(0.1, 1, 19)

@@ -15,6 +15,7 @@ from xarray import Dataset, concat
 
 from experiments.common import BaseConfig, Count, Names, Positive, Session, data, plots, tasks, timed
 from experiments.common.l1 import L1Fit, L1Logistic
+from experiments.common.session import Piece
 from experiments.common.solvers import SOLVERS, SolverNames
 from jaxht import Logistic, Sparse, Status, Stop, solve
 
@@ -106,10 +107,15 @@ def compare(
         first = part(f"{dataset}-{L1}", lambda: over(axis, values, [task.l1_solved(fit) for fit in l1(task)]))
         k = [max(1, size) for size in first[axis if axis == "k" else "nonzeros"].values.tolist()]
 
-        def by(name: str) -> Dataset:
-            return over(axis, values, [task.solved(name, size) for size in k])
+        def by(name: str, piece: Piece) -> Dataset:
+            def at(value: Any, size: int) -> Dataset:
+                return over(axis, [value], [task.solved(name, size)])
 
-        return concat([first, *(part(f"{dataset}-{name}", partial(by, name)) for name in config.solvers)], "solver")
+            pieces = [piece(f"{value:g}", partial(at, value, size)) for value, size in zip(values, k, strict=True)]
+            return concat(pieces, axis)
+
+        others = (part(f"{dataset}-{name}", partial(by, name), True) for name in config.solvers)
+        return concat([first, *others], "solver")
 
     with session.parts(len(config.datasets) * len(names)) as part:
         results = concat([on(dataset, part) for dataset in config.datasets], "dataset")

@@ -16,6 +16,7 @@ from sklearn.preprocessing import StandardScaler
 from xarray import Dataset, concat
 
 from experiments.common import Count, Failure, Names, Session, data, double_precision, plots, timed
+from experiments.common.session import Piece
 from experiments.yuan2018.estimation import GLASSO, Estimation, GLasso, Greedy, Matrix, Method, losses, num_edges
 from jaxht import folds
 
@@ -124,7 +125,7 @@ def run(config: Config, session: Session) -> Dataset:
             raise Failure(
                 f"{dataset}: {classes[0]} positive and {classes[1]} negative samples are too few for the test part"
             )
-        parts = [part(f"{dataset}-{name}", partial(splits, config, table, num_test, name)) for name in names]
+        parts = [part(f"{dataset}-{name}", partial(splits, config, table, num_test, name), True) for name in names]
         return concat(parts, "solver")
 
     with double_precision(), session.parts(len(names) * len(config.datasets)) as part:
@@ -132,13 +133,16 @@ def run(config: Config, session: Session) -> Dataset:
     return concat(results, "dataset").assign_coords(dataset=config.datasets, solver=names)
 
 
-def splits(config: Config, table: data.Table, num_test: tuple[int, int], name: str) -> Dataset:
-    """Estimate by a method on all splits of a data set."""
+def splits(config: Config, table: data.Table, num_test: tuple[int, int], name: str, piece: Piece) -> Dataset:
+    """Estimate by a method on all splits of a data set; a split is a piece."""
     p = Split(table, num_test, config, 0).X.shape[1]
     by = GLasso(config) if name == GLASSO else Greedy(name, p, config)
     by.over(np.eye(p))  # what is only done once, such as compilation
-    rows = [Split(table, num_test, config, number).judged(by) for number in range(config.num_splits)]
-    return Dataset({key: ("split", np.array([row[key] for row in rows])) for key in rows[0]})
+
+    def split(number: int) -> Dataset:
+        return Dataset(Split(table, num_test, config, number).judged(by))
+
+    return concat([piece(str(number), partial(split, number)) for number in range(config.num_splits)], "split")
 
 
 COLUMNS = {"specificity": "Specificity", "sensitivity": "Sensitivity", "mcc": "MCC"}

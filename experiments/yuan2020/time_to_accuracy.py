@@ -26,6 +26,7 @@ from experiments.common import (
     plots,
     tasks,
 )
+from experiments.common.session import Piece
 from jaxht import DIHT, HTP, IHT, SDIHT, SVRGHT, Hinge, SmoothedHinge, Sparse
 from jaxht.extend import Iterate
 
@@ -104,13 +105,15 @@ class Task(tasks.Task):
         objective = Hinge(A, y, 1.0) if config.loss == "hinge" else SmoothedHinge(A, y, 1.0, gamma=config.gamma)
         self.objective = objective.prepare()
 
-    def runs(self, name: str, row: Row) -> Dataset:
+    def runs(self, name: str, row: Row, piece: Piece) -> Dataset:
         """Run a solver with all its step sizes; for each l0 the run whose objective is lowest at its end."""
         build, factors, unit = row
-        results = []
-        for l0 in self.config.l0:
+
+        def best(l0: float) -> Dataset:
             each = [self.run(l0, build(factor * unit), self.config.num_steps[name]) for factor in factors]
-            results.append(tuned(concat(each, "factor").assign(step=("factor", factors))))
+            return tuned(concat(each, "factor").assign(step=("factor", factors)))
+
+        results = [piece(f"{l0:g}", partial(best, l0)) for l0 in self.config.l0]
         return concat(results, "l0").assign_coords(l0=self.config.l0)
 
     def run(self, l0: float, solver: Any, num_steps: int) -> Dataset:
@@ -165,7 +168,7 @@ def run(config: Config, session: Session) -> Dataset:
     def on(dataset: str, k: int, part: Callable[..., Dataset]) -> Dataset:
         task = Task(dataset, k, config, data.load(dataset, session.data_dir))
         table = rows(config, task.n)
-        parts = [part(f"{dataset}-{k}-{name}", partial(task.runs, name, table[name])) for name in config.solvers]
+        parts = [part(f"{dataset}-{k}-{name}", partial(task.runs, name, table[name]), True) for name in config.solvers]
         return concat(parts, "solver", join="outer").assign(n=task.n)
 
     # The bounds of rounding errors that duality gaps contain hide all below 1e-3 in single precision.

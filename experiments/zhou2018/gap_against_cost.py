@@ -17,6 +17,7 @@ from xarray import Dataset, concat
 
 import jaxht
 from experiments.common import BaseConfig, Count, Names, Positive, Positives, Session, data, plots, tasks
+from experiments.common.session import Piece
 from jaxht import HSGHT, IHT, SGHT, SVRGHT, LowRank, MultiResponse, Sparse, Status, Stop, reduced_rank_minimum, solve
 from jaxht.extend import Iterate
 
@@ -123,32 +124,36 @@ class Task(tasks.Task):
         curve = {name: ("point", np.asarray(column, float)) for name, column in columns.items()}
         return result, Dataset(curve, {"point": np.arange(len(curve["ifo"][1]))})
 
-    def choose(self, row: Row) -> Dataset:
+    def choose(self, row: Row, piece: Piece) -> Dataset:
         """Run a solver with all its settings: which of them ends lowest within each budget, and the lowest x."""
-        settings = list(product(self.config.factors, row.growth, row.momentum))
-        lowest, ends = (math.inf, np.zeros(self.objective.shape)), []
-        for setting in settings:
-            result, curve = self.run(row, setting, jax.random.key(self.seed))
-            ends.append([float(within(curve, self.n * passes).value[-1]) for passes in self.passes])
-            lowest = min(lowest, (float(result.value), np.asarray(result.x)), key=lambda end: end[0])
-        best = np.argmin(np.nan_to_num(ends, nan=np.inf, posinf=np.inf), axis=0)
-        return Dataset(
-            {
-                "setting": (("passes", "name"), np.asarray(settings)[best]),
-                "x": ("entry", np.ravel(lowest[1])),
-                "x_value": lowest[0],
-            },
-            {"passes": self.passes, "name": list(SETTING)},
-        )
 
-    def shown(self, row: Row, choice: Dataset) -> Dataset:
+        def end(setting: Sequence[float]) -> Dataset:
+            result, curve = self.run(row, setting, jax.random.key(self.seed))
+            ends = [float(within(curve, self.n * passes).value[-1]) for passes in self.passes]
+            x = np.where(np.isfinite(result.value), result.x, 0).ravel()
+            return Dataset({"ends": ("passes", ends), "x": ("entry", x), "x_value": float(result.value)})
+
+        settings = list(product(self.config.factors, row.growth, row.momentum))
+        found = [piece("-".join(f"{number:g}" for number in setting), partial(end, setting)) for setting in settings]
+        ends = np.stack([each.ends for each in found])
+        best = np.argmin(np.nan_to_num(ends, nan=np.inf, posinf=np.inf), axis=0)
+        lowest = min(found, key=lambda each: np.nan_to_num(float(each.x_value), nan=np.inf))
+        chosen = {"setting": (("passes", "name"), np.asarray(settings)[best])}
+        return lowest.drop_vars("ends").assign(chosen).assign_coords(passes=self.passes, name=list(SETTING))
+
+    def shown(self, row: Row, choice: Dataset, piece: Piece) -> Dataset:
         """Run a solver with the settings chosen, with other keys: the objective and its cost at every point."""
+
+        def one(passes: float, setting: Sequence[float], seed: int) -> Dataset:
+            key = jax.random.fold_in(jax.random.key(self.seed), seed + 1)
+            return within(self.run(row, setting, key)[1], self.n * passes)
+
         curves = []
         for passes in self.passes:
             setting = choice.setting.sel(passes=passes).values.tolist()
             num_seeds = self.config.num_seeds if row.build(1.0, *setting[1:]).needs_key else 1
-            keys = (jax.random.fold_in(jax.random.key(self.seed), seed + 1) for seed in range(num_seeds))
-            runs = concat([within(self.run(row, setting, key)[1], self.n * passes) for key in keys], "seed")
+            each = [piece(f"{passes:g}-{seed}", partial(one, passes, setting, seed)) for seed in range(num_seeds)]
+            runs = concat(each, "seed")
             if num_seeds < self.config.num_seeds:  # all are the same
                 runs = runs.isel(seed=[0] * self.config.num_seeds)
             costs = runs[["ifo", "projections"]].max("seed")  # the same for all that did not diverge
@@ -184,8 +189,10 @@ def run(config: Config, session: Session) -> Dataset:
         target = config.target.get(dataset, data.TARGET)
         task = Task(dataset, k, config, data.load(dataset, session.data_dir, target, config.domain.get(dataset)))
         solvers = rows(config, task.n)
-        choices = {name: part(f"{dataset}-{name}-choice", partial(task.choose, row)) for name, row in solvers.items()}
-        runs = [part(f"{dataset}-{name}", partial(task.shown, solvers[name], of)) for name, of in choices.items()]
+        choices = {
+            name: part(f"{dataset}-{name}-choice", partial(task.choose, row), True) for name, row in solvers.items()
+        }
+        runs = [part(f"{dataset}-{name}", partial(task.shown, solvers[name], of), True) for name, of in choices.items()]
         rest = part(f"{dataset}-rest", partial(task.rest, list(choices.values())))
         curves = concat(runs, "solver", join="outer").assign_coords(solver=list(solvers))
         f_star = min(float(least) for least in (rest.value, curves.value.min(), *(c.x_value for c in choices.values())))
