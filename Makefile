@@ -6,7 +6,7 @@ DEMO := results/demo
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check lint types house bench docs test-oldest lock clean
+.PHONY: help demo test check lint types house bench docs dist test-oldest test-newest lock clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
@@ -23,6 +23,10 @@ test: .venv/test/.stamp ## the test suite
 	$(<D)/bin/python -m pytest -n auto --dist worksteal
 
 test-oldest: .venv/test-oldest/.stamp ## the test suite on the oldest dependencies allowed, with warnings as warnings
+	$(<D)/bin/python -m pytest -n auto --dist worksteal -W default
+
+test-newest: .venv/test-newest/.stamp ## the test suite on the newest dependencies that there are, with warnings as warnings
+	$(<D)/bin/python $(PIP) install --upgrade --upgrade-strategy eager -e '.[test]'
 	$(<D)/bin/python -m pytest -n auto --dist worksteal -W default
 
 check: lint types house ## lint, format, imports, types and the house rules
@@ -44,6 +48,11 @@ bench: .venv/demo/.stamp ## the benchmarks
 docs: .venv/docs/.stamp ## the documentation, under site/
 	$(<D)/bin/python -m mkdocs build --strict
 	@! grep -rlE ':(func|class|meth|mod|attr|data|obj|math):`|\.\. math::' site --include='*.html' # markup that was not rendered
+
+dist: .venv/demo/.stamp ## wheel and sdist under dist/, tried in environments with nothing but the core
+	rm -rf dist
+	$(<D)/bin/python -m hatchling build
+	$(<D)/bin/python -m tests.wheel dist/*
 
 clean: ## remove the environments, caches and built files; results/ stays
 	rm -rf .venv build dist site .mypy_cache .pytest_cache .ruff_cache
@@ -72,6 +81,11 @@ endef
 	$(new_environment)
 	@$(@D)/bin/python $(PIP) install --require-hashes --only-binary :all: -r $<
 	@$(@D)/bin/python $(PIP) install --no-deps --no-build-isolation -e .
+	@touch $@
+
+# Has no lock: `make test-newest` installs what is newest at the time.
+.venv/test-newest/.stamp:
+	$(new_environment)
 	@touch $@
 
 # ---- locks -----------------------------------------------------------------------------------------------------------

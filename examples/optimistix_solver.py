@@ -9,7 +9,7 @@ solution.
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import equinox as eqx
 import jax
@@ -47,20 +47,22 @@ class SparseMinimiser(optx.AbstractMinimiser):
         stop = jaxht.Stop(max_steps=np.iinfo(np.int32).max, rtol=self.rtol)
         return prepare(objective_of(fn, y, args), self.constraint, self.solver, stop)[0]
 
-    def init(self, fn, y, args, options, f_struct, aux_struct, tags) -> Carry:
+    def init(self, fn: Any, y: Any, args: Any, options: Any, f_struct: Any, aux_struct: Any, tags: Any) -> Carry:
         """The carry of jaxht before the first step."""
         if not options.get("on_support", False):
             raise ValueError("adjoint must be OnSupport(): the others know minima without a constraint only")
         return start(self.problem(fn, y, args), flat(y), None)
 
-    def step(self, fn, y, args, options, state, tags) -> tuple[Any, Carry, Any]:
+    def step(self, fn: Any, y: Any, args: Any, options: Any, state: Any, tags: Any) -> tuple[Any, Carry, Any]:
         """One step; the auxiliary output is that of the new point."""
         problem = self.problem(fn, y, args)
         state = advance(problem, state, 1)
-        y = problem.objective.unravel(state.iterate.x)
+        y = cast(jaxht.Custom, problem.objective).unravel(state.iterate.x)
         return y, state, fn(y, args)[1]
 
-    def terminate(self, fn, y, args, options, state, tags) -> tuple[jax.Array, optx.RESULTS]:
+    def terminate(
+        self, fn: Any, y: Any, args: Any, options: Any, state: Any, tags: Any
+    ) -> tuple[jax.Array, optx.RESULTS]:
         """Whether jaxht has ended the run, and what optimistix says of it."""
         results, status = optx.RESULTS, state.status
         failure = results.where(
@@ -69,19 +71,21 @@ class SparseMinimiser(optx.AbstractMinimiser):
         result = results.where(status < Status.MAX_STEPS, results.successful, failure)  # failures come last
         return status != Status.RUNNING, result
 
-    def postprocess(self, fn, y, aux, args, options, state, tags, result) -> tuple[Any, Any, dict[str, Any]]:
+    def postprocess(
+        self, fn: Any, y: Any, aux: Any, args: Any, options: Any, state: Any, tags: Any, result: Any
+    ) -> tuple[Any, Any, dict[str, Any]]:
         """The point that jaxht returns: where a pursuit was cut off, the best one."""
         problem = self.problem(fn, y, args)
         status = jnp.where(state.status == Status.RUNNING, Status.MAX_STEPS, state.status)
         found = finish(problem, dataclasses.replace(state, status=status))
-        y = problem.objective.unravel(found.x)
+        y = cast(jaxht.Custom, problem.objective).unravel(found.x)
         return y, fn(y, args)[1], {"status": found.status, "support": found.support}
 
 
 class OnSupport(optx.AbstractAdjoint):
     """Derivatives of the minimum on its support, as those of :func:`jaxht.solve`; by y0 they are 0."""
 
-    def apply(self, primal_fn, rewrite_fn, inputs, tags) -> Any:
+    def apply(self, primal_fn: Any, rewrite_fn: Any, inputs: Any, tags: Any) -> Any:
         """The run without derivatives, and those of its last point."""
         fn, solver, y0, args, options, *rest = inputs
         numbers, others = eqx.partition((fn, solver, y0, args, {**options, "on_support": True}, *rest), eqx.is_array)

@@ -230,7 +230,11 @@ def _axes(ax: Any) -> Any:
     """These axes, or new ones."""
     if ax is not None:
         return ax
-    import matplotlib.pyplot as plt
+    try:
+        import matplotlib.pyplot as plt
+    except ImportError as error:
+        needed = f"displays need {error.name}, which the extra jax-hard-thresholding[experiments] installs"
+        raise ImportError(needed) from error
 
     return plt.subplots()[1]
 

@@ -68,7 +68,10 @@ def progress_bar(label: str) -> Iterator[Callable[[Progress], None]]:
         >>> with sweep.progress_bar("mine") as bar:
         ...     results = sweep.run(lambda key, cell: {"K": 2 * cell["k"]}, {"k": [1]}, num_trials=2, on_progress=bar)
     """
-    from tqdm import auto
+    try:
+        from tqdm import auto
+    except ImportError as error:
+        raise ImportError(f"progress_bar needs {error.name}: pip install 'jax-hard-thresholding[sweep]'") from error
 
     begin = begin_trials = time.monotonic()
     last = -math.inf
