@@ -32,6 +32,7 @@ NAMES = (
     "inference",
     "derivatives",
     "first_call",
+    "first_hour",
 )
 
 

@@ -521,6 +521,29 @@ def test_a_log_file_gets_lines(capsys, monkeypatch):
     assert sum("120/120" in line for line in lines) == 1
 
 
+def test_a_notebook_gets_one_output(monkeypatch):
+    """It is updated, and ends at 100 %; tests/test_first_hour.py executes a notebook where Jupyter is installed."""
+    shown = []
+
+    def display(text, raw, display_id):
+        shown.append(text["text/plain"])
+        return SimpleNamespace(update=lambda text, raw: shown.append(text["text/plain"]))
+
+    monkeypatch.setitem(sys.modules, "ipykernel", SimpleNamespace())
+    monkeypatch.setitem(sys.modules, "IPython.display", SimpleNamespace(display=display))
+    monkeypatch.setattr("jaxht.sweep.progress.NOTEBOOK_INTERVAL", 0.0)
+    with sweep.progress_bar("mine") as bar:
+        sweep.run(bits, {"K": [1, 2, 3]}, num_trials=40, on_progress=bar)
+    assert len(shown) > 2 and "compiling ..." in shown[0]
+    assert "100%" in shown[-1] and "120/120" in shown[-1] and "compiling ..." not in shown[-1]
+    shown.clear()
+    monkeypatch.setattr("jaxht.sweep.progress.NOTEBOOK_INTERVAL", 1e6)
+    with sweep.progress_bar("mine") as bar:
+        for done in range(9):
+            bar(sweep.Progress(done, 8))
+    assert len(shown) == 2 and "0/8" in shown[0] and "8/8" in shown[1]
+
+
 def test_an_error_in_a_worker_ends_the_sweep(tmp_path):
     class Full(Exception):
         pass

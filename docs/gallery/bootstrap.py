@@ -1,8 +1,8 @@
 # %% [markdown]
 # # The bootstrap in one vmap
 #
-# How much do selected coefficients vary from sample to sample? A thousand resampled data sets are a thousand vectors
-# of weights: one program solves them all.
+# How much do selected features and coefficients vary from sample to sample? Five hundred resampled data sets are five
+# hundred vectors of weights: one program solves them all.
 
 # %%
 import jax
@@ -15,8 +15,16 @@ import jaxht
 X, y = load_diabetes(return_X_y=True, as_frame=True, scaled=False)
 S = jaxht.standardize(X.to_numpy(np.float32))
 f = jaxht.LeastSquares(S.design, (y - y.mean()).to_numpy(np.float32))
-found = jaxht.inference.bootstrap(f, jaxht.Sparse(5), jaxht.OMP(), jax.random.key(0), num_resamples=1000)
+found = jaxht.inference.bootstrap(f, jaxht.Sparse(5), jaxht.OMP(), jax.random.key(0), num_resamples=500)
 low, high = found.intervals(0.9)
+
+# %% [markdown]
+# The supports that are selected most often:
+
+# %%
+supports, counts = np.unique(found.results.support.mask, axis=0, return_counts=True)
+for i in np.argsort(-counts)[:5]:
+    print(f"{counts[i]:4d} of 500: {', '.join(X.columns[supports[i]])}")
 
 # %%
 middle = (low + high) / 2

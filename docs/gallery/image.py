@@ -2,7 +2,8 @@
 # # An image from half of its numbers
 #
 # An image of 32 x 32 pixels is sparse in the two-dimensional cosine transform. It is recovered from random
-# combinations of its pixels, half as many as there are pixels, by an operator: no matrix is made.
+# combinations of its pixels, half as many as there are pixels, by an operator: no matrix is made. The coefficients that
+# are left out act as noise, so that k is well below the number of measurements: with 150 the image is worse.
 
 # %%
 import jax
@@ -15,7 +16,7 @@ import jaxht
 
 china = jnp.asarray(load_sample_image("china.jpg").mean(axis=2)) / 255
 image = china[:416, :416].reshape(32, 13, 32, 13).mean(axis=(1, 3))
-d, n, k = image.size, image.size // 2, 150
+d, n, k = image.size, image.size // 2, 80
 signs = jax.random.rademacher(jax.random.key(0), (d,), float)
 rows = jnp.sort(jax.random.permutation(jax.random.key(1), d)[:n])
 
@@ -34,8 +35,8 @@ y = measure(jax.scipy.fft.dctn(image, norm="ortho").ravel(), signs, rows)
 result = jaxht.solve(jaxht.LeastSquares(A, y), jaxht.Sparse(k), jaxht.NIHT(), stop=jaxht.Stop(max_steps=500))
 recovered = pixels(result.x)
 best = pixels(jaxht.projections.hard_threshold(jax.scipy.fft.dctn(image, norm="ortho").ravel(), k))
-errors = [jnp.linalg.norm(other - image) / jnp.linalg.norm(image) for other in (recovered, best)]
-print(f"relative error {errors[0]:.3f}; of the best {k} coefficients {errors[1]:.3f}")
+psnr = [-10 * jnp.log10(jnp.mean((other - image) ** 2)) for other in (recovered, best)]
+print(f"{psnr[0]:.1f} dB (peak signal to noise); of the {k} largest coefficients {psnr[1]:.1f} dB")
 
 # %%
 figure, panels = plt.subplots(1, 2, figsize=(6, 3))

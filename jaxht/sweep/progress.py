@@ -6,9 +6,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import Any
 
 # Most seconds between two lines in a log file: the first come after 0, 1, 2, 4 and 8 seconds.
 INTERVAL = 15.0
+# And between two updates of the one output in a notebook.
+NOTEBOOK_INTERVAL = 0.1
 # What a sweep does before its first trials, and between them where it has several programs.
 COMPILING = "compiling ..."
 
@@ -48,7 +51,10 @@ class Progress:
 
 @contextmanager
 def progress_bar(label: str) -> Iterator[Callable[[Progress], None]]:
-    """Show the progress of a sweep on standard error: as a bar in a terminal or notebook, in a file as lines.
+    """Show the progress of a sweep: as a bar in a terminal, as lines in a file, as one output of a cell in a notebook.
+
+    Bar and lines go to standard error. The output in a notebook is text that is updated, which needs no widgets and
+    stays in an executed notebook as it was last.
 
     Args:
         label: text in front of the bar.
@@ -61,7 +67,7 @@ def progress_bar(label: str) -> Iterator[Callable[[Progress], None]]:
 
     Cost: in a file a line at once, soon a few more, and then one every 15 seconds.
 
-    Source: ``tqdm.auto``.
+    Source: ``tqdm``.
 
     Example:
         >>> from jaxht import sweep
@@ -69,41 +75,53 @@ def progress_bar(label: str) -> Iterator[Callable[[Progress], None]]:
         ...     results = sweep.run(lambda key, cell: {"K": 2 * cell["k"]}, {"k": [1]}, num_trials=2, on_progress=bar)
     """
     try:
-        from tqdm import auto
+        from tqdm import tqdm
     except ImportError as error:
         raise ImportError(f"progress_bar needs {error.name}: pip install 'jax-hard-thresholding[sweep]'") from error
 
     begin = begin_trials = time.monotonic()
     last = -math.inf
     bar, latest, written = None, Progress(0, 0), Progress(0, 0)
+    output: Any = None  # in a notebook
 
     def describe() -> str:
         busy = f"{latest.utilisation:.0%} busy" if latest.executed else ""
         return ", ".join(filter(None, [latest.note, busy]))
 
-    def write_line() -> None:
-        nonlocal last, written
+    def write() -> None:
+        nonlocal last, written, output
         last = now = time.monotonic()
         written = latest
         # Of the trials alone: while the first programs are compiled there are none.
         rate = latest.done / max(now - begin_trials, 1e-3) if latest.done else None
-        meter = auto.tqdm.format_meter(
+        meter = tqdm.format_meter(
             latest.done, latest.total, now - begin, prefix=label, unit=" runs", ncols=100, rate=rate, postfix=describe()
         )
-        sys.stderr.write(f"{meter}\n")
-        sys.stderr.flush()
+        text = {"text/plain": meter}
+        if output is not None:
+            output.update(text, raw=True)
+        elif "ipykernel" in sys.modules:
+            from IPython.display import display
+
+            output = display(text, raw=True, display_id=True)
+        else:
+            sys.stderr.write(f"{meter}\n")
+            sys.stderr.flush()
 
     def show(progress: Progress) -> None:
         nonlocal bar, begin_trials, latest
         before, latest, now = latest, progress, time.monotonic()
         if not (progress.done or progress.executed):
             begin_trials = now
-        if sys.stderr.isatty() or "ipykernel" in sys.modules:
-            bar = bar or auto.tqdm(desc=label, total=progress.total, unit=" runs")
+        if "ipykernel" in sys.modules:
+            if now - last >= NOTEBOOK_INTERVAL or progress.note != before.note:
+                write()
+        elif sys.stderr.isatty():
+            bar = bar or tqdm(desc=label, total=progress.total, unit=" runs")
             bar.set_postfix_str(describe(), refresh=progress.note != before.note)
             bar.update(progress.done - bar.n)
         elif now - last >= min(INTERVAL, max(1.0, last - begin)):
-            write_line()
+            write()
 
     try:
         yield show
@@ -111,4 +129,4 @@ def progress_bar(label: str) -> Iterator[Callable[[Progress], None]]:
         if bar is not None:
             bar.close()
         elif latest.done and latest != written:
-            write_line()
+            write()
