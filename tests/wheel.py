@@ -4,7 +4,7 @@ Each archive is installed by pip, with the dependencies that it names, into a ne
 checkout:
 
 * `import jaxht` is the installed package, in the version that the archive says, and no extra is installed;
-* the blocks of Python in the README run one after the other, but for those on sweeps and estimators;
+* each block of Python in the README runs, but for those on sweeps and estimators;
 * these, and all else that needs an extra, end in an ImportError that names the extra.
 """
 
@@ -23,21 +23,6 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 DISTRIBUTION = "jax-hard-thresholding"
 EXTRAS = ["sklearn", "matplotlib", "xarray", "h5netcdf", "h5py", "tqdm", "zarr"]  # modules that no core brings
-
-# What the text around the blocks of the README speaks of.
-GIVEN = """
-from functools import partial
-import jax, jax.numpy as jnp, optax
-import jaxht
-from jaxht import ensembles, transforms
-
-gaussian, gaussian_signal, planted = ensembles.gaussian, ensembles.gaussian_signal, ensembles.planted
-
-ys, ks = jax.random.normal(jax.random.key(2), (3, 100)), jnp.array([4, 12, 32])
-params = {"w": jax.random.normal(jax.random.key(3), (20, 30))}
-grads = params
-objective, constraint = jaxht.LeastSquares(gaussian(jax.random.key(4), n=20, d=40), jnp.ones(20)), jaxht.Sparse(3)
-"""
 
 # What needs an extra, and its name.
 NEED_EXTRAS = {
@@ -78,10 +63,10 @@ def failure_of_install(archive: str) -> str | None:
     return None
 
 
-def failure_of(code: str, extra: str | None, scope: dict) -> str | None:
+def failure_of(code: str, extra: str | None) -> str | None:
     """What is wrong with a run of some code, which should end in an ImportError if it needs an extra."""
     try:
-        exec(code, scope)
+        exec(code, {"__name__": "block"})
     except ImportError as error:
         if extra is None or f"{DISTRIBUTION}[{extra}]" not in str(error):
             return traceback.format_exc()
@@ -95,13 +80,11 @@ def check_inside(archive: str) -> list[str]:
     """What fails in this environment, printed as it is found."""
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    scope: dict = {}
-    exec(GIVEN, scope)
     checks = [("the installed package", lambda: failure_of_install(archive))]
     for number, block in enumerate(blocks, 1):
         extra = next((name for name in ("sweep", "sklearn") if f"jaxht.{name}" in block), None)
-        checks.append((f"block {number} of the README", partial(failure_of, block, extra, scope)))
-    checks += [(code, partial(failure_of, code, extra, {})) for code, extra in NEED_EXTRAS.items()]
+        checks.append((f"block {number} of the README", partial(failure_of, block, extra)))
+    checks += [(code, partial(failure_of, code, extra)) for code, extra in NEED_EXTRAS.items()]
     failed = []
     for name, check in checks:
         what = check()
