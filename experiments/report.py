@@ -174,6 +174,6 @@ def overview() -> str:
             counts = Counter(found.verdict for found in findings(section, file, kept))
             verdicts = ", ".join(f"{counts[verdict]} × *{verdict}*" for verdict in Verdict if counts[verdict])
             anchor = "".join(c for c in section.heading.lower().replace(" ", "-") if c.isalnum() or c in "-_")
-            short = about.citation.split(",")[0]
-            parts.append(f"| [{short}]({name}.md) | [{section.heading}]({name}.md#{anchor}) | {verdicts} |")
+            authors = about.citation[: about.citation.index(",", about.citation.index("&"))]
+            parts.append(f"| [{authors}]({name}.md) | [{section.heading}]({name}.md#{anchor}) | {verdicts} |")
     return "\n".join(parts) + "\n"
