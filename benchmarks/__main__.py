@@ -19,6 +19,7 @@ NAMES = (
     "recovery",
     "sweep",
     "transforms",
+    "sparse_inference",
     "sparse",
     "single",
     "greedy",

@@ -7,6 +7,7 @@ and pictures are made of these, of the configurations and of the claims in ``exp
 import importlib
 import json
 import math
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -174,6 +175,6 @@ def overview() -> str:
             counts = Counter(found.verdict for found in findings(section, file, kept))
             verdicts = ", ".join(f"{counts[verdict]} × *{verdict}*" for verdict in Verdict if counts[verdict])
             anchor = "".join(c for c in section.heading.lower().replace(" ", "-") if c.isalnum() or c in "-_")
-            authors = about.citation[: about.citation.index(",", about.citation.index("&"))]
+            authors = re.match(r"([^&]*&)?[^,]*", about.citation)[0]  # type: ignore[index]  # matches anything
             parts.append(f"| [{authors}]({name}.md) | [{section.heading}]({name}.md#{anchor}) | {verdicts} |")
     return "\n".join(parts) + "\n"

@@ -14,7 +14,7 @@ import pytest
 
 import jaxht
 import jaxht.extend
-from tests import test_docstrings
+from tests import built_docs, test_docstrings
 
 pytestmark = pytest.mark.usefixtures("all_quickly")
 ROOT = pathlib.Path(__file__).parents[1]
@@ -290,6 +290,20 @@ def test_broken_pages_are_seen(tmp_path):
     page.write_text("# A b\n# A b\n[x](#a-b) [y](#c) [z](nowhere.md) [w](https://w.org/x) [v](page.md#c)\n")
     assert anchors(page) == ["a-b", "a-b"]
     assert list(broken_links(page)) == ["#c", "nowhere.md", "page.md#c"]
+
+
+def test_leftovers_of_markup_are_seen(tmp_path):
+    """In what is read, not in code and formulas; elements that are not closed hide nothing after their parent."""
+    page = "<p>as <code>:class:`A`</code>, <span class='arithmatex'>$x^2$</span> and $PATH<br>\n"
+    page += "<b>$\\eta$<pre>.. math::</pre></p>"
+    assert list(built_docs.leftovers(page)) == [(2, r"$\eta$")]
+    for text in ":func:`f`", ".. math::", "$x^t$", "$x^{t", "[a](b.md#c)":
+        assert len(list(built_docs.leftovers(f"<pre>a</pre><li><p>{text}"))) == 1, text
+    (tmp_path / "page.html").write_text(page)
+    with pytest.raises(SystemExit, match="1"):
+        built_docs.main(str(tmp_path))
+    (tmp_path / "page.html").write_text("<p>$PATH</p>")
+    built_docs.main(str(tmp_path))
 
 
 def test_the_reference_has_all_public_names():
