@@ -12,20 +12,22 @@ PARTS = re.compile(r"```python\n(.*?)```|!\[[^\]]*\]\(images/([\w-]+\.png)\)", r
 
 
 def draw(page: Path, folder: Path) -> dict[str, Any]:
-    """Run the blocks of a page one after the other, and save the figure that is open where an image stands.
+    """Run each block of a page by itself, and save the figure that is open where an image stands.
 
     Returns:
-        The variables of the blocks.
+        The variables that the blocks leave, those of later blocks in the place of earlier ones of the same name.
     """
-    scope: dict[str, Any] = {}
+    left: dict[str, Any] = {}
     for block, image in PARTS.findall(page.read_text(encoding="utf-8")):
         if block:
+            scope: dict[str, Any] = {"__name__": "block"}
             exec(block, scope)
+            left |= scope
         else:
             plt.gcf().set_size_inches(5, 3)
             plt.savefig(folder / image, dpi=100, bbox_inches="tight")
             plt.close("all")
-    return scope
+    return left
 
 
 if __name__ == "__main__":
