@@ -331,7 +331,7 @@ class L0Model(BaseEstimator):
             raise ValueError("certify needs fit_intercept=False, but for squared errors: an intercept has no ridge")
         key = random_key(self.random_state, self.solver is not None and self.solver.needs_key)
         k = count_of(self.k, posed.least, posed.most, self._called, self._criteria)
-        self.path_ = None
+        self.path_: Any = None  # a Bunch where k was chosen
         if k is not None:
             result = jaxht.solve(posed.objective, self._constraint(posed, k), self.solver, key=key)
         else:

@@ -107,7 +107,7 @@ class SparseGraphicalModel(EmpiricalCovariance):
         most = p * (p - 1) // 2
         objective = jaxht.GaussianPrecision(covariance(Z, np.ones(n, Z.dtype), 0 * scale)).prepare()
         k = count_of(self.k, 0, most, "n_features (n_features - 1) / 2", CRITERIA)
-        self.path_ = None
+        self.path_: Any = None
         if k is not None:
             result = jaxht.solve(objective, jaxht.Edges(k), self.solver, key=key)
         else:
