@@ -20,8 +20,10 @@ pytestmark = pytest.mark.usefixtures("all_quickly")
 ROOT = pathlib.Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.glob("*.md")), *sorted(DOCS.glob("guides/*.md"))]
-# Pages whose tests say what comes out of their blocks; those of all other pages run.
-TESTED = {"compiling.md", "derivatives.md", "estimators.md", "gallery.md", "optimum.md", "problems.md", "recipe.md"}
+# Pages whose tests say what comes out of their blocks (of the first hour, tests/test_first_hour.py: its blocks are the
+# scripts); those of all other pages run.
+TESTED = {"compiling.md", "derivatives.md", "estimators.md", "first_hour.md", "gallery.md", "optimum.md", "problems.md"}
+TESTED |= {"recipe.md"}
 ALONE = [name for page in PAGES[2:] if (name := str(page.relative_to(DOCS))) not in TESTED]
 GALLERY = sorted(DOCS.glob("gallery/*.py"))
 
