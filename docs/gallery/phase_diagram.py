@@ -34,12 +34,12 @@ def near(x, x_true):  # metrics.success asks for an error of 1e-3, which noise d
 
 trial = sweep.Recovery(ensemble, {"HTP": method(jaxht.HTP()), "OMP": method(jaxht.OMP())}, metrics={"success": near})
 grid = {"n": [16, 32, 48, 64], "K": [2, 4, 8, 12, 16, 24]}
-kept = tempfile.TemporaryDirectory()  # for this page; "results/mine" keeps what was computed
+folder = tempfile.mkdtemp()  # for this page; "results/mine" keeps what was computed
 
 
 def run(names):
     with sweep.progress_bar("recovery") as bar:
-        return sweep.run(trial, {"solver": names} | grid, num_trials=50, static=["n"], store=kept.name, on_progress=bar)
+        return sweep.run(trial, {"solver": names} | grid, num_trials=50, static=["n"], store=folder, on_progress=bar)
 
 
 results = run(["HTP"])
