@@ -130,14 +130,15 @@ class Task(tasks.Task):
         def end(setting: Sequence[float]) -> Dataset:
             result, curve = self.run(row, setting, jax.random.key(self.seed))
             ends = [float(within(curve, self.n * passes).value[-1]) for passes in self.passes]
-            x = np.where(np.isfinite(result.value), result.x, 0).ravel()
-            return Dataset({"ends": ("passes", ends), "x": ("entry", x), "x_value": float(result.value)})
+            # A run without a finite value counts as one that has stayed at 0, and is never the lowest.
+            value, x = (result.value, result.x) if np.isfinite(result.value) else (math.inf, np.zeros(result.x.shape))
+            return Dataset({"ends": ("passes", ends), "x": ("entry", np.ravel(x)), "x_value": float(value)})
 
         settings = list(product(self.config.factors, row.growth, row.momentum))
         found = [piece("-".join(f"{number:g}" for number in setting), partial(end, setting)) for setting in settings]
         ends = np.stack([each.ends for each in found])
         best = np.argmin(np.nan_to_num(ends, nan=np.inf, posinf=np.inf), axis=0)
-        lowest = min(found, key=lambda each: np.nan_to_num(float(each.x_value), nan=np.inf))
+        lowest = min(found, key=lambda each: float(each.x_value))
         chosen = {"setting": (("passes", "name"), np.asarray(settings)[best])}
         return lowest.drop_vars("ends").assign(chosen).assign_coords(passes=self.passes, name=list(SETTING))
 
