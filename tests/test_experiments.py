@@ -85,7 +85,7 @@ TINY = {
     "yuan2018/figure4": {"datasets": ["tiny"], "k": [3], "solvers": ["GraHTP"]},
     "yuan2018/figure5": {"datasets": ["tiny"], "penalties": [0.5], "solvers": ["IHT"]},
     "yuan2018/figure6": {
-        "p": [6], "num_trials": 2,
+        "p": [6], "num_trials": [2],
         "solvers": ["GraHTP"], "density": [0.1, 0.4], "penalties": [0.2, 0.5],
     },
     "yuan2018/table4": {

@@ -419,19 +419,22 @@ def shrinkage_or_k(results: Dataset, config: Any) -> str:
 def unstable(names: Sequence[str]) -> Judge:
     """At every p: whether standard errors are above those of GLasso by more than twice the error of their ratio."""
 
-    @needs("frobenius", (*names, GLASSO), "p")
+    @needs("frobenius", (*names, GLASSO))
     def judge(results: Dataset, config: Any) -> Finding:
-        parts, conditions, beyond = [], [], np.exp(2 / np.sqrt(results.sizes["trial"] - 1))
+        parts, conditions = [], []
         for column, label in ("frobenius", "error"), ("f_score", "F-score"):
             spread = results[column].std("trial", ddof=1)
             for name in names:
-                ratios = (spread.sel(solver=name) / spread.sel(solver=GLASSO)).values
-                parts.append(f"{name}, {label}: {', '.join(f'{ratio:.2f}' for ratio in ratios)}")
-                conditions += (ratios > beyond).tolist()
-        p = ", ".join(map(str, results.p.values))
-        text = (
-            f"standard errors over those of GLasso at p = {p} (within chance: up to {beyond:.2f}): {'; '.join(parts)}"
-        )
+                there = results[column].sel(solver=name).count("trial")
+                ratios = (spread.sel(solver=name) / spread.sel(solver=GLASSO))[there > 1]
+                beyond = np.exp(2 / np.sqrt(there[there > 1] - 1))
+                listed = (
+                    f"{ratio:.2f} at p = {p} (chance: up to {most:.2f})"
+                    for p, ratio, most in zip(ratios.p.values, ratios.values, beyond.values, strict=True)
+                )
+                parts.append(f"{name}, {label}: {', '.join(listed)}")
+                conditions += (ratios > beyond).values.tolist()
+        text = f"standard errors over those of GLasso: {'; '.join(parts)}"
         return Finding(text, Verdict.of(*conditions))
 
     return judge

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import jax.numpy as jnp
 import numpy as np
 from matplotlib.figure import Figure
-from pydantic import Field
+from pydantic import Field, model_validator
 from scipy.linalg import solve_triangular
 from xarray import Dataset, concat
 
@@ -30,7 +30,20 @@ class Config(Estimation):
 
     p: Annotated[list[Annotated[int, Field(ge=3)]], Field(min_length=1)]  # numbers of variables
     n: Count  # samples for training, and as many more for the choice of k and of the penalty
-    num_trials: Count  # of each p
+    num_trials: list[Count]  # of each p
+    # fewer_trials: of solvers that take long, in place of num_trials; 0 where one does not run.
+    fewer_trials: dict[str, list[Annotated[int, Field(ge=0)]]] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _check_trials(self) -> "Config":
+        for name, trials in {"num_trials": self.num_trials, **self.fewer_trials}.items():
+            if len(trials) != len(self.p):
+                raise ValueError(f"{name} must have one number for each p")
+        return self
+
+    def trials_of(self, solver: str) -> list[int]:
+        """Return the number of trials of a solver for every p."""
+        return self.fewer_trials.get(solver, self.num_trials)
 
 
 def draw(p: int, n: int, rng: np.random.Generator) -> tuple[Matrix, Matrix, Matrix]:
@@ -45,21 +58,25 @@ def draw(p: int, n: int, rng: np.random.Generator) -> tuple[Matrix, Matrix, Matr
 def run(config: Config, session: Session) -> Dataset:
     """Estimate by every method on the same samples; a part of the store for each method and p."""
     names = [GLASSO, *config.solvers]
+    rows = []
     with double_precision(), session.parts(len(names) * len(config.p)) as part:
-        results = [
-            concat([part(f"{p}-{name}", partial(trials, config, p, name), True) for name in names], "solver")
-            for p in config.p
-        ]
-    return concat(results, "p").assign_coords(p=config.p, solver=names)
+        for i, p in enumerate(config.p):
+            found = {
+                name: part(f"{p}-{name}", partial(trials, config, p, name, number), True)
+                for name in names
+                if (number := config.trials_of(name)[i])
+            }
+            rows.append(concat(found.values(), "solver", join="outer").assign_coords(solver=list(found)))
+    return concat(rows, "p", join="outer").assign_coords(p=config.p).sel(solver=names)
 
 
-def trials(config: Config, p: int, name: str, piece: Piece) -> Dataset:
+def trials(config: Config, p: int, name: str, number: int, piece: Piece) -> Dataset:
     """Estimate by a method for one p; a trial is a piece."""
     chosen = GLasso(config) if name == GLASSO else Greedy(name, p, config)
     warm_up = cache(lambda: (chosen.over(np.eye(p)), chosen.at(np.eye(p), 0)))  # what is only done once: compilation
 
-    def trial(number: int) -> Dataset:
-        rng = np.random.default_rng([config.seed, p, number])
+    def trial(index: int) -> Dataset:
+        rng = np.random.default_rng([config.seed, p, index])
         W, S, held_out = draw(p, config.n, rng)
         warm_up()
         (found, failed), seconds = timed(chosen.over, S)
@@ -84,12 +101,13 @@ def trials(config: Config, p: int, name: str, piece: Piece) -> Dataset:
             "true_edges": num_edges(W),
             "choice": best,
             "failed": failed.mean(),
-            "chosen_failed": failed[best],
+            "chosen_failed": float(failed[best]),
             "loss": values[best],
         }
         return Dataset(row)
 
-    return concat([piece(str(number), partial(trial, number)) for number in range(config.num_trials)], "trial")
+    rows = [piece(str(index), partial(trial, index)) for index in range(number)]
+    return concat(rows, "trial").assign_coords(trial=range(number))
 
 
 RELAXATIONS = np.linspace(0.1, 1, 19)
@@ -109,7 +127,7 @@ def plot(dataset: Dataset, config: Config) -> Figure:
     """Draw Frobenius error, F-score and time against p, means with standard errors."""
     figure = plots.figure(8.6, 2.4)
     panels = figure.subplots(1, 3)
-    mean, error = dataset.mean("trial"), dataset.std("trial", ddof=1) / np.sqrt(dataset.sizes["trial"])
+    mean, error = dataset.mean("trial"), dataset.std("trial", ddof=1) / np.sqrt(dataset.count("trial"))
     for name in [*config.solvers, GLASSO]:
         (color, marker), of, spread = LOOKS[name], mean.sel(solver=name), error.sel(solver=name)
         bars: Any = {"color": color, "marker": marker, "capsize": 2, "elinewidth": 0.8}
