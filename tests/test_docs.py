@@ -14,6 +14,7 @@ import pytest
 
 import jaxht
 import jaxht.extend
+from benchmarks.first_hour import TASKS
 from tests import built_docs, test_docstrings
 
 pytestmark = pytest.mark.usefixtures("all_quickly")
@@ -26,6 +27,7 @@ TESTED = {"compiling.md", "derivatives.md", "estimators.md", "first_hour.md", "g
 TESTED |= {"recipe.md"}
 ALONE = [name for page in PAGES[2:] if (name := str(page.relative_to(DOCS))) not in TESTED]
 GALLERY = sorted(DOCS.glob("gallery/*.py"))
+FIRST_HOUR = {pathlib.Path(path).stem for path in TASKS.values()}
 
 
 def examples(name):
@@ -78,17 +80,22 @@ def test_blocks_run_alone(name, block):
         subprocess.run([sys.executable, "-c", code.replace("/tmp/compiled", "/dev/null")], check=True)
 
 
-@pytest.mark.parametrize("page", GALLERY, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", [page for page in GALLERY if page.stem not in FIRST_HOUR], ids=lambda page: page.stem)
 def test_the_gallery_runs(page, monkeypatch):
-    """Every page from top to bottom; it leaves a picture, and is in the navigation."""
+    """Every page from top to bottom; it leaves a picture. Those of the first hour: tests/test_first_hour.py."""
     import matplotlib.pyplot as plt
 
     monkeypatch.setenv("MPLBACKEND", "agg")
     plt.close("all")
-    code = page.read_text(encoding="utf-8").replace("count=250", "count=25")  # a tenth of the samples of moments.py
-    exec(compile(code, page, "exec"), {"__name__": "page"})
+    exec(compile(page.read_text(encoding="utf-8"), page, "exec"), {"__name__": "page"})
     assert plt.get_fignums() or (page.stem == "genes" and not os.environ.get("JAXHT_DATA"))
     plt.close("all")
+
+
+@pytest.mark.parametrize("page", GALLERY, ids=lambda page: page.stem)
+def test_pages_of_the_gallery_are_short(page):
+    """And in the navigation."""
+    code = page.read_text(encoding="utf-8")
     assert code.startswith("# %% [markdown]\n# # ") and 25 <= len(code.splitlines()) <= 65
     assert f"gallery/{page.name}" in (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
 

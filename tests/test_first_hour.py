@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
@@ -18,10 +19,14 @@ ROOT = Path(__file__).parents[1]
 
 @pytest.fixture
 def scope(request, monkeypatch):
-    """The names of the script that a test is called after, once it has run."""
+    """The names of the script that a test is called after, once it has run; a page of the gallery leaves a picture."""
     monkeypatch.setenv("MPLBACKEND", "agg")
     (path,) = (path for path in TASKS.values() if Path(path).stem == request.node.name.removeprefix("test_"))
-    return runpy.run_path(str(ROOT / path))
+    plt.close("all")
+    names = runpy.run_path(str(ROOT / path))
+    assert plt.get_fignums() or not path.startswith("docs/gallery")
+    plt.close("all")
+    return names
 
 
 def test_genes(scope):
@@ -104,9 +109,7 @@ def test_claims(scope):
     np.testing.assert_allclose(scope["a_year"] * scope["years"][scope["test"]], scope["expected"], rtol=1e-5)
 
 
-def test_lorenz(monkeypatch, capsys):
-    monkeypatch.setenv("MPLBACKEND", "agg")
-    runpy.run_path(str(ROOT / "docs/gallery/lorenz.py"))
+def test_lorenz(capsys, scope):
     found = [line.split(" = ")[1] for line in capsys.readouterr().out.splitlines()]
     terms = [{term.strip(): float(c) for c, term in re.findall(r"([+-][\d.]+) ([^+-]+)", line)} for line in found]
     true = [{"x": -10, "y": 10}, {"x": 28, "y": -1, "x z": -1}, {"z": -8 / 3, "x y": 1}]
@@ -133,6 +136,7 @@ def test_moments(tmp_path):
     """A fifth of the memory that is allowed, and whatever the number of samples; here a tenth of them."""
     page = (ROOT / "docs/gallery/moments.py").read_text(encoding="utf-8").replace("count=250", "count=25")
     peak = """
+assert plt.get_fignums()
 try:  # of this program; getrusage of a child counts what its parent had
     from pathlib import Path
     peak = int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0]) * 1024

@@ -31,7 +31,7 @@ class Config(Estimation):
     p: Annotated[list[Annotated[int, Field(ge=3)]], Field(min_length=1)]  # numbers of variables
     n: Count  # samples for training, and as many more for the choice of k and of the penalty
     num_trials: list[Count]  # of each p
-    # fewer_trials: of solvers that take long, in place of num_trials; 0 where one does not run.
+    # fewer_trials: by solver, of those that take long, in place of num_trials; 0 where one does not run.
     fewer_trials: dict[str, list[Annotated[int, Field(ge=0)]]] = Field(default_factory=dict)
 
     @model_validator(mode="after")
@@ -39,6 +39,8 @@ class Config(Estimation):
         for name, trials in {"num_trials": self.num_trials, **self.fewer_trials}.items():
             if len(trials) != len(self.p):
                 raise ValueError(f"{name} must have one number for each p")
+        if unknown := [name for name in self.fewer_trials if name not in (GLASSO, *self.solvers)]:
+            raise ValueError(f"fewer_trials: no such solver here: {', '.join(unknown)}")
         return self
 
     def trials_of(self, solver: str) -> list[int]:
