@@ -5,8 +5,10 @@ from typing import Any, Protocol, runtime_checkable
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import NamedSharding
 
 from jaxht._pytree import Array, ArrayDType, describe, no_array
+from jaxht.designs.blocks import SparseBlocks as SparseBlocks
 from jaxht.designs.dense import Dense as Dense
 from jaxht.designs.entries import Entries as Entries
 from jaxht.designs.matrix import MatrixDesign as MatrixDesign
@@ -70,10 +72,10 @@ class Design(Protocol):
 
 
 # Here, as a union of types is made anew wherever it is written: objectives ask for their design often.
-_DESIGNS = (Dense, SparseMatrix, SparseRows, Entries, LinearOperator, MatrixDesign, Centred)
+_DESIGNS = (Dense, SparseMatrix, SparseBlocks, SparseRows, Entries, LinearOperator, MatrixDesign, Centred)
 
 
-def design(A: Any) -> Any:
+def design(A: Any, sharding: NamedSharding | None = None) -> Any:
     """Wrap a matrix as a design, with the products that objectives use.
 
     Objectives call it themselves; called once before, work on the host is done once.
@@ -82,6 +84,9 @@ def design(A: Any) -> Any:
         A: (n, d) real array (NumPy or JAX); a scipy.sparse matrix or array of any format, or a JAX BCOO or BCSR matrix,
             which are ordered by row and by column here, on the host; or a design, for example a
             :class:`LinearOperator`.
+        sharding: how a matrix of the host, of NumPy, SciPy or an unsharded one of JAX, is to lie on the devices of a
+            mesh: over rows, over columns, or both, as of an array (n, d). Then A is the part of the matrix that this
+            process has, which with a single process is all of it. None: as A lies. Arrays that are sharded need none.
 
     Returns:
         A :class:`jaxht.designs.Design` of shape (n, d) and the dtype of A (integers and booleans of a sparse matrix
@@ -99,6 +104,8 @@ def design(A: Any) -> Any:
         >>> A.shape, A.matvec(jnp.array([1.0, -1.0])).tolist(), A.rmatvec(jnp.array([1.0, 0.0])).tolist()
         ((2, 2), [-1.0, -1.0], [1.0, 2.0])
     """
+    if sharding is not None:
+        return _shard(A, sharding)
     if isinstance(A, _DESIGNS):
         return A
     if isinstance(A, jax.Array | np.ndarray | jax.ShapeDtypeStruct):
@@ -106,6 +113,16 @@ def design(A: Any) -> Any:
     if hasattr(A, "tocsr") or hasattr(A, "n_batch"):  # of SciPy or of JAX
         return SparseMatrix.build(A)
     raise no_array("A", A, "an array of shape (n, d), dense or sparse, or a design")
+
+
+def _shard(A: Any, sharding: NamedSharding) -> Any:
+    if not isinstance(sharding, NamedSharding):
+        raise ValueError(f"sharding must be a jax.sharding.NamedSharding; got {type(sharding).__name__}")
+    if isinstance(A, np.ndarray | jax.Array):
+        return Dense(jax.make_array_from_process_local_data(sharding, np.asarray(A)))
+    if hasattr(A, "tocsr") or hasattr(A, "n_batch"):
+        return SparseBlocks.build(A, sharding)
+    raise no_array("A", A, "an array of shape (n, d) or a sparse matrix, for a sharding")
 
 
 def standardize(
@@ -153,7 +170,7 @@ def standardize(
         [2.0, 0.0, 8.0]
     """
     A = design(A)
-    if not isinstance(A, Dense | SparseMatrix | LinearOperator) or len(A.shape) != 2:
+    if not isinstance(A, Dense | SparseMatrix | SparseBlocks | LinearOperator) or len(A.shape) != 2:
         raise ValueError(f"A must be an array (n, d), a sparse matrix or a LinearOperator; got {describe(A)}")
     if isinstance(A, Dense):  # of integers, the default float
         A = Dense(jnp.asarray(A.array, None if jnp.issubdtype(A.dtype, jnp.floating) else float))

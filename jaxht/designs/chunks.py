@@ -41,15 +41,26 @@ class Chunks:
     num_rows: int = static()
 
     @classmethod
-    def build(cls, rows: np.ndarray, indices: np.ndarray, values: np.ndarray, shape: tuple[int, int]) -> "Chunks":
-        """From the coordinates of the entries, ordered by row, and ``shape = (m, p)``. On the host."""
+    def build(
+        cls,
+        rows: np.ndarray,
+        indices: np.ndarray,
+        values: np.ndarray,
+        shape: tuple[int, int],
+        sizes: np.ndarray | None = None,
+    ) -> "Chunks":
+        """From the coordinates of the entries, ordered by row, and ``shape = (m, p)``. On the host.
+
+        ``sizes`` are the numbers of chunks of each of WIDTHS; by default, those that the matrix needs.
+        """
         counts = np.bincount(rows, minlength=shape[0])
-        width = min(WIDTHS, key=lambda W: (W + CHUNK_COST) * np.sum(-(-counts // W)))
+        sizes = num_chunks(counts) if sizes is None else sizes
+        best = np.argmin((np.asarray(WIDTHS) + CHUNK_COST) * sizes)
+        width, total = WIDTHS[best], round_up(int(sizes[best]))
         chunks = -(-counts // width)
         # An entry moves up by the padding of all rows before its own.
         before = np.cumsum(width * chunks - counts) - (width * chunks - counts)
         slots = np.arange(len(rows)) + before[rows]
-        total = round_up(int(np.sum(chunks)))
         size = width * total
         padded_values, padded_indices = np.zeros(size, values.dtype), np.full(size, shape[1], np.int32)
         padded_values[slots], padded_indices[slots] = values, indices
@@ -70,6 +81,11 @@ class Chunks:
     def dot(self, u: Array) -> Array:
         """``M u``, from (p, ...) to (m, ...)."""
         return _dot(self, u)
+
+
+def num_chunks(counts: np.ndarray) -> np.ndarray:
+    """Of a matrix with that many entries in each row the number of chunks of each of WIDTHS."""
+    return np.array([np.sum(-(-counts // width)) for width in WIDTHS])
 
 
 def round_up(size: int) -> int:

@@ -1,11 +1,11 @@
 """Columns of mean 0 and variance 1, without making a sparse matrix dense or an operator a matrix."""
 
-import dataclasses
 from typing import Any
 
 import jax.numpy as jnp
 
 from jaxht._pytree import Array, ArrayDType, pytree
+from jaxht.designs.blocks import SparseBlocks
 from jaxht.designs.dense import Dense
 from jaxht.designs.operator import LinearOperator
 from jaxht.designs.sparse import SparseMatrix
@@ -156,11 +156,8 @@ def transform(
     mean = jnp.where(jnp.asarray(with_mean), mean, 0)
     if isinstance(A, Dense):
         return Standardized(Dense((A.array - mean) / scale), mean, scale)
-    if isinstance(A, SparseMatrix):
-        row, column = A.by_row, A.by_column
-        by_row = dataclasses.replace(row, values=row.values / scale.at[row.indices].get(mode="fill", fill_value=1))
-        by_column = dataclasses.replace(column, values=column.values / scale[column.rows][:, None])
-        base: Any = SparseMatrix(by_row, by_column, A.nnz)
+    if isinstance(A, SparseMatrix | SparseBlocks):
+        base: Any = A.scale_columns(1 / scale)
     else:
         norms = None if square is None else jnp.sqrt(n * square) / scale
         base = LinearOperator(_matvec, A.shape, (A, scale), _rmatvec, norms, A.dtype, check=False)

@@ -61,7 +61,7 @@ class SparseMatrix:
 
         Cost: two sorts of the entries, and temporary memory of about ten integers an entry.
         """
-        rows, columns, values, shape = _read_entries(A)
+        rows, columns, values, shape = read_entries(A)
         by_row = Chunks.build(rows, columns, values, shape)
         order = np.argsort(columns, kind="stable")
         by_column = Chunks.build(columns[order], rows[order], values[order], shape[::-1])
@@ -99,6 +99,15 @@ class SparseMatrix:
         """Euclidean norms of the columns, (d,). Cost: nnz."""
         return jnp.sqrt(self.squared())
 
+    def scale_columns(self, factors: Array) -> "SparseMatrix":
+        """The matrix with each column times its factor, (d,)."""
+        by_row, by_column = self.by_row, self.by_column
+        in_rows = by_row.values * factors.at[by_row.indices].get(mode="fill", fill_value=1)
+        in_columns = by_column.values * factors[by_column.rows][:, None]
+        return SparseMatrix(
+            dataclasses.replace(by_row, values=in_rows), dataclasses.replace(by_column, values=in_columns), self.nnz
+        )
+
     def rows(self, indices: Array) -> SparseRows:
         """The rows at ``indices`` (b,), as a design (b, d); 0 where one is n. Its products read these rows alone."""
         return SparseRows.select(self.by_row, indices, self.shape[1])
@@ -121,7 +130,7 @@ class SparseMatrix:
         return zeros.at[position[part.rows][:, None], part.indices].set(part.values, mode="drop")
 
 
-def _read_entries(A: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, tuple[int, int]]:
+def read_entries(A: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, tuple[int, int]]:
     """Rows (rising), columns (rising within a row), values and shape; all in range, without duplicates."""
     rows, columns, values = _read_stored(A)
     n, d = (int(size) for size in A.shape)
