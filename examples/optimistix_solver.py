@@ -50,7 +50,7 @@ class SparseMinimiser(optx.AbstractMinimiser):
     def init(self, fn: Any, y: Any, args: Any, options: Any, f_struct: Any, aux_struct: Any, tags: Any) -> Carry:
         """The carry of jaxht before the first step."""
         if not options.get("on_support", False):
-            raise ValueError("adjoint must be OnSupport(): the others know minima without a constraint only")
+            raise ValueError("adjoint must be OnSupport(): other adjoints assume a minimum without constraints")
         return start(self.problem(fn, y, args), flat(y), None)
 
     def step(self, fn: Any, y: Any, args: Any, options: Any, state: Any, tags: Any) -> tuple[Any, Carry, Any]:
