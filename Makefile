@@ -48,7 +48,6 @@ bench: .venv/demo/.stamp ## the benchmarks
 docs: .venv/docs/.stamp ## the documentation, under site/
 	$(<D)/bin/python -m mkdocs build --strict
 	$(<D)/bin/python -m tests.built_docs site
-	@[ $$(grep -c 'recovery: 100%' site/gallery/phase_diagram/index.html) = 2 ] # a bar for each sweep of a notebook
 
 dist: .venv/demo/.stamp ## wheel and sdist under dist/, tried in environments with nothing but the core
 	rm -rf dist

@@ -39,7 +39,7 @@ def load(data_dir: Path | None = None) -> tuple[np.ndarray, np.ndarray, np.ndarr
         order = np.random.default_rng(0).permutation(len(X))
         X, y, n_train, most = X[order], y[order], 1400, 16
         name, origin = "digits", f"scikit-learn, 8 x 8; for MNIST give --data-dir or set {VARIABLE}"
-    X, y = X.astype(np.float32) / most, y.astype(np.int32)
+    X, y = np.asarray(X, np.float32) / most, np.asarray(y, np.int32)
     print(f"Data: {name} ({origin}), {n_train} images to train and {len(X) - n_train} to test.", flush=True)
     return X[:n_train], y[:n_train], X[n_train:], y[n_train:], name
 

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from chex import Array, ArrayTree, Numeric
+from chex import ArrayTree, Numeric
 from jax import lax
 
 from examples import images
@@ -27,10 +27,11 @@ NUM_CLASSES = 10
 SPARSITIES = (0.9, 0.95, 0.98)
 RETRAINED = "one-shot pruning, retrained"  # the one method that starts from pruned weights, those of the row "dense"
 
+Params: TypeAlias = Any  # a pytree to optax; here a list of layers, each with the arrays "kernel" and "bias"
 Method: TypeAlias = Callable[[Numeric, int], optax.GradientTransformation]  # from the density and the number of steps
 
 
-def init(key: Array, num_pixels: int) -> list[dict[str, Array]]:
+def init(key: jax.Array, num_pixels: int) -> Params:
     """Draw the parameters: kernels by He's rule, biases zero."""
     sizes = (num_pixels, *HIDDEN, NUM_CLASSES)
     keys = jax.random.split(key, len(sizes) - 1)
@@ -40,18 +41,18 @@ def init(key: Array, num_pixels: int) -> list[dict[str, Array]]:
     ]
 
 
-def logits(params: list[dict[str, Array]], x: Array) -> Array:
+def logits(params: Params, x: jax.Array) -> jax.Array:
     *hidden, last = params
     for layer in hidden:
         x = jax.nn.relu(x @ layer["kernel"] + layer["bias"])
     return x @ last["kernel"] + last["bias"]
 
 
-def loss(params: ArrayTree, x: Array, y: Array) -> Array:
+def loss(params: Params, x: jax.Array, y: jax.Array) -> jax.Array:
     return optax.softmax_cross_entropy_with_integer_labels(logits(params, x), y).mean()
 
 
-def accuracy(params: ArrayTree, x: Array, y: Array) -> Array:
+def accuracy(params: Params, x: jax.Array, y: jax.Array) -> jax.Array:
     return 100 * jnp.mean(logits(params, x).argmax(axis=-1) == y)
 
 
@@ -84,8 +85,8 @@ def methods(budget: Callable[[Numeric], Any], scope: str, every: int) -> dict[st
 
 
 def train(
-    params: ArrayTree,
-    key: Array,
+    params: Params,
+    key: jax.Array,
     density: Numeric,
     data: images.Data,
     *,
@@ -93,26 +94,26 @@ def train(
     epochs: int,
     batch_size: int,
     learning_rate: float,
-) -> tuple[ArrayTree, Array]:
+) -> tuple[Params, jax.Array]:
     """Train one network, from given parameters.
 
     Returns:
         The parameters and the test accuracy after each epoch.
     """
-    x, y, x_test, y_test = data
+    x, y, x_test, y_test = map(jnp.asarray, data)
     steps = len(x) // batch_size
     optimiser = optax.chain(
         optax.adam(optax.cosine_decay_schedule(learning_rate, epochs * steps)),
         method(density, epochs * steps),
     )
 
-    def step(carry: tuple[ArrayTree, Any], batch: Array) -> tuple[tuple[ArrayTree, Any], None]:
+    def step(carry, batch):
         params, state = carry
         gradient = jax.grad(loss)(params, x[batch], y[batch])
         updates, state = optimiser.update(gradient, state, params)
         return (optax.apply_updates(params, updates), state), None
 
-    def epoch(carry: tuple[ArrayTree, Any], key: Array) -> tuple[tuple[ArrayTree, Any], Array]:
+    def epoch(carry, key):
         order = jax.random.permutation(key, len(x))[: steps * batch_size]
         carry, _ = lax.scan(step, carry, order.reshape(steps, batch_size))
         return carry, accuracy(carry[0], x_test, y_test)
@@ -131,7 +132,7 @@ class Row(NamedTuple):
     """
 
     sparsities: Sequence[float]
-    params: ArrayTree
+    params: Params
     accuracy: np.ndarray
 
 
@@ -162,10 +163,10 @@ def run(
     first = jax.vmap(partial(init, num_pixels=data[0].shape[1]))(seeds)
     rows: dict[str, Row] = {}
 
-    def for_each_sparsity(tree: ArrayTree) -> ArrayTree:
+    def for_each_sparsity(tree: Any) -> Any:
         return jax.tree.map(lambda a: jnp.repeat(a, len(sparsities), axis=0), tree)
 
-    def fit(name: str, method: Method, params: ArrayTree, keys: Array, sparsities: Sequence[float]) -> None:
+    def fit(name: str, method: Method, params: Params, keys: jax.Array, sparsities: Sequence[float]) -> None:
         start = time.perf_counter()
         densities = jnp.tile(1 - jnp.array(sparsities), num_seeds)
         train_all = jax.jit(jax.vmap(partial(train, method=method, **options), in_axes=(0, 0, 0, None)))

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from chex import Array, ArrayTree
+from chex import ArrayTree
 
 from examples import images
 from jaxht import transforms
@@ -34,7 +34,7 @@ def create(num_pixels: int, seed: int = 0) -> eqx.nn.Sequential:
     )
 
 
-def loss_of(model: eqx.nn.Sequential, x: Array, y: Array) -> Array:
+def loss_of(model: eqx.nn.Sequential, x: jax.Array, y: jax.Array) -> jax.Array:
     return optax.softmax_cross_entropy_with_integer_labels(jax.vmap(model)(x), y).mean()
 
 
@@ -53,7 +53,7 @@ def train(
     )
 
     @eqx.filter_jit
-    def train_step(model: eqx.nn.Sequential, state: Any, x: Array, y: Array) -> tuple[eqx.nn.Sequential, Any]:
+    def train_step(model, state, x, y):
         gradient = eqx.filter_grad(loss_of)(model, x, y)
         updates, state = optimiser.update(gradient, state, eqx.filter(model, eqx.is_inexact_array))
         return eqx.apply_updates(model, updates), state

@@ -38,7 +38,7 @@ class SparseMinimiser(optx.AbstractMinimiser):
 
     constraint: Any
     solver: Any
-    rtol: float | None = None  # of jaxht.Stop
+    rtol: Any = None  # that of jaxht.Stop, a float or None
     atol: float = 0.0  # jaxht has no absolute tolerances
     norm: Callable[[Any], jax.Array] = optx.two_norm  # that of jaxht
 
@@ -50,7 +50,7 @@ class SparseMinimiser(optx.AbstractMinimiser):
     def init(self, fn: Any, y: Any, args: Any, options: Any, f_struct: Any, aux_struct: Any, tags: Any) -> Carry:
         """The carry of jaxht before the first step."""
         if not options.get("on_support", False):
-            raise ValueError("adjoint must be OnSupport(): the others know minima without a constraint only")
+            raise ValueError("adjoint must be OnSupport(): other adjoints assume a minimum without constraints")
         return start(self.problem(fn, y, args), flat(y), None)
 
     def step(self, fn: Any, y: Any, args: Any, options: Any, state: Any, tags: Any) -> tuple[Any, Carry, Any]:
@@ -144,7 +144,7 @@ def main(k: int = 8) -> tuple[Any, Any, Any, np.ndarray]:
     args = A, b, jnp.log(1.0), jnp.log(0.1)
 
     # The solver of jaxht, called by optimistix.
-    sparse = SparseMinimiser(jaxht.Sparse(k), jaxht.HTP())
+    sparse = SparseMinimiser(constraint=jaxht.Sparse(k), solver=jaxht.HTP())
     solution = optx.minimise(cauchy, sparse, start, args, adjoint=OnSupport())
     # The function of optimistix, minimised by jaxht.
     result = jaxht.solve(jaxht.Custom(cauchy, args, like=len(start)), jaxht.Sparse(k), jaxht.HTP())

@@ -73,7 +73,7 @@ def measure(system: Callable[..., Any], span: float, noise: float, num: int = 40
     noisy = path + noise * path.std(axis=0) * np.random.default_rng(0).standard_normal(path.shape)
     smooth = {"window_length": WINDOW, "polyorder": 5, "axis": 0, "delta": times[1]}
     ends = slice(WINDOW, -WINDOW)
-    x, velocity = (scipy.signal.savgol_filter(noisy, deriv=deriv, **smooth)[ends] for deriv in (0, 1))
+    x, velocity = (np.asarray(scipy.signal.savgol_filter(noisy, deriv=deriv, **smooth))[ends] for deriv in (0, 1))
     return x, velocity
 
 

@@ -1,4 +1,8 @@
-"""``python -m tests.built_docs site``: markup that is left in the text of built pages, outside of code and formulas."""
+"""``python -m tests.built_docs site`` checks built pages.
+
+* No markup is left in the text, outside of code and formulas.
+* On the page of the phase diagram, the progress bar of each sweep has ended at 100 %.
+"""
 
 import re
 import sys
@@ -10,6 +14,7 @@ from pathlib import Path
 LEFTOVER = re.compile(
     r":(?:func|class|meth|mod|attr|data|obj|math):`|\.\. \w+::|\$[^$\n]+\$|\$[A-Za-z\\][\w{]*[\^_]|\]\([\w#./-]+\)"
 )
+PHASE_DIAGRAM, NUM_SWEEPS = "gallery/phase_diagram/index.html", 2
 VOID = {"area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr"}
 SKIPPED = {"code", "pre", "script", "style", "svg"}
 SKIPPED_CLASSES = {"arithmatex", "clipboard-copy-txt"}  # formulas, and what a button of the gallery copies
@@ -52,12 +57,21 @@ def leftovers(page: str) -> Iterator[tuple[int, str]]:
             yield line, match[0]
 
 
+def count_finished_bars(page: str) -> int:
+    """Return the number of lines with a progress bar at 100 %."""
+    return sum("recovery: 100%" in line for line in page.split("\n"))
+
+
 def main(folder: str) -> None:
-    """Print those of all pages, and fail if there are any."""
+    """Print what is wrong with the pages, and fail if there is anything."""
     pages = sorted(Path(folder).rglob("*.html"))
     if not pages:
         sys.exit(f"no pages in {folder}")
     found = [f"{page}:{line}: {text}" for page in pages for line, text in leftovers(page.read_text(encoding="utf-8"))]
+    diagram = Path(folder, PHASE_DIAGRAM)
+    bars = count_finished_bars(diagram.read_text(encoding="utf-8")) if diagram.exists() else 0
+    if bars != NUM_SWEEPS:
+        found.append(f"{diagram}: {bars} progress bars at 100 %, must be {NUM_SWEEPS}")
     if found:
         print(*found, sep="\n")
         sys.exit(1)

@@ -290,11 +290,27 @@ def test_leftovers_of_markup_are_seen(tmp_path):
     assert list(built_docs.leftovers(page)) == [(2, r"$\eta$")]
     for text in ":func:`f`", ".. math::", "$x^t$", "$x^{t", "[a](b.md#c)":
         assert len(list(built_docs.leftovers(f"<pre>a</pre><li><p>{text}"))) == 1, text
+    diagram = tmp_path / built_docs.PHASE_DIAGRAM
+    diagram.parent.mkdir(parents=True)
+    diagram.write_text("<pre>recovery: 100%|██| 600/600</pre>\n" * 2, encoding="utf-8")
     (tmp_path / "page.html").write_text(page)
     with pytest.raises(SystemExit, match="1"):
         built_docs.main(str(tmp_path))
     (tmp_path / "page.html").write_text("<p>$PATH</p>")
     built_docs.main(str(tmp_path))
+
+
+@pytest.mark.parametrize("bars", [["100%"], ["100%", "99%"], ["100%"] * 3, None], ids=str)
+def test_progress_bars_that_did_not_end_are_seen(bars, tmp_path, capsys):
+    """Too few, too many, or no such page."""
+    (tmp_path / "page.html").write_text("<p>text</p>")
+    if bars:
+        diagram = tmp_path / built_docs.PHASE_DIAGRAM
+        diagram.parent.mkdir(parents=True)
+        diagram.write_text("\n".join(f"<pre>recovery: {bar}</pre>" for bar in bars))
+    with pytest.raises(SystemExit, match="1"):
+        built_docs.main(str(tmp_path))
+    assert "progress bars" in capsys.readouterr().out
 
 
 def test_the_reference_has_all_public_names():

@@ -1,8 +1,8 @@
 # %% [markdown]
 # # The best subset, with its certificate
 #
-# Diabetes patients: ten measurements, their squares and products. Which eight of the 64 terms predict the progression
-# of the disease best? Branch and bound finds them, and proves that no other eight are better.
+# The data are ten measurements of diabetes patients, with their squares and products. Which eight of these 64 terms
+# predict the progression of the disease best? Branch and bound finds them, and proves that no other eight are better.
 
 # %%
 import matplotlib.pyplot as plt
@@ -21,7 +21,8 @@ S, names = jaxht.standardize(terms[:, keep]), names[keep]
 f = jaxht.LeastSquares(S.design, ((y - y.mean()) / y.std()).to_numpy(np.float32), l2=4.0)
 
 # %% [markdown]
-# The search takes a fraction of a second; the proof visits a tree of supports, of which bounds cut off almost all.
+# The search for a good support takes a fraction of a second. The proof searches a tree of supports; lower bounds
+# exclude almost all of them.
 
 # %%
 found = {"OMP": jaxht.OMP(), "HTP": jaxht.HTP(), "LocalSearch": None}

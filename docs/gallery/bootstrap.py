@@ -1,8 +1,8 @@
 # %% [markdown]
 # # The bootstrap in one vmap
 #
-# How much do selected features and coefficients vary from sample to sample? Five hundred resampled data sets are five
-# hundred vectors of weights: one program solves them all.
+# How much do the selected features and their coefficients vary from sample to sample? A resampled data set is a vector
+# of sample weights, so that one `vmap` over 500 such vectors solves all problems.
 
 # %%
 import jax

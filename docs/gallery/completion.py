@@ -1,7 +1,7 @@
 # %% [markdown]
 # # A matrix from a fraction of its entries
 #
-# A table of rank 3, of which 30 % of the entries are seen, with noise.
+# A matrix of rank 3, of which 30 % of the entries are observed, with noise.
 
 # %%
 import matplotlib.pyplot as plt

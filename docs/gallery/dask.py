@@ -1,9 +1,9 @@
 # %% [markdown]
 # # A sweep on a cluster
 #
-# `executor=` takes anything with `submit`: Dask, submitit, `concurrent.futures`. Here Dask starts two processes on
-# this machine; on a cluster only the line with `LocalCluster` is another. Processes share the store, and a worker
-# that is lost costs what it was computing.
+# `executor=` accepts any object with a method `submit`: Dask, submitit, `concurrent.futures`. Here Dask starts two
+# processes on this machine; on a cluster only the line with `LocalCluster` changes. The processes share the store; if a
+# worker is lost, only the results that it was computing have to be computed again.
 
 # %%
 import tempfile

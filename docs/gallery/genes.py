@@ -1,9 +1,9 @@
 # %% [markdown]
-# # Genes, and how sure they are
+# # Genes, and the stability of their selection
 #
-# 62 tissues, 2000 genes (Alon et al. 1999): which genes tell tumours from normal tissue? With so few samples a
-# selection depends on who was sampled. Stability selection repeats it on a hundred random halves of the tissues, in
-# one `vmap`.
+# The expression of 2000 genes in 62 tissues (Alon et al. 1999): which genes distinguish tumours from normal tissue?
+# With so few samples the selection depends on the sample. Stability selection repeats it on a hundred random halves of
+# the tissues, in one `vmap`.
 
 # %%
 import os

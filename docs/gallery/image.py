@@ -1,9 +1,10 @@
 # %% [markdown]
 # # An image from half of its numbers
 #
-# An image of 32 x 32 pixels is sparse in the two-dimensional cosine transform. It is recovered from random
-# combinations of its pixels, half as many as there are pixels, by an operator: no matrix is made. The coefficients that
-# are left out act as noise, so that k is well below the number of measurements: with 150 the image is worse.
+# An image of 32 x 32 pixels is sparse in the two-dimensional cosine transform. It is recovered from random combinations
+# of its pixels, half as many as there are pixels. The design is an operator; no matrix is stored. The coefficients
+# beyond the k largest act as noise, so that k must be well below the number of measurements: with k = 150 the image is
+# worse than with k = 80.
 
 # %%
 import jax

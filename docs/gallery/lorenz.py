@@ -1,9 +1,9 @@
 # %% [markdown]
 # # The equations behind a trajectory
 #
-# Sparse identification of nonlinear dynamics: positions of the Lorenz system are measured with noise; their
-# derivatives are linear in a few polynomials of them. Which ones? `examples/sindy.py` chooses the number of terms,
-# too.
+# Sparse identification of nonlinear dynamics: the positions of a Lorenz system are measured with noise. Their time
+# derivatives are linear combinations of a few monomials of the positions. Which monomials are these?
+# `examples/sindy.py` also chooses the number of terms.
 
 # %%
 import matplotlib.pyplot as plt
@@ -25,8 +25,8 @@ smooth = {"window_length": 25, "polyorder": 5, "axis": 0, "delta": times[1]}
 x, velocity = (scipy.signal.savgol_filter(noisy, deriv=deriv, **smooth)[25:-25] for deriv in (0, 1))
 
 # %% [markdown]
-# Twenty monomials up to the third degree are strongly correlated along the trajectory. The search for the best
-# support finds the two or three that are true.
+# The twenty monomials up to the third degree are strongly correlated along the trajectory. The search for the best
+# support finds the two or three terms of each equation.
 
 # %%
 powers = np.array([p for p in np.ndindex(4, 4, 4) if sum(p) <= 3])

@@ -1,10 +1,10 @@
 # %% [markdown]
 # # Millions of samples from their moments
 #
-# Two and a half million samples of 200 features are 4 GB in double precision. Least squares needs no more of them than
-# A'A, A'y and y'y: read the samples in chunks, add these up, and solve a problem with d + 1 rows. A Cholesky factor of
-# the moments has them as its own. For an intercept put a column of ones among the features, and keep it:
-# `Sparse(k + 1, keep=...)`.
+# Two and a half million samples of 200 features are 4 GB in double precision. Least squares needs only A'A, A'y and
+# y'y: read the samples in chunks, add up these moments, and solve a problem with d + 1 rows. Its data are a Cholesky
+# factor of the moments, which has the same moments as the samples. For an intercept, add a column of ones to the
+# features, and keep it in the support: `Sparse(k + 1, keep=...)`.
 
 # %%
 import matplotlib.pyplot as plt

@@ -1,8 +1,9 @@
 # %% [markdown]
 # # A perceptron with few weights
 #
-# The digits that come with scikit-learn, a network 64-64-10, and one link at the end of an optax chain. The share of
-# weights that is kept is a traced number: four densities are trained side by side, in one `vmap`.
+# A network 64-64-10 is trained on the digits that come with scikit-learn, with hard thresholding as the last
+# transformation of the optax chain. The fraction of weights that is kept is a traced number, so that one `vmap` trains
+# networks of four densities in parallel.
 
 # %%
 import jax

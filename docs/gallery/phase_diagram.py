@@ -1,8 +1,8 @@
 # %% [markdown]
 # # A phase diagram of your own
 #
-# When are sparse signals recovered from noisy measurements? A sweep over the number of measurements and the sparsity;
-# the [recipe](../recipe.md) explains each line.
+# How many noisy measurements are needed to recover a sparse signal? This page runs a sweep over the number of
+# measurements and the sparsity; the [recipe](../recipe.md) explains sweeps in detail.
 
 # %%
 import tempfile
@@ -45,7 +45,7 @@ def run(names):
 results = run(["HTP"])
 
 # %% [markdown]
-# Nothing is computed twice: a call after one that was interrupted, or for more, runs what is missing; here it is OMP.
+# A call after an interruption, or a call that asks for more, runs only what is missing; here the trials of OMP.
 
 # %%
 results = run(["HTP", "OMP"])
@@ -59,7 +59,7 @@ for panel, name in zip(panels, ["HTP", "OMP"]):
 figure.colorbar(mesh, ax=panels, label="signals recovered")
 
 # %% [markdown]
-# The n at which half of the signals are recovered, with its interval:
+# The n at which half of the signals are recovered, with a confidence interval:
 
 # %%
 print(sweep.transition(rates, (0.5,)).sel(solver="HTP").to_dataframe()[["estimate", "lower", "upper"]])

@@ -1,8 +1,9 @@
 # %% [markdown]
 # # Many responses, few factors
 #
-# Regression of 30 responses on 40 features through three hidden factors: the matrix of coefficients has rank 3. Least
-# squares for each response alone has forty numbers to fit with few samples; reduced-rank regression shares them.
+# Regression of 30 responses on 40 features through three hidden factors: the matrix of coefficients has rank 3.
+# Separate least squares fits forty coefficients to few samples for every response; reduced-rank regression estimates
+# the factors from all responses together.
 
 # %%
 import matplotlib.pyplot as plt

@@ -1,8 +1,8 @@
 # %% [markdown]
 # # A ridge that is learned
 #
-# The loss on held-out samples is a function of the ridge, and has a derivative: that of the solution by the implicit
-# function theorem. Gradient descent on it chooses the ridge.
+# The loss on held-out samples is a function of the ridge. The implicit function theorem gives the derivative of the
+# solution, and so of this loss, with respect to the ridge; gradient descent chooses the ridge.
 
 # %%
 import jax

@@ -1,9 +1,9 @@
 # %% [markdown]
 # # Which stocks move together
 #
-# Monthly returns of eight stocks and two indices while all had a price, a file that comes with Matplotlib. A graph of
-# k edges is an inverse covariance with k nonzero entries above the diagonal: what is not joined is independent given
-# all others.
+# Monthly returns of eight stocks and two indices, for the months in which all have a price; the file comes with
+# Matplotlib. A graph with k edges stands for an inverse covariance matrix with k nonzero entries above the diagonal:
+# two stocks without an edge are conditionally independent given all others.
 
 # %%
 import matplotlib.cbook as cbook

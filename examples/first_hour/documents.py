@@ -7,8 +7,7 @@ from sklearn.metrics import balanced_accuracy_score
 from jaxht.sklearn import L0Classifier
 
 rng = np.random.default_rng(0)
-words = scipy.sparse.random(6000, 1500, density=0.03, format="csr", dtype=np.float32, random_state=0)
-words.data[:] = 1  # which words occur in a document
+words = scipy.sparse.csr_matrix(rng.random((6000, 1500)) < 0.03, dtype=np.float32)  # which words occur in a document
 truth = np.arange(0, 1500, 150)
 u = words[:, truth] @ np.array([4, 3, 3, -3, 4, 3, -3, 3, 4, 3]) - 4
 spam = rng.random(6000) < 1 / (1 + np.exp(-u))

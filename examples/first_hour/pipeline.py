@@ -12,7 +12,8 @@ import jaxht
 from jaxht.sklearn import L0Classifier, L0Selector
 
 X, y = load_breast_cancer(return_X_y=True, as_frame=True)
-X = X.mask(pd.DataFrame(False, X.index, X.columns).assign(**{"mean radius": X.index % 50 == 0}))  # some are missing
+X = pd.DataFrame(X)
+X.loc[::50, "mean radius"] = None  # some are missing
 X_train, X_test, y_train, y_test = train_test_split(X, y, random_state=0)
 
 steps = {

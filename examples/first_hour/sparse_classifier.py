@@ -14,7 +14,8 @@ from sklearn.model_selection import train_test_split
 from jaxht import transforms
 
 X, y = load_digits(return_X_y=True)
-X_train, X_test, y_train, y_test = train_test_split(X.astype("float32") / 16, y.astype("int32"), random_state=0)
+split = train_test_split(X.astype("float32") / 16, y.astype("int32"), random_state=0)
+X_train, X_test, y_train, y_test = map(jnp.asarray, split)
 schedule = transforms.cubic(0.05, begin=0, end=400)  # from dense to 5 %
 optimiser = optax.chain(optax.adam(1e-2), transforms.hard_threshold(schedule, scope="global"))
 

@@ -381,8 +381,8 @@ def prepare(
     constraint = constraint.prepare(objective.shape)
     if constraint.factored and not solver.takes_factors:
         raise ValueError(
-            f"solver must take factored iterates: IHT, SGHT; got {type(solver).__name__}: "
-            "leave LowRank(factored=True) out"
+            f"solver must take factored iterates (IHT, SGHT do); got {type(solver).__name__}: "
+            "use one of these, or LowRank without factored=True"
         )
     dtype = objective.dtype
     check_scalars(solver)
