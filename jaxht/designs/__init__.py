@@ -8,7 +8,8 @@ import numpy as np
 from jax.sharding import NamedSharding
 
 from jaxht._pytree import Array, ArrayDType, describe, no_array
-from jaxht.designs.blocks import SparseBlocks as SparseBlocks
+from jaxht.designs.blocks import RowsOfBlocks as RowsOfBlocks
+from jaxht.designs.blocks import Blocks as Blocks
 from jaxht.designs.dense import Dense as Dense
 from jaxht.designs.entries import Entries as Entries
 from jaxht.designs.matrix import MatrixDesign as MatrixDesign
@@ -72,7 +73,7 @@ class Design(Protocol):
 
 
 # Here, as a union of types is made anew wherever it is written: objectives ask for their design often.
-_DESIGNS = (Dense, SparseMatrix, SparseBlocks, SparseRows, Entries, LinearOperator, MatrixDesign, Centred)
+_DESIGNS = (Dense, SparseMatrix, Blocks, SparseRows, RowsOfBlocks, Entries, LinearOperator, MatrixDesign, Centred)
 
 
 def design(A: Any, sharding: NamedSharding | None = None) -> Any:
@@ -119,9 +120,9 @@ def _shard(A: Any, sharding: NamedSharding) -> Any:
     if not isinstance(sharding, NamedSharding):
         raise ValueError(f"sharding must be a jax.sharding.NamedSharding; got {type(sharding).__name__}")
     if isinstance(A, np.ndarray | jax.Array):
-        return Dense(jax.make_array_from_process_local_data(sharding, np.asarray(A)))
+        return Blocks.build(np.asarray(A), sharding)
     if hasattr(A, "tocsr") or hasattr(A, "n_batch"):
-        return SparseBlocks.build(A, sharding)
+        return Blocks.build(A, sharding)
     raise no_array("A", A, "an array of shape (n, d) or a sparse matrix, for a sharding")
 
 
@@ -170,7 +171,7 @@ def standardize(
         [2.0, 0.0, 8.0]
     """
     A = design(A)
-    if not isinstance(A, Dense | SparseMatrix | SparseBlocks | LinearOperator) or len(A.shape) != 2:
+    if not isinstance(A, Dense | SparseMatrix | Blocks | LinearOperator) or len(A.shape) != 2:
         raise ValueError(f"A must be an array (n, d), a sparse matrix or a LinearOperator; got {describe(A)}")
     if isinstance(A, Dense):  # of integers, the default float
         A = Dense(jnp.asarray(A.array, None if jnp.issubdtype(A.dtype, jnp.floating) else float))

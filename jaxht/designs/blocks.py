@@ -1,6 +1,7 @@
-"""A sparse matrix in a grid of blocks of one shape, which lie on the devices of a mesh."""
+"""A matrix in a grid of blocks of one shape, which lie on the devices of a mesh."""
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -11,24 +12,25 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from jaxht._pytree import Array, ArrayDType, pytree
 from jaxht.designs.chunks import Chunks, num_chunks
-from jaxht.designs.rows import SparseRows
+from jaxht.designs.dense import Dense
 from jaxht.designs.sparse import GATHER_FACTOR, SparseMatrix, read_entries
 
 
 @pytree
-class SparseBlocks:
-    r"""A sparse design A (n, d) in R x C blocks, each on a device of its own; made by ``jaxht.design(A, sharding)``.
+class Blocks:
+    r"""A design A (n, d) in R x C blocks, each on a device of its own; made by ``jaxht.design(A, sharding)``.
 
     .. math::
         (A x)_r = \sum_c A_{rc} x_c, \qquad (A^T y)_c = \sum_r A_{rc}^T y_r
 
     Every device multiplies its own block. A product ends with a sum over the devices, of n / R or d / C numbers each;
-    no entry of A moves.
+    no entry of A moves, not even those of a minibatch.
 
     Args:
-        blocks: a :class:`jaxht.designs.SparseMatrix` whose arrays have two leading axes (R, C), sharded over the mesh.
+        blocks: a :class:`jaxht.designs.Dense` or a :class:`jaxht.designs.SparseMatrix` whose arrays have two leading
+            axes (R, C), sharded over the mesh.
 
-    Cost: a product is one pass over the entries of a device, padded to as many as the fullest block has.
+    Cost: a product is one pass over the entries of a device; sparse ones are padded to as many as the fullest has.
 
     Example:
         >>> import jax, jax.numpy as jnp, numpy as np, scipy.sparse, jaxht
@@ -39,42 +41,38 @@ class SparseBlocks:
         ((3, 3), [0.0, 1.0, 2.0])
     """
 
-    blocks: SparseMatrix
+    blocks: Any
 
     @classmethod
-    def build(cls, A: Any, sharding: NamedSharding) -> "SparseBlocks":
+    def build(cls, A: Any, sharding: NamedSharding) -> "Blocks":
         """Cut the part of the matrix that this process has into blocks, on the host, and place them on its devices.
 
         Args:
-            A: as of :meth:`SparseMatrix.build`, the rows and columns that lie on the devices of this process.
+            A: a NumPy array, or a sparse matrix as of :meth:`SparseMatrix.build`: the rows and columns that lie on the
+                devices of this process.
             sharding: of an array of the shape of the whole matrix.
 
         Raises:
             ValueError: if rows or columns do not divide evenly.
 
-        Cost: two sorts of the entries for each block.
+        Cost: a copy; for a sparse matrix two sorts of the entries of each block.
         """
         grid, spec = _grid(sharding)
         corner, counts = _own(grid, spec)
-        rows, columns, values, shape = read_entries(A)
-        for axis, size, count in zip(("rows", "columns"), shape, counts, strict=True):
+        for axis, size, count in zip(("rows", "columns"), A.shape, counts, strict=True):
             if size % count:
                 raise ValueError(
                     f"A must have {axis} that divide evenly over the {count} shards of this process; got {size}. "
                     "Append empty ones; rows take weight 0 in the objective"
                 )
-        m, p = shape[0] // counts[0], shape[1] // counts[1]
-        parts = []
-        for r, c in np.ndindex(*counts):
-            inside = (rows // m == r) & (columns // p == c)
-            parts.append((rows[inside] - r * m, columns[inside] - c * p, values[inside]))
-        turned = [(j[order], i[order], v[order]) for i, j, v in parts for order in [np.argsort(j, kind="stable")]]
-        nnz = np.array([len(values) for *_, values in parts], np.int32)
-        own = SparseMatrix(_stack(parts, (m, p)), _stack(turned, (p, m)), nnz)
+        m, p = (size // count for size, count in zip(A.shape, counts, strict=True))
+        if isinstance(A, np.ndarray):
+            array = np.moveaxis(A.reshape(counts[0], m, counts[1], p), 2, 1)
+            own: Any = Dense(array)
+        else:
+            own = jax.tree.map(lambda leaf: leaf.reshape(*counts, *leaf.shape[1:]), _sparse(A, counts, m, p))
 
         def place(array: np.ndarray) -> Array:
-            array = array.reshape(*counts, *array.shape[1:])
-
             def at(index: Any) -> np.ndarray:
                 r, c = (of.indices(size)[0] - start for of, size, start in zip(index, grid, corner, strict=False))
                 return array[r : r + 1, c : c + 1]
@@ -86,13 +84,13 @@ class SparseBlocks:
     @property
     def grid(self) -> tuple[int, int]:
         """(R, C)."""
-        R, C = self.blocks.nnz.shape[-2:]
+        R, C = jax.tree.leaves(self.blocks)[0].shape[:2]
         return R, C
 
     @property
     def shape(self) -> tuple[int, int]:
         """(n, d)."""
-        (R, C), (m, p) = self.grid, self.blocks.shape
+        (R, C), (m, p) = self.grid, self.blocks.shape[-2:]
         return R * m, C * p
 
     @property
@@ -101,24 +99,23 @@ class SparseBlocks:
         return self.blocks.dtype
 
     def gathers(self, k_max: int | None) -> bool:
-        """Whether k_max dense columns take at most a few times the memory of A, padding included."""
+        """As of the design that the blocks are; padding counts."""
+        if isinstance(self.blocks, Dense):
+            return True
         return k_max is not None and k_max * self.shape[0] <= GATHER_FACTOR * self.blocks.by_row.values.size
 
     def matvec(self, x: Array) -> Array:
         """``A x``, from (d,) to (n,), or from (d, c) to (n, c)."""
-        of_blocks = jax.vmap(jax.vmap(SparseMatrix.matvec), in_axes=(0, None))(self.blocks, _cut(x, self.grid[1]))
-        return _join(of_blocks.sum(axis=1))
+        return _join(self._map(lambda block, x: block.matvec(x), columns=_cut(x, self.grid[1])).sum(axis=1))
 
     def rmatvec(self, r: Array) -> Array:
         """``A^T r``, from (n,) to (d,), or from (n, c) to (d, c)."""
-        of_blocks = jax.vmap(jax.vmap(SparseMatrix.rmatvec, (0, None)))(self.blocks, _cut(r, self.grid[0]))
-        return _join(of_blocks.sum(axis=0))
+        return _join(self._map(lambda block, r: block.rmatvec(r), rows=_cut(r, self.grid[0])).sum(axis=0))
 
     def squared(self, weights: Array | None = None) -> Array:
         """``sum_i w_i A_ij^2`` for each column j, (d,); weights w (n,), or None for ones."""
         weights = jnp.ones(self.shape[:1], self.dtype) if weights is None else weights
-        of_blocks = jax.vmap(jax.vmap(SparseMatrix.squared, (0, None)))(self.blocks, _cut(weights, self.grid[0]))
-        return _join(of_blocks.sum(axis=0))
+        return _join(self._map(lambda block, w: block.squared(w), rows=_cut(weights, self.grid[0])).sum(axis=0))
 
     def column_norms(self) -> Array:
         """Euclidean norms of the columns, (d,)."""
@@ -126,44 +123,53 @@ class SparseBlocks:
 
     def row_norms(self) -> Array:
         """Euclidean norms of the rows, (n,)."""
-        squares = jax.vmap(jax.vmap(SparseMatrix.row_norms))(self.blocks) ** 2
-        return _join(jnp.sqrt(squares.sum(axis=1)))
+        return _join(jnp.sqrt((self._map(lambda block: block.row_norms()) ** 2).sum(axis=1)))
 
-    def scale_columns(self, factors: Array) -> "SparseBlocks":
+    def scale_columns(self, factors: Array) -> "Blocks":
         """The matrix with each column times its factor, (d,)."""
-        scale = jax.vmap(jax.vmap(SparseMatrix.scale_columns), in_axes=(0, None))
-        return SparseBlocks(scale(self.blocks, _cut(factors, self.grid[1])))
+        return Blocks(self._map(lambda block, f: block.scale_columns(f), columns=_cut(factors, self.grid[1])))
 
     def columns(self, indices: Array) -> Array:
         """``A_F^T``: the columns at ``indices`` (k_max,), dense, as rows (k_max, n); 0 where an index is d."""
-        C, p = self.grid[1], self.blocks.shape[1]
-        local = jax.vmap(lambda c: _local(indices, c, p))(jnp.arange(C, dtype=jnp.int32))
-        of_blocks = jax.vmap(jax.vmap(SparseMatrix.columns), in_axes=(0, None))(self.blocks, local)  # (R, C, k_max, m)
-        return jnp.moveaxis(of_blocks.sum(axis=1), 0, 1).reshape(len(indices), -1)
+        local = _local(indices, self.grid[1], self.blocks.shape[-1])
+        found = self._map(lambda block, indices: block.columns(indices), columns=local)  # (R, C, k_max, m)
+        return jnp.moveaxis(found.sum(axis=1), 0, 1).reshape(len(indices), -1)
 
     def rows(self, indices: Array) -> "RowsOfBlocks":
         """The rows at ``indices`` (b,), as a design (b, d); 0 where one is n. Each device reads those that it has."""
-        R, m = self.grid[0], self.blocks.shape[0]
-        local = jax.vmap(lambda r: _local(indices, r, m))(jnp.arange(R, dtype=jnp.int32))
-        return RowsOfBlocks(jax.vmap(jax.vmap(SparseMatrix.rows, (0, None)))(self.blocks, local))
+        local = _local(indices, self.grid[0], self.blocks.shape[-2])
+        return RowsOfBlocks(self._map(lambda block, indices: block.rows(indices), rows=local))
+
+    def _map(self, fun: Callable[..., Any], *, rows: Array | None = None, columns: Array | None = None) -> Any:
+        """``fun(block, part)`` of every block and its part of what is cut by rows or by columns of blocks."""
+        if rows is columns is None:
+            return jax.vmap(jax.vmap(fun))(self.blocks)
+        if rows is not None:
+            return jax.vmap(jax.vmap(fun, (0, None)))(self.blocks, rows)
+        return jax.vmap(jax.vmap(fun), (0, None))(self.blocks, columns)
 
 
 @pytree
 class RowsOfBlocks:
-    """Some rows of :class:`SparseBlocks` as a design (b, d), the sum of what the devices have of them.
+    """Some rows of :class:`Blocks` as a design (b, d), the sum of what the devices have of them.
 
     Args:
-        blocks: a :class:`jaxht.designs.SparseRows` whose arrays have two leading axes (R, C): rows that another block
-            has are empty.
+        blocks: a :class:`jaxht.designs.Dense` or a :class:`jaxht.designs.SparseRows` whose arrays have two leading axes
+            (R, C): rows that another block has are empty.
     """
 
-    blocks: SparseRows
+    blocks: Any
 
     @property
     def shape(self) -> tuple[int, int]:
         """(b, d)."""
-        b, p = self.blocks.shape
-        return b, p * self.blocks.first.shape[-2]
+        b, p = self.blocks.shape[-2:]
+        return b, p * self._grid[1]
+
+    @property
+    def _grid(self) -> tuple[int, int]:
+        R, C = jax.tree.leaves(self.blocks)[0].shape[:2]
+        return R, C
 
     @property
     def dtype(self) -> ArrayDType:
@@ -172,17 +178,17 @@ class RowsOfBlocks:
 
     def matvec(self, x: Array) -> Array:
         """``A x``, from (d,) to (b,), or from (d, c) to (b, c)."""
-        x = _cut(x, self.blocks.first.shape[-2])
-        return jax.vmap(jax.vmap(SparseRows.matvec), in_axes=(0, None))(self.blocks, x).sum(axis=(0, 1))
+        x = _cut(x, self._grid[1])
+        return jax.vmap(jax.vmap(lambda block, x: block.matvec(x)), (0, None))(self.blocks, x).sum(axis=(0, 1))
 
     def rmatvec(self, r: Array) -> Array:
         """``A^T r``, from (b,) to (d,), or from (b, c) to (d, c)."""
-        return _join(jax.vmap(jax.vmap(SparseRows.rmatvec, (0, None)), (0, None))(self.blocks, r).sum(axis=0))
+        return _join(jax.vmap(jax.vmap(lambda block: block.rmatvec(r)))(self.blocks).sum(axis=0))
 
 
-def _local(indices: Array, block: Array, size: int) -> Array:
-    """Positions within a block of rows or columns; ``size`` for those of others."""
-    place = indices - block * size
+def _local(indices: Array, parts: int, size: int) -> Array:
+    """Positions in each of the parts that rows or columns are cut into, (parts, b); ``size`` for those of others."""
+    place = indices - size * jnp.arange(parts, dtype=jnp.int32)[:, None]
     return jnp.where((place >= 0) & (place < size), place, size)
 
 
@@ -202,7 +208,7 @@ def _grid(sharding: NamedSharding) -> tuple[tuple[int, int], NamedSharding]:
     return (R, C), NamedSharding(sharding.mesh, PartitionSpec(*spec))
 
 
-def _own(grid: tuple[int, int], spec: NamedSharding) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _own(grid: tuple[int, int], spec: NamedSharding) -> tuple[tuple[int, int], tuple[int, int]]:
     """The first block of rows and of columns of this process, and how many it has of each; they are side by side."""
     places = np.array(
         [
@@ -214,7 +220,19 @@ def _own(grid: tuple[int, int], spec: NamedSharding) -> tuple[tuple[int, ...], t
     counts = last - corner + 1
     if len(np.unique(places, axis=0)) != counts.prod():
         raise ValueError("sharding must give each process blocks that are side by side: rows in the order of processes")
-    return tuple(corner.tolist()), tuple(counts.tolist())
+    return (int(corner[0]), int(corner[1])), (int(counts[0]), int(counts[1]))
+
+
+def _sparse(A: Any, counts: tuple[int, int], m: int, p: int) -> SparseMatrix:
+    """The blocks m x p of this process, one after the other along a leading axis."""
+    rows, columns, values, _ = read_entries(A)
+    parts = []
+    for r, c in np.ndindex(*counts):
+        inside = (rows // m == r) & (columns // p == c)
+        parts.append((rows[inside] - r * m, columns[inside] - c * p, values[inside]))
+    turned = [(j[order], i[order], v[order]) for i, j, v in parts for order in [np.argsort(j, kind="stable")]]
+    nnz = np.array([len(values) for *_, values in parts], np.int32)
+    return SparseMatrix(_stack(parts, (m, p)), _stack(turned, (p, m)), nnz)
 
 
 def _stack(parts: list[tuple[np.ndarray, ...]], shape: tuple[int, int]) -> Chunks:

@@ -68,6 +68,10 @@ class Dense:
         """Euclidean norms of the columns, (d,). Cost: n d."""
         return jnp.linalg.norm(self.array, axis=0)
 
+    def scale_columns(self, factors: Array) -> "Dense":
+        """The matrix with each column times its factor, (d,)."""
+        return Dense(self.array * factors)
+
     def columns(self, indices: Array) -> Array:
         """``A_F^T``: the columns at ``indices`` (k_max,) as contiguous rows (k_max, n); 0 where an index is d."""
         return _columns(self.array, indices)

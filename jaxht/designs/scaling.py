@@ -5,7 +5,7 @@ from typing import Any
 import jax.numpy as jnp
 
 from jaxht._pytree import Array, ArrayDType, pytree
-from jaxht.designs.blocks import SparseBlocks
+from jaxht.designs.blocks import Blocks
 from jaxht.designs.dense import Dense
 from jaxht.designs.operator import LinearOperator
 from jaxht.designs.sparse import SparseMatrix
@@ -156,7 +156,7 @@ def transform(
     mean = jnp.where(jnp.asarray(with_mean), mean, 0)
     if isinstance(A, Dense):
         return Standardized(Dense((A.array - mean) / scale), mean, scale)
-    if isinstance(A, SparseMatrix | SparseBlocks):
+    if isinstance(A, SparseMatrix | Blocks):
         base: Any = A.scale_columns(1 / scale)
     else:
         norms = None if square is None else jnp.sqrt(n * square) / scale

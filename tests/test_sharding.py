@@ -1,0 +1,130 @@
+"""Designs sharded over rows, columns or both, on eight devices of the host: the same solutions, and no A that moves."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.sparse
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+import jaxht
+from tests.sharded import PRODUCTS, SOLVERS, D, K, N
+
+# Solvers that refit gather k_max columns, GraSP, CoSaMP and dual solvers 3 k_max; all others move vectors alone.
+COLUMNS = {"HTP": K, "CoSaMP": 3 * K, "GraSP": 3 * K, "OMP": K, "DIHT": K, "SDIHT": K}
+LEAST_SQUARES = "least squares"
+# Every solver on a dense and on a sparse design, and some on all layouts.
+CASES = [("dense", "both", name, LEAST_SQUARES) for name in SOLVERS]
+CASES += [("sparse", "rows", name, LEAST_SQUARES) for name in SOLVERS]
+CASES += [(kind, "columns", name, LEAST_SQUARES) for kind in ("dense", "sparse") for name in ("HTP", "SVRGHT")]
+CASES += [("sparse", "both", "SVRGHT", LEAST_SQUARES), ("sparse", "both", "IHT", "logistic")]
+CASES += [("dense", "rows", "HTP", "logistic")]
+
+
+def on_devices(number, *arguments):
+    """Run Python on as many devices of the host."""
+    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={number}"
+    env = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
+    command = [sys.executable, "-W", "error", *arguments]
+    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=1200)
+
+
+def of_sharded(argument):
+    result = on_devices(8, "-m", "tests.sharded", argument)
+    assert result.returncode == 0, result.stderr[-3000:]
+    return list(map(json.loads, result.stdout.splitlines()))
+
+
+@pytest.fixture(scope="module")
+def found():
+    """What tests/sharded.py finds of each case."""
+    return {tuple(line["case"]): line for line in of_sharded(json.dumps(CASES))}
+
+
+@pytest.mark.parametrize("case", CASES, ids="-".join)
+def test_the_same_solution(found, case):
+    """As on one device; steps end alike."""
+    result = found[case]
+    assert result["support"][0] == result["support"][1] and len(result["support"][0]) == K
+    assert result["status"][0] == result["status"][1] != jaxht.Status.DIVERGED
+    np.testing.assert_allclose(*result["value"], rtol=1e-5)
+    assert result["error"] < 1e-4
+
+
+@pytest.mark.parametrize("case", CASES, ids="-".join)
+def test_no_design_moves(found, case):
+    """At most vectors, or the columns of a refit; counts are gathered, and at most the dual variables."""
+    transfers = found[case]["transfers"]
+    assert transfers, "devices must exchange something"
+    most = max(N, D, COLUMNS.get(case[2], 0) * N)
+    assert all(size <= most for _, size in transfers), transfers
+    assert all(size <= N for name, size in transfers if name == "all-gather"), transfers
+
+
+# ---- products ----
+
+
+@pytest.fixture(scope="module")
+def products():
+    """What tests/sharded.py finds of every product on every layout: its error against one device."""
+    return {tuple(line["case"]): line for line in of_sharded("products")}
+
+
+@pytest.mark.parametrize("layout", ["rows", "columns", "both"])
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_products_of_sparse_blocks(products, layout, name):
+    """As of the matrix in one piece, in jit. Indices out of range are empty, and rows may repeat."""
+    line = products[layout, name]
+    assert line["error"] < 1e-6 * line["size"]
+    assert all(size <= max(2 * D, 4 * N) for _, size in line["transfers"]), line["transfers"]
+
+
+def test_one_device_is_a_grid_too():
+    """And what is built there has the products, derivatives and columns of the matrix in one piece."""
+    A = scipy.sparse.random(6, 8, 0.4, "csr", np.float32, np.random.default_rng(0))
+    mesh = Mesh(np.array(jax.devices()[:1]), ("a",))
+    blocks, whole = jaxht.design(A, NamedSharding(mesh, P("a"))), jaxht.design(A)
+    assert blocks.shape == whole.shape and blocks.dtype == whole.dtype and blocks.gathers(2) == whole.gathers(2)
+
+    def value(A, x):
+        return jnp.sum(jnp.sin(A.matvec(x)))
+
+    x = jnp.arange(8.0)
+    np.testing.assert_allclose(jax.grad(value, 1)(blocks, x), jax.grad(value, 1)(whole, x), rtol=1e-5)
+    xs = jnp.stack([x, x**2])
+    np.testing.assert_allclose(jax.vmap(blocks.matvec)(xs), xs @ A.toarray().T, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("A", "sharding", "message"),
+    [
+        (np.ones((2, 2), np.float32), P("a"), "sharding must be a jax.sharding.NamedSharding; got P"),
+        (jaxht.LinearOperator(lambda x: x, (2, 2)), None, "A must be an array of shape (n, d) or a sparse matrix"),
+    ],
+)
+def test_what_cannot_be_sharded(A, sharding, message):
+    sharding = sharding or NamedSharding(Mesh(np.array(jax.devices()[:1]), ("a",)), P("a"))
+    with pytest.raises(ValueError, match=re.escape(message)):
+        jaxht.design(A, sharding)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "message"),
+    [((5, 8), "rows that divide evenly over the 2 shards of this process; got 5"), ((6, 7), "columns that divide")],
+)
+def test_uneven_shards_are_refused(sizes, message):
+    code = f"""
+import jax, numpy as np, scipy.sparse, jaxht
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+mesh = Mesh(np.array(jax.devices()).reshape(2, 2), ("a", "b"))
+jaxht.design(scipy.sparse.csr_array(np.ones({sizes}, np.float32)), NamedSharding(mesh, P("a", "b")))
+"""
+    result = on_devices(4, "-c", code)
+    assert "ValueError" in result.stderr and message in result.stderr
