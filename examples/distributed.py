@@ -70,7 +70,12 @@ def solve(folder: Path, every: int, most: int | None) -> dict[str, Any]:
             say(f"step {int(carry.num_steps)}, f = {float(carry.iterate.value):.6g}")
     result = jit(lambda A, y, carry: finish(problem(A, y)[0], carry))(*data, carry)
     support = np.flatnonzero(result.x).tolist()
-    return {"support": support, "value": float(result.value), "status": int(result.status), "steps": int(carry.num_steps)}
+    return {
+        "support": support,
+        "value": float(result.value),
+        "status": int(result.status),
+        "steps": int(carry.num_steps),
+    }
 
 
 def say(text: str) -> None:

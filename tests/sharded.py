@@ -52,7 +52,9 @@ def transfers(compiled):
     """[operation, entries of its largest result] of every transfer between devices."""
     moved = []
     for line in compiled.as_text().splitlines():
-        if found := re.search(r"= (.*?) (all-\w+|collective-permute|reduce-scatter|ragged-all-to-all)(?:-start)?\(", line):
+        if found := re.search(
+            r"= (.*?) (all-\w+|collective-permute|reduce-scatter|ragged-all-to-all)(?:-start)?\(", line
+        ):
             shapes = re.findall(r"\w+\[([\d,]*)\]", found[1])
             moved.append([found[2], max(int(np.prod([int(n) for n in of.split(",") if n])) for of in shapes)])
     return moved

@@ -427,13 +427,13 @@ def unstable(names: Sequence[str]) -> Judge:
             for name in names:
                 there = results[column].sel(solver=name).count("trial")
                 ratios = (spread.sel(solver=name) / spread.sel(solver=GLASSO))[there > 1]
-                beyond = np.exp(2 / np.sqrt(there[there > 1] - 1))
+                beyond = np.exp(2 / np.sqrt(there[there > 1].values - 1))
                 listed = (
                     f"{ratio:.2f} at p = {p} (chance: up to {most:.2f})"
-                    for p, ratio, most in zip(ratios.p.values, ratios.values, beyond.values, strict=True)
+                    for p, ratio, most in zip(ratios.p.values, ratios.values, beyond, strict=True)
                 )
                 parts.append(f"{name}, {label}: {', '.join(listed)}")
-                conditions += (ratios > beyond).values.tolist()
+                conditions += (ratios.values > beyond).tolist()
         text = f"standard errors over those of GLasso: {'; '.join(parts)}"
         return Finding(text, Verdict.of(*conditions))
 

@@ -8,8 +8,8 @@ import numpy as np
 from jax.sharding import NamedSharding
 
 from jaxht._pytree import Array, ArrayDType, describe, no_array
-from jaxht.designs.blocks import RowsOfBlocks as RowsOfBlocks
 from jaxht.designs.blocks import Blocks as Blocks
+from jaxht.designs.blocks import RowsOfBlocks as RowsOfBlocks
 from jaxht.designs.dense import Dense as Dense
 from jaxht.designs.entries import Entries as Entries
 from jaxht.designs.matrix import MatrixDesign as MatrixDesign

@@ -1,7 +1,7 @@
 """A matrix in a grid of blocks of one shape, which lie on the devices of a mesh."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -212,7 +212,7 @@ def _own(grid: tuple[int, int], spec: NamedSharding) -> tuple[tuple[int, int], t
     """The first block of rows and of columns of this process, and how many it has of each; they are side by side."""
     places = np.array(
         [
-            [of.indices(size)[0] for of, size in zip(index, grid, strict=True)]
+            [of.indices(size)[0] for of, size in zip(index or (), grid, strict=True)]
             for index in spec.addressable_devices_indices_map(grid).values()
         ]
     )
@@ -231,14 +231,14 @@ def _sparse(A: Any, counts: tuple[int, int], m: int, p: int) -> SparseMatrix:
         inside = (rows // m == r) & (columns // p == c)
         parts.append((rows[inside] - r * m, columns[inside] - c * p, values[inside]))
     turned = [(j[order], i[order], v[order]) for i, j, v in parts for order in [np.argsort(j, kind="stable")]]
-    nnz = np.array([len(values) for *_, values in parts], np.int32)
+    nnz: Any = np.array([len(values) for *_, values in parts], np.int32)
     return SparseMatrix(_stack(parts, (m, p)), _stack(turned, (p, m)), nnz)
 
 
-def _stack(parts: list[tuple[np.ndarray, ...]], shape: tuple[int, int]) -> Chunks:
+def _stack(parts: Sequence[tuple[Any, Any, Any]], shape: tuple[int, int]) -> Chunks:
     """The chunks of all blocks of this process, as many in each as the fullest block of all processes needs."""
     sizes = np.max([num_chunks(np.bincount(rows, minlength=shape[0])) for rows, *_ in parts], axis=0)
     if jax.process_count() > 1:
         sizes = np.max(multihost_utils.process_allgather(sizes), axis=0)
-    built = [Chunks.build(*part, shape, sizes) for part in parts]
+    built = [Chunks.build(rows, indices, values, shape, sizes) for rows, indices, values in parts]
     return jax.tree.map(lambda *arrays: np.stack(arrays), *built)
