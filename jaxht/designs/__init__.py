@@ -1,4 +1,4 @@
-"""Design matrices behind one protocol: dense, sparse, rows of the identity, and operators known by their products."""
+"""Design matrices behind one protocol: dense, sparse, rows of the identity, products alone, and read from a disk."""
 
 from typing import Any, Protocol, runtime_checkable
 
@@ -11,11 +11,14 @@ from jaxht.designs.dense import Dense as Dense
 from jaxht.designs.entries import Entries as Entries
 from jaxht.designs.matrix import MatrixDesign as MatrixDesign
 from jaxht.designs.operator import LinearOperator as LinearOperator
+from jaxht.designs.reading import Reading as Reading
 from jaxht.designs.rows import SparseRows as SparseRows
 from jaxht.designs.scaling import Centred as Centred
 from jaxht.designs.scaling import Standardized as Standardized
 from jaxht.designs.scaling import moments, transform
 from jaxht.designs.sparse import SparseMatrix as SparseMatrix
+from jaxht.designs.streamed import Streamed as Streamed
+from jaxht.designs.streamed import stream as stream
 
 
 @runtime_checkable
@@ -70,7 +73,7 @@ class Design(Protocol):
 
 
 # Here, as a union of types is made anew wherever it is written: objectives ask for their design often.
-_DESIGNS = (Dense, SparseMatrix, SparseRows, Entries, LinearOperator, MatrixDesign, Centred)
+_DESIGNS = (Dense, SparseMatrix, SparseRows, Entries, LinearOperator, MatrixDesign, Centred, Streamed)
 
 
 def design(A: Any) -> Any:
