@@ -26,7 +26,8 @@ class Design(Protocol):
     """What an objective may ask of a design matrix A (n, d), samples in rows.
 
     Beside the methods below, a design that :meth:`gathers` may have ``subproblem(indices)``, which returns
-    ``columns(indices)`` and their Gram matrix (k_max, k_max) in one pass; see :class:`Dense`.
+    ``columns(indices)`` and their Gram matrix (k_max, k_max) in one pass; see :class:`Dense`. Any may have
+    ``gram_product(v, weights)``, ``A^T (weights * (A v))`` in one pass; see :class:`Streamed`.
     """
 
     @property

@@ -1,8 +1,10 @@
 """Rows of a matrix that lie on a disk, read ahead by a thread while the device works on those before."""
 
 import atexit
+import contextlib
 import os
 import queue
+import signal
 import threading
 import weakref
 from collections.abc import Callable, Iterator
@@ -104,6 +106,7 @@ class FileRows:
             _read(file, scratch[: len(out)])
             out[...] = scratch[: len(out)]
 
+        weakref.finalize(fill, file.close)
         return fill
 
     def take(self, rows: np.ndarray) -> np.ndarray:
@@ -193,7 +196,7 @@ def _as_array(piece: Any) -> np.ndarray:
     return array
 
 
-def find_source(source: Any, shape: tuple[int, int] | None) -> Source:
+def find_source(source: Any, shape: tuple[int, int] | None, dtype: Any) -> Source:
     """What rows are read from, by what the argument of :func:`jaxht.stream` is."""
     if isinstance(source, str | os.PathLike):
         suffix = Path(source).suffix
@@ -203,7 +206,7 @@ def find_source(source: Any, shape: tuple[int, int] | None) -> Source:
             raise ValueError(f"source must be a path of a .npy or a .parquet file; got {os.fspath(source)!r}")
         source = np.load(source, mmap_mode="r")
     if callable(source) and not hasattr(source, "shape"):
-        return PieceRows(source, shape)
+        return PieceRows(source, shape, dtype)
     if not all(hasattr(source, name) for name in ("shape", "dtype", "__getitem__")):
         raise ValueError(
             "source must be an array (n, d), a path, or a function that returns a new iterator over chunks of rows; got "
@@ -256,6 +259,8 @@ class Reader:
         self.num_chunks = -(-source.shape[0] // chunk_rows)
         self.lock, self.cursors, self.closed = threading.Lock(), list[_Cursor](), False
         self.num_rows = self.num_passes = 0
+        self.signals: tuple[int, int] | None = None
+        self.wakeup_fd = -1
         _READERS.add(self)
 
     def chunk(self, number: Any) -> np.ndarray:
@@ -270,18 +275,19 @@ class Reader:
                 self.cursors.remove(cursor)
         rows = cursor.get()
         with self.lock:
-            self._check_open()
             cursor.number = (i + 1) % self.num_chunks
-            if any(other.number == cursor.number for other in self.cursors):
+            if self.closed or any(other.number == cursor.number for other in self.cursors):
                 cursor.end()
             else:
                 self.cursors.append(cursor)
+            self._check_open()
             self._count(i)
         return rows
 
     def take(self, indices: Any) -> np.ndarray:
         """The rows at ``indices`` (..., b), (..., b, d); 0 where an index is n. Called by programs."""
-        self._check_open()
+        with self.lock:
+            self._check_open()
         (n, d), places = self.source.shape, np.asarray(indices)
         rows, inverse = np.unique(places, return_inverse=True)
         found = np.zeros((len(rows), d), self.dtype)
@@ -297,6 +303,7 @@ class Reader:
             for cursor in self.cursors:
                 cursor.end()
             self.cursors.clear()
+            self._unwatch()
 
     def fill(self, number: int, fill: Fill, out: np.ndarray) -> None:
         """Read chunk ``number`` from a source that is at it."""
@@ -309,7 +316,31 @@ class Reader:
             raise RuntimeError(f"{where}: {type(error).__name__}: {error}") from error
         out[rows:] = 0
 
+    def watch(self) -> None:
+        """From here on, until :meth:`close`, an interrupt ends programs at their next chunk.
+
+        The main thread, which handles signals, waits for the program, and would see none before its end.
+        """
+        if self.signals is None and threading.current_thread() is threading.main_thread():
+            self.signals = os.pipe()
+            for end in self.signals:
+                os.set_blocking(end, False)
+            self.wakeup_fd = signal.set_wakeup_fd(self.signals[1], warn_on_full_buffer=False)
+
+    def _unwatch(self) -> None:
+        if self.signals is not None and threading.current_thread() is threading.main_thread():
+            signal.set_wakeup_fd(self.wakeup_fd)
+            for end in self.signals:
+                os.close(end)
+            self.signals = None
+
     def _check_open(self) -> None:
+        if self.signals is not None:
+            with contextlib.suppress(BlockingIOError):
+                numbers = os.read(self.signals[0], 64)
+                if self.wakeup_fd >= 0:  # of an event loop
+                    os.write(self.wakeup_fd, numbers)
+                self.closed |= signal.SIGINT in numbers
         if self.closed:
             raise RuntimeError("the stream is closed")
 
@@ -332,13 +363,11 @@ class _Cursor:
         threading.Thread(target=self._read, args=(number,), name="jaxht.stream", daemon=True).start()
 
     def get(self) -> np.ndarray:
-        """The next chunk. Its buffer is free for another one once nobody holds the array."""
+        """The next chunk. Its buffer is free for another one once nobody holds the array, nor a view of it."""
         found = self.ready.get()
         if isinstance(found, BaseException):
             raise found
-        rows = found.view()
-        weakref.finalize(rows, self.free.put, found).atexit = False
-        return rows
+        return np.asarray(_Lease(found, self.free))
 
     def end(self) -> None:
         """Let the thread end."""
@@ -353,7 +382,7 @@ class _Cursor:
                 except queue.Empty:
                     with reader.lock:
                         if self not in reader.cursors:
-                            continue  # its chunk is being asked for
+                            continue  # a chunk is being asked for, after which there is a buffer, or an end
                         reader.cursors.remove(self)
                     return
                 if buffer is _END or reader.closed:
@@ -369,6 +398,17 @@ class _Cursor:
             self.ready.put(error)
         finally:
             self.ready.put(RuntimeError("the stream is closed"))
+
+
+class _Lease:
+    """A buffer that is given back when the last array on it is gone: of views, the base is this object."""
+
+    def __init__(self, buffer: np.ndarray, free: "queue.SimpleQueue[Any]") -> None:
+        self.buffer, self.free = buffer, free
+        self.__array_interface__ = buffer.__array_interface__
+
+    def __del__(self) -> None:
+        self.free.put(self.buffer)
 
 
 _NEW, _END = object(), object()
@@ -398,7 +438,7 @@ def make_reader(
         raise ValueError(f"chunk_bytes must be an int of at least 1; got {describe(chunk_bytes)}")
     if on_progress is not None and not callable(on_progress):
         raise ValueError(f"on_progress must be a function or None; got {describe(on_progress)}")
-    rows = find_source(source, shape)
+    rows = find_source(source, shape, dtype)
     if 0 in rows.shape:
         raise ValueError(f"source must have at least one row and one column; got shape {rows.shape}")
     if rows.dtype.kind not in "fiub":

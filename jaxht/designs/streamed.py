@@ -1,10 +1,12 @@
 """A design whose rows lie on a disk: products read it chunk by chunk."""
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from jaxht._pytree import Array, ArrayDType, pytree, static
@@ -46,6 +48,7 @@ class Streamed:
         return self.reader.dtype
 
     def __enter__(self) -> "Streamed":
+        self.reader.watch()
         return self
 
     def __exit__(self, *error: Any) -> None:
@@ -84,8 +87,11 @@ class Streamed:
         """
         if isinstance(self.reader.source, PieceRows):
             raise PieceRows.no_random_access()
-        shape = jax.ShapeDtypeStruct((indices.shape[0], self.shape[1]), self.dtype)
-        return Dense(jax.pure_callback(self.reader.take, shape, indices, vmap_method="expand_dims"))
+        return Dense(self._call(self.reader.take, indices.shape[0], indices, "expand_dims"))
+
+    def gram_product(self, v: Array, weights: Array) -> Array:
+        """``A^T (weights * (A v))``, for v (d,). Cost: one pass for both products."""
+        return self._sum(lambda chunk, weights: matmul(weights * matmul(chunk, v), chunk), weights)
 
     def squared(self, weights: Array) -> Array:
         """``sum_i weights_i A_ij^2`` for all j, (d,). Cost: a pass."""
@@ -125,8 +131,27 @@ class Streamed:
         return lax.iota(jnp.int32, self.reader.num_chunks)
 
     def _chunk(self, number: Array) -> Array:
-        shape = jax.ShapeDtypeStruct((self.reader.chunk_rows, self.shape[1]), self.dtype)
-        return jax.pure_callback(self.reader.chunk, shape, number, vmap_method="sequential")
+        return self._call(self.reader.chunk, self.reader.chunk_rows, number, "sequential")
+
+    def _call(self, function: Callable[[Any], np.ndarray], num_rows: int, argument: Array, vmap_method: str) -> Array:
+        """What a function on the host returns, ``num_rows`` rows.
+
+        Where a context has turned JAX's 64 bits on, as pairs of words: they are off in the threads of callbacks, and
+        there JAX would round what is returned.
+        """
+        words = jnp.uint32 if self.dtype == np.float64 and not _has_64_bits_everywhere() else self.dtype
+        columns = self.shape[1] * self.dtype.itemsize // 4
+        shape = jax.ShapeDtypeStruct((num_rows, columns), words)
+        rows = jax.pure_callback(lambda i: function(i).view(words), shape, argument, vmap_method=vmap_method)
+        return rows.view(self.dtype)
+
+
+def _has_64_bits_everywhere() -> bool:
+    found: list[bool] = []
+    thread = threading.Thread(target=lambda: found.append(jnp.result_type(float) == np.float64))
+    thread.start()
+    thread.join()
+    return found[0]
 
 
 def _linear(product: Callable[[Array], Array], adjoint: Callable[[Array], Array], v: Array, size: int) -> Array:
@@ -173,8 +198,9 @@ def stream(
             example what :func:`jaxht.sweep.progress_bar` gives, with ``unit=" rows"``.
 
     Returns:
-        A :class:`jaxht.designs.Streamed` for objectives. In a ``with`` block the thread that reads ends with the block,
-        and so does a program that was interrupted; else 30 seconds after the last chunk that was asked for.
+        A :class:`jaxht.designs.Streamed` for objectives. In a ``with`` block an interrupt (Ctrl-C) ends a run at its next
+        chunk, where JAX else waits for the end of the program, and the thread that reads ends with the block; else it
+        ends 30 seconds after the last chunk that was asked for.
 
     Raises:
         ValueError: naming the argument, for what is none of these.
