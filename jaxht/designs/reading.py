@@ -88,7 +88,7 @@ class FileRows:
     """Rows of a file, ordered by row: read, not mapped, since the pages of a map count as memory of the process."""
 
     def __init__(self, array: np.memmap) -> None:
-        self.path, self.offset, self.shape, self.dtype = array.filename, array.offset, array.shape, array.dtype
+        self.path, self.offset, self.shape, self.dtype = str(array.filename), array.offset, array.shape, array.dtype
         self.row_bytes = self.shape[1] * self.dtype.itemsize
 
     def begin(self, row: int) -> Fill:
@@ -119,12 +119,12 @@ class FileRows:
         return out
 
     def _open(self) -> Any:
-        return open(self.path, "rb", buffering=0)  # noqa: SIM115
+        return open(self.path, "rb", buffering=0)
 
 
 def _read(file: Any, out: np.ndarray) -> None:
     """Fill an array from a file, which may give less than is asked for."""
-    left = memoryview(out).cast("B")
+    left = memoryview(out.data).cast("B")
     while left:
         count = file.readinto(left)
         if not count:
@@ -137,7 +137,8 @@ class PieceRows:
 
     def __init__(self, pieces: Callable[[], Iterator[Any]], shape: tuple[int, int] | None, dtype: Any = None) -> None:
         if shape is None or dtype is None:  # a pass finds what is not known
-            rows, columns, dtypes = 0, 0, []
+            rows, columns = 0, 0
+            dtypes: list[np.dtype] = []
             for piece in map(_as_array, pieces()):
                 rows, columns, dtypes = rows + len(piece), piece.shape[1], [*dtypes[:64], piece.dtype]
                 if shape is not None:
@@ -209,8 +210,8 @@ def find_source(source: Any, shape: tuple[int, int] | None, dtype: Any) -> Sourc
         return PieceRows(source, shape, dtype)
     if not all(hasattr(source, name) for name in ("shape", "dtype", "__getitem__")):
         raise ValueError(
-            "source must be an array (n, d), a path, or a function that returns a new iterator over chunks of rows; got "
-            f"{describe(source)}"
+            "source must be an array (n, d), a path, or a function that returns a new iterator over chunks of rows; "
+            f"got {describe(source)}"
         )
     if len(source.shape) != 2 or 0 in source.shape:
         raise ValueError(f"source must have shape (n, d) with n, d >= 1; got {tuple(source.shape)}")
@@ -260,8 +261,8 @@ class Reader:
         self.lock, self.cursors, self.closed = threading.Lock(), list[_Cursor](), False
         self.num_rows = self.num_passes = 0
         self.signals: tuple[int, int] | None = None
-        self.wakeup_fd = -1
-        _READERS.add(self)
+        self.wakeup_fd, self.interrupted = -1, False
+        READERS.add(self)
 
     def chunk(self, number: Any) -> np.ndarray:
         """Chunk ``number``, (b, d). Called by programs."""
@@ -273,7 +274,12 @@ class Reader:
                 cursor = _Cursor(self, i)
             else:
                 self.cursors.remove(cursor)
-        rows = cursor.get()
+        try:
+            rows = cursor.get()
+        except BaseException as error:
+            cursor.end()
+            self.interrupted |= isinstance(error, KeyboardInterrupt)
+            raise
         with self.lock:
             cursor.number = (i + 1) % self.num_chunks
             if self.closed or any(other.number == cursor.number for other in self.cursors):
@@ -340,8 +346,8 @@ class Reader:
                 numbers = os.read(self.signals[0], 64)
                 if self.wakeup_fd >= 0:  # of an event loop
                     os.write(self.wakeup_fd, numbers)
-                self.closed |= signal.SIGINT in numbers
-        if self.closed:
+                self.interrupted |= signal.SIGINT in numbers
+        if self.closed or self.interrupted:
             raise RuntimeError("the stream is closed")
 
     def _count(self, i: int) -> None:
@@ -412,13 +418,13 @@ class _Lease:
 
 
 _NEW, _END = object(), object()
-_READERS: weakref.WeakSet[Reader] = weakref.WeakSet()
+READERS: weakref.WeakSet[Reader] = weakref.WeakSet()
 
 
 @atexit.register
 def _close_all() -> None:
     """A program that is still running ends, so that the process can."""
-    for reader in list(_READERS):
+    for reader in list(READERS):
         reader.close()
 
 

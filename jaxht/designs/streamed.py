@@ -51,8 +51,10 @@ class Streamed:
         self.reader.watch()
         return self
 
-    def __exit__(self, *error: Any) -> None:
+    def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
         self.close()
+        if self.reader.interrupted and kind is not KeyboardInterrupt:
+            raise KeyboardInterrupt from error  # which came in the midst of a callback
 
     def close(self) -> None:
         """End the thread that reads ahead. A program that still runs fails at its next chunk; so does a later one."""
@@ -198,16 +200,16 @@ def stream(
             example what :func:`jaxht.sweep.progress_bar` gives, with ``unit=" rows"``.
 
     Returns:
-        A :class:`jaxht.designs.Streamed` for objectives. In a ``with`` block an interrupt (Ctrl-C) ends a run at its next
-        chunk, where JAX else waits for the end of the program, and the thread that reads ends with the block; else it
-        ends 30 seconds after the last chunk that was asked for.
+        A :class:`jaxht.designs.Streamed` for objectives. In a ``with`` block an interrupt (Ctrl-C) ends a run at its
+        next chunk, where JAX else waits for the end of the program, and the thread that reads ends with the block; else
+        it ends 30 seconds after the last chunk that was asked for.
 
     Raises:
         ValueError: naming the argument, for what is none of these.
         ImportError: for a .parquet file without pyarrow.
 
-    A chunk that cannot be read ends the program that asked for it: its results raise ``jax.errors.JaxRuntimeError``
-    with the rows and the cause.
+    A chunk that cannot be read ends the program that asked for it, with an error of JAX (``JaxRuntimeError`` or
+    ``ValueError``) that names the rows and the cause. The next run reads anew.
 
     Cost: none, but for a pass where the shape of a function's chunks is not given. Memory: four chunks, and y and the
     predictions, which are n long; refits hold the n k_max numbers of their columns.

@@ -18,8 +18,8 @@ def default_solver(objective: Objective, constraint: Constraint) -> Solver:
 
     * Coordinates and groups of data: :class:`jaxht.LocalSearch`, with as many starts and moves as take about a second
       or a few, and one start where d is huge.
-    * Matrices of low rank, matrix-free and streamed designs, and graphs: :class:`jaxht.HTP`; :class:`jaxht.IHT` for factored
-      matrices.
+    * Matrices of low rank, matrix-free and streamed designs, and graphs: :class:`jaxht.HTP`; :class:`jaxht.IHT` for
+      factored matrices.
     * Where k is traced and k_max is not known: :class:`jaxht.NIHT`.
 
     It is meant for one problem of which the best support is wanted. Of many problems side by side, or planted ones of
