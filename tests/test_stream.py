@@ -224,11 +224,13 @@ def test_derivatives():
     def value(y, A):
         return jaxht.solve(jaxht.LeastSquares(A, y), jaxht.Sparse(k, k_max=k), jaxht.HTP(step_size=0.01)).value
 
-    for derivative in (jax.grad(value), jax.jacfwd(value)):
-        np.testing.assert_allclose(quick(derivative)(y, A), quick(derivative)(y, matrix()), rtol=1e-3, atol=1e-4)
+    found, expected = (quick(jax.grad(value))(y, design) for design in (A, matrix()))
+    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-4)
     x = np.ones(d, np.float32)
-    norm = jax.grad(lambda x, A: jnp.sum(A.matvec(x) ** 2))
-    np.testing.assert_allclose(quick(norm)(x, A), 2 * matrix().T @ matrix() @ x, rtol=1e-4)
+    gradient = jax.grad(lambda x: jnp.sum(A.matvec(x) ** 2))
+    lanes = quick(jax.vmap(lambda x: jax.jvp(gradient, (x,), (x,))))(np.stack([x, 2 * x]))  # forward over reverse
+    for factor, *both in zip((2, 4), *lanes, strict=True):
+        np.testing.assert_allclose(both, [factor * matrix().T @ matrix() @ x] * 2, rtol=1e-4, atol=1e-3)
 
 
 def test_default_solver():
@@ -424,6 +426,16 @@ def test_samples_need_random_access(name):
     f = jaxht.LeastSquares(jaxht.stream(pieces(matrix())), targets(), mean=True)
     with pytest.raises(ValueError, match="A must give any of its rows"):
         jaxht.solve(f, jaxht.Sparse(k), SOLVERS[name], key=jax.random.key(0))
+
+
+def test_no_dense_start():
+    f = jaxht.LeastSquares(jaxht.stream(matrix()), targets())
+    with pytest.raises(ValueError, match="A must be in memory"):
+        jaxht.solve(f, jaxht.Sparse(k), jaxht.HTP(), x0="dense")
+
+
+def test_it_prints_in_a_line():
+    assert repr(jaxht.stream(matrix())) == "Streamed(shape=(90, 24), dtype=float32, chunk_rows=90)"
 
 
 def test_targets_of_another_length():

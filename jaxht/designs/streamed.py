@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxht._pytree import Array, ArrayDType, pytree, static
+from jaxht._pytree import Array, ArrayDType, pytree, short_repr, static
 from jaxht.designs.dense import Dense
 from jaxht.designs.reading import PieceRows, Reader, Reading, make_reader
 from jaxht.linalg.precision import matmul
@@ -46,6 +46,9 @@ class Streamed:
     def dtype(self) -> ArrayDType:
         """float32 or float64."""
         return self.reader.dtype
+
+    def __repr__(self) -> str:
+        return short_repr(self, shape=f"{self.shape}", dtype=f"{self.dtype}", chunk_rows=self.reader.chunk_rows)
 
     def __enter__(self) -> "Streamed":
         self.reader.watch()
