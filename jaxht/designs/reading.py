@@ -276,9 +276,8 @@ class Reader:
                 self.cursors.remove(cursor)
         try:
             rows = cursor.get()
-        except BaseException as error:
+        except BaseException:
             cursor.end()
-            self.interrupted |= isinstance(error, KeyboardInterrupt)
             raise
         with self.lock:
             cursor.number = (i + 1) % self.num_chunks
@@ -335,18 +334,22 @@ class Reader:
 
     def _unwatch(self) -> None:
         if self.signals is not None and threading.current_thread() is threading.main_thread():
+            self._look_for_interrupts()
             signal.set_wakeup_fd(self.wakeup_fd)
             for end in self.signals:
                 os.close(end)
             self.signals = None
 
-    def _check_open(self) -> None:
+    def _look_for_interrupts(self) -> None:
         if self.signals is not None:
             with contextlib.suppress(BlockingIOError):
                 numbers = os.read(self.signals[0], 64)
+                self.interrupted |= signal.SIGINT in numbers
                 if self.wakeup_fd >= 0:  # of an event loop
                     os.write(self.wakeup_fd, numbers)
-                self.interrupted |= signal.SIGINT in numbers
+
+    def _check_open(self) -> None:
+        self._look_for_interrupts()
         if self.closed or self.interrupted:
             raise RuntimeError("the stream is closed")
 
@@ -387,6 +390,8 @@ class _Cursor:
                     buffer = self.free.get(timeout=IDLE)
                 except queue.Empty:
                     with reader.lock:
+                        if reader.closed:
+                            return
                         if self not in reader.cursors:
                             continue  # a chunk is being asked for, after which there is a buffer, or an end
                         reader.cursors.remove(self)
