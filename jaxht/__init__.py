@@ -17,6 +17,7 @@ from jaxht.constraints import Support as Support
 from jaxht.designs import LinearOperator as LinearOperator
 from jaxht.designs import design as design
 from jaxht.designs import standardize as standardize
+from jaxht.designs import stream as stream
 from jaxht.diagnostics import Differentiability as Differentiability
 from jaxht.diagnostics import Optimality as Optimality
 from jaxht.diagnostics import criteria as criteria

@@ -1,4 +1,4 @@
-"""Design matrices behind one protocol: dense, sparse, rows of the identity, and operators known by their products."""
+"""Design matrices behind one protocol: dense, sparse, rows of the identity, products alone, and read from a disk."""
 
 from typing import Any, Protocol, runtime_checkable
 
@@ -9,16 +9,19 @@ from jax.sharding import NamedSharding
 
 from jaxht._pytree import Array, ArrayDType, describe, no_array
 from jaxht.designs.blocks import Blocks as Blocks
-from jaxht.designs.blocks import RowsOfBlocks as RowsOfBlocks
+from jaxht.designs.blocks import RowsOfBlocks
 from jaxht.designs.dense import Dense as Dense
 from jaxht.designs.entries import Entries as Entries
 from jaxht.designs.matrix import MatrixDesign as MatrixDesign
 from jaxht.designs.operator import LinearOperator as LinearOperator
+from jaxht.designs.reading import Reading as Reading
 from jaxht.designs.rows import SparseRows as SparseRows
 from jaxht.designs.scaling import Centred as Centred
 from jaxht.designs.scaling import Standardized as Standardized
 from jaxht.designs.scaling import moments, transform
 from jaxht.designs.sparse import SparseMatrix as SparseMatrix
+from jaxht.designs.streamed import Streamed as Streamed
+from jaxht.designs.streamed import stream as stream
 
 
 @runtime_checkable
@@ -26,7 +29,8 @@ class Design(Protocol):
     """What an objective may ask of a design matrix A (n, d), samples in rows.
 
     Beside the methods below, a design that :meth:`gathers` may have ``subproblem(indices)``, which returns
-    ``columns(indices)`` and their Gram matrix (k_max, k_max) in one pass; see :class:`Dense`.
+    ``columns(indices)`` and their Gram matrix (k_max, k_max) in one pass; see :class:`Dense`. Any may have
+    ``gram_product(v, weights)``, ``A^T (weights * (A v))`` in one pass; see :class:`Streamed`.
     """
 
     @property
@@ -73,7 +77,18 @@ class Design(Protocol):
 
 
 # Here, as a union of types is made anew wherever it is written: objectives ask for their design often.
-_DESIGNS = (Dense, SparseMatrix, Blocks, SparseRows, RowsOfBlocks, Entries, LinearOperator, MatrixDesign, Centred)
+_DESIGNS = (
+    Dense,
+    SparseMatrix,
+    SparseRows,
+    Blocks,
+    RowsOfBlocks,
+    Streamed,
+    Entries,
+    LinearOperator,
+    MatrixDesign,
+    Centred,
+)
 
 
 def design(A: Any, sharding: NamedSharding | None = None) -> Any:
@@ -85,16 +100,17 @@ def design(A: Any, sharding: NamedSharding | None = None) -> Any:
         A: (n, d) real array (NumPy or JAX); a scipy.sparse matrix or array of any format, or a JAX BCOO or BCSR matrix,
             which are ordered by row and by column here, on the host; or a design, for example a
             :class:`LinearOperator`.
-        sharding: how a matrix of the host, of NumPy, SciPy or an unsharded one of JAX, is to lie on the devices of a
-            mesh: over rows, over columns, or both, as of an array (n, d). Then A is the part of the matrix that this
-            process has, which with a single process is all of it. None: as A lies. Arrays that are sharded need none.
+        sharding: how a matrix of the host (an array, or a sparse matrix) is placed on the devices of a mesh: over rows,
+            columns, or both, as an array of shape (n, d). A is then the part of the matrix that this process has: with
+            a single process, all of it. None: A stays where it is, also where it is a sharded array.
 
     Returns:
         A :class:`jaxht.designs.Design` of shape (n, d) and the dtype of A (integers and booleans of a sparse matrix
-        become JAX's default float).
+        become JAX's default float); with a sharding a :class:`jaxht.designs.Blocks`.
 
     Raises:
-        ValueError: if A is none of them, or is a sparse matrix of traced arrays, whose order cannot be seen.
+        ValueError: if A is none of them, or is a sparse matrix of traced arrays, whose order cannot be seen; with a
+            sharding, if rows or columns do not divide evenly over the shards.
 
     Cost: nothing for arrays and designs; two sorts of the entries of a sparse matrix, on the host.
 

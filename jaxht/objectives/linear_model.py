@@ -254,6 +254,9 @@ class LinearModel(SumOverSamples):
         """``c sigma_max(S^(1/2) A)^2``, an upper estimate. Cost: about 16 products."""
         A = self.design
         shape = A.matrix_shape if isinstance(A, MatrixDesign) else (A.shape[1],)  # of several outputs, that of one
+        if hasattr(A, "gram_product"):
+            weights = self.weight(jnp.ones(self.num_samples, self.dtype))
+            return SymmetricOperator(lambda v: A.gram_product(v, weights), shape, self.dtype).norm()
         return SymmetricOperator(lambda v: A.rmatvec(self.weight(A.matvec(v))), shape, self.dtype).norm()
 
     @property

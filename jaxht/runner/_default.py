@@ -5,7 +5,7 @@ from typing import Any
 
 from jaxht._pytree import check_kind
 from jaxht.constraints import Constraint, Edges, LowRank, SelectionConstraint
-from jaxht.designs import LinearOperator
+from jaxht.designs import LinearOperator, Streamed
 from jaxht.objectives.linear_model import LinearModel
 from jaxht.objectives.objective import Objective
 from jaxht.refit.swaps import is_quadratic
@@ -18,8 +18,8 @@ def default_solver(objective: Objective, constraint: Constraint) -> Solver:
 
     * Coordinates and groups of data: :class:`jaxht.LocalSearch`, with as many starts and moves as take about a second
       or a few, and one start where d is huge.
-    * Matrices of low rank, matrix-free designs and graphs: :class:`jaxht.HTP`; :class:`jaxht.IHT` for factored
-      matrices.
+    * Matrices of low rank, matrix-free and streamed designs, and graphs: :class:`jaxht.HTP`; :class:`jaxht.IHT` for
+      factored matrices.
     * Where k is traced and k_max is not known: :class:`jaxht.NIHT`.
 
     It is meant for one problem of which the best support is wanted. Of many problems side by side, or planted ones of
@@ -49,7 +49,7 @@ def default_solver(objective: Objective, constraint: Constraint) -> Solver:
     design = objective.design if isinstance(objective, LinearModel) else None
     if constraint.factored:
         return IHT()
-    if isinstance(constraint, LowRank | Edges) or isinstance(design, LinearOperator):
+    if isinstance(constraint, LowRank | Edges) or isinstance(design, LinearOperator | Streamed):
         return HTP()
     if constraint.k_max is None or not isinstance(constraint, SelectionConstraint):
         return NIHT()

@@ -28,7 +28,7 @@ from jaxht._pytree import (
     static,
 )
 from jaxht.constraints import Constraint, Support
-from jaxht.designs import MatrixDesign
+from jaxht.designs import MatrixDesign, Streamed
 from jaxht.linalg.factored import Factored, square_norms
 from jaxht.objectives.linear_model import LinearModel
 from jaxht.objectives.objective import Objective
@@ -414,6 +414,8 @@ def _check_dense(x0: str, objective: Objective) -> DenseStart:
     if not isinstance(objective, LinearModel) or isinstance(objective.design, MatrixDesign):
         raise ValueError(f'objective must be a linear model for x0="dense"; got {type(objective).__name__}')
     n, d = objective.design.shape
+    if isinstance(objective.design, Streamed):
+        raise ValueError('A must be in memory for x0="dense", which takes all of its columns; got a stream')
     if n < d:
         raise ValueError(f'A must have at least as many rows as columns for x0="dense"; got shape {(n, d)}')
     return DenseStart()

@@ -50,17 +50,18 @@ class Progress:
 
 
 @contextmanager
-def progress_bar(label: str) -> Iterator[Callable[[Progress], None]]:
-    """Show the progress of a sweep: as a bar in a terminal, as lines in a file, as one output of a cell in a notebook.
+def progress_bar(label: str, unit: str = " runs") -> Iterator[Callable[[Any], None]]:
+    """Show progress: as a bar in a terminal, as lines in a file, as one output of a cell in a notebook.
 
     Bar and lines go to standard error. The output in a notebook is text that is updated, which needs no widgets and
     stays in an executed notebook as it was last.
 
     Args:
         label: text in front of the bar.
+        unit: what is counted, text behind the numbers: ``" rows"`` for :func:`jaxht.stream`.
 
     Returns:
-        A context manager that gives what :func:`jaxht.sweep.run` takes as ``on_progress``.
+        A context manager that gives what :func:`jaxht.sweep.run` and :func:`jaxht.stream` take as ``on_progress``.
 
     Raises:
         ImportError: without tqdm, which ``jax-hard-thresholding[sweep]`` brings.
@@ -84,6 +85,9 @@ def progress_bar(label: str) -> Iterator[Callable[[Progress], None]]:
     bar, latest, written = None, Progress(0, 0), Progress(0, 0)
     output: Any = None  # in a notebook
 
+    def scaled() -> dict[str, Any]:
+        return {"unit": unit, "unit_scale": latest.total is None}  # rows are many, and have no total
+
     def describe() -> str:
         busy = f"{latest.utilisation:.0%} busy" if latest.executed else ""
         return ", ".join(filter(None, [latest.note, busy]))
@@ -95,7 +99,7 @@ def progress_bar(label: str) -> Iterator[Callable[[Progress], None]]:
         # Of the trials alone: while the first programs are compiled there are none.
         rate = latest.done / max(now - begin_trials, 1e-3) if latest.done else None
         meter = tqdm.format_meter(
-            latest.done, latest.total, now - begin, prefix=label, unit=" runs", ncols=100, rate=rate, postfix=describe()
+            latest.done, latest.total, now - begin, prefix=label, ncols=100, rate=rate, postfix=describe(), **scaled()
         )
         text = {"text/plain": meter}
         if output is not None:
@@ -108,7 +112,7 @@ def progress_bar(label: str) -> Iterator[Callable[[Progress], None]]:
             sys.stderr.write(f"{meter}\n")
             sys.stderr.flush()
 
-    def show(progress: Progress) -> None:
+    def show(progress: Any) -> None:
         nonlocal bar, begin_trials, latest
         before, latest, now = latest, progress, time.monotonic()
         if not (progress.done or progress.executed):
@@ -117,7 +121,7 @@ def progress_bar(label: str) -> Iterator[Callable[[Progress], None]]:
             if now - last >= NOTEBOOK_INTERVAL or progress.note != before.note:
                 write()
         elif sys.stderr.isatty():
-            bar = bar or tqdm(desc=label, total=progress.total, unit=" runs")
+            bar = bar or tqdm(desc=label, total=progress.total, **scaled())
             bar.set_postfix_str(describe(), refresh=progress.note != before.note)
             bar.update(progress.done - bar.n)
         elif now - last >= min(INTERVAL, max(1.0, last - begin)):

@@ -1,0 +1,465 @@
+"""Rows of a matrix that lie on a disk, read ahead by a thread while the device works on those before."""
+
+import atexit
+import contextlib
+import os
+import queue
+import signal
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxht._pytree import ArrayDType, describe, warn_of_rounding
+
+#: Writes the next ``len(out)`` rows into ``out`` (rows, d).
+Fill = Callable[[np.ndarray], None]
+
+# Of a cursor: one chunk that the device copies, one that is ready, one that is being read.
+BUFFERS = 3
+# Seconds after which a cursor that nobody asks ends, and gives its buffers back.
+IDLE = 30.0
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How far the reading of a stream is: what ``on_progress`` of :func:`jaxht.stream` is called with.
+
+    Attributes:
+        done: rows read so far, in all passes.
+        total: None, since the number of passes is not known.
+        note: the pass, and how much of it is done.
+        executed: 0; what :func:`jaxht.sweep.progress_bar` shows of lanes.
+    """
+
+    done: int
+    note: str
+    total: None = None
+    executed: int = 0
+
+
+class Source(Protocol):
+    """What rows are read from."""
+
+    shape: tuple[int, int]
+    dtype: np.dtype
+
+    def begin(self, row: int) -> Fill:
+        """A function that reads on from a row."""
+        ...
+
+    def take(self, rows: np.ndarray) -> np.ndarray:
+        """The rows at rising indices.
+
+        Raises:
+            ValueError: where rows can be read one after the other only.
+        """
+        ...
+
+
+class ArrayRows:
+    """Rows of what can be sliced: an array of NumPy, Zarr or h5py."""
+
+    def __init__(self, array: Any) -> None:
+        self.array, self.shape, self.dtype = array, tuple(array.shape), np.dtype(array.dtype)
+
+    def begin(self, row: int) -> Fill:
+        """Slices."""
+
+        def fill(out: np.ndarray) -> None:
+            nonlocal row
+            out[...] = self.array[row : row + len(out)]
+            row += len(out)
+
+        return fill
+
+    def take(self, rows: np.ndarray) -> np.ndarray:
+        """By one index of rows: ``oindex`` of Zarr."""
+        return np.asarray(getattr(self.array, "oindex", self.array)[rows])
+
+
+class FileRows:
+    """Rows of a file, ordered by row: read, not mapped, since the pages of a map count as memory of the process."""
+
+    def __init__(self, array: np.memmap) -> None:
+        self.path, self.offset, self.shape, self.dtype = str(array.filename), array.offset, array.shape, array.dtype
+        self.row_bytes = self.shape[1] * self.dtype.itemsize
+
+    def begin(self, row: int) -> Fill:
+        """From a place in the file on."""
+        file = self._open()
+        file.seek(self.offset + row * self.row_bytes)
+        scratch = np.empty((0, self.shape[1]), self.dtype)
+
+        def fill(out: np.ndarray) -> None:
+            nonlocal scratch
+            if out.dtype == self.dtype:
+                return _read(file, out)
+            if len(scratch) < len(out):
+                scratch = np.empty(out.shape, self.dtype)
+            _read(file, scratch[: len(out)])
+            out[...] = scratch[: len(out)]
+
+        weakref.finalize(fill, file.close)
+        return fill
+
+    def take(self, rows: np.ndarray) -> np.ndarray:
+        """Row by row."""
+        out = np.empty((len(rows), self.shape[1]), self.dtype)
+        with self._open() as file:
+            for row, part in zip(rows.tolist(), out, strict=True):
+                file.seek(self.offset + row * self.row_bytes)
+                _read(file, part)
+        return out
+
+    def _open(self) -> Any:
+        return open(self.path, "rb", buffering=0)
+
+
+def _read(file: Any, out: np.ndarray) -> None:
+    """Fill an array from a file, which may give less than is asked for."""
+    left = memoryview(out.data).cast("B")
+    while left:
+        count = file.readinto(left)
+        if not count:
+            raise ValueError(f"the file ends {len(left)} bytes too early")
+        left = left[count:]
+
+
+class PieceRows:
+    """Rows that come in pieces of any lengths, one after the other: from a function that gives an iterator."""
+
+    def __init__(self, pieces: Callable[[], Iterator[Any]], shape: tuple[int, int] | None, dtype: Any = None) -> None:
+        if shape is None or dtype is None:  # a pass finds what is not known
+            rows, columns = 0, 0
+            dtypes: list[np.dtype] = []
+            for piece in map(_as_array, pieces()):
+                rows, columns, dtypes = rows + len(piece), piece.shape[1], [*dtypes[:64], piece.dtype]
+                if shape is not None:
+                    break
+            shape, dtype = shape or (rows, columns), np.result_type(*dtypes) if dtypes else np.dtype(float)
+        self.pieces, self.shape, self.dtype = pieces, shape, np.dtype(dtype)
+
+    def begin(self, row: int) -> Fill:
+        """From the first piece on, past the rows before."""
+        (n, d), pieces, piece = self.shape, iter(self.pieces()), np.empty((0, self.shape[1]))
+
+        def advance(out: np.ndarray | None, count: int) -> None:
+            nonlocal piece
+            filled = 0
+            while filled < count:
+                while not len(piece):
+                    found = next(pieces, None)
+                    if found is None:
+                        raise ValueError(f"the pieces end before row {n}, the number of rows")
+                    piece = _as_array(found)
+                    if piece.shape[1] != d:
+                        raise ValueError(f"pieces must have {d} columns; got shape {piece.shape}")
+                size = min(len(piece), count - filled)
+                if out is not None:
+                    out[filled : filled + size] = piece[:size]
+                piece, filled = piece[size:], filled + size
+
+        advance(None, row)
+
+        def fill(out: np.ndarray) -> None:
+            nonlocal row
+            advance(out, len(out))
+            row += len(out)
+            if row == n and (len(piece) or next(pieces, None) is not None):
+                raise ValueError(f"the pieces have more than {n} rows")
+
+        return fill
+
+    def take(self, rows: np.ndarray) -> np.ndarray:
+        """Refused."""
+        raise self.no_random_access()
+
+    @staticmethod
+    def no_random_access() -> ValueError:
+        """The ValueError for solvers that draw rows."""
+        return ValueError(
+            "A must give any of its rows, which solvers that draw samples ask for; got chunks that come one after the "
+            "other: write them to a .npy file or a Zarr array, or use a solver of full gradients, such as IHT or HTP"
+        )
+
+
+def _as_array(piece: Any) -> np.ndarray:
+    array = np.asarray(piece.toarray() if hasattr(piece, "toarray") else piece)  # of scipy.sparse
+    if array.ndim != 2:
+        raise ValueError(f"pieces must have shape (rows, d); got {array.shape}")
+    return array
+
+
+def find_source(source: Any, shape: tuple[int, int] | None, dtype: Any) -> Source:
+    """What rows are read from, by what the argument of :func:`jaxht.stream` is."""
+    if isinstance(source, str | os.PathLike):
+        suffix = Path(source).suffix
+        if suffix == ".parquet":
+            return _parquet(source)
+        if suffix != ".npy":
+            raise ValueError(f"source must be a path of a .npy or a .parquet file; got {os.fspath(source)!r}")
+        source = np.load(source, mmap_mode="r")
+    if callable(source) and not hasattr(source, "shape"):
+        return PieceRows(source, shape, dtype)
+    if not all(hasattr(source, name) for name in ("shape", "dtype", "__getitem__")):
+        raise ValueError(
+            "source must be an array (n, d), a path, or a function that returns a new iterator over chunks of rows; "
+            f"got {describe(source)}"
+        )
+    if len(source.shape) != 2 or 0 in source.shape:
+        raise ValueError(f"source must have shape (n, d) with n, d >= 1; got {tuple(source.shape)}")
+    if shape is not None and tuple(source.shape) != tuple(shape):
+        raise ValueError(f"shape must be that of source, {tuple(source.shape)}; got {shape}")
+    # A view of a map has a base that is no map of a file: its place in the file is not known.
+    whole = isinstance(source, np.memmap) and not isinstance(source.base, np.ndarray)
+    if whole and source.filename and source.flags.c_contiguous and source.mode != "c":
+        return FileRows(source)
+    return ArrayRows(source)
+
+
+def _parquet(path: Any) -> Source:
+    try:
+        from pyarrow import parquet
+    except ImportError as error:
+        raise ImportError("a .parquet file needs pyarrow: pip install pyarrow") from error
+
+    def pieces() -> Iterator[np.ndarray]:
+        with parquet.ParquetFile(path) as file:
+            for batch in file.iter_batches():
+                yield np.stack([column.to_numpy(zero_copy_only=False) for column in batch.columns], axis=1)
+
+    with parquet.ParquetFile(path) as file:
+        shape = file.metadata.num_rows, file.metadata.num_columns
+    return PieceRows(pieces, shape)
+
+
+class Reader:
+    """Chunks of rows of a source, in a loop from the first to the last, read ahead by a thread.
+
+    Programs ask for chunks by number. Two products that run side by side read at two places: then there are two
+    cursors, which are alike, so that a request is served by any cursor that is at this chunk.
+
+    Args:
+        source: the rows.
+        dtype: that of the chunks, float32 or float64.
+        chunk_rows: b, rows in a chunk; the last one is padded with rows of 0.
+        on_progress: called with a :class:`Reading` after each chunk, or None.
+    """
+
+    def __init__(
+        self, source: Source, dtype: ArrayDType, chunk_rows: int, on_progress: Callable[[Reading], None] | None
+    ) -> None:
+        self.source, self.dtype, self.chunk_rows, self.on_progress = source, np.dtype(dtype), chunk_rows, on_progress
+        self.num_chunks = -(-source.shape[0] // chunk_rows)
+        self.lock, self.cursors, self.closed = threading.Lock(), list[_Cursor](), False
+        self.num_rows = self.num_passes = 0
+        self.signals: tuple[int, int] | None = None
+        self.wakeup_fd, self.interrupted = -1, False
+        READERS.add(self)
+
+    def chunk(self, number: Any) -> np.ndarray:
+        """Chunk ``number``, (b, d). Called by programs."""
+        i = int(number)
+        with self.lock:
+            self._check_open()
+            cursor = next((cursor for cursor in self.cursors if cursor.number == i), None)
+            if cursor is None:
+                cursor = _Cursor(self, i)
+            else:
+                self.cursors.remove(cursor)
+        try:
+            rows = cursor.get()
+        except BaseException:
+            cursor.end()
+            raise
+        with self.lock:
+            cursor.number = (i + 1) % self.num_chunks
+            if self.closed or any(other.number == cursor.number for other in self.cursors):
+                cursor.end()
+            else:
+                self.cursors.append(cursor)
+            self._check_open()
+            self._count(i)
+        return rows
+
+    def take(self, indices: Any) -> np.ndarray:
+        """The rows at ``indices`` (..., b), (..., b, d); 0 where an index is n. Called by programs."""
+        with self.lock:
+            self._check_open()
+        (n, d), places = self.source.shape, np.asarray(indices)
+        rows, inverse = np.unique(places, return_inverse=True)
+        found = np.zeros((len(rows), d), self.dtype)
+        inside = rows < n
+        if np.any(inside):
+            found[inside] = self.source.take(rows[inside])
+        return found[inverse.reshape(places.shape)]
+
+    def close(self) -> None:
+        """End the threads; programs that still run fail at their next chunk."""
+        with self.lock:
+            self.closed = True
+            for cursor in self.cursors:
+                cursor.end()
+            self.cursors.clear()
+            self._unwatch()
+
+    def fill(self, number: int, fill: Fill, out: np.ndarray) -> None:
+        """Read chunk ``number`` from a source that is at it."""
+        rows = min(self.chunk_rows, self.source.shape[0] - number * self.chunk_rows)
+        try:
+            fill(out[:rows])
+        except Exception as error:
+            first = number * self.chunk_rows
+            where = f"rows {first} to {first + rows} of the stream could not be read"
+            raise RuntimeError(f"{where}: {type(error).__name__}: {error}") from error
+        out[rows:] = 0
+
+    def watch(self) -> None:
+        """From here on, until :meth:`close`, an interrupt ends programs at their next chunk.
+
+        The main thread, which handles signals, waits for the program, and would see none before its end.
+        """
+        if self.signals is None and threading.current_thread() is threading.main_thread():
+            self.signals = os.pipe()
+            for end in self.signals:
+                os.set_blocking(end, False)
+            self.wakeup_fd = signal.set_wakeup_fd(self.signals[1], warn_on_full_buffer=False)
+
+    def _unwatch(self) -> None:
+        if self.signals is not None and threading.current_thread() is threading.main_thread():
+            self._look_for_interrupts()
+            signal.set_wakeup_fd(self.wakeup_fd)
+            for end in self.signals:
+                os.close(end)
+            self.signals = None
+
+    def _look_for_interrupts(self) -> None:
+        if self.signals is not None:
+            with contextlib.suppress(BlockingIOError):
+                numbers = os.read(self.signals[0], 64)
+                self.interrupted |= signal.SIGINT in numbers
+                if self.wakeup_fd >= 0:  # of an event loop
+                    os.write(self.wakeup_fd, numbers)
+
+    def _check_open(self) -> None:
+        self._look_for_interrupts()
+        if self.closed or self.interrupted:
+            raise RuntimeError("the stream is closed")
+
+    def _count(self, i: int) -> None:
+        self.num_passes += i == 0
+        self.num_rows += min(self.chunk_rows, self.source.shape[0] - i * self.chunk_rows)
+        if self.on_progress is not None:
+            self.on_progress(Reading(self.num_rows, f"pass {self.num_passes}, {(i + 1) / self.num_chunks:.0%}"))
+
+
+class _Cursor:
+    """A thread that reads one chunk after the other, as far ahead as it has buffers."""
+
+    def __init__(self, reader: Reader, number: int) -> None:
+        self.reader, self.number = reader, number
+        self.ready: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self.free: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        for _ in range(BUFFERS):
+            self.free.put(_NEW)
+        threading.Thread(target=self._read, args=(number,), name="jaxht.stream", daemon=True).start()
+
+    def get(self) -> np.ndarray:
+        """The next chunk. Its buffer is free for another one once nobody holds the array, nor a view of it."""
+        found = self.ready.get()
+        if isinstance(found, BaseException):
+            raise found
+        return np.asarray(_Lease(found, self.free))
+
+    def end(self) -> None:
+        """Let the thread end."""
+        self.free.put(_END)
+
+    def _read(self, number: int) -> None:
+        reader, fill = self.reader, None
+        try:
+            while True:
+                try:
+                    buffer = self.free.get(timeout=IDLE)
+                except queue.Empty:
+                    with reader.lock:
+                        if reader.closed:
+                            return
+                        if self not in reader.cursors:
+                            continue  # a chunk is being asked for, after which there is a buffer, or an end
+                        reader.cursors.remove(self)
+                    return
+                if buffer is _END or reader.closed:
+                    return
+                if buffer is _NEW:
+                    buffer = np.empty((reader.chunk_rows, reader.source.shape[1]), reader.dtype)
+                if fill is None or number == 0:
+                    fill = reader.source.begin(number * reader.chunk_rows)
+                reader.fill(number, fill, buffer)
+                self.ready.put(buffer)
+                number = (number + 1) % reader.num_chunks
+        except BaseException as error:
+            self.ready.put(error)
+        finally:
+            self.ready.put(RuntimeError("the stream is closed"))
+
+
+class _Lease:
+    """A buffer that is given back when the last array on it is gone: of views, the base is this object."""
+
+    def __init__(self, buffer: np.ndarray, free: "queue.SimpleQueue[Any]") -> None:
+        self.buffer, self.free = buffer, free
+        self.__array_interface__ = buffer.__array_interface__
+
+    def __del__(self) -> None:
+        self.free.put(self.buffer)
+
+
+_NEW, _END = object(), object()
+READERS: weakref.WeakSet[Reader] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    """A program that is still running ends, so that the process can."""
+    for reader in list(READERS):
+        reader.close()
+
+
+def make_reader(
+    source: Any,
+    shape: tuple[int, int] | None,
+    dtype: Any,
+    chunk_bytes: int,
+    on_progress: Callable[[Reading], None] | None,
+) -> Reader:
+    """A reader from the arguments of :func:`jaxht.stream`, checked."""
+    if shape is not None and not (
+        isinstance(shape, tuple) and len(shape) == 2 and all(isinstance(s, int | np.integer) and s > 0 for s in shape)
+    ):
+        raise ValueError(f"shape must be a pair of ints (n, d), at least 1; got {shape!r}")
+    if isinstance(chunk_bytes, bool) or not isinstance(chunk_bytes, int | np.integer) or chunk_bytes < 1:
+        raise ValueError(f"chunk_bytes must be an int of at least 1; got {describe(chunk_bytes)}")
+    if on_progress is not None and not callable(on_progress):
+        raise ValueError(f"on_progress must be a function or None; got {describe(on_progress)}")
+    rows = find_source(source, shape, dtype)
+    if 0 in rows.shape:
+        raise ValueError(f"source must have at least one row and one column; got shape {rows.shape}")
+    if rows.dtype.kind not in "fiub":
+        raise ValueError(f"source must be real; got dtype {rows.dtype}")
+    if dtype is None:
+        warn_of_rounding(np.zeros(1, rows.dtype))
+        single = rows.dtype.kind == "f" and rows.dtype.itemsize < 4
+        dtype = np.float32 if single else rows.dtype if rows.dtype.kind == "f" else float
+    dtype = jax.dtypes.canonicalize_dtype(dtype)
+    if dtype not in (jnp.float32, jnp.float64):
+        raise ValueError(f"dtype must be float32 or float64; got {dtype}")
+    n, d = rows.shape
+    return Reader(rows, dtype, min(n, max(1, chunk_bytes // (d * dtype.itemsize))), on_progress)

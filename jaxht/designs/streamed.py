@@ -1,0 +1,228 @@
+"""A design whose rows lie on a disk: products read it chunk by chunk."""
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from jaxht._pytree import Array, ArrayDType, pytree, short_repr, static
+from jaxht.designs.dense import Dense
+from jaxht.designs.reading import PieceRows, Reader, Reading, make_reader
+from jaxht.linalg.precision import matmul
+
+
+@pytree
+class Streamed:
+    """A design A (n, d) that is not in memory: made by :func:`jaxht.stream`.
+
+    A product is a loop over chunks of rows, each of which the host gives to the device, while a thread reads the next
+    ones. Lanes of a vmap share the chunks.
+
+    Args:
+        reader: static; what reads the chunks. Compared by identity: a stream compiles once.
+
+    Cost: a product reads all of A, one pass; :meth:`rows` reads these rows alone. Memory: four chunks, what is n or d
+    long, and n k_max numbers where columns are gathered.
+
+    Example:
+        >>> import jax.numpy as jnp, numpy as np, jaxht
+        >>> A = jaxht.stream(np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]], np.float32), chunk_bytes=16)
+        >>> A.shape, A.matvec(jnp.array([1.0, -1.0])).tolist(), A.rmatvec(jnp.array([1.0, 0.0, 1.0])).tolist()
+        ((3, 2), [-1.0, -1.0, -1.0], [6.0, 8.0])
+    """
+
+    reader: Reader = static()
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(n, d)."""
+        return self.reader.source.shape
+
+    @property
+    def dtype(self) -> ArrayDType:
+        """float32 or float64."""
+        return self.reader.dtype
+
+    def __repr__(self) -> str:
+        return short_repr(self, shape=f"{self.shape}", dtype=f"{self.dtype}", chunk_rows=self.reader.chunk_rows)
+
+    def __enter__(self) -> "Streamed":
+        self.reader.watch()
+        return self
+
+    def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
+        self.close()
+        if self.reader.interrupted and kind is not KeyboardInterrupt:
+            raise KeyboardInterrupt from error  # which came in the midst of a callback
+
+    def close(self) -> None:
+        """End the thread that reads ahead. A program that still runs fails at its next chunk; so does a later one."""
+        self.reader.close()
+
+    def gathers(self, k_max: int | None) -> bool:
+        """Whether k_max is known: columns take one pass, refits by products many."""
+        return k_max is not None
+
+    def matvec(self, x: Array) -> Array:
+        """``A x``, from (d,) to (n,), or from (d, c) to (n, c). Cost: a pass."""
+        return _linear(self._matvec, self._rmatvec, x, self.shape[0])
+
+    def rmatvec(self, r: Array) -> Array:
+        """``A^T r``, from (n,) to (d,), or from (n, c) to (d, c). Cost: a pass."""
+        return _linear(self._rmatvec, self._matvec, r, self.shape[1])
+
+    def columns(self, indices: Array) -> Array:
+        """The columns at ``indices`` (k_max,) as rows (k_max, n); 0 where an index is d. Cost: a pass."""
+
+        def gather(chunk: Array) -> Array:
+            return jnp.take(chunk, indices, axis=1, mode="fill", fill_value=0).T
+
+        parts = self._map(gather)  # (chunks, k_max, b)
+        return jnp.moveaxis(parts, 0, 1).reshape(indices.shape[0], -1)[:, : self.shape[0]]
+
+    def rows(self, indices: Array) -> Dense:
+        """The rows at ``indices`` (b,), as a design b x d; 0 where an index is n. Cost: the reading of these rows.
+
+        Raises:
+            ValueError: where A comes in chunks one after the other.
+        """
+        if isinstance(self.reader.source, PieceRows):
+            raise PieceRows.no_random_access()
+        return Dense(self._call(self.reader.take, indices.shape[0], indices, "expand_dims"))
+
+    def gram_product(self, v: Array, weights: Array) -> Array:
+        """``A^T (weights * (A v))``, for v (d,). Cost: one pass for both products."""
+        return self._sum(lambda chunk, weights: matmul(weights * matmul(chunk, v), chunk), weights)
+
+    def squared(self, weights: Array) -> Array:
+        """``sum_i weights_i A_ij^2`` for all j, (d,). Cost: a pass."""
+        return self._sum(lambda chunk, weights: matmul(weights, chunk**2), weights)
+
+    def row_norms(self) -> Array:
+        """Euclidean norms of the rows, (n,). Cost: a pass."""
+        return self._map(lambda chunk: jnp.linalg.norm(chunk, axis=1)).reshape(-1)[: self.shape[0]]
+
+    def column_norms(self) -> Array:
+        """Euclidean norms of the columns, (d,). Cost: a pass."""
+        return jnp.sqrt(self.squared(jnp.ones(self.shape[0], self.dtype)))
+
+    def _matvec(self, x: Array) -> Array:
+        return self._map(lambda chunk: matmul(chunk, x)).reshape(-1, *x.shape[1:])[: self.shape[0]]
+
+    def _rmatvec(self, r: Array) -> Array:
+        return self._sum(lambda chunk, r: matmul(r.T, chunk).T, r)
+
+    def _map(self, function: Callable[[Array], Array]) -> Array:
+        """``function(chunk)`` of each chunk, along a new first axis."""
+        return lax.map(lambda i: function(self._chunk(i)), self._numbers())
+
+    def _sum(self, function: Callable[[Array, Array], Array], along: Array) -> Array:
+        """The sum of ``function(chunk, part)`` over the chunks, with the part of ``along`` (n, ...) at its rows."""
+        m, b = self.reader.num_chunks, self.reader.chunk_rows
+        padded = jnp.pad(along, [(0, m * b - along.shape[0]), *[(0, 0)] * (along.ndim - 1)])
+        parts = padded.reshape(m, b, *along.shape[1:])
+
+        def add(total: Array, item: tuple[Array, Array]) -> tuple[Array, None]:
+            return total + function(self._chunk(item[0]), item[1]), None
+
+        start = jnp.zeros((self.shape[1], *along.shape[1:]), along.dtype)
+        return lax.scan(add, start, (self._numbers(), parts))[0]
+
+    def _numbers(self) -> Array:
+        return lax.iota(jnp.int32, self.reader.num_chunks)
+
+    def _chunk(self, number: Array) -> Array:
+        return self._call(self.reader.chunk, self.reader.chunk_rows, number, "sequential")
+
+    def _call(self, function: Callable[[Any], np.ndarray], num_rows: int, argument: Array, vmap_method: str) -> Array:
+        """What a function on the host returns, ``num_rows`` rows.
+
+        Where a context has turned JAX's 64 bits on, as pairs of words: they are off in the threads of callbacks, and
+        there JAX would round what is returned.
+        """
+        words = jnp.uint32 if self.dtype == np.float64 and not _has_64_bits_everywhere() else self.dtype
+        columns = self.shape[1] * self.dtype.itemsize // 4
+        shape = jax.ShapeDtypeStruct((num_rows, columns), words)
+        rows = jax.pure_callback(lambda i: function(i).view(words), shape, argument, vmap_method=vmap_method)
+        return rows.view(self.dtype)
+
+
+def _has_64_bits_everywhere() -> bool:
+    found: list[bool] = []
+    thread = threading.Thread(target=lambda: found.append(jnp.result_type(float) == np.float64))
+    thread.start()
+    thread.join()
+    return found[0]
+
+
+def _linear(product: Callable[[Array], Array], adjoint: Callable[[Array], Array], v: Array, size: int) -> Array:
+    """``product(v)``, of first length ``size``, whose transpose is ``adjoint``.
+
+    The transpose that JAX derives would keep all chunks. What has rules for vmap and both modes of derivatives, and
+    takes the transpose from its caller, is the solution of a linear system: here of one whose right-hand side is (0, v)
+    and whose solution is (product(v), 0).
+    """
+    zero = jnp.zeros((size, *v.shape[1:]), v.dtype)
+
+    def solve(_: Any, pair: Array) -> Array:
+        return jnp.concatenate([product(pair[size:]), jnp.zeros_like(v)])
+
+    def solve_transposed(_: Any, pair: Array) -> Array:
+        return jnp.concatenate([zero, adjoint(pair[:size])])
+
+    # In one array: JAX 0.10 cannot transpose a system of two of which one cotangent is a symbolic zero.
+    return lax.custom_linear_solve(lambda pair: pair, jnp.concatenate([zero, v]), solve, solve_transposed)[:size]
+
+
+def stream(
+    source: Any,
+    *,
+    shape: tuple[int, int] | None = None,
+    dtype: ArrayDType | None = None,
+    chunk_bytes: int = 2**26,
+    on_progress: Callable[[Reading], None] | None = None,
+) -> Streamed:
+    """A design that is read from a disk, chunk by chunk, in every product: for an A that memory does not hold.
+
+    Solvers run on it as on an array in memory: the same steps up to rounding, under jit and vmap. What counts is the
+    number of passes: a step of :class:`jaxht.IHT`, :class:`jaxht.HTP` or :class:`jaxht.OMP` takes two, one of
+    :class:`jaxht.NIHT` and :class:`jaxht.GraSP` three.
+
+    Args:
+        source: A, (n, d) of real numbers, cast chunk by chunk: an array of NumPy, a memory map among them, or one of
+            Zarr or h5py; a path of a .npy or a .parquet file; or a function without arguments that returns a new
+            iterator over chunks of rows, of any lengths, arrays or matrices of scipy.sparse.
+        shape: (n, d) of a source that is a function; None: found by a pass over its chunks.
+        dtype: float32 or float64; None: that of the data, the default float for integers.
+        chunk_bytes: an int, the size of the chunks that are read and moved to the device.
+        on_progress: called with a :class:`jaxht.designs.Reading` after each chunk, from a thread of the program: for
+            example what :func:`jaxht.sweep.progress_bar` gives, with ``unit=" rows"``.
+
+    Returns:
+        A :class:`jaxht.designs.Streamed` for objectives. In a ``with`` block an interrupt (Ctrl-C) ends a run at its
+        next chunk, where JAX else waits for the end of the program, and the thread that reads ends with the block; else
+        it ends 30 seconds after the last chunk that was asked for.
+
+    Raises:
+        ValueError: naming the argument, for what is none of these.
+        ImportError: for a .parquet file without pyarrow.
+
+    A chunk that cannot be read ends the program that asked for it, with an error of JAX (``JaxRuntimeError`` or
+    ``ValueError``) that names the rows and the cause. The next run reads anew.
+
+    Cost: none, but for a pass where the shape of a function's chunks is not given. Memory: four chunks, and y and the
+    predictions, which are n long; refits hold the n k_max numbers of their columns.
+
+    Example:
+        >>> import numpy as np, jaxht
+        >>> rows = [np.eye(4, dtype=np.float32)[:3], np.eye(4, dtype=np.float32)[3:]]
+        >>> A = jaxht.stream(lambda: iter(rows))
+        >>> y = np.array([1.0, 4.0, 2.0, 3.0], np.float32)
+        >>> jaxht.solve(jaxht.LeastSquares(A, y), jaxht.Sparse(2), jaxht.HTP()).x.tolist()
+        [0.0, 4.0, 0.0, 3.0]
+    """
+    return Streamed(make_reader(source, shape, dtype, chunk_bytes, on_progress))
