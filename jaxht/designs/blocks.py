@@ -10,14 +10,19 @@ from jax import lax
 from jax.custom_batching import custom_vmap
 from jax.custom_derivatives import SymbolicZero
 
-from jaxht._pytree import Array
+from jaxht._pytree import Array, replace
 
 
 class Coded(Protocol):
     """A design A (n, d) of small integers, with products of its own for matrices of c columns.
 
-    They are linear in u, and affine in the numbers of A that are floats.
+    ``fill`` is the only float field that these depend on.
     """
+
+    @property
+    def fill(self) -> Array:
+        """(d,) what missing entries count as."""
+        ...
 
     def times(self, u: Array, skip: bool) -> Array:
         """``A u``, from (d, c) to (n, c); with ``skip``, without the columns that meet zeros alone."""
@@ -82,26 +87,11 @@ def _product(plain: Callable[[Any, Array], Array], primal: Callable[[Any, Array]
     def jvp(primals: tuple, tangents: tuple) -> tuple[Array, Any]:
         (A, u), (dA, du) = primals, tangents
         terms = [] if isinstance(du, SymbolicZero) else [plain(A, du)]
-        moving = [not isinstance(leaf, SymbolicZero) for leaf in jax.tree.leaves(dA, is_leaf=_is_zero)]
-        if any(moving):  # the floats of A
-            leaves, structure = jax.tree.flatten(A)
-            changes = [leaf for leaf in jax.tree.leaves(dA, is_leaf=_is_zero) if not _is_zero(leaf)]
-
-            def along(*floats: Array) -> Array:
-                given = iter(floats)
-                return plain(
-                    structure.unflatten([next(given) if m else v for m, v in zip(moving, leaves, strict=True)]), u
-                )
-
-            at = [leaf for m, leaf in zip(moving, leaves, strict=True) if m]
-            terms.append(jax.jvp(along, at, changes)[1])
+        if not isinstance(dA.fill, SymbolicZero):
+            terms.append(jax.jvp(lambda fill: plain(replace(A, fill=fill), u), (A.fill,), (dA.fill,))[1])
         return product(A, u), sum(terms)
 
     return product
-
-
-def _is_zero(leaf: Any) -> bool:
-    return isinstance(leaf, SymbolicZero)
 
 
 _times = _product(lambda A, u: A.times(u, False), lambda A, u: A.times(u, True))

@@ -30,10 +30,10 @@ class Genotypes:
         a_{ij} = \frac{g_{ij}}{scale_j}, \qquad g_{ij} \in \{0, 1, 2\} \text{ the copies of allele } A_1,
         \text{ or } fill_j \text{ where the call is missing}
 
-    The four codes are 00: two copies of A1, 10: one, 11: none, 01: missing. The matrix is never held in float: a product
-    reads the packed words, decodes them in registers, and multiplies; ``A x`` passes over the blocks of 64 markers of
-    which no coefficient differs from zero. Made by :meth:`build` from calls, by :meth:`from_bed` from bytes,
-    and by :func:`jaxht.designs.read_bed` from a file; :func:`jaxht.standardize` keeps it packed.
+    The four codes are 00: two copies of A1, 10: one, 11: none, 01: missing. The matrix is never held in float: a
+    product reads the packed words, decodes a block of markers and multiplies; ``A x`` leaves out the blocks of markers
+    whose coefficients are all 0. Made by :meth:`build` from calls, by :meth:`from_bed` from bytes, and by
+    :func:`jaxht.designs.read_bed` from a file; :func:`jaxht.standardize` keeps it packed.
 
     Args:
         words: (d, ceil(n / 16)) int32, a marker in each row, sample 16 w + p in bits 2 p and 2 p + 1 of word w; 11

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
-import numpy as np
 
 from jaxht._pytree import Array, ArrayDType, check_array, describe, mixed, pytree, static
 from jaxht.designs import blocks

@@ -64,16 +64,17 @@ def read_bed(path: Any, dtype: ArrayDType = float) -> Bed:
     (samples,), (markers, counted) = _read_columns(files["fam"], [1]), _read_columns(files["bim"], [1, 4])
     n, d = len(samples), len(markers)
     width, size = -(-n // 4), files["bed"].stat().st_size
+    needed = len(HEADER) + d * width
     with files["bed"].open("rb") as file:
         header = file.read(len(HEADER))
         if header != HEADER:
             raise ValueError(
                 f"path must be a .bed file that begins with {HEADER.hex()}; {files['bed']}: {header.hex()}"
             )
-        if size != len(HEADER) + d * width:
+        if size != needed:
             raise ValueError(
-                f"path must be of {n} samples and {d} markers, as in .fam and .bim, which take {len(HEADER) + d * width} "
-                f"bytes; {files['bed']} has {size}"
+                f"path must be of {n} samples and {d} markers, as its .fam and .bim files are, in {needed} bytes; "
+                f"{files['bed']} has {size}"
             )
 
         def read(first: int, last: int) -> np.ndarray:

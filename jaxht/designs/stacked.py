@@ -10,7 +10,7 @@ from jaxht._pytree import Array, ArrayDType, mixed, pytree
 
 @pytree
 class Stacked:
-    """The columns of several designs, one after the other: ``A = [A_1, A_2, ...]``; made by :func:`jaxht.designs.hstack`.
+    """The columns of several designs, ``A = [A_1, A_2, ...]``; made by :func:`jaxht.designs.hstack`.
 
     Args:
         parts: designs of n rows each and of one dtype; each stays stored as it is.
