@@ -231,11 +231,7 @@ def test_covariates_traits_and_genes():
     genes, traits = jaxht.Groups(3, jnp.arange(d) // 5), jnp.repeat(jnp.arange(d), 2).reshape(d, 2)
     problems = [
         (lambda A: jaxht.LeastSquares(A, y + 3 + C[:, 1]), keep, (S.design, full)),
-        (
-            lambda A: jaxht.MultiResponse(A, targets, 1e-3),
-            jaxht.Groups(4, jnp.repeat(jnp.arange(d), 2).reshape(d, 2)),
-            None,
-        ),
+        (lambda A: jaxht.MultiResponse(A, targets, 1e-3), jaxht.Groups(4, traits), None),
         (lambda A: jaxht.LeastSquares(A, y), genes, None),
         (lambda A: jaxht.Poisson(A, np.round(np.exp(y / 4)), 1e-2), jaxht.Sparse(4), None),
     ]

@@ -1,0 +1,183 @@
+"""Genotypes at two bits a call: memory, products, a fit of several traits, and the causal markers that it finds.
+
+``python -m benchmarks genotypes [--quick] [--samples n] [--markers d]`` simulates them in packed form: haplotypes in
+runs of 32 markers of one frequency, uniform on [0.05, 0.5], which copy the allele at the marker before with probability
+``--correlation``; one call in a hundred is missing. Of the traits, each has ten causal markers of its own, and seven are
+common to all; effects of standardised genotypes are N(0, 1), as in Chu et al. 2020 (MendelIHT), and scaled to the
+heritability. Powers and false positives are those of markers, by trait.
+"""
+
+import argparse
+import functools
+import resource
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+import jaxht
+from benchmarks.timing import interleaved, report
+from jaxht.designs import Genotypes
+from jaxht.linalg.precision import matmul
+
+RUN, OWN, COMMON, BLOCKS = 32, 10, 7, (8, 64)
+BIOBANK, PUBLISHED = (185_656, 470_228), "20 h"  # samples and markers of the published run of MendelIHT
+
+
+def simulate(n: int, d: int, correlation: float, missing: float = 0.01) -> Genotypes:
+    """Genotypes, from bytes that are drawn block by block."""
+    rng = np.random.default_rng(0)
+    codes = np.array([3, 2, 0], np.uint8)
+
+    def read(first: int, last: int) -> np.ndarray:
+        runs = -(-(last - first) // RUN)
+        frequency = rng.integers(13, 129, (runs, 1), np.uint8)  # in 256ths
+        calls = np.empty((runs, RUN, -(-n // 4) * 4), np.uint8)
+        alleles = rng.integers(0, 256, (runs, 2 * calls.shape[2]), np.uint8) < frequency
+        for i in range(RUN):
+            drawn = rng.integers(0, 256, (2, *alleles.shape), np.uint8)
+            alleles = np.where(drawn[0] < int(256 * correlation), alleles, drawn[1] < frequency)
+            calls[:, i] = codes[alleles.reshape(runs, -1, 2).sum(axis=2)]
+            calls[:, i][rng.integers(0, 256, calls[:, i].shape, np.uint8) < round(256 * missing)] = 1
+        part = calls.reshape(runs * RUN, -1, 4)[: last - first]
+        return part[..., 0] | part[..., 1] << 2 | part[..., 2] << 4 | part[..., 3] << 6
+
+    return Genotypes.pack(read, (n, d), np.float32)
+
+
+def plant(Z: Any, num_traits: int, heritability: float) -> tuple[np.ndarray, np.ndarray]:
+    """Effects (d, c) and standardised traits (n, c)."""
+    (n, d), rng = Z.shape, np.random.default_rng(1)
+    effects = np.zeros((d, num_traits), np.float32)
+    causal = rng.choice(d, COMMON + OWN * num_traits, replace=False)
+    effects[causal[:COMMON]] = rng.standard_normal((COMMON, num_traits))
+    for trait, own in enumerate(np.split(causal[COMMON:], num_traits)):
+        effects[own, trait] = rng.standard_normal(OWN)
+    genetic = np.asarray(jax.jit(lambda Z, x: Z.matvec(x))(Z, effects))
+    noise = rng.standard_normal((n, num_traits)) * genetic.std(axis=0) * np.sqrt(1 / heritability - 1)
+    y = genetic + noise
+    return effects, ((y - y.mean(axis=0)) / y.std(axis=0)).astype(np.float32)
+
+
+@functools.partial(jax.jit, static_argnames="repeats")
+def floats_transposed(block: jax.Array, r: jax.Array, repeats: int) -> jax.Array:
+    """``A^T r`` as if every block of markers were this one of floats."""
+
+    def body(i: Any, image: jax.Array) -> jax.Array:
+        return lax.dynamic_update_slice_in_dim(image, matmul(block, r + image[0, 0] * 0), i * len(block), 0)
+
+    return lax.fori_loop(0, repeats, body, jnp.zeros((repeats * len(block), r.shape[1]), r.dtype))
+
+
+@functools.partial(jax.jit, static_argnames="repeats")
+def floats_times(block: jax.Array, x: jax.Array, repeats: int) -> jax.Array:
+    """``A x`` as if every block of markers were this one of floats."""
+
+    def body(i: Any, image: jax.Array) -> jax.Array:
+        return image + matmul(lax.dynamic_slice_in_dim(x, i * len(block), len(block)).T, block)
+
+    return lax.fori_loop(0, repeats, body, jnp.zeros((x.shape[1], block.shape[1]), x.dtype))
+
+
+def products(Z: Any, num_traits: int, k: int, repeats: int) -> float:
+    """Print the times of products next to those of reading the words and of floats; the seconds of those of a step."""
+    (n, d), rng = Z.shape, np.random.default_rng(2)
+    words = Z.base.words
+    forward, backward = jax.jit(lambda Z, x: Z.matvec(x)), jax.jit(lambda Z, r: Z.rmatvec(r))
+    step = 0.0
+    for c in sorted({1, num_traits}):
+        r = jnp.asarray(rng.standard_normal((n, c), np.float32))
+        x = jnp.asarray(rng.standard_normal((d, c), np.float32))
+        sparse = jnp.where(jnp.isin(jnp.arange(d), rng.choice(d, k, replace=False))[:, None], x, 0)
+        candidates: dict[str, Callable[[], Any]] = {"reading the words": functools.partial(jax.jit(jnp.max), words)}
+        for size in BLOCKS:
+            block = jnp.asarray(rng.standard_normal((size, n), np.float32))
+            candidates[f"A' r, floats, blocks of {size}"] = functools.partial(floats_transposed, block, r, d // size)
+            candidates[f"A x, floats, blocks of {size}"] = functools.partial(floats_times, block, x, d // size)
+        candidates["A' r"] = functools.partial(backward, Z, r)
+        candidates["A x, dense x"] = functools.partial(forward, Z, x)
+        candidates[f"A x, {k} nonzero rows"] = functools.partial(forward, Z, sparse)
+        seconds = interleaved(candidates, repeats=repeats)
+        report(f"products with {c} columns, {n} x {d}", seconds, baseline="A' r", unit="ms")
+        reading = seconds["reading the words"]
+        back, there = (
+            np.minimum(*(seconds[f"{name}, floats, blocks of {size}"] for size in BLOCKS)) for name in ("A' r", "A x")
+        )
+        own = seconds["A' r"] + seconds[f"A x, {k} nonzero rows"]
+        print("  speed of reading the words and the faster float product, as a share, medians over turns:")
+        for name, goal, taken in (
+            ("A' r", reading + back, seconds["A' r"]),
+            ("A x, dense x", reading + there, seconds["A x, dense x"]),
+            ("a step: A' r and A x of its sparse x", 2 * reading + back + there, own),
+        ):
+            print(f"    {name:40s} {np.median(goal / taken):6.2f}", flush=True)
+        step = float(np.median(own))
+    return step
+
+
+def fit(Z: Any, y: np.ndarray, effects: np.ndarray, k: int, solver: Any) -> int:
+    """Fit all traits with k coefficients, print what was found; the number of steps."""
+    f = jaxht.MultiResponse(Z, jnp.asarray(y), mean=True)
+    times = []
+    for _ in range(2):
+        begin = time.perf_counter()
+        result = jax.block_until_ready(jaxht.solve(f, jaxht.Sparse(k), solver))
+        times.append(time.perf_counter() - begin)
+    found, causal = np.asarray(result.x) != 0, effects != 0
+    steps, status = int(result.num_steps), jaxht.Status(int(result.status)).name
+    print(
+        f"\n{solver}, {y.shape[1]} traits, k = {k}: {times[0]:.1f} s, again {times[1]:.1f} s, {steps} steps, {status}"
+    )
+    large = np.abs(effects) >= np.quantile(np.abs(effects[causal]), 0.5)
+    near = np.isin(np.arange(len(found)) // RUN, np.flatnonzero(causal.any(axis=1)) // RUN)
+    for trait in range(y.shape[1]):
+        hits, hit = found[:, trait], causal[:, trait]
+        strong = hit & large[:, trait]
+        print(
+            f"  trait {trait + 1}: power {np.sum(hits & hit)} of {np.sum(hit)}, of the larger half of all effects "
+            f"{np.sum(hits & strong)} of {np.sum(strong)}; false positives {np.sum(hits & ~hit)}, "
+            f"of which {np.sum(hits & ~hit & near)} in a run of 32 markers with a causal one"
+        )
+    return steps
+
+
+def main(arguments: list[str]) -> None:
+    """Print memory, times, ratios and recovery, and what they come to at the size of a biobank."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks genotypes", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="2000 samples, 20 000 markers")
+    parser.add_argument("--samples", type=int, default=20_000)
+    parser.add_argument("--markers", type=int, default=200_000)
+    parser.add_argument("--traits", type=int, default=3)
+    parser.add_argument("--size", type=int, default=50, help="coefficients of a fit")
+    parser.add_argument("--heritability", type=float, default=0.5)
+    parser.add_argument("--correlation", type=float, default=0.5, help="of neighbouring markers")
+    parser.add_argument("--repeats", type=int, default=5)
+    options = parser.parse_args(arguments)
+    n, d = (2000, 20_000) if options.quick else (options.samples, options.markers)
+    begin = time.perf_counter()
+    A = simulate(n, d, options.correlation)
+    print(
+        f"{n} samples x {d} markers, {A.words.nbytes / 1e9:.3f} GB packed; simulated in {time.perf_counter() - begin:.0f} s"
+    )
+    begin = time.perf_counter()
+    Z = jax.block_until_ready(jaxht.standardize(A)).design
+    print(f"means, scales and missing calls in {time.perf_counter() - begin:.2f} s")
+    effects, y = plant(Z, options.traits, options.heritability)
+    print(
+        f"heritability {options.heritability}, {np.count_nonzero(effects)} effects N(0, 1) of {options.traits} traits"
+    )
+    steps = max(fit(Z, y, effects, options.size, solver) for solver in (jaxht.NIHT(), jaxht.IHT()))
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    print(f"peak memory of the process, data included: {peak / 1e9:.2f} GB")
+    step = products(Z, options.traits, options.size, options.repeats)
+    entries = float(n) * d
+    whole = step * float(BIOBANK[0]) * BIOBANK[1] / entries
+    print(
+        f"\na step's products with {options.traits} columns: {entries / step / 1e9:.2f} billion genotypes a second; at "
+        f"{BIOBANK[1]} markers x {BIOBANK[0]} people ({float(BIOBANK[0]) * BIOBANK[1] / 4e9:.1f} GB) {whole:.0f} s, and "
+        f"{steps} steps {whole * steps / 3600:.2f} h, by arithmetic (the published run of MendelIHT: {PUBLISHED})"
+    )
