@@ -1,10 +1,10 @@
 """Genotypes at two bits a call: memory, products, a fit of several traits, and the causal markers that it finds.
 
 ``python -m benchmarks genotypes [--quick] [--samples n] [--markers d]`` simulates them in packed form: haplotypes in
-runs of 32 markers of one frequency, uniform on [0.05, 0.5], which copy the allele at the marker before with probability
-``--correlation``; one call in a hundred is missing. Of the traits, each has ten causal markers of its own, and seven are
-common to all; effects of standardised genotypes are N(0, 1), as in Chu et al. 2020 (MendelIHT), and scaled to the
-heritability. Powers and false positives are those of markers, by trait.
+runs of 32 markers of one frequency, uniform on [0.05, 0.5], which copy the allele at the marker before with a
+probability, ``--correlation``; one call in a hundred is missing. Each trait has ten causal markers of its own, and
+seven are common to all; effects of standardised genotypes are N(0, 1), as in Chu et al. 2020 (MendelIHT), and scaled to
+the heritability. Powers and false positives are those of markers, by trait.
 """
 
 import argparse
@@ -128,13 +128,11 @@ def fit(Z: Any, y: np.ndarray, effects: np.ndarray, k: int, solver: Any) -> int:
         result = jax.block_until_ready(jaxht.solve(f, jaxht.Sparse(k), solver))
         times.append(time.perf_counter() - begin)
     found, causal = np.asarray(result.x) != 0, effects != 0
-    steps, status = int(result.num_steps), jaxht.Status(int(result.status)).name
-    print(
-        f"\n{solver}, {y.shape[1]} traits, k = {k}: {times[0]:.1f} s, again {times[1]:.1f} s, {steps} steps, {status}"
-    )
+    c, steps, status = y.shape[1], int(result.num_steps), jaxht.Status(int(result.status)).name
+    print(f"\n{solver}, {c} traits, k = {k}: {times[0]:.1f} s, again {times[1]:.1f} s, {steps} steps, {status}")
     large = np.abs(effects) >= np.quantile(np.abs(effects[causal]), 0.5)
     near = np.isin(np.arange(len(found)) // RUN, np.flatnonzero(causal.any(axis=1)) // RUN)
-    for trait in range(y.shape[1]):
+    for trait in range(c):
         hits, hit = found[:, trait], causal[:, trait]
         strong = hit & large[:, trait]
         print(
@@ -160,24 +158,23 @@ def main(arguments: list[str]) -> None:
     n, d = (2000, 20_000) if options.quick else (options.samples, options.markers)
     begin = time.perf_counter()
     A = simulate(n, d, options.correlation)
-    print(
-        f"{n} samples x {d} markers, {A.words.nbytes / 1e9:.3f} GB packed; simulated in {time.perf_counter() - begin:.0f} s"
-    )
+    took = time.perf_counter() - begin
+    print(f"{n} samples x {d} markers, {A.words.nbytes / 1e9:.3f} GB packed; simulated in {took:.0f} s", flush=True)
     begin = time.perf_counter()
     Z = jax.block_until_ready(jaxht.standardize(A)).design
     print(f"means, scales and missing calls in {time.perf_counter() - begin:.2f} s")
     effects, y = plant(Z, options.traits, options.heritability)
     print(
-        f"heritability {options.heritability}, {np.count_nonzero(effects)} effects N(0, 1) of {options.traits} traits"
+        f"{options.traits} traits of heritability {options.heritability}, {np.count_nonzero(effects)} effects N(0, 1)"
     )
     steps = max(fit(Z, y, effects, options.size, solver) for solver in (jaxht.NIHT(), jaxht.IHT()))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    print(f"peak memory of the process, data included: {peak / 1e9:.2f} GB")
+    print(f"peak memory of the process, data included: {peak / 1e9:.2f} GB", flush=True)
     step = products(Z, options.traits, options.size, options.repeats)
-    entries = float(n) * d
-    whole = step * float(BIOBANK[0]) * BIOBANK[1] / entries
+    entries, (people, markers) = float(n) * d, BIOBANK
+    whole = step * people * markers / entries
+    print(f"\na step's products with {options.traits} columns: {entries / step / 1e9:.2f} billion genotypes a second")
     print(
-        f"\na step's products with {options.traits} columns: {entries / step / 1e9:.2f} billion genotypes a second; at "
-        f"{BIOBANK[1]} markers x {BIOBANK[0]} people ({float(BIOBANK[0]) * BIOBANK[1] / 4e9:.1f} GB) {whole:.0f} s, and "
-        f"{steps} steps {whole * steps / 3600:.2f} h, by arithmetic (the published run of MendelIHT: {PUBLISHED})"
+        f"by arithmetic, at {markers} markers x {people} people ({people * markers / 4e9:.1f} GB): {whole:.0f} s a step, "
+        f"{whole * steps / 3600:.2f} h in {steps} steps; the published run of MendelIHT took {PUBLISHED}"
     )
