@@ -151,7 +151,7 @@ def test_standardised(kind, weighted):
     x, r = rng.normal(size=(D, 2)).astype(dtype), rng.normal(size=(N, 2)).astype(dtype)
     close(S.design.matvec(x), Z @ x, dtype, 10)
     close(S.design.rmatvec(r), Z.T @ r, dtype, 10)
-    close(S.design.column_norms(), np.linalg.norm(Z, axis=0), dtype, 10)
+    close(S.design.column_norms() ** 2, np.sum(Z**2, axis=0), dtype, 10)
     columns = S.design.columns(jnp.arange(D))
     close(columns, Z.T, dtype)
     if not weighted:
@@ -233,7 +233,6 @@ def test_covariates_traits_and_genes():
         (lambda A: jaxht.LeastSquares(A, y + 3 + C[:, 1]), keep, (S.design, full)),
         (lambda A: jaxht.MultiResponse(A, targets, 1e-3), jaxht.Groups(4, traits), None),
         (lambda A: jaxht.LeastSquares(A, y), genes, None),
-        (lambda A: jaxht.Poisson(A, np.round(np.exp(y / 4)), 1e-2), jaxht.Sparse(4), None),
     ]
     alone = jaxht.standardize(Genotypes.build(G)).design
     for model, constraint, designs in problems:

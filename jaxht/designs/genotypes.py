@@ -18,8 +18,9 @@ LOW = np.int32(0x55555555)  # the lower bit of each call
 # reach the sign, and is shifted.
 MASKS = [np.int32(3 << 2 * p) for p in range(CALLS - 1)]
 WEIGHTS = [4.0**-p for p in range(CALLS - 1)] + [1.0]
-# Markers at a time, numbers of a decoded block, and columns up to which a product decodes in registers.
-MARKERS, NUMBERS, COLUMNS = 64, 2**17, 8
+# Markers at a time, of a product that may pass over them an eighth; words of a block; and columns up to which a product
+# decodes in registers.
+MARKERS, NUMBERS, COLUMNS = 512, 2**17, 8
 
 
 @pytree
@@ -262,7 +263,7 @@ class Genotypes:
             return lax.cond(jnp.any(along != 0), add_all, lambda image: image, image) if skip else add_all(image)
 
         start = jnp.zeros((CALLS, u.shape[1], self.words.shape[1]), u.dtype)
-        image = blocks.loop(self.shape[1], self._markers(), body, start)
+        image = blocks.loop(self.shape[1], self._markers(MARKERS // 8), body, start)
         return image.transpose(2, 0, 1).reshape(-1, u.shape[1])[: self.num_samples]
 
     def _fields(self, u: Array) -> Array:
@@ -274,9 +275,9 @@ class Genotypes:
         """The words of some markers, and what missing calls count as."""
         return blocks.take(self.words, first, size), blocks.take(self.fill, first, size)[:, None]
 
-    def _markers(self) -> int:
+    def _markers(self, most: int = MARKERS) -> int:
         """How many markers are decoded at a time."""
-        return min(self.shape[1], max(8, min(MARKERS, NUMBERS // self.words.shape[1])))
+        return min(self.shape[1], max(8, min(most, NUMBERS // self.words.shape[1])))
 
 
 def _field(words: Array, p: int, dtype: ArrayDType) -> Array:
