@@ -185,7 +185,8 @@ def main(arguments: list[str]) -> None:
     entries, (people, markers) = float(n) * d, BIOBANK
     larger = people * markers / entries
     print(f"\na step's products with {options.traits} columns: {entries / step / 1e9:.2f} billion genotypes a second")
+    print(f"by arithmetic, at {markers} markers x {people} people ({people * markers / 4e9:.1f} GB):")
     print(
-        f"by arithmetic, at {markers} markers x {people} people ({people * markers / 4e9:.1f} GB): {step * larger:.0f} s "
+        f"{step * larger:.0f} s "
         f"a step, {taken * larger / 3600:.2f} h a fit of {steps} steps; a published run of MendelIHT took {PUBLISHED}"
     )

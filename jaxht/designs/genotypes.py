@@ -186,9 +186,16 @@ class Genotypes:
 
     def counts(self) -> tuple[Array, Array, Array]:
         """How many samples have one copy, two, and a missing call, int32 (d,) each. Cost: a pass over the words."""
-        high, low = self.words >> 1 & LOW, self.words & LOW
-        planes = high & ~low, LOW & ~(high | low), low & ~high
-        one, two, missing = (jnp.sum(lax.population_count(plane), axis=1) for plane in planes)
+
+        def body(first: Array, new: Array, counts: tuple[Array, ...]) -> tuple[Array, ...]:
+            words, _ = self._block(first, len(new))
+            high, low = words >> 1 & LOW, words & LOW
+            planes = high & ~low, LOW & ~(high | low), low & ~high
+            totals = (jnp.sum(lax.population_count(plane), axis=1, dtype=jnp.int32) for plane in planes)
+            return tuple(blocks.put(count, total, first) for count, total in zip(counts, totals, strict=True))
+
+        zeros = jnp.zeros(self.shape[1], jnp.int32)
+        one, two, missing = blocks.loop(self.shape[1], self._markers(), body, (zeros, zeros, zeros))
         return one, two, missing
 
     def moments(self) -> tuple[Array, Array]:

@@ -65,9 +65,17 @@ class Integers:
         if missing is not None and (not isinstance(missing, int) or missing == 0):
             raise ValueError(f"missing must be an int other than 0, or None; got {describe(missing)}")
         array, ones = jnp.asarray(array), jnp.ones(array.shape[1], jnp.result_type(dtype))
-        called = jnp.ones(array.shape, bool) if missing is None else array != missing
-        total = jnp.sum(jnp.where(called, array, 0), axis=0, dtype=jnp.int32)
-        return cls(array, total / jnp.maximum(jnp.sum(called, axis=0), 1).astype(ones.dtype), ones, missing)
+        A = cls(array, ones, ones, missing)
+
+        def body(first: Array, new: Array, sums: tuple[Array, ...]) -> tuple[Array, ...]:
+            block = blocks.take(array, first, len(new)).astype(jnp.int32)
+            called = new[:, None] & (True if missing is None else block != missing)
+            parts = (jnp.sum(part, axis=0, dtype=jnp.int32) for part in (jnp.where(called, block, 0), called))
+            return tuple(total + part for total, part in zip(sums, parts, strict=True))
+
+        zeros = jnp.zeros(array.shape[1], jnp.int32)
+        total, called = blocks.loop(array.shape[0], A._rows(), body, (zeros, zeros))
+        return cls(array, total / jnp.maximum(called, 1).astype(ones.dtype), ones, missing)
 
     @property
     def shape(self) -> tuple[int, int]:
