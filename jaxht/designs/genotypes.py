@@ -22,6 +22,9 @@ WEIGHTS = [4.0**-p for p in range(CALLS - 1)] + [1.0]
 # decodes in registers.
 MARKERS, NUMBERS, COLUMNS = 512, 2**17, 8
 
+# Of a byte, how many of its four calls are one copy, two, and missing.
+TABLES = [sum((np.arange(256) >> 2 * p & 3) == code for p in range(4)).astype(np.uint8) for code in (2, 0, 1)]
+
 
 @pytree
 class Genotypes:
@@ -39,6 +42,7 @@ class Genotypes:
     Args:
         words: (d, ceil(n / 16)) int32, a marker in each row, sample 16 w + p in bits 2 p and 2 p + 1 of word w; 11
             behind the last sample.
+        counts: (3, d) int32, how many samples have one copy, two, and a missing call.
         fill: (d,) what missing calls count as: the means of the others.
         scale: (d,) what columns are divided by; ones.
         num_samples: n, static.
@@ -57,6 +61,7 @@ class Genotypes:
     """
 
     words: Array = mixed()
+    counts: Array = mixed()
     fill: Array
     scale: Array
     num_samples: int = static()
@@ -102,7 +107,7 @@ class Genotypes:
         Raises:
             ValueError: if data has another shape or dtype.
 
-        Cost: a copy of the bytes.
+        Cost: a pass over the bytes, and a copy of them.
         """
         data, width = np.asarray(data), -(-num_samples // 4)
         if data.ndim != 2 or data.dtype != np.uint8 or data.shape[1] != width:
@@ -119,20 +124,21 @@ class Genotypes:
         n, d = shape
         if n < 1 or d < 1:
             raise ValueError(f"calls must have shape (n, d) with n, d >= 1; got {shape}")
-        width = -(-n // CALLS)
-        data = np.full((d, 4 * width), 255, np.uint8)
-        block = max(1, 2**24 // (4 * width))
+        width, used = 4 * -(-n // CALLS), -(-n // 4)
+        data, counts = np.full((d, width), 255, np.uint8), np.empty((3, d), np.int32)
+        block = max(1, 2**24 // width)
         for first in range(0, d, block):
             last = min(d, first + block)
-            data[first:last, : -(-n // 4)] = read(first, last)
-        if n % 4:
-            data[:, n // 4] |= 255 << 2 * (n % 4) & 255
-        words = jnp.asarray(data.view("<i4").astype(np.int32, copy=False))
+            data[first:last, :used] = read(first, last)
+            if n % 4:
+                data[first:last, used - 1] |= 255 << 2 * (n % 4) & 255
+            for count, table in zip(counts, TABLES, strict=True):
+                count[first:last] = np.sum(table[data[first:last, :used]], axis=1, dtype=np.int32)
+        one, two, missing = counts
         ones = jnp.ones(d, jnp.result_type(dtype))
-        A = cls(words, ones, ones, n)
-        one, two, missing = A.counts()
-        called = jnp.maximum(n - missing, 1).astype(ones.dtype)
-        return cls(words, (one + 2 * two) / called, ones, n)
+        fill = ((one + 2 * two) / np.maximum(n - missing, 1)).astype(ones.dtype)
+        words = data.view("<i4").astype(np.int32, copy=False)
+        return cls(jnp.asarray(words), jnp.asarray(counts), jnp.asarray(fill), ones, n)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -180,28 +186,14 @@ class Genotypes:
         return jnp.sqrt(self._times((1 / self.scale**2)[:, None], False, jnp.square)[:, 0])
 
     def column_norms(self) -> Array:
-        """Euclidean norms of the columns, (d,), from counts. Cost: a pass over the words."""
-        one, two, missing = self.counts()
+        """Euclidean norms of the columns, (d,), from counts. Cost: d."""
+        one, two, missing = self.counts
         return jnp.sqrt(one + 4 * two + missing * self.fill**2) / self.scale
-
-    def counts(self) -> tuple[Array, Array, Array]:
-        """How many samples have one copy, two, and a missing call, int32 (d,) each. Cost: a pass over the words."""
-
-        def body(first: Array, new: Array, counts: tuple[Array, ...]) -> tuple[Array, ...]:
-            words, _ = self._block(first, len(new))
-            high, low = words >> 1 & LOW, words & LOW
-            planes = high & ~low, LOW & ~(high | low), low & ~high
-            totals = (jnp.sum(lax.population_count(plane), axis=1, dtype=jnp.int32) for plane in planes)
-            return tuple(blocks.put(count, total, first) for count, total in zip(counts, totals, strict=True))
-
-        zeros = jnp.zeros(self.shape[1], jnp.int32)
-        one, two, missing = blocks.loop(self.shape[1], self._markers(), body, (zeros, zeros, zeros))
-        return one, two, missing
 
     def moments(self) -> tuple[Array, Array]:
         """The mean and the variance of each column, from counts: no digits are lost to the square of the mean."""
         n, dtype = self.num_samples, self.dtype
-        one, two, missing = (count.astype(dtype) for count in self.counts())
+        one, two, missing = (count.astype(dtype) for count in self.counts)
         called = jnp.maximum(n - missing, 1)
         none = n - missing - one - two
         mean = (one + 2 * two) / called
