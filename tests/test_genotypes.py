@@ -125,13 +125,13 @@ def test_transformations(kind):
 
 
 def test_a_gradient_holds_no_matrix():
-    A = Genotypes.build(calls(400, 4096))
+    A = Genotypes.build(calls(400, 16384))
 
     def f(x):
         return jnp.sum(A.matvec(x) ** 2) + jnp.sum(A.rmatvec(A.matvec(x)) ** 2)
 
-    memory = jax.jit(jax.grad(f)).lower(jnp.ones(4096)).compile().memory_analysis()
-    assert memory.temp_size_in_bytes < 400 * 4096  # a quarter of the matrix in float
+    memory = jax.jit(jax.grad(f)).lower(jnp.ones(16384)).compile().memory_analysis()
+    assert memory.temp_size_in_bytes < 400 * 16384  # a quarter of the matrix in float
 
 
 @both
@@ -184,7 +184,6 @@ SOLVERS = [
     jaxht.HTP(),
     jaxht.GraSP(),
     jaxht.OMP(),
-    jaxht.HTSVRG(),
 ]
 CASES = [(solver, "packed") for solver in SOLVERS] + [(jaxht.HTP(), "int8"), (jaxht.OMP(), "int8")]
 
@@ -196,11 +195,10 @@ CASES = [(solver, "packed") for solver in SOLVERS] + [(jaxht.HTP(), "int8"), (ja
 def test_solvers_find_what_they_find_on_the_dense_matrix(kind, solver):
     G, Z, y = planted()
     S = jaxht.standardize(MAKE[kind](G, float))
-    key = jax.random.key(0) if isinstance(solver, jaxht.HTSVRG) else None
     models = [jaxht.LeastSquares, jaxht.Logistic] if isinstance(solver, jaxht.HTP | jaxht.OMP) else [jaxht.LeastSquares]
     for model in models:
         target = np.sign(y) if model is jaxht.Logistic else y
-        packed, dense = (jaxht.solve(model(A, target, 1e-2), jaxht.Sparse(4), solver, key=key) for A in (S.design, Z))
+        packed, dense = (jaxht.solve(model(A, target, 1e-2), jaxht.Sparse(4), solver) for A in (S.design, Z))
         np.testing.assert_array_equal(packed.support.numpy(), dense.support.numpy())
         np.testing.assert_allclose(packed.x, dense.x, atol=1e-8)
         assert packed.status == dense.status

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -24,6 +25,8 @@ MARKERS, NUMBERS, COLUMNS = 512, 2**17, 8
 
 # Of a byte, how many of its four calls are one copy, two, and missing.
 TABLES = [sum((np.arange(256) >> 2 * p & 3) == code for p in range(4)).astype(np.uint8) for code in (2, 0, 1)]
+
+ALIGNMENT = 64  # of arrays of NumPy that JAX takes on a CPU as they are, without a copy
 
 
 @pytree
@@ -125,8 +128,10 @@ class Genotypes:
         if n < 1 or d < 1:
             raise ValueError(f"calls must have shape (n, d) with n, d >= 1; got {shape}")
         width, used = 4 * -(-n // CALLS), -(-n // 4)
-        data, counts = np.full((d, width), 255, np.uint8), np.empty((3, d), np.int32)
-        block = max(1, 2**24 // width)
+        counts, block = np.empty((3, d), np.int32), max(1, 2**24 // width)
+        room = np.empty(d * width + ALIGNMENT, np.uint8)
+        data = room[-room.ctypes.data % ALIGNMENT :][: d * width].reshape(d, width)
+        data[:, used:] = 255
         for first in range(0, d, block):
             last = min(d, first + block)
             data[first:last, :used] = read(first, last)
@@ -137,8 +142,8 @@ class Genotypes:
         one, two, missing = counts
         ones = jnp.ones(d, jnp.result_type(dtype))
         fill = ((one + 2 * two) / np.maximum(n - missing, 1)).astype(ones.dtype)
-        words = data.view("<i4").astype(np.int32, copy=False)
-        return cls(jnp.asarray(words), jnp.asarray(counts), jnp.asarray(fill), ones, n)
+        words = jax.device_put(data.view("<i4").astype(np.int32, copy=False))
+        return cls(words, jnp.asarray(counts), jnp.asarray(fill), ones, n)
 
     @property
     def shape(self) -> tuple[int, int]:

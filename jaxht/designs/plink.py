@@ -44,7 +44,7 @@ def read_bed(path: Any, dtype: ArrayDType = float) -> Bed:
         FileNotFoundError: if one of the three files is missing.
         ValueError: if the .bed file has another header, or a length that is not that of the other two.
 
-    Cost: the file is read once, in blocks; memory of twice its length for a moment.
+    Cost: the file is read once, in blocks; memory of its length, and a block.
 
     Source: the file formats of PLINK 1.9, Chang et al. 2015.
 
