@@ -21,7 +21,7 @@ MASKS = [np.int32(3 << 2 * p) for p in range(CALLS - 1)]
 WEIGHTS = [4.0**-p for p in range(CALLS - 1)] + [1.0]
 # Markers at a time, of a product that may pass over them an eighth; words of a block; and columns up to which a product
 # decodes in registers.
-MARKERS, NUMBERS, COLUMNS = 512, 2**17, 8
+MARKERS, NUMBERS, COLUMNS = 512, 2**16, 8
 
 # Of a byte, how many of its four calls are one copy, two, and missing.
 TABLES = [sum((np.arange(256) >> 2 * p & 3) == code for p in range(4)).astype(np.uint8) for code in (2, 0, 1)]
