@@ -1,7 +1,7 @@
 """``python -m benchmarks [NAME ...]``: run all the benchmarks, or those named.
 
-``python -m benchmarks support [OPTION ...]``, ``certified`` and ``streaming``, which take long and have options of
-their own, are run by name alone.
+``python -m benchmarks support [OPTION ...]``, ``certified``, ``streaming`` and ``genotypes``, which take long and have
+options of their own, are run by name alone.
 """
 
 import importlib
@@ -35,17 +35,16 @@ NAMES = (
     "first_call",
     "first_hour",
 )
+ALONE = ("support", "certified", "streaming", "genotypes")
 
 
 def main(names: list[str]) -> None:
     """Run the benchmarks in turn."""
-    if names[:1] in (["support"], ["certified"], ["streaming"]):  # before JAX takes a device: their processes need it
+    if names and names[0] in ALONE:  # before JAX takes a device: their processes need it
         return importlib.import_module(f"benchmarks.{names[0]}").main(names[1:])
     unknown = [name for name in names if name not in NAMES]
     if unknown:
-        sys.exit(
-            f"no such benchmark: {', '.join(unknown)}; there are {', '.join(NAMES)}, support, certified, streaming"
-        )
+        sys.exit(f"no such benchmark: {', '.join(unknown)}; there are {', '.join((*NAMES, *ALONE))}")
     compilation_cache.enable()
     device = jax.devices()[0]
     print(f"jax {jax.__version__}, Python {platform.python_version()}, {device.platform} {device.device_kind}")

@@ -1,5 +1,6 @@
-"""Design matrices behind one protocol: dense, sparse, rows of the identity, products alone, and read from a disk."""
+"""Design matrices behind one protocol: dense, sparse, of small integers, in blocks, streamed, products alone."""
 
+from collections.abc import Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import jax
@@ -12,14 +13,19 @@ from jaxht.designs.blocks import Blocks as Blocks
 from jaxht.designs.blocks import RowsOfBlocks
 from jaxht.designs.dense import Dense as Dense
 from jaxht.designs.entries import Entries as Entries
+from jaxht.designs.genotypes import Genotypes as Genotypes
+from jaxht.designs.integers import Integers as Integers
 from jaxht.designs.matrix import MatrixDesign as MatrixDesign
 from jaxht.designs.operator import LinearOperator as LinearOperator
+from jaxht.designs.plink import Bed as Bed
+from jaxht.designs.plink import read_bed as read_bed
 from jaxht.designs.reading import Reading as Reading
 from jaxht.designs.rows import SparseRows as SparseRows
 from jaxht.designs.scaling import Centred as Centred
 from jaxht.designs.scaling import Standardized as Standardized
 from jaxht.designs.scaling import moments, transform
 from jaxht.designs.sparse import SparseMatrix as SparseMatrix
+from jaxht.designs.stacked import Stacked as Stacked
 from jaxht.designs.streamed import Streamed as Streamed
 from jaxht.designs.streamed import stream as stream
 
@@ -88,6 +94,9 @@ _DESIGNS = (
     LinearOperator,
     MatrixDesign,
     Centred,
+    Genotypes,
+    Integers,
+    Stacked,
 )
 
 
@@ -142,6 +151,40 @@ def _shard(A: Any, sharding: NamedSharding) -> Any:
     raise no_array("A", A, "an array of shape (n, d) or a sparse matrix, for a sharding")
 
 
+def hstack(parts: Sequence[Any]) -> Stacked:
+    """Put designs side by side, such as covariates beside genotypes; each stays stored as it is.
+
+    Args:
+        parts: matrices and designs of n rows each, as :func:`design` takes them, traced; arrays of integers are cast to
+            the dtype of the others.
+
+    Returns:
+        A :class:`Stacked` of shape (n, d_1 + d_2 + ...).
+
+    Raises:
+        ValueError: if parts is empty, or its numbers of rows or dtypes differ.
+
+    Cost: nothing.
+
+    Example:
+        >>> import jax.numpy as jnp, numpy as np, jaxht
+        >>> genotypes = jaxht.designs.Genotypes.build(np.array([[0, 2], [1, 1]], np.int8))
+        >>> A = jaxht.designs.hstack([jnp.array([[1.0], [1.0]]), genotypes])
+        >>> A.rmatvec(jnp.array([1.0, 2.0])).tolist()
+        [3.0, 2.0, 4.0]
+    """
+    designs = [design(part) for part in parts]
+    floats = [A.dtype for A in designs if jnp.issubdtype(A.dtype, jnp.floating)]
+    dtype = floats[0] if floats else jnp.result_type(float)
+    designs = [A if jnp.issubdtype(A.dtype, jnp.floating) else Dense(jnp.asarray(A.array, dtype)) for A in designs]
+    shapes = [A.shape for A in designs]
+    if not designs or any(len(shape) != 2 or shape[0] != shapes[0][0] for shape in shapes):
+        raise ValueError(f"parts must be designs (n, d_i) of one number of rows; got shapes {shapes}")
+    if any(jax.dtypes.canonicalize_dtype(A.dtype) != jax.dtypes.canonicalize_dtype(dtype) for A in designs):
+        raise ValueError(f"parts must have one dtype; got {[str(jnp.dtype(A.dtype)) for A in designs]}")
+    return Stacked(tuple(designs))
+
+
 def standardize(
     A: Any, *, with_mean: bool | Array = True, with_std: bool = True, weights: Array | None = None
 ) -> Standardized:
@@ -162,20 +205,23 @@ def standardize(
 
     Args:
         A: (n, d), an array, a sparse matrix or a :class:`jaxht.LinearOperator`, as :func:`jaxht.design` takes it;
-            traced, but for matrices of scipy.sparse.
+            traced, but for matrices of scipy.sparse; :class:`jaxht.designs.Genotypes`,
+            :class:`jaxht.designs.Integers`, or these side by side, by :func:`jaxht.designs.hstack`.
         with_mean: bool, static, whether columns are centred; or bool (d,), traced, which of them.
         with_std: bool, static; whether columns are scaled to variance 1.
         weights: (n,) sample weights s >= 0, traced; None for ones.
 
     Returns:
         A :class:`jaxht.designs.Standardized`: its ``design`` for objectives, ``mean`` (0 where columns are not centred)
-        and ``scale`` (1 for columns of variance 0). A sparse matrix stays sparse and an operator a product, centred as
-        ``A - 1 mean'``, a matrix of rank 1 that is never formed.
+        and ``scale`` (1 for columns of variance 0). A sparse matrix stays sparse, an operator a product and genotypes
+        packed, centred as ``A - 1 mean'``, a matrix of rank 1 that is never formed. Missing calls, which count as the
+        mean, are then 0.
 
     Raises:
         ValueError: if A is none of these, and for weights of a wrong shape.
 
-    Cost: two passes over A, and a copy of it; for an operator d products unless its norms are known.
+    Cost: two passes over A, and a copy of it, but of genotypes and integers none; for an operator d products unless its
+    norms are known.
 
     Example:
         >>> import jax.numpy as jnp, jaxht
@@ -187,7 +233,16 @@ def standardize(
         [2.0, 0.0, 8.0]
     """
     A = design(A)
-    if not isinstance(A, Dense | SparseMatrix | Blocks | LinearOperator) or len(A.shape) != 2:
+    if isinstance(A, Stacked):
+        centred = [with_mean] * len(A.parts) if isinstance(with_mean, bool) else A.split(jnp.asarray(with_mean))
+        parts = [
+            standardize(part, with_mean=own, with_std=with_std, weights=weights)
+            for part, own in zip(A.parts, centred, strict=True)
+        ]
+        mean, scale = (jnp.concatenate(numbers) for numbers in zip(*((p.mean, p.scale) for p in parts), strict=True))
+        return Standardized(Stacked(tuple(part.design for part in parts)), mean, scale)
+    kinds = Dense | SparseMatrix | Blocks | LinearOperator | Genotypes | Integers
+    if not isinstance(A, kinds) or len(A.shape) != 2:
         raise ValueError(f"A must be an array (n, d), a sparse matrix or a LinearOperator; got {describe(A)}")
     if isinstance(A, Dense):  # of integers, the default float
         A = Dense(jnp.asarray(A.array, None if jnp.issubdtype(A.dtype, jnp.floating) else float))

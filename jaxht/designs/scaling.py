@@ -1,5 +1,6 @@
 """Columns of mean 0 and variance 1, without making a sparse matrix dense or an operator a matrix."""
 
+import dataclasses
 from typing import Any
 
 import jax.numpy as jnp
@@ -7,6 +8,8 @@ import jax.numpy as jnp
 from jaxht._pytree import Array, ArrayDType, pytree
 from jaxht.designs.blocks import Blocks
 from jaxht.designs.dense import Dense
+from jaxht.designs.genotypes import Genotypes
+from jaxht.designs.integers import Integers
 from jaxht.designs.operator import LinearOperator
 from jaxht.designs.sparse import SparseMatrix
 from jaxht.linalg.precision import matmul
@@ -134,13 +137,20 @@ def moments(A: Any, weights: Array | None = None) -> tuple[Array, Array, Array]:
         mean = jnp.average(A.array, axis=0, weights=share)
         variance = jnp.average((A.array - mean) ** 2, axis=0, weights=share)
         square = mean**2 + variance
+    elif isinstance(A, Integers):
+        mean, variance = A.moments(jnp.full(n, 1 / n, A.dtype) if share is None else share)
+        square = mean**2 + variance
+    elif isinstance(A, Genotypes) and share is None:
+        mean, variance = A.moments()
+        square = mean**2 + variance
     else:
         mean = A.rmatvec(jnp.ones(n, A.dtype)) / n if share is None else A.rmatvec(share)
         square = A.column_norms() ** 2 / n if share is None else A.squared(share)
         variance = square - mean**2
     eps = float(jnp.finfo(mean.dtype).eps)
-    # The root of n ulps is what a mean loses; in two passes its square alone is lost.
-    noise = n * eps**2 if isinstance(A, Dense) else n**0.5 * eps
+    # The root of n ulps is what a mean loses; in two passes its square alone is lost, and from counts nothing.
+    two_passes = isinstance(A, Dense | Integers) or (isinstance(A, Genotypes) and share is None)
+    noise = n * eps**2 if two_passes else n**0.5 * eps
     return mean, jnp.where(variance <= noise * square, 0, variance), square
 
 
@@ -158,6 +168,8 @@ def transform(
         return Standardized(Dense((A.array - mean) / scale), mean, scale)
     if isinstance(A, SparseMatrix | Blocks):
         base: Any = A.scale_columns(1 / scale)
+    elif isinstance(A, Genotypes | Integers):
+        base = dataclasses.replace(A, scale=A.scale * scale)
     else:
         norms = None if square is None else jnp.sqrt(n * square) / scale
         base = LinearOperator(_matvec, A.shape, (A, scale), _rmatvec, norms, A.dtype, check=False)

@@ -1,0 +1,98 @@
+"""Products of designs that are decoded block by block: loops that never hold more than a block in float."""
+
+import functools
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.custom_batching import custom_vmap
+from jax.custom_derivatives import SymbolicZero
+
+from jaxht._pytree import Array, replace
+
+
+class Coded(Protocol):
+    """A design A (n, d) of small integers, with products of its own for matrices of c columns.
+
+    ``fill`` is the only float field that these depend on.
+    """
+
+    @property
+    def fill(self) -> Array:
+        """(d,) what missing entries count as."""
+        ...
+
+    def times(self, u: Array, skip: bool) -> Array:
+        """``A u``, from (d, c) to (n, c); with ``skip``, without the columns that meet zeros alone."""
+        ...
+
+    def transposed(self, u: Array) -> Array:
+        """``A^T u``, from (n, c) to (d, c)."""
+        ...
+
+
+def matvec(A: Coded, x: Array) -> Array:
+    """``A x``: x is (d,) or (d, c)."""
+    return _times(A, x[:, None])[:, 0] if x.ndim == 1 else _times(A, x)
+
+
+def rmatvec(A: Coded, r: Array) -> Array:
+    """``A^T r``: r is (n,) or (n, c)."""
+    return _transposed(A, r[:, None])[:, 0] if r.ndim == 1 else _transposed(A, r)
+
+
+def loop(size: int, block: int, body: Callable[[Array, Array, Any], Any], start: Any) -> Any:
+    """``carry = body(first, new, carry)`` for blocks of ``block`` of ``size`` indices, from the index ``first`` on.
+
+    The last block overlaps the one before, so that all have one length: ``new`` (block,) is False where it does.
+    A reverse pass decodes anew and keeps nothing that is as large as A.
+    """
+
+    @functools.partial(jax.checkpoint, prevent_cse=False)
+    def step(i: Array, carry: Any) -> Any:
+        first = jnp.minimum(i * block, size - block)
+        return body(first, first + lax.iota(jnp.int32, block) >= i * block, carry)
+
+    return lax.fori_loop(0, -(-size // block), step, start)
+
+
+def take(array: Array, first: Array, block: int, axis: int = 0) -> Array:
+    """A block of an array along an axis."""
+    return lax.dynamic_slice_in_dim(array, first, block, axis)
+
+
+def put(array: Array, part: Array, first: Array) -> Array:
+    """The array with a block replaced along the first axis."""
+    return lax.dynamic_update_slice_in_dim(array, part, first, 0)
+
+
+def _product(plain: Callable[[Any, Array], Array], primal: Callable[[Any, Array], Array]) -> Any:
+    """A product with ``primal`` as its value and the derivatives of ``plain``, whose lanes become columns of u."""
+    lanes = custom_vmap(primal)
+
+    @lanes.def_vmap
+    def vmapped(axis_size: int, in_batched: list[Any], A: Any, u: Array) -> tuple[Array, bool]:
+        if any(jax.tree.leaves(in_batched[0])):
+            axes = jax.tree.map(lambda batched: 0 if batched else None, tuple(in_batched))
+            return jax.vmap(plain, in_axes=axes)(A, u), True
+        columns = jnp.moveaxis(u, 0, -1)
+        image = lanes(A, columns.reshape(len(columns), -1))
+        return jnp.moveaxis(image.reshape(len(image), *columns.shape[1:]), -1, 0), True
+
+    product = jax.custom_jvp(lanes)
+
+    @functools.partial(product.defjvp, symbolic_zeros=True)
+    def jvp(primals: tuple, tangents: tuple) -> tuple[Array, Any]:
+        (A, u), (dA, du) = primals, tangents
+        terms = [] if isinstance(du, SymbolicZero) else [plain(A, du)]
+        if not isinstance(dA.fill, SymbolicZero):
+            terms.append(jax.jvp(lambda fill: plain(replace(A, fill=fill), u), (A.fill,), (dA.fill,))[1])
+        return product(A, u), sum(terms)
+
+    return product
+
+
+_times = _product(lambda A, u: A.times(u, False), lambda A, u: A.times(u, True))
+_transposed = _product(lambda A, u: A.transposed(u), lambda A, u: A.transposed(u))

@@ -1,0 +1,297 @@
+"""A design of genotypes at two bits a call, which stays packed: products decode it block by block."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from jaxht._pytree import Array, ArrayDType, check_array, describe, mixed, pytree, static
+from jaxht.designs import blockwise
+from jaxht.designs.integers import Integers
+from jaxht.linalg.precision import matmul
+
+CALLS = 16  # in a word of 32 bits
+LOW = np.int32(0x55555555)  # the lower bit of each call
+# A word that holds the calls of 16 samples: masks, and what brings the masked calls back to 0 ... 3. The last would
+# reach the sign, and is shifted.
+MASKS = [np.int32(3 << 2 * p) for p in range(CALLS - 1)]
+WEIGHTS = [4.0**-p for p in range(CALLS - 1)] + [1.0]
+# Markers at a time, of a product that may pass over them an eighth; words of a block; and columns up to which a product
+# decodes in registers.
+MARKERS, NUMBERS, COLUMNS = 512, 2**16, 8
+
+# Of a byte, how many of its four calls are one copy, two, and missing.
+TABLES = [sum((np.arange(256) >> 2 * p & 3) == code for p in range(4)).astype(np.uint8) for code in (2, 0, 1)]
+
+ALIGNMENT = 64  # of arrays of NumPy that JAX takes on a CPU as they are, without a copy
+
+
+@pytree
+class Genotypes:
+    r"""Counts of an allele (0, 1 or 2; n samples, d markers) at two bits a call, as in a .bed file of PLINK.
+
+    .. math::
+        a_{ij} = \frac{g_{ij}}{scale_j}, \qquad g_{ij} \in \{0, 1, 2\} \text{ the copies of allele } A_1,
+        \text{ or } fill_j \text{ where the call is missing}
+
+    The four codes are 00: two copies of A1, 10: one, 11: none, 01: missing. The matrix is never held in float: a
+    product reads the packed words, decodes a block of markers and multiplies; ``A x`` leaves out the blocks of markers
+    whose coefficients are all 0. Made by :meth:`build` from calls, by :meth:`from_bed` from bytes, and by
+    :func:`jaxht.designs.read_bed` from a file; :func:`jaxht.standardize` keeps it packed.
+
+    Args:
+        words: (d, ceil(n / 16)) int32, a marker in each row, sample 16 w + p in bits 2 p and 2 p + 1 of word w; 11
+            behind the last sample.
+        counts: (3, d) int32, how many samples have one copy, two, and a missing call.
+        fill: (d,) what missing calls count as: the means of the others.
+        scale: (d,) what columns are divided by; ones.
+        num_samples: n, static.
+
+    Cost: n d / 4 bytes. A product ``A^T r`` takes about as long as one with a block of floats that is already decoded,
+    read as often; for ``A x`` see above. Memory beside the words: a block.
+
+    Source: the format of .bed files of PLINK 1.9, Chang et al. 2015.
+
+    Example:
+        >>> import jax.numpy as jnp, numpy as np
+        >>> from jaxht.designs import Genotypes
+        >>> A = Genotypes.build(np.array([[0, 2], [1, -1], [2, 2]], np.int8))  # -1: missing
+        >>> A.matvec(jnp.array([1.0, 10.0])).tolist(), A.rmatvec(jnp.ones(3)).tolist()
+        ([20.0, 21.0, 22.0], [3.0, 6.0])
+    """
+
+    words: Array = mixed()
+    counts: Array = mixed()
+    fill: Array
+    scale: Array
+    num_samples: int = static()
+
+    @classmethod
+    def build(cls, calls: Any, dtype: ArrayDType = float) -> "Genotypes":
+        """Pack calls, on the host.
+
+        Args:
+            calls: (n, d) integers: 0, 1 or 2 copies of the allele that is counted; negative where a call is missing.
+            dtype: float32 or float64, of products.
+
+        Raises:
+            ValueError: if calls are no such matrix.
+
+        Cost: n d.
+        """
+        check_array("calls", calls, "an array of shape (n, d) of integers")
+        calls = np.asarray(calls)
+        if calls.ndim != 2 or calls.dtype.kind not in "iu":
+            raise ValueError(f"calls must be integers of shape (n, d); got {describe(calls)}")
+        if calls.size and np.max(calls) > 2:
+            raise ValueError(f"calls must be 0, 1 or 2, or negative where missing; got {np.max(calls)}")
+        codes = np.array([3, 2, 0, 1], np.uint8)  # of 0, 1, 2 copies and of a missing call, which is last
+
+        def pack(first: int, last: int) -> np.ndarray:
+            part = codes[np.maximum(calls[:, first:last].T.astype(np.int8), -1)]
+            part = np.pad(part, ((0, 0), (0, -len(calls) % 4)), constant_values=3).reshape(last - first, -1, 4)
+            return part[..., 0] | part[..., 1] << 2 | part[..., 2] << 4 | part[..., 3] << 6
+
+        return cls.pack(pack, calls.shape, dtype)
+
+    @classmethod
+    def from_bed(cls, data: Any, num_samples: int, dtype: ArrayDType = float) -> "Genotypes":
+        """Take the bytes of a .bed file, without its header.
+
+        Args:
+            data: (d, ceil(n / 4)) uint8, of NumPy: the calls of a marker in each row, four a byte, the first in the
+                lowest bits. What is behind the last sample counts for nothing.
+            num_samples: n.
+            dtype: float32 or float64, of products.
+
+        Raises:
+            ValueError: if data has another shape or dtype.
+
+        Cost: a pass over the bytes, and a copy of them.
+        """
+        data, width = np.asarray(data), -(-num_samples // 4)
+        if data.ndim != 2 or data.dtype != np.uint8 or data.shape[1] != width:
+            raise ValueError(
+                f"data must be uint8 of shape (d, {width}) for {num_samples} samples; got {data.dtype} {data.shape}"
+            )
+        return cls.pack(lambda first, last: data[first:last], (num_samples, len(data)), dtype)
+
+    @classmethod
+    def pack(
+        cls, read: Callable[[int, int], np.ndarray], shape: tuple[int, int], dtype: ArrayDType = float
+    ) -> "Genotypes":
+        """From ``read(first, last)``, the bytes of some markers, called for one block of markers after the other."""
+        n, d = shape
+        if n < 1 or d < 1:
+            raise ValueError(f"calls must have shape (n, d) with n, d >= 1; got {shape}")
+        width, used = 4 * -(-n // CALLS), -(-n // 4)
+        counts, block = np.empty((3, d), np.int32), max(1, 2**24 // width)
+        room = np.empty(d * width + ALIGNMENT, np.uint8)
+        data = room[-room.ctypes.data % ALIGNMENT :][: d * width].reshape(d, width)
+        data[:, used:] = 255
+        for first in range(0, d, block):
+            last = min(d, first + block)
+            data[first:last, :used] = read(first, last)
+            if n % 4:
+                data[first:last, used - 1] |= 255 << 2 * (n % 4) & 255
+            for count, table in zip(counts, TABLES, strict=True):
+                count[first:last] = np.sum(table[data[first:last, :used]], axis=1, dtype=np.int32)
+        one, two, missing = counts
+        ones = jnp.ones(d, jnp.result_type(dtype))
+        fill = ((one + 2 * two) / np.maximum(n - missing, 1)).astype(ones.dtype)
+        words = jax.device_put(data.view("<i4").astype(np.int32, copy=False))
+        return cls(words, jnp.asarray(counts), jnp.asarray(fill), ones, n)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(n, d)."""
+        return self.num_samples, self.words.shape[0]
+
+    @property
+    def dtype(self) -> ArrayDType:
+        """That of products."""
+        return self.fill.dtype
+
+    def gathers(self, k_max: int | None) -> bool:
+        """True: columns are at hand."""
+        return True
+
+    def matvec(self, x: Array) -> Array:
+        """``A x``, from (d,) to (n,), or from (d, c) to (n, c). Cost: n d c; of a sparse x, its blocks of markers."""
+        return blockwise.matvec(self, (x.T / self.scale).T)
+
+    def rmatvec(self, r: Array) -> Array:
+        """``A^T r``, from (n,) to (d,), or from (n, c) to (d, c). Cost: n d c."""
+        return (blockwise.rmatvec(self, r).T / self.scale).T
+
+    def columns(self, indices: Array) -> Array:
+        """``A_F^T``: the columns at ``indices`` (k_max,) as rows (k_max, n); 0 where an index is d. Cost: n k_max."""
+        words = jnp.take(self.words, indices, axis=0, mode="fill", fill_value=-1)
+        fill, scale = (jnp.take(v, indices, mode="fill", fill_value=1)[:, None] for v in (self.fill, self.scale))
+        calls = jnp.stack([_decode(words, p, fill) for p in range(CALLS)], axis=-1)
+        return calls.reshape(len(indices), -1)[:, : self.num_samples] / scale
+
+    def rows(self, indices: Array) -> Integers:
+        """The rows at ``indices`` (b,), unpacked, as a design (b, d); 0 where an index is n. Cost: b d."""
+        words = jnp.take(self.words, indices // CALLS, axis=1, mode="fill", fill_value=-1)
+        codes = words >> 2 * (indices % CALLS) & 3
+        codes = jnp.where(indices < self.num_samples, codes, 3)
+        calls = jnp.where(codes == 1, -1, 2 - codes + (codes >> 1)).astype(jnp.int8)
+        return Integers(calls.T, self.fill, self.scale, -1)
+
+    def squared(self, weights: Array) -> Array:
+        """``sum_i weights_i A_ij^2`` for all j, (d,). Cost: n d."""
+        return self._by_field(weights[:, None], jnp.square)[:, 0] / self.scale**2
+
+    def row_norms(self) -> Array:
+        """Euclidean norms of the rows, (n,). Cost: n d."""
+        return jnp.sqrt(self._times((1 / self.scale**2)[:, None], False, jnp.square)[:, 0])
+
+    def column_norms(self) -> Array:
+        """Euclidean norms of the columns, (d,), from counts. Cost: d."""
+        one, two, missing = self.counts
+        return jnp.sqrt(one + 4 * two + missing * self.fill**2) / self.scale
+
+    def moments(self) -> tuple[Array, Array]:
+        """The mean and the variance of each column, from counts: no digits are lost to the square of the mean."""
+        n, dtype = self.num_samples, self.dtype
+        one, two, missing = (count.astype(dtype) for count in self.counts)
+        called = jnp.maximum(n - missing, 1)
+        none = n - missing - one - two
+        mean = (one + 2 * two) / called
+        spread = (none * one + one * two + 4 * none * two) / called
+        # Missing calls count as fill.
+        apart = self.fill - mean
+        mean, between = mean + missing / n * apart, missing / n * (called / n) * apart**2
+        return mean / self.scale, (spread / n + between) / self.scale**2
+
+    # ---- products with columns that are not scaled ----
+
+    def times(self, u: Array, skip: bool) -> Array:
+        """``A u``, from (d, c) to (n, c), of columns that are not scaled."""
+        return self._times(u, skip, lambda block: block)
+
+    def transposed(self, u: Array) -> Array:
+        """``A^T u``, from (n, c) to (d, c), of columns that are not scaled."""
+        if u.shape[1] > COLUMNS:
+            return self._by_field(u, lambda block: block)
+        fields = self._fields(u).transpose(2, 0, 1) * jnp.asarray(WEIGHTS, u.dtype)[:, None]  # (c, 16, w)
+        ones = jnp.ones(fields.shape[2], u.dtype)
+
+        def body(first: Array, new: Array, image: Array) -> Array:
+            words, fill = self._block(first, len(new))
+            # Of each call its copies, 1 where it is missing, and whether it is missing. All of a word are one
+            # elementwise loop, which XLA vectorises and does not store.
+            copies = ~words - (~words >> 1 & LOW)
+            missing = words & ~(words >> 1) & LOW
+            copies, missing, beyond = copies[:, None], missing[:, None], fill[:, None] - 1
+            sums = sum(
+                (_field(copies, p, u.dtype) + beyond * _field(missing, p, u.dtype)) * fields[None, :, p]
+                for p in range(CALLS)
+            )
+            return blockwise.put(image, matmul(sums, ones), first)
+
+        return blockwise.loop(self.shape[1], self._markers(), body, jnp.zeros((self.shape[1], u.shape[1]), u.dtype))
+
+    def _by_field(self, u: Array, of: Callable[[Array], Array]) -> Array:
+        """``of(A)^T u``, of calls decoded p by p: for many columns, as matrix products."""
+        fields = self._fields(u)
+
+        def body(first: Array, new: Array, image: Array) -> Array:
+            words, fill = self._block(first, len(new))
+
+            def add(p: Array, part: Array) -> Array:
+                return part + matmul(of(_decode(words, p, fill)), fields[p])
+
+            part = lax.fori_loop(0, CALLS, add, jnp.zeros((len(new), u.shape[1]), u.dtype))
+            return blockwise.put(image, part, first)
+
+        return blockwise.loop(self.shape[1], self._markers(), body, jnp.zeros((self.shape[1], u.shape[1]), u.dtype))
+
+    def _times(self, u: Array, skip: bool, of: Callable[[Array], Array]) -> Array:
+        """``of(A) u``, of calls decoded p by p."""
+
+        def body(first: Array, new: Array, image: Array) -> Array:
+            words, fill = self._block(first, len(new))
+            along = jnp.where(new[:, None], blockwise.take(u, first, len(new)), 0).T
+
+            def add(p: Array, image: Array) -> Array:
+                return image.at[p].add(matmul(along, of(_decode(words, p, fill))))
+
+            def add_all(image: Array) -> Array:
+                return lax.fori_loop(0, CALLS, add, image)
+
+            return lax.cond(jnp.any(along != 0), add_all, lambda image: image, image) if skip else add_all(image)
+
+        start = jnp.zeros((CALLS, u.shape[1], self.words.shape[1]), u.dtype)
+        image = blockwise.loop(self.shape[1], self._markers(MARKERS // 8), body, start)
+        return image.transpose(2, 0, 1).reshape(-1, u.shape[1])[: self.num_samples]
+
+    def _fields(self, u: Array) -> Array:
+        """u (n, c) by place within a word, (16, w, c)."""
+        u = jnp.pad(u, ((0, -len(u) % CALLS), (0, 0)))
+        return u.reshape(-1, CALLS, u.shape[1]).transpose(1, 0, 2)
+
+    def _block(self, first: Array, size: int) -> tuple[Array, Array]:
+        """The words of some markers, and what missing calls count as."""
+        return blockwise.take(self.words, first, size), blockwise.take(self.fill, first, size)[:, None]
+
+    def _markers(self, most: int = MARKERS) -> int:
+        """How many markers are decoded at a time."""
+        return min(self.shape[1], max(8, min(most, NUMBERS // self.words.shape[1])))
+
+
+def _field(words: Array, p: int, dtype: ArrayDType) -> Array:
+    """The p-th calls of words, times ``4^p`` but for the last."""
+    return (words & MASKS[p] if p < CALLS - 1 else words >> 2 * p & 3).astype(dtype)
+
+
+def _decode(words: Array, p: Any, fill: Array) -> Array:
+    """The p-th calls of words, as numbers."""
+    codes = words >> jnp.asarray(2 * p, jnp.int32)
+    high, low = (codes & 2) != 0, (codes & 1) != 0
+    none, one, two = (jnp.asarray(value, fill.dtype) for value in (0, 1, 2))
+    return jnp.where(high, jnp.where(low, none, one), jnp.where(low, fill, two))

@@ -1,0 +1,165 @@
+"""A design of small integers, which stay integers: products turn a block of rows into floats at a time."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax.numpy as jnp
+
+from jaxht._pytree import Array, ArrayDType, check_array, describe, mixed, pytree, static
+from jaxht.designs import blockwise
+from jaxht.linalg.precision import matmul
+
+# Rows at a time, and numbers of a block.
+ROWS, NUMBERS = 256, 2**19
+
+
+@pytree
+class Integers:
+    r"""A matrix of integers of 8 bits, such as counts of an allele, with a code for what is missing.
+
+    .. math::
+        a_{ij} = \frac{b_{ij}}{scale_j}, \qquad b_{ij} = array_{ij}, \text{ or } fill_j \text{ where that is the code}
+
+    The matrix is never held in float: products convert a block of rows at a time. Made by :meth:`build`;
+    :func:`jaxht.standardize` keeps it in integers. Genotypes take a quarter of its memory as
+    :class:`jaxht.designs.Genotypes`.
+
+    Args:
+        array: (n, d) int8 or uint8, samples in rows.
+        fill: (d,) what missing entries count as: the means of the others.
+        scale: (d,) what columns are divided by; ones.
+        missing: static, the code of a missing entry, an int other than 0; None where none is missing.
+
+    Cost: n d bytes; a product n d, or n d c for c columns. Memory beside the array: a block.
+
+    Example:
+        >>> import jax.numpy as jnp, numpy as np
+        >>> from jaxht.designs import Integers
+        >>> A = Integers.build(np.array([[0, 2], [1, -1], [2, 4]], np.int8), missing=-1)
+        >>> A.matvec(jnp.array([1.0, 10.0])).tolist(), A.rmatvec(jnp.ones(3)).tolist()
+        ([20.0, 31.0, 42.0], [3.0, 9.0])
+    """
+
+    array: Array = mixed()
+    fill: Array
+    scale: Array
+    missing: int | None = static(default=None)
+
+    @classmethod
+    def build(cls, array: Any, missing: int | None = None, dtype: ArrayDType = float) -> "Integers":
+        """Find what missing entries count as: the means of the others, by column; 0 where there are none.
+
+        Args:
+            array: (n, d) int8 or uint8.
+            missing: the code of a missing entry, an int other than 0.
+            dtype: float32 or float64, of products.
+
+        Raises:
+            ValueError: if array is no such matrix, or missing is 0 or not an int.
+
+        Cost: n d.
+        """
+        check_array("array", array, "an array of shape (n, d) of int8 or uint8")
+        if len(array.shape) != 2 or 0 in array.shape or array.dtype not in (jnp.int8, jnp.uint8):
+            raise ValueError(f"array must be int8 or uint8 of shape (n, d) with n, d >= 1; got {describe(array)}")
+        if missing is not None and (not isinstance(missing, int) or missing == 0):
+            raise ValueError(f"missing must be an int other than 0, or None; got {describe(missing)}")
+        array, ones = jnp.asarray(array), jnp.ones(array.shape[1], jnp.result_type(dtype))
+        A = cls(array, ones, ones, missing)
+
+        def body(first: Array, new: Array, sums: tuple[Array, ...]) -> tuple[Array, ...]:
+            block = blockwise.take(array, first, len(new)).astype(jnp.int32)
+            called = new[:, None] & (True if missing is None else block != missing)
+            parts = (jnp.sum(part, axis=0, dtype=jnp.int32) for part in (jnp.where(called, block, 0), called))
+            return tuple(total + part for total, part in zip(sums, parts, strict=True))
+
+        zeros = jnp.zeros(array.shape[1], jnp.int32)
+        total, called = blockwise.loop(array.shape[0], A._rows(), body, (zeros, zeros))
+        return cls(array, total / jnp.maximum(called, 1).astype(ones.dtype), ones, missing)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(n, d)."""
+        return self.array.shape  # type: ignore[return-value]
+
+    @property
+    def dtype(self) -> ArrayDType:
+        """That of products."""
+        return self.fill.dtype
+
+    def gathers(self, k_max: int | None) -> bool:
+        """True: columns are at hand."""
+        return True
+
+    def matvec(self, x: Array) -> Array:
+        """``A x``, from (d,) to (n,), or from (d, c) to (n, c). Cost: n d, or n d c."""
+        return blockwise.matvec(self, (x.T / self.scale).T)
+
+    def rmatvec(self, r: Array) -> Array:
+        """``A^T r``, from (n,) to (d,), or from (n, c) to (d, c). Cost: n d, or n d c."""
+        return (blockwise.rmatvec(self, r).T / self.scale).T
+
+    def columns(self, indices: Array) -> Array:
+        """``A_F^T``: the columns at ``indices`` (k_max,) as rows (k_max, n); 0 where an index is d. Cost: n k_max."""
+        array = jnp.take(self.array, indices, axis=1, mode="fill", fill_value=0)
+        fill, scale = (jnp.take(v, indices, mode="fill", fill_value=1) for v in (self.fill, self.scale))
+        return (self._decode(array, fill) / scale).T
+
+    def rows(self, indices: Array) -> "Integers":
+        """The rows at ``indices`` (b,), as a design (b, d); 0 where an index is n. Cost: b d."""
+        array = jnp.take(self.array, indices, axis=0, mode="fill", fill_value=0)
+        return Integers(array, self.fill, self.scale, self.missing)
+
+    def squared(self, weights: Array) -> Array:
+        """``sum_i weights_i A_ij^2`` for all j, (d,). Cost: n d."""
+        return self._transposed(weights[:, None], jnp.square)[:, 0] / self.scale**2
+
+    def row_norms(self) -> Array:
+        """Euclidean norms of the rows, (n,). Cost: n d."""
+        return jnp.sqrt(self._times((1 / self.scale**2)[:, None], jnp.square)[:, 0])
+
+    def column_norms(self) -> Array:
+        """Euclidean norms of the columns, (d,). Cost: n d."""
+        return jnp.sqrt(self.squared(jnp.ones(self.shape[0], self.dtype)))
+
+    def moments(self, share: Array) -> tuple[Array, Array]:
+        """The mean and the variance of each column, for weights (n,) of sum 1, in two passes."""
+        mean = self._transposed(share[:, None], lambda block: block)[:, 0]
+        variance = self._transposed(share[:, None], lambda block: (block - mean) ** 2)[:, 0]
+        return mean / self.scale, variance / self.scale**2
+
+    # ---- products with columns that are not scaled ----
+
+    def times(self, u: Array, skip: bool) -> Array:
+        """``A u``, from (d, c) to (n, c), of columns that are not scaled."""
+        return self._times(u, lambda block: block)
+
+    def transposed(self, u: Array) -> Array:
+        """``A^T u``, from (n, c) to (d, c), of columns that are not scaled."""
+        return self._transposed(u, lambda block: block)
+
+    def _times(self, u: Array, of: Callable[[Array], Array]) -> Array:
+        def body(first: Array, new: Array, image: Array) -> Array:
+            return blockwise.put(image, matmul(of(self._block(first, len(new))), u), first)
+
+        return blockwise.loop(self.shape[0], self._rows(), body, jnp.zeros((self.shape[0], u.shape[1]), u.dtype))
+
+    def _transposed(self, u: Array, of: Callable[[Array], Array]) -> Array:
+        def body(first: Array, new: Array, image: Array) -> Array:
+            along = jnp.where(new[:, None], blockwise.take(u, first, len(new)), 0)
+            return image + matmul(along.T, of(self._block(first, len(new))))
+
+        start = jnp.zeros((u.shape[1], self.shape[1]), u.dtype)
+        return blockwise.loop(self.shape[0], self._rows(), body, start).T
+
+    def _block(self, first: Array, size: int) -> Array:
+        return self._decode(blockwise.take(self.array, first, size), self.fill)
+
+    def _decode(self, array: Array, fill: Array) -> Array:
+        """Some rows as numbers."""
+        numbers = array.astype(fill.dtype)
+        return numbers if self.missing is None else jnp.where(array == self.missing, fill, numbers)
+
+    def _rows(self) -> int:
+        """How many rows are converted at a time."""
+        return min(self.shape[0], max(8, min(ROWS, NUMBERS // self.shape[1])))

@@ -1,0 +1,83 @@
+"""Designs side by side: a few float columns beside packed or sparse ones."""
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from jaxht._pytree import Array, ArrayDType, mixed, pytree
+
+
+@pytree
+class Stacked:
+    """The columns of several designs, ``A = [A_1, A_2, ...]``; made by :func:`jaxht.designs.hstack`.
+
+    Args:
+        parts: designs of n rows each and of one dtype; each stays stored as it is.
+
+    Cost: that of the parts.
+
+    Example:
+        >>> import jax.numpy as jnp, jaxht
+        >>> A = jaxht.designs.hstack([jnp.ones((2, 1)), jnp.eye(2)])
+        >>> A.shape, A.matvec(jnp.array([1.0, 2.0, 3.0])).tolist()
+        ((2, 3), [3.0, 4.0])
+    """
+
+    parts: tuple[Any, ...] = mixed()
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(n, d)."""
+        return self.parts[0].shape[0], sum(self.widths)
+
+    @property
+    def dtype(self) -> ArrayDType:
+        """That of the parts."""
+        return self.parts[0].dtype
+
+    @property
+    def widths(self) -> list[int]:
+        """The number of columns of each part."""
+        return [part.shape[1] for part in self.parts]
+
+    def gathers(self, k_max: int | None) -> bool:
+        """Where all parts do."""
+        return all(part.gathers(k_max) for part in self.parts)
+
+    def split(self, x: Array) -> list[Array]:
+        """What belongs to each part of x (d, ...)."""
+        return jnp.split(x, np.cumsum(self.widths)[:-1].tolist())
+
+    def matvec(self, x: Array) -> Array:
+        """``A x``, from (d,) to (n,), or from (d, c) to (n, c)."""
+        return sum(part.matvec(own) for part, own in zip(self.parts, self.split(x), strict=True))  # type: ignore[return-value]
+
+    def rmatvec(self, r: Array) -> Array:
+        """``A^T r``, from (n,) to (d,), or from (n, c) to (d, c)."""
+        return jnp.concatenate([part.rmatvec(r) for part in self.parts])
+
+    def columns(self, indices: Array) -> Array:
+        """The columns at ``indices`` (k_max,) as rows (k_max, n); 0 where an index is d."""
+        columns, first = jnp.zeros((len(indices), self.shape[0]), self.dtype), 0
+        for part, width in zip(self.parts, self.widths, strict=True):
+            own = indices - first
+            columns += part.columns(jnp.where((own >= 0) & (own < width), own, width))
+            first += width
+        return columns
+
+    def rows(self, indices: Array) -> "Stacked":
+        """The rows at ``indices`` (b,), as a design (b, d); 0 where an index is n."""
+        return Stacked(tuple(part.rows(indices) for part in self.parts))
+
+    def squared(self, weights: Array) -> Array:
+        """``sum_i weights_i A_ij^2`` for all j, (d,)."""
+        return jnp.concatenate([part.squared(weights) for part in self.parts])
+
+    def row_norms(self) -> Array:
+        """Euclidean norms of the rows, (n,)."""
+        return jnp.sqrt(sum(part.row_norms() ** 2 for part in self.parts))
+
+    def column_norms(self) -> Array:
+        """Euclidean norms of the columns, (d,)."""
+        return jnp.concatenate([part.column_norms() for part in self.parts])
