@@ -50,8 +50,8 @@ class Genotypes:
         scale: (d,) what columns are divided by; ones.
         num_samples: n, static.
 
-    Cost: n d / 4 bytes. A product ``A^T r`` takes about as long as one with a block of floats that is already decoded,
-    read as often; for ``A x`` see above. Memory beside the words: a block.
+    Cost: n d / 4 bytes. A product n d, or n d c for c columns: for one column twice, for three two thirds of the time
+    that floats take that are already decoded and in the cache. Memory beside the words: a block.
 
     Source: the format of .bed files of PLINK 1.9, Chang et al. 2015.
 
