@@ -1,6 +1,7 @@
 """The style of figures, and the pieces that several of them share. Plots read the store only."""
 
 import math
+import re
 import textwrap
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -149,13 +150,17 @@ def subtitle(axes: Axes, text: str) -> None:
     axes.text(0.5, 1.02, text, transform=axes.transAxes, ha="center", va="bottom", fontsize=8, color=GREY)
 
 
+NO_BREAK = "\u00a0"  # a space at which no line ends: a formula on two lines is not typeset
+
+
 def caption(figure: Figure, config: BaseConfig, *remarks: str) -> None:
     """Write the title above, and below in small print the remark of the configuration and those given."""
     figure.suptitle(config.title, fontsize=11)
     text = " ".join(filter(None, [config.remark, *remarks]))
     if text:
-        lines = textwrap.wrap(text, int(figure.get_figwidth() * 22), break_on_hyphens=False)
-        figure.supxlabel("\n".join(lines), fontsize=7, color=GREY, x=0.01, ha="left")
+        whole = re.sub(r"\$[^$]*\$", lambda formula: formula[0].replace(" ", NO_BREAK), text)
+        lines = textwrap.wrap(whole, int(figure.get_figwidth() * 22), break_on_hyphens=False)
+        figure.supxlabel("\n".join(lines).replace(NO_BREAK, " "), fontsize=7, color=GREY, x=0.01, ha="left")
 
 
 def legend_right(axes: Axes, looks: Sequence[tuple[str, str, Any]] = ()) -> None:

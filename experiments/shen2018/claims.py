@@ -65,6 +65,8 @@ def reached_by(solver: str) -> Claim:
         excess = (crossing.estimate - line).where(closed)
         text = f"at K = {names}" if names else "at no K"
         text += f"; its n minus the line's: {float(excess.min()):.0f} to {float(excess.max()):.0f}"
+        own = sweep.fit_line(rates.sel(solver=solver), (0.95,)).sel(level=0.95)
+        text += f"; its own line: ${with_intervals(own, config.d)}$" if own.num_points > 1 else ""
         return Finding(text, Verdict.of(bool(reached.any()), not missed.any()))
 
     return Claim(f"{solver} recovers 95 % of the signals on the printed line", "on top of HT-SVRG's", judge)
