@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -10,37 +10,51 @@ from jax import lax
 from jax.custom_batching import custom_vmap
 from jax.custom_derivatives import SymbolicZero
 
-from jaxht._pytree import Array, replace
+from jaxht._pytree import Array, ArrayDType, replace
 
 
-class Coded(Protocol):
-    """A design A (n, d) of small integers, with products of its own for matrices of c columns.
+class Coded:
+    """A design A (n, d) of small integers: its products from those that it has for matrices of c columns, unscaled.
 
-    ``fill`` is the only float field that these depend on.
+    ``fill`` is the only float field that ``times`` and ``transposed`` depend on.
+
+    Args:
+        fill: (d,) what missing entries count as.
+        scale: (d,) what columns are divided by.
     """
 
+    fill: Array
+    scale: Array
+
     @property
-    def fill(self) -> Array:
-        """(d,) what missing entries count as."""
-        ...
+    def dtype(self) -> ArrayDType:
+        """That of products."""
+        return self.fill.dtype
+
+    def gathers(self, k_max: int | None) -> bool:
+        """True: columns are at hand."""
+        return True
+
+    def matvec(self, x: Array) -> Array:
+        """``A x``, from (d,) to (n,), or from (d, c) to (n, c). Cost: n d c, or that of the nonzeros of x."""
+        return _by_columns(_times, self, (x.T / self.scale).T)
+
+    def rmatvec(self, r: Array) -> Array:
+        """``A^T r``, from (n,) to (d,), or from (n, c) to (d, c). Cost: n d c."""
+        return (_by_columns(_transposed, self, r).T / self.scale).T
 
     def times(self, u: Array, skip: bool) -> Array:
-        """``A u``, from (d, c) to (n, c); with ``skip``, without the columns that meet zeros alone."""
-        ...
+        """``A u``, from (d, c) to (n, c), not scaled; with ``skip``, perhaps without columns that meet zeros alone."""
+        raise NotImplementedError
 
     def transposed(self, u: Array) -> Array:
-        """``A^T u``, from (n, c) to (d, c)."""
-        ...
+        """``A^T u``, from (n, c) to (d, c), not scaled."""
+        raise NotImplementedError
 
 
-def matvec(A: Coded, x: Array) -> Array:
-    """``A x``: x is (d,) or (d, c)."""
-    return _times(A, x[:, None])[:, 0] if x.ndim == 1 else _times(A, x)
-
-
-def rmatvec(A: Coded, r: Array) -> Array:
-    """``A^T r``: r is (n,) or (n, c)."""
-    return _transposed(A, r[:, None])[:, 0] if r.ndim == 1 else _transposed(A, r)
+def _by_columns(product: Callable[[Any, Array], Array], A: Coded, u: Array) -> Array:
+    """A product with a vector, or with the columns of a matrix."""
+    return product(A, u[:, None])[:, 0] if u.ndim == 1 else product(A, u)
 
 
 def loop(size: int, block: int, body: Callable[[Array, Array, Any], Any], start: Any) -> Any:
@@ -58,9 +72,9 @@ def loop(size: int, block: int, body: Callable[[Array, Array, Any], Any], start:
     return lax.fori_loop(0, -(-size // block), step, start)
 
 
-def take(array: Array, first: Array, block: int, axis: int = 0) -> Array:
-    """A block of an array along an axis."""
-    return lax.dynamic_slice_in_dim(array, first, block, axis)
+def take(array: Array, first: Array, block: int) -> Array:
+    """A block of an array along the first axis."""
+    return lax.dynamic_slice_in_dim(array, first, block)
 
 
 def put(array: Array, part: Array, first: Array) -> Array:

@@ -30,7 +30,7 @@ ALIGNMENT = 64  # of arrays of NumPy that JAX takes on a CPU as they are, withou
 
 
 @pytree
-class Genotypes:
+class Genotypes(blockwise.Coded):
     r"""Counts of an allele (0, 1 or 2; n samples, d markers) at two bits a call, as in a .bed file of PLINK.
 
     .. math::
@@ -149,23 +149,6 @@ class Genotypes:
     def shape(self) -> tuple[int, int]:
         """(n, d)."""
         return self.num_samples, self.words.shape[0]
-
-    @property
-    def dtype(self) -> ArrayDType:
-        """That of products."""
-        return self.fill.dtype
-
-    def gathers(self, k_max: int | None) -> bool:
-        """True: columns are at hand."""
-        return True
-
-    def matvec(self, x: Array) -> Array:
-        """``A x``, from (d,) to (n,), or from (d, c) to (n, c). Cost: n d c; of a sparse x, its blocks of markers."""
-        return blockwise.matvec(self, (x.T / self.scale).T)
-
-    def rmatvec(self, r: Array) -> Array:
-        """``A^T r``, from (n,) to (d,), or from (n, c) to (d, c). Cost: n d c."""
-        return (blockwise.rmatvec(self, r).T / self.scale).T
 
     def columns(self, indices: Array) -> Array:
         """``A_F^T``: the columns at ``indices`` (k_max,) as rows (k_max, n); 0 where an index is d. Cost: n k_max."""

@@ -14,7 +14,7 @@ ROWS, NUMBERS = 256, 2**19
 
 
 @pytree
-class Integers:
+class Integers(blockwise.Coded):
     r"""A matrix of integers of 8 bits, such as counts of an allele, with a code for what is missing.
 
     .. math::
@@ -81,23 +81,6 @@ class Integers:
     def shape(self) -> tuple[int, int]:
         """(n, d)."""
         return self.array.shape  # type: ignore[return-value]
-
-    @property
-    def dtype(self) -> ArrayDType:
-        """That of products."""
-        return self.fill.dtype
-
-    def gathers(self, k_max: int | None) -> bool:
-        """True: columns are at hand."""
-        return True
-
-    def matvec(self, x: Array) -> Array:
-        """``A x``, from (d,) to (n,), or from (d, c) to (n, c). Cost: n d, or n d c."""
-        return blockwise.matvec(self, (x.T / self.scale).T)
-
-    def rmatvec(self, r: Array) -> Array:
-        """``A^T r``, from (n,) to (d,), or from (n, c) to (d, c). Cost: n d, or n d c."""
-        return (blockwise.rmatvec(self, r).T / self.scale).T
 
     def columns(self, indices: Array) -> Array:
         """``A_F^T``: the columns at ``indices`` (k_max,) as rows (k_max, n); 0 where an index is d. Cost: n k_max."""
