@@ -9,7 +9,6 @@ positives are those of markers, by trait.
 
 import argparse
 import functools
-import resource
 import time
 from collections.abc import Callable
 from typing import Any
@@ -20,7 +19,7 @@ import numpy as np
 from jax import lax
 
 import jaxht
-from benchmarks.timing import interleaved, report
+from benchmarks.timing import interleaved, peak_memory, report
 from jaxht.designs import Genotypes
 from jaxht.linalg.precision import matmul
 
@@ -181,8 +180,7 @@ def main(arguments: list[str]) -> None:
         f"{options.traits} traits of heritability {options.heritability}, {np.count_nonzero(effects)} effects N(0, 1)"
     )
     steps, taken = fit(Z, y, effects, options.size, jaxht.NIHT())
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    print(f"peak memory of the process, data included: {peak / 1e9:.2f} GB", flush=True)
+    print(f"peak memory of the process, data included: {peak_memory() / 1e9:.2f} GB", flush=True)
     step = products(Z, options.traits, options.size, options.repeats)
     entries, (people, markers) = float(n) * d, BIOBANK
     larger = people * markers / entries

@@ -7,8 +7,6 @@ largest resident memory of this process, in which the pages of the file do not c
 """
 
 import argparse
-import resource
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -18,6 +16,7 @@ import jax
 import numpy as np
 
 import jaxht
+from benchmarks.timing import peak_memory
 
 K, BLOCKS = 20, 40
 SOLVERS = {
@@ -90,8 +89,7 @@ def main(arguments: list[str]) -> None:
         products = numpy_products(path, n, d, A.reader.chunk_rows)
         for name in options.solvers or SOLVERS:
             compare(name, A, y, products, options.steps, options.turns)
-    unit = 1 if sys.platform == "darwin" else 1024
-    print(f"peak memory {unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e9:.2f} GB")
+    print(f"peak memory {peak_memory() / 1e9:.2f} GB")
 
 
 def compare(

@@ -1,6 +1,8 @@
 """Honest timing: candidates take turns, and what counts is the median and the median of the ratios."""
 
 import contextlib
+import resource
+import sys
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -66,3 +68,9 @@ def double_precision() -> contextlib.AbstractContextManager[None]:
     from jax.experimental import enable_x64  # JAX before 0.8
 
     return enable_x64()
+
+
+def peak_memory() -> int:
+    """The largest resident memory of this process so far, in bytes."""
+    unit = 1 if sys.platform == "darwin" else 1024
+    return unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
