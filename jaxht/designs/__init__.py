@@ -144,11 +144,9 @@ def design(A: Any, sharding: NamedSharding | None = None) -> Any:
 def _shard(A: Any, sharding: NamedSharding) -> Any:
     if not isinstance(sharding, NamedSharding):
         raise ValueError(f"sharding must be a jax.sharding.NamedSharding; got {type(sharding).__name__}")
-    if isinstance(A, np.ndarray | jax.Array):
-        return Blocks.build(np.asarray(A), sharding)
-    if hasattr(A, "tocsr") or hasattr(A, "n_batch"):
-        return Blocks.build(A, sharding)
-    raise no_array("A", A, "an array of shape (n, d) or a sparse matrix, for a sharding")
+    if not (isinstance(A, np.ndarray | jax.Array) or hasattr(A, "tocsr") or hasattr(A, "n_batch")):
+        raise no_array("A", A, "an array of shape (n, d) or a sparse matrix, for a sharding")
+    return Blocks.build(np.asarray(A) if isinstance(A, jax.Array) else A, sharding)
 
 
 def hstack(parts: Sequence[Any]) -> Stacked:

@@ -14,6 +14,7 @@ from jaxht._pytree import Array, ArrayDType, pytree
 from jaxht.designs.chunks import Chunks, num_chunks
 from jaxht.designs.dense import Dense
 from jaxht.designs.sparse import GATHER_FACTOR, SparseMatrix, read_entries
+from jaxht.designs.stacked import positions_within
 
 
 @pytree
@@ -73,6 +74,8 @@ class Blocks:
             own = jax.tree.map(lambda leaf: leaf.reshape(*counts, *leaf.shape[1:]), _sparse(A, counts, m, p))
 
         def place(array: np.ndarray) -> Array:
+            array = array.astype(jax.dtypes.canonicalize_dtype(array.dtype), copy=False)
+
             def at(index: Any) -> np.ndarray:
                 r, c = (of.indices(size)[0] - start for of, size, start in zip(index, grid, corner, strict=False))
                 return array[r : r + 1, c : c + 1]
@@ -84,8 +87,7 @@ class Blocks:
     @property
     def grid(self) -> tuple[int, int]:
         """(R, C)."""
-        R, C = jax.tree.leaves(self.blocks)[0].shape[:2]
-        return R, C
+        return _leading(self.blocks)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -106,16 +108,16 @@ class Blocks:
 
     def matvec(self, x: Array) -> Array:
         """``A x``, from (d,) to (n,), or from (d, c) to (n, c)."""
-        return _join(self._map(lambda block, x: block.matvec(x), columns=_cut(x, self.grid[1])).sum(axis=1))
+        return _join(_map(self.blocks, lambda block, x: block.matvec(x), columns=_cut(x, self.grid[1])).sum(axis=1))
 
     def rmatvec(self, r: Array) -> Array:
         """``A^T r``, from (n,) to (d,), or from (n, c) to (d, c)."""
-        return _join(self._map(lambda block, r: block.rmatvec(r), rows=_cut(r, self.grid[0])).sum(axis=0))
+        return _join(_map(self.blocks, lambda block, r: block.rmatvec(r), rows=_cut(r, self.grid[0])).sum(axis=0))
 
     def squared(self, weights: Array | None = None) -> Array:
         """``sum_i w_i A_ij^2`` for each column j, (d,); weights w (n,), or None for ones."""
         weights = jnp.ones(self.shape[:1], self.dtype) if weights is None else weights
-        return _join(self._map(lambda block, w: block.squared(w), rows=_cut(weights, self.grid[0])).sum(axis=0))
+        return _join(_map(self.blocks, lambda block, w: block.squared(w), rows=_cut(weights, self.grid[0])).sum(axis=0))
 
     def column_norms(self) -> Array:
         """Euclidean norms of the columns, (d,)."""
@@ -123,30 +125,22 @@ class Blocks:
 
     def row_norms(self) -> Array:
         """Euclidean norms of the rows, (n,)."""
-        return _join(jnp.sqrt((self._map(lambda block: block.row_norms()) ** 2).sum(axis=1)))
+        return _join(jnp.sqrt((_map(self.blocks, lambda block: block.row_norms()) ** 2).sum(axis=1)))
 
     def scale_columns(self, factors: Array) -> "Blocks":
         """The matrix with each column times its factor, (d,)."""
-        return Blocks(self._map(lambda block, f: block.scale_columns(f), columns=_cut(factors, self.grid[1])))
+        return Blocks(_map(self.blocks, lambda block, f: block.scale_columns(f), columns=_cut(factors, self.grid[1])))
 
     def columns(self, indices: Array) -> Array:
         """``A_F^T``: the columns at ``indices`` (k_max,), dense, as rows (k_max, n); 0 where an index is d."""
         local = _local(indices, self.grid[1], self.blocks.shape[-1])
-        found = self._map(lambda block, indices: block.columns(indices), columns=local)  # (R, C, k_max, m)
+        found = _map(self.blocks, lambda block, indices: block.columns(indices), columns=local)  # (R, C, k_max, m)
         return jnp.moveaxis(found.sum(axis=1), 0, 1).reshape(len(indices), -1)
 
     def rows(self, indices: Array) -> "RowsOfBlocks":
         """The rows at ``indices`` (b,), as a design (b, d); 0 where one is n. Each device reads those that it has."""
         local = _local(indices, self.grid[0], self.blocks.shape[-2])
-        return RowsOfBlocks(self._map(lambda block, indices: block.rows(indices), rows=local))
-
-    def _map(self, fun: Callable[..., Any], *, rows: Array | None = None, columns: Array | None = None) -> Any:
-        """``fun(block, part)`` of every block and its part of what is cut by rows or by columns of blocks."""
-        if rows is columns is None:
-            return jax.vmap(jax.vmap(fun))(self.blocks)
-        if rows is not None:
-            return jax.vmap(jax.vmap(fun, (0, None)))(self.blocks, rows)
-        return jax.vmap(jax.vmap(fun), (0, None))(self.blocks, columns)
+        return RowsOfBlocks(_map(self.blocks, lambda block, indices: block.rows(indices), rows=local))
 
 
 @pytree
@@ -164,12 +158,7 @@ class RowsOfBlocks:
     def shape(self) -> tuple[int, int]:
         """(b, d)."""
         b, p = self.blocks.shape[-2:]
-        return b, p * self._grid[1]
-
-    @property
-    def _grid(self) -> tuple[int, int]:
-        R, C = jax.tree.leaves(self.blocks)[0].shape[:2]
-        return R, C
+        return b, p * _leading(self.blocks)[1]
 
     @property
     def dtype(self) -> ArrayDType:
@@ -178,18 +167,31 @@ class RowsOfBlocks:
 
     def matvec(self, x: Array) -> Array:
         """``A x``, from (d,) to (b,), or from (d, c) to (b, c)."""
-        x = _cut(x, self._grid[1])
-        return jax.vmap(jax.vmap(lambda block, x: block.matvec(x)), (0, None))(self.blocks, x).sum(axis=(0, 1))
+        parts = _cut(x, _leading(self.blocks)[1])
+        return _map(self.blocks, lambda block, x: block.matvec(x), columns=parts).sum(axis=(0, 1))
 
     def rmatvec(self, r: Array) -> Array:
         """``A^T r``, from (b,) to (d,), or from (b, c) to (d, c)."""
-        return _join(jax.vmap(jax.vmap(lambda block: block.rmatvec(r)))(self.blocks).sum(axis=0))
+        return _join(_map(self.blocks, lambda block: block.rmatvec(r)).sum(axis=0))
+
+
+def _leading(blocks: Any) -> tuple[int, int]:
+    R, C = jax.tree.leaves(blocks)[0].shape[:2]
+    return R, C
+
+
+def _map(blocks: Any, fun: Callable[..., Any], *, rows: Array | None = None, columns: Array | None = None) -> Any:
+    """``fun(block, part)`` of every block and its part of what is cut by rows or by columns of blocks."""
+    if rows is columns is None:
+        return jax.vmap(jax.vmap(fun))(blocks)
+    if rows is not None:
+        return jax.vmap(jax.vmap(fun, (0, None)))(blocks, rows)
+    return jax.vmap(jax.vmap(fun), (0, None))(blocks, columns)
 
 
 def _local(indices: Array, parts: int, size: int) -> Array:
     """Positions in each of the parts that rows or columns are cut into, (parts, b); ``size`` for those of others."""
-    place = indices - size * jnp.arange(parts, dtype=jnp.int32)[:, None]
-    return jnp.where((place >= 0) & (place < size), place, size)
+    return positions_within(indices, size * jnp.arange(parts, dtype=jnp.int32)[:, None], size)
 
 
 def _cut(v: Array, parts: int) -> Array:

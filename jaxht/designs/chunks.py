@@ -49,7 +49,7 @@ class Chunks:
         shape: tuple[int, int],
         sizes: np.ndarray | None = None,
     ) -> "Chunks":
-        """From the coordinates of the entries, ordered by row, and ``shape = (m, p)``. On the host.
+        """From the coordinates of the entries, ordered by row, and ``shape = (m, p)``: arrays of the host.
 
         ``sizes`` are the numbers of chunks of each of WIDTHS; by default, those that the matrix needs.
         """
@@ -64,17 +64,13 @@ class Chunks:
         size = width * total
         padded_values, padded_indices = np.zeros(size, values.dtype), np.full(size, shape[1], np.int32)
         padded_values[slots], padded_indices[slots] = values, indices
+        num_padding = total - int(np.sum(chunks))
+        rows = np.repeat(np.arange(shape[0], dtype=np.int32), chunks)
         return cls(
-            jnp.asarray(padded_values.reshape(-1, width)),
-            jnp.asarray(padded_indices.reshape(-1, width)),
-            jnp.asarray(
-                np.pad(
-                    np.repeat(np.arange(shape[0], dtype=np.int32), chunks),
-                    (0, total - int(np.sum(chunks))),
-                    constant_values=shape[0] - 1,
-                )
-            ),
-            jnp.asarray(np.append(0, np.cumsum(chunks)).astype(np.int32)),
+            padded_values.reshape(-1, width),
+            padded_indices.reshape(-1, width),
+            np.pad(rows, (0, num_padding), constant_values=shape[0] - 1),
+            np.append(0, np.cumsum(chunks)).astype(np.int32),
             shape[0],
         )
 

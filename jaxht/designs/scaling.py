@@ -133,25 +133,29 @@ def moments(A: Any, weights: Array | None = None) -> tuple[Array, Array, Array]:
     """
     n = A.shape[0]
     share = None if weights is None else weights / jnp.sum(weights)
-    if isinstance(A, Dense):
-        mean = jnp.average(A.array, axis=0, weights=share)
-        variance = jnp.average((A.array - mean) ** 2, axis=0, weights=share)
-        square = mean**2 + variance
-    elif isinstance(A, Integers):
-        mean, variance = A.moments(jnp.full(n, 1 / n, A.dtype) if share is None else share)
-        square = mean**2 + variance
-    elif isinstance(A, Genotypes) and share is None:
-        mean, variance = A.moments()
-        square = mean**2 + variance
-    else:
+    central = _central_moments(A, share)
+    if central is None:
         mean = A.rmatvec(jnp.ones(n, A.dtype)) / n if share is None else A.rmatvec(share)
         square = A.column_norms() ** 2 / n if share is None else A.squared(share)
         variance = square - mean**2
+    else:
+        mean, variance = central
+        square = mean**2 + variance
     eps = float(jnp.finfo(mean.dtype).eps)
     # The root of n ulps is what a mean loses; in two passes its square alone is lost, and from counts nothing.
-    two_passes = isinstance(A, Dense | Integers) or (isinstance(A, Genotypes) and share is None)
-    noise = n * eps**2 if two_passes else n**0.5 * eps
+    noise = n**0.5 * eps if central is None else n * eps**2
     return mean, jnp.where(variance <= noise * square, 0, variance), square
+
+
+def _central_moments(A: Any, share: Array | None) -> tuple[Array, Array] | None:
+    """Mean and variance of designs that give them without the loss of digits of a mean square; None of others."""
+    if isinstance(A, Dense):
+        mean = jnp.average(A.array, axis=0, weights=share)
+        return mean, jnp.average((A.array - mean) ** 2, axis=0, weights=share)
+    if isinstance(A, Integers):
+        n = A.shape[0]
+        return A.moments(jnp.full(n, 1 / n, A.dtype) if share is None else share)
+    return A.moments() if isinstance(A, Genotypes) and share is None else None
 
 
 def transform(

@@ -65,6 +65,7 @@ class SparseMatrix:
         by_row = Chunks.build(rows, columns, values, shape)
         order = np.argsort(columns, kind="stable")
         by_column = Chunks.build(columns[order], rows[order], values[order], shape[::-1])
+        by_row, by_column = jax.tree.map(jnp.asarray, (by_row, by_column))
         return cls(by_row, by_column, len(values))
 
     @property

@@ -5,7 +5,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from jaxht._pytree import Array, ArrayDType, mixed, pytree
+from jaxht._pytree import Array, ArrayDType, Numeric, mixed, pytree
 
 
 @pytree
@@ -61,8 +61,7 @@ class Stacked:
         """The columns at ``indices`` (k_max,) as rows (k_max, n); 0 where an index is d."""
         columns, first = jnp.zeros((len(indices), self.shape[0]), self.dtype), 0
         for part, width in zip(self.parts, self.widths, strict=True):
-            own = indices - first
-            columns += part.columns(jnp.where((own >= 0) & (own < width), own, width))
+            columns += part.columns(positions_within(indices, first, width))
             first += width
         return columns
 
@@ -81,3 +80,9 @@ class Stacked:
     def column_norms(self) -> Array:
         """Euclidean norms of the columns, (d,)."""
         return jnp.concatenate([part.column_norms() for part in self.parts])
+
+
+def positions_within(indices: Array, first: Numeric, size: int) -> Array:
+    """Positions of columns, or of rows, in a part of ``size`` from ``first`` on; ``size`` for those of other parts."""
+    own = indices - first
+    return jnp.where((own >= 0) & (own < size), own, size)
