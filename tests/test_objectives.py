@@ -460,6 +460,16 @@ def test_convergence_is_reported_by_lane():
     assert np.all(np.isfinite(x))
 
 
+def test_minimisers_that_interpolate_converge():
+    """f is 0 there up to rounding, which then decides whether it decreases in a step."""
+    rng, run = np.random.default_rng(0), quick(jaxht.solve)
+    with x64():
+        for _ in range(60):
+            A, y = scipy.sparse.csr_array(rng.random((15, 30))), rng.integers(0, 3, (15, 1)).astype(float)
+            result = run(jaxht.MultiResponse(jaxht.design(A), y), jaxht.Sparse(15, k_max=15), jaxht.OMP())
+            assert result.status == Status.FINISHED and result.value < 1e-25
+
+
 # ---- one objective as another --------------------------------------------------------------------------------------
 
 

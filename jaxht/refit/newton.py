@@ -145,13 +145,14 @@ def _descend(f: Subproblem, w: Array, inside: Array, bounds: tuple[Any, Any] | N
         gradient = jnp.where(accepted, f.gradient(trial, trial_pred), gradient)
 
         # The slope decreases quadratically: once it is below (FINE eps)^2 |f|, the step just taken has made w exact.
-        # Where f itself decreases to 0 the step is compared with w; it does not become small where w diverges.
-        change, square = jnp.vdot(move, move), jnp.vdot(w, w)
-        near = accepted & (tau <= 0.1)
-        ended = near & ((slope <= (FINE * eps) ** 2 * size) | (change <= (FINE * eps) ** 2 * square))
-        small = slope <= FINE * eps * size
+        # Where f itself decreases to 0 the step is compared with w, also one that only the rounding of f rejects; it
+        # does not become small where w diverges.
+        change, square, near = jnp.vdot(move, move), jnp.vdot(w, w), tau <= 0.1
+        exact = near & (change <= (FINE * eps) ** 2 * square)
+        ended = exact | (near & accepted & (slope <= (FINE * eps) ** 2 * size))
         # Where w has converged except for the last digits, a small step that does not decrease f is rounding.
-        converged = jnp.where(accepted, near & (small | (change <= eps * square)), converged & small)
+        small = (slope <= FINE * eps * size) | (change <= eps * square)
+        converged = exact | (small & jnp.where(accepted, near, converged))
         ended |= converged & ~accepted
         tau = jnp.where(accepted, jnp.maximum(tau / 100, MIN_TAU), 10 * tau)
         return count + 1, ~ended & (tau < MAX_TAU), converged, w, pred, value, gradient, tau
