@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from jax import lax
 
+from jaxht.linalg import selection
 from jaxht.linalg.projections import hard_threshold
 from jaxht.linalg.selection import count_nonzero, k_largest_indices, k_largest_mask, k_largest_masks, mask_to_indices
 from tests.util import as_users, precision, quick
@@ -292,6 +293,33 @@ def test_several_arrays_are_one_long_vector(values):
     assert [mask.shape for mask in k_largest_masks([jnp.zeros((0, 2))], 3)] == [(0, 2)]
 
 
+@pytest.mark.parametrize("values", ["generic", "tied", "zero"])
+def test_counts_of_two_digits(values, monkeypatch):
+    """As of 2^31 entries and more: here of more than 40, with digits to the base 4."""
+    monkeypatch.setattr(selection, "_MOST", 40)
+    monkeypatch.setattr(selection, "_BASE", 4)
+    rng, shapes = np.random.default_rng(0), [(9, 5, 4), (), (7, 30), (2, 2, 9), (0, 3), (6,)]
+    rounded = {"generic": 9, "tied": 0, "zero": -9}[values]
+    arrays = [np.round(rng.standard_normal(shape), rounded).astype("float32") for shape in shapes]
+    arrays[0][8, 2, 1] = np.nan
+    flat, ends = np.concatenate([z.ravel() for z in arrays]), np.cumsum([z.size for z in arrays])[:-1]
+    ks = [-1, 0, 1, 3, 4, 37, 180, 181, 200, 391, 392, 432, 433, 434, 10**6]
+
+    def check(masks, k):
+        for mask, want, shape in zip(masks, np.split(reference_mask(flat, k), ends), shapes, strict=True):
+            np.testing.assert_array_equal(mask, want.reshape(shape))
+
+    for dtype in ("int32", "float32"):
+        lanes = quick(jax.vmap(k_largest_masks, (None, 0)))(arrays, np.asarray(ks, dtype))
+        for i, k in enumerate(ks):
+            check([mask[i] for mask in lanes], k)
+    check(k_largest_masks(arrays, 10**12), 433)
+    check(quick(lambda z: k_largest_masks(z, 300))(arrays), 300)
+    assert int(count_nonzero(arrays[0])) == np.count_nonzero(arrays[0]) and count_nonzero(arrays[0]).dtype == "float32"
+    with pytest.raises(ValueError, match=r"more than 40 entries needs an axis shorter than 10.* got shape \(41,\)"):
+        k_largest_masks([np.ones(41, "float32")], 3)
+
+
 def test_long_vectors_are_padded_without_a_trace():
     """Of mostly zeros, so that k reaches them, with a length that is no multiple of anything."""
     z = np.zeros((2, 2**16 + 77), np.float32)
@@ -306,6 +334,8 @@ def test_count_nonzero():
     cases = [[0.0, -0.0, 1.0, np.nan, -np.inf], [], 3.0, 0.0, np.zeros((4, 5)), np.eye(7, dtype=np.int8)]
     assert [int(count_nonzero(jnp.asarray(z))) for z in cases] == [3, 0, 1, 0, 0, 7]
     assert int(quick(count_nonzero)(jnp.ones((2**12 + 1, 2**12), jnp.bfloat16))) == 2**24 + 2**12
+    rows = functools.partial(lax.broadcasted_iota, "int32", (2**16 + 1, 2**16), 0)
+    assert float(quick(lambda row: count_nonzero((rows() != row).astype("int8")))(3)) == 2**32
 
 
 def test_mask_to_indices_cuts_and_pads():

@@ -866,5 +866,18 @@ def test_parameters_are_needed_and_must_be_real():
         transforms.prune({"n": jnp.arange(3)}, 1)
     with pytest.raises(ValueError, match="dtype complex64"):
         transforms.prune(jnp.ones(3, "complex64"), 1)
-    with pytest.raises(ValueError, match=r"fewer than 2\^31 entries"):
-        jax.eval_shape(lambda z: transforms.prune(z, 0.1), jax.ShapeDtypeStruct((2**16, 2**15), "float32"))
+    with pytest.raises(ValueError, match=r"needs an axis shorter than .* got shape \(4294967296,\)"):
+        jax.eval_shape(lambda z: transforms.prune(z, 0.1), jax.ShapeDtypeStruct((2**32,), "float32"))
+
+
+@pytest.mark.parametrize("scope", ["leaf", "global"])
+def test_more_parameters_than_an_int32_counts(scope):
+    """Nothing of that size is computed here; tests/test_selection.py has counts of two digits."""
+    params = {"w": jax.ShapeDtypeStruct((2**16, 2**16), "float32"), "b": jax.ShapeDtypeStruct((2**16,), "float32")}
+    for k in (0.1, 3 * 2**30, jnp.float32(0.1), jnp.int32(5)):
+        kept = jax.eval_shape(lambda params, k=k: transforms.prune(params, k, scope=scope), params)
+        assert kept == params
+        if not isinstance(k, int):
+            jax.eval_shape(lambda params, k: transforms.prune(params, k, scope=scope), params, k)
+    report = jax.eval_shape(transforms.sparsity, params)
+    assert report.nonzeros["w"].dtype == "float32" and report.nonzeros["b"].dtype == "int32"

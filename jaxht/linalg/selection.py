@@ -15,10 +15,14 @@ from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jax.custom_batching import custom_vmap
 
 from jaxht._pytree import Array, Numeric
+
+#: A count of every lane (lanes,), int32: one digit, or two to the base _BASE where more than _MOST entries are counted.
+_Count = tuple[Array, ...]
 
 
 def k_largest_mask(z: Array, k: Numeric) -> Array:
@@ -50,12 +54,12 @@ def k_largest_mask(z: Array, k: Numeric) -> Array:
     """
     *lanes, d = z.shape
     keys = _compute_keys(z)
-    k = jnp.broadcast_to(jnp.clip(jnp.asarray(k, jnp.int32), 0, d), lanes)
+    count = tuple(jnp.broadcast_to(digit, lanes) for digit in _count_of(k, d))
     if d < _LONG:
-        return _select((keys,), k)[0]
+        return _select((keys,), count)[0]
     # In rows a long vector is counted by several cores. The padding comes after every entry that could be chosen.
     rows = jnp.pad(keys, [(0, 0)] * len(lanes) + [(0, -d % _ROW)]).reshape(*lanes, -1, _ROW)
-    return _select((rows,), k)[0].reshape(*lanes, -1)[..., :d]
+    return _select((rows,), count)[0].reshape(*lanes, -1)[..., :d]
 
 
 def k_largest_masks(arrays: Sequence[Array], k: Numeric) -> list[Array]:
@@ -65,17 +69,20 @@ def k_largest_masks(arrays: Sequence[Array], k: Numeric) -> list[Array]:
     arrays that are sharded over devices stay so, and the devices exchange counts, of rows at most, not entries.
 
     Args:
-        arrays: floating arrays of any shapes with fewer than 2^31 entries in all. Their dtypes may differ: they are
+        arrays: floating arrays of any shapes, with fewer than 2^39 entries in all; one of 2^31 entries or more needs an
+            axis shorter than 2^23, the others with fewer than 2^31 entries in all. Their dtypes may differ: they are
             compared in the one that holds all, which is exact.
-        k: integer scalar, Python or traced; clipped to [0, number of entries].
+        k: integer scalar, Python or traced, or a traced floating-point number of an integer value; clipped to
+            [0, number of entries].
 
     Returns:
         Boolean masks shaped like the arrays, with ``min(max(k, 0), number of entries)`` True entries in all.
 
     Raises:
-        ValueError: for 2^31 entries or more, or a dtype that :func:`k_largest_mask` refuses.
+        ValueError: for arrays of such sizes that they cannot be counted, or a dtype that :func:`k_largest_mask`
+            refuses.
 
-    Cost: that of :func:`k_largest_mask`.
+    Cost: that of :func:`k_largest_mask`; with 2^31 entries or more counts have two digits.
 
     Source: that of :func:`k_largest_mask`; ties go to the first array.
 
@@ -91,8 +98,7 @@ def k_largest_masks(arrays: Sequence[Array], k: Numeric) -> list[Array]:
         return [jnp.zeros(z.shape, bool) for z in arrays]
     common = jnp.result_type(*(z.dtype for z in filled))
     keys = tuple(_compute_keys(z.astype(common)) for z in filled)
-    total = sum(z.size for z in filled)
-    masks = iter(_select(keys, jnp.clip(jnp.asarray(k, jnp.int32), 0, min(total, 2**31 - 1))))
+    masks = iter(_select(keys, _count_of(k, sum(z.size for z in filled))))
     return [next(masks) if z.size else jnp.zeros(z.shape, bool) for z in arrays]
 
 
@@ -100,10 +106,10 @@ def count_nonzero(z: Array) -> Array:
     """Count the entries of a real array that are not zero, NaN among them.
 
     Args:
-        z: real array of any shape, with fewer than 2^31 entries.
+        z: real array of any shape, as :func:`k_largest_masks` takes them.
 
     Returns:
-        int32 scalar.
+        int32 scalar; float32, rounded, for 2^31 entries or more.
 
     Cost: one pass.
 
@@ -113,43 +119,47 @@ def count_nonzero(z: Array) -> Array:
         >>> int(selection.count_nonzero(jnp.array([0.0, -0.0, jnp.nan, 2.0])))
         2
     """
-    positive, negative = _count_true([z[None] > 0, ~(z[None] >= 0)])
-    return (positive + negative)[0]
+    wide = z.size > _MOST
+    count = _add(_count_true([z[None] > 0, ~(z[None] >= 0)], wide))
+    return (count[0] * jnp.float32(_BASE) + count[1])[0] if wide else count[0][0]
 
 
 @custom_vmap
-def _select(pieces: tuple[Array, ...], k: Array) -> tuple[Array, ...]:
+def _select(pieces: tuple[Array, ...], k: _Count) -> tuple[Array, ...]:
     """Masks of the k largest keys of all ``pieces`` together, whose leading axes are those of k: the lanes.
 
     Its batching rule turns vmapped axes into leading axes of the one flat search below: a while loop batched lane by
     lane carries a predicate and selects in every pass, which doubles the time. (Within, no ``jnp.arange``: before JAX
     0.8 it is a constant of the traced function, and the rule is refused where a branch on lanes has batched it.)
     """
-    lanes = math.prod(k.shape)
+    leading = k[0].shape
+    lanes = math.prod(leading)
     if not lanes:
         return tuple(jnp.zeros(piece.shape, bool) for piece in pieces)
-    masks = _find_masks([piece.reshape(lanes, *piece.shape[k.ndim :]) for piece in pieces], k.reshape(lanes))
+    flat = [piece.reshape(lanes, *piece.shape[len(leading) :]) for piece in pieces]
+    masks = _find_masks(flat, tuple(digit.reshape(lanes) for digit in k))
     return tuple(mask.reshape(piece.shape) for mask, piece in zip(masks, pieces, strict=True))
 
 
 @_select.def_vmap
 def _select_vmapped(
-    axis_size: int, in_batched: list, pieces: tuple[Array, ...], k: Array
+    axis_size: int, in_batched: list, pieces: tuple[Array, ...], k: _Count
 ) -> tuple[tuple[Array, ...], tuple[bool, ...]]:
     def move_lanes_first(arg: Array, batched: bool) -> Array:
         return arg if batched else jnp.broadcast_to(arg, (axis_size, *arg.shape))
 
     pieces_batched, k_batched = in_batched
     pieces = tuple(map(move_lanes_first, pieces, pieces_batched))
-    return _select(pieces, move_lanes_first(k, k_batched)), (True,) * len(pieces)
+    return _select(pieces, tuple(map(move_lanes_first, k, k_batched))), (True,) * len(pieces)
 
 
 @jax.jit
-def _find_masks(pieces: list[Array], k: Array) -> list[Array]:
+def _find_masks(pieces: list[Array], k: _Count) -> list[Array]:
     """For each lane (the first axis) the masks of its k[lane] largest keys, which are not negative.
 
     A threshold is searched until exactly k keys reach it. Where that ends at the k-th largest key, which further keys
-    equal, ties are numbered and the search goes on among the numbers: one loop, and so one program, does both.
+    equal, ties are numbered and the search goes on among the numbers: one loop, and so one program, does both. Where
+    the numbers need two digits, it goes on once more, among those with the same first digit.
 
     The masks compare what the loop carries, so that all comparisons see the same bits: XLA would otherwise compute the
     caller's values anew for each use, in kernels that round differently, and the k-th largest of one need not be that
@@ -158,17 +168,20 @@ def _find_masks(pieces: list[Array], k: Array) -> list[Array]:
     Jitted, since loops and branches outside of any jit are compiled anew in each call, and so that a program that
     selects in many places traces this once for each shape.
     """
-    sizes = [math.prod(piece.shape[1:]) for piece in pieces]
-    total, dtype = sum(sizes), pieces[0].dtype
-    if total >= 2**31 - 1:
-        raise ValueError(f"one selection is from fewer than 2^31 entries; got {total}")
-    if len(pieces) == 1 and pieces[0].ndim == 2 and total <= _SHORT:
+    shapes, dtype = [piece.shape[1:] for piece in pieces], pieces[0].dtype
+    total = sum(map(math.prod, shapes))
+    wide = len(k) > 1
+    if len(pieces) == 1 and pieces[0].ndim == 2 and total <= _SHORT and not wide:
         keys = pieces[0]
-        return [lax.cond(keys[0, 0] >= 0, lambda: _rank(keys) < k[:, None], lambda: jnp.zeros(keys.shape, bool))]
+        return [lax.cond(keys[0, 0] >= 0, lambda: _rank(keys) < k[0][:, None], lambda: jnp.zeros(keys.shape, bool))]
+    # How many leading axes make the first digit of an entry's number, the others the second.
+    splits = [_split(shape) if wide else len(shape) for shape in shapes]
+    leading = [math.prod(shape[:split]) for shape, split in zip(shapes, splits, strict=True)]
+    trailing = max(math.prod(shape[split:]) for shape, split in zip(shapes, splits, strict=True))
     beyond = jnp.asarray(jnp.iinfo(dtype).max, dtype)
 
     def search_threshold(carry: _Search) -> _Search:
-        pieces, threshold, shift = carry
+        pieces, threshold, shift, digit = carry
 
         # Invariant: at least k keys reach the threshold.
         def search_two_bits(carry: tuple[Array, Array]) -> tuple[Array, Array]:
@@ -176,10 +189,10 @@ def _find_masks(pieces: list[Array], k: Array) -> list[Array]:
             searching, step = shift >= 0, jnp.maximum(shift, 0).astype(dtype)
             trials = [threshold + (jnp.asarray(i, dtype) << step) for i in (1, 2, 3)]
             trials = [jnp.where(trial < threshold, beyond, trial) for trial in trials]  # the sum has wrapped
-            counts = [_count_true([keys >= _align(trial, keys) for trial in trials]) for keys in pieces]
-            totals = [functools.reduce(jnp.add, of_pieces) for of_pieces in zip(*counts, strict=True)]
-            reached = sum(((count >= k).astype(dtype) for count in totals), jnp.zeros_like(threshold))
-            exact = functools.reduce(jnp.logical_or, [count == k for count in totals])
+            counts = [_count_true([keys >= _align(trial, keys) for trial in trials], wide) for keys in pieces]
+            totals = [_add(of_pieces) for of_pieces in zip(*counts, strict=True)]
+            reached = sum((_reaches(count, k).astype(dtype) for count in totals), jnp.zeros_like(threshold))
+            exact = functools.reduce(jnp.logical_or, [_equals(count, k) for count in totals])
             higher = jnp.where(searching, threshold + (reached << step), threshold)
             return higher, jnp.where(searching, jnp.where(exact, _EXACT, shift - 2), shift)
 
@@ -191,34 +204,46 @@ def _find_masks(pieces: list[Array], k: Array) -> list[Array]:
             tied = shift == _TIED
 
             def number(keys: Array, piece: int) -> Array:
-                shape = keys.shape[1:]
-                index = jnp.full(shape, sum(sizes[:piece]), dtype)
-                for axis in range(len(shape)):
-                    index += math.prod(shape[axis + 1 :]) * lax.broadcasted_iota(dtype, shape, axis)
+                shape, split = shapes[piece], splits[piece]
+                number = sum(leading[piece:]) - _index(shape, range(split), dtype)
+                if wide:
+                    second = trailing - _index(shape, range(split, len(shape)), dtype)
+                    number = jnp.where(_align(digit, keys) == 0, number, second)
                 level = _align(threshold, keys)
-                numbered = jnp.where(keys == level, total - index, jnp.where(keys > level, beyond, 0))
+                numbered = jnp.where(keys == level, number, jnp.where(keys > level, beyond, 0))
                 return jnp.where(_align(tied, keys), numbered, keys)
 
             numbered = [number(keys, piece) for piece, keys in enumerate(pieces)]
-            return numbered, jnp.where(tied, 0, threshold), jnp.where(tied, _highest_shift(total), shift)
+            highest = jnp.where(digit == 0, _highest_shift(sum(leading)), _highest_shift(trailing))
+            return numbered, jnp.where(tied, 0, threshold), jnp.where(tied, highest, shift), digit + tied
 
-        return lax.cond(jnp.any(shift == _TIED), number_ties, lambda: (pieces, threshold, shift))
+        return lax.cond(jnp.any(shift == _TIED), number_ties, lambda: (pieces, threshold, shift, digit))
 
-    none_or_all = (k == 0) | (k == total)  # which takes no pass
+    none = _equals(k, _digits(0, wide))
+    none_or_all = none | _equals(k, _digits(total, wide))  # which takes no pass
     shift = jnp.where(none_or_all, _EXACT, _highest_shift(int(jnp.iinfo(dtype).max)))
-    search = pieces, jnp.where(k == 0, beyond, jnp.zeros((), dtype)), shift
-    pieces, threshold, _ = lax.while_loop(lambda carry: jnp.any(carry[2] >= 0), search_threshold, search)
+    search = pieces, jnp.where(none, beyond, jnp.zeros((), dtype)), shift, jnp.zeros_like(shift)
+    pieces, threshold, *_ = lax.while_loop(lambda carry: jnp.any(carry[2] >= 0), search_threshold, search)
     return [keys >= _align(threshold, keys) for keys in pieces]
 
 
 #: Keys, thresholds, and the lower of the two bits that are searched next; or that the search has ended: at a threshold
-#: that exactly k keys reach, or at the k-th largest key, which more than k keys reach.
-_Search = tuple[list[Array], Array, Array]
+#: that exactly k keys reach, or at the k-th largest key, which more than k keys reach. Last, how often ties of a lane
+#: were numbered.
+_Search = tuple[list[Array], Array, Array, Array]
 _EXACT, _TIED = -1, -2
 
 
 def _highest_shift(most: int) -> int:
     return (most.bit_length() - 1) // 2 * 2
+
+
+def _index(shape: Sequence[int], axes: range, dtype: jnp.dtype) -> Array:
+    """The index of every entry of an array of that shape among those along some adjacent axes, in row-major order."""
+    index = jnp.zeros(shape, dtype)
+    for axis in axes:
+        index += math.prod(shape[axis + 1 : axes.stop]) * lax.broadcasted_iota(dtype, shape, axis)
+    return index
 
 
 def _rank(keys: Array) -> Array:
@@ -229,20 +254,83 @@ def _rank(keys: Array) -> Array:
     return sum((precedes.astype(jnp.int32) for precedes in before), jnp.zeros(keys.shape, jnp.int32))
 
 
-def _count_true(marks: Sequence[Array]) -> list[Array]:
-    """How many entries of each lane are True, for several boolean arrays (lanes, ...): int32 (lanes,) each, exactly.
+def _digits(k: int, wide: bool) -> _Count:
+    return tuple(jnp.asarray(digit, jnp.int32) for digit in (divmod(k, _BASE) if wide else (k,)))
+
+
+def _count_of(k: Numeric, total: int) -> _Count:
+    """k, integers or floating-point numbers of integer values, clipped to [0, total]."""
+    if isinstance(k, int | np.integer):
+        return _digits(min(max(int(k), 0), total), total > _MOST)
+    if total <= _MOST:
+        return (jnp.clip(jnp.asarray(k, jnp.int32), 0, total),)
+    high, low = divmod(jnp.maximum(jnp.asarray(k), 0), _BASE)
+    count, most = (high.astype(jnp.int32), low.astype(jnp.int32)), _digits(total, True)
+    return tuple(jnp.where(_reaches(count, most), last, digit) for digit, last in zip(count, most, strict=True))
+
+
+def _count_true(marks: Sequence[Array], wide: bool) -> list[_Count]:
+    """How many entries of each lane are True, for several boolean arrays (lanes, ...).
 
     One reduction of several operands reads what they are made of once; on CPU it is vectorised, which the sum of one
     is not, and takes a fifth of its time. In two stages, rows first, a long one runs on several cores.
     """
     counts = [mark.astype(jnp.int32) for mark in marks]
     ndim, shape = counts[0].ndim, counts[0].shape
+    if wide:
+        if ndim > 1:
+            kept = _axis_of_few(shape[1:]) + 1
+            counts = _sum(counts, [axis for axis in range(1, ndim) if axis != kept])
+        else:
+            counts = [count[:, None] for count in counts]
+        digits = _sum([digit for count in counts for digit in divmod(count, _BASE)], [1])
+        return [_add([pair]) for pair in zip(digits[::2], digits[1::2], strict=True)]
     in_rows = math.prod(shape[1:]) >= _LONG and math.prod(shape[2:]) >= _ROW // 16
-    stages = [range(2, ndim), [1]] if in_rows else [range(1, ndim)]
-    for axes in stages:
-        zeros = [jnp.zeros((), jnp.int32)] * len(counts)
-        counts = lax.reduce(counts, zeros, lambda x, y: [a + b for a, b in zip(x, y, strict=True)], tuple(axes))
-    return counts
+    for axes in [range(2, ndim), [1]] if in_rows else [range(1, ndim)]:
+        counts = _sum(counts, axes)
+    return [(count,) for count in counts]
+
+
+def _axis_of_few(shape: Sequence[int]) -> int:
+    """The longest axis along which two sums of two digits each hold every count."""
+    fits = [length < _MOST // _BASE and math.prod(shape) // length <= _MOST for length in shape]
+    if not any(fits):
+        raise ValueError(
+            f"an array of more than {_MOST} entries needs an axis shorter than {_MOST // _BASE}, whose other axes have "
+            f"at most {_MOST} entries in all; got shape {tuple(shape)}"
+        )
+    return max((length, axis) for axis, length in enumerate(shape) if fits[axis])[1]
+
+
+def _split(shape: Sequence[int]) -> int:
+    """The number of leading axes that leaves as many entries along the others as a number of one digit counts."""
+    return min(split for split in range(len(shape) + 1) if math.prod(shape[split:]) <= _MOST)
+
+
+def _sum(counts: list[Array], axes: Sequence[int]) -> list[Array]:
+    zeros = [jnp.zeros((), jnp.int32)] * len(counts)
+    return lax.reduce(counts, zeros, lambda x, y: [a + b for a, b in zip(x, y, strict=True)], tuple(axes))
+
+
+def _add(counts: Sequence[_Count]) -> _Count:
+    """The sum of counts."""
+    digits = [functools.reduce(jnp.add, of_counts) for of_counts in zip(*counts, strict=True)]
+    if len(digits) == 1:
+        return tuple(digits)
+    high, low = digits
+    return high + low // _BASE, low % _BASE
+
+
+def _reaches(count: _Count, k: _Count) -> Array:
+    """Whether count >= k."""
+    if len(k) == 1:
+        return count[0] >= k[0]
+    return (count[0] > k[0]) | ((count[0] == k[0]) & (count[1] >= k[1]))
+
+
+def _equals(count: _Count, k: _Count) -> Array:
+    """Whether count == k."""
+    return functools.reduce(jnp.logical_and, [a == b for a, b in zip(count, k, strict=True)])
 
 
 def _align(values: Array, keys: Array) -> Array:
@@ -366,3 +454,4 @@ def _compute_keys(z: Array) -> Array:
 
 _BLOCK = 32
 _SHORT, _LONG, _ROW = 16, 2**16, 1024
+_MOST, _BASE = 2**31 - 2, 256

@@ -16,7 +16,8 @@ class Sparsity(NamedTuple):
     Attributes:
         total: float32 scalar, of all arrays together.
         leaves: pytree like the parameters, of each array.
-        nonzeros: pytree like the parameters, int32, the number of entries of each array that are not zero.
+        nonzeros: pytree like the parameters, the number of entries of each array that are not zero: int32, but float32
+            of 2^31 entries or more.
     """
 
     total: Leaf
@@ -49,7 +50,8 @@ def sparsity(params: ArrayTree, *, mask: Mask | None = None) -> Sparsity:
     nonzeros = jax.tree.map(count_nonzero, params)
     sizes = [p.size for p in jax.tree.leaves(params)]
     # Zeros are counted as such: 1 - nonzeros / size would lose digits of a density of 1e-6.
-    zeros = [size - count for size, count in zip(sizes, jax.tree.leaves(nonzeros), strict=True)]
-    leaves = [jnp.asarray(zero, jnp.float32) / max(size, 1) for zero, size in zip(zeros, sizes, strict=True)]
-    total = sum((jnp.asarray(zero, jnp.float32) for zero in zeros), jnp.zeros((), jnp.float32)) / max(sum(sizes), 1)
+    counts = jax.tree.leaves(nonzeros)
+    zeros = [(jnp.asarray(size, n.dtype) - n).astype(jnp.float32) for size, n in zip(sizes, counts, strict=True)]
+    leaves = [zero / float(max(size, 1)) for zero, size in zip(zeros, sizes, strict=True)]
+    total = sum(zeros, jnp.zeros((), jnp.float32)) / float(max(sum(sizes), 1))
     return Sparsity(total, jax.tree.unflatten(jax.tree.structure(nonzeros), leaves), nonzeros)

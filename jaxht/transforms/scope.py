@@ -144,7 +144,10 @@ def find_support(params: ArrayTree, k: Any, scope: AnyScope = Scope.LEAF) -> Arr
 
 
 def count_kept(k: Numeric, size: int) -> Numeric:
-    """The number of entries among ``size`` that ``k``, a number or a fraction, asks for: from 0 to ``size``."""
+    """The number of entries among ``size`` that ``k``, a number or a fraction, asks for, from 0 to ``size``.
+
+    Of a traced fraction of more entries than an int32 counts it is a floating-point number.
+    """
     if isinstance(k, str):
         raise ValueError(f"k must be an integer or a fraction; got {k!r}")
     integral = jnp.issubdtype(jnp.result_type(k), jnp.integer)
@@ -158,8 +161,9 @@ def count_kept(k: Numeric, size: int) -> Numeric:
             raise ValueError(f"k must be an integer of at least 0, or a fraction from 0 to 1; got {k}")
         return min(k, size) if integral else math.floor(k * size + 0.5)
     if not integral:
-        k = jnp.floor(k.astype(jnp.promote_types(k.dtype, jnp.float32)) * size + 0.5)
-    return jnp.clip(k, 0, size).astype(jnp.int32)
+        k = jnp.floor(k.astype(jnp.promote_types(k.dtype, jnp.float32)) * float(size) + 0.5)
+    most = min(size, int(jnp.iinfo(jnp.int32).max))
+    return jnp.clip(k, 0, most).astype(jnp.int32) if integral or size == most else jnp.clip(k, 0, float(size))
 
 
 def _list_k(k: Any, params: ArrayTree) -> list[Numeric]:
