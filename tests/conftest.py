@@ -1,3 +1,4 @@
+import gc
 import os
 
 # As experiments/__init__.py, before JAX starts.
@@ -12,7 +13,8 @@ import pytest
 from experiments import compilation_cache
 from tests.util import compiled_quickly, memory, precision, return_memory
 
-MOST_MEMORY = 2**30  # bytes; a test may take as much again
+MOST_MEMORY = 2**30  # bytes, for what tests compile; a test may take as much again
+LEFT = pytest.StashKey[int]()  # bytes that the process occupied when programs were dropped last
 
 
 def pytest_configure(config):
@@ -20,6 +22,20 @@ def pytest_configure(config):
     # An entry that is being written while it is read is none, but no reason to fail.
     config.addinivalue_line("filterwarnings", "ignore:Error (reading|writing) persistent compilation:UserWarning")
     compilation_cache.enable()
+
+
+def pytest_collection_finish(session):
+    """Garbage is looked for among what tests make, not among the modules and the tests themselves, which stay."""
+    gc.collect()
+    gc.freeze()
+    session.config.stash[LEFT] = memory()
+
+
+def drop_programs(config):
+    """And give back their memory, but for fragments of the heap."""
+    jax.clear_caches()
+    return_memory()
+    config.stash[LEFT] = memory()
 
 
 @pytest.fixture(params=["float32", "float64"])
@@ -30,20 +46,18 @@ def dtype(request):
 
 
 @pytest.fixture(autouse=True, scope="module")
-def no_programs_left():
+def no_programs_left(request):
     """What a module has compiled is dropped with it: a worker needs the memory of one module."""
     yield
-    jax.clear_caches()
-    return_memory()
+    drop_programs(request.config)
 
 
 @pytest.fixture(autouse=True)
-def few_programs(no_programs_left):
+def few_programs(request, no_programs_left):
     """And where a module compiles very much, what it has so far; small programs are read back from the disk."""
     yield
-    if memory() > MOST_MEMORY:
-        jax.clear_caches()
-        return_memory()
+    if memory() > request.config.stash[LEFT] + MOST_MEMORY:
+        drop_programs(request.config)
 
 
 @pytest.fixture(scope="module")
