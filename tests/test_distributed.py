@@ -13,6 +13,8 @@ from examples import distributed
 
 pytest.importorskip("orbax.checkpoint")
 
+pytestmark = pytest.mark.usefixtures("all_quickly")
+
 
 def start(*arguments):
     command = [sys.executable, "-m", "examples.distributed", *map(str, arguments)]

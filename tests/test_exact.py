@@ -12,8 +12,9 @@ import scipy.optimize
 import jaxht
 from jaxht.exact import BranchStatus, branch_and_bound
 from jaxht.exact.perspective import Node, perspective_prox
-from tests.util import x64
+from tests.util import quick, x64
 
+pytestmark = pytest.mark.usefixtures("all_quickly")
 N, D, K = 24, 10, 3
 LOSSES = {
     "least squares": jaxht.LeastSquares,
@@ -41,15 +42,19 @@ def make_objective(loss, seed, l2, n=N, d=D):
 def enumerate_values(objective, constraint, supports):
     """The minimum of f on each support, by the refit, which other tests compare with scikit-learn and SciPy."""
     with x64():
-        f = objective.prepare()
-        d = f.shape[0]
+        return np.asarray(minima(objective.prepare(), constraint, jnp.asarray(supports)))
 
-        def value(items):
-            selected = jnp.zeros(constraint.scores(jnp.zeros(d)).size, bool).at[items].set(True)
-            fit = jaxht.extend.refit(f, constraint.support(selected), jnp.zeros(d)).x
-            return f.value(fit, f.predict(fit))
 
-        return np.asarray(jax.lax.map(value, jnp.asarray(supports), batch_size=256))
+@quick
+def minima(f, constraint, supports):
+    d = f.shape[0]
+
+    def value(items):
+        selected = jnp.zeros(constraint.scores(jnp.zeros(d)).size, bool).at[items].set(True)
+        fit = jaxht.extend.refit(f, constraint.support(selected), jnp.zeros(d)).x
+        return f.value(fit, f.predict(fit))
+
+    return jax.lax.map(value, supports, batch_size=256)
 
 
 def all_supports(num, k):

@@ -16,6 +16,8 @@ from jaxht.diagnostics.inference.model_x import (
 )
 from tests.util import host, quick, x64
 
+pytestmark = pytest.mark.usefixtures("all_quickly")
+
 
 def correlations(d, rho):
     """Of an autoregressive sequence."""

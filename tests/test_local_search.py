@@ -17,6 +17,7 @@ from jaxht.refit.swaps import Quadratic, SwapState
 from jaxht.solvers import local_search
 from tests.util import host, quick, x64
 
+pytestmark = pytest.mark.usefixtures("all_quickly")
 N, D, K_MAX = 30, 9, 4
 
 

@@ -24,6 +24,7 @@ from jaxht.sweep.grid import Grid
 from tests.test_sweep import METHODS, STOP, Countdown, Endless, draw_padded, problem, same_bits
 from tests.util import compiled_quickly
 
+pytestmark = pytest.mark.usefixtures("all_quickly")
 ROOT = Path(__file__).parents[1]
 
 

@@ -28,6 +28,7 @@ from jaxht.sweep.trials import FunctionRun
 from tests.contract import QUICK
 from tests.util import compiled_quickly, x64
 
+pytestmark = pytest.mark.usefixtures("all_quickly")
 ROOT = Path(__file__).parents[1]
 D = 32
 

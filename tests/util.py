@@ -4,7 +4,9 @@ import contextlib
 import ctypes
 import functools
 import gc
+import os
 import resource
+import unittest.mock
 from pathlib import Path
 
 import jax
@@ -54,12 +56,13 @@ def precision(dtype):
 
 @contextlib.contextmanager
 def compiled_quickly():
-    """Inside, XLA optimises nothing for speed: for what is much to compile and little to run."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    try:
-        yield
-    finally:
-        jax.config.update("jax_disable_most_optimizations", False)
+    """Inside, XLA optimises nothing for speed, nor in processes that start: for much to compile and little to run."""
+    with unittest.mock.patch.dict(os.environ, JAX_DISABLE_MOST_OPTIMIZATIONS="1"):
+        jax.config.update("jax_disable_most_optimizations", True)
+        try:
+            yield
+        finally:
+            jax.config.update("jax_disable_most_optimizations", False)
 
 
 def memory():
