@@ -20,7 +20,7 @@ from jaxht import LeastSquares, Logistic, Sparse, Stop, solve
 
 N, D, K = 256, 1024, 8
 LAYOUTS = {"rows": P(("a", "b")), "columns": P(None, ("a", "b")), "both": P("a", "b")}
-SOLVERS = {
+SOLVERS = {  # of few inner steps: in each the devices wait for one another
     "IHT": jaxht.IHT(),
     "NIHT": jaxht.NIHT(),
     "HTP": jaxht.HTP(),
@@ -30,9 +30,9 @@ SOLVERS = {
     "SGHT": jaxht.SGHT(0.1, 4, 16),
     "SVRGHT": jaxht.SVRGHT(0.1, 32, 4),
     "HSGHT": jaxht.HSGHT(0.1),
-    "HTSAGA": jaxht.HTSAGA(0.02),
+    "HTSAGA": jaxht.HTSAGA(0.02, inner_steps=32),
     "DIHT": jaxht.DIHT(),
-    "SDIHT": jaxht.SDIHT(),
+    "SDIHT": jaxht.SDIHT(batch_size=16),
 }
 
 

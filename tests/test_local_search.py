@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import scipy.optimize
 import scipy.sparse
+import scipy.special
 
 import jaxht
 from jaxht import LeastSquares, LocalSearch, Sparse, Status
@@ -146,22 +147,27 @@ def test_dependent_columns_and_extreme_sparsity(k, dtype):
 LOGISTIC_K, LOGISTIC_L2 = 3, 1e-2
 
 
-def logistic_minimum(A, y, S):
-    """The least mean logistic loss with a ridge on the columns S, by damped Newton steps in a loop."""
-    B, w = y[:, None] * A[:, list(S)], np.zeros(len(S))
+def logistic_minima(A, y, supports):
+    """The least mean logistic loss with a ridge on the columns of each support, by damped Newton steps side by side."""
+    B = y[:, None] * np.moveaxis(A[:, np.array(supports)], 0, 1)
+    w, ridge = np.zeros((B.shape[0], B.shape[2])), LOGISTIC_L2 * np.eye(B.shape[2])
+
+    def margins(w):
+        return (B @ w[..., None])[..., 0]
 
     def f(w):
-        return np.mean(np.logaddexp(0, -B @ w)) + LOGISTIC_L2 / 2 * w @ w
+        return np.mean(np.logaddexp(0, -margins(w)), axis=1) + LOGISTIC_L2 / 2 * np.sum(w**2, axis=1)
 
     for _ in range(50):
-        p = 1 / (1 + np.exp(B @ w))
-        gradient = -B.T @ p / len(y) + LOGISTIC_L2 * w
-        step = np.linalg.solve((B.T * (p * (1 - p))) @ B / len(y) + LOGISTIC_L2 * np.eye(len(w)), gradient)
-        t = 1.0
-        while f(w - t * step) > f(w) - 1e-4 * t * gradient @ step and t > 1e-6:
-            t /= 2
-        w = w - t * step
-        if gradient @ step < 1e-20:
+        p = scipy.special.expit(-margins(w))
+        gradient = -np.mean(p[..., None] * B, axis=1) + LOGISTIC_L2 * w
+        hessian = np.swapaxes((p * (1 - p))[..., None] * B, 1, 2) @ B / len(y) + ridge
+        step = np.linalg.solve(hessian, gradient[..., None])[..., 0]
+        decrease, t = np.sum(gradient * step, axis=1), np.ones(len(w))
+        while np.any(short := (f(w - t[:, None] * step) > f(w) - 1e-4 * t * decrease) & (t > 1e-6)):
+            t[short] /= 2
+        w = w - t[:, None] * step
+        if np.max(decrease) < 1e-20:
             break
     return f(w)
 
@@ -208,7 +214,7 @@ def test_the_optimum_of_logistic_losses():
         result = host(solve(A, y))
     assert np.all(result.status == Status.NO_PROGRESS)
     supports = list(itertools.combinations(range(10), LOGISTIC_K))
-    least = np.array([min(logistic_minimum(A, y, S) for S in supports) for A, y in zip(A, y, strict=True)])
+    least = np.array([logistic_minima(A, y, supports).min() for A, y in zip(A, y, strict=True)])
     assert np.all(result.value >= least * (1 - 1e-9))
     assert np.mean(result.value <= least * (1 + 1e-9)) >= 0.97
 
@@ -286,7 +292,7 @@ def test_many_columns(model, monkeypatch):
         assert {3, 50, 120, 299} <= set(S)
     else:
         swaps = [[*(set(S) - {i}), j] for i in set(S) - {17} for j in set(range(300)) - set(S)]
-        assert sum(logistic_minimum(A, target, T) < result.value * (1 - 1e-9) for T in swaps) <= 0.01 * len(swaps)
+        assert np.sum(logistic_minima(A, target, swaps) < result.value * (1 - 1e-9)) <= 0.01 * len(swaps)
 
 
 def test_exchanges_of_blocks_alone_descend():
