@@ -1,6 +1,7 @@
 """LocalSearch against dense algebra, loops over all swaps, and enumeration."""
 
 import dataclasses
+import functools
 import itertools
 
 import jax
@@ -200,23 +201,21 @@ def test_states_of_other_losses_are_those_of_their_quadratic_model():
 
 
 def test_the_optimum_of_logistic_losses():
-    """40 problems side by side, of correlated columns, against the best of all supports."""
-    problems = [make(seed, n=40, d=10) for seed in range(40)]
+    """20 problems, of correlated columns, against the best of all supports."""
+    problems = [make(seed, n=40, d=10) for seed in range(20)]
     A, y = np.stack([A / A.std(0) for A, _ in problems]), np.stack([np.sign(y) for _, y in problems])
     with x64():
-        solve = quick(
-            jax.vmap(
-                lambda A, y: jaxht.solve(
-                    jaxht.Logistic(A, y, LOGISTIC_L2, mean=True), Sparse(LOGISTIC_K, k_max=LOGISTIC_K), LocalSearch()
-                )
-            )
-        )
-        result = host(solve(A, y))
+        constraint = Sparse(LOGISTIC_K, k_max=LOGISTIC_K)
+
+        def solve(problem):
+            return jaxht.solve(jaxht.Logistic(*problem, LOGISTIC_L2, mean=True), constraint, LocalSearch())
+
+        result = host(quick(functools.partial(jax.lax.map, solve))((A, y)))
     assert np.all(result.status == Status.NO_PROGRESS)
     supports = list(itertools.combinations(range(10), LOGISTIC_K))
     least = np.array([logistic_minima(A, y, supports).min() for A, y in zip(A, y, strict=True)])
     assert np.all(result.value >= least * (1 - 1e-9))
-    assert np.mean(result.value <= least * (1 + 1e-9)) >= 0.97
+    assert np.all(result.value <= least * (1 + 1e-9))
 
 
 def nonnegative_minimum(A, y, S):
