@@ -14,6 +14,8 @@ import jaxht
 from jaxht import criteria
 from tests.util import host, precision, quick, x64
 
+pytestmark = pytest.mark.usefixtures("all_quickly")
+
 N, D = 60, 8
 
 

@@ -14,6 +14,8 @@ from jaxht.exact import BranchStatus, branch_and_bound
 from jaxht.exact.perspective import Node, perspective_prox
 from tests.util import x64
 
+pytestmark = pytest.mark.usefixtures("all_quickly")
+
 N, D, K = 24, 10, 3
 LOSSES = {
     "least squares": jaxht.LeastSquares,

@@ -9,6 +9,8 @@ import scipy.stats
 import jaxht
 from tests.util import quick, x64
 
+pytestmark = pytest.mark.usefixtures("all_quickly")
+
 
 def test_frequencies_are_those_of_a_loop_over_the_halves():
     rng = np.random.default_rng(0)

@@ -109,21 +109,7 @@ class OrdinalLoss(Loss):
         """The thresholds between classes that have samples, (c - 1,); of no meaning beyond their number."""
         if self.fixed is not None:
             return self.fixed
-        sides = self._sides(u, y)
-
-        def solve(_: Any, start: Array) -> Array:
-            return _newton(sides, u, start)
-
-        def solve_linear(product: Any, b: Array) -> Array:
-            H = jax.vmap(product)(jnp.eye(b.size, dtype=b.dtype))
-            return _solve_tridiagonal(jnp.diagonal(H), jnp.diagonal(H, 1), b)
-
-        start = lax.stop_gradient(_start(sides, u))
-
-        def slope(theta: Array) -> Array:
-            return _gradient(sides, theta, u) + (1 - sides.inside) * theta
-
-        return lax.custom_root(slope, start, solve, solve_linear)
+        return _stationary_thresholds(self._sides(u, y), u)
 
 
 class _Sides(NamedTuple):
@@ -148,6 +134,25 @@ class _Sides(NamedTuple):
     inside: Leaf
     middle: Leaf
     counts: Leaf
+
+
+@jax.jit
+def _stationary_thresholds(sides: _Sides, u: Array) -> Array:
+    """Where the slope along theta is 0, (c - 1,). Jitted, so that a program that needs it often traces it once."""
+
+    def solve(_: Any, start: Array) -> Array:
+        return _newton(sides, u, start)
+
+    def solve_linear(product: Any, b: Array) -> Array:
+        H = jax.vmap(product)(jnp.eye(b.size, dtype=b.dtype))
+        return _solve_tridiagonal(jnp.diagonal(H), jnp.diagonal(H, 1), b)
+
+    start = lax.stop_gradient(_start(sides, u))
+
+    def slope(theta: Array) -> Array:
+        return _gradient(sides, theta, u) + (1 - sides.inside) * theta
+
+    return lax.custom_root(slope, start, solve, solve_linear)
 
 
 def _times(v: Array, X: Array) -> Array:
