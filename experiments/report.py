@@ -17,7 +17,7 @@ from xarray import Dataset
 
 from experiments.common import config, plots
 from experiments.common.claims import Finding, Paper, Section, Verdict
-from experiments.common.config import BaseConfig
+from experiments.common.config import WORDING, BaseConfig
 from experiments.common.registry import EXPERIMENTS, summarise
 from jaxht import sweep
 
@@ -25,7 +25,6 @@ ROOT = Path(__file__).parents[1]
 CONFIGS, REPORT = ROOT / "configs", ROOT / "docs" / "report"
 SIZE = "paper"
 NAMES = ("shen2018", "zhou2018", "yuan2018", "axiotis2020", "yuan2020")  # the papers, in the order of the report
-WORDING = {"title", "remark"}  # the keys of a configuration that change no result
 MODELS = {name: experiment.Config for name, experiment in EXPERIMENTS.items()}
 
 

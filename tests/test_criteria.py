@@ -15,6 +15,7 @@ from jaxht import criteria
 from tests.util import host, precision, quick, x64
 
 pytestmark = pytest.mark.usefixtures("all_quickly")
+
 N, D = 60, 8
 
 

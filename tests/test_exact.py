@@ -15,6 +15,7 @@ from jaxht.exact.perspective import Node, perspective_prox
 from tests.util import quick, x64
 
 pytestmark = pytest.mark.usefixtures("all_quickly")
+
 N, D, K = 24, 10, 3
 LOSSES = {
     "least squares": jaxht.LeastSquares,

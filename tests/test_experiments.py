@@ -307,6 +307,28 @@ def test_what_is_killed_within_a_part_is_not_done_twice(tmp_path, monkeypatch):
     assert sizes == [3, None, 4, 5]
 
 
+def test_more_trials_are_added_to_a_part(tmp_path, monkeypatch):
+    """Pieces do not depend on their number, nor on the wording of the configuration."""
+    path = tiny("yuan2018/figure6", tmp_path, num_trials=[2])
+    assert call("run", path, "--out", tmp_path / "store").exit_code == 0
+    before = sweep.load(tmp_path / "store")
+    drawn, draw_one = [], precision_matrices.draw
+
+    def draw_and_count(*args):
+        drawn.append(args)
+        return draw_one(*args)
+
+    monkeypatch.setattr(precision_matrices, "draw", draw_and_count)
+    for number, new in (3, 1), (2, 0):
+        path = tiny("yuan2018/figure6", tmp_path, num_trials=[number], title="Another")
+        assert call("run", path, "--out", tmp_path / "store").exit_code == 0
+        after = sweep.load(tmp_path / "store")
+        assert len(drawn) == new * after.sizes["solver"] and after.sizes["trial"] == number
+        xarray.testing.assert_equal(after.isel(trial=slice(2)), before)
+        assert json.loads(after.attrs["config"])["title"] == "Another"
+        drawn.clear()
+
+
 def test_on_data_against_sparsity_and_nothing_is_done_twice(tmp_path, monkeypatch):
     """The parts of a store are read again, unless the configuration has changed; the sparsity is as asked."""
     chosen, results = run("yuan2018/figure4", tmp_path)

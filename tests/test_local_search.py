@@ -20,6 +20,7 @@ from jaxht.solvers import local_search
 from tests.util import host, quick, x64
 
 pytestmark = pytest.mark.usefixtures("all_quickly")
+
 N, D, K_MAX = 30, 9, 4
 
 
@@ -315,9 +316,10 @@ def test_exchanges_by_the_model_alone_descend(model, kind):
     rng, below = np.random.default_rng(3), 0
     search = LocalSearch(num_starts=2, num_moves=50, patience=1, num_candidates=1)
     run, refit = quick(jaxht.solve), quick(jaxht.refit.refit)
+    present = rng.random((200, 16)) < 0.5  # entries of all sparse designs: one program
     for _ in range(6):
         A = rng.normal(size=(200, 16)) + 4 * rng.normal(size=(200, 5)) @ rng.normal(size=(5, 16))
-        A = A / np.sqrt(np.mean(A**2, axis=0)) * (1 if kind == "dense" else rng.random(A.shape) < 0.5)
+        A = A / np.sqrt(np.mean(A**2, axis=0)) * (1 if kind == "dense" else present)
         u = A @ np.where(np.arange(16) < 6, rng.choice([-1.0, 1.0], 16), 0)
         if model is jaxht.Poisson:
             y = rng.poisson(np.exp(np.clip(u, -3, 2)))

@@ -18,6 +18,7 @@ import jaxht
 from tests.sharded import PRODUCTS, SOLVERS, D, K, N
 
 pytestmark = pytest.mark.usefixtures("all_quickly")
+
 # Solvers that refit gather k_max columns, GraSP, CoSaMP and dual solvers 3 k_max; all others move vectors alone.
 COLUMNS = {"HTP": K, "CoSaMP": 3 * K, "GraSP": 3 * K, "OMP": K, "DIHT": K, "SDIHT": K}
 LEAST_SQUARES = "least squares"

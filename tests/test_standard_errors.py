@@ -15,6 +15,7 @@ from tests.test_cox import partial_likelihood
 from tests.util import quick, x64
 
 pytestmark = pytest.mark.usefixtures("all_quickly")
+
 N, D = 80, 7
 F = [1, 3, 4]
 

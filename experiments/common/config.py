@@ -14,6 +14,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 SIZES = ("quick", "paper", "demo")
 OPTIONAL = {"demo"}
+WORDING = {"title", "remark"}  # the keys that change no result
 
 
 class Failure(click.ClickException):

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import jax
 from xarray import Dataset
 
-from experiments.common.config import Failure
+from experiments.common.config import WORDING, Failure
 from jaxht import sweep
 
 T = TypeVar("T")
@@ -64,12 +64,13 @@ class Session:
             raise Failure(str(error)) from error
 
     @contextlib.contextmanager
-    def parts(self, total: int) -> Iterator[Part]:
+    def parts(self, total: int, counts: Sequence[str] = ()) -> Iterator[Part]:
         """Give a function part(name, compute, in_pieces=False), for an experiment that is no sweep but has parts.
 
         A part is computed once and read after that: its results are kept under ``store / name``, and computed again
         where the configuration has changed. A part that takes long is computed ``in_pieces``: then compute is given a
-        function piece(name, compute), whose results are kept in the same way within the part.
+        function piece(name, compute), whose results are kept in the same way within the part. ``counts`` are the fields
+        of the configuration that say how many pieces there are, and change none.
         """
         done = 0
 
@@ -81,17 +82,26 @@ class Session:
 
         def piece(whole: str, name: str, compute: Callable[[], Dataset]) -> Dataset:
             self.on_progress(sweep.Progress(done - 1, total, note=f"{whole}, {name}"))
-            return self._kept(f"{whole}/{name}", compute)
+            return self._kept(f"{whole}/{name}", compute, counts)
 
         yield part
         self.on_progress(sweep.Progress(done, total))
 
-    def _kept(self, name: str, compute: Callable[[], Dataset]) -> Dataset:
+    def _kept(self, name: str, compute: Callable[[], Dataset], apart: Sequence[str] = ()) -> Dataset:
         folder, attrs = self.store / name, dict(self.options.get("attrs", {}))
         with contextlib.suppress(OSError, ValueError):
             before = sweep.load(folder)
-            if all(before.attrs.get(key) == value for key, value in attrs.items()):
-                return before
+            kept = {key: before.attrs.get(key) for key in attrs}
+            if _without(kept, apart) == _without(attrs, apart):
+                return before.assign_attrs(attrs)
         computed = compute().assign_attrs(attrs)
         sweep.save(computed, folder)
         return computed
+
+
+def _without(attrs: Mapping[str, Any], fields: Sequence[str]) -> dict[str, Any]:
+    """The attributes, of which the configuration without its wording and without some fields."""
+    with contextlib.suppress(KeyError, TypeError, ValueError):
+        config = {key: value for key, value in json.loads(attrs["config"]).items() if key not in (*WORDING, *fields)}
+        return {**attrs, "config": config}
+    return dict(attrs)

@@ -103,7 +103,14 @@ def plot(dataset: Dataset, config: Config) -> Figure:
         plots.subtitle(axes, others)
         axes.set_xlabel("stage")
         plots.whole_numbers(axes)
-        axes.legend(fontsize=7, title="signals recovered", title_fontsize=7)
+        axes.legend(  # below: curves fill the panel
+            loc="upper center",
+            bbox_to_anchor=(0.5, -0.2),
+            ncols=2,
+            fontsize=7,
+            title="signals recovered",
+            title_fontsize=7,
+        )
     panels[0].set_ylabel("mean objective")
     plots.caption(figure, config)
     return figure

@@ -23,6 +23,7 @@ LOOKS = {
     "FoBa": (plots.PURPLE, "^"),
     GLASSO: (plots.GREY, "x"),
 }
+COUNTS = ("p", "solvers", "num_trials", "fewer_trials")  # of the configuration, on which no single trial depends
 
 
 class Config(Estimation):
@@ -61,7 +62,7 @@ def run(config: Config, session: Session) -> Dataset:
     """Estimate by every method on the same samples; a part of the store for each method and p."""
     names = [GLASSO, *config.solvers]
     rows = []
-    with double_precision(), session.parts(len(names) * len(config.p)) as part:
+    with double_precision(), session.parts(len(names) * len(config.p), COUNTS) as part:
         for i, p in enumerate(config.p):
             found = {
                 name: part(f"{p}-{name}", partial(trials, config, p, name, number), True)

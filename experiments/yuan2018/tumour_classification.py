@@ -128,7 +128,7 @@ def run(config: Config, session: Session) -> Dataset:
         parts = [part(f"{dataset}-{name}", partial(splits, config, table, num_test, name), True) for name in names]
         return concat(parts, "solver")
 
-    with double_precision(), session.parts(len(names) * len(config.datasets)) as part:
+    with double_precision(), session.parts(len(names) * len(config.datasets), ("num_splits",)) as part:
         results = [on(dataset, size, part) for dataset, size in zip(config.datasets, config.num_test, strict=True)]
     return concat(results, "dataset").assign_coords(dataset=config.datasets, solver=names)
 

@@ -135,7 +135,7 @@ def _descend(f: Subproblem, w: Array, inside: Array, bounds: tuple[Any, Any] | N
         _, trial, trial_pred, trial_value = lax.while_loop(
             lambda carry: (carry[3] == jnp.inf) & (carry[0] > SHORT),
             lambda carry: along(carry[0] / 2),
-            along(jnp.ones((), w.dtype)),
+            (jnp.full_like(tau, 2), w, pred, jnp.full_like(value, jnp.inf)),
         )
         move = trial - w
         slope, size = -jnp.vdot(gradient, move), jnp.abs(value)

@@ -109,21 +109,7 @@ class OrdinalLoss(Loss):
         """The thresholds between classes that have samples, (c - 1,); of no meaning beyond their number."""
         if self.fixed is not None:
             return self.fixed
-        sides = self._sides(u, y)
-
-        def solve(_: Any, start: Array) -> Array:
-            return _newton(sides, u, start)
-
-        def solve_linear(product: Any, b: Array) -> Array:
-            H = jax.vmap(product)(jnp.eye(b.size, dtype=b.dtype))
-            return _solve_tridiagonal(jnp.diagonal(H), jnp.diagonal(H, 1), b)
-
-        start = lax.stop_gradient(_start(sides, u))
-
-        def slope(theta: Array) -> Array:
-            return _gradient(sides, theta, u) + (1 - sides.inside) * theta
-
-        return lax.custom_root(slope, start, solve, solve_linear)
+        return _stationary_thresholds(self._sides(u, y), u)
 
 
 class _Sides(NamedTuple):
@@ -148,6 +134,25 @@ class _Sides(NamedTuple):
     inside: Leaf
     middle: Leaf
     counts: Leaf
+
+
+@jax.jit
+def _stationary_thresholds(sides: _Sides, u: Array) -> Array:
+    """Where the slope along theta is 0, (c - 1,). Jitted, so that a program that needs it often traces it once."""
+
+    def solve(_: Any, start: Array) -> Array:
+        return _newton(sides, u, start)
+
+    def solve_linear(product: Any, b: Array) -> Array:
+        H = jax.vmap(product)(jnp.eye(b.size, dtype=b.dtype))
+        return _solve_tridiagonal(jnp.diagonal(H), jnp.diagonal(H, 1), b)
+
+    start = lax.stop_gradient(_start(sides, u))
+
+    def slope(theta: Array) -> Array:
+        return _gradient(sides, theta, u) + (1 - sides.inside) * theta
+
+    return lax.custom_root(slope, start, solve, solve_linear)
 
 
 def _times(v: Array, X: Array) -> Array:
@@ -223,24 +228,24 @@ def _newton(sides: _Sides, u: Array, theta: Array) -> Array:
     """Minimise :func:`_total` over theta by Newton steps, halved where it increases."""
     eps = float(jnp.finfo(u.dtype).eps)
 
-    def direction(theta: Array) -> Array:
-        return -_solve_tridiagonal(*_hessian(sides, theta, u), _gradient(sides, theta, u))
-
+    # The first trial is the start: so a program has each function once.
     def attempt(carry: tuple) -> tuple:
         count, _, theta, value, step, length = carry
         trial = theta + length * step
         new = _total(sides, trial, u)
         accepted = new <= value + 8 * eps * jnp.abs(value)
         theta, value = jnp.where(accepted, trial, theta), jnp.where(accepted, new, value)
-        step = jnp.where(accepted, direction(trial), step)
+        direction = -_solve_tridiagonal(*_hessian(sides, trial, u), _gradient(sides, trial, u))
+        step = jnp.where(accepted, direction, step)
         small = jnp.max(jnp.abs(step)) <= math.sqrt(eps) * (1 + jnp.max(jnp.abs(theta)))
-        return count + 1, ~(accepted & small), theta, value, step, jnp.where(accepted, 1, length / 2)
+        goes_on = ~(accepted & small) & (value < jnp.inf)
+        return count + 1, goes_on, theta, value, step, jnp.where(accepted, 1, length / 2)
 
-    value = _total(sides, theta, u)
-    begin = (0, jnp.isfinite(value), theta, value, direction(theta), jnp.ones((), u.dtype))
+    infinite, one = jnp.full((), jnp.inf, u.dtype), jnp.ones((), u.dtype)
+    begin = (0, jnp.array(True), theta, infinite, jnp.zeros_like(theta), one)
     _, _, theta, _, step, _ = lax.while_loop(lambda carry: (carry[0] < MAX_STEPS) & carry[1], attempt, begin)
     last = theta + step
-    return jnp.where(_total(sides, last, u) < jnp.inf, last, theta)
+    return jnp.where(jnp.all(_differences(last, sides.middle) > 0), last, theta)
 
 
 MAX_STEPS = 100
