@@ -121,7 +121,10 @@ def count_nonzero(z: Array) -> Array:
     """
     wide = z.size > _MOST
     count = _add(_count_true([z[None] > 0, ~(z[None] >= 0)], wide))
-    return (count[0] * jnp.float32(_BASE) + count[1])[0] if wide else count[0][0]
+    if not wide:
+        return count[0][0]
+    high, low = (digit[0].astype(jnp.float32) for digit in count)
+    return high * _BASE + low
 
 
 @custom_vmap
@@ -215,7 +218,8 @@ def _find_masks(pieces: list[Array], k: _Count) -> list[Array]:
 
             numbered = [number(keys, piece) for piece, keys in enumerate(pieces)]
             highest = jnp.where(digit == 0, _highest_shift(sum(leading)), _highest_shift(trailing))
-            return numbered, jnp.where(tied, 0, threshold), jnp.where(tied, highest, shift), digit + tied
+            shift_on = jnp.where(tied, highest, shift)
+            return numbered, jnp.where(tied, 0, threshold), shift_on, jnp.where(tied, digit + 1, digit)
 
         return lax.cond(jnp.any(shift == _TIED), number_ties, lambda: (pieces, threshold, shift, digit))
 
