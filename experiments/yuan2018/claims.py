@@ -451,11 +451,13 @@ def fastest(one: str, others: Sequence[str], along: str) -> Judge:
             rows = results.sel({along: at})
             names = present(rows.seconds, others)
             if not names:
-                return Finding("there are no others", Verdict.CANNOT_BE_JUDGED)
+                continue
             texts = (f"{name} {quartiles(rows.seconds.sel(solver=name), ' s')}" for name in (one, *names))
             parts.append(f"{f'p = {at}' if along == 'p' else shown(at)}: {', '.join(texts)}")
             own, *rest = (float(rows.seconds.sel(solver=name).median()) for name in (one, *names))
             conditions.append(own < min(rest))
+        if not parts:
+            return Finding("there are no others", Verdict.CANNOT_BE_JUDGED)
         return Finding(f"median [quartiles] over {over}s: {'; '.join(parts)}", Verdict.of(*conditions))
 
     return judge
