@@ -75,9 +75,9 @@ def trace_solves():
             run = functools.partial(x_of, OBJECTIVES[loss], CONSTRAINTS["Sparse"], solver)
             jax.eval_shape(jax.vmap(run, in_axes=(None, 0, 0)), A, *lanes)
     for make in OBJECTIVES.values():
-        for constraint in CONSTRAINTS.values():
-            for solver in (jaxht.HTP(step_size=0.1), IHT):
-                jax.eval_shape(functools.partial(x_of, make, constraint, solver), A, y, 0.1)
+        pairs = [(constraint, jaxht.HTP(step_size=0.1)) for constraint in CONSTRAINTS.values()]
+        for constraint, solver in [*pairs, (CONSTRAINTS["Sparse"], IHT)]:
+            jax.eval_shape(functools.partial(x_of, make, constraint, solver), A, y, 0.1)
         jax.eval_shape(jax.grad(lambda l2, make=make: jnp.sum(x_of(make, CONSTRAINTS["Sparse"], IHT, A, y, l2))), 0.1)
     for solver in (jaxht.HTP(), jaxht.IHT(), jaxht.NIHT()):
         f = jaxht.MultiResponse(A, np.stack([y, labels, y], 1), 0.1)

@@ -25,9 +25,10 @@ def pytest_configure(config):
 
 
 def pytest_collection_finish(session):
-    """Garbage is looked for among what tests make, not among the modules and the tests themselves, which stay."""
+    """Garbage is looked for less often, and not among the modules and the tests themselves, which stay."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(10_000)
     session.config.stash[LEFT] = memory()
 
 
