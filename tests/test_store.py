@@ -22,7 +22,6 @@ from jaxht.sweep import store as store_module
 from jaxht.sweep.compilation import ProgramCache
 from jaxht.sweep.grid import Grid
 from tests.test_sweep import METHODS, STOP, Countdown, Endless, draw_padded, problem, same_bits
-from tests.util import compiled_quickly
 
 pytestmark = pytest.mark.usefixtures("all_quickly")
 ROOT = Path(__file__).parents[1]
@@ -172,11 +171,10 @@ def test_another_tolerance_is_another_sweep(tmp_path):
         trial = sweep.Recovery(lambda key, cell: problem(key, cell, True), METHODS, stop=stop)
         return sweep.run(trial, {"solver": ["IHT"], "n": [20], "K": [1]}, num_trials=2, static=["n"], store=tmp_path)
 
-    with compiled_quickly():
-        first = run(Stop(max_steps=60))
-        same_bits(run(Stop(max_steps=60)), first)
-        with pytest.raises(sweep.StoreError, match="tolerances"):
-            run(Stop(max_steps=61))
+    first = run(Stop(max_steps=60))
+    same_bits(run(Stop(max_steps=60)), first)
+    with pytest.raises(sweep.StoreError, match="tolerances"):
+        run(Stop(max_steps=61))
 
 
 def test_another_environment_is_asked_about(copy, whole, monkeypatch):
@@ -346,12 +344,11 @@ def test_a_solver_that_changes_concerns_no_other(tmp_path):
         return totals[0]
 
     other = {**METHODS, "SGHT": lambda objective, cell: METHODS["IHT"](objective, cell)}
-    with compiled_quickly():
-        assert run(METHODS, ["IHT", "SGHT"]) == 6
-        assert run(other, ["IHT"]) == 0
-        assert run(other, ["HTP", "IHT"], num_trials=4) == 4 + 1
-        with pytest.raises(sweep.StoreError, match=r'changed, in the program of .*"solver": "SGHT"'):
-            run(other, ["IHT", "SGHT"])
+    assert run(METHODS, ["IHT", "SGHT"]) == 6
+    assert run(other, ["IHT"]) == 0
+    assert run(other, ["HTP", "IHT"], num_trials=4) == 4 + 1
+    with pytest.raises(sweep.StoreError, match=r'changed, in the program of .*"solver": "SGHT"'):
+        run(other, ["IHT", "SGHT"])
 
 
 def test_other_data_are_another_trial(tmp_path):

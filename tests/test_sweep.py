@@ -26,7 +26,7 @@ from jaxht.sweep.grid import Grid
 from jaxht.sweep.program import Program
 from jaxht.sweep.trials import FunctionRun
 from tests.contract import QUICK
-from tests.util import compiled_quickly, x64
+from tests.util import x64
 
 pytestmark = pytest.mark.usefixtures("all_quickly")
 ROOT = Path(__file__).parents[1]
@@ -62,8 +62,7 @@ def recovery(shared=True, stop=STOP):
 def recovered():
     def run(shared, solvers):
         axes = {"solver": solvers, "n": [20], "K": [1, 3]}
-        with compiled_quickly():
-            return sweep.run(recovery(shared), axes, num_trials=5, static=["n"])
+        return sweep.run(recovery(shared), axes, num_trials=5, static=["n"])
 
     return {True: run(True, ["IHT", "SGHT"]), False: run(False, ["IHT"])}
 
@@ -259,8 +258,7 @@ def test_a_lane_is_a_call_of_solve(recovered, shared):
 
 def test_another_solver_changes_nothing(recovered):
     axes = {"solver": ["IHT"], "n": [20], "K": [3]}
-    with compiled_quickly():
-        alone = sweep.run(recovery(), axes, num_trials=5, static=["n"], problem=["n", "K"])
+    alone = sweep.run(recovery(), axes, num_trials=5, static=["n"], problem=["n", "K"])
     both = recovered[True].sel(solver=["IHT"], K=[3])
     np.testing.assert_allclose(alone.error, both.error, rtol=1e-3, atol=1e-5)
     np.testing.assert_array_equal(alone.success, both.success)
@@ -402,7 +400,6 @@ def test_shape_of_a_pool(limits, arguments, shape):
 LITTLE = 300_000
 
 
-@compiled_quickly()
 def test_lanes_fit_the_memory(monkeypatch):
     """The compiler knows what a trial needs inside; a pool that would take more than there is gets fewer lanes."""
 
@@ -434,9 +431,8 @@ DEVICES = """
 import sys
 from tests.test_sweep import *
 assert len(jax.devices()) == 2
-with compiled_quickly():
-    iht(store=sys.argv[1] + "/iht")
-    countdown(store=sys.argv[1] + "/countdown")
+iht(store=sys.argv[1] + "/iht")
+countdown(store=sys.argv[1] + "/countdown")
 """
 
 

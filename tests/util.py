@@ -57,12 +57,13 @@ def precision(dtype):
 @contextlib.contextmanager
 def compiled_quickly():
     """Inside, XLA optimises nothing for speed, nor in processes that start: for much to compile and little to run."""
+    before = jax.config.read("jax_disable_most_optimizations")
     with unittest.mock.patch.dict(os.environ, JAX_DISABLE_MOST_OPTIMIZATIONS="1"):
         jax.config.update("jax_disable_most_optimizations", True)
         try:
             yield
         finally:
-            jax.config.update("jax_disable_most_optimizations", False)
+            jax.config.update("jax_disable_most_optimizations", before)
 
 
 def memory():
