@@ -320,6 +320,13 @@ def test_counts_of_two_digits(values, monkeypatch):
         k_largest_masks([np.ones(41, "float32")], 3)
 
 
+@pytest.mark.parametrize("d", [2**31 - 1025, 2**31 - 1024, 2**31 - 2, 2**31, 2**32])
+def test_vectors_about_the_end_of_int32(d):
+    """One digit or two, with the padding to rows; only traced."""
+    z = jax.ShapeDtypeStruct((d,), "float32")
+    assert jax.eval_shape(functools.partial(k_largest_mask, k=d // 2), z).shape == (d,)
+
+
 def test_long_vectors_are_padded_without_a_trace():
     """Of mostly zeros, so that k reaches them, with a length that is no multiple of anything."""
     z = np.zeros((2, 2**16 + 77), np.float32)

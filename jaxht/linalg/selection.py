@@ -274,7 +274,7 @@ def _count_of(k: Numeric, total: int) -> _Count:
 
 
 def _count_true(marks: Sequence[Array], wide: bool) -> list[_Count]:
-    """How many entries of each lane are True, for several boolean arrays (lanes, ...).
+    """How many entries of each lane are True, for several boolean arrays (lanes, ...); wide: in two digits.
 
     One reduction of several operands reads what they are made of once; on CPU it is vectorised, which the sum of one
     is not, and takes a fifth of its time. In two stages, rows first, a long one runs on several cores.
@@ -458,4 +458,4 @@ def _compute_keys(z: Array) -> Array:
 
 _BLOCK = 32
 _SHORT, _LONG, _ROW = 16, 2**16, 1024
-_MOST, _BASE = 2**31 - 2, 256
+_MOST, _BASE = 2**31 - 1 - _ROW, 256  # an int32 holds as many, and the padding to rows
