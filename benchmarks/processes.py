@@ -8,7 +8,6 @@ n, at the same time as the other. Without communication both would take as long.
 import argparse
 import functools
 import os
-import subprocess
 import sys
 from typing import Any
 
@@ -20,7 +19,7 @@ from jax.sharding import PartitionSpec as P
 
 import jaxht
 from benchmarks.timing import interleaved, report
-from examples.distributed import free_port
+from examples.distributed import free_port, run_all
 
 NUM_PROCESSES, NUM_STEPS, k = 2, 100, 50
 
@@ -46,18 +45,17 @@ def measure(n: int, d: int) -> None:
     rows = NamedSharding(Mesh(np.array(jax.devices()), ("rows",)), P("rows"))
     together = jaxht.design(A, rows), jax.make_array_from_process_local_data(rows, y)
     alone = jnp.asarray(A), jnp.asarray(y)
-    total = n * jax.process_count()
     meet = jax.jit(jnp.sum)  # of the targets of all: no process goes on before the others
 
-    def solve_alone() -> jax.Array:
+    def solve(A: Any, y: jax.Array, n: int) -> jax.Array:
         jax.block_until_ready(meet(together[1]))
-        return take_steps(*alone, n)
+        return take_steps(A, y, n)
 
-    def solve_together() -> jax.Array:
-        jax.block_until_ready(meet(together[1]))
-        return take_steps(*together, total)
-
-    seconds = interleaved({"each by itself": solve_alone, "together": solve_together}, repeats=9)
+    candidates = {
+        "each by itself": functools.partial(solve, *alone, n),
+        "together": functools.partial(solve, *together, n * jax.process_count()),
+    }
+    seconds = interleaved(candidates, repeats=9)
     if jax.process_index() == 0:
         title = f"a step of IHT, {jax.process_count()} processes of one core, {n} x {d} each"
         report(title, seconds, baseline="each by itself", per=NUM_STEPS, unit="ms")
@@ -73,8 +71,7 @@ def main(arguments: list[str]) -> None:
     options = parser.parse_args(arguments)
     if options.process is None:
         each = [sys.executable, "-m", "benchmarks", "processes", *arguments, "--address", options.address, "--process"]
-        children = [subprocess.Popen([*each, str(i)]) for i in range(NUM_PROCESSES)]
-        sys.exit(max(abs(child.wait()) for child in children))
+        sys.exit(run_all(each, NUM_PROCESSES))
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {sorted(os.sched_getaffinity(0))[options.process]})
     jax.distributed.initialize(options.address, NUM_PROCESSES, options.process)

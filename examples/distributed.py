@@ -97,13 +97,18 @@ def main(arguments: list[str]) -> None:
     address = options.address or f"localhost:{free_port()}"
     if options.process is None:
         each = [sys.executable, "-m", "examples.distributed", *arguments, "--address", address, "--process"]
-        children = [subprocess.Popen([*each, str(i)]) for i in range(options.processes)]
-        sys.exit(max(abs(child.wait()) for child in children))
+        sys.exit(run_all(each, options.processes))
     jax.distributed.initialize(address, options.processes, options.process, heartbeat_timeout_seconds=SILENT)
     found = solve(options.folder.resolve() / "checkpoints", options.every, options.steps)
     if jax.process_index() == 0:
         (options.folder / "result.json").write_text(json.dumps(found))
         print(found, flush=True)
+
+
+def run_all(command: list[str], number: int) -> int:
+    """Run a command in so many processes, each with its number for a last argument; the largest exit status."""
+    children = [subprocess.Popen([*command, str(i)]) for i in range(number)]
+    return max(abs(child.wait()) for child in children)
 
 
 def free_port() -> int:

@@ -17,7 +17,7 @@ from xarray import Dataset
 
 from experiments.common import config, plots
 from experiments.common.claims import Finding, Paper, Section, Verdict
-from experiments.common.config import WORDING, BaseConfig
+from experiments.common.config import BaseConfig
 from experiments.common.registry import EXPERIMENTS, summarise
 from jaxht import sweep
 
@@ -67,9 +67,8 @@ def read(file: Path) -> Dataset | None:
     if not data.is_file():
         return None
     kept = xarray.load_dataset(data, engine="h5netcdf")
-    asked = json.loads(load(file).model_dump_json(exclude=WORDING))
-    found = {key: value for key, value in json.loads(kept.attrs["config"]).items() if key not in WORDING}
-    return kept if found == asked else None
+    same = config.identity(kept.attrs["config"]) == config.identity(load(file).model_dump_json())
+    return kept if same else None
 
 
 def keep(file: Path, results: Dataset) -> None:

@@ -3,8 +3,9 @@
 Those of the demo have a third size, ``[demo]``, of a few seconds.
 """
 
+import json
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -21,6 +22,11 @@ class Failure(click.ClickException):
     """A mistake that the user can mend: one line on standard error, exit code 2, no traceback."""
 
     exit_code = 2
+
+
+def identity(dumped: str, apart: Collection[str] = ()) -> dict[str, Any]:
+    """Return what identifies results of a configuration, in JSON: all keys but the wording and those ``apart``."""
+    return {key: value for key, value in json.loads(dumped).items() if key not in WORDING and key not in apart}
 
 
 class BaseConfig(BaseModel):

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import jax
 from xarray import Dataset
 
-from experiments.common.config import WORDING, Failure
+from experiments.common.config import Failure, identity
 from jaxht import sweep
 
 T = TypeVar("T")
@@ -92,16 +92,15 @@ class Session:
         with contextlib.suppress(OSError, ValueError):
             before = sweep.load(folder)
             kept = {key: before.attrs.get(key) for key in attrs}
-            if _without(kept, apart) == _without(attrs, apart):
+            if _identity(kept, apart) == _identity(attrs, apart):
                 return before.assign_attrs(attrs)
         computed = compute().assign_attrs(attrs)
         sweep.save(computed, folder)
         return computed
 
 
-def _without(attrs: Mapping[str, Any], fields: Sequence[str]) -> dict[str, Any]:
-    """The attributes, of which the configuration without its wording and without some fields."""
+def _identity(attrs: Mapping[str, Any], apart: Sequence[str]) -> dict[str, Any]:
+    """The attributes, with what identifies results for the configuration, where that is one."""
     with contextlib.suppress(KeyError, TypeError, ValueError):
-        config = {key: value for key, value in json.loads(attrs["config"]).items() if key not in (*WORDING, *fields)}
-        return {**attrs, "config": config}
+        return {**attrs, "config": identity(attrs["config"], apart)}
     return dict(attrs)

@@ -111,8 +111,11 @@ def large_steps(results: Dataset, config: Any) -> Finding:
 
 def tiny_steps(results: Dataset, config: Any) -> Finding:
     """Runs that have recovered nothing yet may still descend."""
-    rows = [row for row in settings(results, "m") if row[0] >= 600]
-    half = settings(results.isel(stage=slice(results.sizes["stage"] // 2 + 1)), "m")[-len(rows) :]
+
+    def large(results: Dataset) -> list[tuple[float, float, float, float]]:
+        return [row for row in settings(results, "m") if row[0] >= 600]
+
+    rows, half = large(results), large(results.isel(stage=slice(results.sizes["stage"] // 2 + 1)))
     parts = [last[-1] / middle[-1] for last, middle in zip(rows, half, strict=True)]
     text = f"signals recovered: {shares(rows, 'm')}; the second half of the stages divides the objective by "
     text += ", ".join(f"{1 / part:.1f}" for part in parts)

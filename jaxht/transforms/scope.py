@@ -144,9 +144,10 @@ def find_support(params: ArrayTree, k: Any, scope: AnyScope = Scope.LEAF) -> Arr
 
 
 def count_kept(k: Numeric, size: int) -> Numeric:
-    """The number of entries among ``size`` that ``k``, a number or a fraction, asks for, from 0 to ``size``.
+    """The number of entries among ``size`` that ``k``, a number or a fraction, asks for: from 0 to ``size``.
 
-    Of a traced fraction of more entries than an int32 counts it is a floating-point number.
+    A traced one, among more entries than an int32 counts, is what k asks for, and left to the selection to clip: of a
+    fraction a floating-point number.
     """
     if isinstance(k, str):
         raise ValueError(f"k must be an integer or a fraction; got {k!r}")
@@ -162,8 +163,7 @@ def count_kept(k: Numeric, size: int) -> Numeric:
         return min(k, size) if integral else math.floor(k * size + 0.5)
     if not integral:
         k = jnp.floor(k.astype(jnp.promote_types(k.dtype, jnp.float32)) * float(size) + 0.5)
-    most = min(size, int(jnp.iinfo(jnp.int32).max))
-    return jnp.clip(k, 0, most).astype(jnp.int32) if integral or size == most else jnp.clip(k, 0, float(size))
+    return jnp.clip(k, 0, size).astype(jnp.int32) if size <= jnp.iinfo(jnp.int32).max else k
 
 
 def _list_k(k: Any, params: ArrayTree) -> list[Numeric]:
