@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from jax import lax
 
-from jaxht.linalg import selection
+from jaxht.linalg import counts
 from jaxht.linalg.projections import hard_threshold
 from jaxht.linalg.selection import count_nonzero, k_largest_indices, k_largest_mask, k_largest_masks, mask_to_indices
 from tests.util import as_users, precision, quick
@@ -296,8 +296,8 @@ def test_several_arrays_are_one_long_vector(values):
 @pytest.mark.parametrize("values", ["generic", "tied", "zero"])
 def test_counts_of_two_digits(values, monkeypatch):
     """As of 2^31 entries and more: here of more than 40, with digits to the base 4."""
-    monkeypatch.setattr(selection, "_MOST", 40)
-    monkeypatch.setattr(selection, "_BASE", 4)
+    monkeypatch.setattr(counts, "MOST", 40)
+    monkeypatch.setattr(counts, "BASE", 4)
     rng, shapes = np.random.default_rng(0), [(9, 5, 4), (), (7, 30), (2, 2, 9), (0, 3), (6,)]
     rounded = {"generic": 9, "tied": 0, "zero": -9}[values]
     arrays = [np.round(rng.standard_normal(shape), rounded).astype("float32") for shape in shapes]

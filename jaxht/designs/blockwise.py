@@ -32,7 +32,7 @@ class Coded:
         return self.fill.dtype
 
     def gathers(self, k_max: int | None) -> bool:
-        """True: columns are at hand."""
+        """True: columns are available."""
         return True
 
     def matvec(self, x: Array) -> Array:

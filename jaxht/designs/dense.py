@@ -40,7 +40,7 @@ class Dense:
         return self.array.dtype
 
     def gathers(self, k_max: int | None) -> bool:
-        """True: columns are at hand."""
+        """True: columns are available."""
         return True
 
     def matvec(self, x: Array) -> Array:

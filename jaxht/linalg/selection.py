@@ -15,14 +15,24 @@ from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 from jax.custom_batching import custom_vmap
 
 from jaxht._pytree import Array, Numeric
-
-#: A count of every lane (lanes,), int32: one digit, or two to the base _BASE where more than _MOST entries are counted.
-_Count = tuple[Array, ...]
+from jaxht.linalg.counts import (
+    LONG,
+    ROW,
+    Count,
+    add,
+    clip_count,
+    count_true,
+    equals,
+    is_wide,
+    reaches,
+    split_axes,
+    to_digits,
+    to_number,
+)
 
 
 def k_largest_mask(z: Array, k: Numeric) -> Array:
@@ -54,11 +64,11 @@ def k_largest_mask(z: Array, k: Numeric) -> Array:
     """
     *lanes, d = z.shape
     keys = _compute_keys(z)
-    count = tuple(jnp.broadcast_to(digit, lanes) for digit in _count_of(k, d))
-    if d < _LONG:
+    count = tuple(jnp.broadcast_to(digit, lanes) for digit in clip_count(k, d))
+    if d < LONG:
         return _select((keys,), count)[0]
     # In rows a long vector is counted by several cores. The padding comes after every entry that could be chosen.
-    rows = jnp.pad(keys, [(0, 0)] * len(lanes) + [(0, -d % _ROW)]).reshape(*lanes, -1, _ROW)
+    rows = jnp.pad(keys, [(0, 0)] * len(lanes) + [(0, -d % ROW)]).reshape(*lanes, -1, ROW)
     return _select((rows,), count)[0].reshape(*lanes, -1)[..., :d]
 
 
@@ -98,7 +108,7 @@ def k_largest_masks(arrays: Sequence[Array], k: Numeric) -> list[Array]:
         return [jnp.zeros(z.shape, bool) for z in arrays]
     common = jnp.result_type(*(z.dtype for z in filled))
     keys = tuple(_compute_keys(z.astype(common)) for z in filled)
-    masks = iter(_select(keys, _count_of(k, sum(z.size for z in filled))))
+    masks = iter(_select(keys, clip_count(k, sum(z.size for z in filled))))
     return [next(masks) if z.size else jnp.zeros(z.shape, bool) for z in arrays]
 
 
@@ -119,16 +129,11 @@ def count_nonzero(z: Array) -> Array:
         >>> int(selection.count_nonzero(jnp.array([0.0, -0.0, jnp.nan, 2.0])))
         2
     """
-    wide = z.size > _MOST
-    count = _add(_count_true([z[None] > 0, ~(z[None] >= 0)], wide))
-    if not wide:
-        return count[0][0]
-    high, low = (digit[0].astype(jnp.float32) for digit in count)
-    return high * _BASE + low
+    return to_number(add(count_true([z[None] > 0, ~(z[None] >= 0)], is_wide(z.size))))[0]
 
 
 @custom_vmap
-def _select(pieces: tuple[Array, ...], k: _Count) -> tuple[Array, ...]:
+def _select(pieces: tuple[Array, ...], k: Count) -> tuple[Array, ...]:
     """Masks of the k largest keys of all ``pieces`` together, whose leading axes are those of k: the lanes.
 
     Its batching rule turns vmapped axes into leading axes of the one flat search below: a while loop batched lane by
@@ -146,7 +151,7 @@ def _select(pieces: tuple[Array, ...], k: _Count) -> tuple[Array, ...]:
 
 @_select.def_vmap
 def _select_vmapped(
-    axis_size: int, in_batched: list, pieces: tuple[Array, ...], k: _Count
+    axis_size: int, in_batched: list, pieces: tuple[Array, ...], k: Count
 ) -> tuple[tuple[Array, ...], tuple[bool, ...]]:
     def move_lanes_first(arg: Array, batched: bool) -> Array:
         return arg if batched else jnp.broadcast_to(arg, (axis_size, *arg.shape))
@@ -157,7 +162,7 @@ def _select_vmapped(
 
 
 @jax.jit
-def _find_masks(pieces: list[Array], k: _Count) -> list[Array]:
+def _find_masks(pieces: list[Array], k: Count) -> list[Array]:
     """For each lane (the first axis) the masks of its k[lane] largest keys, which are not negative.
 
     A threshold is searched until exactly k keys reach it. Where that ends at the k-th largest key, which further keys
@@ -178,7 +183,7 @@ def _find_masks(pieces: list[Array], k: _Count) -> list[Array]:
         keys = pieces[0]
         return [lax.cond(keys[0, 0] >= 0, lambda: _rank(keys) < k[0][:, None], lambda: jnp.zeros(keys.shape, bool))]
     # How many leading axes make the first digit of an entry's number, the others the second.
-    splits = [_split(shape) if wide else len(shape) for shape in shapes]
+    splits = [split_axes(shape) if wide else len(shape) for shape in shapes]
     leading = [math.prod(shape[:split]) for shape, split in zip(shapes, splits, strict=True)]
     trailing = max(math.prod(shape[split:]) for shape, split in zip(shapes, splits, strict=True))
     beyond = jnp.asarray(jnp.iinfo(dtype).max, dtype)
@@ -192,10 +197,10 @@ def _find_masks(pieces: list[Array], k: _Count) -> list[Array]:
             searching, step = shift >= 0, jnp.maximum(shift, 0).astype(dtype)
             trials = [threshold + (jnp.asarray(i, dtype) << step) for i in (1, 2, 3)]
             trials = [jnp.where(trial < threshold, beyond, trial) for trial in trials]  # the sum has wrapped
-            counts = [_count_true([keys >= _align(trial, keys) for trial in trials], wide) for keys in pieces]
-            totals = [_add(of_pieces) for of_pieces in zip(*counts, strict=True)]
-            reached = sum((_reaches(count, k).astype(dtype) for count in totals), jnp.zeros_like(threshold))
-            exact = functools.reduce(jnp.logical_or, [_equals(count, k) for count in totals])
+            counts = [count_true([keys >= _align(trial, keys) for trial in trials], wide) for keys in pieces]
+            totals = [add(of_pieces) for of_pieces in zip(*counts, strict=True)]
+            reached = sum((reaches(count, k).astype(dtype) for count in totals), jnp.zeros_like(threshold))
+            exact = functools.reduce(jnp.logical_or, [equals(count, k) for count in totals])
             higher = jnp.where(searching, threshold + (reached << step), threshold)
             return higher, jnp.where(searching, jnp.where(exact, _EXACT, shift - 2), shift)
 
@@ -223,8 +228,8 @@ def _find_masks(pieces: list[Array], k: _Count) -> list[Array]:
 
         return lax.cond(jnp.any(shift == _TIED), number_ties, lambda: (pieces, threshold, shift, digit))
 
-    none = _equals(k, _digits(0, wide))
-    none_or_all = none | _equals(k, _digits(total, wide))  # which takes no pass
+    none = equals(k, to_digits(0, wide))
+    none_or_all = none | equals(k, to_digits(total, wide))  # which takes no pass
     shift = jnp.where(none_or_all, _EXACT, _highest_shift(int(jnp.iinfo(dtype).max)))
     search = pieces, jnp.where(none, beyond, jnp.zeros((), dtype)), shift, jnp.zeros_like(shift)
     pieces, threshold, *_ = lax.while_loop(lambda carry: jnp.any(carry[2] >= 0), search_threshold, search)
@@ -256,85 +261,6 @@ def _rank(keys: Array) -> Array:
     columns = [keys[:, i, None] for i in range(keys.shape[-1])]
     before = [jnp.where(i < index, column >= keys, column > keys) for i, column in enumerate(columns)]
     return sum((precedes.astype(jnp.int32) for precedes in before), jnp.zeros(keys.shape, jnp.int32))
-
-
-def _digits(k: int, wide: bool) -> _Count:
-    return tuple(jnp.asarray(digit, jnp.int32) for digit in (divmod(k, _BASE) if wide else (k,)))
-
-
-def _count_of(k: Numeric, total: int) -> _Count:
-    """k, integers or floating-point numbers of integer values, clipped to [0, total]."""
-    if isinstance(k, int | np.integer):
-        return _digits(min(max(int(k), 0), total), total > _MOST)
-    if total <= _MOST:
-        return (jnp.clip(jnp.asarray(k, jnp.int32), 0, total),)
-    high, low = divmod(jnp.maximum(jnp.asarray(k), 0), _BASE)
-    count, most = (high.astype(jnp.int32), low.astype(jnp.int32)), _digits(total, True)
-    return tuple(jnp.where(_reaches(count, most), last, digit) for digit, last in zip(count, most, strict=True))
-
-
-def _count_true(marks: Sequence[Array], wide: bool) -> list[_Count]:
-    """How many entries of each lane are True, for several boolean arrays (lanes, ...); wide: in two digits.
-
-    One reduction of several operands reads what they are made of once; on CPU it is vectorised, which the sum of one
-    is not, and takes a fifth of its time. In two stages, rows first, a long one runs on several cores.
-    """
-    counts = [mark.astype(jnp.int32) for mark in marks]
-    ndim, shape = counts[0].ndim, counts[0].shape
-    if wide:
-        if ndim > 1:
-            kept = _axis_of_few(shape[1:]) + 1
-            counts = _sum(counts, [axis for axis in range(1, ndim) if axis != kept])
-        else:
-            counts = [count[:, None] for count in counts]
-        digits = _sum([digit for count in counts for digit in divmod(count, _BASE)], [1])
-        return [_add([pair]) for pair in zip(digits[::2], digits[1::2], strict=True)]
-    in_rows = math.prod(shape[1:]) >= _LONG and math.prod(shape[2:]) >= _ROW // 16
-    for axes in [range(2, ndim), [1]] if in_rows else [range(1, ndim)]:
-        counts = _sum(counts, axes)
-    return [(count,) for count in counts]
-
-
-def _axis_of_few(shape: Sequence[int]) -> int:
-    """The longest axis along which two sums of two digits each hold every count."""
-    fits = [length < _MOST // _BASE and math.prod(shape) // length <= _MOST for length in shape]
-    if not any(fits):
-        raise ValueError(
-            f"an array of more than {_MOST} entries needs an axis shorter than {_MOST // _BASE}, whose other axes have "
-            f"at most {_MOST} entries in all; got shape {tuple(shape)}"
-        )
-    return max((length, axis) for axis, length in enumerate(shape) if fits[axis])[1]
-
-
-def _split(shape: Sequence[int]) -> int:
-    """The number of leading axes that leaves as many entries along the others as a number of one digit counts."""
-    return min(split for split in range(len(shape) + 1) if math.prod(shape[split:]) <= _MOST)
-
-
-def _sum(counts: list[Array], axes: Sequence[int]) -> list[Array]:
-    zeros = [jnp.zeros((), jnp.int32)] * len(counts)
-    return lax.reduce(counts, zeros, lambda x, y: [a + b for a, b in zip(x, y, strict=True)], tuple(axes))
-
-
-def _add(counts: Sequence[_Count]) -> _Count:
-    """The sum of counts."""
-    digits = [functools.reduce(jnp.add, of_counts) for of_counts in zip(*counts, strict=True)]
-    if len(digits) == 1:
-        return tuple(digits)
-    high, low = digits
-    return high + low // _BASE, low % _BASE
-
-
-def _reaches(count: _Count, k: _Count) -> Array:
-    """Whether count >= k."""
-    if len(k) == 1:
-        return count[0] >= k[0]
-    return (count[0] > k[0]) | ((count[0] == k[0]) & (count[1] >= k[1]))
-
-
-def _equals(count: _Count, k: _Count) -> Array:
-    """Whether count == k."""
-    return functools.reduce(jnp.logical_and, [a == b for a, b in zip(count, k, strict=True)])
 
 
 def _align(values: Array, keys: Array) -> Array:
@@ -457,5 +383,4 @@ def _compute_keys(z: Array) -> Array:
 
 
 _BLOCK = 32
-_SHORT, _LONG, _ROW = 16, 2**16, 1024
-_MOST, _BASE = 2**31 - 1 - _ROW, 256  # an int32 holds as many, and the padding to rows
+_SHORT = 16

@@ -1,0 +1,111 @@
+"""Counts of the entries of arrays, which an int32 may not hold: integers of one digit, or of two to the base 256."""
+
+import functools
+import math
+from collections.abc import Sequence
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from jaxht._pytree import Array, Numeric
+
+#: A count of every lane (lanes,), int32: one digit, or two to the base BASE, the higher first.
+Count = tuple[Array, ...]
+
+# In rows of ROW an array of at least LONG entries is counted by several cores.
+LONG, ROW = 2**16, 1024
+MOST, BASE = 2**31 - 1 - ROW, 256  # an int32 holds as many, and the padding to rows
+
+
+def is_wide(total: int) -> bool:
+    """Whether counts of up to so many entries have two digits."""
+    return total > MOST
+
+
+def to_digits(k: int, wide: bool) -> Count:
+    """A Python int, as one digit, or as two."""
+    return tuple(jnp.asarray(digit, jnp.int32) for digit in (divmod(k, BASE) if wide else (k,)))
+
+
+def to_number(count: Count) -> Array:
+    """The number itself: int32; of two digits float32, rounded."""
+    if len(count) == 1:
+        return count[0]
+    high, low = (digit.astype(jnp.float32) for digit in count)
+    return high * BASE + low
+
+
+def clip_count(k: Numeric, total: int) -> Count:
+    """k, integers or floating-point numbers of integer values, clipped to [0, total]."""
+    if isinstance(k, int | np.integer):
+        return to_digits(min(max(int(k), 0), total), is_wide(total))
+    if not is_wide(total):
+        return (jnp.clip(jnp.asarray(k, jnp.int32), 0, total),)
+    high, low = divmod(jnp.maximum(jnp.asarray(k), 0), BASE)
+    count, most = (high.astype(jnp.int32), low.astype(jnp.int32)), to_digits(total, True)
+    return tuple(jnp.where(reaches(count, most), last, digit) for digit, last in zip(count, most, strict=True))
+
+
+def count_true(marks: Sequence[Array], wide: bool) -> list[Count]:
+    """How many entries of each lane are True, for several boolean arrays (lanes, ...); wide: in two digits.
+
+    One reduction of several operands reads what they are made of once; on CPU it is vectorised, which the sum of one
+    is not, and takes a fifth of its time. In two stages, rows first, a long one runs on several cores.
+    """
+    counts = [mark.astype(jnp.int32) for mark in marks]
+    ndim, shape = counts[0].ndim, counts[0].shape
+    if wide:
+        if ndim > 1:
+            kept = _axis_of_few(shape[1:]) + 1
+            counts = _sum(counts, [axis for axis in range(1, ndim) if axis != kept])
+        else:
+            counts = [count[:, None] for count in counts]
+        digits = _sum([digit for count in counts for digit in divmod(count, BASE)], [1])
+        return [add([pair]) for pair in zip(digits[::2], digits[1::2], strict=True)]
+    in_rows = math.prod(shape[1:]) >= LONG and math.prod(shape[2:]) >= ROW // 16
+    for axes in [range(2, ndim), [1]] if in_rows else [range(1, ndim)]:
+        counts = _sum(counts, axes)
+    return [(count,) for count in counts]
+
+
+def add(counts: Sequence[Count]) -> Count:
+    """The sum of counts."""
+    digits = [functools.reduce(jnp.add, of_counts) for of_counts in zip(*counts, strict=True)]
+    if len(digits) == 1:
+        return tuple(digits)
+    high, low = digits
+    return high + low // BASE, low % BASE
+
+
+def reaches(count: Count, k: Count) -> Array:
+    """Whether count >= k."""
+    if len(k) == 1:
+        return count[0] >= k[0]
+    return (count[0] > k[0]) | ((count[0] == k[0]) & (count[1] >= k[1]))
+
+
+def equals(count: Count, k: Count) -> Array:
+    """Whether count == k."""
+    return functools.reduce(jnp.logical_and, [a == b for a, b in zip(count, k, strict=True)])
+
+
+def split_axes(shape: Sequence[int]) -> int:
+    """The number of leading axes that leaves as many entries along the others as a number of one digit counts."""
+    return min(split for split in range(len(shape) + 1) if math.prod(shape[split:]) <= MOST)
+
+
+def _axis_of_few(shape: Sequence[int]) -> int:
+    """The longest axis along which two sums of two digits each hold every count."""
+    fits = [length < MOST // BASE and math.prod(shape) // length <= MOST for length in shape]
+    if not any(fits):
+        raise ValueError(
+            f"an array of more than {MOST} entries needs an axis shorter than {MOST // BASE}, whose other axes have "
+            f"at most {MOST} entries in all; got shape {tuple(shape)}"
+        )
+    return max((length, axis) for axis, length in enumerate(shape) if fits[axis])[1]
+
+
+def _sum(counts: list[Array], axes: Sequence[int]) -> list[Array]:
+    zeros = [jnp.zeros((), jnp.int32)] * len(counts)
+    return lax.reduce(counts, zeros, lambda x, y: [a + b for a, b in zip(x, y, strict=True)], tuple(axes))
