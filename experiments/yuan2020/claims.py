@@ -1,5 +1,6 @@
 """Yuan et al. 2020: what the paper says of its figures, and how the results here are judged by it."""
 
+from collections.abc import Callable
 from typing import Any, Literal
 
 import numpy as np
@@ -12,6 +13,8 @@ from jaxht import Status
 
 SAME = 3.0  # medians that differ by at most this factor, half a decade, are the same
 PRIMAL = ("IHT", "HTP", "SVRG-HT")
+SHARES = (0.99, 0.9999)  # of the decrease of P, which times are compared at
+Times = Callable[[Dataset, Any], DataArray]  # results, configuration -> seconds, (row, ..., solver); infinite: never
 
 # ---- Figures 1 to 3: duality gaps ----
 
@@ -155,12 +158,16 @@ def first(at: DataArray, reached: DataArray) -> DataArray:
     return at.where(reached).min("point").fillna(np.inf)
 
 
-def time_to_loss(results: Dataset, config: Any) -> DataArray:
-    """Seconds until P has made 99 % of the decrease to the lowest value of all solvers, (row, solver), at loss_l0."""
-    some = results.sel(l0=config.loss_l0)
-    lowest = some.value.min(["solver", "point"])
-    level = lowest + 0.01 * (some.value.isel(point=0).max("solver") - lowest)
-    return first(some.seconds, some.value <= level).transpose("row", "solver")
+def time_to_loss(share: float) -> Times:
+    """Seconds until P has made a share of the decrease to the least of all solvers, (row, solver), at loss_l0."""
+
+    def times(results: Dataset, config: Any) -> DataArray:
+        some = results.sel(l0=config.loss_l0)
+        lowest = some.value.min(["solver", "point"])
+        level = lowest + (1 - share) * (some.value.isel(point=0).max("solver") - lowest)
+        return first(some.seconds, some.value <= level).transpose("row", "solver")
+
+    return times
 
 
 def time_to_error(results: Dataset, config: Any) -> DataArray:
@@ -182,7 +189,7 @@ def seconds(times: DataArray) -> str:
     )
 
 
-def dual_before_primal(times: Any) -> Judge:
+def dual_before_primal(times: Times) -> Judge:
     """In how many cases each dual solver is faster than all primal ones."""
 
     @needs(*PRIMAL, *DUAL, column="value")
@@ -200,7 +207,7 @@ def dual_before_primal(times: Any) -> Judge:
     return judge
 
 
-def stochastic_before_batch(times: Any) -> Judge:
+def stochastic_before_batch(times: Times) -> Judge:
     @needs(*DUAL, column="value")
     def judge(results: Dataset, config: Any) -> Finding:
         found = times(results, config)
@@ -248,12 +255,14 @@ def svm(heading: str, config: str, errors: str, printed: dict[str, float], about
         heading,
         config,
         [
-            Claim(
-                "DIHT and SDIHT are faster than the primal solvers in minimising P",
-                "",
-                dual_before_primal(time_to_loss),
+            *(
+                Claim(f"{text} in minimising P: {100 * share:g} % of the decrease", "", judge(time_to_loss(share)))
+                for share in SHARES
+                for text, judge in (
+                    ("DIHT and SDIHT are faster than the primal solvers", dual_before_primal),
+                    ("SDIHT is faster than DIHT", stochastic_before_batch),
+                )
             ),
-            Claim("SDIHT is faster than DIHT in minimising P", "", stochastic_before_batch(time_to_loss)),
             Claim("the test errors that are asked for are reached", errors, reached(printed)),
             Claim(
                 "DIHT and SDIHT are significantly faster than the primal solvers to equal test error",
@@ -272,8 +281,9 @@ ABSOLUTE = (
     "its minimum over all supports at d = 30, and that at the end of DIHT at d = 500."
 )
 TIMES = (
-    "Loss: until 99 % of the decrease to the lowest value of all solvers is made. Test error: until it stays at that "
-    "which all solvers but one end at for every $\\lambda_0$. Every run is timed once: times have no intervals."
+    "Loss: until a share of the decrease to the least of all solvers is made. Test error: until it stays at that which "
+    "all solvers but one end at for every $\\lambda_0$. Every run is timed once, on one core, with other work on "
+    "the second: times have no intervals."
 )
 
 PAPER = Paper(
