@@ -14,7 +14,7 @@ from scipy import optimize
 
 import jaxht
 from jaxht import Status, Support
-from jaxht.refit import refit
+from jaxht.refit import columns, refit
 from tests.util import QUICK, quick, x64
 
 pytestmark = pytest.mark.usefixtures("all_quickly")
@@ -468,6 +468,20 @@ def test_minimisers_that_interpolate_converge():
             A, y = scipy.sparse.csr_array(rng.random((15, 30))), rng.integers(0, 3, (15, 1)).astype(float)
             result = run(jaxht.MultiResponse(jaxht.design(A), y), jaxht.Sparse(15, k_max=15), jaxht.OMP())
             assert result.status == Status.FINISHED and result.value < 1e-25
+
+
+def test_newton_steps_end_where_rounding_ends_them(monkeypatch):
+    """Of columns that are nearly parallel, whose last steps never become short."""
+    taken, solver = [], columns.Gathered.solver
+    monkeypatch.setattr(columns.Gathered, "solver", lambda *args: taken.append(1) or solver(*args))
+    rng, n, k = np.random.default_rng(0), 2000, 8
+    A, y = 1 + 1e-3 * rng.standard_normal((n, k)), np.where(rng.standard_normal(n) > 1, 1.0, -1.0)
+    with x64(), jax.disable_jit():
+        f = jaxht.Logistic(A, y, mean=False)
+        found = refit(f, jaxht.Sparse(k, k_max=k).prepare((k,)).support(jnp.ones(k, bool)), jnp.zeros(k))
+        gradient = f.gradient(found.x, found.pred)
+    assert found.converged and len(taken) <= 12
+    np.testing.assert_allclose(gradient, 0, atol=1e-10)
 
 
 # ---- one objective as another --------------------------------------------------------------------------------------

