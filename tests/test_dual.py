@@ -1,5 +1,6 @@
 """Conjugates, the dual problem, its solvers, and certificates."""
 
+import dataclasses
 import functools
 import itertools
 
@@ -236,7 +237,7 @@ def test_steps_are_those_of_the_reference(name, solver):
             draws += [int(jax.random.bits(jax.random.fold_in(drawn, t), (), jnp.uint32) % 3) for t in range(m)]
         blocks = [range(5 * j, min(5 * j + 5, N)) for j in draws]
     alpha = np.asarray(duality.dual_variables(f, jnp.zeros(N)))
-    expected = [value for _, value in ascent(f, f.loss, alpha, K, etas, blocks)]
+    alphas, expected = zip(*ascent(f, f.loss, alpha, K, etas, blocks), strict=True)
     first = -np.mean(f.loss.conjugate(alpha, f.y)) - 0.15 * np.sum(
         reference.hard_threshold(-f.design.array.T @ alpha / (0.3 * N), K) ** 2
     )
@@ -245,6 +246,12 @@ def test_steps_are_those_of_the_reference(name, solver):
     bests = np.maximum(bests, 0)  # D(0)
     result, history = trace(f, Sparse(K, K), solver, num_steps=steps, record=itself, key=key)
     np.testing.assert_allclose(history.value - history.gap, bests, rtol=0, atol=1e-12)
+    plain, _ = trace(
+        f, Sparse(K, K), dataclasses.replace(solver, debias=False), num_steps=steps, record=itself, key=key
+    )
+    np.testing.assert_allclose(plain.value - plain.gap, bests[-1], rtol=0, atol=1e-12)
+    images = [reference.hard_threshold(-f.design.array.T @ alpha / (0.3 * N), K) for alpha in alphas]
+    assert min(np.max(np.abs(plain.x - w)) for w in [np.zeros(D), *images]) < 1e-12
     assert result.counts.projections == steps * m
     gradients = result.counts.full_gradients, result.counts.sample_gradients
     assert gradients == ((0, 5 * steps * m) if isinstance(solver, SDIHT) else (steps * m, 0))

@@ -83,8 +83,8 @@ def rows(config: Config, n: int) -> dict[str, Row]:
         "IHT": (IHT, config.factors, 1),
         "HTP": (HTP, config.factors, 1),
         "SVRG-HT": (lambda step: SVRGHT(step, batches, b), config.factors, 1),
-        "DIHT": (lambda step: DIHT(step if fixed else None, fixed, config.updates), dual, n),
-        "SDIHT": (lambda step: SDIHT(step if fixed else None, fixed, b), dual, batches * n),
+        "DIHT": (lambda step: DIHT(step if fixed else None, fixed, config.updates, not fixed), dual, n),
+        "SDIHT": (lambda step: SDIHT(step if fixed else None, fixed, b, debias=not fixed), dual, batches * n),
     }
 
 

@@ -88,7 +88,7 @@ def certify(
     x = as_dtype(x, model.dtype)
     if solver is None and isinstance(constraint, Sparse | Groups):
         return call_on_device(certify_by_relaxation, model, constraint, x, stop.gap_rtol or 0.0, stop.max_steps)
-    result = solve(objective, constraint, DIHT() if solver is None else solver, x0=x, stop=stop)
+    result = solve(objective, constraint, DIHT(debias=False) if solver is None else solver, x0=x, stop=stop)
     value, lower = call_on_device(_bound_above, model, x), result.value - result.gap
     return Certificate(value, lower, value - lower)
 
