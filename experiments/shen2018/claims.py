@@ -41,9 +41,12 @@ def line(level: float) -> Claim:
     """The printed line of a level, for HT-SVRG."""
 
     def judge(rates: Dataset, config: Any) -> Finding:
-        line = sweep.fit_line(rates.sel(solver="HT-SVRG"), (level,)).sel(level=level)
+        lines = sweep.fit_line(rates.sel(solver="HT-SVRG"), (0.9, level))
+        line, lower = lines.sel(level=level), lines.sel(level=0.9)
         if line.num_points < 2:
-            return Finding("fewer than two crossings enclosed", Verdict.CANNOT_BE_JUDGED)
+            text = "too few signals to bound the n of two sparsities from above"
+            text += f"; at 90 %: ${with_intervals(lower, config.d)}$" if lower.num_points > 1 else ""
+            return Finding(text, Verdict.CANNOT_BE_JUDGED)
         slope = [float(line[f"slope{end}"]) / np.log(config.d) for end in ("_lower", "_upper")]
         start = [float(line[f"intercept{end}"]) for end in ("_lower", "_upper")]
         within = slope[0] <= SLOPE <= slope[1], start[0] <= INTERCEPTS[level] <= start[1]
