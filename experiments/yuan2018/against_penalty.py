@@ -27,4 +27,6 @@ def plot(dataset: Dataset, config: Config) -> Figure:
     figure, grid = draw_grid(dataset, config, ["test_error", "seconds"], label)
     for axes in grid.flat:
         axes.set_xscale("log")
+        axes.set_xticks(config.penalties[::3], [f"{share:g}" for share in config.penalties[::3]])
+        axes.minorticks_off()
     return figure
