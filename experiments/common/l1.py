@@ -108,7 +108,7 @@ class L1Logistic:
 
     def _bracket(self, k: int) -> tuple[float, float | None]:
         """Of the penalties tried, the least above all that leave more than k nonzeros, and the next one below it."""
-        few = self.largest
+        few = 2 * self.largest  # at the largest itself rounding leaves one now and then
         for penalty in sorted({*self._fits, self.largest}, reverse=True):
             if self.at(penalty).nonzeros > k:
                 return few, penalty
