@@ -13,9 +13,8 @@ from sklearn.linear_model import orthogonal_mp
 
 import jaxht
 from jaxht import ARHT, IHT, OLS, OMP, OMPR, ExhaustiveLocalSearch, FoBa, LeastSquares, Sparse, Status
-from jaxht.refit import refit
+from jaxht.refit import batches, refit
 from jaxht.refit.scores import insertion_gains
-from jaxht.solvers import arht
 from tests import reference
 from tests.util import host, quick, solve, x64
 
@@ -319,21 +318,22 @@ def test_replacement_is_stuck_where_adaptive_regularisation_is_not():
     np.testing.assert_allclose(values[-1], 124.696, rtol=1e-12)
 
 
-def test_cores_take_their_steps_side_by_side_or_in_turn(monkeypatch):
-    """As few and as many columns have them, alone and under vmap."""
+@pytest.mark.parametrize("solver", [ARHT(num_cores=5), ExhaustiveLocalSearch()], ids=["ARHT", "ELS"])
+def test_refits_are_side_by_side_or_in_turn(solver, monkeypatch):
+    """As those of short and of long columns are, alone and under vmap."""
     rng = np.random.default_rng(3)
     A, keys = rng.standard_normal((40, 12)), jax.random.split(jax.random.key(1), 3)
     y = np.sign(A[:, :4].sum(axis=1) + rng.logistic(size=40))
 
     def run(key):
-        result = jaxht.solve(jaxht.Logistic(A, y, 1e-2), Sparse(4, k_max=4), ARHT(num_cores=5), key=key)
+        result = jaxht.solve(jaxht.Logistic(A, y, 1e-2), Sparse(4, k_max=4), solver, key=key)
         return result.x, result.value, result.num_steps, result.counts.full_gradients
 
     def runs():
         return [*(quick(lambda key: run(key))(key) for key in keys), quick(jax.vmap(lambda key: run(key)))(keys)]
 
     side_by_side = runs()
-    monkeypatch.setattr(arht, "LARGE", 0)
+    monkeypatch.setattr(batches, "LARGE", 0)
     for one, other in zip(side_by_side, runs(), strict=True):
         jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-10, atol=1e-12), one, other)
 

@@ -18,6 +18,7 @@ from jaxht.objectives.multi_output import MultiOutput
 from jaxht.objectives.objective import Objective
 from jaxht.objectives.precision import GaussianPrecision
 from jaxht.refit import refit
+from jaxht.refit.batches import map_refits
 from jaxht.refit.columns import ridge_per_sample, weight_by_root
 
 
@@ -57,7 +58,8 @@ def forward_scores(objective: Objective, constraint: SelectionConstraint, select
         found = refit(objective, constraint.support(selected | (index == i)), start)
         return -objective.value(found.x, found.pred)
 
-    return lax.map(score, index.ravel(), batch_size=REFITS).reshape(selected.shape)
+    batch: Any = {"objective": objective, "constraint": constraint, "batch_size": REFITS}
+    return map_refits(score, index.ravel(), **batch).reshape(selected.shape)
 
 
 def insertion_gains(objective: LeastSquares, support: Support) -> Array:

@@ -1,0 +1,47 @@
+"""Many refits at once: side by side, or one after the other."""
+
+import math
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import jax
+from jax import lax
+
+from jaxht.constraints import SelectionConstraint
+from jaxht.objectives.objective import Objective
+
+T = TypeVar("T")
+
+# Entries of the columns of a refit from which on several refits no longer fit the caches of a CPU.
+LARGE = 2**16
+
+
+def map_refits(
+    f: Callable[..., T], *args: Any, objective: Objective, constraint: SelectionConstraint, batch_size: int
+) -> T:
+    """Call f, which refits, for every place along the first axis of its arguments.
+
+    On a CPU refits whose columns together exceed its caches are computed one after the other: that is 20 times faster
+    (measured, 408 refits on 10 000 x 10 of which some take four times as many steps as the others), and branches are
+    branches.
+
+    Args:
+        f: a pure function of arrays.
+        args: pytrees of arrays, whose first axes are as long.
+        objective, constraint: of the refits, whose columns have the size of k_max predictions.
+        batch_size: how many are computed side by side elsewhere, and where columns are short.
+    """
+
+    def in_batches(*args: Any) -> T:
+        if batch_size >= len(jax.tree.leaves(args)[0]):
+            return jax.vmap(f)(*args)
+        return lax.map(lambda each: f(*each), args, batch_size=batch_size)
+
+    def in_turn(*args: Any) -> T:
+        return lax.map(lambda each: f(*each), args)
+
+    pred = jax.eval_shape(objective.predict, jax.ShapeDtypeStruct(objective.shape, objective.dtype))
+    k_max = math.prod(objective.shape) if constraint.k_max is None else constraint.k_max
+    if pred.size * k_max < LARGE:
+        return in_batches(*args)
+    return lax.platform_dependent(*args, cpu=in_turn, default=in_batches)
