@@ -35,7 +35,7 @@ def forward_scores(objective: Objective, constraint: SelectionConstraint, select
         Shaped like ``selected``, in units of f; values of selected items have no meaning.
 
     Cost: for least squares on vectors under :class:`jaxht.Sparse` without bounds n d k_max + 4 n k_max^2 for all items;
-    else a refit for each, REFITS at a time.
+    else a refit for each, REFITS at a time, or one at a time: see :func:`jaxht.refit.batches.map_refits`.
 
     Source: for least squares the gain of a column orthogonal to the others, as in Axiotis & Sviridenko 2020, Algorithm
     4.
@@ -58,8 +58,7 @@ def forward_scores(objective: Objective, constraint: SelectionConstraint, select
         found = refit(objective, constraint.support(selected | (index == i)), start)
         return -objective.value(found.x, found.pred)
 
-    batch: Any = {"objective": objective, "constraint": constraint, "batch_size": REFITS}
-    return map_refits(score, index.ravel(), **batch).reshape(selected.shape)
+    return map_refits(score, objective, constraint, batch_size=REFITS)(index.ravel()).reshape(selected.shape)
 
 
 def insertion_gains(objective: LeastSquares, support: Support) -> Array:

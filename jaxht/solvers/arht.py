@@ -144,8 +144,8 @@ class ARHT(Solver):
             take_step = functools.partial(self._core_step, objective, constraint, rho, search)
             return lax.cond(core.ended, lambda core, key: (core, start), take_step, core, key)
 
-        batch: Any = {"objective": objective, "constraint": constraint, "batch_size": self.num_cores}
-        moved, minima = map_refits(advance_core, cores, jnp.stack(keys), **batch)
+        mapped = map_refits(advance_core, objective, constraint, batch_size=self.num_cores)
+        moved, minima = mapped(cores, jnp.stack(keys))
         minima = jax.tree.map(lambda first, others: jnp.concatenate([first[None], others]), start, minima)
         values = jax.vmap(objective.value)(minima.x, minima.pred)
         winner = jnp.argmin(values)
