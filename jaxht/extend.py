@@ -21,7 +21,7 @@ from jaxht.constraints import Constraint as Constraint
 from jaxht.constraints import ModelSubspace as ModelSubspace
 from jaxht.constraints import SelectionConstraint as SelectionConstraint
 from jaxht.constraints import check_selection as check_selection
-from jaxht.linalg.lapack import lane_by_lane as lane_by_lane
+from jaxht.linalg.lanes import lane_by_lane as lane_by_lane
 from jaxht.linalg.operators import SymmetricOperator as SymmetricOperator
 from jaxht.objectives import Objective as Objective
 from jaxht.objectives import SumOverSamples as SumOverSamples

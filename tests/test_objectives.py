@@ -14,7 +14,7 @@ from scipy import optimize
 
 import jaxht
 from jaxht import Status, Support
-from jaxht.refit import columns, refit
+from jaxht.refit import columns, newton, refit
 from tests.util import QUICK, quick, x64
 
 pytestmark = pytest.mark.usefixtures("all_quickly")
@@ -468,6 +468,62 @@ def test_minimisers_that_interpolate_converge():
             A, y = scipy.sparse.csr_array(rng.random((15, 30))), rng.integers(0, 3, (15, 1)).astype(float)
             result = run(jaxht.MultiResponse(jaxht.design(A), y), jaxht.Sparse(15, k_max=15), jaxht.OMP())
             assert result.status == Status.FINISHED and result.value < 1e-25
+
+
+@pytest.mark.parametrize("name", ["logistic", "softmax"])
+def test_lanes_one_after_the_other_are_those_at_once(name, monkeypatch):
+    """The minimisers and their derivatives, in forward and reverse mode, of lanes of lanes."""
+    kind = NAMED[name]
+    A, y, _ = data(kind)
+    masks, x0, ridge = (jnp.stack([leaf, leaf[::-1]]) for leaf in lanes(kind))
+
+    def found(s):
+        f = dataclasses.replace(kind.make(A, y), l2=jnp.asarray(0.1), weights=s)
+
+        def lane(mask, x0, ridge):
+            return refit(f, Support(mask, k_max=K_MAX if mask.ndim == 1 else None, ndim=mask.ndim), x0, ridge)
+
+        return jax.vmap(jax.vmap(lane))(masks, x0, ridge)
+
+    def everything(s):
+        _, tangent = jax.jvp(lambda s: found(s).x, (s,), (s**2,))
+        return found(s), tangent, jax.grad(lambda s: jnp.sum(found(s).x ** 2))(s)
+
+    weights = np.random.default_rng(0).uniform(0.5, 2, N)
+    at_once = quick(everything)(weights)
+    monkeypatch.setattr(newton, "LARGE", 0)
+    one_by_one = quick(lambda s: everything(s))(weights)
+    jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-9, atol=1e-12), one_by_one, at_once)
+
+
+@pytest.mark.parametrize(("num_samples", "calls"), [(100, "of the longest"), (20_000, "of each")])
+def test_lanes_with_long_columns_wait_for_no_other(num_samples, calls, monkeypatch):
+    """The last lane is separable and takes all steps."""
+    taken, solver = [], columns.Gathered.solver
+
+    def counted(f, w, *args):
+        jax.debug.callback(lambda _: taken.append(1), w)
+        return solver(f, w, *args)
+
+    monkeypatch.setattr(columns.Gathered, "solver", counted)
+    rng, k = np.random.default_rng(0), 4
+    A = rng.standard_normal((num_samples, k))
+    y = np.where(A[:, 0] + rng.standard_normal((3, num_samples)) > 0, 1.0, -1.0)
+    y[2] = np.sign(A[:, 0])
+
+    def alone(mask, y):
+        return refit(jaxht.Logistic(A, y), Support(mask, k_max=k), np.zeros(k))
+
+    def number_of(run, *args):
+        taken.clear()
+        jax.block_until_ready(run(*args))
+        jax.effects_barrier()
+        return len(taken)
+
+    single, batch, masks = quick(alone), quick(jax.vmap(alone)), np.ones((3, k), bool)
+    steps = [number_of(single, *each) for each in zip(masks, y, strict=True)]
+    assert steps[2] > 2 * max(steps[:2])
+    assert number_of(batch, masks, y) == (3 * steps[2] if calls == "of the longest" else sum(steps))
 
 
 def test_newton_steps_end_where_rounding_ends_them(monkeypatch):

@@ -15,6 +15,7 @@ from jaxht.constraints import ModelSubspace, SelectionConstraint, Sparse, Suppor
 from jaxht.objectives import LeastSquares
 from jaxht.objectives.objective import Objective
 from jaxht.refit import refit
+from jaxht.refit.batches import map_refits
 
 MAX_SUPPORTS = 10_000_000
 
@@ -43,7 +44,8 @@ def exhaustive_search(objective: Objective, constraint: SelectionConstraint, *, 
         objective: any that has a refit.
         constraint: :class:`jaxht.Sparse`, :class:`jaxht.Groups` or :class:`jaxht.Edges`, whose k (a Python int) and
             keep are concrete; what keep marks is in every support.
-        batch_size: supports that are refitted at a time, under vmap. Static.
+        batch_size: supports that are refitted at a time, under vmap. Static. On CPUs one at a time where columns are
+            long: see :func:`jaxht.refit.batches.map_refits`.
 
     Returns:
         An :class:`Optimum`. Among equal supports it is the first in lexicographic order. Of convex objectives it is
@@ -85,7 +87,7 @@ def exhaustive_search(objective: Objective, constraint: SelectionConstraint, *, 
     if isinstance(objective, LeastSquares) and isinstance(constraint, Sparse) and constraint.bounds is None:
         values = _quadratic_values(objective, subsets, batch_size)
     else:
-        values = lax.map(lambda subset: refit_on(subset)[-1], subsets, batch_size=min(batch_size, len(subsets)))
+        values = map_refits(lambda subset: refit_on(subset)[-1], objective, constraint, batch_size=batch_size)(subsets)
     best = jnp.argmin(jnp.where(jnp.isnan(values), jnp.inf, values))
     # As a loop of one step it is one program also outside jit.
     x, support, value = jax.tree.map(lambda leaf: leaf[0], lax.map(refit_on, jnp.asarray(subsets)[best][None]))

@@ -11,51 +11,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax import lax
-from jax.custom_batching import custom_vmap
 
 from jaxht._pytree import Array
+from jaxht.linalg.lanes import lane_by_lane
 from jaxht.linalg.precision import matmul
-
-
-def lane_by_lane(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function of arrays of which vmap computes the lanes one after the other on CPUs, all at once elsewhere.
-
-    For functions that call LAPACK (``jnp.linalg.svd``, ``solve`` ...): see the note on batched calls in this module.
-
-    Args:
-        function: pure, of positional arrays, to an array or a tuple of arrays.
-
-    Returns:
-        A function of the same arguments. It has no derivative: give one by ``jax.custom_jvp``.
-
-    Cost: that of the function for each lane; lanes of a CPU share one core.
-
-    Example:
-        >>> import jax, jax.numpy as jnp
-        >>> from jaxht.extend import lane_by_lane
-        >>> largest = lane_by_lane(lambda x: jnp.linalg.svd(x, compute_uv=False)[0])
-        >>> jax.vmap(largest)(jnp.stack([jnp.eye(2), 3 * jnp.eye(2)])).tolist()
-        [1.0, 3.0]
-    """
-    single = custom_vmap(function)
-
-    @single.def_vmap
-    def _(axis_size: int, in_batched: list[bool], *args: Array) -> tuple[Any, Any]:
-        if not any(in_batched):  # of second derivatives, whose tangents alone are batched
-            return function(*args), jax.tree.map(lambda _: False, jax.eval_shape(function, *args))
-
-        def one_by_one(*args: Array) -> Any:
-            def call(i: Array) -> Any:
-                return single(*(arg[i] if batched else arg for arg, batched in zip(args, in_batched, strict=True)))
-
-            return lax.map(call, jnp.arange(axis_size))
-
-        at_once = jax.vmap(function, [0 if batched else None for batched in in_batched])
-        result = lax.platform_dependent(*args, cpu=one_by_one, default=at_once)
-        return result, jax.tree.map(lambda _: True, result)
-
-    return single
 
 
 def _factorisation(function: Callable[[Array], Any]) -> Callable[[Array], Any]:

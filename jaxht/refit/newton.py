@@ -21,6 +21,7 @@ from jax import lax
 
 from jaxht._pytree import Array, Leaf, Numeric
 from jaxht.linalg.eigenvalues import random_vector
+from jaxht.linalg.lanes import lane_by_lane
 from jaxht.linalg.linear_solvers import ratio
 
 
@@ -108,9 +109,24 @@ def newton(f: Subproblem, w: Array, inside: Array, bounds: tuple[Any, Any] | Non
     Returns:
         Minimiser, pred, and whether it converged; differentiable in f and bounds, in forward and reverse mode.
     """
-    found = _descend(*lax.stop_gradient((f, w, inside, bounds)))
+    descend = lane_by_lane(_descend, from_size=LARGE)
+    found = descend(*lax.stop_gradient((f, w, inside, bounds)))
     w, pred = stationary_point(f, found.x, found.pred, inside, bounds)
     return Refit(w, pred, found.converged)
+
+
+class _State(NamedTuple):
+    """Of the loop of Newton steps; ``slope`` is the decrease that the last step predicted to first order."""
+
+    count: Leaf
+    running: Leaf
+    converged: Leaf
+    w: Leaf
+    pred: Leaf
+    value: Leaf
+    gradient: Leaf
+    tau: Leaf
+    slope: Leaf
 
 
 def _descend(f: Subproblem, w: Array, inside: Array, bounds: tuple[Any, Any] | None) -> Refit:
@@ -120,8 +136,8 @@ def _descend(f: Subproblem, w: Array, inside: Array, bounds: tuple[Any, Any] | N
     def clipped(w: Array) -> Array:
         return jnp.where(inside, w if bounds is None else jnp.clip(w, *bounds), 0)
 
-    def attempt(carry: Any) -> Any:
-        count, _, converged, w, pred, value, gradient, tau, last = carry
+    def attempt(state: _State) -> _State:
+        _, _, converged, w, pred, value, gradient, tau, last = state
         free = _free(w, gradient, inside, bounds)
         gradient_free = jnp.where(free, gradient, 0)
         step = f.solver(w, pred, free, tau, INEXACT)(gradient_free)
@@ -156,25 +172,15 @@ def _descend(f: Subproblem, w: Array, inside: Array, bounds: tuple[Any, Any] | N
         # While steps without tau converge, each slope is far below the one before; then rounding keeps it where it is.
         ended |= converged & (~accepted | (small & (tau <= MIN_TAU) & (slope >= last / STALLED)))
         tau = jnp.where(accepted, jnp.maximum(tau / 100, MIN_TAU), 10 * tau)
-        return count + 1, ~ended & (tau < MAX_TAU), converged, w, pred, value, gradient, tau, slope
+        return _State(state.count + 1, ~ended & (tau < MAX_TAU), converged, w, pred, value, gradient, tau, slope)
 
     w = clipped(w)
     pred = f.predict(w)
     value = f.value(w, pred)
-    tau = jnp.full_like(value, START_TAU)
-    start = (
-        0,
-        jnp.isfinite(value),
-        jnp.array(False),
-        w,
-        pred,
-        value,
-        f.gradient(w, pred),
-        tau,
-        jnp.full_like(value, jnp.inf),
-    )
-    _, _, converged, w, pred, *_ = lax.while_loop(lambda carry: (carry[0] < MAX_STEPS) & carry[1], attempt, start)
-    return Refit(w, pred, converged)
+    tau, slope = jnp.full_like(value, START_TAU), jnp.full_like(value, jnp.inf)
+    start = _State(0, jnp.isfinite(value), jnp.array(False), w, pred, value, f.gradient(w, pred), tau, slope)
+    last = lax.while_loop(lambda state: (state.count < MAX_STEPS) & state.running, attempt, start)
+    return Refit(last.w, last.pred, last.converged)
 
 
 @jax.custom_jvp
@@ -308,6 +314,7 @@ STALLED = 10.0  # of the slopes of two steps: converging ones decrease faster
 START_TAU, MIN_TAU, MAX_TAU = 1e-2, 1e-10, 1e10
 SHORT = 1e-3
 MAX_STEPS = 100
+LARGE = 2**16  # entries of the columns from which on those of several lanes no longer fit the caches of a CPU
 # How far a point may be from a stationary one, relative, in roots of machine epsilon; and the relative error to which
 # systems with a regular Hessian are solved, at worst.
 STATIONARY = 10.0
