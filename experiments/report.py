@@ -46,7 +46,7 @@ def configurations(names: Iterable[str]) -> list[Path]:
 
 
 def minutes(file: Path) -> float:
-    """Return how long a configuration takes on two cores; infinite where that is not known."""
+    """Return how long a configuration takes at most on two cores; infinite where that is not known."""
     found = load(file).minutes
     return math.inf if found is None else found
 
@@ -141,7 +141,7 @@ def _setting(file: Path, kept: Dataset | None) -> list[str]:
     """Return the picture of a figure, and how it was made."""
     chosen = load(file)
     command = f"python -m experiments run {file.relative_to(ROOT)} --size {SIZE}"
-    time = "" if chosen.minutes is None else f", about {_duration(chosen.minutes)} on two cores"
+    time = "" if chosen.minutes is None else f", {_duration(chosen.minutes)} or less on two cores"
     if kept is None:
         return [f"`{command}`{time}: {NOT_RUN}.\n"]
     versions = json.loads(kept.attrs["versions"])

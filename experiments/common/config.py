@@ -38,7 +38,7 @@ class BaseConfig(BaseModel):
     title: str  # of the figure
     remark: str = ""  # what differs from the paper; printed under the figure
     seed: Annotated[int, Field(ge=0)] = 0  # of all random draws
-    # minutes: that a run takes on two cores, about. It orders them, and is no part of what identifies results.
+    # minutes: that a run takes on two cores, at most. It orders them, and is no part of what identifies results.
     minutes: Annotated[float | None, Field(gt=0, exclude=True)] = None
 
 
