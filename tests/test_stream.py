@@ -116,6 +116,16 @@ def sources(tmp_path):
     }
 
 
+def test_chunks_hold_whole_chunks_of_an_array(tmp_path):
+    """So that each is read and decoded once a pass; unless one is larger than ``chunk_bytes``."""
+    import zarr
+
+    stored = zarr.create_array(tmp_path / "A.zarr", shape=(n, d), chunks=(13, 10), dtype="f4")
+    row = 4 * d
+    rows = [jaxht.stream(stored, chunk_bytes=size * row).reader.chunk_rows for size in (5, 13, 25, 26, 30, 10 * n)]
+    assert rows == [5, 13, 13, 26, 26, n]
+
+
 @quick
 def everything(A, x, r, X, R, indices):
     """All that a design can do."""

@@ -49,6 +49,7 @@ class Source(Protocol):
 
     shape: tuple[int, int]
     dtype: np.dtype
+    band: int  # rows that are stored, and so read, together
 
     def begin(self, row: int) -> Fill:
         """A function that reads on from a row."""
@@ -68,6 +69,7 @@ class ArrayRows:
 
     def __init__(self, array: Any) -> None:
         self.array, self.shape, self.dtype = array, tuple(array.shape), np.dtype(array.dtype)
+        self.band = (getattr(array, "chunks", None) or (1,))[0]
 
     def begin(self, row: int) -> Fill:
         """Slices."""
@@ -86,6 +88,8 @@ class ArrayRows:
 
 class FileRows:
     """Rows of a file, ordered by row: read, not mapped, since the pages of a map count as memory of the process."""
+
+    band = 1
 
     def __init__(self, array: np.memmap) -> None:
         self.path, self.offset, self.shape, self.dtype = str(array.filename), array.offset, array.shape, array.dtype
@@ -134,6 +138,8 @@ def _read(file: Any, out: np.ndarray) -> None:
 
 class PieceRows:
     """Rows that come in pieces of any lengths, one after the other: from a function that gives an iterator."""
+
+    band = 1
 
     def __init__(self, pieces: Callable[[], Iterator[Any]], shape: tuple[int, int] | None, dtype: Any = None) -> None:
         if shape is None or dtype is None:  # a pass finds what is not known
@@ -462,4 +468,6 @@ def make_reader(
     if dtype not in (jnp.float32, jnp.float64):
         raise ValueError(f"dtype must be float32 or float64; got {dtype}")
     n, d = rows.shape
-    return Reader(rows, dtype, min(n, max(1, chunk_bytes // (d * dtype.itemsize))), on_progress)
+    chunk_rows = max(1, chunk_bytes // (d * dtype.itemsize))
+    whole_bands = chunk_rows // rows.band * rows.band
+    return Reader(rows, dtype, min(n, whole_bands or chunk_rows), on_progress)
