@@ -59,7 +59,7 @@ def test_searches_shrink_as_problems_grow():
     for larger in (squares, logistic):
         work = [s.num_starts * s.num_moves * s.patience * s.num_candidates for s in larger]
         assert work == sorted(work, reverse=True) and work[-1] < work[0]
-    wide = jaxht.design(scipy.sparse.random_array((500, 3000), density=0.001, rng=RNG).astype(np.float32))
+    wide = jaxht.design(scipy.sparse.random_array((500, 3000), density=0.001, random_state=RNG).astype(np.float32))
     search = jaxht.default_solver(Logistic(wide, np.sign(RNG.normal(size=500)), 1e-3), Sparse(100))
     assert (search.num_starts, search.num_candidates) == (1, 1)
     assert isinstance(chosen(LeastSquares(*shapes(60, 20)), Sparse(jnp.asarray(3))), NIHT)

@@ -133,7 +133,7 @@ def tiny(name, folder, **changes):
 def write_csr(file, n=60, d=20, **others):
     """A sparse data set whose labels depend on the first two features; two thirds of it for training."""
     rng = np.random.default_rng(0)
-    X = sparse.random_array((n, d), density=0.4, rng=rng, data_sampler=lambda size: rng.normal(size=size), format="csr")
+    X = sparse.random_array((n, d), density=0.4, random_state=rng, data_sampler=lambda size: rng.normal(size=size), format="csr")
     y = np.where(X.toarray()[:, :2] @ [3, -3] + 0.3 * rng.normal(size=n) > 0, 1, -1)
     parts = {"data": X.data, "indices": X.indices, "indptr": X.indptr, "shape": X.shape, "format": b"csr"}
     np.savez(file, **parts, **{"y": y, "n_train": 2 * n // 3, **others})

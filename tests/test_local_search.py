@@ -298,7 +298,7 @@ def test_many_columns(model, monkeypatch):
 def test_exchanges_of_blocks_alone_descend():
     """On a sparse design whose columns are not gathered, one walk of one refit a move: better than its start."""
     rng = np.random.default_rng(9)
-    A = scipy.sparse.random_array((400, 300), density=0.02, rng=rng).tocsr()
+    A = scipy.sparse.random_array((400, 300), density=0.02, random_state=rng).tocsr()
     y = np.sign(A @ (rng.normal(size=300) * (rng.random(300) < 0.2)) + 1e-3)
     f, k = jaxht.Logistic(jaxht.design(A), y, 1e-3, mean=True), 60
     assert not f.design.gathers(k)

@@ -16,15 +16,16 @@ import jaxht
 
 # Options of XLA for what runs once and is small: a fifth of the time that users' compiles take. What is compiled so is
 # not optimised: that it is right as users compile it, the contract suite shows in a pass of its own.
+EMITTERS = "xla_cpu_use_fusion_emitters"
+HAS_EMITTERS = jax.__version_info__ < (0, 12)  # as an option
 QUICK = {
     "xla_backend_optimization_level": 0,
-    "xla_cpu_use_fusion_emitters": False,
     "xla_llvm_disable_expensive_passes": True,
     "xla_cpu_parallel_codegen_split_count": 1,
-}
+} | ({EMITTERS: False} if HAS_EMITTERS else {})
 quick = functools.partial(jax.jit, compiler_options=QUICK)
 # With what XLA does where nothing is set, and tests/conftest.py sets otherwise.
-as_users = functools.partial(jax.jit, compiler_options={"xla_cpu_use_fusion_emitters": True})
+as_users = functools.partial(jax.jit, compiler_options={EMITTERS: True} if HAS_EMITTERS else None)
 
 # `jaxht.solve` and `jaxht.trace`, compiled quickly. Within a jit every number is traced: a solver that refits needs
 # k_max, and what is wrong is not seen. `record` is compared by identity: the same function, the same program.

@@ -100,9 +100,11 @@ def _product(plain: Callable[[Any, Array], Array], primal: Callable[[Any, Array]
     @functools.partial(product.defjvp, symbolic_zeros=True)
     def jvp(primals: tuple, tangents: tuple) -> tuple[Array, Any]:
         (A, u), (dA, du) = primals, tangents
-        terms = [] if isinstance(du, SymbolicZero) else [plain(A, du)]
+        terms = []  # of `jax.linearize`, since JAX 0.7 cannot transpose a loop of a rule as it is
+        if not isinstance(du, SymbolicZero):
+            terms.append(jax.linearize(lambda u: plain(A, u), u)[1](du))
         if not isinstance(dA.fill, SymbolicZero):
-            terms.append(jax.jvp(lambda fill: plain(replace(A, fill=fill), u), (A.fill,), (dA.fill,))[1])
+            terms.append(jax.linearize(lambda fill: plain(replace(A, fill=fill), u), A.fill)[1](dA.fill))
         return product(A, u), sum(terms)
 
     return product

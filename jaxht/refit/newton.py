@@ -154,8 +154,10 @@ def _descend(f: Subproblem, w: Array, inside: Array, bounds: tuple[Any, Any] | N
             (jnp.full_like(tau, 2), w, pred, jnp.full_like(value, jnp.inf)),
         )
         move = trial - w
-        slope, size = -jnp.vdot(gradient, move), jnp.abs(value)
-        accepted = trial_value <= value - ARMIJO * slope + 8 * eps * size
+        slope, size, near = -jnp.vdot(gradient, move), jnp.abs(value), tau <= 0.1
+        # Of a decrease below rounding, which of a sum of many terms is more than a few units, f itself is no judge.
+        rounding = jnp.where(near & (slope <= FINE * eps * size), FINE, 8) * eps * size
+        accepted = trial_value <= value - ARMIJO * slope + rounding
         w, pred = jnp.where(accepted, trial, w), jnp.where(accepted, trial_pred, pred)
         value = jnp.where(accepted, trial_value, value)
         gradient = jnp.where(accepted, f.gradient(trial, trial_pred), gradient)
@@ -163,12 +165,12 @@ def _descend(f: Subproblem, w: Array, inside: Array, bounds: tuple[Any, Any] | N
         # The slope decreases quadratically: once it is below (FINE eps)^2 |f|, the step just taken has made w exact.
         # Where f itself decreases to 0 the step is compared with w, also one that only the rounding of f rejects; it
         # does not become small where w diverges.
-        change, square, near = jnp.vdot(move, move), jnp.vdot(w, w), tau <= 0.1
+        change, square = jnp.vdot(move, move), jnp.vdot(w, w)
         exact = near & (change <= (FINE * eps) ** 2 * square)
         ended = exact | (near & accepted & (slope <= (FINE * eps) ** 2 * size))
         # Where w has converged except for the last digits, a small step that does not decrease f is rounding.
         small = (slope <= FINE * eps * size) | (change <= eps * square)
-        converged = exact | (small & jnp.where(accepted, near, converged))
+        converged = exact | (small & (near | (~accepted & converged)))
         # While steps without tau converge, each slope is far below the one before; then rounding keeps it where it is.
         ended |= converged & (~accepted | (small & (tau <= MIN_TAU) & (slope >= last / STALLED)))
         tau = jnp.where(accepted, jnp.maximum(tau / 100, MIN_TAU), 10 * tau)
