@@ -167,8 +167,10 @@ def scales(row, case):
     close(other.x, factor * result.x, case)
     if case.problem.kind == "Edges":  # log det moves f by a constant, which rounds: a test of its fall may tie
         assert [failed(status) for status in other.status] == [failed(status) for status in result.status]
-    else:
-        identical((other.status, other.num_steps), (result.status, result.num_steps))
+        return
+    identical(other.status, result.status)
+    if row.name != "LocalSearch":  # which ends where no walk finds less: this may tie
+        identical(other.num_steps, result.num_steps)
 
 
 def permutes(row, case):

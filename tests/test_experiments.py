@@ -133,7 +133,7 @@ def tiny(name, folder, **changes):
 def write_csr(file, n=60, d=20, **others):
     """A sparse data set whose labels depend on the first two features; two thirds of it for training."""
     rng = np.random.default_rng(0)
-    X = sparse.random_array((n, d), density=0.4, random_state=rng, data_sampler=lambda size: rng.normal(size=size), format="csr")
+    X = sparse.csr_array(rng.normal(size=(n, d)) * (rng.random((n, d)) < 0.4))
     y = np.where(X.toarray()[:, :2] @ [3, -3] + 0.3 * rng.normal(size=n) > 0, 1, -1)
     parts = {"data": X.data, "indices": X.indices, "indptr": X.indptr, "shape": X.shape, "format": b"csr"}
     np.savez(file, **parts, **{"y": y, "n_train": 2 * n // 3, **others})
@@ -410,12 +410,12 @@ def test_time_to_accuracy(name, tmp_path):
     loss, time, gap = draw(chosen, results).axes
     rows, solver = results.isel(row=0), chosen.solvers[0]
     bound = float((rows.value - rows.gap).sel(l0=1.0).max())
-    above = (rows.value.sel(solver=solver, l0=1.0)[1:] - bound).dropna("point").clip(2e-7)
+    above = (rows.value.sel(solver=solver, l0=1.0)[1:] - bound).dropna("point").clip(time_to_accuracy.FLOOR)
     np.testing.assert_allclose(lines(loss)[0][1], above)
     needed = time_to_accuracy.time_to_target(rows, time_to_accuracy.target(rows))
     np.testing.assert_allclose(lines(time)[0][1], needed.sel(solver=solver))
     dual = next(name for name in chosen.solvers if name in time_to_accuracy.DUAL)
-    np.testing.assert_allclose(lines(gap)[0][1], rows.gap.sel(solver=dual, l0=1.0).clip(2e-7))
+    np.testing.assert_allclose(lines(gap)[0][1], rows.gap.sel(solver=dual, l0=1.0).clip(time_to_accuracy.FLOOR))
 
 
 def test_gap_against_cost(tmp_path):

@@ -43,6 +43,7 @@ def test_formulas_are_read():
     assert len(ROWS) == 9
 
 
+@pytest.mark.skipif(jax.__version_info__ < (0, 10), reason="there some programs copy A")
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
 @pytest.mark.parametrize(("name", "formula"), ROWS, ids=[name for name, _ in ROWS])
 def test_memory_beside_the_design(name, formula, sizes):

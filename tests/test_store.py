@@ -379,6 +379,7 @@ sweep.run(lambda key, cell: {"sum": (cell["K"] * data).sum()}, {"K": [1]}, num_t
 """
 
 
+@pytest.mark.skipif(jax.__version_info__ < (0, 10), reason="nothing works with this flag")
 def test_data_that_cannot_be_compared_are_refused(tmp_path):
     """By a flag of JAX, arrays are arguments of a program, and its text does not hold them."""
     command = [sys.executable, "-c", HOISTED, str(tmp_path / "store")]

@@ -198,8 +198,8 @@ def stream(
             iterator over chunks of rows, of any lengths, arrays or matrices of scipy.sparse.
         shape: (n, d) of a source that is a function; None: found by a pass over its chunks.
         dtype: float32 or float64; None: that of the data, the default float for integers.
-        chunk_bytes: an int, the size of the chunks that are read and moved to the device: at most, and whole chunks of an
-            array of Zarr or h5py where one fits, since each is decoded as a whole.
+        chunk_bytes: an int, the largest size of the chunks that are read and moved to the device. Those of Zarr and
+            h5py hold whole chunks of the array, where one fits.
         on_progress: called with a :class:`jaxht.designs.Reading` after each chunk, from a thread of the program: for
             example what :func:`jaxht.sweep.progress_bar` gives, with ``unit=" rows"``.
 
