@@ -183,7 +183,7 @@ def stream(
     *,
     shape: tuple[int, int] | None = None,
     dtype: ArrayDType | None = None,
-    chunk_bytes: int = 2**26,
+    chunk_bytes: int = 2**24,
     on_progress: Callable[[Reading], None] | None = None,
 ) -> Streamed:
     """A design that is read from a disk, chunk by chunk, in every product: for an A that memory does not hold.

@@ -12,6 +12,7 @@ log det) the step is halved first. Coordinates at a bound at which the gradient 
 1982). There is a single loop, so that under vmap no lane waits for the line search of another.
 """
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
@@ -155,9 +156,9 @@ def _descend(f: Subproblem, w: Array, inside: Array, bounds: tuple[Any, Any] | N
         )
         move = trial - w
         slope, size, near = -jnp.vdot(gradient, move), jnp.abs(value), tau <= 0.1
-        # Of a decrease below rounding, which of a sum of many terms is more than a few units, f itself is no judge.
-        rounding = jnp.where(near & (slope <= FINE * eps * size), FINE, 8) * eps * size
-        accepted = trial_value <= value - ARMIJO * slope + rounding
+        # Of decreases below its rounding, which grows as the root of the number of terms, f itself is no judge.
+        units = jnp.where(near & (slope <= FINE * eps * size), max(FINE, math.sqrt(pred.size)), 8)
+        accepted = trial_value <= value - ARMIJO * slope + units * eps * size
         w, pred = jnp.where(accepted, trial, w), jnp.where(accepted, trial_pred, pred)
         value = jnp.where(accepted, trial_value, value)
         gradient = jnp.where(accepted, f.gradient(trial, trial_pred), gradient)
@@ -170,7 +171,7 @@ def _descend(f: Subproblem, w: Array, inside: Array, bounds: tuple[Any, Any] | N
         ended = exact | (near & accepted & (slope <= (FINE * eps) ** 2 * size))
         # Where w has converged except for the last digits, a small step that does not decrease f is rounding.
         small = (slope <= FINE * eps * size) | (change <= eps * square)
-        converged = exact | (small & (near | (~accepted & converged)))
+        converged = exact | (small & jnp.where(accepted, near, converged))
         # While steps without tau converge, each slope is far below the one before; then rounding keeps it where it is.
         ended |= converged & (~accepted | (small & (tau <= MIN_TAU) & (slope >= last / STALLED)))
         tau = jnp.where(accepted, jnp.maximum(tau / 100, MIN_TAU), 10 * tau)

@@ -64,9 +64,10 @@ class L0Regressor(RegressorModel):
     Example:
         >>> import numpy as np
         >>> from jaxht.sklearn import L0Regressor
-        >>> X = np.random.default_rng(0).normal(size=(60, 8))
-        >>> model = L0Regressor().fit(X, 3 * X[:, 2] - X[:, 5] + 1)
-        >>> model.k_, np.flatnonzero(model.support_).tolist(), round(float(model.intercept_), 6)
+        >>> rng = np.random.default_rng(0)
+        >>> X = rng.normal(size=(60, 8))
+        >>> model = L0Regressor().fit(X, 3 * X[:, 2] - X[:, 5] + 1 + 0.1 * rng.normal(size=60))
+        >>> model.k_, np.flatnonzero(model.support_).tolist(), round(float(model.intercept_), 1)
         (2, [2, 5], 1.0)
     """
 
