@@ -650,7 +650,12 @@ sweep.run(trial, {"K": [1]}, num_trials=2, on_progress=lambda progress: print(pr
 
 
 def test_ctrl_c_twice_ends_a_process_that_hangs():
-    with subprocess.Popen([sys.executable, "-c", STUCK], cwd=ROOT, stdout=-1, stderr=-1, text=True) as process:
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
+    try:
+        process = subprocess.Popen([sys.executable, "-c", STUCK], cwd=ROOT, stdout=-1, stderr=-1, text=True)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    with process:
         while process.stdout.readline() != "began\n":
             pass
         time.sleep(0.5)
