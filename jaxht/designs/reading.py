@@ -69,7 +69,8 @@ class ArrayRows:
 
     def __init__(self, array: Any) -> None:
         self.array, self.shape, self.dtype = array, tuple(array.shape), np.dtype(array.dtype)
-        self.band = (getattr(array, "chunks", None) or (1,))[0]
+        first, *_ = getattr(array, "chunks", None) or (1,)
+        self.band = first if isinstance(first, int) else 1  # those of Dask may differ in length
 
     def begin(self, row: int) -> Fill:
         """Slices."""
