@@ -169,7 +169,7 @@ def scales(row, case):
         assert [failed(status) for status in other.status] == [failed(status) for status in result.status]
         return
     identical(other.status, result.status)
-    if row.name != "LocalSearch":  # which ends where no walk finds less: this may tie
+    if row.name != "LocalSearch" or jax.__version_info__ >= (0, 8):  # whose sums round less: no walk ties with another
         identical(other.num_steps, result.num_steps)
 
 

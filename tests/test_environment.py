@@ -203,7 +203,7 @@ def test_export(tmp_path):
 
 # ---- other libraries -------------------------------------------------------------------------------------------------
 
-with_equinox = pytest.mark.skipif(jax.__version_info__ < (0, 8), reason="jax.clear_caches aborts the process after it")
+with_equinox = pytest.mark.skipif(jax.__version_info__ < (0, 8), reason="after equinox jax.clear_caches aborts")
 
 
 @with_equinox

@@ -14,7 +14,7 @@ import scipy.sparse
 import jaxht
 from jaxht import sweep
 from jaxht.designs import reading
-from tests.util import precision, quick, record_x, solve, trace
+from tests.util import precision, quick, record_x, solve, trace, with_interrupts
 
 n, d, k = 90, 24, 4
 ERRORS = (jax.errors.JaxRuntimeError, ValueError)  # what JAX makes of an error in a callback
@@ -382,12 +382,8 @@ def test_an_interrupt_ends_a_run():
     f, stop = jaxht.LeastSquares(A, targets()), jaxht.Stop(max_steps=1000, rtol=0.0)
     before = signal.set_wakeup_fd(-1)
     signal.set_wakeup_fd(before)
-    handler = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
-    try:
-        with pytest.raises(KeyboardInterrupt), A:
-            jax.block_until_ready(solve(f, jaxht.Sparse(k, k_max=k), jaxht.IHT(1e-4), stop=stop))
-    finally:
-        signal.signal(signal.SIGINT, handler)
+    with with_interrupts(), pytest.raises(KeyboardInterrupt), A:
+        jax.block_until_ready(solve(f, jaxht.Sparse(k, k_max=k), jaxht.IHT(1e-4), stop=stop))
     assert len(asked) < 60
     wait_for(lambda: not threads())
     assert signal.set_wakeup_fd(before) == before

@@ -26,7 +26,7 @@ from jaxht.sweep.grid import Grid
 from jaxht.sweep.program import Program
 from jaxht.sweep.trials import FunctionRun
 from tests.contract import QUICK
-from tests.util import x64
+from tests.util import with_interrupts, x64
 
 pytestmark = pytest.mark.usefixtures("all_quickly")
 ROOT = Path(__file__).parents[1]
@@ -650,11 +650,8 @@ sweep.run(trial, {"K": [1]}, num_trials=2, on_progress=lambda progress: print(pr
 
 
 def test_ctrl_c_twice_ends_a_process_that_hangs():
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
-    try:
+    with with_interrupts():
         process = subprocess.Popen([sys.executable, "-c", STUCK], cwd=ROOT, stdout=-1, stderr=-1, text=True)
-    finally:
-        signal.signal(signal.SIGINT, before)
     with process:
         while process.stdout.readline() != "began\n":
             pass

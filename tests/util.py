@@ -6,6 +6,7 @@ import functools
 import gc
 import os
 import resource
+import signal
 import unittest.mock
 from pathlib import Path
 
@@ -14,10 +15,10 @@ import numpy as np
 
 import jaxht
 
-# Options of XLA for what runs once and is small: a fifth of the time that users' compiles take. What is compiled so is
-# not optimised: that it is right as users compile it, the contract suite shows in a pass of its own.
 EMITTERS = "xla_cpu_use_fusion_emitters"
 HAS_EMITTERS = jax.__version_info__ < (0, 12)  # as an option
+# Options of XLA for what runs once and is small: a fifth of the time that users' compiles take. What is compiled so is
+# not optimised: that it is right as users compile it, the contract suite shows in a pass of its own.
 QUICK = {
     "xla_backend_optimization_level": 0,
     "xla_llvm_disable_expensive_passes": True,
@@ -65,6 +66,16 @@ def compiled_quickly():
             yield
         finally:
             jax.config.update("jax_disable_most_optimizations", before)
+
+
+@contextlib.contextmanager
+def with_interrupts():
+    """Inside, SIGINT interrupts, also processes that start: what a shell starts in the background ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def memory():
