@@ -247,7 +247,7 @@ class Regularity(NamedTuple):
 def regularity(f: Smooth, w: Array, inside: Array, bounds: tuple[Any, Any] | None) -> Regularity:
     """Check the requirements of the implicit function theorem at a point w; arguments as of :func:`newton`.
 
-    Cost: four systems, one of them roughly, and three products with the Hessian; with bounds a further system.
+    Cost: four systems, one of them roughly, and four products with the Hessian; with bounds a further system.
     """
     pred, eps = f.predict(w), float(jnp.finfo(w.dtype).eps)
     gradient = f.gradient(w, pred)
@@ -271,26 +271,36 @@ def _is_regular(f: Smooth, w: Array, pred: Array, free: Array) -> Array:
     regular, multiplies that part by the inverse of machine epsilon in its solution z; conjugate gradients may do so, or
     leave it in the residual b - H z. Hence one of both is nearly a null vector, which solving ``H v = H u`` for a sum u
     of both loses. For a regular H, u is close to the eigenvector of the least eigenvalue, for which rounding matters
-    most. A coordinate without curvature is in the residual. All in units in which the diagonal of H is about 1.
+    most. A coordinate without curvature is in the residual. Conjugate gradients may also diverge, to a u which says
+    nothing: then z is longer than a regular H allows, ``|z| |H| > SOLVED |b| / eps``. All in units in which the
+    diagonal of H is about 1.
     """
-    curvatures = f.curvatures()
+    curvatures, eps = f.curvatures(), float(jnp.finfo(w.dtype).eps)
     scale = jnp.sqrt(jnp.where(curvatures > 0, curvatures, 1))
-    solve = f.solver(w, pred, free, 0.0, FINE * float(jnp.finfo(w.dtype).eps))
+    solve = f.solver(w, pred, free, 0.0, FINE * eps)
 
     def product(v: Array) -> Array:
         return jnp.where(free, jax.jvp(lambda w: _gradient(f, w), (w,), (v,))[1], 0)
 
     known = jnp.where(free, random_vector(w.size, w.dtype).reshape(w.shape), 0)
+    size = ratio(_largest(product(known / scale) / scale), _largest(known))  # about |H|: that of a random vector
+    growth: Any = 0.0
     for _ in range(2):  # a second time for null vectors orthogonal to the first b: rounding errors are not
         b = scale * known
         z = solve(b)
+        growth = jnp.maximum(growth, ratio(_largest(scale * z), _largest(known)))
         known = _unit(scale * z) + _unit((b - product(z)) / scale) / 2  # the two do not cancel
     error = scale * solve(product(known / scale)) - known
-    return jnp.vdot(error, error) <= SOLVED**2 * jnp.vdot(known, known)
+    is_solved = jnp.vdot(error, error) <= SOLVED**2 * jnp.vdot(known, known)
+    return is_solved & (growth * size * eps <= SOLVED)
+
+
+def _largest(v: Array) -> Array:
+    return jnp.max(jnp.abs(v), initial=0)
 
 
 def _unit(v: Array) -> Array:
-    v = v * ratio(1.0, jnp.max(jnp.abs(v), initial=0))  # its square may overflow
+    v = v * ratio(1.0, _largest(v))  # its square may overflow
     return v * ratio(1.0, jnp.sqrt(jnp.vdot(v, v)))
 
 
