@@ -2,6 +2,9 @@
 
 import os
 import signal
+import subprocess
+import sys
+import textwrap
 import threading
 import time
 
@@ -13,7 +16,7 @@ import scipy.sparse
 
 import jaxht
 from jaxht import sweep
-from jaxht.designs import reading
+from jaxht.designs import reading, streamed
 from tests.util import precision, quick, record_x, solve, trace, with_interrupts
 
 n, d, k = 90, 24, 4
@@ -158,6 +161,28 @@ def test_products_in_chunks_of(rows):
         check_products(A, matrix())
 
 
+def test_products_on_other_devices(monkeypatch):
+    """By programs that take the chunks, here on the CPU."""
+    monkeypatch.setattr(streamed.lax, "platform_dependent", lambda *args, cpu, default: default(*args))
+    with jaxht.stream(matrix(), chunk_bytes=chunk_bytes(40)) as A:
+        check_products(A, matrix())
+
+
+def test_lanes_of_products():
+    """Batch axes at several places, and one lane with numbers that are not finite."""
+    dense, indices = matrix(), np.array([[[0, 3], [d, 2]], [[d - 1, 1], [3, 3]]])
+    x, r = (np.random.default_rng(3).standard_normal(shape).astype(np.float32) for shape in [(2, d, 5), (n, 5, 2)])
+    x[0, 1, 3] = np.inf
+    with jaxht.stream(dense, chunk_bytes=chunk_bytes(40)) as A:
+        across = quick(jax.vmap(jax.vmap(A.matvec, 1, 1), 0, 1))(x)  # (n, 2, 5)
+        back = quick(jax.vmap(jax.vmap(A.rmatvec, 1), 2))(r)  # (2, 5, d)
+        gathered = quick(jax.vmap(jax.vmap(A.columns)))(indices)  # (2, 2, 2, n)
+    with np.errstate(invalid="ignore"):
+        np.testing.assert_allclose(across, np.einsum("nd,ldm->nlm", dense, x), atol=1e-4)
+    np.testing.assert_allclose(back, np.einsum("nd,nlm->mld", dense, r), atol=1e-4)
+    np.testing.assert_array_equal(gathered, np.pad(dense, ((0, 0), (0, 1))).T[indices])
+
+
 def test_parquet(tmp_path):
     pyarrow = pytest.importorskip("pyarrow")
     from pyarrow import parquet
@@ -197,6 +222,26 @@ def test_double_precision():
         np.testing.assert_allclose(quick(A.matvec)(x), matrix(np.float64) @ x, rtol=0, atol=1e-13)
         assert jaxht.stream(np.ones((2, 2), int)).dtype == np.float64
         assert jaxht.stream(matrix(np.float64), dtype=np.float32).dtype == np.float32
+
+
+def test_double_precision_everywhere():
+    """Where 64 bits are on for all threads, and not only within a context of one of them."""
+    script = """
+        import numpy as np, jaxht
+        from tests.test_stream import chunk_bytes, d, k, matrix, n
+        dense, y = matrix(np.float64), matrix(np.float64)[:, 2] + 0.1
+        with jaxht.stream(dense, chunk_bytes=chunk_bytes(40, np.float64)) as A:
+            i = np.arange(3)
+            products = A.matvec(dense[0]), A.rmatvec(y), A.squared(y), A.columns(i), A.rows(i).array
+            expected = dense @ dense[0], y @ dense, y @ dense**2, dense[:, :3].T, dense[:3]
+            for ours, theirs in zip(products, expected, strict=True):
+                assert ours.dtype == np.float64
+                np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-12)
+            x = jaxht.solve(jaxht.LeastSquares(A, y), jaxht.Sparse(k), jaxht.HTP()).x
+        np.testing.assert_allclose(x, jaxht.solve(jaxht.LeastSquares(dense, y), jaxht.Sparse(k), jaxht.HTP()).x)
+    """
+    environment = {**os.environ, "JAX_ENABLE_X64": "1"}
+    subprocess.run([sys.executable, "-c", textwrap.dedent(script)], env=environment, timeout=300, check=True)
 
 
 def test_other_objectives():
@@ -418,8 +463,8 @@ BAD = [
     ((lambda: iter([]),), {}, "source must have at least one row"),
     ((lambda: iter([np.ones(3)]),), {}, r"pieces must have shape \(rows, d\); got \(3,\)"),
     ((lambda: iter([]),), {"shape": 3}, "shape must be a pair of ints"),
-    ((np.ones((2, 2)),), {"chunk_bytes": 0}, "chunk_bytes must be an int of at least 1; got 0"),
-    ((np.ones((2, 2)),), {"chunk_bytes": 1.5}, "chunk_bytes must be an int of at least 1; got 1.5"),
+    ((np.ones((2, 2)),), {"chunk_bytes": 0}, "chunk_bytes must be an int of at least 1, or None; got 0"),
+    ((np.ones((2, 2)),), {"chunk_bytes": 1.5}, "chunk_bytes must be an int of at least 1, or None; got 1.5"),
     ((np.ones((2, 2)),), {"dtype": np.int32}, "dtype must be float32 or float64; got int32"),
     ((np.ones((2, 2)),), {"on_progress": 1}, "on_progress must be a function or None; got 1"),
 ]

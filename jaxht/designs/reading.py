@@ -1,7 +1,6 @@
 """Rows of a matrix that lie on a disk, read ahead by a thread while the device works on those before."""
 
 import atexit
-import contextlib
 import os
 import queue
 import signal
@@ -21,7 +20,10 @@ from jaxht._pytree import ArrayDType, describe, warn_of_rounding
 #: Writes the next ``len(out)`` rows into ``out`` (rows, d).
 Fill = Callable[[np.ndarray], None]
 
-# Of a cursor: one chunk that the device copies, one that is ready, one that is being read.
+# Bytes of a chunk by default: on CPUs, where those of a cursor stay in the caches and OpenBLAS multiplies one on one
+# core, as the other reads; on other devices; and at most, for as many rows as a product should have to be efficient.
+SMALL, LARGE, LARGEST, MIN_ROWS = 2**20, 2**24, 2**26, 16
+# Of a cursor: one chunk that is multiplied, or copied to the device, one that is ready, one that is being read.
 BUFFERS = 3
 # Seconds after which a cursor that nobody asks ends, and gives its buffers back.
 IDLE = 30.0
@@ -296,6 +298,13 @@ class Reader:
             self._count(i)
         return rows
 
+    def read(self) -> Iterator[tuple[slice, np.ndarray]]:
+        """A pass: the chunks in their order, without padding, and where their rows are in A. Called by programs."""
+        n = self.source.shape[0]
+        for i in range(self.num_chunks):
+            first = i * self.chunk_rows
+            yield slice(first, first + self.chunk_rows), self.chunk(i)[: n - first]
+
     def take(self, indices: Any) -> np.ndarray:
         """The rows at ``indices`` (..., b), (..., b, d); 0 where an index is n. Called by programs."""
         with self.lock:
@@ -349,11 +358,16 @@ class Reader:
 
     def _look_for_interrupts(self) -> None:
         if self.signals is not None:
-            with contextlib.suppress(BlockingIOError):
+            try:
                 numbers = os.read(self.signals[0], 64)
                 self.interrupted |= signal.SIGINT in numbers
                 if self.wakeup_fd >= 0:  # of an event loop
                     os.write(self.wakeup_fd, numbers)
+            except BlockingIOError:
+                pass
+            except KeyboardInterrupt:  # of the main thread, just after it has read
+                self.interrupted = True
+                raise
 
     def _check_open(self) -> None:
         self._look_for_interrupts()
@@ -444,7 +458,7 @@ def make_reader(
     source: Any,
     shape: tuple[int, int] | None,
     dtype: Any,
-    chunk_bytes: int,
+    chunk_bytes: int | None,
     on_progress: Callable[[Reading], None] | None,
 ) -> Reader:
     """A reader from the arguments of :func:`jaxht.stream`, checked."""
@@ -452,8 +466,9 @@ def make_reader(
         isinstance(shape, tuple) and len(shape) == 2 and all(isinstance(s, int | np.integer) and s > 0 for s in shape)
     ):
         raise ValueError(f"shape must be a pair of ints (n, d), at least 1; got {shape!r}")
-    if isinstance(chunk_bytes, bool) or not isinstance(chunk_bytes, int | np.integer) or chunk_bytes < 1:
-        raise ValueError(f"chunk_bytes must be an int of at least 1; got {describe(chunk_bytes)}")
+    is_int = isinstance(chunk_bytes, int | np.integer) and not isinstance(chunk_bytes, bool)
+    if chunk_bytes is not None and not (is_int and chunk_bytes >= 1):
+        raise ValueError(f"chunk_bytes must be an int of at least 1, or None; got {describe(chunk_bytes)}")
     if on_progress is not None and not callable(on_progress):
         raise ValueError(f"on_progress must be a function or None; got {describe(on_progress)}")
     rows = find_source(source, shape, dtype)
@@ -469,6 +484,10 @@ def make_reader(
     if dtype not in (jnp.float32, jnp.float64):
         raise ValueError(f"dtype must be float32 or float64; got {dtype}")
     n, d = rows.shape
-    chunk_rows = max(1, chunk_bytes // (d * dtype.itemsize))
+    row_bytes = d * dtype.itemsize
+    if chunk_bytes is None:
+        usual = SMALL if jax.default_backend() == "cpu" else LARGE
+        chunk_bytes = min(max(usual, max(MIN_ROWS, rows.band) * row_bytes), LARGEST)
+    chunk_rows = max(1, chunk_bytes // row_bytes)
     whole_bands = chunk_rows // rows.band * rows.band
     return Reader(rows, dtype, min(n, whole_bands or chunk_rows), on_progress)

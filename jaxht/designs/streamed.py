@@ -10,6 +10,7 @@ import numpy as np
 from jax import lax
 
 from jaxht._pytree import Array, ArrayDType, pytree, short_repr, static
+from jaxht.designs import passes
 from jaxht.designs.dense import Dense
 from jaxht.designs.reading import PieceRows, Reader, Reading, make_reader
 from jaxht.linalg.precision import matmul
@@ -19,14 +20,14 @@ from jaxht.linalg.precision import matmul
 class Streamed:
     """A design A (n, d) that is not in memory: made by :func:`jaxht.stream`.
 
-    A product is a loop over chunks of rows, each of which the host gives to the device, while a thread reads the next
-    ones. Lanes of a vmap share the chunks.
+    A product is a loop over chunks of rows, while a thread reads the next ones. On CPUs NumPy multiplies each chunk in
+    the memory into which it was read; elsewhere each moves to the device. Lanes of a vmap share the chunks.
 
     Args:
         reader: static; what reads the chunks. Compared by identity: a stream compiles once.
 
-    Cost: a product reads all of A, one pass; :meth:`rows` reads these rows alone. Memory: four chunks, what is n or d
-    long, and n k_max numbers where columns are gathered.
+    Cost: a product reads all of A, one pass; :meth:`rows` reads these rows alone. Memory: three chunks, four on other
+    devices than CPUs, what is n or d long, and n k_max numbers where columns are gathered.
 
     Example:
         >>> import jax.numpy as jnp, numpy as np, jaxht
@@ -78,11 +79,11 @@ class Streamed:
     def columns(self, indices: Array) -> Array:
         """The columns at ``indices`` (k_max,) as rows (k_max, n); 0 where an index is d. Cost: a pass."""
 
-        def gather(chunk: Array) -> Array:
-            return jnp.take(chunk, indices, axis=1, mode="fill", fill_value=0).T
+        def on_device(indices: Array) -> Array:
+            parts = self._map(lambda chunk: jnp.take(chunk, indices, axis=1, mode="fill", fill_value=0).T)
+            return jnp.moveaxis(parts, 0, 1).reshape(indices.shape[0], -1)[:, : self.shape[0]]  # of (chunks, k_max, b)
 
-        parts = self._map(gather)  # (chunks, k_max, b)
-        return jnp.moveaxis(parts, 0, 1).reshape(indices.shape[0], -1)[:, : self.shape[0]]
+        return self._pass(passes.columns, on_device, indices)
 
     def rows(self, indices: Array) -> Dense:
         """The rows at ``indices`` (b,), as a design b x d; 0 where an index is n. Cost: the reading of these rows.
@@ -92,15 +93,24 @@ class Streamed:
         """
         if isinstance(self.reader.source, PieceRows):
             raise PieceRows.no_random_access()
-        return Dense(self._call(self.reader.take, indices.shape[0], indices, "expand_dims"))
+        shape = jax.ShapeDtypeStruct((indices.shape[0], self.shape[1]), self.dtype)
+        return Dense(self._call(Reader.take, shape, indices))
 
     def gram_product(self, v: Array, weights: Array) -> Array:
         """``A^T (weights * (A v))``, for v (d,). Cost: one pass for both products."""
-        return self._sum(lambda chunk, weights: matmul(weights * matmul(chunk, v), chunk), weights)
+
+        def on_device(v: Array, weights: Array) -> Array:
+            return self._sum(lambda chunk, weights: matmul(weights * matmul(chunk, v), chunk), weights)
+
+        return self._pass(passes.gram_product, on_device, v, weights)
 
     def squared(self, weights: Array) -> Array:
         """``sum_i weights_i A_ij^2`` for all j, (d,). Cost: a pass."""
-        return self._sum(lambda chunk, weights: matmul(weights, chunk**2), weights)
+
+        def on_device(weights: Array) -> Array:
+            return self._sum(lambda chunk, weights: matmul(weights, chunk**2), weights)
+
+        return self._pass(passes.squared, on_device, weights)
 
     def row_norms(self) -> Array:
         """Euclidean norms of the rows, (n,). Cost: a pass."""
@@ -111,10 +121,33 @@ class Streamed:
         return jnp.sqrt(self.squared(jnp.ones(self.shape[0], self.dtype)))
 
     def _matvec(self, x: Array) -> Array:
-        return self._map(lambda chunk: matmul(chunk, x)).reshape(-1, *x.shape[1:])[: self.shape[0]]
+        def on_device(rows: Array) -> Array:
+            parts = self._map(lambda chunk: matmul(rows, chunk.T))  # (chunks, ..., b)
+            return jnp.moveaxis(parts, 0, -2).reshape(*rows.shape[:-1], -1)[..., : self.shape[0]]
+
+        return self._pass(passes.matvec, on_device, x.T).T
 
     def _rmatvec(self, r: Array) -> Array:
-        return self._sum(lambda chunk, r: matmul(r.T, chunk).T, r)
+        def on_device(r: Array) -> Array:
+            return self._sum(lambda chunk, r: matmul(r.T, chunk).T, r.T).T
+
+        return self._pass(passes.rmatvec, on_device, r.T).T
+
+    def _pass(self, on_host: Callable[..., np.ndarray], on_device: Callable[..., Array], *arguments: Array) -> Array:
+        """``on_host(reader, *arguments)`` on CPUs, else ``on_device(*arguments)``, from which derivatives come."""
+
+        def by_callback(*arguments: Array) -> Array:
+            return self._call(on_host, jax.eval_shape(on_device, *arguments), *arguments)
+
+        @jax.custom_jvp
+        def product(*arguments: Array) -> Array:
+            return lax.platform_dependent(*arguments, cpu=by_callback, default=on_device)
+
+        @product.defjvp
+        def _(primals: tuple, tangents: tuple) -> tuple:
+            return product(*primals), jax.jvp(on_device, primals, tangents)[1]
+
+        return product(*arguments)
 
     def _map(self, function: Callable[[Array], Array]) -> Array:
         """``function(chunk)`` of each chunk, along a new first axis."""
@@ -136,19 +169,42 @@ class Streamed:
         return lax.iota(jnp.int32, self.reader.num_chunks)
 
     def _chunk(self, number: Array) -> Array:
-        return self._call(self.reader.chunk, self.reader.chunk_rows, number, "sequential")
+        shape = jax.ShapeDtypeStruct((self.reader.chunk_rows, self.shape[1]), self.dtype)
+        return self._call(Reader.chunk, shape, number, vmap_method="sequential")
 
-    def _call(self, function: Callable[[Any], np.ndarray], num_rows: int, argument: Array, vmap_method: str) -> Array:
-        """What a function on the host returns, ``num_rows`` rows.
+    def _call(
+        self,
+        function: Callable[..., np.ndarray],
+        out: jax.ShapeDtypeStruct,
+        *arguments: Array,
+        vmap_method: str = "expand_dims",
+    ) -> Array:
+        """``function(reader, *arguments)`` on the host, an array like ``out``.
 
-        Where a context has turned JAX's 64 bits on, as pairs of words: they are off in the threads of callbacks, and
-        there JAX would round what is returned.
+        Where a context has turned JAX's 64 bits on, numbers pass as pairs of words: 64 bits are off in the threads of
+        callbacks, and there JAX would round what it gives and takes.
         """
-        words = jnp.uint32 if self.dtype == np.float64 and not _has_64_bits_everywhere() else self.dtype
-        columns = self.shape[1] * self.dtype.itemsize // 4
-        shape = jax.ShapeDtypeStruct((num_rows, columns), words)
-        rows = jax.pure_callback(lambda i: function(i).view(words), shape, argument, vmap_method=vmap_method)
-        return rows.view(self.dtype)
+        splits = not _has_64_bits_everywhere()
+
+        def words(dtype: Any) -> np.dtype:
+            return np.dtype(np.uint32 if splits and dtype == np.float64 else dtype)
+
+        dtypes = [argument.dtype for argument in arguments]
+
+        def call(*arguments: Any) -> np.ndarray:
+            numbers = [np.asarray(a).view(dtype) for a, dtype in zip(arguments, dtypes, strict=True)]
+            with np.errstate(all="ignore"):  # as devices do
+                return function(self.reader, *numbers).view(words(out.dtype))
+
+        *axes, size = out.shape
+        size = size * np.dtype(out.dtype).itemsize // words(out.dtype).itemsize
+        found = jax.pure_callback(
+            call,
+            jax.ShapeDtypeStruct((*axes, size), words(out.dtype)),
+            *(argument.view(words(argument.dtype)) for argument in arguments),
+            vmap_method=vmap_method,
+        )
+        return found.view(out.dtype)
 
 
 def _has_64_bits_everywhere() -> bool:
@@ -183,7 +239,7 @@ def stream(
     *,
     shape: tuple[int, int] | None = None,
     dtype: ArrayDType | None = None,
-    chunk_bytes: int = 2**24,
+    chunk_bytes: int | None = None,
     on_progress: Callable[[Reading], None] | None = None,
 ) -> Streamed:
     """A design that is read from a disk, chunk by chunk, in every product: for an A that memory does not hold.
@@ -198,8 +254,9 @@ def stream(
             iterator over chunks of rows, of any lengths, arrays or matrices of scipy.sparse.
         shape: (n, d) of a source that is a function; None: found by a pass over its chunks.
         dtype: float32 or float64; None: that of the data, the default float for integers.
-        chunk_bytes: an int, the largest size of the chunks that are read and moved to the device. Those of Zarr and
-            h5py hold whole chunks of the array, where one fits.
+        chunk_bytes: an int, the largest size of the chunks that are read; those of Zarr and h5py hold whole chunks of
+            the array, where one fits. None: on CPUs 1 MB, which caches keep, elsewhere 16 MB; or 16 rows, or a whole
+            chunk of the array, where these are larger, up to 64 MB.
         on_progress: called with a :class:`jaxht.designs.Reading` after each chunk, from a thread of the program: for
             example what :func:`jaxht.sweep.progress_bar` gives, with ``unit=" rows"``.
 
@@ -215,8 +272,8 @@ def stream(
     A chunk that cannot be read ends the program that asked for it, with an error of JAX (``JaxRuntimeError`` or
     ``ValueError``) that names the rows and the cause. The next run reads anew.
 
-    Cost: none, but for a pass where the shape of a function's chunks is not given. Memory: four chunks, and y and the
-    predictions, which are n long; refits hold the n k_max numbers of their columns.
+    Cost: none, but for a pass where the shape of a function's chunks is not given. Memory: three or four chunks, and y
+    and the predictions, which are n long; refits hold the n k_max numbers of their columns.
 
     Example:
         >>> import numpy as np, jaxht

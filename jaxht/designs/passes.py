@@ -1,0 +1,57 @@
+"""Products of a design that is read from a disk, by NumPy, in the memory into which the chunks are read: on CPUs.
+
+Leading axes are lanes, which share a pass.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from jaxht.designs.reading import Reader
+
+
+def matvec(reader: Reader, x: np.ndarray) -> np.ndarray:
+    """``A x``, from (..., d) to (..., n)."""
+    lanes = x.reshape(-1, x.shape[-1])
+    out = np.empty((len(lanes), reader.source.shape[0]), x.dtype)
+    for part, chunk in reader.read():
+        out[:, part] = lanes @ chunk.T
+    return out.reshape(*x.shape[:-1], -1)
+
+
+def rmatvec(reader: Reader, r: np.ndarray) -> np.ndarray:
+    """``A^T r``, from (..., n) to (..., d)."""
+    lanes = r.reshape(-1, r.shape[-1])
+    return _sum(reader, lambda part, chunk: lanes[:, part] @ chunk).reshape(*r.shape[:-1], -1)
+
+
+def gram_product(reader: Reader, v: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """``A^T (weights * (A v))``, from (..., d) and (..., n) to (..., d)."""
+    lanes = np.broadcast_shapes(v.shape[:-1], weights.shape[:-1])
+    v, weights = (np.broadcast_to(a, lanes + a.shape[-1:]).reshape(-1, a.shape[-1]) for a in (v, weights))
+    out = _sum(reader, lambda part, chunk: (weights[:, part] * (v @ chunk.T)) @ chunk)
+    return out.reshape(*lanes, -1)
+
+
+def squared(reader: Reader, weights: np.ndarray) -> np.ndarray:
+    """``sum_i weights_i A_ij^2`` for all j, from (..., n) to (..., d)."""
+    lanes = weights.reshape(-1, weights.shape[-1])
+    return _sum(reader, lambda part, chunk: lanes[:, part] @ np.square(chunk)).reshape(*weights.shape[:-1], -1)
+
+
+def columns(reader: Reader, indices: np.ndarray) -> np.ndarray:
+    """The columns at ``indices`` (..., k), as rows (..., k, n); 0 where an index is d."""
+    places = indices.reshape(-1)
+    inside = places < reader.source.shape[1]
+    out = np.zeros((len(places), reader.source.shape[0]), reader.dtype)
+    for part, chunk in reader.read():
+        out[inside, part] = chunk.take(places[inside], axis=1).T
+    return out.reshape(*indices.shape, -1)
+
+
+def _sum(reader: Reader, product: Callable[[slice, np.ndarray], np.ndarray]) -> np.ndarray:
+    """The sum over the chunks."""
+    total: np.ndarray | float = 0.0
+    for part, chunk in reader.read():
+        total += product(part, chunk)
+    return np.asarray(total)
