@@ -519,7 +519,7 @@ def test_a_log_file_gets_lines(capsys, monkeypatch):
 
 
 def test_a_notebook_gets_one_output(monkeypatch):
-    """It is updated, and ends at 100 %; tests/test_first_hour.py executes a notebook where Jupyter is installed."""
+    """It is updated, and ends at 100 %; tests/test_first_hour.py executes a notebook."""
     shown = []
 
     def display(text, raw, display_id):
