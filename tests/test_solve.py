@@ -25,6 +25,37 @@ C = Sparse(K)
 SMALL_STEP = 0.02  # of IHT on F: far from the end after a few steps
 
 
+CALLS = {
+    "certify": lambda f, C, x: jaxht.certify(f, C, x).lower,
+    "exhaustive_search": lambda f, C, x: jaxht.exhaustive_search(f, C).value,
+    "optimality": lambda f, C, x: jaxht.optimality(f, C, x).stationarity,
+    "choose_k": lambda f, C, x: jaxht.criteria.choose_k(f, C, jaxht.HTP(), np.arange(1, 3)).criteria,
+    "bootstrap": lambda f, C, x: (
+        jaxht.inference.bootstrap(f, C, jaxht.HTP(), jax.random.key(0), num_resamples=4).frequencies
+    ),
+    "default solver": lambda f, C, x: jaxht.solve(f, C).value,
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize("objective", [jaxht.LeastSquares, jaxht.Logistic])
+def test_data_of_two_precisions_are_computed_in_that_of_A(objective, name):
+    """y, the offset and l2 of float64 beside A of float32, where JAX's 64 bits are on."""
+    rng = np.random.default_rng(0)
+    A, offset = rng.standard_normal((40, 6)).astype(np.float32), 0.1 * rng.standard_normal(40)
+    y = np.sign(A[:, 0] - A[:, 1] + 0.5 * rng.standard_normal(40))
+
+    def run(dtype):
+        f = objective(A, y.astype(dtype), dtype(0.1), offset=offset.astype(dtype))
+        x = jaxht.solve(f, jaxht.Sparse(2, k_max=2), jaxht.HTP()).x
+        return CALLS[name](f, jaxht.Sparse(2, k_max=2), x)
+
+    with x64():
+        mixed, single = run(np.float64), run(np.float32)
+        assert mixed.dtype == single.dtype == np.float32
+        np.testing.assert_array_equal(mixed, single)
+
+
 def test_rtol_is_that_of_the_dtype_in_which_runs_compute():
     """NumPy's float64 data are rounded to float32 where JAX has no 64 bits."""
     for bits, dtype in ((False, np.float32), (True, np.float64)):

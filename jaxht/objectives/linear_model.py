@@ -13,6 +13,7 @@ from jaxht._pytree import (
     Array,
     ArrayDType,
     Numeric,
+    cast_numbers,
     check_array,
     check_scalars,
     pytree,
@@ -95,7 +96,7 @@ class LinearModel(SumOverSamples):
         return self.design.shape[0]
 
     def prepare(self) -> Self:
-        """This objective.
+        """This objective, all of its numbers of one dtype.
 
         Raises:
             ValueError: naming the argument, where shapes, dtypes or numbers are not valid.
@@ -122,7 +123,7 @@ class LinearModel(SumOverSamples):
                 )
         check_scalars(self, but=("A", "y", "offset"), shaped={"l2": self.shape, "weights": A.shape[:1]})
         self.loss.check(self.y)
-        return self
+        return cast_numbers(self, self.dtype)
 
     def start(self, rank: int | None = None) -> Any:
         """Zero; in factors where the ridge is one number and predictions accept factors."""

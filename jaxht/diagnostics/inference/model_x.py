@@ -165,7 +165,7 @@ def knockoff_threshold(statistics: Array, fdr: Numeric, *, plus: bool = True) ->
     behind = jnp.sum(W <= -sizes[:, None], axis=1, dtype=W.dtype)
     ahead = jnp.sum(W >= sizes[:, None], axis=1, dtype=W.dtype)
     rate = (behind + (1 if plus else 0)) / jnp.maximum(ahead, 1)
-    return jnp.min(jnp.where((rate <= fdr) & (sizes > 0), sizes, jnp.inf))
+    return jnp.min(jnp.where((rate <= as_dtype(fdr, rate.dtype)) & (sizes > 0), sizes, jnp.inf))  # 1/10 <= 0.1
 
 
 def gaussian_knockoffs(
