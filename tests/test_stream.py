@@ -129,6 +129,15 @@ def test_chunks_hold_whole_chunks_of_an_array(tmp_path):
     assert rows == [5, 13, 13, 26, 26, n]
 
 
+@pytest.mark.skipif(jax.default_backend() != "cpu", reason="chunks are larger on other devices")
+@pytest.mark.parametrize(("columns", "rows"), [(4096, 64), (10**5, 16), (10**7, 1)])
+def test_chunks_by_default(columns, rows):
+    """Of 1 MB, or 16 rows where these are larger, but at most 64 MB."""
+    source = Counted(10**6)
+    source.shape = (10**6, columns)
+    assert jaxht.stream(source).reader.chunk_rows == rows
+
+
 @quick
 def everything(A, x, r, X, R, indices):
     """All that a design can do."""
