@@ -2,7 +2,7 @@
 
 import jax.numpy as jnp
 
-from jaxht._pytree import Array, as_dtype, cast_numbers, check_kind
+from jaxht._pytree import Array, as_dtype, check_kind
 from jaxht.constraints import Support
 from jaxht.diagnostics.criteria import _likelihood, _num_samples
 from jaxht.linalg.positive_definite import inverse
@@ -57,7 +57,6 @@ def standard_errors(objective: Objective, support: Support, x: Array, *, sandwic
     """
     check_kind(objective=objective)
     model = _weighted_scores(objective) if sandwich else _likelihood(objective)
-    model = cast_numbers(model, model.dtype)
     x = as_dtype(x, model.dtype)
     indices = support.require_indices()
     pred = model.predict(x)
