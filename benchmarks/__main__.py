@@ -1,7 +1,7 @@
 """``python -m benchmarks [NAME ...]``: run all the benchmarks, or those named.
 
-``python -m benchmarks support [OPTION ...]``, ``certified``, ``streaming``, ``genotypes`` and ``processes``, which take
-long or have options of their own, are run by name alone.
+``python -m benchmarks support [OPTION ...]``, ``certified``, ``streaming``, ``genotypes``, ``long`` and ``processes``,
+which need long or much memory or have options of their own, are run by name alone.
 """
 
 import importlib
@@ -35,7 +35,7 @@ NAMES = (
     "first_call",
     "first_hour",
 )
-ALONE = ("support", "certified", "streaming", "genotypes", "processes")
+ALONE = ("support", "certified", "streaming", "genotypes", "long", "processes")
 
 
 def main(names: list[str]) -> None:

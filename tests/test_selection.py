@@ -320,6 +320,16 @@ def test_counts_of_two_digits(values, monkeypatch):
         k_largest_masks([np.ones(41, "float32")], 3)
 
 
+@pytest.mark.parametrize("shape", [(2**15 + 1, 2**16), (2**9, 3, 2**21), (3, 2**15, 2**15)])
+def test_counts_of_two_digits_sum_adjacent_entries_first(shape):
+    """Along the first axis a sum reads one entry of each cache line: 2^31 entries took a hundred times as long so."""
+    marks = jax.ShapeDtypeStruct((1, *shape), bool)
+    program = jax.make_jaxpr(lambda mark: counts.count_true([mark], True))(marks)
+    first = next(eqn for eqn in program.eqns if "dimensions" in eqn.params)
+    assert first.primitive.name == "reduce" and first.invars[0].aval.shape == marks.shape
+    assert first.params["dimensions"] == tuple(range(2, len(marks.shape)))
+
+
 @pytest.mark.parametrize("d", [2**31 - 1025, 2**31 - 1024, 2**31 - 2, 2**31, 2**32])
 def test_vectors_about_the_end_of_int32(d):
     """One digit or two, with the padding to rows; only traced."""

@@ -505,6 +505,9 @@ def test_the_rate_is_that_of_the_trials(capsys, monkeypatch):
 
 
 def test_a_log_file_gets_lines(capsys, monkeypatch):
+    """Also of a process that has loaded IPython and its kernel, as those that run notebooks do, and is no kernel."""
+    monkeypatch.setitem(sys.modules, "ipykernel", SimpleNamespace())
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: None))
     monkeypatch.setattr("jaxht.sweep.progress.INTERVAL", 0.0)
     with sweep.progress_bar("mine") as bar:
         sweep.run(bits, {"K": [1, 2, 3]}, num_trials=40, on_progress=bar)
@@ -526,7 +529,8 @@ def test_a_notebook_gets_one_output(monkeypatch):
         shown.append(text["text/plain"])
         return SimpleNamespace(update=lambda text, raw: shown.append(text["text/plain"]))
 
-    monkeypatch.setitem(sys.modules, "ipykernel", SimpleNamespace())
+    kernel = SimpleNamespace(kernel="its kernel")
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: kernel))
     monkeypatch.setitem(sys.modules, "IPython.display", SimpleNamespace(display=display))
     monkeypatch.setattr("jaxht.sweep.progress.NOTEBOOK_INTERVAL", 0.0)
     with sweep.progress_bar("mine") as bar:

@@ -96,14 +96,14 @@ def split_axes(shape: Sequence[int]) -> int:
 
 
 def _axis_of_few(shape: Sequence[int]) -> int:
-    """The longest axis along which two sums of two digits each hold every count."""
+    """The first axis along which two sums of two digits each hold every count: adjacent entries are counted first."""
     fits = [length < MOST // BASE and math.prod(shape) // length <= MOST for length in shape]
     if not any(fits):
         raise ValueError(
             f"an array of more than {MOST} entries needs an axis shorter than {MOST // BASE}, whose other axes have "
             f"at most {MOST} entries in all; got shape {tuple(shape)}"
         )
-    return max((length, axis) for axis, length in enumerate(shape) if fits[axis])[1]
+    return fits.index(True)
 
 
 def _sum(counts: list[Array], axes: Sequence[int]) -> list[Array]:

@@ -92,8 +92,9 @@ def k_largest_masks(arrays: Sequence[Array], k: Numeric) -> list[Array]:
         ValueError: for arrays of such sizes that they cannot be counted, or a dtype that :func:`k_largest_mask`
             refuses.
 
-    Cost: that of :func:`k_largest_mask`; with 2^31 entries or more counts have two digits. These are tested with small
-    digits; of 2^31 entries no run on two cores has ended within nine minutes yet, where slightly fewer take 16 s.
+    Cost: that of :func:`k_largest_mask`, in at least four bytes of memory an entry. With 2^31 entries or more counts
+    have two digits, which takes no longer: 11 to 16 s of 2^31 bfloat16 on two cores, in 15 GB
+    (``python -m benchmarks long``).
 
     Source: that of :func:`k_largest_mask`; ties go to the first array.
 

@@ -104,7 +104,7 @@ def progress_bar(label: str, unit: str = " runs") -> Iterator[Callable[[Any], No
         text = {"text/plain": meter}
         if output is not None:
             output.update(text, raw=True)
-        elif "ipykernel" in sys.modules:
+        elif _in_notebook():
             from IPython.display import display
 
             output = display(text, raw=True, display_id=True)
@@ -117,7 +117,7 @@ def progress_bar(label: str, unit: str = " runs") -> Iterator[Callable[[Any], No
         before, latest, now = latest, progress, time.monotonic()
         if not (progress.done or progress.executed):
             begin_trials = now
-        if "ipykernel" in sys.modules:
+        if _in_notebook():
             if now - last >= NOTEBOOK_INTERVAL or progress.note != before.note:
                 write()
         elif sys.stderr.isatty():
@@ -134,3 +134,9 @@ def progress_bar(label: str, unit: str = " runs") -> Iterator[Callable[[Any], No
             bar.close()
         elif latest.done and latest != written:
             write()
+
+
+def _in_notebook() -> bool:
+    """Whether the process is the kernel of a notebook: one that only runs notebooks loads ipykernel as well."""
+    ipython = sys.modules.get("IPython")
+    return ipython is not None and getattr(ipython.get_ipython(), "kernel", None) is not None
