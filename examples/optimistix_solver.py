@@ -125,14 +125,14 @@ def cauchy(y: jax.Array, args: Any) -> jax.Array:
 def problem(n: int = 300, d: int = 100, k: int = 8, outliers: float = 0.2) -> tuple[Any, Any, np.ndarray]:
     """Samples to train on and held-out ones, of which a fifth have wrong targets, and the coefficients."""
     rng = np.random.default_rng(0)
-    x = np.zeros(d, np.float32)
+    x = np.zeros(d)
     x[rng.choice(d, k, replace=False)] = rng.choice([-1, 1], k) * rng.uniform(0.5, 1.5, k)
 
     def samples() -> tuple[jax.Array, jax.Array]:
         A = rng.standard_normal((n, d))
         b = A @ x + 0.3 * rng.standard_normal(n)
         b = np.where(rng.random(n) < outliers, 10 * rng.standard_normal(n), b)
-        return jnp.asarray(A, jnp.float32), jnp.asarray(b, jnp.float32)
+        return jnp.asarray(A), jnp.asarray(b)
 
     return samples(), samples(), x
 

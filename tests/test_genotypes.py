@@ -315,7 +315,6 @@ def test_what_is_wrong_is_said(tmp_path):
         (lambda: Integers.build(G, missing=0), "missing must be an int other than 0"),
         (lambda: hstack([]), "parts must be designs"),
         (lambda: hstack([np.ones((3, 1)), Genotypes.build(G)]), "one number of rows"),
-        (lambda: hstack([np.ones((N, 1), np.float16), Genotypes.build(G)]), "one dtype"),
         (lambda: jaxht.LeastSquares(Genotypes.build(G), np.ones(3)).prepare(), "y must have shape"),
     ]:
         with pytest.raises(ValueError, match=message):
@@ -332,6 +331,37 @@ def test_what_is_wrong_is_said(tmp_path):
     path.with_suffix(".fam").unlink()
     with pytest.raises(FileNotFoundError):
         read_bed(path)
+
+
+@pytest.mark.usefixtures("float64")
+@both
+@pytest.mark.parametrize("dtypes", [(np.float32, np.float64), (np.float64, np.float32), (np.float32, np.int32)])
+def test_a_product_has_the_dtype_that_holds_the_numbers_of_both(kind, dtypes):
+    G, (own, other) = calls(), dtypes
+    A, Z = MAKE[kind](G, own), imputed(G)
+    for x, r in [(np.arange(D), np.arange(N)), (np.arange(2 * D).reshape(D, 2), np.arange(2 * N).reshape(N, 2))]:
+        image, back = jax.jit(lambda A, x, r: (A.matvec(x), A.rmatvec(r)))(A, x.astype(other), r.astype(other))
+        assert image.dtype == back.dtype == jnp.result_type(own, other)
+        np.testing.assert_allclose(image, Z @ x, rtol=1e-5)
+        np.testing.assert_allclose(back, Z.T @ r, rtol=1e-5)
+
+
+@pytest.mark.usefixtures("float64")
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_the_dtype_of_designs_side_by_side_holds_that_of_each(dtype):
+    G, ones = calls(), np.full((N, 1), 1 / 3, dtype)
+    parts = [ones, Genotypes.build(G, dtype=np.float32), Integers.build(G, -1, dtype=np.float32)]
+    A, twice = hstack(parts), hstack([*parts, np.ones((N, 1))])
+    assert A.dtype == (np.float64 if dtype is np.float64 else np.float32) and twice.dtype == np.float64
+    for B in (A, twice):
+        x = np.arange(1.0, B.shape[1] + 1).astype(B.dtype)
+        want = ones[:, 0] + sum(part.matvec(x[1:][i * D :][:D].astype(part.dtype)) for i, part in enumerate(parts[1:]))
+        np.testing.assert_allclose(B.matvec(x), want + x[1 + 2 * D :].sum(), rtol=1e-5)
+        assert B.matvec(x).dtype == B.rmatvec(np.ones(N, B.dtype)).dtype == B.dtype
+    single = jaxht.LinearOperator(lambda x: x, (N, N), dtype=np.float32)
+    assert hstack([single, parts[1]]).dtype == np.float32
+    with pytest.raises(ValueError, match=r"operators must be of float64; got \['float32', 'float64'\]"):
+        hstack([single, np.ones((N, 1))])
 
 
 def test_integers_of_a_column_beside_a_design():

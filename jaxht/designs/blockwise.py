@@ -53,7 +53,9 @@ class Coded:
 
 
 def _by_columns(product: Callable[[Any, Array], Array], A: Coded, u: Array) -> Array:
-    """A product with a vector, or with the columns of a matrix."""
+    """A product with a vector, or with the columns of a matrix, in the dtype that holds the numbers of both."""
+    dtype = jnp.result_type(A.fill, u)
+    A, u = replace(A, fill=A.fill.astype(dtype)), u.astype(dtype)
     return product(A, u[:, None])[:, 0] if u.ndim == 1 else product(A, u)
 
 
