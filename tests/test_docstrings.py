@@ -37,6 +37,7 @@ KINDS = [
     ("derivative", {"Source"}),  # losses
     ("project", {"Cost"}),  # constraints
     ("matvec", {"Cost"}),  # designs
+    ("fit", {"Cost"}),  # estimators
 ]
 COMPUTES = ("jaxht.diagnostics.", "jaxht.linalg.", "jaxht.refit.", "jaxht.runner.")
 FROM_PAPERS = ("jaxht.planted.bounds",)

@@ -104,15 +104,21 @@ ATTRIBUTES = """
     feature_names_in_: (d,), where X is a data frame.
 """
 
+COST = """
+Cost: a run of the solver. Where k is chosen, a path over all k before it, and of "cv" one for each fold. The first fit
+to data of a shape and dtype compiles.
+
+"""
+
 
 def complete_docstring(cls: type[T]) -> type[T]:
-    """Put the arguments and attributes that estimators share into the docstring of one, which has some of them."""
+    """Put the arguments and attributes that estimators share, and the cost, into the docstring of one of them."""
     taken = inspect.signature(cls).parameters
     arguments = [entry for entry in _entries(ARGUMENTS) if entry.split(":")[0].strip() in taken]
     attributes = [entry for entry in _entries(ATTRIBUTES) if "certify" in taken or "certify" not in entry]
     doc = inspect.cleandoc(cls.__doc__ or "")
     doc = doc.replace("    {arguments}", "\n".join(arguments)).replace("    {attributes}", "\n".join(attributes))
-    cls.__doc__ = doc
+    cls.__doc__ = doc.replace("\nExample:", f"{COST}Example:")
     return cls
 
 

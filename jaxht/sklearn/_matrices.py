@@ -46,6 +46,8 @@ class SparseGraphicalModel(EmpiricalCovariance):
         n_features_in_: p.
         feature_names_in_: (p,), where X is a data frame.
 
+    Cost: a run of the solver, p^3 a step. Where k is chosen, a path over all k, and of "cv" one for each fold.
+
     Example:
         >>> import numpy as np
         >>> from jaxht.sklearn import SparseGraphicalModel

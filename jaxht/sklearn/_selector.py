@@ -43,6 +43,8 @@ class L0Selector(MetaEstimatorMixin, SelectorMixin, BaseEstimator):
         n_features_in_: d.
         feature_names_in_: (d,), where X is a data frame.
 
+    Cost: that of the estimator.
+
     Example:
         >>> import numpy as np
         >>> from sklearn.pipeline import make_pipeline
