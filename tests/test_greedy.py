@@ -318,6 +318,19 @@ def test_replacement_is_stuck_where_adaptive_regularisation_is_not():
     np.testing.assert_allclose(values[-1], 124.696, rtol=1e-12)
 
 
+@pytest.mark.parametrize("lower", [0.0, -1100.0])
+def test_adaptive_regularisation_goes_below_a_bound_that_is_none(lower):
+    """f less 1000 is below the default of 0, as negative log-likelihoods may be; a bound may be negative."""
+    rng = np.random.default_rng(0)
+    A = rng.standard_normal((40, 30)) @ (np.eye(30) + 1 / 3)
+    y = A @ np.where(np.arange(30) < 6, rng.standard_normal(30), 0) + 0.3 * rng.standard_normal(40)
+    below = jaxht.Custom(lambda x, data: jnp.sum((data[0] @ x - data[1]) ** 2) / 2 - 1000, (A, y), like=30)
+    greedy = quick(lambda: jaxht.solve(LeastSquares(A, y), Sparse(6), OMP()))()
+    result = quick(lambda: jaxht.solve(below, Sparse(6), ARHT(lower=lower), key=jax.random.key(0)))()
+    assert result.status == Status.FINISHED and result.num_steps > 10
+    assert result.value + 1000 < greedy.value - 0.01
+
+
 @pytest.mark.parametrize("solver", [ARHT(num_cores=5), ExhaustiveLocalSearch()], ids=["ARHT", "ELS"])
 def test_refits_are_side_by_side_or_in_turn(solver, monkeypatch):
     """As those of short and of long columns are, alone and under vmap."""

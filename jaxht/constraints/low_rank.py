@@ -28,9 +28,9 @@ class LowRank(Constraint):
         k: rank, an integer; static or traced, as in :class:`jaxht.Sparse`.
         k_max: static upper bound on k, an int. None: k, where k is a Python int; else min(m, n), for which all
             decompositions are full.
-        exact: bool, static; whether singular value decompositions are full. None: where min(m, n) < 2.5 (k_max + 8);
-            else the leading triplets are computed by subspace iteration, starting at the column space of the iterate
-            before. As a run converges, so does the iteration: it costs a few products with a block of k_max + 8
+        exact: bool, static; whether singular value decompositions are full. None: they are full where min(m, n) < 2.5
+            (k_max + 8); otherwise the leading triplets are computed by subspace iteration, started at the column space
+            of the previous iterate. Near convergence of the run this takes a few products with a block of k_max + 8
             columns.
         rtol: error to which that iteration is run, a scalar, traced, see :func:`jaxht.linalg.svd.truncated_svd`; a
             decomposition that does not reach it is computed in full. None: the square root of machine epsilon.

@@ -22,10 +22,11 @@ class Sparse(SelectionConstraint):
     Args:
         k: number of entries that may be nonzero, an integer in [0, d]; traced, and may differ between lanes under vmap.
         k_max: static upper bound on k, an int; one compile serves all k <= k_max. None: k, where k is a Python int; but
-            calls of :func:`jaxht.solve` outside of jit then take the next multiple of 16, or of about an eighth of k,
-            so that neighbouring k share a compile: give ``k_max=k`` for refits without padding. Solvers that gather
-            columns (HTP on a dense design) need it wherever k is traced; the others then run without it, and
-            ``result.support.indices`` is None, but not ``numpy()`` and ``mask``. A traced k above it counts as k_max.
+            calls of :func:`jaxht.solve` outside of jit then round k up to a multiple of 16, or of about an eighth of k
+            where that is larger, so that neighbouring k share a compile: give ``k_max=k`` for refits without padding.
+            Solvers that gather columns (HTP on a dense design) need k_max wherever k is traced. Other solvers run
+            without it; ``result.support.indices`` is then None, while ``numpy()`` and ``mask`` remain available. A
+            traced k above k_max is treated as k_max.
         keep: bool, shaped like x, traced: coordinates that are always in the support (an intercept) and count towards
             k; None for none. More than k of them are an error, or, where k or keep is traced, only the first k are
             kept.

@@ -103,7 +103,7 @@ _DESIGNS = (
 def design(A: Any, sharding: NamedSharding | None = None) -> Any:
     """Wrap a matrix as a design, with the products that objectives use.
 
-    Objectives call it themselves; called once before, work on the host is done once.
+    Objectives call this function themselves; call it beforehand to do its work on the host only once.
 
     Args:
         A: (n, d) real array (NumPy or JAX); a scipy.sparse matrix or array of any format, or a JAX BCOO or BCSR matrix,
@@ -160,8 +160,8 @@ def hstack(parts: Sequence[Any]) -> Stacked:
         A :class:`Stacked` of shape (n, d_1 + d_2 + ...).
 
     Raises:
-        ValueError: if parts is empty, if numbers of rows differ, or the dtype of a stream or an operator, whose numbers
-            are not here to be cast.
+        ValueError: if parts is empty, if numbers of rows differ, or if a stream or an operator, whose entries cannot be
+            cast here, has another dtype than the result.
 
     Cost: a copy of what is cast.
 
@@ -196,11 +196,11 @@ def standardize(
     and with sample weights s the weighted means ``sum_i s_i (...) / sum_i s_i``.
 
     Solvers that select by magnitude (:class:`jaxht.IHT`, :class:`jaxht.HTP`, :class:`jaxht.OMP` ...) depend on the
-    units of the columns; on standardised columns they do not. Coefficients x for these are ``x / scale`` for the
-    columns of A itself, beside an intercept: :meth:`jaxht.designs.Standardized.coefficients`,
-    :meth:`jaxht.designs.Standardized.intercept`. For least squares centre y as well. For other losses, whose intercept
-    is a column of ones that the constraint keeps, ``with_mean=False`` leaves that column as it is, and so does a mask
-    ``with_mean`` that is False there.
+    units of the columns; on standardised columns they do not. Coefficients x of the standardised columns correspond to
+    the coefficients ``x / scale`` of the columns of A itself and an intercept: see
+    :meth:`jaxht.designs.Standardized.coefficients` and :meth:`jaxht.designs.Standardized.intercept`. For least squares
+    centre y as well. For other losses the intercept is a column of ones that the constraint keeps; leave that column as
+    it is by ``with_mean=False``, or by a mask ``with_mean`` that is False there.
 
     Args:
         A: (n, d), an array, a sparse matrix or a :class:`jaxht.LinearOperator`, as :func:`jaxht.design` takes it;

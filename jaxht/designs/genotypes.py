@@ -50,8 +50,9 @@ class Genotypes(blockwise.Coded):
         scale: (d,) what columns are divided by; ones.
         num_samples: n, static.
 
-    Cost: n d / 4 bytes. A product n d, or n d c for c columns: for one column twice, for three two thirds of the time
-    that floats take that are already decoded and in the cache. Memory beside the words: a block.
+    Cost: n d / 4 bytes, and memory for one decoded block. A product takes n d, or n d c for c columns. Compared with a
+    product of floats that are already decoded and in the cache, it takes twice the time for one column, and two thirds
+    of the time for three.
 
     Source: the format of .bed files of PLINK 1.9, Chang et al. 2015.
 

@@ -27,9 +27,10 @@ class LinearOperator:
             derives.
         norms: (d,) Euclidean norms of the columns where they are known; None: computed where needed by d products.
         dtype: static; float32 or float64. Default: JAX's default float.
-        check: bool, static; whether ``r'A x = x'A^T r`` is tested once, here, for a random x and r: a product that is
-            not linear, or an adjoint that is not its own, gives wrong results without a sign. Nothing is tested where
-            arguments are traced, or within a jit. False: products of inexact arithmetic, or that are too expensive.
+        check: bool, static; whether ``r'A x = x'A^T r`` is tested once, at construction, for a random x and r: a
+            product that is not linear, or an adjoint that is not that of product, would silently give wrong results.
+            Nothing is tested where arguments are traced, or within a jit. Use False for a product that is computed
+            inexactly or is too expensive to test.
 
     Raises:
         ValueError: for a shape that is not a pair of ints, a product or adjoint that does not map (d,) to (n,) or back

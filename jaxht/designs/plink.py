@@ -30,7 +30,7 @@ class Bed(NamedTuple):
 def read_bed(path: Any, dtype: ArrayDType = float) -> Bed:
     """Read genotypes from a .bed file of PLINK and the .fam and .bim files beside it, as packed as they are.
 
-    Counted is the first allele of the .bim file (``A1``, by PLINK's default the minor one).
+    The counted allele is the first one of the .bim file (``A1``, by PLINK's default the minor allele).
 
     Args:
         path: of the .bed file, with or without its suffix; a marker after the other ("SNP-major"), as PLINK 1.9 and 2

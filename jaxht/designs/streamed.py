@@ -254,16 +254,16 @@ def stream(
             iterator over chunks of rows, of any lengths, arrays or matrices of scipy.sparse.
         shape: (n, d) of a source that is a function; None: found by a pass over its chunks.
         dtype: float32 or float64; None: that of the data, the default float for integers.
-        chunk_bytes: an int, the largest size of the chunks that are read; those of Zarr and h5py hold whole chunks of
-            the array, where one fits. None: on CPUs 1 MB, which caches keep, elsewhere 16 MB; or 16 rows, or a whole
-            chunk of the array, where these are larger, up to 64 MB.
+        chunk_bytes: an int, the maximum size of the chunks that are read; chunks of Zarr and h5py arrays consist of
+            whole chunks of the array, where at least one fits. None: 1 MB on CPUs, which fits in caches, and 16 MB
+            elsewhere; increased, up to 64 MB, to hold 16 rows and a whole chunk of the array.
         on_progress: called with a :class:`jaxht.designs.Reading` after each chunk, from a thread of the program: for
             example what :func:`jaxht.sweep.progress_bar` gives, with ``unit=" rows"``.
 
     Returns:
-        A :class:`jaxht.designs.Streamed` for objectives. In a ``with`` block an interrupt (Ctrl-C) ends a run at its
-        next chunk, where JAX else waits for the end of the program, and the thread that reads ends with the block; else
-        it ends 30 seconds after the last chunk that was asked for.
+        A :class:`jaxht.designs.Streamed` for objectives. Inside a ``with`` block an interrupt (Ctrl-C) ends a run at
+        its next chunk, where JAX would otherwise wait for the end of the program, and the reading thread ends with the
+        block. Without a ``with`` block the thread ends 30 seconds after the last chunk that was requested.
 
     Raises:
         ValueError: naming the argument, for what is none of these.

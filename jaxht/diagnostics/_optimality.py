@@ -107,11 +107,11 @@ class Differentiability(NamedTuple):
             long, relative to x. Else derivatives are NaN.
         regular: whether the Hessian on the support is regular to working precision: a system whose solution is known is
             solved to 10 %; and for x in factors no two singular values coincide. Else derivatives are NaN.
-        strict: whether every coordinate at a bound is held there by a gradient that is not 0. Else derivatives are
-            one-sided: those of a coordinate that stays at its bound.
+        strict: whether every coordinate at a bound is held there by a gradient that is not 0. Otherwise derivatives are
+            one-sided: those with the coordinate staying at its bound.
         separated: whether x has k active items, and no other item ties with the smallest of them at the threshold of a
-            gradient step. Else the support may change at once, and derivatives are those of a support that stays.
-            For matrices of low rank: whether the rank is k.
+            gradient step. Otherwise an arbitrarily small change of the problem may change the support, and derivatives
+            are those for a fixed support. For matrices of low rank: whether the rank is k.
     """
 
     stationary: Leaf
@@ -136,10 +136,10 @@ class Differentiability(NamedTuple):
 def differentiability(
     objective: Objective, constraint: Constraint, x: Array | Factored, *, step_size: Numeric | None = None
 ) -> Differentiability:
-    r"""Check whether a solution has derivatives by its problem. Works under jit and vmap.
+    r"""Check whether a solution is differentiable with respect to the numbers of its problem. Works under jit and vmap.
 
-    The implicit function theorem gives those of :func:`jaxht.solve` where x is a stationary point on its support, with
-    a regular Hessian there. Which of several supports of equal f a solver finds is not seen here.
+    The implicit function theorem gives the derivatives of :func:`jaxht.solve` where x is a stationary point on its
+    support, with a regular Hessian there. The check does not see which of several supports of equal f a solver finds.
 
     Args:
         objective: f, for example ``LeastSquares(A, y)``.

@@ -145,8 +145,8 @@ def ebic(
 ) -> Array:
     """The extended Bayesian information criterion, ``-2 log L + k log n + 2 gamma log binom(m, s)``.
 
-    Where d is large beside n, it is what keeps the criterion from taking up noise: consistent for
-    ``gamma > 1 - 1 / (2 kappa)``, d of the order of n^kappa.
+    Where d is large compared with n, the last term keeps the criterion from selecting noise; the criterion is
+    consistent for ``gamma > 1 - 1 / (2 kappa)`` if d is of the order of n^kappa.
 
     Args:
         objective: as of :func:`deviance`.
@@ -248,9 +248,9 @@ def choose_k(
         key: PRNG key, for solvers that draw random numbers.
         stop: limits and tolerances of each run, a :class:`jaxht.Stop`.
         both_ways: bool, static; see :func:`jaxht.path`.
-        patience: an int >= 1, static: the path ends once the criterion has not decreased for so many sparsities in a
-            row, and results beyond are 0, of status RUNNING; but for solvers whose path is a single run (``OMP()``,
-            ``OLS()``). None: the path is whole.
+        patience: an int >= 1, static: the path ends once the criterion has not decreased for this many sparsities in a
+            row; results beyond are 0, with status RUNNING. It has no effect for solvers whose path is a single run
+            (``OMP()``, ``OLS()``). None: the whole path is computed.
 
     Returns:
         A :class:`Choice`.

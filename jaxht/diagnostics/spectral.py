@@ -94,8 +94,8 @@ def smallest_sparse_eigenvalue(product: Callable[[Array], Array], diagonal: Arra
 def restricted_smoothness(objective: Objective, s: Numeric) -> Array:
     """Estimate M_s, the smoothness of f along s-sparse directions; the theory takes the step size ``1 / (2 M_2k)``.
 
-    It is the largest s-sparse eigenvalue of the objective's upper bound of the Hessian: for linear models of ``c b A'SA
-    + l2``, b the bound on the curvature of the loss; for any function of the Hessian at 0.
+    M_s is the largest s-sparse eigenvalue of the objective's upper bound on the Hessian: of ``c b A'SA + l2`` for
+    linear models, with b the bound on the curvature of the loss, and of the Hessian at 0 for general functions.
 
     Args:
         objective: over vectors.

@@ -53,16 +53,17 @@ def certify(
     :class:`jaxht.Groups` the dual is ascended by :class:`jaxht.DIHT`. A small gap proves that x is nearly optimal; a
     large one proves nothing, since the maximum of the dual may be below f*.
 
-    Differentiable by the numbers of the objective, and ``value`` by x: the derivative of ``lower`` is that at its dual
-    variables, held fixed, which at the maximum of the dual is that of the maximum (Danskin); with a solver it is NaN.
+    Both bounds are differentiable with respect to the numbers of the objective, and ``value`` also with respect to x.
+    The derivative of ``lower`` is taken with its dual variables held fixed; at the maximiser of the dual it is the
+    derivative of the maximum (Danskin). With a ``solver`` the derivative of ``lower`` is NaN.
 
     Args:
         objective: a linear model of one output with a ridge, l2 > 0.
         constraint: for example :class:`jaxht.Sparse`.
         x: a feasible point, shaped like the variable.
         solver: None; or a :class:`jaxht.DIHT` to ascend the dual by.
-        stop: its limits, a :class:`jaxht.Stop`: the more steps, the tighter the bound. Of the relaxation's, max_steps,
-            a multiple of 10, and gap_rtol.
+        stop: limits of the ascent, a :class:`jaxht.Stop`: the more steps, the tighter the bound. The descent on the
+            relaxation uses only max_steps, a multiple of 10, and gap_rtol.
 
     Returns:
         :class:`Certificate`, of scalars.

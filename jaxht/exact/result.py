@@ -55,7 +55,8 @@ class BranchAndBoundResult:
         history: (t, 4) of seconds, num_nodes, value and lower, over time.
         solutions: the best points found, each on another support, the best first: ``num_solutions`` of them at most.
         big_m: the bound of |x| under which ``lower`` holds; None where no bound had to be assumed.
-        closing_ridge: about which l2 would close the gap at the root, by the margin of Yuan et al. 2020, Theorem 2.
+        closing_ridge: an estimate of the l2 that would close the gap at the root, by the margin of Yuan et al. 2020,
+            Theorem 2.
     """
 
     x: NDArray[Any]

@@ -51,8 +51,8 @@ def branch_and_bound(
     :mod:`jaxht.exact.relaxation`, gives a lower bound; it is not divided further where that reaches the best value.
     Many nodes are bounded at a time, in one compiled program, and each relaxation is rounded to a point on a support.
 
-    The bound is as good as the ridge is large: with l2 = 0 least squares of more samples than columns borrow one from
-    their curvature, all others assume ``|x_j| <= big_m``.
+    The larger the ridge, the tighter the bound. With l2 = 0, least squares with more samples than columns borrows a
+    ridge from the curvature of the loss; all other problems assume ``|x_j| <= big_m``.
 
     It runs on the host and in double precision, whatever the dtype of the objective and of JAX; not under jit or vmap.
 
@@ -65,8 +65,8 @@ def branch_and_bound(
         num_solutions: how many best supports to find, an int; each is proven to be among the best up to ``gap_rtol``.
         within: a float; with num_solutions above 1 only supports whose f is at most ``(1 + within)`` times the best
             value; None for no limit.
-        x0: a point, which is projected, or a Result, as of :func:`jaxht.solve`, to begin with as the best one; None:
-            0, or where l2 is 0 what solve finds. The search finds good points itself.
+        x0: the first incumbent: a point, which is projected, or a Result, as in :func:`jaxht.solve`. None: 0, or where
+            l2 is 0 the solution found by solve. The search also finds good points by itself.
         batch: nodes in a compiled call at most, an int.
         big_m: a bound of ``|x_j|`` that is assumed to hold; None: where one is needed, 1.5 times the largest entry of
             the best point.

@@ -30,8 +30,8 @@ class Custom(Objective):
     find a stationary point where f is not convex.
 
     Args:
-        fun: a function of x and args that returns a real scalar, static. Defined once, it compiles once: pass what
-            changes as args.
+        fun: a function of x and args that returns a real scalar, static. Every new function object is compiled anew:
+            define it once, and pass what changes as args.
         args: arrays and numbers that are passed to ``fun``, traced; floats are cast to the variable's dtype, everything
             else is passed as it is.
         like: keyword, the shape and dtype of x: a Python int d for a vector, or an array or ``jax.ShapeDtypeStruct``,

@@ -10,8 +10,9 @@ and ``f(x) >= D(alpha)`` for all x in C and all alpha: D is the minimum over C o
 last two terms are ``-l2/2 ||w||^2``. The minimum of f may exceed the maximum of D; where both are equal, x and alpha
 are optimal. Where the objective has an offset, ``l*(alpha_i; y_i) - alpha_i offset_i`` takes the place of l*.
 
-In floating-point numbers as well: a bound of the rounding errors is subtracted from D, and one is added to f. Each is
-``gamma`` times the size of the terms that are summed, in N additions, products and predictions included,
+The bound also holds in floating-point arithmetic: a bound on the rounding errors is subtracted from D, and one is added
+to f. Each of these two is ``gamma`` times the size of the terms that are summed, in N additions including those of
+products and predictions,
 
 .. math::
     \gamma = \frac{m u}{1 - m u}, \qquad m = \min(N, 8 \sqrt{N}),

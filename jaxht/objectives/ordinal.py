@@ -15,12 +15,13 @@ class Ordinal(LinearModel):
         f(x) = c' \min_\theta \sum_i s_i \big(-\log P(y_i)\big) + \tfrac12 \sum_j l_{2,j} x_j^2, \qquad
         P(y) = \sigma(\theta_y - a \cdot x) - \sigma(\theta_{y-1} - a \cdot x)
 
-    c' = ``1 / sum_i s_i`` where ``mean`` is set, else 1. The c - 1 thresholds are minimised over, for every x: they are
-    no coordinates, so that a constraint counts features alone, and no ridge is on them. f is convex, as the loss is in
-    x and theta together. :meth:`thresholds` gives them. For two classes it is logistic regression with an intercept.
+    c' = ``1 / sum_i s_i`` where ``mean`` is set, else 1. The c - 1 thresholds are minimised over for every x;
+    :meth:`thresholds` returns them. They are not coordinates of x: a constraint counts features only, and the ridge
+    does not apply to them. f is convex, because the loss is convex in x and theta together. For two classes this is
+    logistic regression with an intercept.
 
-    Through the thresholds the loss couples the samples: stochastic and dual solvers, which take some of them, refuse
-    it. Held-out samples have thresholds of their own. Classes without samples are left out.
+    The thresholds couple the samples in the loss: stochastic and dual solvers, which need a sum over samples, raise
+    ValueError. Thresholds of held-out samples are fitted to those samples. Classes without samples are left out.
 
     Args:
         A: (n, d) design, samples in rows, float32 or float64, traced: an array, a sparse matrix, or a result of

@@ -22,10 +22,11 @@ class Cox(LinearModel):
 
     c = ``1 / sum_i s_i`` where ``mean`` is set, else 1. Tied events are Breslow's. h_0 needs no model, x no intercept.
 
-    The loss couples the samples: stochastic and dual solvers, which take some of them, refuse it. Its curvature has no
-    useful bound; automatic step sizes take the largest cumulative hazard at x = 0 (Nelson & Aalen's), at least 1, which
-    holds there, and wherever no ``exp(a_i.x)`` times the cumulative hazard exceeds it. :class:`jaxht.NIHT`, whose step
-    adapts, needs no bound. Held-out samples have risk sets among themselves.
+    The loss couples the samples: stochastic and dual solvers, which need a sum over samples, raise ValueError. Its
+    curvature has no useful bound; automatic step sizes use the largest cumulative hazard at x = 0 (the Nelson-Aalen
+    estimate), at least 1, which bounds the curvature at x = 0 and wherever no ``exp(a_i.x)`` times the cumulative
+    hazard exceeds it. :class:`jaxht.NIHT`, whose step adapts, needs no bound. Held-out samples form their own risk
+    sets.
 
     Args:
         A: (n, d) design, samples in rows, float32 or float64, traced: an array, a sparse matrix, or a result of

@@ -22,8 +22,9 @@ def default_solver(objective: Objective, constraint: Constraint) -> Solver:
       factored matrices.
     * Where k is traced and k_max is not known: :class:`jaxht.NIHT`.
 
-    It is meant for one problem of which the best support is wanted. Of many problems side by side, or planted ones of
-    weakly correlated columns, ``HTP()`` and ``NIHT()`` find the same supports in a small part of the time.
+    This default is meant for a single problem whose best support is wanted. On many problems solved side by side, or on
+    planted problems with weakly correlated columns, ``HTP()`` and ``NIHT()`` find the same supports in a small fraction
+    of the time.
 
     Args:
         objective: as for :func:`jaxht.solve`.

@@ -58,11 +58,11 @@ def path(
         x0: start for the first of them, as in :func:`jaxht.solve`, "dense" included; None: the objective's own (zero).
         key: PRNG key, for solvers that draw random numbers; folded with k for each run.
         stop: limits and tolerances of each run, a :class:`jaxht.Stop`.
-        both_ways: bool, static; whether each sparsity is then solved from the solutions of its neighbours in ks as
-            well, down from the next larger one, whose smallest entries are set to 0, and up from the next smaller one,
-            until none improves by more than the root of machine epsilon, relative to f. Where a solution is worse than
-            that of fewer coordinates, it takes its place, so that f never increases along the path. num_steps, status
-            and counts are those of the run that found the solution.
+        both_ways: bool, static; whether each sparsity is then also solved from the solutions of its neighbours in ks:
+            downwards from the next larger sparsity, with the smallest entries of its solution set to 0, and upwards
+            from the next smaller one, until no solution improves by more than the square root of machine epsilon,
+            relative to f. A solution that is worse than that of a smaller sparsity is replaced by the latter, so that f
+            never increases along the path. num_steps, status and counts are those of the run that found the solution.
 
     Returns:
         A :class:`jaxht.Result` with a first axis of length m in every field; ``.value`` is the value of f along the

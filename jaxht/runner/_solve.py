@@ -91,7 +91,7 @@ class Result:
             shaped like x; for programs ``indices`` (k_max,), padded with the size of x. For matrices of low rank a
             :class:`jaxht.Subspace` with bases ``U`` and ``V``.
         value: f(x).
-        num_steps: int32, steps taken, those after x included.
+        num_steps: int32, number of steps taken, including those after the returned x.
         status: int32, a :class:`jaxht.Status`.
         counts: gradients and projections, a :class:`jaxht.extend.Counts`; ``counts.ifo`` on the host.
         gap: for dual solvers f(x) minus the best dual value, plus a bound of the rounding errors of both, so that it
@@ -205,30 +205,31 @@ def solve(
     the run. Compiled once for each combination of shapes, dtype, static fields and numbers left None; works under jit,
     vmap, ``jax.jvp`` and ``jax.grad``.
 
-    Derivatives of x and of the value, by the numbers of the objective and by the constraint's bounds, are those of the
-    minimiser on the support of x (for matrices of low rank: among those of its rank), by the implicit function theorem,
-    whatever steps have led there: by the start, the solver and the stopping test they are 0. They are NaN where x is
-    not that minimiser, as after a run that was cut off, and for solvers that end near one only (``CoSaMP()``, dual and
-    stochastic ones); where the Hessian there is singular; and of factors where singular values coincide. At a bound
-    that just became active, and where supports tie, they are one-sided. :func:`jaxht.differentiability` says which of
-    these holds.
+    Derivatives of x and of the value with respect to the numbers of the objective and the constraint's bounds come from
+    the implicit function theorem: they are those of the minimiser on the support of x (for matrices of low rank: among
+    the matrices of its rank), whatever steps have led to x. With respect to the start, the solver and the stopping test
+    they are 0. They are NaN where x is not that minimiser, as after a run that was cut off and for solvers that only
+    end near one (``CoSaMP()``, dual and stochastic solvers); where the Hessian on the support is singular; and for
+    factors, where singular values coincide. At a bound that has just become active, and where supports tie, they are
+    one-sided. :func:`jaxht.differentiability` reports which of these cases holds.
 
     Args:
         objective: f, for example ``LeastSquares(A, y)``.
         constraint: C, for example ``Sparse(k)``, or ``Sparse(k, k_max=32)`` with a traced k.
-        solver: for example ``HTP()``. None: that of :func:`jaxht.default_solver`, which ``result.solver`` names: a
-            search for the best support.
+        solver: for example ``HTP()``. None: the solver that :func:`jaxht.default_solver` chooses, in most cases a
+            search for the best support; ``result.solver`` names it.
         x0: start, an array shaped like the variable or the :class:`Result` of another run; projected onto the
             constraint first. None: the objective's own (zero). Greedy solvers start from its support, so it may be a
-            bool mask. "dense": the minimiser of f without the constraint, which it takes linear models with n >= d for:
-            where columns are strongly correlated, its k largest entries may be those that no step from zero finds.
+            bool mask. "dense": the minimiser of f without the constraint, for linear models with n >= d only; where
+            columns are strongly correlated, its k largest entries may form a support that steps from zero do not find.
         key: PRNG key; required by solvers that draw random numbers, ignored by the others.
         stop: limits and tolerances, a :class:`Stop`.
-        adjoint: where derivatives come from; static. "implicit": from the implicit function theorem, as above; memory
-            and time do not depend on the number of steps. "checkpointed": from the steps, by the start and the solver's
-            numbers as well; for solvers whose steps JAX can differentiate (IHT, HTP and their like, whose steps have no
-            loop). Reverse mode keeps about 2 sqrt(max_steps) iterates and takes each step twice more; max_steps must be
-            known when the program is made. "none": x and the value are constants, as after ``jax.lax.stop_gradient``.
+        adjoint: how derivatives are computed; static. "implicit": by the implicit function theorem, as above; memory
+            and time do not depend on the number of steps. "checkpointed": by differentiating the steps, also with
+            respect to the start and the solver's numbers; for solvers whose steps JAX can differentiate (IHT, HTP and
+            similar solvers, whose steps contain no loop). Reverse mode stores about 2 sqrt(max_steps) iterates and
+            takes each step two more times; max_steps must be known at trace time. "none": x and the value are
+            constants, as after ``jax.lax.stop_gradient``.
 
     Returns:
         A :class:`Result`. A lane that diverges returns its last finite iterate and does not affect other lanes.
@@ -385,7 +386,7 @@ def prepare(
             "use one of these, or LowRank without factored=True"
         )
     dtype = objective.dtype
-    check_scalars(solver)
+    check_scalars(solver, signed=("lower",))
     check_scalars(stop, signed=("target_value",))
     if solver.needs_key and key is None:
         raise ValueError(f"key must be given: {type(solver).__name__} draws random numbers; pass jax.random.key(seed)")

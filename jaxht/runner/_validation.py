@@ -23,10 +23,10 @@ class Validation:
     """The result of validation for m sparsities; in cross-validation, results and losses have the folds as first axis.
 
     Attributes:
-        k: int32, the sparsity of the least loss, the smallest of equal ones; of cross-validation, of the least mean
-            loss.
-        k_1se: int32, the smallest sparsity whose (mean) loss is at most that of k and its standard error: the
-            one-standard-error rule of Breiman, Friedman, Olshen & Stone 1984, §3.4.3. k where the error is not known.
+        k: int32, the sparsity of least loss, in cross-validation of least mean loss; the smallest one in case of ties.
+        k_1se: int32, the smallest sparsity whose (mean) loss is at most that of k plus its standard error: the
+            one-standard-error rule of Breiman, Friedman, Olshen & Stone 1984, §3.4.3. Equal to k where the standard
+            error is not known.
         losses: (m,), the objective of the held-out samples at each solution, in its units; infinite where it is NaN.
         standard_errors: (m,), of the losses, from the variance of the held-out samples (NaN where the objective is no
             sum of their losses); of cross-validation, of the mean losses, from the variance of the folds.
@@ -57,7 +57,8 @@ def validate(
 
     Args:
         train: the objective that is minimised.
-        held_out: the same objective on other samples: the loss. Its l2 counts in the loss; 0 is usual.
+        held_out: the same objective on held-out samples, whose value is the loss. Its ridge is part of the loss; l2 = 0
+            is usual.
         constraint: for example ``Sparse(1)``; its k is replaced by those in ks. ``k_max`` is required where ks is
             traced; else it is the largest of ks.
         solver: for example ``HTP()``.

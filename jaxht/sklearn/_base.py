@@ -73,23 +73,25 @@ ARGUMENTS = """
         "gic" and "sic" (gic by another name). An intercept is not counted.
     k_max: the largest k of the path from which one is chosen, an int; None: min(d, n / log n, 50), n the sum of the
         weights.
-    l2: ridge parameter >= 0 of "the mean of the losses + l2/2 ||x||^2", x the coefficients in the units that are
-        computed in, those of standardised columns; the intercept has none.
-    groups: (d,) labels of any kind: features of one label are selected together, and k counts groups. None: each for
-        itself.
-    always: features that are always selected, and count: a mask (d,), their numbers, or their names in a data frame.
+    l2: ridge parameter >= 0 in the objective "the mean of the losses + l2/2 ||x||^2", where x are the coefficients in
+        the units of the fit, those of the standardised columns; the intercept has no ridge.
+    groups: (d,) labels of any kind: features of one label are selected together, and k counts groups. None: each
+        feature is a group of its own.
+    always: features that are always selected, and count towards k: a mask (d,), their numbers, or their names in a data
+        frame.
     nonnegative: whether coefficients must not be negative.
     bounds: (lower, upper) of the coefficients of X, each a number, (d,), or None; 0 lies between them.
     fit_intercept: whether there is an intercept.
     standardize: whether features are scaled to variance 1 for the fit; ``coef_`` is for X as it is. Without it the
         units of features matter to most solvers, and to the ridge.
     solver: a solver of jaxht, such as ``jaxht.HTP()``; None: that of :func:`jaxht.default_solver`, which searches for
-        the best features. A path then is one of forward selection, :class:`jaxht.OLS` or :class:`jaxht.OMP`, gone
-        both ways, and the search begins at its solution.
+        the best features. A path is then computed by forward selection (:class:`jaxht.OLS` or :class:`jaxht.OMP`),
+        refined in both directions, and the search begins at its solution.
     cv: the folds of k="cv": an int, a splitter of scikit-learn, or an iterable of pairs of indices; None: 5.
-    certify: whether :func:`jaxht.certify` bounds the distance from the optimum: needs l2 > 0 and one output, and an
-        intercept only of squared errors.
-    random_state: an int or a RandomState, for solvers that draw random numbers; None: searches draw always the same.
+    certify: whether :func:`jaxht.certify` bounds the distance from the optimum. This needs l2 > 0 and one output; an
+        intercept is possible for squared errors only.
+    random_state: an int or a RandomState, for solvers that draw random numbers; None: searches always draw the same
+        numbers.
 """
 
 ATTRIBUTES = """
@@ -283,7 +285,7 @@ class L0Model(BaseEstimator):
 
         Returns:
             A :class:`jaxht.diagnostics.inference.Stability` in NumPy's arrays, with the frequencies of features, or
-            of groups, without the intercept. Where the estimator has no solver, it is that of its paths.
+            of groups, without the intercept. An estimator without a solver uses the solver of its paths.
 
         Raises:
             ValueError: where k names a criterion, and where :meth:`fit` raises it.

@@ -65,15 +65,15 @@ class ClassifierModel(ClassifierMixin, L0Model):
 class L0Classifier(ClassifierModel):
     """Logistic regression, multinomial for more than two classes, or a support vector machine, on the best k features.
 
-    Of several classes a feature has a coefficient for each, and k counts features. Coefficients of a feature then have
-    mean 0 over the classes, which changes no prediction. Without a ridge, data that k features separate have no
-    minimiser.
+    For more than two classes a feature has one coefficient for each class, and k counts features. The coefficients of a
+    feature then have mean 0 over the classes, which changes no prediction. Without a ridge, there is no minimiser if k
+    features separate the data.
 
     Args:
         {arguments}
         loss: "logistic"; or, for two classes, "squared_hinge", or "smoothed_hinge", linear below a margin of 0 (the
-            hinge itself has no second derivative to refit by). Hinges have no information criterion: give k or "cv".
-            Of several classes, ``OneVsRestClassifier`` of scikit-learn takes them.
+            hinge itself has no second derivative to refit by). The hinge losses have no information criterion: give k
+            or "cv". For several classes, wrap the estimator in ``OneVsRestClassifier`` of scikit-learn.
         class_weight: a dict from classes to weights of their samples; "balanced", inversely proportional to the sum of
             the weights of each class; None for 1.
 
@@ -237,11 +237,11 @@ class L0OrdinalClassifier(ClassifierModel):
         P(y \\le j) = \\sigma(\\theta_j - a \\cdot x), \\qquad \\theta_1 \\le \\dots \\le \\theta_{c-1}
 
     sigma the logistic function: a feature has one coefficient for all classes, positive where higher classes become
-    more probable. The thresholds theta are fitted with the coefficients; they have no ridge and are not counted. Folds
-    of k="cv" that are held out are judged at thresholds of their own.
+    more probable. The thresholds theta are fitted with the coefficients; they have no ridge and are not counted. With
+    k="cv" the loss of the held-out samples of a fold is computed at thresholds fitted to these samples.
 
-    Classes are in the order in which their labels sort, for which scikit-learn has columns of probabilities; give
-    numbers for names such as "low", "mid" and "high". An ordered categorical of another order is an error.
+    Classes are ordered as their labels sort, which is also the order of scikit-learn's columns of probabilities; encode
+    names such as "low", "mid" and "high" as numbers. An ordered categorical whose order differs is an error.
 
     :meth:`predict` gives the most probable class. scikit-learn's ``decision_function`` would have a column for each
     class, so there is none: the linear score is ``X @ coef_``, the mean of a latent variable that the thresholds cut.

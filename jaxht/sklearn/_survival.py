@@ -30,7 +30,8 @@ class L0CoxRegressor(RegressorMixin, L0Model):
 
     Attributes:
         coef_: (d,), coefficients of X: the logarithms of hazard ratios.
-        intercept_: a number, minus the linear predictor of the mean features: :meth:`predict` compares with these.
+        intercept_: a number, minus the linear predictor at the mean features, so that :meth:`predict` compares with the
+            mean features.
         unique_times_: (m,), the times of the data in order, of events and of censoring.
         cum_baseline_hazard_: (m,), the cumulative hazard at the mean features until each of these, by Breslow's
             estimator.
@@ -130,8 +131,9 @@ class L0CoxRegressor(RegressorMixin, L0Model):
     def predict_cumulative_hazard_function(self, X: Any, times: Any = None, offset: Any = None) -> NDArray[Any]:
         """Predict cumulative hazards.
 
-        They are the values of scikit-survival's step functions, as one array: at a time those of the last of
-        ``unique_times_`` that is not later, so beyond the data those of the last, where its functions raise an error.
+        The result is one array of the values of scikit-survival's step functions: the value at a time is that at the
+        last of ``unique_times_`` that is not later. Beyond the last of these times the value stays constant, where the
+        functions of scikit-survival raise an error.
 
         Args:
             X: (n, d), as of ``fit``.
@@ -169,9 +171,9 @@ class L0CoxRegressor(RegressorMixin, L0Model):
             offset: as of ``fit``, for these samples; None for zeros.
 
         Returns:
-            Of the pairs of which it is known who had the event first, the share in which that is the sample of the
-            larger prediction; equal predictions count half. A sample that is censored at the time of an event is known
-            to have it later.
+            Among the pairs in which it is known which sample had the event first, the share in which that sample has
+            the larger prediction; equal predictions count half. A sample that is censored at the time of another's
+            event is known to have its event later.
 
         Raises:
             ValueError: where there is no such pair.

@@ -35,11 +35,11 @@ class Core:
 
 @pytree
 class Search:
-    """The bisection for opt: a lower bound, the current guess, its tolerance, and the steps taken for this guess."""
+    """The bisection for opt: a lower bound, the current guess, |f(0) - lower|, and the steps taken for this guess."""
 
     low: Array
     guess: Array
-    eps: Array
+    span: Array
     num_steps: Array = integer()
 
 
@@ -66,14 +66,16 @@ class ARHT(Solver):
     It selects by magnitude: standardise columns of different units first, :func:`jaxht.standardize`.
 
     Args:
-        rtol: tolerance of the bisection, a scalar, traced: it ends at ``eps = rtol (f(0) - lower)``.
+        rtol: tolerance of the bisection, a scalar, traced: it ends at ``eps = rtol |f(0) - lower|``, f(0) the value
+            at the objective's own start.
         num_cores: number of cores that run at the same time, an int, static.
         progress: c, a scalar, traced.
         core_steps: T, number of swaps and draws of a core, an integer, traced. None, as in the source's experiments: a
             core is stuck where no swap makes progress and half of S is not regularised any more.
         rho: weight of the regulariser, a scalar, traced, in units of the Hessian. None: twice the largest curvature
             along one coordinate, which bounds rho_2^+.
-        lower: a lower bound of f, a scalar, traced; 0 is one for all losses of this package.
+        lower: a lower bound of f, a scalar, traced; 0 is none for :class:`jaxht.Poisson`, :class:`jaxht.Gamma` and
+            precision matrices. Where f(x) falls below it by more than eps, ``f(x) - |f(0) - lower|`` takes its place.
 
     Raises:
         ValueError: for :class:`jaxht.LowRank`, which has no coordinates to select; from :func:`jaxht.solve`, if no key
@@ -106,7 +108,7 @@ class ARHT(Solver):
         Args:
             k: sparsity, an int.
             d: number of coordinates, an int.
-            rtol: tolerance of the bisection, relative to ``f(0) - lower``.
+            rtol: tolerance of the bisection, relative to ``|f(0) - lower|``.
         """
         num_cores = math.ceil(5 * math.log(6 * d * math.log(1 / rtol)))
         return ARHT(rtol, num_cores, 1.0, math.ceil(2 * k * math.log(3 / rtol)))
@@ -128,11 +130,10 @@ class ARHT(Solver):
         minimum, regular = (jax.tree.map(lambda leaf, i=i: leaf[i], both) for i in range(2))
         core = Core(S, R, regular.x, regular.pred, jnp.array(False))
         cores = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (self.num_cores, *leaf.shape)), core)
-        zeros = jnp.zeros_like(x0)
-        origin = objective.value(zeros, objective.predict(zeros))
-        low = jnp.asarray(self.lower, x0.dtype)
-        guess = (low + objective.value(minimum.x, minimum.pred)) / 2
-        search = Search(low, guess, self.rtol * (origin - low), jnp.zeros((), jnp.int32))
+        value, origin = objective.value(minimum.x, minimum.pred), objective.start()
+        span = jnp.abs(objective.value(origin, objective.predict(origin)) - self.lower)
+        low = self._bound(jnp.asarray(self.lower, x0.dtype), value, span)
+        search = Search(low, (low + value) / 2, span, jnp.zeros((), jnp.int32))
         return iterate, (key, rho, minimum, cores, cores, search)
 
     def step(self, objective: Objective, constraint: SelectionConstraint, iterate: Iterate, state: Any) -> Step:
@@ -154,13 +155,14 @@ class ARHT(Solver):
         new = evaluate(objective, x, counts, pred=pred, refit_converged=converged)
         found = tree_where(iterate.value <= new.value, replace(iterate, counts=counts), new)  # NaN is kept
 
+        eps = self.rtol * search.span
         reached, over = jnp.min(values) <= search.guess, jnp.all(moved.ended)
-        failed = over & ~reached & (found.value > search.guess + search.eps / 3)
-        low = jnp.where(failed, search.guess, search.low)
+        failed = over & ~reached & (found.value > search.guess + eps / 3)
+        low = self._bound(jnp.where(failed, search.guess, search.low), found.value, search.span)
         next_guess = reached | over
         guess = jnp.where(next_guess, (low + found.value) / 2, search.guess)
-        search = Search(low, guess, search.eps, jnp.where(next_guess, 0, search.num_steps + 1))
-        status = jnp.where(found.value - low <= search.eps, Status.FINISHED, Status.RUNNING).astype(jnp.int32)
+        search = Search(low, guess, search.span, jnp.where(next_guess, 0, search.num_steps + 1))
+        status = jnp.where(found.value - low <= eps, Status.FINISHED, Status.RUNNING).astype(jnp.int32)
         return replace(found, status=status), (key, rho, start, first, tree_where(next_guess, first, moved), search)
 
     def _core_step(
@@ -212,3 +214,7 @@ class ARHT(Solver):
     def _ridge(self, constraint: SelectionConstraint, R: Array, rho: Array) -> Array:
         """rho on the coordinates of R, 0 elsewhere; shaped like x."""
         return jnp.where(constraint.support(R).mask, rho, 0)
+
+    def _bound(self, low: Array, value: Array, span: Array) -> Array:
+        """A bound that a value of f has shown to be none is moved: as far below that value as it was from f(0)."""
+        return jnp.where(value < low - self.rtol * span, value - span, low)

@@ -52,15 +52,15 @@ class DIHT(Solver):
 
     Args:
         step_size: eta > 0, a scalar, traced; 0, infinity and NaN end as INVALID_STEP_SIZE. None: adaptive, ``tau / (c
-            l*'' + c sigma^2 / l2)`` for each coordinate, c sigma^2 the largest eigenvalue of ``c A'A``: 1 over D's
-            smoothness while the support does not change. tau = 1 is halved, and the ascent restarted at the best alpha,
-            whenever D has not increased for PATIENCE updates: near ties w jumps between supports, and no constant step
-            ascends.
+            l*'' + c sigma^2 / l2)`` for each coordinate, with c sigma^2 the largest eigenvalue of ``c A'A``. With tau =
+            1 this is the inverse of D's smoothness while the support does not change. tau starts at 1; whenever D has
+            not increased for PATIENCE updates, tau is halved and the ascent restarts at the best alpha, because near
+            ties w jumps between supports and no constant step size ascends.
         diminishing: bool, static; whether eta_t = eta / (t + 2). For a loss that is 1/mu-smooth the theory takes ``eta
             = n / mu`` for the mean over n samples (Theorem 15); for the hinge a constant from a search.
         inner_steps: number of updates in one step of the runner, which ends with a new x and gap; an integer, traced.
-        debias: bool, static; whether w is refitted on its support. False, as in the source, where a refit takes longer
-            than the updates, as of the hinge on many columns.
+        debias: bool, static; whether w is refitted on its support. Use False, as in the source, where a refit takes
+            longer than the updates, for example for the hinge on many columns.
 
     Raises:
         ValueError: unless the objective is a linear model of one output with a single l2 > 0.

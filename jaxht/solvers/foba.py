@@ -32,8 +32,8 @@ class FoBa(Solver):
     and refits on S. The condition for a removal keeps the other coefficients fixed; g is the gain of the forward step
     that reached the current size. B is an upper bound of the Hessian: for least squares B_ii is the squared norm of
     column i, and i the coordinate that decreases f most if it changes alone; for other losses, with columns of equal
-    norm, it is the coordinate of the largest derivative. It ends with FINISHED where no coordinate is removed from k,
-    or with NO_PROGRESS at the threshold.
+    norm, it is the coordinate of the largest derivative. The run ends with FINISHED once k coordinates are selected and
+    none of them is removed, or with NO_PROGRESS where a forward step gains no more than the threshold.
 
     For least squares without a ridge the selection does not depend on the scale of columns.
 
@@ -45,8 +45,8 @@ class FoBa(Solver):
     Raises:
         ValueError: for :class:`jaxht.LowRank`, which has no coordinates to select.
 
-    Cost: a step takes one full gradient, one refit, and k values of f, n k; those of a precision matrix p^3 in all. A
-    run for k begins that for any larger k, so that :func:`jaxht.path` is one run.
+    Cost: a step takes one full gradient, one refit, and k values of f at n k in all (p^3 in all for a precision
+    matrix). A run for k has the same first steps as a run for any larger k, so that :func:`jaxht.path` is a single run.
 
     Source: Zhang 2008, Algorithm 2 ("FoBa"); baseline of Yuan, Li & Zhang 2018, §6.
 

@@ -23,8 +23,8 @@ class HSGHT(Solver):
         x_{t+1} = H_k\Big(x_t - \eta \tfrac{1}{s_t} \sum_{i \in B_t} \nabla f_i(x_t) + \nu (x_t - x_{t-1})\Big),
         \qquad |B_t| = s_t = \min(n, \lceil \tau g^t \rceil)
 
-    B_t is drawn without replacement, so that from s_t = n on this is :class:`jaxht.IHT`: FG-HT, and with momentum its
-    heavy ball.
+    B_t is drawn without replacement. Once s_t = n, this is :class:`jaxht.IHT` (FG-HT), with momentum its heavy-ball
+    form.
 
     It selects by magnitude: standardise columns of different units first, :func:`jaxht.standardize`.
 

@@ -23,9 +23,10 @@ class HTP(Solver):
 
     until F+ = F. It ends with SUPPORT_STABLE, CYCLING, or CONVERGED where x is the same on several supports.
 
-    For matrices of low rank the support is U w V', U and V the singular vectors of the gradient step (SVP-Newton of
-    Jain, Meka & Dhillon 2010), M_1 is L, and it ends with CONVERGED. The spaces turn by a little in each step, so there
-    the gradient step starts from an extrapolated point, see ``accelerate``.
+    For matrices of low rank the support is the subspace U w V', U and V the singular vectors of the gradient step
+    (SVP-Newton of Jain, Meka & Dhillon 2010), L takes the place of M_1, and the run ends with CONVERGED. The column and
+    row spaces rotate slightly in every step, so the gradient step then starts from an extrapolated point, see
+    ``accelerate``.
 
     It selects by magnitude: standardise columns of different units first, :func:`jaxht.standardize`.
 
@@ -36,13 +37,14 @@ class HTP(Solver):
             largest curvature along one coordinate (``max_i ||a_i||^2`` for least squares): slightly above the
             guarantee, it recovers far more signals than 1/L does, on Gaussian and on correlated designs, and cycles are
             rare.
-        backtrack: bool, static; whether a step that does not decrease f is rejected and retried with half of eta, until
-            the support does not change; the next step starts with eta again. Then f decreases in every step, no run
-            cycles, and eta may start large, at several times 1/M_1: more steps, for a lower f.
+        backtrack: bool, static; whether a step that does not decrease f is rejected and retried with eta halved, until
+            the support no longer changes; the next step starts with eta again. With backtracking every accepted step
+            decreases f and no run cycles, so eta may start at several times 1/M_1, which takes more steps and ends at a
+            lower f.
         accelerate: bool, static; for :class:`jaxht.LowRank`, where step_size is None and steps do not backtrack:
             whether the gradient step is taken from ``x + nu (x - x_prev)``, Nesterov's extrapolation, restarted where
-            it points backwards. Then f may increase in a step. Elsewhere it has no effect: with a step size above 1/L
-            it need not converge.
+            it points backwards. Then f may increase in a step. Elsewhere this has no effect, because with a step size
+            above 1/L extrapolation need not converge.
 
     Raises:
         ValueError: on dense designs, where k is traced without ``Sparse(k, k_max=...)``.

@@ -31,34 +31,38 @@ class LocalSearch(Solver):
         (i, j) = \arg\min_{i \in S, j \notin S} \min \{ f : supp \subseteq S \setminus \{i\} \cup \{j\} \}, \qquad
         S \leftarrow S \setminus \{i\} \cup \{j\},
 
-    even where f increases; but what left may not join again, and what joined may not leave, for some moves, of a random
-    number, unless f falls below all that was met (tabu search). Then f is refitted on the best support of all, from
-    which one start in eight goes on in the next step; the others go on where they are. The run ends with NO_PROGRESS
-    once ``patience`` steps have not decreased f by a refit that converged, or one step in which all walks meet the same
-    least f. Scores do not depend on the scale of columns.
+    even where f increases. For a random number of moves, an item that has left may not join again and one that has
+    joined may not leave, unless the swap brings f below every value met so far (tabu search). Then f is refitted on the
+    best support that any walk has found. In the next step one walk in eight continues from that support, the others
+    from where they ended. The run ends with NO_PROGRESS after ``patience`` steps in a row without a converged refit
+    that decreases f, or after one step that does not decrease f and in which all walks meet the same least f. Scores do
+    not depend on the scale of columns.
 
-    * *Least squares* under :class:`jaxht.Sparse` without bounds, of matrices up to 512 entries: the best of all swaps,
-      in closed form. The starts are those of forward selection by the true decrease of f (orthogonal least squares)
-      from different first coordinates, one of them by the gradient instead (orthogonal matching pursuit). x ends as the
-      minimiser on a support that no single swap improves.
-    * *Everything else*: the ``num_candidates - 1`` best swaps by the quadratic model of f on the support (under Sparse,
-      see :func:`jaxht.refit.swaps.score_exchanges`) or by a separable model, and one exchange of a block of
-      items, smaller every time that it does not decrease f (splicing); all are refitted, and the best is taken. The
-      starts are the items that decrease a separable model most; but for one start, with random weights.
+    * *Least squares* under :class:`jaxht.Sparse` without bounds (matrix variables: up to 512 entries): a move is the
+      best of all swaps, computed in closed form. The starts are supports found by forward selection from different
+      first coordinates: by the true decrease of f (orthogonal least squares), and for one start by the gradient
+      (orthogonal matching pursuit). The returned x is the minimiser on a support that no single swap improves.
+    * *Everything else*: a move refits f on several candidate supports and takes the best. The candidates are the
+      ``num_candidates - 1`` best swaps by the quadratic model of f on the support (under Sparse, see
+      :func:`jaxht.refit.swaps.score_exchanges`) or by a separable model, and one exchange of a block of items, whose
+      size is reduced whenever the exchange does not decrease f (splicing). Each start selects the items that decrease a
+      separable model of f most; in all starts but one, the decreases are multiplied by random weights.
 
-    On more than 512 columns the moves of a step are among the most promising ones alone: the coordinates of S and those
-    of the best swaps with it. One start is the support of x0, completed where it has fewer than k items. Coordinates
-    that depend on the selected ones up to rounding are left out. Results are deterministic for a key; None is one.
+    On more than 512 columns the moves of a step are restricted to the most promising coordinates: those of S, and those
+    of the best swaps with S. One start is the support of x0, completed where it has fewer than k items. Coordinates
+    whose columns depend linearly, up to rounding, on those of the selected ones are left out. Results are deterministic
+    for a given key; ``key=None`` stands for a fixed key.
 
     Args:
-        num_starts: an int, static; walks side by side, which cost little more than one.
+        num_starts: an int, static; number of walks that run side by side, at little more than the cost of one.
         num_moves: an integer >= 1, traced; moves between two refits of the best support.
-        patience: an integer >= 1, traced; the steps without a decrease of f after which the run ends: with it the
-            budget grows, for problems of correlated columns.
-        num_candidates: an int, static; the supports that are refitted in a move, where f is not least squares. 1 is for
-            problems of which every refit takes long: a walk then goes from one exchange to the next as long as they
-            decrease f. It exchanges what a search by the quadratic model of f finds (iteratively reweighted least
-            squares), for smooth separable losses of one output under Sparse without bounds; else blocks.
+        patience: an integer >= 1, traced; number of steps without a decrease of f after which the run ends. Increase it
+            to search longer on problems with correlated columns.
+        num_candidates: an int, static; number of supports refitted in a move, where f is not least squares. 1 suits
+            problems on which every refit takes long: a walk then makes one exchange after another as long as f
+            decreases. For smooth separable losses of one output under Sparse without bounds these exchanges are found
+            by a search on the quadratic model of f (iteratively reweighted least squares); otherwise blocks are
+            exchanged.
 
     Raises:
         ValueError: for :class:`jaxht.LowRank`, which has no coordinates to select, and where k_max is not known.

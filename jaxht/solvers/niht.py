@@ -23,11 +23,12 @@ class NIHT(Solver):
         g = \nabla f(x), \quad S = supp(x) \text{ (at } x = 0:\ supp(g, k)), \quad
         \eta = \frac{\|g_S\|^2}{\|A g_S\|^2}, \quad \tilde x = H_k(x - \eta g)
 
-    If supp(x~) is not S, the step must also satisfy ``eta <= (1 - c) ||x~ - x||^2 / ||A (x~ - x)||^2``; else it is
-    divided by ``q (1 - c)`` and tried again. For general f, eta takes the curvature of f at x along g_S, and the
-    condition the mean curvature along the step, ``(x~ - x)' (grad f(x~) - grad f(x))``; every step must then satisfy
-    it, with 2 in place of 1 - c where the support does not change and there are no bounds. f then never increases for
-    quadratic f; for others ``f(x~) <= f(x)`` is asked for as well, up to a rounding error of f(x0).
+    If supp(x~) is not S, the step must also satisfy ``eta <= (1 - c) ||x~ - x||^2 / ||A (x~ - x)||^2``; a step that
+    does not is retried with eta divided by ``q (1 - c)``. For general f, eta uses the curvature of f at x along g_S,
+    and the condition uses the mean curvature along the step, ``(x~ - x)' (grad f(x~) - grad f(x))``. Every step must
+    then satisfy the condition, with 2 in place of 1 - c where the support does not change and there are no bounds.
+    Quadratic f then never increases; for other f, ``f(x~) <= f(x)`` is required as well, up to a rounding error of
+    f(x0).
 
     For matrices of low rank ``g_S`` is ``U U' g V V'``, with the singular vectors of x (Tanner & Wei 2013 take U
     alone), and steps start from an extrapolated point, see ``accelerate``.

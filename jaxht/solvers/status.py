@@ -20,7 +20,7 @@ class Status(enum.IntEnum):
     CYCLING            8     supports repeat in a cycle
     DIVERGED           9     f exceeds 1e8 times its start, or has become infinite or NaN
     REFIT_FAILED       10    the refit on the last support did not converge
-    INVALID_DATA       11    f is infinite or NaN at the objective's own start (zero): so are the data, or their squares
+    INVALID_DATA       11    f at the objective's own start (zero) is infinite or NaN, as are the data or their squares
     INVALID_START      12    x0, or f at x0, is infinite or NaN
     INVALID_STEP_SIZE  13    the step size is not finite and positive
     NO_DUAL            14    l2 is not above 0 in a dual solver, whose problem then has no dual

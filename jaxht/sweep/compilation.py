@@ -258,8 +258,8 @@ _LATEST: list[ProgramCache] = []
 def clear_cache() -> None:
     """Forget what the last sweep of this process has traced and compiled, and the trial with its data.
 
-    It is kept for another sweep of the same trial: for each device the 64 programs that were used last. What JAX itself
-    keeps, ``jax.clear_caches()`` clears.
+    The cache serves further sweeps of the same trial; it holds, for each device, the 64 programs that were used last.
+    JAX's own caches are cleared by ``jax.clear_caches()``.
 
     Cost: the next sweep compiles anew.
 

@@ -121,8 +121,8 @@ def run(
         ValueError: for axes or options that cannot be right.
         TrialTimeout: for a call of the device that does not come back within ``trial_timeout``. What was stored is
             safe, and the same call, in a new process, goes on with the other cells.
-        StoreError: for a store that holds something else, or that cannot be written. So where the trial has changed:
-            its code, tolerances, metrics or data.
+        StoreError: for a store that holds another sweep, also where only the trial has changed (its code, tolerances,
+            metrics or data), or that cannot be written.
         ImportError: without the extra ``jax-hard-thresholding[sweep]``.
 
     Cost: one compile for each combination of static coordinates, and little more than the steps of the trials: in the

@@ -151,8 +151,8 @@ class Program:
         text = jax.jit(run_once).lower(self.inputs).as_text()
         if "jax.const = true" in text:
             raise ValueError(
-                "a store compares the data of a trial by the text of its program, in which they are not with "
-                "jax_use_simplified_jaxpr_constants=True; switch it off, or pass store=None"
+                "a store compares the data of a trial by the text of its program, which does not contain them if "
+                "jax_use_simplified_jaxpr_constants is True; switch that option off, or pass store=None"
             )
         return hashlib.sha256(text.encode()).hexdigest()
 

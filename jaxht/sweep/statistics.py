@@ -22,9 +22,10 @@ def success_rate(dataset: "xarray.Dataset", name: str = "success", confidence: f
     """The fraction of trials that succeeded in each cell, with its Wilson interval.
 
     Args:
-        dataset: with a boolean variable ``name`` over ``trial`` and other dimensions, and perhaps ``num_trials``, how
-            many trials of a cell have run, or else ``done``, which is False in cells that have not run, and
-            ``timed_out_after``, which is not NaN in trials that were ended by a time limit: no others count.
+        dataset: with a boolean variable ``name`` over ``trial`` and other dimensions. Two optional variables exclude
+            trials: ``num_trials``, how many trials of a cell have run, or else ``done``, which is False in cells that
+            have not run; and ``timed_out_after``, which is not NaN in trials that were ended by a time limit. Trials
+            that have not run or were ended by a limit do not count.
         name: of the variable.
         confidence: of the interval, in (0, 1).
 
@@ -138,8 +139,9 @@ def fit_line(
     """Fit ``along = slope * over + intercept`` to the crossings of :func:`transition` by least squares.
 
     Each posterior sample of :func:`transition` gives a line of its own, with every crossing uniform between its two
-    points; the intervals are quantiles of these lines. They cover and leave out what those of the crossings do.
-    Whether the crossings lie on a line at all is not tested.
+    points; the intervals are quantiles of the slopes and intercepts of these lines. They account for the same sources
+    of error as the intervals of the crossings, and leave out the same. Whether the crossings lie on a line at all is
+    not tested.
 
     Args:
         over: dimension with numbers as coordinates, the abscissa.

@@ -140,12 +140,13 @@ class Recovery:
         objective: (A, y) -> objective.
         stop: limits and tolerances, the same for every method; or a function from a cell to them.
         metrics: (x, x_true) -> scalar, by name.
-        look_every: W, an even number, static: every W steps a run whose success is decided is left, its status RUNNING.
-            It will not reach the truth where ``10 (steps left / W) ||x - x_W|| < ||x - x_true|| - radius``, x_W the
-            iterate W steps before: while the supports of IHT repeat every step or every second one, at a step size up
-            to 2/L, the steps left lead no farther than ``(steps left / W) ||x - x_W||``; the factor of 10 allows for
-            supports that change. It has reached it where ``||x - x_true|| < radius / 2``: on a support that holds
-            the true one, IHT at such a step size comes nearer in every step. None: all runs go on to their ends.
+        look_every: W, an even number, static: every W steps, a run whose success or failure is already decided is
+            stopped early, with status RUNNING. A run will not reach the truth where
+            ``10 (steps left / W) ||x - x_W|| < ||x - x_true|| - radius``, x_W the iterate W steps before: while the
+            supports of IHT repeat every step or every second one, at a step size up to 2/L, the remaining steps move x
+            no farther than ``(steps left / W) ||x - x_W||``; the factor of 10 allows for supports that change. A run
+            has reached the truth where ``||x - x_true|| < radius / 2``: on a support that holds the true one, IHT at
+            such a step size comes nearer in every step. None: no run is stopped early.
         radius: distance from the truth within which it counts as recovered, as in :func:`jaxht.metrics.success`.
 
     Its results are the metrics, and of the run ``status``, ``num_steps`` and the counts ``full_gradients``,

@@ -23,10 +23,10 @@ def standard_errors(objective: Objective, support: Support, x: Array, *, sandwic
         \mathrm{Cov} = (J + P)^{-1} M (J + P)^{-1}, \qquad J = \textstyle\sum_i s_i l''_i a_i a_i', \qquad
         M = \phi J \ \text{or} \ \textstyle\sum_i s_i l_i'^2 a_i a_i' \ \text{(sandwich)}
 
-    on the support; P the ridge on this scale, whose bias is not included. phi is the variance of the errors of squares,
-    ``RSS / (n - k)``, the dispersion ``sum_i s_i (y_i / exp(u_i) - 1)^2 / (n - k)`` of :class:`jaxht.Gamma`, and 1 for
-    the other likelihoods. Of :class:`jaxht.Cox` and :class:`jaxht.Ordinal` J is the information that is left beside
-    baseline hazard and thresholds.
+    on the support, where P is the ridge on this scale; the bias that the ridge causes is not included. phi is the error
+    variance ``RSS / (n - k)`` for squared errors, the dispersion ``sum_i s_i (y_i / exp(u_i) - 1)^2 / (n - k)`` for
+    :class:`jaxht.Gamma`, and 1 for the other likelihoods. For :class:`jaxht.Cox` and :class:`jaxht.Ordinal`, J is the
+    information that remains once the baseline hazard and the thresholds, respectively, are profiled out.
 
     Args:
         objective: as of :func:`jaxht.criteria.deviance`; with ``sandwich``, any :class:`jaxht.objectives.LinearModel`
@@ -34,8 +34,8 @@ def standard_errors(objective: Objective, support: Support, x: Array, *, sandwic
         support: F, of known k_max: ``result.support``.
         x: the minimiser on F, shaped like the variable: that of a solver that refits, or of ``refit(objective, support,
             x)``.
-        sandwich: bool, static; whether the variance of the scores is estimated from them, which holds where the
-            likelihood is wrong, for many samples.
+        sandwich: bool, static; whether the variance of the scores is estimated from the scores themselves, which
+            remains valid for many samples if the likelihood is misspecified.
 
     Returns:
         Shaped like x, 0 off F; NaN where J + P is singular on F.

@@ -1,7 +1,7 @@
 r"""Knockoffs: copies of the features that are known to be null, by which false discoveries are counted.
 
-Of features x with mean mu and covariance Sigma the copies have the same moments, and so have x and its copies with any
-of them exchanged:
+For features x with mean mu and covariance Sigma, the copies have the same first two moments, and the moments of x and
+its copies together do not change if any features are exchanged with their copies:
 
 .. math::
     \mathrm{Cov}(x, \tilde x) = \begin{pmatrix} \Sigma & \Sigma - S \\ \Sigma - S & \Sigma \end{pmatrix}, \qquad
@@ -35,9 +35,9 @@ class Knockoffs:
 
     Attributes:
         selected: bool (d,), the features that were discovered.
-        statistics: W, (d,): by what a feature's coefficients along the path exceed its copy's in size; negative where
-            they are smaller, 0 where neither was selected.
-        threshold: the least size of W that was selected, a scalar; infinite where none was.
+        statistics: W, (d,): by how much a feature's coefficients along the path exceed those of its copy in magnitude;
+            negative where they are smaller, 0 where neither was selected.
+        threshold: features with W_j of at least this value are selected, a scalar; infinite where none is.
         copies: (n, d), the knockoffs.
         results: a :class:`jaxht.Result` with an axis of length ``k_max``, on the 2 d columns: each feature and its copy
             in the order in which they were shuffled.
@@ -70,10 +70,11 @@ def knockoffs(
     .. math::
         W_j = \sigma_j \sum_{k=1}^{k_{max}} \big( |x_j^{(k)}| - |\tilde x_j^{(k)}| \big)
 
-    with sigma_j the standard deviation of feature and copy, and those of W_j at least :func:`knockoff_threshold` are
-    selected. Of these on average at most the share ``fdr`` does not influence y, given all other features: for every
-    model of y and any solver, if the features are Gaussian with the covariance that is given; about so if that is
-    estimated. Every feature and its copy are exchanged at random first, so that ties favour neither.
+    where sigma_j is the standard deviation of feature and copy; features with W_j of at least
+    :func:`knockoff_threshold` are selected. In expectation at most the share ``fdr`` of the selected features is false,
+    that is, does not influence y given all other features. This holds for every model of y and any solver if the
+    features are Gaussian with the given covariance, and approximately if the covariance is estimated. Every feature and
+    its copy are exchanged at random first, so that ties favour neither.
 
     At least ``1 / fdr`` features, or none, are discovered.
 
@@ -184,10 +185,10 @@ def gaussian_knockoffs(
         mean: mu, (d,), traced; None: that of the samples.
         covariance: Sigma, (d, d), positive definite, traced; None: that of the samples, for n > d. Better a known one,
             or one of many more samples without y.
-        construction: static. "mvr" minimises reconstructability, the sum of the variances of every feature and copy
-            over what is left of it given all others, ``tr (2 Sigma - S)^-1 + tr S^-1`` in units of variance 1, by
-            coordinate descent; "equicorrelated" takes ``min(2 lambda_min, 1)`` for all, in these units: features and
-            copies are then linearly dependent, which costs power where features are correlated.
+        construction: static. "mvr" minimises reconstructability, the sum over all features and copies of the variance
+            divided by the conditional variance given all others, ``tr (2 Sigma - S)^-1 + tr S^-1`` in units of variance
+            1, by coordinate descent; "equicorrelated" takes ``min(2 lambda_min, 1)`` for all, in these units: features
+            and copies are then linearly dependent, which costs power where features are correlated.
 
     Returns:
         (n, d).

@@ -32,14 +32,14 @@ class Stability:
     def expected_false(self, threshold: Numeric) -> Array:
         r"""A bound on how many items of low selection probability have a frequency of at least a threshold tau.
 
-        With B pairs and ``theta = q / m``, of the items that one subsample selects with a probability of at most theta
-        there are on average at most ``C(tau) theta q``,
+        With B pairs and ``theta = q / m``, consider the items that one subsample selects with a probability of at most
+        theta. The expected number of these with a frequency of at least tau is at most ``C(tau) theta q``,
 
         .. math::
             C(\tau) = \frac{1}{2 (2 \tau - 1 - 1 / (2B))}\ (\tau \le 3/4), \qquad
             C(\tau) = \frac{4 (1 - \tau + 1 / (2B))}{1 + 1/B}\ (\tau > 3/4)
 
-        if the distributions of the shares in which both halves of a pair select them are unimodal.
+        if, for each of these items, the share of pairs of which both halves select it has a unimodal distribution.
 
         Args:
             threshold: tau, above ``1/2 + theta^2`` and ``1/2 + 1 / (2B) + 3/4 theta^2``, a scalar.
@@ -156,14 +156,14 @@ def bootstrap(
     num_resamples: int = 200,
     stop: Stop = Stop(),
 ) -> Bootstrap:
-    """Select again from samples that are drawn from the samples, and refit. Works under jit and vmap.
+    """Repeat the selection on bootstrap resamples of the samples, and refit. Works under jit and vmap.
 
     Each resample draws n times with replacement; how often each sample was drawn is its weight, so that all resamples
     are solved under one vmap.
 
-    What is selected depends on the data in jumps, and the bootstrap is not consistent there: the intervals say how much
-    selection and coefficients vary together, but at small coefficients their level is not the probability that they
-    cover the truth.
+    The selected support is a discontinuous function of the data, for which the bootstrap is not consistent: the
+    intervals show how much selection and coefficients vary together, but for small coefficients their level is not the
+    probability that they cover the truth.
 
     Args:
         objective: a linear model; weights it has count in each resample.
