@@ -255,7 +255,7 @@ BROKEN = [
     (("Do it.\n\n", "Do it.\n"), "no blank line"),
     (("Do it.", "Do it"), "full stop"),
     (("k: an int", "an int"), "Args without k"),
-    (("Returns:\n        An array.\n", ""), "no Returns"),
+    (("Returns:", "Ruturns:"), "no Returns"),
     (("Raises:", "Ruises:"), "no Raises"),
     (("Example:", "Exemple:"), "no Example"),
     ((">>> 1 + 1", "1 + 1"), "without >>>"),
