@@ -34,7 +34,7 @@ else:
     PRNGKey = jax.Array | np.ndarray
 
 T = TypeVar("T")
-_INTEGER, _MIXED = "integer", "mixed"
+_INTEGER, _MIXED, _SIGNED = "integer", "mixed", "signed"
 
 
 def static(default: Any = dataclasses.MISSING, **options: Any) -> Any:
@@ -104,7 +104,29 @@ def mixed(default: Any = dataclasses.MISSING, **options: Any) -> Any:
     return dataclasses.field(default=default, metadata={_MIXED: True}, **options)
 
 
-@dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field, static, integer, mixed))
+def signed(default: Any = dataclasses.MISSING, **options: Any) -> Any:
+    """Declare a traced field of a solver that may be negative; :func:`jaxht.solve` refuses numbers below 0 in others.
+
+    Args:
+        default: the field's default; by default it has none.
+        options: further options of :func:`dataclasses.field`, such as ``kw_only``.
+
+    Returns:
+        A field for a class decorated with :func:`pytree`.
+
+    Example:
+        >>> import jax
+        >>> from jaxht.extend import pytree, signed
+        >>> @pytree
+        ... class Shift:
+        ...     offset: float = signed(default=-1.0)
+        >>> jax.tree.leaves(Shift())
+        [-1.0]
+    """
+    return dataclasses.field(default=default, metadata={_SIGNED: True}, **options)
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field, static, integer, mixed, signed))
 def pytree(cls: type[T]) -> type[T]:
     """Make a class a frozen dataclass registered with JAX; every field not declared :func:`static` is traced.
 
@@ -167,7 +189,7 @@ def cast_numbers(node: T, dtype: ArrayDType, convert: Callable[[Any, ArrayDType]
     """
     convert = convert or as_dtype
     changes = {}
-    for name, integral, floats_only in _traced_fields(type(node)):  # type: ignore[arg-type]
+    for name, integral, floats_only, _ in _traced_fields(type(node)):  # type: ignore[arg-type]
         value, target = getattr(node, name), jnp.int32 if integral else dtype
         if value is None:
             continue
@@ -195,10 +217,11 @@ def replace(node: T, **changes: Any) -> T:
 
 
 @functools.cache
-def _traced_fields(cls: Any) -> list[tuple[str, bool, bool]]:
-    """The names of the traced fields of a class, which of them are integers, and of which only floats are cast."""
+def _traced_fields(cls: Any) -> list[tuple[str, bool, bool, bool]]:
+    """The traced fields of a class: names, which are integers, of which only floats are cast, which may be negative."""
     fields = [field for field in dataclasses.fields(cls) if not field.metadata.get("static", False)]
-    return [(field.name, field.metadata.get(_INTEGER, False), field.metadata.get(_MIXED, False)) for field in fields]
+    kinds = (_INTEGER, _MIXED, _SIGNED)
+    return [(field.name, *(field.metadata.get(kind, False) for kind in kinds)) for field in fields]
 
 
 # Tuples, as a union of types is made anew wherever it is written.
@@ -212,7 +235,6 @@ def _cast_float(convert: Callable[[Any, ArrayDType], Any], dtype: ArrayDType, le
 
 def check_scalars(
     node: Any,
-    signed: tuple[str, ...] = (),
     but: tuple[str, ...] = (),
     shaped: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
 ) -> None:
@@ -220,19 +242,18 @@ def check_scalars(
 
     Args:
         node: a pytree dataclass.
-        signed: names of fields that may be negative.
         but: names of fields that are not checked.
         shaped: fields that may have this shape instead of being scalars.
 
     Raises:
         ValueError: naming the first field that is not valid.
     """
-    for name, integral, _ in _traced_fields(type(node)):  # type: ignore[arg-type]
+    for name, integral, _, may_be_negative in _traced_fields(type(node)):  # type: ignore[arg-type]
         value = getattr(node, name)
         if value is None or name in but:
             continue
         called, shape = f"{type(node).__name__}.{name}", shaped.get(name, ())
-        check_scalar(called, value, signed=name in signed, integral=integral, shape=shape)
+        check_scalar(called, value, signed=may_be_negative, integral=integral, shape=shape)
 
 
 def check_scalar(

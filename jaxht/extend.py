@@ -16,6 +16,7 @@
 from jaxht._pytree import integer as integer
 from jaxht._pytree import mixed as mixed
 from jaxht._pytree import pytree as pytree
+from jaxht._pytree import signed as signed
 from jaxht._pytree import static as static
 from jaxht.constraints import Constraint as Constraint
 from jaxht.constraints import ModelSubspace as ModelSubspace

@@ -25,6 +25,7 @@ from jaxht._pytree import (
     pytree,
     replace,
     short_repr,
+    signed,
     static,
 )
 from jaxht.constraints import Constraint, Support
@@ -76,7 +77,7 @@ class Stop:
     max_steps: Any = integer(default=None)
     rtol: Any = None
     support_patience: Numeric | None = integer(default=None)
-    target_value: Numeric | None = None
+    target_value: Numeric | None = signed(default=None)
     gap_rtol: Numeric | None = None
 
 
@@ -386,8 +387,8 @@ def prepare(
             "use one of these, or LowRank without factored=True"
         )
     dtype = objective.dtype
-    check_scalars(solver, signed=("lower",))
-    check_scalars(stop, signed=("target_value",))
+    check_scalars(solver)
+    check_scalars(stop)
     if solver.needs_key and key is None:
         raise ValueError(f"key must be given: {type(solver).__name__} draws random numbers; pass jax.random.key(seed)")
     if key is not None and not isinstance(key, jax.Array | np.ndarray):

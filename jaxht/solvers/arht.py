@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax import lax
 from optax.tree_utils import tree_where
 
-from jaxht._pytree import Array, Numeric, PRNGKey, integer, pytree, static
+from jaxht._pytree import Array, Numeric, PRNGKey, integer, pytree, signed, static
 from jaxht.constraints import SelectionConstraint, check_selection
 from jaxht.objectives.objective import Objective
 from jaxht.refit import Refit, refit
@@ -97,7 +97,7 @@ class ARHT(Solver):
     progress: Numeric = 1e-3
     core_steps: Numeric | None = integer(default=None)
     rho: Numeric | None = None
-    lower: Numeric = 0.0
+    lower: Numeric = signed(default=0.0)
 
     needs_key: ClassVar[bool] = True
 
