@@ -93,6 +93,28 @@ def htp(f, x, k, eta):
         x = f.minimise(F)
 
 
+def backtracking_htp(f, x, k):
+    """HTP from eta = 256 / M_1, M_1 the largest curvature along a coordinate: halved until f decreases.
+
+    Yields x after every refit, also after those that are rejected; ends where the support changes no more.
+    """
+    longest = 256 / max(f.curvature(e) for e in np.eye(len(x)))
+    current, eta, rejected = None, longest, None
+    while True:
+        yield x
+        F = largest(x - eta * f.gradient(x), k)
+        while F == rejected:
+            eta /= 2
+            F = largest(x - eta * f.gradient(x), k)
+        if F == current:
+            return
+        new = f.minimise(F)
+        if current is None or f.value(new) < f.value(x):
+            x, current, eta, rejected = new, F, longest, None
+        else:
+            rejected = F
+
+
 def pht(f, x, k, eta, r):
     """Axiotis & Sviridenko 2020, §1.2: as HTP, with at most r new coordinates a step; the first from 0 is HTP's."""
     S = [i for i in range(len(x)) if x[i] != 0]

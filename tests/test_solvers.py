@@ -63,6 +63,7 @@ STEP_BY_STEP = [
     ("NIHT", jaxht.NIHT(), reference.niht),
     ("NIHT-careful", jaxht.NIHT(c=0.4, q=3.0), functools.partial(reference.niht, c=0.4, q=3.0)),
     ("HTP", jaxht.HTP(step_size=ETA), lambda f, x, k: (x for x, _ in reference.htp(f, x, k, ETA))),
+    ("HTP-backtracking", jaxht.HTP(backtrack=True), reference.backtracking_htp),
     ("PHT", jaxht.PHT(step_size=ETA), lambda f, x, k: reference.pht(f, x, k, ETA, 1)),
     ("PHT-2", jaxht.PHT(r=2, step_size=ETA), lambda f, x, k: reference.pht(f, x, k, ETA, 2)),
     ("CoSaMP", jaxht.CoSaMP(), reference.cosamp),

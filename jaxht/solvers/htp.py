@@ -36,11 +36,12 @@ class HTP(Solver):
             step the support does not change any more, with a much larger one supports can cycle. None: 1/M_1, M_1 the
             largest curvature along one coordinate (``max_i ||a_i||^2`` for least squares): slightly above the
             guarantee, it recovers far more signals than 1/L does, on Gaussian and on correlated designs, and cycles are
-            rare.
+            rare. With ``backtrack`` 256/M_1.
         backtrack: bool, static; whether a step that does not decrease f is rejected and retried with eta halved, until
-            the support no longer changes; the next step starts with eta again. With backtracking every accepted step
-            decreases f and no run cycles, so eta may start at several times 1/M_1, which takes more steps and ends at a
-            lower f.
+            the support no longer changes; the next step starts with eta again. Every accepted step then decreases f and
+            no run cycles, so that eta can start far above 1/M_1: f ends lower, and far more supports are recovered,
+            above all for losses whose curvature is mostly far below its bound (logistic, Poisson), at 3 to 10 times the
+            steps.
         accelerate: bool, static; for :class:`jaxht.LowRank`, where step_size is None and steps do not backtrack:
             whether the gradient step is taken from ``x + nu (x - x_prev)``, Nesterov's extrapolation, restarted where
             it points backwards. Then f may increase in a step. Elsewhere this has no effect, because with a step size
@@ -75,7 +76,7 @@ class HTP(Solver):
 
     def init(self, objective: Objective, constraint: Constraint, x0: Array, key: PRNGKey | None) -> Step:
         """The first support, from x0, which need not minimise f on its own support."""
-        eta = pursuit_step_size(objective, constraint, self.step_size)
+        eta = pursuit_step_size(objective, constraint, self.step_size, self.backtrack)
         counts = Counts.zero(objective.num_samples).plus(full_gradients=1, projections=1)
         iterate = evaluate(objective, x0, counts, step_size=eta, refit_converged=jnp.array(False))
         gradient = objective.gradient(x0, iterate.pred)
@@ -118,7 +119,7 @@ class PHT(Solver):
 
     Args:
         r: number of coordinates (or groups) that may enter, an integer, traced.
-        step_size: eta > 0, a scalar, traced; None: 1/M_1. See :class:`HTP`.
+        step_size: eta > 0, a scalar, traced; None: 1/M_1, with ``backtrack`` 256/M_1. See :class:`HTP`.
         backtrack: bool, static; whether a step that does not decrease f is rejected and retried with half of eta, see
             :class:`HTP`.
 
@@ -151,7 +152,7 @@ class PHT(Solver):
     def init(self, objective: Objective, constraint: SelectionConstraint, x0: Array, key: PRNGKey | None) -> Step:
         """The first support, from x0."""
         check_selection(constraint)
-        eta = pursuit_step_size(objective, constraint, self.step_size)
+        eta = pursuit_step_size(objective, constraint, self.step_size, self.backtrack)
         counts = Counts.zero(objective.num_samples).plus(full_gradients=1, projections=1)
         iterate = evaluate(objective, x0, counts, step_size=eta, refit_converged=jnp.array(False))
         gradient, S = objective.gradient(x0, iterate.pred), constraint.project(x0)[1].mask

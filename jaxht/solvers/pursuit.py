@@ -19,13 +19,16 @@ from jaxht.solvers.status import Status
 FindSupport = Callable[[Numeric], ModelSubspace]
 
 
-def pursuit_step_size(objective: Objective, constraint: Constraint, step_size: Numeric | None) -> Numeric:
+def pursuit_step_size(
+    objective: Objective, constraint: Constraint, step_size: Numeric | None, backtrack: bool = False
+) -> Numeric:
     """``step_size``; if it is None 1/M_1, M_1 the largest curvature along a coordinate, or 1/L for low rank.
 
     Args:
         objective: the problem's objective, prepared.
         constraint: the problem's constraint, prepared.
         step_size: a scalar, or None.
+        backtrack: whether steps backtrack from it: then, for coordinates, 256/M_1 in place of 1/M_1.
 
     Returns:
         A scalar, in units of 1 over the Hessian.
@@ -42,7 +45,9 @@ def pursuit_step_size(objective: Objective, constraint: Constraint, step_size: N
     if step_size is not None:
         return step_size
     bound = objective.majorant()
-    return inverse_smoothness(bound.coordinate_norm() if constraint.coordinatewise else bound.norm())
+    if not constraint.coordinatewise:
+        return inverse_smoothness(bound.norm())
+    return (LONG if backtrack else 1) * inverse_smoothness(bound.coordinate_norm())
 
 
 @runtime_checkable
@@ -258,5 +263,6 @@ def accept_decrease(objective: Objective, new: Iterate, old: Iterate, rtol: Nume
     return replace(tree_where(no_decrease, old, new), counts=new.counts, status=status)
 
 
-# 2^-30 of eta is below rounding: the support is then the current one.
-MAX_HALVINGS = 30
+# 2^-38 of eta is below rounding: the support is then the current one.
+MAX_HALVINGS = 38
+LONG = 256  # in units of 1/M_1, where steps backtrack: f ends lower the longer it is, up to about here
