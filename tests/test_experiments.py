@@ -1,5 +1,6 @@
 """The experiments: what their figures show, what the command line says, and the parts that they are made of."""
 
+import dataclasses
 import itertools
 import json
 import os
@@ -305,6 +306,35 @@ def test_what_is_killed_within_a_part_is_not_done_twice(tmp_path, monkeypatch):
     sizes.append(None)
     run("yuan2018/figure4", tmp_path, k=[3, 4, 5])
     assert sizes == [3, None, 4, 5]
+
+
+def test_a_path_that_is_one_run_has_the_solutions_of_a_run_for_each_sparsity(tmp_path, monkeypatch):
+    """Forward selection and FoBa on data; of a path only the time to the largest k is known."""
+    names, sparsities = ["FBS", "FoBa"], [2, 4]
+    folders = [tmp_path / name for name in ("path", "runs")]
+    for folder in folders:
+        folder.mkdir()
+    _, path = run("yuan2018/figure4", folders[0], solvers=names, k=sparsities)
+    for name in names:
+        monkeypatch.setitem(SOLVERS, name, dataclasses.replace(SOLVERS[name], one_run=False))
+    _, runs = run("yuan2018/figure4", folders[1], solvers=names, k=sparsities)
+    path, runs = (results.sel(solver=names).squeeze("dataset") for results in (path, runs))
+    assert np.isfinite(path.seconds.transpose("solver", "k")).values.tolist() == 2 * [[False, True]]
+    assert np.isfinite(runs.seconds).all()
+    for column in "objective", "test_error", "nonzeros":
+        np.testing.assert_allclose(path[column], runs[column], rtol=1e-6)
+    assert (runs.nonzeros == runs.k).all()
+
+
+def test_a_solver_on_some_of_the_data_sets(tmp_path):
+    changes = {"datasets": ["tiny", "other"], "solvers": ["IHT", "FBS"], "k": [2, 3]}
+    _, results = run("yuan2018/figure4", tmp_path, **changes, only={"FBS": ["other"]})
+    known = np.isfinite(results.objective).all("k")
+    assert known.sel(dataset="other").all()
+    assert known.sel(dataset="tiny").values.tolist() == [True, True, False]
+    for wrong in {"OMP": ["other"]}, {"FBS": ["others"]}:
+        with pytest.raises(config.Failure, match="only"):
+            run("yuan2018/figure4", tmp_path, **changes, only=wrong)
 
 
 def test_more_trials_are_added_to_a_part(tmp_path, monkeypatch):

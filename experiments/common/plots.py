@@ -3,8 +3,9 @@
 import math
 import re
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,11 @@ STYLE: dict[Any, Any] = {
     "pdf.fonttype": 42,
     "savefig.dpi": 200,
 }
+
+
+def looks(names: Iterable[str]) -> dict[str, tuple[str, str]]:
+    """Return the colour and the marker of each curve; they repeat after seven."""
+    return dict(zip(names, cycle(zip((*CYCLE, BLACK), "osD^vPX", strict=True)), strict=False))
 
 
 def style() -> AbstractContextManager[None]:

@@ -71,7 +71,7 @@ def recovered(
     session: Session,
     axes: Mapping[str, Sequence[float]],
     num_trials: int,
-    K_max: int,
+    K_max: int | Callable[[sweep.Cell], int],
     K: Sparsity = axis_K,
     recovery: Callable[..., sweep.Recovery] | None = None,
     **options: Any,
@@ -81,7 +81,7 @@ def recovered(
     Args:
         axes: n, what determines K, and the like.
         num_trials: of each cell.
-        K_max: the largest K.
+        K_max: the largest K, or (cell) -> the largest of the cells that are compiled with it.
         K: that of a cell, from which each solver takes its k.
         recovery: (methods, stop=, look_every=) -> trial; None: of the noise-free problems, with their K.
         options: of the sweep.
@@ -101,6 +101,5 @@ def recovered(
         {"solver": config.solvers, **axes},
         num_trials=num_trials,
         seed=config.seed,
-        round_up={"n": config.round_n},
-        **{"problem": tuple(axes), **options},
+        **{"problem": tuple(axes), "round_up": {"n": config.round_n}, **options},
     )

@@ -44,17 +44,19 @@ class Row:
     passes: int = 1  # gradients of the whole f that a step costs; a limit on steps counts so many for one
     draws: bool = False  # whether it draws rows of A
     relaxed: int = 1  # k = min(relaxed K, d); 9 in Shen & Li 2018, §5.1
+    one_run: bool = False  # whether a path over k is a single run
 
     def sparsity(self, K: Any, d: int) -> Any:
         """Return k, for K a Python int or traced."""
         return K if self.relaxed == 1 else jnp.minimum(self.relaxed * K, d)
 
-    def method(self, K_max: int, d: int, K: Callable[[Cell], Any] = axis_K) -> Method:
-        """Return the solver as a sweep takes it, for planted problems of sparsity ``K(cell) <= K_max``."""
-        k_max = int(self.sparsity(K_max, d)) if self.gathers else None
+    def method(self, K_max: int | Callable[[Cell], int], d: int, K: Callable[[Cell], Any] = axis_K) -> Method:
+        """Return the solver as a sweep takes it, for planted problems of sparsity ``K(cell)``, at most K_max."""
 
         def method(objective: Any, cell: Cell) -> tuple[Sparse, Solver]:
             k = self.sparsity(K(cell), d)
+            most = K_max(cell) if callable(K_max) else K_max
+            k_max = int(self.sparsity(most, d)) if self.gathers else None
             return Sparse(k, k_max=k_max), self.build(objective, k)
 
         return method
@@ -70,6 +72,12 @@ SOLVERS = {
     "HT-SVRG": Row(svrg, "HT-SVRG", f"{NINE}, $m = 3n$", passes=7, draws=True, relaxed=9),
     "NIHT": Row(lambda f, k: NIHT(), "NIHT", "$k = K$"),
     "HTP": Row(lambda f, k: HTP(), "HTP", COORDINATE, gathers=True),
+    "HTP-backtracking": Row(
+        lambda f, k: HTP(backtrack=True),
+        "HTP, backtracking",
+        r"$k = K$, $\eta = 256/\mathrm{max}_i\,\Vert a_i \Vert^2$, halved until f decreases",
+        gathers=True,
+    ),
     "PHT": Row(lambda f, k: jaxht.PHT(r=1), "PHT, $r = 1$", COORDINATE, gathers=True),
     "CoSaMP": Row(lambda f, k: jaxht.CoSaMP(), "CoSaMP", "$k = K$", gathers=True),
     "SP": Row(lambda f, k: jaxht.SubspacePursuit(), "subspace pursuit", "$k = K$", gathers=True),
@@ -78,8 +86,8 @@ SOLVERS = {
     "OMPR": Row(lambda f, k: OMPR(), "OMPR", "$k = K$", gathers=True, after_omp=True),
     "ELS": Row(lambda f, k: jaxht.ExhaustiveLocalSearch(), "exhaustive local search", "$k = K$", True, True),
     "ARHT": Row(lambda f, k: ARHT(), "ARHT", "$k = K$", gathers=True, after_omp=True),
-    "FBS": Row(lambda f, k: OMP(), "FBS", "forward selection", gathers=True),
-    "FoBa": Row(lambda f, k: jaxht.FoBa(), "FoBa", r"$\nu = 1/2$", gathers=True),
+    "FBS": Row(lambda f, k: OMP(), "FBS", "forward selection", gathers=True, one_run=True),
+    "FoBa": Row(lambda f, k: jaxht.FoBa(), "FoBa", r"$\nu = 1/2$", gathers=True, one_run=True),
     "GraHTP": Row(lambda f, k: HTP(spectral.restricted_step_size(f, k)), "GraHTP", HALF, gathers=True),
     "FGraHTP": Row(lambda f, k: IHT(spectral.restricted_step_size(f, k)), "FGraHTP", HALF),
 }

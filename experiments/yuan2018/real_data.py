@@ -2,22 +2,23 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import jax
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
+from pydantic import Field, model_validator
 from scipy import sparse
 from sklearn.preprocessing import StandardScaler, normalize
-from xarray import Dataset, concat
+from xarray import Dataset, concat, full_like
 
 from experiments.common import BaseConfig, Count, Names, Positive, Session, data, plots, tasks, timed
 from experiments.common.l1 import L1Fit, L1Logistic
 from experiments.common.session import Piece
 from experiments.common.solvers import SOLVERS, SolverNames
-from jaxht import Logistic, Sparse, Status, Stop, solve
+from jaxht import Logistic, Sparse, Status, Stop, path, solve
 
 L1 = "l1"
 
@@ -27,9 +28,21 @@ class OnData(BaseConfig):
 
     datasets: Names  # names of data sets with labels -1/+1
     solvers: SolverNames  # one curve each, beside the l1 penalty
+    only: dict[str, Names] = Field(default={})  # the data sets of a solver; absent: all
     l2: Positive  # ridge parameter
     rtol: Positive  # change at which a run counts as converged; also the tolerance of scikit-learn
     max_steps: Count | None = None  # of every solver; absent: as many as each takes by itself
+
+    @model_validator(mode="after")
+    def _check_only(self) -> Self:
+        for solver, names in self.only.items():
+            if solver not in self.solvers or not set(names) <= set(self.datasets):
+                raise ValueError(f"only.{solver} must be one of the solvers, and on some of the datasets; got {names}")
+        return self
+
+    def includes(self, solver: str, dataset: str) -> bool:
+        """Return whether a solver is run on a data set."""
+        return dataset in self.only.get(solver, self.datasets)
 
 
 class Fit(NamedTuple):
@@ -79,6 +92,19 @@ class Task(tasks.Task):
         x = np.asarray(result.x, np.float64)
         return self._judged(x, seconds, setup_seconds, int(result.num_steps), int(result.status))
 
+    def path_solved(self, name: str, ks: list[int]) -> list[Fit]:
+        """Solve by a solver whose path is a single run; its time is that of the largest k, and not known of others."""
+        stop = Stop(max_steps=self.config.max_steps, rtol=self.config.rtol)
+
+        def run(objective: Any) -> Any:
+            return path(objective, Sparse(1), SOLVERS[name].build(objective, max(ks)), ks, stop=stop)
+
+        compiled, setup_seconds = timed(self.compiled, (name, *ks), run, self.objective)
+        results, seconds = timed(compiled, self.objective)
+        times = [np.nan] * (len(ks) - 1) + [seconds]
+        points = zip(np.asarray(results.x, np.float64), times, results.num_steps, results.status, strict=True)
+        return [self._judged(x, time, setup_seconds, int(steps), int(status)) for x, time, steps, status in points]
+
     def l1_solved(self, fit: L1Fit) -> Fit:
         """Judge a solution of scikit-learn."""
         status = Status.CONVERGED if fit.converged else Status.MAX_STEPS
@@ -108,16 +134,23 @@ def compare(
         k = [max(1, size) for size in first[axis if axis == "k" else "nonzeros"].values.tolist()]
 
         def by(name: str, piece: Piece) -> Dataset:
+            if axis == "k" and SOLVERS[name].one_run:
+                return piece("path", lambda: over(axis, values, task.path_solved(name, values)))
+
             def at(value: Any, size: int) -> Dataset:
                 return over(axis, [value], [task.solved(name, size)])
 
             pieces = [piece(f"{value:g}", partial(at, value, size)) for value, size in zip(values, k, strict=True)]
             return concat(pieces, axis)
 
-        others = (part(f"{dataset}-{name}", partial(by, name), True) for name in config.solvers)
-        return concat([first, *others], "solver")
+        def other(name: str) -> Dataset:
+            if config.includes(name, dataset):
+                return part(f"{dataset}-{name}", partial(by, name), True)
+            return full_like(first, np.nan, dtype=float)
 
-    with session.parts(len(config.datasets) * len(names)) as part:
+        return concat([first, *map(other, config.solvers)], "solver")
+
+    with session.parts(sum(config.includes(name, dataset) for name in names for dataset in config.datasets)) as part:
         results = concat([on(dataset, part) for dataset in config.datasets], "dataset")
     return results.assign_coords(dataset=config.datasets, solver=names)
 
@@ -151,9 +184,9 @@ def draw_grid(dataset: Dataset, config: OnData, columns: list[str], label: str) 
 
 def _curves(axes: Axes, results: Dataset, column: str) -> None:
     """Draw a measure of all solvers on one data set; that of the l1 penalty at the number of its nonzeros."""
-    looks = zip(results.solver.values, (plots.GREY, *plots.CYCLE), "x" + "osD^vP", strict=False)
+    looks = {L1: (plots.GREY, "x")} | plots.looks(name for name in results.solver.values if name != L1)
     scale = 100 if column == "test_error" else 1
-    for name, color, marker in looks:
+    for name, (color, marker) in looks.items():
         fits = results.sel(solver=name)
         at = fits.nonzeros if name == L1 and "k" in fits.dims else fits[results[column].dims[-1]]
         label = r"$\ell_1$ (liblinear)" if name == L1 else SOLVERS[name].label

@@ -62,10 +62,12 @@ def run(config: Config, session: Session) -> Dataset:
         session,
         {"n": config.n, "k": config.k},
         config.num_trials,
-        max(config.k),
+        K_max=lambda cell: cell.bounds["k"],
         K=lambda cell: cell["k"],
         recovery=partial(sweep.Recovery, planted, objective=partial(objective, l2=config.l2), metrics=judged),
         problem=("n",),
+        # A compile for each k: refits of GraSP have 3 k columns.
+        round_up={"n": config.round_n, "k": 1},
     )
 
 
@@ -78,17 +80,18 @@ def summarise(dataset: Dataset, config: Config) -> Dataset:
 def plot(rates: Dataset, config: Config) -> Figure:
     """Draw a panel for each k: the rates of exact and of relaxed recovery against n."""
     exact, relaxed = (rates.sel(recovery=kind) for kind in ("exact", "relaxed"))
+    looks = plots.looks(config.solvers)
     figure, panels = plots.panels(len(config.k), width=2.3, height=2.6)
     for axes, k in zip(panels, config.k, strict=True):
-        for name, color, marker in zip(config.solvers, plots.CYCLE, "osD^vP", strict=False):
+        for name, (color, marker) in looks.items():
             for kind, style in (exact, {"linestyle": "-"}), (relaxed, {"linestyle": "--", "mfc": "white"}):
                 plots.rates(axes, kind.sel(solver=name, k=k), color, marker=marker, **style)
         axes.set_title(f"$k = {k}$" + (r" $= \bar{k}$" if k == config.K else ""))
         axes.set_xlabel("sample size $n$")
     panels[0].set_ylabel("support recovered (%)")
-    looks = [(SOLVERS[name].label, color, "-") for name, color in zip(config.solvers, plots.CYCLE, strict=False)]
-    looks += [("exact", plots.GREY, "-"), ("relaxed", plots.GREY, "--")]
-    plots.legend_right(panels[-1], looks)
+    entries = [(SOLVERS[name].label, color, "-") for name, (color, _) in looks.items()]
+    entries += [("exact", plots.GREY, "-"), ("relaxed", plots.GREY, "--")]
+    plots.legend_right(panels[-1], entries)
     plots.caption(figure, config, needed(exact, config), "Bands: 95% Wilson intervals.")
     return figure
 
