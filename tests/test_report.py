@@ -103,8 +103,8 @@ def ylz_rates(*each):
 
 def on_sets(column, along, l1, *each):
     over = {"dataset": [ylz.GISETTE, ylz.BREAST_CANCER, "rcv1", ylz.NEWS], along: [1, 2, 3]}
-    results = by_solver(over, ["l1", "GraHTP", "FGraHTP", "GraSP"], **{column: (l1, *each)})
-    return results.assign(status=(results[column] * 0).astype(int))
+    results = by_solver(over, ["l1", *ylz.SOLVERS[: len(each)]], **{column: (l1, *each)})
+    return results.assign(status=(results[column].fillna(0) * 0).astype(int))
 
 
 NOISE = np.random.default_rng(0).normal(size=(4, 50)) / 100  # of four p, or data sets, and 50 trials, or splits
@@ -130,6 +130,7 @@ RISES, FALLS = [0.0, 0.1, 0.7, 1.2, 1.5], [0.0, 0.2, 0.4, 0.6, 0.8]
 COLUMNS = ("frobenius", "f_score")
 BY_SPLITS = {"along": "dataset", "over": "split"}
 SETS = np.array([[0.03], [0.0], [0.0], [0.0]])  # on gisette
+SOME = np.array([[1.0], [1.0], [np.nan], [np.nan]])  # run on the first two sets
 SLOW = np.array([[0.0], [9.0], [0.0], [0.0]])  # on breast cancer
 YLZ = [
     (ylz.factors_cross, curves_of(mu_1=RISES, mu_2=FALLS), curves_of(mu_1=FALLS, mu_2=RISES)),
@@ -137,6 +138,11 @@ YLZ = [
     (ylz.relaxed_factors, curves_of(mubar_1=FALLS, mubar_2=[-1, 0, 0, 1, 1]), curves_of(mubar_1=FALLS, mubar_2=RISES)),
     (ylz.rise, ylz_rates(*[N] * 5), ylz_rates(*[-N] * 5)),
     (ylz.above_fgrahtp("HTP"), ylz_rates(0.5, 0.3, 0, 0, 0), ylz_rates(0.3, 0.5, 1, 1, 1)),
+    (
+        ylz.above_fgrahtp_beyond("HTP"),
+        ylz_rates(0.5, 0.3 + 0.5 * (K == 0), 0, 0, 0),
+        ylz_rates(0.3 + 0.5 * (K == 0), 0.5, 0, 0, 0),
+    ),
     (ylz.lead_where("GraHTP"), ylz_rates(K * FEW / 6, 0, 0, 0, 0), ylz_rates((2 - K) / FEW / 2, 0, 0, 0, 0)),
     (ylz.comparable("GraHTP"), ylz_rates(0.5, 0.55, 0.45, 0, 0), ylz_rates(0.9, 0.5, 0.1, 0, 0)),
     (ylz.thresholding_is_best("HTP"), ylz_rates(0.9, 0.9, 0.9, 0.5, 0.5), ylz_rates(0.5, 0.5, 0.5, 0.9, 0.9)),
@@ -154,6 +160,11 @@ YLZ = [
         on_sets("objective", "k", 0, 0.1, 0.13 - SETS, 0.1),
     ),
     (ylz.errors, on_sets("test_error", "k", 0, 0.1, 0.2, 0.1), on_sets("test_error", "k", 0, 0.3, 0.2, 0.4)),
+    (
+        ylz.average_error,
+        on_sets("test_error", "k", 0, 0.1, 0.2, 0.3, 0.1 * SOME, 0.3 * SOME),
+        on_sets("test_error", "k", 0, 0.2, 0.1, 0.3, 0.2 * SOME, 0.15 * SOME),
+    ),
     (ylz.times, on_sets("seconds", "k", 0, 2 + SLOW, 1, 3), on_sets("seconds", "k", 0, 3, 2, 1)),
     (ylz.advantage_on_news, on_sets("seconds", "k", 0, 2, 1, 9), on_sets("seconds", "k", 0, 2, 2, 3)),
     (
