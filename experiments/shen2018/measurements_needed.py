@@ -69,7 +69,7 @@ def plot(rates: Dataset, config: Config) -> Figure:
     K = np.asarray(config.K)
     figure, panels = plots.panels(len(levels), width=2.5, height=3.2)
     for axes, level in zip(panels, levels, strict=True):
-        for i, (name, color, marker) in enumerate(zip(config.solvers, plots.CYCLE, "osD^v", strict=False)):
+        for i, (name, (color, marker)) in enumerate(plots.looks(config.solvers).items()):
             crossing = crossings.sel(solver=name, level=level)
             line = lines.sel(solver=name, level=level)
             shift = (i - (len(config.solvers) - 1) / 2) * 0.18  # so that error bars stand side by side

@@ -67,7 +67,7 @@ class Task(tasks.Task):
     def __init__(self, name: str, table: data.Table, config: OnData) -> None:
         super().__init__()
         tasks.check_labels(name, table.y)
-        self.config = config
+        self.config, self.stop = config, Stop(max_steps=config.max_steps, rtol=config.rtol)
         train, test = table.split(0.5, config.seed)
         scale = normalize if sparse.issparse(table.X) else StandardScaler().fit(train.X).transform
         self.A, self.A_test, self.y, self.y_test = scale(train.X), scale(test.X), train.y, test.y
@@ -78,10 +78,9 @@ class Task(tasks.Task):
 
     def solved(self, name: str, k: int) -> Fit:
         """Solve by a solver."""
-        stop = Stop(max_steps=self.config.max_steps, rtol=self.config.rtol)
 
         def run(objective: Any, solver: Any) -> Any:
-            return solve(objective, Sparse(k), solver, stop=stop)
+            return solve(objective, Sparse(k), solver, stop=self.stop)
 
         def prepare() -> Any:
             solver = jax.jit(lambda objective: SOLVERS[name].build(objective, k))(self.objective)
@@ -94,10 +93,9 @@ class Task(tasks.Task):
 
     def path_solved(self, name: str, ks: list[int]) -> list[Fit]:
         """Solve by a solver whose path is a single run; its time is that of the largest k, and not known of others."""
-        stop = Stop(max_steps=self.config.max_steps, rtol=self.config.rtol)
 
         def run(objective: Any) -> Any:
-            return path(objective, Sparse(1), SOLVERS[name].build(objective, max(ks)), ks, stop=stop)
+            return path(objective, Sparse(1), SOLVERS[name].build(objective, max(ks)), ks, stop=self.stop)
 
         compiled, setup_seconds = timed(self.compiled, (name, *ks), run, self.objective)
         results, seconds = timed(compiled, self.objective)

@@ -80,7 +80,7 @@ def plot(dataset: Dataset, config: Config) -> Figure:
     grid = figure.subplots(2, len(config.l0), squeeze=False, sharex=True)
     for row, name, label in zip(grid, ("value", "error"), ("$P(w)$", r"$\Vert w - w^* \Vert$"), strict=True):
         for axes, l0 in zip(row, config.l0, strict=True):
-            for solver, color, marker in zip(config.solvers, plots.CYCLE, "osD", strict=False):
+            for solver, (color, marker) in plots.looks(config.solvers).items():
                 draw_quartiles(axes, dataset[name].sel(solver=solver, l0=l0), color, marker=marker, label=solver)
         row[0].set_ylabel(label)
     for axes, l0 in zip(grid[0], config.l0, strict=True):
