@@ -299,6 +299,7 @@ def test_workers_and_lanes_do_not_change_a_bit(padded, whole, workers):
     same_bits(padded(workers=workers), whole)
 
 
+@pytest.mark.skipif(jax.default_backend() != "cpu", reason="a GPU has one pool")
 @pytest.mark.parametrize(("cells", "trials", "pools"), [(1, 32, 1), (2, 16, 1), (3, 16, 2), (9, 40, 4)])
 def test_as_many_pools_as_cores_and_as_are_of_use(monkeypatch, cells, trials, pools):
     monkeypatch.setattr("os.sched_getaffinity", lambda pid: range(4), raising=False)

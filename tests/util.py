@@ -16,7 +16,7 @@ import numpy as np
 import jaxht
 
 EMITTERS = "xla_cpu_use_fusion_emitters"
-HAS_EMITTERS = jax.__version_info__ < (0, 12)  # as an option
+HAS_EMITTERS = jax.__version_info__ < (0, 11)  # as an option
 # Options of XLA for what runs once and is small: a fifth of the time that users' compiles take. What is compiled so is
 # not optimised: that it is right as users compile it, the contract suite shows in a pass of its own.
 QUICK = {

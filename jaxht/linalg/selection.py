@@ -2,6 +2,7 @@
 
 Ties go to the lowest index, -0.0 equals 0.0, and NaN (of any sign and payload) ranks above infinity, on every path
 and every device. ``k`` may be traced: selection is a search for the k-th largest magnitude, not a sort of length k.
+(But on a GPU, where each pass of the search waits for the host, vectors below 2^16 entries are sorted.)
 
 IEEE magnitudes order like their bit patterns read as integers, so the k-th largest is found exactly by searching its
 bits, two in each counting pass over the data, and fewer wherever a threshold already separates exactly k entries,
@@ -52,7 +53,8 @@ def k_largest_mask(z: Array, k: Numeric) -> Array:
 
     Cost: at most 16 counting passes in float32 (8 in half precision, 32 in float64), typically 12 to 14; up to
     ``log2(d) / 2`` more only where the k-th and the (k+1)-th magnitudes are equal; one pass for d <= 16. Independent
-    of k; no sort, no scatter.
+    of k; no sort, no scatter. On a GPU below 2^16 entries a sort and a scatter instead: 0.1 to 0.2 ms in place of 0.4
+    to 0.5 for up to 8192 vectors of 256 entries (H200).
 
     Source: supp(z, k) of Shen & Li 2018 §1.2, "ties are broken lexicographically".
 
@@ -167,6 +169,31 @@ def _select_vmapped(
 def _find_masks(pieces: list[Array], k: Count) -> list[Array]:
     """For each lane (the first axis) the masks of its k[lane] largest keys, which are not negative.
 
+    Jitted, since loops and branches outside of any jit are compiled anew in each call, and so that a program that
+    selects in many places traces this once for each shape.
+    """
+    if len(pieces) > 1 or len(k) > 1 or pieces[0].ndim > 2 or pieces[0].shape[1] >= LONG:
+        return _search_masks(pieces, k)
+    keys, d = pieces[0], pieces[0].shape[1]
+    if d <= _SHORT:
+        return [lax.cond(keys[0, 0] >= 0, lambda: _rank(keys) < k[0][:, None], lambda: jnp.zeros(keys.shape, bool))]
+    return lax.platform_dependent(pieces, k, cpu=_search_masks, default=_sort_masks)
+
+
+def _sort_masks(pieces: list[Array], k: Count) -> list[Array]:
+    """The same for one array (lanes, d) by a sort: a GPU waits for the host in each pass of a search.
+
+    The mask is made of the order alone, so that it has exactly k entries whatever XLA computes anew.
+    """
+    (keys,) = pieces
+    lane, index = (lax.broadcasted_iota(jnp.int32, keys.shape, axis) for axis in (0, 1))
+    _, order = lax.sort((~keys, index), dimension=1, is_stable=True, num_keys=1)  # falling keys, then rising indices
+    return [jnp.zeros(keys.shape, bool).at[lane, order].set(index < k[0][:, None], unique_indices=True)]
+
+
+def _search_masks(pieces: list[Array], k: Count) -> list[Array]:
+    """The same for several arrays of any shapes by counting passes.
+
     A threshold is searched until exactly k keys reach it. Where that ends at the k-th largest key, which further keys
     equal, ties are numbered and the search goes on among the numbers: one loop, and so one program, does both. Where
     the numbers need two digits, it goes on once more, among those with the same first digit.
@@ -174,16 +201,10 @@ def _find_masks(pieces: list[Array], k: Count) -> list[Array]:
     The masks compare what the loop carries, so that all comparisons see the same bits: XLA would otherwise compute the
     caller's values anew for each use, in kernels that round differently, and the k-th largest of one need not be that
     of the other. (An optimization barrier does not prevent that on CPU.)
-
-    Jitted, since loops and branches outside of any jit are compiled anew in each call, and so that a program that
-    selects in many places traces this once for each shape.
     """
     shapes, dtype = [piece.shape[1:] for piece in pieces], pieces[0].dtype
     total = sum(map(math.prod, shapes))
     wide = len(k) > 1
-    if len(pieces) == 1 and pieces[0].ndim == 2 and total <= _SHORT and not wide:
-        keys = pieces[0]
-        return [lax.cond(keys[0, 0] >= 0, lambda: _rank(keys) < k[0][:, None], lambda: jnp.zeros(keys.shape, bool))]
     # How many leading axes make the first digit of an entry's number, the others the second.
     splits = [split_axes(shape) if wide else len(shape) for shape in shapes]
     leading = [math.prod(shape[:split]) for shape, split in zip(shapes, splits, strict=True)]
