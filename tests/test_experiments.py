@@ -326,17 +326,6 @@ def test_a_path_that_is_one_run_has_the_solutions_of_a_run_for_each_sparsity(tmp
     assert (runs.nonzeros == runs.k).all()
 
 
-def test_a_solver_on_some_of_the_data_sets(tmp_path):
-    changes = {"datasets": ["tiny", "other"], "solvers": ["IHT", "FBS"], "k": [2, 3]}
-    _, results = run("yuan2018/figure4", tmp_path, **changes, only={"FBS": ["other"]})
-    known = np.isfinite(results.objective).all("k")
-    assert known.sel(dataset="other").all()
-    assert known.sel(dataset="tiny").values.tolist() == [True, True, False]
-    for wrong in {"OMP": ["other"]}, {"FBS": ["others"]}:
-        with pytest.raises(config.Failure, match="only"):
-            run("yuan2018/figure4", tmp_path, **changes, only=wrong)
-
-
 def test_more_trials_are_added_to_a_part(tmp_path, monkeypatch):
     """Pieces do not depend on their number, nor on the wording of the configuration."""
     path = tiny("yuan2018/figure6", tmp_path, num_trials=[2])

@@ -88,7 +88,7 @@ def plot(dataset: Dataset, config: Config) -> Figure:
     figure, panels = plots.panels(len(config.N), width=2.2, height=2.4)
     for axes, N in zip(panels, config.N, strict=True):
         results = dataset.sel(N=N, k=dataset.k[dataset.k <= N])
-        for size, (name, color, marker) in enumerate(zip(SOLVERS, plots.CYCLE, "osD^vP", strict=False)):
+        for size, (name, (color, marker)) in enumerate(plots.looks(SOLVERS).items()):
             value = results.value.sel(solver=name).max("start")
             axes.plot(results.k, value, color=color, marker=marker, ms=8 - size, mfc="none", lw=0.8, label=name)
         axes.plot(2, float(results.value_pair), "*", color=plots.BLACK, ms=8, label="the pair")

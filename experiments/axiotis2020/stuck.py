@@ -72,10 +72,10 @@ def run(config: Config, session: Session) -> Dataset:
 def plot(dataset: Dataset, config: Config) -> Figure:
     """Draw the lemma's traces on the left, the ends for all k on the right."""
     figure, (left, right) = plots.panels(2, width=2.9, height=2.6)
-    for (name, label), color, marker in zip(SOLVERS.items(), plots.CYCLE, "osD", strict=False):
+    for name, (color, marker) in plots.looks(SOLVERS).items():
         found = dataset.value.sel(solver=name)
-        moving = int((found[-1].diff("step") != 0).sum()) + 1
-        left.plot(found.step[1 : moving + 1], found[-1, 1 : moving + 1], color=color, marker=marker, label=label)
+        moved = found[-1, 1 : int((found[-1].diff("step") != 0).sum()) + 2]
+        left.plot(moved.step, moved, color=color, marker=marker, label=SOLVERS[name])
         right.plot(found.k, found[:, -1], color=color, marker=marker)
     for axes in (left, right):
         axes.axhline(float(dataset.optimum), color=plots.GREY, linestyle="--", linewidth=0.8, label="$f(x^*)$")

@@ -45,7 +45,7 @@ def plot(rates: Dataset, config: Config) -> Figure:
     panels = right.subplots(2, columns, sharex=True, sharey=True, squeeze=False)
     delta = np.asarray(config.n) / config.d
     compared.set(xlim=plots.edges(delta)[[0, -1]], ylim=(0, plots.edges(config.rho)[-1]))
-    for name, axes, color, marker in zip(config.solvers, panels.flat, plots.CYCLE, "osD^vP", strict=False):
+    for axes, (name, (color, marker)) in zip(panels.flat, plots.looks(config.solvers).items(), strict=False):
         row, crossing = SOLVERS[name], crossings.sel(solver=name)
         plots.band(compared, delta, crossing, color, along="y", label=row.label, marker=marker)
         mesh = plots.phase_diagram(axes, delta, config.rho, 100 * rates.rate.sel(solver=name).transpose("rho", "n"))

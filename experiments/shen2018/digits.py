@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from chex import Array
+from matplotlib import colormaps
 from matplotlib.figure import Figure
 from pydantic import AfterValidator
 from sklearn.preprocessing import normalize
@@ -87,6 +88,7 @@ def plot(dataset: Dataset, config: Config) -> Figure:
     figure = plots.figure(1.0 * columns + 4.6, 1.25 * rows)
     ratios = [1.0] * columns + [2.0, 2.0]
     grid = figure.subplots(rows, columns + 2, squeeze=False, gridspec_kw={"width_ratios": ratios})
+    colors = colormaps["viridis"](np.linspace(0, 0.9, columns))
     for row, pair in zip(grid, config.pairs, strict=True):
         results = dataset.sel(pair=pair)
         for axes, k in zip(row, config.shown_k, strict=False):
@@ -98,7 +100,7 @@ def plot(dataset: Dataset, config: Config) -> Figure:
             if pair == config.pairs[0]:
                 axes.set_title(f"$k = {k}$")
         row[0].set_ylabel(f"{pair[0]} v {pair[2]}")
-        for k, color in zip(config.shown_k, plots.CYCLE, strict=False):
+        for k, color in zip(config.shown_k, colors, strict=True):
             row[-2].plot(results.stage, results.objective.sel(k=k), color=color, label=f"$k = {k}$")
         row[-2].set_yscale("log")
         plots.whole_numbers(row[-2])
@@ -106,9 +108,8 @@ def plot(dataset: Dataset, config: Config) -> Figure:
         row[-1].yaxis.tick_right()
         row[-1].spines["right"].set_visible(True)
         row[-1].spines["left"].set_visible(False)
-    grid[0, -2].set_title("objective")
+    grid[0, -2].set_title(f"objective, from $k = {config.shown_k[0]}$ (dark)\nto {config.shown_k[-1]} (light)")
     grid[0, -1].set_title("test accuracy (%)")
-    grid[0, -2].legend(fontsize=6)
     grid[-1, -2].set_xlabel("stage")
     grid[-1, -1].set_xlabel("$k$")
     remark = "Weights: blue speaks for the first digit, red for the second, each image on its own scale."

@@ -23,7 +23,7 @@ def plot(rates: Dataset, config: Config) -> Figure:
     grid = figure.subplots(len(config.solvers), 2, squeeze=False, sharey=True)
     for row, name in zip(grid, config.solvers, strict=True):
         for axes, over, at, shown in ((row[0], "n", "K", config.shown_K), (row[1], "K", "n", config.shown_n)):
-            for value, color, marker in zip(shown, plots.CYCLE, "osD^vP", strict=False):
+            for value, (color, marker) in plots.looks(shown).items():
                 curve = rates.sel({"solver": name, at: value})
                 plots.rates(axes, curve, color, marker=marker, label=f"${at} = {value}$")
             axes.legend()

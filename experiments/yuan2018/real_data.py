@@ -2,17 +2,16 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
-from pydantic import Field, model_validator
 from scipy import sparse
 from sklearn.preprocessing import StandardScaler, normalize
-from xarray import Dataset, concat, full_like
+from xarray import Dataset, concat
 
 from experiments.common import BaseConfig, Count, Names, Positive, Session, data, plots, tasks, timed
 from experiments.common.l1 import L1Fit, L1Logistic
@@ -28,21 +27,9 @@ class OnData(BaseConfig):
 
     datasets: Names  # names of data sets with labels -1/+1
     solvers: SolverNames  # one curve each, beside the l1 penalty
-    only: dict[str, Names] = Field(default={})  # the data sets of a solver; absent: all
     l2: Positive  # ridge parameter
     rtol: Positive  # change at which a run counts as converged; also the tolerance of scikit-learn
     max_steps: Count | None = None  # of every solver; absent: as many as each takes by itself
-
-    @model_validator(mode="after")
-    def _check_only(self) -> Self:
-        for solver, names in self.only.items():
-            if solver not in self.solvers or not set(names) <= set(self.datasets):
-                raise ValueError(f"only.{solver} must be one of the solvers, and on some of the datasets; got {names}")
-        return self
-
-    def includes(self, solver: str, dataset: str) -> bool:
-        """Return whether a solver is run on a data set."""
-        return dataset in self.only.get(solver, self.datasets)
 
 
 class Fit(NamedTuple):
@@ -141,14 +128,10 @@ def compare(
             pieces = [piece(f"{value:g}", partial(at, value, size)) for value, size in zip(values, k, strict=True)]
             return concat(pieces, axis)
 
-        def other(name: str) -> Dataset:
-            if config.includes(name, dataset):
-                return part(f"{dataset}-{name}", partial(by, name), True)
-            return full_like(first, np.nan, dtype=float)
+        others = [part(f"{dataset}-{name}", partial(by, name), True) for name in config.solvers]
+        return concat([first, *others], "solver")
 
-        return concat([first, *map(other, config.solvers)], "solver")
-
-    with session.parts(sum(config.includes(name, dataset) for name in names for dataset in config.datasets)) as part:
+    with session.parts(len(names) * len(config.datasets)) as part:
         results = concat([on(dataset, part) for dataset in config.datasets], "dataset")
     return results.assign_coords(dataset=config.datasets, solver=names)
 

@@ -82,9 +82,10 @@ def run_gaps(
 def plot_gaps(dataset: Dataset, config: Gaps, along: str, lines: str, labels: tuple[str, str]) -> Figure:
     """Draw a panel for each dimension, a colour for each of ``lines``; labels: of the x axis, of an entry."""
     figure, panels = plots.panels(len(config.d), 2.9, 2.7)
+    looks = plots.looks(dataset[lines].values)
     for axes, d, k in zip(panels, config.d, config.k, strict=True):
         searched = math.comb(d, k) <= config.max_supports
-        for entry, color, marker in zip(dataset[lines].values, plots.CYCLE, "osD^v", strict=False):
+        for entry, (color, marker) in looks.items():
             of = dataset.sel({"d": d, lines: entry})
             for upper, shown, style in (
                 ("minimum", searched, {"linestyle": "-"}),
@@ -98,8 +99,8 @@ def plot_gaps(dataset: Dataset, config: Gaps, along: str, lines: str, labels: tu
         axes.set_yscale("log")
         axes.set_xlabel(labels[0])
     panels[0].set_ylabel("duality gap" + (" over $P$" if config.relative else ""))
-    names = [f"{labels[1]} = {entry:g}$" if labels[1] else str(entry) for entry in dataset[lines].values]
-    plots.legend_right(panels[-1], [(name, color, "-") for name, color in zip(names, plots.CYCLE, strict=False)])
+    names = {entry: f"{labels[1]} = {entry:g}$" if labels[1] else str(entry) for entry in looks}
+    plots.legend_right(panels[-1], [(names[entry], color, "-") for entry, (color, _) in looks.items()])
     remark = f"{QUARTILES} Gaps below $10^{{-6}}$ are drawn there."
     if any(math.comb(d, k) <= config.max_supports for d, k in zip(config.d, config.k, strict=True)):
         remark += " Dashed: $P$ at the end of DIHT in place of its minimum over all supports, where that is known."
