@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from itertools import cycle
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import matplotlib
 import numpy as np
@@ -23,6 +23,8 @@ from numpy.typing import ArrayLike
 from xarray import DataArray, Dataset
 
 from experiments.common.config import BaseConfig
+
+Name = TypeVar("Name")
 
 # Okabe & Ito 2008: told apart by all kinds of colour vision.
 BLACK, ORANGE, SKY, GREEN, YELLOW, BLUE, VERMILION, PURPLE = (
@@ -54,7 +56,7 @@ STYLE: dict[Any, Any] = {
 }
 
 
-def looks(names: Iterable[str]) -> dict[str, tuple[str, str]]:
+def looks(names: Iterable[Name]) -> dict[Name, tuple[str, str]]:
     """Return the colour and the marker of each curve; they repeat after seven."""
     return dict(zip(names, cycle(zip((*CYCLE, BLACK), "osD^vPX", strict=True)), strict=False))
 

@@ -172,10 +172,10 @@ def _find_masks(pieces: list[Array], k: Count) -> list[Array]:
     Jitted, since loops and branches outside of any jit are compiled anew in each call, and so that a program that
     selects in many places traces this once for each shape.
     """
-    if len(pieces) > 1 or len(k) > 1 or pieces[0].ndim > 2 or pieces[0].shape[1] >= LONG:
+    if len(pieces) > 1 or len(k) > 1 or pieces[0].ndim != 2 or pieces[0].shape[1] >= LONG:
         return _search_masks(pieces, k)
-    keys, d = pieces[0], pieces[0].shape[1]
-    if d <= _SHORT:
+    (keys,) = pieces
+    if keys.shape[1] <= _SHORT:
         return [lax.cond(keys[0, 0] >= 0, lambda: _rank(keys) < k[0][:, None], lambda: jnp.zeros(keys.shape, bool))]
     return lax.platform_dependent(pieces, k, cpu=_search_masks, default=_sort_masks)
 
