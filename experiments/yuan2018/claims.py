@@ -757,8 +757,7 @@ PAPER = Paper(
                 ),
             ],
             f"Competitive means: the mean is at most {CLOSE} below the best. The patients are the paper's, but of "
-            "their genes the 26 of Hess's predictor. Splits overlap, so standard errors over them are too small. Times "
-            "were taken beside other work on the machine: factors of 2 or 3 between methods say nothing.",
+            "their genes the 26 of Hess's predictor. Splits overlap, so standard errors over them are too small.",
         ),
     ],
 )
