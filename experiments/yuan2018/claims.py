@@ -420,7 +420,8 @@ def favourable(column: str, better: int, digits: int) -> Judge:
         parts, conditions = [], []
         for p in results.p.values:
             at = results[column].sel(p=p)
-            own, others = at.sel(solver="GraHTP"), present(at, (*GREEDY, GLASSO))
+            own = at.sel(solver="GraHTP")
+            others = [name for name in present(at, (*GREEDY, GLASSO)) if at.sel(solver=name).count() > 1]
             means = {name: mean_error(at.sel(solver=name)) for name in others}
             best = max(others, key=lambda name: better * means[name][0])
             texts = (f"{value:.{digits}f} ± {error:.{digits}f}" for value, error in (mean_error(own), means[best]))

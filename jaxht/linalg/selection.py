@@ -53,8 +53,8 @@ def k_largest_mask(z: Array, k: Numeric) -> Array:
 
     Cost: at most 16 counting passes in float32 (8 in half precision, 32 in float64), typically 12 to 14; up to
     ``log2(d) / 2`` more only where the k-th and the (k+1)-th magnitudes are equal; one pass for d <= 16. Independent
-    of k; no sort, no scatter. On a GPU below 2^16 entries a sort and a scatter instead: 0.1 to 0.2 ms in place of 0.4
-    to 0.5 for up to 8192 vectors of 256 entries (H200).
+    of k; no sort, no scatter. On a GPU below 2^16 entries a sort and a scatter instead, about a third of the time
+    (H200, 8192 vectors of 256 entries in a loop).
 
     Source: supp(z, k) of Shen & Li 2018 §1.2, "ties are broken lexicographically".
 
