@@ -372,7 +372,8 @@ def test_runs_in_single_precision_end_by_themselves(solver, exact):
         gradient = (A.T @ (A @ x.ravel() - y)).reshape(x.shape)
         U, V = (np.asarray(basis, np.float64) for basis in (result.support.U, result.support.V))
         slope = np.linalg.norm(U.T @ gradient) + np.linalg.norm(gradient @ V)
-        assert slope < 5e-5 * np.linalg.norm(A.T @ y)
+        bound = 2e-5 if jax.default_backend() == "cpu" else 5e-5  # decompositions of a GPU round more
+        assert slope < bound * np.linalg.norm(A.T @ y)
 
 
 def test_normalised_steps_never_raise_f():

@@ -99,8 +99,8 @@ def plot_gaps(dataset: Dataset, config: Gaps, along: str, lines: str, labels: tu
         axes.set_yscale("log")
         axes.set_xlabel(labels[0])
     panels[0].set_ylabel("duality gap" + (" over $P$" if config.relative else ""))
-    names = {entry: f"{labels[1]} = {entry:g}$" if labels[1] else str(entry) for entry in looks}
-    plots.legend_right(panels[-1], [(names[entry], color, "-") for entry, (color, _) in looks.items()])
+    names = [f"{labels[1]} = {entry:g}$" if labels[1] else str(entry) for entry in looks]
+    plots.legend_right(panels[-1], [(name, color, "-") for name, (color, _) in zip(names, looks.values(), strict=True)])
     remark = f"{QUARTILES} Gaps below $10^{{-6}}$ are drawn there."
     if any(math.comb(d, k) <= config.max_supports for d, k in zip(config.d, config.k, strict=True)):
         remark += " Dashed: $P$ at the end of DIHT in place of its minimum over all supports, where that is known."
