@@ -1,8 +1,8 @@
 """``python -m benchmarks [NAME ...]``: run all the benchmarks, or those named.
 
-``python -m benchmarks support [OPTION ...]``, ``certified``, ``streaming``, ``genotypes``, ``long`` and ``processes``,
-which need long or much memory or have options of their own, are run by name alone.
-"""
+``python -m benchmarks support [OPTION ...]``, ``certified``, ``streaming``, ``genotypes``, ``long``
+and ``processes``, which need long or much memory or have options of their own, are run by name
+alone."""
 
 import importlib
 import platform
@@ -44,11 +44,17 @@ def main(names: list[str]) -> None:
         return importlib.import_module(f"benchmarks.{names[0]}").main(names[1:])
     unknown = [name for name in names if name not in NAMES]
     if unknown:
-        sys.exit(f"no such benchmark: {', '.join(unknown)}; there are {', '.join((*NAMES, *ALONE))}")
+        sys.exit(
+            f"no such benchmark: {', '.join(unknown)}; there are {', '.join((*NAMES, *ALONE))}"
+        )
     compilation_cache.enable()
     device = jax.devices()[0]
-    print(f"jax {jax.__version__}, Python {platform.python_version()}, {device.platform} {device.device_kind}")
-    print("medians of interleaved runs; ratios are medians over turns, with their 10 % and 90 % quantiles")
+    print(
+        f"jax {jax.__version__}, Python {platform.python_version()}, {device.platform} {device.device_kind}"
+    )
+    print(
+        "medians of interleaved runs; ratios are medians over turns, with their 10 % and 90 % quantiles"
+    )
     for name in names or NAMES:
         importlib.import_module(f"benchmarks.{name}").main()
 

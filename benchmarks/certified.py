@@ -1,9 +1,11 @@
-"""Global optima with a certificate: branch and bound next to OKRidge, l0bnb and SCIP, on the instances of their papers.
+"""Global optima with a certificate: branch and bound next to OKRidge, l0bnb and SCIP, on the
+instances of their papers.
 
-Each run is a process of its own. ``python -m benchmarks certified --rivals-python PYTHON`` takes the interpreter of an
-environment with ``pip install okridge l0bnb pyscipopt requests 'numpy<2'``; without it jaxht runs alone. All stop at a
-gap of 1e-4 of f: of OKRidge, whose f leaves out the squares of y, of that; l0bnb has a price l0 for each coefficient in
-place of k, which is taken between the decreases of f from the ninth and to the eleventh; SCIP solves the perspective
+Each run is a process of its own. ``python -m benchmarks certified --rivals-python PYTHON`` takes
+the interpreter of an environment with ``pip install okridge l0bnb pyscipopt requests 'numpy<2'``;
+without it jaxht runs alone. All stop at a gap of 1e-4 of f: of OKRidge, whose f leaves out the
+squares of y, of that; l0bnb has a price l0 for each coefficient in place of k, which is taken
+between the decreases of f from the ninth and to the eleventh; SCIP solves the perspective
 formulation, with cones. Data sets are those of JAXHT_DATA.
 
 ``first`` is the first call, with what is compiled, ``again`` a second one of the same process.
@@ -23,7 +25,8 @@ import numpy as np
 # Neither jax nor jaxht: the rivals' environment has none.
 
 TIME_LIMIT, SCIP_LIMIT = 300.0, 120.0
-# Name: kind, n, d, correlation, l2 on the scale of 1/2 sum of squares, or of the mean for the logistic loss.
+# Name: kind, n, d, correlation, l2 on the scale of 1/2 sum of squares, or of the mean for the
+# logistic loss.
 INSTANCES = {
     "OKRidge, equicorrelated": ("equicorrelated", 6000, 3000, 0.5, 1e-3),
     "OKRidge, Toeplitz": ("toeplitz", 6000, 3000, 0.5, 1e-3),
@@ -34,7 +37,8 @@ INSTANCES = {
     "logistic, l2 = 0.005": ("logistic", 1000, 1000, 0.1, 0.005),
 }
 K, SNR = 10, 5.0
-# Data set of JAXHT_DATA, or diabetes of scikit-learn with all products: sizes, l2 on the scale of the mean; time limit.
+# Data set of JAXHT_DATA, or diabetes of scikit-learn with all products: sizes, l2 on the scale of
+# the mean; time limit.
 DATA = {
     "cal_housing": ((3, 4), (0.0,)),
     "cpu_small": ((3, 5), (0.0,)),
@@ -60,7 +64,7 @@ def make_data(kind: str, n: int, d: int, correlation: float) -> tuple[np.ndarray
     return A, np.where(y > 0, 1.0, -1.0) if kind == "logistic" else y - y.mean()
 
 
-# ---- in a process of its own -----------------------------------------------------------------------------------------
+# ---- in a process of its own ---------------------------------------------------------------------
 
 
 def run_jaxht(name: str) -> dict[str, Any]:
@@ -77,7 +81,12 @@ def run_jaxht(name: str) -> dict[str, Any]:
         begin = time.perf_counter()
         best = jaxht.branch_and_bound(f, jaxht.Sparse(K), time_limit=TIME_LIMIT)
         seconds.append(time.perf_counter() - begin)
-    found = {"first": seconds[0], "again": seconds[1], "value": best.value, "gap": best.gap / abs(best.value)}
+    found = {
+        "first": seconds[0],
+        "again": seconds[1],
+        "value": best.value,
+        "gap": best.gap / abs(best.value),
+    }
     found |= {"root": (best.value - best.root_lower) / abs(best.value), "nodes": best.num_nodes}
     if name.startswith("l0bnb"):
         with jax.enable_x64(True):
@@ -94,7 +103,9 @@ def run_okridge(name: str) -> dict[str, Any]:
     kind, n, d, correlation, l2 = INSTANCES[name]
     A, y = make_data(kind, n, d, correlation)
     begin = time.perf_counter()
-    value, _, gap, _, _ = BNBTree(A, y, lambda2=l2, max_memory_GB=8).solve(K, gap_tol=1e-4, time_limit=TIME_LIMIT)
+    value, _, gap, _, _ = BNBTree(A, y, lambda2=l2, max_memory_GB=8).solve(
+        K, gap_tol=1e-4, time_limit=TIME_LIMIT
+    )
     return {"first": time.perf_counter() - begin, "value": (value + y @ y) / 2, "gap": float(gap)}
 
 
@@ -116,7 +127,8 @@ def run_l0bnb(name: str, price: float, most: float) -> dict[str, Any]:
 
 
 def run_scip(name: str) -> dict[str, Any]:
-    """SCIP: ``min t/2 + l2/2 sum_j s_j``, ``||A x - y||^2 <= t``, ``x_j^2 <= s_j z_j``, at most k of the binary z_j."""
+    """SCIP: ``min t/2 + l2/2 sum_j s_j``, ``||A x - y||^2 <= t``, ``x_j^2 <= s_j z_j``, at most k
+    of the binary z_j."""
     import pyscipopt
 
     if name == "bootstraps":
@@ -134,7 +146,9 @@ def run_scip(name: str) -> dict[str, Any]:
     s = [model.addVar(lb=0) for _ in range(d)]
     residual, t = [model.addVar(lb=None) for _ in range(n)], model.addVar(lb=0)
     for i in range(n):
-        model.addCons(pyscipopt.quicksum(float(A[i, j]) * x[j] for j in range(d)) - residual[i] == float(y[i]))
+        model.addCons(
+            pyscipopt.quicksum(float(A[i, j]) * x[j] for j in range(d)) - residual[i] == float(y[i])
+        )
     model.addCons(pyscipopt.quicksum(r * r for r in residual) <= t)
     for j in range(d):
         model.addCons(x[j] * x[j] <= s[j] * z[j])
@@ -170,12 +184,21 @@ def run_bootstraps(name: str) -> dict[str, Any]:
     first = time.perf_counter() - begin
     begin = time.perf_counter()
     results = [certify(seed) for seed in range(1000)]
-    again, certified = time.perf_counter() - begin, sum(result.status.name == "OPTIMAL" for result in results)
-    return {"first": first, "again": again, "certified": certified, "nodes": sum(r.num_nodes for r in results)}
+    again, certified = (
+        time.perf_counter() - begin,
+        sum(result.status.name == "OPTIMAL" for result in results),
+    )
+    return {
+        "first": first,
+        "again": again,
+        "certified": certified,
+        "nodes": sum(r.num_nodes for r in results),
+    }
 
 
 def run_batches(name: str) -> dict[str, Any]:
-    """Nodes a second against the batch, and which share of the rate of matrix products their products reach.
+    """Nodes a second against the batch, and which share of the rate of matrix products their
+    products reach.
 
     Of a problem whose gap stays open: 1000 x 1000, k = 10, with a small ridge.
     """
@@ -246,8 +269,13 @@ def run_data(name: str) -> list[dict[str, Any]]:
                 "gap": best.gap / abs(best.value),
                 "nodes": best.num_nodes,
             }
-            row |= {"root": (best.value - best.root_lower) / abs(best.value), "status": best.status.name}
-            found.append(row | {"label": f"{name}, {A.shape[0]} x {A.shape[1]}, k = {k}, l2 = {l2:g}"})
+            row |= {
+                "root": (best.value - best.root_lower) / abs(best.value),
+                "status": best.status.name,
+            }
+            found.append(
+                row | {"label": f"{name}, {A.shape[0]} x {A.shape[1]}, k = {k}, l2 = {l2:g}"}
+            )
     return found
 
 
@@ -262,22 +290,34 @@ TASKS = {
 }
 
 
-# ---- in this process -------------------------------------------------------------------------------------------------
+# ---- in this process -----------------------------------------------------------------------------
 
 
 def fresh(python: str, task: str, name: str, *numbers: float) -> Any:
     """What a task returns in a process of its own."""
     command = [python, __file__, "--task", task, name, *map(repr, numbers)]
-    env = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])} if python == sys.executable else dict(os.environ)
+    env = (
+        os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])}
+        if python == sys.executable
+        else dict(os.environ)
+    )
     output = subprocess.run(command, env=env, stdout=subprocess.PIPE, text=True, check=True).stdout
     return json.loads(output.splitlines()[-1])
 
 
 def report(label: str, found: dict[str, Any]) -> None:
     """A line for a run."""
-    keys = [("first", "{:9.2f} s"), ("again", "{:9.2f} s"), ("value", "{:14.7g}"), ("gap", "{:9.1e}")]
+    keys = [
+        ("first", "{:9.2f} s"),
+        ("again", "{:9.2f} s"),
+        ("value", "{:14.7g}"),
+        ("gap", "{:9.1e}"),
+    ]
     keys += [("root", "{:9.1e}"), ("nodes", "{:7d}")]
-    cells = (form.format(found[key]) if key in found else "-".rjust(len(form.format(0))) for key, form in keys)
+    cells = (
+        form.format(found[key]) if key in found else "-".rjust(len(form.format(0)))
+        for key, form in keys
+    )
     print(f"  {label:50s}" + " ".join(cells), flush=True)
 
 
@@ -285,10 +325,16 @@ def main(arguments: list[str]) -> None:
     """Print a table."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks certified", description=__doc__)
     parser.add_argument("--rivals-python", help="the interpreter of an environment with the others")
-    parser.add_argument("instances", nargs="*", help=f"of {', '.join([*INSTANCES, *DATA])}, bootstraps, batches; all")
+    parser.add_argument(
+        "instances",
+        nargs="*",
+        help=f"of {', '.join([*INSTANCES, *DATA])}, bootstraps, batches; all",
+    )
     options = parser.parse_args(arguments)
     chosen = options.instances or [*INSTANCES, *DATA, "bootstraps", "batches"]
-    print(f"  {'k = 10':50s}{'first':>11s} {'again':>11s} {'f':>14s} {'gap':>9s} {'at root':>9s} {'nodes':>7s}")
+    print(
+        f"  {'k = 10':50s}{'first':>11s} {'again':>11s} {'f':>14s} {'gap':>9s} {'at root':>9s} {'nodes':>7s}"
+    )
     for name in (name for name in INSTANCES if name in chosen):
         found = fresh(sys.executable, "jaxht", name)
         report(f"{name}: jaxht", found)
@@ -315,9 +361,13 @@ def main(arguments: list[str]) -> None:
         if options.rivals_python:
             report("  SCIP, one of them", fresh(options.rivals_python, "scip", "bootstraps"))
     if "batches" in chosen:
-        print("  logistic, 1000 x 1000: nodes a second; of the rate of matrix products; time in relaxations")
+        print(
+            "  logistic, 1000 x 1000: nodes a second; of the rate of matrix products; time in relaxations"
+        )
         for batch, (speed, share, inside) in fresh(sys.executable, "batches", "").items():
-            print(f"    batches of {batch:>3s}: {speed:6.0f}, {100 * share:3.0f} %, {100 * inside:3.0f} %")
+            print(
+                f"    batches of {batch:>3s}: {speed:6.0f}, {100 * share:3.0f} %, {100 * inside:3.0f} %"
+            )
 
 
 if __name__ == "__main__":

@@ -1,8 +1,7 @@
 """The choice of k: paths by a criterion and grid searches, next to what else there is.
 
-abess (``pip install abess``) is left out where it is not installed. Paths on data sets need JAXHT_DATA. Cold is the
-first call, with its compiles.
-"""
+abess (``pip install abess``) is left out where it is not installed. Paths on data sets need
+JAXHT_DATA. Cold is the first call, with its compiles."""
 
 import functools
 import os
@@ -67,7 +66,9 @@ def paths() -> None:
         "jaxht HTP, until it turns": lambda: choose(f, jaxht.HTP(), KS, patience=5),
     }
     if abess := import_abess():
-        calls["abess, EBIC"] = lambda: abess.LinearRegression(support_size=KS, ic_type="ebic").fit(A, y)
+        calls["abess, EBIC"] = lambda: abess.LinearRegression(support_size=KS, ic_type="ebic").fit(
+            A, y
+        )
     calls["LassoCV, 5 folds"] = lambda: LassoCV(cv=5).fit(A, y)
     calls["lars_path, 50 steps"] = lambda: lars_path(A, y, method="lasso", max_iter=50)
     print(f"\nfirst calls, n = {n}, d = {d}, k = 1 ... 50 by EBIC, planted k = {k}")
@@ -81,7 +82,8 @@ def paths() -> None:
 
 
 def path_on(name: str) -> None:
-    """A path of 50 sparsities on a data set, standardised as in ``python -m benchmarks support``."""
+    """A path of 50 sparsities on a data set, standardised as in ``python -m benchmarks
+    support``."""
     if (folder := data_folder(name)) is None:
         return
     problem = load(name, folder)
@@ -94,9 +96,9 @@ def path_on(name: str) -> None:
     }
     if abess := import_abess():
         kind = abess.LinearRegression if problem.model == "squares" else abess.LogisticRegression
-        calls["abess, EBIC"] = lambda: kind(support_size=KS, ic_type="ebic", fit_intercept=False).fit(
-            problem.A, y if problem.model == "squares" else (y > 0).astype(int)
-        )
+        calls["abess, EBIC"] = lambda: kind(
+            support_size=KS, ic_type="ebic", fit_intercept=False
+        ).fit(problem.A, y if problem.model == "squares" else (y > 0).astype(int))
     if problem.model == "squares":
         calls["LassoCV, 5 folds"] = lambda: LassoCV(cv=5).fit(problem.A, y)
     else:
@@ -110,27 +112,39 @@ def path_on(name: str) -> None:
         found[label] = first_call(label, call)
         first_call(f"{label}, again", call)
     for label, result in found.items():
-        x = result.coef_.ravel() if hasattr(result, "coef_") else np.asarray(result.results.x[int(result.k) - 1])
+        x = (
+            result.coef_.ravel()
+            if hasattr(result, "coef_")
+            else np.asarray(result.results.x[int(result.k) - 1])
+        )
         support = np.flatnonzero(x)
         print(f"  {label}: {len(support)} columns, f = {loss(problem, support):.6f} refitted")
 
 
 def grid_search() -> None:
-    """A grid search over k in a pipeline, 10 fits and the last one, on rows of a data set as many as a9a has."""
+    """A grid search over k in a pipeline, 10 fits and the last one, on rows of a data set as many
+    as a9a has."""
     if (folder := data_folder("w8a")) is None:
         return
     with np.load(folder / "w8a.npz") as arrays:
         y = arrays["y"][:ROWS]
     X = scipy.sparse.load_npz(folder / "w8a.npz").tocsr()[:ROWS]
     ks = {"l0classifier__k": [5, 10, 20, 40, 60]}
-    own, greedy = (make_pipeline(VarianceThreshold(), L0Classifier(solver=solver)) for solver in (None, jaxht.OMP()))
+    own, greedy = (
+        make_pipeline(VarianceThreshold(), L0Classifier(solver=solver))
+        for solver in (None, jaxht.OMP())
+    )
     l1 = make_pipeline(VarianceThreshold(), LogisticRegression(penalty="l1", solver="liblinear"))
     searches = {
         "L0Classifier, k": GridSearchCV(own, ks, cv=2),
         "L0Classifier(solver=OMP()), k": GridSearchCV(greedy, ks, cv=2),
-        "LogisticRegression, l1, C": GridSearchCV(l1, {"logisticregression__C": [0.01, 0.1, 1, 10, 100]}, cv=2),
+        "LogisticRegression, l1, C": GridSearchCV(
+            l1, {"logisticregression__C": [0.01, 0.1, 1, 10, 100]}, cv=2
+        ),
     }
-    print(f"\ngrid searches, 10 fits, w8a, {' x '.join(map(str, X.shape))}, logistic: first and later call")
+    print(
+        f"\ngrid searches, 10 fits, w8a, {' x '.join(map(str, X.shape))}, logistic: first and later call"
+    )
     for name, search in searches.items():
         fit = functools.partial(search.fit, X, y)
         first_call(name, fit)

@@ -1,4 +1,5 @@
-"""Gradients through a solution: their time over that of the solution, their memory, batches, and a bilevel problem.
+"""Gradients through a solution: their time over that of the solution, their memory, batches, and a
+bilevel problem.
 
 The bilevel problem needs rcv1 in JAXHT_DATA, and is left out where it is not.
 """
@@ -30,13 +31,17 @@ def main() -> None:
 
 
 def total(make: Callable[..., Any], solver: Any, **options: Any) -> Callable[..., jax.Array]:
-    """A scalar function of the numbers of a problem: a fixed combination of the coefficients of its solution."""
+    """A scalar function of the numbers of a problem: a fixed combination of the coefficients of its
+    solution."""
     c = jnp.asarray(np.random.default_rng(1).standard_normal(d), jnp.float32)
-    return lambda *numbers: jnp.vdot(c, jaxht.solve(make(*numbers), jaxht.Sparse(k), solver, **options).x)
+    return lambda *numbers: jnp.vdot(
+        c, jaxht.solve(make(*numbers), jaxht.Sparse(k), solver, **options).x
+    )
 
 
 def time_of_gradients(name: str, objective: Any) -> None:
-    """value_and_grad by the targets, weights and ridge, and by the design as well, over the same program without."""
+    """value_and_grad by the targets, weights and ridge, and by the design as well, over the same
+    program without."""
     A, y = jnp.asarray(objective.A), jnp.asarray(objective.y)
     numbers = jnp.float32(1e-2), jnp.ones(n, jnp.float32), y, A
     which = (0, 1, 2) if name == "least squares" else (0, 1)  # labels have no derivatives
@@ -52,22 +57,35 @@ def time_of_gradients(name: str, objective: Any) -> None:
             "value_and_grad": jax.jit(jax.value_and_grad(function, which)),
             "solve": jax.jit(function),
         }
-        calls = {title: lambda program=program: program(*numbers) for title, program in programs.items()}
+        calls = {
+            title: lambda program=program: program(*numbers) for title, program in programs.items()
+        }
         seconds = interleaved(calls, repeats=7)
-        report(f"{name}, n = {n}, d = {d}, k = {k}, {label}", seconds, baseline="value_and_grad", unit="ms")
+        report(
+            f"{name}, n = {n}, d = {d}, k = {k}, {label}",
+            seconds,
+            baseline="value_and_grad",
+            unit="ms",
+        )
         for title in list(calls)[:2]:
-            print(f"  {title} takes {np.median(seconds[title] / seconds['solve']):.2f} times as long as solve")
+            print(
+                f"  {title} takes {np.median(seconds[title] / seconds['solve']):.2f} times as long as solve"
+            )
 
 
 def memory() -> None:
     """Bytes beside arguments and results of a gradient's program."""
     objective, _ = problems()["least squares"]
-    print(f"\nmemory of a gradient by the ridge, IHT, n = {n}, d = {d}, k = {k}, bytes at max_steps = 10; 10 000")
+    print(
+        f"\nmemory of a gradient by the ridge, IHT, n = {n}, d = {d}, k = {k}, bytes at max_steps = 10; 10 000"
+    )
     for adjoint in ("implicit", "checkpointed"):
         sizes = []
         for max_steps in (10, 10_000):
             options: dict[str, Any] = {"stop": jaxht.Stop(max_steps=max_steps), "adjoint": adjoint}
-            function = total(lambda l2: jaxht.LeastSquares(objective.A, objective.y, l2), jaxht.IHT(), **options)
+            function = total(
+                lambda l2: jaxht.LeastSquares(objective.A, objective.y, l2), jaxht.IHT(), **options
+            )
             compiled = jax.jit(jax.grad(function)).lower(jnp.float32(1e-2)).compile()
             sizes.append(compiled.memory_analysis().temp_size_in_bytes)
         print(f"  {adjoint:42s} {sizes[0]:12d} {sizes[1]:12d}", flush=True)
@@ -83,12 +101,15 @@ def batch() -> None:
     both = jax.jit(jax.vmap(jax.value_and_grad(function, (0, 1)), in_axes=(None, 0)))
     alone = jax.jit(jax.vmap(function, in_axes=(None, 0)))
     calls = {"value_and_grad": lambda: both(l2, ys), "solve": lambda: alone(l2, ys)}
-    title = f"least squares by HTP, {LANES} problems under vmap, n = {n}, d = {d}, k = {k}; per problem"
+    title = (
+        f"least squares by HTP, {LANES} problems under vmap, n = {n}, d = {d}, k = {k}; per problem"
+    )
     report(title, interleaved(calls, repeats=3), baseline="solve", per=LANES)
 
 
 def bilevel() -> None:
-    """Gradient steps on the ridge and the weights of samples of a sparse problem, next to the solves alone."""
+    """Gradient steps on the ridge and the weights of samples of a sparse problem, next to the
+    solves alone."""
     data = rcv1()
     if data is None:
         return
@@ -121,9 +142,14 @@ def bilevel() -> None:
         jax.block_until_ready(alone(params))
     baseline = time.perf_counter() - begin
     shape = " x ".join(map(str, A.shape))
-    print(f"\nrcv1, {shape}, logistic, HTP, k = 100: {NUM_STEPS} steps on the ridge and {TRUSTED} weights of samples")
+    print(
+        f"\nrcv1, {shape}, logistic, HTP, k = 100: {NUM_STEPS} steps on the ridge and {TRUSTED} weights of samples"
+    )
     print(f"  gradient steps {seconds:10.2f} s   held-out loss {losses[0]:.5f} to {losses[-1]:.5f}")
-    print(f"  the solves alone {baseline:10.2f} s   {seconds / baseline:.2f} times as long", flush=True)
+    print(
+        f"  the solves alone {baseline:10.2f} s   {seconds / baseline:.2f} times as long",
+        flush=True,
+    )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""The dual solvers: updates against NumPy loops, gaps against brute force, and the gap on rcv1 after some seconds.
+"""The dual solvers: updates against NumPy loops, gaps against brute force, and the gap on rcv1
+after some seconds.
 
 rcv1 is left out where JAXHT_DATA does not have it.
 """
@@ -26,7 +27,8 @@ def main() -> None:
 
 
 def plain(A: np.ndarray, y: np.ndarray, lam: float, k: int, eta: float, blocks: Any) -> np.ndarray:
-    """Yuan et al. 2020, Algorithms 1 and 2 on squares, a block of samples an update; then the refit on the support."""
+    """Yuan et al. 2020, Algorithms 1 and 2 on squares, a block of samples an update; then the refit
+    on the support."""
     n, d = A.shape
     alpha, z, best, highest = -y, A.T @ y / (lam * n), None, -np.inf
     for block in blocks:
@@ -82,7 +84,8 @@ def updates(n: int, d: int, k: int, lanes: tuple[int, ...]) -> None:
 
 
 def gaps(n: int, d: int, k: int, draws: int) -> None:
-    """Figure 1 of the paper: is the solution that of brute force, and does the gap close where it can?
+    """Figure 1 of the paper: is the solution that of brute force, and does the gap close where it
+    can?
 
     It can if and only if the strong duality margin at the global minimiser is not negative.
     """
@@ -99,7 +102,11 @@ def gaps(n: int, d: int, k: int, draws: int) -> None:
     @jax.jit
     @jax.vmap
     def run(A: jax.Array, y: jax.Array, lam: jax.Array, x: jax.Array) -> Any:
-        f, C, stop = jaxht.LeastSquares(A, y, lam, mean=True), jaxht.Sparse(k), jaxht.Stop(max_steps=300, gap_rtol=1e-9)
+        f, C, stop = (
+            jaxht.LeastSquares(A, y, lam, mean=True),
+            jaxht.Sparse(k),
+            jaxht.Stop(max_steps=300, gap_rtol=1e-9),
+        )
         result = jaxht.solve(f, C, jaxht.DIHT(), stop=stop)
         equal = jnp.all((result.x != 0) == (x != 0))
         closed = result.status == jaxht.Status.GAP_CLOSED
@@ -119,12 +126,16 @@ def gaps(n: int, d: int, k: int, draws: int) -> None:
 
 
 def on_rcv1(A: Any, y: np.ndarray, k: int, batch_size: int) -> None:
-    """The smoothed hinge at lambda = 1 / sqrt(n): relative gaps against time, and the share of projections."""
+    """The smoothed hinge at lambda = 1 / sqrt(n): relative gaps against time, and the share of
+    projections."""
     n, d = A.shape
     f = jaxht.SmoothedHinge(jaxht.design(A), y, 1 / np.sqrt(n), gamma=0.25, mean=True).prepare()
     C, number = jaxht.Sparse(k), 10
     print(f"\nsmoothed hinge, rcv1, {n} x {d}, k={k}: relative gap after each step of the runner")
-    solvers = {"DIHT": jaxht.DIHT(), f"SDIHT, blocks of {batch_size}": jaxht.SDIHT(batch_size=batch_size)}
+    solvers = {
+        "DIHT": jaxht.DIHT(),
+        f"SDIHT, blocks of {batch_size}": jaxht.SDIHT(batch_size=batch_size),
+    }
     epochs = {}
     for name, solver in solvers.items():
 
@@ -144,7 +155,9 @@ def on_rcv1(A: Any, y: np.ndarray, k: int, batch_size: int) -> None:
 
     z = f.gradient(jnp.zeros(d), jnp.zeros(n))
     spent = np.median(interleaved({"z": functools.partial(projections, z)}, repeats=3)["z"])
-    print(f"  the projections of an epoch of SDIHT alone: {spent:.3f} s, {100 * spent / epochs[name]:.0f} % of it")
+    print(
+        f"  the projections of an epoch of SDIHT alone: {spent:.3f} s, {100 * spent / epochs[name]:.0f} % of it"
+    )
 
 
 def _gap(iterate: Any) -> Any:

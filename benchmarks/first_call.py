@@ -1,9 +1,10 @@
-"""The first call: what meets the compiler, what a call costs beyond its program, and what the import does.
+"""The first call: what meets the compiler, what a call costs beyond its program, and what the
+import does.
 
-Each first call is made in a fresh process and divided by that of a plain loop, written by hand, in the same process,
-which cancels the machine. abess and skscope (``pip install abess skscope``) are left out where they are not installed.
-``python -m benchmarks.first_call HTP OMP`` measures the first calls of these solvers alone.
-"""
+Each first call is made in a fresh process and divided by that of a plain loop, written by hand, in
+the same process, which cancels the machine. abess and skscope (``pip install abess skscope``) are
+left out where they are not installed. ``python -m benchmarks.first_call HTP OMP`` measures the
+first calls of these solvers alone."""
 
 import json
 import os
@@ -53,7 +54,16 @@ IMPORT_GOAL = 0.15  # s beyond jax and optax
 COMPILES_GOAL = 2  # compiles of 20 plain ints k, and of five folds of a sparse design
 
 LOSSES = ("least squares", "logistic")
-RIVALS = ("OMP", "HTP", "ExhaustiveLocalSearch", "abess", "ScopeSolver", "HTPSolver", "GraspSolver", "OMPSolver")
+RIVALS = (
+    "OMP",
+    "HTP",
+    "ExhaustiveLocalSearch",
+    "abess",
+    "ScopeSolver",
+    "HTPSolver",
+    "GraspSolver",
+    "OMPSolver",
+)
 
 EVENTS = {
     "/jax/core/compile/jaxpr_trace_duration": "trace",
@@ -70,7 +80,12 @@ def main() -> None:
     line("import jaxht, beyond jax and optax", f"{seconds:7.3f} s", seconds, IMPORT_GOAL)
     eager = {name: 1e6 * value for name, value in fresh("time_eager").items()}
     text = ", ".join(f"{name} {value:.0f} us" for name, value in eager.items())
-    line(f"a warm call on a 4 x 4 problem: {text}", "", eager["solve"] / eager["identity"], EAGER_GOAL)
+    line(
+        f"a warm call on a 4 x 4 problem: {text}",
+        "",
+        eager["solve"] / eager["identity"],
+        EAGER_GOAL,
+    )
     against_rivals()
 
 
@@ -81,20 +96,27 @@ def line(label: str, value: str, measured: float, goal: float | None) -> None:
 
 def against(measured: float, goal: float | None) -> str:
     """A number, its goal, and whether it misses it."""
-    return f"{measured:7.2f}" + (" " * 10 if goal is None else f" / {goal:<4g}" + ("! " if measured > goal else "  "))
+    return f"{measured:7.2f}" + (
+        " " * 10 if goal is None else f" / {goal:<4g}" + ("! " if measured > goal else "  ")
+    )
 
 
-# ---- in this process -------------------------------------------------------------------------------------------------
+# ---- in this process -----------------------------------------------------------------------------
 
 
 def fresh(task: str, *arguments: str, cache: str | None = None) -> Any:
-    """What a task returns in a process of its own, which reads and writes the cache in a folder, or none."""
+    """What a task returns in a process of its own, which reads and writes the cache in a folder, or
+    none."""
     env = {name: value for name, value in os.environ.items() if name != "JAX_COMPILATION_CACHE_DIR"}
     env |= {"PYTHONPATH": str(Path(__file__).parents[1]), "JAX_ENABLE_COMPILATION_CACHE": "0"}
     if cache is not None:
         env |= {"JAX_ENABLE_COMPILATION_CACHE": "1", "JAX_COMPILATION_CACHE_DIR": cache}
-        env |= {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0", "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1"}
-    # By its path, with -P: the package `benchmarks` is not imported, nor does its folder hide other modules.
+        env |= {
+            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+            "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+        }
+    # By its path, with -P: the package `benchmarks` is not imported, nor does its folder hide other
+    # modules.
     command = [sys.executable, "-P", __file__, "--task", task, *arguments]
     output = subprocess.run(command, env=env, stdout=subprocess.PIPE, text=True, check=True).stdout
     return json.loads(output.splitlines()[-1])
@@ -102,16 +124,26 @@ def fresh(task: str, *arguments: str, cache: str | None = None) -> Any:
 
 def first_calls(names: list[str]) -> None:
     """First calls of solvers, cold and with a warm persistent cache."""
-    print(f"\nfirst calls, n = {n}, d = {d}, k = {k}, float32, medians of {NUM_PROCESSES} processes: seconds, of which")
-    print("parts (rest: checks, and a run of one step), and over those of a plain loop; cached: in a later process")
+    print(
+        f"\nfirst calls, n = {n}, d = {d}, k = {k}, float32, medians of {NUM_PROCESSES} processes: seconds, of which"
+    )
+    print(
+        "parts (rest: checks, and a run of one step), and over those of a plain loop; cached: in a later process"
+    )
     for loss in LOSSES:
         parts = "".join(f"{part:>8s}" for part in ("first", *EVENTS.values(), "rest", "plain"))
         print(f"\n{loss:24s}{parts}   ratio / goal")
         for name in names:
-            row(name, [fresh("time_first_call", loss, name) for _ in range(NUM_PROCESSES)], GOALS[name])
+            row(
+                name,
+                [fresh("time_first_call", loss, name) for _ in range(NUM_PROCESSES)],
+                GOALS[name],
+            )
             with tempfile.TemporaryDirectory() as folder:
                 fresh("time_first_call", loss, name, cache=folder)
-                runs = [fresh("time_first_call", loss, name, cache=folder) for _ in range(NUM_PROCESSES)]
+                runs = [
+                    fresh("time_first_call", loss, name, cache=folder) for _ in range(NUM_PROCESSES)
+                ]
             row("  cached", runs, CACHED_GOAL)
 
 
@@ -128,7 +160,12 @@ def count_compiles() -> None:
     for label, task, arguments, goal in (
         ("HTP, plain ints k = 1, 2, ..., 20", "count_ints", ("1", "21", "1"), COMPILES_GOAL),
         ("HTP, plain ints k = 25, 50, ..., 500", "count_ints", ("25", "501", "25"), None),
-        ("HTP, five folds of a sparse design, 55 000 entries each", "count_folds", (), COMPILES_GOAL),
+        (
+            "HTP, five folds of a sparse design, 55 000 entries each",
+            "count_folds",
+            (),
+            COMPILES_GOAL,
+        ),
     ):
         seconds = fresh(task, *arguments)
         long = [s for s in seconds if s >= 0.1]
@@ -137,7 +174,9 @@ def count_compiles() -> None:
 
 def against_rivals() -> None:
     """Import and first fit, next to abess and skscope."""
-    print(f"\nleast squares, n = {n}, d = {d}, k = {k}, in a fresh process, medians of {NUM_PROCESSES}")
+    print(
+        f"\nleast squares, n = {n}, d = {d}, k = {k}, in a fresh process, medians of {NUM_PROCESSES}"
+    )
     print(f"  {'':34s}{'import':>10s}{'first fit':>10s}{'both':>10s}{'later fit':>10s}   f")
     for name in RIVALS:
         with tempfile.TemporaryDirectory() as folder:
@@ -145,22 +184,35 @@ def against_rivals() -> None:
                 if cache is not None:
                     fresh("time_fit", name, cache=cache)
                 runs = [fresh("time_fit", name, cache=cache) for _ in range(NUM_PROCESSES)]
-                label = f"jaxht {name}" if name in GOALS else f"skscope {name}" if "Solver" in name else name
+                label = (
+                    f"jaxht {name}"
+                    if name in GOALS
+                    else f"skscope {name}"
+                    if "Solver" in name
+                    else name
+                )
                 if runs[0] is None:
                     print(f"  {label}: not installed, left out", flush=True)
                     continue
-                imported, first, later, value = (statistics.median(column) for column in zip(*runs, strict=True))
+                imported, first, later, value = (
+                    statistics.median(column) for column in zip(*runs, strict=True)
+                )
                 seconds = "".join(f"{s:8.3f} s" for s in (imported, first, imported + first, later))
-                print(f"  {label + ', cached' * (cache is not None):34s}{seconds}   {value:.3f}", flush=True)
+                print(
+                    f"  {label + ', cached' * (cache is not None):34s}{seconds}   {value:.3f}",
+                    flush=True,
+                )
 
 
-# ---- in a process of its own -----------------------------------------------------------------------------------------
+# ---- in a process of its own ---------------------------------------------------------------------
 
 
 def problem(loss: str) -> tuple[np.ndarray, np.ndarray]:
     """A and y. Gaussian design, correlated by 0.3, and noise."""
     rng = np.random.default_rng(0)
-    A = (np.sqrt(0.7) * rng.standard_normal((n, d)) + np.sqrt(0.3) * rng.standard_normal((n, 1))).astype(np.float32)
+    A = (
+        np.sqrt(0.7) * rng.standard_normal((n, d)) + np.sqrt(0.3) * rng.standard_normal((n, 1))
+    ).astype(np.float32)
     truth = np.zeros(d, np.float32)
     truth[rng.choice(d, k, replace=False)] = rng.choice([-1, 1], k) * rng.uniform(0.5, 2, k)
     u = A @ truth
@@ -207,14 +259,16 @@ def time_first_call(loss: str, name: str) -> dict[str, float]:
     options = {"key": jax.random.key(0)} if solver.needs_key else {}
     # What the process pays once, whatever it compiles first, such as the start of LLVM.
     jax.block_until_ready(jax.jit(lambda x: jnp.sum(jnp.sin(x)))(jnp.ones(3)))
-    # The loop goes first. Where compiles are cached it is a third faster after another program, which would raise the
-    # ratio; the solver's call takes as long after the loop as before it, as far as can be measured.
+    # The loop goes first. Where compiles are cached it is a third faster after another program,
+    # which would raise the ratio; the solver's call takes as long after the loop as before it, as
+    # far as can be measured.
     plain = time_plain(loss, A, y)
     spans = record_spans()
     begin = time.perf_counter()
     ridge = l2 if loss == "logistic" or isinstance(solver, jaxht.DIHT | jaxht.SDIHT) else 0.0
     objective = (jaxht.LeastSquares if loss == "least squares" else jaxht.Logistic)(A, y, ridge)
-    # One step, since the limit is traced: the same program as that of a whole run, which is not measured here.
+    # One step, since the limit is traced: the same program as that of a whole run, which is not
+    # measured here.
     stop = jaxht.Stop(max_steps=1)
     jax.block_until_ready(jaxht.solve(objective, jaxht.Sparse(k), solver, stop=stop, **options))
     first = time.perf_counter() - begin
@@ -224,7 +278,8 @@ def time_first_call(loss: str, name: str) -> dict[str, float]:
 
 
 def record_spans() -> dict[str, list[tuple[float, float]]]:
-    """Begin and end of what JAX traces, lowers and compiles from now on, in the order in which they end."""
+    """Begin and end of what JAX traces, lowers and compiles from now on, in the order in which they
+    end."""
     import jax
 
     spans: dict[str, list[tuple[float, float]]] = {part: [] for part in EVENTS.values()}
@@ -262,7 +317,8 @@ def count_ints(*bounds: str) -> list[float]:
 
 
 def count_folds() -> list[float]:
-    """Seconds of the compiles that the folds of a sparse design cause, whose numbers of entries differ."""
+    """Seconds of the compiles that the folds of a sparse design cause, whose numbers of entries
+    differ."""
     import jax
     import scipy.sparse
 
@@ -300,7 +356,11 @@ def time_eager() -> dict[str, float]:
     from benchmarks.timing import interleaved
     from jaxht.extend import prepare
 
-    arguments = jaxht.LeastSquares(jnp.eye(4), jnp.ones(4)), jaxht.Sparse(2), jaxht.IHT(step_size=1.0)
+    arguments = (
+        jaxht.LeastSquares(jnp.eye(4), jnp.ones(4)),
+        jaxht.Sparse(2),
+        jaxht.IHT(step_size=1.0),
+    )
     prepared = prepare(*arguments)
     identity = jax.jit(lambda *prepared: prepared)
     calls = {
@@ -308,11 +368,14 @@ def time_eager() -> dict[str, float]:
         "prepare": lambda: prepare(*arguments),
         "solve": lambda: jaxht.solve(*arguments),
     }
-    return {name: float(np.median(seconds)) for name, seconds in interleaved(calls, repeats=301).items()}
+    return {
+        name: float(np.median(seconds)) for name, seconds in interleaved(calls, repeats=301).items()
+    }
 
 
 def time_fit(name: str) -> tuple[float, float, float, float] | None:
-    """Seconds of the import, of the first and of the second fit, and the objective; None if it is not installed."""
+    """Seconds of the import, of the first and of the second fit, and the objective; None if it is
+    not installed."""
     A, y = problem("least squares")
     begin = time.perf_counter()
     try:
@@ -342,7 +405,9 @@ def fits(name: str, A: np.ndarray, y: np.ndarray) -> Iterator[Any]:
 
         yield
         while True:
-            yield np.asarray(jaxht.solve(jaxht.LeastSquares(A, y), jaxht.Sparse(k), getattr(jaxht, name)()).x)
+            yield np.asarray(
+                jaxht.solve(jaxht.LeastSquares(A, y), jaxht.Sparse(k), getattr(jaxht, name)()).x
+            )
     import jax.numpy as jnp
     import skscope
 
@@ -350,10 +415,15 @@ def fits(name: str, A: np.ndarray, y: np.ndarray) -> Iterator[Any]:
     on_device = jnp.asarray(A), jnp.asarray(y)
     while True:
         make = getattr(skscope, name)
-        yield make(d, k).solve(lambda x: jnp.sum((on_device[0] @ x - on_device[1]) ** 2) / 2, jit=True)
+        yield make(d, k).solve(
+            lambda x: jnp.sum((on_device[0] @ x - on_device[1]) ** 2) / 2, jit=True
+        )
 
 
-TASKS = {task.__name__: task for task in (time_first_call, count_ints, count_folds, import_jaxht, time_eager, time_fit)}
+TASKS = {
+    task.__name__: task
+    for task in (time_first_call, count_ints, count_folds, import_jaxht, time_eager, time_fit)
+}
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--task"]:

@@ -1,7 +1,8 @@
-"""The first hour: each task of a new user, in a process of its own that has compiled nothing before.
+"""The first hour: each task of a new user, in a process of its own that has compiled nothing
+before.
 
-Seconds are those of the whole process, from the start of Python to its end. docs/first_hour.md has the table.
-"""
+Seconds are those of the whole process, from the start of Python to its end. docs/first_hour.md has
+the table."""
 
 import os
 import subprocess
@@ -40,7 +41,9 @@ def time_cold(path: str) -> float:
     env = {name: value for name, value in os.environ.items() if name != "JAX_COMPILATION_CACHE_DIR"}
     env |= {"PYTHONPATH": str(ROOT), "JAX_ENABLE_COMPILATION_CACHE": "0", "MPLBACKEND": "agg"}
     begin = time.perf_counter()
-    subprocess.run([sys.executable, "-P", ROOT / path], env=env, stdout=subprocess.DEVNULL, check=True)
+    subprocess.run(
+        [sys.executable, "-P", ROOT / path], env=env, stdout=subprocess.DEVNULL, check=True
+    )
     return time.perf_counter() - begin
 
 

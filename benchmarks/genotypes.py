@@ -1,11 +1,12 @@
-"""Genotypes at two bits a call: memory, products, a fit of several traits, and the causal markers that it finds.
+"""Genotypes at two bits a call: memory, products, a fit of several traits, and the causal markers
+that it finds.
 
-``python -m benchmarks genotypes [--quick] [--samples n] [--markers d]`` simulates them in packed form: haplotypes in
-runs of 32 markers of one frequency, 1/16 ... 1/2, which copy the allele at the marker before with probability 1/2; one
-call in 64 is missing. Each trait has ten causal markers of its own, and seven are common to all; effects of
-standardised genotypes are N(0, 1), as in Chu et al. 2020 (MendelIHT), and scaled to the heritability. Powers and false
-positives are those of markers, by trait.
-"""
+``python -m benchmarks genotypes [--quick] [--samples n] [--markers d]`` simulates them in packed
+form: haplotypes in runs of 32 markers of one frequency, 1/16 ... 1/2, which copy the allele at the
+marker before with probability 1/2; one call in 64 is missing. Each trait has ten causal markers of
+its own, and seven are common to all; effects of standardised genotypes are N(0, 1), as in Chu et
+al. 2020 (MendelIHT), and scaled to the heritability. Powers and false positives are those of
+markers, by trait."""
 
 import argparse
 import functools
@@ -24,11 +25,15 @@ from jaxht.designs import Genotypes
 from jaxht.linalg.precision import matmul
 
 RUN, OWN, COMMON, BLOCKS = 32, 10, 7, (8, 64)
-BIOBANK, PUBLISHED = (185_656, 470_228), "20 h"  # samples and markers of the published run of MendelIHT
+BIOBANK, PUBLISHED = (
+    (185_656, 470_228),
+    "20 h",
+)  # samples and markers of the published run of MendelIHT
 
 
 def simulate(n: int, d: int) -> Genotypes:
-    """Genotypes, by operations on random words, of which a byte is eight haplotypes and becomes four calls."""
+    """Genotypes, by operations on random words, of which a byte is eight haplotypes and becomes
+    four calls."""
     rng, even = np.random.default_rng(0), np.uint64(0x5555555555555555)
     width = -(-n // 32)
 
@@ -69,7 +74,9 @@ def plant(Z: Any, num_traits: int, heritability: float) -> tuple[np.ndarray, np.
     for trait, own in enumerate(np.split(causal[COMMON:], num_traits)):
         effects[own, trait] = rng.standard_normal(OWN)
     genetic = np.asarray(jax.jit(lambda Z, x: Z.matvec(x))(Z, effects))
-    noise = rng.standard_normal((n, num_traits)) * genetic.std(axis=0) * np.sqrt(1 / heritability - 1)
+    noise = (
+        rng.standard_normal((n, num_traits)) * genetic.std(axis=0) * np.sqrt(1 / heritability - 1)
+    )
     y = genetic + noise
     return effects, ((y - y.mean(axis=0)) / y.std(axis=0)).astype(np.float32)
 
@@ -79,7 +86,9 @@ def floats_transposed(block: jax.Array, r: jax.Array, repeats: int) -> jax.Array
     """``A^T r`` as if every block of markers were this one of floats."""
 
     def body(i: Any, image: jax.Array) -> jax.Array:
-        return lax.dynamic_update_slice_in_dim(image, matmul(block, r + image[0, 0] * 0), i * len(block), 0)
+        return lax.dynamic_update_slice_in_dim(
+            image, matmul(block, r + image[0, 0] * 0), i * len(block), 0
+        )
 
     return lax.fori_loop(0, repeats, body, jnp.zeros((repeats * len(block), r.shape[1]), r.dtype))
 
@@ -95,7 +104,8 @@ def floats_times(block: jax.Array, x: jax.Array, repeats: int) -> jax.Array:
 
 
 def products(Z: Any, num_traits: int, k: int, repeats: int) -> float:
-    """Print the times of products next to those of reading the words and of floats; the seconds of those of a step."""
+    """Print the times of products next to those of reading the words and of floats; the seconds of
+    those of a step."""
     (n, d), rng = Z.shape, np.random.default_rng(2)
     words = Z.base.words
     forward, backward = jax.jit(lambda Z, x: Z.matvec(x)), jax.jit(lambda Z, r: Z.rmatvec(r))
@@ -105,12 +115,18 @@ def products(Z: Any, num_traits: int, k: int, repeats: int) -> float:
         x = jnp.asarray(rng.standard_normal((d, c), np.float32))
         sparse = jnp.where(jnp.isin(jnp.arange(d), rng.choice(d, k, replace=False))[:, None], x, 0)
         candidates: dict[str, Callable[[], Any]] = {
-            "reading the words": functools.partial(jax.jit(functools.partial(jnp.max, axis=0)), words)
+            "reading the words": functools.partial(
+                jax.jit(functools.partial(jnp.max, axis=0)), words
+            )
         }
         for size in BLOCKS:
             block = jnp.asarray(rng.standard_normal((size, n), np.float32))
-            candidates[f"A' r, floats, blocks of {size}"] = functools.partial(floats_transposed, block, r, d // size)
-            candidates[f"A x, floats, blocks of {size}"] = functools.partial(floats_times, block, x, d // size)
+            candidates[f"A' r, floats, blocks of {size}"] = functools.partial(
+                floats_transposed, block, r, d // size
+            )
+            candidates[f"A x, floats, blocks of {size}"] = functools.partial(
+                floats_times, block, x, d // size
+            )
         candidates["A' r"] = functools.partial(backward, Z, r)
         candidates["A x, dense x"] = functools.partial(forward, Z, x)
         candidates[f"A x, {k} nonzero rows"] = functools.partial(forward, Z, sparse)
@@ -118,10 +134,13 @@ def products(Z: Any, num_traits: int, k: int, repeats: int) -> float:
         report(f"products with {c} columns, {n} x {d}", seconds, baseline="A' r", unit="ms")
         reading = seconds["reading the words"]
         back, there = (
-            np.minimum(*(seconds[f"{name}, floats, blocks of {size}"] for size in BLOCKS)) for name in ("A' r", "A x")
+            np.minimum(*(seconds[f"{name}, floats, blocks of {size}"] for size in BLOCKS))
+            for name in ("A' r", "A x")
         )
         own = seconds["A' r"] + seconds[f"A x, {k} nonzero rows"]
-        print("  speed of reading the words and the faster float product, as a share, medians over turns:")
+        print(
+            "  speed of reading the words and the faster float product, as a share, medians over turns:"
+        )
         for name, goal, taken in (
             ("A' r", reading + back, seconds["A' r"]),
             ("A x, dense x", reading + there, seconds["A x, dense x"]),
@@ -133,7 +152,8 @@ def products(Z: Any, num_traits: int, k: int, repeats: int) -> float:
 
 
 def fit(Z: Any, y: np.ndarray, effects: np.ndarray, k: int, solver: Any) -> tuple[int, float]:
-    """Fit all traits with k coefficients, print what was found; the number of steps, and seconds."""
+    """Fit all traits with k coefficients, print what was found; the number of steps, and
+    seconds."""
     f = jaxht.MultiResponse(Z, jnp.asarray(y), mean=True)
     times = []
     for _ in range(2):
@@ -142,7 +162,9 @@ def fit(Z: Any, y: np.ndarray, effects: np.ndarray, k: int, solver: Any) -> tupl
         times.append(time.perf_counter() - begin)
     found, causal = np.asarray(result.x) != 0, effects != 0
     c, steps, status = y.shape[1], int(result.num_steps), jaxht.Status(int(result.status)).name
-    print(f"\n{solver}, {c} traits, k = {k}: {times[0]:.1f} s, again {times[1]:.1f} s, {steps} steps, {status}")
+    print(
+        f"\n{solver}, {c} traits, k = {k}: {times[0]:.1f} s, again {times[1]:.1f} s, {steps} steps, {status}"
+    )
     large = np.abs(effects) >= np.quantile(np.abs(effects[causal]), 0.5)
     near = np.isin(np.arange(len(found)) // RUN, np.flatnonzero(causal.any(axis=1)) // RUN)
     for trait in range(c):
@@ -171,7 +193,10 @@ def main(arguments: list[str]) -> None:
     begin = time.perf_counter()
     A = simulate(n, d)
     took = time.perf_counter() - begin
-    print(f"{n} samples x {d} markers, {A.words.nbytes / 1e9:.3f} GB packed; simulated in {took:.0f} s", flush=True)
+    print(
+        f"{n} samples x {d} markers, {A.words.nbytes / 1e9:.3f} GB packed; simulated in {took:.0f} s",
+        flush=True,
+    )
     begin = time.perf_counter()
     Z = jax.block_until_ready(jaxht.standardize(A)).design
     print(f"means, scales and missing calls in {time.perf_counter() - begin:.2f} s")
@@ -184,8 +209,12 @@ def main(arguments: list[str]) -> None:
     step = products(Z, options.traits, options.size, options.repeats)
     entries, (people, markers) = float(n) * d, BIOBANK
     larger = people * markers / entries
-    print(f"\na step's products with {options.traits} columns: {entries / step / 1e9:.2f} billion genotypes a second")
-    print(f"by arithmetic, at {markers} markers x {people} people ({people * markers / 4e9:.1f} GB):")
+    print(
+        f"\na step's products with {options.traits} columns: {entries / step / 1e9:.2f} billion genotypes a second"
+    )
+    print(
+        f"by arithmetic, at {markers} markers x {people} people ({people * markers / 4e9:.1f} GB):"
+    )
     print(
         f"{step * larger:.0f} s "
         f"a step, {taken * larger / 3600:.2f} h a fit of {steps} steps; a published run of MendelIHT took {PUBLISHED}"

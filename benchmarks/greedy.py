@@ -1,4 +1,5 @@
-"""OMP against scikit-learn's, a step of exhaustive local search against refits of every candidate, and bootstraps."""
+"""OMP against scikit-learn's, a step of exhaustive local search against refits of every candidate,
+and bootstraps."""
 
 import functools
 import time
@@ -16,7 +17,9 @@ from jaxht.refit.scores import forward_scores
 SKLEARN = "scikit-learn orthogonal_mp"
 
 
-def problem(seed: int, n: int, d: int, K: int, lanes: int, shared: bool) -> tuple[np.ndarray, np.ndarray]:
+def problem(
+    seed: int, n: int, d: int, K: int, lanes: int, shared: bool
+) -> tuple[np.ndarray, np.ndarray]:
     """Gaussian designs of unnormalised columns, and y = A x plus noise, float32."""
     rng = np.random.default_rng(seed)
     A = rng.standard_normal((1 if shared else lanes, n, d), np.float32)
@@ -44,22 +47,36 @@ def batched(n: int, d: int, k: int, lanes: int) -> None:
 
         @jax.jit
         def ours(A: jax.Array, y: jax.Array) -> jax.Array:
-            solve = lambda A, y: jaxht.solve(jaxht.LeastSquares(A, y), jaxht.Sparse(k), jaxht.OMP()).x  # noqa: E731
-            return jax.vmap(functools.partial(solve, A[0]))(y) if A.shape[0] == 1 else jax.vmap(solve)(A, y)
+            def solve(A: jax.Array, y: jax.Array) -> jax.Array:
+                return jaxht.solve(jaxht.LeastSquares(A, y), jaxht.Sparse(k), jaxht.OMP()).x
+
+            if A.shape[0] == 1:
+                return jax.vmap(functools.partial(solve, A[0]))(y)
+            return jax.vmap(solve)(A, y)
 
         def loop(A: np.ndarray = A, y: np.ndarray = y) -> np.ndarray:
-            return np.stack([orthogonal_mp(A[i % len(A)], y[i], n_nonzero_coefs=k) for i in range(lanes)])
+            return np.stack(
+                [orthogonal_mp(A[i % len(A)], y[i], n_nonzero_coefs=k) for i in range(lanes)]
+            )
 
         on_device = jnp.asarray(A), jnp.asarray(y)
-        candidates = {f"{SKLEARN}, a loop": loop, "jaxht OMP, one vmap": functools.partial(ours, *on_device)}
+        candidates = {
+            f"{SKLEARN}, a loop": loop,
+            "jaxht OMP, one vmap": functools.partial(ours, *on_device),
+        }
         if shared:
-            candidates[f"{SKLEARN}, all at once"] = lambda A=A, y=y: orthogonal_mp(A[0], y.T, n_nonzero_coefs=k).T
+            candidates[f"{SKLEARN}, all at once"] = lambda A=A, y=y: (
+                orthogonal_mp(A[0], y.T, n_nonzero_coefs=k).T
+            )
             gram = A[0].T @ A[0]
             candidates["the same with a Gram matrix"] = lambda A=A, y=y, gram=gram: (
                 orthogonal_mp_gram(gram, A[0].T @ y.T, n_nonzero_coefs=k).T
             )
         same = np.mean(
-            [np.array_equal(a != 0, b != 0) for a, b in zip(loop(), np.asarray(ours(*on_device)), strict=True)]
+            [
+                np.array_equal(a != 0, b != 0)
+                for a, b in zip(loop(), np.asarray(ours(*on_device)), strict=True)
+            ]
         )
         print(f"\n{'one A for all' if shared else 'own A'}: the same support in {same:.1%}")
         title = f"OMP, n = {n}, d = {d}, k = {k}, {lanes} problems: per problem"
@@ -122,11 +139,17 @@ def local_search(n: int, d: int, k: int) -> None:
         "the formula": functools.partial(formula, x, rest),
     }
     title = f"scores of one step of ExhaustiveLocalSearch, n = {n}, d = {d}, k = {k}"
-    report(title, interleaved(candidates, repeats=7), baseline="a batched refit of every candidate", unit="ms")
+    report(
+        title,
+        interleaved(candidates, repeats=7),
+        baseline="a batched refit of every candidate",
+        unit="ms",
+    )
 
 
 def bootstraps(n: int, d: int, k: int, lanes: int) -> None:
-    """Weights that count how often each sample is drawn: forward selection, and local search in light settings."""
+    """Weights that count how often each sample is drawn: forward selection, and local search in
+    light settings."""
     rng = np.random.default_rng(3)
     A = rng.standard_normal((n, d)) + rng.standard_normal((n, 1))  # correlated by a half
     y = A[:, : 2 * k] @ rng.standard_normal(2 * k) + 2 * rng.standard_normal(n)
@@ -135,7 +158,9 @@ def bootstraps(n: int, d: int, k: int, lanes: int) -> None:
 
     def compile_for(solver: jaxht.Solver) -> jax.stages.Compiled:
         def value(weights: jax.Array) -> jax.Array:
-            return jaxht.solve(jaxht.LeastSquares(A, y, mean=True, weights=weights), jaxht.Sparse(k), solver).value
+            return jaxht.solve(
+                jaxht.LeastSquares(A, y, mean=True, weights=weights), jaxht.Sparse(k), solver
+            ).value
 
         return jax.jit(jax.vmap(value)).lower(weights).compile()
 
@@ -155,7 +180,9 @@ def bootstraps(n: int, d: int, k: int, lanes: int) -> None:
         excess = np.asarray(program(weights)) / least - 1
         memory = program.memory_analysis().temp_size_in_bytes / 1e6
         same, mean = np.mean(excess <= 1e-5), np.mean(excess)
-        print(f"  {name:42s} {memory:6.0f} MB; f of the defaults in {same:.1%}, above it by {mean:.3%} on average")
+        print(
+            f"  {name:42s} {memory:6.0f} MB; f of the defaults in {same:.1%}, above it by {mean:.3%} on average"
+        )
 
 
 if __name__ == "__main__":

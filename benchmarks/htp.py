@@ -14,7 +14,9 @@ from benchmarks.timing import compiling_anew, interleaved, report, warm_seconds
 n, d, K, trials = 200, 256, 16, 1000
 
 
-def numpy_htp(A: np.ndarray, y: np.ndarray, k: int, step_size: float, *, normal_equations: bool = False) -> np.ndarray:
+def numpy_htp(
+    A: np.ndarray, y: np.ndarray, k: int, step_size: float, *, normal_equations: bool = False
+) -> np.ndarray:
     """HTP as one writes it from the paper, for one problem."""
     x, support = np.zeros(A.shape[1], A.dtype), None
     for _ in range(100):
@@ -24,7 +26,11 @@ def numpy_htp(A: np.ndarray, y: np.ndarray, k: int, step_size: float, *, normal_
             break
         support, x = found, np.zeros_like(x)
         B = A[:, support]
-        x[support] = np.linalg.solve(B.T @ B, B.T @ y) if normal_equations else np.linalg.lstsq(B, y, rcond=None)[0]
+        x[support] = (
+            np.linalg.solve(B.T @ B, B.T @ y)
+            if normal_equations
+            else np.linalg.lstsq(B, y, rcond=None)[0]
+        )
     return x
 
 
@@ -47,7 +53,9 @@ def main() -> None:
 
     @jax.jit
     def ours_own(designs: jax.Array, ys: jax.Array) -> jax.Array:
-        return jax.vmap(lambda A, y: jaxht.solve(jaxht.LeastSquares(A, y), constraint, solver).x)(designs, ys)
+        return jax.vmap(lambda A, y: jaxht.solve(jaxht.LeastSquares(A, y), constraint, solver).x)(
+            designs, ys
+        )
 
     @jax.jit
     def ours_shared(A: jax.Array, ys: jax.Array) -> jax.Array:
@@ -55,7 +63,13 @@ def main() -> None:
 
     cases = {
         "own A": (ours_own, jnp.asarray(designs), jnp.asarray(own_y), designs, own_y),
-        "shared A": (ours_shared, jnp.asarray(shared), jnp.asarray(shared_y), [shared] * trials, shared_y),
+        "shared A": (
+            ours_shared,
+            jnp.asarray(shared),
+            jnp.asarray(shared_y),
+            [shared] * trials,
+            shared_y,
+        ),
     }
     for name, (ours, A, y, host_A, host_y) in cases.items():
 
@@ -66,7 +80,9 @@ def main() -> None:
         with compiling_anew():
             cold, _ = warm_seconds(functools.partial(ours, A, y))
         error = np.linalg.norm(np.asarray(ours(A, y)) - signals, axis=1)
-        print(f"\n{name}: first call {cold:.2f} s; {np.mean(error < 1e-3):.1%} of the signals recovered")
+        print(
+            f"\n{name}: first call {cold:.2f} s; {np.mean(error < 1e-3):.1%} of the signals recovered"
+        )
         seconds = interleaved(
             {
                 "NumPy loop, lstsq": functools.partial(loop, False),
@@ -79,7 +95,9 @@ def main() -> None:
         report(title, seconds, baseline="NumPy loop, lstsq", per=trials)
 
     one = jax.jit(lambda A, y: jaxht.solve(jaxht.LeastSquares(A, y), constraint, solver).x)
-    others(shared, shared_y[0], functools.partial(one, jnp.asarray(shared), jnp.asarray(shared_y[0])))
+    others(
+        shared, shared_y[0], functools.partial(one, jnp.asarray(shared), jnp.asarray(shared_y[0]))
+    )
 
 
 def others(A: np.ndarray, y: np.ndarray, ours: functools.partial) -> None:
@@ -87,7 +105,9 @@ def others(A: np.ndarray, y: np.ndarray, ours: functools.partial) -> None:
     candidates = {"jaxht HTP, one problem": ours}
     from sklearn.linear_model import orthogonal_mp
 
-    candidates["scikit-learn orthogonal_mp"] = functools.partial(orthogonal_mp, A, y, n_nonzero_coefs=K)
+    candidates["scikit-learn orthogonal_mp"] = functools.partial(
+        orthogonal_mp, A, y, n_nonzero_coefs=K
+    )
     try:
         from skscope import HTPSolver
 
@@ -105,4 +125,8 @@ def others(A: np.ndarray, y: np.ndarray, ours: functools.partial) -> None:
             with compiling_anew():
                 jax.block_until_ready(call())
             print(f"  {name:42s} {(time.perf_counter() - begin) * 1e3:10.2f} ms cold")
-        report("one problem, warm", interleaved(candidates, repeats=15), baseline="scikit-learn orthogonal_mp")
+        report(
+            "one problem, warm",
+            interleaved(candidates, repeats=15),
+            baseline="scikit-learn orthogonal_mp",
+        )

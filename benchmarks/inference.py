@@ -1,4 +1,5 @@
-"""The trust in a selection: stability selection and knockoffs, next to loops over scikit-learn's estimators."""
+"""The trust in a selection: stability selection and knockoffs, next to loops over scikit-learn's
+estimators."""
 
 import functools
 import math
@@ -38,7 +39,12 @@ def stability() -> None:
     halves = [half for _ in range(50) for half in np.array_split(rng.permutation(n), 2)]
 
     def fit(rows: np.ndarray) -> Any:
-        return OrthogonalMatchingPursuit(n_nonzero_coefs=k, fit_intercept=False).fit(A[rows], y[rows]).coef_ != 0
+        return (
+            OrthogonalMatchingPursuit(n_nonzero_coefs=k, fit_intercept=False)
+            .fit(A[rows], y[rows])
+            .coef_
+            != 0
+        )
 
     def loop() -> Any:
         return np.mean(Parallel(n_jobs=-1)(delayed(fit)(rows) for rows in halves), axis=0)
@@ -52,11 +58,17 @@ def stability() -> None:
     found = {name: np.asarray(first_call(name, call)) for name, call in calls.items()}
     for name, frequencies in found.items():
         print(f"  {name}: {np.sum(frequencies > 0.9)} columns in over 90 % of the subsamples")
-    report("the same, warm", interleaved(calls, repeats=5), baseline="scikit-learn OMP, joblib", unit="ms")
+    report(
+        "the same, warm",
+        interleaved(calls, repeats=5),
+        baseline="scikit-learn OMP, joblib",
+        unit="ms",
+    )
 
 
 def draw(key: Any) -> tuple[Any, Any, Any]:
-    """Gaussian features correlated by CORRELATION^|i - j|, targets with noise of variance 1, and who is true."""
+    """Gaussian features correlated by CORRELATION^|i - j|, targets with noise of variance 1, and
+    who is true."""
     keys = jax.random.split(key, 4)
     z = jax.random.normal(keys[0], (NUM_SAMPLES, NUM_FEATURES))
     A = z @ jnp.linalg.cholesky(covariance()).T
@@ -85,13 +97,15 @@ def discover(key: Any) -> tuple[Any, ...]:
 
 
 def lasso_differences(A: np.ndarray, copies: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """``|b_j| - |b~_j|``, of the lasso on features and copies, its penalty by 5 folds (Candes et al. 2018, (3.7))."""
+    """``|b_j| - |b~_j|``, of the lasso on features and copies, its penalty by 5 folds (Candes et
+    al. 2018, (3.7))."""
     size = np.abs(LassoCV(cv=5, fit_intercept=False).fit(np.hstack([A, copies]), y).coef_)
     return size[:NUM_FEATURES] - size[NUM_FEATURES:]
 
 
 def false_discoveries() -> None:
-    """The false discovery rate and the power of knockoffs over REPEATS data sets, by both statistics."""
+    """The false discovery rate and the power of knockoffs over REPEATS data sets, by both
+    statistics."""
     seconds, statistics, true = {"l0 path": 0.0, "lasso": 0.0}, {"l0 path": [], "lasso": []}, []
     keys = jax.random.split(jax.random.key(1), REPEATS).reshape(-1, BATCH)
     jax.block_until_ready(discover(keys[0]))  # compiles
@@ -101,7 +115,9 @@ def false_discoveries() -> None:
             A, copies, y, is_true, own = map(np.asarray, discover(batch))
             seconds["l0 path"] += time.perf_counter() - begin
             begin = time.perf_counter()
-            theirs = pool(delayed(lasso_differences)(*data) for data in zip(A, copies, y, strict=True))
+            theirs = pool(
+                delayed(lasso_differences)(*data) for data in zip(A, copies, y, strict=True)
+            )
             seconds["lasso"] += time.perf_counter() - begin
             statistics["l0 path"].extend(own)
             statistics["lasso"].extend(theirs)
@@ -112,9 +128,13 @@ def false_discoveries() -> None:
     )
     for name, W in statistics.items():
         for fdr in RATES:
-            threshold = jax.vmap(functools.partial(jaxht.inference.knockoff_threshold, fdr=fdr))(jnp.asarray(W))
+            threshold = jax.vmap(functools.partial(jaxht.inference.knockoff_threshold, fdr=fdr))(
+                jnp.asarray(W)
+            )
             selected = np.asarray(W) >= np.asarray(threshold)[:, None]
-            wrong = np.sum(selected & ~np.array(true), axis=1) / np.maximum(np.sum(selected, axis=1), 1)
+            wrong = np.sum(selected & ~np.array(true), axis=1) / np.maximum(
+                np.sum(selected, axis=1), 1
+            )
             power = np.sum(selected & np.array(true), axis=1) / NUM_TRUE
             errors = [np.std(share) / math.sqrt(REPEATS) for share in (wrong, power)]
             print(

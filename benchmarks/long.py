@@ -1,4 +1,5 @@
-"""The k largest of 2^31 bfloat16 entries and a few more, which an int32 does not count, against a few fewer.
+"""The k largest of 2^31 bfloat16 entries and a few more, which an int32 does not count, against a
+few fewer.
 
 Needs 16 GB of memory. What is selected is compared with its definition, row by row in NumPy.
 """
@@ -20,9 +21,12 @@ COLUMNS = 2**16
 
 @functools.partial(jax.jit, static_argnums=0)
 def draw(rows: int) -> jax.Array:
-    """Entries in [-1, 1]: hashes of the indices, since no generator of JAX draws so many at once."""
+    """Entries in [-1, 1]: hashes of the indices, since no generator of JAX draws so many at
+    once."""
     shape = (rows, COLUMNS)
-    bits = lax.broadcasted_iota(jnp.uint32, shape, 0) * COLUMNS + lax.broadcasted_iota(jnp.uint32, shape, 1)
+    bits = lax.broadcasted_iota(jnp.uint32, shape, 0) * COLUMNS + lax.broadcasted_iota(
+        jnp.uint32, shape, 1
+    )
     for shift, factor in ((16, 0x45D9F3B), (15, 0x2C1B3C6D)):
         bits = (bits ^ (bits >> shift)) * jnp.uint32(factor)
     return ((bits ^ (bits >> 16)).astype(jnp.float32) / 2.0**31 - 1).astype(jnp.bfloat16)
@@ -34,7 +38,9 @@ def check(z: jax.Array, mask: jax.Array, k: int) -> None:
     for row in range(len(z)):
         chosen = np.asarray(mask[row])
         marked += chosen.sum(dtype=np.int64)
-        threshold = np.abs(np.asarray(z[row]), dtype=np.float32).min(where=chosen, initial=threshold)
+        threshold = np.abs(np.asarray(z[row]), dtype=np.float32).min(
+            where=chosen, initial=threshold
+        )
     assert marked == k, (marked, k)
     full = False  # whether an entry at the threshold was left out
     for row in range(len(z)):
@@ -47,7 +53,9 @@ def check(z: jax.Array, mask: jax.Array, k: int) -> None:
 
 def main(arguments: list[str]) -> None:
     """Print the seconds of each selection, the first with its compilation."""
-    argparse.ArgumentParser(prog="python -m benchmarks long", description=__doc__).parse_args(arguments)
+    argparse.ArgumentParser(prog="python -m benchmarks long", description=__doc__).parse_args(
+        arguments
+    )
     select = jax.jit(lambda z, k: selection.k_largest_masks([z], k)[0])
     for rows in (2**15 - 1, 2**15 + 1):
         z = draw(rows)

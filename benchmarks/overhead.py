@@ -23,7 +23,9 @@ def main() -> None:
     def bare(A: jax.Array, ys: jax.Array) -> jax.Array:
         def step(_: int, x: jax.Array) -> jax.Array:
             residual = jnp.matmul(x, A.T, precision="highest") - ys
-            return jax.vmap(hard_threshold, (0, None))(x - eta * jnp.matmul(residual, A, precision="highest"), k)
+            return jax.vmap(hard_threshold, (0, None))(
+                x - eta * jnp.matmul(residual, A, precision="highest"), k
+            )
 
         return lax.fori_loop(0, steps, step, jnp.zeros((lanes, d)))
 
@@ -31,7 +33,9 @@ def main() -> None:
     def runner(A: jax.Array, ys: jax.Array) -> jax.Array:
         stop = jaxht.Stop(max_steps=steps, rtol=0.0)
         solver = jaxht.IHT(step_size=eta)
-        return jax.vmap(lambda y: jaxht.solve(jaxht.LeastSquares(A, y), jaxht.Sparse(k), solver, stop=stop).x)(ys)
+        return jax.vmap(
+            lambda y: jaxht.solve(jaxht.LeastSquares(A, y), jaxht.Sparse(k), solver, stop=stop).x
+        )(ys)
 
     seconds = interleaved(
         {
@@ -45,4 +49,8 @@ def main() -> None:
 
     tiny = jaxht.LeastSquares(jnp.eye(4), jnp.ones(4))
     eager = functools.partial(jaxht.solve, tiny, jaxht.Sparse(2), jaxht.IHT(step_size=1.0))
-    report("an eager call on a 4 x 4 problem", interleaved({"jaxht.solve": eager}, repeats=201), baseline="jaxht.solve")
+    report(
+        "an eager call on a 4 x 4 problem",
+        interleaved({"jaxht.solve": eager}, repeats=201),
+        baseline="jaxht.solve",
+    )

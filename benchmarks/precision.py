@@ -1,4 +1,5 @@
-"""Sparse precision matrices: refits, and GraHTP beside scikit-learn's graphical lasso, single and batched."""
+"""Sparse precision matrices: refits, and GraHTP beside scikit-learn's graphical lasso, single and
+batched."""
 
 import functools
 import warnings
@@ -32,11 +33,15 @@ def main() -> None:
 
 
 def problems(p: int, number: int) -> tuple[np.ndarray, int]:
-    """Covariances of 100 samples of random graphs, an edge in ten pairs, condition number p; the mean edges."""
+    """Covariances of 100 samples of random graphs, an edge in ten pairs, condition number p; the
+    mean edges."""
     rng = np.random.default_rng(p)
     upper = [np.triu(rng.random((p, p)) < 0.1, 1) for _ in range(number)]
     roots = [np.linalg.cholesky(graph_precision(edges | edges.T, p)) for edges in upper]
-    X = [solve_triangular(root, rng.normal(size=(2, p, 100))[0], lower=True, trans=1) for root in roots]
+    X = [
+        solve_triangular(root, rng.normal(size=(2, p, 100))[0], lower=True, trans=1)
+        for root in roots
+    ]
     return np.stack([x @ x.T / 100 for x in X]), int(np.sum(upper)) // number
 
 
@@ -75,12 +80,15 @@ def _lasso(S: np.ndarray, penalty: float) -> Any:
 
 
 def single(p: int, number: int) -> None:
-    """One problem after the other, as many edges as the truth has, and the lasso at the penalty that gives as many."""
+    """One problem after the other, as many edges as the truth has, and the lasso at the penalty
+    that gives as many."""
     S, k = problems(p, number)
     penalties = [lasso(s, k) for s in S]
     results = [solved(s, k) for s in S]
     candidates = {
-        "graphical_lasso of scikit-learn": lambda: [_lasso(s, a) for s, a in zip(S, penalties, strict=True)],
+        "graphical_lasso of scikit-learn": lambda: [
+            _lasso(s, a) for s, a in zip(S, penalties, strict=True)
+        ],
         "GraHTP": lambda: [solved(s, k).x for s in S],
     }
     seconds = interleaved(candidates, repeats=3)
@@ -92,11 +100,14 @@ def single(p: int, number: int) -> None:
         unit="ms",
     )
     residual = max(
-        np.max(np.abs((s - np.linalg.inv(r.x))[np.asarray(r.x) != 0])) for s, r in zip(S, results, strict=True)
+        np.max(np.abs((s - np.linalg.inv(r.x))[np.asarray(r.x) != 0]))
+        for s, r in zip(S, results, strict=True)
     )
     steps = np.mean([int(r.num_steps) for r in results])
     failed = sum(Status(int(r.status)).failed for r in results)
-    print(f"  largest KKT residual on the graph {residual:.1e}; {steps:.1f} steps; {failed} of {number} failed")
+    print(
+        f"  largest KKT residual on the graph {residual:.1e}; {steps:.1f} steps; {failed} of {number} failed"
+    )
 
 
 def batched(p: int, number: int) -> None:
@@ -104,7 +115,9 @@ def batched(p: int, number: int) -> None:
     S, k = problems(p, number)
     penalties = [lasso(s, k) for s in S]
     candidates = {
-        "graphical_lasso of scikit-learn": lambda: [_lasso(s, a) for s, a in zip(S, penalties, strict=True)],
+        "graphical_lasso of scikit-learn": lambda: [
+            _lasso(s, a) for s, a in zip(S, penalties, strict=True)
+        ],
         "GraHTP, vmap": lambda: all_solved(S, k).x,
         "GraHTP, lax.map": lambda: mapped(S, k).x,
         "GraHTP, one by one": lambda: [solved(s, k).x for s in S],
@@ -119,7 +132,8 @@ def batched(p: int, number: int) -> None:
 
 
 def warm(p: int) -> None:
-    """A refit within bounds that are active, by ADMM: from the best diagonal, and from the minimiser a swap before."""
+    """A refit within bounds that are active, by ADMM: from the best diagonal, and from the
+    minimiser a swap before."""
     (S, *_), k = problems(p, 1)
     whole = np.linalg.eigvalsh(np.asarray(solved(S, k).x))
     objective = GaussianPrecision(S, lower=1.2 * whole[0], upper=0.8 * whole[-1]).prepare()
@@ -129,7 +143,10 @@ def warm(p: int) -> None:
     before = refit_on(mask, objective.start())
     i, j = np.argwhere(np.triu(mask, 1))[0]
     mask[i, j] = mask[j, i] = False
-    candidates = {"cold": lambda: refit_on(mask, objective.start()), "warm": lambda: refit_on(mask, before.x)}
+    candidates = {
+        "cold": lambda: refit_on(mask, objective.start()),
+        "warm": lambda: refit_on(mask, before.x),
+    }
     print(f"\na refit within active bounds, p = {p}; converged: {bool(before.converged)}")
     report("  by ADMM", interleaved(candidates, repeats=5), baseline="cold", unit="ms")
 

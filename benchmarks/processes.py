@@ -1,9 +1,10 @@
-"""Weak scaling: a step of IHT on the rows of two processes together, and on those of each by itself.
+"""Weak scaling: a step of IHT on the rows of two processes together, and on those of each by
+itself.
 
-``python -m benchmarks processes [--rows n] [--columns d]`` starts two processes of one core each (gloo), with n rows
-each. Together they take steps for all 2 n rows, and exchange d numbers a step; by itself each takes as many for its own
-n, at the same time as the other. Without communication both would take as long.
-"""
+``python -m benchmarks processes [--rows n] [--columns d]`` starts two processes of one core each
+(gloo), with n rows each. Together they take steps for all 2 n rows, and exchange d numbers a step;
+by itself each takes as many for its own n, at the same time as the other. Without communication
+both would take as long."""
 
 import argparse
 import functools
@@ -36,7 +37,9 @@ def take_steps(A: Any, y: jax.Array, n: int) -> jax.Array:
     """The value after the steps, which have no other end; n: all rows of A."""
     stop = jaxht.Stop(max_steps=NUM_STEPS, rtol=0.0)
     step_size = 1 / (2.0 * (n**0.5 + A.shape[1] ** 0.5) ** 2)
-    return jaxht.solve(jaxht.LeastSquares(A, y), jaxht.Sparse(k, k_max=k), jaxht.IHT(step_size), stop=stop).value
+    return jaxht.solve(
+        jaxht.LeastSquares(A, y), jaxht.Sparse(k, k_max=k), jaxht.IHT(step_size), stop=stop
+    ).value
 
 
 def measure(n: int, d: int) -> None:
@@ -70,7 +73,16 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--address", default=f"localhost:{free_port()}", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.process is None:
-        each = [sys.executable, "-m", "benchmarks", "processes", *arguments, "--address", options.address, "--process"]
+        each = [
+            sys.executable,
+            "-m",
+            "benchmarks",
+            "processes",
+            *arguments,
+            "--address",
+            options.address,
+            "--process",
+        ]
         sys.exit(run_all(each, NUM_PROCESSES))
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {sorted(os.sched_getaffinity(0))[options.process]})

@@ -1,4 +1,5 @@
-"""Rank constraints: projections in full and by subspace iteration, factored iterates, and planted recovery."""
+"""Rank constraints: projections in full and by subspace iteration, factored iterates, and planted
+recovery."""
 
 import functools
 import os
@@ -37,7 +38,15 @@ def completion(m: int, k: int, share: float, rng: np.random.Generator) -> Any:
 
 
 @functools.partial(jax.jit, static_argnames=("solver", "k", "exact", "factored"))
-def run(f: Any, step: Any, steps: Any, solver: Any, k: int, exact: bool | None = None, factored: bool = False) -> Any:
+def run(
+    f: Any,
+    step: Any,
+    steps: Any,
+    solver: Any,
+    k: int,
+    exact: bool | None = None,
+    factored: bool = False,
+) -> Any:
     """Some steps, and none of the stopping tests."""
     stop = Stop(max_steps=steps, rtol=0.0)
     return jaxht.solve(f, LowRank(k, exact=exact, factored=factored), solver(step), stop=stop)
@@ -49,7 +58,9 @@ def projections(m: int, k: int) -> None:
     x = run(f, step, 4, IHT, k, True).x
     z = x - step * f.gradient(x, f.predict(x))
     project = {
-        exact: functools.partial(jax.jit(truncated_svd, static_argnames=("k_max", "exact")), z, k, k, exact=exact)
+        exact: functools.partial(
+            jax.jit(truncated_svd, static_argnames=("k_max", "exact")), z, k, k, exact=exact
+        )
         for exact in (True, False)
     }
     candidates: dict[str, Callable[[], Any]] = {
@@ -59,10 +70,17 @@ def projections(m: int, k: int) -> None:
     }
     default = "by iteration" if 2 * m >= 5 * (k + 8) else "full"
     seconds = interleaved(candidates, repeats=3 if m > 1000 else 7)
-    report(f"a projection in a run, {m} x {m}, rank {k} (by default {default})", seconds, baseline="full", unit="ms")
+    report(
+        f"a projection in a run, {m} x {m}, rank {k} (by default {default})",
+        seconds,
+        baseline="full",
+        unit="ms",
+    )
     if m <= 256:
         full, iterated = (float(run(f, step, 300, IHT, k, exact).value) for exact in (True, False))
-        print(f"  f after 300 steps: {full:.7g} and {iterated:.7g}, apart by {abs(iterated / full - 1):.1e}")
+        print(
+            f"  f after 300 steps: {full:.7g} and {iterated:.7g}, apart by {abs(iterated / full - 1):.1e}"
+        )
 
 
 def lanes(m: int, n: int, k: int, number: int) -> None:
@@ -92,14 +110,23 @@ def regression(name: str, k: int) -> None:
         X, classes = arrays["X"].astype(np.float32), np.unique(arrays["y"], return_inverse=True)[1]
     A = X / np.linalg.norm(X, axis=1, keepdims=True)
     f = jaxht.MultiResponse(A, np.eye(classes.max() + 1, dtype=np.float32)[classes], 1e-5).prepare()
-    print(f"\n{name}, {A.shape[0]} x {A.shape[1]}, {classes.max() + 1} classes, rank {k}: f, full and by iteration")
+    print(
+        f"\n{name}, {A.shape[0]} x {A.shape[1]}, {classes.max() + 1} classes, rank {k}: f, full and by iteration"
+    )
     growing = jaxht.HSGHT(1.0, batch_growth=1.02, inner_steps=300)
-    for label, solver, steps in (("FG-HT, 2000 steps", IHT(), 2000), ("HSG-HT, 300 updates", growing, 1)):
+    for label, solver, steps in (
+        ("FG-HT, 2000 steps", IHT(), 2000),
+        ("HSG-HT, 300 updates", growing, 1),
+    ):
         stop, key = Stop(max_steps=steps, rtol=0.0), jax.random.key(0)
         full, iterated = (
-            float(jaxht.solve(f, LowRank(k, exact=exact), solver, stop=stop, key=key).value) for exact in (True, False)
+            float(jaxht.solve(f, LowRank(k, exact=exact), solver, stop=stop, key=key).value)
+            for exact in (True, False)
         )
-        print(f"  {label:20s} {full:.8f} and {iterated:.8f}, apart by {abs(iterated / full - 1):.1e}", flush=True)
+        print(
+            f"  {label:20s} {full:.8f} and {iterated:.8f}, apart by {abs(iterated / full - 1):.1e}",
+            flush=True,
+        )
 
 
 def factors() -> None:
@@ -108,7 +135,9 @@ def factors() -> None:
     problems: list[tuple[str, Any, Any, int]] = []
     for d, c in ((1024, 64), (1024, 1024), (1024, 4096)):
         A = rng.standard_normal((1000, d)).astype(np.float32) / np.float32(np.sqrt(1000))
-        Y = A @ rng.standard_normal((d, 10)) @ rng.standard_normal((10, c)) + 0.1 * rng.standard_normal((1000, c))
+        Y = A @ rng.standard_normal((d, 10)) @ rng.standard_normal(
+            (10, c)
+        ) + 0.1 * rng.standard_normal((1000, c))
         f = jaxht.MultiResponse(A, Y.astype(np.float32), 1e-3, mean=False).prepare()
         problems.append((f"MultiResponse, 1000 samples, x {d} x {c}", f, 0.2, 10))
     for m, share in ((2048, 0.1), (6000, 0.02)):
@@ -121,7 +150,10 @@ def factors() -> None:
             return run(f, step, steps, IHT, k, False, factored)
 
         few, many = (
-            interleaved({name: functools.partial(call, steps, kind) for name, kind in names.items()}, repeats=5)
+            interleaved(
+                {name: functools.partial(call, steps, kind) for name, kind in names.items()},
+                repeats=5,
+            )
             for steps in (1, 11)
         )
         seconds = {name: (many[name] - few[name]) / 10 for name in names}
@@ -142,11 +174,15 @@ def recovery(m: int, n: int, k: int, oversampling: int, trials: int) -> None:
         result = jaxht.solve(jaxht.MatrixSensing(A, y), LowRank(k), solver, stop=stop)
         return jnp.linalg.norm(result.x - X) / jnp.linalg.norm(X), result.num_steps
 
-    print(f"\nrank {k}, {m} x {n}, {number} Gaussian measurements ({oversampling} times the degrees of freedom)")
+    print(
+        f"\nrank {k}, {m} x {n}, {number} Gaussian measurements ({oversampling} times the degrees of freedom)"
+    )
     for solver in (IHT(), NIHT()):
         batch = jax.jit(jax.vmap(functools.partial(trial, solver=solver)))
         errors, steps = batch(jax.random.split(jax.random.key(0), trials))
-        _, seconds = warm_seconds(functools.partial(batch, jax.random.split(jax.random.key(0), trials)))
+        _, seconds = warm_seconds(
+            functools.partial(batch, jax.random.split(jax.random.key(0), trials))
+        )
         good = int(np.sum(np.asarray(errors) < 1e-3))
         print(
             f"  {type(solver).__name__:5s} {good} of {trials} within 1e-3 (largest error {np.max(errors):.1e}), "

@@ -15,7 +15,13 @@ d = 256
 
 @functools.partial(jax.jit, static_argnums=(1, 5))
 def run(
-    key: jax.Array, n: int, K: jax.Array, solver: Solver, k: jax.Array, trials: int, stop: jaxht.Stop
+    key: jax.Array,
+    n: int,
+    K: jax.Array,
+    solver: Solver,
+    k: jax.Array,
+    trials: int,
+    stop: jaxht.Stop,
 ) -> tuple[jax.Array, jaxht.Result]:
     """Success by trial and the results, for one Gaussian A shared by all signals."""
     A = ensembles.gaussian(jax.random.fold_in(key, 0), n, d)
@@ -32,7 +38,8 @@ def run(
 
 
 def main() -> None:
-    """Print success rates of PGD at three points of the phase diagram, and how IHT at eta = 1 ends."""
+    """Print success rates of PGD at three points of the phase diagram, and how IHT at eta = 1
+    ends."""
     eps = float(jnp.finfo(jnp.float32).eps)
     print("\nPGD, eta = 2 / sigma_max^2, up to 70 000 steps, success: ||x - x*|| < 1e-3")
     for n, K, k, draws, trials, rtol in (
@@ -56,18 +63,33 @@ def main() -> None:
         "\nHT-SVRG, eta = 2 / sigma_max^2, m = 3n, k = 9K, up to 1500 stages; the paper: 95% at n = 1.7 K ln 256 + 33"
     )
     for n, K, trials in ((100, 4, 200), (103, 6, 128), (124, 8, 128)):
-        norm2 = jnp.linalg.norm(ensembles.gaussian(jax.random.fold_in(jax.random.key(0), 0), n, d), 2) ** 2
+        norm2 = (
+            jnp.linalg.norm(ensembles.gaussian(jax.random.fold_in(jax.random.key(0), 0), n, d), 2)
+            ** 2
+        )
         stop = jaxht.Stop(max_steps=1500, target_value=1e-9)
-        success, _ = run(jax.random.key(0), n, K, jaxht.HTSVRG(2 / norm2 / n, 3 * n), 9 * K, trials, stop)
+        success, _ = run(
+            jax.random.key(0), n, K, jaxht.HTSVRG(2 / norm2 / n, 3 * n), 9 * K, trials, stop
+        )
         line = 1.7 * K * np.log(d) + 33
-        print(f"  (n, K) = ({n}, {K}), n / line = {n / line:.2f}, {trials} signals: {np.mean(success):.1%}", flush=True)
+        print(
+            f"  (n, K) = ({n}, {K}), n / line = {n / line:.2f}, {trials} signals: {np.mean(success):.1%}",
+            flush=True,
+        )
 
     trials = 1000
     print(f"\nIHT, eta = 1, (n, K, k) = (175, 16, 16), {trials} signals")
-    _, result = run(jax.random.key(0), 175, 16, jaxht.IHT(step_size=1.0), 16, trials, jaxht.Stop(max_steps=7000))
+    _, result = run(
+        jax.random.key(0), 175, 16, jaxht.IHT(step_size=1.0), 16, trials, jaxht.Stop(max_steps=7000)
+    )
     codes, counts = np.unique(np.asarray(result.status), return_counts=True)
     print(
         "  "
-        + ", ".join(f"{jaxht.Status(int(code)).name} {n / trials:.1%}" for code, n in zip(codes, counts, strict=True))
+        + ", ".join(
+            f"{jaxht.Status(int(code)).name} {n / trials:.1%}"
+            for code, n in zip(codes, counts, strict=True)
+        )
     )
-    print(f"  every x and value finite: {bool(jnp.all(jnp.isfinite(result.x)) & jnp.all(jnp.isfinite(result.value)))}")
+    print(
+        f"  every x and value finite: {bool(jnp.all(jnp.isfinite(result.x)) & jnp.all(jnp.isfinite(result.value)))}"
+    )

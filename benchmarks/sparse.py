@@ -1,7 +1,8 @@
-"""Sparse designs against SciPy: the products both ways, and iterative hard thresholding of logistic regression.
+"""Sparse designs against SciPy: the products both ways, and iterative hard thresholding of logistic
+regression.
 
-Then, on 1.7 million features, hard thresholding pursuit against as many gradients of iterative hard thresholding.
-"""
+Then, on 1.7 million features, hard thresholding pursuit against as many gradients of iterative hard
+thresholding."""
 
 import functools
 import os
@@ -48,7 +49,9 @@ def data_set(name: str) -> tuple[Any, np.ndarray] | None:
 
     with np.load(path) as file:
         y = file["y"].astype(np.float32)
-        n = int(file["n_main"]) if "n_main" in file else len(y)  # as many rows of rcv1 as rcv1.binary has
+        n = (
+            int(file["n_main"]) if "n_main" in file else len(y)
+        )  # as many rows of rcv1 as rcv1.binary has
     return scipy.sparse.load_npz(path).tocsr()[:n].astype(np.float32), y[:n]
 
 
@@ -111,12 +114,17 @@ def main() -> None:
         )
         report(f"{title}, {sizes}", seconds, baseline="SciPy CSR", unit="ms")
 
-    step_size = 1 / (np.float32(scipy.sparse.linalg.svds(A, 1, return_singular_vectors=False)[0] ** 2 / (4 * n)) + l2)
+    step_size = 1 / (
+        np.float32(scipy.sparse.linalg.svds(A, 1, return_singular_vectors=False)[0] ** 2 / (4 * n))
+        + l2
+    )
 
     @jax.jit
     def iht(A: SparseMatrix, y: jax.Array) -> jax.Array:
         stop = jaxht.Stop(max_steps=num_steps, rtol=0)
-        return jaxht.solve(jaxht.Logistic(A, y, l2), jaxht.Sparse(k), jaxht.IHT(step_size), stop=stop).x
+        return jaxht.solve(
+            jaxht.Logistic(A, y, l2), jaxht.Sparse(k), jaxht.IHT(step_size), stop=stop
+        ).x
 
     candidates: dict[str, Callable[[], Any]] = {
         "SciPy CSR": functools.partial(plain_iht, A, y, step_size),

@@ -1,10 +1,10 @@
 """Solvers on a file that memory need not hold, against NumPy on the same chunks of it.
 
-The file is float32, n x d, sparse on the disk but for some blocks of rows of random numbers: the others are zeros,
-which are read and multiplied like any numbers, but come from no disk. NumPy reads each chunk into one buffer and
-multiplies it (``A x``, or ``A'r``); a pass of a solver is one such product. Turns alternate. The last line is the
-largest resident memory of this process, in which the pages of the file do not count, since it is read and not mapped.
-"""
+The file is float32, n x d, sparse on the disk but for some blocks of rows of random numbers: the
+others are zeros, which are read and multiplied like any numbers, but come from no disk. NumPy reads
+each chunk into one buffer and multiplies it (``A x``, or ``A'r``); a pass of a solver is one such
+product. Turns alternate. The last line is the largest resident memory of this process, in which the
+pages of the file do not count, since it is read and not mapped."""
 
 import argparse
 import tempfile
@@ -45,7 +45,9 @@ def write(path: Path, n: int, d: int) -> np.ndarray:
     return y
 
 
-def numpy_products(path: Path, n: int, d: int, rows: int) -> tuple[Callable[[], object], Callable[[], object]]:
+def numpy_products(
+    path: Path, n: int, d: int, rows: int
+) -> tuple[Callable[[], object], Callable[[], object]]:
     """``A x`` and ``A'r``, chunk by chunk."""
     buffer, x, r = np.empty((rows, d), np.float32), np.ones(d, np.float32), np.ones(n, np.float32)
 
@@ -64,7 +66,9 @@ def numpy_products(path: Path, n: int, d: int, rows: int) -> tuple[Callable[[], 
 
     def backward() -> None:
         out = np.zeros(d, np.float32)
-        over_chunks(lambda first, chunk: np.add(out, r[first : first + len(chunk)] @ chunk, out=out))
+        over_chunks(
+            lambda first, chunk: np.add(out, r[first : first + len(chunk)] @ chunk, out=out)
+        )
 
     return forward, backward
 
@@ -76,7 +80,9 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--columns", type=int, default=4096, help="d")
     parser.add_argument("--steps", type=int, default=3, help="of each solver")
     parser.add_argument("--turns", type=int, default=3)
-    parser.add_argument("--folder", help="where the file is written; default: that of temporary files")
+    parser.add_argument(
+        "--folder", help="where the file is written; default: that of temporary files"
+    )
     parser.add_argument("solvers", nargs="*", help=f"of {', '.join(SOLVERS)}; default: all")
     options = parser.parse_args(arguments)
     d = options.columns
@@ -84,7 +90,9 @@ def main(arguments: list[str]) -> None:
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
         path = Path(folder, "A.bin")
         y = write(path, n, d)
-        print(f"{n} x {d} float32, {4 * n * d / 1e9:.1f} GB, {jax.devices()[0].device_kind}; {options.steps} steps")
+        print(
+            f"{n} x {d} float32, {4 * n * d / 1e9:.1f} GB, {jax.devices()[0].device_kind}; {options.steps} steps"
+        )
         A = jaxht.stream(np.memmap(path, np.float32, "r", shape=(n, d)))
         products = numpy_products(path, n, d, A.reader.chunk_rows)
         for name in options.solvers or SOLVERS:
@@ -108,7 +116,9 @@ def compare(
         """GB/s."""
         stop = jaxht.Stop(max_steps=steps)
         before, begin = reader.num_rows, time.perf_counter()
-        jax.block_until_ready(jaxht.solve(f, jaxht.Sparse(K), SOLVERS[name], stop=stop, key=jax.random.key(0)))
+        jax.block_until_ready(
+            jaxht.solve(f, jaxht.Sparse(K), SOLVERS[name], stop=stop, key=jax.random.key(0))
+        )
         return 4 * (reader.num_rows - before) * A.shape[1] / 1e9 / (time.perf_counter() - begin)
 
     def numpy() -> float:

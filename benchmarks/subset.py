@@ -1,8 +1,8 @@
 """Best subset selection on data sets: against abess and skscope's ScopeSolver, objective and time.
 
-Least squares with an intercept (centred data), columns of unit norm. Needs the data sets in JAXHT_DATA; abess and
-skscope (``pip install abess skscope``) are left out where they are not installed.
-"""
+Least squares with an intercept (centred data), columns of unit norm. Needs the data sets in
+JAXHT_DATA; abess and skscope (``pip install abess skscope``) are left out where they are not
+installed."""
 
 import functools
 import os
@@ -19,7 +19,12 @@ import numpy as np
 import jaxht
 from benchmarks.timing import compiling_anew, double_precision
 
-SETS = {"cpu_small": (4, 8), "ailerons": (4, 8, 16), "blogfeedback": (8, 16, 32), "colon_alon": (5, 10, 20)}
+SETS = {
+    "cpu_small": (4, 8),
+    "ailerons": (4, 8, 16),
+    "blogfeedback": (8, 16, 32),
+    "colon_alon": (5, 10, 20),
+}
 AFTER_OMP = {"OMPR": jaxht.OMPR(), "ELS": jaxht.ExhaustiveLocalSearch(), "ARHT": jaxht.ARHT()}
 
 
@@ -60,7 +65,11 @@ def compare(name: str, A: np.ndarray, y: np.ndarray, k: int) -> None:
 
     def ours(solver: Any) -> Any:
         start = jaxht.solve(f, jaxht.Sparse(k), jaxht.OMP())
-        return start.x if solver is None else jaxht.solve(f, jaxht.Sparse(k), solver, x0=start, key=jax.random.key(0)).x
+        return (
+            start.x
+            if solver is None
+            else jaxht.solve(f, jaxht.Sparse(k), solver, x0=start, key=jax.random.key(0)).x
+        )
 
     candidates: dict[str, Callable[[], Any]] = {"jaxht OMP": functools.partial(ours, None)}
     for label, solver in AFTER_OMP.items():
@@ -70,7 +79,9 @@ def compare(name: str, A: np.ndarray, y: np.ndarray, k: int) -> None:
     try:
         from abess.linear import LinearRegression
 
-        candidates["abess"] = lambda: LinearRegression(support_size=k, fit_intercept=False).fit(A, y).coef_
+        candidates["abess"] = lambda: (
+            LinearRegression(support_size=k, fit_intercept=False).fit(A, y).coef_
+        )
     except ImportError:
         print("abess is not installed: left out")
     try:
@@ -95,7 +106,10 @@ def compare(name: str, A: np.ndarray, y: np.ndarray, k: int) -> None:
         left = np.linalg.lstsq(A[:, x != 0], y, rcond=None)[0]
         value = np.sum((A[:, x != 0] @ left - y) ** 2) / np.sum(y**2)
         nonzeros = np.count_nonzero(x)
-        print(f"  {label:28s} {100 * value:9.4f} %   {times[0]:9.1f} ms {times[1]:9.1f} ms   {nonzeros}", flush=True)
+        print(
+            f"  {label:28s} {100 * value:9.4f} %   {times[0]:9.1f} ms {times[1]:9.1f} ms   {nonzeros}",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

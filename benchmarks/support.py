@@ -1,15 +1,16 @@
 """The best support of size k on data sets: the loss that each method reaches, and its time.
 
-Every solver of jaxht, l1 refitted, scikit-learn's OrthogonalMatchingPursuit and SequentialFeatureSelector, abess and
-skscope return a support; :func:`benchmarks.support_sets.loss` refits it in float64, so that all are compared by one
-number. Each cell (set, k, method) is a process of its own. Its first call is cold: with what is compiled, without the
-import of packages and the reading of data. Warm is the median of the calls after it, on the same problem. Solvers of
+Every solver of jaxht, l1 refitted, scikit-learn's OrthogonalMatchingPursuit and
+SequentialFeatureSelector, abess and skscope return a support; :func:`benchmarks.support_sets.loss`
+refits it in float64, so that all are compared by one number. Each cell (set, k, method) is a
+process of its own. Its first call is cold: with what is compiled, without the import of packages
+and the reading of data. Warm is the median of the calls after it, on the same problem. Solvers of
 jaxht compute in float64.
 
-Needs the data sets in JAXHT_DATA or ``--data-dir``. Results go to a file of JSON lines as they come, and what is there
-is not computed again. abess and skscope (``pip install abess skscope``) are left out where they are not installed, here
-or in ``--rivals-python``. All of it takes hours: ``--quick``, or ``--sets``, ``--ks`` and ``--methods``, take a part.
-"""
+Needs the data sets in JAXHT_DATA or ``--data-dir``. Results go to a file of JSON lines as they
+come, and what is there is not computed again. abess and skscope (``pip install abess skscope``) are
+left out where they are not installed, here or in ``--rivals-python``. All of it takes hours:
+``--quick``, or ``--sets``, ``--ks`` and ``--methods``, take a part."""
 
 import argparse
 import json
@@ -42,7 +43,8 @@ EXTERNAL = (
 )
 QUICK = {"sets": ("colon", "cal_housing", "cpu_small", "hess"), "ks": (3, 5, 10), "budget": 20.0}
 
-# Losses that tabu search has met, by set and k; and how far above them a search may end within a time, in seconds.
+# Losses that tabu search has met, by set and k; and how far above them a search may end within a
+# time, in seconds.
 TARGETS = {
     "colon": {5: 0.111654, 10: 0.031413, 20: 0.004862},
     "ailerons": {5: 0.093145, 10: 0.091042, 20: 0.090799},
@@ -104,21 +106,35 @@ def main(arguments: Iterable[str] = ()) -> None:
 
 def parse(arguments: Iterable[str]) -> argparse.Namespace:
     """The options; sets, ks and methods that are not given are all."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks support", description=__doc__.split("\n")[0])
-    parser.add_argument("--data-dir", type=Path, default=os.environ.get("JAXHT_DATA"), help="default: $JAXHT_DATA")
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks support", description=__doc__.split("\n")[0]
+    )
+    parser.add_argument(
+        "--data-dir", type=Path, default=os.environ.get("JAXHT_DATA"), help="default: $JAXHT_DATA"
+    )
     parser.add_argument("--sets", nargs="+", metavar="SET", help=f"of {'; '.join(SETS)}")
     parser.add_argument("--ks", nargs="+", type=int, metavar="K", help="of those of each set")
     parser.add_argument("--methods", nargs="+", metavar="METHOD", help=f"of {'; '.join(METHODS)}")
     parser.add_argument(
-        "--budget", type=float, help="seconds of a cell's process, after which it is ended; default: 120"
+        "--budget",
+        type=float,
+        help="seconds of a cell's process, after which it is ended; default: 120",
     )
     parser.add_argument("--quick", action="store_true", help="a few small sets, 20 s a cell")
-    parser.add_argument("--again", action="store_true", help="compute cells that are in the file too")
     parser.add_argument(
-        "--report", action="store_true", help="print the tables of what is in the file, compute nothing"
+        "--again", action="store_true", help="compute cells that are in the file too"
     )
-    parser.add_argument("--results", type=Path, default=Path("results/support.jsonl"), help="default: %(default)s")
-    parser.add_argument("--rivals-python", default=sys.executable, help="the interpreter that has abess and skscope")
+    parser.add_argument(
+        "--report",
+        action="store_true",
+        help="print the tables of what is in the file, compute nothing",
+    )
+    parser.add_argument(
+        "--results", type=Path, default=Path("results/support.jsonl"), help="default: %(default)s"
+    )
+    parser.add_argument(
+        "--rivals-python", default=sys.executable, help="the interpreter that has abess and skscope"
+    )
     options = parser.parse_args(list(arguments))
     for name, known in (("sets", SETS), ("methods", METHODS)):
         unknown = set(getattr(options, name) or ()) - set(known)
@@ -152,9 +168,13 @@ def compute(results: Results, options: argparse.Namespace) -> None:
         try:
             problem = load(name, options.data_dir)
         except FileNotFoundError:
-            print(f"{name}: {SETS[name].file}.npz is not in {options.data_dir}, left out", flush=True)
+            print(
+                f"{name}: {SETS[name].file}.npz is not in {options.data_dir}, left out", flush=True
+            )
             continue
-        ended: dict[str, dict[str, Any]] = {}  # what a method refused, or was too slow for, at a smaller k
+        ended: dict[
+            str, dict[str, Any]
+        ] = {}  # what a method refused, or was too slow for, at a smaller k
         for cell in wanted:
             _, k, method = cell
             if k >= problem.A.shape[1] or method in absent:
@@ -168,7 +188,17 @@ def compute(results: Results, options: argparse.Namespace) -> None:
                 ended[method] = row
             n, d = problem.A.shape
             row = judge(problem, k, row)
-            results.add({"set": name, "k": k, "method": method, "n": n, "d": d, "budget": options.budget, **row})
+            results.add(
+                {
+                    "set": name,
+                    "k": k,
+                    "method": method,
+                    "n": n,
+                    "d": d,
+                    "budget": options.budget,
+                    **row,
+                }
+            )
             print(f"{name}, k = {k}, {method}: {outcome(row)}", flush=True)
 
 
@@ -177,7 +207,9 @@ def outcome(row: dict[str, Any]) -> str:
     if row["status"] != "done":
         return f"{row['status']}: {row['detail']}"
     warm = row.get("warm")
-    return f"f = {row['value']:.6g}, {row['cold']:.2f} s cold" + ("" if warm is None else f", {1e3 * warm:.1f} ms warm")
+    return f"f = {row['value']:.6g}, {row['cold']:.2f} s cold" + (
+        "" if warm is None else f", {1e3 * warm:.1f} ms warm"
+    )
 
 
 def measure(cell: Cell, options: argparse.Namespace) -> dict[str, Any]:
@@ -185,10 +217,23 @@ def measure(cell: Cell, options: argparse.Namespace) -> dict[str, Any]:
     name, k, method = cell
     python = options.rivals_python if METHODS[method].is_rival else sys.executable
     # What the user has in the persistent compilation cache is nobody's first call.
-    settings = {"JAX_ENABLE_COMPILATION_CACHE": "false", "JAX_ENABLE_X64": "true", "PYTHONWARNINGS": "ignore"}
+    settings = {
+        "JAX_ENABLE_COMPILATION_CACHE": "false",
+        "JAX_ENABLE_X64": "true",
+        "PYTHONWARNINGS": "ignore",
+    }
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "result.json")
-        command = [python, "-m", "benchmarks.support_methods", str(options.data_dir), name, str(k), method, str(file)]
+        command = [
+            python,
+            "-m",
+            "benchmarks.support_methods",
+            str(options.data_dir),
+            name,
+            str(k),
+            method,
+            str(file),
+        ]
         detail = f"{options.budget:g} s"
         try:
             process = subprocess.run(
@@ -199,7 +244,10 @@ def measure(cell: Cell, options: argparse.Namespace) -> dict[str, Any]:
                 stderr=subprocess.PIPE,
                 timeout=options.budget,
             )
-            status, errors = "failed", process.stderr.decode(errors="replace").strip().split("\n")[-1][:200]
+            status, errors = (
+                "failed",
+                process.stderr.decode(errors="replace").strip().split("\n")[-1][:200],
+            )
             detail = f"exit status {process.returncode}, {errors}"
         except subprocess.TimeoutExpired:
             status = "over the limit"
@@ -209,7 +257,8 @@ def measure(cell: Cell, options: argparse.Namespace) -> dict[str, Any]:
 
 
 def judge(problem: Problem, k: int, row: dict[str, Any]) -> dict[str, Any]:
-    """The row with the loss of its support, or of the supports of its trials; more than k nonzeros are a failure."""
+    """The row with the loss of its support, or of the supports of its trials; more than k nonzeros
+    are a failure."""
     if row["status"] != "done":
         return row
     for trial in row.get("trials", [row]):
@@ -225,7 +274,9 @@ def judge(problem: Problem, k: int, row: dict[str, Any]) -> dict[str, Any]:
 def report(results: Results, sets: Iterable[str], ks: Iterable[int] | None) -> None:
     """Print the tables of sets, the targets and the summary."""
     sets = [name for name in sets if any(cell[0] == name for cell in results.rows)]
-    rows = {c: row for c, row in results.rows.items() if c[0] in sets and (ks is None or c[1] in ks)}
+    rows = {
+        c: row for c, row in results.rows.items() if c[0] in sets and (ks is None or c[1] in ks)
+    }
     for name in sets:
         table_of_set(name, {cell: row for cell, row in rows.items() if cell[0] == name})
     table_of_targets(rows)
@@ -233,7 +284,9 @@ def report(results: Results, sets: Iterable[str], ks: Iterable[int] | None) -> N
     summarise(rows)
 
 
-def best(rows: dict[Cell, dict[str, Any]], name: str, k: int, methods: Iterable[str] = METHODS) -> float:
+def best(
+    rows: dict[Cell, dict[str, Any]], name: str, k: int, methods: Iterable[str] = METHODS
+) -> float:
     """The least loss that the methods reached."""
     found = (rows.get((name, k, method), {}).get("value") for method in methods)
     return min((value for value in found if value is not None), default=math.inf)
@@ -281,7 +334,13 @@ def entry(row: dict[str, Any] | None, lowest: float, notes: list[str]) -> str:
 
 def percent(above: float) -> str:
     """A relative excess; 0 where it is rounding."""
-    return "**0**" if above <= TIE else f"+{100 * above:.2g} %" if above < 1 else f"+{100 * above:.0f} %"
+    return (
+        "**0**"
+        if above <= TIE
+        else f"+{100 * above:.2g} %"
+        if above < 1
+        else f"+{100 * above:.0f} %"
+    )
 
 
 def milliseconds(seconds: float) -> str:
@@ -291,10 +350,16 @@ def milliseconds(seconds: float) -> str:
 
 def table_of_targets(rows: dict[Cell, dict[str, Any]]) -> None:
     """Print, for each target, where the search with the most moves that fit into a time ends."""
-    found = {cell: row for cell, row in rows.items() if cell[2] == BUDGET_METHOD and row["status"] == "done"}
+    found = {
+        cell: row
+        for cell, row in rows.items()
+        if cell[2] == BUDGET_METHOD and row["status"] == "done"
+    }
     if not found:
         return
-    print("\n### Targets: LocalSearch with the largest budget of moves whose warm call takes at most a time\n")
+    print(
+        "\n### Targets: LocalSearch with the largest budget of moves whose warm call takes at most a time\n"
+    )
     columns = [f"{seconds:g} s (at most +{100 * above:g} %)" for seconds, above in ALLOWED.items()]
     print("| set | k | target | " + " | ".join(columns) + " |")
     print("|---" * (3 + len(columns)) + "|")
@@ -317,28 +382,45 @@ def table_of_targets(rows: dict[Cell, dict[str, Any]]) -> None:
 
 def table_of_housing(rows: dict[Cell, dict[str, Any]]) -> None:
     """Print the enumerated optima of cal_housing, and whether the default solver reaches them."""
-    ks = [k for k in SETS["cal_housing"].ks if rows.get(("cal_housing", k, "enumeration"), {}).get("status") == "done"]
+    ks = [
+        k
+        for k in SETS["cal_housing"].ks
+        if rows.get(("cal_housing", k, "enumeration"), {}).get("status") == "done"
+    ]
     ks = [k for k in ks if rows.get(("cal_housing", k, OURS), {}).get("status") == "done"]
     if not ks:
         return
     print("\n### cal_housing: all supports enumerated\n")
     print("| k | optimum | default | |\n|---|---|---|---|")
     for k in ks:
-        optimum, ours = (rows["cal_housing", k, method]["value"] for method in ("enumeration", OURS))
-        print(f"| {k} | {optimum:.6f} | {ours:.6f} | {'pass' if ours <= optimum * (1 + TIE) else 'FAIL'} |")
+        optimum, ours = (
+            rows["cal_housing", k, method]["value"] for method in ("enumeration", OURS)
+        )
+        print(
+            f"| {k} | {optimum:.6f} | {ours:.6f} | {'pass' if ours <= optimum * (1 + TIE) else 'FAIL'} |"
+        )
 
 
 def summarise(rows: dict[Cell, dict[str, Any]]) -> None:
-    """Print how the default solver compares with the best of the others, and its times with those of abess."""
-    others = [method for method in METHODS if method not in (OURS, "LocalSearch", BUDGET_METHOD, "enumeration")]
+    """Print how the default solver compares with the best of the others, and its times with those
+    of abess."""
+    others = [
+        method
+        for method in METHODS
+        if method not in (OURS, "LocalSearch", BUDGET_METHOD, "enumeration")
+    ]
     compared = []
     for name, k, method in rows:
         against = best(rows, name, k, others)
         if method == OURS and against < math.inf:
-            compared.append((name, k, best(rows, name, k, [OURS]), against, best(rows, name, k, EXTERNAL)))
+            compared.append(
+                (name, k, best(rows, name, k, [OURS]), against, best(rows, name, k, EXTERNAL))
+            )
     if not compared:
         return
-    print(f"\n### The default solver in {len(compared)} cells of {len({name for name, *_ in compared})} sets\n")
+    print(
+        f"\n### The default solver in {len(compared)} cells of {len({name for name, *_ in compared})} sets\n"
+    )
     above = [cell for cell in compared if cell[2] > cell[3] * 1.001]
     share = 100 / len(compared)
     print(f"- above the best of the others by more than 0.1 %: {len(above)}")
@@ -364,7 +446,9 @@ def summarise(rows: dict[Cell, dict[str, Any]]) -> None:
                 ratios.append(ours[label] / theirs[label])
         if ratios:
             quantiles = f"{statistics.median(ratios):.2f} in the median, {max(ratios):.2f} at most"
-            print(f"- {label} time over that of abess, n d < {LARGEST:g}, {len(ratios)} cells: {quantiles}")
+            print(
+                f"- {label} time over that of abess, n d < {LARGEST:g}, {len(ratios)} cells: {quantiles}"
+            )
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""The methods of ``python -m benchmarks support``, one of which a process of its own runs on one problem.
+"""The methods of ``python -m benchmarks support``, one of which a process of its own runs on one
+problem.
 
-``python -m benchmarks.support_methods FOLDER SET K METHOD FILE`` writes what comes out to FILE, as JSON. It needs
-NumPy, SciPy and the packages of the method, jaxht for its own solvers alone.
-"""
+``python -m benchmarks.support_methods FOLDER SET K METHOD FILE`` writes what comes out to FILE, as
+JSON. It needs NumPy, SciPy and the packages of the method, jaxht for its own solvers alone."""
 
 import importlib
 import json
@@ -22,11 +22,15 @@ from benchmarks.support_sets import Problem, enumerate_supports, load
 Call = Callable[[], Any]  # returns a support, int (k,), or x
 
 WARM_SECONDS, WARM_CALLS = 1.0, 7  # warm calls go on until either is reached
-SLOW = 10.0  # seconds of a first call beside which what others compile is nothing: it is not repeated
-# (num_moves, patience) of LocalSearch, each of more work than the last; and the seconds after which no more are tried.
+SLOW = (
+    10.0  # seconds of a first call beside which what others compile is nothing: it is not repeated
+)
+# (num_moves, patience) of LocalSearch, each of more work than the last; and the seconds after which
+# no more are tried.
 BUDGETS = [(1, 1), (5, 1), *((25, 2**i) for i in range(10))]
 LONGEST = 3.0
-LARGEST = 5e7  # entries of a sparse design that rivals get as a dense one; of sets whose times are compared
+# entries of a sparse design that rivals get as a dense one; of sets whose times are compared
+LARGEST = 5e7
 
 
 class Method(NamedTuple):
@@ -34,7 +38,8 @@ class Method(NamedTuple):
 
     Attributes:
         packages: what is imported before the time is taken.
-        make: from the problem and k, the call that is timed; itself it counts as part of the first call.
+        make: from the problem and k, the call that is timed; itself it counts as part of the first
+            call.
         is_rival: whether it runs in the interpreter of the rivals.
     """
 
@@ -79,7 +84,8 @@ def enumeration(problem: Problem, k: int) -> Call:
 
 
 def l1(problem: Problem, k: int) -> Call:
-    """The support of at most k entries with the smallest penalty: of the lasso by LARS, or by bisection on C."""
+    """The support of at most k entries with the smallest penalty: of the lasso by LARS, or by
+    bisection on C."""
     model, A, y, _ = problem
     if model == "squares":
         from sklearn.linear_model import lars_path
@@ -94,11 +100,20 @@ def l1(problem: Problem, k: int) -> Call:
     from sklearn.linear_model import LogisticRegression
 
     def bisect() -> Any:
-        low, high, best = 2 / np.max(np.abs(A.T @ y)), np.inf, np.zeros(A.shape[1])  # below low all entries are 0
+        low, high, best = (
+            2 / np.max(np.abs(A.T @ y)),
+            np.inf,
+            np.zeros(A.shape[1]),
+        )  # below low all entries are 0
         C = 2 * low
         for _ in range(30):
             x = LogisticRegression(
-                l1_ratio=1.0, solver="liblinear", C=C, fit_intercept=False, max_iter=1000, random_state=0
+                l1_ratio=1.0,
+                solver="liblinear",
+                C=C,
+                fit_intercept=False,
+                max_iter=1000,
+                random_state=0,
             ).fit(A, y)
             x, size = x.coef_[0], np.count_nonzero(x.coef_)
             if size <= k:
@@ -121,11 +136,16 @@ def matching_pursuit(problem: Problem, k: int) -> Call:
 
     if problem.model != "squares":
         raise ValueError("OrthogonalMatchingPursuit needs least squares")
-    return lambda: OrthogonalMatchingPursuit(n_nonzero_coefs=k, fit_intercept=False).fit(problem.A, problem.y).coef_
+    return lambda: (
+        OrthogonalMatchingPursuit(n_nonzero_coefs=k, fit_intercept=False)
+        .fit(problem.A, problem.y)
+        .coef_
+    )
 
 
 def forward_selection(problem: Problem, k: int) -> Call:
-    """SequentialFeatureSelector of scikit-learn, by f on all rows instead of by cross-validation."""
+    """SequentialFeatureSelector of scikit-learn, by f on all rows instead of by
+    cross-validation."""
     from sklearn.feature_selection import SequentialFeatureSelector
     from sklearn.linear_model import LogisticRegression, Ridge
 
@@ -145,7 +165,9 @@ def abess(problem: Problem, k: int, **settings: Any) -> Call:
     from abess.linear import LinearRegression, LogisticRegression
 
     settings = {"support_size": k, "fit_intercept": False, **settings}
-    if problem.model == "squares":  # by `alpha` its supports are much worse: twice the loss on cal_housing
+    if (
+        problem.model == "squares"
+    ):  # by `alpha` its supports are much worse: twice the loss on cal_housing
         fit = LinearRegression(**settings)
     else:
         fit = LogisticRegression(alpha=len(problem.y) * problem.l2 / 2, **settings)
@@ -154,9 +176,12 @@ def abess(problem: Problem, k: int, **settings: Any) -> Call:
 
 
 def abess_path(problem: Problem, k: int) -> Call:
-    """The same for all sizes up to k, each from the last, with as many exchanges as it can score."""
+    """The same for all sizes up to k, each from the last, with as many exchanges as it can
+    score."""
     sizes = {"support_size": list(range(k + 1)), "ic_type": "loss"}
-    return abess(problem, k, **sizes, exchange_num=k, splicing_type=1, important_search=0, max_iter=100)
+    return abess(
+        problem, k, **sizes, exchange_num=k, splicing_type=1, important_search=0, max_iter=100
+    )
 
 
 def scope(problem: Problem, k: int) -> Call:
@@ -171,14 +196,19 @@ def scope(problem: Problem, k: int) -> Call:
     A, y = jnp.asarray(A), jnp.asarray(y)
 
     def f(x: Any) -> Any:
-        fit = jnp.mean((A @ x - y) ** 2) / 2 if model == "squares" else jnp.mean(jnp.logaddexp(0, -y * (A @ x)))
+        fit = (
+            jnp.mean((A @ x - y) ** 2) / 2
+            if model == "squares"
+            else jnp.mean(jnp.logaddexp(0, -y * (A @ x)))
+        )
         return fit + l2 / 2 * jnp.sum(x**2)
 
     return lambda: ScopeSolver(A.shape[1], k).solve(f, jit=True)
 
 
 def search_budgets(problem: Problem, k: int) -> Call:
-    """LocalSearch with more and more moves: a list of dicts of its settings, warm seconds and support."""
+    """LocalSearch with more and more moves: a list of dicts of its settings, warm seconds and
+    support."""
     import jax
 
     import jaxht
@@ -186,7 +216,10 @@ def search_budgets(problem: Problem, k: int) -> Call:
     f, key = objective(problem), jax.random.key(0)
 
     def run(num_moves: int, patience: int) -> tuple[np.ndarray, float]:
-        solver, begin = jaxht.LocalSearch(num_moves=num_moves, patience=patience), time.perf_counter()
+        solver, begin = (
+            jaxht.LocalSearch(num_moves=num_moves, patience=patience),
+            time.perf_counter(),
+        )
         x = jax.block_until_ready(jaxht.solve(f, jaxht.Sparse(k), solver, key=key).x)
         return x, time.perf_counter() - begin
 
@@ -198,7 +231,9 @@ def search_budgets(problem: Problem, k: int) -> Call:
             for _ in range(2 if seconds < LONGEST / 4 else 0):
                 seconds = min(seconds, run(num_moves, patience)[1])
             support = np.flatnonzero(x).tolist()
-            trials.append({"num_moves": num_moves, "patience": patience, "warm": seconds, "support": support})
+            trials.append(
+                {"num_moves": num_moves, "patience": patience, "warm": seconds, "support": support}
+            )
             if seconds > LONGEST:
                 break
         return trials
@@ -249,7 +284,8 @@ def as_support(found: Any) -> list[int]:
 
 
 def run(folder: str, name: str, k: int, method: str, file: str) -> None:
-    """Time the first call and warm ones of a method on a problem; FILE has the first while warm ones are made."""
+    """Time the first call and warm ones of a method on a problem; FILE has the first while warm
+    ones are made."""
 
     def write(**entries: Any) -> None:
         Path(f"{file}.new").write_text(json.dumps(entries))
@@ -275,7 +311,11 @@ def run(folder: str, name: str, k: int, method: str, file: str) -> None:
         found = call()
     except (ValueError, TypeError) as error:  # what a method does not take
         return write(status="refused", detail=str(error).split("\n")[0][:200])
-    entries: dict[str, Any] = {"status": "done", "import": imported, "cold": time.perf_counter() - begin}
+    entries: dict[str, Any] = {
+        "status": "done",
+        "import": imported,
+        "cold": time.perf_counter() - begin,
+    }
     if method == BUDGET_METHOD:
         return write(**entries, trials=found)
     entries["support"] = as_support(found)

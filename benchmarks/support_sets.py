@@ -1,7 +1,8 @@
-"""The problems of ``python -m benchmarks support``, and the one loss by which all supports are compared.
+"""The problems of ``python -m benchmarks support``, and the one loss by which all supports are
+compared.
 
-NumPy and SciPy alone, so that methods which run in an interpreter of their own read the same arrays.
-"""
+NumPy and SciPy alone, so that methods which run in an interpreter of their own read the same
+arrays."""
 
 import itertools
 import math
@@ -23,8 +24,8 @@ class Set(NamedTuple):
         model: "squares" or "logistic".
         ks: the sizes of supports that are tried; those of d and more are left out.
         l2: of the ridge.
-        scaling: "standardised": dense, columns centred; "scaled": sparse, not centred; "raw": sparse, as on file. The
-            columns of the first two have norm sqrt(n).
+        scaling: "standardised": dense, columns centred; "scaled": sparse, not centred; "raw":
+            sparse, as on file. The columns of the first two have norm sqrt(n).
     """
 
     file: str
@@ -34,8 +35,9 @@ class Set(NamedTuple):
     scaling: str = "standardised"
 
 
-# Labels of +1 and -1 are regressed on too: so small sets of many correlated columns serve both losses. The rows of rcv1
-# and news20 have unit norm, so that entries are small, and so is their ridge.
+# Labels of +1 and -1 are regressed on too: so small sets of many correlated columns serve both
+# losses. The rows of rcv1 and news20 have unit norm, so that entries are small, and so is their
+# ridge.
 SETS = {
     "colon": Set("colon_alon", "squares"),
     "gravier": Set("gravier_breast", "squares"),
@@ -93,7 +95,9 @@ def load(name: str, folder: Path) -> Problem:
     with np.load(path) as arrays:
         A = scipy.sparse.load_npz(path).tocsr() if "indptr" in arrays else arrays["X"]
         y = arrays["y"].astype(np.float64)
-        n = int(arrays["n_main"]) if "n_main" in arrays else len(y)  # as many rows as rcv1.binary has
+        n = (
+            int(arrays["n_main"]) if "n_main" in arrays else len(y)
+        )  # as many rows as rcv1.binary has
     A, y = A[:n], y[:n]
     if file == "mnist":
         rows = (y == 4) | (y == 9)
@@ -162,7 +166,8 @@ def loss(problem: Problem, support: np.ndarray) -> float:
 
 
 def enumerate_supports(problem: Problem, k: int) -> np.ndarray:
-    """The best of all supports of k columns, int (k,): for least squares, from the normal equations.
+    """The best of all supports of k columns, int (k,): for least squares, from the normal
+    equations.
 
     Raises:
         ValueError: for other problems, and for more than 300 000 supports.
@@ -174,7 +179,9 @@ def enumerate_supports(problem: Problem, k: int) -> np.ndarray:
     G, b = A.T @ A / n + l2 * np.eye(d), A.T @ y / n
     most, best = -np.inf, np.arange(k)
     for supports in chunks(itertools.combinations(range(d), k), 20_000):
-        x = np.linalg.solve(G[supports[:, :, None], supports[:, None, :]], b[supports][..., None])[..., 0]
+        x = np.linalg.solve(G[supports[:, :, None], supports[:, None, :]], b[supports][..., None])[
+            ..., 0
+        ]
         decreases = np.sum(x * b[supports], axis=1)
         if decreases.max() > most:
             most, best = decreases.max(), supports[decreases.argmax()]

@@ -1,4 +1,5 @@
-"""A row of a phase diagram by the engine and by ``jit(vmap(while_loop))`` with ``top_k``, and what the engine costs."""
+"""A row of a phase diagram by the engine and by ``jit(vmap(while_loop))`` with ``top_k``, and what
+the engine costs."""
 
 import os
 import time
@@ -23,13 +24,18 @@ LANES = 32
 
 def ensemble(key: jax.Array, cell: sweep.Cell) -> ensembles.Problem:
     """Planted problems on one Gaussian A."""
-    design, signal = partial(ensembles.gaussian, n=n, d=d), partial(ensembles.gaussian_signal, d=d, K=cell["K"])
+    design, signal = (
+        partial(ensembles.gaussian, n=n, d=d),
+        partial(ensembles.gaussian_signal, d=d, K=cell["K"]),
+    )
     return ensembles.planted(key, design, signal, design_key=cell.key)
 
 
 def pgd(objective: jaxht.LeastSquares, cell: sweep.Cell) -> tuple[jaxht.Sparse, jaxht.IHT]:
     """PGD with k = 9 K and eta = 2 / sigma_max^2."""
-    return jaxht.Sparse(9 * cell["K"]), jaxht.IHT(step_size=2 / jnp.linalg.norm(objective.A, 2) ** 2)
+    return jaxht.Sparse(9 * cell["K"]), jaxht.IHT(
+        step_size=2 / jnp.linalg.norm(objective.A, 2) ** 2
+    )
 
 
 TRIAL = sweep.Recovery(ensemble, {"PGD": pgd}, stop=jaxht.Stop(max_steps=max_steps))
@@ -40,7 +46,9 @@ def engine(workers: int | None = os.cpu_count()) -> tuple[float, np.ndarray, swe
     reports: list[sweep.Progress] = []
     axes = {"solver": ["PGD"], "K": Ks}
     begin = time.perf_counter()
-    dataset = sweep.run(TRIAL, axes, num_trials=trials, shared=[], workers=workers, on_progress=reports.append)
+    dataset = sweep.run(
+        TRIAL, axes, num_trials=trials, shared=[], workers=workers, on_progress=reports.append
+    )
     seconds = time.perf_counter() - begin
     return seconds, dataset.success.sum("trial").values.ravel(), reports[-1]
 
@@ -54,10 +62,14 @@ def problems() -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
         key = jax.random.fold_in(root, sweep.stable_hash({"K": K}))
         cell = sweep.Cell({"K": K}, {}, shared)
         axes = ensembles.Problem(A=None, y=0, x_true=0)
-        return jax.vmap(lambda t: ensemble(jax.random.fold_in(key, t), cell), out_axes=axes)(jnp.arange(trials))
+        return jax.vmap(lambda t: ensemble(jax.random.fold_in(key, t), cell), out_axes=axes)(
+            jnp.arange(trials)
+        )
 
     drawn = [draw(K) for K in Ks]
-    ys, xs = (jnp.concatenate([getattr(problem, name) for problem in drawn]) for name in ("y", "x_true"))
+    ys, xs = (
+        jnp.concatenate([getattr(problem, name) for problem in drawn]) for name in ("y", "x_true")
+    )
     return drawn[0].A, ys, xs, jnp.repeat(9 * jnp.array(Ks), trials)
 
 
@@ -75,7 +87,8 @@ def frozen() -> tuple[float, np.ndarray]:
 
 
 def bare_seconds(steps: int) -> float:
-    """Seconds of so many steps of a block of lanes, by the solver's functions in a loop and nothing else."""
+    """Seconds of so many steps of a block of lanes, by the solver's functions in a loop and nothing
+    else."""
     A, ys, _, ks = problems()
     eta = 2 / jnp.linalg.norm(A, 2) ** 2
     # Lanes of all K, as a pool has them on average.
@@ -101,7 +114,8 @@ def bare_seconds(steps: int) -> float:
 
 
 def product_seconds(steps: int) -> float:
-    """Seconds of so many steps of all lanes side by side that are the two products with A of a gradient alone."""
+    """Seconds of so many steps of all lanes side by side that are the two products with A of a
+    gradient alone."""
     A, ys, _, _ = problems()
 
     @jax.jit
@@ -132,7 +146,9 @@ def drawing_seconds() -> float:
 
 def main() -> None:
     """Print how many times faster the engine is, how well it uses its lanes, and its overhead."""
-    print(f"\nPGD, n = {n}, d = {d}, K = 1, 3, ..., 25, {trials} signals each, k = 9 K, up to {max_steps} steps, one A")
+    print(
+        f"\nPGD, n = {n}, d = {d}, K = 1, 3, ..., 25, {trials} signals each, k = 9 K, up to {max_steps} steps, one A"
+    )
     with compiling_anew():
         cold, counts, _ = engine()
     turns = [engine()]
@@ -141,8 +157,12 @@ def main() -> None:
     warm = float(np.median([seconds for seconds, _, _ in turns]))
     print(f"  jit(vmap(while_loop)) with top_k       {baseline:8.1f} s     successes {expected}")
     print(f"  jaxht.sweep, compile included          {cold:8.1f} s   {baseline / cold:6.1f}x")
-    print(f"  jaxht.sweep, again                     {warm:8.1f} s   {baseline / warm:6.1f}x  successes {counts}")
-    print(f"  lanes in use: {turns[-1][2].utilisation:.1%}; same counts: {bool(np.all(counts == expected))}")
+    print(
+        f"  jaxht.sweep, again                     {warm:8.1f} s   {baseline / warm:6.1f}x  successes {counts}"
+    )
+    print(
+        f"  lanes in use: {turns[-1][2].utilisation:.1%}; same counts: {bool(np.all(counts == expected))}"
+    )
     lanes = len(Ks) * trials
     products = float(np.median([product_seconds(1000) for _ in range(3)])) / (1000 * lanes)
     live = [seconds / progress.busy for seconds, _, progress in turns]

@@ -1,4 +1,5 @@
-"""Honest timing: candidates take turns, and what counts is the median and the median of the ratios."""
+"""Honest timing: candidates take turns, and what counts is the median and the median of the
+ratios."""
 
 import contextlib
 import resource
@@ -12,12 +13,13 @@ import numpy as np
 from jax.experimental.compilation_cache import compilation_cache
 
 
-def interleaved(candidates: dict[str, Callable[[], Any]], *, repeats: int = 15) -> dict[str, np.ndarray]:
+def interleaved(
+    candidates: dict[str, Callable[[], Any]], *, repeats: int = 15
+) -> dict[str, np.ndarray]:
     """Seconds of each call, shape (repeats,) by name.
 
-    At its turn a candidate is called twice and timed the second time: what the others left in the caches and in the
-    thread pools is nobody's cost.
-    """
+    At its turn a candidate is called twice and timed the second time: what the others left in the
+    caches and in the thread pools is nobody's cost."""
     seconds: dict[str, list[float]] = {name: [] for name in candidates}
     for _ in range(repeats):
         for name, call in candidates.items():
@@ -28,8 +30,11 @@ def interleaved(candidates: dict[str, Callable[[], Any]], *, repeats: int = 15) 
     return {name: np.array(values) for name, values in seconds.items()}
 
 
-def report(title: str, seconds: dict[str, np.ndarray], *, baseline: str, per: int = 1, unit: str = "us") -> None:
-    """Print each candidate's median and how many times faster than the baseline it is, turn by turn."""
+def report(
+    title: str, seconds: dict[str, np.ndarray], *, baseline: str, per: int = 1, unit: str = "us"
+) -> None:
+    """Print each candidate's median and how many times faster than the baseline it is, turn by
+    turn."""
     scale = {"us": 1e6, "ms": 1e3, "s": 1.0}[unit] / per
     print(f"\n{title}")
     for name, values in seconds.items():
@@ -50,7 +55,8 @@ def warm_seconds(call: Callable[[], Any]) -> tuple[float, float]:
 
 @contextlib.contextmanager
 def compiling_anew() -> Iterator[None]:
-    """Inside, first calls compile: nothing is read from JAX's persistent compilation cache, nor written to it."""
+    """Inside, first calls compile: nothing is read from JAX's persistent compilation cache, nor
+    written to it."""
     before = jax.config.jax_enable_compilation_cache
     jax.config.update("jax_enable_compilation_cache", False)
     compilation_cache.reset_cache()  # else JAX does not read the setting again

@@ -1,4 +1,5 @@
-"""For mkdocstrings: what stands in docstrings for readers of the source becomes Markdown with links and formulas."""
+"""For mkdocstrings: what stands in docstrings for readers of the source becomes Markdown with links
+and formulas."""
 
 import ast
 import inspect
@@ -9,21 +10,32 @@ import griffe
 
 
 class Docstrings(griffe.Extension):
-    """Rewrites roles (:func:`solve`), formulas (.. math::) and headings; `import a as a` makes a public."""
+    """Rewrites roles (:func:`solve`), formulas (.. math::) and headings; `import a as a` makes a
+    public."""
 
     def on_module(self, *, mod: griffe.Module, **kwargs: Any) -> None:
         tree = ast.parse(mod.source)
-        names = [alias for node in tree.body if isinstance(node, ast.ImportFrom) for alias in node.names]
+        names = [
+            alias for node in tree.body if isinstance(node, ast.ImportFrom) for alias in node.names
+        ]
         exports = [alias.asname for alias in names if alias.asname == alias.name]
         if exports:
             mod.exports = exports
 
     def on_object(self, *, obj: griffe.Object, **kwargs: Any) -> None:
-        if obj.path.startswith("jaxht.objectives.glm.") and obj.is_attribute:  # classes that a function makes
+        if (
+            obj.path.startswith("jaxht.objectives.glm.") and obj.is_attribute
+        ):  # classes that a function makes
             obj.value = None
-            obj.docstring = griffe.Docstring(inspect.getdoc(griffe.dynamic_import(obj.path)), parent=obj)
-        if obj.path.startswith("jaxht.sklearn._") and obj.is_class:  # whose shared arguments a decorator puts in
-            obj.docstring = griffe.Docstring(inspect.getdoc(griffe.dynamic_import(obj.path)), parent=obj)
+            obj.docstring = griffe.Docstring(
+                inspect.getdoc(griffe.dynamic_import(obj.path)), parent=obj
+            )
+        if (
+            obj.path.startswith("jaxht.sklearn._") and obj.is_class
+        ):  # whose shared arguments a decorator puts in
+            obj.docstring = griffe.Docstring(
+                inspect.getdoc(griffe.dynamic_import(obj.path)), parent=obj
+            )
         if obj.docstring:
             obj.docstring.value = to_markdown(obj.docstring.value, obj)
 
@@ -42,6 +54,8 @@ def to_markdown(text: str, obj: griffe.Object) -> str:
 
     text = re.sub(r":(?:func|class|meth|mod|attr|data|obj):`([^`]+)`", link, text)
     text = re.sub(r":math:`([^`]+)`", r"$\1$", text)
-    text = re.sub(r"^( *)\.\. math::((?:.*\n)(?:\1 +.*\n|\s*\n(?=\1 ))*)", formula, text, flags=re.MULTILINE)
+    text = re.sub(
+        r"^( *)\.\. math::((?:.*\n)(?:\1 +.*\n|\s*\n(?=\1 ))*)", formula, text, flags=re.MULTILINE
+    )
     text = re.sub(r"^(Cost|Source|Invariant)( a step)?: ", r"**\1\2:** ", text, flags=re.MULTILINE)
     return re.sub(r"^Example:$", "Examples:", text, flags=re.MULTILINE)

@@ -1,4 +1,5 @@
-"""Draws the pictures of pages: ``python docs/pictures.py gallery.md`` runs its blocks and saves their figures."""
+"""Draws the pictures of pages: ``python docs/pictures.py gallery.md`` runs its blocks and saves
+their figures."""
 
 import re
 import sys
@@ -15,7 +16,8 @@ def draw(page: Path, folder: Path) -> dict[str, Any]:
     """Run each block of a page by itself, and save the figure that is open where an image stands.
 
     Returns:
-        The variables that the blocks leave, those of later blocks in the place of earlier ones of the same name.
+        The variables that the blocks leave, those of later blocks in the place of earlier ones of
+        the same name.
     """
     left: dict[str, Any] = {}
     for block, image in PARTS.findall(page.read_text(encoding="utf-8")):

@@ -6,12 +6,15 @@ import inspect
 import re
 from typing import Any
 
-SOURCE = "reference.md"  # headings, and below them the names: classes, functions, or modules of them
+SOURCE = (
+    "reference.md"  # headings, and below them the names: classes, functions, or modules of them
+)
 REFERENCE = "Reference"  # its entry in the navigation
 
 
 def sections(text: str) -> dict[str, list[str]]:
-    """Return by heading the full names of all that is documented, modules replaced by what they hold."""
+    """Return by heading the full names of all that is documented, modules replaced by what they
+    hold."""
     found: dict[str, list[str]] = {}
     for heading, body in re.findall(r"^## (.+)\n((?:(?!^## ).*\n?)*)", text, re.MULTILINE):
         names = re.findall(r"^\* `(.+?)`", body, re.MULTILINE)
@@ -20,18 +23,28 @@ def sections(text: str) -> dict[str, list[str]]:
 
 
 def members(name: str) -> list[str]:
-    """Return a name, or if it is that of a module, the names of the public classes and functions in it."""
+    """Return a name, or if it is that of a module, the names of the public classes and functions in
+    it."""
     found = resolve(name)
     if not inspect.ismodule(found):
         return [name]
     tree = ast.parse(inspect.getsource(found))
-    aliases = [alias for node in tree.body if isinstance(node, ast.ImportFrom) for alias in node.names]
-    public = {alias.name for alias in aliases if alias.asname == alias.name}  # `import a as a` makes a public
-    return [f"{name}.{member}" for member, value in vars(found).items() if is_documented(found, member, value, public)]
+    aliases = [
+        alias for node in tree.body if isinstance(node, ast.ImportFrom) for alias in node.names
+    ]
+    public = {
+        alias.name for alias in aliases if alias.asname == alias.name
+    }  # `import a as a` makes a public
+    return [
+        f"{name}.{member}"
+        for member, value in vars(found).items()
+        if is_documented(found, member, value, public)
+    ]
 
 
 def is_documented(module: Any, name: str, value: Any, public: set[str]) -> bool:
-    """Whether a name in a module has a page of its own: a class or a function that is public there."""
+    """Whether a name in a module has a page of its own: a class or a function that is public
+    there."""
     own = name in public or (name[0] != "_" and getattr(value, "__module__", "") == module.__name__)
     return own and not inspect.ismodule(value) and callable(value) and bool(value.__doc__)
 
@@ -58,9 +71,12 @@ def on_files(files: Any, config: Any) -> Any:
             content += '      filters: ["!^_"]\n'
         files.append(File.generated(config, f"reference/{title}.md", content=content))
     nested = [
-        {heading: [f"reference/{n.removeprefix('jaxht.')}.md" for n in names]} for heading, names in pages.items()
+        {heading: [f"reference/{n.removeprefix('jaxht.')}.md" for n in names]}
+        for heading, names in pages.items()
     ]
-    config.nav = [entry if REFERENCE not in entry else {REFERENCE: [SOURCE, *nested]} for entry in config.nav]
+    config.nav = [
+        entry if REFERENCE not in entry else {REFERENCE: [SOURCE, *nested]} for entry in config.nav
+    ]
     return files
 
 
@@ -68,7 +84,12 @@ def on_page_markdown(markdown: str, page: Any, **kwargs: Any) -> str:
     """On the overview, put links and first sentences in the place of names."""
     if page.file.src_uri != SOURCE:
         return markdown
-    return re.sub(r"^\* `(.+?)`$", lambda match: "\n".join(map(entry, members(match[1]))), markdown, flags=re.MULTILINE)
+    return re.sub(
+        r"^\* `(.+?)`$",
+        lambda match: "\n".join(map(entry, members(match[1]))),
+        markdown,
+        flags=re.MULTILINE,
+    )
 
 
 def entry(name: str) -> str:

@@ -13,7 +13,8 @@ from jaxht import ensembles, metrics
 
 
 def ising(theta: jax.Array, X: jax.Array) -> jax.Array:
-    """Minus the mean log pseudo-likelihood of couplings theta (p (p - 1) / 2) for spins X (n, p) in {-1, +1}.
+    """Minus the mean log pseudo-likelihood of couplings theta (p (p - 1) / 2) for spins X (n, p) in
+    {-1, +1}.
 
     ``sum_i log(1 + exp(-2 x_i sum_j theta_ij x_j))`` a sample (Besag 1975).
     """
@@ -25,7 +26,8 @@ def ising(theta: jax.Array, X: jax.Array) -> jax.Array:
 
 
 def cox(x: jax.Array, A: jax.Array, event: jax.Array) -> jax.Array:
-    """Minus the log partial likelihood of hazards exp(A x), divided by n, for samples in falling order of time.
+    """Minus the log partial likelihood of hazards exp(A x), divided by n, for samples in falling
+    order of time.
 
     ``sum_{i: event} (log sum_{j: t_j >= t_i} exp(a_j.x) - a_i.x)``; without ties (Cox 1972, 1975).
     """
@@ -50,7 +52,8 @@ def spins(key: jax.Array, theta: jax.Array, n: int, p: int, num_sweeps: int = 20
 
 
 def survival(key: jax.Array, n: int, d: int, K: int) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Features in falling order of time, whether the time is that of an event (else of censoring), and the truth."""
+    """Features in falling order of time, whether the time is that of an event (else of censoring),
+    and the truth."""
     keys = jax.random.split(key, 4)
     A, x = jax.random.normal(keys[0], (n, d)), ensembles.sign_signal(keys[1], d=d, K=K)
     failure = jax.random.exponential(keys[2], (n,)) * jnp.exp(-(A @ x))
@@ -59,21 +62,29 @@ def survival(key: jax.Array, n: int, d: int, K: int) -> tuple[jax.Array, jax.Arr
     return A[order], (failure <= censoring)[order], x
 
 
-def main(p: int = 20, num_edges: int = 20, n: int = 2000, d: int = 500, K: int = 10) -> tuple[float, float]:
+def main(
+    p: int = 20, num_edges: int = 20, n: int = 2000, d: int = 500, K: int = 10
+) -> tuple[float, float]:
     """Print how well both are recovered, and return the F-scores."""
     size = p * (p - 1) // 2
     theta = 0.4 * ensembles.sign_signal(jax.random.key(0), d=size, K=num_edges)
     X = spins(jax.random.key(1), theta, n, p)
     edges = jaxht.solve(jaxht.Custom(ising, X, like=size), jaxht.Sparse(num_edges), jaxht.HTP())
     f_edges = float(metrics.f_score(edges.x, theta))
-    print(f"Ising, {n} samples of {p} spins: {num_edges} of {size} edges found with F-score {f_edges:.2f}")
+    print(
+        f"Ising, {n} samples of {p} spins: {num_edges} of {size} edges found with F-score {f_edges:.2f}"
+    )
 
     A, event, x = survival(jax.random.key(2), n // 4, d, K)
     hazards = jaxht.solve(jaxht.Custom(cox, A, event, like=d), jaxht.Sparse(K), jaxht.HTP())
     f_hazards = float(metrics.f_score(hazards.x, x))
-    print(f"Cox, {len(event)} patients, {int(event.sum())} events: {K} of {d} features, F-score {f_hazards:.2f}")
+    print(
+        f"Cox, {len(event)} patients, {int(event.sum())} events: {K} of {d} features, F-score {f_hazards:.2f}"
+    )
     for result in (edges, hazards):
-        print(f"  {jaxht.Status(int(result.status)).name} after {int(result.num_steps)} steps, f = {result.value:.4f}")
+        print(
+            f"  {jaxht.Status(int(result.status)).name} after {int(result.num_steps)} steps, f = {result.value:.4f}"
+        )
     return f_edges, f_hazards
 
 

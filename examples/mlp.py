@@ -1,10 +1,12 @@
-"""A multilayer perceptron with 90, 95 and 98 % of its weights at zero: five ways to get there, five seeds each.
+"""A multilayer perceptron with 90, 95 and 98 % of its weights at zero: five ways to get there, five
+seeds each.
 
-``python -m examples.mlp`` trains 784-300-100-10 with Adam, pure JAX and optax, and prints a table of test accuracies.
-A method is one link at the end of an optax chain. All seeds and sparsities of a method are one vmap of one jitted
-function, the whole training: the fraction of weights that is kept is a traced number. Every method trains for the same
-number of epochs; retraining does so after the dense training, and has twice as many in all.
-"""
+``python -m examples.mlp`` trains 784-300-100-10 with Adam, pure JAX and optax, and prints a table
+of test accuracies. A method is one link at the end of an optax chain. All seeds and sparsities of a
+method are one vmap of one jitted
+function, the whole training: the fraction of weights that is kept is a traced number. Every method
+trains for the same number of epochs; retraining does so after the dense training, and has twice as
+many in all."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -25,10 +27,15 @@ from jaxht import transforms
 HIDDEN = (300, 100)
 NUM_CLASSES = 10
 SPARSITIES = (0.9, 0.95, 0.98)
-RETRAINED = "one-shot pruning, retrained"  # the one method that starts from pruned weights, those of the row "dense"
+# the one method that starts from pruned weights, those of the row "dense"
+RETRAINED = "one-shot pruning, retrained"
 
-Params: TypeAlias = Any  # a pytree to optax; here a list of layers, each with the arrays "kernel" and "bias"
-Method: TypeAlias = Callable[[Numeric, int], optax.GradientTransformation]  # from the density and the number of steps
+Params: TypeAlias = (
+    Any  # a pytree to optax; here a list of layers, each with the arrays "kernel" and "bias"
+)
+Method: TypeAlias = Callable[
+    [Numeric, int], optax.GradientTransformation
+]  # from the density and the number of steps
 
 
 def init(key: jax.Array, num_pixels: int) -> Params:
@@ -72,13 +79,16 @@ def methods(budget: Callable[[Numeric], Any], scope: str, every: int) -> dict[st
     threshold = partial(transforms.hard_threshold, scope=scope, mask=kernels)
 
     def gradual(density: Numeric, steps: int) -> Callable[[Numeric], Any]:
-        # A start with all weights to learn which matter; the last 40 % of the steps train the final support.
+        # A start with all weights to learn which matter; the last 40 % of the steps train the final
+        # support.
         schedule = transforms.cubic(density, begin=steps // 10, end=6 * steps // 10)
         return lambda step: budget(schedule(step))
 
     return {
         RETRAINED: lambda density, steps: threshold(budget(density), freeze_at=0),
-        "gradual magnitude pruning": lambda density, steps: threshold(gradual(density, steps), every=every, hold=True),
+        "gradual magnitude pruning": lambda density, steps: threshold(
+            gradual(density, steps), every=every, hold=True
+        ),
         "hard thresholding": lambda density, steps: threshold(budget(density)),
         "gradual hard thresholding": lambda density, steps: threshold(gradual(density, steps)),
     }
@@ -118,7 +128,9 @@ def train(
         carry, _ = lax.scan(step, carry, order.reshape(steps, batch_size))
         return carry, accuracy(carry[0], x_test, y_test)
 
-    (params, _), history = lax.scan(epoch, (params, optimiser.init(params)), jax.random.split(key, epochs))
+    (params, _), history = lax.scan(
+        epoch, (params, optimiser.init(params)), jax.random.split(key, epochs)
+    )
     return params, history
 
 
@@ -149,12 +161,14 @@ def run(
 
     Args:
         data: training and test images as ``images.load`` gives them.
-        num_seeds: networks for each method and sparsity. A seed is the same initial weights and minibatches throughout.
+        num_seeds: networks for each method and sparsity. A seed is the same initial weights and
+            minibatches throughout.
         sparsities: fractions of the kernels' weights to set to zero.
-        scope: where the largest weights are sought: "global", in all kernels together; "leaf", in each, with the same
-            fraction of each; "erdos-renyi", in each, with more of the small ones. Global ranks the initial weights of
-            layers that were drawn on different scales, and can lose a layer before it has learnt anything; one
-            fraction for all leaves the last layer, a thousand weights, two for each digit at 98 %.
+        scope: where the largest weights are sought: "global", in all kernels together; "leaf", in
+            each, with the same fraction of each; "erdos-renyi", in each, with more of the small
+            ones. Global ranks the initial weights of layers that were drawn on different scales,
+            and can lose a layer before it has learnt anything; one fraction for all leaves the last
+            layer, a thousand weights, two for each digit at 98 %.
         every: as in ``methods``.
         options: of ``train``.
     """
@@ -166,10 +180,14 @@ def run(
     def for_each_sparsity(tree: Any) -> Any:
         return jax.tree.map(lambda a: jnp.repeat(a, len(sparsities), axis=0), tree)
 
-    def fit(name: str, method: Method, params: Params, keys: jax.Array, sparsities: Sequence[float]) -> None:
+    def fit(
+        name: str, method: Method, params: Params, keys: jax.Array, sparsities: Sequence[float]
+    ) -> None:
         start = time.perf_counter()
         densities = jnp.tile(1 - jnp.array(sparsities), num_seeds)
-        train_all = jax.jit(jax.vmap(partial(train, method=method, **options), in_axes=(0, 0, 0, None)))
+        train_all = jax.jit(
+            jax.vmap(partial(train, method=method, **options), in_axes=(0, 0, 0, None))
+        )
         params, history = train_all(params, keys, densities, data)
         history = np.asarray(history).reshape(num_seeds, len(sparsities), -1)
         rows[name] = Row(sparsities, params, history[..., -1])
@@ -180,10 +198,16 @@ def run(
     fit("dense", lambda density, steps: optax.identity(), first, seeds, [0.0])
 
     one = jax.tree.map(lambda p: p[0], first)  # the budgets are made of its shapes
-    budget = partial(transforms.erdos_renyi_kernel, one) if scope == "erdos-renyi" else lambda density: density
+    budget = (
+        partial(transforms.erdos_renyi_kernel, one)
+        if scope == "erdos-renyi"
+        else lambda density: density
+    )
     scope = "leaf" if scope == "erdos-renyi" else scope
 
-    prune = jax.vmap(lambda params, density: transforms.prune(params, budget(density), scope=scope, mask=kernels))
+    prune = jax.vmap(
+        lambda params, density: transforms.prune(params, budget(density), scope=scope, mask=kernels)
+    )
     densities = jnp.tile(1 - jnp.array(sparsities), num_seeds)
     pruned = jax.jit(prune)(for_each_sparsity(rows["dense"].params), densities)
     scores = jax.jit(jax.vmap(accuracy, in_axes=(0, None, None)))(pruned, *data[2:])
@@ -196,15 +220,25 @@ def run(
 
 
 def table(rows: dict[str, Row], sparsities: Sequence[float]) -> str:
-    """The rows in Markdown: mean and standard deviation over the seeds, and the sparsity that came out."""
-    heads = ["test accuracy, %", *(f"{sparsity:.0%} zero" for sparsity in sparsities), "measured sparsity, %"]
+    """The rows in Markdown: mean and standard deviation over the seeds, and the sparsity that came
+    out."""
+    heads = [
+        "test accuracy, %",
+        *(f"{sparsity:.0%} zero" for sparsity in sparsities),
+        "measured sparsity, %",
+    ]
     lines = [heads, ["---"] * len(heads)]
     measure = jax.jit(jax.vmap(partial(transforms.sparsity, mask=kernels)))
     for name, row in rows.items():
         spread = row.accuracy.std(axis=0, ddof=min(1, len(row.accuracy) - 1))
-        cells = [f"{mean:.2f} ± {std:.2f}" for mean, std in zip(row.accuracy.mean(axis=0), spread, strict=True)]
+        cells = [
+            f"{mean:.2f} ± {std:.2f}"
+            for mean, std in zip(row.accuracy.mean(axis=0), spread, strict=True)
+        ]
         zeros = np.asarray(measure(row.params).total)
-        least = " / ".join(f"{100 * zero:.2f}" for zero in zeros.reshape(row.accuracy.shape).min(axis=0))
+        least = " / ".join(
+            f"{100 * zero:.2f}" for zero in zeros.reshape(row.accuracy.shape).min(axis=0)
+        )
         lines.append([name, *cells, *[""] * (len(sparsities) - len(cells)), least])
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
@@ -214,7 +248,9 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--sparsities", type=float, nargs="+", default=SPARSITIES)
     parser.add_argument("--scope", choices=["erdos-renyi", "global", "leaf"], default="erdos-renyi")
-    parser.add_argument("--every", type=int, default=100, help="steps between the prunings of gradual pruning")
+    parser.add_argument(
+        "--every", type=int, default=100, help="steps between the prunings of gradual pruning"
+    )
     parser.add_argument("--output", type=Path, help="file for the table, in Markdown")
     args = parser.parse_args()
     *data, name = images.load(args.data_dir)

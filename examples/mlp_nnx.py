@@ -1,4 +1,5 @@
-"""The perceptron of ``examples.mlp`` in Flax NNX, 95 % of its weights at zero: the chain is the same.
+"""The perceptron of ``examples.mlp`` in Flax NNX, 95 % of its weights at zero: the chain is the
+same.
 
 ``python -m examples.mlp_nnx``
 """
@@ -47,7 +48,8 @@ def train(
     x, y, *_ = data
     steps = epochs * (len(x) // batch_size)
     model = create(x.shape[1])
-    # From all weights to the fraction that is kept; the last 40 % of the steps train the final support.
+    # From all weights to the fraction that is kept; the last 40 % of the steps train the final
+    # support.
     density = transforms.cubic(1 - sparsity, begin=steps // 10, end=6 * steps // 10)
     chain = optax.chain(
         optax.adam(optax.cosine_decay_schedule(learning_rate, steps)),
@@ -67,9 +69,16 @@ def accuracy(model: nnx.Sequential, x: np.ndarray, y: np.ndarray) -> float:
 def main() -> None:
     args = images.arguments(__doc__).parse_args()
     *data, _ = images.load(args.data_dir)
-    model, _ = train(tuple(data), epochs=args.epochs, batch_size=args.batch_size, learning_rate=args.learning_rate)
+    model, _ = train(
+        tuple(data),
+        epochs=args.epochs,
+        batch_size=args.batch_size,
+        learning_rate=args.learning_rate,
+    )
     zeros = transforms.sparsity(nnx.state(model, nnx.Param), mask=kernels).total
-    print(f"Test accuracy {accuracy(model, *data[2:]):.2f} % with {100 * zeros:.2f} % of the kernels' entries zero.")
+    print(
+        f"Test accuracy {accuracy(model, *data[2:]):.2f} % with {100 * zeros:.2f} % of the kernels' entries zero."
+    )
 
 
 if __name__ == "__main__":

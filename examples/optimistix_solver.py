@@ -1,8 +1,9 @@
-"""A solver of jaxht within ``optimistix.minimise``, and a function in the form of optimistix as an objective of jaxht.
+"""A solver of jaxht within ``optimistix.minimise``, and a function in the form of optimistix as an
+objective of jaxht.
 
-Robust regression by Cauchy's loss, which is not convex, with eight coefficients of a hundred. Its scale and its ridge
-are then chosen on held-out samples: BFGS of optimistix around the sparse minimisation, by the derivatives of its
-solution.
+Robust regression by Cauchy's loss, which is not convex, with eight coefficients of a hundred. Its
+scale and its ridge are then chosen on held-out samples: BFGS of optimistix around the sparse
+minimisation, by the derivatives of its solution.
 
 ``python -m examples.optimistix_solver``
 """
@@ -24,17 +25,18 @@ from jaxht import Status
 from jaxht.extend import Carry, Problem, advance, finish, prepare, start
 from jaxht.refit import differentiate_at
 
-# The limits that a run has met; all other failures are of f, data or step sizes, which optimistix calls divergence.
+# The limits that a run has met; all other failures are of f, data or step sizes, which optimistix
+# calls divergence.
 LIMITS = Status.MAX_STEPS, Status.CYCLING
 
 
 class SparseMinimiser(optx.AbstractMinimiser):
-    """A solver of jaxht as one of optimistix: ``optimistix.minimise(fn, solver, y0, args, adjoint=OnSupport())``.
+    """A solver of jaxht as one of optimistix: ``optimistix.minimise(fn, solver, y0, args,
+    adjoint=OnSupport())``.
 
-    A step is a step of the solver, and the run ends by the tests of jaxht, or at the ``max_steps`` of optimistix. A
-    constraint on a pytree y counts all of its entries. ``stats`` of the solution has the :class:`jaxht.Status` and the
-    support besides.
-    """
+    A step is a step of the solver, and the run ends by the tests of jaxht, or at the ``max_steps``
+    of optimistix. A constraint on a pytree y counts all of its entries. ``stats`` of the solution
+    has the :class:`jaxht.Status` and the support besides."""
 
     constraint: Any
     solver: Any
@@ -47,13 +49,19 @@ class SparseMinimiser(optx.AbstractMinimiser):
         stop = jaxht.Stop(max_steps=np.iinfo(np.int32).max, rtol=self.rtol)
         return prepare(objective_of(fn, y, args), self.constraint, self.solver, stop)[0]
 
-    def init(self, fn: Any, y: Any, args: Any, options: Any, f_struct: Any, aux_struct: Any, tags: Any) -> Carry:
+    def init(
+        self, fn: Any, y: Any, args: Any, options: Any, f_struct: Any, aux_struct: Any, tags: Any
+    ) -> Carry:
         """The carry of jaxht before the first step."""
         if not options.get("on_support", False):
-            raise ValueError("adjoint must be OnSupport(): other adjoints assume a minimum without constraints")
+            raise ValueError(
+                "adjoint must be OnSupport(): other adjoints assume a minimum without constraints"
+            )
         return start(self.problem(fn, y, args), flat(y), None)
 
-    def step(self, fn: Any, y: Any, args: Any, options: Any, state: Any, tags: Any) -> tuple[Any, Carry, Any]:
+    def step(
+        self, fn: Any, y: Any, args: Any, options: Any, state: Any, tags: Any
+    ) -> tuple[Any, Carry, Any]:
         """One step; the auxiliary output is that of the new point."""
         problem = self.problem(fn, y, args)
         state = advance(problem, state, 1)
@@ -66,9 +74,13 @@ class SparseMinimiser(optx.AbstractMinimiser):
         """Whether jaxht has ended the run, and what optimistix says of it."""
         results, status = optx.RESULTS, state.status
         failure = results.where(
-            jnp.isin(status, jnp.array(LIMITS)), results.nonlinear_max_steps_reached, results.nonlinear_divergence
+            jnp.isin(status, jnp.array(LIMITS)),
+            results.nonlinear_max_steps_reached,
+            results.nonlinear_divergence,
         )
-        result = results.where(status < Status.MAX_STEPS, results.successful, failure)  # failures come last
+        result = results.where(
+            status < Status.MAX_STEPS, results.successful, failure
+        )  # failures come last
         return status != Status.RUNNING, result
 
     def postprocess(
@@ -83,12 +95,15 @@ class SparseMinimiser(optx.AbstractMinimiser):
 
 
 class OnSupport(optx.AbstractAdjoint):
-    """Derivatives of the minimum on its support, as those of :func:`jaxht.solve`; by y0 they are 0."""
+    """Derivatives of the minimum on its support, as those of :func:`jaxht.solve`; by y0 they are
+    0."""
 
     def apply(self, primal_fn: Any, rewrite_fn: Any, inputs: Any, tags: Any) -> Any:
         """The run without derivatives, and those of its last point."""
         fn, solver, y0, args, options, *rest = inputs
-        numbers, others = eqx.partition((fn, solver, y0, args, {**options, "on_support": True}, *rest), eqx.is_array)
+        numbers, others = eqx.partition(
+            (fn, solver, y0, args, {**options, "on_support": True}, *rest), eqx.is_array
+        )
         fixed = eqx.combine(lax.stop_gradient(numbers), others)
         y, out = optx.ImplicitAdjoint().apply(primal_fn, rewrite_fn, fixed, tags)
         f = objective_of(fn, y, args).prepare()
@@ -97,7 +112,8 @@ class OnSupport(optx.AbstractAdjoint):
 
 
 def objective_of(fn: Callable, y: Any, args: Any) -> jaxht.Custom:
-    """``fn(y, args)[0]`` as an objective: optimistix hands functions that hold arrays, and have a second output."""
+    """``fn(y, args)[0]`` as an objective: optimistix hands functions that hold arrays, and have a
+    second output."""
     numbers, others = eqx.partition((fn, args), eqx.is_array)
 
     def value(y: Any, numbers: Any) -> jax.Array:
@@ -112,18 +128,22 @@ def flat(y: Any) -> jax.Array:
     return y if isinstance(y, jax.Array) else ravel_pytree(y)[0]
 
 
-# ---- robust regression -----------------------------------------------------------------------------------------------
+# ---- robust regression ---------------------------------------------------------------------------
 
 
 def cauchy(y: jax.Array, args: Any) -> jax.Array:
-    """Cauchy's loss of the residuals, mean over samples, with a ridge: in the form of optimistix."""
+    """Cauchy's loss of the residuals, mean over samples, with a ridge: in the form of
+    optimistix."""
     A, b, log_scale, log_l2 = args
     residual = (A @ y - b) / jnp.exp(log_scale)
     return jnp.mean(jnp.log1p(residual**2)) + jnp.exp(log_l2) / 2 * jnp.vdot(y, y)
 
 
-def problem(n: int = 300, d: int = 100, k: int = 8, outliers: float = 0.2) -> tuple[Any, Any, np.ndarray]:
-    """Samples to train on and held-out ones, of which a fifth have wrong targets, and the coefficients."""
+def problem(
+    n: int = 300, d: int = 100, k: int = 8, outliers: float = 0.2
+) -> tuple[Any, Any, np.ndarray]:
+    """Samples to train on and held-out ones, of which a fifth have wrong targets, and the
+    coefficients."""
     rng = np.random.default_rng(0)
     x = np.zeros(d)
     x[rng.choice(d, k, replace=False)] = rng.choice([-1, 1], k) * rng.uniform(0.5, 1.5, k)
@@ -138,7 +158,8 @@ def problem(n: int = 300, d: int = 100, k: int = 8, outliers: float = 0.2) -> tu
 
 
 def main(k: int = 8) -> tuple[Any, Any, Any, np.ndarray]:
-    """Print what both calls find, and what BFGS makes of the scale and the ridge; return the three solutions."""
+    """Print what both calls find, and what BFGS makes of the scale and the ridge; return the three
+    solutions."""
     (A, b), (A_held_out, b_held_out), x = problem(k=k)
     start = jnp.zeros(A.shape[1])
     args = A, b, jnp.log(1.0), jnp.log(0.1)
@@ -156,14 +177,18 @@ def main(k: int = 8) -> tuple[Any, Any, Any, np.ndarray]:
     best = optx.minimise(held_out, optx.BFGS(1e-3, 1e-3), args[2:], max_steps=50, throw=False)
 
     status = Status(int(solution.stats["status"])).name
-    print(f"optimistix.minimise, a solver of jaxht: {status} after {int(solution.stats['num_steps'])} steps")
+    print(
+        f"optimistix.minimise, a solver of jaxht: {status} after {int(solution.stats['num_steps'])} steps"
+    )
     print(f"jaxht.solve, a function of optimistix:  {Status(int(result.status)).name}, "
           f"largest difference {jnp.max(jnp.abs(result.x - solution.value)):.1e}")  # fmt: skip
     found = set(solution.stats["support"].numpy().tolist())
     print(f"{len(found & set(np.flatnonzero(x).tolist()))} of {k} coefficients found")
     for name, params in (("start", args[2:]), ("BFGS", best.value)):
         scale, l2 = np.exp(params)
-        print(f"{name:5s} scale {scale:.3f}, ridge {l2:.4f}: held-out absolute error {held_out(params, None):.4f}")
+        print(
+            f"{name:5s} scale {scale:.3f}, ridge {l2:.4f}: held-out absolute error {held_out(params, None):.4f}"
+        )
     return solution, result, best, x
 
 

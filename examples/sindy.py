@@ -1,10 +1,10 @@
-"""Equations from noisy trajectories: each right-hand side is the best subset of polynomials, with a certificate.
+"""Equations from noisy trajectories: each right-hand side is the best subset of polynomials, with a
+certificate.
 
 ``python -m examples.sindy``
 
-:class:`ExactSubset` has scikit-learn's ``fit`` and ``coef_``; in pysindy: ``SINDy(optimizer=WrappedOptimizer(
-ExactSubset(k_max=5)))``.
-"""
+:class:`ExactSubset` has scikit-learn's ``fit`` and ``coef_``; in pysindy:
+``SINDy(optimizer=WrappedOptimizer( ExactSubset(k_max=5)))``."""
 
 from collections.abc import Callable
 from typing import Any
@@ -17,12 +17,14 @@ import jaxht
 
 
 class ExactSubset:
-    """Least squares on the best k columns, k by the Bayesian information criterion; each optimum is certified.
+    """Least squares on the best k columns, k by the Bayesian information criterion; each optimum is
+    certified.
 
     Args:
         k_max: sizes of subsets go from 1 to it.
         gap_rtol: of :func:`jaxht.branch_and_bound`.
-        window: neighbouring samples whose errors are not independent; the criterion counts them as one.
+        window: neighbouring samples whose errors are not independent; the criterion counts them as
+            one.
 
     Attributes:
         coef_: (targets, columns), in units of the columns.
@@ -46,7 +48,9 @@ class ExactSubset:
         n, objective = len(y) / self.window, jaxht.LeastSquares(A, y, mean=True)
         results = []
         for k in range(1, self.k_max + 1):
-            best = jaxht.branch_and_bound(objective, jaxht.Sparse(k, k_max=self.k_max), gap_rtol=self.gap_rtol)
+            best = jaxht.branch_and_bound(
+                objective, jaxht.Sparse(k, k_max=self.k_max), gap_rtol=self.gap_rtol
+            )
             results.append((n * np.log(best.value) + k * np.log(n), best.x, best.gap / best.value))
         _, x, gap = min(results, key=lambda result: result[0])
         return x, gap
@@ -66,21 +70,32 @@ def roessler(t: float, x: np.ndarray) -> list[float]:
     return [-x[1] - x[2], x[0] + 0.2 * x[1], 0.2 + x[2] * (x[0] - 5.7)]
 
 
-def measure(system: Callable[..., Any], span: float, noise: float, num: int = 4000) -> tuple[np.ndarray, np.ndarray]:
-    """Positions (num, 3) with noise of this share of their standard deviations, smoothed; and derivatives of them."""
+def measure(
+    system: Callable[..., Any], span: float, noise: float, num: int = 4000
+) -> tuple[np.ndarray, np.ndarray]:
+    """Positions (num, 3) with noise of this share of their standard deviations, smoothed; and
+    derivatives of them."""
     times = np.linspace(0, span, num)
-    path = scipy.integrate.solve_ivp(system, (0, span), [1.0, 1.0, 1.0], t_eval=times, rtol=1e-9, atol=1e-9).y.T
+    path = scipy.integrate.solve_ivp(
+        system, (0, span), [1.0, 1.0, 1.0], t_eval=times, rtol=1e-9, atol=1e-9
+    ).y.T
     noisy = path + noise * path.std(axis=0) * np.random.default_rng(0).standard_normal(path.shape)
     smooth = {"window_length": WINDOW, "polyorder": 5, "axis": 0, "delta": times[1]}
     ends = slice(WINDOW, -WINDOW)
-    x, velocity = (np.asarray(scipy.signal.savgol_filter(noisy, deriv=deriv, **smooth))[ends] for deriv in (0, 1))
+    x, velocity = (
+        np.asarray(scipy.signal.savgol_filter(noisy, deriv=deriv, **smooth))[ends]
+        for deriv in (0, 1)
+    )
     return x, velocity
 
 
 def polynomials(x: np.ndarray, degree: int = 3) -> tuple[np.ndarray, list[str]]:
     """All monomials of x, y, z up to a degree: (n, columns), and their names."""
     powers = [p for p in np.ndindex(*[degree + 1] * 3) if sum(p) <= degree]
-    names = [" ".join(f"{v}^{e}" if e > 1 else v for v, e in zip("xyz", p, strict=True) if e) or "1" for p in powers]
+    names = [
+        " ".join(f"{v}^{e}" if e > 1 else v for v, e in zip("xyz", p, strict=True) if e) or "1"
+        for p in powers
+    ]
     return np.stack([np.prod(x ** np.array(p), axis=1) for p in powers], axis=1), names
 
 

@@ -1,4 +1,5 @@
-"""The command line: ``python -m experiments list | run | plot | export | demo | reproduce | report``."""
+"""The command line: ``python -m experiments list | run | plot | export | demo | reproduce |
+report``."""
 
 import json
 import time
@@ -42,7 +43,9 @@ class Shard(click.ParamType):
 
     name = "i/m"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, int]:
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, int]:
         """The part, counted from 0, and m."""
         part, _, parts = str(value).partition("/")
         if not (part.isdecimal() and parts.isdecimal() and 1 <= int(part) <= int(parts)):
@@ -53,17 +56,33 @@ class Shard(click.ParamType):
 @main.command()
 @click.argument("path", metavar="CONFIG.toml", type=click.Path(path_type=Path))
 @click.option("--size", type=click.Choice(config.SIZES), default=config.SIZES[0], show_default=True)
-@click.option("--data-dir", type=click.Path(path_type=Path), help="Folder of the data sets.  [default: $JAXHT_DATA]")
-@click.option("--out", type=click.Path(path_type=Path), help="Store.  [default: results/<paper>-<figure>-<size>]")
-@click.option("--shard", type=Shard(), default="1/1", help="Run one of m parts; all m share the store.")
-@click.option("--workers", type=click.IntRange(1), help="Pools of lanes.  [default: one a GPU, or a core]")
-@click.option("--max-lanes", type=click.IntRange(1), help="Lanes of a pool.  [default: as suits the device]")
-@click.option("--mixed", is_flag=True, help="Go on with a store that another machine or version began.")
+@click.option(
+    "--data-dir",
+    type=click.Path(path_type=Path),
+    help="Folder of the data sets.  [default: $JAXHT_DATA]",
+)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    help="Store.  [default: results/<paper>-<figure>-<size>]",
+)
+@click.option(
+    "--shard", type=Shard(), default="1/1", help="Run one of m parts; all m share the store."
+)
+@click.option(
+    "--workers", type=click.IntRange(1), help="Pools of lanes.  [default: one a GPU, or a core]"
+)
+@click.option(
+    "--max-lanes", type=click.IntRange(1), help="Lanes of a pool.  [default: as suits the device]"
+)
+@click.option(
+    "--mixed", is_flag=True, help="Go on with a store that another machine or version began."
+)
 def run(path: Path, size: str, data_dir: Path | None, out: Path | None, **options: Any) -> None:
     """Run an experiment and keep its results in a store.
 
-    The same command goes on where it was interrupted, and computes what the configuration asks for beyond that since.
-    """
+    The same command goes on where it was interrupted, and computes what the configuration asks for
+    beyond that since."""
     store = out or default_store(path, size)
     compute(path, size, store, data_dir, **options)
     click.echo(f"{store}\nTo draw it: python -m experiments plot {store}")
@@ -71,8 +90,18 @@ def run(path: Path, size: str, data_dir: Path | None, out: Path | None, **option
 
 @main.command()
 @click.argument("store", type=click.Path(path_type=Path))
-@click.option("--follow", is_flag=True, help="Draw a running sweep again as its results come, until all are there.")
-@click.option("--every", type=click.FloatRange(min=0.1), default=10.0, show_default=True, help="Seconds between looks.")
+@click.option(
+    "--follow",
+    is_flag=True,
+    help="Draw a running sweep again as its results come, until all are there.",
+)
+@click.option(
+    "--every",
+    type=click.FloatRange(min=0.1),
+    default=10.0,
+    show_default=True,
+    help="Seconds between looks.",
+)
 def plot(store: Path, follow: bool, every: float) -> None:
     """Draw the figure of a store, finished or not, as PNG and PDF, into it."""
     done = draw(store)
@@ -95,7 +124,13 @@ def export(store: Path, target: Path) -> None:
 
 
 @main.command()
-@click.option("--out", type=click.Path(path_type=Path), default="results/demo", show_default=True, help="Folder.")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    default="results/demo",
+    show_default=True,
+    help="Folder.",
+)
 def demo(out: Path) -> None:
     """Run and draw two figures in a size of seconds."""
     for name in DEMO:
@@ -109,10 +144,17 @@ papers = click.argument("papers", nargs=-1, type=click.Choice(report.NAMES))
 
 @main.command()
 @papers
-@click.option("--at-most", type=float, metavar="MINUTES", help="Leave out what takes longer, on two cores.")
-@click.option("--data-dir", type=click.Path(path_type=Path), help="Folder of the data sets.  [default: $JAXHT_DATA]")
+@click.option(
+    "--at-most", type=float, metavar="MINUTES", help="Leave out what takes longer, on two cores."
+)
+@click.option(
+    "--data-dir",
+    type=click.Path(path_type=Path),
+    help="Folder of the data sets.  [default: $JAXHT_DATA]",
+)
 def reproduce(papers: tuple[str, ...], at_most: float | None, data_dir: Path | None) -> None:
-    """Run the figures of PAPERS, or of all, in the papers' sizes, the shortest first, and write the report.
+    """Run the figures of PAPERS, or of all, in the papers' sizes, the shortest first, and write the
+    report.
 
     What the report already has is not run again, and what was interrupted goes on.
     """
@@ -137,7 +179,8 @@ def reproduce(papers: tuple[str, ...], at_most: float | None, data_dir: Path | N
 @main.command("report")
 @papers
 def report_(papers: tuple[str, ...]) -> None:
-    """Draw the figures of PAPERS, or of all, and write their pages, from the results in docs/report/data."""
+    """Draw the figures of PAPERS, or of all, and write their pages, from the results in
+    docs/report/data."""
     names = papers or report.NAMES
     for path in report.configurations(names):
         if (kept := report.read(path)) is not None:
@@ -150,7 +193,9 @@ def default_store(path: Path, size: str) -> Path:
     return Path("results") / f"{report.name_of(path.resolve())}-{size}"
 
 
-def compute(path: Path, size: str, store: Path, data_dir: Path | None = None, **options: Any) -> None:
+def compute(
+    path: Path, size: str, store: Path, data_dir: Path | None = None, **options: Any
+) -> None:
     """Run an experiment, or what remains of it, with its results in a store."""
     chosen = config.load(path, size, report.MODELS)
     attrs = {"config": chosen.model_dump_json(), "size": size}
@@ -163,13 +208,16 @@ def compute(path: Path, size: str, store: Path, data_dir: Path | None = None, **
         results = EXPERIMENTS[chosen.experiment].run(chosen, session)
     if not sweep.is_kept(store):
         try:
-            sweep.save(results.assign_attrs({**sweep.provenance(), **results.attrs, **attrs}), store)
+            sweep.save(
+                results.assign_attrs({**sweep.provenance(), **results.attrs, **attrs}), store
+            )
         except OSError as error:
             raise Failure(f"{store}: {error.strerror}") from error
 
 
 def draw(store: Path) -> DataArray:
-    """Draw the figure of a store into it, and print the paths of its files; returns which of its cells it shows."""
+    """Draw the figure of a store into it, and print the paths of its files; returns which of its
+    cells it shows."""
     results = load_asked(store)
     try:
         experiment = EXPERIMENTS[json.loads(results.attrs["config"])["experiment"]]
@@ -179,13 +227,16 @@ def draw(store: Path) -> DataArray:
     except (KeyError, ValueError) as error:
         raise Failure(f"{store}: not the results of an experiment known here: {error}") from error
     with plots.style():
-        for file in plots.save(experiment.plot(summarise(experiment, results, chosen), chosen), store):
+        for file in plots.save(
+            experiment.plot(summarise(experiment, results, chosen), chosen), store
+        ):
             click.echo(file)
     return results.get("done", DataArray(True))
 
 
 def load_asked(store: Path) -> Dataset:
-    """What a store holds of that which its last configuration asks for; Failure where it is none."""
+    """What a store holds of that which its last configuration asks for; Failure where it is
+    none."""
     results = loaded(store)
     if not sweep.is_kept(store) or "asked" not in results.attrs:
         return results

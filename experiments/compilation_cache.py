@@ -1,4 +1,5 @@
-"""JAX's persistent compilation cache in the user's cache directory: a program is compiled once a machine."""
+"""JAX's persistent compilation cache in the user's cache directory: a program is compiled once a
+machine."""
 
 import contextlib
 import hashlib
@@ -13,11 +14,12 @@ MAX_BYTES = 2**30  # of the folder, when a process starts
 
 
 def enable() -> None:
-    """Have this process, and those that it starts, keep what they compile, and read what was compiled before.
+    """Have this process, and those that it starts, keep what they compile, and read what was
+    compiled before.
 
-    A setting that the user has made by its environment variable stands: ``JAX_COMPILATION_CACHE_DIR`` names another
-    folder, ``JAX_ENABLE_COMPILATION_CACHE=false`` switches the cache off. Without a folder to write to there is none.
-    """
+    A setting that the user has made by its environment variable stands:
+    ``JAX_COMPILATION_CACHE_DIR`` names another folder, ``JAX_ENABLE_COMPILATION_CACHE=false``
+    switches the cache off. Without a folder to write to there is none."""
     settings: dict[str, str | float] = {"jax_persistent_cache_min_compile_time_secs": 0.0}
     if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
         folder = find_folder()
@@ -36,7 +38,8 @@ def enable() -> None:
 
 
 def find_folder() -> Path:
-    """Return the folder for this machine: another processor may lack instructions, and homes may be shared."""
+    """Return the folder for this machine: another processor may lack instructions, and homes may be
+    shared."""
     if sys.platform == "win32":
         caches = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
     elif sys.platform == "darwin":
@@ -46,17 +49,24 @@ def find_folder() -> Path:
     processor = {platform.machine(), platform.processor()}
     with contextlib.suppress(OSError):
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
-        processor.update(line for line in lines if line.startswith(("model name", "flags", "Features")))
-    return caches / "jaxht" / "compiled" / hashlib.sha256("\n".join(sorted(processor)).encode()).hexdigest()[:16]
+        processor.update(
+            line for line in lines if line.startswith(("model name", "flags", "Features"))
+        )
+    return (
+        caches
+        / "jaxht"
+        / "compiled"
+        / hashlib.sha256("\n".join(sorted(processor)).encode()).hexdigest()[:16]
+    )
 
 
 def trim(folder: Path, max_bytes: int) -> None:
-    """Remove the files that were used longest ago, so that the others take at most max_bytes; and all empty ones.
+    """Remove the files that were used longest ago, so that the others take at most max_bytes; and
+    all empty ones.
 
-    JAX's own bound, ``jax_compilation_cache_max_size``, needs filelock, reads the whole folder at every write, and in
-    JAX 0.10 writes nothing more once a write was interrupted. An empty file is such a write: JAX would warn of it at
-    every start, and never replace it.
-    """
+    JAX's own bound, ``jax_compilation_cache_max_size``, needs filelock, reads the whole folder at
+    every write, and in JAX 0.10 writes nothing more once a write was interrupted. An empty file is
+    such a write: JAX would warn of it at every start, and never replace it."""
     found = []
     for file in folder.iterdir():
         with contextlib.suppress(OSError):  # another process removes it

@@ -1,8 +1,9 @@
-"""The report: for every figure and table of the papers what they claim, what was found here, and a verdict.
+"""The report: for every figure and table of the papers what they claim, what was found here, and a
+verdict.
 
-The results behind a figure, small enough to be kept with the code, are ``docs/report/data/<paper>-<figure>.nc``. Pages
-and pictures are made of these, of the configurations and of the claims in ``experiments/<paper>/claims.py``.
-"""
+The results behind a figure, small enough to be kept with the code, are
+``docs/report/data/<paper>-<figure>.nc``. Pages and pictures are made of these, of the
+configurations and of the claims in ``experiments/<paper>/claims.py``."""
 
 import importlib
 import json
@@ -24,7 +25,13 @@ from jaxht import sweep
 ROOT = Path(__file__).parents[1]
 CONFIGS, REPORT = ROOT / "configs", ROOT / "docs" / "report"
 SIZE = "paper"
-NAMES = ("shen2018", "zhou2018", "yuan2018", "axiotis2020", "yuan2020")  # the papers, in the order of the report
+NAMES = (
+    "shen2018",
+    "zhou2018",
+    "yuan2018",
+    "axiotis2020",
+    "yuan2020",
+)  # the papers, in the order of the report
 MODELS = {name: experiment.Config for name, experiment in EXPERIMENTS.items()}
 
 
@@ -46,7 +53,8 @@ def configurations(names: Iterable[str]) -> list[Path]:
 
 
 def minutes(file: Path) -> float:
-    """Return how long a configuration takes at most on two cores; infinite where that is not known."""
+    """Return how long a configuration takes at most on two cores; infinite where that is not
+    known."""
     found = load(file).minutes
     return math.inf if found is None else found
 
@@ -62,7 +70,8 @@ def name_of(file: Path) -> str:
 
 
 def read(file: Path) -> Dataset | None:
-    """Return what is kept of a configuration; None where nothing is, or where it is of another configuration."""
+    """Return what is kept of a configuration; None where nothing is, or where it is of another
+    configuration."""
     data = REPORT / "data" / f"{name_of(file)}.nc"
     if not data.is_file():
         return None
@@ -89,7 +98,9 @@ def draw(file: Path, kept: Dataset) -> None:
     picture = REPORT / "images" / f"{name_of(file)}.png"
     picture.parent.mkdir(parents=True, exist_ok=True)
     with plots.style():
-        EXPERIMENTS[chosen.experiment].plot(kept, chosen).savefig(picture, dpi=100, metadata={"Software": None})
+        EXPERIMENTS[chosen.experiment].plot(kept, chosen).savefig(
+            picture, dpi=100, metadata={"Software": None}
+        )
 
 
 def write(names: Sequence[str] = ()) -> None:
@@ -108,13 +119,19 @@ def findings(section: Section, file: Path | None, kept: Dataset | None) -> list[
         chosen = load(file)
         return [claim.found(kept, chosen) for claim in section.claims]
     nothing = Finding(NOT_RUN, Verdict.CANNOT_BE_JUDGED)
-    return [claim.found(Dataset(), None) if isinstance(claim.judge, str) else nothing for claim in section.claims]
+    return [
+        claim.found(Dataset(), None) if isinstance(claim.judge, str) else nothing
+        for claim in section.claims
+    ]
 
 
 def page(name: str) -> str:
     """Return the page of a paper, in Markdown."""
     about = paper(name)
-    parts = [f"# {about.citation}\n", f"Written by `python -m experiments report {name}`, not by hand.\n"]
+    parts = [
+        f"# {about.citation}\n",
+        f"Written by `python -m experiments report {name}`, not by hand.\n",
+    ]
     for section in about.sections:
         parts.append(f"## {section.heading}\n")
         file = file_of(name, section)
@@ -133,7 +150,10 @@ def page(name: str) -> str:
             parts[-1] += "\n"
         if file is not None and kept is not None:
             chosen = load(file)
-            parts += [f"**{question.text}** {question.answer(kept, chosen)}\n" for question in section.questions]
+            parts += [
+                f"**{question.text}** {question.answer(kept, chosen)}\n"
+                for question in section.questions
+            ]
     return "\n".join(parts)
 
 
@@ -171,8 +191,15 @@ def overview() -> str:
             file = file_of(name, section)
             kept = None if file is None else read(file)
             counts = Counter(found.verdict for found in findings(section, file, kept))
-            verdicts = ", ".join(f"{counts[verdict]} × *{verdict}*" for verdict in Verdict if counts[verdict])
-            anchor = "".join(c for c in section.heading.lower().replace(" ", "-") if c.isalnum() or c in "-_")
-            authors = re.match(r"([^&]*&)?[^,]*", about.citation)[0]  # type: ignore[index]  # matches anything
-            parts.append(f"| [{authors}]({name}.md) | [{section.heading}]({name}.md#{anchor}) | {verdicts} |")
+            verdicts = ", ".join(
+                f"{counts[verdict]} × *{verdict}*" for verdict in Verdict if counts[verdict]
+            )
+            anchor = "".join(
+                c for c in section.heading.lower().replace(" ", "-") if c.isalnum() or c in "-_"
+            )
+            # matches anything
+            authors = re.match(r"([^&]*&)?[^,]*", about.citation)[0]  # type: ignore[index]
+            parts.append(
+                f"| [{authors}]({name}.md) | [{section.heading}]({name}.md#{anchor}) | {verdicts} |"
+            )
     return "\n".join(parts) + "\n"

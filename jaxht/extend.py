@@ -1,23 +1,26 @@
-"""What authors of solvers, objectives, constraints and trials need beyond the public names of :mod:`jaxht`.
+"""What authors of solvers, objectives, constraints and trials need beyond the public names of
+:mod:`jaxht`.
 
-* Dataclasses that JAX knows, and their fields: :func:`pytree`, :func:`static`, :func:`integer`, :func:`mixed`.
-* Protocols, which are also names of :mod:`jaxht`: :class:`Solver`, :class:`Objective`, :class:`SumOverSamples`,
-  :class:`Constraint`, :class:`SelectionConstraint`, :class:`ModelSubspace`. :class:`SymmetricOperator` for Hessians.
+* Dataclasses that JAX knows, and their fields: :func:`pytree`, :func:`static`, :func:`integer`,
+  :func:`mixed`.
+* Protocols, which are also names of :mod:`jaxht`: :class:`Solver`, :class:`Objective`,
+  :class:`SumOverSamples`, :class:`Constraint`, :class:`SelectionConstraint`,
+  :class:`ModelSubspace`. :class:`SymmetricOperator` for Hessians.
 * A step of a solver returns an :class:`Iterate` with its :class:`Counts`, made by :func:`evaluate`.
 * Pursuits: :func:`refit` gives a :class:`Refit`; :class:`CycleDetector`, :func:`accept_decrease`,
   :func:`pursuit_step_size`.
 * Greedy solvers: :func:`check_selection`, :func:`best_item`, :func:`forward_scores`.
 * Factorisations in solvers and trials, under vmap on CPUs: :func:`lane_by_lane`.
 * Stochastic solvers: :func:`init_stochastic`, :func:`run_updates`, :func:`batch_smoothness`.
-* One run, piece by piece: :func:`prepare` a :class:`Problem`, :func:`start`, :func:`advance` a :class:`Carry`,
-  :func:`finish`.
+* One run, piece by piece: :func:`prepare` a :class:`Problem`, :func:`start`, :func:`advance` a
+  :class:`Carry`, :func:`finish`.
 """
 
-from jaxht._pytree import integer as integer
-from jaxht._pytree import mixed as mixed
-from jaxht._pytree import pytree as pytree
-from jaxht._pytree import signed as signed
-from jaxht._pytree import static as static
+from jaxht._dataclass import integer as integer
+from jaxht._dataclass import mixed as mixed
+from jaxht._dataclass import pytree as pytree
+from jaxht._dataclass import signed as signed
+from jaxht._dataclass import static as static
 from jaxht.constraints import Constraint as Constraint
 from jaxht.constraints import ModelSubspace as ModelSubspace
 from jaxht.constraints import SelectionConstraint as SelectionConstraint

@@ -2,9 +2,8 @@
 
 ``python -m tests.annotations``
 
-Most programs are traced only (`jax.eval_shape`), which makes all of their calls; a few run, since what they return is
-made on the host, or by JAX around the constructors of named tuples.
-"""
+Most programs are traced only (`jax.eval_shape`), which makes all of their calls; a few run, since
+what they return is made on the host, or by JAX around the constructors of named tuples."""
 
 import functools
 
@@ -12,7 +11,8 @@ import beartype
 from beartype.claw import beartype_package
 
 OPTIONS = {"is_pep484_tower": True}  # an int is a float
-# Functions are checked below jax.jit and jax.custom_jvp, whose attributes a function around them would hide.
+# Functions are checked below jax.jit and jax.custom_jvp, whose attributes a function around them
+# would hide.
 if hasattr(beartype, "BeartypeDecorPlace"):
     OPTIONS["claw_decor_place_func"] = beartype.BeartypeDecorPlace.FIRST
 else:  # beartype before 0.22
@@ -47,8 +47,12 @@ OBJECTIVES = {
     "Gamma": lambda A, y, l2: jaxht.Gamma(A, jnp.exp(y), l2),
     "Ordinal": lambda A, y, l2: jaxht.Ordinal(A, (y > 0).astype(int), l2, num_classes=2),
     "Cox": lambda A, y, l2: jaxht.Cox(A, jnp.stack([jnp.exp(y), y > 0], 1), l2),
-    "Custom": lambda A, y, l2: jaxht.Custom(lambda x, A, y: jnp.sum((A @ x - y) ** 2), A, y, like=D),
-    "FiniteSum": lambda A, y, l2: jaxht.FiniteSum(lambda x, row: jnp.sum((row @ x) ** 2), A, like=D),
+    "Custom": lambda A, y, l2: jaxht.Custom(
+        lambda x, A, y: jnp.sum((A @ x - y) ** 2), A, y, like=D
+    ),
+    "FiniteSum": lambda A, y, l2: jaxht.FiniteSum(
+        lambda x, row: jnp.sum((row @ x) ** 2), A, like=D
+    ),
     "Operator": lambda A, y, l2: jaxht.LeastSquares(
         jaxht.LinearOperator(lambda v, A: A @ v, A.shape, (A,), check=False), y, l2
     ),
@@ -67,7 +71,8 @@ def x_of(make, constraint, solver, A, y, l2):
 
 
 def trace_solves():
-    """Every solver under vmap; every objective and constraint; gradients, of vectors, matrices and graphs."""
+    """Every solver under vmap; every objective and constraint; gradients, of vectors, matrices and
+    graphs."""
     lanes = np.stack([y, 2 * y]), np.array([0.1, 0.2], "float32")
     for name in solver_names():
         solver = getattr(solvers, name)(**({"num_starts": 2} if name == "LocalSearch" else {}))
@@ -78,12 +83,29 @@ def trace_solves():
         pairs = [(constraint, jaxht.HTP(step_size=0.1)) for constraint in CONSTRAINTS.values()]
         for constraint, solver in [*pairs, (CONSTRAINTS["Sparse"], IHT)]:
             jax.eval_shape(functools.partial(x_of, make, constraint, solver), A, y, 0.1)
-        jax.eval_shape(jax.grad(lambda l2, make=make: jnp.sum(x_of(make, CONSTRAINTS["Sparse"], IHT, A, y, l2))), 0.1)
+        jax.eval_shape(
+            jax.grad(
+                lambda l2, make=make: jnp.sum(x_of(make, CONSTRAINTS["Sparse"], IHT, A, y, l2))
+            ),
+            0.1,
+        )
     for solver in (jaxht.HTP(), jaxht.IHT(), jaxht.NIHT()):
         f = jaxht.MultiResponse(A, np.stack([y, labels, y], 1), 0.1)
-        jax.eval_shape(jax.grad(lambda f, solver=solver: jaxht.solve(f, jaxht.LowRank(1), solver, stop=STOP).value), f)
-        f = jaxht.GaussianPrecision(np.cov(A.T).astype("float32") + np.eye(D, dtype="float32"), lower=0.1)
-        jax.eval_shape(jax.grad(lambda f, solver=solver: jaxht.solve(f, jaxht.Edges(3), solver, stop=STOP).value), f)
+        jax.eval_shape(
+            jax.grad(
+                lambda f, solver=solver: jaxht.solve(f, jaxht.LowRank(1), solver, stop=STOP).value
+            ),
+            f,
+        )
+        f = jaxht.GaussianPrecision(
+            np.cov(A.T).astype("float32") + np.eye(D, dtype="float32"), lower=0.1
+        )
+        jax.eval_shape(
+            jax.grad(
+                lambda f, solver=solver: jaxht.solve(f, jaxht.Edges(3), solver, stop=STOP).value
+            ),
+            f,
+        )
 
 
 def trace_the_rest():
@@ -117,7 +139,9 @@ def trace_the_rest():
     completion = jaxht.MatrixCompletion(rows, columns, A[rows, columns], A.shape, l2=0.1)
     for factored in (False, True):
         low_rank = jaxht.LowRank(1, factored=factored)
-        jax.eval_shape(lambda low_rank=low_rank: jaxht.solve(completion, low_rank, jaxht.IHT(), stop=STOP))
+        jax.eval_shape(
+            lambda low_rank=low_rank: jaxht.solve(completion, low_rank, jaxht.IHT(), stop=STOP)
+        )
     for tx in (
         transforms.hard_threshold(0.5),
         transforms.hard_threshold(transforms.cubic(0.5, end=3), every=2, scope="global"),
@@ -127,11 +151,17 @@ def trace_the_rest():
         optimiser = optax.chain(optax.adam(0.1), tx)
         params = {"kernel": jnp.asarray(A)}
         state = optimiser.init(params)
-        jax.eval_shape(lambda state, optimiser=optimiser, params=params: optimiser.update(params, state, params), state)
+        jax.eval_shape(
+            lambda state, optimiser=optimiser, params=params: optimiser.update(
+                params, state, params
+            ),
+            state,
+        )
 
 
 def run_some():
-    """What the host does around programs: results, named tuples from a jit, sparse designs, estimators."""
+    """What the host does around programs: results, named tuples from a jit, sparse designs,
+    estimators."""
     f = jaxht.LeastSquares(scipy.sparse.csr_array(A), y, 0.1)
     result = jaxht.solve(f, jaxht.Sparse(K), jaxht.HTP()).raise_for_status()
     assert "Result" in repr(result) and result.support.numpy().size == K and result.counts.ifo > 0
@@ -148,7 +178,9 @@ def run_some():
         model.fit(A, y)
     L0Classifier(k=2).fit(A, labels).predict(A)
 
-    found = jaxht.sweep.run(lambda key, cell: {"u": jax.random.uniform(key) * cell["c"]}, {"c": [1, 2]}, num_trials=2)
+    found = jaxht.sweep.run(
+        lambda key, cell: {"u": jax.random.uniform(key) * cell["c"]}, {"c": [1, 2]}, num_trials=2
+    )
     assert found["u"].shape == (2, 2)
 
 

@@ -10,14 +10,32 @@ from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 
-# Roles and directives of Sphinx, formulas between dollars, links and code whose Markdown was not seen.
+# Roles and directives of Sphinx, formulas between dollars, links and code whose Markdown was not
+# seen.
 LEFTOVER = re.compile(
     r":(?:func|class|meth|mod|attr|data|obj|math):`|\.\. \w+::|\$[^$\n]+\$|\$[A-Za-z\\][\w{]*[\^_]|\]\([\w#./-]+\)"
 )
 PHASE_DIAGRAM, NUM_SWEEPS = "gallery/phase_diagram/index.html", 2
-VOID = {"area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr"}
+VOID = {
+    "area",
+    "base",
+    "br",
+    "col",
+    "embed",
+    "hr",
+    "img",
+    "input",
+    "link",
+    "meta",
+    "source",
+    "track",
+    "wbr",
+}
 SKIPPED = {"code", "pre", "script", "style", "svg"}
-SKIPPED_CLASSES = {"arithmatex", "clipboard-copy-txt"}  # formulas, and what a button of the gallery copies
+SKIPPED_CLASSES = {
+    "arithmatex",
+    "clipboard-copy-txt",
+}  # formulas, and what a button of the gallery copies
 
 
 class Text(HTMLParser):
@@ -33,10 +51,13 @@ class Text(HTMLParser):
         if tag not in VOID:
             outer = bool(self.open) and self.open[-1][1]
             classes = (dict(attrs).get("class") or "").split()
-            self.open.append((tag, outer or tag in SKIPPED or not SKIPPED_CLASSES.isdisjoint(classes)))
+            self.open.append(
+                (tag, outer or tag in SKIPPED or not SKIPPED_CLASSES.isdisjoint(classes))
+            )
 
     def handle_endtag(self, tag: str) -> None:
-        """Leave the innermost element of this name, and with it those in it that were never closed."""
+        """Leave the innermost element of this name, and with it those in it that were never
+        closed."""
         names = [name for name, _ in self.open]
         if tag in names:
             del self.open[len(names) - 1 - names[::-1].index(tag) :]
@@ -67,7 +88,11 @@ def main(folder: str) -> None:
     pages = sorted(Path(folder).rglob("*.html"))
     if not pages:
         sys.exit(f"no pages in {folder}")
-    found = [f"{page}:{line}: {text}" for page in pages for line, text in leftovers(page.read_text(encoding="utf-8"))]
+    found = [
+        f"{page}:{line}: {text}"
+        for page in pages
+        for line, text in leftovers(page.read_text(encoding="utf-8"))
+    ]
     diagram = Path(folder, PHASE_DIAGRAM)
     bars = count_finished_bars(diagram.read_text(encoding="utf-8")) if diagram.exists() else 0
     if bars != NUM_SWEEPS:

@@ -4,10 +4,13 @@ from importlib.metadata import version
 
 # As experiments/__init__.py, before JAX starts.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-# Programs compile in half of the time, those of the library as well, whose options no test can set. What must be
-# compiled as users compile it says so, by `tests.util.as_users`. What the caller has set comes last, and wins.
+# Programs compile in half of the time, those of the library as well, whose options no test can set.
+# What must be compiled as users compile it says so, by `tests.util.as_users`. What the caller has
+# set comes last, and wins.
 if tuple(map(int, version("jaxlib").split(".")[:2])) < (0, 11):  # which refuses the flag
-    os.environ["XLA_FLAGS"] = f"--xla_cpu_use_fusion_emitters=false {os.environ.get('XLA_FLAGS', '')}"
+    os.environ["XLA_FLAGS"] = (
+        f"--xla_cpu_use_fusion_emitters=false {os.environ.get('XLA_FLAGS', '')}"
+    )
 
 import jax
 import pytest
@@ -20,14 +23,18 @@ LEFT = pytest.StashKey[int]()  # bytes that the process occupied when programs w
 
 
 def pytest_configure(config):
-    """No process compiles what another has, in this run or before: programs are found by all that they depend on."""
+    """No process compiles what another has, in this run or before: programs are found by all that
+    they depend on."""
     # An entry that is being written while it is read is none, but no reason to fail.
-    config.addinivalue_line("filterwarnings", "ignore:Error (reading|writing) persistent compilation:UserWarning")
+    config.addinivalue_line(
+        "filterwarnings", "ignore:Error (reading|writing) persistent compilation:UserWarning"
+    )
     compilation_cache.enable()
 
 
 def pytest_collection_finish(session):
-    """Garbage is looked for less often, and not among the modules and the tests themselves, which stay."""
+    """Garbage is looked for less often, and not among the modules and the tests themselves, which
+    stay."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(10_000)
@@ -57,7 +64,8 @@ def no_programs_left(request):
 
 @pytest.fixture(autouse=True)
 def few_programs(request, no_programs_left):
-    """And where a module compiles very much, what it has so far; small programs are read back from the disk."""
+    """And where a module compiles very much, what it has so far; small programs are read back from
+    the disk."""
     yield
     if memory() > request.config.stash[LEFT] + MOST_MEMORY:
         drop_programs(request.config)
@@ -65,6 +73,7 @@ def few_programs(request, no_programs_left):
 
 @pytest.fixture(scope="module")
 def all_quickly():
-    """For modules that compile much and run little: also what the library compiles is compiled quickly."""
+    """For modules that compile much and run little: also what the library compiles is compiled
+    quickly."""
     with compiled_quickly():
         yield

@@ -1,8 +1,7 @@
 """The table of solvers that the contract suite runs on, and the problems it runs them on.
 
-To put a solver under contract add a `Row`: the cases it solves, and for each kind of problem that it does not the error
-that says so.
-"""
+To put a solver under contract add a `Row`: the cases it solves, and for each kind of problem that
+it does not the error that says so."""
 
 import dataclasses
 import functools
@@ -28,7 +27,8 @@ KINDS = ("Sparse", "Groups", "LowRank", "Edges", "function", "sparse design", "o
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """Settings of a solver on a kind of problem, with a design for each lane or one shared by all, in some dtype."""
+    """Settings of a solver on a kind of problem, with a design for each lane or one shared by all,
+    in some dtype."""
 
     solver: Any
     problem: Any
@@ -59,7 +59,8 @@ class Case:
 
 @dataclasses.dataclass(frozen=True)
 class Batch:
-    """A problem a lane: arrays by name, of which those in `own` are stacked, with a size and a start."""
+    """A problem a lane: arrays by name, of which those in `own` are stacked, with a size and a
+    start."""
 
     arrays: dict[str, Any]
     own: tuple[str, ...]
@@ -72,13 +73,15 @@ class Batch:
 
     def lane(self, i):
         """The arrays of lane i."""
-        return {name: array[i] if name in self.own else array for name, array in self.arrays.items()}
+        return {
+            name: array[i] if name in self.own else array for name, array in self.arrays.items()
+        }
 
     def changed(self, **arrays):
         return dataclasses.replace(self, arrays={**self.arrays, **arrays})
 
 
-# ---- losses of a prediction, for NumPy and JAX -----------------------------------------------------------------------
+# ---- losses of a prediction, for NumPy and JAX ---------------------------------------------------
 
 
 def squares(u, y):
@@ -112,9 +115,9 @@ def times(x, A):
 class Vectors:
     """A sparse vector, or a matrix of few entries.
 
-    The first word is the loss. Others: "mean" or the sum; a "ridge" or none; "csr", a sparse design, which lanes share;
-    an "operator"; a "function" of x and the data, and "samples", a mean of functions.
-    """
+    The first word is the loss. Others: "mean" or the sum; a "ridge" or none; "csr", a sparse
+    design, which lanes share; an "operator"; a "function" of x and the data, and "samples", a mean
+    of functions."""
 
     kind = "Sparse"
     n, d, num_outputs = 40, 12, 1
@@ -146,7 +149,9 @@ class Vectors:
         if "logistic" in words or "softmax" in words:
             u += rng.normal(size=u.shape)
             l2 = 0.05
-        y = {"logistic": np.sign(u[..., 0]), "softmax": np.argmax(u, axis=-1)}.get(words[0], u[..., 0])
+        y = {"logistic": np.sign(u[..., 0]), "softmax": np.argmax(u, axis=-1)}.get(
+            words[0], u[..., 0]
+        )
         arrays = {"A": A, "y": y, "l2": l2, "delta": 0.5}
         arrays = {name: np.asarray(array, case.dtype) for name, array in arrays.items()}
         return Batch(arrays, ("y",) if case.shared else ("A", "y"), k, x0.astype(case.dtype))
@@ -179,12 +184,19 @@ class Vectors:
 
     def value(self, words, x, A, y, l2, delta):
         """f in float64, loss by loss."""
-        A, y, l2, u = *(np.asarray(v, np.float64) for v in (A, y, l2)), np.asarray(A, np.float64) @ x
+        A, y, l2, u = (
+            *(np.asarray(v, np.float64) for v in (A, y, l2)),
+            np.asarray(A, np.float64) @ x,
+        )
         losses = {
             "squares": lambda: (u - y) ** 2 / 2,
             "logistic": lambda: np.log1p(np.exp(-y * u)),
-            "huber": lambda: np.where(np.abs(u - y) <= delta, (u - y) ** 2 / 2, delta * (np.abs(u - y) - delta / 2)),
-            "softmax": lambda: np.log(np.sum(np.exp(u), axis=1)) - u[np.arange(len(y)), y.astype(int)],
+            "huber": lambda: np.where(
+                np.abs(u - y) <= delta, (u - y) ** 2 / 2, delta * (np.abs(u - y) - delta / 2)
+            ),
+            "softmax": lambda: (
+                np.log(np.sum(np.exp(u), axis=1)) - u[np.arange(len(y)), y.astype(int)]
+            ),
         }[words.split()[0]]()
         mean = words.split()[0] != "squares" or "mean" in words or "function" in words
         return (np.mean(losses) if mean else np.sum(losses)) + l2 / 2 * np.sum(x**2)
@@ -219,15 +231,23 @@ class Vectors:
         return batch.changed(A=batch.arrays["A"] * np.sqrt(np.finfo(batch.x0.dtype).max) * 16)
 
     def scaled(self, words, batch, solver):
-        """A in units of 2^-8 and y, unless it holds labels, in units of 2^12: no rounding is involved."""
+        """A in units of 2^-8 and y, unless it holds labels, in units of 2^12: no rounding is
+        involved."""
         a, b = 2.0**8, 1.0 if words.startswith(("logistic", "softmax")) else 2.0**-12
         factors = {"A": a, "y": b, "l2": a**2, "delta": b}
         batch = batch.changed(
-            **{name: (factors[name] * array).astype(array.dtype) for name, array in batch.arrays.items()}
+            **{
+                name: (factors[name] * array).astype(array.dtype)
+                for name, array in batch.arrays.items()
+            }
         )
         if getattr(solver, "step_size", None) is not None:
             solver = dataclasses.replace(solver, step_size=solver.step_size / a**2)
-        return dataclasses.replace(batch, x0=(b / a * batch.x0).astype(batch.x0.dtype)), solver, b / a
+        return (
+            dataclasses.replace(batch, x0=(b / a * batch.x0).astype(batch.x0.dtype)),
+            solver,
+            b / a,
+        )
 
     def order(self, rng):
         """Of the coordinates, another one."""
@@ -294,10 +314,16 @@ class LowRank(Vectors):
     def batch(self, case):
         rng, k = np.random.default_rng(3), np.array([2, 1, 1, 2], np.int32)
         A = rng.normal(size=(LANES, self.n, self.d)) / np.sqrt(self.n)
-        truth = np.einsum("lir,lrj->lij", rng.normal(size=(LANES, self.d, 2)), rng.normal(size=(LANES, 2, self.p)))
+        truth = np.einsum(
+            "lir,lrj->lij", rng.normal(size=(LANES, self.d, 2)), rng.normal(size=(LANES, 2, self.p))
+        )
         x0 = rng.normal(size=truth.shape)
         x0[:2] = 0
-        arrays = {"A": A, "y": A @ truth + 0.01 * rng.normal(size=(LANES, self.n, self.p)), "l2": 0.1}
+        arrays = {
+            "A": A,
+            "y": A @ truth + 0.01 * rng.normal(size=(LANES, self.n, self.p)),
+            "l2": 0.1,
+        }
         arrays = {name: np.asarray(array, case.dtype) for name, array in arrays.items()}
         return Batch(arrays, ("A", "y"), k, x0.astype(case.dtype))
 
@@ -309,12 +335,16 @@ class LowRank(Vectors):
 
     def size(self, x):
         """The rank, above what a decomposition rounds."""
-        return np.linalg.matrix_rank(x.astype(np.float64), tol=100 * np.finfo(x.dtype).eps * np.linalg.norm(x))
+        return np.linalg.matrix_rank(
+            x.astype(np.float64), tol=100 * np.finfo(x.dtype).eps * np.linalg.norm(x)
+        )
 
     def has_support(self, support, x):
         """The two spaces hold x, and are of its rank."""
         for i, (U, V, point) in enumerate(zip(support.U, support.V, x, strict=True)):
-            np.testing.assert_allclose(U @ (U.T @ point @ V) @ V.T, point, rtol=0, atol=1e-5 * np.abs(point).max())
+            np.testing.assert_allclose(
+                U @ (U.T @ point @ V) @ V.T, point, rtol=0, atol=1e-5 * np.abs(point).max()
+            )
             assert np.count_nonzero(U.any(axis=0)) == self.size(point) == support.size[i]
 
     def unmoved(self, x, before):
@@ -391,7 +421,12 @@ class Graphs(Vectors):
         return x[..., order, :][..., order]
 
 
-PROBLEMS = {"groups": Grouped(), "softmax": Outputs(), "responses": LowRank(), "precision": Graphs()}
+PROBLEMS = {
+    "groups": Grouped(),
+    "softmax": Outputs(),
+    "responses": LowRank(),
+    "precision": Graphs(),
+}
 VECTORS = Vectors()
 
 
@@ -464,8 +499,8 @@ HTSAGA = jaxht.HTSAGA(step_size=0.01, inner_steps=8)
 HSGHT = jaxht.HSGHT(step_size=0.02, momentum=0.2, batch_growth=1.2)
 DIHT, SDIHT = jaxht.DIHT(inner_steps=2), jaxht.SDIHT(batch_size=7, inner_steps=4)
 
-# The losses are spread over the rows. The first case of a row is a dense design in float32: it is also run without jit,
-# by itself, and as users run.
+# The losses are spread over the rows. The first case of a row is a dense design in float32: it is
+# also run without jit, by itself, and as users run.
 TABLE = {
     row.name: row
     for row in [
@@ -479,19 +514,34 @@ TABLE = {
         Row(
             "NIHT",
             on(NIHT, "squares ridge/shared/32", "softmax/own/64", "squares mean csr/shared/64")
-            + on(NIHT, "groups logistic operator/own/32", "squares ridge function/own/64", "responses/own/32")
+            + on(
+                NIHT,
+                "groups logistic operator/own/32",
+                "squares ridge function/own/64",
+                "responses/own/32",
+            )
             + on(NIHT, "precision/own/64"),
         ),
         Row(
             "HTP",
             on(HTP, "squares/own/32", "logistic/own/64", "squares ridge csr/shared/64")
-            + on(HTP, "groups logistic operator/own/32", "squares ridge function/own/64", "responses/own/64")
+            + on(
+                HTP,
+                "groups logistic operator/own/32",
+                "squares ridge function/own/64",
+                "responses/own/64",
+            )
             + on(jaxht.HTP(step_size=0.5, backtrack=True), "precision/own/32"),
             minimises=True,
         ),
         Row(
             "PHT",
-            on(PHT, "squares mean/shared/32", "squares ridge csr/shared/64", "groups logistic operator/own/32")
+            on(
+                PHT,
+                "squares mean/shared/32",
+                "squares ridge csr/shared/64",
+                "groups logistic operator/own/32",
+            )
             + on(PHT, "squares ridge function/own/64")
             + on(jaxht.PHT(r=2, step_size=0.5), "precision/own/64"),
             refusals(PHT, LowRank=NO_RANK),
@@ -499,64 +549,120 @@ TABLE = {
         ),
         Row(
             "CoSaMP",
-            on(CoSaMP, "squares ridge/own/32", "squares ridge csr/shared/64", "logistic function/own/32")
+            on(
+                CoSaMP,
+                "squares ridge/own/32",
+                "squares ridge csr/shared/64",
+                "logistic function/own/32",
+            )
             + on(GraSP, "groups logistic operator/own/64", "precision/own/64"),
             refusals(CoSaMP, LowRank=NO_RANK),
             minimises=True,
         ),
         Row(
             "SubspacePursuit",
-            on(SP, "squares/shared/32", "squares mean csr/shared/64", "groups logistic operator/own/32")
+            on(
+                SP,
+                "squares/shared/32",
+                "squares mean csr/shared/64",
+                "groups logistic operator/own/32",
+            )
             + on(SP, "squares ridge function/own/64", "precision/own/64"),
             refusals(SP, LowRank=NO_RANK),
             minimises=True,
         ),
         Row(
             "OMP",
-            on(OMP, "squares mean ridge/own/32", "groups squares/shared/64", "squares ridge csr/shared/64")
-            + on(OMP, "logistic operator/own/32", "squares ridge function/own/64", "precision/own/64"),
+            on(
+                OMP,
+                "squares mean ridge/own/32",
+                "groups squares/shared/64",
+                "squares ridge csr/shared/64",
+            )
+            + on(
+                OMP, "logistic operator/own/32", "squares ridge function/own/64", "precision/own/64"
+            ),
             refusals(OMP, LowRank=NO_RANK),
             minimises=True,
         ),
         Row(
             "OLS",
-            on(OLS, "squares mean ridge/own/32", "groups squares/shared/64", "squares ridge csr/shared/64")
-            + on(OLS, "squares mean operator/own/64", "squares ridge function/own/64", "precision/own/64"),
+            on(
+                OLS,
+                "squares mean ridge/own/32",
+                "groups squares/shared/64",
+                "squares ridge csr/shared/64",
+            )
+            + on(
+                OLS,
+                "squares mean operator/own/64",
+                "squares ridge function/own/64",
+                "precision/own/64",
+            ),
             refusals(OLS, LowRank=NO_RANK),
             minimises=True,
         ),
         Row(
             "OMPR",
-            on(OMPR, "logistic/own/32", "squares ridge csr/shared/64", "groups squares mean operator/own/64")
+            on(
+                OMPR,
+                "logistic/own/32",
+                "squares ridge csr/shared/64",
+                "groups squares mean operator/own/64",
+            )
             + on(OMPR, "squares ridge function/own/64", "precision/own/64"),
             refusals(OMPR, LowRank=NO_RANK),
             minimises=True,
         ),
         Row(
             "ELS",
-            on(ELS, "squares ridge/own/32", "squares ridge csr/shared/64", "groups squares ridge operator/own/64")
+            on(
+                ELS,
+                "squares ridge/own/32",
+                "squares ridge csr/shared/64",
+                "groups squares ridge operator/own/64",
+            )
             + on(ELS, "squares ridge function/own/64", "precision/own/64"),
             refusals(ELS, LowRank=NO_RANK),
             minimises=True,
         ),
         Row(
             "FoBa",
-            on(FoBa, "squares mean/own/32", "squares mean csr/shared/64", "groups squares ridge operator/own/64")
+            on(
+                FoBa,
+                "squares mean/own/32",
+                "squares mean csr/shared/64",
+                "groups squares ridge operator/own/64",
+            )
             + on(FoBa, "squares ridge function/own/64", "precision/own/64"),
             refusals(FoBa, LowRank=NO_RANK),
             minimises=True,
         ),
         Row(
             "ARHT",
-            on(ARHT, "squares mean ridge/own/32", "squares ridge csr/shared/64", "groups squares operator/own/64")
+            on(
+                ARHT,
+                "squares mean ridge/own/32",
+                "squares ridge csr/shared/64",
+                "groups squares operator/own/64",
+            )
             + on(ARHT, "squares ridge function/own/64", "precision/own/64"),
             refusals(ARHT, LowRank=NO_RANK),
             minimises=True,
         ),
         Row(
             "LocalSearch",
-            on(LocalSearch, "squares ridge/own/32", "logistic/shared/64", "squares ridge csr/shared/64")
-            + on(LocalSearch, "groups squares mean ridge operator/own/64", "squares ridge function/own/64")
+            on(
+                LocalSearch,
+                "squares ridge/own/32",
+                "logistic/shared/64",
+                "squares ridge csr/shared/64",
+            )
+            + on(
+                LocalSearch,
+                "groups squares mean ridge operator/own/64",
+                "squares ridge function/own/64",
+            )
             + on(LocalSearch, "precision/own/64"),
             refusals(LocalSearch, LowRank=NO_RANK),
             minimises=True,
@@ -564,38 +670,70 @@ TABLE = {
         ),
         Row(
             "SGHT",
-            on(SGHT, "huber ridge/own/32", "groups squares mean csr/shared/64", "squares mean ridge operator/own/32")
+            on(
+                SGHT,
+                "huber ridge/own/32",
+                "groups squares mean csr/shared/64",
+                "squares mean ridge operator/own/32",
+            )
             + on(SGHT, "logistic function samples/own/64", "responses/own/64"),
             refusals(SGHT, Edges=NO_SUM, function=NO_SUM),
         ),
         Row(
             "HTSVRG",
-            on(HTSVRG, "squares mean ridge/shared/32", "squares mean csr/shared/64", "groups huber operator/own/64")
-            + on(jaxht.SVRGHT(0.02, 8), "squares ridge function samples/own/64", "responses/own/32"),
+            on(
+                HTSVRG,
+                "squares mean ridge/shared/32",
+                "squares mean csr/shared/64",
+                "groups huber operator/own/64",
+            )
+            + on(
+                jaxht.SVRGHT(0.02, 8), "squares ridge function samples/own/64", "responses/own/32"
+            ),
             refusals(HTSVRG, Edges=NO_SUM, function=NO_SUM),
         ),
         Row(
             "HTSAGA",
             on(HTSAGA, "squares mean ridge/own/32", "softmax/own/64", "squares mean csr/shared/64")
-            + on(HTSAGA, "groups logistic operator/own/64", "squares function samples/own/64", "responses/own/64"),
+            + on(
+                HTSAGA,
+                "groups logistic operator/own/64",
+                "squares function samples/own/64",
+                "responses/own/64",
+            ),
             refusals(HTSAGA, Edges=NO_SUM, function=NO_SUM),
         ),
         Row(
             "HSGHT",
-            on(HSGHT, "huber ridge/shared/32", "groups squares mean csr/shared/64", "squares mean operator/own/32")
+            on(
+                HSGHT,
+                "huber ridge/shared/32",
+                "groups squares mean csr/shared/64",
+                "squares mean operator/own/32",
+            )
             + on(HSGHT, "logistic function samples/own/64", "responses/own/64"),
             refusals(HSGHT, Edges=NO_SUM, function=NO_SUM),
         ),
         # No l2, no dual.
         Row(
             "DIHT",
-            on(DIHT, "squares ridge/own/32", "squares ridge csr/shared/64", "groups logistic operator/own/64"),
+            on(
+                DIHT,
+                "squares ridge/own/32",
+                "squares ridge csr/shared/64",
+                "groups logistic operator/own/64",
+            ),
             refusals(DIHT, LowRank=NO_DUAL, Edges=NO_DUAL, function=NO_DUAL),
             minimises=True,
         ),
         Row(
             "SDIHT",
-            on(SDIHT, "huber ridge/own/32", "squares ridge csr/shared/64", "groups squares ridge operator/own/64"),
+            on(
+                SDIHT,
+                "huber ridge/own/32",
+                "squares ridge csr/shared/64",
+                "groups squares ridge operator/own/64",
+            ),
             refusals(jaxht.SDIHT(batch_size=1), LowRank=NO_DUAL, Edges=NO_DUAL, function=NO_DUAL),
             minimises=True,
         ),
@@ -605,7 +743,9 @@ TABLE = {
 
 def never(case):
     """A Stop that ends no run before NUM_STEPS, with a number for each lane in every field."""
-    real, whole = (functools.partial(np.full, LANES, dtype=dtype) for dtype in (case.dtype, np.int32))
+    real, whole = (
+        functools.partial(np.full, LANES, dtype=dtype) for dtype in (case.dtype, np.int32)
+    )
     return jaxht.Stop(whole(NUM_STEPS), real(0), whole(10**6), real(-np.inf), real(0))
 
 
@@ -614,7 +754,8 @@ def keys():
 
 
 def watched(solver, starts, steps):
-    """A solver that does the same and writes down, when it is traced, its inits, and what its steps take and return."""
+    """A solver that does the same and writes down, when it is traced, its inits, and what its steps
+    take and return."""
 
     def init(self, *args):
         starts.append(self)
@@ -628,7 +769,9 @@ def watched(solver, starts, steps):
         return new, new_state
 
     kind = pytree(type("Watched", (type(solver),), {"init": init, "step": step}))
-    return lambda solver: kind(**{f.name: getattr(solver, f.name) for f in dataclasses.fields(solver)})
+    return lambda solver: kind(
+        **{f.name: getattr(solver, f.name) for f in dataclasses.fields(solver)}
+    )
 
 
 def describe(leaf):
@@ -638,7 +781,8 @@ def describe(leaf):
 
 @functools.cache
 def program(name, case):
-    """The batched, traced run of a case, the one compile that its clauses share, and what its steps took and returned.
+    """The batched, traced run of a case, the one compile that its clauses share, and what its steps
+    took and returned.
 
     It advances in pieces, of one step each for a history, under strict promotion of dtypes.
     """
@@ -656,7 +800,9 @@ def program(name, case):
 
         last, rest = jax.lax.scan(piece, first, pieces)
         first = jax.tree.map(key_data, first)
-        return finish(problem, last), jax.tree.map(lambda one, more: jnp.concatenate([one[None], more]), first, rest)
+        return finish(problem, last), jax.tree.map(
+            lambda one, more: jnp.concatenate([one[None], more]), first, rest
+        )
 
     axes = (case.batch().axes, 0, 0, 0, 0, None, None)
     return jax.jit(jax.vmap(lane, in_axes=axes), compiler_options=QUICK), steps

@@ -1,14 +1,14 @@
-"""Derivatives of the solutions of every solver on every objective: `python -m tests.derivatives [--solver NAME]`.
+"""Derivatives of the solutions of every solver on every objective: `python -m tests.derivatives
+[--solver NAME]`.
 
-The implicit function theorem sees nothing of a solver but its x. So a pair of solver and problem takes one program,
-which solves at the data and a step to either side; a problem takes one more, the derivatives of a run of no steps that
-starts at this x. Compared are the central difference of x and f, forward mode and reverse mode, along a random
-direction of all the data, in double precision. Where the derivatives are NaN, x must be away from the minimiser on its
-support.
+The implicit function theorem sees nothing of a solver but its x. So a pair of solver and problem
+takes one program, which solves at the data and a step to either side; a problem takes one more, the
+derivatives of a run of no steps that starts at this x. Compared are the central difference of x and
+f, forward mode and reverse mode, along a random direction of all the data, in double precision.
+Where the derivatives are NaN, x must be away from the minimiser on its support.
 
-A pair is printed with the relative errors of forward mode (by the difference) and reverse mode (by forward mode), how
-far x is from the refit on its support, and the status of the run.
-"""
+A pair is printed with the relative errors of forward mode (by the difference) and reverse mode (by
+forward mode), how far x is from the refit on its support, and the status of the run."""
 
 import argparse
 import functools
@@ -27,7 +27,10 @@ from tests.util import compiled_quickly, quick, x64
 
 N, D, K = 40, 12, 3
 STEP, RTOL = 1e-5, 1e-6  # of the central difference, and its relative error
-EXACT, SHORT = 1e-12, 1e-7  # distances of x from the minimiser that are none, and that leave no derivative
+EXACT, SHORT = (
+    1e-12,
+    1e-7,
+)  # distances of x from the minimiser that are none, and that leave no derivative
 
 
 def data(seed=0):
@@ -39,7 +42,7 @@ def data(seed=0):
     return (A, y, 0.05, w), along, rng.normal(size=D)
 
 
-# ---- problems --------------------------------------------------------------------------------------------------------
+# ---- problems ------------------------------------------------------------------------------------
 
 
 def by_sign(objective):
@@ -63,7 +66,9 @@ def precision_matrix(A, y, l2, w):
 def completion(A, y, l2, w):
     rows, columns = np.nonzero(np.arange(63).reshape(9, 7) % 8)
     low_rank = jnp.outer(y[:9], y[9:16]) + jnp.outer(A[:9, 0], A[:7, 1])
-    return jaxht.MatrixCompletion(rows, columns, (low_rank + 0.1 * A[:9, :7])[rows, columns], (9, 7), l2=l2)
+    return jaxht.MatrixCompletion(
+        rows, columns, (low_rank + 0.1 * A[:9, :7])[rows, columns], (9, 7), l2=l2
+    )
 
 
 def outputs(y):
@@ -87,41 +92,58 @@ LOSSES = {
     "smoothed hinge": Problem(by_sign(jaxht.SmoothedHinge), has_targets=False),
     "poisson": Problem(lambda A, y, l2, w: jaxht.Poisson(A, jnp.abs(y), l2, weights=w)),
     "gamma": Problem(lambda A, y, l2, w: jaxht.Gamma(A, jnp.exp(y), l2, weights=w)),
-    "cox": Problem(lambda A, y, l2, w: jaxht.Cox(A, jnp.stack([y, y > 0], 1), l2, weights=w), has_targets=False),
+    "cox": Problem(
+        lambda A, y, l2, w: jaxht.Cox(A, jnp.stack([y, y > 0], 1), l2, weights=w), has_targets=False
+    ),
     "ordinal": Problem(
-        lambda A, y, l2, w: jaxht.Ordinal(A, (y > -1).astype(int) + (y > 1), l2, num_classes=3, weights=w),
+        lambda A, y, l2, w: jaxht.Ordinal(
+            A, (y > -1).astype(int) + (y > 1), l2, num_classes=3, weights=w
+        ),
         has_targets=False,
     ),
     "offset": Problem(
-        lambda A, y, l2, w: jaxht.Logistic(A, jnp.sign(y), 0.1, offset=0.1 * y + l2 * w), has_targets=False
+        lambda A, y, l2, w: jaxht.Logistic(A, jnp.sign(y), 0.1, offset=0.1 * y + l2 * w),
+        has_targets=False,
     ),
 }
 PROBLEMS = {
     **LOSSES,
     "hinge": Problem(by_sign(jaxht.Hinge), has_targets=False),
-    "groups": Problem(by_sign(jaxht.Logistic), jaxht.Groups(2, np.arange(D) // 2), has_targets=False),
+    "groups": Problem(
+        by_sign(jaxht.Logistic), jaxht.Groups(2, np.arange(D) // 2), has_targets=False
+    ),
     "function": Problem(
-        lambda A, y, l2, w: jaxht.Custom(mean_logistic, A, jnp.sign(y), l2, w, like=D), has_targets=False
+        lambda A, y, l2, w: jaxht.Custom(mean_logistic, A, jnp.sign(y), l2, w, like=D),
+        has_targets=False,
     ),
     "finite sum": Problem(
-        lambda A, y, l2, w: jaxht.FiniteSum(logistic, (A, jnp.sign(y)), l2, like=D, weights=w / N), has_targets=False
+        lambda A, y, l2, w: jaxht.FiniteSum(logistic, (A, jnp.sign(y)), l2, like=D, weights=w / N),
+        has_targets=False,
     ),
     "softmax": Problem(
-        lambda A, y, l2, w: jaxht.Softmax(A, (y > -1).astype(int) + (y > 1), l2, num_classes=3, weights=w),
+        lambda A, y, l2, w: jaxht.Softmax(
+            A, (y > -1).astype(int) + (y > 1), l2, num_classes=3, weights=w
+        ),
         ROWS,
         has_targets=False,
     ),
-    "responses": Problem(lambda A, y, l2, w: jaxht.MultiResponse(A, outputs(y)[:, :3], l2, weights=w), ROWS),
+    "responses": Problem(
+        lambda A, y, l2, w: jaxht.MultiResponse(A, outputs(y)[:, :3], l2, weights=w), ROWS
+    ),
     "precision": Problem(precision_matrix, jaxht.Edges(5), has_targets=False),
-    "reduced rank": Problem(lambda A, y, l2, w: jaxht.MultiResponse(A, outputs(y), l2, weights=w), jaxht.LowRank(2)),
+    "reduced rank": Problem(
+        lambda A, y, l2, w: jaxht.MultiResponse(A, outputs(y), l2, weights=w), jaxht.LowRank(2)
+    ),
     "completion": Problem(completion, jaxht.LowRank(1)),
     "sensing": Problem(
-        lambda A, y, l2, w: jaxht.MatrixSensing(A.reshape(N, 4, 3), y, l2=l2, weights=w), jaxht.LowRank(1)
+        lambda A, y, l2, w: jaxht.MatrixSensing(A.reshape(N, 4, 3), y, l2=l2, weights=w),
+        jaxht.LowRank(1),
     ),
 }
 
 
-# Solvers that end at a point that is not the minimiser on its support, or near it only as far as their steps go.
+# Solvers that end at a point that is not the minimiser on its support, or near it only as far as
+# their steps go.
 NOT_MINIMISERS = {"CoSaMP", "SGHT", "HTSAGA", "HTSVRG", "HSGHT", "DIHT", "SDIHT"}
 
 
@@ -129,18 +151,20 @@ def make_solver(name):
     return getattr(solvers, name)(**({"num_starts": 2} if name == "LocalSearch" else {}))
 
 
-# ---- a pair ----------------------------------------------------------------------------------------------------------
+# ---- a pair --------------------------------------------------------------------------------------
 
 
 class Errors(NamedTuple):
-    """Relative, of forward mode by the difference and of reverse mode by forward mode; and where x is.
+    """Relative, of forward mode by the difference and of reverse mode by forward mode; and where x
+    is.
 
     Attributes:
         forward: NaN where the derivative is.
         reverse: NaN where the derivative is.
         distance: of x from the refit on its support, relative.
-        refitted: whether the difference is that of refits on the support of x: where the run at a step to either side
-            ends on another one, or short of the minimiser by more than the difference forgives.
+        refitted: whether the difference is that of refits on the support of x: where the run at a
+            step to either side ends on another one, or short of the minimiser by more than the
+            difference forgives.
         status: of the run.
     """
 
@@ -151,13 +175,16 @@ class Errors(NamedTuple):
     status: str
 
     def __str__(self):
-        numbers = ", ".join(f"{name} {getattr(self, name):.1e}" for name in ("forward", "reverse", "distance"))
+        numbers = ", ".join(
+            f"{name} {getattr(self, name):.1e}" for name in ("forward", "reverse", "distance")
+        )
         notes = [self.status, *["of refits"] * self.refitted, *["WRONG"] * (not self.right)]
         return f"{numbers}, {', '.join(notes)}"
 
     @property
     def right(self):
-        """Whether the derivatives are those of the difference; or NaN, and x is not the minimiser on its support."""
+        """Whether the derivatives are those of the difference; or NaN, and x is not the minimiser
+        on its support."""
         if np.isnan(self.forward) and np.isnan(self.reverse):
             return self.distance > SHORT
         return self.forward <= RTOL + 100 * self.distance and self.reverse <= 1e-8
@@ -165,7 +192,8 @@ class Errors(NamedTuple):
 
 @functools.cache
 def programs(problem):
-    """Of x: its weighted sum with f; its derivatives along a direction, by both modes; and that sum of its refit."""
+    """Of x: its weighted sum with f; its derivatives along a direction, by both modes; and that sum
+    of its refit."""
     make, constraint, _ = PROBLEMS[problem]
 
     def weigh(x, value):
@@ -189,7 +217,9 @@ def programs(problem):
             found = jaxht.solve(f, constraint, jaxht.HTP(), x0=x, adjoint="none").x
         else:
             found = jaxht.refit.refit(f, constraint.prepare(f.shape).support_of(x), x).x
-        return jnp.linalg.norm(found - x) / jnp.linalg.norm(x), weigh(found, f.value(found, f.predict(found)))
+        return jnp.linalg.norm(found - x) / jnp.linalg.norm(x), weigh(
+            found, f.value(found, f.predict(found))
+        )
 
     return weigh, differentiate, refit
 
@@ -203,7 +233,9 @@ def compare(problem, name):
 
     @quick
     def run(at):
-        result = jaxht.solve(make(*at), constraint, make_solver(name), key=jax.random.key(0), adjoint="none")
+        result = jaxht.solve(
+            make(*at), constraint, make_solver(name), key=jax.random.key(0), adjoint="none"
+        )
         return result.x, result.value, result.status
 
     at, along = (tuple(map(jnp.asarray, arrays)) for arrays in (at, along))
@@ -218,14 +250,18 @@ def compare(problem, name):
     sides = [tuple(a + s * STEP * b for a, b in zip(at, along, strict=True)) for s in (1, -1)]
     found = [run(side) for side in sides]
     refitted = distance > EXACT or any(np.any((point != 0) != (x != 0)) for point, *_ in found)
-    ahead, behind = (refit(x, side)[1] for side in sides) if refitted else (weigh(*side[:2]) for side in found)
+    ahead, behind = (
+        (refit(x, side)[1] for side in sides) if refitted else (weigh(*side[:2]) for side in found)
+    )
     difference = (ahead - behind) / (2 * STEP)
     errors = (float(abs(ratio - 1)) for ratio in (forward / difference, reverse / forward))
     return Errors(*errors, distance, refitted, jaxht.Status(int(status)).name)
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--solver", choices=solver_names(), help="this one alone")
     parser.add_argument("--problem", choices=PROBLEMS, help="this one alone")
     arguments = parser.parse_args()
@@ -237,7 +273,10 @@ def main():
                 errors = compare(problem, name)
                 found.append(errors)
                 wrong += errors is not None and not errors.right
-                print(f"{problem}, {name}: {errors or 'refused'} ({time.monotonic() - begin:.1f} s)", flush=True)
+                print(
+                    f"{problem}, {name}: {errors or 'refused'} ({time.monotonic() - begin:.1f} s)",
+                    flush=True,
+                )
             jax.clear_caches()
     checked = [errors for errors in found if errors is not None]
     numbers = [errors for errors in checked if not np.isnan(errors.forward)]

@@ -1,11 +1,11 @@
-"""Branch and bound against enumeration, on random problems of 20 columns of which 5 are chosen: 15 504 supports each.
+"""Branch and bound against enumeration, on random problems of 20 columns of which 5 are chosen: 15
+504 supports each.
 
     python -m tests.enumeration --problems 1000
 
-Least squares, the logistic loss and the smoothed hinge, each with three ridges, on correlated columns. Every optimum
-has to be that of :func:`jaxht.exhaustive_search` up to the gap that was asked for, with the status OPTIMAL and a lower
-bound that is not above it.
-"""
+Least squares, the logistic loss and the smoothed hinge, each with three ridges, on correlated
+columns. Every optimum has to be that of :func:`jaxht.exhaustive_search` up to the gap that was
+asked for, with the status OPTIMAL and a lower bound that is not above it."""
 
 import argparse
 import collections
@@ -20,7 +20,11 @@ import numpy as np
 import jaxht
 
 N, D, K = 60, 20, 5
-LOSSES = {"least squares": jaxht.LeastSquares, "logistic": jaxht.Logistic, "smoothed hinge": jaxht.SmoothedHinge}
+LOSSES = {
+    "least squares": jaxht.LeastSquares,
+    "logistic": jaxht.Logistic,
+    "smoothed hinge": jaxht.SmoothedHinge,
+}
 RIDGES = (1e-3, 0.03, 1.0)
 GAP = 1e-6
 
@@ -29,8 +33,12 @@ def draw(loss, l2, seed):
     """An objective, whose best support is not plain to see."""
     rng = np.random.default_rng(seed)
     A = rng.normal(size=(N, D)) + rng.choice([0, 0.5, 1.5]) * rng.normal(size=(N, 1))
-    u = A[:, rng.permutation(D)[:K]] @ rng.normal(size=K) + rng.choice([0.1, 1, 3]) * rng.normal(size=N)
-    return LOSSES[loss](A, u if loss == "least squares" else np.where(u > 0, 1.0, -1.0), l2, mean=True)
+    u = A[:, rng.permutation(D)[:K]] @ rng.normal(size=K) + rng.choice([0.1, 1, 3]) * rng.normal(
+        size=N
+    )
+    return LOSSES[loss](
+        A, u if loss == "least squares" else np.where(u > 0, 1.0, -1.0), l2, mean=True
+    )
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -69,8 +77,12 @@ def main():
         for fault in faults:
             print(f"problem {seed}, {loss}, l2 = {l2}: {fault}", flush=True)
     for (loss, l2), counts in nodes.items():
-        print(f"{loss}, l2 = {l2:g}: {len(counts)} problems, {np.median(counts):.0f} nodes, at most {max(counts)}")
-    print(f"{arguments.problems} problems in {time.monotonic() - begin:.0f} s, of which {failed} failed")
+        print(
+            f"{loss}, l2 = {l2:g}: {len(counts)} problems, {np.median(counts):.0f} nodes, at most {max(counts)}"
+        )
+    print(
+        f"{arguments.problems} problems in {time.monotonic() - begin:.0f} s, of which {failed} failed"
+    )
     sys.exit(bool(failed))
 
 

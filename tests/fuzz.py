@@ -1,19 +1,21 @@
-"""Random small problems that are hard on arithmetic: `python -m tests.fuzz --minutes 10 [--seed 0]`.
+"""Random small problems that are hard on arithmetic: `python -m tests.fuzz --minutes 10 [--seed
+0]`.
 
-Every round draws a loss, a constraint, a solver and a precision, and solves a batch of problems with duplicated, zero
-and badly scaled columns, k from 0 to d, fewer samples than columns, bounds that hold nothing but 0, and starts far off.
-Of each result it checks, in higher precision than the library has:
+Every round draws a loss, a constraint, a solver and a precision, and solves a batch of problems
+with duplicated, zero and badly scaled columns, k from 0 to d, fewer samples than columns, bounds
+that hold nothing but 0, and starts far off. Of each result it checks, in higher precision than the
+library has:
 
 * x is finite and feasible exactly: at most k coordinates or groups, within its bounds;
 * ``value`` is f(x), and ``support`` the support of x;
-* the status is true: success only with a finite value that is no worse than that of x = 0; limits that were met; where
-  the solver refits, no better point on the support; for ``LocalSearch`` no worse than the start, and of least squares
-  no better point after a swap;
+* the status is true: success only with a finite value that is no worse than that of x = 0; limits
+  that were met; where the solver refits, no better point on the support; for ``LocalSearch`` no
+  worse than the start, and of least squares no better point after a swap;
 * ``certify`` bounds f from below on every support, for which it is minimised one by one;
 * so do the relaxations of branch and bound, on every support below a random node.
 
-What fails is printed with the round that repeats it: `python -m tests.fuzz --seed 0 --first ROUND --rounds 1`.
-"""
+What fails is printed with the round that repeats it: `python -m tests.fuzz --seed 0 --first ROUND
+--rounds 1`."""
 
 import argparse
 import collections
@@ -39,7 +41,7 @@ FEW = 32  # lanes of solvers that refit many supports in a step
 SHAPES = [(8, 6), (4, 6), (1, 6), (12, 5), (6, 1)]  # samples and columns
 ROUNDING = 16.0  # in bounds on rounding errors
 
-# ---- losses, in higher precision ------------------------------------------------------------------------------------
+# ---- losses, in higher precision -----------------------------------------------------------------
 
 
 def softplus(v):
@@ -63,29 +65,49 @@ class Loss:
         """Bounds on what a computation of f(x) in precision eps may give."""
         u = A @ x
         error = ROUNDING * eps * len(x) * (np.abs(A) @ np.abs(x) + np.abs(y))
-        f, ends = self.value(A, y, l2, x), [self.value(A, y, l2, x, u=v) for v in (u - error, u + error)]
+        f, ends = (
+            self.value(A, y, l2, x),
+            [self.value(A, y, l2, x, u=v) for v in (u - error, u + error)],
+        )
         each = [self.of(v, y) for v in (u - error, u + error)]
-        spread = np.mean(np.maximum(np.abs(each[0] - self.of(u, y)), np.abs(each[1] - self.of(u, y))))
+        spread = np.mean(
+            np.maximum(np.abs(each[0] - self.of(u, y)), np.abs(each[1] - self.of(u, y)))
+        )
         size = np.mean(np.abs(self.of(u, y))) + abs(l2) * np.sum(x * x)
-        slack = spread + ROUNDING * eps * (len(y) + len(x)) * (size + np.max(np.abs(ends), initial=0)) + TINY
+        slack = (
+            spread
+            + ROUNDING * eps * (len(y) + len(x)) * (size + np.max(np.abs(ends), initial=0))
+            + TINY
+        )
         return f - slack, f + slack
 
 
 TINY = 1e-36  # what single precision may lose to zero
 LOSSES = {
-    "squares": Loss(functools.partial(jaxht.LeastSquares, mean=True), lambda u, y: (u - y) ** 2 / 2),
+    "squares": Loss(
+        functools.partial(jaxht.LeastSquares, mean=True), lambda u, y: (u - y) ** 2 / 2
+    ),
     "logistic": Loss(jaxht.Logistic, lambda u, y: softplus(-y * u), classes=True),
-    "huber": Loss(jaxht.Huber, lambda u, y: np.where(np.abs(u - y) <= 1, (u - y) ** 2 / 2, np.abs(u - y) - 0.5)),
-    "squared hinge": Loss(jaxht.SquaredHinge, lambda u, y: np.maximum(1 - y * u, 0) ** 2 / 2, classes=True),
+    "huber": Loss(
+        jaxht.Huber,
+        lambda u, y: np.where(np.abs(u - y) <= 1, (u - y) ** 2 / 2, np.abs(u - y) - 0.5),
+    ),
+    "squared hinge": Loss(
+        jaxht.SquaredHinge, lambda u, y: np.maximum(1 - y * u, 0) ** 2 / 2, classes=True
+    ),
     "smoothed hinge": Loss(
         jaxht.SmoothedHinge,
-        lambda u, y: np.where(y * u >= 1, 0, np.where(y * u < 0, 0.5 - y * u, (1 - y * u) ** 2 / 2)),
+        lambda u, y: np.where(
+            y * u >= 1, 0, np.where(y * u < 0, 0.5 - y * u, (1 - y * u) ** 2 / 2)
+        ),
         classes=True,
     ),
-    "hinge": Loss(jaxht.Hinge, lambda u, y: np.maximum(1 - y * u, 0), classes=True),  # of relaxations alone
+    "hinge": Loss(
+        jaxht.Hinge, lambda u, y: np.maximum(1 - y * u, 0), classes=True
+    ),  # of relaxations alone
 }
 
-# ---- constraints ----------------------------------------------------------------------------------------------------
+# ---- constraints ---------------------------------------------------------------------------------
 
 GROUPS = (np.arange(6) % 3).astype(np.int32)
 
@@ -100,7 +122,9 @@ class Kind:
     def sizes(self, masks):
         if self.groups is None:
             return masks.sum(axis=-1)
-        return np.stack([masks[..., self.groups == g].any(axis=-1) for g in np.unique(self.groups)]).sum(axis=0)
+        return np.stack(
+            [masks[..., self.groups == g].any(axis=-1) for g in np.unique(self.groups)]
+        ).sum(axis=0)
 
 
 def box(k, d, lower, upper, keep):
@@ -109,19 +133,37 @@ def box(k, d, lower, upper, keep):
 
 KINDS = {
     "Sparse": Kind(lambda k, d, lower, upper, keep: jaxht.Sparse(k, k_max=d)),
-    "nonnegative": Kind(lambda k, d, lower, upper, keep: jaxht.Sparse(k, k_max=d, nonnegative=True)),
+    "nonnegative": Kind(
+        lambda k, d, lower, upper, keep: jaxht.Sparse(k, k_max=d, nonnegative=True)
+    ),
     "bounds": Kind(box),
     "keep": Kind(lambda k, d, lower, upper, keep: jaxht.Sparse(k, k_max=d, keep=keep)),
     "Groups": Kind(lambda k, d, lower, upper, keep: jaxht.Groups(k, GROUPS, k_max=3), GROUPS),
 }
 
-# Solvers at their defaults, as far as these are cheap. Those that refit end where f cannot decrease on the support.
-REFITS = ("HTP", "PHT", "SubspacePursuit", "OMP", "OLS", "OMPR", "ExhaustiveLocalSearch", "FoBa", "LocalSearch")
+# Solvers at their defaults, as far as these are cheap. Those that refit end where f cannot decrease
+# on the support.
+REFITS = (
+    "HTP",
+    "PHT",
+    "SubspacePursuit",
+    "OMP",
+    "OLS",
+    "OMPR",
+    "ExhaustiveLocalSearch",
+    "FoBa",
+    "LocalSearch",
+)
 SOLVERS = {
-    **{name: getattr(jaxht, name)() for name in (*REFITS, "IHT", "NIHT", "CoSaMP", "GraSP", "DIHT", "SDIHT")},
+    **{
+        name: getattr(jaxht, name)()
+        for name in (*REFITS, "IHT", "NIHT", "CoSaMP", "GraSP", "DIHT", "SDIHT")
+    },
     "ARHT": jaxht.ARHT(num_cores=2),
     "LocalSearch": jaxht.LocalSearch(num_starts=2, num_moves=2, patience=1, num_candidates=2),
-    "LocalSearch, one candidate": jaxht.LocalSearch(num_starts=2, num_moves=20, patience=1, num_candidates=1),
+    "LocalSearch, one candidate": jaxht.LocalSearch(
+        num_starts=2, num_moves=20, patience=1, num_candidates=1
+    ),
     "accelerated IHT": jaxht.IHT(nesterov=True),
     **{name: getattr(jaxht, name)(inner_steps=8) for name in ("SGHT", "HTSVRG", "HTSAGA", "HSGHT")},
 }
@@ -129,7 +171,7 @@ RELAXATION = "relaxation"  # at a node of branch and bound, in place of a solver
 DESCENDS = ("IHT", "NIHT", *REFITS)
 DUAL = ("DIHT", "SDIHT")
 
-# ---- problems -------------------------------------------------------------------------------------------------------
+# ---- problems ------------------------------------------------------------------------------------
 
 
 @dataclasses.dataclass(frozen=True)
@@ -151,7 +193,9 @@ def draw_form(rng, solver=None):
     while True:
         names = [str(rng.choice(list(table))) for table in (LOSSES, KINDS, [*SOLVERS, RELAXATION])]
         names[2] = solver or names[2]
-        form = Form(*names, str(rng.choice(["float32", "float64"])), SHAPES[rng.integers(len(SHAPES))])
+        form = Form(
+            *names, str(rng.choice(["float32", "float64"])), SHAPES[rng.integers(len(SHAPES))]
+        )
         if form.kind == "Groups" and form.shape[1] != len(GROUPS):
             continue
         if form.loss == "hinge" and form.solver != RELAXATION:
@@ -187,7 +231,9 @@ def draw_problem(form, rng):
         arrays = {name: np.asarray(array, form.dtype) for name, array in arrays.items()}
     # A node: each item is in all supports, in none, or free.
     m = 3 if form.kind == "Groups" else d
-    fate = np.where(np.arange(m) < rng.integers(0, k + 1), 1, rng.choice([0, -1], size=m))[rng.permutation(m)]
+    fate = np.where(np.arange(m) < rng.integers(0, k + 1), 1, rng.choice([0, -1], size=m))[
+        rng.permutation(m)
+    ]
     if form.kind == "keep":
         fate[keep] = 0
         fate[fate == 1] = 0
@@ -211,7 +257,9 @@ def program(form, optimised):
             proof = jaxht.certify(objective, constraint, result.x, stop=jaxht.Stop(max_steps=20))
         start = None
         if form.solver == "LocalSearch":
-            start = jaxht.solve(objective, constraint, jaxht.NIHT(), x0=x0, stop=jaxht.Stop(max_steps=0)).value
+            start = jaxht.solve(
+                objective, constraint, jaxht.NIHT(), x0=x0, stop=jaxht.Stop(max_steps=0)
+            ).value
         return result, stop.max_steps, proof, start
 
     return (jax.jit if optimised else quick)(jax.vmap(run))
@@ -222,7 +270,9 @@ def relax_node(objective, constraint, fate, x0):
     objective, constraint = objective.prepare(), constraint.prepare(x0.shape)
     excluded = fate < 0
     included = ~excluded & ((fate > 0) | constraint.always_active)
-    chosen = jaxht.selection.k_largest_mask(jnp.where(included, 3, jnp.where(excluded, 0, 1)), constraint.limit)
+    chosen = jaxht.selection.k_largest_mask(
+        jnp.where(included, 3, jnp.where(excluded, 0, 1)), constraint.limit
+    )
     ridge = relaxation.Ridge(objective.penalty, *jnp.zeros((3,), x0.dtype))
     norm = dual.column_bound(objective)
     x, _ = constraint.project(jnp.where(spread(constraint, excluded), 0, x0))
@@ -232,11 +282,12 @@ def relax_node(objective, constraint, fate, x0):
     return found.bound.lower, included, excluded
 
 
-# ---- checks ---------------------------------------------------------------------------------------------------------
+# ---- checks --------------------------------------------------------------------------------------
 
 
 def best_on_supports(loss, A, y, l2, masks, num_steps=30):
-    """The minimiser of f on each of the supports (m, d), by damped Newton steps in double precision.
+    """The minimiser of f on each of the supports (m, d), by damped Newton steps in double
+    precision.
 
     Points that have not converged are feasible all the same: an upper bound of the minimum.
     """
@@ -268,7 +319,8 @@ def best_on_supports(loss, A, y, l2, masks, num_steps=30):
 
 
 def check(form, arrays, result, max_steps, proof, start, enumerated):
-    """What is wrong with the result of one problem, in words; all supports are tried where ``enumerated``."""
+    """What is wrong with the result of one problem, in words; all supports are tried where
+    ``enumerated``."""
     loss, kind, eps = LOSSES[form.loss], KINDS[form.kind], float(jnp.finfo(form.dtype).eps)
     high = np.longdouble if form.dtype == "float64" else np.float64
     A, y, l2, x = (np.asarray(v, high) for v in (arrays["A"], arrays["y"], arrays["l2"], result.x))
@@ -278,7 +330,9 @@ def check(form, arrays, result, max_steps, proof, start, enumerated):
         return
     if kind.sizes(x != 0) > arrays["k"]:
         yield f"{kind.sizes(x != 0)} nonzeros, of {arrays['k']}"
-    bounds = {"nonnegative": (0, np.inf), "bounds": (arrays["lower"], arrays["upper"])}.get(form.kind)
+    bounds = {"nonnegative": (0, np.inf), "bounds": (arrays["lower"], arrays["upper"])}.get(
+        form.kind
+    )
     if bounds and not np.all((result.x >= bounds[0]) & (result.x <= bounds[1])):
         yield "x is outside of its bounds"
     kept = np.asarray(arrays["keep"] & (form.kind == "keep"))
@@ -342,11 +396,15 @@ def check_bound(form, arrays, lower, included, excluded):
         yield f"the bound at a node is {lower}"
         return
     masks = np.array(list(itertools.product([False, True], repeat=len(included))))
-    masks = masks[((masks | included).sum(axis=1) <= arrays["k"]) & ~np.any(masks & excluded, axis=1)]
+    masks = masks[
+        ((masks | included).sum(axis=1) <= arrays["k"]) & ~np.any(masks & excluded, axis=1)
+    ]
     masks = masks if kind.groups is None else masks[:, kind.groups]
     points = np.zeros((1, A.shape[1]))
     if form.kind not in ("nonnegative", "bounds"):
-        points = best_on_supports(loss, *(np.asarray(v, float) for v in (A, y, l2)), masks, num_steps=12)
+        points = best_on_supports(
+            loss, *(np.asarray(v, float) for v in (A, y, l2)), masks, num_steps=12
+        )
     with np.errstate(over="ignore", invalid="ignore"):
         optimum = np.nanmin(loss.value(A, y, l2, np.asarray(points, high)))
     if lower > optimum + 1e-15 * abs(optimum):
@@ -360,7 +418,7 @@ def kind_mask(kind, x):
     return np.isin(kind.groups, kind.groups[x != 0])
 
 
-# ---- rounds ---------------------------------------------------------------------------------------------------------
+# ---- rounds --------------------------------------------------------------------------------------
 
 
 def run_round(seed, number, optimised, solver=None):
@@ -372,7 +430,9 @@ def run_round(seed, number, optimised, solver=None):
     problems = [draw_problem(form, rng) for _ in range(lanes)]
     batch = {name: np.stack([problem[name] for problem in problems]) for name in problems[0]}
     with precision(form.dtype):
-        outputs = program(form, optimised)(**batch, key=jax.random.split(jax.random.key(number), lanes))
+        outputs = program(form, optimised)(
+            **batch, key=jax.random.split(jax.random.key(number), lanes)
+        )
         outputs = jax.tree.map(np.asarray, outputs)
     failures = []
     for i, problem in enumerate(problems):
@@ -380,25 +440,33 @@ def run_round(seed, number, optimised, solver=None):
         if form.solver == RELAXATION:
             failures += [(i, message) for message in check_bound(form, problem, *lane)]
             continue
-        failures += [(i, message) for message in check(form, problem, *lane, enumerated=i % 32 == 0)]
+        failures += [
+            (i, message) for message in check(form, problem, *lane, enumerated=i % 32 == 0)
+        ]
     return form, [] if form.solver == RELAXATION else outputs[0].status, failures
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--minutes", type=float, default=10.0, help="how long to go on")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--first", type=int, default=0, help="the round to begin with")
     parser.add_argument("--rounds", type=int, default=10**9, help="how many at most")
     parser.add_argument("--solver", help="this one alone, or `relaxation`")
-    parser.add_argument("--optimised", action="store_true", help="compile as users do, which takes longer")
+    parser.add_argument(
+        "--optimised", action="store_true", help="compile as users do, which takes longer"
+    )
     arguments = parser.parse_args()
     end, total, failed = time.monotonic() + 60 * arguments.minutes, 0, 0
     statuses = collections.defaultdict(collections.Counter)
     for number in itertools.count(arguments.first):
         if number >= arguments.first + arguments.rounds or time.monotonic() > end:
             break
-        form, found, failures = run_round(arguments.seed, number, arguments.optimised, arguments.solver)
+        form, found, failures = run_round(
+            arguments.seed, number, arguments.optimised, arguments.solver
+        )
         total += len(found) if form.solver != RELAXATION else LANES
         failed += len({lane for lane, _ in failures})
         names = (Status(int(status)).name for status in found)

@@ -1,21 +1,25 @@
-"""Interrupt sweeps at random moments, and compare all that they store with an uninterrupted run, bit by bit.
+"""Interrupt sweeps at random moments, and compare all that they store with an uninterrupted run,
+bit by bit.
 
     python -m tests.kill_sweeps --kills 1000
 
-Every sweep runs in processes of its own, on one store, which is continued after each interruption until it is finished:
+Every sweep runs in processes of its own, on one store, which is continued after each interruption
+until it is finished:
 
 * one process with two workers, which gets SIGKILL, SIGTERM, or SIGINT (Ctrl-C);
-* one process, or two with a shard each, that run a coarse grid with few trials first, then with more, then the whole;
-* two processes that run the two shards of a sweep at the same time, one of which or both get SIGKILL;
+* one process, or two with a shard each, that run a coarse grid with few trials first, then with
+  more, then the whole;
+* two processes that run the two shards of a sweep at the same time, one of which or both get
+  SIGKILL;
 * a Dask cluster of two processes, one of which gets SIGKILL;
-* one process whose disk is full: a tmpfs of its own, where Linux lets users mount one, else a limit on the size of
-  files.
+* one process whose disk is full: a tmpfs of its own, where Linux lets users mount one, else a limit
+  on the size of files.
 
-What is counted: *lost*, cells whose trials a process has reported as stored, or that were found in the store, and are
-no longer there; *wrong*, records that differ in a bit; *twice*, cells whose trials are computed although they are
-stored (not of two processes whose grids grow: each may be at another one); *hung*, processes that are there a minute
-after they should have ended; *errors*, processes that end otherwise than they should.
-"""
+What is counted: *lost*, cells whose trials a process has reported as stored, or that were found in
+the store, and are no longer there; *wrong*, records that differ in a bit; *twice*, cells whose
+trials are computed although they are stored (not of two processes whose grids grow: each may be at
+another one); *hung*, processes that are there a minute after they should have ended; *errors*,
+processes that end otherwise than they should."""
 
 import argparse
 import contextlib
@@ -65,7 +69,7 @@ WRITE = store_module.Store.write
 CHILDREN = []
 
 
-# ---- the sweep -------------------------------------------------------------------------------------------------------
+# ---- the sweep -----------------------------------------------------------------------------------
 
 
 class Descent:
@@ -96,19 +100,25 @@ AXES = {"momentum": [0.0, 0.5], "rate": [5.0, 10.0, 20.0], "length": list(range(
 
 NUM_TRIALS = 40
 # Sweeps that become the whole one: other values of an axis, more trials, both.
-GROWTH = [({**AXES, "length": [0, 4, 9]}, 7), ({**AXES, "length": [9, 2, 4], "rate": [20.0, 5.0]}, 25)]
+GROWTH = [
+    ({**AXES, "length": [0, 4, 9]}, 7),
+    ({**AXES, "length": [9, 2, 4], "rate": [20.0, 5.0]}, 25),
+]
 
 
 def run(path, growing=False, **options):
     for axes, num_trials in [*(GROWTH if growing else []), (AXES, NUM_TRIALS)]:
-        sweep.run(Descent(), axes, num_trials=num_trials, seed=3, max_lanes=16, store=path, **options)
+        sweep.run(
+            Descent(), axes, num_trials=num_trials, seed=3, max_lanes=16, store=path, **options
+        )
 
 
-# ---- what processes report -------------------------------------------------------------------------------------------
+# ---- what processes report -----------------------------------------------------------------------
 
 
 def observe(log):
-    """Have this process append what it does to a file, a line each, which outlives it; returns ``on_progress``."""
+    """Have this process append what it does to a file, a line each, which outlives it; returns
+    ``on_progress``."""
     descriptor = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
     def note(*words):
@@ -175,15 +185,21 @@ class Row:
         found = read_records(folder)
         sizes = Counter({name: record.num_trials for name, record in found.items()})
         self.counts["lost"] += sum(sizes[name] < number for name, number in log.stored.items())
-        self.counts["wrong"] += sum(not begins(record, self.whole[name]) for name, record in found.items())
+        self.counts["wrong"] += sum(
+            not begins(record, self.whole[name]) for name, record in found.items()
+        )
         log.stored |= sizes
 
     def finish(self, folder, log):
         """The same, of a store that is finished."""
         self.check(folder, log)
-        self.counts["lost"] += sum(log.stored[name] < record.num_trials for name, record in self.whole.items())
+        self.counts["lost"] += sum(
+            log.stored[name] < record.num_trials for name, record in self.whole.items()
+        )
         with contextlib.suppress(OSError):
-            self.counts["left over"] += len([file for file in folder.rglob("*") if file.name[0] == "."])
+            self.counts["left over"] += len(
+                [file for file in folder.rglob("*") if file.name[0] == "."]
+            )
         self.counts["sweeps"] += 1
 
     def to_dict(self):
@@ -199,23 +215,27 @@ def read_records(folder):
     if not (folder / store_module.MANIFEST).is_file():
         return {}
     described = store_module.hash_json(store_module.read_manifest(folder)["sweep"])
-    records = {file.stem: store_module.read_record(file, described) for file in folder.glob("cells/*.npz")}
+    records = {
+        file.stem: store_module.read_record(file, described) for file in folder.glob("cells/*.npz")
+    }
     return {name: record for name, record in records.items() if record is not None}
 
 
 def begins(record, whole):
     """Whether a record has the bits of the first trials of another one."""
     return record.results.keys() == whole.results.keys() and all(
-        values.dtype == whole.results[name].dtype and values.tobytes() == whole.results[name][: len(values)].tobytes()
+        values.dtype == whole.results[name].dtype
+        and values.tobytes() == whole.results[name][: len(values)].tobytes()
         for name, values in record.results.items()
     )
 
 
-# ---- processes -------------------------------------------------------------------------------------------------------
+# ---- processes -----------------------------------------------------------------------------------
 
 
 def fork(function, *args):
-    """Call a function in a fork of this process, which must not have started JAX. Returns the number of the process."""
+    """Call a function in a fork of this process, which must not have started JAX. Returns the
+    number of the process."""
     pid = os.fork()
     if pid:
         CHILDREN.append(pid)
@@ -248,7 +268,8 @@ def run_observed(log, folder, is_cold, options):
 
 
 def wait(pid, seconds=PATIENCE):
-    """The exit code of a process, negative where a signal ended it; None if it is still there after some time."""
+    """The exit code of a process, negative where a signal ended it; None if it is still there after
+    some time."""
     end = time.monotonic() + seconds
     while True:
         ended, status = os.waitpid(pid, os.WNOHANG)
@@ -265,7 +286,8 @@ def has_ended(pid):
 
 
 def aim(pid, log, rng, spread, is_over, weights=(2, 2, 3, 3)):
-    """Wait for a moment of a process, chosen at random, and a random time more. False if it ended before."""
+    """Wait for a moment of a process, chosen at random, and a random time more. False if it ended
+    before."""
     moment = rng.choices(MOMENTS, weights)[0]
     while log.find_moment(pid) != moment:
         if is_over():
@@ -276,7 +298,8 @@ def aim(pid, log, rng, spread, is_over, weights=(2, 2, 3, 3)):
 
 
 def kill_processes(row, folder, kills, rng, spread, shards=1, number=signal.SIGKILL):
-    """Kill the processes that run the shards of a sweep, start them again, and so on until all have finished."""
+    """Kill the processes that run the shards of a sweep, start them again, and so on until all have
+    finished."""
     log = Log(folder.with_suffix(".log"))
     expected = INTERRUPTED if number == signal.SIGINT else -number
     processes, waiting = {}, set(range(shards))
@@ -296,19 +319,26 @@ def kill_processes(row, folder, kills, rng, spread, shards=1, number=signal.SIGK
 
     while waiting:
         for shard in waiting - processes.keys():
-            options = {"workers": 2 // shards, "shard": (shard, shards), "growing": "growing" in row.name}
+            options = {
+                "workers": 2 // shards,
+                "shard": (shard, shards),
+                "growing": "growing" in row.name,
+            }
             processes[shard] = fork(run_observed, log.path, folder, rng.random() < 0.1, options)
         victims = rng.sample(sorted(waiting), len(waiting) if rng.random() < 0.3 else 1)
         pid = processes[victims[0]]
         if row.kills.total() < kills and aim(pid, log, rng, spread, partial(has_ended, pid)):
-            # Of a process that is killed the last line is its last deed; one that is interrupted goes on for a while.
+            # Of a process that is killed the last line is its last deed; one that is interrupted
+            # goes on for a while.
             moments = {shard: log.find_moment(processes[shard]) for shard in victims}
             for shard in victims:
                 os.kill(processes[shard], number)
             for shard in victims:
                 pid = processes[shard]
                 if end(shard, (expected, 0)) == expected:
-                    row.kills[moments[shard] if number == signal.SIGINT else log.find_moment(pid)] += 1
+                    row.kills[
+                        moments[shard] if number == signal.SIGINT else log.find_moment(pid)
+                    ] += 1
                 else:
                     row.counts["too late"] += 1
         else:
@@ -319,7 +349,8 @@ def kill_processes(row, folder, kills, rng, spread, shards=1, number=signal.SIGK
 
 
 def fill_disks(row, folder, kills, rng, has_disk):
-    """Let the disk be full after some records, free a part of it, and so on until the sweep is finished."""
+    """Let the disk be full after some records, free a part of it, and so on until the sweep is
+    finished."""
     log = Log((folder.parent.parent if has_disk else folder.parent) / f"{folder.name}.log")
     ballast, manifest = folder.with_suffix(".ballast"), folder / store_module.MANIFEST
     code = None
@@ -353,15 +384,17 @@ def fill_disks(row, folder, kills, rng, has_disk):
     shutil.rmtree(folder)  # the disk is small
 
 
-# ---- Dask ------------------------------------------------------------------------------------------------------------
+# ---- Dask ----------------------------------------------------------------------------------------
 
 
 def kill_dask_workers(row, parent, kills, rng, spread, answer):
-    """Kill workers of a Dask cluster while a sweep runs on it; in a fork, which starts JAX and the cluster."""
+    """Kill workers of a Dask cluster while a sweep runs on it; in a fork, which starts JAX and the
+    cluster."""
     import dask
     import distributed
 
-    # Else the cluster closes what starts a worker again, if that worker was not there 15 seconds after a kill.
+    # Else the cluster closes what starts a worker again, if that worker was not there 15 seconds
+    # after a kill.
     dask.config.set({"distributed.deploy.lost-worker-timeout": "1 day"})
 
     class Observe(distributed.WorkerPlugin):
@@ -375,7 +408,9 @@ def kill_dask_workers(row, parent, kills, rng, spread, answer):
 
     number = 0
     with (
-        distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, dashboard_address=None
+        ) as cluster,
         distributed.Client(cluster) as client,
     ):
         while row.kills.total() < kills:
@@ -388,7 +423,8 @@ def kill_dask_workers(row, parent, kills, rng, spread, answer):
             def is_over(pid, finished=finished):
                 return finished.is_set() or not is_alive(pid)
 
-            # Not while they start: Dask gives up a worker that dies before the cluster knows it, and waits for another.
+            # Not while they start: Dask gives up a worker that dies before the cluster knows it,
+            # and waits for another.
             def kill(log=log, finished=finished, is_over=is_over):
                 while row.kills.total() < kills and not finished.is_set():
                     pid = rng.choice([nanny.pid for nanny in cluster.workers.values()] or [None])
@@ -407,7 +443,9 @@ def kill_dask_workers(row, parent, kills, rng, spread, answer):
                 try:
                     run(folder, executor=client.get_executor(), num_tasks=8, workers=1)
                     finished.set()
-                except distributed.scheduler.KilledWorker:  # by default, a task may lose three workers
+                except (
+                    distributed.scheduler.KilledWorker
+                ):  # by default, a task may lose three workers
                     row.counts["given up by Dask"] += 1
                 row.check(folder, log)
             killer.join()
@@ -423,7 +461,7 @@ def is_alive(pid):
         return False
 
 
-# ---- the command -----------------------------------------------------------------------------------------------------
+# ---- the command ---------------------------------------------------------------------------------
 
 
 def measure(folder):
@@ -448,28 +486,39 @@ def measure(folder):
 
 
 def mount_disk(folder):
-    """Mount a tmpfs of 1 MiB in the namespace that `main` has made; None where that is not allowed."""
+    """Mount a tmpfs of 1 MiB in the namespace that `main` has made; None where that is not
+    allowed."""
     folder.mkdir()
     command = ["mount", "-t", "tmpfs", "-o", "size=1m", "none", str(folder)]
-    is_mounted = "JAXHT_NAMESPACE" in os.environ and subprocess.run(command, capture_output=True).returncode == 0
+    is_mounted = (
+        "JAXHT_NAMESPACE" in os.environ
+        and subprocess.run(command, capture_output=True).returncode == 0
+    )
     return folder if is_mounted else None
 
 
 def enter_namespace():
-    """Start this command again in a Linux namespace in which it may mount a file system, where that is allowed."""
+    """Start this command again in a Linux namespace in which it may mount a file system, where that
+    is allowed."""
     command = ["unshare", "--user", "--map-root-user", "--mount"]
     with contextlib.suppress(OSError):
         is_allowed = subprocess.run([*command, "true"], capture_output=True).returncode == 0
         if is_allowed and "JAXHT_NAMESPACE" not in os.environ:
             os.environ["JAXHT_NAMESPACE"] = "1"
-            os.execvp(command[0], [*command, sys.executable, "-m", "tests.kill_sweeps", *sys.argv[1:]])
+            os.execvp(
+                command[0], [*command, sys.executable, "-m", "tests.kill_sweeps", *sys.argv[1:]]
+            )
 
 
 def show(rows):
     heads = [*MOMENTS, "kills", *FAULTS]
     print(f"| what | {' | '.join(heads)} |\n|---|{'---:|' * len(heads)}")
     for row in rows:
-        numbers = [*(row.kills[moment] for moment in MOMENTS), row.kills.total(), *(row.counts[f] for f in FAULTS)]
+        numbers = [
+            *(row.kills[moment] for moment in MOMENTS),
+            row.kills.total(),
+            *(row.counts[f] for f in FAULTS),
+        ]
         print(f"| {row.name} | {' | '.join(map(str, numbers))} |", flush=True)
 
 
@@ -481,7 +530,13 @@ def try_one(name, row, kills, folder, disk, rng, spread):
         store = folder / f"{name.replace(' ', '-')}-{number}"
         if "Dask" in name:
             answer = folder / "dask.json"
-            if wait(fork(kill_dask_workers, row, folder, kills, rng, spread, answer), 60 * (kills + 1)) == 0:
+            if (
+                wait(
+                    fork(kill_dask_workers, row, folder, kills, rng, spread, answer),
+                    60 * (kills + 1),
+                )
+                == 0
+            ):
                 row.add(json.loads(answer.read_text()))
             else:
                 row.counts["errors"] += 1
@@ -494,14 +549,20 @@ def try_one(name, row, kills, folder, disk, rng, spread):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--only", default="", help="a pattern of the names of what is to be tried")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--folder", type=Path, help="where the stores are made  [default: the system's for such]")
+    parser.add_argument(
+        "--folder", type=Path, help="where the stores are made  [default: the system's for such]"
+    )
     arguments = parser.parse_args()
     enter_namespace()
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell has what it starts in the background ignore it
+    signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # a shell has what it starts in the background ignore it
     compilation_cache.enable()
     xarray.Dataset({"x": 0})  # imports what it needs, once for all forks
     store_module.import_xarray()
@@ -521,7 +582,11 @@ def main():
                 rows.append(Row(name, whole))
                 kills = max(1, round(share / sum(chosen.values()) * arguments.kills))
                 try_one(name, rows[-1], kills, folder, disk, rng, spread)
-                print(f"{time.monotonic() - begin:.0f} s: {name}: {rows[-1].to_dict()}", file=sys.stderr, flush=True)
+                print(
+                    f"{time.monotonic() - begin:.0f} s: {name}: {rows[-1].to_dict()}",
+                    file=sys.stderr,
+                    flush=True,
+                )
     total = Row("all", whole)
     for row in rows:
         total.add(row.to_dict())
@@ -533,6 +598,8 @@ def main():
 
 
 if __name__ == "__main__":
-    from tests import kill_sweeps  # so that what is sent to other processes has a module that they can import
+    from tests import (
+        kill_sweeps,  # so that what is sent to other processes has a module that they can import
+    )
 
     kill_sweeps.main()

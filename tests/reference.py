@@ -1,4 +1,5 @@
-"""The algorithms as their papers print them: plain NumPy, one vector, loops allowed, float64. Slow and obvious."""
+"""The algorithms as their papers print them: plain NumPy, one vector, loops allowed, float64. Slow
+and obvious."""
 
 import dataclasses
 import itertools
@@ -53,12 +54,15 @@ class LeastSquares:
         F = list(F)
         rows = np.vstack([np.sqrt(self.c) * self.A[:, F], np.sqrt(self.l2) * np.eye(len(F))])
         x = np.zeros(self.A.shape[1])
-        x[F] = np.linalg.lstsq(rows, np.concatenate([np.sqrt(self.c) * self.y, np.zeros(len(F))]), rcond=None)[0]
+        x[F] = np.linalg.lstsq(
+            rows, np.concatenate([np.sqrt(self.c) * self.y, np.zeros(len(F))]), rcond=None
+        )[0]
         return x
 
 
 def iht(f, x, k, eta, momentum=0.0, nesterov=False):
-    """Shen & Li 2018, (3.4); heavy ball: Zhou, Yuan & Feng 2018, Algorithm 1 (O2); Nesterov: Khanna & Kyrillidis."""
+    """Shen & Li 2018, (3.4); heavy ball: Zhou, Yuan & Feng 2018, Algorithm 1 (O2); Nesterov: Khanna
+    & Kyrillidis."""
     prev = x
     while True:
         yield x
@@ -78,14 +82,17 @@ def niht(f, x, k, c=0.01, q=2.0):
         while True:
             trial = hard_threshold(x - eta * g, k)
             move = trial - x
-            if set(np.flatnonzero(trial)) == S or eta * f.curvature(move) <= (1 - c) * (move @ move):
+            if set(np.flatnonzero(trial)) == S or eta * f.curvature(move) <= (1 - c) * (
+                move @ move
+            ):
                 break
             eta /= q * (1 - c)
         x = trial
 
 
 def htp(f, x, k, eta):
-    """Yuan, Li & Zhang 2018, Algorithm 1: yields x and the support it was minimised on; the first is None."""
+    """Yuan, Li & Zhang 2018, Algorithm 1: yields x and the support it was minimised on; the first
+    is None."""
     F = None
     while True:
         yield x, F
@@ -94,10 +101,11 @@ def htp(f, x, k, eta):
 
 
 def backtracking_htp(f, x, k):
-    """HTP from eta = 256 / M_1, M_1 the largest curvature along a coordinate: halved until f decreases.
+    """HTP from eta = 256 / M_1, M_1 the largest curvature along a coordinate: halved until f
+    decreases.
 
-    Yields x after every refit, also after those that are rejected; ends where the support changes no more.
-    """
+    Yields x after every refit, also after those that are rejected; ends where the support changes
+    no more."""
     longest = 256 / max(f.curvature(e) for e in np.eye(len(x)))
     current, eta, rejected = None, longest, None
     while True:
@@ -116,7 +124,8 @@ def backtracking_htp(f, x, k):
 
 
 def pht(f, x, k, eta, r):
-    """Axiotis & Sviridenko 2020, §1.2: as HTP, with at most r new coordinates a step; the first from 0 is HTP's."""
+    """Axiotis & Sviridenko 2020, §1.2: as HTP, with at most r new coordinates a step; the first
+    from 0 is HTP's."""
     S = [i for i in range(len(x)) if x[i] != 0]
     while True:
         yield x
@@ -222,7 +231,8 @@ def exhaustive_local_search(f, x, k):
 
 
 def foba(f, x, k, threshold=0.0, ratio=0.5):
-    """Zhang 2008, Algorithm 2: removals with coefficients held, against the gain of the step that reached the size."""
+    """Zhang 2008, Algorithm 2: removals with coefficients held, against the gain of the step that
+    reached the size."""
     yield x
     S, gains = set(np.flatnonzero(x)), {}
     if S:
@@ -238,7 +248,10 @@ def foba(f, x, k, threshold=0.0, ratio=0.5):
             yield x
             return
         else:
-            falls = [g**2 / f.curvature(unit) for g, unit in zip(f.gradient(x), np.eye(len(x)), strict=True)]
+            falls = [
+                g**2 / f.curvature(unit)
+                for g, unit in zip(f.gradient(x), np.eye(len(x)), strict=True)
+            ]
             i = max((i for i in range(len(x)) if i not in S), key=lambda i: (falls[i], -i))
             new = f.minimise(sorted(S | {i}))
             gain = f.value(x) - f.value(new)
@@ -250,7 +263,8 @@ def foba(f, x, k, threshold=0.0, ratio=0.5):
 
 
 def htp_outcome(f, x, k, eta, num_steps):
-    """How the supports F_1, F_2, ... go on: ("stable" | "cycle" | "open", period, number of supports before)."""
+    """How the supports F_1, F_2, ... go on: ("stable" | "cycle" | "open", period, number of
+    supports before)."""
     seen = []
     for _, F in itertools.islice(htp(f, x, k, eta), 1, num_steps + 1):
         if F in seen:
@@ -266,8 +280,11 @@ def exhaustive(f, d, k):
 
 
 def plausible(successes, trials, rate):
-    """Whether so few successes still happen once in a million times if each trial succeeds with chance ``rate``."""
-    terms = (math.comb(trials, i) * rate**i * (1 - rate) ** (trials - i) for i in range(successes + 1))
+    """Whether so few successes still happen once in a million times if each trial succeeds with
+    chance ``rate``."""
+    terms = (
+        math.comb(trials, i) * rate**i * (1 - rate) ** (trials - i) for i in range(successes + 1)
+    )
     return sum(terms) > 1e-6
 
 
@@ -282,12 +299,19 @@ def sght(f, x, k, eta, batches):
 
 
 def htsvrg(f, snapshot, k, eta, stages, radius=math.inf):
-    """Shen & Li 2018, Algorithm 1: yields the snapshots; a stage is its m batches and j, m for the last iterate."""
+    """Shen & Li 2018, Algorithm 1: yields the snapshots; a stage is its m batches and j, m for the
+    last iterate."""
     for batches, j in stages:
         mu, iterates = f.gradient(snapshot), [snapshot]
         for batch in batches:
             x = iterates[-1]
-            v = np.mean([f.sample_gradient(i, x) - f.sample_gradient(i, snapshot) for i in batch], axis=0) + mu
+            v = (
+                np.mean(
+                    [f.sample_gradient(i, x) - f.sample_gradient(i, snapshot) for i in batch],
+                    axis=0,
+                )
+                + mu
+            )
             r = hard_threshold(x - eta * v, k)
             iterates.append(r / max(1, np.linalg.norm(r) / radius))
         snapshot = iterates[j]
@@ -300,7 +324,11 @@ def htsaga(f, x, k, eta, batches):
     table = [f.sample_gradient(i, x) - f.l2 * x for i in range(n)]
     for batch in batches:
         new = [f.sample_gradient(i, x) - f.l2 * x for i in batch]
-        v = np.mean([g - table[i] for g, i in zip(new, batch, strict=True)], axis=0) + np.mean(table, axis=0) + f.l2 * x
+        v = (
+            np.mean([g - table[i] for g, i in zip(new, batch, strict=True)], axis=0)
+            + np.mean(table, axis=0)
+            + f.l2 * x
+        )
         for g, i in zip(new, batch, strict=True):
             table[i] = g
         x = hard_threshold(x - eta * v, k)
@@ -308,7 +336,8 @@ def htsaga(f, x, k, eta, batches):
 
 
 def hsght(f, x, k, eta, batches, momentum=0.0):
-    """Zhou, Yuan & Feng 2018, Algorithm 1: (O1), or with momentum (O2). Yields x after each batch."""
+    """Zhou, Yuan & Feng 2018, Algorithm 1: (O1), or with momentum (O2). Yields x after each
+    batch."""
     prev = x
     for batch in batches:
         g = np.mean([f.sample_gradient(i, x) for i in batch], axis=0)
@@ -317,7 +346,8 @@ def hsght(f, x, k, eta, batches, momentum=0.0):
 
 
 def covariance_selection(S, mask, num_sweeps=400):
-    """The maximum-likelihood precision matrix on a graph, node by node (Hastie, Tibshirani & Friedman 2009, 17.1)."""
+    """The maximum-likelihood precision matrix on a graph, node by node (Hastie, Tibshirani &
+    Friedman 2009, 17.1)."""
     p = len(S)
     sigma = S.copy()
     W = np.diag(1 / np.diag(S))
@@ -335,7 +365,8 @@ def covariance_selection(S, mask, num_sweeps=400):
 
 
 def graphical_htp(S, k, step_size, num_steps):
-    """GraHTP on edges from the best diagonal matrix, eta halved until f falls: the points after each accepted step."""
+    """GraHTP on edges from the best diagonal matrix, eta halved until f falls: the points after
+    each accepted step."""
 
     def value(W):
         return np.sum(S * W) - np.linalg.slogdet(W)[1]

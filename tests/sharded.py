@@ -1,8 +1,8 @@
-"""What solvers do with a design on eight devices; run by tests/test_sharding.py, in a process of its own.
+"""What solvers do with a design on eight devices; run by tests/test_sharding.py, in a process of
+its own.
 
-A line of JSON for each case: what came out on the devices and on one of them, and every transfer between devices in the
-compiled program, as [operation, number of entries].
-"""
+A line of JSON for each case: what came out on the devices and on one of them, and every transfer
+between devices in the compiled program, as [operation, number of entries]."""
 
 import json
 import re
@@ -53,10 +53,13 @@ def transfers(compiled):
     moved = []
     for line in compiled.as_text().splitlines():
         if found := re.search(
-            r"= (.*?) (all-\w+|collective-permute|reduce-scatter|ragged-all-to-all)(?:-start)?\(", line
+            r"= (.*?) (all-\w+|collective-permute|reduce-scatter|ragged-all-to-all)(?:-start)?\(",
+            line,
         ):
             shapes = re.findall(r"\w+\[([\d,]*)\]", found[1])
-            moved.append([found[2], max(int(np.prod([int(n) for n in of.split(",") if n])) for of in shapes)])
+            moved.append(
+                [found[2], max(int(np.prod([int(n) for n in of.split(",") if n])) for of in shapes)]
+            )
     return moved
 
 
@@ -66,11 +69,16 @@ def case(kind, layout, name, loss):
     y = np.sign(y) if loss == "logistic" else y
     mesh = Mesh(np.array(jax.devices()).reshape(4, 2), ("a", "b"))
     places = LAYOUTS[layout]
-    placed = jaxht.design(A, NamedSharding(mesh, places)), jax.device_put(y, NamedSharding(mesh, P(*places[:1])))
+    placed = (
+        jaxht.design(A, NamedSharding(mesh, places)),
+        jax.device_put(y, NamedSharding(mesh, P(*places[:1]))),
+    )
 
     def run(A, y):
         f = LeastSquares(A, y, 1e-3, mean=True) if loss == "least squares" else Logistic(A, y, 1e-2)
-        result = solve(f, Sparse(K, k_max=K), SOLVERS[name], key=jax.random.key(1), stop=Stop(max_steps=20))
+        result = solve(
+            f, Sparse(K, k_max=K), SOLVERS[name], key=jax.random.key(1), stop=Stop(max_steps=20)
+        )
         return result.support.mask, result.value, result.status, result.x
 
     run = jax.jit(run, compiler_options={"xla_backend_optimization_level": 0})
@@ -121,5 +129,7 @@ def products(layout):
 
 if __name__ == "__main__":
     asked = sys.argv[1]
-    for line in products(asked) if asked in LAYOUTS else (case(*each) for each in json.loads(asked)):
+    for line in (
+        products(asked) if asked in LAYOUTS else (case(*each) for each in json.loads(asked))
+    ):
         print(json.dumps(line), flush=True)

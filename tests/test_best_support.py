@@ -34,7 +34,9 @@ def test_referee_is_ridge_regression(sparse):
 
 
 @pytest.mark.parametrize("sparse", [False, True])
-@pytest.mark.parametrize(("l2", "scale"), [(1e-2, 1.0), (1e-5, 30.0)])  # of the second the labels are nearly separated
+@pytest.mark.parametrize(
+    ("l2", "scale"), [(1e-2, 1.0), (1e-5, 30.0)]
+)  # of the second the labels are nearly separated
 def test_referee_is_logistic_regression(sparse, l2, scale):
     from sklearn.linear_model import LogisticRegression
 
@@ -73,7 +75,15 @@ def folder(tmp_path):
 
 
 def arguments(folder, *more):
-    return ["--data-dir", str(folder), "--sets", "cal_housing", "--results", str(folder / "results.jsonl"), *more]
+    return [
+        "--data-dir",
+        str(folder),
+        "--sets",
+        "cal_housing",
+        "--results",
+        str(folder / "results.jsonl"),
+        *more,
+    ]
 
 
 def test_a_killed_run_goes_on(folder, monkeypatch, capsys):
@@ -88,7 +98,9 @@ def test_a_killed_run_goes_on(folder, monkeypatch, capsys):
         return {"status": "done", "support": list(range(cell[1])), "cold": 2.0, "warm": 1.0}
 
     monkeypatch.setattr(support, "measure", measure)
-    given = arguments(folder, "--methods", "default", "abess", "skscope", "--ks", "2", "3", "--budget", "5")
+    given = arguments(
+        folder, "--methods", "default", "abess", "skscope", "--ks", "2", "3", "--budget", "5"
+    )
     with pytest.raises(KeyboardInterrupt):
         support.main(given)
     first, file = computed.copy(), folder / "results.jsonl"
@@ -99,7 +111,9 @@ def test_a_killed_run_goes_on(folder, monkeypatch, capsys):
     assert support.Results(file).rows == rows
 
     computed.clear()
-    support.main(given)  # what is left: abess at 3, and skscope at 2, which is too slow to be tried at 3
+    support.main(
+        given
+    )  # what is left: abess at 3, and skscope at 2, which is too slow to be tried at 3
     assert computed == [("cal_housing", 3, "abess"), ("cal_housing", 2, "skscope")]
     assert len([json.loads(line) for line in file.read_text().splitlines()]) == 6
     assert "The default solver in 2 cells of 1 sets" in capsys.readouterr().out
@@ -117,7 +131,10 @@ def test_a_killed_run_goes_on(folder, monkeypatch, capsys):
 def test_a_cell_is_run_in_its_process(folder, capsys):
     support.main(arguments(folder, "--methods", "enumeration", "scikit-learn OMP", "--ks", "3"))
     rows = support.Results(folder / "results.jsonl").rows
-    optimum, greedy = rows["cal_housing", 3, "enumeration"], rows["cal_housing", 3, "scikit-learn OMP"]
+    optimum, greedy = (
+        rows["cal_housing", 3, "enumeration"],
+        rows["cal_housing", 3, "scikit-learn OMP"],
+    )
     data = load("cal_housing", folder)
     assert optimum["value"] == loss(data, enumerate_supports(data, 3)) <= greedy["value"]
     assert min(optimum["cold"], optimum["warm"], greedy["cold"], greedy["warm"]) > 0
@@ -126,10 +143,14 @@ def test_a_cell_is_run_in_its_process(folder, capsys):
 
 def test_what_does_not_come_is_said(folder, monkeypatch):
     options = argparse.Namespace(data_dir=folder, budget=60.0, rivals_python=sys.executable)
-    monkeypatch.setitem(support_methods.METHODS, "abess", support_methods.Method(("no_such_package",), len))
+    monkeypatch.setitem(
+        support_methods.METHODS, "abess", support_methods.Method(("no_such_package",), len)
+    )
     file = folder / "result.json"
     support_methods.run(str(folder), "cal_housing", 3, "abess", str(file))
     assert json.loads(file.read_text())["status"] == "not installed"
-    assert support.measure(("west", 3, "enumeration"), options)["status"] == "failed"  # whose file is not there
+    assert (
+        support.measure(("west", 3, "enumeration"), options)["status"] == "failed"
+    )  # whose file is not there
     options.budget = 0.01
     assert support.measure(("cal_housing", 3, "enumeration"), options)["status"] == "over the limit"

@@ -1,4 +1,5 @@
-"""The theory functions against brute force, the numbers that the papers print, and their own inverses."""
+"""The theory functions against brute force, the numbers that the papers print, and their own
+inverses."""
 
 import functools
 import math
@@ -61,7 +62,8 @@ def ratio(b, x, k):
 
 
 def worst_target(b, k, K):
-    """The K-sparse x with the largest ratio for this b: SL18 (2.5) for every number j of its entries outside H_k(b)."""
+    """The K-sparse x with the largest ratio for this b: SL18 (2.5) for every number j of its
+    entries outside H_k(b)."""
     order = sorted(range(len(b)), key=lambda i: (-abs(b[i]), i))
     best, worst = 1.0, None
     for j in range(1, min(K, len(b) - k) + 1):
@@ -77,7 +79,8 @@ def worst_target(b, k, K):
 
 @pytest.mark.parametrize(("d", "k", "K"), SIZES)
 def test_expansion_is_attained(d, k, K):
-    """SL18 Remark 5: b has exactly k + t nonzeros of one magnitude, x is b inside H_k(b) and stretched outside."""
+    """SL18 Remark 5: b has exactly k + t nonzeros of one magnitude, x is b inside H_k(b) and
+    stretched outside."""
     rng = np.random.default_rng(d)
     t = min(K, d - k)
     nu = exact(bounds.expansion, d, k, K)
@@ -118,15 +121,27 @@ def test_expansion_is_never_exceeded(d, k, K):
 
 
 def test_expansion_where_nothing_is_lost():
-    for d, k, K, r in [(10, 10, 3, None), (10, 12, 3, None), (10, 10, 10, None), (10, 4, 0, None), (10, 0, 0, None)]:
+    for d, k, K, r in [
+        (10, 10, 3, None),
+        (10, 12, 3, None),
+        (10, 10, 10, None),
+        (10, 4, 0, None),
+        (10, 0, 0, None),
+    ]:
         assert bounds.expansion(d, k, K, r=r) == 1
     assert bounds.expansion(10, 4, 2, r=4) == bounds.expansion(10, 4, 2, r=0) == 1
-    assert bounds.expansion(10, 4, 2, r=5) < bounds.expansion(10, 4, 2, r=6) == bounds.expansion(10, 4, 2)
+    assert (
+        bounds.expansion(10, 4, 2, r=5)
+        < bounds.expansion(10, 4, 2, r=6)
+        == bounds.expansion(10, 4, 2)
+    )
 
 
 def test_expansion_numbers():
     assert exact(bounds.expansion, 10, 4, 2) == pytest.approx(2)
-    assert exact(bounds.expansion, jnp.inf, 7, 7) == pytest.approx(GOLDEN**2)  # sqrt(nu) = 1.618, SL18 Remark 2
+    assert exact(bounds.expansion, jnp.inf, 7, 7) == pytest.approx(
+        GOLDEN**2
+    )  # sqrt(nu) = 1.618, SL18 Remark 2
     d, k, K = np.meshgrid(np.arange(1, 30), np.arange(1, 30), np.arange(0, 30))
     nu = exact(bounds.expansion, d, k, np.minimum(K, k))
     assert nu.max() == pytest.approx(GOLDEN**2)
@@ -139,7 +154,9 @@ def test_older_expansions():
     np.testing.assert_allclose(jain, (1 + np.sqrt((d - k) / (d - K))) ** 2, rtol=1e-14)
     assert np.all(tight[:-1] < jain[:-1])
     assert tight[-1] == jain[-1] == 1
-    assert bounds.expansion_jain(10**7, 50, 5) == pytest.approx(bounds.CLASSICAL_EXPANSION, rel=1e-4)
+    assert bounds.expansion_jain(10**7, 50, 5) == pytest.approx(
+        bounds.CLASSICAL_EXPANSION, rel=1e-4
+    )
     assert bounds.expansion_jain(jnp.inf, 50, 5) == bounds.CLASSICAL_EXPANSION
     assert bounds.expansion_jain(5, 5, 5) == 1
 
@@ -148,10 +165,16 @@ def test_relaxed_sparsity_inverts_expansion():
     nu = np.linspace(1.01, 2.6, 40)
     k = exact(bounds.relaxed_sparsity, nu, 6)
     np.testing.assert_allclose(exact(bounds.expansion, jnp.inf, k, 6), nu, rtol=1e-12)
-    np.testing.assert_array_equal(exact(bounds.relaxed_sparsity, np.array([2.7, 1e30, np.inf]), 6), 6)
-    assert bounds.relaxed_sparsity(1.0, 6) == bounds.relaxed_sparsity(jnp.float32(0.5), 6) == jnp.inf
+    np.testing.assert_array_equal(
+        exact(bounds.relaxed_sparsity, np.array([2.7, 1e30, np.inf]), 6), 6
+    )
+    assert (
+        bounds.relaxed_sparsity(1.0, 6) == bounds.relaxed_sparsity(jnp.float32(0.5), 6) == jnp.inf
+    )
     c = np.array([1.0, 2.0, 10.0])
-    np.testing.assert_allclose(exact(bounds.relaxed_sparsity, 4 * c / (4 * c - 1), 3), (16 * c**2 - 4 * c) * 3)
+    np.testing.assert_allclose(
+        exact(bounds.relaxed_sparsity, 4 * c / (4 * c - 1), 3), (16 * c**2 - 4 * c) * 3
+    )
 
 
 @pytest.mark.parametrize(
@@ -217,7 +240,13 @@ def test_htsvrg_rate_promises_nothing_outside_its_conditions():
     limit = 4 * L / (4 * L - alpha)
     assert bounds.htsvrg_rate(L, alpha, 0.1, 1e6, 1.05) < 1
     assert 1 < bounds.htsvrg_rate(L, alpha, 0.1, 10, 1.05) < jnp.inf  # m too small
-    for eta, nu in [(0.125, 1.05), (-0.1, 1.05), (0.0, 1.0), (0.1, limit), (0.1, bounds.CLASSICAL_EXPANSION)]:
+    for eta, nu in [
+        (0.125, 1.05),
+        (-0.1, 1.05),
+        (0.0, 1.0),
+        (0.1, limit),
+        (0.1, bounds.CLASSICAL_EXPANSION),
+    ]:
         assert bounds.htsvrg_rate(L, alpha, eta, 1e6, nu) == jnp.inf
     assert bounds.htsvrg_rate(L, alpha, 0.1, 1e6, jnp.float32(0.99)) == jnp.inf
     # inside the printed conditions (eta < 1/(4L), nu < limit), and yet D < 0
@@ -242,7 +271,9 @@ def test_ompr_excess_numbers():
 
 def test_arht_sparsity():
     np.testing.assert_allclose(bounds.arht_sparsity(3, np.array([1.0, 10.0])), [54.0, 378.0])
-    assert bounds.arht_sparsity(3, jnp.float32(0.0625)) == pytest.approx(3 * 7.25)  # the first branch, if ever
+    assert bounds.arht_sparsity(3, jnp.float32(0.0625)) == pytest.approx(
+        3 * 7.25
+    )  # the first branch, if ever
 
 
 def best_factors(kappa):
@@ -255,7 +286,9 @@ def test_grahtp_factors():
     assert best_factors(1.1) == pytest.approx((rho / (1 - rho), 1.62 * rho))
     off = exact(bounds.grahtp_factors, 2.0, 1.0, np.array([0.1, 0.5, 1.0]))
     np.testing.assert_allclose(off.fgrahtp / 1.62, np.sqrt([0.84, 1.0, 3.0]))
-    np.testing.assert_allclose(off.grahtp, [math.sqrt(0.84) / (1 - math.sqrt(0.84)), np.inf, np.inf])
+    np.testing.assert_allclose(
+        off.grahtp, [math.sqrt(0.84) / (1 - math.sqrt(0.84)), np.inf, np.inf]
+    )
 
 
 def test_grahtp_factors_pass_one_and_cross():
@@ -280,13 +313,19 @@ def test_grahtp_relaxed_factors():
     assert mubar_1[0] == 0.875 and mubar_1[-1] < 1  # "(0.87, 1)"
     mubar_2 = exact(bounds.grahtp_relaxed_factors, kappa, 1.0, 1 / kappa**2, k, K).fgrahtp
     np.testing.assert_allclose(
-        mubar_2, np.sqrt((1 - 1 / kappa**2) * exact(bounds.expansion, jnp.inf, k, K)), rtol=1e-6, atol=1e-7
+        mubar_2,
+        np.sqrt((1 - 1 / kappa**2) * exact(bounds.expansion, jnp.inf, k, K)),
+        rtol=1e-6,
+        atol=1e-7,
     )
-    # better than mubar_1 for small kappa only; with this k it passes 1 at kappa^4 - 17 kappa^2 - 2 = 0
+    # better than mubar_1 for small kappa only; with this k it passes 1 at kappa^4 - 17 kappa^2 - 2
+    # = 0
     last = math.sqrt((17 + math.sqrt(297)) / 2)
     np.testing.assert_array_equal(mubar_2 < 1, kappa < last)
     assert np.all((mubar_2 < mubar_1)[kappa < 1.4]) and not np.any((mubar_2 < mubar_1)[kappa > 2.5])
-    assert np.any((mubar_2 < 0.65) & (kappa < 1.3)) and np.any(mubar_2[kappa < last] > 0.99)  # "(0.65, 1)"
+    assert np.any((mubar_2 < 0.65) & (kappa < 1.3)) and np.any(
+        mubar_2[kappa < last] > 0.99
+    )  # "(0.65, 1)"
 
 
 def test_fgrahtp_contracts_exactly_from_its_sparsity_on():
@@ -295,7 +334,10 @@ def test_fgrahtp_contracts_exactly_from_its_sparsity_on():
         k = exact(bounds.grahtp_relaxed_sparsity, L, alpha, eta, K).fgrahtp
         rho = math.sqrt(1 - 2 * eta * alpha + (eta * L) ** 2)
         assert K < k <= K * rho / (1 - rho) ** 2 / 4
-        below, above = (exact(bounds.grahtp_relaxed_factors, L, alpha, eta, k * f, K).fgrahtp for f in (0.999, 1.001))
+        below, above = (
+            exact(bounds.grahtp_relaxed_factors, L, alpha, eta, k * f, K).fgrahtp
+            for f in (0.999, 1.001)
+        )
         assert above < 1 < below
     assert bounds.grahtp_relaxed_sparsity(1.0, 1.0, 1.0, K).fgrahtp == K  # rho = 0
     assert bounds.grahtp_relaxed_sparsity(L, alpha, 0.4, K).fgrahtp == jnp.inf  # rho > 1
@@ -333,7 +375,9 @@ def test_hsght_momentum_is_optimal_heavy_ball():
     L, alpha = 7.0, 0.4
     p = exact(bounds.hsght_parameters, L, alpha, 3, theorem=3)
     for h in (alpha, L):
-        radius = np.abs(np.linalg.eigvals([[1 + p.momentum - p.eta * h, -p.momentum], [1, 0]])).max()
+        radius = np.abs(
+            np.linalg.eigvals([[1 + p.momentum - p.eta * h, -p.momentum], [1, 0]])
+        ).max()
         assert radius == pytest.approx(math.sqrt(p.momentum), rel=1e-6)
     assert math.sqrt(p.momentum) < math.sqrt(p.omega) < 1
 
@@ -348,12 +392,18 @@ def test_monotone():
     assert np.all(np.diff(exact(bounds.expansion, d, 20, K, r=np.arange(20, 29))) > 0)
     for rip in (bounds.iht_rip, bounds.cosamp_rip):
         assert np.all(np.diff(exact(rip, k, K, d=d)) > 0)
-    assert np.all(np.diff(exact(bounds.htsvrg_rate, 2.0, 0.5, 0.06, np.arange(100, 900, 100), 1.02)) < 0)
+    assert np.all(
+        np.diff(exact(bounds.htsvrg_rate, 2.0, 0.5, 0.06, np.arange(100, 900, 100), 1.02)) < 0
+    )
     assert np.all(np.diff(exact(bounds.ompr_excess, np.arange(11, 40), 10, 2.0)) < 0)
 
 
 def test_every_public_function_is_in_the_table():
-    public = {n for n, v in vars(bounds).items() if callable(v) and n.islower() and v.__module__ == bounds.__name__}
+    public = {
+        n
+        for n, v in vars(bounds).items()
+        if callable(v) and n.islower() and v.__module__ == bounds.__name__
+    }
     assert {name for name in public if not name.startswith("_")} == set(CALLS)
 
 
@@ -363,7 +413,8 @@ def assert_close(a, b):
 
 @pytest.mark.parametrize(("fun", "args"), CALLS.values(), ids=CALLS)
 def test_jit_and_vmap(fun, args):
-    """A compiled call, vmap, broadcasting and a loop agree, also on integers where implicit promotion is forbidden."""
+    """A compiled call, vmap, broadcasting and a loop agree, also on integers where implicit
+    promotion is forbidden."""
     assert all(jnp.isfinite(leaf) for leaf in jax.tree.leaves(fun(*args)))
     assert_close(compiled(fun)(*args), fun(*args))
     assert_close(exact(fun, *args), fun(*args))
@@ -377,7 +428,8 @@ def test_jit_and_vmap(fun, args):
 
 @pytest.mark.parametrize(("fun", "args"), CALLS.values(), ids=CALLS)
 def test_dtypes(fun, args):
-    """Results are in the default float, or in that of the floating arguments; Python numbers and integers yield."""
+    """Results are in the default float, or in that of the floating arguments; Python numbers and
+    integers yield."""
 
     def dtypes(*args):
         return {leaf.dtype.name for leaf in jax.tree.leaves(jax.eval_shape(lambda: fun(*args)))}
@@ -419,7 +471,11 @@ def test_gradients_are_finite_where_the_bound_is_flat(fun):
 
 def test_traced_sizes_are_not_checked():
     nu = jax.jit(bounds.expansion)(10, jnp.array([3, 4, 5]), 4)
-    assert nu[0] == jnp.inf and nu[1] == bounds.expansion(10, 4, 4) and nu[2] == bounds.expansion(10, 5, 4)
+    assert (
+        nu[0] == jnp.inf
+        and nu[1] == bounds.expansion(10, 4, 4)
+        and nu[2] == bounds.expansion(10, 5, 4)
+    )
     assert jax.jit(bounds.iht_rip)(3, 4) == 0
 
 
@@ -433,8 +489,14 @@ def test_traced_sizes_are_not_checked():
         (lambda: bounds.expansion_jain(-10, 3, 2), "d must be at least 0, got d = -10"),
         (lambda: bounds.iht_rip(3, 4), "K must be at most k, got K = 4, k = 3"),
         (lambda: bounds.cosamp_rip(nu=0.5), "nu must be at least 1, got nu = 0.5"),
-        (lambda: bounds.htsvrg_parameters(1.0, 2.0, 3), "alpha must be at most L, got alpha = 2.0, L = 1.0"),
-        (lambda: bounds.grahtp_relaxed_factors(2.0, 1.0, 0.1, 3, 4), "K must be at most k, got K = 4, k = 3"),
+        (
+            lambda: bounds.htsvrg_parameters(1.0, 2.0, 3),
+            "alpha must be at most L, got alpha = 2.0, L = 1.0",
+        ),
+        (
+            lambda: bounds.grahtp_relaxed_factors(2.0, 1.0, 0.1, 3, 4),
+            "K must be at most k, got K = 4, k = 3",
+        ),
         (lambda: bounds.ompr_rip(-1, 2), "s must be at least 0, got s = -1"),
         (lambda: bounds.arht_sparsity(4, 0.5), "kappa must be at least 1, got kappa = 0.5"),
     ],

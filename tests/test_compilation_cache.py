@@ -23,9 +23,15 @@ print(found.count("cache_hits"), found.count("cache_misses"), float(total))
 
 
 def compile_in_a_process(folder, **settings):
-    """(how many programs were read, how many were compiled and kept), in a process whose caches are in the folder."""
+    """(how many programs were read, how many were compiled and kept), in a process whose caches are
+    in the folder."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("JAX_")}
-    environment |= {"XDG_CACHE_HOME": str(folder), "HOME": str(folder), "LOCALAPPDATA": str(folder), **settings}
+    environment |= {
+        "XDG_CACHE_HOME": str(folder),
+        "HOME": str(folder),
+        "LOCALAPPDATA": str(folder),
+        **settings,
+    }
     command = [sys.executable, "-c", SCRIPT]
     run = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert run.returncode == 0, run.stderr

@@ -40,7 +40,7 @@ def full_of_ties(rng, *shape):
     return rng.choice([0, 1, -1, 2, -2, 4], size=shape).astype(float)
 
 
-# ---- entries -------------------------------------------------------------------------------------------------------
+# ---- entries -------------------------------------------------------------------------------------
 
 
 def best_support(z, k, lower, upper, keep):
@@ -67,15 +67,25 @@ SPARSE = [
 def test_projection_is_the_best_of_all_supports(shape, lower, upper, given, keeps):
     rng = np.random.default_rng(0)
     d = int(np.prod(shape))
-    k = np.repeat(np.arange(d + 1), 12).astype(np.int32)  # traced: of more that are kept, the first k
-    Z = np.where(np.arange(len(k))[:, None] % 2, full_of_ties(rng, len(k), d), rng.normal(size=(len(k), d)) * 2)
+    k = np.repeat(np.arange(d + 1), 12).astype(
+        np.int32
+    )  # traced: of more that are kept, the first k
+    Z = np.where(
+        np.arange(len(k))[:, None] % 2,
+        full_of_ties(rng, len(k), d),
+        rng.normal(size=(len(k), d)) * 2,
+    )
     keep = rng.random((len(k), d)) < 0.3
     lowers, uppers = (np.full((len(k), *shape), bound) for bound in (lower, upper))
     lanes = (len(k), *shape)
-    constraint = Sparse(k, k_max=d, keep=keep.reshape(lanes) if keeps else None, bounds=(lowers, uppers))
+    constraint = Sparse(
+        k, k_max=d, keep=keep.reshape(lanes) if keeps else None, bounds=(lowers, uppers)
+    )
     if not given:
         constraint = Sparse(k, k_max=d, keep=constraint.keep)
-    x, mask, region = (leaf.reshape(len(k), d) for leaf in host(projected(constraint, Z.reshape(lanes))))
+    x, mask, region = (
+        leaf.reshape(len(k), d) for leaf in host(projected(constraint, Z.reshape(lanes)))
+    )
     for i, z in enumerate(Z):
         distance, F = best_support(z, k[i], lower, upper, keep[i] if keeps else np.zeros(d, bool))
         assert np.count_nonzero(mask[i]) == k[i] and not np.any(x[i][~mask[i]])
@@ -100,11 +110,13 @@ def test_nonnegative_is_a_lower_bound_of_0():
 
 def test_the_top_k_of_the_gradient_are_feasible_directions():
     direction = jnp.array([-5.0, 4.0, -3.0, 2.0, 1.0])
-    constraint = Sparse(2, bounds=(np.array([0.0, -1, -1, -1, -1]), np.array([1.0, 0, 1, 1, 1]))).prepare((5,))
+    constraint = Sparse(
+        2, bounds=(np.array([0.0, -1, -1, -1, -1]), np.array([1.0, 0, 1, 1, 1]))
+    ).prepare((5,))
     assert np.flatnonzero(constraint.top_k(direction, 2, 2).mask).tolist() == [2, 3]
 
 
-# ---- groups --------------------------------------------------------------------------------------------------------
+# ---- groups --------------------------------------------------------------------------------------
 
 
 def best_groups(z, k, groups, keep):
@@ -127,7 +139,9 @@ GROUPS = {
 def test_projection_is_the_best_of_all_groups(name):
     groups, rng = GROUPS[name], np.random.default_rng(2)
     k = np.tile(np.arange(5), 10).astype(np.int32)
-    Z = np.where(rng.random((50, *np.ones_like(groups.shape))) < 0.5, full_of_ties(rng, 50, *groups.shape), 0)
+    Z = np.where(
+        rng.random((50, *np.ones_like(groups.shape))) < 0.5, full_of_ties(rng, 50, *groups.shape), 0
+    )
     Z = np.where(Z == 0, Z, Z * rng.choice([1.0, 0.5], size=Z.shape))
     keep = np.zeros((50, *groups.shape), bool)
     keep.reshape(50, -1)[np.arange(50), rng.integers(0, 8, 50)] = np.arange(50) % 3 == 0
@@ -152,19 +166,25 @@ def test_bounds_on_the_coordinates_of_groups():
     assert largest.k_max >= 6
 
 
-# ---- what is refused -----------------------------------------------------------------------------------------------
+# ---- what is refused -----------------------------------------------------------------------------
 
 KEEP = np.array([True, True, False, False])
 REFUSED = [
     (Sparse(5), "k must lie between 0 and d = 4; got 5"),
     (Sparse(2, k_max=5), "k_max must be a Python int between 0 and d = 4"),
     (Sparse(1, keep=KEEP), "keep must mark at most k = 1 coordinates; got 2"),
-    (Sparse(1, keep=KEEP[:3]), r"keep must be a boolean mask of shape \(4,\); got dtype bool and shape \(3,\)"),
+    (
+        Sparse(1, keep=KEEP[:3]),
+        r"keep must be a boolean mask of shape \(4,\); got dtype bool and shape \(3,\)",
+    ),
     (Sparse(2, keep=KEEP.astype(int)), "keep must be a boolean mask"),
     (Sparse(2, bounds=1.0), r"bounds must be a pair \(lower, upper\); got 1.0"),
     (Sparse(2, bounds=(0.1, 1.0)), "bounds: lower must not be above 0"),
     (Sparse(2, bounds=(-1.0, np.array([1, 1, 1, -0.1]))), "bounds: upper must not be below 0"),
-    (Sparse(2, bounds=(np.zeros(3), 1.0)), r"bounds: lower must be a number or of shape \(4,\); got shape \(3,\)"),
+    (
+        Sparse(2, bounds=(np.zeros(3), 1.0)),
+        r"bounds: lower must be a number or of shape \(4,\); got shape \(3,\)",
+    ),
     (Groups(2, np.zeros(3, int)), r"groups must be integers of shape \(4,\)"),
     (Groups(2, np.zeros(4)), "groups must be integers .* got dtype float64"),
     (Groups(2, np.array([0, 1, -1, 0])), "groups must be numbered from 0; got -1"),
@@ -185,14 +205,17 @@ def test_traced_groups_need_their_number():
         jax.eval_shape(lambda groups: Groups(1, groups).prepare((4,)), np.zeros(4, int))
 
 
-# ---- solvers -------------------------------------------------------------------------------------------------------
+# ---- solvers -------------------------------------------------------------------------------------
 
 
 def design(seed, n=30, d=8):
     return np.random.default_rng(seed).normal(size=(n, d)) / np.sqrt(n)
 
 
-BOXES = (np.array([[0.0] * 8, [-0.5] * 8]), np.array([[INF] * 8, [1.0] * 8]))  # not negative, and a box
+BOXES = (
+    np.array([[0.0] * 8, [-0.5] * 8]),
+    np.array([[INF] * 8, [1.0] * 8]),
+)  # not negative, and a box
 BOXED = [jaxht.IHT(), jaxht.NIHT(), jaxht.HTP(), jaxht.CoSaMP(debias=True)]
 
 
@@ -200,7 +223,9 @@ BOXED = [jaxht.IHT(), jaxht.NIHT(), jaxht.HTP(), jaxht.CoSaMP(debias=True)]
 def best_in_boxes():
     """A, y, and the best point within either pair of bounds, over all supports of 3."""
     A, points = design(3, n=300), []
-    y = A @ np.array([0, 1.5, 0.4, -0.8, 0, 0.6, 0, 0]) + 0.02 * np.random.default_rng(4).normal(size=300)
+    y = A @ np.array([0, 1.5, 0.4, -0.8, 0, 0.6, 0, 0]) + 0.02 * np.random.default_rng(4).normal(
+        size=300
+    )
     for lower, upper in zip(*BOXES, strict=True):
         found = []
         for F in itertools.combinations(range(8), 3):
@@ -229,11 +254,15 @@ def test_solvers_within_bounds_find_the_best_support(solver):
     assert np.max(result.x[1]) == 1.0
 
 
-@pytest.mark.parametrize("solver", [jaxht.HTP(), jaxht.CoSaMP()], ids=lambda solver: type(solver).__name__)
+@pytest.mark.parametrize(
+    "solver", [jaxht.HTP(), jaxht.CoSaMP()], ids=lambda solver: type(solver).__name__
+)
 def test_groups_are_recovered(solver):
     groups, A = np.array([0, 1, 2, 0, 3, 1, 3, 3, 4, 4]), design(5, 30, 10)
     x = np.where(np.isin(groups, [1, 3]), np.array([1, 2, 1, -1, -2, 0.1, 3, 0.1, 1, 1]), 0)
-    result = solve(jaxht.LeastSquares(A, A @ x), Groups(2, groups, num_groups=5, k_max=2, size_max=5), solver)
+    result = solve(
+        jaxht.LeastSquares(A, A @ x), Groups(2, groups, num_groups=5, k_max=2, size_max=5), solver
+    )
     np.testing.assert_allclose(result.x, x, rtol=0, atol=1e-10)
     assert result.support.indices.tolist() == [1, 4, 5, 6, 7]
 
@@ -249,11 +278,14 @@ def test_rows_of_a_matrix_are_recovered():
 
 
 def test_an_intercept_is_kept_and_not_penalised():
-    """It is small: nothing else would put it among the k largest; and with l2 = 0 the residuals sum to 0."""
+    """It is small: nothing else would put it among the k largest; and with l2 = 0 the residuals sum
+    to 0."""
     A = np.concatenate([design(7), np.full((30, 1), 0.2)], axis=1)
     y = A[:, :8] @ np.array([0, 4.0, 0, 0, -3, 0, 0, 0]) + 0.02
     keep, l2 = np.arange(9) == 8, np.append(np.full(8, 0.01), 0.0)
-    result = solve(jaxht.LeastSquares(A, y, l2), Sparse(np.int32(3), k_max=3, keep=keep), jaxht.HTP())
+    result = solve(
+        jaxht.LeastSquares(A, y, l2), Sparse(np.int32(3), k_max=3, keep=keep), jaxht.HTP()
+    )
     values = []
     for F in itertools.combinations(range(8), 2):
         F = [*F, 8]

@@ -1,4 +1,5 @@
-"""What every solver must do, whatever it is: the clauses below, on every row of tests/contract.py."""
+"""What every solver must do, whatever it is: the clauses below, on every row of
+tests/contract.py."""
 
 import dataclasses
 import functools
@@ -38,7 +39,8 @@ def close(a, b, case):
 
 
 def identical(a, b, case):
-    """Bit by bit; but a GPU adds up the entries of a sparse design in any order, in every call anew."""
+    """Bit by bit; but a GPU adds up the entries of a sparse design in any order, in every call
+    anew."""
     if "csr" in case.words and jax.default_backend() != "cpu":
         jax.tree.map(functools.partial(close, case=case), a, b)
     else:
@@ -46,7 +48,12 @@ def identical(a, b, case):
 
 
 # A solver's own findings, which do not hang on the last bits.
-FINDINGS = (jaxht.Status.SUPPORT_STABLE, jaxht.Status.FINISHED, jaxht.Status.NO_PROGRESS, jaxht.Status.CYCLING)
+FINDINGS = (
+    jaxht.Status.SUPPORT_STABLE,
+    jaxht.Status.FINISHED,
+    jaxht.Status.NO_PROGRESS,
+    jaxht.Status.CYCLING,
+)
 
 
 def lane(tree, i):
@@ -58,7 +65,8 @@ def failed(status):
 
 
 def returned(case, points, i, status, end):
-    """What a run of lane i with this history returns: the last point, or the best one of a pursuit that fell short."""
+    """What a run of lane i with this history returns: the last point, or the best one of a pursuit
+    that fell short."""
     best = case.solver.keeps_best and status in (
         jaxht.Status.MAX_STEPS,
         jaxht.Status.CYCLING,
@@ -102,11 +110,12 @@ GLOSSARY = {
 }
 
 
-# ---- in every case: one program each ---------------------------------------------------------------------------------
+# ---- in every case: one program each -------------------------------------------------------------
 
 
 def feasible(row, case):
-    """Every iterate has at most k nonzeros, groups or edges, or rank k, exactly, for traced k that differ by lane."""
+    """Every iterate has at most k nonzeros, groups or edges, or rank k, exactly, for traced k that
+    differ by lane."""
     _, history = baseline(row.name, case)
     k = case.batch().k
     for i in range(LANES):
@@ -126,7 +135,10 @@ def reports_what_it_found(row, case):
     for i in range(LANES):
         expected = returned(case, points, i, result.status[i], NUM_STEPS)
         identical((result.x[i], result.value[i]), expected, case)
-        values = [case.problem.value(case.words, np.asarray(x, np.float64), **batch.lane(i)) for x in points.x[i]]
+        values = [
+            case.problem.value(case.words, np.asarray(x, np.float64), **batch.lane(i))
+            for x in points.x[i]
+        ]
         close(points.value[i], values, case)
         assert jaxht.Status(int(result.status[i])).sentence
     case.problem.has_support(result.support, result.x)
@@ -155,7 +167,8 @@ def starts_from_x0(row, case):
 
 
 def nan_hurts_its_own_lane_only(row, case):
-    """NaN in the data of lane 2 is INVALID_DATA there, with x at the start, and changes no bit of the others."""
+    """NaN in the data of lane 2 is INVALID_DATA there, with x at the start, and changes no bit of
+    the others."""
     result, history = run(row.name, case, case.problem.poisoned(case.batch(), 2))
     assert (result.status[2], result.num_steps[2]) == (jaxht.Status.INVALID_DATA, 0)
     np.testing.assert_array_equal(result.x[2], history.iterate.x[2, 0])
@@ -170,11 +183,18 @@ def scales(row, case):
     scaled, solver, factor = case.problem.scaled(case.words, case.batch(), case.solver)
     other, _ = run(row.name, case, scaled, solver=solver)
     close(other.x, factor * result.x, case)
-    if case.problem.kind == "Edges":  # log det moves f by a constant, which rounds: a test of its fall may tie
-        assert [failed(status) for status in other.status] == [failed(status) for status in result.status]
+    if (
+        case.problem.kind == "Edges"
+    ):  # log det moves f by a constant, which rounds: a test of its fall may tie
+        assert [failed(status) for status in other.status] == [
+            failed(status) for status in result.status
+        ]
         return
     identical(other.status, result.status, case)
-    if row.name != "LocalSearch" or jax.__version_info__ >= (0, 8):  # whose sums round less: no walk ties with another
+    if row.name != "LocalSearch" or jax.__version_info__ >= (
+        0,
+        8,
+    ):  # whose sums round less: no walk ties with another
         identical(other.num_steps, result.num_steps, case)
 
 
@@ -183,18 +203,22 @@ def permutes(row, case):
     result, _ = baseline(row.name, case)
     order = case.problem.order(np.random.default_rng(0))
     other, _ = run(row.name, case, case.problem.permuted(case.batch(), order))
-    # A step size from a power iteration, whose start is not permuted, changes the path but not the end.
+    # A step size from a power iteration, whose start is not permuted, changes the path but not the
+    # end.
     np.testing.assert_allclose(other.x, case.problem.reordered(result.x, order), rtol=0, atol=1e-3)
 
 
 def obeys_stop(row, case):
-    """Each test of Stop ends the run where its definition, applied to the history, says so: at a step or the start."""
+    """Each test of Stop ends the run where its definition, applied to the history, says so: at a
+    step or the start."""
     full, history = baseline(row.name, case)
     plain, points = never(case), history.iterate
     change = np.linalg.norm(np.diff(points.x, axis=1).reshape(LANES, NUM_STEPS, -1), axis=-1)
     size = np.linalg.norm(points.x[:, 1:].reshape(LANES, NUM_STEPS, -1), axis=-1)
     same = case.problem.unmoved(points.x[:, 1:], points.x[:, :-1])
-    streak = np.array([[np.argmin(np.r_[flags[t::-1], False]) for t in range(NUM_STEPS)] for flags in same])
+    streak = np.array(
+        [[np.argmin(np.r_[flags[t::-1], False]) for t in range(NUM_STEPS)] for flags in same]
+    )
 
     def after_steps(met):
         """With a column for the start, where nothing is to be compared with."""
@@ -209,13 +233,25 @@ def obeys_stop(row, case):
     if points.skip_fixed_point_test is not None:
         is_still &= ~points.skip_fixed_point_test[:, 1:]
     tests = [
-        ("max_steps", max_steps, np.arange(NUM_STEPS + 1) >= max_steps[:, None], jaxht.Status.MAX_STEPS),
-        ("support_patience", patience, after_steps(streak >= patience[:, None]), jaxht.Status.SUPPORT_STABLE),
+        (
+            "max_steps",
+            max_steps,
+            np.arange(NUM_STEPS + 1) >= max_steps[:, None],
+            jaxht.Status.MAX_STEPS,
+        ),
+        (
+            "support_patience",
+            patience,
+            after_steps(streak >= patience[:, None]),
+            jaxht.Status.SUPPORT_STABLE,
+        ),
         ("rtol", rtol, after_steps(is_still), jaxht.Status.CONVERGED),
     ]
     for t in (0, 2):
         target = above[:, t]
-        tests.append(("target_value", target, points.value <= target[:, None], jaxht.Status.TARGET_REACHED))
+        tests.append(
+            ("target_value", target, points.value <= target[:, None], jaxht.Status.TARGET_REACHED)
+        )
     if full.gap is not None:
         gap_rtol = (1.01 * points.gap[:, 3] / points.value[:, 3]).astype(case.dtype)
         closed = points.gap <= gap_rtol[:, None] * np.abs(points.value)
@@ -235,10 +271,13 @@ def obeys_stop(row, case):
 
 
 def no_step_is_no_success(row, case):
-    """A step size of NaN, infinity or 0, given or from columns whose square overflows, is named, x at the start."""
+    """A step size of NaN, infinity or 0, given or from columns whose square overflows, is named, x
+    at the start."""
     if getattr(case.solver, "step_size", None) is not None:
         for step_size in (np.nan, np.inf, 0.0):
-            result, history = run(row.name, case, solver=dataclasses.replace(case.solver, step_size=step_size))
+            result, history = run(
+                row.name, case, solver=dataclasses.replace(case.solver, step_size=step_size)
+            )
             np.testing.assert_array_equal(result.status, jaxht.Status.INVALID_STEP_SIZE)
             np.testing.assert_array_equal(result.num_steps, 0)
             np.testing.assert_array_equal(result.x, history.iterate.x[:, 0])
@@ -263,7 +302,9 @@ NO_STEP = (
 
 def takes_steps(solver):
     """Whether it moves along the gradient, by a step of its own or of the user's."""
-    return "step_size" in {field.name for field in dataclasses.fields(solver)} or isinstance(solver, jaxht.NIHT)
+    return "step_size" in {field.name for field in dataclasses.fields(solver)} or isinstance(
+        solver, jaxht.NIHT
+    )
 
 
 def resumes(row, case):
@@ -280,7 +321,8 @@ def resumes(row, case):
 
 
 def keeps_its_types(row, case):
-    """A step returns what it was given, in shape and dtype, under strict promotion; x has the objective's dtype."""
+    """A step returns what it was given, in shape and dtype, under strict promotion; x has the
+    objective's dtype."""
     result, _ = baseline(row.name, case)
     steps = program(row.name, case)[1]
     assert steps
@@ -292,15 +334,20 @@ def keeps_its_types(row, case):
     assert result.x.dtype == result.value.dtype == case.dtype
 
 
-# ---- for every row, in its first case --------------------------------------------------------------------------------
+# ---- for every row, in its first case ------------------------------------------------------------
 
 
 def steps_alike_without_jit(row, case):
     """The start and a step compute the same with jit disabled."""
     _, history = baseline(row.name, case)
     batch = case.batch()
-    constraint, stop = case.problem.constraint(jnp.asarray(batch.k[2]), row.k_max(case)), lane(never(case), 2)
-    problem, x0, key = prepare(case.objective(batch.lane(2)), constraint, case.solver, stop, batch.x0[2], keys()[2])
+    constraint, stop = (
+        case.problem.constraint(jnp.asarray(batch.k[2]), row.k_max(case)),
+        lane(never(case), 2),
+    )
+    problem, x0, key = prepare(
+        case.objective(batch.lane(2)), constraint, case.solver, stop, batch.x0[2], keys()[2]
+    )
     with jax.disable_jit(), compiled_quickly():  # each operation is a program
         before = start(problem, x0, key)
         carries = [before, advance(problem, before, 1)]
@@ -309,13 +356,16 @@ def steps_alike_without_jit(row, case):
         assert jax.tree.structure(ours) == jax.tree.structure(theirs)
         identical((ours.status, ours.num_steps), (theirs.status, theirs.num_steps), case)
         identical(jax.tree.map(np.asarray, ours.iterate.counts), theirs.iterate.counts, case)
-        for one, other in zip(jax.tree.leaves(jax.tree.map(key_data, ours)), jax.tree.leaves(theirs), strict=True):
+        for one, other in zip(
+            jax.tree.leaves(jax.tree.map(key_data, ours)), jax.tree.leaves(theirs), strict=True
+        ):
             if jnp.issubdtype(one.dtype, jnp.floating):
                 close(one, other, case)
 
 
 def runs_alone_and_compiles_once(row, case):
-    """By itself: Python, NumPy and JAX numbers share one trace, a larger k_max and the default start change nothing."""
+    """By itself: Python, NumPy and JAX numbers share one trace, a larger k_max and the default
+    start change nothing."""
     batch, traces = case.batch(), []
     result, _ = baseline(row.name, case)
     solver = watched(case.solver, traces, [])(case.solver)
@@ -328,34 +378,58 @@ def runs_alone_and_compiles_once(row, case):
             for name, number in numbers.items()
             if number is not None
         }
-        stop = jaxht.Stop(**{"max_steps": NUM_STEPS, "rtol": 0, "support_patience": 10**6, "gap_rtol": 0.0, **limits})
+        stop = jaxht.Stop(
+            **{
+                "max_steps": NUM_STEPS,
+                "rtol": 0,
+                "support_patience": 10**6,
+                "gap_rtol": 0.0,
+                **limits,
+            }
+        )
         constraint = case.problem.constraint(k, case.problem.most)
         changed = dataclasses.replace(solver, **changed)
         with compiled_quickly():
-            return jaxht.solve(case.objective(batch.lane(i)), constraint, changed, stop=stop, key=keys()[i])
+            return jaxht.solve(
+                case.objective(batch.lane(i)), constraint, changed, stop=stop, key=keys()[i]
+            )
 
     # The lanes that start at zero, which is the default.
-    for alone, i in [(solve(0, int(batch.k[0]), 0, 1), 0), (solve(1, batch.k[1], 0, np.float32(1)), 1)]:
+    for alone, i in [
+        (solve(0, int(batch.k[0]), 0, 1), 0),
+        (solve(1, batch.k[1], 0, np.float32(1)), 1),
+    ]:
         assert case.problem.size(np.asarray(alone.x)) <= batch.k[i]
         close(alone.x, result.x[i], case)
         identical(alone.support.mask, result.support.mask[i], case)
         indices = alone.support.indices
-        np.testing.assert_array_equal(np.flatnonzero(alone.support.mask), indices[indices < alone.x.size])
+        np.testing.assert_array_equal(
+            np.flatnonzero(alone.support.mask), indices[indices < alone.x.size]
+        )
         if result.status[i] in FINDINGS:
             assert (alone.status, alone.num_steps) == (result.status[i], result.num_steps[i])
     for size, factor in [(np.int64(3), np.float32(2)), (jnp.asarray(4), jnp.asarray(0.25))]:
-        jax.eval_shape(lambda size=size, factor=factor: solve(0, size, size, factor, max_steps=size, rtol=factor))
-    jax.eval_shape(jax.vmap(lambda size, factor: solve(0, size, size, factor)), np.arange(3), np.linspace(1, 2, 3))
+        jax.eval_shape(
+            lambda size=size, factor=factor: solve(
+                0, size, size, factor, max_steps=size, rtol=factor
+            )
+        )
+    jax.eval_shape(
+        jax.vmap(lambda size, factor: solve(0, size, size, factor)),
+        np.arange(3),
+        np.linspace(1, 2, 3),
+    )
     assert len(traces) == 1
 
 
 def feasible_as_users_run(row, case):
-    """In a batch, optimised by XLA as far as it goes: at most k entries, of gradients that tie but for rounding.
+    """In a batch, optimised by XLA as far as it goes: at most k entries, of gradients that tie but
+    for rounding.
 
-    Where XLA computed a vector twice, in kernels that round differently, a threshold from the one once kept k + 1
-    entries of the other. The designs have every column twice, but for the last bit. By turns of the rows in float32, of
-    so few entries that they are ranked, and in float64, of so many that the k-th largest is searched for.
-    """
+    Where XLA computed a vector twice, in kernels that round differently, a threshold from the one
+    once kept k + 1 entries of the other. The designs have every column twice, but for the last bit.
+    By turns of the rows in float32, of so few entries that they are ranked, and in float64, of so
+    many that the k-th largest is searched for."""
     dtype, d = [("float32", 12), ("float64", 20)][list(TABLE).index(row.name) % 2]
     lanes, n, rng = 32, 24, np.random.default_rng(0)
     with precision(dtype):
@@ -368,7 +442,9 @@ def feasible_as_users_run(row, case):
         def solve(A, y, k, key):
             objective = jaxht.LeastSquares(A, y, 0.1, mean=True)
             stop = jaxht.Stop(max_steps=20)
-            return jaxht.solve(objective, jaxht.Sparse(k, k_max=K_MAX), case.solver, key=key, stop=stop)
+            return jaxht.solve(
+                objective, jaxht.Sparse(k, k_max=K_MAX), case.solver, key=key, stop=stop
+            )
 
         result = as_users(jax.vmap(solve))(A, y, k, jax.random.split(jax.random.key(0), lanes))
         sizes = np.count_nonzero(result.x, axis=1)
@@ -382,7 +458,9 @@ def leaks_no_tracers(row, case):
     arrays = case.batch().lane(0)
     with jax.checking_leaks():
         constraint = case.problem.constraint(3, K_MAX)
-        jax.eval_shape(lambda: jaxht.solve(case.objective(arrays), constraint, case.solver, key=keys()[0]))
+        jax.eval_shape(
+            lambda: jaxht.solve(case.objective(arrays), constraint, case.solver, key=keys()[0])
+        )
 
 
 def asks_for_k_max_if_it_gathers(row, case):
@@ -392,7 +470,9 @@ def asks_for_k_max_if_it_gathers(row, case):
 
         def solve(k, case=case, batch=batch):
             constraint = case.problem.constraint(k, None)
-            return jaxht.solve(case.objective(batch.lane(0)), constraint, case.solver, key=keys()[0])
+            return jaxht.solve(
+                case.objective(batch.lane(0)), constraint, case.solver, key=keys()[0]
+            )
 
         with precision(case.dtype):
             if row.gathers(case):
@@ -415,10 +495,23 @@ def refuses_what_it_cannot_solve(row, case):
 
 
 def has_the_protocol(row, case):
-    """Methods have the protocol's parameters, numbers the names that the other solvers have for them."""
+    """Methods have the protocol's parameters, numbers the names that the other solvers have for
+    them."""
     solver = type(row.solver)
-    assert list(inspect.signature(solver.init).parameters) == ["self", "objective", "constraint", "x0", "key"]
-    assert list(inspect.signature(solver.step).parameters) == ["self", "objective", "constraint", "iterate", "state"]
+    assert list(inspect.signature(solver.init).parameters) == [
+        "self",
+        "objective",
+        "constraint",
+        "x0",
+        "key",
+    ]
+    assert list(inspect.signature(solver.step).parameters) == [
+        "self",
+        "objective",
+        "constraint",
+        "iterate",
+        "state",
+    ]
     assert isinstance(solver.fixed_point_test, bool) and isinstance(solver.needs_key, bool)
     unknown = {field.name for field in dataclasses.fields(solver)} - set(GLOSSARY)
     assert not unknown, "use the name that there is, or add it to the glossary"
@@ -434,7 +527,7 @@ def documents_itself(row, case):
         assert section in doc or (section == "Args:" and not dataclasses.fields(row.solver))
 
 
-# ---- the clauses on the table --------------------------------------------------------------------------------------
+# ---- the clauses on the table --------------------------------------------------------------------
 
 IN_EVERY_CASE = [
     feasible,
@@ -465,7 +558,9 @@ def contract():
     for row in TABLE.values():
         for case in row.cases:
             for clause in IN_EVERY_CASE + (FOR_EVERY_ROW if case is row.cases[0] else []):
-                yield pytest.param(clause, row, case, id=f"{row.name}-{case.problem.kind}-{case}-{clause.__name__}")
+                yield pytest.param(
+                    clause, row, case, id=f"{row.name}-{case.problem.kind}-{case}-{clause.__name__}"
+                )
 
 
 @pytest.fixture(scope="module")
@@ -479,7 +574,9 @@ def test_contract(clause, row, case, rows):
     if row not in rows:
         program.cache_clear()
         baseline.cache_clear()
-        if len(rows) == 4:  # those that share the library's own programs, without jit one for each operation
+        if (
+            len(rows) == 4
+        ):  # those that share the library's own programs, without jit one for each operation
             rows.clear()
             jax.clear_caches()
         return_memory()
@@ -489,5 +586,11 @@ def test_contract(clause, row, case, rows):
 
 
 def test_every_solver_is_in_the_table():
-    solvers = {name for name in dir(jaxht.solvers) if hasattr(getattr(jaxht.solvers, name), "fixed_point_test")}
-    assert solvers - {"Solver"} == {type(case.solver).__name__ for row in TABLE.values() for case in row.cases}
+    solvers = {
+        name
+        for name in dir(jaxht.solvers)
+        if hasattr(getattr(jaxht.solvers, name), "fixed_point_test")
+    }
+    assert solvers - {"Solver"} == {
+        type(case.solver).__name__ for row in TABLE.values() for case in row.cases
+    }

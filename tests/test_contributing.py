@@ -1,4 +1,5 @@
-"""A solver of each kind is added as CONTRIBUTING says, in the number of lines and of concepts that it says."""
+"""A solver of each kind is added as CONTRIBUTING says, in the number of lines and of concepts that
+it says."""
 
 import ast
 import re
@@ -14,12 +15,22 @@ from jaxht import ensembles
 pytestmark = pytest.mark.usefixtures("all_quickly")
 
 TEXT = (Path(__file__).parents[1] / "CONTRIBUTING.md").read_text(encoding="utf-8")
-EXAMPLES = re.findall(r"### A (\S+?)(?: solver)?: (\d+) concepts, (\d+) lines\n.*?```python\n(.*?)```", TEXT, re.DOTALL)
+EXAMPLES = re.findall(
+    r"### A (\S+?)(?: solver)?: (\d+) concepts, (\d+) lines\n.*?```python\n(.*?)```",
+    TEXT,
+    re.DOTALL,
+)
 MOST = {"full-gradient": 8, "pursuit": 10, "greedy": 12, "stochastic": 12}
 
 # What is read off these, or called on them, is a concept; the fields of an iterate are one with it.
 OWNERS = {"objective", "batch", "constraint", "iterate", "counts", "cycles", "CycleDetector"}
-SAME = {"x": "iterate", "pred": "iterate", "counts": "iterate", "init": "CycleDetector", "update": "CycleDetector"}
+SAME = {
+    "x": "iterate",
+    "pred": "iterate",
+    "counts": "iterate",
+    "init": "CycleDetector",
+    "update": "CycleDetector",
+}
 NOT_JAXHTS = {"k"}
 
 
@@ -30,7 +41,11 @@ def concepts(code):
         if isinstance(node, ast.ImportFrom) and node.module.startswith("jaxht"):
             found |= {alias.name for alias in node.names}
         if isinstance(node, ast.Attribute):
-            owner = node.value.attr if isinstance(node.value, ast.Attribute) else getattr(node.value, "id", None)
+            owner = (
+                node.value.attr
+                if isinstance(node.value, ast.Attribute)
+                else getattr(node.value, "id", None)
+            )
             if owner in OWNERS:
                 found.add(SAME.get(node.attr, node.attr))
         if isinstance(node, ast.Name) and node.id in ("fixed_point_test", "needs_key"):
@@ -42,9 +57,15 @@ def test_every_kind_is_there():
     assert {kind for kind, *_ in EXAMPLES} == set(MOST)
 
 
-@pytest.mark.parametrize(("kind", "num_concepts", "num_lines", "code"), EXAMPLES, ids=[e[0] for e in EXAMPLES])
+@pytest.mark.parametrize(
+    ("kind", "num_concepts", "num_lines", "code"), EXAMPLES, ids=[e[0] for e in EXAMPLES]
+)
 def test_a_solver_is_added_as_said(kind, num_concepts, num_lines, code):
-    lines = [line for line in code.splitlines() if line.strip() and not line.startswith(("import", "from"))]
+    lines = [
+        line
+        for line in code.splitlines()
+        if line.strip() and not line.startswith(("import", "from"))
+    ]
     assert len(lines) <= int(num_lines)
     used = concepts(code)
     assert len(used) <= int(num_concepts) <= MOST[kind], sorted(used)
@@ -60,7 +81,9 @@ def test_a_solver_is_added_as_said(kind, num_concepts, num_lines, code):
     k = 8 if kind == "stochastic" else 4
     result = jaxht.solve(objective, jaxht.Sparse(k), solver(), **options)
     assert np.count_nonzero(result.x) <= k
-    assert float(result.value) < 0.1 * float(objective.value(np.zeros(80, np.float32), np.zeros(60, np.float32)))
+    assert float(result.value) < 0.1 * float(
+        objective.value(np.zeros(80, np.float32), np.zeros(60, np.float32))
+    )
     assert int(result.num_steps) >= 1 and int(result.counts.ifo) >= 60
     if kind != "stochastic":
         assert not jaxht.Status(int(result.status)).failed

@@ -1,4 +1,5 @@
-"""The Cox model against the partial likelihood written as loops, its differences, and enumeration."""
+"""The Cox model against the partial likelihood written as loops, its differences, and
+enumeration."""
 
 import dataclasses
 import functools
@@ -59,7 +60,9 @@ def problem(design="dense", weighted=True, mean=True, l2=0.05):
     A, time, event, weights, offset = data()
     s = weights if weighted else np.ones(N)
     y = np.stack([time, event], axis=1)
-    f = jaxht.Cox(DESIGNS[design](A), y, l2, mean=mean, weights=s if weighted else None, offset=offset)
+    f = jaxht.Cox(
+        DESIGNS[design](A), y, l2, mean=mean, weights=s if weighted else None, offset=offset
+    )
 
     def value(x):
         share = 1 / s.sum() if mean else 1.0
@@ -73,7 +76,9 @@ def differences(fun, x, h):
     return np.stack([(fun(x + h * e) - fun(x - h * e)) / (2 * h) for e in np.eye(len(x))])
 
 
-@pytest.mark.parametrize(("design", "weighted", "mean"), [("dense", True, True), ("sparse", False, False)])
+@pytest.mark.parametrize(
+    ("design", "weighted", "mean"), [("dense", True, True), ("sparse", False, False)]
+)
 @pytest.mark.parametrize("prepared", [False, True])
 def test_value_and_derivatives(design, weighted, mean, prepared):
     f, value = problem(design, weighted, mean)
@@ -98,7 +103,9 @@ def test_the_majorant_bounds_the_hessian_at_zero():
         A, time, event, weights, _ = data(seed)
         f = jaxht.Cox(jnp.asarray(A), np.stack([time, event], axis=1), weights=weights)
         zeros = jnp.zeros(D)
-        gap = f.majorant().rows(jnp.arange(D)) - f.hessian(zeros, f.predict(zeros)).rows(jnp.arange(D))
+        gap = f.majorant().rows(jnp.arange(D)) - f.hessian(zeros, f.predict(zeros)).rows(
+            jnp.arange(D)
+        )
         assert np.linalg.eigvalsh(gap)[0] >= -1e-12
 
 
@@ -112,7 +119,12 @@ def test_weights_repeat_and_leave_out_samples():
 
     def looks(f):
         pred = f.predict(x)
-        return f.value(x, pred), f.gradient(x, pred), f.hessian(x, pred)(v), f.majorant().coordinate_norm()
+        return (
+            f.value(x, pred),
+            f.gradient(x, pred),
+            f.hessian(x, pred)(v),
+            f.majorant().coordinate_norm(),
+        )
 
     for ours, theirs in zip(looks(weighted), looks(repeated), strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-11)
@@ -120,7 +132,9 @@ def test_weights_repeat_and_leave_out_samples():
 
 def minimiser(value, F):
     """SciPy's on the coordinates F."""
-    found = optimize.minimize(lambda w: value(np.bincount(F, w, D)), np.zeros(len(F)), method="BFGS", tol=1e-9)
+    found = optimize.minimize(
+        lambda w: value(np.bincount(F, w, D)), np.zeros(len(F)), method="BFGS", tol=1e-9
+    )
     return np.bincount(F, found.x, D), found.fun
 
 
@@ -192,7 +206,8 @@ def test_sums_of_any_length(n):
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_predictions_of_any_size(dtype):
-    """Hazards whose ratio overflows: an early event of a large one does not hide the later events."""
+    """Hazards whose ratio overflows: an early event of a large one does not hide the later
+    events."""
     with x64(dtype == "float64"):
         u = np.array([400, 0, -300, -700], dtype)
         y = np.array([[1, 1], [2, 1], [3, 1], [4, 1]], dtype)
@@ -228,7 +243,9 @@ def test_derivatives_of_minimisers():
     rng = np.random.default_rng(8)
     along = jax.tree.map(lambda leaf: rng.normal(size=np.shape(leaf)), point)
     h = 1e-5
-    ahead, behind = (minimum(*jax.tree.map(lambda a, b, h=h: a + h * b, point, along)) for h in (h, -h))
+    ahead, behind = (
+        minimum(*jax.tree.map(lambda a, b, h=h: a + h * b, point, along)) for h in (h, -h)
+    )
     _, forward = jax.jvp(minimum, tuple(map(jnp.asarray, point)), along)
     np.testing.assert_allclose(forward, (ahead - behind) / (2 * h), rtol=1e-5, atol=1e-7)
     weights = rng.normal(size=D)
@@ -241,11 +258,16 @@ def test_lanes_of_times():
     """Times and events traced: as one by one, with a lane of NaN beside."""
     rng = np.random.default_rng(9)
     A = rng.normal(size=(40, 6))
-    times, events = rng.exponential(np.exp(-A[:, 2]), (4, 40)), (rng.random((4, 40)) < 0.8).astype(float)
+    times, events = (
+        rng.exponential(np.exp(-A[:, 2]), (4, 40)),
+        (rng.random((4, 40)) < 0.8).astype(float),
+    )
     times[3, 5] = np.nan
 
     def run(time, event):
-        return jaxht.solve(jaxht.Cox(A, jnp.stack([time, event], axis=1), 0.01), Sparse(2, 2), jaxht.HTP())
+        return jaxht.solve(
+            jaxht.Cox(A, jnp.stack([time, event], axis=1), 0.01), Sparse(2, 2), jaxht.HTP()
+        )
 
     lanes = quick(jax.vmap(run))(times, events)
     assert lanes.status[3] == Status.INVALID_DATA
@@ -266,7 +288,9 @@ def test_validation_on_held_out_samples():
     choice = jaxht.cross_validate(split, masks, Sparse(1), jaxht.OMP(), [1, 2, 3])
     x = np.asarray(choice.results.x[0, 1])
     held = np.asarray(masks[0])
-    expected = partial_likelihood(A[held] @ x, y[held, 0], y[held, 1], np.ones(held.sum())) / held.sum()
+    expected = (
+        partial_likelihood(A[held] @ x, y[held, 0], y[held, 1], np.ones(held.sum())) / held.sum()
+    )
     np.testing.assert_allclose(choice.losses[0, 1], expected, rtol=1e-10)
     assert choice.k in (2, 3)
 

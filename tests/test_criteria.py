@@ -41,9 +41,13 @@ def gamma(f, x):
     mean = np.exp(f.A @ x)
 
     def minus(log_shape):
-        return -scipy.stats.gamma.logpdf(f.y, np.exp(log_shape), scale=mean / np.exp(log_shape)).sum()
+        return -scipy.stats.gamma.logpdf(
+            f.y, np.exp(log_shape), scale=mean / np.exp(log_shape)
+        ).sum()
 
-    return -scipy.optimize.minimize_scalar(minus, bounds=(-8, 12), method="bounded", options={"xatol": 1e-9}).fun
+    return -scipy.optimize.minimize_scalar(
+        minus, bounds=(-8, 12), method="bounded", options={"xatol": 1e-9}
+    ).fun
 
 
 def ordinal(f, x):
@@ -52,7 +56,9 @@ def ordinal(f, x):
 
     def minus(w):
         bounds = np.array([-np.inf, w[0], w[0] + np.exp(w[1]), np.inf])
-        share = scipy.stats.logistic.cdf(bounds[f.y + 1] - u) - scipy.stats.logistic.cdf(bounds[f.y] - u)
+        share = scipy.stats.logistic.cdf(bounds[f.y + 1] - u) - scipy.stats.logistic.cdf(
+            bounds[f.y] - u
+        )
         return -np.log(share).sum()
 
     return -scipy.optimize.minimize(minus, np.zeros(2), method="BFGS", options={"gtol": 1e-9}).fun
@@ -69,13 +75,25 @@ def models():
     u = A[:, 0] - A[:, 1]
     return {
         "squares": (jaxht.LeastSquares(A, u + rng.normal(size=N), 0.1), gaussian),
-        "mean of squares": (jaxht.LeastSquares(A, u + rng.normal(size=N), 0.1, mean=True), gaussian),
-        "responses": (jaxht.MultiResponse(A, np.stack([u, -u], 1) + rng.normal(size=(N, 2))), gaussian),
-        "logistic": (jaxht.Logistic(A, np.where(u + rng.normal(size=N) > 0, 1.0, -1.0), 0.1), binomial),
+        "mean of squares": (
+            jaxht.LeastSquares(A, u + rng.normal(size=N), 0.1, mean=True),
+            gaussian,
+        ),
+        "responses": (
+            jaxht.MultiResponse(A, np.stack([u, -u], 1) + rng.normal(size=(N, 2))),
+            gaussian,
+        ),
+        "logistic": (
+            jaxht.Logistic(A, np.where(u + rng.normal(size=N) > 0, 1.0, -1.0), 0.1),
+            binomial,
+        ),
         "poisson": (jaxht.Poisson(A, rng.poisson(np.exp(0.5 * u)).astype(float)), poisson),
         "gamma": (jaxht.Gamma(A, rng.gamma(3.0, np.exp(0.5 * u) / 3), 0.1), gamma),
         "gamma, little noise": (jaxht.Gamma(A, rng.gamma(900.0, np.exp(0.5 * u) / 900)), gamma),
-        "ordinal": (jaxht.Ordinal(A, np.searchsorted([-1, 1], u + rng.logistic(size=N)), num_classes=3), ordinal),
+        "ordinal": (
+            jaxht.Ordinal(A, np.searchsorted([-1, 1], u + rng.logistic(size=N)), num_classes=3),
+            ordinal,
+        ),
         "cox": (jaxht.Cox(A, np.stack([rng.exponential(np.exp(-u)), rng.random(N) < 0.7], 1)), cox),
         "softmax": (jaxht.Softmax(A, rng.integers(3, size=N), num_classes=3), multinomial),
     }
@@ -88,10 +106,15 @@ def test_deviances_differ_as_likelihoods_do(name):
     shape = f.prepare().shape
     x, z = 0.5 * rng.normal(size=(2, *shape))
     if "little noise" in name:  # near the truth the shape is large
-        x, z = np.array([0.5, -0.5, *[0] * 6]) + 0.01 * x, np.array([0.5, -0.5, *[0] * 6]) + 0.01 * z
+        x, z = (
+            np.array([0.5, -0.5, *[0] * 6]) + 0.01 * x,
+            np.array([0.5, -0.5, *[0] * 6]) + 0.01 * z,
+        )
     with x64():
         difference = criteria.deviance(f, x) - criteria.deviance(f, z)
-    np.testing.assert_allclose(difference, -2 * (log_likelihood(f, x) - log_likelihood(f, z)), rtol=1e-9)
+    np.testing.assert_allclose(
+        difference, -2 * (log_likelihood(f, x) - log_likelihood(f, z)), rtol=1e-9
+    )
 
 
 def test_penalties():
@@ -148,19 +171,30 @@ def test_gamma_shapes_of_any_size(dtype):
         A = np.eye(N)[:, :1]
         with precision(dtype):
             f = jaxht.Gamma(A.astype(dtype), y.astype(dtype))
-            ours = criteria.deviance(f, np.array([0.1], dtype)) - criteria.deviance(f, np.zeros(1, dtype))
-        theirs = -2 * (gamma(jaxht.Gamma(A, y), np.array([0.1])) - gamma(jaxht.Gamma(A, y), np.zeros(1)))
-        assert float(ours) == pytest.approx(theirs, rel=1e-3 if dtype == "float32" else 1e-7, abs=1e-3)
+            ours = criteria.deviance(f, np.array([0.1], dtype)) - criteria.deviance(
+                f, np.zeros(1, dtype)
+            )
+        theirs = -2 * (
+            gamma(jaxht.Gamma(A, y), np.array([0.1])) - gamma(jaxht.Gamma(A, y), np.zeros(1))
+        )
+        assert float(ours) == pytest.approx(
+            theirs, rel=1e-3 if dtype == "float32" else 1e-7, abs=1e-3
+        )
 
 
-@pytest.mark.parametrize(("criterion", "least"), [(criteria.bic, 0.3), (criteria.gic, 0.5), (criteria.ebic, 0.9)])
+@pytest.mark.parametrize(
+    ("criterion", "least"), [(criteria.bic, 0.3), (criteria.gic, 0.5), (criteria.ebic, 0.9)]
+)
 def test_the_planted_sparsity_is_chosen(criterion, least):
     """In 60 problems of 200 x 30, of which the EBIC takes up the least noise."""
 
     @quick
     @jax.vmap
     def choose(key):
-        A, noise = jax.random.normal(key, (200, 30)), jax.random.normal(jax.random.fold_in(key, 1), (200,))
+        A, noise = (
+            jax.random.normal(key, (200, 30)),
+            jax.random.normal(jax.random.fold_in(key, 1), (200,)),
+        )
         f = jaxht.LeastSquares(A, A[:, :3] @ jnp.array([1.0, -1.0, 2.0]) + noise)
         return criteria.choose_k(f, jaxht.Sparse(1), jaxht.OMP(), range(7), criterion=criterion).k
 
@@ -171,7 +205,10 @@ def test_the_planted_sparsity_is_chosen(criterion, least):
 def test_nothing_is_chosen_from_noise():
     rng = np.random.default_rng(3)
     choice = criteria.choose_k(
-        jaxht.LeastSquares(rng.normal(size=(100, 40)), rng.normal(size=100)), jaxht.Sparse(1), jaxht.OMP(), [0, 1, 2, 4]
+        jaxht.LeastSquares(rng.normal(size=(100, 40)), rng.normal(size=100)),
+        jaxht.Sparse(1),
+        jaxht.OMP(),
+        [0, 1, 2, 4],
     )
     assert choice.k == 0
     assert choice.criteria.shape == choice.results.value.shape == (4,)
@@ -180,11 +217,15 @@ def test_nothing_is_chosen_from_noise():
 
 def test_criteria_of_a_users_own():
     f, _ = models()["poisson"]
-    choice = criteria.choose_k(f, jaxht.Sparse(1), jaxht.HTP(), [1, 2, 3], criterion=lambda f, x: -jnp.sum(x != 0))
+    choice = criteria.choose_k(
+        f, jaxht.Sparse(1), jaxht.HTP(), [1, 2, 3], criterion=lambda f, x: -jnp.sum(x != 0)
+    )
     assert choice.k == 3
 
 
-@pytest.mark.parametrize("f", [jaxht.Huber(np.eye(3), np.ones(3)), jaxht.GaussianPrecision(np.eye(3))])
+@pytest.mark.parametrize(
+    "f", [jaxht.Huber(np.eye(3), np.ones(3)), jaxht.GaussianPrecision(np.eye(3))]
+)
 def test_losses_without_a_likelihood(f):
     with pytest.raises(ValueError, match="likelihood"):
         criteria.aic(f, np.ones(3))
@@ -193,11 +234,15 @@ def test_losses_without_a_likelihood(f):
 @pytest.mark.parametrize("both_ways", [False, True])
 @pytest.mark.parametrize("patience", [1, 3])
 def test_a_path_ends_once_the_criterion_has_turned(both_ways, patience):
-    """As the whole path does, to where so many sparsities in a row have not lowered the criterion."""
+    """As the whole path does, to where so many sparsities in a row have not lowered the
+    criterion."""
     rng = np.random.default_rng(4)
     A = rng.normal(size=(60, 14))
     with x64():
-        f, ks = jaxht.LeastSquares(A, A[:, :3] @ [2.0, -1.5, 1.0] + 0.5 * rng.normal(size=60)), np.arange(1, 12)
+        f, ks = (
+            jaxht.LeastSquares(A, A[:, :3] @ [2.0, -1.5, 1.0] + 0.5 * rng.normal(size=60)),
+            np.arange(1, 12),
+        )
 
         @functools.partial(quick, static_argnums=1)
         def choose(f, patience):
@@ -214,7 +259,10 @@ def test_a_path_ends_once_the_criterion_has_turned(both_ways, patience):
             length = t + 1
             break
     assert length < len(ks)
-    assert np.isinf(part.criteria[length:]).all() and (part.results.status[length:] == jaxht.Status.RUNNING).all()
+    assert (
+        np.isinf(part.criteria[length:]).all()
+        and (part.results.status[length:] == jaxht.Status.RUNNING).all()
+    )
     if both_ways:  # refined among those alone, or with the others
         assert np.all(part.results.value[:length] <= values[:length])
     else:
@@ -227,5 +275,9 @@ def test_a_path_ends_once_the_criterion_has_turned(both_ways, patience):
 def test_patience_is_an_int(patience):
     with pytest.raises(ValueError, match="patience must be None or an int of at least 1"):
         criteria.choose_k(
-            jaxht.LeastSquares(np.eye(3), np.ones(3)), jaxht.Sparse(1), jaxht.HTP(), [1], patience=patience
+            jaxht.LeastSquares(np.eye(3), np.ones(3)),
+            jaxht.Sparse(1),
+            jaxht.HTP(),
+            [1],
+            patience=patience,
         )

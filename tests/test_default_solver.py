@@ -35,7 +35,11 @@ def operator():
     ("objective", "constraint", "solver"),
     [
         (LeastSquares(A, Y), Sparse(2), LocalSearch()),
-        (Logistic(A, np.sign(Y), 1e-2), jaxht.Groups(2, np.arange(12) // 3), LocalSearch(patience=4)),
+        (
+            Logistic(A, np.sign(Y), 1e-2),
+            jaxht.Groups(2, np.arange(12) // 3),
+            LocalSearch(patience=4),
+        ),
         (LeastSquares(operator(), Y), Sparse(2), HTP()),
         (jaxht.MultiResponse(A, A[:, :3]), jaxht.LowRank(2), HTP()),
         (
@@ -53,13 +57,21 @@ def test_the_default_follows_from_the_kinds(objective, constraint, solver):
 
 def test_searches_shrink_as_problems_grow():
     """Fewer refits of larger problems; designs whose columns are not gathered have one start."""
-    squares = [chosen(LeastSquares(*shapes(n, d), 1e-3), Sparse(10)) for n, d in [(60, 2000), (1000, 20_000)]]
-    logistic = [chosen(Logistic(*shapes(n, d), 1e-3), Sparse(10)) for n, d in [(60, 500), (2000, 5000), (10**6, 500)]]
+    squares = [
+        chosen(LeastSquares(*shapes(n, d), 1e-3), Sparse(10))
+        for n, d in [(60, 2000), (1000, 20_000)]
+    ]
+    logistic = [
+        chosen(Logistic(*shapes(n, d), 1e-3), Sparse(10))
+        for n, d in [(60, 500), (2000, 5000), (10**6, 500)]
+    ]
     assert squares[0].num_starts == logistic[0].num_starts == 8
     for larger in (squares, logistic):
         work = [s.num_starts * s.num_moves * s.patience * s.num_candidates for s in larger]
         assert work == sorted(work, reverse=True) and work[-1] < work[0]
-    wide = jaxht.design(scipy.sparse.random_array((500, 3000), density=0.001, random_state=RNG).astype(np.float32))
+    wide = jaxht.design(
+        scipy.sparse.random_array((500, 3000), density=0.001, random_state=RNG).astype(np.float32)
+    )
     search = jaxht.default_solver(Logistic(wide, np.sign(RNG.normal(size=500)), 1e-3), Sparse(100))
     assert (search.num_starts, search.num_candidates) == (1, 1)
     assert isinstance(chosen(LeastSquares(*shapes(60, 20)), Sparse(jnp.asarray(3))), NIHT)
@@ -68,11 +80,17 @@ def test_searches_shrink_as_problems_grow():
 def test_solve_runs_it_and_names_it():
     f, given = LeastSquares(A, Y), jaxht.solve(LeastSquares(A, Y), Sparse(2), LocalSearch())
     result = jaxht.solve(f, Sparse(2))
-    assert result.support.numpy().tolist() == [3, 7] and result.solver == "LocalSearch()" and given.solver == ""
+    assert (
+        result.support.numpy().tolist() == [3, 7]
+        and result.solver == "LocalSearch()"
+        and given.solver == ""
+    )
     assert "solver=LocalSearch()" in repr(result) and "solver" not in repr(given)
     np.testing.assert_array_equal(result.x, given.x)
     batch = host(
-        quick(jax.vmap(lambda y: jaxht.solve(LeastSquares(A, y), Sparse(2))))(np.stack([Y, A[:, 0] + A[:, 1]]))
+        quick(jax.vmap(lambda y: jaxht.solve(LeastSquares(A, y), Sparse(2))))(
+            np.stack([Y, A[:, 0] + A[:, 1]])
+        )
     )
     assert [np.flatnonzero(x).tolist() for x in batch.x] == [[3, 7], [0, 1]]
     with pytest.raises(ValueError, match="constraint must be"):

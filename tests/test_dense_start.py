@@ -28,7 +28,8 @@ def from_dense(objective, constraint, solver, stop=Stop()):
 
 @functools.cache
 def lorenz(n=1000, step=0.01, degree=3, noise=0.1):
-    """Polynomials along a trajectory of the Lorenz system, its noisy velocities, and the 7 coefficients of its law."""
+    """Polynomials along a trajectory of the Lorenz system, its noisy velocities, and the 7
+    coefficients of its law."""
 
     def velocity(s):
         return np.array([10 * (s[1] - s[0]), s[0] * (28 - s[2]) - s[1], s[0] * s[1] - 8 / 3 * s[2]])
@@ -41,9 +42,15 @@ def lorenz(n=1000, step=0.01, degree=3, noise=0.1):
         c = velocity(s + step / 2 * b)
         s = s + step / 6 * (a + 2 * b + 2 * c + velocity(s + step * c))
     states = np.array(states)
-    terms = [term for r in range(degree + 1) for term in itertools.combinations_with_replacement(range(3), r)]
+    terms = [
+        term
+        for r in range(degree + 1)
+        for term in itertools.combinations_with_replacement(range(3), r)
+    ]
     A = np.stack([np.prod(states[:, list(term)], axis=1) for term in terms], axis=1)
-    Y = np.array([velocity(s) for s in states]) + noise * np.random.default_rng(0).normal(size=(n, 3))
+    Y = np.array([velocity(s) for s in states]) + noise * np.random.default_rng(0).normal(
+        size=(n, 3)
+    )
     truth, at = np.zeros((len(terms), 3)), terms.index
     truth[at((0,)), 0], truth[at((1,)), 0] = -10, 10
     truth[at((0,)), 1], truth[at((1,)), 1], truth[at((0, 2)), 1] = 28, -1, -1
@@ -52,10 +59,13 @@ def lorenz(n=1000, step=0.01, degree=3, noise=0.1):
 
 
 @pytest.mark.parametrize(
-    "solver", [jaxht.HTP(), jaxht.SubspacePursuit(), jaxht.OMPR(), jaxht.FoBa()], ids=lambda s: type(s).__name__
+    "solver",
+    [jaxht.HTP(), jaxht.SubspacePursuit(), jaxht.OMPR(), jaxht.FoBa()],
+    ids=lambda s: type(s).__name__,
 )
 def test_the_law_of_the_lorenz_system_is_found(solver):
-    """Cubic terms of a trajectory are correlated by more than 0.99: from zero no solver finds its law."""
+    """Cubic terms of a trajectory are correlated by more than 0.99: from zero no solver finds its
+    law."""
     A, Y, truth = lorenz()
     f = jaxht.MultiResponse(A, Y, mean=True)
     least = f.value(truth, f.predict(truth))
@@ -67,11 +77,15 @@ def test_the_law_of_the_lorenz_system_is_found(solver):
 
 @pytest.mark.parametrize("degree", [2, 3])
 def test_local_search_finds_the_law_from_any_start(degree):
-    """One equation after the other, from zero, from the least-squares solution and from random points."""
+    """One equation after the other, from zero, from the least-squares solution and from random
+    points."""
     A, Y, truth = lorenz(degree=degree)
     rng, sparsities = np.random.default_rng(1), (truth != 0).sum(0)
     starts = np.concatenate(
-        [np.zeros((1, len(truth))), np.logspace(-2, 2, 5)[:, None] * rng.normal(size=(5, len(truth)))]
+        [
+            np.zeros((1, len(truth))),
+            np.logspace(-2, 2, 5)[:, None] * rng.normal(size=(5, len(truth))),
+        ]
     )
 
     @quick
@@ -85,15 +99,29 @@ def test_local_search_finds_the_law_from_any_start(degree):
     np.testing.assert_array_equal(dense.x != 0, truth.T != 0)
     for start in range(len(starts)):
         np.testing.assert_array_equal(from_starts.x[:, start] != 0, truth.T != 0)
-    assert np.all(from_starts.status == jaxht.Status.NO_PROGRESS) and np.all(dense.status == jaxht.Status.NO_PROGRESS)
+    assert np.all(from_starts.status == jaxht.Status.NO_PROGRESS) and np.all(
+        dense.status == jaxht.Status.NO_PROGRESS
+    )
 
 
 KINDS = {
     "array": (lambda A, y: LeastSquares(A, y), 0, np.ones),
-    "ridge of each": (lambda A, y: LeastSquares(A, y, np.arange(6.0), mean=True), np.arange(6.0), np.ones),
+    "ridge of each": (
+        lambda A, y: LeastSquares(A, y, np.arange(6.0), mean=True),
+        np.arange(6.0),
+        np.ones,
+    ),
     "weights": (lambda A, y: LeastSquares(A, y, weights=np.arange(20.0)), 0, np.arange),
-    "sparse": (lambda A, y: LeastSquares(jaxht.design(scipy.sparse.csr_array(A)), y, 0.3), 0.3, np.ones),
-    "operator": (lambda A, y: LeastSquares(jaxht.LinearOperator(lambda x, A: A @ x, A.shape, (A,)), y), 0, np.ones),
+    "sparse": (
+        lambda A, y: LeastSquares(jaxht.design(scipy.sparse.csr_array(A)), y, 0.3),
+        0.3,
+        np.ones,
+    ),
+    "operator": (
+        lambda A, y: LeastSquares(jaxht.LinearOperator(lambda x, A: A @ x, A.shape, (A,)), y),
+        0,
+        np.ones,
+    ),
 }
 
 
@@ -103,7 +131,9 @@ def test_it_is_the_ridge_solution(kind):
     rng = np.random.default_rng(1)
     A, y, weights = rng.normal(size=(20, 6)), rng.normal(size=20), np.asarray(weigh(20), float)
     scale = 20 if kind == "ridge of each" else 1
-    expected = np.linalg.solve((A.T * weights) @ A / scale + np.diag(l2 * np.ones(6)), A.T @ (weights * y) / scale)
+    expected = np.linalg.solve(
+        (A.T * weights) @ A / scale + np.diag(l2 * np.ones(6)), A.T @ (weights * y) / scale
+    )
     result = from_dense(make(A, y), Sparse(6, 6), jaxht.IHT(), Stop(max_steps=0))
     np.testing.assert_allclose(result.x, expected, rtol=1e-6, atol=1e-8)
 
@@ -141,14 +171,25 @@ def test_of_other_losses_and_of_low_rank():
     Y = rng.normal(size=(60, 4))
     full = np.linalg.lstsq(A, Y, rcond=None)[0]
     U, s, Vt = np.linalg.svd(full, full_matrices=False)
-    result = from_dense(jaxht.MultiResponse(A, Y), jaxht.LowRank(2), jaxht.NIHT(), Stop(max_steps=0))
+    result = from_dense(
+        jaxht.MultiResponse(A, Y), jaxht.LowRank(2), jaxht.NIHT(), Stop(max_steps=0)
+    )
     np.testing.assert_allclose(result.x, U[:, :2] * s[:2] @ Vt[:2], atol=1e-6)
 
 
 REFUSED = {
-    "fewer rows": (lambda: LeastSquares(np.ones((3, 4)), np.ones(3)), r"^A must have at least.*\(3, 4\)"),
-    "no linear model": (lambda: jaxht.Custom(lambda x: x @ x, like=4), "^objective must be a linear model.*Custom"),
-    "measurements": (lambda: jaxht.MatrixSensing(np.ones((9, 2, 2)), np.ones(9)), "^objective must be a linear model"),
+    "fewer rows": (
+        lambda: LeastSquares(np.ones((3, 4)), np.ones(3)),
+        r"^A must have at least.*\(3, 4\)",
+    ),
+    "no linear model": (
+        lambda: jaxht.Custom(lambda x: x @ x, like=4),
+        "^objective must be a linear model.*Custom",
+    ),
+    "measurements": (
+        lambda: jaxht.MatrixSensing(np.ones((9, 2, 2)), np.ones(9)),
+        "^objective must be a linear model",
+    ),
 }
 
 

@@ -1,4 +1,5 @@
-"""Derivatives of solutions next to finite differences, for every solver; where there are none they are NaN."""
+"""Derivatives of solutions next to finite differences, for every solver; where there are none they
+are NaN."""
 
 import dataclasses
 import functools
@@ -21,7 +22,8 @@ from tests.util import quick, x64
 
 pytestmark = pytest.mark.usefixtures("all_quickly")
 
-# These have their turn on every problem, and each of the others on one of those losses that compile fast.
+# These have their turn on every problem, and each of the others on one of those losses that compile
+# fast.
 SAMPLE = ("HTP", "HTSAGA", "IHT", "NIHT", "OMP")
 IN_TURN = ("huber", "logistic", "smoothed hinge", "hinge", "poisson", "gamma")
 
@@ -34,11 +36,14 @@ def solvers_on(problem):
 
 
 def slopes(function, at, along, h=1e-5):
-    """Along a direction, of forward mode, of reverse mode (of the sum of outputs), and the central difference."""
+    """Along a direction, of forward mode, of reverse mode (of the sum of outputs), and the central
+    difference."""
     forward = quick(lambda *at: jax.jvp(function, at, along))
     gradient = quick(jax.grad(lambda *at: jnp.sum(function(*at)), tuple(range(len(at)))))(*at)
     reverse = sum(np.vdot(g, direction) for g, direction in zip(gradient, along, strict=True))
-    ahead, behind = (forward(*(a + s * h * b for a, b in zip(at, along, strict=True)))[0] for s in (1, -1))
+    ahead, behind = (
+        forward(*(a + s * h * b for a, b in zip(at, along, strict=True)))[0] for s in (1, -1)
+    )
     return np.asarray(forward(*at)[1]), reverse, np.asarray((ahead - behind) / (2 * h))
 
 
@@ -50,7 +55,8 @@ def check(function, at, along, rtol=1e-6):
 
 @pytest.mark.parametrize("problem", PROBLEMS)
 def test_solutions(problem):
-    """Of every solver; all that the theorem sees of it is its x. `python -m tests.derivatives` leaves out no pair."""
+    """Of every solver; all that the theorem sees of it is its x. `python -m tests.derivatives`
+    leaves out no pair."""
     with x64():
         found = {name: compare(problem, name) for name in solvers_on(problem)}
     checked = {name: errors for name, errors in found.items() if errors is not None}
@@ -62,7 +68,8 @@ def test_solutions(problem):
 
 @pytest.mark.parametrize(
     ("problem", "name"),
-    [("squares", name) for name in solver_names()] + [(problem, "HTP") for problem in ("huber", "logistic", "poisson")],
+    [("squares", name) for name in solver_names()]
+    + [(problem, "HTP") for problem in ("huber", "logistic", "poisson")],
 )
 def test_solvers(problem, name):
     """By A, y, the ridge and the weights, of x and of f, through the solve itself; or NaN."""
@@ -72,7 +79,9 @@ def test_solvers(problem, name):
         along = along[0], np.zeros(N), *along[2:]
 
     def function(A, y, l2, w):
-        result = jaxht.solve(make(A, y, l2, w), constraint, make_solver(name), key=jax.random.key(0))
+        result = jaxht.solve(
+            make(A, y, l2, w), constraint, make_solver(name), key=jax.random.key(0)
+        )
         return jnp.vdot(c, result.x) + 0.3 * result.value
 
     with x64():
@@ -95,7 +104,9 @@ def as_operator(A):
             jaxht.Logistic(A, jnp.sign(y), t), jaxht.Groups(2, np.arange(D) // 2), jaxht.HTP()
         ),
         "sparse design": lambda A, y, t: jaxht.solve(
-            jaxht.LeastSquares(scipy.sparse.csr_array(A * (np.abs(A) > 0.3)), y, t), jaxht.Sparse(K), jaxht.HTP()
+            jaxht.LeastSquares(scipy.sparse.csr_array(A * (np.abs(A) > 0.3)), y, t),
+            jaxht.Sparse(K),
+            jaxht.HTP(),
         ),
         "operator": lambda A, y, t: jaxht.solve(
             jaxht.LeastSquares(as_operator(A), y, t), jaxht.Sparse(K), jaxht.NIHT()
@@ -106,7 +117,9 @@ def as_operator(A):
             jaxht.HTP(),
         ),
         "graph": lambda A, y, t: jaxht.solve(
-            jaxht.GaussianPrecision(jnp.cov(A.T) + (0.1 + t) * jnp.eye(D)), jaxht.Edges(5), jaxht.HTP()
+            jaxht.GaussianPrecision(jnp.cov(A.T) + (0.1 + t) * jnp.eye(D)),
+            jaxht.Edges(5),
+            jaxht.HTP(),
         ),
         "rows": lambda A, y, t: jaxht.solve(
             jaxht.MultiResponse(A, jnp.stack([y, y**2], 1), t),
@@ -125,7 +138,9 @@ def test_other_problems(solution):
         check(lambda t: jnp.sum(jnp.sin(solution(A, y, t).x)), (0.1,), (1.0,))
 
 
-@pytest.mark.parametrize("solver", [solvers.IHT(), solvers.HTP(), solvers.NIHT()], ids=["IHT", "HTP", "NIHT"])
+@pytest.mark.parametrize(
+    "solver", [solvers.IHT(), solvers.HTP(), solvers.NIHT()], ids=["IHT", "HTP", "NIHT"]
+)
 @pytest.mark.parametrize("nonnegative", [False, True])
 def test_bounds(solver, nonnegative):
     """Coordinates at a bound move with it, and the others with them."""
@@ -163,7 +178,9 @@ def completion(y, l2, **options):
     """Of two large singular values; and with a column of factors that stays 0."""
     rng = np.random.default_rng(4)
     rows, columns = np.nonzero(rng.random((7, 6)) < 0.9)
-    target = (rng.normal(size=(7, 2)) @ rng.normal(size=(2, 6)) + 0.1 * rng.normal(size=(7, 6)))[rows, columns]
+    target = (rng.normal(size=(7, 2)) @ rng.normal(size=(2, 6)) + 0.1 * rng.normal(size=(7, 6)))[
+        rows, columns
+    ]
     f = jaxht.MatrixCompletion(rows, columns, target + y, (7, 6), l2=l2)
     return jaxht.solve(f, jaxht.LowRank(2, k_max=3, **options), jaxht.IHT())
 
@@ -172,18 +189,25 @@ def test_completion():
     """Of observed entries."""
     C = np.random.default_rng(3).normal(size=(7, 6))
     with x64():
-        check(lambda *at: jnp.vdot(C, completion(*at).x), (np.zeros(32), 0.1), (np.cos(np.arange(32)), 1.0))
+        check(
+            lambda *at: jnp.vdot(C, completion(*at).x),
+            (np.zeros(32), 0.1),
+            (np.cos(np.arange(32)), 1.0),
+        )
 
 
 def test_factors():
-    """The value, the matrix, singular values, and the two spaces: what is a function of the decomposition."""
+    """The value, the matrix, singular values, and the two spaces: what is a function of the
+    decomposition."""
     C = np.random.default_rng(3).normal(size=(7, 7))
 
     def function(*at):
         result = completion(*at, factored=True)
         U, s, V = result.x.U, result.x.s, result.x.V
         spaces = jnp.vdot(C, U @ U.T), jnp.vdot(C[:6, :6], V @ V.T)
-        return jnp.stack([result.value, jnp.vdot(C[:, :6], result.x.dense()), s @ C[0, :3], *spaces])
+        return jnp.stack(
+            [result.value, jnp.vdot(C[:, :6], result.x.dense()), s @ C[0, :3], *spaces]
+        )
 
     with x64():
         check(function, (np.zeros(32), 0.1), (np.cos(np.arange(32)), 1.0))
@@ -194,7 +218,11 @@ def test_factors_of_equal_singular_values():
     A, Y = jnp.eye(4), jnp.diag(jnp.array([2.0, 2.0, 0.5]), 1)[:, 1:]
 
     def solution(l2):
-        return jnp.sum(jaxht.solve(jaxht.MultiResponse(A, Y, l2), jaxht.LowRank(2, factored=True), jaxht.IHT()).x.U)
+        return jnp.sum(
+            jaxht.solve(
+                jaxht.MultiResponse(A, Y, l2), jaxht.LowRank(2, factored=True), jaxht.IHT()
+            ).x.U
+        )
 
     with x64():
         assert np.isnan(jax.grad(solution)(0.1)) and np.isnan(jax.jvp(solution, (0.1,), (1.0,))[1])
@@ -202,18 +230,28 @@ def test_factors_of_equal_singular_values():
 
 def test_conditions_of_factors():
     """As of arrays; and that singular values differ."""
-    f, rank_two = jaxht.MultiResponse(jnp.eye(4), jnp.diag(jnp.array([3.0, 2, 1, 0.5]))), jaxht.LowRank(2)
+    f, rank_two = (
+        jaxht.MultiResponse(jnp.eye(4), jnp.diag(jnp.array([3.0, 2, 1, 0.5]))),
+        jaxht.LowRank(2),
+    )
     tied = dataclasses.replace(f, y=jnp.diag(jnp.array([2.0, 2, 1, 0.5])))
-    with_values = functools.partial(dataclasses.replace, jaxht.Factored(jnp.eye(4, 2), jnp.zeros(2), jnp.eye(4, 2)))
+    with_values = functools.partial(
+        dataclasses.replace, jaxht.Factored(jnp.eye(4, 2), jnp.zeros(2), jnp.eye(4, 2))
+    )
     factors = with_values(s=jnp.array([3.0, 2]))
     assert all(jaxht.differentiability(f, rank_two, factors))
     assert not jaxht.differentiability(f, jaxht.LowRank(3), factors).separated
     assert not jaxht.differentiability(f, rank_two, with_values(s=jnp.array([6.0, 4]))).stationary
     equal = with_values(s=jnp.array([2.0, 2]))
     assert jaxht.differentiability(tied, rank_two, equal.dense()).exists
-    assert [bool(holds) for holds in jaxht.differentiability(tied, rank_two, equal)[:2]] == [True, False]
+    assert [bool(holds) for holds in jaxht.differentiability(tied, rank_two, equal)[:2]] == [
+        True,
+        False,
+    ]
     with pytest.raises(ValueError, match="objective must take factored iterates"):
-        jaxht.differentiability(jaxht.MatrixSensing(jnp.ones((3, 4, 4)), jnp.ones(3)), rank_two, factors)
+        jaxht.differentiability(
+            jaxht.MatrixSensing(jnp.ones((3, 4, 4)), jnp.ones(3)), rank_two, factors
+        )
     with pytest.raises(ValueError, match="x must be an array"):
         jaxht.optimality(f, rank_two, factors, swaps=False)
 
@@ -254,7 +292,11 @@ def test_paths_and_validation():
         return jnp.sum(jaxht.validate(train, held_out, jaxht.Sparse(1), jaxht.HTP(), [2, 3]).losses)
 
     with x64():
-        for function in (functools.partial(of_path, False), functools.partial(of_path, True), of_validation):
+        for function in (
+            functools.partial(of_path, False),
+            functools.partial(of_path, True),
+            of_validation,
+        ):
             check(function, (A, y, l2, w), along)
 
 
@@ -265,7 +307,9 @@ def test_a_lane_without_a_minimiser_spoils_no_other():
     @functools.partial(jax.vmap, in_axes=(0, None))
     @jax.value_and_grad
     def lanes(l2, y):
-        return jnp.vdot(c, jaxht.solve(jaxht.LeastSquares(A, y, l2), jaxht.Sparse(K), jaxht.HTP()).x)
+        return jnp.vdot(
+            c, jaxht.solve(jaxht.LeastSquares(A, y, l2), jaxht.Sparse(K), jaxht.HTP()).x
+        )
 
     with x64():
         gradients = lanes(jnp.array([0.1, np.nan, 0.2]), y)[1]
@@ -282,7 +326,9 @@ def test_points_that_are_no_minimisers_have_none():
         return jnp.sum(jaxht.solve(f, jaxht.Sparse(K), jaxht.IHT(), stop=jaxht.Stop(max_steps=3)).x)
 
     def gap(l2):
-        return jaxht.solve(jaxht.LeastSquares(A, y, l2, mean=True), jaxht.Sparse(K), jaxht.DIHT()).gap
+        return jaxht.solve(
+            jaxht.LeastSquares(A, y, l2, mean=True), jaxht.Sparse(K), jaxht.DIHT()
+        ).gap
 
     def of_products(l2):
         f = jaxht.LeastSquares(as_operator(A), y, l2)
@@ -294,7 +340,9 @@ def test_points_that_are_no_minimisers_have_none():
 
     def of_matrices(l2):
         f = jaxht.MultiResponse(A, jnp.stack([y, y**2, jnp.sin(y)], 1), l2)
-        return jnp.sum(jaxht.solve(f, jaxht.LowRank(2), jaxht.IHT(), stop=jaxht.Stop(max_steps=3)).x)
+        return jnp.sum(
+            jaxht.solve(f, jaxht.LowRank(2), jaxht.IHT(), stop=jaxht.Stop(max_steps=3)).x
+        )
 
     def of_graph(l2):
         f = jaxht.GaussianPrecision(jnp.cov(A.T) + l2 * jnp.eye(D))
@@ -303,23 +351,33 @@ def test_points_that_are_no_minimisers_have_none():
     with x64():
         for function in (cut_off, gap, of_products, of_function, of_matrices, of_graph):
             assert np.isfinite(function(0.1))
-            assert np.isnan(jax.grad(function)(0.1)) and np.isnan(jax.jvp(function, (0.1,), (1.0,))[1])
+            assert np.isnan(jax.grad(function)(0.1)) and np.isnan(
+                jax.jvp(function, (0.1,), (1.0,))[1]
+            )
 
 
 @pytest.mark.parametrize("name", ["HTP", "IHT"])
 def test_derivatives_of_the_steps(name):
-    """Where a run converges they are those of the solution; also by the step size, and where it was cut off."""
+    """Where a run converges they are those of the solution; also by the step size, and where it was
+    cut off."""
     (A, y, *_), _, c = data()
 
     def function(adjoint, max_steps, l2, step_size):
         solver = jaxht.IHT(step_size) if name == "IHT" else getattr(solvers, name)()
         stop = jaxht.Stop(max_steps=max_steps, rtol=0.0)
         return jnp.vdot(
-            c, jaxht.solve(jaxht.LeastSquares(A, y, l2), jaxht.Sparse(K), solver, stop=stop, adjoint=adjoint).x
+            c,
+            jaxht.solve(
+                jaxht.LeastSquares(A, y, l2), jaxht.Sparse(K), solver, stop=stop, adjoint=adjoint
+            ).x,
         )
 
     with x64():
-        check(functools.partial(function, "checkpointed", 3), (0.1, 0.01), (1.0, 0.0 if name != "IHT" else 0.01))
+        check(
+            functools.partial(function, "checkpointed", 3),
+            (0.1, 0.01),
+            (1.0, 0.0 if name != "IHT" else 0.01),
+        )
         at = 0.1, 0.01
         of_steps, of_solution = (quick(jax.grad(functools.partial(function, adjoint, 400), (0, 1)))(*at)
                                  for adjoint in ("checkpointed", "implicit"))  # fmt: skip
@@ -332,18 +390,25 @@ def test_adjoint_is_checked():
     with pytest.raises(ValueError, match="adjoint must be one of"):
         jaxht.solve(f, jaxht.Sparse(1), jaxht.IHT(), adjoint="direct")
     with pytest.raises(ValueError, match="max_steps must be a Python int"):
-        jax.jit(lambda m: jaxht.solve(f, jaxht.Sparse(1), jaxht.IHT(), stop=jaxht.Stop(m), adjoint="checkpointed"))(5)
+        jax.jit(
+            lambda m: jaxht.solve(
+                f, jaxht.Sparse(1), jaxht.IHT(), stop=jaxht.Stop(m), adjoint="checkpointed"
+            )
+        )(5)
 
 
 def test_memory_of_the_gradient():
-    """That of the theorem does not depend on the number of steps; that of the steps grows with its root."""
+    """That of the theorem does not depend on the number of steps; that of the steps grows with its
+    root."""
     (A, y, *_), _, c = data()
 
     def size(adjoint, max_steps):
         def function(l2):
             stop = jaxht.Stop(max_steps=max_steps)
             f = jaxht.LeastSquares(A, y, l2)
-            return jnp.vdot(c, jaxht.solve(f, jaxht.Sparse(K), jaxht.IHT(), stop=stop, adjoint=adjoint).x)
+            return jnp.vdot(
+                c, jaxht.solve(f, jaxht.Sparse(K), jaxht.IHT(), stop=stop, adjoint=adjoint).x
+            )
 
         return quick(jax.grad(function)).lower(0.1).compile().memory_analysis().temp_size_in_bytes
 
@@ -362,7 +427,9 @@ def test_where_there_are_none():
 
     def conditions(l2):
         f = jaxht.LeastSquares(A, y, l2)
-        return jaxht.differentiability(f, jaxht.Sparse(5), jaxht.solve(f, jaxht.Sparse(5), jaxht.IHT()).x)
+        return jaxht.differentiability(
+            f, jaxht.Sparse(5), jaxht.solve(f, jaxht.Sparse(5), jaxht.IHT()).x
+        )
 
     with x64():
         for l2, regular in ((0.0, False), (1e-2, True)):
@@ -373,15 +440,21 @@ def test_where_there_are_none():
 
 
 def designs(kind, precision, k=6, n=20, count=60):
-    """Columns of different lengths whose Hessian has a null vector, or a condition number that is well resolved."""
-    rng, scales = np.random.default_rng(7), np.logspace(-0.5, 0.5, k) ** (1 + (precision == "float64"))
+    """Columns of different lengths whose Hessian has a null vector, or a condition number that is
+    well resolved."""
+    rng, scales = (
+        np.random.default_rng(7),
+        np.logspace(-0.5, 0.5, k) ** (1 + (precision == "float64")),
+    )
     for _ in range(count):
         B, v = rng.normal(size=(n, k)), rng.normal(size=k)
         if kind == "two columns":
             v = np.eye(k)[1] - np.eye(k)[4]
         elif kind == "two pairs":
             v = np.array([1.0, 1, -1, -1, 0, 0])
-        elif kind == "orthogonal":  # to the vector that the search for it starts from, in units of the columns
+        elif (
+            kind == "orthogonal"
+        ):  # to the vector that the search for it starts from, in units of the columns
             start = np.asarray(random_vector(k, jnp.dtype(precision)), float)
             for _ in range(100):
                 g = start * np.linalg.norm(B - np.outer(B @ v, v) / (v @ v), axis=0)
@@ -396,14 +469,18 @@ def designs(kind, precision, k=6, n=20, count=60):
 
 
 @pytest.mark.parametrize("precision", ["float32", "float64"])
-@pytest.mark.parametrize("kind", ["any", "two columns", "two pairs", "orthogonal", "zeros", "regular"])
+@pytest.mark.parametrize(
+    "kind", ["any", "two columns", "two pairs", "orthogonal", "zeros", "regular"]
+)
 def test_singular_hessians_are_seen(kind, precision):
     """By a factor and by conjugate gradients, whatever the null vector is."""
     x = np.array([1, 1, 1, 1, 2, 1e-3])
 
     def regular(make, A):
         f = jaxht.LeastSquares(make(A), jnp.ones(20)).prepare()
-        return theorem_holds(f, jaxht.Support(jnp.ones(6, bool), k_max=6), x.astype(precision)).regular
+        return theorem_holds(
+            f, jaxht.Support(jnp.ones(6, bool), k_max=6), x.astype(precision)
+        ).regular
 
     with x64(precision == "float64"):
         As = np.array(list(designs(kind, precision)))
@@ -421,25 +498,43 @@ def conditions_of(y, constraint, x, A=None):
 
 
 def test_conditions():
-    """Of the identity, for which everything is known: stationary, regular, strict, separated, exists, two-sided."""
+    """Of the identity, for which everything is known: stationary, regular, strict, separated,
+    exists, two-sided."""
     with x64():
         sparse = jaxht.Sparse(2)
         assert conditions_of([4.0, 3, 2, 1], sparse, [4.0, 3, 0, 0]) == [True] * 6
-        assert conditions_of([4.0, 3, 2, 1], sparse, [4.0, 3.1, 0, 0]) == [False, True, True, True, False, False]
+        assert conditions_of([4.0, 3, 2, 1], sparse, [4.0, 3.1, 0, 0]) == [
+            False,
+            True,
+            True,
+            True,
+            False,
+            False,
+        ]
         tie = [True, True, True, False, True, False]
         assert conditions_of([4.0, 3, 3, 1], sparse, [4.0, 3, 0, 0]) == tie
         assert conditions_of([4.0, 0, 0, 0], sparse, [4.0, 0, 0, 0]) == tie  # any other may enter
-        assert conditions_of([4.0, 3, 2, 1], jaxht.Sparse(4), [4.0, 3, 2, 1]) == [True] * 6  # there is no other
+        assert (
+            conditions_of([4.0, 3, 2, 1], jaxht.Sparse(4), [4.0, 3, 2, 1]) == [True] * 6
+        )  # there is no other
         bounded = jaxht.Sparse(2, bounds=(None, 3.0))
         assert conditions_of([4.0, 2, 1, 1], bounded, [3.0, 2, 0, 0]) == [True] * 6
-        assert conditions_of([3.0, 2, 1, 1], bounded, [3.0, 2, 0, 0]) == [True, True, False, True, True, False]
+        assert conditions_of([3.0, 2, 1, 1], bounded, [3.0, 2, 0, 0]) == [
+            True,
+            True,
+            False,
+            True,
+            True,
+            False,
+        ]
         groups = jaxht.Groups(1, np.array([0, 0, 1, 1]))
         assert conditions_of([4.0, 3, 2, 1], groups, [4.0, 3, 0, 0]) == [True] * 6
         assert conditions_of([4.0, 3, 3, 4], groups, [4.0, 3, 0, 0])[3] is False
 
 
 def test_one_sided_derivatives():
-    """At a bound that just became active they are those of the side on which the coordinate stays at it."""
+    """At a bound that just became active they are those of the side on which the coordinate stays
+    at it."""
 
     def function(y):
         constraint = jaxht.Sparse(2, bounds=(None, 3.0))
@@ -451,7 +546,7 @@ def test_one_sided_derivatives():
         np.testing.assert_allclose(down, [1.0, 1, 0, 0], atol=1e-8)
 
 
-# ---- what else is differentiable -------------------------------------------------------------------------------------
+# ---- what else is differentiable -----------------------------------------------------------------
 
 
 def test_certificates():
@@ -466,8 +561,12 @@ def test_certificates():
 
     with x64():
         at = (A, y, 1.0, w)
-        check(functools.partial(bounds, PROBLEMS["squares"].objective), at, (A_dot, y_dot, 0.1, w_dot))
-        check(functools.partial(bounds, PROBLEMS["huber"].objective), at, (A_dot, y_dot, 0.1, w_dot))
+        check(
+            functools.partial(bounds, PROBLEMS["squares"].objective), at, (A_dot, y_dot, 0.1, w_dot)
+        )
+        check(
+            functools.partial(bounds, PROBLEMS["huber"].objective), at, (A_dot, y_dot, 0.1, w_dot)
+        )
 
 
 @pytest.mark.parametrize("radius", [0.5, 100.0])
@@ -481,12 +580,17 @@ def test_projections(radius):
         mask = jax.jacobian(lambda z: jaxht.projections.hard_threshold(z, 5))(z)
         np.testing.assert_array_equal(mask, np.diag(np.abs(z) >= np.sort(np.abs(z))[-5]))
         check(lambda z, w: jnp.vdot(c, jaxht.projections.l2_ball(z, w)), (z, radius), (z_dot, 0.3))
-        check(lambda z, w: jnp.vdot(c, jaxht.projections.sparse_l2_ball(z, 5, w)), (z, radius), (z_dot, 0.3))
+        check(
+            lambda z, w: jnp.vdot(c, jaxht.projections.sparse_l2_ball(z, 5, w)),
+            (z, radius),
+            (z_dot, 0.3),
+        )
         check(lambda Z: jnp.vdot(C, jaxht.projections.low_rank(Z, 2)), (Z,), (Z_dot,))
 
 
 def test_transforms_under_an_outer_objective():
-    """The step size and the start of a few training steps with hard thresholding, by the loss after them."""
+    """The step size and the start of a few training steps with hard thresholding, by the loss after
+    them."""
     (A, y, *_), _, _ = data()
     p, p_dot = np.random.default_rng(6).normal(size=(2, D))
     chains = {

@@ -1,4 +1,5 @@
-"""Several processes with a part of A each: examples/distributed.py, killed in the middle and started again."""
+"""Several processes with a part of A each: examples/distributed.py, killed in the middle and
+started again."""
 
 import json
 import subprocess
@@ -22,7 +23,8 @@ def start(*arguments):
 
 
 def test_a_process_is_killed_and_the_run_goes_on(tmp_path):
-    """The other ends with an error within a minute; four processes go on from the last checkpoint of two."""
+    """The other ends with an error within a minute; four processes go on from the last checkpoint
+    of two."""
     common = ["--folder", tmp_path, "--every", 2]
     one = ["--address", f"localhost:{distributed.free_port()}", "--processes", 2, *common]
     first, second = (start(*one, "--process", process) for process in range(2))
@@ -34,7 +36,9 @@ def test_a_process_is_killed_and_the_run_goes_on(tmp_path):
         begin = time.monotonic()
         _, error = first.communicate(timeout=100)
         assert time.monotonic() - begin < 60
-        assert first.returncode != 0 and any(word in error for word in ("Error", "UNAVAILABLE", "INTERNAL", "closed"))
+        assert first.returncode != 0 and any(
+            word in error for word in ("Error", "UNAVAILABLE", "INTERNAL", "closed")
+        )
     finally:
         for process in (first, second):
             process.kill()
@@ -53,6 +57,9 @@ def test_a_process_is_killed_and_the_run_goes_on(tmp_path):
     problem, x0, key = distributed.problem(A, y)
     alone = jaxht.solve(problem.objective, problem.constraint, problem.solver, stop=problem.stop)
     assert x0 is None and key is None
-    assert found["support"] == alone.support.numpy().tolist() and len(found["support"]) == distributed.K
+    assert (
+        found["support"] == alone.support.numpy().tolist()
+        and len(found["support"]) == distributed.K
+    )
     assert found["status"] == alone.status
     np.testing.assert_allclose(found["value"], alone.value, rtol=1e-5)

@@ -20,10 +20,23 @@ from tests import built_docs, test_docstrings
 pytestmark = pytest.mark.usefixtures("all_quickly")
 ROOT = pathlib.Path(__file__).parents[1]
 DOCS = ROOT / "docs"
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.glob("*.md")), *sorted(DOCS.glob("guides/*.md"))]
-# Pages whose tests say what comes out of their blocks (of the first hour, tests/test_first_hour.py: its blocks are the
-# scripts); those of all other pages run.
-TESTED = {"compiling.md", "derivatives.md", "estimators.md", "first_hour.md", "gallery.md", "optimum.md", "problems.md"}
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    *sorted(DOCS.glob("*.md")),
+    *sorted(DOCS.glob("guides/*.md")),
+]
+# Pages whose tests say what comes out of their blocks (of the first hour, tests/test_first_hour.py:
+# its blocks are the scripts); those of all other pages run.
+TESTED = {
+    "compiling.md",
+    "derivatives.md",
+    "estimators.md",
+    "first_hour.md",
+    "gallery.md",
+    "optimum.md",
+    "problems.md",
+}
 TESTED |= {"recipe.md"}
 ALONE = [name for page in PAGES[2:] if (name := str(page.relative_to(DOCS))) not in TESTED]
 GALLERY = sorted(DOCS.glob("gallery/*.py"))
@@ -52,7 +65,16 @@ def test_the_recipe(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MPLBACKEND", "agg")
     script = example("recipe.md")
-    assert len([line for line in script.splitlines() if line and not line.startswith(("import", "from"))]) <= 30
+    assert (
+        len(
+            [
+                line
+                for line in script.splitlines()
+                if line and not line.startswith(("import", "from"))
+            ]
+        )
+        <= 30
+    )
     scope = alone(script.replace("[24, 40, 56]", "[40, 56]"))  # each n is compiled
     results, rates = scope["results"], scope["rates"]
     assert {"success", "worst", "status", "num_steps", "done"} <= set(results)
@@ -65,24 +87,34 @@ def test_the_recipe(tmp_path, monkeypatch, capsys):
 
 def test_sparse_training():
     scope = alone(example("training.md"))
-    kept, total = (sum(map(count, scope["params"].values())) for count in (np.count_nonzero, np.size))
+    kept, total = (
+        sum(map(count, scope["params"].values())) for count in (np.count_nonzero, np.size)
+    )
     assert kept == round(0.05 * total)
     np.testing.assert_allclose(scope["report"].total, 1 - kept / total, rtol=1e-6)
 
 
-@pytest.mark.parametrize(("name", "block"), [(name, i) for name in ALONE for i in range(len(examples(name)))])
+@pytest.mark.parametrize(
+    ("name", "block"), [(name, i) for name in ALONE for i in range(len(examples(name)))]
+)
 def test_blocks_run_alone(name, block):
-    """As they are printed; those that change the configuration of JAX do so in a process of their own."""
+    """As they are printed; those that change the configuration of JAX do so in a process of their
+    own."""
     code = examples(name)[block]
     if "jax.config" not in code:
         alone(code)
     else:
-        subprocess.run([sys.executable, "-c", code.replace("/tmp/compiled", "/dev/null")], check=True)
+        subprocess.run(
+            [sys.executable, "-c", code.replace("/tmp/compiled", "/dev/null")], check=True
+        )
 
 
-@pytest.mark.parametrize("page", [page for page in GALLERY if page.stem not in FIRST_HOUR], ids=lambda page: page.stem)
+@pytest.mark.parametrize(
+    "page", [page for page in GALLERY if page.stem not in FIRST_HOUR], ids=lambda page: page.stem
+)
 def test_the_gallery_runs(page, monkeypatch):
-    """Every page from top to bottom; it leaves a picture. Those of the first hour: tests/test_first_hour.py."""
+    """Every page from top to bottom; it leaves a picture. Those of the first hour:
+    tests/test_first_hour.py."""
     import matplotlib.pyplot as plt
 
     monkeypatch.setenv("MPLBACKEND", "agg")
@@ -128,20 +160,38 @@ def test_the_best_support(monkeypatch):
 
 
 def test_derivatives():
-    """Samples that are wrong lose their weight, the layer learns, and influence is what leaving out does."""
+    """Samples that are wrong lose their weight, the layer learns, and influence is what leaving out
+    does."""
     pytest.importorskip("equinox")
     trust, layer, influence = map(alone, examples("derivatives.md"))
     assert trust["losses"][-1] < 0.2 * trust["losses"][0]
     assert trust["trust"][trust["wrong"]].mean() < 0.3 < trust["trust"][~trust["wrong"]].mean()
     assert layer["layer_losses"][-1] < 0.05 * layer["layer_losses"][0]
-    assert len(influence["chosen"]) == 5 and influence["same"].mean() > 0.9 and min(influence["agreement"]) > 0.999
+    assert (
+        len(influence["chosen"]) == 5
+        and influence["same"].mean() > 0.9
+        and min(influence["agreement"]) > 0.999
+    )
 
 
 def test_estimators(monkeypatch):
     """What is printed there comes out."""
     monkeypatch.setenv("MPLBACKEND", "agg")
     scopes = list(map(alone, examples("estimators.md")))
-    best, how_many, how_sure, certified, known, beside, gamma, ordered, survival, classes, pipelines, lasso = scopes
+    (
+        best,
+        how_many,
+        how_sure,
+        certified,
+        known,
+        beside,
+        gamma,
+        ordered,
+        survival,
+        classes,
+        pipelines,
+        lasso,
+    ) = scopes
     names = best["X"].columns
     assert names[best["model"].support_].tolist() == ["sex", "bmi", "bp", "s3", "s5"]
     assert round(best["model"].score(best["X"], best["y"]), 3) == 0.509
@@ -165,21 +215,31 @@ def test_estimators(monkeypatch):
 
 
 def test_the_gallery(tmp_path, monkeypatch):
-    """Every estimator has a picture, which is drawn by what stands there, on the page or on that of the estimators."""
+    """Every estimator has a picture, which is drawn by what stands there, on the page or on that of
+    the estimators."""
     monkeypatch.setenv("MPLBACKEND", "agg")
     source = importlib.util.spec_from_file_location("pictures", DOCS / "pictures.py")
     pictures = importlib.util.module_from_spec(source)
     source.loader.exec_module(pictures)
     scope = pictures.draw(DOCS / "gallery.md", tmp_path)
     drawn = {path.name for path in tmp_path.iterdir()}
-    assert drawn | {"gallery-cox.png"} == {path.name for path in (DOCS / "images").glob("gallery-*.png")}
+    assert drawn | {"gallery-cox.png"} == {
+        path.name for path in (DOCS / "images").glob("gallery-*.png")
+    }
     assert all((tmp_path / name).read_bytes().startswith(b"\x89PNG") for name in drawn)
     text = (DOCS / "gallery.md").read_text(encoding="utf-8")
-    fitted = [name for name in vars(jaxht.sklearn) if name[0] in "LRS" and not name.endswith("Display")]
+    fitted = [
+        name for name in vars(jaxht.sklearn) if name[0] in "LRS" and not name.endswith("Display")
+    ]
     assert len(fitted) == 10 and all(f"{name}" in text for name in fitted)
-    assert scope["best"] == "Waist" and scope["classifier"].score(scope["cells"], scope["kind"]) > 0.92
+    assert (
+        scope["best"] == "Waist" and scope["classifier"].score(scope["cells"], scope["kind"]) > 0.92
+    )
     assert np.count_nonzero(scope["graph"].support_) == 40
-    assert np.count_nonzero(scope["tasks"].support_) == 2 and np.linalg.matrix_rank(scope["rank"].coef_) == 1
+    assert (
+        np.count_nonzero(scope["tasks"].support_) == 2
+        and np.linalg.matrix_rank(scope["rank"].coef_) == 1
+    )
     assert scope["sure"].frequencies[[2, 3, 8]].min() > 0.95
 
 
@@ -221,18 +281,23 @@ def test_compiling(tmp_path):
             scope["run"](scope["A"][:50], scope["y"][:50], np.int32(5))
 
 
-# ---- links and names -------------------------------------------------------------------------------------------------
+# ---- links and names -----------------------------------------------------------------------------
 
 
 def prose(page):
     """The text of a page without its blocks of code."""
-    return re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    return re.sub(
+        r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE
+    )
 
 
 def anchors(page):
-    """What a link may name after #: headings, as Markdown spells them there, and the objects of the reference."""
+    """What a link may name after #: headings, as Markdown spells them there, and the objects of the
+    reference."""
     headings = re.findall(r"^#+ (.+)$", prose(page), re.MULTILINE)
-    found = [re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings]
+    found = [
+        re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings
+    ]
     return found + re.findall(r"^::: ([\w.]+)$", prose(page), re.MULTILINE)
 
 
@@ -278,13 +343,16 @@ def test_names_exist(page):
 
 def test_broken_pages_are_seen(tmp_path):
     page = tmp_path / "page.md"
-    page.write_text("# A b\n# A b\n[x](#a-b) [y](#c) [z](nowhere.md) [w](https://w.org/x) [v](page.md#c)\n")
+    page.write_text(
+        "# A b\n# A b\n[x](#a-b) [y](#c) [z](nowhere.md) [w](https://w.org/x) [v](page.md#c)\n"
+    )
     assert anchors(page) == ["a-b", "a-b"]
     assert list(broken_links(page)) == ["#c", "nowhere.md", "page.md#c"]
 
 
 def test_leftovers_of_markup_are_seen(tmp_path):
-    """In what is read, not in code and formulas; elements that are not closed hide nothing after their parent."""
+    """In what is read, not in code and formulas; elements that are not closed hide nothing after
+    their parent."""
     page = "<p>as <code>:class:`A`</code>, <span class='arithmatex'>$x^2$</span> and $PATH<br>\n"
     page += "<b>$\\eta$<pre>.. math::</pre></p>"
     assert list(built_docs.leftovers(page)) == [(2, r"$\eta$")]
@@ -320,11 +388,17 @@ def test_the_reference_has_all_public_names():
     source.loader.exec_module(site)
     listed = [name for names in site.sections(text).values() for name in names]
     assert len(set(listed)) == len(listed)
-    modules = {name for name in re.findall(r"^\* `(.+?)`", text, re.MULTILINE) if name not in listed}
-    absent = [n for n in test_docstrings.PUBLIC if n not in listed and n not in modules and "." in n]
+    modules = {
+        name for name in re.findall(r"^\* `(.+?)`", text, re.MULTILINE) if name not in listed
+    }
+    absent = [
+        n for n in test_docstrings.PUBLIC if n not in listed and n not in modules and "." in n
+    ]
     assert absent == []
 
 
 def test_the_home_page_opens_as_the_readme_does():
-    readme = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    readme = re.search(
+        r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL
+    )
     assert example("index.md") == readme[1]

@@ -1,8 +1,8 @@
-"""What comes in: wrong kinds of object get one line that names the argument, what came and what is needed.
+"""What comes in: wrong kinds of object get one line that names the argument, what came and what is
+needed.
 
-And what is right comes in everywhere: checks that read values on the host pass over those that are traced, also within
-a jit around arrays that are known.
-"""
+And what is right comes in everywhere: checks that read values on the host pass over those that are
+traced, also within a jit around arrays that are known."""
 
 import dataclasses
 import inspect
@@ -16,7 +16,7 @@ import pytest
 import scipy.sparse
 
 import jaxht
-from jaxht import IHT, LeastSquares, Sparse, Stop, _pytree, extend, transforms
+from jaxht import IHT, LeastSquares, Sparse, Stop, _checks, extend, transforms
 from tests.util import x64
 
 pytestmark = pytest.mark.usefixtures("all_quickly")
@@ -27,7 +27,7 @@ A = RNG.normal(size=(N, D)).astype(np.float32)
 Y = RNG.normal(size=N).astype(np.float32)
 F, C = LeastSquares(A, Y), Sparse(2)
 
-# ---- checks on the host, within a jit --------------------------------------------------------------------------------
+# ---- checks on the host, within a jit ------------------------------------------------------------
 
 LABELS, COUNTS, CLASSES = np.sign(Y), np.arange(N) % 3, np.arange(N, dtype=np.int32) % 3
 WEIGHTS, L2, KEEP = np.ones(N, np.float32), np.full(D, 0.5, np.float32), np.arange(D) < 1
@@ -72,11 +72,15 @@ BUILT = {
         (A.reshape(N, 2, 2), Y),
     ),
     "MatrixCompletion": (
-        lambda rows, columns, y: run(jaxht.MatrixCompletion(rows, columns, y, (2, 3)), jaxht.LowRank(1)),
+        lambda rows, columns, y: run(
+            jaxht.MatrixCompletion(rows, columns, y, (2, 3)), jaxht.LowRank(1)
+        ),
         (CLASSES % 2, CLASSES, Y),
     ),
     "TraceRegression": (
-        lambda A, y, l2: run(jaxht.TraceRegression(LeastSquares(A, y, l2), (2, 2)), jaxht.LowRank(1)),
+        lambda A, y, l2: run(
+            jaxht.TraceRegression(LeastSquares(A, y, l2), (2, 2)), jaxht.LowRank(1)
+        ),
         (A, Y, ONE),
     ),
     "GaussianPrecision": (
@@ -106,19 +110,32 @@ BUILT = {
     ),
     "LinearOperator": (
         lambda scale, norms: run(
-            LeastSquares(jaxht.LinearOperator(lambda x, s: s * x, (D, D), (scale,), norms=norms), jnp.ones(D))
+            LeastSquares(
+                jaxht.LinearOperator(lambda x, s: s * x, (D, D), (scale,), norms=norms), jnp.ones(D)
+            )
         ),
         (ONE, L2),
     ),
     "Stop": (
-        lambda steps, rtol, patience, target, gap: run(stop=Stop(steps, rtol, patience, target, gap)),
+        lambda steps, rtol, patience, target, gap: run(
+            stop=Stop(steps, rtol, patience, target, gap)
+        ),
         (np.int32(9), ONE, np.int32(2), -ONE, ONE),
     ),
     "x0": (lambda x0: extend.prepare(F, C, IHT(), Stop(), x0)[1], (L2,)),
     "path": (lambda ks: jaxht.path(F, Sparse(1, k_max=3), jaxht.OMP(), ks), (np.array([1, 2, 3]),)),
-    "validate": (lambda ks: jaxht.validate(F, F, Sparse(1, k_max=3), IHT(), ks), (np.array([1, 3]),)),
-    "optimality": (lambda x, eta: jaxht.optimality(F, C, x, step_size=eta), (L2 * (np.arange(D) < 2), ONE)),
-    "certify": (lambda x, l2: jaxht.certify(LeastSquares(A, Y, l2), C, x), (L2 * (np.arange(D) < 2), ONE)),
+    "validate": (
+        lambda ks: jaxht.validate(F, F, Sparse(1, k_max=3), IHT(), ks),
+        (np.array([1, 3]),),
+    ),
+    "optimality": (
+        lambda x, eta: jaxht.optimality(F, C, x, step_size=eta),
+        (L2 * (np.arange(D) < 2), ONE),
+    ),
+    "certify": (
+        lambda x, l2: jaxht.certify(LeastSquares(A, Y, l2), C, x),
+        (L2 * (np.arange(D) < 2), ONE),
+    ),
     "exhaustive_search": (lambda A, y: jaxht.exhaustive_search(LeastSquares(A, y), C), (A, Y)),
     "hard_threshold": (
         lambda x, k, every: transforms.hard_threshold(k, every=every).update(
@@ -127,7 +144,11 @@ BUILT = {
         (L2, np.int32(2), np.int32(3)),
     ),
 }
-PUBLIC = {name: value for name, value in vars(jaxht).items() if isinstance(value, type) and not is_protocol(value)}
+PUBLIC = {
+    name: value
+    for name, value in vars(jaxht).items()
+    if isinstance(value, type) and not is_protocol(value)
+}
 SOLVERS = {name: value for name, value in PUBLIC.items() if hasattr(value, "step")}
 
 
@@ -169,11 +190,15 @@ def test_all_constructors_are_tried():
 
 def test_groups_within_a_jit_are_what_they_are_outside():
     groups = jnp.array([0, 0, 1, 1])
-    inside = jax.jit(lambda y: jaxht.solve(LeastSquares(A, y), jaxht.Groups(1, groups), jaxht.HTP()).x)(Y)
-    np.testing.assert_allclose(inside, jaxht.solve(F, jaxht.Groups(1, groups), jaxht.HTP()).x, rtol=1e-5)
+    inside = jax.jit(
+        lambda y: jaxht.solve(LeastSquares(A, y), jaxht.Groups(1, groups), jaxht.HTP()).x
+    )(Y)
+    np.testing.assert_allclose(
+        inside, jaxht.solve(F, jaxht.Groups(1, groups), jaxht.HTP()).x, rtol=1e-5
+    )
 
 
-# ---- wrong kinds of object -------------------------------------------------------------------------------------------
+# ---- wrong kinds of object -----------------------------------------------------------------------
 
 
 class Frame:
@@ -192,7 +217,9 @@ class Frame:
 
 
 def solved(objective=F, constraint=C, solver=None, **options):
-    return lambda: jaxht.solve(objective, constraint, IHT() if solver is None else solver, **options)
+    return lambda: jaxht.solve(
+        objective, constraint, IHT() if solver is None else solver, **options
+    )
 
 
 def operator(product=lambda x: A @ x, shape=(N, D), **options):
@@ -209,31 +236,76 @@ WRONG = {
         r"objective must be an objective such as LeastSquares\(A, y\); got Sparse, a constraint",
         solved(C, F),
     ),
-    "objective is data": (r"objective must be an objective such as .*; got float32\[6,4\]", solved(A)),
-    "constraint is a number": (r"constraint must be a constraint such as Sparse\(k\); got 3", solved(constraint=3)),
-    "solver is a constraint": (r"solver must be a solver such as HTP\(\); got Sparse, a constraint", solved(solver=C)),
+    "objective is data": (
+        r"objective must be an objective such as .*; got float32\[6,4\]",
+        solved(A),
+    ),
+    "constraint is a number": (
+        r"constraint must be a constraint such as Sparse\(k\); got 3",
+        solved(constraint=3),
+    ),
+    "solver is a constraint": (
+        r"solver must be a solver such as HTP\(\); got Sparse, a constraint",
+        solved(solver=C),
+    ),
     "solver is a class": (
         r"solver must be a solver such as HTP\(\); got the class HTP: an instance is HTP\(\.\.\.\)",
         solved(solver=jaxht.HTP),
     ),
-    "constraint is a class": (r"constraint must be .*; got the class Sparse", solved(constraint=Sparse)),
+    "constraint is a class": (
+        r"constraint must be .*; got the class Sparse",
+        solved(constraint=Sparse),
+    ),
     "solver is text": (r"solver must be a solver such as HTP\(\); got 'HTP'", solved(solver="HTP")),
     "solver is a number": (r"solver must be a solver such as HTP\(\); got 0.5", solved(solver=0.5)),
-    "solver is a function": (r"solver must be .*; got the function solve", solved(solver=jaxht.solve)),
-    "stop is text": (r"stop must be a Stop such as Stop\(max_steps=100\); got 'never'", solved(stop="never")),
-    "stop is a number": (r"stop must be a Stop such as Stop\(max_steps=100\); got 100", solved(stop=100)),
-    "stop is missing": (r"stop must be a Stop such as Stop\(max_steps=100\); got None", solved(stop=None)),
-    "stop of trace": (r"stop must be a Stop", lambda: jaxht.trace(F, C, IHT(), num_steps=2, stop=100)),
+    "solver is a function": (
+        r"solver must be .*; got the function solve",
+        solved(solver=jaxht.solve),
+    ),
+    "stop is text": (
+        r"stop must be a Stop such as Stop\(max_steps=100\); got 'never'",
+        solved(stop="never"),
+    ),
+    "stop is a number": (
+        r"stop must be a Stop such as Stop\(max_steps=100\); got 100",
+        solved(stop=100),
+    ),
+    "stop is missing": (
+        r"stop must be a Stop such as Stop\(max_steps=100\); got None",
+        solved(stop=None),
+    ),
+    "stop of trace": (
+        r"stop must be a Stop",
+        lambda: jaxht.trace(F, C, IHT(), num_steps=2, stop=100),
+    ),
     "solver of path": (r"solver must be .*class OMP", lambda: jaxht.path(F, C, jaxht.OMP, [1, 2])),
-    "constraint of path": (r"constraint must be .*got 1", lambda: jaxht.path(F, 1, jaxht.OMP(), [1, 2])),
-    "solver of validate": (r"solver must be .*class OMP", lambda: jaxht.validate(F, F, C, jaxht.OMP, [1, 2])),
-    "objective of optimality": (r"objective must be .*Sparse", lambda: jaxht.optimality(C, F, Y[:D])),
+    "constraint of path": (
+        r"constraint must be .*got 1",
+        lambda: jaxht.path(F, 1, jaxht.OMP(), [1, 2]),
+    ),
+    "solver of validate": (
+        r"solver must be .*class OMP",
+        lambda: jaxht.validate(F, F, C, jaxht.OMP, [1, 2]),
+    ),
+    "objective of optimality": (
+        r"objective must be .*Sparse",
+        lambda: jaxht.optimality(C, F, Y[:D]),
+    ),
     "objective of certify": (r"objective must be .*Sparse", lambda: jaxht.certify(C, F, Y[:D])),
-    "objective of exhaustive_search": (r"objective must be .*Sparse", lambda: jaxht.exhaustive_search(C, F)),
+    "objective of exhaustive_search": (
+        r"objective must be .*Sparse",
+        lambda: jaxht.exhaustive_search(C, F),
+    ),
     "k is text": (r"k must be an integer; got '3'", solved(constraint=Sparse("3"))),
-    "k is the name of a dtype": (r"k must be an integer; got 'i4'", solved(constraint=Sparse("i4"))),
+    "k is the name of a dtype": (
+        r"k must be an integer; got 'i4'",
+        solved(constraint=Sparse("i4")),
+    ),
     "k is a list": (r"k must be an integer; got \[2\]", solved(constraint=Sparse([2]))),
-    "k of groups is text": (r"k must be an integer; got '3'", solved(constraint=jaxht.Groups("3", GROUPS))),
+    "k of groups is text": (
+        r"k must be an integer; got '3'",
+        solved(constraint=jaxht.Groups("3", GROUPS)),
+    ),
     "keep is a list of indices": (
         r"keep must be a boolean mask of shape \(4,\); got list: that of indices is np.isin\(np.arange\(d\), indices\)",
         solved(constraint=Sparse(2, keep=[0, 1])),
@@ -250,8 +322,14 @@ WRONG = {
         r"groups must be an array of integers of shape \(4,\); got list: pass np.asarray\(groups\)",
         solved(constraint=jaxht.Groups(1, [0, 0, 1, 1])),
     ),
-    "a bound is text": (r"bounds: lower must be a number.*got '0'", solved(constraint=Sparse(2, bounds=("0", None)))),
-    "A is a frame": (r"A must be an array .*; got Frame: pass A.to_numpy\(\)", solved(LeastSquares(Frame(), Y))),
+    "a bound is text": (
+        r"bounds: lower must be a number.*got '0'",
+        solved(constraint=Sparse(2, bounds=("0", None))),
+    ),
+    "A is a frame": (
+        r"A must be an array .*; got Frame: pass A.to_numpy\(\)",
+        solved(LeastSquares(Frame(), Y)),
+    ),
     "y is a series": (
         r"y must be an array of shape \(6,\); got Frame: pass y.to_numpy\(\)",
         solved(LeastSquares(A, Frame())),
@@ -260,26 +338,53 @@ WRONG = {
         r"LeastSquares.weights must be .*; got Frame: pass",
         solved(LeastSquares(A, Y, weights=Frame())),
     ),
-    "weights are a list": (r"LeastSquares.weights must be .*got list", solved(LeastSquares(A, Y, weights=[1.0] * N))),
+    "weights are a list": (
+        r"LeastSquares.weights must be .*got list",
+        solved(LeastSquares(A, Y, weights=[1.0] * N)),
+    ),
     "S is a list": (
         r"S must be a square matrix; got list: pass np.asarray\(S\)",
         solved(jaxht.GaussianPrecision(S.tolist()), jaxht.Edges(1)),
     ),
-    "A of matrix sensing is a list": (r"A must be .*; got list", lambda: jaxht.MatrixSensing(A.tolist(), Y)),
-    "step_size is text": (r"IHT.step_size must be a number; got '0.1'", solved(solver=IHT(step_size="0.1"))),
+    "A of matrix sensing is a list": (
+        r"A must be .*; got list",
+        lambda: jaxht.MatrixSensing(A.tolist(), Y),
+    ),
+    "step_size is text": (
+        r"IHT.step_size must be a number; got '0.1'",
+        solved(solver=IHT(step_size="0.1")),
+    ),
     "max_steps is text": (r"Stop.max_steps must be a number; got '9'", solved(stop=Stop("9"))),
     "x0 is text": (r"x0 must have shape \(4,\).* or be \"dense\"; got 'zero'", solved(x0="zero")),
-    "key is a seed": (r"key must be a PRNG key such as jax.random.key\(seed\); got 0", solved(key=0)),
-    "key is missing": (r"key must be given: SVRGHT draws random numbers", solved(solver=jaxht.SVRGHT())),
-    "every is text": (r"every must be an integer; got '2'", lambda: transforms.hard_threshold(2, every="2")),
+    "key is a seed": (
+        r"key must be a PRNG key such as jax.random.key\(seed\); got 0",
+        solved(key=0),
+    ),
+    "key is missing": (
+        r"key must be given: SVRGHT draws random numbers",
+        solved(solver=jaxht.SVRGHT()),
+    ),
+    "every is text": (
+        r"every must be an integer; got '2'",
+        lambda: transforms.hard_threshold(2, every="2"),
+    ),
     "k of a transform is text": (
         r"k must be an integer or a fraction; got '2'",
         lambda: transforms.hard_threshold("2").update(Y, transforms.hard_threshold(2).init(Y), Y),
     ),
     "shape is a number": (r"shape must be a pair of ints \(n, d\); got 6", operator(shape=N)),
-    "shape has three axes": (r"shape must be a pair of ints \(n, d\); got \(6, 4, 1\)", operator(shape=(N, D, 1))),
-    "shape is real": (r"shape must be a pair of ints \(n, d\); got \(6.0, 4\)", operator(shape=(6.0, D))),
-    "product is a matrix": (r"product must be a function of a vector; got float32\[6,4\]", operator(A)),
+    "shape has three axes": (
+        r"shape must be a pair of ints \(n, d\); got \(6, 4, 1\)",
+        operator(shape=(N, D, 1)),
+    ),
+    "shape is real": (
+        r"shape must be a pair of ints \(n, d\); got \(6.0, 4\)",
+        operator(shape=(6.0, D)),
+    ),
+    "product is a matrix": (
+        r"product must be a function of a vector; got float32\[6,4\]",
+        operator(A),
+    ),
     "product has another shape": (
         r"product must map shape \(4,\) to \(6,\); got float32\[5\]",
         operator(lambda x: A[1:] @ x),
@@ -292,16 +397,28 @@ WRONG = {
         r"product must return real numbers, .*; got complex64",
         operator(lambda x: jnp.fft.fft(x), shape=(D, D)),
     ),
-    "dtype is complex": (r"dtype must be float32 or float64; got complex64", operator(dtype=jnp.complex64)),
+    "dtype is complex": (
+        r"dtype must be float32 or float64; got complex64",
+        operator(dtype=jnp.complex64),
+    ),
     "product is not linear": (r"product must be linear in x", operator(lambda x: jnp.abs(A @ x))),
     "product is affine": (r"product must be linear in x", operator(lambda x: A @ x + 1)),
     "product is not linear, in spite of its adjoint": (
         r"product must be linear in x",
         operator(lambda x: A @ x**3, adjoint=lambda r: A.T @ r),
     ),
-    "adjoint has another sign": (r"adjoint must be that of product", operator(adjoint=lambda r: -A.T @ r)),
-    "adjoint has another factor": (r"adjoint must be that of product", operator(adjoint=lambda r: 1.1 * A.T @ r)),
-    "adjoint is not finite": (r"adjoint must be that of product", operator(adjoint=lambda r: jnp.nan * (A.T @ r))),
+    "adjoint has another sign": (
+        r"adjoint must be that of product",
+        operator(adjoint=lambda r: -A.T @ r),
+    ),
+    "adjoint has another factor": (
+        r"adjoint must be that of product",
+        operator(adjoint=lambda r: 1.1 * A.T @ r),
+    ),
+    "adjoint is not finite": (
+        r"adjoint must be that of product",
+        operator(adjoint=lambda r: jnp.nan * (A.T @ r)),
+    ),
 }
 
 
@@ -316,7 +433,11 @@ def test_wrong_kinds_are_named(name):
 @pytest.mark.parametrize("where", ["jit", "vmap", "grad", "closure"])
 def test_operators_are_not_tested_where_they_are_traced(where):
     def value(scale, shift=2.0):
-        return jnp.sum(jaxht.LinearOperator(lambda x, s: s * jnp.abs(x) + shift, (D, D), (scale,)).matvec(jnp.ones(D)))
+        return jnp.sum(
+            jaxht.LinearOperator(lambda x, s: s * jnp.abs(x) + shift, (D, D), (scale,)).matvec(
+                jnp.ones(D)
+            )
+        )
 
     if where == "jit":
         jax.jit(value)(1.0)
@@ -339,7 +460,11 @@ def test_right_operators_pass(n, scale):
         return scale * jnp.fft.rfft(x).real[places % (d // 2 + 1)]
 
     jaxht.LinearOperator(product, (n, d))
-    jaxht.LinearOperator(lambda x: scale * x[places], (n, d), adjoint=lambda r: scale * jnp.zeros(d).at[places].add(r))
+    jaxht.LinearOperator(
+        lambda x: scale * x[places],
+        (n, d),
+        adjoint=lambda r: scale * jnp.zeros(d).at[places].add(r),
+    )
     jaxht.LinearOperator(lambda x: 0 * x, (d, d), adjoint=lambda r: 0 * r)
 
 
@@ -359,7 +484,7 @@ def test_the_test_of_an_operator_is_switched_off_and_made_once():
     assert 0 < made == len(calls)
 
 
-# ---- how things print ------------------------------------------------------------------------------------------------
+# ---- how things print ----------------------------------------------------------------------------
 
 SQUARES = LeastSquares(jnp.eye(D), jnp.array([1.0, 4.0, 2.0, 3.0]))
 
@@ -377,7 +502,10 @@ WRITTEN = [
         "SVRGHT(step_size=0.5, inner_steps=9, batch_size=2, replace=False)",
     ),
     (lambda: Stop(max_steps=np.int32(9)), "Stop(max_steps=9)"),
-    (lambda: Sparse(2, keep=KEEP, bounds=(None, L2)), "Sparse(k=2, keep=bool[4], bounds=(None, float32[4]))"),
+    (
+        lambda: Sparse(2, keep=KEEP, bounds=(None, L2)),
+        "Sparse(k=2, keep=bool[4], bounds=(None, float32[4]))",
+    ),
     (lambda: SQUARES, "LeastSquares(A=float32[4,4], y=float32[4])"),
     (
         lambda: jaxht.LinearOperator(jnp.negative, (D, D), dtype=np.float32),
@@ -393,7 +521,10 @@ WRITTEN = [
         "x=float32[2,4], support=Support(mask=bool[2,4]))",
     ),
     (lambda: jaxht.Support(KEEP), "Support(size=1, mask=bool[4])"),
-    (lambda: jaxht.Certificate(2.5, np.float32(2), jnp.float32(0.5)), "Certificate(value=2.5, lower=2, gap=0.5)"),
+    (
+        lambda: jaxht.Certificate(2.5, np.float32(2), jnp.float32(0.5)),
+        "Certificate(value=2.5, lower=2, gap=0.5)",
+    ),
     (
         lambda: jaxht.Optimality(jnp.float32(0), jnp.float32(0.25), jnp.float32(0), jnp.ones(3)),
         "Optimality(stationarity=0, restricted_gradient=0.25, fixed_point_residual=0, swap_gain=float32[3])",
@@ -401,7 +532,9 @@ WRITTEN = [
 ]
 
 
-@pytest.mark.parametrize(("make", "text"), WRITTEN, ids=[text.partition("(")[0] for _, text in WRITTEN])
+@pytest.mark.parametrize(
+    ("make", "text"), WRITTEN, ids=[text.partition("(")[0] for _, text in WRITTEN]
+)
 def test_what_prints_is_short(make, text):
     assert repr(make()) == text
 
@@ -421,7 +554,7 @@ def test_within_a_jit_shapes_are_printed():
     ]
 
 
-# ---- indices on the host ---------------------------------------------------------------------------------------------
+# ---- indices on the host -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("k_max", [None, 2, 4])
@@ -443,7 +576,7 @@ def test_indices_of_a_batch_or_a_tracer_are_refused():
         jax.jit(lambda mask: jaxht.Support(mask).numpy())(KEEP)
 
 
-# ---- precision -------------------------------------------------------------------------------------------------------
+# ---- precision -----------------------------------------------------------------------------------
 
 ROUNDED = {
     "LeastSquares": lambda dtype: solved(LeastSquares(A.astype(dtype), Y)),
@@ -452,21 +585,25 @@ ROUNDED = {
         LeastSquares(jaxht.LinearOperator(lambda x, a: a * x, (D, D), (np.ones(D, dtype),)), Y[:D])
     ),
     "MatrixSensing": lambda dtype: jaxht.MatrixSensing(A.reshape(N, 2, 2).astype(dtype), Y).prepare,
-    "MatrixCompletion": lambda dtype: lambda: jaxht.MatrixCompletion(CLASSES, CLASSES, Y.astype(dtype), (3, 3)),
+    "MatrixCompletion": lambda dtype: (
+        lambda: jaxht.MatrixCompletion(CLASSES, CLASSES, Y.astype(dtype), (3, 3))
+    ),
     "GaussianPrecision": lambda dtype: jaxht.GaussianPrecision(S.astype(dtype)).prepare,
     "Custom, its data": lambda dtype: (
         jaxht.Custom(lambda x, y: jnp.sum((x - y) ** 2), L2.astype(dtype), like=D).prepare
     ),
     "Custom, its variable": lambda dtype: lambda: jaxht.Custom(jnp.sum, like=L2.astype(dtype)),
-    "FiniteSum": lambda dtype: jaxht.FiniteSum(lambda x, y: jnp.sum(x * y), A.astype(dtype), like=D).prepare,
+    "FiniteSum": lambda dtype: (
+        jaxht.FiniteSum(lambda x, y: jnp.sum(x * y), A.astype(dtype), like=D).prepare
+    ),
 }
 
 
 @pytest.fixture
 def warned_of_nothing():
-    _pytree._warn_of_rounding.cache_clear()  # noqa: SLF001
+    _checks._warn_of_rounding.cache_clear()  # noqa: SLF001
     yield
-    _pytree._warn_of_rounding.cache_clear()  # noqa: SLF001
+    _checks._warn_of_rounding.cache_clear()  # noqa: SLF001
 
 
 @pytest.mark.parametrize("name", ROUNDED)
@@ -483,17 +620,23 @@ def test_rounding_of_float64_is_said_once(name, warned_of_nothing):
             ROUNDED[name](np.float64)()
     (only,) = caught
     assert only.category is UserWarning
-    assert re.match(r'float64 data are rounded .*jax.config.update\("jax_enable_x64", True\)', str(only.message))
+    assert re.match(
+        r'float64 data are rounded .*jax.config.update\("jax_enable_x64", True\)', str(only.message)
+    )
 
 
 def test_targets_and_numbers_are_rounded_in_silence(warned_of_nothing):
     """They take the precision of A."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        jaxht.solve(LeastSquares(A, Y.astype(float), np.float64(0.1), weights=np.ones(N)), C, IHT(np.float64(0.1)))
+        jaxht.solve(
+            LeastSquares(A, Y.astype(float), np.float64(0.1), weights=np.ones(N)),
+            C,
+            IHT(np.float64(0.1)),
+        )
 
 
-# ---- derivatives -----------------------------------------------------------------------------------------------------
+# ---- derivatives ---------------------------------------------------------------------------------
 
 
 def test_derivatives_of_a_solution_are_those_of_its_steps():

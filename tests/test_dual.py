@@ -55,12 +55,13 @@ def targets(rng, kind, size):
     return draw([-1.0, 1.0], size) if kind == "labels" else draw(1.5, size=size).astype(float)
 
 
-# ---- conjugates ------------------------------------------------------------------------------------------------------
+# ---- conjugates ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", LOSSES)
 def test_fenchel_and_young(name):
-    """l(u) + l*(a) >= a u, with equality at the slope, of which l*' is the way back; infinite beyond the domain."""
+    """l(u) + l*(a) >= a u, with equality at the slope, of which l*' is the way back; infinite
+    beyond the domain."""
     loss, kind = LOSSES[name]
     rng = np.random.default_rng(0)
     y, u, v = targets(rng, kind, 2000), 3 * rng.normal(size=2000), 3 * rng.normal(size=2000)
@@ -69,7 +70,9 @@ def test_fenchel_and_young(name):
     assert np.all(bound >= -1e-12) and np.any(bound > 0.1)
     inner = loss.within(a, y)
     np.testing.assert_allclose(inner, a, rtol=0, atol=1e-15)
-    np.testing.assert_allclose(loss.value(u, y) + loss.conjugate(inner, y), inner * u, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(
+        loss.value(u, y) + loss.conjugate(inner, y), inner * u, rtol=1e-12, atol=1e-12
+    )
     back = loss.derivative(loss.conjugate_derivative(inner, y), y)
     if name != "hinge":
         np.testing.assert_allclose(back, a, rtol=0, atol=1e-9)
@@ -79,7 +82,9 @@ def test_fenchel_and_young(name):
         np.isfinite(loss.conjugate_derivative(nearest, y))
     )
     outside = np.abs(nearest - wild) > 1e-9
-    assert np.all(np.isinf(loss.conjugate(wild, y)) == outside) and outside.any() == (name != "squared")
+    assert np.all(np.isinf(loss.conjugate(wild, y)) == outside) and outside.any() == (
+        name != "squared"
+    )
 
 
 @pytest.mark.parametrize("name", LOSSES)
@@ -99,7 +104,7 @@ def test_derivatives_of_conjugates_are_differences(name):
     assert free.sum() > 50
 
 
-# ---- the dual problem ------------------------------------------------------------------------------------------------
+# ---- the dual problem ----------------------------------------------------------------------------
 
 MODELS = {
     "squared": (jaxht.LeastSquares, "real"),
@@ -126,12 +131,17 @@ def model(name, rng, weights=None, l2=0.3):
     return make(rng.normal(size=(N, D)), targets(rng, kind, N), l2, mean=True, weights=weights)
 
 
-PAIRS = [(name, "sparse") for name in MODELS] + [("squared", other) for other in CONSTRAINTS if other != "sparse"]
+PAIRS = [(name, "sparse") for name in MODELS] + [
+    ("squared", other) for other in CONSTRAINTS if other != "sparse"
+]
 
 
-@pytest.mark.parametrize(("name", "constraint"), [*PAIRS, ("logistic", "bounded"), ("hinge", "groups")])
+@pytest.mark.parametrize(
+    ("name", "constraint"), [*PAIRS, ("logistic", "bounded"), ("hinge", "groups")]
+)
 def test_weak_duality(name, constraint):
-    """f(x) >= D(alpha), for 10 000 pairs of random points; and D is the Lagrangian at its own minimiser."""
+    """f(x) >= D(alpha), for 10 000 pairs of random points; and D is the Lagrangian at its own
+    minimiser."""
     rng = np.random.default_rng(2)
     f = model(name, rng, weights=rng.random(N) if name == "squared" else None)
     C = CONSTRAINTS[constraint].prepare((D,))
@@ -149,7 +159,10 @@ def test_weak_duality(name, constraint):
     # sum_i c s_i (a_i u_i - l*(a_i)) + l2/2 ||w||^2 at w(alpha)
     shares = np.full(N, 1 / N) if f.weights is None else f.weights / np.sum(f.weights)
     alpha, w = points.alpha[0], points.w[0]
-    lagrangian = shares @ (alpha * (f.design.array @ w) - np.asarray(f.loss.conjugate(alpha, f.y))) + 0.15 * w @ w
+    lagrangian = (
+        shares @ (alpha * (f.design.array @ w) - np.asarray(f.loss.conjugate(alpha, f.y)))
+        + 0.15 * w @ w
+    )
     np.testing.assert_allclose(points.value[0], lagrangian, rtol=1e-12, atol=1e-13)
 
 
@@ -162,11 +175,14 @@ def test_supergradients_are_differences(name):
     point = duality.dual_point(f, C, alpha)
     assert duality.support_margin(point, K) > 1e-3  # no tie nearby
     slope = (D_at(alpha + 1e-6 * E) - D_at(alpha - 1e-6 * E)) / 2e-6
-    np.testing.assert_allclose(duality.supergradient(f, alpha, f.predict(point.w)) @ E, slope, rtol=1e-6)
+    np.testing.assert_allclose(
+        duality.supergradient(f, alpha, f.predict(point.w)) @ E, slope, rtol=1e-6
+    )
 
 
 def test_the_papers_example():
-    """y = [2, 2, 1], A = I, lambda = 1, k = 1: P* = 4/3, and by the definition of D, 55/42 is its maximum."""
+    """y = [2, 2, 1], A = I, lambda = 1, k = 1: P* = 4/3, and by the definition of D, 55/42 is its
+    maximum."""
     f = jaxht.LeastSquares(np.eye(3), np.array([2.0, 2.0, 1.0]), 1.0, mean=True)
     best = duality.dual_point(f, Sparse(1).prepare((3,)), jnp.array([-12 / 7, -12 / 7, -1]))
     np.testing.assert_allclose(best.value, 55 / 42, rtol=1e-14)
@@ -184,7 +200,9 @@ def test_orthonormal_designs(lam, closed):
     size = np.sort(np.abs(y))[::-1]
     assert (lam * n * size[k - 1] / (1 + lam * n) >= size[k]) == closed
     result = solve(f, Sparse(k, k), DIHT())
-    np.testing.assert_allclose(result.x, reference.hard_threshold(y, k) / (1 + lam * n), rtol=0, atol=1e-12)
+    np.testing.assert_allclose(
+        result.x, reference.hard_threshold(y, k) / (1 + lam * n), rtol=0, atol=1e-12
+    )
     assert (result.gap < 1e-8) == closed
     assert (duality.strong_duality_margin(f, Sparse(k), result.x) >= 0) == closed
     if closed:
@@ -195,11 +213,12 @@ def test_orthonormal_designs(lam, closed):
         assert duality.support_margin(point, k) > 0
 
 
-# ---- solvers ---------------------------------------------------------------------------------------------------------
+# ---- solvers -------------------------------------------------------------------------------------
 
 
 def ascent(f, loss, alpha, k, etas, blocks):
-    """Yuan et al. 2020, Algorithms 1 and 2, sample by sample: yields alpha and D after each update."""
+    """Yuan et al. 2020, Algorithms 1 and 2, sample by sample: yields alpha and D after each
+    update."""
     n, lam = len(f.y), float(f.l2)
 
     def point(alpha):
@@ -210,7 +229,9 @@ def ascent(f, loss, alpha, k, etas, blocks):
         w, new = point(alpha), alpha.copy()
         for i in block:
             y = f.y[i : i + 1]
-            g = (f.design.array[i] @ w - float(loss.conjugate_derivative(alpha[i : i + 1], y)[0])) / n
+            g = (
+                f.design.array[i] @ w - float(loss.conjugate_derivative(alpha[i : i + 1], y)[0])
+            ) / n
             new[i] = float(loss.within(jnp.asarray([alpha[i] + eta * g]), y)[0])
         alpha = new
         w = point(alpha)
@@ -222,19 +243,28 @@ def itself(iterate):
 
 
 @pytest.mark.parametrize("name", ["squared", "smoothed hinge"])
-@pytest.mark.parametrize("solver", [DIHT(6.0, True, 2), DIHT(1.0, inner_steps=2), SDIHT(9.0, True, 5, 4)], ids=repr)
+@pytest.mark.parametrize(
+    "solver", [DIHT(6.0, True, 2), DIHT(1.0, inner_steps=2), SDIHT(9.0, True, 5, 4)], ids=repr
+)
 def test_steps_are_those_of_the_reference(name, solver):
     f = model(name, np.random.default_rng(4))
     key, steps = jax.random.key(0), 3
     m = solver.inner_steps
     times = np.arange(steps * m)
-    etas = float(solver.step_size) / (times + 2) if solver.diminishing else np.full(len(times), solver.step_size)
+    etas = (
+        float(solver.step_size) / (times + 2)
+        if solver.diminishing
+        else np.full(len(times), solver.step_size)
+    )
     blocks = [range(N)] * len(times)
     if isinstance(solver, SDIHT):
         draws, own = [], key
         for _ in range(steps):
             own, drawn = jax.random.split(own)
-            draws += [int(jax.random.bits(jax.random.fold_in(drawn, t), (), jnp.uint32) % 3) for t in range(m)]
+            draws += [
+                int(jax.random.bits(jax.random.fold_in(drawn, t), (), jnp.uint32) % 3)
+                for t in range(m)
+            ]
         blocks = [range(5 * j, min(5 * j + 5, N)) for j in draws]
     alpha = np.asarray(duality.dual_variables(f, jnp.zeros(N)))
     alphas, expected = zip(*ascent(f, f.loss, alpha, K, etas, blocks), strict=True)
@@ -247,10 +277,17 @@ def test_steps_are_those_of_the_reference(name, solver):
     result, history = trace(f, Sparse(K, K), solver, num_steps=steps, record=itself, key=key)
     np.testing.assert_allclose(history.value - history.gap, bests, rtol=0, atol=1e-12)
     plain, _ = trace(
-        f, Sparse(K, K), dataclasses.replace(solver, debias=False), num_steps=steps, record=itself, key=key
+        f,
+        Sparse(K, K),
+        dataclasses.replace(solver, debias=False),
+        num_steps=steps,
+        record=itself,
+        key=key,
     )
     np.testing.assert_allclose(plain.value - plain.gap, bests[-1], rtol=0, atol=1e-12)
-    images = [reference.hard_threshold(-f.design.array.T @ alpha / (0.3 * N), K) for alpha in alphas]
+    images = [
+        reference.hard_threshold(-f.design.array.T @ alpha / (0.3 * N), K) for alpha in alphas
+    ]
     assert min(np.max(np.abs(plain.x - w)) for w in [np.zeros(D), *images]) < 1e-12
     assert result.counts.projections == steps * m
     gradients = result.counts.full_gradients, result.counts.sample_gradients
@@ -260,7 +297,9 @@ def test_steps_are_those_of_the_reference(name, solver):
 def global_minimiser(A, y, l2, k):
     """The global minimiser of a ridge regression, and its value, support by support."""
     G, b = A.T @ A / N + l2 * np.eye(D), A.T @ y / N
-    found = {S: np.linalg.solve(G[np.ix_(S, S)], b[list(S)]) for S in itertools.combinations(range(D), k)}
+    found = {
+        S: np.linalg.solve(G[np.ix_(S, S)], b[list(S)]) for S in itertools.combinations(range(D), k)
+    }
     best = max(found, key=lambda S: b[list(S)] @ found[S])
     x = np.zeros(D)
     x[list(best)] = found[best]
@@ -273,10 +312,13 @@ def brute_force(f, k):
 
 
 def test_the_gap_closes_if_and_only_if_the_margin_is_not_negative():
-    """Theorem 2, on twelve designs and targets, each with a small and a large ridge: about half of them close."""
+    """Theorem 2, on twelve designs and targets, each with a small and a large ridge: about half of
+    them close."""
     rng = np.random.default_rng(9)
     A, y, l2 = rng.normal(size=(24, N, D)), rng.normal(size=(24, N)), np.tile([2.0, 8.0], 12)
-    best, least = map(np.stack, zip(*map(functools.partial(global_minimiser, k=K), A, y, l2), strict=True))
+    best, least = map(
+        np.stack, zip(*map(functools.partial(global_minimiser, k=K), A, y, l2), strict=True)
+    )
 
     @quick
     @jax.vmap
@@ -294,12 +336,17 @@ def test_the_gap_closes_if_and_only_if_the_margin_is_not_negative():
 
 
 @pytest.mark.parametrize(
-    ("make", "sparse"), [(DIHT, False), (SDIHT, False), (DIHT, True), (lambda: SDIHT(batch_size=5), True)]
+    ("make", "sparse"),
+    [(DIHT, False), (SDIHT, False), (DIHT, True), (lambda: SDIHT(batch_size=5), True)],
 )
 def test_with_a_large_ridge_the_optimum_is_found_and_proved(make, sparse):
     f = model("squared", np.random.default_rng(5), l2=20 / np.sqrt(N))
     held = (
-        jaxht.LeastSquares(jaxht.design(scipy.sparse.csr_array(f.design.array)), f.y, f.l2, mean=True) if sparse else f
+        jaxht.LeastSquares(
+            jaxht.design(scipy.sparse.csr_array(f.design.array)), f.y, f.l2, mean=True
+        )
+        if sparse
+        else f
     )
     result = solve(held, Sparse(K, K), make(), key=jax.random.key(0), stop=Stop(gap_rtol=1e-9))
     assert result.status == Status.GAP_CLOSED
@@ -307,7 +354,8 @@ def test_with_a_large_ridge_the_optimum_is_found_and_proved(make, sparse):
 
 
 def test_no_bound_is_below_that_of_zero():
-    """D(0) = 0 for squares, which are not negative; an ascent from elsewhere may take long to come as far."""
+    """D(0) = 0 for squares, which are not negative; an ascent from elsewhere may take long to come
+    as far."""
     f = model("squared", np.random.default_rng(8), l2=1e-4)
     result = solve(f, Sparse(K, K), DIHT(), stop=Stop(max_steps=1))
     point = duality.dual_point(f, Sparse(K).prepare((D,)), duality.dual_variables(f, jnp.zeros(N)))
@@ -351,7 +399,7 @@ def test_lanes_of_every_loss(name):
         assert np.count_nonzero(result.x[i]) == ks[i]
 
 
-# ---- certificates ----------------------------------------------------------------------------------------------------
+# ---- certificates --------------------------------------------------------------------------------
 
 
 def test_a_certificate_of_any_solution():
@@ -364,7 +412,9 @@ def test_a_certificate_of_any_solution():
         value = float(f.value(jnp.asarray(x), f.predict(jnp.asarray(x))))
         np.testing.assert_allclose(proof.value, value, rtol=1e-12)
         assert value - proof.gap <= least * (1 + 1e-12) and proof.gap >= value - least - 1e-12
-        assert proof.gap - (value - least) < 1e-5 * least  # here strong duality holds, and the bound is tight
+        assert (
+            proof.gap - (value - least) < 1e-5 * least
+        )  # here strong duality holds, and the bound is tight
     np.testing.assert_allclose(jaxht.certify(f, Sparse(K), bad).gap, many.gap[1], rtol=0, atol=1e-6)
 
 
@@ -373,7 +423,9 @@ def test_certificates_are_at_least_as_tight_as_those_of_dual_ascent(name):
     for seed, l2 in ((0, 0.03), (1, 0.3), (2, 3.0)):
         f = model(name, np.random.default_rng(seed), l2=l2)
         x = solve(f, Sparse(K, K), jaxht.HTP()).x
-        ours, theirs = (jaxht.certify(f, Sparse(K, K), x, solver=solver) for solver in (None, DIHT()))
+        ours, theirs = (
+            jaxht.certify(f, Sparse(K, K), x, solver=solver) for solver in (None, DIHT())
+        )
         assert ours.value == theirs.value
         assert ours.gap <= 1.002 * theirs.gap + 1e-6 * abs(ours.value)
 
@@ -385,7 +437,11 @@ WRONG = {
         jaxht.LeastSquares(np.ones((4, 3)), np.ones(4), np.ones(3)),
         DIHT(),
     ),
-    "no loss": (r"must be a linear model of one output.*got Custom", jaxht.Custom(jnp.sum, like=3), SDIHT()),
+    "no loss": (
+        r"must be a linear model of one output.*got Custom",
+        jaxht.Custom(jnp.sum, like=3),
+        SDIHT(),
+    ),
     "outputs": (
         r"linear model of one output.*MultiResponse",
         jaxht.MultiResponse(np.ones((4, 3)), np.ones((4, 2)), 1.0),
@@ -410,13 +466,21 @@ def test_without_a_ridge_there_is_no_dual(solver):
     assert result.gap == np.inf
     for without in (0, 0.0, None, np.float64(0)):
         f = jaxht.LeastSquares(np.eye(4), np.ones(4), without)
-        with pytest.raises(ValueError, match=r"l2 must be a single number above 0 to have a dual; got"):
+        with pytest.raises(
+            ValueError, match=r"l2 must be a single number above 0 to have a dual; got"
+        ):
             jaxht.certify(f, Sparse(1), np.ones(4))
-        with pytest.raises(ValueError, match=r"l2 must be a single number above 0 to have a dual; got"):
+        with pytest.raises(
+            ValueError, match=r"l2 must be a single number above 0 to have a dual; got"
+        ):
             duality.check_dual(f)
     with pytest.raises(ValueError, match=r"l2 must be .* above 0 to have a dual; got 0"):
-        jaxht.solve(jaxht.LeastSquares(np.eye(4), np.ones(4)), Sparse(1), solver, key=jax.random.key(0))
-    proof = quick(lambda l2: jaxht.certify(jaxht.LeastSquares(np.eye(4), np.ones(4), l2), Sparse(1, 1), np.ones(4)))(
-        0.0
-    )
+        jaxht.solve(
+            jaxht.LeastSquares(np.eye(4), np.ones(4)), Sparse(1), solver, key=jax.random.key(0)
+        )
+    proof = quick(
+        lambda l2: jaxht.certify(
+            jaxht.LeastSquares(np.eye(4), np.ones(4), l2), Sparse(1, 1), np.ones(4)
+        )
+    )(0.0)
     assert (proof.lower, proof.gap) == (-np.inf, np.inf) and proof.value >= 0

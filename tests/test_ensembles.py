@@ -1,7 +1,8 @@
-"""Random planted problems against SciPy, closed forms and chi-square or binomial bounds, with fixed keys.
+"""Random planted problems against SciPy, closed forms and chi-square or binomial bounds, with fixed
+keys.
 
-Compiling is what takes time here: draws of all kinds come from a few functions that are compiled once.
-"""
+Compiling is what takes time here: draws of all kinds come from a few functions that are compiled
+once."""
 
 from functools import partial
 
@@ -113,7 +114,9 @@ def test_toeplitz_covariance():
     for rho, A_rho in zip(rhos, A, strict=True):
         sigma = 2.0 * rho**lag
         # var(sample cov_ij) = (sigma_ii sigma_jj + sigma_ij^2)/n; five standard deviations
-        np.testing.assert_array_less(np.abs(A_rho.T @ A_rho / n - sigma), 5 * np.sqrt((4.0 + sigma**2) / n))
+        np.testing.assert_array_less(
+            np.abs(A_rho.T @ A_rho / n - sigma), 5 * np.sqrt((4.0 + sigma**2) / n)
+        )
     np.testing.assert_array_equal(A[0, :, 1:], -A[0, :, :-1])
     np.testing.assert_array_equal(A[-1, :, 1:], A[-1, :, :-1])
 
@@ -122,7 +125,9 @@ def test_conditioned_covariance_is_exact():
     # For one key A = Z L^(1/2) Q^T, so A(1)^+ A(kappa) = Q L^(1/2) Q^T, whatever Z and Q are.
     n, d = 300, 12
     with x64():
-        draw = jax.jit(lambda kappa, variance: ensembles.conditioned(KEY, n, d, kappa, variance=variance))
+        draw = jax.jit(
+            lambda kappa, variance: ensembles.conditioned(KEY, n, d, kappa, variance=variance)
+        )
         white = np.asarray(draw(1.0, 1.0))
         for kappa, variance in (1.0, 3.0), (10.0, 1.0), (1e4, 0.25):
             root = np.linalg.lstsq(white, np.asarray(draw(kappa, variance)))[0]
@@ -143,9 +148,12 @@ def test_with_spectrum_has_haar_eigenvectors():
     d, num = 4, 4000
     draw = jax.jit(jax.vmap(lambda key: ensembles.with_spectrum(key, 2, d, jnp.arange(d) == 0)))
     A = np.asarray(draw(jax.random.split(KEY, num)), np.float64)
-    np.testing.assert_allclose(A[:, 0] * A[:, 1, :1], A[:, 1] * A[:, 0, :1], atol=1e-5)  # the rank of the spectrum, 1
+    np.testing.assert_allclose(
+        A[:, 0] * A[:, 1, :1], A[:, 1] * A[:, 0, :1], atol=1e-5
+    )  # the rank of the spectrum, 1
     q2 = A[:, 0] ** 2 / (A[:, 0] ** 2).sum(axis=1, keepdims=True)
-    # On the unit sphere E q_i^2 = 1/d and E q_i^4 = 3/(d(d+2)); both have standard deviations of at most 1/4.
+    # On the unit sphere E q_i^2 = 1/d and E q_i^4 = 3/(d(d+2)); both have standard deviations of at
+    # most 1/4.
     bound = 5 * 0.25 / np.sqrt(num)
     np.testing.assert_allclose(q2.mean(axis=0), 1 / d, atol=bound)
     np.testing.assert_allclose((q2**2).mean(axis=0), 3 / (d * (d + 2)), atol=bound)
@@ -168,13 +176,18 @@ def draw_signals(key, K):
 @pytest.fixture(scope="module")
 def signals():
     """NUM signals of each kind with K = NONZEROS, from the same keys."""
-    return jax.tree.map(np.asarray, draw_signals(jax.random.split(KEY, NUM), jnp.full(NUM, NONZEROS, jnp.int32)))
+    return jax.tree.map(
+        np.asarray, draw_signals(jax.random.split(KEY, NUM), jnp.full(NUM, NONZEROS, jnp.int32))
+    )
 
 
 @pytest.fixture(scope="module")
 def signals_of_many_sizes():
     """The same with another K in each lane, a few beyond its range."""
-    return jax.tree.map(np.asarray, draw_signals(jax.random.split(KEY, NUM), jnp.arange(NUM, dtype=jnp.int32) % 56 - 3))
+    return jax.tree.map(
+        np.asarray,
+        draw_signals(jax.random.split(KEY, NUM), jnp.arange(NUM, dtype=jnp.int32) % 56 - 3),
+    )
 
 
 @each_signal
@@ -204,12 +217,15 @@ def test_signals_of_one_key_are_nested_in_K(signals, signals_of_many_sizes):
     few, many = signals["gaussian"], signals_of_many_sizes["gaussian"]
     in_both = (few != 0) & (many != 0)
     np.testing.assert_array_equal(few[in_both], many[in_both])
-    np.testing.assert_array_equal(in_both.sum(axis=1), np.minimum((few != 0).sum(axis=1), (many != 0).sum(axis=1)))
+    np.testing.assert_array_equal(
+        in_both.sum(axis=1), np.minimum((few != 0).sum(axis=1), (many != 0).sum(axis=1))
+    )
 
 
 def test_support_is_uniform(signals):
     S = (signals["sign"] != 0).astype(float)
-    # The counts of the coordinates depend on each other through their sum alone: LENGTH - 1 degrees of freedom.
+    # The counts of the coordinates depend on each other through their sum alone: LENGTH - 1 degrees
+    # of freedom.
     p = NONZEROS / LENGTH
     statistic = ((S.sum(axis=0) - NUM * p) ** 2).sum() / (NUM * p * (1 - p)) * (LENGTH - 1) / LENGTH
     assert_within(statistic, chi2_bounds(LENGTH - 1))
@@ -232,7 +248,9 @@ def test_values_of_signals(signals):
 def test_decaying_magnitudes_are_the_powers_in_random_order(signals):
     magnitudes = np.abs(signals["decaying"])
     expected = np.append(0.8 ** np.arange(NONZEROS), np.zeros(LENGTH - NONZEROS))
-    np.testing.assert_allclose(-np.sort(-magnitudes, axis=1), np.tile(expected, (NUM, 1)), rtol=1e-5)
+    np.testing.assert_allclose(
+        -np.sort(-magnitudes, axis=1), np.tile(expected, (NUM, 1)), rtol=1e-5
+    )
     for power in 0, 5, 19:
         where = np.argmin(np.abs(magnitudes - 0.8**power), axis=1)
         assert stats.chisquare(np.bincount(where, minlength=LENGTH)).pvalue > RARE
@@ -249,7 +267,9 @@ N, D = 24, 40
 def draw_problem(key, design_key=None, *, K=6, sigma=None, variance=None):
     design = partial(ensembles.gaussian, n=N, d=D, variance=variance)
     response = None if sigma is None else partial(ensembles.gaussian_noise, sigma=sigma)
-    return planted(key, design, partial(ensembles.gaussian_signal, d=D, K=K), response, design_key=design_key)
+    return planted(
+        key, design, partial(ensembles.gaussian_signal, d=D, K=K), response, design_key=design_key
+    )
 
 
 def test_one_compile_serves_a_phase_diagram_and_a_change_in_one_part_leaves_the_others():
@@ -262,13 +282,16 @@ def test_one_compile_serves_a_phase_diagram_and_a_change_in_one_part_leaves_the_
         num_traces += 1
         return draw_problem(KEY, K=K, sigma=sigma, variance=variance)
 
-    # lanes: as it is, without noise, sparser, sparser without noise, a larger design, twice the noise
+    # lanes: as it is, without noise, sparser, sparser without noise, a larger design, twice the
+    # noise
     K, sigma = np.array([6, 6, 2, 2, 6, 6]), np.array([0.5, 0.0, 0.5, 0.0, 0.5, 1.0])
     variance = np.array([1.0, 1.0, 1.0, 1.0, 4.0, 1.0])
     problem = jax.tree.map(np.asarray, draw(K, sigma, variance))
     draw(K[::-1], sigma[::-1], variance[::-1])
     assert num_traces == 1
-    np.testing.assert_allclose(problem.A, problem.A[:1] * np.sqrt(variance)[:, None, None], rtol=1e-6)
+    np.testing.assert_allclose(
+        problem.A, problem.A[:1] * np.sqrt(variance)[:, None, None], rtol=1e-6
+    )
     np.testing.assert_array_equal(np.count_nonzero(problem.x_true, axis=1), K)
     for lane in 1, 4, 5:
         np.testing.assert_array_equal(problem.x_true[lane], problem.x_true[0])
@@ -282,21 +305,30 @@ def test_one_compile_serves_a_phase_diagram_and_a_change_in_one_part_leaves_the_
 def test_trials_share_the_design_of_their_cell_or_have_their_own():
     cell_key = jax.random.key(3)
     keys = jnp.stack([cell_key, *(jax.random.fold_in(cell_key, trial) for trial in range(5))])
-    axes = Problem(A=None, y=0, x_true=0)  # None is refused for an A that differs from trial to trial
-    draw = jax.vmap(lambda key: (draw_problem(key, cell_key), draw_problem(key)), out_axes=(axes, 0))
+    axes = Problem(
+        A=None, y=0, x_true=0
+    )  # None is refused for an A that differs from trial to trial
+    draw = jax.vmap(
+        lambda key: (draw_problem(key, cell_key), draw_problem(key)), out_axes=(axes, 0)
+    )
     shared, own = jax.tree.map(np.asarray, jax.jit(draw)(keys))
     assert shared.A.shape == (N, D) and shared.y.shape == (6, N) and shared.x_true.shape == (6, D)
     np.testing.assert_allclose(shared.A, own.A[0], rtol=1e-6)
     assert_within((own.A**2).sum() * N, chi2_bounds(own.A.size))  # variance 1/n by default
-    np.testing.assert_array_equal(shared.x_true, own.x_true)  # the signal does not depend on where A comes from
+    np.testing.assert_array_equal(
+        shared.x_true, own.x_true
+    )  # the signal does not depend on where A comes from
     assert len(np.unique(own.x_true, axis=0)) == 6 and len(np.unique(own.A[:, 0, 0])) == 6
     # free of noise by default
     np.testing.assert_allclose(shared.y, shared.x_true @ shared.A.T, rtol=1e-5, atol=1e-5)
-    np.testing.assert_allclose(own.y, np.einsum("lnd,ld->ln", own.A, own.x_true), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(
+        own.y, np.einsum("lnd,ld->ln", own.A, own.x_true), rtol=1e-5, atol=1e-5
+    )
 
 
 def test_parts_and_trials_are_independent():
-    # All parts standard normal: bits shared by any two of them, in any two of the problems, would show up here.
+    # All parts standard normal: bits shared by any two of them, in any two of the problems, would
+    # show up here.
     d, cell_key = 400, jax.random.key(11)
 
     @jax.jit
@@ -330,7 +362,9 @@ def test_noise_and_signal_to_noise_ratio():
 @pytest.mark.parametrize("factor", [1.0, 2.0])
 def test_logistic_labels_follow_their_chance(factor):
     num, u = 4000, np.array([-2.0, -0.3, 0.0, 1.1, -1e4, 1e4])
-    labels = np.asarray(ensembles.logistic_labels(KEY, jnp.asarray(np.repeat(u[:, None], num, axis=1)), factor))
+    labels = np.asarray(
+        ensembles.logistic_labels(KEY, jnp.asarray(np.repeat(u[:, None], num, axis=1)), factor)
+    )
     assert set(np.unique(labels)) == {-1.0, 1.0}
     for row, chance in zip(labels, 1 / (1 + np.exp(-factor * u.clip(-300, 300))), strict=True):
         assert_within((row > 0).sum(), binomial_bounds(num, chance))
@@ -340,7 +374,11 @@ def test_problem_has_one_dtype_throughout(dtype):
     design = partial(ensembles.gaussian, n=N, d=D, dtype=dtype)
     signal = partial(ensembles.sign_signal, d=D, K=3, dtype=dtype)
     with x64():  # where a float32 problem could turn into float64
-        for response in None, partial(ensembles.gaussian_noise, sigma=0.1), ensembles.logistic_labels:
+        for response in (
+            None,
+            partial(ensembles.gaussian_noise, sigma=0.1),
+            ensembles.logistic_labels,
+        ):
             problem = jax.eval_shape(lambda key, r=response: planted(key, design, signal, r), KEY)
             assert {leaf.dtype for leaf in jax.tree.leaves(problem)} == {dtype}
 
@@ -350,14 +388,25 @@ def test_partial_dct_operator_is_the_matrix(n, d):
     @jax.jit
     def both(x, r):
         operator = ensembles.partial_dct_operator(KEY, n, d, variance=2.0)
-        products = operator.matvec(x), operator.rmatvec(r), operator.column_norms(), operator.squared(r)
-        return ensembles.partial_dct(KEY, n, d, variance=2.0), products, operator.columns(np.array([1, d]))
+        products = (
+            operator.matvec(x),
+            operator.rmatvec(r),
+            operator.column_norms(),
+            operator.squared(r),
+        )
+        return (
+            ensembles.partial_dct(KEY, n, d, variance=2.0),
+            products,
+            operator.columns(np.array([1, d])),
+        )
 
     with precision("float64"):
         x, r = np.random.default_rng(0).standard_normal((2, d))
         r = r[:n]
         A, products, columns = jax.tree.map(np.asarray, both(x, r))
-        for got, want in zip(products, (A @ x, A.T @ r, np.linalg.norm(A, axis=0), r @ A**2), strict=True):
+        for got, want in zip(
+            products, (A @ x, A.T @ r, np.linalg.norm(A, axis=0), r @ A**2), strict=True
+        ):
             np.testing.assert_allclose(got, want, atol=1e-12)
         np.testing.assert_allclose(columns, [A[:, 1], 0 * A[:, 1]], atol=1e-12)
 

@@ -1,4 +1,5 @@
-"""Every solver runs under the settings that users check their programs with, and inside of JAX's transformations."""
+"""Every solver runs under the settings that users check their programs with, and inside of JAX's
+transformations."""
 
 # ruff: noqa: F722 - the shapes of jaxtyping
 import dataclasses
@@ -40,12 +41,19 @@ def solver_of(name):
 
 
 def run(name, A, y, key):
-    return jaxht.solve(jaxht.LeastSquares(A, y, 0.1, mean=True), jaxht.Sparse(K), solver_of(name), key=key, stop=STOP)
+    return jaxht.solve(
+        jaxht.LeastSquares(A, y, 0.1, mean=True),
+        jaxht.Sparse(K),
+        solver_of(name),
+        key=key,
+        stop=STOP,
+    )
 
 
 @pytest.mark.parametrize("name", solver_names())
 def test_settings(name):
-    """NaN, leaked tracers, implicit broadcasts and transfers raise; the precision changes between calls."""
+    """NaN, leaked tracers, implicit broadcasts and transfers raise; the precision changes between
+    calls."""
     key, (A, y) = jax.random.key(0), data()
     jax.clear_caches()  # so that the program is traced under the settings
     with (
@@ -81,18 +89,26 @@ CALLS = {
     "path": lambda f, ks, key, x: jaxht.path(f, SPARSE, HTP, [1, 2]),
     "path, both ways": lambda f, ks, key, x: jaxht.path(f, SPARSE, HTP, ks, both_ways=True),
     "path, nested": lambda f, ks, key, x: jaxht.path(f, SPARSE, jaxht.OMP(), [1, 2]),
-    "path, stochastic": lambda f, ks, key, x: jaxht.path(f, SPARSE, jaxht.SGHT(), ks, key=key, stop=STOP),
+    "path, stochastic": lambda f, ks, key, x: jaxht.path(
+        f, SPARSE, jaxht.SGHT(), ks, key=key, stop=STOP
+    ),
     "trace": lambda f, ks, key, x: jaxht.trace(f, SPARSE, HTP, num_steps=2, x0=x),
     "validate": lambda f, ks, key, x: jaxht.validate(f, f, SPARSE, HTP, [1, 2]),
     "validate, nested": lambda f, ks, key, x: jaxht.validate(f, f, SPARSE, jaxht.OMP(), ks),
-    "validate, stochastic": lambda f, ks, key, x: jaxht.validate(f, f, SPARSE, jaxht.SGHT(), ks, key=key, stop=STOP),
+    "validate, stochastic": lambda f, ks, key, x: jaxht.validate(
+        f, f, SPARSE, jaxht.SGHT(), ks, key=key, stop=STOP
+    ),
     "cross_validate": lambda f, ks, key, x: cross_validate(f, [1, 2], key, HTP),
     "cross_validate, nested": lambda f, ks, key, x: cross_validate(f, ks, key, jaxht.OMP()),
     "certify": lambda f, ks, key, x: jaxht.certify(f, SPARSE, x),
-    "certify, by a solver": lambda f, ks, key, x: jaxht.certify(f, SPARSE, x, solver=DIHT, stop=STOP),
+    "certify, by a solver": lambda f, ks, key, x: jaxht.certify(
+        f, SPARSE, x, solver=DIHT, stop=STOP
+    ),
     "optimality": lambda f, ks, key, x: jaxht.optimality(f, SPARSE, x),
     "differentiability": lambda f, ks, key, x: jaxht.differentiability(f, SPARSE, x),
-    "steps": lambda f, ks, key, x: jaxht.solve(f, SPARSE, jaxht.IHT(), stop=STOP, adjoint="checkpointed"),
+    "steps": lambda f, ks, key, x: jaxht.solve(
+        f, SPARSE, jaxht.IHT(), stop=STOP, adjoint="checkpointed"
+    ),
 }
 
 
@@ -109,20 +125,23 @@ def test_transfers(name):
 
 @pytest.mark.parametrize("name", ["IHT", "HTP", "SGHT", "DIHT"])
 def test_without_jit(name):
-    """A run of two steps, of one solver of each kind; of every solver the contract compares the start and a step."""
+    """A run of two steps, of one solver of each kind; of every solver the contract compares the
+    start and a step."""
     A, y = data()
     f = jaxht.LeastSquares(A[:, :4], y, 0.1, mean=True)
 
     def found():
         stop = jaxht.Stop(max_steps=2)
-        return jaxht.solve(f, jaxht.Sparse(1), getattr(solvers, name)(), key=jax.random.key(0), stop=stop).x
+        return jaxht.solve(
+            f, jaxht.Sparse(1), getattr(solvers, name)(), key=jax.random.key(0), stop=stop
+        ).x
 
     with jax.disable_jit():
         without = found()
     np.testing.assert_allclose(without, found(), rtol=1e-4, atol=1e-5)
 
 
-# ---- transformations -------------------------------------------------------------------------------------------------
+# ---- transformations -----------------------------------------------------------------------------
 
 
 def loss(l2, A, y):
@@ -140,13 +159,21 @@ def test_transformations_compose():
         expected = np.array([slope(l2, A, y) for l2 in l2s])
         for_all = {
             "vmap": jax.vmap(jax.grad(loss), in_axes=(0, None, None)),
-            "grad of vmap": jax.grad(lambda l2s, A, y: jnp.sum(jax.vmap(loss, in_axes=(0, None, None))(l2s, A, y))),
-            "scan": jax.grad(lambda l2s, A, y: jax.lax.scan(lambda s, l2: (s + loss(l2, A, y), None), 0.0, l2s)[0]),
+            "grad of vmap": jax.grad(
+                lambda l2s, A, y: jnp.sum(jax.vmap(loss, in_axes=(0, None, None))(l2s, A, y))
+            ),
+            "scan": jax.grad(
+                lambda l2s, A, y: jax.lax.scan(lambda s, l2: (s + loss(l2, A, y), None), 0.0, l2s)[
+                    0
+                ]
+            ),
             "checkpoint": jax.vmap(jax.grad(jax.checkpoint(loss)), in_axes=(0, None, None)),
             "map": lambda l2s, A, y: jax.lax.map(lambda l2: jax.grad(loss)(l2, A, y), l2s),
         }
         for name, function in for_all.items():
-            np.testing.assert_allclose(quick(function)(l2s, A, y), expected, rtol=1e-9, err_msg=name)
+            np.testing.assert_allclose(
+                quick(function)(l2s, A, y), expected, rtol=1e-9, err_msg=name
+            )
         mesh, lanes = Mesh(jax.devices()[:1], "lanes"), PartitionSpec("lanes")
         sharded = jax.shard_map(
             for_all["vmap"], mesh=mesh, in_specs=(lanes, PartitionSpec(), PartitionSpec()), out_specs=lanes,
@@ -155,16 +182,21 @@ def test_transformations_compose():
         np.testing.assert_allclose(quick(sharded)(l2s, A, y), expected, rtol=1e-9)
 
         def ridge_for(level):
-            """The ridge at which the loss reaches a level, by Newton's method on it; a root has a derivative."""
+            """The ridge at which the loss reaches a level, by Newton's method on it; a root has a
+            derivative."""
 
             def root(f, start):
                 return jax.lax.fori_loop(0, 20, lambda _, l2: l2 - f(l2) / jax.grad(f)(l2), start)
 
-            return jax.lax.custom_root(lambda l2: loss(l2, A, y) - level, 0.2, root, lambda g, b: b / g(1.0))
+            return jax.lax.custom_root(
+                lambda l2: loss(l2, A, y) - level, 0.2, root, lambda g, b: b / g(1.0)
+            )
 
         level = loss(0.3, A, y)
         np.testing.assert_allclose(quick(ridge_for)(level), 0.3, rtol=1e-9)
-        np.testing.assert_allclose(quick(jax.grad(ridge_for))(level), 1 / slope(0.3, A, y), rtol=1e-8)
+        np.testing.assert_allclose(
+            quick(jax.grad(ridge_for))(level), 1 / slope(0.3, A, y), rtol=1e-8
+        )
 
 
 def test_donation():
@@ -173,7 +205,9 @@ def test_donation():
 
     @functools.partial(jax.jit, donate_argnums=0)
     def go_on(x):
-        return jaxht.solve(jaxht.LeastSquares(A, y), jaxht.Sparse(K), jaxht.IHT(), x0=x, stop=STOP).x
+        return jaxht.solve(
+            jaxht.LeastSquares(A, y), jaxht.Sparse(K), jaxht.IHT(), x0=x, stop=STOP
+        ).x
 
     start = jnp.zeros(D)
     once = np.asarray(go_on(start))
@@ -196,14 +230,18 @@ def test_export(tmp_path):
         value, slope = run.call(np.float32(0.1), data["A"], data["y"])
         np.save({str(tmp_path / "out.npy")!r}, np.array([value, slope]))
     """
-    subprocess.run([sys.executable, "-c", textwrap.dedent(script)], check=True, cwd=ROOT, timeout=120)
+    subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)], check=True, cwd=ROOT, timeout=120
+    )
     here = jax.jit(jax.value_and_grad(loss))(jnp.float32(0.1), A, y)
     np.testing.assert_allclose(np.load(tmp_path / "out.npy"), np.array(here), rtol=1e-5)
 
 
-# ---- other libraries -------------------------------------------------------------------------------------------------
+# ---- other libraries -----------------------------------------------------------------------------
 
-with_equinox = pytest.mark.skipif(jax.__version_info__ < (0, 8), reason="after equinox jax.clear_caches aborts")
+with_equinox = pytest.mark.skipif(
+    jax.__version_info__ < (0, 8), reason="after equinox jax.clear_caches aborts"
+)
 
 
 @with_equinox
@@ -220,7 +258,9 @@ def test_equinox():
         def total(f):
             return jnp.sum((jaxht.solve(f, jaxht.Sparse(K), jaxht.HTP()).x - 1.0) ** 2)
 
-        np.testing.assert_allclose(solution(f, jaxht.HTP()).x, jaxht.solve(f, jaxht.Sparse(K), jaxht.HTP()).x)
+        np.testing.assert_allclose(
+            solution(f, jaxht.HTP()).x, jaxht.solve(f, jaxht.Sparse(K), jaxht.HTP()).x
+        )
         found = eqx.filter_jit(eqx.filter_grad(total))(f)
         np.testing.assert_allclose(found.l2, jax.grad(loss)(0.1, A, y), rtol=1e-9)
 
@@ -234,7 +274,8 @@ def test_annotations_hold():
 
 @with_equinox
 def test_functions_that_check_their_types():
-    """A caller's functions and modules under jaxtyping and beartype take and return results, by dtype and shape."""
+    """A caller's functions and modules under jaxtyping and beartype take and return results, by
+    dtype and shape."""
 
     @checked
     class Model(eqx.Module):
@@ -245,7 +286,12 @@ def test_functions_that_check_their_types():
 
     @eqx.filter_jit
     @checked
-    def fit(objective: jaxht.Objective, constraint: jaxht.Constraint, solver: jaxht.Solver, stop: jaxht.Stop) -> Model:
+    def fit(
+        objective: jaxht.Objective,
+        constraint: jaxht.Constraint,
+        solver: jaxht.Solver,
+        stop: jaxht.Stop,
+    ) -> Model:
         result = jaxht.solve(objective, constraint, solver, stop=stop)
         return Model(result.x, result.support.mask, result.value, result)
 
@@ -276,14 +322,17 @@ def test_functions_that_check_their_types():
 
 @with_equinox
 def test_optimistix():
-    """The ridge of the least loss, by a minimiser of optimistix through solve; and its form of a function for solve."""
+    """The ridge of the least loss, by a minimiser of optimistix through solve; and its form of a
+    function for solve."""
     with x64():
         A, y = data(np.float64)
 
         def fn(log_l2, args):
             return loss(jnp.exp(log_l2), *args)
 
-        best = optx.minimise(fn, optx.BFGS(1e-10, 1e-10), jnp.asarray(0.0), (A, y), throw=False).value
+        best = optx.minimise(
+            fn, optx.BFGS(1e-10, 1e-10), jnp.asarray(0.0), (A, y), throw=False
+        ).value
         grid = jnp.linspace(best - 1, best + 1, 9)
         assert jnp.argmin(jax.vmap(lambda v: fn(v, (A, y)))(grid)) == 4
 
@@ -293,4 +342,6 @@ def test_optimistix():
 
         f = jaxht.Custom(squares, (A, y), like=D)
         expected = jaxht.solve(jaxht.LeastSquares(A, y), jaxht.Sparse(K), jaxht.HTP()).x
-        np.testing.assert_allclose(jaxht.solve(f, jaxht.Sparse(K), jaxht.HTP()).x, expected, atol=1e-8)
+        np.testing.assert_allclose(
+            jaxht.solve(f, jaxht.Sparse(K), jaxht.HTP()).x, expected, atol=1e-8
+        )

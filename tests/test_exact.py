@@ -35,13 +35,17 @@ def make_objective(loss, seed, l2, n=N, d=D):
     u = A[:, :K] @ rng.normal(size=K) + rng.normal(size=n)
     mean = np.exp(np.clip(u, -3, 2))
     y = {"poisson": rng.poisson(mean), "gamma": rng.gamma(2.0, mean / 2)}.get(
-        loss, np.where(u > 0, 1.0, -1.0) if loss in ("logistic", "smoothed hinge", "hinge", "squared hinge") else u
+        loss,
+        np.where(u > 0, 1.0, -1.0)
+        if loss in ("logistic", "smoothed hinge", "hinge", "squared hinge")
+        else u,
     )
     return LOSSES[loss](A, y.astype(float), l2, mean=True)
 
 
 def enumerate_values(objective, constraint, supports):
-    """The minimum of f on each support, by the refit, which other tests compare with scikit-learn and SciPy."""
+    """The minimum of f on each support, by the refit, which other tests compare with scikit-learn
+    and SciPy."""
     with x64():
         return np.asarray(minima(objective.prepare(), constraint, jnp.asarray(supports)))
 
@@ -139,7 +143,11 @@ def test_limits_are_reported_with_valid_bounds():
 
 
 def test_interrupted_and_resumed(tmp_path):
-    f, constraint, file = make_objective("least squares", 1, 1e-3, n=12), jaxht.Sparse(4), tmp_path / "search.npz"
+    f, constraint, file = (
+        make_objective("least squares", 1, 1e-3, n=12),
+        jaxht.Sparse(4),
+        tmp_path / "search.npz",
+    )
     whole = branch_and_bound(f, constraint, batch=4)
     calls = []
 
@@ -156,7 +164,9 @@ def test_interrupted_and_resumed(tmp_path):
     assert rest.value == whole.value
     assert rest.num_nodes == whole.num_nodes
     assert rest.seconds > part.history[-1, 0]
-    assert branch_and_bound(f, constraint, checkpoint=file).num_nodes == rest.num_nodes  # it was at its end
+    assert (
+        branch_and_bound(f, constraint, checkpoint=file).num_nodes == rest.num_nodes
+    )  # it was at its end
     with pytest.raises(ValueError, match="another problem"):
         branch_and_bound(dataclasses.replace(f, l2=1.0), constraint, checkpoint=file)
 
@@ -178,7 +188,9 @@ def test_short_memory_makes_the_search_go_deep(monkeypatch):
 
 def test_float32_data_are_not_rounded():
     f = make_objective("least squares", 0, 0.1)
-    single = dataclasses.replace(f, A=jnp.asarray(f.A, jnp.float32), y=jnp.asarray(f.y, jnp.float32))
+    single = dataclasses.replace(
+        f, A=jnp.asarray(f.A, jnp.float32), y=jnp.asarray(f.y, jnp.float32)
+    )
     exact = dataclasses.replace(f, A=np.asarray(single.A, float), y=np.asarray(single.y, float))
     found, expected = (
         branch_and_bound(single, jaxht.Sparse(K), batch=16),
@@ -209,7 +221,7 @@ def test_errors(objective, constraint, message):
         branch_and_bound(objective, constraint)
 
 
-# ---- the proximal operator ------------------------------------------------------------------------------------------
+# ---- the proximal operator -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("bounded", [False, True])
@@ -222,7 +234,9 @@ def test_perspective_prox_is_that_of_a_general_solver(bounded):
         node = Node(np.arange(m) == 1, np.arange(m) == 3)
         with x64():
             constraint = jaxht.Sparse(k, bounds=bounds).prepare((m,))
-            x, z, square = map(np.asarray, perspective_prox(constraint, node, jnp.asarray(v), jnp.asarray(scale)))
+            x, z, square = map(
+                np.asarray, perspective_prox(constraint, node, jnp.asarray(v), jnp.asarray(scale))
+            )
 
         def value(x, z, v=v, scale=scale):
             return np.sum((x - v) ** 2) / 2 + scale / 2 * np.sum(x**2 / np.maximum(z, 1e-9))
@@ -245,5 +259,7 @@ def test_perspective_prox_is_that_of_a_general_solver(bounded):
         assert np.sum(z) <= k + 1e-6
         assert x[3] == 0
         assert z[1] == 1
-        assert np.sum((x - v) ** 2) / 2 + scale / 2 * square <= found.fun + 1e-4 * (1 + abs(found.fun))
+        assert np.sum((x - v) ** 2) / 2 + scale / 2 * square <= found.fun + 1e-4 * (
+            1 + abs(found.fun)
+        )
         assert np.all((x >= low * z - 1e-12) & (x <= high * z + 1e-12))

@@ -31,7 +31,8 @@ def data():
 
 @pytest.fixture(scope="module")
 def rows(data):
-    """What ``mlp`` trains, with one hidden layer of two: most of the time is that of the compiler."""
+    """What ``mlp`` trains, with one hidden layer of two: most of the time is that of the
+    compiler."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(mlp, "HIDDEN", (100,))
         return mlp.run(data, num_seeds=2, sparsities=SPARSITIES, every=5, **OPTIONS)
@@ -42,19 +43,30 @@ def kernels_of(params):
 
 
 def budgets(params, sparsity):
-    """The numbers of entries of each kernel that the Erdős-Rényi rule allows, in exact arithmetic."""
+    """The numbers of entries of each kernel that the Erdős-Rényi rule allows, in exact
+    arithmetic."""
     shapes = jax.tree.map(lambda p: p[0], params)
     fractions = transforms.erdos_renyi_kernel(shapes, 1 - sparsity)
-    return [round(fraction["kernel"] * one["kernel"].size) for fraction, one in zip(fractions, shapes, strict=True)]
+    return [
+        round(fraction["kernel"] * one["kernel"].size)
+        for fraction, one in zip(fractions, shapes, strict=True)
+    ]
 
 
 def test_without_a_folder_the_digits_are_loaded_and_named(capsys, monkeypatch):
     monkeypatch.delenv(images.VARIABLE, raising=False)
     X, y, X_test, y_test, name = images.load()
     assert name == "digits" and "Data: digits" in capsys.readouterr().out
-    assert X.shape == (1400, 64) and X_test.shape == (397, 64) and y.shape == (1400,) and y_test.shape == (397,)
+    assert (
+        X.shape == (1400, 64)
+        and X_test.shape == (397, 64)
+        and y.shape == (1400,)
+        and y_test.shape == (397,)
+    )
     assert X.dtype == np.float32 and y.dtype == np.int32 and X.min() == 0 and X.max() == 1
-    assert (np.bincount(y, minlength=10) > 100).all() and (np.bincount(y_test, minlength=10) > 20).all()
+    assert (np.bincount(y, minlength=10) > 100).all() and (
+        np.bincount(y_test, minlength=10) > 20
+    ).all()
     np.testing.assert_array_equal(X, images.load()[0])
 
 
@@ -120,9 +132,13 @@ def test_a_lane_is_the_run_of_its_seed_and_sparsity(data, rows):
 
     key, lane = jax.random.split(jax.random.key(0), 2)[1], 2  # the second seed, the first sparsity
     start = jax.tree.map(lambda p: p[lane], rows["one-shot pruning"].params)
-    params, history = jax.jit(partial(mlp.train, method=method, **OPTIONS))(start, key, 1 - SPARSITIES[0], data)
+    params, history = jax.jit(partial(mlp.train, method=method, **OPTIONS))(
+        start, key, 1 - SPARSITIES[0], data
+    )
     np.testing.assert_allclose(history[-1], rows[mlp.RETRAINED].accuracy[1, 0], atol=0.3)
-    for p, q in zip(jax.tree.leaves(params), jax.tree.leaves(rows[mlp.RETRAINED].params), strict=True):
+    for p, q in zip(
+        jax.tree.leaves(params), jax.tree.leaves(rows[mlp.RETRAINED].params), strict=True
+    ):
         np.testing.assert_allclose(p, q[lane], rtol=1e-2, atol=1e-3)
 
 
@@ -137,7 +153,10 @@ def test_the_table_is_markdown_with_the_measured_sparsity(rows):
 def test_an_interrupted_run_goes_on_where_it_was(data):
     x, y = data[0][:500], data[1][:500]
     optimiser = optax.chain(
-        optax.adam(1e-3), transforms.hard_threshold(transforms.cubic(0.1, end=8), every=2, hold=True, mask=mlp.kernels)
+        optax.adam(1e-3),
+        transforms.hard_threshold(
+            transforms.cubic(0.1, end=8), every=2, hold=True, mask=mlp.kernels
+        ),
     )
 
     @jax.jit
@@ -151,7 +170,9 @@ def test_an_interrupted_run_goes_on_where_it_was(data):
         return params, state
 
     batches = list(images.minibatches(x, y, batch_size=50, epochs=1))
-    params = [{"kernel": 0.1 * jax.random.normal(jax.random.key(0), (64, 10)), "bias": jnp.zeros(10)}]  # one layer
+    params = [
+        {"kernel": 0.1 * jax.random.normal(jax.random.key(0), (64, 10)), "bias": jnp.zeros(10)}
+    ]  # one layer
     through = steps(params, optimiser.init(params), batches)
     # To the host and back, as a checkpoint would.
     saved = jax.tree.map(np.asarray, steps(params, optimiser.init(params), batches[:5]))
@@ -174,14 +195,17 @@ def test_nnx(data):
 
 
 @pytest.mark.skipif(
-    jax.__version_info__ < (0, 7, 1), reason="on jax 0.7.0 filter_jit corrupts the heap: the process ends by an abort"
+    jax.__version_info__ < (0, 7, 1),
+    reason="on jax 0.7.0 filter_jit corrupts the heap: the process ends by an abort",
 )
 def test_equinox(data):
     eqx = pytest.importorskip("equinox")
     from examples import mlp_equinox
 
     model, state = mlp_equinox.train(data, sparsity=0.9, **OPTIONS)
-    measured = transforms.sparsity(eqx.filter(model, eqx.is_inexact_array), mask=mlp_equinox.weights)
+    measured = transforms.sparsity(
+        eqx.filter(model, eqx.is_inexact_array), mask=mlp_equinox.weights
+    )
     size = 64 * 300 + 300 * 100 + 100 * 10
     assert sum(int(count) for count in jax.tree.leaves(measured.nonzeros)) == size // 10
     assert mlp_equinox.accuracy(model, *data[2:]) > 5 * CHANCE
@@ -205,7 +229,11 @@ def test_likelihoods_are_those_of_a_loop():
     couplings += couplings.T
     pseudo = [np.log(1 + np.exp(-2 * row[i] * couplings[i] @ row)) for row in X for i in range(4)]
     np.testing.assert_allclose(likelihoods.ising(theta, X), np.sum(pseudo) / 5, rtol=1e-5)
-    x, A, event = rng.standard_normal(3), rng.standard_normal((6, 3)).astype("float32"), rng.random(6) < 0.6
+    x, A, event = (
+        rng.standard_normal(3),
+        rng.standard_normal((6, 3)).astype("float32"),
+        rng.random(6) < 0.6,
+    )
     u = A @ x  # times fall, so at risk with i are all before it
     partial = [np.log(np.sum(np.exp(u[: i + 1]))) - u[i] for i in range(6) if event[i]]
     np.testing.assert_allclose(likelihoods.cox(x, A, event), np.sum(partial) / 6, rtol=1e-5)
@@ -216,7 +244,7 @@ def test_sparse_likelihoods_find_what_was_planted(capsys):
     assert "SUPPORT_STABLE" in capsys.readouterr().out
 
 
-# ---- equations from trajectories -------------------------------------------------------------------------------------
+# ---- equations from trajectories -----------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -235,16 +263,19 @@ def test_equations_are_found(system, span, terms):
     np.testing.assert_allclose(model.predict(A).std(axis=0), velocity.std(axis=0), rtol=0.05)
 
 
-# ---- optimistix ------------------------------------------------------------------------------------------------------
+# ---- optimistix ----------------------------------------------------------------------------------
 
 
 def test_optimistix_calls_a_solver(capsys):
-    """Robust regression: the planted coefficients, and a scale and a ridge that BFGS has found through them."""
+    """Robust regression: the planted coefficients, and a scale and a ridge that BFGS has found
+    through them."""
     solution, result, best, x = optimistix_solver.main()
     np.testing.assert_allclose(solution.value, result.x, atol=1e-5)
     np.testing.assert_array_equal(np.flatnonzero(result.x), np.flatnonzero(x))
     before, after = (float(line.split()[-1]) for line in capsys.readouterr().out.splitlines()[-2:])
-    assert after < before - 0.03 and np.exp(best.value[0]) < 1  # a scale nearer to that of the noise
+    assert (
+        after < before - 0.03 and np.exp(best.value[0]) < 1
+    )  # a scale nearer to that of the noise
 
 
 def of_optimistix(l2, b, *, y0=None, has_aux=False, solver=None, **options):
@@ -257,9 +288,16 @@ def of_optimistix(l2, b, *, y0=None, has_aux=False, solver=None, **options):
         value = jnp.sum((A @ flat - args[1]) ** 2) + args[0] * jnp.sum(flat**4)
         return (value, {"size": jnp.sum(flat**2)}) if has_aux else value
 
-    sparse = optimistix_solver.SparseMinimiser(jaxht.Sparse(2), jaxht.HTP() if solver is None else solver)
+    sparse = optimistix_solver.SparseMinimiser(
+        jaxht.Sparse(2), jaxht.HTP() if solver is None else solver
+    )
     return optimistix.minimise(
-        fn, sparse, y0, (l2, b), has_aux=has_aux, **{"adjoint": optimistix_solver.OnSupport(), **options}
+        fn,
+        sparse,
+        y0,
+        (l2, b),
+        has_aux=has_aux,
+        **{"adjoint": optimistix_solver.OnSupport(), **options},
     )
 
 
@@ -268,7 +306,9 @@ def test_optimistix_has_the_derivatives_of_a_sparse_solution():
 
     def expected(l2, b):
         A = np.random.default_rng(0).normal(size=(len(b), 6))
-        f = jaxht.Custom(lambda y, l2, b: jnp.sum((A @ y - b) ** 2) + l2 * jnp.sum(y**4), l2, b, like=6)
+        f = jaxht.Custom(
+            lambda y, l2, b: jnp.sum((A @ y - b) ** 2) + l2 * jnp.sum(y**4), l2, b, like=6
+        )
         return jnp.vdot(c, jaxht.solve(f, jaxht.Sparse(2), jaxht.HTP()).x)
 
     def total(l2, b):
@@ -283,7 +323,11 @@ def test_optimistix_has_the_derivatives_of_a_sparse_solution():
         np.testing.assert_allclose(lanes[1][0], found[0], rtol=1e-8)
         # Not at the minimum on its support: no derivative, rather than a wrong one.
         for mode in (jax.grad, jax.jacfwd):
-            cut_off = mode(lambda l2: of_optimistix(l2, b, solver=jaxht.IHT(), max_steps=2, throw=False).value[3])
+            cut_off = mode(
+                lambda l2: of_optimistix(l2, b, solver=jaxht.IHT(), max_steps=2, throw=False).value[
+                    3
+                ]
+            )
             assert np.isnan(cut_off(0.1))
 
 
@@ -291,8 +335,13 @@ def test_optimistix_is_told_how_the_run_ended():
     b, iht = np.random.default_rng(1).normal(size=8).astype("float32"), jaxht.IHT()
     results = optimistix.RESULTS
     solution = of_optimistix(0.1, b, y0=[jnp.ones(2), jnp.ones(4)], has_aux=True)
-    assert solution.result == results.successful and [len(part) for part in solution.value] == [2, 4]
-    np.testing.assert_allclose(solution.aux["size"], sum(jnp.sum(part**2) for part in solution.value), rtol=1e-5)
+    assert solution.result == results.successful and [len(part) for part in solution.value] == [
+        2,
+        4,
+    ]
+    np.testing.assert_allclose(
+        solution.aux["size"], sum(jnp.sum(part**2) for part in solution.value), rtol=1e-5
+    )
     assert 0 < solution.stats["num_steps"] < 10 and int(solution.stats["support"].size) == 2
     for options, result in (
         ({"solver": iht, "max_steps": 2}, results.nonlinear_max_steps_reached),

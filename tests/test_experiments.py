@@ -1,4 +1,5 @@
-"""The experiments: what their figures show, what the command line says, and the parts that they are made of."""
+"""The experiments: what their figures show, what the command line says, and the parts that they are
+made of."""
 
 import dataclasses
 import itertools
@@ -28,7 +29,13 @@ from experiments.axiotis2020 import loss_against_sparsity, planted_pair, stuck
 from experiments.common import SOLVERS, Session, config, data, l1, plots, recovery
 from experiments.common.registry import EXPERIMENTS, summarise
 from experiments.shen2018.lines import paper_line
-from experiments.yuan2018 import estimation, precision_matrices, real_data, support_recovery, tumour_classification
+from experiments.yuan2018 import (
+    estimation,
+    precision_matrices,
+    real_data,
+    support_recovery,
+    tumour_classification,
+)
 from experiments.yuan2020 import against_primal, conditioning, time_to_accuracy
 from experiments.zhou2018 import gap_against_cost
 from jaxht import phase_diagram, sweep
@@ -48,8 +55,13 @@ def _forget_programs():
 
 
 def write(path, table):
-    """A flat TOML file, perhaps with tables of sizes; the values that occur here look alike in JSON."""
-    lines = [f"{key} = {json.dumps(value)}" for key, value in table.items() if not isinstance(value, dict)]
+    """A flat TOML file, perhaps with tables of sizes; the values that occur here look alike in
+    JSON."""
+    lines = [
+        f"{key} = {json.dumps(value)}"
+        for key, value in table.items()
+        if not isinstance(value, dict)
+    ]
     for size, own in table.items():
         if isinstance(own, dict):
             lines += [f"[{size}]", *(f"{key} = {json.dumps(value)}" for key, value in own.items())]
@@ -118,25 +130,41 @@ TINY = {
 
 
 def tiny(name, folder, **changes):
-    """The configuration of that name, small enough for a test; None in changes: a key that is missing."""
+    """The configuration of that name, small enough for a test; None in changes: a key that is
+    missing."""
     path = ROOT / "configs" / f"{name}.toml"
     table = tomllib.loads(path.read_text(encoding="utf-8"))
     quick, *_ = [table.pop(size, None) for size in config.SIZES]
     changed = {**table, **quick, **TINY[name], **changes}
-    inner = {key: value for key, value in changed.items() if isinstance(value, dict) and key not in config.SIZES}
+    inner = {
+        key: value
+        for key, value in changed.items()
+        if isinstance(value, dict) and key not in config.SIZES
+    }
     for key, value in inner.items():
         changed[key] = None if not value else changed[key]
     flat = {key: value for key, value in changed.items() if value is not None and key not in inner}
-    sizes = {"quick": {}, "paper": {}} | {size: changed[size] for size in config.SIZES if size in changed}
-    return write(folder / path.name, flat | {key: value for key, value in inner.items() if value} | sizes)
+    sizes = {"quick": {}, "paper": {}} | {
+        size: changed[size] for size in config.SIZES if size in changed
+    }
+    return write(
+        folder / path.name, flat | {key: value for key, value in inner.items() if value} | sizes
+    )
 
 
 def write_csr(file, n=60, d=20, **others):
-    """A sparse data set whose labels depend on the first two features; two thirds of it for training."""
+    """A sparse data set whose labels depend on the first two features; two thirds of it for
+    training."""
     rng = np.random.default_rng(0)
     X = sparse.csr_array(rng.normal(size=(n, d)) * (rng.random((n, d)) < 0.4))
     y = np.where(X.toarray()[:, :2] @ [3, -3] + 0.3 * rng.normal(size=n) > 0, 1, -1)
-    parts = {"data": X.data, "indices": X.indices, "indptr": X.indptr, "shape": X.shape, "format": b"csr"}
+    parts = {
+        "data": X.data,
+        "indices": X.indices,
+        "indptr": X.indptr,
+        "shape": X.shape,
+        "format": b"csr",
+    }
     np.savez(file, **parts, **{"y": y, "n_train": 2 * n // 3, **others})
 
 
@@ -158,7 +186,8 @@ def run(name, folder, **changes):
     for file in "tiny", "other":
         write_csr(folder / f"{file}.npz")
     reports, store = [], folder / "store"
-    # One pool of lanes: only who starts the process can give XLA the threads that several take (docs/design.md).
+    # One pool of lanes: only who starts the process can give XLA the threads that several take
+    # (docs/design.md).
     session = Session(store, folder, reports.append, {"workers": 1})
     results = EXPERIMENTS[chosen.experiment].run(chosen, session)
     assert reports[-1].done == reports[-1].total > 0 and not reports[-1].note
@@ -178,8 +207,11 @@ def draw(chosen, results):
 
 
 def lines(axes, label=""):
-    """The points of the lines of a panel whose label contains the text, in order: an array (2, m) each."""
-    return [np.array(line.get_data(), float) for line in axes.lines if label in str(line.get_label())]
+    """The points of the lines of a panel whose label contains the text, in order: an array (2, m)
+    each."""
+    return [
+        np.array(line.get_data(), float) for line in axes.lines if label in str(line.get_label())
+    ]
 
 
 def y_of(axes, label=""):
@@ -195,8 +227,12 @@ def test_phase_diagrams(tmp_path):
     rates = sweep.success_rate(results)
     figure = draw(chosen, results)
     for axes, name in zip(figure.axes, chosen.solvers, strict=False):
-        np.testing.assert_allclose(axes.collections[0].get_array(), 100 * rates.rate.sel(solver=name).T)
-        np.testing.assert_allclose(lines(axes, "in the paper")[0], [paper_line(np.array(chosen.K), 32), chosen.K])
+        np.testing.assert_allclose(
+            axes.collections[0].get_array(), 100 * rates.rate.sel(solver=name).T
+        )
+        np.testing.assert_allclose(
+            lines(axes, "in the paper")[0], [paper_line(np.array(chosen.K), 32), chosen.K]
+        )
     np.testing.assert_allclose(paper_line(np.array([2.0]), 32), 1.7 * 2 * np.log(32) + 33)
 
 
@@ -214,8 +250,13 @@ def test_sections_of_a_phase_diagram_by_a_solver_that_draws_rows(tmp_path):
 
 
 def test_measurements_needed_where_the_coarse_sweep_points(tmp_path):
-    chosen, results = run("shen2018/figure3", tmp_path, K=[1, 6], coarse_n=[4, 16, 28], below=2, above=4, step=1)
-    fine, coarse = sweep.load(tmp_path / "store" / "fine"), sweep.load(tmp_path / "store" / "coarse")
+    chosen, results = run(
+        "shen2018/figure3", tmp_path, K=[1, 6], coarse_n=[4, 16, 28], below=2, above=4, step=1
+    )
+    fine, coarse = (
+        sweep.load(tmp_path / "store" / "fine"),
+        sweep.load(tmp_path / "store" / "coarse"),
+    )
     assert fine.done.any() and not fine.done.all() and coarse.done.all()
     trials = results.trials.sel(n=fine.n)
     np.testing.assert_array_equal((trials == 4).transpose(*fine.done.dims), fine.done)
@@ -226,7 +267,9 @@ def test_measurements_needed_where_the_coarse_sweep_points(tmp_path):
 
 
 def test_measurements_needed_by_a_solver_that_never_gets_there(tmp_path):
-    chosen, results = run("shen2018/figure3", tmp_path, solvers=["IHT"], max_steps=1, coarse_n=[4, 8])
+    chosen, results = run(
+        "shen2018/figure3", tmp_path, solvers=["IHT"], max_steps=1, coarse_n=[4, 8]
+    )
     assert not (tmp_path / "store" / "fine").exists()
     assert lines(draw(chosen, results).axes[0], "fewer than two")
 
@@ -234,7 +277,9 @@ def test_measurements_needed_by_a_solver_that_never_gets_there(tmp_path):
 def test_stages(tmp_path):
     chosen, results = run("shen2018/figure4", tmp_path)
     figure = draw(chosen, results)
-    assert [axes.get_title().strip() for axes in figure.axes] == [rf"${name}$ varied" for name in ("k", "m", r"\eta")]
+    assert [axes.get_title().strip() for axes in figure.axes] == [
+        rf"${name}$ varied" for name in ("k", "m", r"\eta")
+    ]
     for i, axes in enumerate(figure.axes):
         np.testing.assert_allclose(y_of(axes), results.objective[i])
     assert lines(figure.axes[2], "(diverges)") and not lines(figure.axes[0], "(diverges)")
@@ -282,7 +327,9 @@ def test_support_recovery(tmp_path):
     for axes, k in zip(figure.axes, chosen.k, strict=True):
         shown = [line[1] for line in lines(axes)]
         for name, heights in zip(("exact", "relaxed"), shown, strict=True):
-            np.testing.assert_allclose(heights, 100 * results[name].sel(k=k, solver="IHT").mean("trial"))
+            np.testing.assert_allclose(
+                heights, 100 * results[name].sel(k=k, solver="IHT").mean("trial")
+            )
 
 
 def at_once(name, compute):
@@ -349,19 +396,28 @@ def test_more_trials_are_added_to_a_part(tmp_path, monkeypatch):
 
 
 def test_on_data_against_sparsity_and_nothing_is_done_twice(tmp_path, monkeypatch):
-    """The parts of a store are read again, unless the configuration has changed; the sparsity is as asked."""
+    """The parts of a store are read again, unless the configuration has changed; the sparsity is as
+    asked."""
     chosen, results = run("yuan2018/figure4", tmp_path)
     assert (results.nonzeros <= results.k).all()
     assert (results.test_error < 0.5).all() and (results.objective < np.log(2)).all()
     objective, error, seconds = draw(chosen, results).axes
-    for axes, name, scale in (objective, "objective", 1), (error, "test_error", 100), (seconds, "seconds", 1):
-        np.testing.assert_allclose(y_of(axes, "GraHTP"), scale * results[name].sel(solver="GraHTP")[0])
+    for axes, name, scale in (
+        (objective, "objective", 1),
+        (error, "test_error", 100),
+        (seconds, "seconds", 1),
+    ):
+        np.testing.assert_allclose(
+            y_of(axes, "GraHTP"), scale * results[name].sel(solver="GraHTP")[0]
+        )
         np.testing.assert_allclose(lines(axes, "ell_1")[0][0], results.nonzeros.sel(solver="l1")[0])
 
     monkeypatch.setattr(real_data.Task, "solved", None)
     session = Session(tmp_path / "store", tmp_path, lambda progress: None)
     xarray.testing.assert_equal(EXPERIMENTS[chosen.experiment].run(chosen, session), results)
-    session = Session(tmp_path / "store", tmp_path, lambda progress: None, {"attrs": {"config": "another"}})
+    session = Session(
+        tmp_path / "store", tmp_path, lambda progress: None, {"attrs": {"config": "another"}}
+    )
     with pytest.raises(TypeError):
         EXPERIMENTS[chosen.experiment].run(chosen, session)
     write_csr(tmp_path / "tiny.npz", d=2)
@@ -374,7 +430,9 @@ def test_on_data_against_the_penalty(tmp_path):
     assert results.nonzeros.sel(solver="IHT").item() == results.nonzeros.sel(solver="l1").item()
     error, seconds = draw(chosen, results).axes
     assert error.get_xscale() == "log" and seconds.get_yscale() == "log"
-    np.testing.assert_allclose(lines(error, "IHT")[0], [[0.5], 100 * results.test_error.sel(solver="IHT")[0]])
+    np.testing.assert_allclose(
+        lines(error, "IHT")[0], [[0.5], 100 * results.test_error.sel(solver="IHT")[0]]
+    )
 
 
 def test_precision_matrices(tmp_path):
@@ -383,19 +441,35 @@ def test_precision_matrices(tmp_path):
     frobenius, f_score, seconds = draw(chosen, results).axes
     for axes, name in (frobenius, "frobenius"), (f_score, "f_score"), (seconds, "seconds"):
         means = np.array([container.lines[0].get_ydata() for container in axes.containers], float)
-        np.testing.assert_allclose(means, results[name].mean("trial").sel(solver=["GraHTP", "GLasso"]).T)
+        np.testing.assert_allclose(
+            means, results[name].mean("trial").sel(solver=["GraHTP", "GLasso"]).T
+        )
 
 
 def test_tumours(tmp_path):
     chosen, results = run("yuan2018/table4", tmp_path)
     (axes,) = draw(chosen, results).axes
-    table = {(row, column): cell.get_text().get_text() for (row, column), cell in axes.tables[0].get_celld().items()}
-    assert [table[0, i] for i in range(5)] == ["Specificity", "Sensitivity", "MCC", "Time (s)", "Edges"]
+    table = {
+        (row, column): cell.get_text().get_text()
+        for (row, column), cell in axes.tables[0].get_celld().items()
+    }
+    assert [table[0, i] for i in range(5)] == [
+        "Specificity",
+        "Sensitivity",
+        "MCC",
+        "Time (s)",
+        "Edges",
+    ]
     mcc = results.mcc.sel(solver="FBS")[0]
-    assert table[1, -1] == "FBS" and table[1, 2] == f"{float(mcc.mean()):.2f} ({float(mcc.std(ddof=1)):.2f})"
+    assert (
+        table[1, -1] == "FBS"
+        and table[1, 2] == f"{float(mcc.mean()):.2f} ({float(mcc.std(ddof=1)):.2f})"
+    )
 
 
-@pytest.mark.parametrize(("name", "along", "curves"), [("figure1", "l0", "ratio"), ("figure3", "kappa", "l0")])
+@pytest.mark.parametrize(
+    ("name", "along", "curves"), [("figure1", "l0", "ratio"), ("figure3", "kappa", "l0")]
+)
 def test_duality_gaps(name, along, curves, tmp_path):
     chosen, results = run(f"yuan2020/{name}", tmp_path)
     assert (results.dual <= results.minimum * (1 + 1e-12)).all()
@@ -418,8 +492,12 @@ def test_duality_gaps(name, along, curves, tmp_path):
 def test_dihit_against_primal_solvers(tmp_path):
     chosen, results = run("yuan2020/figure4", tmp_path)
     figure = draw(chosen, results)
-    for axes, (name, l0) in zip(figure.axes, itertools.product(("value", "error"), chosen.l0), strict=True):
-        np.testing.assert_allclose(y_of(axes, "DIHT"), results[name].sel(solver="DIHT", l0=l0).median("trial"))
+    for axes, (name, l0) in zip(
+        figure.axes, itertools.product(("value", "error"), chosen.l0), strict=True
+    ):
+        np.testing.assert_allclose(
+            y_of(axes, "DIHT"), results[name].sel(solver="DIHT", l0=l0).median("trial")
+        )
 
 
 @pytest.mark.parametrize("name", ["figure5", "figure8"])
@@ -429,12 +507,18 @@ def test_time_to_accuracy(name, tmp_path):
     loss, time, gap = draw(chosen, results).axes
     rows, solver = results.isel(row=0), chosen.solvers[0]
     bound = float((rows.value - rows.gap).sel(l0=1.0).max())
-    above = (rows.value.sel(solver=solver, l0=1.0)[1:] - bound).dropna("point").clip(time_to_accuracy.FLOOR)
+    above = (
+        (rows.value.sel(solver=solver, l0=1.0)[1:] - bound)
+        .dropna("point")
+        .clip(time_to_accuracy.FLOOR)
+    )
     np.testing.assert_allclose(lines(loss)[0][1], above)
     needed = time_to_accuracy.time_to_target(rows, time_to_accuracy.target(rows))
     np.testing.assert_allclose(lines(time)[0][1], needed.sel(solver=solver))
     dual = next(name for name in chosen.solvers if name in time_to_accuracy.DUAL)
-    np.testing.assert_allclose(lines(gap)[0][1], rows.gap.sel(solver=dual, l0=1.0).clip(time_to_accuracy.FLOOR))
+    np.testing.assert_allclose(
+        lines(gap)[0][1], rows.gap.sel(solver=dual, l0=1.0).clip(time_to_accuracy.FLOOR)
+    )
 
 
 def test_gap_against_cost(tmp_path):
@@ -451,10 +535,14 @@ def test_gap_against_cost(tmp_path):
     assert first.f_star <= first.value.min()
     curves = first.sel(passes=3)
     full, stochastic = curves.value.sel(solver="FG-HT"), curves.value.sel(solver="SG-HT")
-    assert full.isel(seed=0).equals(full.isel(seed=1)) and not stochastic.isel(seed=0).equals(stochastic.isel(seed=1))
+    assert full.isel(seed=0).equals(full.isel(seed=1)) and not stochastic.isel(seed=0).equals(
+        stochastic.isel(seed=1)
+    )
     left, right, table = draw(chosen, results).axes
     shown = curves.sel(solver="FG-HT").dropna("point", subset=["ifo"])
-    np.testing.assert_allclose(lines(left)[0], [shown.ifo / n, shown.value.median("seed") - first.f_star])
+    np.testing.assert_allclose(
+        lines(left)[0], [shown.ifo / n, shown.value.median("seed") - first.f_star]
+    )
     np.testing.assert_allclose(lines(right)[0][0], shown.projections / n)
     cells = table.tables[0].get_celld()
     assert [cells[row, 0].get_text().get_text() for row in range(1, 6)] == gap_against_cost.NAMES
@@ -470,12 +558,19 @@ def test_settings_are_chosen_by_another_seed(tmp_path):
     settings = list(itertools.product(chosen.factors, chosen.growth, chosen.momentum))
     runs = [task.run(row, setting, jax.random.key(chosen.seed)) for setting in settings]
     for passes in chosen.passes:
-        ends = [float(curve.value[np.flatnonzero(curve.ifo <= passes * task.n)[-1]]) for _, curve in runs]
+        ends = [
+            float(curve.value[np.flatnonzero(curve.ifo <= passes * task.n)[-1]])
+            for _, curve in runs
+        ]
         assert tuple(choice.setting.sel(passes=passes).values) == settings[int(np.argmin(ends))]
     np.testing.assert_allclose(choice.x_value, min(float(result.value) for result, _ in runs))
     shown = task.shown(row, choice, at_once).isel(passes=0)
-    _, other = task.run(row, choice.setting.values[0], jax.random.fold_in(jax.random.key(chosen.seed), 2))
-    np.testing.assert_array_equal(shown.value.isel(seed=1).dropna("point"), other.value[: int(shown.ifo.count())])
+    _, other = task.run(
+        row, choice.setting.values[0], jax.random.fold_in(jax.random.key(chosen.seed), 2)
+    )
+    np.testing.assert_array_equal(
+        shown.value.isel(seed=1).dropna("point"), other.value[: int(shown.ifo.count())]
+    )
 
 
 def test_loss_against_sparsity(tmp_path):
@@ -494,17 +589,21 @@ def test_logistic_loss_against_sparsity(tmp_path):
     assert (results.loss <= results.loss_intercept).all() and results.best.isnull().all()
     figure = draw(chosen, results)
     unit = plots.power_of_ten(float(results.loss_intercept[1]))[0]
-    np.testing.assert_allclose(y_of(figure.axes[2], "OMP"), results.loss.sel(solver="OMP")[1] / unit)
+    np.testing.assert_allclose(
+        y_of(figure.axes[2], "OMP"), results.loss.sel(solver="OMP")[1] / unit
+    )
 
 
 def test_stuck(tmp_path, monkeypatch):
-    """On the lemma's instance; that adaptive regularisation is not stuck, the tests of ARHT show."""
+    """On the lemma's instance; that adaptive regularisation is not stuck, the tests of ARHT
+    show."""
     monkeypatch.setattr(stuck, "SOLVERS", {"OMPR": "OMPR"})
     chosen, results = run("axiotis2020/lemma5_2", tmp_path)
     assert (results.value[:, :, -1] > results.optimum).all()
     left, right = draw(chosen, results).axes
     np.testing.assert_allclose(
-        lines(right, "OMPR")[0] if lines(right, "OMPR") else lines(right)[0], [results.k, results.value[0, :, -1]]
+        lines(right, "OMPR")[0] if lines(right, "OMPR") else lines(right)[0],
+        [results.k, results.value[0, :, -1]],
     )
     assert left.get_title() == r"$k = s^* \kappa^2 / 2 = 16$"
 
@@ -519,11 +618,15 @@ def test_tradeoff(tmp_path):
 
 
 def test_a_pair_that_is_not_found(tmp_path, monkeypatch):
-    monkeypatch.setattr(planted_pair, "SOLVERS", {name: planted_pair.SOLVERS[name] for name in ("OMP", "PHT")})
+    monkeypatch.setattr(
+        planted_pair, "SOLVERS", {name: planted_pair.SOLVERS[name] for name in ("OMP", "PHT")}
+    )
     chosen, results = run("axiotis2020/section5_1", tmp_path)
     for N in chosen.N:
         of = results.sel(N=N, k=slice(1, N))
-        np.testing.assert_allclose(of.value, np.broadcast_to((N - of.k) / 2, of.value.shape), atol=1e-12)
+        np.testing.assert_allclose(
+            of.value, np.broadcast_to((N - of.k) / 2, of.value.shape), atol=1e-12
+        )
         assert not of.selected.any() and of.value_pair < 1e-12
     np.testing.assert_array_equal(results.condition_all, np.inf)
     for N, axes in zip(chosen.N, draw(chosen, results).axes, strict=True):
@@ -548,7 +651,9 @@ def test_a_figure_by_the_command_line(tmp_path):
     assert (tmp_path / "moved" / "figure.png").read_bytes().startswith(b"\x89PNG")
     assert (tmp_path / "moved" / "figure.pdf").read_bytes().startswith(b"%PDF")
     loaded = sweep.load(tmp_path / "moved")
-    assert json.loads(loaded.attrs["config"])["title"] == "Contraction factors of GraHTP and FGraHTP"
+    assert (
+        json.loads(loaded.attrs["config"])["title"] == "Contraction factors of GraHTP and FGraHTP"
+    )
     assert "jaxht" in loaded.attrs["versions"]
 
     attrs = {"config": json.dumps({"experiment": "yuan2018.contraction", "title": "", "old": 1})}
@@ -567,7 +672,10 @@ def test_the_demo(tmp_path, monkeypatch):
     assert result.exit_code == 0, result.output
     printed = result.output.splitlines()
     pictures = [line for line in printed if line.endswith(".png")]
-    assert [Path(line).parent.name for line in pictures] == ["shen2018-figure1", "axiotis2020-diabetes"]
+    assert [Path(line).parent.name for line in pictures] == [
+        "shen2018-figure1",
+        "axiotis2020-diabetes",
+    ]
     assert all(Path(line).read_bytes().startswith(b"\x89PNG") for line in pictures)
     second = next(i for i, line in enumerate(printed) if line.startswith("diabetes, demo"))
     assert printed[0].startswith("figure1, demo") and "compiling ..." in printed[0]
@@ -609,8 +717,12 @@ def test_every_configuration_is_valid_and_listed(path):
     ids=lambda value: json.dumps(value) if isinstance(value, dict) else "",
 )
 def test_a_mistake_is_one_line(changes, words, tmp_path):
-    table = tomllib.loads(tiny("axiotis2020/diabetes", tmp_path).read_text(encoding="utf-8")) | changes
-    path = write(tmp_path / "wrong.toml", {key: value for key, value in table.items() if value is not None})
+    table = (
+        tomllib.loads(tiny("axiotis2020/diabetes", tmp_path).read_text(encoding="utf-8")) | changes
+    )
+    path = write(
+        tmp_path / "wrong.toml", {key: value for key, value in table.items() if value is not None}
+    )
     line = fails("run", path, "--out", tmp_path / "store", env={"JAXHT_DATA": ""})
     assert all(word in line for word in words), line
     assert "iris" in line or words[0] == "k" or str(path) in line
@@ -664,7 +776,8 @@ def test_as_a_program(tmp_path, monkeypatch, capfd):
 
 
 def test_a_sweep_in_parts(tmp_path):
-    """Two shards in one store; half of it can be drawn; the whole is exported; another configuration is refused."""
+    """Two shards in one store; half of it can be drawn; the whole is exported; another
+    configuration is refused."""
     path, store = tiny("shen2018/figure1", tmp_path, solvers=["IHT"]), tmp_path / "store"
     assert call("run", path, "--out", store, "--shard", "1/2").exit_code == 0
     assert int(sweep.load(store).done.sum()) == 2
@@ -674,7 +787,9 @@ def test_a_sweep_in_parts(tmp_path):
     xarray.testing.assert_identical(sweep.load(store), sweep.load(tmp_path / "whole"))
 
     assert call("export", store, tmp_path / "results.nc").exit_code == 0
-    xarray.testing.assert_equal(xarray.load_dataset(tmp_path / "results.nc", engine="h5netcdf"), sweep.load(store))
+    xarray.testing.assert_equal(
+        xarray.load_dataset(tmp_path / "results.nc", engine="h5netcdf"), sweep.load(store)
+    )
     assert ".nc or .zarr" in fails("export", store, tmp_path / "results.csv")
     line = fails("run", tiny("shen2018/figure1", tmp_path, solvers=["IHT"], seed=1), "--out", store)
     assert "another sweep" in line
@@ -686,7 +801,8 @@ def test_a_sweep_in_parts(tmp_path):
 
 
 def test_a_configuration_that_changes(tmp_path):
-    """More signals, another n and another solver are added; the figure shows what the last one asks for."""
+    """More signals, another n and another solver are added; the figure shows what the last one asks
+    for."""
     store, changes = tmp_path / "store", {"solvers": ["IHT"], "n": [16, 32], "K": [2, 4]}
 
     def run(**others):
@@ -705,13 +821,21 @@ def test_a_configuration_that_changes(tmp_path):
         output, chosen = run(**others)
         assert f"{number}/{number} [" in output if number else " 0 runs [" in output
         shown = command_line.load_asked(store)
-        assert {name: shown[name].values.tolist() for name in ("n", "K")} == {"n": chosen.n, "K": chosen.K}
+        assert {name: shown[name].values.tolist() for name in ("n", "K")} == {
+            "n": chosen.n,
+            "K": chosen.K,
+        }
         assert shown.sizes["trial"] == chosen.num_signals and shown.done.all()
         assert shown.solver.values.tolist() == chosen.solvers
         assert command_line.draw(store).equals(shown.done)
         draw(chosen, shown)
     whole = tmp_path / "whole"
-    assert call("run", tiny("shen2018/figure1", tmp_path, **changes, num_signals=5), "--out", whole).exit_code == 0
+    assert (
+        call(
+            "run", tiny("shen2018/figure1", tmp_path, **changes, num_signals=5), "--out", whole
+        ).exit_code
+        == 0
+    )
     kept = sweep.load(store).sel({name: sweep.load(whole)[name] for name in ("solver", "n", "K")})
     xarray.testing.assert_equal(kept.drop_vars("done"), sweep.load(whole).drop_vars("done"))
     for others in {"max_steps": 51}, {"d": 40}:
@@ -728,7 +852,9 @@ def test_a_picture_that_follows_a_sweep(tmp_path, monkeypatch):
     def sleep(seconds):
         looks.append((seconds, (store / "figure.png").stat().st_mtime_ns))
         if len(looks) == 2:
-            assert call("run", path, "--out", store, "--shard", "2/2", "--workers", "1").exit_code == 0
+            assert (
+                call("run", path, "--out", store, "--shard", "2/2", "--workers", "1").exit_code == 0
+            )
         assert len(looks) < 3
 
     monkeypatch.setattr(command_line, "time", SimpleNamespace(sleep=sleep))
@@ -757,8 +883,17 @@ def test_california_housing_is_what_statlib_has(monkeypatch):
     households = rng.integers(1, 6000, 500)
     rooms, bedrooms, population = (rng.integers(1, 40000, 500) for _ in range(3))
     income, age, latitude, longitude = rng.normal(size=(4, 500))
-    averages = [income, age, rooms / households, bedrooms / households, population, population / households]
-    bunch = SimpleNamespace(data=np.stack([*averages, latitude, longitude], axis=1), target=np.full(500, 4.526))
+    averages = [
+        income,
+        age,
+        rooms / households,
+        bedrooms / households,
+        population,
+        population / households,
+    ]
+    bunch = SimpleNamespace(
+        data=np.stack([*averages, latitude, longitude], axis=1), target=np.full(500, 4.526)
+    )
     monkeypatch.setattr(datasets, "fetch_california_housing", lambda download_if_missing: bunch)
     monkeypatch.delenv("JAXHT_DATA", raising=False)
     table = data.load("cal_housing", None)
@@ -777,7 +912,9 @@ def test_preprocessing_and_reference_losses():
     np.testing.assert_allclose(A[:, 0], A[0, 0])
 
     def loss(support):
-        return np.sum((A[:, support] @ np.linalg.lstsq(A[:, support], b, rcond=None)[0] - b) ** 2) / 2
+        return (
+            np.sum((A[:, support] @ np.linalg.lstsq(A[:, support], b, rcond=None)[0] - b) ** 2) / 2
+        )
 
     k = [1, 3]
     settings = {"experiment": "", "title": "", "datasets": ["six"], "k": k, "solvers": ["ELS"]}
@@ -786,27 +923,43 @@ def test_preprocessing_and_reference_losses():
         table = data.Table(X, y, list("abcdef"))
         task = loss_against_sparsity.Task("six", table, loss_against_sparsity.Config(**settings))
         omp, found = task.solved_by("OMP", None, at_once), task.best()
-        els, lasso, refitted = (task.solved_by(name, omp, at_once) for name in ("ELS", "l1", "l1, refitted"))
+        els, lasso, refitted = (
+            task.solved_by(name, omp, at_once) for name in ("ELS", "l1", "l1, refitted")
+        )
         intercept = task.refitted(np.zeros(7))[1]
     np.testing.assert_allclose(found, best)
     np.testing.assert_allclose(intercept, loss([0]))
-    path = orthogonal_mp(A[:, 1:] - A[:, 1:].mean(axis=0), b - b.mean(), n_nonzero_coefs=6, return_path=True)
+    path = orthogonal_mp(
+        A[:, 1:] - A[:, 1:].mean(axis=0), b - b.mean(), n_nonzero_coefs=6, return_path=True
+    )
     expected = [loss([0, *(1 + np.flatnonzero(path[:, i - 2]))] if i > 1 else [0]) for i in k]
     np.testing.assert_allclose(omp.loss, expected)
-    assert (els.loss <= omp.loss * (1 + 1e-12)).all() and (els.loss >= np.array(found) * (1 - 1e-12)).all()
+    assert (els.loss <= omp.loss * (1 + 1e-12)).all() and (
+        els.loss >= np.array(found) * (1 - 1e-12)
+    ).all()
     assert (lasso.loss >= refitted.loss).all()
     for fit in (omp, els, lasso, refitted):
-        assert (fit.x.sel(feature="intercept") != 0).all() and ((fit.x != 0).sum("feature") <= fit.k).all()
+        assert (fit.x.sel(feature="intercept") != 0).all() and (
+            (fit.x != 0).sum("feature") <= fit.k
+        ).all()
         for x, value in zip(fit.x.values, fit.loss.values, strict=True):
             np.testing.assert_allclose(np.sum((A @ x - b) ** 2) / 2, value)
 
 
 def test_the_l1_penalty_leaves_the_intercept_alone():
-    """Logistic: the slopes are those of the penalty on the nonzeros, below it elsewhere, and 0 for the intercept."""
+    """Logistic: the slopes are those of the penalty on the nonzeros, below it elsewhere, and 0 for
+    the intercept."""
     rng = np.random.default_rng(0)
     X = rng.normal(size=(80, 6)) + 1
     y = np.where(X @ [2.0, -1, 1, 0, 0, 0] + rng.normal(size=80) > 1, 1.0, -1.0)
-    settings = {"experiment": "", "title": "", "datasets": ["six"], "model": "logistic", "k": [4], "solvers": ["OMPR"]}
+    settings = {
+        "experiment": "",
+        "title": "",
+        "datasets": ["six"],
+        "model": "logistic",
+        "k": [4],
+        "solvers": ["OMPR"],
+    }
     table = data.Table(X, y, list("abcdef"))
     with x64():
         task = loss_against_sparsity.Task("six", table, loss_against_sparsity.Config(**settings))
@@ -825,14 +978,18 @@ def test_the_l1_penalty_leaves_the_intercept_alone():
 def test_what_has_an_A_of_its_own():
     cell = sweep.Cell({"n": 5, "K": 2}, {"n": 5}, jax.random.key(3))
     for designs, same in ("cell", True), ("trial", False):
-        one, other = (recovery.draw(jax.random.key(key), cell, 16, designs=designs) for key in (4, 5))
+        one, other = (
+            recovery.draw(jax.random.key(key), cell, 16, designs=designs) for key in (4, 5)
+        )
         assert np.array_equal(one.A, other.A) == same
         assert not np.array_equal(one.x_true, other.x_true)
 
 
 def test_problems_do_not_depend_on_the_rounding_of_n():
     """Zero rows are all that a larger bound adds."""
-    cell = {bound: sweep.Cell({"n": 5, "K": 2}, {"n": bound}, jax.random.key(3)) for bound in (5, 8, 64)}
+    cell = {
+        bound: sweep.Cell({"n": 5, "K": 2}, {"n": bound}, jax.random.key(3)) for bound in (5, 8, 64)
+    }
     drawn = {bound: recovery.draw(jax.random.key(4), cell[bound], 16) for bound in cell}
     for bound in 8, 64:
         np.testing.assert_array_equal(drawn[bound].A[:5], drawn[5].A)
@@ -845,7 +1002,10 @@ def test_padding_has_no_label_and_no_weight():
     response, objective = support_recovery.MODELS["logistic"]
     problem = recovery.draw(jax.random.key(4), cell, 16, lambda cell: 2, response=response)
     assert not problem.y[5:].any() and abs(problem.y[:5]).all()
-    padded, whole = objective(problem.A, problem.y, 0.1), jaxht.Logistic(problem.A[:5], problem.y[:5], 0.1, 2.0)
+    padded, whole = (
+        objective(problem.A, problem.y, 0.1),
+        jaxht.Logistic(problem.A[:5], problem.y[:5], 0.1, 2.0),
+    )
     values = [f.value(problem.x_true, f.predict(problem.x_true)) for f in (padded, whole)]
     np.testing.assert_allclose(*values, rtol=1e-6)
 
@@ -856,7 +1016,9 @@ def test_every_solver_is_built_from_an_objective_and_k(name):
 
     def init(A):
         objective = jaxht.LeastSquares(A, A[:, 3])
-        constraint, solver = row.method(2, 12)(objective, sweep.Cell({"K": 2}, {}, jax.random.key(0)))
+        constraint, solver = row.method(2, 12)(
+            objective, sweep.Cell({"K": 2}, {}, jax.random.key(0))
+        )
         objective, constraint = objective.prepare(), constraint.prepare(objective.shape)
         assert (constraint.k_max == row.sparsity(2, 12)) or not row.gathers
         return solver.init(objective, constraint, objective.start(), None)
@@ -869,7 +1031,9 @@ def test_sparse_sets_and_their_training_part(tmp_path):
     table = data.load("tiny", tmp_path)
     assert sparse.issparse(table.X) and table.X.shape == (60, 20) and table.num_train == 40
     assert isinstance(table.dense(), np.ndarray) and table.names[0] == "x1"
-    cfg = real_data.OnData(experiment="", title="", datasets=["tiny"], solvers=["HTP"], l2=1e-5, rtol=1e-4)
+    cfg = real_data.OnData(
+        experiment="", title="", datasets=["tiny"], solvers=["HTP"], l2=1e-5, rtol=1e-4
+    )
     task = real_data.Task("tiny", table, cfg)
     assert task.A.shape == (40, 20) and len(task.y_test) == 20
     norms = np.sqrt(task.A.power(2).sum(axis=1))
@@ -916,22 +1080,38 @@ def test_l1_solutions_are_optimal_and_as_sparse_as_asked():
         slopes = A.T @ (A @ fit.x - y)
         penalty = np.abs(slopes).max()
         assert fit.nonzeros == k and fit.converged
-        np.testing.assert_allclose(slopes[fit.x != 0], -penalty * np.sign(fit.x[fit.x != 0]), atol=1e-8)
+        np.testing.assert_allclose(
+            slopes[fit.x != 0], -penalty * np.sign(fit.x[fit.x != 0]), atol=1e-8
+        )
         if k < 15:
-            expected = Lasso(penalty / 80, fit_intercept=False, tol=1e-12, max_iter=10_000).fit(A, y).coef_
+            expected = (
+                Lasso(penalty / 80, fit_intercept=False, tol=1e-12, max_iter=10_000).fit(A, y).coef_
+            )
             np.testing.assert_allclose(fit.x, expected, atol=1e-6)
 
 
 def test_time_to_target_is_where_the_error_stays_low():
-    """By hand: all but one end at 0.2 or below; one comes back there, one does not, one is there at once."""
+    """By hand: all but one end at 0.2 or below; one comes back there, one does not, one is there at
+    once."""
     nan, over = np.nan, ("solver", "l0", "point")
-    error = [[[1, 0.1, 0.3, 0.2]], [[1, 0.1, 0.4, nan]], [[0.2, 0.2, nan, nan]], [[1, 0.3, 0.1, 0.1]]]
+    error = [
+        [[1, 0.1, 0.3, 0.2]],
+        [[1, 0.1, 0.4, nan]],
+        [[0.2, 0.2, nan, nan]],
+        [[1, 0.3, 0.1, 0.1]],
+    ]
     seconds = [[[0, 1, 2, 3]], [[0, 1, 2, nan]], [[0, 5, nan, nan]], [[0, 2, 4, 6]]]
-    results = xarray.Dataset({"test_error": (over, error), "seconds": (over, seconds)}, {"point": np.arange(4)})
+    results = xarray.Dataset(
+        {"test_error": (over, error), "seconds": (over, seconds)}, {"point": np.arange(4)}
+    )
     assert time_to_accuracy.target(results) == 0.2
-    np.testing.assert_array_equal(time_to_accuracy.time_to_target(results, 0.2).isel(l0=0), [3, nan, 0, 4])
+    np.testing.assert_array_equal(
+        time_to_accuracy.time_to_target(results, 0.2).isel(l0=0), [3, nan, 0, 4]
+    )
 
-    runs = xarray.Dataset({"value": (("factor", "point"), [[3, 2, nan], [3, np.inf, nan], [3, 2.5, 1.5]])})
+    runs = xarray.Dataset(
+        {"value": (("factor", "point"), [[3, 2, nan], [3, np.inf, nan], [3, 2.5, 1.5]])}
+    )
     assert float(time_to_accuracy.tuned(runs.assign(step=("factor", [1, 4, 16]))).step) == 16
 
 
@@ -985,12 +1165,18 @@ def test_the_model_of_precision_matrices():
     """Condition number p, and samples of that precision."""
     W, *covariances = precision_matrices.draw(20, 100_000, np.random.default_rng(0))
     np.testing.assert_allclose(np.linalg.cond(W), 20, rtol=1e-4)
-    assert set(np.unique(np.round(W - np.diag(np.diag(W)), 6))) == {0, 1} and 5 < estimation.num_edges(W) < 35
+    assert (
+        set(np.unique(np.round(W - np.diag(np.diag(W)), 6))) == {0, 1}
+        and 5 < estimation.num_edges(W) < 35
+    )
     for S in covariances:
         np.testing.assert_allclose(S @ W, np.eye(20), atol=0.05)
     W = W.copy()
     W[0, 1] = W[1, 0] = 99
-    assert estimation.losses(np.stack([np.eye(20), W]), S).tolist() == [pytest.approx(np.trace(S)), np.inf]
+    assert estimation.losses(np.stack([np.eye(20), W]), S).tolist() == [
+        pytest.approx(np.trace(S)),
+        np.inf,
+    ]
 
 
 def test_linear_discriminant_analysis():
@@ -1009,11 +1195,15 @@ def test_linear_discriminant_analysis():
     every = np.ones(55, bool)
     W = np.linalg.inv(tumour_classification.covariance(split.X, split.y, every, every))
     expected = LinearDiscriminantAnalysis(solver="lsqr").fit(split.X, split.y).predict(split.X_test)
-    np.testing.assert_array_equal(tumour_classification.predicted(W, split.X, split.y, split.X_test), expected)
+    np.testing.assert_array_equal(
+        tumour_classification.predicted(W, split.X, split.y, split.X_test), expected
+    )
 
 
 @pytest.mark.skipif(SETS is None, reason="needs the data sets in $JAXHT_DATA")
-@pytest.mark.parametrize(("name", "shape", "num_train"), [("rcv1_subsets_binary", (23749, 47236), 20242)])
+@pytest.mark.parametrize(
+    ("name", "shape", "num_train"), [("rcv1_subsets_binary", (23749, 47236), 20242)]
+)
 def test_real_sparse_sets(name, shape, num_train):
     if not (SETS / f"{name}.npz").is_file():
         pytest.skip(f"needs {name}.npz in $JAXHT_DATA")

@@ -1,4 +1,5 @@
-"""Designs of packed genotypes and of small integers: their products, standardised, by every solver; files of PLINK."""
+"""Designs of packed genotypes and of small integers: their products, standardised, by every solver;
+files of PLINK."""
 
 import importlib.util
 
@@ -17,7 +18,8 @@ N, D = 53, 150
 
 
 def calls(n=N, d=D, missing=0.05, seed=0):
-    """Copies of an allele of various frequencies; -1 where missing. A marker without variation, one never called."""
+    """Copies of an allele of various frequencies; -1 where missing. A marker without variation, one
+    never called."""
     rng = np.random.default_rng(seed)
     G = rng.binomial(2, rng.uniform(0.1, 0.9, d), (n, d)).astype(np.int8)
     G[rng.random((n, d)) < missing] = -1
@@ -39,7 +41,8 @@ def imputed(G):
 
 
 def decode(data, n):
-    """By loops, what a .bed file says: 00 two copies, 01 missing, 10 one, 11 none; the lowest bits first."""
+    """By loops, what a .bed file says: 00 two copies, 01 missing, 10 one, 11 none; the lowest bits
+    first."""
     G = np.zeros((n, len(data)), np.int8)
     for j, row in enumerate(data):
         for i in range(n):
@@ -65,7 +68,11 @@ def test_products_are_those_of_the_matrix(kind, dtype):
     A, F = MAKE[kind](G, dtype), imputed(G)
     assert A.shape == F.shape
     assert A.dtype == dtype
-    x, r, weights = rng.normal(size=(D, 9)).astype(dtype), rng.normal(size=(N, 9)).astype(dtype), rng.random(N)
+    x, r, weights = (
+        rng.normal(size=(D, 9)).astype(dtype),
+        rng.normal(size=(N, 9)).astype(dtype),
+        rng.random(N),
+    )
     x[np.arange(D) // 64 == 1] = 0  # a block that A x passes over
     for part in (np.s_[:, 0], np.s_[:, :2], np.s_[:]):  # in registers, and by matrix products
         close(A.matvec(x[part]), F @ x[part], dtype)
@@ -121,7 +128,11 @@ def test_transformations(kind):
     # Lanes with designs of their own.
     other = MAKE[kind](np.roll(G, 1, 0), float)
     lanes = jax.tree.map(lambda *leaves: jnp.stack(leaves), A, other)
-    close(jax.vmap(lambda A: A.matvec(x[0]))(lanes), np.stack([F @ x[0], np.roll(F, 1, 0) @ x[0]]), float)
+    close(
+        jax.vmap(lambda A: A.matvec(x[0]))(lanes),
+        np.stack([F @ x[0], np.roll(F, 1, 0) @ x[0]]),
+        float,
+    )
 
 
 def test_a_gradient_holds_no_matrix():
@@ -190,15 +201,23 @@ CASES = [(solver, "packed") for solver in SOLVERS] + [(jaxht.HTP(), "int8"), (ja
 
 @pytest.mark.usefixtures("float64")
 @pytest.mark.parametrize(
-    ("solver", "kind"), CASES, ids=lambda case: case if isinstance(case, str) else type(case).__name__
+    ("solver", "kind"),
+    CASES,
+    ids=lambda case: case if isinstance(case, str) else type(case).__name__,
 )
 def test_solvers_find_what_they_find_on_the_dense_matrix(kind, solver):
     G, Z, y = planted()
     S = jaxht.standardize(MAKE[kind](G, float))
-    models = [jaxht.LeastSquares, jaxht.Logistic] if isinstance(solver, jaxht.HTP | jaxht.OMP) else [jaxht.LeastSquares]
+    models = (
+        [jaxht.LeastSquares, jaxht.Logistic]
+        if isinstance(solver, jaxht.HTP | jaxht.OMP)
+        else [jaxht.LeastSquares]
+    )
     for model in models:
         target = np.sign(y) if model is jaxht.Logistic else y
-        packed, dense = (jaxht.solve(model(A, target, 1e-2), jaxht.Sparse(4), solver) for A in (S.design, Z))
+        packed, dense = (
+            jaxht.solve(model(A, target, 1e-2), jaxht.Sparse(4), solver) for A in (S.design, Z)
+        )
         np.testing.assert_array_equal(packed.support.numpy(), dense.support.numpy())
         np.testing.assert_allclose(packed.x, dense.x, atol=1e-8)
         assert packed.status == dense.status
@@ -234,7 +253,9 @@ def test_covariates_traits_and_genes():
     ]
     alone = jaxht.standardize(Genotypes.build(G)).design
     for model, constraint, designs in problems:
-        packed, dense = (jaxht.solve(model(A), constraint, jaxht.NIHT()) for A in designs or (alone, Z))
+        packed, dense = (
+            jaxht.solve(model(A), constraint, jaxht.NIHT()) for A in designs or (alone, Z)
+        )
         np.testing.assert_array_equal(packed.support.numpy(), dense.support.numpy())
         np.testing.assert_allclose(packed.x, dense.x, atol=1e-6)
 
@@ -252,14 +273,18 @@ def test_lanes_and_traced_designs():
     A = jaxht.standardize(Genotypes.build(G)).design
     targets = jnp.asarray(np.stack([y, y[::-1]]), jnp.float32)
     one = [solve(jaxht.LeastSquares(A, t), jaxht.Sparse(4, k_max=4), jaxht.HTP()) for t in targets]
-    lanes = jax.vmap(lambda t: jaxht.solve(jaxht.LeastSquares(A, t), jaxht.Sparse(4, k_max=4), jaxht.HTP()))(targets)
+    lanes = jax.vmap(
+        lambda t: jaxht.solve(jaxht.LeastSquares(A, t), jaxht.Sparse(4, k_max=4), jaxht.HTP())
+    )(targets)
     np.testing.assert_allclose(lanes.x, np.stack([result.x for result in one]), atol=1e-5)
     # The derivative of a solution, whose design is packed.
     dense = jaxht.design(A.columns(jnp.arange(G.shape[1])).T)
     slopes = [
-        jax.grad(lambda y, A=A: jaxht.solve(jaxht.LeastSquares(A, y), jaxht.Sparse(4, k_max=4), jaxht.HTP()).x[10])(
-            targets[0]
-        )
+        jax.grad(
+            lambda y, A=A: jaxht.solve(
+                jaxht.LeastSquares(A, y), jaxht.Sparse(4, k_max=4), jaxht.HTP()
+            ).x[10]
+        )(targets[0])
         for A in (A, dense)
     ]
     np.testing.assert_allclose(*slopes, atol=1e-5)
@@ -267,15 +292,21 @@ def test_lanes_and_traced_designs():
 
 def write(folder, data, n, header=(0x6C, 0x1B, 0x01)):
     """Files of PLINK by hand, byte by byte."""
-    (folder / "study.bed").write_bytes(bytes(header) + bytes(int(byte) for row in data for byte in row))
+    (folder / "study.bed").write_bytes(
+        bytes(header) + bytes(int(byte) for row in data for byte in row)
+    )
     (folder / "study.fam").write_text("".join(f"f{i} s{i} 0 0 {1 + i % 2} -9\n" for i in range(n)))
-    (folder / "study.bim").write_text("".join(f"1\trs{j}\t0\t{100 * j}\tA\tG\n" for j in range(len(data))))
+    (folder / "study.bim").write_text(
+        "".join(f"1\trs{j}\t0\t{100 * j}\tA\tG\n" for j in range(len(data)))
+    )
     return folder / "study.bed"
 
 
 @pytest.mark.parametrize("n", [1, 4, 14, 16, 35])
 def test_files_of_plink(tmp_path, n):
-    data = np.random.default_rng(n).integers(0, 256, (21, -(-n // 4)), np.uint8)  # also behind the last sample
+    data = np.random.default_rng(n).integers(
+        0, 256, (21, -(-n // 4)), np.uint8
+    )  # also behind the last sample
     path = write(tmp_path, data, n)
     bed = read_bed(path)
     G = decode(data, n)
@@ -309,7 +340,10 @@ def test_what_is_wrong_is_said(tmp_path):
         (lambda: Genotypes.build(G[0]), "calls must be integers of shape"),
         (lambda: Genotypes.build(G.tolist()), r"calls must be .*np.asarray\(calls\)"),
         (lambda: Genotypes.build(G[:, :0]), "n, d >= 1"),
-        (lambda: Genotypes.from_bed(np.zeros((3, 4), np.uint8), 30), r"data must be uint8 of shape \(d, 8\)"),
+        (
+            lambda: Genotypes.from_bed(np.zeros((3, 4), np.uint8), 30),
+            r"data must be uint8 of shape \(d, 8\)",
+        ),
         (lambda: Genotypes.from_bed(np.zeros((3, 8), np.int8), 30), "data must be uint8"),
         (lambda: Integers.build(G.astype(np.int16)), "array must be int8 or uint8"),
         (lambda: Integers.build(G, missing=0), "missing must be an int other than 0"),
@@ -335,12 +369,19 @@ def test_what_is_wrong_is_said(tmp_path):
 
 @pytest.mark.usefixtures("float64")
 @both
-@pytest.mark.parametrize("dtypes", [(np.float32, np.float64), (np.float64, np.float32), (np.float32, np.int32)])
+@pytest.mark.parametrize(
+    "dtypes", [(np.float32, np.float64), (np.float64, np.float32), (np.float32, np.int32)]
+)
 def test_a_product_has_the_dtype_that_holds_the_numbers_of_both(kind, dtypes):
     G, (own, other) = calls(), dtypes
     A, Z = MAKE[kind](G, own), imputed(G)
-    for x, r in [(np.arange(D), np.arange(N)), (np.arange(2 * D).reshape(D, 2), np.arange(2 * N).reshape(N, 2))]:
-        image, back = jax.jit(lambda A, x, r: (A.matvec(x), A.rmatvec(r)))(A, x.astype(other), r.astype(other))
+    for x, r in [
+        (np.arange(D), np.arange(N)),
+        (np.arange(2 * D).reshape(D, 2), np.arange(2 * N).reshape(N, 2)),
+    ]:
+        image, back = jax.jit(lambda A, x, r: (A.matvec(x), A.rmatvec(r)))(
+            A, x.astype(other), r.astype(other)
+        )
         assert image.dtype == back.dtype == jnp.result_type(own, other)
         np.testing.assert_allclose(image, Z @ x, rtol=1e-5)
         np.testing.assert_allclose(back, Z.T @ r, rtol=1e-5)
@@ -352,15 +393,21 @@ def test_the_dtype_of_designs_side_by_side_holds_that_of_each(dtype):
     G, ones = calls(), np.full((N, 1), 1 / 3, dtype)
     parts = [ones, Genotypes.build(G, dtype=np.float32), Integers.build(G, -1, dtype=np.float32)]
     A, twice = hstack(parts), hstack([*parts, np.ones((N, 1))])
-    assert A.dtype == (np.float64 if dtype is np.float64 else np.float32) and twice.dtype == np.float64
+    assert (
+        A.dtype == (np.float64 if dtype is np.float64 else np.float32) and twice.dtype == np.float64
+    )
     for B in (A, twice):
         x = np.arange(1.0, B.shape[1] + 1).astype(B.dtype)
-        want = ones[:, 0] + sum(part.matvec(x[1:][i * D :][:D].astype(part.dtype)) for i, part in enumerate(parts[1:]))
+        want = ones[:, 0] + sum(
+            part.matvec(x[1:][i * D :][:D].astype(part.dtype)) for i, part in enumerate(parts[1:])
+        )
         np.testing.assert_allclose(B.matvec(x), want + x[1 + 2 * D :].sum(), rtol=1e-5)
         assert B.matvec(x).dtype == B.rmatvec(np.ones(N, B.dtype)).dtype == B.dtype
     single = jaxht.LinearOperator(lambda x: x, (N, N), dtype=np.float32)
     assert hstack([single, parts[1]]).dtype == np.float32
-    with pytest.raises(ValueError, match=r"operators must be of float64; got \['float32', 'float64'\]"):
+    with pytest.raises(
+        ValueError, match=r"operators must be of float64; got \['float32', 'float64'\]"
+    ):
         hstack([single, np.ones((N, 1))])
 
 

@@ -12,7 +12,18 @@ from scipy.optimize import nnls
 from sklearn.linear_model import orthogonal_mp
 
 import jaxht
-from jaxht import ARHT, IHT, OLS, OMP, OMPR, ExhaustiveLocalSearch, FoBa, LeastSquares, Sparse, Status
+from jaxht import (
+    ARHT,
+    IHT,
+    OLS,
+    OMP,
+    OMPR,
+    ExhaustiveLocalSearch,
+    FoBa,
+    LeastSquares,
+    Sparse,
+    Status,
+)
 from jaxht.refit import batches, refit
 from jaxht.refit.scores import insertion_gains
 from tests import reference
@@ -27,7 +38,7 @@ def float64():
         yield
 
 
-# ---- against brute force -------------------------------------------------------------------------------------------
+# ---- against brute force -------------------------------------------------------------------------
 
 n, d, k = 25, 11, 3
 GREEDY = [OMP(), OMPR(), ExhaustiveLocalSearch(), FoBa(), ARHT(num_cores=5)]
@@ -38,7 +49,8 @@ LEAST = {"linear": (75, 85, 90, 85, 90), "logistic": (75, 80, 90, 75, 85)}
 
 @functools.cache
 def small_problems(model, number):
-    """Gaussian designs, planted signals, noise 0.5 or labels, and the optimal values by trying each support."""
+    """Gaussian designs, planted signals, noise 0.5 or labels, and the optimal values by trying each
+    support."""
     rng = np.random.default_rng(0)
     A, noise = rng.normal(size=(number, n, d)), 0.5 * rng.normal(size=(number, n))
     x = rng.normal(size=(number, d)) * (np.argsort(rng.random((number, d))) < k)
@@ -87,10 +99,13 @@ def test_no_greedy_solver_beats_brute_force_and_most_reach_it(solver, model):
     assert np.all(result.value >= optimum * (1 - 1e-9))
     assert not any(Status(int(status)).failed for status in result.status)
     hits = np.mean(result.value <= optimum * (1 + 1e-7))
-    assert 100 * hits >= LEAST[model][NAMES.index(type(solver).__name__.replace("ExhaustiveLocalSearch", "ELS"))]
+    assert (
+        100 * hits
+        >= LEAST[model][NAMES.index(type(solver).__name__.replace("ExhaustiveLocalSearch", "ELS"))]
+    )
 
 
-# ---- OMP -----------------------------------------------------------------------------------------------------------
+# ---- OMP -----------------------------------------------------------------------------------------
 
 
 def test_omp_has_the_supports_of_scikit_learn():
@@ -101,12 +116,18 @@ def test_omp_has_the_supports_of_scikit_learn():
     @quick
     def run(A, y):
         shared = jax.vmap(lambda y: jaxht.solve(LeastSquares(A[0], y), Sparse(10), OMP()).x)(y)
-        return jax.vmap(lambda A, y: jaxht.solve(LeastSquares(A, y), Sparse(10), OMP()).x)(A, y), shared
+        return jax.vmap(lambda A, y: jaxht.solve(LeastSquares(A, y), Sparse(10), OMP()).x)(
+            A, y
+        ), shared
 
     own, shared = host(run(A, y))
     for i in range(number):
-        np.testing.assert_array_equal(own[i] != 0, orthogonal_mp(A[i], y[i], n_nonzero_coefs=10) != 0)
-        np.testing.assert_array_equal(shared[i] != 0, orthogonal_mp(A[0], y[i], n_nonzero_coefs=10) != 0)
+        np.testing.assert_array_equal(
+            own[i] != 0, orthogonal_mp(A[i], y[i], n_nonzero_coefs=10) != 0
+        )
+        np.testing.assert_array_equal(
+            shared[i] != 0, orthogonal_mp(A[0], y[i], n_nonzero_coefs=10) != 0
+        )
 
 
 @pytest.mark.parametrize("stored", ["dense", "sparse"])
@@ -119,9 +140,13 @@ def test_the_growing_factorisation_is_that_of_a_minimiser(stored):
     l2 = np.float32(1e-4)
     design = A if stored == "dense" else jaxht.design(scipy.sparse.csr_array(A))
     for weights in (np.ones(40, np.float32), rng.random(40).astype(np.float32)):
-        result = solve(LeastSquares(design, y, l2, mean=True, weights=weights), Sparse(12, 12), OMP())
+        result = solve(
+            LeastSquares(design, y, l2, mean=True, weights=weights), Sparse(12, 12), OMP()
+        )
         root = np.sqrt(weights / weights.sum())
-        rows = np.vstack([root[:, None] * A.astype(np.float64), np.sqrt(np.float64(l2)) * np.eye(12)])
+        rows = np.vstack(
+            [root[:, None] * A.astype(np.float64), np.sqrt(np.float64(l2)) * np.eye(12)]
+        )
         x = np.linalg.lstsq(rows, np.append(root * y, np.zeros(12)), rcond=None)[0]
         condition = np.linalg.cond(rows)
         assert condition > 100
@@ -130,9 +155,12 @@ def test_the_growing_factorisation_is_that_of_a_minimiser(stored):
         assert result.status == Status.FINISHED
 
 
-@pytest.mark.parametrize("solver", [OMP(), FoBa(), ExhaustiveLocalSearch()], ids=["OMP", "FoBa", "ELS"])
+@pytest.mark.parametrize(
+    "solver", [OMP(), FoBa(), ExhaustiveLocalSearch()], ids=["OMP", "FoBa", "ELS"]
+)
 def test_every_design_and_a_matrix_of_entries_give_the_same(solver):
-    """A function of products, a function by itself, and two responses as one problem of twice the size."""
+    """A function of products, a function by itself, and two responses as one problem of twice the
+    size."""
     rng = np.random.default_rng(0)
     A, Y = rng.normal(size=(20, 8)), rng.normal(size=(20, 2))
     times = lambda x, A: A @ x  # noqa: E731
@@ -158,7 +186,9 @@ def test_omp_ends_where_no_column_lowers_the_loss():
     rng = np.random.default_rng(0)
     A = rng.normal(size=(10, 6))
     A = np.hstack([A, A, np.zeros((10, 2))])
-    result, of_zero = (solve(LeastSquares(A, y), Sparse(9, 9), OMP()) for y in (rng.normal(size=10), np.zeros(10)))
+    result, of_zero = (
+        solve(LeastSquares(A, y), Sparse(9, 9), OMP()) for y in (rng.normal(size=10), np.zeros(10))
+    )
     assert result.status == Status.NO_PROGRESS
     assert np.count_nonzero(result.x) == 6
     assert of_zero.num_steps == 1
@@ -173,11 +203,13 @@ def test_omp_of_groups_is_the_loop():
         norms = [0 if g in chosen else np.linalg.norm(gradient[groups == g]) for g in range(4)]
         chosen.append(int(np.argmax(norms)))
         x = f.minimise(np.flatnonzero(np.isin(groups, chosen)))
-    result = solve(LeastSquares(A, y), jaxht.Groups(3, groups, k_max=3, num_groups=4, size_max=9), OMP())
+    result = solve(
+        LeastSquares(A, y), jaxht.Groups(3, groups, k_max=3, num_groups=4, size_max=9), OMP()
+    )
     np.testing.assert_allclose(result.x, x, atol=1e-10)
 
 
-# ---- starts --------------------------------------------------------------------------------------------------------
+# ---- starts --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("solver", GREEDY, ids=NAMES)
@@ -198,7 +230,8 @@ def test_a_start_is_a_support_and_what_is_kept_stays(solver):
 
 
 def test_within_bounds_the_gain_of_a_candidate_is_its_refit():
-    """No formula holds there: nonnegative least squares by exhaustive local search, against all supports."""
+    """No formula holds there: nonnegative least squares by exhaustive local search, against all
+    supports."""
     rng = np.random.default_rng(0)
     A = rng.normal(size=(20, 30, 8))
     y = np.einsum("tnd,d->tn", A, [-3.0, 2, 0, 1.5, -2, 0, 1, 0]) + rng.normal(size=(20, 30))
@@ -216,7 +249,7 @@ def test_within_bounds_the_gain_of_a_candidate_is_its_refit():
     assert np.mean(result.value <= np.array(best) * (1 + 1e-7)) >= 0.9
 
 
-# ---- local search --------------------------------------------------------------------------------------------------
+# ---- local search --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -235,7 +268,9 @@ def test_the_gains_of_all_candidates_are_those_of_refits(l2, weighted):
         minimum = refit(f, constraint.support(jnp.asarray(inside)), jnp.zeros(12))
 
         def value(i):
-            more = refit(f, constraint.support(jnp.asarray(inside) | (jnp.arange(12) == i)), minimum.x)
+            more = refit(
+                f, constraint.support(jnp.asarray(inside) | (jnp.arange(12) == i)), minimum.x
+            )
             return f.value(more.x, more.pred)
 
         refits = f.value(minimum.x, minimum.pred) - jax.lax.map(value, jnp.arange(12))
@@ -257,10 +292,15 @@ def test_selections_of_ols_do_not_depend_on_the_scale_of_columns(weighted):
     @jax.vmap
     def run(A, y, scale, weights):
         def select(A, l2, solver):
-            return jaxht.solve(LeastSquares(A, y, l2, mean=True, weights=weights), Sparse(8), solver).support.mask
+            return jaxht.solve(
+                LeastSquares(A, y, l2, mean=True, weights=weights), Sparse(8), solver
+            ).support.mask
 
         l2 = 0.1 * weighted
-        return [(select(A, l2, solver), select(A * scale, l2 * scale**2, solver)) for solver in (OLS(), OMP())]
+        return [
+            (select(A, l2, solver), select(A * scale, l2 * scale**2, solver))
+            for solver in (OLS(), OMP())
+        ]
 
     (plain, scaled), (omp, omp_scaled) = run(A, y, scale, weights)
     np.testing.assert_array_equal(plain, scaled)
@@ -272,7 +312,9 @@ def test_ols_of_dependent_columns_and_of_a_kept_intercept():
     A = np.repeat(rng.normal(size=(20, 4)), 3, axis=1)
     A[:, 1::3] *= 7  # still dependent
     result = solve(LeastSquares(A, rng.normal(size=20)), Sparse(8, 8), OLS())
-    assert result.status == Status.NO_PROGRESS and np.unique(np.flatnonzero(result.x) // 3).size == 4
+    assert (
+        result.status == Status.NO_PROGRESS and np.unique(np.flatnonzero(result.x) // 3).size == 4
+    )
     A, y = np.column_stack([rng.normal(size=(30, 9)), np.ones(30)]), rng.normal(size=30) + 5
     result = solve(LeastSquares(A, y), Sparse(3, 3, keep=np.arange(10) == 9), OLS())
     centred = solve(LeastSquares(A[:, :9] - A[:, :9].mean(0), y - y.mean()), Sparse(2, 2), OLS())
@@ -292,14 +334,16 @@ def test_foba_takes_back_what_has_become_dispensable():
     assert result.value < path.value[2] + 0.1
 
 
-# ---- constructions of Axiotis & Sviridenko 2020 --------------------------------------------------------------------
+# ---- constructions of Axiotis & Sviridenko 2020 --------------------------------------------------
 
 
 def lemma_5_2(kappa, s, delta=1e-3):
     """Lemma 5.2: f, the optimum, its value, and the start."""
     sizes = [s, s * kappa, s * kappa**2]
     a = np.repeat([1, np.sqrt(kappa), 1], sizes)
-    b = np.repeat([kappa * np.sqrt(1 - 4 * delta), np.sqrt(kappa) * np.sqrt(1 - 2 * delta), 1], sizes)
+    b = np.repeat(
+        [kappa * np.sqrt(1 - 4 * delta), np.sqrt(kappa) * np.sqrt(1 - 2 * delta), 1], sizes
+    )
     x0 = np.arange(sum(sizes)) >= sum(sizes) - s * kappa**2 // 2
     return LeastSquares(np.diag(a), b), s * kappa**2 * (1 - delta), x0
 
@@ -312,7 +356,9 @@ def test_replacement_is_stuck_where_adaptive_regularisation_is_not():
     # The first guess is half way between the bound and the start, so this bound makes it f(x*).
     start = 2 * 64 * (5 / 4 - 3e-3)
     solver = ARHT(num_cores=1, rho=8.0, lower=2 * optimum - start)
-    _, values = quick(lambda: jaxht.trace(f, Sparse(64), solver, num_steps=10, x0=x0, key=jax.random.key(0)))()
+    _, values = quick(
+        lambda: jaxht.trace(f, Sparse(64), solver, num_steps=10, x0=x0, key=jax.random.key(0))
+    )()
     np.testing.assert_allclose(values[1], stuck.value, rtol=1e-12)
     assert np.all(np.diff(values) < 0) and values[-2] > optimum
     np.testing.assert_allclose(values[-1], 124.696, rtol=1e-12)
@@ -320,18 +366,25 @@ def test_replacement_is_stuck_where_adaptive_regularisation_is_not():
 
 @pytest.mark.parametrize("lower", [0.0, -1100.0])
 def test_adaptive_regularisation_goes_below_a_bound_that_is_none(lower):
-    """f less 1000 is below the default of 0, as negative log-likelihoods may be; a bound may be negative."""
+    """f less 1000 is below the default of 0, as negative log-likelihoods may be; a bound may be
+    negative."""
     rng = np.random.default_rng(0)
     A = rng.standard_normal((40, 30)) @ (np.eye(30) + 1 / 3)
     y = A @ np.where(np.arange(30) < 6, rng.standard_normal(30), 0) + 0.3 * rng.standard_normal(40)
-    below = jaxht.Custom(lambda x, data: jnp.sum((data[0] @ x - data[1]) ** 2) / 2 - 1000, (A, y), like=30)
+    below = jaxht.Custom(
+        lambda x, data: jnp.sum((data[0] @ x - data[1]) ** 2) / 2 - 1000, (A, y), like=30
+    )
     greedy = quick(lambda: jaxht.solve(LeastSquares(A, y), Sparse(6), OMP()))()
-    result = quick(lambda: jaxht.solve(below, Sparse(6), ARHT(lower=lower), key=jax.random.key(0)))()
+    result = quick(
+        lambda: jaxht.solve(below, Sparse(6), ARHT(lower=lower), key=jax.random.key(0))
+    )()
     assert result.status == Status.FINISHED and result.num_steps > 10
     assert result.value + 1000 < greedy.value - 0.01
 
 
-@pytest.mark.parametrize("solver", [ARHT(num_cores=5), ExhaustiveLocalSearch()], ids=["ARHT", "ELS"])
+@pytest.mark.parametrize(
+    "solver", [ARHT(num_cores=5), ExhaustiveLocalSearch()], ids=["ARHT", "ELS"]
+)
 def test_refits_are_side_by_side_or_in_turn(solver, monkeypatch):
     """As those of short and of long columns are, alone and under vmap."""
     rng = np.random.default_rng(3)
@@ -343,12 +396,17 @@ def test_refits_are_side_by_side_or_in_turn(solver, monkeypatch):
         return result.x, result.value, result.num_steps, result.counts.full_gradients
 
     def runs():
-        return [*(quick(lambda key: run(key))(key) for key in keys), quick(jax.vmap(lambda key: run(key)))(keys)]
+        return [
+            *(quick(lambda key: run(key))(key) for key in keys),
+            quick(jax.vmap(lambda key: run(key)))(keys),
+        ]
 
     side_by_side = runs()
     monkeypatch.setattr(batches, "LARGE", 0)
     for one, other in zip(side_by_side, runs(), strict=True):
-        jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-10, atol=1e-12), one, other)
+        jax.tree.map(
+            functools.partial(np.testing.assert_allclose, rtol=1e-10, atol=1e-12), one, other
+        )
 
 
 def test_from_zero_nobody_enters_the_support_of_section_5_1():
@@ -372,7 +430,7 @@ def test_the_theory_of_arht_has_its_numbers():
     assert solver.core_steps == int(np.ceil(20 * np.log(300))) and solver.progress == 1
 
 
-# ---- paths ---------------------------------------------------------------------------------------------------------
+# ---- paths ---------------------------------------------------------------------------------------
 
 KS = [0, 2, 3, 7]
 
@@ -382,18 +440,26 @@ def path_problem():
     return LeastSquares(rng.normal(size=(30, 12)), rng.normal(size=30), 0.1)
 
 
-@pytest.mark.parametrize(("solver", "last_steps"), [(OMP(), 0), (OLS(), 0), (FoBa(), 1)], ids=["OMP", "OLS", "FoBa"])
+@pytest.mark.parametrize(
+    ("solver", "last_steps"), [(OMP(), 0), (OLS(), 0), (FoBa(), 1)], ids=["OMP", "OLS", "FoBa"]
+)
 def test_a_nested_path_is_one_run(solver, last_steps):
-    """FoBa takes a step at each sparsity that finds nothing to remove; a run for the largest takes only the last."""
+    """FoBa takes a step at each sparsity that finds nothing to remove; a run for the largest takes
+    only the last."""
     f = path_problem()
-    run = quick(lambda target: jaxht.path(f, Sparse(1), solver, KS, stop=jaxht.Stop(target_value=target)))
+    run = quick(
+        lambda target: jaxht.path(f, Sparse(1), solver, KS, stop=jaxht.Stop(target_value=target))
+    )
     path = run(-1.0)
     assert path.support.indices.shape == (4, 7)
     for i, size in enumerate(KS):
         alone = solve(f, Sparse(size, k_max=7), solver)
         np.testing.assert_allclose(path.x[i], alone.x, atol=1e-12)
         np.testing.assert_allclose(path.value[i], alone.value)
-        assert (path.status[i], path.num_steps[i]) == (alone.status, alone.num_steps + last_steps * max(0, i - 1))
+        assert (path.status[i], path.num_steps[i]) == (
+            alone.status,
+            alone.num_steps + last_steps * max(0, i - 1),
+        )
     assert path.counts.full_gradients[-1] == path.num_steps[-1] >= 7
     limited = run(path.value[1] * (1 + 1e-9))
     np.testing.assert_array_equal(limited.status[1:], Status.TARGET_REACHED)
@@ -443,7 +509,9 @@ def test_a_path_both_ways_takes_back_what_has_become_dispensable():
 
 
 @pytest.mark.parametrize(
-    "solver", [jaxht.HTP(), jaxht.SubspacePursuit(), OLS()], ids=lambda solver: type(solver).__name__
+    "solver",
+    [jaxht.HTP(), jaxht.SubspacePursuit(), OLS()],
+    ids=lambda solver: type(solver).__name__,
 )
 def test_no_neighbour_improves_a_path_both_ways(solver):
     (A, y), ks = correlated_problems(8), np.array([2, 3, 4, 6, 7])
@@ -456,7 +524,9 @@ def test_no_neighbour_improves_a_path_both_ways(solver):
         def end(k, x):
             return jaxht.solve(f, Sparse(k, k_max=7), solver, x0=x).value
 
-        one_way, both = (jaxht.path(f, Sparse(1), solver, ks, both_ways=both) for both in (False, True))
+        one_way, both = (
+            jaxht.path(f, Sparse(1), solver, ks, both_ways=both) for both in (False, True)
+        )
         up, down = jax.vmap(end)(ks[1:], both.x[:-1]), jax.vmap(end)(ks[:-1], both.x[1:])
         again = jax.vmap(lambda x: f.value(x, f.predict(x)))(both.x)
         return one_way, both, up, down, again
@@ -465,29 +535,46 @@ def test_no_neighbour_improves_a_path_both_ways(solver):
     assert np.all(np.diff(both.value) <= 0)
     assert np.all(np.count_nonzero(both.x, axis=-1) <= ks)
     np.testing.assert_allclose(both.value, again, rtol=1e-9)
-    assert np.all(both.value <= one_way.value * (1 + 1e-9)) and np.mean(both.value < 0.99 * one_way.value) > 0.2
-    assert np.all(up >= both.value[:, 1:] * (1 - 1e-7)) and np.all(down >= both.value[:, :-1] * (1 - 1e-7))
+    assert (
+        np.all(both.value <= one_way.value * (1 + 1e-9))
+        and np.mean(both.value < 0.99 * one_way.value) > 0.2
+    )
+    assert np.all(up >= both.value[:, 1:] * (1 - 1e-7)) and np.all(
+        down >= both.value[:, :-1] * (1 - 1e-7)
+    )
 
 
 def test_a_path_both_ways_is_one_program(monkeypatch):
     """However many sparsities there are, which may be traced; one alone is a run from x0."""
     (A, y), begun, init = correlated_problems(1), [], jaxht.HTP.init
-    monkeypatch.setattr(jaxht.HTP, "init", lambda self, *args: begun.append(self) or init(self, *args))
+    monkeypatch.setattr(
+        jaxht.HTP, "init", lambda self, *args: begun.append(self) or init(self, *args)
+    )
     f, counts = LeastSquares(A[0], y[0]), []
     for ks in ([2, 3], [1, 2, 3, 4, 5, 6, 7, 8]):
         before = len(begun)
-        path = jax.jit(lambda ks: jaxht.path(f, Sparse(1, k_max=8), jaxht.HTP(), ks, both_ways=True).value)
+        path = jax.jit(
+            lambda ks: jaxht.path(f, Sparse(1, k_max=8), jaxht.HTP(), ks, both_ways=True).value
+        )
         assert np.all(np.diff(path(np.array(ks))) <= 0)
         counts.append(len(begun) - before)
     assert counts[0] == counts[1] <= 3
     x0 = np.arange(30.0)
     alone = jaxht.path(f, Sparse(1), jaxht.HTP(), [3], x0=x0, both_ways=True)
-    np.testing.assert_allclose(alone.x[0], jaxht.solve(f, Sparse(3), jaxht.HTP(), x0=x0).x, atol=1e-12)
+    np.testing.assert_allclose(
+        alone.x[0], jaxht.solve(f, Sparse(3), jaxht.HTP(), x0=x0).x, atol=1e-12
+    )
 
 
 @pytest.mark.parametrize(
     ("ks", "says"),
-    [([3, 2], "rise strictly"), ([2, 2], "rise strictly"), ([-1, 2], "got -1"), ([1.0], "integers"), (3, "shape ()")],
+    [
+        ([3, 2], "rise strictly"),
+        ([2, 2], "rise strictly"),
+        ([-1, 2], "got -1"),
+        ([1.0], "integers"),
+        (3, "shape ()"),
+    ],
 )
 def test_paths_say_what_is_wrong_with_ks(ks, says):
     with pytest.raises(ValueError, match=says.replace("(", r"\(").replace(")", r"\)")):

@@ -1,7 +1,8 @@
-"""The rules of the repository that ruff and import-linter cannot express (theirs are in pyproject.toml).
+"""The rules of the repository that ruff and import-linter cannot express (theirs are in
+pyproject.toml).
 
-A rule is a function of a `File` that yields (line, what is wrong). Nothing of the repository is imported.
-"""
+A rule is a function of a `File` that yields (line, what is wrong). Nothing of the repository is
+imported."""
 
 import ast
 import os
@@ -20,18 +21,21 @@ import pytest
 ROOT = Path(__file__).parents[1]
 TEXT = {".py", ".toml", ".md", ".txt", ".yml", ".yaml", ".cfg", ".ini", ".sh", ".ipynb", ""}
 SKIPPED = {"results", "build", "dist", "site", "__pycache__"}  # and hidden folders, but for two
-MAX_ENTRIES = 17  # of the top level of jaxht
+MAX_ENTRIES = 20  # of the top level of jaxht
 
 # (a pattern of text, in parts so that this file does not match; the only files where it may stand)
 WORDS = [
     (r"shared" + "/data", [".ci/run"]),
-    (r"jax" + r"(lib)?\._src", []),  # `from jax import ...` of private names; ruff's SLF001 sees their use
+    (
+        r"jax" + r"(lib)?\._src",
+        [],
+    ),  # `from jax import ...` of private names; ruff's SLF001 sees their use
     (r"pip" + r" install ['\"]?jaxht", []),  # another package
     (r"jaxht" + r"\[\w+\]['\"`]", []),  # extras have the distribution's name
 ]
 
-# (the name of a method, where in the library it may be called): the loop over steps, and ranking. Exchanges start from
-# a whole run of OMP.
+# (the name of a method, where in the library it may be called): the loop over steps, and ranking.
+# Exchanges start from a whole run of OMP.
 METHODS = [
     ("step", ("jaxht/runner/", "jaxht/solvers/omp.py")),
     ("sort", ("jaxht/linalg/selection.py",)),
@@ -55,7 +59,10 @@ def words_stand_where_they_may(file: File) -> Iterator[tuple[int, str]]:
     for pattern, places in WORDS:
         if file.path not in places:
             for match in re.finditer(pattern, file.text):
-                yield file.text[: match.start()].count("\n") + 1, f"{match[0]} may stand only in {places or 'no file'}"
+                yield (
+                    file.text[: match.start()].count("\n") + 1,
+                    f"{match[0]} may stand only in {places or 'no file'}",
+                )
 
 
 def methods_are_called_where_they_may(file: File) -> Iterator[tuple[int, str]]:
@@ -72,7 +79,10 @@ def public_names_are_explained(file: File) -> Iterator[tuple[int, str]]:
     # ruff's D1 passes over modules with an underscore; what they define is public elsewhere.
     def missing(node: ast.AST) -> Iterator[tuple[int, str]]:
         for child in ast.iter_child_nodes(node):
-            if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and child.name[0] != "_":
+            if (
+                isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+                and child.name[0] != "_"
+            ):
                 if not ast.get_docstring(child):
                     yield child.lineno, f"{child.name} has no docstring"
                 if isinstance(child, ast.ClassDef):
@@ -107,9 +117,15 @@ RULES = [
 def files() -> list[File]:
     found = []
     for folder, folders, names in os.walk(ROOT):
-        folders[:] = [f for f in folders if f in {".ci", ".github"} or (f[0] != "." and f not in SKIPPED)]
+        folders[:] = [
+            f for f in folders if f in {".ci", ".github"} or (f[0] != "." and f not in SKIPPED)
+        ]
         paths = [Path(folder, name) for name in names if Path(name).suffix in TEXT]
-        found += [File(p.relative_to(ROOT).as_posix(), p.read_text(encoding="utf-8")) for p in paths if p.is_file()]
+        found += [
+            File(p.relative_to(ROOT).as_posix(), p.read_text(encoding="utf-8"))
+            for p in paths
+            if p.is_file()
+        ]
     return found
 
 
@@ -165,7 +181,7 @@ def test_what_is_allowed_passes():
     assert [broken for rule in RULES for broken in rule(file)] == []
 
 
-# ---- the rules in pyproject.toml -------------------------------------------------------------------------------------
+# ---- the rules in pyproject.toml -----------------------------------------------------------------
 
 
 def run(command: str, *arguments: str, **options) -> str:
@@ -191,15 +207,21 @@ def compiled(x):
 def test_ruff_sees_what_is_banned():
     pytest.importorskip("ruff", reason="of make check")
     options = ["check", "--output-format", "concise", "--select", "TID,SLF", "--stdin-filename"]
-    found = run("ruff", *options, "jaxht/constraints/support.py", "-", input=PLANTED_FOR_RUFF, cwd=ROOT)
-    lines = [(int(line.split(":")[1]), line.split()[1]) for line in found.splitlines() if ":" in line]
+    found = run(
+        "ruff", *options, "jaxht/constraints/support.py", "-", input=PLANTED_FOR_RUFF, cwd=ROOT
+    )
+    lines = [
+        (int(line.split(":")[1]), line.split()[1]) for line in found.splitlines() if ":" in line
+    ]
     banned = [(4, "TID253"), (9, "TID251"), (10, "SLF001"), *[(11, "TID251")] * 3]
     assert lines == banned, found
 
 
 def test_import_linter_sees_what_is_forbidden(tmp_path):
     pytest.importorskip("importlinter", reason="of make check")
-    shutil.copytree(ROOT / "jaxht", tmp_path / "jaxht", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(
+        ROOT / "jaxht", tmp_path / "jaxht", ignore=shutil.ignore_patterns("__pycache__")
+    )
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     planted = {
         "linalg/svd.py": "from jaxht.solvers import HTP",
@@ -212,5 +234,9 @@ def test_import_linter_sees_what_is_forbidden(tmp_path):
         with (tmp_path / "jaxht" / name).open("a") as file:
             file.write(f"\n\n{text}\n")
     found = run("lint-imports", "--no-cache", cwd=tmp_path)
-    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
-    assert len(planted) == len(contracts) and f"Contracts: 0 kept, {len(contracts)} broken" in found, found
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"][
+        "contracts"
+    ]
+    assert (
+        len(planted) == len(contracts) and f"Contracts: 0 kept, {len(contracts)} broken" in found
+    ), found

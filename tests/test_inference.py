@@ -19,12 +19,16 @@ def test_frequencies_are_those_of_a_loop_over_the_halves():
     key, num_pairs = jax.random.key(0), 6
     with x64():
         f = jaxht.LeastSquares(A, y)
-        found = jaxht.inference.stability_selection(f, jaxht.Sparse(3), jaxht.OMP(), key, num_pairs=num_pairs)
+        found = jaxht.inference.stability_selection(
+            f, jaxht.Sparse(3), jaxht.OMP(), key, num_pairs=num_pairs
+        )
         selected = []
         for one in jax.random.split(key, 3 * num_pairs)[:num_pairs]:
             numbers = np.asarray(jax.random.uniform(one, (40,)))
             for rows in (numbers >= np.sort(numbers)[20], numbers < np.sort(numbers)[20]):
-                part = jaxht.solve(jaxht.LeastSquares(A[rows], y[rows]), jaxht.Sparse(3), jaxht.OMP())
+                part = jaxht.solve(
+                    jaxht.LeastSquares(A[rows], y[rows]), jaxht.Sparse(3), jaxht.OMP()
+                )
                 selected.append(np.asarray(part.x) != 0)
     np.testing.assert_allclose(found.frequencies, np.mean(selected, axis=0))
     assert found.mean_size == pytest.approx(3)
@@ -34,7 +38,9 @@ def test_weights_of_the_user_count():
     """Samples of weight 0 are in no half."""
     rng = np.random.default_rng(1)
     A, present = rng.normal(size=(30, 6)), np.arange(30) >= 15
-    f = jaxht.LeastSquares(A, np.where(present, A[:, 1], 100 * A[:, 0]), weights=present.astype(float))
+    f = jaxht.LeastSquares(
+        A, np.where(present, A[:, 1], 100 * A[:, 0]), weights=present.astype(float)
+    )
     found = jaxht.inference.stability_selection(f, jaxht.Sparse(1), jaxht.OLS(), jax.random.key(0))
     np.testing.assert_array_equal(found.frequencies, np.eye(6)[1])
 
@@ -44,12 +50,15 @@ def test_groups_are_items():
     A = rng.normal(size=(60, 9))
     f = jaxht.LeastSquares(A, A[:, 3:6].sum(axis=1) + 0.1 * rng.normal(size=60))
     groups = jaxht.Groups(1, np.arange(9) // 3)
-    found = jaxht.inference.stability_selection(f, groups, jaxht.HTP(), jax.random.key(0), num_pairs=5)
+    found = jaxht.inference.stability_selection(
+        f, groups, jaxht.HTP(), jax.random.key(0), num_pairs=5
+    )
     assert found.frequencies.tolist() == [0, 1, 0]
 
 
 def test_few_false_selections():
-    """Of 200 problems of 100 x 50 with 3 true coordinates, k = 5: at most what the bound says, and the true ones."""
+    """Of 200 problems of 100 x 50 with 3 true coordinates, k = 5: at most what the bound says, and
+    the true ones."""
     threshold = 0.9
 
     @quick
@@ -58,11 +67,15 @@ def test_few_false_selections():
         keys = jax.random.split(key, 3)
         A, noise = jax.random.normal(keys[0], (100, 50)), jax.random.normal(keys[1], (100,))
         f = jaxht.LeastSquares(A, A[:, :3] @ jnp.array([1.0, -1.0, 1.0]) + noise)
-        found = jaxht.inference.stability_selection(f, jaxht.Sparse(5), jaxht.OMP(), keys[2], num_pairs=25)
+        found = jaxht.inference.stability_selection(
+            f, jaxht.Sparse(5), jaxht.OMP(), keys[2], num_pairs=25
+        )
         stable = found.frequencies >= threshold
         return jnp.sum(stable[:3]), jnp.sum(stable[3:]), found.expected_false(threshold)
 
-    true, false, bound = (np.asarray(part) for part in run(jax.random.split(jax.random.key(0), 200)))
+    true, false, bound = (
+        np.asarray(part) for part in run(jax.random.split(jax.random.key(0), 200))
+    )
     assert np.all((bound > 0) & (bound < 0.5))
     assert np.mean(false) <= bound[0] + 3 * np.std(false) / np.sqrt(200)
     assert np.mean(true) > 2.5
@@ -85,7 +98,7 @@ def test_errors():
         )
 
 
-# ---- bootstrap -------------------------------------------------------------------------------------------------------
+# ---- bootstrap -----------------------------------------------------------------------------------
 
 
 def test_resamples_are_those_of_a_loop():
@@ -100,10 +113,14 @@ def test_resamples_are_those_of_a_loop():
         coefficients = []
         for one in jax.random.split(key, 2 * B)[:B]:
             rows = np.asarray(jax.random.randint(one, (40,), 0, 40))
-            part = jaxht.solve(jaxht.LeastSquares(A[rows], y[rows], 0.5), jaxht.Sparse(2), jaxht.NIHT())
+            part = jaxht.solve(
+                jaxht.LeastSquares(A[rows], y[rows], 0.5), jaxht.Sparse(2), jaxht.NIHT()
+            )
             F = np.flatnonzero(part.x)
             x = np.zeros(8)
-            x[F] = np.linalg.solve(A[rows][:, F].T @ A[rows][:, F] + 0.5 * np.eye(2), A[rows][:, F].T @ y[rows])
+            x[F] = np.linalg.solve(
+                A[rows][:, F].T @ A[rows][:, F] + 0.5 * np.eye(2), A[rows][:, F].T @ y[rows]
+            )
             coefficients.append(x)
         lower, upper = found.intervals(0.6)
     np.testing.assert_allclose(found.coefficients, coefficients, atol=1e-8)
@@ -113,7 +130,8 @@ def test_resamples_are_those_of_a_loop():
 
 
 def test_percentile_intervals_cover_large_coefficients():
-    """Of 200 problems of 100 x 10, at a level of 0.9: coefficients that are always selected are covered that often."""
+    """Of 200 problems of 100 x 10, at a level of 0.9: coefficients that are always selected are
+    covered that often."""
 
     @quick
     @jax.vmap
@@ -121,11 +139,15 @@ def test_percentile_intervals_cover_large_coefficients():
         keys = jax.random.split(key, 3)
         A, noise = jax.random.normal(keys[0], (100, 10)), jax.random.normal(keys[1], (100,))
         f = jaxht.LeastSquares(A, A[:, :2] @ jnp.array([2.0, -2.0]) + noise)
-        found = jaxht.inference.bootstrap(f, jaxht.Sparse(2), jaxht.OMP(), keys[2], num_resamples=100)
+        found = jaxht.inference.bootstrap(
+            f, jaxht.Sparse(2), jaxht.OMP(), keys[2], num_resamples=100
+        )
         lower, upper = found.intervals(0.9)
         return (lower[0] < 2) & (2 < upper[0]), found.frequencies[:2]
 
-    covered, frequencies = (np.asarray(part) for part in run(jax.random.split(jax.random.key(0), 200)))
+    covered, frequencies = (
+        np.asarray(part) for part in run(jax.random.split(jax.random.key(0), 200))
+    )
     assert frequencies.min() > 0.9
     # Percentile intervals of 100 samples are a little short.
     assert scipy.stats.binom.cdf(covered.sum(), 200, 0.85) > 1e-3
@@ -139,10 +161,14 @@ def test_bootstrap_of_other_losses():
     A[:, 0] *= np.where(present, 0.1, 1)
     y = np.where(present, np.sign(A[:, 1]), np.sign(A[:, 0]))
     f = jaxht.Logistic(A, y, 0.1, weights=present.astype(float))
-    found = jaxht.inference.bootstrap(f, jaxht.Sparse(1), jaxht.OMP(), jax.random.key(0), num_resamples=20)
+    found = jaxht.inference.bootstrap(
+        f, jaxht.Sparse(1), jaxht.OMP(), jax.random.key(0), num_resamples=20
+    )
     np.testing.assert_array_equal(found.frequencies, np.eye(6)[1])
     groups = jaxht.Groups(1, np.arange(6) // 3)
     found = jaxht.inference.bootstrap(f, groups, jaxht.HTP(), jax.random.key(0), num_resamples=5)
     assert found.frequencies.shape == (2,) and found.coefficients.shape == (5, 6)
     with pytest.raises(ValueError, match="linear model"):
-        jaxht.inference.bootstrap(jaxht.GaussianPrecision(np.eye(3)), jaxht.Edges(1), jaxht.HTP(), jax.random.key(0))
+        jaxht.inference.bootstrap(
+            jaxht.GaussianPrecision(np.eye(3)), jaxht.Edges(1), jaxht.HTP(), jax.random.key(0)
+        )

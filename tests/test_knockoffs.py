@@ -33,7 +33,9 @@ def test_exchanging_features_and_copies_changes_no_second_moment(construction):
     A = mean + rng.normal(size=(n, d)) @ np.linalg.cholesky(sigma).T
     with x64():
         copies = np.asarray(
-            gaussian_knockoffs(A, jax.random.key(0), mean=mean, covariance=sigma, construction=construction)
+            gaussian_knockoffs(
+                A, jax.random.key(0), mean=mean, covariance=sigma, construction=construction
+            )
         )
     both = np.hstack([A, copies]) / np.tile(scale, 2)
     np.testing.assert_allclose(both.mean(axis=0), np.tile(mean / scale, 2), atol=5 / np.sqrt(n))
@@ -111,10 +113,12 @@ def test_the_threshold_is_that_of_a_loop():
 
 
 @pytest.mark.parametrize(
-    ("model", "construction"), [("squares", "mvr"), ("squares", "equicorrelated"), ("logistic", "mvr")]
+    ("model", "construction"),
+    [("squares", "mvr"), ("squares", "equicorrelated"), ("logistic", "mvr")],
 )
 def test_false_discoveries_and_power(model, construction):
-    """Of 200 problems of correlated features: at most the share that was asked for, of the true ones nearly all."""
+    """Of 200 problems of correlated features: at most the share that was asked for, of the true
+    ones nearly all."""
     n, d, K, q, runs = (250, 30, 10, 0.2, 200) if model == "squares" else (400, 20, 8, 0.2, 60)
     R = correlations(d, 0.4).astype(np.float32)
     half = np.linalg.cholesky(R)
@@ -131,7 +135,9 @@ def test_false_discoveries_and_power(model, construction):
         else:
             y = jnp.where(A @ truth + jax.random.logistic(keys[1], (n,)) > 0, 1.0, -1.0)
             f = jaxht.Logistic(A, y, 1e-3)
-        found = knockoffs(f, jaxht.OMP(), keys[2], fdr=q, covariance=R, construction=construction, k_max=d)
+        found = knockoffs(
+            f, jaxht.OMP(), keys[2], fdr=q, covariance=R, construction=construction, k_max=d
+        )
         return found.selected, found.statistics
 
     selected, W = (np.asarray(part) for part in run(jax.random.split(jax.random.key(0), runs)))
@@ -141,14 +147,18 @@ def test_false_discoveries_and_power(model, construction):
     assert selected[:, ~null].mean() > (0.75 if construction == "mvr" else 0.6)
     # Of those that are null as many are ahead of their copies as behind.
     ahead, behind = np.sum(W[:, null] > 0), np.sum(W[:, null] < 0)
-    assert ahead + behind > 100 and scipy.stats.binomtest(int(ahead), int(ahead + behind)).pvalue > 1e-3
+    assert (
+        ahead + behind > 100
+        and scipy.stats.binomtest(int(ahead), int(ahead + behind)).pvalue > 1e-3
+    )
     # The test could fail: without the copies' part of the threshold far more is selected.
     naive = (W[:, null] > 0).sum(axis=1) / np.maximum(1, (W > 0).sum(axis=1))
     assert naive.mean() > q + 0.05
 
 
 def test_statistics_are_differences_of_coefficients():
-    """Along a path over features and copies in order, whatever order they were shuffled into, and in any units."""
+    """Along a path over features and copies in order, whatever order they were shuffled into, and
+    in any units."""
     rng = np.random.default_rng(4)
     A = rng.normal(size=(80, 6))
     y = A @ np.array([3.0, 0, 2.0, 0, 1.0, 0]) + 0.1 * rng.normal(size=80)
@@ -156,24 +166,39 @@ def test_statistics_are_differences_of_coefficients():
     for factor in (np.ones(6), np.array([1, 1, 2.0, 1, 1, 1])):
         with x64():
             f = jaxht.LeastSquares(A * factor, y, 0.1 * factor**2)
-            found = knockoffs(f, jaxht.OLS(), jax.random.key(0), k_max=5, covariance=np.diag(factor**2))
+            found = knockoffs(
+                f, jaxht.OLS(), jax.random.key(0), k_max=5, covariance=np.diag(factor**2)
+            )
             both = np.hstack([A * factor, found.copies])
             results = jaxht.path(
-                jaxht.LeastSquares(both, y, np.tile(f.l2, 2)), jaxht.Sparse(1), jaxht.OLS(), range(1, 6)
+                jaxht.LeastSquares(both, y, np.tile(f.l2, 2)),
+                jaxht.Sparse(1),
+                jaxht.OLS(),
+                range(1, 6),
             )
         found, x = host(found), np.asarray(results.x)
         scale = np.std(np.vstack([A * factor, found.copies]), axis=0)
-        expected = [scale[j] * sum(abs(x[k, j]) - abs(x[k, j + 6]) for k in range(5)) for j in range(6)]
+        expected = [
+            scale[j] * sum(abs(x[k, j]) - abs(x[k, j + 6]) for k in range(5)) for j in range(6)
+        ]
         np.testing.assert_allclose(found.statistics, expected, rtol=1e-9, atol=1e-12)
-        assert found.statistics[0] > 10 and np.all(found.selected == (found.statistics >= found.threshold))
+        assert found.statistics[0] > 10 and np.all(
+            found.selected == (found.statistics >= found.threshold)
+        )
         statistics.append(found.statistics)
     np.testing.assert_allclose(*statistics, rtol=1e-6, atol=1e-9)
 
 
 F = jaxht.LeastSquares(np.ones((4, 5), np.float32), np.ones(4, np.float32))
 WRONG = [
-    (lambda: knockoffs(F, jaxht.OMP(), jax.random.key(0)), "covariance must be given .* n = 4, d = 5"),
-    (lambda: knockoffs(F, jaxht.OMP(), jax.random.key(0), k_max=6, covariance=np.eye(5)), "k_max must lie .* 5; got 6"),
+    (
+        lambda: knockoffs(F, jaxht.OMP(), jax.random.key(0)),
+        "covariance must be given .* n = 4, d = 5",
+    ),
+    (
+        lambda: knockoffs(F, jaxht.OMP(), jax.random.key(0), k_max=6, covariance=np.eye(5)),
+        "k_max must lie .* 5; got 6",
+    ),
     (
         lambda: knockoffs(jaxht.GaussianPrecision(np.eye(3)), jaxht.OMP(), jax.random.key(0)),
         "dense design; got Gaussian",
@@ -182,7 +207,10 @@ WRONG = [
         lambda: gaussian_knockoffs(F.A, jax.random.key(0), construction="sdp"),
         "construction must be \"mvr\" or .* 'sdp'",
     ),
-    (lambda: gaussian_knockoffs(F.A, jax.random.key(0), covariance=np.eye(4)), r"shapes \(5,\) and \(5, 5\); got"),
+    (
+        lambda: gaussian_knockoffs(F.A, jax.random.key(0), covariance=np.eye(4)),
+        r"shapes \(5,\) and \(5, 5\); got",
+    ),
     (lambda: gaussian_knockoffs(F.y, jax.random.key(0)), r"A must have shape \(n, d\); got \(4,\)"),
 ]
 

@@ -1,4 +1,5 @@
-"""Least squares: formulas against autodiff, minimisers against LAPACK in float64, errors against their wording."""
+"""Least squares: formulas against autodiff, minimisers against LAPACK in float64, errors against
+their wording."""
 
 import functools
 
@@ -26,13 +27,16 @@ def masks_of(sizes, d=D, seed=1):
 
 
 def lstsq(A, y, mask, penalty=0.0):
-    """The minimiser on a mask, in float64 from the augmented rows, of least norm in scaled columns."""
+    """The minimiser on a mask, in float64 from the augmented rows, of least norm in scaled
+    columns."""
     B, penalty = np.asarray(A, np.float64)[:, mask], np.broadcast_to(penalty, np.shape(mask))[mask]
     rows = np.vstack([B, np.diag(np.sqrt(penalty))])
     norms = np.linalg.norm(rows, axis=0)
     norms[norms == 0] = 1
     x = np.zeros(len(mask))
-    x[mask] = np.linalg.lstsq(rows / norms, np.append(y, np.zeros(B.shape[1])), rcond=1e-7)[0] / norms
+    x[mask] = (
+        np.linalg.lstsq(rows / norms, np.append(y, np.zeros(B.shape[1])), rcond=1e-7)[0] / norms
+    )
     return x
 
 
@@ -66,7 +70,12 @@ def test_value_gradient_and_curvature(mean):
             return f.value(x, f.predict(x))
 
         pred, image = f.predict(x), f.predict(v)
-        mine = value(x), f.gradient(x, pred), f.hessian(x, pred).quadratic_form(v, image), f.majorant().norm()
+        mine = (
+            value(x),
+            f.gradient(x, pred),
+            f.hessian(x, pred).quadratic_form(v, image),
+            f.majorant().norm(),
+        )
         return mine, (jax.grad(value)(x), v @ jax.hessian(value)(x) @ v)
 
     with x64():
@@ -87,7 +96,9 @@ def test_value_gradient_and_curvature(mean):
 @pytest.mark.parametrize("mean", [False, True])
 def test_minimise_on_supports_of_every_size(dtype, mean):
     masks = masks_of([*range(K_MAX + 1)] * 3)
-    A, y = map(np.stack, zip(*(problem(seed, dtype=dtype) for seed in range(len(masks))), strict=True))
+    A, y = map(
+        np.stack, zip(*(problem(seed, dtype=dtype) for seed in range(len(masks))), strict=True)
+    )
     ridge = np.random.default_rng(3).exponential(size=masks.shape).astype(dtype)
     ridge[::2] = 0
     rtol = {4: 1e-5, 8: 1e-9}[dtype.itemsize]
@@ -98,20 +109,28 @@ def test_minimise_on_supports_of_every_size(dtype, mean):
         for lane, mask in enumerate(masks):
             penalty = (l2 + ridge[lane]) * (N if mean else 1)
             want = lstsq(A[lane], y[lane], mask, penalty)
-            np.testing.assert_allclose(x[lane], want, atol=rtol * np.linalg.norm(want), err_msg=f"{lane}, l2={l2}")
-            np.testing.assert_allclose(pred[lane], A[lane] @ want, atol=rtol * np.linalg.norm(y[lane]))
+            np.testing.assert_allclose(
+                x[lane], want, atol=rtol * np.linalg.norm(want), err_msg=f"{lane}, l2={l2}"
+            )
+            np.testing.assert_allclose(
+                pred[lane], A[lane] @ want, atol=rtol * np.linalg.norm(y[lane])
+            )
 
 
 def test_lanes_that_share_the_design(dtype):
     A, _ = problem(dtype=dtype)
-    masks = masks_of([K_MAX] * 20 + [3, 0])  # so many that the Gram matrix of the whole design is made
+    masks = masks_of(
+        [K_MAX] * 20 + [3, 0]
+    )  # so many that the Gram matrix of the whole design is made
     y = np.random.default_rng(4).standard_normal((len(masks), N)).astype(dtype)
     few = slice(-2, None)  # and so few that it is not
     for part in (slice(None), few):
         x, _ = minimise(LeastSquares(A, y[part], 0.1), masks[part], k_max=K_MAX, shared=True)
         for got, one_y, mask in zip(x, y[part], masks[part], strict=True):
             want = lstsq(A, one_y, mask, 0.1)
-            np.testing.assert_allclose(got, want, atol={4: 1e-5, 8: 1e-9}[dtype.itemsize] * np.linalg.norm(want))
+            np.testing.assert_allclose(
+                got, want, atol={4: 1e-5, 8: 1e-9}[dtype.itemsize] * np.linalg.norm(want)
+            )
 
 
 SPECTRA = {
@@ -122,11 +141,15 @@ SPECTRA = {
 
 
 def ill_conditioned(spectrum, cond, noise, same, seeds=16, n=100, k=20, d=30):
-    """Designs whose columns on a mask have the given spectrum, and targets with relative noise, in float32."""
+    """Designs whose columns on a mask have the given spectrum, and targets with relative noise, in
+    float32."""
     designs, targets, masks = [], [], []
     for seed in range(seeds):
         rng = np.random.default_rng(0 if same else seed)
-        A, mask = rng.standard_normal((n, d)) / np.sqrt(n), np.isin(np.arange(d), rng.permutation(d)[:k])
+        A, mask = (
+            rng.standard_normal((n, d)) / np.sqrt(n),
+            np.isin(np.arange(d), rng.permutation(d)[:k]),
+        )
         left, right = (np.linalg.qr(rng.standard_normal((rows, k)))[0] for rows in (n, k))
         A[:, mask] = left * SPECTRA[spectrum](k, cond) @ right.T
         rng = np.random.default_rng(1000 + seed)
@@ -144,7 +167,9 @@ def test_lanes_of_different_weights_do_not_copy_the_design():
     def run(weights):
         return jaxht.solve(LeastSquares(A, y, weights=weights), Sparse(4, k_max=4), HTP()).x
 
-    memory = as_users(jax.vmap(run)).lower(np.ones((lanes, 100), np.float32)).compile().memory_analysis()
+    memory = (
+        as_users(jax.vmap(run)).lower(np.ones((lanes, 100), np.float32)).compile().memory_analysis()
+    )
     assert memory.temp_size_in_bytes < lanes * A.nbytes / 2
 
 
@@ -153,15 +178,17 @@ def test_lanes_of_different_weights_do_not_copy_the_design():
 def test_float32_at_condition_1000(spectrum, noise):
     """The normal equations alone have a relative error of about eps cond^2 = 0.1.
 
-    Rounding in the gradient B'r costs eps cond^2 ||r|| / (||B|| ||x||) with any method that uses it: seen only with
-    noise as large as the signal and all the ill-conditioning in one direction.
+    Rounding in the gradient B'r costs eps cond^2 ||r|| / (||B|| ||x||) with any method that uses
+    it: seen only with noise as large as the signal and all the ill-conditioning in one direction.
     """
     bound = 1e-2 if (spectrum, noise) == ("one small", 1) else 1e-3
     for shared in (False, True):
         A, y, masks = ill_conditioned(spectrum, 1e3, noise, same=shared)
         x, _ = minimise(LeastSquares(A[0] if shared else A, y), masks, k_max=20, shared=shared)
         worst = max(relative_error(x[i], lstsq(A[i], y[i], masks[i])) for i in range(len(y)))
-        print(f"worst relative error, {spectrum}, noise {noise}, {'shared' if shared else 'own'} A: {worst:.1e}")
+        print(
+            f"worst relative error, {spectrum}, noise {noise}, {'shared' if shared else 'own'} A: {worst:.1e}"
+        )
         assert worst <= bound
 
 
@@ -189,26 +216,37 @@ def degenerate(n=N, k=K_MAX):
         "one row": np.where(np.arange(n)[:, None] < 1, normal, 0),
         "badly scaled": normal * scales,
         "badly scaled duplicate": changed(c3=normal[:, 1]) * scales,
-        "badly scaled, more columns than rows": np.where(np.arange(n)[:, None] < 5, normal, 0) * scales,
+        "badly scaled, more columns than rows": np.where(np.arange(n)[:, None] < 5, normal, 0)
+        * scales,
     }
 
 
 @pytest.mark.parametrize("noise", [0, 1])
 def test_degenerate_supports(dtype, noise):
-    """Finite, and no residual is smaller; of least norm, or not far from it where rounding blurs the rank."""
+    """Finite, and no residual is smaller; of least norm, or not far from it where rounding blurs
+    the rank."""
     cases = degenerate()
     B = np.stack(list(cases.values())).astype(dtype)
     rng = np.random.default_rng(6)
-    y = np.einsum("snk,k->sn", B / np.maximum(np.linalg.norm(B, axis=1, keepdims=True), 1e-9), rng.standard_normal(8))
+    y = np.einsum(
+        "snk,k->sn",
+        B / np.maximum(np.linalg.norm(B, axis=1, keepdims=True), 1e-9),
+        rng.standard_normal(8),
+    )
     y = (y + noise * rng.standard_normal(y.shape)).astype(dtype)
     masks = np.ones((len(B), K_MAX), bool)
-    xs, preds = (np.asarray(part, np.float64) for part in minimise_as_users(LeastSquares(B, y), masks, k_max=K_MAX))
+    xs, preds = (
+        np.asarray(part, np.float64)
+        for part in minimise_as_users(LeastSquares(B, y), masks, k_max=K_MAX)
+    )
     tolerance = 1e3 * np.finfo(dtype).eps
     for name, A, one_y, x, pred in zip(cases, B.astype(np.float64), y, xs, preds, strict=True):
         want = lstsq(A, one_y, masks[0])
         size = np.linalg.norm(one_y) + 1e-30
         assert np.all(np.isfinite(x)), name
-        np.testing.assert_allclose(pred, A @ x, atol=tolerance * (size + np.linalg.norm(A * x)), err_msg=name)
+        np.testing.assert_allclose(
+            pred, A @ x, atol=tolerance * (size + np.linalg.norm(A * x)), err_msg=name
+        )
         excess = np.linalg.norm(A @ x - one_y) - np.linalg.norm(A @ want - one_y)
         assert excess <= tolerance * size, f"{name}: {excess / size:.1e}"
         norms = np.linalg.norm(A, axis=0)
@@ -218,7 +256,8 @@ def test_degenerate_supports(dtype, noise):
 
 @pytest.mark.parametrize("noise", [0.1, 1, 10])
 def test_duplicated_columns_share_the_coefficient(noise):
-    """Least norm, up to a percent: rounding errors of large residuals once added up along A_i - A_j."""
+    """Least norm, up to a percent: rounding errors of large residuals once added up along A_i -
+    A_j."""
     rng = np.random.default_rng(8)
     A = rng.standard_normal((500, 30, 8))
     A[:, :, 3] = A[:, :, 1]
@@ -245,9 +284,12 @@ def test_padding_and_nan_lanes_change_nothing(dtype):
     A, y = problem(dtype=dtype)
     mask = masks_of([5])[0]
     want = lstsq(A, y, mask)
-    # A lane with NaN on its support, or in its targets, shows it; one with NaN elsewhere, and one with none, do not.
+    # A lane with NaN on its support, or in its targets, shows it; one with NaN elsewhere, and one
+    # with none, do not.
     designs, targets = np.stack([A] * 4), np.stack([y] * 4)
-    designs[0, 3, np.flatnonzero(mask)[2]] = targets[1, 3] = designs[2, 3, np.flatnonzero(~mask)[0]] = np.nan
+    designs[0, 3, np.flatnonzero(mask)[2]] = targets[1, 3] = designs[
+        2, 3, np.flatnonzero(~mask)[0]
+    ] = np.nan
     for k_max in (5, 7):
         x, pred = minimise(LeastSquares(designs, targets), np.stack([mask] * 4), k_max=k_max)
         assert np.isnan(np.asarray(pred)[:2]).any(axis=1).all()
@@ -256,25 +298,39 @@ def test_padding_and_nan_lanes_change_nothing(dtype):
 
 @pytest.mark.parametrize("shared", [False, True])
 def test_derivatives_of_minimise(shared):
-    """Forward and reverse mode against central differences, in every argument, for lanes of different support."""
+    """Forward and reverse mode against central differences, in every argument, for lanes of
+    different support."""
     rng = np.random.default_rng(8)
     masks = masks_of([4, 2])
     shape = (N, D) if shared else (2, N, D)
-    point = (rng.standard_normal(shape), rng.standard_normal((2, N)), np.array(0.3), rng.exponential(size=(2, D)))
+    point = (
+        rng.standard_normal(shape),
+        rng.standard_normal((2, N)),
+        np.array(0.3),
+        rng.exponential(size=(2, D)),
+    )
     direction = tuple(rng.standard_normal(np.shape(part)) for part in point)
     weights = rng.standard_normal((2, D)), rng.standard_normal((2, N))
 
     def fun(A, y, l2, ridge):
-        x, pred = minimisers(LeastSquares(A, y, l2, mean=True), masks, ridge, k_max=4, shared=shared)
+        x, pred = minimisers(
+            LeastSquares(A, y, l2, mean=True), masks, ridge, k_max=4, shared=shared
+        )
         return jnp.vdot(weights[0], x) + jnp.vdot(weights[1], pred)
 
     with x64():
-        value, forward = quick(fun), quick(lambda point, direction: jax.jvp(fun, point, direction)[1])
+        value, forward = (
+            quick(fun),
+            quick(lambda point, direction: jax.jvp(fun, point, direction)[1]),
+        )
         reverse = quick(jax.grad(fun, argnums=(0, 1, 2, 3)))(*point)
         for argument in range(4):
             one = tuple(part * (i == argument) for i, part in enumerate(direction))
             step = 1e-6
-            ends = [value(*(p + sign * step * v for p, v in zip(point, one, strict=True))) for sign in (1, -1)]
+            ends = [
+                value(*(p + sign * step * v for p, v in zip(point, one, strict=True)))
+                for sign in (1, -1)
+            ]
             want = (ends[0] - ends[1]) / (2 * step)
             np.testing.assert_allclose(forward(point, one), want, rtol=1e-6)
             np.testing.assert_allclose(np.vdot(reverse[argument], one[argument]), want, rtol=1e-6)
@@ -283,7 +339,16 @@ def test_derivatives_of_minimise(shared):
 def solve_with(**changes):
     """A sound call of ``solve`` with some of its arguments replaced."""
     A, y = problem(n=6, d=4, dtype=np.float32)
-    args = {"A": A, "y": y, "l2": 0.0, "k": 2, "k_max": None, "keep": None, "solver": IHT(), **changes}
+    args = {
+        "A": A,
+        "y": y,
+        "l2": 0.0,
+        "k": 2,
+        "k_max": None,
+        "keep": None,
+        "solver": IHT(),
+        **changes,
+    }
     objective = LeastSquares(args["A"], args["y"], args["l2"])
     return jaxht.solve(objective, Sparse(args["k"], args["k_max"], args["keep"]), args["solver"])
 

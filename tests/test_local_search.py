@@ -34,7 +34,9 @@ DESIGNS = {"dense": np.asarray, "sparse": scipy.sparse.csr_array, "operator": as
 def make(seed, n=N, d=D, correlation=0.8):
     """A design of correlated columns of different norms, and a response."""
     rng = np.random.default_rng(seed)
-    A = np.sqrt(correlation) * rng.normal(size=(n, 1)) + np.sqrt(1 - correlation) * rng.normal(size=(n, d))
+    A = np.sqrt(correlation) * rng.normal(size=(n, 1)) + np.sqrt(1 - correlation) * rng.normal(
+        size=(n, d)
+    )
     return A * rng.uniform(0.1, 10, d), A @ rng.normal(size=d) + rng.normal(size=n)
 
 
@@ -47,7 +49,9 @@ def minimum(H, b, S):
 
 def best_swap(H, b, S):
     """The least minimum after a swap, by a loop over all."""
-    return min(minimum(H, b, [*(set(S) - {i}), j])[0] for i in S for j in set(range(len(b))) - set(S))
+    return min(
+        minimum(H, b, [*(set(S) - {i}), j])[0] for i in S for j in set(range(len(b))) - set(S)
+    )
 
 
 @pytest.mark.parametrize("large", [False, True], ids=["gram", "products"])
@@ -60,36 +64,56 @@ def test_states_are_those_of_dense_algebra(design, large):
     b = A.T @ (weights * y) / weights.sum()
 
     def run(A):
-        f = Quadratic.of(LeastSquares(A, y, l2, mean=True, weights=weights).prepare(), num_rows=0 if large else D)
+        f = Quadratic.of(
+            LeastSquares(A, y, l2, mean=True, weights=weights).prepare(), num_rows=0 if large else D
+        )
         state = SwapState.empty(f, K_MAX)
         states = []
         for slot, j in [(0, 3), (2, 7), (1, 0), (2, None), (3, 5), (0, None), (0, 8), (2, 1)]:
-            state = state.remove(jnp.array(slot)) if j is None else state.insert(f, jnp.array(slot), jnp.array(j))
+            state = (
+                state.remove(jnp.array(slot))
+                if j is None
+                else state.insert(f, jnp.array(slot), jnp.array(j))
+            )
             states.append((state, state.insertion_gains(), state.swap_gains(), state.decrease(f)))
         return states
 
     with x64():
-        states = host(quick(run)(DESIGNS[design](A))) if design != "sparse" else host(run(DESIGNS[design](A)))
+        states = (
+            host(quick(run)(DESIGNS[design](A)))
+            if design != "sparse"
+            else host(run(DESIGNS[design](A)))
+        )
     for state, insertion_gains, swap_gains, decrease in states:
         filled = np.flatnonzero(state.indices < D)
         S = state.indices[filled]
         M = np.linalg.inv(H[np.ix_(S, S)])
         np.testing.assert_allclose(state.inverse[np.ix_(filled, filled)], M, rtol=1e-9)
-        np.testing.assert_allclose(state.images[filled], M @ H[S], atol=1e-9 * np.abs(M @ H[S]).max())
+        np.testing.assert_allclose(
+            state.images[filled], M @ H[S], atol=1e-9 * np.abs(M @ H[S]).max()
+        )
         np.testing.assert_allclose(state.w[filled], M @ b[S], rtol=1e-9)
         outside = np.setdiff1d(np.arange(D), S)
         schur = np.diagonal(H) - np.sum(H[:, S] * (M @ H[S]).T, axis=1)
         np.testing.assert_allclose(state.remaining[outside], schur[outside], rtol=1e-8)
-        np.testing.assert_allclose(state.descent[outside], (b - H[:, S] @ M @ b[S])[outside], rtol=1e-8)
+        np.testing.assert_allclose(
+            state.descent[outside], (b - H[:, S] @ M @ b[S])[outside], rtol=1e-8
+        )
         here = minimum(H, b, S)[0]
         np.testing.assert_allclose(decrease, -here, rtol=1e-9)
         assert np.all(np.delete(state.w, filled) == 0) and np.all(insertion_gains[S] == -np.inf)
         for j in outside:
-            np.testing.assert_allclose(insertion_gains[j], here - minimum(H, b, [*S, j])[0], rtol=1e-7)
+            np.testing.assert_allclose(
+                insertion_gains[j], here - minimum(H, b, [*S, j])[0], rtol=1e-7
+            )
             for slot in filled:
                 swapped = np.append(np.delete(S, np.flatnonzero(filled == slot)), j)
-                np.testing.assert_allclose(swap_gains[slot, j], here - minimum(H, b, swapped)[0], rtol=1e-6, atol=1e-9)
-        assert np.all(np.delete(swap_gains, filled, axis=0) == -np.inf) and np.all(swap_gains[:, S] == -np.inf)
+                np.testing.assert_allclose(
+                    swap_gains[slot, j], here - minimum(H, b, swapped)[0], rtol=1e-6, atol=1e-9
+                )
+        assert np.all(np.delete(swap_gains, filled, axis=0) == -np.inf) and np.all(
+            swap_gains[:, S] == -np.inf
+        )
 
 
 def test_the_optimum_is_found_and_no_swap_improves_it():
@@ -97,7 +121,13 @@ def test_the_optimum_is_found_and_no_swap_improves_it():
     problems = [make(seed, n=25, d=11) for seed in range(200)]
     A, y = (np.stack(part) for part in zip(*problems, strict=True))
     with x64():
-        solve = quick(jax.vmap(lambda A, y: jaxht.solve(LeastSquares(A, y, 1e-3), Sparse(3, k_max=3), LocalSearch())))
+        solve = quick(
+            jax.vmap(
+                lambda A, y: jaxht.solve(
+                    LeastSquares(A, y, 1e-3), Sparse(3, k_max=3), LocalSearch()
+                )
+            )
+        )
         result = host(solve(A, y))
     assert np.all(result.status == Status.NO_PROGRESS)
     optimal = 0
@@ -106,7 +136,9 @@ def test_the_optimum_is_found_and_no_swap_improves_it():
         np.testing.assert_allclose(x[S], minimum(H, b, S)[1], rtol=1e-7)
         reached = value - y @ y / 2
         assert best_swap(H, b, S) >= reached * (1 + 1e-9)
-        optimal += reached <= min(minimum(H, b, S)[0] for S in itertools.combinations(range(11), 3)) * (1 - 1e-9)
+        optimal += reached <= min(
+            minimum(H, b, S)[0] for S in itertools.combinations(range(11), 3)
+        ) * (1 - 1e-9)
     assert optimal >= 199
 
 
@@ -116,11 +148,14 @@ def test_it_improves_on_a_local_optimum_and_keeps_what_must_stay():
     with x64():
         f = LeastSquares(A, y, 1e-3)
         free, kept = (
-            jaxht.solve(f, Sparse(6, keep=mask), LocalSearch(num_starts=4, num_moves=30)) for mask in (None, keep)
+            jaxht.solve(f, Sparse(6, keep=mask), LocalSearch(num_starts=4, num_moves=30))
+            for mask in (None, keep)
         )
         exchanged = jaxht.solve(f, Sparse(6), jaxht.OMPR())
         again = jaxht.solve(f, Sparse(6), LocalSearch(num_starts=4, num_moves=30), x0=exchanged)
-        same = jaxht.solve(f, Sparse(6), LocalSearch(num_starts=4, num_moves=30), key=jax.random.key(0))
+        same = jaxht.solve(
+            f, Sparse(6), LocalSearch(num_starts=4, num_moves=30), key=jax.random.key(0)
+        )
         free, kept, exchanged, again, same = host((free, kept, exchanged, again, same))
     assert np.all(kept.x[keep] != 0) and np.count_nonzero(kept.x) == 6
     assert free.value <= kept.value and again.value < exchanged.value
@@ -134,9 +169,12 @@ def test_it_improves_on_a_local_optimum_and_keeps_what_must_stay():
 
 @pytest.mark.parametrize("k", [0, 1, 5, 8])
 def test_dependent_columns_and_extreme_sparsity(k, dtype):
-    """Copies, zeros and sums of columns never join what they depend on; k = 0, 1 and d are no exceptions."""
+    """Copies, zeros and sums of columns never join what they depend on; k = 0, 1 and d are no
+    exceptions."""
     A, y = make(4, n=20, d=5)
-    A = np.stack([*A.T[:4], A[:, 0], -2 * A[:, 1], 0 * A[:, 0], A[:, 2] + A[:, 3]], axis=1).astype(dtype)
+    A = np.stack([*A.T[:4], A[:, 0], -2 * A[:, 1], 0 * A[:, 0], A[:, 2] + A[:, 3]], axis=1).astype(
+        dtype
+    )
     result = jaxht.solve(LeastSquares(A, y.astype(dtype)), Sparse(k), LocalSearch(num_moves=10))
     assert np.all(np.isfinite(result.x)) and np.count_nonzero(result.x) <= min(k, 4)
     best = min(
@@ -150,7 +188,8 @@ LOGISTIC_K, LOGISTIC_L2 = 3, 1e-2
 
 
 def logistic_minima(A, y, supports):
-    """The least mean logistic loss with a ridge on the columns of each support, by damped Newton steps side by side."""
+    """The least mean logistic loss with a ridge on the columns of each support, by damped Newton
+    steps side by side."""
     B = y[:, None] * np.moveaxis(A[:, np.array(supports)], 0, 1)
     w, ridge = np.zeros((B.shape[0], B.shape[2])), LOGISTIC_L2 * np.eye(B.shape[2])
 
@@ -158,7 +197,9 @@ def logistic_minima(A, y, supports):
         return (B @ w[..., None])[..., 0]
 
     def f(w):
-        return np.mean(np.logaddexp(0, -margins(w)), axis=1) + LOGISTIC_L2 / 2 * np.sum(w**2, axis=1)
+        return np.mean(np.logaddexp(0, -margins(w)), axis=1) + LOGISTIC_L2 / 2 * np.sum(
+            w**2, axis=1
+        )
 
     for _ in range(50):
         p = scipy.special.expit(-margins(w))
@@ -204,12 +245,17 @@ def test_states_of_other_losses_are_those_of_their_quadratic_model():
 def test_the_optimum_of_logistic_losses():
     """20 problems, of correlated columns, against the best of all supports."""
     problems = [make(seed, n=40, d=10) for seed in range(20)]
-    A, y = np.stack([A / A.std(0) for A, _ in problems]), np.stack([np.sign(y) for _, y in problems])
+    A, y = (
+        np.stack([A / A.std(0) for A, _ in problems]),
+        np.stack([np.sign(y) for _, y in problems]),
+    )
     with x64():
         constraint = Sparse(LOGISTIC_K, k_max=LOGISTIC_K)
 
         def solve(problem):
-            return jaxht.solve(jaxht.Logistic(*problem, LOGISTIC_L2, mean=True), constraint, LocalSearch())
+            return jaxht.solve(
+                jaxht.Logistic(*problem, LOGISTIC_L2, mean=True), constraint, LocalSearch()
+            )
 
         result = host(quick(functools.partial(jax.lax.map, solve))((A, y)))
     assert np.all(result.status == Status.NO_PROGRESS)
@@ -254,9 +300,15 @@ def test_bounds_groups_and_functions(request, constraint, supports, minimum_of):
         for seed in range(5):
             A, y = make(10 + seed)
             function = "function" in request.node.callspec.id
-            f = jaxht.Custom(squares, jnp.asarray(A), jnp.asarray(y), like=D) if function else LeastSquares(A, y)
+            f = (
+                jaxht.Custom(squares, jnp.asarray(A), jnp.asarray(y), like=D)
+                if function
+                else LeastSquares(A, y)
+            )
             result = host(jaxht.solve(f, constraint, LocalSearch()))
-            np.testing.assert_allclose(result.value, min(minimum_of(A, y, S) for S in supports), rtol=1e-6)
+            np.testing.assert_allclose(
+                result.value, min(minimum_of(A, y, S) for S in supports), rtol=1e-6
+            )
 
 
 def test_matrices():
@@ -265,15 +317,22 @@ def test_matrices():
         for seed in range(3):
             (A, y), (_, z) = make(20 + seed), make(30 + seed)
             Y = np.stack([y, z], axis=1)
-            both = host(jaxht.solve(jaxht.MultiResponse(A, Y, 1e-2, mean=False), Sparse(4), LocalSearch()))
-            flat = host(jaxht.solve(LeastSquares(np.kron(A, np.eye(2)), Y.ravel(), 1e-2), Sparse(4), LocalSearch()))
+            both = host(
+                jaxht.solve(jaxht.MultiResponse(A, Y, 1e-2, mean=False), Sparse(4), LocalSearch())
+            )
+            flat = host(
+                jaxht.solve(
+                    LeastSquares(np.kron(A, np.eye(2)), Y.ravel(), 1e-2), Sparse(4), LocalSearch()
+                )
+            )
             np.testing.assert_allclose(both.value, flat.value, rtol=1e-8)
             np.testing.assert_allclose(both.x.ravel(), flat.x, rtol=1e-5, atol=1e-9)
 
 
 @pytest.mark.parametrize("model", [LeastSquares, jaxht.Logistic])
 def test_many_columns(model, monkeypatch):
-    """Of 300 columns the moves of a step are among 32: no swap with any other improves the end either."""
+    """Of 300 columns the moves of a step are among 32: no swap with any other improves the end
+    either."""
     monkeypatch.setattr(local_search, "ACTIVE", 24)
     monkeypatch.setattr(local_search, "PAIRS", 1)
     rng = np.random.default_rng(8)
@@ -282,21 +341,32 @@ def test_many_columns(model, monkeypatch):
     target = y if model is LeastSquares else np.sign(y)
     keep = np.arange(300) == 17
     with x64():
-        result = host(jaxht.solve(model(A, target, LOGISTIC_L2, mean=True), Sparse(5, keep=keep), LocalSearch()))
+        result = host(
+            jaxht.solve(
+                model(A, target, LOGISTIC_L2, mean=True), Sparse(5, keep=keep), LocalSearch()
+            )
+        )
     S = result.support.numpy()
     assert 17 in S and len(S) == 5
     if model is LeastSquares:
         H, b = A.T @ A / 60 + LOGISTIC_L2 * np.eye(300), A.T @ y / 60
-        least = min(minimum(H, b, [*(set(S) - {i}), j])[0] for i in set(S) - {17} for j in set(range(300)) - set(S))
+        least = min(
+            minimum(H, b, [*(set(S) - {i}), j])[0]
+            for i in set(S) - {17}
+            for j in set(range(300)) - set(S)
+        )
         assert least >= (result.value - y @ y / 120) * (1 + 1e-9)
         assert {3, 50, 120, 299} <= set(S)
     else:
         swaps = [[*(set(S) - {i}), j] for i in set(S) - {17} for j in set(range(300)) - set(S)]
-        assert np.sum(logistic_minima(A, target, swaps) < result.value * (1 - 1e-9)) <= 0.01 * len(swaps)
+        assert np.sum(logistic_minima(A, target, swaps) < result.value * (1 - 1e-9)) <= 0.01 * len(
+            swaps
+        )
 
 
 def test_exchanges_of_blocks_alone_descend():
-    """On a sparse design whose columns are not gathered, one walk of one refit a move: better than its start."""
+    """On a sparse design whose columns are not gathered, one walk of one refit a move: better than
+    its start."""
     rng = np.random.default_rng(9)
     A = scipy.sparse.random_array((400, 300), density=0.02, random_state=rng).tocsr()
     y = np.sign(A @ (rng.normal(size=300) * (rng.random(300) < 0.2)) + 1e-3)
@@ -312,7 +382,8 @@ def test_exchanges_of_blocks_alone_descend():
 @pytest.mark.parametrize("kind", ["dense", "sparse"])
 @pytest.mark.parametrize("model", [jaxht.Logistic, jaxht.Poisson, jaxht.SmoothedHinge, jaxht.Huber])
 def test_exchanges_by_the_model_alone_descend(model, kind):
-    """From orthogonal matching pursuit: never above it, below it on some problems, and a minimiser on its support."""
+    """From orthogonal matching pursuit: never above it, below it on some problems, and a minimiser
+    on its support."""
     rng, below = np.random.default_rng(3), 0
     search = LocalSearch(num_starts=2, num_moves=50, patience=1, num_candidates=1)
     run, refit = quick(jaxht.solve), quick(jaxht.refit.refit)
@@ -328,7 +399,11 @@ def test_exchanges_by_the_model_alone_descend(model, kind):
         else:
             y = np.where(u + rng.logistic(size=200) > 0, 1.0, -1.0)
         with x64():
-            f = model(A if kind == "dense" else jaxht.design(scipy.sparse.csr_array(A)), y.astype(float), 1e-2)
+            f = model(
+                A if kind == "dense" else jaxht.design(scipy.sparse.csr_array(A)),
+                y.astype(float),
+                1e-2,
+            )
             found = host(run(f, Sparse(5, k_max=5), search))
             greedy = host(run(f, Sparse(5, k_max=5), jaxht.OMP()))
             refitted = host(refit(f, jaxht.Support(found.x != 0, k_max=5), np.zeros(16)))
@@ -341,7 +416,8 @@ def test_exchanges_by_the_model_alone_descend(model, kind):
 
 @pytest.mark.parametrize("case", ["dependent", "overflow"])
 def test_what_must_stay_keeps_its_place(case):
-    """Where it depends on columns before it; and where the score of another one, before it, overflows."""
+    """Where it depends on columns before it; and where the score of another one, before it,
+    overflows."""
     rng, keep = np.random.default_rng(0), np.array([True, True, True, False, True, False])
     A = rng.normal(size=(12, 6)).astype(np.float32)
     if case == "dependent":
@@ -355,7 +431,8 @@ def test_what_must_stay_keeps_its_place(case):
 
 
 def test_refits_that_do_not_converge_end_a_walk():
-    """Nearly no minimiser, and a column 10^10 times longer than another: every refit descends further, 1691 times."""
+    """Nearly no minimiser, and a column 10^10 times longer than another: every refit descends
+    further, 1691 times."""
     A = np.array(
         [
             [8.6e-04, -1.3e-06, 0.84, -0.85, -2.9e04, 0.18],

@@ -42,7 +42,9 @@ def test_minimiser_in_float32_and_where_there_is_none():
     mask = np.arange(D) < 5
     x, _ = minimise(Logistic(A, y, 0.01), mask, None, K_MAX, np.zeros(D, "float32"))
     with precision("float64"):
-        want, _ = minimise(Logistic(A.astype(float), y.astype(float), 0.01), mask, None, K_MAX, np.zeros(D))
+        want, _ = minimise(
+            Logistic(A.astype(float), y.astype(float), 0.01), mask, None, K_MAX, np.zeros(D)
+        )
     np.testing.assert_allclose(x, want, atol=2e-5)
     # Duplicated columns, and labels that one column separates: finite, and as low as one likes.
     A[:, 1] = A[:, 0]
@@ -54,7 +56,8 @@ def test_minimiser_in_float32_and_where_there_is_none():
 
 
 def test_backtracking_recovers_more_supports():
-    """Margins are large, so that the curvature is far below its bound: steps of 1/M_1 hardly change the support."""
+    """Margins are large, so that the curvature is far below its bound: steps of 1/M_1 hardly change
+    the support."""
 
     def run(key):
         of_A, of_x, of_y = jax.random.split(key, 3)
@@ -65,7 +68,9 @@ def test_backtracking_recovers_more_supports():
         return [metrics.exact_recovery(solve(f, Sparse(6), solver).x, x) for solver in solvers]
 
     recovered = quick(jax.vmap(run))(jax.random.split(jax.random.key(0), 100))
-    htp, htp_backtracking, pht, pht_backtracking = (int(found.sum()) for found in recovered)  # 16, 67, 16 and 73
+    htp, htp_backtracking, pht, pht_backtracking = (
+        int(found.sum()) for found in recovered
+    )  # 16, 67, 16 and 73
     # The standard deviation of a difference is at most 7.1.
     assert htp_backtracking - htp > 21 and pht_backtracking - pht > 21
 

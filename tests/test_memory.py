@@ -29,7 +29,8 @@ def numbers(formula, **sizes):
 
 
 def held(solver, n, d, k):
-    """The numbers in single precision that the compiled program has beside its arguments and results."""
+    """The numbers in single precision that the compiled program has beside its arguments and
+    results."""
 
     def solve(A, y):
         return jaxht.solve(jaxht.LeastSquares(A, y, l2=1e-3), jaxht.Sparse(k), solver).x

@@ -25,7 +25,9 @@ def batched(x, x_true):
 def random_pairs(num=300, d=9):
     """Small integers: many ties, zeros on and off the support, empty and full supports."""
     rng = np.random.default_rng(5)
-    x, x_true = rng.integers(-2, 3, (2, num, d)) * (rng.random((2, num, d)) < rng.random((2, num, 1)))
+    x, x_true = rng.integers(-2, 3, (2, num, d)) * (
+        rng.random((2, num, d)) < rng.random((2, num, 1))
+    )
     x_true[::3] = x[::3] * rng.integers(1, 3, x[::3].shape)  # the right support
     x[1::3] += np.where(x_true[1::3] != 0, 5, 0)  # a support that is large enough
     return x.astype(np.float32), x_true.astype(np.float32)
@@ -46,9 +48,12 @@ def test_success_is_a_strict_bound_on_the_norm():
     offset = jnp.array([3.0, 4.0, 0.0])  # of norm 5
     atol = jnp.array([4.9, 5.0, 5.1])
     np.testing.assert_array_equal(
-        jax.vmap(metrics.success, (None, None, 0))(x_true + offset, x_true, atol), [False, False, True]
+        jax.vmap(metrics.success, (None, None, 0))(x_true + offset, x_true, atol),
+        [False, False, True],
     )
-    assert metrics.success(x_true + 1e-4 * offset, x_true) and not metrics.success(x_true + 3e-4 * offset, x_true)
+    assert metrics.success(x_true + 1e-4 * offset, x_true) and not metrics.success(
+        x_true + 3e-4 * offset, x_true
+    )
 
 
 # ---- support recovery ----
@@ -100,7 +105,11 @@ def test_scores_agree_with_scikit_learn():
     sample = np.flatnonzero(found.any(axis=1) | true.any(axis=1))[::4]
     ours = batched(x, x_true)
     np.testing.assert_array_equal(jax.jit(jax.vmap(metrics.f_score))(found, true), ours["f_score"])
-    for name, theirs in ("precision", "precision_score"), ("recall", "recall_score"), ("f_score", "f1_score"):
+    for name, theirs in (
+        ("precision", "precision_score"),
+        ("recall", "recall_score"),
+        ("f_score", "f1_score"),
+    ):
         score = getattr(sklearn.metrics, theirs)
         expected = [score(true[lane], found[lane], zero_division=0) for lane in sample]
         np.testing.assert_allclose(ours[name][sample], expected, rtol=1e-6)
@@ -117,8 +126,12 @@ def test_binary_scores_agree_with_scikit_learn():
         "matthews_correlation": [
             sklearn.metrics.matthews_corrcoef(t, p) for t, p in zip(actual, predicted, strict=True)
         ],
-        "sensitivity": [recall(t, p, zero_division=1) for t, p in zip(actual, predicted, strict=True)],
-        "specificity": [recall(~t, ~p, zero_division=1) for t, p in zip(actual, predicted, strict=True)],
+        "sensitivity": [
+            recall(t, p, zero_division=1) for t, p in zip(actual, predicted, strict=True)
+        ],
+        "specificity": [
+            recall(~t, ~p, zero_division=1) for t, p in zip(actual, predicted, strict=True)
+        ],
     }
     for name, scores in expected.items():
         ours = jax.jit(jax.vmap(getattr(metrics, name)))(predicted, actual)
@@ -176,7 +189,9 @@ def test_wilson_agrees_with_scipy_and_with_its_definition(confidence):
     successes = (trials * np.array([0, 0.2, 0.5, 0.93, 1])).astype(int)
     lower, upper = metrics.wilson_interval(successes, trials, confidence)
     assert lower.shape == (3, 5)
-    for s, n, low, high in zip(*(a.ravel() for a in np.broadcast_arrays(successes, trials, lower, upper)), strict=True):
+    for s, n, low, high in zip(
+        *(a.ravel() for a in np.broadcast_arrays(successes, trials, lower, upper)), strict=True
+    ):
         scipys = scipy.stats.binomtest(int(s), int(n)).proportion_ci(confidence, method="wilson")
         np.testing.assert_allclose((low, high), scipys, atol=1e-12)
     z = scipy.stats.norm.ppf((1 + confidence) / 2)
@@ -194,7 +209,9 @@ def test_wilson_covers_as_often_as_it_says():
     assert coverage.mean() == pytest.approx(0.95, abs=0.01) and coverage.min() > 0.85
 
 
-@pytest.mark.parametrize("args", [(-1, 10), (11, 10), (np.nan, 10), (0, -1), (1, 2, 0.0), (1, 2, 1.0), (1, 2, np.nan)])
+@pytest.mark.parametrize(
+    "args", [(-1, 10), (11, 10), (np.nan, 10), (0, -1), (1, 2, 0.0), (1, 2, 1.0), (1, 2, np.nan)]
+)
 def test_wilson_refuses_what_is_not_a_count_or_a_confidence(args):
     with pytest.raises(ValueError, match=r"successes must|confidence must"):
         metrics.wilson_interval(*args)

@@ -1,4 +1,5 @@
-"""Every objective on every kind of design: formulas against autodiff of their definition, minimisers against SciPy."""
+"""Every objective on every kind of design: formulas against autodiff of their definition,
+minimisers against SciPy."""
 
 import dataclasses
 import functools
@@ -27,12 +28,13 @@ def float64():
         yield
 
 
-# ---- the objectives, and what they are ------------------------------------------------------------------------------
+# ---- the objectives, and what they are -----------------------------------------------------------
 
 
 @dataclasses.dataclass(frozen=True)
 class Kind:
-    """An objective with its loss, written down once more for NumPy or JAX (`xp`), and the targets that it takes."""
+    """An objective with its loss, written down once more for NumPy or JAX (`xp`), and the targets
+    that it takes."""
 
     name: str
     make: Callable[..., Any]
@@ -72,7 +74,9 @@ def smoothed_hinge(u, y, xp, gamma=0.25):
 
 
 def softmax(u, y, xp):
-    return xp.log(xp.sum(xp.exp(u), axis=1)) - xp.sum(u * (xp.asarray(y)[:, None] == np.arange(u.shape[1])), axis=1)
+    return xp.log(xp.sum(xp.exp(u), axis=1)) - xp.sum(
+        u * (xp.asarray(y)[:, None] == np.arange(u.shape[1])), axis=1
+    )
 
 
 HINGE = Kind("hinge", jaxht.Hinge, lambda u, y, xp: xp.where(y * u < 1, 1 - y * u, 0))
@@ -80,13 +84,26 @@ SMOOTH = [
     Kind("least-squares", jaxht.LeastSquares, lambda u, y, xp: (u - y) ** 2 / 2, "reals"),
     Kind("huber", functools.partial(jaxht.Huber, delta=0.7), huber, "reals"),
     Kind("logistic", jaxht.Logistic, lambda u, y, xp: xp.log(1 + xp.exp(-y * u))),
-    Kind("logistic-2", functools.partial(jaxht.Logistic, scale=2.0), lambda u, y, xp: xp.log(1 + xp.exp(-2 * y * u))),
-    Kind("squared-hinge", jaxht.SquaredHinge, lambda u, y, xp: xp.where(y * u < 1, 1 - y * u, 0) ** 2 / 2),
+    Kind(
+        "logistic-2",
+        functools.partial(jaxht.Logistic, scale=2.0),
+        lambda u, y, xp: xp.log(1 + xp.exp(-2 * y * u)),
+    ),
+    Kind(
+        "squared-hinge",
+        jaxht.SquaredHinge,
+        lambda u, y, xp: xp.where(y * u < 1, 1 - y * u, 0) ** 2 / 2,
+    ),
     Kind("smoothed-hinge", functools.partial(jaxht.SmoothedHinge, gamma=0.25), smoothed_hinge),
     Kind("poisson", jaxht.Poisson, lambda u, y, xp: xp.exp(u) - y * u, "counts"),
     Kind("gamma", jaxht.Gamma, lambda u, y, xp: y * xp.exp(-u) + u, "positive"),
     Kind("softmax", functools.partial(jaxht.Softmax, num_classes=C), softmax, "classes"),
-    Kind("responses", jaxht.MultiResponse, lambda u, y, xp: xp.sum((u - y) ** 2, axis=1) / 2, "responses"),
+    Kind(
+        "responses",
+        jaxht.MultiResponse,
+        lambda u, y, xp: xp.sum((u - y) ** 2, axis=1) / 2,
+        "responses",
+    ),
 ]
 NAMED = {kind.name: kind for kind in [*SMOOTH, HINGE]}
 each_smooth = pytest.mark.parametrize("kind", SMOOTH, ids=lambda kind: kind.name)
@@ -101,7 +118,9 @@ DESIGNS = {
     "dense": jnp.asarray,
     "sparse": lambda A: jaxht.design(scipy.sparse.csr_matrix(A)),
     "operator": lambda A: jaxht.LinearOperator(times, A.shape, (A,)),
-    "operator with norms": lambda A: jaxht.LinearOperator(times, A.shape, (A,), norms=np.linalg.norm(A, axis=0)),
+    "operator with norms": lambda A: jaxht.LinearOperator(
+        times, A.shape, (A,), norms=np.linalg.norm(A, axis=0)
+    ),
 }
 
 
@@ -111,7 +130,11 @@ def data(kind, seed=0):
     rng = np.random.default_rng(seed)
     A = rng.normal(size=(N, D)) * (rng.random((N, D)) < 0.6)
     x = rng.normal(size=(D, C))
-    return A, kind.y(rng, A @ x), 0.4 * x.reshape(D, C)[:, : np.prod(kind.shape) // D].reshape(kind.shape)
+    return (
+        A,
+        kind.y(rng, A @ x),
+        0.4 * x.reshape(D, C)[:, : np.prod(kind.shape) // D].reshape(kind.shape),
+    )
 
 
 def objective(kind, design, weighted, by_coordinate, mean):
@@ -134,7 +157,7 @@ CONFIGURATIONS = [
 ]
 
 
-# ---- formulas ------------------------------------------------------------------------------------------------------
+# ---- formulas ------------------------------------------------------------------------------------
 
 
 @each_kind
@@ -143,7 +166,9 @@ def test_value_and_derivatives(kind):
     for configuration in CONFIGURATIONS:
         f, definition = objective(kind, *configuration)
         A, _, l2, s, c = definition
-        close = functools.partial(np.testing.assert_allclose, rtol=1e-11, atol=1e-12, err_msg=str(configuration))
+        close = functools.partial(
+            np.testing.assert_allclose, rtol=1e-11, atol=1e-12, err_msg=str(configuration)
+        )
         assert (f.shape, f.num_samples, f.dtype) == (kind.shape, N, jnp.float64)
         pred, image = f.predict(x), f.predict(v)
         close(pred, A @ x)
@@ -171,7 +196,9 @@ def test_weights_repeat_and_leave_out_samples(kind):
     rows = np.repeat(np.arange(N), counts)
     v = np.ones(kind.shape)
     for mean, design in ((True, "dense"), (False, "sparse")):
-        f = kind.make(DESIGNS[design](A), jnp.asarray(y), 0.2, mean=mean, weights=counts.astype(float))
+        f = kind.make(
+            DESIGNS[design](A), jnp.asarray(y), 0.2, mean=mean, weights=counts.astype(float)
+        )
         g = kind.make(DESIGNS[design](A[rows]), jnp.asarray(y[rows]), 0.2, mean=mean)
         for ours, theirs in zip(looks(f, x, v), looks(g, x, v), strict=True):
             np.testing.assert_allclose(ours, theirs, rtol=1e-12, atol=1e-13)
@@ -179,10 +206,13 @@ def test_weights_repeat_and_leave_out_samples(kind):
 
 @each_kind
 def test_some_samples(kind):
-    """Their gradients are those of the summands f_i of f = (1/n) sum_i f_i, and as smooth as the objective says."""
+    """Their gradients are those of the summands f_i of f = (1/n) sum_i f_i, and as smooth as the
+    objective says."""
     x = data(kind)[2]
     indices, shares = np.array([3, 0, 3, 7, N]), np.array([0.5, 1.0, 0.25, 2.0, 0.0])
-    for configuration in CONFIGURATIONS if kind.name in ("huber", "softmax") else CONFIGURATIONS[:1]:
+    for configuration in (
+        CONFIGURATIONS if kind.name in ("huber", "softmax") else CONFIGURATIONS[:1]
+    ):
         f, (A, y, l2, s, c) = objective(kind, *configuration)
         f = f.prepare()
 
@@ -193,8 +223,12 @@ def test_some_samples(kind):
         gradients = np.asarray(gradients)
         batch = f.minibatch(jnp.asarray(indices), jnp.asarray(shares))
         expected = np.tensordot(shares[:-1], gradients[indices[:-1]], 1)
-        np.testing.assert_allclose(batch.gradient(x, batch.predict(x)), expected, rtol=1e-11, atol=1e-12)
-        np.testing.assert_allclose(f.gradient(x, f.predict(x)), gradients.mean(axis=0), rtol=1e-10, atol=1e-12)
+        np.testing.assert_allclose(
+            batch.gradient(x, batch.predict(x)), expected, rtol=1e-11, atol=1e-12
+        )
+        np.testing.assert_allclose(
+            f.gradient(x, f.predict(x)), gradients.mean(axis=0), rtol=1e-10, atol=1e-12
+        )
         if kind.name in ("least-squares", "responses"):
             largest = np.max(N * c * s * np.sum(A**2, axis=1)) + np.max(l2)
             np.testing.assert_allclose(f.sample_smoothness(), largest, rtol=1e-12)
@@ -208,10 +242,15 @@ def looks(f, x, v):
     said = [f.value(x, pred), f.gradient(x, pred), f.hessian(x, pred).quadratic_form(v, image)]
     if isinstance(f, jaxht.Hinge):
         return said
-    return [*said, f.hessian(x, pred)(v), f.majorant().coordinate_norm(), f.majorant().preconditioner()]
+    return [
+        *said,
+        f.hessian(x, pred)(v),
+        f.majorant().coordinate_norm(),
+        f.majorant().preconditioner(),
+    ]
 
 
-# ---- minimisers ----------------------------------------------------------------------------------------------------
+# ---- minimisers ----------------------------------------------------------------------------------
 
 
 @quick
@@ -233,17 +272,24 @@ def definition_of(kind):
         return kind.value(x.reshape(kind.shape), *definition, xp=jnp)
 
     def everything(x, *definition):
-        return value(x, *definition), jax.grad(value)(x, *definition), jax.hessian(value)(x, *definition)
+        return (
+            value(x, *definition),
+            jax.grad(value)(x, *definition),
+            jax.hessian(value)(x, *definition),
+        )
 
     return quick(everything)
 
 
 def lanes(kind):
-    """Supports of several sizes, starts that are not 0, and ridges by coordinate, none in the first lane."""
+    """Supports of several sizes, starts that are not 0, and ridges by coordinate, none in the first
+    lane."""
     rng = np.random.default_rng(4)
     size = int(np.prod(kind.shape))
     sizes = (K_MAX, K_MAX, 2, 0) if len(kind.shape) == 1 else (8, 5, 3, 0)
-    masks = np.stack([np.isin(np.arange(size), rng.permutation(size)[:k]).reshape(kind.shape) for k in sizes])
+    masks = np.stack(
+        [np.isin(np.arange(size), rng.permutation(size)[:k]).reshape(kind.shape) for k in sizes]
+    )
     ridge = rng.exponential(size=masks.shape)
     ridge[0] = 0
     return masks, rng.normal(size=masks.shape), ridge
@@ -263,7 +309,9 @@ def scipys(kind, definition, mask, ridge):
     w = np.zeros(len(F))
     if len(F):
         value, slope, hessian = (lambda w, i=i: on_support(w)[i] for i in range(3))
-        found = optimize.minimize(value, w, jac=slope, hess=hessian, method="trust-exact", options={"gtol": 1e-8})
+        found = optimize.minimize(
+            value, w, jac=slope, hess=hessian, method="trust-exact", options={"gtol": 1e-8}
+        )
         w = found.x
         for _ in range(2):
             w = w - np.linalg.solve(hessian(w), slope(w))
@@ -273,16 +321,23 @@ def scipys(kind, definition, mask, ridge):
     return x.reshape(mask.shape)
 
 
-# Three kinds on every design, since these differ in how supports are minimised on; the others share their code.
+# Three kinds on every design, since these differ in how supports are minimised on; the others share
+# their code.
 MINIMISED = [
     (kind, configuration)
     for kind in SMOOTH
-    for configuration in [("dense", True, True, True), ("sparse", True, False, False), ("operator", False, False, True)]
+    for configuration in [
+        ("dense", True, True, True),
+        ("sparse", True, False, False),
+        ("operator", False, False, True),
+    ]
     if configuration[0] == "dense" or kind.name in ("least-squares", "logistic", "softmax")
 ]
 
 
-@pytest.mark.parametrize(("kind", "configuration"), MINIMISED, ids=[f"{a.name}-{b[0]}" for a, b in MINIMISED])
+@pytest.mark.parametrize(
+    ("kind", "configuration"), MINIMISED, ids=[f"{a.name}-{b[0]}" for a, b in MINIMISED]
+)
 def test_minimisers_on_supports_are_scipys(kind, configuration):
     f, definition = objective(kind, *configuration)
     masks, x0, ridge = lanes(kind)
@@ -292,7 +347,9 @@ def test_minimisers_on_supports_are_scipys(kind, configuration):
     A, y, l2, s, c = definition
     np.testing.assert_allclose(pred, [A @ point for point in x], rtol=0, atol=1e-12)
     for i, mask in enumerate(masks):
-        np.testing.assert_allclose(x[i], scipys(kind, definition, mask, ridge[i]), rtol=0, atol=1e-8, err_msg=f"{i}")
+        np.testing.assert_allclose(
+            x[i], scipys(kind, definition, mask, ridge[i]), rtol=0, atol=1e-8, err_msg=f"{i}"
+        )
 
     tops, corners = [], []
     for point in [np.zeros(kind.shape), *x]:
@@ -309,7 +366,9 @@ def test_minimisers_on_supports_are_scipys(kind, configuration):
         assert max(tops) <= L <= (1.06 * max(tops) + spread if reached else np.inf)
 
 
-@pytest.mark.parametrize("configuration", [("dense", True, True, True), ("sparse", False, False, False)])
+@pytest.mark.parametrize(
+    "configuration", [("dense", True, True, True), ("sparse", False, False, False)]
+)
 def test_minimiser_of_the_hinge_closes_the_duality_gap(configuration):
     f, definition = objective(HINGE, *configuration)
     A, y, l2, s, c = definition
@@ -318,7 +377,8 @@ def test_minimiser_of_the_hinge_closes_the_duality_gap(configuration):
     assert np.all(converged)
     assert not np.any(np.asarray(x)[~masks])
     for i, mask in enumerate(masks):
-        # f >= 1'a - ||P^(-1/2) B'a||^2 / 2 for all 0 <= a <= c s, with B of rows y_i a_i and P the ridge.
+        # f >= 1'a - ||P^(-1/2) B'a||^2 / 2 for all 0 <= a <= c s, with B of rows y_i a_i and P the
+        # ridge.
         B, penalty = y[:, None] * A[:, mask], (l2 + ridge[i])[mask]
 
         def dual(a, B=B, penalty=penalty):
@@ -327,7 +387,9 @@ def test_minimiser_of_the_hinge_closes_the_duality_gap(configuration):
 
         options = {"ftol": 1e-15, "gtol": 1e-10, "maxiter": 10000}
         box = optimize.Bounds(0, c * s)
-        found = optimize.minimize(dual, c * s / 2, jac=True, bounds=box, method="L-BFGS-B", options=options)
+        found = optimize.minimize(
+            dual, c * s / 2, jac=True, bounds=box, method="L-BFGS-B", options=options
+        )
         value = HINGE.value(np.asarray(x)[i], A, y, l2 + ridge[i], s, c)
         assert -found.fun - 1e-12 <= value <= -found.fun + 1e-7
 
@@ -341,7 +403,10 @@ def test_minimisers_within_bounds(name, design):
     f, definition = objective(kind, design, True, False, False)
     A, y, l2, s, c = definition
     masks, x0, ridge = lanes(kind)
-    lower, upper = np.zeros(masks.shape), np.full(masks.shape, np.inf)  # in the first lane: not negative
+    lower, upper = (
+        np.zeros(masks.shape),
+        np.full(masks.shape, np.inf),
+    )  # in the first lane: not negative
     lower[1:], upper[1:] = -0.2 * ridge[1:], 0.1 * ridge[1:]
     lower[3], masks[3], ridge[3] = -np.inf, masks[2], 0
     x, pred, converged = minimised(f, masks, x0, ridge, (lower, upper))
@@ -365,18 +430,22 @@ def test_minimisers_within_bounds(name, design):
             return float(value), np.asarray(slope).reshape(kind.shape)[mask]
 
         box = optimize.Bounds(lower[i][mask], upper[i][mask])
-        found = optimize.minimize(on_support, x0[i][mask], jac=True, bounds=box, method="L-BFGS-B", tol=1e-13)
+        found = optimize.minimize(
+            on_support, x0[i][mask], jac=True, bounds=box, method="L-BFGS-B", tol=1e-13
+        )
         np.testing.assert_allclose(x[i][mask], found.x, rtol=0, atol=1e-4)
         assert value <= found.fun + 1e-10
         if name == "least-squares":
-            B = np.vstack([np.sqrt(s)[:, None] * A[:, mask], np.diag(np.sqrt((l2 + ridge[i])[mask]))])
+            B = np.vstack(
+                [np.sqrt(s)[:, None] * A[:, mask], np.diag(np.sqrt((l2 + ridge[i])[mask]))]
+            )
             target = np.append(np.sqrt(s) * y, np.zeros(B.shape[1]))
             exact = optimize.lsq_linear(B, target, (box.lb, box.ub), method="bvls", tol=1e-15).x
             np.testing.assert_allclose(x[i][mask], exact, rtol=0, atol=1e-8)
     assert pressed >= 4
 
 
-# ---- derivatives of minimisers -------------------------------------------------------------------------------------
+# ---- derivatives of minimisers -------------------------------------------------------------------
 
 
 DERIVED = [
@@ -394,7 +463,9 @@ def test_derivatives_of_minimisers(name, design, bounded):
     f, (A, y, l2, _, _) = objective(kind, design, True, True, True)
     masks, x0, _ = lanes(kind)
     mask, start, rng = masks[0], x0[0], np.random.default_rng(5)
-    bounds = (np.full(kind.shape, -np.inf), np.where(np.arange(D) % 2, 0.1, np.inf)) if bounded else None
+    bounds = (
+        (np.full(kind.shape, -np.inf), np.where(np.arange(D) % 2, 0.1, np.inf)) if bounded else None
+    )
     support = Support(mask, bounds=bounds, k_max=K_MAX if mask.ndim == 1 else None, ndim=mask.ndim)
 
     def minimiser(y, l2, A):
@@ -415,16 +486,19 @@ def test_derivatives_of_minimisers(name, design, bounded):
         assert np.any(x == 0.1) and np.any((x != 0) & (x != 0.1))
     h = 1e-5
     ahead, behind = (
-        compiled(jax.tree.map(lambda a, b, h=h: a + h * b, point, along), along, weights)[0] for h in (h, -h)
+        compiled(jax.tree.map(lambda a, b, h=h: a + h * b, point, along), along, weights)[0]
+        for h in (h, -h)
     )
     difference = (ahead - behind) / (2 * h)
     assert np.abs(difference).max() > 0.01
     np.testing.assert_allclose(forward, difference, rtol=1e-6, atol=1e-7)
-    along_reverse = sum(np.vdot(a, b) for a, b in zip(jax.tree.leaves(reverse), jax.tree.leaves(along), strict=True))
+    along_reverse = sum(
+        np.vdot(a, b) for a, b in zip(jax.tree.leaves(reverse), jax.tree.leaves(along), strict=True)
+    )
     np.testing.assert_allclose(along_reverse, np.vdot(weights, forward), rtol=1e-9)
 
 
-# ---- where there is no minimiser -----------------------------------------------------------------------------------
+# ---- where there is no minimiser -----------------------------------------------------------------
 
 
 PURSUITS = [jaxht.HTP(), jaxht.CoSaMP(), jaxht.SubspacePursuit()]
@@ -465,8 +539,13 @@ def test_minimisers_that_interpolate_converge():
     rng, run = np.random.default_rng(0), quick(jaxht.solve)
     with x64():
         for _ in range(60):
-            A, y = scipy.sparse.csr_array(rng.random((15, 30))), rng.integers(0, 3, (15, 1)).astype(float)
-            result = run(jaxht.MultiResponse(jaxht.design(A), y), jaxht.Sparse(15, k_max=15), jaxht.OMP())
+            A, y = (
+                scipy.sparse.csr_array(rng.random((15, 30))),
+                rng.integers(0, 3, (15, 1)).astype(float),
+            )
+            result = run(
+                jaxht.MultiResponse(jaxht.design(A), y), jaxht.Sparse(15, k_max=15), jaxht.OMP()
+            )
             assert result.status == Status.FINISHED and result.value < 1e-25
 
 
@@ -481,7 +560,9 @@ def test_lanes_one_after_the_other_are_those_at_once(name, monkeypatch):
         f = dataclasses.replace(kind.make(A, y), l2=jnp.asarray(0.1), weights=s)
 
         def lane(mask, x0, ridge):
-            return refit(f, Support(mask, k_max=K_MAX if mask.ndim == 1 else None, ndim=mask.ndim), x0, ridge)
+            return refit(
+                f, Support(mask, k_max=K_MAX if mask.ndim == 1 else None, ndim=mask.ndim), x0, ridge
+            )
 
         return jax.vmap(jax.vmap(lane))(masks, x0, ridge)
 
@@ -493,7 +574,9 @@ def test_lanes_one_after_the_other_are_those_at_once(name, monkeypatch):
     at_once = quick(everything)(weights)
     monkeypatch.setattr(newton, "LARGE", 0)
     one_by_one = quick(lambda s: everything(s))(weights)
-    jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-9, atol=1e-12), one_by_one, at_once)
+    jax.tree.map(
+        functools.partial(np.testing.assert_allclose, rtol=1e-9, atol=1e-12), one_by_one, at_once
+    )
 
 
 @pytest.mark.parametrize(("num_samples", "calls"), [(100, "of the longest"), (20_000, "of each")])
@@ -534,13 +617,15 @@ def test_newton_steps_end_where_rounding_ends_them(monkeypatch):
     A, y = 1 + 1e-3 * rng.standard_normal((n, k)), np.where(rng.standard_normal(n) > 1, 1.0, -1.0)
     with x64(), jax.disable_jit():
         f = jaxht.Logistic(A, y, mean=False)
-        found = refit(f, jaxht.Sparse(k, k_max=k).prepare((k,)).support(jnp.ones(k, bool)), jnp.zeros(k))
+        found = refit(
+            f, jaxht.Sparse(k, k_max=k).prepare((k,)).support(jnp.ones(k, bool)), jnp.zeros(k)
+        )
         gradient = f.gradient(found.x, found.pred)
     assert found.converged and len(taken) <= 12
     np.testing.assert_allclose(gradient, 0, atol=1e-10)
 
 
-# ---- one objective as another --------------------------------------------------------------------------------------
+# ---- one objective as another --------------------------------------------------------------------
 
 
 def test_two_classes_are_logistic_regression():
@@ -548,17 +633,23 @@ def test_two_classes_are_logistic_regression():
     x = np.random.default_rng(7).normal(size=(D, 2))
     both, logistic = jaxht.Softmax(A, (y > 0).astype(int), num_classes=2), jaxht.Logistic(A, y)
     w = x[:, 1] - x[:, 0]
-    np.testing.assert_allclose(both.value(x, both.predict(x)), logistic.value(w, logistic.predict(w)), rtol=1e-12)
+    np.testing.assert_allclose(
+        both.value(x, both.predict(x)), logistic.value(w, logistic.predict(w)), rtol=1e-12
+    )
 
 
 def test_softmax_is_that_of_scikit_learn():
     linear_model = pytest.importorskip("sklearn.linear_model")
     A, y, _ = data(NAMED["softmax"])
     l2 = 0.1
-    f = jaxht.Softmax(jnp.asarray(A), jnp.asarray(y), np.full((D, C), l2), weights=np.ones(N), num_classes=C)
+    f = jaxht.Softmax(
+        jnp.asarray(A), jnp.asarray(y), np.full((D, C), l2), weights=np.ones(N), num_classes=C
+    )
     everywhere = np.ones((4, D, C), bool)
     x, _, _ = minimised(f, everywhere, np.zeros((4, D, C)), np.zeros((4, D, C)))
-    theirs = linear_model.LogisticRegression(C=1 / (N * l2), fit_intercept=False, tol=1e-10, max_iter=1000).fit(A, y)
+    theirs = linear_model.LogisticRegression(
+        C=1 / (N * l2), fit_intercept=False, tol=1e-10, max_iter=1000
+    ).fit(A, y)
     np.testing.assert_allclose(x[0], theirs.coef_.T, rtol=0, atol=1e-7)
 
 
@@ -589,7 +680,9 @@ def test_a_function_is_an_objective(name):
     assert np.all(converged)
     definition = (A, y, l2, np.ones(N), 1 / N)
     for i, mask in enumerate(masks):
-        np.testing.assert_allclose(minima[i], scipys(kind, definition, mask, ridge[i]), rtol=0, atol=1e-8)
+        np.testing.assert_allclose(
+            minima[i], scipys(kind, definition, mask, ridge[i]), rtol=0, atol=1e-8
+        )
     top = np.linalg.eigvalsh(definition_of(kind)(np.zeros(f.shape).ravel(), *definition)[2])[-1]
     if name == "logistic":
         assert top <= f.majorant().norm() <= 1.06 * top
@@ -601,7 +694,10 @@ WHOLE_RUNS = [("least-squares", jaxht.NIHT()), ("logistic", jaxht.CoSaMP())]
 @pytest.mark.parametrize(("name", "solver"), WHOLE_RUNS, ids=["NIHT", "CoSaMP"])
 def test_runs_on_a_function_are_those_on_the_objective(name, solver):
     A, y, _ = data(NAMED[name])
-    f, g = jaxht.Custom(FUNCTIONS[name], A, y, 0.1, like=D), NAMED[name].make(jnp.asarray(A), y, 0.1, mean=True)
+    f, g = (
+        jaxht.Custom(FUNCTIONS[name], A, y, 0.1, like=D),
+        NAMED[name].make(jnp.asarray(A), y, 0.1, mean=True),
+    )
     ours, theirs = (solved(objective, solver, k=3) for objective in (f, g))
     np.testing.assert_array_equal(ours.support.mask, theirs.support.mask)
     np.testing.assert_allclose(ours.x, theirs.x, rtol=0, atol=1e-7)
@@ -630,15 +726,20 @@ def test_a_function_of_a_pytree():
     assert [str(dtype) for dtype in SEEN[-1]] == ["int16", "bool", "float64", "float64"]
     x = f.unravel(result.x)
     assert (x["weights"].shape, x["bias"].shape, result.x.shape) == ((2, 2), (2,), (6,))
-    np.testing.assert_allclose(np.append(np.ravel(x["weights"]), x["bias"]), [0, 2, 0, -3, 2.5, 0], atol=1e-6)
+    np.testing.assert_allclose(
+        np.append(np.ravel(x["weights"]), x["bias"]), [0, 2, 0, -3, 2.5, 0], atol=1e-6
+    )
     assert np.count_nonzero(result.x) == 3
 
 
-# ---- what is refused -----------------------------------------------------------------------------------------------
+# ---- what is refused -----------------------------------------------------------------------------
 
 A_, Y_ = np.ones((4, 2)), np.array([1.0, -1.0, 1.0, 1.0])
 REFUSED = [
-    *[(make(A_, Y_ + 1), "y must hold labels") for make in (jaxht.Logistic, jaxht.Hinge, jaxht.SquaredHinge)],
+    *[
+        (make(A_, Y_ + 1), "y must hold labels")
+        for make in (jaxht.Logistic, jaxht.Hinge, jaxht.SquaredHinge)
+    ],
     (jaxht.SmoothedHinge(A_, 0 * Y_), "y must hold labels"),
     (jaxht.Poisson(A_, Y_), "y must hold counts, at least 0; got -1"),
     (jaxht.Gamma(A_, Y_), "y must be above 0; got -1"),
@@ -647,25 +748,39 @@ REFUSED = [
     (jaxht.Softmax(A_, Y_ + 0.5, num_classes=3), "y must hold class ids"),
     (jaxht.Softmax(A_, Y_ + 1, num_classes=1), "num_classes must be a Python int of at least 2"),
     (jaxht.Softmax(A_, Y_[:, None] + 1, num_classes=3), r"y must have shape \(4,\)"),
-    (jaxht.Softmax(A_, Y_ + 1, np.ones(2), num_classes=3), r"l2 must be a scalar or of shape \(2, 3\)"),
+    (
+        jaxht.Softmax(A_, Y_ + 1, np.ones(2), num_classes=3),
+        r"l2 must be a scalar or of shape \(2, 3\)",
+    ),
     (jaxht.MultiResponse(A_, Y_), r"y must have shape \(4, 1\)"),
-    (jaxht.Huber(A_, Y_, np.ones(4)), r"Huber.l2 must be a scalar or of shape \(2,\); got shape \(4,\)"),
+    (
+        jaxht.Huber(A_, Y_, np.ones(4)),
+        r"Huber.l2 must be a scalar or of shape \(2,\); got shape \(4,\)",
+    ),
     (jaxht.Huber(A_, Y_, -np.ones(2)), "Huber.l2 must be at least 0"),
     (jaxht.Huber(A_, Y_, delta=np.ones(2)), "Huber.delta must be a scalar"),
     (jaxht.Huber(A_, Y_, delta=-1.0), "Huber.delta must be at least 0"),
-    (jaxht.LeastSquares(A_, Y_, weights=np.ones(2)), r"LeastSquares.weights must be a scalar or of shape \(4,\)"),
+    (
+        jaxht.LeastSquares(A_, Y_, weights=np.ones(2)),
+        r"LeastSquares.weights must be a scalar or of shape \(4,\)",
+    ),
     (jaxht.LeastSquares(A_, Y_, weights=-Y_), "LeastSquares.weights must be at least 0; got -1"),
     (jaxht.Poisson(scipy.sparse.csr_matrix(A_), Y_[:3]), r"y must have shape \(4,\)"),
     (jaxht.Custom(lambda x: x, like=2), "fun must return a real scalar"),
     (jaxht.Custom(lambda x: (jnp.sum(x), 1), like=2), "fun must return a real scalar"),
     (jaxht.Custom(lambda x: jnp.sum(x).astype(int), like=2), "fun must return a real scalar"),
     (jaxht.Custom(3.0, like=2), "fun must be a function of x; got float"),
-    (jaxht.Custom(jnp.sum, like=np.zeros(2, complex)), "like must describe arrays of float32 or float64"),
+    (
+        jaxht.Custom(jnp.sum, like=np.zeros(2, complex)),
+        "like must describe arrays of float32 or float64",
+    ),
     (jaxht.Custom(jnp.sum, like=()), "like must describe arrays"),
 ]
 
 
-@pytest.mark.parametrize(("f", "message"), REFUSED, ids=[f"{type(f).__name__}-{i}" for i, (f, _) in enumerate(REFUSED)])
+@pytest.mark.parametrize(
+    ("f", "message"), REFUSED, ids=[f"{type(f).__name__}-{i}" for i, (f, _) in enumerate(REFUSED)]
+)
 def test_what_cannot_be_is_refused(f, message):
     with pytest.raises(ValueError, match=message):
         jaxht.solve(f, jaxht.Sparse(1), jaxht.IHT())

@@ -55,12 +55,16 @@ def test_value_and_derivatives(name):
     gradient, product = jax.jvp(jax.grad(value), (x,), (v,))
     np.testing.assert_allclose(f.gradient(x, pred), gradient, rtol=1e-10, atol=1e-12)
     indices, shares = np.array([3, 0, 7, N]), np.array([0.5, 1.0, 2.0, 0.0])
-    batches = [f.minibatch(jnp.array([i]), jnp.array([w])) for i, w in zip(indices, shares, strict=True)]
+    batches = [
+        f.minibatch(jnp.array([i]), jnp.array([w])) for i, w in zip(indices, shares, strict=True)
+    ]
     whole = f.minibatch(jnp.asarray(indices), jnp.asarray(shares))
     apart = sum(batch.gradient(x, batch.predict(x)) for batch in batches)
     np.testing.assert_allclose(whole.gradient(x, whole.predict(x)), apart, rtol=1e-10, atol=1e-12)
     everything = f.minibatch(jnp.arange(N), jnp.full(N, 1 / N))
-    np.testing.assert_allclose(everything.gradient(x, everything.predict(x)), gradient, rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(
+        everything.gradient(x, everything.predict(x)), gradient, rtol=1e-10, atol=1e-12
+    )
     if name != "hinge":
         np.testing.assert_allclose(f.hessian(x, pred)(v), product, rtol=1e-10, atol=1e-12)
 
@@ -127,7 +131,10 @@ def least(f, k):
 
     def minimum(S):
         def value(w):
-            return np.mean(np.logaddexp(0, -f.y * (f.A[:, S] @ w + f.offset))) + float(f.l2) / 2 * w @ w
+            return (
+                np.mean(np.logaddexp(0, -f.y * (f.A[:, S] @ w + f.offset)))
+                + float(f.l2) / 2 * w @ w
+            )
 
         return optimize.minimize(value, np.zeros(k), tol=1e-12).fun
 
@@ -154,7 +161,10 @@ def test_certificates_of_squares_and_their_tails():
     rng = np.random.default_rng(4)
     A, y, offset = rng.normal(size=(30, D)), rng.normal(size=30), rng.normal(size=30)
     for make in (jaxht.LeastSquares, jaxht.Huber):
-        ours, theirs = make(A, y, 0.5, mean=True, offset=offset), make(A, y - offset, 0.5, mean=True)
+        ours, theirs = (
+            make(A, y, 0.5, mean=True, offset=offset),
+            make(A, y - offset, 0.5, mean=True),
+        )
         x = jaxht.solve(theirs, Sparse(K), jaxht.HTP()).x
         proofs = [jaxht.certify(f, Sparse(K), x) for f in (ours, theirs)]
         np.testing.assert_allclose(proofs[0], proofs[1], rtol=0, atol=1e-9)
@@ -168,9 +178,16 @@ def test_certificates_of_squares_and_their_tails():
 @pytest.mark.parametrize("name", ["squared", "logistic", "hinge", "gamma"])
 def test_weak_duality(name):
     """f(x) >= D(alpha) at random points, where offsets are large."""
-    make = {"squared": jaxht.LeastSquares, "logistic": jaxht.Logistic, "hinge": jaxht.Hinge, "gamma": jaxht.Gamma}[name]
+    make = {
+        "squared": jaxht.LeastSquares,
+        "logistic": jaxht.Logistic,
+        "hinge": jaxht.Hinge,
+        "gamma": jaxht.Gamma,
+    }[name]
     rng = np.random.default_rng(5)
-    y = {"squared": rng.normal(size=N), "gamma": rng.gamma(2.0, size=N)}.get(name, rng.choice([-1.0, 1.0], N))
+    y = {"squared": rng.normal(size=N), "gamma": rng.gamma(2.0, size=N)}.get(
+        name, rng.choice([-1.0, 1.0], N)
+    )
     f = make(rng.normal(size=(N, D)), y, 0.3, mean=True, offset=2 * rng.normal(size=N))
     ready = Sparse(K).prepare((D,))
 
@@ -180,7 +197,9 @@ def test_weak_duality(name):
         x = ready.project(z)[0]
         own = dual.dual_variables(f, f.predict(x))
         alphas = jnp.stack([f.loss.within(alpha, f.y), own])
-        return f.value(x, f.predict(x)), jax.vmap(lambda alpha: dual.dual_point(f, ready, alpha).value)(alphas)
+        return f.value(x, f.predict(x)), jax.vmap(
+            lambda alpha: dual.dual_point(f, ready, alpha).value
+        )(alphas)
 
     values, bounds = both(rng.normal(size=(2000, D)), 2 * rng.normal(size=(2000, N)))
     assert np.all(np.min(values) >= bounds)
@@ -196,7 +215,9 @@ def test_criteria_and_cross_validation():
     counts = rng.poisson(np.exp(0.5 * offset)).astype(float)
     f = jaxht.Poisson(A, counts, offset=0.5 * offset)
     mean = np.exp(A @ x + 0.5 * offset)
-    assert criteria.deviance(f, x) == pytest.approx(2 * np.sum(mean - counts * np.log(mean)), rel=1e-12)
+    assert criteria.deviance(f, x) == pytest.approx(
+        2 * np.sum(mean - counts * np.log(mean)), rel=1e-12
+    )
 
     def split(held):
         weights = [1.0 - held, 1.0 * held]
@@ -205,7 +226,9 @@ def test_criteria_and_cross_validation():
     masks = np.arange(60) % 3 == np.arange(3)[:, None]
     choice = jaxht.cross_validate(split, masks, Sparse(1), jaxht.OMP(), [1, 2])
     for fold, held in enumerate(masks):
-        part = jaxht.solve(jaxht.LeastSquares(A[~held], (y - offset)[~held]), Sparse(1), jaxht.OMP())
+        part = jaxht.solve(
+            jaxht.LeastSquares(A[~held], (y - offset)[~held]), Sparse(1), jaxht.OMP()
+        )
         loss = np.sum((A[held] @ part.x - (y - offset)[held]) ** 2) / 2
         assert choice.losses[fold, 0] == pytest.approx(float(loss), rel=1e-9)
 
@@ -223,8 +246,14 @@ def test_matrices():
 @pytest.mark.parametrize(
     ("f", "message"),
     [
-        (jaxht.LeastSquares(np.ones((4, 2)), np.ones(4), offset=np.ones(3)), r"offset must have shape \(4,\).*\(3,\)"),
-        (jaxht.LeastSquares(np.ones((4, 2)), np.ones(4), offset=1.0), r"offset must be an array of shape \(4,\)"),
+        (
+            jaxht.LeastSquares(np.ones((4, 2)), np.ones(4), offset=np.ones(3)),
+            r"offset must have shape \(4,\).*\(3,\)",
+        ),
+        (
+            jaxht.LeastSquares(np.ones((4, 2)), np.ones(4), offset=1.0),
+            r"offset must be an array of shape \(4,\)",
+        ),
         (
             jaxht.Softmax(np.ones((4, 2)), np.zeros(4, int), num_classes=3, offset=np.ones(4)),
             r"offset must have shape \(4, 3\)",

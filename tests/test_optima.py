@@ -1,4 +1,5 @@
-"""Global optima against brute force in NumPy, and the ensembles and axes that experiments draw on."""
+"""Global optima against brute force in NumPy, and the ensembles and axes that experiments draw
+on."""
 
 import itertools
 
@@ -37,7 +38,9 @@ def test_exhaustive_search_is_brute_force():
     assert values[tuple(best.support.indices.tolist())] == pytest.approx(min(values.values()))
     np.testing.assert_array_equal(np.flatnonzero(best.x), best.support.indices)
     assert tuple(with_last.support.indices.tolist()) == min(kept, key=kept.get)
-    np.testing.assert_allclose(singular.value, min(least_squares(A, y, 0, list(S)) for S in values), rtol=1e-8)
+    np.testing.assert_allclose(
+        singular.value, min(least_squares(A, y, 0, list(S)) for S in values), rtol=1e-8
+    )
 
 
 @pytest.mark.parametrize("kind", ["bounds", "groups"])
@@ -47,10 +50,16 @@ def test_exhaustive_search_refits_where_there_is_no_formula(kind):
     A, y, num = rng.normal(size=(12, 4)), rng.normal(size=12), {"bounds": 4, "groups": 3}[kind]
     with x64():
         f = jaxht.LeastSquares(A, y) if kind == "bounds" else jaxht.Logistic(A, np.sign(y), 0.1)
-        constraint = jaxht.Sparse(2, nonnegative=True) if kind == "bounds" else jaxht.Groups(2, np.array([0, 1, 1, 2]))
+        constraint = (
+            jaxht.Sparse(2, nonnegative=True)
+            if kind == "bounds"
+            else jaxht.Groups(2, np.array([0, 1, 1, 2]))
+        )
         found = jaxht.exhaustive_search(f, constraint, batch_size=4)
         prepared = constraint.prepare((4,))
-        refit = jax.jit(lambda mask: jaxht.refit.refit(f.prepare(), prepared.support(mask), jnp.zeros(4)))
+        refit = jax.jit(
+            lambda mask: jaxht.refit.refit(f.prepare(), prepared.support(mask), jnp.zeros(4))
+        )
         fits = [refit(np.isin(np.arange(num), S)) for S in itertools.combinations(range(num), 2)]
         values = [float(f.value(fit.x, fit.pred)) for fit in fits]
     np.testing.assert_allclose(found.value, min(values), rtol=1e-9)
@@ -84,10 +93,17 @@ def test_the_minimum_of_reduced_rank_regression():
 @pytest.mark.parametrize("n", [7, 20])
 def test_the_entries_observed_are_n_and_distinct(n):
     m, n_max = 6, 20
-    problem = jax.jit(lambda r, n: ensembles.low_rank_entries(jax.random.key(1), m, r, n, r_max=3, n_max=n_max))(2, n)
+    problem = jax.jit(
+        lambda r, n: ensembles.low_rank_entries(jax.random.key(1), m, r, n, r_max=3, n_max=n_max)
+    )(2, n)
     assert np.linalg.matrix_rank(problem.x_true) == 2
     inside, beyond = np.split(np.asarray(problem.A), [n])
-    assert len(set(inside.tolist())) == n and (0 <= inside).all() and (inside < m**2).all() and (beyond == m**2).all()
+    assert (
+        len(set(inside.tolist())) == n
+        and (0 <= inside).all()
+        and (inside < m**2).all()
+        and (beyond == m**2).all()
+    )
     np.testing.assert_array_equal(problem.y[:n], np.ravel(problem.x_true)[inside])
     # Of an objective at 0 the gradient is minus what is observed.
     objective = jaxht.MatrixCompletion(problem.A // m, problem.A % m, problem.y, (m, m)).prepare()
@@ -123,7 +139,8 @@ def test_graphs_and_samples_of_their_precision():
 
 
 def test_axes_of_a_phase_diagram():
-    """Donoho & Tanner, Proceedings of the IEEE 2010, print 0.386 at delta = 1/2; at delta = 1 all are recovered."""
+    """Donoho & Tanner, Proceedings of the IEEE 2010, print 0.386 at delta = 1/2; at delta = 1 all
+    are recovered."""
     np.testing.assert_allclose(phase_diagram.l1_transition([0.5, 1.0]), [0.3858, 1], atol=2e-3)
     n = phase_diagram.num_measurements(np.array([0.1, 0.26, 1e-9]), 50)
     np.testing.assert_array_equal(n, [5, 13, 1])

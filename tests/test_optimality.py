@@ -51,12 +51,16 @@ def test_best_swap_of_least_squares_is_that_of_brute_force(seed):
             found = checked(f, x, keep)
             np.testing.assert_allclose(found.swap_gain, here - value, rtol=1e-10)
             assert tuple(found.swap.tolist()) == pair
-        np.testing.assert_allclose(found.stationarity, np.linalg.norm(gradient[[1, 4, 6]]), rtol=1e-12)
+        np.testing.assert_allclose(
+            found.stationarity, np.linalg.norm(gradient[[1, 4, 6]]), rtol=1e-12
+        )
         largest = np.sort(np.abs(gradient))[-3:]
         np.testing.assert_allclose(found.restricted_gradient, np.linalg.norm(largest), rtol=1e-12)
         z = x - 0.01 * gradient
         z[np.argsort(-np.abs(z))[3:]] = 0
-        np.testing.assert_allclose(checked(f, x).fixed_point_residual, np.linalg.norm(x - z), rtol=1e-12)
+        np.testing.assert_allclose(
+            checked(f, x).fixed_point_residual, np.linalg.norm(x - z), rtol=1e-12
+        )
 
 
 def test_the_global_minimum_passes_and_a_worse_point_does_not():
@@ -70,7 +74,9 @@ def test_the_global_minimum_passes_and_a_worse_point_does_not():
             points.append((np.sum((A @ x - y) ** 2) / 2, x))
         points.sort(key=lambda point: point[0])
         best, bad = checked(f, points[0][1]), checked(f, points[-1][1])
-        assert best.stationarity < 1e-12 and best.fixed_point_residual < 1e-12 and best.swap_gain < 0
+        assert (
+            best.stationarity < 1e-12 and best.fixed_point_residual < 1e-12 and best.swap_gain < 0
+        )
         assert bad.stationarity < 1e-12 and bad.swap_gain > 0
 
 
@@ -82,7 +88,12 @@ def test_other_objectives_gain_what_they_say():
         x = np.zeros(9)
         x[[0, 1, 2]] = [0.3, -0.2, 0.1]
         f = Logistic(A, y, 0.1)
-        g = Custom(lambda x, A, y: jax.numpy.mean(jax.numpy.logaddexp(0, -y * (A @ x))) + 0.05 * x @ x, A, y, like=9)
+        g = Custom(
+            lambda x, A, y: jax.numpy.mean(jax.numpy.logaddexp(0, -y * (A @ x))) + 0.05 * x @ x,
+            A,
+            y,
+            like=9,
+        )
         found = optimality(f, Sparse(3), x, step_size=0.1)
         assert found.swap_gain > 0
         for a, b in zip(optimality(g, Sparse(3), x, step_size=0.1), found, strict=True):
@@ -92,7 +103,11 @@ def test_other_objectives_gain_what_they_say():
         matrix = optimality(h, Sparse(3), X, step_size=0.1)
         np.testing.assert_allclose(
             matrix.restricted_gradient**2,
-            np.sum(np.sort(np.asarray(jax.grad(lambda X: h.value(X, h.predict(X)))(X)).ravel() ** 2)[-3:]),
+            np.sum(
+                np.sort(np.asarray(jax.grad(lambda X: h.value(X, h.predict(X)))(X)).ravel() ** 2)[
+                    -3:
+                ]
+            ),
             rtol=1e-10,
         )
         assert matrix.swap.shape == (2,)

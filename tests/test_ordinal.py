@@ -1,4 +1,5 @@
-"""Proportional odds against SciPy's minimum over coefficients and thresholds, differences, and enumeration."""
+"""Proportional odds against SciPy's minimum over coefficients and thresholds, differences, and
+enumeration."""
 
 import dataclasses
 import itertools
@@ -43,7 +44,9 @@ def best_thresholds(u, y, weights, c):
     start = np.zeros(c - 1)
     fun = lambda w: likelihood(increasing(w), u, y, weights)  # noqa: E731
     found = optimize.minimize(fun, start, method="BFGS", options={"gtol": 1e-9})
-    found = optimize.minimize(fun, found.x, method="Nelder-Mead", options={"xatol": 1e-10, "fatol": 1e-14})
+    found = optimize.minimize(
+        fun, found.x, method="Nelder-Mead", options={"xatol": 1e-10, "fatol": 1e-14}
+    )
     return increasing(found.x), found.fun
 
 
@@ -66,14 +69,18 @@ DESIGNS = {
 def problem(c, design="dense", weighted=True, mean=True, l2=0.05):
     A, y, weights, offset = data(c)
     s = weights if weighted else None
-    return jaxht.Ordinal(DESIGNS[design](A), y, l2, mean=mean, weights=s, offset=offset, num_classes=c)
+    return jaxht.Ordinal(
+        DESIGNS[design](A), y, l2, mean=mean, weights=s, offset=offset, num_classes=c
+    )
 
 
 def differences(fun, x, h):
     return np.stack([(fun(x + h * e) - fun(x - h * e)) / (2 * h) for e in np.eye(len(x))])
 
 
-@pytest.mark.parametrize(("c", "weighted", "mean"), [(2, True, True), (3, False, False), (5, True, True)])
+@pytest.mark.parametrize(
+    ("c", "weighted", "mean"), [(2, True, True), (3, False, False), (5, True, True)]
+)
 def test_value_and_derivatives(c, weighted, mean):
     f = problem(c, weighted=weighted, mean=mean)
     A, y, weights, offset = data(c)
@@ -99,9 +106,13 @@ def test_two_classes_are_logistic_regression_with_an_intercept():
     A, y, weights, offset = data(2)
     f = jaxht.Ordinal(A, y, 0.1, weights=weights, offset=offset, num_classes=2)
     ones, l2 = np.ones((N, 1)), np.append(np.full(D, 0.1), 0.0)
-    g = jaxht.Logistic(np.hstack([A, ones]), np.where(y > 0, 1.0, -1.0), l2, weights=weights, offset=offset)
+    g = jaxht.Logistic(
+        np.hstack([A, ones]), np.where(y > 0, 1.0, -1.0), l2, weights=weights, offset=offset
+    )
     ours = jaxht.solve(f, Sparse(K), jaxht.HTP())
-    theirs = refit(g.prepare(), Support(np.append(ours.support.mask, True), k_max=K + 1), np.zeros(D + 1))
+    theirs = refit(
+        g.prepare(), Support(np.append(ours.support.mask, True), k_max=K + 1), np.zeros(D + 1)
+    )
     np.testing.assert_allclose(ours.x, theirs.x[:-1], atol=1e-8)
     np.testing.assert_allclose(f.thresholds(ours.x), [-theirs.x[-1]], atol=1e-8)
 
@@ -113,18 +124,25 @@ def test_weights_repeat_and_leave_out_samples():
     weighted = jaxht.Ordinal(A, y, 0.1, weights=counts.astype(float), offset=offset, num_classes=4)
     repeated = jaxht.Ordinal(A[rows], y[rows], 0.1, offset=offset[rows], num_classes=4)
     x, v = np.random.default_rng(4).normal(size=(2, D))
-    for look in (lambda f: f.value(x, f.predict(x)), lambda f: f.gradient(x, f.predict(x)), lambda f: f.thresholds(x)):
+    for look in (
+        lambda f: f.value(x, f.predict(x)),
+        lambda f: f.gradient(x, f.predict(x)),
+        lambda f: f.thresholds(x),
+    ):
         np.testing.assert_allclose(look(weighted), look(repeated), rtol=1e-9, atol=1e-10)
     ours, theirs = (f.hessian(x, f.predict(x))(v) for f in (weighted, repeated))
     np.testing.assert_allclose(ours, theirs, rtol=1e-9)
 
 
 def test_classes_without_samples_are_left_out():
-    """By ids that do not occur, and by weights of 0; thresholds of the classes beside them are where they were."""
+    """By ids that do not occur, and by weights of 0; thresholds of the classes beside them are
+    where they were."""
     A, y, _, offset = data(3)
     apart = np.array([1, 2, 4])[y]  # of six classes
     x, v = np.random.default_rng(5).normal(size=(2, D))
-    few, many = (jaxht.Ordinal(A, ids, offset=offset, num_classes=c) for ids, c in ((y, 3), (apart, 6)))
+    few, many = (
+        jaxht.Ordinal(A, ids, offset=offset, num_classes=c) for ids, c in ((y, 3), (apart, 6))
+    )
     for look in (lambda f: f.value(x, f.predict(x)), lambda f: f.gradient(x, f.predict(x))):
         np.testing.assert_allclose(look(few), look(many), rtol=1e-10)
     ours, theirs = (f.hessian(x, f.predict(x))(v) for f in (few, many))
@@ -133,7 +151,9 @@ def test_classes_without_samples_are_left_out():
     np.testing.assert_allclose(many.thresholds(x), [-np.inf, low, high, high, np.inf], rtol=1e-10)
     left_out = jaxht.Ordinal(A, y, weights=(y != 1).astype(float), offset=offset, num_classes=3)
     pair = jaxht.Ordinal(A[y != 1], y[y != 1], offset=offset[y != 1], num_classes=3)
-    np.testing.assert_allclose(left_out.value(x, left_out.predict(x)), pair.value(x, pair.predict(x)), rtol=1e-12)
+    np.testing.assert_allclose(
+        left_out.value(x, left_out.predict(x)), pair.value(x, pair.predict(x)), rtol=1e-12
+    )
     assert left_out.thresholds(x)[0] == left_out.thresholds(x)[1]
 
 
@@ -147,7 +167,9 @@ def minimum(f, F):
         x = np.bincount(F, w[: len(F)], D)
         return share * likelihood(theta, A @ x + offset, y, weights) + 0.05 / 2 * x @ x
 
-    found = optimize.minimize(value, np.zeros(len(F) + c - 1), method="BFGS", options={"gtol": 1e-8})
+    found = optimize.minimize(
+        value, np.zeros(len(F) + c - 1), method="BFGS", options={"gtol": 1e-8}
+    )
     return np.bincount(F, found.x[: len(F)], D), found.fun
 
 
@@ -173,10 +195,19 @@ def test_the_best_support_is_that_of_enumeration():
         np.testing.assert_allclose(found.value, best[0], rtol=1e-8)
 
 
-SOLVERS = [jaxht.IHT(), jaxht.NIHT(), jaxht.HTP(), jaxht.CoSaMP(debias=True), jaxht.SubspacePursuit(), jaxht.OMP()]
+SOLVERS = [
+    jaxht.IHT(),
+    jaxht.NIHT(),
+    jaxht.HTP(),
+    jaxht.CoSaMP(debias=True),
+    jaxht.SubspacePursuit(),
+    jaxht.OMP(),
+]
 
 
-@pytest.mark.parametrize("solver", [*SOLVERS, jaxht.OMPR(), jaxht.FoBa()], ids=lambda solver: type(solver).__name__)
+@pytest.mark.parametrize(
+    "solver", [*SOLVERS, jaxht.OMPR(), jaxht.FoBa()], ids=lambda solver: type(solver).__name__
+)
 def test_solvers_find_what_is_planted(solver):
     rng = np.random.default_rng(7)
     A = rng.normal(size=(300, 20))
@@ -216,7 +247,9 @@ def test_derivatives_of_minimisers():
     rng = np.random.default_rng(8)
     along = jax.tree.map(lambda leaf: rng.normal(size=np.shape(leaf)), point)
     h = 1e-5
-    ahead, behind = (minimum(*jax.tree.map(lambda a, b, h=h: a + h * b, point, along)) for h in (h, -h))
+    ahead, behind = (
+        minimum(*jax.tree.map(lambda a, b, h=h: a + h * b, point, along)) for h in (h, -h)
+    )
     _, forward = jax.jvp(minimum, point, along)
     np.testing.assert_allclose(forward, (ahead - behind) / (2 * h), rtol=1e-5, atol=1e-7)
     weights = rng.normal(size=D)

@@ -1,4 +1,5 @@
-"""Sparse precision matrices: the likelihood, its minimisation on graphs, and the solvers that choose the graph."""
+"""Sparse precision matrices: the likelihood, its minimisation on graphs, and the solvers that
+choose the graph."""
 
 import functools
 import itertools
@@ -57,7 +58,7 @@ CHAIN, CYCLE = [(i, i + 1) for i in range(P - 1)], [(i, (i + 1) % P) for i in ra
 GRAPHS = np.stack([graph(edges) for edges in ([], CHAIN, CYCLE, PAIRS[::2], PAIRS)])
 
 
-# ---- the likelihood --------------------------------------------------------------------------------------------------
+# ---- the likelihood ------------------------------------------------------------------------------
 
 
 def test_derivatives_are_those_of_the_formula():
@@ -67,10 +68,16 @@ def test_derivatives_are_those_of_the_formula():
     objective = GaussianPrecision(S).prepare()
     formula = jaxht.Custom(lambda x, S: -jnp.linalg.slogdet(x)[1] + jnp.sum(S * x), S, like=x)
     for name in ("value", "gradient"):
-        np.testing.assert_allclose(getattr(objective, name)(x, x), getattr(formula, name)(x, x), rtol=1e-10, atol=1e-10)
-    np.testing.assert_allclose(objective.hessian(x, x)(v), formula.hessian(x, x)(v), rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(
+            getattr(objective, name)(x, x), getattr(formula, name)(x, x), rtol=1e-10, atol=1e-10
+        )
     np.testing.assert_allclose(
-        objective.hessian(x, x).quadratic_form(v, v), formula.hessian(x, x).quadratic_form(v, v), rtol=1e-9
+        objective.hessian(x, x)(v), formula.hessian(x, x)(v), rtol=1e-9, atol=1e-9
+    )
+    np.testing.assert_allclose(
+        objective.hessian(x, x).quadratic_form(v, v),
+        formula.hessian(x, x).quadratic_form(v, v),
+        rtol=1e-9,
     )
     diagonal = [objective.hessian(x, x)(np.eye(P)[:, [i]] * np.eye(P)[[i]])[i, i] for i in range(P)]
     np.testing.assert_allclose(np.diagonal(objective.hessian(x, x).diagonal()), diagonal, rtol=1e-9)
@@ -81,7 +88,9 @@ def test_derivatives_of_determinant_and_inverse():
     rng = np.random.default_rng(1)
     x, v = covariance(rng), covariance(rng)
     assert np.isclose(jax.jvp(logdet, (x,), (v,))[1], np.trace(np.linalg.solve(x, v)))
-    np.testing.assert_allclose(jax.jvp(inverse, (x,), (v,))[1], -np.linalg.inv(x) @ v @ np.linalg.inv(x), atol=1e-9)
+    np.testing.assert_allclose(
+        jax.jvp(inverse, (x,), (v,))[1], -np.linalg.inv(x) @ v @ np.linalg.inv(x), atol=1e-9
+    )
     np.testing.assert_array_equal(inverse(x), inverse(x).T)
 
 
@@ -89,7 +98,9 @@ def test_default_bounds():
     S = covariance(np.random.default_rng(2))
     lower = 1 / (np.linalg.norm(S, 2) + P * XI)
     objective = GaussianPrecision(S).prepare()
-    np.testing.assert_allclose(objective.lower, lower, rtol=0.05)  # the norm is an estimate from above
+    np.testing.assert_allclose(
+        objective.lower, lower, rtol=0.05
+    )  # the norm is an estimate from above
     assert objective.lower <= lower
     np.testing.assert_allclose(objective.upper, (P - objective.lower * np.trace(S)) / XI)
 
@@ -109,7 +120,7 @@ def test_wrong_arguments(message, S, bounds):
         jaxht.solve(GaussianPrecision(S, **bounds), Edges(1), jaxht.HTP())
 
 
-# ---- on a given graph ------------------------------------------------------------------------------------------------
+# ---- on a given graph ----------------------------------------------------------------------------
 
 
 def refit(S, mask, *, k_max=MOST, x=None, **bounds):
@@ -148,7 +159,8 @@ def test_minimisers_are_those_of_a_loop_over_nodes(k_max, dtype, monkeypatch):
 
 
 def test_a_chain_in_closed_form():
-    """The sum of the inverses of cliques, less those of what two of them share (Lauritzen 1996, Proposition 5.9)."""
+    """The sum of the inverses of cliques, less those of what two of them share (Lauritzen 1996,
+    Proposition 5.9)."""
     S = covariance(np.random.default_rng(4))
     W = np.zeros_like(S)
     for i, j in CHAIN:
@@ -174,7 +186,9 @@ def test_bounds_on_a_graph_are_met_and_optimal(ridge):
     S, mask, lower, upper = covariance(rng), graph(PAIRS[::2]), 1.0, 3.2
     objective = GaussianPrecision(S, lower, upper).prepare()
     region = Support(mask, k_max=P + 2 * MOST, ndim=2)
-    found = refit_on_support(objective, region, objective.start(), None if ridge is None else jnp.full((P, P), ridge))
+    found = refit_on_support(
+        objective, region, objective.start(), None if ridge is None else jnp.full((P, P), ridge)
+    )
     W = np.asarray(found.x)
     values = np.linalg.eigvalsh(W)
     assert found.converged and not W[~mask].any() and np.array_equal(W, W.T)
@@ -192,14 +206,18 @@ def test_a_ridge_counts_in_the_minimiser():
     S, mask = covariance(np.random.default_rng(7)), graph(CYCLE)
     objective = GaussianPrecision(S, **FREE).prepare()
     ridge = jnp.full((P, P), 0.5)
-    W = refit_on_support(objective, Support(mask, k_max=P + 2 * MOST, ndim=2), objective.start(), ridge).x
+    W = refit_on_support(
+        objective, Support(mask, k_max=P + 2 * MOST, ndim=2), objective.start(), ridge
+    ).x
     np.testing.assert_allclose(np.where(mask, S - np.linalg.inv(W) + 0.5 * W, 0), 0, atol=1e-10)
 
 
 def test_a_start_that_is_not_positive_definite():
     S = covariance(np.random.default_rng(8))
     far = np.eye(P) + 5 * (graph(CHAIN) - np.eye(P))
-    np.testing.assert_allclose(refit(S, graph(CHAIN), x=far).x, refit(S, graph(CHAIN)).x, atol=1e-10)
+    np.testing.assert_allclose(
+        refit(S, graph(CHAIN), x=far).x, refit(S, graph(CHAIN)).x, atol=1e-10
+    )
 
 
 def test_samples_too_few_for_a_minimiser():
@@ -218,17 +236,23 @@ def test_minimisers_have_derivatives_within_the_bounds():
     def run(t, lower, upper):
         return refit(S + t * D, graph(CYCLE), lower=lower, upper=upper).x
 
-    minimum, tangent = quick(run), quick(lambda *bounds: jax.jvp(lambda t: run(t, *bounds), (0.0,), (1.0,))[1])
+    minimum, tangent = (
+        quick(run),
+        quick(lambda *bounds: jax.jvp(lambda t: run(t, *bounds), (0.0,), (1.0,))[1]),
+    )
     bounds = FREE["lower"], FREE["upper"]
     slope = tangent(*bounds)
     difference = (np.asarray(minimum(1e-5, *bounds)) - np.asarray(minimum(-1e-5, *bounds))) / 2e-5
     np.testing.assert_allclose(slope, difference, rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(quick(jax.grad(lambda t: run(t, *bounds)[0, 1]))(0.0), slope[0, 1], rtol=1e-9)
+    np.testing.assert_allclose(
+        quick(jax.grad(lambda t: run(t, *bounds)[0, 1]))(0.0), slope[0, 1], rtol=1e-9
+    )
     assert np.isnan(tangent(1.0, 2.0)).any()
 
 
 def test_factorisations_side_by_side_do_not_wait_for_each_other():
-    """In JAX 0.10 they did: for ever, on two cores. In a process of its own, since a hang would be the end of all."""
+    """In JAX 0.10 they did: for ever, on two cores. In a process of its own, since a hang would be
+    the end of all."""
     code = (
         "import jax, jax.numpy as jnp; from jaxht.linalg.positive_definite import inverse;"
         "x = jnp.broadcast_to(2 * jnp.eye(40), (300, 40, 40));"
@@ -238,7 +262,7 @@ def test_factorisations_side_by_side_do_not_wait_for_each_other():
     subprocess.run([sys.executable, "-c", code], timeout=120, check=True)
 
 
-# ---- edges -----------------------------------------------------------------------------------------------------------
+# ---- edges ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("k", [0, 1, 3, 6])
@@ -246,7 +270,10 @@ def test_the_projection_is_the_nearest_by_enumeration(k):
     rng, p = np.random.default_rng(k), 4
     z = rng.normal(size=(p, p))
     nearest = min(
-        (np.where(graph(edges, p), (z + z.T) / 2, 0) for edges in itertools.combinations(_pairs(p), k)),
+        (
+            np.where(graph(edges, p), (z + z.T) / 2, 0)
+            for edges in itertools.combinations(_pairs(p), k)
+        ),
         key=lambda x: np.sum((x - z) ** 2),
     )
     for constraint in (Edges(k), Edges(k, k_max=6), Edges(jnp.int32(9), k_max=k)):
@@ -269,12 +296,15 @@ def test_ties_and_kept_edges():
 
 
 def test_wrong_edges():
-    for wrong, message in [(Edges(7), "p \\(p - 1\\) / 2 = 6"), (Edges(1, keep=np.zeros(4, bool)), "keep")]:
+    for wrong, message in [
+        (Edges(7), "p \\(p - 1\\) / 2 = 6"),
+        (Edges(1, keep=np.zeros(4, bool)), "keep"),
+    ]:
         with pytest.raises(ValueError, match=message):
             wrong.prepare((4, 4))
 
 
-# ---- the solvers -----------------------------------------------------------------------------------------------------
+# ---- the solvers ---------------------------------------------------------------------------------
 
 SOLVERS = {
     "HTP": jaxht.HTP(step_size=4.0, backtrack=True),
@@ -291,9 +321,14 @@ LANES = 12
 def solved(name):
     """LANES problems with k = 1 ... 6, and the results."""
     rng = np.random.default_rng(12)
-    S, k = np.stack([covariance(rng) for _ in range(LANES)]), np.arange(LANES, dtype=np.int32) % 6 + 1
+    S, k = (
+        np.stack([covariance(rng) for _ in range(LANES)]),
+        np.arange(LANES, dtype=np.int32) % 6 + 1,
+    )
     with x64():
-        run = jax.vmap(lambda S, k: jaxht.solve(GaussianPrecision(S), Edges(k, k_max=6), SOLVERS[name]))
+        run = jax.vmap(
+            lambda S, k: jaxht.solve(GaussianPrecision(S), Edges(k, k_max=6), SOLVERS[name])
+        )
         return S, k, host(quick(run)(S, k))
 
 
@@ -316,7 +351,9 @@ def optima():
     masks = np.stack([graph(edges) for edges in itertools.combinations(PAIRS, 3)])
 
     def best(S):
-        values = jax.lax.map(lambda mask: GaussianPrecision(S).value(*[refit(S, mask, k_max=3).x] * 2), masks)
+        values = jax.lax.map(
+            lambda mask: GaussianPrecision(S).value(*[refit(S, mask, k_max=3).x] * 2), masks
+        )
         return jnp.min(values)
 
     with x64():
@@ -334,7 +371,8 @@ def test_solvers_against_all_graphs():
 
 
 def test_values_without_an_edge():
-    """Against f of each matrix; of the last one the rest is not positive definite without any one of its edges."""
+    """Against f of each matrix; of the last one the rest is not positive definite without any one
+    of its edges."""
     rng = np.random.default_rng(3)
     inner = np.full((3, 3), 0.9) + 0.1 * np.eye(3)
     for W in [*(np.linalg.inv(covariance(rng)) for _ in range(4)), inner]:
@@ -342,11 +380,15 @@ def test_values_without_an_edge():
         i, j = np.triu_indices(p, 1)
         S, selected = np.linalg.inv(W) + 0.1 * np.eye(p), (rng.random(i.size) < 0.7) | (p == 3)
         f, edges = GaussianPrecision(S), Edges(1, k_max=i.size).prepare(W.shape)
-        values = quick(lambda f, W, selected, edges=edges: values_without(f, edges, selected, W, W))(f, W, selected)
+        values = quick(
+            lambda f, W, selected, edges=edges: values_without(f, edges, selected, W, W)
+        )(f, W, selected)
         rests = np.repeat(W[None], i.size, axis=0)
         rests[range(i.size), i, j] = rests[range(i.size), j, i] = 0
         inside = selected & (np.linalg.eigvalsh(rests)[:, 0] > 0)
-        expected = np.where(inside, np.sum(S * rests, axis=(1, 2)) - np.linalg.slogdet(rests)[1], np.inf)
+        expected = np.where(
+            inside, np.sum(S * rests, axis=(1, 2)) - np.linalg.slogdet(rests)[1], np.inf
+        )
         np.testing.assert_allclose(values, expected, rtol=1e-9)
         assert inside.any() == (p > 3)
 
@@ -366,7 +408,10 @@ def test_backtracking_ends_cycles():
 
     def run(solver):
         lane = jax.vmap(
-            lambda A, y: jaxht.trace(jaxht.LeastSquares(A, y), jaxht.Sparse(6), solver, num_steps=60), in_axes=0
+            lambda A, y: jaxht.trace(
+                jaxht.LeastSquares(A, y), jaxht.Sparse(6), solver, num_steps=60
+            ),
+            in_axes=0,
         )
         return host(quick(lane)(A, y))
 

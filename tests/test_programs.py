@@ -1,8 +1,9 @@
-"""The size of each solver's program against a table, so that its growth, and with it that of a first call, is seen.
+"""The size of each solver's program against a table, so that its growth, and with it that of a
+first call, is seen.
 
-A compile takes 2 to 3 ms of a CPU for each operation that the compiler is given: over the table, seconds and counts
-have a correlation of 0.95. The kernels of the compiled program follow the seconds no better, and would take the
-compiles. JAX 0.7 counts up to 3 % more than JAX 0.10.
+A compile takes 2 to 3 ms of a CPU for each operation that the compiler is given: over the table,
+seconds and counts have a correlation of 0.95. The kernels of the compiled program follow the
+seconds no better, and would take the compiles. JAX 0.7 counts up to 3 % more than JAX 0.10.
 
 ``python -m tests.test_programs`` prints a new table.
 """
@@ -76,19 +77,27 @@ def count_operations(text):
 
 def solver_names():
     """Every solver there is; GraSP and SVRGHT are other names of two."""
-    return sorted(name for name, kind in vars(solvers).items() if Solver in getattr(kind, "__bases__", ()))
+    return sorted(
+        name for name, kind in vars(solvers).items() if Solver in getattr(kind, "__bases__", ())
+    )
 
 
 def count_program(loss, name):
-    """The operations of a solver's program with all its defaults; None where it does not take the loss."""
+    """The operations of a solver's program with all its defaults; None where it does not take the
+    loss."""
     rng = np.random.default_rng(0)
-    A, y = rng.standard_normal((n, d)).astype(np.float32), np.where(np.arange(n) % 2, 1, -1).astype(np.float32)
+    A, y = (
+        rng.standard_normal((n, d)).astype(np.float32),
+        np.where(np.arange(n) % 2, 1, -1).astype(np.float32),
+    )
 
     def run(objective, key):
         return jaxht.solve(objective, jaxht.Sparse(k), getattr(solvers, name)(), key=key)
 
     try:
-        return count_operations(jax.jit(run).lower(OBJECTIVES[loss](A, y, l2), jax.random.key(0)).as_text())
+        return count_operations(
+            jax.jit(run).lower(OBJECTIVES[loss](A, y, l2), jax.random.key(0)).as_text()
+        )
     except ValueError as error:
         assert "must be LeastSquares" in str(error)
         return None
@@ -146,5 +155,7 @@ def test_count():
 if __name__ == "__main__":
     print("TABLE = {")
     for name in solver_names():
-        print(f'    "{name}": ({", ".join(str(count_program(loss, name)) for loss in OBJECTIVES)}),')
+        print(
+            f'    "{name}": ({", ".join(str(count_program(loss, name)) for loss in OBJECTIVES)}),'
+        )
     print("}")

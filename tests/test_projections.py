@@ -1,4 +1,5 @@
-"""The projections are the nearest points: against brute force over supports, float64 NumPy and random rivals."""
+"""The projections are the nearest points: against brute force over supports, float64 NumPy and
+random rivals."""
 
 import itertools
 
@@ -18,7 +19,8 @@ def nearest_in_ball(v, radius):
 
 
 def nearest_by_brute_force(z, k, radius):
-    """The nearest point of every coordinate subspace, and of those the nearest; the first where several are."""
+    """The nearest point of every coordinate subspace, and of those the nearest; the first where
+    several are."""
     best = None
     for support in itertools.combinations(range(len(z)), min(k, len(z))):
         x = np.zeros(len(z))
@@ -31,7 +33,13 @@ def nearest_by_brute_force(z, k, radius):
 def lanes(dtype):
     """Vectors of 6 entries with and without ties, each with every k and several radii."""
     rng = np.random.default_rng(0)
-    zs = [rng.standard_normal(6), rng.integers(-2, 3, 6), np.ones(6), np.zeros(6), [0, 3, 0, -4, 0, 1e-3]]
+    zs = [
+        rng.standard_normal(6),
+        rng.integers(-2, 3, 6),
+        np.ones(6),
+        np.zeros(6),
+        [0, 3, 0, -4, 0, 1e-3],
+    ]
     cases = [(z, k, r) for z in zs for k in range(8) for r in (0.0, 0.7, 5.0, np.inf)]
     z, k, radius = zip(*cases, strict=True)
     return np.array(z, dtype), np.array(k), np.array(radius, dtype)
@@ -43,7 +51,9 @@ def test_are_the_nearest_points(dtype):
     assert got.dtype == dtype
     for lane in range(len(z)):
         want = nearest_by_brute_force(z[lane].astype(float), k[lane], float(radius[lane]))
-        np.testing.assert_allclose(got[lane], want, rtol=8 * np.finfo(dtype).eps, atol=0, err_msg=f"{lane}")
+        np.testing.assert_allclose(
+            got[lane], want, rtol=8 * np.finfo(dtype).eps, atol=0, err_msg=f"{lane}"
+        )
 
 
 def test_are_idempotent_and_nearer_than_other_feasible_points(dtype):
@@ -78,9 +88,12 @@ BALLS = quick(jax.vmap(l2_ball, (None, 0)))
 
 
 @pytest.mark.parametrize("exponent", [0, 30, 60, 126, -30, -60, -120])
-@pytest.mark.parametrize("entries", [[1.5, -2.0], [1.0], [0.0, 1.0, 0.0], [1.0, 1.0, -1.0, 1.0, 1.0], [1.9] * 64])
+@pytest.mark.parametrize(
+    "entries", [[1.5, -2.0], [1.0], [0.0, 1.0, 0.0], [1.0, 1.0, -1.0, 1.0, 1.0], [1.9] * 64]
+)
 def test_l2_ball_neither_over_nor_underflows(exponent, entries):
-    """Over the range of float32: with v and radius scaled by a power of two, so is the projection."""
+    """Over the range of float32: with v and radius scaled by a power of two, so is the
+    projection."""
     v = np.pad(np.array(entries, np.float32), (0, 64 - len(entries)))
     scale = np.float32(2.0) ** exponent
     radii = np.array([0.25, 0.5, 1, 1.75], np.float32)

@@ -1,4 +1,5 @@
-"""Rank constraints: decompositions, the region of a matrix, and the solvers that project onto it."""
+"""Rank constraints: decompositions, the region of a matrix, and the solvers that project onto
+it."""
 
 import dataclasses
 import functools
@@ -36,7 +37,7 @@ def low_rank(rng, m, n, k):
     return rng.normal(size=(m, k)) @ rng.normal(size=(k, n)) / np.sqrt(n)
 
 
-# ---- decompositions --------------------------------------------------------------------------------------------------
+# ---- decompositions ------------------------------------------------------------------------------
 
 SHAPES = [(60, 50), (45, 70), (7, 5)]
 
@@ -45,7 +46,9 @@ SHAPES = [(60, 50), (45, 70), (7, 5)]
 def decomposed(m, n, exact, dtype):
     """Lanes of k = 0, 2, 4 and more than k_max = 4 of matrices with noise, and the matrices."""
     rng = np.random.default_rng([m, n])
-    Z = np.stack([low_rank(rng, m, n, 6) + 0.02 * rng.normal(size=(m, n)) / np.sqrt(n) for _ in range(4)])
+    Z = np.stack(
+        [low_rank(rng, m, n, 6) + 0.02 * rng.normal(size=(m, n)) / np.sqrt(n) for _ in range(4)]
+    )
     near = np.stack([best(z + 0.1 * low_rank(rng, m, n, 2), 4) for z in Z])
     near[0] = 0
     Z, near = Z.astype(dtype), near.astype(dtype)
@@ -63,7 +66,9 @@ def test_the_decomposition_is_the_best(shape, exact):
         np.testing.assert_allclose(found.matrix[i], best(Z[i], k), rtol=0, atol=1e-6)
         np.testing.assert_allclose(found.matrix[i], (U * s) @ V.T, rtol=0, atol=1e-14)
         for basis in (U, V):
-            np.testing.assert_allclose(basis.T @ basis, np.diag(np.arange(4) < k), rtol=0, atol=1e-12)
+            np.testing.assert_allclose(
+                basis.T @ basis, np.diag(np.arange(4) < k), rtol=0, atol=1e-12
+            )
         assert not np.any(s[k:]) and not np.any(U[:, k:]) and not np.any(V[:, k:])
         residual = np.linalg.norm(Z[i].T @ U - V * s) / max(np.linalg.norm(Z[i].T @ U), 1e-300)
         assert residual <= 1.5e-8 and (exact or abs(found.error[i] - residual) < 1e-12)
@@ -73,7 +78,9 @@ def test_single_precision():
     found, Z = decomposed(60, 50, False, "float32")
     assert {leaf.dtype for leaf in found} == {np.dtype("float32")}
     for i, k in enumerate([0, 2, 4, 4]):
-        kept, least = (np.linalg.norm(Z[i] - x) for x in (found.matrix[i], best(Z[i].astype(float), k)))
+        kept, least = (
+            np.linalg.norm(Z[i] - x) for x in (found.matrix[i], best(Z[i].astype(float), k))
+        )
         assert kept <= (1 + 1e-6) * least
 
 
@@ -85,17 +92,22 @@ def test_a_start_nearby_saves_iterations_and_none_is_needed():
     for near in (np.zeros_like(Z), best(rng.normal(size=Z.shape), 5)):
         np.testing.assert_allclose(run(near, 1e-8), best(Z, 5), rtol=0, atol=1e-6)
     nearby = best(Z, 5) + best(1e-3 * rng.normal(size=Z.shape), 5)
-    cold, warm = (np.linalg.norm(run(near, 0.5) - best(Z, 5)) for near in (np.zeros_like(Z), nearby))  # one iteration
+    cold, warm = (
+        np.linalg.norm(run(near, 0.5) - best(Z, 5)) for near in (np.zeros_like(Z), nearby)
+    )  # one iteration
     assert warm < cold / 20
 
 
 def test_an_array_of_numpy_is_an_array():
     Z = np.diag([3.0, 2.0, 1.0])
-    np.testing.assert_allclose(truncated_svd(Z, 2).matrix, np.diag([3.0, 2.0, 0.0]), rtol=0, atol=1e-14)
+    np.testing.assert_allclose(
+        truncated_svd(Z, 2).matrix, np.diag([3.0, 2.0, 0.0]), rtol=0, atol=1e-14
+    )
 
 
 def test_what_does_not_converge_is_decomposed_in_full():
-    """Singular values that are nearly equal: MAX_STEPS iterations do not tell them apart to that error."""
+    """Singular values that are nearly equal: MAX_STEPS iterations do not tell them apart to that
+    error."""
     rng = np.random.default_rng(1)
     Q, R = (np.linalg.qr(rng.normal(size=(60, 60)))[0] for _ in range(2))
     hard = (Q * np.linspace(1, 0.9, 60)) @ R.T
@@ -132,14 +144,16 @@ def test_derivatives_are_differences(k):
 
     ours = jax.jvp(parts, (Z,), (E,))[1]
     step = 1e-6
-    theirs = [(a - b) / (2 * step) for a, b in zip(parts(Z + step * E), parts(Z - step * E), strict=True)]
+    theirs = [
+        (a - b) / (2 * step) for a, b in zip(parts(Z + step * E), parts(Z - step * E), strict=True)
+    ]
     for own, difference in zip(ours, theirs, strict=True):
         np.testing.assert_allclose(own, difference, rtol=0, atol=1e-7)
     pulled = jax.grad(lambda Z: jnp.vdot(G, parts(Z)[0]))(Z)
     np.testing.assert_allclose(np.vdot(pulled, E), np.vdot(G, ours[0]), rtol=1e-10, atol=1e-12)
 
 
-# ---- minimising on a column and a row space --------------------------------------------------------------------------
+# ---- minimising on a column and a row space ------------------------------------------------------
 
 M, P, N = 6, 5, 40
 
@@ -158,12 +172,16 @@ def objectives(rng):
     weights = rng.random(N)
     return {
         "responses": jaxht.MultiResponse(A, rng.normal(size=(N, P)), 0.3),
-        "responses, a ridge each": jaxht.MultiResponse(A, rng.normal(size=(N, P)), rng.random((M, P)), weights=weights),
+        "responses, a ridge each": jaxht.MultiResponse(
+            A, rng.normal(size=(N, P)), rng.random((M, P)), weights=weights
+        ),
         "softmax": jaxht.Softmax(A, rng.integers(0, P, N), 0.05, num_classes=P),
         "sensing": jaxht.MatrixSensing(measured, y, l2=0.1),
         "sensing, a ridge each": jaxht.MatrixSensing(measured, y, l2=rng.random(M * P)),
         "completion": jaxht.MatrixCompletion(*observed, y, (M, P), l2=0.2, mean=True),
-        "one bit": jaxht.MatrixCompletion(*observed, np.sign(y), (M, P), model=jaxht.Logistic, l2=0.05),
+        "one bit": jaxht.MatrixCompletion(
+            *observed, np.sign(y), (M, P), model=jaxht.Logistic, l2=0.05
+        ),
         "custom": jaxht.Custom(lambda x: jnp.sum((x - 1) ** 4 + x**2), like=np.zeros((M, P))),
     }
 
@@ -186,7 +204,8 @@ def test_the_minimiser_on_two_spaces_has_no_slope_along_them(name):
 
 
 def test_the_products_of_trace_regression_are_those_of_its_model():
-    """Sensing by einsum, and completion as the sensing that it is; entries beyond the matrix are not observed."""
+    """Sensing by einsum, and completion as the sensing that it is; entries beyond the matrix are
+    not observed."""
     rng = np.random.default_rng(4)
     rows, columns, y, X, V = (
         *rng.integers(0, [[M + 1], [P]], (2, N)),
@@ -202,14 +221,18 @@ def test_the_products_of_trace_regression_are_those_of_its_model():
     for f in (completion, sensing):
         pred = f.predict(X)
         np.testing.assert_allclose(pred, residual + y, rtol=0, atol=1e-12)
-        np.testing.assert_allclose(f.value(X, pred), residual @ residual / 2 + 0.15 * np.sum(X**2), rtol=1e-12)
+        np.testing.assert_allclose(
+            f.value(X, pred), residual @ residual / 2 + 0.15 * np.sum(X**2), rtol=1e-12
+        )
         gradient = np.einsum("n,nij->ij", residual, units) + 0.3 * X
         np.testing.assert_allclose(f.gradient(X, pred), gradient, rtol=0, atol=1e-12)
         image = np.einsum("nij,ij->n", units, V)
         product = np.einsum("n,nij->ij", image, units) + 0.3 * V
         np.testing.assert_allclose(f.hessian(X, pred)(V), product, rtol=0, atol=1e-12)
         np.testing.assert_allclose(f.majorant()(V), product, rtol=0, atol=1e-12)
-        np.testing.assert_allclose(f.hessian(X, pred).quadratic_form(V, f.predict(V)), np.vdot(V, product), rtol=1e-12)
+        np.testing.assert_allclose(
+            f.hessian(X, pred).quadratic_form(V, f.predict(V)), np.vdot(V, product), rtol=1e-12
+        )
         diagonal = np.sum(units, axis=0) + 0.3
         np.testing.assert_allclose(f.hessian(X, pred).diagonal(), diagonal, rtol=1e-12)
         np.testing.assert_allclose(f.majorant().preconditioner(), diagonal, rtol=1e-12)
@@ -238,7 +261,7 @@ def test_the_design_of_entries_is_rows_of_the_identity():
     assert design.shape == dense.shape and design.dtype == np.float64
 
 
-# ---- solvers ---------------------------------------------------------------------------------------------------------
+# ---- solvers -------------------------------------------------------------------------------------
 
 SHAPE, K, STEPS, ETA = (4, 3), 2, 3, 0.02
 
@@ -283,16 +306,27 @@ def growing():
     n = test_stochastic.N
     sizes = np.minimum(n, np.ceil(4 * 2.0 ** np.arange(STEPS))).astype(int)
     return [
-        test_stochastic.shuffle(jax.random.fold_in(jax.random.key(0), t), np.arange(s, dtype=np.int32), n)
+        test_stochastic.shuffle(
+            jax.random.fold_in(jax.random.key(0), t), np.arange(s, dtype=np.int32), n
+        )
         for t, s in enumerate(sizes)
     ]
 
 
 BY_REFERENCE = {
-    "IHT": (jaxht.IHT(0.1, 0.3), lambda f, x: list(reference_steps(reference.iht(f, x, K, 0.1, 0.3)))[1:]),
+    "IHT": (
+        jaxht.IHT(0.1, 0.3),
+        lambda f, x: list(reference_steps(reference.iht(f, x, K, 0.1, 0.3)))[1:],
+    ),
     "SGHT": (jaxht.SGHT(ETA, 2), lambda f, x: list(reference.sght(f, x, K, ETA, epochs()))[4::5]),
-    "SVRGHT": (jaxht.SVRGHT(ETA, 7, 2), lambda f, x: list(reference.htsvrg(f, x, K, ETA, svrg_stages()))),
-    "HTSAGA": (jaxht.HTSAGA(ETA, 2), lambda f, x: list(reference.htsaga(f, x, K, ETA, epochs()))[4::5]),
+    "SVRGHT": (
+        jaxht.SVRGHT(ETA, 7, 2),
+        lambda f, x: list(reference.htsvrg(f, x, K, ETA, svrg_stages())),
+    ),
+    "HTSAGA": (
+        jaxht.HTSAGA(ETA, 2),
+        lambda f, x: list(reference.htsaga(f, x, K, ETA, epochs()))[4::5],
+    ),
     "HSGHT": (
         jaxht.HSGHT(ETA, 0.3, 4, 2.0, inner_steps=1),
         lambda f, x: list(reference.hsght(f, x, K, ETA, host(growing()), 0.3)),
@@ -334,7 +368,9 @@ def planted(rng, m, p, k, oversampling=5):
 def test_lanes_of_different_rank_are_recovered_together(solver, exact):
     """One compile, k traced; NaN in a lane is INVALID_DATA there and changes nothing elsewhere."""
     rng, ks = np.random.default_rng(8), np.array([1, 2, 3])
-    A, y, X = (np.stack(parts) for parts in zip(*[planted(rng, 20, 15, 3) for _ in ks], strict=True))
+    A, y, X = (
+        np.stack(parts) for parts in zip(*[planted(rng, 20, 15, 3) for _ in ks], strict=True)
+    )
     for i, k in enumerate(ks):
         X[i] = best(X[i], k)
         y[i] = np.einsum("nij,ij->n", A[i], X[i])
@@ -358,9 +394,12 @@ def test_lanes_of_different_rank_are_recovered_together(solver, exact):
 
 
 @pytest.mark.parametrize("exact", [True, False])
-@pytest.mark.parametrize("solver", [jaxht.IHT(), jaxht.NIHT(), jaxht.HTP()], ids=lambda s: type(s).__name__)
+@pytest.mark.parametrize(
+    "solver", [jaxht.IHT(), jaxht.NIHT(), jaxht.HTP()], ids=lambda s: type(s).__name__
+)
 def test_runs_in_single_precision_end_by_themselves(solver, exact):
-    """As CONVERGED, though decompositions round, where f has no slope that its rank allows it to follow."""
+    """As CONVERGED, though decompositions round, where f has no slope that its rank allows it to
+    follow."""
     with x64(False):
         rng = np.random.default_rng(15)
         A, y, _ = planted(rng, 30, 25, 2)
@@ -372,7 +411,9 @@ def test_runs_in_single_precision_end_by_themselves(solver, exact):
         gradient = (A.T @ (A @ x.ravel() - y)).reshape(x.shape)
         U, V = (np.asarray(basis, np.float64) for basis in (result.support.U, result.support.V))
         slope = np.linalg.norm(U.T @ gradient) + np.linalg.norm(gradient @ V)
-        bound = 2e-5 if jax.default_backend() == "cpu" else 5e-5  # decompositions of a GPU round more
+        bound = (
+            2e-5 if jax.default_backend() == "cpu" else 5e-5
+        )  # decompositions of a GPU round more
         assert slope < bound * np.linalg.norm(A.T @ y)
 
 
@@ -386,12 +427,19 @@ def test_normalised_steps_never_raise_f():
 
 @pytest.mark.parametrize("single", [True, False], ids=["float32", "float64"])
 def test_runs_by_default_end_at_the_optimum_of_correlated_columns(single):
-    """NumPy's float64 data are rounded where JAX has no 64 bits; plain steps are far from the end after 100."""
+    """NumPy's float64 data are rounded where JAX has no 64 bits; plain steps are far from the end
+    after 100."""
     with x64(not single):
         rng, (n, d, c) = np.random.default_rng(0), (200, 60, 30)
-        A = rng.normal(size=(n, d)) @ np.linalg.cholesky(0.9 ** np.abs(np.subtract.outer(range(d), range(d)))).T
+        A = (
+            rng.normal(size=(n, d))
+            @ np.linalg.cholesky(0.9 ** np.abs(np.subtract.outer(range(d), range(d)))).T
+        )
         Y = A @ rng.normal(size=(d, 5)) @ rng.normal(size=(5, c)) + 5 * rng.normal(size=(n, c))
-        f, least = jaxht.MultiResponse(A, Y, 1e-3, mean=True), jaxht.reduced_rank_minimum(A, Y, 1e-3, 3)
+        f, least = (
+            jaxht.MultiResponse(A, Y, 1e-3, mean=True),
+            jaxht.reduced_rank_minimum(A, Y, 1e-3, 3),
+        )
         for solver in (jaxht.HTP(), jaxht.NIHT()):
             result = solve(f, LowRank(3), solver)
             assert result.status == Status.CONVERGED
@@ -405,7 +453,10 @@ def test_pursuit_rests_where_gradient_steps_do():
     rng = np.random.default_rng(10)
     A, Y = rng.normal(size=(50, 12)), rng.normal(size=(50, 8))
     f = jaxht.MultiResponse(A, A @ low_rank(rng, 12, 8, 2) + 0.05 * Y, 0.01)
-    ends = [solve(f, LowRank(2, 2), solver, stop=Stop(500, 1e-12)) for solver in (jaxht.IHT(), jaxht.HTP())]
+    ends = [
+        solve(f, LowRank(2, 2), solver, stop=Stop(500, 1e-12))
+        for solver in (jaxht.IHT(), jaxht.HTP())
+    ]
     assert {int(end.status) for end in ends} == {Status.CONVERGED}
     np.testing.assert_allclose(ends[0].x, ends[1].x, rtol=0, atol=1e-8)
     assert ends[1].num_steps < ends[0].num_steps
@@ -416,11 +467,19 @@ def test_one_objective_under_every_constraint_on_matrices(constraint):
     """At full size each is the unconstrained minimiser; at less it is feasible, and higher."""
     rng = np.random.default_rng(11)
     A, Y = rng.normal(size=(40, 6)), rng.normal(size=(40, 5))
-    f, rows = jaxht.MultiResponse(A, Y, 0.1, mean=False), np.broadcast_to(np.arange(6)[:, None], (6, 5))
+    f, rows = (
+        jaxht.MultiResponse(A, Y, 0.1, mean=False),
+        np.broadcast_to(np.arange(6)[:, None], (6, 5)),
+    )
     make, size, few, full = {
         "rank": (lambda k: LowRank(k, 5), lambda x: np.linalg.matrix_rank(x, tol=1e-9), 2, 5),
         "entries": (jaxht.Sparse, np.count_nonzero, 7, 30),
-        "rows": (lambda k: jaxht.Groups(k, rows, num_groups=6), lambda x: np.count_nonzero(np.any(x, axis=1)), 2, 6),
+        "rows": (
+            lambda k: jaxht.Groups(k, rows, num_groups=6),
+            lambda x: np.count_nonzero(np.any(x, axis=1)),
+            2,
+            6,
+        ),
     }[constraint]
     ridge = np.linalg.solve(A.T @ A + 0.1 * np.eye(6), A.T @ Y)
     ends = [solve(f, make(k), jaxht.IHT(), stop=Stop(rtol=1e-11)) for k in (few, full)]
@@ -435,13 +494,15 @@ def test_conditions_of_a_minimum():
     at_end, at_zero = (jaxht.optimality(f, LowRank(2), at, swaps=False) for at in (x, 0 * x))
     assert at_end.stationarity < 1e-9 and at_end.fixed_point_residual < 1e-9
     gradient = f.gradient(0 * x, f.predict(0 * x))
-    np.testing.assert_allclose(at_zero.restricted_gradient, np.linalg.norm(best(gradient, 2)), rtol=1e-12)
+    np.testing.assert_allclose(
+        at_zero.restricted_gradient, np.linalg.norm(best(gradient, 2)), rtol=1e-12
+    )
     assert at_zero.stationarity == 0 and at_zero.fixed_point_residual > 1e-3
     with pytest.raises(ValueError, match="under Sparse without bounds only: pass swaps=False"):
         jaxht.optimality(f, LowRank(2), x)
 
 
-# ---- factored iterates -----------------------------------------------------------------------------------------------
+# ---- factored iterates ---------------------------------------------------------------------------
 
 
 def wide(name, rng):
@@ -453,7 +514,9 @@ def wide(name, rng):
     A = rng.normal(size=(90, 70))
     if name == "softmax":
         return jaxht.Softmax(A, rng.integers(0, 60, 90), 1e-3, num_classes=60), 0.2
-    return jaxht.MultiResponse(A, A @ low_rank(rng, 70, 60, 3) + 0.01 * rng.normal(size=(90, 60)), 1e-3), 0.2
+    return jaxht.MultiResponse(
+        A, A @ low_rank(rng, 70, 60, 3) + 0.01 * rng.normal(size=(90, 60)), 1e-3
+    ), 0.2
 
 
 @pytest.mark.parametrize("name", ["completion", "responses", "softmax"])
@@ -461,7 +524,9 @@ def test_factors_take_the_steps_of_the_array(name):
     f, eta = wide(name, np.random.default_rng(12))
     solver = jaxht.SGHT(eta / 50, 10, inner_steps=4) if name == "responses" else jaxht.IHT(eta, 0.2)
     options = {"stop": Stop(max_steps=4), "key": jax.random.key(0)}
-    dense, factored = (solve(f, LowRank(3, 3, factored=held), solver, **options) for held in (False, True))
+    dense, factored = (
+        solve(f, LowRank(3, 3, factored=held), solver, **options) for held in (False, True)
+    )
     assert isinstance(factored.x, Factored) and factored.status == dense.status == Status.MAX_STEPS
     np.testing.assert_allclose(factored.x.dense(), dense.x, rtol=0, atol=1e-9)
     np.testing.assert_allclose(factored.value, dense.value, rtol=1e-9)
@@ -489,17 +554,24 @@ def test_the_norm_of_a_difference_is_not_the_difference_of_norms():
     moved = dataclasses.replace(x, s=x.s + 1e-10)
     np.testing.assert_allclose(np.sqrt(square_norm(moved - x)), np.sqrt(3) * 1e-10, rtol=1e-5)
     np.testing.assert_allclose(square_norm(x), 14)
-    np.testing.assert_allclose((2.0 * x - moved + 0.5 * moved).T @ U, (1.5 * x.dense()).T @ U, rtol=0, atol=1e-9)
+    np.testing.assert_allclose(
+        (2.0 * x - moved + 0.5 * moved).T @ U, (1.5 * x.dense()).T @ U, rtol=0, atol=1e-9
+    )
 
 
-# ---- what cannot be --------------------------------------------------------------------------------------------------
+# ---- what cannot be ------------------------------------------------------------------------------
 
 F = jaxht.MultiResponse(np.ones((4, 3)), np.ones((4, 2)))
 VECTOR = jaxht.LeastSquares(np.ones((4, 3)), np.ones(4))
 WRONG = {
     "vector": ("LowRank constrains matrices.*shape \\(3,\\)", VECTOR, LowRank(1), jaxht.IHT()),
     "rank": ("k must lie between 0 and min\\(m, n\\) = 2; got 3", F, LowRank(3), jaxht.IHT()),
-    "bound": ("k_max must be a Python int between 0 and min\\(m, n\\) = 2; got 5", F, LowRank(1, 5), jaxht.IHT()),
+    "bound": (
+        "k_max must be a Python int between 0 and min\\(m, n\\) = 2; got 5",
+        F,
+        LowRank(1, 5),
+        jaxht.IHT(),
+    ),
     "no coordinates": ("(?i)low.?rank", F, LowRank(1), jaxht.CoSaMP()),
     "one by one": ("(?i)low.?rank", F, LowRank(1), jaxht.OMP()),
     "partial": ("(?i)low.?rank", F, LowRank(1), jaxht.PHT()),

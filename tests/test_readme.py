@@ -26,7 +26,10 @@ def test_examples(capsys, tmp_path, monkeypatch):
     x, ks = many["results"].x, many["ks"]
     assert (np.count_nonzero(x, axis=1) <= ks).all()
     assert (abs(x - many["signals"]).max(axis=1) < 1e-3).mean() > 0.9
-    assert sweep["results"].success.shape == (1, 3, 5, 200) and (tmp_path / "results" / "mine").is_dir()
+    assert (
+        sweep["results"].success.shape == (1, 3, 5, 200)
+        and (tmp_path / "results" / "mine").is_dir()
+    )
     params = jax.tree.leaves(training["params"])
     assert sum(map(np.count_nonzero, params)) == round(0.05 * sum(map(np.size, params)))
     assert best["result"].support.numpy().tolist() == [0, 1, 2, 3, 4]

@@ -34,12 +34,15 @@ def svrg(A):
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2, 3, 5))
 def recover(solver, n, K, k, key, trials=TRIALS, stop=Stop(max_steps=3000)):
-    """Signals seen through one Gaussian design (SL18 §5.1): the Result, and the distance to the signal."""
+    """Signals seen through one Gaussian design (SL18 §5.1): the Result, and the distance to the
+    signal."""
     design = functools.partial(ensembles.gaussian, n=n, d=D)
     signal = functools.partial(ensembles.gaussian_signal, d=D, K=K)
     keys = jax.random.split(jax.random.fold_in(key, 0), trials)
     shared = ensembles.Problem(A=None, y=0, x_true=0)
-    problem = jax.vmap(lambda trial: ensembles.planted(trial, design, signal, design_key=key), out_axes=shared)(keys)
+    problem = jax.vmap(
+        lambda trial: ensembles.planted(trial, design, signal, design_key=key), out_axes=shared
+    )(keys)
 
     def trial(y, x_true, key):
         objective, constraint = jaxht.LeastSquares(problem.A, y), Sparse(k)
@@ -61,8 +64,11 @@ def test_recovers(solver, n, K, k, rate):
 
 
 def test_stochastic_gradients_recover():
-    """With the last snapshot, in half of the stages that random ones take; those are a benchmark."""
-    result, distance = host(recover(svrg, 64, 2, 18, jax.random.key(1), 24, Stop(max_steps=200, target_value=1e-9)))
+    """With the last snapshot, in half of the stages that random ones take; those are a
+    benchmark."""
+    result, distance = host(
+        recover(svrg, 64, 2, 18, jax.random.key(1), 24, Stop(max_steps=200, target_value=1e-9))
+    )
     assert plausible(int(np.sum(distance < 1e-3)), 24, 0.99)
     assert set(result.status) <= {Status.TARGET_REACHED, Status.MAX_STEPS}
 

@@ -24,7 +24,8 @@ pytestmark = pytest.mark.usefixtures("all_quickly")
 
 @pytest.mark.parametrize("name", report.NAMES)
 def test_pages_are_made_of_the_data(name):
-    """As they are committed: a change of data, configuration or claim needs ``python -m experiments report``."""
+    """As they are committed: a change of data, configuration or claim needs ``python -m experiments
+    report``."""
     assert (report.REPORT / f"{name}.md").read_text(encoding="utf-8") == report.page(name)
 
 
@@ -51,7 +52,9 @@ def test_every_configuration_of_a_paper_is_in_the_report_once(name):
     files = {file.stem for file in (report.CONFIGS / name).glob("*.toml")} - {"diabetes"}
     assert sorted(sections) == sorted(files)
     headings = [section.heading for section in report.paper(name).sections]
-    assert len(set(headings)) == len(headings) and all(s.claims or s.questions for s in report.paper(name).sections)
+    assert len(set(headings)) == len(headings) and all(
+        s.claims or s.questions for s in report.paper(name).sections
+    )
 
 
 def test_verdicts():
@@ -80,17 +83,29 @@ def test_fewer_measurements():
         counts = {"successes": (over, np.array(curves)), "trials": (over, np.full((2, 2, 10), 100))}
         return xarray.Dataset(counts, {"solver": ["IHT-1", "PGD"], "K": [2, 4], "n": n})
 
-    judged = [shen.fewer_measurements(rates(*shifts), None) for shifts in ((20, 20), (20, -20), (-20, -20))]
-    assert [found.verdict for found in judged] == [Verdict.HOLDS, Verdict.IN_PART, Verdict.DOES_NOT_HOLD]
+    judged = [
+        shen.fewer_measurements(rates(*shifts), None)
+        for shifts in ((20, 20), (20, -20), (-20, -20))
+    ]
+    assert [found.verdict for found in judged] == [
+        Verdict.HOLDS,
+        Verdict.IN_PART,
+        Verdict.DOES_NOT_HOLD,
+    ]
     assert "at 1 of 2 sparsities, more at 1" in judged[1].ours
 
 
 def by_solver(over, of, **columns):
-    """Results over solvers, in order, and other dimensions: each column a value, or an array, for each of them."""
+    """Results over solvers, in order, and other dimensions: each column a value, or an array, for
+    each of them."""
     shape = tuple(len(values) for values in over.values())
-    stacked = {name: np.stack([np.broadcast_to(value, shape) for value in each]) for name, each in columns.items()}
+    stacked = {
+        name: np.stack([np.broadcast_to(value, shape) for value in each])
+        for name, each in columns.items()
+    }
     return xarray.Dataset(
-        {name: (("solver", *over), array.astype("float32")) for name, array in stacked.items()}, {"solver": of, **over}
+        {name: (("solver", *over), array.astype("float32")) for name, array in stacked.items()},
+        {"solver": of, **over},
     )
 
 
@@ -98,7 +113,9 @@ def ylz_rates(*each):
     """Rates of the paper's solvers and of HTP; each broadcasts against (recovery, n, k)."""
     over = {"recovery": ["exact", "relaxed"], "n": [100, 200, 300, 400], "k": [50, 70, 110]}
     rates = by_solver(over, [*ylz.SOLVERS, "HTP"], rate=(*each, each[0]))
-    return rates.assign(lower=rates.rate - 0.05, upper=rates.rate + 0.05, trials=100 + 0 * rates.rate)
+    return rates.assign(
+        lower=rates.rate - 0.05, upper=rates.rate + 0.05, trials=100 + 0 * rates.rate
+    )
 
 
 def on_sets(column, along, l1, *each):
@@ -107,20 +124,36 @@ def on_sets(column, along, l1, *each):
     return results.assign(status=(results[column].fillna(0) * 0).astype(int))
 
 
-NOISE = np.random.default_rng(0).normal(size=(4, 50)) / 100  # of four p, or data sets, and 50 trials, or splits
+NOISE = (
+    np.random.default_rng(0).normal(size=(4, 50)) / 100
+)  # of four p, or data sets, and 50 trials, or splits
 
 
 def ylz_trials(columns, *each, along="p", over="trial"):
     """The same values in some columns, with noise; GLasso's comes last."""
-    at = {"p": [30, 60, 120, 200], over: range(50)} if along == "p" else {"dataset": [ylz.HESS, "b"], over: range(50)}
-    noisy = [value + (1 if i < 4 else 0.3) * (i + 1) * NOISE[: len(at[along])] for i, value in enumerate(each)]
-    return by_solver(at, ["GraHTP", *ylz.GREEDY, "GLasso"], **dict.fromkeys((*columns, "seconds"), noisy))
+    at = (
+        {"p": [30, 60, 120, 200], over: range(50)}
+        if along == "p"
+        else {"dataset": [ylz.HESS, "b"], over: range(50)}
+    )
+    noisy = [
+        value + (1 if i < 4 else 0.3) * (i + 1) * NOISE[: len(at[along])]
+        for i, value in enumerate(each)
+    ]
+    return by_solver(
+        at, ["GraHTP", *ylz.GREEDY, "GLasso"], **dict.fromkeys((*columns, "seconds"), noisy)
+    )
 
 
 def curves_of(**columns):
-    grid = {"kappa": np.array([1.0, 1.1, 1.154, 1.2, 1.26]), "kappa_relaxed": np.array([1.0, 1.5, 2.0, 3.0, 4.0])}
+    grid = {
+        "kappa": np.array([1.0, 1.1, 1.154, 1.2, 1.26]),
+        "kappa_relaxed": np.array([1.0, 1.5, 2.0, 3.0, 4.0]),
+    }
     dims = {name: "kappa_relaxed" if "bar" in name else "kappa" for name in columns}
-    return xarray.Dataset({name: (dims[name], np.array(values)) for name, values in columns.items()}, grid)
+    return xarray.Dataset(
+        {name: (dims[name], np.array(values)) for name, values in columns.items()}, grid
+    )
 
 
 K = np.array([0.0, 1.0, 2.0])  # along k
@@ -134,8 +167,16 @@ SOME = np.array([[1.0], [1.0], [np.nan], [np.nan]])  # run on the first two sets
 SLOW = np.array([[0.0], [9.0], [0.0], [0.0]])  # on breast cancer
 YLZ = [
     (ylz.factors_cross, curves_of(mu_1=RISES, mu_2=FALLS), curves_of(mu_1=FALLS, mu_2=RISES)),
-    (ylz.condition_numbers, curves_of(mu_1=RISES, mu_2=np.sqrt(RISES)), curves_of(mu_1=FALLS, mu_2=FALLS)),
-    (ylz.relaxed_factors, curves_of(mubar_1=FALLS, mubar_2=[-1, 0, 0, 1, 1]), curves_of(mubar_1=FALLS, mubar_2=RISES)),
+    (
+        ylz.condition_numbers,
+        curves_of(mu_1=RISES, mu_2=np.sqrt(RISES)),
+        curves_of(mu_1=FALLS, mu_2=FALLS),
+    ),
+    (
+        ylz.relaxed_factors,
+        curves_of(mubar_1=FALLS, mubar_2=[-1, 0, 0, 1, 1]),
+        curves_of(mubar_1=FALLS, mubar_2=RISES),
+    ),
     (ylz.rise, ylz_rates(*[N] * 5), ylz_rates(*[-N] * 5)),
     (ylz.above_fgrahtp("HTP"), ylz_rates(0.5, 0.3, 0, 0, 0), ylz_rates(0.3, 0.5, 1, 1, 1)),
     (
@@ -143,9 +184,17 @@ YLZ = [
         ylz_rates(0.5, 0.3 + 0.5 * (K == 0), 0, 0, 0),
         ylz_rates(0.3 + 0.5 * (K == 0), 0.5, 0, 0, 0),
     ),
-    (ylz.lead_where("GraHTP"), ylz_rates(K * FEW / 6, 0, 0, 0, 0), ylz_rates((2 - K) / FEW / 2, 0, 0, 0, 0)),
+    (
+        ylz.lead_where("GraHTP"),
+        ylz_rates(K * FEW / 6, 0, 0, 0, 0),
+        ylz_rates((2 - K) / FEW / 2, 0, 0, 0, 0),
+    ),
     (ylz.comparable("GraHTP"), ylz_rates(0.5, 0.55, 0.45, 0, 0), ylz_rates(0.9, 0.5, 0.1, 0, 0)),
-    (ylz.thresholding_is_best("HTP"), ylz_rates(0.9, 0.9, 0.9, 0.5, 0.5), ylz_rates(0.5, 0.5, 0.5, 0.9, 0.9)),
+    (
+        ylz.thresholding_is_best("HTP"),
+        ylz_rates(0.9, 0.9, 0.9, 0.5, 0.5),
+        ylz_rates(0.5, 0.5, 0.5, 0.9, 0.9),
+    ),
     (
         ylz.at_k(70, "GraHTP", ["GraSP"], ["FGraHTP", "FBS", "FoBa"]),
         ylz_rates(0.9, 0.5, 0.9, 0.5, 0.5),
@@ -153,20 +202,32 @@ YLZ = [
     ),
     (ylz.gap_decreases, ylz_rates((2 - K) / 2, 0, 0, 0, 0), ylz_rates(K / 2, 0, 0, 0, 0)),
     (ylz.trade_off("GraHTP"), ylz_rates(0.9, *[0.5] * 4), ylz_rates(0.5, *[0.5] * 3, 0.9)),
-    (ylz.lowest_objective, on_sets("objective", "k", 0, 1, 2, 2), on_sets("objective", "k", 0, 2, 1, 2)),
+    (
+        ylz.lowest_objective,
+        on_sets("objective", "k", 0, 1, 2, 2),
+        on_sets("objective", "k", 0, 2, 1, 2),
+    ),
     (
         ylz.objective_of_fgrahtp,
         on_sets("objective", "k", 0, 0.1, 0.1 + SETS, 0.1),
         on_sets("objective", "k", 0, 0.1, 0.13 - SETS, 0.1),
     ),
-    (ylz.errors, on_sets("test_error", "k", 0, 0.1, 0.2, 0.1), on_sets("test_error", "k", 0, 0.3, 0.2, 0.4)),
+    (
+        ylz.errors,
+        on_sets("test_error", "k", 0, 0.1, 0.2, 0.1),
+        on_sets("test_error", "k", 0, 0.3, 0.2, 0.4),
+    ),
     (
         ylz.average_error,
         on_sets("test_error", "k", 0, 0.1, 0.2, 0.3, 0.1 * SOME, 0.3 * SOME),
         on_sets("test_error", "k", 0, 0.2, 0.1, 0.3, 0.2 * SOME, 0.15 * SOME),
     ),
     (ylz.times, on_sets("seconds", "k", 0, 2 + SLOW, 1, 3), on_sets("seconds", "k", 0, 3, 2, 1)),
-    (ylz.advantage_on_news, on_sets("seconds", "k", 0, 2, 1, 9), on_sets("seconds", "k", 0, 2, 2, 3)),
+    (
+        ylz.advantage_on_news,
+        on_sets("seconds", "k", 0, 2, 1, 9),
+        on_sets("seconds", "k", 0, 2, 2, 3),
+    ),
     (
         ylz.errors_against_l1,
         on_sets("test_error", "penalty", 0.2, 0.1, 0.1, 0),
@@ -177,14 +238,26 @@ YLZ = [
         on_sets("seconds", "penalty", 3, 2, 1, 0),
         on_sets("seconds", "penalty", 1, 2, 3, 0),
     ),
-    (ylz.favourable("frobenius", -1, 2), ylz_trials(COLUMNS, 1, 2, 2, 2, 2), ylz_trials(COLUMNS, 2, 2, 2, 2, 1)),
-    (ylz.favourable("f_score", 1, 3), ylz_trials(COLUMNS, 2, 1, 1, 1, 1), ylz_trials(COLUMNS, 1, 1, 2, 1, 1)),
+    (
+        ylz.favourable("frobenius", -1, 2),
+        ylz_trials(COLUMNS, 1, 2, 2, 2, 2),
+        ylz_trials(COLUMNS, 2, 2, 2, 2, 1),
+    ),
+    (
+        ylz.favourable("f_score", 1, 3),
+        ylz_trials(COLUMNS, 2, 1, 1, 1, 1),
+        ylz_trials(COLUMNS, 1, 1, 2, 1, 1),
+    ),
     (
         ylz.unstable(ylz.GREEDY),
         ylz_trials(COLUMNS, *[1] * 4, 1),
         ylz_trials(COLUMNS, *[1] * 4, 1 + 9 * NOISE),
     ),
-    (ylz.fastest("GLasso", ["GraHTP"], "p"), ylz_trials(COLUMNS, *[2] * 4, 1), ylz_trials(COLUMNS, *[1] * 4, 2)),
+    (
+        ylz.fastest("GLasso", ["GraHTP"], "p"),
+        ylz_trials(COLUMNS, *[2] * 4, 1),
+        ylz_trials(COLUMNS, *[1] * 4, 2),
+    ),
     (
         ylz.fastest("GraHTP", ylz.GREEDY, "dataset"),
         ylz_trials(ylz.MEASURES, 1, 2, 2, 2, 1, **BY_SPLITS),
@@ -209,15 +282,23 @@ def test_claims_of_yuan_li_and_zhang(judge, true, reversed_):
     found = [judge(results, config) for results in (true, reversed_)]
     assert [verdict for _, verdict in found] == [Verdict.HOLDS, Verdict.DOES_NOT_HOLD]
     if "solver" in true.coords:
-        nothing = true.where(true.solver != "GraHTP").where(true.solver != "HTP").where(true.solver != "GLasso")
+        nothing = (
+            true.where(true.solver != "GraHTP")
+            .where(true.solver != "HTP")
+            .where(true.solver != "GLasso")
+        )
         assert (
-            judge(nothing, config).verdict is judge(true.isel(solver=[2]), config).verdict is Verdict.CANNOT_BE_JUDGED
+            judge(nothing, config).verdict
+            is judge(true.isel(solver=[2]), config).verdict
+            is Verdict.CANNOT_BE_JUDGED
         )
 
 
 def test_rows_of_a_table_are_shown_and_not_judged():
     claim = ylz.row_of("GraHTP")
-    assert claim.printed == "specificity 0.77 (0.11), sensitivity 0.77 (0.19), MCC 0.49 (0.19), 1.92 s"
+    assert (
+        claim.printed == "specificity 0.77 (0.11), sensitivity 0.77 (0.19), MCC 0.49 (0.19), 1.92 s"
+    )
     results = ylz_trials(ylz.MEASURES, 0.5, 1, 1, 1, 1, **BY_SPLITS)
     text, verdict = claim.found(results, None)
     assert text.startswith("specificity 0.50 (0.01), ") and verdict is Verdict.CANNOT_BE_JUDGED
@@ -228,14 +309,24 @@ def zyf_runs(**ends):
 
     FG-HT takes ten thresholdings, SG-HT and SVRG-HT a thousand, HSG-HT 40 and AHSG-HT 20.
     """
-    thresholdings = {"FG-HT": 10, "SG-HT": 1000, "SVRG-HT": 1000, "HSG-HT": 40, "AHSG-HT": 20} | ends.pop("take", {})
+    thresholdings = {
+        "FG-HT": 10,
+        "SG-HT": 1000,
+        "SVRG-HT": 1000,
+        "HSG-HT": 40,
+        "AHSG-HT": 20,
+    } | ends.pop("take", {})
     points = np.linspace(0, 1, 101)
     runs = []
     for name, count in thresholdings.items():
         value = 1 + 8 * (1 - points * (1 - ends[name.replace("-", "_")]))
         run = {"value": (("seed", "point"), [value] * 2), "ifo": ("point", 1000 * points)}
         runs.append(xarray.Dataset({**run, "projections": ("point", count * points)}))
-    results = xarray.concat(runs, "solver").assign_coords(solver=list(thresholdings)).assign(n=100, f_star=1.0)
+    results = (
+        xarray.concat(runs, "solver")
+        .assign_coords(solver=list(thresholdings))
+        .assign(n=100, f_star=1.0)
+    )
     return results.astype("float32").expand_dims(dataset=["a_set"], passes=[10.0])
 
 
@@ -243,7 +334,9 @@ BELOW = zyf_runs(FG_HT=0.9, SG_HT=0.8, SVRG_HT=0.7, HSG_HT=0.02, AHSG_HT=0.01)
 ABOVE = zyf_runs(FG_HT=0.01, SG_HT=0.01, SVRG_HT=0.01, HSG_HT=0.9, AHSG_HT=0.95)
 COSTLY = {"FG-HT": 5000, "HSG-HT": 5000, "AHSG-HT": 20000}
 SLOWER = zyf_runs(FG_HT=0.8, SG_HT=0.8, SVRG_HT=0.8, HSG_HT=0.85, AHSG_HT=0.9, take=COSTLY)
-SHARP = zyf_runs(FG_HT=1e-3, SG_HT=0.9, SVRG_HT=0.9, HSG_HT=1e-4, AHSG_HT=1e-5, take={"HSG-HT": 9, "AHSG-HT": 8})
+SHARP = zyf_runs(
+    FG_HT=1e-3, SG_HT=0.9, SVRG_HT=0.9, HSG_HT=1e-4, AHSG_HT=1e-5, take={"HSG-HT": 9, "AHSG-HT": 8}
+)
 WITHIN_ONE = zyf.PAPER.sections[1].claims[0].judge
 ZYF = [
     (WITHIN_ONE, BELOW.assign(n=10 * BELOW.n), ABOVE.assign(n=10 * ABOVE.n)),
@@ -270,11 +363,18 @@ def test_claims_of_zhou_yuan_and_feng(judge, true, reversed_):
 
 
 def losses_of(**losses):
-    """Results on one data set at four sparsities; all runs converge, and take as long as their loss is high."""
+    """Results on one data set at four sparsities; all runs converge, and take as long as their loss
+    is high."""
     table = np.array([[list(loss)] for loss in losses.values()], float)
     over = ("solver", "dataset", "k")
-    columns = {"loss": (over, table), "seconds": (over, table), "status": (over, np.full(table.shape, 1))}
-    return xarray.Dataset(columns, {"solver": list(losses), "dataset": ["a_set"], "k": [1, 2, 3, 4]})
+    columns = {
+        "loss": (over, table),
+        "seconds": (over, table),
+        "status": (over, np.full(table.shape, 1)),
+    }
+    return xarray.Dataset(
+        columns, {"solver": list(losses), "dataset": ["a_set"], "k": [1, 2, 3, 4]}
+    )
 
 
 LEMMA = SimpleNamespace(sparsity=2, kappa=8, delta=1e-3)
@@ -290,7 +390,11 @@ OF_PAIR = {
     "condition": 24.0,
     "condition_all": 100.0,
 }
-SOLVERS = {"solver": ["OMP", "OMPR", "IHT", "PHT", "ARHT", "ELS"], "start": ["zero", "off the pair"], "k": [1, 2, 3]}
+SOLVERS = {
+    "solver": ["OMP", "OMPR", "IHT", "PHT", "ARHT", "ELS"],
+    "start": ["zero", "off the pair"],
+    "k": [1, 2, 3],
+}
 
 
 def of_pair(**changes):
@@ -299,7 +403,8 @@ def of_pair(**changes):
 
 
 def traces(ompr, arht, optimum=127.872):
-    """Lemma 5.2 at kappa = 8, s* = 2, two sparsities, of which the first solver does not move at the smaller one."""
+    """Lemma 5.2 at kappa = 8, s* = 2, two sparsities, of which the first solver does not move at
+    the smaller one."""
     values = [[[200.0, 200.0], ompr], [[200.0, arht[-1]], arht]]
     coords = {"solver": ["OMPR", "ARHT"], "k": [16, 64], "step": [0, 1]}
     return xarray.Dataset({"value": (("solver", "k", "step"), values), "optimum": optimum}, coords)
@@ -341,7 +446,9 @@ def gap_of(*curves):
     gap = np.array(curves, float).T[:, :, None] * [1, 1.01]
     made = xarray.Dataset(coords={"l0": [0.1, 1.0, 10.0], "kappa": [1.0, 100.0]})
     columns = {"value": 1 + gap, "dual": np.ones(gap.shape), "minimum": np.nan * gap}
-    return made.assign({name: (("l0", "kappa", "trial"), column) for name, column in columns.items()})
+    return made.assign(
+        {name: (("l0", "kappa", "trial"), column) for name, column in columns.items()}
+    )
 
 
 def errors_of(diht, other):
@@ -352,13 +459,22 @@ def errors_of(diht, other):
 
 
 def runs_of(*paces, error=0.05):
-    """One row and penalty, three steps of so many seconds and epochs each, for every solver; all end at one value."""
+    """One row and penalty, three steps of so many seconds and epochs each, for every solver; all
+    end at one value."""
     names = ["IHT", "HTP", "SVRG-HT", "DIHT", "SDIHT"]
     time = np.array(paces, float)[:, None, None] * np.ones((1, 1, 4)) * np.arange(4)
     ones, over = np.ones(time.shape), ("solver", "l0", "point")
     falling = ones * [1, 0.5, 0.1, 0]
-    columns = {"value": 1 + falling, "gap": falling, "test_error": error + falling, "seconds": time, "passes": time}
-    made = xarray.Dataset({name: (over, column) for name, column in columns.items()}, {"solver": names, "l0": [1.0]})
+    columns = {
+        "value": 1 + falling,
+        "gap": falling,
+        "test_error": error + falling,
+        "seconds": time,
+        "passes": time,
+    }
+    made = xarray.Dataset(
+        {name: (over, column) for name, column in columns.items()}, {"solver": names, "l0": [1.0]}
+    )
     return made.assign_coords(point=range(4)).expand_dims(row=1)
 
 
@@ -412,10 +528,15 @@ def test_a_paper_is_reproduced(tmp_path, monkeypatch):
         lambda results, config: Finding("all", Verdict.of(bool(results.mu_1.min() >= 0))),
     )
     about = Paper(
-        "A paper, 2018", [Section("Figure 1", "figure1", [judge]), Section("Table 1", None, [Claim("a", "b", "c")])]
+        "A paper, 2018",
+        [Section("Figure 1", "figure1", [judge]), Section("Table 1", None, [Claim("a", "b", "c")])],
     )
     monkeypatch.chdir(tmp_path)
-    for name, value in {"CONFIGS": tmp_path / "configs", "REPORT": tmp_path / "report", "ROOT": tmp_path}.items():
+    for name, value in {
+        "CONFIGS": tmp_path / "configs",
+        "REPORT": tmp_path / "report",
+        "ROOT": tmp_path,
+    }.items():
         monkeypatch.setattr(report, name, value)
     monkeypatch.setattr(report, "paper", lambda name: about)
     monkeypatch.setattr(report, "NAMES", ("yuan2018",))
@@ -429,11 +550,18 @@ def test_a_paper_is_reproduced(tmp_path, monkeypatch):
     report.write()
     assert report.NOT_RUN in (tmp_path / "report" / "yuan2018.md").read_text(encoding="utf-8")
     page = reproduce()
-    assert "| factors are not negative | not printed | all | *holds* |" in page and report.NOT_RUN not in page
+    assert (
+        "| factors are not negative | not printed | all | *holds* |" in page
+        and report.NOT_RUN not in page
+    )
     data = tmp_path / "report" / "data" / "yuan2018-figure1.nc"
     kept = xarray.load_dataset(data, engine="h5netcdf")
     assert kept.mu_1.dtype == np.float32 and json.loads(kept.attrs["config"])["num_points"] == 5
-    assert (tmp_path / "report" / "images" / "yuan2018-figure1.png").read_bytes().startswith(b"\x89PNG")
+    assert (
+        (tmp_path / "report" / "images" / "yuan2018-figure1.png")
+        .read_bytes()
+        .startswith(b"\x89PNG")
+    )
     assert "1 × *holds*" in (tmp_path / "report" / "index.md").read_text(encoding="utf-8")
 
     written = data.stat().st_mtime_ns
@@ -456,7 +584,14 @@ def test_answers():
     assert "above ARHT at 1 of 4 sparsities from one start, at 0 from all" in answer
     assert "of 4: from one start 2, from all 3, ARHT 3" in answer and "lower: 25.0 %" in answer
 
-    columns = ("f_score", "most_f_score", "frobenius", "least_frobenius", "relaxed_frobenius", "partial_correlation")
+    columns = (
+        "f_score",
+        "most_f_score",
+        "frobenius",
+        "least_frobenius",
+        "relaxed_frobenius",
+        "partial_correlation",
+    )
     trials = ylz_trials(columns, 1, 2, 2, 2, 2)
     answer = ylz.where_it_turns(trials, SimpleNamespace(n=100))
     assert answer.count("GraHTP ") == answer.count("GLasso ") == trials.sizes["p"]
@@ -465,8 +600,17 @@ def test_answers():
     mean = float(trials.least_frobenius.sel(solver="GraHTP").isel(p=0).mean())
     assert f"with the k of least error {mean:.2f} ±" in ylz.shrinkage_or_k(trials, None)
 
-    dual, over = np.array([[[1.0, 0.5], [1.0, 1.0]], [[0.5, 0.5], [1.0, 0.5]]]), ("signal", "l0", "trial")
-    of = xarray.Dataset({"dual": (over, dual), "minimum": (over, np.ones((2, 2, 2)))}, {"l0": [1.0, 20.0]})
-    of = of.assign(value=of.minimum).assign_coords(signal=["signs", "gaussian"]).expand_dims(ratio=[1.0])
+    dual, over = (
+        np.array([[[1.0, 0.5], [1.0, 1.0]], [[0.5, 0.5], [1.0, 0.5]]]),
+        ("signal", "l0", "trial"),
+    )
+    of = xarray.Dataset(
+        {"dual": (over, dual), "minimum": (over, np.ones((2, 2, 2)))}, {"l0": [1.0, 20.0]}
+    )
+    of = (
+        of.assign(value=of.minimum)
+        .assign_coords(signal=["signs", "gaussian"])
+        .expand_dims(ratio=[1.0])
+    )
     answer = yuan2020.which_signals(of, None)
     assert "signs: 50 % at 1, 100 % at 20; gaussian: 0 % at 1, 50 % at 20" in answer

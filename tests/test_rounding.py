@@ -1,4 +1,5 @@
-"""Bounds by duality hold in floating-point numbers, against an evaluation with more digits than the library has."""
+"""Bounds by duality hold in floating-point numbers, against an evaluation with more digits than the
+library has."""
 
 import functools
 
@@ -33,11 +34,27 @@ def smoothed_hinge(u, y):
     return clipped / GAMMA * (1 - y * u - clipped / 2)
 
 
-# By name: the objective, its loss, its conjugate, and its targets. The numbers of losses are exact in float32.
+# By name: the objective, its loss, its conjugate, and its targets. The numbers of losses are exact
+# in float32.
 MODELS = {
-    "squared": (jaxht.LeastSquares, lambda u, y: (u - y) ** 2 / 2, lambda a, y: a**2 / 2 + a * y, "real"),
-    "Huber": (functools.partial(jaxht.Huber, delta=DELTA), huber, lambda a, y: a**2 / 2 + a * y, "real"),
-    "logistic": (jaxht.Logistic, lambda u, y: log_loss(y * u), lambda a, y: entropy(-a * y), "labels"),
+    "squared": (
+        jaxht.LeastSquares,
+        lambda u, y: (u - y) ** 2 / 2,
+        lambda a, y: a**2 / 2 + a * y,
+        "real",
+    ),
+    "Huber": (
+        functools.partial(jaxht.Huber, delta=DELTA),
+        huber,
+        lambda a, y: a**2 / 2 + a * y,
+        "real",
+    ),
+    "logistic": (
+        jaxht.Logistic,
+        lambda u, y: log_loss(y * u),
+        lambda a, y: entropy(-a * y),
+        "labels",
+    ),
     "logistic, scaled": (
         functools.partial(jaxht.Logistic, scale=SCALE),
         lambda u, y: log_loss(SCALE * y * u),
@@ -74,9 +91,12 @@ LANES = 200
 
 
 def problems(rng, name, n, d, k, dtype):
-    """Designs of scales from 1e-4 to 1e4, half of them with columns of different ones, ridges of seven decades."""
+    """Designs of scales from 1e-4 to 1e4, half of them with columns of different ones, ridges of
+    seven decades."""
     scale = 10.0 ** rng.uniform(-4, 4, LANES)
-    A = rng.normal(size=(LANES, n, d)) * 10.0 ** (rng.uniform(-2, 0, (LANES, 1, d)) * rng.integers(0, 2, (LANES, 1, 1)))
+    A = rng.normal(size=(LANES, n, d)) * 10.0 ** (
+        rng.uniform(-2, 0, (LANES, 1, d)) * rng.integers(0, 2, (LANES, 1, 1))
+    )
     A[::5, :, 1] = A[::5, :, 0]
     x = rng.normal(size=(LANES, d)) * (rng.permuted(np.tile(np.arange(d), (LANES, 1)), axis=1) < k)
     x *= 10.0 ** rng.uniform(-2, 0.3, (LANES, 1))
@@ -95,7 +115,8 @@ def problems(rng, name, n, d, k, dtype):
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("name", MODELS)
 def test_no_bound_is_violated(name, dtype):
-    """f from above, D from below: 1600 of each, of short and long sums, with weights and without, and none far away."""
+    """f from above, D from below: 1600 of each, of short and long sums, with weights and without,
+    and none far away."""
     make, loss, conjugate, _ = MODELS[name]
     exact = np.longdouble if dtype == "float64" else np.float64
     rng = np.random.default_rng([len(name), len(dtype)])
@@ -112,13 +133,17 @@ def test_no_bound_is_violated(name, dtype):
                 upper = f.value(x, pred) + dual.primal_error(f, x, pred, dual.column_bound(f))
                 alpha = dual.dual_variables(f, pred)
                 ready = constraint.prepare(x.shape)
-                points = [dual.dual_point(f, ready, f.loss.within(size * alpha, f.y)) for size in (1, 0.6)]
+                points = [
+                    dual.dual_point(f, ready, f.loss.within(size * alpha, f.y)) for size in (1, 0.6)
+                ]
                 return upper, [(point.alpha, point.value) for point in points]
 
             data = problems(rng, name, n, d, k, dtype)
             upper, points = host(bounds(*data))
             A, y, l2, weights, x = (array.astype(exact) for array in data)
-            shares = weights / np.sum(weights, axis=1, keepdims=True) if weighted else np.ones_like(y)
+            shares = (
+                weights / np.sum(weights, axis=1, keepdims=True) if weighted else np.ones_like(y)
+            )
             u = np.sum(A * x[:, None], axis=2)
             value = np.sum(shares * loss(u, y), axis=1) + l2 / 2 * np.sum(x**2, axis=1)
             assert np.all(upper >= value)
@@ -127,7 +152,9 @@ def test_no_bound_is_violated(name, dtype):
                 alpha = alpha.astype(exact)
                 z = np.sum(A * (shares * alpha)[..., None], axis=1)
                 largest = np.sort(z**2, axis=1)[:, -k:]
-                best = -np.sum(shares * conjugate(alpha, y), axis=1) - np.sum(largest, axis=1) / (2 * l2)
+                best = -np.sum(shares * conjugate(alpha, y), axis=1) - np.sum(largest, axis=1) / (
+                    2 * l2
+                )
                 assert np.all(lower <= best)
                 slack.append((best - lower) / np.maximum(np.abs(best), np.abs(value)))
     assert np.median(np.concatenate(slack)) < 2e3 * np.finfo(dtype).eps
@@ -135,7 +162,8 @@ def test_no_bound_is_violated(name, dtype):
 
 @pytest.mark.parametrize("name", ["squared", "logistic", "hinge"])
 def test_gaps_are_never_too_small(name):
-    """Of runs in float32: f(x) less its gap is below f of every other run, and of their own starts."""
+    """Of runs in float32: f(x) less its gap is below f of every other run, and of their own
+    starts."""
     make, loss, _, _ = MODELS[name]
     data = problems(np.random.default_rng(1), name, 40, 20, 3, np.float32)
     constraint, stop = jaxht.Sparse(3, 3), jaxht.Stop(max_steps=8, gap_rtol=1e-5)
@@ -154,7 +182,9 @@ def test_gaps_are_never_too_small(name):
 
     def value(x):
         x = x.astype(np.float64)
-        return np.mean(loss(np.einsum("lij,lj->li", A, x), y), axis=1) + l2 / 2 * np.sum(x**2, axis=1)
+        return np.mean(loss(np.einsum("lij,lj->li", A, x), y), axis=1) + l2 / 2 * np.sum(
+            x**2, axis=1
+        )
 
     least = np.minimum(value(x), value(result.x))
     assert np.all(result.gap > 0) and np.all(result.value - result.gap.astype(np.float64) <= least)

@@ -11,7 +11,13 @@ from jax import lax
 
 from jaxht.linalg import counts
 from jaxht.linalg.projections import hard_threshold
-from jaxht.linalg.selection import count_nonzero, k_largest_indices, k_largest_mask, k_largest_masks, mask_to_indices
+from jaxht.linalg.selection import (
+    count_nonzero,
+    k_largest_indices,
+    k_largest_mask,
+    k_largest_masks,
+    mask_to_indices,
+)
 from tests.util import as_users, precision, quick
 
 FLOATS = ["float16", "bfloat16", "float32", "float64"]
@@ -34,7 +40,10 @@ def reference_mask(z, k):
 
 def reference_masks(z, k):
     """One mask for each entry of k, which has the leading shape of z."""
-    flat = [reference_mask(row, int(k)) for row, k in zip(z.reshape(-1, z.shape[-1]), np.ravel(k), strict=True)]
+    flat = [
+        reference_mask(row, int(k))
+        for row, k in zip(z.reshape(-1, z.shape[-1]), np.ravel(k), strict=True)
+    ]
     return np.reshape(flat, z.shape)
 
 
@@ -55,7 +64,9 @@ def float_rows(dtype):
         return np.asarray(values, unsigned).view(dtype)
 
     def signed(z):
-        return np.bitwise_xor(z.view(unsigned), rng.integers(0, 2, D).astype(unsigned) * sign).view(dtype)
+        return np.bitwise_xor(z.view(unsigned), rng.integers(0, 2, D).astype(unsigned) * sign).view(
+            dtype
+        )
 
     normal = rng.standard_normal(D).astype(dtype)
     subnormal = signed(bits(rng.permutation(D) + 1))  # the smallest positive numbers, one bit apart
@@ -70,10 +81,14 @@ def float_rows(dtype):
         "one nonzero": np.eye(D, dtype=dtype)[D // 2],
         "subnormals": subnormal,
         "subnormals and zeros": np.where(np.arange(D) % 3, subnormal, bits(0)),
-        "consecutive floats": signed(bits(int(np.asarray(1, dtype).view(unsigned)) + rng.permutation(D) - D // 2)),
+        "consecutive floats": signed(
+            bits(int(np.asarray(1, dtype).view(unsigned)) + rng.permutation(D) - D // 2)
+        ),
         "infinities": np.where(rng.random(D) < 0.3, signed(bits(np.full(D, infinity))), normal),
         "NaNs": signed(bits(payloads)),
-        "NaNs, infinities and the rest": np.where(rng.random(D) < 0.3, signed(bits(payloads)), signed(bits(infinity))),
+        "NaNs, infinities and the rest": np.where(
+            rng.random(D) < 0.3, signed(bits(payloads)), signed(bits(infinity))
+        ),
         "one NaN": np.where(np.arange(D) == 20, bits(infinity + 7), normal),
         "any bits": bits(rng.integers(0, top, D, dtype=unsigned, endpoint=True)),
         "wide range": bits(rng.integers(0, infinity, D, dtype=unsigned, endpoint=True)),
@@ -112,13 +127,17 @@ def test_both_forms_agree_with_a_stable_sort(name):
     with precision("float64" if name.endswith("64") else "float32"):
         z = np.repeat(np.stack(list(rows.values()))[:, None], len(ks), axis=1)
         k = np.broadcast_to(ks, z.shape[:-1])
-        compiled = as_users if name in ("float32", "float64") else quick  # as users run, and for the others quickly
+        compiled = (
+            as_users if name in ("float32", "float64") else quick
+        )  # as users run, and for the others quickly
         both = compiled(lambda z, k: (k_largest_mask(z, k), k_largest_indices(z, k_max, k)))
         mask, indices = map(np.asarray, both(z, k))
     assert mask.dtype == np.bool_ and indices.dtype == np.int32
     for row, row_name in enumerate(rows):
         for j, one_k in enumerate(ks):
-            np.testing.assert_array_equal(mask[row, j], reference_mask(z[row, j], one_k), f"{row_name}, k={one_k}")
+            np.testing.assert_array_equal(
+                mask[row, j], reference_mask(z[row, j], one_k), f"{row_name}, k={one_k}"
+            )
             listed = reference_list(reference_mask(z[row, j], min(one_k, k_max)), k_max)
             np.testing.assert_array_equal(indices[row, j], listed, f"{row_name}, k={one_k}")
 
@@ -128,15 +147,21 @@ def test_both_forms_agree_with_a_stable_sort(name):
 def test_every_length(d):
     rng = np.random.default_rng(d)
     lanes = 3 * (d + 1)
-    z = np.where(np.arange(lanes)[:, None] % 3, rng.integers(-2, 3, (lanes, d)), 1.0).astype(np.float32)
+    z = np.where(np.arange(lanes)[:, None] % 3, rng.integers(-2, 3, (lanes, d)), 1.0).astype(
+        np.float32
+    )
     k = np.repeat(np.arange(d + 1), 3)
     np.testing.assert_array_equal(quick(k_largest_mask)(z, k), reference_masks(z, k))
 
 
 def test_a_million_entries():
-    z = np.random.default_rng(0).standard_normal(1_000_003).astype(np.float32).round(4)  # so there are ties
+    z = (
+        np.random.default_rng(0).standard_normal(1_000_003).astype(np.float32).round(4)
+    )  # so there are ties
     kept = np.argsort(-np.abs(z), kind="stable")[:10_000]
-    mask, indices = jax.jit(lambda z, k: (k_largest_mask(z, k), k_largest_indices(z, 10_007, k)))(z, 10_000)
+    mask, indices = jax.jit(lambda z, k: (k_largest_mask(z, k), k_largest_indices(z, 10_007, k)))(
+        z, 10_000
+    )
     np.testing.assert_array_equal(np.flatnonzero(mask), np.sort(kept))
     np.testing.assert_array_equal(indices, [*np.sort(kept), *[z.size] * 7])
 
@@ -153,7 +178,9 @@ def test_k_is_static_or_traced_of_any_integer_type():
     for k in (2, np.int64(2), np.uint8(2), np.array(2), jnp.int32(2)):
         np.testing.assert_array_equal(traced(z, k), [True, False, True, False])
     np.testing.assert_array_equal(k_largest_mask(z, 2), [True, False, True, False])
-    np.testing.assert_array_equal(quick(lambda z: k_largest_mask(z, 2))(z), [True, False, True, False])
+    np.testing.assert_array_equal(
+        quick(lambda z: k_largest_mask(z, 2))(z), [True, False, True, False]
+    )
     np.testing.assert_array_equal(k_largest_indices(jnp.asarray(z), 3), [0, 2, 3])
     assert k_largest_indices(jnp.asarray(z), 0).shape == (0,)
 
@@ -189,7 +216,9 @@ def test_vmapped_axes(case):
         size = z.shape[z_axis] if z_axis is not None else k.shape[k_axis]
         lanes = [
             expected(
-                z if z_axis is None else np.take(z, i, z_axis), k if k_axis is None else np.take(k, i, k_axis), rest
+                z if z_axis is None else np.take(z, i, z_axis),
+                k if k_axis is None else np.take(k, i, k_axis),
+                rest,
             )
             for i in range(size)
         ]
@@ -208,7 +237,9 @@ def test_leading_axes_are_lanes_too():
     rng = np.random.default_rng(3)
     z, k = rng.integers(-9, 10, (2, 3, D)).astype(np.float32), rng.integers(0, D, (2, 3))
     np.testing.assert_array_equal(k_largest_mask(z, k), reference_masks(z, k))
-    np.testing.assert_array_equal(k_largest_mask(z, k[1]), reference_masks(z, np.broadcast_to(k[1], (2, 3))))
+    np.testing.assert_array_equal(
+        k_largest_mask(z, k[1]), reference_masks(z, np.broadcast_to(k[1], (2, 3)))
+    )
 
 
 def test_inside_loops():
@@ -219,7 +250,9 @@ def test_inside_loops():
     @quick
     def by_while(z, k):  # each pass keeps one entry less
         return lax.while_loop(
-            lambda carry: jnp.any(carry[1] > 2), lambda carry: (batched(*carry), jnp.maximum(carry[1] - 1, 2)), (z, k)
+            lambda carry: jnp.any(carry[1] > 2),
+            lambda carry: (batched(*carry), jnp.maximum(carry[1] - 1, 2)),
+            (z, k),
         )[0]
 
     @quick
@@ -231,13 +264,19 @@ def test_inside_loops():
             z = np.where(reference_masks(z, np.broadcast_to(k, len(z))), z, 0)
         return z
 
-    np.testing.assert_array_equal(by_while(z, k), loop(z, [k, *(np.maximum(k - i, 2) for i in range(1, 28))]))
+    np.testing.assert_array_equal(
+        by_while(z, k), loop(z, [k, *(np.maximum(k - i, 2) for i in range(1, 28))])
+    )
     last, history = by_scan(z, np.stack([k, k - 1, k - 2]))
     np.testing.assert_array_equal(last, loop(z, [k, k - 1, k - 2]))
     np.testing.assert_array_equal(history[2], loop(z, [k, k - 1]))
     # A loop in every lane, with lanes that end at different steps.
     lanewise = quick(
-        jax.vmap(lambda z, k: lax.while_loop(lambda c: c[1] > 2, lambda c: (hard_threshold(*c), c[1] - 1), (z, k))[0])
+        jax.vmap(
+            lambda z, k: lax.while_loop(
+                lambda c: c[1] > 2, lambda c: (hard_threshold(*c), c[1] - 1), (z, k)
+            )[0]
+        )
     )
     want = [loop(z[i : i + 1], [np.array([j]) for j in range(k[i], 2, -1)])[0] for i in range(5)]
     np.testing.assert_array_equal(lanewise(z, k), want)
@@ -257,13 +296,22 @@ def test_derivative_is_the_mask():
 
     np.testing.assert_array_equal(forward(z[2], k[2], v[2])[1], np.where(masks[2], v[2], 0))
     np.testing.assert_array_equal(reverse(z[2], k[2], v[2]), np.where(masks[2], v[2], 0))
-    for batched in (jax.vmap(forward), lambda z, k, v: jax.jvp(lambda z: jax.vmap(hard_threshold)(z, k), (z,), (v,))):
+    for batched in (
+        jax.vmap(forward),
+        lambda z, k, v: jax.jvp(lambda z: jax.vmap(hard_threshold)(z, k), (z,), (v,)),
+    ):
         value, tangent = quick(batched)(z, k, v)
         np.testing.assert_array_equal(value, np.where(masks, z, 0))
         np.testing.assert_array_equal(tangent, np.where(masks, v, 0))
-    for batched in (jax.vmap(reverse), lambda z, k, v: jax.grad(lambda z: jnp.vdot(v, hard_threshold(z, k)))(z)):
+    for batched in (
+        jax.vmap(reverse),
+        lambda z, k, v: jax.grad(lambda z: jnp.vdot(v, hard_threshold(z, k)))(z),
+    ):
         np.testing.assert_array_equal(quick(batched)(z, k, v), np.where(masks, v, 0))
-    jacobian, curvature = jax.jacrev(hard_threshold), jax.hessian(lambda z: hard_threshold(z, 7).sum())
+    jacobian, curvature = (
+        jax.jacrev(hard_threshold),
+        jax.hessian(lambda z: hard_threshold(z, 7).sum()),
+    )
     first, second = quick(lambda z: (jacobian(z, 7), curvature(z)))(z[1])
     np.testing.assert_array_equal(first, np.diag(reference_mask(z[1], 7)))
     assert not np.any(second)
@@ -273,7 +321,11 @@ def test_invariances():
     rng = np.random.default_rng(6)
     z = rng.standard_normal((50, D)).astype(np.float32)  # no ties
     mask = functools.partial(jax.jit(k_largest_mask), k=np.arange(50) % D)
-    base, shuffle, signs = mask(z), rng.permutation(D), rng.choice([-1, 1], z.shape).astype(np.float32)
+    base, shuffle, signs = (
+        mask(z),
+        rng.permutation(D),
+        rng.choice([-1, 1], z.shape).astype(np.float32),
+    )
     np.testing.assert_array_equal(mask(z[:, shuffle]), base[:, shuffle])
     np.testing.assert_array_equal(mask(z * signs), base)
     for scale in (2.0**-40, 2.0**40):
@@ -286,18 +338,24 @@ def test_several_arrays_are_one_long_vector(values):
     rng = np.random.default_rng(0)
     shapes = [(7,), (0, 3), (3, 4, 2), (), (2, 600)]
     rounded = {"generic": 9, "tied": 0, "zero": -9}[values]
-    arrays = [np.round(rng.standard_normal((3, *shape)), rounded).astype("float32") for shape in shapes]
+    arrays = [
+        np.round(rng.standard_normal((3, *shape)), rounded).astype("float32") for shape in shapes
+    ]
     arrays[2] = arrays[2].astype(jnp.bfloat16)
     ks = np.array([0, 5, 10_000], np.int32)
 
     def want(i, k):
         flat = np.concatenate([z[i].astype("float32").ravel() for z in arrays])
-        return np.split(reference_mask(flat, k), np.cumsum([math.prod(shape) for shape in shapes])[:-1])
+        return np.split(
+            reference_mask(flat, k), np.cumsum([math.prod(shape) for shape in shapes])[:-1]
+        )
 
     lanes = quick(jax.vmap(k_largest_masks))(arrays, ks)
     shared_k = quick(jax.vmap(k_largest_masks, (0, None)))(arrays, 20)
     for i, k in enumerate(ks):
-        for mask, shared, shape, a, b in zip(lanes, shared_k, shapes, want(i, k), want(i, 20), strict=True):
+        for mask, shared, shape, a, b in zip(
+            lanes, shared_k, shapes, want(i, k), want(i, 20), strict=True
+        ):
             np.testing.assert_array_equal(mask[i], a.reshape(shape))
             np.testing.assert_array_equal(shared[i], b.reshape(shape))
     one = k_largest_masks([z[0] for z in arrays], 20)
@@ -316,11 +374,16 @@ def test_counts_of_two_digits(values, monkeypatch):
     rounded = {"generic": 9, "tied": 0, "zero": -9}[values]
     arrays = [np.round(rng.standard_normal(shape), rounded).astype("float32") for shape in shapes]
     arrays[0][8, 2, 1] = np.nan
-    flat, ends = np.concatenate([z.ravel() for z in arrays]), np.cumsum([z.size for z in arrays])[:-1]
+    flat, ends = (
+        np.concatenate([z.ravel() for z in arrays]),
+        np.cumsum([z.size for z in arrays])[:-1],
+    )
     ks = [-1, 0, 1, 3, 4, 37, 180, 181, 200, 391, 392, 432, 433, 434, 10**6]
 
     def check(masks, k):
-        for mask, want, shape in zip(masks, np.split(reference_mask(flat, k), ends), shapes, strict=True):
+        for mask, want, shape in zip(
+            masks, np.split(reference_mask(flat, k), ends), shapes, strict=True
+        ):
             np.testing.assert_array_equal(mask, want.reshape(shape))
 
     for dtype in ("int32", "float32"):
@@ -329,14 +392,20 @@ def test_counts_of_two_digits(values, monkeypatch):
             check([mask[i] for mask in lanes], k)
     check(k_largest_masks(arrays, 10**12), 433)
     check(quick(lambda z: k_largest_masks(z, 300))(arrays), 300)
-    assert int(count_nonzero(arrays[0])) == np.count_nonzero(arrays[0]) and count_nonzero(arrays[0]).dtype == "float32"
-    with pytest.raises(ValueError, match=r"more than 40 entries needs an axis shorter than 10.* got shape \(41,\)"):
+    assert (
+        int(count_nonzero(arrays[0])) == np.count_nonzero(arrays[0])
+        and count_nonzero(arrays[0]).dtype == "float32"
+    )
+    with pytest.raises(
+        ValueError, match=r"more than 40 entries needs an axis shorter than 10.* got shape \(41,\)"
+    ):
         k_largest_masks([np.ones(41, "float32")], 3)
 
 
 @pytest.mark.parametrize("shape", [(2**15 + 1, 2**16), (2**9, 3, 2**21), (3, 2**15, 2**15)])
 def test_counts_of_two_digits_sum_adjacent_entries_first(shape):
-    """Along the first axis a sum reads one entry of each cache line: 2^31 entries took a hundred times as long so."""
+    """Along the first axis a sum reads one entry of each cache line: 2^31 entries took a hundred
+    times as long so."""
     marks = jax.ShapeDtypeStruct((1, *shape), bool)
     program = jax.make_jaxpr(lambda mark: counts.count_true([mark], True))(marks)
     first = next(eqn for eqn in program.eqns if "dimensions" in eqn.params)
@@ -362,7 +431,14 @@ def test_long_vectors_are_padded_without_a_trace():
 
 
 def test_count_nonzero():
-    cases = [[0.0, -0.0, 1.0, np.nan, -np.inf], [], 3.0, 0.0, np.zeros((4, 5)), np.eye(7, dtype=np.int8)]
+    cases = [
+        [0.0, -0.0, 1.0, np.nan, -np.inf],
+        [],
+        3.0,
+        0.0,
+        np.zeros((4, 5)),
+        np.eye(7, dtype=np.int8),
+    ]
     assert [int(count_nonzero(jnp.asarray(z))) for z in cases] == [3, 0, 1, 0, 0, 7]
     assert int(quick(count_nonzero)(jnp.ones((2**12 + 1, 2**12), jnp.bfloat16))) == 2**24 + 2**12
     rows = functools.partial(lax.broadcasted_iota, "int32", (2**16 + 1, 2**16), 0)

@@ -1,4 +1,5 @@
-"""Designs sharded over rows, columns or both, on eight devices of the host: the same solutions, and no A that moves."""
+"""Designs sharded over rows, columns or both, on eight devices of the host: the same solutions, and
+no A that moves."""
 
 import json
 import os
@@ -19,13 +20,21 @@ from tests.sharded import PRODUCTS, SOLVERS, D, K, N
 
 pytestmark = pytest.mark.usefixtures("all_quickly")
 
-# Solvers that refit gather k_max columns, GraSP, CoSaMP and dual solvers 3 k_max; all others move vectors alone.
+# Solvers that refit gather k_max columns, GraSP, CoSaMP and dual solvers 3 k_max; all others move
+# vectors alone.
 COLUMNS = {"HTP": K, "CoSaMP": 3 * K, "GraSP": 3 * K, "OMP": K, "DIHT": K, "SDIHT": K}
 LEAST_SQUARES = "least squares"
 # Every solver on a dense design, one of each kind on a sparse one, and some on other layouts.
 CASES = [("dense", "both", name, LEAST_SQUARES) for name in SOLVERS]
-CASES += [("sparse", "rows", name, LEAST_SQUARES) for name in ("IHT", "HTP", "OMP", "SVRGHT", "HSGHT", "SDIHT")]
-CASES += [(kind, "columns", name, LEAST_SQUARES) for kind in ("dense", "sparse") for name in ("HTP", "SVRGHT")]
+CASES += [
+    ("sparse", "rows", name, LEAST_SQUARES)
+    for name in ("IHT", "HTP", "OMP", "SVRGHT", "HSGHT", "SDIHT")
+]
+CASES += [
+    (kind, "columns", name, LEAST_SQUARES)
+    for kind in ("dense", "sparse")
+    for name in ("HTP", "SVRGHT")
+]
 CASES += [("sparse", "both", "SVRGHT", LEAST_SQUARES), ("sparse", "both", "IHT", "logistic")]
 CASES += [("dense", "rows", "HTP", "logistic")]
 
@@ -46,7 +55,8 @@ def of_sharded(argument):
 
 @pytest.mark.parametrize("placed", sorted({case[:2] for case in CASES}), ids="-".join)
 def test_the_same_solution_and_no_design_moves(placed):
-    """Solvers end as on one device. At most vectors or the columns of a refit move, of which counts are gathered."""
+    """Solvers end as on one device. At most vectors or the columns of a refit move, of which counts
+    are gathered."""
     for result in of_sharded(json.dumps([case for case in CASES if case[:2] == placed])):
         case, transfers = result["case"], result["transfers"]
         assert result["support"][0] == result["support"][1] and len(result["support"][0]) == K, case
@@ -64,7 +74,8 @@ def test_the_same_solution_and_no_design_moves(placed):
 
 @pytest.mark.parametrize("layout", ["rows", "both"])
 def test_products_of_sparse_blocks(layout):
-    """As of the matrix in one piece, in jit. Indices out of range are empty, and rows may repeat."""
+    """As of the matrix in one piece, in jit. Indices out of range are empty, and rows may
+    repeat."""
     found = of_sharded(layout)
     assert [line["case"] for line in found] == list(PRODUCTS)
     for line in found:
@@ -73,17 +84,24 @@ def test_products_of_sparse_blocks(layout):
 
 
 def test_one_device_is_a_grid_too():
-    """And what is built there has the products, derivatives and columns of the matrix in one piece."""
+    """And what is built there has the products, derivatives and columns of the matrix in one
+    piece."""
     A = scipy.sparse.random(6, 8, 0.4, "csr", np.float32, np.random.default_rng(0))
     mesh = Mesh(np.array(jax.devices()[:1]), ("a",))
     blocks, whole = jaxht.design(A, NamedSharding(mesh, P("a"))), jaxht.design(A)
-    assert blocks.shape == whole.shape and blocks.dtype == whole.dtype and blocks.gathers(2) == whole.gathers(2)
+    assert (
+        blocks.shape == whole.shape
+        and blocks.dtype == whole.dtype
+        and blocks.gathers(2) == whole.gathers(2)
+    )
 
     def value(A, x):
         return jnp.sum(jnp.sin(A.matvec(x)))
 
     x = jnp.arange(8.0)
-    np.testing.assert_allclose(jax.grad(value, 1)(blocks, x), jax.grad(value, 1)(whole, x), rtol=1e-5)
+    np.testing.assert_allclose(
+        jax.grad(value, 1)(blocks, x), jax.grad(value, 1)(whole, x), rtol=1e-5
+    )
     xs = jnp.stack([x, x**2])
     np.testing.assert_allclose(jax.vmap(blocks.matvec)(xs), xs @ A.toarray().T, rtol=1e-5)
 
@@ -91,8 +109,16 @@ def test_one_device_is_a_grid_too():
 @pytest.mark.parametrize(
     ("A", "sharding", "message"),
     [
-        (np.ones((2, 2), np.float32), P("a"), "sharding must be a jax.sharding.NamedSharding; got P"),
-        (jaxht.LinearOperator(lambda x: x, (2, 2)), None, "A must be an array of shape (n, d) or a sparse matrix"),
+        (
+            np.ones((2, 2), np.float32),
+            P("a"),
+            "sharding must be a jax.sharding.NamedSharding; got P",
+        ),
+        (
+            jaxht.LinearOperator(lambda x: x, (2, 2)),
+            None,
+            "A must be an array of shape (n, d) or a sparse matrix",
+        ),
     ],
 )
 def test_what_cannot_be_sharded(A, sharding, message):
@@ -103,7 +129,10 @@ def test_what_cannot_be_sharded(A, sharding, message):
 
 @pytest.mark.parametrize(
     ("sizes", "message"),
-    [((5, 8), "rows that divide evenly over the 2 shards of this process; got 5"), ((6, 7), "columns that divide")],
+    [
+        ((5, 8), "rows that divide evenly over the 2 shards of this process; got 5"),
+        ((6, 7), "columns that divide"),
+    ],
 )
 def test_uneven_shards_are_refused(sizes, message):
     code = f"""

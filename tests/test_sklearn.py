@@ -1,4 +1,5 @@
-"""The estimators of scikit-learn: its own checks, its own estimators, enumeration, and how they are put together."""
+"""The estimators of scikit-learn: its own checks, its own estimators, enumeration, and how they are
+put together."""
 
 import functools
 import itertools
@@ -22,7 +23,12 @@ from joblib import Parallel, delayed
 from sklearn.base import clone, is_classifier
 from sklearn.covariance import EmpiricalCovariance
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.linear_model import GammaRegressor, LinearRegression, LogisticRegression, PoissonRegressor
+from sklearn.linear_model import (
+    GammaRegressor,
+    LinearRegression,
+    LogisticRegression,
+    PoissonRegressor,
+)
 from sklearn.metrics import log_loss
 from sklearn.model_selection import GridSearchCV, KFold, ShuffleSplit, check_cv, cross_val_predict
 from sklearn.multiclass import OneVsRestClassifier
@@ -51,8 +57,9 @@ from jaxht.sklearn import (
 pytestmark = pytest.mark.usefixtures("all_quickly")
 N, D, OMP = 60, 6, jaxht.OMP()
 
-# The checks fit data of dozens of shapes, each of which is compiled: by the solver that compiles fastest. Rank is that
-# of two features at most, and more features than samples have no one minimiser without a ridge.
+# The checks fit data of dozens of shapes, each of which is compiled: by the solver that compiles
+# fastest. Rank is that of two features at most, and more features than samples have no one
+# minimiser without a ridge.
 CHECKED = [
     L0Regressor(solver=OMP),
     L0Regressor(k=0.1, loss="huber", solver=OMP),
@@ -62,7 +69,9 @@ CHECKED = [
     L0GammaRegressor(k=0.5, solver=OMP),
     L0OrdinalClassifier(k=2, solver=OMP),
     L0CoxRegressor(k=2, l2=0.01, solver=OMP),
-    L0MultiTaskRegressor(k=0.3, solver=OMP),  # 9 of 30 for 15 samples, which as many features fit but for rounding
+    L0MultiTaskRegressor(
+        k=0.3, solver=OMP
+    ),  # 9 of 30 for 15 samples, which as many features fit but for rounding
     ReducedRankRegressor(k=1, l2=0.01),
     SparseGraphicalModel(k=0.5),
     L0Selector(L0Regressor(k=0.5, solver=OMP)),
@@ -71,10 +80,17 @@ CHECKED = [
 
 def fails(estimator):
     """The checks that cannot pass, and why."""
-    tags, old = get_tags(estimator).classifier_tags, parse_version(sklearn.__version__) < parse_version("1.7")
+    tags, old = (
+        get_tags(estimator).classifier_tags,
+        parse_version(sklearn.__version__) < parse_version("1.7"),
+    )
     if old and tags is not None and not tags.multi_class:
-        # It makes labels binary by the first of them, which is another one once the samples are shuffled.
-        names = ("check_sample_weight_equivalence_on_dense_data", "check_sample_weight_equivalence_on_sparse_data")
+        # It makes labels binary by the first of them, which is another one once the samples are
+        # shuffled.
+        names = (
+            "check_sample_weight_equivalence_on_dense_data",
+            "check_sample_weight_equivalence_on_sparse_data",
+        )
         return dict.fromkeys(names, "scikit-learn 1.6 fits two different problems")
     return {}
 
@@ -84,13 +100,20 @@ def test_estimator(estimator, check):
     check(estimator)
 
 
-# ---- data ------------------------------------------------------------------------------------------------------------
+# ---- data ----------------------------------------------------------------------------------------
 
 
 def features():
     """In different units, about different means, correlated."""
     rng = np.random.default_rng(0)
-    return (rng.normal(size=(N, D)) + rng.normal(size=(N, 1))) * [1, 10, 0.1, 1, 3, 1] + [0, 50, 1, -2, 0, 0]
+    return (rng.normal(size=(N, D)) + rng.normal(size=(N, 1))) * [1, 10, 0.1, 1, 3, 1] + [
+        0,
+        50,
+        1,
+        -2,
+        0,
+        0,
+    ]
 
 
 def signal():
@@ -141,7 +164,7 @@ def name_of(argument):
     return getattr(argument, "__name__", str(argument))
 
 
-# ---- against other estimators, in double precision -------------------------------------------------------------------
+# ---- against other estimators, in double precision -----------------------------------------------
 
 
 def minimise(loss, A, y):
@@ -180,15 +203,25 @@ FITS = {
     "squared hinge": (
         L0Classifier(loss="squared_hinge", l2=0),
         labels,
-        lambda A, y: minimise(lambda u, y: np.maximum(0, 1 - y * u) ** 2, A, np.where(y == "yes", 1, -1)),
+        lambda A, y: minimise(
+            lambda u, y: np.maximum(0, 1 - y * u) ** 2, A, np.where(y == "yes", 1, -1)
+        ),
     ),
     "smoothed hinge": (
         L0Classifier(loss="smoothed_hinge", l2=0),
         labels,
         lambda A, y: minimise(smoothed_hinge, A, np.where(y == "yes", 1, -1)),
     ),
-    "poisson": (L0PoissonRegressor(), counts, refitted(PoissonRegressor(alpha=0, tol=1e-12, max_iter=10000))),
-    "gamma": (L0GammaRegressor(), costs, refitted(GammaRegressor(alpha=0, tol=1e-12, max_iter=10000))),
+    "poisson": (
+        L0PoissonRegressor(),
+        counts,
+        refitted(PoissonRegressor(alpha=0, tol=1e-12, max_iter=10000)),
+    ),
+    "gamma": (
+        L0GammaRegressor(),
+        costs,
+        refitted(GammaRegressor(alpha=0, tol=1e-12, max_iter=10000)),
+    ),
     "two targets": (L0MultiTaskRegressor(), two_targets, refitted(LinearRegression())),
 }
 
@@ -202,7 +235,9 @@ def test_coefficients_are_those_of_a_refit_on_the_support(name):
     S, Z = model.support_, (X - X.mean(0)) / X.std(0)
     coefficients, intercepts = refit(Z[:, S], y)
     np.testing.assert_allclose(
-        model.coef_[..., S] * X.std(0)[S], coefficients.reshape(*model.coef_.shape[:-1], 3), atol=2e-5
+        model.coef_[..., S] * X.std(0)[S],
+        coefficients.reshape(*model.coef_.shape[:-1], 3),
+        atol=2e-5,
     )
     offset = model.intercept_ + model.coef_ @ X.mean(0)
     intercepts = intercepts - np.mean(intercepts) if name == "softmax" else intercepts
@@ -215,7 +250,9 @@ def odds(theta, w, A, ids):
     """Minus the logarithm of the likelihood of proportional odds, sample by sample."""
     bounds, total = [-np.inf, *theta, np.inf], 0.0
     for a, j in zip(A, ids, strict=True):
-        total -= np.log(scipy.special.expit(bounds[j + 1] - a @ w) - scipy.special.expit(bounds[j] - a @ w))
+        total -= np.log(
+            scipy.special.expit(bounds[j + 1] - a @ w) - scipy.special.expit(bounds[j] - a @ w)
+        )
     return total
 
 
@@ -244,7 +281,9 @@ def test_ordered_classes_have_the_coefficients_and_thresholds_of_scipy():
 
 def test_two_ordered_classes_are_two_classes():
     X, y = features(), labels()
-    ordered, two = (of(k=2, l2=0.01, solver=OMP).fit(X, y) for of in (L0OrdinalClassifier, L0Classifier))
+    ordered, two = (
+        of(k=2, l2=0.01, solver=OMP).fit(X, y) for of in (L0OrdinalClassifier, L0Classifier)
+    )
     np.testing.assert_allclose(ordered.predict_proba(X), two.predict_proba(X), atol=1e-8)
 
 
@@ -276,7 +315,9 @@ def test_hazards_are_those_of_loops():
     model = L0CoxRegressor(k=3, solver=OMP).fit(X, y)
     S = model.support_
     Z = (X[:, S] - X[:, S].mean(0)) / X[:, S].std(0)
-    found = scipy.optimize.minimize(lambda w: partial_likelihood(Z @ w, time, event), np.zeros(3), tol=1e-9)
+    found = scipy.optimize.minimize(
+        lambda w: partial_likelihood(Z @ w, time, event), np.zeros(3), tol=1e-9
+    )
     np.testing.assert_allclose(model.coef_[S] * X[:, S].std(0), found.x, atol=1e-5)
     u = model.predict(X)
     np.testing.assert_allclose(u, (X - X.mean(0)) @ model.coef_, atol=1e-12)
@@ -290,9 +331,13 @@ def test_hazards_are_those_of_loops():
         model.predict_survival_function(X[:3]), np.exp(-np.outer(np.exp(u[:3]), hazards)), rtol=1e-9
     )
     first, last = min(time), max(time)
-    steps = model.predict_cumulative_hazard_function(X[:1], [first - 1, first, last - 1e-9, last, last + 9])[0]
+    steps = model.predict_cumulative_hazard_function(
+        X[:1], [first - 1, first, last - 1e-9, last, last + 9]
+    )[0]
     ratio = np.exp(u[0])
-    np.testing.assert_allclose(steps, ratio * np.array([0, hazards[0], hazards[-2], hazards[-1], hazards[-1]]))
+    np.testing.assert_allclose(
+        steps, ratio * np.array([0, hazards[0], hazards[-2], hazards[-1], hazards[-1]])
+    )
 
 
 def test_concordance_is_that_of_all_pairs():
@@ -305,7 +350,10 @@ def test_concordance_is_that_of_all_pairs():
     for i, j in itertools.permutations(range(N), 2):
         if event[i] and (time[i] < time[j] or (time[i] == time[j] and not event[j])):
             pair = weights[i] * weights[j]
-            known, right = known + pair, right + pair * (1 if u[i] > u[j] else 0.5 if u[i] == u[j] else 0)
+            known, right = (
+                known + pair,
+                right + pair * (1 if u[i] > u[j] else 0.5 if u[i] == u[j] else 0),
+            )
     assert len(set(u)) < N and 0.5 < right / known < 1
     np.testing.assert_allclose(model.score(A, y, sample_weight=weights), right / known, rtol=1e-12)
     rows = np.repeat(np.arange(N), weights)
@@ -340,17 +388,24 @@ def test_probabilities_are_those_of_scikit_learn():
         own = LogisticRegression(C=1 / (1e-2 * N), tol=1e-12, max_iter=10000)
         scaled = make_pipeline(StandardScaler(), own).fit(X, y)
         np.testing.assert_allclose(model.predict_proba(X), scaled.predict_proba(X), atol=1e-6)
-        np.testing.assert_allclose(model.predict_log_proba(X), np.log(model.predict_proba(X)), rtol=1e-9)
+        np.testing.assert_allclose(
+            model.predict_log_proba(X), np.log(model.predict_proba(X)), rtol=1e-9
+        )
         np.testing.assert_array_equal(model.predict(X), scaled.predict(X))
-        np.testing.assert_allclose(model.decision_function(X), scaled.decision_function(X), atol=1e-4)
+        np.testing.assert_allclose(
+            model.decision_function(X), scaled.decision_function(X), atol=1e-4
+        )
     assert not hasattr(L0Classifier(loss="squared_hinge"), "predict_proba")
 
 
 def test_the_support_is_the_best_of_all():
-    """By enumeration of the 20 supports of 3 in 6 features, for squares and for the logistic loss."""
+    """By enumeration of the 20 supports of 3 in 6 features, for squares and for the logistic
+    loss."""
     X, y = features(), targets()
     supports = list(map(list, itertools.combinations(range(D), 3)))
-    residuals = [np.sum((y - LinearRegression().fit(X[:, S], y).predict(X[:, S])) ** 2) for S in supports]
+    residuals = [
+        np.sum((y - LinearRegression().fit(X[:, S], y).predict(X[:, S])) ** 2) for S in supports
+    ]
     best = L0Regressor(k=3).fit(X, y)
     assert np.flatnonzero(best.support_).tolist() == supports[np.argmin(residuals)]
 
@@ -366,7 +421,8 @@ def test_the_support_is_the_best_of_all():
 
 
 def test_coefficients_of_reduced_rank_are_those_of_the_theorem():
-    """Without a ridge: least squares, projected on the leading right singular vectors of the fitted values."""
+    """Without a ridge: least squares, projected on the leading right singular vectors of the fitted
+    values."""
     X = features()
     Y = np.stack([targets(), *np.random.default_rng(3).normal(size=(3, N)), signal()], axis=1)
     full = LinearRegression().fit(X, Y)
@@ -382,12 +438,16 @@ def test_entries_are_chosen_one_by_one():
     model = L0MultiTaskRegressor(k=5, sparsity="entries", solver=OMP).fit(X, Y)
     assert np.count_nonzero(model.coef_) == 5
     for row, y in zip(model.coef_, Y.T, strict=True):
-        np.testing.assert_allclose(row[row != 0], LinearRegression().fit(X[:, row != 0], y).coef_, rtol=1e-6)
+        np.testing.assert_allclose(
+            row[row != 0], LinearRegression().fit(X[:, row != 0], y).coef_, rtol=1e-6
+        )
 
 
 def chain(p=5):
     precision = 2 * np.eye(p) - 0.9 * (np.eye(p, k=1) + np.eye(p, k=-1))
-    X = np.random.default_rng(4).multivariate_normal(np.zeros(p), np.linalg.inv(precision), size=300)
+    X = np.random.default_rng(4).multivariate_normal(
+        np.zeros(p), np.linalg.inv(precision), size=300
+    )
     return X * np.arange(1, p + 1) + 7
 
 
@@ -405,7 +465,9 @@ def test_graphs():
         np.testing.assert_array_equal(np.triu(model.support_, 1).sum(), model.k_)
         np.testing.assert_array_equal(edges, model.support_ | np.eye(5, dtype=bool))
         assert np.all(np.diagonal(model.support_, 1))
-        np.testing.assert_allclose(model.covariance_[edges], empirical.covariance_[edges], rtol=1e-5)
+        np.testing.assert_allclose(
+            model.covariance_[edges], empirical.covariance_[edges], rtol=1e-5
+        )
         np.testing.assert_allclose(model.covariance_ @ model.precision_, np.eye(5), atol=1e-8)
         np.testing.assert_allclose(model.location_, X.mean(0))
     full = SparseGraphicalModel(k=1.0).fit(X)
@@ -418,29 +480,40 @@ def test_criteria_of_graphs_are_likelihoods_and_prices():
     n, p = X.shape
     model = SparseGraphicalModel(k="ebic").fit(X)
     free = n * (p * np.log(2 * np.pi) + np.sum(np.log(X.var(0))))  # the constants, and the units
-    for k, W, criterion in zip(model.path_.k, model.path_.precisions, model.path_.criteria, strict=True):
+    for k, W, criterion in zip(
+        model.path_.k, model.path_.precisions, model.path_.criteria, strict=True
+    ):
         assert np.count_nonzero(np.triu(W, 1)) == k
         likelihood = scipy.stats.multivariate_normal.logpdf(X, X.mean(0), np.linalg.inv(W)).sum()
-        np.testing.assert_allclose(criterion, -2 * likelihood - free + k * (np.log(n) + 2 * np.log(p)), rtol=1e-6)
+        np.testing.assert_allclose(
+            criterion, -2 * likelihood - free + k * (np.log(n) + 2 * np.log(p)), rtol=1e-6
+        )
 
 
-# ---- what counts -----------------------------------------------------------------------------------------------------
+# ---- what counts ---------------------------------------------------------------------------------
 
 
 def test_the_intercept_is_not_counted_and_not_penalised():
     X, y = features(), targets()
-    for model, z in ((L0Regressor(k=0, solver=OMP), y), (L0PoissonRegressor(k=0, solver=OMP), counts())):
+    for model, z in (
+        (L0Regressor(k=0, solver=OMP), y),
+        (L0PoissonRegressor(k=0, solver=OMP), counts()),
+    ):
         np.testing.assert_allclose(model.fit(X, z).predict(X), np.mean(z), rtol=1e-9)
     model = L0Classifier(k=0, l2=10.0, solver=OMP).fit(X, labels())
     np.testing.assert_allclose(model.predict_proba(X)[:, 1], np.mean(labels() == "yes"), rtol=1e-6)
     model = L0Regressor(k=1, fit_intercept=False, solver=OMP).fit(X, targets())
     j = np.flatnonzero(model.support_)
     assert model.intercept_ == 0
-    np.testing.assert_allclose(model.coef_[j], LinearRegression(fit_intercept=False).fit(X[:, j], targets()).coef_)
+    np.testing.assert_allclose(
+        model.coef_[j], LinearRegression(fit_intercept=False).fit(X[:, j], targets()).coef_
+    )
 
 
 @pytest.mark.parametrize(
-    "model", [L0Regressor(k=2), L0Regressor(k=2, l2=0.1, loss="huber"), L0Regressor(k="cv")], ids=str
+    "model",
+    [L0Regressor(k=2), L0Regressor(k=2, l2=0.1, loss="huber"), L0Regressor(k="cv")],
+    ids=str,
 )
 def test_units_do_not_matter(model):
     X, y = features(), targets()
@@ -464,7 +537,9 @@ def test_units_do_not_matter(model):
 def test_weights_repeat_samples(model, y):
     X, y = features(), y()
     times = np.random.default_rng(5).integers(0, 3, N)
-    model = model if isinstance(model, ReducedRankRegressor) else clone(model).set_params(solver=OMP)
+    model = (
+        model if isinstance(model, ReducedRankRegressor) else clone(model).set_params(solver=OMP)
+    )
     weighted = clone(model).fit(X, y, sample_weight=times)
     repeated = clone(model).fit(np.repeat(X, times, axis=0), np.repeat(y, times, axis=0))
     assert weighted.k_ == repeated.k_
@@ -477,11 +552,15 @@ def test_class_weights_are_weights_of_samples():
     X, y = features(), labels()
     weights = {"yes": 3.0, "no": 1.0}
     by_class = L0Classifier(k=2, class_weight=weights, solver=OMP).fit(X, y)
-    by_sample = L0Classifier(k=2, solver=OMP).fit(X, y, sample_weight=[weights[label] for label in y])
+    by_sample = L0Classifier(k=2, solver=OMP).fit(
+        X, y, sample_weight=[weights[label] for label in y]
+    )
     np.testing.assert_allclose(by_class.coef_, by_sample.coef_, rtol=1e-9)
     balanced = L0Classifier(k=2, class_weight="balanced", solver=OMP).fit(X, y)
     inverse = {label: 1 / np.sum(y == label) for label in ("yes", "no")}
-    by_sample = L0Classifier(k=2, solver=OMP).fit(X, y, sample_weight=[inverse[label] for label in y])
+    by_sample = L0Classifier(k=2, solver=OMP).fit(
+        X, y, sample_weight=[inverse[label] for label in y]
+    )
     np.testing.assert_allclose(balanced.coef_, by_sample.coef_, rtol=1e-6)
 
 
@@ -490,7 +569,9 @@ def test_groups_enter_together():
     groups = ["a", "b", "b", "c", "c", "c"]
     model = L0Regressor(k=2, groups=groups).fit(X, y)
     chosen = [[0, 1, 2], [0, 3, 4, 5], [1, 2, 3, 4, 5]]
-    best = min(chosen, key=lambda S: np.sum((y - LinearRegression().fit(X[:, S], y).predict(X[:, S])) ** 2))
+    best = min(
+        chosen, key=lambda S: np.sum((y - LinearRegression().fit(X[:, S], y).predict(X[:, S])) ** 2)
+    )
     assert np.flatnonzero(model.support_).tolist() == best and model.k_ == 2
     for of in (L0Classifier, L0MultiTaskRegressor):
         y = three_labels() if of is L0Classifier else two_targets()
@@ -520,7 +601,9 @@ def test_bounds_are_in_the_units_of_the_coefficients():
     least, most = np.full(D, -0.2), 0.3
     model = L0Regressor(k=D, bounds=(least, most), solver=OMP).fit(X, y)
     centred = X - X.mean(0)
-    expected = scipy.optimize.lsq_linear(centred / X.std(0), y - y.mean(), (least * X.std(0), most * X.std(0))).x
+    expected = scipy.optimize.lsq_linear(
+        centred / X.std(0), y - y.mean(), (least * X.std(0), most * X.std(0))
+    ).x
     np.testing.assert_allclose(model.coef_ * X.std(0), expected, atol=1e-5)
     free = L0Classifier(k=2, nonnegative=True, solver=OMP).fit(X, labels())
     assert np.all(free.coef_ >= 0) and free.intercept_ < 0  # of features about 50
@@ -529,7 +612,8 @@ def test_bounds_are_in_the_units_of_the_coefficients():
 def test_fractions_of_the_features():
     X, y = features(), targets()
     assert [
-        L0Regressor(k=k, solver=OMP).fit(X, y).k_ for k in (0.01, 0.5, 0.99, 1.0, np.float32(0.5), np.int64(2))
+        L0Regressor(k=k, solver=OMP).fit(X, y).k_
+        for k in (0.01, 0.5, 0.99, 1.0, np.float32(0.5), np.int64(2))
     ] == [
         1,
         3,
@@ -558,7 +642,7 @@ def test_a_certificate_bounds_the_best_value():
         L0Classifier(k=2, certify=True, solver=OMP).fit(X, labels())
 
 
-# ---- offsets ---------------------------------------------------------------------------------------------------------
+# ---- offsets -------------------------------------------------------------------------------------
 
 ALL = {
     "squared": (L0Regressor(), targets),
@@ -578,12 +662,15 @@ ALL = {
 
 def predictions(model, X, **options):
     """What a model says of samples."""
-    return getattr(model, "predict_proba", getattr(model, "decision_function", model.predict))(X, **options)
+    return getattr(model, "predict_proba", getattr(model, "decision_function", model.predict))(
+        X, **options
+    )
 
 
 @pytest.mark.parametrize("name", ALL)
 def test_an_offset_is_a_part_of_the_linear_predictor(name):
-    """Where all features are in, coefficients make up for one that is linear in them, and predictions stay."""
+    """Where all features are in, coefficients make up for one that is linear in them, and
+    predictions stay."""
     model, y = ALL[name]
     X, y = features(), y()
     model = clone(model).set_params(k=2 if name == "rank" else D)
@@ -596,7 +683,9 @@ def test_an_offset_is_a_part_of_the_linear_predictor(name):
     own = B.T - B.T.mean(axis=0) if name == "softmax" else B.T
     scale = X.std(0)
     np.testing.assert_allclose(moved.coef_ * scale, (plain.coef_ - own) * scale, atol=2e-5)
-    np.testing.assert_allclose(predictions(moved, X, offset=offset), predictions(plain, X), rtol=1e-4, atol=2e-5)
+    np.testing.assert_allclose(
+        predictions(moved, X, offset=offset), predictions(plain, X), rtol=1e-4, atol=2e-5
+    )
     assert np.max(np.abs(predictions(moved, X) - predictions(plain, X))) > 0.01
     np.testing.assert_allclose(moved.score(X, y, offset=offset), plain.score(X, y), rtol=1e-4)
     single = clone(model).fit(X.astype("f4"), y, offset=offset)
@@ -623,7 +712,9 @@ def test_exposures_of_counts():
     rates.fit((X / X.std(0))[:, S], y / exposure, sample_weight=exposure)
     np.testing.assert_allclose(model.coef_[S] * X.std(0)[S], rates.coef_, atol=2e-5)
     np.testing.assert_allclose(model.predict(X), rates.predict((X / X.std(0))[:, S]), rtol=1e-4)
-    np.testing.assert_allclose(model.predict(X, offset=np.log(exposure)), exposure * model.predict(X))
+    np.testing.assert_allclose(
+        model.predict(X, offset=np.log(exposure)), exposure * model.predict(X)
+    )
     frame_of = pd.Series(np.log(exposure))
     np.testing.assert_array_equal(clone(model).fit(X, y, offset=frame_of).coef_, model.coef_)
 
@@ -639,14 +730,22 @@ def test_squared_errors_are_those_of_targets_less_the_offset(name):
         ours, theirs = clone(model).fit(X, y, offset=offset), clone(model).fit(X, y - offset)
         assert ours.k_ == theirs.k_
         np.testing.assert_allclose(ours.coef_, theirs.coef_, rtol=1e-9)
-        np.testing.assert_allclose(ours.predict(X, offset=offset), theirs.predict(X) + offset, rtol=1e-9)
+        np.testing.assert_allclose(
+            ours.predict(X, offset=offset), theirs.predict(X) + offset, rtol=1e-9
+        )
 
 
 def test_offsets_in_the_choice_of_k():
     X, exposure = features(), exposures()
-    y, offset = np.random.default_rng(10).poisson(exposure * np.exp(signal() / 2 + 1)), np.log(exposure)
+    y, offset = (
+        np.random.default_rng(10).poisson(exposure * np.exp(signal() / 2 + 1)),
+        np.log(exposure),
+    )
     weights = np.random.default_rng(12).integers(0, 3, N)
-    model, data = L0PoissonRegressor(solver=OMP, k_max=3), {"sample_weight": weights, "offset": offset}
+    model, data = (
+        L0PoissonRegressor(solver=OMP, k_max=3),
+        {"sample_weight": weights, "offset": offset},
+    )
     chosen = clone(model).set_params(k="bic").fit(X, y, **data)
     losses, size = [], weights.sum()
     for k in range(4):
@@ -657,10 +756,15 @@ def test_offsets_in_the_choice_of_k():
     folds = []
     for train, held in KFold(3).split(X):
         fits = [
-            clone(model).set_params(k=k).fit(X[train], y[train], weights[train], offset[train]).predict(X, offset)[held]
+            clone(model)
+            .set_params(k=k)
+            .fit(X[train], y[train], weights[train], offset[train])
+            .predict(X, offset)[held]
             for k in range(4)
         ]
-        folds.append([np.average(mean - y[held] * np.log(mean), weights=weights[held]) for mean in fits])
+        folds.append(
+            [np.average(mean - y[held] * np.log(mean), weights=weights[held]) for mean in fits]
+        )
     chosen = clone(model).set_params(k="cv", cv=3).fit(X, y, **data)
     np.testing.assert_allclose(chosen.path_.fold_losses, folds, rtol=1e-6)
     assert chosen.k_ == np.argmin(np.mean(folds, axis=0))
@@ -670,7 +774,11 @@ def test_offsets_are_routed():
     X, offset = features(), np.log(exposures())
     y = np.random.default_rng(10).poisson(np.exp(offset + signal() / 2 + 1))
     with sklearn.config_context(enable_metadata_routing=True):
-        model = L0PoissonRegressor(solver=OMP).set_fit_request(offset=True).set_score_request(offset=True)
+        model = (
+            L0PoissonRegressor(solver=OMP)
+            .set_fit_request(offset=True)
+            .set_score_request(offset=True)
+        )
         search = GridSearchCV(model, {"k": [1, 2]}, cv=3).fit(X, y, offset=offset)
         plain = GridSearchCV(L0PoissonRegressor(solver=OMP), {"k": [1, 2]}, cv=3).fit(X, y)
     expected = [
@@ -691,13 +799,17 @@ def test_offsets_of_selections():
     assert L0Regressor(k=1, solver=OMP).fit(X, y).support_[4]
     known = L0Selector(L0Regressor(k=1, solver=OMP)).fit(X, y, offset=offset)
     assert known.get_support(indices=True).tolist() == [1]
-    display = SelectionDisplay.from_estimator(known.estimator_, X, y, offset=offset, num_pairs=10, random_state=0)
-    same = SelectionDisplay.from_estimator(known.estimator_, X, y - offset, num_pairs=10, random_state=0)
+    display = SelectionDisplay.from_estimator(
+        known.estimator_, X, y, offset=offset, num_pairs=10, random_state=0
+    )
+    same = SelectionDisplay.from_estimator(
+        known.estimator_, X, y - offset, num_pairs=10, random_state=0
+    )
     np.testing.assert_array_equal(display.frequencies, same.frequencies)
     assert np.argmax(display.frequencies) == 1
 
 
-# ---- the choice of k -------------------------------------------------------------------------------------------------
+# ---- the choice of k -----------------------------------------------------------------------------
 
 
 def deviances(model, X, y):
@@ -712,7 +824,9 @@ def deviances(model, X, y):
         elif isinstance(model, L0GammaRegressor):
 
             def total(shape, mean=mean):
-                return -2 * np.sum(scipy.stats.gamma.logpdf(y, shape, scale=mean / shape) + np.log(y))
+                return -2 * np.sum(
+                    scipy.stats.gamma.logpdf(y, shape, scale=mean / shape) + np.log(y)
+                )
 
             yield scipy.optimize.minimize_scalar(total, bounds=(0.5, 50), method="bounded").fun
         elif isinstance(model, L0CoxRegressor):
@@ -754,7 +868,9 @@ def test_criteria_choose_as_a_loop_does(name):
         np.testing.assert_allclose(chosen.path_.intercepts[chosen.k_], own)
 
 
-@pytest.mark.parametrize("cv", [None, 3, ShuffleSplit(4, random_state=0)], ids=["5", "3", "shuffled"])
+@pytest.mark.parametrize(
+    "cv", [None, 3, ShuffleSplit(4, random_state=0)], ids=["5", "3", "shuffled"]
+)
 def test_cross_validation_chooses_as_a_loop_does(cv):
     X, y = features(), targets()
     model = L0Regressor(k="cv", cv=cv, k_max=4, solver=OMP).fit(X, y)
@@ -777,16 +893,22 @@ def test_the_default_search_begins_at_the_path():
     assert L0Regressor(k_max=2).fit(X, y).path_.k.tolist() == [0, 1, 2]
 
 
-# ---- data of all kinds -----------------------------------------------------------------------------------------------
+# ---- data of all kinds ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("model", [L0Regressor(k=3), L0Classifier(k=3), L0Regressor(k="cv")], ids=str)
+@pytest.mark.parametrize(
+    "model", [L0Regressor(k=3), L0Classifier(k=3), L0Regressor(k="cv")], ids=str
+)
 def test_sparse_data_of_every_format_are_not_made_dense(model, monkeypatch):
     X = features() * (np.random.default_rng(6).random((N, D)) < 0.6)
     y = labels() if isinstance(model, L0Classifier) else targets()
     dense = clone(model).set_params(solver=OMP).fit(X, y)
     fitted = dense.predict(X)
-    kinds = [f"{name}_{of}" for name in ("csr", "csc", "coo", "lil", "dok", "bsr", "dia") for of in ("array", "matrix")]
+    kinds = [
+        f"{name}_{of}"
+        for name in ("csr", "csc", "coo", "lil", "dok", "bsr", "dia")
+        for of in ("array", "matrix")
+    ]
     data = [getattr(scipy.sparse, kind)(X) for kind in kinds]
 
     def refuse(*args, **kwargs):
@@ -810,15 +932,27 @@ def test_sparse_data_of_every_format_are_not_made_dense(model, monkeypatch):
 def test_precision_is_that_of_the_data(enabled):
     """Whatever JAX's default is, which is left as it was."""
     X, y = features(), targets()
-    with jax.enable_x64(enabled) if hasattr(jax, "enable_x64") else jax.experimental.enable_x64(enabled):
+    with (
+        jax.enable_x64(enabled)
+        if hasattr(jax, "enable_x64")
+        else jax.experimental.enable_x64(enabled)
+    ):
         before = jax.numpy.ones(1).dtype
-        double, single, integers = (L0Regressor(k=2, solver=OMP).fit(A, y) for A in (X, X.astype("f4"), X.astype(int)))
+        double, single, integers = (
+            L0Regressor(k=2, solver=OMP).fit(A, y) for A in (X, X.astype("f4"), X.astype(int))
+        )
         assert jax.numpy.ones(1).dtype == before
-    assert [m.coef_.dtype for m in (double, single, integers)] == [np.float64, np.float32, np.float64]
+    assert [m.coef_.dtype for m in (double, single, integers)] == [
+        np.float64,
+        np.float32,
+        np.float64,
+    ]
     assert single.predict(X.astype("f4")).dtype == np.float32
     np.testing.assert_allclose(single.coef_, double.coef_, rtol=1e-3)
     S = double.support_
-    np.testing.assert_allclose(double.coef_[S], LinearRegression().fit(X[:, S], y).coef_, rtol=1e-10)
+    np.testing.assert_allclose(
+        double.coef_[S], LinearRegression().fit(X[:, S], y).coef_, rtol=1e-10
+    )
 
 
 def test_a_warning_where_there_is_no_minimiser():
@@ -828,7 +962,7 @@ def test_a_warning_where_there_is_no_minimiser():
         L0Classifier(k=2, l2=0, solver=OMP).fit(X, y)
 
 
-# ---- put together ----------------------------------------------------------------------------------------------------
+# ---- put together --------------------------------------------------------------------------------
 
 
 def frame():
@@ -838,8 +972,12 @@ def frame():
 def test_a_selector_in_a_pipeline():
     X, y = frame(), labels()
     selector = L0Selector(L0Classifier(k=3, solver=OMP)).set_output(transform="pandas")
-    model = make_pipeline(StandardScaler().set_output(transform="pandas"), selector, LogisticRegression()).fit(X, y)
-    chosen = [name for name, selected in zip("abcdef", model[1].get_support(), strict=True) if selected]
+    model = make_pipeline(
+        StandardScaler().set_output(transform="pandas"), selector, LogisticRegression()
+    ).fit(X, y)
+    chosen = [
+        name for name, selected in zip("abcdef", model[1].get_support(), strict=True) if selected
+    ]
     assert len(chosen) == 3 and model[:2].get_feature_names_out().tolist() == chosen
     pd.testing.assert_frame_equal(model[:2].transform(X), model[0].transform(X)[chosen])
     assert model[1].get_support(indices=True).tolist() == ["abcdef".index(name) for name in chosen]
@@ -860,9 +998,13 @@ NAMES = ["squared", "huber", *KINDS, "logistic", "squared_hinge", "smoothed_hing
 def test_selectors_by_the_name_of_a_loss(loss):
     selector = L0Selector(loss, k=1)
     if loss == "squared":  # one is fitted; of the others the estimator is looked at
-        assert selector.fit(features(), targets()).k_ == 1 and selector.transform(features()).shape == (N, 1)
+        assert selector.fit(features(), targets()).k_ == 1 and selector.transform(
+            features()
+        ).shape == (N, 1)
     estimator = selector.build()
-    assert (type(estimator) is KINDS[loss] if loss in KINDS else estimator.loss == loss) and estimator.k == 1
+    assert (
+        type(estimator) is KINDS[loss] if loss in KINDS else estimator.loss == loss
+    ) and estimator.k == 1
 
 
 TARGETS = [
@@ -888,9 +1030,15 @@ def scores(model, X, y, weights=None):
     cv, found = check_cv(3, y, classifier=is_classifier(model)), []
     for train, held in cv.split(X, y):
         parts = [None if y is None else y[part] for part in (train, held)]
-        given = [{} if weights is None else {"sample_weight": weights[part]} for part in (train, held)]
-        fitted = clone(model).fit(X.iloc[train] if hasattr(X, "iloc") else X[train], parts[0], **given[0])
-        found.append(fitted.score(X.iloc[held] if hasattr(X, "iloc") else X[held], parts[1], **given[1]))
+        given = [
+            {} if weights is None else {"sample_weight": weights[part]} for part in (train, held)
+        ]
+        fitted = clone(model).fit(
+            X.iloc[train] if hasattr(X, "iloc") else X[train], parts[0], **given[0]
+        )
+        found.append(
+            fitted.score(X.iloc[held] if hasattr(X, "iloc") else X[held], parts[1], **given[1])
+        )
     return found
 
 
@@ -899,9 +1047,17 @@ def test_copies(model, y):
     X, y = frame(), y()
     fitted = clone(model).fit(X, y)
     again = pickle.loads(pickle.dumps(fitted))
-    assert vars(again).keys() == vars(fitted).keys() and repr(again) == repr(model) == repr(clone(fitted))
+    assert vars(again).keys() == vars(fitted).keys() and repr(again) == repr(model) == repr(
+        clone(fitted)
+    )
     assert list(again.feature_names_in_) == list("abcdef") and not hasattr(clone(fitted), "k_")
-    for method in ("predict", "predict_proba", "decision_function", "transform", "predict_survival_function"):
+    for method in (
+        "predict",
+        "predict_proba",
+        "decision_function",
+        "transform",
+        "predict_survival_function",
+    ):
         if hasattr(fitted, method):
             np.testing.assert_array_equal(getattr(again, method)(X), getattr(fitted, method)(X))
 
@@ -918,21 +1074,30 @@ def test_polars(model, y):
     for method in ("predict", "predict_proba", "decision_function", "transform", "score"):
         if hasattr(expected, method):
             arguments = (y,) if method == "score" else ()
-            now, before = getattr(found, method)(X, *arguments), getattr(expected, method)(frame(), *arguments)
+            now, before = (
+                getattr(found, method)(X, *arguments),
+                getattr(expected, method)(frame(), *arguments),
+            )
             np.testing.assert_array_equal(now, before)
 
 
 def test_a_selector_among_frames_of_polars():
     X = pl.from_pandas(frame())
-    selector = L0Selector(L0Classifier(k=3, solver=OMP)).set_output(transform="polars").fit(X, labels())
-    chosen = [name for name, selected in zip("abcdef", selector.get_support(), strict=True) if selected]
+    selector = (
+        L0Selector(L0Classifier(k=3, solver=OMP)).set_output(transform="polars").fit(X, labels())
+    )
+    chosen = [
+        name for name, selected in zip("abcdef", selector.get_support(), strict=True) if selected
+    ]
     assert selector.transform(X).equals(X.select(chosen))
 
 
 def test_copies_of_paths():
     X, y = features(), labels()
     chosen = L0Classifier(k="bic", solver=OMP, class_weight="balanced").fit(X, y)
-    np.testing.assert_array_equal(pickle.loads(pickle.dumps(chosen)).path_.criteria, chosen.path_.criteria)
+    np.testing.assert_array_equal(
+        pickle.loads(pickle.dumps(chosen)).path_.criteria, chosen.path_.criteria
+    )
 
 
 @pytest.mark.parametrize(("model", "y"), EVERY, ids=name_of)
@@ -953,7 +1118,9 @@ def test_predictions_of_samples_left_out(model, y):
     X, y = features(), y()
     found = cross_val_predict(model, X, y, cv=3)
     for train, held in check_cv(3, y, classifier=is_classifier(model)).split(X, y):
-        np.testing.assert_array_equal(found[held], clone(model).fit(X[train], y[train]).predict(X[held]))
+        np.testing.assert_array_equal(
+            found[held], clone(model).fit(X[train], y[train]).predict(X[held])
+        )
 
 
 def test_processes_agree_with_one(monkeypatch):
@@ -966,7 +1133,9 @@ def test_processes_agree_with_one(monkeypatch):
     for one, other in zip(here, there, strict=True):
         for name in ("coef_", "thresholds_", "cum_baseline_hazard_", "precision_", "support_"):
             if hasattr(one, name):
-                np.testing.assert_allclose(getattr(other, name), getattr(one, name), rtol=1e-6, atol=1e-9)
+                np.testing.assert_allclose(
+                    getattr(other, name), getattr(one, name), rtol=1e-6, atol=1e-9
+                )
 
 
 @pytest.mark.parametrize(("model", "y"), PREDICTORS, ids=name_of)
@@ -974,7 +1143,9 @@ def test_weights_are_routed(model, y):
     X, y = features(), y()
     weights = np.random.default_rng(7).integers(0, 3, N).astype(float)
     with sklearn.config_context(enable_metadata_routing=True):
-        routed = clone(model).set_fit_request(sample_weight=True).set_score_request(sample_weight=True)
+        routed = (
+            clone(model).set_fit_request(sample_weight=True).set_score_request(sample_weight=True)
+        )
         search = GridSearchCV(routed, {"k": [2]}, cv=3).fit(X, y, sample_weight=weights)
     expected = np.mean(scores(clone(model).set_params(k=2), X, y, weights))
     np.testing.assert_allclose(search.cv_results_["mean_test_score"], expected, rtol=1e-9)
@@ -985,7 +1156,9 @@ def test_weights_are_routed(model, y):
 def test_solvers_that_draw_random_numbers():
     X, y = features(), targets()
     solver = jaxht.HTSVRG(step_size=0.1)
-    first, same = (L0Regressor(k=2, solver=solver, random_state=0).fit(X, y).coef_ for _ in range(2))
+    first, same = (
+        L0Regressor(k=2, solver=solver, random_state=0).fit(X, y).coef_ for _ in range(2)
+    )
     np.testing.assert_array_equal(first, same)
 
 
@@ -1005,7 +1178,7 @@ def test_neighbouring_k_share_a_program(name, caplog):
     assert programs == [1, 0, 0]
 
 
-# ---- displays --------------------------------------------------------------------------------------------------------
+# ---- displays ------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -1023,10 +1196,14 @@ def test_paths_are_drawn(axes):
     display = PathDisplay.from_estimator(model, ax=axes)
     assert display.ax_ is axes and display.figure_ is axes.figure and len(display.lines_) == D
     for line in display.lines_:
-        np.testing.assert_array_equal(line.get_ydata(), model.path_.coefficients[:, "abcdef".index(line.get_label())])
+        np.testing.assert_array_equal(
+            line.get_ydata(), model.path_.coefficients[:, "abcdef".index(line.get_label())]
+        )
     (line,) = display.plot(kind="criteria").lines_
     assert display.ax_ is not axes
-    np.testing.assert_array_equal(line.get_xydata(), np.stack([model.path_.k, model.path_.criteria], axis=1))
+    np.testing.assert_array_equal(
+        line.get_xydata(), np.stack([model.path_.k, model.path_.criteria], axis=1)
+    )
     folds = L0MultiTaskRegressor(k="cv", k_max=2, solver=OMP).fit(X, two_targets())
     (line,) = PathDisplay.from_path(folds.path_, kind="criteria").lines_
     np.testing.assert_array_equal(line.get_ydata(), folds.path_.criteria)
@@ -1052,7 +1229,9 @@ def test_selections_are_drawn(axes):
     assert display.frequencies[1] == display.frequencies.max() and display.expected_false >= 0
     same = SelectionDisplay.from_estimator(model.fit(X, y), X, y, num_pairs=10, random_state=0)
     np.testing.assert_array_equal(same.frequencies, display.frequencies)
-    found = L0Classifier(k=2, solver=OMP).stability_selection(X, three_labels(), num_pairs=10, random_state=0)
+    found = L0Classifier(k=2, solver=OMP).stability_selection(
+        X, three_labels(), num_pairs=10, random_state=0
+    )
     assert found.frequencies.shape == (D,)
     np.testing.assert_allclose([found.frequencies.sum(), found.mean_size], 2)
     for estimator in (ReducedRankRegressor(k=1), LinearRegression()):
@@ -1064,10 +1243,14 @@ def test_selections_are_drawn(axes):
         SelectionDisplay.from_estimator(L0Regressor(), X, y)
 
 
-# ---- errors ----------------------------------------------------------------------------------------------------------
+# ---- errors --------------------------------------------------------------------------------------
 
 WRONG = {
-    "k is text": (r"k must be an int, or a fraction in \(0, 1\] or 'cv' or", L0Regressor(k="cp"), targets),
+    "k is text": (
+        r"k must be an int, or a fraction in \(0, 1\] or 'cv' or",
+        L0Regressor(k="cp"),
+        targets,
+    ),
     "k is a bool": ("k must be an int", L0Regressor(k=True), targets),
     "k is too large": ("k must lie between 0 and n_features = 6; got 7", L0Regressor(k=7), targets),
     "k is below always": ("k must lie between 2", L0Regressor(k=1, always=[0, 1]), targets),
@@ -1076,7 +1259,11 @@ WRONG = {
     "l2": ("l2 must be at least 0; got -1", L0Regressor(k=1, l2=-1), targets),
     "loss": ("loss must be 'squared' or 'huber'; got 'l1'", L0Regressor(k=1, loss="l1"), targets),
     "loss of classes": ("loss must be 'logistic' or", L0Classifier(k=1, loss="hinge"), labels),
-    "criterion of huber": ("logarithm of a likelihood", L0Regressor(loss="huber", solver=OMP), targets),
+    "criterion of huber": (
+        "logarithm of a likelihood",
+        L0Regressor(loss="huber", solver=OMP),
+        targets,
+    ),
     "groups": ("groups must have one label", L0Regressor(k=1, groups=[0, 1]), targets),
     "groups of entries": (
         "groups must be None",
@@ -1091,16 +1278,40 @@ WRONG = {
     "always of floats": ("mask, numbers or names", L0Regressor(k=1, always=[0.5]), targets),
     "bounds": ("must be a pair", L0Regressor(k=1, bounds=3), targets),
     "bounds without 0": ("must not be above 0", L0Regressor(k=1, bounds=(1, 2)), targets),
-    "bounds of groups": ("count coefficients", L0Regressor(k=1, nonnegative=True, groups=[0, 0, 1, 1, 2, 2]), targets),
+    "bounds of groups": (
+        "count coefficients",
+        L0Regressor(k=1, nonnegative=True, groups=[0, 0, 1, 1, 2, 2]),
+        targets,
+    ),
     "one class": ("at least 2 classes", L0Classifier(k=1), lambda: np.zeros(N, int)),
     "negative counts": ("counts", L0PoissonRegressor(k=1), lambda: -counts() - 1),
-    "a cost of 0": ("y must be above 0", L0GammaRegressor(k=1), lambda: costs() * (np.arange(N) > 0)),
+    "a cost of 0": (
+        "y must be above 0",
+        L0GammaRegressor(k=1),
+        lambda: costs() * (np.arange(N) > 0),
+    ),
     "one ordered class": ("at least 2 classes", L0OrdinalClassifier(k=1), lambda: np.zeros(N, int)),
-    "no events": ("must have an event", L0CoxRegressor(k=1), lambda: np.stack([np.arange(N), np.zeros(N)], axis=1)),
-    "events of 2": (r"y\[:, 1\] must be 1", L0CoxRegressor(k=1), lambda: np.stack([np.arange(N), 2 + np.zeros(N)], 1)),
+    "no events": (
+        "must have an event",
+        L0CoxRegressor(k=1),
+        lambda: np.stack([np.arange(N), np.zeros(N)], axis=1),
+    ),
+    "events of 2": (
+        r"y\[:, 1\] must be 1",
+        L0CoxRegressor(k=1),
+        lambda: np.stack([np.arange(N), 2 + np.zeros(N)], 1),
+    ),
     "fields": ("one field of bools", L0CoxRegressor(k=1), lambda: lives()[["weeks"]]),
-    "hinge of three classes": ("Only binary", L0Classifier(k=1, loss="squared_hinge"), three_labels),
-    "rank": (r"k must lie between 1 and min\(n_features, n_targets\) = 2", ReducedRankRegressor(k=3), two_targets),
+    "hinge of three classes": (
+        "Only binary",
+        L0Classifier(k=1, loss="squared_hinge"),
+        three_labels,
+    ),
+    "rank": (
+        r"k must lie between 1 and min\(n_features, n_targets\) = 2",
+        ReducedRankRegressor(k=3),
+        two_targets,
+    ),
     "certificate without a ridge": ("l2", L0Regressor(k=1, certify=True, solver=OMP), targets),
     "selector": ("selects features, or one of", L0Selector(LinearRegression()), targets),
     "selector by name": ("got 'l1'", L0Selector("l1"), targets),
@@ -1124,11 +1335,13 @@ def test_names_that_are_not_there():
 
 
 def test_hinges_of_several_classes():
-    model = OneVsRestClassifier(L0Classifier(k=2, loss="squared_hinge", solver=OMP)).fit(features(), three_labels())
+    model = OneVsRestClassifier(L0Classifier(k=2, loss="squared_hinge", solver=OMP)).fit(
+        features(), three_labels()
+    )
     assert model.score(features(), three_labels()) > 0.5
 
 
-# ---- imports ---------------------------------------------------------------------------------------------------------
+# ---- imports -------------------------------------------------------------------------------------
 
 
 def run(script):
@@ -1136,7 +1349,12 @@ def run(script):
 
 
 def test_scikit_learn_is_imported_when_it_is_asked_for():
-    assert run("import jaxht, sys; assert 'sklearn' not in sys.modules; jaxht.sklearn.L0Regressor").returncode == 0
+    assert (
+        run(
+            "import jaxht, sys; assert 'sklearn' not in sys.modules; jaxht.sklearn.L0Regressor"
+        ).returncode
+        == 0
+    )
     found = run("import sys; sys.modules['sklearn'] = None; import jaxht.sklearn")
     assert "ImportError: jaxht.sklearn needs scikit-learn" in found.stderr
 

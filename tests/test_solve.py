@@ -29,7 +29,9 @@ CALLS = {
     "certify": lambda f, C, x: jaxht.certify(f, C, x).lower,
     "exhaustive_search": lambda f, C, x: jaxht.exhaustive_search(f, C).value,
     "optimality": lambda f, C, x: jaxht.optimality(f, C, x).stationarity,
-    "choose_k": lambda f, C, x: jaxht.criteria.choose_k(f, C, jaxht.HTP(), np.arange(1, 3)).criteria,
+    "choose_k": lambda f, C, x: (
+        jaxht.criteria.choose_k(f, C, jaxht.HTP(), np.arange(1, 3)).criteria
+    ),
     "bootstrap": lambda f, C, x: (
         jaxht.inference.bootstrap(f, C, jaxht.HTP(), jax.random.key(0), num_resamples=4).frequencies
     ),
@@ -64,14 +66,21 @@ def test_rtol_is_that_of_the_dtype_in_which_runs_compute():
             assert problem.stop.rtol == np.finfo(dtype).eps
 
 
-# ---- Status and Stop -----------------------------------------------------------------------------------------------
+# ---- Status and Stop -----------------------------------------------------------------------------
 
 
 def test_every_status_has_its_own_sentence():
     sentences = [status.sentence for status in Status]
     assert all(re.fullmatch(r"[A-Z].*\.", sentence) for sentence in sentences)
     assert len(set(sentences)) == len(Status)
-    codes = {"MAX_STEPS": 7, "CYCLING": 8, "DIVERGED": 9, "REFIT_FAILED": 10, "INVALID_DATA": 11, "INVALID_START": 12}
+    codes = {
+        "MAX_STEPS": 7,
+        "CYCLING": 8,
+        "DIVERGED": 9,
+        "REFIT_FAILED": 10,
+        "INVALID_DATA": 11,
+        "INVALID_START": 12,
+    }
     codes |= {"INVALID_STEP_SIZE": 13, "NO_DUAL": 14}
     assert {status.name: int(status) for status in Status if status.failed} == codes
     assert Status.RUNNING == 0
@@ -109,13 +118,33 @@ ENDS = {
         Status.TARGET_REACHED,
         4,
     ),
-    "a target below zero": (IHT(step_size=SMALL_STEP), Stop(max_steps=4, target_value=-1.0), Status.MAX_STEPS, 4),
+    "a target below zero": (
+        IHT(step_size=SMALL_STEP),
+        Stop(max_steps=4, target_value=-1.0),
+        Status.MAX_STEPS,
+        4,
+    ),
     "a finding before the limit": (jaxht.OMP(), Stop(max_steps=K), Status.FINISHED, K),
     "the solver's own limit": (jaxht.OMP(), Stop(), Status.FINISHED, K),
     "target before a finding": (jaxht.OMP(), after_all, Status.TARGET_REACHED, K),
-    "target at the start": (IHT(), lambda: Stop(target_value=iht_values()[0]), Status.TARGET_REACHED, 0),
-    "target at the start before no step at all": (IHT(), Stop(0, target_value=1e9), Status.TARGET_REACHED, 0),
-    "a gap test without a gap": (IHT(step_size=SMALL_STEP), Stop(max_steps=2, gap_rtol=1e9), Status.MAX_STEPS, 2),
+    "target at the start": (
+        IHT(),
+        lambda: Stop(target_value=iht_values()[0]),
+        Status.TARGET_REACHED,
+        0,
+    ),
+    "target at the start before no step at all": (
+        IHT(),
+        Stop(0, target_value=1e9),
+        Status.TARGET_REACHED,
+        0,
+    ),
+    "a gap test without a gap": (
+        IHT(step_size=SMALL_STEP),
+        Stop(max_steps=2, gap_rtol=1e9),
+        Status.MAX_STEPS,
+        2,
+    ),
 }
 
 
@@ -145,12 +174,15 @@ def test_raise_for_status():
     batch = dataclasses.replace(result, status=np.array([1, 9, 7, 9, 2]))
     with pytest.raises(RuntimeError) as error:
         batch.raise_for_status()
-    assert all(part in str(error.value) for part in ("1 of 5 runs MAX_STEPS", "2 of 5 runs DIVERGED", "step_size"))
+    assert all(
+        part in str(error.value)
+        for part in ("1 of 5 runs MAX_STEPS", "2 of 5 runs DIVERGED", "step_size")
+    )
     fine = dataclasses.replace(result, status=np.array([[0, 1, 2], [3, 4, 5]]))
     assert fine.raise_for_status() is fine
 
 
-# ---- divergence ----------------------------------------------------------------------------------------------------
+# ---- divergence ----------------------------------------------------------------------------------
 
 
 def test_blow_up_returns_the_last_sound_iterate():
@@ -170,7 +202,10 @@ def test_blow_up_returns_the_last_sound_iterate():
 @pytest.mark.parametrize("solver", [IHT(), NIHT(), HTP()], ids=lambda solver: type(solver).__name__)
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_bad_data_are_named(solver, bad):
-    for objective in (LeastSquares(A, np.r_[Y[1:], bad]), LeastSquares(np.where(np.eye(N, D), bad, A), Y)):
+    for objective in (
+        LeastSquares(A, np.r_[Y[1:], bad]),
+        LeastSquares(np.where(np.eye(N, D), bad, A), Y),
+    ):
         result = jaxht.solve(objective, C, solver)
         assert (result.status, result.num_steps) == (Status.INVALID_DATA, 0)
         np.testing.assert_array_equal(result.x, 0)
@@ -194,14 +229,22 @@ def test_zero_is_its_own_answer():
 @pytest.mark.parametrize("solver", [IHT, HTP], ids=lambda solver: solver.__name__)
 def test_a_step_size_that_is_none_is_named(solver):
     steps = jnp.array([SMALL_STEP, np.nan, np.inf, 0.0, -SMALL_STEP])
-    result = quick(jax.vmap(lambda step_size: jaxht.solve(F, C, solver(step_size=step_size))))(steps)
+    result = quick(jax.vmap(lambda step_size: jaxht.solve(F, C, solver(step_size=step_size))))(
+        steps
+    )
     assert result.status[0] < Status.MAX_STEPS
     np.testing.assert_array_equal(result.status[1:], Status.INVALID_STEP_SIZE)
     np.testing.assert_array_equal(result.num_steps[1:], 0)
     np.testing.assert_array_equal(result.x[1:], 0)
 
 
-OWN_OR_GIVEN = {"IHT": IHT(), "IHT-given": IHT(SMALL_STEP), "NIHT": NIHT(), "HTP": HTP(), "HTP-given": HTP(SMALL_STEP)}
+OWN_OR_GIVEN = {
+    "IHT": IHT(),
+    "IHT-given": IHT(SMALL_STEP),
+    "NIHT": NIHT(),
+    "HTP": HTP(),
+    "HTP-given": HTP(SMALL_STEP),
+}
 
 
 @pytest.mark.parametrize("name", OWN_OR_GIVEN)
@@ -209,21 +252,28 @@ def test_a_column_whose_square_overflows_is_a_failure(name):
     """x = 0 would seem to be a fixed point. It hurts its own lane only."""
     scales = np.ones((2, 1, D), np.float32)
     scales[1, 0, 0] = 1e25
-    result = quick(jax.vmap(lambda A: jaxht.solve(LeastSquares(A, Y), C, OWN_OR_GIVEN[name])))(A * scales)
+    result = quick(jax.vmap(lambda A: jaxht.solve(LeastSquares(A, Y), C, OWN_OR_GIVEN[name])))(
+        A * scales
+    )
     assert result.status[0] < Status.MAX_STEPS
-    assert result.status[1] == (Status.DIVERGED if name.endswith("given") else Status.INVALID_STEP_SIZE)
+    assert result.status[1] == (
+        Status.DIVERGED if name.endswith("given") else Status.INVALID_STEP_SIZE
+    )
     np.testing.assert_array_equal(result.x[1], 0)
 
 
 @pytest.mark.parametrize("scale", [2.0**40, 2.0**-40])
 def test_niht_squares_no_gradient(scale):
-    """Its step would be a ratio of fourth and sixth powers of the columns, which leave float32 before their squares."""
-    result, expected = (jaxht.solve(LeastSquares(s * A, s * Y), C, NIHT()) for s in (np.float32(scale), 1))
+    """Its step would be a ratio of fourth and sixth powers of the columns, which leave float32
+    before their squares."""
+    result, expected = (
+        jaxht.solve(LeastSquares(s * A, s * Y), C, NIHT()) for s in (np.float32(scale), 1)
+    )
     assert (result.status, result.num_steps) == (expected.status, expected.num_steps)
     np.testing.assert_array_equal(result.x, expected.x)
 
 
-# ---- pursuits that fall short ---------------------------------------------------------------------------------------
+# ---- pursuits that fall short --------------------------------------------------------------------
 
 PURSUITS = {
     "HTP": HTP(step_size=0.3),
@@ -234,7 +284,8 @@ PURSUITS = {
 
 @pytest.mark.parametrize("name", PURSUITS)
 def test_pursuits_that_fall_short_return_their_best_point(name):
-    """On correlated columns, at once, in pieces and with a history, the same; a good start is never lost."""
+    """On correlated columns, at once, in pieces and with a history, the same; a good start is never
+    lost."""
     rng = np.random.default_rng(16)
     A = rng.normal(size=(40, 10, 16)) + 2 * rng.normal(size=(40, 10, 1))
     y, x0 = rng.normal(size=(40, 10)), np.zeros((40, 16))
@@ -249,7 +300,9 @@ def test_pursuits_that_fall_short_return_their_best_point(name):
     def lane(A, y, x0, limit):
         arguments = LeastSquares(A, y), Sparse(3, k_max=3), PURSUITS[name]
         stop = Stop(max_steps=limit, rtol=0)
-        result, history = jaxht.trace(*arguments, num_steps=8, x0=x0, stop=stop, record=lambda it: (it.x, it.value))
+        result, history = jaxht.trace(
+            *arguments, num_steps=8, x0=x0, stop=stop, record=lambda it: (it.x, it.value)
+        )
         problem, x0, _ = prepare(*arguments, stop, x0)
         carry = advance(problem, advance(problem, start(problem, x0, None), 2), 6)
         return jaxht.solve(*arguments, x0=x0, stop=stop), finish(problem, carry), result, history
@@ -270,7 +323,7 @@ def test_pursuits_that_fall_short_return_their_best_point(name):
     assert np.any(result.value < value[np.arange(40), result.num_steps])
 
 
-# ---- trace ---------------------------------------------------------------------------------------------------------
+# ---- trace ---------------------------------------------------------------------------------------
 
 
 def test_trace_records_every_iterate():
@@ -279,7 +332,11 @@ def test_trace_records_every_iterate():
     assert values.shape == (7,)
     assert result.num_steps == 6
     _, history = jaxht.trace(
-        F, C, solver, num_steps=6, record=lambda iterate: {"x": iterate.x, "done": iterate.counts.full_gradients}
+        F,
+        C,
+        solver,
+        num_steps=6,
+        record=lambda iterate: {"x": iterate.x, "done": iterate.counts.full_gradients},
     )
     assert history["x"].shape == (7, D)
     np.testing.assert_array_equal(history["done"], range(7))
@@ -291,11 +348,15 @@ def test_trace_records_every_iterate():
 
 
 def test_trace_of_an_ended_run_repeats_its_last_record():
-    result, values = jaxht.trace(F, C, IHT(step_size=SMALL_STEP), num_steps=6, stop=Stop(max_steps=2))
+    result, values = jaxht.trace(
+        F, C, IHT(step_size=SMALL_STEP), num_steps=6, stop=Stop(max_steps=2)
+    )
     assert (result.status, result.num_steps, len(values)) == (Status.MAX_STEPS, 2, 7)
     assert values[1] > values[2]
     np.testing.assert_array_equal(values[2:], values[2])
-    result, values = jaxht.trace(F, C, IHT(step_size=SMALL_STEP), num_steps=6, stop=Stop(max_steps=0))
+    result, values = jaxht.trace(
+        F, C, IHT(step_size=SMALL_STEP), num_steps=6, stop=Stop(max_steps=0)
+    )
     assert (result.status, result.num_steps) == (Status.MAX_STEPS, 0)
     np.testing.assert_array_equal(values, values[0])
     result, values = jaxht.trace(F, C, IHT(step_size=SMALL_STEP), num_steps=0)
@@ -309,7 +370,10 @@ def test_derivatives_are_finite_differences(solver):
     """Of the values of a trace in reverse mode, of the value of a solution in forward mode."""
     with x64():
         rng = np.random.default_rng(1)
-        at, along = (A.astype(float), Y.astype(float), 0.1), (rng.normal(size=(N, D)), rng.normal(size=N), 1.0)
+        at, along = (
+            (A.astype(float), Y.astype(float), 0.1),
+            (rng.normal(size=(N, D)), rng.normal(size=N), 1.0),
+        )
 
         def traced(A, y, l2):
             return jaxht.trace(LeastSquares(A, y, l2), C, solver, num_steps=6)[1].sum()
@@ -319,7 +383,9 @@ def test_derivatives_are_finite_differences(solver):
 
         def difference(function, h=1e-6):
             function = quick(function)
-            ahead, behind = (function(*(a + s * h * b for a, b in zip(at, along, strict=True))) for s in (1, -1))
+            ahead, behind = (
+                function(*(a + s * h * b for a, b in zip(at, along, strict=True))) for s in (1, -1)
+            )
             return (ahead - behind) / (2 * h)
 
         gradient = quick(jax.grad(traced, (0, 1, 2)))(*at)
@@ -329,7 +395,7 @@ def test_derivatives_are_finite_differences(solver):
         np.testing.assert_allclose(tangent, difference(solved), rtol=1e-6)
 
 
-# ---- counts --------------------------------------------------------------------------------------------------------
+# ---- counts --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -339,7 +405,11 @@ def test_derivatives_are_finite_differences(solver):
 )
 def test_counts(solver, full, samples, projections):
     counts = jaxht.solve(F, C, solver, key=jax.random.key(0), stop=Stop(max_steps=5)).counts
-    assert (counts.full_gradients, counts.sample_gradients, counts.projections) == (full, samples, projections)
+    assert (counts.full_gradients, counts.sample_gradients, counts.projections) == (
+        full,
+        samples,
+        projections,
+    )
     assert counts.ifo == N * full + samples
 
 
@@ -356,7 +426,9 @@ def test_counts_do_not_wrap():
     @jax.vmap
     def counted(most):
         counts = Counts.zero(10**6).plus(full_gradients=2**30, sample_gradients=5, projections=1)
-        counts = jax.lax.fori_loop(0, 4, lambda _, c: c.plus(sample_gradients=most, projections=2), counts)
+        counts = jax.lax.fori_loop(
+            0, 4, lambda _, c: c.plus(sample_gradients=most, projections=2), counts
+        )
         return counts, counts.sample_gradients, counts.projections
 
     most = np.int32([2**31 - 1, 2])
@@ -368,7 +440,7 @@ def test_counts_do_not_wrap():
     np.testing.assert_array_equal(counts.ifo, 2**30 * 10**6 + exact)
 
 
-# ---- what it takes -------------------------------------------------------------------------------------------------
+# ---- what it takes -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("solver", [IHT(), HTP()], ids=lambda solver: type(solver).__name__)
@@ -376,7 +448,9 @@ def test_takes_what_people_have(solver):
     """Integers, doubles, lists for x0, JAX arrays: all the same."""
     whole = np.round(3 * A).astype(int)
     y, x0 = np.arange(N), [1, 0, 0, 2, 0, 0, 0, 3]
-    expected = jaxht.solve(LeastSquares(whole.astype(np.float32), y.astype(np.float32)), C, solver, x0=np.float32(x0))
+    expected = jaxht.solve(
+        LeastSquares(whole.astype(np.float32), y.astype(np.float32)), C, solver, x0=np.float32(x0)
+    )
     for objective in (
         LeastSquares(whole, y),
         LeastSquares(whole.astype(float), y.astype(float), l2=0),
@@ -397,7 +471,9 @@ def test_keep_is_always_in_the_support(solver):
     keep = np.arange(6) == 5
 
     def supports(keep):
-        result, x = trace(LeastSquares(design, y), Sparse(3, 4, keep), solver, num_steps=30, record=record_x)
+        result, x = trace(
+            LeastSquares(design, y), Sparse(3, 4, keep), solver, num_steps=30, record=record_x
+        )
         return result, x != 0
 
     result, history = supports(keep)
@@ -408,17 +484,25 @@ def test_keep_is_always_in_the_support(solver):
 
 
 def test_of_too_many_kept_coordinates_a_traced_k_takes_the_first():
-    run = quick(jax.vmap(lambda k: jaxht.solve(F, Sparse(k, k_max=4, keep=KEPT), IHT()).support.mask))
+    run = quick(
+        jax.vmap(lambda k: jaxht.solve(F, Sparse(k, k_max=4, keep=KEPT), IHT()).support.mask)
+    )
     masks = run(jnp.array([2, 3, 4]))
-    np.testing.assert_array_equal(masks[:, :3], [[True, True, False], [True, True, True], [True, True, True]])
+    np.testing.assert_array_equal(
+        masks[:, :3], [[True, True, False], [True, True, True], [True, True, True]]
+    )
     np.testing.assert_array_equal(masks.sum(axis=1), [2, 3, 4])
-    traced = quick(jax.vmap(lambda keep: jaxht.solve(F, Sparse(2, keep=keep), IHT()).support.mask))(KEPT[None])
+    traced = quick(jax.vmap(lambda keep: jaxht.solve(F, Sparse(2, keep=keep), IHT()).support.mask))(
+        KEPT[None]
+    )
     np.testing.assert_array_equal(traced, masks[:1])
 
 
 @pytest.mark.parametrize("solver", [IHT(), HTP()], ids=lambda solver: type(solver).__name__)
 def test_a_traced_k_beyond_k_max_is_k_max(solver):
-    runs = quick(jax.vmap(lambda k: jaxht.solve(F, Sparse(k, k_max=K), solver)))(jnp.array([K, K + 2]))
+    runs = quick(jax.vmap(lambda k: jaxht.solve(F, Sparse(k, k_max=K), solver)))(
+        jnp.array([K, K + 2])
+    )
     np.testing.assert_array_equal(runs.x[1], runs.x[0])
     np.testing.assert_array_equal(runs.support.size, K)
 
@@ -447,23 +531,44 @@ WRONG = {
     "y is text": (r"y must be.*U1", wrong(LeastSquares(A, np.array(list("abcdefghijkl"))))),
     "y is boolean": (r"y must be.*bool", wrong(LeastSquares(A, Y > 0))),
     "y is complex": (r"y must be.*complex64", wrong(LeastSquares(A, Y * 1j))),
-    "l2 is a vector": (r"l2 must be a scalar or of shape \(8,\).*vmap", wrong(LeastSquares(A, Y, np.ones(3)))),
+    "l2 is a vector": (
+        r"l2 must be a scalar or of shape \(8,\).*vmap",
+        wrong(LeastSquares(A, Y, np.ones(3))),
+    ),
     "l2 is negative": (r"l2 must be at least 0; got -0.5", wrong(LeastSquares(A, Y, -0.5))),
-    "l2 is a negative NumPy number": (r"l2 must be at least 0; got -0.5", wrong(LeastSquares(A, Y, np.float32(-0.5)))),
+    "l2 is a negative NumPy number": (
+        r"l2 must be at least 0; got -0.5",
+        wrong(LeastSquares(A, Y, np.float32(-0.5))),
+    ),
     "k is real": (r"k must be an integer; got 2.0", wrong(constraint=Sparse(2.0))),
     "k is boolean": (r"k must be an integer; got True", wrong(constraint=Sparse(True))),
     "k is missing": (r"k must be an integer; got None", wrong(constraint=Sparse(None))),
     "k is negative": (r"k must lie between 0 and d = 8; got -1", wrong(constraint=Sparse(-1))),
     "k is above d": (r"k must lie between 0 and d = 8; got 9", wrong(constraint=Sparse(9))),
-    "k is an array above d": (r"k must lie between 0 and d = 8; got 9", wrong(constraint=Sparse(np.array(9)))),
-    "k is above k_max": (r"k must lie between 0 and k_max = 2; got 3", wrong(constraint=Sparse(3, k_max=2))),
+    "k is an array above d": (
+        r"k must lie between 0 and d = 8; got 9",
+        wrong(constraint=Sparse(np.array(9))),
+    ),
+    "k is above k_max": (
+        r"k must lie between 0 and k_max = 2; got 3",
+        wrong(constraint=Sparse(3, k_max=2)),
+    ),
     "k is a vector": (r"k must be a scalar.*vmap", wrong(constraint=Sparse(np.array([1, 2])))),
     "k_max is real": (r"k_max must be a Python int.*2.0", wrong(constraint=Sparse(2, k_max=2.0))),
-    "k_max is an array": (r"k_max must be a Python int", wrong(constraint=Sparse(2, k_max=jnp.asarray(3)))),
+    "k_max is an array": (
+        r"k_max must be a Python int",
+        wrong(constraint=Sparse(2, k_max=jnp.asarray(3))),
+    ),
     "k_max is above d": (r"k_max must be.*d = 8; got 9", wrong(constraint=Sparse(2, k_max=9))),
     "k_max is negative": (r"k_max must be.*got -1", wrong(constraint=Sparse(2, k_max=-1))),
-    "k_max is missing": (r"k_max must be given", wrong(constraint=Sparse(jnp.asarray(2)), solver=HTP())),
-    "keep is too short": (r"keep must be.*\(8,\).*\(2,\)", wrong(constraint=Sparse(2, keep=np.array([True, False])))),
+    "k_max is missing": (
+        r"k_max must be given",
+        wrong(constraint=Sparse(jnp.asarray(2)), solver=HTP()),
+    ),
+    "keep is too short": (
+        r"keep must be.*\(8,\).*\(2,\)",
+        wrong(constraint=Sparse(2, keep=np.array([True, False]))),
+    ),
     "keep holds integers": (r"keep must be.*int", wrong(constraint=Sparse(2, keep=np.arange(D)))),
     "keep holds more than k": (r"keep.* k = 2 .*got 3", wrong(constraint=Sparse(2, keep=KEPT))),
     "keep holds more than k_max": (
@@ -471,15 +576,39 @@ WRONG = {
         lambda: jax.jit(lambda k: jaxht.solve(F, Sparse(k, k_max=2, keep=KEPT), IHT()))(1),
     ),
     "matrices on vectors": (r"Edges.*\(8,\)", wrong(constraint=jaxht.Edges(2))),
-    "step_size is a vector": (r"IHT.step_size must be a scalar.*vmap", wrong(solver=IHT(step_size=np.ones(3)))),
-    "step_size is negative": (r"IHT.step_size must be at least 0; got -1", wrong(solver=IHT(step_size=-1))),
-    "step_size is a negative NumPy number": (r"IHT.step_size must be.*-1", wrong(solver=IHT(step_size=np.float32(-1)))),
-    "step_size is a negative array": (r"IHT.step_size must be.*-1", wrong(solver=IHT(step_size=np.array(-1)))),
-    "step_size is NaN": (r"HTP.step_size must be at least 0; got nan", wrong(solver=HTP(step_size=float("nan")))),
+    "step_size is a vector": (
+        r"IHT.step_size must be a scalar.*vmap",
+        wrong(solver=IHT(step_size=np.ones(3))),
+    ),
+    "step_size is negative": (
+        r"IHT.step_size must be at least 0; got -1",
+        wrong(solver=IHT(step_size=-1)),
+    ),
+    "step_size is a negative NumPy number": (
+        r"IHT.step_size must be.*-1",
+        wrong(solver=IHT(step_size=np.float32(-1))),
+    ),
+    "step_size is a negative array": (
+        r"IHT.step_size must be.*-1",
+        wrong(solver=IHT(step_size=np.array(-1))),
+    ),
+    "step_size is NaN": (
+        r"HTP.step_size must be at least 0; got nan",
+        wrong(solver=HTP(step_size=float("nan"))),
+    ),
     "momentum is negative": (r"IHT.momentum must be", wrong(solver=IHT(momentum=-0.5))),
-    "max_steps is negative": (r"Stop.max_steps must be at least 0; got -1", wrong(stop=Stop(max_steps=-1))),
-    "max_steps is real": (r"Stop.max_steps must be an integer; got 2.5", wrong(stop=Stop(max_steps=2.5))),
-    "max_steps is a real array": (r"Stop.max_steps must be an integer; got 2.5", wrong(stop=Stop(np.array(2.5)))),
+    "max_steps is negative": (
+        r"Stop.max_steps must be at least 0; got -1",
+        wrong(stop=Stop(max_steps=-1)),
+    ),
+    "max_steps is real": (
+        r"Stop.max_steps must be an integer; got 2.5",
+        wrong(stop=Stop(max_steps=2.5)),
+    ),
+    "max_steps is a real array": (
+        r"Stop.max_steps must be an integer; got 2.5",
+        wrong(stop=Stop(np.array(2.5))),
+    ),
     "rtol is negative": (r"Stop.rtol must be at least 0", wrong(stop=Stop(rtol=-1e-3))),
     "rtol is a vector": (r"Stop.rtol must be a scalar.*vmap", wrong(stop=Stop(rtol=np.ones(2)))),
     "x0 is too short": (r"x0 must have shape \(8,\).*\(3,\)", wrong(x0=np.ones(3))),
@@ -501,7 +630,7 @@ def test_trace_names_num_steps(num_steps, stop):
         jaxht.trace(F, C, IHT(), num_steps=num_steps, stop=stop)
 
 
-# ---- compiles ------------------------------------------------------------------------------------------------------
+# ---- compiles ------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -523,35 +652,53 @@ def test_numbers_do_not_recompile(solver, compiled):
 
     def call(k, eta, l2, rtol, x0):
         constraint, stop = Sparse(k, k_max=5), Stop(max_steps=k, rtol=rtol)
-        return lambda: jaxht.solve(LeastSquares(A, Y, l2), constraint, solver(step_size=eta), x0=x0, stop=stop)
+        return lambda: jaxht.solve(
+            LeastSquares(A, Y, l2), constraint, solver(step_size=eta), x0=x0, stop=stop
+        )
 
     assert compiled(call(3, 0.1, 0.5, 1e-3, np.zeros(D))).count("_solve") == 1
     for numbers in [
         (2, 1, 1, 0, [0] * D),
         (np.int64(4), np.float64(0.2), np.float32(0.5), np.float16(0.1), np.arange(D)),
         (np.array(1), np.array(1), np.uint8(3), 1e-2, jnp.arange(D)),
-        (jnp.asarray(5), jnp.asarray(0.3), jnp.float32(1), jnp.asarray(2), jnp.ones(D, jnp.bfloat16)),
+        (
+            jnp.asarray(5),
+            jnp.asarray(0.3),
+            jnp.float32(1),
+            jnp.asarray(2),
+            jnp.ones(D, jnp.bfloat16),
+        ),
     ]:
         assert "_solve" not in compiled(call(*numbers))
 
 
 def test_neighbouring_sparsities_share_a_program(compiled):
-    """Python ints k without k_max: 20 of them are two programs, and the padding is not seen in the result."""
-    big, y = (np.random.default_rng(0).standard_normal(shape).astype(np.float32) for shape in ((90, 40), 90))
+    """Python ints k without k_max: 20 of them are two programs, and the padding is not seen in the
+    result."""
+    big, y = (
+        np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+        for shape in ((90, 40), 90)
+    )
     programs = []
     for k in range(1, 21):
         results = []
         programs += compiled(
-            lambda k=k, results=results: results.append(jaxht.solve(LeastSquares(big, y), Sparse(k), HTP()))
+            lambda k=k, results=results: results.append(
+                jaxht.solve(LeastSquares(big, y), Sparse(k), HTP())
+            )
         )
         result = results[0]
         assert result.support.indices.shape == (k,) and result.support.k_max == k
         assert np.count_nonzero(result.x) <= k
-        exact = jaxht.solve(LeastSquares(big, y), Sparse(k, k_max=k), HTP()) if k in (1, 20) else result
+        exact = (
+            jaxht.solve(LeastSquares(big, y), Sparse(k, k_max=k), HTP()) if k in (1, 20) else result
+        )
         np.testing.assert_array_equal(result.support.mask, exact.support.mask)
         np.testing.assert_allclose(result.x, exact.x, atol=1e-4)
     assert programs.count("_solve") == 2
-    k_max = jax.jit(lambda y: jaxht.solve(LeastSquares(big, y), Sparse(5), HTP()).support.indices)(y).shape
+    k_max = jax.jit(lambda y: jaxht.solve(LeastSquares(big, y), Sparse(5), HTP()).support.indices)(
+        y
+    ).shape
     assert k_max == (5,)  # within jit nothing is padded
 
 
@@ -559,13 +706,20 @@ def test_neighbouring_numbers_of_groups_share_a_program(compiled):
     """10 of them are two programs, of 8 groups or 16, which have 16 entries or more."""
     groups = np.repeat(np.arange(20), 1 + np.arange(20) % 3)  # of 1 to 3 entries
     d = len(groups)
-    big, y = (np.random.default_rng(0).standard_normal(shape).astype(np.float32) for shape in ((90, d), 90))
+    big, y = (
+        np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+        for shape in ((90, d), 90)
+    )
     f, sizes, programs = LeastSquares(big, y), np.sort(np.bincount(groups))[::-1], []
     for k in range(1, 11):
         results = []
-        programs += compiled(lambda k=k, results=results: results.append(jaxht.solve(f, Groups(k, groups), HTP())))
+        programs += compiled(
+            lambda k=k, results=results: results.append(jaxht.solve(f, Groups(k, groups), HTP()))
+        )
         result = results[0]
-        assert result.support.k_max == sizes[:k].sum() and result.support.indices.shape == (sizes[:k].sum(),)
+        assert result.support.k_max == sizes[:k].sum() and result.support.indices.shape == (
+            sizes[:k].sum(),
+        )
         assert len(np.unique(groups[result.support.numpy()])) == k
         exact = jaxht.solve(f, Groups(k, groups, k_max=k), HTP()) if k in (1, 10) else result
         np.testing.assert_array_equal(result.support.mask, exact.support.mask)
@@ -576,8 +730,14 @@ def test_neighbouring_numbers_of_groups_share_a_program(compiled):
 def test_neighbouring_numbers_of_large_groups_share_a_program(compiled):
     """By four: more of them would be padding."""
     groups = np.repeat(np.arange(8), 30)
-    big, y = (np.random.default_rng(0).standard_normal(shape).astype(np.float32) for shape in ((90, 240), 90))
-    programs = [compiled(lambda k=k: jaxht.solve(LeastSquares(big, y), Groups(k, groups), IHT())) for k in (1, 4, 5, 8)]
+    big, y = (
+        np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+        for shape in ((90, 240), 90)
+    )
+    programs = [
+        compiled(lambda k=k: jaxht.solve(LeastSquares(big, y), Groups(k, groups), IHT()))
+        for k in (1, 4, 5, 8)
+    ]
     assert [found.count("_solve") for found in programs] == [1, 0, 1, 0]
 
 
@@ -587,9 +747,16 @@ def test_neighbouring_numbers_of_edges_share_a_program(compiled):
     f, programs = jaxht.GaussianPrecision(S), []
     for k in (3, 4, 16, 17, 28):
         results = []
-        programs += compiled(lambda k=k, results=results: results.append(jaxht.solve(f, jaxht.Edges(k), HTP())))
+        programs += compiled(
+            lambda k=k, results=results: results.append(jaxht.solve(f, jaxht.Edges(k), HTP()))
+        )
         result = results[0]
-        assert result.support.k_max == min(p + 2 * k, p * p) == result.support.indices.size == result.support.size
+        assert (
+            result.support.k_max
+            == min(p + 2 * k, p * p)
+            == result.support.indices.size
+            == result.support.size
+        )
         exact = jaxht.solve(f, jaxht.Edges(k, k_max=k), HTP()) if k == 4 else result
         np.testing.assert_array_equal(result.support.mask, exact.support.mask)
         np.testing.assert_allclose(result.x, exact.x, atol=1e-4)
@@ -605,12 +772,16 @@ def test_a_phase_diagram_is_one_compile(compiled):
     @functools.partial(jax.vmap, in_axes=(None, None, 0))
     def diagram(K, k, eta):
         signal = functools.partial(ensembles.gaussian_signal, d=D, K=K)
-        problem = ensembles.planted(jax.random.key(0), functools.partial(ensembles.gaussian, n=N, d=D), signal)
+        problem = ensembles.planted(
+            jax.random.key(0), functools.partial(ensembles.gaussian, n=N, d=D), signal
+        )
         objective = LeastSquares(problem.A, problem.y)
         return jaxht.solve(objective, Sparse(k, k_max=6), HTP(step_size=eta)).support.size
 
     def call(K, k, eta):
-        return lambda: np.testing.assert_array_less(diagram(np.array(K), np.array(k), np.array(eta)), 7)
+        return lambda: np.testing.assert_array_less(
+            diagram(np.array(K), np.array(k), np.array(eta)), 7
+        )
 
     assert compiled(call([1, 2, 3], [2, 4], [0.1, 0.5])).count("diagram") == 1
     assert "diagram" not in compiled(call([3, 4, 5], [6, 5], [1.0, 0.2]))

@@ -37,24 +37,40 @@ def stacked(problems):
     return tuple(np.stack(arrays) for arrays in zip(*problems, strict=True))
 
 
-@functools.partial(jax.jit, static_argnames=("num_steps", "k_max", "mean", "shared"), compiler_options=QUICK)
+@functools.partial(
+    jax.jit, static_argnames=("num_steps", "k_max", "mean", "shared"), compiler_options=QUICK
+)
 def traced(solver, A, y, k, x0, l2=None, mean=False, *, num_steps, k_max=None, shared=False):
-    """Runs on a batch of problems, which may share A: (Result, x of every iterate, value of every iterate)."""
+    """Runs on a batch of problems, which may share A: (Result, x of every iterate, value of every
+    iterate)."""
 
     def lane(A, y, x0, l2):
         objective = jaxht.LeastSquares(A, y, l2, mean=mean)
         record = lambda iterate: (iterate.x, iterate.value)  # noqa: E731
-        return jaxht.trace(objective, jaxht.Sparse(k, k_max=k_max), solver, num_steps=num_steps, record=record, x0=x0)
+        return jaxht.trace(
+            objective,
+            jaxht.Sparse(k, k_max=k_max),
+            solver,
+            num_steps=num_steps,
+            record=record,
+            x0=x0,
+        )
 
-    return jax.vmap(lane, (None if shared else 0, 0, 0, 0))(A, y, x0, np.zeros(len(y)) if l2 is None else l2)
+    return jax.vmap(lane, (None if shared else 0, 0, 0, 0))(
+        A, y, x0, np.zeros(len(y)) if l2 is None else l2
+    )
 
 
-# ---- step by step --------------------------------------------------------------------------------------------------
+# ---- step by step --------------------------------------------------------------------------------
 
 ETA, NU = 0.3, 0.3
 STEP_BY_STEP = [
     ("IHT", jaxht.IHT(step_size=ETA), lambda f, x, k: reference.iht(f, x, k, ETA)),
-    ("heavy-ball", jaxht.IHT(step_size=ETA, momentum=NU), lambda f, x, k: reference.iht(f, x, k, ETA, NU)),
+    (
+        "heavy-ball",
+        jaxht.IHT(step_size=ETA, momentum=NU),
+        lambda f, x, k: reference.iht(f, x, k, ETA, NU),
+    ),
     (
         "Nesterov",
         jaxht.IHT(step_size=ETA, momentum=NU, nesterov=True),
@@ -76,20 +92,29 @@ STEP_BY_STEP = [
     ("OMPR", jaxht.OMPR(), reference.ompr),
     ("ELS", jaxht.ExhaustiveLocalSearch(), reference.exhaustive_local_search),
     ("FoBa", jaxht.FoBa(), reference.foba),
-    ("FoBa-eager", jaxht.FoBa(threshold=0.05, ratio=0.9), functools.partial(reference.foba, threshold=0.05, ratio=0.9)),
+    (
+        "FoBa-eager",
+        jaxht.FoBa(threshold=0.05, ratio=0.9),
+        functools.partial(reference.foba, threshold=0.05, ratio=0.9),
+    ),
 ]
 
 
 def step_by_step_problems(sparse):
-    """Six, every other with a start of its own, a third with a ridge: A, y, k, x0, l2. Sparse ones share A, without."""
+    """Six, every other with a start of its own, a third with a ridge: A, y, k, x0, l2. Sparse ones
+    share A, without."""
     n, d = 24, 20
     rng = np.random.default_rng(0)
     x0 = rng.normal(size=(6, d)) * (np.arange(6) % 2)[:, None]
-    A, y = stacked([draw(0 if sparse else seed, n, d, 4, noise=0.5, correlation=0.5) for seed in range(6)])
+    A, y = stacked(
+        [draw(0 if sparse else seed, n, d, 4, noise=0.5, correlation=0.5) for seed in range(6)]
+    )
     l2 = 0.2 * (np.arange(6) % 3 == 0)
     if sparse:
         A = np.where(rng.random((n, d)) < 0.5, A * np.sqrt(2 * n), 0)
-        y = np.einsum("lnd,ld->ln", A, rng.normal(size=(6, d)) * (rng.random((6, d)) < 0.4)) + rng.normal(size=(6, n))
+        y = np.einsum(
+            "lnd,ld->ln", A, rng.normal(size=(6, d)) * (rng.random((6, d)) < 0.4)
+        ) + rng.normal(size=(6, n))
     return A, y, 4, x0, l2
 
 
@@ -100,7 +125,9 @@ CASES = [(*row, False) for row in STEP_BY_STEP] + [
 
 
 @pytest.mark.parametrize(
-    ("name", "solver", "steps", "sparse"), CASES, ids=[f"{row[0]}-{'sparse' if row[3] else 'dense'}" for row in CASES]
+    ("name", "solver", "steps", "sparse"),
+    CASES,
+    ids=[f"{row[0]}-{'sparse' if row[3] else 'dense'}" for row in CASES],
 )
 def test_iterates_are_those_of_the_reference(name, solver, steps, sparse):
     A, y, k, x0, l2 = step_by_step_problems(sparse)
@@ -109,9 +136,15 @@ def test_iterates_are_those_of_the_reference(name, solver, steps, sparse):
     result, (x, value) = host(runs)
     for i in range(6):
         f = reference.LeastSquares(A[i], y[i], l2[i], mean=sparse)
-        expected = list(itertools.islice(steps(f, reference.hard_threshold(x0[i], k), k), int(result.num_steps[i]) + 1))
+        expected = list(
+            itertools.islice(
+                steps(f, reference.hard_threshold(x0[i], k), k), int(result.num_steps[i]) + 1
+            )
+        )
         for t, point in enumerate(expected):
-            np.testing.assert_allclose(x[i, t], point, rtol=0, atol=1e-8, err_msg=f"problem {i}, step {t}")
+            np.testing.assert_allclose(
+                x[i, t], point, rtol=0, atol=1e-8, err_msg=f"problem {i}, step {t}"
+            )
             np.testing.assert_allclose(value[i, t], f.value(point), rtol=1e-9)
         stuck = result.status[i] == Status.NO_PROGRESS  # a step that found nothing better
         assert len(expected) == result.num_steps[i] + (0 if stuck else 1)
@@ -122,7 +155,11 @@ def test_partial_hard_thresholding_of_k_is_htp():
     A, y, k, x0, l2 = step_by_step_problems(sparse=False)
     whole, partial, one = (
         host(traced(solver, A, y, k, x0, l2, False, num_steps=12, k_max=4, shared=False))
-        for solver in (jaxht.HTP(step_size=ETA), jaxht.PHT(r=k, step_size=ETA), jaxht.PHT(r=1, step_size=ETA))
+        for solver in (
+            jaxht.HTP(step_size=ETA),
+            jaxht.PHT(r=k, step_size=ETA),
+            jaxht.PHT(r=1, step_size=ETA),
+        )
     )
     for ours, theirs in zip(jax.tree.leaves(partial), jax.tree.leaves(whole), strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-12, atol=1e-12)
@@ -133,14 +170,16 @@ def test_partial_hard_thresholding_of_k_is_htp():
 
 def test_momentum_zero_is_no_momentum():
     A, y, k, x0, l2 = step_by_step_problems(sparse=False)
-    plain, *_ = traced(jaxht.IHT(step_size=ETA), A, y, k, x0, l2, False, num_steps=12, k_max=4, shared=False)
+    plain, *_ = traced(
+        jaxht.IHT(step_size=ETA), A, y, k, x0, l2, False, num_steps=12, k_max=4, shared=False
+    )
     for nesterov in (False, True):
         solver = jaxht.IHT(step_size=ETA, momentum=0.0, nesterov=nesterov)
         other, *_ = traced(solver, A, y, k, x0, l2, False, num_steps=12, k_max=4, shared=False)
         np.testing.assert_allclose(other.x, plain.x, rtol=0, atol=1e-14)
 
 
-# ---- how HTP ends --------------------------------------------------------------------------------------------------
+# ---- how HTP ends --------------------------------------------------------------------------------
 
 
 def test_htp_finds_every_cycle_and_no_other():
@@ -149,15 +188,23 @@ def test_htp_finds_every_cycle_and_no_other():
     A, y = stacked(problems)
     zeros, periods = np.zeros((100, d)), []
     for eta in (0.3, 1.0, 3.0, 10.0):
-        result, _ = host(traced(jaxht.HTP(step_size=eta), A, y, k, zeros, num_steps=num_steps, k_max=k))
+        result, _ = host(
+            traced(jaxht.HTP(step_size=eta), A, y, k, zeros, num_steps=num_steps, k_max=k)
+        )
         for i, problem in enumerate(problems):
             f = reference.LeastSquares(*problem)
             outcome, period, first = reference.htp_outcome(f, zeros[i], k, eta, num_steps)
-            assert result.status[i] == {"stable": Status.SUPPORT_STABLE, "cycle": Status.CYCLING}[outcome]
+            assert (
+                result.status[i]
+                == {"stable": Status.SUPPORT_STABLE, "cycle": Status.CYCLING}[outcome]
+            )
             if outcome == "stable":
                 assert result.num_steps[i] == first + 1
                 continue
-            points = [x for x, _ in itertools.islice(reference.htp(f, zeros[i], k, eta), first + period + 1)]
+            points = [
+                x
+                for x, _ in itertools.islice(reference.htp(f, zeros[i], k, eta), first + period + 1)
+            ]
             # The best point of the run; a cycle returns to where its supports repeat.
             values = [f.value(x) for x in points]
             np.testing.assert_allclose(result.value[i], min(values), rtol=1e-10)
@@ -187,7 +234,7 @@ def test_htp_below_the_restricted_smoothness_ends_and_falls():
     assert np.max(result.num_steps) > 2
 
 
-# ---- against brute force -------------------------------------------------------------------------------------------
+# ---- against brute force -------------------------------------------------------------------------
 
 # How often each finds the global optimum of `small_problems`, in 2000 other draws.
 SMALL = [("IHT", jaxht.IHT(), 0.32), ("NIHT", jaxht.NIHT(), 0.53), ("HTP", jaxht.HTP(), 0.43)]
@@ -197,7 +244,9 @@ SMALL = [("IHT", jaxht.IHT(), 0.32), ("NIHT", jaxht.NIHT(), 0.53), ("HTP", jaxht
 def small_problems():
     """Problems with their optimal values."""
     problems = [draw(seed, 16, 10, 3, noise=1.0, correlation=0.3) for seed in range(100)]
-    return *stacked(problems), np.array([reference.exhaustive(reference.LeastSquares(*p), 10, 3)[0] for p in problems])
+    return *stacked(problems), np.array(
+        [reference.exhaustive(reference.LeastSquares(*p), 10, 3)[0] for p in problems]
+    )
 
 
 @pytest.mark.parametrize(("name", "solver", "rate"), SMALL, ids=[row[0] for row in SMALL])
@@ -217,9 +266,16 @@ def test_with_its_own_step_the_objective_never_rises(solver):
     assert np.all(value[:, 2] < value[:, 1])
 
 
-# ---- designs -------------------------------------------------------------------------------------------------------
+# ---- designs -------------------------------------------------------------------------------------
 
-EVERY = [jaxht.IHT(), jaxht.NIHT(), jaxht.HTP(), jaxht.PHT(), jaxht.CoSaMP(debias=True), jaxht.SubspacePursuit()]
+EVERY = [
+    jaxht.IHT(),
+    jaxht.NIHT(),
+    jaxht.HTP(),
+    jaxht.PHT(),
+    jaxht.CoSaMP(debias=True),
+    jaxht.SubspacePursuit(),
+]
 
 
 @functools.cache
@@ -251,14 +307,16 @@ def test_every_solver_ends_at_the_best_point_of_an_easy_problem(solver):
     assert not Status(int(result.status)).failed
 
 
-# ---- k at its limits -----------------------------------------------------------------------------------------------
+# ---- k at its limits -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("name", "solver", "rate"), SMALL, ids=[row[0] for row in SMALL])
 def test_k_is_0_or_d(name, solver, rate):
     n, d = 40, 6
     A, y = draw(0, n, d, 4)
-    run = jax.vmap(lambda k: jaxht.solve(jaxht.LeastSquares(A, y), jaxht.Sparse(k, k_max=d), solver))
+    run = jax.vmap(
+        lambda k: jaxht.solve(jaxht.LeastSquares(A, y), jaxht.Sparse(k, k_max=d), solver)
+    )
     result = host(quick(run)(np.array([0, d])))
     np.testing.assert_array_equal(result.x[0], 0)
     np.testing.assert_array_equal(result.support.indices, [[d] * d, range(d)])

@@ -10,7 +10,7 @@ import scipy.sparse
 from jax.experimental import sparse as jax_sparse
 
 import jaxht
-from jaxht._pytree import cast_numbers
+from jaxht._dataclass import cast_numbers
 from jaxht.designs.sparse import SparseMatrix
 from tests.util import precision
 
@@ -22,7 +22,8 @@ def random(n, d, density=0.2, seed=0):
 
 
 def huge(n, d):
-    """Few entries, but for one full row and one full column; the first and last row and column are empty."""
+    """Few entries, but for one full row and one full column; the first and last row and column are
+    empty."""
     A = random(n, d, 0.02)
     A[n // 2], A[:, d // 3] = 1.5, -0.5
     A[[0, -1]], A[:, [0, -1]] = 0, 0
@@ -89,14 +90,27 @@ def test_formats_agree_bit_by_bit():
     values = coordinates.data[order]
     twice = np.concatenate([values / 2, values / 2]), np.concatenate([places, places])
     # JAX pads with places out of range.
-    padded = np.append(values, np.ones(5, np.float32)), np.append(places, np.full((5, 2), [13, 21]), axis=0)
+    padded = (
+        np.append(values, np.ones(5, np.float32)),
+        np.append(places, np.full((5, 2), [13, 21]), axis=0),
+    )
     rows = scipy.sparse.csr_matrix(dense)
-    padded_rows = np.append(rows.data, np.ones(5, np.float32)), np.append(rows.indices, [21] * 5), rows.indptr
+    padded_rows = (
+        np.append(rows.data, np.ones(5, np.float32)),
+        np.append(rows.indices, [21] * 5),
+        rows.indptr,
+    )
     matrices = [rows.asformat(name) for name in ("csc", "coo", "lil", "dok", "bsr", "dia")]
-    matrices += [scipy.sparse.csc_array(dense), scipy.sparse.coo_matrix((twice[0], twice[1].T), (13, 21))]
-    matrices += [jax_sparse.BCOO(parts, shape=(13, 21)) for parts in ((values, places), twice, padded)]
     matrices += [
-        jax_sparse.BCSR(parts, shape=(13, 21)) for parts in ((rows.data, rows.indices, rows.indptr), padded_rows)
+        scipy.sparse.csc_array(dense),
+        scipy.sparse.coo_matrix((twice[0], twice[1].T), (13, 21)),
+    ]
+    matrices += [
+        jax_sparse.BCOO(parts, shape=(13, 21)) for parts in ((values, places), twice, padded)
+    ]
+    matrices += [
+        jax_sparse.BCSR(parts, shape=(13, 21))
+        for parts in ((rows.data, rows.indices, rows.indptr), padded_rows)
     ]
     expected = jax.tree.leaves(SparseMatrix.build(scipy.sparse.csr_matrix(dense)))
     for matrix in matrices:
@@ -124,7 +138,12 @@ def test_casts_values_alone():
     with precision("float64"):
         cast = cast_numbers(SparseMatrix.build(scipy.sparse.csr_matrix(np.eye(3))), jnp.float32)
         for part in (cast.by_row, cast.by_column):
-            assert [leaf.dtype for leaf in jax.tree.leaves(part)] == [jnp.float32, jnp.int32, jnp.int32, jnp.int32]
+            assert [leaf.dtype for leaf in jax.tree.leaves(part)] == [
+                jnp.float32,
+                jnp.int32,
+                jnp.int32,
+                jnp.int32,
+            ]
 
 
 def test_each_entry_is_stored_once_each_way_with_little_padding():
@@ -139,7 +158,8 @@ def test_each_entry_is_stored_once_each_way_with_little_padding():
 
 
 def test_folds_share_a_program():
-    """Matrices of one shape and of nearly as many entries are stored in the same shapes, exactly."""
+    """Matrices of one shape and of nearly as many entries are stored in the same shapes,
+    exactly."""
     A = scipy.sparse.random(1000, 300, 0.05, format="csr", random_state=0, dtype=np.float32)
     x, r = np.ones(300, np.float32), np.ones(800, np.float32)
     traces = []
@@ -172,7 +192,9 @@ def test_lanes():
     A = SparseMatrix.build(scipy.sparse.csr_matrix(dense))
     rng = np.random.default_rng(3)
     X, R = rng.standard_normal((5, 21)).astype(dtype), rng.standard_normal((5, 13)).astype(dtype)
-    doubled = dataclasses.replace(A, by_row=dataclasses.replace(A.by_row, values=A.by_row.values * 2))
+    doubled = dataclasses.replace(
+        A, by_row=dataclasses.replace(A.by_row, values=A.by_row.values * 2)
+    )
     indices = np.array([[1, 20, 21], [4, 2, 0]])
 
     def products(A, x, r):
@@ -183,7 +205,13 @@ def test_lanes():
         shared = jax.vmap(products, in_axes=(None, 0, 0))
         nested = jax.vmap(shared, in_axes=(None, 0, None))(A, jnp.stack([X, 3 * X]), R)
         gradients = jax.vmap(jax.grad(lambda x, r: jnp.vdot(A.matvec(x), r)))(X, R)
-        return shared(A, X, R), nested, jax.vmap(products)(many, X, R), gradients, jax.vmap(A.columns)(indices)
+        return (
+            shared(A, X, R),
+            nested,
+            jax.vmap(products)(many, X, R),
+            gradients,
+            jax.vmap(A.columns)(indices),
+        )
 
     shared, nested, own, gradients, columns = lanes(
         A, jax.tree.map(lambda *leaves: jnp.stack(leaves), A, *[doubled] * 4), X, R
@@ -237,7 +265,9 @@ def test_derivatives_by_values():
     @jax.jit
     @jax.grad
     def gradient(parts, x, r):
-        by_row, by_column = map(lambda part, values: dataclasses.replace(part, values=values), halves, parts)
+        by_row, by_column = map(
+            lambda part, values: dataclasses.replace(part, values=values), halves, parts
+        )
         own = SparseMatrix(by_row, by_column, A.nnz)
         return jnp.vdot(own.matvec(x), r) + 2 * jnp.vdot(own.rmatvec(r), x)
 
@@ -246,7 +276,9 @@ def test_derivatives_by_values():
     for part, found, expected in zip(halves, ours, (outer, 2 * outer.T), strict=True):
         # The padding, beyond the last column, has no gradient.
         extended = np.pad(expected, ((0, 0), (0, 1)))
-        np.testing.assert_allclose(found, extended[np.asarray(part.rows)[:, None], part.indices], **tolerance(dtype))
+        np.testing.assert_allclose(
+            found, extended[np.asarray(part.rows)[:, None], part.indices], **tolerance(dtype)
+        )
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,9 @@ def test_is_within_the_safety_factor_from_below(dtype, shape):
         A = A.astype(np.float64)
         ratio = np.asarray(got, np.float64) / np.linalg.eigvalsh(A.transpose(0, 2, 1) @ A)[:, -1]
         print(f"{ensemble.__name__} {shape}: {ratio.min():.3f} to {ratio.max():.6f}")
-        assert np.all(ratio >= 1 / SAFETY) and np.all(ratio <= 1 + 100 * np.finfo(dtype).eps), ensemble
+        assert np.all(ratio >= 1 / SAFETY) and np.all(ratio <= 1 + 100 * np.finfo(dtype).eps), (
+            ensemble
+        )
 
 
 def test_knows_zero_and_scales_along():
@@ -79,7 +81,10 @@ def test_sparse_eigenvalues_are_those_of_brute_force(s):
             f = jaxht.Logistic(A, np.ones(20), 0.1)
             top, bottom, kappa = sparse_eigenvalues(f, s)
             hessian = A.T @ A / 80 + 0.1 * np.eye(10)
-            values = [np.linalg.eigvalsh(hessian[np.ix_(F, F)]) for F in itertools.combinations(range(10), s)]
+            values = [
+                np.linalg.eigvalsh(hessian[np.ix_(F, F)])
+                for F in itertools.combinations(range(10), s)
+            ]
             most, least = max(v[-1] for v in values), min(v[0] for v in values)
             # One-sided always, and mostly exact.
             assert top <= most * (1 + 1e-9) and bottom >= least * (1 - 1e-9)
@@ -92,7 +97,9 @@ def test_sparse_eigenvalues_are_those_of_brute_force(s):
 def sparse_eigenvalues(f, s):
     """Of the Hessian of the logistic loss at 0, where it is its own majorant."""
     x = jnp.zeros(f.shape)
-    bottom = spectral.smallest_sparse_eigenvalue(f.hessian(x, f.predict(x)), f.majorant().diagonal(), s)
+    bottom = spectral.smallest_sparse_eigenvalue(
+        f.hessian(x, f.predict(x)), f.majorant().diagonal(), s
+    )
     return spectral.restricted_smoothness(f, s), bottom, spectral.restricted_condition_number(f, s)
 
 
@@ -106,7 +113,8 @@ def test_condition_number_of_dependent_columns_is_infinite():
 
 @pytest.mark.parametrize("top", [1.5, 4.0])
 def test_the_largest_eigenvalue_where_lanczos_breaks_down(dtype, top):
-    """Where the Krylov space of the start is exhausted, only rounding errors find what it does not contain."""
+    """Where the Krylov space of the start is exhausted, only rounding errors find what it does not
+    contain."""
     start = np.asarray(random_vector(6, dtype))
     basis = np.linalg.qr(np.column_stack([start, np.eye(6)[:, :5]]))[0]
     values = np.array([1.0, top, 0.5, 0.5, 0.5, 0.5])  # the start is the eigenvector of 1
@@ -122,4 +130,6 @@ def test_the_largest_eigenvalue_of_a_correlation_matrix_of_two(dtype, correlatio
     B = jnp.array([[1, correlation], [correlation, 1]], dtype)
     found = quick(lambda B: largest_eigenvalue(lambda v: B @ v, 2, B.dtype))(B)
     np.testing.assert_allclose(found, 1 + abs(correlation), rtol=1e-3)
-    np.testing.assert_allclose(quick(lambda b: largest_eigenvalue(lambda v: b * v, 1, B.dtype))(B[0, 0]), 1, rtol=1e-6)
+    np.testing.assert_allclose(
+        quick(lambda b: largest_eigenvalue(lambda v: b * v, 1, B.dtype))(B[0, 0]), 1, rtol=1e-6
+    )

@@ -58,7 +58,9 @@ def test_least_squares(mean, l2):
     np.testing.assert_allclose(found, covariance(J + P, variance * J), rtol=1e-9)
     found, x = errors(jaxht.LeastSquares(A, y, l2, mean=mean, weights=weights), sandwich=True)
     scores = B * (y - A @ x)[:, None]
-    np.testing.assert_allclose(found, covariance(J + P, scores.T @ (weights[:, None] * scores)), rtol=1e-9)
+    np.testing.assert_allclose(
+        found, covariance(J + P, scores.T @ (weights[:, None] * scores)), rtol=1e-9
+    )
 
 
 def test_least_squares_is_that_of_scipy():
@@ -104,16 +106,22 @@ def test_generalised_linear_models(design):
 def hessian_by_differences(value, w, h=1e-4):
     e = h * np.eye(len(w))
     return np.array(
-        [[(value(w + a + b) - value(w + a - b) - value(w - a + b) + value(w - a - b)) for b in e] for a in e]
+        [
+            [(value(w + a + b) - value(w + a - b) - value(w - a + b) + value(w - a - b)) for b in e]
+            for a in e
+        ]
     ) / (4 * h * h)
 
 
 def test_losses_that_couple_the_samples():
-    """The inverse of the Hessian of the partial likelihood; of ordered classes, its part beside the thresholds."""
+    """The inverse of the Hessian of the partial likelihood; of ordered classes, its part beside the
+    thresholds."""
     rng, A, u = data()
     y = np.stack([rng.exponential(np.exp(-u)), rng.random(N) < 0.7], axis=1)
     found, x = errors(jaxht.Cox(A, y))
-    J = hessian_by_differences(lambda w: partial_likelihood(A[:, F] @ w, y[:, 0], y[:, 1], np.ones(N)), x[F])
+    J = hessian_by_differences(
+        lambda w: partial_likelihood(A[:, F] @ w, y[:, 0], y[:, 1], np.ones(N)), x[F]
+    )
     np.testing.assert_allclose(found, np.sqrt(np.diag(np.linalg.inv(J))), rtol=1e-5)
 
     ids = np.searchsorted([-1, 1], u + rng.logistic(size=N))
@@ -123,14 +131,17 @@ def test_losses_that_couple_the_samples():
     def value(w):
         bounds = np.array([-np.inf, w[3], w[4], np.inf])
         cdf = scipy.stats.logistic.cdf
-        return -np.sum(np.log(cdf(bounds[ids + 1] - A[:, F] @ w[:3]) - cdf(bounds[ids] - A[:, F] @ w[:3])))
+        return -np.sum(
+            np.log(cdf(bounds[ids + 1] - A[:, F] @ w[:3]) - cdf(bounds[ids] - A[:, F] @ w[:3]))
+        )
 
     J = hessian_by_differences(value, np.append(x[F], f.thresholds(x)))
     np.testing.assert_allclose(found, np.sqrt(np.diag(np.linalg.inv(J)))[:3], rtol=1e-5)
 
 
 def test_intervals_cover_on_supports_that_were_known_before():
-    """Of 400 logistic problems of 200 samples, at 90 %; sandwiches too, where the variance of squares varies."""
+    """Of 400 logistic problems of 200 samples, at 90 %; sandwiches too, where the variance of
+    squares varies."""
 
     @quick
     @jax.vmap
@@ -148,13 +159,19 @@ def test_intervals_cover_on_supports_that_were_known_before():
             (jaxht.LeastSquares(A, z), False),
         ):
             x = refit(f.prepare(), support, jnp.zeros(6)).x
-            covered.append(jnp.abs(x[0] - 1) < 1.645 * standard_errors(f, support, x, sandwich=sandwich)[0])
+            covered.append(
+                jnp.abs(x[0] - 1) < 1.645 * standard_errors(f, support, x, sandwich=sandwich)[0]
+            )
         return jnp.stack(covered)
 
-    logistic, sandwich, naive = np.asarray(run(jax.random.split(jax.random.key(0), 400))).sum(axis=0)
+    logistic, sandwich, naive = np.asarray(run(jax.random.split(jax.random.key(0), 400))).sum(
+        axis=0
+    )
     assert 0.001 < scipy.stats.binom.cdf(logistic, 400, 0.9) < 0.999
     assert 0.001 < scipy.stats.binom.cdf(sandwich, 400, 0.89) < 0.999
-    assert scipy.stats.binom.cdf(naive, 400, 0.85) < 1e-3  # of errors whose variance varies it covers too rarely
+    assert (
+        scipy.stats.binom.cdf(naive, 400, 0.85) < 1e-3
+    )  # of errors whose variance varies it covers too rarely
 
 
 def test_outputs():
@@ -187,4 +204,6 @@ def test_what_cannot_be(f, sandwich, message):
 
 def test_k_max_is_needed():
     with pytest.raises(ValueError, match="k_max must be given"):
-        standard_errors(jaxht.LeastSquares(np.eye(3), np.ones(3)), Support(np.ones(3, bool)), np.zeros(3))
+        standard_errors(
+            jaxht.LeastSquares(np.eye(3), np.ones(3)), Support(np.ones(3, bool)), np.zeros(3)
+        )

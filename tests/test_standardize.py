@@ -42,7 +42,9 @@ MAKE = {
     "dense": lambda A: A,
     "csr": scipy.sparse.csr_array,
     "operator": lambda A: jaxht.LinearOperator(product, A.shape, (A,)),
-    "operator of known norms": lambda A: jaxht.LinearOperator(product, A.shape, (A,), norms=np.linalg.norm(A, axis=0)),
+    "operator of known norms": lambda A: jaxht.LinearOperator(
+        product, A.shape, (A,), norms=np.linalg.norm(A, axis=0)
+    ),
 }
 
 
@@ -84,7 +86,9 @@ def test_weights_repeat_samples(kind):
     fitted = np.repeat(np.asarray(found.design.matvec(x)), times)
     np.testing.assert_allclose(fitted, repeated.design.matvec(x), rtol=1e-7, atol=1e-12)
     Z = np.stack([found.design.matvec(unit) for unit in np.eye(D)], axis=1)
-    np.testing.assert_allclose(found.design.column_norms() ** 2, (Z**2).sum(0), rtol=1e-7, atol=1e-10)
+    np.testing.assert_allclose(
+        found.design.column_norms() ** 2, (Z**2).sum(0), rtol=1e-7, atol=1e-10
+    )
 
 
 @pytest.mark.parametrize("kind", MAKE)
@@ -94,8 +98,12 @@ def test_some_columns_are_centred_and_none_is_scaled(kind):
     found = jaxht.standardize(MAKE[kind](A), with_mean=mask, with_std=False)
     x = rng.normal(size=D)
     np.testing.assert_array_equal(found.scale, 1)
-    np.testing.assert_allclose(found.design.matvec(x), (A - np.where(mask, A.mean(0), 0)) @ x, rtol=1e-9, atol=1e-12)
-    np.testing.assert_allclose(A @ x + found.intercept(x), found.design.matvec(x), rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(
+        found.design.matvec(x), (A - np.where(mask, A.mean(0), 0)) @ x, rtol=1e-9, atol=1e-12
+    )
+    np.testing.assert_allclose(
+        A @ x + found.intercept(x), found.design.matvec(x), rtol=1e-9, atol=1e-12
+    )
 
 
 def test_weights_of_another_length_are_refused():
@@ -104,7 +112,9 @@ def test_weights_of_another_length_are_refused():
 
 
 @pytest.mark.parametrize("kind", MAKE)
-@pytest.mark.parametrize("solver", [jaxht.HTP(), jaxht.OLS(), jaxht.NIHT()], ids=lambda s: type(s).__name__)
+@pytest.mark.parametrize(
+    "solver", [jaxht.HTP(), jaxht.OLS(), jaxht.NIHT()], ids=lambda s: type(s).__name__
+)
 def test_fits_in_the_original_units_are_those_on_scaled_copies(kind, solver):
     A, rng = matrix(), np.random.default_rng(2)
     y = 5 + rng.normal(size=N)
@@ -123,7 +133,10 @@ def test_minibatches_and_logistic_regression_on_centred_sparse_designs():
     ends = [
         jaxht.solve(jaxht.Logistic(design, y, 0.1), Sparse(4), solver, key=jax.random.key(0)).x
         for solver in (jaxht.HTP(), jaxht.SVRGHT(batch_size=3))
-        for design in (jaxht.standardize(scipy.sparse.csr_array(A)).design, StandardScaler().fit_transform(A))
+        for design in (
+            jaxht.standardize(scipy.sparse.csr_array(A)).design,
+            StandardScaler().fit_transform(A),
+        )
     ]
     np.testing.assert_allclose(ends[0], ends[1], atol=1e-8)
     np.testing.assert_allclose(ends[2], ends[3], atol=1e-8)
@@ -160,7 +173,9 @@ def test_integers():
     np.testing.assert_allclose(jaxht.standardize(np.array([[1, 2], [3, 6]])).scale, [1, 2])
 
 
-@pytest.mark.parametrize("A", [[[1.0]], "A", np.ones(3), jaxht.MatrixSensing(np.ones((2, 3, 3)), np.ones(2)).A])
+@pytest.mark.parametrize(
+    "A", [[[1.0]], "A", np.ones(3), jaxht.MatrixSensing(np.ones((2, 3, 3)), np.ones(2)).A]
+)
 def test_other_arguments_are_refused(A):
     with pytest.raises(ValueError, match=r"^A must be"):
         jaxht.standardize(A)
@@ -191,22 +206,30 @@ def test_selection_on_housing_data_in_their_own_units():
 
 
 def test_local_search_finds_the_best_features_of_housing_data():
-    """For each k the best of all supports, from zero, from the least-squares solution and from random points."""
+    """For each k the best of all supports, from zero, from the least-squares solution and from
+    random points."""
     A, y = housing()
     design, y = jaxht.standardize(A).design, y - y.mean()
     rng, ks, n = np.random.default_rng(5), np.arange(2, 6), len(y)
-    starts = np.concatenate([np.zeros((1, 8)), np.logspace(-2, 2, 5)[:, None] * rng.normal(size=(5, 8))])
+    starts = np.concatenate(
+        [np.zeros((1, 8)), np.logspace(-2, 2, 5)[:, None] * rng.normal(size=(5, 8))]
+    )
 
     @quick
     def run(k, starts):
         f, C, search = LeastSquares(design, y, mean=True), Sparse(k, k_max=5), jaxht.LocalSearch()
         dense = jaxht.solve(f, C, search, x0="dense").value
-        return jnp.append(jax.vmap(lambda x0: jaxht.solve(f, C, search, x0=x0).value)(starts), dense)
+        return jnp.append(
+            jax.vmap(lambda x0: jaxht.solve(f, C, search, x0=x0).value)(starts), dense
+        )
 
     Z = StandardScaler().fit_transform(A)
     H, b = Z.T @ Z / n, Z.T @ y / n
     for k, rounded in zip(ks, [0.3268, 0.2768, 0.2703, 0.2524], strict=True):
         supports = map(list, itertools.combinations(range(8), k))
-        least = y @ y / (2 * n) - max(b[S] @ np.linalg.solve(H[np.ix_(S, S)], b[S]) for S in supports) / 2
+        least = (
+            y @ y / (2 * n)
+            - max(b[S] @ np.linalg.solve(H[np.ix_(S, S)], b[S]) for S in supports) / 2
+        )
         np.testing.assert_allclose(least, rounded, atol=5e-5)
         np.testing.assert_allclose(run(k, starts), least, rtol=1e-9)

@@ -1,4 +1,5 @@
-"""Rates, crossings and lines: against scikit-learn, against exact cases, and the intervals against simulated counts."""
+"""Rates, crossings and lines: against scikit-learn, against exact cases, and the intervals against
+simulated counts."""
 
 import numpy as np
 import pytest
@@ -14,12 +15,16 @@ LEVELS = (0.5, 0.9, 0.95)
 def counts(successes, trials, **coords):
     """What success_rate returns, as far as the others read it."""
     successes, trials = np.broadcast_arrays(successes, trials)
-    return xarray.Dataset({"successes": (tuple(coords), successes), "trials": (tuple(coords), trials)}, coords=coords)
+    return xarray.Dataset(
+        {"successes": (tuple(coords), successes), "trials": (tuple(coords), trials)}, coords=coords
+    )
 
 
 def test_success_rate():
     success = np.random.default_rng(0).random((2, 3, 7)) < 0.6
-    dataset = xarray.Dataset({"success": (("K", "n", "trial"), success)}, coords={"K": [1, 2], "n": [3, 4, 5]})
+    dataset = xarray.Dataset(
+        {"success": (("K", "n", "trial"), success)}, coords={"K": [1, 2], "n": [3, 4, 5]}
+    )
     rates = sweep.success_rate(dataset)
     np.testing.assert_array_equal(rates.successes, success.sum(-1))
     np.testing.assert_allclose(rates.rate, success.mean(-1))
@@ -31,7 +36,9 @@ def test_success_rate():
     # Where nothing has run, the entries are whatever fills the array.
     done = np.array([[True, False, True], [False, True, True]])
     partly = sweep.success_rate(dataset.assign(done=(("K", "n"), done)))
-    xarray.testing.assert_identical(partly[["rate", "lower", "upper"]], rates[["rate", "lower", "upper"]].where(done))
+    xarray.testing.assert_identical(
+        partly[["rate", "lower", "upper"]], rates[["rate", "lower", "upper"]].where(done)
+    )
     np.testing.assert_array_equal(partly.trials, 7 * done)
     np.testing.assert_array_equal(partly.successes, rates.successes * done)
     assert partly.rate.dims == partly.trials.dims == ("K", "n")
@@ -43,17 +50,21 @@ def test_success_rate():
     grown = dataset.assign(done=(("K", "n"), number == 7), **over).assign_coords(trial=range(7))
     for trials in range(7), [5, 0, 2], [1], [6, 3]:
         counted = [
-            [[t < number[i, j] and np.isnan(ended[i, j, t]) for t in trials] for j in range(3)] for i in range(2)
+            [[t < number[i, j] and np.isnan(ended[i, j, t]) for t in trials] for j in range(3)]
+            for i in range(2)
         ]
         rates = sweep.success_rate(grown.sel(trial=list(trials)))
         np.testing.assert_array_equal(rates.trials, np.sum(counted, -1))
-        np.testing.assert_array_equal(rates.successes, np.sum(success[..., list(trials)] & counted, -1))
+        np.testing.assert_array_equal(
+            rates.successes, np.sum(success[..., list(trials)] & counted, -1)
+        )
         np.testing.assert_array_equal(rates.rate.isnull(), rates.trials == 0)
 
 
 @pytest.mark.parametrize("falling", [False, True])
 def test_the_estimate_interpolates_the_isotonic_regression(falling):
-    """Points without trials do not count, and neither the order of points nor that of dimensions matters."""
+    """Points without trials do not count, and neither the order of points nor that of dimensions
+    matters."""
     rng = np.random.default_rng(1)
     n = rng.permutation(np.cumsum(rng.integers(1, 9, 25)))
     slope = -0.15 if falling else 0.15
@@ -77,7 +88,9 @@ def test_the_estimate_interpolates_the_isotonic_regression(falling):
             got = found.sel(K=K, level=level)
             np.testing.assert_allclose(got.estimate, expected)
             assert got.lower <= got.estimate <= got.upper
-    shuffled = sweep.transition(rates.transpose("K", "n").sortby("n"), LEVELS, falling=falling, num_draws=20)
+    shuffled = sweep.transition(
+        rates.transpose("K", "n").sortby("n"), LEVELS, falling=falling, num_draws=20
+    )
     np.testing.assert_allclose(shuffled.estimate, found.estimate)
 
 
@@ -97,7 +110,9 @@ def test_crossings_outside_of_the_points_are_infinite():
     n = np.array([10, 20, 30])
     never, always, once, nothing = [0, 1, 2], [100, 100, 100], [0, 0, 100], [0, 0, 0]
     trials = np.array([[100] * 3, [100] * 3, [100] * 3, [0] * 3])
-    found = sweep.transition(counts([never, always, once, nothing], trials, K=range(4), n=n), (0.5, 0.999))
+    found = sweep.transition(
+        counts([never, always, once, nothing], trials, K=range(4), n=n), (0.5, 0.999)
+    )
     np.testing.assert_array_equal(found.estimate.sel(level=0.5), [np.inf, -np.inf, 25, np.nan])
     np.testing.assert_array_equal(found.lower.sel(level=0.5), [30, -np.inf, 20, np.nan])
     np.testing.assert_array_equal(found.upper.sel(level=0.5), [np.inf, 10, 30, np.nan])
@@ -106,13 +121,16 @@ def test_crossings_outside_of_the_points_are_infinite():
 
 
 def test_intervals_cover_the_truth():
-    """In 95 % of simulated experiments at least, but for what a binomial count may miss in one of a million."""
+    """In 95 % of simulated experiments at least, but for what a binomial count may miss in one of a
+    million."""
     n = np.arange(20, 141, 4)
     middle, width, repeats = 80.0, 6.0, 400
     chance = 1 / (1 + np.exp(-(n - middle) / width))
     for trials in 25, 200:
         rng = np.random.default_rng(trials)
-        rates = counts(rng.binomial(trials, chance, (repeats, len(n))), trials, repeat=range(repeats), n=n)
+        rates = counts(
+            rng.binomial(trials, chance, (repeats, len(n))), trials, repeat=range(repeats), n=n
+        )
         found = sweep.transition(rates, LEVELS, num_draws=200)
         for level in LEVELS:
             truth = middle + width * np.log(level / (1 - level))
@@ -135,7 +153,9 @@ def test_lines():
     chance = 1 / (1 + np.exp(-(n - truth[0] * K[:, None] - truth[1]) / width))
     rng = np.random.default_rng(3)
     drawn = rng.binomial(trials, chance, (repeats, *chance.shape))
-    lines = sweep.fit_line(counts(drawn, trials, repeat=range(repeats), K=K, n=n), (0.5, 0.9), num_draws=100)
+    lines = sweep.fit_line(
+        counts(drawn, trials, repeat=range(repeats), K=K, n=n), (0.5, 0.9), num_draws=100
+    )
     assert lines.slope.dims == ("level", "repeat")
     for level in 0.5, 0.9:
         expected = truth[0], truth[1] + width * np.log(level / (1 - level))
@@ -152,7 +172,11 @@ def test_lines_leave_out_crossings_outside_of_the_points():
     assert int(line.num_points[0]) == 3
     np.testing.assert_allclose([line.slope, line.intercept], [[20], [25]])
     few = sweep.fit_line(rates.isel(K=[2, 3]), (0.5,))
-    assert int(few.num_points[0]) == 1 and np.isnan(few.slope).all() and np.isnan(few.intercept_upper).all()
+    assert (
+        int(few.num_points[0]) == 1
+        and np.isnan(few.slope).all()
+        and np.isnan(few.intercept_upper).all()
+    )
 
 
 @pytest.mark.parametrize("function", [sweep.transition, sweep.fit_line])

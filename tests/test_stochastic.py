@@ -1,4 +1,5 @@
-"""The stochastic solvers: against their references with the same draws, and the draws themselves."""
+"""The stochastic solvers: against their references with the same draws, and the draws
+themselves."""
 
 import functools
 from dataclasses import replace
@@ -50,7 +51,7 @@ def path(f, solver, num_steps=STEPS, key=0, **options):
     return host(x), host(result), reference.hard_threshold(x0, K)
 
 
-# ---- the draws -----------------------------------------------------------------------------------------------------
+# ---- the draws -----------------------------------------------------------------------------------
 
 
 def drawn(key, num_updates, batch_size, replace=True):
@@ -62,7 +63,11 @@ def drawn(key, num_updates, batch_size, replace=True):
 
     start = jnp.int32(0), jnp.full((num_updates, batch_size), -1, jnp.int32)
     options = {"batch_size": batch_size, "replace": replace}
-    run = quick(lambda key: run_updates(keep, start, num_updates, objective(problem()), key=key, **options)[1])
+    run = quick(
+        lambda key: run_updates(keep, start, num_updates, objective(problem()), key=key, **options)[
+            1
+        ]
+    )
     return np.asarray(run(key))
 
 
@@ -78,7 +83,8 @@ def test_a_shuffle_is_a_permutation(n):
 
 
 def test_any_two_places_of_a_shuffle_are_as_likely():
-    """All ordered pairs of places of three positions: chi-square with 6 standard deviations of margin."""
+    """All ordered pairs of places of three positions: chi-square with 6 standard deviations of
+    margin."""
     n, m = 7, 60_000
     position = np.tile(np.array([0, 3, 6], np.int32), (m, 1))
     places = np.asarray(shuffle(jax.random.key(1), position, n))
@@ -100,7 +106,7 @@ def test_every_sample_is_as_likely(replace):
     assert len(np.unique(batches, axis=0)) > 1000
 
 
-# ---- step by step --------------------------------------------------------------------------------------------------
+# ---- step by step --------------------------------------------------------------------------------
 
 # (mean, sparse, batch_size, replace)
 DENSE, SPARSE = (True, False, 3, True), (False, True, 4, False)
@@ -111,11 +117,16 @@ def rescaled(eta, mean):
     return eta if mean else eta / N
 
 
-@pytest.mark.parametrize(("name", "setting"), [("SGHT", SPARSE), ("HTSAGA", DENSE), ("HTSAGA", SPARSE)])
+@pytest.mark.parametrize(
+    ("name", "setting"), [("SGHT", SPARSE), ("HTSAGA", DENSE), ("HTSAGA", SPARSE)]
+)
 def test_epochs_are_those_of_the_reference(name, setting):
     mean, sparse, batch_size, replace = setting
     f, eta = problem(mean), rescaled(ETA, mean)
-    make, steps = {"SGHT": (jaxht.SGHT, reference.sght), "HTSAGA": (jaxht.HTSAGA, reference.htsaga)}[name]
+    make, steps = {
+        "SGHT": (jaxht.SGHT, reference.sght),
+        "HTSAGA": (jaxht.HTSAGA, reference.htsaga),
+    }[name]
     x, result, start = path(objective(f, sparse), make(eta, batch_size, replace=replace))
     m, key, batches = -(-N // batch_size), jax.random.key(0), []
     for _ in range(STEPS):
@@ -151,7 +162,11 @@ def test_stages_are_those_of_the_reference(snapshot, setting):
 def test_every_inner_iterate_is_as_likely_to_be_the_snapshot():
     """Counted by the projections of single stages."""
     f = objective(problem())
-    run = jax.vmap(lambda key: jaxht.solve(f, jaxht.Sparse(K), jaxht.HTSVRG(ETA, 5), key=key, stop=Stop(max_steps=1)))
+    run = jax.vmap(
+        lambda key: jaxht.solve(
+            f, jaxht.Sparse(K), jaxht.HTSVRG(ETA, 5), key=key, stop=Stop(max_steps=1)
+        )
+    )
     chosen = quick(run)(jax.random.split(jax.random.key(2), 2000)).counts.projections
     counts = np.bincount(chosen, minlength=5)
     assert len(counts) == 5  # x_0 to x_4, and not x_5
@@ -163,17 +178,26 @@ def test_growing_batches_are_those_of_the_reference(momentum, sparse):
     f = problem()
     sizes = np.minimum(N, np.ceil(2 * 1.25 ** np.arange(12))).astype(int)
     assert sizes[0] == 2 and sizes[-1] == N
-    x, result, start = path(objective(f, sparse), jaxht.HSGHT(ETA, momentum, 2, 1.25, inner_steps=1), 12)
+    x, result, start = path(
+        objective(f, sparse), jaxht.HSGHT(ETA, momentum, 2, 1.25, inner_steps=1), 12
+    )
     keys = [jax.random.fold_in(jax.random.key(0), t) for t in range(12)]
-    batches = [shuffle(key, np.arange(s, dtype=np.int32), N) for key, s in zip(keys, sizes, strict=True)]
+    batches = [
+        shuffle(key, np.arange(s, dtype=np.int32), N) for key, s in zip(keys, sizes, strict=True)
+    ]
     expected = [start, *reference.hsght(f, start, K, ETA, host(batches), momentum or 0.0)]
     np.testing.assert_allclose(x, expected, rtol=0, atol=1e-12)
     full = np.sum(sizes == N)
     counts = result.counts
-    assert (counts.full_gradients, counts.sample_gradients, counts.projections) == (full, sum(sizes[:-full]), 12)
+    assert (counts.full_gradients, counts.sample_gradients, counts.projections) == (
+        full,
+        sum(sizes[:-full]),
+        12,
+    )
     if sparse:
         return
-    # A step goes over the samples once, however many updates that takes, and the updates are the same.
+    # A step goes over the samples once, however many updates that takes, and the updates are the
+    # same.
     passes, result, _ = path(objective(f, sparse), jaxht.HSGHT(ETA, momentum, 2, 1.25), 4)
     ends, t = [0], 0
     while t < 12 and len(ends) < 5:
@@ -194,14 +218,16 @@ def test_batches_in_several_blocks():
     f = reference.LeastSquares(
         rng.normal(size=(700, D)) * (rng.random((700, D)) < 0.7), rng.normal(size=700), mean=True
     )
-    x, _, start = path(objective(f, sparse=True), jaxht.HSGHT(ETA, batch_size=600, batch_growth=1.0), 2)
+    x, _, start = path(
+        objective(f, sparse=True), jaxht.HSGHT(ETA, batch_size=600, batch_growth=1.0), 2
+    )
     keys = [jax.random.fold_in(jax.random.key(0), t) for t in range(2)]
     batches = [shuffle(key, np.arange(600, dtype=np.int32), 700) for key in keys]
     expected = [start, *reference.hsght(f, start, K, ETA, host(batches))]
     np.testing.assert_allclose(x, expected, rtol=0, atol=1e-12)
 
 
-# ---- what becomes of them ------------------------------------------------------------------------------------------
+# ---- what becomes of them ------------------------------------------------------------------------
 
 
 def test_all_samples_at_once_are_full_gradients():
@@ -217,13 +243,18 @@ def test_all_samples_at_once_are_full_gradients():
 def test_a_still_iterate_of_few_samples_is_no_fixed_point():
     """Sample 4 has no features: if it alone is drawn, x stays."""
     f = problem()
-    x, result, _ = path(jaxht.LeastSquares(f.A, f.y, mean=True), jaxht.HSGHT(ETA, batch_growth=1.0, inner_steps=1), 60)
+    x, result, _ = path(
+        jaxht.LeastSquares(f.A, f.y, mean=True),
+        jaxht.HSGHT(ETA, batch_growth=1.0, inner_steps=1),
+        60,
+    )
     assert np.any(np.all(x[1:] == x[:-1], axis=1))
     assert result.num_steps == 60
 
 
 def test_it_converges_with_the_steps_that_it_chooses():
-    """At a minimiser that is unique, the variance of HT-SVRG and HT-SAGA vanishes; that of SG-HT does not."""
+    """At a minimiser that is unique, the variance of HT-SVRG and HT-SAGA vanishes; that of SG-HT
+    does not."""
     f = reference.LeastSquares(problem().A[:, :K], problem().y, 0.1, mean=True)
     best, errors = f.minimise(range(K)), {}
     for solver in (
@@ -233,14 +264,18 @@ def test_it_converges_with_the_steps_that_it_chooses():
         jaxht.SGHT(),
         jaxht.HSGHT(momentum=0.5),
     ):
-        result = solve(objective(f), jaxht.Sparse(K), solver, key=jax.random.key(3), stop=Stop(max_steps=1500))
+        result = solve(
+            objective(f), jaxht.Sparse(K), solver, key=jax.random.key(3), stop=Stop(max_steps=1500)
+        )
         errors[repr(solver)] = np.linalg.norm(result.x - best)
     noisy = errors.pop(repr(jaxht.SGHT()))
     assert 1e-3 < noisy < 1
     assert max(errors.values()) < 1e-9, errors
 
 
-@pytest.mark.parametrize("solver", [jaxht.SVRGHT(0.002), jaxht.HTSAGA(0.002)], ids=["SVRGHT", "HTSAGA"])
+@pytest.mark.parametrize(
+    "solver", [jaxht.SVRGHT(0.002), jaxht.HTSAGA(0.002)], ids=["SVRGHT", "HTSAGA"]
+)
 def test_steps_below_the_last_bit_of_x_are_not_lost(solver):
     """In single precision, with steps of 1/n of those that full gradients would take."""
     rng, x = np.random.default_rng(0), np.array([1, 0, -2, 0, 0, 0.5, 0, 0])
@@ -262,16 +297,20 @@ def test_too_long_steps_diverge_and_short_ones_fall():
     @jax.vmap
     def run(eta):
         f = jaxht.LeastSquares(A, A @ x, mean=True)
-        return jaxht.trace(f, jaxht.Sparse(k), jaxht.HTSVRG(eta, 600), num_steps=6, key=jax.random.key(0))
+        return jaxht.trace(
+            f, jaxht.Sparse(k), jaxht.HTSVRG(eta, 600), num_steps=6, key=jax.random.key(0)
+        )
 
     result, values = host(run(np.array([10.0, 3.0, 0.3, 3e-5])))
-    assert np.all(result.status == [Status.DIVERGED, Status.DIVERGED, Status.MAX_STEPS, Status.MAX_STEPS])
+    assert np.all(
+        result.status == [Status.DIVERGED, Status.DIVERGED, Status.MAX_STEPS, Status.MAX_STEPS]
+    )
     assert np.all(result.num_steps[:2] <= 5) and np.all(np.isfinite(result.x))
     assert values[2, -1] < 0.2 * values[2, 0]
     assert values[3, -1] < values[3, 0]
 
 
-# ---- any sum over samples ------------------------------------------------------------------------------------------
+# ---- any sum over samples ------------------------------------------------------------------------
 
 
 def squares(x, sample, l2):
@@ -298,18 +337,36 @@ def test_the_smoothness_of_a_finite_sum():
     f = problem()
     general = jaxht.FiniteSum(squares, (f.A, f.y), f.l2, like={"w": np.zeros(D)}).prepare()
     assert general.num_samples == N
-    own, linear = quick(lambda f, g: (f.sample_smoothness(), g.sample_smoothness()))(general, objective(f))
+    own, linear = quick(lambda f, g: (f.sample_smoothness(), g.sample_smoothness()))(
+        general, objective(f)
+    )
     np.testing.assert_allclose(own, linear, rtol=0.1)
 
 
 SGHT = jaxht.SGHT(0.1)
 WRONG = {
-    "no sum": (r"sum over samples, such as FiniteSum; got Custom", SGHT, jaxht.Custom(jnp.sum, like=D)),
+    "no sum": (
+        r"sum over samples, such as FiniteSum; got Custom",
+        SGHT,
+        jaxht.Custom(jnp.sum, like=D),
+    ),
     "batch": (r"batch_size must be an int in \[1, 10\].*got 11", jaxht.SGHT(0.1, 11), None),
-    "snapshot": (r'snapshot must be "random" or "last"; got \'first\'', jaxht.HTSVRG(0.1, snapshot="first"), None),
-    "growth": (r"HSGHT.batch_growth must be at least 0; got -1", jaxht.HSGHT(0.1, batch_growth=-1.0), None),
+    "snapshot": (
+        r'snapshot must be "random" or "last"; got \'first\'',
+        jaxht.HTSVRG(0.1, snapshot="first"),
+        None,
+    ),
+    "growth": (
+        r"HSGHT.batch_growth must be at least 0; got -1",
+        jaxht.HSGHT(0.1, batch_growth=-1.0),
+        None,
+    ),
     "inner": (r"HTSVRG.inner_steps must be an integer", jaxht.HTSVRG(0.1, 2.5), None),
-    "summand": (r"real scalar; got .*\(8,\)", SGHT, jaxht.FiniteSum(lambda x, a: x * a, np.ones(3), like=D)),
+    "summand": (
+        r"real scalar; got .*\(8,\)",
+        SGHT,
+        jaxht.FiniteSum(lambda x, a: x * a, np.ones(3), like=D),
+    ),
     "samples": (
         r"samples must be arrays of the same",
         SGHT,

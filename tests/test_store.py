@@ -29,7 +29,11 @@ ROOT = Path(__file__).parents[1]
 
 def draws(key, cell):
     """A trial in one piece, with results of several types."""
-    return {"bits": jax.random.bits(key), "u": jax.random.uniform(key), "low": jax.random.uniform(key) < cell["K"] / 4}
+    return {
+        "bits": jax.random.bits(key),
+        "u": jax.random.uniform(key),
+        "low": jax.random.uniform(key) < cell["K"] / 4,
+    }
 
 
 AXES = {"n": [8, 16], "K": [1, 2, 3]}
@@ -62,7 +66,11 @@ def cells(path):
 
 def content(path):
     """Every file, by name."""
-    return {str(file.relative_to(path)): file.read_bytes() for file in sorted(path.rglob("*")) if file.is_file()}
+    return {
+        str(file.relative_to(path)): file.read_bytes()
+        for file in sorted(path.rglob("*"))
+        if file.is_file()
+    }
 
 
 def computed(path, **options):
@@ -72,7 +80,7 @@ def computed(path, **options):
     return totals[0], dataset
 
 
-# ---- what is stored --------------------------------------------------------------------------------------------------
+# ---- what is stored ------------------------------------------------------------------------------
 
 
 def test_the_store_is_the_result(whole):
@@ -85,7 +93,9 @@ def test_the_store_is_the_result(whole):
     assert {"seed", "versions", "device", "threads", "revision", "lanes"} <= set(dataset.attrs)
     with np.load(record(path, n=16, K=2), allow_pickle=False) as found:
         np.testing.assert_array_equal(found["u"], dataset.u.sel(n=16, K=2))
-    assert sorted(content(path)) == sorted(["sweep.json", *(str(file.relative_to(path)) for file in cells(path))])
+    assert sorted(content(path)) == sorted(
+        ["sweep.json", *(str(file.relative_to(path)) for file in cells(path))]
+    )
 
 
 def test_nothing_is_computed_twice(copy, whole):
@@ -103,7 +113,10 @@ def test_attributes_come_back(tmp_path):
     assert dataset.attrs["config"] == '{"d": 32}'
     assert sweep.load(tmp_path).attrs == dataset.attrs
     assert computed(tmp_path, attrs={"config": "another"})[0] == 0
-    assert sweep.load(tmp_path).attrs["config"] == "another" and "size" not in sweep.load(tmp_path).attrs
+    assert (
+        sweep.load(tmp_path).attrs["config"] == "another"
+        and "size" not in sweep.load(tmp_path).attrs
+    )
 
 
 def test_an_unfinished_store_can_be_read(copy, whole):
@@ -142,7 +155,7 @@ def test_a_dataset_that_is_no_sweep(whole, tmp_path):
         sweep.load(tmp_path / "nothing")
 
 
-# ---- what is refused -------------------------------------------------------------------------------------------------
+# ---- what is refused -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -155,8 +168,14 @@ def test_a_dataset_that_is_no_sweep(whole, tmp_path):
         ({"round_up": {"n": 8}}, "round_up was"),
         ({"problem": ["n"]}, "problem"),
         ({"shared": ["n"]}, "shared"),
-        ({"trial": lambda key, cell: {**draws(key, cell), "u": jax.random.uniform(key) + 1}}, "trial.*changed"),
-        ({"trial": lambda key, cell: {**draws(key, cell), "v": 1}, "axes": {"n": [9], "K": [9]}}, "trial.*changed"),
+        (
+            {"trial": lambda key, cell: {**draws(key, cell), "u": jax.random.uniform(key) + 1}},
+            "trial.*changed",
+        ),
+        (
+            {"trial": lambda key, cell: {**draws(key, cell), "v": 1}, "axes": {"n": [9], "K": [9]}},
+            "trial.*changed",
+        ),
     ],
 )
 def test_another_sweep_is_refused(copy, change, words):
@@ -169,7 +188,13 @@ def test_another_sweep_is_refused(copy, change, words):
 def test_another_tolerance_is_another_sweep(tmp_path):
     def run(stop):
         trial = sweep.Recovery(lambda key, cell: problem(key, cell, True), METHODS, stop=stop)
-        return sweep.run(trial, {"solver": ["IHT"], "n": [20], "K": [1]}, num_trials=2, static=["n"], store=tmp_path)
+        return sweep.run(
+            trial,
+            {"solver": ["IHT"], "n": [20], "K": [1]},
+            num_trials=2,
+            static=["n"],
+            store=tmp_path,
+        )
 
     first = run(Stop(max_steps=60))
     same_bits(run(Stop(max_steps=60)), first)
@@ -185,7 +210,10 @@ def test_another_environment_is_asked_about(copy, whole, monkeypatch):
     with pytest.raises(sweep.StoreError, match=r"another environment.*0\.0\.1.*mixed"):
         small(copy)
     same_bits(small(copy, mixed=True), whole[1])
-    monkeypatch.setattr("jaxht.sweep.compilation.describe_environment", lambda: {**real, "revision": "another commit"})
+    monkeypatch.setattr(
+        "jaxht.sweep.compilation.describe_environment",
+        lambda: {**real, "revision": "another commit"},
+    )
     assert computed(copy)[0] == 0
     with pytest.raises(sweep.StoreError, match="lanes"):
         small(copy, max_lanes=5)
@@ -216,11 +244,12 @@ def test_a_store_of_another_version_is_refused(copy):
         assert content(copy) == before
 
 
-# ---- growth ----------------------------------------------------------------------------------------------------------
+# ---- growth --------------------------------------------------------------------------------------
 
 
 def test_a_sweep_grows_in_any_order(tmp_path):
-    """What is asked for comes back, and only what is missing is computed; the bits are those of one run."""
+    """What is asked for comes back, and only what is missing is computed; the bits are those of one
+    run."""
     steps = [  # axes, num_trials, how many are computed
         ({"n": [8, 16], "K": [1, 2]}, 3, 12),
         ({"n": [8, 16], "K": [1, 2]}, 7, 16),
@@ -233,14 +262,19 @@ def test_a_sweep_grows_in_any_order(tmp_path):
         todo, dataset = computed(tmp_path, axes=axes, num_trials=num_trials)
         assert todo == number
         same_bits(dataset, small(axes=axes, num_trials=num_trials))
-        assert {name: dataset[name].values.tolist() for name in axes} == axes and dataset.sizes["trial"] == num_trials
+        assert {name: dataset[name].values.tolist() for name in axes} == axes and dataset.sizes[
+            "trial"
+        ] == num_trials
         assert (dataset.num_trials == num_trials).all() and dataset.done.all()
     union = sweep.load(tmp_path)
     assert union.n.values.tolist() == [4, 8, 12, 16] and union.K.values.tolist() == [1, 2, 3]
     expected = [[9, 4, 9], [9, 7, 9], [7, 7, 4], [7, 7, 4]]
     np.testing.assert_array_equal(union.num_trials, expected)
     np.testing.assert_array_equal(union.done, np.equal(expected, 9))
-    whole, there = small(axes={"n": [4, 8, 12, 16], "K": [1, 2, 3]}, num_trials=9), union.trial < union.num_trials
+    whole, there = (
+        small(axes={"n": [4, 8, 12, 16], "K": [1, 2, 3]}, num_trials=9),
+        union.trial < union.num_trials,
+    )
     for name in "bits", "u", "low":
         assert (union[name] == whole[name]).where(there, True).all()
     assert union.u.where(~there).isnull().all() and not union.low.where(~there, False).any()
@@ -277,7 +311,10 @@ GROWING = {
     "one row": (
         recovering(),
         {"static": ["n"], "shared": []},
-        [({"solver": ["IHT"], "n": [20], "K": [1]}, 3), ({"solver": ["IHT"], "n": [20], "K": [1, 3]}, 30)],
+        [
+            ({"solver": ["IHT"], "n": [20], "K": [1]}, 3),
+            ({"solver": ["IHT"], "n": [20], "K": [1, 3]}, 30),
+        ],
     ),
     "padded": (
         padded(),
@@ -296,7 +333,10 @@ def test_growth_does_not_change_a_bit(kind, tmp_path):
     trial, options, steps = GROWING[kind]
     for workers, (axes, num_trials) in enumerate(steps, 1):
         sweep.run(trial, axes, num_trials=num_trials, store=tmp_path, workers=workers, **options)
-    same_bits(sweep.load(tmp_path), sweep.run(trial, sweep_axes(tmp_path), num_trials=num_trials, **options))
+    same_bits(
+        sweep.load(tmp_path),
+        sweep.run(trial, sweep_axes(tmp_path), num_trials=num_trials, **options),
+    )
 
 
 def sweep_axes(path):
@@ -327,10 +367,16 @@ def test_trials_that_were_ended_stay_so_when_others_are_added(tmp_path):
 
 def test_a_trial_that_ends_at_last_leaves_no_trace_of_its_limit(copy, whole):
     manifest, cell = json.loads((copy / "sweep.json").read_text()), Grid(AXES).cells[0]
-    manifest["programs"] = {name: program.split()[1] for name, program in manifest["programs"].items()}
+    manifest["programs"] = {
+        name: program.split()[1] for name, program in manifest["programs"].items()
+    }
     store, one = store_module.Store(copy, manifest), np.array([3], np.int32)
     results = {name: whole[1][name].values[0, 0, one] for name in ("bits", "u", "low")}
-    store.write(cell, one, {name: np.zeros_like(values) for name, values in results.items()} | {"late": np.ones(1)})
+    store.write(
+        cell,
+        one,
+        {name: np.zeros_like(values) for name, values in results.items()} | {"late": np.ones(1)},
+    )
     np.testing.assert_array_equal(sweep.load(copy).late[0, 0], [np.nan, np.nan, np.nan, 1, np.nan])
     store.write(cell, one, results)
     assert content(copy) == content(whole[0])
@@ -340,7 +386,12 @@ def test_a_solver_that_changes_concerns_no_other(tmp_path):
     def run(methods, solvers, **options):
         axes, totals = {"solver": solvers, "n": [20], "K": [1]}, []
         options = {"num_trials": 3, "static": ["n"], "store": tmp_path, **options}
-        sweep.run(recovering(methods), axes, on_progress=lambda progress: totals.append(progress.total), **options)
+        sweep.run(
+            recovering(methods),
+            axes,
+            on_progress=lambda progress: totals.append(progress.total),
+            **options,
+        )
         return totals[0]
 
     other = {**METHODS, "SGHT": lambda objective, cell: METHODS["IHT"](objective, cell)}
@@ -352,7 +403,8 @@ def test_a_solver_that_changes_concerns_no_other(tmp_path):
 
 
 def test_other_data_are_another_trial(tmp_path):
-    """What a trial holds is in no axis and no option: arrays, of NumPy and of JAX, small and large."""
+    """What a trial holds is in no axis and no option: arrays, of NumPy and of JAX, small and
+    large."""
     large = np.random.default_rng(0).normal(size=5000)
     changed = large.copy()
     changed[2500] += 1e-3
@@ -390,7 +442,8 @@ def test_data_that_cannot_be_compared_are_refused(tmp_path):
 
 
 def test_an_axis_of_numbers_stays_one(tmp_path):
-    """Integers are traced as such only where all values of the store are: 0 and 1 were not, beside 0.5."""
+    """Integers are traced as such only where all values of the store are: 0 and 1 were not, beside
+    0.5."""
     first = computed(tmp_path, axes={"n": [8], "K": [0, 0.5, 1]})[1]
     todo, some = computed(tmp_path, axes={"n": [8], "K": [1, 0]})
     assert todo == 0
@@ -418,7 +471,10 @@ def test_what_two_processes_ask_for_is_all_there(tmp_path):
         call["programs"] = {}
     with ThreadPoolExecutor(8) as executor:
         list(executor.map(partial(store_module.Store, tmp_path), calls))
-    assert sorted(sweep.load(tmp_path).n.values) == list(range(41)) and sweep.load(tmp_path).sizes["trial"] == 39
+    assert (
+        sorted(sweep.load(tmp_path).n.values) == list(range(41))
+        and sweep.load(tmp_path).sizes["trial"] == 39
+    )
 
 
 def test_a_manifest_that_lacks_something_loses_no_record(copy, whole):
@@ -449,7 +505,9 @@ def test_trials_that_vanish_while_others_are_added(copy, caplog):
         record(copy, n=8, K=2).unlink(missing_ok=True)
 
     todo, dataset = len(cells(copy)), small(copy, num_trials=7, on_progress=remove)
-    assert dataset.num_trials.values.ravel().tolist() == [7, 0, 7, 7, 7, 7] and "gone" in caplog.text
+    assert (
+        dataset.num_trials.values.ravel().tolist() == [7, 0, 7, 7, 7, 7] and "gone" in caplog.text
+    )
     assert int(dataset.done.sum()) == todo - 1 and not record(copy, n=8, K=2).exists()
     todo, dataset = computed(copy, num_trials=7)
     assert todo == 7
@@ -463,9 +521,17 @@ def test_growth_in_another_environment(tmp_path, monkeypatch):
     with monkeypatch.context() as context:
         other = {**real, "threads": "1"}
         context.setattr("jaxht.sweep.compilation.describe_environment", lambda: other)
-        context.setattr(ProgramCache, "fingerprint", lambda self, sweep_: dict.fromkeys(fingerprint(self, sweep_), "0"))
+        context.setattr(
+            ProgramCache,
+            "fingerprint",
+            lambda self, sweep_: dict.fromkeys(fingerprint(self, sweep_), "0"),
+        )
         assert computed(tmp_path, num_trials=6, mixed=True)[0] == 6
-        context.setattr(ProgramCache, "fingerprint", lambda self, sweep_: dict.fromkeys(fingerprint(self, sweep_), "1"))
+        context.setattr(
+            ProgramCache,
+            "fingerprint",
+            lambda self, sweep_: dict.fromkeys(fingerprint(self, sweep_), "1"),
+        )
         with pytest.raises(sweep.StoreError, match="has changed"):
             small(tmp_path, num_trials=7, mixed=True)
     todo, dataset = computed(tmp_path, num_trials=7)
@@ -474,7 +540,7 @@ def test_growth_in_another_environment(tmp_path, monkeypatch):
     same_bits(small(tmp_path), first)
 
 
-# ---- damage ----------------------------------------------------------------------------------------------------------
+# ---- damage --------------------------------------------------------------------------------------
 
 
 def test_a_damaged_record_is_never_read(copy, caplog):
@@ -497,7 +563,9 @@ def test_a_damaged_record_is_never_read(copy, caplog):
 
 
 def read(file):
-    found = store_module.read_record(file, store_module.hash_json(store_module.read_manifest(file.parents[1])["sweep"]))
+    found = store_module.read_record(
+        file, store_module.hash_json(store_module.read_manifest(file.parents[1])["sweep"])
+    )
     return found and found.results
 
 
@@ -562,7 +630,9 @@ def test_a_write_that_really_fails(tmp_path):
     """The system refuses to write a file as large as a record, but the manifest fits."""
     half = small(tmp_path, num_trials=400, shard=(0, 2))
     kept = content(tmp_path)
-    run = subprocess.run([sys.executable, "-c", LIMITED, str(tmp_path)], cwd=ROOT, capture_output=True, text=True)
+    run = subprocess.run(
+        [sys.executable, "-c", LIMITED, str(tmp_path)], cwd=ROOT, capture_output=True, text=True
+    )
     assert run.returncode == 3, run.stderr
     assert "cannot be written: File too large" in run.stdout
     assert content(tmp_path) == kept
@@ -585,11 +655,12 @@ def test_a_read_only_folder_is_found_before_the_work(tmp_path, monkeypatch):
     assert not calls
 
 
-# ---- interruptions ---------------------------------------------------------------------------------------------------
+# ---- interruptions -------------------------------------------------------------------------------
 
 
 def test_killed_at_any_moment():
-    """Two workers, two shards, a full disk; `python -m tests.kill_sweeps` does more, and kills workers of Dask."""
+    """Two workers, two shards, a full disk; `python -m tests.kill_sweeps` does more, and kills
+    workers of Dask."""
     kills = os.environ.get("JAXHT_TEST_KILLS", "4")  # each takes the start of a process
     arguments = ["-m", "tests.kill_sweeps", "--kills", kills, "--only", "^2.*SIGKILL|disk"]
     command = [sys.executable, "-W", "ignore", *arguments]
@@ -602,7 +673,8 @@ def test_killed_at_any_moment():
 
 
 class RunsTwice:
-    """An executor that runs every task a second time, as one does whose process has died before it answered."""
+    """An executor that runs every task a second time, as one does whose process has died before it
+    answered."""
 
     def __init__(self):
         self.records = []
@@ -611,7 +683,9 @@ class RunsTwice:
         for _ in range(2):
             part = fn(sweep_, task, store)
             found = [record(store.path, **some.cell.coordinates).stat() for some in task]
-            self.records.append([(file.st_ino, file.st_mtime_ns) for file in found])  # not when they were read
+            self.records.append(
+                [(file.st_ino, file.st_mtime_ns) for file in found]
+            )  # not when they were read
         return SimpleNamespace(result=lambda: part)
 
 
@@ -651,7 +725,7 @@ def test_what_has_not_begun_is_cancelled(tmp_path):
     assert int(sweep.load(tmp_path).done.sum()) == 2
 
 
-# ---- Dask ------------------------------------------------------------------------------------------------------------
+# ---- Dask ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.filterwarnings("default")
@@ -659,10 +733,18 @@ def test_two_workers_of_dask(whole, tmp_path):
     distributed = pytest.importorskip("distributed")
     totals = []
     with (
-        distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, dashboard_address=None
+        ) as cluster,
         distributed.Client(cluster) as client,
     ):
-        dataset = small(tmp_path, executor=client.get_executor(), num_tasks=3, workers=1, on_progress=totals.append)
+        dataset = small(
+            tmp_path,
+            executor=client.get_executor(),
+            num_tasks=3,
+            workers=1,
+            on_progress=totals.append,
+        )
         processes = client.run(os.getpid)
     assert len(set(processes.values())) == 2
     assert os.getpid() not in processes.values()

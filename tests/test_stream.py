@@ -70,7 +70,7 @@ def no_threads_left():
     wait_for(lambda: not threads())
 
 
-# ---- the same as in memory -------------------------------------------------------------------------------------------
+# ---- the same as in memory -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", SOLVERS)
@@ -125,7 +125,10 @@ def test_chunks_hold_whole_chunks_of_an_array(tmp_path):
 
     stored = zarr.create_array(tmp_path / "A.zarr", shape=(n, d), chunks=(13, 10), dtype="f4")
     row = 4 * d
-    rows = [jaxht.stream(stored, chunk_bytes=size * row).reader.chunk_rows for size in (5, 13, 25, 26, 30, 10 * n)]
+    rows = [
+        jaxht.stream(stored, chunk_bytes=size * row).reader.chunk_rows
+        for size in (5, 13, 25, 26, 30, 10 * n)
+    ]
     assert rows == [5, 13, 13, 26, 26, n]
 
 
@@ -149,10 +152,23 @@ def check_products(A, dense):
     m = len(dense)
     assert (A.shape, A.dtype) == ((m, d), jnp.float32)
     rng, dense = np.random.default_rng(2), dense.astype(np.float32)
-    x, r, X, R = (rng.standard_normal(shape).astype(np.float32) for shape in [(d,), (m,), (d, 3), (m, 3)])
+    x, r, X, R = (
+        rng.standard_normal(shape).astype(np.float32) for shape in [(d,), (m,), (d, 3), (m, 3)]
+    )
     indices, squares = np.array([d - 1, 0, d, d]), dense**2
-    expected = [dense @ x, dense.T @ r, dense @ X, dense.T @ R, dense.T @ (r * (dense @ x)), r @ squares]
-    expected += [np.sqrt(squares.sum(1)), np.sqrt(squares.sum(0)), np.pad(dense, ((0, 0), (0, 1))).T[indices]]
+    expected = [
+        dense @ x,
+        dense.T @ r,
+        dense @ X,
+        dense.T @ R,
+        dense.T @ (r * (dense @ x)),
+        r @ squares,
+    ]
+    expected += [
+        np.sqrt(squares.sum(1)),
+        np.sqrt(squares.sum(0)),
+        np.pad(dense, ((0, 0), (0, 1))).T[indices],
+    ]
     for ours, theirs in zip(everything(A, x, r, X, R, indices), expected, strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=0, atol=3e-6 * max(1, np.max(np.abs(theirs))))
 
@@ -172,7 +188,9 @@ def test_products_in_chunks_of(rows):
 
 def test_products_on_other_devices(monkeypatch):
     """By programs that take the chunks, here on the CPU."""
-    monkeypatch.setattr(streamed.lax, "platform_dependent", lambda *args, cpu, default: default(*args))
+    monkeypatch.setattr(
+        streamed.lax, "platform_dependent", lambda *args, cpu, default: default(*args)
+    )
     with jaxht.stream(matrix(), chunk_bytes=chunk_bytes(40)) as A:
         check_products(A, matrix())
 
@@ -180,7 +198,10 @@ def test_products_on_other_devices(monkeypatch):
 def test_lanes_of_products():
     """Batch axes at several places, and one lane with numbers that are not finite."""
     dense, indices = matrix(), np.array([[[0, 3], [d, 2]], [[d - 1, 1], [3, 3]]])
-    x, r = (np.random.default_rng(3).standard_normal(shape).astype(np.float32) for shape in [(2, d, 5), (n, 5, 2)])
+    x, r = (
+        np.random.default_rng(3).standard_normal(shape).astype(np.float32)
+        for shape in [(2, d, 5), (n, 5, 2)]
+    )
     x[0, 1, 3] = np.inf
     with jaxht.stream(dense, chunk_bytes=chunk_bytes(40)) as A:
         across = quick(jax.vmap(jax.vmap(A.matvec, 1, 1), 0, 1))(x)  # (n, 2, 5)
@@ -212,7 +233,10 @@ def test_rows(name, tmp_path):
     source, dense = sources(tmp_path)[name]
     A = jaxht.stream(source, chunk_bytes=chunk_bytes(40))
     indices, padded = np.array([[5, 89, 5], [90, 0, 90]]), np.pad(dense, ((0, 1), (0, 0)))
-    found = quick(lambda i: A.rows(i).array)(indices[0]), quick(jax.vmap(lambda i: A.rows(i).array))(indices)
+    found = (
+        quick(lambda i: A.rows(i).array)(indices[0]),
+        quick(jax.vmap(lambda i: A.rows(i).array))(indices),
+    )
     for ours, theirs in zip(found, (padded[indices[0]], padded[indices]), strict=True):
         np.testing.assert_array_equal(ours, theirs.astype(np.float32))
 
@@ -250,7 +274,9 @@ def test_double_precision_everywhere():
         np.testing.assert_allclose(x, jaxht.solve(jaxht.LeastSquares(dense, y), jaxht.Sparse(k), jaxht.HTP()).x)
     """
     environment = {**os.environ, "JAX_ENABLE_X64": "1"}
-    subprocess.run([sys.executable, "-c", textwrap.dedent(script)], env=environment, timeout=300, check=True)
+    subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)], env=environment, timeout=300, check=True
+    )
 
 
 def test_other_objectives():
@@ -272,7 +298,9 @@ def test_lanes_share_the_chunks():
 
     def run(A):
         def solve_one(y):
-            return jaxht.solve(jaxht.LeastSquares(A, y), jaxht.Sparse(k, k_max=k), jaxht.HTP(step_size=0.01)).x
+            return jaxht.solve(
+                jaxht.LeastSquares(A, y), jaxht.Sparse(k, k_max=k), jaxht.HTP(step_size=0.01)
+            ).x
 
         return quick(jax.vmap(solve_one))(ys)
 
@@ -286,15 +314,21 @@ def test_derivatives():
     A, y = jaxht.stream(matrix(), chunk_bytes=chunk_bytes(40)), targets()
 
     def value(y, A):
-        return jaxht.solve(jaxht.LeastSquares(A, y), jaxht.Sparse(k, k_max=k), jaxht.HTP(step_size=0.01)).value
+        return jaxht.solve(
+            jaxht.LeastSquares(A, y), jaxht.Sparse(k, k_max=k), jaxht.HTP(step_size=0.01)
+        ).value
 
     found, expected = (quick(jax.grad(value))(y, design) for design in (A, matrix()))
     np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-4)
     x = np.ones(d, np.float32)
     gradient = jax.grad(lambda x: jnp.sum(A.matvec(x) ** 2))
-    lanes = quick(jax.vmap(lambda x: jax.jvp(gradient, (x,), (x,))))(np.stack([x, 2 * x]))  # forward over reverse
+    lanes = quick(jax.vmap(lambda x: jax.jvp(gradient, (x,), (x,))))(
+        np.stack([x, 2 * x])
+    )  # forward over reverse
     for factor, *both in zip((2, 4), *lanes, strict=True):
-        np.testing.assert_allclose(both, [factor * matrix().T @ matrix() @ x] * 2, rtol=1e-4, atol=1e-3)
+        np.testing.assert_allclose(
+            both, [factor * matrix().T @ matrix() @ x] * 2, rtol=1e-4, atol=1e-3
+        )
 
 
 def test_default_solver():
@@ -314,7 +348,7 @@ def test_a_second_solve_does_not_compile(caplog):
     assert "Compiling" not in caplog.text
 
 
-# ---- the thread that reads -------------------------------------------------------------------------------------------
+# ---- the thread that reads -----------------------------------------------------------------------
 
 
 class Counted:
@@ -341,7 +375,8 @@ def test_the_thread_is_ahead_as_far_as_it_has_buffers():
 
 
 def test_reading_and_computing_overlap():
-    """While the program is busy with a chunk, here until it is so, the next one is read; also that of the next pass."""
+    """While the program is busy with a chunk, here until it is so, the next one is read; also that
+    of the next pass."""
     source, met = Counted(8), []
 
     def busy(progress):
@@ -398,7 +433,11 @@ def test_an_error_of_the_reader():
             yield piece
 
     A = jaxht.stream(source, shape=(n, d), dtype=np.float32, chunk_bytes=chunk_bytes(20))
-    run = quick(lambda y: jaxht.solve(jaxht.LeastSquares(A, y), jaxht.Sparse(k, k_max=k), jaxht.IHT(0.005)).x)
+    run = quick(
+        lambda y: (
+            jaxht.solve(jaxht.LeastSquares(A, y), jaxht.Sparse(k, k_max=k), jaxht.IHT(0.005)).x
+        )
+    )
     with pytest.raises(ERRORS, match=r"rows 60 to 80 of the stream.*OSError: the disk is gone"):
         jax.block_until_ready(run(targets()))
     wait_for(lambda: not threads())
@@ -408,7 +447,9 @@ def test_an_error_of_the_reader():
 @pytest.mark.parametrize("count", [80, 100])
 def test_pieces_of_another_number_of_rows(count):
     rows = np.ones((count, d), np.float32)
-    A = jaxht.stream(lambda: iter([rows]), shape=(n, d), dtype=np.float32, chunk_bytes=chunk_bytes(20))
+    A = jaxht.stream(
+        lambda: iter([rows]), shape=(n, d), dtype=np.float32, chunk_bytes=chunk_bytes(20)
+    )
     with pytest.raises(ERRORS, match="end before row 90" if count < n else "more than 90 rows"):
         jax.block_until_ready(quick(A.matvec)(np.ones(d, np.float32)))
 
@@ -450,7 +491,9 @@ def test_progress(capsys):
     A = jaxht.stream(matrix(), chunk_bytes=chunk_bytes(40), on_progress=seen.append)
     quick(lambda x: A.rmatvec(A.matvec(x)))(np.ones(d, np.float32)).block_until_ready()
     assert [report.done for report in seen] == [40, 80, 90, 130, 170, 180]
-    assert [report.note for report in seen] == [f"pass {p}, {share}%" for p in (1, 2) for share in (33, 67, 100)]
+    assert [report.note for report in seen] == [
+        f"pass {p}, {share}%" for p in (1, 2) for share in (33, 67, 100)
+    ]
     with sweep.progress_bar("A", unit=" rows") as bar:
         A = jaxht.stream(matrix(), chunk_bytes=chunk_bytes(40), on_progress=bar)
         quick(A.matvec)(np.ones(d, np.float32)).block_until_ready()
@@ -458,22 +501,38 @@ def test_progress(capsys):
     assert "A: 90.0 rows" in last and "rows/s" in last and "pass 1, 100%" in last
 
 
-# ---- what is refused -------------------------------------------------------------------------------------------------
+# ---- what is refused -----------------------------------------------------------------------------
 
 BAD = [
     ((3,), {}, "source must be an array .* got 3"),
     (([np.ones((2, 2))],), {}, "source must be an array .* got list"),
-    ((iter([np.ones((2, 2))]),), {}, "source must be an array .* function that returns a new iterator"),
+    (
+        (iter([np.ones((2, 2))]),),
+        {},
+        "source must be an array .* function that returns a new iterator",
+    ),
     (("A.csv",), {}, "source must be a path of a .npy or a .parquet file; got 'A.csv'"),
     ((np.ones(3),), {}, r"source must have shape \(n, d\) with n, d >= 1; got \(3,\)"),
     ((np.ones((0, 3)),), {}, r"source must have shape \(n, d\) with n, d >= 1; got \(0, 3\)"),
     ((np.ones((2, 2), complex),), {}, "source must be real; got dtype complex128"),
-    ((np.ones((2, 2)),), {"shape": (3, 2)}, r"shape must be that of source, \(2, 2\); got \(3, 2\)"),
+    (
+        (np.ones((2, 2)),),
+        {"shape": (3, 2)},
+        r"shape must be that of source, \(2, 2\); got \(3, 2\)",
+    ),
     ((lambda: iter([]),), {}, "source must have at least one row"),
     ((lambda: iter([np.ones(3)]),), {}, r"pieces must have shape \(rows, d\); got \(3,\)"),
     ((lambda: iter([]),), {"shape": 3}, "shape must be a pair of ints"),
-    ((np.ones((2, 2)),), {"chunk_bytes": 0}, "chunk_bytes must be an int of at least 1, or None; got 0"),
-    ((np.ones((2, 2)),), {"chunk_bytes": 1.5}, "chunk_bytes must be an int of at least 1, or None; got 1.5"),
+    (
+        (np.ones((2, 2)),),
+        {"chunk_bytes": 0},
+        "chunk_bytes must be an int of at least 1, or None; got 0",
+    ),
+    (
+        (np.ones((2, 2)),),
+        {"chunk_bytes": 1.5},
+        "chunk_bytes must be an int of at least 1, or None; got 1.5",
+    ),
     ((np.ones((2, 2)),), {"dtype": np.int32}, "dtype must be float32 or float64; got int32"),
     ((np.ones((2, 2)),), {"on_progress": 1}, "on_progress must be a function or None; got 1"),
 ]

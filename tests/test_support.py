@@ -36,9 +36,12 @@ def test_gather_and_scatter(k_max):
 
 def test_padding_is_never_read_nor_written():
     region = support([1, 2], 4)
-    np.testing.assert_array_equal(region.gather(jnp.full(D, jnp.nan), region.indices), [jnp.nan, jnp.nan, 0, 0])
     np.testing.assert_array_equal(
-        region.scatter(jnp.array([5.0, 6.0, jnp.nan, jnp.nan]), region.indices), [0, 5, 6, 0, 0, 0, 0]
+        region.gather(jnp.full(D, jnp.nan), region.indices), [jnp.nan, jnp.nan, 0, 0]
+    )
+    np.testing.assert_array_equal(
+        region.scatter(jnp.array([5.0, 6.0, jnp.nan, jnp.nan]), region.indices),
+        [0, 5, 6, 0, 0, 0, 0],
     )
 
 
@@ -50,7 +53,9 @@ def test_lanes_of_different_size():
     @jax.vmap
     def both(mask):
         region = Support(mask, k_max=4)
-        return region.gather(jnp.asarray(v), region.indices), region.scatter(jnp.ones(4), region.indices)
+        return region.gather(jnp.asarray(v), region.indices), region.scatter(
+            jnp.ones(4), region.indices
+        )
 
     gathered, back = both(masks)
     for lane, F in enumerate(SETS):

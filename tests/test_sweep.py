@@ -1,4 +1,5 @@
-"""The Monte-Carlo engine: paired problems, shared leaves, use of the lanes, and bits free of the scheduling."""
+"""The Monte-Carlo engine: paired problems, shared leaves, use of the lanes, and bits free of the
+scheduling."""
 
 import gc
 import os
@@ -48,7 +49,10 @@ def problem(key, cell, shared):
 METHODS = {
     "IHT": lambda objective, cell: (Sparse(cell["K"]), IHT(step_size=0.2)),
     "HTP": lambda objective, cell: (Sparse(cell["K"], k_max=4), HTP()),
-    "PGD": lambda objective, cell: (Sparse(4 * cell["K"]), IHT(2 / jnp.linalg.norm(objective.A, 2) ** 2)),
+    "PGD": lambda objective, cell: (
+        Sparse(4 * cell["K"]),
+        IHT(2 / jnp.linalg.norm(objective.A, 2) ** 2),
+    ),
     "SGHT": lambda objective, cell: (Sparse(cell["K"]), SGHT(step_size=0.01)),
 }
 STOP = Stop(max_steps=60)
@@ -67,14 +71,21 @@ def recovered():
     return {True: run(True, ["IHT", "SGHT"]), False: run(False, ["IHT"])}
 
 
-# ---- what is drawn ---------------------------------------------------------------------------------------------------
+# ---- what is drawn -------------------------------------------------------------------------------
 
 
 def test_a_finer_grid_changes_nothing_drawn():
     coarse = sweep.run(bits, {"n": [8, 16], "K": [2, 4]}, num_trials=3, seed=7)
-    fine = sweep.run(bits, {"K": [1, 2, 3, 4.0], "solver": ["a", "b"], "n": np.arange(4, 20, 2)}, num_trials=11, seed=7)
+    fine = sweep.run(
+        bits,
+        {"K": [1, 2, 3, 4.0], "solver": ["a", "b"], "n": np.arange(4, 20, 2)},
+        num_trials=11,
+        seed=7,
+    )
     for solver in fine.solver:
-        common = fine.sel(solver=solver, n=coarse.n, K=coarse.K, trial=coarse.trial).drop_vars("solver")
+        common = fine.sel(solver=solver, n=coarse.n, K=coarse.K, trial=coarse.trial).drop_vars(
+            "solver"
+        )
         for name in "own", "shared":
             xarray.testing.assert_equal(common[name].transpose(*coarse.dims), coarse[name])
     assert len(np.unique(fine.own)) == fine.sizes["n"] * fine.sizes["K"] * fine.sizes["trial"]
@@ -152,7 +163,10 @@ def test_what_a_process_keeps_is_bounded(monkeypatch):
 
     assert [run([n]) for n in range(1, 7)] == [1, 2, 3, 3, 3, 3]
     assert run(list(range(10, 18))) == 3
-    assert len(ProgramCache.find(Sweep(FunctionRun(trial), Grid({"n": [1]}), 1, 0, 1, None)).programs) == 4
+    assert (
+        len(ProgramCache.find(Sweep(FunctionRun(trial), Grid({"n": [1]}), 1, 0, 1, None)).programs)
+        == 4
+    )
     sweep.clear_cache()
     gc.collect()
     assert not any(pool() for pool in compiled)
@@ -160,7 +174,10 @@ def test_what_a_process_keeps_is_bounded(monkeypatch):
 
 def test_where_leaves_cells_out():
     dataset = sweep.run(
-        bits, {"n": [8, 16], "K": [2, 4]}, num_trials=3, where=lambda cell: cell["n"] > 4 * cell["K"] - 1
+        bits,
+        {"n": [8, 16], "K": [2, 4]},
+        num_trials=3,
+        where=lambda cell: cell["n"] > 4 * cell["K"] - 1,
     )
     np.testing.assert_array_equal(dataset.done, [[True, False], [True, True]])
     full = sweep.run(bits, {"n": [8, 16], "K": [2, 4]}, num_trials=3)
@@ -168,7 +185,7 @@ def test_where_leaves_cells_out():
     assert (dataset.own.sel(n=8, K=4) == 0).all()
 
 
-# ---- lanes -----------------------------------------------------------------------------------------------------------
+# ---- lanes ---------------------------------------------------------------------------------------
 
 
 def program(trial, axes, **options):
@@ -179,12 +196,21 @@ def program(trial, axes, **options):
 
 @pytest.mark.parametrize(
     ("shared_design", "shared_axes", "held_once"),
-    [(True, None, {(20, D), ()}), (True, ["n"], {(20, D), ()}), (True, [], {(20, D), ()}), (False, None, {()})],
+    [
+        (True, None, {(20, D), ()}),
+        (True, ["n"], {(20, D), ()}),
+        (True, [], {(20, D), ()}),
+        (False, None, {()}),
+    ],
 )
 def test_what_trials_share_is_held_once_a_row(shared_design, shared_axes, held_once):
-    """The design where it comes from ``cell.key``; of the numbers (k, the step size ...) those that do not differ."""
+    """The design where it comes from ``cell.key``; of the numbers (k, the step size ...) those that
+    do not differ."""
     made = program(
-        recovery(shared_design), {"solver": ["PGD"], "n": [20], "K": [1, 3]}, static=["n"], shared=shared_axes
+        recovery(shared_design),
+        {"solver": ["PGD"], "n": [20], "K": [1, 3]},
+        static=["n"],
+        shared=shared_axes,
     )
     shapes = [shape.shape for shape in jax.eval_shape(made.draw_shared, made.inputs)]
     assert set(shapes) == held_once
@@ -193,13 +219,15 @@ def test_what_trials_share_is_held_once_a_row(shared_design, shared_axes, held_o
 
 
 def test_runs_whose_success_is_decided_are_left():
-    """Where a loop in NumPy says so; no success changes, and the others take all the steps there are."""
+    """Where a loop in NumPy says so; no success changes, and the others take all the steps there
+    are."""
     methods = {"PGD": lambda objective, cell: (Sparse(4 * cell["K"]), IHT(0.3))}
     stop, every = Stop(max_steps=3000, rtol=0.0, target_value=1e-10), 64
     make = partial(sweep.Recovery, partial(problem, shared=True), methods, stop=stop)
     axes = {"solver": ["PGD"], "n": [20], "K": [2, 4]}
     whole, cut = (
-        sweep.run(make(**options), axes, num_trials=20, static=["n"]) for options in ({}, {"look_every": every})
+        sweep.run(make(**options), axes, num_trials=20, static=["n"])
+        for options in ({}, {"look_every": every})
     )
     np.testing.assert_array_equal(cut.success, whole.success)
     left = cut.status == Status.RUNNING
@@ -212,7 +240,9 @@ def test_runs_whose_success_is_decided_are_left():
     assert (cut.error.where(left & whole.success) < 1e-3 / 2).sum() == (left & whole.success).sum()
 
     cell = sweep.Cell(
-        {"n": 20, "K": 4}, {}, jax.random.fold_in(jax.random.key(0), sweep.stable_hash({"n": 20, "K": 4}))
+        {"n": 20, "K": 4},
+        {},
+        jax.random.fold_in(jax.random.key(0), sweep.stable_hash({"n": 20, "K": 4})),
     )
     t = int(np.flatnonzero(failed.sel(solver="PGD", n=20, K=4))[0])
     made = problem(jax.random.fold_in(cell.key, t), cell, shared=True)
@@ -241,7 +271,9 @@ def test_a_lane_is_a_call_of_solve(recovered, shared):
     def alone(key, trial_key, solver_key, K, name):
         drawn = problem(trial_key, sweep.Cell({"n": 20, "K": K}, {}, key), shared)
         constraint, solver = METHODS[name](None, {"K": K})
-        return drawn, solve(LeastSquares(drawn.A, drawn.y), constraint, solver, key=solver_key, stop=STOP)
+        return drawn, solve(
+            LeastSquares(drawn.A, drawn.y), constraint, solver, key=solver_key, stop=STOP
+        )
 
     for K, t in (1, 0), (3, 4):
         key = jax.random.fold_in(root, sweep.stable_hash({"n": 20, "K": K}))
@@ -271,15 +303,24 @@ def draw_padded(key, cell, shared):
     rows = cell.bounds["n"]
 
     def design(key):
-        return jnp.where(jnp.arange(rows)[:, None] < cell["n"], gaussian(key, rows, D, variance=1 / cell["n"]), 0)
+        return jnp.where(
+            jnp.arange(rows)[:, None] < cell["n"], gaussian(key, rows, D, variance=1 / cell["n"]), 0
+        )
 
-    return planted(key, design, partial(gaussian_signal, d=D, K=cell["K"]), design_key=cell.key if shared else None)
+    return planted(
+        key,
+        design,
+        partial(gaussian_signal, d=D, K=cell["K"]),
+        design_key=cell.key if shared else None,
+    )
 
 
 @pytest.fixture(scope="module")
 def padded():
     trial = sweep.Recovery(partial(draw_padded, shared=True), METHODS, stop=Stop(max_steps=400))
-    return lambda axes=HARD, **options: sweep.run(trial, axes, num_trials=9, round_up={"n": 20}, **options)
+    return lambda axes=HARD, **options: sweep.run(
+        trial, axes, num_trials=9, round_up={"n": 20}, **options
+    )
 
 
 @pytest.fixture(scope="module")
@@ -295,17 +336,22 @@ def same_bits(a, b):
 
 @pytest.mark.parametrize("workers", [2, 5])
 def test_workers_and_lanes_do_not_change_a_bit(padded, whole, workers):
-    """Other workers take other trials at other times: every trial in another lane, next to others."""
+    """Other workers take other trials at other times: every trial in another lane, next to
+    others."""
     same_bits(padded(workers=workers), whole)
 
 
 @pytest.mark.skipif(jax.default_backend() != "cpu", reason="a GPU has one pool")
-@pytest.mark.parametrize(("cells", "trials", "pools"), [(1, 32, 1), (2, 16, 1), (3, 16, 2), (9, 40, 4)])
+@pytest.mark.parametrize(
+    ("cells", "trials", "pools"), [(1, 32, 1), (2, 16, 1), (3, 16, 2), (9, 40, 4)]
+)
 def test_as_many_pools_as_cores_and_as_are_of_use(monkeypatch, cells, trials, pools):
     monkeypatch.setattr("os.sched_getaffinity", lambda pid: range(4), raising=False)
     started = []
     start = threading.Thread.start
-    monkeypatch.setattr(threading.Thread, "start", lambda self: (started.append(self.name), start(self)))
+    monkeypatch.setattr(
+        threading.Thread, "start", lambda self: (started.append(self.name), start(self))
+    )
     found = sweep.run(bits, {"K": list(range(cells))}, num_trials=trials)
     assert started.count("jaxht-sweep") == pools
     same_bits(found, sweep.run(bits, {"K": list(range(cells))}, num_trials=trials, workers=1))
@@ -325,7 +371,9 @@ same_bits(pooled, sweep.run(trial, {"K": list(range(8))}, num_trials=100, worker
 def test_trials_that_call_lapack_do_not_deadlock():
     """With 4 pools on as many threads as cores, XLA would, at once."""
     environment = {name: value for name, value in os.environ.items() if name != "NPROC"}
-    subprocess.run([sys.executable, "-c", LAPACK], cwd=ROOT, env=environment, check=True, timeout=100)
+    subprocess.run(
+        [sys.executable, "-c", LAPACK], cwd=ROOT, env=environment, check=True, timeout=100
+    )
 
 
 def test_an_executor_does_not_change_a_bit(padded, whole):
@@ -369,7 +417,9 @@ def test_lanes_are_in_use():
     """In blocks that wait for the slowest, more than half would wait."""
     assert isinstance(Countdown(), sweep.Run)
     last = []
-    dataset = sweep.run(Countdown(), {"length": [20, 40]}, num_trials=400, workers=1, on_progress=last.append)
+    dataset = sweep.run(
+        Countdown(), {"length": [20, 40]}, num_trials=400, workers=1, on_progress=last.append
+    )
     np.testing.assert_array_equal(dataset.steps, dataset.asked)
     assert len(np.unique(dataset.steps)) > 8
     assert last[-1].busy == dataset.steps.sum()
@@ -402,7 +452,8 @@ LITTLE = 300_000
 
 
 def test_lanes_fit_the_memory(monkeypatch):
-    """The compiler knows what a trial needs inside; a pool that would take more than there is gets fewer lanes."""
+    """The compiler knows what a trial needs inside; a pool that would take more than there is gets
+    fewer lanes."""
 
     def trial(key, cell):
         Z = jax.random.uniform(key, (64, 64))
@@ -424,7 +475,9 @@ def test_lanes_fit_the_memory(monkeypatch):
 
 def test_double_precision_reaches_the_workers():
     with x64():
-        dataset = sweep.run(lambda key, cell: {"u": jax.random.uniform(key)}, {"K": [1]}, num_trials=4)
+        dataset = sweep.run(
+            lambda key, cell: {"u": jax.random.uniform(key)}, {"K": [1]}, num_trials=4
+        )
         assert dataset.u.dtype == np.float64
 
 
@@ -438,7 +491,13 @@ countdown(store=sys.argv[1] + "/countdown")
 
 
 def iht(**options):
-    return sweep.run(recovery(), {"solver": ["IHT"], "n": [20], "K": [1, 3]}, num_trials=5, static=["n"], **options)
+    return sweep.run(
+        recovery(),
+        {"solver": ["IHT"], "n": [20], "K": [1, 3]},
+        num_trials=5,
+        static=["n"],
+        **options,
+    )
 
 
 def countdown(**options):
@@ -454,19 +513,22 @@ def test_devices_change_no_count(recovered, tmp_path):
     xarray.testing.assert_equal(sweep.load(tmp_path / "countdown").steps, countdown().steps)
 
 
-# ---- progress, mistakes ----------------------------------------------------------------------------------------------
+# ---- progress, mistakes --------------------------------------------------------------------------
 
 
 def test_progress_is_reported():
     calls = []
-    sweep.run(bits, {"K": [1, 2, 3]}, num_trials=4, max_lanes=4, workers=1, on_progress=calls.append)
+    sweep.run(
+        bits, {"K": [1, 2, 3]}, num_trials=4, max_lanes=4, workers=1, on_progress=calls.append
+    )
     done = [progress.done for progress in calls]
     assert done[0] == 0
     assert done[-1] == 12
     assert done == sorted(done)
     assert len(done) >= 3
     assert {progress.total for progress in calls} == {12}
-    # The first report, before anything is compiled, says what is being done, and the last that nothing is.
+    # The first report, before anything is compiled, says what is being done, and the last that
+    # nothing is.
     notes = [progress.note for progress in calls]
     assert notes[0] == "compiling ..." and notes[-1] == ""
     first_trials = next(i for i, number in enumerate(done) if number)
@@ -474,7 +536,8 @@ def test_progress_is_reported():
 
 
 def test_compiling_is_shown_at_once(capsys, monkeypatch):
-    """In a log file as the first line, in a terminal beside the bar, both before there are trials."""
+    """In a log file as the first line, in a terminal beside the bar, both before there are
+    trials."""
     sweeping = {"trial": bits, "axes": {"K": [1, 2]}, "num_trials": 4}
     shown = []
     for is_terminal in (False, True):
@@ -506,7 +569,8 @@ def test_the_rate_is_that_of_the_trials(capsys, monkeypatch):
 
 
 def test_a_log_file_gets_lines(capsys, monkeypatch):
-    """Also of a process that has loaded IPython and its kernel, as those that run notebooks do, and is no kernel."""
+    """Also of a process that has loaded IPython and its kernel, as those that run notebooks do, and
+    is no kernel."""
     monkeypatch.setitem(sys.modules, "ipykernel", SimpleNamespace())
     monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: None))
     monkeypatch.setattr("jaxht.sweep.progress.INTERVAL", 0.0)
@@ -556,7 +620,15 @@ def test_an_error_in_a_worker_ends_the_sweep(tmp_path):
 
     axes = {"K": list(range(12))}
     with pytest.raises(Full):
-        sweep.run(bits, axes, num_trials=4, max_lanes=4, store=tmp_path, on_progress=on_progress, workers=2)
+        sweep.run(
+            bits,
+            axes,
+            num_trials=4,
+            max_lanes=4,
+            store=tmp_path,
+            on_progress=on_progress,
+            workers=2,
+        )
     kept = sweep.load(tmp_path)
     assert 0 < int(kept.done.sum()) < 12
     same_bits(
@@ -565,7 +637,7 @@ def test_an_error_in_a_worker_ends_the_sweep(tmp_path):
     )
 
 
-# ---- trials that do not come back ------------------------------------------------------------------------------------
+# ---- trials that do not come back ----------------------------------------------------------------
 
 
 class Endless(Countdown):
@@ -573,15 +645,24 @@ class Endless(Countdown):
 
     def draw(self, key, cell):
         length = jax.random.randint(key, (), 1, 9)
-        return jnp.where((cell["length"] == 0) & (length % 3 == 0), jnp.iinfo(jnp.int32).max, length * 100)
+        return jnp.where(
+            (cell["length"] == 0) & (length % 3 == 0), jnp.iinfo(jnp.int32).max, length * 100
+        )
 
     def finish(self, case, carry):
-        return {**super().finish(case, carry), "success": carry < 0, "root": jnp.sqrt(1.0 * abs(carry))}
+        return {
+            **super().finish(case, carry),
+            "success": carry < 0,
+            "root": jnp.sqrt(1.0 * abs(carry)),
+        }
 
 
 def test_a_trial_that_takes_too_long_is_ended(tmp_path):
     """The others, of its cell too, run to their end; it counts in no rate."""
-    axes, options = {"length": [0, 1, 2]}, {"num_trials": 20, "max_lanes": 8, "workers": 2, "trial_timeout": 0.3}
+    axes, options = (
+        {"length": [0, 1, 2]},
+        {"num_trials": 20, "max_lanes": 8, "workers": 2, "trial_timeout": 0.3},
+    )
     found = sweep.run(Endless(), axes, store=tmp_path, **options)
     assert found.done.all()
     late = found.timed_out_after == 0.3
@@ -598,7 +679,11 @@ def test_a_trial_that_takes_too_long_is_ended(tmp_path):
     for limit in 0.3, 0.2, 0.4:
         options["trial_timeout"] = limit
         again = sweep.run(
-            Endless(), axes, store=tmp_path, **options, on_progress=lambda progress: totals.append(progress.total)
+            Endless(),
+            axes,
+            store=tmp_path,
+            **options,
+            on_progress=lambda progress: totals.append(progress.total),
         )
     assert set(totals[:2]) == {0} and totals[-1] == late.sum()
     assert again.timed_out_after.max() == 0.4
@@ -630,9 +715,13 @@ print(int(run(trial_timeout=1.0).timed_out_after.notnull().sum()))
 
 
 def test_a_call_that_hangs_is_given_up(tmp_path):
-    """The process ends; the next one finds all that was stored, leaves out the cell that hung, and goes on."""
+    """The process ends; the next one finds all that was stored, leaves out the cell that hung, and
+    goes on."""
     command = [sys.executable, "-c", HUNG, str(tmp_path)]
-    first, second = (subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60) for _ in range(2))
+    first, second = (
+        subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+        for _ in range(2)
+    )
     assert first.returncode == 3, first.stderr
     assert "{'K': 1}" in first.stdout and "trial_timeout=1" in first.stdout
     assert second.returncode == 0, second.stderr
@@ -656,7 +745,9 @@ sweep.run(trial, {"K": [1]}, num_trials=2, on_progress=lambda progress: print(pr
 
 def test_ctrl_c_twice_ends_a_process_that_hangs():
     with with_interrupts():
-        process = subprocess.Popen([sys.executable, "-c", STUCK], cwd=ROOT, stdout=-1, stderr=-1, text=True)
+        process = subprocess.Popen(
+            [sys.executable, "-c", STUCK], cwd=ROOT, stdout=-1, stderr=-1, text=True
+        )
     with process:
         while process.stdout.readline() != "began\n":
             pass

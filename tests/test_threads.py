@@ -15,7 +15,9 @@ FACTORISATION = re.compile(r"custom_call @(lapack_\w+).*?: \((.*)\) ->")
 
 def batched_factorisations(text):
     """The calls of LAPACK in a program of which an argument has more than two axes."""
-    calls = [(name, re.findall(r"tensor<([^>]*)>", types)) for name, types in FACTORISATION.findall(text)]
+    calls = [
+        (name, re.findall(r"tensor<([^>]*)>", types)) for name, types in FACTORISATION.findall(text)
+    ]
     return [name for name, shapes in calls if any(shape.count("x") > 2 for shape in shapes)]
 
 
@@ -35,7 +37,11 @@ def test_a_batched_factorisation_is_seen():
 
 def test_threads_do_not_wait_for_each_other():
     """In a process of its own, with the pool of threads that XLA makes by default."""
-    environment = {name: value for name, value in os.environ.items() if name not in ("NPROC", "OPENBLAS_NUM_THREADS")}
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("NPROC", "OPENBLAS_NUM_THREADS")
+    }
     command = [sys.executable, "-m", "tests.threads", "--calls", "40", "HTP", "CoSaMP", "LowRank"]
     ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
     assert ended.returncode == 0, ended.stdout + ended.stderr

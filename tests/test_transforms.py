@@ -1,5 +1,5 @@
-"""The optax side: exact counts in long runs, the same iterates as IHT, NumPy loops for every scope, and optax's own
-wrappers around it."""
+"""The optax side: exact counts in long runs, the same iterates as IHT, NumPy loops for every scope,
+and optax's own wrappers around it."""
 
 import dataclasses
 import functools
@@ -46,7 +46,8 @@ NOISE = np.random.default_rng(1).standard_normal(8192).astype("float32")
 
 @jax.jit
 def gradients(seed, params):
-    """Gaussian gradients, for each seed others: drawn beforehand, since random bits take longest to compile."""
+    """Gaussian gradients, for each seed others: drawn beforehand, since random bits take longest to
+    compile."""
     flat, unravel = ravel_pytree(params)
     return unravel(jax.lax.dynamic_slice(NOISE, (3 * seed,), flat.shape).astype(flat.dtype))
 
@@ -87,7 +88,9 @@ compiled = functools.cache(lambda tx: quick(trainer(tx)))
 
 
 def train(tx, params, num_steps, first=0, state=None):
-    return compiled(tx)(first, first + num_steps, params, tx.init(params) if state is None else state)
+    return compiled(tx)(
+        first, first + num_steps, params, tx.init(params) if state is None else state
+    )
 
 
 # ---- exactly sparse, exactly the inner optimiser ----
@@ -104,9 +107,15 @@ def train(tx, params, num_steps, first=0, state=None):
     ids=str,
 )
 def test_every_one_of_1000_adam_steps_is_exactly_sparse(k, options, dtype):
-    params = {name: (scale * p).astype(dtype) for (name, p), scale in zip(small(3).items(), (0.02, 5), strict=True)}
+    params = {
+        name: (scale * p).astype(dtype)
+        for (name, p), scale in zip(small(3).items(), (0.02, 5), strict=True)
+    }
     inner, outer = optax.adam(0.03), hard_threshold(k, **options)
-    count, eps = functools.partial(jax.tree.map, lambda z: jnp.sum(z != 0)), float(jnp.finfo(dtype).eps)
+    count, eps = (
+        functools.partial(jax.tree.map, lambda z: jnp.sum(z != 0)),
+        float(jnp.finfo(dtype).eps),
+    )
 
     def step(carry, seed):
         params, (inner_state, outer_state) = carry
@@ -120,25 +129,35 @@ def test_every_one_of_1000_adam_steps_is_exactly_sparse(k, options, dtype):
             ulp = 2 * eps * jnp.maximum(jnp.abs(p), jnp.abs(free))
             return jnp.max(jnp.where(new == 0, 0, jnp.abs(new - free) / ulp), initial=0)
 
-        return (new, (inner_state, outer_state)), (count(new), jax.tree.map(changed, params, new, free))
+        return (new, (inner_state, outer_state)), (
+            count(new),
+            jax.tree.map(changed, params, new, free),
+        )
 
     start = (params, (inner.init(params), outer.init(params)))
-    (params, _), (counts, errors) = jax.jit(lambda start: jax.lax.scan(step, start, jnp.arange(1000)))(start)
+    (params, _), (counts, errors) = jax.jit(
+        lambda start: jax.lax.scan(step, start, jnp.arange(1000))
+    )(start)
     assert all(np.max(error) <= 1 for error in jax.tree.leaves(errors))
     match k, options.get("scope"):
         case _, "global":
             assert set(np.asarray(sum(jax.tree.leaves(counts)))) == {round(k * sum(sizes(params)))}
         case _, Axis():
             for count, leaf in zip(jax.tree.leaves(counts), jax.tree.leaves(params), strict=True):
-                assert set(np.asarray(count)) == {min(k, leaf.shape[-1]) * (leaf.size // leaf.shape[-1])}
+                assert set(np.asarray(count)) == {
+                    min(k, leaf.shape[-1]) * (leaf.size // leaf.shape[-1])
+                }
         case _:
             for count, size in zip(jax.tree.leaves(counts), sizes(params), strict=True):
-                assert set(np.asarray(count)) == {min(k, size) if isinstance(k, int) else int(k * size + 0.5)}
+                assert set(np.asarray(count)) == {
+                    min(k, size) if isinstance(k, int) else int(k * size + 0.5)
+                }
 
 
 @pytest.mark.parametrize("k", [2, 3])
 def test_ranks_and_values_are_computed_from_the_same_bits(k):
-    """Compiled together, p + u may be computed anew for each comparison and rounded differently; here it was."""
+    """Compiled together, p + u may be computed anew for each comparison and rounded differently;
+    here it was."""
     tx = optax.chain(optax.adam(0.01), hard_threshold(k, scope=Axis(0)))
 
     def step(carry, seed):
@@ -162,7 +181,9 @@ def test_updates_narrower_than_the_parameters_give_exact_zeros():
     tx = hard_threshold(2)
     updates, _ = quick(tx.update)(updates, tx.init(params), params)
     assert {leaf.dtype for leaf in jax.tree.leaves(updates)} == {jnp.dtype("float32")}
-    assert nonzeros(optax.apply_updates(params, updates)) == [min(2, size) for size in sizes(params)]
+    assert nonzeros(optax.apply_updates(params, updates)) == [
+        min(2, size) for size in sizes(params)
+    ]
 
 
 def test_half_precision_parameters_with_float32_updates():
@@ -194,9 +215,15 @@ def test_heavy_ball_is_iht_with_momentum_and_the_trace_of_sgd_is_not():
         step_size, momentum = 0.4 / np.linalg.norm(A, 2) ** 2, 0.8
         solver = jaxht.IHT(step_size=step_size, momentum=momentum)
         _, xs = jaxht.trace(
-            jaxht.LeastSquares(A, y), jaxht.Sparse(6), solver, num_steps=200, record=lambda iterate: iterate.x
+            jaxht.LeastSquares(A, y),
+            jaxht.Sparse(6),
+            solver,
+            num_steps=200,
+            record=lambda iterate: iterate.x,
         )
-        heavy = optax.chain(optax.sgd(step_size), transforms.heavy_ball(momentum), hard_threshold(6))
+        heavy = optax.chain(
+            optax.sgd(step_size), transforms.heavy_ball(momentum), hard_threshold(6)
+        )
         assert_iterates(heavy, A, y, xs, 1e-12)
         # optax's momentum sums the gradients of all entries: another method under a projection,
         traced = optax.chain(optax.sgd(step_size, momentum=momentum), hard_threshold(6))
@@ -205,13 +232,18 @@ def test_heavy_ball_is_iht_with_momentum_and_the_trace_of_sgd_is_not():
         # and the same one without.
         free = optax.chain(optax.sgd(step_size), transforms.heavy_ball(momentum))
         np.testing.assert_allclose(
-            iterates(free, A, y, 50), iterates(optax.sgd(step_size, momentum=momentum), A, y, 50), rtol=0, atol=1e-12
+            iterates(free, A, y, 50),
+            iterates(optax.sgd(step_size, momentum=momentum), A, y, 50),
+            rtol=0,
+            atol=1e-12,
         )
 
 
 def test_adam_updates_moments_outside_the_support_and_heavy_ball_has_none_there():
     params = {"x": jnp.array([1.0, 0.0])}
-    grads = {"x": jnp.array([0.0, -1.0])}  # pulls at the entry that is out, too weakly to bring it in
+    grads = {
+        "x": jnp.array([0.0, -1.0])
+    }  # pulls at the entry that is out, too weakly to bring it in
     adam = optax.chain(optax.adam(0.01), hard_threshold(1))
     forgetful = transforms.reset_moments(optax.adam(0.01), hard_threshold(1))
     heavy = optax.chain(optax.sgd(0.01), transforms.heavy_ball(0.9), hard_threshold(1))
@@ -262,7 +294,9 @@ def by_loops(params, k, scope):
     if scope == "global":
         flat = loop_threshold(np.concatenate([leaf.ravel() for leaf in leaves]), k)
         pieces = np.split(flat, np.cumsum([leaf.size for leaf in leaves])[:-1])
-        return jax.tree.unflatten(structure, [p.reshape(leaf.shape) for p, leaf in zip(pieces, leaves, strict=True)])
+        return jax.tree.unflatten(
+            structure, [p.reshape(leaf.shape) for p, leaf in zip(pieces, leaves, strict=True)]
+        )
 
     def one(z):
         if scope == "leaf":
@@ -271,7 +305,9 @@ def by_loops(params, k, scope):
             return np.apply_along_axis(loop_threshold, scope.axis, z, k)
         if isinstance(scope, NM):
             return np.apply_along_axis(
-                lambda v: np.concatenate([loop_threshold(g, k) for g in v.reshape(-1, scope.m)]), scope.axis, z
+                lambda v: np.concatenate([loop_threshold(g, k) for g in v.reshape(-1, scope.m)]),
+                scope.axis,
+                z,
             )
         out, (a, b) = np.zeros_like(z), scope.shape
         corners = [
@@ -293,12 +329,18 @@ SCOPES = ["leaf", "global", Axis(0), Axis(-1), Axis(-2), NM(4, -1), NM(2, 0), Bl
 
 @pytest.mark.parametrize(
     ("scope", "dtype"),
-    [*((scope, "float32") for scope in SCOPES), *((scope, "bfloat16") for scope in ("leaf", "global", SCOPES[-1]))],
+    [
+        *((scope, "float32") for scope in SCOPES),
+        *((scope, "bfloat16") for scope in ("leaf", "global", SCOPES[-1])),
+    ],
     ids=str,
 )
 def test_prune_is_the_loop(scope, dtype):
     rng = np.random.default_rng(0)
-    params = {"a": rng.standard_normal((8, 16)), "b": [rng.standard_normal((2, 4, 8)), rng.standard_normal((6, 4))]}
+    params = {
+        "a": rng.standard_normal((8, 16)),
+        "b": [rng.standard_normal((2, 4, 8)), rng.standard_normal((6, 4))],
+    }
     whole = jax.tree.map(lambda z: np.round(2 * z), params)  # many ties, many zeros
     prune = quick(lambda params, k: transforms.prune(params, k, scope=scope))
     # The squares of the loop are not scaled: ties of blocks may differ.
@@ -307,12 +349,23 @@ def test_prune_is_the_loop(scope, dtype):
         for k in (0, 1, 2, 3, 30, 1000):
             want = by_loops(jax.tree.map(lambda z: np.asarray(z, np.float64), values), k, scope)
             got = jax.tree.map(lambda z: np.asarray(z, np.float64), prune(values, np.int32(k)))
-            jax.tree.map(functools.partial(np.testing.assert_array_equal, err_msg=f"k = {k}"), got, want)
+            jax.tree.map(
+                functools.partial(np.testing.assert_array_equal, err_msg=f"k = {k}"), got, want
+            )
 
 
 def test_global_scope_mixes_dtypes_and_breaks_ties_in_order():
-    params = [jnp.array([1.0, -2.0], "bfloat16"), jnp.array([2.0, 1.0], "float32"), jnp.zeros((0, 3)), jnp.array(2.0)]
-    for k, want in ((1, [[0, -2], [0, 0], 0]), (2, [[0, -2], [2, 0], 0]), (3, [[0, -2], [2, 0], 2])):
+    params = [
+        jnp.array([1.0, -2.0], "bfloat16"),
+        jnp.array([2.0, 1.0], "float32"),
+        jnp.zeros((0, 3)),
+        jnp.array(2.0),
+    ]
+    for k, want in (
+        (1, [[0, -2], [0, 0], 0]),
+        (2, [[0, -2], [2, 0], 0]),
+        (3, [[0, -2], [2, 0], 2]),
+    ):
         got = transforms.prune(params, k, scope="global")
         assert [np.asarray(z, float).tolist() for z in (got[0], got[1], got[3])] == want
         assert got[0].dtype == jnp.bfloat16
@@ -351,7 +404,10 @@ def test_k_for_each_array():
     # A pytree for all arrays also where optax.masked hides some.
     mask = jax.tree.map(lambda p: p.ndim >= 2, params)
     new = quick(lambda params: transforms.prune(params, ks, mask=mask))(params)
-    want = [k if m else s for k, m, s in zip(*map(jax.tree.leaves, (ks, mask)), nonzeros(params), strict=True)]
+    want = [
+        k if m else s
+        for k, m, s in zip(*map(jax.tree.leaves, (ks, mask)), nonzeros(params), strict=True)
+    ]
     assert nonzeros(new) == want
 
 
@@ -384,10 +440,17 @@ def test_schedules_follow_their_formulas():
     progress = np.clip((steps - 20) / 80, 0, 1)
     cubic = transforms.cubic(0.05, begin=20, end=100, initial=0.8)
     exponential = transforms.exponential(0.05, begin=20, end=100, initial=0.8)
-    np.testing.assert_allclose([cubic(t) for t in steps], 0.05 + 0.75 * (1 - progress) ** 3, rtol=1e-6)
-    np.testing.assert_allclose([exponential(t) for t in steps], 0.8 * (0.05 / 0.8) ** progress, rtol=1e-5)
+    np.testing.assert_allclose(
+        [cubic(t) for t in steps], 0.05 + 0.75 * (1 - progress) ** 3, rtol=1e-6
+    )
+    np.testing.assert_allclose(
+        [exponential(t) for t in steps], 0.8 * (0.05 / 0.8) ** progress, rtol=1e-5
+    )
     for schedule in (cubic, exponential):
-        assert (float(schedule(20)), float(schedule(100))) == (np.float32(0.8), np.float32(0.05))  # exactly
+        assert (float(schedule(20)), float(schedule(100))) == (
+            np.float32(0.8),
+            np.float32(0.05),
+        )  # exactly
     assert [float(transforms.one_shot(0.25, 3)(t)) for t in range(5)] == [1, 1, 1, 0.25, 0.25]
     assert transforms.constant(0.1)(7) == 0.1
     assert float(transforms.cubic(0.1, end=0)(0)) == pytest.approx(0.1)  # no time to get there
@@ -436,12 +499,19 @@ def supports(tx, num_steps):
 def test_every_thresholds_some_steps_and_leaves_the_rest_free():
     sgd, total = optax.sgd(1.0), sum(sizes(small()))
     for every in (3, jnp.int32(3)):
-        counts = [seen.sum() for seen in supports(optax.chain(sgd, hard_threshold(9, scope="global", every=every)), 7)]
+        counts = [
+            seen.sum()
+            for seen in supports(
+                optax.chain(sgd, hard_threshold(9, scope="global", every=every)), 7
+            )
+        ]
         assert counts == [total, total, 9, total, total, 9, total]
 
 
 def test_hold_keeps_the_support_between_these_steps():
-    seen = supports(optax.chain(optax.sgd(1.0), hard_threshold(9, scope="global", every=3, hold=True)), 9)
+    seen = supports(
+        optax.chain(optax.sgd(1.0), hard_threshold(9, scope="global", every=3, hold=True)), 9
+    )
     assert all(support.sum() == 9 for support in seen)
     changes = [int((a != b).any()) for a, b in itertools.pairwise(seen)]
     assert changes == [0, 1, 0, 0, 1, 0, 0, 1]  # chosen in steps 0, 2, 5, 8
@@ -466,7 +536,13 @@ def test_freeze_at_0_keeps_the_zeros_of_a_pruned_model():
 
 @pytest.mark.parametrize("density", [0.0, 0.01, 0.1, 0.5, 0.93, 1.0])
 def test_erdos_renyi_kernel_against_bisection(density):
-    shapes = {"conv": (3, 3, 4, 8), "wide": (64, 300), "bias": (300,), "out": (300, 10), "square": (40, 40)}
+    shapes = {
+        "conv": (3, 3, 4, 8),
+        "wide": (64, 300),
+        "bias": (300,),
+        "out": (300, 10),
+        "square": (40, 40),
+    }
     params = jax.tree.map(jnp.zeros, shapes, is_leaf=lambda node: isinstance(node, tuple))
     counted = {name: shape for name, shape in shapes.items() if len(shape) > 1}
     size = {name: np.prod(shape) for name, shape in counted.items()}
@@ -490,9 +566,14 @@ def test_erdos_renyi_kernel_against_bisection(density):
 def test_budgets_compose_with_schedules():
     params = small()
     density = transforms.cubic(0.2, end=5)
-    tx = optax.chain(optax.sgd(0.1), hard_threshold(lambda step: transforms.erdos_renyi_kernel(params, density(step))))
+    tx = optax.chain(
+        optax.sgd(0.1),
+        hard_threshold(lambda step: transforms.erdos_renyi_kernel(params, density(step))),
+    )
     new, _ = train(tx, params, 8)
-    want = jax.tree.map(lambda p, f: int(f * p.size + 0.5), params, transforms.erdos_renyi_kernel(params, 0.2))
+    want = jax.tree.map(
+        lambda p, f: int(f * p.size + 0.5), params, transforms.erdos_renyi_kernel(params, 0.2)
+    )
     assert nonzeros(new) == jax.tree.leaves(want)
     assert nonzeros(transforms.prune(params, transforms.uniform(params, 0.3))) == nonzeros(
         transforms.prune(params, 0.3)
@@ -510,7 +591,9 @@ OPTIMISERS = {
     "lion": optax.lion(1.0),
     "clipped": optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(1.0)),
     "masked": optax.masked(optax.adam(1.0), {"a": True, "b": False}),
-    "partition": optax.transforms.partition({"x": optax.adam(1.0), "y": optax.rmsprop(1.0)}, {"a": "x", "b": "y"}),
+    "partition": optax.transforms.partition(
+        {"x": optax.adam(1.0), "y": optax.rmsprop(1.0)}, {"a": "x", "b": "y"}
+    ),
 }
 
 
@@ -519,10 +602,13 @@ OPTIMISERS = {
     [*((name, True, True) for name in OPTIMISERS), ("adam", True, False), ("adam", False, True)],
 )
 def test_moments_are_reset_where_the_support_changes(name, leave, enter):
-    """Against the plain chain, entry by entry, in each array of the state that has the shape of its parameters."""
+    """Against the plain chain, entry by entry, in each array of the state that has the shape of its
+    parameters."""
     inner, shapes = OPTIMISERS[name], {"a": (5, 6), "b": (30,)}
     rng = np.random.default_rng(0)
-    params = {name: jnp.asarray(rng.standard_normal(shape), "float32") for name, shape in shapes.items()}
+    params = {
+        name: jnp.asarray(rng.standard_normal(shape), "float32") for name, shape in shapes.items()
+    }
     tx = transforms.reset_moments(inner, hard_threshold(8), leave=leave, enter=enter)
 
     @quick
@@ -535,7 +621,9 @@ def test_moments_are_reset_where_the_support_changes(name, leave, enter):
     state, fresh, seen = tx.init(params), inner.init(params), 0
     for seed in range(6):
         unreset, state, new = step(seed, state, params)
-        for old, now, start in zip(*map(jax.tree.leaves, (unreset, state.inner, fresh)), strict=True):
+        for old, now, start in zip(
+            *map(jax.tree.leaves, (unreset, state.inner, fresh)), strict=True
+        ):
             whose = [key for key in params if params[key].shape == old.shape]
             if not whose:
                 np.testing.assert_array_equal(old, now)
@@ -576,7 +664,9 @@ def test_low_rank_is_the_truncated_svd():
     half = jax.eval_shape(low_rank, params["m"].astype(jnp.bfloat16), 3)
     assert half.dtype == jnp.bfloat16
     many = low_rank(params["batch"], np.arange(9).reshape(3, 3))
-    one = quick(jax.vmap(jax.vmap(jaxht.projections.low_rank)))(params["batch"], np.arange(9).reshape(3, 3))
+    one = quick(jax.vmap(jax.vmap(jaxht.projections.low_rank)))(
+        params["batch"], np.arange(9).reshape(3, 3)
+    )
     np.testing.assert_allclose(many, one, atol=1e-5)
 
 
@@ -590,25 +680,40 @@ def test_l2_ball_and_its_composition_with_the_threshold(dtype):
         tx = make(*numbers)
         return optax.apply_updates(params, tx.update(updates, tx.init(params), params)[0])
 
-    moved = jax.tree.map(lambda p, u: np.asarray((p + u).astype(p.dtype), np.float64), params, updates)
+    moved = jax.tree.map(
+        lambda p, u: np.asarray((p + u).astype(p.dtype), np.float64), params, updates
+    )
     norm = np.sqrt(sum(np.sum(z**2) for z in jax.tree.leaves(moved)))
     in_all = functools.partial(transforms.l2_ball, scope="global")
     for radius in (0.0, 0.5 * norm, 2 * norm):
         want = jax.tree.map(lambda z, radius=radius: z * min(1, radius / norm), moved)
         got = jax.tree.map(lambda z: np.asarray(z, np.float64), apply(in_all, radius))
         jax.tree.map(
-            lambda g, w: np.testing.assert_allclose(g, w, rtol=8 * eps, atol=8 * eps * np.abs(w).max()), got, want
+            lambda g, w: np.testing.assert_allclose(
+                g, w, rtol=8 * eps, atol=8 * eps * np.abs(w).max()
+            ),
+            got,
+            want,
         )
     each = apply(transforms.l2_ball, 1.0)
     for z, q in zip(jax.tree.leaves(each), jax.tree.leaves(moved), strict=True):
-        assert np.linalg.norm(np.asarray(z, np.float64)) == pytest.approx(min(1.0, np.linalg.norm(q)), rel=8 * eps)
-    # In this order it is the projection onto the intersection, and as sparse as before, to the last entry.
+        assert np.linalg.norm(np.asarray(z, np.float64)) == pytest.approx(
+            min(1.0, np.linalg.norm(q)), rel=8 * eps
+        )
+    # In this order it is the projection onto the intersection, and as sparse as before, to the last
+    # entry.
     both = apply(lambda: optax.chain(hard_threshold(5), transforms.l2_ball(1.0)))
     alone = apply(lambda: hard_threshold(5))
-    jax.tree.map(lambda z, w: np.testing.assert_array_equal(np.asarray(z) != 0, np.asarray(w) != 0), both, alone)
+    jax.tree.map(
+        lambda z, w: np.testing.assert_array_equal(np.asarray(z) != 0, np.asarray(w) != 0),
+        both,
+        alone,
+    )
     vector = jnp.asarray(np.random.default_rng(0).standard_normal(20), dtype)
     tx = optax.chain(hard_threshold(4), transforms.l2_ball(0.5))
-    got = optax.apply_updates(vector, quick(tx.update)(jnp.zeros_like(vector), tx.init(vector), vector)[0])
+    got = optax.apply_updates(
+        vector, quick(tx.update)(jnp.zeros_like(vector), tx.init(vector), vector)[0]
+    )
     want = quick(jaxht.projections.sparse_l2_ball)(vector.astype("float32"), 4, 0.5)
     np.testing.assert_allclose(got.astype("float32"), want, atol=2 * eps)
 
@@ -627,7 +732,9 @@ def test_projections_follow_schedules_and_every():
 
 def test_straight_through_is_sparse_forward_and_dense_backward():
     params = small()
-    sparse, pruned = quick(lambda p: (transforms.straight_through(p, 0.1), transforms.prune(p, 0.1)))(params)
+    sparse, pruned = quick(
+        lambda p: (transforms.straight_through(p, 0.1), transforms.prune(p, 0.1))
+    )(params)
     assert same(sparse, pruned)
     weights = small(1)
 
@@ -636,20 +743,37 @@ def test_straight_through_is_sparse_forward_and_dense_backward():
         return sum(jax.tree.leaves(jax.tree.map(lambda w, z: jnp.sum(w * z**2), weights, sparse)))
 
     want = jax.tree.map(lambda w, z: 2 * w * z, weights, sparse)
-    jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-6), quick(jax.grad(loss))(params), want)
+    jax.tree.map(
+        functools.partial(np.testing.assert_allclose, rtol=1e-6),
+        quick(jax.grad(loss))(params),
+        want,
+    )
     total = lambda p: sum(jnp.sum(z) for z in jax.tree.leaves(transforms.straight_through(p, 0.1)))  # noqa: E731
     dense = quick(jax.grad(total))(params)
     assert all(bool(jnp.all(g == 1)) for g in jax.tree.leaves(dense))
 
 
 def test_sparsity_report():
-    params = {"a": jnp.array([[0.0, -0.0], [jnp.nan, 1.0]]), "b": jnp.zeros(3), "c": jnp.zeros((0,)), "n": None}
+    params = {
+        "a": jnp.array([[0.0, -0.0], [jnp.nan, 1.0]]),
+        "b": jnp.zeros(3),
+        "c": jnp.zeros((0,)),
+        "n": None,
+    }
     report = jax.jit(transforms.sparsity)(params)
     assert jax.tree.map(float, report.leaves) == {"a": 0.5, "b": 1.0, "c": 0.0, "n": None}
     assert float(report.total) == pytest.approx(5 / 7)
     assert jax.tree.map(int, report.nonzeros) == {"a": 2, "b": 0, "c": 0, "n": None}
-    assert float(transforms.sparsity(params, mask={"a": True, "b": False, "c": True, "n": True}).total) == 0.5
-    assert float(transforms.sparsity(params, mask=lambda p: jax.tree.map(lambda z: z.ndim == 1, p)).total) == 1.0
+    assert (
+        float(transforms.sparsity(params, mask={"a": True, "b": False, "c": True, "n": True}).total)
+        == 0.5
+    )
+    assert (
+        float(
+            transforms.sparsity(params, mask=lambda p: jax.tree.map(lambda z: z.ndim == 1, p)).total
+        )
+        == 1.0
+    )
 
 
 # ---- compatibility: optax's wrappers, jit, vmap, checkpoints ----
@@ -657,9 +781,16 @@ def test_sparsity_report():
 
 def test_mask_leaves_arrays_alone():
     params = small()
-    for mask in (jax.tree.map(lambda p: p.ndim >= 2, params), lambda p: jax.tree.map(lambda z: z.ndim >= 2, p)):
-        new, _ = train(optax.chain(optax.adam(0.1), hard_threshold(5, mask=mask, hold=True)), params, 5)
-        free, _ = train(optax.chain(optax.masked(hard_threshold(5), mask), optax.identity()), params, 1)
+    for mask in (
+        jax.tree.map(lambda p: p.ndim >= 2, params),
+        lambda p: jax.tree.map(lambda z: z.ndim >= 2, p),
+    ):
+        new, _ = train(
+            optax.chain(optax.adam(0.1), hard_threshold(5, mask=mask, hold=True)), params, 5
+        )
+        free, _ = train(
+            optax.chain(optax.masked(hard_threshold(5), mask), optax.identity()), params, 1
+        )
         want = [min(5, p.size) if p.ndim >= 2 else p.size for p in jax.tree.leaves(params)]
         assert nonzeros(new) == want == nonzeros(free)
 
@@ -668,7 +799,9 @@ def test_partition_and_injected_hyperparameters():
     params = small()
     labels = jax.tree.map(lambda p: "sparse" if p.ndim >= 2 else "dense", params)
     sparse = optax.chain(optax.adam(0.1), hard_threshold(6, scope="global"))
-    new, _ = train(optax.transforms.partition({"sparse": sparse, "dense": optax.sgd(0.1)}, labels), params, 5)
+    new, _ = train(
+        optax.transforms.partition({"sparse": sparse, "dense": optax.sgd(0.1)}, labels), params, 5
+    )
     dense = [p.size for p in jax.tree.leaves(params) if p.ndim < 2]
     assert sum(nonzeros(new)) == 6 + sum(dense)
     injected = optax.inject_hyperparams(hard_threshold, static_args=("every", "hold", "freeze_at"))
@@ -689,7 +822,9 @@ def test_multi_steps_and_apply_if_finite():
     assert same(train(tx, params, 2)[0], params)
     guarded = optax.apply_if_finite(optax.chain(optax.adam(0.1), hard_threshold(4)), 5)
     new, state = train(guarded, params, 3)
-    update, state = guarded.update(jax.tree.map(lambda p: jnp.full_like(p, jnp.nan), new), state, new)
+    update, state = guarded.update(
+        jax.tree.map(lambda p: jnp.full_like(p, jnp.nan), new), state, new
+    )
     assert same(optax.apply_updates(new, update), new) and nonzeros(new) == want
 
 
@@ -703,7 +838,9 @@ def test_vmap_over_seeds_and_hyper_parameters_is_the_loop():
     rates, every = jnp.array([0.1, 0.2, 0.1, 0.3]), jnp.array([1, 2, 3, 4])
     batch, alone = quick(jax.vmap(run))(seeds, ks, rates, every), quick(run)
     for i in range(4):
-        np.testing.assert_allclose(batch[i], alone(seeds[i], ks[i], rates[i], every[i]), rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(
+            batch[i], alone(seeds[i], ks[i], rates[i], every[i]), rtol=1e-5, atol=1e-6
+        )
     assert nonzeros(list(batch)) == ks.tolist()
 
 
@@ -728,7 +865,8 @@ def test_donated_buffers_and_no_second_compile():
 def test_a_run_goes_on_from_a_checkpoint(tmp_path):
     checkpoint = pytest.importorskip("orbax.checkpoint")
     tx = transforms.reset_moments(
-        optax.adam(0.1), hard_threshold(transforms.cubic(0.1, end=8), every=3, hold=True, freeze_at=9)
+        optax.adam(0.1),
+        hard_threshold(transforms.cubic(0.1, end=8), every=3, hold=True, freeze_at=9),
     )
     whole, _ = train(tx, small(), 12)
     params, state = train(tx, small(), 5)
@@ -801,7 +939,8 @@ SHARDED = """
 
 
 def test_sharded_parameters_stay_where_they_are():
-    """On eight devices: what the compiled program moves between them, and that the result is that of one."""
+    """On eight devices: what the compiled program moves between them, and that the result is that
+    of one."""
     environment = {"XLA_FLAGS": "--xla_force_host_platform_device_count=8", "JAX_PLATFORMS": "cpu"}
     result = subprocess.run(
         [sys.executable, "-W", "error", "-c", textwrap.dedent(SHARDED)],
@@ -866,14 +1005,21 @@ def test_parameters_are_needed_and_must_be_real():
         transforms.prune({"n": jnp.arange(3)}, 1)
     with pytest.raises(ValueError, match="dtype complex64"):
         transforms.prune(jnp.ones(3, "complex64"), 1)
-    with pytest.raises(ValueError, match=r"needs an axis shorter than .* got shape \(4294967296,\)"):
-        jax.eval_shape(lambda z: transforms.prune(z, 0.1), jax.ShapeDtypeStruct((2**32,), "float32"))
+    with pytest.raises(
+        ValueError, match=r"needs an axis shorter than .* got shape \(4294967296,\)"
+    ):
+        jax.eval_shape(
+            lambda z: transforms.prune(z, 0.1), jax.ShapeDtypeStruct((2**32,), "float32")
+        )
 
 
 @pytest.mark.parametrize("scope", ["leaf", "global"])
 def test_more_parameters_than_an_int32_counts(scope):
     """Nothing of that size is computed here; tests/test_selection.py has counts of two digits."""
-    params = {"w": jax.ShapeDtypeStruct((2**16, 2**16), "float32"), "b": jax.ShapeDtypeStruct((2**16,), "float32")}
+    params = {
+        "w": jax.ShapeDtypeStruct((2**16, 2**16), "float32"),
+        "b": jax.ShapeDtypeStruct((2**16,), "float32"),
+    }
     for k in (0.1, 3 * 2**30, jnp.float32(0.1), jnp.int32(5)):
         kept = jax.eval_shape(lambda params, k=k: transforms.prune(params, k, scope=scope), params)
         assert kept == params

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import jaxht
-from jaxht._pytree import as_dtype, cast_numbers, integer, pytree, static
+from jaxht._dataclass import as_dtype, cast_numbers, integer, pytree, static
 
 
 @pytree
@@ -29,7 +29,9 @@ class Outer:
 
 
 def outer(number=1, **changes):
-    return dataclasses.replace(Outer(Inner(number, number), {"a": number, "b": [number, number]}), **changes)
+    return dataclasses.replace(
+        Outer(Inner(number, number), {"a": number, "b": [number, number]}), **changes
+    )
 
 
 @pytree
@@ -39,12 +41,21 @@ class Twin:
 
 
 def test_classes_of_the_same_fields_are_told_apart():
-    """Else jit runs, now and then, the program of the one on the other: its cache asks whether structures are equal."""
+    """Else jit runs, now and then, the program of the one on the other: its cache asks whether
+    structures are equal."""
     assert jax.tree.structure(Inner(1)) == jax.tree.structure(Inner(2))
     assert jax.tree.structure(Inner(1)) != jax.tree.structure(Twin(1))
-    solvers = [jaxht.OMPR(), jaxht.ExhaustiveLocalSearch(), jaxht.HTP(), jaxht.OMP(), jaxht.SubspacePursuit()]
+    solvers = [
+        jaxht.OMPR(),
+        jaxht.ExhaustiveLocalSearch(),
+        jaxht.HTP(),
+        jaxht.OMP(),
+        jaxht.SubspacePursuit(),
+    ]
     A, y = np.ones((2, 2)), np.ones(2)
-    objectives = [make(A, y) for make in (jaxht.Hinge, jaxht.SquaredHinge, jaxht.Poisson, jaxht.MultiResponse)]
+    objectives = [
+        make(A, y) for make in (jaxht.Hinge, jaxht.SquaredHinge, jaxht.Poisson, jaxht.MultiResponse)
+    ]
     for nodes in (solvers, objectives):
         for a, b in itertools.combinations(map(jax.tree.structure, nodes), 2):
             assert a != b
@@ -55,7 +66,12 @@ def test_leaves_are_the_fields_not_declared_static():
     assert jax.tree.leaves(tree) == [2] * 5
     doubled = jax.tree.map(lambda leaf: 2 * leaf, tree)
     assert isinstance(doubled, Outer) and isinstance(doubled.inner, Inner)
-    assert (doubled.inner.rate, doubled.weights, doubled.size, doubled.flag) == (4, {"a": 4, "b": [4, 4]}, 7, None)
+    assert (doubled.inner.rate, doubled.weights, doubled.size, doubled.flag) == (
+        4,
+        {"a": 4, "b": [4, 4]},
+        7,
+        None,
+    )
     assert jax.tree.structure(tree) != jax.tree.structure(outer(2, size=8))
     assert "rate" in jax.tree_util.keystr(jax.tree_util.tree_flatten_with_path(tree)[0][0][0])
 
@@ -76,7 +92,16 @@ def test_one_compile_for_all_numbers_and_one_for_each_static_value():
         traces.append(None)
         return sum(jax.tree.leaves(tree)) + tree.size
 
-    numbers = (1, 2.5, np.float64(3), np.int8(4), jnp.float32(5), jnp.int32(6), np.array(7), jnp.asarray(8.0))
+    numbers = (
+        1,
+        2.5,
+        np.float64(3),
+        np.int8(4),
+        jnp.float32(5),
+        jnp.int32(6),
+        np.array(7),
+        jnp.asarray(8.0),
+    )
     for number in numbers:
         expected = int(number) + 4 * float(number) + 3
         assert total(cast_numbers(outer(number), jnp.float32)) == expected
@@ -90,7 +115,9 @@ def test_numbers_are_cast_by_declaration(dtype):
         tree = cast_numbers(outer(number, flag=np.array([True]), table=[1, 2.0]), dtype)
         boolean = jnp.result_type(number) == jnp.bool_
         for leaf in (tree.inner.rate, tree.weights["a"], *tree.weights["b"]):
-            assert leaf.dtype == (np.bool_ if boolean else dtype) and jnp.shape(leaf) == jnp.shape(number)
+            assert leaf.dtype == (np.bool_ if boolean else dtype) and jnp.shape(leaf) == jnp.shape(
+                number
+            )
             assert not getattr(leaf, "weak_type", False)
         assert tree.inner.count.dtype == (np.bool_ if boolean else np.int32)
         assert [leaf.dtype for leaf in tree.table] == [np.int32] * 2
@@ -114,5 +141,7 @@ def test_rebuild_with_anything_in_the_fields():
     doubled = jax.vmap(lambda tree: jax.tree.map(lambda leaf: 2 * leaf, tree), (axes,))(tree)
     np.testing.assert_array_equal(doubled.weights["b"][1], [0, 2, 4])
     assert jax.eval_shape(lambda tree: tree, tree).inner.rate.shape == (3,)
-    custom = cast_numbers(outer("x"), jnp.float32, convert=lambda leaf, dtype: (leaf, jnp.dtype(dtype).name))
+    custom = cast_numbers(
+        outer("x"), jnp.float32, convert=lambda leaf, dtype: (leaf, jnp.dtype(dtype).name)
+    )
     assert custom.inner.rate == ("x", "float32") and custom.inner.count == ("x", "int32")

@@ -33,10 +33,14 @@ def test_folds_and_sparsities_one_after_the_other(data, solver):
     held_out = jaxht.folds(jax.random.key(0), 45, 3)
 
     def split(held):
-        return LeastSquares(A, y, weights=1.0 - held), LeastSquares(A, y, weights=1.0 * held, mean=True)
+        return LeastSquares(A, y, weights=1.0 - held), LeastSquares(
+            A, y, weights=1.0 * held, mean=True
+        )
 
     # k_max is the largest of the sparsities.
-    found = host(quick(lambda held: jaxht.cross_validate(split, held, Sparse(1), solver, KS))(held_out))
+    found = host(
+        quick(lambda held: jaxht.cross_validate(split, held, Sparse(1), solver, KS))(held_out)
+    )
     losses = np.empty((3, len(KS)))
     for i, held in enumerate(np.asarray(held_out)):  # of one size
         for j, k in enumerate(KS):
@@ -48,7 +52,9 @@ def test_folds_and_sparsities_one_after_the_other(data, solver):
     np.testing.assert_allclose(found.standard_errors, errors, rtol=1e-9)
     best = np.argmin(mean)
     assert found.k == KS[best]
-    assert found.k_1se == min(k for k, loss in zip(KS, mean, strict=True) if loss <= mean[best] + errors[best])
+    assert found.k_1se == min(
+        k for k, loss in zip(KS, mean, strict=True) if loss <= mean[best] + errors[best]
+    )
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -59,19 +65,29 @@ def test_one_standard_error_of_held_out_samples(data, weighted):
     if weighted:  # samples that are left out do not count
         held_out = LeastSquares(A, y, weights=(np.arange(45) >= 20).astype(float))
     ks = np.arange(1, 16)
-    found = host(quick(lambda *fs: jaxht.validate(*fs, Sparse(1), OMP(), ks))(LeastSquares(A[:20], y[:20]), held_out))
+    found = host(
+        quick(lambda *fs: jaxht.validate(*fs, Sparse(1), OMP(), ks))(
+            LeastSquares(A[:20], y[:20]), held_out
+        )
+    )
     samples = np.array([(A[20:] @ x - y[20:]) ** 2 / 2 for x in found.results.x])
     errors = np.std(samples, axis=1, ddof=1) * np.sqrt(25)
     np.testing.assert_allclose(found.standard_errors, errors, rtol=1e-9)
     total = samples.sum(axis=1)
     best = np.argmin(total)
-    assert found.k == ks[best] and found.k_1se == ks[np.flatnonzero(total <= total[best] + errors[best])[0]]
+    assert (
+        found.k == ks[best]
+        and found.k_1se == ks[np.flatnonzero(total <= total[best] + errors[best])[0]]
+    )
     assert found.k_1se < found.k
 
 
 def test_one_standard_error_of_what_is_no_sum_of_losses(data):
     A, y = data
-    fs = [jaxht.Custom(lambda x, i=i: jnp.sum((A[i] @ x - y[i]) ** 2), like=20) for i in (slice(30), slice(30, 45))]
+    fs = [
+        jaxht.Custom(lambda x, i=i: jnp.sum((A[i] @ x - y[i]) ** 2), like=20)
+        for i in (slice(30), slice(30, 45))
+    ]
     found = jaxht.validate(*fs, Sparse(1), jaxht.NIHT(), KS)
     assert np.isnan(found.standard_errors).all() and found.k_1se == found.k
 
@@ -108,4 +124,6 @@ def test_wrong_arguments(data):
         with pytest.raises(ValueError, match="ks must"):
             jaxht.validate(LeastSquares(A, y), LeastSquares(A, y), Sparse(1), HTP(), ks)
     with pytest.raises(ValueError, match="key must be given"):
-        jaxht.validate(LeastSquares(A, y), LeastSquares(A, y), Sparse(1), jaxht.SGHT(), jnp.array([1, 2]))
+        jaxht.validate(
+            LeastSquares(A, y), LeastSquares(A, y), Sparse(1), jaxht.SGHT(), jnp.array([1, 2])
+        )

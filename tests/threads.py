@@ -1,8 +1,8 @@
-"""Calls every solver in batches from several threads at once: `python -m tests.threads [--calls 200] [NAME...]`.
+"""Calls every solver in batches from several threads at once: `python -m tests.threads [--calls
+200] [NAME...]`.
 
-A program that waits for ever ends the process with the stacks of all threads. To be run in a process of its own, with
-XLA's default number of threads.
-"""
+A program that waits for ever ends the process with the stacks of all threads. To be run in a
+process of its own, with XLA's default number of threads."""
 
 import argparse
 import faulthandler
@@ -54,14 +54,21 @@ def cosines(key):
     """Fourier transforms."""
     A = ensembles.partial_dct_operator(jax.random.key(0), 64, 256)
     y = jax.random.normal(key, (64,))
-    return jaxht.solve(jaxht.LeastSquares(A, y), jaxht.Sparse(8), jaxht.NIHT(), stop=jaxht.Stop(max_steps=2)).x
+    return jaxht.solve(
+        jaxht.LeastSquares(A, y), jaxht.Sparse(8), jaxht.NIHT(), stop=jaxht.Stop(max_steps=2)
+    ).x
 
 
-PROBLEMS = {name: make_problem(name) for name in TABLE} | {"LowRank": low_rank, "Edges": graph, "DCT": cosines}
+PROBLEMS = {name: make_problem(name) for name in TABLE} | {
+    "LowRank": low_rank,
+    "Edges": graph,
+    "DCT": cosines,
+}
 
 
 def call_from_threads(name, calls):
-    """Call the program of a problem so many times, from all threads together, and compare what they get."""
+    """Call the program of a problem so many times, from all threads together, and compare what they
+    get."""
     program = jax.jit(jax.vmap(PROBLEMS[name]))
     keys = jax.random.split(jax.random.key(0), LANES if name in TABLE else 32)
     expected = np.asarray(program(keys))
@@ -84,15 +91,21 @@ def call_from_threads(name, calls):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--calls", type=int, default=200, help="of each program, by all threads together")
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(PROBLEMS)}; default: all")
+    parser.add_argument(
+        "--calls", type=int, default=200, help="of each program, by all threads together"
+    )
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help=f"of {', '.join(PROBLEMS)}; default: all"
+    )
     arguments = parser.parse_args()
     for name in arguments.names or PROBLEMS:
         start = time.monotonic()
         call_from_threads(name, arguments.calls)
         faulthandler.cancel_dump_traceback_later()
         seconds = time.monotonic() - start
-        print(f"{name}: {arguments.calls} calls from {THREADS} threads in {seconds:.1f} s", flush=True)
+        print(
+            f"{name}: {arguments.calls} calls from {THREADS} threads in {seconds:.1f} s", flush=True
+        )
 
 
 if __name__ == "__main__":

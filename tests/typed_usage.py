@@ -1,4 +1,5 @@
-"""Correct code, in which type checkers are to find nothing: every solver, constraint and objective, and their results.
+"""Correct code, in which type checkers are to find nothing: every solver, constraint and objective,
+and their results.
 
 `make check` runs mypy over it; it is not run itself.
 """
@@ -18,7 +19,7 @@ from jaxht import extend, transforms
 A, y = np.ones((6, 4), np.float32), np.ones(6, np.float32)
 labels, groups, key = np.sign(y), np.array([0, 0, 1, 1]), jax.random.key(0)
 
-# ---- objectives ------------------------------------------------------------------------------------------------------
+# ---- objectives ----------------------------------------------------------------------------------
 
 squares = jaxht.LeastSquares(A, y, l2=0.1, weights=jnp.ones(6))
 objectives: list[jaxht.Objective] = [
@@ -44,20 +45,29 @@ objectives: list[jaxht.Objective] = [
     jaxht.Custom(lambda x, y: jnp.sum((x - y) ** 2), y, like=6),
     jaxht.FiniteSum(lambda x, y: jnp.sum((x - y) ** 2), A, like=4),
 ]
-sums: list[jaxht.SumOverSamples] = [squares, jaxht.FiniteSum(lambda x, y: jnp.sum((x - y) ** 2), A, like=4)]
+sums: list[jaxht.SumOverSamples] = [
+    squares,
+    jaxht.FiniteSum(lambda x, y: jnp.sum((x - y) ** 2), A, like=4),
+]
 
-# ---- constraints -----------------------------------------------------------------------------------------------------
+# ---- constraints ---------------------------------------------------------------------------------
 
 constraints: list[jaxht.Constraint] = [
     jaxht.Sparse(2),
-    jaxht.Sparse(jnp.asarray(2), k_max=3, keep=np.arange(4) < 1, nonnegative=True, bounds=(None, 1.0)),
+    jaxht.Sparse(
+        jnp.asarray(2), k_max=3, keep=np.arange(4) < 1, nonnegative=True, bounds=(None, 1.0)
+    ),
     jaxht.Groups(1, groups),
     jaxht.Edges(2),
     jaxht.LowRank(2, exact=True),
 ]
-selections: list[jaxht.SelectionConstraint] = [jaxht.Sparse(2), jaxht.Groups(1, groups), jaxht.Edges(2)]
+selections: list[jaxht.SelectionConstraint] = [
+    jaxht.Sparse(2),
+    jaxht.Groups(1, groups),
+    jaxht.Edges(2),
+]
 
-# ---- solvers ---------------------------------------------------------------------------------------------------------
+# ---- solvers -------------------------------------------------------------------------------------
 
 solvers = [
     jaxht.IHT(step_size=0.5, nesterov=True),
@@ -95,19 +105,28 @@ jaxht.solve(squares, jaxht.Edges(2), jaxht.GraSP())
 jaxht.solve(squares, jaxht.LowRank(2), jaxht.HTP())
 jaxht.solve(squares, jaxht.Sparse(2), jaxht.SDIHT(), key=key)
 
-# ---- what comes back -------------------------------------------------------------------------------------------------
+# ---- what comes back -----------------------------------------------------------------------------
 
 names = np.array(["a", "b", "c", "d"])
 result: jaxht.Result = jaxht.solve(squares, jaxht.Sparse(2), jaxht.HTP()).raise_for_status()
 chosen: list[str] = names[result.support.numpy()].tolist()
 status: str = jaxht.Status(int(result.status)).sentence
 x: jax.Array = result.x
-first, moved, value, steps = float(result.x[0]), result.x.at[0].set(1.0), float(result.value), int(result.num_steps)
+first, moved, value, steps = (
+    float(result.x[0]),
+    result.x.at[0].set(1.0),
+    float(result.value),
+    int(result.num_steps),
+)
 indices, size, passes = result.support.indices, result.support.size, result.counts.ifo
 warm = jaxht.solve(squares, jaxht.Sparse(3), jaxht.HTP(), x0=result)
-U: jax.Array = jaxht.solve(jaxht.MultiResponse(A, np.ones((6, 3))), jaxht.LowRank(2), jaxht.IHT()).support.U
+U: jax.Array = jaxht.solve(
+    jaxht.MultiResponse(A, np.ones((6, 3))), jaxht.LowRank(2), jaxht.IHT()
+).support.U
 
-ended, history = jaxht.trace(squares, jaxht.Sparse(2), jaxht.IHT(), num_steps=10, record=lambda iterate: iterate.value)
+ended, history = jaxht.trace(
+    squares, jaxht.Sparse(2), jaxht.IHT(), num_steps=10, record=lambda iterate: iterate.value
+)
 along: jaxht.Result = jaxht.path(squares, jaxht.Sparse(1), jaxht.OMP(), [1, 2, 3])
 k: int = int(jaxht.validate(squares, squares, jaxht.Sparse(1), jaxht.OMP(), [1, 2]).k)
 gap: float = float(jaxht.certify(squares, jaxht.Sparse(2), result.x).gap)
@@ -127,12 +146,17 @@ def many(ys: jax.Array, ks: jax.Array) -> jaxht.Result:
 
 def best_of(f: jaxht.Objective, k: int, solvers: list[jaxht.Solver]) -> jaxht.Result:
     """A function of protocols."""
-    return min((jaxht.solve(f, jaxht.Sparse(k), solver) for solver in solvers), key=lambda result: float(result.value))
+    return min(
+        (jaxht.solve(f, jaxht.Sparse(k), solver) for solver in solvers),
+        key=lambda result: float(result.value),
+    )
 
 
-# ---- training, and a solver of one's own -----------------------------------------------------------------------------
+# ---- training, and a solver of one's own ---------------------------------------------------------
 
-optimiser: optax.GradientTransformation = optax.chain(optax.adam(1e-3), transforms.hard_threshold(0.05, scope="global"))
+optimiser: optax.GradientTransformation = optax.chain(
+    optax.adam(1e-3), transforms.hard_threshold(0.05, scope="global")
+)
 make: Callable[[], jaxht.Solver] = jaxht.SVRGHT
 
 
@@ -147,18 +171,28 @@ class GradientDescent(jaxht.Solver):
         return 1000
 
     def init(
-        self, objective: jaxht.Objective, constraint: jaxht.Constraint, x0: Array, key: jax.Array | None
+        self,
+        objective: jaxht.Objective,
+        constraint: jaxht.Constraint,
+        x0: Array,
+        key: jax.Array | None,
     ) -> tuple[extend.Iterate, None]:
         """The start."""
         return extend.evaluate(objective, x0), None
 
     def step(
-        self, objective: jaxht.Objective, constraint: jaxht.Constraint, iterate: extend.Iterate, state: None
+        self,
+        objective: jaxht.Objective,
+        constraint: jaxht.Constraint,
+        iterate: extend.Iterate,
+        state: None,
     ) -> tuple[extend.Iterate, None]:
         """A step."""
         z = iterate.x - self.step_size * objective.gradient(iterate.x, iterate.pred)
         x, _ = constraint.project(z, iterate.x)
-        return extend.evaluate(objective, x, iterate.counts.plus(full_gradients=1, projections=1)), state
+        return extend.evaluate(
+            objective, x, iterate.counts.plus(full_gradients=1, projections=1)
+        ), state
 
 
 jaxht.solve(squares, jaxht.Sparse(2), GradientDescent(step_size=0.1))

@@ -17,8 +17,9 @@ import jaxht
 
 EMITTERS = "xla_cpu_use_fusion_emitters"
 HAS_EMITTERS = jax.__version_info__ < (0, 11)  # as an option
-# Options of XLA for what runs once and is small: a fifth of the time that users' compiles take. What is compiled so is
-# not optimised: that it is right as users compile it, the contract suite shows in a pass of its own.
+# Options of XLA for what runs once and is small: a fifth of the time that users' compiles take.
+# What is compiled so is not optimised: that it is right as users compile it, the contract suite
+# shows in a pass of its own.
 QUICK = {
     "xla_backend_optimization_level": 0,
     "xla_llvm_disable_expensive_passes": True,
@@ -28,8 +29,9 @@ quick = functools.partial(jax.jit, compiler_options=QUICK)
 # With what XLA does where nothing is set, and tests/conftest.py sets otherwise.
 as_users = functools.partial(jax.jit, compiler_options={EMITTERS: True} if HAS_EMITTERS else None)
 
-# `jaxht.solve` and `jaxht.trace`, compiled quickly. Within a jit every number is traced: a solver that refits needs
-# k_max, and what is wrong is not seen. `record` is compared by identity: the same function, the same program.
+# `jaxht.solve` and `jaxht.trace`, compiled quickly. Within a jit every number is traced: a solver
+# that refits needs k_max, and what is wrong is not seen. `record` is compared by identity: the same
+# function, the same program.
 solve = quick(jaxht.solve)
 trace = quick(jaxht.trace, static_argnames=("num_steps", "record"))
 
@@ -40,7 +42,8 @@ def record_x(iterate):
 
 
 def x64(enabled: bool = True) -> contextlib.AbstractContextManager:
-    """Inside, JAX's default precision is 64 bits (32 if not ``enabled``), whatever it was outside."""
+    """Inside, JAX's default precision is 64 bits (32 if not ``enabled``), whatever it was
+    outside."""
     if hasattr(jax, "enable_x64"):
         return jax.enable_x64(enabled)
     from jax.experimental import enable_x64  # JAX before 0.8
@@ -50,7 +53,8 @@ def x64(enabled: bool = True) -> contextlib.AbstractContextManager:
 
 @contextlib.contextmanager
 def precision(dtype):
-    """``with precision("float64") as dtype:`` makes arrays of dtype (a name, or a type) what JAX computes with."""
+    """``with precision("float64") as dtype:`` makes arrays of dtype (a name, or a type) what JAX
+    computes with."""
     dtype = np.dtype(dtype)
     with x64(dtype == np.float64):
         yield dtype
@@ -58,7 +62,8 @@ def precision(dtype):
 
 @contextlib.contextmanager
 def compiled_quickly():
-    """Inside, XLA optimises nothing for speed, nor in processes that start: for much to compile and little to run."""
+    """Inside, XLA optimises nothing for speed, nor in processes that start: for much to compile and
+    little to run."""
     before = jax.config.read("jax_disable_most_optimizations")
     with unittest.mock.patch.dict(os.environ, JAX_DISABLE_MOST_OPTIMIZATIONS="1"):
         jax.config.update("jax_disable_most_optimizations", True)
@@ -70,7 +75,8 @@ def compiled_quickly():
 
 @contextlib.contextmanager
 def with_interrupts():
-    """Inside, SIGINT interrupts, also processes that start: what a shell starts in the background ignores it."""
+    """Inside, SIGINT interrupts, also processes that start: what a shell starts in the background
+    ignores it."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         yield
@@ -86,7 +92,8 @@ def memory():
 
 
 def return_memory():
-    """Give back to the system what is no longer in use: the heap keeps most of what programs were compiled in."""
+    """Give back to the system what is no longer in use: the heap keeps most of what programs were
+    compiled in."""
     gc.collect()
     with contextlib.suppress(OSError, AttributeError):  # of glibc
         ctypes.CDLL(None).malloc_trim(0)

@@ -1,9 +1,11 @@
-"""Wheel and sdist in environments that have nothing but the core: `python -m tests.wheel dist/*`, after `make dist`.
+"""Wheel and sdist in environments that have nothing but the core: `python -m tests.wheel dist/*`,
+after `make dist`.
 
-Each archive is installed by pip, with the dependencies that it names, into a new environment. There, outside of the
-checkout:
+Each archive is installed by pip, with the dependencies that it names, into a new environment.
+There, outside of the checkout:
 
-* `import jaxht` is the installed package, in the version that the archive says, and no extra is installed;
+* `import jaxht` is the installed package, in the version that the archive says, and no extra is
+  installed;
 * each block of Python in the README runs, but for those on sweeps and estimators;
 * these, and all else that needs an extra, end in an ImportError that names the extra.
 """
@@ -22,7 +24,15 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 DISTRIBUTION = "jax-hard-thresholding"
-EXTRAS = ["sklearn", "matplotlib", "xarray", "h5netcdf", "h5py", "tqdm", "zarr"]  # modules that no core brings
+EXTRAS = [
+    "sklearn",
+    "matplotlib",
+    "xarray",
+    "h5netcdf",
+    "h5py",
+    "tqdm",
+    "zarr",
+]  # modules that no core brings
 
 # What needs an extra, and its name.
 NEED_EXTRAS = {
@@ -39,7 +49,16 @@ def install_and_check(archive: Path) -> bool:
         print(f"{archive.name}: installing it ...", flush=True)
         venv.create(Path(folder, "env"))
         python = str(Path(folder, "env", "bin", "python"))
-        pip = [sys.executable, "-m", "pip", "--quiet", "--quiet", "--disable-pip-version-check", "--python", python]
+        pip = [
+            sys.executable,
+            "-m",
+            "pip",
+            "--quiet",
+            "--quiet",
+            "--disable-pip-version-check",
+            "--python",
+            python,
+        ]
         subprocess.run([*pip, "install", str(archive.resolve())], check=True, cwd=folder)
         # -I: neither the checkout nor PYTHONPATH is looked at.
         inside = [python, "-I", str(Path(__file__).resolve()), "--inside", str(archive.name)]
@@ -64,7 +83,8 @@ def failure_of_install(archive: str) -> str | None:
 
 
 def failure_of(code: str, extra: str | None) -> str | None:
-    """What is wrong with a run of some code, which should end in an ImportError if it needs an extra."""
+    """What is wrong with a run of some code, which should end in an ImportError if it needs an
+    extra."""
     try:
         exec(code, {"__name__": "block"})
     except ImportError as error:
@@ -88,15 +108,26 @@ def check_inside(archive: str) -> list[str]:
     failed = []
     for name, check in checks:
         what = check()
-        print(f"  {'FAILED' if what else 'passed'}: {name}", *([what] if what else []), sep="\n", flush=True)
+        print(
+            f"  {'FAILED' if what else 'passed'}: {name}",
+            *([what] if what else []),
+            sep="\n",
+            flush=True,
+        )
         failed += [name] if what else []
     return failed
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("archives", type=Path, nargs="*", help="a wheel, an sdist, or several")
-    parser.add_argument("--inside", metavar="NAME", help="check this environment, into which the archive was installed")
+    parser.add_argument(
+        "--inside",
+        metavar="NAME",
+        help="check this environment, into which the archive was installed",
+    )
     args = parser.parse_args()
     if args.inside:
         sys.exit(bool(check_inside(args.inside)))

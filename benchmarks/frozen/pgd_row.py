@@ -1,4 +1,5 @@
-"""One row of a phase diagram as anyone would write it in JAX: ``jit(vmap(while_loop))`` with ``lax.top_k``.
+"""One row of a phase diagram as anyone would write it in JAX: ``jit(vmap(while_loop))`` with
+``lax.top_k``.
 
 Frozen: this is what the engine is compared with, and it must not change.
 """
@@ -12,7 +13,13 @@ from jax import lax
 
 @functools.partial(jax.jit, static_argnames=("max_steps", "k_max"))
 def pgd_row(
-    A: jax.Array, ys: jax.Array, ks: jax.Array, eta: jax.Array, rtol: float, max_steps: int, k_max: int
+    A: jax.Array,
+    ys: jax.Array,
+    ks: jax.Array,
+    eta: jax.Array,
+    rtol: float,
+    max_steps: int,
+    k_max: int,
 ) -> tuple[jax.Array, jax.Array]:
     """Projected gradient descent on ``1/2 ||A x - y||^2`` for all (y, k) at once, from 0.
 
@@ -30,7 +37,9 @@ def pgd_row(
             _, steps, still = carry
             return (steps < max_steps) & ~still
 
-        def step(carry: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array, jax.Array]:
+        def step(
+            carry: tuple[jax.Array, jax.Array, jax.Array],
+        ) -> tuple[jax.Array, jax.Array, jax.Array]:
             x, steps, _ = carry
             gradient = A.T @ (A @ x - y)
             x_next = hard_threshold(x - eta * gradient, k)

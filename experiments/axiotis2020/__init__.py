@@ -1,1 +1,2 @@
-"""Axiotis & Sviridenko, Sparse Convex Optimization via Adaptively Regularized Hard Thresholding, 2020."""
+"""Axiotis & Sviridenko, Sparse Convex Optimization via Adaptively Regularized Hard Thresholding,
+2020."""

@@ -1,4 +1,5 @@
-"""Axiotis & Sviridenko 2020: what the paper says of its figures, and how the results here are judged by it."""
+"""Axiotis & Sviridenko 2020: what the paper says of its figures, and how the results here are
+judged by it."""
 
 import itertools
 from collections.abc import Sequence
@@ -9,17 +10,31 @@ from xarray import DataArray, Dataset
 
 from experiments.axiotis2020.loss_against_sparsity import ORDER, SLACK, ordered
 from experiments.axiotis2020.tradeoff import OTHERS, PRINTED
-from experiments.common.claims import Claim, Finding, Paper, Question, Section, Verdict, needs, shown
+from experiments.common.claims import (
+    Claim,
+    Finding,
+    Paper,
+    Question,
+    Section,
+    Verdict,
+    needs,
+    shown,
+)
 from jaxht import Status
 
-EXACT = 1e-6  # below it, relative to f(0) or to a value of a lemma, a number that is kept in single precision is 0
+# below it, relative to f(0) or to a value of a lemma, a number that is kept in single precision is
+# 0
+EXACT = 1e-6
 
 # ---- Table 1, §5.1, Lemma 5.2 ----
 
 
 def printed_bounds(results: Dataset, config: Any) -> Finding:
     bounds = {ratio: float(results.bound.sel(ratio=ratio)) for ratio in PRINTED}
-    truncated = [np.floor(100 * bound + 1e-4) == round(100 * PRINTED[ratio]) for ratio, bound in bounds.items()]
+    truncated = [
+        np.floor(100 * bound + 1e-4) == round(100 * PRINTED[ratio])
+        for ratio, bound in bounds.items()
+    ]
     text = ", ".join(f"{bound:.4f}" for bound in bounds.values())
     if all(truncated):
         text += ": all four right, truncated to two digits, as an upper bound has to be"
@@ -30,11 +45,18 @@ def surpasses(*names: str) -> Claim:
     """The bound of OMPR against those of other methods at the same level."""
 
     def judge(results: Dataset, config: Any) -> Finding:
-        bounds = {name: (float(results.bound.sel(ratio=OTHERS[name][0])), OTHERS[name][1]) for name in names}
-        text = ", ".join(f"{ours:.3f} against {theirs} of {name}" for name, (ours, theirs) in bounds.items())
+        bounds = {
+            name: (float(results.bound.sel(ratio=OTHERS[name][0])), OTHERS[name][1])
+            for name in names
+        }
+        text = ", ".join(
+            f"{ours:.3f} against {theirs} of {name}" for name, (ours, theirs) in bounds.items()
+        )
         return Finding(text, Verdict.of(*(ours > theirs for ours, theirs in bounds.values())))
 
-    return Claim("the bounds surpass those of subspace pursuit, CoSaMP and OMP", "0.35, 0.48, 0.33", judge)
+    return Claim(
+        "the bounds surpass those of subspace pursuit, CoSaMP and OMP", "0.35, 0.48, 0.33", judge
+    )
 
 
 def stricter(results: Dataset, config: Any) -> Finding:
@@ -43,7 +65,8 @@ def stricter(results: Dataset, config: Any) -> Finding:
 
 
 def both_fit(results: Dataset, config: Any) -> Finding:
-    """The least f on k of the first N columns is (N - k)/2 on this instance, whichever they are: OMP has it."""
+    """The least f on k of the first N columns is (N - k)/2 on this instance, whichever they are:
+    OMP has it."""
     omp = results.value.sel(solver="OMP", start="zero")
     at_all = omp.where(omp.k == omp.N).sum("k")
     least = float(omp.where(omp.k < omp.N).min())
@@ -72,7 +95,9 @@ def never_found(*names: str) -> Claim:
         text = f"f = 0 at k < N in {too_early} of {total} runs, a column of the pair selected in {entered}"
         return Finding(text, Verdict.of(not too_early, not entered, at_all))
 
-    text = f"{', '.join(names)}, started off the pair, never select it, and need all N other columns"
+    text = (
+        f"{', '.join(names)}, started off the pair, never select it, and need all N other columns"
+    )
     return Claim(text, "", needs(*names, column="value")(judge))
 
 
@@ -80,8 +105,14 @@ def linear_condition(results: Dataset, config: Any) -> Finding:
     over = (results.condition / results.N).values
     text = f"{over.min():.2f} to {over.max():.2f} times N at level N/2 + 2; "
     finite = bool(np.isfinite(results.condition_all).all())
-    text += "finite" if finite else "infinite at level n, where $\\rho^- = 0$, since two supports fit b exactly"
-    return Finding(text, Verdict.of(bool(np.isfinite(over).all() and over.max() < 2 * over.min()), finite))
+    text += (
+        "finite"
+        if finite
+        else "infinite at level n, where $\\rho^- = 0$, since two supports fit b exactly"
+    )
+    return Finding(
+        text, Verdict.of(bool(np.isfinite(over).all() and over.max() < 2 * over.min()), finite)
+    )
 
 
 def stays(results: Dataset, config: Any) -> Finding:
@@ -92,13 +123,17 @@ def stays(results: Dataset, config: Any) -> Finding:
     found = results.value.sel(solver="OMPR").isel(k=-1).values
     at_start, at_level = (np.isclose(found, value, rtol=EXACT) for value in (start, level))
     text = f"f = {found[0]:.3f} at the start and {found[-1]:.3f} at the end; by the lemma {start:.3f} and {level:.3f}"
-    return Finding(text, Verdict.of(bool((at_start | at_level).all() and at_start[0]), bool(at_level[-1])))
+    return Finding(
+        text, Verdict.of(bool((at_start | at_level).all() and at_start[0]), bool(at_level[-1]))
+    )
 
 
 def far_from_optimal(results: Dataset, config: Any) -> Finding:
     ends = results.value.sel(solver="OMPR").isel(step=-1)
     above = ((ends - results.optimum) / (config.sparsity * config.kappa**2)).values
-    text = f"$(f - f(x^*))/(s^* \\kappa^2)$ at the end: {above[-1]:.3f} at $k = {int(ends.k[-1])}$, "
+    text = (
+        f"$(f - f(x^*))/(s^* \\kappa^2)$ at the end: {above[-1]:.3f} at $k = {int(ends.k[-1])}$, "
+    )
     text += f"f above $f(x^*)$ at {(above > EXACT).sum()} of {above.size} k up to there"
     return Finding(text, Verdict.of(bool(above[-1] > 0.1), bool((above > EXACT).all())))
 
@@ -130,13 +165,15 @@ def each_set(results: Dataset, texts: Sequence[str]) -> str:
 
 
 def counts(low: DataArray, high: DataArray) -> tuple[int, int, int]:
-    """Return at how many sparsities one loss is below another by more than one percent, above it, and of how many."""
+    """Return at how many sparsities one loss is below another by more than one percent, above it,
+    and of how many."""
     both = low.notnull() & high.notnull()
     return int((SLACK * low < high).sum()), int((low > SLACK * high).sum()), int(both.sum())
 
 
 def below(one: str, *others: str) -> Any:
-    """Whether one solver is below each of others somewhere and above none anywhere, on every data set."""
+    """Whether one solver is below each of others somewhere and above none anywhere, on every data
+    set."""
 
     @needs(one, *others, column="loss")
     def judge(results: Dataset, config: Any) -> Finding:
@@ -145,10 +182,15 @@ def below(one: str, *others: str) -> Any:
             of = loss.sel(dataset=name)
             parts = {other: counts(of.sel(solver=one), of.sel(solver=other)) for other in others}
             texts.append(
-                ", ".join(f"{other} {less} / {more} of {total}" for other, (less, more, total) in parts.items())
+                ", ".join(
+                    f"{other} {less} / {more} of {total}"
+                    for other, (less, more, total) in parts.items()
+                )
             )
             conditions += [bool(less and not more) for less, more, _ in parts.values()]
-        text = f"{one} more than 1 % below / above at so many sparsities: {each_set(results, texts)}"
+        text = (
+            f"{one} more than 1 % below / above at so many sparsities: {each_set(results, texts)}"
+        )
         return Finding(text, Verdict.of(*conditions))
 
     return judge
@@ -156,20 +198,30 @@ def below(one: str, *others: str) -> Any:
 
 @needs("ARHT", "OMPR", "ELS", column="loss")
 def oscillates(results: Dataset, config: Any) -> Finding:
-    """Where ELS is more than one percent below OMPR: how often ARHT is at either, and how often it changes sides."""
+    """Where ELS is more than one percent below OMPR: how often ARHT is at either, and how often it
+    changes sides."""
     loss, texts, swings = losses(results).loss, [], []
     for name in results.dataset.values:
-        els, arht, ompr = (loss.sel(dataset=name, solver=solver) for solver in ("ELS", "ARHT", "OMPR"))
+        els, arht, ompr = (
+            loss.sel(dataset=name, solver=solver) for solver in ("ELS", "ARHT", "OMPR")
+        )
         apart = (SLACK * els < ompr).values
         share = ((arht - els) / (ompr - els)).values[apart]
-        near_els, near_ompr, outside = (share < 0.5).sum(), ((share >= 0.5) & (share <= 1)).sum(), (share > 1).sum()
+        near_els, near_ompr, outside = (
+            (share < 0.5).sum(),
+            ((share >= 0.5) & (share <= 1)).sum(),
+            (share > 1).sum(),
+        )
         changes = int((np.diff(share < 0.5)).sum())
         swings.append(changes >= 2)
         text = f"nearer ELS at {near_els}, nearer OMPR at {near_ompr}, above OMPR at {outside}"
         texts.append(f"{text} of {apart.sum()}, {changes} changes")
     if not any(apart_of(loss.sel(dataset=name)) for name in results.dataset.values):
         return Finding("ELS and OMPR are nowhere more than 1 % apart", Verdict.CANNOT_BE_JUDGED)
-    return Finding(f"where ELS and OMPR are more than 1 % apart: {each_set(results, texts)}", Verdict.of(any(swings)))
+    return Finding(
+        f"where ELS and OMPR are more than 1 % apart: {each_set(results, texts)}",
+        Verdict.of(any(swings)),
+    )
 
 
 def apart_of(loss: DataArray) -> bool:
@@ -180,7 +232,9 @@ def apart_of(loss: DataArray) -> bool:
 def cheaper(results: Dataset, config: Any) -> Finding:
     """The time of ELS over that of ARHT; the median over sparsities and its quartiles."""
     over = results.seconds.sel(solver="ELS") / results.seconds.sel(solver="ARHT")
-    low, middle, high = over.quantile([0.25, 0.5, 0.75], "k").transpose("quantile", "dataset").values
+    low, middle, high = (
+        over.quantile([0.25, 0.5, 0.75], "k").transpose("quantile", "dataset").values
+    )
     texts = [f"{b:.2g} [{a:.2g}, {c:.2g}]" for a, b, c in zip(low, middle, high, strict=True)]
     text = f"ELS takes so many times the time of ARHT, median over k [quartiles]: {each_set(results, texts)}"
     return Finding(text, Verdict.of(*(middle > 1).tolist()))
@@ -197,33 +251,46 @@ def differ(results: Dataset, config: Any) -> Finding:
 
 @needs(*ORDER, column="loss")
 def order(results: Dataset, config: Any) -> Finding:
-    """On average over sparsities; at single ones the order fails here and there in the paper too."""
+    """On average over sparsities; at single ones the order fails here and there in the paper
+    too."""
     found = [ordered(losses(results).sel(dataset=name)) for name in results.dataset.values]
     texts = [
-        f"at {holds} of {of} sparsities" + "".join(f", {link} at {fails}" for link, fails in links.items())
+        f"at {holds} of {of} sparsities"
+        + "".join(f", {link} at {fails}" for link, fails in links.items())
         for holds, of, links in found
     ]
     if not all(of for _, of, _ in found):
         return Finding(each_set(results, texts), Verdict.CANNOT_BE_JUDGED)
-    return Finding(each_set(results, texts), Verdict.of(*itertools.chain(*((h == n, 2 * h >= n) for h, n, _ in found))))
+    return Finding(
+        each_set(results, texts),
+        Verdict.of(*itertools.chain(*((h == n, 2 * h >= n) for h, n, _ in found))),
+    )
 
 
 def more_starts(results: Dataset, config: Any) -> str:
-    """ELS from the support of OMP, and the lowest of its runs from there and from random supports."""
+    """ELS from the support of OMP, and the lowest of its runs from there and from random
+    supports."""
     parts = []
     for name in results.dataset.values:
         of = losses(results).sel(dataset=name).dropna("k", subset=["restarts"], how="all")
         one, best = of.loss.sel(solver="ELS"), of.best
         many = np.fmin(one, of.restarts.min("start"))
         found = {"from one start": one, "from all": many, "ARHT": of.loss.sel(solver="ARHT")}
-        above = {label: int((loss > SLACK * of.loss.sel(solver="ARHT")).sum()) for label, loss in found.items()}
+        above = {
+            label: int((loss > SLACK * of.loss.sel(solver="ARHT")).sum())
+            for label, loss in found.items()
+        }
         text = f"above ARHT at {above['from one start']} of {of.sizes['k']} sparsities from one start, at "
         text += f"{above['from all']} from all"
         if best.notnull().any():
-            at = ", ".join(f"{label} {int((loss <= SLACK * best).sum())}" for label, loss in found.items())
+            at = ", ".join(
+                f"{label} {int((loss <= SLACK * best).sum())}" for label, loss in found.items()
+            )
             text += f"; at the best of all supports, of {int(best.notnull().sum())}: {at}"
         least = float((of.restarts.min("start") / one).min())
-        parts.append(f"{shown(name)}: {text}; the most by which a random start ends lower: {100 * (1 - least):.1f} %")
+        parts.append(
+            f"{shown(name)}: {text}; the most by which a random start ends lower: {100 * (1 - least):.1f} %"
+        )
     return f"{config.starts} random supports beside that of OMP, within 1 %: {'. '.join(parts)}."
 
 
@@ -238,9 +305,17 @@ def compared(heading: str, config: str, about: str, *questions: Question) -> Sec
         [
             Claim("ELS outperforms the others", "", below("ELS", "ARHT", "OMPR", "OMP")),
             Claim("ARHT offers an advantage over OMP and OMPR", "", below("ARHT", "OMPR", "OMP")),
-            Claim("ARHT oscillates between the solutions of ELS and OMPR in some cases", "", oscillates),
+            Claim(
+                "ARHT oscillates between the solutions of ELS and OMPR in some cases",
+                "",
+                oscillates,
+            ),
             Claim("ARHT takes less time than ELS", "", cheaper),
-            Claim("the performance of the algorithms on the data sets shown differs significantly", "", differ),
+            Claim(
+                "the performance of the algorithms on the data sets shown differs significantly",
+                "",
+                differ,
+            ),
             Claim("the curves: ELS ≤ ARHT ≤ OMPR ≤ OMP ≤ LASSO", "", order),
         ],
         about,
@@ -291,7 +366,11 @@ PAPER = Paper(
                 ),
                 never_found("OMP", "OMPR", "IHT", "PHT"),
                 never_found("ARHT", "ELS"),
-                Claim("the condition number is $\\kappa = \\rho_n^+/\\rho_n^- = O(n)$", "O(n)", linear_condition),
+                Claim(
+                    "the condition number is $\\kappa = \\rho_n^+/\\rho_n^- = O(n)$",
+                    "O(n)",
+                    linear_condition,
+                ),
                 Claim(
                     "Conjecture 5.1: no polynomial algorithm has $s = O(s^* \\kappa^{1-\\delta})$",
                     "",
@@ -311,7 +390,11 @@ PAPER = Paper(
                     stays,
                 ),
                 Claim("so OMPR ends at $f(x^*) + \\Theta(s^* \\kappa^2)$", "", far_from_optimal),
-                Claim("with regularisation (Theorem 3.1), $O(s^* \\kappa)$ is sufficient", "", regularised),
+                Claim(
+                    "with regularisation (Theorem 3.1), $O(s^* \\kappa)$ is sufficient",
+                    "",
+                    regularised,
+                ),
             ],
             "The paper has no figure of it.",
         ),
@@ -322,7 +405,13 @@ PAPER = Paper(
         Section(
             "Table 2",
             None,
-            [Claim("lists the sizes of the data sets", "", "no claim: what differs is said at Figures 1 to 4")],
+            [
+                Claim(
+                    "lists the sizes of the data sets",
+                    "",
+                    "no claim: what differs is said at Figures 1 to 4",
+                )
+            ],
         ),
     ],
 )

@@ -1,4 +1,5 @@
-"""Axiotis & Sviridenko 2020, Figures 1 to 4: training loss of linear and logistic regression against sparsity."""
+"""Axiotis & Sviridenko 2020, Figures 1 to 4: training loss of linear and logistic regression
+against sparsity."""
 
 import itertools
 import math
@@ -18,7 +19,18 @@ from numpy.typing import NDArray
 from pydantic import Field
 from xarray import Dataset, concat
 
-from experiments.common import BaseConfig, Count, Counts, Failure, Names, Session, data, double_precision, plots, tasks
+from experiments.common import (
+    BaseConfig,
+    Count,
+    Counts,
+    Failure,
+    Names,
+    Session,
+    data,
+    double_precision,
+    plots,
+    tasks,
+)
 from experiments.common.l1 import L1Fit, L1Logistic, LassoPath
 from experiments.common.session import Piece
 from experiments.common.solvers import SOLVERS, SolverNames
@@ -29,7 +41,9 @@ from jaxht.refit import refit
 INTERCEPT = "intercept"
 LASSO, REFITTED, BEST = "l1", "l1, refitted", "best"
 MAX_SUPPORTS = 4096
-SHARED = 10  # sparsities up to a multiple of it share a program, whose refits are as wide as the largest
+SHARED = (
+    10  # sparsities up to a multiple of it share a program, whose refits are as wide as the largest
+)
 TOLERANCE = 1e-6  # of scikit-learn
 # From low to high, as the source finds it, within one percent.
 ORDER, SLACK = ("ELS", "ARHT", "OMPR", "OMP", REFITTED), 1.01
@@ -40,17 +54,23 @@ class Config(BaseConfig):
 
     datasets: Names  # names of data sets, a column each
     model: Literal["linear", "logistic"] = "linear"  # "linear", or "logistic" with labels -1/+1
-    split: dict[str, float] = Field(default_factory=dict)  # of targets that are no labels, by data set: +1 below it
-    k: Counts  # sparsities, the intercept counted; of a data set with fewer columns those that it has
+    split: dict[str, float] = Field(
+        default_factory=dict
+    )  # of targets that are no labels, by data set: +1 below it
+    # sparsities, the intercept counted; of a data set with fewer columns those that it has
+    k: Counts
     # solvers: one curve each, beside OMP; their rule for k does not apply.
     solvers: SolverNames
     max_rows: Count | None = None  # the first rows of a data set are used
     max_steps: Count | None = None  # of every solver; absent: as many as each takes by itself
-    starts: Annotated[int, Field(ge=0)] = 0  # supports drawn at random from which ELS starts as well
+    starts: Annotated[int, Field(ge=0)] = (
+        0  # supports drawn at random from which ELS starts as well
+    )
 
 
 def prepared(table: data.Table) -> tuple[NDArray[np.float64], NDArray[np.float64], list[str]]:
-    """Preprocess as in §6.2.2: no rows with missing values, a column of ones first, every column of unit norm."""
+    """Preprocess as in §6.2.2: no rows with missing values, a column of ones first, every column of
+    unit norm."""
     X, y = table.dense(), table.y
     whole = ~np.isnan(np.column_stack([X, y])).any(axis=1)
     X, y = X[whole], y[whole]
@@ -60,7 +80,8 @@ def prepared(table: data.Table) -> tuple[NDArray[np.float64], NDArray[np.float64
 
 
 class Task(tasks.Task):
-    """A data set with its objective, a sum without a ridge, for all sparsities; the intercept is always selected.
+    """A data set with its objective, a sum without a ridge, for all sparsities; the intercept is
+    always selected.
 
     To be made, and used, in double precision.
     """
@@ -71,10 +92,13 @@ class Task(tasks.Task):
         A, y = A[: config.max_rows], y[: config.max_rows]
         self.config, self.k = config, [k for k in config.k if k <= A.shape[1]]
         if not self.k or (len(config.datasets) == 1 and self.k != config.k):
-            raise Failure(f"k: {max(config.k)} is more than the {A.shape[1]} columns of {name}, the intercept counted")
+            raise Failure(
+                f"k: {max(config.k)} is more than the {A.shape[1]} columns of {name}, the intercept counted"
+            )
         self.l1: LassoPath | L1Logistic
         if config.model == "linear":
-            # d + 1 rows have the same losses; the first of them, of the intercept, is fitted by any x.
+            # d + 1 rows have the same losses; the first of them, of the intercept, is fitted by any
+            # x.
             R: Any = np.linalg.qr(np.column_stack([A, y]), mode="r")
             A, y = R[:, :-1], R[:, -1]
             self.l1 = LassoPath(R[1:, 1:-1], R[1:, -1])
@@ -85,26 +109,37 @@ class Task(tasks.Task):
             self.l1 = L1Logistic(A[:, 1:] / 2, y, TOLERANCE, intercept=True)
             self.objective = Logistic(jnp.asarray(A), jnp.asarray(y), mean=False)
         self.A, self.y = A, y
-        self.constraint: Sparse = Sparse(max(self.k), k_max=max(self.k), keep=jnp.arange(A.shape[1]) == 0)
+        self.constraint: Sparse = Sparse(
+            max(self.k), k_max=max(self.k), keep=jnp.arange(A.shape[1]) == 0
+        )
 
     def solved_by(self, name: str, omp: Dataset | None, piece: Piece) -> Dataset:
-        """Solve for every sparsity by a solver, which may start from the solutions of OMP, or by the l1 penalty."""
+        """Solve for every sparsity by a solver, which may start from the solutions of OMP, or by
+        the l1 penalty."""
         if name == "OMP":
             return self.table(self.k, self.omp())
         if name not in SOLVERS:
             return self.table(self.k, [self.penalised(k, name == REFITTED) for k in self.k])
 
         def solved(k: int) -> Dataset:
-            x0 = omp.x.sel(k=k).values if omp and SOLVERS[name].after_omp else np.zeros(len(self.names))
+            x0 = (
+                omp.x.sel(k=k).values
+                if omp and SOLVERS[name].after_omp
+                else np.zeros(len(self.names))
+            )
             return self.table([k], [self.solved(name, k, x0)])
 
         return concat([piece(str(k), partial(solved, k)) for k in self.k], "k")
 
     def table(self, k: list[int], fits: list[tuple[Any, ...]]) -> Dataset:
         """Return solutions as a dataset."""
-        columns = zip(("x", "loss", "status", "num_steps", "seconds"), zip(*fits, strict=True), strict=True)
+        columns = zip(
+            ("x", "loss", "status", "num_steps", "seconds"), zip(*fits, strict=True), strict=True
+        )
         dims = {"x": ("k", "feature")}
-        variables: dict[str, Any] = {key: (dims.get(key, "k"), np.stack(column)) for key, column in columns}
+        variables: dict[str, Any] = {
+            key: (dims.get(key, "k"), np.stack(column)) for key, column in columns
+        }
         return Dataset(variables, coords={"k": k, "feature": self.names})
 
     def restarted(self) -> Dataset:
@@ -112,25 +147,47 @@ class Task(tasks.Task):
         rng, d = np.random.default_rng(self.config.seed), len(self.names)
 
         def start(k: int) -> NDArray[np.float64]:
-            return np.isin(np.arange(d), [0, *rng.choice(np.arange(1, d), k - 1, replace=False)]).astype(float)
+            return np.isin(
+                np.arange(d), [0, *rng.choice(np.arange(1, d), k - 1, replace=False)]
+            ).astype(float)
 
-        losses = [[self.solved("ELS", k, start(k))[1] for _ in range(self.config.starts)] for k in self.k]
+        losses = [
+            [self.solved("ELS", k, start(k))[1] for _ in range(self.config.starts)] for k in self.k
+        ]
         return Dataset({"restarts": (("k", "start"), np.asarray(losses, float))}, {"k": self.k})
 
     def omp(self) -> list[tuple[Any, ...]]:
         """Return the path of OMP, one run, of which each k takes its share of the time."""
-        run = self.compiled("OMP", lambda f: path(f, self.constraint, OMP(), self.k), self.objective)
+        run = self.compiled(
+            "OMP", lambda f: path(f, self.constraint, OMP(), self.k), self.objective
+        )
         results, seconds = timed(run, self.objective)
         shares = seconds * np.asarray(results.num_steps) / max(1, int(results.num_steps[-1]))
-        return list(zip(results.x, results.value, results.status, results.num_steps, shares, strict=True))
+        return list(
+            zip(results.x, results.value, results.status, results.num_steps, shares, strict=True)
+        )
 
     def solved(self, name: str, k: int, x0: NDArray[np.float64]) -> tuple[Any, ...]:
-        """Solve for one sparsity; one after the other, as side by side each would wait for the slowest."""
-        stop, k_max = Stop(max_steps=self.config.max_steps), min(-(-k // SHARED) * SHARED, max(self.k))
+        """Solve for one sparsity; one after the other, as side by side each would wait for the
+        slowest."""
+        stop, k_max = (
+            Stop(max_steps=self.config.max_steps),
+            min(-(-k // SHARED) * SHARED, max(self.k)),
+        )
 
         def run(objective: Any, k: Array, x0: Array) -> Any:
-            solver, key = SOLVERS[name].build(objective, k), jax.random.fold_in(jax.random.key(0), k)
-            return solve(objective, replace(self.constraint, k=k, k_max=k_max), solver, x0=x0, key=key, stop=stop)
+            solver, key = (
+                SOLVERS[name].build(objective, k),
+                jax.random.fold_in(jax.random.key(0), k),
+            )
+            return solve(
+                objective,
+                replace(self.constraint, k=k, k_max=k_max),
+                solver,
+                x0=x0,
+                key=key,
+                stop=stop,
+            )
 
         arguments = self.objective, jnp.int32(k), jnp.asarray(x0)
         result, seconds = timed(self.compiled((name, k_max), run, *arguments), *arguments)
@@ -146,11 +203,16 @@ class Task(tasks.Task):
         return self.compiled("refit", run, self.objective, x)(self.objective, x)
 
     def penalised(self, k: int, refitted: bool) -> tuple[Any, ...]:
-        """Solve with the l1 penalty that leaves k - 1 nonzeros, or nearly as many, and perhaps refit on these."""
+        """Solve with the l1 penalty that leaves k - 1 nonzeros, or nearly as many, and perhaps
+        refit on these."""
         begin = time.perf_counter()
         fit = self.l1.with_nonzeros(k - 1)
         x = jnp.asarray(self._with_intercept(fit))
-        x, value = self.refitted(x) if refitted else (x, self.objective.value(x, self.objective.predict(x)))
+        x, value = (
+            self.refitted(x)
+            if refitted
+            else (x, self.objective.value(x, self.objective.predict(x)))
+        )
         status = Status.CONVERGED if fit.converged else Status.MAX_STEPS
         return x, value, int(status), fit.num_steps, time.perf_counter() - begin
 
@@ -162,19 +224,21 @@ class Task(tasks.Task):
         return np.append(first, fit.x)
 
     def best(self) -> list[float]:
-        """Return for every sparsity the least loss of all supports with the intercept; NaN where these are too many."""
+        """Return for every sparsity the least loss of all supports with the intercept; NaN where
+        these are too many."""
         if self.config.model == "logistic" or 2 ** (len(self.names) - 1) > MAX_SUPPORTS:
             return [math.nan] * len(self.k)
         constraints = (replace(self.constraint, k=k, k_max=k) for k in self.k)
-        return [float(exhaustive_search(self.objective, constraint).value) for constraint in constraints]
+        return [
+            float(exhaustive_search(self.objective, constraint).value) for constraint in constraints
+        ]
 
 
 def run(config: Config, session: Session) -> Dataset:
     """Solve for all sparsities by every solver, with the intercept always in the support.
 
-    The greedy ones start from the solution of OMP of the same sparsity, the others from zero. Every solver on every
-    data set is a part of the store.
-    """
+    The greedy ones start from the solution of OMP of the same sparsity, the others from zero. Every
+    solver on every data set is a part of the store."""
     names = ["OMP", *config.solvers, LASSO, REFITTED]
 
     def on(dataset: str, part: Callable[..., Dataset]) -> Dataset:
@@ -191,13 +255,19 @@ def run(config: Config, session: Session) -> Dataset:
         intercept_loss = float(task.refitted(jnp.zeros(len(task.names)))[1])
         return together.assign({BEST: ("k", task.best()), "loss_intercept": intercept_loss})
 
-    with double_precision(), session.parts((len(names) + bool(config.starts)) * len(config.datasets)) as part:
-        results = concat([on(dataset, part) for dataset in config.datasets], "dataset", join="outer")
+    with (
+        double_precision(),
+        session.parts((len(names) + bool(config.starts)) * len(config.datasets)) as part,
+    ):
+        results = concat(
+            [on(dataset, part) for dataset in config.datasets], "dataset", join="outer"
+        )
     return results.assign_coords(dataset=config.datasets)
 
 
 def ordered(results: Dataset) -> tuple[int, int, dict[str, int]]:
-    """Count at how many sparsities of a data set the losses are as in ORDER, of how many, and where a link fails."""
+    """Count at how many sparsities of a data set the losses are as in ORDER, of how many, and where
+    a link fails."""
     present = [name for name in ORDER if name in results.solver]
     losses = results.loss.sel(solver=present).dropna("k")
     links = {
@@ -205,16 +275,23 @@ def ordered(results: Dataset) -> tuple[int, int, dict[str, int]]:
         for low, high in itertools.pairwise(present)
     }
     holds = ~np.any(list(links.values()), axis=0)
-    return int(holds.sum()), holds.size, {link: int(fails.sum()) for link, fails in links.items() if fails.any()}
+    return (
+        int(holds.sum()),
+        holds.size,
+        {link: int(fails.sum()) for link, fails in links.items() if fails.any()},
+    )
 
 
 LOOKS = {"OMP": (plots.GREY, "o"), LASSO: (plots.BLANK, "x"), REFITTED: (plots.BLACK, "+")}
 L1_LABEL = r"$\ell_1$"
-GAIN = "Gain on OMP: its loss minus that of the solver, in percent of the loss of the intercept alone."
+GAIN = (
+    "Gain on OMP: its loss minus that of the solver, in percent of the loss of the intercept alone."
+)
 
 
 def plot(dataset: Dataset, config: Config) -> Figure:
-    """Draw a column for each data set: the losses, and the gains on OMP; of a single one, also what is selected."""
+    """Draw a column for each data set: the losses, and the gains on OMP; of a single one, also what
+    is selected."""
     number = len(config.datasets)
     figure = plots.figure(width=7.0, height=3.8)
     grid = figure.add_gridspec(2, max(2, number), height_ratios=(2, 1))
@@ -226,13 +303,19 @@ def plot(dataset: Dataset, config: Config) -> Figure:
         _compared(top, bottom, results, config)
         top.set_title(name.replace("_", " "), loc="left")
         holds, of, fails = ordered(results)
-        where = f" (not: {', '.join(f'{link} at {n}' for link, n in fails.items())})" if fails else ""
-        remarks.append(f"{name}: {' <= '.join(ORDER)} within 1% at {holds} of {of} sparsities{where}.")
+        where = (
+            f" (not: {', '.join(f'{link} at {n}' for link, n in fails.items())})" if fails else ""
+        )
+        remarks.append(
+            f"{name}: {' <= '.join(ORDER)} within 1% at {holds} of {of} sparsities{where}."
+        )
     figure.axes[0].legend(loc="upper right", fontsize=7)
     if number == 1:
         right = figure.add_subplot(grid[:, 1])
         last = config.solvers[-1]
-        plots.selection(right, dataset.x.isel(dataset=0).sel(solver=last).isel(feature=slice(1, None)))
+        plots.selection(
+            right, dataset.x.isel(dataset=0).sel(solver=last).isel(feature=slice(1, None))
+        )
         right.set_xlabel("sparsity $k$, the intercept counted")
         right.set_title(f"features selected by {SOLVERS[last].label}")
     plots.caption(figure, config, GAIN, *remarks)
@@ -249,7 +332,9 @@ def _compared(top: Axes, bottom: Axes, results: Dataset, config: Config) -> None
         if label != L1_LABEL:  # which would hide all else
             bottom.plot(results.k, 100 * (omp - loss) / results.loss_intercept, **style)
 
-    looks = dict(zip(config.solvers, zip(plots.CYCLE, "sD^vPo", strict=False), strict=False)) | LOOKS
+    looks = (
+        dict(zip(config.solvers, zip(plots.CYCLE, "sD^vPo", strict=False), strict=False)) | LOOKS
+    )
     for name in results.solver.values:
         loss, status = results.loss.sel(solver=name), results.status.sel(solver=name)
         color, marker = looks[name]
@@ -257,9 +342,23 @@ def _compared(top: Axes, bottom: Axes, results: Dataset, config: Config) -> None
         # A diverged run returns its start, which says nothing.
         compare(loss.where(status != Status.DIVERGED), label, color=color, marker=marker)
         if name != LASSO:
-            compare(loss.where(status >= Status.MAX_STEPS), "", color=color, marker=marker, linestyle="", mfc="white")
+            compare(
+                loss.where(status >= Status.MAX_STEPS),
+                "",
+                color=color,
+                marker=marker,
+                linestyle="",
+                mfc="white",
+            )
     if results[BEST].notnull().all():
-        compare(results[BEST], "best of all supports", color=plots.BLACK, linewidth=0.8, linestyle=":", zorder=1)
+        compare(
+            results[BEST],
+            "best of all supports",
+            color=plots.BLACK,
+            linewidth=0.8,
+            linestyle=":",
+            zorder=1,
+        )
     top.set_ylabel(("squared error" if config.model == "linear" else "logistic loss") + power)
     top.tick_params(labelbottom=False)
     bottom.set_ylabel("gain on OMP (%)")

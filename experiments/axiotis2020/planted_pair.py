@@ -1,4 +1,5 @@
-"""Axiotis & Sviridenko 2020, §5.1: a pair of columns that fits exactly, and that no greedy method finds."""
+"""Axiotis & Sviridenko 2020, §5.1: a pair of columns that fits exactly, and that no greedy method
+finds."""
 
 from functools import partial
 
@@ -31,7 +32,8 @@ class Config(BaseConfig):
 
 
 def instance(N: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return A, (N + 1, N + 2), and b. The pair are the last two columns; the first N fit b too, but no fewer."""
+    """Return A, (N + 1, N + 2), and b. The pair are the last two columns; the first N fit b too,
+    but no fewer."""
     t = 1 / (2 * N)
     A = np.zeros((N + 1, N + 2))
     A[:N, :N] = np.eye(N)
@@ -40,17 +42,23 @@ def instance(N: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
 
 
 def condition(N: int, s: int) -> float:
-    """Return the restricted condition number at level s: supports differ only in how many of the pair they have."""
+    """Return the restricted condition number at level s: supports differ only in how many of the
+    pair they have."""
     A, _ = instance(N)
     of_pair = [pair for pair in range(3) if 0 <= s - pair <= N]
-    values = [np.linalg.eigvalsh(B.T @ B) for B in (A[:, N + pair - s : N + pair] for pair in of_pair)]
+    values = [
+        np.linalg.eigvalsh(B.T @ B) for B in (A[:, N + pair - s : N + pair] for pair in of_pair)
+    ]
     smallest = min(value[0] for value in values)
     return float(max(value[-1] for value in values) / smallest) if smallest > 1e-12 else np.inf
 
 
 def run(config: Config, session: Session) -> Dataset:
-    """Solve from zero and from a support off the pair, for all sparsities up to N; at once what the instance is."""
-    return concat([_on(N) for N in session.progress(config.N)], "N", join="outer").assign_coords(N=config.N)
+    """Solve from zero and from a support off the pair, for all sparsities up to N; at once what the
+    instance is."""
+    return concat([_on(N) for N in session.progress(config.N)], "N", join="outer").assign_coords(
+        N=config.N
+    )
 
 
 def _on(N: int) -> Dataset:
@@ -60,11 +68,16 @@ def _on(N: int) -> Dataset:
     @partial(jax.jit, static_argnums=0)
     def run(name: str, k: Array, start: Array) -> tuple[Array, Array]:
         x0 = jnp.where(start & (jnp.arange(N + 2) < k), 1.0, 0.0)  # their order does not matter
-        found = solve(LeastSquares(A, b), Sparse(k, k_max=N), SOLVERS[name], x0=x0, key=jax.random.key(0))
+        found = solve(
+            LeastSquares(A, b), Sparse(k, k_max=N), SOLVERS[name], x0=x0, key=jax.random.key(0)
+        )
         return found.value, jnp.sum(found.x[N:] != 0)
 
     with double_precision():
-        found = [[[run(name, jnp.int32(k), start == STARTS[1]) for k in sizes] for start in STARTS] for name in SOLVERS]
+        found = [
+            [[run(name, jnp.int32(k), start == STARTS[1]) for k in sizes] for start in STARTS]
+            for name in SOLVERS
+        ]
     values, selected = np.moveaxis(np.array(found, float), -1, 0)
     # The gradient at the minimiser on k of the first N columns: k of the residuals vanish.
     gradients = [np.abs(A.T @ (np.append(np.arange(N) < k, 0) - b)) for k in sizes]
@@ -75,7 +88,10 @@ def _on(N: int) -> Dataset:
             "selected": (over, selected),
             "value_pair": np.linalg.lstsq(A[:, N:], b)[1].sum() / 2,
             "gradient_pair": ("k", [g[N:].max() for g in gradients]),
-            "gradient_rest": ("k", [g[k:N].min(initial=np.inf) for k, g in zip(sizes, gradients, strict=True)]),
+            "gradient_rest": (
+                "k",
+                [g[k:N].min(initial=np.inf) for k, g in zip(sizes, gradients, strict=True)],
+            ),
             "condition": condition(N, N // 2 + 2),
             "condition_all": condition(N, N + 2),
         },
@@ -90,7 +106,16 @@ def plot(dataset: Dataset, config: Config) -> Figure:
         results = dataset.sel(N=N, k=dataset.k[dataset.k <= N])
         for size, (name, (color, marker)) in enumerate(plots.looks(SOLVERS).items()):
             value = results.value.sel(solver=name).max("start")
-            axes.plot(results.k, value, color=color, marker=marker, ms=8 - size, mfc="none", lw=0.8, label=name)
+            axes.plot(
+                results.k,
+                value,
+                color=color,
+                marker=marker,
+                ms=8 - size,
+                mfc="none",
+                lw=0.8,
+                label=name,
+            )
         axes.plot(2, float(results.value_pair), "*", color=plots.BLACK, ms=8, label="the pair")
         axes.set_title(f"$N = {N}$")
         axes.set_xlabel("sparsity $k$")

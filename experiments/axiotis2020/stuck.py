@@ -1,4 +1,5 @@
-"""Axiotis & Sviridenko 2020, Lemma 5.2: where replacement is stuck, and adaptive regularisation is not."""
+"""Axiotis & Sviridenko 2020, Lemma 5.2: where replacement is stuck, and adaptive regularisation is
+not."""
 
 from functools import partial
 from typing import Annotated
@@ -22,13 +23,17 @@ SOLVERS = {"OMPR": "OMPR", "ARHT": "ARHT", "ELS": "exhaustive local search"}
 class Config(BaseConfig):
     """The lemma's instance."""
 
-    kappa: Annotated[int, Field(ge=2, multiple_of=2)]  # even; the smoothness of f, and the rho of ARHT
+    kappa: Annotated[
+        int, Field(ge=2, multiple_of=2)
+    ]  # even; the smoothness of f, and the rho of ARHT
     sparsity: Count  # s*, nonzeros of the optimum
     delta: Positive  # small
     num_steps: Count  # of each
 
 
-def instance(kappa: int, s: int, delta: float) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
+def instance(
+    kappa: int, s: int, delta: float
+) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
     """Return the diagonal A, b, and f(x*) of the lemma."""
     sizes = [s, s * kappa, s * kappa**2]
     a = np.repeat([1, np.sqrt(kappa), 1], sizes)
@@ -47,7 +52,8 @@ def run(config: Config, session: Session) -> Dataset:
     def solver(name: str, start: Array) -> Solver:
         if name != "ARHT":
             return {"OMPR": OMPR(), "ELS": ExhaustiveLocalSearch()}[name]
-        # The first guess is half way from the lower bound to the minimum on the start's support: here it is f(x*).
+        # The first guess is half way from the lower bound to the minimum on the start's support:
+        # here it is f(x*).
         return ARHT(rho=float(kappa), lower=2 * optimum - jnp.sum(jnp.where(start, 0, b**2)) / 2)
 
     @partial(jax.jit, static_argnums=0)
@@ -56,7 +62,15 @@ def run(config: Config, session: Session) -> Dataset:
         start = jnp.arange(len(b)) >= len(b) - k
         f, constraint = LeastSquares(jnp.asarray(A), jnp.asarray(b)), Sparse(k, k_max=most)
         stop = Stop(target_value=optimum)
-        found = trace(f, constraint, solver(name, start), num_steps=config.num_steps, x0=start, key=key, stop=stop)
+        found = trace(
+            f,
+            constraint,
+            solver(name, start),
+            num_steps=config.num_steps,
+            x0=start,
+            key=key,
+            stop=stop,
+        )
         return found[1]
 
     values = []
@@ -78,7 +92,13 @@ def plot(dataset: Dataset, config: Config) -> Figure:
         left.plot(moved.step, moved, color=color, marker=marker, label=SOLVERS[name])
         right.plot(found.k, found[:, -1], color=color, marker=marker)
     for axes in (left, right):
-        axes.axhline(float(dataset.optimum), color=plots.GREY, linestyle="--", linewidth=0.8, label="$f(x^*)$")
+        axes.axhline(
+            float(dataset.optimum),
+            color=plots.GREY,
+            linestyle="--",
+            linewidth=0.8,
+            label="$f(x^*)$",
+        )
     left.set_xlabel("step")
     left.set_ylabel("$f$")
     left.set_title(rf"$k = s^* \kappa^2 / 2 = {int(dataset.k[-1])}$")
@@ -88,6 +108,8 @@ def plot(dataset: Dataset, config: Config) -> Figure:
     right.set_xlabel("sparsity $k$")
     right.set_title("at the end, or once below $f(x^*)$")
     right.axvline(config.sparsity * config.kappa, color=plots.GREY, linestyle=":", linewidth=0.8)
-    right.annotate(r"$s^* \kappa$", (config.sparsity * config.kappa, right.get_ylim()[1]), va="top", fontsize=8)
+    right.annotate(
+        r"$s^* \kappa$", (config.sparsity * config.kappa, right.get_ylim()[1]), va="top", fontsize=8
+    )
     plots.caption(figure, config)
     return figure

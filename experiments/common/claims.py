@@ -25,7 +25,8 @@ class Verdict(enum.StrEnum):
 
     @classmethod
     def between(cls, low: float, high: float, at_least: float) -> "Verdict":
-        """HOLDS where an interval lies at or above a level, DOES_NOT_HOLD where it lies below, IN_PART across it."""
+        """HOLDS where an interval lies at or above a level, DOES_NOT_HOLD where it lies below,
+        IN_PART across it."""
         return cls.of(low >= at_least, high >= at_least)
 
 
@@ -64,14 +65,18 @@ class Question(NamedTuple):
     """What a result makes one ask that the paper does not speak of."""
 
     text: str
-    answer: Callable[[Dataset, Any], str]  # results as they are plotted, configuration -> in Markdown
+    answer: Callable[
+        [Dataset, Any], str
+    ]  # results as they are plotted, configuration -> in Markdown
 
 
 class Section(NamedTuple):
     """A figure or a table of a paper, or several that one configuration covers."""
 
     heading: str  # such as "Figures 7 and 8"
-    config: str | None  # the name of the configuration, such as "figure7"; None: nothing is run for it
+    config: (
+        str | None
+    )  # the name of the configuration, such as "figure7"; None: nothing is run for it
     claims: Sequence[Claim]
     about: str = ""  # what else there is to say
     questions: Sequence[Question] = ()
@@ -101,7 +106,8 @@ def shown(name: str) -> str:
 
 
 def needs(*solvers: str, column: str, each: str = "") -> Callable[[Judge], Judge]:
-    """Let a judge say that it cannot, where one of these solvers did not run, or has no number in a column.
+    """Let a judge say that it cannot, where one of these solvers did not run, or has no number in a
+    column.
 
     Where a dimension ``each`` is named, it needs one at every place along it.
     """
@@ -112,7 +118,11 @@ def needs(*solvers: str, column: str, each: str = "") -> Callable[[Judge], Judge
     def decorate(judge: Judge) -> Judge:
         def judged(results: Dataset, config: Any) -> Finding:
             known = results.solver.values.tolist()
-            absent = [name for name in solvers if name not in known or is_absent(results[column].sel(solver=name))]
+            absent = [
+                name
+                for name in solvers
+                if name not in known or is_absent(results[column].sel(solver=name))
+            ]
             if absent:
                 return Finding(f"no results of {', '.join(absent)}", Verdict.CANNOT_BE_JUDGED)
             return judge(results, config)

@@ -1,4 +1,5 @@
-"""Configurations: a TOML file with the sizes ``[quick]`` and ``[paper]`` over common keys, validated as a whole.
+"""Configurations: a TOML file with the sizes ``[quick]`` and ``[paper]`` over common keys,
+validated as a whole.
 
 Those of the demo have a third size, ``[demo]``, of a few seconds.
 """
@@ -25,8 +26,13 @@ class Failure(click.ClickException):
 
 
 def identity(dumped: str, apart: Collection[str] = ()) -> dict[str, Any]:
-    """Return what identifies results of a configuration, in JSON: all keys but the wording and those ``apart``."""
-    return {key: value for key, value in json.loads(dumped).items() if key not in WORDING and key not in apart}
+    """Return what identifies results of a configuration, in JSON: all keys but the wording and
+    those ``apart``."""
+    return {
+        key: value
+        for key, value in json.loads(dumped).items()
+        if key not in WORDING and key not in apart
+    }
 
 
 class BaseConfig(BaseModel):
@@ -38,7 +44,8 @@ class BaseConfig(BaseModel):
     title: str  # of the figure
     remark: str = ""  # what differs from the paper; printed under the figure
     seed: Annotated[int, Field(ge=0)] = 0  # of all random draws
-    # minutes: that a run takes on two cores, at most. It orders them, and is no part of what identifies results.
+    # minutes: that a run takes on two cores, at most. It orders them, and is no part of what
+    # identifies results.
     minutes: Annotated[float | None, Field(gt=0, exclude=True)] = None
 
 
@@ -71,7 +78,8 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def load(path: Path, size: str, models: Mapping[str, type[BaseConfig]]) -> BaseConfig:
-    """Read a configuration in one of its SIZES; all are checked, and a Failure names the file and the key."""
+    """Read a configuration in one of its SIZES; all are checked, and a Failure names the file and
+    the key."""
     table = read(path)
     name = table.get("experiment")
     if not isinstance(name, str) or name not in models:

@@ -25,7 +25,9 @@ class Table:
     X: Any  # (m, p) features; a CSR matrix where the file holds one
     y: NDArray[Any]  # (m,) target
     names: list[str]  # p names of features
-    num_train: int | None = None  # how many rows, the first ones, are the training part; None: the set has none
+    num_train: int | None = (
+        None  # how many rows, the first ones, are the training part; None: the set has none
+    )
 
     def dense(self) -> NDArray[np.float64]:
         """Return X as an array."""
@@ -37,7 +39,8 @@ class Table:
         return Table(self.X[chosen], self.y[chosen], self.names, train)
 
     def split(self, share: float, seed: int, *, shuffle: bool = False) -> tuple["Table", "Table"]:
-        """Return a training and a test part: those of the data set where it has them, else random ones.
+        """Return a training and a test part: those of the data set where it has them, else random
+        ones.
 
         Args:
             share: of the rows, for training, where the data set has no training part of its own.
@@ -49,20 +52,26 @@ class Table:
         if self.num_train is not None:
             n = self.num_train
             order = np.append(rng.permutation(n) if shuffle else np.arange(n), np.arange(n, m))
-        train, test = (Table(self.X[part], self.y[part], self.names) for part in (order[:n], order[n:]))
+        train, test = (
+            Table(self.X[part], self.y[part], self.names) for part in (order[:n], order[n:])
+        )
         return train, test
 
 
-def load(name: str, data_dir: Path | None, target: str = TARGET, domain: int | None = None) -> Table:
+def load(
+    name: str, data_dir: Path | None, target: str = TARGET, domain: int | None = None
+) -> Table:
     """Load a data set by name, and never another one in its place.
 
     Args:
-        name: of a set that ships with scikit-learn (BUNDLED), or of a file ``name.npz`` in the folder, with arrays X,
-            y and perhaps feature_names and n_train (or n_main), where X may be stored as scipy.sparse.save_npz does;
-            failing that, of a set that scikit-learn has downloaded before (FETCHED).
+        name: of a set that ships with scikit-learn (BUNDLED), or of a file ``name.npz`` in the
+            folder, with arrays X, y and perhaps feature_names and n_train (or n_main), where X may
+            be stored as scipy.sparse.save_npz does; failing that, of a set that scikit-learn has
+            downloaded before (FETCHED).
         data_dir: the folder; None: that of the environment variable JAXHT_DATA.
         target: the array of a file that is y; another than y is looked for in files alone.
-        domain: only rows of this domain are kept, where the file's array domain has it; None: all rows.
+        domain: only rows of this domain are kept, where the file's array domain has it; None: all
+            rows.
 
     Raises:
         Failure: saying what was looked for, and where.
@@ -73,7 +82,11 @@ def load(name: str, data_dir: Path | None, target: str = TARGET, domain: int | N
     folder = data_dir or (Path(os.environ[VARIABLE]) if os.environ.get(VARIABLE) else None)
     if folder and (folder / f"{name}.npz").is_file():
         return _read(folder / f"{name}.npz", target, domain)
-    looked = f"there is no {folder / name}.npz" if folder else f"neither --data-dir nor {VARIABLE} is set"
+    looked = (
+        f"there is no {folder / name}.npz"
+        if folder
+        else f"neither --data-dir nor {VARIABLE} is set"
+    )
     if name in FETCHED and plain:
         try:
             return FETCHED[name]()
@@ -101,7 +114,8 @@ def _read(file: Path, target: str, domain: int | None) -> Table:
 
 
 def _diabetes_quadratic() -> Table:
-    """Make the model of Efron et al. 2004: 10 variables, 45 products, 9 squares (sex has two values), standardised."""
+    """Make the model of Efron et al. 2004: 10 variables, 45 products, 9 squares (sex has two
+    values), standardised."""
 
     def standardise(X: NDArray[np.float64]) -> NDArray[np.float64]:
         return normalize(X - X.mean(axis=0), axis=0)
@@ -115,7 +129,8 @@ def _diabetes_quadratic() -> Table:
 
 
 def _cal_housing() -> Table:
-    """Compute the eight columns of StatLib from scikit-learn's copy, which holds averages over households."""
+    """Compute the eight columns of StatLib from scikit-learn's copy, which holds averages over
+    households."""
     bunch = datasets.fetch_california_housing(download_if_missing=False)
     income, age, rooms, bedrooms, population, occupants, latitude, longitude = bunch.data.T
     households = np.round(population / occupants)
@@ -131,5 +146,8 @@ def _digits() -> Table:
     return Table(bunch.data, bunch.target.astype(np.float64), list(bunch.feature_names))
 
 
-BUNDLED: dict[str, Callable[[], Table]] = {"diabetes_quadratic": _diabetes_quadratic, "digits": _digits}
+BUNDLED: dict[str, Callable[[], Table]] = {
+    "diabetes_quadratic": _diabetes_quadratic,
+    "digits": _digits,
+}
 FETCHED: dict[str, Callable[[], Table]] = {"cal_housing": _cal_housing}

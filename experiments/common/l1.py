@@ -14,8 +14,8 @@ from sklearn.linear_model import LogisticRegression, lars_path
 NEW = signature(LogisticRegression).parameters["penalty"].default == "deprecated"
 L1: dict[str, Any] = {"l1_ratio": 1.0} if NEW else {"penalty": "l1"}
 MAX_STEPS = 1000
-# Of the search for a number of nonzeros: the least penalty, relative to the one that leaves none; fits by bisection;
-# the part of the number that is enough.
+# Of the search for a number of nonzeros: the least penalty, relative to the one that leaves none;
+# fits by bisection; the part of the number that is enough.
 LEAST, BISECTIONS, ENOUGH = 1e-5, 10, 0.98
 # The intercept of liblinear is penalised like a weight, but on a column of this instead of 1.
 INTERCEPT = 100.0
@@ -51,7 +51,9 @@ class LassoPath:
     def __init__(self, A: NDArray[np.float64], y: NDArray[np.float64]) -> None:
         begin = time.perf_counter()
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)  # at its end, where columns depend on others
+            warnings.simplefilter(
+                "ignore", ConvergenceWarning
+            )  # at its end, where columns depend on others
             _, _, self.knots = lars_path(A, y, method="lasso", max_iter=MAX_STEPS)
         self.seconds = time.perf_counter() - begin
 
@@ -63,7 +65,8 @@ class LassoPath:
 
 
 class L1Logistic:
-    """``min 1/n sum_i log(1 + exp(-2 y_i (a_i.x + b))) + penalty ||x||_1``, each penalty solved once, by liblinear.
+    """``min 1/n sum_i log(1 + exp(-2 y_i (a_i.x + b))) + penalty ||x||_1``, each penalty solved
+    once, by liblinear.
 
     Args:
         A: (n, d), dense or CSR.
@@ -72,7 +75,9 @@ class L1Logistic:
         intercept: whether there is a b, which is hardly penalised; else it is 0.
     """
 
-    def __init__(self, A: Any, y: NDArray[np.float64], tol: float, *, intercept: bool = False) -> None:
+    def __init__(
+        self, A: Any, y: NDArray[np.float64], tol: float, *, intercept: bool = False
+    ) -> None:
         self.A, self.y, self.tol, self.intercept = A.astype(np.float64), y, tol, intercept
         # The largest derivative at x = 0; with the best b, the labels are centred there.
         self.largest = float(np.abs(self.A.T @ (y - y.mean() if intercept else y)).max() / len(y))
@@ -82,8 +87,17 @@ class L1Logistic:
         """Return the solution for a penalty; from ``largest`` on it has no nonzeros."""
         if penalty not in self._fits:
             # In 2x the loss is scikit-learn's, C sum_i log(1 + exp(-y_i a_i.x)) + ||x||_1.
-            settings: dict[str, Any] = {"fit_intercept": self.intercept, "intercept_scaling": INTERCEPT, **L1}
-            settings |= {"solver": "liblinear", "tol": self.tol, "max_iter": MAX_STEPS, "random_state": 0}
+            settings: dict[str, Any] = {
+                "fit_intercept": self.intercept,
+                "intercept_scaling": INTERCEPT,
+                **L1,
+            }
+            settings |= {
+                "solver": "liblinear",
+                "tol": self.tol,
+                "max_iter": MAX_STEPS,
+                "random_state": 0,
+            }
             model = LogisticRegression(C=2 / (len(self.y) * penalty), **settings)
             begin = time.perf_counter()
             with warnings.catch_warnings():
@@ -94,7 +108,8 @@ class L1Logistic:
         return self._fits[penalty]
 
     def with_nonzeros(self, k: int) -> L1Fit:
-        """Return a solution with at most k nonzeros, and as many of them as a bisection of the penalty finds."""
+        """Return a solution with at most k nonzeros, and as many of them as a bisection of the
+        penalty finds."""
         few, many = self._bracket(k)
         while many is None and few / 4 > LEAST * self.largest:
             self.at(few / 4)
@@ -107,7 +122,8 @@ class L1Logistic:
         return self.at(few)
 
     def _bracket(self, k: int) -> tuple[float, float | None]:
-        """Of the penalties tried, the least above all that leave more than k nonzeros, and the next one below it."""
+        """Of the penalties tried, the least above all that leave more than k nonzeros, and the next
+        one below it."""
         few = 2 * self.largest  # at the largest itself rounding leaves one now and then
         for penalty in sorted({*self._fits, self.largest}, reverse=True):
             if self.at(penalty).nonzeros > k:

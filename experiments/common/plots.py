@@ -72,7 +72,8 @@ def figure(width: float, height: float) -> Figure:
 
 
 def panels(number: int, width: float, height: float) -> tuple[Figure, Sequence[Axes]]:
-    """Make a figure with panels in a row, each of the given size in inches, which share the y axis."""
+    """Make a figure with panels in a row, each of the given size in inches, which share the y
+    axis."""
     whole = figure(number * width + 0.8, height)
     return whole, whole.subplots(1, number, squeeze=False, sharey=True)[0]
 
@@ -96,11 +97,24 @@ def phase_diagram(axes: Axes, x: ArrayLike, y: ArrayLike, percent: ArrayLike) ->
 
 
 # A line that is seen on dark and bright cells alike.
-ON_DIAGRAM: dict[str, Any] = {"color": "white", "path_effects": [withStroke(linewidth=2.4, foreground="#00000099")]}
+ON_DIAGRAM: dict[str, Any] = {
+    "color": "white",
+    "path_effects": [withStroke(linewidth=2.4, foreground="#00000099")],
+}
 
 
-def band(axes: Axes, at: ArrayLike, crossing: Dataset, shade: str, *, along: str, hatch: str = "", **line: Any) -> None:
-    """Draw a crossing as a line with its interval as a band, up to the border of the panel where an end is open.
+def band(
+    axes: Axes,
+    at: ArrayLike,
+    crossing: Dataset,
+    shade: str,
+    *,
+    along: str,
+    hatch: str = "",
+    **line: Any,
+) -> None:
+    """Draw a crossing as a line with its interval as a band, up to the border of the panel where an
+    end is open.
 
     Args:
         axes: a panel whose limits are set.
@@ -119,61 +133,89 @@ def band(axes: Axes, at: ArrayLike, crossing: Dataset, shade: str, *, along: str
     ends = np.clip(lower, -far, far), np.clip(upper, -far, far)
     estimate = np.where(np.isfinite(estimate), estimate, np.nan)
     limits = axes.get_xlim(), axes.get_ylim()
-    fill, points = (axes.fill_betweenx, (estimate, at)) if along == "x" else (axes.fill_between, (at, estimate))
+    fill, points = (
+        (axes.fill_betweenx, (estimate, at))
+        if along == "x"
+        else (axes.fill_between, (at, estimate))
+    )
     fill(at, *ends, linewidth=0, **look)
     axes.plot(*points, **{"color": shade, **line})
     axes.set(xlim=limits[0], ylim=limits[1])
 
 
 def rates(axes: Axes, rates: Dataset, color: str, **line: Any) -> None:
-    """Draw success rates over one dimension in percent as a line, with their intervals as a band."""
+    """Draw success rates over one dimension in percent as a line, with their intervals as a
+    band."""
     (at,) = rates.rate.dims
-    axes.fill_between(rates[at], 100 * rates.lower, 100 * rates.upper, color=color, alpha=0.12, linewidth=0)
+    axes.fill_between(
+        rates[at], 100 * rates.lower, 100 * rates.upper, color=color, alpha=0.12, linewidth=0
+    )
     axes.plot(rates[at], 100 * rates.rate, color=color, **line)
     axes.set_ylim(-3, 103)
 
 
 def error_bars(axes: Axes, at: ArrayLike, crossing: Dataset, color: str, marker: str) -> None:
-    """Draw crossings along y with intervals; hollow and without the open end where the grid does not enclose them."""
+    """Draw crossings along y with intervals; hollow and without the open end where the grid does
+    not enclose them."""
     estimate, lower, upper = (crossing[name].values for name in ("estimate", "lower", "upper"))
     closed, shown = np.isfinite(lower) & np.isfinite(upper), np.isfinite(estimate)
     for some, face in (closed & shown, color), (~closed & shown, "white"):
         below, above = (
-            np.where(np.isfinite(end), np.abs(end - np.where(shown, estimate, 0)), 0) for end in (lower, upper)
+            np.where(np.isfinite(end), np.abs(end - np.where(shown, estimate, 0)), 0)
+            for end in (lower, upper)
         )
         ends = np.stack([below, above])[:, some]
-        style: dict[str, Any] = {"linestyle": "", "elinewidth": 0.8, "markersize": 3, "markeredgewidth": 0.8}
-        axes.errorbar(np.asarray(at)[some], estimate[some], ends, fmt=marker, color=color, mfc=face, **style)
+        style: dict[str, Any] = {
+            "linestyle": "",
+            "elinewidth": 0.8,
+            "markersize": 3,
+            "markeredgewidth": 0.8,
+        }
+        axes.errorbar(
+            np.asarray(at)[some], estimate[some], ends, fmt=marker, color=color, mfc=face, **style
+        )
 
 
-def colorbar(figure: Figure | SubFigure, mesh: QuadMesh, panels: Sequence[Axes], label: str) -> None:
+def colorbar(
+    figure: Figure | SubFigure, mesh: QuadMesh, panels: Sequence[Axes], label: str
+) -> None:
     """Add one colour bar for all panels."""
-    bar = figure.colorbar(mesh, ax=list(panels), label=label, pad=0.02, aspect=25, ticks=range(0, 101, 25))
+    bar = figure.colorbar(
+        mesh, ax=list(panels), label=label, pad=0.02, aspect=25, ticks=range(0, 101, 25)
+    )
     bar.outline.set_visible(False)  # type: ignore[operator]
 
 
 def subtitle(axes: Axes, text: str) -> None:
     """Add a small line inside the panel, under its title."""
     axes.set_title(f"{axes.get_title()}\n", pad=0)
-    axes.text(0.5, 1.02, text, transform=axes.transAxes, ha="center", va="bottom", fontsize=8, color=GREY)
+    axes.text(
+        0.5, 1.02, text, transform=axes.transAxes, ha="center", va="bottom", fontsize=8, color=GREY
+    )
 
 
 NO_BREAK = "\u00a0"  # a space at which no line ends: a formula on two lines is not typeset
 
 
 def caption(figure: Figure, config: BaseConfig, *remarks: str) -> None:
-    """Write the title above, and below in small print the remark of the configuration and those given."""
+    """Write the title above, and below in small print the remark of the configuration and those
+    given."""
     figure.suptitle(config.title, fontsize=11)
     text = " ".join(filter(None, [config.remark, *remarks]))
     if text:
         whole = re.sub(r"\$[^$]*\$", lambda formula: formula[0].replace(" ", NO_BREAK), text)
         lines = textwrap.wrap(whole, int(figure.get_figwidth() * 22), break_on_hyphens=False)
-        figure.supxlabel("\n".join(lines).replace(NO_BREAK, " "), fontsize=7, color=GREY, x=0.01, ha="left")
+        figure.supxlabel(
+            "\n".join(lines).replace(NO_BREAK, " "), fontsize=7, color=GREY, x=0.01, ha="left"
+        )
 
 
 def legend_right(axes: Axes, looks: Sequence[tuple[str, str, Any]] = ()) -> None:
-    """Add a legend to the right of the last panel: of its lines, or of these labels, colours and line styles."""
-    handles = [Line2D([], [], label=label, color=color, linestyle=dashes) for label, color, dashes in looks]
+    """Add a legend to the right of the last panel: of its lines, or of these labels, colours and
+    line styles."""
+    handles = [
+        Line2D([], [], label=label, color=color, linestyle=dashes) for label, color, dashes in looks
+    ]
     axes.legend(handles=handles or None, loc="center left", bbox_to_anchor=(1, 0.5))
 
 
@@ -183,18 +225,22 @@ def whole_numbers(axes: Axes) -> None:
 
 
 def power_of_ten(value: float) -> tuple[float, str]:
-    """Return the power of 1000 that leaves one to three digits of ``value``, and its text in a label."""
+    """Return the power of 1000 that leaves one to three digits of ``value``, and its text in a
+    label."""
     exponent = 3 * math.floor(math.log10(value) / 3)
     return 10.0**exponent, f" ($10^{{{exponent}}}$)" if exponent else ""
 
 
 def selection(axes: Axes, x: DataArray, rows: int = 24) -> None:
-    """Draw the signs of the solutions ``x`` over (k, feature), for the features that are selected most often."""
+    """Draw the signs of the solutions ``x`` over (k, feature), for the features that are selected
+    most often."""
     often = (x != 0).sum("k")
     chosen = [int(i) for i in np.argsort(-often.values, kind="stable")[:rows] if often[int(i)]]
     for sign, color, label in ((1, BLUE, "positive"), (-1, VERMILION, "negative")):
         row, column = np.nonzero(np.sign(x.values[:, chosen].T) == sign)
-        axes.scatter(x.k.values[column], row, s=9, marker="s", color=color, linewidths=0, label=label)
+        axes.scatter(
+            x.k.values[column], row, s=9, marker="s", color=color, linewidths=0, label=label
+        )
     axes.set_yticks(range(len(chosen)), [str(x.feature.values[i]) for i in chosen], fontsize=6)
     axes.set_ylim(len(chosen) - 0.5, -0.5)
     axes.grid(axis="y", color="#DDDDDD", linewidth=0.4)

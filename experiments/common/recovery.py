@@ -20,14 +20,18 @@ class Planted(BaseConfig):
 
     d: Count  # dimension
     solvers: SolverNames  # which ones
-    # max_steps: of every solver, or fewer where one costs several gradients; absent: as many as each takes by itself.
+    # max_steps: of every solver, or fewer where one costs several gradients; absent: as many as
+    # each takes by itself.
     max_steps: Count | None = None
-    # rtol: change at which a run counts as converged; absent: machine epsilon. 0: only where it repeats exactly.
+    # rtol: change at which a run counts as converged; absent: machine epsilon. 0: only where it
+    # repeats exactly.
     rtol: Annotated[float, Field(ge=0)] | None = None
-    # target: value of the objective at which a run ends; absent: none does. Without noise, a run that comes near 0 has
-    # found the signal or another solution, and more steps do not change which.
+    # target: value of the objective at which a run ends; absent: none does. Without noise, a run
+    # that comes near 0 has found the signal or another solution, and more steps do not change
+    # which.
     target: Annotated[float, Field(gt=0)] | None = None
-    # look_every: steps between looks at whether a run can still reach the truth within max_steps; absent: none.
+    # look_every: steps between looks at whether a run can still reach the truth within max_steps;
+    # absent: none.
     look_every: Annotated[int, Field(ge=2, multiple_of=2)] | None = None
     # designs: "cell": the trials of a cell (n, K) share one A; "trial": each has its own.
     designs: Literal["cell", "trial"] = "cell"
@@ -36,7 +40,9 @@ class Planted(BaseConfig):
     @model_validator(mode="after")
     def _check_round_n(self) -> Self:
         if self.round_n > 1 and any(SOLVERS[name].draws for name in self.solvers):
-            raise ValueError("round_n must be 1 with solvers that draw rows, which would draw those beyond n")
+            raise ValueError(
+                "round_n must be 1 with solvers that draw rows, which would draw those beyond n"
+            )
         return self
 
 
@@ -56,14 +62,19 @@ def draw(
     signal: Callable[..., Array] = gaussian_signal,
     response: Callable[[PRNGKey, Array], Array] | None = None,
 ) -> Problem:
-    """Draw a problem with a Gaussian A: by default of variance 1/n, noise-free, with N(0, 1) values.
+    """Draw a problem with a Gaussian A: by default of variance 1/n, noise-free, with N(0, 1)
+    values.
 
     It has ``cell.bounds["n"]`` rows, those beyond n zero: one compile serves all n up to the bound.
     """
     n = cell["n"]
-    design = partial(gaussian, n=cell.bounds["n"], d=d, variance=1 / n if variance is None else variance)
+    design = partial(
+        gaussian, n=cell.bounds["n"], d=d, variance=1 / n if variance is None else variance
+    )
     design_key = cell.key if designs == "cell" else None
-    return mask_rows(planted(key, design, partial(signal, d=d, K=K(cell)), response, design_key=design_key), n)
+    return mask_rows(
+        planted(key, design, partial(signal, d=d, K=K(cell)), response, design_key=design_key), n
+    )
 
 
 def recovered(
@@ -83,7 +94,8 @@ def recovered(
         num_trials: of each cell.
         K_max: the largest K, or (cell) -> the largest of the cells that are compiled with it.
         K: that of a cell, from which each solver takes its k.
-        recovery: (methods, stop=, look_every=) -> trial; None: of the noise-free problems, with their K.
+        recovery: (methods, stop=, look_every=) -> trial; None: of the noise-free problems, with
+            their K.
         options: of the sweep.
     """
     methods = {name: SOLVERS[name].method(K_max, config.d, K) for name in config.solvers}

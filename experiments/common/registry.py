@@ -1,4 +1,5 @@
-"""The experiments, one module each: ``shen2018.stages`` in a configuration is ``experiments/shen2018/stages.py``."""
+"""The experiments, one module each: ``shen2018.stages`` in a configuration is
+``experiments/shen2018/stages.py``."""
 
 import importlib
 from typing import Any, Protocol, cast
@@ -18,7 +19,8 @@ class Experiment(Protocol):
     def run(self, config: Any, session: Session) -> Dataset:
         """Compute the results."""
 
-    # An experiment whose results are many trials also has ``summarise(results, config)``: what its figure shows.
+    # An experiment whose results are many trials also has ``summarise(results, config)``: what its
+    # figure shows.
 
     def plot(self, results: Dataset, config: Any) -> Figure:
         """Draw the figure from the results, or from what they are summarised to."""

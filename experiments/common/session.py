@@ -1,4 +1,5 @@
-"""What an experiment is given beside its configuration: where results go, where data lie, whom progress is told."""
+"""What an experiment is given beside its configuration: where results go, where data lie, whom
+progress is told."""
 
 import contextlib
 import json
@@ -46,7 +47,12 @@ class Session:
         self.on_progress(sweep.Progress(len(items), len(items)))
 
     def sweep(
-        self, trial: sweep.Trial | sweep.Run, axes: Mapping[str, Sequence[Any]], *, part: str = "", **options: Any
+        self,
+        trial: sweep.Trial | sweep.Run,
+        axes: Mapping[str, Sequence[Any]],
+        *,
+        part: str = "",
+        **options: Any,
     ) -> Dataset:
         """Call :func:`jaxht.sweep.run`, with results under ``store / part``.
 
@@ -56,8 +62,14 @@ class Session:
             Failure: where the store holds something else, or cannot be written.
         """
         folder = self.store / part
-        asked = json.dumps({"axes": {name: list(axes[name]) for name in axes}, "num_trials": options["num_trials"]})
-        options = {**self.options, **options, "attrs": {**self.options.get("attrs", {}), "asked": asked}}
+        asked = json.dumps(
+            {"axes": {name: list(axes[name]) for name in axes}, "num_trials": options["num_trials"]}
+        )
+        options = {
+            **self.options,
+            **options,
+            "attrs": {**self.options.get("attrs", {}), "asked": asked},
+        }
         try:
             return sweep.run(trial, axes, store=folder, on_progress=self.on_progress, **options)
         except sweep.StoreError as error:
@@ -65,20 +77,23 @@ class Session:
 
     @contextlib.contextmanager
     def parts(self, total: int, counts: Sequence[str] = ()) -> Iterator[Part]:
-        """Give a function part(name, compute, in_pieces=False), for an experiment that is no sweep but has parts.
+        """Give a function part(name, compute, in_pieces=False), for an experiment that is no sweep
+        but has parts.
 
-        A part is computed once and read after that: its results are kept under ``store / name``, and computed again
-        where the configuration has changed. A part that takes long is computed ``in_pieces``: then compute is given a
-        function piece(name, compute), whose results are kept in the same way within the part. ``counts`` are the fields
-        of the configuration that say how many pieces there are, and change none.
-        """
+        A part is computed once and read after that: its results are kept under ``store / name``,
+        and computed again where the configuration has changed. A part that takes long is computed
+        ``in_pieces``: then compute is given a function piece(name, compute), whose results are kept
+        in the same way within the part. ``counts`` are the fields of the configuration that say how
+        many pieces there are, and change none."""
         done = 0
 
         def part(name: str, compute: Callable[..., Dataset], in_pieces: bool = False) -> Dataset:
             nonlocal done
             self.on_progress(sweep.Progress(done, total, note=name))
             done += 1
-            return self._kept(name, partial(compute, partial(piece, name)) if in_pieces else compute)
+            return self._kept(
+                name, partial(compute, partial(piece, name)) if in_pieces else compute
+            )
 
         def piece(whole: str, name: str, compute: Callable[[], Dataset]) -> Dataset:
             self.on_progress(sweep.Progress(done - 1, total, note=f"{whole}, {name}"))
@@ -87,7 +102,9 @@ class Session:
         yield part
         self.on_progress(sweep.Progress(done, total))
 
-    def _kept(self, name: str, compute: Callable[[], Dataset], apart: Sequence[str] = ()) -> Dataset:
+    def _kept(
+        self, name: str, compute: Callable[[], Dataset], apart: Sequence[str] = ()
+    ) -> Dataset:
         folder, attrs = self.store / name, dict(self.options.get("attrs", {}))
         with contextlib.suppress(OSError, ValueError):
             before = sweep.load(folder)

@@ -28,7 +28,8 @@ def twice_over_curvature(objective: LeastSquares) -> Any:
 
 
 def svrg(objective: LeastSquares, k: Any) -> Solver:
-    """Return HT-SVRG with eta = 2 / sigma_max(A)^2 for the mean over n samples, eta / n for their sum, and m = 3n."""
+    """Return HT-SVRG with eta = 2 / sigma_max(A)^2 for the mean over n samples, eta / n for their
+    sum, and m = 3n."""
     return jaxht.HTSVRG(twice_over_curvature(objective) / objective.num_samples)
 
 
@@ -41,7 +42,9 @@ class Row:
     rule: str  # its parameters, in figures
     gathers: bool = False  # whether it gathers columns and so needs a static bound on k
     after_omp: bool = False  # whether on data it starts from the solution of OMP
-    passes: int = 1  # gradients of the whole f that a step costs; a limit on steps counts so many for one
+    passes: int = (
+        1  # gradients of the whole f that a step costs; a limit on steps counts so many for one
+    )
     draws: bool = False  # whether it draws rows of A
     relaxed: int = 1  # k = min(relaxed K, d); 9 in Shen & Li 2018, §5.1
     one_run: bool = False  # whether a path over k is a single run
@@ -50,8 +53,11 @@ class Row:
         """Return k, for K a Python int or traced."""
         return K if self.relaxed == 1 else jnp.minimum(self.relaxed * K, d)
 
-    def method(self, K_max: int | Callable[[Cell], int], d: int, K: Callable[[Cell], Any] = axis_K) -> Method:
-        """Return the solver as a sweep takes it, for planted problems of sparsity ``K(cell)``, at most K_max."""
+    def method(
+        self, K_max: int | Callable[[Cell], int], d: int, K: Callable[[Cell], Any] = axis_K
+    ) -> Method:
+        """Return the solver as a sweep takes it, for planted problems of sparsity ``K(cell)``, at
+        most K_max."""
 
         def method(objective: Any, cell: Cell) -> tuple[Sparse, Solver]:
             k = self.sparsity(K(cell), d)
@@ -84,11 +90,15 @@ SOLVERS = {
     "GraSP": Row(lambda f, k: jaxht.GraSP(debias=True), "GraSP", "debiased", gathers=True),
     "OMP": Row(lambda f, k: OMP(), "OMP", "$k = K$", gathers=True),
     "OMPR": Row(lambda f, k: OMPR(), "OMPR", "$k = K$", gathers=True, after_omp=True),
-    "ELS": Row(lambda f, k: jaxht.ExhaustiveLocalSearch(), "exhaustive local search", "$k = K$", True, True),
+    "ELS": Row(
+        lambda f, k: jaxht.ExhaustiveLocalSearch(), "exhaustive local search", "$k = K$", True, True
+    ),
     "ARHT": Row(lambda f, k: ARHT(), "ARHT", "$k = K$", gathers=True, after_omp=True),
     "FBS": Row(lambda f, k: OMP(), "FBS", "forward selection", gathers=True, one_run=True),
     "FoBa": Row(lambda f, k: jaxht.FoBa(), "FoBa", r"$\nu = 1/2$", gathers=True, one_run=True),
-    "GraHTP": Row(lambda f, k: HTP(spectral.restricted_step_size(f, k)), "GraHTP", HALF, gathers=True),
+    "GraHTP": Row(
+        lambda f, k: HTP(spectral.restricted_step_size(f, k)), "GraHTP", HALF, gathers=True
+    ),
     "FGraHTP": Row(lambda f, k: IHT(spectral.restricted_step_size(f, k)), "FGraHTP", HALF),
 }
 

@@ -1,4 +1,5 @@
-"""Solvers on data sets: a data set as an objective and a constraint, and runs on it whose time counts."""
+"""Solvers on data sets: a data set as an objective and a constraint, and runs on it whose time
+counts."""
 
 import time
 from collections.abc import Callable
@@ -33,7 +34,8 @@ def check_sparsity(name: str, k: int, most: int) -> None:
 
 
 class Task:
-    """An objective of a data set with its constraint, and runs on it. Programs are compiled before they are timed."""
+    """An objective of a data set with its constraint, and runs on it. Programs are compiled before
+    they are timed."""
 
     objective: Any  # prepared
     constraint: Any  # of every run; where its k is replaced, it has a k_max
@@ -57,18 +59,23 @@ class Task:
         objective: Objective | None = None,
         key: Any = None,
     ) -> Any:
-        """Run a solver from 0; return the result, the records (iterate -> values) of all steps, and the seconds.
+        """Run a solver from 0; return the result, the records (iterate -> values) of all steps, and
+        the seconds.
 
         The key is that of the task's seed, unless another is given.
 
-        One program serves all step sizes, and all objectives of which only numbers differ from the task's own.
-        """
+        One program serves all step sizes, and all objectives of which only numbers differ from the
+        task's own."""
         key = jax.random.key(self.seed) if key is None else key
         arguments = self.objective if objective is None else objective, self.constraint, solver, key
         run = partial(_trace, num_steps=num_steps, record=record)
-        (result, records), seconds = timed(self.compiled((num_steps, record), run, *arguments), *arguments)
+        (result, records), seconds = timed(
+            self.compiled((num_steps, record), run, *arguments), *arguments
+        )
         return result, records, seconds
 
 
-def _trace(objective: Any, constraint: Any, solver: Any, key: Any, *, num_steps: int, record: Any) -> Any:
+def _trace(
+    objective: Any, constraint: Any, solver: Any, key: Any, *, num_steps: int, record: Any
+) -> Any:
     return trace(objective, constraint, solver, num_steps=num_steps, record=record, key=key)

@@ -1,4 +1,5 @@
-"""Tanner & Wei 2013: matrix completion over the entries observed and the rank, the solvers compared."""
+"""Tanner & Wei 2013: matrix completion over the entries observed and the rank, the solvers
+compared."""
 
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Literal
@@ -21,12 +22,14 @@ class Config(BaseConfig):
     m: Count  # the matrices are m x m
     r: Counts  # their ranks
     n: Counts  # numbers of entries observed
-    # solvers: NIHT, IHT with step size 1/p, p the share of the entries that is observed, or IHT-1, with 1/L = 1.
+    # solvers: NIHT, IHT with step size 1/p, p the share of the entries that is observed, or IHT-1,
+    # with 1/L = 1.
     solvers: Annotated[list[Literal["NIHT", "IHT", "IHT-1"]], Field(min_length=1)]
     num_matrices: Count  # trials in each cell
     max_steps: Count  # of every solver
     rtol: Annotated[float, Field(ge=0)]  # change at which a run counts as converged
-    target: Positive  # root mean square of the residual, in units of that of an entry, at which a run ends
+    # root mean square of the residual, in units of that of an entry, at which a run ends
+    target: Positive
 
     @model_validator(mode="after")
     def _check_sizes(self) -> "Config":
@@ -35,7 +38,8 @@ class Config(BaseConfig):
         return self
 
 
-# By name: (share p of the entries that is observed) -> solver, and its step size, as text in figures.
+# By name: (share p of the entries that is observed) -> solver, and its step size, as text in
+# figures.
 SOLVERS: dict[str, tuple[Callable[[Any], Solver], str]] = {
     "NIHT": (lambda p: NIHT(accelerate=False), "adaptive step"),
     "IHT": (lambda p: IHT(1 / p), r"$\eta = 1/p$"),
@@ -55,7 +59,11 @@ def run(config: Config, session: Session) -> Dataset:
         return method
 
     def stop(cell: sweep.Cell) -> Stop:
-        return Stop(max_steps=config.max_steps, rtol=config.rtol, target_value=0.5 * cell["n"] * config.target**2)
+        return Stop(
+            max_steps=config.max_steps,
+            rtol=config.rtol,
+            target_value=0.5 * cell["n"] * config.target**2,
+        )
 
     def draw(key: PRNGKey, cell: sweep.Cell) -> Problem:
         return low_rank_entries(key, m, cell["r"], cell["n"], r_max=r_max, n_max=max(config.n))
@@ -65,7 +73,10 @@ def run(config: Config, session: Session) -> Dataset:
         {name: method(name) for name in config.solvers},
         lambda positions, y: MatrixCompletion(positions // m, positions % m, y, (m, m)),
         stop,
-        {"success": lambda x, x_true: metrics.relative_error(x, x_true) < 1e-3, "error": metrics.relative_error},
+        {
+            "success": lambda x, x_true: metrics.relative_error(x, x_true) < 1e-3,
+            "error": metrics.relative_error,
+        },
     )
     axes: dict[str, Sequence[Any]] = {"solver": config.solvers, "n": config.n, "r": config.r}
     return session.sweep(trial, axes, num_trials=config.num_matrices, seed=config.seed, shared=())
@@ -83,8 +94,17 @@ def plot(rates: Dataset, config: Config) -> Figure:
     p = np.asarray(config.n) / config.m**2
     fine = np.linspace(0, config.r[-1] + 1, 200)
     for axes, name in zip(panels, config.solvers, strict=True):
-        mesh = plots.phase_diagram(axes, p, config.r, 100 * rates.rate.sel(solver=name).transpose("r", "n"))
-        plots.band(axes, config.r, crossings.sel(solver=name) / config.m**2, "white", along="x", **plots.ON_DIAGRAM)
+        mesh = plots.phase_diagram(
+            axes, p, config.r, 100 * rates.rate.sel(solver=name).transpose("r", "n")
+        )
+        plots.band(
+            axes,
+            config.r,
+            crossings.sel(solver=name) / config.m**2,
+            "white",
+            along="x",
+            **plots.ON_DIAGRAM,
+        )
         limit = fine * (2 * config.m - fine) / config.m**2
         axes.plot(limit, fine, **plots.ON_DIAGRAM | {"linewidth": 1, "linestyle": (0, (4, 2))})
         axes.set_title(name.removesuffix("-1"))

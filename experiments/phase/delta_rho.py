@@ -1,4 +1,5 @@
-"""Donoho & Tanner 2010: recovery of planted signals over undersampling and sparsity, the solvers compared."""
+"""Donoho & Tanner 2010: recovery of planted signals over undersampling and sparsity, the solvers
+compared."""
 
 from typing import Any
 
@@ -27,7 +28,14 @@ def fraction_of_n(cell: sweep.Cell) -> Any:
 def run(config: Config, session: Session) -> Dataset:
     """Solve every problem by every solver."""
     K_max = max(1, round(max(config.rho) * max(config.n)))
-    return recovered(config, session, {"n": config.n, "rho": config.rho}, config.num_signals, K_max, fraction_of_n)
+    return recovered(
+        config,
+        session,
+        {"n": config.n, "rho": config.rho},
+        config.num_signals,
+        K_max,
+        fraction_of_n,
+    )
 
 
 def summarise(dataset: Dataset, config: Config) -> Dataset:
@@ -45,10 +53,14 @@ def plot(rates: Dataset, config: Config) -> Figure:
     panels = right.subplots(2, columns, sharex=True, sharey=True, squeeze=False)
     delta = np.asarray(config.n) / config.d
     compared.set(xlim=plots.edges(delta)[[0, -1]], ylim=(0, plots.edges(config.rho)[-1]))
-    for axes, (name, (color, marker)) in zip(panels.flat, plots.looks(config.solvers).items(), strict=False):
+    for axes, (name, (color, marker)) in zip(
+        panels.flat, plots.looks(config.solvers).items(), strict=False
+    ):
         row, crossing = SOLVERS[name], crossings.sel(solver=name)
         plots.band(compared, delta, crossing, color, along="y", label=row.label, marker=marker)
-        mesh = plots.phase_diagram(axes, delta, config.rho, 100 * rates.rate.sel(solver=name).transpose("rho", "n"))
+        mesh = plots.phase_diagram(
+            axes, delta, config.rho, 100 * rates.rate.sel(solver=name).transpose("rho", "n")
+        )
         plots.band(axes, delta, crossing, "white", along="y", **plots.ON_DIAGRAM)
         axes.set_title(row.label)
         plots.subtitle(axes, row.rule)
@@ -65,8 +77,6 @@ def plot(rates: Dataset, config: Config) -> Figure:
     compared.set_title("half of the signals recovered")
     compared.legend(loc="upper left")
     plots.colorbar(right, mesh, list(panels.flat), "signals recovered within $10^{-3}$ (%)")
-    remark = (
-        f"Lines: half of the signals recovered; bands: 95% intervals{GIVEN[config.designs]}. Dashed: Donoho & Tanner."
-    )
+    remark = f"Lines: half of the signals recovered; bands: 95% intervals{GIVEN[config.designs]}. Dashed: Donoho & Tanner."
     plots.caption(figure, config, remark)
     return figure

@@ -45,7 +45,9 @@ def line(level: float) -> Claim:
         line, lower = lines.sel(level=level), lines.sel(level=0.9)
         if line.num_points < 2:
             text = "too few signals to bound the n of two sparsities from above"
-            text += f"; at 90 %: ${with_intervals(lower, config.d)}$" if lower.num_points > 1 else ""
+            text += (
+                f"; at 90 %: ${with_intervals(lower, config.d)}$" if lower.num_points > 1 else ""
+            )
             return Finding(text, Verdict.CANNOT_BE_JUDGED)
         slope = [float(line[f"slope{end}"]) / np.log(config.d) for end in ("_lower", "_upper")]
         start = [float(line[f"intercept{end}"]) for end in ("_lower", "_upper")]
@@ -53,7 +55,11 @@ def line(level: float) -> Claim:
         return Finding(f"${with_intervals(line, config.d)}$", Verdict.of(*within))
 
     printed = f"${line_of(SLOPE, INTERCEPTS[level], 256)}$"
-    return Claim(f"the n at which HT-SVRG recovers {level:.0%} of the signals is nearly linear in K", printed, judge)
+    return Claim(
+        f"the n at which HT-SVRG recovers {level:.0%} of the signals is nearly linear in K",
+        printed,
+        judge,
+    )
 
 
 def reached_by(solver: str) -> Claim:
@@ -72,11 +78,14 @@ def reached_by(solver: str) -> Claim:
         text += f"; its own line: ${with_intervals(own, config.d)}$" if own.num_points > 1 else ""
         return Finding(text, Verdict.of(bool(reached.any()), not missed.any()))
 
-    return Claim(f"{solver} recovers 95 % of the signals on the printed line", "on top of HT-SVRG's", judge)
+    return Claim(
+        f"{solver} recovers 95 % of the signals on the printed line", "on top of HT-SVRG's", judge
+    )
 
 
 def settings(results: Dataset, name: str) -> list[tuple[float, float, float, float]]:
-    """Of the settings in which a parameter is varied: its value, the share recovered, that diverged, and the end."""
+    """Of the settings in which a parameter is varied: its value, the share recovered, that
+    diverged, and the end."""
     rows = results.isel(setting=np.flatnonzero(results.varied == name))
     last = (rows.objective.notnull() * np.arange(rows.sizes["stage"])).argmax("stage")
     ends = rows.objective.isel(stage=last)
@@ -98,7 +107,9 @@ def sparsity(results: Dataset, config: Any) -> Finding:
 def updates(results: Dataset, config: Any) -> Finding:
     rows = settings(results, "m")
     ends = [end for *_, end in rows]
-    text = "objective at the last stage: " + ", ".join(f"m = {row[0]:g}: {row[-1]:.1e}" for row in rows)
+    text = "objective at the last stage: " + ", ".join(
+        f"m = {row[0]:g}: {row[-1]:.1e}" for row in rows
+    )
     slow = bool(ends[0] >= max(ends[1:]))
     return Finding(text, Verdict.of(slow, rows[0][1] > 0.95))
 
@@ -109,7 +120,9 @@ def large_steps(results: Dataset, config: Any) -> Finding:
     converged = [value for value, success, *_ in rows if success > 0.95]
     text = f"diverge (float32 overflows): η = {', '.join(f'{v:g}' for v in diverged) or 'none'}; more than 95 % "
     text += f"recovered: η = {', '.join(f'{v:g}' for v in converged) or 'none'}"
-    return Finding(text, Verdict.of(all(v in diverged for v, *_ in rows if v > 3), 0.3 in converged))
+    return Finding(
+        text, Verdict.of(all(v in diverged for v, *_ in rows if v > 3), 0.3 in converged)
+    )
 
 
 def tiny_steps(results: Dataset, config: Any) -> Finding:
@@ -137,13 +150,19 @@ def few_stages(results: Dataset, config: Any) -> Finding:
 def lower_with_k(results: Dataset, config: Any) -> Finding:
     ends = results.objective.isel(stage=-1)
     falls = (ends.diff("k") <= 0).values
-    return Finding(f"lower at {falls.sum()} of {falls.size} steps to a larger k", Verdict.of(falls.all(), falls.any()))
+    return Finding(
+        f"lower at {falls.sum()} of {falls.size} steps to a larger k",
+        Verdict.of(falls.all(), falls.any()),
+    )
 
 
 def moderate_k(results: Dataset, config: Any) -> Finding:
     accuracy = results.accuracy
     lost = 100 * (accuracy.max("k") - accuracy.sel(k=70))
-    parts = ", ".join(f"{pair}: {100 * float(accuracy.sel(pair=pair, k=70)):.1f} %" for pair in accuracy.pair.values)
+    parts = ", ".join(
+        f"{pair}: {100 * float(accuracy.sel(pair=pair, k=70)):.1f} %"
+        for pair in accuracy.pair.values
+    )
     text = f"test accuracy at k = 70: {parts}; at most {float(lost.max()):.1f} points below that of the best k"
     return Finding(text, Verdict.of(bool((lost <= 1).all()), bool((lost <= 1).any())))
 
@@ -154,15 +173,29 @@ PAPER = Paper(
         Section(
             "Figure 1",
             "figure1",
-            [Claim("PGD requires fewer measurements than IHT for an accurate recovery", "", fewer_measurements)],
+            [
+                Claim(
+                    "PGD requires fewer measurements than IHT for an accurate recovery",
+                    "",
+                    fewer_measurements,
+                )
+            ],
             "The third panel of the paper, HT-SVRG, is in Figures 2 and 3.",
         ),
         Section(
             "Figure 2",
             "figure2",
             [
-                Claim("HT-SVRG recovers 80 % of the 16-sparse signals at n = 175", "80 %", eighty_percent),
-                Claim("from n = 232, signals of sparsity 22 or less are reliably recovered", "", reliable),
+                Claim(
+                    "HT-SVRG recovers 80 % of the 16-sparse signals at n = 175",
+                    "80 %",
+                    eighty_percent,
+                ),
+                Claim(
+                    "from n = 232, signals of sparsity 22 or less are reliably recovered",
+                    "",
+                    reliable,
+                ),
             ],
         ),
         Section("Figure 3", "figure3_svrg", [line(0.95), line(0.99), reached_by("HT-SVRG")]),
@@ -171,7 +204,9 @@ PAPER = Paper(
             "Figure 4",
             "figure4",
             [
-                Claim("signals are not recovered unless k is larger than K", "K = 4, k = 36", sparsity),
+                Claim(
+                    "signals are not recovered unless k is larger than K", "K = 4, k = 36", sparsity
+                ),
                 Claim("a small m is enough, at the price of slow convergence", "", updates),
                 Claim(
                     "η = 0.3 works well; with η > 3 the objective exceeds 10^120 within 3 stages",
@@ -183,7 +218,13 @@ PAPER = Paper(
         Section(
             "Figure 5",
             "figure5",
-            [Claim("with η = 3e-5, HT-SVRG converges as long as m is large enough", "m = 600, 2000", tiny_steps)],
+            [
+                Claim(
+                    "with η = 3e-5, HT-SVRG converges as long as m is large enough",
+                    "m = 600, 2000",
+                    tiny_steps,
+                )
+            ],
         ),
         Section(
             "Figure 6",
@@ -194,7 +235,9 @@ PAPER = Paper(
             "Figures 7 and 8",
             "figure7",
             [
-                Claim("HT-SVRG usually attains the minimum within 20 stages", "20 stages", few_stages),
+                Claim(
+                    "HT-SVRG usually attains the minimum within 20 stages", "20 stages", few_stages
+                ),
                 Claim("a larger k leads to a lower objective", "", lower_with_k),
                 Claim("a moderate k already gives an accurate prediction", "k = 70", moderate_k),
                 Claim(

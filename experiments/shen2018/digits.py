@@ -1,4 +1,5 @@
-"""Shen & Li 2018, Figures 7 and 8: digits told apart by few pixels, by HT-SVRG: weights, objective, accuracy."""
+"""Shen & Li 2018, Figures 7 and 8: digits told apart by few pixels, by HT-SVRG: weights, objective,
+accuracy."""
 
 from dataclasses import replace
 from functools import partial
@@ -19,7 +20,9 @@ from jaxht import HTSVRG, Logistic, Sparse, trace
 
 
 def _two_digits(pair: str) -> str:
-    if not (len(pair) == 3 and pair[1] == "v" and pair[0] != pair[2] and (pair[0] + pair[2]).isdigit()):
+    if not (
+        len(pair) == 3 and pair[1] == "v" and pair[0] != pair[2] and (pair[0] + pair[2]).isdigit()
+    ):
         raise ValueError("must be two digits, such as 0v9")
     return pair
 
@@ -36,18 +39,23 @@ class Config(BaseConfig):
 
 
 def pair_of(table: data.Table, pair: str, seed: int) -> tuple[data.Table, data.Table]:
-    """Return the training and the test images of two digits, of unit norm, with labels +1 and -1 in single precision.
+    """Return the training and the test images of two digits, of unit norm, with labels +1 and -1 in
+    single precision.
 
     Where the data set has no training part, a random half of the images is it.
     """
     plus, minus = int(pair[0]), int(pair[2])
     both = table.rows((table.y == plus) | (table.y == minus))
-    images, labels = normalize(both.dense()).astype(np.float32), np.where(both.y == plus, 1, -1).astype(np.float32)
+    images, labels = (
+        normalize(both.dense()).astype(np.float32),
+        np.where(both.y == plus, 1, -1).astype(np.float32),
+    )
     return replace(both, X=images, y=labels).split(0.5, seed)  # type: ignore[arg-type]
 
 
 def run(config: Config, session: Session) -> Dataset:
-    """Compute for every pair and k the weights, the objective after every stage, and the test accuracy."""
+    """Compute for every pair and k the weights, the objective after every stage, and the test
+    accuracy."""
     table = data.load(config.dataset, session.data_dir)
 
     @partial(jax.jit, static_argnames="k_max")
@@ -56,7 +64,13 @@ def run(config: Config, session: Session) -> Dataset:
         eta = 2 / jnp.linalg.eigvalsh(jnp.matmul(A.T, A, precision="highest"))[-1]
 
         def one(k: Array) -> tuple[Array, Array]:
-            found = trace(Logistic(A, y), Sparse(k, k_max=k_max), HTSVRG(eta), num_steps=config.num_stages, key=key)
+            found = trace(
+                Logistic(A, y),
+                Sparse(k, k_max=k_max),
+                HTSVRG(eta),
+                num_steps=config.num_stages,
+                key=key,
+            )
             return found[0].x, found[1]
 
         return jax.vmap(one)(k)
@@ -64,7 +78,9 @@ def run(config: Config, session: Session) -> Dataset:
     def solved(pair: str) -> Dataset:
         train, test = pair_of(table, pair, config.seed)
         A, y = train.X[: config.max_rows], train.y[: config.max_rows]
-        x, objective = solve_all(A, y, jnp.array(config.k), jax.random.key(config.seed), max(config.k))
+        x, objective = solve_all(
+            A, y, jnp.array(config.k), jax.random.key(config.seed), max(config.k)
+        )
         right = (test.X @ np.asarray(x).T) * test.y[:, None] > 0
         return Dataset(
             {
@@ -108,10 +124,14 @@ def plot(dataset: Dataset, config: Config) -> Figure:
         row[-1].yaxis.tick_right()
         row[-1].spines["right"].set_visible(True)
         row[-1].spines["left"].set_visible(False)
-    grid[0, -2].set_title(f"objective, from $k = {config.shown_k[0]}$ (dark)\nto {config.shown_k[-1]} (light)")
+    grid[0, -2].set_title(
+        f"objective, from $k = {config.shown_k[0]}$ (dark)\nto {config.shown_k[-1]} (light)"
+    )
     grid[0, -1].set_title("test accuracy (%)")
     grid[-1, -2].set_xlabel("stage")
     grid[-1, -1].set_xlabel("$k$")
-    remark = "Weights: blue speaks for the first digit, red for the second, each image on its own scale."
+    remark = (
+        "Weights: blue speaks for the first digit, red for the second, each image on its own scale."
+    )
     plots.caption(figure, config, remark)
     return figure

@@ -1,4 +1,5 @@
-"""Shen & Li 2018: the lines that they print, n = SLOPE K ln d + intercept, and lines fitted here in the same units."""
+"""Shen & Li 2018: the lines that they print, n = SLOPE K ln d + intercept, and lines fitted here in
+the same units."""
 
 import numpy as np
 from xarray import Dataset
@@ -21,5 +22,6 @@ def with_intervals(line: Dataset, d: int) -> str:
 
 
 def paper_line(K: np.ndarray, d: int, level: float = 0.95) -> np.ndarray:
-    """Return the n with which HT-SVRG recovers a share of the signals: the regression line printed in Figure 3."""
+    """Return the n with which HT-SVRG recovers a share of the signals: the regression line printed
+    in Figure 3."""
     return SLOPE * K * np.log(d) + INTERCEPTS[level]

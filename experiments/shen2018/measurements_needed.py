@@ -1,4 +1,5 @@
-"""Shen & Li 2018, Figure 3: the number of measurements needed against the sparsity, with its line."""
+"""Shen & Li 2018, Figure 3: the number of measurements needed against the sparsity, with its
+line."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -18,8 +19,8 @@ from jaxht import sweep
 class Config(Planted):
     """Figure 3: the n with which a share of the signals is recovered, against K.
 
-    A coarse sweep finds the n with which nine of ten signals are recovered, and a fine one raises n around it.
-    """
+    A coarse sweep finds the n with which nine of ten signals are recovered, and a fine one raises n
+    around it."""
 
     K: Counts  # numbers of nonzeros planted
     coarse_n: Counts  # numbers of measurements of the coarse sweep
@@ -36,19 +37,27 @@ def run(config: Config, session: Session) -> Dataset:
     solve = partial(recovered, config, session, K_max=max(config.K))
     coarse = solve({"n": config.coarse_n, "K": config.K}, config.coarse_signals, part="coarse")
     if not coarse.get("done", np.True_).all():
-        raise Failure("other processes are still at the coarse sweep: give the same command again when they have ended")
+        raise Failure(
+            "other processes are still at the coarse sweep: give the same command again when they have ended"
+        )
     rates = sweep.success_rate(coarse)[["successes", "trials"]]
     starts = sweep.transition(rates, (0.9,)).estimate.sel(level=0.9)
     least, most = min(config.coarse_n), max(config.coarse_n)
     windows = {
         (solver, K): (max(start, least) - config.below, max(start, least) + config.above)
-        for solver, row in zip(config.solvers, starts.transpose("solver", "K").values.tolist(), strict=True)
+        for solver, row in zip(
+            config.solvers, starts.transpose("solver", "K").values.tolist(), strict=True
+        )
         for K, start in zip(config.K, row, strict=True)
         if start < np.inf
     }
     attrs = coarse.attrs
     if windows:
-        n = [n for n in range(config.step, most + 1, config.step) if any(a <= n <= b for a, b in windows.values())]
+        n = [
+            n
+            for n in range(config.step, most + 1, config.step)
+            if any(a <= n <= b for a, b in windows.values())
+        ]
 
         def where(cell: Mapping[str, Any]) -> bool:
             low, high = windows.get((cell["solver"], cell["K"]), (1, 0))
@@ -72,22 +81,39 @@ def plot(rates: Dataset, config: Config) -> Figure:
         for i, (name, (color, marker)) in enumerate(plots.looks(config.solvers).items()):
             crossing = crossings.sel(solver=name, level=level)
             line = lines.sel(solver=name, level=level)
-            shift = (i - (len(config.solvers) - 1) / 2) * 0.18  # so that error bars stand side by side
+            shift = (
+                i - (len(config.solvers) - 1) / 2
+            ) * 0.18  # so that error bars stand side by side
             plots.error_bars(axes, K + shift, crossing, color, marker)
             enclosed = K[np.isfinite(crossing.lower) & np.isfinite(crossing.upper)]
-            text = f"${with_intervals(line, config.d)}$" if line.num_points > 1 else "fewer than two crossings enclosed"
+            text = (
+                f"${with_intervals(line, config.d)}$"
+                if line.num_points > 1
+                else "fewer than two crossings enclosed"
+            )
             drawn = float(line.slope) * enclosed + float(line.intercept)
-            axes.plot(enclosed, drawn, color=color, linewidth=1, label=f"{SOLVERS[name].label}: {text}")
+            axes.plot(
+                enclosed, drawn, color=color, linewidth=1, label=f"{SOLVERS[name].label}: {text}"
+            )
         if level in INTERCEPTS:
             text = f"paper: ${line_of(SLOPE, INTERCEPTS[level], config.d)}$"
-            axes.plot(K, paper_line(K, config.d, level), color=plots.BLACK, linestyle="--", linewidth=0.9, label=text)
+            axes.plot(
+                K,
+                paper_line(K, config.d, level),
+                color=plots.BLACK,
+                linestyle="--",
+                linewidth=0.9,
+                label=text,
+            )
         axes.set_title(f"{level:.0%} recovered")
         axes.set_xlabel("sparsity $K$")
         axes.xaxis.set_major_locator(MultipleLocator(5))
         axes.legend(loc="upper left", bbox_to_anchor=(-0.02, -0.2), fontsize=7, handlelength=1.5)
     panels[0].set_ylabel("number of measurements $n$ needed")
     rules = "; ".join(f"{SOLVERS[name].label}: {SOLVERS[name].rule}" for name in config.solvers)
-    remark = f"Error bars and the small numbers of the lines: 95% intervals{GIVEN[config.designs]}. "
+    remark = (
+        f"Error bars and the small numbers of the lines: 95% intervals{GIVEN[config.designs]}. "
+    )
     remark += "Hollow: not enclosed by the grid, and not in the line."
     plots.caption(figure, config, f"{rules}.", remark)
     return figure

@@ -1,4 +1,5 @@
-"""Shen & Li 2018, Figure 1: recovery of planted signals over the number of measurements and the sparsity."""
+"""Shen & Li 2018, Figure 1: recovery of planted signals over the number of measurements and the
+sparsity."""
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -22,7 +23,9 @@ class Config(Planted):
 
 def run(config: Config, session: Session) -> Dataset:
     """Solve every problem by every solver."""
-    return recovered(config, session, {"n": config.n, "K": config.K}, config.num_signals, max(config.K))
+    return recovered(
+        config, session, {"n": config.n, "K": config.K}, config.num_signals, max(config.K)
+    )
 
 
 def summarise(dataset: Dataset, config: Config) -> Dataset:
@@ -38,9 +41,17 @@ def plot(rates: Dataset, config: Config) -> Figure:
         row = SOLVERS[name]
         rate = rates.rate.sel(solver=name)
         mesh = plots.phase_diagram(axes, rate.n, rate.K, 100 * rate.transpose("K", "n"))
-        looks = {0.5: {"shade": "white", "linestyle": "-"}, 0.95: {"shade": "#00000055", "hatch": "/" * 6}}
+        looks = {
+            0.5: {"shade": "white", "linestyle": "-"},
+            0.95: {"shade": "#00000055", "hatch": "/" * 6},
+        }
         for level, look in looks.items():
-            style = {"linestyle": (0, (2.5, 1.2)), **plots.ON_DIAGRAM, **look, "label": f"{level:.0%} recovered"}
+            style = {
+                "linestyle": (0, (2.5, 1.2)),
+                **plots.ON_DIAGRAM,
+                **look,
+                "label": f"{level:.0%} recovered",
+            }
             plots.band(axes, rate.K, crossings.sel(solver=name, level=level), along="x", **style)
         K = np.asarray(config.K)
         label = f"95% by HT-SVRG, in the paper:\n${line_of(SLOPE, INTERCEPTS[0.95], config.d)}$"
@@ -52,7 +63,9 @@ def plot(rates: Dataset, config: Config) -> Figure:
     panels[0].set_ylabel("sparsity $K$")
     plots.colorbar(figure, mesh, panels, SUCCESS)
     # In the dark corner of few measurements and many nonzeros.
-    panels[0].legend(loc="upper left", labelcolor="white", fontsize=7, handlelength=1.8, borderaxespad=0.3)
+    panels[0].legend(
+        loc="upper left", labelcolor="white", fontsize=7, handlelength=1.8, borderaxespad=0.3
+    )
     spread = 100 * float((rates.upper - rates.lower).max() / 2)
     remarks = [f"95% Wilson intervals of a cell: ±{spread:.0f} points at most."]
     remarks.append(f"Bands: 95% intervals of the crossings{GIVEN[config.designs]}.")

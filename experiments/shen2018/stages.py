@@ -1,4 +1,5 @@
-"""Shen & Li 2018, Figures 4 and 5: the objective of HT-SVRG from stage to stage, for several k, m and step sizes."""
+"""Shen & Li 2018, Figures 4 and 5: the objective of HT-SVRG from stage to stage, for several k, m
+and step sizes."""
 
 from functools import partial
 from typing import Any
@@ -33,7 +34,8 @@ class Config(BaseConfig):
     k: Count
     m: Count
     eta: Positive
-    # varied_k, varied_m, varied_eta: the values of those that are; none for a panel that is left out.
+    # varied_k, varied_m, varied_eta: the values of those that are; none for a panel that is left
+    # out.
     varied_k: list[Count] = Field(default=[])
     varied_m: list[Count] = Field(default=[])
     varied_eta: list[Positive] = Field(default=[])
@@ -44,16 +46,17 @@ def settings(config: Config) -> DataFrame:
     """Return all settings that are run, a row each: the parameters, and which one is varied."""
     base = {name: getattr(config, name) for name in SYMBOLS}
     varied = {name: getattr(config, f"varied_{name}") for name in SYMBOLS}
-    rows = [{"varied": name, **base, name: value} for name, values in varied.items() for value in values]
+    rows = [
+        {"varied": name, **base, name: value} for name, values in varied.items() for value in values
+    ]
     return DataFrame(rows).rename_axis("setting")
 
 
 def run(config: Config, session: Session) -> Dataset:
     """Compute the mean objective of the signals after every stage.
 
-    As in the paper it is that of the signals that are recovered, if these are more than 95 %, and else of the others; a
-    run that diverges has none from there on.
-    """
+    As in the paper it is that of the signals that are recovered, if these are more than 95 %, and
+    else of the others; a run that diverges has none from there on."""
     design_key, signal_key, solver_key = jax.random.split(jax.random.key(config.seed), 3)
     A = gaussian(design_key, config.n, config.d, variance=1 / config.n)
     signal = partial(gaussian_signal, d=config.d, K=config.K)
@@ -65,7 +68,13 @@ def run(config: Config, session: Session) -> Dataset:
     def trace_all(k: Numeric, m: Numeric, eta: Numeric) -> tuple[Array, Array, Array]:
         def one(x: Array, key: Array) -> tuple[Array, Array, Array]:
             f = LeastSquares(A, jnp.matmul(A, x, precision="highest"), mean=True)
-            found = trace(f, Sparse(k, k_max=int(table.k.max())), HTSVRG(eta, m), num_steps=config.num_stages, key=key)
+            found = trace(
+                f,
+                Sparse(k, k_max=int(table.k.max())),
+                HTSVRG(eta, m),
+                num_steps=config.num_stages,
+                key=key,
+            )
             return found[1], found[0].status, jnp.linalg.norm(found[0].x - x) < 1e-3
 
         return jax.vmap(one)(x_true, keys)
@@ -76,11 +85,19 @@ def run(config: Config, session: Session) -> Dataset:
         # A run that diverges repeats its last finite value.
         repeated = np.diff(values, axis=1, prepend=np.inf) == 0
         objective = np.where(diverged[:, None] & repeated, np.nan, values)[some].mean(axis=0)
-        return Dataset({"objective": ("stage", objective), "success": success.mean(), "diverged": diverged.mean()})
+        return Dataset(
+            {
+                "objective": ("stage", objective),
+                "success": success.mean(),
+                "diverged": diverged.mean(),
+            }
+        )
 
     with session.parts(len(table)) as part:
         # Settings that agree, such as those where nothing is varied, are one part.
-        rows = [part(f"{row.k}-{row.m}-{row.eta:g}", partial(mean, row)) for row in table.itertuples()]
+        rows = [
+            part(f"{row.k}-{row.m}-{row.eta:g}", partial(mean, row)) for row in table.itertuples()
+        ]
     return Dataset.from_dataframe(table).drop_vars("setting").merge(concat(rows, "setting"))
 
 
@@ -94,11 +111,18 @@ def plot(dataset: Dataset, config: Config) -> Figure:
             row = rows.isel(setting=i)
             label = f"${SYMBOLS[name]} = {float(row[name]):g}$, {float(row.success):.0%}"
             label += " (diverges)" if row.diverged > LOST else ""
-            color, dashes = plots.CYCLE[i % len(plots.CYCLE)], "--" if i >= len(plots.CYCLE) else "-"
+            color, dashes = (
+                plots.CYCLE[i % len(plots.CYCLE)],
+                "--" if i >= len(plots.CYCLE) else "-",
+            )
             marker = "x" if row.diverged > LOST else ""
-            axes.plot(row.stage, row.objective, marker=marker, label=label, color=color, linestyle=dashes)
+            axes.plot(
+                row.stage, row.objective, marker=marker, label=label, color=color, linestyle=dashes
+            )
         axes.set_yscale("log")
-        others = ", ".join(f"${SYMBOLS[other]} = {getattr(config, other):g}$" for other in SYMBOLS if other != name)
+        others = ", ".join(
+            f"${SYMBOLS[other]} = {getattr(config, other):g}$" for other in SYMBOLS if other != name
+        )
         axes.set_title(f"${SYMBOLS[name]}$ varied")
         plots.subtitle(axes, others)
         axes.set_xlabel("stage")

@@ -1,4 +1,5 @@
-"""Shen & Li 2018, Figure 2: recovery of planted signals against n and against K, sections of the phase diagram."""
+"""Shen & Li 2018, Figure 2: recovery of planted signals against n and against K, sections of the
+phase diagram."""
 
 from matplotlib.figure import Figure
 from xarray import Dataset
@@ -22,7 +23,10 @@ def plot(rates: Dataset, config: Config) -> Figure:
     figure = plots.figure(7.4, 2.5 * len(config.solvers))
     grid = figure.subplots(len(config.solvers), 2, squeeze=False, sharey=True)
     for row, name in zip(grid, config.solvers, strict=True):
-        for axes, over, at, shown in ((row[0], "n", "K", config.shown_K), (row[1], "K", "n", config.shown_n)):
+        for axes, over, at, shown in (
+            (row[0], "n", "K", config.shown_K),
+            (row[1], "K", "n", config.shown_n),
+        ):
             for value, (color, marker) in plots.looks(shown).items():
                 curve = rates.sel({"solver": name, at: value})
                 plots.rates(axes, curve, color, marker=marker, label=f"${at} = {value}$")

@@ -1,4 +1,5 @@
-"""Yuan, Li & Zhang 2018, Figure 5: logistic regression on real data against the l1 penalty: test error and time."""
+"""Yuan, Li & Zhang 2018, Figure 5: logistic regression on real data against the l1 penalty: test
+error and time."""
 
 from matplotlib.figure import Figure
 from xarray import Dataset
@@ -17,7 +18,11 @@ def run(config: Config, session: Session) -> Dataset:
     """Solve by every l1 penalty, and then with as many nonzeros as that has left."""
     shares = config.penalties
     return compare(
-        config, session, "penalty", shares, lambda task: [task.penalised.at(a * task.penalised.largest) for a in shares]
+        config,
+        session,
+        "penalty",
+        shares,
+        lambda task: [task.penalised.at(a * task.penalised.largest) for a in shares],
     )
 
 

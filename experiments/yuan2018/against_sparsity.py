@@ -1,4 +1,5 @@
-"""Yuan, Li & Zhang 2018, Figure 4: logistic regression on real data against sparsity: objective, test error, time."""
+"""Yuan, Li & Zhang 2018, Figure 4: logistic regression on real data against sparsity: objective,
+test error, time."""
 
 from matplotlib.figure import Figure
 from xarray import Dataset
@@ -15,7 +16,13 @@ class Config(OnData):
 
 def run(config: Config, session: Session) -> Dataset:
     """Solve for every k, and by an l1 penalty that leaves about as many nonzeros."""
-    return compare(config, session, "k", config.k, lambda task: [task.penalised.with_nonzeros(k) for k in config.k])
+    return compare(
+        config,
+        session,
+        "k",
+        config.k,
+        lambda task: [task.penalised.with_nonzeros(k) for k in config.k],
+    )
 
 
 def plot(dataset: Dataset, config: Config) -> Figure:

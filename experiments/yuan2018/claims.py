@@ -1,4 +1,5 @@
-"""Yuan, Li & Zhang 2018: what the paper says of its figures, and how the results here are judged by it."""
+"""Yuan, Li & Zhang 2018: what the paper says of its figures, and how the results here are judged by
+it."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -7,7 +8,16 @@ import numpy as np
 from xarray import DataArray, Dataset
 
 from experiments.common import claims
-from experiments.common.claims import Claim, Finding, Judge, Paper, Question, Section, Verdict, shown
+from experiments.common.claims import (
+    Claim,
+    Finding,
+    Judge,
+    Paper,
+    Question,
+    Section,
+    Verdict,
+    shown,
+)
 from experiments.yuan2018.estimation import GLASSO
 from experiments.yuan2018.real_data import L1
 from jaxht import Status
@@ -16,13 +26,15 @@ SOLVERS = ("GraHTP", "FGraHTP", "GraSP", "FBS", "FoBa")  # the paper's
 GREEDY = ("GraSP", "FBS", "FoBa")
 COMPARABLE = 0.25  # two curves are where their intervals are apart at no larger part of the points
 TIE = 0.01  # an objective is the lowest where it is at most so much above the least, relatively
-CLOSE = 0.05  # to the best of the methods of Table 4: 0.04 is the most that the paper's GraHTP lies below it
+# to the best of the methods of Table 4: 0.04 is the most that the paper's GraHTP lies below it
+CLOSE = 0.05
 # The data sets in place of the paper's.
 GISETTE, BREAST_CANCER, NEWS = "arcene", "chowdary_breast_vs_colon", "news20_bigram_binary"
 
 
 def needs(column: str, names: Sequence[str], each: str = "") -> Callable[[Judge], Judge]:
-    """Leave out runs that diverged, and let a judge say that it cannot, where a solver then has no results."""
+    """Leave out runs that diverged, and let a judge say that it cannot, where a solver then has no
+    results."""
 
     def decorate(judge: Judge) -> Judge:
         judged = claims.needs(*names, column=column, each=each)(judge)
@@ -51,11 +63,20 @@ def factors_cross(results: Dataset, config: Any) -> Finding:
     larger = (results.mu_1 > results.mu_2).values[1:]
     kappa = results.kappa.values[1:]
     if not larger.any():
-        return Finding("$\\mu_1 \\le \\mu_2$ throughout", Verdict.of(bool((results.mu_1 < results.mu_2)[1]), False))
+        return Finding(
+            "$\\mu_1 \\le \\mu_2$ throughout",
+            Verdict.of(bool((results.mu_1 < results.mu_2)[1]), False),
+        )
     first = int(np.argmax(larger))
     smaller = first > 0 and bool((results.mu_1 < results.mu_2).values[1 : first + 1].all())
-    text = f"$\\mu_1 < \\mu_2$ below M/m = {kappa[first]:.3f}" if smaller else "$\\mu_1$ is not the smaller near 1"
-    return Finding(f"{text}, $\\mu_1 > \\mu_2$ from there on", Verdict.of(smaller, bool(larger[first:].all())))
+    text = (
+        f"$\\mu_1 < \\mu_2$ below M/m = {kappa[first]:.3f}"
+        if smaller
+        else "$\\mu_1$ is not the smaller near 1"
+    )
+    return Finding(
+        f"{text}, $\\mu_1 > \\mu_2$ from there on", Verdict.of(smaller, bool(larger[first:].all()))
+    )
 
 
 def condition_numbers(results: Dataset, config: Any) -> Finding:
@@ -65,7 +86,10 @@ def condition_numbers(results: Dataset, config: Any) -> Finding:
     if not all(values.size for values in below.values()):
         return Finding("a factor is nowhere below 1", Verdict.DOES_NOT_HOLD)
     ends = [float(values.max()) for values in below.values()]
-    text, beyond = f"$\\mu_1 < 1$ up to {ends[0]:.3f}, $\\mu_2 < 1$ up to {ends[1]:.3f}", ends[1] >= kappa[-1]
+    text, beyond = (
+        f"$\\mu_1 < 1$ up to {ends[0]:.3f}, $\\mu_2 < 1$ up to {ends[1]:.3f}",
+        ends[1] >= kappa[-1],
+    )
     if beyond:
         text += f" at least, the last point, where it is {float(results.mu_2[-1]):.3f}"
     return Finding(text, Verdict.of(ends[0] < 2 / 3**0.5, not beyond))
@@ -75,7 +99,9 @@ def relaxed_factors(results: Dataset, config: Any) -> Finding:
     kappa, better = results.kappa_relaxed.values, (results.mubar_2 < results.mubar_1).values
     ends = f"at M/m = {kappa[-1]:g} they are {float(results.mubar_1[-1]):.3f} and {float(results.mubar_2[-1]):.3f}"
     if not better[0]:
-        return Finding(f"$\\bar\\mu_2$ is not the smaller at M/m = 1; {ends}", Verdict.DOES_NOT_HOLD)
+        return Finding(
+            f"$\\bar\\mu_2$ is not the smaller at M/m = 1; {ends}", Verdict.DOES_NOT_HOLD
+        )
     last = better.size - 1 if better.all() else int(np.argmin(better)) - 1
     text = f"$\\bar\\mu_2 < \\bar\\mu_1$ up to M/m = {kappa[last]:.2f}; {ends}"
     return Finding(text, Verdict.of(True, not better[last + 1 :].any()))
@@ -85,7 +111,8 @@ def relaxed_factors(results: Dataset, config: Any) -> Finding:
 
 
 class Tally(NamedTuple):
-    """In how many cells a rate is above another beyond the Wilson intervals of both, in how many below, of how many."""
+    """In how many cells a rate is above another beyond the Wilson intervals of both, in how many
+    below, of how many."""
 
     above: int
     below: int
@@ -107,14 +134,20 @@ def outperform(rates: Dataset, ones: Sequence[str], others: Sequence[str]) -> Fi
             above, below, cells = tally(rates, one, other)
             parts.append(f"{one} against {other} {above} / {below}")
             conditions += [above > 0, above > 0 and not below]
-    return Finding(f"of {cells} cells above / below beyond intervals: {', '.join(parts)}", Verdict.of(*conditions))
+    return Finding(
+        f"of {cells} cells above / below beyond intervals: {', '.join(parts)}",
+        Verdict.of(*conditions),
+    )
 
 
 def lead(rates: Dataset, one: str, other: str) -> tuple[float, float]:
-    """Return the mean over cells of the difference of two rates, in points, with its standard error."""
+    """Return the mean over cells of the difference of two rates, in points, with its standard
+    error."""
     a, b = rates.sel(solver=one), rates.sel(solver=other)
     difference = a.rate - b.rate
-    variance = sum((of.rate * (1 - of.rate) / of.trials).where(difference.notnull()).sum() for of in (a, b))
+    variance = sum(
+        (of.rate * (1 - of.rate) / of.trials).where(difference.notnull()).sum() for of in (a, b)
+    )
     return 100 * float(difference.mean()), 100 * float(variance) ** 0.5 / int(difference.count())
 
 
@@ -124,7 +157,8 @@ def plus_minus(value: float, error: float) -> str:
 
 @needs("rate", SOLVERS, "k")
 def rise(rates: Dataset, config: Any) -> Finding:
-    """Every curve: whether there are two sample sizes of which the larger has the lower rate, beyond intervals."""
+    """Every curve: whether there are two sample sizes of which the larger has the lower rate,
+    beyond intervals."""
     of = rates.sel(solver=list(SOLVERS))
     highest = np.fmax.accumulate(of.lower.fillna(0).transpose(..., "n").values, axis=-1)
     falls = (of.upper.transpose(..., "n").values < highest).any(axis=-1)
@@ -141,7 +175,8 @@ def above_fgrahtp(one: str) -> Judge:
 
 
 def lead_where(one: str) -> Judge:
-    """The lead over FGraHTP for k above K against that for k = K, and for the smaller half of n against the larger."""
+    """The lead over FGraHTP for k above K against that for k = K, and for the smaller half of n
+    against the larger."""
 
     @needs("rate", (one, "FGraHTP"), "k")
     def judge(rates: Dataset, config: Any) -> Finding:
@@ -174,7 +209,9 @@ def comparable(one: str) -> Judge:
             above, below, cells = tally(exact, *pair)
             parts.append(f"{' and '.join(pair)} at {above + below}")
             conditions.append(above + below <= COMPARABLE * cells)
-        return Finding(f"apart beyond intervals, of {cells} n: {', '.join(parts)}", Verdict.of(*conditions))
+        return Finding(
+            f"apart beyond intervals, of {cells} n: {', '.join(parts)}", Verdict.of(*conditions)
+        )
 
     return judge
 
@@ -209,7 +246,10 @@ def gap_decreases(rates: Dataset, config: Any) -> Finding:
     of = rates.rate.sel(recovery="exact", solver=list(SOLVERS))
     spread = 100 * (of.max("solver") - of.min("solver")).mean("n")
     first, second = (float(spread.sel(k=k)) for k in (50, 70))
-    return Finding(f"mean over n: {first:.1f} points for k = 50, {second:.1f} for k = 70", Verdict.of(second < first))
+    return Finding(
+        f"mean over n: {first:.1f} points for k = 50, {second:.1f} for k = 70",
+        Verdict.of(second < first),
+    )
 
 
 def over_n(exact: Dataset) -> tuple[DataArray, DataArray]:
@@ -219,7 +259,8 @@ def over_n(exact: Dataset) -> tuple[DataArray, DataArray]:
 
 
 def trade_off(one: str) -> Judge:
-    """Exact recovery: the mean over n and k, and the least over k of that over n, against the best of the others."""
+    """Exact recovery: the mean over n and k, and the least over k of that over n, against the best
+    of the others."""
 
     @needs("rate", (one, *SOLVERS[1:]), "k")
     def judge(rates: Dataset, config: Any) -> Finding:
@@ -232,7 +273,9 @@ def trade_off(one: str) -> Judge:
         parts, conditions = [], []
         for name, (values, errors) in statistics.items():
             best = str(values.solver.values[1 + int(np.nanargmax(values[1:].values))])
-            own, other = ((float(values.sel(solver=s)), float(errors.sel(solver=s))) for s in (one, best))
+            own, other = (
+                (float(values.sel(solver=s)), float(errors.sel(solver=s))) for s in (one, best)
+            )
             texts = (plus_minus(100 * value, 100 * error) for value, error in (own, other))
             parts.append(f"{name}: {next(texts)} %, best of the others {best} {next(texts)} %")
             conditions.append(_is_more(own, other))
@@ -266,21 +309,30 @@ def which_step_size(rates: Dataset, config: Any) -> str:
         error = float(variance.sel(solver=solver) / rates.sizes["k"]) ** 0.5
         return f"{plus_minus(100 * float(mean.sel(solver=solver)), 100 * error)} %"
 
-    own = (f"{text(solver)} with {eta}" for solver, eta in STEP_SIZES.items() if solver in rates.solver)
-    others = ", ".join(f"{solver} {text(solver)}" for solver in SOLVERS[1:] if solver in rates.solver)
+    own = (
+        f"{text(solver)} with {eta}" for solver, eta in STEP_SIZES.items() if solver in rates.solver
+    )
+    others = ", ".join(
+        f"{solver} {text(solver)}" for solver in SOLVERS[1:] if solver in rates.solver
+    )
     return f"Exact recovery, mean over n and k ± standard error: {'; '.join(own)}. Of the others: {others}."
 
 
 def present(values: DataArray, names: Sequence[str]) -> list[str]:
     """Return which of some solvers have results."""
-    return [name for name in names if name in values.solver and not values.sel(solver=name).isnull().all()]
+    return [
+        name
+        for name in names
+        if name in values.solver and not values.sel(solver=name).isnull().all()
+    ]
 
 
 # ---- Figures 4 and 5: real data ----
 
 
 def wins(values: DataArray, one: str, other: str) -> tuple[int, int]:
-    """Return in how many cells a measure of a solver is lower than that of another, and in how many higher."""
+    """Return in how many cells a measure of a solver is lower than that of another, and in how many
+    higher."""
     a, b = values.sel(solver=one), values.sel(solver=other)
     return int((a < b).sum()), int((a > b).sum())
 
@@ -293,9 +345,14 @@ def is_lowest(results: Dataset, one: str) -> DataArray:
 @needs("objective", ("GraHTP", "FGraHTP", "GraSP"), "dataset")
 def lowest_objective(results: Dataset, config: Any) -> Finding:
     lowest = is_lowest(results, "GraHTP")
-    counts = ", ".join(f"{shown(name)} {int(lowest.sel(dataset=name).sum())}" for name in results.dataset.values)
+    counts = ", ".join(
+        f"{shown(name)} {int(lowest.sel(dataset=name).sum())}" for name in results.dataset.values
+    )
     text = f"lowest, or within {100 * TIE:g} % of it, in {int(lowest.sum())} of {lowest.size} runs ({counts})"
-    for solver, words in (("HTP", "with $\\eta = 1/M_1$"), ("HTP-backtracking", "with backtracking from $256/M_1$")):
+    for solver, words in (
+        ("HTP", "with $\\eta = 1/M_1$"),
+        ("HTP-backtracking", "with backtracking from $256/M_1$"),
+    ):
         if solver in results.solver:
             text += f"; {words} in {int(is_lowest(results, solver).sum())}"
     most = (lowest.mean("k") > 0.5).values
@@ -304,7 +361,8 @@ def lowest_objective(results: Dataset, config: Any) -> Finding:
 
 @needs("objective", ("GraHTP", "FGraHTP", "GraSP"), "dataset")
 def objective_of_fgrahtp(results: Dataset, config: Any) -> Finding:
-    """How far it is above the lowest of the three, in units of f(0) = ln 2: comparable up to 1 % in the median."""
+    """How far it is above the lowest of the three, in units of f(0) = ln 2: comparable up to 1 % in
+    the median."""
     f = results.objective.sel(solver=["GraHTP", "FGraHTP", "GraSP"])
     above = (f.sel(solver="FGraHTP") - f.min("solver")) / np.log(2)
     parts, conditions = [], []
@@ -313,7 +371,8 @@ def objective_of_fgrahtp(results: Dataset, config: Any) -> Finding:
         parts.append(f"{shown(name)} {quartiles(values, ' %', 100)}")
         conditions.append((float(values.median()) > 0.01) == (name == GISETTE))
     return Finding(
-        f"above the lowest, in % of f(0), median [quartiles] over k: {', '.join(parts)}", Verdict.of(*conditions)
+        f"above the lowest, in % of f(0), median [quartiles] over k: {', '.join(parts)}",
+        Verdict.of(*conditions),
     )
 
 
@@ -323,11 +382,17 @@ def errors(results: Dataset, config: Any) -> Finding:
     apart = np.abs(error.sel(solver="GraHTP") - error.sel(solver="GraSP"))
     parts, conditions = [], [float(apart.median()) <= 0.01]
     for one in "GraHTP", "GraSP":
-        counts = {other: wins(error, one, other) for other in present(error, ("FGraHTP", "FBS", "FoBa"))}
-        parts += [f"{one} against {other} {lower} / {higher}" for other, (lower, higher) in counts.items()]
+        counts = {
+            other: wins(error, one, other) for other in present(error, ("FGraHTP", "FBS", "FoBa"))
+        }
+        parts += [
+            f"{one} against {other} {lower} / {higher}" for other, (lower, higher) in counts.items()
+        ]
         conditions += [lower > higher for lower, higher in counts.values()]
     text = f"GraHTP and GraSP are {quartiles(apart, ' points', 100)} apart, median [quartiles] over sets and k"
-    return Finding(f"{text}; lower / higher, of {apart.size}: {', '.join(parts)}", Verdict.of(*conditions))
+    return Finding(
+        f"{text}; lower / higher, of {apart.size}: {', '.join(parts)}", Verdict.of(*conditions)
+    )
 
 
 @needs("test_error", SOLVERS)
@@ -338,7 +403,9 @@ def average_error(results: Dataset, config: Any) -> Finding:
     lowest, highest = own <= error.min("solver"), own >= error.max("solver")
     between = ~lowest & ~highest
     text = f"between the lowest and the highest in {int(between.sum())} of {between.size} runs"
-    return Finding(f"{text}, the lowest in {int(lowest.sum())}", Verdict.of(bool(between.mean() > 0.5)))
+    return Finding(
+        f"{text}, the lowest in {int(lowest.sum())}", Verdict.of(bool(between.mean() > 0.5))
+    )
 
 
 @needs("seconds", ("GraHTP", "FGraHTP", "GraSP"), "dataset")
@@ -347,8 +414,13 @@ def times(results: Dataset, config: Any) -> Finding:
     parts, conditions = [], []
     for name in results.dataset.values:
         seconds = results.seconds.sel(dataset=name)
-        middle = {solver: float(seconds.sel(solver=solver).median()) for solver in ("FGraHTP", "GraHTP", "GraSP")}
-        texts = ", ".join(f"{solver} {quartiles(seconds.sel(solver=solver), ' s')}" for solver in middle)
+        middle = {
+            solver: float(seconds.sel(solver=solver).median())
+            for solver in ("FGraHTP", "GraHTP", "GraSP")
+        }
+        texts = ", ".join(
+            f"{solver} {quartiles(seconds.sel(solver=solver), ' s')}" for solver in middle
+        )
         parts.append(f"{shown(name)}: {texts}")
         order = sorted(middle, key=lambda solver: middle[solver])
         conditions += [order[0] == "FGraHTP"] + [order[1] == "GraHTP"] * (name != BREAST_CANCER)
@@ -359,7 +431,10 @@ def times(results: Dataset, config: Any) -> Finding:
 def advantage_on_news(results: Dataset, config: Any) -> Finding:
     """Significant: less than half of the time of GraSP, in the median over k."""
     seconds = results.seconds.sel(dataset=NEWS)
-    ratios = {name: seconds.sel(solver="GraSP") / seconds.sel(solver=name) for name in ("FGraHTP", "GraHTP")}
+    ratios = {
+        name: seconds.sel(solver="GraSP") / seconds.sel(solver=name)
+        for name in ("FGraHTP", "GraHTP")
+    }
     texts = (f"{quartiles(ratio)} times that of {name}" for name, ratio in ratios.items())
     text = f"time of GraSP, median [quartiles] over k: {', '.join(texts)}"
     return Finding(text, Verdict.of(*(float(ratio.median()) > 2 for ratio in ratios.values())))
@@ -367,7 +442,8 @@ def advantage_on_news(results: Dataset, config: Any) -> Finding:
 
 @needs("test_error", (L1, "GraHTP", "FGraHTP"), "dataset")
 def errors_against_l1(results: Dataset, config: Any) -> Finding:
-    """On a set they outperform where the test error is lower at more penalties than it is higher."""
+    """On a set they outperform where the test error is lower at more penalties than it is
+    higher."""
     names, parts = present(results.test_error, ("GraHTP", "FGraHTP", "HTP-backtracking")), []
     better: dict[str, set[str]] = {solver: set() for solver in names}
     for name in results.dataset.values:
@@ -376,7 +452,9 @@ def errors_against_l1(results: Dataset, config: Any) -> Finding:
             lower, higher = wins(error, solver, L1)
             if lower > higher:
                 better[solver] |= {name}
-        gained = (quartiles(error.sel(solver=L1) - error.sel(solver=solver), "", 100) for solver in names)
+        gained = (
+            quartiles(error.sel(solver=L1) - error.sel(solver=solver), "", 100) for solver in names
+        )
         parts.append(f"{shown(name)} {', '.join(gained)}")
     both = len(better["GraHTP"] & better["FGraHTP"])
     text = f"both are better on {both} of {results.sizes['dataset']} sets"
@@ -396,11 +474,16 @@ def times_against_l1(results: Dataset, config: Any) -> Finding:
         first += fgrahtp < min(l1, grahtp)
         faster += grahtp < l1
         seconds = results.seconds.sel(dataset=name)
-        texts = (f"{solver} {quartiles(seconds.sel(solver=solver), ' s')}" for solver in ("FGraHTP", "GraHTP", L1))
+        texts = (
+            f"{solver} {quartiles(seconds.sel(solver=solver), ' s')}"
+            for solver in ("FGraHTP", "GraHTP", L1)
+        )
         parts.append(f"{shown(name)}: {', '.join(texts)}")
     sets = results.sizes["dataset"]
     text = f"FGraHTP is fastest on {first} of {sets} sets, GraHTP faster than liblinear (not APG) on {faster}; median "
-    return Finding(f"{text}[quartiles] over λ: {'; '.join(parts)}", Verdict.of(first == sets, faster >= 3))
+    return Finding(
+        f"{text}[quartiles] over λ: {'; '.join(parts)}", Verdict.of(first == sets, faster >= 3)
+    )
 
 
 # ---- Figure 6 and Table 4: precision matrices ----
@@ -409,11 +492,16 @@ def times_against_l1(results: Dataset, config: Any) -> Finding:
 def mean_error(values: DataArray) -> tuple[float, float]:
     """Return the mean over what is there and its standard error."""
     found = values.values[np.isfinite(values.values)]
-    return (float(found.mean()), float(found.std(ddof=1) / found.size**0.5)) if found.size > 1 else (np.nan, np.nan)
+    return (
+        (float(found.mean()), float(found.std(ddof=1) / found.size**0.5))
+        if found.size > 1
+        else (np.nan, np.nan)
+    )
 
 
 def favourable(column: str, better: int, digits: int) -> Judge:
-    """At every p, whether no other method is better: by a paired difference beyond two standard errors over trials."""
+    """At every p, whether no other method is better: by a paired difference beyond two standard
+    errors over trials."""
 
     @needs(column, ("GraHTP", GLASSO), "p")
     def judge(results: Dataset, config: Any) -> Finding:
@@ -421,10 +509,15 @@ def favourable(column: str, better: int, digits: int) -> Judge:
         for p in results.p.values:
             at = results[column].sel(p=p)
             own = at.sel(solver="GraHTP")
-            others = [name for name in present(at, (*GREEDY, GLASSO)) if at.sel(solver=name).count() > 1]
+            others = [
+                name for name in present(at, (*GREEDY, GLASSO)) if at.sel(solver=name).count() > 1
+            ]
             means = {name: mean_error(at.sel(solver=name)) for name in others}
             best = max(others, key=lambda name: better * means[name][0])
-            texts = (f"{value:.{digits}f} ± {error:.{digits}f}" for value, error in (mean_error(own), means[best]))
+            texts = (
+                f"{value:.{digits}f} ± {error:.{digits}f}"
+                for value, error in (mean_error(own), means[best])
+            )
             parts.append(f"p = {p}: {next(texts)}, best of the others {best} {next(texts)}")
             paired = (mean_error(better * (at.sel(solver=name) - own)) for name in others)
             conditions.append(not any(value > 2 * error for value, error in paired))
@@ -434,10 +527,13 @@ def favourable(column: str, better: int, digits: int) -> Judge:
 
 
 def by_p(results: Dataset, columns: Sequence[tuple[str, str, str]], digits: int) -> str:
-    """List at every p the means with standard errors of some columns: (solver, column, how it is called)."""
+    """List at every p the means with standard errors of some columns: (solver, column, how it is
+    called)."""
     rows = []
     for p in results.p.values:
-        ends = [mean_error(results[column].sel(p=p, solver=solver)) for solver, column, _ in columns]
+        ends = [
+            mean_error(results[column].sel(p=p, solver=solver)) for solver, column, _ in columns
+        ]
         texts = (f"{value:.{digits}f} ± {error:.{digits}f}" for value, error in ends)
         texts = (f"{column[2]} {text}" for column, text in zip(columns, texts, strict=True))
         rows.append(f"p = {p}: {', '.join(texts)}")
@@ -445,7 +541,8 @@ def by_p(results: Dataset, columns: Sequence[tuple[str, str, str]], digits: int)
 
 
 def where_it_turns(results: Dataset, config: Any) -> str:
-    """The F-scores with the k chosen and with the best k, and how far an edge stands out of the noise of S."""
+    """The F-scores with the k chosen and with the best k, and how far an edge stands out of the
+    noise of S."""
     columns = [("GraHTP", "f_score", "GraHTP"), ("GraHTP", "most_f_score", "with its best k")]
     columns += [(GLASSO, "f_score", GLASSO), (GLASSO, "most_f_score", "with its best penalty")]
     size = np.sqrt(config.n) * results.partial_correlation.sel(solver="GraHTP").mean("trial")
@@ -457,8 +554,12 @@ def where_it_turns(results: Dataset, config: Any) -> str:
 
 
 def shrinkage_or_k(results: Dataset, config: Any) -> str:
-    """The error with the k chosen, with the best k, and where its matrices are shrunk towards the diagonal."""
-    columns = [("GraHTP", "frobenius", "GraHTP"), ("GraHTP", "least_frobenius", "with the k of least error")]
+    """The error with the k chosen, with the best k, and where its matrices are shrunk towards the
+    diagonal."""
+    columns = [
+        ("GraHTP", "frobenius", "GraHTP"),
+        ("GraHTP", "least_frobenius", "with the k of least error"),
+    ]
     columns += [("GraHTP", "relaxed_frobenius", "relaxed"), (GLASSO, "frobenius", GLASSO)]
     columns += [(GLASSO, "relaxed_frobenius", f"{GLASSO} relaxed")]
     return (
@@ -468,7 +569,8 @@ def shrinkage_or_k(results: Dataset, config: Any) -> str:
 
 
 def unstable(names: Sequence[str]) -> Judge:
-    """At every p: whether standard errors are above those of GLasso by more than twice the error of their ratio."""
+    """At every p: whether standard errors are above those of GLasso by more than twice the error of
+    their ratio."""
 
     @needs("frobenius", (*names, GLASSO))
     def judge(results: Dataset, config: Any) -> Finding:
@@ -492,7 +594,8 @@ def unstable(names: Sequence[str]) -> Judge:
 
 
 def fastest(one: str, others: Sequence[str], along: str) -> Judge:
-    """Medians over trials or splits of the time of the whole choice, at every p or on every data set."""
+    """Medians over trials or splits of the time of the whole choice, at every p or on every data
+    set."""
     over = "trial" if along == "p" else "split"
 
     @needs("seconds", (one,), along)
@@ -503,13 +606,17 @@ def fastest(one: str, others: Sequence[str], along: str) -> Judge:
             names = present(rows.seconds, others)
             if not names:
                 continue
-            texts = (f"{name} {quartiles(rows.seconds.sel(solver=name), ' s')}" for name in (one, *names))
+            texts = (
+                f"{name} {quartiles(rows.seconds.sel(solver=name), ' s')}" for name in (one, *names)
+            )
             parts.append(f"{f'p = {at}' if along == 'p' else shown(at)}: {', '.join(texts)}")
             own, *rest = (float(rows.seconds.sel(solver=name).median()) for name in (one, *names))
             conditions.append(own < min(rest))
         if not parts:
             return Finding("there are no others", Verdict.CANNOT_BE_JUDGED)
-        return Finding(f"median [quartiles] over {over}s: {'; '.join(parts)}", Verdict.of(*conditions))
+        return Finding(
+            f"median [quartiles] over {over}s: {'; '.join(parts)}", Verdict.of(*conditions)
+        )
 
     return judge
 
@@ -535,11 +642,18 @@ def row_of(name: str) -> Claim:
     @needs("mcc", (name,), "dataset")
     def judge(results: Dataset, config: Any) -> Finding:
         of = results.sel(solver=name, dataset=HESS)
-        cells = [f"{float(of[column].mean()):.2f} ({float(of[column].std(ddof=1)):.2f})" for column in MEASURES]
+        cells = [
+            f"{float(of[column].mean()):.2f} ({float(of[column].std(ddof=1)):.2f})"
+            for column in MEASURES
+        ]
         text = in_words([*cells, f"{float(of.seconds.mean()):.2g}"])
-        return Finding(f"{text}; with 26 genes, not 113 of 22,283: not comparable", Verdict.CANNOT_BE_JUDGED)
+        return Finding(
+            f"{text}; with 26 genes, not 113 of 22,283: not comparable", Verdict.CANNOT_BE_JUDGED
+        )
 
-    return Claim(f"{name}: mean (standard deviation) over 100 splits", in_words(PRINTED[name]), judge)
+    return Claim(
+        f"{name}: mean (standard deviation) over 100 splits", in_words(PRINTED[name]), judge
+    )
 
 
 @needs("mcc", ("GraHTP", GLASSO), "dataset")
@@ -549,10 +663,14 @@ def competitive(results: Dataset, config: Any) -> Finding:
         rows, texts = results.sel(dataset=dataset), []
         names = present(rows.mcc, (*GREEDY, GLASSO))
         for column in MEASURES:
-            means = {name: float(rows[column].sel(solver=name).mean()) for name in ("GraHTP", *names)}
+            means = {
+                name: float(rows[column].sel(solver=name).mean()) for name in ("GraHTP", *names)
+            }
             best = max(names, key=lambda name, means=means: means[name])  # type: ignore[misc]
             apart = mean_error(rows[column].sel(solver="GraHTP") - rows[column].sel(solver=best))
-            texts.append(f"{column} {means['GraHTP']:.2f}, {best} {means[best]:.2f} ({apart[0]:+.3f} ± {apart[1]:.3f})")
+            texts.append(
+                f"{column} {means['GraHTP']:.2f}, {best} {means[best]:.2f} ({apart[0]:+.3f} ± {apart[1]:.3f})"
+            )
             conditions.append(means["GraHTP"] >= means[best] - CLOSE)
         parts.append(f"{shown(dataset)}: {', '.join(texts)}")
     text = f"GraHTP, best of the others (paired difference ± standard error over splits): {'; '.join(parts)}"
@@ -566,9 +684,13 @@ def highest_mcc(results: Dataset, config: Any) -> Finding:
         mcc = results.mcc.sel(dataset=dataset)
         names = present(mcc, (*GREEDY, GLASSO))
         means = {name: mean_error(mcc.sel(solver=name)) for name in ("GraHTP", *names)}
-        parts.append(f"{shown(dataset)}: {', '.join(f'{n} {v:.3f} ± {error:.3f}' for n, (v, error) in means.items())}")
+        parts.append(
+            f"{shown(dataset)}: {', '.join(f'{n} {v:.3f} ± {error:.3f}' for n, (v, error) in means.items())}"
+        )
         conditions.append(all(means["GraHTP"][0] > means[name][0] for name in names))
-    return Finding(f"mean ± standard error over splits: {'; '.join(parts)}", Verdict.of(*conditions))
+    return Finding(
+        f"mean ± standard error over splits: {'; '.join(parts)}", Verdict.of(*conditions)
+    )
 
 
 THEORY = "a table of theory: nothing to run"
@@ -610,14 +732,20 @@ PAPER = Paper(
             "figure1",
             [
                 Claim(
-                    "(a) $\\mu_1 < \\mu_2$ where M/m is near 1, $\\mu_1 > \\mu_2$ where it is larger", "", factors_cross
+                    "(a) $\\mu_1 < \\mu_2$ where M/m is near 1, $\\mu_1 > \\mu_2$ where it is larger",
+                    "",
+                    factors_cross,
                 ),
                 Claim(
                     "(a) $\\mu_1 < 1$ needs $M/m < 2\\sqrt{3}/3 = 1.155$, $\\mu_2 < 1$ needs $M/m < 1.26$",
                     "1.155 and 1.26",
                     condition_numbers,
                 ),
-                Claim("(b) $\\bar\\mu_2$ is better than $\\bar\\mu_1$ where M/m is small", "", relaxed_factors),
+                Claim(
+                    "(b) $\\bar\\mu_2$ is better than $\\bar\\mu_1$ where M/m is small",
+                    "",
+                    relaxed_factors,
+                ),
             ],
             "In closed form, by `jaxht.bounds`. The factor $\\mu_2 = 1.62\\,\\rho$ can be below 1 up to M/m = 1.271.",
         ),
@@ -627,19 +755,29 @@ PAPER = Paper(
             [
                 Claim("the chance of success rises with n in every curve", "", rise),
                 *by_step_size("GraHTP is superior to FGraHTP", above_fgrahtp),
-                *by_step_size("its lead over FGraHTP is largest for k above K and small n", lead_where),
+                *by_step_size(
+                    "its lead over FGraHTP is largest for k above K and small n", lead_where
+                ),
                 *by_step_size("k = K: GraHTP, FGraHTP and GraSP are comparable", comparable),
-                *by_step_size("k = K: these three significantly outperform FBS and FoBa", thresholding_is_best),
+                *by_step_size(
+                    "k = K: these three significantly outperform FBS and FoBa", thresholding_is_best
+                ),
                 *by_step_size(
                     "k = 70: GraHTP and GraSP are superior",
                     lambda one: at_k(70, one, ["GraSP"], ["FGraHTP", "FBS", "FoBa"]),
                 ),
-                Claim("k = 70: the gap among all solvers is smaller than for k = 50", "", gap_decreases),
+                Claim(
+                    "k = 70: the gap among all solvers is smaller than for k = 50",
+                    "",
+                    gap_decreases,
+                ),
                 *by_step_size(
                     "k = 110: GraHTP, FBS and FoBa are much better than FGraHTP and GraSP",
                     lambda one: at_k(110, one, ["FBS", "FoBa"], ["FGraHTP", "GraSP"]),
                 ),
-                *by_step_size("GraHTP has the better trade-off between accuracy and stability", trade_off),
+                *by_step_size(
+                    "GraHTP has the better trade-off between accuracy and stability", trade_off
+                ),
             ],
             "The step size is not printed for this figure: $\\eta = 1/(2M_{2k})$, as in Figure 3, or a longer one. "
             f"Comparable means: intervals apart at no more than {100 * COMPARABLE:g} % of the n.",
@@ -653,7 +791,9 @@ PAPER = Paper(
                     "over a wide range of k GraHTP has the better trade-off between accuracy and stability",
                     trade_off,
                 ),
-                *by_step_size("GraHTP is above FGraHTP throughout for k above K", above_fgrahtp_beyond),
+                *by_step_size(
+                    "GraHTP is above FGraHTP throughout for k above K", above_fgrahtp_beyond
+                ),
             ],
             "The printed step size is $1/(2M_{2k})$. $M_{2k}$ bounds the curvature from above; where most labels are "
             "predicted with certainty, the curvature is far below it, and such steps no longer change the support.",
@@ -690,7 +830,9 @@ PAPER = Paper(
                     "",
                     average_error,
                 ),
-                Claim("time: FGraHTP is the first, GraHTP the second but on breast cancer", "", times),
+                Claim(
+                    "time: FGraHTP is the first, GraHTP the second but on breast cancer", "", times
+                ),
                 Claim(
                     "time: the advantage of FGraHTP and GraHTP becomes significant on news20, the largest set",
                     "",
@@ -721,18 +863,43 @@ PAPER = Paper(
             "Figure 6",
             "figure6",
             [
-                Claim("GraHTP performs favourably in the Frobenius error", "", favourable("frobenius", -1, 2)),
-                Claim("GraHTP performs favourably in the F-score of the edges", "", favourable("f_score", 1, 3)),
-                Claim("the standard error of GraHTP is larger than that of GLasso", "", unstable(["GraHTP"])),
-                Claim("the other greedy methods are unstable in the same way", "", unstable(GREEDY)),
-                Claim("GLasso takes less time than the greedy methods", "", fastest(GLASSO, ["GraHTP", *GREEDY], "p")),
-                Claim("GraHTP takes less time than the other greedy methods", "", fastest("GraHTP", GREEDY, "p")),
+                Claim(
+                    "GraHTP performs favourably in the Frobenius error",
+                    "",
+                    favourable("frobenius", -1, 2),
+                ),
+                Claim(
+                    "GraHTP performs favourably in the F-score of the edges",
+                    "",
+                    favourable("f_score", 1, 3),
+                ),
+                Claim(
+                    "the standard error of GraHTP is larger than that of GLasso",
+                    "",
+                    unstable(["GraHTP"]),
+                ),
+                Claim(
+                    "the other greedy methods are unstable in the same way", "", unstable(GREEDY)
+                ),
+                Claim(
+                    "GLasso takes less time than the greedy methods",
+                    "",
+                    fastest(GLASSO, ["GraHTP", *GREEDY], "p"),
+                ),
+                Claim(
+                    "GraHTP takes less time than the other greedy methods",
+                    "",
+                    fastest("GraHTP", GREEDY, "p"),
+                ),
             ],
             "Differences are paired, as all methods see the same samples. Time is that of the whole choice of k or of "
             f"the penalty. {TIMED}",
             [
                 Question("From which p on is the graph no longer found, and why?", where_it_turns),
-                Question("Is the error one of the choice of k, or is it shrinkage that is missing?", shrinkage_or_k),
+                Question(
+                    "Is the error one of the choice of k, or is it shrinkage that is missing?",
+                    shrinkage_or_k,
+                ),
             ],
         ),
         Section(
@@ -745,7 +912,9 @@ PAPER = Paper(
                     "at most 0.04 below the best",
                     competitive,
                 ),
-                Claim("the MCC of GraHTP is the highest", "0.49, the others 0.44 to 0.48", highest_mcc),
+                Claim(
+                    "the MCC of GraHTP is the highest", "0.49, the others 0.44 to 0.48", highest_mcc
+                ),
                 Claim(
                     "GLasso takes the least time",
                     "1.19 s, GraHTP 1.92 s",

@@ -18,7 +18,8 @@ class Config(BaseConfig):
 
 
 def run(config: Config, session: Session) -> Dataset:
-    """Compute the factors at m = 1, M = kappa, with the step size that is best for each or that the paper names."""
+    """Compute the factors at m = 1, M = kappa, with the step size that is best for each or that the
+    paper names."""
     list(session.progress([None]))
     kappa = jnp.linspace(1, config.kappa_max, config.num_points)
     best = 1 / kappa**2  # m / M^2
@@ -47,12 +48,20 @@ def plot(dataset: Dataset, config: Config) -> Figure:
         (left, dataset.mu_1, plots.BLUE, "-", r"GraHTP, $\mu_1$"),
         (left, dataset.mu_2, plots.VERMILION, "--", r"FGraHTP, $\mu_2$"),
         (right, dataset.mubar_1, plots.BLUE, "-", r"GraHTP, $\bar\mu_1$ (of the objective)"),
-        (right, dataset.mubar_1**0.5, plots.BLUE, ":", r"GraHTP, $\sqrt{\bar\mu_1}$ (of the error)"),
+        (
+            right,
+            dataset.mubar_1**0.5,
+            plots.BLUE,
+            ":",
+            r"GraHTP, $\sqrt{\bar\mu_1}$ (of the error)",
+        ),
         (right, dataset.mubar_2, plots.VERMILION, "--", r"FGraHTP, $\bar\mu_2$"),
     )
     for axes, factor, color, dashes, text in curves:
         (kappa,) = factor.dims
-        axes.plot(factor[kappa], factor.where(factor <= 1.05), color=color, linestyle=dashes, label=text)
+        axes.plot(
+            factor[kappa], factor.where(factor <= 1.05), color=color, linestyle=dashes, label=text
+        )
     for axes, kappa in (left, dataset.kappa), (right, dataset.kappa_relaxed):
         axes.axhline(1, color=plots.GREY, linewidth=0.6)
         axes.set_xlim(kappa.min(), kappa.max())

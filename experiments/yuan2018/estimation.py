@@ -21,9 +21,12 @@ MAX_STEPS = 100  # of GLasso, each over all variables
 class Estimation(BaseConfig):
     """The keys of both experiments."""
 
-    solvers: Annotated[list[Literal["GraHTP", "GraSP", "FBS", "FoBa"]], Field(min_length=1)]  # beside GLasso
+    solvers: Annotated[
+        list[Literal["GraHTP", "GraSP", "FBS", "FoBa"]], Field(min_length=1)
+    ]  # beside GLasso
     density: Fractions  # sparsities k, in units of the p (p - 1) / 2 edges that there can be
-    # penalties: of GLasso, in units of the largest entry of S off the diagonal, from which on it finds no edge.
+    # penalties: of GLasso, in units of the largest entry of S off the diagonal, from which on it
+    # finds no edge.
     penalties: Fractions
     step_size: Positive  # of GraHTP, with which each step begins
     grasp_steps: Count  # most steps of GraSP, which may cycle
@@ -43,17 +46,26 @@ class Method:
         raise NotImplementedError
 
     def over(self, S: Matrix) -> tuple[Any, Any]:
-        """Return both for all choices, one after the other: side by side each would wait for the slowest."""
-        W, failed = map(np.stack, zip(*(self.at(S, choice) for choice in range(self.num_choices)), strict=True))
+        """Return both for all choices, one after the other: side by side each would wait for the
+        slowest."""
+        W, failed = map(
+            np.stack, zip(*(self.at(S, choice) for choice in range(self.num_choices)), strict=True)
+        )
         return W, failed
 
 
 class Greedy(Method):
-    """A solver, for its sparsities: each from the best diagonal matrix; those of FBS, and of FoBa, are one path."""
+    """A solver, for its sparsities: each from the best diagonal matrix; those of FBS, and of FoBa,
+    are one path."""
 
     def __init__(self, name: str, p: int, config: Estimation) -> None:
         self.k, self.num_choices = config.k(p), len(config.k(p))
-        solver: Any = {"GraHTP": HTP(config.step_size, True), "GraSP": GraSP(True), "FBS": OMP(), "FoBa": FoBa()}[name]
+        solver: Any = {
+            "GraHTP": HTP(config.step_size, True),
+            "GraSP": GraSP(True),
+            "FBS": OMP(),
+            "FoBa": FoBa(),
+        }[name]
         stop, k_max = Stop(max_steps=config.grasp_steps if name == "GraSP" else None), self.k[-1]
         self.nested = solver.nested
 
@@ -88,7 +100,9 @@ class GLasso(Method):
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore", ConvergenceWarning)
             try:
-                _, W, num_steps = graphical_lasso(S, penalty, max_iter=MAX_STEPS, return_n_iter=True)
+                _, W, num_steps = graphical_lasso(
+                    S, penalty, max_iter=MAX_STEPS, return_n_iter=True
+                )
             except FloatingPointError:
                 return np.full(S.shape, np.nan), True
         return W, num_steps >= MAX_STEPS

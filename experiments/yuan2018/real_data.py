@@ -1,4 +1,5 @@
-"""Yuan, Li & Zhang 2018, Figures 4 and 5: sparse logistic regression on real data, by solvers and by l1 penalties."""
+"""Yuan, Li & Zhang 2018, Figures 4 and 5: sparse logistic regression on real data, by solvers and
+by l1 penalties."""
 
 from collections.abc import Callable
 from functools import partial
@@ -13,7 +14,17 @@ from scipy import sparse
 from sklearn.preprocessing import StandardScaler, normalize
 from xarray import Dataset, concat
 
-from experiments.common import BaseConfig, Count, Names, Positive, Session, data, plots, tasks, timed
+from experiments.common import (
+    BaseConfig,
+    Count,
+    Names,
+    Positive,
+    Session,
+    data,
+    plots,
+    tasks,
+    timed,
+)
 from experiments.common.l1 import L1Fit, L1Logistic
 from experiments.common.session import Piece
 from experiments.common.solvers import SOLVERS, SolverNames
@@ -47,9 +58,9 @@ class Fit(NamedTuple):
 class Task(tasks.Task):
     """A data set in two parts, and how well it is solved.
 
-    Rows of sparse sets are scaled to unit norm (as rcv1 and news20 are distributed), columns of dense ones standardised
-    by the training part. Where the set has no training part of its own, a random half of the rows is it.
-    """
+    Rows of sparse sets are scaled to unit norm (as rcv1 and news20 are distributed), columns of
+    dense ones standardised by the training part. Where the set has no training part of its own, a
+    random half of the rows is it."""
 
     def __init__(self, name: str, table: data.Table, config: OnData) -> None:
         super().__init__()
@@ -79,16 +90,24 @@ class Task(tasks.Task):
         return self._judged(x, seconds, setup_seconds, int(result.num_steps), int(result.status))
 
     def path_solved(self, name: str, ks: list[int]) -> list[Fit]:
-        """Solve by a solver whose path is a single run; its time is that of the largest k, and not known of others."""
+        """Solve by a solver whose path is a single run; its time is that of the largest k, and not
+        known of others."""
 
         def run(objective: Any) -> Any:
-            return path(objective, Sparse(1), SOLVERS[name].build(objective, max(ks)), ks, stop=self.stop)
+            return path(
+                objective, Sparse(1), SOLVERS[name].build(objective, max(ks)), ks, stop=self.stop
+            )
 
         compiled, setup_seconds = timed(self.compiled, (name, *ks), run, self.objective)
         results, seconds = timed(compiled, self.objective)
         times = [np.nan] * (len(ks) - 1) + [seconds]
-        points = zip(np.asarray(results.x, np.float64), times, results.num_steps, results.status, strict=True)
-        return [self._judged(x, time, setup_seconds, int(steps), int(status)) for x, time, steps, status in points]
+        points = zip(
+            np.asarray(results.x, np.float64), times, results.num_steps, results.status, strict=True
+        )
+        return [
+            self._judged(x, time, setup_seconds, int(steps), int(status))
+            for x, time, steps, status in points
+        ]
 
     def l1_solved(self, fit: L1Fit) -> Fit:
         """Judge a solution of scikit-learn."""
@@ -98,24 +117,35 @@ class Task(tasks.Task):
     def _judged(self, x: NDArray[np.float64], *costs: Any) -> Fit:
         losses = np.logaddexp(0, -2 * self.y * (self.A @ x))
         wrong = self.y_test * (self.A_test @ x) <= 0
-        return Fit(losses.mean() + self.config.l2 / 2 * x @ x, wrong.mean(), int(np.count_nonzero(x)), *costs)
+        return Fit(
+            losses.mean() + self.config.l2 / 2 * x @ x,
+            wrong.mean(),
+            int(np.count_nonzero(x)),
+            *costs,
+        )
 
 
 def compare(
-    config: OnData, session: Session, axis: str, values: list[Any], l1: Callable[[Task], list[L1Fit]]
+    config: OnData,
+    session: Session,
+    axis: str,
+    values: list[Any],
+    l1: Callable[[Task], list[L1Fit]],
 ) -> Dataset:
-    """Solve by the l1 penalty and then by every solver, on every data set; a part of the store for each of them.
+    """Solve by the l1 penalty and then by every solver, on every data set; a part of the store for
+    each of them.
 
-    The results are over the axis "k", or "penalty", where k is the number of nonzeros that the l1 penalty left; l1
-    returns the solutions for its values.
-    """
+    The results are over the axis "k", or "penalty", where k is the number of nonzeros that the l1
+    penalty left; l1 returns the solutions for its values."""
     names = [L1, *config.solvers]
 
     def on(dataset: str, part: Callable[..., Dataset]) -> Dataset:
         task = Task(dataset, data.load(dataset, session.data_dir), config)
         if axis == "k":
             tasks.check_sparsity(dataset, max(values), task.A.shape[1])
-        first = part(f"{dataset}-{L1}", lambda: over(axis, values, [task.l1_solved(fit) for fit in l1(task)]))
+        first = part(
+            f"{dataset}-{L1}", lambda: over(axis, values, [task.l1_solved(fit) for fit in l1(task)])
+        )
         k = [max(1, size) for size in first[axis if axis == "k" else "nonzeros"].values.tolist()]
 
         def by(name: str, piece: Piece) -> Dataset:
@@ -125,7 +155,10 @@ def compare(
             def at(value: Any, size: int) -> Dataset:
                 return over(axis, [value], [task.solved(name, size)])
 
-            pieces = [piece(f"{value:g}", partial(at, value, size)) for value, size in zip(values, k, strict=True)]
+            pieces = [
+                piece(f"{value:g}", partial(at, value, size))
+                for value, size in zip(values, k, strict=True)
+            ]
             return concat(pieces, axis)
 
         others = [part(f"{dataset}-{name}", partial(by, name), True) for name in config.solvers]
@@ -139,13 +172,17 @@ def compare(
 def over(axis: str, values: list[Any], fits: list[Fit]) -> Dataset:
     """Return fits as a dataset."""
     columns = zip(Fit._fields, zip(*fits, strict=True), strict=True)
-    return Dataset({name: (axis, np.array(column)) for name, column in columns}, coords={axis: values})
+    return Dataset(
+        {name: (axis, np.array(column)) for name, column in columns}, coords={axis: values}
+    )
 
 
 COLUMNS = {"objective": "training objective", "test_error": "test error (%)", "seconds": "time (s)"}
 
 
-def draw_grid(dataset: Dataset, config: OnData, columns: list[str], label: str) -> tuple[Figure, Any]:
+def draw_grid(
+    dataset: Dataset, config: OnData, columns: list[str], label: str
+) -> tuple[Figure, Any]:
     """Draw a row for each data set and a column for each of the measures; label: of the x axis."""
     figure = plots.figure(2.6 * len(columns) + 1.2, 2.0 * len(config.datasets))
     grid = figure.subplots(len(config.datasets), len(columns), squeeze=False, sharex="col")
@@ -164,8 +201,11 @@ def draw_grid(dataset: Dataset, config: OnData, columns: list[str], label: str) 
 
 
 def _curves(axes: Axes, results: Dataset, column: str) -> None:
-    """Draw a measure of all solvers on one data set; that of the l1 penalty at the number of its nonzeros."""
-    looks = {L1: (plots.GREY, "x")} | plots.looks(name for name in results.solver.values if name != L1)
+    """Draw a measure of all solvers on one data set; that of the l1 penalty at the number of its
+    nonzeros."""
+    looks = {L1: (plots.GREY, "x")} | plots.looks(
+        name for name in results.solver.values if name != L1
+    )
     scale = 100 if column == "test_error" else 1
     for name, (color, marker) in looks.items():
         fits = results.sel(solver=name)
@@ -173,4 +213,6 @@ def _curves(axes: Axes, results: Dataset, column: str) -> None:
         label = r"$\ell_1$ (liblinear)" if name == L1 else SOLVERS[name].label
         value = (scale * fits[column]).where(fits.status != Status.DIVERGED)
         axes.plot(at, value, color=color, marker=marker, label=label)
-        axes.plot(at, value.where(fits.status >= Status.MAX_STEPS), marker, color=color, mfc="white")
+        axes.plot(
+            at, value.where(fits.status >= Status.MAX_STEPS), marker, color=color, mfc="white"
+        )

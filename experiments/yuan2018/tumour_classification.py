@@ -1,4 +1,5 @@
-"""Yuan, Li & Zhang 2018, Table 4: linear discriminant analysis of tumours by sparse precision matrices."""
+"""Yuan, Li & Zhang 2018, Table 4: linear discriminant analysis of tumours by sparse precision
+matrices."""
 
 from collections.abc import Callable
 from functools import partial
@@ -17,7 +18,16 @@ from xarray import Dataset, concat
 
 from experiments.common import Count, Failure, Names, Session, data, double_precision, plots, timed
 from experiments.common.session import Piece
-from experiments.yuan2018.estimation import GLASSO, Estimation, GLasso, Greedy, Matrix, Method, losses, num_edges
+from experiments.yuan2018.estimation import (
+    GLASSO,
+    Estimation,
+    GLasso,
+    Greedy,
+    Matrix,
+    Method,
+    losses,
+    num_edges,
+)
 from jaxht import folds
 
 Mask = NDArray[np.bool_]
@@ -27,7 +37,8 @@ class Config(Estimation):
     """Table 4."""
 
     datasets: Names  # names of data sets with labels -1/+1
-    # test_positive, test_negative: for each of them, how many samples of a class are the test part of a split.
+    # test_positive, test_negative: for each of them, how many samples of a class are the test part
+    # of a split.
     test_positive: list[Count]
     test_negative: list[Count]
     # num_genes: that are kept, by a t test on the training part; all where there are fewer.
@@ -38,7 +49,9 @@ class Config(Estimation):
     @model_validator(mode="after")
     def _check_lengths(self) -> "Config":
         if not len(self.datasets) == len(self.test_positive) == len(self.test_negative):
-            raise ValueError("test_positive and test_negative must have one entry for each data set")
+            raise ValueError(
+                "test_positive and test_negative must have one entry for each data set"
+            )
         return self
 
     @property
@@ -48,7 +61,8 @@ class Config(Estimation):
 
 
 def covariance(X: Matrix, y: Mask, kept: Mask, used: Mask) -> Matrix:
-    """Return the covariance within classes, pooled: of the rows used, around the class means of the rows kept."""
+    """Return the covariance within classes, pooled: of the rows used, around the class means of the
+    rows kept."""
     means = np.where(y[:, None], X[kept & y].mean(axis=0), X[kept & ~y].mean(axis=0))
     return empirical_covariance((X - means)[used], assume_centered=True)
 
@@ -67,9 +81,12 @@ def predicted(W: Matrix, X: Matrix, y: Mask, X_test: Matrix) -> Mask:
 
 
 class Split:
-    """A random training and test part: the genes of the lowest p values on the training part, standardised by it."""
+    """A random training and test part: the genes of the lowest p values on the training part,
+    standardised by it."""
 
-    def __init__(self, table: data.Table, num_test: tuple[int, int], config: Config, number: int) -> None:
+    def __init__(
+        self, table: data.Table, num_test: tuple[int, int], config: Config, number: int
+    ) -> None:
         rng, y = np.random.default_rng([config.seed, number]), table.y > 0
         test = np.zeros(len(y), bool)
         for own, size in zip((y, ~y), num_test, strict=True):
@@ -84,7 +101,8 @@ class Split:
         self.folds = np.asarray(folds(key, len(self.y), config.num_folds))
 
     def estimate(self, by: Method) -> tuple[Matrix, int, bool]:
-        """Return W with the least mean loss of the samples held out, which choice it is, and whether it failed.
+        """Return W with the least mean loss of the samples held out, which choice it is, and
+        whether it failed.
 
         Where there is no such matrix on all samples, it is that of the next choice that has one.
         """
@@ -115,25 +133,39 @@ class Split:
 
 
 def run(config: Config, session: Session) -> Dataset:
-    """Estimate by every method on the same splits; a part of the store for each method and data set."""
+    """Estimate by every method on the same splits; a part of the store for each method and data
+    set."""
     names = [GLASSO, *config.solvers]
 
     def on(dataset: str, num_test: tuple[int, int], part: Callable[..., Dataset]) -> Dataset:
         table = data.load(dataset, session.data_dir)
         classes = np.sum(table.y > 0), np.sum(table.y <= 0)
-        if any(size + config.num_folds > most for size, most in zip(num_test, classes, strict=True)):
+        if any(
+            size + config.num_folds > most for size, most in zip(num_test, classes, strict=True)
+        ):
             raise Failure(
                 f"{dataset}: {classes[0]} positive and {classes[1]} negative samples are too few for the test part"
             )
-        parts = [part(f"{dataset}-{name}", partial(splits, config, table, num_test, name), True) for name in names]
+        parts = [
+            part(f"{dataset}-{name}", partial(splits, config, table, num_test, name), True)
+            for name in names
+        ]
         return concat(parts, "solver")
 
-    with double_precision(), session.parts(len(names) * len(config.datasets), ("num_splits",)) as part:
-        results = [on(dataset, size, part) for dataset, size in zip(config.datasets, config.num_test, strict=True)]
+    with (
+        double_precision(),
+        session.parts(len(names) * len(config.datasets), ("num_splits",)) as part,
+    ):
+        results = [
+            on(dataset, size, part)
+            for dataset, size in zip(config.datasets, config.num_test, strict=True)
+        ]
     return concat(results, "dataset").assign_coords(dataset=config.datasets, solver=names)
 
 
-def splits(config: Config, table: data.Table, num_test: tuple[int, int], name: str, piece: Piece) -> Dataset:
+def splits(
+    config: Config, table: data.Table, num_test: tuple[int, int], name: str, piece: Piece
+) -> Dataset:
     """Estimate by a method on all splits of a data set; a split is a piece."""
     p = Split(table, num_test, config, 0).X.shape[1]
     by = GLasso(config) if name == GLASSO else Greedy(name, p, config)
@@ -142,7 +174,9 @@ def splits(config: Config, table: data.Table, num_test: tuple[int, int], name: s
     def split(number: int) -> Dataset:
         return Dataset(Split(table, num_test, config, number).judged(by))
 
-    return concat([piece(str(number), partial(split, number)) for number in range(config.num_splits)], "split")
+    return concat(
+        [piece(str(number), partial(split, number)) for number in range(config.num_splits)], "split"
+    )
 
 
 COLUMNS = {"specificity": "Specificity", "sensitivity": "Sensitivity", "mcc": "MCC"}
@@ -161,12 +195,20 @@ def plot(dataset: Dataset, config: Config) -> Figure:
         def cell(name: str, column: str, mean: Dataset = mean, spread: Dataset = spread) -> str:
             value, around = (float(of[column].sel(solver=name)) for of in (mean, spread))
             digits = 0 if column == "edges" else 2
-            return f"{value:.{digits}f} ({around:.{digits}f})" if column != "seconds" else f"{value:.2f}"
+            return (
+                f"{value:.{digits}f} ({around:.{digits}f})"
+                if column != "seconds"
+                else f"{value:.2f}"
+            )
 
         size = f"{int(mean.num_genes[0])} genes, {int(mean.num_train[0])} training and {sum(num_test)} test samples"
         axes.set_title(f"{dataset_name.replace('_', ' ')}: {size}", loc="left")
         cells = [[cell(name, column) for column in COLUMNS] for name in names]
-        labels: dict[str, Any] = {"rowLabels": names, "colLabels": list(COLUMNS.values()), "cellLoc": "center"}
+        labels: dict[str, Any] = {
+            "rowLabels": names,
+            "colLabels": list(COLUMNS.values()),
+            "cellLoc": "center",
+        }
         table = plots.table(axes, cells, 9, edges="horizontal", bbox=[0.1, 0, 0.9, 1], **labels)
         for place in table.get_celld().values():
             place.set_linewidth(0.5)

@@ -1,4 +1,5 @@
-"""Yuan et al. 2020, Figure 4: DIHT against IHT and HTP on an ill-conditioned design, over the sample size."""
+"""Yuan et al. 2020, Figure 4: DIHT against IHT and HTP on an ill-conditioned design, over the
+sample size."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -27,7 +28,8 @@ class Config(Ridge):
     n: Counts  # sample sizes
     kappa: Annotated[float, Field(ge=1)]  # condition number of the covariance
     sigma: Positive  # standard deviation of the noise
-    # solvers: DIHT, and IHT and HTP with the step sizes that they take by themselves and ten times as many steps.
+    # solvers: DIHT, and IHT and HTP with the step sizes that they take by themselves and ten times
+    # as many steps.
     solvers: Annotated[list[Literal["DIHT", "IHT", "HTP"]], Field(min_length=1)]
 
     @model_validator(mode="after")
@@ -41,10 +43,11 @@ SOLVERS: Mapping[str, Callable[[], Solver]] = {"DIHT": DIHT, "IHT": IHT, "HTP": 
 
 
 def correlated(key: PRNGKey, truth: Array, n: int, k: int, kappa: float) -> Array:
-    """Draw rows of variance 1, with one correlation among k coordinates, half of them in the support of w*.
+    """Draw rows of variance 1, with one correlation among k coordinates, half of them in the
+    support of w*.
 
-    The condition number of the covariance is kappa at the correlation ``(kappa - 1) / (kappa + k - 1)`` (ours).
-    """
+    The condition number of the covariance is kappa at the correlation ``(kappa - 1) / (kappa + k -
+    1)`` (ours)."""
     d = truth.size
     order_key, row_key, common_key = jax.random.split(key, 3)
     order = jax.random.uniform(order_key, (d,))
@@ -64,24 +67,43 @@ def run(config: Config, session: Session) -> Dataset:
         n = cell["n"]
         problem = draw(key, cell, n, k, config.sigma, design, config.d)
         dual = cell["solver"] == "DIHT"
-        stop = Stop(max_steps=config.max_steps * (1 if dual else 10), gap_rtol=CLOSED if dual else None)
-        found = solve(ridge(problem, n, cell["l0"]), Sparse(k, k_max=k), SOLVERS[cell["solver"]](), stop=stop)
+        stop = Stop(
+            max_steps=config.max_steps * (1 if dual else 10), gap_rtol=CLOSED if dual else None
+        )
+        found = solve(
+            ridge(problem, n, cell["l0"]), Sparse(k, k_max=k), SOLVERS[cell["solver"]](), stop=stop
+        )
         error = metrics.estimation_error(found.x, problem.x_true)
-        return {"value": found.value / n, "error": error, "num_steps": found.num_steps, "status": found.status}
+        return {
+            "value": found.value / n,
+            "error": error,
+            "num_steps": found.num_steps,
+            "status": found.status,
+        }
 
     axes: dict[str, Sequence[Any]] = {"solver": config.solvers, "l0": config.l0, "n": config.n}
     with double_precision():
-        return session.sweep(trial, axes, num_trials=config.num_problems, seed=config.seed, problem=("n",), shared=())
+        return session.sweep(
+            trial, axes, num_trials=config.num_problems, seed=config.seed, problem=("n",), shared=()
+        )
 
 
 def plot(dataset: Dataset, config: Config) -> Figure:
     """Draw the value above and the error below, a column for each l0."""
     figure = plots.figure(2.7 * len(config.l0) + 0.8, 4.2)
     grid = figure.subplots(2, len(config.l0), squeeze=False, sharex=True)
-    for row, name, label in zip(grid, ("value", "error"), ("$P(w)$", r"$\Vert w - w^* \Vert$"), strict=True):
+    for row, name, label in zip(
+        grid, ("value", "error"), ("$P(w)$", r"$\Vert w - w^* \Vert$"), strict=True
+    ):
         for axes, l0 in zip(row, config.l0, strict=True):
             for solver, (color, marker) in plots.looks(config.solvers).items():
-                draw_quartiles(axes, dataset[name].sel(solver=solver, l0=l0), color, marker=marker, label=solver)
+                draw_quartiles(
+                    axes,
+                    dataset[name].sel(solver=solver, l0=l0),
+                    color,
+                    marker=marker,
+                    label=solver,
+                )
         row[0].set_ylabel(label)
     for axes, l0 in zip(grid[0], config.l0, strict=True):
         axes.set_title(f"{LAMBDA} = {l0:g}$")

@@ -1,4 +1,5 @@
-"""Yuan et al. 2020: what the paper says of its figures, and how the results here are judged by it."""
+"""Yuan et al. 2020: what the paper says of its figures, and how the results here are judged by
+it."""
 
 from collections.abc import Callable
 from typing import Any, Literal
@@ -6,7 +7,16 @@ from typing import Any, Literal
 import numpy as np
 from xarray import DataArray, Dataset
 
-from experiments.common.claims import Claim, Finding, Judge, Paper, Question, Section, Verdict, needs
+from experiments.common.claims import (
+    Claim,
+    Finding,
+    Judge,
+    Paper,
+    Question,
+    Section,
+    Verdict,
+    needs,
+)
 from experiments.yuan2020.gaps import FLOOR
 from experiments.yuan2020.time_to_accuracy import DUAL, final, target, time_to_target
 from jaxht import Status
@@ -14,13 +24,16 @@ from jaxht import Status
 SAME = 3.0  # medians that differ by at most this factor, half a decade, are the same
 PRIMAL = ("IHT", "HTP", "SVRG-HT")
 SHARES = (0.99, 0.9999)  # of the decrease of P, which times are compared at
-Times = Callable[[Dataset, Any], DataArray]  # results, configuration -> seconds, (row, ..., solver); infinite: never
+Times = Callable[
+    [Dataset, Any], DataArray
+]  # results, configuration -> seconds, (row, ..., solver); infinite: never
 
 # ---- Figures 1 to 3: duality gaps ----
 
 
 def gaps(results: Dataset) -> Dataset:
-    """``gap`` as in the paper: the minimum of P where it is known, else P at the end of DIHT, minus D; and what is 0.
+    """``gap`` as in the paper: the minimum of P where it is known, else P at the end of DIHT, minus
+    D; and what is 0.
 
     Of several kinds of w* that of the first.
 
@@ -35,10 +48,11 @@ def gaps(results: Dataset) -> Dataset:
 
 
 def steps(gap: DataArray, along: str, sign: int) -> tuple[int, int, int]:
-    """Count the steps along a dimension where the mean over trials moves by sign, against it by 2 s.e., and all.
+    """Count the steps along a dimension where the mean over trials moves by sign, against it by 2
+    s.e., and all.
 
-    The trials of two cells are the same draws: errors are those of the mean difference. Steps between zeros agree.
-    """
+    The trials of two cells are the same draws: errors are those of the mean difference. Steps
+    between zeros agree."""
     moves = sign * gap.diff(along)
     mean, error = moves.mean("trial"), moves.std("trial", ddof=1) / np.sqrt(moves.count("trial"))
     known = mean.notnull()
@@ -75,7 +89,10 @@ def which_signals(results: Dataset, config: Any) -> str:
     rows = []
     for name in results.signal.values:
         share = gaps(results.sel(signal=[name])).zero.mean("trial")
-        ends = [f"{100 * float(share.sel(l0=l0, ratio=1).squeeze()):.0f} % at {l0:g}" for l0 in share.l0.values]
+        ends = [
+            f"{100 * float(share.sel(l0=l0, ratio=1).squeeze()):.0f} % at {l0:g}"
+            for l0 in share.l0.values
+        ]
         rows.append(f"{name}: {', '.join(ends)}")
     return (
         f"Problems without a gap (below 1e-6 of P) at N = d, by $\\lambda \\sqrt{{N}}$: {'; '.join(rows)}. The gap is "
@@ -85,7 +102,8 @@ def which_signals(results: Dataset, config: Any) -> str:
 
 
 def factors(gap: Dataset, over: str) -> DataArray:
-    """The largest median gap over the smallest one, of each curve; gaps count as FLOOR times P where they are less."""
+    """The largest median gap over the smallest one, of each curve; gaps count as FLOOR times P
+    where they are less."""
     middle = np.maximum(gap.gap, FLOOR * gap.upper).median("trial")
     return middle.max(over) / middle.min(over)
 
@@ -102,7 +120,9 @@ def insensitive(over: str, symbol: str, least: float = -np.inf) -> Judge:
         text = f"medians along {symbol} differ by a factor of at most {SAME:g} in {same} of {int(factor.count())} "
         low, middle, high = (float(factor.quantile(q)) for q in (0, 0.5, 1))
         text += f"curves; median factor {middle:.2g}, from {low:.2g} to {high:.2g}"
-        return Finding(text, Verdict.of(same == int(factor.count()), 2 * same > int(factor.count())))
+        return Finding(
+            text, Verdict.of(same == int(factor.count()), 2 * same > int(factor.count()))
+        )
 
     return judge
 
@@ -124,7 +144,8 @@ def vanishes(results: Dataset, config: Any) -> Finding:
 
 
 def better(column: str) -> Judge:
-    """Whether DIHT is lower than IHT and HTP, beyond two standard errors of the mean difference, in most cells."""
+    """Whether DIHT is lower than IHT and HTP, beyond two standard errors of the mean difference, in
+    most cells."""
 
     @needs("DIHT", "IHT", "HTP", column=column)
     def judge(results: Dataset, config: Any) -> Finding:
@@ -132,8 +153,13 @@ def better(column: str) -> Judge:
         parts, conditions = [], []
         for other in ("IHT", "HTP"):
             less = values.sel(solver=other) - values.sel(solver="DIHT")
-            mean, error = less.mean("trial"), less.std("trial", ddof=1) / np.sqrt(less.count("trial"))
-            total, lower, higher = (int(n.sum()) for n in (mean.notnull(), mean > 2 * error, mean < -2 * error))
+            mean, error = (
+                less.mean("trial"),
+                less.std("trial", ddof=1) / np.sqrt(less.count("trial")),
+            )
+            total, lower, higher = (
+                int(n.sum()) for n in (mean.notnull(), mean > 2 * error, mean < -2 * error)
+            )
             share = (mean / values.sel(solver=other).mean("trial")).values
             low, middle, high = 100 * np.nanquantile(share, [0.25, 0.5, 0.75])
             parts.append(
@@ -150,7 +176,9 @@ def better(column: str) -> Judge:
 
 
 def row_names(config: Any) -> list[str]:
-    return [f"{name.split('_')[0]}, k = {k}" for name, k in zip(config.datasets, config.k, strict=True)]
+    return [
+        f"{name.split('_')[0]}, k = {k}" for name, k in zip(config.datasets, config.k, strict=True)
+    ]
 
 
 def first(at: DataArray, reached: DataArray) -> DataArray:
@@ -159,7 +187,8 @@ def first(at: DataArray, reached: DataArray) -> DataArray:
 
 
 def time_to_loss(share: float) -> Times:
-    """Seconds until P has made a share of the decrease to the least of all solvers, (row, solver), at loss_l0."""
+    """Seconds until P has made a share of the decrease to the least of all solvers, (row, solver),
+    at loss_l0."""
 
     def times(results: Dataset, config: Any) -> DataArray:
         some = results.sel(l0=config.loss_l0)
@@ -175,9 +204,9 @@ def time_to_error(results: Dataset, config: Any) -> DataArray:
     rows = [results.isel(row=row) for row in range(results.sizes["row"])]
     times = [time_to_target(row, target(row)).transpose("l0", "solver").values for row in rows]
     dims = {"row": results.sizes["row"], "l0": results.l0, "solver": results.solver}
-    return DataArray(np.array(times), coords={name: dims[name] for name in ("l0", "solver")}, dims=list(dims)).fillna(
-        np.inf
-    )
+    return DataArray(
+        np.array(times), coords={name: dims[name] for name in ("l0", "solver")}, dims=list(dims)
+    ).fillna(np.inf)
 
 
 def seconds(times: DataArray) -> str:
@@ -198,9 +227,12 @@ def dual_before_primal(times: Times) -> Judge:
         primal = found.sel(solver=[name for name in PRIMAL if name in found.solver]).min("solver")
         wins = {name: int((found.sel(solver=name) < primal).sum()) for name in DUAL}
         text = ", ".join(
-            f"{name} faster than all primal solvers in {wins[name]} of {primal.size} cases" for name in DUAL
+            f"{name} faster than all primal solvers in {wins[name]} of {primal.size} cases"
+            for name in DUAL
         )
-        rows = "; ".join(f"{name}: {seconds(found.isel(row=row))}" for row, name in enumerate(row_names(config)))
+        rows = "; ".join(
+            f"{name}: {seconds(found.isel(row=row))}" for row, name in enumerate(row_names(config))
+        )
         conditions = [wins[name] == primal.size for name in DUAL] + [any(wins.values())]
         return Finding(f"{text}; {rows}", Verdict.of(*conditions))
 
@@ -228,8 +260,13 @@ def reached(printed: dict[str, float]) -> Judge:
 
     def judge(results: Dataset, config: Any) -> Finding:
         lowest = final(results.test_error).min(["solver", "l0"]).values
-        levels = [next(level for name, level in printed.items() if of.startswith(name)) for of in config.datasets]
-        texts = [f"{name}: {error:.3f}" for name, error in zip(row_names(config), lowest, strict=True)]
+        levels = [
+            next(level for name, level in printed.items() if of.startswith(name))
+            for of in config.datasets
+        ]
+        texts = [
+            f"{name}: {error:.3f}" for name, error in zip(row_names(config), lowest, strict=True)
+        ]
         text = f"lowest test error at the end of a run: {'; '.join(texts)}"
         return Finding(text, Verdict.of(*(lowest <= np.array(levels)).tolist()))
 
@@ -238,7 +275,8 @@ def reached(printed: dict[str, float]) -> Judge:
 
 @needs(*DUAL, column="gap")
 def fewer_epochs(results: Dataset, config: Any) -> Finding:
-    """Epochs to the gap that both reach, the larger of the two lowest, for each row and penalty of the figure."""
+    """Epochs to the gap that both reach, the larger of the two lowest, for each row and penalty of
+    the figure."""
     some = results.sel(solver=DUAL, l0=config.gap_l0)
     level = some.gap.min("point").max("solver")
     epochs = first(some.passes, some.gap <= level)
@@ -256,7 +294,11 @@ def svm(heading: str, config: str, errors: str, printed: dict[str, float], about
         config,
         [
             *(
-                Claim(f"{text} in minimising P: {100 * share:g} % of the decrease", "", judge(time_to_loss(share)))
+                Claim(
+                    f"{text} in minimising P: {100 * share:g} % of the decrease",
+                    "",
+                    judge(time_to_loss(share)),
+                )
                 for share in SHARES
                 for text, judge in (
                     ("DIHT and SDIHT are faster than the primal solvers", dual_before_primal),
@@ -269,8 +311,16 @@ def svm(heading: str, config: str, errors: str, printed: dict[str, float], about
                 "",
                 dual_before_primal(time_to_error),
             ),
-            Claim("SDIHT is faster than DIHT to equal test error", "", stochastic_before_batch(time_to_error)),
-            Claim("SDIHT needs much fewer epochs than DIHT to comparable duality gaps", "", fewer_epochs),
+            Claim(
+                "SDIHT is faster than DIHT to equal test error",
+                "",
+                stochastic_before_batch(time_to_error),
+            ),
+            Claim(
+                "SDIHT needs much fewer epochs than DIHT to comparable duality gaps",
+                "",
+                fewer_epochs,
+            ),
         ],
         about,
     )
@@ -318,7 +368,9 @@ PAPER = Paper(
             [
                 Claim("for each N, the gap decreases as λ increases", "", monotone("l0", "falls")),
                 Claim("the gap reaches zero when $\\lambda \\sqrt{N}$ is large enough", "", closes),
-                Claim("the curves are relatively insensitive to N", "", insensitive("ratio", "N/d")),
+                Claim(
+                    "the curves are relatively insensitive to N", "", insensitive("ratio", "N/d")
+                ),
             ],
             ABSOLUTE,
         ),
@@ -327,7 +379,11 @@ PAPER = Paper(
             "figure1_signals",
             [],
             "Not in the paper, which prints neither the values of w* nor how many draws its curves are of.",
-            [Question("For which w* does the gap close at $\\lambda \\sqrt{N} = 20$?", which_signals)],
+            [
+                Question(
+                    "For which w* does the gap close at $\\lambda \\sqrt{N} = 20$?", which_signals
+                )
+            ],
         ),
         Section(
             "Figure 2",
@@ -342,8 +398,14 @@ PAPER = Paper(
             "Figure 3",
             "figure3",
             [
-                Claim("in most cases, the gap is not sensitive to κ", "", insensitive("kappa", "κ")),
-                Claim("especially not in badly conditioned cases", "κ ≥ 50", insensitive("kappa", "κ ≥ 50", 50)),
+                Claim(
+                    "in most cases, the gap is not sensitive to κ", "", insensitive("kappa", "κ")
+                ),
+                Claim(
+                    "especially not in badly conditioned cases",
+                    "κ ≥ 50",
+                    insensitive("kappa", "κ ≥ 50", 50),
+                ),
             ],
             ABSOLUTE,
         ),
@@ -361,7 +423,19 @@ PAPER = Paper(
             "Over the problems of a cell, which all solvers share: mean differences beyond two standard errors; in "
             "percent of the mean of the other solver, the median [quartiles] over cells.",
         ),
-        svm("Figures 5 to 7", "figure5", "0.08 (RCV1), 0.24 (News20)", {"rcv1": 0.08, "news20": 0.24}, TIMES),
-        svm("Figures 8 to 10", "figure8", "0.074 (RCV1), 0.23 (News20)", {"rcv1": 0.074, "news20": 0.23}, TIMES),
+        svm(
+            "Figures 5 to 7",
+            "figure5",
+            "0.08 (RCV1), 0.24 (News20)",
+            {"rcv1": 0.08, "news20": 0.24},
+            TIMES,
+        ),
+        svm(
+            "Figures 8 to 10",
+            "figure8",
+            "0.074 (RCV1), 0.23 (News20)",
+            {"rcv1": 0.074, "news20": 0.23},
+            TIMES,
+        ),
     ],
 )

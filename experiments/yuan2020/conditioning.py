@@ -1,4 +1,5 @@
-"""Yuan et al. 2020, Figure 3: the duality gap of sparse ridge regression against the condition number."""
+"""Yuan et al. 2020, Figure 3: the duality gap of sparse ridge regression against the condition
+number."""
 
 import math
 from typing import Annotated
@@ -18,17 +19,21 @@ from jaxht.planted.ensembles import with_spectrum
 
 
 class Config(Gaps):
-    """Figure 3: as many samples as dimensions, and a covariance of which, with lambda added, the condition is kappa."""
+    """Figure 3: as many samples as dimensions, and a covariance of which, with lambda added, the
+    condition is kappa."""
 
-    kappa: Annotated[list[Annotated[float, Field(ge=1)]], AfterValidator(rising)]  # condition numbers, from 1
+    kappa: Annotated[
+        list[Annotated[float, Field(ge=1)]], AfterValidator(rising)
+    ]  # condition numbers, from 1
     sigma: Positive  # standard deviation of the noise
 
 
 def spectrum(d: int, kappa: Numeric, penalty: Numeric) -> Array:
-    """Return the eigenvalues of the covariance, (d,): with the penalty added, the largest is kappa times the smallest.
+    """Return the eigenvalues of the covariance, (d,): with the penalty added, the largest is kappa
+    times the smallest.
 
-    The paper gives the smallest and the largest; that they are evenly spaced is ours. All are 1 where kappa = 1.
-    """
+    The paper gives the smallest and the largest; that they are evenly spaced is ours. All are 1
+    where kappa = 1."""
     above = jnp.where(kappa > 1, kappa, 2)
     shift = penalty * above / (above - 1)
     return jnp.where(kappa > 1, penalty * jnp.linspace(0, 2 * above - 1, d) + shift, 1)
@@ -40,9 +45,17 @@ def run(config: Config, session: Session) -> Dataset:
     def design(key: PRNGKey, rows: int, d: int, cell: sweep.Cell) -> Array:
         return with_spectrum(key, rows, d, spectrum(d, cell["kappa"], cell["l0"] / math.sqrt(d)))
 
-    return run_gaps(config, session, {"kappa": config.kappa}, design, sigma=lambda cell: config.sigma)
+    return run_gaps(
+        config, session, {"kappa": config.kappa}, design, sigma=lambda cell: config.sigma
+    )
 
 
 def plot(dataset: Dataset, config: Config) -> Figure:
     """Draw the gap against kappa, with a curve for each l0."""
-    return plot_gaps(dataset, config, "kappa", "l0", (r"condition number $\kappa$ of $\Sigma + \lambda I$", LAMBDA))
+    return plot_gaps(
+        dataset,
+        config,
+        "kappa",
+        "l0",
+        (r"condition number $\kappa$ of $\Sigma + \lambda I$", LAMBDA),
+    )

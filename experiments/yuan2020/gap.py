@@ -1,4 +1,5 @@
-"""Yuan et al. 2020, Figures 1 and 2: the duality gap of sparse ridge regression against the penalty and the noise."""
+"""Yuan et al. 2020, Figures 1 and 2: the duality gap of sparse ridge regression against the penalty
+and the noise."""
 
 from typing import Literal, Self
 
@@ -16,7 +17,9 @@ class Config(Gaps):
     """Figures 1 and 2: rows N(0, I)."""
 
     ratio: Positives  # values of N/d
-    sigma: Positives  # standard deviations of the noise. More than one: the gap is drawn against them, else against l0.
+    # standard deviations of the noise. More than one: the gap is drawn against them, else against
+    # l0.
+    sigma: Positives
     # signals: kinds of w*. More than one: a curve for each.
     signals: list[Literal["signs", "gaussian", "decaying"]] = Field(["signs"])
 
@@ -43,9 +46,12 @@ def run(config: Config, session: Session) -> Dataset:
 
 
 def plot(dataset: Dataset, config: Config) -> Figure:
-    """Draw the gap against l0, a curve for each N/d or kind of w*; or against sigma, a curve for each l0."""
+    """Draw the gap against l0, a curve for each N/d or kind of w*; or against sigma, a curve for
+    each l0."""
     if len(config.signals) > 1:
-        return plot_gaps(dataset.isel(sigma=0, ratio=-1), config, "l0", "signal", (f"{LAMBDA}$", ""))
+        return plot_gaps(
+            dataset.isel(sigma=0, ratio=-1), config, "l0", "signal", (f"{LAMBDA}$", "")
+        )
     dataset = dataset.isel(signal=0)
     if len(config.sigma) > 1:
         labels = r"standard deviation of the noise $\sigma$", LAMBDA

@@ -1,4 +1,5 @@
-"""Yuan et al. 2020, Figures 1 to 3: the duality gap of DIHT, and the least one, over all supports."""
+"""Yuan et al. 2020, Figures 1 to 3: the duality gap of DIHT, and the least one, over all
+supports."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -37,12 +38,22 @@ class Gaps(Ridge):
         return self.k[self.d.index(d)]
 
 
-def bounds(objective: LeastSquares, N: Numeric, k: int, max_steps: int, search: bool) -> dict[str, Numeric]:
-    """Return P at the end of DIHT, its best D, the minimum of P if it is sought (else NaN), and the steps taken."""
-    found = solve(objective, Sparse(k, k_max=k), DIHT(), stop=Stop(max_steps=max_steps, gap_rtol=CLOSED))
+def bounds(
+    objective: LeastSquares, N: Numeric, k: int, max_steps: int, search: bool
+) -> dict[str, Numeric]:
+    """Return P at the end of DIHT, its best D, the minimum of P if it is sought (else NaN), and the
+    steps taken."""
+    found = solve(
+        objective, Sparse(k, k_max=k), DIHT(), stop=Stop(max_steps=max_steps, gap_rtol=CLOSED)
+    )
     lower: Any = found.value - found.gap
     minimum = exhaustive_search(objective, Sparse(k)).value if search else jnp.full((), jnp.nan)
-    return {"value": found.value / N, "dual": lower / N, "minimum": minimum / N, "num_steps": found.num_steps}
+    return {
+        "value": found.value / N,
+        "dual": lower / N,
+        "minimum": minimum / N,
+        "num_steps": found.num_steps,
+    }
 
 
 def run_gaps(
@@ -63,7 +74,9 @@ def run_gaps(
         k, N = config.sparsity(d), jnp.maximum(jnp.round(ratio(cell) * d), 1)
         rows = max(1, round(largest * d))
         signal = cell["signal"] if "signal" in axes else "signs"
-        made = draw(key, cell, N, k, sigma(cell), lambda key, truth: design(key, rows, d, cell), d, signal)
+        made = draw(
+            key, cell, N, k, sigma(cell), lambda key, truth: design(key, rows, d, cell), d, signal
+        )
         search = math.comb(d, k) <= config.max_supports
         return bounds(ridge(made, N, cell["l0"]), N, k, config.max_steps, search)
 
@@ -79,8 +92,11 @@ def run_gaps(
         )
 
 
-def plot_gaps(dataset: Dataset, config: Gaps, along: str, lines: str, labels: tuple[str, str]) -> Figure:
-    """Draw a panel for each dimension, a colour for each of ``lines``; labels: of the x axis, of an entry."""
+def plot_gaps(
+    dataset: Dataset, config: Gaps, along: str, lines: str, labels: tuple[str, str]
+) -> Figure:
+    """Draw a panel for each dimension, a colour for each of ``lines``; labels: of the x axis, of an
+    entry."""
     figure, panels = plots.panels(len(config.d), 2.9, 2.7)
     looks = plots.looks(dataset[lines].values)
     for axes, d, k in zip(panels, config.d, config.k, strict=True):
@@ -89,7 +105,11 @@ def plot_gaps(dataset: Dataset, config: Gaps, along: str, lines: str, labels: tu
             of = dataset.sel({"d": d, lines: entry})
             for upper, shown, style in (
                 ("minimum", searched, {"linestyle": "-"}),
-                ("value", True, {"linestyle": "--", "marker": ""} if searched else {"linestyle": "-"}),
+                (
+                    "value",
+                    True,
+                    {"linestyle": "--", "marker": ""} if searched else {"linestyle": "-"},
+                ),
             ):
                 size = (of[upper] - of.dual) / (of[upper] if config.relative else 1)
                 if shown:
@@ -100,7 +120,10 @@ def plot_gaps(dataset: Dataset, config: Gaps, along: str, lines: str, labels: tu
         axes.set_xlabel(labels[0])
     panels[0].set_ylabel("duality gap" + (" over $P$" if config.relative else ""))
     names = [f"{labels[1]} = {entry:g}$" if labels[1] else str(entry) for entry in looks]
-    plots.legend_right(panels[-1], [(name, color, "-") for name, (color, _) in zip(names, looks.values(), strict=True)])
+    plots.legend_right(
+        panels[-1],
+        [(name, color, "-") for name, (color, _) in zip(names, looks.values(), strict=True)],
+    )
     remark = f"{QUARTILES} Gaps below $10^{{-6}}$ are drawn there."
     if any(math.comb(d, k) <= config.max_supports for d, k in zip(config.d, config.k, strict=True)):
         remark += " Dashed: $P$ at the end of DIHT in place of its minimum over all supports, where that is known."

@@ -1,4 +1,5 @@
-"""Yuan et al. 2020: ridge regression on sparse vectors, planted problems, and what their figures share."""
+"""Yuan et al. 2020: ridge regression on sparse vectors, planted problems, and what their figures
+share."""
 
 from collections.abc import Callable
 from functools import partial
@@ -34,7 +35,8 @@ LAMBDA = r"$\lambda \sqrt{N}"
 
 
 class Ridge(BaseConfig):
-    """The keys that all have: ridge regression on planted problems, one w* of k entries for each dimension."""
+    """The keys that all have: ridge regression on planted problems, one w* of k entries for each
+    dimension."""
 
     l0: Positives  # values of lambda sqrt(N), lambda the penalty and N the number of samples
     num_problems: Count  # in each cell
@@ -63,12 +65,14 @@ def draw(
 
 
 def ridge(problem: Problem, N: Numeric, l0: Numeric) -> LeastSquares:
-    """Return ``N P``, at lambda = l0 / sqrt(N): rows of zeros do not change the sum, and no solver depends on N."""
+    """Return ``N P``, at lambda = l0 / sqrt(N): rows of zeros do not change the sum, and no solver
+    depends on N."""
     return LeastSquares(problem.A, problem.y, l0 * jnp.sqrt(N))
 
 
 def draw_quartiles(axes: Axes, values: DataArray, color: str, **line: Any) -> None:
-    """Draw the median over the trials against the other dimension, and a band from quartile to quartile."""
+    """Draw the median over the trials against the other dimension, and a band from quartile to
+    quartile."""
     low, middle, high = (values.quantile(q, "trial") for q in (0.25, 0.5, 0.75))
     (at,) = middle.dims
     axes.fill_between(values[at], low, high, color=color, alpha=0.12, linewidth=0)

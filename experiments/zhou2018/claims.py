@@ -1,4 +1,5 @@
-"""Zhou, Yuan & Feng 2018: what the paper says of its figures, and how the results here are judged by it."""
+"""Zhou, Yuan & Feng 2018: what the paper says of its figures, and how the results here are judged
+by it."""
 
 from collections.abc import Callable, Sequence
 from itertools import product
@@ -18,9 +19,11 @@ CHECKS = (0.2, 0.5, 1.0)  # where curves are compared, in units of the budget
 
 
 def runs(
-    judge: Callable[[Curves, float], Finding], passes: Callable[[Any], float] = lambda config: max(config.passes)
+    judge: Callable[[Curves, float], Finding],
+    passes: Callable[[Any], float] = lambda config: max(config.passes),
 ) -> Judge:
-    """Judge the runs of a budget seed by seed; a claim cannot be judged where all runs of a solver diverged."""
+    """Judge the runs of a budget seed by seed; a claim cannot be judged where all runs of a solver
+    diverged."""
 
     def judged(results: Dataset, config: Any) -> Finding:
         budget = passes(config)
@@ -28,9 +31,15 @@ def runs(
         for name in results.dataset.values:
             of = results.sel(dataset=name, passes=budget)
             of = of.assign(value=of.value.where(of.value.notnull() | of.ifo.isnull(), np.inf))
-            lost = [s for s in NAMES if s not in of.solver or not np.isfinite(last(of).value.sel(solver=s)).any()]
+            lost = [
+                s
+                for s in NAMES
+                if s not in of.solver or not np.isfinite(last(of).value.sel(solver=s)).any()
+            ]
             if lost:
-                return Finding(f"{shown(name)}: no run of {', '.join(lost)}", Verdict.CANNOT_BE_JUDGED)
+                return Finding(
+                    f"{shown(name)}: no run of {', '.join(lost)}", Verdict.CANNOT_BE_JUDGED
+                )
             curves[str(name)] = [of.isel(seed=seed) for seed in range(of.sizes["seed"])]
         return judge(curves, budget)
 
@@ -39,7 +48,9 @@ def runs(
 
 def spread(values: Sequence[float], form: str = ".2g") -> str:
     """Write a median and, where they are not the same, the least and the most."""
-    low, middle, high = (format(value, form) for value in (min(values), float(np.median(values)), max(values)))
+    low, middle, high = (
+        format(value, form) for value in (min(values), float(np.median(values)), max(values))
+    )
     return middle if low == high else f"{middle} [{low}, {high}]"
 
 
@@ -54,13 +65,19 @@ def listed_gaps(seeds: list[Dataset], names: Sequence[str] = NAMES) -> str:
     return ", ".join(f"{name} {spread([gap[name] for gap in found])}" for name in names)
 
 
-Count = tuple[float, bool]  # thresholdings until a run is as low as a level; if it never is, all it spent, and False
+Count = tuple[
+    float, bool
+]  # thresholdings until a run is as low as a level; if it never is, all it spent, and False
 
 
 def thresholdings(curves: Dataset, name: str, level: float) -> Count:
     """Return how many a run takes until it is as low as a level."""
     count = float(projections_needed(curves, level).sel(solver=name))
-    return (count, True) if np.isfinite(count) else (float(last(curves).projections.sel(solver=name)), False)
+    return (
+        (count, True)
+        if np.isfinite(count)
+        else (float(last(curves).projections.sel(solver=name)), False)
+    )
 
 
 def listed(found: list[dict[str, Count]]) -> str:
@@ -68,13 +85,20 @@ def listed(found: list[dict[str, Count]]) -> str:
     parts = []
     for name in found[0]:
         reached = sum(counts[name][1] for counts in found)
-        sign = "" if reached == len(found) else "> " if not reached else f"({reached} of {len(found)} seeds) "
+        sign = (
+            ""
+            if reached == len(found)
+            else "> "
+            if not reached
+            else f"({reached} of {len(found)} seeds) "
+        )
         parts.append(f"{name} {sign}{spread([counts[name][0] for counts in found], ',.0f')}")
     return ", ".join(parts)
 
 
 def one_pass(curves: Curves, budget: float) -> Finding:
-    """The gaps at the end of a pass, against the lowest of the others; half of it is significant."""
+    """The gaps at the end of a pass, against the lowest of the others; half of it is
+    significant."""
     parts, conditions = [], []
     for dataset, seeds in curves.items():
         parts.append(f"{shown(dataset)}: {listed_gaps(seeds)}")
@@ -97,11 +121,15 @@ def sharper(curves: Curves, budget: float) -> Finding:
         counts = ", ".join(f"{name} {sum(below)} of {len(below)}" for name, below in lower.items())
         parts.append(f"{shown(dataset)}: {counts} (at the end {listed_gaps(seeds)})")
     at = ", ".join(f"{check * budget:g}" for check in CHECKS)
-    return Finding(f"below all others after {at} passes, over seeds: {'; '.join(parts)}", Verdict.of(*conditions))
+    return Finding(
+        f"below all others after {at} passes, over seeds: {'; '.join(parts)}",
+        Verdict.of(*conditions),
+    )
 
 
 def against_stochastic(of: Dataset) -> dict[str, Count]:
-    """Thresholdings of the stochastic solvers until they are as low as HSG-HT and AHSG-HT both end."""
+    """Thresholdings of the stochastic solvers until they are as low as HSG-HT and AHSG-HT both
+    end."""
     level = max(float(last(of).value.sel(solver=name)) for name in OURS)
     return {name: thresholdings(of, name, level) for name in (*OURS, *OTHERS[1:])}
 
@@ -117,14 +145,21 @@ def only(found: list[dict[str, Count]], *names: str) -> list[dict[str, Count]]:
 
 
 def fewer_than_stochastic(curves: Curves, budget: float) -> Finding:
-    """HSG-HT, AHSG-HT and FG-HT against SG-HT and SVRG-HT, each at the accuracy at which it ends."""
+    """HSG-HT, AHSG-HT and FG-HT against SG-HT and SVRG-HT, each at the accuracy at which it
+    ends."""
     parts, conditions = [], []
     for dataset, seeds in curves.items():
         found, full = [against_stochastic(of) for of in seeds], [against_full(of) for of in seeds]
         for one, other in product((*OURS, "FG-HT"), OTHERS[1:]):
-            conditions += [MUCH * of[one][0] <= of[other][0] for of in (full if one == "FG-HT" else found)]
-        parts.append(f"{shown(dataset)}: {listed(found)}; as low as FG-HT ends: {listed(only(full, *OTHERS))}")
-    return Finding(f"until as low as HSG-HT and AHSG-HT both end: {'. '.join(parts)}", Verdict.of(*conditions))
+            conditions += [
+                MUCH * of[one][0] <= of[other][0] for of in (full if one == "FG-HT" else found)
+            ]
+        parts.append(
+            f"{shown(dataset)}: {listed(found)}; as low as FG-HT ends: {listed(only(full, *OTHERS))}"
+        )
+    return Finding(
+        f"until as low as HSG-HT and AHSG-HT both end: {'. '.join(parts)}", Verdict.of(*conditions)
+    )
 
 
 def like_full(curves: Curves, budget: float) -> Finding:
@@ -133,7 +168,9 @@ def like_full(curves: Curves, budget: float) -> Finding:
     for dataset, seeds in curves.items():
         found = only([against_full(of) for of in seeds], "FG-HT", *OURS)
         parts.append(f"{shown(dataset)}: {listed(found)}")
-        conditions += [of[name][1] and of[name][0] <= SIMILAR * of["FG-HT"][0] for of in found for name in OURS]
+        conditions += [
+            of[name][1] and of[name][0] <= SIMILAR * of["FG-HT"][0] for of in found for name in OURS
+        ]
     return Finding(f"until as low as FG-HT ends: {'; '.join(parts)}", Verdict.of(*conditions))
 
 
@@ -143,10 +180,14 @@ def fewest(curves: Curves, budget: float) -> Finding:
     for dataset, seeds in curves.items():
         found = [against_stochastic(of) for of in seeds]
         full = only([against_full(of) for of in seeds], "FG-HT", *OURS)
-        conditions += [of[one][0] <= of[other][0] for of in found for one in OURS for other in OTHERS[1:]]
+        conditions += [
+            of[one][0] <= of[other][0] for of in found for one in OURS for other in OTHERS[1:]
+        ]
         conditions += [of[name][1] and of[name][0] < of["FG-HT"][0] for of in full for name in OURS]
         parts.append(f"{shown(dataset)}: {listed(found)}; as low as FG-HT ends: {listed(full)}")
-    return Finding(f"until as low as HSG-HT and AHSG-HT both end: {'. '.join(parts)}", Verdict.of(*conditions))
+    return Finding(
+        f"until as low as HSG-HT and AHSG-HT both end: {'. '.join(parts)}", Verdict.of(*conditions)
+    )
 
 
 def accelerated(curves: Curves, budget: float) -> Finding:
@@ -156,7 +197,9 @@ def accelerated(curves: Curves, budget: float) -> Finding:
         levels = [float(last(of).value.sel(solver="HSG-HT")) for of in seeds]
         both = zip(seeds, levels, strict=True)
         found = [{name: thresholdings(of, name, level) for name in OURS} for of, level in both]
-        parts.append(f"{shown(dataset)}: {listed(found)} (gaps at the end {listed_gaps(seeds, OURS)})")
+        parts.append(
+            f"{shown(dataset)}: {listed(found)} (gaps at the end {listed_gaps(seeds, OURS)})"
+        )
         conditions += [of["AHSG-HT"][1] and of["AHSG-HT"][0] < of["HSG-HT"][0] for of in found]
     return Finding(f"until as low as HSG-HT ends: {'; '.join(parts)}", Verdict.of(*conditions))
 
@@ -168,7 +211,9 @@ def decreases(curves: Curves, budget: float) -> Finding:
         start = [float((of.value.isel(point=0) - of.f_star).sel(solver="HSG-HT")) for of in seeds]
         left = [gaps(of)["HSG-HT"] / first for of, first in zip(seeds, start, strict=True)]
         updates = float(last(seeds[0]).projections.sel(solver="HSG-HT"))
-        parts.append(f"{shown(dataset)}: {updates:,.0f} updates leave {spread([100 * of for of in left])} % of the gap")
+        parts.append(
+            f"{shown(dataset)}: {updates:,.0f} updates leave {spread([100 * of for of in left])} % of the gap"
+        )
         conditions += [of <= 0.1 for of in left]
     return Finding("; ".join(parts), Verdict.of(*conditions))
 
@@ -185,7 +230,9 @@ def batches_stay_small(curves: Curves, budget: float) -> Finding:
     return Finding(f"samples in the last batch: {'; '.join(parts)}", Verdict.of(*conditions))
 
 
-ENOUGH = Claim("small growth rates let HSG-HT iterate enough to lower the objective", "", runs(decreases))
+ENOUGH = Claim(
+    "small growth rates let HSG-HT iterate enough to lower the objective", "", runs(decreases)
+)
 
 
 def several_passes(config: str, heading: str, about: str) -> Section:
@@ -229,13 +276,21 @@ PAPER = Paper(
                     "",
                     runs(one_pass, lambda config: min(config.passes)),
                 ),
-                Claim("HSG-HT and AHSG-HT need about as many hard thresholdings as FG-HT", "", runs(like_full)),
+                Claim(
+                    "HSG-HT and AHSG-HT need about as many hard thresholdings as FG-HT",
+                    "",
+                    runs(like_full),
+                ),
                 Claim(
                     "HSG-HT, AHSG-HT and FG-HT need much fewer hard thresholdings than SG-HT and SVRG-HT",
                     "",
                     runs(fewer_than_stochastic),
                 ),
-                Claim("AHSG-HT converges more sharply than HSG-HT in hard thresholdings", "", runs(accelerated)),
+                Claim(
+                    "AHSG-HT converges more sharply than HSG-HT in hard thresholdings",
+                    "",
+                    runs(accelerated),
+                ),
                 ENOUGH,
             ],
             f"{RUNS} Significantly faster, much fewer: by a factor of {MUCH:g}; about as many: at most {SIMILAR:g} "
@@ -243,7 +298,9 @@ PAPER = Paper(
             "spends the first pass on its first gradient. The paper's Appendix E shows the same in more detail.",
         ),
         several_passes("figure2", "Figure 2 (a), MNIST", f"Softmax regression. {RUNS}"),
-        several_passes("figure2_news20", "Figure 2 (a), news20", f"Softmax regression, cut to 5 passes. {RUNS}"),
+        several_passes(
+            "figure2_news20", "Figure 2 (a), news20", f"Softmax regression, cut to 5 passes. {RUNS}"
+        ),
         several_passes(
             "figure2_rank",
             "Figure 2 (b)",

@@ -1,4 +1,5 @@
-"""Zhou, Yuan & Feng 2018, Figures 1 and 2: the gap against gradients of samples and thresholdings, on real data."""
+"""Zhou, Yuan & Feng 2018, Figures 1 and 2: the gap against gradients of samples and thresholdings,
+on real data."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -16,9 +17,31 @@ from sklearn.preprocessing import normalize
 from xarray import Dataset, concat
 
 import jaxht
-from experiments.common import BaseConfig, Count, Names, Positive, Positives, Session, data, plots, tasks
+from experiments.common import (
+    BaseConfig,
+    Count,
+    Names,
+    Positive,
+    Positives,
+    Session,
+    data,
+    plots,
+    tasks,
+)
 from experiments.common.session import Piece
-from jaxht import HSGHT, IHT, SGHT, SVRGHT, LowRank, MultiResponse, Sparse, Status, Stop, reduced_rank_minimum, solve
+from jaxht import (
+    HSGHT,
+    IHT,
+    SGHT,
+    SVRGHT,
+    LowRank,
+    MultiResponse,
+    Sparse,
+    Status,
+    Stop,
+    reduced_rank_minimum,
+    solve,
+)
 from jaxht.extend import Iterate
 
 
@@ -26,26 +49,32 @@ class Config(BaseConfig):
     """Figures 1 and 2."""
 
     datasets: Names  # names of data sets, a row each
-    # model: "logistic", with labels -1/+1, or "softmax", with a class for each value of the target, both sparse; or
-    # "regression" of the indicators of these classes, of bounded rank.
+    # model: "logistic", with labels -1/+1, or "softmax", with a class for each value of the target,
+    # both sparse; or "regression" of the indicators of these classes, of bounded rank.
     model: Literal["logistic", "softmax", "regression"]
     # target: the array of the file that is the target, by data set, where it is not y.
     target: dict[str, str] = Field(default_factory=dict)
-    # domain: the rows used, by data set, where it is not all: those of which the file's array domain has this value.
+    # domain: the rows used, by data set, where it is not all: those of which the file's array
+    # domain has this value.
     domain: dict[str, int] = Field(default_factory=dict)
     k: list[Count]  # sparsity or rank, one for each data set
     l2: Positive  # lambda, the ridge parameter; of softmax it is divided by the number of classes
     max_rows: Count | None = None  # the first rows of a training part are used
     factors: Positives  # step sizes to choose from, in units of 1/L, L the smoothness of a sample
-    # growth: factors by which the batches of HSG-HT and AHSG-HT grow, to choose from; the first batch is one sample.
+    # growth: factors by which the batches of HSG-HT and AHSG-HT grow, to choose from; the first
+    # batch is one sample.
     growth: list[Annotated[float, Field(ge=1, allow_inf_nan=False)]]
     momentum: list[Annotated[float, Field(ge=0, lt=1)]]  # of AHSG-HT, to choose from
-    passes: Positives  # budgets of a run, IFO / n: for each the settings are chosen with which a run ends lowest
-    num_seeds: Count  # runs of a stochastic solver with the settings chosen, none of them that by which they are chosen
+    # budgets of a run, IFO / n: for each the settings are chosen with which a run ends lowest
+    passes: Positives
+    # runs of a stochastic solver with the settings chosen, none of them that by which they are
+    # chosen
+    num_seeds: Count
     batch_size: Count  # of SG-HT and SVRG-HT
     points: Count  # how often the objective of SG-HT is recorded
     stage: Positive  # updates of a stage of SVRG-HT, in units of n / batch_size
-    # rtol, max_steps: where the long run of FG-HT ends, for f*; of regression there is a closed form.
+    # rtol, max_steps: where the long run of FG-HT ends, for f*; of regression there is a closed
+    # form.
     rtol: Positive
     max_steps: Count
 
@@ -66,19 +95,27 @@ class Row(NamedTuple):
 
 
 def rows(config: Config, n: int) -> dict[str, Row]:
-    """Return the solvers for n samples, with steps of the runner that are long enough to record each."""
+    """Return the solvers for n samples, with steps of the runner that are long enough to record
+    each."""
     budget, b = max(config.passes) * n, config.batch_size
     inner = max(1, int(budget / b / config.points))
     m = max(1, round(config.stage * n / b))
     stages, calls = max(1, int(budget / (n + 2 * b * m))), min(config.points, math.ceil(budget / b))
     growing = partial(growing_updates, budget, n=n)
     return {
-        "FG-HT": Row(lambda step, *_: IHT(step), lambda _: math.ceil(max(config.passes)), [1.0], [0.0]),
+        "FG-HT": Row(
+            lambda step, *_: IHT(step), lambda _: math.ceil(max(config.passes)), [1.0], [0.0]
+        ),
         "SG-HT": Row(lambda step, *_: SGHT(step, b, inner), lambda _: calls, [1.0], [0.0]),
         "SVRG-HT": Row(lambda step, *_: SVRGHT(step, m, b), lambda _: stages, [1.0], [0.0]),
-        "HSG-HT": Row(lambda step, growth, _: HSGHT(step, None, 1, growth, 1), growing, config.growth, [0.0]),
+        "HSG-HT": Row(
+            lambda step, growth, _: HSGHT(step, None, 1, growth, 1), growing, config.growth, [0.0]
+        ),
         "AHSG-HT": Row(
-            lambda step, growth, momentum: HSGHT(step, momentum, 1, growth, 1), growing, config.growth, config.momentum
+            lambda step, growth, momentum: HSGHT(step, momentum, 1, growth, 1),
+            growing,
+            config.growth,
+            config.momentum,
         ),
     }
 
@@ -93,7 +130,8 @@ def growing_updates(budget: float, growth: float, *, n: int) -> int:
 
 
 class Task(tasks.Task):
-    """The training part of a data set, where it has one, with rows of unit norm; k: sparsity or rank."""
+    """The training part of a data set, where it has one, with rows of unit norm; k: sparsity or
+    rank."""
 
     def __init__(self, name: str, k: int, config: Config, table: data.Table) -> None:
         super().__init__()
@@ -107,16 +145,24 @@ class Task(tasks.Task):
             self.objective = MultiResponse(A, np.eye(c, dtype=np.float32)[ids], config.l2).prepare()
             self.constraint = LowRank(k, k_max=k)
         elif config.model == "softmax":
-            self.objective = jaxht.Softmax(A, ids.astype(np.int32), config.l2 / c, num_classes=c).prepare()
+            self.objective = jaxht.Softmax(
+                A, ids.astype(np.int32), config.l2 / c, num_classes=c
+            ).prepare()
         else:
             tasks.check_labels(name, table.y[:n])
             self.objective = jaxht.Logistic(A, table.y[:n].astype(np.float32), config.l2).prepare()
         shape = self.objective.shape
-        tasks.check_sparsity(name, k, min(shape) if config.model == "regression" else math.prod(shape))
-        self.A, self.unit = A, 1 / jax.jit(lambda objective: objective.sample_smoothness())(self.objective)
+        tasks.check_sparsity(
+            name, k, min(shape) if config.model == "regression" else math.prod(shape)
+        )
+        self.A, self.unit = (
+            A,
+            1 / jax.jit(lambda objective: objective.sample_smoothness())(self.objective),
+        )
 
     def run(self, row: Row, setting: Sequence[float], key: Any) -> tuple[Any, Dataset]:
-        """Run a solver with a step size, a growth and a momentum: the result, and the objective and cost on the way."""
+        """Run a solver with a step size, a growth and a momentum: the result, and the objective and
+        cost on the way."""
         factor, *others = setting
         solver = row.build(jnp.float32(factor * self.unit), *others)
         result, (value, counts), _ = self.traced(solver, row.num_steps(others[0]), _record, key=key)
@@ -125,25 +171,41 @@ class Task(tasks.Task):
         return result, Dataset(curve, {"point": np.arange(len(curve["ifo"][1]))})
 
     def choose(self, row: Row, piece: Piece) -> Dataset:
-        """Run a solver with all its settings: which of them ends lowest within each budget, and the lowest x."""
+        """Run a solver with all its settings: which of them ends lowest within each budget, and the
+        lowest x."""
 
         def end(setting: Sequence[float]) -> Dataset:
             result, curve = self.run(row, setting, jax.random.key(self.seed))
             ends = [float(within(curve, self.n * passes).value[-1]) for passes in self.passes]
-            # A run without a finite value counts as one that has stayed at 0, and is never the lowest.
-            value, x = (result.value, result.x) if np.isfinite(result.value) else (math.inf, np.zeros(result.x.shape))
-            return Dataset({"ends": ("passes", ends), "x": ("entry", np.ravel(x)), "x_value": float(value)})
+            # A run without a finite value counts as one that has stayed at 0, and is never the
+            # lowest.
+            value, x = (
+                (result.value, result.x)
+                if np.isfinite(result.value)
+                else (math.inf, np.zeros(result.x.shape))
+            )
+            return Dataset(
+                {"ends": ("passes", ends), "x": ("entry", np.ravel(x)), "x_value": float(value)}
+            )
 
         settings = list(product(self.config.factors, row.growth, row.momentum))
-        found = [piece("-".join(f"{number:g}" for number in setting), partial(end, setting)) for setting in settings]
+        found = [
+            piece("-".join(f"{number:g}" for number in setting), partial(end, setting))
+            for setting in settings
+        ]
         ends = np.stack([each.ends for each in found])
         best = np.argmin(np.nan_to_num(ends, nan=np.inf, posinf=np.inf), axis=0)
         lowest = min(found, key=lambda each: float(each.x_value))
         chosen = {"setting": (("passes", "name"), np.asarray(settings)[best])}
-        return lowest.drop_vars("ends").assign(chosen).assign_coords(passes=self.passes, name=list(SETTING))
+        return (
+            lowest.drop_vars("ends")
+            .assign(chosen)
+            .assign_coords(passes=self.passes, name=list(SETTING))
+        )
 
     def shown(self, row: Row, choice: Dataset, piece: Piece) -> Dataset:
-        """Run a solver with the settings chosen, with other keys: the objective and its cost at every point."""
+        """Run a solver with the settings chosen, with other keys: the objective and its cost at
+        every point."""
 
         def one(passes: float, setting: Sequence[float], seed: int) -> Dataset:
             key = jax.random.fold_in(jax.random.key(self.seed), seed + 1)
@@ -153,25 +215,39 @@ class Task(tasks.Task):
         for passes in self.passes:
             setting = choice.setting.sel(passes=passes).values.tolist()
             num_seeds = self.config.num_seeds if row.build(1.0, *setting[1:]).needs_key else 1
-            each = [piece(f"{passes:g}-{seed}", partial(one, passes, setting, seed)) for seed in range(num_seeds)]
+            each = [
+                piece(f"{passes:g}-{seed}", partial(one, passes, setting, seed))
+                for seed in range(num_seeds)
+            ]
             runs = concat(each, "seed")
             if num_seeds < self.config.num_seeds:  # all are the same
                 runs = runs.isel(seed=[0] * self.config.num_seeds)
-            costs = runs[["ifo", "projections"]].max("seed")  # the same for all that did not diverge
-            curves.append(runs[["value"]].merge(costs).assign(dict(zip(SETTING, setting, strict=True))))
+            costs = runs[["ifo", "projections"]].max(
+                "seed"
+            )  # the same for all that did not diverge
+            curves.append(
+                runs[["value"]].merge(costs).assign(dict(zip(SETTING, setting, strict=True)))
+            )
         return concat(curves, "passes", join="outer").assign_coords(passes=self.passes)
 
     def rest(self, ends: list[Dataset]) -> Dataset:
-        """Run FG-HT until it converges, from 0 and from the lowest x of all runs; of regression return the minimum."""
+        """Run FG-HT until it converges, from 0 and from the lowest x of all runs; of regression
+        return the minimum."""
         if isinstance(self.objective, MultiResponse):
             least = reduced_rank_minimum(self.A, self.objective.y, self.config.l2, self.k)
             return Dataset({"value": least, "converged": True})
         stop = Stop(max_steps=self.config.max_steps, rtol=self.config.rtol)
-        run = jax.jit(lambda objective, x0: solve(objective, self.constraint, IHT(), x0=x0, stop=stop))
-        lowest = min(ends, key=lambda end: float(end.x_value)).x.values.reshape(self.objective.shape)
+        run = jax.jit(
+            lambda objective, x0: solve(objective, self.constraint, IHT(), x0=x0, stop=stop)
+        )
+        lowest = min(ends, key=lambda end: float(end.x_value)).x.values.reshape(
+            self.objective.shape
+        )
         results = [run(self.objective, x0) for x0 in (np.zeros_like(lowest), lowest)]
         best = min(results, key=lambda result: float(result.value))
-        return Dataset({"value": float(best.value), "converged": bool(best.status == Status.CONVERGED)})
+        return Dataset(
+            {"value": float(best.value), "converged": bool(best.status == Status.CONVERGED)}
+        )
 
 
 def _record(iterate: Iterate) -> Any:
@@ -184,23 +260,38 @@ def within(curve: Dataset, budget: float) -> Dataset:
 
 
 def run(config: Config, session: Session) -> Dataset:
-    """On every data set choose the settings of every solver and run it with them, then FG-HT for long."""
+    """On every data set choose the settings of every solver and run it with them, then FG-HT for
+    long."""
 
     def on(dataset: str, k: int, part: Callable[..., Dataset]) -> Dataset:
         target = config.target.get(dataset, data.TARGET)
-        task = Task(dataset, k, config, data.load(dataset, session.data_dir, target, config.domain.get(dataset)))
+        task = Task(
+            dataset,
+            k,
+            config,
+            data.load(dataset, session.data_dir, target, config.domain.get(dataset)),
+        )
         solvers = rows(config, task.n)
         choices = {
-            name: part(f"{dataset}-{name}-choice", partial(task.choose, row), True) for name, row in solvers.items()
+            name: part(f"{dataset}-{name}-choice", partial(task.choose, row), True)
+            for name, row in solvers.items()
         }
-        runs = [part(f"{dataset}-{name}", partial(task.shown, solvers[name], of), True) for name, of in choices.items()]
+        runs = [
+            part(f"{dataset}-{name}", partial(task.shown, solvers[name], of), True)
+            for name, of in choices.items()
+        ]
         rest = part(f"{dataset}-rest", partial(task.rest, list(choices.values())))
         curves = concat(runs, "solver", join="outer").assign_coords(solver=list(solvers))
-        f_star = min(float(least) for least in (rest.value, curves.value.min(), *(c.x_value for c in choices.values())))
+        f_star = min(
+            float(least)
+            for least in (rest.value, curves.value.min(), *(c.x_value for c in choices.values()))
+        )
         return curves.assign(n=task.n, f_star=f_star, converged=rest.converged)
 
     with session.parts((1 + 2 * len(NAMES)) * len(config.datasets)) as part:
-        results = [on(dataset, k, part) for dataset, k in zip(config.datasets, config.k, strict=True)]
+        results = [
+            on(dataset, k, part) for dataset, k in zip(config.datasets, config.k, strict=True)
+        ]
     return concat(results, "dataset", join="outer").assign_coords(dataset=config.datasets)
 
 
@@ -210,7 +301,8 @@ def last(curves: Dataset) -> Dataset:
 
 
 def projections_needed(curves: Dataset, value: Any) -> Any:
-    """Return of every solver the thresholdings up to the first point that is as low; NaN where there is none."""
+    """Return of every solver the thresholdings up to the first point that is as low; NaN where
+    there is none."""
     return curves.projections.where(curves.value <= value).min("point")
 
 
@@ -225,9 +317,12 @@ TABLE = (
 
 
 def plot(dataset: Dataset, config: Config) -> Figure:
-    """Draw a row for each data set: the gap against IFO / n and against the number of thresholdings, and a table."""
+    """Draw a row for each data set: the gap against IFO / n and against the number of
+    thresholdings, and a table."""
     figure = plots.figure(9.6, 2.4 * len(config.datasets))
-    grid = figure.subplots(len(config.datasets), 3, squeeze=False, sharex="col", sharey="row", width_ratios=(4, 4, 4))
+    grid = figure.subplots(
+        len(config.datasets), 3, squeeze=False, sharex="col", sharey="row", width_ratios=(4, 4, 4)
+    )
     single = config.model == "logistic"  # Figure 1; Figure 2 counts them in units of n
     budget = max(config.passes)
     remarks = [TABLE.format(config.num_seeds, budget)]
@@ -253,11 +348,20 @@ def _curves(row: Any, curves: Dataset, per: float) -> None:
         run = curves.sel(solver=name).dropna("point", subset=["ifo"])
         gap = run.value - curves.f_star
         often = 1 if run.sizes["point"] < 20 else [-1]
-        thin = 1 if run.sizes["point"] < 500 else 0.6  # many points are mostly noise of small batches
-        look: dict[str, Any] = {"color": color, "marker": marker, "markevery": often, "linewidth": thin}
+        thin = (
+            1 if run.sizes["point"] < 500 else 0.6
+        )  # many points are mostly noise of small batches
+        look: dict[str, Any] = {
+            "color": color,
+            "marker": marker,
+            "markevery": often,
+            "linewidth": thin,
+        }
         for axes, cost in zip(row, (run.ifo / float(curves.n), run.projections / per), strict=True):
             axes.plot(cost, gap.median("seed"), **look)
-            axes.fill_between(cost, gap.min("seed"), gap.max("seed"), color=color, alpha=0.2, linewidth=0)
+            axes.fill_between(
+                cost, gap.min("seed"), gap.max("seed"), color=color, alpha=0.2, linewidth=0
+            )
     row[1].set_xscale("log")
     for axes in row:  # first batches, of few samples, throw the objective far up
         axes.set_yscale("log")
@@ -273,9 +377,21 @@ def _table(axes: Axes, curves: Dataset) -> None:
     for name in NAMES:
         end, need = ends.sel(solver=name), float(needed.sel(solver=name))
         growth, momentum = float(end.growth), float(end.momentum)
-        chosen = [f"{float(end.factor):g}", f"{growth:g}" if growth > 1 else "", f"{momentum:g}" if momentum else ""]
+        chosen = [
+            f"{float(end.factor):g}",
+            f"{growth:g}" if growth > 1 else "",
+            f"{momentum:g}" if momentum else "",
+        ]
         reached = "-" if np.isnan(need) else f"{need:,.0f}"
-        cells.append([name, *chosen, f"{float(end.value - end.f_star):.2g}", f"{float(end.projections):,.0f}", reached])
+        cells.append(
+            [
+                name,
+                *chosen,
+                f"{float(end.value - end.f_star):.2g}",
+                f"{float(end.projections):,.0f}",
+                reached,
+            ]
+        )
     table = plots.table(axes, cells, 7, loc="center", edges="open", cellLoc="right")
     table.scale(1.1, 1.5)
     for line, color in enumerate(COLORS, 1):

@@ -1,4 +1,5 @@
-"""The sets C over which objectives are minimised, as projections; and the linear subspaces on which points of C lie."""
+"""The sets C over which objectives are minimised, as projections; and the linear subspaces on which
+points of C lie."""
 
 from jaxht.constraints.constraint import Constraint as Constraint
 from jaxht.constraints.constraint import SelectionConstraint as SelectionConstraint

@@ -7,23 +7,26 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxht._pytree import Array, Numeric, check_array, describe, known_values
+from jaxht._checks import check_array, known_values
+from jaxht._repr import describe
+from jaxht._typing import Array, Numeric
 from jaxht.constraints.model_subspace import ModelSubspace
 from jaxht.constraints.support import Support
 
 
 @runtime_checkable
 class Constraint(Protocol):
-    """A set C given by its projection, which also returns the linear subspace of C on which the nearest point lies.
+    """A set C given by its projection, which also returns the linear subspace of C on which the
+    nearest point lies.
 
     Attributes:
         k: sparsity or rank, static or traced.
         k_max: static bound on k, or None where it is not known at trace time.
         factored: whether points are stored as :class:`jaxht.Factored`; static.
-        coordinatewise: whether C is a union of coordinate subspaces, so that step sizes follow from the curvature of f
-            along coordinates; else they follow from its largest curvature.
-        rounding: by how many units in its last place an x that has converged may still change in a step, because its
-            projection rounds.
+        coordinatewise: whether C is a union of coordinate subspaces, so that step sizes follow from
+            the curvature of f along coordinates; else they follow from its largest curvature.
+        rounding: by how many units in its last place an x that has converged may still change in a
+            step, because its projection rounds.
     """
 
     k: Numeric
@@ -40,16 +43,19 @@ class Constraint(Protocol):
         """This constraint with its static bounds, for variables of ``shape``.
 
         Raises:
-            ValueError: for fields that do not fit together or do not fit the shape, as far as known at trace time.
+            ValueError: for fields that do not fit together or do not fit the shape, as far as known
+            at trace time.
         """
         ...
 
     def share_program(self, size: int) -> Self:
-        """This constraint, prepared for ``size`` entries, so that one program serves several Python ints k."""
+        """This constraint, prepared for ``size`` entries, so that one program serves several Python
+        ints k."""
         return self
 
     def narrow(self, support: ModelSubspace) -> ModelSubspace:
-        """A support of a run of the shared program with the static bound of this constraint, prepared."""
+        """A support of a run of the shared program with the static bound of this constraint,
+        prepared."""
         return support
 
     def project(self, z: Array, near: Array | None = None) -> tuple[Array, ModelSubspace]:
@@ -65,14 +71,16 @@ class Constraint(Protocol):
 
 
 class SelectionConstraint(Constraint):
-    """A constraint whose points have at most k active *items* (coordinates, groups, edges); greedy solvers require one.
+    """A constraint whose points have at most k active *items* (coordinates, groups, edges); greedy
+    solvers require one.
 
-    A selection of items is a bool array with one entry for each item, whose shape is up to the constraint.
-    """
+    A selection of items is a bool array with one entry for each item, whose shape is up to the
+    constraint."""
 
     @abc.abstractmethod
     def project(self, z: Array, near: Array | None = None) -> tuple[Array, Support]:
-        """The nearest point of C to ``z``, and the support on which it lies: all coordinates of the selected items."""
+        """The nearest point of C to ``z``, and the support on which it lies: all coordinates of the
+        selected items."""
 
     @abc.abstractmethod
     def support_of(self, x: Array) -> Support:
@@ -90,7 +98,8 @@ class SelectionConstraint(Constraint):
 
     @abc.abstractmethod
     def active(self, x: Array) -> Array:
-        """The items on which the feasible point x is not zero, and those that are always active; bool."""
+        """The items on which the feasible point x is not zero, and those that are always active;
+        bool."""
 
     @abc.abstractmethod
     def scores(self, v: Array) -> Array:
@@ -102,7 +111,8 @@ class SelectionConstraint(Constraint):
 
     @abc.abstractmethod
     def top_k(self, direction: Array, size: Numeric, size_max: int | None) -> Support:
-        """The support of the ``size`` items with the largest scores of ``direction``, size <= size_max (static)."""
+        """The support of the ``size`` items with the largest scores of ``direction``, size <=
+        size_max (static)."""
 
     def feasible_direction(self, direction: Array) -> Array:
         """``direction``, with 0 in the entries along which x = 0 would leave C."""
@@ -110,7 +120,8 @@ class SelectionConstraint(Constraint):
 
 
 def shared_bound(k_max: int, step: int) -> int:
-    """The next multiple of ``step``, or of about an eighth of k_max: a bound that several k_max have in common."""
+    """The next multiple of ``step``, or of about an eighth of k_max: a bound that several k_max
+    have in common."""
     step = max(step, 2 ** max(0, k_max.bit_length() - 3))
     return -(-k_max // step) * step
 
@@ -130,14 +141,21 @@ def check_selection(constraint: Constraint) -> None:
     """
     if not isinstance(constraint, SelectionConstraint):
         name = type(constraint).__name__
-        raise ValueError(f"{name} has no coordinates to select: use IHT, NIHT, HTP or a stochastic solver")
+        raise ValueError(
+            f"{name} has no coordinates to select: use IHT, NIHT, HTP or a stochastic solver"
+        )
 
 
 OF_INDICES = "that of indices is np.isin(np.arange(d), indices)"
 
 
 def check_sparsity(
-    k: Numeric, k_max: int | None, most: int, keep: Array | None, shape: tuple[int, ...], called: str = "d"
+    k: Numeric,
+    k_max: int | None,
+    most: int,
+    keep: Array | None,
+    shape: tuple[int, ...],
+    called: str = "d",
 ) -> int | None:
     """The static bound on k, if it is known at trace time.
 
@@ -161,13 +179,19 @@ def check_sparsity(
         ):
             raise ValueError(f"k must be an integer; got {k!r}")
         if jnp.ndim(k):
-            raise ValueError(f"k must be a scalar; got shape {jnp.shape(k)}: use jax.vmap for a grid of k")
+            raise ValueError(
+                f"k must be a scalar; got shape {jnp.shape(k)}: use jax.vmap for a grid of k"
+            )
     if k_max is not None and not (isinstance(k_max, int | np.integer) and 0 <= k_max <= most):
-        raise ValueError(f"k_max must be a Python int between 0 and {called} = {most}; got {k_max!r}")
+        raise ValueError(
+            f"k_max must be a Python int between 0 and {called} = {most}; got {k_max!r}"
+        )
     bound = most if k_max is None else k_max
     known = isinstance(k, int | np.integer | np.ndarray)
     if known and not 0 <= k <= bound:
-        raise ValueError(f"k must lie between 0 and {called if k_max is None else 'k_max'} = {bound}; got {k}")
+        raise ValueError(
+            f"k must lie between 0 and {called if k_max is None else 'k_max'} = {bound}; got {k}"
+        )
     if keep is None:
         return int(k) if k_max is None and isinstance(k, int | np.integer) else k_max
     expected = f"a boolean mask of shape {shape}"

@@ -7,7 +7,8 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from jaxht._pytree import Array, Numeric, integer, pytree, static
+from jaxht._dataclass import integer, pytree, static
+from jaxht._typing import Array, Numeric
 from jaxht.constraints.constraint import SelectionConstraint, check_sparsity, shared_bound
 from jaxht.constraints.support import Support
 from jaxht.linalg.selection import k_largest_mask
@@ -15,24 +16,28 @@ from jaxht.linalg.selection import k_largest_mask
 
 @pytree
 class Edges(SelectionConstraint):
-    """Symmetric matrices of at most k edges: ``C = { W = W' : |{ i < j : W_ij != 0 }| <= k }``; the diagonal is free.
+    """Symmetric matrices of at most k edges: ``C = { W = W' : |{ i < j : W_ij != 0 }| <= k }``; the
+    diagonal is free.
 
-    The projection is exact: it takes the symmetric part and keeps its k largest entries above the diagonal, of equal
-    ones those of the lowest row, then column. The items of C are the p (p - 1) / 2 edges in that order.
+    The projection is exact: it takes the symmetric part and keeps its k largest entries above the
+    diagonal, of equal ones those of the lowest row, then column. The items of C are the p (p - 1) /
+    2 edges in that order.
 
     Args:
-        k: number of edges, that is of pairs of nonzeros off the diagonal, an integer; static or traced, as in
-            :class:`jaxht.Sparse`.
-        k_max: static upper bound on k, an int; None: k, where k is a Python int; but calls of :func:`jaxht.solve`
-            outside of jit then take the next multiple of 16, or of about an eighth of k, as of :class:`jaxht.Sparse`.
-        keep: bool (p, p), traced: these edges, given above the diagonal, below, or both, are always active and count
-            towards k; None for none.
+        k: number of edges, that is of pairs of nonzeros off the diagonal, an integer; static or
+            traced, as in :class:`jaxht.Sparse`.
+        k_max: static upper bound on k, an int; None: k, where k is a Python int; but calls of
+            :func:`jaxht.solve` outside of jit then take the next multiple of 16, or of about an
+            eighth of k, as of :class:`jaxht.Sparse`.
+        keep: bool (p, p), traced: these edges, given above the diagonal, below, or both, are always
+            active and count towards k; None for none.
 
     Raises:
-        ValueError: from :meth:`prepare`, which every solver calls, for variables that are no square matrices, and for
-            k, k_max or keep that are out of range or of a wrong shape or dtype.
+        ValueError: from :meth:`prepare`, which every solver calls, for variables that are no square
+            matrices, and for k, k_max or keep that are out of range or of a wrong shape or dtype.
 
-    Cost: a projection takes a selection of the k largest of p (p - 1) / 2 numbers, a few passes over them.
+    Cost: a projection takes a selection of the k largest of p (p - 1) / 2 numbers, a few passes
+    over them.
 
     Source: Yuan, Li & Zhang 2018, Appendix D.2.
 
@@ -50,9 +55,13 @@ class Edges(SelectionConstraint):
     def prepare(self, shape: tuple[int, ...]) -> "Edges":
         """Fill in k_max, and check what is known at trace time."""
         if len(shape) != 2 or shape[0] != shape[1]:
-            raise ValueError(f"Edges constrains square matrices; the objective's variable has shape {shape}")
+            raise ValueError(
+                f"Edges constrains square matrices; the objective's variable has shape {shape}"
+            )
         most = shape[0] * (shape[0] - 1) // 2
-        k_max = check_sparsity(self.k, self.k_max, most, self.keep, shape, called="the number of edges p (p - 1) / 2")
+        k_max = check_sparsity(
+            self.k, self.k_max, most, self.keep, shape, called="the number of edges p (p - 1) / 2"
+        )
         return dataclasses.replace(self, k_max=k_max)
 
     def share_program(self, size: int) -> "Edges":
@@ -67,9 +76,12 @@ class Edges(SelectionConstraint):
         return dataclasses.replace(support, k_max=_size_max(support.mask.shape[-1], self.k_max))
 
     def project(self, z: Array, near: Array | None = None) -> tuple[Array, Support]:
-        """The nearest point of C, and its support: the diagonal, and two entries for each of the k selected edges."""
+        """The nearest point of C, and its support: the diagonal, and two entries for each of the k
+        selected edges."""
         z = (z + z.T) / 2
-        support = self.support(k_largest_mask(jnp.where(self.always_active, jnp.inf, self.scores(z)), self.limit))
+        support = self.support(
+            k_largest_mask(jnp.where(self.always_active, jnp.inf, self.scores(z)), self.limit)
+        )
         return support.restrict(z), support
 
     def support_of(self, x: Array) -> Support:

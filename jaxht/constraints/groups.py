@@ -7,7 +7,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxht._pytree import Array, Numeric, check_array, integer, known_values, pytree, static
+from jaxht._checks import check_array, known_values
+from jaxht._dataclass import integer, pytree, static
+from jaxht._typing import Array, Numeric
 from jaxht.constraints.constraint import SelectionConstraint, check_sparsity, shared_bound
 from jaxht.constraints.support import Support
 from jaxht.linalg.selection import k_largest_mask
@@ -17,25 +19,31 @@ from jaxht.linalg.selection import k_largest_mask
 class Groups(SelectionConstraint):
     """At most k nonzero groups of coordinates: ``C = { x : |{ g : x_g != 0 }| <= k }``.
 
-    The projection is exact: it keeps the k groups of largest l2 norm, of equal ones those of the lowest number.
+    The projection is exact: it keeps the k groups of largest l2 norm, of equal ones those of the
+    lowest number.
 
     Args:
-        k: number of groups that may be nonzero, an integer in [0, m]; static or traced, as in :class:`jaxht.Sparse`.
-        groups: integers shaped like x, traced: the group of each coordinate, 0 ... m - 1. Groups may differ in size and
-            need not be contiguous. Row-sparse matrices: ``jnp.arange(d)[:, None]`` broadcast to (d, c).
-        k_max: static upper bound on k, an int; None: k, where k is a Python int; but calls of :func:`jaxht.solve`
-            outside of jit then take the next multiple of 4 or more, so that neighbouring k share a compile.
-        keep: bool, shaped like x, traced: the groups of these coordinates are always active and count towards k; None
-            for none.
+        k: number of groups that may be nonzero, an integer in [0, m]; static or traced, as in
+            :class:`jaxht.Sparse`.
+        groups: integers shaped like x, traced: the group of each coordinate, 0 ... m - 1. Groups
+            may differ in size and need not be contiguous. Row-sparse matrices: ``jnp.arange(d)[:,
+            None]`` broadcast to (d, c).
+        k_max: static upper bound on k, an int; None: k, where k is a Python int; but calls of
+            :func:`jaxht.solve` outside of jit then take the next multiple of 4 or more, so that
+            neighbouring k share a compile.
+        keep: bool, shaped like x, traced: the groups of these coordinates are always active and
+            count towards k; None for none.
         num_groups: m, static. None: found on the host, which needs ``groups`` to be concrete.
-        size_max: static bound on the number of coordinates in k_max groups. None: found on the host, where ``groups``
-            is concrete.
+        size_max: static bound on the number of coordinates in k_max groups. None: found on the
+            host, where ``groups`` is concrete.
 
     Raises:
-        ValueError: from :meth:`prepare`, which every solver calls, for k, k_max, groups or keep that are out of range
-            or of a wrong shape or dtype; for traced groups without num_groups.
+        ValueError: from :meth:`prepare`, which every solver calls, for k, k_max, groups or keep
+            that are out of range or of a wrong shape or dtype; for traced groups without
+            num_groups.
 
-    Cost: a projection takes the sums of d squares by group, and a selection of the k largest of m numbers.
+    Cost: a projection takes the sums of d squares by group, and a selection of the k largest of m
+    numbers.
 
     Source: Jain, Rao & Dhillon 2016; groups are not in the other papers.
 
@@ -66,7 +74,9 @@ class Groups(SelectionConstraint):
         if known is not None and known.size and known.min() < 0:
             raise ValueError(f"groups must be numbered from 0; got {known.min()}")
         if m is None and known is None:
-            raise ValueError("num_groups must be given where groups is traced: JAX needs a static number")
+            raise ValueError(
+                "num_groups must be given where groups is traced: JAX needs a static number"
+            )
         sizes: Any = None if known is None else np.bincount(known.ravel())
         if m is None:
             m = len(sizes)
@@ -78,7 +88,8 @@ class Groups(SelectionConstraint):
         return dataclasses.replace(self, k_max=k_max, num_groups=m, size_max=size_max)
 
     def share_program(self, size: int) -> "Groups":
-        """With k_max the next multiple of 4, of as many groups as have 16 entries, or of about an eighth of it."""
+        """With k_max the next multiple of 4, of as many groups as have 16 entries, or of about an
+        eighth of it."""
         known = known_values(self.groups)
         if self.k_max is None or self.num_groups is None or known is None:
             return self
@@ -106,7 +117,9 @@ class Groups(SelectionConstraint):
         if self.size_max is not None and size_max is not None and self.k_max:
             # Any k_max groups have at most size_max coordinates in all.
             bound = min(-(-size_max // self.k_max) * self.size_max, self.groups.size)
-        return dataclasses.replace(self.support(k_largest_mask(self.scores(direction), size)), k_max=bound)
+        return dataclasses.replace(
+            self.support(k_largest_mask(self.scores(direction), size)), k_max=bound
+        )
 
     @property
     def always_active(self) -> Array:
@@ -130,4 +143,9 @@ class Groups(SelectionConstraint):
         return Support(selected[self.groups], k_max=self.size_max, ndim=self.groups.ndim)
 
     def _touched(self, mask: Array) -> Array:
-        return jax.ops.segment_sum(mask.ravel().astype(jnp.int32), self.groups.ravel(), self.num_groups) > 0
+        return (
+            jax.ops.segment_sum(
+                mask.ravel().astype(jnp.int32), self.groups.ravel(), self.num_groups
+            )
+            > 0
+        )

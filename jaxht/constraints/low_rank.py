@@ -5,7 +5,8 @@ from typing import Any, ClassVar, cast
 
 import jax.numpy as jnp
 
-from jaxht._pytree import Numeric, integer, pytree, static
+from jaxht._dataclass import integer, pytree, static
+from jaxht._typing import Numeric
 from jaxht.constraints.constraint import Constraint, check_sparsity
 from jaxht.constraints.subspace import Subspace
 from jaxht.linalg.factored import Factored
@@ -16,34 +17,37 @@ from jaxht.linalg.svd import TruncatedSVD, truncated_svd
 class LowRank(Constraint):
     """Matrices of rank at most k: ``C = { X : rank(X) <= k }``.
 
-    The projection keeps the k largest singular values (Eckart & Young 1936). For :class:`jaxht.IHT`,
-    :class:`jaxht.NIHT`, :class:`jaxht.HTP` and all stochastic solvers; solvers that select coordinates one by one raise
-    ValueError. The model subspace of a point, and so ``result.support``, is a :class:`jaxht.Subspace`.
+    The projection keeps the k largest singular values (Eckart & Young 1936). For
+    :class:`jaxht.IHT`, :class:`jaxht.NIHT`, :class:`jaxht.HTP` and all stochastic solvers; solvers
+    that select coordinates one by one raise ValueError. The model subspace of a point, and so
+    ``result.support``, is a :class:`jaxht.Subspace`.
 
-    A decomposition rounds: an x that has converged still changes by some units in its last place, and so do its
-    singular vectors. Therefore ``Stop.rtol`` is 32 times machine epsilon by default, and ``support_patience`` ends no
-    run.
+    A decomposition rounds: an x that has converged still changes by some units in its last place,
+    and so do its singular vectors. Therefore ``Stop.rtol`` is 32 times machine epsilon by default,
+    and ``support_patience`` ends no run.
 
     Args:
         k: rank, an integer; static or traced, as in :class:`jaxht.Sparse`.
-        k_max: static upper bound on k, an int. None: k, where k is a Python int; else min(m, n), for which all
-            decompositions are full.
-        exact: bool, static; whether singular value decompositions are full. None: they are full where min(m, n) < 2.5
-            (k_max + 8); otherwise the leading triplets are computed by subspace iteration, started at the column space
-            of the previous iterate. Near convergence of the run this takes a few products with a block of k_max + 8
-            columns.
-        rtol: error to which that iteration is run, a scalar, traced, see :func:`jaxht.linalg.svd.truncated_svd`; a
-            decomposition that does not reach it is computed in full. None: the square root of machine epsilon.
-        factored: bool, static; whether x is stored as a :class:`jaxht.Factored`, ``U diag(s) V'``, so that no array of
-            m n numbers is made: for IHT and SGHT, on MultiResponse, Softmax and MatrixCompletion. It saves time where
-            k_max is far below m and n, and the data are smaller than m n: see docs/problems.md.
+        k_max: static upper bound on k, an int. None: k, where k is a Python int; else min(m, n),
+            for which all decompositions are full.
+        exact: bool, static; whether singular value decompositions are full. None: they are full
+            where min(m, n) < 2.5 (k_max + 8); otherwise the leading triplets are computed by
+            subspace iteration, started at the column space of the previous iterate. Near
+            convergence of the run this takes a few products with a block of k_max + 8 columns.
+        rtol: error to which that iteration is run, a scalar, traced, see
+            :func:`jaxht.linalg.svd.truncated_svd`; a decomposition that does not reach it is
+            computed in full. None: the square root of machine epsilon.
+        factored: bool, static; whether x is stored as a :class:`jaxht.Factored`, ``U diag(s) V'``,
+            so that no array of m n numbers is made: for IHT and SGHT, on MultiResponse, Softmax and
+            MatrixCompletion. It saves time where k_max is far below m and n, and the data are
+            smaller than m n: see docs/problems.md.
 
     Raises:
-        ValueError: from :meth:`prepare`, which every solver calls, for variables that are no matrices, and for k or
-            k_max that are out of range or of a wrong dtype.
+        ValueError: from :meth:`prepare`, which every solver calls, for variables that are no
+            matrices, and for k or k_max that are out of range or of a wrong dtype.
 
-    Cost: a projection takes a full singular value decomposition, O(m n min(m, n)), or subspace iterations of O(m n
-    k_max) each, as ``exact`` says.
+    Cost: a projection takes a full singular value decomposition, O(m n min(m, n)), or subspace
+    iterations of O(m n k_max) each, as ``exact`` says.
 
     Source: Zhou, Yuan & Feng 2018, §2; Jain, Meka & Dhillon 2010.
 
@@ -61,19 +65,24 @@ class LowRank(Constraint):
     rtol: Numeric | None = None
     factored: bool = static(default=False)
 
-    coordinatewise: ClassVar[bool] = False  # along a matrix of rank 1 the curvature of f may be the largest
+    coordinatewise: ClassVar[bool] = (
+        False  # along a matrix of rank 1 the curvature of f may be the largest
+    )
     rounding: ClassVar[float] = 32.0  # measured: up to 10
 
     def prepare(self, shape: tuple[int, ...]) -> "LowRank":
         """Fill in k_max, and check what is known at trace time."""
         if len(shape) != 2:
-            raise ValueError(f"LowRank constrains matrices; the objective's variable has shape {shape}")
+            raise ValueError(
+                f"LowRank constrains matrices; the objective's variable has shape {shape}"
+            )
         smallest = min(shape)
         k_max = check_sparsity(self.k, self.k_max, smallest, None, shape, called="min(m, n)")
         return dataclasses.replace(self, k_max=smallest if k_max is None else k_max)
 
     def project(self, z: Any, near: Any = None) -> tuple[Any, Subspace]:
-        """The nearest matrix of rank k, with its column and row space; near: a matrix with a similar column space."""
+        """The nearest matrix of rank k, with its column and row space; near: a matrix with a
+        similar column space."""
         found = self._svd(z, near)
         x = Factored(found.U, found.s, found.V) if self.factored else found.matrix
         return x, Subspace(found.U, found.V, found.error)

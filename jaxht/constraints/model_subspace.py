@@ -1,17 +1,19 @@
-"""The protocol of model subspaces: the linear subspace on which a point lies, over which an objective is refitted."""
+"""The protocol of model subspaces: the linear subspace on which a point lies, over which an
+objective is refitted."""
 
 from typing import Any, Protocol, Self, runtime_checkable
 
-from jaxht._pytree import Array
+from jaxht._typing import Array
 
 
 @runtime_checkable
 class ModelSubspace(Protocol):
-    """A linear subspace inside a constraint set, with coordinates w: what a projection returns beside x.
+    """A linear subspace inside a constraint set, with coordinates w: what a projection returns
+    beside x.
 
-    :class:`jaxht.Support` is that of sparse vectors, matrices and graphs: the variables that are zero off a mask, with
-    their own entries as coordinates. :class:`jaxht.Subspace` is that of matrices of low rank: ``U w V'``.
-    """
+    :class:`jaxht.Support` is that of sparse vectors, matrices and graphs: the variables that are
+    zero off a mask, with their own entries as coordinates. :class:`jaxht.Subspace` is that of
+    matrices of low rank: ``U w V'``."""
 
     @property
     def bounds(self) -> tuple[Any, Any] | None:
@@ -30,7 +32,8 @@ class ModelSubspace(Protocol):
 
     @property
     def inside(self) -> Array:
-        """bool, like the coordinates: False where a coordinate is 0 for all points of the subspace."""
+        """bool, like the coordinates: False where a coordinate is 0 for all points of the
+        subspace."""
         ...
 
     def point(self, w: Array) -> Array:
@@ -42,7 +45,8 @@ class ModelSubspace(Protocol):
         ...
 
     def diagonal(self, diagonal: Array) -> Array:
-        """The diagonal in coordinates of a quadratic form with this diagonal in the entries of the variable."""
+        """The diagonal in coordinates of a quadratic form with this diagonal in the entries of the
+        variable."""
         ...
 
     def restrict(self, v: Array) -> Array:

@@ -6,7 +6,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxht._pytree import Array, Numeric, describe, integer, known_values, pytree, replace, static
+from jaxht._checks import known_values
+from jaxht._dataclass import integer, pytree, replace, static
+from jaxht._repr import describe
+from jaxht._typing import Array, Numeric
 from jaxht.constraints.constraint import SelectionConstraint, check_sparsity, shared_bound
 from jaxht.constraints.support import Support
 from jaxht.linalg.selection import k_largest_mask
@@ -14,34 +17,38 @@ from jaxht.linalg.selection import k_largest_mask
 
 @pytree
 class Sparse(SelectionConstraint):
-    """At most k nonzero entries: ``C = { x : ||x||_0 <= k, lower <= x <= upper }``; in a matrix, k entries in all.
+    """At most k nonzero entries: ``C = { x : ||x||_0 <= k, lower <= x <= upper }``; in a matrix, k
+    entries in all.
 
-    The projection is exact: it keeps the k entries for which clipping to the bounds, instead of setting to 0, reduces
+    The projection is exact: it keeps the k entries for which clipping to the bounds, instead of
+    setting to 0, reduces
     the distance to z most: those of largest ``z_i^2 - (z_i - P(z_i))^2``.
 
     Args:
-        k: number of entries that may be nonzero, an integer in [0, d]; traced, and may differ between lanes under vmap.
-        k_max: static upper bound on k, an int; one compile serves all k <= k_max. None: k, where k is a Python int; but
-            calls of :func:`jaxht.solve` outside of jit then round k up to a multiple of 16, or of about an eighth of k
-            where that is larger, so that neighbouring k share a compile: give ``k_max=k`` for refits without padding.
-            Solvers that gather columns (HTP on a dense design) need k_max wherever k is traced. Other solvers run
-            without it; ``result.support.indices`` is then None, while ``numpy()`` and ``mask`` remain available. A
-            traced k above k_max is treated as k_max.
-        keep: bool, shaped like x, traced: coordinates that are always in the support (an intercept) and count towards
-            k; None for none. More than k of them are an error, or, where k or keep is traced, only the first k are
-            kept.
+        k: number of entries that may be nonzero, an integer in [0, d]; traced, and may differ
+            between lanes under vmap.
+        k_max: static upper bound on k, an int; one compile serves all k <= k_max. None: k, where k
+            is a Python int; but calls of :func:`jaxht.solve` outside of jit then round k up to a
+            multiple of 16, or of about an eighth of k where that is larger, so that neighbouring k
+            share a compile: give ``k_max=k`` for refits without padding. Solvers that gather
+            columns (HTP on a dense design) need k_max wherever k is traced. Other solvers run
+            without it; ``result.support.indices`` is then None, while ``numpy()`` and ``mask``
+            remain available. A traced k above k_max is treated as k_max.
+        keep: bool, shaped like x, traced: coordinates that are always in the support (an intercept)
+            and count towards k; None for none. More than k of them are an error, or, where k or
+            keep is traced, only the first k are kept.
         nonnegative: bool, static; whether the lower bound is 0.
-        bounds: (lower, upper) in units of x, traced, each a number, an array shaped like x, or None; 0 must lie between
-            them. None for no bounds.
+        bounds: (lower, upper) in units of x, traced, each a number, an array shaped like x, or
+            None; 0 must lie between them. None for no bounds.
 
     Raises:
-        ValueError: from :meth:`prepare`, which every solver calls, for k, k_max, keep or bounds that are out of range
-            or of a wrong shape or dtype.
+        ValueError: from :meth:`prepare`, which every solver calls, for k, k_max, keep or bounds
+            that are out of range or of a wrong shape or dtype.
 
     Cost: a projection takes a selection of the k largest of d numbers, a few passes over them.
 
-    Source: Shen & Li 2018, (3.1); ``keep`` is the bias term of Axiotis & Sviridenko 2020, §5; bounds: Beck & Hallak
-    2016.
+    Source: Shen & Li 2018, (3.1); ``keep`` is the bias term of Axiotis & Sviridenko 2020, §5;
+    bounds: Beck & Hallak 2016.
 
     Example:
         >>> import jax.numpy as jnp, jaxht
@@ -63,7 +70,8 @@ class Sparse(SelectionConstraint):
         return replace(self, k_max=k_max, bounds=self._bounds(shape))
 
     def share_program(self, size: int) -> "Sparse":
-        """With k_max the next multiple of 16, or of about an eighth of it: a refit takes a little longer."""
+        """With k_max the next multiple of 16, or of about an eighth of it: a refit takes a little
+        longer."""
         if self.k_max is None:
             return self
         return replace(self, k_max=min(size, shared_bound(self.k_max, 16)))
@@ -73,11 +81,13 @@ class Sparse(SelectionConstraint):
         return replace(support, k_max=self.k_max)
 
     def project(self, z: Array, near: Array | None = None) -> tuple[Array, Support]:
-        """The nearest point of C and its support, of exactly k coordinates; those of ``keep`` rank above all others."""
+        """The nearest point of C and its support, of exactly k coordinates; those of ``keep`` rank
+        above all others."""
         nearest, gain = z, z
         if self.bounds is not None:
             nearest = jnp.clip(z, *self.bounds)
-            # The root of the gain: no square overflows, and it is |z| itself where nothing is clipped.
+            # The root of the gain: no square overflows, and it is |z| itself where nothing is
+            # clipped.
             clipped = jnp.sqrt(jnp.abs(nearest)) * jnp.sqrt(jnp.abs(2 * z - nearest))
             gain = jnp.where(nearest == z, z, clipped)
         ranked = gain if self.keep is None else jnp.where(self.keep, jnp.inf, gain)
@@ -88,11 +98,14 @@ class Sparse(SelectionConstraint):
         """``supp(x)``, and the coordinates of ``keep``."""
         mask = x != 0
         if self.keep is not None:  # a traced k may allow only the first coordinates of keep
-            mask |= self.keep & k_largest_mask(self.keep.astype(jnp.int32).ravel(), self.limit).reshape(x.shape)
+            mask |= self.keep & k_largest_mask(
+                self.keep.astype(jnp.int32).ravel(), self.limit
+            ).reshape(x.shape)
         return Support(mask, bounds=self.bounds, k_max=self.k_max, ndim=x.ndim)
 
     def top_k(self, direction: Array, size: Numeric, size_max: int | None) -> Support:
-        """The coordinates of the largest entries of ``direction``, among those that stay within the bounds from 0."""
+        """The coordinates of the largest entries of ``direction``, among those that stay within the
+        bounds from 0."""
         return self._largest(self.feasible_direction(direction), size, size_max)
 
     @property
@@ -113,14 +126,17 @@ class Sparse(SelectionConstraint):
         if self.bounds is None:
             return direction
         lower, upper = self.bounds
-        return jnp.clip(direction, jnp.where(lower < 0, -jnp.inf, 0), jnp.where(upper > 0, jnp.inf, 0))
+        return jnp.clip(
+            direction, jnp.where(lower < 0, -jnp.inf, 0), jnp.where(upper > 0, jnp.inf, 0)
+        )
 
     def support(self, selected: Array) -> Support:
         """The selected coordinates."""
         return Support(selected, bounds=self.bounds, k_max=self.k_max, ndim=selected.ndim)
 
     def restrict(self, indices: Array) -> "Sparse":
-        """This constraint, prepared for a vector, on its coordinates at ``indices`` (m,), which differ."""
+        """This constraint, prepared for a vector, on its coordinates at ``indices`` (m,), which
+        differ."""
         keep, bounds = self.keep, self.bounds
         keep = None if keep is None else keep[indices]
         if bounds is not None:
@@ -132,25 +148,42 @@ class Sparse(SelectionConstraint):
         if k_max is not None:
             k_max = min(k_max, z.size)
             k = jnp.minimum(k, k_max)
-        return Support(k_largest_mask(z.ravel(), k).reshape(z.shape), bounds=self.bounds, k_max=k_max, ndim=z.ndim)
+        return Support(
+            k_largest_mask(z.ravel(), k).reshape(z.shape),
+            bounds=self.bounds,
+            k_max=k_max,
+            ndim=z.ndim,
+        )
 
     def _bounds(self, shape: tuple[int, ...]) -> tuple[Any, Any] | None:
         if self.bounds is None and not self.nonnegative:
             return None
-        if self.bounds is not None and not (isinstance(self.bounds, tuple) and len(self.bounds) == 2):
+        if self.bounds is not None and not (
+            isinstance(self.bounds, tuple) and len(self.bounds) == 2
+        ):
             raise ValueError(f"bounds must be a pair (lower, upper); got {self.bounds!r}")
         lower, upper = (None, None) if self.bounds is None else self.bounds
         lower = (0.0 if self.nonnegative else -np.inf) if lower is None else lower
         upper = np.inf if upper is None else upper
         for name, bound, wrong in (("lower", lower, "above"), ("upper", upper, "below")):
             if jnp.shape(bound) not in ((), shape):
-                raise ValueError(f"bounds: {name} must be a number or of shape {shape}; got shape {jnp.shape(bound)}")
+                raise ValueError(
+                    f"bounds: {name} must be a number or of shape {shape}; got shape {jnp.shape(bound)}"
+                )
             values = known_values(bound)
             if values is not None:
                 if values.dtype.kind not in "iuf":
-                    raise ValueError(f"bounds: {name} must be a number or of shape {shape}; got {describe(bound)}")
+                    raise ValueError(
+                        f"bounds: {name} must be a number or of shape {shape}; got {describe(bound)}"
+                    )
                 if np.any(values > 0 if name == "lower" else values < 0):
-                    raise ValueError(f"bounds: {name} must not be {wrong} 0, the value of entries off the support")
+                    raise ValueError(
+                        f"bounds: {name} must not be {wrong} 0, the value of entries off the support"
+                    )
         if self.nonnegative:
-            lower = jnp.maximum(lower, 0.0) if isinstance(lower, jax.core.Tracer) else np.maximum(lower, 0.0)
+            lower = (
+                jnp.maximum(lower, 0.0)
+                if isinstance(lower, jax.core.Tracer)
+                else np.maximum(lower, 0.0)
+            )
         return lower, upper

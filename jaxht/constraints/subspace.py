@@ -5,18 +5,21 @@ from typing import Any, ClassVar
 
 import jax.numpy as jnp
 
-from jaxht._pytree import Array, pytree
+from jaxht._dataclass import pytree
+from jaxht._typing import Array
 from jaxht.linalg.precision import matmul
 
 
 @pytree
 class Subspace:
-    r"""The matrices :math:`\{ U w V^T \}`, w any square matrix: a linear space of matrices of rank at most k.
+    r"""The matrices :math:`\{ U w V^T \}`, w any square matrix: a linear space of matrices of rank
+    at most k.
 
     Attributes:
         U: (m, k_max), an orthonormal basis of the column space, then columns of 0.
         V: (n, k_max), an orthonormal basis of the row space, then columns of 0.
-        error: the error of the decomposition that gave it (:class:`jaxht.linalg.svd.TruncatedSVD`), a scalar, or None.
+        error: the error of the decomposition that gave it (:class:`jaxht.linalg.svd.TruncatedSVD`),
+            a scalar, or None.
 
     Example:
         >>> import jax.numpy as jnp, jaxht
@@ -48,7 +51,9 @@ class Subspace:
         Raises:
             ValueError: always.
         """
-        raise ValueError("a matrix of low rank has no support: this asks for a constraint such as Sparse or Groups")
+        raise ValueError(
+            "a matrix of low rank has no support: this asks for a constraint such as Sparse or Groups"
+        )
 
     @property
     def inside(self) -> Array:
@@ -65,7 +70,8 @@ class Subspace:
         return matmul(matmul(self.U.T, v), self.V)
 
     def diagonal(self, diagonal: Array) -> Array:
-        """The diagonal in coordinates w of a quadratic form whose diagonal in the entries of the matrix is given."""
+        """The diagonal in coordinates w of a quadratic form whose diagonal in the entries of the
+        matrix is given."""
         return matmul(matmul((self.U**2).T, diagonal), self.V**2)
 
     def restrict(self, v: Array) -> Array:
@@ -77,7 +83,8 @@ class Subspace:
         return jnp.all(self.U == other.U) & jnp.all(self.V == other.V)
 
     def row_space(self) -> "Subspace":
-        """The subspace of w V' = U' X, that is of X in the basis U: its column space has the identity as basis."""
+        """The subspace of w V' = U' X, that is of X in the basis U: its column space has the
+        identity as basis."""
         k = self.k_max
         identity = jnp.where(jnp.any(self.U != 0, axis=0), jnp.eye(k, dtype=self.U.dtype), 0)
         return dataclasses.replace(self, U=identity)

@@ -8,13 +8,17 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxht._pytree import Array, known_values, pytree, short_repr, static
+from jaxht._checks import known_values
+from jaxht._dataclass import pytree, static
+from jaxht._repr import short_repr
+from jaxht._typing import Array
 from jaxht.linalg.selection import mask_to_indices
 
 
 @pytree
 class Support:
-    """A set F of coordinates on which a sparse variable may be nonzero; its coordinates w are the variable itself.
+    """A set F of coordinates on which a sparse variable may be nonzero; its coordinates w are the
+    variable itself.
 
     Attributes:
         mask: bool, shaped like the variable: (d,), or (d, c) for a matrix. True on F.
@@ -39,12 +43,15 @@ class Support:
     def __repr__(self) -> str:
         mask = known_values(self.mask)
         size = (
-            {"size": int(mask.sum())} if mask is not None and mask.dtype == np.bool_ and mask.ndim == self.ndim else {}
+            {"size": int(mask.sum())}
+            if mask is not None and mask.dtype == np.bool_ and mask.ndim == self.ndim
+            else {}
         )
         return short_repr(self, **size, mask=self.mask)
 
     def numpy(self) -> np.ndarray:
-        """F in increasing order (of the flattened variable), on the host, without padding: for labels and columns.
+        """F in increasing order (of the flattened variable), on the host, without padding: for
+        labels and columns.
 
         Raises:
             ValueError: for a batch, whose supports differ in size, and within jit or vmap.
@@ -67,12 +74,13 @@ class Support:
 
     @property
     def indices(self) -> Array | None:
-        """F in increasing order (of the flattened variable), int32 (k_max,); None where k_max is not known.
+        """F in increasing order (of the flattened variable), int32 (k_max,); None where k_max is
+        not known.
 
-        For programs, whose shapes are fixed: padded with the size of the variable, which is out of range. JAX's own
-        indexing then repeats the last entry, unless told otherwise: ``v.at[indices].get(mode="fill", fill_value=0)``,
-        ``.set(..., mode="drop")``. On the host :meth:`numpy` has no padding. Listed anew whenever they are asked for.
-        """
+        For programs, whose shapes are fixed: padded with the size of the variable, which is out of
+        range. JAX's own indexing then repeats the last entry, unless told otherwise:
+        ``v.at[indices].get(mode="fill", fill_value=0)``, ``.set(..., mode="drop")``. On the host
+        :meth:`numpy` has no padding. Listed anew whenever they are asked for."""
         if self.k_max is None:
             return None
         flat = self.mask.reshape(*self.mask.shape[: self.mask.ndim - self.ndim], -1)
@@ -109,13 +117,17 @@ class Support:
 
     def equals(self, other: "Support") -> Array:
         """Whether both contain the same coordinates."""
-        # One reduction of two operands, which XLA does not split into several kernels as it does that of one.
+        # One reduction of two operands, which XLA does not split into several kernels as it does
+        # that of one.
         parts, none = [self.mask & ~other.mask, ~self.mask & other.mask], [jnp.zeros((), bool)] * 2
-        left, right = lax.reduce(parts, none, lambda x, y: [a | b for a, b in zip(x, y, strict=True)], self._axes)
+        left, right = lax.reduce(
+            parts, none, lambda x, y: [a | b for a, b in zip(x, y, strict=True)], self._axes
+        )
         return ~(left | right)
 
     def union(self, other: "Support") -> "Support":
-        """The coordinates in either support; its k_max is the sum of both, at most the size of the variable."""
+        """The coordinates in either support; its k_max is the sum of both, at most the size of the
+        variable."""
         sizes = (self.k_max, other.k_max)
         total = math.prod(self.mask.shape[-self.ndim :])
         k_max = None if None in sizes else min(sum(sizes), total)  # type: ignore[arg-type]
@@ -138,18 +150,22 @@ class Support:
         return indices
 
     def gather(self, v: Array, indices: Array) -> Array:
-        """Entries of ``v``, one variable, at ``indices``, those of the support; 0 in the padding: (k_max,)."""
+        """Entries of ``v``, one variable, at ``indices``, those of the support; 0 in the padding:
+        (k_max,)."""
         return jnp.ravel(v).at[indices].get(mode="fill", fill_value=0)
 
     def gather_bounds(self, indices: Array) -> tuple[Array, Array] | None:
         """The bounds at ``indices``, those of the support."""
         if self.bounds is None:
             return None
-        lower, upper = (self.gather(jnp.broadcast_to(bound, self.mask.shape), indices) for bound in self.bounds)
+        lower, upper = (
+            self.gather(jnp.broadcast_to(bound, self.mask.shape), indices) for bound in self.bounds
+        )
         return lower, upper
 
     def scatter(self, values: Array, indices: Array) -> Array:
-        """The variable that has ``values`` (k_max,) at ``indices``, those of the support, and 0 elsewhere."""
+        """The variable that has ``values`` (k_max,) at ``indices``, those of the support, and 0
+        elsewhere."""
         zeros = jnp.zeros(self.mask.size, values.dtype)
         return zeros.at[indices].set(values, mode="drop").reshape(self.mask.shape)
 

@@ -1,4 +1,5 @@
-"""Design matrices behind one protocol: dense, sparse, of small integers, in blocks, streamed, products alone."""
+"""Design matrices behind one protocol: dense, sparse, of small integers, in blocks, streamed,
+products alone."""
 
 from collections.abc import Sequence
 from typing import Any, Protocol, runtime_checkable
@@ -8,7 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding
 
-from jaxht._pytree import Array, ArrayDType, cast_numbers, describe, no_array
+from jaxht._checks import no_array
+from jaxht._dataclass import cast_numbers
+from jaxht._repr import describe
+from jaxht._typing import Array, ArrayDType
 from jaxht.designs.blocks import Blocks as Blocks
 from jaxht.designs.blocks import RowsOfBlocks
 from jaxht.designs.dense import Dense as Dense
@@ -34,10 +38,10 @@ from jaxht.designs.streamed import stream as stream
 class Design(Protocol):
     """What an objective may ask of a design matrix A (n, d), samples in rows.
 
-    Beside the methods below, a design that :meth:`gathers` may have ``subproblem(indices)``, which returns
-    ``columns(indices)`` and their Gram matrix (k_max, k_max) in one pass; see :class:`Dense`. Any may have
-    ``gram_product(v, weights)``, ``A^T (weights * (A v))`` in one pass; see :class:`Streamed`.
-    """
+    Beside the methods below, a design that :meth:`gathers` may have ``subproblem(indices)``, which
+    returns ``columns(indices)`` and their Gram matrix (k_max, k_max) in one pass; see
+    :class:`Dense`. Any may have ``gram_product(v, weights)``, ``A^T (weights * (A v))`` in one
+    pass; see :class:`Streamed`."""
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -50,7 +54,8 @@ class Design(Protocol):
         ...
 
     def gathers(self, k_max: int | None) -> bool:
-        """Whether a refit on k_max columns should gather them and solve directly; else it uses products alone."""
+        """Whether a refit on k_max columns should gather them and solve directly; else it uses
+        products alone."""
         ...
 
     def matvec(self, x: Array) -> Array:
@@ -62,11 +67,13 @@ class Design(Protocol):
         ...
 
     def columns(self, indices: Array) -> Array:
-        """The columns at ``indices`` (k_max,) as rows (k_max, n), ``A_F^T``; 0 where an index is d."""
+        """The columns at ``indices`` (k_max,) as rows (k_max, n), ``A_F^T``; 0 where an index is
+        d."""
         ...
 
     def rows(self, indices: Array) -> Any:
-        """The rows at ``indices`` (b,), which may repeat, as a design (b, d) with products; 0 where an index is n."""
+        """The rows at ``indices`` (b,), which may repeat, as a design (b, d) with products; 0 where
+        an index is n."""
         ...
 
     def squared(self, weights: Array) -> Array:
@@ -82,7 +89,8 @@ class Design(Protocol):
         ...
 
 
-# Here, as a union of types is made anew wherever it is written: objectives ask for their design often.
+# Here, as a union of types is made anew wherever it is written: objectives ask for their design
+# often.
 _DESIGNS = (
     Dense,
     SparseMatrix,
@@ -103,23 +111,26 @@ _DESIGNS = (
 def design(A: Any, sharding: NamedSharding | None = None) -> Any:
     """Wrap a matrix as a design, with the products that objectives use.
 
-    Objectives call this function themselves; call it beforehand to do its work on the host only once.
+    Objectives call this function themselves; call it beforehand to do its work on the host only
+    once.
 
     Args:
-        A: (n, d) real array (NumPy or JAX); a scipy.sparse matrix or array of any format, or a JAX BCOO or BCSR matrix,
-            which are ordered by row and by column here, on the host; or a design, for example a
-            :class:`LinearOperator`.
-        sharding: how a matrix of the host (an array, or a sparse matrix) is placed on the devices of a mesh: over rows,
-            columns, or both, as an array of shape (n, d). A is then the part of the matrix that this process has: with
-            a single process, all of it. None: A stays where it is, also where it is a sharded array.
+        A: (n, d) real array (NumPy or JAX); a scipy.sparse matrix or array of any format, or a JAX
+            BCOO or BCSR matrix, which are ordered by row and by column here, on the host; or a
+            design, for example a :class:`LinearOperator`.
+        sharding: how a matrix of the host (an array, or a sparse matrix) is placed on the devices
+            of a mesh: over rows, columns, or both, as an array of shape (n, d). A is then the part
+            of the matrix that this process has: with a single process, all of it. None: A stays
+            where it is, also where it is a sharded array.
 
     Returns:
-        A :class:`jaxht.designs.Design` of shape (n, d) and the dtype of A (integers and booleans of a sparse matrix
-        become JAX's default float); with a sharding a :class:`jaxht.designs.Blocks`.
+        A :class:`jaxht.designs.Design` of shape (n, d) and the dtype of A (integers and booleans of
+        a sparse matrix become JAX's default float); with a sharding a
+        :class:`jaxht.designs.Blocks`.
 
     Raises:
-        ValueError: if A is none of them, or is a sparse matrix of traced arrays, whose order cannot be seen; with a
-            sharding, if rows or columns do not divide evenly over the shards.
+        ValueError: if A is none of them, or is a sparse matrix of traced arrays, whose order cannot
+            be seen; with a sharding, if rows or columns do not divide evenly over the shards.
 
     Cost: nothing for arrays and designs; two sorts of the entries of a sparse matrix, on the host.
 
@@ -143,7 +154,9 @@ def design(A: Any, sharding: NamedSharding | None = None) -> Any:
 
 def _shard(A: Any, sharding: NamedSharding) -> Any:
     if not isinstance(sharding, NamedSharding):
-        raise ValueError(f"sharding must be a jax.sharding.NamedSharding; got {type(sharding).__name__}")
+        raise ValueError(
+            f"sharding must be a jax.sharding.NamedSharding; got {type(sharding).__name__}"
+        )
     if not (isinstance(A, np.ndarray | jax.Array) or hasattr(A, "tocsr") or hasattr(A, "n_batch")):
         raise no_array("A", A, "an array of shape (n, d) or a sparse matrix, for a sharding")
     return Blocks.build(np.asarray(A) if isinstance(A, jax.Array) else A, sharding)
@@ -153,15 +166,15 @@ def hstack(parts: Sequence[Any]) -> Stacked:
     """Put designs side by side, such as covariates beside genotypes; each stays stored as it is.
 
     Args:
-        parts: matrices and designs of n rows each, as :func:`design` takes them, traced; their numbers are cast to the
-            dtype that holds those of all parts.
+        parts: matrices and designs of n rows each, as :func:`design` takes them, traced; their
+            numbers are cast to the dtype that holds those of all parts.
 
     Returns:
         A :class:`Stacked` of shape (n, d_1 + d_2 + ...).
 
     Raises:
-        ValueError: if parts is empty, if numbers of rows differ, or if a stream or an operator, whose entries cannot be
-            cast here, has another dtype than the result.
+        ValueError: if parts is empty, if numbers of rows differ, or if a stream or an operator,
+            whose entries cannot be cast here, has another dtype than the result.
 
     Cost: a copy of what is cast.
 
@@ -175,12 +188,16 @@ def hstack(parts: Sequence[Any]) -> Stacked:
     designs = [design(part) for part in parts]
     shapes = [A.shape for A in designs]
     if not designs or any(len(shape) != 2 or shape[0] != shapes[0][0] for shape in shapes):
-        raise ValueError(f"parts must be designs (n, d_i) of one number of rows; got shapes {shapes}")
+        raise ValueError(
+            f"parts must be designs (n, d_i) of one number of rows; got shapes {shapes}"
+        )
     floats = [A.dtype for A in designs if jnp.issubdtype(A.dtype, jnp.floating)]
     dtype = jnp.result_type(*floats or [float])
     designs = [cast_numbers(A, dtype) for A in designs]
     if any(jax.dtypes.canonicalize_dtype(A.dtype) != dtype for A in designs):
-        raise ValueError(f"streams and operators must be of {dtype}; got {[str(jnp.dtype(A.dtype)) for A in designs]}")
+        raise ValueError(
+            f"streams and operators must be of {dtype}; got {[str(jnp.dtype(A.dtype)) for A in designs]}"
+        )
     return Stacked(tuple(designs))
 
 
@@ -195,32 +212,34 @@ def standardize(
 
     and with sample weights s the weighted means ``sum_i s_i (...) / sum_i s_i``.
 
-    Solvers that select by magnitude (:class:`jaxht.IHT`, :class:`jaxht.HTP`, :class:`jaxht.OMP` ...) depend on the
-    units of the columns; on standardised columns they do not. Coefficients x of the standardised columns correspond to
-    the coefficients ``x / scale`` of the columns of A itself and an intercept: see
-    :meth:`jaxht.designs.Standardized.coefficients` and :meth:`jaxht.designs.Standardized.intercept`. For least squares
-    centre y as well. For other losses the intercept is a column of ones that the constraint keeps; leave that column as
-    it is by ``with_mean=False``, or by a mask ``with_mean`` that is False there.
+    Solvers that select by magnitude (:class:`jaxht.IHT`, :class:`jaxht.HTP`, :class:`jaxht.OMP`
+    ...) depend on the units of the columns; on standardised columns they do not. Coefficients x of
+    the standardised columns correspond to the coefficients ``x / scale`` of the columns of A itself
+    and an intercept: see :meth:`jaxht.designs.Standardized.coefficients` and
+    :meth:`jaxht.designs.Standardized.intercept`. For least squares centre y as well. For other
+    losses the intercept is a column of ones that the constraint keeps; leave that column as it is
+    by ``with_mean=False``, or by a mask ``with_mean`` that is False there.
 
     Args:
-        A: (n, d), an array, a sparse matrix or a :class:`jaxht.LinearOperator`, as :func:`jaxht.design` takes it;
-            traced, but for matrices of scipy.sparse; :class:`jaxht.designs.Genotypes`,
-            :class:`jaxht.designs.Integers`, or these side by side, by :func:`jaxht.designs.hstack`.
+        A: (n, d), an array, a sparse matrix or a :class:`jaxht.LinearOperator`, as
+            :func:`jaxht.design` takes it; traced, but for matrices of scipy.sparse;
+            :class:`jaxht.designs.Genotypes`, :class:`jaxht.designs.Integers`, or these side by
+            side, by :func:`jaxht.designs.hstack`.
         with_mean: bool, static, whether columns are centred; or bool (d,), traced, which of them.
         with_std: bool, static; whether columns are scaled to variance 1.
         weights: (n,) sample weights s >= 0, traced; None for ones.
 
     Returns:
-        A :class:`jaxht.designs.Standardized`: its ``design`` for objectives, ``mean`` (0 where columns are not centred)
-        and ``scale`` (1 for columns of variance 0). A sparse matrix stays sparse, an operator a product and genotypes
-        packed, centred as ``A - 1 mean'``, a matrix of rank 1 that is never formed. Missing calls, which count as the
-        mean, are then 0.
+        A :class:`jaxht.designs.Standardized`: its ``design`` for objectives, ``mean`` (0 where
+        columns are not centred) and ``scale`` (1 for columns of variance 0). A sparse matrix stays
+        sparse, an operator a product and genotypes packed, centred as ``A - 1 mean'``, a matrix of
+        rank 1 that is never formed. Missing calls, which count as the mean, are then 0.
 
     Raises:
         ValueError: if A is none of these, and for weights of a wrong shape.
 
-    Cost: two passes over A, and a copy of it, but of genotypes and integers none; for an operator d products unless its
-    norms are known.
+    Cost: two passes over A, and a copy of it, but of genotypes and integers none; for an operator d
+    products unless its norms are known.
 
     Example:
         >>> import jax.numpy as jnp, jaxht
@@ -233,21 +252,32 @@ def standardize(
     """
     A = design(A)
     if isinstance(A, Stacked):
-        centred = [with_mean] * len(A.parts) if isinstance(with_mean, bool) else A.split(jnp.asarray(with_mean))
+        centred = (
+            [with_mean] * len(A.parts)
+            if isinstance(with_mean, bool)
+            else A.split(jnp.asarray(with_mean))
+        )
         parts = [
             standardize(part, with_mean=own, with_std=with_std, weights=weights)
             for part, own in zip(A.parts, centred, strict=True)
         ]
-        mean, scale = (jnp.concatenate(numbers) for numbers in zip(*((p.mean, p.scale) for p in parts), strict=True))
+        mean, scale = (
+            jnp.concatenate(numbers)
+            for numbers in zip(*((p.mean, p.scale) for p in parts), strict=True)
+        )
         return Standardized(Stacked(tuple(part.design for part in parts)), mean, scale)
     kinds = Dense | SparseMatrix | Blocks | LinearOperator | Genotypes | Integers
     if not isinstance(A, kinds) or len(A.shape) != 2:
-        raise ValueError(f"A must be an array (n, d), a sparse matrix or a LinearOperator; got {describe(A)}")
+        raise ValueError(
+            f"A must be an array (n, d), a sparse matrix or a LinearOperator; got {describe(A)}"
+        )
     if isinstance(A, Dense):  # of integers, the default float
         A = Dense(jnp.asarray(A.array, None if jnp.issubdtype(A.dtype, jnp.floating) else float))
     if weights is not None:
         if np.shape(weights) != A.shape[:1]:
-            raise ValueError(f"weights must have shape {A.shape[:1]}, one for each row of A; got {np.shape(weights)}")
+            raise ValueError(
+                f"weights must have shape {A.shape[:1]}, one for each row of A; got {np.shape(weights)}"
+            )
         weights = jnp.asarray(weights, A.dtype)
     mean, variance, square = moments(A, weights)
     return transform(A, mean, variance, square if weights is None else None, with_mean, with_std)

@@ -10,7 +10,8 @@ import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import NamedSharding, PartitionSpec
 
-from jaxht._pytree import Array, ArrayDType, pytree
+from jaxht._dataclass import pytree
+from jaxht._typing import Array, ArrayDType
 from jaxht.designs.chunks import Chunks, num_chunks
 from jaxht.designs.dense import Dense
 from jaxht.designs.sparse import GATHER_FACTOR, SparseMatrix, read_entries
@@ -19,19 +20,21 @@ from jaxht.designs.stacked import positions_within
 
 @pytree
 class Blocks:
-    r"""A design A (n, d) in R x C blocks, each on a device of its own; made by ``jaxht.design(A, sharding)``.
+    r"""A design A (n, d) in R x C blocks, each on a device of its own; made by ``jaxht.design(A,
+    sharding)``.
 
     .. math::
         (A x)_r = \sum_c A_{rc} x_c, \qquad (A^T y)_c = \sum_r A_{rc}^T y_r
 
-    Every device multiplies its own block. A product ends with a sum over the devices, of n / R or d / C numbers each;
-    no entry of A moves, not even those of a minibatch.
+    Every device multiplies its own block. A product ends with a sum over the devices, of n / R or d
+    / C numbers each; no entry of A moves, not even those of a minibatch.
 
     Args:
-        blocks: a :class:`jaxht.designs.Dense` or a :class:`jaxht.designs.SparseMatrix` whose arrays have two leading
-            axes (R, C), sharded over the mesh.
+        blocks: a :class:`jaxht.designs.Dense` or a :class:`jaxht.designs.SparseMatrix` whose arrays
+            have two leading axes (R, C), sharded over the mesh.
 
-    Cost: a product is one pass over the entries of a device; sparse ones are padded to as many as the fullest has.
+    Cost: a product is one pass over the entries of a device; sparse ones are padded to as many as
+    the fullest has.
 
     Example:
         >>> import jax, jax.numpy as jnp, numpy as np, scipy.sparse, jaxht
@@ -46,11 +49,12 @@ class Blocks:
 
     @classmethod
     def build(cls, A: Any, sharding: NamedSharding) -> "Blocks":
-        """Cut the part of the matrix that this process has into blocks, on the host, and place them on its devices.
+        """Cut the part of the matrix that this process has into blocks, on the host, and place them
+        on its devices.
 
         Args:
-            A: a NumPy array, or a sparse matrix as of :meth:`SparseMatrix.build`: the rows and columns that lie on the
-                devices of this process.
+            A: a NumPy array, or a sparse matrix as of :meth:`SparseMatrix.build`: the rows and
+                columns that lie on the devices of this process.
             sharding: of an array of the shape of the whole matrix.
 
         Raises:
@@ -71,13 +75,18 @@ class Blocks:
             array = np.moveaxis(A.reshape(counts[0], m, counts[1], p), 2, 1)
             own: Any = Dense(array)
         else:
-            own = jax.tree.map(lambda leaf: leaf.reshape(*counts, *leaf.shape[1:]), _sparse(A, counts, m, p))
+            own = jax.tree.map(
+                lambda leaf: leaf.reshape(*counts, *leaf.shape[1:]), _sparse(A, counts, m, p)
+            )
 
         def place(array: np.ndarray) -> Array:
             array = array.astype(jax.dtypes.canonicalize_dtype(array.dtype), copy=False)
 
             def at(index: Any) -> np.ndarray:
-                r, c = (of.indices(size)[0] - start for of, size, start in zip(index, grid, corner, strict=False))
+                r, c = (
+                    of.indices(size)[0] - start
+                    for of, size, start in zip(index, grid, corner, strict=False)
+                )
                 return array[r : r + 1, c : c + 1]
 
             return jax.make_array_from_callback((*grid, *array.shape[2:]), spec, at)
@@ -104,20 +113,35 @@ class Blocks:
         """As of the design that the blocks are; padding counts."""
         if isinstance(self.blocks, Dense):
             return True
-        return k_max is not None and k_max * self.shape[0] <= GATHER_FACTOR * self.blocks.by_row.values.size
+        return (
+            k_max is not None
+            and k_max * self.shape[0] <= GATHER_FACTOR * self.blocks.by_row.values.size
+        )
 
     def matvec(self, x: Array) -> Array:
         """``A x``, from (d,) to (n,), or from (d, c) to (n, c)."""
-        return _join(_map(self.blocks, lambda block, x: block.matvec(x), columns=_cut(x, self.grid[1])).sum(axis=1))
+        return _join(
+            _map(self.blocks, lambda block, x: block.matvec(x), columns=_cut(x, self.grid[1])).sum(
+                axis=1
+            )
+        )
 
     def rmatvec(self, r: Array) -> Array:
         """``A^T r``, from (n,) to (d,), or from (n, c) to (d, c)."""
-        return _join(_map(self.blocks, lambda block, r: block.rmatvec(r), rows=_cut(r, self.grid[0])).sum(axis=0))
+        return _join(
+            _map(self.blocks, lambda block, r: block.rmatvec(r), rows=_cut(r, self.grid[0])).sum(
+                axis=0
+            )
+        )
 
     def squared(self, weights: Array | None = None) -> Array:
         """``sum_i w_i A_ij^2`` for each column j, (d,); weights w (n,), or None for ones."""
         weights = jnp.ones(self.shape[:1], self.dtype) if weights is None else weights
-        return _join(_map(self.blocks, lambda block, w: block.squared(w), rows=_cut(weights, self.grid[0])).sum(axis=0))
+        return _join(
+            _map(
+                self.blocks, lambda block, w: block.squared(w), rows=_cut(weights, self.grid[0])
+            ).sum(axis=0)
+        )
 
     def column_norms(self) -> Array:
         """Euclidean norms of the columns, (d,)."""
@@ -125,22 +149,36 @@ class Blocks:
 
     def row_norms(self) -> Array:
         """Euclidean norms of the rows, (n,)."""
-        return _join(jnp.sqrt((_map(self.blocks, lambda block: block.row_norms()) ** 2).sum(axis=1)))
+        return _join(
+            jnp.sqrt((_map(self.blocks, lambda block: block.row_norms()) ** 2).sum(axis=1))
+        )
 
     def scale_columns(self, factors: Array) -> "Blocks":
         """The matrix with each column times its factor, (d,)."""
-        return Blocks(_map(self.blocks, lambda block, f: block.scale_columns(f), columns=_cut(factors, self.grid[1])))
+        return Blocks(
+            _map(
+                self.blocks,
+                lambda block, f: block.scale_columns(f),
+                columns=_cut(factors, self.grid[1]),
+            )
+        )
 
     def columns(self, indices: Array) -> Array:
-        """``A_F^T``: the columns at ``indices`` (k_max,), dense, as rows (k_max, n); 0 where an index is d."""
+        """``A_F^T``: the columns at ``indices`` (k_max,), dense, as rows (k_max, n); 0 where an
+        index is d."""
         local = _local(indices, self.grid[1], self.blocks.shape[-1])
-        found = _map(self.blocks, lambda block, indices: block.columns(indices), columns=local)  # (R, C, k_max, m)
+        found = _map(
+            self.blocks, lambda block, indices: block.columns(indices), columns=local
+        )  # (R, C, k_max, m)
         return jnp.moveaxis(found.sum(axis=1), 0, 1).reshape(len(indices), -1)
 
     def rows(self, indices: Array) -> "RowsOfBlocks":
-        """The rows at ``indices`` (b,), as a design (b, d); 0 where one is n. Each device reads those that it has."""
+        """The rows at ``indices`` (b,), as a design (b, d); 0 where one is n. Each device reads
+        those that it has."""
         local = _local(indices, self.grid[0], self.blocks.shape[-2])
-        return RowsOfBlocks(_map(self.blocks, lambda block, indices: block.rows(indices), rows=local))
+        return RowsOfBlocks(
+            _map(self.blocks, lambda block, indices: block.rows(indices), rows=local)
+        )
 
 
 @pytree
@@ -148,8 +186,8 @@ class RowsOfBlocks:
     """Some rows of :class:`Blocks` as a design (b, d), the sum of what the devices have of them.
 
     Args:
-        blocks: a :class:`jaxht.designs.Dense` or a :class:`jaxht.designs.SparseRows` whose arrays have two leading axes
-            (R, C): rows that another block has are empty.
+        blocks: a :class:`jaxht.designs.Dense` or a :class:`jaxht.designs.SparseRows` whose arrays
+            have two leading axes (R, C): rows that another block has are empty.
     """
 
     blocks: Any
@@ -180,8 +218,11 @@ def _leading(blocks: Any) -> tuple[int, int]:
     return R, C
 
 
-def _map(blocks: Any, fun: Callable[..., Any], *, rows: Array | None = None, columns: Array | None = None) -> Any:
-    """``fun(block, part)`` of every block and its part of what is cut by rows or by columns of blocks."""
+def _map(
+    blocks: Any, fun: Callable[..., Any], *, rows: Array | None = None, columns: Array | None = None
+) -> Any:
+    """``fun(block, part)`` of every block and its part of what is cut by rows or by columns of
+    blocks."""
     if rows is columns is None:
         return jax.vmap(jax.vmap(fun))(blocks)
     if rows is not None:
@@ -190,7 +231,8 @@ def _map(blocks: Any, fun: Callable[..., Any], *, rows: Array | None = None, col
 
 
 def _local(indices: Array, parts: int, size: int) -> Array:
-    """Positions in each of the parts that rows or columns are cut into, (parts, b); ``size`` for those of others."""
+    """Positions in each of the parts that rows or columns are cut into, (parts, b); ``size`` for
+    those of others."""
     return positions_within(indices, size * jnp.arange(parts, dtype=jnp.int32)[:, None], size)
 
 
@@ -203,7 +245,8 @@ def _join(v: Array) -> Array:
 
 
 def _grid(sharding: NamedSharding) -> tuple[tuple[int, int], NamedSharding]:
-    """The numbers of shards of rows and columns, and the sharding of arrays with these as their leading axes."""
+    """The numbers of shards of rows and columns, and the sharding of arrays with these as their
+    leading axes."""
     spec = (*sharding.spec, None, None)[:2]
     names = [() if of is None else (of,) if isinstance(of, str) else of for of in spec]
     R, C = (math.prod(sharding.mesh.shape[name] for name in of) for of in names)
@@ -211,7 +254,8 @@ def _grid(sharding: NamedSharding) -> tuple[tuple[int, int], NamedSharding]:
 
 
 def _own(grid: tuple[int, int], spec: NamedSharding) -> tuple[tuple[int, int], tuple[int, int]]:
-    """The first block of rows and of columns of this process, and how many it has of each; they are side by side."""
+    """The first block of rows and of columns of this process, and how many it has of each; they are
+    side by side."""
     places = np.array(
         [
             [of.indices(size)[0] for of, size in zip(index or (), grid, strict=True)]
@@ -221,7 +265,9 @@ def _own(grid: tuple[int, int], spec: NamedSharding) -> tuple[tuple[int, int], t
     corner, last = places.min(axis=0), places.max(axis=0)
     counts = last - corner + 1
     if len(np.unique(places, axis=0)) != counts.prod():
-        raise ValueError("sharding must give each process blocks that are side by side: rows in the order of processes")
+        raise ValueError(
+            "sharding must give each process blocks that are side by side: rows in the order of processes"
+        )
     return (int(corner[0]), int(corner[1])), (int(counts[0]), int(counts[1]))
 
 
@@ -232,14 +278,21 @@ def _sparse(A: Any, counts: tuple[int, int], m: int, p: int) -> SparseMatrix:
     for r, c in np.ndindex(*counts):
         inside = (rows // m == r) & (columns // p == c)
         parts.append((rows[inside] - r * m, columns[inside] - c * p, values[inside]))
-    turned = [(j[order], i[order], v[order]) for i, j, v in parts for order in [np.argsort(j, kind="stable")]]
+    turned = [
+        (j[order], i[order], v[order])
+        for i, j, v in parts
+        for order in [np.argsort(j, kind="stable")]
+    ]
     nnz: Any = np.array([len(values) for *_, values in parts], np.int32)
     return SparseMatrix(_stack(parts, (m, p)), _stack(turned, (p, m)), nnz)
 
 
 def _stack(parts: Sequence[tuple[Any, Any, Any]], shape: tuple[int, int]) -> Chunks:
-    """The chunks of all blocks of this process, as many in each as the fullest block of all processes needs."""
-    sizes = np.max([num_chunks(np.bincount(rows, minlength=shape[0])) for rows, *_ in parts], axis=0)
+    """The chunks of all blocks of this process, as many in each as the fullest block of all
+    processes needs."""
+    sizes = np.max(
+        [num_chunks(np.bincount(rows, minlength=shape[0])) for rows, *_ in parts], axis=0
+    )
     if jax.process_count() > 1:
         sizes = np.max(multihost_utils.process_allgather(sizes), axis=0)
     built = [Chunks.build(rows, indices, values, shape, sizes) for rows, indices, values in parts]

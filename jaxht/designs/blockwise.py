@@ -1,4 +1,5 @@
-"""Products of designs that are decoded block by block: loops that never hold more than a block in float."""
+"""Products of designs that are decoded block by block: loops that never hold more than a block in
+float."""
 
 import functools
 from collections.abc import Callable
@@ -10,11 +11,13 @@ from jax import lax
 from jax.custom_batching import custom_vmap
 from jax.custom_derivatives import SymbolicZero
 
-from jaxht._pytree import Array, ArrayDType, replace
+from jaxht._dataclass import replace
+from jaxht._typing import Array, ArrayDType
 
 
 class Coded:
-    """A design A (n, d) of small integers: its products from those that it has for matrices of c columns, unscaled.
+    """A design A (n, d) of small integers: its products from those that it has for matrices of c
+    columns, unscaled.
 
     ``fill`` is the only float field that ``times`` and ``transposed`` depend on.
 
@@ -36,7 +39,8 @@ class Coded:
         return True
 
     def matvec(self, x: Array) -> Array:
-        """``A x``, from (d,) to (n,), or from (d, c) to (n, c). Cost: n d c, or that of the nonzeros of x."""
+        """``A x``, from (d,) to (n,), or from (d, c) to (n, c). Cost: n d c, or that of the
+        nonzeros of x."""
         return _by_columns(_times, self, (x.T / self.scale).T)
 
     def rmatvec(self, r: Array) -> Array:
@@ -44,7 +48,8 @@ class Coded:
         return (_by_columns(_transposed, self, r).T / self.scale).T
 
     def times(self, u: Array, skip: bool) -> Array:
-        """``A u``, from (d, c) to (n, c), not scaled; with ``skip``, perhaps without columns that meet zeros alone."""
+        """``A u``, from (d, c) to (n, c), not scaled; with ``skip``, perhaps without columns that
+        meet zeros alone."""
         raise NotImplementedError
 
     def transposed(self, u: Array) -> Array:
@@ -53,18 +58,19 @@ class Coded:
 
 
 def _by_columns(product: Callable[[Any, Array], Array], A: Coded, u: Array) -> Array:
-    """A product with a vector, or with the columns of a matrix, in the dtype that holds the numbers of both."""
+    """A product with a vector, or with the columns of a matrix, in the dtype that holds the numbers
+    of both."""
     dtype = jnp.result_type(A.fill, u)
     A, u = replace(A, fill=A.fill.astype(dtype)), u.astype(dtype)
     return product(A, u[:, None])[:, 0] if u.ndim == 1 else product(A, u)
 
 
 def loop(size: int, block: int, body: Callable[[Array, Array, Any], Any], start: Any) -> Any:
-    """``carry = body(first, new, carry)`` for blocks of ``block`` of ``size`` indices, from the index ``first`` on.
+    """``carry = body(first, new, carry)`` for blocks of ``block`` of ``size`` indices, from the
+    index ``first`` on.
 
-    The last block overlaps the one before, so that all have one length: ``new`` (block,) is False where it does.
-    A reverse pass decodes anew and keeps nothing that is as large as A.
-    """
+    The last block overlaps the one before, so that all have one length: ``new`` (block,) is False
+    where it does. A reverse pass decodes anew and keeps nothing that is as large as A."""
 
     @functools.partial(jax.checkpoint, prevent_cse=False)
     def step(i: Array, carry: Any) -> Any:
@@ -85,7 +91,8 @@ def put(array: Array, part: Array, first: Array) -> Array:
 
 
 def _product(plain: Callable[[Any, Array], Array], primal: Callable[[Any, Array], Array]) -> Any:
-    """A product with ``primal`` as its value and the derivatives of ``plain``, whose lanes become columns of u."""
+    """A product with ``primal`` as its value and the derivatives of ``plain``, whose lanes become
+    columns of u."""
     lanes = custom_vmap(primal)
 
     @lanes.def_vmap
@@ -106,7 +113,9 @@ def _product(plain: Callable[[Any, Array], Array], primal: Callable[[Any, Array]
         if not isinstance(du, SymbolicZero):
             terms.append(jax.linearize(lambda u: plain(A, u), u)[1](du))
         if not isinstance(dA.fill, SymbolicZero):
-            terms.append(jax.linearize(lambda fill: plain(replace(A, fill=fill), u), A.fill)[1](dA.fill))
+            terms.append(
+                jax.linearize(lambda fill: plain(replace(A, fill=fill), u), A.fill)[1](dA.fill)
+            )
         return product(A, u), sum(terms)
 
     return product

@@ -11,25 +11,30 @@ from jax import lax
 from jax.custom_batching import custom_vmap
 from jax.custom_derivatives import SymbolicZero
 
-from jaxht._pytree import Array, integer, pytree, static
+from jaxht._dataclass import integer, pytree, static
+from jaxht._typing import Array
 
-# In a product, a chunk costs as much as about this many of its slots: its sum is written, read and scattered.
+# In a product, a chunk costs as much as about this many of its slots: its sum is written, read and
+# scattered.
 CHUNK_COST = 2.5
 WIDTHS = (1, 2, 4, 8)  # slots a chunk; wider ones were no faster
 
 
 @pytree
 class Chunks:
-    """A sparse matrix M (m x p) for products from the left: rows cut into chunks of one width W, padded at their ends.
+    """A sparse matrix M (m x p) for products from the left: rows cut into chunks of one width W,
+    padded at their ends.
 
-    XLA makes one loop on all cores of W gathers, products and their sum, where W is static, but scatters one number
-    after the other on one core. So a product scatters sums of chunks, not entries.
+    XLA makes one loop on all cores of W gathers, products and their sum, where W is static, but
+    scatters one number after the other on one core. So a product scatters sums of chunks, not
+    entries.
 
     Args:
         values: (C, W) entries of M; 0 in the padding.
-        indices: (C, W) their columns; p in the padding, which reads 0: no NaN in what M is multiplied with hurts it,
-            and its gradient is 0.
-        rows: (C,) the row that each chunk belongs to, rising; the last row for chunks of padding at the end.
+        indices: (C, W) their columns; p in the padding, which reads 0: no NaN in what M is
+            multiplied with hurts it, and its gradient is 0.
+        rows: (C,) the row that each chunk belongs to, rising; the last row for chunks of padding at
+            the end.
         starts: (m + 1,) the first chunk of each row, and the first of the padding.
         num_rows: m, static.
     """
@@ -49,10 +54,11 @@ class Chunks:
         shape: tuple[int, int],
         sizes: np.ndarray | None = None,
     ) -> "Chunks":
-        """From the coordinates of the entries, ordered by row, and ``shape = (m, p)``: arrays of the host.
+        """From the coordinates of the entries, ordered by row, and ``shape = (m, p)``: arrays of
+        the host.
 
-        ``sizes`` are the numbers of chunks of each of WIDTHS; by default, those that the matrix needs.
-        """
+        ``sizes`` are the numbers of chunks of each of WIDTHS; by default, those that the matrix
+        needs."""
         counts = np.bincount(rows, minlength=shape[0])
         sizes = num_chunks(counts) if sizes is None else sizes
         best = np.argmin((np.asarray(WIDTHS) + CHUNK_COST) * sizes)
@@ -62,7 +68,10 @@ class Chunks:
         before = np.cumsum(width * chunks - counts) - (width * chunks - counts)
         slots = np.arange(len(rows)) + before[rows]
         size = width * total
-        padded_values, padded_indices = np.zeros(size, values.dtype), np.full(size, shape[1], np.int32)
+        padded_values, padded_indices = (
+            np.zeros(size, values.dtype),
+            np.full(size, shape[1], np.int32),
+        )
         padded_values[slots], padded_indices[slots] = values, indices
         num_padding = total - int(np.sum(chunks))
         rows = np.repeat(np.arange(shape[0], dtype=np.int32), chunks)
@@ -85,14 +94,16 @@ def num_chunks(counts: np.ndarray) -> np.ndarray:
 
 
 def round_up(size: int) -> int:
-    """The next of 32 sizes between each power of two and the next: matrices of nearly equal size share a program."""
+    """The next of 32 sizes between each power of two and the next: matrices of nearly equal size
+    share a program."""
     step = max(1, 2 ** (size.bit_length() - 6))
     return -(-size // step) * step
 
 
 @jax.custom_jvp
 def _dot(M: Chunks, u: Array) -> Array:
-    # Where M is a constant of the program, the barrier keeps XLA from evaluating the product at compile time.
+    # Where M is a constant of the program, the barrier keeps XLA from evaluating the product at
+    # compile time.
     return _multiply_lanes(dataclasses.replace(M, values=lax.optimization_barrier(M.values)), u)
 
 
@@ -107,8 +118,8 @@ def _dot_jvp(primals: tuple[Chunks, Array], tangents: tuple[Chunks, Array]) -> t
 
 def _multiply(M: Chunks, u: Array) -> Array:
     """``M u`` in operations that JAX can transpose."""
-    # The zero is what the padding reads. Appending it also makes XLA store u first, which it would else compute anew in
-    # each slot, and saves the comparison of each index with p.
+    # The zero is what the padding reads. Appending it also makes XLA store u first, which it would
+    # else compute anew in each slot, and saves the comparison of each index with p.
     u = jnp.concatenate([u, jnp.zeros_like(u, shape=(1, *u.shape[1:]))])
     values = M.values.reshape(M.values.shape + (1,) * (u.ndim - 1))
     sums = sum(values[:, w] * take(u, M.indices[:, w]) for w in range(values.shape[1]))
@@ -116,7 +127,8 @@ def _multiply(M: Chunks, u: Array) -> Array:
 
 
 def take(u: Array, indices: Array) -> Array:
-    """``u[indices]`` along the first axis. Unlike indexing it does not look for negative indices."""
+    """``u[indices]`` along the first axis. Unlike indexing it does not look for negative
+    indices."""
     dimensions = lax.GatherDimensionNumbers(tuple(range(1, u.ndim)), (0,), (0,))
     return lax.gather(u, indices[:, None], dimensions, (1, *u.shape[1:]), mode="promise_in_bounds")
 
@@ -125,7 +137,9 @@ _multiply_lanes = custom_vmap(_multiply)
 
 
 @_multiply_lanes.def_vmap
-def _multiply_vmapped(axis_size: int, in_batched: list[Any], M: Chunks, u: Array) -> tuple[Array, bool]:
+def _multiply_vmapped(
+    axis_size: int, in_batched: list[Any], M: Chunks, u: Array
+) -> tuple[Array, bool]:
     """Lanes that share M become the last axis of u, where a gather reads them side by side."""
     if any(jax.tree.leaves(in_batched[0])):
         axes = jax.tree.map(lambda batched: 0 if batched else None, tuple(in_batched))

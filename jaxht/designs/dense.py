@@ -7,7 +7,8 @@ import jax.numpy as jnp
 from jax import lax
 from jax.custom_batching import custom_vmap
 
-from jaxht._pytree import Array, ArrayDType, pytree
+from jaxht._dataclass import pytree
+from jaxht._typing import Array, ArrayDType
 from jaxht.linalg.precision import matmul
 
 
@@ -61,7 +62,8 @@ class Dense:
         return jnp.linalg.norm(self.array, axis=1)
 
     def squared(self, weights: Array) -> Array:
-        """``sum_i weights_i A_ij^2`` for all j, (d,): the diagonal of ``A^T diag(weights) A``. Cost: n d."""
+        """``sum_i weights_i A_ij^2`` for all j, (d,): the diagonal of ``A^T diag(weights) A``.
+        Cost: n d."""
         return matmul(weights, self.array**2)
 
     def column_norms(self) -> Array:
@@ -73,7 +75,8 @@ class Dense:
         return Dense(self.array * factors)
 
     def columns(self, indices: Array) -> Array:
-        """``A_F^T``: the columns at ``indices`` (k_max,) as contiguous rows (k_max, n); 0 where an index is d."""
+        """``A_F^T``: the columns at ``indices`` (k_max,) as contiguous rows (k_max, n); 0 where an
+        index is d."""
         return _columns(self.array, indices)
 
     def subproblem(self, indices: Array) -> tuple[Array, Array]:
@@ -91,9 +94,12 @@ def _columns(array: Array, indices: Array) -> Array:
 
 @_columns.defjvp
 def _columns_jvp(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
-    """Gathered in n x d, into which the transpose scatters then: d x n would be turned in a further pass."""
+    """Gathered in n x d, into which the transpose scatters then: d x n would be turned in a further
+    pass."""
     array, indices = primals
-    return _columns(array, indices), jnp.take(tangents[0], indices, axis=1, mode="fill", fill_value=0).T
+    return _columns(array, indices), jnp.take(
+        tangents[0], indices, axis=1, mode="fill", fill_value=0
+    ).T
 
 
 def _gather_subproblem(array: Array, indices: Array) -> tuple[Array, Array]:
@@ -105,16 +111,21 @@ _subproblem = custom_vmap(_gather_subproblem)
 
 
 @_subproblem.def_vmap
-def _gather_subproblems(axis_size: int, in_batched: list[bool], array: Array, indices: Array) -> tuple[Any, Any]:
+def _gather_subproblems(
+    axis_size: int, in_batched: list[bool], array: Array, indices: Array
+) -> tuple[Any, Any]:
     axes = [0 if batched else None for batched in in_batched]
     if in_batched[0] or axis_size * indices.shape[-1] ** 2 < array.shape[-1] * max(array.shape):
         return jax.vmap(_gather_subproblem, in_axes=axes)(array, indices), (True, True)
     n, d = array.shape
-    # Two products in one, A'A and A'I = A', with zeros at index d, where the padding points. The second is for speed:
-    # XLA would fuse a transposition into the gather, which then reads down the columns of A. The barrier keeps XLA from
-    # evaluating the product at compile time where A is a constant of the program.
+    # Two products in one, A'A and A'I = A', with zeros at index d, where the padding points. The
+    # second is for speed: XLA would fuse a transposition into the gather, which then reads down the
+    # columns of A. The barrier keeps XLA from evaluating the product at compile time where A is a
+    # constant of the program.
     array = lax.optimization_barrier(array)
-    right = jnp.concatenate([array, jnp.zeros((n, 1), array.dtype), jnp.eye(n, dtype=array.dtype)], axis=1)
+    right = jnp.concatenate(
+        [array, jnp.zeros((n, 1), array.dtype), jnp.eye(n, dtype=array.dtype)], axis=1
+    )
     both = jnp.pad(matmul(array.T, right), ((0, 1), (0, 0)))
     columns = jnp.take(both[:, d + 1 :], indices, axis=0, mode="clip")
     gram = both.at[indices[..., :, None], indices[..., None, :]].get(mode="clip")

@@ -2,12 +2,14 @@
 
 import jax.numpy as jnp
 
-from jaxht._pytree import Array, ArrayDType, integer, pytree, static
+from jaxht._dataclass import integer, pytree, static
+from jaxht._typing import Array, ArrayDType
 
 
 @pytree
 class Entries:
-    """Rows of the identity, ``(A x)_i = x[index_i]``: the observed entries of a vector or a flattened matrix.
+    """Rows of the identity, ``(A x)_i = x[index_i]``: the observed entries of a vector or a
+    flattened matrix.
 
     Args:
         index: (n,) integers in [0, d], which may repeat; d is a row of zeros.
@@ -37,7 +39,8 @@ class Entries:
         return jnp.shape(self.index)[0], self.num_columns
 
     def gathers(self, k_max: int | None) -> bool:
-        """False: systems on supports are diagonal, and conjugate gradients solve them in one step."""
+        """False: systems on supports are diagonal, and conjugate gradients solve them in one
+        step."""
         return False
 
     def matvec(self, x: Array) -> Array:
@@ -45,12 +48,18 @@ class Entries:
         return jnp.take(x, self.index, axis=0, mode="fill", fill_value=0)
 
     def rmatvec(self, r: Array) -> Array:
-        """``A^T r``, from (n,) to (d,), or from (n, c) to (d, c). Cost: n + d, or c times as much."""
-        return jnp.zeros((self.num_columns, *r.shape[1:]), r.dtype).at[self.index].add(r, mode="drop")
+        """``A^T r``, from (n,) to (d,), or from (n, c) to (d, c). Cost: n + d, or c times as
+        much."""
+        return (
+            jnp.zeros((self.num_columns, *r.shape[1:]), r.dtype).at[self.index].add(r, mode="drop")
+        )
 
     def columns(self, indices: Array) -> Array:
-        """``A_F^T``: the columns at ``indices`` (k_max,) as rows (k_max, n); 0 where an index is d. Cost: n k_max."""
-        return ((self.index == indices[:, None]) & (self.index < self.num_columns)).astype(self.dtype)
+        """``A_F^T``: the columns at ``indices`` (k_max,) as rows (k_max, n); 0 where an index is d.
+        Cost: n k_max."""
+        return ((self.index == indices[:, None]) & (self.index < self.num_columns)).astype(
+            self.dtype
+        )
 
     def rows(self, indices: Array) -> "Entries":
         """The rows at ``indices`` (b,), as a design b x d; 0 where an index is n. Cost: b."""

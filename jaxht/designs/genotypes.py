@@ -1,4 +1,5 @@
-"""A design of genotypes at two bits a call, which stays packed: products decode it block by block."""
+"""A design of genotypes at two bits a call, which stays packed: products decode it block by
+block."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,51 +9,59 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxht._pytree import Array, ArrayDType, check_array, describe, mixed, pytree, static
+from jaxht._checks import check_array
+from jaxht._dataclass import mixed, pytree, static
+from jaxht._repr import describe
+from jaxht._typing import Array, ArrayDType
 from jaxht.designs import blockwise
 from jaxht.designs.integers import Integers
 from jaxht.linalg.precision import matmul
 
 CALLS = 16  # in a word of 32 bits
 LOW = np.int32(0x55555555)  # the lower bit of each call
-# A word that holds the calls of 16 samples: masks, and what brings the masked calls back to 0 ... 3. The last would
-# reach the sign, and is shifted.
+# A word that holds the calls of 16 samples: masks, and what brings the masked calls back to 0 ...
+# 3. The last would reach the sign, and is shifted.
 MASKS = [np.int32(3 << 2 * p) for p in range(CALLS - 1)]
 WEIGHTS = [4.0**-p for p in range(CALLS - 1)] + [1.0]
-# Markers at a time, of a product that may pass over them an eighth; words of a block; and columns up to which a product
-# decodes in registers.
+# Markers at a time, of a product that may pass over them an eighth; words of a block; and columns
+# up to which a product decodes in registers.
 MARKERS, NUMBERS, COLUMNS = 512, 2**16, 8
 
 # Of a byte, how many of its four calls are one copy, two, and missing.
-TABLES = [sum((np.arange(256) >> 2 * p & 3) == code for p in range(4)).astype(np.uint8) for code in (2, 0, 1)]
+TABLES = [
+    sum((np.arange(256) >> 2 * p & 3) == code for p in range(4)).astype(np.uint8)
+    for code in (2, 0, 1)
+]
 
 ALIGNMENT = 64  # of arrays of NumPy that JAX takes on a CPU as they are, without a copy
 
 
 @pytree
 class Genotypes(blockwise.Coded):
-    r"""Counts of an allele (0, 1 or 2; n samples, d markers) at two bits a call, as in a .bed file of PLINK.
+    r"""Counts of an allele (0, 1 or 2; n samples, d markers) at two bits a call, as in a .bed file
+    of PLINK.
 
     .. math::
         a_{ij} = \frac{g_{ij}}{scale_j}, \qquad g_{ij} \in \{0, 1, 2\} \text{ the copies of allele } A_1,
         \text{ or } fill_j \text{ where the call is missing}
 
-    The four codes are 00: two copies of A1, 10: one, 11: none, 01: missing. The matrix is never held in float: a
-    product reads the packed words, decodes a block of markers and multiplies; ``A x`` leaves out the blocks of markers
-    whose coefficients are all 0. Made by :meth:`build` from calls, by :meth:`from_bed` from bytes, and by
-    :func:`jaxht.designs.read_bed` from a file; :func:`jaxht.standardize` keeps it packed.
+    The four codes are 00: two copies of A1, 10: one, 11: none, 01: missing. The matrix is never
+    held in float: a product reads the packed words, decodes a block of markers and multiplies; ``A
+    x`` leaves out the blocks of markers whose coefficients are all 0. Made by :meth:`build` from
+    calls, by :meth:`from_bed` from bytes, and by :func:`jaxht.designs.read_bed` from a file;
+    :func:`jaxht.standardize` keeps it packed.
 
     Args:
-        words: (d, ceil(n / 16)) int32, a marker in each row, sample 16 w + p in bits 2 p and 2 p + 1 of word w; 11
-            behind the last sample.
+        words: (d, ceil(n / 16)) int32, a marker in each row, sample 16 w + p in bits 2 p and 2 p +
+            1 of word w; 11 behind the last sample.
         counts: (3, d) int32, how many samples have one copy, two, and a missing call.
         fill: (d,) what missing calls count as: the means of the others.
         scale: (d,) what columns are divided by; ones.
         num_samples: n, static.
 
-    Cost: n d / 4 bytes, and memory for one decoded block. A product takes n d, or n d c for c columns. Compared with a
-    product of floats that are already decoded and in the cache, it takes twice the time for one column, and two thirds
-    of the time for three.
+    Cost: n d / 4 bytes, and memory for one decoded block. A product takes n d, or n d c for c
+    columns. Compared with a product of floats that are already decoded and in the cache, it takes
+    twice the time for one column, and two thirds of the time for three.
 
     Source: the format of .bed files of PLINK 1.9, Chang et al. 2015.
 
@@ -75,7 +84,8 @@ class Genotypes(blockwise.Coded):
         """Pack calls, on the host.
 
         Args:
-            calls: (n, d) integers: 0, 1 or 2 copies of the allele that is counted; negative where a call is missing.
+            calls: (n, d) integers: 0, 1 or 2 copies of the allele that is counted; negative where a
+                call is missing.
             dtype: float32 or float64, of products.
 
         Raises:
@@ -88,12 +98,18 @@ class Genotypes(blockwise.Coded):
         if calls.ndim != 2 or calls.dtype.kind not in "iu":
             raise ValueError(f"calls must be integers of shape (n, d); got {describe(calls)}")
         if calls.size and np.max(calls) > 2:
-            raise ValueError(f"calls must be 0, 1 or 2, or negative where missing; got {np.max(calls)}")
-        codes = np.array([3, 2, 0, 1], np.uint8)  # of 0, 1, 2 copies and of a missing call, which is last
+            raise ValueError(
+                f"calls must be 0, 1 or 2, or negative where missing; got {np.max(calls)}"
+            )
+        codes = np.array(
+            [3, 2, 0, 1], np.uint8
+        )  # of 0, 1, 2 copies and of a missing call, which is last
 
         def pack(first: int, last: int) -> np.ndarray:
             part = codes[np.maximum(calls[:, first:last].T.astype(np.int8), -1)]
-            part = np.pad(part, ((0, 0), (0, -len(calls) % 4)), constant_values=3).reshape(last - first, -1, 4)
+            part = np.pad(part, ((0, 0), (0, -len(calls) % 4)), constant_values=3).reshape(
+                last - first, -1, 4
+            )
             return part[..., 0] | part[..., 1] << 2 | part[..., 2] << 4 | part[..., 3] << 6
 
         return cls.pack(pack, calls.shape, dtype)
@@ -103,8 +119,8 @@ class Genotypes(blockwise.Coded):
         """Take the bytes of a .bed file, without its header.
 
         Args:
-            data: (d, ceil(n / 4)) uint8, of NumPy: the calls of a marker in each row, four a byte, the first in the
-                lowest bits. What is behind the last sample counts for nothing.
+            data: (d, ceil(n / 4)) uint8, of NumPy: the calls of a marker in each row, four a byte,
+                the first in the lowest bits. What is behind the last sample counts for nothing.
             num_samples: n.
             dtype: float32 or float64, of products.
 
@@ -122,9 +138,13 @@ class Genotypes(blockwise.Coded):
 
     @classmethod
     def pack(
-        cls, read: Callable[[int, int], np.ndarray], shape: tuple[int, int], dtype: ArrayDType = float
+        cls,
+        read: Callable[[int, int], np.ndarray],
+        shape: tuple[int, int],
+        dtype: ArrayDType = float,
     ) -> "Genotypes":
-        """From ``read(first, last)``, the bytes of some markers, called for one block of markers after the other."""
+        """From ``read(first, last)``, the bytes of some markers, called for one block of markers
+        after the other."""
         n, d = shape
         if n < 1 or d < 1:
             raise ValueError(f"calls must have shape (n, d) with n, d >= 1; got {shape}")
@@ -152,14 +172,19 @@ class Genotypes(blockwise.Coded):
         return self.num_samples, self.words.shape[0]
 
     def columns(self, indices: Array) -> Array:
-        """``A_F^T``: the columns at ``indices`` (k_max,) as rows (k_max, n); 0 where an index is d. Cost: n k_max."""
+        """``A_F^T``: the columns at ``indices`` (k_max,) as rows (k_max, n); 0 where an index is d.
+        Cost: n k_max."""
         words = jnp.take(self.words, indices, axis=0, mode="fill", fill_value=-1)
-        fill, scale = (jnp.take(v, indices, mode="fill", fill_value=1)[:, None] for v in (self.fill, self.scale))
+        fill, scale = (
+            jnp.take(v, indices, mode="fill", fill_value=1)[:, None]
+            for v in (self.fill, self.scale)
+        )
         calls = jnp.stack([_decode(words, p, fill) for p in range(CALLS)], axis=-1)
         return calls.reshape(len(indices), -1)[:, : self.num_samples] / scale
 
     def rows(self, indices: Array) -> Integers:
-        """The rows at ``indices`` (b,), unpacked, as a design (b, d); 0 where an index is n. Cost: b d."""
+        """The rows at ``indices`` (b,), unpacked, as a design (b, d); 0 where an index is n. Cost:
+        b d."""
         words = jnp.take(self.words, indices // CALLS, axis=1, mode="fill", fill_value=-1)
         codes = words >> 2 * (indices % CALLS) & 3
         codes = jnp.where(indices < self.num_samples, codes, 3)
@@ -180,7 +205,8 @@ class Genotypes(blockwise.Coded):
         return jnp.sqrt(one + 4 * two + missing * self.fill**2) / self.scale
 
     def moments(self) -> tuple[Array, Array]:
-        """The mean and the variance of each column, from counts: no digits are lost to the square of the mean."""
+        """The mean and the variance of each column, from counts: no digits are lost to the square
+        of the mean."""
         n, dtype = self.num_samples, self.dtype
         one, two, missing = (count.astype(dtype) for count in self.counts)
         called = jnp.maximum(n - missing, 1)
@@ -202,23 +228,28 @@ class Genotypes(blockwise.Coded):
         """``A^T u``, from (n, c) to (d, c), of columns that are not scaled."""
         if u.shape[1] > COLUMNS:
             return self._by_field(u, lambda block: block)
-        fields = self._fields(u).transpose(2, 0, 1) * jnp.asarray(WEIGHTS, u.dtype)[:, None]  # (c, 16, w)
+        fields = (
+            self._fields(u).transpose(2, 0, 1) * jnp.asarray(WEIGHTS, u.dtype)[:, None]
+        )  # (c, 16, w)
         ones = jnp.ones(fields.shape[2], u.dtype)
 
         def body(first: Array, new: Array, image: Array) -> Array:
             words, fill = self._block(first, len(new))
-            # Of each call its copies, 1 where it is missing, and whether it is missing. All of a word are one
-            # elementwise loop, which XLA vectorises and does not store.
+            # Of each call its copies, 1 where it is missing, and whether it is missing. All of a
+            # word are one elementwise loop, which XLA vectorises and does not store.
             copies = ~words - (~words >> 1 & LOW)
             missing = words & ~(words >> 1) & LOW
             copies, missing, beyond = copies[:, None], missing[:, None], fill[:, None] - 1
             sums = sum(
-                (_field(copies, p, u.dtype) + beyond * _field(missing, p, u.dtype)) * fields[None, :, p]
+                (_field(copies, p, u.dtype) + beyond * _field(missing, p, u.dtype))
+                * fields[None, :, p]
                 for p in range(CALLS)
             )
             return blockwise.put(image, matmul(sums, ones), first)
 
-        return blockwise.loop(self.shape[1], self._markers(), body, jnp.zeros((self.shape[1], u.shape[1]), u.dtype))
+        return blockwise.loop(
+            self.shape[1], self._markers(), body, jnp.zeros((self.shape[1], u.shape[1]), u.dtype)
+        )
 
     def _by_field(self, u: Array, of: Callable[[Array], Array]) -> Array:
         """``of(A)^T u``, of calls decoded p by p: for many columns, as matrix products."""
@@ -233,7 +264,9 @@ class Genotypes(blockwise.Coded):
             part = lax.fori_loop(0, CALLS, add, jnp.zeros((len(new), u.shape[1]), u.dtype))
             return blockwise.put(image, part, first)
 
-        return blockwise.loop(self.shape[1], self._markers(), body, jnp.zeros((self.shape[1], u.shape[1]), u.dtype))
+        return blockwise.loop(
+            self.shape[1], self._markers(), body, jnp.zeros((self.shape[1], u.shape[1]), u.dtype)
+        )
 
     def _times(self, u: Array, skip: bool, of: Callable[[Array], Array]) -> Array:
         """``of(A) u``, of calls decoded p by p."""
@@ -248,7 +281,11 @@ class Genotypes(blockwise.Coded):
             def add_all(image: Array) -> Array:
                 return lax.fori_loop(0, CALLS, add, image)
 
-            return lax.cond(jnp.any(along != 0), add_all, lambda image: image, image) if skip else add_all(image)
+            return (
+                lax.cond(jnp.any(along != 0), add_all, lambda image: image, image)
+                if skip
+                else add_all(image)
+            )
 
         start = jnp.zeros((CALLS, u.shape[1], self.words.shape[1]), u.dtype)
         image = blockwise.loop(self.shape[1], self._markers(MARKERS // 8), body, start)
@@ -261,7 +298,9 @@ class Genotypes(blockwise.Coded):
 
     def _block(self, first: Array, size: int) -> tuple[Array, Array]:
         """The words of some markers, and what missing calls count as."""
-        return blockwise.take(self.words, first, size), blockwise.take(self.fill, first, size)[:, None]
+        return blockwise.take(self.words, first, size), blockwise.take(self.fill, first, size)[
+            :, None
+        ]
 
     def _markers(self, most: int = MARKERS) -> int:
         """How many markers are decoded at a time."""

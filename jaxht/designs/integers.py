@@ -1,11 +1,15 @@
-"""A design of small integers, which stay integers: products turn a block of rows into floats at a time."""
+"""A design of small integers, which stay integers: products turn a block of rows into floats at a
+time."""
 
 from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
 
-from jaxht._pytree import Array, ArrayDType, check_array, describe, mixed, pytree, static
+from jaxht._checks import check_array
+from jaxht._dataclass import mixed, pytree, static
+from jaxht._repr import describe
+from jaxht._typing import Array, ArrayDType
 from jaxht.designs import blockwise
 from jaxht.linalg.precision import matmul
 
@@ -15,20 +19,22 @@ ROWS, NUMBERS = 256, 2**19
 
 @pytree
 class Integers(blockwise.Coded):
-    r"""A matrix of integers of 8 bits, such as counts of an allele, with a code for what is missing.
+    r"""A matrix of integers of 8 bits, such as counts of an allele, with a code for what is
+    missing.
 
     .. math::
         a_{ij} = \frac{b_{ij}}{scale_j}, \qquad b_{ij} = array_{ij}, \text{ or } fill_j \text{ where that is the code}
 
-    The matrix is never held in float: products convert a block of rows at a time. Made by :meth:`build`;
-    :func:`jaxht.standardize` keeps it in integers. Genotypes take a quarter of its memory as
-    :class:`jaxht.designs.Genotypes`.
+    The matrix is never held in float: products convert a block of rows at a time. Made by
+    :meth:`build`; :func:`jaxht.standardize` keeps it in integers. Genotypes take a quarter of its
+    memory as :class:`jaxht.designs.Genotypes`.
 
     Args:
         array: (n, d) int8 or uint8, samples in rows.
         fill: (d,) what missing entries count as: the means of the others.
         scale: (d,) what columns are divided by; ones.
-        missing: static, the code of a missing entry, an int other than 0; None where none is missing.
+        missing: static, the code of a missing entry, an int other than 0; None where none is
+            missing.
 
     Cost: n d bytes; a product n d, or n d c for c columns. Memory beside the array: a block.
 
@@ -47,7 +53,8 @@ class Integers(blockwise.Coded):
 
     @classmethod
     def build(cls, array: Any, missing: int | None = None, dtype: ArrayDType = float) -> "Integers":
-        """Find what missing entries count as: the means of the others, by column; 0 where there are none.
+        """Find what missing entries count as: the means of the others, by column; 0 where there are
+        none.
 
         Args:
             array: (n, d) int8 or uint8.
@@ -61,16 +68,23 @@ class Integers(blockwise.Coded):
         """
         check_array("array", array, "an array of shape (n, d) of int8 or uint8")
         if len(array.shape) != 2 or 0 in array.shape or array.dtype not in (jnp.int8, jnp.uint8):
-            raise ValueError(f"array must be int8 or uint8 of shape (n, d) with n, d >= 1; got {describe(array)}")
+            raise ValueError(
+                f"array must be int8 or uint8 of shape (n, d) with n, d >= 1; got {describe(array)}"
+            )
         if missing is not None and (not isinstance(missing, int) or missing == 0):
-            raise ValueError(f"missing must be an int other than 0, or None; got {describe(missing)}")
+            raise ValueError(
+                f"missing must be an int other than 0, or None; got {describe(missing)}"
+            )
         array, ones = jnp.asarray(array), jnp.ones(array.shape[1], jnp.result_type(dtype))
         A = cls(array, ones, ones, missing)
 
         def body(first: Array, new: Array, sums: tuple[Array, ...]) -> tuple[Array, ...]:
             block = blockwise.take(array, first, len(new)).astype(jnp.int32)
             called = new[:, None] & (True if missing is None else block != missing)
-            parts = (jnp.sum(part, axis=0, dtype=jnp.int32) for part in (jnp.where(called, block, 0), called))
+            parts = (
+                jnp.sum(part, axis=0, dtype=jnp.int32)
+                for part in (jnp.where(called, block, 0), called)
+            )
             return tuple(total + part for total, part in zip(sums, parts, strict=True))
 
         zeros = jnp.zeros(array.shape[1], jnp.int32)
@@ -83,9 +97,12 @@ class Integers(blockwise.Coded):
         return self.array.shape  # type: ignore[return-value]
 
     def columns(self, indices: Array) -> Array:
-        """``A_F^T``: the columns at ``indices`` (k_max,) as rows (k_max, n); 0 where an index is d. Cost: n k_max."""
+        """``A_F^T``: the columns at ``indices`` (k_max,) as rows (k_max, n); 0 where an index is d.
+        Cost: n k_max."""
         array = jnp.take(self.array, indices, axis=1, mode="fill", fill_value=0)
-        fill, scale = (jnp.take(v, indices, mode="fill", fill_value=1) for v in (self.fill, self.scale))
+        fill, scale = (
+            jnp.take(v, indices, mode="fill", fill_value=1) for v in (self.fill, self.scale)
+        )
         return (self._decode(array, fill) / scale).T
 
     def rows(self, indices: Array) -> "Integers":
@@ -125,7 +142,9 @@ class Integers(blockwise.Coded):
         def body(first: Array, new: Array, image: Array) -> Array:
             return blockwise.put(image, matmul(of(self._block(first, len(new))), u), first)
 
-        return blockwise.loop(self.shape[0], self._rows(), body, jnp.zeros((self.shape[0], u.shape[1]), u.dtype))
+        return blockwise.loop(
+            self.shape[0], self._rows(), body, jnp.zeros((self.shape[0], u.shape[1]), u.dtype)
+        )
 
     def _transposed(self, u: Array, of: Callable[[Array], Array]) -> Array:
         def body(first: Array, new: Array, image: Array) -> Array:

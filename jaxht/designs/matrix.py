@@ -4,17 +4,20 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from jaxht._pytree import Array, ArrayDType, pytree, static
+from jaxht._dataclass import pytree, static
+from jaxht._typing import Array, ArrayDType
 from jaxht.designs.entries import Entries
 from jaxht.linalg.factored import Factored, Product
 
 
 @pytree
 class MatrixDesign:
-    """Inner products with n matrices, ``X (m, p) -> <A_i, X>``, held as a design over the m p entries of X by row.
+    """Inner products with n matrices, ``X (m, p) -> <A_i, X>``, held as a design over the m p
+    entries of X by row.
 
     Args:
-        vectorised: a design n x (m p): dense, sparse, an operator, or :class:`jaxht.designs.Entries`.
+        vectorised: a design n x (m p): dense, sparse, an operator, or
+            :class:`jaxht.designs.Entries`.
         matrix_shape: static, (m, p).
 
     With entries, X may be :class:`jaxht.Factored`.
@@ -46,7 +49,8 @@ class MatrixDesign:
         return self.vectorised.gathers(k_max)
 
     def matvec(self, X: Any) -> Array:
-        """``<A_i, X>``, (n,), of X (m, p), or of :class:`jaxht.Factored`. Cost: n m p; with entries n, or n k_max."""
+        """``<A_i, X>``, (n,), of X (m, p), or of :class:`jaxht.Factored`. Cost: n m p; with entries
+        n, or n k_max."""
         if isinstance(X, Factored):
             return X.entries(*self._places)
         return self.vectorised.matvec(X.ravel())
@@ -56,7 +60,8 @@ class MatrixDesign:
         return self.vectorised.rmatvec(r).reshape(self.matrix_shape)
 
     def adjoint(self, r: Array) -> Product:
-        """With entries, ``sum_i r_i A_i`` known by its products. Cost of a product: n for each column."""
+        """With entries, ``sum_i r_i A_i`` known by its products. Cost of a product: n for each
+        column."""
         (m, p), (rows, columns) = self.matrix_shape, self._places
 
         def forward(W: Array) -> Array:
@@ -70,7 +75,8 @@ class MatrixDesign:
         return Product(forward, backward, self.matrix_shape, self.dtype)
 
     def columns(self, indices: Array) -> Array:
-        """The entries at ``indices`` (k_max,) of every A_i, as rows (k_max, n); 0 where an index is m p."""
+        """The entries at ``indices`` (k_max,) of every A_i, as rows (k_max, n); 0 where an index is
+        m p."""
         return self.vectorised.columns(indices)
 
     def rows(self, indices: Array) -> "MatrixDesign":

@@ -8,38 +8,44 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxht._pytree import Array, ArrayDType, cast_numbers, describe, mixed, pytree, static
+from jaxht._dataclass import cast_numbers, mixed, pytree, static
+from jaxht._repr import describe
+from jaxht._typing import Array, ArrayDType
 
 
 @pytree
 class LinearOperator:
-    """A matrix-free design: ``A x = product(x, *args)``, for example a subsampled transform or a convolution.
+    """A matrix-free design: ``A x = product(x, *args)``, for example a subsampled transform or a
+    convolution.
 
     Refits on its supports use products alone (conjugate gradients).
 
     Args:
-        product: static, linear in x, from (d,) to (n,), real. A function defined once compiles once: arrays that change
-            belong in ``args``.
+        product: static, linear in x, from (d,) to (n,), real. A function defined once compiles
+            once: arrays that change belong in ``args``.
         shape: static, (n, d).
-        args: arrays of the operator, traced: sampled rows, a filter, weights ... Floats are cast to ``dtype``, integers
-            and booleans stay what they are.
-        adjoint: static, ``A^T r = adjoint(r, *args)``, from (n,) to (d,); None: the transpose of product, which JAX
-            derives.
-        norms: (d,) Euclidean norms of the columns where they are known; None: computed where needed by d products.
+        args: arrays of the operator, traced: sampled rows, a filter, weights ... Floats are cast to
+            ``dtype``, integers and booleans stay what they are.
+        adjoint: static, ``A^T r = adjoint(r, *args)``, from (n,) to (d,); None: the transpose of
+            product, which JAX derives.
+        norms: (d,) Euclidean norms of the columns where they are known; None: computed where needed
+            by d products.
         dtype: static; float32 or float64. Default: JAX's default float.
-        check: bool, static; whether ``r'A x = x'A^T r`` is tested once, at construction, for a random x and r: a
-            product that is not linear, or an adjoint that is not that of product, would silently give wrong results.
-            Nothing is tested where arguments are traced, or within a jit. Use False for a product that is computed
-            inexactly or is too expensive to test.
+        check: bool, static; whether ``r'A x = x'A^T r`` is tested once, at construction, for a
+            random x and r: a product that is not linear, or an adjoint that is not that of product,
+            would silently give wrong results. Nothing is tested where arguments are traced, or
+            within a jit. Use False for a product that is computed inexactly or is too expensive to
+            test.
 
     Raises:
-        ValueError: for a shape that is not a pair of ints, a product or adjoint that does not map (d,) to (n,) or back
-            in real numbers, and for a product that is not linear or an adjoint that is not its own.
+        ValueError: for a shape that is not a pair of ints, a product or adjoint that does not map
+            (d,) to (n,) or back in real numbers, and for a product that is not linear or an adjoint
+            that is not its own.
 
     Cost: that of product and adjoint; of each once where the operator is made.
 
-    Source: the interface of ``scipy.sparse.linalg.LinearOperator``, with the arrays as an argument of their own so that
-    they are traced.
+    Source: the interface of ``scipy.sparse.linalg.LinearOperator``, with the arrays as an argument
+    of their own so that they are traced.
 
     Example:
         >>> import jax.numpy as jnp
@@ -62,7 +68,9 @@ class LinearOperator:
     def __post_init__(self) -> None:
         object.__setattr__(self, "dtype", jnp.result_type(self.dtype))
         if self.check:
-            object.__setattr__(self, "check", False)  # once: copies are made wherever numbers are cast
+            object.__setattr__(
+                self, "check", False
+            )  # once: copies are made wherever numbers are cast
             _check(self)
 
     def gathers(self, k_max: int | None) -> bool:
@@ -70,25 +78,32 @@ class LinearOperator:
         return False
 
     def matvec(self, x: Array) -> Array:
-        """``A x``: x is (d,), or (d, c), which takes the product of each column. Cost: a product, or c."""
+        """``A x``: x is (d,), or (d, c), which takes the product of each column. Cost: a product,
+        or c."""
         if x.ndim == 2:
             return jax.vmap(self.matvec, in_axes=1, out_axes=1)(x)
         return self.product(x, *self.args)
 
     def rmatvec(self, r: Array) -> Array:
-        """``A^T r``: r is (n,), or (n, c), which takes the product of each column. Cost: a product, or c."""
+        """``A^T r``: r is (n,), or (n, c), which takes the product of each column. Cost: a product,
+        or c."""
         if r.ndim == 2:
             return jax.vmap(self.rmatvec, in_axes=1, out_axes=1)(r)
         if self.adjoint is not None:
             return self.adjoint(r, *self.args)
         # Not jax.linear_transpose, which a product with rules of its own for vmap would refuse.
-        (image,) = jax.vjp(lambda x: self.product(x, *self.args), jnp.zeros(self.shape[1:], r.dtype))[1](r)
+        (image,) = jax.vjp(
+            lambda x: self.product(x, *self.args), jnp.zeros(self.shape[1:], r.dtype)
+        )[1](r)
         return image
 
     def rows(self, indices: Array) -> "LinearOperator":
-        """The rows at ``indices`` (b,), as a design (b, d); 0 where one is n. Its products cost those of all rows."""
+        """The rows at ``indices`` (b,), as a design (b, d); 0 where one is n. Its products cost
+        those of all rows."""
         shape = (indices.shape[0], self.shape[1])
-        return LinearOperator(_select_rows, shape, (self, indices), _scatter_rows, dtype=self.dtype, check=False)
+        return LinearOperator(
+            _select_rows, shape, (self, indices), _scatter_rows, dtype=self.dtype, check=False
+        )
 
     def row_norms(self) -> Array:
         """Euclidean norms of the rows, (n,). Cost: n products."""
@@ -100,13 +115,17 @@ class LinearOperator:
         return lax.map(norm, jnp.arange(n), batch_size=_BLOCK)
 
     def columns(self, indices: Array) -> Array:
-        """``A_F^T``: the columns at ``indices`` (k_max,) as rows (k_max, n), 0 where one is d. Cost: k_max products."""
+        """``A_F^T``: the columns at ``indices`` (k_max,) as rows (k_max, n), 0 where one is d.
+        Cost: k_max products."""
         d, dtype = self.shape[1], self.dtype
         every = lax.iota(indices.dtype, d)
-        return lax.map(lambda j: self.matvec((every == j).astype(dtype)), indices, batch_size=_BLOCK)
+        return lax.map(
+            lambda j: self.matvec((every == j).astype(dtype)), indices, batch_size=_BLOCK
+        )
 
     def squared(self, weights: Array) -> Array:
-        """``sum_i weights_i A_ij^2`` for all j, (d,): the diagonal of ``A^T diag(weights) A``. Cost: d products."""
+        """``sum_i weights_i A_ij^2`` for all j, (d,): the diagonal of ``A^T diag(weights) A``.
+        Cost: d products."""
         d, dtype = self.shape[1], weights.dtype
 
         def entry(j: Array) -> Array:
@@ -123,8 +142,13 @@ class LinearOperator:
 
 
 def _check(A: LinearOperator) -> None:
-    """Raise ValueError where A is not a real linear map of its shape, or its adjoint another's, as far as known."""
-    if not (isinstance(A.shape, tuple) and len(A.shape) == 2 and all(isinstance(s, int | np.integer) for s in A.shape)):
+    """Raise ValueError where A is not a real linear map of its shape, or its adjoint another's, as
+    far as known."""
+    if not (
+        isinstance(A.shape, tuple)
+        and len(A.shape) == 2
+        and all(isinstance(s, int | np.integer) for s in A.shape)
+    ):
         raise ValueError(f"shape must be a pair of ints (n, d); got {A.shape!r}")
     if A.dtype not in (jnp.float32, jnp.float64):
         raise ValueError(f"dtype must be float32 or float64; got {A.dtype}")
@@ -137,11 +161,17 @@ def _check(A: LinearOperator) -> None:
         vector = jax.ShapeDtypeStruct((A.shape[size],), A.dtype)
         out = jax.eval_shape(lambda v, args, function=function: function(v, *args), vector, A.args)
         if not isinstance(out, jax.ShapeDtypeStruct) or out.shape != (A.shape[image],):
-            raise ValueError(f"{name} must map shape {vector.shape} to ({A.shape[image]},); got {describe(out)}")
+            raise ValueError(
+                f"{name} must map shape {vector.shape} to ({A.shape[image]},); got {describe(out)}"
+            )
         if not jnp.issubdtype(out.dtype, jnp.floating):
-            raise ValueError(f"{name} must return real numbers, complex ones as two rows each; got {out.dtype}")
+            raise ValueError(
+                f"{name} must return real numbers, complex ones as two rows each; got {out.dtype}"
+            )
     unknown = (jax.core.Tracer, jax.ShapeDtypeStruct)
-    if not any(isinstance(leaf, unknown) for leaf in (*jax.tree.leaves(A.args), jnp.zeros(()))):  # nor within a jit
+    if not any(
+        isinstance(leaf, unknown) for leaf in (*jax.tree.leaves(A.args), jnp.zeros(()))
+    ):  # nor within a jit
         _check_adjoint(A)
 
 
@@ -160,15 +190,22 @@ def _check_adjoint(A: LinearOperator) -> None:
     size = np.linalg.norm(image)
     r = image + size / np.sqrt(n) * noise
     back = apply(A.rmatvec, r)
-    if abs(image @ r - x @ back) <= TOLERANCE * size**2 + ROUNDING * np.linalg.norm(x) * np.linalg.norm(back):
+    if abs(image @ r - x @ back) <= TOLERANCE * size**2 + ROUNDING * np.linalg.norm(
+        x
+    ) * np.linalg.norm(back):
         return
     other, both = apply(A.matvec, z), apply(A.matvec, x + 2 * z)
     if not np.linalg.norm(both - image - 2 * other) <= TOLERANCE * (size + np.linalg.norm(other)):
-        raise ValueError("product must be linear in x; got A(x + 2 z) other than A x + 2 A z: check=False skips this")
-    raise ValueError("adjoint must be that of product; got r'A x other than x'A^T r: check=False skips this")
+        raise ValueError(
+            "product must be linear in x; got A(x + 2 z) other than A x + 2 A z: check=False skips this"
+        )
+    raise ValueError(
+        "adjoint must be that of product; got r'A x other than x'A^T r: check=False skips this"
+    )
 
 
-# Of a random test, relative: far above rounding, also of products in half of single precision, far below a mistake.
+# Of a random test, relative: far above rounding, also of products in half of single precision, far
+# below a mistake.
 TOLERANCE, ROUNDING = 1e-2, 1e-5
 
 

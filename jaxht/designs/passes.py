@@ -1,4 +1,5 @@
-"""Products of a design that is read from a disk, by NumPy, in the memory into which the chunks are read: on CPUs.
+"""Products of a design that is read from a disk, by NumPy, in the memory into which the chunks are
+read: on CPUs.
 
 Leading axes are lanes, which share a pass.
 """
@@ -28,7 +29,9 @@ def rmatvec(reader: Reader, r: np.ndarray) -> np.ndarray:
 def gram_product(reader: Reader, v: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """``A^T (weights * (A v))``, from (..., d) and (..., n) to (..., d)."""
     lanes = np.broadcast_shapes(v.shape[:-1], weights.shape[:-1])
-    v, weights = (np.broadcast_to(a, lanes + a.shape[-1:]).reshape(-1, a.shape[-1]) for a in (v, weights))
+    v, weights = (
+        np.broadcast_to(a, lanes + a.shape[-1:]).reshape(-1, a.shape[-1]) for a in (v, weights)
+    )
     out = _sum(reader, lambda part, chunk: (weights[:, part] * (v @ chunk.T)) @ chunk)
     return out.reshape(*lanes, -1)
 
@@ -36,7 +39,9 @@ def gram_product(reader: Reader, v: np.ndarray, weights: np.ndarray) -> np.ndarr
 def squared(reader: Reader, weights: np.ndarray) -> np.ndarray:
     """``sum_i weights_i A_ij^2`` for all j, from (..., n) to (..., d)."""
     lanes = weights.reshape(-1, weights.shape[-1])
-    return _sum(reader, lambda part, chunk: lanes[:, part] @ np.square(chunk)).reshape(*weights.shape[:-1], -1)
+    return _sum(reader, lambda part, chunk: lanes[:, part] @ np.square(chunk)).reshape(
+        *weights.shape[:-1], -1
+    )
 
 
 def columns(reader: Reader, indices: np.ndarray) -> np.ndarray:

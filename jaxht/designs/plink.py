@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxht._pytree import ArrayDType
+from jaxht._typing import ArrayDType
 from jaxht.designs.genotypes import Genotypes
 
 HEADER = bytes([0x6C, 0x1B, 0x01])  # a .bed file, a marker after the other
@@ -28,13 +28,15 @@ class Bed(NamedTuple):
 
 
 def read_bed(path: Any, dtype: ArrayDType = float) -> Bed:
-    """Read genotypes from a .bed file of PLINK and the .fam and .bim files beside it, as packed as they are.
+    """Read genotypes from a .bed file of PLINK and the .fam and .bim files beside it, as packed as
+    they are.
 
-    The counted allele is the first one of the .bim file (``A1``, by PLINK's default the minor allele).
+    The counted allele is the first one of the .bim file (``A1``, by PLINK's default the minor
+    allele).
 
     Args:
-        path: of the .bed file, with or without its suffix; a marker after the other ("SNP-major"), as PLINK 1.9 and 2
-            write it.
+        path: of the .bed file, with or without its suffix; a marker after the other ("SNP-major"),
+            as PLINK 1.9 and 2 write it.
         dtype: float32 or float64, of products.
 
     Returns:
@@ -42,7 +44,8 @@ def read_bed(path: Any, dtype: ArrayDType = float) -> Bed:
 
     Raises:
         FileNotFoundError: if one of the three files is missing.
-        ValueError: if the .bed file has another header, or a length that is not that of the other two.
+        ValueError: if the .bed file has another header, or a length that is not that of the other
+        two.
 
     Cost: the file is read once, in blocks; memory of its length, and a block.
 
@@ -61,7 +64,10 @@ def read_bed(path: Any, dtype: ArrayDType = float) -> Bed:
     stem = Path(path)
     stem = stem.with_suffix("") if stem.suffix == ".bed" else stem
     files = {kind: stem.with_name(f"{stem.name}.{kind}") for kind in ("bed", "fam", "bim")}
-    (samples,), (markers, counted) = _read_columns(files["fam"], [1]), _read_columns(files["bim"], [1, 4])
+    (samples,), (markers, counted) = (
+        _read_columns(files["fam"], [1]),
+        _read_columns(files["bim"], [1, 4]),
+    )
     n, d = len(samples), len(markers)
     width, size = -(-n // 4), files["bed"].stat().st_size
     needed = len(HEADER) + d * width

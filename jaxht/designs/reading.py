@@ -1,4 +1,5 @@
-"""Rows of a matrix that lie on a disk, read ahead by a thread while the device works on those before."""
+"""Rows of a matrix that lie on a disk, read ahead by a thread while the device works on those
+before."""
 
 import atexit
 import os
@@ -15,15 +16,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxht._pytree import ArrayDType, describe, warn_of_rounding
+from jaxht._checks import warn_of_rounding
+from jaxht._repr import describe
+from jaxht._typing import ArrayDType
 
 #: Writes the next ``len(out)`` rows into ``out`` (rows, d).
 Fill = Callable[[np.ndarray], None]
 
-# Bytes of a chunk by default: on CPUs, where those of a cursor stay in the caches and OpenBLAS multiplies one on one
-# core, as the other reads; on other devices; and at most, for as many rows as a product should have to be efficient.
+# Bytes of a chunk by default: on CPUs, where those of a cursor stay in the caches and OpenBLAS
+# multiplies one on one core, as the other reads; on other devices; and at most, for as many rows as
+# a product should have to be efficient.
 SMALL, LARGE, LARGEST, MIN_ROWS = 2**20, 2**24, 2**26, 16
-# Of a cursor: one chunk that is multiplied, or copied to the device, one that is ready, one that is being read.
+# Of a cursor: one chunk that is multiplied, or copied to the device, one that is ready, one that is
+# being read.
 BUFFERS = 3
 # Seconds after which a cursor that nobody asks ends, and gives its buffers back.
 IDLE = 30.0
@@ -31,7 +36,8 @@ IDLE = 30.0
 
 @dataclass(frozen=True)
 class Reading:
-    """How far the reading of a stream is: what ``on_progress`` of :func:`jaxht.stream` is called with.
+    """How far the reading of a stream is: what ``on_progress`` of :func:`jaxht.stream` is called
+    with.
 
     Attributes:
         done: rows read so far, in all passes.
@@ -90,12 +96,18 @@ class ArrayRows:
 
 
 class FileRows:
-    """Rows of a file, ordered by row: read, not mapped, since the pages of a map count as memory of the process."""
+    """Rows of a file, ordered by row: read, not mapped, since the pages of a map count as memory of
+    the process."""
 
     band = 1
 
     def __init__(self, array: np.memmap) -> None:
-        self.path, self.offset, self.shape, self.dtype = str(array.filename), array.offset, array.shape, array.dtype
+        self.path, self.offset, self.shape, self.dtype = (
+            str(array.filename),
+            array.offset,
+            array.shape,
+            array.dtype,
+        )
         self.row_bytes = self.shape[1] * self.dtype.itemsize
 
     def begin(self, row: int) -> Fill:
@@ -140,19 +152,29 @@ def _read(file: Any, out: np.ndarray) -> None:
 
 
 class PieceRows:
-    """Rows that come in pieces of any lengths, one after the other: from a function that gives an iterator."""
+    """Rows that come in pieces of any lengths, one after the other: from a function that gives an
+    iterator."""
 
     band = 1
 
-    def __init__(self, pieces: Callable[[], Iterator[Any]], shape: tuple[int, int] | None, dtype: Any = None) -> None:
+    def __init__(
+        self, pieces: Callable[[], Iterator[Any]], shape: tuple[int, int] | None, dtype: Any = None
+    ) -> None:
         if shape is None or dtype is None:  # a pass finds what is not known
             rows, columns = 0, 0
             dtypes: list[np.dtype] = []
             for piece in map(_as_array, pieces()):
-                rows, columns, dtypes = rows + len(piece), piece.shape[1], [*dtypes[:64], piece.dtype]
+                rows, columns, dtypes = (
+                    rows + len(piece),
+                    piece.shape[1],
+                    [*dtypes[:64], piece.dtype],
+                )
                 if shape is not None:
                     break
-            shape, dtype = shape or (rows, columns), np.result_type(*dtypes) if dtypes else np.dtype(float)
+            shape, dtype = (
+                shape or (rows, columns),
+                np.result_type(*dtypes) if dtypes else np.dtype(float),
+            )
         self.pieces, self.shape, self.dtype = pieces, shape, np.dtype(dtype)
 
     def begin(self, row: int) -> Fill:
@@ -213,7 +235,9 @@ def find_source(source: Any, shape: tuple[int, int] | None, dtype: Any) -> Sourc
         if suffix == ".parquet":
             return _parquet(source)
         if suffix != ".npy":
-            raise ValueError(f"source must be a path of a .npy or a .parquet file; got {os.fspath(source)!r}")
+            raise ValueError(
+                f"source must be a path of a .npy or a .parquet file; got {os.fspath(source)!r}"
+            )
         source = np.load(source, mmap_mode="r")
     if callable(source) and not hasattr(source, "shape"):
         return PieceRows(source, shape, dtype)
@@ -242,7 +266,9 @@ def _parquet(path: Any) -> Source:
     def pieces() -> Iterator[np.ndarray]:
         with parquet.ParquetFile(path) as file:
             for batch in file.iter_batches():
-                yield np.stack([column.to_numpy(zero_copy_only=False) for column in batch.columns], axis=1)
+                yield np.stack(
+                    [column.to_numpy(zero_copy_only=False) for column in batch.columns], axis=1
+                )
 
     with parquet.ParquetFile(path) as file:
         shape = file.metadata.num_rows, file.metadata.num_columns
@@ -252,8 +278,9 @@ def _parquet(path: Any) -> Source:
 class Reader:
     """Chunks of rows of a source, in a loop from the first to the last, read ahead by a thread.
 
-    Programs ask for chunks by number. Two products that run side by side read at two places: then there are two
-    cursors, which are alike, so that a request is served by any cursor that is at this chunk.
+    Programs ask for chunks by number. Two products that run side by side read at two places: then
+    there are two cursors, which are alike, so that a request is served by any cursor that is at
+    this chunk.
 
     Args:
         source: the rows.
@@ -263,9 +290,18 @@ class Reader:
     """
 
     def __init__(
-        self, source: Source, dtype: ArrayDType, chunk_rows: int, on_progress: Callable[[Reading], None] | None
+        self,
+        source: Source,
+        dtype: ArrayDType,
+        chunk_rows: int,
+        on_progress: Callable[[Reading], None] | None,
     ) -> None:
-        self.source, self.dtype, self.chunk_rows, self.on_progress = source, np.dtype(dtype), chunk_rows, on_progress
+        self.source, self.dtype, self.chunk_rows, self.on_progress = (
+            source,
+            np.dtype(dtype),
+            chunk_rows,
+            on_progress,
+        )
         self.num_chunks = -(-source.shape[0] // chunk_rows)
         self.lock, self.cursors, self.closed = threading.Lock(), list[_Cursor](), False
         self.num_rows = self.num_passes = 0
@@ -299,14 +335,16 @@ class Reader:
         return rows
 
     def read(self) -> Iterator[tuple[slice, np.ndarray]]:
-        """A pass: the chunks in their order, without padding, and where their rows are in A. Called by programs."""
+        """A pass: the chunks in their order, without padding, and where their rows are in A. Called
+        by programs."""
         n = self.source.shape[0]
         for i in range(self.num_chunks):
             first = i * self.chunk_rows
             yield slice(first, first + self.chunk_rows), self.chunk(i)[: n - first]
 
     def take(self, indices: Any) -> np.ndarray:
-        """The rows at ``indices`` (..., b), (..., b, d); 0 where an index is n. Called by programs."""
+        """The rows at ``indices`` (..., b), (..., b, d); 0 where an index is n. Called by
+        programs."""
         with self.lock:
             self._check_open()
         (n, d), places = self.source.shape, np.asarray(indices)
@@ -340,8 +378,8 @@ class Reader:
     def watch(self) -> None:
         """From here on, until :meth:`close`, an interrupt ends programs at their next chunk.
 
-        The main thread, which handles signals, waits for the program, and would see none before its end.
-        """
+        The main thread, which handles signals, waits for the program, and would see none before its
+        end."""
         if self.signals is None and threading.current_thread() is threading.main_thread():
             self.signals = os.pipe()
             for end in self.signals:
@@ -378,7 +416,9 @@ class Reader:
         self.num_passes += i == 0
         self.num_rows += min(self.chunk_rows, self.source.shape[0] - i * self.chunk_rows)
         if self.on_progress is not None:
-            self.on_progress(Reading(self.num_rows, f"pass {self.num_passes}, {(i + 1) / self.num_chunks:.0%}"))
+            self.on_progress(
+                Reading(self.num_rows, f"pass {self.num_passes}, {(i + 1) / self.num_chunks:.0%}")
+            )
 
 
 class _Cursor:
@@ -390,10 +430,13 @@ class _Cursor:
         self.free: queue.SimpleQueue[Any] = queue.SimpleQueue()
         for _ in range(BUFFERS):
             self.free.put(_NEW)
-        threading.Thread(target=self._read, args=(number,), name="jaxht.stream", daemon=True).start()
+        threading.Thread(
+            target=self._read, args=(number,), name="jaxht.stream", daemon=True
+        ).start()
 
     def get(self) -> np.ndarray:
-        """The next chunk. Its buffer is free for another one once nobody holds the array, nor a view of it."""
+        """The next chunk. Its buffer is free for another one once nobody holds the array, nor a
+        view of it."""
         found = self.ready.get()
         if isinstance(found, BaseException):
             raise found
@@ -414,7 +457,8 @@ class _Cursor:
                         if reader.closed:
                             return
                         if self not in reader.cursors:
-                            continue  # a chunk is being asked for, after which there is a buffer, or an end
+                            # a chunk is being asked for, after which there is a buffer, or an end
+                            continue
                         reader.cursors.remove(self)
                     return
                 if buffer is _END or reader.closed:
@@ -433,7 +477,8 @@ class _Cursor:
 
 
 class _Lease:
-    """A buffer that is given back when the last array on it is gone: of views, the base is this object."""
+    """A buffer that is given back when the last array on it is gone: of views, the base is this
+    object."""
 
     def __init__(self, buffer: np.ndarray, free: "queue.SimpleQueue[Any]") -> None:
         self.buffer, self.free = buffer, free
@@ -463,17 +508,23 @@ def make_reader(
 ) -> Reader:
     """A reader from the arguments of :func:`jaxht.stream`, checked."""
     if shape is not None and not (
-        isinstance(shape, tuple) and len(shape) == 2 and all(isinstance(s, int | np.integer) and s > 0 for s in shape)
+        isinstance(shape, tuple)
+        and len(shape) == 2
+        and all(isinstance(s, int | np.integer) and s > 0 for s in shape)
     ):
         raise ValueError(f"shape must be a pair of ints (n, d), at least 1; got {shape!r}")
     is_int = isinstance(chunk_bytes, int | np.integer) and not isinstance(chunk_bytes, bool)
     if chunk_bytes is not None and not (is_int and chunk_bytes >= 1):
-        raise ValueError(f"chunk_bytes must be an int of at least 1, or None; got {describe(chunk_bytes)}")
+        raise ValueError(
+            f"chunk_bytes must be an int of at least 1, or None; got {describe(chunk_bytes)}"
+        )
     if on_progress is not None and not callable(on_progress):
         raise ValueError(f"on_progress must be a function or None; got {describe(on_progress)}")
     rows = find_source(source, shape, dtype)
     if 0 in rows.shape:
-        raise ValueError(f"source must have at least one row and one column; got shape {rows.shape}")
+        raise ValueError(
+            f"source must have at least one row and one column; got shape {rows.shape}"
+        )
     if rows.dtype.kind not in "fiub":
         raise ValueError(f"source must be real; got dtype {rows.dtype}")
     if dtype is None:

@@ -6,7 +6,8 @@ from collections.abc import Callable
 import jax.numpy as jnp
 from jax import lax
 
-from jaxht._pytree import Array, ArrayDType, Numeric, integer, pytree, static
+from jaxht._dataclass import integer, pytree, static
+from jaxht._typing import Array, ArrayDType, Numeric
 from jaxht.designs.chunks import Chunks, take
 
 # Chunks that are read together: at least MIN_CHUNKS, and as many as ROWS rows have, with a margin.
@@ -23,7 +24,8 @@ class SparseRows:
         ends: (b,) the number of chunks of the rows up to and with each.
         num_columns: d, static.
 
-    Cost: a product goes through the chunks of the rows in blocks of a static size; one to (d,) also writes d zeros.
+    Cost: a product goes through the chunks of the rows in blocks of a static size; one to (d,) also
+    writes d zeros.
 
     Example:
         >>> import jax.numpy as jnp
@@ -57,18 +59,22 @@ class SparseRows:
         return self.by_row.values.dtype
 
     def matvec(self, x: Array) -> Array:
-        """``A x``, from (d,) to (b,), or from (d, c) to (b, c). Cost: the entries of the rows, times c."""
+        """``A x``, from (d,) to (b,), or from (d, c) to (b, c). Cost: the entries of the rows,
+        times c."""
 
         def add(product: Array, values: Array, columns: Array, row: Array) -> Array:
             # What the padding reads is multiplied by 0.
             entries = (take(x, jnp.minimum(column, self.num_columns - 1)) for column in columns.T)
-            sums = sum(_align(value, entry) * entry for value, entry in zip(values.T, entries, strict=True))
+            sums = sum(
+                _align(value, entry) * entry for value, entry in zip(values.T, entries, strict=True)
+            )
             return product.at[row].add(sums, mode="drop")
 
         return self._loop_blocks(add, jnp.zeros((self.shape[0], *x.shape[1:]), x.dtype))
 
     def rmatvec(self, r: Array) -> Array:
-        """``A^T r``, from (b,) to (d,), or from (b, c) to (d, c). Cost: the entries of the rows, times c, and d c."""
+        """``A^T r``, from (b,) to (d,), or from (b, c) to (d, c). Cost: the entries of the rows,
+        times c, and d c."""
 
         def add(product: Array, values: Array, columns: Array, row: Array) -> Array:
             entries = r.at[row].get(mode="fill", fill_value=0)[:, None]
@@ -76,8 +82,11 @@ class SparseRows:
 
         return self._loop_blocks(add, jnp.zeros((self.num_columns, *r.shape[1:]), r.dtype))
 
-    def _loop_blocks(self, add: Callable[[Array, Array, Array, Array], Array], start: Array) -> Array:
-        """``start`` after ``add(product, values, columns, row)`` for each block; row is b beyond the last chunk."""
+    def _loop_blocks(
+        self, add: Callable[[Array, Array, Array, Array], Array], start: Array
+    ) -> Array:
+        """``start`` after ``add(product, values, columns, row)`` for each block; row is b beyond
+        the last chunk."""
         b, num_chunks = self.shape[0], len(self.by_row.rows)
         # Mostly, as many as ROWS rows drawn at random fit into one block.
         size = max(MIN_CHUNKS, min(b, ROWS) * math.ceil(MARGIN * num_chunks / self.by_row.num_rows))
@@ -89,7 +98,9 @@ class SparseRows:
             ends = jnp.maximum(self.ends - block * size, 0)
             row = jnp.cumsum(jnp.zeros(size, jnp.int32).at[ends].add(1, mode="drop"))
             chunk = jnp.clip(take(shift, row) + position, 0, num_chunks - 1)
-            return add(product, take(self.by_row.values, chunk), take(self.by_row.indices, chunk), row)
+            return add(
+                product, take(self.by_row.values, chunk), take(self.by_row.indices, chunk), row
+            )
 
         return lax.fori_loop(0, (self.ends[-1] + size - 1) // size, add_block, start)
 

@@ -1,11 +1,13 @@
-"""Columns of mean 0 and variance 1, without making a sparse matrix dense or an operator a matrix."""
+"""Columns of mean 0 and variance 1, without making a sparse matrix dense or an operator a
+matrix."""
 
 import dataclasses
 from typing import Any
 
 import jax.numpy as jnp
 
-from jaxht._pytree import Array, ArrayDType, pytree
+from jaxht._dataclass import pytree
+from jaxht._typing import Array, ArrayDType
 from jaxht.designs.blocks import Blocks
 from jaxht.designs.dense import Dense
 from jaxht.designs.genotypes import Genotypes
@@ -17,7 +19,8 @@ from jaxht.linalg.precision import matmul
 
 @pytree
 class Centred:
-    """A design minus a matrix of rank 1, ``B - u m'``: u is 1 for each row, m the means of the columns of B.
+    """A design minus a matrix of rank 1, ``B - u m'``: u is 1 for each row, m the means of the
+    columns of B.
 
     Args:
         base: B, a design n x d.
@@ -84,12 +87,15 @@ class Centred:
 
     def column_norms(self) -> Array:
         """Euclidean norms of the columns, (d,): as given, else that of :meth:`squared`."""
-        return jnp.sqrt(self.squared(jnp.ones_like(self.ones))) if self.norms is None else self.norms
+        return (
+            jnp.sqrt(self.squared(jnp.ones_like(self.ones))) if self.norms is None else self.norms
+        )
 
 
 @pytree
 class Standardized:
-    """A design with standardised columns, and the way back: the result of :func:`jaxht.standardize`.
+    """A design with standardised columns, and the way back: the result of
+    :func:`jaxht.standardize`.
 
     Attributes:
         design: columns ``(a_j - mean_j) / scale_j``, a design of the shape of A, for objectives.
@@ -108,7 +114,8 @@ class Standardized:
     scale: Array
 
     def coefficients(self, x: Array) -> Array:
-        """Coefficients for the columns of A itself, ``x / scale``; x is (..., d), for the columns of ``design``."""
+        """Coefficients for the columns of A itself, ``x / scale``; x is (..., d), for the columns
+        of ``design``."""
         return x / self.scale
 
     def intercept(self, x: Array, offset: Any = 0.0) -> Array:
@@ -116,7 +123,8 @@ class Standardized:
 
         Args:
             x: coefficients for the columns of ``design``.
-            offset: the intercept beside x: for least squares the mean of y, where y was centred as well.
+            offset: the intercept beside x: for least squares the mean of y, where y was centred as
+                well.
 
         Returns:
             One number for each x.
@@ -125,12 +133,13 @@ class Standardized:
 
 
 def moments(A: Any, weights: Array | None = None) -> tuple[Array, Array, Array]:
-    """The mean, the variance (over n, not n - 1) and the mean square of each column, weighted where there are weights.
+    """The mean, the variance (over n, not n - 1) and the mean square of each column, weighted where
+    there are weights.
 
     A variance within rounding errors of 0 is 0.
 
-    Cost: n d; for a sparse matrix its entries, for an operator d products unless its norms are known.
-    """
+    Cost: n d; for a sparse matrix its entries, for an operator d products unless its norms are
+    known."""
     n = A.shape[0]
     share = None if weights is None else weights / jnp.sum(weights)
     central = _central_moments(A, share)
@@ -142,13 +151,15 @@ def moments(A: Any, weights: Array | None = None) -> tuple[Array, Array, Array]:
         mean, variance = central
         square = mean**2 + variance
     eps = float(jnp.finfo(mean.dtype).eps)
-    # The root of n ulps is what a mean loses; in two passes its square alone is lost, and from counts nothing.
+    # The root of n ulps is what a mean loses; in two passes its square alone is lost, and from
+    # counts nothing.
     noise = n**0.5 * eps if central is None else n * eps**2
     return mean, jnp.where(variance <= noise * square, 0, variance), square
 
 
 def _central_moments(A: Any, share: Array | None) -> tuple[Array, Array] | None:
-    """Mean and variance of designs that give them without the loss of digits of a mean square; None of others."""
+    """Mean and variance of designs that give them without the loss of digits of a mean square; None
+    of others."""
     if isinstance(A, Dense):
         mean = jnp.average(A.array, axis=0, weights=share)
         return mean, jnp.average((A.array - mean) ** 2, axis=0, weights=share)
@@ -159,12 +170,18 @@ def _central_moments(A: Any, share: Array | None) -> tuple[Array, Array] | None:
 
 
 def transform(
-    A: Any, mean: Array, variance: Array, square: Array | None, with_mean: bool | Array = True, with_std: bool = True
+    A: Any,
+    mean: Array,
+    variance: Array,
+    square: Array | None,
+    with_mean: bool | Array = True,
+    with_std: bool = True,
 ) -> Standardized:
-    """Scale columns to variance 1, and centre them, where this is asked for, given their :func:`moments`.
+    """Scale columns to variance 1, and centre them, where this is asked for, given their
+    :func:`moments`.
 
-    ``square`` is None where these are weighted: then norms of columns are found where they are asked for.
-    """
+    ``square`` is None where these are weighted: then norms of columns are found where they are
+    asked for."""
     n = A.shape[0]
     scale = jnp.where(variance > 0, jnp.sqrt(variance), 1) if with_std else jnp.ones_like(variance)
     mean = jnp.where(jnp.asarray(with_mean), mean, 0)

@@ -1,4 +1,5 @@
-"""A sparse design matrix whose products both ways are gathers, at the speed of a CSR loop or better."""
+"""A sparse design matrix whose products both ways are gathers, at the speed of a CSR loop or
+better."""
 
 import dataclasses
 from typing import Any
@@ -7,7 +8,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxht._pytree import Array, ArrayDType, integer, pytree, warn_of_rounding
+from jaxht._checks import warn_of_rounding
+from jaxht._dataclass import integer, pytree
+from jaxht._typing import Array, ArrayDType
 from jaxht.designs.chunks import Chunks
 from jaxht.designs.rows import SparseRows
 
@@ -17,21 +20,25 @@ GATHER_FACTOR = 4
 
 @pytree
 class SparseMatrix:
-    """A sparse design A (n, d) that stores its entries by row and by column; made by :func:`jaxht.design`.
+    """A sparse design A (n, d) that stores its entries by row and by column; made by
+    :func:`jaxht.design`.
 
-    The positions of the entries are fixed; their values are traced, in two copies: ``A x`` reads the first and ``A^T
-    r`` the second, and a gradient with respect to A comes in the same two parts. Gradients with respect to x and r are
-    right, but scatter all entries: where time counts, write ``A.rmatvec`` instead of the gradient of ``A.matvec``, as
-    the objectives do. (And instead of ``jax.linear_transpose``, which does not know these products; ``jax.vjp`` does.)
+    The positions of the entries are fixed; their values are traced, in two copies: ``A x`` reads
+    the first and ``A^T r`` the second, and a gradient with respect to A comes in the same two
+    parts. Gradients with respect to x and r are
+    right, but scatter all entries: where time counts, write ``A.rmatvec`` instead of the gradient
+    of ``A.matvec``, as the objectives do. (And instead of ``jax.linear_transpose``, which does not
+    know these products; ``jax.vjp`` does.)
 
     Args:
         by_row: A.
         by_column: A^T.
         nnz: number of entries stored, without padding.
 
-    Cost: a product is one pass over the entries, padding included (less than a tenth of them where rows and columns are
-    long), and scatters an eighth as many numbers. Lanes of a vmap that share A read it together. Matrices of one shape
-    and of nearly as many entries are padded to one size, so that they share programs.
+    Cost: a product is one pass over the entries, padding included (less than a tenth of them where
+    rows and columns are long), and scatters an eighth as many numbers. Lanes of a vmap that share A
+    read it together. Matrices of one shape and of nearly as many entries are padded to one size, so
+    that they share programs.
 
     Example:
         >>> import jax.numpy as jnp
@@ -52,9 +59,10 @@ class SparseMatrix:
         """Order the entries of a matrix by row and by column, on the host.
 
         Args:
-            A: (n, d) real SciPy sparse matrix or array of any format, or ``jax.experimental.sparse`` BCOO or BCSR
-                without batch or dense dimensions, concrete. Duplicate entries are summed, entries out of range (how JAX
-                pads) are dropped, zeros are kept; integers and booleans become the default float.
+            A: (n, d) real SciPy sparse matrix or array of any format, or
+                ``jax.experimental.sparse`` BCOO or BCSR without batch or dense dimensions,
+                concrete. Duplicate entries are summed, entries out of range (how JAX pads) are
+                dropped, zeros are kept; integers and booleans become the default float.
 
         Raises:
             ValueError: if A is none of these.
@@ -80,7 +88,9 @@ class SparseMatrix:
 
     def gathers(self, k_max: int | None) -> bool:
         """Whether k_max dense columns take at most GATHER_FACTOR times the memory of A."""
-        return k_max is not None and k_max * self.shape[0] <= GATHER_FACTOR * self.by_row.values.size
+        return (
+            k_max is not None and k_max * self.shape[0] <= GATHER_FACTOR * self.by_row.values.size
+        )
 
     def matvec(self, x: Array) -> Array:
         """``A x``, from (d,) to (n,), or from (d, c) to (n, c). Cost: nnz c."""
@@ -91,7 +101,8 @@ class SparseMatrix:
         return self.by_column.dot(r)
 
     def squared(self, weights: Array | None = None) -> Array:
-        """``sum_i w_i A_ij^2`` for each column j, (d,); weights w (n,), or None for ones. Cost: nnz."""
+        """``sum_i w_i A_ij^2`` for each column j, (d,); weights w (n,), or None for ones. Cost:
+        nnz."""
         part = self.by_column
         weights = jnp.ones(self.shape[:1], self.dtype) if weights is None else weights
         return dataclasses.replace(part, values=part.values**2).dot(weights)
@@ -106,33 +117,46 @@ class SparseMatrix:
         in_rows = by_row.values * factors.at[by_row.indices].get(mode="fill", fill_value=1)
         in_columns = by_column.values * factors[by_column.rows][:, None]
         return SparseMatrix(
-            dataclasses.replace(by_row, values=in_rows), dataclasses.replace(by_column, values=in_columns), self.nnz
+            dataclasses.replace(by_row, values=in_rows),
+            dataclasses.replace(by_column, values=in_columns),
+            self.nnz,
         )
 
     def rows(self, indices: Array) -> SparseRows:
-        """The rows at ``indices`` (b,), as a design (b, d); 0 where one is n. Its products read these rows alone."""
+        """The rows at ``indices`` (b,), as a design (b, d); 0 where one is n. Its products read
+        these rows alone."""
         return SparseRows.select(self.by_row, indices, self.shape[1])
 
     def row_norms(self) -> Array:
         """Euclidean norms of the rows, (n,). Cost: nnz."""
         part = self.by_row
-        return jnp.sqrt(dataclasses.replace(part, values=part.values**2).dot(jnp.ones(self.shape[1:], self.dtype)))
+        return jnp.sqrt(
+            dataclasses.replace(part, values=part.values**2).dot(
+                jnp.ones(self.shape[1:], self.dtype)
+            )
+        )
 
     def columns(self, indices: Array) -> Array:
-        """``A_F^T``: the columns at ``indices`` (k_max,), dense, as rows (k_max, n); 0 where an index is d.
+        """``A_F^T``: the columns at ``indices`` (k_max,), dense, as rows (k_max, n); 0 where an
+        index is d.
 
-        The indices below d must differ from each other. Cost: a scatter of all entries, most of which it drops.
-        """
+        The indices below d must differ from each other. Cost: a scatter of all entries, most of
+        which it drops."""
         (n, d), num = self.shape, len(indices)
         # Position of each column in F; num, out of range, for those not in F, and for d.
-        position = jnp.full(d, num, jnp.int32).at[indices].set(jnp.arange(num, dtype=jnp.int32), mode="drop")
+        position = (
+            jnp.full(d, num, jnp.int32)
+            .at[indices]
+            .set(jnp.arange(num, dtype=jnp.int32), mode="drop")
+        )
         part = self.by_column
         zeros = jnp.zeros((num, n), self.dtype)
         return zeros.at[position[part.rows][:, None], part.indices].set(part.values, mode="drop")
 
 
 def read_entries(A: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, tuple[int, int]]:
-    """Rows (rising), columns (rising within a row), values and shape; all in range, without duplicates."""
+    """Rows (rising), columns (rising within a row), values and shape; all in range, without
+    duplicates."""
     rows, columns, values = _read_stored(A)
     n, d = (int(size) for size in A.shape)
     if max(n, d) >= 2**31:
@@ -158,11 +182,15 @@ def _read_stored(A: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The rows, columns and values as A stores them."""
     ndim = len(getattr(A, "shape", ()))
     if isinstance(getattr(A, "data", None), jax.core.Tracer):
-        raise ValueError("A must be concrete where it is a sparse matrix: call jaxht.design(A) outside of jit and vmap")
+        raise ValueError(
+            "A must be concrete where it is a sparse matrix: call jaxht.design(A) outside of jit and vmap"
+        )
     if hasattr(A, "tocoo") and ndim == 2:  # SciPy
         A = A.tocoo()
         return A.row, A.col, A.data
-    if ndim == 2 and getattr(A, "n_batch", None) == 0 and getattr(A, "n_dense", None) == 0:  # BCOO or BCSR
+    if (
+        ndim == 2 and getattr(A, "n_batch", None) == 0 and getattr(A, "n_dense", None) == 0
+    ):  # BCOO or BCSR
         values, indices = np.asarray(A.data), np.asarray(A.indices)
         if not hasattr(A, "indptr"):
             return indices[:, 0], indices[:, 1], values
@@ -171,5 +199,6 @@ def _read_stored(A: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         return rows, indices[:stored], values[:stored]
     raise ValueError(
         "A must be a matrix of shape (n, d) of scipy.sparse, or a BCOO or BCSR of jax.experimental.sparse without "
-        f"batch or dense dimensions; got {type(A).__name__}" + (f" of shape {A.shape}" if ndim else "")
+        f"batch or dense dimensions; got {type(A).__name__}"
+        + (f" of shape {A.shape}" if ndim else "")
     )

@@ -5,12 +5,14 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from jaxht._pytree import Array, ArrayDType, Numeric, mixed, pytree
+from jaxht._dataclass import mixed, pytree
+from jaxht._typing import Array, ArrayDType, Numeric
 
 
 @pytree
 class Stacked:
-    """The columns of several designs, ``A = [A_1, A_2, ...]``; made by :func:`jaxht.designs.hstack`.
+    """The columns of several designs, ``A = [A_1, A_2, ...]``; made by
+    :func:`jaxht.designs.hstack`.
 
     Args:
         parts: designs of n rows each and of one dtype; each stays stored as it is.
@@ -83,6 +85,7 @@ class Stacked:
 
 
 def positions_within(indices: Array, first: Numeric, size: int) -> Array:
-    """Positions of columns, or of rows, in a part of ``size`` from ``first`` on; ``size`` for those of other parts."""
+    """Positions of columns, or of rows, in a part of ``size`` from ``first`` on; ``size`` for those
+    of other parts."""
     own = indices - first
     return jnp.where((own >= 0) & (own < size), own, size)

@@ -9,7 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxht._pytree import Array, ArrayDType, pytree, short_repr, static
+from jaxht._dataclass import pytree, static
+from jaxht._repr import short_repr
+from jaxht._typing import Array, ArrayDType
 from jaxht.designs import passes
 from jaxht.designs.dense import Dense
 from jaxht.designs.reading import PieceRows, Reader, Reading, make_reader
@@ -20,14 +22,16 @@ from jaxht.linalg.precision import matmul
 class Streamed:
     """A design A (n, d) that is not in memory: made by :func:`jaxht.stream`.
 
-    A product is a loop over chunks of rows, while a thread reads the next ones. On CPUs NumPy multiplies each chunk in
-    the memory into which it was read; elsewhere each moves to the device. Lanes of a vmap share the chunks.
+    A product is a loop over chunks of rows, while a thread reads the next ones. On CPUs NumPy
+    multiplies each chunk in the memory into which it was read; elsewhere each moves to the device.
+    Lanes of a vmap share the chunks.
 
     Args:
         reader: static; what reads the chunks. Compared by identity: a stream compiles once.
 
-    Cost: a product reads all of A, one pass; :meth:`rows` reads these rows alone. Memory: three chunks, four on other
-    devices than CPUs, what is n or d long, and n k_max numbers where columns are gathered.
+    Cost: a product reads all of A, one pass; :meth:`rows` reads these rows alone. Memory: three
+    chunks, four on other devices than CPUs, what is n or d long, and n k_max numbers where columns
+    are gathered.
 
     Example:
         >>> import jax.numpy as jnp, numpy as np, jaxht
@@ -49,7 +53,9 @@ class Streamed:
         return self.reader.dtype
 
     def __repr__(self) -> str:
-        return short_repr(self, shape=f"{self.shape}", dtype=f"{self.dtype}", chunk_rows=self.reader.chunk_rows)
+        return short_repr(
+            self, shape=f"{self.shape}", dtype=f"{self.dtype}", chunk_rows=self.reader.chunk_rows
+        )
 
     def __enter__(self) -> "Streamed":
         self.reader.watch()
@@ -61,7 +67,8 @@ class Streamed:
             raise KeyboardInterrupt from error  # which came in the midst of a callback
 
     def close(self) -> None:
-        """End the thread that reads ahead. A program that still runs fails at its next chunk; so does a later one."""
+        """End the thread that reads ahead. A program that still runs fails at its next chunk; so
+        does a later one."""
         self.reader.close()
 
     def gathers(self, k_max: int | None) -> bool:
@@ -77,16 +84,22 @@ class Streamed:
         return _linear(self._rmatvec, self._matvec, r, self.shape[1])
 
     def columns(self, indices: Array) -> Array:
-        """The columns at ``indices`` (k_max,) as rows (k_max, n); 0 where an index is d. Cost: a pass."""
+        """The columns at ``indices`` (k_max,) as rows (k_max, n); 0 where an index is d. Cost: a
+        pass."""
 
         def on_device(indices: Array) -> Array:
-            parts = self._map(lambda chunk: jnp.take(chunk, indices, axis=1, mode="fill", fill_value=0).T)
-            return jnp.moveaxis(parts, 0, 1).reshape(indices.shape[0], -1)[:, : self.shape[0]]  # of (chunks, k_max, b)
+            parts = self._map(
+                lambda chunk: jnp.take(chunk, indices, axis=1, mode="fill", fill_value=0).T
+            )
+            return jnp.moveaxis(parts, 0, 1).reshape(indices.shape[0], -1)[
+                :, : self.shape[0]
+            ]  # of (chunks, k_max, b)
 
         return self._pass(passes.columns, on_device, indices)
 
     def rows(self, indices: Array) -> Dense:
-        """The rows at ``indices`` (b,), as a design b x d; 0 where an index is n. Cost: the reading of these rows.
+        """The rows at ``indices`` (b,), as a design b x d; 0 where an index is n. Cost: the reading
+        of these rows.
 
         Raises:
             ValueError: where A comes in chunks one after the other.
@@ -100,7 +113,9 @@ class Streamed:
         """``A^T (weights * (A v))``, for v (d,). Cost: one pass for both products."""
 
         def on_device(v: Array, weights: Array) -> Array:
-            return self._sum(lambda chunk, weights: matmul(weights * matmul(chunk, v), chunk), weights)
+            return self._sum(
+                lambda chunk, weights: matmul(weights * matmul(chunk, v), chunk), weights
+            )
 
         return self._pass(passes.gram_product, on_device, v, weights)
 
@@ -133,8 +148,11 @@ class Streamed:
 
         return self._pass(passes.rmatvec, on_device, r.T).T
 
-    def _pass(self, on_host: Callable[..., np.ndarray], on_device: Callable[..., Array], *arguments: Array) -> Array:
-        """``on_host(reader, *arguments)`` on CPUs, else ``on_device(*arguments)``, from which derivatives come."""
+    def _pass(
+        self, on_host: Callable[..., np.ndarray], on_device: Callable[..., Array], *arguments: Array
+    ) -> Array:
+        """``on_host(reader, *arguments)`` on CPUs, else ``on_device(*arguments)``, from which
+        derivatives come."""
 
         def by_callback(*arguments: Array) -> Array:
             return self._call(on_host, jax.eval_shape(on_device, *arguments), *arguments)
@@ -154,7 +172,8 @@ class Streamed:
         return lax.map(lambda i: function(self._chunk(i)), self._numbers())
 
     def _sum(self, function: Callable[[Array, Array], Array], along: Array) -> Array:
-        """The sum of ``function(chunk, part)`` over the chunks, with the part of ``along`` (n, ...) at its rows."""
+        """The sum of ``function(chunk, part)`` over the chunks, with the part of ``along`` (n, ...)
+        at its rows."""
         m, b = self.reader.num_chunks, self.reader.chunk_rows
         padded = jnp.pad(along, [(0, m * b - along.shape[0]), *[(0, 0)] * (along.ndim - 1)])
         parts = padded.reshape(m, b, *along.shape[1:])
@@ -181,9 +200,8 @@ class Streamed:
     ) -> Array:
         """``function(reader, *arguments)`` on the host, an array like ``out``.
 
-        Where a context has turned JAX's 64 bits on, numbers pass as pairs of words: 64 bits are off in the threads of
-        callbacks, and there JAX would round what it gives and takes.
-        """
+        Where a context has turned JAX's 64 bits on, numbers pass as pairs of words: 64 bits are off
+        in the threads of callbacks, and there JAX would round what it gives and takes."""
         splits = not _has_64_bits_everywhere()
 
         def words(dtype: Any) -> np.dtype:
@@ -192,7 +210,9 @@ class Streamed:
         dtypes = [argument.dtype for argument in arguments]
 
         def call(*arguments: Any) -> np.ndarray:
-            numbers = [np.asarray(a).view(dtype) for a, dtype in zip(arguments, dtypes, strict=True)]
+            numbers = [
+                np.asarray(a).view(dtype) for a, dtype in zip(arguments, dtypes, strict=True)
+            ]
             with np.errstate(all="ignore"):  # as devices do
                 return function(self.reader, *numbers).view(words(out.dtype))
 
@@ -215,13 +235,14 @@ def _has_64_bits_everywhere() -> bool:
     return found[0]
 
 
-def _linear(product: Callable[[Array], Array], adjoint: Callable[[Array], Array], v: Array, size: int) -> Array:
+def _linear(
+    product: Callable[[Array], Array], adjoint: Callable[[Array], Array], v: Array, size: int
+) -> Array:
     """``product(v)``, of first length ``size``, whose transpose is ``adjoint``.
 
-    The transpose that JAX derives would keep all chunks. What has rules for vmap and both modes of derivatives, and
-    takes the transpose from its caller, is the solution of a linear system: here of one whose right-hand side is (0, v)
-    and whose solution is (product(v), 0).
-    """
+    The transpose that JAX derives would keep all chunks. What has rules for vmap and both modes of
+    derivatives, and takes the transpose from its caller, is the solution of a linear system: here
+    of one whose right-hand side is (0, v) and whose solution is (product(v), 0)."""
     zero = jnp.zeros((size, *v.shape[1:]), v.dtype)
 
     def solve(_: Any, pair: Array) -> Array:
@@ -230,8 +251,11 @@ def _linear(product: Callable[[Array], Array], adjoint: Callable[[Array], Array]
     def solve_transposed(_: Any, pair: Array) -> Array:
         return jnp.concatenate([zero, adjoint(pair[:size])])
 
-    # In one array: JAX 0.10 cannot transpose a system of two of which one cotangent is a symbolic zero.
-    return lax.custom_linear_solve(lambda pair: pair, jnp.concatenate([zero, v]), solve, solve_transposed)[:size]
+    # In one array: JAX 0.10 cannot transpose a system of two of which one cotangent is a symbolic
+    # zero.
+    return lax.custom_linear_solve(
+        lambda pair: pair, jnp.concatenate([zero, v]), solve, solve_transposed
+    )[:size]
 
 
 def stream(
@@ -242,38 +266,46 @@ def stream(
     chunk_bytes: int | None = None,
     on_progress: Callable[[Reading], None] | None = None,
 ) -> Streamed:
-    """A design that is read from a disk, chunk by chunk, in every product: for an A that memory does not hold.
+    """A design that is read from a disk, chunk by chunk, in every product: for an A that memory
+    does not hold.
 
-    Solvers run on it as on an array in memory: the same steps up to rounding, under jit and vmap. What counts is the
-    number of passes: a step of :class:`jaxht.IHT`, :class:`jaxht.HTP` or :class:`jaxht.OMP` takes two, one of
-    :class:`jaxht.NIHT` and :class:`jaxht.GraSP` three.
+    Solvers run on it as on an array in memory: the same steps up to rounding, under jit and vmap.
+    What counts is the
+    number of passes: a step of :class:`jaxht.IHT`, :class:`jaxht.HTP` or :class:`jaxht.OMP` takes
+    two, one of :class:`jaxht.NIHT` and :class:`jaxht.GraSP` three.
 
     Args:
-        source: A, (n, d) of real numbers, cast chunk by chunk: an array of NumPy, a memory map among them, or one of
-            Zarr or h5py; a path of a .npy or a .parquet file; or a function without arguments that returns a new
-            iterator over chunks of rows, of any lengths, arrays or matrices of scipy.sparse.
+        source: A, (n, d) of real numbers, cast chunk by chunk: an array of NumPy, a memory map
+            among them, or one of Zarr or h5py; a path of a .npy or a .parquet file; or a function
+            without arguments that returns a new iterator over chunks of rows, of any lengths,
+            arrays or matrices of scipy.sparse.
         shape: (n, d) of a source that is a function; None: found by a pass over its chunks.
         dtype: float32 or float64; None: that of the data, the default float for integers.
-        chunk_bytes: an int, the maximum size of the chunks that are read; chunks of Zarr and h5py arrays consist of
-            whole chunks of the array, where at least one fits. None: 1 MB on CPUs, which fits in caches, and 16 MB
-            elsewhere; increased, up to 64 MB, to hold 16 rows and a whole chunk of the array.
-        on_progress: called with a :class:`jaxht.designs.Reading` after each chunk, from a thread of the program: for
-            example what :func:`jaxht.sweep.progress_bar` gives, with ``unit=" rows"``.
+        chunk_bytes: an int, the maximum size of the chunks that are read; chunks of Zarr and h5py
+            arrays consist of whole chunks of the array, where at least one fits. None: 1 MB on
+            CPUs, which fits in caches, and 16 MB elsewhere; increased, up to 64 MB, to hold 16 rows
+            and a whole chunk of the array.
+        on_progress: called with a :class:`jaxht.designs.Reading` after each chunk, from a thread of
+            the program: for example what :func:`jaxht.sweep.progress_bar` gives, with ``unit="
+            rows"``.
 
     Returns:
-        A :class:`jaxht.designs.Streamed` for objectives. Inside a ``with`` block an interrupt (Ctrl-C) ends a run at
-        its next chunk, where JAX would otherwise wait for the end of the program, and the reading thread ends with the
-        block. Without a ``with`` block the thread ends 30 seconds after the last chunk that was requested.
+        A :class:`jaxht.designs.Streamed` for objectives. Inside a ``with`` block an interrupt
+        (Ctrl-C) ends a run at its next chunk, where JAX would otherwise wait for the end of the
+        program, and the reading thread ends with the block. Without a ``with`` block the thread
+        ends 30 seconds after the last chunk that was requested.
 
     Raises:
         ValueError: naming the argument, for what is none of these.
         ImportError: for a .parquet file without pyarrow.
 
-    A chunk that cannot be read ends the program that asked for it, with an error of JAX (``JaxRuntimeError`` or
-    ``ValueError``) that names the rows and the cause. The next run reads anew.
+    A chunk that cannot be read ends the program that asked for it, with an error of JAX
+    (``JaxRuntimeError`` or ``ValueError``) that names the rows and the cause. The next run reads
+    anew.
 
-    Cost: none, but for a pass where the shape of a function's chunks is not given. Memory: three or four chunks, and y
-    and the predictions, which are n long; refits hold the n k_max numbers of their columns.
+    Cost: none, but for a pass where the shape of a function's chunks is not given. Memory: three or
+    four chunks, and y and the predictions, which are n long; refits hold the n k_max numbers of
+    their columns.
 
     Example:
         >>> import numpy as np, jaxht

@@ -1,4 +1,5 @@
-"""Conditions that can be checked at a feasible point without solving the problem: of optimality, and of derivatives."""
+"""Conditions that can be checked at a feasible point without solving the problem: of optimality,
+and of derivatives."""
 
 import functools
 from typing import Any, NamedTuple
@@ -7,7 +8,10 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jaxht._pytree import Array, Leaf, Numeric, as_dtype, cast_numbers, check_kind, short_repr
+from jaxht._checks import check_kind
+from jaxht._dataclass import as_dtype, cast_numbers
+from jaxht._repr import short_repr
+from jaxht._typing import Array, Leaf, Numeric
 from jaxht.constraints import Constraint, SelectionConstraint, Sparse
 from jaxht.linalg.factored import Factored
 from jaxht.objectives.objective import Objective
@@ -16,19 +20,22 @@ from jaxht.runner import call_on_device
 
 
 class Optimality(NamedTuple):
-    """Necessary conditions of a minimum, each 0 (or, for ``swap_gain``, not above rounding) where it holds; scalars.
+    """Necessary conditions of a minimum, each 0 (or, for ``swap_gain``, not above rounding) where
+    it holds; scalars.
 
     Attributes:
         stationarity: ``||grad f(x)_S||``, S = supp(x): 0 at a minimiser on the support.
-        restricted_gradient: ``zeta_k``, the l2 norm of the k largest entries of grad f(x). It bounds the distance to
-            any k-sparse x* with f(x*) <= f(x): ``||x - x*|| <= 2 zeta_2k / m_2k <= 2.83 zeta_k / m_2k``. (Axiotis &
-            Sviridenko 2020, Definition 2.6.)
-        fixed_point_residual: ``||x - H_k(x - eta grad f(x))||``: 0 at a fixed point of IHT, as all minima are for eta
-            <= 1/L.
-        swap_gain: how much the best swap of two entries decreases f, ``f(x) - min f(x - x_j e_j + t e_i)`` over j in S,
-            i off S and t; negative where every swap increases f. The pair is the best one of a quadratic model at x,
-            exact for least squares; its gain is that of f itself. None where not asked for.
-        swap: int32 (2,), the entering entry i and the leaving entry j of that swap, in the flattened variable; or None.
+        restricted_gradient: ``zeta_k``, the l2 norm of the k largest entries of grad f(x). It
+            bounds the distance to any k-sparse x* with f(x*) <= f(x): ``||x - x*|| <= 2 zeta_2k /
+            m_2k <= 2.83 zeta_k / m_2k``. (Axiotis & Sviridenko 2020, Definition 2.6.)
+        fixed_point_residual: ``||x - H_k(x - eta grad f(x))||``: 0 at a fixed point of IHT, as all
+            minima are for eta <= 1/L.
+        swap_gain: how much the best swap of two entries decreases f, ``f(x) - min f(x - x_j e_j + t
+            e_i)`` over j in S, i off S and t; negative where every swap increases f. The pair is
+            the best one of a quadratic model at x, exact for least squares; its gain is that of f
+            itself. None where not asked for.
+        swap: int32 (2,), the entering entry i and the leaving entry j of that swap, in the
+            flattened variable; or None.
     """
 
     stationarity: Leaf
@@ -38,37 +45,46 @@ class Optimality(NamedTuple):
     swap: Leaf | None = None
 
     def __repr__(self) -> str:
-        return short_repr(self, **{name: part for name, part in self._asdict().items() if part is not None})
+        return short_repr(
+            self, **{name: part for name, part in self._asdict().items() if part is not None}
+        )
 
 
 def optimality(
-    objective: Objective, constraint: Constraint, x: Array, *, step_size: Numeric | None = None, swaps: bool = True
+    objective: Objective,
+    constraint: Constraint,
+    x: Array,
+    *,
+    step_size: Numeric | None = None,
+    swaps: bool = True,
 ) -> Optimality:
     """Check necessary conditions of optimality at a feasible point. Works under jit and vmap.
 
     Args:
         objective: f, for example ``LeastSquares(A, y)``.
-        constraint: C. Bounds and kept coordinates of :class:`jaxht.Sparse` count for the projection; a swap moves no
-            kept coordinate, and requires that there are no bounds. For :class:`jaxht.Groups` the k largest groups take
-            the place of entries, for :class:`jaxht.LowRank` the k largest singular values, for :class:`jaxht.Edges` the
-            k largest edges and the diagonal.
+        constraint: C. Bounds and kept coordinates of :class:`jaxht.Sparse` count for the
+            projection; a swap moves no kept coordinate, and requires that there are no bounds. For
+            :class:`jaxht.Groups` the k largest groups take the place of entries, for
+            :class:`jaxht.LowRank` the k largest singular values, for :class:`jaxht.Edges` the k
+            largest edges and the diagonal.
         x: feasible point, shaped like the variable, for example ``result.x``.
-        step_size: eta of the fixed point, a scalar, traced; None: 1/L. The smaller it is, the more points are fixed
-            points.
+        step_size: eta of the fixed point, a scalar, traced; None: 1/L. The smaller it is, the more
+            points are fixed points.
         swaps: bool, static; whether the best swap is computed.
 
     Returns:
         :class:`Optimality`, of scalars.
 
     Raises:
-        ValueError: for an x of a wrong shape, for swaps under other constraints than Sparse without bounds, and for an
-            objective or a constraint that is not valid.
+        ValueError: for an x of a wrong shape, for swaps under other constraints than Sparse without
+            bounds, and for an objective or a constraint that is not valid.
 
-    Cost: a gradient and a projection; for swaps the diagonal of the Hessian and its rows on the support, which on a
-    dense design is n d k_max, else k_max products with the Hessian (and d of them where its diagonal is not known).
+    Cost: a gradient and a projection; for swaps the diagonal of the Hessian and its rows on the
+    support, which on a dense design is n d k_max, else k_max products with the Hessian (and d of
+    them where its diagonal is not known).
 
-    Source: Axiotis & Sviridenko 2020, Definition 2.6, for the restricted gradient; the fixed points are those of Beck &
-    Eldar 2013.
+    Source: Axiotis & Sviridenko 2020, Definition 2.6, for the restricted gradient; the fixed points
+    are those of Beck & Eldar 2013.
 
     Example:
         >>> import jax.numpy as jnp, jaxht
@@ -85,7 +101,9 @@ def optimality(
     return call_on_device(_optimality, objective, constraint, x, step_size, swaps=swaps)
 
 
-def _prepare(objective: Objective, constraint: Constraint, x: Any, step_size: Numeric | None) -> tuple[Any, ...]:
+def _prepare(
+    objective: Objective, constraint: Constraint, x: Any, step_size: Numeric | None
+) -> tuple[Any, ...]:
     check_kind(objective=objective, constraint=constraint)
     objective = objective.prepare()
     dtype = objective.dtype
@@ -93,7 +111,9 @@ def _prepare(objective: Objective, constraint: Constraint, x: Any, step_size: Nu
         objective.start(1)  # raises where the objective takes no factors
     x = cast_numbers(x, dtype) if isinstance(x, Factored) else as_dtype(x, dtype)
     if x.shape != objective.shape:
-        raise ValueError(f"x must have shape {objective.shape}, that of the variable; got {x.shape}")
+        raise ValueError(
+            f"x must have shape {objective.shape}, that of the variable; got {x.shape}"
+        )
     constraint = cast_numbers(constraint.prepare(objective.shape), dtype)
     step_size = None if step_size is None else as_dtype(step_size, dtype)
     return cast_numbers(objective, dtype), constraint, x, step_size
@@ -103,15 +123,17 @@ class Differentiability(NamedTuple):
     """Where the derivatives of a solution come from a theorem; bool scalars.
 
     Attributes:
-        stationary: whether x is the minimiser on its support: a Newton step is at most 10 roots of machine epsilon
-            long, relative to x. Else derivatives are NaN.
-        regular: whether the Hessian on the support is regular to working precision: a system whose solution is known is
-            solved to 10 %; and for x in factors no two singular values coincide. Else derivatives are NaN.
-        strict: whether every coordinate at a bound is held there by a gradient that is not 0. Otherwise derivatives are
-            one-sided: those with the coordinate staying at its bound.
-        separated: whether x has k active items, and no other item ties with the smallest of them at the threshold of a
-            gradient step. Otherwise an arbitrarily small change of the problem may change the support, and derivatives
-            are those for a fixed support. For matrices of low rank: whether the rank is k.
+        stationary: whether x is the minimiser on its support: a Newton step is at most 10 roots of
+            machine epsilon long, relative to x. Else derivatives are NaN.
+        regular: whether the Hessian on the support is regular to working precision: a system whose
+            solution is known is solved to 10 %; and for x in factors no two singular values
+            coincide. Else derivatives are NaN.
+        strict: whether every coordinate at a bound is held there by a gradient that is not 0.
+            Otherwise derivatives are one-sided: those with the coordinate staying at its bound.
+        separated: whether x has k active items, and no other item ties with the smallest of them at
+            the threshold of a gradient step. Otherwise an arbitrarily small change of the problem
+            may change the support, and derivatives are those for a fixed support. For matrices of
+            low rank: whether the rank is k.
     """
 
     stationary: Leaf
@@ -134,28 +156,36 @@ class Differentiability(NamedTuple):
 
 
 def differentiability(
-    objective: Objective, constraint: Constraint, x: Array | Factored, *, step_size: Numeric | None = None
+    objective: Objective,
+    constraint: Constraint,
+    x: Array | Factored,
+    *,
+    step_size: Numeric | None = None,
 ) -> Differentiability:
-    r"""Check whether a solution is differentiable with respect to the numbers of its problem. Works under jit and vmap.
+    r"""Check whether a solution is differentiable with respect to the numbers of its problem. Works
+    under jit and vmap.
 
-    The implicit function theorem gives the derivatives of :func:`jaxht.solve` where x is a stationary point on its
-    support, with a regular Hessian there. The check does not see which of several supports of equal f a solver finds.
+    The implicit function theorem gives the derivatives of :func:`jaxht.solve` where x is a
+    stationary point on its support, with a regular Hessian there. The check does not see which of
+    several supports of equal f a solver finds.
 
     Args:
         objective: f, for example ``LeastSquares(A, y)``.
         constraint: C.
         x: a feasible point, shaped like the variable, for example ``result.x``; also in factors.
-        step_size: eta > 0, a scalar, traced: items tie at the threshold of ``x - eta grad f(x)``; None:
-            that of :class:`jaxht.HTP`, the inverse of the largest curvature along a coordinate.
+        step_size: eta > 0, a scalar, traced: items tie at the threshold of ``x - eta grad f(x)``;
+            None: that of :class:`jaxht.HTP`, the inverse of the largest curvature along a
+            coordinate.
 
     Returns:
         :class:`Differentiability`, of scalars.
 
     Raises:
-        ValueError: for an x of a wrong shape, and for an objective or a constraint that is not valid.
+        ValueError: for an x of a wrong shape, and for an objective or a constraint that is not
+        valid.
 
-    Cost: a gradient, and about five systems with the Hessian on the support; without ``step_size`` also that
-    largest curvature. Nothing of it is computed by ``solve``.
+    Cost: a gradient, and about five systems with the Hessian on the support; without ``step_size``
+    also that largest curvature. Nothing of it is computed by ``solve``.
 
     Source: Krantz & Parks 2013.
 
@@ -181,7 +211,11 @@ def _differentiability(
     eta = 1 / objective.majorant().coordinate_norm() if step_size is None else step_size
     slack = jnp.sqrt(jnp.asarray(float(jnp.finfo(x.dtype).eps), x.dtype))
     if not isinstance(constraint, SelectionConstraint):
-        most = constraint.k if constraint.k_max is None else jnp.minimum(constraint.k, constraint.k_max)
+        most = (
+            constraint.k
+            if constraint.k_max is None
+            else jnp.minimum(constraint.k, constraint.k_max)
+        )
         return Differentiability(stationary, regular, strict, support.size == most)
     active, sizes = constraint.active(x), constraint.scores(x)
     least = jnp.min(jnp.where(active, sizes, jnp.inf))
@@ -229,17 +263,25 @@ def _best_swap(
     index = lax.iota(jnp.int32, size)
 
     def best_in_place_of(j: Array) -> tuple[Array, Array, Array]:
-        """The gain in the quadratic model at x, the entering entry and its value, if entry j leaves."""
+        """The gain in the quadratic model at x, the entering entry and its value, if entry j
+        leaves."""
         unit = index == j
         out = jnp.sum(jnp.where(unit, flat, 0))
         row = product(unit.astype(dtype).reshape(shape)).ravel()
         lost = jnp.sum(jnp.where(unit, out * out * row / 2 - out * slope, 0))
         after = slope - out * row
-        gains = jnp.where(diagonal > 0, after * after / (2 * jnp.where(diagonal > 0, diagonal, 1)), 0) - lost
+        gains = (
+            jnp.where(diagonal > 0, after * after / (2 * jnp.where(diagonal > 0, diagonal, 1)), 0)
+            - lost
+        )
         gains = jnp.where(inside, -jnp.inf, gains)
         i = jnp.argmax(gains).astype(jnp.int32)
         allowed = (j < size) & ~jnp.any(unit & fixed)
-        return jnp.where(allowed, gains[i], -jnp.inf), i, -after[i] / jnp.where(diagonal[i] > 0, diagonal[i], 1)
+        return (
+            jnp.where(allowed, gains[i], -jnp.inf),
+            i,
+            -after[i] / jnp.where(diagonal[i] > 0, diagonal[i], 1),
+        )
 
     gains, entering, values = lax.map(best_in_place_of, indices, batch_size=BLOCK)
     best = jnp.argmax(gains)

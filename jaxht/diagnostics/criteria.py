@@ -1,16 +1,17 @@
-r"""Information criteria: the fit of a solution and the price of its size, from which a sparsity is chosen.
+r"""Information criteria: the fit of a solution and the price of its size, from which a sparsity is
+chosen.
 
 With L the likelihood at x, k the number of parameters, n of samples and d of candidates,
 
 .. math::
     -2 \log L(x) + \mathrm{penalty}(k, n, d)
 
-The least is the best. The likelihood is that of the loss: Gaussian of unknown variance for squared errors,
-``-2 log L = N log(RSS / N)`` for N targets; gamma of unknown shape, at the shape that fits best; binomial, multinomial,
-proportional odds and Poisson for the logistic, softmax, ordinal and Poisson losses, and the partial likelihood of
-:class:`jaxht.Cox`, twice their sum; each up to what does not depend on x. A ridge is no part of it. Sample weights
-count how often a sample occurs. For Cox n is the number of events (Volinsky & Raftery 2000).
-"""
+The least is the best. The likelihood is that of the loss: Gaussian of unknown variance for squared
+errors, ``-2 log L = N log(RSS / N)`` for N targets; gamma of unknown shape, at the shape that fits
+best; binomial, multinomial, proportional odds and Poisson for the logistic, softmax, ordinal and
+Poisson losses, and the partial likelihood of :class:`jaxht.Cox`, twice their sum; each up to what
+does not depend on x. A ridge is no part of it. Sample weights count how often a sample occurs. For
+Cox n is the number of events (Volinsky & Raftery 2000)."""
 
 from collections.abc import Callable
 from typing import Any
@@ -19,7 +20,10 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jaxht._pytree import Array, Numeric, PRNGKey, check_kind, describe, integer, pytree
+from jaxht._checks import check_kind
+from jaxht._dataclass import integer, pytree
+from jaxht._repr import describe
+from jaxht._typing import Array, Numeric, PRNGKey
 from jaxht.constraints import Constraint
 from jaxht.objectives.linear_model import LinearModel
 from jaxht.objectives.losses import (
@@ -47,9 +51,9 @@ def deviance(objective: Objective, x: Array) -> Array:
     """``-2 log L(x)``, up to a number that does not depend on x.
 
     Args:
-        objective: :class:`jaxht.LeastSquares`, :class:`jaxht.MultiResponse`, :class:`jaxht.Logistic`,
-            :class:`jaxht.Softmax`, :class:`jaxht.Ordinal`, :class:`jaxht.Poisson`, :class:`jaxht.Gamma` or
-            :class:`jaxht.Cox`.
+        objective: :class:`jaxht.LeastSquares`, :class:`jaxht.MultiResponse`,
+            :class:`jaxht.Logistic`, :class:`jaxht.Softmax`, :class:`jaxht.Ordinal`,
+            :class:`jaxht.Poisson`, :class:`jaxht.Gamma` or :class:`jaxht.Cox`.
         x: a solution, shaped like the variable.
 
     Returns:
@@ -84,8 +88,8 @@ def aic(objective: Objective, x: Array, *, size: Numeric | None = None) -> Array
     Args:
         objective: as of :func:`deviance`.
         x: a solution, shaped like the variable.
-        size: k, the number of free parameters, a scalar; None: of entries that are not 0. Of rank r it is
-            ``r (m + p - r)``.
+        size: k, the number of free parameters, a scalar; None: of entries that are not 0. Of rank r
+            it is ``r (m + p - r)``.
 
     Returns:
         A scalar.
@@ -110,7 +114,8 @@ def bic(objective: Objective, x: Array, *, size: Numeric | None = None) -> Array
     """The Bayesian information criterion, ``-2 log L + k log n``.
 
     Args:
-        objective: as of :func:`deviance`; n is the number of samples, of :class:`jaxht.Cox` that of events.
+        objective: as of :func:`deviance`; n is the number of samples, of :class:`jaxht.Cox` that of
+            events.
         x: a solution, shaped like the variable.
         size: k, as of :func:`aic`.
 
@@ -143,10 +148,11 @@ def ebic(
     selected: Numeric | None = None,
     items: Numeric | None = None,
 ) -> Array:
-    """The extended Bayesian information criterion, ``-2 log L + k log n + 2 gamma log binom(m, s)``.
+    """The extended Bayesian information criterion, ``-2 log L + k log n + 2 gamma log binom(m,
+    s)``.
 
-    Where d is large compared with n, the last term keeps the criterion from selecting noise; the criterion is
-    consistent for ``gamma > 1 - 1 / (2 kappa)`` if d is of the order of n^kappa.
+    Where d is large compared with n, the last term keeps the criterion from selecting noise; the
+    criterion is consistent for ``gamma > 1 - 1 / (2 kappa)`` if d is of the order of n^kappa.
 
     Args:
         objective: as of :func:`deviance`.
@@ -154,8 +160,8 @@ def ebic(
         gamma: from 0, where it is the BIC, to 1; a scalar.
         size: k, as of :func:`aic`.
         selected: s, how many items are selected, a scalar; None: k.
-        items: m, from how many they are selected, a scalar; None: d. Not d where groups are selected, or where x has an
-            intercept.
+        items: m, from how many they are selected, a scalar; None: d. Not d where groups are
+            selected, or where x has an intercept.
 
     Returns:
         A scalar.
@@ -180,8 +186,11 @@ def ebic(
     return bic(objective, x, size=size) + 2 * gamma * log_binomial
 
 
-def gic(objective: Objective, x: Array, *, size: Numeric | None = None, items: Numeric | None = None) -> Array:
-    """The generalised information criterion, ``-2 log L + k log(m) log(log n)``; of squared errors the SIC of abess.
+def gic(
+    objective: Objective, x: Array, *, size: Numeric | None = None, items: Numeric | None = None
+) -> Array:
+    """The generalised information criterion, ``-2 log L + k log(m) log(log n)``; of squared errors
+    the SIC of abess.
 
     Args:
         objective: as of :func:`deviance`, of at least 3 samples.
@@ -202,11 +211,14 @@ def gic(objective: Objective, x: Array, *, size: Numeric | None = None, items: N
     Example:
         >>> import jax.numpy as jnp, jaxht
         >>> f, x = jaxht.LeastSquares(jnp.eye(3), jnp.array([3.0, 1.0, 1.0])), jnp.array([3.0, 0.0, 0.0])
-        >>> round(float(jaxht.criteria.gic(f, x) - jaxht.criteria.deviance(f, x)), 4)  # log 3 log log 3
+        >>> # log 3 log log 3
+        >>> round(float(jaxht.criteria.gic(f, x) - jaxht.criteria.deviance(f, x)), 4)
         0.1033
     """
     model = _likelihood(objective)
-    price = jnp.log(jnp.asarray(x.size if items is None else items, x.dtype)) * jnp.log(jnp.log(_num_samples(model)))
+    price = jnp.log(jnp.asarray(x.size if items is None else items, x.dtype)) * jnp.log(
+        jnp.log(_num_samples(model))
+    )
     return deviance(model, x) + _size(x, size) * price
 
 
@@ -216,7 +228,8 @@ class Choice:
 
     Attributes:
         k: int32, the sparsity of the least criterion, the smallest of equal ones.
-        criteria: (m,), the criterion of each solution; infinite where it is NaN, and where none was computed.
+        criteria: (m,), the criterion of each solution; infinite where it is NaN, and where none was
+            computed.
         results: a :class:`jaxht.Result` with an axis of length m.
     """
 
@@ -237,26 +250,30 @@ def choose_k(
     both_ways: bool = False,
     patience: int | None = None,
 ) -> Choice:
-    """Solve for every sparsity by :func:`jaxht.path`, and choose the one whose solution has the least criterion.
+    """Solve for every sparsity by :func:`jaxht.path`, and choose the one whose solution has the
+    least criterion.
 
     Args:
         objective: as of :func:`deviance`, or what the criterion takes.
         constraint: for example ``Sparse(1)``; its k is replaced by those in ks.
         solver: for example ``HTP()``.
         ks: (m,) integers, strictly increasing; a list or an array. 0 is a choice as well.
-        criterion: of this module, with arguments by ``functools.partial``; or any ``criterion(objective, x)``, static.
+        criterion: of this module, with arguments by ``functools.partial``; or any
+            ``criterion(objective, x)``, static.
         key: PRNG key, for solvers that draw random numbers.
         stop: limits and tolerances of each run, a :class:`jaxht.Stop`.
         both_ways: bool, static; see :func:`jaxht.path`.
-        patience: an int >= 1, static: the path ends once the criterion has not decreased for this many sparsities in a
-            row; results beyond are 0, with status RUNNING. It has no effect for solvers whose path is a single run
-            (``OMP()``, ``OLS()``). None: the whole path is computed.
+        patience: an int >= 1, static: the path ends once the criterion has not decreased for this
+            many sparsities in a row; results beyond are 0, with status RUNNING. It has no effect
+            for solvers whose path is a single run (``OMP()``, ``OLS()``). None: the whole path is
+            computed.
 
     Returns:
         A :class:`Choice`.
 
     Raises:
-        ValueError: where :func:`jaxht.path` or the criterion raises it, and for a patience that is not an int >= 1.
+        ValueError: where :func:`jaxht.path` or the criterion raises it, and for a patience that is
+        not an int >= 1.
 
     Cost: that of the path, and a prediction for each k. Defined once, a criterion compiles once.
 
@@ -271,21 +288,24 @@ def choose_k(
     if patience is not None and not (isinstance(patience, int) and patience >= 1):
         raise ValueError(f"patience must be None or an int of at least 1; got {describe(patience)}")
     objective = objective.prepare()  # once: it puts a sparse matrix in order
-    results = solve_path(objective, constraint, solver, ks, None, key, stop, both_ways, criterion, patience)
+    results = solve_path(
+        objective, constraint, solver, ks, None, key, stop, both_ways, criterion, patience
+    )
     values = jax.vmap(lambda x: criterion(objective, x))(results.x)
     values = jnp.where(jnp.isnan(values) | (results.status == Status.RUNNING), jnp.inf, values)
     return Choice(least_of(ks, values), values, results)
 
 
 def _gamma_deviance(model: LinearModel, u: Array) -> Array:
-    r"""``-2 log L`` of gamma variables of means exp(u), at the shape nu that maximises L, less terms of y alone.
+    r"""``-2 log L`` of gamma variables of means exp(u), at the shape nu that maximises L, less
+    terms of y alone.
 
     .. math::
         \log L = n (g(\nu) - \nu D), \qquad g(\nu) = \nu \log \nu - \log \Gamma(\nu) - \nu, \qquad
         D = \tfrac1n \textstyle\sum_i s_i (r_i - \log r_i - 1), \quad r_i = y_i e^{-u_i}
 
-    The maximum is where ``g'(nu) = log nu - psi(nu) = D``: by Newton's method for log nu (Minka 2002 has the start).
-    """
+    The maximum is where ``g'(nu) = log nu - psi(nu) = D``: by Newton's method for log nu (Minka
+    2002 has the start)."""
     log_ratio = jnp.log(model.y) - u
     terms = jnp.expm1(log_ratio) - log_ratio
     n = _num_samples(model)
@@ -302,14 +322,17 @@ def _gamma_deviance(model: LinearModel, u: Array) -> Array:
 
 
 def _stirling(nu: Array) -> tuple[Array, Array]:
-    """``g = nu log nu - log Gamma(nu) - nu`` and ``g' = log nu - psi(nu)``, by their series where they would cancel."""
+    """``g = nu log nu - log Gamma(nu) - nu`` and ``g' = log nu - psi(nu)``, by their series where
+    they would cancel."""
     large = nu > LARGE
     near, far = jnp.where(large, LARGE, nu), jnp.where(large, nu, LARGE)
     inverse = 1 / far
     square = inverse**2
     log, special = jnp.log(near), jax.scipy.special
     g = near * log - special.gammaln(near) - near
-    series = jnp.log(far / (2 * jnp.pi)) / 2 - inverse * (1 / 12 - square * (1 / 360 - square / 1260))
+    series = jnp.log(far / (2 * jnp.pi)) / 2 - inverse * (
+        1 / 12 - square * (1 / 360 - square / 1260)
+    )
     slope = log - special.digamma(near)
     slope_series = inverse / 2 + square * (1 / 12 - square * (1 / 120 - square / 252))
     return jnp.where(large, series, g), jnp.where(large, slope_series, slope)
@@ -318,7 +341,14 @@ def _stirling(nu: Array) -> tuple[Array, Array]:
 def _likelihood(objective: Objective) -> LinearModel:
     """The objective, prepared, whose loss is known to be the logarithm of a likelihood."""
     likelihoods = (
-        SquaredLoss | SquaredNormLoss | LogisticLoss | SoftmaxLoss | OrdinalLoss | PoissonLoss | GammaLoss | CoxLoss
+        SquaredLoss
+        | SquaredNormLoss
+        | LogisticLoss
+        | SoftmaxLoss
+        | OrdinalLoss
+        | PoissonLoss
+        | GammaLoss
+        | CoxLoss
     )
     if not isinstance(objective, LinearModel) or not isinstance(objective.loss, likelihoods):
         raise ValueError(
@@ -329,10 +359,13 @@ def _likelihood(objective: Objective) -> LinearModel:
 
 
 def _num_samples(model: LinearModel) -> Array:
-    """n, as a number of the model's dtype; the sum of the weights; of the partial likelihood that of events."""
+    """n, as a number of the model's dtype; the sum of the weights; of the partial likelihood that
+    of events."""
     if isinstance(model.loss, CoxLoss):
         return jnp.asarray(model.loss.num_events(model.y), model.penalty.dtype)
-    return jnp.asarray(model.num_samples if model.weights is None else jnp.sum(model.weights), model.penalty.dtype)
+    return jnp.asarray(
+        model.num_samples if model.weights is None else jnp.sum(model.weights), model.penalty.dtype
+    )
 
 
 def _size(x: Array, size: Numeric | None) -> Numeric:

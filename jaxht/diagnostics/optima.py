@@ -1,4 +1,5 @@
-"""Global minima, to compare solvers with: by trying all supports, and of reduced-rank regression in closed form."""
+"""Global minima, to compare solvers with: by trying all supports, and of reduced-rank regression in
+closed form."""
 
 import itertools
 import math
@@ -10,7 +11,9 @@ import numpy as np
 from jax import lax
 from numpy.typing import ArrayLike
 
-from jaxht._pytree import Array, check_kind, pytree
+from jaxht._checks import check_kind
+from jaxht._dataclass import pytree
+from jaxht._typing import Array
 from jaxht.constraints import ModelSubspace, SelectionConstraint, Sparse, Support, check_selection
 from jaxht.objectives import LeastSquares
 from jaxht.objectives.objective import Objective
@@ -35,28 +38,31 @@ class Optimum:
     value: Array
 
 
-def exhaustive_search(objective: Objective, constraint: SelectionConstraint, *, batch_size: int = 4096) -> Optimum:
+def exhaustive_search(
+    objective: Objective, constraint: SelectionConstraint, *, batch_size: int = 4096
+) -> Optimum:
     """Find the global minimum under a sparsity constraint by trying every support.
 
-        min over S of  min { f(x) : supp(x) in S },    S: all choices of k coordinates (groups, edges)
+        min over S of  min { f(x) : supp(x) in S },    S: all choices of k coordinates (groups,
+        edges)
 
     Args:
         objective: any that has a refit.
-        constraint: :class:`jaxht.Sparse`, :class:`jaxht.Groups` or :class:`jaxht.Edges`, whose k (a Python int) and
-            keep are concrete; what keep marks is in every support.
-        batch_size: supports that are refitted at a time, under vmap. Static. On CPUs one at a time where columns are
-            long: see :func:`jaxht.refit.batches.map_refits`.
+        constraint: :class:`jaxht.Sparse`, :class:`jaxht.Groups` or :class:`jaxht.Edges`, whose k (a
+            Python int) and keep are concrete; what keep marks is in every support.
+        batch_size: supports that are refitted at a time, under vmap. Static. On CPUs one at a time
+            where columns are long: see :func:`jaxht.refit.batches.map_refits`.
 
     Returns:
-        An :class:`Optimum`. Among equal supports it is the first in lexicographic order. Of convex objectives it is
-        the global minimum, up to the tolerance of the refit.
+        An :class:`Optimum`. Among equal supports it is the first in lexicographic order. Of convex
+        objectives it is the global minimum, up to the tolerance of the refit.
 
     Raises:
         ValueError: for a traced k or keep, and for more than MAX_SUPPORTS supports.
 
-    Cost: a refit for each of the ``binom(d, k)`` supports. Least squares without bounds is faster: a Cholesky factor of
-    k x k, vectorised over supports, compares them, and only the best is refitted; in float32 it does not tell apart
-    supports whose values agree to rounding.
+    Cost: a refit for each of the ``binom(d, k)`` supports. Least squares without bounds is faster:
+    a Cholesky factor of k x k, vectorised over supports, compares them, and only the best is
+    refitted; in float32 it does not tell apart supports whose values agree to rounding.
 
     Example:
         >>> import numpy as np
@@ -73,7 +79,9 @@ def exhaustive_search(objective: Objective, constraint: SelectionConstraint, *, 
     with jax.ensure_compile_time_eval():
         active = constraint.always_active
     if isinstance(constraint.k, jax.core.Tracer) or isinstance(active, jax.core.Tracer):
-        raise ValueError("k and keep must not be traced: supports are enumerated before the program is compiled")
+        raise ValueError(
+            "k and keep must not be traced: supports are enumerated before the program is compiled"
+        )
     zeros = jnp.zeros(objective.shape, objective.dtype)
     num = jax.eval_shape(constraint.scores, zeros).size
     kept = np.flatnonzero(np.broadcast_to(np.ravel(active), (num,)))
@@ -84,13 +92,21 @@ def exhaustive_search(objective: Objective, constraint: SelectionConstraint, *, 
         found = refit(objective, support, zeros)
         return found.x, support, objective.value(found.x, found.pred)
 
-    if isinstance(objective, LeastSquares) and isinstance(constraint, Sparse) and constraint.bounds is None:
+    if (
+        isinstance(objective, LeastSquares)
+        and isinstance(constraint, Sparse)
+        and constraint.bounds is None
+    ):
         values = _quadratic_values(objective, subsets, batch_size)
     else:
-        values = map_refits(lambda subset: refit_on(subset)[-1], objective, constraint, batch_size=batch_size)(subsets)
+        values = map_refits(
+            lambda subset: refit_on(subset)[-1], objective, constraint, batch_size=batch_size
+        )(subsets)
     best = jnp.argmin(jnp.where(jnp.isnan(values), jnp.inf, values))
     # As a loop of one step it is one program also outside jit.
-    x, support, value = jax.tree.map(lambda leaf: leaf[0], lax.map(refit_on, jnp.asarray(subsets)[best][None]))
+    x, support, value = jax.tree.map(
+        lambda leaf: leaf[0], lax.map(refit_on, jnp.asarray(subsets)[best][None])
+    )
     return Optimum(x, support, value)
 
 
@@ -100,17 +116,22 @@ def _subsets(num: int, k: int, kept: np.ndarray) -> np.ndarray:
     size = k - len(kept)
     count = math.comb(len(free), size)
     if count > MAX_SUPPORTS:
-        raise ValueError(f"{count} supports of size {k} are too many to enumerate; at most {MAX_SUPPORTS}")
-    chosen = np.fromiter(itertools.chain.from_iterable(itertools.combinations(free, size)), np.int32, count * size)
+        raise ValueError(
+            f"{count} supports of size {k} are too many to enumerate; at most {MAX_SUPPORTS}"
+        )
+    chosen = np.fromiter(
+        itertools.chain.from_iterable(itertools.combinations(free, size)), np.int32, count * size
+    )
     return np.hstack([np.tile(kept.astype(np.int32), (count, 1)), chosen.reshape(count, size)])
 
 
 def _quadratic_values(objective: Objective, subsets: np.ndarray, batch_size: int) -> Array:
-    """The minimum of a quadratic on each support, ``f(0) - 1/2 b_S' (G_SS)^-1 b_S``, G its Hessian, b = -grad f(0).
+    """The minimum of a quadratic on each support, ``f(0) - 1/2 b_S' (G_SS)^-1 b_S``, G its Hessian,
+    b = -grad f(0).
 
-    The Cholesky factor is written out over its k (k + 1) / 2 entries, each a vector over supports: batched LAPACK calls
-    take far longer for such small matrices. Columns that depend on those before them add nothing.
-    """
+    The Cholesky factor is written out over its k (k + 1) / 2 entries, each a vector over supports:
+    batched LAPACK calls take far longer for such small matrices. Columns that depend on those
+    before them add nothing."""
     zeros = jnp.zeros(objective.shape, objective.dtype)
 
     def value(x: Array) -> Array:
@@ -132,7 +153,11 @@ def _quadratic_values(objective: Objective, subsets: np.ndarray, batch_size: int
             for j in range(i):
                 inner = sum((row[m] * L[j][m] for m in range(j)), jnp.zeros((), objective.dtype))
                 row.append(
-                    jnp.where(L[j][j] > 0, (G[S[:, i], S[:, j]] - inner) / jnp.where(L[j][j] > 0, L[j][j], 1), 0)
+                    jnp.where(
+                        L[j][j] > 0,
+                        (G[S[:, i], S[:, j]] - inner) / jnp.where(L[j][j] > 0, L[j][j], 1),
+                        0,
+                    )
                 )
             diagonal = G[S[:, i], S[:, i]]
             pivot = diagonal - sum((v**2 for v in row), jnp.zeros((), objective.dtype))
@@ -149,11 +174,11 @@ def _quadratic_values(objective: Objective, subsets: np.ndarray, batch_size: int
 def reduced_rank_minimum(A: Any, Y: ArrayLike, l2: float, k: int) -> float:
     """Compute the minimum of ridge regression of several responses under a rank constraint.
 
-        f* = min { 1/(2n) ||A X - Y||_F^2 + l2/2 ||X||_F^2 : rank(X) <= k }
-           = 1/(2n) ||Y||_F^2 - 1/2 sum_{i <= k} lambda_i(C' G^-1 C),    G = A'A/n + l2 I,  C = A'Y/n
+        f* = min { 1/(2n) ||A X - Y||_F^2 + l2/2 ||X||_F^2 : rank(X) <= k } = 1/(2n) ||Y||_F^2 - 1/2
+           sum_{i <= k} lambda_i(C' G^-1 C),    G = A'A/n + l2 I,  C = A'Y/n
 
-    This is the objective of ``jaxht.MultiResponse(A, Y, l2)`` under ``jaxht.LowRank(k)``. As
-    ``f(X) = 1/2 ||G^(1/2) X - G^(-1/2) C||_F^2 + const``, it follows from the theorem of Eckart & Young.
+    This is the objective of ``jaxht.MultiResponse(A, Y, l2)`` under ``jaxht.LowRank(k)``. As ``f(X)
+    = 1/2 ||G^(1/2) X - G^(-1/2) C||_F^2 + const``, it follows from the theorem of Eckart & Young.
 
     Args:
         A: (n, d) design, an array or a SciPy sparse matrix.

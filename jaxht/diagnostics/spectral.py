@@ -1,4 +1,5 @@
-"""Extreme eigenvalues over all vectors and over sparse ones, and the step sizes that follow from them."""
+"""Extreme eigenvalues over all vectors and over sparse ones, and the step sizes that follow from
+them."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jaxht._pytree import Array, Numeric
+from jaxht._typing import Array, Numeric
 from jaxht.linalg.eigenvalues import SAFETY, largest_eigenvalue
 from jaxht.linalg.projections import hard_threshold
 from jaxht.linalg.selection import k_largest_mask, mask_to_indices
@@ -20,16 +21,19 @@ MAX_POWER_STEPS = 100
 def largest_sparse_eigenvalue(
     product: Callable[[Array], Array], diagonal: Array, s: Numeric, rtol: Numeric = 1e-4
 ) -> Array:
-    """Estimate ``lambda_max(B, s) = max { v'Bv : ||v|| = 1, ||v||_0 <= s }`` from below, by truncated power steps.
+    """Estimate ``lambda_max(B, s) = max { v'Bv : ||v|| = 1, ||v||_0 <= s }`` from below, by
+    truncated power steps.
 
-    ``v <- H_s(Bv) / ||H_s(Bv)||`` until v'Bv stops increasing, from the coordinate vectors of the NUM_STARTS largest
-    diagonal entries and from as many pseudo-random vectors; the best value is returned.
+    ``v <- H_s(Bv) / ||H_s(Bv)||`` until v'Bv stops increasing, from the coordinate vectors of the
+    NUM_STARTS largest diagonal entries and from as many pseudo-random vectors; the best value is
+    returned.
 
     Args:
         product: a function v (d,) -> B v (d,), B symmetric positive semi-definite.
         diagonal: (d,), the diagonal of B, or an approximation: it only chooses starts.
         s: sparsity, an integer >= 1, static or traced.
-        rtol: the steps end when no start has increased by more, relative to its value; a scalar, traced.
+        rtol: the steps end when no start has increased by more, relative to its value; a scalar,
+            traced.
 
     Returns:
         A scalar, at most the true value, which it may miss: a heuristic, not a certificate.
@@ -64,8 +68,11 @@ def largest_sparse_eigenvalue(
     return jnp.max(value)
 
 
-def smallest_sparse_eigenvalue(product: Callable[[Array], Array], diagonal: Array, s: Numeric) -> Array:
-    """Estimate ``lambda_min(B, s)`` from above, as ``c - lambda_max(c I - B, s)`` with c above all eigenvalues of B.
+def smallest_sparse_eigenvalue(
+    product: Callable[[Array], Array], diagonal: Array, s: Numeric
+) -> Array:
+    """Estimate ``lambda_min(B, s)`` from above, as ``c - lambda_max(c I - B, s)`` with c above all
+    eigenvalues of B.
 
     Args:
         product: a function v (d,) -> B v (d,), B symmetric positive semi-definite.
@@ -73,7 +80,8 @@ def smallest_sparse_eigenvalue(product: Callable[[Array], Array], diagonal: Arra
         s: sparsity, an integer >= 1, static or traced.
 
     Returns:
-        A scalar, at least the true value up to the rounding error of c: a heuristic, not a certificate.
+        A scalar, at least the true value up to the rounding error of c: a heuristic, not a
+        certificate.
 
     Cost: that of :func:`largest_sparse_eigenvalue`, and about 16 products for c.
 
@@ -92,10 +100,12 @@ def smallest_sparse_eigenvalue(product: Callable[[Array], Array], diagonal: Arra
 
 
 def restricted_smoothness(objective: Objective, s: Numeric) -> Array:
-    """Estimate M_s, the smoothness of f along s-sparse directions; the theory takes the step size ``1 / (2 M_2k)``.
+    """Estimate M_s, the smoothness of f along s-sparse directions; the theory takes the step size
+    ``1 / (2 M_2k)``.
 
-    M_s is the largest s-sparse eigenvalue of the objective's upper bound on the Hessian: of ``c b A'SA + l2`` for
-    linear models, with b the bound on the curvature of the loss, and of the Hessian at 0 for general functions.
+    M_s is the largest s-sparse eigenvalue of the objective's upper bound on the Hessian: of ``c b
+    A'SA + l2`` for linear models, with b the bound on the curvature of the loss, and of the Hessian
+    at 0 for general functions.
 
     Args:
         objective: over vectors.
@@ -109,7 +119,8 @@ def restricted_smoothness(objective: Objective, s: Numeric) -> Array:
 
     Cost: that of :func:`largest_sparse_eigenvalue`, with products of 2 n d.
 
-    Source: Yuan, Li & Zhang 2018, Theorem 8 and §6.2, where the Hessian of the logistic loss lacks its 1/n.
+    Source: Yuan, Li & Zhang 2018, Theorem 8 and §6.2, where the Hessian of the logistic loss lacks
+    its 1/n.
 
     Example:
         >>> import jax.numpy as jnp, jaxht
@@ -121,7 +132,8 @@ def restricted_smoothness(objective: Objective, s: Numeric) -> Array:
 
 
 def restricted_condition_number(objective: Objective, s: Numeric, x: Array | None = None) -> Array:
-    """Estimate ``kappa_s = M_s / m_s``, the ratio of the extreme s-sparse eigenvalues of the Hessian at x.
+    """Estimate ``kappa_s = M_s / m_s``, the ratio of the extreme s-sparse eigenvalues of the
+    Hessian at x.
 
     Args:
         objective: over vectors.
@@ -129,8 +141,8 @@ def restricted_condition_number(objective: Objective, s: Numeric, x: Array | Non
         x: (d,), the point of the Hessian; None: 0.
 
     Returns:
-        A scalar, an estimate from below on both sides: a diagnostic, not a certificate. Infinity where m_s is rounding
-        noise.
+        A scalar, an estimate from below on both sides: a diagnostic, not a certificate. Infinity
+        where m_s is rounding noise.
 
     Raises:
         ValueError: if the variable is not a vector.
@@ -147,7 +159,10 @@ def restricted_condition_number(objective: Objective, s: Numeric, x: Array | Non
     """
     x = jnp.zeros(objective.shape, objective.dtype) if x is None else x
     product, diagonal = objective.hessian(x, objective.predict(x)), _diagonal(objective)
-    top, bottom = largest_sparse_eigenvalue(product, diagonal, s), smallest_sparse_eigenvalue(product, diagonal, s)
+    top, bottom = (
+        largest_sparse_eigenvalue(product, diagonal, s),
+        smallest_sparse_eigenvalue(product, diagonal, s),
+    )
     noise = objective.shape[0] * float(jnp.finfo(objective.dtype).eps) * top
     return jnp.where(bottom > noise, top / jnp.where(bottom > noise, bottom, 1), jnp.inf)
 
@@ -163,19 +178,23 @@ def _normalise(v: Array) -> tuple[Array, Array]:
 
 def _diagonal(objective: Objective) -> Array:
     if len(objective.shape) != 1:
-        raise ValueError(f"objective must be over vectors; its variable has shape {objective.shape}")
+        raise ValueError(
+            f"objective must be over vectors; its variable has shape {objective.shape}"
+        )
     return jnp.broadcast_to(objective.majorant().preconditioner(), objective.shape)
 
 
 def restricted_step_size(objective: Objective, k: Numeric) -> Array:
-    """Compute the step size of the theory of gradient hard thresholding pursuit, ``eta = 1 / (2 M_2k)``.
+    """Compute the step size of the theory of gradient hard thresholding pursuit, ``eta = 1 / (2
+    M_2k)``.
 
     Args:
         objective: over vectors of length d.
         k: sparsity of the constraint, static or traced.
 
     Returns:
-        Scalar; M_2k is estimated from below, see :func:`restricted_smoothness`, so that eta may be too large.
+        Scalar; M_2k is estimated from below, see :func:`restricted_smoothness`, so that eta may be
+        too large.
 
     Cost: that of :func:`largest_sparse_eigenvalue`.
 

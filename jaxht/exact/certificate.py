@@ -6,10 +6,21 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jaxht._pytree import Array, Leaf, Numeric, as_dtype, short_repr
+from jaxht._dataclass import as_dtype
+from jaxht._repr import short_repr
+from jaxht._typing import Array, Leaf, Numeric
 from jaxht.constraints import Constraint, Groups, Sparse
 from jaxht.exact.perspective import Node
-from jaxht.exact.relaxation import ROUND, Goal, Relaxation, Ridge, Start, bound_above, bound_at, relax
+from jaxht.exact.relaxation import (
+    ROUND,
+    Goal,
+    Relaxation,
+    Ridge,
+    Start,
+    bound_above,
+    bound_at,
+    relax,
+)
 from jaxht.objectives.dual import check_dual, column_bound, dual_variables
 from jaxht.objectives.linear_model import LinearModel
 from jaxht.objectives.objective import Objective
@@ -18,14 +29,16 @@ from jaxht.solvers import DIHT
 
 
 class Certificate(NamedTuple):
-    """Bounds on the global optimum f* of a problem; scalars in units of f, of the objective's dtype.
+    """Bounds on the global optimum f* of a problem; scalars in units of f, of the objective's
+    dtype.
 
-    They are computed in that dtype, and hold in spite of rounding: see :mod:`jaxht.objectives.dual`. float64 gives
-    sharper ones.
+    They are computed in that dtype, and hold in spite of rounding: see
+    :mod:`jaxht.objectives.dual`. float64 gives sharper ones.
 
     Attributes:
         value: f(x) plus a bound of its rounding error, an upper bound.
-        lower: the best dual value less a bound of its rounding error, a lower bound; -infinity where l2 is 0.
+        lower: the best dual value less a bound of its rounding error, a lower bound; -infinity
+            where l2 is 0.
         gap: value - lower: no point of the constraint is better than x by more.
     """
 
@@ -45,36 +58,40 @@ def certify(
     solver: DIHT | None = None,
     stop: Stop = Stop(max_steps=200, gap_rtol=1e-6),
 ) -> Certificate:
-    """Bound how far f(x), for an x of any solver, is from the global optimum. Works under jit and vmap.
+    """Bound how far f(x), for an x of any solver, is from the global optimum. Works under jit and
+    vmap.
 
-    Any dual variables give a lower bound on f over the whole constraint. The first ones are those that belong to the
-    minimiser of f on the support of x, the next ones to iterates of the accelerated descent on the perspective
-    relaxation, whose minimum is the maximum of the dual. For other constraints than :class:`jaxht.Sparse` and
-    :class:`jaxht.Groups` the dual is ascended by :class:`jaxht.DIHT`. A small gap proves that x is nearly optimal; a
-    large one proves nothing, since the maximum of the dual may be below f*.
+    Any dual variables give a lower bound on f over the whole constraint. The first ones are those
+    that belong to the minimiser of f on the support of x, the next ones to iterates of the
+    accelerated descent on the perspective relaxation, whose minimum is the maximum of the dual. For
+    other constraints than :class:`jaxht.Sparse` and :class:`jaxht.Groups` the dual is ascended by
+    :class:`jaxht.DIHT`. A small gap proves that x is nearly optimal; a large one proves nothing,
+    since the maximum of the dual may be below f*.
 
-    Both bounds are differentiable with respect to the numbers of the objective, and ``value`` also with respect to x.
-    The derivative of ``lower`` is taken with its dual variables held fixed; at the maximiser of the dual it is the
-    derivative of the maximum (Danskin). With a ``solver`` the derivative of ``lower`` is NaN.
+    Both bounds are differentiable with respect to the numbers of the objective, and ``value`` also
+    with respect to x. The derivative of ``lower`` is taken with its dual variables held fixed; at
+    the maximiser of the dual it is the derivative of the maximum (Danskin). With a ``solver`` the
+    derivative of ``lower`` is NaN.
 
     Args:
         objective: a linear model of one output with a ridge, l2 > 0.
         constraint: for example :class:`jaxht.Sparse`.
         x: a feasible point, shaped like the variable.
         solver: None; or a :class:`jaxht.DIHT` to ascend the dual by.
-        stop: limits of the ascent, a :class:`jaxht.Stop`: the more steps, the tighter the bound. The descent on the
-            relaxation uses only max_steps, a multiple of 10, and gap_rtol.
+        stop: limits of the ascent, a :class:`jaxht.Stop`: the more steps, the tighter the bound.
+            The descent on the relaxation uses only max_steps, a multiple of 10, and gap_rtol.
 
     Returns:
         :class:`Certificate`, of scalars.
 
     Raises:
-        ValueError: if the objective has no dual: several outputs, or no single l2 > 0, as far as known at trace time.
+        ValueError: if the objective has no dual: several outputs, or no single l2 > 0, as far as
+        known at trace time.
 
     Cost: a refit, and by default up to 200 steps, each of two products and a proximal operator.
 
-    Source: Yuan et al. 2020, Theorem 3 (weak duality); for rounding errors Higham 2002, §3; for the relaxation
-    :mod:`jaxht.exact.relaxation`.
+    Source: Yuan et al. 2020, Theorem 3 (weak duality); for rounding errors Higham 2002, §3; for the
+    relaxation :mod:`jaxht.exact.relaxation`.
 
     Example:
         >>> import jax.numpy as jnp, jaxht
@@ -88,8 +105,12 @@ def certify(
     constraint = constraint.prepare(model.shape)
     x = as_dtype(x, model.dtype)
     if solver is None and isinstance(constraint, Sparse | Groups):
-        return call_on_device(certify_by_relaxation, model, constraint, x, stop.gap_rtol or 0.0, stop.max_steps)
-    result = solve(objective, constraint, DIHT(debias=False) if solver is None else solver, x0=x, stop=stop)
+        return call_on_device(
+            certify_by_relaxation, model, constraint, x, stop.gap_rtol or 0.0, stop.max_steps
+        )
+    result = solve(
+        objective, constraint, DIHT(debias=False) if solver is None else solver, x0=x, stop=stop
+    )
     value, lower = call_on_device(_bound_above, model, x), result.value - result.gap
     return Certificate(value, lower, value - lower)
 
@@ -103,7 +124,9 @@ def certify_by_relaxation(
     fixed, at, x = lax.stop_gradient(((model, constraint), value, x))
     problem, root = _relaxation(*fixed, at)
     goal = Goal(at - gap_rtol * jnp.abs(at), RTOL, 1 + max_steps // ROUND)
-    found = relax(problem, goal, Start(root, constraint.active(x) | root.included, x, problem.step_size))
+    found = relax(
+        problem, goal, Start(root, constraint.active(x) | root.included, x, problem.step_size)
+    )
     lower = _lower(model, constraint, at, (found.fit, found.x), found.bound.lower)
     return Certificate(value, lower, value - lower)
 
@@ -113,7 +136,9 @@ def _bound_above(model: LinearModel, x: Array) -> Array:
     return bound_above(model, x, model.predict(x), column_bound(model))
 
 
-def _relaxation(model: LinearModel, constraint: Sparse | Groups, value: Array) -> tuple[Relaxation, Node]:
+def _relaxation(
+    model: LinearModel, constraint: Sparse | Groups, value: Array
+) -> tuple[Relaxation, Node]:
     """The relaxation of the whole problem, and its root."""
     zero = jnp.zeros((), model.dtype)
     ridge = Ridge(model.penalty, zero, zero, zero)
@@ -123,8 +148,11 @@ def _relaxation(model: LinearModel, constraint: Sparse | Groups, value: Array) -
 
 
 @jax.custom_jvp
-def _lower(model: LinearModel, constraint: Sparse | Groups, value: Array, points: tuple, lower: Array) -> Array:
-    """The bound as it is, with the derivatives of the better one of two points at its dual variables, which stay."""
+def _lower(
+    model: LinearModel, constraint: Sparse | Groups, value: Array, points: tuple, lower: Array
+) -> Array:
+    """The bound as it is, with the derivatives of the better one of two points at its dual
+    variables, which stay."""
     return lower
 
 
@@ -135,7 +163,10 @@ def _lower_jvp(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
     def bounds(model: LinearModel, constraint: Sparse | Groups) -> Array:
         problem, root = _relaxation(model, constraint, value)
         fit, x = lax.stop_gradient(points)
-        variables = [dual_variables(f, f.predict(at)) for f, at in ((problem.nearly_smooth, fit), (problem.smooth, x))]
+        variables = [
+            dual_variables(f, f.predict(at))
+            for f, at in ((problem.nearly_smooth, fit), (problem.smooth, x))
+        ]
         found = zip((fit, x), lax.stop_gradient(variables), strict=True)
         return jnp.stack([bound_at(problem, root, at, alpha).lower for at, alpha in found])
 

@@ -1,4 +1,5 @@
-"""The perspective of a ridge under a sparsity constraint, where some items are fixed, and its proximal operator."""
+"""The perspective of a ridge under a sparsity constraint, where some items are fixed, and its
+proximal operator."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -6,7 +7,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jax import lax
 
-from jaxht._pytree import Array, Leaf
+from jaxht._typing import Array, Leaf
 from jaxht.constraints import Groups, Sparse
 
 MAX_TRIES, SUM_RTOL = 60, 1e-10  # to find the multiplier, and by how much the sum of z may be off
@@ -29,13 +30,16 @@ def spread(constraint: Sparse | Groups, per_item: Array) -> Array:
     return per_item[constraint.groups] if isinstance(constraint, Groups) else per_item
 
 
-def perspective_prox(constraint: Sparse | Groups, node: Node, v: Array, scale: Array) -> tuple[Array, Array, Array]:
+def perspective_prox(
+    constraint: Sparse | Groups, node: Node, v: Array, scale: Array
+) -> tuple[Array, Array, Array]:
     r"""The proximal operator of the perspective term.
 
     .. math::
         \arg\min_{x,\, z}\ \tfrac12 \|x - v\|^2 + \tfrac{s}{2} \sum_g \frac{\|x_g\|^2}{z_g}
 
-    over x and z as above. For a multiplier tau of the sum of z, with a = ||v_g|| and a bound u of ||x_g||,
+    over x and z as above. For a multiplier tau of the sum of z, with a = ||v_g|| and a bound u of
+    ||x_g||,
 
     .. math::
         z = a \sqrt{s / 2 \tau} - s \ (2 \tau \le s u^2), \qquad z = (a - s u / 2 - \tau / u) / u \ \text{ (else)},
@@ -72,9 +76,13 @@ def perspective_prox(constraint: Sparse | Groups, node: Node, v: Array, scale: A
 
     left = constraint.limit - jnp.sum(node.included)
     tiny = float(jnp.finfo(a.dtype).tiny)
-    least = jnp.sqrt(2 * scale) / jnp.maximum(jnp.max(jnp.where(free, a, 0)), tiny)  # there all z are 0
+    least = jnp.sqrt(2 * scale) / jnp.maximum(
+        jnp.max(jnp.where(free, a, 0)), tiny
+    )  # there all z are 0
     fits, rtol = jnp.sum(free & (a > 0)) <= left, max(SUM_RTOL, 8 * float(jnp.finfo(a.dtype).eps))
-    root = jnp.where(fits, jnp.inf, find_root(lambda root: jnp.sum(shares(root)) - left, least, rtol * left))
+    root = jnp.where(
+        fits, jnp.inf, find_root(lambda root: jnp.sum(shares(root)) - left, least, rtol * left)
+    )
     z = jnp.where(node.included, 1, shares(root))
     norms = a * z / jnp.where(z > 0, z + scale, 1)
     if most is not None:
@@ -84,7 +92,8 @@ def perspective_prox(constraint: Sparse | Groups, node: Node, v: Array, scale: A
 
 
 def find_root(function: Callable[[Array], Array], start: Array, atol: Array) -> Array:
-    """A root of an increasing function that is at most 0 at ``start`` > 0: by doubling, then by the Illinois method.
+    """A root of an increasing function that is at most 0 at ``start`` > 0: by doubling, then by the
+    Illinois method.
 
     Args:
         function: of a scalar; linear between kinks, so that few steps suffice.
@@ -103,8 +112,18 @@ def find_root(function: Callable[[Array], Array], start: Array, atol: Array) -> 
         below, repeated = new <= 0, (new <= 0) == (value <= 0)
         at_low = jnp.where(below, new, jnp.where(repeated, at_low / 2, at_low))
         at_high = jnp.where(below, jnp.where(repeated, at_high / 2, at_high), new)
-        return count + 1, trial, new, jnp.where(below, trial, low), at_low, jnp.where(below, high, trial), at_high
+        return (
+            count + 1,
+            trial,
+            new,
+            jnp.where(below, trial, low),
+            at_low,
+            jnp.where(below, high, trial),
+            at_high,
+        )
 
     inf, value = jnp.full_like(start, jnp.inf), function(start)
     begin = (jnp.zeros((), jnp.int32), start, value, start, value, inf, inf)
-    return lax.while_loop(lambda carry: (jnp.abs(carry[2]) > atol) & (carry[0] < MAX_TRIES), step, begin)[1]
+    return lax.while_loop(
+        lambda carry: (jnp.abs(carry[2]) > atol) & (carry[0] < MAX_TRIES), step, begin
+    )[1]

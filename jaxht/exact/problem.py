@@ -1,4 +1,5 @@
-"""The problem of a branch and bound on the columns that are left: its relaxation, and the batches that solve it."""
+"""The problem of a branch and bound on the columns that are left: its relaxation, and the batches
+that solve it."""
 
 import dataclasses
 from typing import Any, NamedTuple, cast
@@ -8,10 +9,20 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxht._pytree import Array, Leaf, cast_numbers
+from jaxht._dataclass import cast_numbers
+from jaxht._typing import Array, Leaf
 from jaxht.constraints import Constraint, Groups, Sparse
 from jaxht.exact.perspective import Node
-from jaxht.exact.relaxation import Goal, Quadratic, Relaxation, Relaxed, Ridge, Start, bound_above, relax_nodes
+from jaxht.exact.relaxation import (
+    Goal,
+    Quadratic,
+    Relaxation,
+    Relaxed,
+    Ridge,
+    Start,
+    bound_above,
+    relax_nodes,
+)
 from jaxht.exact.result import Solution
 from jaxht.exact.tree import Mask, Numbers, OpenNode, round_to_support, settle
 from jaxht.objectives.dual import column_bound
@@ -23,23 +34,33 @@ from jaxht.refit.columns import restrict_columns
 MAX_GRAM = 4096  # columns of which all products are computed
 MAX_EIGEN = 1000  # columns of which the least eigenvalue is computed, not only bounded
 INVERSE_STEPS = 50  # of inverse iteration, to bound it
-FEW, FEW_COLUMNS = 16, 1000  # lanes of a small batch; above so many columns a single node has a program of its own
+FEW, FEW_COLUMNS = (
+    16,
+    1000,
+)  # lanes of a small batch; above so many columns a single node has a program of its own
 MAX_ROUNDS, RTOL = 50, 0.05  # of a relaxation
 
 
 def in_double(objective: Objective, constraint: Constraint) -> tuple[Any, Any]:
-    """Both prepared, and the objective in double precision; the numbers of its data are not rounded.
+    """Both prepared, and the objective in double precision; the numbers of its data are not
+    rounded.
 
     Raises:
         ValueError: for what has no relaxation.
     """
     if not isinstance(objective, LinearModel) or not isinstance(objective.loss, ScalarLoss):
-        raise ValueError(f"objective must be a linear model of one output; got {type(objective).__name__}")
+        raise ValueError(
+            f"objective must be a linear model of one output; got {type(objective).__name__}"
+        )
     objective = cast_numbers(objective.prepare(), np.dtype(np.float64))
     if objective.dtype != np.float64 or not objective.design.gathers(1):
-        raise ValueError(f"A must be dense or sparse, with columns at hand; got {type(objective.design).__name__}")
+        raise ValueError(
+            f"A must be dense or sparse, with columns at hand; got {type(objective.design).__name__}"
+        )
     if len(objective.shape) != 1 or jnp.ndim(objective.penalty):
-        raise ValueError(f"x must be a vector with a single l2; got shape {objective.shape} and l2 {objective.l2!r}")
+        raise ValueError(
+            f"x must be a vector with a single l2; got shape {objective.shape} and l2 {objective.l2!r}"
+        )
     if not isinstance(constraint, Sparse | Groups):
         raise ValueError(f"constraint must be Sparse or Groups; got {type(constraint).__name__}")
     constraint = constraint.prepare(objective.shape)
@@ -53,7 +74,8 @@ class Problem:
     """A sparse problem on some of its columns, with the ridge of its relaxation.
 
     Attributes:
-        relaxation: of the objective and the constraint on these columns, with the bounds that are assumed.
+        relaxation: of the objective and the constraint on these columns, with the bounds that are
+            assumed.
         limit: k.
         columns: int64, their numbers in the whole problem.
         big_m: the bound of ``|x_j|`` that is assumed; None.
@@ -66,7 +88,13 @@ class Problem:
 
     @classmethod
     def on(
-        cls, objective: Any, constraint: Any, columns: np.ndarray, big_m: float | None, best: Solution, gap_rtol: float
+        cls,
+        objective: Any,
+        constraint: Any,
+        columns: np.ndarray,
+        big_m: float | None,
+        best: Solution,
+        gap_rtol: float,
     ) -> "Problem":
         """The problem on some columns.
 
@@ -74,7 +102,8 @@ class Problem:
             objective: whole, prepared.
             constraint: whole, prepared.
             columns: int64.
-            big_m: a bound of ``|x_j|`` that is assumed, or None: assumed only where there is no ridge.
+            big_m: a bound of ``|x_j|`` that is assumed, or None: assumed only where there is no
+                ridge.
             best: the best point, from which that bound is taken.
             gap_rtol: a tenth of it is what bounds may lose where there is no ridge.
         """
@@ -82,7 +111,10 @@ class Problem:
         limit, slack = int(constraint.limit), 0.1 * gap_rtol * abs(best.value)
         if d < objective.shape[0]:
             indices = jnp.asarray(columns)
-            objective, constraint = restrict_columns(objective, indices), constraint.restrict(indices)
+            objective, constraint = (
+                restrict_columns(objective, indices),
+                constraint.restrict(indices),
+            )
         gram, borrowed, added = None, 0.0, 0.0
         if isinstance(objective.loss, SquaredLoss) and d <= min(2 * n, MAX_GRAM):
             gram = _gram(objective)
@@ -97,7 +129,9 @@ class Problem:
         ridge = Ridge(*(np.float64(number) for number in rest))
         if gram is not None and borrowed > 0:
             gram = gram._replace(H=gram.H - borrowed * np.eye(d))
-        relaxation = Relaxation.of(objective, constraint, ridge, _column_bound(objective), best.value, gram)
+        relaxation = Relaxation.of(
+            objective, constraint, ridge, _column_bound(objective), best.value, gram
+        )
         return cls(relaxation, limit, columns, big_m)
 
     @property
@@ -108,13 +142,21 @@ class Problem:
     @property
     def names(self) -> np.ndarray:
         """The items' numbers in the whole problem."""
-        return self.columns if isinstance(self.constraint, Sparse) else np.arange(cast(int, self.constraint.num_groups))
+        return (
+            self.columns
+            if isinstance(self.constraint, Sparse)
+            else np.arange(cast(int, self.constraint.num_groups))
+        )
 
     def root(self, x: Numbers) -> OpenNode:
         """All supports; x is where the descent starts."""
-        included = np.broadcast_to(np.asarray(self.constraint.always_active), self.names.shape).copy()
+        included = np.broadcast_to(
+            np.asarray(self.constraint.always_active), self.names.shape
+        ).copy()
         included, excluded = settle(included, np.zeros_like(included), self.limit)
-        return OpenNode(included, excluded, -np.inf, x, float(self.relaxation.step_size), np.array([], np.int64))
+        return OpenNode(
+            included, excluded, -np.inf, x, float(self.relaxation.step_size), np.array([], np.int64)
+        )
 
     def sizes(self, x: Numbers) -> Numbers:
         """The norm of x on each item."""
@@ -129,19 +171,32 @@ class Problem:
         return whole
 
     def relax(self, nodes: list[OpenNode], target: float, batch: int) -> tuple[Relaxed, Mask]:
-        """Solve the relaxations of nodes, and find the best points on supports that they are rounded to.
+        """Solve the relaxations of nodes, and find the best points on supports that they are
+        rounded to.
 
         Returns:
-            :class:`jaxht.exact.relaxation.Relaxed` with a leading axis of nodes, and the supports' items.
+            :class:`jaxht.exact.relaxation.Relaxed` with a leading axis of nodes, and the supports'
+            items.
         """
-        size = 1 if len(nodes) == 1 and len(self.columns) > FEW_COLUMNS else FEW if len(nodes) <= FEW else batch
-        chosen = np.stack([round_to_support(node, self.sizes(node.x), self.limit) for node in nodes])
+        size = (
+            1
+            if len(nodes) == 1 and len(self.columns) > FEW_COLUMNS
+            else FEW
+            if len(nodes) <= FEW
+            else batch
+        )
+        chosen = np.stack(
+            [round_to_support(node, self.sizes(node.x), self.limit) for node in nodes]
+        )
         found = []
         for first in range(0, len(nodes), size):
             lanes = np.minimum(np.arange(first, first + size), len(nodes) - 1)
             starts = [
                 Start(
-                    Node(nodes[lane].included, nodes[lane].excluded), chosen[lane], nodes[lane].x, nodes[lane].step_size
+                    Node(nodes[lane].included, nodes[lane].excluded),
+                    chosen[lane],
+                    nodes[lane].x,
+                    nodes[lane].step_size,
                 )
                 for lane in lanes
             ]
@@ -155,7 +210,8 @@ _column_bound = jax.jit(column_bound)
 
 
 class Point(NamedTuple):
-    """A feasible x, the items on which it is not 0, f(x) plus a bound of its rounding error, and the gradient there."""
+    """A feasible x, the items on which it is not 0, f(x) plus a bound of its rounding error, and
+    the gradient there."""
 
     x: Leaf
     active: Leaf
@@ -173,21 +229,27 @@ def project_and_evaluate(objective: LinearModel, constraint: Sparse | Groups, x:
 
 
 def _gram(objective: Any) -> Quadratic:
-    """Squared errors without a ridge, ``H = c A' S A``; on the host, where that takes half the time."""
-    A, y = np.asarray(objective.design.columns(lax.iota(jnp.int32, objective.shape[0]))), np.asarray(objective.target)
+    """Squared errors without a ridge, ``H = c A' S A``; on the host, where that takes half the
+    time."""
+    A, y = (
+        np.asarray(objective.design.columns(lax.iota(jnp.int32, objective.shape[0]))),
+        np.asarray(objective.target),
+    )
     weights = np.asarray(objective.weight(jnp.ones(objective.num_samples)))
     scaled = A * np.sqrt(weights)
     return Quadratic(scaled @ scaled.T, A @ (weights * y), np.float64(y @ (weights * y) / 2))
 
 
 def curvature_bound(G: Numbers, n: int) -> float:
-    """A number below the least eigenvalue of ``G = c A' S A`` of n samples before it was rounded; 0 if none is."""
+    """A number below the least eigenvalue of ``G = c A' S A`` of n samples before it was rounded; 0
+    if none is."""
     error = 4 * (n + len(G)) * np.finfo(float).eps * np.trace(G)
     return max(0.0, (1 - 1e-6) * (_least_eigenvalue(G) - error))
 
 
 def _least_eigenvalue(G: Numbers) -> float:
-    """The least eigenvalue of a symmetric matrix; of a large one a number below it, and seldom by more than 2 %."""
+    """The least eigenvalue of a symmetric matrix; of a large one a number below it, and seldom by
+    more than 2 %."""
     if len(G) <= MAX_EIGEN:
         return float(np.linalg.eigvalsh(G)[0])
     from scipy import linalg  # here, since its import takes as long as that of jaxht
@@ -212,7 +274,9 @@ def _least_eigenvalue(G: Numbers) -> float:
 def _bounded(constraint: Any, shape: tuple[int, ...], big_m: float) -> Sparse:
     """A constraint with ``|x_j| <= big_m``."""
     if not isinstance(constraint, Sparse):
-        raise ValueError("objective must have a ridge, l2 > 0, under Groups: no bounds can be assumed there")
+        raise ValueError(
+            "objective must have a ridge, l2 > 0, under Groups: no bounds can be assumed there"
+        )
     lower, upper = (-np.inf, np.inf) if constraint.bounds is None else constraint.bounds
     bounds = np.maximum(np.asarray(lower), -big_m), np.minimum(np.asarray(upper), big_m)
     whole = [jnp.asarray(np.broadcast_to(bound, shape)) for bound in bounds]

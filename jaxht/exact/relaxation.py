@@ -1,4 +1,5 @@
-r"""Convex relaxations of sparse problems, where some items are fixed: bounds at the nodes of branch and bound.
+r"""Convex relaxations of sparse problems, where some items are fixed: bounds at the nodes of branch
+and bound.
 
 A node fixes items that are in every support below it, S1, and items that are in none, S0. With
 ``f(x) = R(x) + rho/2 ||x||^2``, R convex, the perspective relaxation there is
@@ -7,17 +8,18 @@ A node fixes items that are in every support below it, S1, and items that are in
     \min_{x,\, z}\ R(x) + \frac{\rho}{2} \sum_g \frac{\|x_g\|^2}{z_g}, \qquad
     \sum_g z_g \le k, \quad 0 \le z \le 1, \quad z_{S_1} = 1, \quad z_{S_0} = 0, \quad l z \le x \le u z
 
-For S0 and S1 empty its minimum is the maximum of the dual of :mod:`jaxht.objectives.dual`: the conjugate of the second
-term at q is ``1/(2 rho)`` times the sum of the k largest ``||q_g||^2``. So any x gives dual variables, and these a
-bound on f over all supports below the node, which holds in floating-point numbers.
+For S0 and S1 empty its minimum is the maximum of the dual of :mod:`jaxht.objectives.dual`: the
+conjugate of the second term at q is ``1/(2 rho)`` times the sum of the k largest ``||q_g||^2``. So
+any x gives dual variables, and these a bound on f over all supports below the node, which holds in
+floating-point numbers.
 
-R is what f has beside its ridge, less what can be borrowed from the loss: ``1/2 ||A x - y||^2`` stays convex without
-``mu/2 ||x||^2`` for mu up to the least eigenvalue of ``A' A``. Where neither gives a ridge, a small one is added, and
-its largest value within the bounds of x subtracted from the bound.
+R is what f has beside its ridge, less what can be borrowed from the loss: ``1/2 ||A x - y||^2``
+stays convex without ``mu/2 ||x||^2`` for mu up to the least eigenvalue of ``A' A``. Where neither
+gives a ridge, a small one is added, and its largest value within the bounds of x subtracted from
+the bound.
 
-Source: Pilanci, Wainwright & El Ghaoui 2015; Bertsimas & Van Parys 2020; Atamtürk & Gómez 2020 (fixing of items);
-Beck & Teboulle 2009 and O'Donoghue & Candès 2015 (the descent).
-"""
+Source: Pilanci, Wainwright & El Ghaoui 2015; Bertsimas & Van Parys 2020; Atamtürk & Gómez 2020
+(fixing of items); Beck & Teboulle 2009 and O'Donoghue & Candès 2015 (the descent)."""
 
 import dataclasses
 from typing import NamedTuple
@@ -27,7 +29,7 @@ import jax.numpy as jnp
 from jax import lax
 from optax.tree_utils import tree_where
 
-from jaxht._pytree import Array, Leaf, Numeric
+from jaxht._typing import Array, Leaf, Numeric
 from jaxht.constraints import Groups, Sparse, Support
 from jaxht.exact.perspective import Node, perspective_prox, spread
 from jaxht.linalg.precision import matmul
@@ -38,7 +40,8 @@ from jaxht.refit.columns import least_gamma, smooth_hinge
 from jaxht.solvers.pursuit import Momentum
 
 ROUND = 10  # steps of the descent between two bounds
-SMOOTHING = 0.03  # of f, by which about the relaxation of a smoothed hinge is below that of the hinge, or less
+# of f, by which about the relaxation of a smoothed hinge is below that of the hinge, or less
+SMOOTHING = 0.03
 ROUNDING = 4096.0  # in units of the last place of a value
 
 
@@ -48,7 +51,8 @@ class Ridge(NamedTuple):
     Attributes:
         rho: > 0, a scalar, on the scale of the Hessian.
         borrowed: mu, a scalar: by so much the curvature of the loss exceeds 0 everywhere.
-        added: a scalar: f has no ridge, and is bounded as ``f + added/2 ||x||^2`` less the maximum of that.
+        added: a scalar: f has no ridge, and is bounded as ``f + added/2 ||x||^2`` less the maximum
+            of that.
         excess: that maximum, a scalar in units of f.
     """
 
@@ -59,7 +63,8 @@ class Ridge(NamedTuple):
 
 
 class Quadratic(NamedTuple):
-    """``R(x) = x' H x / 2 - b' x + c``, of squared errors, where that takes fewer operations than A.
+    """``R(x) = x' H x / 2 - b' x + c``, of squared errors, where that takes fewer operations than
+    A.
 
     Attributes:
         H: (d, d), symmetric.
@@ -80,7 +85,8 @@ class Relaxation(NamedTuple):
         constraint: :class:`jaxht.Sparse` or :class:`jaxht.Groups`, prepared.
         ridge: a :class:`Ridge`.
         columns: :func:`jaxht.objectives.dual.column_bound` of the objective.
-        gamma: of the smoothed hinge that is descended in place of a hinge; None for losses that are smooth.
+        gamma: of the smoothed hinge that is descended in place of a hinge; None for losses that are
+            smooth.
         quadratic: R, where its gradients are to be computed from it; None.
     """
 
@@ -116,13 +122,21 @@ class Relaxation(NamedTuple):
     @property
     def nearly_smooth(self) -> LinearModel:
         """The objective that a refit minimises."""
-        return self.objective if self.gamma is None else smooth_hinge(self.objective, least_gamma(self.objective))
+        return (
+            self.objective
+            if self.gamma is None
+            else smooth_hinge(self.objective, least_gamma(self.objective))
+        )
 
     @property
     def step_size(self) -> Array:
         """The inverse of a bound of the curvature; 1 where that tells nothing."""
         f = self.smooth
-        length = self.columns**2 * f.curvature_bound() * jnp.max(f.weight(jnp.ones(f.num_samples, f.dtype)))
+        length = (
+            self.columns**2
+            * f.curvature_bound()
+            * jnp.max(f.weight(jnp.ones(f.num_samples, f.dtype)))
+        )
         return jnp.where((length > 0) & (length < jnp.inf), 1 / length, 1)
 
 
@@ -147,8 +161,10 @@ class Goal(NamedTuple):
 
     Attributes:
         target: bounds above it need not be improved, a scalar.
-        rtol: nor bounds that can rise by no more than this share of what they lack of the target, a scalar.
-        max_rounds: of ten steps and a bound, an integer; the first round is that of ``chosen``, without steps.
+        rtol: nor bounds that can rise by no more than this share of what they lack of the target, a
+            scalar.
+        max_rounds: of ten steps and a bound, an integer; the first round is that of ``chosen``,
+            without steps.
     """
 
     target: Leaf
@@ -162,8 +178,8 @@ class Bound(NamedTuple):
     Attributes:
         lower: f is nowhere below it, a scalar.
         error: the bound of rounding errors that is subtracted in it, a scalar.
-        gains: (m,), by how much each item could lower it: those that are included, and the largest others up to k,
-            have been subtracted.
+        gains: (m,), by how much each item could lower it: those that are included, and the largest
+            others up to k, have been subtracted.
     """
 
     lower: Leaf
@@ -204,7 +220,9 @@ class AtNode:
     def project(self, z: Array) -> tuple[Array, Support]:
         """The nearest point of the supports below the node: ``keep`` ranks above all others."""
         included, excluded = (spread(self.constraint, mask) for mask in self.node)
-        return dataclasses.replace(self.constraint, keep=included).project(jnp.where(excluded, 0, z))
+        return dataclasses.replace(self.constraint, keep=included).project(
+            jnp.where(excluded, 0, z)
+        )
 
 
 def bound_above(objective: LinearModel, x: Array, pred: Array, columns: Array) -> Array:
@@ -217,7 +235,13 @@ def bound_at(relaxation: Relaxation, node: Node, x: Array, alpha: Array) -> Boun
     constraint, ridge = relaxation.constraint, relaxation.ridge
     inside = AtNode(constraint, node)
     point = dual_point(
-        relaxation.objective, inside, alpha, relaxation.columns, ridge=ridge.rho, borrowed=ridge.borrowed, x=x
+        relaxation.objective,
+        inside,
+        alpha,
+        relaxation.columns,
+        ridge=ridge.rho,
+        borrowed=ridge.borrowed,
+        x=x,
     )
     bounds = constraint.bounds if isinstance(constraint, Sparse) else None
     w = point.z if bounds is None else jnp.clip(point.z, *bounds)
@@ -226,7 +250,8 @@ def bound_at(relaxation: Relaxation, node: Node, x: Array, alpha: Array) -> Boun
 
 
 class Descent(NamedTuple):
-    """The state of the descent: a point, where the next step goes on from, and what is known of the steps.
+    """The state of the descent: a point, where the next step goes on from, and what is known of the
+    steps.
 
     Attributes:
         x: (d,).
@@ -246,10 +271,12 @@ class Descent(NamedTuple):
 
 
 def relax(relaxation: Relaxation, goal: Goal, start: Start) -> Relaxed:
-    """Solve the relaxation at a node until its bound reaches the target, or is about as high as it gets.
+    """Solve the relaxation at a node until its bound reaches the target, or is about as high as it
+    gets.
 
-    Accelerated proximal gradient descent with backtracking and restarts: ten steps a round, then a bound. The first
-    bound is that of the minimiser on one support, which is tight where the node holds no other one.
+    Accelerated proximal gradient descent with backtracking and restarts: ten steps a round, then a
+    bound. The first bound is that of the minimiser on one support, which is tight where the node
+    holds no other one.
 
     Args:
         relaxation: a :class:`Relaxation`.
@@ -288,13 +315,17 @@ def relax(relaxation: Relaxation, goal: Goal, start: Start) -> Relaxed:
     def step(_: Array, state: Descent) -> Descent:
         y, image = state.momentum.x, state.momentum.pred
         f, g = smooth(y, image), slope(y, image)
-        new, z, square = perspective_prox(constraint, node, y - state.eta * g, state.eta * ridge.rho)
+        new, z, square = perspective_prox(
+            constraint, node, y - state.eta * g, state.eta * ridge.rho
+        )
         image = image_of(new)
         move, f_new = new - y, smooth(new, image)
         most = f + jnp.vdot(g, move) + jnp.vdot(move, move) / (2 * state.eta)
         accepted = f_new <= most + ROUNDING * eps * (jnp.abs(size) + jnp.abs(f_new))
         # Too long steps are rare, so that they may grow again.
-        taken = Descent(new, image, state.momentum, 1.02 * state.eta, f_new + ridge.rho / 2 * square, z)
+        taken = Descent(
+            new, image, state.momentum, 1.02 * state.eta, f_new + ridge.rho / 2 * square, z
+        )
         taken = taken._replace(momentum=state.momentum.update(taken, state))
         refused = state._replace(momentum=Momentum.init(state), eta=state.eta / 2)
         return tree_where(accepted, taken, refused)
@@ -304,8 +335,14 @@ def relax(relaxation: Relaxation, goal: Goal, start: Start) -> Relaxed:
         begins = count == 0
         state = lax.fori_loop(0, jnp.where(begins, 0, ROUND), step, state)
         at = jnp.where(begins, fit, state.x)
-        pred = objective.predict(at) if quadratic is not None else jnp.where(begins, fit_pred, state.pred)
-        alpha = jnp.where(begins, dual_variables(relaxation.nearly_smooth, pred), dual_variables(descended, pred))
+        pred = (
+            objective.predict(at)
+            if quadratic is not None
+            else jnp.where(begins, fit_pred, state.pred)
+        )
+        alpha = jnp.where(
+            begins, dual_variables(relaxation.nearly_smooth, pred), dual_variables(descended, pred)
+        )
         new = bound_at(relaxation, node, at, alpha)
         bound = tree_where(new.lower > bound.lower, new, bound)
         lacks = jnp.maximum(goal.target - bound.lower, 0)
@@ -316,8 +353,15 @@ def relax(relaxation: Relaxation, goal: Goal, start: Start) -> Relaxed:
     image, inf = image_of(x), jnp.full((), jnp.inf, x.dtype)
     none = jnp.zeros(node.included.shape, x.dtype)
     state = Descent(x, image, Momentum(x, image, jnp.ones_like(inf)), step_size, inf, none)
-    begin = (jnp.zeros((), jnp.int32), state, Bound(-inf, jnp.zeros_like(inf), none), jnp.array(False))
-    count, state, bound, _ = lax.while_loop(lambda carry: ~carry[3] & (carry[0] < goal.max_rounds), advance, begin)
+    begin = (
+        jnp.zeros((), jnp.int32),
+        state,
+        Bound(-inf, jnp.zeros_like(inf), none),
+        jnp.array(False),
+    )
+    count, state, bound, _ = lax.while_loop(
+        lambda carry: ~carry[3] & (carry[0] < goal.max_rounds), advance, begin
+    )
     return Relaxed(bound, state.x, state.z, fit, value, state.eta, count)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from jaxht._pytree import short_repr
+from jaxht._repr import short_repr
 
 
 class BranchStatus(enum.IntEnum):
@@ -21,7 +21,8 @@ class BranchStatus(enum.IntEnum):
     NODE_LIMIT = 3
     #: Ctrl-C.
     INTERRUPTED = 4
-    #: Nothing is left to branch on, but the bounds of single supports are not as close as ``gap_rtol``.
+    #: Nothing is left to branch on, but the bounds of single supports are not as close as
+    #: ``gap_rtol``.
     INEXACT = 5
 
 
@@ -47,16 +48,18 @@ class BranchAndBoundResult:
     Attributes:
         x: (d,), the best point, in double precision.
         value: f(x) plus a bound of its rounding error, in double precision.
-        lower: a lower bound of f over the constraint, in double precision, less a bound of its rounding error.
+        lower: a lower bound of f over the constraint, in double precision, less a bound of its
+            rounding error.
         status: a :class:`jaxht.exact.BranchStatus`.
         num_nodes: how many relaxations were solved, the root included.
         root_lower: the lower bound at the root, before branching.
         seconds: wall time, compiling included.
         history: (t, 4) of seconds, num_nodes, value and lower, over time.
-        solutions: the best points found, each on another support, the best first: ``num_solutions`` of them at most.
+        solutions: the best points found, each on another support, the best first: ``num_solutions``
+            of them at most.
         big_m: the bound of |x| under which ``lower`` holds; None where no bound had to be assumed.
-        closing_ridge: an estimate of the l2 that would close the gap at the root, by the margin of Yuan et al. 2020,
-            Theorem 2.
+        closing_ridge: an estimate of the l2 that would close the gap at the root, by the margin of
+            Yuan et al. 2020, Theorem 2.
     """
 
     x: NDArray[Any]

@@ -1,4 +1,5 @@
-"""The global optimum under a sparsity constraint, by branch and bound with certified lower bounds."""
+"""The global optimum under a sparsity constraint, by branch and bound with certified lower
+bounds."""
 
 import itertools
 import math
@@ -15,13 +16,23 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxht._pytree import Array, check_kind
+from jaxht._checks import check_kind
+from jaxht._typing import Array
 from jaxht.constraints import SelectionConstraint, Sparse
 from jaxht.exact import storage
 from jaxht.exact.problem import Problem, in_double, project_and_evaluate
 from jaxht.exact.relaxation import Relaxed
 from jaxht.exact.result import BranchAndBoundResult, BranchStatus, Progress, Solution
-from jaxht.exact.tree import CANDIDATES, Mask, Numbers, OpenNode, Tree, choose_division, divide, fix_items
+from jaxht.exact.tree import (
+    CANDIDATES,
+    Mask,
+    Numbers,
+    OpenNode,
+    Tree,
+    choose_division,
+    divide,
+    fix_items,
+)
 from jaxht.linalg.precision import default_precision
 from jaxht.objectives.objective import Objective
 from jaxht.runner import Result, solve
@@ -47,43 +58,52 @@ def branch_and_bound(
     .. math::
         f^* = \min \{ f(x) : \|x\|_0 \le k \}, \qquad lower \le f^* \le value
 
-    The supports are divided into nodes, in each of which some items are fixed in or out. A node's relaxation, see
-    :mod:`jaxht.exact.relaxation`, gives a lower bound; it is not divided further where that reaches the best value.
-    Many nodes are bounded at a time, in one compiled program, and each relaxation is rounded to a point on a support.
+    The supports are divided into nodes, in each of which some items are fixed in or out. A node's
+    relaxation, see :mod:`jaxht.exact.relaxation`, gives a lower bound; it is not divided further
+    where that reaches the best value. Many nodes are bounded at a time, in one compiled program,
+    and each relaxation is rounded to a point on a support.
 
-    The larger the ridge, the tighter the bound. With l2 = 0, least squares with more samples than columns borrows a
-    ridge from the curvature of the loss; all other problems assume ``|x_j| <= big_m``.
+    The larger the ridge, the tighter the bound. With l2 = 0, least squares with more samples than
+    columns borrows a ridge from the curvature of the loss; all other problems assume ``|x_j| <=
+    big_m``.
 
-    It runs on the host and in double precision, whatever the dtype of the objective and of JAX; not under jit or vmap.
+    It runs on the host and in double precision, whatever the dtype of the objective and of JAX; not
+    under jit or vmap.
 
     Args:
         objective: a linear model of one output with a single l2 >= 0, on a dense or sparse design.
-        constraint: :class:`jaxht.Sparse`, with ``keep`` and bounds, or :class:`jaxht.Groups`; k a Python int.
+        constraint: :class:`jaxht.Sparse`, with ``keep`` and bounds, or :class:`jaxht.Groups`; k a
+            Python int.
         gap_rtol: it ends when ``value - lower <= gap_rtol |value|``; a float.
         time_limit: seconds, looked at between batches; None for none.
         node_limit: number of nodes, looked at between batches; None for none.
-        num_solutions: how many best supports to find, an int; each is proven to be among the best up to ``gap_rtol``.
-        within: a float; with num_solutions above 1 only supports whose f is at most ``(1 + within)`` times the best
-            value; None for no limit.
-        x0: the first incumbent: a point, which is projected, or a Result, as in :func:`jaxht.solve`. None: 0, or where
-            l2 is 0 the solution found by solve. The search also finds good points by itself.
+        num_solutions: how many best supports to find, an int; each is proven to be among the best
+            up to ``gap_rtol``.
+        within: a float; with num_solutions above 1 only supports whose f is at most ``(1 +
+            within)`` times the best value; None for no limit.
+        x0: the first incumbent: a point, which is projected, or a Result, as in
+            :func:`jaxht.solve`. None: 0, or where l2 is 0 the solution found by solve. The search
+            also finds good points by itself.
         batch: nodes in a compiled call at most, an int.
-        big_m: a bound of ``|x_j|`` that is assumed to hold; None: where one is needed, 1.5 times the largest entry of
-            the best point.
-        progress: whether to print a line to stderr every few seconds; or a function of :class:`Progress`.
-        checkpoint: a file that the search is written to, once a minute and in the end, and continued from where it
-            exists; None.
+        big_m: a bound of ``|x_j|`` that is assumed to hold; None: where one is needed, 1.5 times
+            the largest entry of the best point.
+        progress: whether to print a line to stderr every few seconds; or a function of
+            :class:`Progress`.
+        checkpoint: a file that the search is written to, once a minute and in the end, and
+            continued from where it exists; None.
 
     Returns:
         :class:`BranchAndBoundResult`. Ctrl-C also returns, with what was found.
 
     Raises:
-        ValueError: for objectives and constraints that are not of these kinds, and for a checkpoint of another problem.
+        ValueError: for objectives and constraints that are not of these kinds, and for a checkpoint
+        of another problem.
 
     Warns:
         UserWarning: once, where 2000 nodes have closed less than a fifth of the gap at the root.
 
-    Cost: a node takes about 20 to 500 products with the columns that are not fixed yet, and their transpose.
+    Cost: a node takes about 20 to 500 products with the columns that are not fixed yet, and their
+    transpose.
 
     Source: Bertsimas & Van Parys 2020; Hazimeh, Mazumder & Saab 2022; Liu et al. 2023 (OKRidge).
 
@@ -114,7 +134,9 @@ def branch_and_bound(
                 if status is None:
                     search.advance()
                     search.warn_of_slow_progress()
-                if file is not None and (status is not None or time.monotonic() - saved > SAVE_EVERY):
+                if file is not None and (
+                    status is not None or time.monotonic() - saved > SAVE_EVERY
+                ):
                     search.save(file)
                     saved = time.monotonic()
         except KeyboardInterrupt:
@@ -133,19 +155,36 @@ SMALL = 64  # columns, of which none are left out
 
 
 class _Search:
-    """The state of a search: the tree, the best points, and the problem on the columns that are left."""
+    """The state of a search: the tree, the best points, and the problem on the columns that are
+    left."""
 
     problem: Problem
 
     def __init__(
-        self, objective: Any, constraint: Any, gap_rtol: float, num_solutions: int, within: float | None, batch: int
+        self,
+        objective: Any,
+        constraint: Any,
+        gap_rtol: float,
+        num_solutions: int,
+        within: float | None,
+        batch: int,
     ) -> None:
         self.objective, self.constraint = objective, constraint
-        self.gap_rtol, self.num_solutions, self.within, self.batch = gap_rtol, num_solutions, within, max(batch, 2)
+        self.gap_rtol, self.num_solutions, self.within, self.batch = (
+            gap_rtol,
+            num_solutions,
+            within,
+            max(batch, 2),
+        )
         self.begin = time.monotonic()
         self.tree = Tree()
         self.solutions: list[Solution] = []
-        self.root_lower, self.closing_ridge, self.num_nodes, self.warned = -math.inf, math.nan, 0, False
+        self.root_lower, self.closing_ridge, self.num_nodes, self.warned = (
+            -math.inf,
+            math.nan,
+            0,
+            False,
+        )
         self.history: list[tuple[float, ...]] = []
 
     # ---- bounds ----
@@ -171,12 +210,18 @@ class _Search:
         if self.num_solutions == 1:
             return self.value - self.tolerance
         last = self.solutions[-1].value if len(self.solutions) == self.num_solutions else math.inf
-        return last if self.within is None else min(last, self.value + self.within * abs(self.value))
+        return (
+            last if self.within is None else min(last, self.value + self.within * abs(self.value))
+        )
 
     def find_status(self, time_limit: float | None, node_limit: int | None) -> BranchStatus | None:
         """Why the search ends here; None where it goes on."""
         if self.tree.lower > self.target or not self.tree:
-            return BranchStatus.OPTIMAL if self.lower >= self.value - self.tolerance else BranchStatus.INEXACT
+            return (
+                BranchStatus.OPTIMAL
+                if self.lower >= self.value - self.tolerance
+                else BranchStatus.INEXACT
+            )
         if time_limit is not None and time.monotonic() - self.begin >= time_limit:
             return BranchStatus.TIME_LIMIT
         if node_limit is not None and self.num_nodes >= node_limit:
@@ -185,19 +230,24 @@ class _Search:
 
     def record(self) -> Progress:
         """Note both bounds at this time."""
-        state = Progress(time.monotonic() - self.begin, self.num_nodes, len(self.tree), self.value, self.lower)
+        state = Progress(
+            time.monotonic() - self.begin, self.num_nodes, len(self.tree), self.value, self.lower
+        )
         self.history.append((state.seconds, state.num_nodes, state.value, state.lower))
         return state
 
     # ---- the root ----
 
     def start(self, x0: Array | Result | None, big_m: float | None) -> None:
-        """Find the best point to begin with, and bound the root; columns that no good support holds are left out."""
+        """Find the best point to begin with, and bound the root; columns that no good support holds
+        are left out."""
         if x0 is None and float(self.objective.penalty) > 0:
             x0 = np.zeros(self.objective.shape)  # the relaxation at the root leads to better ones
         elif x0 is None:
             x0 = solve(self.objective, self.constraint)
-        found = project_and_evaluate(self.objective, self.constraint, x0.x if isinstance(x0, Result) else x0)
+        found = project_and_evaluate(
+            self.objective, self.constraint, x0.x if isinstance(x0, Result) else x0
+        )
         x = np.asarray(found.x)
         self.solutions = [Solution(x, np.flatnonzero(found.active), float(found.value))]
         self.use(np.arange(len(x)), big_m)
@@ -205,7 +255,9 @@ class _Search:
         for _ in range(ROOT_ROUNDS):
             value, (node,) = self.value, self.bound([node])
             left = np.flatnonzero(~node.excluded)
-            size = max(SMALL, 1 << (len(left) - 1).bit_length())  # few sizes: few programs are compiled
+            size = max(
+                SMALL, 1 << (len(left) - 1).bit_length()
+            )  # few sizes: few programs are compiled
             if node.lower > self.target or node.closed:
                 break
             if 2 * size > len(node.excluded) or not isinstance(self.constraint, Sparse):
@@ -214,7 +266,9 @@ class _Search:
                 continue  # the relaxation is rounded to another point, whose value may decide more
             kept = np.sort(np.r_[left, np.flatnonzero(node.excluded)[: size - len(left)]])
             node = node.on(kept)
-            self.use(self.problem.columns[kept], self.problem.big_m)  # the same, or columns were ruled out wrongly
+            self.use(
+                self.problem.columns[kept], self.problem.big_m
+            )  # the same, or columns were ruled out wrongly
         self.root_lower = min(node.lower, self.value)
         best = project_and_evaluate(self.objective, self.constraint, self.solutions[0].x)
         self.closing_ridge = find_closing_ridge(np.asarray(best.x), np.abs(best.gradient))
@@ -223,7 +277,9 @@ class _Search:
     def use(self, columns: NDArray[Any], big_m: float | None) -> None:
         """Go on with some of the columns."""
         best = self.solutions[0]
-        self.problem = Problem.on(self.objective, self.constraint, columns, big_m, best, self.gap_rtol)
+        self.problem = Problem.on(
+            self.objective, self.constraint, columns, big_m, best, self.gap_rtol
+        )
 
     # ---- branching ----
 
@@ -243,7 +299,8 @@ class _Search:
             self.tree.remove([number])
 
     def bound(self, nodes: list[OpenNode]) -> list[OpenNode]:
-        """The nodes with the bounds of their relaxations; the points that are found on the way are taken."""
+        """The nodes with the bounds of their relaxations; the points that are found on the way are
+        taken."""
         if not nodes:
             return []
         found, chosen = self.problem.relax(nodes, self.target, self.batch)
@@ -257,7 +314,9 @@ class _Search:
     def settle(self, node: OpenNode, found: Relaxed) -> OpenNode:
         """A node with its bound, the items that this decides, and what it may be divided by."""
         lower, error, gains = found.bound
-        masks = fix_items(node.included, node.excluded, lower, error, gains, self.problem.limit, self.target)
+        masks = fix_items(
+            node.included, node.excluded, lower, error, gains, self.problem.limit, self.target
+        )
         free = np.flatnonzero(~(masks[0] | masks[1]))
         # The least certain first; where the relaxation is integral, the items that gain most.
         ranks = np.minimum(found.z, 1 - found.z) + 1e-6 * gains / max(float(np.max(gains)), 1e-300)
@@ -269,7 +328,9 @@ class _Search:
         """Keep a point that is among the best, each support once."""
         if len(self.solutions) == self.num_solutions and value >= self.solutions[-1].value:
             return
-        new = Solution(self.problem.expand(x, self.objective.shape[0]), self.problem.names[chosen], value)
+        new = Solution(
+            self.problem.expand(x, self.objective.shape[0]), self.problem.names[chosen], value
+        )
         same = [s for s in self.solutions if np.array_equal(s.items, new.items)]
         others = [s for s in self.solutions if not np.array_equal(s.items, new.items)]
         best = min([*same, new], key=lambda s: s.value)
@@ -307,7 +368,9 @@ class _Search:
             **storage.solutions_to_arrays(self.solutions),
             "columns": self.problem.columns,
             "big_m": np.array(math.nan if self.problem.big_m is None else self.problem.big_m),
-            "numbers": np.array([self.tree.closed_lower, self.root_lower, self.num_nodes, self.closing_ridge]),
+            "numbers": np.array(
+                [self.tree.closed_lower, self.root_lower, self.num_nodes, self.closing_ridge]
+            ),
             "history": np.array(self.history).reshape(-1, 4),
         }
         storage.write(path, self.fingerprint(), arrays)
@@ -317,7 +380,9 @@ class _Search:
         arrays = storage.read(path, self.fingerprint())
         self.solutions = storage.solutions_from_arrays(arrays)
         self.use(arrays["columns"], None if np.isnan(arrays["big_m"]) else float(arrays["big_m"]))
-        self.tree.closed_lower, self.root_lower, num_nodes, self.closing_ridge = map(float, arrays["numbers"])
+        self.tree.closed_lower, self.root_lower, num_nodes, self.closing_ridge = map(
+            float, arrays["numbers"]
+        )
         self.num_nodes = int(num_nodes)
         self.history = [tuple(row) for row in arrays["history"].tolist()]
         self.begin -= self.history[-1][0] if self.history else 0.0
@@ -325,11 +390,14 @@ class _Search:
 
     def fingerprint(self) -> bytes:
         """A hash of the problem and the settings on which the search depends."""
-        return storage.fingerprint((self.objective, self.constraint), (self.num_solutions, self.within))
+        return storage.fingerprint(
+            (self.objective, self.constraint), (self.num_solutions, self.within)
+        )
 
 
 def find_closing_ridge(x: Numbers, slopes: Numbers) -> float:
-    """The l2 at which x would have no duality gap, did it not change; ``slopes``: sizes of the gradient's entries."""
+    """The l2 at which x would have no duality gap, did it not change; ``slopes``: sizes of the
+    gradient's entries."""
     on = x != 0
     if np.all(on) or not np.any(on):
         return 0.0

@@ -45,21 +45,30 @@ def read(path: Path, of: bytes) -> Arrays:
     with np.load(path) as file:
         arrays = dict(file)
     if arrays["fingerprint"].tobytes() != of:
-        raise ValueError(f"checkpoint {str(path)!r} is of another problem: other data, constraint or settings")
+        raise ValueError(
+            f"checkpoint {str(path)!r} is of another problem: other data, constraint or settings"
+        )
     return arrays
 
 
 def nodes_to_arrays(nodes: Iterable[OpenNode]) -> Arrays:
     """Open nodes, a row each."""
     nodes = list(nodes)
-    items = [np.pad(node.items, (0, CANDIDATES - len(node.items)), constant_values=-1) for node in nodes]
-    return {name: np.array([getattr(node, name) for node in nodes]) for name in FIELDS} | {"items": np.array(items)}
+    items = [
+        np.pad(node.items, (0, CANDIDATES - len(node.items)), constant_values=-1) for node in nodes
+    ]
+    return {name: np.array([getattr(node, name) for node in nodes]) for name in FIELDS} | {
+        "items": np.array(items)
+    }
 
 
 def nodes_from_arrays(arrays: Arrays) -> list[OpenNode]:
     """The inverse of :func:`nodes_to_arrays`."""
     rows = zip(*(arrays[name] for name in FIELDS), arrays["items"], strict=True)
-    return [OpenNode(a, b, lower, x, step_size, items[items >= 0]) for a, b, lower, x, step_size, items in rows]
+    return [
+        OpenNode(a, b, lower, x, step_size, items[items >= 0])
+        for a, b, lower, x, step_size, items in rows
+    ]
 
 
 def solutions_to_arrays(solutions: list[Solution]) -> Arrays:

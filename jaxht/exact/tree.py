@@ -53,7 +53,9 @@ class OpenNode:
     def on(self, kept: NDArray[np.int64]) -> "OpenNode":
         """With the items at ``kept`` alone; all others are excluded."""
         none = np.array([], np.int64)
-        return OpenNode(self.included[kept], self.excluded[kept], self.lower, self.x[kept], self.step_size, none)
+        return OpenNode(
+            self.included[kept], self.excluded[kept], self.lower, self.x[kept], self.step_size, none
+        )
 
 
 def settle(included: Mask, excluded: Mask, limit: int) -> tuple[Mask, Mask]:
@@ -64,12 +66,20 @@ def settle(included: Mask, excluded: Mask, limit: int) -> tuple[Mask, Mask]:
 
 
 def fix_items(
-    included: Mask, excluded: Mask, lower: float, error: float, gains: Numbers, limit: int, target: float
+    included: Mask,
+    excluded: Mask,
+    lower: float,
+    error: float,
+    gains: Numbers,
+    limit: int,
+    target: float,
 ) -> tuple[Mask, Mask]:
-    """The masks with the items fixed without which, or with which, the bound of a node is above the target.
+    """The masks with the items fixed without which, or with which, the bound of a node is above the
+    target.
 
-    With the same dual variables, a support that holds another item in place of the last one has a bound that is higher
-    by the difference of their gains; see :class:`jaxht.exact.relaxation.Bound`.
+    With the same dual variables, a support that holds another item in place of the last one has a
+    bound that is higher by the difference of their gains; see
+    :class:`jaxht.exact.relaxation.Bound`.
 
     Source: Atamtürk & Gómez 2020, Proposition 1.
     """
@@ -87,19 +97,23 @@ def fix_items(
 
 
 def round_to_support(node: OpenNode, sizes: Numbers, limit: int) -> Mask:
-    """The items of a support below a node: those of the largest ``sizes``, besides those that are included."""
+    """The items of a support below a node: those of the largest ``sizes``, besides those that are
+    included."""
     ranks = np.where(node.excluded, -1, np.where(node.included, np.inf, sizes))
     chosen = np.zeros(len(ranks), bool)
     chosen[np.argsort(-ranks, kind="stable")[:limit]] = True
     return chosen & ~node.excluded
 
 
-def divide(node: OpenNode, best: Mask, sizes: Numbers, limit: int, tries: int) -> list[list[OpenNode]]:
+def divide(
+    node: OpenNode, best: Mask, sizes: Numbers, limit: int, tries: int
+) -> list[list[OpenNode]]:
     """Ways to divide a node, of which one is to be chosen when their parts have been bounded.
 
     * A leaf remains what it is.
-    * The node that holds the best support: into that support, and for each of its items the supports that hold the
-      items before it but not itself. These are the nodes that a dive to the best support leaves open.
+    * The node that holds the best support: into that support, and for each of its items the
+      supports that hold the items before it but not itself. These are the nodes that a dive to the
+      best support leaves open.
     * Another one: into the supports with an item and those without it, for each of ``tries`` items.
 
     Args:
@@ -129,7 +143,8 @@ def divide(node: OpenNode, best: Mask, sizes: Numbers, limit: int, tries: int) -
 
 
 def choose_division(ways: list[list[OpenNode]], lower: float, target: float) -> list[OpenNode]:
-    """The division whose parts have the highest bounds, by their product (Achterberg, Koch & Martin 2005)."""
+    """The division whose parts have the highest bounds, by their product (Achterberg, Koch & Martin
+    2005)."""
 
     def score(parts: list[OpenNode]) -> float:
         return math.prod(min(part.lower, target) - lower + 1e-9 * abs(target) for part in parts)
@@ -169,7 +184,8 @@ class Tree:
             heapq.heappush(self._by_depth, (-int(np.sum(node.included | node.excluded)), number))
 
     def select(self, most: int, target: float) -> list[int]:
-        """The numbers of the nodes to divide next: a quarter the deepest, the others of the lowest bounds.
+        """The numbers of the nodes to divide next: a quarter the deepest, the others of the lowest
+        bounds.
 
         They stay open until :meth:`remove`. Where memory gets short all are the deepest ones.
         """
@@ -178,7 +194,9 @@ class Tree:
         chosen = self._take(self._by_depth, deep, target)
         return chosen + self._take(self._by_bound, most - len(chosen), target, but=chosen)
 
-    def _take(self, heap: list[Any], most: int, target: float, but: Iterable[int] = ()) -> list[int]:
+    def _take(
+        self, heap: list[Any], most: int, target: float, but: Iterable[int] = ()
+    ) -> list[int]:
         entries: list[Any] = []
         chosen: list[int] = []
         while heap and len(chosen) < most:

@@ -1,1 +1,2 @@
-"""Linear algebra that several parts share: selection, projections, decompositions, eigenvalues, linear systems."""
+"""Linear algebra that several parts share: selection, projections, decompositions, eigenvalues,
+linear systems."""

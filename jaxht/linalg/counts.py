@@ -1,4 +1,5 @@
-"""Counts of the entries of arrays, which an int32 may not hold: integers of one digit, or of two to the base 256."""
+"""Counts of the entries of arrays, which an int32 may not hold: integers of one digit, or of two to
+the base 256."""
 
 import functools
 import math
@@ -8,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxht._pytree import Array, Numeric
+from jaxht._typing import Array, Numeric
 
 #: A count of every lane (lanes,), int32: one digit, or two to the base BASE, the higher first.
 Count = tuple[Array, ...]
@@ -44,15 +45,19 @@ def clip_count(k: Numeric, total: int) -> Count:
         return (jnp.clip(jnp.asarray(k, jnp.int32), 0, total),)
     high, low = divmod(jnp.maximum(jnp.asarray(k), 0), BASE)
     count, most = (high.astype(jnp.int32), low.astype(jnp.int32)), to_digits(total, True)
-    return tuple(jnp.where(reaches(count, most), last, digit) for digit, last in zip(count, most, strict=True))
+    return tuple(
+        jnp.where(reaches(count, most), last, digit)
+        for digit, last in zip(count, most, strict=True)
+    )
 
 
 def count_true(marks: Sequence[Array], wide: bool) -> list[Count]:
-    """How many entries of each lane are True, for several boolean arrays (lanes, ...); wide: in two digits.
+    """How many entries of each lane are True, for several boolean arrays (lanes, ...); wide: in two
+    digits.
 
-    One reduction of several operands reads what they are made of once; on CPU it is vectorised, which the sum of one
-    is not, and takes a fifth of its time. In two stages, rows first, a long one runs on several cores.
-    """
+    One reduction of several operands reads what they are made of once; on CPU it is vectorised,
+    which the sum of one is not, and takes a fifth of its time. In two stages, rows first, a long
+    one runs on several cores."""
     counts = [mark.astype(jnp.int32) for mark in marks]
     ndim, shape = counts[0].ndim, counts[0].shape
     if wide:
@@ -91,12 +96,14 @@ def equals(count: Count, k: Count) -> Array:
 
 
 def split_axes(shape: Sequence[int]) -> int:
-    """The number of leading axes that leaves as many entries along the others as a number of one digit counts."""
+    """The number of leading axes that leaves as many entries along the others as a number of one
+    digit counts."""
     return min(split for split in range(len(shape) + 1) if math.prod(shape[split:]) <= MOST)
 
 
 def _axis_of_few(shape: Sequence[int]) -> int:
-    """The first axis along which two sums of two digits each hold every count: adjacent entries are counted first."""
+    """The first axis along which two sums of two digits each hold every count: adjacent entries are
+    counted first."""
     fits = [length < MOST // BASE and math.prod(shape) // length <= MOST for length in shape]
     if not any(fits):
         raise ValueError(
@@ -108,4 +115,6 @@ def _axis_of_few(shape: Sequence[int]) -> int:
 
 def _sum(counts: list[Array], axes: Sequence[int]) -> list[Array]:
     zeros = [jnp.zeros((), jnp.int32)] * len(counts)
-    return lax.reduce(counts, zeros, lambda x, y: [a + b for a, b in zip(x, y, strict=True)], tuple(axes))
+    return lax.reduce(
+        counts, zeros, lambda x, y: [a + b for a, b in zip(x, y, strict=True)], tuple(axes)
+    )

@@ -5,24 +5,26 @@ from collections.abc import Callable
 import jax.numpy as jnp
 from jax import lax
 
-from jaxht._pytree import Array, ArrayDType, Numeric
+from jaxht._typing import Array, ArrayDType, Numeric
 from jaxht.linalg.linear_solvers import ratio
 
 NUM_STEPS = 16
-# What the steps from a random start miss of the top of a Marchenko-Pastur spectrum (measured: at most 5 %, as 16 steps
-# of the Lanczos method; 16 without momentum miss up to 18 %).
+# What the steps from a random start miss of the top of a Marchenko-Pastur spectrum (measured: at
+# most 5 %, as 16 steps of the Lanczos method; 16 without momentum miss up to 18 %).
 SAFETY = 1.05
 
 
 def largest_eigenvalue(product: Callable[[Array], Array], d: int, dtype: ArrayDType) -> Array:
     r"""Estimate the largest eigenvalue of a symmetric positive semi-definite operator from below.
 
-    The largest of the Rayleigh quotients ``t = v'Bv`` of unit vectors v, from a fixed pseudo-random start by
+    The largest of the Rayleigh quotients ``t = v'Bv`` of unit vectors v, from a fixed pseudo-random
+    start by
 
     .. math::
         v^+ \propto (B - t/2 I) v - (t/4)^2 v^-,
 
-    the recurrence of Chebyshev's polynomials on [0, t]: what exceeds t grows exponentially in the root of its excess.
+    the recurrence of Chebyshev's polynomials on [0, t]: what exceeds t grows exponentially in the
+    root of its excess.
 
     Args:
         product: v (d,) -> B v (d,).
@@ -30,12 +32,13 @@ def largest_eigenvalue(product: Callable[[Array], Array], d: int, dtype: ArrayDT
         dtype: float32 or float64.
 
     Returns:
-        Scalar; at most the true value, which times SAFETY it exceeds except for adversarial spectra. 0 for B = 0.
+        Scalar; at most the true value, which times SAFETY it exceeds except for adversarial
+        spectra. 0 for B = 0.
 
     Cost: NUM_STEPS products; a third of the Lanczos method's time to compile.
 
-    Source: Xu, He, De Sa, Mitliagkas & Ré 2018, power iteration with momentum; t in place of a bound of the second
-    eigenvalue.
+    Source: Xu, He, De Sa, Mitliagkas & Ré 2018, power iteration with momentum; t in place of a
+    bound of the second eigenvalue.
 
     Example:
         >>> import jax.numpy as jnp
@@ -56,11 +59,14 @@ def largest_eigenvalue(product: Callable[[Array], Array], d: int, dtype: ArrayDT
 
     start = random_vector(d, dtype)
     start = start / jnp.sqrt(jnp.vdot(start, start))
-    return lax.fori_loop(0, NUM_STEPS, step, (jnp.zeros_like(start), start, jnp.zeros((), dtype)))[2]
+    return lax.fori_loop(0, NUM_STEPS, step, (jnp.zeros_like(start), start, jnp.zeros((), dtype)))[
+        2
+    ]
 
 
 def random_vector(d: int, dtype: ArrayDType) -> Array:
-    """A fixed vector of pseudo-random numbers in (-1, 1): a hash of each index + 1 (the finaliser of MurmurHash3).
+    """A fixed vector of pseudo-random numbers in (-1, 1): a hash of each index + 1 (the finaliser
+    of MurmurHash3).
 
     Of different magnitudes: a vector of signs is an eigenvector of every 2 x 2 correlation matrix.
     """

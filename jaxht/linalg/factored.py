@@ -1,8 +1,9 @@
-"""Matrices that are known by their factors or products, for variables too large to be held entry by entry.
+"""Matrices that are known by their factors or products, for variables too large to be held entry by
+entry.
 
-A :class:`Factored` point minus a step along a gradient that is itself a product is a :class:`Sum`, of which subspace
-iteration (:mod:`jaxht.linalg.svd`) takes the products that it needs: no array of m n entries is ever made.
-"""
+A :class:`Factored` point minus a step along a gradient that is itself a product is a :class:`Sum`,
+of which subspace iteration (:mod:`jaxht.linalg.svd`) takes the products that it needs: no array of
+m n entries is ever made."""
 
 import dataclasses
 from collections.abc import Callable
@@ -11,7 +12,8 @@ from typing import Any
 import jax.numpy as jnp
 from jax import lax
 
-from jaxht._pytree import Array, ArrayDType, Numeric, pytree
+from jaxht._dataclass import pytree
+from jaxht._typing import Array, ArrayDType, Numeric
 from jaxht.linalg.lapack import triangular_factor
 from jaxht.linalg.precision import matmul
 
@@ -36,7 +38,8 @@ class Sum(Arithmetic):
     """A linear combination of matrices, ``sum_i c_i M_i``.
 
     Attributes:
-        terms: pairs (c_i, M_i); each M_i is an array (m, n), a :class:`Factored` or a :class:`Product`.
+        terms: pairs (c_i, M_i); each M_i is an array (m, n), a :class:`Factored` or a
+            :class:`Product`.
     """
 
     terms: tuple[tuple[Any, Any], ...]
@@ -115,14 +118,16 @@ class Factored(Arithmetic):
         return matmul(self.U * self.s[..., None, :], jnp.swapaxes(self.V, -1, -2))
 
     def entries(self, rows: Array, columns: Array) -> Array:
-        """The entries at (rows_i, columns_i), both (n,) integers; 0 where a row is m. Cost: k_max each."""
+        """The entries at (rows_i, columns_i), both (n,) integers; 0 where a row is m. Cost: k_max
+        each."""
         left = jnp.take(self.U * self.s, rows, axis=0, mode="fill", fill_value=0)
         return jnp.sum(left * jnp.take(self.V, columns, axis=0, mode="clip"), axis=1)
 
 
 @dataclasses.dataclass(frozen=True)
 class Product(Arithmetic):
-    """A matrix by two functions, ``M W = forward(W)`` and ``M' W = backward(W)``, for W of several columns."""
+    """A matrix by two functions, ``M W = forward(W)`` and ``M' W = backward(W)``, for W of several
+    columns."""
 
     forward: Callable[[Array], Array]
     backward: Callable[[Array], Array]
@@ -147,7 +152,8 @@ def square_norms(x: Any, y: Any) -> tuple[Array, Array]:
     """Compute ``||x||^2`` and ``||y||^2``, of arrays in one pass. Not differentiable."""
     if isinstance(x, Arithmetic) or isinstance(y, Arithmetic) or x.size > SHORT:
         return square_norm(x), square_norm(y)
-    # One reduction of two operands, which XLA does not split into several kernels as it does that of one.
+    # One reduction of two operands, which XLA does not split into several kernels as it does that
+    # of one.
     squares, zero = [(lax.stop_gradient(v) ** 2).ravel() for v in (x, y)], jnp.zeros((), x.dtype)
     return tuple(lax.reduce(squares, [zero, zero], lambda a, b: [a[0] + b[0], a[1] + b[1]], (0,)))
 

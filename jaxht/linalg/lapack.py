@@ -1,9 +1,8 @@
 """Factorisations of matrices by LAPACK, on CPUs one lane of a vmap after the other.
 
-In JAX 0.10 a batched call of LAPACK divides its lanes among the threads of XLA's pool and waits for them on one of
-these threads. As many such calls side by side as the pool has threads wait for each other for ever; two suffice on two
-cores. A call for a single matrix does not use the pool.
-"""
+In JAX 0.10 a batched call of LAPACK divides its lanes among the threads of XLA's pool and waits for
+them on one of these threads. As many such calls side by side as the pool has threads wait for each
+other for ever; two suffice on two cores. A call for a single matrix does not use the pool."""
 
 import functools
 from collections.abc import Callable
@@ -12,7 +11,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxht._pytree import Array
+from jaxht._typing import Array
 from jaxht.linalg.lanes import lane_by_lane
 from jaxht.linalg.precision import matmul
 
@@ -21,7 +20,9 @@ def _factorisation(function: Callable[[Array], Any]) -> Callable[[Array], Any]:
     """A function of a matrix, lane by lane, and so its derivative, in forward mode."""
     differentiable = jax.custom_jvp(lane_by_lane(function))
     tangent = lane_by_lane(lambda x, x_dot: jax.jvp(function, (x,), (x_dot,))[1])
-    differentiable.defjvp(lambda primals, tangents: (differentiable(*primals), tangent(*primals, *tangents)))
+    differentiable.defjvp(
+        lambda primals, tangents: (differentiable(*primals), tangent(*primals, *tangents))
+    )
     return functools.wraps(function)(differentiable)
 
 
@@ -47,14 +48,16 @@ def svd(x: Array) -> tuple[Array, Array, Array]:
 
 @_factorisation
 def eigh(x: Array) -> tuple[Array, Array]:
-    """Eigenvalues, increasing, and eigenvectors of a symmetric x (p, p), of which the lower half is read."""
+    """Eigenvalues, increasing, and eigenvectors of a symmetric x (p, p), of which the lower half is
+    read."""
     values, V = jnp.linalg.eigh(x, symmetrize_input=False)
     return values, V
 
 
 @_factorisation
 def cholesky(x: Array) -> Array:
-    """The Cholesky factor L of x = L L' from the lower half of x (p, p); NaN unless x is positive definite."""
+    """The Cholesky factor L of x = L L' from the lower half of x (p, p); NaN unless x is positive
+    definite."""
     return jnp.linalg.cholesky(x, symmetrize_input=False)
 
 
@@ -70,7 +73,8 @@ def _inverse_cholesky(x: Array) -> Array:
 
 
 def _inverse_triangular(L: Array) -> Array:
-    """``L^-1`` of a lower triangular L (p, p), in blocks of less than LEAF where there are not many."""
+    """``L^-1`` of a lower triangular L (p, p), in blocks of less than LEAF where there are not
+    many."""
     p = L.shape[0]
     if p < LEAF or p > MOST_LEAVES * LEAF:
         return jax.scipy.linalg.solve_triangular(L, jnp.eye(p, dtype=L.dtype), lower=True)
@@ -82,7 +86,8 @@ def _inverse_triangular(L: Array) -> Array:
 
 @jax.custom_jvp
 def inverse_cholesky(x: Array) -> Array:
-    """``L^-1`` for x = L L' (p, p), whose lower half is read; NaN unless x is positive definite. Cost: 2/3 p^3."""
+    """``L^-1`` for x = L L' (p, p), whose lower half is read; NaN unless x is positive definite.
+    Cost: 2/3 p^3."""
     return _inverse_cholesky(x)
 
 
@@ -96,6 +101,6 @@ def _inverse_cholesky_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tupl
     return half, -matmul(lower, half)
 
 
-# From this size on OpenBLAS, whose LAPACK JAX calls on CPUs, solves for a matrix by threads of its own, beside those of
-# XLA: 0.7 ms instead of 10 us for p = 32, on two cores that are not idle.
+# From this size on OpenBLAS, whose LAPACK JAX calls on CPUs, solves for a matrix by threads of its
+# own, beside those of XLA: 0.7 ms instead of 10 us for p = 32, on two cores that are not idle.
 LEAF, MOST_LEAVES = 32, 8

@@ -6,21 +6,25 @@ from typing import Any
 import jax.numpy as jnp
 from jax import lax
 
-from jaxht._pytree import Array, Numeric
+from jaxht._typing import Array, Numeric
 from jaxht.linalg.lapack import cholesky, solve_by_factor
 from jaxht.linalg.precision import matmul
 
 
 def cholesky_solver(gram: Array, penalty: Array) -> Callable[[Array], Array]:
-    """``s -> (B'B + diag(penalty))^-1 s``, as good as one Cholesky factor in working precision makes it."""
+    """``s -> (B'B + diag(penalty))^-1 s``, as good as one Cholesky factor in working precision
+    makes it."""
     k, dtype = gram.shape[0], gram.dtype
     norm = jnp.sqrt(jnp.diagonal(gram) + penalty)
     # A column whose square overflows must not drop out unseen, like one of zeros.
     scale = jnp.where(norm < jnp.inf, ratio(1.0, norm), jnp.nan)
-    # Columns scaled to unit norm, ones on the diagonal also in the padding; a jitter of a few ulps keeps the factor
-    # finite for duplicated or too many columns, and where it does not, the scaling alone has to do.
+    # Columns scaled to unit norm, ones on the diagonal also in the padding; a jitter of a few ulps
+    # keeps the factor finite for duplicated or too many columns, and where it does not, the scaling
+    # alone has to do.
     scaled = jnp.where(
-        jnp.eye(k, dtype=bool), 1 + 4 * k * float(jnp.finfo(dtype).eps), gram * scale[None] * scale[:, None]
+        jnp.eye(k, dtype=bool),
+        1 + 4 * k * float(jnp.finfo(dtype).eps),
+        gram * scale[None] * scale[:, None],
     )
     factor = cholesky(scaled)
     factor = jnp.where(jnp.all(jnp.isfinite(factor)), factor, jnp.eye(k, dtype=dtype))
@@ -36,11 +40,12 @@ def cholesky_solver(gram: Array, penalty: Array) -> Callable[[Array], Array]:
 def conjugate_gradients(
     product: Callable[[Array], Array], b: Array, diagonal: Numeric, rtol: float, max_steps: int
 ) -> Array:
-    """Solve ``M v = b`` for a symmetric M known by its products, with a diagonal to precondition (Hestenes 1952).
+    """Solve ``M v = b`` for a symmetric M known by its products, with a diagonal to precondition
+    (Hestenes 1952).
 
-    Ends where the preconditioned residual has fallen to rtol, or at a direction along which M is not positive: then
-    with what there is, at least the direction of b (Dembo & Steihaug 1983). NaN where b is. Differentiable in b and M.
-    """
+    Ends where the preconditioned residual has fallen to rtol, or at a direction along which M is
+    not positive: then with what there is, at least the direction of b (Dembo & Steihaug 1983). NaN
+    where b is. Differentiable in b and M."""
 
     def solve(product: Callable[[Array], Array], b: Array) -> Array:
         def step(carry: Any) -> Any:
@@ -48,12 +53,21 @@ def conjugate_gradients(
             image = product(direction)
             curvature = jnp.vdot(direction, image)
             convex = curvature > 0
-            length = jnp.where(convex, ratio(norm, curvature), jnp.where(count == 0, 1, 0).astype(b.dtype))
+            length = jnp.where(
+                convex, ratio(norm, curvature), jnp.where(count == 0, 1, 0).astype(b.dtype)
+            )
             v, residual = v + length * direction, residual - length * image
             scaled = residual / diagonal
             next_norm = jnp.vdot(residual, scaled)
             direction = scaled + ratio(next_norm, norm) * direction
-            return count + 1, convex & (next_norm > rtol**2 * start_norm), v, residual, direction, next_norm
+            return (
+                count + 1,
+                convex & (next_norm > rtol**2 * start_norm),
+                v,
+                residual,
+                direction,
+                next_norm,
+            )
 
         scaled = b / diagonal
         start_norm = jnp.vdot(b, scaled)

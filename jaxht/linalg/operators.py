@@ -7,14 +7,16 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jaxht._pytree import Array, ArrayDType
+from jaxht._typing import Array, ArrayDType
 from jaxht.linalg.eigenvalues import SAFETY, largest_eigenvalue
 
 
 class SymmetricOperator:
-    """A symmetric positive semi-definite B on variables of some shape, of which only ``B v`` is known.
+    """A symmetric positive semi-definite B on variables of some shape, of which only ``B v`` is
+    known.
 
-    Subclasses that know more (a diagonal, a cheaper quadratic form) say so; what stands here holds for all.
+    Subclasses that know more (a diagonal, a cheaper quadratic form) say so; what stands here holds
+    for all.
 
     Args:
         product: v -> B v, both shaped like the variable.
@@ -30,7 +32,9 @@ class SymmetricOperator:
         ([2.0, 2.0, 2.0], [2.0, 2.0, 2.0])
     """
 
-    def __init__(self, product: Callable[[Array], Array], shape: tuple[int, ...], dtype: ArrayDType) -> None:
+    def __init__(
+        self, product: Callable[[Array], Array], shape: tuple[int, ...], dtype: ArrayDType
+    ) -> None:
         self.product, self.shape, self.dtype = product, shape, dtype
 
     def __call__(self, v: Array) -> Array:
@@ -38,11 +42,13 @@ class SymmetricOperator:
         return self.product(v)
 
     def quadratic_form(self, v: Array, pred: Array) -> Array:
-        """``v' B v``; pred is the objective's prediction for v, which spares linear models a product."""
+        """``v' B v``; pred is the objective's prediction for v, which spares linear models a
+        product."""
         return jnp.vdot(v, self(v))
 
     def rows(self, indices: Array) -> Array:
-        """The rows at ``indices`` (k,) of the flat variable, (k, d); 0 where an index is d. Cost: k products."""
+        """The rows at ``indices`` (k,) of the flat variable, (k, d); 0 where an index is d. Cost: k
+        products."""
         unit = indices[:, None] == lax.iota(jnp.int32, math.prod(self.shape))[None]
         return jax.vmap(lambda v: self(v.reshape(self.shape)).ravel())(unit.astype(self.dtype))
 
@@ -61,16 +67,20 @@ class SymmetricOperator:
         return lax.map(entry, index, batch_size=BLOCK).reshape(self.shape)
 
     def preconditioner(self) -> Array:
-        """The diagonal, or near it but for a factor, where that costs less than d products; else 1."""
+        """The diagonal, or near it but for a factor, where that costs less than d products; else
+        1."""
         return jnp.ones((), self.dtype)
 
     def norm(self) -> Array:
         """An upper estimate of the largest eigenvalue. Cost: some 16 products."""
         d = math.prod(self.shape)
-        return SAFETY * largest_eigenvalue(lambda v: self(v.reshape(self.shape)).ravel(), d, self.dtype)
+        return SAFETY * largest_eigenvalue(
+            lambda v: self(v.reshape(self.shape)).ravel(), d, self.dtype
+        )
 
     def coordinate_norm(self) -> Array:
-        """An upper estimate of the largest diagonal entry: :meth:`norm` bounds it, where the diagonal costs more."""
+        """An upper estimate of the largest diagonal entry: :meth:`norm` bounds it, where the
+        diagonal costs more."""
         return self.norm()
 
 

@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from jaxht._pytree import Array
+from jaxht._typing import Array
 from jaxht.linalg.lapack import cholesky, inverse_cholesky
 from jaxht.linalg.precision import matmul
 

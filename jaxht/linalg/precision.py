@@ -1,4 +1,5 @@
-"""Products in full precision: on recent GPUs the default for float32 products is TF32, which keeps ten bits."""
+"""Products in full precision: on recent GPUs the default for float32 products is TF32, which keeps
+ten bits."""
 
 import contextlib
 import functools

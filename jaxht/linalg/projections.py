@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 from jax import lax
 
-from jaxht._pytree import Array, Numeric
+from jaxht._typing import Array, Numeric
 from jaxht.linalg.selection import k_largest_mask
 from jaxht.linalg.svd import truncated_svd
 
@@ -15,12 +15,12 @@ def hard_threshold(z: Array, k: Numeric) -> Array:
 
     Args:
         z: array of shape (..., d), any real dtype.
-        k: integer, static or traced, broadcastable to the leading shape; clipped to [0, d]. k = 0 gives zero and k >= d
-            the identity.
+        k: integer, static or traced, broadcastable to the leading shape; clipped to [0, d]. k = 0
+            gives zero and k >= d the identity.
 
     Returns:
-        Array like ``z`` with at most k nonzeros. Ties go to the lowest index; NaN ranks above infinity and is kept.
-        The derivative with respect to ``z`` is the mask of the kept entries.
+        Array like ``z`` with at most k nonzeros. Ties go to the lowest index; NaN ranks above
+        infinity and is kept. The derivative with respect to ``z`` is the mask of the kept entries.
 
     Raises:
         ValueError: for a complex, boolean or unsigned dtype.
@@ -39,16 +39,19 @@ def hard_threshold(z: Array, k: Numeric) -> Array:
 
 
 def l2_ball(v: Array, radius: Numeric) -> Array:
-    """Project onto the ball of the given radius: ``Pi_w(v) = v / max(1, ||v|| / w)`` over the last axis.
+    """Project onto the ball of the given radius: ``Pi_w(v) = v / max(1, ||v|| / w)`` over the last
+    axis.
 
     Args:
         v: floating array of shape (..., d).
-        radius: w >= 0, static or traced, broadcastable to the leading shape; infinity gives the identity.
+        radius: w >= 0, static or traced, broadcastable to the leading shape; infinity gives the
+            identity.
 
     Returns:
-        Array like ``v``, of norm at most ``radius`` up to rounding. Zero stays zero, also at radius 0. The derivative
-        with respect to v is the identity inside the ball and on its boundary, and ``w / ||v|| (I - v v' / ||v||^2)``
-        outside; with respect to w it is ``v / ||v||`` outside, else 0.
+        Array like ``v``, of norm at most ``radius`` up to rounding. Zero stays zero, also at radius
+        0. The derivative with respect to v is the identity inside the ball and on its boundary, and
+        ``w / ||v|| (I - v v' / ||v||^2)`` outside; with respect to w it is ``v / ||v||`` outside,
+        else 0.
 
     Cost: two passes over v.
 
@@ -60,8 +63,8 @@ def l2_ball(v: Array, radius: Numeric) -> Array:
         >>> projections.l2_ball(jnp.array([3.0, 4.0]), 2.5).tolist()
         [1.5, 2.0]
     """
-    # Divided by the largest magnitude, the squares neither over- nor underflow. The quotient radius / norm does not
-    # depend on that scale, so neither does its derivative.
+    # Divided by the largest magnitude, the squares neither over- nor underflow. The quotient radius
+    # / norm does not depend on that scale, so neither does its derivative.
     largest = lax.stop_gradient(jnp.max(jnp.abs(v), axis=-1, keepdims=True))
     tiny = float(jnp.finfo(v.dtype).tiny)
     scale = jnp.clip(largest, tiny, 1 / tiny)  # of which the inverse is a normal number too
@@ -77,8 +80,8 @@ def l2_ball(v: Array, radius: Numeric) -> Array:
 def sparse_l2_ball(z: Array, k: Numeric, radius: Numeric) -> Array:
     """Project onto the k-sparse vectors of norm at most ``radius``: ``Pi_w(H_k(z))``.
 
-    The composition in this order is the exact projection onto the intersection, since scaling does not change which
-    entries are largest.
+    The composition in this order is the exact projection onto the intersection, since scaling does
+    not change which entries are largest.
 
     Args:
         z: floating array of shape (..., d).
@@ -86,8 +89,8 @@ def sparse_l2_ball(z: Array, k: Numeric, radius: Numeric) -> Array:
         radius: as in :func:`l2_ball`.
 
     Returns:
-        Array like ``z`` with at most k nonzeros, of norm at most ``radius`` up to rounding. The derivative is that of
-        :func:`l2_ball` on the kept entries, and 0 on the others.
+        Array like ``z`` with at most k nonzeros, of norm at most ``radius`` up to rounding. The
+        derivative is that of :func:`l2_ball` on the kept entries, and 0 on the others.
 
     Cost: that of :func:`hard_threshold` and :func:`l2_ball`.
 
@@ -112,12 +115,13 @@ def low_rank(Z: Array, k: Numeric) -> Array:
         k: rank, static or traced, broadcastable to the leading shape; 0 gives zero.
 
     Returns:
-        Array like ``Z`` of rank at most k up to rounding. Of equal singular values the decomposition's first are kept.
-        The derivative, where the singular values k and k + 1 differ, is that of the projection: it moves the kept
-        spaces as well. It is NaN where any two singular values are equal.
+        Array like ``Z`` of rank at most k up to rounding. Of equal singular values the
+        decomposition's first are kept. The derivative, where the singular values k and k + 1
+        differ, is that of the projection: it moves the kept spaces as well. It is NaN where any two
+        singular values are equal.
 
-    Cost: a full singular value decomposition, ``O(m n min(m, n))``; independent of k. For large matrices, and where a
-    matrix nearby is known, see :func:`jaxht.linalg.svd.truncated_svd`.
+    Cost: a full singular value decomposition, ``O(m n min(m, n))``; independent of k. For large
+    matrices, and where a matrix nearby is known, see :func:`jaxht.linalg.svd.truncated_svd`.
 
     Source: Yuan, Li & Zhang 2018, §1; Eckart & Young 1936.
 
@@ -128,5 +132,7 @@ def low_rank(Z: Array, k: Numeric) -> Array:
         >>> [round(float(entry), 4) for entry in jnp.diagonal(X)]
         [3.0, 2.0, 0.0]
     """
-    project = jnp.vectorize(lambda Z, k: truncated_svd(Z, k, exact=True).matrix, signature="(m,n),()->(m,n)")
+    project = jnp.vectorize(
+        lambda Z, k: truncated_svd(Z, k, exact=True).matrix, signature="(m,n),()->(m,n)"
+    )
     return project(Z.astype(jnp.promote_types(Z.dtype, jnp.float32)), k).astype(Z.dtype)

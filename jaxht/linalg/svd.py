@@ -1,4 +1,5 @@
-"""The leading singular triplets of a matrix: by full decomposition, or by subspace iteration with a warm start."""
+"""The leading singular triplets of a matrix: by full decomposition, or by subspace iteration with a
+warm start."""
 
 import functools
 from typing import Any, NamedTuple
@@ -7,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jaxht._pytree import Array, Leaf, Numeric
+from jaxht._typing import Array, Leaf, Numeric
 from jaxht.linalg.factored import Arithmetic, multiply
 from jaxht.linalg.lapack import qr, svd
 from jaxht.linalg.precision import matmul
@@ -21,8 +22,8 @@ class TruncatedSVD(NamedTuple):
         U: (m, k_max), orthonormal columns, then columns of 0.
         s: (k_max,) singular values, falling, then 0.
         V: (n, k_max), orthonormal columns, then columns of 0.
-        error: scalar, ``||Z'U - V diag(s)||_F / ||Z'U||_F``, whose square is the share of energy that half an iteration
-            more would gain; 0 for a full decomposition.
+        error: scalar, ``||Z'U - V diag(s)||_F / ||Z'U||_F``, whose square is the share of energy
+            that half an iteration more would gain; 0 for a full decomposition.
     """
 
     matrix: Any
@@ -48,28 +49,34 @@ def truncated_svd(
     .. math::
         V = orth(Y), \quad Z V = U R, \quad \text{the SVD of } R \text{ rotates } U \text{ and } V, \quad Y = Z^T U,
 
-    from ``Y = Z^T [near G, H]``, G and H pseudo-random and fixed: near a matrix of which the decomposition is known, as
-    in projected gradient descent, one or two iterations suffice; without ``near`` this is the randomised SVD. Where the
-    error is not met in MAX_STEPS iterations the matrix is decomposed in full.
+    from ``Y = Z^T [near G, H]``, G and H pseudo-random and fixed: near a matrix of which the
+    decomposition is known, as in projected gradient descent, one or two iterations suffice; without
+    ``near`` this is the randomised SVD. Where the error is not met in MAX_STEPS iterations the
+    matrix is decomposed in full.
 
     Args:
-        Z: (m, n), float32 or float64; or a matrix known by its products, see :mod:`jaxht.linalg.factored`, for which
-            ``matrix`` is None, and which is never decomposed in full.
+        Z: (m, n), float32 or float64; or a matrix known by its products, see
+            :mod:`jaxht.linalg.factored`, for which ``matrix`` is None, and which is never
+            decomposed in full.
         k: rank, static or traced.
         k_max: static bound on k; None: min(m, n).
-        near: (m, n), of rank at most k_max; only its column space counts, and only for the cost. None: a random start.
-        exact: static; whether to decompose in full. None: where min(m, n) < 2.5 (k_max + OVERSAMPLING).
-        rtol: bound on the error, traced; None: the root of machine epsilon, with which the distance to Z is the least
-            up to rounding.
+        near: (m, n), of rank at most k_max; only its column space counts, and only for the cost.
+            None: a random start.
+        exact: static; whether to decompose in full. None: where min(m, n) < 2.5 (k_max +
+            OVERSAMPLING).
+        rtol: bound on the error, traced; None: the root of machine epsilon, with which the distance
+            to Z is the least up to rounding.
 
     Returns:
-        :class:`TruncatedSVD`. ``matrix`` has a derivative in Z, and so have U and V but for rotations among the
-        columns, if the singular values k and k + 1 differ.
+        :class:`TruncatedSVD`. ``matrix`` has a derivative in Z, and so have U and V but for
+        rotations among the columns, if the singular values k and k + 1 differ.
 
-    Cost: in full O(m n min(m, n)); else 4 m n (k_max + OVERSAMPLING) an iteration, once 2 m n k_max for near, and QR
-    decompositions of (m + n) (k_max + OVERSAMPLING) numbers. A derivative costs a full decomposition.
+    Cost: in full O(m n min(m, n)); else 4 m n (k_max + OVERSAMPLING) an iteration, once 2 m n k_max
+    for near, and QR decompositions of (m + n) (k_max + OVERSAMPLING) numbers. A derivative costs a
+    full decomposition.
 
-    Source: Halko, Martinsson & Tropp 2011, Algorithms 4.4 and 5.1; Stewart 1969 for the Ritz values.
+    Source: Halko, Martinsson & Tropp 2011, Algorithms 4.4 and 5.1; Stewart 1969 for the Ritz
+    values.
 
     Example:
         >>> import jax.numpy as jnp
@@ -89,17 +96,21 @@ def truncated_svd(
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(4, 5))
-def _truncated_svd(Z: Array, k: Array, near: Array | None, rtol: Array, k_max: int, exact: bool) -> TruncatedSVD:
+def _truncated_svd(
+    Z: Array, k: Array, near: Array | None, rtol: Array, k_max: int, exact: bool
+) -> TruncatedSVD:
     if exact:
         return _decompose(Z, k, k_max)
     found = _add_matrix(_iterate(Z, k, near, rtol, k_max))
 
     def fall_back(carry: Any) -> Any:
-        # XLA hoists out of a loop what does not change in it, even if the loop may not run: so Z is returned changed.
+        # XLA hoists out of a loop what does not change in it, even if the loop may not run: so Z is
+        # returned changed.
         _, Z, _ = carry
         return jnp.array(False), jnp.zeros_like(Z), _decompose(Z, k, k_max)
 
-    # A loop of at most one iteration, in place of a branch, both sides of which lanes of a vmap would always compute.
+    # A loop of at most one iteration, in place of a branch, both sides of which lanes of a vmap
+    # would always compute.
     return lax.while_loop(lambda carry: carry[0], fall_back, (found.error > rtol, Z, found))[-1]
 
 
@@ -141,7 +152,8 @@ def _iterate(Z: Any, k: Array, near: Any, rtol: Array, k_max: int) -> TruncatedS
 
 def _cut(U: Array, s: Array, V: Array, k: Array, error: Array) -> TruncatedSVD:
     kept = lax.iota(jnp.int32, s.size) < k
-    # By selection: multiplied by 0, a NaN would stay in columns beyond k, and the rank seem to be higher.
+    # By selection: multiplied by 0, a NaN would stay in columns beyond k, and the rank seem to be
+    # higher.
     U, s, V = (jnp.where(kept, part, 0) for part in (U, s, V))
     return TruncatedSVD(None, U, s, V, error)
 
@@ -152,7 +164,8 @@ def _add_matrix(found: TruncatedSVD) -> TruncatedSVD:
 
 @_truncated_svd.defjvp
 def _truncated_svd_jvp(k_max: int, exact: bool, primals: tuple, tangents: tuple) -> tuple:
-    """Perturbation theory: kept and dropped singular vectors mix by ``1 / (s_i^2 - s_j^2)``, i <= k < j."""
+    """Perturbation theory: kept and dropped singular vectors mix by ``1 / (s_i^2 - s_j^2)``, i <= k
+    < j."""
     (Z, k, *_), E = primals, tangents[0]
     found = _truncated_svd(*primals, k_max, exact)
     U, s, Vt = svd(Z)

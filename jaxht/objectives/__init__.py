@@ -1,4 +1,5 @@
-"""Objectives: an objective consists of a loss, a design and a ridge; :mod:`jaxht.refit` decides how to refit it."""
+"""Objectives: an objective consists of a loss, a design and a ridge; :mod:`jaxht.refit` decides how
+to refit it."""
 
 from jaxht.objectives.custom import Custom as Custom
 from jaxht.objectives.finite_sum import FiniteSum as FiniteSum

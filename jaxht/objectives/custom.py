@@ -8,7 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
-from jaxht._pytree import Array, ArrayDType, ArrayTree, Numeric, mixed, pytree, static, warn_of_rounding
+from jaxht._checks import warn_of_rounding
+from jaxht._dataclass import mixed, pytree, static
+from jaxht._typing import Array, ArrayDType, ArrayTree, Numeric
 from jaxht.linalg.linear_solvers import ratio
 from jaxht.linalg.operators import SymmetricOperator
 from jaxht.objectives.objective import Objective, no_factors
@@ -23,23 +25,26 @@ class Template(NamedTuple):
 
 @pytree
 class Custom(Objective):
-    """A JAX function ``fun(x, *args)``, twice differentiable: a likelihood, a physical model, a network.
+    """A JAX function ``fun(x, *args)``, twice differentiable: a likelihood, a physical model, a
+    network.
 
-    Automatic step sizes use the largest eigenvalue of the Hessian at 0, which need not bound it elsewhere: a run may
-    end as DIVERGED, while :class:`jaxht.NIHT` adapts its step. Refits on supports take truncated Newton steps, which
-    find a stationary point where f is not convex.
+    Automatic step sizes use the largest eigenvalue of the Hessian at 0, which need not bound it
+    elsewhere: a run may end as DIVERGED, while :class:`jaxht.NIHT` adapts its step. Refits on
+    supports take truncated Newton steps, which find a stationary point where f is not convex.
 
     Args:
-        fun: a function of x and args that returns a real scalar, static. Every new function object is compiled anew:
-            define it once, and pass what changes as args.
-        args: arrays and numbers that are passed to ``fun``, traced; floats are cast to the variable's dtype, everything
-            else is passed as it is.
-        like: keyword, the shape and dtype of x: a Python int d for a vector, or an array or ``jax.ShapeDtypeStruct``,
-            or a pytree of them. A pytree is passed to ``fun``, but the variable of the problem is the flat vector of
-            all its entries, so that a constraint counts all of them; :meth:`unravel` converts a solution back.
+        fun: a function of x and args that returns a real scalar, static. Every new function object
+            is compiled anew: define it once, and pass what changes as args.
+        args: arrays and numbers that are passed to ``fun``, traced; floats are cast to the
+            variable's dtype, everything else is passed as it is.
+        like: keyword, the shape and dtype of x: a Python int d for a vector, or an array or
+            ``jax.ShapeDtypeStruct``, or a pytree of them. A pytree is passed to ``fun``, but the
+            variable of the problem is the flat vector of all its entries, so that a constraint
+            counts all of them; :meth:`unravel` converts a solution back.
 
     Raises:
-        ValueError: from :meth:`prepare`, which every solver calls, unless ``fun`` maps such an x to a real scalar.
+        ValueError: from :meth:`prepare`, which every solver calls, unless ``fun`` maps such an x to
+        a real scalar.
 
     Cost: a gradient is a few evaluations of ``fun``, a product with the Hessian a few gradients.
 
@@ -56,13 +61,22 @@ class Custom(Objective):
     args: tuple[Any, ...] = mixed(default=())
     like: Any = static(default=None)
 
-    def __init__(self, fun: Callable[..., Array], *positional: Any, args: tuple[Any, ...] = (), like: Any) -> None:
+    def __init__(
+        self, fun: Callable[..., Array], *positional: Any, args: tuple[Any, ...] = (), like: Any
+    ) -> None:
         if not isinstance(like, Template):
-            like = jax.ShapeDtypeStruct((like,), jnp.result_type(float)) if isinstance(like, int | np.integer) else like
+            like = (
+                jax.ShapeDtypeStruct((like,), jnp.result_type(float))
+                if isinstance(like, int | np.integer)
+                else like
+            )
             warn_of_rounding(like)
             leaves, structure = jax.tree.flatten(like)
             like = Template(
-                structure, tuple(jax.ShapeDtypeStruct(jnp.shape(leaf), jnp.result_type(leaf)) for leaf in leaves)
+                structure,
+                tuple(
+                    jax.ShapeDtypeStruct(jnp.shape(leaf), jnp.result_type(leaf)) for leaf in leaves
+                ),
             )
         for name, value in (("fun", fun), ("args", positional or args), ("like", like)):
             object.__setattr__(self, name, value)
@@ -102,9 +116,15 @@ class Custom(Objective):
         if not callable(self.fun):
             raise ValueError(f"fun must be a function of x; got {type(self.fun).__name__}")
         if not self.like.leaves or self.dtype not in (jnp.float32, jnp.float64):
-            raise ValueError(f"like must describe arrays of float32 or float64; got {self.like.leaves}")
+            raise ValueError(
+                f"like must describe arrays of float32 or float64; got {self.like.leaves}"
+            )
         out = self._output(jax.ShapeDtypeStruct(self.shape, self.dtype))
-        if not isinstance(out, jax.ShapeDtypeStruct) or out.shape != () or not jnp.issubdtype(out.dtype, jnp.floating):
+        if (
+            not isinstance(out, jax.ShapeDtypeStruct)
+            or out.shape != ()
+            or not jnp.issubdtype(out.dtype, jnp.floating)
+        ):
             raise ValueError(f"fun must return a real scalar; got {out}")
         return self
 

@@ -1,27 +1,30 @@
-r"""The dual of a linear model with a ridge over a constraint; each of its values is a lower bound on f.
+r"""The dual of a linear model with a ridge over a constraint; each of its values is a lower bound
+on f.
 
-With ``f(x) = c sum_i s_i l(a_i.x; y_i) + l2/2 ||x||^2``, C the constraint and l* the conjugate of the loss,
+With ``f(x) = c sum_i s_i l(a_i.x; y_i) + l2/2 ||x||^2``, C the constraint and l* the conjugate of
+the loss,
 
 .. math::
     z(\alpha) = -\tfrac{c}{l_2} \sum_i s_i \alpha_i a_i, \qquad w(\alpha) = P_C(z(\alpha)), \qquad
     D(\alpha) = -c \sum_i s_i l^*(\alpha_i; y_i) + \tfrac{l_2}{2} \|w\|^2 - l_2 \langle w, z \rangle
 
-and ``f(x) >= D(alpha)`` for all x in C and all alpha: D is the minimum over C of the Lagrangian. On sparse vectors the
-last two terms are ``-l2/2 ||w||^2``. The minimum of f may exceed the maximum of D; where both are equal, x and alpha
-are optimal. Where the objective has an offset, ``l*(alpha_i; y_i) - alpha_i offset_i`` takes the place of l*.
+and ``f(x) >= D(alpha)`` for all x in C and all alpha: D is the minimum over C of the Lagrangian. On
+sparse vectors the last two terms are ``-l2/2 ||w||^2``. The minimum of f may exceed the maximum of
+D; where both are equal, x and alpha are optimal. Where the objective has an offset, ``l*(alpha_i;
+y_i) - alpha_i offset_i`` takes the place of l*.
 
-The bound also holds in floating-point arithmetic: a bound on the rounding errors is subtracted from D, and one is added
-to f. Each of these two is ``gamma`` times the size of the terms that are summed, in N additions including those of
-products and predictions,
+The bound also holds in floating-point arithmetic: a bound on the rounding errors is subtracted from
+D, and one is added to f. Each of these two is ``gamma`` times the size of the terms that are
+summed, in N additions including those of products and predictions,
 
 .. math::
     \gamma = \frac{m u}{1 - m u}, \qquad m = \min(N, 8 \sqrt{N}),
 
-u half of machine epsilon. For N <= 64 no rounding error exceeds it (Higham 2002, §3.1 and §3.5); above, errors that
-are random and independent of each other exceed it with a probability of at most ``2 exp(-32) = 3e-14`` (Higham & Mary
-2019, Theorem 2.4), and those of blocked sums are smaller. With 500 to 20 000 samples and k = 25 they are
-about 1e-3 of f in float32, and 1e-12 in float64. What underflows is lost: of each term at most the smallest normal
-number, which is counted as well.
+u half of machine epsilon. For N <= 64 no rounding error exceeds it (Higham 2002, §3.1 and §3.5);
+above, errors that are random and independent of each other exceed it with a probability of at most
+``2 exp(-32) = 3e-14`` (Higham & Mary 2019, Theorem 2.4), and those of blocked sums are smaller.
+With 500 to 20 000 samples and k = 25 they are about 1e-3 of f in float32, and 1e-12 in float64.
+What underflows is lost: of each term at most the smallest normal number, which is counted as well.
 
 Source: Yuan et al. 2020, §2 and §3; Higham 2002; Higham & Mary 2019.
 """
@@ -32,7 +35,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxht._pytree import Array, Leaf, Numeric
+from jaxht._typing import Array, Leaf, Numeric
 from jaxht.constraints import Constraint
 from jaxht.designs import LinearOperator
 from jaxht.linalg.operators import SymmetricOperator
@@ -79,7 +82,8 @@ def check_dual(objective: Objective) -> None:
         objective: any objective.
 
     Raises:
-        ValueError: unless it is a linear model of one output with a single l2 > 0 (as far as known at trace time).
+        ValueError: unless it is a linear model of one output with a single l2 > 0 (as far as known
+        at trace time).
 
     Example:
         >>> import jax.numpy as jnp, jaxht
@@ -113,7 +117,8 @@ def conjugate_loss(objective: LinearModel) -> ScalarLoss:
 
 
 def column_bound(objective: LinearModel) -> Array:
-    """At least the largest Euclidean norm of a column of A, by which rounding errors of products are bounded.
+    """At least the largest Euclidean norm of a column of A, by which rounding errors of products
+    are bounded.
 
     Args:
         objective: a linear model that :func:`check_dual` accepts, prepared.
@@ -131,7 +136,9 @@ def column_bound(objective: LinearModel) -> Array:
     """
     A = objective.design
     if isinstance(A, LinearOperator) and A.norms is None:
-        return jnp.sqrt(SymmetricOperator(lambda v: A.rmatvec(A.matvec(v)), A.shape[1:], objective.dtype).norm())
+        return jnp.sqrt(
+            SymmetricOperator(lambda v: A.rmatvec(A.matvec(v)), A.shape[1:], objective.dtype).norm()
+        )
     return jnp.max(A.column_norms())
 
 
@@ -172,7 +179,8 @@ def _underflow(objective: LinearModel, x: Array, slopes: Array) -> Array:
 
 
 def primal_error(objective: LinearModel, x: Array, pred: Array, columns: Array) -> Array:
-    """A bound of the rounding error of ``objective.value(x, pred)``, where ``pred = objective.predict(x)``.
+    """A bound of the rounding error of ``objective.value(x, pred)``, where ``pred =
+    objective.predict(x)``.
 
     Args:
         objective: a linear model that :func:`check_dual` accepts, prepared.
@@ -196,7 +204,9 @@ def primal_error(objective: LinearModel, x: Array, pred: Array, columns: Array) 
     pred = objective.linear_predictor(pred)
     slopes = loss.derivative(pred, y)
     lost = _underflow(objective, x, slopes)
-    shift = gamma * columns * jnp.sqrt(jnp.sum(x != 0, dtype=x.dtype)) * _norm(x) + lost  # of all predictions, in norm
+    shift = (
+        gamma * columns * jnp.sqrt(jnp.sum(x != 0, dtype=x.dtype)) * _norm(x) + lost
+    )  # of all predictions, in norm
     shift += 0.0 if objective.offset is None else gamma * _norm(objective.offset)
     size = jnp.sum(objective.weight(loss.value_size(pred, y))) + objective.ridge(x)
     shares = objective.weight(jnp.ones_like(pred))
@@ -225,8 +235,9 @@ def dual_point(
 ) -> DualPoint:
     r"""Compute w(alpha) and a lower bound from dual variables.
 
-    For the squared loss a part of its curvature can serve as a ridge as well: ``1/2 ||A x - y||^2 - mu/2 ||x||^2`` is
-    convex for mu up to the least eigenvalue of A' A, so above its tangent at x. With alpha = A x - y,
+    For the squared loss a part of its curvature can serve as a ridge as well: ``1/2 ||A x - y||^2 -
+    mu/2 ||x||^2`` is convex for mu up to the least eigenvalue of A' A, so above its tangent at x.
+    With alpha = A x - y,
 
     .. math::
         z = \frac{1}{\rho} \Big(\mu x - c \sum_i s_i \alpha_i a_i\Big), \qquad
@@ -238,9 +249,10 @@ def dual_point(
         constraint: C, prepared.
         alpha: (n,), within the domain of l*; see ``within`` of the loss.
         columns: :func:`column_bound` of the objective; None: computed.
-        ridge: rho > 0, a scalar: D is then a bound of ``f(x) + (rho - l2 - mu)/2 ||x||^2``; None: l2 + mu.
-        borrowed: mu, a scalar; None for 0. Above 0 only for the squared loss, and a little below the least eigenvalue,
-            so that rounding errors of alpha are made up for.
+        ridge: rho > 0, a scalar: D is then a bound of ``f(x) + (rho - l2 - mu)/2 ||x||^2``; None:
+            l2 + mu.
+        borrowed: mu, a scalar; None for 0. Above 0 only for the squared loss, and a little below
+            the least eigenvalue, so that rounding errors of alpha are made up for.
         x: the point to which alpha belongs, for mu above 0.
 
     Returns:
@@ -273,17 +285,24 @@ def dual_point(
         known = alpha * objective.offset
         conjugates, sizes = conjugates - known, sizes + jnp.abs(known)
     value = -jnp.sum(objective.weight(conjugates)) + constant + rho * (square / 2 - product)
-    # With h(z) = max_C <w, z> - ||w||^2 / 2 it is -rho h(z), and |h(z + e) - h(z)| <= (||w|| + ||e||) ||e|| for an
-    # error e of z, on the coordinates of the maximiser.
-    gamma, columns = rounding_unit(objective, w), column_bound(objective) if columns is None else columns
+    # With h(z) = max_C <w, z> - ||w||^2 / 2 it is -rho h(z), and |h(z + e) - h(z)| <= (||w|| +
+    # ||e||) ||e|| for an error e of z, on the coordinates of the maximiser.
+    gamma, columns = (
+        rounding_unit(objective, w),
+        column_bound(objective) if columns is None else columns,
+    )
     lost = _underflow(objective, w, slopes)
-    shift = gamma * columns * jnp.sqrt(jnp.maximum(jnp.sum(w != 0, dtype=w.dtype), 1)) * _norm(slopes)  # rho ||e||
+    shift = (
+        gamma * columns * jnp.sqrt(jnp.maximum(jnp.sum(w != 0, dtype=w.dtype), 1)) * _norm(slopes)
+    )  # rho ||e||
     shift += lost
     if borrowed is not None and x is not None:
         shift += gamma * borrowed * _norm(x)
     size = jnp.sum(objective.weight(sizes))
     size += constant + rho * (square + jnp.abs(product))
-    inexact = constraint.rounding * float(jnp.finfo(w.dtype).eps) * rho * jnp.abs(product)  # of low rank
+    inexact = (
+        constraint.rounding * float(jnp.finfo(w.dtype).eps) * rho * jnp.abs(product)
+    )  # of low rank
     error = gamma * size + shift * (jnp.sqrt(square) + shift / rho) + inexact + lost * (1 + rho)
     # A bound of rounding errors is no part of what is differentiated.
     return DualPoint(alpha, z, w, value - lax.stop_gradient(error), error)
@@ -318,7 +337,8 @@ def supergradient(objective: LinearModel, alpha: Array, pred: Array) -> Array:
 
 
 def dual_variables(objective: LinearModel, pred: Array) -> Array:
-    """The dual variables ``l'(a_i.x; y_i)`` that belong to x, moved just inside the domain of l* where needed.
+    """The dual variables ``l'(a_i.x; y_i)`` that belong to x, moved just inside the domain of l*
+    where needed.
 
     Where x is optimal and the problem has no duality gap, they are optimal as well.
 
@@ -344,7 +364,8 @@ def dual_variables(objective: LinearModel, pred: Array) -> Array:
 
 
 def strong_duality_margin(objective: LinearModel, constraint: Constraint, x: Array) -> Array:
-    """``min_{i in supp} |x_i| - max_j |grad f(x)_j| / l2``, at an x that minimises f on its support of k coordinates.
+    """``min_{i in supp} |x_i| - max_j |grad f(x)_j| / l2``, at an x that minimises f on its support
+    of k coordinates.
 
     There is no duality gap and x is optimal if and only if it is at least 0.
 
@@ -368,14 +389,16 @@ def strong_duality_margin(objective: LinearModel, constraint: Constraint, x: Arr
         1.0
     """
     smallest = jnp.min(jnp.where(k_largest_mask(x, constraint.k), jnp.abs(x), jnp.inf))
-    return smallest - jnp.max(jnp.abs(objective.gradient(x, objective.predict(x)))) / objective.penalty
+    return (
+        smallest - jnp.max(jnp.abs(objective.gradient(x, objective.predict(x)))) / objective.penalty
+    )
 
 
 def support_margin(point: DualPoint, k: Numeric) -> Array:
     """``|z|_(k) - |z|_(k+1)``, how far the support of w(alpha) is from a tie.
 
-    Where alpha maximises D, l* is differentiable and this is above 0, w(alpha) is the only k-sparse minimiser of f, and
-    there is no duality gap.
+    Where alpha maximises D, l* is differentiable and this is above 0, w(alpha) is the only k-sparse
+    minimiser of f, and there is no duality gap.
 
     Args:
         point: a :class:`DualPoint`.
@@ -399,7 +422,7 @@ def support_margin(point: DualPoint, k: Numeric) -> Array:
     return jnp.min(jnp.where(kept, size, jnp.inf)) - jnp.max(jnp.where(kept, 0, size))
 
 
-# Operations beside the sums: of a term of a loss and its conjugate (functions of XLA have errors of a few ulps), and of
-# what is done with the sums.
+# Operations beside the sums: of a term of a loss and its conjugate (functions of XLA have errors of
+# a few ulps), and of what is done with the sums.
 EXTRA = 32
 RANDOM = 8.0  # lambda of Higham & Mary 2019

@@ -9,7 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxht._pytree import Array, ArrayTree, check_array, mixed, pytree, warn_of_rounding
+from jaxht._checks import check_array, warn_of_rounding
+from jaxht._dataclass import mixed, pytree
+from jaxht._typing import Array, ArrayTree
 from jaxht.linalg.eigenvalues import SAFETY, largest_eigenvalue
 from jaxht.objectives.custom import Custom
 from jaxht.objectives.objective import SumOverSamples
@@ -17,22 +19,25 @@ from jaxht.objectives.objective import SumOverSamples
 
 @pytree
 class FiniteSum(Custom, SumOverSamples):
-    """``f(x) = (1/n) sum_i fun(x, sample_i, *args)``: the mean loss of a network, or a likelihood of independent data.
+    """``f(x) = (1/n) sum_i fun(x, sample_i, *args)``: the mean loss of a network, or a likelihood
+    of independent data.
 
-    The derivatives of its losses are whole gradients: :class:`jaxht.HTSAGA` keeps a table of n d numbers.
+    The derivatives of its losses are whole gradients: :class:`jaxht.HTSAGA` keeps a table of n d
+    numbers.
 
     Args:
-        fun: a function of x, one sample and args that returns a real scalar, static. Defined once, it compiles once.
+        fun: a function of x, one sample and args that returns a real scalar, static. Defined once,
+            it compiles once.
         samples: a pytree of arrays that have the n samples along their first axes, traced.
-        args: arrays and numbers that are passed to ``fun``, traced; floats are cast to the variable's dtype, everything
-            else is passed as it is.
-        like: keyword, the shape and dtype of x: a Python int d for a vector, or an array or ``jax.ShapeDtypeStruct``,
-            or a pytree of them; see :class:`jaxht.Custom`.
+        args: arrays and numbers that are passed to ``fun``, traced; floats are cast to the
+            variable's dtype, everything else is passed as it is.
+        like: keyword, the shape and dtype of x: a Python int d for a vector, or an array or
+            ``jax.ShapeDtypeStruct``, or a pytree of them; see :class:`jaxht.Custom`.
         weights: (n,), weights of the summands in place of 1/n, traced; or None.
 
     Raises:
-        ValueError: from :meth:`prepare`, which every solver calls, unless the samples are arrays of one length, and
-            ``fun`` maps x and a sample to a real scalar.
+        ValueError: from :meth:`prepare`, which every solver calls, unless the samples are arrays of
+            one length, and ``fun`` maps x and a sample to a real scalar.
 
     Cost: a value or gradient is n times that of ``fun``.
 
@@ -70,23 +75,34 @@ class FiniteSum(Custom, SumOverSamples):
         """This objective.
 
         Raises:
-            ValueError: unless samples are arrays of one length, and ``fun`` maps each of them to a real scalar.
+            ValueError: unless samples are arrays of one length, and ``fun`` maps each of them to a
+            real scalar.
         """
         warn_of_rounding(self.samples)
         shapes = [np.shape(leaf) for leaf in jax.tree.leaves(self.samples)]
         if len({shape[:1] for shape in shapes}) != 1 or not all(shapes[0]):
-            raise ValueError(f"samples must be arrays of the same first length n >= 1; got shapes {shapes}")
+            raise ValueError(
+                f"samples must be arrays of the same first length n >= 1; got shapes {shapes}"
+            )
         if self.weights is not None:
             check_array("weights", self.weights, f"an array of shape {shapes[0][:1]}")
         if self.weights is not None and np.shape(self.weights) != shapes[0][:1]:
-            raise ValueError(f"weights must have shape {shapes[0][:1]}; got {np.shape(self.weights)}")
+            raise ValueError(
+                f"weights must have shape {shapes[0][:1]}; got {np.shape(self.weights)}"
+            )
         super().prepare()
         return self
 
     def minibatch(self, indices: Array, weights: Array) -> "FiniteSum":
         """The objective ``sum_j weights_j f_{i_j}``."""
-        own = 1 if self.weights is None else self.num_samples * jnp.take(self.weights, indices, mode="clip")
-        samples = jax.tree.map(lambda leaf: jnp.take(leaf, indices, axis=0, mode="clip"), self.samples)
+        own = (
+            1
+            if self.weights is None
+            else self.num_samples * jnp.take(self.weights, indices, mode="clip")
+        )
+        samples = jax.tree.map(
+            lambda leaf: jnp.take(leaf, indices, axis=0, mode="clip"), self.samples
+        )
         return dataclasses.replace(self, samples=samples, weights=own * weights)
 
     def minibatch_pred(self, pred: Array, indices: Array) -> Array:
@@ -108,7 +124,9 @@ class FiniteSum(Custom, SumOverSamples):
 
         def of(sample: ArrayTree) -> Array:
             product = jax.linearize(lambda x: jax.grad(self._one)(x, sample), origin)[1]
-            return largest_eigenvalue(lambda v: product(v.reshape(self.shape)).ravel(), origin.size, self.dtype)
+            return largest_eigenvalue(
+                lambda v: product(v.reshape(self.shape)).ravel(), origin.size, self.dtype
+            )
 
         largest = lax.map(of, self.samples, batch_size=BLOCK)
         return SAFETY * self.num_samples * jnp.max(self._weights() * largest)

@@ -1,10 +1,12 @@
-"""Linear models by the name of their loss: a class for each loss of one output, made from the loss by one line."""
+"""Linear models by the name of their loss: a class for each loss of one output, made from the loss
+by one line."""
 
 import dataclasses
 import inspect
 from typing import Any
 
-from jaxht._pytree import Numeric, pytree
+from jaxht._dataclass import pytree
+from jaxht._typing import Numeric
 from jaxht.objectives.linear_model import LinearModel
 from jaxht.objectives.losses import (
     GammaLoss,
@@ -19,7 +21,8 @@ from jaxht.objectives.losses import (
 
 
 def linear_model_with(loss_class: type[ScalarLoss], remark: str = "") -> Any:
-    """The class of linear models with a loss, named as the loss without "Loss"; its numbers come after A, y and l2.
+    """The class of linear models with a loss, named as the loss without "Loss"; its numbers come
+    after A, y and l2.
 
     Args:
         loss_class: a pytree dataclass; its fields become fields of the model, with their defaults.
@@ -32,9 +35,16 @@ def linear_model_with(loss_class: type[ScalarLoss], remark: str = "") -> Any:
         """The loss of one sample."""
         return loss_class(**{field.name: getattr(self, field.name) for field in fields})
 
-    members = {field.name: dataclasses.field(default=field.default, metadata=field.metadata) for field in fields}
+    members = {
+        field.name: dataclasses.field(default=field.default, metadata=field.metadata)
+        for field in fields
+    }
     types = {field.name: Numeric for field in fields}
-    namespace = {"__annotations__": types, "__module__": __name__, "__doc__": _document(name, loss_class, remark)}
+    namespace = {
+        "__annotations__": types,
+        "__module__": __name__,
+        "__doc__": _document(name, loss_class, remark),
+    }
     return pytree(type(name, (LinearModel,), {**namespace, **members, "loss": property(loss)}))
 
 
@@ -42,9 +52,15 @@ def _document(name: str, loss_class: type[ScalarLoss], remark: str) -> str:
     """The docstring of a model: that of the loss, with the arguments of :class:`LinearModel`."""
     about, _, loss_args = inspect.cleandoc(loss_class.__doc__ or "").partition("Args:\n")
     own, _, rest = loss_args.partition("\n\n")
-    source = next((part for part in (rest + "\n\n" + about).split("\n\n") if part.startswith("Source:")), "")
-    about = "\n\n".join(part for part in about.split("\n\n") if not part.startswith(("Source:", "Example:")))
-    return _TEMPLATE.format(about=about.strip(), remark=remark, own=own.rstrip(), source=source.strip(), name=name)
+    source = next(
+        (part for part in (rest + "\n\n" + about).split("\n\n") if part.startswith("Source:")), ""
+    )
+    about = "\n\n".join(
+        part for part in about.split("\n\n") if not part.startswith(("Source:", "Example:"))
+    )
+    return _TEMPLATE.format(
+        about=about.strip(), remark=remark, own=own.rstrip(), source=source.strip(), name=name
+    )
 
 
 _TEMPLATE = """{about}

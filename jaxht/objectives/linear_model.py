@@ -9,18 +9,9 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jaxht._pytree import (
-    Array,
-    ArrayDType,
-    Numeric,
-    cast_numbers,
-    check_array,
-    check_scalars,
-    pytree,
-    replace,
-    static,
-    warn_of_rounding,
-)
+from jaxht._checks import check_array, check_scalars, warn_of_rounding
+from jaxht._dataclass import cast_numbers, pytree, replace, static
+from jaxht._typing import Array, ArrayDType, Numeric
 from jaxht.designs import Dense, LinearOperator, MatrixDesign, design
 from jaxht.linalg.factored import Factored, Product, square_norm
 from jaxht.linalg.operators import SymmetricOperator
@@ -33,22 +24,23 @@ from jaxht.objectives.objective import SumOverSamples, no_factors
 class LinearModel(SumOverSamples):
     """``f(x) = c sum_i s_i l(a_i.x; y_i) + 1/2 sum_j l2_j x_j^2``: base of the objectives on data.
 
-    The number c is 1, or ``1 / sum_i s_i`` where ``mean`` is set; so integer weights s repeat samples, and a weight of
+    The number c is 1, or ``1 / sum_i s_i`` where ``mean`` is set; so integer weights s repeat
+    samples, and a weight of
     0 leaves a sample out: a vmap over weights is cross-validation.
 
     Args:
-        A: (n, d) design, samples in rows, traced: an argument or a result of :func:`jaxht.design`. No scaling of
-            columns is assumed. Float32 or float64; integers are cast to the default float. Where all lanes of a vmap
-            share one A, its products are matrix-matrix products.
+        A: (n, d) design, samples in rows, traced: an argument or a result of :func:`jaxht.design`.
+            No scaling of columns is assumed. Float32 or float64; integers are cast to the default
+            float. Where all lanes of a vmap share one A, its products are matrix-matrix products.
         y: (n,) targets, traced, cast to the dtype of A.
-        l2: ridge parameter lambda >= 0, on the scale of the Hessian, traced: a scalar, or one for each coordinate,
-            shaped like x. An intercept is a column of ones with a lambda of 0. A Python 0, or None, leaves the ridge
-            out of the program: a compile of its own.
+        l2: ridge parameter lambda >= 0, on the scale of the Hessian, traced: a scalar, or one for
+            each coordinate, shaped like x. An intercept is a column of ones with a lambda of 0. A
+            Python 0, or None, leaves the ridge out of the program: a compile of its own.
         mean: bool, static; whether the sum is divided by the sum of the weights.
         weights: (n,) sample weights s >= 0, traced; None for ones.
-        offset: shaped like the predictions, (n,) or (n, c), traced; None for zeros. It is added to them within the
-            loss, which is at ``a_i.x + offset_i``: a part of the predictor that is known, such as the logarithm of an
-            exposure, or the predictions of another model.
+        offset: shaped like the predictions, (n,) or (n, c), traced; None for zeros. It is added to
+            them within the loss, which is at ``a_i.x + offset_i``: a part of the predictor that is
+            known, such as the logarithm of an exposure, or the predictions of another model.
     """
 
     A: Any
@@ -106,14 +98,20 @@ class LinearModel(SumOverSamples):
         if self.A is not A or self.l2 is not l2:  # once: a sparse matrix is put in order here
             return replace(self, A=A, l2=l2).prepare()
         if len(A.shape) != 2 or 0 in A.shape:
-            raise ValueError(f"A must have shape (n, d) with n, d >= 1; got {A.shape}: use jax.vmap for a batch")
+            raise ValueError(
+                f"A must have shape (n, d) with n, d >= 1; got {A.shape}: use jax.vmap for a batch"
+            )
         warn_of_rounding(A)
         if self.dtype not in (jnp.float32, jnp.float64):
             raise ValueError(f"A must be float32 or float64 (or integer); got {self.dtype}")
         check_array("y", self.y, f"an array of shape {self.target_shape}")
         if self.y.shape != self.target_shape:
-            raise ValueError(f"y must have shape {self.target_shape}, one entry for each row of A; got {self.y.shape}")
-        if not (jnp.issubdtype(self.y.dtype, jnp.floating) or jnp.issubdtype(self.y.dtype, jnp.integer)):
+            raise ValueError(
+                f"y must have shape {self.target_shape}, one entry for each row of A; got {self.y.shape}"
+            )
+        if not (
+            jnp.issubdtype(self.y.dtype, jnp.floating) or jnp.issubdtype(self.y.dtype, jnp.integer)
+        ):
             raise ValueError(f"y must be real; got dtype {self.y.dtype}")
         if self.offset is not None:
             check_array("offset", self.offset, f"an array of shape {self.pred_shape}")
@@ -121,7 +119,9 @@ class LinearModel(SumOverSamples):
                 raise ValueError(
                     f"offset must have shape {self.pred_shape}, that of the predictions; got {self.offset.shape}"
                 )
-        check_scalars(self, but=("A", "y", "offset"), shaped={"l2": self.shape, "weights": A.shape[:1]})
+        check_scalars(
+            self, but=("A", "y", "offset"), shaped={"l2": self.shape, "weights": A.shape[:1]}
+        )
         self.loss.check(self.y)
         return cast_numbers(self, self.dtype)
 
@@ -153,12 +153,18 @@ class LinearModel(SumOverSamples):
         """``1/2 sum_j l2_j x_j^2``."""
         if self.l2 is None:
             return jnp.zeros((), x.dtype)
-        return self.l2 * square_norm(x) / 2 if isinstance(x, Factored) else jnp.vdot(x, self.l2 * x) / 2
+        return (
+            self.l2 * square_norm(x) / 2
+            if isinstance(x, Factored)
+            else jnp.vdot(x, self.l2 * x) / 2
+        )
 
     @property
     def penalty(self) -> Array:
         """``l2`` as an array: 0 where there is no ridge."""
-        dtype = jax.dtypes.canonicalize_dtype(self.dtype)  # that of A may be NumPy's float64, which is float32 in JAX
+        dtype = jax.dtypes.canonicalize_dtype(
+            self.dtype
+        )  # that of A may be NumPy's float64, which is float32 in JAX
         return jnp.asarray(0.0 if self.l2 is None else self.l2, dtype)
 
     def gradient(self, x: Any, pred: Array) -> Any:
@@ -183,19 +189,25 @@ class LinearModel(SumOverSamples):
     # ---- as a sum over samples ----
 
     def minibatch(self, indices: Array, weights: Array) -> "LinearModel":
-        """The objective ``sum_j weights_j f_{i_j}`` with ``f_i = n c s_i l(a_i.x; y_i) + 1/2 sum_j l2_j x_j^2``.
+        """The objective ``sum_j weights_j f_{i_j}`` with ``f_i = n c s_i l(a_i.x; y_i) + 1/2 sum_j
+        l2_j x_j^2``.
 
-        Cost of a gradient: b d; on a sparse design the entries of these rows, and d; on an operator, that of all rows.
+        Cost of a gradient: b d; on a sparse design the entries of these rows, and d; on an
+        operator, that of all rows.
 
         Raises:
             ValueError: where the loss couples the samples.
         """
         self._check_separable()
         scale = self.normalise(jnp.asarray(self.num_samples, self.dtype)) * weights
-        scale = scale if self.weights is None else scale * jnp.take(self.weights, indices, mode="clip")
+        scale = (
+            scale if self.weights is None else scale * jnp.take(self.weights, indices, mode="clip")
+        )
         A, y = self.design.rows(indices), jnp.take(self.y, indices, axis=0, mode="clip")
         l2 = None if self.l2 is None else self.l2 * jnp.sum(weights)
-        offset = None if self.offset is None else jnp.take(self.offset, indices, axis=0, mode="clip")
+        offset = (
+            None if self.offset is None else jnp.take(self.offset, indices, axis=0, mode="clip")
+        )
         return dataclasses.replace(self, A=A, y=y, l2=l2, mean=False, weights=scale, offset=offset)
 
     def minibatch_pred(self, pred: Array, indices: Array) -> Array:
@@ -207,12 +219,18 @@ class LinearModel(SumOverSamples):
         return self.weight(self.loss.derivative(self.linear_predictor(pred), self.y))
 
     def gradient_from(self, derivatives: Array, x: Any) -> Any:
-        """``A^T derivatives + l2 * x``. Cost: n d; for an x in factors only that of each product with the result."""
-        adjoint = self._adjoint(derivatives) if isinstance(x, Factored) else self.design.rmatvec(derivatives)
+        """``A^T derivatives + l2 * x``. Cost: n d; for an x in factors only that of each product
+        with the result."""
+        adjoint = (
+            self._adjoint(derivatives)
+            if isinstance(x, Factored)
+            else self.design.rmatvec(derivatives)
+        )
         return adjoint if self.l2 is None else adjoint + self.l2 * x
 
     def sample_smoothness(self) -> Array:
-        """``max_i n c b s_i ||a_i||^2 + max l2``, b the bound of l''. Cost: n d; for an operator n products.
+        """``max_i n c b s_i ||a_i||^2 + max l2``, b the bound of l''. Cost: n d; for an operator n
+        products.
 
         Raises:
             ValueError: where the loss couples the samples.
@@ -254,11 +272,15 @@ class LinearModel(SumOverSamples):
     def gram_norm(self) -> Array:
         """``c sigma_max(S^(1/2) A)^2``, an upper estimate. Cost: about 16 products."""
         A = self.design
-        shape = A.matrix_shape if isinstance(A, MatrixDesign) else (A.shape[1],)  # of several outputs, that of one
+        shape = (
+            A.matrix_shape if isinstance(A, MatrixDesign) else (A.shape[1],)
+        )  # of several outputs, that of one
         if hasattr(A, "gram_product"):
             weights = self.weight(jnp.ones(self.num_samples, self.dtype))
             return SymmetricOperator(lambda v: A.gram_product(v, weights), shape, self.dtype).norm()
-        return SymmetricOperator(lambda v: A.rmatvec(self.weight(A.matvec(v))), shape, self.dtype).norm()
+        return SymmetricOperator(
+            lambda v: A.rmatvec(self.weight(A.matvec(v))), shape, self.dtype
+        ).norm()
 
     @property
     def _takes_factors(self) -> bool:
@@ -271,7 +293,8 @@ class LinearModel(SumOverSamples):
 
 
 class WeightedGram(SymmetricOperator):
-    """``c A^T S D A + diag(l2)``, D the curvatures of the losses: blocks of them for losses of several outputs."""
+    """``c A^T S D A + diag(l2)``, D the curvatures of the losses: blocks of them for losses of
+    several outputs."""
 
     def __init__(self, model: LinearModel, curvature: Callable[[Array], Array]) -> None:
         def product(v: Array) -> Array:
@@ -284,33 +307,46 @@ class WeightedGram(SymmetricOperator):
     def quadratic_form(self, v: Array, pred: Array) -> Array:
         """``c sum_i s_i l''_i (a_i.v)^2 + sum_j l2_j v_j^2``; pred = A v. Cost: n + d.
 
-        At least FLAT of its upper bound: where l'' is 0 for all samples, steps by its inverse stay finite.
-        """
+        At least FLAT of its upper bound: where l'' is 0 for all samples, steps by its inverse stay
+        finite."""
         model, along = self.model, jnp.vdot(pred, self.model.weight(self.curvature(pred)))
         if model.loss.is_smooth:
-            along = jnp.maximum(along, FLAT * model.curvature_bound() * jnp.vdot(pred, model.weight(pred)))
+            along = jnp.maximum(
+                along, FLAT * model.curvature_bound() * jnp.vdot(pred, model.weight(pred))
+            )
         return along if model.l2 is None else along + jnp.vdot(v, model.l2 * v)
 
     def diagonal(self) -> Array:
-        """Cost: n d, or n d c for c outputs; where the loss couples the samples, a product of it for each column."""
+        """Cost: n d, or n d c for c outputs; where the loss couples the samples, a product of it
+        for each column."""
         model, variable = self.model, jax.ShapeDtypeStruct(self.shape, self.dtype)
         if not model.loss.is_separable:
             return self._coupled_diagonal()
         image_shape = jax.eval_shape(model.design.matvec, variable).shape
         if len(image_shape) == 1:
-            return model.design.squared(model.weight(self.curvature(jnp.ones(image_shape, self.dtype)))) + model.penalty
+            return (
+                model.design.squared(
+                    model.weight(self.curvature(jnp.ones(image_shape, self.dtype)))
+                )
+                + model.penalty
+            )
 
         def of_output(unit: Array) -> Array:
             along = self.curvature(jnp.broadcast_to(unit, image_shape))
             return model.design.squared(model.weight(matmul(along, unit)))
 
-        return jax.vmap(of_output, out_axes=1)(jnp.eye(image_shape[1], dtype=self.dtype)) + model.penalty
+        return (
+            jax.vmap(of_output, out_axes=1)(jnp.eye(image_shape[1], dtype=self.dtype))
+            + model.penalty
+        )
 
     def rows(self, indices: Array) -> Array:
         """Of models of one output. Cost: k_max / 2 products where columns are gathered."""
         if len(self.shape) != 1 or not self.model.design.gathers(indices.size):
             return super().rows(indices)
-        images = jax.vmap(lambda image: self.model.weight(self.curvature(image)))(self.model.design.columns(indices))
+        images = jax.vmap(lambda image: self.model.weight(self.curvature(image)))(
+            self.model.design.columns(indices)
+        )
         rows = self.model.design.rmatvec(images.T).T
         if self.model.l2 is None:
             return rows
@@ -318,13 +354,18 @@ class WeightedGram(SymmetricOperator):
         return rows + jnp.where(here, self.model.penalty, 0)
 
     def matrix(self) -> Array:
-        """All rows. Cost: d / 2 products; for one output of a dense design and a separable loss, n d^2 in one."""
+        """All rows. Cost: d / 2 products; for one output of a dense design and a separable loss, n
+        d^2 in one."""
         model, A = self.model, self.model.design
         if len(self.shape) != 1 or not isinstance(A, Dense) or not model.loss.is_separable:
             return super().matrix()
         weights = model.weight(self.curvature(jnp.ones(A.shape[0], self.dtype)))
         gram = matmul(A.array.T, weights[:, None] * A.array)
-        return gram if model.l2 is None else gram + jnp.diag(jnp.broadcast_to(model.penalty, self.shape))
+        return (
+            gram
+            if model.l2 is None
+            else gram + jnp.diag(jnp.broadcast_to(model.penalty, self.shape))
+        )
 
     def preconditioner(self) -> Array:
         """The diagonal, or 1 where it would cost d products."""
@@ -353,7 +394,10 @@ class Majorant(WeightedGram):
         model, A = self.model, self.model.design
         squares = A.column_norms() ** 2 if model.weights is None else A.squared(model.weights)
         squares = model.normalise(squares) * model.curvature_bound()
-        return squares.reshape(squares.shape + (1,) * (len(model.shape) - squares.ndim)) + model.penalty
+        return (
+            squares.reshape(squares.shape + (1,) * (len(model.shape) - squares.ndim))
+            + model.penalty
+        )
 
     def norm(self) -> Array:
         """``c b sigma_max(S^(1/2) A)^2 + max l2``."""
@@ -366,23 +410,25 @@ class Majorant(WeightedGram):
 
 @pytree
 class LeastSquares(LinearModel):
-    """Squared error of a linear model: ``f(x) = c/2 sum_i s_i (a_i.x - y_i)^2 + 1/2 sum_j l2_j x_j^2``.
+    """Squared error of a linear model: ``f(x) = c/2 sum_i s_i (a_i.x - y_i)^2 + 1/2 sum_j l2_j
+    x_j^2``.
 
     The number c is 1 (the sum, the default here), or ``1 / sum_i s_i`` where ``mean`` is set.
 
     Args:
-        A: (n, d) design, samples in rows, float32 or float64, traced: an array, a sparse matrix, or a result of
-            :func:`jaxht.design`. No scaling of columns is assumed.
+        A: (n, d) design, samples in rows, float32 or float64, traced: an array, a sparse matrix, or
+            a result of :func:`jaxht.design`. No scaling of columns is assumed.
         y: (n,) targets, traced, cast to the dtype of A.
-        l2: ridge parameter lambda >= 0, on the scale of the Hessian, traced: a scalar, or (d,), one for each
-            coordinate.
-        mean: bool, static; False is the scaling of Shen & Li 2018 and Axiotis & Sviridenko 2020, True that of Yuan, Li
-            & Zhang 2018. Step sizes scale with it.
+        l2: ridge parameter lambda >= 0, on the scale of the Hessian, traced: a scalar, or (d,), one
+            for each coordinate.
+        mean: bool, static; False is the scaling of Shen & Li 2018 and Axiotis & Sviridenko 2020,
+            True that of Yuan, Li & Zhang 2018. Step sizes scale with it.
         weights: (n,) sample weights s >= 0, traced; None for ones.
         offset: (n,), traced, added to the predictions; None for zeros. As if y were y - offset.
 
     Raises:
-        ValueError: from :meth:`prepare`, which every solver calls, for shapes, dtypes and numbers that are not valid.
+        ValueError: from :meth:`prepare`, which every solver calls, for shapes, dtypes and numbers
+        that are not valid.
 
     Cost: a prediction ``A x`` n d; a value, from the prediction, n + d; a gradient n d.
 

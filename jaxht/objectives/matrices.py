@@ -8,19 +8,22 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from jaxht._pytree import Array, check_array, warn_of_rounding
+from jaxht._checks import check_array, warn_of_rounding
+from jaxht._typing import Array
 from jaxht.designs import Entries, MatrixDesign
 from jaxht.objectives.linear_model import LeastSquares, LinearModel
 
 
 def TraceRegression(model: LinearModel, matrix_shape: tuple[int, int]) -> LinearModel:
-    """A linear model with a matrix X (m, p) in place of a vector: ``f(X) = c sum_i s_i l(<A_i, X>; y_i) + ridge``.
+    """A linear model with a matrix X (m, p) in place of a vector: ``f(X) = c sum_i s_i l(<A_i, X>;
+    y_i) + ridge``.
 
     For k-sparse, row-sparse (:class:`jaxht.Groups`) and low-rank X.
 
     Args:
-        model: a linear model over the m p entries of X, row by row, for example ``LeastSquares(A, y)`` with a row of A
-            for each A_i. Its loss may be any: :class:`jaxht.Logistic` on observed entries gives 1-bit completion.
+        model: a linear model over the m p entries of X, row by row, for example ``LeastSquares(A,
+            y)`` with a row of A for each A_i. Its loss may be any: :class:`jaxht.Logistic` on
+            observed entries gives 1-bit completion.
         matrix_shape: (m, p), ints, static.
 
     Returns:
@@ -39,18 +42,24 @@ def TraceRegression(model: LinearModel, matrix_shape: tuple[int, int]) -> Linear
     model = dataclasses.replace(model, A=model.design)
     if len(matrix_shape) != 2 or model.shape != (math.prod(matrix_shape),):
         raise ValueError(f"matrix_shape must be (m, p), m p = {model.shape[0]}; got {matrix_shape}")
-    l2 = model.l2 if model.l2 is None or not np.ndim(model.l2) else jnp.reshape(jnp.asarray(model.l2), matrix_shape)
+    l2 = (
+        model.l2
+        if model.l2 is None or not np.ndim(model.l2)
+        else jnp.reshape(jnp.asarray(model.l2), matrix_shape)
+    )
     return dataclasses.replace(model, A=MatrixDesign(model.A, matrix_shape), l2=l2)
 
 
-def MatrixSensing(A: Array, y: Array, *, model: Callable[..., Any] = LeastSquares, **options: Any) -> LinearModel:
+def MatrixSensing(
+    A: Array, y: Array, *, model: Callable[..., Any] = LeastSquares, **options: Any
+) -> LinearModel:
     """:func:`TraceRegression` on measurements ``y_i = <A_i, X> = sum_jl A_ijl X_jl``.
 
     Args:
         A: (n, m, p), float32 or float64, traced.
         y: (n,), measurements, traced.
-        model: a class of linear models over vectors, static; :class:`jaxht.LeastSquares` by default: ``1/2 sum_i (<A_i,
-            X> - y_i)^2``.
+        model: a class of linear models over vectors, static; :class:`jaxht.LeastSquares` by
+            default: ``1/2 sum_i (<A_i, X> - y_i)^2``.
         options: further arguments of the model: l2, mean, weights.
 
     Returns:
@@ -70,7 +79,9 @@ def MatrixSensing(A: Array, y: Array, *, model: Callable[..., Any] = LeastSquare
     """
     check_array("A", A, "an array of shape (n, m, p)")
     if np.ndim(A) != 3:
-        raise ValueError(f"A must have shape (n, m, p), a matrix for each measurement; got {np.shape(A)}")
+        raise ValueError(
+            f"A must have shape (n, m, p), a matrix for each measurement; got {np.shape(A)}"
+        )
     n, m, p = np.shape(A)
     return TraceRegression(model(A.reshape(n, m * p), y, **options), (m, p))
 
@@ -86,19 +97,20 @@ def MatrixCompletion(
 ) -> LinearModel:
     """:func:`TraceRegression` on observed entries, ``y_i = X[rows_i, columns_i]``.
 
-    The Hessian is 1 on observed entries and 0 on others: L = 1, while along changes of low rank the curvature is about
-    the share p of observed entries. :class:`jaxht.IHT` with its default step size is safe and slow; with ``1 / p``, the
-    step size of the source, it mostly diverges where p < 1/2. :class:`jaxht.NIHT` adapts its step size, and recovers X
-    from fewer entries.
+    The Hessian is 1 on observed entries and 0 on others: L = 1, while along changes of low rank the
+    curvature is about the share p of observed entries. :class:`jaxht.IHT` with its default step
+    size is safe and slow; with ``1 / p``, the step size of the source, it mostly diverges where p <
+    1/2. :class:`jaxht.NIHT` adapts its step size, and recovers X from fewer entries.
 
     Args:
-        rows: (n,) integers, traced. Where a row is m, nothing is observed, so that lanes may have different numbers of
-            entries.
+        rows: (n,) integers, traced. Where a row is m, nothing is observed, so that lanes may have
+            different numbers of entries.
         columns: (n,) integers, traced.
-        y: (n,), the observed values, traced. From a mask: ``rows, columns = np.nonzero(mask)`` and ``y = Y[mask]``.
+        y: (n,), the observed values, traced. From a mask: ``rows, columns = np.nonzero(mask)`` and
+            ``y = Y[mask]``.
         shape: (m, p), ints, static.
-        model: a class of linear models over vectors, static; :class:`jaxht.LeastSquares` by default: ``1/2 sum_i
-            (X[r_i, c_i] - y_i)^2``.
+        model: a class of linear models over vectors, static; :class:`jaxht.LeastSquares` by
+            default: ``1/2 sum_i (X[r_i, c_i] - y_i)^2``.
         options: further arguments of the model: l2, mean, weights.
 
     Returns:
@@ -119,7 +131,9 @@ def MatrixCompletion(
     """
     rows, columns = jnp.asarray(rows), jnp.asarray(columns)
     if rows.ndim != 1 or rows.shape != columns.shape:
-        raise ValueError(f"rows and columns must be lists of the same length; got {rows.shape} and {columns.shape}")
+        raise ValueError(
+            f"rows and columns must be lists of the same length; got {rows.shape} and {columns.shape}"
+        )
     warn_of_rounding(y)
     m, p = shape
     index = jnp.where(rows < m, rows * p + columns, m * p)

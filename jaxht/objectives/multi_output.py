@@ -1,10 +1,12 @@
-"""Linear models of several outputs: the variable is a matrix X (d, c), and predictions are A X (n, c)."""
+"""Linear models of several outputs: the variable is a matrix X (d, c), and predictions are A X (n,
+c)."""
 
 from typing import Any, Self
 
 import numpy as np
 
-from jaxht._pytree import Array, pytree, static
+from jaxht._dataclass import pytree, static
+from jaxht._typing import Array
 from jaxht.linalg.factored import Factored, Product
 from jaxht.linalg.precision import matmul
 from jaxht.objectives.linear_model import LinearModel
@@ -12,7 +14,8 @@ from jaxht.objectives.losses import SoftmaxLoss, SquaredNormLoss
 
 
 class MultiOutput(LinearModel):
-    """A linear model of c outputs, whose X may be a :class:`jaxht.Factored` where the ridge is one number."""
+    """A linear model of c outputs, whose X may be a :class:`jaxht.Factored` where the ridge is one
+    number."""
 
     _takes_factors = True
 
@@ -41,22 +44,23 @@ class MultiOutput(LinearModel):
 class Softmax(MultiOutput):
     """Multinomial logistic regression: ``l(u; y) = log sum_b exp(u_b) - u_y``, u = X^T a, X (d, c).
 
-    The objective is ``f(X) = c' sum_i s_i l(X^T a_i; y_i) + l2/2 ||X||_F^2``, c' = ``1 / sum_i s_i`` (mean) or 1. A
-    constraint counts entries of the whole matrix.
+    The objective is ``f(X) = c' sum_i s_i l(X^T a_i; y_i) + l2/2 ||X||_F^2``, c' = ``1 / sum_i
+    s_i`` (mean) or 1. A constraint counts entries of the whole matrix.
 
     Args:
-        A: (n, d) design, samples in rows, float32 or float64, traced: an array, a sparse matrix, or a result of
-            :func:`jaxht.design`.
+        A: (n, d) design, samples in rows, float32 or float64, traced: an array, a sparse matrix, or
+            a result of :func:`jaxht.design`.
         y: (n,) class ids 0 ... c - 1, traced.
-        l2: ridge parameter >= 0, on the scale of the Hessian, traced: a scalar, or (d, c). Zhou, Yuan & Feng 2018
-            divide their lambda by c: l2 = lambda / c.
+        l2: ridge parameter >= 0, on the scale of the Hessian, traced: a scalar, or (d, c). Zhou,
+            Yuan & Feng 2018 divide their lambda by c: l2 = lambda / c.
         mean: bool, static; whether the sum is divided by the sum of the weights.
         weights: (n,) sample weights s >= 0, traced; None for ones.
         offset: (n, c), traced, added to the predictions; None for zeros.
         num_classes: c, an int of at least 2, static.
 
     Raises:
-        ValueError: from :meth:`prepare`, which every solver calls, for shapes, dtypes and class ids that are not valid.
+        ValueError: from :meth:`prepare`, which every solver calls, for shapes, dtypes and class ids
+        that are not valid.
 
     Cost: a prediction ``A X`` n d c; a value, from the prediction, n c; a gradient n d c.
 
@@ -88,17 +92,20 @@ class Softmax(MultiOutput):
             ValueError: naming the argument that is not valid.
         """
         if not isinstance(self.num_classes, int) or self.num_classes < 2:
-            raise ValueError(f"num_classes must be a Python int of at least 2; got {self.num_classes!r}")
+            raise ValueError(
+                f"num_classes must be a Python int of at least 2; got {self.num_classes!r}"
+            )
         return super().prepare()
 
 
 @pytree
 class MultiResponse(MultiOutput):
-    """Least squares with c responses: ``f(X) = c'/2 ||A X - Y||_F^2 + l2/2 ||X||_F^2``, c' = 1/n (mean) or 1.
+    """Least squares with c responses: ``f(X) = c'/2 ||A X - Y||_F^2 + l2/2 ||X||_F^2``, c' = 1/n
+    (mean) or 1.
 
     Args:
-        A: (n, d) design, samples in rows, float32 or float64, traced: an array, a sparse matrix, or a result of
-            :func:`jaxht.design`.
+        A: (n, d) design, samples in rows, float32 or float64, traced: an array, a sparse matrix, or
+            a result of :func:`jaxht.design`.
         y: (n, c) responses Y, traced.
         l2: ridge parameter >= 0, on the scale of the Hessian, traced: a scalar, or (d, c).
         mean: bool, static; whether the sum is divided by the sum of the weights.
@@ -106,12 +113,13 @@ class MultiResponse(MultiOutput):
         offset: (n, c), traced, added to the predictions; None for zeros.
 
     Raises:
-        ValueError: from :meth:`prepare`, which every solver calls, for shapes, dtypes and numbers that are not valid.
+        ValueError: from :meth:`prepare`, which every solver calls, for shapes, dtypes and numbers
+        that are not valid.
 
     Cost: a prediction ``A X`` n d c; a value, from the prediction, n c; a gradient n d c.
 
-    Source: Zhou, Yuan & Feng 2018, §5; the factor 1/2 is ours: the beginning of the formula is missing in the source's
-    print.
+    Source: Zhou, Yuan & Feng 2018, §5; the factor 1/2 is ours: the beginning of the formula is
+    missing in the source's print.
 
     Example:
         >>> import jax.numpy as jnp, jaxht

@@ -2,17 +2,17 @@
 
 from typing import Any, Protocol, Self, runtime_checkable
 
-from jaxht._pytree import Array, ArrayDType, Numeric
+from jaxht._typing import Array, ArrayDType, Numeric
 from jaxht.linalg.operators import SymmetricOperator
 
 
 @runtime_checkable
 class Objective(Protocol):
-    """A function f of a variable x, whose value, gradient and Hessian are computed from a prediction ``pred``.
+    """A function f of a variable x, whose value, gradient and Hessian are computed from a
+    prediction ``pred``.
 
-    ``pred`` is a linear image of x: A x for a model on data, x itself for a general function. Since it is linear, it
-    can be extrapolated together with x without a further product.
-    """
+    ``pred`` is a linear image of x: A x for a model on data, x itself for a general function. Since
+    it is linear, it can be extrapolated together with x without a further product."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -38,7 +38,8 @@ class Objective(Protocol):
         ...
 
     def start(self, rank: int | None = None) -> Any:
-        """A point to start from; given a rank, as :class:`jaxht.Factored` with that number of columns.
+        """A point to start from; given a rank, as :class:`jaxht.Factored` with that number of
+        columns.
 
         Raises:
             ValueError: if the variable of this objective cannot be stored in factors.
@@ -58,24 +59,27 @@ class Objective(Protocol):
         ...
 
     def hessian(self, x: Array, pred: Array, tau: Numeric = 0.0) -> SymmetricOperator:
-        """``H + tau B``, H the Hessian at x and B an upper bound of it, see :mod:`jaxht.refit.newton`."""
+        """``H + tau B``, H the Hessian at x and B an upper bound of it, see
+        :mod:`jaxht.refit.newton`."""
         ...
 
     def majorant(self) -> SymmetricOperator:
-        """B, an upper bound of the Hessian at every x, as far as one is known: its norm is the smoothness L of f."""
+        """B, an upper bound of the Hessian at every x, as far as one is known: its norm is the
+        smoothness L of f."""
         ...
 
 
 @runtime_checkable
 class SumOverSamples(Objective, Protocol):
-    """``f = (1/n) sum_i f_i``: what stochastic solvers require. A mean of some summands is an objective again.
+    """``f = (1/n) sum_i f_i``: what stochastic solvers require. A mean of some summands is an
+    objective again.
 
-    The gradient is a linear function of the derivatives of the losses and x together, so that a gradient can also be
-    computed from a table or a difference of derivatives.
-    """
+    The gradient is a linear function of the derivatives of the losses and x together, so that a
+    gradient can also be computed from a table or a difference of derivatives."""
 
     def minibatch(self, indices: Array, weights: Array) -> Self:
-        """The objective ``sum_j weights_j f_{i_j}``; indices i (b,) may repeat, and may be n where the weight is 0."""
+        """The objective ``sum_j weights_j f_{i_j}``; indices i (b,) may repeat, and may be n where
+        the weight is 0."""
         ...
 
     def minibatch_pred(self, pred: Array, indices: Array) -> Array:
@@ -83,11 +87,13 @@ class SumOverSamples(Objective, Protocol):
         ...
 
     def loss_derivatives(self, x: Array, pred: Array) -> Array:
-        """The derivatives of the losses at their predictions, one row for each sample, weights included."""
+        """The derivatives of the losses at their predictions, one row for each sample, weights
+        included."""
         ...
 
     def gradient_from(self, derivatives: Array, x: Array) -> Array:
-        """The gradient from :meth:`loss_derivatives`; at x = 0 without terms that all summands share (a ridge)."""
+        """The gradient from :meth:`loss_derivatives`; at x = 0 without terms that all summands
+        share (a ridge)."""
         ...
 
     def sample_smoothness(self) -> Array:
@@ -98,11 +104,14 @@ class SumOverSamples(Objective, Protocol):
 def check_sum(objective: Objective) -> None:
     """Raise ValueError unless the objective is a sum over samples."""
     if not isinstance(objective, SumOverSamples):
-        raise ValueError(f"objective must be a sum over samples, such as FiniteSum; got {type(objective).__name__}")
+        raise ValueError(
+            f"objective must be a sum over samples, such as FiniteSum; got {type(objective).__name__}"
+        )
 
 
 def no_factors(objective: Objective) -> ValueError:
-    """The ValueError of :meth:`Objective.start` for a rank where the variable cannot be stored in factors."""
+    """The ValueError of :meth:`Objective.start` for a rank where the variable cannot be stored in
+    factors."""
     return ValueError(
         "objective must take factored iterates: MultiResponse, Softmax, MatrixCompletion by IHT or SGHT; "
         f"got {type(objective).__name__}: leave LowRank(factored=True) out"

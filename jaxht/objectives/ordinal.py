@@ -2,44 +2,47 @@
 
 from typing import Self
 
-from jaxht._pytree import Array, pytree, static
+from jaxht._dataclass import pytree, static
+from jaxht._typing import Array
 from jaxht.objectives.linear_model import LinearModel
 from jaxht.objectives.losses import OrdinalLoss
 
 
 @pytree
 class Ordinal(LinearModel):
-    r"""Proportional odds regression of ordered classes: ``P(y <= j) = sigma(theta_j - a.x)``, sigma the logistic.
+    r"""Proportional odds regression of ordered classes: ``P(y <= j) = sigma(theta_j - a.x)``, sigma
+    the logistic.
 
     .. math::
         f(x) = c' \min_\theta \sum_i s_i \big(-\log P(y_i)\big) + \tfrac12 \sum_j l_{2,j} x_j^2, \qquad
         P(y) = \sigma(\theta_y - a \cdot x) - \sigma(\theta_{y-1} - a \cdot x)
 
-    c' = ``1 / sum_i s_i`` where ``mean`` is set, else 1. The c - 1 thresholds are minimised over for every x;
-    :meth:`thresholds` returns them. They are not coordinates of x: a constraint counts features only, and the ridge
-    does not apply to them. f is convex, because the loss is convex in x and theta together. For two classes this is
-    logistic regression with an intercept.
+    c' = ``1 / sum_i s_i`` where ``mean`` is set, else 1. The c - 1 thresholds are minimised over
+    for every x; :meth:`thresholds` returns them. They are not coordinates of x: a constraint counts
+    features only, and the ridge does not apply to them. f is convex, because the loss is convex in
+    x and theta together. For two classes this is logistic regression with an intercept.
 
-    The thresholds couple the samples in the loss: stochastic and dual solvers, which need a sum over samples, raise
-    ValueError. Thresholds of held-out samples are fitted to those samples. Classes without samples are left out.
+    The thresholds couple the samples in the loss: stochastic and dual solvers, which need a sum
+    over samples, raise ValueError. Thresholds of held-out samples are fitted to those samples.
+    Classes without samples are left out.
 
     Args:
-        A: (n, d) design, samples in rows, float32 or float64, traced: an array, a sparse matrix, or a result of
-            :func:`jaxht.design`. No column of ones.
+        A: (n, d) design, samples in rows, float32 or float64, traced: an array, a sparse matrix, or
+            a result of :func:`jaxht.design`. No column of ones.
         y: (n,) class ids 0 ... c - 1, in their order, traced.
-        l2: ridge parameter lambda >= 0, on the scale of the Hessian, traced: a scalar, or (d,), one for each
-            coordinate.
+        l2: ridge parameter lambda >= 0, on the scale of the Hessian, traced: a scalar, or (d,), one
+            for each coordinate.
         mean: bool, static; whether the sum is divided by the sum of the weights.
         weights: (n,) sample weights s >= 0, traced; None for ones.
         offset: (n,), traced, added to the predictions; None for zeros.
         num_classes: c, an int of at least 2, static.
 
     Raises:
-        ValueError: from :meth:`prepare`, which every solver calls, for shapes, dtypes and class ids that are not valid;
-            from stochastic and dual solvers.
+        ValueError: from :meth:`prepare`, which every solver calls, for shapes, dtypes and class ids
+            that are not valid; from stochastic and dual solvers.
 
-    Cost: a prediction ``A x`` n d; a value, from the prediction, some six Newton steps for the thresholds, of n c each;
-    a gradient n d more; a Hessian on k coordinates n k^2 + n k c.
+    Cost: a prediction ``A x`` n d; a value, from the prediction, some six Newton steps for the
+    thresholds, of n c each; a gradient n d more; a Hessian on k coordinates n k^2 + n k c.
 
     Source: McCullagh 1980; Pratt 1981 (convexity).
 
@@ -66,9 +69,12 @@ class Ordinal(LinearModel):
             ValueError: naming the argument that is not valid.
         """
         if not isinstance(self.num_classes, int) or self.num_classes < 2:
-            raise ValueError(f"num_classes must be a Python int of at least 2; got {self.num_classes!r}")
+            raise ValueError(
+                f"num_classes must be a Python int of at least 2; got {self.num_classes!r}"
+            )
         return super().prepare()
 
     def thresholds(self, x: Array) -> Array:
-        """theta, (c - 1,): increasing; where a class has no samples equal, or infinite. Cost: a prediction and n c."""
+        """theta, (c - 1,): increasing; where a class has no samples equal, or infinite. Cost: a
+        prediction and n c."""
         return self.loss.thresholds(self.linear_predictor(self.predict(x)), self.y)

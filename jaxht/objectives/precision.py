@@ -6,17 +6,10 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from jaxht._pytree import (
-    Array,
-    ArrayDType,
-    Numeric,
-    as_dtype,
-    check_array,
-    describe,
-    known_values,
-    pytree,
-    warn_of_rounding,
-)
+from jaxht._checks import check_array, known_values, warn_of_rounding
+from jaxht._dataclass import as_dtype, pytree
+from jaxht._repr import describe
+from jaxht._typing import Array, ArrayDType, Numeric
 from jaxht.linalg.eigenvalues import SAFETY, largest_eigenvalue
 from jaxht.linalg.operators import SymmetricOperator
 from jaxht.linalg.positive_definite import inverse, logdet, symmetric
@@ -26,35 +19,42 @@ from jaxht.objectives.objective import Objective, no_factors
 
 @pytree
 class GaussianPrecision(Objective):
-    r"""The negative log-likelihood of a precision matrix W, the inverse of a covariance, with bounded eigenvalues.
+    r"""The negative log-likelihood of a precision matrix W, the inverse of a covariance, with
+    bounded eigenvalues.
 
     .. math::
         f(W) = -\log\det W + \langle S, W \rangle, \qquad lower \cdot I \preceq W \preceq upper \cdot I
 
-    With :class:`jaxht.Edges` and ``HTP(backtrack=True)`` it is GraHTP for graphical models; GraSP, OMP (FBS) and FoBa
-    run on it too. On a graph f is minimised by Newton steps, and where a bound is active by ADMM; a solution is exactly
-    sparse and symmetric. f is infinite unless W is positive definite.
+    With :class:`jaxht.Edges` and ``HTP(backtrack=True)`` it is GraHTP for graphical models; GraSP,
+    OMP (FBS) and FoBa run on it too. On a graph f is minimised by Newton steps, and where a bound
+    is active by ADMM; a solution is exactly sparse and symmetric. f is infinite unless W is
+    positive definite.
 
-    A run starts at the best diagonal matrix, ``W_ii = 1 / S_ii``. The default step size of HTP is 1/M_1, M_1 the
-    largest ``S_ii S_jj``: the curvature along edge (i, j) at the start. Solvers that do not refit on graphs (IHT) may
-    leave the positive definite matrices, and end as DIVERGED; the others end as REFIT_FAILED where a refit failed.
-    Derivatives with respect to S pass through refits; they are NaN where a bound is active.
+    A run starts at the best diagonal matrix, ``W_ii = 1 / S_ii``. The default step size of HTP is
+    1/M_1, M_1 the largest ``S_ii S_jj``: the curvature along edge (i, j) at the start. Solvers that
+    do not refit on graphs (IHT) may leave the positive definite matrices, and end as DIVERGED; the
+    others end as REFIT_FAILED where a refit failed. Derivatives with respect to S pass through
+    refits; they are NaN where a bound is active.
 
     Args:
-        S: (p, p), float32 or float64, traced; the covariance of samples, ``X' X / n`` with centred rows; symmetric.
-            Then f is 2/n times the negative log-likelihood, up to a constant. Edges are selected by the entries of W:
-            scale variables to unit variance unless they have the same unit, and scale W back by ``W_ij / (s_i s_j)``.
-        lower: lower bound on the eigenvalues of refits, a scalar, traced; 0 for none. None: ``1 / (||S|| + p xi)`` with
-            xi = 0.01. A solution satisfies the bounds to about eps^0.6, relatively.
-        upper: upper bound on the eigenvalues of refits, a scalar, traced; ``jnp.inf`` for none. None: ``(p - lower tr
-            S) / xi``, so that f has a minimiser where S is singular on a clique.
+        S: (p, p), float32 or float64, traced; the covariance of samples, ``X' X / n`` with centred
+            rows; symmetric. Then f is 2/n times the negative log-likelihood, up to a constant.
+            Edges are selected by the entries of W: scale variables to unit variance unless they
+            have the same unit, and scale W back by ``W_ij / (s_i s_j)``.
+        lower: lower bound on the eigenvalues of refits, a scalar, traced; 0 for none. None: ``1 /
+            (||S|| + p xi)`` with xi = 0.01. A solution satisfies the bounds to about eps^0.6,
+            relatively.
+        upper: upper bound on the eigenvalues of refits, a scalar, traced; ``jnp.inf`` for none.
+            None: ``(p - lower tr S) / xi``, so that f has a minimiser where S is singular on a
+            clique.
 
     Raises:
-        ValueError: from :meth:`prepare`, which every solver calls, for an S that is not square, symmetric and of
-            float32 or float64, and for bounds that are negative or not in order.
+        ValueError: from :meth:`prepare`, which every solver calls, for an S that is not square,
+            symmetric and of float32 or float64, and for bounds that are negative or not in order.
 
-    Cost: a value p^3 / 3, a gradient 10/3 p^3; a refit about 5 to 10 Newton steps, each of (p + k_max)^3 / 3 where
-    k_max is known and below 9 p, else of a few dozen products with the Hessian, 4 p^3 each.
+    Cost: a value p^3 / 3, a gradient 10/3 p^3; a refit about 5 to 10 Newton steps, each of (p +
+    k_max)^3 / 3 where k_max is known and below 9 p, else of a few dozen products with the Hessian,
+    4 p^3 each.
 
     Source: Yuan, Li & Zhang 2018, Appendix D.2; the bounds are from Lu 2009.
 
@@ -90,7 +90,8 @@ class GaussianPrecision(Objective):
         """This objective with the bounds filled in.
 
         Raises:
-            ValueError: for an S that is no covariance, or bounds out of order, as far as known at trace time.
+            ValueError: for an S that is no covariance, or bounds out of order, as far as known at
+            trace time.
         """
         check_array("S", self.S, "a square matrix")
         warn_of_rounding(self.S)
@@ -125,7 +126,8 @@ class GaussianPrecision(Objective):
         return symmetric(self.S) - inverse(x)
 
     def hessian(self, x: Array, pred: Array, tau: Numeric = 0.0) -> SymmetricOperator:
-        """``v -> x^-1 v x^-1`` for symmetric v, its diagonal multiplied by 1 + tau: f has no quadratic upper bound."""
+        """``v -> x^-1 v x^-1`` for symmetric v, its diagonal multiplied by 1 + tau: f has no
+        quadratic upper bound."""
         return Fisher(inverse(x), tau)
 
     def majorant(self) -> SymmetricOperator:
@@ -134,18 +136,27 @@ class GaussianPrecision(Objective):
 
 
 def check_covariance(S: Array, lower: Any, upper: Any) -> None:
-    """Raise ValueError for an S that is no covariance, or bounds that cannot be, as far as known at trace time."""
+    """Raise ValueError for an S that is no covariance, or bounds that cannot be, as far as known at
+    trace time."""
     if S.dtype not in (jnp.float32, jnp.float64):
         raise ValueError(f"S must be of float32 or float64; got {S.dtype}")
     entries = known_values(S)
-    if entries is not None and np.any(np.abs(entries - entries.T) > 1e-4 * np.max(np.abs(entries), initial=0)):
+    if entries is not None and np.any(
+        np.abs(entries - entries.T) > 1e-4 * np.max(np.abs(entries), initial=0)
+    ):
         raise ValueError("S must be symmetric, such as X.T @ X / n")
     for name, bound in (("lower", lower), ("upper", upper)):
         values = None if jnp.ndim(bound) else known_values(bound)
         if jnp.ndim(bound) or (values is not None and values < 0):
             raise ValueError(f"{name} must be a number of at least 0; got {describe(bound)}")
     low, high = known_values(lower), known_values(upper)
-    if entries is not None and low is not None and high is not None and not low < high and np.all(np.isfinite(entries)):
+    if (
+        entries is not None
+        and low is not None
+        and high is not None
+        and not low < high
+        and np.all(np.isfinite(entries))
+    ):
         raise ValueError(f"lower must be below upper; got {lower} and {upper}")
 
 
@@ -155,7 +166,11 @@ class Fisher(SymmetricOperator):
     def __init__(self, sigma: Array, tau: Numeric) -> None:
         self.sigma = sigma
         damping = tau * self.diagonal()
-        super().__init__(lambda v: symmetric(matmul(matmul(sigma, v), sigma)) + damping * v, sigma.shape, sigma.dtype)
+        super().__init__(
+            lambda v: symmetric(matmul(matmul(sigma, v), sigma)) + damping * v,
+            sigma.shape,
+            sigma.dtype,
+        )
 
     def diagonal(self) -> Array:
         """``sigma_ii sigma_jj``."""

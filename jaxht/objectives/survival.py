@@ -6,7 +6,9 @@ from typing import Self
 import jax.numpy as jnp
 import numpy as np
 
-from jaxht._pytree import Array, check_array, pytree
+from jaxht._checks import check_array
+from jaxht._dataclass import pytree
+from jaxht._typing import Array
 from jaxht.linalg.selection import decreasing_order
 from jaxht.objectives.linear_model import LinearModel
 from jaxht.objectives.losses import CoxLoss, RiskSets
@@ -14,38 +16,43 @@ from jaxht.objectives.losses import CoxLoss, RiskSets
 
 @pytree
 class Cox(LinearModel):
-    r"""Proportional hazards regression: minus the log partial likelihood of hazards ``h_0(t) exp(a_i.x)``.
+    r"""Proportional hazards regression: minus the log partial likelihood of hazards ``h_0(t)
+    exp(a_i.x)``.
 
     .. math::
         f(x) = c \sum_{i:\, e_i = 1} s_i \Big(\log \sum_{j:\, t_j \ge t_i} s_j e^{a_j \cdot x} - a_i \cdot x\Big)
                + \tfrac12 \sum_j l_{2,j} x_j^2
 
-    c = ``1 / sum_i s_i`` where ``mean`` is set, else 1. Tied events are Breslow's. h_0 needs no model, x no intercept.
+    c = ``1 / sum_i s_i`` where ``mean`` is set, else 1. Tied events are Breslow's. h_0 needs no
+    model, x no intercept.
 
-    The loss couples the samples: stochastic and dual solvers, which need a sum over samples, raise ValueError. Its
-    curvature has no useful bound; automatic step sizes use the largest cumulative hazard at x = 0 (the Nelson-Aalen
-    estimate), at least 1, which bounds the curvature at x = 0 and wherever no ``exp(a_i.x)`` times the cumulative
-    hazard exceeds it. :class:`jaxht.NIHT`, whose step adapts, needs no bound. Held-out samples form their own risk
-    sets.
+    The loss couples the samples: stochastic and dual solvers, which need a sum over samples, raise
+    ValueError. Its curvature has no useful bound; automatic step sizes use the largest cumulative
+    hazard at x = 0 (the Nelson-Aalen estimate), at least 1, which bounds the curvature at x = 0 and
+    wherever no ``exp(a_i.x)`` times the cumulative hazard exceeds it. :class:`jaxht.NIHT`, whose
+    step adapts, needs no bound. Held-out samples form their own risk sets.
 
     Args:
-        A: (n, d) design, samples in rows, float32 or float64, traced: an array, a sparse matrix, or a result of
-            :func:`jaxht.design`. No column of ones.
-        y: (n, 2), traced: the times t, in any unit, and 1 where a time is that of an event, 0 where it is censored:
-            ``jnp.stack([time, event], axis=1)``.
-        l2: ridge parameter lambda >= 0, on the scale of the Hessian, traced: a scalar, or (d,), one for each
-            coordinate.
+        A: (n, d) design, samples in rows, float32 or float64, traced: an array, a sparse matrix, or
+            a result of :func:`jaxht.design`. No column of ones.
+        y: (n, 2), traced: the times t, in any unit, and 1 where a time is that of an event, 0 where
+            it is censored: ``jnp.stack([time, event], axis=1)``.
+        l2: ridge parameter lambda >= 0, on the scale of the Hessian, traced: a scalar, or (d,), one
+            for each coordinate.
         mean: bool, static; whether the sum is divided by the sum of the weights.
-        weights: (n,) sample weights s >= 0, traced; None for ones. Integers repeat samples, in the risk sets as well.
+        weights: (n,) sample weights s >= 0, traced; None for ones. Integers repeat samples, in the
+            risk sets as well.
         offset: (n,), traced, added to the predictions; None for zeros.
-        risk_sets: None; :meth:`prepare` fills in the order of the times, which is that of the y it was given.
+        risk_sets: None; :meth:`prepare` fills in the order of the times, which is that of the y it
+            was given.
 
     Raises:
-        ValueError: from :meth:`prepare`, which every solver calls, for shapes, dtypes and events that are not valid;
-            from stochastic and dual solvers.
+        ValueError: from :meth:`prepare`, which every solver calls, for shapes, dtypes and events
+            that are not valid; from stochastic and dual solvers.
 
-    Cost: a prediction ``A x`` n d; a value, from the prediction, cumulative sums of n numbers; a gradient n d; a
-    Hessian on k coordinates n k^2 and 2 k cumulative sums; :meth:`prepare` sorts the times.
+    Cost: a prediction ``A x`` n d; a value, from the prediction, cumulative sums of n numbers; a
+    gradient n d; a Hessian on k coordinates n k^2 and 2 k cumulative sums; :meth:`prepare` sorts
+    the times.
 
     Source: Cox 1972, 1975; Breslow 1974.
 
@@ -54,7 +61,8 @@ class Cox(LinearModel):
         >>> A = jnp.array([[2.0, 1.0], [1.0, -1.0], [1.0, 1.0], [-1.0, -1.0], [0.0, 1.0]])
         >>> y = jnp.array([[1.0, 1], [2.0, 1], [3.0, 0], [4.0, 1], [5.0, 1]])
         >>> result = jaxht.solve(jaxht.Cox(A, y, 0.1), jaxht.Sparse(1), jaxht.HTP())
-        >>> result.support.numpy().tolist(), bool(result.x[0] > 0)  # the first feature shortens lives
+        >>> # the first feature shortens lives
+        >>> result.support.numpy().tolist(), bool(result.x[0] > 0)
         ([0], True)
     """
 
@@ -63,7 +71,9 @@ class Cox(LinearModel):
     @property
     def loss(self) -> CoxLoss:
         """The loss of all samples."""
-        sets = find_risk_sets(jnp.asarray(self.y)[:, 0]) if self.risk_sets is None else self.risk_sets
+        sets = (
+            find_risk_sets(jnp.asarray(self.y)[:, 0]) if self.risk_sets is None else self.risk_sets
+        )
         return CoxLoss(sets, self.weights)
 
     @property
@@ -92,5 +102,7 @@ def find_risk_sets(time: Array) -> RiskSets:
     """The risk sets of times (n,). Cost: a sort."""
     order = decreasing_order(time)
     falling = -time[order]
-    first, end = (jnp.searchsorted(falling, -time, side=side).astype(jnp.int32) for side in ("left", "right"))
+    first, end = (
+        jnp.searchsorted(falling, -time, side=side).astype(jnp.int32) for side in ("left", "right")
+    )
     return RiskSets(order, first, end - 1)

@@ -1,16 +1,18 @@
-"""Guarantees of the papers as functions: how much thresholding expands an error, and when a method must converge.
+"""Guarantees of the papers as functions: how much thresholding expands an error, and when a method
+must converge.
 
-    k, K       sparsity of the iterates and of the target, k >= K (AS20: s, s*; YLZ18: k, kbar)
-    L, alpha   restricted smoothness and strong convexity (YLZ18: M, m; ZYF18: l, rho), kappa = L / alpha
-    eta        step size
-    nu         expansion of hard thresholding: ||H_k(b) - x||^2 <= nu ||b - x||^2 for every K-sparse x
+    k, K       sparsity of the iterates and of the target, k >= K (AS20: s, s*; YLZ18: k, kbar) L,
+    alpha   restricted smoothness and strong convexity (YLZ18: M, m; ZYF18: l, rho), kappa = L /
+    alpha eta        step size
+    nu         expansion of hard thresholding: ||H_k(b) - x||^2 <= nu ||b - x||^2 for every K-sparse
+        x
 
-Arguments are scalars or arrays that broadcast; they may be traced, and are promoted to one floating dtype, which is
-that of the results. A contraction factor of 1 or more, `inf` included, means that its theorem promises nothing.
-Sparsities are the real numbers of the formulas: round up. Python numbers out of range raise ValueError; arrays and
-traced values are not inspected.
-Sources: SL18 Shen & Li 2018; YLZ18 Yuan, Li & Zhang 2018; ZYF18 Zhou, Yuan & Feng 2018; AS20 Axiotis & Sviridenko 2020.
-"""
+Arguments are scalars or arrays that broadcast; they may be traced, and are promoted to one floating
+dtype, which is that of the results. A contraction factor of 1 or more, `inf` included, means that
+its theorem promises nothing. Sparsities are the real numbers of the formulas: round up. Python
+numbers out of range raise ValueError; arrays and traced values are not inspected.
+Sources: SL18 Shen & Li 2018; YLZ18 Yuan, Li & Zhang 2018; ZYF18 Zhou, Yuan & Feng 2018; AS20
+Axiotis & Sviridenko 2020."""
 
 from typing import NamedTuple
 
@@ -18,27 +20,35 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-CLASSICAL_EXPANSION = 4.0  # ||H_k(b) - x|| <= 2 ||b - x||, SL18 (1.1): the nu behind the older RIP conditions
+CLASSICAL_EXPANSION = (
+    4.0  # ||H_k(b) - x|| <= 2 ||b - x||, SL18 (1.1): the nu behind the older RIP conditions
+)
 
 _LEAST = {"d": 0, "k": 0, "K": 0, "r": 0, "s": 0, "s_star": 0, "kappa": 1, "nu": 1}
 _ORDERED = [("K", "k"), ("alpha", "L")]
 
 
 def _promote(**args: ArrayLike) -> list[Array]:
-    """Check the Python numbers among the arguments, then promote all arguments to one floating dtype."""
+    """Check the Python numbers among the arguments, then promote all arguments to one floating
+    dtype."""
     known = {name: value for name, value in args.items() if isinstance(value, int | float)}
     for name, least in _LEAST.items():
         if known.get(name, least) < least:
             raise ValueError(f"{name} must be at least {least}, got {name} = {known[name]}")
     for small, large in _ORDERED:
         if small in known and large in known and known[small] > known[large]:
-            raise ValueError(f"{small} must be at most {large}, got {small} = {known[small]}, {large} = {known[large]}")
-    dtype = jnp.result_type(float, *(a for a in args.values() if jnp.issubdtype(jnp.result_type(a), jnp.floating)))
+            raise ValueError(
+                f"{small} must be at most {large}, got {small} = {known[small]}, {large} = {known[large]}"
+            )
+    dtype = jnp.result_type(
+        float, *(a for a in args.values() if jnp.issubdtype(jnp.result_type(a), jnp.floating))
+    )
     return [jnp.asarray(arg, dtype) for arg in args.values()]
 
 
 def expansion(d: ArrayLike, k: ArrayLike, K: ArrayLike, *, r: ArrayLike | None = None) -> Array:
-    """Expansion factor nu of hard thresholding, the least that holds for every b and every K-sparse x.
+    """Expansion factor nu of hard thresholding, the least that holds for every b and every K-sparse
+    x.
 
         ||H_k(b) - x||^2 <= nu ||b - x||^2,   nu = 1 + (rho + sqrt((4 + rho) rho)) / 2,
         rho = t / (k - K + t),   t = min(K, d - k)
@@ -50,7 +60,8 @@ def expansion(d: ArrayLike, k: ArrayLike, K: ArrayLike, *, r: ArrayLike | None =
         r: number of nonzeros of b, in place of d. None: d.
 
     Returns:
-        nu in [1, (3 + sqrt 5)/2]; 1 for K = 0 and where H_k keeps all of b; `inf` (no bound) for a traced K > k.
+        nu in [1, (3 + sqrt 5)/2]; 1 for K = 0 and where H_k keeps all of b; `inf` (no bound) for a
+        traced K > k.
 
     Source: SL18 Theorem 1; r: Remark 5.
 
@@ -78,7 +89,8 @@ def expansion_jain(d: ArrayLike, k: ArrayLike, K: ArrayLike) -> Array:
     Returns:
         nu in [1, 4]; 1 for k >= d.
 
-    Source: SL18 (2.10), from Jain, Tewari & Kar 2014, Lemma 1; printed for norms, hence squared here.
+    Source: SL18 (2.10), from Jain, Tewari & Kar 2014, Lemma 1; printed for norms, hence squared
+    here.
 
     Example:
         >>> from jaxht import bounds
@@ -113,14 +125,17 @@ def relaxed_sparsity(nu: ArrayLike, K: ArrayLike) -> Array:
     return K * jnp.where(u < 1, jnp.maximum(1, u / jnp.where(u < 1, 1 - u, 1) ** 2), jnp.inf)
 
 
-def iht_rip(k: ArrayLike = 1, K: ArrayLike = 1, *, d: ArrayLike = jnp.inf, nu: ArrayLike | None = None) -> Array:
+def iht_rip(
+    k: ArrayLike = 1, K: ArrayLike = 1, *, d: ArrayLike = jnp.inf, nu: ArrayLike | None = None
+) -> Array:
     """Restricted isometry constant up to which every IHT step halves the error.
 
         delta_{2k+K} <= 1 / sqrt(8 nu),   0.2185 for k = K, 0.354 for k >> K
 
     Args:
         k, K, d: as in `expansion`, by default k = K.
-        nu: expansion, used in place of `expansion(d, k, K)`; `CLASSICAL_EXPANSION` gives the older 0.177. None: that.
+        nu: expansion, used in place of `expansion(d, k, K)`; `CLASSICAL_EXPANSION` gives the older
+            0.177. None: that.
 
     Returns:
         The bound on delta, in (0, 1).
@@ -135,32 +150,41 @@ def iht_rip(k: ArrayLike = 1, K: ArrayLike = 1, *, d: ArrayLike = jnp.inf, nu: A
     return 1 / jnp.sqrt(8 * (expansion(d, k, K) if nu is None else _promote(nu=nu)[0]))
 
 
-def cosamp_rip(k: ArrayLike = 1, K: ArrayLike = 1, *, d: ArrayLike = jnp.inf, nu: ArrayLike | None = None) -> Array:
+def cosamp_rip(
+    k: ArrayLike = 1, K: ArrayLike = 1, *, d: ArrayLike = jnp.inf, nu: ArrayLike | None = None
+) -> Array:
     """Restricted isometry constant up to which every CoSaMP step halves the error.
 
         delta_{3k+K} <= sqrt(2 / (9 + sqrt(32 nu + 49))),   0.312 for k = K, 1/3 for k >> K
 
     Args:
         k, K, d: as in `expansion`, by default k = K.
-        nu: expansion, used in place of `expansion(d, k, K)`; `CLASSICAL_EXPANSION` gives the older 0.299. None: that.
+        nu: expansion, used in place of `expansion(d, k, K)`; `CLASSICAL_EXPANSION` gives the older
+            0.299. None: that.
 
     Returns:
         The bound on delta, the root of 2 u (1 + (nu - 1) u) / (1 - u) = 1/4, u = delta^2.
 
-    Source: SL18 Theorem 7, sqrt(sqrt(32 nu + 49) - 9) / (4 sqrt(nu - 1)), rewritten to hold at nu = 1 too.
+    Source: SL18 Theorem 7, sqrt(sqrt(32 nu + 49) - 9) / (4 sqrt(nu - 1)), rewritten to hold at nu =
+    1 too.
 
     Example:
         >>> from jaxht import bounds
         >>> round(float(bounds.cosamp_rip()), 4)
         0.3122
     """
-    return jnp.sqrt(2 / (9 + jnp.sqrt(49 + 32 * (expansion(d, k, K) if nu is None else _promote(nu=nu)[0]))))
+    return jnp.sqrt(
+        2 / (9 + jnp.sqrt(49 + 32 * (expansion(d, k, K) if nu is None else _promote(nu=nu)[0])))
+    )
 
 
-def htsvrg_rate(L: ArrayLike, alpha: ArrayLike, eta: ArrayLike, m: ArrayLike, nu: ArrayLike) -> Array:
+def htsvrg_rate(
+    L: ArrayLike, alpha: ArrayLike, eta: ArrayLike, m: ArrayLike, nu: ArrayLike
+) -> Array:
     """Factor beta by which a stage of HT-SVRG contracts the expected objective gap.
 
-        beta = (1/m + 2 nu eta^2 alpha L) / D,   D = nu eta alpha (1 - 2 eta L) - max(0, nu (1 - eta alpha) - 1)
+        beta = (1/m + 2 nu eta^2 alpha L) / D,   D = nu eta alpha (1 - 2 eta L) - max(0, nu (1 - eta
+        alpha) - 1)
 
     Args:
         L: smoothness of *every single* f_i at level 3k + K.
@@ -170,9 +194,11 @@ def htsvrg_rate(L: ArrayLike, alpha: ArrayLike, eta: ArrayLike, m: ArrayLike, nu
         nu: expansion.
 
     Returns:
-        beta; 1 or more if m is too small; `inf` outside 0 < eta < 1/(4L), 1 <= nu < 4L/(4L - alpha), D > 0.
+        beta; 1 or more if m is too small; `inf` outside 0 < eta < 1/(4L), 1 <= nu < 4L/(4L -
+        alpha), D > 0.
 
-    Source: SL18 Theorem 10, both cases in one. Its proof needs D > 0, its text omits it: for nu > 1 a small eta fails.
+    Source: SL18 Theorem 10, both cases in one. Its proof needs D > 0, its text omits it: for nu > 1
+    a small eta fails.
 
     Example:
         >>> from jaxht import bounds
@@ -209,7 +235,8 @@ def htsvrg_parameters(L: ArrayLike, alpha: ArrayLike, K: ArrayLike) -> HTSVRGPar
         K: number of nonzeros of the target.
 
     Returns:
-        `HTSVRGParameters`, for which nu = 1 / (1 - eta alpha), the best expansion at this eta and m (Proposition 14).
+        `HTSVRGParameters`, for which nu = 1 / (1 - eta alpha), the best expansion at this eta and m
+        (Proposition 14).
 
     Source: SL18 (4.5).
 
@@ -233,7 +260,8 @@ def ompr_rip(s: ArrayLike, s_star: ArrayLike) -> Array:
         s_star: sparsity of the signal.
 
     Returns:
-        The bound on the scale-free delta = (kappa - 1) / (kappa + 1); nothing is promised where it is negative.
+        The bound on the scale-free delta = (kappa - 1) / (kappa + 1); nothing is promised where it
+        is negative.
 
     Source: AS20 Theorem 4.2, Table 1 (truncated there).
 
@@ -247,9 +275,11 @@ def ompr_rip(s: ArrayLike, s_star: ArrayLike) -> Array:
 
 
 def ompr_excess(s: ArrayLike, s_star: ArrayLike, kappa: ArrayLike, theta: ArrayLike = 0.0) -> Array:
-    """How far above the target OMPR may end, in units of f(x*) - min f over (s + s*)-sparse vectors.
+    """How far above the target OMPR may end, in units of f(x*) - min f over (s + s*)-sparse
+    vectors.
 
-        0 for q <= 1,   4 (1 - theta) (q - 1) / (2 - q - theta)^2 for 1 < q < 2 - theta,   q = kappa sqrt(s*/s)
+        0 for q <= 1,   4 (1 - theta) (q - 1) / (2 - q - theta)^2 for 1 < q < 2 - theta,   q = kappa
+        sqrt(s*/s)
 
     Args:
         s: sparsity of the iterates.
@@ -308,14 +338,16 @@ class GraHTPPair(NamedTuple):
 
 
 def _gradient_factor(L: Array, alpha: Array, eta: Array) -> Array:
-    """Contraction rho of a gradient step, rho^2 = 1 - 2 eta alpha + eta^2 L^2, as squares: no cancellation near 0."""
+    """Contraction rho of a gradient step, rho^2 = 1 - 2 eta alpha + eta^2 L^2, as squares: no
+    cancellation near 0."""
     return jnp.sqrt((1 - eta * alpha) ** 2 + eta**2 * (L - alpha) * (L + alpha))
 
 
 def grahtp_factors(L: ArrayLike, alpha: ArrayLike, eta: ArrayLike) -> GraHTPPair:
     """Contraction of the error in a step towards any k-sparse target.
 
-        mu_1 = rho / (1 - rho),   mu_2 = 1.62 rho,   rho = sqrt(1 - 2 eta alpha + eta^2 L^2), least at eta = alpha / L^2
+        mu_1 = rho / (1 - rho),   mu_2 = 1.62 rho,   rho = sqrt(1 - 2 eta alpha + eta^2 L^2), least
+        at eta = alpha / L^2
 
     Args:
         L: smoothness at level 3k.
@@ -323,8 +355,8 @@ def grahtp_factors(L: ArrayLike, alpha: ArrayLike, eta: ArrayLike) -> GraHTPPair
         eta: step size.
 
     Returns:
-        `GraHTPPair` (mu_1, mu_2), which can be below 1 for kappa < 2/sqrt 3 and kappa < 1.271; mu_1 is `inf` for
-        rho >= 1.
+        `GraHTPPair` (mu_1, mu_2), which can be below 1 for kappa < 2/sqrt 3 and kappa < 1.271; mu_1
+        is `inf` for rho >= 1.
 
     Source: YLZ18 Theorem 2, which prints kappa < 1.26, and rho < 0.62 for rho < 1/1.62.
 
@@ -338,10 +370,14 @@ def grahtp_factors(L: ArrayLike, alpha: ArrayLike, eta: ArrayLike) -> GraHTPPair
     return GraHTPPair(grahtp=rho / jnp.maximum(1 - rho, 0), fgrahtp=1.62 * rho)
 
 
-def grahtp_relaxed_factors(L: ArrayLike, alpha: ArrayLike, eta: ArrayLike, k: ArrayLike, K: ArrayLike) -> GraHTPPair:
-    """Contraction in a step towards any K-sparse target: of the *objective gap* by GraHTP, of the error by FGraHTP.
+def grahtp_relaxed_factors(
+    L: ArrayLike, alpha: ArrayLike, eta: ArrayLike, k: ArrayLike, K: ArrayLike
+) -> GraHTPPair:
+    """Contraction in a step towards any K-sparse target: of the *objective gap* by GraHTP, of the
+    error by FGraHTP.
 
-        mubar_1 = 1 - eta alpha (1 - eta L) / 2,   mubar_2 = rho sqrt(nu),   nu = expansion(inf, k, K)
+        mubar_1 = 1 - eta alpha (1 - eta L) / 2,   mubar_2 = rho sqrt(nu),   nu = expansion(inf, k,
+        K)
 
     Args:
         L: smoothness at level 2k (GraHTP) or 2k + K (FGraHTP).
@@ -351,8 +387,8 @@ def grahtp_relaxed_factors(L: ArrayLike, alpha: ArrayLike, eta: ArrayLike, k: Ar
         K: sparsity of the target.
 
     Returns:
-        `GraHTPPair` (mubar_1, mubar_2), valid for the k of `grahtp_relaxed_sparsity`; GraHTP's error falls by
-        sqrt(mubar_1).
+        `GraHTPPair` (mubar_1, mubar_2), valid for the k of `grahtp_relaxed_sparsity`; GraHTP's
+        error falls by sqrt(mubar_1).
 
     Source: YLZ18 Theorem 5.
 
@@ -366,8 +402,11 @@ def grahtp_relaxed_factors(L: ArrayLike, alpha: ArrayLike, eta: ArrayLike, k: Ar
     return GraHTPPair(grahtp=1 - eta * alpha * (1 - eta * L) / 2, fgrahtp=mubar_2)
 
 
-def grahtp_relaxed_sparsity(L: ArrayLike, alpha: ArrayLike, eta: ArrayLike, K: ArrayLike) -> GraHTPPair:
-    """Sparsity for which the `grahtp_relaxed_factors` are valid and below 1, given eta < 1/L and rho < 1.
+def grahtp_relaxed_sparsity(
+    L: ArrayLike, alpha: ArrayLike, eta: ArrayLike, K: ArrayLike
+) -> GraHTPPair:
+    """Sparsity for which the `grahtp_relaxed_factors` are valid and below 1, given eta < 1/L and
+    rho < 1.
 
         GraHTP: k >= (2 + 4 / (eta alpha)^2) K,   FGraHTP: k > max(1, rho^2 / (1 - rho^2)^2) K
 
@@ -378,7 +417,8 @@ def grahtp_relaxed_sparsity(L: ArrayLike, alpha: ArrayLike, eta: ArrayLike, K: A
     Returns:
         `GraHTPPair` of the two bounds on k; `inf` for FGraHTP with rho >= 1.
 
-    Source: YLZ18 Theorem 5; for FGraHTP it prints rho / (1 - rho)^2, at least 4 times the exact rho^2 / (1 - rho^2)^2.
+    Source: YLZ18 Theorem 5; for FGraHTP it prints rho / (1 - rho)^2, at least 4 times the exact
+    rho^2 / (1 - rho^2)^2.
 
     Example:
         >>> from jaxht import bounds
@@ -397,13 +437,14 @@ def num_steps(factor: ArrayLike, ratio: ArrayLike) -> Array:
 
     Args:
         factor: contraction of one step.
-        ratio: initial over wanted error. GraHTP has found the support of xbar at 2 ||x0 - xbar|| / xbar_min, or at
-            8 (f(x0) - f(xbar)) / (alpha xbar_min^2) for mubar_1.
+        ratio: initial over wanted error. GraHTP has found the support of xbar at 2 ||x0 - xbar|| /
+            xbar_min, or at 8 (f(x0) - f(xbar)) / (alpha xbar_min^2) for mubar_1.
 
     Returns:
         The count as a float; `inf` for a factor >= 1.
 
-    Source: YLZ18 Corollaries 3 and 7; the printed ceil(ln(ratio) / factor) falls short for factors above 0.567.
+    Source: YLZ18 Corollaries 3 and 7; the printed ceil(ln(ratio) / factor) falls short for factors
+    above 0.567.
 
     Example:
         >>> from jaxht import bounds
@@ -433,13 +474,18 @@ class HSGHTParameters(NamedTuple):
     tau: Array
 
 
-def hsght_parameters(L: ArrayLike, alpha: ArrayLike, K: ArrayLike, *, theorem: int = 1) -> HSGHTParameters:
-    """Parameters of HSG-HT (theorems 1, 2) and AHSG-HT (theorem 3) with batches ceil(tau B / (gap omega^t)).
+def hsght_parameters(
+    L: ArrayLike, alpha: ArrayLike, K: ArrayLike, *, theorem: int = 1
+) -> HSGHTParameters:
+    """Parameters of HSG-HT (theorems 1, 2) and AHSG-HT (theorem 3) with batches ceil(tau B / (gap
+    omega^t)).
 
-        1: k = (1 + 712 kappa^2) K, eta = 1/(6L), omega = 1 - 1/(480 kappa), tau = 40 (1 + 2 sqrt(K/(k-K)))/(3 alpha L)
+        1: k = (1 + 712 kappa^2) K, eta = 1/(6L), omega = 1 - 1/(480 kappa), tau = 40 (1 + 2
+        sqrt(K/(k-K)))/(3 alpha L)
         2: k = (1 + 64 kappa^2) K, eta = 1/(2L), omega = 1 - 1/(16 kappa), tau = 148 kappa^2/alpha
         3: k = (1 + 16 kappa) K, eta = 4/(sqrt L + sqrt alpha)^2, omega = (1 - 1/(18 sqrt kappa))^2,
-           tau = 81 kappa/(4 (sqrt L + sqrt alpha)^4), momentum = ((sqrt kappa - 1)/(sqrt kappa + 1))^2
+           tau = 81 kappa/(4 (sqrt L + sqrt alpha)^4), momentum = ((sqrt kappa - 1)/(sqrt kappa +
+           1))^2
 
     Args:
         L: smoothness of *every single* f_i at level 2k + K (theorem 3: 3k + K).
@@ -448,8 +494,9 @@ def hsght_parameters(L: ArrayLike, alpha: ArrayLike, K: ArrayLike, *, theorem: i
         theorem: 1, 2 or 3, static; 3 is for quadratic f.
 
     Returns:
-        `HSGHTParameters`, k and tau the least allowed; B bounds every ||grad f_i - grad f||^2. Steps contract the error
-        by sqrt(omega), gap = ||x0 - x*||^2; in theorem 2 f - f(x*) by omega, gap = f(x0) - f(x*).
+        `HSGHTParameters`, k and tau the least allowed; B bounds every ||grad f_i - grad f||^2.
+        Steps contract the error by sqrt(omega), gap = ||x0 - x*||^2; in theorem 2 f - f(x*) by
+        omega, gap = f(x0) - f(x*).
 
     Raises:
         ValueError: for another theorem.
@@ -470,7 +517,10 @@ def hsght_parameters(L: ArrayLike, alpha: ArrayLike, K: ArrayLike, *, theorem: i
         ratio, eta, omega = 64 * kappa**2, 1 / (2 * L), 1 - 1 / (16 * kappa)
         tau = 148 * kappa**2 / alpha
     elif theorem == 3:
-        total, momentum = jnp.sqrt(L) + jnp.sqrt(alpha), ((jnp.sqrt(kappa) - 1) / (jnp.sqrt(kappa) + 1)) ** 2
+        total, momentum = (
+            jnp.sqrt(L) + jnp.sqrt(alpha),
+            ((jnp.sqrt(kappa) - 1) / (jnp.sqrt(kappa) + 1)) ** 2,
+        )
         ratio, eta, omega = 16 * kappa, 4 / total**2, (1 - 1 / (18 * jnp.sqrt(kappa))) ** 2
         tau = 81 * kappa / (4 * total**4)
     else:

@@ -1,14 +1,16 @@
 """Random planted problems: designs, signals and responses, and `planted`, which puts them together.
 
-Pure functions of an explicit PRNG key. The sizes n and d are static; everything else (K, correlation, condition number,
-noise level, ...) is a traced number: one compile serves a phase diagram, and `jax.vmap` runs over any of them.
+Pure functions of an explicit PRNG key. The sizes n and d are static; everything else (K,
+correlation, condition number, noise level, ...) is a traced number: one compile serves a phase
+diagram, and `jax.vmap` runs over any of them.
 
-    design(key, n, d, ...)   -> A, shape (n, d)     gaussian rademacher partial_dct toeplitz with_spectrum conditioned
-    signal(key, d, K, ...)   -> x, shape (d,)       gaussian_signal sign_signal decaying_signal significant_signal
-    response(key, u, ...)    -> y, shape of u = Ax  gaussian_noise logistic_labels
+    design(key, n, d, ...)   -> A, shape (n, d)     gaussian rademacher partial_dct toeplitz
+    with_spectrum conditioned signal(key, d, K, ...)   -> x, shape (d,)       gaussian_signal
+    sign_signal decaying_signal significant_signal response(key, u, ...)    -> y, shape of u = Ax
+    gaussian_noise logistic_labels
 
-`dtype` is that of the result; a key draws other bits in float32 than in float64. Signals have exactly K nonzeros on a
-uniformly random support; for one key a larger K only adds nonzeros.
+`dtype` is that of the result; a key draws other bits in float32 than in float64. Signals have
+exactly K nonzeros on a uniformly random support; for one key a larger K only adds nonzeros.
 Sources: SL18 Shen & Li 2018; YLZ18 Yuan, Li & Zhang 2018; YLW20 Yuan et al. 2020.
 """
 
@@ -20,12 +22,13 @@ from jax import Array, lax
 from jax.scipy.fft import dct, idct
 from jax.typing import ArrayLike, DTypeLike
 
-from jaxht._pytree import pytree
+from jaxht._dataclass import pytree
 from jaxht.designs import LinearOperator
 from jaxht.linalg.lapack import eigh, inverse_cholesky
 from jaxht.linalg.precision import matmul
 
-# The folds of a problem's key. ASCII words and not 0, 1, 2: `fold_in(cell_key, trial)` must never meet them.
+# The folds of a problem's key. ASCII words and not 0, 1, 2: `fold_in(cell_key, trial)` must never
+# meet them.
 _DESIGN, _SIGNAL, _RESPONSE = (int.from_bytes(word, "big") for word in (b"desg", b"sgnl", b"resp"))
 
 
@@ -56,16 +59,17 @@ def planted(
 
         A = design(.)    x_true = signal(.)    y = response(., A x_true)
 
-    A change in one of the three leaves the draws of the others as they were: problems are paired across noise levels,
-    sparsities and kinds of design. Trials share one design when `design_key` is their cell's key; `vmap` over the keys
-    of the trials with `out_axes=Problem(A=None, y=0, x_true=0)` then keeps A unbatched, and its products are
-    matrix-matrix products.
+    A change in one of the three leaves the draws of the others as they were: problems are paired
+    across noise levels, sparsities and kinds of design. Trials share one design when `design_key`
+    is their cell's key; `vmap` over the keys of the trials with `out_axes=Problem(A=None, y=0,
+    x_true=0)` then keeps A unbatched, and its products are matrix-matrix products.
 
     Args:
         key: PRNG key of the trial.
         design: key -> (n, d) array or design. A fixed A: `lambda _: A`.
         signal: key -> (d,).
-        response: key, u -> y, u = A x_true at full precision, e.g. `partial(gaussian_noise, sigma=0.1)`. None: y = u.
+        response: key, u -> y, u = A x_true at full precision, e.g. `partial(gaussian_noise,
+            sigma=0.1)`. None: y = u.
         design_key: key that the design is drawn from; None: `key`.
 
     Returns:
@@ -89,13 +93,16 @@ def planted(
     return Problem(A=A, y=y, x_true=x_true)
 
 
-def gaussian(key: Array, n: int, d: int, *, variance: ArrayLike | None = None, dtype: DTypeLike = float) -> Array:
+def gaussian(
+    key: Array, n: int, d: int, *, variance: ArrayLike | None = None, dtype: DTypeLike = float
+) -> Array:
     """Gaussian design with independent entries, `A_ij ~ N(0, variance)`.
 
     Args:
         key: PRNG key.
         n, d: numbers of rows and columns, static.
-        variance: of an entry, traced. None: 1/n (SL18 §5.1: E ||Ax||^2 = ||x||^2). 1.0: rows N(0, I) (YLZ18 §6.1).
+        variance: of an entry, traced. None: 1/n (SL18 §5.1: E ||Ax||^2 = ||x||^2). 1.0: rows N(0,
+            I) (YLZ18 §6.1).
         dtype: of the result, float32 or float64. Default: JAX's default float.
 
     Returns:
@@ -112,7 +119,9 @@ def gaussian(key: Array, n: int, d: int, *, variance: ArrayLike | None = None, d
     return _compute_std(variance, n, dtype) * jax.random.normal(key, (n, d), dtype)
 
 
-def rademacher(key: Array, n: int, d: int, *, variance: ArrayLike | None = None, dtype: DTypeLike = float) -> Array:
+def rademacher(
+    key: Array, n: int, d: int, *, variance: ArrayLike | None = None, dtype: DTypeLike = float
+) -> Array:
     """Bernoulli design, `A_ij = +-sqrt(variance)` with equal probability.
 
     Args:
@@ -132,16 +141,22 @@ def rademacher(key: Array, n: int, d: int, *, variance: ArrayLike | None = None,
         >>> sorted(set(ensembles.rademacher(jax.random.key(0), 4, 8).ravel().tolist()))
         [-0.5, 0.5]
     """
-    return _compute_std(variance, n, dtype) * jax.random.rademacher(key, (n, d), jnp.result_type(dtype))
+    return _compute_std(variance, n, dtype) * jax.random.rademacher(
+        key, (n, d), jnp.result_type(dtype)
+    )
 
 
-def partial_dct(key: Array, n: int, d: int, *, variance: ArrayLike | None = None, dtype: DTypeLike = float) -> Array:
-    """n distinct random rows of the orthonormal d x d DCT-II matrix, times `sqrt(d variance)`: `A A^T = d variance I`.
+def partial_dct(
+    key: Array, n: int, d: int, *, variance: ArrayLike | None = None, dtype: DTypeLike = float
+) -> Array:
+    """n distinct random rows of the orthonormal d x d DCT-II matrix, times `sqrt(d variance)`: `A
+    A^T = d variance I`.
 
     Args:
         key: PRNG key.
         n, d: numbers of rows and columns, static, n <= d.
-        variance: mean square of the entries of a row, traced. None: 1/n, which gives the usual factor sqrt(d/n).
+        variance: mean square of the entries of a row, traced. None: 1/n, which gives the usual
+            factor sqrt(d/n).
         dtype: of the result, float32 or float64. Default: JAX's default float.
 
     Returns:
@@ -162,7 +177,9 @@ def partial_dct(key: Array, n: int, d: int, *, variance: ArrayLike | None = None
         2.0
     """
     if n > d:
-        raise ValueError(f"partial_dct draws rows without replacement and needs n <= d, got n = {n}, d = {d}")
+        raise ValueError(
+            f"partial_dct draws rows without replacement and needs n <= d, got n = {n}, d = {d}"
+        )
     rows = jax.nn.one_hot(jax.random.permutation(key, d)[:n], d, dtype=dtype)
     scale = _compute_std(variance, n, dtype) * jnp.sqrt(jnp.asarray(d, dtype))
     return scale * idct(rows, norm="ortho")  # row i of an orthogonal C is C^T e_i
@@ -196,12 +213,18 @@ def partial_dct_operator(
         ((4, 8), (4,))
     """
     if n > d:
-        raise ValueError(f"partial_dct draws rows without replacement and needs n <= d, got n = {n}, d = {d}")
+        raise ValueError(
+            f"partial_dct draws rows without replacement and needs n <= d, got n = {n}, d = {d}"
+        )
     rows = jax.random.permutation(key, d)[:n]
     scale = _compute_std(variance, n, dtype) * jnp.sqrt(jnp.asarray(d, dtype))
-    # C_ij^2 = (1 + cos(pi (2j + 1) i / d)) / d for i > 0, and the cosine is that of row 2i, which beyond d folds back
-    # to minus row 2d - 2i: so the norms of all columns are one transform of the indicator of the rows.
-    position, sign = jnp.where(2 * rows > d, 2 * d - 2 * rows, 2 * rows) % d, jnp.where(2 * rows > d, -1, 1)
+    # C_ij^2 = (1 + cos(pi (2j + 1) i / d)) / d for i > 0, and the cosine is that of row 2i, which
+    # beyond d folds back to minus row 2d - 2i: so the norms of all columns are one transform of the
+    # indicator of the rows.
+    position, sign = (
+        jnp.where(2 * rows > d, 2 * d - 2 * rows, 2 * rows) % d,
+        jnp.where(2 * rows > d, -1, 1),
+    )
     weight = jnp.where((rows == 0) | (2 * rows == d), 0, sign * jnp.sqrt(jnp.asarray(d / 2, dtype)))
     cosines = idct(jnp.zeros(d, dtype).at[position].add(weight), norm="ortho")
     norms = scale * jnp.sqrt(jnp.maximum(n + cosines, 0) / d)
@@ -213,11 +236,18 @@ def _apply_dct_rows(x: Array, rows: Array, scale: Array) -> Array:
 
 
 def toeplitz(
-    key: Array, n: int, d: int, rho: ArrayLike, *, variance: ArrayLike = 1.0, dtype: DTypeLike = float
+    key: Array,
+    n: int,
+    d: int,
+    rho: ArrayLike,
+    *,
+    variance: ArrayLike = 1.0,
+    dtype: DTypeLike = float,
 ) -> Array:
     """Correlated Gaussian design: rows N(0, variance Sigma) with `Sigma_ij = rho^|i-j|`.
 
-    Exact by the stationary autoregression `a_j = rho a_{j-1} + sqrt(1 - rho^2) z_j`, a_0 and z_j ~ N(0, 1).
+    Exact by the stationary autoregression `a_j = rho a_{j-1} + sqrt(1 - rho^2) z_j`, a_0 and z_j ~
+    N(0, 1).
 
     Args:
         key: PRNG key.
@@ -249,8 +279,11 @@ def toeplitz(
     return _compute_std(variance, n, dtype) * columns.T
 
 
-def with_spectrum(key: Array, n: int, d: int, eigenvalues: ArrayLike, *, dtype: DTypeLike = float) -> Array:
-    """Gaussian design whose covariance has the given eigenvalues: rows N(0, Q diag(eigenvalues) Q^T), Q Haar.
+def with_spectrum(
+    key: Array, n: int, d: int, eigenvalues: ArrayLike, *, dtype: DTypeLike = float
+) -> Array:
+    """Gaussian design whose covariance has the given eigenvalues: rows N(0, Q diag(eigenvalues)
+    Q^T), Q Haar.
 
     Args:
         key: PRNG key.
@@ -263,7 +296,8 @@ def with_spectrum(key: Array, n: int, d: int, eigenvalues: ArrayLike, *, dtype: 
 
     Cost: a QR factorisation of a d x d matrix and an (n, d, d) product.
 
-    Source: YLW20 §5.2.1 asks for such a Sigma and leaves its eigenvectors open; Haar Q is our choice.
+    Source: YLW20 §5.2.1 asks for such a Sigma and leaves its eigenvectors open; Haar Q is our
+    choice.
 
     Example:
         >>> import jax, jax.numpy as jnp
@@ -279,13 +313,20 @@ def with_spectrum(key: Array, n: int, d: int, eigenvalues: ArrayLike, *, dtype: 
 
 
 def conditioned(
-    key: Array, n: int, d: int, kappa: ArrayLike, *, variance: ArrayLike = 1.0, dtype: DTypeLike = float
+    key: Array,
+    n: int,
+    d: int,
+    kappa: ArrayLike,
+    *,
+    variance: ArrayLike = 1.0,
+    dtype: DTypeLike = float,
 ) -> Array:
-    """Ill-conditioned Gaussian design: rows N(0, Sigma), where Sigma has condition number exactly kappa.
+    """Ill-conditioned Gaussian design: rows N(0, Sigma), where Sigma has condition number exactly
+    kappa.
 
-    `Sigma = Q diag(l) Q^T`, Q Haar, l evenly spaced with l_d/l_1 = kappa and mean `variance`, so that the average
-    variance of an entry, and with it the SNR, does not change with kappa. A^T A/n is less well conditioned than Sigma,
-    and singular for n < d.
+    `Sigma = Q diag(l) Q^T`, Q Haar, l evenly spaced with l_d/l_1 = kappa and mean `variance`, so
+    that the average variance of an entry, and with it the SNR, does not change with kappa. A^T A/n
+    is less well conditioned than Sigma, and singular for n < d.
 
     Args:
         key: PRNG key.
@@ -299,8 +340,9 @@ def conditioned(
 
     Cost: that of `with_spectrum`.
 
-    Source: the spacing and the mean are our choices. YLW20 Fig. 3, where cond(Sigma + lam I) = kappa, is
-    `with_spectrum` with eigenvalues `linspace(0, (2 kappa - 1) lam, d) + lam kappa/(kappa - 1)`.
+    Source: the spacing and the mean are our choices. YLW20 Fig. 3, where cond(Sigma + lam I) =
+    kappa, is `with_spectrum` with eigenvalues `linspace(0, (2 kappa - 1) lam, d) + lam kappa/(kappa
+    - 1)`.
 
     Example:
         >>> import jax
@@ -309,7 +351,9 @@ def conditioned(
         (5, 3)
     """
     eigenvalues = jnp.linspace(1.0, jnp.asarray(kappa, dtype), d)
-    return with_spectrum(key, n, d, jnp.asarray(variance, dtype) * eigenvalues / eigenvalues.mean(), dtype=dtype)
+    return with_spectrum(
+        key, n, d, jnp.asarray(variance, dtype) * eigenvalues / eigenvalues.mean(), dtype=dtype
+    )
 
 
 def _compute_std(variance: ArrayLike | None, n: int, dtype: DTypeLike) -> Array:
@@ -320,7 +364,8 @@ def gaussian_signal(key: Array, d: int, K: ArrayLike, *, dtype: DTypeLike = floa
     """K-sparse signal with independent N(0, 1) values.
 
     Args:
-        key: PRNG key; support and values use independent splits, so all kinds of signals share their support.
+        key: PRNG key; support and values use independent splits, so all kinds of signals share
+            their support.
         d: length, static.
         K: number of nonzeros, traced; clipped to [0, d].
         dtype: of the result, float32 or float64. Default: JAX's default float.
@@ -328,7 +373,8 @@ def gaussian_signal(key: Array, d: int, K: ArrayLike, *, dtype: DTypeLike = floa
     Returns:
         (d,) array with exactly K nonzeros: a value drawn as 0 becomes the machine epsilon.
 
-    Source: SL18 §5.1 (uniform support; its distribution of the values is not printed, N(0, 1) is our choice).
+    Source: SL18 §5.1 (uniform support; its distribution of the values is not printed, N(0, 1) is
+    our choice).
 
     Example:
         >>> import jax
@@ -343,7 +389,8 @@ def sign_signal(key: Array, d: int, K: ArrayLike, *, dtype: DTypeLike = float) -
     """K-sparse signal with values +-1 of equal probability, hard for greedy methods.
 
     Args:
-        key: PRNG key; support and values use independent splits, so all kinds of signals share their support.
+        key: PRNG key; support and values use independent splits, so all kinds of signals share
+            their support.
         d: length, static.
         K: number of nonzeros, traced; clipped to [0, d].
         dtype: of the result, float32 or float64. Default: JAX's default float.
@@ -361,11 +408,15 @@ def sign_signal(key: Array, d: int, K: ArrayLike, *, dtype: DTypeLike = float) -
     return _plant(rank, K, jax.random.rademacher(value_key, (d,), jnp.result_type(dtype)))
 
 
-def decaying_signal(key: Array, d: int, K: ArrayLike, ratio: ArrayLike, *, dtype: DTypeLike = float) -> Array:
-    """K-sparse signal with magnitudes `ratio^0, ..., ratio^(K-1)` in random order, with random signs.
+def decaying_signal(
+    key: Array, d: int, K: ArrayLike, ratio: ArrayLike, *, dtype: DTypeLike = float
+) -> Array:
+    """K-sparse signal with magnitudes `ratio^0, ..., ratio^(K-1)` in random order, with random
+    signs.
 
     Args:
-        key: PRNG key; support and values use independent splits, so all kinds of signals share their support.
+        key: PRNG key; support and values use independent splits, so all kinds of signals share
+            their support.
         d: length, static.
         K: number of nonzeros, traced; clipped to [0, d].
         ratio: > 0, traced; a power that underflows becomes the smallest normal number.
@@ -390,14 +441,17 @@ def significant_signal(
     key: Array, d: int, K: ArrayLike, mean: ArrayLike = 5.0, std: ArrayLike = 1.0, *,
     random_signs: bool = False, dtype: DTypeLike = float,
 ) -> Array:  # fmt: skip
-    """K-sparse signal whose nonzeros are "Gaussian with significant mean": independent N(mean, std^2).
+    """K-sparse signal whose nonzeros are "Gaussian with significant mean": independent N(mean,
+    std^2).
 
     Args:
-        key: PRNG key; support and values use independent splits, so all kinds of signals share their support.
+        key: PRNG key; support and values use independent splits, so all kinds of signals share
+            their support.
         d: length, static.
         K: number of nonzeros, traced; clipped to [0, d].
-        mean, std: of a value, traced. N(5, 1) shifts the standard Gaussian far enough that the smallest of 50 values is
-            seldom lost in unit noise (< 1 in one trial of 600): n and k limit success, not luck.
+        mean, std: of a value, traced. N(5, 1) shifts the standard Gaussian far enough that the
+            smallest of 50 values is seldom lost in unit noise (< 1 in one trial of 600): n and k
+            limit success, not luck.
         random_signs: flip each value with probability 1/2; static.
         dtype: of the result, float32 or float64. Default: JAX's default float.
 
@@ -415,14 +469,17 @@ def significant_signal(
     """
     rank, value_key = _draw_ranks(key, d)
     value_key, sign_key = jax.random.split(value_key)
-    values = jnp.asarray(mean, dtype) + jnp.asarray(std, dtype) * jax.random.normal(value_key, (d,), dtype)
+    values = jnp.asarray(mean, dtype) + jnp.asarray(std, dtype) * jax.random.normal(
+        value_key, (d,), dtype
+    )
     if random_signs:
         values = values * jax.random.rademacher(sign_key, (d,), values.dtype)
     return _plant(rank, K, values)
 
 
 def _draw_ranks(key: Array, d: int) -> tuple[Array, Array]:
-    """A random permutation of 0..d-1, whose entries below K mark a support of size K, and a key for the values."""
+    """A random permutation of 0..d-1, whose entries below K mark a support of size K, and a key for
+    the values."""
     support_key, value_key = jax.random.split(key)
     return jax.random.permutation(support_key, d), value_key
 
@@ -481,7 +538,8 @@ def logistic_labels(key: Array, u: Array, factor: ArrayLike = 1.0) -> Array:
     Args:
         key: PRNG key.
         u: (n,), A x_true.
-        factor: traced: 1 is the model of the loss log(1 + exp(-y u)), 2 that of log(1 + exp(-2 y u)).
+        factor: traced: 1 is the model of the loss log(1 + exp(-y u)), 2 that of log(1 + exp(-2 y
+            u)).
 
     Returns:
         (n,) array of -1 and +1 in the dtype of u.
@@ -501,8 +559,9 @@ def logistic_labels(key: Array, u: Array, factor: ArrayLike = 1.0) -> Array:
 def mask_rows(problem: Problem, n: ArrayLike) -> Problem:
     """Set all rows of A and y but the first n to zero: problems of every size n in one shape.
 
-    Rows of zeros change neither a sum of squares nor its minimisers: of problems that are drawn with as many rows as
-    the largest n, one compile serves all n. Means, and losses of labels, need weights: ``weights=jnp.abs(y)``.
+    Rows of zeros change neither a sum of squares nor its minimisers: of problems that are drawn
+    with as many rows as the largest n, one compile serves all n. Means, and losses of labels, need
+    weights: ``weights=jnp.abs(y)``.
 
     Args:
         problem: with A (rows, d) and y (rows,).
@@ -521,13 +580,22 @@ def mask_rows(problem: Problem, n: ArrayLike) -> Problem:
         [True, True, True, False, False, False, False, False]
     """
     inside = jnp.arange(problem.y.shape[0]) < n
-    return Problem(jnp.where(inside[:, None], problem.A, 0), jnp.where(inside, problem.y, 0), problem.x_true)
+    return Problem(
+        jnp.where(inside[:, None], problem.A, 0), jnp.where(inside, problem.y, 0), problem.x_true
+    )
 
 
 def low_rank_entries(
-    key: Array, m: int, r: ArrayLike, n: ArrayLike, *, r_max: int | None = None, n_max: int | None = None
+    key: Array,
+    m: int,
+    r: ArrayLike,
+    n: ArrayLike,
+    *,
+    r_max: int | None = None,
+    n_max: int | None = None,
 ) -> Problem:
-    """Draw a matrix of low rank and some of its entries: ``X = L R' / sqrt(r)``, L and R (m, r) with N(0, 1) entries.
+    """Draw a matrix of low rank and some of its entries: ``X = L R' / sqrt(r)``, L and R (m, r)
+    with N(0, 1) entries.
 
     Args:
         key: PRNG key.
@@ -537,11 +605,13 @@ def low_rank_entries(
         r_max, n_max: static upper bounds; None: r and n, which are then Python ints.
 
     Returns:
-        A problem whose A are the positions observed, i m + j for entry (i, j): (n_max,) integers, n of them distinct
-        and uniformly random, then m^2 where nothing is observed; y (n_max,) their values, then 0; x_true (m, m). The
-        entries of X have mean 0 and variance 1. ``MatrixCompletion(A // m, A % m, y, (m, m))`` is the objective.
+        A problem whose A are the positions observed, i m + j for entry (i, j): (n_max,) integers, n
+        of them distinct and uniformly random, then m^2 where nothing is observed; y (n_max,) their
+        values, then 0; x_true (m, m). The entries of X have mean 0 and variance 1.
+        ``MatrixCompletion(A // m, A % m, y, (m, m))`` is the objective.
 
-    Source: Tanner & Wei 2013, §4 (Gaussian factors, entries uniformly at random); the scale is ours.
+    Source: Tanner & Wei 2013, §4 (Gaussian factors, entries uniformly at random); the scale is
+    ours.
 
     Example:
         >>> import jax
@@ -560,7 +630,8 @@ def low_rank_entries(
 
 
 def random_graph(key: Array, p: int, probability: ArrayLike) -> Array:
-    """Draw the graph of Erdős & Rényi, in which each of the p (p - 1) / 2 edges is present with the same probability.
+    """Draw the graph of Erdős & Rényi, in which each of the p (p - 1) / 2 edges is present with the
+    same probability.
 
     Args:
         key: PRNG key.
@@ -581,7 +652,8 @@ def random_graph(key: Array, p: int, probability: ArrayLike) -> Array:
 
 
 def graph_precision(adjacency: ArrayLike, kappa: ArrayLike, *, dtype: DTypeLike = float) -> Array:
-    """Make the precision matrix of a graph: ``W = G + c I``, G the adjacency matrix, with condition number kappa.
+    """Make the precision matrix of a graph: ``W = G + c I``, G the adjacency matrix, with condition
+    number kappa.
 
     Args:
         adjacency: (p, p), symmetric, 1 (or True) at edges and 0 elsewhere; at least one edge.
@@ -602,9 +674,9 @@ def graph_precision(adjacency: ArrayLike, kappa: ArrayLike, *, dtype: DTypeLike 
     """
     G = jnp.asarray(adjacency, dtype)
     eigenvalues, _ = eigh(G)
-    return G + (eigenvalues[-1] - kappa * eigenvalues[0]) / (jnp.asarray(kappa, dtype) - 1) * jnp.eye(
-        len(G), dtype=dtype
-    )
+    return G + (eigenvalues[-1] - kappa * eigenvalues[0]) / (
+        jnp.asarray(kappa, dtype) - 1
+    ) * jnp.eye(len(G), dtype=dtype)
 
 
 def gaussian_rows(key: Array, n: int, precision: Array) -> Array:
@@ -616,7 +688,8 @@ def gaussian_rows(key: Array, n: int, precision: Array) -> Array:
         precision: W (p, p), positive definite.
 
     Returns:
-        X (n, p); ``X.T @ X / n`` is the sample covariance that :class:`jaxht.GaussianPrecision` takes.
+        X (n, p); ``X.T @ X / n`` is the sample covariance that :class:`jaxht.GaussianPrecision`
+        takes.
 
     Cost: a Cholesky factor of W, its inverse, and n p^2.
 

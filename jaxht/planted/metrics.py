@@ -1,9 +1,11 @@
-"""How well a solution matches the planted truth: errors, recovery, support scores, and intervals for success rates.
+"""How well a solution matches the planted truth: errors, recovery, support scores, and intervals
+for success rates.
 
-Except `wilson_interval`, which is NumPy on the host, all are pure functions of two arrays of one shape: they return a
-scalar, run under jit, and go through batches by `jax.vmap`. The support of x is where it is not 0. A solution with a
-NaN or infinite entry has failed: its errors are NaN or infinite, its successes False, its scores 0. All cost one pass
-over the entries, `exact_recovery` a selection of the largest too.
+Except `wilson_interval`, which is NumPy on the host, all are pure functions of two arrays of one
+shape: they return a scalar, run under jit, and go through batches by `jax.vmap`. The support of x
+is where it is not 0. A solution with a
+NaN or infinite entry has failed: its errors are NaN or infinite, its successes False, its scores 0.
+All cost one pass over the entries, `exact_recovery` a selection of the largest too.
 Sources: SL18 Shen & Li 2018; YLZ18 Yuan, Li & Zhang 2018.
 """
 
@@ -39,7 +41,8 @@ def estimation_error(x: Array, x_true: Array) -> Array:
 
 
 def relative_error(x: Array, x_true: Array) -> Array:
-    """Relative error `||x - x_true|| / ||x_true||`; for x_true = 0 it is 0 if x = 0, and infinite otherwise.
+    """Relative error `||x - x_true|| / ||x_true||`; for x_true = 0 it is 0 if x = 0, and infinite
+    otherwise.
 
     Args:
         x, x_true: arrays of one shape, (d,) or (m, n).
@@ -81,8 +84,8 @@ def success(x: Array, x_true: Array, atol: ArrayLike = 1e-3) -> Array:
 def exact_recovery(x: Array, x_true: Array) -> Array:
     """Exact support recovery, `[ supp(x_true) = supp(x, kbar) ]` with `kbar = ||x_true||_0`.
 
-    `supp(x, kbar)` are the kbar entries of x largest in magnitude, ties to the lowest index. Entries that are 0 do not
-    count, so that an x with too few nonzeros never succeeds by its zeros.
+    `supp(x, kbar)` are the kbar entries of x largest in magnitude, ties to the lowest index.
+    Entries that are 0 do not count, so that an x with too few nonzeros never succeeds by its zeros.
 
     Args:
         x: solution with any number of nonzeros, (d,) or (m, n).
@@ -168,10 +171,12 @@ def recall(x: Array, x_true: Array) -> Array:
 
 
 def f_score(x: Array, x_true: Array) -> Array:
-    """F-score of the support, the harmonic mean of precision and recall: `2 |S & S_true| / (|S| + |S_true|)`.
+    """F-score of the support, the harmonic mean of precision and recall: `2 |S & S_true| / (|S| +
+    |S_true|)`.
 
     Args:
-        x, x_true: arrays of one shape, or boolean masks. For the edges of a graph, zero the diagonals first.
+        x, x_true: arrays of one shape, or boolean masks. For the edges of a graph, zero the
+            diagonals first.
 
     Returns:
         Scalar in [0, 1] of JAX's default float; 0/0 is 1 if both supports are empty, else 0.
@@ -255,11 +260,14 @@ def matthews_correlation(predicted: Array, actual: Array) -> Array:
 
 
 def wilson_interval(
-    successes: ArrayLike | Sequence[int], trials: ArrayLike | Sequence[int], confidence: float = 0.95
+    successes: ArrayLike | Sequence[int],
+    trials: ArrayLike | Sequence[int],
+    confidence: float = 0.95,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Wilson's score interval for the success probability of binomial counts.
 
-    The probabilities p with `|s/n - p| <= z sqrt(p (1 - p)/n)`, z the normal quantile of (1 + confidence)/2.
+    The probabilities p with `|s/n - p| <= z sqrt(p (1 - p)/n)`, z the normal quantile of (1 +
+    confidence)/2.
 
     Args:
         successes: integers s, 0 <= s <= n, of any shape; on the host.
@@ -267,14 +275,16 @@ def wilson_interval(
         confidence: in (0, 1).
 
     Returns:
-        (lower, upper), float64 arrays of the common shape, within [0, 1]; exactly 0 at s = 0 and 1 at s = n.
+        (lower, upper), float64 arrays of the common shape, within [0, 1]; exactly 0 at s = 0 and 1
+        at s = n.
 
     Raises:
         ValueError: a count outside [0, n], or a confidence outside (0, 1).
 
     Cost: about a millisecond for each different pair (s, n).
 
-    Source: E. B. Wilson, JASA 22 (1927) 209-212, as `scipy.stats.binomtest(s, n).proportion_ci(method="wilson")`.
+    Source: E. B. Wilson, JASA 22 (1927) 209-212, as `scipy.stats.binomtest(s,
+    n).proportion_ci(method="wilson")`.
 
     Example:
         >>> from jaxht import metrics
@@ -289,18 +299,25 @@ def wilson_interval(
         raise ValueError(f"confidence must lie strictly between 0 and 1, got {confidence}")
     if not np.all((s >= 0) & (s <= n)):
         raise ValueError(f"successes must lie between 0 and trials, got {successes} of {trials}")
-    pairs, inverse = np.unique(np.stack([s.ravel(), n.ravel()], axis=1).astype(int), axis=0, return_inverse=True)
-    ends = np.array([binomtest(s, n).proportion_ci(confidence, "wilson") if n else (0.0, 1.0) for s, n in pairs])
+    pairs, inverse = np.unique(
+        np.stack([s.ravel(), n.ravel()], axis=1).astype(int), axis=0, return_inverse=True
+    )
+    ends = np.array(
+        [binomtest(s, n).proportion_ci(confidence, "wilson") if n else (0.0, 1.0) for s, n in pairs]
+    )
     both = ends.reshape(-1, 2)[inverse.ravel()].reshape(*s.shape, 2)
     return both[..., 0], both[..., 1]
 
 
 def _count_support(x: Array, x_true: Array) -> tuple[Array, Array, Array]:
-    """|S & S_true|, |S|, |S_true| as floats: no hits if x is not finite, and one of each if both supports are empty."""
+    """|S & S_true|, |S|, |S_true| as floats: no hits if x is not finite, and one of each if both
+    supports are empty."""
     found, true = x != 0, x_true != 0
     masks = found & true & _is_finite(x), found, true
     both_empty = ~jnp.any(found | true)
-    hits, num_found, num_true = ((jnp.sum(mask, dtype=jnp.int32) + both_empty).astype(float) for mask in masks)
+    hits, num_found, num_true = (
+        (jnp.sum(mask, dtype=jnp.int32) + both_empty).astype(float) for mask in masks
+    )
     return hits, num_found, num_true
 
 

@@ -1,4 +1,5 @@
-"""The axes of a phase diagram as compressed sensing draws it, undersampling against sparsity, and where l1 succeeds.
+"""The axes of a phase diagram as compressed sensing draws it, undersampling against sparsity, and
+where l1 succeeds.
 
     delta = n / d,    rho = K / n
 
@@ -10,7 +11,7 @@ import numpy as np
 from jax.scipy.stats import norm
 from numpy.typing import ArrayLike, NDArray
 
-from jaxht._pytree import Array, Numeric
+from jaxht._typing import Array, Numeric
 
 
 def num_measurements(delta: Numeric, d: Numeric) -> Array:
@@ -35,7 +36,8 @@ def num_nonzeros(rho: Numeric, n: Numeric) -> Array:
     """Round ``K = rho n`` to a whole number of nonzeros, at least 1.
 
     Args:
-        rho: sparsity relative to the number of measurements, 0 < rho <= 1; static or traced, of any shape.
+        rho: sparsity relative to the number of measurements, 0 < rho <= 1; static or traced, of any
+            shape.
         n: number of measurements, static or traced.
 
     Returns:
@@ -54,9 +56,11 @@ def _rounded(size: Numeric) -> Array:
 
 
 def l1_transition(delta: ArrayLike) -> NDArray[np.float64]:
-    """Compute the rho up to which l1 minimisation recovers most signals from Gaussian measurements, as d -> infinity.
+    """Compute the rho up to which l1 minimisation recovers most signals from Gaussian measurements,
+    as d -> infinity.
 
-        rho(delta) = max_z (1 - 2/delta g(z)) / (1 + z^2 - 2 g(z)),    g(z) = (1 + z^2) Phi(-z) - z phi(z)
+        rho(delta) = max_z (1 - 2/delta g(z)) / (1 + z^2 - 2 g(z)),    g(z) = (1 + z^2) Phi(-z) - z
+        phi(z)
 
     Args:
         delta: (m,) undersamplings, 0 < delta <= 1; concrete.

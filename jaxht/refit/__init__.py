@@ -1,4 +1,5 @@
-"""Refits: minimise an objective on the support that a solver has found, by the method that suits both.
+"""Refits: minimise an objective on the support that a solver has found, by the method that suits
+both.
 
 ============================  =========================================  ===========================
 objective                     support                                    method
@@ -15,7 +16,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from jaxht._pytree import Array
+from jaxht._typing import Array
 from jaxht.constraints.model_subspace import ModelSubspace
 from jaxht.constraints.subspace import Subspace
 from jaxht.constraints.support import Support
@@ -41,31 +42,35 @@ from jaxht.refit.newton import Refit as Refit
 from jaxht.refit.newton_cg import in_subspace, refit_by_products
 
 
-def refit(objective: Objective, support: ModelSubspace, x: Array, ridge: Array | None = None) -> Refit:
-    r"""Minimise an objective on a support ("debiasing"), starting from x, optionally with a further ridge.
+def refit(
+    objective: Objective, support: ModelSubspace, x: Array, ridge: Array | None = None
+) -> Refit:
+    r"""Minimise an objective on a support ("debiasing"), starting from x, optionally with a further
+    ridge.
 
     .. math::
         \arg\min \{ f(x) + \tfrac12 \textstyle\sum_i ridge_i x_i^2 : x \in S \}
 
     Args:
-        objective: for example :class:`jaxht.LeastSquares`; prepared (``objective.prepare()``) where that fills in
-            fields.
-        support: S, a :class:`jaxht.Support`, optionally with bounds, or a :class:`jaxht.Subspace`. On dense designs its
-            k_max must be known.
-        x: start, shaped like the variable, in the objective's dtype; entries off the support are taken as 0. Closed
-            forms ignore it.
+        objective: for example :class:`jaxht.LeastSquares`; prepared (``objective.prepare()``) where
+            that fills in fields.
+        support: S, a :class:`jaxht.Support`, optionally with bounds, or a :class:`jaxht.Subspace`.
+            On dense designs its k_max must be known.
+        x: start, shaped like the variable, in the objective's dtype; entries off the support are
+            taken as 0. Closed forms ignore it.
         ridge: >= 0, shaped like the variable, traced, on the scale of ``l2``; None for none.
 
     Returns:
-        :class:`Refit`: the minimiser, exactly zero off the support, its prediction, and whether it converged. It is
-        differentiable in the data, in forward and reverse mode: the derivative of a solution wherever its support does
-        not change.
+        :class:`Refit`: the minimiser, exactly zero off the support, its prediction, and whether it
+        converged. It is differentiable in the data, in forward and reverse mode: the derivative of
+        a solution wherever its support does not change.
 
     Raises:
         ValueError: where columns are gathered and k_max is not known.
 
-    Cost: least squares on gathered columns n k_max^2 + k_max^3 / 3; other losses that for each of 4 to 8 Newton steps;
-    on designs whose columns cannot be gathered, about a dozen products for each step.
+    Cost: least squares on gathered columns n k_max^2 + k_max^3 / 3; other losses that for each of 4
+    to 8 Newton steps; on designs whose columns cannot be gathered, about a dozen products for each
+    step.
 
     Source: Yuan, Li & Zhang 2018, Algorithm 1, (S3); the methods are cited in the modules.
 
@@ -80,10 +85,14 @@ def refit(objective: Objective, support: ModelSubspace, x: Array, ridge: Array |
         case GaussianPrecision(), Support():
             return refit_graph(objective, support, x, ridge)
         case Hinge(), _:
-            return refit_hinge(objective, lambda smoothed, start: refit(smoothed, support, start, ridge), x)
+            return refit_hinge(
+                objective, lambda smoothed, start: refit(smoothed, support, start, ridge), x
+            )
         case LinearModel(), Subspace() if ridge is None and not jnp.ndim(objective.penalty):
             return refit_low_rank(objective, support, x, refit)
-        case LeastSquares(), Support() if support.bounds is None and objective.design.gathers(support.k_max):
+        case LeastSquares(), Support() if support.bounds is None and objective.design.gathers(
+            support.k_max
+        ):
             return refit_least_squares(objective, support, ridge)
         case LinearModel(), Support() if _of_columns(objective, support):
             return refit_columns(objective, support, x, ridge)
@@ -92,17 +101,19 @@ def refit(objective: Objective, support: ModelSubspace, x: Array, ridge: Array |
 
 
 def differentiate_at(objective: Objective, support: ModelSubspace, x: Any) -> Any:
-    r"""x as it is, with the derivatives of the minimiser on a support, by the implicit function theorem.
+    r"""x as it is, with the derivatives of the minimiser on a support, by the implicit function
+    theorem.
 
     With S the coordinates of the support that are free, those at a bound left out,
 
     .. math::
         H_{SS}\, \dot x_S = -\dot{(\nabla f)}_S
 
-    in forward and reverse mode, any number of times. On matrices of low rank S is the tangent space of the matrices of
-    this rank, on which H has a term of their curvature. The derivatives are NaN where x is not stationary on S, and
-    where H is singular there: see :func:`jaxht.refit.newton.regularity`; those of factors are those of the singular
-    value decomposition, and NaN where singular values coincide.
+    in forward and reverse mode, any number of times. On matrices of low rank S is the tangent space
+    of the matrices of this rank, on which H has a term of their curvature. The derivatives are NaN
+    where x is not stationary on S, and
+    where H is singular there: see :func:`jaxht.refit.newton.regularity`; those of factors are those
+    of the singular value decomposition, and NaN where singular values coincide.
 
     Args:
         objective: prepared.
@@ -128,7 +139,11 @@ def theorem_holds(objective: Objective, support: ModelSubspace, x: Any) -> Regul
     """
     at = _coordinates(objective, support, x)
     found = regularity(at.f, at.w, at.inside, at.bounds)
-    return found._replace(regular=found.regular & has_vectors(x.s)) if isinstance(x, Factored) else found
+    return (
+        found._replace(regular=found.regular & has_vectors(x.s))
+        if isinstance(x, Factored)
+        else found
+    )
 
 
 def _coordinates(objective: Objective, support: ModelSubspace, x: Any) -> Coordinates:

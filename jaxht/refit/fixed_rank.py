@@ -1,4 +1,5 @@
-"""The matrices of a fixed rank as a manifold: derivatives of stationary points, whose spaces move as well."""
+"""The matrices of a fixed rank as a manifold: derivatives of stationary points, whose spaces move
+as well."""
 
 import dataclasses
 from collections.abc import Callable
@@ -8,7 +9,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jaxht._pytree import Array, Numeric, pytree, static
+from jaxht._dataclass import pytree, static
+from jaxht._typing import Array, Numeric
 from jaxht.constraints.subspace import Subspace
 from jaxht.linalg.factored import Factored, multiply
 from jaxht.linalg.linear_solvers import conjugate_gradients
@@ -20,14 +22,17 @@ MAX_PRODUCTS = 1000
 
 
 def at_rank(objective: Objective, space: Subspace, x: Any) -> Coordinates:
-    """An objective on the matrices of the rank of x, an array (m, p) or in factors, in two factors of this rank.
+    """An objective on the matrices of the rank of x, an array (m, p) or in factors, in two factors
+    of this rank.
 
-    Cost of a system: conjugate gradients, a product with the Hessian and a few with the bases in each step.
-    """
+    Cost of a system: conjugate gradients, a product with the Hessian and a few with the bases in
+    each step."""
     space = lax.stop_gradient(dataclasses.replace(space, error=None))
     present = jnp.any(space.U != 0, axis=0)
     P = lax.stop_gradient(multiply(x, space.V))
-    f = FixedRank(objective, space, jnp.where(present, jnp.linalg.norm(P, axis=0), 1), isinstance(x, Factored))
+    f = FixedRank(
+        objective, space, jnp.where(present, jnp.linalg.norm(P, axis=0), 1), isinstance(x, Factored)
+    )
     w = jnp.concatenate([P, jnp.zeros_like(space.V)])
 
     def point(w: Array) -> Any:
@@ -38,18 +43,19 @@ def at_rank(objective: Objective, space: Subspace, x: Any) -> Coordinates:
 
 @pytree
 class FixedRank:
-    r"""A :class:`jaxht.refit.newton.Smooth` function: f near a matrix X, on the matrices of its rank.
+    r"""A :class:`jaxht.refit.newton.Smooth` function: f near a matrix X, on the matrices of its
+    rank.
 
-    With orthonormal bases U and V of its column and row space, and s its singular values, the coordinates are two
-    factors, one above the other,
+    With orthonormal bases U and V of its column and row space, and s its singular values, the
+    coordinates are two factors, one above the other,
 
     .. math::
         w = (P; Q) \mapsto P\, (V + (I - V V^T)\, Q\, diag(s)^{-1})^T
 
-    with P = X V and Q = 0 at X, where the derivative is an isometry onto the tangent space. The part of Q in the row
-    space, which moves nothing, adds half of its square to f. The Hessian at X is the Riemannian one, in which the
-    manifold's curvature counts. Of factors, no array of m p numbers is made.
-    """
+    with P = X V and Q = 0 at X, where the derivative is an isometry onto the tangent space. The
+    part of Q in the row space, which moves nothing, adds half of its square to f. The Hessian at X
+    is the Riemannian one, in which the manifold's curvature counts. Of factors, no array of m p
+    numbers is made."""
 
     objective: Objective
     space: Subspace
@@ -74,9 +80,13 @@ class FixedRank:
         (P, W), pull_back = jax.vjp(self.factors, w)
         G = self.objective.gradient(self.point(P, W), pred)
         idle = self._in_row_space(w[P.shape[0] :])
-        return pull_back((multiply(G, W), multiply(G.T, P)))[0] + jnp.concatenate([jnp.zeros_like(P), idle])
+        return pull_back((multiply(G, W), multiply(G.T, P)))[0] + jnp.concatenate(
+            [jnp.zeros_like(P), idle]
+        )
 
-    def solver(self, w: Array, pred: Array, free: Array, tau: Numeric, rtol: float) -> Callable[[Array], Array]:
+    def solver(
+        self, w: Array, pred: Array, free: Array, tau: Numeric, rtol: float
+    ) -> Callable[[Array], Array]:
         """Conjugate gradients; without tau."""
         hessian = jax.linearize(lambda w: self.gradient(w, self.predict(w)), w)[1]
 
@@ -103,7 +113,8 @@ def _decompose(P: Array, W: Array, x: Factored) -> Factored:
 
 
 def has_vectors(s: Array) -> Array:
-    """Whether no two singular values other than 0 coincide, to the root of machine epsilon: bool, for s (k,)."""
+    """Whether no two singular values other than 0 coincide, to the root of machine epsilon: bool,
+    for s (k,)."""
     larger, smaller = s[:-1], s[1:]
     tied = (smaller > 0) & (larger - smaller <= float(jnp.finfo(s.dtype).eps) ** 0.5 * larger)
     return ~jnp.any(tied)
@@ -116,16 +127,24 @@ def _decompose_jvp(primals: tuple, tangents: tuple) -> tuple[Factored, Factored]
     present = jnp.any(W != 0, axis=0)
     U, V = (jnp.where(present, basis, 0) for basis in (x.U, x.V))
     s = jnp.where(present, x.s, 1)
-    factor = jnp.where(has_vectors(x.s), 1, jnp.nan).astype(s.dtype)  # so that all is NaN in reverse mode as well
+    factor = jnp.where(has_vectors(x.s), 1, jnp.nan).astype(
+        s.dtype
+    )  # so that all is NaN in reverse mode as well
     P_dot, W_dot = factor * P_dot, factor * W_dot
-    image = matmul(P_dot, matmul(W.T, V)) + matmul(P, matmul(W_dot.T, V))  # of V by the derivative of P W'
+    image = matmul(P_dot, matmul(W.T, V)) + matmul(
+        P, matmul(W_dot.T, V)
+    )  # of V by the derivative of P W'
     adjoint = matmul(W_dot, matmul(P.T, U)) + matmul(W, matmul(P_dot.T, U))
     core = matmul(U.T, image)
     gaps = (s[None] - s[:, None]) * (
         s[None] + s[:, None]
     )  # 0 on the diagonal, where a difference of squares may not be
-    inverse = jnp.where(gaps == 0, 0, 1 / jnp.where(gaps == 0, 1, gaps)) * (present[:, None] & present)
-    left, right = (inverse * (one * s + s[:, None] * other) for one, other in ((core, core.T), (core.T, core)))
+    inverse = jnp.where(gaps == 0, 0, 1 / jnp.where(gaps == 0, 1, gaps)) * (
+        present[:, None] & present
+    )
+    left, right = (
+        inverse * (one * s + s[:, None] * other) for one, other in ((core, core.T), (core.T, core))
+    )
     U_dot = matmul(U, left) + (image - matmul(U, core)) / s
     V_dot = matmul(V, right) + (adjoint - matmul(V, core.T)) / s
     return x, Factored(U_dot, jnp.diagonal(core), V_dot)

@@ -1,8 +1,8 @@
 """Covariance selection (Dempster 1972): the precision matrix of a Gaussian on a given graph.
 
-Minimise ``f(W) = -log det W + <S, W> + 1/2 sum_ij ridge_ij W_ij^2`` over the symmetric W that are zero off a pattern,
-by Newton steps in the entries on and above the diagonal; where the minimiser is not within ``lower I <= W <= upper I``,
-by the alternating direction method of multipliers (ADMM).
+Minimise ``f(W) = -log det W + <S, W> + 1/2 sum_ij ridge_ij W_ij^2`` over the symmetric W that are
+zero off a pattern, by Newton steps in the entries on and above the diagonal; where the minimiser is
+not within ``lower I <= W <= upper I``, by the alternating direction method of multipliers (ADMM).
 """
 
 from collections.abc import Callable
@@ -13,7 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxht._pytree import Array, Numeric, integer, pytree, static
+from jaxht._dataclass import integer, pytree, static
+from jaxht._typing import Array, Numeric
 from jaxht.constraints.support import Support
 from jaxht.linalg.lapack import eigh
 from jaxht.linalg.linear_solvers import cholesky_solver, conjugate_gradients
@@ -24,7 +25,9 @@ from jaxht.objectives.precision import GaussianPrecision
 from jaxht.refit.newton import Coordinates, Refit
 
 
-def refit_graph(objective: GaussianPrecision, support: Support, x: Array, ridge: Array | None = None) -> Refit:
+def refit_graph(
+    objective: GaussianPrecision, support: Support, x: Array, ridge: Array | None = None
+) -> Refit:
     """Fit the precision matrix on a graph, within the bounds on its eigenvalues, starting from x.
 
     Args:
@@ -36,9 +39,9 @@ def refit_graph(objective: GaussianPrecision, support: Support, x: Array, ridge:
     Returns:
         A :class:`Refit`.
 
-    Cost: about 5 to 10 Newton steps, each of (p + k_max)^3 / 3 where k_max is known and below 9 p, else of a few dozen
-    products with the Hessian, 4 p^3 each; where a bound is active, an eigendecomposition in each iteration of ADMM.
-    """
+    Cost: about 5 to 10 Newton steps, each of (p + k_max)^3 / 3 where k_max is known and below 9 p,
+    else of a few dozen products with the Hessian, 4 p^3 each; where a bound is active, an
+    eigendecomposition in each iteration of ADMM."""
     bounds = (jnp.asarray(objective.lower, x.dtype), jnp.asarray(objective.upper, x.dtype))
     start = _shrink(support.restrict(x), objective.start())
     x, _, converged = on_graph(objective, support, start, ridge).minimise()
@@ -49,7 +52,9 @@ def refit_graph(objective: GaussianPrecision, support: Support, x: Array, ridge:
     return Refit(*(_choose(x, T, within),) * 2, within | done & jnp.isfinite(logdet(T)))
 
 
-def on_graph(objective: GaussianPrecision, support: Support, x: Array, ridge: Array | None = None) -> Coordinates:
+def on_graph(
+    objective: GaussianPrecision, support: Support, x: Array, ridge: Array | None = None
+) -> Coordinates:
     """The objective, without the bounds on the eigenvalues, on a graph."""
     S, p = symmetric(objective.S), objective.shape[0]
     most = p * (p + 1) // 2 if support.k_max is None else (support.k_max + p) // 2
@@ -59,7 +64,8 @@ def on_graph(objective: GaussianPrecision, support: Support, x: Array, ridge: Ar
 
 
 def _shrink(x: Array, origin: Array) -> Array:
-    """A positive definite convex combination of x and the origin, found by halving the weight of x a few times."""
+    """A positive definite convex combination of x and the origin, found by halving the weight of x
+    a few times."""
 
     def point(t: Array) -> Array:
         return t * x + (1 - t) * origin
@@ -84,10 +90,12 @@ def _choose_jvp(primals: tuple, tangents: tuple) -> tuple:
 
 @pytree
 class Pattern:
-    """Coordinates of the symmetric matrices that are zero off a pattern: their entries on and above the diagonal.
+    """Coordinates of the symmetric matrices that are zero off a pattern: their entries on and above
+    the diagonal.
 
     Attributes:
-        indices: int32 (m,), positions in the flattened p x p matrix in increasing order, padded with p^2.
+        indices: int32 (m,), positions in the flattened p x p matrix in increasing order, padded
+            with p^2.
         p: static, the number of rows.
     """
 
@@ -96,7 +104,8 @@ class Pattern:
 
     @classmethod
     def of(cls, mask: Array, num_entries: int) -> "Pattern":
-        """The pattern of a symmetric mask (p, p), with at most ``num_entries`` entries on and above the diagonal."""
+        """The pattern of a symmetric mask (p, p), with at most ``num_entries`` entries on and above
+        the diagonal."""
         p = mask.shape[0]
         upper = mask & np.tri(p, dtype=bool).T
         return cls(mask_to_indices(upper.ravel(), num_entries), p)
@@ -123,7 +132,12 @@ class Pattern:
 
     def point(self, w: Array) -> Array:
         """The matrix with these coordinates."""
-        upper = jnp.zeros(self.p**2, w.dtype).at[self.indices].set(w, mode="drop").reshape(self.p, self.p)
+        upper = (
+            jnp.zeros(self.p**2, w.dtype)
+            .at[self.indices]
+            .set(w, mode="drop")
+            .reshape(self.p, self.p)
+        )
         return upper + jnp.triu(upper, 1).T
 
 
@@ -131,9 +145,8 @@ class Pattern:
 class CovarianceSelection:
     """A :class:`jaxht.refit.newton.Subproblem`: f in the coordinates of a pattern.
 
-    A constant is added to its value: newton estimates rounding errors by the size of the value, and f is a difference
-    of two terms that may cancel.
-    """
+    A constant is added to its value: newton estimates rounding errors by the size of the value, and
+    f is a difference of two terms that may cancel."""
 
     S: Array
     pattern: Pattern
@@ -155,11 +168,14 @@ class CovarianceSelection:
         gradient = self.S - inverse(pred) + self.ridge * pred
         return self.pattern.multiplicity(w.dtype) * self.pattern.gather(gradient)
 
-    def solver(self, w: Array, pred: Array, free: Array, tau: Numeric, rtol: float) -> Callable[[Array], Array]:
-        """Solve by a factor of the Hessian or its products; B is its diagonal, since f has no quadratic upper bound.
+    def solver(
+        self, w: Array, pred: Array, free: Array, tau: Numeric, rtol: float
+    ) -> Callable[[Array], Array]:
+        """Solve by a factor of the Hessian or its products; B is its diagonal, since f has no
+        quadratic upper bound.
 
-        For entries (i, j) and (k, l) the Hessian is ``c c' / 2 (s_ik s_jl + s_il s_jk)``, s = W^-1, c the multiplicity.
-        """
+        For entries (i, j) and (k, l) the Hessian is ``c c' / 2 (s_ik s_jl + s_il s_jk)``, s = W^-1,
+        c the multiplicity."""
         sigma, pattern = inverse(pred), self.pattern
         count = pattern.multiplicity(w.dtype)
         ridge = count * pattern.gather(self.ridge * jnp.ones_like(pred))
@@ -170,12 +186,16 @@ class CovarianceSelection:
         if direct(pattern.indices.size, pattern.p):
             weight = jnp.where(free, count / jnp.sqrt(jnp.asarray(2, w.dtype)), 0)
             rows, columns = sigma[i], sigma[j]
-            hessian = (rows[:, i] * columns[:, j] + rows[:, j] * columns[:, i]) * weight * weight[:, None]
+            hessian = (
+                (rows[:, i] * columns[:, j] + rows[:, j] * columns[:, i]) * weight * weight[:, None]
+            )
             return cholesky_solver(hessian, jnp.where(free, ridge, 0) + tau * diagonal)
 
         def product(v: Array) -> Array:
             move = matmul(matmul(sigma, pattern.point(jnp.where(free, v, 0))), sigma)
-            return jnp.where(free, count * pattern.gather(symmetric(move)) + (ridge + tau * diagonal) * v, v)
+            return jnp.where(
+                free, count * pattern.gather(symmetric(move)) + (ridge + tau * diagonal) * v, v
+            )
 
         return lambda g: conjugate_gradients(product, g, diagonal, rtol, MAX_PRODUCTS)
 
@@ -187,21 +207,24 @@ class CovarianceSelection:
 
 
 def direct(num_entries: int, p: int) -> bool:
-    """Whether a factor of the Hessian, m^3 / 3, costs less than about a hundred products with it, 4 p^3 each."""
+    """Whether a factor of the Hessian, m^3 / 3, costs less than about a hundred products with it, 4
+    p^3 each."""
     return num_entries <= 10 * p
 
 
 def minimise_within(
     S: Array, mask: Array, ridge: Array, x: Array, bounds: tuple[Array, Array], within: Array
 ) -> tuple[Array, Array]:
-    r"""Minimise within the bounds on the eigenvalues, by ADMM; where x is known to be ``within`` them, return x.
+    r"""Minimise within the bounds on the eigenvalues, by ADMM; where x is known to be ``within``
+    them, return x.
 
     .. math::
         W \leftarrow \arg\min -\log\det W + \langle S - G, W \rangle + \rho/2 \|W - T\|^2
         \ \text{ over } \ lower \cdot I \preceq W \preceq upper \cdot I, \qquad
         T \leftarrow [W - G / \rho]_F, \qquad G \leftarrow G - \rho (W - T)
 
-    The first step is computed from an eigendecomposition. rho is adapted to the residuals (Boyd et al. 2011, §3.4.1).
+    The first step is computed from an eigendecomposition. rho is adapted to the residuals (Boyd et
+    al. 2011, §3.4.1).
 
     Args:
         S: (p, p).
@@ -212,7 +235,8 @@ def minimise_within(
         within: bool.
 
     Returns:
-        T, which is exactly sparse and within the bounds up to the tolerance, and whether it has converged.
+        T, which is exactly sparse and within the bounds up to the tolerance, and whether it has
+        converged.
 
     Cost: an eigendecomposition, about 10 p^3, in each iteration.
 
@@ -234,13 +258,17 @@ def minimise_within(
         done = (primal <= tolerance * size) & (dual <= tolerance * dual_size)
         ratio = (primal / size) / (dual / dual_size)
         changing = (count % 10 == 9) & (count < MAX_ROUNDS // 2)
-        rho = jnp.where(changing & (ratio > 10), 2 * rho, jnp.where(changing & (ratio < 0.1), rho / 2, rho))
+        rho = jnp.where(
+            changing & (ratio > 10), 2 * rho, jnp.where(changing & (ratio < 0.1), rho / 2, rho)
+        )
         return count + 1, done | ~jnp.isfinite(primal), done, next_T, G, rho
 
     rho = jnp.mean(jnp.diagonal(S)) ** 2
     G = jnp.where(mask, 0, S - inverse(x))
     start = (0, within, within, x, G, rho)
-    _, _, done, T, *_ = lax.while_loop(lambda carry: ~carry[1] & (carry[0] < MAX_ROUNDS), iterate, start)
+    _, _, done, T, *_ = lax.while_loop(
+        lambda carry: ~carry[1] & (carry[0] < MAX_ROUNDS), iterate, start
+    )
     return T, done
 
 

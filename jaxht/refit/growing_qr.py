@@ -1,11 +1,13 @@
-"""Least squares on a growing support: a QR factorisation to which columns are added one at a time."""
+"""Least squares on a growing support: a QR factorisation to which columns are added one at a
+time."""
 
 from typing import Any
 
 import jax.numpy as jnp
 from jax import lax
 
-from jaxht._pytree import Array, integer, pytree
+from jaxht._dataclass import integer, pytree
+from jaxht._typing import Array
 from jaxht.constraints import SelectionConstraint, Sparse
 from jaxht.constraints.support import Support
 from jaxht.linalg.precision import matmul
@@ -15,25 +17,31 @@ from jaxht.refit import Refit, refit
 from jaxht.refit.columns import gather_column, ridge_per_sample, weight_by
 
 
-def factorise(objective: Objective, constraint: SelectionConstraint, selected: Array) -> "GrowingQR | None":
+def factorise(
+    objective: Objective, constraint: SelectionConstraint, selected: Array
+) -> "GrowingQR | None":
     """Factorise the columns of the selected items, for :func:`refit_growing`.
 
     Returns:
-        A :class:`GrowingQR`; or None, so that every refit is computed from scratch: for losses other than least
-        squares, for bounds, where k_max is not known, and for groups, which add several coordinates at once.
+        A :class:`GrowingQR`; or None, so that every refit is computed from scratch: for losses
+        other than least squares, for bounds, where k_max is not known, and for groups, which add
+        several coordinates at once.
     """
     support = constraint.support(selected)
     if not isinstance(objective, LeastSquares) or not isinstance(constraint, Sparse):
         return None
     if support.k_max is None or support.bounds is not None or len(objective.shape) != 1:
         return None
-    return GrowingQR.empty(objective.target, objective.shape[0], support.k_max).grow(objective, support)
+    return GrowingQR.empty(objective.target, objective.shape[0], support.k_max).grow(
+        objective, support
+    )
 
 
 def refit_growing(
     objective: Objective, qr: "GrowingQR | None", support: Support, x: Array
 ) -> tuple[Refit, "GrowingQR | None"]:
-    """:func:`jaxht.refit.refit` for a sequence of supports that grow by at most one coordinate at a time.
+    """:func:`jaxht.refit.refit` for a sequence of supports that grow by at most one coordinate at a
+    time.
 
     Returns:
         The :class:`jaxht.refit.Refit`, and the factorisation for the next support.
@@ -48,17 +56,19 @@ def refit_growing(
 
 @pytree
 class GrowingQR:
-    """Directions over a support F that are orthonormal for ``H = A'SA + diag(p)``, c H the Hessian, p = l2 / c.
+    """Directions over a support F that are orthonormal for ``H = A'SA + diag(p)``, c H the Hessian,
+    p = l2 / c.
 
-    They are computed by Gram-Schmidt, repeated where much of a column cancels (Daniel et al. 1976), which keeps them
-    orthogonal to working precision; no Gram matrix is formed, whose condition number would be the square of A_F's.
+    They are computed by Gram-Schmidt, repeated where much of a column cancels (Daniel et al. 1976),
+    which keeps them orthogonal to working precision; no Gram matrix is formed, whose condition
+    number would be the square of A_F's.
 
     Attributes:
         mask: bool (d,), F.
         indices: int32 (k_max,), F in the order in which it has grown, padded with d.
         penalty: (k_max,), p on F.
-        directions: (k_max, k_max), one direction in each row, over F; 0 in the padding and for a column that depends on
-            those before.
+        directions: (k_max, k_max), one direction in each row, over F; 0 in the padding and for a
+            column that depends on those before.
         images: (k_max, n), A times the directions.
         w: (k_max,), the minimiser on F.
         residual: (n,), y - A w.
@@ -80,8 +90,11 @@ class GrowingQR:
         return cls(jnp.zeros(d, bool), jnp.full(k_max, d, jnp.int32), zeros, square, wide, zeros, y)
 
     def grow(self, objective: LeastSquares, support: Support) -> "GrowingQR":
-        """The factorisation of a larger support. Cost: that of :meth:`add` for each new coordinate."""
-        return lax.while_loop(lambda qr: jnp.any(support.mask & ~qr.mask), lambda qr: qr.add(objective, support), self)
+        """The factorisation of a larger support. Cost: that of :meth:`add` for each new
+        coordinate."""
+        return lax.while_loop(
+            lambda qr: jnp.any(support.mask & ~qr.mask), lambda qr: qr.add(objective, support), self
+        )
 
     def x(self) -> Array:
         """The minimiser, (d,)."""
@@ -89,10 +102,13 @@ class GrowingQR:
         return zeros.at[self.indices].set(self.w, mode="drop")
 
     def add(self, objective: LeastSquares, support: Support) -> "GrowingQR":
-        """Add the first coordinate of a support that is not in F yet, if there is one. Cost: 2 or 4 n k_max."""
+        """Add the first coordinate of a support that is not in F yet, if there is one. Cost: 2 or 4
+        n k_max."""
         new_mask, eps = support.mask & ~self.mask, float(jnp.finfo(self.w.dtype).eps)
         i, is_new = jnp.argmax(new_mask).astype(jnp.int32), jnp.any(new_mask)
-        slot = (lax.iota(jnp.int32, self.indices.size) == jnp.sum(self.mask, dtype=jnp.int32)) & is_new
+        slot = (
+            lax.iota(jnp.int32, self.indices.size) == jnp.sum(self.mask, dtype=jnp.int32)
+        ) & is_new
         new, p = gather_column(objective, i), ridge_per_sample(objective, objective.shape)[i]
         penalty = jnp.where(slot, p, self.penalty)
 
@@ -101,8 +117,13 @@ class GrowingQR:
 
         def orthogonalise(carry: Any) -> Any:
             count, image, direction, _, square = carry
-            overlap = matmul(self.images, weight_by(objective, image)) + matmul(self.directions, penalty * direction)
-            image, direction = image - matmul(overlap, self.images), direction - matmul(overlap, self.directions)
+            overlap = matmul(self.images, weight_by(objective, image)) + matmul(
+                self.directions, penalty * direction
+            )
+            image, direction = (
+                image - matmul(overlap, self.images),
+                direction - matmul(overlap, self.directions),
+            )
             remaining = product(image, image) + jnp.vdot(direction, penalty * direction)
             return count + 1, image, direction, square, remaining
 
@@ -129,5 +150,6 @@ class GrowingQR:
         )
 
 
-# In ulps: a column whose part orthogonal to the others is smaller than this, relative to its norm, depends on them.
+# In ulps: a column whose part orthogonal to the others is smaller than this, relative to its norm,
+# depends on them.
 DEPENDENT = 32.0

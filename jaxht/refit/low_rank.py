@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Callable
 
-from jaxht._pytree import Array
+from jaxht._typing import Array
 from jaxht.constraints.subspace import Subspace
 from jaxht.constraints.support import Support
 from jaxht.designs import Dense, MatrixDesign
@@ -15,7 +15,10 @@ from jaxht.refit.newton_cg import refit_by_products
 
 
 def refit_low_rank(
-    objective: LinearModel, space: Subspace, x: Array, refit: Callable[[LinearModel, Support, Array], Refit]
+    objective: LinearModel,
+    space: Subspace,
+    x: Array,
+    refit: Callable[[LinearModel, Support, Array], Refit],
 ) -> Refit:
     """Minimise a linear model with a scalar ridge over ``U w V'``.
 
@@ -28,10 +31,9 @@ def refit_low_rank(
     Returns:
         A :class:`Refit`.
 
-    Cost: for a model of several outputs, that of k_max columns in place of d. For measurements n m p k_max^2 once and a
-    problem of k_max^2 unknowns, where these are no more than SMALL; else products with the Hessian, each of two
-    products with all A_i.
-    """
+    Cost: for a model of several outputs, that of k_max columns in place of d. For measurements n m
+    p k_max^2 once and a problem of k_max^2 unknowns, where these are no more than SMALL; else
+    products with the Hessian, each of two products with all A_i."""
     k = space.k_max
     if isinstance(objective, MultiOutput):  # with X = U W, ||X|| = ||W|| and A X = (A U) W
         in_rows = dataclasses.replace(objective, A=Dense(objective.predict(space.U)))
@@ -42,7 +44,9 @@ def refit_low_rank(
     pairs = space.U[:, None, :, None] * space.V[None, :, None, :]  # u_a v_b', its entries by row
     measurements = objective.design.vectorised.matvec(pairs.reshape(-1, k**2))
     in_coordinates = dataclasses.replace(objective, A=Dense(measurements))
-    w, pred, converged = refit(in_coordinates, Support(space.inside.ravel(), k_max=k**2), space.coordinates(x).ravel())
+    w, pred, converged = refit(
+        in_coordinates, Support(space.inside.ravel(), k_max=k**2), space.coordinates(x).ravel()
+    )
     return Refit(space.point(w.reshape(k, k)), pred, converged)
 
 

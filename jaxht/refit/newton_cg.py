@@ -1,19 +1,24 @@
-"""Refits that need products only: for sparse and matrix-free designs, matrices, and any function."""
+"""Refits that need products only: for sparse and matrix-free designs, matrices, and any
+function."""
 
 from collections.abc import Callable
 
 import jax.numpy as jnp
 from jax import lax
 
-from jaxht._pytree import Array, Numeric, pytree
+from jaxht._dataclass import pytree
+from jaxht._typing import Array, Numeric
 from jaxht.constraints.model_subspace import ModelSubspace
 from jaxht.linalg.linear_solvers import conjugate_gradients
 from jaxht.objectives.objective import Objective
 from jaxht.refit.newton import Coordinates, Refit
 
 
-def refit_by_products(objective: Objective, support: ModelSubspace, x: Array, ridge: Array | None = None) -> Refit:
-    """Minimise an objective on a support or a model subspace by truncated Newton steps in its coordinates.
+def refit_by_products(
+    objective: Objective, support: ModelSubspace, x: Array, ridge: Array | None = None
+) -> Refit:
+    """Minimise an objective on a support or a model subspace by truncated Newton steps in its
+    coordinates.
 
     Args:
         objective: any.
@@ -24,23 +29,27 @@ def refit_by_products(objective: Objective, support: ModelSubspace, x: Array, ri
     Returns:
         A :class:`Refit`.
 
-    Cost: a few Newton steps, each of up to MAX_PRODUCTS products with the Hessian, fewer where it is well conditioned
-    on the support after diagonal scaling.
-    """
+    Cost: a few Newton steps, each of up to MAX_PRODUCTS products with the Hessian, fewer where it
+    is well conditioned on the support after diagonal scaling."""
     return in_subspace(objective, support, x, ridge).minimise()
 
 
-def in_subspace(objective: Objective, support: ModelSubspace, x: Array, ridge: Array | None = None) -> Coordinates:
+def in_subspace(
+    objective: Objective, support: ModelSubspace, x: Array, ridge: Array | None = None
+) -> Coordinates:
     """An objective in the coordinates of a model subspace."""
     ridge = jnp.zeros((), x.dtype) if ridge is None else ridge
-    entries = jnp.broadcast_to(lax.stop_gradient(objective.majorant().preconditioner() + ridge), x.shape)
+    entries = jnp.broadcast_to(
+        lax.stop_gradient(objective.majorant().preconditioner() + ridge), x.shape
+    )
     f = Restricted(objective, support, ridge, support.diagonal(entries.astype(x.dtype)))
     return Coordinates(f, support.coordinates(x), support.inside, support.bounds, support.point)
 
 
 @pytree
 class Restricted:
-    """A :class:`jaxht.refit.newton.Subproblem`: f as a function of the coordinates of a model subspace."""
+    """A :class:`jaxht.refit.newton.Subproblem`: f as a function of the coordinates of a model
+    subspace."""
 
     objective: Objective
     support: ModelSubspace
@@ -61,7 +70,9 @@ class Restricted:
         x = self.support.point(w)
         return self.support.coordinates(self.objective.gradient(x, pred) + self.ridge * x)
 
-    def solver(self, w: Array, pred: Array, free: Array, tau: Numeric, rtol: float) -> Callable[[Array], Array]:
+    def solver(
+        self, w: Array, pred: Array, free: Array, tau: Numeric, rtol: float
+    ) -> Callable[[Array], Array]:
         """Conjugate gradients on the free coordinates; the identity on the others."""
         hessian = self.objective.hessian(self.support.point(w), pred, tau)
         diagonal = jnp.where(free & (self.diagonal > 0), self.diagonal, 1)

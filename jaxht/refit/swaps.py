@@ -1,4 +1,5 @@
-"""Quadratics on supports that change by one coordinate at a time, and the scores of all such changes."""
+"""Quadratics on supports that change by one coordinate at a time, and the scores of all such
+changes."""
 
 import math
 from collections.abc import Callable
@@ -7,7 +8,8 @@ from typing import Any
 import jax.numpy as jnp
 from jax import lax
 
-from jaxht._pytree import Array, Numeric, integer, pytree
+from jaxht._dataclass import integer, pytree
+from jaxht._typing import Array, Numeric
 from jaxht.constraints import SelectionConstraint, Sparse
 from jaxht.designs import Dense
 from jaxht.linalg.lapack import inverse_cholesky
@@ -22,13 +24,15 @@ from jaxht.refit.columns import gather_column, restrict_columns
 
 @pytree
 class Quadratic:
-    """Least squares as ``f(x) = 1/2 x'H x - b'x + const`` of the flat variable, whose H is known by its rows.
+    """Least squares as ``f(x) = 1/2 x'H x - b'x + const`` of the flat variable, whose H is known by
+    its rows.
 
     Attributes:
         objective: the least squares.
         b: (d,), minus the gradient at 0.
         diagonal: (d,), that of H.
-        gram: (d, d), H, where that is worth it; else None, and a row costs a product with the design.
+        gram: (d, d), H, where that is worth it; else None, and a row costs a product with the
+            design.
     """
 
     objective: LinearModel
@@ -38,13 +42,17 @@ class Quadratic:
 
     @classmethod
     def of(cls, objective: LinearModel, num_rows: int) -> "Quadratic":
-        """The quadratic of a least squares objective, of whose H about ``num_rows`` rows are asked for.
+        """The quadratic of a least squares objective, of whose H about ``num_rows`` rows are asked
+        for.
 
         Matrix-valued variables are flattened, of at most SMALL entries.
 
         Cost: n d, and n d^2 where d <= SMALL, or d <= n on a dense design, and d <= num_rows.
         """
-        zero, pred = jnp.zeros(objective.shape, objective.dtype), jnp.zeros(objective.target_shape, objective.dtype)
+        zero, pred = (
+            jnp.zeros(objective.shape, objective.dtype),
+            jnp.zeros(objective.target_shape, objective.dtype),
+        )
         H, vector = objective.hessian(zero, pred), len(objective.shape) == 1
         most = max(SMALL, objective.num_samples if isinstance(objective.design, Dense) else 0)
         if vector and zero.size > min(num_rows, most):
@@ -54,13 +62,19 @@ class Quadratic:
 
     @classmethod
     def at(cls, objective: LinearModel, x: Array, pred: Array, num_rows: int) -> "Quadratic":
-        """That with the derivatives of f at x, of a separable loss of one output: iteratively reweighted least squares.
+        """That with the derivatives of f at x, of a separable loss of one output: iteratively
+        reweighted least squares.
 
         Cost: 4 n d, and n d^2 where d is at most ``num_rows`` and SMALL.
         """
         f, u = objective, objective.linear_predictor(pred)
         return cls._of_hessian(
-            f, f.hessian(x, pred), f.loss.hessian_product(u, f.y, jnp.ones_like(pred)), x, pred, num_rows
+            f,
+            f.hessian(x, pred),
+            f.loss.hessian_product(u, f.y, jnp.ones_like(pred)),
+            x,
+            pred,
+            num_rows,
         )
 
     @classmethod
@@ -71,7 +85,13 @@ class Quadratic:
 
     @classmethod
     def _of_hessian(
-        cls, f: LinearModel, H: SymmetricOperator, curvature: Array, x: Array, pred: Array, num_rows: int
+        cls,
+        f: LinearModel,
+        H: SymmetricOperator,
+        curvature: Array,
+        x: Array,
+        pred: Array,
+        num_rows: int,
     ) -> "Quadratic":
         """That of f with another Hessian, of these curvatures of the losses."""
         squares = LeastSquares(f.A, jnp.zeros_like(pred), f.l2, weights=f.weight(curvature))
@@ -80,9 +100,12 @@ class Quadratic:
         return cls(squares, H(x) - f.gradient(x, pred), diagonal, gram)
 
     def restrict(self, active: Array) -> "Quadratic":
-        """That of the coordinates ``active`` (m,) alone, which differ. Cost: a gather of m columns."""
+        """That of the coordinates ``active`` (m,) alone, which differ. Cost: a gather of m
+        columns."""
         gram = None if self.gram is None else self.gram[active][:, active]
-        return Quadratic(restrict_columns(self.objective, active), self.b[active], self.diagonal[active], gram)
+        return Quadratic(
+            restrict_columns(self.objective, active), self.b[active], self.diagonal[active], gram
+        )
 
     @property
     def moments(self) -> tuple[Array, Array, Array | None]:
@@ -98,15 +121,19 @@ class Quadratic:
 
 
 def is_quadratic(objective: Objective, constraint: SelectionConstraint) -> bool:
-    """Whether the least f after a swap is known in closed form: least squares under Sparse without bounds."""
-    if not isinstance(objective, LinearModel) or not isinstance(objective.loss, SquaredLoss | SquaredNormLoss):
+    """Whether the least f after a swap is known in closed form: least squares under Sparse without
+    bounds."""
+    if not isinstance(objective, LinearModel) or not isinstance(
+        objective.loss, SquaredLoss | SquaredNormLoss
+    ):
         return False
     short = len(objective.shape) == 1 or math.prod(objective.shape) <= SMALL
     return short and isinstance(constraint, Sparse) and constraint.bounds is None
 
 
 def is_reweighted(objective: Any, constraint: SelectionConstraint) -> bool:
-    """Whether f is a smooth separable loss of one output on gathered columns, and coordinates are free of bounds."""
+    """Whether f is a smooth separable loss of one output on gathered columns, and coordinates are
+    free of bounds."""
     linear = isinstance(objective, LinearModel) and len(objective.shape) == 1
     linear = linear and objective.loss.is_separable and objective.loss.is_smooth
     free = isinstance(constraint, Sparse) and constraint.bounds is None
@@ -118,21 +145,26 @@ def is_modelled(objective: Any, constraint: SelectionConstraint) -> bool:
     if not isinstance(constraint, Sparse):
         return False
     linear = isinstance(objective, LinearModel) and len(objective.shape) == 1
-    return math.prod(objective.shape) <= SMALL or (linear and objective.design.gathers(constraint.k_max))
+    return math.prod(objective.shape) <= SMALL or (
+        linear and objective.design.gathers(constraint.k_max)
+    )
 
 
 def score_exchanges(
     objective: Any, constraint: SelectionConstraint, slots: Array | None, x: Array, pred: Array
 ) -> tuple[Array, Any, Any]:
-    r"""Score the exchanges of items by a quadratic model of f at x, its minimiser on the selected items.
+    r"""Score the exchanges of items by a quadratic model of f at x, its minimiser on the selected
+    items.
 
-    Under Sparse that of :meth:`SwapState.at`, for linear models of one output whose columns are gathered, and for
-    others of at most 512 coordinates; for the rest, and other constraints, a separable one,
+    Under Sparse that of :meth:`SwapState.at`, for linear models of one output whose columns are
+    gathered, and for others of at most 512 coordinates; for the rest, and other constraints, a
+    separable one,
 
     .. math::
         \langle \nabla f(x), z - x \rangle + \tfrac12 \sum_i D_i (z_i - x_i)^2
 
-    with D the diagonal of the Hessian of separable losses, else of an upper bound of it, as far as it is known, else 1.
+    with D the diagonal of the Hessian of separable losses, else of an upper bound of it, as far as
+    it is known, else 1.
 
     Args:
         objective: prepared.
@@ -142,14 +174,17 @@ def score_exchanges(
         pred: its prediction.
 
     Returns:
-        By how much the model decreases for each item that joins, shaped like items; and, with slots, by how much it
-        increases for each that leaves, (k_max,), and decreases for each swap, (k_max, number of items).
+        By how much the model decreases for each item that joins, shaped like items; and, with
+        slots, by how much it increases for each that leaves, (k_max,), and decreases for each swap,
+        (k_max, number of items).
     """
     if slots is not None and is_modelled(objective, constraint):
         state = SwapState.at(objective, slots, x, pred)
 
         def feasible(directions: Array) -> Array:
-            return constraint.feasible_direction(directions.reshape(-1, *x.shape)).reshape(directions.shape)
+            return constraint.feasible_direction(directions.reshape(-1, *x.shape)).reshape(
+                directions.shape
+            )
 
         return state.insertion_gains(feasible), state.removal_losses(), state.swap_gains(feasible)
     D = objective.majorant().preconditioner()
@@ -168,7 +203,8 @@ def score_exchanges(
 
 @pytree
 class SwapState:
-    """The minimiser of a quadratic on a support S, a coordinate in each slot, and the scores of changes of S.
+    """The minimiser of a quadratic on a support S, a coordinate in each slot, and the scores of
+    changes of S.
 
     Attributes:
         indices: int32 (k_max,), the coordinate in each slot; d where a slot is empty.
@@ -176,11 +212,12 @@ class SwapState:
         images: B = M H_S, (k_max, d).
         w: (k_max,), the minimiser on S.
         descent: g = b - H_S' w, (d,), minus the gradient there: 0 on S.
-        remaining: s_j = H_jj - H_jS M H_Sj, (d,), the curvature along j once f is minimised over S: 0 on S.
+        remaining: s_j = H_jj - H_jS M H_Sj, (d,), the curvature along j once f is minimised over S:
+            0 on S.
         diagonal: H_jj, (d,).
 
-    Source: rank-one updates of the inverse, Sherman & Morrison 1950; Chen, Billings & Luo 1989 for the gains.
-    """
+    Source: rank-one updates of the inverse, Sherman & Morrison 1950; Chen, Billings & Luo 1989 for
+    the gains."""
 
     indices: Array = integer()
     inverse: Array
@@ -199,7 +236,9 @@ class SwapState:
         return cls(indices, jnp.outer(zeros, zeros), images, zeros, f.b, f.diagonal, f.diagonal)
 
     @classmethod
-    def at(cls, objective: Objective, indices: Array, x: Array, pred: Array, gram: Array | None = None) -> "SwapState":
+    def at(
+        cls, objective: Objective, indices: Array, x: Array, pred: Array, gram: Array | None = None
+    ) -> "SwapState":
         """That of the quadratic which has the derivatives of f at x, the minimiser of f on S.
 
         Args:
@@ -217,15 +256,25 @@ class SwapState:
         else:
             diagonal, rows = jnp.diagonal(gram), gram.at[indices].get(mode="fill", fill_value=0)
         block = rows.at[:, indices].get(mode="fill", fill_value=0)
-        # With a little more on the diagonal, for columns that depend on each other: H is then indefinite by rounding.
+        # With a little more on the diagonal, for columns that depend on each other: H is then
+        # indefinite by rounding.
         eye, both = jnp.eye(indices.size, dtype=x.dtype), filled[None] & filled[:, None]
-        block = jnp.where(both, block * (1 + indices.size * float(jnp.finfo(x.dtype).eps) * eye), eye)
+        block = jnp.where(
+            both, block * (1 + indices.size * float(jnp.finfo(x.dtype).eps) * eye), eye
+        )
         half = inverse_cholesky(block)
         # Without the overlaps, where f is not convex.
-        half = jnp.where(jnp.all(jnp.isfinite(half)), half, jnp.diag(lax.rsqrt(jnp.abs(jnp.diagonal(block)))))
+        half = jnp.where(
+            jnp.all(jnp.isfinite(half)), half, jnp.diag(lax.rsqrt(jnp.abs(jnp.diagonal(block))))
+        )
         inverse = jnp.where(both, matmul(half.T, half), 0)
-        images, outside = matmul(inverse, rows), jnp.ones(x.size, bool).at[indices].set(False, mode="drop")
-        remaining = jnp.where(outside, diagonal - matmul(jnp.ones_like(inverse[0]), rows * images), 0)
+        images, outside = (
+            matmul(inverse, rows),
+            jnp.ones(x.size, bool).at[indices].set(False, mode="drop"),
+        )
+        remaining = jnp.where(
+            outside, diagonal - matmul(jnp.ones_like(inverse[0]), rows * images), 0
+        )
         descent = jnp.where(outside, -objective.gradient(x, pred).ravel(), 0)
         w = x.ravel().at[indices].get(mode="fill", fill_value=0)
         return cls(indices, inverse, images, w, descent, remaining, diagonal)
@@ -235,7 +284,9 @@ class SwapState:
         places = jnp.full(self.diagonal.size + 1, active.size, jnp.int32)
         places = places.at[active].set(lax.iota(jnp.int32, active.size))
         outside = self.descent[active], self.remaining[active], self.diagonal[active]
-        return SwapState(places[self.indices], self.inverse, self.images[:, active], self.w, *outside)
+        return SwapState(
+            places[self.indices], self.inverse, self.images[:, active], self.w, *outside
+        )
 
     @property
     def selected(self) -> Array:
@@ -251,22 +302,29 @@ class SwapState:
         """How far f at the minimiser is below f(0)."""
         return jnp.vdot(self.w, f.b.at[self.indices].get(mode="fill", fill_value=0)) / 2
 
-    def insertion_gains(self, feasible: Callable[[Array], Array] = lambda direction: direction) -> Array:
-        r"""How much f decreases for each coordinate that joins S, ``g_j^2 / (2 s_j)``; -infinity where none may.
+    def insertion_gains(
+        self, feasible: Callable[[Array], Array] = lambda direction: direction
+    ) -> Array:
+        r"""How much f decreases for each coordinate that joins S, ``g_j^2 / (2 s_j)``; -infinity
+        where none may.
 
-        No coordinate joins that depends on S up to rounding. ``feasible`` sets the directions to 0 in which none may.
-        """
+        No coordinate joins that depends on S up to rounding. ``feasible`` sets the directions to 0
+        in which none may."""
         independent = ~self.selected & (self.remaining > self._threshold)
         return jnp.where(
-            independent, feasible(self.descent) ** 2 / jnp.where(independent, 2 * self.remaining, 1), -jnp.inf
+            independent,
+            feasible(self.descent) ** 2 / jnp.where(independent, 2 * self.remaining, 1),
+            -jnp.inf,
         )
 
     def removal_losses(self) -> Array:
-        r"""How much f increases for the coordinate of each slot that leaves S, ``w_i^2 / (2 M_ii)``; 0 if empty."""
+        r"""How much f increases for the coordinate of each slot that leaves S, ``w_i^2 / (2
+        M_ii)``; 0 if empty."""
         return self.w**2 / (2 * jnp.where(self.filled, jnp.diagonal(self.inverse), 1))
 
     def swap_gains(self, feasible: Callable[[Array], Array] = lambda direction: direction) -> Array:
-        r"""How much f decreases for the coordinate of each slot i that leaves and each j that joins S, (k_max, d).
+        r"""How much f decreases for the coordinate of each slot i that leaves and each j that joins
+        S, (k_max, d).
 
         .. math::
             \frac{(g_j + B_{ij} w_i / M_{ii})^2}{2 (s_j + B_{ij}^2 / M_{ii})} - \frac{w_i^2}{2 M_{ii}}
@@ -281,7 +339,8 @@ class SwapState:
         return jnp.where(allowed, gains - self.removal_losses()[:, None], -jnp.inf)
 
     def insert(self, f: Quadratic, slot: Numeric, j: Array) -> "SwapState":
-        """S with coordinate j in an empty slot; unchanged for j = d. Cost: k_max d, and a row of H."""
+        """S with coordinate j in an empty slot; unchanged for j = d. Cost: k_max d, and a row of
+        H."""
         row, here = f.row(j), lax.iota(jnp.int32, self.indices.size) == slot
         # H_jS, whose entries in empty slots are 0.
         overlap = row.at[self.indices].get(mode="fill", fill_value=0)
@@ -302,13 +361,16 @@ class SwapState:
         )
 
     def remove(self, slot: Numeric) -> "SwapState":
-        """S without the coordinate in a slot; unchanged for an empty slot, or none. Cost: k_max d."""
+        """S without the coordinate in a slot; unchanged for an empty slot, or none. Cost: k_max
+        d."""
         here = (lax.iota(jnp.int32, self.indices.size) == slot) & self.filled
         column, image, w = self.inverse[slot], self.images[slot], self.w[slot]
         per_m = jnp.where(jnp.any(here), 1 / column[slot], 0)
         return SwapState(
             jnp.where(here, self.descent.size, self.indices),
-            jnp.where(here[:, None] | here[None], 0, self.inverse - jnp.outer(column * per_m, column)),
+            jnp.where(
+                here[:, None] | here[None], 0, self.inverse - jnp.outer(column * per_m, column)
+            ),
             jnp.where(here[:, None], 0, self.images - jnp.outer(column * per_m, image)),
             jnp.where(here, 0, self.w - column * per_m * w),
             self.descent + image * (w * per_m),
@@ -316,8 +378,11 @@ class SwapState:
             self.diagonal,
         )
 
-    def complete(self, f: Quadratic, wanted: Array, limit: Array, by_gradient: Any = False) -> "SwapState":
-        """S with the coordinates ``wanted`` (k_max,), padded with d, and then those of the largest gains, up to limit.
+    def complete(
+        self, f: Quadratic, wanted: Array, limit: Array, by_gradient: Any = False
+    ) -> "SwapState":
+        """S with the coordinates ``wanted`` (k_max,), padded with d, and then those of the largest
+        gains, up to limit.
 
         Or, ``by_gradient``, those of the largest ``g_j^2 / H_jj``: orthogonal matching pursuit.
 
@@ -326,8 +391,12 @@ class SwapState:
 
         def add(slot: Numeric, state: "SwapState") -> "SwapState":
             gains = state.insertion_gains()
-            scores = jnp.where(by_gradient & (gains > -jnp.inf), ratio(state.descent**2, state.diagonal), gains)
-            j = jnp.where(wanted[slot] < gains.size, wanted[slot], jnp.argmax(scores).astype(jnp.int32))
+            scores = jnp.where(
+                by_gradient & (gains > -jnp.inf), ratio(state.descent**2, state.diagonal), gains
+            )
+            j = jnp.where(
+                wanted[slot] < gains.size, wanted[slot], jnp.argmax(scores).astype(jnp.int32)
+            )
             # Coordinates that depend on those before leave their slot empty.
             allowed = (gains > -jnp.inf).at[j].get(mode="fill", fill_value=False)
             return state.insert(f, slot, jnp.where(allowed, j, gains.size))
@@ -341,6 +410,6 @@ class SwapState:
 
 # Up to this d the Gram matrix is held even where it is larger than the design.
 SMALL = 512
-# A coordinate is independent of others where more than this times the root of machine epsilon of its curvature is left:
-# 1e-5 in single precision.
+# A coordinate is independent of others where more than this times the root of machine epsilon of
+# its curvature is left: 1e-5 in single precision.
 INDEPENDENT = 0.03

@@ -1,4 +1,5 @@
-"""The loop over the steps of a solver, with every stopping test; paths in k, and the choice of k by validation."""
+"""The loop over the steps of a solver, with every stopping test; paths in k, and the choice of k by
+validation."""
 
 from jaxht.runner._default import default_solver as default_solver
 from jaxht.runner._path import path as path

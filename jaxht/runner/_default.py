@@ -3,7 +3,7 @@
 import math
 from typing import Any
 
-from jaxht._pytree import check_kind
+from jaxht._checks import check_kind
 from jaxht.constraints import Constraint, Edges, LowRank, SelectionConstraint
 from jaxht.designs import LinearOperator, Streamed
 from jaxht.objectives.linear_model import LinearModel
@@ -14,17 +14,18 @@ from jaxht.solvers.solver import Solver
 
 
 def default_solver(objective: Objective, constraint: Constraint) -> Solver:
-    """The solver that :func:`jaxht.solve` runs where none is given, from what is static: kinds, shapes and k_max.
+    """The solver that :func:`jaxht.solve` runs where none is given, from what is static: kinds,
+    shapes and k_max.
 
-    * Coordinates and groups of data: :class:`jaxht.LocalSearch`, with as many starts and moves as take about a second
-      or a few, and one start where d is huge.
-    * Matrices of low rank, matrix-free and streamed designs, and graphs: :class:`jaxht.HTP`; :class:`jaxht.IHT` for
-      factored matrices.
+    * Coordinates and groups of data: :class:`jaxht.LocalSearch`, with as many starts and moves as
+      take about a second or a few, and one start where d is huge.
+    * Matrices of low rank, matrix-free and streamed designs, and graphs: :class:`jaxht.HTP`;
+      :class:`jaxht.IHT` for factored matrices.
     * Where k is traced and k_max is not known: :class:`jaxht.NIHT`.
 
-    This default is meant for a single problem whose best support is wanted. On many problems solved side by side, or on
-    planted problems with weakly correlated columns, ``HTP()`` and ``NIHT()`` find the same supports in a small fraction
-    of the time.
+    This default is meant for a single problem whose best support is wanted. On many problems solved
+    side by side, or on planted problems with weakly correlated columns, ``HTP()`` and ``NIHT()``
+    find the same supports in a small fraction of the time.
 
     Args:
         objective: as for :func:`jaxht.solve`.
@@ -78,9 +79,11 @@ def scale_search(objective: Any, constraint: SelectionConstraint) -> LocalSearch
         starts = min(default.num_starts, 2 ** int(math.log2(moves / MOVES)))
         return LocalSearch(num_starts=starts, patience=patience)
     num_moves = max(1, min(25, moves // 16))
-    return LocalSearch(num_starts=1, num_moves=num_moves, patience=max(1, min(patience, moves // (16 * num_moves))))
+    return LocalSearch(
+        num_starts=1, num_moves=num_moves, patience=max(1, min(patience, moves // (16 * num_moves)))
+    )
 
 
-# Multiplications in a run, moves of a start that go without cutting down on starts, and moves below which there is one
-# refit in each.
+# Multiplications in a run, moves of a start that go without cutting down on starts, and moves below
+# which there is one refit in each.
 WORK, MOVES, SWAPS = 40_000_000_000, 400, 128

@@ -7,16 +7,19 @@ import jax.numpy as jnp
 from jax import lax
 from jax.custom_derivatives import SymbolicZero
 
-from jaxht._pytree import Array, replace
+from jaxht._dataclass import replace
+from jaxht._typing import Array
 from jaxht.constraints import Constraint
 from jaxht.objectives.objective import Objective
 from jaxht.refit import differentiate_at
 
 
 def differentiate(objective: Objective, constraint: Constraint, result: Any) -> Any:
-    r"""A result whose x and value have derivatives by the numbers of the objective and of the constraint's bounds.
+    r"""A result whose x and value have derivatives by the numbers of the objective and of the
+    constraint's bounds.
 
-    Those of x are those of :func:`jaxht.refit.differentiate_at`, on its support, whatever steps have led to x; and
+    Those of x are those of :func:`jaxht.refit.differentiate_at`, on its support, whatever steps
+    have led to x; and
 
     .. math::
         \dot f = \partial_\theta f(x) + \nabla f(x) \cdot \dot x
@@ -28,8 +31,8 @@ def differentiate(objective: Objective, constraint: Constraint, result: Any) -> 
         constraint: prepared for its shape.
         result: a :class:`jaxht.Result` that was found without derivatives.
 
-    Cost: nothing, unless derivatives are asked for; then a system with the Hessian, and two predictions.
-    """
+    Cost: nothing, unless derivatives are asked for; then a system with the Hessian, and two
+    predictions."""
     x, value, gap = _solution(objective, constraint, result.x, result.value, result.gap)
     return replace(result, x=x, value=value, gap=gap)
 
@@ -43,7 +46,9 @@ def _solution(
 
 
 def _solution_jvp(primals: tuple, tangents: tuple) -> tuple:
-    x, value, gap = _solution(*primals)  # so that derivatives of this rule know that x depends on the problem
+    x, value, gap = _solution(
+        *primals
+    )  # so that derivatives of this rule know that x depends on the problem
     # By what moves alone: derivatives by a design are arrays as large as it is.
     leaves, structure = jax.tree.flatten(primals[:2])
     dots = jax.tree.leaves(tangents[:2], is_leaf=lambda dot: isinstance(dot, SymbolicZero))
@@ -62,7 +67,8 @@ def _solution_jvp(primals: tuple, tangents: tuple) -> tuple:
         objective, _ = problem(numbers)
         return objective.value(x, objective.predict(x))
 
-    # Where data are not finite, x is a start. A factor, so that derivatives in reverse mode are NaN as well.
+    # Where data are not finite, x is a start. A factor, so that derivatives in reverse mode are NaN
+    # as well.
     sound = jnp.where(jnp.isfinite(lax.stop_gradient(value)), 1, jnp.nan)
     at, along = [leaves[i] for i in moving], [sound.astype(dots[i].dtype) * dots[i] for i in moving]
     _, x_dot = jax.jvp(minimum, (at,), (along,))

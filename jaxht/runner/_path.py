@@ -11,7 +11,9 @@ import numpy as np
 from jax import lax
 from optax.tree_utils import tree_where
 
-from jaxht._pytree import Array, PRNGKey, as_dtype, check_kind, known_values
+from jaxht._checks import check_kind, known_values
+from jaxht._dataclass import as_dtype
+from jaxht._typing import Array, PRNGKey
 from jaxht.constraints import Constraint
 from jaxht.objectives.objective import Objective
 from jaxht.runner._derivative import differentiate
@@ -42,37 +44,42 @@ def path(
     stop: Stop = Stop(),
     both_ways: bool = False,
 ) -> Result:
-    """Solve for every sparsity in turn, each starting from the solution before; optionally back and forth.
+    """Solve for every sparsity in turn, each starting from the solution before; optionally back and
+    forth.
 
-    A run of :class:`jaxht.OMP`, :class:`jaxht.OLS` or :class:`jaxht.FoBa` for k has the same first steps as a run for
-    any larger k, so their path is a single run: num_steps and counts of a result are then those since its start. To
-    start every k from another path instead, map over both: ``jax.vmap(lambda k, x: solve(f, Sparse(k, k_max=50),
-    OMPR(), x0=x))(ks, path(f, Sparse(50), OMP(), ks).x)``.
+    A run of :class:`jaxht.OMP`, :class:`jaxht.OLS` or :class:`jaxht.FoBa` for k has the same first
+    steps as a run for any larger k, so their path is a single run: num_steps and counts of a result
+    are then those since its start. To start every k from another path instead, map over both:
+    ``jax.vmap(lambda k, x: solve(f, Sparse(k, k_max=50), OMPR(), x0=x))(ks, path(f, Sparse(50),
+    OMP(), ks).x)``.
 
     Args:
         objective: f, for example ``LeastSquares(A, y)``.
-        constraint: for example ``Sparse(1)``; its k is replaced by those in ks. ``k_max`` is required where ks is
-            traced; else it is the largest of ks.
+        constraint: for example ``Sparse(1)``; its k is replaced by those in ks. ``k_max`` is
+            required where ks is traced; else it is the largest of ks.
         solver: for example ``OMP()``.
         ks: (m,) integers, strictly increasing; a list or an array, which may be traced.
-        x0: start for the first of them, as in :func:`jaxht.solve`, "dense" included; None: the objective's own (zero).
+        x0: start for the first of them, as in :func:`jaxht.solve`, "dense" included; None: the
+            objective's own (zero).
         key: PRNG key, for solvers that draw random numbers; folded with k for each run.
         stop: limits and tolerances of each run, a :class:`jaxht.Stop`.
-        both_ways: bool, static; whether each sparsity is then also solved from the solutions of its neighbours in ks:
-            downwards from the next larger sparsity, with the smallest entries of its solution set to 0, and upwards
-            from the next smaller one, until no solution improves by more than the square root of machine epsilon,
-            relative to f. A solution that is worse than that of a smaller sparsity is replaced by the latter, so that f
-            never increases along the path. num_steps, status and counts are those of the run that found the solution.
+        both_ways: bool, static; whether each sparsity is then also solved from the solutions of its
+            neighbours in ks: downwards from the next larger sparsity, with the smallest entries of
+            its solution set to 0, and upwards from the next smaller one, until no solution improves
+            by more than the square root of machine epsilon, relative to f. A solution that is worse
+            than that of a smaller sparsity is replaced by the latter, so that f never increases
+            along the path. num_steps, status and counts are those of the run that found the
+            solution.
 
     Returns:
-        A :class:`jaxht.Result` with a first axis of length m in every field; ``.value`` is the value of f along the
-        path.
+        A :class:`jaxht.Result` with a first axis of length m in every field; ``.value`` is the
+        value of f along the path.
 
     Raises:
         ValueError: where :func:`jaxht.solve` raises it, and where ks is not strictly increasing.
 
-    Cost: one run for each k, one run in all for OMP, OLS and FoBa; one compile. Both ways 2 m further runs in each
-    round, at least one.
+    Cost: one run for each k, one run in all for OMP, OLS and FoBa; one compile. Both ways 2 m
+    further runs in each round, at least one.
 
     Example:
         >>> import jax.numpy as jnp, jaxht
@@ -95,9 +102,11 @@ def solve_path(
     criterion: Callable[[Any, Array], Array] | None = None,
     patience: int | None = None,
 ) -> Result:
-    """:func:`path`, whose first way up ends once a criterion has not decreased for ``patience`` sparsities in a row.
+    """:func:`path`, whose first way up ends once a criterion has not decreased for ``patience``
+    sparsities in a row.
 
-    Results of sparsities beyond are 0, of status RUNNING. A path that is a single run goes on to its end.
+    Results of sparsities beyond are 0, of status RUNNING. A path that is a single run goes on to
+    its end.
 
     Args:
         objective: as of :func:`path`, like all but the last two.
@@ -116,17 +125,25 @@ def solve_path(
     own_limit = stop.max_steps is None
     problem, x0, key = prepare(objective, constraint, solver, stop, x0, key)
     criterion = None if patience is None else criterion
-    choices = {"own_limit": own_limit, "both_ways": both_ways, "criterion": criterion, "patience": patience}
+    choices = {
+        "own_limit": own_limit,
+        "both_ways": both_ways,
+        "criterion": criterion,
+        "patience": patience,
+    }
     return call_on_device(_path, problem, ks, x0, key, **choices)
 
 
 def sparsities(objective: Objective, constraint: Constraint, ks: Any) -> tuple[Any, Any]:
-    """ks as int32, checked, and the constraint with the last of them as k and, where known, a k_max for all."""
+    """ks as int32, checked, and the constraint with the last of them as k and, where known, a k_max
+    for all."""
     check_kind(objective=objective, constraint=constraint)
     known = known_values(ks)
     ks = ks if known is None else known
     if ks.ndim != 1 or ks.size == 0 or not jnp.issubdtype(ks.dtype, jnp.integer):
-        raise ValueError(f"ks must be a list of integers; got dtype {ks.dtype} and shape {ks.shape}")
+        raise ValueError(
+            f"ks must be a list of integers; got dtype {ks.dtype} and shape {ks.shape}"
+        )
     largest: Any = constraint.k_max
     if known is not None:
         if np.any(np.diff(known) <= 0):
@@ -172,21 +189,29 @@ def _follow_path(
             return dataclasses.replace(problem, constraint=constraint)
         max_steps = jnp.asarray(solver.max_steps(constraint), jnp.int32)
         return dataclasses.replace(
-            problem, constraint=constraint, stop=dataclasses.replace(problem.stop, max_steps=max_steps)
+            problem,
+            constraint=constraint,
+            stop=dataclasses.replace(problem.stop, max_steps=max_steps),
         )
 
     def continue_run(carry: Any, k: Array) -> tuple[Any, Result]:
         # A run that finished because it had its k coordinates resumes with the next k.
         resumes = (carry.status == Status.FINISHED) & (k > ks[0])
         running = jnp.full((), Status.RUNNING, jnp.int32)
-        iterate = dataclasses.replace(carry.iterate, status=tree_where(resumes, running, carry.iterate.status))
-        carry = dataclasses.replace(carry, iterate=iterate, status=tree_where(resumes, running, carry.status))
+        iterate = dataclasses.replace(
+            carry.iterate, status=tree_where(resumes, running, carry.iterate.status)
+        )
+        carry = dataclasses.replace(
+            carry, iterate=iterate, status=tree_where(resumes, running, carry.status)
+        )
         carry = advance(problem_for(k), carry, problem_for(k).stop.max_steps)
         return carry, finish(problem_for(k), carry)
 
     def run_from(x: Array, k: Array) -> Result:
         own_key = None if key is None else jax.random.fold_in(key, k)
-        carry = advance(problem_for(k), start(problem_for(k), x, own_key), problem_for(k).stop.max_steps)
+        carry = advance(
+            problem_for(k), start(problem_for(k), x, own_key), problem_for(k).stop.max_steps
+        )
         return finish(problem_for(k), carry)
 
     def follow(x: Array, k: Array) -> tuple[Array, Result]:
@@ -212,17 +237,19 @@ def _walk(
     criterion: Callable[[Array], Array] | None = None,
     patience: int = 0,
 ) -> Result:
-    """Go up and down the path, each run from the neighbour it comes from, until a round improves no solution.
+    """Go up and down the path, each run from the neighbour it comes from, until a round improves no
+    solution.
 
     Args:
         run_from: a run from a start for a sparsity.
         ks: (m,).
-        results: those of a first way up, or None: then it is the first way up of the same loop, and the program has one
-            run.
+        results: those of a first way up, or None: then it is the first way up of the same loop, and
+            the program has one run.
         x0: the start of that way.
         both_ways: whether there is more than that way.
         criterion: of a solution; None: the first way up goes to the end.
-        patience: how many sparsities in a row without a lower criterion end the first way up, and then the path.
+        patience: how many sparsities in a row without a lower criterion end the first way up, and
+            then the path.
     """
     m = ks.size
     begins_at = 0 if results is None else m
@@ -240,15 +267,20 @@ def _walk(
         phase = t % there_and_back
         first, up = t < length, (phase > 0) & (phase < length)
         i = jnp.where(phase < length, phase, there_and_back - phase)
-        current, neighbour = (_take(results, j) for j in (i, jnp.where(up, i - 1, jnp.minimum(i + 1, length - 1))))
+        current, neighbour = (
+            _take(results, j) for j in (i, jnp.where(up, i - 1, jnp.minimum(i + 1, length - 1)))
+        )
         begin = neighbour.x if x0 is None else tree_where(t == 0, x0, neighbour.x)
         new = run_from(begin, ks[i])
-        # A solution of fewer coordinates is one of more: copied, so that f does not increase, not by rounding either.
+        # A solution of fewer coordinates is one of more: copied, so that f does not increase, not
+        # by rounding either.
         copied = up & (neighbour.value < new.value)
         new = tree_where(copied, neighbour, new)
         rtol = jnp.where(copied, 0, float(jnp.finfo(current.value.dtype).eps) ** 0.5)
         better = (new.value < current.value - rtol * jnp.abs(current.value)) | first
-        results = tree_where(better, jax.tree.map(lambda rows, row: rows.at[i].set(row), results, new), results)
+        results = tree_where(
+            better, jax.tree.map(lambda rows, row: rows.at[i].set(row), results, new), results
+        )
         if criterion is not None:
             value = criterion(new.x)
             lower = value < best[0]

@@ -11,23 +11,10 @@ import numpy as np
 from jax import lax
 from optax.tree_utils import tree_where
 
-from jaxht._pytree import (
-    Array,
-    Numeric,
-    PRNGKey,
-    as_dtype,
-    cast_numbers,
-    check_kind,
-    check_scalars,
-    describe,
-    integer,
-    known_values,
-    pytree,
-    replace,
-    short_repr,
-    signed,
-    static,
-)
+from jaxht._checks import check_kind, check_scalars, known_values
+from jaxht._dataclass import as_dtype, cast_numbers, integer, pytree, replace, signed, static
+from jaxht._repr import describe, short_repr
+from jaxht._typing import Array, Numeric, PRNGKey
 from jaxht.constraints import Constraint, Support
 from jaxht.designs import MatrixDesign, Streamed
 from jaxht.linalg.factored import Factored, square_norms
@@ -52,18 +39,21 @@ DIVERGENCE_FACTOR = 1e8
 
 @pytree
 class Stop:
-    """Limits and tolerances, the same for every solver. All are scalars and traced, and may differ between lanes.
+    """Limits and tolerances, the same for every solver. All are scalars and traced, and may differ
+    between lanes.
 
     Args:
         max_steps: MAX_STEPS after this many steps, an integer; None: the solver's own limit.
-        rtol: CONVERGED when ``||x+ - x|| <= rtol ||x+||``, for solvers with a fixed-point test. None: machine epsilon
-            (32 times that for matrices of low rank); 0: only an iterate that repeats exactly. Near the phase transition
-            the choice matters: at rtol = 1e-6 PGD stops long before it recovers the signal.
-        support_patience: SUPPORT_STABLE when supp(x) has not changed for this many steps, an integer; None: not tested.
-        target_value: TARGET_REACHED when ``f(x) <= target_value``, in units of f, at the start as well; None: not
-            tested.
-        gap_rtol: GAP_CLOSED when the duality gap is at most ``gap_rtol |f(x)|``, at the start as well, for solvers that
-            have a gap; None: not tested.
+        rtol: CONVERGED when ``||x+ - x|| <= rtol ||x+||``, for solvers with a fixed-point test.
+            None: machine epsilon (32 times that for matrices of low rank); 0: only an iterate that
+            repeats exactly. Near the phase transition the choice matters: at rtol = 1e-6 PGD stops
+            long before it recovers the signal.
+        support_patience: SUPPORT_STABLE when supp(x) has not changed for this many steps, an
+            integer; None: not tested.
+        target_value: TARGET_REACHED when ``f(x) <= target_value``, in units of f, at the start as
+            well; None: not tested.
+        gap_rtol: GAP_CLOSED when the duality gap is at most ``gap_rtol |f(x)|``, at the start as
+            well, for solvers that have a gap; None: not tested.
 
     Example:
         >>> import jax.numpy as jnp, jaxht
@@ -86,17 +76,19 @@ class Result:
     """The result of a run; under vmap every field has the lanes as its first axes.
 
     Attributes:
-        x: the solution, shaped like the variable, exactly feasible: the last iterate; where a pursuit ends with
-            MAX_STEPS, CYCLING or REFIT_FAILED, the best one, see :class:`jaxht.Status`.
-        support: a :class:`jaxht.Support` of x: ``numpy()``, its indices in increasing order on the host; ``mask``,
-            shaped like x; for programs ``indices`` (k_max,), padded with the size of x. For matrices of low rank a
-            :class:`jaxht.Subspace` with bases ``U`` and ``V``.
+        x: the solution, shaped like the variable, exactly feasible: the last iterate; where a
+            pursuit ends with MAX_STEPS, CYCLING or REFIT_FAILED, the best one, see
+            :class:`jaxht.Status`.
+        support: a :class:`jaxht.Support` of x: ``numpy()``, its indices in increasing order on the
+            host; ``mask``, shaped like x; for programs ``indices`` (k_max,), padded with the size
+            of x. For matrices of low rank a :class:`jaxht.Subspace` with bases ``U`` and ``V``.
         value: f(x).
         num_steps: int32, number of steps taken, including those after the returned x.
         status: int32, a :class:`jaxht.Status`.
-        counts: gradients and projections, a :class:`jaxht.extend.Counts`; ``counts.ifo`` on the host.
-        gap: for dual solvers f(x) minus the best dual value, plus a bound of the rounding errors of both, so that it
-            is never below f(x) minus the optimum; else None.
+        counts: gradients and projections, a :class:`jaxht.extend.Counts`; ``counts.ifo`` on the
+            host.
+        gap: for dual solvers f(x) minus the best dual value, plus a bound of the rounding errors of
+            both, so that it is never below f(x) minus the optimum; else None.
         solver: the solver that was chosen, as text, where none was given; else empty. Static.
 
     Example:
@@ -109,8 +101,8 @@ class Result:
         Result(status=FINISHED, value=2.5, num_steps=2, x=float32[4], support=Support(size=2, mask=bool[4]))
     """
 
-    # For type checkers the types of the common case: what a solver returns is JAX's, on a support that has a mask. The
-    # other case is x in factors.
+    # For type checkers the types of the common case: what a solver returns is JAX's, on a support
+    # that has a mask. The other case is x in factors.
     x: jax.Array | Any
     support: Any
     value: jax.Array
@@ -127,26 +119,47 @@ class Result:
         else:
             names = {code.value: code.name for code in Status}
             counts = [
-                (names.get(int(code), code), n) for code, n in zip(*np.unique(codes, return_counts=True), strict=True)
+                (names.get(int(code), code), n)
+                for code, n in zip(*np.unique(codes, return_counts=True), strict=True)
             ]
-            status = f"{{{', '.join(f'{name}: {n}' for name, n in counts)}}}" if lanes else f"{counts[0][0]}"
+            status = (
+                f"{{{', '.join(f'{name}: {n}' for name, n in counts)}}}"
+                if lanes
+                else f"{counts[0][0]}"
+            )
         batch = {"batch": f"{lanes}"} if lanes else {}
         gap = {} if self.gap is None else {"gap": self.gap}
-        rest = {"value": self.value, "num_steps": self.num_steps, **gap, "x": self.x, "support": self.support}
+        rest = {
+            "value": self.value,
+            "num_steps": self.num_steps,
+            **gap,
+            "x": self.x,
+            "support": self.support,
+        }
         solver = {"solver": self.solver} if self.solver else {}
         return short_repr(self, **batch, **solver, status=status, **rest)
 
     def raise_for_status(self) -> "Result":
-        """Return this result, unless the status of a lane is a failure: MAX_STEPS (7), or a code above.
+        """Return this result, unless the status of a lane is a failure: MAX_STEPS (7), or a code
+        above.
 
         Raises:
-            RuntimeError: on the host, with the number of lanes of each failure, and a sentence about it.
+            RuntimeError: on the host, with the number of lanes of each failure, and a sentence
+            about it.
         """
         codes, lanes = np.unique(np.asarray(self.status), return_counts=True)
-        bad = [(Status(int(code)), n) for code, n in zip(codes, lanes, strict=True) if Status(int(code)).failed]
+        bad = [
+            (Status(int(code)), n)
+            for code, n in zip(codes, lanes, strict=True)
+            if Status(int(code)).failed
+        ]
         if bad:
             total = np.size(np.asarray(self.status))
-            raise RuntimeError(" ".join(f"{n} of {total} runs {status.name}: {status.sentence}" for status, n in bad))
+            raise RuntimeError(
+                " ".join(
+                    f"{n} of {total} runs {status.name}: {status.sentence}" for status, n in bad
+                )
+            )
         return self
 
 
@@ -169,14 +182,16 @@ class Problem:
 
 @pytree
 class Carry:
-    """What a run carries from step to step; :func:`start` makes one. A sweep keeps many, and advances them in batches.
+    """What a run carries from step to step; :func:`start` makes one. A sweep keeps many, and
+    advances them in batches.
 
     Attributes:
         iterate: the current :class:`Iterate`.
         state: the solver's state, any pytree.
         status: int32, a :class:`jaxht.Status`.
         num_steps: int32, steps taken.
-        patience: int32, the number of steps for which the support has not changed, where ``support_patience`` is given.
+        patience: int32, the number of steps for which the support has not changed, where
+            ``support_patience`` is given.
         divergence_threshold: the value of f above which the run is DIVERGED, a scalar.
         best: the x of least f so far and its f, for solvers with ``keeps_best``; else None.
     """
@@ -202,44 +217,49 @@ def solve(
 ) -> Result:
     """Minimise an objective over a constraint.
 
-    ``minimise f(x) subject to x in C``, by the solver's steps, until one of the tests in ``stop`` or of the solver ends
-    the run. Compiled once for each combination of shapes, dtype, static fields and numbers left None; works under jit,
-    vmap, ``jax.jvp`` and ``jax.grad``.
+    ``minimise f(x) subject to x in C``, by the solver's steps, until one of the tests in ``stop``
+    or of the solver ends the run. Compiled once for each combination of shapes, dtype, static
+    fields and numbers left None; works under jit, vmap, ``jax.jvp`` and ``jax.grad``.
 
-    Derivatives of x and of the value with respect to the numbers of the objective and the constraint's bounds come from
-    the implicit function theorem: they are those of the minimiser on the support of x (for matrices of low rank: among
-    the matrices of its rank), whatever steps have led to x. With respect to the start, the solver and the stopping test
-    they are 0. They are NaN where x is not that minimiser, as after a run that was cut off and for solvers that only
-    end near one (``CoSaMP()``, dual and stochastic solvers); where the Hessian on the support is singular; and for
-    factors, where singular values coincide. At a bound that has just become active, and where supports tie, they are
-    one-sided. :func:`jaxht.differentiability` reports which of these cases holds.
+    Derivatives of x and of the value with respect to the numbers of the objective and the
+    constraint's bounds come from
+    the implicit function theorem: they are those of the minimiser on the support of x (for matrices
+    of low rank: among the matrices of its rank), whatever steps have led to x. With respect to the
+    start, the solver and the stopping test they are 0. They are NaN where x is not that minimiser,
+    as after a run that was cut off and for solvers that only end near one (``CoSaMP()``, dual and
+    stochastic solvers); where the Hessian on the support is singular; and for factors, where
+    singular values coincide. At a bound that has just become active, and where supports tie, they
+    are one-sided. :func:`jaxht.differentiability` reports which of these cases holds.
 
     Args:
         objective: f, for example ``LeastSquares(A, y)``.
         constraint: C, for example ``Sparse(k)``, or ``Sparse(k, k_max=32)`` with a traced k.
-        solver: for example ``HTP()``. None: the solver that :func:`jaxht.default_solver` chooses, in most cases a
-            search for the best support; ``result.solver`` names it.
-        x0: start, an array shaped like the variable or the :class:`Result` of another run; projected onto the
-            constraint first. None: the objective's own (zero). Greedy solvers start from its support, so it may be a
-            bool mask. "dense": the minimiser of f without the constraint, for linear models with n >= d only; where
-            columns are strongly correlated, its k largest entries may form a support that steps from zero do not find.
+        solver: for example ``HTP()``. None: the solver that :func:`jaxht.default_solver` chooses,
+            in most cases a search for the best support; ``result.solver`` names it.
+        x0: start, an array shaped like the variable or the :class:`Result` of another run;
+            projected onto the constraint first. None: the objective's own (zero). Greedy solvers
+            start from its support, so it may be a bool mask. "dense": the minimiser of f without
+            the constraint, for linear models with n >= d only; where columns are strongly
+            correlated, its k largest entries may form a support that steps from zero do not find.
         key: PRNG key; required by solvers that draw random numbers, ignored by the others.
         stop: limits and tolerances, a :class:`Stop`.
-        adjoint: how derivatives are computed; static. "implicit": by the implicit function theorem, as above; memory
-            and time do not depend on the number of steps. "checkpointed": by differentiating the steps, also with
-            respect to the start and the solver's numbers; for solvers whose steps JAX can differentiate (IHT, HTP and
-            similar solvers, whose steps contain no loop). Reverse mode stores about 2 sqrt(max_steps) iterates and
-            takes each step two more times; max_steps must be known at trace time. "none": x and the value are
+        adjoint: how derivatives are computed; static. "implicit": by the implicit function theorem,
+            as above; memory and time do not depend on the number of steps. "checkpointed": by
+            differentiating the steps, also with respect to the start and the solver's numbers; for
+            solvers whose steps JAX can differentiate (IHT, HTP and similar solvers, whose steps
+            contain no loop). Reverse mode stores about 2 sqrt(max_steps) iterates and takes each
+            step two more times; max_steps must be known at trace time. "none": x and the value are
             constants, as after ``jax.lax.stop_gradient``.
 
     Returns:
-        A :class:`Result`. A lane that diverges returns its last finite iterate and does not affect other lanes.
+        A :class:`Result`. A lane that diverges returns its last finite iterate and does not affect
+        other lanes.
 
     Raises:
         ValueError: naming the argument, for shapes, dtypes and Python numbers that are not valid.
 
-    Cost: that of a step, see the solver, times ``result.num_steps``; under vmap all lanes take the steps of the longest
-    run. Of a derivative, see docs/derivatives.md.
+    Cost: that of a step, see the solver, times ``result.num_steps``; under vmap all lanes take the
+    steps of the longest run. Of a derivative, see docs/derivatives.md.
 
     Example:
         >>> import jax.numpy as jnp, jaxht
@@ -254,7 +274,9 @@ def solve(
         found = solve(objective, constraint, solver, x0=x0, key=key, stop=stop, adjoint=adjoint)
         return replace(found, solver=repr(solver))
     if adjoint not in ADJOINTS:
-        raise ValueError(f"adjoint must be one of {', '.join(map(repr, ADJOINTS))}; got {adjoint!r}")
+        raise ValueError(
+            f"adjoint must be one of {', '.join(map(repr, ADJOINTS))}; got {adjoint!r}"
+        )
     problem, x0, key = prepare(objective, constraint, solver, stop, x0, key)
     in_trace = any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(problem))
     if adjoint == "checkpointed":
@@ -272,7 +294,8 @@ def solve(
 
 
 def call_on_device(program: Callable[..., T], *arguments: Any, **choices: Any) -> T:
-    """Call a program whose arguments have numbers on the host; explicitly moved only where JAX must not move them.
+    """Call a program whose arguments have numbers on the host; explicitly moved only where JAX must
+    not move them.
 
     To move them in every call would take a third of the time of a small problem.
 
@@ -302,21 +325,23 @@ def trace(
 ) -> tuple[Result, Any]:
     """Take a fixed number of steps and record a function of every iterate.
 
-    Its derivatives, forward and reverse, are those of the steps; those of :func:`solve` are of the solution.
+    Its derivatives, forward and reverse, are those of the steps; those of :func:`solve` are of the
+    solution.
 
     Args:
         objective: f, as in :func:`solve`.
         constraint: C, as in :func:`solve`.
         solver: as in :func:`solve`.
         num_steps: an int >= 0, static. A run that ends earlier repeats its last record.
-        record: pure function of a :class:`jaxht.extend.Iterate`, static; by default its value. Defined once, it
-            compiles once.
+        record: pure function of a :class:`jaxht.extend.Iterate`, static; by default its value.
+            Defined once, it compiles once.
         x0: start, as in :func:`solve`.
         key: PRNG key, as in :func:`solve`.
         stop: limits and tolerances; by default ``stop.max_steps`` is num_steps.
 
     Returns:
-        The :class:`Result`, and the records stacked along a new first axis of length num_steps + 1, the start first.
+        The :class:`Result`, and the records stacked along a new first axis of length num_steps + 1,
+        the start first.
 
     Raises:
         ValueError: where :func:`solve` raises it, and for a num_steps that is not an int >= 0.
@@ -341,7 +366,8 @@ def trace(
 
 @pytree
 class DenseStart:
-    """Stands for the minimiser of f without the constraint, which is computed within the program."""
+    """Stands for the minimiser of f without the constraint, which is computed within the
+    program."""
 
 
 #: The start of a run, as :func:`prepare` returns it.
@@ -349,9 +375,15 @@ Start: TypeAlias = Array | Factored | DenseStart | None
 
 
 def prepare(
-    objective: Objective, constraint: Constraint, solver: Solver, stop: Stop = Stop(), x0: Any = None, key: Any = None
+    objective: Objective,
+    constraint: Constraint,
+    solver: Solver,
+    stop: Stop = Stop(),
+    x0: Any = None,
+    key: Any = None,
 ) -> tuple[Problem, Start, PRNGKey | None]:
-    """Check the arguments of :func:`jaxht.solve`, fill in defaults, and cast numbers: equal calls share one compile.
+    """Check the arguments of :func:`jaxht.solve`, fill in defaults, and cast numbers: equal calls
+    share one compile.
 
     Args:
         objective: f, as in :func:`jaxht.solve`.
@@ -362,11 +394,12 @@ def prepare(
         key: PRNG key, or None.
 
     Returns:
-        The arguments of :func:`start`: a :class:`Problem`, x0 as an array, a mark for "dense" or None, and key.
+        The arguments of :func:`start`: a :class:`Problem`, x0 as an array, a mark for "dense" or
+        None, and key.
 
     Raises:
-        ValueError: naming the argument, for shapes, dtypes and Python numbers that are not valid, as far as known at
-            trace time.
+        ValueError: naming the argument, for shapes, dtypes and Python numbers that are not valid,
+            as far as known at trace time.
 
     Cost: what ``objective.prepare()`` costs; no step is taken.
 
@@ -390,9 +423,13 @@ def prepare(
     check_scalars(solver)
     check_scalars(stop)
     if solver.needs_key and key is None:
-        raise ValueError(f"key must be given: {type(solver).__name__} draws random numbers; pass jax.random.key(seed)")
+        raise ValueError(
+            f"key must be given: {type(solver).__name__} draws random numbers; pass jax.random.key(seed)"
+        )
     if key is not None and not isinstance(key, jax.Array | np.ndarray):
-        raise ValueError(f"key must be a PRNG key such as jax.random.key(seed); got {describe(key)}")
+        raise ValueError(
+            f"key must be a PRNG key such as jax.random.key(seed); got {describe(key)}"
+        )
     if isinstance(x0, str):
         x0 = _check_dense(x0, objective)
     elif x0 is not None:
@@ -400,10 +437,13 @@ def prepare(
         x0 = cast_numbers(x0, dtype) if isinstance(x0, Factored) else as_dtype(x0, dtype)
         x0 = x0.astype(dtype) if x0.dtype == jnp.bool_ else x0
         if x0.shape != objective.shape:
-            raise ValueError(f"x0 must have shape {objective.shape}, that of the variable; got {x0.shape}")
+            raise ValueError(
+                f"x0 must have shape {objective.shape}, that of the variable; got {x0.shape}"
+            )
     if stop.max_steps is None or stop.rtol is None:
         max_steps = solver.max_steps(constraint) if stop.max_steps is None else stop.max_steps
-        # The dtype may be NumPy's float64, which is float32 in JAX: with the epsilon of the former no run would end.
+        # The dtype may be NumPy's float64, which is float32 in JAX: with the epsilon of the former
+        # no run would end.
         eps = float(jnp.finfo(jax.dtypes.canonicalize_dtype(dtype)).eps)
         rtol = constraint.rounding * eps if stop.rtol is None else stop.rtol
         stop = replace(stop, max_steps=max_steps, rtol=rtol)
@@ -412,19 +452,28 @@ def prepare(
 
 def _check_dense(x0: str, objective: Objective) -> DenseStart:
     if x0 != "dense":
-        raise ValueError(f'x0 must have shape {objective.shape}, that of the variable, or be "dense"; got {x0!r}')
+        raise ValueError(
+            f'x0 must have shape {objective.shape}, that of the variable, or be "dense"; got {x0!r}'
+        )
     if not isinstance(objective, LinearModel) or isinstance(objective.design, MatrixDesign):
-        raise ValueError(f'objective must be a linear model for x0="dense"; got {type(objective).__name__}')
+        raise ValueError(
+            f'objective must be a linear model for x0="dense"; got {type(objective).__name__}'
+        )
     n, d = objective.design.shape
     if isinstance(objective.design, Streamed):
-        raise ValueError('A must be in memory for x0="dense", which takes all of its columns; got a stream')
+        raise ValueError(
+            'A must be in memory for x0="dense", which takes all of its columns; got a stream'
+        )
     if n < d:
-        raise ValueError(f'A must have at least as many rows as columns for x0="dense"; got shape {(n, d)}')
+        raise ValueError(
+            f'A must have at least as many rows as columns for x0="dense"; got shape {(n, d)}'
+        )
     return DenseStart()
 
 
 def initial_point(objective: Objective, constraint: Constraint, x0: Start = None) -> Any:
-    """The start of a run, before its projection: x0; by default an array, or a :class:`jaxht.Factored` for factors."""
+    """The start of a run, before its projection: x0; by default an array, or a
+    :class:`jaxht.Factored` for factors."""
     if isinstance(x0, DenseStart):
         zero = objective.start()
         return refit(objective, Support(jnp.ones(zero.shape, bool), k_max=zero.size), zero).x
@@ -436,8 +485,9 @@ def start(problem: Problem, x0: Start, key: PRNGKey | None) -> Carry:
 
     Args:
         problem: a :class:`Problem` made by :func:`prepare`.
-        x0: start, an array or a :class:`jaxht.Factored`, what :func:`prepare` returns for "dense", or None; one that is
-            not finite is replaced by the objective's own, and the run ends as INVALID_START.
+        x0: start, an array or a :class:`jaxht.Factored`, what :func:`prepare` returns for "dense",
+            or None; one that is not finite is replaced by the objective's own, and the run ends as
+            INVALID_START.
         key: PRNG key, or None.
 
     Returns:
@@ -457,7 +507,9 @@ def start(problem: Problem, x0: Start, key: PRNGKey | None) -> Carry:
     objective, constraint = problem.objective, problem.constraint
     origin = initial_point(objective, constraint)
     x0 = x0 if x0 is None else initial_point(objective, constraint, x0)
-    is_finite = jnp.all(jnp.asarray([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(x0)], bool))
+    is_finite = jnp.all(
+        jnp.asarray([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(x0)], bool)
+    )
     x0 = origin if x0 is None else tree_where(is_finite, constraint.project(x0, x0)[0], origin)
     iterate, state = problem.solver.init(objective, constraint, x0, key)
     iterate = _with_value(objective, iterate)
@@ -526,7 +578,10 @@ def finish(problem: Problem, carry: Carry) -> Result:
     iterate = carry.iterate
     x, value = iterate.x, iterate.value
     if carry.best is not None:
-        fell_short = [carry.status == status for status in (Status.MAX_STEPS, Status.CYCLING, Status.REFIT_FAILED)]
+        fell_short = [
+            carry.status == status
+            for status in (Status.MAX_STEPS, Status.CYCLING, Status.REFIT_FAILED)
+        ]
         x, value = tree_where(functools.reduce(jnp.logical_or, fell_short), carry.best, (x, value))
     return Result(
         x=x,
@@ -548,7 +603,9 @@ def _one_step(problem: Problem, carry: Carry) -> Carry:
     stable: Any = False
     if problem.solver.fixed_point_test:
         change, size = square_norms(iterate.x - old.x, iterate.x)
-        still = (change <= jnp.square(stop.rtol) * size) & (size < jnp.inf)  # squares that overflow tell nothing
+        still = (change <= jnp.square(stop.rtol) * size) & (
+            size < jnp.inf
+        )  # squares that overflow tell nothing
         still &= ~iterate.skip_fixed_point_test
     if stop.support_patience is not None:
         same = problem.constraint.support_of(iterate.x).equals(problem.constraint.support_of(old.x))
@@ -565,18 +622,28 @@ def _one_step(problem: Problem, carry: Carry) -> Carry:
 
 
 def _judge(
-    stop: Stop, iterate: Iterate, num_steps: Array, divergence_threshold: Array, still: Any = False, stable: Any = False
+    stop: Stop,
+    iterate: Iterate,
+    num_steps: Array,
+    divergence_threshold: Array,
+    still: Any = False,
+    stable: Any = False,
 ) -> Array:
-    """The status at an iterate, the start included; where several tests are met, the last one below is reported."""
+    """The status at an iterate, the start included; where several tests are met, the last one below
+    is reported."""
     status = jnp.where(num_steps >= stop.max_steps, Status.MAX_STEPS, Status.RUNNING)
     status = jnp.where(still, Status.CONVERGED, status)
     status = jnp.where(stable, Status.SUPPORT_STABLE, status)
     status = jnp.where(iterate.status != 0, iterate.status, status)
     if iterate.refit_converged is not None:
-        ended = (status != Status.RUNNING) & (status < Status.TARGET_REACHED) | (status == Status.NO_PROGRESS)
+        ended = (status != Status.RUNNING) & (status < Status.TARGET_REACHED) | (
+            status == Status.NO_PROGRESS
+        )
         status = jnp.where(ended & ~iterate.refit_converged, Status.REFIT_FAILED, status)
     if stop.gap_rtol is not None and iterate.gap is not None:
-        status = jnp.where(iterate.gap <= stop.gap_rtol * jnp.abs(iterate.value), Status.GAP_CLOSED, status)
+        status = jnp.where(
+            iterate.gap <= stop.gap_rtol * jnp.abs(iterate.value), Status.GAP_CLOSED, status
+        )
     if stop.target_value is not None:
         status = jnp.where(iterate.value <= stop.target_value, Status.TARGET_REACHED, status)
     # Written so that NaN counts as divergence.
@@ -601,15 +668,20 @@ def _solve(problem: Problem, x0: Start, key: PRNGKey | None) -> Result:
 def _known_limit(problem: Problem) -> int:
     limit = known_values(problem.stop.max_steps)
     if limit is None:
-        raise ValueError('stop.max_steps must be a Python int for adjoint="checkpointed": it fixes the memory')
+        raise ValueError(
+            'stop.max_steps must be a Python int for adjoint="checkpointed": it fixes the memory'
+        )
     return int(limit)
 
 
 @functools.partial(jax.jit, static_argnames="max_steps")
 def _unroll(problem: Problem, x0: Start, key: PRNGKey | None, max_steps: int) -> Result:
-    """The run as blocks of steps, of which reverse mode keeps where they start, and then each step of one block."""
+    """The run as blocks of steps, of which reverse mode keeps where they start, and then each step
+    of one block."""
 
-    def unless_ended(advance: Callable[[Carry], Carry]) -> Callable[[Carry, None], tuple[Carry, None]]:
+    def unless_ended(
+        advance: Callable[[Carry], Carry],
+    ) -> Callable[[Carry, None], tuple[Carry, None]]:
         return lambda carry, _: (
             lax.cond(carry.status == Status.RUNNING, advance, lambda carry: carry, carry),
             None,
@@ -625,7 +697,11 @@ def _unroll(problem: Problem, x0: Start, key: PRNGKey | None, max_steps: int) ->
 
 @functools.partial(jax.jit, static_argnames=("num_steps", "record"))
 def _trace(
-    problem: Problem, x0: Start, key: PRNGKey | None, num_steps: int, record: Callable[[Iterate], Any]
+    problem: Problem,
+    x0: Start,
+    key: PRNGKey | None,
+    num_steps: int,
+    record: Callable[[Iterate], Any],
 ) -> tuple[Result, Any]:
     # A scan with selection, not `advance`: reverse-mode differentiation passes through it.
     def body(carry, _):
@@ -635,5 +711,7 @@ def _trace(
     carry = start(problem, x0, key)
     first = record(carry.iterate)
     carry, rest = lax.scan(body, carry, length=num_steps)
-    history = jax.tree.map(lambda first, rest: jnp.concatenate([jnp.asarray(first)[None], rest]), first, rest)
+    history = jax.tree.map(
+        lambda first, rest: jnp.concatenate([jnp.asarray(first)[None], rest]), first, rest
+    )
     return finish(problem, carry), history

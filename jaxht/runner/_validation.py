@@ -9,7 +9,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxht._pytree import Array, Numeric, PRNGKey, as_dtype, check_kind, integer, pytree
+from jaxht._checks import check_kind
+from jaxht._dataclass import as_dtype, integer, pytree
+from jaxht._typing import Array, Numeric, PRNGKey
 from jaxht.constraints import Constraint
 from jaxht.objectives.linear_model import LinearModel
 from jaxht.objectives.objective import Objective
@@ -20,17 +22,22 @@ from jaxht.solvers.solver import Solver
 
 @pytree
 class Validation:
-    """The result of validation for m sparsities; in cross-validation, results and losses have the folds as first axis.
+    """The result of validation for m sparsities; in cross-validation, results and losses have the
+    folds as first axis.
 
     Attributes:
-        k: int32, the sparsity of least loss, in cross-validation of least mean loss; the smallest one in case of ties.
-        k_1se: int32, the smallest sparsity whose (mean) loss is at most that of k plus its standard error: the
-            one-standard-error rule of Breiman, Friedman, Olshen & Stone 1984, §3.4.3. Equal to k where the standard
-            error is not known.
-        losses: (m,), the objective of the held-out samples at each solution, in its units; infinite where it is NaN.
-        standard_errors: (m,), of the losses, from the variance of the held-out samples (NaN where the objective is no
-            sum of their losses); of cross-validation, of the mean losses, from the variance of the folds.
-        results: a :class:`jaxht.Result` with an axis of length m: the solutions on the training samples.
+        k: int32, the sparsity of least loss, in cross-validation of least mean loss; the smallest
+            one in case of ties.
+        k_1se: int32, the smallest sparsity whose (mean) loss is at most that of k plus its standard
+            error: the one-standard-error rule of Breiman, Friedman, Olshen & Stone 1984, §3.4.3.
+            Equal to k where the standard error is not known.
+        losses: (m,), the objective of the held-out samples at each solution, in its units; infinite
+            where it is NaN.
+        standard_errors: (m,), of the losses, from the variance of the held-out samples (NaN where
+            the objective is no sum of their losses); of cross-validation, of the mean losses, from
+            the variance of the folds.
+        results: a :class:`jaxht.Result` with an axis of length m: the solutions on the training
+            samples.
     """
 
     k: Numeric = integer()
@@ -50,17 +57,18 @@ def validate(
     key: PRNGKey | None = None,
     stop: Stop = Stop(),
 ) -> Validation:
-    """Solve for every sparsity, and choose the one whose solution has the least loss on held-out samples.
+    """Solve for every sparsity, and choose the one whose solution has the least loss on held-out
+    samples.
 
-    All sparsities are solved under vmap; for a solver whose runs are nested (:class:`jaxht.OMP`, :class:`jaxht.OLS`,
-    :class:`jaxht.FoBa`) by one :func:`jaxht.path`.
+    All sparsities are solved under vmap; for a solver whose runs are nested (:class:`jaxht.OMP`,
+    :class:`jaxht.OLS`, :class:`jaxht.FoBa`) by one :func:`jaxht.path`.
 
     Args:
         train: the objective that is minimised.
-        held_out: the same objective on held-out samples, whose value is the loss. Its ridge is part of the loss; l2 = 0
-            is usual.
-        constraint: for example ``Sparse(1)``; its k is replaced by those in ks. ``k_max`` is required where ks is
-            traced; else it is the largest of ks.
+        held_out: the same objective on held-out samples, whose value is the loss. Its ridge is part
+            of the loss; l2 = 0 is usual.
+        constraint: for example ``Sparse(1)``; its k is replaced by those in ks. ``k_max`` is
+            required where ks is traced; else it is the largest of ks.
         solver: for example ``HTP()``.
         ks: (m,) integers, strictly increasing; a list or an array.
         key: PRNG key, for solvers that draw random numbers; folded with k for each run.
@@ -120,11 +128,14 @@ def cross_validate(
     key: PRNGKey | None = None,
     stop: Stop = Stop(),
 ) -> Validation:
-    """:func:`validate` on every fold, all under vmap; the sparsity of the least mean loss is chosen.
+    """:func:`validate` on every fold, all under vmap; the sparsity of the least mean loss is
+    chosen.
 
     Args:
-        split: a function from one fold to a pair of objectives: of the training samples and of the held-out samples.
-        folds: a pytree of arrays with the folds along their first axes: usually the masks of :func:`folds`.
+        split: a function from one fold to a pair of objectives: of the training samples and of the
+            held-out samples.
+        folds: a pytree of arrays with the folds along their first axes: usually the masks of
+            :func:`folds`.
         constraint: as in :func:`validate`.
         solver: as in :func:`validate`.
         ks: (m,) integers, strictly increasing; a list or an array.
@@ -132,8 +143,8 @@ def cross_validate(
         stop: limits and tolerances of each run, a :class:`jaxht.Stop`.
 
     Returns:
-        A :class:`Validation` with the folds as a first axis of losses and results; the fit on all samples, with its k,
-        is left to the caller.
+        A :class:`Validation` with the folds as a first axis of losses and results; the fit on all
+        samples, with its k, is left to the caller.
 
     Raises:
         ValueError: where :func:`validate` raises it.
@@ -150,7 +161,9 @@ def cross_validate(
         >>> int(choice.k), choice.losses.shape
         (2, (3, 3))
     """
-    lanes = jax.vmap(lambda fold: validate(*split(fold), constraint, solver, ks, key=key, stop=stop))(folds)
+    lanes = jax.vmap(
+        lambda fold: validate(*split(fold), constraint, solver, ks, key=key, stop=stop)
+    )(folds)
     k, k_1se, errors = call_on_device(_compare_folds, as_dtype(ks, jnp.int32), lanes.losses)
     return dataclasses.replace(lanes, k=k, k_1se=k_1se, standard_errors=errors)
 
@@ -185,17 +198,22 @@ def folds(key: PRNGKey, num_samples: int, num_folds: int) -> Array:
         ([1, 1, 1, 1, 1, 1, 1, 1, 1, 1], [3, 3, 4])
     """
     if not 2 <= num_folds <= num_samples:
-        raise ValueError(f"num_folds must lie between 2 and num_samples = {num_samples}; got {num_folds}")
+        raise ValueError(
+            f"num_folds must lie between 2 and num_samples = {num_samples}; got {num_folds}"
+        )
     fold = np.arange(num_samples, dtype=np.int32) % num_folds
     numbers = np.arange(num_folds, dtype=np.int32)[:, None]
     return jax.random.permutation(key, jax.device_put(fold)) == jax.device_put(numbers)
 
 
 def least_of(ks: Any, values: Array, slack: Array | None = None) -> Array:
-    """The sparsity of the least value, or the first one whose value exceeds it by at most its slack."""
+    """The sparsity of the least value, or the first one whose value exceeds it by at most its
+    slack."""
     best = jnp.argmin(values)
     if slack is not None:  # NaN: none
-        best = jnp.argmax((values <= values[best] + slack[best]) | (jnp.arange(values.size) == best))
+        best = jnp.argmax(
+            (values <= values[best] + slack[best]) | (jnp.arange(values.size) == best)
+        )
     return jnp.asarray(ks, jnp.int32)[best]
 
 

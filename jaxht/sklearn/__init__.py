@@ -1,8 +1,10 @@
-"""Estimators of scikit-learn: the best k features, in ``fit`` and ``predict``, pipelines and grid searches.
+"""Estimators of scikit-learn: the best k features, in ``fit`` and ``predict``, pipelines and grid
+searches.
 
-They are thin: each poses a problem of this library, solves it, and reports the solution in the units of X. The default
-float of JAX does not matter: float64 data are computed in float64, float32 data in float32. Imported by
-``import jaxht.sklearn``; needs scikit-learn.
+They are thin: each poses a problem of this library, solves it, and reports the solution in the
+units of X. The default
+float of JAX does not matter: float64 data are computed in float64, float32 data in float32.
+Imported by ``import jaxht.sklearn``; needs scikit-learn.
 
 Example:
     >>> from sklearn.datasets import load_diabetes

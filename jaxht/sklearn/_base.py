@@ -1,4 +1,5 @@
-"""The base of the estimators of linear models: their arguments, intercepts, scales, and the choice of k."""
+"""The base of the estimators of linear models: their arguments, intercepts, scales, and the choice
+of k."""
 
 import functools
 import inspect
@@ -21,7 +22,14 @@ from jaxht.designs import Standardized
 from jaxht.diagnostics.inference import Stability
 from jaxht.exact import Certificate
 from jaxht.linalg.precision import default_precision
-from jaxht.sklearn._choice import CRITERIA, choose, count_of, path_solver, range_of_k, warn_of_failure
+from jaxht.sklearn._choice import (
+    CRITERIA,
+    choose,
+    count_of,
+    path_solver,
+    range_of_k,
+    warn_of_failure,
+)
 from jaxht.sklearn._data import (
     DTYPES,
     FORMATS,
@@ -42,13 +50,15 @@ class Posed:
     """A model on data, for every k.
 
     Attributes:
-        columns: the columns of X in the units that are computed in; a column of ones last where there is one.
+        columns: the columns of X in the units that are computed in; a column of ones last where
+            there is one.
         target: what is predicted, less its mean where the objective has no column of ones.
         mean: that mean; 0 where there is none.
         weights: (n,).
         offset: what is added to the predictions, shaped like these; None.
         objective: the jaxht objective.
-        items: integers shaped like the coefficients of X: the item of each, of which k are selected.
+        items: integers shaped like the coefficients of X: the item of each, of which k are
+            selected.
         kept: bool, of that shape: the coefficients that are always in the support.
         least, most: of how many items.
     """
@@ -114,12 +124,17 @@ to data of a shape and dtype compiles.
 
 
 def complete_docstring(cls: type[T]) -> type[T]:
-    """Put the arguments and attributes that estimators share, and the cost, into the docstring of one of them."""
+    """Put the arguments and attributes that estimators share, and the cost, into the docstring of
+    one of them."""
     taken = inspect.signature(cls).parameters
     arguments = [entry for entry in _entries(ARGUMENTS) if entry.split(":")[0].strip() in taken]
-    attributes = [entry for entry in _entries(ATTRIBUTES) if "certify" in taken or "certify" not in entry]
+    attributes = [
+        entry for entry in _entries(ATTRIBUTES) if "certify" in taken or "certify" not in entry
+    ]
     doc = inspect.cleandoc(cls.__doc__ or "")
-    doc = doc.replace("    {arguments}", "\n".join(arguments)).replace("    {attributes}", "\n".join(attributes))
+    doc = doc.replace("    {arguments}", "\n".join(arguments)).replace(
+        "    {attributes}", "\n".join(attributes)
+    )
     cls.__doc__ = doc.replace("\nExample:", f"{COST}Example:")
     return cls
 
@@ -130,12 +145,13 @@ def _entries(section: str) -> list[str]:
 
 
 class L0Model(BaseEstimator):
-    """Base of the estimators of linear models; a subclass has at least :meth:`_objective` and ``predict``.
+    """Base of the estimators of linear models; a subclass has at least :meth:`_objective` and
+    ``predict``.
 
-    It may also have :meth:`_encode`, for targets that are no numbers, and class attributes: where ``_centres`` holds
-    the intercept is the mean of the targets less that of the predictions, as squared errors have it. Other intercepts
-    are coefficients of a column of ones, which is always selected, has no ridge, and is not counted.
-    """
+    It may also have :meth:`_encode`, for targets that are no numbers, and class attributes: where
+    ``_centres`` holds the intercept is the mean of the targets less that of the predictions, as
+    squared errors have it. Other intercepts are coefficients of a column of ones, which is always
+    selected, has no ridge, and is not counted."""
 
     _multi_output = False
     _y_numeric = True
@@ -220,8 +236,12 @@ class L0Model(BaseEstimator):
         if posed.most == posed.items.size:
             return jaxht.Sparse(k + int(np.prod(shape)), keep=kept, bounds=bounds)
         if bounds is not None:
-            raise ValueError("nonnegative and bounds need k to count coefficients, not groups of them or rows")
-        return jaxht.Groups(k + self._num_ones, items, keep=kept, num_groups=posed.most + self._num_ones)
+            raise ValueError(
+                "nonnegative and bounds need k to count coefficients, not groups of them or rows"
+            )
+        return jaxht.Groups(
+            k + self._num_ones, items, keep=kept, num_groups=posed.most + self._num_ones
+        )
 
     def _criterion(self, posed: Posed) -> Callable[[Any, Any], Any]:
         """The function of :mod:`jaxht.criteria` that k names; the intercept is not counted."""
@@ -243,12 +263,15 @@ class L0Model(BaseEstimator):
         """Fit the model, and choose k where it names a criterion.
 
         Args:
-            X: (n, d), an array, a data frame, or a scipy.sparse matrix of any format, which is not made dense. float32
-                is computed in float32, all else in float64, whatever JAX's own default is.
+            X: (n, d), an array, a data frame, or a scipy.sparse matrix of any format, which is not
+                made dense. float32 is computed in float32, all else in float64, whatever JAX's own
+                default is.
             y: (n,) targets, or (n, c) of several outputs.
-            sample_weight: (n,) weights of at least 0, which count how often a sample occurs; None for ones.
-            offset: a known part of the linear predictors, to which it is added with a coefficient of 1, such as the
-                logarithm of an exposure: (n,), or (n, c) of several outputs. ``predict`` takes that of its samples.
+            sample_weight: (n,) weights of at least 0, which count how often a sample occurs; None
+                for ones.
+            offset: a known part of the linear predictors, to which it is added with a coefficient
+                of 1, such as the logarithm of an exposure: (n,), or (n, c) of several outputs.
+                ``predict`` takes that of its samples.
 
         Returns:
             The estimator.
@@ -257,7 +280,9 @@ class L0Model(BaseEstimator):
             ValueError: for arguments and data that cannot be right.
         """
         X, target, weights, offset = self._read(X, y, sample_weight, offset)
-        folds = split_samples(self.cv, X, y, weights, is_classifier(self)) if _is_cv(self.k) else None
+        folds = (
+            split_samples(self.cv, X, y, weights, is_classifier(self)) if _is_cv(self.k) else None
+        )
         samples = extend(X, target, weights, offset, self._num_ones)
         with default_precision(X.dtype == np.float64):
             self._solve(self._pose(*samples), folds)
@@ -284,8 +309,9 @@ class L0Model(BaseEstimator):
             random_state: an int or a RandomState, for the halves; None: a new one in each call.
 
         Returns:
-            A :class:`jaxht.diagnostics.inference.Stability` in NumPy's arrays, with the frequencies of features, or
-            of groups, without the intercept. An estimator without a solver uses the solver of its paths.
+            A :class:`jaxht.diagnostics.inference.Stability` in NumPy's arrays, with the frequencies
+            of features, or of groups, without the intercept. An estimator without a solver uses the
+            solver of its paths.
 
         Raises:
             ValueError: where k names a criterion, and where :meth:`fit` raises it.
@@ -296,14 +322,23 @@ class L0Model(BaseEstimator):
             k = count_of(self.k, posed.least, posed.most, self._called, ())
             constraint = self._constraint(posed, cast(int, k))
             check_selection(constraint)
-            solver = path_solver(posed.objective, constraint) if self.solver is None else self.solver
+            solver = (
+                path_solver(posed.objective, constraint) if self.solver is None else self.solver
+            )
             key = random_key(random_state, needed=True)
-            found = jaxht.inference.stability_selection(posed.objective, constraint, solver, key, num_pairs=num_pairs)
+            found = jaxht.inference.stability_selection(
+                posed.objective, constraint, solver, key, num_pairs=num_pairs
+            )
             frequencies = np.asarray(found.frequencies)[: posed.most]
-            return Stability(frequencies, np.sum(frequencies), jax.tree.map(np.asarray, found.results))
+            return Stability(
+                frequencies, np.sum(frequencies), jax.tree.map(np.asarray, found.results)
+            )
 
-    def _read(self, X: Any, y: Any, sample_weight: Any, offset: Any) -> tuple[Any, NDArray[Any], NDArray[Any], Any]:
-        """X, the targets of the objective, the weights, and the offset, which targets of squared errors leave out."""
+    def _read(
+        self, X: Any, y: Any, sample_weight: Any, offset: Any
+    ) -> tuple[Any, NDArray[Any], NDArray[Any], Any]:
+        """X, the targets of the objective, the weights, and the offset, which targets of squared
+        errors leave out."""
         X, y = self._validate(X, y)
         target, weights = self._encode(y, check_weights(sample_weight, X))
         offset = check_offset(offset, X, self._outputs(target))
@@ -314,8 +349,12 @@ class L0Model(BaseEstimator):
     def _pose(self, X: Any, target: Any, weights: Any, offset: Any) -> Posed:
         """The model on X, which has a column of ones last where it needs one."""
         d = X.shape[1] - self._num_ones
-        with_mean = (np.arange(X.shape[1]) < d if self._num_ones else True) if self.fit_intercept else False
-        columns = jaxht.standardize(X, with_mean=with_mean, with_std=self.standardize, weights=weights)
+        with_mean = (
+            (np.arange(X.shape[1]) < d if self._num_ones else True) if self.fit_intercept else False
+        )
+        columns = jaxht.standardize(
+            X, with_mean=with_mean, with_std=self.standardize, weights=weights
+        )
         mean: Any = np.zeros((), X.dtype)
         if self._centres and self.fit_intercept:
             mean = np.average(target, axis=0, weights=weights).astype(X.dtype)
@@ -324,19 +363,35 @@ class L0Model(BaseEstimator):
             raise ValueError(f"l2 must be at least 0; got {self.l2}")
         l2: Any = float(self.l2)
         if self._num_ones and l2:
-            l2 = np.full(self._objective(columns.design, target, 0.0, weights=weights).shape, l2, X.dtype)
+            l2 = np.full(
+                self._objective(columns.design, target, 0.0, weights=weights).shape, l2, X.dtype
+            )
             l2[d:] = 0
-        objective = self._objective(columns.design, target, l2, weights=weights, offset=offset).prepare()
+        objective = self._objective(
+            columns.design, target, l2, weights=weights, offset=offset
+        ).prepare()
         num_outputs = objective.shape[1] if len(objective.shape) == 2 else None
         items = self._number_items(number_groups(self.groups, d), num_outputs)
         kept = mark_features(self.always, getattr(self, "feature_names_in_", None), d)
         kept = kept if num_outputs is None else np.repeat(kept[:, None], num_outputs, axis=1)
-        return Posed(columns, target, mean, weights, offset, objective, items, kept, *self._limits(items, kept))
+        return Posed(
+            columns,
+            target,
+            mean,
+            weights,
+            offset,
+            objective,
+            items,
+            kept,
+            *self._limits(items, kept),
+        )
 
     def _solve(self, posed: Posed, folds: Any) -> None:
         """Find k and the solution, and set the attributes."""
         if self.certify and self._num_ones:
-            raise ValueError("certify needs fit_intercept=False, but for squared errors: an intercept has no ridge")
+            raise ValueError(
+                "certify needs fit_intercept=False, but for squared errors: an intercept has no ridge"
+            )
         key = random_key(self.random_state, self.solver is not None and self.solver.needs_key)
         k = count_of(self.k, posed.least, posed.most, self._called, self._criteria)
         self.path_: Any = None  # a Bunch where k was chosen
@@ -380,7 +435,9 @@ class L0Model(BaseEstimator):
         design, target, l2 = posed.columns.design, posed.target, posed.objective.l2
         if self._centres and self.fit_intercept:
             design, target = centre(design, target, train)
-        fitted = self._objective(design, target, 0.0 if l2 is None else l2, weights=train, offset=posed.offset)
+        fitted = self._objective(
+            design, target, 0.0 if l2 is None else l2, weights=train, offset=posed.offset
+        )
         return fitted, self._objective(design, target, 0.0, weights=held_out, offset=posed.offset)
 
     # ---- the pieces ----
@@ -394,13 +451,20 @@ class L0Model(BaseEstimator):
         """Those of the coefficients in the units that are computed in; None for none."""
         if self.bounds is None and not self.nonnegative:
             return None
-        if self.bounds is not None and not (isinstance(self.bounds, tuple | list) and len(self.bounds) == 2):
+        if self.bounds is not None and not (
+            isinstance(self.bounds, tuple | list) and len(self.bounds) == 2
+        ):
             raise ValueError(f"bounds must be a pair (lower, upper); got {self.bounds!r}")
         lower, upper = (None, None) if self.bounds is None else self.bounds
         lower = -np.inf if lower is None else lower
-        lower, upper = np.maximum(lower, 0) if self.nonnegative else lower, np.inf if upper is None else upper
+        lower, upper = (
+            np.maximum(lower, 0) if self.nonnegative else lower,
+            np.inf if upper is None else upper,
+        )
         scale, shape = np.asarray(posed.columns.scale), posed.items.shape
-        both = np.stack([np.broadcast_to(np.asarray(bound, scale.dtype), shape) for bound in (lower, upper)])
+        both = np.stack(
+            [np.broadcast_to(np.asarray(bound, scale.dtype), shape) for bound in (lower, upper)]
+        )
         both = both * scale[: shape[0]].reshape(-1, *[1] * (len(shape) - 1))
         free = np.full((self._num_ones, *shape[1:]), np.inf, scale.dtype)
         return np.concatenate([both[0], -free]), np.concatenate([both[1], free])

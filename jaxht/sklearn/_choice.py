@@ -1,4 +1,5 @@
-"""The choice of k: by an information criterion, or by cross-validation, along a path of solutions."""
+"""The choice of k: by an information criterion, or by cross-validation, along a path of
+solutions."""
 
 import dataclasses
 import math
@@ -60,16 +61,23 @@ def choose(
     folds: Any,
     key: Any,
 ) -> Choice:
-    """The sparsity of the least criterion, or where that is None of the least mean loss on the folds held out.
+    """The sparsity of the least criterion, or where that is None of the least mean loss on the
+    folds held out.
 
-    Without a solver the path is that of :func:`path_solver`, where its runs are nested one both ways, and the default
-    solver begins at its solution.
-    """
+    Without a solver the path is that of :func:`path_solver`, where its runs are nested one both
+    ways, and the default solver begins at its solution."""
     own = path_solver(objective, constraint) if solver is None else solver
     options: Any = {"key": key, "both_ways": solver is None and own.nested}
     if criterion is not None:
-        found = jaxht.criteria.choose_k(objective, constraint, own, ks, criterion=criterion, **options)
-        criteria, fold_losses, k, results = np.asarray(found.criteria), None, int(found.k), found.results
+        found = jaxht.criteria.choose_k(
+            objective, constraint, own, ks, criterion=criterion, **options
+        )
+        criteria, fold_losses, k, results = (
+            np.asarray(found.criteria),
+            None,
+            int(found.k),
+            found.results,
+        )
     else:
         held = jaxht.cross_validate(split, folds, constraint, own, ks, key=key)
         fold_losses, k = np.asarray(held.losses), int(held.k)
@@ -84,11 +92,16 @@ def choose(
 
 
 def path_solver(objective: Objective, constraint: Constraint) -> Solver:
-    """The solver of a path in k where none is given: forward selection, for least squares orthogonal."""
+    """The solver of a path in k where none is given: forward selection, for least squares
+    orthogonal."""
     if not isinstance(constraint, jaxht.Sparse | jaxht.Groups):
         return jaxht.default_solver(objective, constraint)
     has_bounds = isinstance(constraint, Sparse) and constraint.bounds is not None
-    if isinstance(objective, jaxht.LeastSquares) and isinstance(constraint, Sparse) and not has_bounds:
+    if (
+        isinstance(objective, jaxht.LeastSquares)
+        and isinstance(constraint, Sparse)
+        and not has_bounds
+    ):
         return jaxht.OLS()
     return jaxht.OMP()
 
@@ -110,7 +123,9 @@ def range_of_k(k_max: Any, least: int, most: int, num_samples: float) -> range:
     return range(least, int(k_max) + 1)
 
 
-def count_of(k: Any, least: int, most: int, called: str, criteria: tuple[str, ...] = CRITERIA) -> int | None:
+def count_of(
+    k: Any, least: int, most: int, called: str, criteria: tuple[str, ...] = CRITERIA
+) -> int | None:
     """The number that an argument k asks for; None where it names a criterion.
 
     Args:
@@ -139,4 +154,8 @@ def warn_of_failure(estimator: Any, result: Any) -> None:
     """Warn as scikit-learn does where a run has not ended well."""
     status = jaxht.Status(int(result.status))
     if status.failed:
-        warnings.warn(f"{type(estimator).__name__}: {status.name}. {status.sentence}", ConvergenceWarning, stacklevel=4)
+        warnings.warn(
+            f"{type(estimator).__name__}: {status.name}. {status.sentence}",
+            ConvergenceWarning,
+            stacklevel=4,
+        )

@@ -30,8 +30,11 @@ class ClassifierModel(ClassifierMixin, L0Model):
     _y_numeric = False
     class_weight: Any
 
-    def _number_classes(self, y: NDArray[Any], weights: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-        """The classes as 0 ... c - 1, in the order of ``classes_``, and weights with those of the classes."""
+    def _number_classes(
+        self, y: NDArray[Any], weights: NDArray[Any]
+    ) -> tuple[NDArray[Any], NDArray[Any]]:
+        """The classes as 0 ... c - 1, in the order of ``classes_``, and weights with those of the
+        classes."""
         check_classification_targets(y)
         self.classes_, numbers = np.unique(y, return_inverse=True)
         totals = np.bincount(numbers, weights)
@@ -41,7 +44,9 @@ class ClassifierModel(ClassifierMixin, L0Model):
                 f"one class: {self.classes_[totals > 0][0]!r}"
             )
         if isinstance(self.class_weight, str) and self.class_weight == "balanced":
-            by_class = np.sum(totals) / (np.count_nonzero(totals) * np.where(totals > 0, totals, np.inf))
+            by_class = np.sum(totals) / (
+                np.count_nonzero(totals) * np.where(totals > 0, totals, np.inf)
+            )
         else:
             by_class = compute_class_weight(self.class_weight, classes=self.classes_, y=y)
         return numbers.astype(np.int32), weights * by_class[numbers].astype(weights.dtype)
@@ -63,19 +68,21 @@ class ClassifierModel(ClassifierMixin, L0Model):
 
 @complete_docstring
 class L0Classifier(ClassifierModel):
-    """Logistic regression, multinomial for more than two classes, or a support vector machine, on the best k features.
+    """Logistic regression, multinomial for more than two classes, or a support vector machine, on
+    the best k features.
 
-    For more than two classes a feature has one coefficient for each class, and k counts features. The coefficients of a
-    feature then have mean 0 over the classes, which changes no prediction. Without a ridge, there is no minimiser if k
-    features separate the data.
+    For more than two classes a feature has one coefficient for each class, and k counts features.
+    The coefficients of a feature then have mean 0 over the classes, which changes no prediction.
+    Without a ridge, there is no minimiser if k features separate the data.
 
     Args:
         {arguments}
-        loss: "logistic"; or, for two classes, "squared_hinge", or "smoothed_hinge", linear below a margin of 0 (the
-            hinge itself has no second derivative to refit by). The hinge losses have no information criterion: give k
-            or "cv". For several classes, wrap the estimator in ``OneVsRestClassifier`` of scikit-learn.
-        class_weight: a dict from classes to weights of their samples; "balanced", inversely proportional to the sum of
-            the weights of each class; None for 1.
+        loss: "logistic"; or, for two classes, "squared_hinge", or "smoothed_hinge", linear below a
+            margin of 0 (the hinge itself has no second derivative to refit by). The hinge losses
+            have no information criterion: give k or "cv". For several classes, wrap the estimator
+            in ``OneVsRestClassifier`` of scikit-learn.
+        class_weight: a dict from classes to weights of their samples; "balanced", inversely
+            proportional to the sum of the weights of each class; None for 1.
 
     Attributes:
         coef_: (1, d), or of c > 2 classes (c, d), coefficients of X.
@@ -134,7 +141,9 @@ class L0Classifier(ClassifierModel):
     def _encode(self, y: NDArray[Any], weights: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
         """-1 and +1, or 0 ... c - 1; and weights with those of the classes."""
         if self.loss != "logistic" and self.loss not in MARGINS:
-            raise ValueError(f"loss must be 'logistic' or one of {sorted(MARGINS)}; got {self.loss!r}")
+            raise ValueError(
+                f"loss must be 'logistic' or one of {sorted(MARGINS)}; got {self.loss!r}"
+            )
         numbers, weights = self._number_classes(y, weights)
         if len(self.classes_) == 2:
             return np.where(numbers == 1, 1, -1).astype(weights.dtype), weights
@@ -175,7 +184,8 @@ class L0Classifier(ClassifierModel):
             offset: as of ``fit``, for these samples; None for zeros.
 
         Returns:
-            Of two classes (n,), above 0 for the second; else (n, c), the largest for the class that is predicted.
+            Of two classes (n,), above 0 for the second; else (n, c), the largest for the class that
+            is predicted.
         """
         scores = self._predict_linear(X)
         return add_offset(scores.ravel() if scores.shape[1] == 1 else scores, offset)
@@ -191,7 +201,9 @@ class L0Classifier(ClassifierModel):
             (n,) labels.
         """
         scores = self.decision_function(X, offset)
-        return self.classes_[(scores > 0).astype(int) if scores.ndim == 1 else np.argmax(scores, axis=1)]
+        return self.classes_[
+            (scores > 0).astype(int) if scores.ndim == 1 else np.argmax(scores, axis=1)
+        ]
 
     @available_if(_has_probabilities)
     def predict_proba(self, X: Any, offset: Any = None) -> NDArray[Any]:
@@ -205,7 +217,11 @@ class L0Classifier(ClassifierModel):
             (n, c), rows of sum 1, in the order of ``classes_``.
         """
         scores = self.decision_function(X, offset)
-        return np.stack([expit(-scores), expit(scores)], axis=1) if scores.ndim == 1 else softmax(scores, axis=1)
+        return (
+            np.stack([expit(-scores), expit(scores)], axis=1)
+            if scores.ndim == 1
+            else softmax(scores, axis=1)
+        )
 
     @available_if(_has_probabilities)
     def predict_log_proba(self, X: Any, offset: Any = None) -> NDArray[Any]:
@@ -236,20 +252,24 @@ class L0OrdinalClassifier(ClassifierModel):
     .. math::
         P(y \\le j) = \\sigma(\\theta_j - a \\cdot x), \\qquad \\theta_1 \\le \\dots \\le \\theta_{c-1}
 
-    sigma the logistic function: a feature has one coefficient for all classes, positive where higher classes become
-    more probable. The thresholds theta are fitted with the coefficients; they have no ridge and are not counted. With
-    k="cv" the loss of the held-out samples of a fold is computed at thresholds fitted to these samples.
+    sigma the logistic function: a feature has one coefficient for all classes, positive where
+    higher classes become more probable. The thresholds theta are fitted with the coefficients; they
+    have no ridge and are not counted. With k="cv" the loss of the held-out samples of a fold is
+    computed at thresholds fitted to these samples.
 
-    Classes are ordered as their labels sort, which is also the order of scikit-learn's columns of probabilities; encode
-    names such as "low", "mid" and "high" as numbers. An ordered categorical whose order differs is an error.
+    Classes are ordered as their labels sort, which is also the order of scikit-learn's columns of
+    probabilities; encode names such as "low", "mid" and "high" as numbers. An ordered categorical
+    whose order differs is an error.
 
-    :meth:`predict` gives the most probable class. scikit-learn's ``decision_function`` would have a column for each
-    class, so there is none: the linear score is ``X @ coef_``, the mean of a latent variable that the thresholds cut.
+    :meth:`predict` gives the most probable class. scikit-learn's ``decision_function`` would have a
+    column for each
+    class, so there is none: the linear score is ``X @ coef_``, the mean of a latent variable that
+        the thresholds cut.
 
     Args:
         {arguments}
-        class_weight: a dict from classes to weights of their samples; "balanced", inversely proportional to the sum of
-            the weights of each class; None for 1.
+        class_weight: a dict from classes to weights of their samples; "balanced", inversely
+            proportional to the sum of the weights of each class; None for 1.
 
     Attributes:
         coef_: (d,), coefficients of X.
@@ -342,7 +362,8 @@ class L0OrdinalClassifier(ClassifierModel):
         u = add_offset(self._multiply(X), offset)[:, None]
         upper = np.append(self.thresholds_, np.inf)
         lower = np.insert(self.thresholds_, 0, -np.inf)
-        # sigma(b) - sigma(a) = sigma(b) sigma(-a) (1 - exp(a - b)); classes without samples have a = b.
+        # sigma(b) - sigma(a) = sigma(b) sigma(-a) (1 - exp(a - b)); classes without samples have a
+        # = b.
         with np.errstate(divide="ignore", invalid="ignore"):
             gaps = np.where(upper > lower, np.log(-np.expm1(lower - upper)), -np.inf)
         return (log_expit(upper - u) + log_expit(u - lower) + gaps).astype(u.dtype)

@@ -1,4 +1,5 @@
-"""Plots of paths and of selections, as the displays of scikit-learn are used: ``from_estimator``, ``plot``."""
+"""Plots of paths and of selections, as the displays of scikit-learn are used: ``from_estimator``,
+``plot``."""
 
 from typing import Any, Self
 
@@ -21,7 +22,8 @@ class PathDisplay:
     Attributes:
         ax_: the axes, after :meth:`plot`.
         figure_: their figure.
-        lines_: the lines: of each feature that is ever selected (and each output), or of the criterion.
+        lines_: the lines: of each feature that is ever selected (and each output), or of the
+            criterion.
 
     Example:
         >>> import numpy as np
@@ -54,13 +56,21 @@ class PathDisplay:
         """
         check_is_fitted(estimator)
         if getattr(estimator, "path_", None) is None:
-            raise ValueError('estimator must have chosen k along a path: k="cv" or a criterion such as k="ebic"')
+            raise ValueError(
+                'estimator must have chosen k along a path: k="cv" or a criterion such as k="ebic"'
+            )
         names = getattr(estimator, "feature_names_in_", None)
         return cls.from_path(estimator.path_, k=estimator.k_, feature_names=names, kind=kind, ax=ax)
 
     @classmethod
     def from_path(
-        cls, path: Any, *, k: int | None = None, feature_names: Any = None, kind: str = "coefficients", ax: Any = None
+        cls,
+        path: Any,
+        *,
+        k: int | None = None,
+        feature_names: Any = None,
+        kind: str = "coefficients",
+        ax: Any = None,
     ) -> Self:
         """Plot a path.
 
@@ -80,18 +90,21 @@ class PathDisplay:
         """Draw.
 
         Args:
-            kind: "coefficients", a line for each feature that is ever selected; or "criteria", of "cv" with the
-                standard errors of the mean loss over folds.
+            kind: "coefficients", a line for each feature that is ever selected; or "criteria", of
+                "cv" with the standard errors of the mean loss over folds.
             ax: axes of matplotlib; None: new ones.
 
         Returns:
             The display.
 
         Raises:
-            ValueError: for another kind, and for the coefficients of a graphical model, which are a matrix for each k.
+            ValueError: for another kind, and for the coefficients of a graphical model, which are a
+            matrix for each k.
         """
         path = self.path
-        if kind not in ("coefficients", "criteria") or (kind == "coefficients" and "coefficients" not in path):
+        if kind not in ("coefficients", "criteria") or (
+            kind == "coefficients" and "coefficients" not in path
+        ):
             known = "'criteria'" if "coefficients" not in path else "'coefficients' or 'criteria'"
             raise ValueError(f"kind must be {known}; got {kind!r}")
         self.ax_ = _axes(ax)
@@ -110,7 +123,9 @@ class PathDisplay:
             self.lines_ += self.ax_.plot(path.k, path.criteria, marker=".")
         else:
             folds = len(path.fold_losses)
-            errors = np.std(path.fold_losses, axis=0, ddof=1) / np.sqrt(folds) if folds > 1 else None
+            errors = (
+                np.std(path.fold_losses, axis=0, ddof=1) / np.sqrt(folds) if folds > 1 else None
+            )
             self.lines_.append(self.ax_.errorbar(path.k, path.criteria, errors, marker=".")[0])
         if self.k is not None:
             self.ax_.axvline(self.k, color="0.7", linestyle="--", zorder=0)
@@ -119,12 +134,14 @@ class PathDisplay:
 
 
 class SelectionDisplay:
-    """How often each feature is selected from random halves of the samples, see :mod:`jaxht.inference`.
+    """How often each feature is selected from random halves of the samples, see
+    :mod:`jaxht.inference`.
 
     Args:
         frequencies: (m,), from 0 to 1, of features or groups.
         feature_names: (m,) texts; None: x0, x1 ...
-        expected_false: of those at the threshold or above, a bound on the expected number that are false; None.
+        expected_false: of those at the threshold or above, a bound on the expected number that are
+            false; None.
         threshold: a line is drawn there.
 
     Attributes:
@@ -174,12 +191,14 @@ class SelectionDisplay:
         """Select from random halves of the samples, and plot how often each feature was selected.
 
         Args:
-            estimator: of a linear model, fitted or not. Where it has no solver, forward selection is used.
+            estimator: of a linear model, fitted or not. Where it has no solver, forward selection
+                is used.
             X: (n, d), as of its ``fit``.
             y: (n,) or (n, c).
             sample_weight: (n,); None for ones.
             offset: as of its ``fit``; None for zeros.
-            k: how many items are selected from each half, an int; None: ``k_`` of a fitted estimator, else its k.
+            k: how many items are selected from each half, an int; None: ``k_`` of a fitted
+                estimator, else its k.
             num_pairs: in how many ways the samples are divided.
             threshold: of the frequencies that are trusted, above 1/2.
             random_state: an int or a RandomState, for the halves.
@@ -192,16 +211,23 @@ class SelectionDisplay:
             ValueError: for an estimator that selects no features, and where k is not known.
         """
         if not isinstance(estimator, L0Model) or "always" not in estimator.get_params():
-            raise ValueError(f"estimator must be one of jaxht.sklearn that selects features; got {estimator!r}")
+            raise ValueError(
+                f"estimator must be one of jaxht.sklearn that selects features; got {estimator!r}"
+            )
         k = getattr(estimator, "k_", estimator.k) if k is None else k
         model = clone(estimator).set_params(k=k)
-        found = model.stability_selection(X, y, sample_weight, offset, num_pairs=num_pairs, random_state=random_state)
+        found = model.stability_selection(
+            X, y, sample_weight, offset, num_pairs=num_pairs, random_state=random_state
+        )
         own = len(found.frequencies) == model.n_features_in_
         names = getattr(model, "feature_names_in_", None) if own else None
         expected_false = float(found.expected_false(threshold))
-        return cls(found.frequencies, feature_names=names, expected_false=expected_false, threshold=threshold).plot(
-            ax=ax
-        )
+        return cls(
+            found.frequencies,
+            feature_names=names,
+            expected_false=expected_false,
+            threshold=threshold,
+        ).plot(ax=ax)
 
     def plot(self, *, ax: Any = None) -> Self:
         """Draw.
@@ -216,7 +242,11 @@ class SelectionDisplay:
         self.figure_ = self.ax_.figure
         names = _names(self.feature_names, len(self.frequencies))
         self.bars_ = self.ax_.bar(range(len(names)), self.frequencies)
-        bound = "" if self.expected_false is None else f"at most {self.expected_false:.2g} false on average"
+        bound = (
+            ""
+            if self.expected_false is None
+            else f"at most {self.expected_false:.2g} false on average"
+        )
         self.lines_ = [self.ax_.axhline(self.threshold, color="0.5", linestyle="--", label=bound)]
         if bound:
             self.ax_.legend(fontsize="small")

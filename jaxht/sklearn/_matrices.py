@@ -16,21 +16,24 @@ from jaxht.sklearn._data import DTYPES, random_key, split_samples
 
 
 class SparseGraphicalModel(EmpiricalCovariance):
-    """The Gaussian graphical model of k edges: a precision matrix with k pairs of nonzeros off its diagonal.
+    """The Gaussian graphical model of k edges: a precision matrix with k pairs of nonzeros off its
+    diagonal.
 
     .. math::
         \\min_W\\; -\\log\\det W + \\langle S, W \\rangle, \\qquad |\\{ i < j : W_{ij} \\ne 0 \\}| \\le k
 
     Args:
-        k: number of edges: an int; a fraction in (0, 1] of the p (p - 1) / 2 pairs; or how it is chosen: "cv", by the
-            mean likelihood of held-out samples; "aic", "bic", or "ebic", which adds ``2 k log p`` to the latter (Foygel
-            & Drton 2010, gamma = 1/2).
+        k: number of edges: an int; a fraction in (0, 1] of the p (p - 1) / 2 pairs; or how it is
+            chosen: "cv", by the mean likelihood of held-out samples; "aic", "bic", or "ebic", which
+            adds ``2 k log p`` to the latter (Foygel & Drton 2010, gamma = 1/2).
         k_max: the largest k from which one is chosen, an int; None: 2 p, or all pairs.
         assume_centered: whether the mean is known to be 0.
-        standardize: whether variables are scaled to variance 1 for the fit, since edges are selected by the size of
-            entries; ``precision_`` is for X as it is.
-        solver: a solver of jaxht, such as ``jaxht.GraSP()``; None: that of :func:`jaxht.default_solver`.
-        cv: the folds of k="cv": an int, a splitter of scikit-learn, or an iterable of pairs of indices; None: 5.
+        standardize: whether variables are scaled to variance 1 for the fit, since edges are
+            selected by the size of entries; ``precision_`` is for X as it is.
+        solver: a solver of jaxht, such as ``jaxht.GraSP()``; None: that of
+            :func:`jaxht.default_solver`.
+        cv: the folds of k="cv": an int, a splitter of scikit-learn, or an iterable of pairs of
+            indices; None: 5.
         store_precision: whether ``precision_`` is kept; as of scikit-learn.
         random_state: an int or a RandomState, for solvers that draw random numbers.
 
@@ -40,13 +43,15 @@ class SparseGraphicalModel(EmpiricalCovariance):
         precision_: (p, p), exactly sparse.
         support_: bool (p, p), its edges, both ways.
         k_: the number of edges that was asked for or chosen.
-        path_: where it was chosen, a Bunch of m sparsities: ``k`` (m,), ``criteria`` (m,), ``losses`` (m,), the
-            objective, ``precisions`` (m, p, p), ``fold_losses`` (folds, m) of "cv"; else None.
+        path_: where it was chosen, a Bunch of m sparsities: ``k`` (m,), ``criteria`` (m,),
+            ``losses`` (m,), the objective, ``precisions`` (m, p, p), ``fold_losses`` (folds, m) of
+            "cv"; else None.
         n_iter_: steps of the solver.
         n_features_in_: p.
         feature_names_in_: (p,), where X is a data frame.
 
-    Cost: a run of the solver, p^3 a step. Where k is chosen, a path over all k, and of "cv" one for each fold.
+    Cost: a run of the solver, p^3 a step. Where k is chosen, a path over all k, and of "cv" one for
+    each fold.
 
     Example:
         >>> import numpy as np
@@ -82,7 +87,8 @@ class SparseGraphicalModel(EmpiricalCovariance):
         """Fit the model, and choose k where it names a criterion.
 
         Args:
-            X: (n, p), an array or a data frame. float32 is computed in float32, all else in float64.
+            X: (n, p), an array or a data frame. float32 is computed in float32, all else in
+            float64.
             y: not used.
 
         Returns:
@@ -98,14 +104,21 @@ class SparseGraphicalModel(EmpiricalCovariance):
         scale = np.sqrt(np.mean(centred**2, axis=0)) if self.standardize else np.ones(p, X.dtype)
         scale = np.where(scale > 0, scale, 1).astype(X.dtype)
         is_cv = isinstance(self.k, str) and self.k == "cv"
-        folds = split_samples(self.cv, X, None, np.ones(n, X.dtype), classifier=False) if is_cv else None
+        folds = (
+            split_samples(self.cv, X, None, np.ones(n, X.dtype), classifier=False)
+            if is_cv
+            else None
+        )
         with default_precision(X.dtype == np.float64):
             self._solve(centred / scale, scale, folds)
         return self
 
     def _solve(self, Z: NDArray[Any], scale: NDArray[Any], folds: Any) -> None:
         """Find k and the precision matrix of the scaled samples, and set the attributes."""
-        (n, p), key = Z.shape, random_key(self.random_state, self.solver is not None and self.solver.needs_key)
+        (n, p), key = (
+            Z.shape,
+            random_key(self.random_state, self.solver is not None and self.solver.needs_key),
+        )
         most = p * (p - 1) // 2
         objective = jaxht.GaussianPrecision(covariance(Z, np.ones(n, Z.dtype), 0 * scale)).prepare()
         k = count_of(self.k, 0, most, "n_features (n_features - 1) / 2", CRITERIA)
@@ -134,7 +147,9 @@ class SparseGraphicalModel(EmpiricalCovariance):
                 key=key,
             )
             k, result = ks[chosen.place], chosen.result
-            self.path_ = chosen.report(ks, precisions=np.asarray(chosen.path.x) / np.outer(scale, scale))
+            self.path_ = chosen.report(
+                ks, precisions=np.asarray(chosen.path.x) / np.outer(scale, scale)
+            )
         warn_of_failure(self, result)
         self.k_, self.n_iter_ = k, int(result.num_steps)
         precision = np.asarray(result.x) / np.outer(scale, scale)

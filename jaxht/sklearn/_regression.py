@@ -1,4 +1,5 @@
-"""Estimators of real targets, of positive ones and of counts: one output, several, and several of low rank."""
+"""Estimators of real targets, of positive ones and of counts: one output, several, and several of
+low rank."""
 
 from collections.abc import Callable
 from typing import Any
@@ -52,8 +53,8 @@ class L0Regressor(RegressorModel):
 
     Args:
         {arguments}
-        loss: l: "squared", half the square of the error; or "huber", that up to delta and linear beyond, which has no
-            information criterion: give k or "cv".
+        loss: l: "squared", half the square of the error; or "huber", that up to delta and linear
+            beyond, which has no information criterion: give k or "cv".
         delta: of "huber", in units of y.
 
     Attributes:
@@ -121,7 +122,8 @@ class L0Regressor(RegressorModel):
 
 
 class LogLinkModel(RegressorModel):
-    """Base of the regressors whose means are exponentials of linear predictors, of targets that are not negative."""
+    """Base of the regressors whose means are exponentials of linear predictors, of targets that are
+    not negative."""
 
     _power: float  # of the mean, to which the variance is proportional
 
@@ -138,7 +140,8 @@ class LogLinkModel(RegressorModel):
         return np.exp(self._predict_linear(X, offset))
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, offset: Any = None) -> float:
-        """The share of the deviance that is explained, D^2, as of scikit-learn's regressors of this distribution.
+        """The share of the deviance that is explained, D^2, as of scikit-learn's regressors of this
+        distribution.
 
         Args:
             X: (n, d), as of ``fit``.
@@ -149,7 +152,9 @@ class LogLinkModel(RegressorModel):
         Returns:
             At most 1; 0 for a model that predicts the mean of y.
         """
-        return d2_tweedie_score(y, self.predict(X, offset), sample_weight=sample_weight, power=self._power)
+        return d2_tweedie_score(
+            y, self.predict(X, offset), sample_weight=sample_weight, power=self._power
+        )
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -189,8 +194,8 @@ class L0PoissonRegressor(LogLinkModel):
 class L0GammaRegressor(LogLinkModel):
     """Gamma regression of positive targets, ``log E[y] = a.x + b``, on the best k features.
 
-    The standard deviation of a target is proportional to its mean: costs, durations, sizes. Criteria are at the shape
-    of the gamma distribution that fits best.
+    The standard deviation of a target is proportional to its mean: costs, durations, sizes.
+    Criteria are at the shape of the gamma distribution that fits best.
 
     Args:
         {arguments}
@@ -227,7 +232,9 @@ class MultiOutputModel(MultiOutputMixin, RegressorModel):
 
     def _encode(self, y: NDArray[Any], weights: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
         if y.ndim == 1:
-            raise ValueError(f"y must have shape (n, c), one target a column; got {y.shape}: of one use L0Regressor")
+            raise ValueError(
+                f"y must have shape (n, c), one target a column; got {y.shape}: of one use L0Regressor"
+            )
         return super()._encode(y, weights)
 
     def _objective(self, design: Any, target: Any, l2: Any, **data: Any) -> Any:
@@ -244,11 +251,13 @@ class MultiOutputModel(MultiOutputMixin, RegressorModel):
 
 @complete_docstring
 class L0MultiTaskRegressor(MultiOutputModel):
-    """Linear regression of several targets, on the best k features for all of them, or the best k coefficients.
+    """Linear regression of several targets, on the best k features for all of them, or the best k
+    coefficients.
 
     Args:
         {arguments}
-        sparsity: what k counts: "rows", features that are selected for all targets; or "entries", single coefficients.
+        sparsity: what k counts: "rows", features that are selected for all targets; or "entries",
+            single coefficients.
 
     Attributes:
         coef_: (c, d), coefficients of X.
@@ -311,18 +320,22 @@ class L0MultiTaskRegressor(MultiOutputModel):
 
 @complete_docstring
 class ReducedRankRegressor(MultiOutputModel):
-    """Linear regression of several targets with coefficients of rank k (Izenman 1975), of all features.
+    """Linear regression of several targets with coefficients of rank k (Izenman 1975), of all
+    features.
 
     Args:
-        k: rank, an int from 1 to min(d, c); a fraction in (0, 1] of that; or "cv", "aic" or "bic": of rank r there are
-            r (d + c - r) parameters.
+        k: rank, an int from 1 to min(d, c); a fraction in (0, 1] of that; or "cv", "aic" or "bic":
+            of rank r there are r (d + c - r) parameters.
         k_max: the largest rank from which one is chosen, an int; None: min(d, c, n / log n, 50).
-        l2: ridge parameter >= 0 of "the mean of the losses + l2/2 ||x||^2", x the coefficients in the units that are
-            computed in, those of standardised columns; the intercept has none.
+        l2: ridge parameter >= 0 of "the mean of the losses + l2/2 ||x||^2", x the coefficients in
+            the units that are computed in, those of standardised columns; the intercept has none.
         fit_intercept: whether there is an intercept.
-        standardize: whether features are scaled to variance 1 for the fit; ``coef_`` is for X as it is.
-        solver: a solver of jaxht, such as ``jaxht.NIHT()``; None: that of :func:`jaxht.default_solver`.
-        cv: the folds of k="cv": an int, a splitter of scikit-learn, or an iterable of pairs of indices; None: 5.
+        standardize: whether features are scaled to variance 1 for the fit; ``coef_`` is for X as it
+            is.
+        solver: a solver of jaxht, such as ``jaxht.NIHT()``; None: that of
+            :func:`jaxht.default_solver`.
+        cv: the folds of k="cv": an int, a splitter of scikit-learn, or an iterable of pairs of
+            indices; None: 5.
         random_state: an int or a RandomState, for solvers that draw random numbers.
 
     Attributes:
@@ -377,7 +390,10 @@ class ReducedRankRegressor(MultiOutputModel):
         return jaxht.LowRank(k)
 
     def _criterion(self, posed: Posed) -> Callable[[Any, Any], Any]:
-        criterion, rank_of = getattr(jaxht.criteria, self.k), jaxht.LowRank(posed.most).prepare(posed.items.shape)
+        criterion, rank_of = (
+            getattr(jaxht.criteria, self.k),
+            jaxht.LowRank(posed.most).prepare(posed.items.shape),
+        )
 
         def value(objective: Any, x: Any) -> Any:
             rank = rank_of.support_of(x).size.astype(x.dtype)

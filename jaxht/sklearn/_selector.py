@@ -31,10 +31,11 @@ class L0Selector(MetaEstimatorMixin, SelectorMixin, BaseEstimator):
     """The columns of the features that an estimator selects, for pipelines.
 
     Args:
-        estimator: one of this module that selects features, which is cloned; or the name of a loss, for that with its
-            defaults: "squared", "huber", "poisson", "gamma", "cox", "logistic", "squared_hinge", "smoothed_hinge" or
-            "ordinal".
-        k: how many features, or how that is chosen, as of :class:`L0Regressor`; None: as the estimator says.
+        estimator: one of this module that selects features, which is cloned; or the name of a loss,
+            for that with its defaults: "squared", "huber", "poisson", "gamma", "cox", "logistic",
+            "squared_hinge", "smoothed_hinge" or "ordinal".
+        k: how many features, or how that is chosen, as of :class:`L0Regressor`; None: as the
+            estimator says.
 
     Attributes:
         estimator_: the fitted estimator.
@@ -77,7 +78,11 @@ class L0Selector(MetaEstimatorMixin, SelectorMixin, BaseEstimator):
         """
         estimator = self.build()
         self.estimator_ = estimator.fit(X, y, sample_weight=sample_weight, offset=offset)
-        self.support_, self.k_, self.n_features_in_ = estimator.support_, estimator.k_, estimator.n_features_in_
+        self.support_, self.k_, self.n_features_in_ = (
+            estimator.support_,
+            estimator.k_,
+            estimator.n_features_in_,
+        )
         if hasattr(estimator, "feature_names_in_"):
             self.feature_names_in_ = estimator.feature_names_in_
         return self

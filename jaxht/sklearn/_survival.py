@@ -17,24 +17,24 @@ from jaxht.sklearn._data import DTYPES, FORMATS, check_weights
 class L0CoxRegressor(RegressorMixin, L0Model):
     """Proportional hazards regression of times to an event (Cox 1972), on the best k features.
 
-    The hazard of a sample is ``h_0(t) exp(a.x)``: a feature with a positive coefficient shortens lives. The partial
-    likelihood needs no model of h_0, and there is no intercept; tied events are Breslow's. Folds of k="cv" that are
-    held out have risk sets among themselves.
+    The hazard of a sample is ``h_0(t) exp(a.x)``: a feature with a positive coefficient shortens
+    lives. The partial likelihood needs no model of h_0, and there is no intercept; tied events are
+    Breslow's. Folds of k="cv" that are held out have risk sets among themselves.
 
-    y is one of: a structured array of scikit-survival, of one field of bools, whether the event was seen, and one of
-    times, in either order; an array (n, 2) of columns time and event, the latter 1 or 0; (n,) times, all of events.
-    Only the order of the times matters to the fit.
+    y is one of: a structured array of scikit-survival, of one field of bools, whether the event was
+    seen, and one of times, in either order; an array (n, 2) of columns time and event, the latter 1
+    or 0; (n,) times, all of events. Only the order of the times matters to the fit.
 
     Args:
         {arguments}
 
     Attributes:
         coef_: (d,), coefficients of X: the logarithms of hazard ratios.
-        intercept_: a number, minus the linear predictor at the mean features, so that :meth:`predict` compares with the
-            mean features.
+        intercept_: a number, minus the linear predictor at the mean features, so that
+            :meth:`predict` compares with the mean features.
         unique_times_: (m,), the times of the data in order, of events and of censoring.
-        cum_baseline_hazard_: (m,), the cumulative hazard at the mean features until each of these, by Breslow's
-            estimator.
+        cum_baseline_hazard_: (m,), the cumulative hazard at the mean features until each of these,
+            by Breslow's estimator.
         {attributes}
 
     Example:
@@ -90,10 +90,13 @@ class L0CoxRegressor(RegressorMixin, L0Model):
         return X, read_times(y, X)
 
     def _encode(self, y: Any, weights: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-        """The ranks of the times beside the events: they are exact in every precision, in which times may tie."""
+        """The ranks of the times beside the events: they are exact in every precision, in which
+        times may tie."""
         time, event = y
         if not np.any(event & (weights > 0)):
-            raise ValueError("y must have an event, of a sample of weight above 0; all times are censored")
+            raise ValueError(
+                "y must have an event, of a sample of weight above 0; all times are censored"
+            )
         self.unique_times_, ranks = np.unique(time, return_inverse=True)
         return np.stack([ranks, event], axis=1).astype(weights.dtype), weights
 
@@ -103,12 +106,17 @@ class L0CoxRegressor(RegressorMixin, L0Model):
     def _set_coefficients(self, posed: Posed, x: Any) -> None:
         super()._set_coefficients(posed, x)
         model = posed.objective
-        ratios, weights = np.asarray(model.linear_predictor(model.predict(x)), float), np.asarray(posed.weights, float)
+        ratios, weights = (
+            np.asarray(model.linear_predictor(model.predict(x)), float),
+            np.asarray(posed.weights, float),
+        )
         ranks, event = np.asarray(posed.target).T
         # In units of the largest ratio no sum overflows.
         top = np.max(ratios[weights > 0])
         size, place = len(self.unique_times_), ranks.astype(int)
-        at_risk = np.bincount(place, weights * np.exp(np.minimum(ratios - top, 0)), size)[::-1].cumsum()[::-1]
+        at_risk = np.bincount(place, weights * np.exp(np.minimum(ratios - top, 0)), size)[
+            ::-1
+        ].cumsum()[::-1]
         events = np.bincount(place, weights * event, size)
         steps = np.divide(events, at_risk, out=np.zeros(size), where=events > 0)
         self.cum_baseline_hazard_ = (np.cumsum(steps) * np.exp(-top)).astype(posed.weights.dtype)
@@ -123,17 +131,20 @@ class L0CoxRegressor(RegressorMixin, L0Model):
             offset: as of ``fit``, for these samples; None for zeros.
 
         Returns:
-            (n,), ``X coef_ + intercept_ + offset``: above 0 where the hazard is above that of the mean features.
-            scikit-survival leaves the intercept out, which changes neither their order nor their differences.
+            (n,), ``X coef_ + intercept_ + offset``: above 0 where the hazard is above that of the
+            mean features. scikit-survival leaves the intercept out, which changes neither their
+            order nor their differences.
         """
         return self._predict_linear(X, offset)
 
-    def predict_cumulative_hazard_function(self, X: Any, times: Any = None, offset: Any = None) -> NDArray[Any]:
+    def predict_cumulative_hazard_function(
+        self, X: Any, times: Any = None, offset: Any = None
+    ) -> NDArray[Any]:
         """Predict cumulative hazards.
 
-        The result is one array of the values of scikit-survival's step functions: the value at a time is that at the
-        last of ``unique_times_`` that is not later. Beyond the last of these times the value stays constant, where the
-        functions of scikit-survival raise an error.
+        The result is one array of the values of scikit-survival's step functions: the value at a
+        time is that at the last of ``unique_times_`` that is not later. Beyond the last of these
+        times the value stays constant, where the functions of scikit-survival raise an error.
 
         Args:
             X: (n, d), as of ``fit``.
@@ -144,11 +155,19 @@ class L0CoxRegressor(RegressorMixin, L0Model):
             (n, m), increasing along the times; 0 before the first event.
         """
         ratios = np.exp(self.predict(X, offset))
-        times = self.unique_times_ if times is None else check_array(times, ensure_2d=False, input_name="times")
+        times = (
+            self.unique_times_
+            if times is None
+            else check_array(times, ensure_2d=False, input_name="times")
+        )
         hazards = np.insert(self.cum_baseline_hazard_, 0, 0)
-        return np.multiply.outer(ratios, hazards[np.searchsorted(self.unique_times_, times, side="right")])
+        return np.multiply.outer(
+            ratios, hazards[np.searchsorted(self.unique_times_, times, side="right")]
+        )
 
-    def predict_survival_function(self, X: Any, times: Any = None, offset: Any = None) -> NDArray[Any]:
+    def predict_survival_function(
+        self, X: Any, times: Any = None, offset: Any = None
+    ) -> NDArray[Any]:
         """Predict probabilities to survive.
 
         Args:
@@ -157,7 +176,8 @@ class L0CoxRegressor(RegressorMixin, L0Model):
             offset: as of ``fit``, for these samples; None for zeros.
 
         Returns:
-            (n, m), ``exp(-H)``, H as of :meth:`predict_cumulative_hazard_function`, an array as well.
+            (n, m), ``exp(-H)``, H as of :meth:`predict_cumulative_hazard_function`, an array as
+            well.
         """
         return np.exp(-self.predict_cumulative_hazard_function(X, times, offset))
 
@@ -167,13 +187,14 @@ class L0CoxRegressor(RegressorMixin, L0Model):
         Args:
             X: (n, d), as of ``fit``.
             y: times and events, as of ``fit``.
-            sample_weight: (n,); None for ones. A pair counts as often as the product of its weights.
+            sample_weight: (n,); None for ones. A pair counts as often as the product of its
+                weights.
             offset: as of ``fit``, for these samples; None for zeros.
 
         Returns:
-            Among the pairs in which it is known which sample had the event first, the share in which that sample has
-            the larger prediction; equal predictions count half. A sample that is censored at the time of another's
-            event is known to have its event later.
+            Among the pairs in which it is known which sample had the event first, the share in
+            which that sample has the larger prediction; equal predictions count half. A sample that
+            is censored at the time of another's event is known to have its event later.
 
         Raises:
             ValueError: where there is no such pair.
@@ -190,7 +211,9 @@ def read_times(y: Any, X: Any) -> tuple[NDArray[Any], NDArray[np.bool_]]:
         bools = [name for name in names if y.dtype[name].kind == "b"]
         rest = [name for name in names if y.dtype[name].kind in "iuf"]
         if (len(bools), len(rest)) != (1, 1) or y.ndim != 1:
-            raise ValueError(f"y must have one field of bools, the events, and one of times; got {y.dtype}")
+            raise ValueError(
+                f"y must have one field of bools, the events, and one of times; got {y.dtype}"
+            )
         time, event = y[rest[0]], y[bools[0]]
     else:
         y = check_array(y, ensure_2d=False, dtype=None, input_name="y")
@@ -210,8 +233,11 @@ def read_times(y: Any, X: Any) -> tuple[NDArray[Any], NDArray[np.bool_]]:
     return time, event.astype(bool)
 
 
-def concordance(time: NDArray[Any], event: NDArray[np.bool_], risk: NDArray[Any], weights: NDArray[Any]) -> float:
-    """The weighted share of comparable pairs in which the sample of the earlier event has the larger risk."""
+def concordance(
+    time: NDArray[Any], event: NDArray[np.bool_], risk: NDArray[Any], weights: NDArray[Any]
+) -> float:
+    """The weighted share of comparable pairs in which the sample of the earlier event has the
+    larger risk."""
     concordant = comparable = 0.0
     for i in np.flatnonzero(event & (weights > 0)):
         later = (time > time[i]) | ((time == time[i]) & ~event)

@@ -10,7 +10,8 @@ import jax.numpy as jnp
 from jax import lax
 from optax.tree_utils import tree_where
 
-from jaxht._pytree import Array, Numeric, PRNGKey, integer, pytree, signed, static
+from jaxht._dataclass import integer, pytree, signed, static
+from jaxht._typing import Array, Numeric, PRNGKey
 from jaxht.constraints import SelectionConstraint, check_selection
 from jaxht.objectives.objective import Objective
 from jaxht.refit import Refit, refit
@@ -24,7 +25,8 @@ from jaxht.solvers.status import Status
 
 @pytree
 class Core:
-    """The state of one core: the support S, the regularised coordinates R, and the minimiser of g_R on S."""
+    """The state of one core: the support S, the regularised coordinates R, and the minimiser of g_R
+    on S."""
 
     S: Array
     R: Array
@@ -35,7 +37,8 @@ class Core:
 
 @pytree
 class Search:
-    """The bisection for opt: a lower bound, the current guess, |f(0) - lower|, and the steps taken for this guess."""
+    """The bisection for opt: a lower bound, the current guess, |f(0) - lower|, and the steps taken
+    for this guess."""
 
     low: Array
     guess: Array
@@ -45,41 +48,47 @@ class Search:
 
 @pytree
 class ARHT(Solver):
-    r"""Adaptively regularised hard thresholding: swaps as in OMPR, on f plus a regulariser that is removed gradually.
+    r"""Adaptively regularised hard thresholding: swaps as in OMPR, on f plus a regulariser that is
+    removed gradually.
 
     .. math::
         g_R(x) = f(x) + \frac{\rho}{2} ||x_R||^2, \quad
         i = \arg\max_{i \notin S} |\nabla_i g_R(x)|, \quad j = \arg\min_{j \in S} |x_j|, \quad
         x' = \arg\min \{ g_R : supp \subseteq S \cup \{i\} \setminus \{j\} \}
 
-    A *core* starts with all coordinates in R and the start's support S, and is given a guess of the optimum. Where
-    ``g_R(x) - g_R(x') >= (c/k) (g_R(x) - guess)`` it takes the swap; else it draws a coordinate i of R with probability
-    proportional to ``x_i^2``, and removes it from R. A core ends where ``min_S f <= guess``, or where it is stuck.
-    Several cores with their own draws run at the same time, and a bisection finds the least guess that one of them
-    reaches. A step of this solver is one step of every core; where a core has reached the guess, or all are stuck, the
-    next guess begins.
+    A *core* starts with all coordinates in R and the start's support S, and is given a guess of the
+    optimum. Where ``g_R(x) - g_R(x') >= (c/k) (g_R(x) - guess)`` it takes the swap; else it draws a
+    coordinate i of R with probability proportional to ``x_i^2``, and removes it from R. A core ends
+    where ``min_S f <= guess``, or where it is stuck. Several cores with their own draws run at the
+    same time, and a bisection finds the least guess that one of them reaches. A step of this solver
+    is one step of every core; where a core has reached the guess, or all are stuck, the next guess
+    begins.
 
-    The defaults are those of the source's experiments; :meth:`theory` gives those of its theorem. Unlike in the source,
-    x is the minimiser of f (not g) on the best support of all cores, so that f(x) never exceeds its value at the start:
-    the support of x0, completed by orthogonal matching pursuit. It ends with FINISHED.
+    The defaults are those of the source's experiments; :meth:`theory` gives those of its theorem.
+    Unlike in the source, x is the minimiser of f (not g) on the best support of all cores, so that
+    f(x) never exceeds its value at the start: the support of x0, completed by orthogonal matching
+    pursuit. It ends with FINISHED.
 
-    It selects by magnitude: standardise columns of different units first, :func:`jaxht.standardize`.
+    It selects by magnitude: standardise columns of different units first,
+    :func:`jaxht.standardize`.
 
     Args:
-        rtol: tolerance of the bisection, a scalar, traced: it ends at ``eps = rtol |f(0) - lower|``, f(0) the value
-            at the objective's own start.
+        rtol: tolerance of the bisection, a scalar, traced: it ends at ``eps = rtol |f(0) -
+            lower|``, f(0) the value at the objective's own start.
         num_cores: number of cores that run at the same time, an int, static.
         progress: c, a scalar, traced.
-        core_steps: T, number of swaps and draws of a core, an integer, traced. None, as in the source's experiments: a
-            core is stuck where no swap makes progress and half of S is not regularised any more.
-        rho: weight of the regulariser, a scalar, traced, in units of the Hessian. None: twice the largest curvature
-            along one coordinate, which bounds rho_2^+.
-        lower: a lower bound of f, a scalar, traced; 0 is none for :class:`jaxht.Poisson`, :class:`jaxht.Gamma` and
-            precision matrices. Where f(x) falls below it by more than eps, ``f(x) - |f(0) - lower|`` takes its place.
+        core_steps: T, number of swaps and draws of a core, an integer, traced. None, as in the
+            source's experiments: a core is stuck where no swap makes progress and half of S is not
+            regularised any more.
+        rho: weight of the regulariser, a scalar, traced, in units of the Hessian. None: twice the
+            largest curvature along one coordinate, which bounds rho_2^+.
+        lower: a lower bound of f, a scalar, traced; 0 is none for :class:`jaxht.Poisson`,
+            :class:`jaxht.Gamma` and precision matrices. Where f(x) falls below it by more than eps,
+            ``f(x) - |f(0) - lower|`` takes its place.
 
     Raises:
-        ValueError: for :class:`jaxht.LowRank`, which has no coordinates to select; from :func:`jaxht.solve`, if no key
-            is given.
+        ValueError: for :class:`jaxht.LowRank`, which has no coordinates to select; from
+            :func:`jaxht.solve`, if no key is given.
 
     Cost: a step takes, for each core, one full gradient and two refits.
 
@@ -103,7 +112,8 @@ class ARHT(Solver):
 
     @staticmethod
     def theory(k: int, d: int, rtol: float = 1e-3) -> "ARHT":
-        """The setting of Theorem 3.1: c = 1, ``T = 2 k ln(3/rtol)`` and ``5 ln(6 d ln(1/rtol))`` cores.
+        """The setting of Theorem 3.1: c = 1, ``T = 2 k ln(3/rtol)`` and ``5 ln(6 d ln(1/rtol))``
+        cores.
 
         Args:
             k: sparsity, an int.
@@ -117,7 +127,9 @@ class ARHT(Solver):
         """10 000 steps; the bisection ends before."""
         return 10_000
 
-    def init(self, objective: Objective, constraint: SelectionConstraint, x0: Array, key: PRNGKey | None) -> Step:
+    def init(
+        self, objective: Objective, constraint: SelectionConstraint, x0: Array, key: PRNGKey | None
+    ) -> Step:
         """x0, the minimiser of f on the start's support, the cores there, and the first guess."""
         check_selection(constraint)
         # Where nothing is better than x0, x0 minimises f on its support.
@@ -129,15 +141,20 @@ class ARHT(Solver):
         both = jax.vmap(lambda ridge: refit(objective, constraint.support(S), x0, ridge))(ridges)
         minimum, regular = (jax.tree.map(lambda leaf, i=i: leaf[i], both) for i in range(2))
         core = Core(S, R, regular.x, regular.pred, jnp.array(False))
-        cores = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (self.num_cores, *leaf.shape)), core)
+        cores = jax.tree.map(
+            lambda leaf: jnp.broadcast_to(leaf, (self.num_cores, *leaf.shape)), core
+        )
         value, origin = objective.value(minimum.x, minimum.pred), objective.start()
         span = jnp.abs(objective.value(origin, objective.predict(origin)) - self.lower)
         low = self._bound(jnp.asarray(self.lower, x0.dtype), value, span)
         search = Search(low, (low + value) / 2, span, jnp.zeros((), jnp.int32))
         return iterate, (key, rho, minimum, cores, cores, search)
 
-    def step(self, objective: Objective, constraint: SelectionConstraint, iterate: Iterate, state: Any) -> Step:
-        """A step of every core that has not ended; where one has reached the guess or all are stuck, the next guess."""
+    def step(
+        self, objective: Objective, constraint: SelectionConstraint, iterate: Iterate, state: Any
+    ) -> Step:
+        """A step of every core that has not ended; where one has reached the guess or all are
+        stuck, the next guess."""
         key, rho, start, first, cores, search = state
         key, *keys = jax.random.split(key, self.num_cores + 1)
 
@@ -147,13 +164,17 @@ class ARHT(Solver):
 
         mapped = map_refits(advance_core, objective, constraint, batch_size=self.num_cores)
         moved, minima = mapped(cores, jnp.stack(keys))
-        minima = jax.tree.map(lambda first, others: jnp.concatenate([first[None], others]), start, minima)
+        minima = jax.tree.map(
+            lambda first, others: jnp.concatenate([first[None], others]), start, minima
+        )
         values = jax.vmap(objective.value)(minima.x, minima.pred)
         winner = jnp.argmin(values)
         x, pred, converged = (leaf[winner] for leaf in minima)
         counts = iterate.counts.plus(full_gradients=jnp.sum(~cores.ended, dtype=jnp.int32))
         new = evaluate(objective, x, counts, pred=pred, refit_converged=converged)
-        found = tree_where(iterate.value <= new.value, replace(iterate, counts=counts), new)  # NaN is kept
+        found = tree_where(
+            iterate.value <= new.value, replace(iterate, counts=counts), new
+        )  # NaN is kept
 
         eps = self.rtol * search.span
         reached, over = jnp.min(values) <= search.guess, jnp.all(moved.ended)
@@ -162,8 +183,17 @@ class ARHT(Solver):
         next_guess = reached | over
         guess = jnp.where(next_guess, (low + found.value) / 2, search.guess)
         search = Search(low, guess, search.span, jnp.where(next_guess, 0, search.num_steps + 1))
-        status = jnp.where(found.value - low <= eps, Status.FINISHED, Status.RUNNING).astype(jnp.int32)
-        return replace(found, status=status), (key, rho, start, first, tree_where(next_guess, first, moved), search)
+        status = jnp.where(found.value - low <= eps, Status.FINISHED, Status.RUNNING).astype(
+            jnp.int32
+        )
+        return replace(found, status=status), (
+            key,
+            rho,
+            start,
+            first,
+            tree_where(next_guess, first, moved),
+            search,
+        )
 
     def _core_step(
         self,
@@ -174,7 +204,8 @@ class ARHT(Solver):
         core: Core,
         key: PRNGKey,
     ) -> tuple[Core, Refit]:
-        """The core after a swap or a draw, and a refit: of f on the new S, or after a draw of g on the old one."""
+        """The core after a swap or a draw, and a refit: of f on the new S, or after a draw of g on
+        the old one."""
         S, R, x, pred = core.S, core.R, core.x, core.pred
         ridge = self._ridge(constraint, R, rho)
 
@@ -195,7 +226,9 @@ class ARHT(Solver):
 
         candidates = S & R & (size > 0)
         log_chance = jnp.where(candidates, 2 * jnp.log(size), -jnp.inf).ravel()
-        drawn = jnp.arange(S.size, dtype=jnp.int32) == jax.random.categorical(key, log_chance).astype(jnp.int32)
+        drawn = jnp.arange(S.size, dtype=jnp.int32) == jax.random.categorical(
+            key, log_chance
+        ).astype(jnp.int32)
         R_new = R & ~(drawn.reshape(S.shape) & candidates)
 
         stuck = ~jnp.any(candidates)
@@ -209,12 +242,15 @@ class ARHT(Solver):
         penalty = jnp.where(accepted, 0, self._ridge(constraint, R_new, rho))
         other = refit(objective, constraint.support(S), jnp.where(accepted, x_new.x, x), penalty)
         x, pred = tree_where(accepted, (x_new.x, x_new.pred), (other.x, other.pred))
-        return Core(S, jnp.where(accepted, R, R_new), x, pred, (~accepted & stuck) | out_of_steps), other
+        return Core(
+            S, jnp.where(accepted, R, R_new), x, pred, (~accepted & stuck) | out_of_steps
+        ), other
 
     def _ridge(self, constraint: SelectionConstraint, R: Array, rho: Array) -> Array:
         """rho on the coordinates of R, 0 elsewhere; shaped like x."""
         return jnp.where(constraint.support(R).mask, rho, 0)
 
     def _bound(self, low: Array, value: Array, span: Array) -> Array:
-        """A bound that a value of f has shown to be none is moved: as far below that value as it was from f(0)."""
+        """A bound that a value of f has shown to be none is moved: as far below that value as it
+        was from f(0)."""
         return jnp.where(value < low - self.rtol * span, value - span, low)

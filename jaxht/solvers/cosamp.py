@@ -1,11 +1,13 @@
-"""Compressive sampling matching pursuit and its relatives: refit on a larger support, then prune it."""
+"""Compressive sampling matching pursuit and its relatives: refit on a larger support, then prune
+it."""
 
 from typing import Any, ClassVar
 
 import jax.numpy as jnp
 from optax.tree_utils import tree_where
 
-from jaxht._pytree import Array, PRNGKey, pytree, static
+from jaxht._dataclass import pytree, static
+from jaxht._typing import Array, PRNGKey
 from jaxht.constraints import SelectionConstraint, Support, check_selection
 from jaxht.objectives.objective import Objective
 from jaxht.refit import refit
@@ -16,30 +18,33 @@ from jaxht.solvers.solver import Solver, Step
 
 @pytree
 class CoSaMP(Solver):
-    r"""Compressive sampling matching pursuit; for a general f it is GraSP, gradient support pursuit.
+    r"""Compressive sampling matching pursuit; for a general f it is GraSP, gradient support
+    pursuit.
 
     .. math::
         \Omega = supp(\nabla f(x), 2k) \cup supp(x), \qquad
         b = \arg\min \{ f(x) : supp(x) \subseteq \Omega \}, \qquad x^+ = H_k(b)
 
-    until Omega repeats. It ends with SUPPORT_STABLE, CYCLING (f may increase in a step), or CONVERGED.
+    until Omega repeats. It ends with SUPPORT_STABLE, CYCLING (f may increase in a step), or
+    CONVERGED.
 
-    It selects by magnitude: standardise columns of different units first, :func:`jaxht.standardize`.
+    It selects by magnitude: standardise columns of different units first,
+    :func:`jaxht.standardize`.
 
     Args:
-        expand: an int, static; Omega takes the top ``expand * k`` coordinates of the gradient. 2 as in the sources and
-            in the condition of Shen & Li 2018, Theorem 7; their text prints 1.
+        expand: an int, static; Omega takes the top ``expand * k`` coordinates of the gradient. 2 as
+            in the sources and in the condition of Shen & Li 2018, Theorem 7; their text prints 1.
         debias: bool, static; whether x+ is then refitted on its support.
 
     Raises:
-        ValueError: for :class:`jaxht.LowRank`, which has no coordinates to select; on dense designs, where k is traced
-            without ``Sparse(k, k_max=...)``.
+        ValueError: for :class:`jaxht.LowRank`, which has no coordinates to select; on dense
+            designs, where k is traced without ``Sparse(k, k_max=...)``.
 
-    Cost: a step takes one full gradient, two projections and a refit on up to 3k coordinates; with debias a further one
-    on k.
+    Cost: a step takes one full gradient, two projections and a refit on up to 3k coordinates; with
+    debias a further one on k.
 
-    Source: Needell & Tropp 2009, Algorithm 1; Bahmani, Raj & Boufounos 2013, Algorithm 1; Shen & Li 2018, §3.2; Yuan,
-    Li & Zhang 2018, §6.1.
+    Source: Needell & Tropp 2009, Algorithm 1; Bahmani, Raj & Boufounos 2013, Algorithm 1; Shen & Li
+    2018, §3.2; Yuan, Li & Zhang 2018, §6.1.
 
     Example:
         >>> import jax.numpy as jnp, jaxht
@@ -58,12 +63,16 @@ class CoSaMP(Solver):
         """100 steps; most runs end within ten."""
         return 100
 
-    def init(self, objective: Objective, constraint: SelectionConstraint, x0: Array, key: PRNGKey | None) -> Step:
+    def init(
+        self, objective: Objective, constraint: SelectionConstraint, x0: Array, key: PRNGKey | None
+    ) -> Step:
         """The first Omega, from x0, which need not minimise f on its own support."""
         iterate, omega = init_merged(objective, constraint, x0, self.expand)
         return iterate, (omega, CycleDetector.init(omega))
 
-    def step(self, objective: Objective, constraint: SelectionConstraint, iterate: Iterate, state: Any) -> Step:
+    def step(
+        self, objective: Objective, constraint: SelectionConstraint, iterate: Iterate, state: Any
+    ) -> Step:
         """Refit on Omega and prune; then the next Omega."""
         omega, cycles = state
         counts = iterate.counts.plus(full_gradients=1, projections=2)
@@ -80,14 +89,17 @@ class CoSaMP(Solver):
 
 @pytree
 class GraSP(CoSaMP):
-    """Gradient support pursuit: :class:`CoSaMP` for general objectives, by default with a refit after pruning.
+    """Gradient support pursuit: :class:`CoSaMP` for general objectives, by default with a refit
+    after pruning.
 
-    It selects by magnitude: standardise columns of different units first, :func:`jaxht.standardize`.
+    It selects by magnitude: standardise columns of different units first,
+    :func:`jaxht.standardize`.
 
     Args:
-        debias: bool, static; whether x+ is refitted on its support, "GraSP with debiasing", so that the run ends at a
-            minimiser of f on its support. False is Algorithm 1 of the source, which prunes b and leaves it at that: its
-            f may be far above that minimum where columns are correlated.
+        debias: bool, static; whether x+ is refitted on its support, "GraSP with debiasing", so that
+            the run ends at a minimiser of f on its support. False is Algorithm 1 of the source,
+            which prunes b and leaves it at that: its f may be far above that minimum where columns
+            are correlated.
         expand: an int, static; as in :class:`CoSaMP`.
 
     Raises:
@@ -115,13 +127,15 @@ class SubspacePursuit(Solver):
         \Omega = supp(\nabla f(x), k) \cup supp(x), \quad
         b = \arg\min \{ f : supp \subseteq \Omega \}, \quad x^+ = \arg\min \{ f : supp \subseteq supp(H_k(b)) \}
 
-    until f does not decrease; then the iterate before is returned, with NO_PROGRESS. It has no arguments.
+    until f does not decrease; then the iterate before is returned, with NO_PROGRESS. It has no
+    arguments.
 
-    It selects by magnitude: standardise columns of different units first, :func:`jaxht.standardize`.
+    It selects by magnitude: standardise columns of different units first,
+    :func:`jaxht.standardize`.
 
     Raises:
-        ValueError: for :class:`jaxht.LowRank`, which has no coordinates to select; on dense designs, where k is traced
-            without ``Sparse(k, k_max=...)``.
+        ValueError: for :class:`jaxht.LowRank`, which has no coordinates to select; on dense
+            designs, where k is traced without ``Sparse(k, k_max=...)``.
 
     Cost: a step takes one full gradient, two projections and refits on 2k and on k coordinates.
 
@@ -141,13 +155,18 @@ class SubspacePursuit(Solver):
         """100 steps; most runs end within ten."""
         return 100
 
-    def init(self, objective: Objective, constraint: SelectionConstraint, x0: Array, key: PRNGKey | None) -> Step:
+    def init(
+        self, objective: Objective, constraint: SelectionConstraint, x0: Array, key: PRNGKey | None
+    ) -> Step:
         """The first Omega, from x0, which need not minimise f on its own support."""
         iterate, omega = init_merged(objective, constraint, x0, 1)
         return iterate, (omega, CycleDetector.init(omega), jnp.array(True))
 
-    def step(self, objective: Objective, constraint: SelectionConstraint, iterate: Iterate, state: Any) -> Step:
-        """Refit on Omega, prune, refit; keep the iterate before where f has not decreased; then the next Omega."""
+    def step(
+        self, objective: Objective, constraint: SelectionConstraint, iterate: Iterate, state: Any
+    ) -> Step:
+        """Refit on Omega, prune, refit; keep the iterate before where f has not decreased; then the
+        next Omega."""
         omega, cycles, first = state
         counts = iterate.counts.plus(full_gradients=1, projections=2)
         b = refit(objective, omega, iterate.x)
@@ -170,8 +189,12 @@ def init_merged(
     return iterate, merge_supports(objective, constraint, iterate, expand)
 
 
-def merge_supports(objective: Objective, constraint: SelectionConstraint, iterate: Iterate, expand: int) -> Support:
+def merge_supports(
+    objective: Objective, constraint: SelectionConstraint, iterate: Iterate, expand: int
+) -> Support:
     """The top ``expand * k`` coordinates (or groups) of the gradient at x, and the support of x."""
     bound = None if constraint.k_max is None else expand * constraint.k_max
     descent = -objective.gradient(iterate.x, iterate.pred)
-    return constraint.top_k(descent, expand * constraint.k, bound).union(constraint.support_of(iterate.x))
+    return constraint.top_k(descent, expand * constraint.k, bound).union(
+        constraint.support_of(iterate.x)
+    )

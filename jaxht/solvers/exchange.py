@@ -7,7 +7,8 @@ import jax.numpy as jnp
 from jax import lax
 from optax.tree_utils import tree_where
 
-from jaxht._pytree import Array, Numeric, PRNGKey, pytree
+from jaxht._dataclass import pytree
+from jaxht._typing import Array, Numeric, PRNGKey
 from jaxht.constraints import SelectionConstraint
 from jaxht.objectives.objective import Objective
 from jaxht.refit import refit
@@ -27,15 +28,17 @@ class OMPR(Solver):
         i = \arg\max_{i \notin S} |\nabla_i f(x)|, \quad j = \arg\min_{j \in S} |x_j|, \quad
         S \leftarrow S \cup \{i\} \setminus \{j\}, \quad x \leftarrow \arg\min \{ f : supp \subseteq S \}
 
-    until f does not decrease; then the iterate before is returned, with NO_PROGRESS. It starts from the support of x0,
-    to which orthogonal matching pursuit adds coordinates where it has fewer than k; in the source Algorithm 3 starts
-    from the first k coordinates, the experiments from OMP. Groups are exchanged as a whole.
+    until f does not decrease; then the iterate before is returned, with NO_PROGRESS. It starts from
+    the support of x0, to which orthogonal matching pursuit adds coordinates where it has fewer than
+    k; in the source Algorithm 3 starts from the first k coordinates, the experiments from OMP.
+    Groups are exchanged as a whole.
 
-    It selects by magnitude: standardise columns of different units first, :func:`jaxht.standardize`.
+    It selects by magnitude: standardise columns of different units first,
+    :func:`jaxht.standardize`.
 
     Args:
-        rtol: the relative decrease of f that a swap must reach, a scalar, traced. None: 64 machine epsilons, since
-            rounding errors would lead to endless swaps between supports of equal f.
+        rtol: the relative decrease of f that a swap must reach, a scalar, traced. None: 64 machine
+            epsilons, since rounding errors would lead to endless swaps between supports of equal f.
 
     Raises:
         ValueError: for :class:`jaxht.LowRank`, which has no coordinates to select.
@@ -57,11 +60,15 @@ class OMPR(Solver):
         """1 000 steps; the exchanges end before."""
         return 1000
 
-    def init(self, objective: Objective, constraint: SelectionConstraint, x0: Array, key: PRNGKey | None) -> Step:
+    def init(
+        self, objective: Objective, constraint: SelectionConstraint, x0: Array, key: PRNGKey | None
+    ) -> Step:
         """x0, and S, on which the first step refits."""
         return init_exchange(objective, constraint, x0)
 
-    def step(self, objective: Objective, constraint: SelectionConstraint, iterate: Iterate, state: Any) -> Step:
+    def step(
+        self, objective: Objective, constraint: SelectionConstraint, iterate: Iterate, state: Any
+    ) -> Step:
         """Swap and refit; keep the iterate before where f has not decreased."""
 
         def exchange(S: Array) -> Array:
@@ -75,24 +82,26 @@ class OMPR(Solver):
 
 @pytree
 class ExhaustiveLocalSearch(Solver):
-    r"""Exhaustive local search: as :class:`OMPR`, but adding the coordinate that gives the least minimum of f.
+    r"""Exhaustive local search: as :class:`OMPR`, but adding the coordinate that gives the least
+    minimum of f.
 
     .. math::
         j = \arg\min_{j \in S} |x_j|, \quad
         i = \arg\min_{i \notin S} \min \{ f : supp \subseteq S \cup \{i\} \setminus \{j\} \}, \quad
         S \leftarrow S \cup \{i\} \setminus \{j\}, \quad x \leftarrow \arg\min \{ f : supp \subseteq S \}
 
-    What joins does not depend on the scale of columns, but what leaves does: standardise columns of different units
-    first, :func:`jaxht.standardize`.
+    What joins does not depend on the scale of columns, but what leaves does: standardise columns of
+    different units first, :func:`jaxht.standardize`.
 
     Args:
-        rtol: the relative decrease of f that a swap must reach, a scalar, traced; None: 64 machine epsilons.
+        rtol: the relative decrease of f that a swap must reach, a scalar, traced; None: 64 machine
+            epsilons.
 
     Raises:
         ValueError: for :class:`jaxht.LowRank`, which has no coordinates to select.
 
-    Cost: a step scores all candidates, for least squares on vectors without bounds by two products, n d k (see
-    :func:`jaxht.refit.scores.insertion_gains`); else by one refit for each candidate.
+    Cost: a step scores all candidates, for least squares on vectors without bounds by two products,
+    n d k (see :func:`jaxht.refit.scores.insertion_gains`); else by one refit for each candidate.
 
     Source: Axiotis & Sviridenko 2020, Algorithm 4.
 
@@ -109,11 +118,15 @@ class ExhaustiveLocalSearch(Solver):
         """1 000 steps; the exchanges end before."""
         return 1000
 
-    def init(self, objective: Objective, constraint: SelectionConstraint, x0: Array, key: PRNGKey | None) -> Step:
+    def init(
+        self, objective: Objective, constraint: SelectionConstraint, x0: Array, key: PRNGKey | None
+    ) -> Step:
         """x0, and S, on which the first step refits."""
         return init_exchange(objective, constraint, x0)
 
-    def step(self, objective: Objective, constraint: SelectionConstraint, iterate: Iterate, state: Any) -> Step:
+    def step(
+        self, objective: Objective, constraint: SelectionConstraint, iterate: Iterate, state: Any
+    ) -> Step:
         """Swap and refit; keep the iterate before where f has not decreased."""
 
         def exchange(S: Array) -> Array:
@@ -139,13 +152,17 @@ def refit_exchanged(
     exchange: Callable[[Array], Array],
     rtol: Numeric | None,
 ) -> tuple[Iterate, tuple[Array, Array]]:
-    """Refit on S after an exchange, in the first step on S itself; keep the old iterate unless f decreases by rtol."""
+    """Refit on S after an exchange, in the first step on S itself; keep the old iterate unless f
+    decreases by rtol."""
     S, first = state
     S = lax.cond(first, lambda: S, lambda: exchange(S))
     found = refit(objective, constraint.support(S), iterate.x)
     new = evaluate(objective, found, iterate.counts.plus(full_gradients=1))
     rtol = ULPS * float(jnp.finfo(new.x.dtype).eps) if rtol is None else rtol
-    return tree_where(first, new, accept_decrease(objective, new, iterate, rtol)), (S, jnp.array(False))
+    return tree_where(first, new, accept_decrease(objective, new, iterate, rtol)), (
+        S,
+        jnp.array(False),
+    )
 
 
 ULPS = 64.0

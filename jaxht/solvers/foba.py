@@ -6,7 +6,8 @@ from typing import Any, ClassVar
 import jax.numpy as jnp
 from optax.tree_utils import tree_where
 
-from jaxht._pytree import Array, Numeric, PRNGKey, pytree
+from jaxht._dataclass import pytree
+from jaxht._typing import Array, Numeric, PRNGKey
 from jaxht.constraints import SelectionConstraint, check_selection
 from jaxht.objectives.objective import Objective
 from jaxht.refit import refit
@@ -19,7 +20,8 @@ from jaxht.solvers.status import Status
 
 @pytree
 class FoBa(Solver):
-    r"""Adaptive forward-backward greedy selection: a coordinate that is no longer needed is removed again.
+    r"""Adaptive forward-backward greedy selection: a coordinate that is no longer needed is removed
+    again.
 
     A step goes backward if the condition below holds, and else forward:
 
@@ -29,24 +31,27 @@ class FoBa(Solver):
         \text{forward:}\quad & i = \arg\max_{i \notin S} (\nabla_i f(x))^2 / B_{ii}, \quad
         S \leftarrow S \cup \{i\}, \quad g_{|S|} = f_{before} - f_{after}
 
-    and refits on S. The condition for a removal keeps the other coefficients fixed; g is the gain of the forward step
-    that reached the current size. B is an upper bound of the Hessian: for least squares B_ii is the squared norm of
-    column i, and i the coordinate that decreases f most if it changes alone; for other losses, with columns of equal
-    norm, it is the coordinate of the largest derivative. The run ends with FINISHED once k coordinates are selected and
-    none of them is removed, or with NO_PROGRESS where a forward step gains no more than the threshold.
+    and refits on S. The condition for a removal keeps the other coefficients fixed; g is the gain
+    of the forward step that reached the current size. B is an upper bound of the Hessian: for least
+    squares B_ii is the squared norm of column i, and i the coordinate that decreases f most if it
+    changes alone; for other losses, with columns of equal norm, it is the coordinate of the largest
+    derivative. The run ends with FINISHED once k coordinates are selected and none of them is
+    removed, or with NO_PROGRESS where a forward step gains no more than the threshold.
 
     For least squares without a ridge the selection does not depend on the scale of columns.
 
     Args:
-        threshold: smallest gain of a forward step, a scalar in units of f, traced: a step that gains no more is undone
-            and ends the run.
-        ratio: nu, a scalar, traced; share of the gain of a forward step that a backward step may lose.
+        threshold: smallest gain of a forward step, a scalar in units of f, traced: a step that
+            gains no more is undone and ends the run.
+        ratio: nu, a scalar, traced; share of the gain of a forward step that a backward step may
+            lose.
 
     Raises:
         ValueError: for :class:`jaxht.LowRank`, which has no coordinates to select.
 
-    Cost: a step takes one full gradient, one refit, and k values of f at n k in all (p^3 in all for a precision
-    matrix). A run for k has the same first steps as a run for any larger k, so that :func:`jaxht.path` is a single run.
+    Cost: a step takes one full gradient, one refit, and k values of f at n k in all (p^3 in all for
+    a precision matrix). A run for k has the same first steps as a run for any larger k, so that
+    :func:`jaxht.path` is a single run.
 
     Source: Zhang 2008, Algorithm 2 ("FoBa"); baseline of Yuan, Li & Zhang 2018, §6.
 
@@ -66,8 +71,11 @@ class FoBa(Solver):
         """10 k + 100 steps: each backward step undoes a forward step."""
         return 10 * constraint.k + 100
 
-    def init(self, objective: Objective, constraint: SelectionConstraint, x0: Array, key: PRNGKey | None) -> Step:
-        """x0, its support, and gains of 0: an item of x0 is removed only where that does not increase f."""
+    def init(
+        self, objective: Objective, constraint: SelectionConstraint, x0: Array, key: PRNGKey | None
+    ) -> Step:
+        """x0, its support, and gains of 0: an item of x0 is removed only where that does not
+        increase f."""
         check_selection(constraint)
         S = constraint.active(x0)
         status = jnp.where(constraint.limit > 0, Status.RUNNING, Status.FINISHED)
@@ -75,7 +83,9 @@ class FoBa(Solver):
         iterate = evaluate(objective, x0, status=status)
         return iterate, (S, gains, jnp.any(S))
 
-    def step(self, objective: Objective, constraint: SelectionConstraint, iterate: Iterate, state: Any) -> Step:
+    def step(
+        self, objective: Objective, constraint: SelectionConstraint, iterate: Iterate, state: Any
+    ) -> Step:
         """Backward or forward; the first step refits on the support of x0, if it has one."""
         S, gains, refit_only = state
         size = count(S)
@@ -96,10 +106,16 @@ class FoBa(Solver):
         gain = iterate.value - new.value
         below_threshold = forward & (gain <= self.threshold)
         done = ~back & ~refit_only & ~forward
-        status = jnp.where(below_threshold, Status.NO_PROGRESS, jnp.where(done, Status.FINISHED, Status.RUNNING))
-        gains = jnp.where(forward & (jnp.arange(gains.size, dtype=jnp.int32) == size + 1), gain, gains)
+        status = jnp.where(
+            below_threshold, Status.NO_PROGRESS, jnp.where(done, Status.FINISHED, Status.RUNNING)
+        )
+        gains = jnp.where(
+            forward & (jnp.arange(gains.size, dtype=jnp.int32) == size + 1), gain, gains
+        )
         kept = replace(
-            tree_where(below_threshold | done, iterate, new), counts=new.counts, status=status.astype(jnp.int32)
+            tree_where(below_threshold | done, iterate, new),
+            counts=new.counts,
+            status=status.astype(jnp.int32),
         )
         return kept, (jnp.where(below_threshold, S, S_new), gains, jnp.array(False))
 

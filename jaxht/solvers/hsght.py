@@ -7,7 +7,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jaxht._pytree import Array, Numeric, PRNGKey, integer, pytree
+from jaxht._dataclass import integer, pytree
+from jaxht._typing import Array, Numeric, PRNGKey
 from jaxht.constraints import Constraint
 from jaxht.objectives.objective import SumOverSamples, check_sum
 from jaxht.solvers.iterate import Iterate, inverse_smoothness
@@ -17,35 +18,38 @@ from jaxht.solvers.solver import Solver, Step
 
 @pytree
 class HSGHT(Solver):
-    r"""Gradients of minibatches whose size grows by a factor, up to all samples, with or without momentum (AHSG-HT).
+    r"""Gradients of minibatches whose size grows by a factor, up to all samples, with or without
+    momentum (AHSG-HT).
 
     .. math::
         x_{t+1} = H_k\Big(x_t - \eta \tfrac{1}{s_t} \sum_{i \in B_t} \nabla f_i(x_t) + \nu (x_t - x_{t-1})\Big),
         \qquad |B_t| = s_t = \min(n, \lceil \tau g^t \rceil)
 
-    B_t is drawn without replacement. Once s_t = n, this is :class:`jaxht.IHT` (FG-HT), with momentum its heavy-ball
-    form.
+    B_t is drawn without replacement. Once s_t = n, this is :class:`jaxht.IHT` (FG-HT), with
+    momentum its heavy-ball form.
 
-    It selects by magnitude: standardise columns of different units first, :func:`jaxht.standardize`.
+    It selects by magnitude: standardise columns of different units first,
+    :func:`jaxht.standardize`.
 
     Args:
-        step_size: eta > 0, a scalar, traced; on the scale of ``f = (1/n) sum_i f_i``, see :class:`jaxht.HTSVRG`. 0,
-            infinity and NaN end as INVALID_STEP_SIZE. None: ``1 / (2 L)``, L the largest smoothness of any f_i (Theorem
-            2).
-        momentum: nu in [0, 1), a scalar, traced; above 0 this is AHSG-HT. None is 0, without the cost of storing
-            x_{t-1}.
+        step_size: eta > 0, a scalar, traced; on the scale of ``f = (1/n) sum_i f_i``, see
+            :class:`jaxht.HTSVRG`. 0, infinity and NaN end as INVALID_STEP_SIZE. None: ``1 / (2
+            L)``, L the largest smoothness of any f_i (Theorem 2).
+        momentum: nu in [0, 1), a scalar, traced; above 0 this is AHSG-HT. None is 0, without the
+            cost of storing x_{t-1}.
         batch_size: tau, the size of the first minibatch, an integer, traced.
-        batch_growth: g >= 1, a scalar, traced; 1 / omega in the paper, which asks for omega near 1, depending on the
-            condition number. At g = 1.1, 80 updates
-            draw 20 000 samples in all.
-        inner_steps: number of updates in one step of the runner, which evaluates f and the stopping tests once a step;
-            an integer, traced. None: as many as draw at most n samples in all, and at least one.
+        batch_growth: g >= 1, a scalar, traced; 1 / omega in the paper, which asks for omega near 1,
+            depending on the condition number. At g = 1.1, 80 updates draw 20 000 samples in all.
+        inner_steps: number of updates in one step of the runner, which evaluates f and the stopping
+            tests once a step; an integer, traced. None: as many as draw at most n samples in all,
+            and at least one.
 
     Raises:
-        ValueError: if the objective is not a sum over samples; from :func:`jaxht.solve`, if no key is given.
+        ValueError: if the objective is not a sum over samples; from :func:`jaxht.solve`, if no key
+        is given.
 
-    Cost: an update takes s_t sample gradients and one projection. Its time is that of s_t rounded up to a multiple of
-    256; where s_t = n it is one full gradient, and counted as such.
+    Cost: an update takes s_t sample gradients and one projection. Its time is that of s_t rounded
+    up to a multiple of 256; where s_t = n it is one full gradient, and counted as such.
 
     Source: Zhou, Yuan & Feng 2018, Algorithm 1: (O1), and with momentum (O2).
 
@@ -70,16 +74,27 @@ class HSGHT(Solver):
         """1 000 steps."""
         return 1_000
 
-    def init(self, objective: SumOverSamples, constraint: Constraint, x0: Array, key: PRNGKey | None) -> Step:
+    def init(
+        self, objective: SumOverSamples, constraint: Constraint, x0: Array, key: PRNGKey | None
+    ) -> Step:
         """Compute the step size; x_{-1} = x_0."""
         check_sum(objective)
         step_size = self.step_size
         if step_size is None:
             step_size = 0.5 * inverse_smoothness(objective.sample_smoothness())
-        iterate = init_stochastic(objective, x0, step_size).move(x0, skip_fixed_point_test=jnp.array(True))
-        return iterate, (step_size, key, jnp.zeros((), jnp.int32), None if self.momentum is None else x0)
+        iterate = init_stochastic(objective, x0, step_size).move(
+            x0, skip_fixed_point_test=jnp.array(True)
+        )
+        return iterate, (
+            step_size,
+            key,
+            jnp.zeros((), jnp.int32),
+            None if self.momentum is None else x0,
+        )
 
-    def step(self, objective: SumOverSamples, constraint: Constraint, iterate: Iterate, state: Any) -> Step:
+    def step(
+        self, objective: SumOverSamples, constraint: Constraint, iterate: Iterate, state: Any
+    ) -> Step:
         """Updates until about n samples are drawn, or ``inner_steps`` of them."""
         step_size, key, first, x_prev = state
         n = objective.num_samples
@@ -96,13 +111,20 @@ class HSGHT(Solver):
             z = x - step_size * _batch_gradient(objective, x, s, jax.random.fold_in(key, t))
             if self.momentum is not None:
                 z, x_prev = z + self.momentum * (x - x_prev), x
-            counts = counts.plus(full_gradients=s // n, sample_gradients=jnp.where(s < n, s, 0), projections=1)
+            counts = counts.plus(
+                full_gradients=s // n, sample_gradients=jnp.where(s < n, s, 0), projections=1
+            )
             return t + 1, drawn + s, counts, constraint.project(z, x)[0], x_prev
 
         carry = first, jnp.zeros((), jnp.int32), iterate.counts, iterate.x, x_prev
         t, _, counts, x, x_prev = lax.while_loop(more, update, carry)
         is_random = self._size(first, n) < n
-        return replace(iterate.move(x, skip_fixed_point_test=is_random), counts=counts), (step_size, key, t, x_prev)
+        return replace(iterate.move(x, skip_fixed_point_test=is_random), counts=counts), (
+            step_size,
+            key,
+            t,
+            x_prev,
+        )
 
     def _size(self, t: Array, n: int) -> Array:
         """s_t."""
@@ -113,7 +135,8 @@ class HSGHT(Solver):
 
 
 def _batch_gradient(objective: SumOverSamples, x: Array, s: Array, key: PRNGKey) -> Array:
-    """The mean gradient of s (traced) samples without replacement, BLOCK samples at a time; grad f where s = n."""
+    """The mean gradient of s (traced) samples without replacement, BLOCK samples at a time; grad f
+    where s = n."""
     n = objective.num_samples
 
     def block(number: Numeric, gradient: Array) -> Array:
@@ -124,9 +147,12 @@ def _batch_gradient(objective: SumOverSamples, x: Array, s: Array, key: PRNGKey)
 
     def full(_: Numeric, gradient: Array) -> Array:
         # XLA hoists loop-invariant code out of a loop, but not out of a branch.
-        return lax.cond(whole > 0, lambda: objective.gradient(x, objective.predict(x)), lambda: gradient)
+        return lax.cond(
+            whole > 0, lambda: objective.gradient(x, objective.predict(x)), lambda: gradient
+        )
 
-    # Loops of zero or one iteration in place of a branch: under vmap both sides of a branch would always be computed.
+    # Loops of zero or one iteration in place of a branch: under vmap both sides of a branch would
+    # always be computed.
     whole = s // n
     gradient = lax.fori_loop(0, (1 - whole) * ((s + BLOCK - 1) // BLOCK), block, jnp.zeros_like(x))
     return lax.fori_loop(0, whole, full, gradient)

@@ -4,8 +4,15 @@ from typing import Any, ClassVar
 
 import jax.numpy as jnp
 
-from jaxht._pytree import Array, Numeric, PRNGKey, integer, pytree, static
-from jaxht.constraints import Constraint, ModelSubspace, SelectionConstraint, Support, check_selection
+from jaxht._dataclass import integer, pytree, static
+from jaxht._typing import Array, Numeric, PRNGKey
+from jaxht.constraints import (
+    Constraint,
+    ModelSubspace,
+    SelectionConstraint,
+    Support,
+    check_selection,
+)
 from jaxht.objectives.objective import Objective
 from jaxht.refit import refit
 from jaxht.solvers.iterate import Counts, Iterate, evaluate
@@ -15,44 +22,51 @@ from jaxht.solvers.solver import Solver, Step
 
 @pytree
 class HTP(Solver):
-    r"""Hard thresholding pursuit: threshold a gradient step, then refit on the support that it found.
+    r"""Hard thresholding pursuit: threshold a gradient step, then refit on the support that it
+    found.
 
     .. math::
         z = x - \eta \nabla f(x) \quad\text{(S1)}, \qquad F^+ = supp(z, k) \quad\text{(S2)}, \qquad
         x^+ = \arg\min \{ f(x) : supp(x) \subseteq F^+ \} \quad\text{(S3)}
 
-    until F+ = F. It ends with SUPPORT_STABLE, CYCLING, or CONVERGED where x is the same on several supports.
+    until F+ = F. It ends with SUPPORT_STABLE, CYCLING, or CONVERGED where x is the same on several
+    supports.
 
-    For matrices of low rank the support is the subspace U w V', U and V the singular vectors of the gradient step
-    (SVP-Newton of Jain, Meka & Dhillon 2010), L takes the place of M_1, and the run ends with CONVERGED. The column and
-    row spaces rotate slightly in every step, so the gradient step then starts from an extrapolated point, see
-    ``accelerate``.
+    For matrices of low rank the support is the subspace U w V', U and V the singular vectors of the
+    gradient step (SVP-Newton of Jain, Meka & Dhillon 2010), L takes the place of M_1, and the run
+    ends with CONVERGED. The column and row spaces rotate slightly in every step, so the gradient
+    step then starts from an extrapolated point, see ``accelerate``.
 
-    It selects by magnitude: standardise columns of different units first, :func:`jaxht.standardize`.
+    It selects by magnitude: standardise columns of different units first,
+    :func:`jaxht.standardize`.
 
     Args:
-        step_size: eta > 0, a scalar in units of 1 over the Hessian, traced; 0, infinity and NaN end as
-            INVALID_STEP_SIZE. Termination is guaranteed below 1/M_2k, the restricted smoothness; with a much smaller
-            step the support does not change any more, with a much larger one supports can cycle. None: 1/M_1, M_1 the
-            largest curvature along one coordinate (``max_i ||a_i||^2`` for least squares): slightly above the
-            guarantee, it recovers far more signals than 1/L does, on Gaussian and on correlated designs, and cycles are
-            rare. With ``backtrack`` 256/M_1.
-        backtrack: bool, static; whether a step that does not decrease f is rejected and retried with eta halved, until
-            the support no longer changes; the next step starts with eta again. Every accepted step then decreases f and
-            no run cycles, so that eta can start far above 1/M_1: f ends lower, and far more supports are recovered,
-            above all for losses whose curvature is mostly far below its bound (logistic, Poisson), at 3 to 10 times the
+        step_size: eta > 0, a scalar in units of 1 over the Hessian, traced; 0, infinity and NaN end
+            as INVALID_STEP_SIZE. Termination is guaranteed below 1/M_2k, the restricted smoothness;
+            with a much smaller step the support does not change any more, with a much larger one
+            supports can cycle. None: 1/M_1, M_1 the largest curvature along one coordinate (``max_i
+            ||a_i||^2`` for least squares): slightly above the guarantee, it recovers far more
+            signals than 1/L does, on Gaussian and on correlated designs, and cycles are rare. With
+            ``backtrack`` 256/M_1.
+        backtrack: bool, static; whether a step that does not decrease f is rejected and retried
+            with eta halved, until the support no longer changes; the next step starts with eta
+            again. Every accepted step then decreases f and no run cycles, so that eta can start far
+            above 1/M_1: f ends lower, and far more supports are recovered, above all for losses
+            whose curvature is mostly far below its bound (logistic, Poisson), at 3 to 10 times the
             steps.
-        accelerate: bool, static; for :class:`jaxht.LowRank`, where step_size is None and steps do not backtrack:
-            whether the gradient step is taken from ``x + nu (x - x_prev)``, Nesterov's extrapolation, restarted where
-            it points backwards. Then f may increase in a step. Elsewhere this has no effect, because with a step size
-            above 1/L extrapolation need not converge.
+        accelerate: bool, static; for :class:`jaxht.LowRank`, where step_size is None and steps do
+            not backtrack: whether the gradient step is taken from ``x + nu (x - x_prev)``,
+            Nesterov's extrapolation, restarted where it points backwards. Then f may increase in a
+            step. Elsewhere this has no effect, because with a step size above 1/L extrapolation
+            need not converge.
 
     Raises:
         ValueError: on dense designs, where k is traced without ``Sparse(k, k_max=...)``.
 
     Cost: a step takes one full gradient, one projection and one refit.
 
-    Source: Foucart 2011; Yuan, Li & Zhang 2018, Algorithm 1 (GraHTP). Backtracking is not in the sources.
+    Source: Foucart 2011; Yuan, Li & Zhang 2018, Algorithm 1 (GraHTP). Backtracking is not in the
+    sources.
 
     Example:
         >>> import jax, jaxht
@@ -71,23 +85,31 @@ class HTP(Solver):
     keeps_best: ClassVar[bool] = True
 
     def max_steps(self, constraint: Constraint) -> int:
-        """100 steps, most runs end within ten; 5 000 for low rank, where spaces turn by a little in each."""
+        """100 steps, most runs end within ten; 5 000 for low rank, where spaces turn by a little in
+        each."""
         return 100 if constraint.coordinatewise else 5_000
 
-    def init(self, objective: Objective, constraint: Constraint, x0: Array, key: PRNGKey | None) -> Step:
+    def init(
+        self, objective: Objective, constraint: Constraint, x0: Array, key: PRNGKey | None
+    ) -> Step:
         """The first support, from x0, which need not minimise f on its own support."""
         eta = pursuit_step_size(objective, constraint, self.step_size, self.backtrack)
         counts = Counts.zero(objective.num_samples).plus(full_gradients=1, projections=1)
         iterate = evaluate(objective, x0, counts, step_size=eta, refit_converged=jnp.array(False))
         gradient = objective.gradient(x0, iterate.pred)
         method = Backtracking if self.backtrack else FixedStep
-        iterate, search = method.init(iterate, lambda eta: constraint.project(x0 - eta * gradient, x0)[1], eta)
+        iterate, search = method.init(
+            iterate, lambda eta: constraint.project(x0 - eta * gradient, x0)[1], eta
+        )
         plain = self.step_size is not None or self.backtrack or constraint.coordinatewise
         accelerated = self.accelerate and not plain
         return iterate, (search, Momentum.init(iterate) if accelerated else None)
 
-    def step(self, objective: Objective, constraint: Constraint, iterate: Iterate, state: Any) -> Step:
-        """S3 on the current support, then S1 and S2 for the next one: no support is refitted twice."""
+    def step(
+        self, objective: Objective, constraint: Constraint, iterate: Iterate, state: Any
+    ) -> Step:
+        """S3 on the current support, then S1 and S2 for the next one: no support is refitted
+        twice."""
         counts = iterate.counts.plus(full_gradients=1, projections=1)
         search, momentum = state
         new = evaluate(objective, refit(objective, search.support, iterate.x), counts)  # S3
@@ -112,20 +134,23 @@ class PHT(Solver):
         z = x - \eta \nabla f(x), \quad J = S \cup \{ r \text{ largest } |z_i| \text{ off } S \}, \quad
         S^+ = supp(z_J, k), \qquad x^+ = \arg\min \{ f(x) : supp(x) \subseteq S^+ \}
 
-    With r = k it is HTP. With r = 1 it is orthogonal matching pursuit with replacement, which swaps where ``eta |grad_i
-    f(x)| > |x_j|``. At x0 = 0 the first support is that of HTP. It ends as :class:`HTP` does.
+    With r = k it is HTP. With r = 1 it is orthogonal matching pursuit with replacement, which swaps
+    where ``eta |grad_i f(x)| > |x_j|``. At x0 = 0 the first support is that of HTP. It ends as
+    :class:`HTP` does.
 
-    It selects by magnitude: standardise columns of different units first, :func:`jaxht.standardize`.
+    It selects by magnitude: standardise columns of different units first,
+    :func:`jaxht.standardize`.
 
     Args:
         r: number of coordinates (or groups) that may enter, an integer, traced.
-        step_size: eta > 0, a scalar, traced; None: 1/M_1, with ``backtrack`` 256/M_1. See :class:`HTP`.
-        backtrack: bool, static; whether a step that does not decrease f is rejected and retried with half of eta, see
+        step_size: eta > 0, a scalar, traced; None: 1/M_1, with ``backtrack`` 256/M_1. See
             :class:`HTP`.
+        backtrack: bool, static; whether a step that does not decrease f is rejected and retried
+            with half of eta, see :class:`HTP`.
 
     Raises:
-        ValueError: for :class:`jaxht.LowRank`, which has no coordinates to select; on dense designs, where k is traced
-            without ``Sparse(k, k_max=...)``.
+        ValueError: for :class:`jaxht.LowRank`, which has no coordinates to select; on dense
+            designs, where k is traced without ``Sparse(k, k_max=...)``.
 
     Cost: a step takes one full gradient, one projection, one further selection and one refit.
 
@@ -149,7 +174,9 @@ class PHT(Solver):
         """100 steps."""
         return 100
 
-    def init(self, objective: Objective, constraint: SelectionConstraint, x0: Array, key: PRNGKey | None) -> Step:
+    def init(
+        self, objective: Objective, constraint: SelectionConstraint, x0: Array, key: PRNGKey | None
+    ) -> Step:
         """The first support, from x0."""
         check_selection(constraint)
         eta = pursuit_step_size(objective, constraint, self.step_size, self.backtrack)
@@ -157,17 +184,27 @@ class PHT(Solver):
         iterate = evaluate(objective, x0, counts, step_size=eta, refit_converged=jnp.array(False))
         gradient, S = objective.gradient(x0, iterate.pred), constraint.project(x0)[1].mask
         search = Backtracking if self.backtrack else FixedStep
-        return search.init(iterate, lambda eta: self._find(constraint, x0 - eta * gradient, S, jnp.all(x0 == 0)), eta)
+        return search.init(
+            iterate,
+            lambda eta: self._find(constraint, x0 - eta * gradient, S, jnp.all(x0 == 0)),
+            eta,
+        )
 
-    def step(self, objective: Objective, constraint: SelectionConstraint, iterate: Iterate, state: Any) -> Step:
+    def step(
+        self, objective: Objective, constraint: SelectionConstraint, iterate: Iterate, state: Any
+    ) -> Step:
         """x+ on the current support, then the next support."""
         counts = iterate.counts.plus(full_gradients=1, projections=1)
         new = evaluate(objective, refit(objective, state.support, iterate.x), counts)  # x+
         new, search = state.accept(new, iterate)
         S, gradient = search.accepted.mask, objective.gradient(new.x, new.pred)
-        return search.update(new, lambda eta: self._find(constraint, new.x - eta * gradient, S, jnp.array(False)))
+        return search.update(
+            new, lambda eta: self._find(constraint, new.x - eta * gradient, S, jnp.array(False))
+        )
 
-    def _find(self, constraint: SelectionConstraint, z: Array, S: Array, everything: Array) -> Support:
+    def _find(
+        self, constraint: SelectionConstraint, z: Array, S: Array, everything: Array
+    ) -> Support:
         """S+ from z and S; where ``everything`` is True, all coordinates may enter."""
         J = S | constraint.top_k(jnp.where(S, 0, z), self.r, None).mask | everything
         return constraint.project(jnp.where(J, z, 0))[1]

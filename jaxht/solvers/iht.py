@@ -2,7 +2,8 @@
 
 from typing import Any, ClassVar
 
-from jaxht._pytree import Numeric, PRNGKey, pytree, static
+from jaxht._dataclass import pytree, static
+from jaxht._typing import Numeric, PRNGKey
 from jaxht.constraints import Constraint
 from jaxht.objectives.objective import Objective
 from jaxht.solvers.iterate import Iterate, evaluate, inverse_smoothness
@@ -18,16 +19,19 @@ class IHT(Solver):
 
         u = x + \nu (x - x_{prev}), \qquad x^+ = H_k(u - \eta \nabla f(u))            \quad\text{(Nesterov)}
 
-    Without momentum this is IHT (eta = 1, k = K), by other names PGD (eta = 2 / sigma_max^2), FG-HT and FGraHTP; for
-    matrices of low rank SVP (Jain, Meka & Dhillon 2010).
+    Without momentum this is IHT (eta = 1, k = K), by other names PGD (eta = 2 / sigma_max^2), FG-HT
+    and FGraHTP; for matrices of low rank SVP (Jain, Meka & Dhillon 2010).
 
-    It selects by magnitude: standardise columns of different units first, :func:`jaxht.standardize`.
+    It selects by magnitude: standardise columns of different units first,
+    :func:`jaxht.standardize`.
 
     Args:
-        step_size: eta > 0, a scalar in units of 1 over the Hessian, traced; 0, infinity and NaN end as
-            INVALID_STEP_SIZE. None: 1/L, L an upper estimate of the largest eigenvalue of the Hessian; then f never
-            increases without momentum. On ``1/2 ||Ax - y||^2`` eta = 1 diverges for many A, and ends as DIVERGED.
-        momentum: nu in [0, 1), a scalar, traced. None, the default, is 0, without the cost of storing x_prev.
+        step_size: eta > 0, a scalar in units of 1 over the Hessian, traced; 0, infinity and NaN end
+            as INVALID_STEP_SIZE. None: 1/L, L an upper estimate of the largest eigenvalue of the
+            Hessian; then f never increases without momentum. On ``1/2 ||Ax - y||^2`` eta = 1
+            diverges for many A, and ends as DIVERGED.
+        momentum: nu in [0, 1), a scalar, traced. None, the default, is 0, without the cost of
+            storing x_prev.
         nesterov: bool, static; which of the two forms is used with momentum.
 
     Raises:
@@ -35,8 +39,9 @@ class IHT(Solver):
 
     Cost: a step takes one full gradient and one projection.
 
-    Source: Shen & Li 2018, (3.4) and §5; Axiotis & Sviridenko 2020, Algorithm 1; Yuan, Li & Zhang 2018, Algorithm 1
-    (FGraHTP); heavy ball: Zhou, Yuan & Feng 2018, Algorithm 1 (O2) at full batch; Nesterov: Khanna & Kyrillidis 2018.
+    Source: Shen & Li 2018, (3.4) and §5; Axiotis & Sviridenko 2020, Algorithm 1; Yuan, Li & Zhang
+    2018, Algorithm 1 (FGraHTP); heavy ball: Zhou, Yuan & Feng 2018, Algorithm 1 (O2) at full batch;
+    Nesterov: Khanna & Kyrillidis 2018.
 
     Example:
         >>> import jax.numpy as jnp, jaxht
@@ -56,13 +61,21 @@ class IHT(Solver):
         """10 000 steps: convergence is linear, at a rate set by the restricted condition number."""
         return 10_000
 
-    def init(self, objective: Objective, constraint: Constraint, x0: Any, key: PRNGKey | None) -> Step:
+    def init(
+        self, objective: Objective, constraint: Constraint, x0: Any, key: PRNGKey | None
+    ) -> Step:
         """Evaluate f at x0; x_prev = x0."""
-        step_size = inverse_smoothness(objective.majorant().norm()) if self.step_size is None else self.step_size
+        step_size = (
+            inverse_smoothness(objective.majorant().norm())
+            if self.step_size is None
+            else self.step_size
+        )
         iterate = evaluate(objective, x0, step_size=step_size)
         return iterate, (step_size, None if self.momentum is None else (x0, iterate.pred))
 
-    def step(self, objective: Objective, constraint: Constraint, iterate: Iterate, state: Any) -> Step:
+    def step(
+        self, objective: Objective, constraint: Constraint, iterate: Iterate, state: Any
+    ) -> Step:
         """Gradient step with momentum, then threshold."""
         eta, prev = state
         x, pred = iterate.x, iterate.pred
@@ -76,4 +89,7 @@ class IHT(Solver):
         grad = objective.gradient(u if self.nesterov else x, pred_u)
         x_next, _ = constraint.project(u - eta * grad, x)
         counts = iterate.counts.plus(full_gradients=1, projections=1)
-        return evaluate(objective, x_next, counts), (eta, None if self.momentum is None else (x, pred))
+        return evaluate(objective, x_next, counts), (
+            eta,
+            None if self.momentum is None else (x, pred),
+        )

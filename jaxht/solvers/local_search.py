@@ -1,4 +1,5 @@
-"""Local search for the best support: swaps and block exchanges, from several starts, with tabu lists."""
+"""Local search for the best support: swaps and block exchanges, from several starts, with tabu
+lists."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -9,12 +10,21 @@ import jax.numpy as jnp
 from jax import lax
 from optax.tree_utils import tree_where
 
-from jaxht._pytree import Array, Leaf, Numeric, PRNGKey, describe, integer, pytree, static
+from jaxht._dataclass import integer, pytree, static
+from jaxht._repr import describe
+from jaxht._typing import Array, Leaf, Numeric, PRNGKey
 from jaxht.constraints import SelectionConstraint, Sparse, check_selection
 from jaxht.linalg.selection import k_largest_mask, mask_to_indices
 from jaxht.refit import Refit, refit
 from jaxht.refit.columns import restrict_columns
-from jaxht.refit.swaps import Quadratic, SwapState, is_modelled, is_quadratic, is_reweighted, score_exchanges
+from jaxht.refit.swaps import (
+    Quadratic,
+    SwapState,
+    is_modelled,
+    is_quadratic,
+    is_reweighted,
+    score_exchanges,
+)
 from jaxht.solvers.iterate import Iterate, evaluate
 from jaxht.solvers.omp import complete_selection
 from jaxht.solvers.solver import Solver, Step
@@ -23,58 +33,66 @@ from jaxht.solvers.status import Status
 
 @pytree
 class LocalSearch(Solver):
-    r"""Local search for the best support: tabu search over all swaps, from several starts side by side.
+    r"""Local search for the best support: tabu search over all swaps, from several starts side by
+    side.
 
-    Every step takes ``num_moves`` moves or more from the support of each start, a move being the best swap
+    Every step takes ``num_moves`` moves or more from the support of each start, a move being the
+    best swap
 
     .. math::
         (i, j) = \arg\min_{i \in S, j \notin S} \min \{ f : supp \subseteq S \setminus \{i\} \cup \{j\} \}, \qquad
         S \leftarrow S \setminus \{i\} \cup \{j\},
 
-    even where f increases. For a random number of moves, an item that has left may not join again and one that has
-    joined may not leave, unless the swap brings f below every value met so far (tabu search). Then f is refitted on the
-    best support that any walk has found. In the next step one walk in eight continues from that support, the others
-    from where they ended. The run ends with NO_PROGRESS after ``patience`` steps in a row without a converged refit
-    that decreases f, or after one step that does not decrease f and in which all walks meet the same least f. Scores do
-    not depend on the scale of columns.
+    even where f increases. For a random number of moves, an item that has left may not join again
+    and one that has joined may not leave, unless the swap brings f below every value met so far
+    (tabu search). Then f is refitted on the best support that any walk has found. In the next step
+    one walk in eight continues from that support, the others from where they ended. The run ends
+    with NO_PROGRESS after ``patience`` steps in a row without a converged refit that decreases f,
+    or after one step that does not decrease f and in which all walks meet the same least f. Scores
+    do not depend on the scale of columns.
 
-    * *Least squares* under :class:`jaxht.Sparse` without bounds (matrix variables: up to 512 entries): a move is the
-      best of all swaps, computed in closed form. The starts are supports found by forward selection from different
-      first coordinates: by the true decrease of f (orthogonal least squares), and for one start by the gradient
-      (orthogonal matching pursuit). The returned x is the minimiser on a support that no single swap improves.
-    * *Everything else*: a move refits f on several candidate supports and takes the best. The candidates are the
-      ``num_candidates - 1`` best swaps by the quadratic model of f on the support (under Sparse, see
-      :func:`jaxht.refit.swaps.score_exchanges`) or by a separable model, and one exchange of a block of items, whose
-      size is reduced whenever the exchange does not decrease f (splicing). Each start selects the items that decrease a
-      separable model of f most; in all starts but one, the decreases are multiplied by random weights.
+    * *Least squares* under :class:`jaxht.Sparse` without bounds (matrix variables: up to 512
+      entries): a move is the best of all swaps, computed in closed form. The starts are supports
+      found by forward selection from different first coordinates: by the true decrease of f
+      (orthogonal least squares), and for one start by the gradient (orthogonal matching pursuit).
+      The returned x is the minimiser on a support that no single swap improves.
+    * *Everything else*: a move refits f on several candidate supports and takes the best. The
+      candidates are the ``num_candidates - 1`` best swaps by the quadratic model of f on the
+      support (under Sparse, see :func:`jaxht.refit.swaps.score_exchanges`) or by a separable model,
+      and one exchange of a block of items, whose size is reduced whenever the exchange does not
+      decrease f (splicing). Each start selects the items that decrease a separable model of f most;
+      in all starts but one, the decreases are multiplied by random weights.
 
-    On more than 512 columns the moves of a step are restricted to the most promising coordinates: those of S, and those
-    of the best swaps with S. One start is the support of x0, completed where it has fewer than k items. Coordinates
-    whose columns depend linearly, up to rounding, on those of the selected ones are left out. Results are deterministic
-    for a given key; ``key=None`` stands for a fixed key.
+    On more than 512 columns the moves of a step are restricted to the most promising coordinates:
+    those of S, and those of the best swaps with S. One start is the support of x0, completed where
+    it has fewer than k items. Coordinates whose columns depend linearly, up to rounding, on those
+    of the selected ones are left out. Results are deterministic for a given key; ``key=None``
+    stands for a fixed key.
 
     Args:
-        num_starts: an int, static; number of walks that run side by side, at little more than the cost of one.
+        num_starts: an int, static; number of walks that run side by side, at little more than the
+            cost of one.
         num_moves: an integer >= 1, traced; moves between two refits of the best support.
-        patience: an integer >= 1, traced; number of steps without a decrease of f after which the run ends. Increase it
-            to search longer on problems with correlated columns.
-        num_candidates: an int, static; number of supports refitted in a move, where f is not least squares. 1 suits
-            problems on which every refit takes long: a walk then makes one exchange after another as long as f
-            decreases. For smooth separable losses of one output under Sparse without bounds these exchanges are found
-            by a search on the quadratic model of f (iteratively reweighted least squares); otherwise blocks are
-            exchanged.
+        patience: an integer >= 1, traced; number of steps without a decrease of f after which the
+            run ends. Increase it to search longer on problems with correlated columns.
+        num_candidates: an int, static; number of supports refitted in a move, where f is not least
+            squares. 1 suits problems on which every refit takes long: a walk then makes one
+            exchange after another as long as f decreases. For smooth separable losses of one output
+            under Sparse without bounds these exchanges are found by a search on the quadratic model
+            of f (iteratively reweighted least squares); otherwise blocks are exchanged.
 
     Raises:
-        ValueError: for :class:`jaxht.LowRank`, which has no coordinates to select, and where k_max is not known.
+        ValueError: for :class:`jaxht.LowRank`, which has no coordinates to select, and where k_max
+        is not known.
 
-    Cost: a step takes for each start k_max products with A, and a move ``(k_max + n) m`` for m columns, at most
-        ``max(256, 8 k_max, 8192 / k_max)`` of them. Where d <= n or d <= 512, and d <= 8 num_starts k_max, the Gram
-        matrix of a dense design is computed once, n d^2. If f is not least squares, a move takes k_max products with m
-        columns and ``num_candidates`` refits.
+    Cost: a step takes for each start k_max products with A, and a move ``(k_max + n) m`` for m
+        columns, at most ``max(256, 8 k_max, 8192 / k_max)`` of them. Where d <= n or d <= 512, and
+        d <= 8 num_starts k_max, the Gram matrix of a dense design is computed once, n d^2. If f is
+        not least squares, a move takes k_max products with m columns and ``num_candidates`` refits.
 
-    Source: Glover 1989 for tabu search; Chen, Billings & Luo 1989 for the forward selection; Zhu et al. 2020 for
-    splicing. Not in the papers, whose Axiotis & Sviridenko 2020, Algorithm 4, scores the swaps of one leaving
-    coordinate.
+    Source: Glover 1989 for tabu search; Chen, Billings & Luo 1989 for the forward selection; Zhu et
+    al. 2020 for splicing. Not in the papers, whose Axiotis & Sviridenko 2020, Algorithm 4, scores
+    the swaps of one leaving coordinate.
 
     Example:
         >>> import jax.numpy as jnp, jaxht
@@ -99,18 +117,24 @@ class LocalSearch(Solver):
             if not (isinstance(number, int) and number >= 1):
                 raise ValueError(f"{name} must be an int of at least 1; got {describe(number)}")
         if constraint.k_max is None:
-            raise ValueError("k_max must be given for LocalSearch: Sparse(k, k_max=...) where k is traced")
+            raise ValueError(
+                "k_max must be given for LocalSearch: Sparse(k, k_max=...) where k is traced"
+            )
         check_selection(constraint)
         alone = is_quadratic(objective, constraint) or self._descends(objective, constraint)
         starts, seeds = select_starts(objective, constraint, x0, self.num_starts, key, alone)
         moments: Any = ()
         places = Place(starts)
         if is_quadratic(objective, constraint):
-            moments = Quadratic.of(objective, ROWS * self.num_starts * max(1, constraint.k_max)).moments
+            moments = Quadratic.of(
+                objective, ROWS * self.num_starts * max(1, constraint.k_max)
+            ).moments
         else:
             if self._descends(objective, constraint):
                 starts = complete_starts(objective, constraint, x0, starts)
-            fits = jax.vmap(lambda selected: refit(objective, constraint.support(selected), x0))(starts)
+            fits = jax.vmap(lambda selected: refit(objective, constraint.support(selected), x0))(
+                starts
+            )
             places = Place(starts, fits, jnp.full(starts.shape[:1], largest_block(constraint)))
         return evaluate(objective, x0), (moments, places, seeds, jnp.zeros((), jnp.int32))
 
@@ -121,11 +145,18 @@ class LocalSearch(Solver):
         def search(place: Place, seed: Array, lane: Array) -> Walk:
             if is_quadratic(objective, constraint):
                 return search_quadratic(
-                    Quadratic(objective, *moments), constraint, place, seed, self.num_moves, lane == 1
+                    Quadratic(objective, *moments),
+                    constraint,
+                    place,
+                    seed,
+                    self.num_moves,
+                    lane == 1,
                 )
             if self._descends(objective, constraint):
                 return search_reweighted(objective, constraint, place, seed, self.num_moves)
-            return search_refitted(objective, constraint, place, seed, self.num_moves, self.num_candidates)
+            return search_refitted(
+                objective, constraint, place, seed, self.num_moves, self.num_candidates
+            )
 
         lanes = lax.iota(jnp.int32, seeds.size)
         if self._descends(objective, constraint):  # one after the other: each refit is large enough
@@ -137,11 +168,15 @@ class LocalSearch(Solver):
             fit = refit(objective, constraint.support(best.selected), iterate.x)
             last: Any = ()
         else:
-            fit, refitted = best.fit, Refit(iterate.x, iterate.pred, jnp.asarray(iterate.refit_converged))
+            fit, refitted = (
+                best.fit,
+                Refit(iterate.x, iterate.pred, jnp.asarray(iterate.refit_converged)),
+            )
             last = (refitted, best.block)
         found = evaluate(objective, fit, iterate.counts.plus(full_gradients=1))
         better = found.value < iterate.value
-        # A refit that has not converged descends further wherever it goes on: that finds no better support.
+        # A refit that has not converged descends further wherever it goes on: that finds no better
+        # support.
         num_failed = jnp.where(better & fit.converged, 0, num_failed + 1)
         # Several walks that all end in the same f have found the least.
         agree = ~better & ~jnp.any(is_below(jnp.min(walks.least), walks.least)) & (seeds.size > 1)
@@ -161,22 +196,34 @@ class LocalSearch(Solver):
 def select_starts(
     objective: Any, constraint: Any, x0: Array, num_starts: int, key: PRNGKey | None, alone: bool
 ) -> tuple[Array, Array]:
-    """The selections to start from, bool (num_starts, ...), and numbers from which random ones follow, uint32.
+    """The selections to start from, bool (num_starts, ...), and numbers from which random ones
+    follow, uint32.
 
-    The first is that of x0. To the others join the items that decrease a separable model of f most, but for random
-    factors; or the first of these alone, where :meth:`SwapState.complete` adds the others.
-    """
+    The first is that of x0. To the others join the items that decrease a separable model of f most,
+    but for random factors; or the first of these alone, where :meth:`SwapState.complete` adds the
+    others."""
     none = objective.start()
     gains, *_ = score_exchanges(objective, constraint, None, none, objective.predict(none))
-    bits = jax.random.bits(jax.random.key(0) if key is None else key, (num_starts, 1 + gains.size), jnp.uint32)
-    factors = jnp.asarray(bits[:, 1:] >> 8, gains.dtype).at[0].set(2**24).reshape(num_starts, *gains.shape)
+    bits = jax.random.bits(
+        jax.random.key(0) if key is None else key, (num_starts, 1 + gains.size), jnp.uint32
+    )
+    factors = (
+        jnp.asarray(bits[:, 1:] >> 8, gains.dtype)
+        .at[0]
+        .set(2**24)
+        .reshape(num_starts, *gains.shape)
+    )
 
     def start(lane: Array, factors: Array) -> Array:
         kept = jnp.where(lane == 0, constraint.active(x0), constraint.active(none))
-        ranked = jnp.where(kept, jnp.inf, jnp.nan_to_num(gains * factors))  # gains that overflow stay below
+        ranked = jnp.where(
+            kept, jnp.inf, jnp.nan_to_num(gains * factors)
+        )  # gains that overflow stay below
         if not alone:
             return k_largest_mask(ranked.ravel(), constraint.limit).reshape(gains.shape)
-        first = lax.iota(jnp.int32, gains.size) == jnp.argmax(jnp.where(kept, 0, ranked)).astype(jnp.int32)
+        first = lax.iota(jnp.int32, gains.size) == jnp.argmax(jnp.where(kept, 0, ranked)).astype(
+            jnp.int32
+        )
         first = first.reshape(gains.shape)
         return kept | (first & (jnp.sum(kept, dtype=jnp.int32) < constraint.limit))
 
@@ -186,11 +233,13 @@ def select_starts(
 def complete_starts(objective: Any, constraint: Any, x0: Array, starts: Array) -> Array:
     """Starts of :func:`search_reweighted`, bool (num_starts, d).
 
-    The first is that of orthogonal matching pursuit, where that does not take long; the others are those of forward
-    selection on the quadratic upper bound of f at 0, from different first items.
+    The first is that of orthogonal matching pursuit, where that does not take long; the others are
+    those of forward selection on the quadratic upper bound of f at 0, from different first items.
     """
     none = objective.start()
-    f = Quadratic.bound(objective, none, objective.predict(none), ROWS * len(starts) * max(1, constraint.k_max))
+    f = Quadratic.bound(
+        objective, none, objective.predict(none), ROWS * len(starts) * max(1, constraint.k_max)
+    )
 
     def complete(selected: Array) -> Array:
         fixed = constraint.always_active
@@ -205,7 +254,8 @@ def complete_starts(objective: Any, constraint: Any, x0: Array, starts: Array) -
 def complete_quadratic(
     f: Quadratic, constraint: Any, selected: Array, fixed: Array, by_gradient: Any = False
 ) -> SwapState:
-    """The state of a flat selection and of what is fixed, completed by forward selection on the quadratic."""
+    """The state of a flat selection and of what is fixed, completed by forward selection on the
+    quadratic."""
     k_max = max(1, constraint.k_max or 0)
     # One that must stay has its slot, even where it depends on others and the slot is empty.
     wanted = mask_to_indices(selected | fixed, k_max)
@@ -258,7 +308,9 @@ class Walk(NamedTuple):
     def take(self, place: Place, value: Array, state: Any, fixed: Array) -> "Walk":
         """A move to another selection, from which ``fixed`` may not leave."""
         here, there = self.place.selected, place.selected
-        longest = jnp.stack([jnp.sum(mask, dtype=jnp.int32) for mask in (there & ~fixed, ~there)]) - 1
+        longest = (
+            jnp.stack([jnp.sum(mask, dtype=jnp.int32) for mask in (there & ~fixed, ~there)]) - 1
+        )
         # A linear congruential generator (Numerical Recipes), of which the upper bits are used.
         seed = self.seed * jnp.uint32(1664525) + jnp.uint32(1013904223)
         shortest, spread = jnp.array(SHORTEST, jnp.int32), jnp.array(SPREAD, jnp.uint32)
@@ -270,7 +322,8 @@ class Walk(NamedTuple):
         return Walk(place, state, best, least, self.move + 1, seed, until, improved)
 
     def allows(self, slots: Array, values: Array) -> Array:
-        """Whether each swap is not tabu, or leads to an f below all that was met, bool (k_max, number of items).
+        """Whether each swap is not tabu, or leads to an f below all that was met, bool (k_max,
+        number of items).
 
         Args:
             slots: int32 (k_max,), the items that may leave, padded with the number of items.
@@ -286,9 +339,15 @@ class Walk(NamedTuple):
 
 
 def search_quadratic(
-    f: Quadratic, constraint: Sparse, place: Place, seed: Array, num_moves: Numeric, by_gradient: Array
+    f: Quadratic,
+    constraint: Sparse,
+    place: Place,
+    seed: Array,
+    num_moves: Numeric,
+    by_gradient: Array,
 ) -> Walk:
-    """Complete a support by forward selection, and take the best swap that is not tabu, again and again.
+    """Complete a support by forward selection, and take the best swap that is not tabu, again and
+    again.
 
     Moves go on as long as they find a better one: so no swap improves the best support.
 
@@ -310,15 +369,20 @@ def search_quadratic(
     if active is not None:
         f, state, fixed = f.restrict(active), state.restrict(active), fixed[active]
     walk = walk_quadratic(f, state, fixed, jnp.zeros_like(fixed), seed, num_moves)
-    return walk.end(lambda place: Place(spread(place.selected, active, selected.size).reshape(shape)))
+    return walk.end(
+        lambda place: Place(spread(place.selected, active, selected.size).reshape(shape))
+    )
 
 
 def walk_quadratic(
     f: Quadratic, state: SwapState, fixed: Array, excluded: Array, seed: Array, num_moves: Numeric
 ) -> Walk:
-    """The moves of :func:`search_quadratic` from a state; fixed items may not leave, and excluded ones not join."""
+    """The moves of :func:`search_quadratic` from a state; fixed items may not leave, and excluded
+    ones not join."""
     m, k_max = fixed.size, state.indices.size
-    movable = ~fixed.at[state.indices].get(mode="fill", fill_value=True)  # what joins in such a slot may leave it
+    movable = ~fixed.at[state.indices].get(
+        mode="fill", fill_value=True
+    )  # what joins in such a slot may leave it
 
     def move(walk: Walk) -> Walk:
         state = walk.state
@@ -334,11 +398,15 @@ def walk_quadratic(
     return lax.while_loop(lambda walk: (walk.move < num_moves) | walk.goes_on, move, start)
 
 
-def search_reweighted(objective: Any, constraint: Sparse, place: Place, seed: Array, num_moves: Numeric) -> Walk:
-    """Search by the quadratic with the derivatives of f, refit on what is found, and so on as long as f decreases.
+def search_reweighted(
+    objective: Any, constraint: Sparse, place: Place, seed: Array, num_moves: Numeric
+) -> Walk:
+    """Search by the quadratic with the derivatives of f, refit on what is found, and so on as long
+    as f decreases.
 
-    Each search is one of :func:`walk_quadratic` of so many moves, which are halved where f does not decrease. What has
-    joined in a single swap that failed does not join in the next ones, of which there are FAILURES at most.
+    Each search is one of :func:`walk_quadratic` of so many moves, which are halved where f does not
+    decrease. What has joined in a single swap that failed does not join in the next ones, of which
+    there are FAILURES at most.
 
     Args:
         objective: a separable loss.
@@ -350,9 +418,12 @@ def search_reweighted(objective: Any, constraint: Sparse, place: Place, seed: Ar
     Returns:
         The :class:`Walk`; in its place a block of 0 where nothing is left to try.
 
-    Cost: a refit takes two products with each of k_max + block columns, or n d^2 where d is at most ``ROWS k_max``.
-    """
-    fixed, k_max = jnp.broadcast_to(constraint.always_active, place.selected.shape), max(1, constraint.k_max or 0)
+    Cost: a refit takes two products with each of k_max + block columns, or n d^2 where d is at most
+    ``ROWS k_max``."""
+    fixed, k_max = (
+        jnp.broadcast_to(constraint.always_active, place.selected.shape),
+        max(1, constraint.k_max or 0),
+    )
 
     def descend(carry: Any) -> Any:
         (selected, fit, _), value, _ = carry
@@ -369,7 +440,9 @@ def search_reweighted(objective: Any, constraint: Sparse, place: Place, seed: Ar
             excluded |= (block == 1) & joins
             exhausted = ~jnp.any(joins) | (jnp.sum(excluded, dtype=jnp.int32) >= FAILURES)
             smaller = jnp.where(exhausted, 0, jnp.maximum(1, block // 2))
-            place = tree_where(better, Place(candidate, found, block), Place(selected, fit, smaller))
+            place = tree_where(
+                better, Place(candidate, found, block), Place(selected, fit, smaller)
+            )
             return place, jnp.where(better, new, value), move + 1, excluded, better
 
         def fails(carry: Any) -> Array:
@@ -388,9 +461,15 @@ def search_reweighted(objective: Any, constraint: Sparse, place: Place, seed: Ar
 
 
 def search_refitted(
-    objective: Any, constraint: Any, place: Place, seed: Array, num_moves: Numeric, num_candidates: int
+    objective: Any,
+    constraint: Any,
+    place: Place,
+    seed: Array,
+    num_moves: Numeric,
+    num_candidates: int,
 ) -> Walk:
-    """Refit on the most promising swaps and an exchange of a block, and take the best, again and again.
+    """Refit on the most promising swaps and an exchange of a block, and take the best, again and
+    again.
 
     Args:
         objective: any.
@@ -411,7 +490,11 @@ def search_refitted(
         active = find_active(objective, model)
     items = shape
     if active is not None:
-        objective, constraint, items = restrict_columns(objective, active), constraint.restrict(active), active.shape
+        objective, constraint, items = (
+            restrict_columns(objective, active),
+            constraint.restrict(active),
+            active.shape,
+        )
         selected, fit = selected[active], fit._replace(x=fit.x[active])
     fixed = jnp.broadcast_to(constraint.always_active, items).ravel()
     size = fixed.size
@@ -428,13 +511,17 @@ def search_refitted(
 
         # The items of a block that join, and as many that leave.
         gains = jnp.where(selected | ~(gains.ravel() > 0), 0, gains.ravel())
-        joins = k_largest_mask(gains, jnp.minimum(block, jnp.sum(may_leave, dtype=jnp.int32))) & (gains > 0)
+        joins = k_largest_mask(gains, jnp.minimum(block, jnp.sum(may_leave, dtype=jnp.int32))) & (
+            gains > 0
+        )
         leaves = rank(jnp.where(may_leave, losses, jnp.inf)) < jnp.sum(joins, dtype=jnp.int32)
         out = jnp.where(leaves, slots, size)
         candidates, possible = [selected.at[out].set(False, mode="drop") | joins], [jnp.any(joins)]
         if num_candidates > 1:
             allowed = walk.allows(slots, value - swaps)
-            swaps = jnp.where(allowed & may_leave[:, None] & ~selected[None] & ~jnp.isnan(swaps), swaps, -jnp.inf)
+            swaps = jnp.where(
+                allowed & may_leave[:, None] & ~selected[None] & ~jnp.isnan(swaps), swaps, -jnp.inf
+            )
             for _ in range(num_candidates - 1):
                 place = jnp.argmax(swaps).astype(jnp.int32)
                 i, j = place // size, place % size
@@ -454,7 +541,8 @@ def search_refitted(
         selected, fit, value = tree_where(moves, taken, (selected, fit, value))
         block = jnp.where(descends & (lane == 0), block, jnp.maximum(1, block // 2))
         walk = walk.take(Place(selected, fit, block), value, value, fixed)
-        # Where nothing is left to try the walk has ended; and a refit that has not converged always improves.
+        # Where nothing is left to try the walk has ended; and a refit that has not converged always
+        # improves.
         move = jnp.where(moves | ~last, walk.move, num_moves)
         return walk._replace(move=move, goes_on=walk.goes_on & fit.converged)
 
@@ -465,7 +553,11 @@ def search_refitted(
 
     def end(place: Place) -> Place:
         x = place.fit.x if active is None else spread(place.fit.x, active, shape[0])
-        return Place(spread(place.selected, active, shape[0]).reshape(shape), place.fit._replace(x=x), place.block)
+        return Place(
+            spread(place.selected, active, shape[0]).reshape(shape),
+            place.fit._replace(x=x),
+            place.block,
+        )
 
     return walk.end(end)
 
@@ -487,7 +579,8 @@ def spread(values: Array, active: Array | None, d: int) -> Array:
 
 
 def find_active(objective: Any, state: SwapState) -> Array | None:
-    """The coordinates among which to search: those of S, and of the best swaps with it; None for all."""
+    """The coordinates among which to search: those of S, and of the best swaps with it; None for
+    all."""
     k_max, d = state.images.shape
     size = max(ACTIVE, 8 * k_max, PAIRS // k_max)
     if d <= 2 * size or not objective.design.gathers(size):
@@ -498,7 +591,8 @@ def find_active(objective: Any, state: SwapState) -> Array | None:
 
 
 def rank(values: Array) -> Array:
-    """The place of each of a few numbers in increasing order, of equal ones in that of their indices; int32."""
+    """The place of each of a few numbers in increasing order, of equal ones in that of their
+    indices; int32."""
     index = lax.iota(jnp.int32, values.size)
     rows, columns = values[:, None], values[None]
     is_before = (columns < rows) | ((columns == rows) & (index[None] < index[:, None]))
@@ -510,14 +604,15 @@ def is_below(value: Array, least: Array) -> Array:
     return value < least - ROUNDING * float(jnp.finfo(value.dtype).eps) * jnp.abs(least)
 
 
-# The number of moves for which a coordinate that joined may not leave, and one that left may not join: at least, and
-# how many different ones there are.
+# The number of moves for which a coordinate that joined may not leave, and one that left may not
+# join: at least, and how many different ones there are.
 SHORTEST, SPREAD = (2, 4), (4, 9)
 ROWS = 8  # of H, that a walk asks for, over k_max: a Gram matrix of more is not computed at once
 # The least number of coordinates to search among, and of their pairs with selected ones.
 ACTIVE, PAIRS = 256, 8192
 # One start in so many, and at least one, goes on from the best support of all in the next step.
 ELITE = 8
-FORWARD = 5_000_000_000  # n k_max^3 up to which a search starts from orthogonal matching pursuit on f itself
+# n k_max^3 up to which a search starts from orthogonal matching pursuit on f itself
+FORWARD = 5_000_000_000
 FAILURES = 8  # swaps by the quadratic model, one after the other, that do not decrease f
 ROUNDING = 64.0  # in ulps: supports of f as nearly equal are not told apart

@@ -7,7 +7,8 @@ import jax.numpy as jnp
 from jax import lax
 from optax.tree_utils import tree_where
 
-from jaxht._pytree import Array, Numeric, PRNGKey, pytree, static
+from jaxht._dataclass import pytree, static
+from jaxht._typing import Array, Numeric, PRNGKey
 from jaxht.constraints import Constraint
 from jaxht.objectives.objective import Objective
 from jaxht.solvers.iterate import Iterate, evaluate
@@ -17,36 +18,39 @@ from jaxht.solvers.solver import Solver, Step
 
 @pytree
 class NIHT(Solver):
-    r"""Iterative hard thresholding with the exact step on the current support: no step size to choose.
+    r"""Iterative hard thresholding with the exact step on the current support: no step size to
+    choose.
 
     .. math::
         g = \nabla f(x), \quad S = supp(x) \text{ (at } x = 0:\ supp(g, k)), \quad
         \eta = \frac{\|g_S\|^2}{\|A g_S\|^2}, \quad \tilde x = H_k(x - \eta g)
 
-    If supp(x~) is not S, the step must also satisfy ``eta <= (1 - c) ||x~ - x||^2 / ||A (x~ - x)||^2``; a step that
-    does not is retried with eta divided by ``q (1 - c)``. For general f, eta uses the curvature of f at x along g_S,
-    and the condition uses the mean curvature along the step, ``(x~ - x)' (grad f(x~) - grad f(x))``. Every step must
-    then satisfy the condition, with 2 in place of 1 - c where the support does not change and there are no bounds.
-    Quadratic f then never increases; for other f, ``f(x~) <= f(x)`` is required as well, up to a rounding error of
+    If supp(x~) is not S, the step must also satisfy ``eta <= (1 - c) ||x~ - x||^2 / ||A (x~ -
+    x)||^2``; a step that does not is retried with eta divided by ``q (1 - c)``. For general f, eta
+    uses the curvature of f at x along g_S, and the condition uses the mean curvature along the
+    step, ``(x~ - x)' (grad f(x~) - grad f(x))``. Every step must then satisfy the condition, with 2
+    in place of 1 - c where the support does not change and there are no bounds. Quadratic f then
+    never increases; for other f, ``f(x~) <= f(x)`` is required as well, up to a rounding error of
     f(x0).
 
-    For matrices of low rank ``g_S`` is ``U U' g V V'``, with the singular vectors of x (Tanner & Wei 2013 take U
-    alone), and steps start from an extrapolated point, see ``accelerate``.
+    For matrices of low rank ``g_S`` is ``U U' g V V'``, with the singular vectors of x (Tanner &
+    Wei 2013 take U alone), and steps start from an extrapolated point, see ``accelerate``.
 
-    It selects by magnitude: standardise columns of different units first, :func:`jaxht.standardize`.
+    It selects by magnitude: standardise columns of different units first,
+    :func:`jaxht.standardize`.
 
     Args:
         c: in (0, 1), a scalar, traced: margin of the step condition.
         q: > 1 / (1 - c), a scalar, traced: how fast the step size shrinks.
-        accelerate: bool, static; for :class:`jaxht.LowRank`: whether a step is taken from ``x + nu (x - x_prev)``,
-            Nesterov's extrapolation, restarted where it points backwards. Then f may increase in a step. Elsewhere it
-            has no effect.
+        accelerate: bool, static; for :class:`jaxht.LowRank`: whether a step is taken from ``x + nu
+            (x - x_prev)``, Nesterov's extrapolation, restarted where it points backwards. Then f
+            may increase in a step. Elsewhere it has no effect.
 
-    Cost: a step takes one full gradient and one product for eta; each further trial a projection and a gradient; with
-    acceleration a further gradient.
+    Cost: a step takes one full gradient and one product for eta; each further trial a projection
+    and a gradient; with acceleration a further gradient.
 
-    Source: Blumensath & Davies 2010, Algorithm 1, which does not fix c and q; O'Donoghue & Candès 2015 for the
-    acceleration.
+    Source: Blumensath & Davies 2010, Algorithm 1, which does not fix c and q; O'Donoghue & Candès
+    2015 for the acceleration.
 
     Example:
         >>> import jax.numpy as jnp, jaxht
@@ -65,7 +69,9 @@ class NIHT(Solver):
         """5 000 steps."""
         return 5_000
 
-    def init(self, objective: Objective, constraint: Constraint, x0: Array, key: PRNGKey | None) -> Step:
+    def init(
+        self, objective: Objective, constraint: Constraint, x0: Array, key: PRNGKey | None
+    ) -> Step:
         """The gradient at x0, and S."""
         iterate = evaluate(objective, x0)
         g = objective.gradient(x0, iterate.pred)
@@ -74,14 +80,19 @@ class NIHT(Solver):
         rounding = ROUNDING * jnp.finfo(x0.dtype).eps * jnp.abs(iterate.value)
         return iterate, (g, S, rounding, Momentum.init(iterate) if accelerated else None)
 
-    def step(self, objective: Objective, constraint: Constraint, iterate: Iterate, state: Any) -> Step:
+    def step(
+        self, objective: Objective, constraint: Constraint, iterate: Iterate, state: Any
+    ) -> Step:
         """Exact step on the support, backtracking where it is too long."""
         g, S, rounding, momentum = state
         u = iterate if momentum is None else momentum
         x, pred = u.x, u.pred
-        most = iterate.value + rounding if momentum is None else jnp.inf  # an extrapolated u is outside of the set
+        most = (
+            iterate.value + rounding if momentum is None else jnp.inf
+        )  # an extrapolated u is outside of the set
         g_S = S.restrict(g)
-        # eta does not depend on the length of g_S, but in units of its largest entry no square over- or underflows.
+        # eta does not depend on the length of g_S, but in units of its largest entry no square
+        # over- or underflows.
         scale = jnp.max(jnp.abs(g_S))
         flat = scale == 0
         v = g_S / jnp.where(flat, 1, scale)
@@ -96,7 +107,8 @@ class NIHT(Solver):
             gradient = objective.gradient(new.x, new.pred)
             move = new.x - x
             same = S_new.equals(S) & (S_new.bounds is None)
-            # Multiplied out: no division by a vanishing curvature; and in units of the move, as above.
+            # Multiplied out: no division by a vanishing curvature; and in units of the move, as
+            # above.
             length = jnp.max(jnp.abs(move))
             unit = move / jnp.where(length > 0, length, 1)
             limit = jnp.where(same, 2, 1 - self.c) * length * jnp.vdot(unit, unit)
@@ -108,9 +120,12 @@ class NIHT(Solver):
             eta = eta / (self.q * (1 - self.c))
             return eta, tries + 1, attempt(eta)
 
-        # A NaN is never accepted: the bound on tries ends the loop, and the runner reports DIVERGED.
+        # A NaN is never accepted: the bound on tries ends the loop, and the runner reports
+        # DIVERGED.
         _, tries, (new, g, S, _) = lax.while_loop(
-            lambda carry: ~carry[2][-1] & (carry[1] < MAX_TRIES), shrink, (eta, jnp.ones((), jnp.int32), attempt(eta))
+            lambda carry: ~carry[2][-1] & (carry[1] < MAX_TRIES),
+            shrink,
+            (eta, jnp.ones((), jnp.int32), attempt(eta)),
         )
         new = replace(new, counts=iterate.counts.plus(full_gradients=tries, projections=tries))
         if momentum is not None:
@@ -122,5 +137,6 @@ class NIHT(Solver):
 
 # 2^-60 of the exact step is far below rounding.
 MAX_TRIES = 60
-# Of f(x0), in units of its last place: far above what sums of n terms lose, and far below what matters.
+# Of f(x0), in units of its last place: far above what sums of n terms lose, and far below what
+# matters.
 ROUNDING = 64.0

@@ -1,4 +1,5 @@
-"""Forward selection: orthogonal matching pursuit by derivatives, orthogonal least squares by the decrease of f."""
+"""Forward selection: orthogonal matching pursuit by derivatives, orthogonal least squares by the
+decrease of f."""
 
 from typing import Any, ClassVar
 
@@ -6,7 +7,8 @@ import jax.numpy as jnp
 from jax import lax
 from optax.tree_utils import tree_where
 
-from jaxht._pytree import Array, Numeric, PRNGKey, pytree
+from jaxht._dataclass import pytree
+from jaxht._typing import Array, Numeric, PRNGKey
 from jaxht.constraints import SelectionConstraint, check_selection
 from jaxht.objectives.linear_model import LeastSquares
 from jaxht.objectives.objective import Objective
@@ -22,25 +24,29 @@ from jaxht.solvers.status import Status
 
 @pytree
 class OMP(Solver):
-    r"""Orthogonal matching pursuit; for a general f it is forward selection (FBS), for groups group OMP.
+    r"""Orthogonal matching pursuit; for a general f it is forward selection (FBS), for groups group
+    OMP.
 
     .. math::
         i = \arg\max_{i \notin S} |\nabla_i f(x)|, \qquad S \leftarrow S \cup \{i\}, \qquad
         x \leftarrow \arg\min \{ f(x) : supp(x) \subseteq S \}
 
-    until S has k coordinates. It starts from the support of x0 and the coordinates that are always active; where there
-    are any, the first step refits on them. It ends with FINISHED, or with NO_PROGRESS where no coordinate decreases f:
-    then x has fewer than k nonzeros. It has no arguments.
+    until S has k coordinates. It starts from the support of x0 and the coordinates that are always
+    active; where there are any, the first step refits on them. It ends with FINISHED, or with
+    NO_PROGRESS where no coordinate decreases f: then x has fewer than k nonzeros. It has no
+    arguments.
 
-    It selects by the size of derivatives: standardise columns of different units first, :func:`jaxht.standardize`.
+    It selects by the size of derivatives: standardise columns of different units first,
+    :func:`jaxht.standardize`.
 
     Raises:
         ValueError: for :class:`jaxht.LowRank`, which has no coordinates to select.
 
-    Cost: a step takes one full gradient and a refit. For least squares with k_max known the refit updates the
-    factorisation of the step before, on all designs, at 2 to 4 n k_max.
+    Cost: a step takes one full gradient and a refit. For least squares with k_max known the refit
+    updates the factorisation of the step before, on all designs, at 2 to 4 n k_max.
 
-    Source: Axiotis & Sviridenko 2020, Algorithm 2; Yuan, Li & Zhang 2018, §6.1; Pati, Rezaiifar & Krishnaprasad 1993.
+    Source: Axiotis & Sviridenko 2020, Algorithm 2; Yuan, Li & Zhang 2018, §6.1; Pati, Rezaiifar &
+    Krishnaprasad 1993.
 
     Example:
         >>> import jax.numpy as jnp, jaxht
@@ -55,7 +61,9 @@ class OMP(Solver):
         """k steps."""
         return constraint.k
 
-    def init(self, objective: Objective, constraint: SelectionConstraint, x0: Array, key: PRNGKey | None) -> Step:
+    def init(
+        self, objective: Objective, constraint: SelectionConstraint, x0: Array, key: PRNGKey | None
+    ) -> Step:
         """x0 and its support, and a factorisation of these columns."""
         check_selection(constraint)
         S = constraint.active(x0)
@@ -63,7 +71,9 @@ class OMP(Solver):
         iterate = evaluate(objective, x0, status=status)
         return iterate, (S, factorise(objective, constraint, S), jnp.any(S))
 
-    def step(self, objective: Objective, constraint: SelectionConstraint, iterate: Iterate, state: Any) -> Step:
+    def step(
+        self, objective: Objective, constraint: SelectionConstraint, iterate: Iterate, state: Any
+    ) -> Step:
         """i, S and x; the first step refits on the support of x0, if it has one."""
         descent = constraint.feasible_direction(-objective.gradient(iterate.x, iterate.pred))
         return add_best(objective, constraint, iterate, state, constraint.scores(descent))
@@ -77,18 +87,20 @@ class OLS(Solver):
         i = \arg\min_{i \notin S} \min \{ f : supp \subseteq S \cup \{i\} \}, \qquad S \leftarrow S \cup \{i\},
         \qquad x \leftarrow \arg\min \{ f(x) : supp(x) \subseteq S \}
 
-    until S has k coordinates. Where :class:`OMP` takes the coordinate of the largest derivative, this one takes that of
-    the largest decrease once all of S is refitted, so that the selection does not depend on the scale of the columns
-    (without a ridge). For groups it is the group that decreases f most. It starts from the support of x0 and the
-    coordinates that are always active; where there are any, the first step refits on them. It ends with FINISHED, or
-    with NO_PROGRESS where no coordinate decreases f. It has no arguments.
+    until S has k coordinates. Where :class:`OMP` takes the coordinate of the largest derivative,
+    this one takes that of the largest decrease once all of S is refitted, so that the selection
+    does not depend on the scale of the columns (without a ridge). For groups it is the group that
+    decreases f most. It starts from the support of x0 and the coordinates that are always active;
+    where there are any, the first step refits on them. It ends with FINISHED, or with NO_PROGRESS
+    where no coordinate decreases f. It has no arguments.
 
     Raises:
         ValueError: for :class:`jaxht.LowRank`, which has no coordinates to select.
 
-    Cost: for least squares on vectors under :class:`jaxht.Sparse`, without bounds and with k_max known, a step takes
-    two products with A, one for the gradient and one for the curvature that is left along each coordinate, and a refit
-    at 2 to 4 n k_max, on all designs; else a refit for each candidate.
+    Cost: for least squares on vectors under :class:`jaxht.Sparse`, without bounds and with k_max
+    known, a step takes two products with A, one for the gradient and one for the curvature that is
+    left along each coordinate, and a refit at 2 to 4 n k_max, on all designs; else a refit for each
+    candidate.
 
     Source: Chen, Billings & Luo 1989.
 
@@ -105,15 +117,20 @@ class OLS(Solver):
         """k steps."""
         return constraint.k
 
-    def init(self, objective: Objective, constraint: SelectionConstraint, x0: Array, key: PRNGKey | None) -> Step:
-        """x0 and its support, a factorisation of these columns, and the curvature of f along each coordinate."""
+    def init(
+        self, objective: Objective, constraint: SelectionConstraint, x0: Array, key: PRNGKey | None
+    ) -> Step:
+        """x0 and its support, a factorisation of these columns, and the curvature of f along each
+        coordinate."""
         iterate, state = OMP().init(objective, constraint, x0, key)
         if state[1] is None:
             return iterate, (state, None)
         total = objective.majorant().diagonal()
         return iterate, (state, (total, total, jnp.zeros((), jnp.int32)))
 
-    def step(self, objective: Objective, constraint: SelectionConstraint, iterate: Iterate, state: Any) -> Step:
+    def step(
+        self, objective: Objective, constraint: SelectionConstraint, iterate: Iterate, state: Any
+    ) -> Step:
         """i, S and x; the first step refits on the support of x0, if it has one."""
         selection, curvature = state
         S, qr, _ = selection
@@ -129,9 +146,14 @@ class OLS(Solver):
 
 
 def add_best(
-    objective: Objective, constraint: SelectionConstraint, iterate: Iterate, state: Any, scores: Array
+    objective: Objective,
+    constraint: SelectionConstraint,
+    iterate: Iterate,
+    state: Any,
+    scores: Array,
 ) -> tuple[Iterate, tuple[Array, GrowingQR | None, Array]]:
-    """Add the item of the largest score and refit; the first step refits on the support of x0, if it has one."""
+    """Add the item of the largest score and refit; the first step refits on the support of x0, if
+    it has one."""
     S, qr, refit_only = state
     S |= best_item(scores, ~S & ~refit_only & (count(S) < constraint.limit))
     found, qr = refit_growing(objective, qr, constraint.support(S), iterate.x)
@@ -142,8 +164,11 @@ def add_best(
     return new, (S, qr, jnp.array(False))
 
 
-def subtract_directions(objective: LeastSquares, qr: GrowingQR, remaining: Array, size: Array) -> Array:
-    r"""The curvature that is left along each coordinate once f is minimised over the directions of a factorisation.
+def subtract_directions(
+    objective: LeastSquares, qr: GrowingQR, remaining: Array, size: Array
+) -> Array:
+    r"""The curvature that is left along each coordinate once f is minimised over the directions of
+    a factorisation.
 
     .. math::
         s_j = H_{jj} - \sum_q c (a_j' q)^2
@@ -168,7 +193,8 @@ def subtract_directions(objective: LeastSquares, qr: GrowingQR, remaining: Array
 
 
 def complete_selection(objective: Objective, constraint: SelectionConstraint, x0: Array) -> Array:
-    """The active items of x0, and those that orthogonal matching pursuit adds up to k: a start for exchanges."""
+    """The active items of x0, and those that orthogonal matching pursuit adds up to k: a start for
+    exchanges."""
     omp = OMP()
 
     def unfinished(carry: Any) -> Array:
@@ -176,5 +202,7 @@ def complete_selection(objective: Objective, constraint: SelectionConstraint, x0
         return (iterate.status == Status.RUNNING) & (count(S) < constraint.limit)
 
     start = omp.init(objective, constraint, x0, None)
-    _, (S, *_) = lax.while_loop(unfinished, lambda carry: omp.step(objective, constraint, *carry), start)
+    _, (S, *_) = lax.while_loop(
+        unfinished, lambda carry: omp.step(objective, constraint, *carry), start
+    )
     return S

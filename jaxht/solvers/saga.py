@@ -5,7 +5,8 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 
-from jaxht._pytree import Array, Numeric, PRNGKey, integer, pytree, static
+from jaxht._dataclass import integer, pytree, static
+from jaxht._typing import Array, Numeric, PRNGKey
 from jaxht.constraints import Constraint
 from jaxht.objectives.objective import SumOverSamples
 from jaxht.solvers.iterate import Iterate, inverse_smoothness
@@ -15,33 +16,37 @@ from jaxht.solvers.solver import Solver, Step
 
 @pytree
 class HTSAGA(Solver):
-    r"""Stochastic gradients corrected by a table of each sample's last gradient; one step of the runner is an epoch.
+    r"""Stochastic gradients corrected by a table of each sample's last gradient; one step of the
+    runner is an epoch.
 
     .. math::
         x^+ = H_k\Big(x - \eta \Big(\tfrac{1}{b} \sum_{i \in B} (\nabla f_i(x) - g_i)
             + \tfrac{1}{n} \sum_i g_i\Big)\Big), \qquad\text{and then}\quad g_i = \nabla f_i(x), \; i \in B
 
-    The table starts with the gradients at x_0. For linear models it holds one number per sample (c numbers for c
-    outputs), since ``grad f_i(x) = l'(a_i.x) a_i``, and its mean is updated with it; the gradient of the ridge is not
-    in the table but computed at x.
+    The table starts with the gradients at x_0. For linear models it holds one number per sample (c
+    numbers for c outputs), since ``grad f_i(x) = l'(a_i.x) a_i``, and its mean is updated with it;
+    the gradient of the ridge is not in the table but computed at x.
 
-    It selects by magnitude: standardise columns of different units first, :func:`jaxht.standardize`.
+    It selects by magnitude: standardise columns of different units first,
+    :func:`jaxht.standardize`.
 
     Args:
-        step_size: eta > 0, a scalar, traced; on the scale of ``f = (1/n) sum_i f_i``, see :class:`jaxht.HTSVRG`. 0,
-            infinity and NaN end as INVALID_STEP_SIZE. None: ``1 / (3 L_b)``, L_b the expected smoothness of a minibatch
-            (Defazio et al. 2014). The theory of Shen & Li 2018 takes ``1 / (2 (alpha n + L))``.
+        step_size: eta > 0, a scalar, traced; on the scale of ``f = (1/n) sum_i f_i``, see
+            :class:`jaxht.HTSVRG`. 0, infinity and NaN end as INVALID_STEP_SIZE. None: ``1 / (3
+            L_b)``, L_b the expected smoothness of a minibatch (Defazio et al. 2014). The theory of
+            Shen & Li 2018 takes ``1 / (2 (alpha n + L))``.
         batch_size: b, an int in [1, n], static.
-        inner_steps: number of updates in one step of the runner, which evaluates f and the stopping tests once a step;
-            an integer, traced. None: n / b, rounded up.
+        inner_steps: number of updates in one step of the runner, which evaluates f and the stopping
+            tests once a step; an integer, traced. None: n / b, rounded up.
         replace: bool, static; whether a minibatch may hold the same sample twice.
 
     Raises:
         ValueError: if the objective is not a sum over samples, or batch_size is not in [1, n]; from
             :func:`jaxht.solve`, if no key is given.
 
-    Cost: one full gradient at the start; an update takes b sample gradients, O(b d + b^2), and one projection. Each
-    step of the runner recomputes the mean of the table, so that rounding errors do not accumulate.
+    Cost: one full gradient at the start; an update takes b sample gradients, O(b d + b^2), and one
+    projection. Each step of the runner recomputes the mean of the table, so that rounding errors do
+    not accumulate.
 
     Source: Shen & Li 2018, Algorithm 2.
 
@@ -64,7 +69,9 @@ class HTSAGA(Solver):
         """1 000 epochs."""
         return 1_000
 
-    def init(self, objective: SumOverSamples, constraint: Constraint, x0: Array, key: PRNGKey | None) -> Step:
+    def init(
+        self, objective: SumOverSamples, constraint: Constraint, x0: Array, key: PRNGKey | None
+    ) -> Step:
         """Compute the step size, and the table at x0."""
         step_size = self.step_size
         if step_size is None:
@@ -72,11 +79,18 @@ class HTSAGA(Solver):
         iterate = init_stochastic(objective, x0, step_size).move(x0, full_gradients=1)
         return iterate, (step_size, key, objective.loss_derivatives(x0, objective.predict(x0)))
 
-    def step(self, objective: SumOverSamples, constraint: Constraint, iterate: Iterate, state: Any) -> Step:
+    def step(
+        self, objective: SumOverSamples, constraint: Constraint, iterate: Iterate, state: Any
+    ) -> Step:
         """One epoch: as many updates as are needed to draw n samples."""
         step_size, key, table = state
         key, draws = jax.random.split(key)
-        n, b, base, origin = objective.num_samples, self.batch_size, iterate.x, jnp.zeros_like(iterate.x)
+        n, b, base, origin = (
+            objective.num_samples,
+            self.batch_size,
+            iterate.x,
+            jnp.zeros_like(iterate.x),
+        )
 
         def project(z: Array) -> Array:
             return constraint.project(z, base)[0]
@@ -84,17 +98,27 @@ class HTSAGA(Solver):
         def update(batch: SumOverSamples, indices: Array, carry: Any) -> Any:
             move, table, mean = carry  # from base to x
             x = base + move
-            new = batch.loss_derivatives(x, batch.predict(x))  # scaled as f_i / b; the table is scaled as f_i / n
+            new = batch.loss_derivatives(
+                x, batch.predict(x)
+            )  # scaled as f_i / b; the table is scaled as f_i / n
             change = new - n / b * table[indices]
             step = step_size * (batch.gradient_from(change, x) + mean)
             move = project_move(project, base, move - step)
-            if self.replace and b > 1:  # a repeated sample changes the table, and so its mean, only once
+            if (
+                self.replace and b > 1
+            ):  # a repeated sample changes the table, and so its mean, only once
                 repeated = jnp.any(jnp.tril(indices[:, None] == indices, -1), axis=1)
                 change = jnp.where(repeated.reshape(-1, *[1] * (change.ndim - 1)), 0, change)
-            return move, table.at[indices].set(b / n * new), mean + b / n * batch.gradient_from(change, origin)
+            return (
+                move,
+                table.at[indices].set(b / n * new),
+                mean + b / n * batch.gradient_from(change, origin),
+            )
 
         carry = origin, table, objective.gradient_from(table, origin)
         m = -(-n // b) if self.inner_steps is None else self.inner_steps
-        move, table, _ = run_updates(update, carry, m, objective, key=draws, batch_size=b, replace=self.replace)
+        move, table, _ = run_updates(
+            update, carry, m, objective, key=draws, batch_size=b, replace=self.replace
+        )
         x = project(base + move)  # exactly feasible, in spite of rounding
         return iterate.move(x, sample_gradients=m * b, projections=m), (step_size, key, table)

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxht._pytree import Array, Numeric, PRNGKey
+from jaxht._typing import Array, Numeric, PRNGKey
 from jaxht.linalg.factored import Factored
 from jaxht.objectives.objective import SumOverSamples, check_sum
 from jaxht.solvers.iterate import Counts, Iterate, check_step_size
@@ -18,7 +18,8 @@ S = TypeVar("S")
 
 
 def init_stochastic(objective: SumOverSamples, x0: Any, step_size: Numeric) -> Iterate:
-    """The iterate at x0, without a value: stochastic solvers leave f to the runner, whose evaluation is not counted.
+    """The iterate at x0, without a value: stochastic solvers leave f to the runner, whose
+    evaluation is not counted.
 
     Args:
         objective: a sum over samples, prepared.
@@ -78,15 +79,18 @@ def batch_smoothness(objective: SumOverSamples, batch_size: int) -> Array:
     largest = objective.sample_smoothness()
     if batch_size == 1:
         return largest
-    return ((batch_size - 1) * jnp.minimum(objective.majorant().norm(), largest) + largest) / batch_size
+    return (
+        (batch_size - 1) * jnp.minimum(objective.majorant().norm(), largest) + largest
+    ) / batch_size
 
 
 def project_move(project: Callable[[Array], Array], base: Array, move: Array) -> Array:
-    """``P(base + move) - base``, without the rounding error of the sum where the projection P leaves it unchanged.
+    """``P(base + move) - base``, without the rounding error of the sum where the projection P
+    leaves it unchanged.
 
-    A variance-reduced step is made of n updates, each of about 1/n of its size. Added to x, every update would lose the
-    digits below the last bit of x, and x would stop n times as far from the solution as by full gradients.
-    """
+    A variance-reduced step is made of n updates, each of about 1/n of its size. Added to x, every
+    update would lose the digits below the last bit of x, and x would stop n times as far from the
+    solution as by full gradients."""
     z = base + move
     x = project(z)
     return jnp.where(x == z, move, x - base)
@@ -102,12 +106,15 @@ def run_updates(
     batch_size: int,
     replace: bool,
 ) -> S:
-    """Apply ``state = update(batch, indices, state)`` num_updates times; a batch is the mean of new f_i.
+    """Apply ``state = update(batch, indices, state)`` num_updates times; a batch is the mean of new
+    f_i.
 
-    Indices are drawn for BLOCK updates at a time: under vmap, a draw for a single update costs as much as the update.
+    Indices are drawn for BLOCK updates at a time: under vmap, a draw for a single update costs as
+    much as the update.
 
     Args:
-        update: a function of a minibatch objective, its indices (b,) and the state that returns the next state.
+        update: a function of a minibatch objective, its indices (b,) and the state that returns the
+            next state.
         state: any pytree of arrays.
         num_updates: an integer, traced.
         objective: a sum over samples, prepared.
@@ -134,7 +141,9 @@ def run_updates(
     """
     num_samples = objective.num_samples
     if not (isinstance(batch_size, int | np.integer) and 1 <= batch_size <= num_samples):
-        raise ValueError(f"batch_size must be an int in [1, {num_samples}], the number of samples; got {batch_size!r}")
+        raise ValueError(
+            f"batch_size must be an int in [1, {num_samples}], the number of samples; got {batch_size!r}"
+        )
 
     weights = jnp.full(batch_size, 1 / batch_size, objective.dtype)
 
@@ -142,7 +151,9 @@ def run_updates(
         block_key = jax.random.fold_in(key, number)
         if replace or batch_size == 1:
             # Probabilities differ from 1/n by a factor of at most 1 + n / 2^32.
-            indices = (jax.random.bits(block_key, (BLOCK, batch_size), jnp.uint32) % num_samples).astype(jnp.int32)
+            indices = (
+                jax.random.bits(block_key, (BLOCK, batch_size), jnp.uint32) % num_samples
+            ).astype(jnp.int32)
         else:
             position = jnp.broadcast_to(lax.iota(jnp.int32, batch_size), (BLOCK, batch_size))
             indices = permute(block_key, position, num_samples)
@@ -156,11 +167,12 @@ def run_updates(
 
 
 def permute(key: PRNGKey, position: Array, n: int) -> Array:
-    """The images of some positions in [0, n) under a random permutation of [0, n): samples without replacement.
+    """The images of some positions in [0, n) under a random permutation of [0, n): samples without
+    replacement.
 
-    In each round of a swap-or-not shuffle, places are paired as (i, K - i mod n), for a random K; a hash of the pair
-    decides whether the two change places. No array of length n is made. The distribution of a place differs from
-    uniform by 2^-32, that of a pair of places by little more.
+    In each round of a swap-or-not shuffle, places are paired as (i, K - i mod n), for a random K; a
+    hash of the pair decides whether the two change places. No array of length n is made. The
+    distribution of a place differs from uniform by 2^-32, that of a pair of places by little more.
 
     Args:
         key: PRNG key; it gives one permutation for each row of position.
@@ -172,14 +184,16 @@ def permute(key: PRNGKey, position: Array, n: int) -> Array:
 
     Cost: 32 rounds of about ten operations for each position.
 
-    Source: Hoang, Morris & Rogaway 2012, Figure 1; rounds are hashed by the finaliser of MurmurHash3.
-    """
+    Source: Hoang, Morris & Rogaway 2012, Figure 1; rounds are hashed by the finaliser of
+    MurmurHash3."""
     words = jax.random.bits(key, (ROUNDS, *position.shape[:-1], 1), jnp.uint32)
 
     def swap_or_not(place: Array, word: Array) -> tuple[Array, None]:
         partner = (word % n).astype(jnp.int32) - place
         partner = jnp.where(partner < 0, partner + n, partner)
-        swap = _hash(jnp.maximum(place, partner).astype(jnp.uint32) * jnp.uint32(GOLDEN) ^ word) >> 31
+        swap = (
+            _hash(jnp.maximum(place, partner).astype(jnp.uint32) * jnp.uint32(GOLDEN) ^ word) >> 31
+        )
         return jnp.where(swap == 1, partner, place), None
 
     return lax.scan(swap_or_not, position, words, unroll=8)[0]

@@ -1,14 +1,16 @@
-"""Selections of items in greedy solvers: the item of the largest score, the number of items, and a swap of two."""
+"""Selections of items in greedy solvers: the item of the largest score, the number of items, and a
+swap of two."""
 
 import jax.numpy as jnp
 from jax import lax
 
-from jaxht._pytree import Array
+from jaxht._typing import Array
 from jaxht.constraints import SelectionConstraint
 
 
 def best_item(scores: Array, among: Array) -> Array:
-    """Select the item of the largest score in ``among``, the first of equal ones; none if ``among`` is empty.
+    """Select the item of the largest score in ``among``, the first of equal ones; none if ``among``
+    is empty.
 
     Args:
         scores: one for each item, real.
@@ -33,7 +35,9 @@ def count(selected: Array) -> Array:
     return jnp.sum(selected, dtype=jnp.int32)
 
 
-def swap(constraint: SelectionConstraint, selected: Array, entering: Array, leaving: Array) -> Array:
+def swap(
+    constraint: SelectionConstraint, selected: Array, entering: Array, leaving: Array
+) -> Array:
     """Add the entering item; if k items are selected already, remove the leaving one.
 
     If k items are selected and none leaves, the selection does not change.

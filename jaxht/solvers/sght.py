@@ -4,7 +4,8 @@ from typing import Any, ClassVar
 
 import jax
 
-from jaxht._pytree import Array, Numeric, PRNGKey, integer, pytree, static
+from jaxht._dataclass import integer, pytree, static
+from jaxht._typing import Array, Numeric, PRNGKey
 from jaxht.constraints import Constraint
 from jaxht.objectives.objective import SumOverSamples
 from jaxht.solvers.iterate import Iterate, inverse_smoothness
@@ -14,24 +15,26 @@ from jaxht.solvers.solver import Solver, Step
 
 @pytree
 class SGHT(Solver):
-    r"""Stochastic gradient descent with hard thresholding, also known as StoIHT; one step of the runner is an epoch.
+    r"""Stochastic gradient descent with hard thresholding, also known as StoIHT; one step of the
+    runner is an epoch.
 
     .. math::
         x^+ = H_k\Big(x - \eta \tfrac{1}{b} \sum_{i \in B} \nabla f_i(x)\Big), \qquad f = \tfrac{1}{n} \sum_i f_i
 
-    With a constant step size x does not converge to a point, unless all f_i have the same minimiser. On a sparse design
-    a gradient reads only the entries of its rows, and the projection, a few passes over d numbers, takes most of the
-    time.
+    With a constant step size x does not converge to a point, unless all f_i have the same
+    minimiser. On a sparse design a gradient reads only the entries of its rows, and the projection,
+    a few passes over d numbers, takes most of the time.
 
-    It selects by magnitude: standardise columns of different units first, :func:`jaxht.standardize`.
+    It selects by magnitude: standardise columns of different units first,
+    :func:`jaxht.standardize`.
 
     Args:
-        step_size: eta > 0, a scalar, traced; on the scale of f and so of every f_i: for a sum, such as
-            ``LeastSquares(A, y)``, it is 1/n of that for the mean. 0, infinity and NaN end as INVALID_STEP_SIZE. None:
-            ``1 / (2 L_b)``, L_b the expected smoothness of a minibatch.
+        step_size: eta > 0, a scalar, traced; on the scale of f and so of every f_i: for a sum, such
+            as ``LeastSquares(A, y)``, it is 1/n of that for the mean. 0, infinity and NaN end as
+            INVALID_STEP_SIZE. None: ``1 / (2 L_b)``, L_b the expected smoothness of a minibatch.
         batch_size: b, an int in [1, n], static.
-        inner_steps: number of updates in one step of the runner, which evaluates f and the stopping tests once a step;
-            an integer, traced. None: n / b, rounded up.
+        inner_steps: number of updates in one step of the runner, which evaluates f and the stopping
+            tests once a step; an integer, traced. None: n / b, rounded up.
         replace: bool, static; whether a minibatch may hold the same sample twice.
 
     Raises:
@@ -62,14 +65,18 @@ class SGHT(Solver):
         """100 epochs."""
         return 100
 
-    def init(self, objective: SumOverSamples, constraint: Constraint, x0: Any, key: PRNGKey | None) -> Step:
+    def init(
+        self, objective: SumOverSamples, constraint: Constraint, x0: Any, key: PRNGKey | None
+    ) -> Step:
         """Compute the step size; f at x0 is left to the runner."""
         step_size = self.step_size
         if step_size is None:
             step_size = 0.5 * inverse_smoothness(batch_smoothness(objective, self.batch_size))
         return init_stochastic(objective, x0, step_size), (step_size, key)
 
-    def step(self, objective: SumOverSamples, constraint: Constraint, iterate: Iterate, state: Any) -> Step:
+    def step(
+        self, objective: SumOverSamples, constraint: Constraint, iterate: Iterate, state: Any
+    ) -> Step:
         """One epoch: as many updates as are needed to draw n samples."""
         step_size, key = state
         key, draws = jax.random.split(key)
@@ -79,5 +86,7 @@ class SGHT(Solver):
             return constraint.project(x - step_size * batch.gradient(x, batch.predict(x)), x)[0]
 
         m = -(-n // b) if self.inner_steps is None else self.inner_steps
-        x = run_updates(update, iterate.x, m, objective, key=draws, batch_size=b, replace=self.replace)
+        x = run_updates(
+            update, iterate.x, m, objective, key=draws, batch_size=b, replace=self.replace
+        )
         return iterate.move(x, sample_gradients=m * b, projections=m), (step_size, key)

@@ -5,15 +5,14 @@ A solver is a frozen dataclass of numbers with two pure methods::
     init(objective, constraint, x0, key) -> (iterate, state)
     step(objective, constraint, iterate, state) -> (iterate, state)
 
-It contains no loop over steps, no tolerance, no jit and no printing: :mod:`jaxht.runner` runs every solver with the
-same loop and the same stopping tests, so that methods can be compared. ``state`` is any pytree, None if the solver
-needs none. Values that a step has computed (f, the prediction) are passed on in the iterate, so that no product is
-computed twice.
-"""
+It contains no loop over steps, no tolerance, no jit and no printing: :mod:`jaxht.runner` runs every
+solver with the same loop and the same stopping tests, so that methods can be compared. ``state`` is
+any pytree, None if the solver needs none. Values that a step has computed (f, the prediction) are
+passed on in the iterate, so that no product is computed twice."""
 
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
-from jaxht._pytree import Array, Numeric, PRNGKey
+from jaxht._typing import Array, Numeric, PRNGKey
 from jaxht.solvers.iterate import Iterate
 
 #: What ``init`` and ``step`` return: the iterate, and the state of the solver.
@@ -22,23 +21,24 @@ Step = tuple[Iterate, Any]
 
 @runtime_checkable
 class Solver(Protocol):
-    """What the runner requires of a solver; a solver that inherits from it gets the defaults of the class variables.
+    """What the runner requires of a solver; a solver that inherits from it gets the defaults of the
+    class variables.
 
-    A solver's own methods name the types of objective and constraint that it accepts; here they are not named, so that
-    all solvers are of one type.
-    """
+    A solver's own methods name the types of objective and constraint that it accepts; here they are
+    not named, so that all solvers are of one type."""
 
-    #: The fixed-point test: whether an ``x`` that did not change in a step never changes again. Only then does the
-    #: runner compare its change with rtol.
+    #: The fixed-point test: whether an ``x`` that did not change in a step never changes again.
+    #: Only then does the runner compare its change with rtol.
     fixed_point_test: ClassVar[bool] = False
     #: Whether :func:`jaxht.solve` must be given a PRNG key.
     needs_key: ClassVar[bool] = False
-    #: Whether a run with a larger k starts with the same steps, so that :func:`jaxht.path` needs a single run.
+    #: Whether a run with a larger k starts with the same steps, so that :func:`jaxht.path` needs a
+    #: single run.
     nested: ClassVar[bool] = False
     #: Whether iterates may be :class:`jaxht.Factored`.
     takes_factors: ClassVar[bool] = False
-    #: Whether f may increase in a step, so that a run that ends with MAX_STEPS, CYCLING or REFIT_FAILED returns the
-    #: best point that it met: the runner then keeps that point as well.
+    #: Whether f may increase in a step, so that a run that ends with MAX_STEPS, CYCLING or
+    #: REFIT_FAILED returns the best point that it met: the runner then keeps that point as well.
     keeps_best: ClassVar[bool] = False
 
     def max_steps(self, constraint: Any) -> Numeric:
@@ -49,7 +49,8 @@ class Solver(Protocol):
         """The iterate at the feasible point x0, and the solver's state.
 
         Raises:
-            ValueError: for an objective, a constraint or an argument that the solver does not accept.
+            ValueError: for an objective, a constraint or an argument that the solver does not
+            accept.
         """
         ...
 

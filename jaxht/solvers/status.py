@@ -4,7 +4,8 @@ import enum
 
 
 class Status(enum.IntEnum):
-    """The state of a run: RUNNING (0), or why it ended; an int32 in every :class:`jaxht.Result`, one for each lane.
+    """The state of a run: RUNNING (0), or why it ended; an int32 in every :class:`jaxht.Result`,
+    one for each lane.
 
     =================  ====  =====================================================================================
     name               code  meaning
@@ -26,10 +27,12 @@ class Status(enum.IntEnum):
     NO_DUAL            14    l2 is not above 0 in a dual solver, whose problem then has no dual
     =================  ====  =====================================================================================
 
-    Solvers report SUPPORT_STABLE, FINISHED, NO_PROGRESS, CYCLING, INVALID_STEP_SIZE and NO_DUAL, the runner all others.
+    Solvers report SUPPORT_STABLE, FINISHED, NO_PROGRESS, CYCLING, INVALID_STEP_SIZE and NO_DUAL,
+    the runner all others.
 
-    With MAX_STEPS, CYCLING and REFIT_FAILED the solvers that may increase f in a step (HTP, PHT, CoSaMP, GraSP,
-    SubspacePursuit) return the best point of the run, its start included; with all other codes the last one.
+    With MAX_STEPS, CYCLING and REFIT_FAILED the solvers that may increase f in a step (HTP, PHT,
+    CoSaMP, GraSP, SubspacePursuit) return the best point of the run, its start included; with all
+    other codes the last one.
 
     Example:
         >>> import jax.numpy as jnp, jaxht

@@ -6,7 +6,8 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 
-from jaxht._pytree import Array, Numeric, PRNGKey, integer, pytree, static
+from jaxht._dataclass import integer, pytree, static
+from jaxht._typing import Array, Numeric, PRNGKey
 from jaxht.constraints import Constraint
 from jaxht.linalg.projections import l2_ball
 from jaxht.objectives.objective import SumOverSamples
@@ -17,37 +18,42 @@ from jaxht.solvers.solver import Solver, Step
 
 @pytree
 class HTSVRG(Solver):
-    r"""Stages of stochastic gradients that are corrected by the full gradient at a snapshot; one step is one stage.
+    r"""Stages of stochastic gradients that are corrected by the full gradient at a snapshot; one
+    step is one stage.
 
     .. math::
         x_0 = \tilde x, \quad \mu = \nabla f(\tilde x), \qquad
         x_{t+1} = \Pi_\omega\Big(H_k\Big(x_t - \eta \Big(\tfrac{1}{b} \sum_{i \in B}
             \big(\nabla f_i(x_t) - \nabla f_i(\tilde x)\big) + \mu\Big)\Big)\Big), \quad t = 0 \ldots m - 1
 
-    The next snapshot is x_j for a random j in [0, m), or the last iterate x_m. The variance of the updates vanishes as
-    x and the snapshot approach the same point, so that x converges at a constant eta. With a random snapshot only the
-    first j of the m updates are computed and counted, half of them on average, since no result depends on the others.
+    The next snapshot is x_j for a random j in [0, m), or the last iterate x_m. The variance of the
+    updates vanishes as x and the snapshot approach the same point, so that x converges at a
+    constant eta. With a random snapshot only the first j of the m updates are computed and counted,
+    half of them on average, since no result depends on the others.
 
-    It selects by magnitude: standardise columns of different units first, :func:`jaxht.standardize`.
+    It selects by magnitude: standardise columns of different units first,
+    :func:`jaxht.standardize`.
 
     Args:
-        step_size: eta > 0, a scalar, traced; on the scale of ``f = (1/n) sum_i f_i``. Shen & Li 2018 minimise the mean,
-            ``LeastSquares(A, y, mean=True)``, for which this is their eta; for the sum it is their eta / n. They take
-            ``2 / sigma_max(A)^2``, without n, for single samples. 0, infinity and NaN end as INVALID_STEP_SIZE. None:
-            ``1 / (4 L_b)``, L_b the expected smoothness of a minibatch: the bound of their Theorem 10 where b = 1.
+        step_size: eta > 0, a scalar, traced; on the scale of ``f = (1/n) sum_i f_i``. Shen & Li
+            2018 minimise the mean, ``LeastSquares(A, y, mean=True)``, for which this is their eta;
+            for the sum it is their eta / n. They take ``2 / sigma_max(A)^2``, without n, for single
+            samples. 0, infinity and NaN end as INVALID_STEP_SIZE. None: ``1 / (4 L_b)``, L_b the
+            expected smoothness of a minibatch: the bound of their Theorem 10 where b = 1.
         inner_steps: m, number of updates in a stage, an integer, traced. None: 3 n / b, rounded up.
         batch_size: b, an int in [1, n], static.
-        radius: omega, radius of the l2 ball onto which x is projected after thresholding, in units of x, traced. None:
-            no ball.
+        radius: omega, radius of the l2 ball onto which x is projected after thresholding, in units
+            of x, traced. None: no ball.
         snapshot: "random" or "last", static; which iterate of a stage is the next snapshot.
         replace: bool, static; whether a minibatch may hold the same sample twice.
 
     Raises:
-        ValueError: if the objective is not a sum over samples, batch_size is not in [1, n], or snapshot is neither
-            "random" nor "last"; from :func:`jaxht.solve`, if no key is given.
+        ValueError: if the objective is not a sum over samples, batch_size is not in [1, n], or
+            snapshot is neither "random" nor "last"; from :func:`jaxht.solve`, if no key is given.
 
-    Cost: a stage takes one full gradient, 2 b m sample gradients and m projections. An update takes O(b d) and a
-    projection; on a sparse design it still takes O(d), as mu is dense, while the gradients read b rows alone.
+    Cost: a stage takes one full gradient, 2 b m sample gradients and m projections. An update takes
+    O(b d) and a projection; on a sparse design it still takes O(d), as mu is dense, while the
+    gradients read b rows alone.
 
     Source: Shen & Li 2018, Algorithm 1.
 
@@ -73,7 +79,9 @@ class HTSVRG(Solver):
         """1 000 stages."""
         return 1_000
 
-    def init(self, objective: SumOverSamples, constraint: Constraint, x0: Array, key: PRNGKey | None) -> Step:
+    def init(
+        self, objective: SumOverSamples, constraint: Constraint, x0: Array, key: PRNGKey | None
+    ) -> Step:
         """Compute the step size; f at x0 is left to the runner."""
         if self.snapshot not in ("random", "last"):
             raise ValueError(f'snapshot must be "random" or "last"; got {self.snapshot!r}')
@@ -82,7 +90,9 @@ class HTSVRG(Solver):
             step_size = 0.25 * inverse_smoothness(batch_smoothness(objective, self.batch_size))
         return init_stochastic(objective, x0, step_size), (step_size, key)
 
-    def step(self, objective: SumOverSamples, constraint: Constraint, iterate: Iterate, state: Any) -> Step:
+    def step(
+        self, objective: SumOverSamples, constraint: Constraint, iterate: Iterate, state: Any
+    ) -> Step:
         """One stage."""
         step_size, key = state
         key, draws, choice = jax.random.split(key, 3)
@@ -94,11 +104,13 @@ class HTSVRG(Solver):
             r, _ = constraint.project(z, snapshot)
             return r if self.radius is None else l2_ball(r.ravel(), self.radius).reshape(r.shape)
 
-        def update(batch: SumOverSamples, indices: Array, move: Array) -> Array:  # from the snapshot to x
+        def update(
+            batch: SumOverSamples, indices: Array, move: Array
+        ) -> Array:  # from the snapshot to x
             pred = objective.minibatch_pred(whole, indices)
-            change = batch.loss_derivatives(snapshot + move, pred + batch.predict(move)) - batch.loss_derivatives(
-                snapshot, pred
-            )
+            change = batch.loss_derivatives(
+                snapshot + move, pred + batch.predict(move)
+            ) - batch.loss_derivatives(snapshot, pred)
             step = step_size * (batch.gradient_from(change, move) + mu)
             return project_move(project, snapshot, move - step)
 
@@ -106,18 +118,24 @@ class HTSVRG(Solver):
         if self.snapshot == "random":
             m = jax.random.randint(choice, (), 0, m, jnp.int32)
         start = jnp.zeros_like(snapshot)
-        move = run_updates(update, start, m, objective, key=draws, batch_size=b, replace=self.replace)
+        move = run_updates(
+            update, start, m, objective, key=draws, batch_size=b, replace=self.replace
+        )
         x = project(snapshot + move)  # exactly feasible, in spite of rounding
-        return iterate.move(x, full_gradients=1, sample_gradients=2 * b * m, projections=m), (step_size, key)
+        return iterate.move(x, full_gradients=1, sample_gradients=2 * b * m, projections=m), (
+            step_size,
+            key,
+        )
 
 
 @pytree
 class SVRGHT(HTSVRG):
-    """:class:`HTSVRG` whose next snapshot is the last iterate, without a ball; also known as SVR-GHT.
+    """:class:`HTSVRG` whose next snapshot is the last iterate, without a ball; also known as
+    SVR-GHT.
 
     Args:
-        step_size: eta > 0, a scalar, traced, on the scale of ``f = (1/n) sum_i f_i``. None: ``1 / (4 L_b)``, L_b the
-            expected smoothness of a minibatch.
+        step_size: eta > 0, a scalar, traced, on the scale of ``f = (1/n) sum_i f_i``. None: ``1 /
+            (4 L_b)``, L_b the expected smoothness of a minibatch.
         inner_steps: m, number of updates in a stage, an integer, traced. None: 3 n / b, rounded up.
         batch_size: b, an int in [1, n], static.
         radius: keyword, as in :class:`HTSVRG`; None: no ball.

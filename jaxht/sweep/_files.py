@@ -9,7 +9,8 @@ from pathlib import Path
 
 @contextlib.contextmanager
 def lock_folder(folder: Path) -> Iterator[None]:
-    """A context that one thread of one process is in at a time; without effect where the file system has no locks."""
+    """A context that one thread of one process is in at a time; without effect where the file
+    system has no locks."""
     if os.name != "posix":
         yield
         return
@@ -23,7 +24,9 @@ def lock_folder(folder: Path) -> Iterator[None]:
             yield
         finally:
             with contextlib.suppress(OSError):
-                fcntl.flock(descriptor, fcntl.LOCK_UN)  # by itself, it would last as long as a fork has the descriptor
+                fcntl.flock(
+                    descriptor, fcntl.LOCK_UN
+                )  # by itself, it would last as long as a fork has the descriptor
     finally:
         os.close(descriptor)
 

@@ -14,7 +14,8 @@ import jax
 
 
 def describe_environment() -> dict[str, Any]:
-    """What results may depend on beside the program: versions, device, machine; and the git revision of the code."""
+    """What results may depend on beside the program: versions, device, machine; and the git
+    revision of the code."""
     device = jax.devices()[0]
     packages = {name: version(name) for name in ("jax", "jaxlib", "numpy")}
     # The package is not imported, since it imports this module.
@@ -29,11 +30,12 @@ def describe_environment() -> dict[str, Any]:
 
 
 def provenance() -> dict[str, Any]:
-    """Describe versions, device, machine and the git revision of the code, as attributes of a Dataset.
+    """Describe versions, device, machine and the git revision of the code, as attributes of a
+    Dataset.
 
     Returns:
-        Strings by name: ``versions`` (JSON), ``device``, ``threads``, ``revision``. :func:`jaxht.sweep.run` adds them
-        to its results by itself.
+        Strings by name: ``versions`` (JSON), ``device``, ``threads``, ``revision``.
+        :func:`jaxht.sweep.run` adds them to its results by itself.
 
     Cost: one call of git.
 
@@ -47,12 +49,17 @@ def provenance() -> dict[str, Any]:
 
 def to_attributes(environment: Mapping[str, Any]) -> dict[str, Any]:
     """The environment as strings and numbers, which a Dataset can hold as attributes."""
-    return {name: value if isinstance(value, str | int) else json.dumps(value) for name, value in environment.items()}
+    return {
+        name: value if isinstance(value, str | int) else json.dumps(value)
+        for name, value in environment.items()
+    }
 
 
 def _find_revision() -> str:
     command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]
     try:
-        return subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
+        return subprocess.run(
+            command, capture_output=True, text=True, timeout=10, check=True
+        ).stdout.strip()
     except (OSError, subprocess.SubprocessError):
         return "unknown"

@@ -1,4 +1,5 @@
-"""What a sweep compiles: one program for cells that agree on all that is static, as a pool that fits each device."""
+"""What a sweep compiles: one program for cells that agree on all that is static, as a pool that
+fits each device."""
 
 import itertools
 import os
@@ -24,19 +25,21 @@ T = TypeVar("T")
 # Names that a trial must not return: the store and its Dataset use them.
 RESERVED = {"trial", "num_trials", "done", "file", "record", "checksum", "timed_out_after"}
 
-# (lanes of a row, lanes of a pool). On a CPU a step costs as much per lane in blocks of 8 as of 1000 (measured,
-# d = 256), and short rows have short ends; an accelerator needs many lanes.
+# (lanes of a row, lanes of a pool). On a CPU a step costs as much per lane in blocks of 8 as of
+# 1000 (measured, d = 256), and short rows have short ends; an accelerator needs many lanes.
 LANES = {"cpu": (8, 32)}
 LANES_ELSEWHERE = (128, 8192)
-# Batches of trials for a row which shares a design, in lanes of the row. The design is drawn again for each batch: that
-# costs as much as drawing 12 trials (measured, 136 x 256).
+# Batches of trials for a row which shares a design, in lanes of the row. The design is drawn again
+# for each batch: that costs as much as drawing 12 trials (measured, 136 x 256).
 SHARED_BATCH = 2
 # Of the memory of a device, for its pools.
 MEMORY_SHARE = 0.5
-# Most compiled pools, for each device, and most traced programs that a process keeps: a pool takes 3 MiB (measured, a
-# small trial on a CPU), a program next to nothing. A sweep needs a pool no more once the cells of its program are done.
+# Most compiled pools, for each device, and most traced programs that a process keeps: a pool takes
+# 3 MiB (measured, a small trial on a CPU), a program next to nothing. A sweep needs a pool no more
+# once the cells of its program are done.
 MAX_POOLS, MAX_PROGRAMS = 64, 2048
-# Of a lane in memory: one runs, one is staged, and a step makes more. A guess, corrected by what the compiler says.
+# Of a lane in memory: one runs, one is staged, and a step makes more. A guess, corrected by what
+# the compiler says.
 COPIES = 4
 
 
@@ -55,17 +58,22 @@ class PoolLimits:
     memory: int
 
     @classmethod
-    def for_device(cls, device: jax.Device, num_pools: int, max_lanes: int | None = None) -> "PoolLimits":
+    def for_device(
+        cls, device: jax.Device, num_pools: int, max_lanes: int | None = None
+    ) -> "PoolLimits":
         """The limits of each of several pools on one device."""
         row_lanes, most = LANES.get(device.platform, LANES_ELSEWHERE)
         most = most if max_lanes is None else max_lanes
         memory = (device.memory_stats() or {}).get("bytes_limit") or _host_memory()
         return cls(min(row_lanes, most), most, int(MEMORY_SHARE * memory / num_pools))
 
-    def choose_shape(self, in_one_row: bool, row_bytes: int, lane_bytes: int) -> tuple[int, int, int]:
+    def choose_shape(
+        self, in_one_row: bool, row_bytes: int, lane_bytes: int
+    ) -> tuple[int, int, int]:
         """Rows and lanes of a pool, and how many trials are drawn at once.
 
-        It depends neither on the number of trials nor on that of cells, so that a sweep that grows has the same bits.
+        It depends neither on the number of trials nor on that of cells, so that a sweep that grows
+        has the same bits.
 
         Args:
             in_one_row: whether the trials of all cells may fill one row.
@@ -78,10 +86,13 @@ class PoolLimits:
 
 
 def count_workers() -> int | None:
-    """How many pools a process should have: one for each core that it may use on a CPU, else (None) one a device."""
+    """How many pools a process should have: one for each core that it may use on a CPU, else (None)
+    one a device."""
     if jax.default_backend() != "cpu":
         return None
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
     return max(cores, len(jax.local_devices()))
 
 
@@ -108,22 +119,28 @@ class Sweep:
         """What a store is told of this call, as JSON: see :class:`jaxht.sweep.store.Store`.
 
         Returns:
-            ``sweep`` and ``environment``, what determines the results up to rounding but for the trial itself, and what
-            their last bits may depend on; ``programs``, fingerprints of the trial by name of the program; ``axes`` and
-            ``num_trials``, what is asked for; and ``attrs``.
+            ``sweep`` and ``environment``, what determines the results up to rounding but for the
+            trial itself, and what their last bits may depend on; ``programs``, fingerprints of the
+            trial by name of the program; ``axes`` and ``num_trials``, what is asked for; and
+            ``attrs``.
         """
         grid, limits = self.grid, self.find_limits(jax.local_devices()[0])
         return {
             "sweep": {
                 "names of axes": sorted(grid.axes),
-                "axes of integers": sorted(name for name, is_integer in grid.integer.items() if is_integer),
+                "axes of integers": sorted(
+                    name for name, is_integer in grid.integer.items() if is_integer
+                ),
                 "static": sorted(grid.static),
                 "round_up": grid.round_up,
                 "problem": sorted(grid.problem),
                 "shared": sorted(grid.shared),
                 "seed": self.seed,
             },
-            "environment": {**describe_environment(), "lanes": [limits.row_lanes, limits.lanes_max]},
+            "environment": {
+                **describe_environment(),
+                "lanes": [limits.row_lanes, limits.lanes_max],
+            },
             "programs": dict(programs),
             "axes": grid.axes,
             "num_trials": self.num_trials,
@@ -136,7 +153,8 @@ class Sweep:
         return list(itertools.islice(itertools.cycle(devices), self.workers or len(devices)))
 
     def count_pools(self, missing: Sequence[CellTrials]) -> int:
-        """How many pools can be of use to some trials, on a CPU: as many as they fill, of each program."""
+        """How many pools can be of use to some trials, on a CPU: as many as they fill, of each
+        program."""
         limits = self.find_limits(jax.local_devices()[0])
         sizes: Counter[Hashable] = Counter()
         for some in missing:
@@ -150,7 +168,8 @@ class Sweep:
 
 
 class OnceCache(Generic[T]):
-    """Values by key, each made by the first thread that asks for it. Those that were used longest ago are dropped.
+    """Values by key, each made by the first thread that asks for it. Those that were used longest
+    ago are dropped.
 
     Args:
         max_size: most values that are kept.
@@ -192,7 +211,8 @@ class ProgramCache:
 
     @classmethod
     def find(cls, sweep: Sweep) -> "ProgramCache":
-        """The cache of the trial that ran last in this process, if it is the same; else a new one."""
+        """The cache of the trial that ran last in this process, if it is the same; else a new
+        one."""
         latest = _LATEST[:]  # another thread may run another sweep
         if not (latest and latest[0].serves(sweep)):
             _LATEST[:] = latest = [cls(sweep)]
@@ -207,7 +227,12 @@ class ProgramCache:
         """What a program depends on, and the dtypes of its traced coordinates."""
         integer = sweep.grid.integer
         dtypes = {name: np.int32 if integer[name] else jnp.result_type(float) for name in integer}
-        return (cell.program, tuple(dtypes.items()), tuple(sweep.grid.shared), sweep.float64), dtypes
+        return (
+            cell.program,
+            tuple(dtypes.items()),
+            tuple(sweep.grid.shared),
+            sweep.float64,
+        ), dtypes
 
     def get_pool(self, sweep: Sweep, cell: GridCell, device: jax.Device) -> tuple[Program, Pool]:
         """The same, compiled for a device, as large as suits it and as its memory allows."""
@@ -217,7 +242,9 @@ class ProgramCache:
         def compile_pool() -> Pool:
             pool = program.compile(*shape)
             while pool.memory > limits.memory and pool.rows * pool.lanes > 1:
-                rows, lanes = (pool.rows // 2, pool.lanes) if pool.rows > 1 else (1, pool.lanes // 2)
+                rows, lanes = (
+                    (pool.rows // 2, pool.lanes) if pool.rows > 1 else (1, pool.lanes // 2)
+                )
                 pool = program.compile(rows, lanes, lanes)
             return pool
 
@@ -229,7 +256,9 @@ class ProgramCache:
         for cell in _list_programs(sweep):
             program = self.get_program(sweep, cell)
             if taken := {*sweep.grid.axes, *RESERVED}.intersection(program.results):
-                raise ValueError(f"a trial must not return {min(taken)!r}: it is the name of an axis, or reserved")
+                raise ValueError(
+                    f"a trial must not return {min(taken)!r}: it is the name of an axis, or reserved"
+                )
 
     def fingerprint(self, sweep: Sweep) -> dict[str, str]:
         """Hash what each program computes, by name."""
@@ -243,7 +272,9 @@ class ProgramCache:
     def serves(self, sweep: Sweep) -> bool:
         """Whether this is the cache of the sweep's trial."""
         # A task brings a copy of the trial; the id of its sweep identifies it.
-        mine, other = (run.trial if isinstance(run, FunctionRun) else run for run in (self._run, sweep.run))
+        mine, other = (
+            run.trial if isinstance(run, FunctionRun) else run for run in (self._run, sweep.run)
+        )
         return mine is other or self._id == sweep.id
 
 
@@ -256,10 +287,11 @@ _LATEST: list[ProgramCache] = []
 
 
 def clear_cache() -> None:
-    """Forget what the last sweep of this process has traced and compiled, and the trial with its data.
+    """Forget what the last sweep of this process has traced and compiled, and the trial with its
+    data.
 
-    The cache serves further sweeps of the same trial; it holds, for each device, the 64 programs that were used last.
-    JAX's own caches are cleared by ``jax.clear_caches()``.
+    The cache serves further sweeps of the same trial; it holds, for each device, the 64 programs
+    that were used last. JAX's own caches are cleared by ``jax.clear_caches()``.
 
     Cost: the next sweep compiles anew.
 

@@ -1,4 +1,5 @@
-"""The Monte-Carlo engine: cells x trials on all devices, in threads, processes or machines, stored cell by cell."""
+"""The Monte-Carlo engine: cells x trials on all devices, in threads, processes or machines, stored
+cell by cell."""
 
 import contextlib
 import os
@@ -28,7 +29,8 @@ OnProgress = Callable[[Progress], None]
 
 @runtime_checkable
 class Executor(Protocol):
-    """What runs tasks elsewhere: an executor of ``concurrent.futures``, of Dask, of submitit, of mpi4py ..."""
+    """What runs tasks elsewhere: an executor of ``concurrent.futures``, of Dask, of submitit, of
+    mpi4py ..."""
 
     def submit(self, fn: Callable[..., Any], /, *args: Any) -> Any:
         """Begin ``fn(*args)``; returns a future with a method ``result()``."""
@@ -59,74 +61,88 @@ def run(
 ) -> "xarray.Dataset":
     """Run trials in all cells of a grid, and return their results as labelled arrays.
 
-    Trial t of a cell gets the key ``fold_in(fold_in(root, hash), t)`` with a stable hash of the cell's coordinates on
-    the axes ``problem``. So cells that differ on other axes only (the solver, its k) see the same problems, and a finer
-    grid, more trials or another solver change nothing that has been drawn. A lane whose trial ends takes over another,
-    of the same cell first. The results of a cell are stored as soon as it is finished, and the same call continues from
-    what is stored.
+    Trial t of a cell gets the key ``fold_in(fold_in(root, hash), t)`` with a stable hash of the
+    cell's coordinates on the axes ``problem``. So cells that differ on other axes only (the solver,
+    its k) see the same problems, and a finer grid, more trials or another solver change nothing
+    that has been drawn. A lane whose trial ends takes over another, of the same cell first. The
+    results of a cell are stored as soon as it is finished, and the same call continues from what is
+    stored.
 
-    A store grows: a call with more trials, with other values on an axis, or both, runs the trials that are not stored
-    yet, and returns what it asks for; one that asks for less runs nothing. What determines the results stays: ``seed``,
-    the names of the axes, ``static``, ``round_up``, ``problem``, ``shared``, and whether all values of a traced axis
-    are integers. So does the trial, which is compared by its programs, one for each combination of static coordinates:
+    A store grows: a call with more trials, with other values on an axis, or both, runs the trials
+    that are not stored yet, and returns what it asks for; one that asks for less runs nothing. What
+    determines the results stays: ``seed``, the names of the axes, ``static``, ``round_up``,
+    ``problem``, ``shared``, and whether all values of a traced axis are integers. So does the
+    trial, which is compared by its programs, one for each combination of static coordinates:
     another solver on an axis changes none of the others.
 
-    Results are equal to the last bit whether a run is interrupted or not, however a store has grown, in any order, in
-    any lane, by any number of shards, tasks, workers and devices, as long as machine, versions and ``max_lanes`` are
-    the same. Otherwise the problems are the same, and results agree up to rounding.
+    Results are equal to the last bit whether a run is interrupted or not, however a store has
+    grown, in any order, in any lane, by any number of shards, tasks, workers and devices, as long
+    as machine, versions and ``max_lanes`` are the same. Otherwise the problems are the same, and
+    results agree up to rounding.
 
     Args:
-        trial: pure function (key, :class:`jaxht.sweep.Cell`) -> dict of scalars; or a trial in steps
-            (:class:`jaxht.sweep.Run`), such as a run of a solver, :class:`jaxht.sweep.Recovery`, whose lane is filled
-            again when it ends.
+        trial: pure function (key, :class:`jaxht.sweep.Cell`) -> dict of scalars; or a trial in
+            steps (:class:`jaxht.sweep.Run`), such as a run of a solver,
+            :class:`jaxht.sweep.Recovery`, whose lane is filled again when it ends.
         axes: name -> values: numbers, or strings for choices such as the solver.
         num_trials: of each cell.
         seed: of the root key.
-        static: axes that choose shapes, such as n; strings are static anyway, all others are traced (int32 if all
-            values are integers, else JAX's default float). One compile for each combination of static coordinates.
-        round_up: name -> step, for axes of integers whose trial pads: ``{"n": 64}`` makes n traced and
-            ``cell.bounds["n"]`` the static n rounded up to a multiple of 64, with one compile for each bound instead
-            of each n.
+        static: axes that choose shapes, such as n; strings are static anyway, all others are traced
+            (int32 if all values are integers, else JAX's default float). One compile for each
+            combination of static coordinates.
+        round_up: name -> step, for axes of integers whose trial pads: ``{"n": 64}`` makes n traced
+            and ``cell.bounds["n"]`` the static n rounded up to a multiple of 64, with one compile
+            for each bound instead of each n.
         problem: axes that identify the problems; None: all that hold numbers.
-        shared: axes, of those in ``problem``, that identify what trials share through ``cell.key``; None: all of them.
-            With ``["n"]`` one design serves all K; with ``[]`` trials of any cells fill the lanes of a row, as suits
-            a design for each trial.
+        shared: axes, of those in ``problem``, that identify what trials share through ``cell.key``;
+            None: all of them. With ``["n"]`` one design serves all K; with ``[]`` trials of any
+            cells fill the lanes of a row, as suits a design for each trial.
         where: coordinates -> whether to run the cell; None: all.
         store: folder of the results; None: none are stored.
-        attrs: attributes of the results, such as a configuration. A store keeps those of the last call.
+        attrs: attributes of the results, such as a configuration. A store keeps those of the last
+            call.
         mixed: continue a store that another machine, version or ``max_lanes`` began.
-        shard: (i, m): run every m-th cell, from the i-th on. Processes that run the shards of one sweep share a store.
-        executor: where to run tasks instead of here; its processes write to the store, so they must see its folder.
+        shard: (i, m): run every m-th cell, from the i-th on. Processes that run the shards of one
+            sweep share a store.
+        executor: where to run tasks instead of here; its processes write to the store, so they must
+            see its folder.
         num_tasks: how many to make.
-        workers: pools of lanes in this process, each in a thread of its own; None: on a CPU one for each core, but no
-            more than there are trials for, elsewhere one for each device; in the tasks of an executor one for each
-            device in any case. Pools on one device share its memory.
-        max_lanes: most lanes of a pool; None: as suits the device, 32 on a CPU, 8192 elsewhere. Fewer where its memory
-            is too small. A step costs as much whether all lanes have a trial or not: fewer suit a small sweep.
-        trial_timeout: seconds that a trial may take once it has a lane, and that a call of the device may take; None:
-            no limit. A trial in steps that takes longer is ended between two chunks of steps: its results are NaN, 0 or
-            False, ``timed_out_after`` is the limit (NaN for all others), and it counts in no rate. A call that does not
-            come back, since a step or the draw of a batch hangs, cannot be interrupted: TrialTimeout is raised, and
-            what is missing of its cells is recorded in the same way. Which trials are ended depends on the clock. They
-            run again under a longer limit, or none. Compiling is not limited.
-        on_progress: called with :class:`jaxht.sweep.Progress` at the start, where compiling begins and ends, and after
-            every chunk of steps, by one thread at a time; see :func:`jaxht.sweep.progress_bar`.
+        workers: pools of lanes in this process, each in a thread of its own; None: on a CPU one for
+            each core, but no more than there are trials for, elsewhere one for each device; in the
+            tasks of an executor one for each device in any case. Pools on one device share its
+            memory.
+        max_lanes: most lanes of a pool; None: as suits the device, 32 on a CPU, 8192 elsewhere.
+            Fewer where its memory is too small. A step costs as much whether all lanes have a trial
+            or not: fewer suit a small sweep.
+        trial_timeout: seconds that a trial may take once it has a lane, and that a call of the
+            device may take; None: no limit. A trial in steps that takes longer is ended between two
+            chunks of steps: its results are NaN, 0 or False, ``timed_out_after`` is the limit (NaN
+            for all others), and it counts in no rate. A call that does not come back, since a step
+            or the draw of a batch hangs, cannot be interrupted: TrialTimeout is raised, and what is
+            missing of its cells is recorded in the same way. Which trials are ended depends on the
+            clock. They run again under a longer limit, or none. Compiling is not limited.
+        on_progress: called with :class:`jaxht.sweep.Progress` at the start, where compiling begins
+            and ends, and after every chunk of steps, by one thread at a time; see
+            :func:`jaxht.sweep.progress_bar`.
 
     Returns:
-        A Dataset with the results of the trials as variables over the axes and ``trial``; over the axes ``num_trials``,
-        how many trials are there, and ``done``, whether all are; and as attributes ``attrs``, the seed, the versions
-        and the device. :func:`load` returns all that a store holds.
+        A Dataset with the results of the trials as variables over the axes and ``trial``; over the
+        axes ``num_trials``, how many trials are there, and ``done``, whether all are; and as
+        attributes ``attrs``, the seed, the versions and the device. :func:`load` returns all that a
+        store holds.
 
     Raises:
         ValueError: for axes or options that cannot be right.
-        TrialTimeout: for a call of the device that does not come back within ``trial_timeout``. What was stored is
-            safe, and the same call, in a new process, goes on with the other cells.
-        StoreError: for a store that holds another sweep, also where only the trial has changed (its code, tolerances,
-            metrics or data), or that cannot be written.
+        TrialTimeout: for a call of the device that does not come back within ``trial_timeout``.
+            What was stored is safe, and the same call, in a new process, goes on with the other
+            cells.
+        StoreError: for a store that holds another sweep, also where only the trial has changed (its
+            code, tolerances, metrics or data), or that cannot be written.
         ImportError: without the extra ``jax-hard-thresholding[sweep]``.
 
-    Cost: one compile for each combination of static coordinates, and little more than the steps of the trials: in the
-    sweep of ``benchmarks/sweep.py`` 88 % of the steps of all lanes serve a running trial.
+    Cost: one compile for each combination of static coordinates, and little more than the steps of
+    the trials: in the sweep of ``benchmarks/sweep.py`` 88 % of the steps of all lanes serve a
+    running trial.
 
     Source: :func:`jaxht.sweep.stable_hash` for the keys of cells.
 
@@ -164,7 +180,9 @@ def run(
             raise ValueError(f"{name} must be at least 1; got {number}")
     if trial_timeout is not None and not trial_timeout > 0:
         raise ValueError(f"trial_timeout must be positive, or None; got {trial_timeout}")
-    grid = Grid(axes, static, round_up, problem, shared, where, {} if store is None else read_axes(store))
+    grid = Grid(
+        axes, static, round_up, problem, shared, where, {} if store is None else read_axes(store)
+    )
     one = trial if isinstance(trial, Run) else FunctionRun(trial)
     # What runs tasks shares out the cores by itself.
     workers = count_workers() if workers is None and executor is None else workers
@@ -199,7 +217,9 @@ def _find_missing(sweep: Sweep, cells: Sequence[GridCell], store: Store) -> list
     return found
 
 
-def _run_here(sweep: Sweep, missing: Sequence[CellTrials], store: Store, report: OnProgress) -> None:
+def _run_here(
+    sweep: Sweep, missing: Sequence[CellTrials], store: Store, report: OnProgress
+) -> None:
     """Run some trials on the devices of this process."""
     programs = ProgramCache.find(sweep)
     queue = Queue(missing, store.write, report, sweep.trial_timeout)
@@ -220,11 +240,15 @@ def _run_here(sweep: Sweep, missing: Sequence[CellTrials], store: Store, report:
         else:
             ended.put(None)
 
-    # Not those of an executor: the interpreter would wait at its end for one that does not come back.
+    # Not those of an executor: the interpreter would wait at its end for one that does not come
+    # back.
     devices = sweep.assign_devices()
     if devices[0].platform == "cpu":
         devices = devices[: max(1, sweep.count_pools(missing))]
-    threads = [threading.Thread(target=work, args=[device], name="jaxht-sweep", daemon=True) for device in devices]
+    threads = [
+        threading.Thread(target=work, args=[device], name="jaxht-sweep", daemon=True)
+        for device in devices
+    ]
     try:
         for thread in threads:
             thread.start()
@@ -244,10 +268,18 @@ def _run_here(sweep: Sweep, missing: Sequence[CellTrials], store: Store, report:
 
 
 def _run_elsewhere(
-    sweep: Sweep, missing: Sequence[CellTrials], store: Store, executor: Executor, num_tasks: int, report: OnProgress
+    sweep: Sweep,
+    missing: Sequence[CellTrials],
+    store: Store,
+    executor: Executor,
+    num_tasks: int,
+    report: OnProgress,
 ) -> None:
     """Run some trials in tasks of neighbouring cells, which often share a program."""
-    tasks = [list(task) for task in np.array_split(np.array(missing, object), min(num_tasks, len(missing)) or 1)]
+    tasks = [
+        list(task)
+        for task in np.array_split(np.array(missing, object), min(num_tasks, len(missing)) or 1)
+    ]
     progress = Progress(0, _count(missing))
     report(replace(progress, note=COMPILING if missing else ""))
     futures = [executor.submit(_run_task, sweep, task, store) for task in tasks]
@@ -266,7 +298,8 @@ def _run_elsewhere(
 def _run_task(sweep: Sweep, task: Sequence[CellTrials], store: Store) -> Progress:
     """Run some trials in this process."""
     reports: list[Progress] = []
-    # A scheduler gives the task of a process that has died to another one, which must not begin anew.
+    # A scheduler gives the task of a process that has died to another one, which must not begin
+    # anew.
     missing = _find_missing(sweep, [some.cell for some in task], store)
     _run_here(sweep, missing, store, reports.append)
     return reports[-1].add(_count(task) - _count(missing), 0, 0)

@@ -59,13 +59,15 @@ class CellTrials:
 
 
 class Grid:
-    """All combinations of the values of some axes. Arguments as in :func:`jaxht.sweep.run`, and values known before.
+    """All combinations of the values of some axes. Arguments as in :func:`jaxht.sweep.run`, and
+    values known before.
 
     Attributes:
         axes: values by name, as Python numbers and strings.
         static, problem, shared: names of axes.
         round_up: step by name.
-        integer: of each traced axis, whether all of its values are integers, those known before included.
+        integer: of each traced axis, whether all of its values are integers, those known before
+            included.
         cells: the cells to run, in row-major order.
     """
 
@@ -81,21 +83,40 @@ class Grid:
     ) -> None:
         self.axes = {name: [_to_python(value) for value in values] for name, values in axes.items()}
         self.round_up = dict(round_up or {})
-        strings = {name for name, values in self.axes.items() if any(isinstance(value, str) for value in values)}
+        strings = {
+            name
+            for name, values in self.axes.items()
+            if any(isinstance(value, str) for value in values)
+        }
         self.static = [name for name in self.axes if name in strings.union(static)]
-        self.problem = [name for name in self.axes if name not in strings] if problem is None else list(problem)
+        self.problem = (
+            [name for name in self.axes if name not in strings]
+            if problem is None
+            else list(problem)
+        )
         self.shared = self.problem if shared is None else list(shared)
         if "trial" in self.axes:
             raise ValueError("no axis may be named 'trial': results have one of that name")
         for name, values in self.axes.items():
             if not values or len(set(values)) < len(values):
-                raise ValueError(f"axis {name!r} must hold one or more distinct values; got {values}")
-        named = {"static": static, "round_up": self.round_up, "problem": self.problem, "shared": self.shared}
+                raise ValueError(
+                    f"axis {name!r} must hold one or more distinct values; got {values}"
+                )
+        named = {
+            "static": static,
+            "round_up": self.round_up,
+            "problem": self.problem,
+            "shared": self.shared,
+        }
         for option, names in named.items():
             if unknown := set(names) - set(self.axes):
-                raise ValueError(f"{option} names {sorted(unknown)}, which are not among the axes {list(self.axes)}")
+                raise ValueError(
+                    f"{option} names {sorted(unknown)}, which are not among the axes {list(self.axes)}"
+                )
         if missing := set(self.shared) - set(self.problem):
-            raise ValueError(f"shared names {sorted(missing)}, which must be in problem too; that is {self.problem}")
+            raise ValueError(
+                f"shared names {sorted(missing)}, which must be in problem too; that is {self.problem}"
+            )
         known = known or {}
         self.integer = {
             name: all(isinstance(value, int) for value in (*values, *known.get(name, ())))
@@ -107,14 +128,18 @@ class Grid:
             cell: dict[str, Any] = dict(zip(self.axes, point, strict=True))
             if where is None or where(cell):
                 static_, problem_, shared_ = (
-                    tuple((name, cell[name]) for name in names) for names in (self.static, self.problem, self.shared)
+                    tuple((name, cell[name]) for name in names)
+                    for names in (self.static, self.problem, self.shared)
                 )
-                bounds = tuple((name, -(-cell[name] // step) * step) for name, step in self.round_up.items())
+                bounds = tuple(
+                    (name, -(-cell[name] // step) * step) for name, step in self.round_up.items()
+                )
                 self.cells.append(GridCell(index, cell, static_, bounds, problem_, shared_))
 
 
 def stable_hash(value: Any) -> int:
-    """Hash numbers, strings and dicts of them to 32 bits, equally in every process and on every machine.
+    """Hash numbers, strings and dicts of them to 32 bits, equally in every process and on every
+    machine.
 
     Args:
         value: anything that JSON can hold. The order of a dict's keys does not matter.
@@ -127,7 +152,8 @@ def stable_hash(value: Any) -> int:
 
     Cost: the length of the text.
 
-    Source: :func:`jaxht.sweep.run` derives the keys of cells from it, ``fold_in(key, stable_hash(coordinates))``.
+    Source: :func:`jaxht.sweep.run` derives the keys of cells from it, ``fold_in(key,
+    stable_hash(coordinates))``.
 
     Example:
         >>> from jaxht import sweep
@@ -140,6 +166,7 @@ def stable_hash(value: Any) -> int:
 
 
 def _to_python(value: Any) -> Value:
-    """A Python number or string, with 4.0 as 4: equal coordinates hash alike, wherever they come from."""
+    """A Python number or string, with 4.0 as 4: equal coordinates hash alike, wherever they come
+    from."""
     value = value.item() if isinstance(value, np.generic) else value
     return int(value) if isinstance(value, float) and value.is_integer() else value

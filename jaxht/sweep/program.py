@@ -1,8 +1,9 @@
-"""The compiled part of a sweep: a pool of lanes whose ended trials are replaced while the others run.
+"""The compiled part of a sweep: a pool of lanes whose ended trials are replaced while the others
+run.
 
-A pool is an array of lanes, (rows, lanes). The lanes of a row hold once what their trials share, such as a design
-matrix, so that products with it are matrix-matrix products. Each row has a buffer of trials that are drawn and wait
-for a lane ("staged"). The host calls the pool in chunks of steps.
+A pool is an array of lanes, (rows, lanes). The lanes of a row hold once what their trials share,
+such as a design matrix, so that products with it are matrix-matrix products. Each row has a buffer
+of trials that are drawn and wait for a lane ("staged"). The host calls the pool in chunks of steps.
 """
 
 import functools
@@ -19,18 +20,20 @@ from jax import lax
 from jax.custom_batching import custom_vmap
 from numpy.typing import NDArray
 
-from jaxht._pytree import Array, Leaf
+from jaxht._typing import Array, Leaf
 from jaxht.sweep.grid import GridCell, stable_hash
 from jaxht.sweep.trials import Cell, Run
 
 T = TypeVar("T")
 
-# A chunk ends when a lane does, but not before MIN_STEPS unless half of the lanes end, since a chunk costs the host as
-# much as a few steps; and it ends after MAX_STEPS at most, since progress is reported between chunks.
+# A chunk ends when a lane does, but not before MIN_STEPS unless half of the lanes end, since a
+# chunk costs the host as much as a few steps; and it ends after MAX_STEPS at most, since progress
+# is reported between chunks.
 MIN_STEPS, MAX_STEPS = 32, 4096
 
-# Batched calls of LAPACK on a CPU, in the text of a program. Each waits in a thread of XLA's pool for others of its
-# threads: several at once can wait for each other for ever. The library makes none, but a trial may.
+# Batched calls of LAPACK on a CPU, in the text of a program. Each waits in a thread of XLA's pool
+# for others of its threads: several at once can wait for each other for ever. The library makes
+# none, but a trial may.
 _BATCHED_LAPACK = re.compile(r"custom_call @(lapack|blas)_.*: \(tensor<\d+x\d+x\d+x")
 _LAPACK_LOCK = threading.Lock()
 
@@ -82,7 +85,8 @@ class Chunk(NamedTuple):
 
 
 class Pool(NamedTuple):
-    """The compiled functions of a pool on one device: see the methods of :class:`Program` of the same names.
+    """The compiled functions of a pool on one device: see the methods of :class:`Program` of the
+    same names.
 
     Attributes:
         rows, lanes: shape of the pool.
@@ -98,14 +102,16 @@ class Pool(NamedTuple):
     start_trials: Callable[[list[Array], Inputs], Any]
     init_state: Callable[[list[Array], Any], State]
     stage_trials: Callable[[State, list[Array], Any, np.int32], State]
-    run_chunk: Callable[[State, NDArray[np.int32], NDArray[np.bool_], np.bool_, np.int32], tuple[State, Chunk]]
+    run_chunk: Callable[
+        [State, NDArray[np.int32], NDArray[np.bool_], np.bool_, np.int32], tuple[State, Chunk]
+    ]
 
 
 class Program:
     """The functions of a pool, for cells that agree on all that is static.
 
-    A leaf of a case is held once a row if it depends neither on the trial nor on coordinates outside ``shared``, else
-    once a lane. Which leaves do is read off vmap.
+    A leaf of a case is held once a row if it depends neither on the trial nor on coordinates
+    outside ``shared``, else once a lane. Which leaves do is read off vmap.
 
     Args:
         run: the trial.
@@ -119,7 +125,9 @@ class Program:
         row_bytes, lane_bytes: memory of what a row holds once, and of a lane.
     """
 
-    def __init__(self, run: Run, cell: GridCell, dtypes: Mapping[str, Any], shared: Sequence[str]) -> None:
+    def __init__(
+        self, run: Run, cell: GridCell, dtypes: Mapping[str, Any], shared: Sequence[str]
+    ) -> None:
         self._run, self._dtypes, self._shared = run, dtypes, shared
         self._static, self._bounds = dict(cell.static), dict(cell.bounds)
         self.inputs = self.make_inputs(0, cell, np.zeros(1, np.int32))
@@ -127,21 +135,29 @@ class Program:
         row = jax.eval_shape(self.draw_shared, self.inputs)
         lane = jax.eval_shape(self.start_trials, row, self.inputs)
         one = jax.eval_shape(lambda lane: jax.tree.map(lambda leaf: leaf[0], lane), lane)
-        self.results = {name: leaf.dtype for name, leaf in jax.eval_shape(self._finish_lane, row, one).items()}
+        self.results = {
+            name: leaf.dtype for name, leaf in jax.eval_shape(self._finish_lane, row, one).items()
+        }
         self.row_bytes, self.lane_bytes = (
-            sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree)) for tree in (row, lane)
+            sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
+            for tree in (row, lane)
         )
 
     def make_inputs(self, seed: int, cell: GridCell, trials: NDArray[np.int32]) -> Inputs:
         """Trials of a cell as the device takes them."""
-        numbers = {name: np.asarray(cell.coordinates[name], dtype) for name, dtype in self._dtypes.items()}
+        numbers = {
+            name: np.asarray(cell.coordinates[name], dtype) for name, dtype in self._dtypes.items()
+        }
         shared = {name: value for name, value in numbers.items() if name in self._shared}
         own = {name: value for name, value in numbers.items() if name not in self._shared}
-        hashes = [np.uint32(stable_hash(dict(coordinates))) for coordinates in (cell.shared, cell.problem)]
+        hashes = [
+            np.uint32(stable_hash(dict(coordinates))) for coordinates in (cell.shared, cell.problem)
+        ]
         return Inputs(np.uint32(seed), (hashes[0], shared), (hashes[1], own), trials)
 
     def fingerprint(self) -> str:
-        """Hash what a lane computes from its draw to its results: any change of the trial changes it."""
+        """Hash what a lane computes from its draw to its results: any change of the trial changes
+        it."""
 
         def run_once(inputs: Inputs) -> Any:
             case = self._draw(inputs, inputs.own, inputs.trials[0])
@@ -163,14 +179,20 @@ class Program:
         batch = jax.eval_shape(self.start_trials, row, inputs)
         init_state = functools.partial(self.init_state, rows, lanes)
         state = jax.eval_shape(init_state, row, batch)
-        sources, occupied = (jax.ShapeDtypeStruct((rows, lanes), dtype) for dtype in (jnp.int32, jnp.bool_))
+        sources, occupied = (
+            jax.ShapeDtypeStruct((rows, lanes), dtype) for dtype in (jnp.int32, jnp.bool_)
+        )
         index, flag = jax.ShapeDtypeStruct((), jnp.int32), jax.ShapeDtypeStruct((), jnp.bool_)
         functions = {
             "draw_shared": jax.jit(self.draw_shared).lower(inputs),
             "start_trials": jax.jit(self.start_trials).lower(row, inputs),
             "init_state": jax.jit(init_state).lower(row, batch),
-            "stage_trials": jax.jit(self.stage_trials, donate_argnums=0).lower(state, row, batch, index),
-            "run_chunk": jax.jit(self.run_chunk, donate_argnums=0).lower(state, sources, occupied, flag, index),
+            "stage_trials": jax.jit(self.stage_trials, donate_argnums=0).lower(
+                state, row, batch, index
+            ),
+            "run_chunk": jax.jit(self.run_chunk, donate_argnums=0).lower(
+                state, sources, occupied, flag, index
+            ),
         }
         compiled: dict[str, Any] = {name: lowered.compile() for name, lowered in functions.items()}
         memory = max(map(_measure_memory, compiled.values()))
@@ -179,7 +201,7 @@ class Program:
                 compiled[name] = _run_alone(compiled[name])
         return Pool(rows, lanes, staged, memory, **compiled)
 
-    # ---- the functions of a pool -------------------------------------------------------------------------------------
+    # ---- the functions of a pool -----------------------------------------------------------------
 
     def draw_shared(self, inputs: Inputs) -> list[Array]:
         """The leaves that a row holds once."""
@@ -190,17 +212,23 @@ class Program:
         """Draw trials: their own leaves, and their carries before the first step."""
         leaves = jax.tree.leaves(self._draw_trials(inputs))
         own = [leaf for leaf, is_own in zip(leaves, self._is_own, strict=True) if is_own]
-        start = jax.vmap(lambda own: self._run.start(self._join_case(row, own)), axis_size=len(inputs.trials))
+        start = jax.vmap(
+            lambda own: self._run.start(self._join_case(row, own)), axis_size=len(inputs.trials)
+        )
         return own, start(own)
 
     def init_state(self, rows: int, lanes: int, row: list[Array], batch: Any) -> State:
         """A pool with the same in all rows, none of whose lanes counts yet."""
-        row, batch = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (rows, *leaf.shape)), (row, batch))
+        row, batch = jax.tree.map(
+            lambda leaf: jnp.broadcast_to(leaf, (rows, *leaf.shape)), (row, batch)
+        )
         return State(row, batch, jax.tree.map(lambda leaf: leaf[:, :lanes], batch))
 
     def stage_trials(self, state: State, row: list[Array], batch: Any, index: Array) -> State:
         """Put what a row shares, and trials that wait for its lanes, in the row at ``index``."""
-        rows, staged = jax.tree.map(lambda old, new: old.at[index].set(new), (state.rows, state.staged), (row, batch))
+        rows, staged = jax.tree.map(
+            lambda old, new: old.at[index].set(new), (state.rows, state.staged), (row, batch)
+        )
         return State(rows, staged, state.lanes)
 
     def run_chunk(
@@ -218,7 +246,9 @@ class Program:
 
         def take_staged(old: Array, new: Array) -> Array:
             new = jax.vmap(lambda new, source: new[source])(new, jnp.maximum(sources, 0))
-            return jnp.where(jnp.reshape(sources >= 0, sources.shape + (1,) * (old.ndim - 2)), new, old)
+            return jnp.where(
+                jnp.reshape(sources >= 0, sources.shape + (1,) * (old.ndim - 2)), new, old
+            )
 
         def map_lanes(f: Any, lanes: Any) -> Any:
             over_lanes = jax.vmap(f, (None, 0), axis_size=occupied.shape[1])
@@ -236,7 +266,11 @@ class Program:
 
         def is_worth_going_on(loop: tuple[Array, Array, Array, Any]) -> Array:
             steps, _, num_running, _ = loop
-            worth = ~refilling | (num_running == num_started) | ((steps < MIN_STEPS) & (2 * num_running > num_started))
+            worth = (
+                ~refilling
+                | (num_running == num_started)
+                | ((steps < MIN_STEPS) & (2 * num_running > num_started))
+            )
             return (num_running > 0) & (steps < max_steps) & worth
 
         def step(loop: tuple[Array, Array, Array, Any]) -> tuple[Array, Array, Array, Any]:
@@ -245,11 +279,13 @@ class Program:
             return steps + 1, busy + num_running, count(find_running(lanes)), lanes
 
         zero = jnp.zeros((), jnp.int32)
-        steps, busy, _, lanes = lax.while_loop(is_worth_going_on, step, (zero, zero, num_started, lanes))
+        steps, busy, _, lanes = lax.while_loop(
+            is_worth_going_on, step, (zero, zero, num_started, lanes)
+        )
         chunk = Chunk(find_running(lanes), map_lanes(self._finish_lane, lanes), steps, busy)
         return State(state.rows, state.staged, lanes), chunk
 
-    # ---- one lane ----------------------------------------------------------------------------------------------------
+    # ---- one lane --------------------------------------------------------------------------------
 
     def _draw(self, inputs: Inputs, own: Any, trial: Array) -> Any:
         """The case of a trial."""
@@ -266,7 +302,8 @@ class Program:
         return jax.vmap(lambda own, trial: look(self._draw(inputs, own, trial)))(own, inputs.trials)
 
     def _split_case(self) -> tuple[Any, list[bool]]:
-        """The tree structure of a case, and of each leaf whether it differs between the trials of a row."""
+        """The tree structure of a case, and of each leaf whether it differs between the trials of a
+        row."""
         found: list[bool] = []
 
         @custom_vmap
@@ -287,7 +324,9 @@ class Program:
         leaves = [next(own_leaves if is_own else shared_leaves) for is_own in self._is_own]
         return jax.tree.unflatten(self._structure, leaves)
 
-    def _advance_lane(self, row: list[Array], lane: tuple[list[Array], Any]) -> tuple[list[Array], Any]:
+    def _advance_lane(
+        self, row: list[Array], lane: tuple[list[Array], Any]
+    ) -> tuple[list[Array], Any]:
         own, carry = lane
         return own, self._run.advance(self._join_case(row, own), carry)
 

@@ -25,7 +25,8 @@ class Progress:
         total: number of trials to run.
         busy: steps of lanes with a running trial.
         executed: steps of all lanes, those without one included.
-        note: what is being done, where it is not trials: ``"compiling ..."``, or the name of a part.
+        note: what is being done, where it is not trials: ``"compiling ..."``, or the name of a
+            part.
 
     Example:
         >>> from jaxht import sweep
@@ -41,7 +42,9 @@ class Progress:
 
     def add(self, done: int, busy: int, executed: int) -> "Progress":
         """After some more work."""
-        return replace(self, done=self.done + done, busy=self.busy + busy, executed=self.executed + executed)
+        return replace(
+            self, done=self.done + done, busy=self.busy + busy, executed=self.executed + executed
+        )
 
     @property
     def utilisation(self) -> float:
@@ -51,17 +54,19 @@ class Progress:
 
 @contextmanager
 def progress_bar(label: str, unit: str = " runs") -> Iterator[Callable[[Any], None]]:
-    """Show progress: as a bar in a terminal, as lines in a file, as one output of a cell in a notebook.
+    """Show progress: as a bar in a terminal, as lines in a file, as one output of a cell in a
+    notebook.
 
-    Bar and lines go to standard error. The output in a notebook is text that is updated, which needs no widgets and
-    stays in an executed notebook as it was last.
+    Bar and lines go to standard error. The output in a notebook is text that is updated, which
+    needs no widgets and stays in an executed notebook as it was last.
 
     Args:
         label: text in front of the bar.
         unit: what is counted, text behind the numbers: ``" rows"`` for :func:`jaxht.stream`.
 
     Returns:
-        A context manager that gives what :func:`jaxht.sweep.run` and :func:`jaxht.stream` take as ``on_progress``.
+        A context manager that gives what :func:`jaxht.sweep.run` and :func:`jaxht.stream` take as
+        ``on_progress``.
 
     Raises:
         ImportError: without tqdm, which ``jax-hard-thresholding[sweep]`` brings.
@@ -78,7 +83,9 @@ def progress_bar(label: str, unit: str = " runs") -> Iterator[Callable[[Any], No
     try:
         from tqdm import tqdm
     except ImportError as error:
-        raise ImportError(f"progress_bar needs {error.name}: pip install 'jax-hard-thresholding[sweep]'") from error
+        raise ImportError(
+            f"progress_bar needs {error.name}: pip install 'jax-hard-thresholding[sweep]'"
+        ) from error
 
     begin = begin_trials = time.monotonic()
     last = -math.inf
@@ -86,7 +93,10 @@ def progress_bar(label: str, unit: str = " runs") -> Iterator[Callable[[Any], No
     output: Any = None  # in a notebook
 
     def scaled() -> dict[str, Any]:
-        return {"unit": unit, "unit_scale": latest.total is None}  # rows are many, and have no total
+        return {
+            "unit": unit,
+            "unit_scale": latest.total is None,
+        }  # rows are many, and have no total
 
     def describe() -> str:
         busy = f"{latest.utilisation:.0%} busy" if latest.executed else ""
@@ -99,7 +109,14 @@ def progress_bar(label: str, unit: str = " runs") -> Iterator[Callable[[Any], No
         # Of the trials alone: while the first programs are compiled there are none.
         rate = latest.done / max(now - begin_trials, 1e-3) if latest.done else None
         meter = tqdm.format_meter(
-            latest.done, latest.total, now - begin, prefix=label, ncols=100, rate=rate, postfix=describe(), **scaled()
+            latest.done,
+            latest.total,
+            now - begin,
+            prefix=label,
+            ncols=100,
+            rate=rate,
+            postfix=describe(),
+            **scaled(),
         )
         text = {"text/plain": meter}
         if output is not None:
@@ -137,6 +154,7 @@ def progress_bar(label: str, unit: str = " runs") -> Iterator[Callable[[Any], No
 
 
 def _in_notebook() -> bool:
-    """Whether the process is the kernel of a notebook: one that only runs notebooks loads ipykernel as well."""
+    """Whether the process is the kernel of a notebook: one that only runs notebooks loads ipykernel
+    as well."""
     ipython = sys.modules.get("IPython")
     return ipython is not None and getattr(ipython.get_ipython(), "kernel", None) is not None

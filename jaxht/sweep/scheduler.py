@@ -1,4 +1,5 @@
-"""The host's part of a sweep: which trials run in which lanes, and what becomes of their results."""
+"""The host's part of a sweep: which trials run in which lanes, and what becomes of their
+results."""
 
 import contextlib
 import math
@@ -25,7 +26,8 @@ TIMED_OUT_AFTER = "timed_out_after"
 
 
 class TrialTimeout(TimeoutError):
-    """A call of the device has not come back within ``trial_timeout``: the message names the cells."""
+    """A call of the device has not come back within ``trial_timeout``: the message names the
+    cells."""
 
 
 class Batch(NamedTuple):
@@ -44,7 +46,8 @@ class Batch(NamedTuple):
 
 @dataclass
 class _CellProgress:
-    """How many of the trials of a cell have been handed out, which of them have ended, and their results."""
+    """How many of the trials of a cell have been handed out, which of them have ended, and their
+    results."""
 
     cell: GridCell
     trials: NDArray[np.int32]
@@ -76,11 +79,13 @@ class _Call:
 
 
 class Queue:
-    """The trials to run, handed out to the pools of several threads, and their results, collected cell by cell.
+    """The trials to run, handed out to the pools of several threads, and their results, collected
+    cell by cell.
 
     Args:
         missing: the trials of each cell, in the order in which they are to be done.
-        on_cell: called with every cell whose trials have ended, with these, and with their results by name.
+        on_cell: called with every cell whose trials have ended, with these, and with their results
+            by name.
         on_progress: called with a :class:`Progress`, by one thread at a time.
         trial_timeout: seconds that a trial, and a call of the device, may take; None: no limit.
 
@@ -105,12 +110,15 @@ class Queue:
         self._lock = threading.Lock()
         self._num_pools: dict[Key, int] = dict.fromkeys(self._waiting, 0)
         self._num_compiling = 0
-        self._progress = Progress(0, sum(len(some.trials) for some in missing), note=COMPILING if missing else "")
+        self._progress = Progress(
+            0, sum(len(some.trials) for some in missing), note=COMPILING if missing else ""
+        )
         self.closed = False
         on_progress(self._progress)
 
     def join_program(self) -> GridCell | None:
-        """A cell of the program that a free pool should run: of the one with the fewest pools. None: nothing waits."""
+        """A cell of the program that a free pool should run: of the one with the fewest pools.
+        None: nothing waits."""
         with self._lock:
             if self.closed or not self._waiting:
                 return None
@@ -143,8 +151,8 @@ class Queue:
         return key in self._waiting and not self.closed
 
     def pop_batch(self, key: Key, number: int, last: GridCell | None, bound: bool) -> Batch | None:
-        """Trials for a row: of its last cell while there are any, then of a cell that has not begun, then of the
-        one with most of them left.
+        """Trials for a row: of its last cell while there are any, then of a cell that has not
+        begun, then of the one with most of them left.
 
         Args:
             key: of the program.
@@ -156,7 +164,11 @@ class Queue:
             waiting = self._waiting.get(key, {})
             if self.closed:
                 return None
-            choice = [entry for entry in waiting.values() if not bound or (last and entry.cell.shared == last.shared)]
+            choice = [
+                entry
+                for entry in waiting.values()
+                if not bound or (last and entry.cell.shared == last.shared)
+            ]
             if not choice:
                 return None
 
@@ -183,7 +195,8 @@ class Queue:
         busy: int,
         executed: int,
     ) -> None:
-        """Collect the results of the trials that ended in a chunk, by index of their cell, and count its steps."""
+        """Collect the results of the trials that ended in a chunk, by index of their cell, and
+        count its steps."""
         for index in np.unique(indices):
             mine = indices == index
             with self._lock:
@@ -204,7 +217,8 @@ class Queue:
 
     @contextlib.contextmanager
     def calling(self, program: Program, rows: "list[_Row]") -> Iterator[_Call]:
-        """A context in which this thread waits for the device, which should take no longer than ``trial_timeout``."""
+        """A context in which this thread waits for the device, which should take no longer than
+        ``trial_timeout``."""
         call = _Call(program, rows)
         with self._lock:
             self._calls[threading.get_ident()] = call
@@ -222,15 +236,18 @@ class Queue:
     def check_calls(self) -> None:
         """Raise TrialTimeout if a call of the device is overdue.
 
-        What has not ended of the cells in the call is recorded as timed out, so that a sweep that is continued does not
-        wait for them again. No other call is begun.
-        """
+        What has not ended of the cells in the call is recorded as timed out, so that a sweep that
+        is continued does not wait for them again. No other call is begun."""
         now, entries = time.monotonic(), []
         with self._lock:
-            overdue = [call for call in self._calls.values() if now - call.begin > self.trial_timeout]
+            overdue = [
+                call for call in self._calls.values() if now - call.begin > self.trial_timeout
+            ]
             for call in overdue:
                 self.closed = call.given_up = True
-                for index in sorted({index for row in call.rows for index in row.list_cells()} & self._cells.keys()):
+                for index in sorted(
+                    {index for row in call.rows for index in row.list_cells()} & self._cells.keys()
+                ):
                     entry = self._cells.pop(index)
                     left = np.flatnonzero(~entry.ended)
                     for name, dtype in call.program.results.items():
@@ -279,12 +296,17 @@ class _Row:
         return staged | set(self.cells[self.occupied].tolist())
 
     def refill(self) -> NDArray[np.int32]:
-        """Give staged trials to free lanes; returns the position in the batch of what each lane takes, or -1."""
+        """Give staged trials to free lanes; returns the position in the batch of what each lane
+        takes, or -1."""
         sources = np.full(len(self.cells), -1, np.int32)
         free = np.flatnonzero(~self.occupied)[: self.num_staged]
         if self.batch is not None and len(free):
             taken = self.next + np.arange(len(free), dtype=np.int32)
-            sources[free], self.cells[free], self.trials[free] = taken, self.batch.cell.index, self.batch.trials[taken]
+            sources[free], self.cells[free], self.trials[free] = (
+                taken,
+                self.batch.cell.index,
+                self.batch.trials[taken],
+            )
             self.occupied[free] = True
             self.begun[free] = time.monotonic()
             self.next += len(free)
@@ -300,7 +322,9 @@ def run_pool(program: Program, pool: Pool, key: Key, seed: int, queue: Queue) ->
         with queue.calling(program, rows) as call:
             for index, row in enumerate(rows):
                 last = None if row.batch is None else row.batch.cell
-                if row.num_staged or not (batch := queue.pop_batch(key, pool.staged, last, bool(row.occupied.any()))):
+                if row.num_staged or not (
+                    batch := queue.pop_batch(key, pool.staged, last, bool(row.occupied.any()))
+                ):
                     continue
                 row.batch, row.next = batch, 0
                 inputs = program.make_inputs(seed, batch.cell, batch.trials)
@@ -316,7 +340,9 @@ def run_pool(program: Program, pool: Pool, key: Key, seed: int, queue: Queue) ->
             if not occupied.any():
                 return
             refilling = queue.has_trials(key) or any(row.num_staged for row in rows)
-            state, chunk = pool.run_chunk(state, sources, occupied, np.bool_(refilling), np.int32(max_steps))
+            state, chunk = pool.run_chunk(
+                state, sources, occupied, np.bool_(refilling), np.int32(max_steps)
+            )
             running, steps, busy = np.asarray(chunk.running), int(chunk.steps), int(chunk.busy)
             now = time.monotonic()
             late = running & (now - np.stack([row.begun for row in rows]) > queue.trial_timeout)
@@ -330,7 +356,10 @@ def run_pool(program: Program, pool: Pool, key: Key, seed: int, queue: Queue) ->
             for value in results.values():
                 value[late[ended]] = make_blanks((), value.dtype)
             results[TIMED_OUT_AFTER] = np.where(late[ended], queue.trial_timeout, np.nan)
-        cells, trials = np.stack([row.cells for row in rows]), np.stack([row.trials for row in rows])
+        cells, trials = (
+            np.stack([row.cells for row in rows]),
+            np.stack([row.trials for row in rows]),
+        )
         for row, over in zip(rows, ended, strict=True):
             row.occupied &= ~over
         queue.record_chunk(cells[ended], trials[ended], results, busy, steps * occupied.size)

@@ -1,4 +1,5 @@
-"""Statistics of a sweep: success rates, where they cross a level, and a line through the crossings."""
+"""Statistics of a sweep: success rates, where they cross a level, and a line through the
+crossings."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -18,25 +19,30 @@ BLOCK = 1_000_000
 Floats = NDArray[np.float64]
 
 
-def success_rate(dataset: "xarray.Dataset", name: str = "success", confidence: float = 0.95) -> "xarray.Dataset":
+def success_rate(
+    dataset: "xarray.Dataset", name: str = "success", confidence: float = 0.95
+) -> "xarray.Dataset":
     """The fraction of trials that succeeded in each cell, with its Wilson interval.
 
     Args:
-        dataset: with a boolean variable ``name`` over ``trial`` and other dimensions. Two optional variables exclude
-            trials: ``num_trials``, how many trials of a cell have run, or else ``done``, which is False in cells that
-            have not run; and ``timed_out_after``, which is not NaN in trials that were ended by a time limit. Trials
-            that have not run or were ended by a limit do not count.
+        dataset: with a boolean variable ``name`` over ``trial`` and other dimensions. Two optional
+            variables exclude trials: ``num_trials``, how many trials of a cell have run, or else
+            ``done``, which is False in cells that have not run; and ``timed_out_after``, which is
+            not NaN in trials that were ended by a time limit. Trials that have not run or were
+            ended by a limit do not count.
         name: of the variable.
         confidence: of the interval, in (0, 1).
 
     Returns:
-        ``rate``, ``lower`` and ``upper`` in [0, 1], and the integers ``successes`` and ``trials``, over the other
-        dimensions. In cells without trials that count, the first three are NaN and the others 0.
+        ``rate``, ``lower`` and ``upper`` in [0, 1], and the integers ``successes`` and ``trials``,
+        over the other dimensions. In cells without trials that count, the first three are NaN and
+        the others 0.
 
     Raises:
         ValueError: for a confidence outside (0, 1).
 
-    Cost: a pass over the trials, and about a millisecond for each pair (successes, trials) that occurs.
+    Cost: a pass over the trials, and about a millisecond for each pair (successes, trials) that
+    occurs.
 
     Source: :func:`jaxht.metrics.wilson_interval`.
 
@@ -55,10 +61,13 @@ def success_rate(dataset: "xarray.Dataset", name: str = "success", confidence: f
     if "timed_out_after" in dataset:
         counted = counted & dataset["timed_out_after"].isnull()
     successes, trials = (success & counted).sum("trial"), ((success | True) & counted).sum("trial")
-    successes, trials = (counts.transpose(*success.dims, missing_dims="ignore") for counts in (successes, trials))
+    successes, trials = (
+        counts.transpose(*success.dims, missing_dims="ignore") for counts in (successes, trials)
+    )
     ran = trials > 0
     lower, upper = (
-        trials.copy(data=end).where(ran) for end in wilson_interval(successes.values, trials.values, confidence)
+        trials.copy(data=end).where(ran)
+        for end in wilson_interval(successes.values, trials.values, confidence)
     )
     rates = (successes / trials.where(ran)).to_dataset(name="rate")
     return rates.assign(lower=lower, upper=upper, successes=successes, trials=trials)
@@ -76,24 +85,28 @@ def transition(
 ) -> "xarray.Dataset":
     """Where the probability of success crosses some levels, with intervals.
 
-    The probability is assumed to rise in ``along``, and nothing else. Its estimate is the maximum likelihood fit of a
-    rising function to the counts: isotonic regression, weighted by the numbers of trials. The fit crosses a level
-    between two neighbouring points of the grid; ``estimate`` interpolates between them.
+    The probability is assumed to rise in ``along``, and nothing else. Its estimate is the maximum
+    likelihood fit of a
+    rising function to the counts: isotonic regression, weighted by the numbers of trials. The fit
+    crosses a level between two neighbouring points of the grid; ``estimate`` interpolates between
+    them.
 
-    For the interval, the probability at each point is sampled from its posterior, Beta(s + 1/2, t - s + 1/2) for s
-    successes in t trials (Jeffreys), and fitted again. ``lower`` is a quantile of the left one of the two points,
-    ``upper`` one of the right one, over all samples; the two points of the estimate are always within. So the interval
-    is never narrower than the grid, and assumes no shape of the curve between its points.
+    For the interval, the probability at each point is sampled from its posterior, Beta(s + 1/2, t -
+    s + 1/2) for s successes in t trials (Jeffreys), and fitted again. ``lower`` is a quantile of
+    the left one of the two points, ``upper`` one of the right one, over all samples; the two points
+    of the estimate are always within. So the interval is never narrower than the grid, and assumes
+    no shape of the curve between its points.
 
-    It covers the noise of finitely many trials that are independent given their cell, and the coarseness of the grid.
-    It does not cover what all trials of a cell have in common: where they share one A, it holds for the designs that
-    were drawn, and other designs would move the crossing by more than it says. It holds for one crossing, not for all
-    at once. And it needs t (1 - level) and t level of at least about 1: with 25 trials a point, simulated intervals
-    at level 0.99 contained the truth in 7 cases of 10, and with 200 in 97 of 100.
+    It covers the noise of finitely many trials that are independent given their cell, and the
+    coarseness of the grid. It does not cover what all trials of a cell have in common: where they
+    share one A, it holds for the designs that were drawn, and other designs would move the crossing
+    by more than it says. It holds for one crossing, not for all at once. And it needs t (1 - level)
+    and t level of at least about 1: with 25 trials a point, simulated intervals at level 0.99
+    contained the truth in 7 cases of 10, and with 200 in 97 of 100.
 
     Args:
-        rates: ``successes`` and ``trials`` over ``along`` and other dimensions, from :func:`success_rate`. Points
-            without trials do not count.
+        rates: ``successes`` and ``trials`` over ``along`` and other dimensions, from
+            :func:`success_rate`. Points without trials do not count.
         levels: probabilities in (0, 1).
         along: dimension with numbers as coordinates.
         falling: the probability falls in ``along`` instead.
@@ -102,8 +115,9 @@ def transition(
         seed: of the samples.
 
     Returns:
-        ``estimate``, ``lower`` and ``upper`` over ``level`` and the other dimensions, in units of ``along``. Infinite
-        where the crossing lies outside of the points: -inf before the first, inf behind the last. NaN without points.
+        ``estimate``, ``lower`` and ``upper`` over ``level`` and the other dimensions, in units of
+        ``along``. Infinite where the crossing lies outside of the points: -inf before the first,
+        inf behind the last. NaN without points.
 
     Raises:
         ValueError: for a level or a confidence outside (0, 1).
@@ -122,7 +136,9 @@ def transition(
         ([25.0], [20.0], [30.0])
     """
     curves = _Curves(rates, levels, along, falling)
-    lower, estimate, upper = curves.find_crossings(curves.sample_brackets(num_draws, seed), confidence)
+    lower, estimate, upper = curves.find_crossings(
+        curves.sample_brackets(num_draws, seed), confidence
+    )
     return curves.to_dataset(estimate=estimate, lower=lower, upper=upper)
 
 
@@ -136,21 +152,23 @@ def fit_line(
     num_draws: int = 1000,
     seed: int = 0,
 ) -> "xarray.Dataset":
-    """Fit ``along = slope * over + intercept`` to the crossings of :func:`transition` by least squares.
+    """Fit ``along = slope * over + intercept`` to the crossings of :func:`transition` by least
+    squares.
 
-    Each posterior sample of :func:`transition` gives a line of its own, with every crossing uniform between its two
-    points; the intervals are quantiles of the slopes and intercepts of these lines. They account for the same sources
-    of error as the intervals of the crossings, and leave out the same. Whether the crossings lie on a line at all is
-    not tested.
+    Each posterior sample of :func:`transition` gives a line of its own, with every crossing uniform
+    between its two points; the intervals are quantiles of the slopes and intercepts of these lines.
+    They account for the same sources of error as the intervals of the crossings, and leave out the
+    same. Whether the crossings lie on a line at all is not tested.
 
     Args:
-        over: dimension with numbers as coordinates, the abscissa.
-        rates, levels, along, confidence, num_draws, seed: as in :func:`transition`. A crossing takes part if its
-            interval lies within the points; its few samples outside are put at the first or last point.
+        over: dimension with numbers as coordinates, the abscissa. rates, levels, along, confidence,
+        num_draws, seed: as in :func:`transition`. A crossing takes part if its interval lies within
+        the points; its few samples outside are put at the first or last point.
 
     Returns:
-        ``slope`` and ``intercept`` over ``level`` and the remaining dimensions, each also as ``..._lower`` and
-        ``..._upper``, and ``num_points``, the number of crossings. NaN with fewer than two.
+        ``slope`` and ``intercept`` over ``level`` and the remaining dimensions, each also as
+        ``..._lower`` and ``..._upper``, and ``num_points``, the number of crossings. NaN with fewer
+        than two.
 
     Raises:
         ValueError: as :func:`transition`.
@@ -188,38 +206,55 @@ def fit_line(
 
 
 class _Curves:
-    """Counts along one dimension, as rows of points from left to right, and where their fits cross the levels.
+    """Counts along one dimension, as rows of points from left to right, and where their fits cross
+    the levels.
 
-    Where the rising fit reaches a level is found without the fit: with excess_i = weight_i (p_i - level), fit_i >=
-    level from i = split on, where the sum of the excesses over i < split is least. The slopes of the convex
-    minorant of these sums are the fit less the level.
-    """
+    Where the rising fit reaches a level is found without the fit: with excess_i = weight_i (p_i -
+    level), fit_i >= level from i = split on, where the sum of the excesses over i < split is least.
+    The slopes of the convex minorant of these sums are the fit less the level."""
 
-    def __init__(self, rates: "xarray.Dataset", levels: Sequence[float], along: str, falling: bool = False) -> None:
+    def __init__(
+        self, rates: "xarray.Dataset", levels: Sequence[float], along: str, falling: bool = False
+    ) -> None:
         self._levels = np.asarray(levels, np.float64)
         if not np.all((self._levels > 0) & (self._levels < 1)):
             raise ValueError(f"levels must lie strictly between 0 and 1; got {list(levels)}")
-        rates = rates[["successes", "trials"]].sortby(along, ascending=not falling).transpose(..., along)
+        rates = (
+            rates[["successes", "trials"]]
+            .sortby(along, ascending=not falling)
+            .transpose(..., along)
+        )
         self._template = rates.isel({along: 0}, drop=True).drop_vars(["successes", "trials"])
         self._dims, self.shape = rates.trials.dims[:-1], rates.trials.shape[:-1]
         # What falls in x rises in -x.
         self._sign = -1 if falling else 1
         size = rates.sizes[along]
         points = self._sign * rates[along].values.astype(float)
-        self._successes, self._trials = (rates[name].values.reshape(-1, size) for name in ("successes", "trials"))
+        self._successes, self._trials = (
+            rates[name].values.reshape(-1, size) for name in ("successes", "trials")
+        )
         self._ran = self._trials > 0
         # The points on both sides of each split, 0 to size. One without trials is on neither.
         rising = np.where(self._ran, points, -np.inf), np.where(self._ran, points, np.inf)
-        self._left = np.maximum.accumulate(np.pad(rising[0], ((0, 0), (1, 0)), constant_values=-np.inf), axis=1)
+        self._left = np.maximum.accumulate(
+            np.pad(rising[0], ((0, 0), (1, 0)), constant_values=-np.inf), axis=1
+        )
         behind = np.pad(rising[1], ((0, 0), (0, 1)), constant_values=np.inf)
         self._right = np.minimum.accumulate(behind[:, ::-1], axis=1)[:, ::-1]
         some = self._ran.any(axis=1)
-        self.least, self.greatest = np.where(some, self._right[:, 0], 0), np.where(some, self._left[:, -1], 0)
+        self.least, self.greatest = (
+            np.where(some, self._right[:, 0], 0),
+            np.where(some, self._left[:, -1], 0),
+        )
 
     def sample_brackets(self, number: int, seed: int) -> tuple[Floats, Floats]:
-        """For posterior samples: the points (levels, number, rows) left and right of the crossing."""
+        """For posterior samples: the points (levels, number, rows) left and right of the
+        crossing."""
         rng = np.random.default_rng(seed)
-        successes, failures = (self._successes + 0.5)[self._ran], (self._trials - self._successes + 0.5)[self._ran]
+        successes, failures = (
+            (self._successes + 0.5)[self._ran],
+            (self._trials - self._successes + 0.5)[self._ran],
+        )
         left, right = np.empty((2, len(self._levels), number, len(self._trials)))
         for done in range(0, number, block := max(1, BLOCK // self._trials.size)):
             p = np.zeros((min(block, number - done), *self._trials.shape))
@@ -229,7 +264,9 @@ class _Curves:
                 left[some], right[some] = self._find_sides(self._sum_excess(p, level))
         return left, right
 
-    def find_crossings(self, brackets: tuple[Floats, Floats], confidence: float) -> tuple[Floats, Floats, Floats]:
+    def find_crossings(
+        self, brackets: tuple[Floats, Floats], confidence: float
+    ) -> tuple[Floats, Floats, Floats]:
         """(levels, rows): lower end, estimate, upper end."""
         if not 0 < confidence < 1:
             raise ValueError(f"confidence must lie strictly between 0 and 1; got {confidence}")
@@ -245,16 +282,22 @@ class _Curves:
         with np.errstate(invalid="ignore"):  # where an end is infinite
             estimate = left + below / (below + above) * (right - left)
         estimate = np.where(np.isinf(left), left, np.where(np.isinf(right), right, estimate))
-        # These methods choose one of the samples: between infinite ones nothing can be interpolated.
+        # These methods choose one of the samples: between infinite ones nothing can be
+        # interpolated.
         lower = np.quantile(brackets[0], (1 - confidence) / 2, axis=1, method="lower")
         upper = np.quantile(brackets[1], (1 + confidence) / 2, axis=1, method="higher")
         ends = [np.minimum(left, lower), estimate, np.maximum(right, upper)][:: self._sign]
-        low, estimate, high = (np.where(self._ran.any(axis=1), self._sign * end, np.nan) for end in ends)
+        low, estimate, high = (
+            np.where(self._ran.any(axis=1), self._sign * end, np.nan) for end in ends
+        )
         return low, estimate, high
 
     def to_dataset(self, without: str | None = None, **values: Any) -> "xarray.Dataset":
-        """Values (levels, ...) by name, over the level and the dimensions of the rows but for one."""
-        template = self._template if without is None else self._template.isel({without: 0}, drop=True)
+        """Values (levels, ...) by name, over the level and the dimensions of the rows but for
+        one."""
+        template = (
+            self._template if without is None else self._template.isel({without: 0}, drop=True)
+        )
         dims = [dim for dim in self._dims if dim != without]
         shape = [len(self._levels), *(template.sizes[dim] for dim in dims)]
         arrays = {name: (("level", *dims), value.reshape(shape)) for name, value in values.items()}
@@ -273,7 +316,8 @@ class _Curves:
 
 
 def _fit_lines(x: Floats, y: Floats, taken: NDArray[np.bool_]) -> Floats:
-    """Slopes and intercepts (2, ...) of the lines through the points (x, y[..., :]) that are taken; NaN below two."""
+    """Slopes and intercepts (2, ...) of the lines through the points (x, y[..., :]) that are taken;
+    NaN below two."""
     count = taken.sum(-1)
 
     def mean(values: Floats) -> Floats:

@@ -1,4 +1,5 @@
-"""Results on disk: one file for each cell, written atomically, checked when it is read, extended by more trials."""
+"""Results on disk: one file for each cell, written atomically, checked when it is read, extended by
+more trials."""
 
 import contextlib
 import hashlib
@@ -53,15 +54,20 @@ class Record(NamedTuple):
 
 
 class Store:
-    """A folder with ``sweep.json``, which describes a sweep, and ``cells/<hash>.npz``, one record for each cell.
+    """A folder with ``sweep.json``, which describes a sweep, and ``cells/<hash>.npz``, one record
+    for each cell.
 
-    What determines the results is the same for all calls that share a store. The manifest also holds what they have
-    asked for, all values of each axis and the largest number of trials, and of each program a fingerprint.
+    What determines the results is the same for all calls that share a store. The manifest also
+    holds what they have asked for, all values of each axis and the largest number of trials, and of
+    each program a fingerprint.
 
-    A record is written under another name, synced and renamed, and holds what it is a record of, and a checksum of its
-    own: it is there whole or not at all, and one that is damaged, or of another sweep, does not count. Several
-    processes may write to one store: each adds to what is there, alone for that moment where the file system has locks.
-    Without locks the manifest may lack what one of two processes has asked for, but all records stay, and count.
+    A record is written under another name, synced and renamed, and holds what it is a record of,
+    and a checksum of its
+    own: it is there whole or not at all, and one that is damaged, or of another sweep, does not
+        count. Several
+    processes may write to one store: each adds to what is there, alone for that moment where the
+    file system has locks. Without locks the manifest may lack what one of two processes has asked
+    for, but all records stay, and count.
 
     Args:
         path: of the folder; made where it is missing.
@@ -69,15 +75,22 @@ class Store:
         mixed: continue in another environment than the one that began.
 
     Raises:
-        StoreError: if the folder holds another sweep, saying what differs; or if it cannot be written.
+        StoreError: if the folder holds another sweep, saying what differs; or if it cannot be
+        written.
     """
 
-    def __init__(self, path: str | os.PathLike[str], call: Mapping[str, Any], mixed: bool = False) -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], call: Mapping[str, Any], mixed: bool = False
+    ) -> None:
         self.path = Path(path)
         own = json.loads(json.dumps({"format": FORMAT, **call}))
-        compared = {name: value for name, value in own["environment"].items() if name not in NOT_COMPARED}
+        compared = {
+            name: value for name, value in own["environment"].items() if name not in NOT_COMPARED
+        }
         # A program's text differs by environment, too, and tells nothing where that differs.
-        own["programs"] = {name: f"{hash_json(compared)} {text}" for name, text in own["programs"].items()}
+        own["programs"] = {
+            name: f"{hash_json(compared)} {text}" for name, text in own["programs"].items()
+        }
         self._sweep, self._programs = hash_json(own["sweep"]), own["programs"]
         with self._writing():
             remove_leftovers(self.path)
@@ -90,7 +103,9 @@ class Store:
 
     def _compare(self, old: Mapping[str, Any], new: Mapping[str, Any], mixed: bool) -> None:
         if changes := _describe_changes(old["sweep"], new["sweep"]):
-            raise StoreError(f"{self.path} holds another sweep: {changes}. Give this one another folder.")
+            raise StoreError(
+                f"{self.path} holds another sweep: {changes}. Give this one another folder."
+            )
         changes = _describe_changes(old["environment"], new["environment"], but=NOT_COMPARED)
         if changes and not mixed:
             raise StoreError(
@@ -101,7 +116,8 @@ class Store:
             self._check_program(name, old["programs"].get(name, program))
 
     def _check_program(self, name: str, found: str) -> None:
-        """Raise StoreError unless a fingerprint is that of the program of this name, or of another environment."""
+        """Raise StoreError unless a fingerprint is that of the program of this name, or of another
+        environment."""
         ours = self._programs.get(name, found)
         if found != ours and found.partition(" ")[0] == ours.partition(" ")[0]:
             raise StoreError(
@@ -110,11 +126,15 @@ class Store:
             )
 
     def write(self, cell: GridCell, trials: NDArray[np.int32], results: Results) -> None:
-        """Store the results of some trials of a cell beside what is there, durably when this returns."""
+        """Store the results of some trials of a cell beside what is there, durably when this
+        returns."""
         with self._writing():
             record = _extend(self.read(cell), trials, results)
             if record is None:  # removed or damaged meanwhile
-                log.warning("The first trials of %s are gone, and will be computed again", dict(cell.coordinates))
+                log.warning(
+                    "The first trials of %s are gone, and will be computed again",
+                    dict(cell.coordinates),
+                )
                 return
             num_trials, extended = record
             description = {
@@ -123,14 +143,18 @@ class Store:
                 "num_trials": num_trials,
                 "program": self._programs.get(cell.program_name, ""),
             }
-            content: dict[str, Any] = {**extended, "record": np.array(json.dumps(description).encode())}
+            content: dict[str, Any] = {
+                **extended,
+                "record": np.array(json.dumps(description).encode()),
+            }
             file = io.BytesIO()
             np.savez(file, **content, checksum=np.array(_compute_checksum(content)))
             self._replace(record_path(cell.coordinates), file.getvalue())
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:
-        """A context in which no other process writes to the store, where the file system has locks."""
+        """A context in which no other process writes to the store, where the file system has
+        locks."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             with lock_folder(self.path):
@@ -146,7 +170,8 @@ class Store:
             temporary.write_bytes(content)
 
     def read(self, cell: GridCell) -> Record | None:
-        """The record of a cell; None if it is missing or damaged. StoreError if another trial has written it."""
+        """The record of a cell; None if it is missing or damaged. StoreError if another trial has
+        written it."""
         record = read_record(self.path / record_path(cell.coordinates), self._sweep)
         if record is not None:
             self._check_program(cell.program_name, record.program)
@@ -154,15 +179,20 @@ class Store:
 
     def collect(self, grid: Grid, num_trials: int) -> "xarray.Dataset":
         """The results of the cells of a grid, as many of their first trials as are there."""
-        return _to_dataset(self.manifest, grid.axes, num_trials, filter(None, map(self.read, grid.cells)))
+        return _to_dataset(
+            self.manifest, grid.axes, num_trials, filter(None, map(self.read, grid.cells))
+        )
 
 
 # Stored, but not compared: the code itself is compared by the fingerprints of its programs.
 NOT_COMPARED = ("revision",)
 
 
-def _extend(old: Record | None, trials: NDArray[np.int32], results: Results) -> tuple[int, Results] | None:
-    """Number and results of a record's trials with some added or replaced; None where others would be missing."""
+def _extend(
+    old: Record | None, trials: NDArray[np.int32], results: Results
+) -> tuple[int, Results] | None:
+    """Number and results of a record's trials with some added or replaced; None where others would
+    be missing."""
     kept = 0 if old is None else old.num_trials
     size = max(kept, int(trials[-1]) + 1)
     if np.sum(trials >= kept) < size - kept:
@@ -210,9 +240,13 @@ def read_manifest(path: Path) -> dict[str, Any]:
             names = ("format", "sweep", "environment", "programs", "axes", "num_trials", "attrs")
             return {name: manifest[name] for name in names}
     except (ValueError, KeyError, AttributeError) as error:
-        raise StoreError(f"{path / MANIFEST} is damaged ({error!r}): remove the folder, or put it back") from error
+        raise StoreError(
+            f"{path / MANIFEST} is damaged ({error!r}): remove the folder, or put it back"
+        ) from error
     age = "an older" if manifest.get("format", 1) < FORMAT else "a newer"
-    raise StoreError(f"{path} was written by {age} version of jaxht: read it with that one, or give another folder")
+    raise StoreError(
+        f"{path} was written by {age} version of jaxht: read it with that one, or give another folder"
+    )
 
 
 def read_axes(path: str | os.PathLike[str]) -> dict[str, list[Value]]:
@@ -221,11 +255,14 @@ def read_axes(path: str | os.PathLike[str]) -> dict[str, list[Value]]:
 
 
 def _unite(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
-    """The manifest of a store for a call beside those before: its attributes, and all that was ever asked for."""
+    """The manifest of a store for a call beside those before: its attributes, and all that was ever
+    asked for."""
     return {
         **old,
         "programs": {**new["programs"], **old["programs"]},
-        "axes": {name: _unite_values(values, new["axes"][name]) for name, values in old["axes"].items()},
+        "axes": {
+            name: _unite_values(values, new["axes"][name]) for name, values in old["axes"].items()
+        },
         "num_trials": max(old["num_trials"], new["num_trials"]),
         "attrs": new["attrs"],
     }
@@ -265,10 +302,11 @@ def load(path: str | os.PathLike[str]) -> "xarray.Dataset":
         path: the ``store`` of :func:`jaxht.sweep.run`, or the folder of :func:`save`.
 
     Returns:
-        For a sweep, a Dataset with all of its results as variables over ``trial`` and its axes, which hold all values
-        that any call has asked for, with the attributes of the last one; ``num_trials`` over its axes, how many trials
-        of a cell are stored; and ``done``, whether these are as many as any call has asked for. The results of other
-        trials are NaN, 0 or False; so are those of trials that were ended by ``trial_timeout``, where
+        For a sweep, a Dataset with all of its results as variables over ``trial`` and its axes,
+        which hold all values that any call has asked for, with the attributes of the last one;
+        ``num_trials`` over its axes, how many trials of a cell are stored; and ``done``, whether
+        these are as many as any call has asked for. The results of other trials are NaN, 0 or
+        False; so are those of trials that were ended by ``trial_timeout``, where
         ``timed_out_after`` is not NaN. Otherwise what :func:`save` wrote.
 
     Raises:
@@ -295,7 +333,11 @@ def load(path: str | os.PathLike[str]) -> "xarray.Dataset":
         return import_xarray().load_dataset(path / FILE, engine="h5netcdf")
     manifest = read_manifest(path)
     sweep = hash_json(manifest["sweep"])
-    records = [record for file in sorted((path / CELLS).glob("*.npz")) if (record := read_record(file, sweep))]
+    records = [
+        record
+        for file in sorted((path / CELLS).glob("*.npz"))
+        if (record := read_record(file, sweep))
+    ]
     # Where the file system has no locks, there may be records of which the manifest does not know.
     axes = {
         name: _unite_values(values, (record.coordinates[name] for record in records))
@@ -306,7 +348,10 @@ def load(path: str | os.PathLike[str]) -> "xarray.Dataset":
 
 
 def _to_dataset(
-    manifest: Mapping[str, Any], axes: Mapping[str, Sequence[Value]], num_trials: int, records: Iterable[Record]
+    manifest: Mapping[str, Any],
+    axes: Mapping[str, Sequence[Value]],
+    num_trials: int,
+    records: Iterable[Record],
 ) -> "xarray.Dataset":
     """The first trials of some records as labelled arrays."""
     shape = tuple(map(len, axes.values()))
@@ -319,12 +364,22 @@ def _to_dataset(
         for name, values in record.results.items():
             whole = data.setdefault(name, make_blanks((len(counts), num_trials), values.dtype))
             whole[index, :size] = values[:size]
-    variables = {name: ((*axes, "trial"), whole.reshape(*shape, -1)) for name, whole in data.items()}
+    variables = {
+        name: ((*axes, "trial"), whole.reshape(*shape, -1)) for name, whole in data.items()
+    }
     counts = counts.reshape(shape)
     return import_xarray().Dataset(
-        {**variables, "num_trials": (tuple(axes), counts), "done": (tuple(axes), counts == num_trials)},
+        {
+            **variables,
+            "num_trials": (tuple(axes), counts),
+            "done": (tuple(axes), counts == num_trials),
+        },
         coords={**axes, "trial": range(num_trials)},
-        attrs={**manifest["attrs"], "seed": manifest["sweep"]["seed"], **to_attributes(manifest["environment"])},
+        attrs={
+            **manifest["attrs"],
+            "seed": manifest["sweep"]["seed"],
+            **to_attributes(manifest["environment"]),
+        },
     )
 
 
@@ -351,7 +406,9 @@ def hash_json(description: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(description, sort_keys=True).encode()).hexdigest()
 
 
-def _describe_changes(old: Mapping[str, Any], new: Mapping[str, Any], but: Sequence[str] = ()) -> str:
+def _describe_changes(
+    old: Mapping[str, Any], new: Mapping[str, Any], but: Sequence[str] = ()
+) -> str:
     return "; ".join(
         f"{name} was {_shorten(old.get(name))}, is {_shorten(new.get(name))}"
         for name in dict.fromkeys([*old, *new])
@@ -365,7 +422,8 @@ def _shorten(value: Any) -> str:
 
 
 def save(dataset: "xarray.Dataset", path: str | os.PathLike[str]) -> Path:
-    """Write a dataset that is no sweep to a folder, atomically: at any moment the old one is there, or the new one.
+    """Write a dataset that is no sweep to a folder, atomically: at any moment the old one is there,
+    or the new one.
 
     Args:
         dataset: with numbers and strings as attributes.
@@ -394,8 +452,11 @@ def save(dataset: "xarray.Dataset", path: str | os.PathLike[str]) -> Path:
     return file
 
 
-def export(dataset: "xarray.Dataset", path: str | os.PathLike[str], kind: str | None = None) -> None:
-    """Write a dataset to one file ``path``.nc (NetCDF 4) or folder ``path``.zarr, compressed, replacing what is there.
+def export(
+    dataset: "xarray.Dataset", path: str | os.PathLike[str], kind: str | None = None
+) -> None:
+    """Write a dataset to one file ``path``.nc (NetCDF 4) or folder ``path``.zarr, compressed,
+    replacing what is there.
 
     Args:
         dataset: results of :func:`jaxht.sweep.run` or :func:`load`, or any other.
@@ -419,8 +480,12 @@ def export(dataset: "xarray.Dataset", path: str | os.PathLike[str], kind: str | 
     """
     kind = kind or Path(path).suffix[1:]
     if kind == "nc":
-        numbers = (name for name, variable in dataset.data_vars.items() if variable.dtype.kind in "biuf")
-        dataset.to_netcdf(path, engine="h5netcdf", encoding={name: {"zlib": True} for name in numbers})
+        numbers = (
+            name for name, variable in dataset.data_vars.items() if variable.dtype.kind in "biuf"
+        )
+        dataset.to_netcdf(
+            path, engine="h5netcdf", encoding={name: {"zlib": True} for name in numbers}
+        )
     elif kind == "zarr":
         dataset.to_zarr(path, mode="w", zarr_format=2)
     else:
@@ -433,5 +498,7 @@ def import_xarray() -> ModuleType:
         import h5netcdf  # noqa: F401
         import xarray
     except ImportError as error:
-        raise ImportError(f"jaxht.sweep needs {error.name}: pip install 'jax-hard-thresholding[sweep]'") from error
+        raise ImportError(
+            f"jaxht.sweep needs {error.name}: pip install 'jax-hard-thresholding[sweep]'"
+        ) from error
     return xarray

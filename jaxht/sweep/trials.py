@@ -7,7 +7,7 @@ from typing import Any, Protocol, runtime_checkable
 import jax
 import jax.numpy as jnp
 
-from jaxht._pytree import Array, Numeric, PRNGKey
+from jaxht._typing import Array, Numeric, PRNGKey
 from jaxht.constraints import Constraint
 from jaxht.objectives import LeastSquares
 from jaxht.objectives.objective import Objective
@@ -27,9 +27,9 @@ class Cell:
     Attributes:
         coordinates: value by axis: Python values on static axes, traced scalars on the others.
         bounds: static upper bounds of the coordinates that are rounded up, by axis.
-        key: PRNG key of what trials share: those of a cell, and those of all cells that agree on the axes ``shared``.
-            What is computed from it and from shared coordinates alone is held once for all of them, and products with
-            a shared matrix are matrix-matrix products.
+        key: PRNG key of what trials share: those of a cell, and those of all cells that agree on
+            the axes ``shared``. What is computed from it and from shared coordinates alone is held
+            once for all of them, and products with a shared matrix are matrix-matrix products.
 
     Example:
         >>> import jax
@@ -48,7 +48,8 @@ class Cell:
 
 @runtime_checkable
 class Run(Protocol):
-    """A trial in steps, whose lane is given to another trial as soon as it ends. All methods are pure functions.
+    """A trial in steps, whose lane is given to another trial as soon as it ends. All methods are
+    pure functions.
 
     Example:
         >>> import jax, jax.numpy as jnp
@@ -71,7 +72,8 @@ class Run(Protocol):
     """
 
     def draw(self, key: PRNGKey, cell: Cell) -> Any:
-        """The case: all that stays fixed during the run, a pytree. What is the same for all keys is held once."""
+        """The case: all that stays fixed during the run, a pytree. What is the same for all keys is
+        held once."""
         ...
 
     def start(self, case: Any) -> Any:
@@ -91,8 +93,8 @@ class Run(Protocol):
         ...
 
 
-# A run is left if it would not reach the truth though it went so many times as fast as before, or if it is so many
-# times as near to the truth as it has to be.
+# A run is left if it would not reach the truth though it went so many times as fast as before, or
+# if it is so many times as near to the truth as it has to be.
 FASTER, NEARER = 10, 2
 
 Trial = Callable[[PRNGKey, Cell], Mapping[str, Numeric]]
@@ -100,7 +102,8 @@ Trial = Callable[[PRNGKey, Cell], Mapping[str, Numeric]]
 
 @dataclass(frozen=True, eq=False)
 class FunctionRun:
-    """A function (key, cell) -> results as a :class:`Run` without steps: its case is its results."""
+    """A function (key, cell) -> results as a :class:`Run` without steps: its case is its
+    results."""
 
     trial: Trial
 
@@ -130,27 +133,32 @@ Metric = Callable[[Array, Array], Array]
 
 @dataclass(frozen=True, eq=False)
 class Recovery:
-    """Planted recovery: draw a problem, solve it, compare with the truth; for a grid with an axis ``solver``.
+    """Planted recovery: draw a problem, solve it, compare with the truth; for a grid with an axis
+    ``solver``.
 
     Args:
-        ensemble: (key, cell) -> :class:`jaxht.ensembles.Problem`. With ``planted(key, ..., design_key=cell.key)``
-            trials share one A, and with ``planted(key, ...)`` each has its own.
-        methods: by name on the axis ``solver``: (objective, cell) -> (constraint, solver). A name is a part of the
-            keys of its solver, so that adding a method changes nothing that others draw.
+        ensemble: (key, cell) -> :class:`jaxht.ensembles.Problem`. With ``planted(key, ...,
+            design_key=cell.key)`` trials share one A, and with ``planted(key, ...)`` each has its
+            own.
+        methods: by name on the axis ``solver``: (objective, cell) -> (constraint, solver). A name
+            is a part of the keys of its solver, so that adding a method changes nothing that others
+            draw.
         objective: (A, y) -> objective.
         stop: limits and tolerances, the same for every method; or a function from a cell to them.
         metrics: (x, x_true) -> scalar, by name.
-        look_every: W, an even number, static: every W steps, a run whose success or failure is already decided is
-            stopped early, with status RUNNING. A run will not reach the truth where
-            ``10 (steps left / W) ||x - x_W|| < ||x - x_true|| - radius``, x_W the iterate W steps before: while the
-            supports of IHT repeat every step or every second one, at a step size up to 2/L, the remaining steps move x
-            no farther than ``(steps left / W) ||x - x_W||``; the factor of 10 allows for supports that change. A run
-            has reached the truth where ``||x - x_true|| < radius / 2``: on a support that holds the true one, IHT at
-            such a step size comes nearer in every step. None: no run is stopped early.
-        radius: distance from the truth within which it counts as recovered, as in :func:`jaxht.metrics.success`.
+        look_every: W, an even number, static: every W steps, a run whose success or failure is
+            already decided is stopped early, with status RUNNING. A run will not reach the truth
+            where ``10 (steps left / W) ||x - x_W|| < ||x - x_true|| - radius``, x_W the iterate W
+            steps before: while the supports of IHT repeat every step or every second one, at a step
+            size up to 2/L, the remaining steps move x no farther than ``(steps left / W) ||x -
+            x_W||``; the factor of 10 allows for supports that change. A run has reached the truth
+            where ``||x - x_true|| < radius / 2``: on a support that holds the true one, IHT at such
+            a step size comes nearer in every step. None: no run is stopped early.
+        radius: distance from the truth within which it counts as recovered, as in
+            :func:`jaxht.metrics.success`.
 
-    Its results are the metrics, and of the run ``status``, ``num_steps`` and the counts ``full_gradients``,
-    ``sample_gradients`` and ``projections``.
+    Its results are the metrics, and of the run ``status``, ``num_steps`` and the counts
+    ``full_gradients``, ``sample_gradients`` and ``projections``.
 
     Cost: that of the solver, :func:`jaxht.solve`.
 
@@ -180,7 +188,9 @@ class Recovery:
 
     def __post_init__(self) -> None:
         if self.look_every is not None and (self.look_every < 2 or self.look_every % 2):
-            raise ValueError(f"look_every must be even and at least 2, or None; got {self.look_every}")
+            raise ValueError(
+                f"look_every must be even and at least 2, or None; got {self.look_every}"
+            )
 
     def draw(self, key: PRNGKey, cell: Cell) -> tuple[Prepared, PRNGKey, Array]:
         """The prepared problem, the key of the solver, and the truth."""
@@ -201,7 +211,9 @@ class Recovery:
         """Whether no stopping test has been met, and the run has not been left."""
         return carry[0].status == Status.RUNNING
 
-    def advance(self, case: tuple[Prepared, PRNGKey, Array], carry: tuple[Carry, Any]) -> tuple[Carry, Any]:
+    def advance(
+        self, case: tuple[Prepared, PRNGKey, Array], carry: tuple[Carry, Any]
+    ) -> tuple[Carry, Any]:
         """One step of the solver, and perhaps a look at where the last steps have led."""
         problem, _, x_true = case
         before, x_before = carry
@@ -210,13 +222,22 @@ class Recovery:
             return after, None
         x, limit = after.iterate.x, problem.stop.max_steps
         look = (after.num_steps % self.look_every == 0) & (after.status == Status.RUNNING)
-        reach = FASTER * (limit - after.num_steps) / self.look_every * metrics.estimation_error(x, x_before)
+        reach = (
+            FASTER
+            * (limit - after.num_steps)
+            / self.look_every
+            * metrics.estimation_error(x, x_before)
+        )
         error = metrics.estimation_error(x, x_true)
         decided = look & ((reach < error - self.radius) | (NEARER * error < self.radius))
-        after = replace(after, status=jnp.where(decided, Status.MAX_STEPS, after.status))  # it stays as it is from here
+        after = replace(
+            after, status=jnp.where(decided, Status.MAX_STEPS, after.status)
+        )  # it stays as it is from here
         return after, jnp.where(look, x, x_before)
 
-    def finish(self, case: tuple[Prepared, PRNGKey, Array], carry: tuple[Carry, Any]) -> dict[str, Numeric]:
+    def finish(
+        self, case: tuple[Prepared, PRNGKey, Array], carry: tuple[Carry, Any]
+    ) -> dict[str, Numeric]:
         """The metrics, and the counts of the run."""
         problem, _, x_true = case
         result = finish(problem, carry[0])

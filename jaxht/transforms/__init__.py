@@ -1,4 +1,5 @@
-"""Hard thresholding inside optax training loops: parameters that are exactly sparse after every update."""
+"""Hard thresholding inside optax training loops: parameters that are exactly sparse after every
+update."""
 
 from jaxht.transforms.density import constant as constant
 from jaxht.transforms.density import cubic as cubic

@@ -8,7 +8,8 @@ import jax.numpy as jnp
 import optax
 from jax import lax
 
-from jaxht._pytree import Array, ArrayTree, Leaf, Numeric, known_values
+from jaxht._checks import known_values
+from jaxht._typing import Array, ArrayTree, Leaf, Numeric
 
 Schedule: TypeAlias = Callable[[Numeric], Any]
 Mask: TypeAlias = Any | Callable[[ArrayTree], Any]  # a pytree of bool
@@ -36,7 +37,11 @@ def evaluate_schedule(value: Any, step: Numeric) -> Any:
 
 def check_every(every: Any) -> None:
     """Raise ValueError unless ``every`` can be a number of steps."""
-    if isinstance(every, str) or not jnp.issubdtype(jnp.result_type(every), jnp.integer) or jnp.ndim(every) != 0:
+    if (
+        isinstance(every, str)
+        or not jnp.issubdtype(jnp.result_type(every), jnp.integer)
+        or jnp.ndim(every) != 0
+    ):
         raise ValueError(f"every must be an integer; got {every!r}")
     known = known_values(every)
     if known is not None and known < 1:
@@ -54,20 +59,26 @@ def is_masked(node: Any) -> bool:
     return isinstance(node, optax.MaskedNode)
 
 
-def apply_mask(transform: optax.GradientTransformation, mask: Mask | None) -> optax.GradientTransformation:
-    """``transform`` of the arrays that the mask marks True, the others left alone; of all if there is no mask."""
+def apply_mask(
+    transform: optax.GradientTransformation, mask: Mask | None
+) -> optax.GradientTransformation:
+    """``transform`` of the arrays that the mask marks True, the others left alone; of all if there
+    is no mask."""
     if mask is None:
         return transform
     return optax.masked(transform, mask if is_function(mask) else lambda _: mask)
 
 
 def promote(p: Array, u: Array) -> tuple[Array, Array]:
-    """Both in the dtype that holds both exactly, so that u can be -p, and ``p + u`` exactly zero."""
+    """Both in the dtype that holds both exactly, so that u can be -p, and ``p + u`` exactly
+    zero."""
     common = jnp.promote_types(p.dtype, u.dtype)
     return p.astype(common), u.astype(common)
 
 
-def run_if_due(is_due: Array, every: Numeric, then: Callable[[], Any], otherwise: Callable[[], Any]) -> Any:
+def run_if_due(
+    is_due: Array, every: Numeric, then: Callable[[], Any], otherwise: Callable[[], Any]
+) -> Any:
     """``then()`` where it is due, computed only then; without a branch where it always is."""
     return then() if isinstance(every, int) and every == 1 else lax.cond(is_due, then, otherwise)
 
@@ -77,9 +88,8 @@ def make_projection(
 ) -> optax.GradientTransformation:
     """The transformation ``u -> project(p + u, value) - p`` in each ``every``-th step.
 
-    Entries that the projection leaves as they are keep their update to the last bit, and those that it sets to zero
-    become exactly zero.
-    """
+    Entries that the projection leaves as they are keep their update to the last bit, and those that
+    it sets to zero become exactly zero."""
     check_every(every)
 
     def init(params: ArrayTree) -> ProjectionState:
@@ -96,7 +106,9 @@ def make_projection(
         check_params(params)
         q = optax.apply_updates(params, updates)
         is_due = (state.count + 1) % every == 0
-        target = run_if_due(is_due, every, lambda: project(q, evaluate_schedule(value, state.count)), lambda: q)
+        target = run_if_due(
+            is_due, every, lambda: project(q, evaluate_schedule(value, state.count)), lambda: q
+        )
         new_updates = jax.tree.map(step_to, params, updates, q, target)
         return new_updates, ProjectionState(optax.safe_increment(state.count))
 

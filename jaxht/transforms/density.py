@@ -1,13 +1,15 @@
-r"""The fraction of entries kept, over the steps and over the arrays: density schedules and layer-wise budgets.
+r"""The fraction of entries kept, over the steps and over the arrays: density schedules and
+layer-wise budgets.
 
-A schedule gives the density, 1 less the sparsity, for a step counted from 0; a budget divides a fraction of all entries
-among the arrays. Both are what :func:`jaxht.transforms.hard_threshold` takes for k, and they compose::
+A schedule gives the density, 1 less the sparsity, for a step counted from 0; a budget divides a
+fraction of all entries among the arrays. Both are what :func:`jaxht.transforms.hard_threshold`
+takes for k, and they compose::
 
     density = cubic(0.05, end=10_000)
     hard_threshold(lambda step: erdos_renyi_kernel(params, density(step)))
 
-Numbers may be traced, the numbers of steps too. Any ``optax`` schedule of the density will do as well.
-"""
+Numbers may be traced, the numbers of steps too. Any ``optax`` schedule of the density will do as
+well."""
 
 import math
 from typing import Any
@@ -17,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from jaxht._pytree import Array, ArrayTree, Numeric
+from jaxht._typing import Array, ArrayTree, Numeric
 from jaxht.transforms.base import Schedule
 
 
@@ -61,8 +63,11 @@ def one_shot(density: Numeric, at: Numeric) -> Schedule:
     return optax.join_schedules([constant(1.0), constant(density)], [at])
 
 
-def cubic(density: Numeric, *, end: Numeric, begin: Numeric = 0, initial: Numeric = 1.0) -> Schedule:
-    r"""From ``initial`` at step ``begin`` to ``density`` at step ``end``, quickly at first and slowly in the end.
+def cubic(
+    density: Numeric, *, end: Numeric, begin: Numeric = 0, initial: Numeric = 1.0
+) -> Schedule:
+    r"""From ``initial`` at step ``begin`` to ``density`` at step ``end``, quickly at first and
+    slowly in the end.
 
     .. math:: \rho_t = \rho_f + (\rho_i - \rho_f) \left(1 - \frac{t - t_0}{t_1 - t_0}\right)^3
 
@@ -75,7 +80,8 @@ def cubic(density: Numeric, *, end: Numeric, begin: Numeric = 0, initial: Numeri
     Returns:
         Schedule: step -> density, a scalar; ``density`` everywhere if ``end <= begin``.
 
-    Source: Zhu & Gupta 2017, (1), where it is written for the sparsity, 1 less this; ``optax.polynomial_schedule``.
+    Source: Zhu & Gupta 2017, (1), where it is written for the sparsity, 1 less this;
+    ``optax.polynomial_schedule``.
 
     Example:
         >>> from jaxht import transforms
@@ -88,8 +94,11 @@ def cubic(density: Numeric, *, end: Numeric, begin: Numeric = 0, initial: Numeri
     return lambda step: schedule(_progress(step, begin, end))
 
 
-def exponential(density: Numeric, *, end: Numeric, begin: Numeric = 0, initial: Numeric = 1.0) -> Schedule:
-    r"""From ``initial`` at step ``begin`` to ``density`` at step ``end``, by the same factor in each step.
+def exponential(
+    density: Numeric, *, end: Numeric, begin: Numeric = 0, initial: Numeric = 1.0
+) -> Schedule:
+    r"""From ``initial`` at step ``begin`` to ``density`` at step ``end``, by the same factor in
+    each step.
 
     .. math:: \rho_t = \rho_i^{1 - s} \rho_f^s, \qquad s = \frac{t - t_0}{t_1 - t_0}
 
@@ -153,13 +162,14 @@ def erdos_renyi_kernel(params: ArrayTree, density: Numeric) -> ArrayTree:
     over the lengths n of all axes of an array; epsilon is what makes the total right.
 
     Args:
-        params: pytree of arrays (or shapes: anything with ``shape``); arrays with fewer than two axes are kept whole
-            and not counted.
-        density: rho, the fraction of the entries of all counted arrays together, in [0, 1], traced or not.
+        params: pytree of arrays (or shapes: anything with ``shape``); arrays with fewer than two
+            axes are kept whole and not counted.
+        density: rho, the fraction of the entries of all counted arrays together, in [0, 1], traced
+            or not.
 
     Returns:
-        Pytree like ``params`` of fractions; the numbers of entries they make add up to the total's within half an
-        entry an array.
+        Pytree like ``params`` of fractions; the numbers of entries they make add up to the total's
+        within half an entry an array.
 
     Cost: for L arrays, O(L log L) on the host.
 
@@ -178,8 +188,8 @@ def erdos_renyi_kernel(params: ArrayTree, density: Numeric) -> ArrayTree:
     scores = np.array([sum(leaves[i].shape) for i in counted]) / sizes
     fractions: list[Any] = [1.0] * len(leaves)
     if counted:
-        # With the m arrays of highest score kept whole, the others share the rest, which gives epsilon; the right m is
-        # the first at which no fraction exceeds 1.
+        # With the m arrays of highest score kept whole, the others share the rest, which gives
+        # epsilon; the right m is the first at which no fraction exceeds 1.
         order = np.argsort(-scores, kind="stable")
         whole = np.concatenate([[0], np.cumsum(sizes[order])[:-1]])
         shared = np.cumsum((scores * sizes)[order][::-1])[::-1]

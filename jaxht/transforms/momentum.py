@@ -1,4 +1,5 @@
-"""Momentum of the thresholded iterates, and resets of an optimiser's moments where the support changes."""
+"""Momentum of the thresholded iterates, and resets of an optimiser's moments where the support
+changes."""
 
 from typing import Any, NamedTuple
 
@@ -6,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from jaxht._pytree import Array, ArrayTree, Numeric
+from jaxht._typing import Array, ArrayTree, Numeric
 from jaxht.transforms.base import check_params, is_masked
 
 
@@ -25,24 +26,26 @@ def heavy_ball(momentum: Numeric) -> optax.GradientTransformation:
 
     .. math:: x^{t+1} = H_k\bigl(x^t - \eta g^t + \nu (x^t - x^{t-1})\bigr)
 
-    as ``optax.chain(optax.sgd(eta), heavy_ball(nu), hard_threshold(k))``. The displacement is that of the *thresholded*
-    iterates: an entry that was zero in both steps has none. ``optax.sgd(eta, momentum=nu)`` is another method: it sums
-    the gradients of all entries, so that entries outside the support gather momentum and re-enter with it. Without a
-    projection, and from rest, both are the same method.
+    as ``optax.chain(optax.sgd(eta), heavy_ball(nu), hard_threshold(k))``. The displacement is that
+    of the *thresholded*
+    iterates: an entry that was zero in both steps has none. ``optax.sgd(eta, momentum=nu)`` is
+    another method: it sums the gradients of all entries, so that entries outside the support gather
+    momentum and re-enter with it. Without a projection, and from rest, both are the same method.
 
     Args:
         momentum: nu in [0, 1), traced or not.
 
     Returns:
-        A transformation with state :class:`HeavyBallState`, a copy of the parameters. The first step has no
-        displacement.
+        A transformation with state :class:`HeavyBallState`, a copy of the parameters. The first
+        step has no displacement.
 
     Raises:
         ValueError: if ``update`` is not given the parameters.
 
     Cost: one pass over the parameters a step, and a copy of them.
 
-    Source: Zhou, Yuan & Feng 2018, Algorithm 1, (O2): AHSG-HT; :class:`jaxht.IHT` with ``momentum``.
+    Source: Zhou, Yuan & Feng 2018, Algorithm 1, (O2): AHSG-HT; :class:`jaxht.IHT` with
+    ``momentum``.
 
     Example:
         >>> import jax.numpy as jnp
@@ -64,7 +67,12 @@ def heavy_ball(momentum: Numeric) -> optax.GradientTransformation:
         updates: ArrayTree, state: HeavyBallState, params: ArrayTree | None = None
     ) -> tuple[ArrayTree, HeavyBallState]:
         check_params(params)
-        new = jax.tree.map(lambda u, p, prev: u + (momentum * (p - prev)).astype(u.dtype), updates, params, state.prev)
+        new = jax.tree.map(
+            lambda u, p, prev: u + (momentum * (p - prev)).astype(u.dtype),
+            updates,
+            params,
+            state.prev,
+        )
         return new, HeavyBallState(params)
 
     return optax.GradientTransformation(init, update)
@@ -84,14 +92,17 @@ def reset_moments(
     leave: bool = True,
     enter: bool = True,
 ) -> optax.GradientTransformationExtraArgs:
-    """``optax.chain(inner, threshold)`` that resets the state of ``inner`` for entries that leave or enter the support.
+    """``optax.chain(inner, threshold)`` that resets the state of ``inner`` for entries that leave
+    or enter the support.
 
-    ``reset_moments(optax.adam(1e-3), hard_threshold(0.05))``. In a plain chain Adam updates the moments of all entries,
-    inside the support or not. Here, where an entry leaves or enters, every array of ``inner``'s state that belongs to
-    the parameters is set to what ``inner.init`` gives for the new parameters. These arrays are found by structure
-    alone: a part of the state with the tree structure of the parameters, and in it the floating arrays with their
-    shapes; so it works for any optimiser, also inside ``optax.masked`` or ``optax.partition``. Factored moments
-    (Adafactor's) belong to rows and columns, not to entries, and stay.
+    ``reset_moments(optax.adam(1e-3), hard_threshold(0.05))``. In a plain chain Adam updates the
+    moments of all entries, inside the support or not. Here, where an entry leaves or enters, every
+    array of ``inner``'s state that belongs to the parameters is set to what ``inner.init`` gives
+    for the new parameters. These arrays are found by structure
+    alone: a part of the state with the tree structure of the parameters, and in it the floating
+    arrays with their shapes; so it works for any optimiser, also inside ``optax.masked`` or
+    ``optax.partition``. Factored moments (Adafactor's) belong to rows and columns, not to entries,
+    and stay.
 
     Args:
         inner: the optimiser.
@@ -137,24 +148,35 @@ def reset_moments(
             return (leave & (p != 0) & (q == 0)) | (enter & (p == 0) & (q != 0))
 
         changed = jax.tree.map(find_changes, params, new)
-        return updates, ResetState(_reset_where(inner_state, inner.init(new), changed), threshold_state)
+        return updates, ResetState(
+            _reset_where(inner_state, inner.init(new), changed), threshold_state
+        )
 
     return optax.GradientTransformationExtraArgs(init, update)
 
 
 def _reset_where(state: Any, fresh: Any, changed: ArrayTree) -> Any:
-    """``state`` with the entries of ``fresh`` where ``changed``, in its parts that have the parameters' structure."""
+    """``state`` with the entries of ``fresh`` where ``changed``, in its parts that have the
+    parameters' structure."""
     structure: Any = jax.tree_util.tree_structure(changed)
 
     def is_like_params(node: Any) -> bool:
         return structure == jax.tree_util.tree_structure(node, is_leaf=is_masked)
 
     def reset_array(old: Any, new: Any, changed: Array) -> Any:
-        if is_masked(old) or jnp.shape(old) != changed.shape or not jnp.issubdtype(old.dtype, jnp.floating):
+        if (
+            is_masked(old)
+            or jnp.shape(old) != changed.shape
+            or not jnp.issubdtype(old.dtype, jnp.floating)
+        ):
             return old
         return jnp.where(changed, new, old)
 
     def reset_part(old: Any, new: Any) -> Any:
-        return jax.tree.map(reset_array, old, new, changed, is_leaf=is_masked) if is_like_params(old) else old
+        return (
+            jax.tree.map(reset_array, old, new, changed, is_leaf=is_masked)
+            if is_like_params(old)
+            else old
+        )
 
     return jax.tree.map(reset_part, state, fresh, is_leaf=is_like_params)

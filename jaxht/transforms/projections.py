@@ -6,21 +6,23 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from jaxht._pytree import Array, ArrayTree, Numeric
+from jaxht._typing import Array, ArrayTree, Numeric
 from jaxht.linalg import projections
 from jaxht.transforms.base import Mask, apply_mask, make_projection
 from jaxht.transforms.scope import Scope, count_kept
 
 
-def low_rank(k: Any, *, mask: Mask | None = None, every: Numeric = 1) -> optax.GradientTransformation:
+def low_rank(
+    k: Any, *, mask: Mask | None = None, every: Numeric = 1
+) -> optax.GradientTransformation:
     """Keep matrices at rank k, up to rounding, after every ``optax.apply_updates``.
 
-    ``u -> P_k(p + u) - p`` with the projection :func:`jaxht.projections.low_rank` over the last two axes; further axes
-    are a batch. Arrays with fewer than two axes are left alone.
+    ``u -> P_k(p + u) - p`` with the projection :func:`jaxht.projections.low_rank` over the last two
+    axes; further axes are a batch. Arrays with fewer than two axes are left alone.
 
     Args:
-        k: the rank: an integer; a floating-point number, as a fraction of the largest possible rank; or a function of
-            the step that gives either. Traced or not.
+        k: the rank: an integer; a floating-point number, as a fraction of the largest possible
+            rank; or a function of the step that gives either. Traced or not.
         mask: pytree of bool, or function from parameters to one: the arrays to project. None: all.
         every: project in every ``every``-th step only, an integer, traced or not.
 
@@ -58,8 +60,9 @@ def l2_ball(
 ) -> optax.GradientTransformation:
     """Keep parameters in an l2 ball, up to rounding, after every ``optax.apply_updates``.
 
-    ``u -> Pi_w(p + u) - p``. Zeros stay exactly zero, so after :func:`hard_threshold` in a chain it gives the exact
-    projection onto the sparse vectors in the ball, and the parameters stay exactly sparse.
+    ``u -> Pi_w(p + u) - p``. Zeros stay exactly zero, so after :func:`hard_threshold` in a chain it
+    gives the exact projection onto the sparse vectors in the ball, and the parameters stay exactly
+    sparse.
 
     Args:
         radius: w >= 0, or a function of the step that gives it; traced or not.
@@ -71,7 +74,8 @@ def l2_ball(
         A transformation whose state is a count of steps.
 
     Raises:
-        ValueError: for a scope or every that cannot be, or if ``update`` is not given the parameters.
+        ValueError: for a scope or every that cannot be, or if ``update`` is not given the
+        parameters.
 
     Cost: two passes over the parameters a step; sharded arrays are not gathered.
 
@@ -93,9 +97,16 @@ def l2_ball(
         wide = [p.astype(jnp.promote_types(p.dtype, jnp.float32)) for p in leaves]
         # The norm of the norms is that of all arrays: each is scaled by the same factor.
         norms = jnp.stack([jnp.sqrt(jnp.sum(p * p)) for p in wide]) if wide else jnp.zeros(0)
-        inside = projections.l2_ball(norms, radius) if scope is Scope.GLOBAL else jnp.minimum(norms, radius)
+        inside = (
+            projections.l2_ball(norms, radius)
+            if scope is Scope.GLOBAL
+            else jnp.minimum(norms, radius)
+        )
         scales = jnp.where(inside < norms, inside / jnp.where(norms > 0, norms, 1), 1)
-        scaled = [(p * scales[i]).astype(leaf.dtype) for i, (p, leaf) in enumerate(zip(wide, leaves, strict=True))]
+        scaled = [
+            (p * scales[i]).astype(leaf.dtype)
+            for i, (p, leaf) in enumerate(zip(wide, leaves, strict=True))
+        ]
         return jax.tree.unflatten(structure, scaled)
 
     return apply_mask(make_projection(project, radius, every), mask)

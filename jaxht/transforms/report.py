@@ -5,7 +5,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxht._pytree import ArrayTree, Leaf
+from jaxht._typing import ArrayTree, Leaf
 from jaxht.linalg.selection import count_nonzero
 from jaxht.transforms.base import Mask, is_function
 
@@ -16,8 +16,8 @@ class Sparsity(NamedTuple):
     Attributes:
         total: float32 scalar, of all arrays together.
         leaves: pytree like the parameters, of each array.
-        nonzeros: pytree like the parameters, the number of entries of each array that are not zero: int32, but float32
-            of 2^31 entries or more.
+        nonzeros: pytree like the parameters, the number of entries of each array that are not zero:
+            int32, but float32 of 2^31 entries or more.
     """
 
     total: Leaf
@@ -30,7 +30,8 @@ def sparsity(params: ArrayTree, *, mask: Mask | None = None) -> Sparsity:
 
     Args:
         params: pytree of arrays; of an Equinox module, ``eqx.filter(module, eqx.is_array)``.
-        mask: as in :func:`jaxht.transforms.hard_threshold`: arrays marked False are left out of the report.
+        mask: as in :func:`jaxht.transforms.hard_threshold`: arrays marked False are left out of the
+            report.
 
     Returns:
         A :class:`Sparsity`; an array without entries has sparsity 0. NaN counts as nonzero.
@@ -51,7 +52,10 @@ def sparsity(params: ArrayTree, *, mask: Mask | None = None) -> Sparsity:
     sizes = [p.size for p in jax.tree.leaves(params)]
     # Zeros are counted as such: 1 - nonzeros / size would lose digits of a density of 1e-6.
     counts = jax.tree.leaves(nonzeros)
-    zeros = [(jnp.asarray(size, n.dtype) - n).astype(jnp.float32) for size, n in zip(sizes, counts, strict=True)]
+    zeros = [
+        (jnp.asarray(size, n.dtype) - n).astype(jnp.float32)
+        for size, n in zip(sizes, counts, strict=True)
+    ]
     leaves = [zero / float(max(size, 1)) for zero, size in zip(zeros, sizes, strict=True)]
     total = sum(zeros, jnp.zeros((), jnp.float32)) / float(max(sum(sizes), 1))
     return Sparsity(total, jax.tree.unflatten(jax.tree.structure(nonzeros), leaves), nonzeros)

@@ -10,13 +10,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxht._pytree import Array, ArrayTree, Numeric
+from jaxht._typing import Array, ArrayTree, Numeric
 from jaxht.linalg.selection import k_largest_mask, k_largest_masks
 from jaxht.transforms.base import is_masked
 
 
 class Scope(enum.Enum):
-    """Select among whole arrays: LEAF ("leaf"), each on its own, or GLOBAL ("global"), all of them together.
+    """Select among whole arrays: LEAF ("leaf"), each on its own, or GLOBAL ("global"), all of them
+    together.
 
     Example:
         >>> import jax.numpy as jnp
@@ -34,7 +35,8 @@ class Scope(enum.Enum):
 
 @dataclass(frozen=True)
 class Axis:
-    """Select in each vector along one axis: with ``Axis(0)`` on a kernel (in, out), k inputs of every unit.
+    """Select in each vector along one axis: with ``Axis(0)`` on a kernel (in, out), k inputs of
+    every unit.
 
     Args:
         axis: an integer, static; negative ones count from the end.
@@ -53,7 +55,8 @@ class Axis:
 class NM:
     """Select in each group of m neighbours along an axis: N:M sparsity, where k is N.
 
-    ``hard_threshold(2, scope=NM(4, axis=0))`` is the 2:4 pattern of a kernel (in, out) along its inputs.
+    ``hard_threshold(2, scope=NM(4, axis=0))`` is the 2:4 pattern of a kernel (in, out) along its
+    inputs.
 
     Args:
         m: length of a group, static; the length of the axis must be a multiple of it.
@@ -95,7 +98,10 @@ AnyScope = Scope | Axis | NM | Blocks | str
 def check_scope(scope: AnyScope) -> Scope | Axis | NM | Blocks:
     """The scope as an object; raises ValueError if it is none."""
     if isinstance(scope, Axis | NM | Blocks):
-        sizes = {"m": getattr(scope, "m", 1), "shape": min(getattr(scope, "shape", (1,)), default=0)}
+        sizes = {
+            "m": getattr(scope, "m", 1),
+            "shape": min(getattr(scope, "shape", (1,)), default=0),
+        }
         for name, size in sizes.items():
             if size < 1:
                 raise ValueError(f"{type(scope).__name__}.{name} must be positive; got {scope}")
@@ -104,7 +110,9 @@ def check_scope(scope: AnyScope) -> Scope | Axis | NM | Blocks:
         return Scope(scope)
     except ValueError:
         known = ", ".join(repr(member.value) for member in Scope)
-        raise ValueError(f"scope must be {known}, an Axis, an NM or Blocks; got {scope!r}") from None
+        raise ValueError(
+            f"scope must be {known}, an Axis, an NM or Blocks; got {scope!r}"
+        ) from None
 
 
 def find_support(params: ArrayTree, k: Any, scope: AnyScope = Scope.LEAF) -> ArrayTree:
@@ -112,16 +120,18 @@ def find_support(params: ArrayTree, k: Any, scope: AnyScope = Scope.LEAF) -> Arr
 
     Args:
         params: pytree of real floating arrays.
-        k: how many entries (blocks) to select in each array, vector or group of the scope: an integer is their number,
-            a floating-point number the fraction, rounded to the nearest count; traced or not. With scopes other than
-            GLOBAL also a pytree of them, one for each array.
+        k: how many entries (blocks) to select in each array, vector or group of the scope: an
+            integer is their number, a floating-point number the fraction, rounded to the nearest
+            count; traced or not. With scopes other than GLOBAL also a pytree of them, one for each
+            array.
         scope: see :class:`Scope`, :class:`Axis`, :class:`NM`, :class:`Blocks`.
 
     Returns:
-        Pytree of boolean arrays like ``params``. Ties go to the lowest index; in GLOBAL scope to the first array.
+        Pytree of boolean arrays like ``params``. Ties go to the lowest index; in GLOBAL scope to
+        the first array.
 
-    Cost: see :func:`jaxht.selection.k_largest_mask`. In LEAF and GLOBAL scope sharded arrays are not moved.
-    """
+    Cost: see :func:`jaxht.selection.k_largest_mask`. In LEAF and GLOBAL scope sharded arrays are
+    not moved."""
     scope = check_scope(scope)
     paths_and_leaves, structure = jax.tree_util.tree_flatten_with_path(params)
     leaves = [leaf for _, leaf in paths_and_leaves]
@@ -139,27 +149,34 @@ def find_support(params: ArrayTree, k: Any, scope: AnyScope = Scope.LEAF) -> Arr
         masks = k_largest_masks(leaves, count_kept(k, sum(leaf.size for leaf in leaves)))
     else:
         ks = [k] * len(leaves) if one_k else _list_k(k, params)
-        masks = [_find_in_array(leaf, k, scope, name) for leaf, k, name in zip(leaves, ks, names, strict=True)]
+        masks = [
+            _find_in_array(leaf, k, scope, name)
+            for leaf, k, name in zip(leaves, ks, names, strict=True)
+        ]
     return jax.tree.unflatten(structure, masks)
 
 
 def count_kept(k: Numeric, size: int) -> Numeric:
-    """The number of entries among ``size`` that ``k``, a number or a fraction, asks for: from 0 to ``size``.
+    """The number of entries among ``size`` that ``k``, a number or a fraction, asks for: from 0 to
+    ``size``.
 
-    A traced one, among more entries than an int32 counts, is what k asks for, and left to the selection to clip: of a
-    fraction a floating-point number.
-    """
+    A traced one, among more entries than an int32 counts, is what k asks for, and left to the
+    selection to clip: of a fraction a floating-point number."""
     if isinstance(k, str):
         raise ValueError(f"k must be an integer or a fraction; got {k!r}")
     integral = jnp.issubdtype(jnp.result_type(k), jnp.integer)
     if not (integral or jnp.issubdtype(jnp.result_type(k), jnp.floating)):
         raise ValueError(f"k must be an integer or a fraction; got {k!r}")
     if jnp.ndim(k) != 0:
-        raise ValueError(f"k must be a scalar; got shape {jnp.shape(k)}: use jax.vmap for a grid of k")
+        raise ValueError(
+            f"k must be a scalar; got shape {jnp.shape(k)}: use jax.vmap for a grid of k"
+        )
     if not isinstance(k, jax.core.Tracer):
         k = np.asarray(k).item()
         if k < 0 or not (integral or k <= 1):
-            raise ValueError(f"k must be an integer of at least 0, or a fraction from 0 to 1; got {k}")
+            raise ValueError(
+                f"k must be an integer of at least 0, or a fraction from 0 to 1; got {k}"
+            )
         return min(k, size) if integral else math.floor(k * size + 0.5)
     if not integral:
         k = jnp.floor(k.astype(jnp.promote_types(k.dtype, jnp.float32)) * float(size) + 0.5)
@@ -167,20 +184,25 @@ def count_kept(k: Numeric, size: int) -> Numeric:
 
 
 def _list_k(k: Any, params: ArrayTree) -> list[Numeric]:
-    """The k of each array of ``params``, in order, without those of arrays that ``optax.masked`` has removed."""
+    """The k of each array of ``params``, in order, without those of arrays that ``optax.masked``
+    has removed."""
     ks: list[Numeric] = []
 
     def collect(path: Any, leaf: Any, k: Any) -> None:
         if not is_masked(leaf):
             numbers = jax.tree.leaves(k)  # also of one in a box, as Flax's variables are
             if len(numbers) != 1:
-                raise ValueError(f"k must be one number for {jax.tree_util.keystr(path)}; got {k!r}")
+                raise ValueError(
+                    f"k must be one number for {jax.tree_util.keystr(path)}; got {k!r}"
+                )
             ks.extend(numbers)
 
     try:
         jax.tree_util.tree_map_with_path(collect, params, k, is_leaf=is_masked)
     except ValueError as error:
-        raise ValueError(f"k must be one number or a pytree with the structure of the parameters: {error}") from error
+        raise ValueError(
+            f"k must be one number or a pytree with the structure of the parameters: {error}"
+        ) from error
     return ks
 
 
@@ -193,23 +215,34 @@ def _find_in_array(z: Array, k: Numeric, scope: Scope | Axis | NM | Blocks, name
     if isinstance(scope, Blocks):
         return _find_blocks(z, k, scope.shape, name)
     if not -z.ndim <= scope.axis < z.ndim:
-        raise ValueError(f"{scope} needs that axis; {name} has shape {z.shape}: leave it out by mask")
+        raise ValueError(
+            f"{scope} needs that axis; {name} has shape {z.shape}: leave it out by mask"
+        )
     rows = jnp.moveaxis(z, scope.axis, -1)
     m = scope.m if isinstance(scope, NM) else rows.shape[-1]
     if rows.shape[-1] % m:
-        raise ValueError(f"{scope} needs multiples of {m} along the axis; {name} has shape {z.shape}")
+        raise ValueError(
+            f"{scope} needs multiples of {m} along the axis; {name} has shape {z.shape}"
+        )
     mask = k_largest_mask(rows.reshape(*rows.shape[:-1], -1, m), count_kept(k, m))
     return jnp.moveaxis(mask.reshape(rows.shape), -1, scope.axis)
 
 
 def _find_blocks(z: Array, k: Numeric, shape: Sequence[int], name: str) -> Array:
     """The mask of the blocks of largest norm; half precision is squared in float32."""
-    if z.ndim < len(shape) or any(length % step for length, step in zip(z.shape[::-1], shape[::-1], strict=False)):
-        raise ValueError(f"Blocks({tuple(shape)}) must tile the trailing axes; {name} has shape {z.shape}")
+    if z.ndim < len(shape) or any(
+        length % step for length, step in zip(z.shape[::-1], shape[::-1], strict=False)
+    ):
+        raise ValueError(
+            f"Blocks({tuple(shape)}) must tile the trailing axes; {name} has shape {z.shape}"
+        )
     steps = (1,) * (z.ndim - len(shape)) + tuple(shape)
-    split = [part for length, step in zip(z.shape, steps, strict=True) for part in (length // step, step)]
+    split = [
+        part for length, step in zip(z.shape, steps, strict=True) for part in (length // step, step)
+    ]
     wide = z.astype(jnp.promote_types(z.dtype, jnp.float32)).reshape(split)
-    # Relative to the largest entry the squares do not overflow; of a zero array all blocks are equal.
+    # Relative to the largest entry the squares do not overflow; of a zero array all blocks are
+    # equal.
     largest = jnp.max(jnp.abs(wide), initial=0)
     wide = wide / jnp.where(largest > 0, largest, 1)
     norms = jnp.sum(wide * wide, axis=tuple(range(1, 2 * z.ndim, 2)), keepdims=True)

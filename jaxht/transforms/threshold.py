@@ -1,4 +1,5 @@
-"""Hard thresholding of parameters: as an optax transformation, at once, and in the forward pass only."""
+"""Hard thresholding of parameters: as an optax transformation, at once, and in the forward pass
+only."""
 
 from typing import Any, NamedTuple
 
@@ -7,7 +8,7 @@ import jax.numpy as jnp
 import optax
 from jax import lax
 
-from jaxht._pytree import Array, ArrayTree, Leaf, Numeric
+from jaxht._typing import Array, ArrayTree, Leaf, Numeric
 from jaxht.transforms.base import (
     Mask,
     apply_mask,
@@ -25,8 +26,8 @@ class HardThresholdState(NamedTuple):
 
     Attributes:
         count: int32, steps taken.
-        support: pytree of boolean arrays like the parameters, the support selected last; None without ``hold`` and
-            ``freeze_at``.
+        support: pytree of boolean arrays like the parameters, the support selected last; None
+            without ``hold`` and ``freeze_at``.
     """
 
     count: Leaf
@@ -46,40 +47,46 @@ def hard_threshold(
 
     .. math:: u \mapsto H_k(p + u) - p
 
-    The last transformation of a chain: ``optax.chain(optax.adam(1e-3), hard_threshold(0.05))``. Entries that are kept
-    become, to the last bit, what the transformations before it make of them; the others become 0.
+    The last transformation of a chain: ``optax.chain(optax.adam(1e-3), hard_threshold(0.05))``.
+    Entries that are kept become, to the last bit, what the transformations before it make of them;
+    the others become 0.
 
     Args:
-        k: how many entries to keep. An integer is their number; a floating-point number the fraction kept, from 0 to
-            1, rounded to the nearest number of entries; a function of the step (an optax schedule, or one of
-            :mod:`jaxht.transforms`) gives either. All may be traced: one compile serves a whole schedule. With every
-            scope but GLOBAL also a pytree of them, one for each array, see :func:`erdos_renyi_kernel`.
-        scope: among which entries to select: "leaf", each array on its own; "global", all arrays together;
-            :class:`Axis`, :class:`NM`, :class:`Blocks`. Static.
-        mask: pytree of bool, or function from parameters to one, as in ``optax.masked``: True for the arrays to
-            threshold. The others are left alone and not counted. None: all.
+        k: how many entries to keep. An integer is their number; a floating-point number the
+            fraction kept, from 0 to 1, rounded to the nearest number of entries; a function of the
+            step (an optax schedule, or one of :mod:`jaxht.transforms`) gives either. All may be
+            traced: one compile serves a whole schedule. With every scope but GLOBAL also a pytree
+            of them, one for each array, see :func:`erdos_renyi_kernel`.
+        scope: among which entries to select: "leaf", each array on its own; "global", all arrays
+            together; :class:`Axis`, :class:`NM`, :class:`Blocks`. Static.
+        mask: pytree of bool, or function from parameters to one, as in ``optax.masked``: True for
+            the arrays to threshold. The others are left alone and not counted. None: all.
         every: threshold in every ``every``-th step only, an integer, traced or not.
-        hold: static; between those steps keep the support fixed, instead of leaving the parameters free. The support is
-            then selected in the first step too.
-        freeze_at: the step (counted from 0) from which on the support no longer changes, traced or not. 0 keeps the
-            zeros of the parameters given to ``init``: the fine-tuning of a pruned model.
+        hold: static; between those steps keep the support fixed, instead of leaving the parameters
+            free. The support is then selected in the first step too.
+        freeze_at: the step (counted from 0) from which on the support no longer changes, traced or
+            not. 0 keeps the zeros of the parameters given to ``init``: the fine-tuning of a pruned
+            model.
 
     Returns:
-        A transformation with state :class:`HardThresholdState`. The updates have the dtype that holds both those
-        given and the parameters.
+        A transformation with state :class:`HardThresholdState`. The updates have the dtype that
+        holds both those given and the parameters.
 
-        Invariant: never more than k nonzeros in any array, vector or group of the scope, in any floating dtype, in each
-        step that thresholds or holds, as long as the parameters are finite (no u makes an infinite p zero).
+        Invariant: never more than k nonzeros in any array, vector or group of the scope, in any
+        floating dtype, in each step that thresholds or holds, as long as the parameters are finite
+        (no u makes an infinite p zero).
 
     Raises:
-        ValueError: for a k, scope or every that cannot be, arrays that are not real floating or that the scope does
-            not fit (with the array's path), or if ``update`` is not given the parameters.
+        ValueError: for a k, scope or every that cannot be, arrays that are not real floating or
+            that the scope does not fit (with the array's path), or if ``update`` is not given the
+            parameters.
 
-    Cost: one selection, see :func:`jaxht.selection.k_largest_mask`; one boolean an entry of memory with ``hold`` or
-    ``freeze_at``, otherwise none. Sharded parameters are not gathered in scopes "leaf" and "global".
+    Cost: one selection, see :func:`jaxht.selection.k_largest_mask`; one boolean an entry of memory
+    with ``hold`` or ``freeze_at``, otherwise none. Sharded parameters are not gathered in scopes
+    "leaf" and "global".
 
-    Source: H_k as in Shen & Li 2018, §1.2; thresholding after an update as in Zhou, Yuan & Feng 2018, Algorithm 1.
-    With ``optax.sgd(eta)`` before it a step is one of :class:`jaxht.IHT`.
+    Source: H_k as in Shen & Li 2018, §1.2; thresholding after an update as in Zhou, Yuan & Feng
+    2018, Algorithm 1. With ``optax.sgd(eta)`` before it a step is one of :class:`jaxht.IHT`.
 
     Example:
         >>> import jax.numpy as jnp
@@ -87,7 +94,8 @@ def hard_threshold(
         >>> from jaxht import transforms
         >>> params = {"w": jnp.array([0.5, -2.0, 1.0, 3.0]), "b": jnp.array([1.0, 0.1])}
         >>> tx = optax.chain(optax.sgd(0.5), transforms.hard_threshold(0.5))
-        >>> updates, state = tx.update(params, tx.init(params), params)  # the gradient of ||p||^2 / 2
+        >>> # the gradient of ||p||^2 / 2
+        >>> updates, state = tx.update(params, tx.init(params), params)
         >>> new = optax.apply_updates(params, updates)
         >>> new["w"].tolist(), new["b"].tolist()
         ([0.0, -1.0, 0.0, 1.5], [0.5, 0.0])
@@ -113,7 +121,9 @@ def hard_threshold(
         support = None
         is_due = (step + 1) % every == 0
         if not keeps_support:
-            kept = run_if_due(is_due, every, select, lambda: jax.tree.map(lambda p: jnp.ones(p.shape, bool), q))
+            kept = run_if_due(
+                is_due, every, select, lambda: jax.tree.map(lambda p: jnp.ones(p.shape, bool), q)
+            )
         else:
             frozen = False if freeze_at is None else step >= freeze_at
             is_due = (is_due | (hold & (step == 0))) & jnp.logical_not(frozen)
@@ -126,19 +136,25 @@ def hard_threshold(
             p, u = promote(p, u)
             return jnp.where(kept, u, -p)
 
-        return jax.tree.map(keep, kept, params, updates), HardThresholdState(optax.safe_increment(step), support)
+        return jax.tree.map(keep, kept, params, updates), HardThresholdState(
+            optax.safe_increment(step), support
+        )
 
     return apply_mask(optax.GradientTransformation(init, update), mask)
 
 
-def prune(params: ArrayTree, k: Any, *, scope: AnyScope = Scope.LEAF, mask: Mask | None = None) -> ArrayTree:
+def prune(
+    params: ArrayTree, k: Any, *, scope: AnyScope = Scope.LEAF, mask: Mask | None = None
+) -> ArrayTree:
     """Hard-threshold parameters at once: ``H_k(params)``, magnitude pruning.
 
     Args:
         params: pytree of real floating arrays.
-        k: how many entries to keep: a number, a fraction, or a pytree of them, as in :func:`hard_threshold`.
+        k: how many entries to keep: a number, a fraction, or a pytree of them, as in
+            :func:`hard_threshold`.
         scope: among which entries to select, as in :func:`hard_threshold`.
-        mask: pytree of bool, or function from parameters to one: the arrays to threshold. None: all.
+        mask: pytree of bool, or function from parameters to one: the arrays to threshold. None:
+            all.
 
     Returns:
         Pytree like ``params``.
@@ -159,19 +175,23 @@ def prune(params: ArrayTree, k: Any, *, scope: AnyScope = Scope.LEAF, mask: Mask
     return optax.apply_updates(params, _compute_drop(params, k, scope, mask))
 
 
-def straight_through(params: ArrayTree, k: Any, *, scope: AnyScope = Scope.LEAF, mask: Mask | None = None) -> ArrayTree:
+def straight_through(
+    params: ArrayTree, k: Any, *, scope: AnyScope = Scope.LEAF, mask: Mask | None = None
+) -> ArrayTree:
     """``H_k(params)`` whose derivative is that of the identity: the straight-through estimator.
 
-    For dense parameters that are thresholded in the forward pass only: ``loss(straight_through(params, 0.05), batch)``.
-    The gradient, taken at the sparse point, also changes entries outside the support, so they can come back. After
-    training, :func:`prune` the parameters.
+    For dense parameters that are thresholded in the forward pass only:
+    ``loss(straight_through(params, 0.05), batch)``. The gradient, taken at the sparse point, also
+    changes entries outside the support, so they can come back. After training, :func:`prune` the
+    parameters.
 
     Args:
         params: pytree of real floating arrays.
-        k: how many entries to keep: a number, a fraction, or a pytree of them; the value of a schedule at the present
-            step, not the schedule.
+        k: how many entries to keep: a number, a fraction, or a pytree of them; the value of a
+            schedule at the present step, not the schedule.
         scope: among which entries to select, as in :func:`hard_threshold`.
-        mask: pytree of bool, or function from parameters to one: the arrays to threshold. None: all.
+        mask: pytree of bool, or function from parameters to one: the arrays to threshold. None:
+            all.
 
     Returns:
         Pytree like ``params``.
@@ -181,7 +201,8 @@ def straight_through(params: ArrayTree, k: Any, *, scope: AnyScope = Scope.LEAF,
 
     Cost: that of :func:`prune`.
 
-    Source: Bengio, Léonard & Courville 2013; with H_k, as in Jayakumar et al. 2020 (Top-KAST), dense backward.
+    Source: Bengio, Léonard & Courville 2013; with H_k, as in Jayakumar et al. 2020 (Top-KAST),
+    dense backward.
 
     Example:
         >>> import jax, jax.numpy as jnp

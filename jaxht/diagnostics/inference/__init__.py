@@ -1,4 +1,5 @@
-"""How far a selection can be trusted: resampling, knockoffs with control of false discoveries, standard errors."""
+"""How far a selection can be trusted: resampling, knockoffs with control of false discoveries,
+standard errors."""
 
 from jaxht.diagnostics.inference.information import standard_errors as standard_errors
 from jaxht.diagnostics.inference.model_x import Knockoffs as Knockoffs

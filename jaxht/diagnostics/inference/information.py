@@ -2,7 +2,9 @@
 
 import jax.numpy as jnp
 
-from jaxht._pytree import Array, as_dtype, check_kind
+from jaxht._checks import check_kind
+from jaxht._dataclass import as_dtype
+from jaxht._typing import Array
 from jaxht.constraints import Support
 from jaxht.diagnostics.criteria import _likelihood, _num_samples
 from jaxht.linalg.positive_definite import inverse
@@ -12,30 +14,37 @@ from jaxht.objectives.losses import GammaLoss, SquaredLoss, SquaredNormLoss
 from jaxht.objectives.objective import Objective
 
 
-def standard_errors(objective: Objective, support: Support, x: Array, *, sandwich: bool = False) -> Array:
-    r"""Standard errors of the coefficients on a support, as if the support had been known before the data.
+def standard_errors(
+    objective: Objective, support: Support, x: Array, *, sandwich: bool = False
+) -> Array:
+    r"""Standard errors of the coefficients on a support, as if the support had been known before
+    the data.
 
-    They take **no account of the selection**. A support that was chosen with the same data is chosen because its
-    coefficients are large there: intervals from these errors cover the truth less often than they say, and tests reject
-    too often. They hold where the support was fixed beforehand, or chosen with other samples.
+    They take **no account of the selection**. A support that was chosen with the same data is
+    chosen because its
+    coefficients are large there: intervals from these errors cover the truth less often than they
+    say, and tests reject too often. They hold where the support was fixed beforehand, or chosen
+    with other samples.
 
     .. math::
         \mathrm{Cov} = (J + P)^{-1} M (J + P)^{-1}, \qquad J = \textstyle\sum_i s_i l''_i a_i a_i', \qquad
         M = \phi J \ \text{or} \ \textstyle\sum_i s_i l_i'^2 a_i a_i' \ \text{(sandwich)}
 
-    on the support, where P is the ridge on this scale; the bias that the ridge causes is not included. phi is the error
-    variance ``RSS / (n - k)`` for squared errors, the dispersion ``sum_i s_i (y_i / exp(u_i) - 1)^2 / (n - k)`` for
-    :class:`jaxht.Gamma`, and 1 for the other likelihoods. For :class:`jaxht.Cox` and :class:`jaxht.Ordinal`, J is the
-    information that remains once the baseline hazard and the thresholds, respectively, are profiled out.
+    on the support, where P is the ridge on this scale; the bias that the ridge causes is not
+    included. phi is the error variance ``RSS / (n - k)`` for squared errors, the dispersion ``sum_i
+    s_i (y_i / exp(u_i) - 1)^2 / (n - k)`` for :class:`jaxht.Gamma`, and 1 for the other
+    likelihoods. For :class:`jaxht.Cox` and :class:`jaxht.Ordinal`, J is the information that
+    remains once the baseline hazard and the thresholds, respectively, are profiled out.
 
     Args:
-        objective: as of :func:`jaxht.criteria.deviance`; with ``sandwich``, any :class:`jaxht.objectives.LinearModel`
-            of one output with a smooth loss that is a sum over samples, :class:`jaxht.Huber` for example.
+        objective: as of :func:`jaxht.criteria.deviance`; with ``sandwich``, any
+            :class:`jaxht.objectives.LinearModel` of one output with a smooth loss that is a sum
+            over samples, :class:`jaxht.Huber` for example.
         support: F, of known k_max: ``result.support``.
-        x: the minimiser on F, shaped like the variable: that of a solver that refits, or of ``refit(objective, support,
-            x)``.
-        sandwich: bool, static; whether the variance of the scores is estimated from the scores themselves, which
-            remains valid for many samples if the likelihood is misspecified.
+        x: the minimiser on F, shaped like the variable: that of a solver that refits, or of
+            ``refit(objective, support, x)``.
+        sandwich: bool, static; whether the variance of the scores is estimated from the scores
+            themselves, which remains valid for many samples if the likelihood is misspecified.
 
     Returns:
         Shaped like x, 0 off F; NaN where J + P is singular on F.

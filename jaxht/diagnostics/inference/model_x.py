@@ -1,15 +1,16 @@
-r"""Knockoffs: copies of the features that are known to be null, by which false discoveries are counted.
+r"""Knockoffs: copies of the features that are known to be null, by which false discoveries are
+counted.
 
-For features x with mean mu and covariance Sigma, the copies have the same first two moments, and the moments of x and
-its copies together do not change if any features are exchanged with their copies:
+For features x with mean mu and covariance Sigma, the copies have the same first two moments, and
+the moments of x and its copies together do not change if any features are exchanged with their
+copies:
 
 .. math::
     \mathrm{Cov}(x, \tilde x) = \begin{pmatrix} \Sigma & \Sigma - S \\ \Sigma - S & \Sigma \end{pmatrix}, \qquad
     \tilde x \mid x \sim N\big(x - S \Sigma^{-1} (x - \mu),\ 2 S - S \Sigma^{-1} S\big)
 
-with S diagonal: the larger it is, the less the copies resemble the features. A feature that y does not depend on, given
-the others, is then as likely to be ahead of its copy as behind it.
-"""
+with S diagonal: the larger it is, the less the copies resemble the features. A feature that y does
+not depend on, given the others, is then as likely to be ahead of its copy as behind it."""
 
 import dataclasses
 
@@ -17,7 +18,9 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jaxht._pytree import Array, Numeric, PRNGKey, as_dtype, check_kind, pytree
+from jaxht._checks import check_kind
+from jaxht._dataclass import as_dtype, pytree
+from jaxht._typing import Array, Numeric, PRNGKey
 from jaxht.constraints import Sparse
 from jaxht.designs import Dense
 from jaxht.linalg.lapack import eigh
@@ -35,12 +38,13 @@ class Knockoffs:
 
     Attributes:
         selected: bool (d,), the features that were discovered.
-        statistics: W, (d,): by how much a feature's coefficients along the path exceed those of its copy in magnitude;
-            negative where they are smaller, 0 where neither was selected.
-        threshold: features with W_j of at least this value are selected, a scalar; infinite where none is.
+        statistics: W, (d,): by how much a feature's coefficients along the path exceed those of its
+            copy in magnitude; negative where they are smaller, 0 where neither was selected.
+        threshold: features with W_j of at least this value are selected, a scalar; infinite where
+            none is.
         copies: (n, d), the knockoffs.
-        results: a :class:`jaxht.Result` with an axis of length ``k_max``, on the 2 d columns: each feature and its copy
-            in the order in which they were shuffled.
+        results: a :class:`jaxht.Result` with an axis of length ``k_max``, on the 2 d columns: each
+            feature and its copy in the order in which they were shuffled.
     """
 
     selected: Array
@@ -64,28 +68,29 @@ def knockoffs(
 ) -> Knockoffs:
     r"""Select features with control of the false discovery rate, by knockoffs along an l0 path.
 
-    It works under jit and vmap. Features compete with their copies (:func:`gaussian_knockoffs`) in ``path(..., ks=1 ...
-    k_max)`` over 2 d columns,
+    It works under jit and vmap. Features compete with their copies (:func:`gaussian_knockoffs`) in
+    ``path(..., ks=1 ... k_max)`` over 2 d columns,
 
     .. math::
         W_j = \sigma_j \sum_{k=1}^{k_{max}} \big( |x_j^{(k)}| - |\tilde x_j^{(k)}| \big)
 
     where sigma_j is the standard deviation of feature and copy; features with W_j of at least
-    :func:`knockoff_threshold` are selected. In expectation at most the share ``fdr`` of the selected features is false,
-    that is, does not influence y given all other features. This holds for every model of y and any solver if the
-    features are Gaussian with the given covariance, and approximately if the covariance is estimated. Every feature and
-    its copy are exchanged at random first, so that ties favour neither.
+    :func:`knockoff_threshold` are selected. In expectation at most the share ``fdr`` of the
+    selected features is false, that is, does not influence y given all other features. This holds
+    for every model of y and any solver if the features are Gaussian with the given covariance, and
+    approximately if the covariance is estimated. Every feature and its copy are exchanged at random
+    first, so that ties favour neither.
 
     At least ``1 / fdr`` features, or none, are discovered.
 
     Args:
-        objective: a linear model of one output on a dense design of random features. A column of ones, which has no
-            copy, is no feature: centre instead, or give an ``offset``.
+        objective: a linear model of one output on a dense design of random features. A column of
+            ones, which has no copy, is no feature: centre instead, or give an ``offset``.
         solver: for example ``OMP()``, whose path is a single run.
         key: PRNG key.
         fdr: q, the share of false discoveries, from 0 to 1, a scalar, traced.
-        k_max: the length of the path, an int, static; None: ``min(n // 2, d)``. It should hold all features that are
-            true, and some copies.
+        k_max: the length of the path, an int, static; None: ``min(n // 2, d)``. It should hold all
+            features that are true, and some copies.
         mean: as of :func:`gaussian_knockoffs`.
         covariance: as of :func:`gaussian_knockoffs`.
         construction: as of :func:`gaussian_knockoffs`.
@@ -95,13 +100,13 @@ def knockoffs(
         :class:`Knockoffs`.
 
     Raises:
-        ValueError: for an objective that is no such linear model, for a k_max not in [1, d], and where
-            :func:`gaussian_knockoffs` and :func:`jaxht.path` raise it.
+        ValueError: for an objective that is no such linear model, for a k_max not in [1, d], and
+            where :func:`gaussian_knockoffs` and :func:`jaxht.path` raise it.
 
     Cost: that of the copies, of the path on 2 d columns, and d^2.
 
-    Source: Candès, Fan, Janson & Lv 2018, §3 (statistics by differences of coefficients); Barber & Candès 2015
-    (knockoff+).
+    Source: Candès, Fan, Janson & Lv 2018, §3 (statistics by differences of coefficients); Barber &
+    Candès 2015 (knockoff+).
 
     Example:
         >>> import jax, jax.numpy as jnp, jaxht
@@ -112,7 +117,11 @@ def knockoffs(
         [0, 1, 2, 3, 4, 5, 6, 7]
     """
     check_kind(objective=objective, solver=solver, stop=stop)
-    if not isinstance(objective, LinearModel) or not isinstance(objective.design, Dense) or len(objective.shape) != 1:
+    if (
+        not isinstance(objective, LinearModel)
+        or not isinstance(objective.design, Dense)
+        or len(objective.shape) != 1
+    ):
         raise ValueError(
             f"objective must be a linear model of one output on a dense design; got {type(objective).__name__}"
         )
@@ -123,7 +132,9 @@ def knockoffs(
         raise ValueError(f"k_max must lie between 1 and the number of features, {d}; got {k_max}")
     A = jnp.asarray(as_dtype(model.design.array, dtype))
     keys = jax.random.split(key, 3)
-    copies = gaussian_knockoffs(A, keys[0], mean=mean, covariance=covariance, construction=construction)
+    copies = gaussian_knockoffs(
+        A, keys[0], mean=mean, covariance=covariance, construction=construction
+    )
     exchanged = jax.random.bernoulli(keys[1], shape=(d,))
     pair = jnp.where(exchanged, copies, A), jnp.where(exchanged, A, copies)
     l2 = jnp.tile(model.penalty, 2) if jnp.ndim(model.penalty) else model.l2
@@ -137,7 +148,8 @@ def knockoffs(
 
 
 def knockoff_threshold(statistics: Array, fdr: Numeric, *, plus: bool = True) -> Array:
-    r"""The threshold of knockoff statistics at which the estimated false discovery rate is at most q.
+    r"""The threshold of knockoff statistics at which the estimated false discovery rate is at most
+    q.
 
     .. math::
         \tau = \min \Big\{ t \in \{|W_j|\}, t > 0 :
@@ -146,14 +158,16 @@ def knockoff_threshold(statistics: Array, fdr: Numeric, *, plus: bool = True) ->
     Args:
         statistics: W, (d,).
         fdr: q, a scalar, traced.
-        plus: bool, static; False leaves out the 1: it then controls a rate with ``1/q`` more in its denominator.
+        plus: bool, static; False leaves out the 1: it then controls a rate with ``1/q`` more in its
+            denominator.
 
     Returns:
         A scalar; infinite where there is none: nothing is selected.
 
     Cost: d^2.
 
-    Source: Barber & Candès 2015, (1.9), where ``plus`` makes it knockoff+; Candès, Fan, Janson & Lv 2018, Theorem 3.4.
+    Source: Barber & Candès 2015, (1.9), where ``plus`` makes it knockoff+; Candès, Fan, Janson & Lv
+    2018, Theorem 3.4.
 
     Example:
         >>> import jax.numpy as jnp, jaxht
@@ -166,7 +180,9 @@ def knockoff_threshold(statistics: Array, fdr: Numeric, *, plus: bool = True) ->
     behind = jnp.sum(W <= -sizes[:, None], axis=1, dtype=W.dtype)
     ahead = jnp.sum(W >= sizes[:, None], axis=1, dtype=W.dtype)
     rate = (behind + (1 if plus else 0)) / jnp.maximum(ahead, 1)
-    return jnp.min(jnp.where((rate <= as_dtype(fdr, rate.dtype)) & (sizes > 0), sizes, jnp.inf))  # 1/10 <= 0.1
+    return jnp.min(
+        jnp.where((rate <= as_dtype(fdr, rate.dtype)) & (sizes > 0), sizes, jnp.inf)
+    )  # 1/10 <= 0.1
 
 
 def gaussian_knockoffs(
@@ -177,28 +193,33 @@ def gaussian_knockoffs(
     covariance: Array | None = None,
     construction: str = "mvr",
 ) -> Array:
-    r"""Draw knockoffs of Gaussian features, or such that agree with features of any law in their first two moments.
+    r"""Draw knockoffs of Gaussian features, or such that agree with features of any law in their
+    first two moments.
 
     Args:
         A: (n, d), float32 or float64, traced: samples in rows, independent of each other.
         key: PRNG key.
         mean: mu, (d,), traced; None: that of the samples.
-        covariance: Sigma, (d, d), positive definite, traced; None: that of the samples, for n > d. Better a known one,
-            or one of many more samples without y.
-        construction: static. "mvr" minimises reconstructability, the sum over all features and copies of the variance
-            divided by the conditional variance given all others, ``tr (2 Sigma - S)^-1 + tr S^-1`` in units of variance
-            1, by coordinate descent; "equicorrelated" takes ``min(2 lambda_min, 1)`` for all, in these units: features
-            and copies are then linearly dependent, which costs power where features are correlated.
+        covariance: Sigma, (d, d), positive definite, traced; None: that of the samples, for n > d.
+            Better a known one, or one of many more samples without y.
+        construction: static. "mvr" minimises reconstructability, the sum over all features and
+            copies of the variance divided by the conditional variance given all others, ``tr (2
+            Sigma - S)^-1 + tr S^-1`` in units of variance 1, by coordinate descent;
+            "equicorrelated" takes ``min(2 lambda_min, 1)`` for all, in these units: features and
+            copies are then linearly dependent, which costs power where features are correlated.
 
     Returns:
         (n, d).
 
     Raises:
-        ValueError: for shapes that do not fit, an unknown construction, and n <= d without a covariance.
+        ValueError: for shapes that do not fit, an unknown construction, and n <= d without a
+        covariance.
 
-    Cost: n d^2, an eigenvalue decomposition of Sigma, and for "mvr" d^3 for each of about ten sweeps.
+    Cost: n d^2, an eigenvalue decomposition of Sigma, and for "mvr" d^3 for each of about ten
+    sweeps.
 
-    Source: Candès, Fan, Janson & Lv 2018, §3.4.1 (second order, equicorrelated); Spector & Janson 2022 (MVR).
+    Source: Candès, Fan, Janson & Lv 2018, §3.4.1 (second order, equicorrelated); Spector & Janson
+    2022 (MVR).
 
     Example:
         >>> import jax, jax.numpy as jnp, jaxht
@@ -219,9 +240,13 @@ def gaussian_knockoffs(
         )
     mean = jnp.mean(A, axis=0) if mean is None else jnp.asarray(mean, A.dtype)
     centred = A - mean
-    sigma = matmul(centred.T, centred) / n if covariance is None else jnp.asarray(covariance, A.dtype)
+    sigma = (
+        matmul(centred.T, centred) / n if covariance is None else jnp.asarray(covariance, A.dtype)
+    )
     if mean.shape != (d,) or sigma.shape != (d, d):
-        raise ValueError(f"mean and covariance must have shapes ({d},) and ({d}, {d}); got {mean.shape}, {sigma.shape}")
+        raise ValueError(
+            f"mean and covariance must have shapes ({d},) and ({d}, {d}); got {mean.shape}, {sigma.shape}"
+        )
     scale = jnp.sqrt(jnp.diagonal(sigma))
     R = sigma / (scale * scale[:, None])
     values, V = eigh(R)
@@ -238,7 +263,8 @@ def gaussian_knockoffs(
 
 
 def minimise_reconstructability(R: Array, s: Array) -> Array:
-    """Minimise ``tr (2 R - diag(s))^-1 + sum_j 1 / s_j`` by coordinate descent, in closed form by coordinate.
+    """Minimise ``tr (2 R - diag(s))^-1 + sum_j 1 / s_j`` by coordinate descent, in closed form by
+    coordinate.
 
     Args:
         R: (d, d), a positive definite correlation matrix.
@@ -263,7 +289,9 @@ def minimise_reconstructability(R: Array, s: Array) -> Array:
         return count + 1, new, jnp.max(jnp.abs(new - s))
 
     begin = (jnp.zeros((), jnp.int32), s, jnp.full((), jnp.inf, s.dtype))
-    return lax.while_loop(lambda carry: (carry[0] < MAX_SWEEPS) & (carry[2] > tolerance), sweep, begin)[1]
+    return lax.while_loop(
+        lambda carry: (carry[0] < MAX_SWEEPS) & (carry[2] > tolerance), sweep, begin
+    )[1]
 
 
 MAX_SWEEPS, TOLERANCE = 100, 4.0

@@ -5,7 +5,9 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
-from jaxht._pytree import Array, Numeric, PRNGKey, as_dtype, cast_numbers, check_kind, pytree
+from jaxht._checks import check_kind
+from jaxht._dataclass import as_dtype, cast_numbers, pytree
+from jaxht._typing import Array, Numeric, PRNGKey
 from jaxht.constraints import SelectionConstraint
 from jaxht.linalg.selection import k_largest_mask
 from jaxht.objectives.linear_model import LinearModel
@@ -30,22 +32,26 @@ class Stability:
     results: Result
 
     def expected_false(self, threshold: Numeric) -> Array:
-        r"""A bound on how many items of low selection probability have a frequency of at least a threshold tau.
+        r"""A bound on how many items of low selection probability have a frequency of at least a
+        threshold tau.
 
-        With B pairs and ``theta = q / m``, consider the items that one subsample selects with a probability of at most
-        theta. The expected number of these with a frequency of at least tau is at most ``C(tau) theta q``,
+        With B pairs and ``theta = q / m``, consider the items that one subsample selects with a
+        probability of at most theta. The expected number of these with a frequency of at least tau
+        is at most ``C(tau) theta q``,
 
         .. math::
             C(\tau) = \frac{1}{2 (2 \tau - 1 - 1 / (2B))}\ (\tau \le 3/4), \qquad
             C(\tau) = \frac{4 (1 - \tau + 1 / (2B))}{1 + 1/B}\ (\tau > 3/4)
 
-        if, for each of these items, the share of pairs of which both halves select it has a unimodal distribution.
+        if, for each of these items, the share of pairs of which both halves select it has a
+        unimodal distribution.
 
         Args:
             threshold: tau, above ``1/2 + theta^2`` and ``1/2 + 1 / (2B) + 3/4 theta^2``, a scalar.
 
         Returns:
-            A scalar, a number of items; infinite where tau is not above these, or theta above ``3^(-1/2)``.
+            A scalar, a number of items; infinite where tau is not above these, or theta above
+            ``3^(-1/2)``.
 
         Source: Shah & Samworth 2013, Theorem 2.
         """
@@ -55,7 +61,9 @@ class Stability:
         high = 4 * (1 - threshold + 1 / (2 * B)) / (1 + 1 / B)
         least = jnp.maximum(0.5 + theta**2, 0.5 + 1 / (2 * B) + 0.75 * theta**2)
         holds = (threshold > least) & (theta <= 3**-0.5)
-        return jnp.where(holds, jnp.where(threshold <= 0.75, low, high) * theta * self.mean_size, jnp.inf)
+        return jnp.where(
+            holds, jnp.where(threshold <= 0.75, low, high) * theta * self.mean_size, jnp.inf
+        )
 
 
 def stability_selection(
@@ -67,10 +75,11 @@ def stability_selection(
     num_pairs: int = 50,
     stop: Stop = Stop(),
 ) -> Stability:
-    """Solve on random halves of the samples, and count how often each item is selected. Works under jit and vmap.
+    """Solve on random halves of the samples, and count how often each item is selected. Works under
+    jit and vmap.
 
-    The samples are divided into two halves ``num_pairs`` times, and each half is solved, all of them under one vmap:
-    weights of 0 leave samples out.
+    The samples are divided into two halves ``num_pairs`` times, and each half is solved, all of
+    them under one vmap: weights of 0 leave samples out.
 
     Args:
         objective: a linear model; weights it has count in each half.
@@ -84,7 +93,8 @@ def stability_selection(
         :class:`Stability`.
 
     Raises:
-        ValueError: for an objective that is no linear model, and where :func:`jaxht.solve` raises it.
+        ValueError: for an objective that is no linear model, and where :func:`jaxht.solve` raises
+        it.
 
     Cost: 2 ``num_pairs`` runs side by side; a shared A is not copied.
 
@@ -107,7 +117,9 @@ def stability_selection(
         return jnp.stack([inside, ~inside])
 
     def run(inside: Array, key: PRNGKey) -> Result:
-        return solve(dataclasses.replace(model, weights=own * inside), constraint, solver, key=key, stop=stop)
+        return solve(
+            dataclasses.replace(model, weights=own * inside), constraint, solver, key=key, stop=stop
+        )
 
     keys = jax.random.split(key, 3 * num_pairs)
     masks = jax.vmap(halves)(keys[:num_pairs]).reshape(2 * num_pairs, n)
@@ -124,7 +136,8 @@ class Bootstrap:
 
     Attributes:
         frequencies: (m,), in which share of the resamples each item was selected, from 0 to 1.
-        coefficients: (B, ...), the minimiser on the support that was selected from each resample; 0 off it.
+        coefficients: (B, ...), the minimiser on the support that was selected from each resample; 0
+            off it.
         results: a :class:`jaxht.Result` with an axis of length B: the solutions.
     """
 
@@ -133,7 +146,8 @@ class Bootstrap:
     results: Result
 
     def intervals(self, level: Numeric = 0.95) -> tuple[Array, Array]:
-        """Percentile intervals of the coefficients: those of resamples that did not select a coordinate count as 0.
+        """Percentile intervals of the coefficients: those of resamples that did not select a
+        coordinate count as 0.
 
         Args:
             level: from 0 to 1, a scalar: the share of the resamples within.
@@ -144,7 +158,9 @@ class Bootstrap:
         Source: Efron 1981, the percentile method.
         """
         tail = (1 - jnp.asarray(level, self.coefficients.dtype)) / 2
-        return jnp.quantile(self.coefficients, tail, axis=0), jnp.quantile(self.coefficients, 1 - tail, axis=0)
+        return jnp.quantile(self.coefficients, tail, axis=0), jnp.quantile(
+            self.coefficients, 1 - tail, axis=0
+        )
 
 
 def bootstrap(
@@ -156,19 +172,20 @@ def bootstrap(
     num_resamples: int = 200,
     stop: Stop = Stop(),
 ) -> Bootstrap:
-    """Repeat the selection on bootstrap resamples of the samples, and refit. Works under jit and vmap.
+    """Repeat the selection on bootstrap resamples of the samples, and refit. Works under jit and
+    vmap.
 
-    Each resample draws n times with replacement; how often each sample was drawn is its weight, so that all resamples
-    are solved under one vmap.
+    Each resample draws n times with replacement; how often each sample was drawn is its weight, so
+    that all resamples are solved under one vmap.
 
-    The selected support is a discontinuous function of the data, for which the bootstrap is not consistent: the
-    intervals show how much selection and coefficients vary together, but for small coefficients their level is not the
-    probability that they cover the truth.
+    The selected support is a discontinuous function of the data, for which the bootstrap is not
+    consistent: the intervals show how much selection and coefficients vary together, but for small
+    coefficients their level is not the probability that they cover the truth.
 
     Args:
         objective: a linear model; weights it has count in each resample.
-        constraint: for example ``Sparse(10)``: k items are selected from each resample. Refits on gathered columns need
-            its k_max.
+        constraint: for example ``Sparse(10)``: k items are selected from each resample. Refits on
+            gathered columns need its k_max.
         solver: for example ``OMP()``.
         key: PRNG key, for the resamples and for solvers that draw random numbers.
         num_resamples: B, an int, static.
@@ -178,7 +195,8 @@ def bootstrap(
         :class:`Bootstrap`.
 
     Raises:
-        ValueError: for an objective that is no linear model, and where :func:`jaxht.solve` raises it.
+        ValueError: for an objective that is no linear model, and where :func:`jaxht.solve` raises
+        it.
 
     Cost: B runs side by side, and a refit of each; a shared A is not copied.
 
@@ -218,4 +236,6 @@ def _with_weights(objective: Objective) -> tuple[LinearModel, Array]:
         )
     model = objective.prepare()
     dtype = model.penalty.dtype
-    return model, jnp.ones(model.num_samples, dtype) if model.weights is None else as_dtype(model.weights, dtype)
+    return model, jnp.ones(model.num_samples, dtype) if model.weights is None else as_dtype(
+        model.weights, dtype
+    )

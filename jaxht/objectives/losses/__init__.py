@@ -1,4 +1,5 @@
-"""Scalar losses l(u; y) of a linear prediction u = a.x for a target y, with the derivatives that solvers use.
+"""Scalar losses l(u; y) of a linear prediction u = a.x for a target y, with the derivatives that
+solvers use.
 
 loss                      l(u; y)                                         l'' at most    labels
 SquaredLoss               (u - y)^2 / 2                                   1              real
@@ -12,7 +13,8 @@ GammaLoss                 y exp(-u) + u                                   not bo
 SoftmaxLoss               logsumexp(u) - u_y, u in R^c                    1 / 2          0 ... c - 1
 SquaredNormLoss           ||u - y||^2 / 2, u in R^c                       1              R^c
 OrdinalLoss               of all samples: that of ordered classes         1 / 2          0 ... c - 1
-CoxLoss                   of all samples: the partial likelihood          not useful     times, events
+CoxLoss                   of all samples: the partial likelihood          not useful     times,
+events
 
 Those of one output have their conjugates l*(a; y) = sup_u (a u - l(u; y)), for the dual problem:
 

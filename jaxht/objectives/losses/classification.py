@@ -6,7 +6,8 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.special import xlog1py, xlogy
 
-from jaxht._pytree import Array, Numeric, pytree
+from jaxht._dataclass import pytree
+from jaxht._typing import Array, Numeric
 from jaxht.objectives.losses.loss import MarginLoss
 
 
@@ -14,11 +15,12 @@ from jaxht.objectives.losses.loss import MarginLoss
 class LogisticLoss(MarginLoss):
     """``l(u; y) = log(1 + exp(-s y u))`` for labels y in {-1, +1}.
 
-    Derivative ``-s y sigma(-s y u)``, curvature ``s^2 sigma(s u) sigma(-s u) <= s^2 / 4``, sigma the logistic function.
+    Derivative ``-s y sigma(-s y u)``, curvature ``s^2 sigma(s u) sigma(-s u) <= s^2 / 4``, sigma
+    the logistic function.
 
     Args:
-        scale: s > 0, a scalar, traced: 1 as in Yuan et al. 2020 and Axiotis & Sviridenko 2020, 2 as in Yuan, Li & Zhang
-            2018, §6.1.2.
+        scale: s > 0, a scalar, traced: 1 as in Yuan et al. 2020 and Axiotis & Sviridenko 2020, 2 as
+            in Yuan, Li & Zhang 2018, §6.1.2.
 
     Source: Yuan, Li & Zhang 2018, §6.1.2.
 
@@ -70,7 +72,8 @@ class LogisticLoss(MarginLoss):
 
 @pytree
 class SmoothedHingeLoss(MarginLoss):
-    """``l(u; y) = 0 if m <= 0, m^2 / (2 gamma) if m <= gamma, else m - gamma / 2``, where m = 1 - y u.
+    """``l(u; y) = 0 if m <= 0, m^2 / (2 gamma) if m <= gamma, else m - gamma / 2``, where m = 1 - y
+    u.
 
     Args:
         gamma: gamma > 0, a scalar in units of the margin, traced: the hinge is the limit gamma = 0.
@@ -190,7 +193,9 @@ class HingeLoss(MarginLoss):
         Raises:
             ValueError: always.
         """
-        raise ValueError("the hinge loss has no smoothness to take a step size from: give step_size")
+        raise ValueError(
+            "the hinge loss has no smoothness to take a step size from: give step_size"
+        )
 
     def value(self, u: Array, y: Array) -> Array:
         """l(u; y)."""

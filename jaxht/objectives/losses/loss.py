@@ -5,16 +5,17 @@ from typing import ClassVar, Protocol, Self, runtime_checkable
 import jax.numpy as jnp
 import numpy as np
 
-from jaxht._pytree import Array, Numeric, known_values
+from jaxht._checks import known_values
+from jaxht._typing import Array, Numeric
 
 
 @runtime_checkable
 class Loss(Protocol):
-    """A convex function of predictions u and targets y, applied to n samples: u is (n,) or, for c outputs, (n, c).
+    """A convex function of predictions u and targets y, applied to n samples: u is (n,) or, for c
+    outputs, (n, c).
 
-    Where it couples the samples, :meth:`derivative` and :meth:`hessian_product` are those of ``sum_i s_i l_i``, sample
-    by sample divided by s_i.
-    """
+    Where it couples the samples, :meth:`derivative` and :meth:`hessian_product` are those of
+    ``sum_i s_i l_i``, sample by sample divided by s_i."""
 
     #: Whether the loss of a sample is a function of its own prediction alone.
     is_separable: ClassVar[bool] = True
@@ -26,7 +27,8 @@ class Loss(Protocol):
         ...
 
     def check(self, y: Array) -> None:
-        """Raise ValueError for targets out of the domain of the loss, as far as their values are known."""
+        """Raise ValueError for targets out of the domain of the loss, as far as their values are
+        known."""
         ...
 
     def value(self, u: Array, y: Array) -> Array:
@@ -47,7 +49,8 @@ class Loss(Protocol):
 
 
 class ScalarLoss(Loss):
-    """Base of the losses of one output, which also have a conjugate ``l*(a; y) = sup_u (a u - l(u; y))``."""
+    """Base of the losses of one output, which also have a conjugate ``l*(a; y) = sup_u (a u - l(u;
+    y))``."""
 
     def check(self, y: Array) -> None:
         """Accept any real target."""
@@ -61,7 +64,8 @@ class ScalarLoss(Loss):
         raise NotImplementedError
 
     def conjugate_derivative(self, a: Array, y: Array) -> Array:
-        """dl*/da, (n,): the u at which the derivative of the loss is a, for a in the domain (:meth:`within`)."""
+        """dl*/da, (n,): the u at which the derivative of the loss is a, for a in the domain
+        (:meth:`within`)."""
         raise NotImplementedError
 
     def conjugate_curvature(self, a: Array, y: Array) -> Array:
@@ -69,15 +73,18 @@ class ScalarLoss(Loss):
         raise NotImplementedError
 
     def within(self, a: Array, y: Array) -> Array:
-        """The nearest a in the domain of l*, or just inside where the derivative of l* is infinite at its end."""
+        """The nearest a in the domain of l*, or just inside where the derivative of l* is infinite
+        at its end."""
         raise NotImplementedError
 
     def value_size(self, u: Array, y: Array) -> Array:
-        """The size of the terms of which :meth:`value` is made, (n,): its rounding error is some ulps of that."""
+        """The size of the terms of which :meth:`value` is made, (n,): its rounding error is some
+        ulps of that."""
         return jnp.abs(self.value(u, y))
 
     def conjugate_size(self, a: Array, y: Array) -> Array:
-        """A number that with |l*| is at least a third of the size of the terms of which l* is made, (n,)."""
+        """A number that with |l*| is at least a third of the size of the terms of which l* is made,
+        (n,)."""
         return jnp.abs(a * self.conjugate_derivative(a, y))
 
     def hessian_product(self, u: Array, y: Array, v: Array) -> Array:

@@ -9,23 +9,27 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxht._pytree import Array, Leaf, Numeric, known_values, pytree, static
+from jaxht._checks import known_values
+from jaxht._dataclass import pytree, static
+from jaxht._typing import Array, Leaf, Numeric
 from jaxht.objectives.losses.loss import Loss
 
 
 @pytree
 class OrdinalLoss(Loss):
-    r"""``l(u; y) = -log(sigma(theta_y - u) - sigma(theta_(y-1) - u))`` at the thresholds that fit all samples best.
+    r"""``l(u; y) = -log(sigma(theta_y - u) - sigma(theta_(y-1) - u))`` at the thresholds that fit
+    all samples best.
 
-    sigma is the logistic function, so that ``P(y <= j) = sigma(theta_j - u)``; theta_-1 is -infinity and theta_(c-1)
-    infinity. With delta_j = theta_j - theta_(j-1),
+    sigma is the logistic function, so that ``P(y <= j) = sigma(theta_j - u)``; theta_-1 is
+    -infinity and theta_(c-1) infinity. With delta_j = theta_j - theta_(j-1),
 
     .. math::
         l(u; y) = \log(1 + e^{u - \theta_y}) + \log(1 + e^{\theta_{y-1} - u}) - \log(1 - e^{-\delta_y})
 
-    is convex in u and theta together, and so is ``min_theta sum_i s_i l_i`` in u. Its derivative is that at fixed
-    thresholds, ``1 - sigma(theta_y - u) - sigma(theta_(y-1) - u)``, its Hessian what is left of the Hessian in u once
-    theta is minimised over, and both are at most 1/2. Classes without samples are left out.
+    is convex in u and theta together, and so is ``min_theta sum_i s_i l_i`` in u. Its derivative is
+    that at fixed thresholds, ``1 - sigma(theta_y - u) - sigma(theta_(y-1) - u)``, its Hessian what
+    is left of the Hessian in u once theta is minimised over, and both are at most 1/2. Classes
+    without samples are left out.
 
     Args:
         num_classes: c, an int of at least 2, static.
@@ -38,7 +42,8 @@ class OrdinalLoss(Loss):
         >>> import jax.numpy as jnp
         >>> from jaxht.objectives.losses import OrdinalLoss
         >>> loss = OrdinalLoss(3)
-        >>> [round(float(l), 4) for l in loss.value(jnp.zeros(4), jnp.array([0, 1, 1, 2]))]  # log 4, and log 2
+        >>> # log 4, and log 2
+        >>> [round(float(l), 4) for l in loss.value(jnp.zeros(4), jnp.array([0, 1, 1, 2]))]
         [1.3863, 0.6931, 0.6931, 1.3863]
     """
 
@@ -56,14 +61,20 @@ class OrdinalLoss(Loss):
         """Raise ValueError for class ids other than 0 ... c - 1."""
         ids = known_values(y)
         if ids is not None and not np.all(np.isin(ids, np.arange(self.num_classes))):
-            raise ValueError(f"y must hold class ids 0 ... {self.num_classes - 1}; got {np.unique(ids)[:5]}")
+            raise ValueError(
+                f"y must hold class ids 0 ... {self.num_classes - 1}; got {np.unique(ids)[:5]}"
+            )
 
     def value(self, u: Array, y: Array) -> Array:
         """l(u; y), (n,); NaN for a class id beyond c."""
         sides, theta = self._sides(u, y), self._fit(u, y)
-        gaps = jnp.concatenate([jnp.zeros(1, u.dtype), _log_gaps(theta, sides.middle), jnp.zeros(1, u.dtype)])
+        gaps = jnp.concatenate(
+            [jnp.zeros(1, u.dtype), _log_gaps(theta, sides.middle), jnp.zeros(1, u.dtype)]
+        )
         losses = jnp.sum(sides.above * jax.nn.softplus(u[:, None] - theta), axis=1)
-        losses += jnp.sum(sides.below * jax.nn.softplus(theta - u[:, None]), axis=1) - gaps[sides.rank]
+        losses += (
+            jnp.sum(sides.below * jax.nn.softplus(theta - u[:, None]), axis=1) - gaps[sides.rank]
+        )
         return jnp.where((y >= 0) & (y < self.num_classes), losses, jnp.nan)
 
     def derivative(self, u: Array, y: Array) -> Array:
@@ -73,7 +84,8 @@ class OrdinalLoss(Loss):
         return jnp.sum(sides.above * (1 - share) - sides.below * share, axis=1)
 
     def hessian_product(self, u: Array, y: Array, v: Array) -> Array:
-        """``D v - E (H_theta)^-1 E' S v``, (n,): D the curvatures at fixed thresholds, E what these have in common."""
+        """``D v - E (H_theta)^-1 E' S v``, (n,): D the curvatures at fixed thresholds, E what these
+        have in common."""
         sides, theta = self._sides(u, y), self._fit(u, y)
         E = (sides.above + sides.below) * _curvature(theta - u[:, None])
         own, off = _hessian(sides, theta, u)
@@ -81,11 +93,13 @@ class OrdinalLoss(Loss):
         return jnp.sum(E, axis=1) * v - jnp.sum(E * moved, axis=1)
 
     def fix(self, u: Array, y: Array) -> Self:
-        """This loss with the thresholds at u, so that products of the Hessian there need not fit them."""
+        """This loss with the thresholds at u, so that products of the Hessian there need not fit
+        them."""
         return dataclasses.replace(self, fixed=self._fit(u, y))
 
     def thresholds(self, u: Array, y: Array) -> Array:
-        """theta, (c - 1,), increasing; equal where a class has no samples, infinite beyond the outermost ones."""
+        """theta, (c - 1,), increasing; equal where a class has no samples, infinite beyond the
+        outermost ones."""
         sides, theta = self._sides(u, y), self._fit(u, y)
         counts = jnp.cumsum(sides.present, dtype=jnp.int32)
         below, every = counts[:-1], counts[-1]
@@ -103,17 +117,28 @@ class OrdinalLoss(Loss):
         inside = (index[1:] < jnp.sum(present, dtype=jnp.int32)).astype(u.dtype)
         counts = _times(weights, own)
         middle = counts[1:-1] * inside[1:]
-        return _Sides(weights, rank[ids], present, own[:, :-1] * inside, own[:, 1:] * inside, inside, middle, counts)
+        return _Sides(
+            weights,
+            rank[ids],
+            present,
+            own[:, :-1] * inside,
+            own[:, 1:] * inside,
+            inside,
+            middle,
+            counts,
+        )
 
     def _fit(self, u: Array, y: Array) -> Array:
-        """The thresholds between classes that have samples, (c - 1,); of no meaning beyond their number."""
+        """The thresholds between classes that have samples, (c - 1,); of no meaning beyond their
+        number."""
         if self.fixed is not None:
             return self.fixed
         return _stationary_thresholds(self._sides(u, y), u)
 
 
 class _Sides(NamedTuple):
-    """On which sides of which thresholds the samples are; classes are counted among those that have samples.
+    """On which sides of which thresholds the samples are; classes are counted among those that have
+    samples.
 
     Attributes:
         weights: s, (n,).
@@ -138,7 +163,8 @@ class _Sides(NamedTuple):
 
 @jax.jit
 def _stationary_thresholds(sides: _Sides, u: Array) -> Array:
-    """Where the slope along theta is 0, (c - 1,). Jitted, so that a program that needs it often traces it once."""
+    """Where the slope along theta is 0, (c - 1,). Jitted, so that a program that needs it often
+    traces it once."""
 
     def solve(_: Any, start: Array) -> Array:
         return _newton(sides, u, start)
@@ -179,7 +205,9 @@ def _log_gaps(theta: Array, middle: Array) -> Array:
 
 def _total(sides: _Sides, theta: Array, u: Array) -> Array:
     """``sum_i s_i l_i``."""
-    losses = sides.above * jax.nn.softplus(u[:, None] - theta) + sides.below * jax.nn.softplus(theta - u[:, None])
+    losses = sides.above * jax.nn.softplus(u[:, None] - theta) + sides.below * jax.nn.softplus(
+        theta - u[:, None]
+    )
     gaps = jnp.where(sides.middle > 0, sides.middle * _log_gaps(theta, sides.middle), 0)
     return jnp.sum(_times(sides.weights, losses)) - jnp.sum(gaps)
 
@@ -193,7 +221,8 @@ def _gradient(sides: _Sides, theta: Array, u: Array) -> Array:
 
 
 def _hessian(sides: _Sides, theta: Array, u: Array) -> tuple[Array, Array]:
-    """The diagonal (c - 1,) and what is beside it (c - 2,) of the Hessian in theta, which is tridiagonal."""
+    """The diagonal (c - 1,) and what is beside it (c - 2,) of the Hessian in theta, which is
+    tridiagonal."""
     own = _times(sides.weights, (sides.above + sides.below) * _curvature(theta - u[:, None]))
     q = 1 / jnp.expm1(_differences(theta, sides.middle))
     bend = sides.middle * q * (1 + q)
@@ -243,7 +272,9 @@ def _newton(sides: _Sides, u: Array, theta: Array) -> Array:
 
     infinite, one = jnp.full((), jnp.inf, u.dtype), jnp.ones((), u.dtype)
     begin = (0, jnp.array(True), theta, infinite, jnp.zeros_like(theta), one)
-    _, _, theta, _, step, _ = lax.while_loop(lambda carry: (carry[0] < MAX_STEPS) & carry[1], attempt, begin)
+    _, _, theta, _, step, _ = lax.while_loop(
+        lambda carry: (carry[0] < MAX_STEPS) & carry[1], attempt, begin
+    )
     last = theta + step
     return jnp.where(jnp.all(_differences(last, sides.middle) > 0), last, theta)
 

@@ -4,7 +4,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxht._pytree import Array, Numeric, known_values, pytree, static
+from jaxht._checks import known_values
+from jaxht._dataclass import pytree, static
+from jaxht._typing import Array, Numeric
 from jaxht.objectives.losses.loss import Loss
 
 
@@ -36,16 +38,22 @@ class SoftmaxLoss(Loss):
         """Raise ValueError for class ids other than 0 ... c - 1."""
         ids = known_values(y)
         if ids is not None and not np.all(np.isin(ids, np.arange(self.num_classes))):
-            raise ValueError(f"y must hold class ids 0 ... {self.num_classes - 1}; got {np.unique(ids)[:5]}")
+            raise ValueError(
+                f"y must hold class ids 0 ... {self.num_classes - 1}; got {np.unique(ids)[:5]}"
+            )
 
     def value(self, u: Array, y: Array) -> Array:
         """l(u; y), without overflow; NaN for a class id beyond c."""
-        own = jnp.take_along_axis(u, y.astype(jnp.int32)[:, None], axis=1, mode="fill", fill_value=jnp.nan)
+        own = jnp.take_along_axis(
+            u, y.astype(jnp.int32)[:, None], axis=1, mode="fill", fill_value=jnp.nan
+        )
         return jax.nn.logsumexp(u, axis=1) - own[:, 0]
 
     def derivative(self, u: Array, y: Array) -> Array:
         """``softmax(u) - e_y``."""
-        return jax.nn.softmax(u, axis=1) - jax.nn.one_hot(y.astype(jnp.int32), u.shape[1], dtype=u.dtype)
+        return jax.nn.softmax(u, axis=1) - jax.nn.one_hot(
+            y.astype(jnp.int32), u.shape[1], dtype=u.dtype
+        )
 
     def hessian_product(self, u: Array, y: Array, v: Array) -> Array:
         """``p * v - p (p.v)``, row by row."""

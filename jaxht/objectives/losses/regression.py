@@ -4,7 +4,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import xlogy
 
-from jaxht._pytree import Array, Numeric, known_values, pytree
+from jaxht._checks import known_values
+from jaxht._dataclass import pytree
+from jaxht._typing import Array, Numeric
 from jaxht.objectives.losses.loss import ScalarLoss
 
 
@@ -59,7 +61,8 @@ class HuberLoss(ScalarLoss):
     """``l(u; y) = r^2 / 2 if |r| <= delta, else delta (|r| - delta / 2)``, r = u - y.
 
     Args:
-        delta: delta > 0, a scalar in units of y, traced: the largest residual that counts by its square.
+        delta: delta > 0, a scalar in units of y, traced: the largest residual that counts by its
+            square.
 
     Source: Huber 1964, (3.4).
 
@@ -109,9 +112,11 @@ class HuberLoss(ScalarLoss):
 
 @pytree
 class PoissonLoss(ScalarLoss):
-    """``l(u; y) = exp(u) - y u``: minus the log-likelihood of a count y of mean exp(u), less ``log y!``.
+    """``l(u; y) = exp(u) - y u``: minus the log-likelihood of a count y of mean exp(u), less ``log
+    y!``.
 
-    Source: Poisson regression with the canonical link (Nelder & Wedderburn 1972); not in the papers.
+    Source: Poisson regression with the canonical link (Nelder & Wedderburn 1972); not in the
+    papers.
 
     Example:
         >>> import jax.numpy as jnp
@@ -121,7 +126,8 @@ class PoissonLoss(ScalarLoss):
     """
 
     def smoothness(self, y: Array) -> Numeric:
-        """``max(1, max y)``: it bounds l'' = exp(u) where no predicted mean exceeds it; there is no bound for all u."""
+        """``max(1, max y)``: it bounds l'' = exp(u) where no predicted mean exceeds it; there is no
+        bound for all u."""
         return jnp.maximum(1, jnp.max(y))
 
     def check(self, y: Array) -> None:
@@ -171,9 +177,11 @@ class PoissonLoss(ScalarLoss):
 
 @pytree
 class GammaLoss(ScalarLoss):
-    """``l(u; y) = y exp(-u) + u``: minus the log-likelihood of a gamma variable y > 0 of mean exp(u), over its shape.
+    """``l(u; y) = y exp(-u) + u``: minus the log-likelihood of a gamma variable y > 0 of mean
+    exp(u), over its shape.
 
-    It is that of an exponential variable where the shape is 1; terms of y and the shape alone are left out.
+    It is that of an exponential variable where the shape is 1; terms of y and the shape alone are
+    left out.
 
     Source: gamma regression with the log link (McCullagh & Nelder 1989, §8); not in the papers.
 
@@ -185,7 +193,8 @@ class GammaLoss(ScalarLoss):
     """
 
     def smoothness(self, y: Array) -> Numeric:
-        """``max(1, max y)``: it bounds l'' = y exp(-u) at u = 0, and where no y / exp(u) exceeds it; not for all u."""
+        """``max(1, max y)``: it bounds l'' = y exp(-u) at u = 0, and where no y / exp(u) exceeds
+        it; not for all u."""
         return jnp.maximum(1, jnp.max(y))
 
     def check(self, y: Array) -> None:
@@ -216,7 +225,8 @@ class GammaLoss(ScalarLoss):
         return jnp.abs(xlogy(share, share / y)) + share
 
     def conjugate(self, a: Array, y: Array) -> Array:
-        """``m log(m / y) - m``, m = 1 - a >= 0 the share y / exp(u) at which the derivative of the loss is a."""
+        """``m log(m / y) - m``, m = 1 - a >= 0 the share y / exp(u) at which the derivative of the
+        loss is a."""
         share = 1 - a
         return jnp.where(share >= 0, xlogy(share, share / y) - share, jnp.inf)
 

@@ -6,7 +6,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxht._pytree import Array, Numeric, integer, known_values, pytree
+from jaxht._checks import known_values
+from jaxht._dataclass import integer, pytree
+from jaxht._typing import Array, Numeric
 from jaxht.objectives.losses.loss import Loss
 
 
@@ -16,7 +18,8 @@ class RiskSets:
 
     Attributes:
         order: int32 (n,), the samples in falling order of time.
-        first: int32 (n,), the place in that order of the first sample of the same time, for each sample.
+        first: int32 (n,), the place in that order of the first sample of the same time, for each
+            sample.
         last: int32 (n,), that of the last one: the risk set of the sample ends there.
     """
 
@@ -27,20 +30,23 @@ class RiskSets:
 
 @pytree
 class CoxLoss(Loss):
-    r"""``l(u; y)_i = e_i (log R_i - u_i)``: what sample i adds to minus the logarithm of the partial likelihood.
+    r"""``l(u; y)_i = e_i (log R_i - u_i)``: what sample i adds to minus the logarithm of the
+    partial likelihood.
 
-    u is the logarithm of the hazard ratio; tied events are Breslow's. The loss couples the samples: its derivative by
-    u_j, over s_j, is ``exp(u_j) H_j - e_j``,
+    u is the logarithm of the hazard ratio; tied events are Breslow's. The loss couples the samples:
+    its derivative by u_j, over s_j, is ``exp(u_j) H_j - e_j``,
 
     .. math::
         H_j = \sum_{i: t_i \le t_j} \frac{s_i e_i}{R_i}, \qquad R_i = \sum_{j: t_j \ge t_i} s_j e^{u_j}
 
-    and the product of its Hessian with v ``exp(u_j) sum_{i: t_i <= t_j} (s_i e_i / R_i) (v_j - m_i)``, m_i the mean of
-    v over the risk set of i with weights ``s exp(u)``. All sums are cumulative along the times, and of logarithms.
+    and the product of its Hessian with v ``exp(u_j) sum_{i: t_i <= t_j} (s_i e_i / R_i) (v_j -
+    m_i)``, m_i the mean of v over the risk set of i with weights ``s exp(u)``. All sums are
+    cumulative along the times, and of logarithms.
 
     Args:
         risk_sets: a :class:`RiskSets`, of the times.
-        weights: s, (n,), traced; None for ones: an integer repeats a sample, in the risk sets as well.
+        weights: s, (n,), traced; None for ones: an integer repeats a sample, in the risk sets as
+            well.
 
     Source: Cox 1972, 1975; Breslow 1974.
 
@@ -58,11 +64,15 @@ class CoxLoss(Loss):
     is_separable: ClassVar[bool] = False
 
     def smoothness(self, y: Array) -> Numeric:
-        """``max(1, max_j H_j)`` at u = 0: it bounds the Hessian where no ``exp(u_j) H_j`` exceeds it, as at u = 0.
+        """``max(1, max_j H_j)`` at u = 0: it bounds the Hessian where no ``exp(u_j) H_j`` exceeds
+        it, as at u = 0.
 
-        The mean of ``exp(u_j) H_j`` is at most 1 for every u. What bounds it everywhere is half the number of events.
-        """
-        zeros = jnp.zeros(y.shape[0], jnp.result_type(y, float) if jnp.issubdtype(y.dtype, jnp.integer) else y.dtype)
+        The mean of ``exp(u_j) H_j`` is at most 1 for every u. What bounds it everywhere is half the
+        number of events."""
+        zeros = jnp.zeros(
+            y.shape[0],
+            jnp.result_type(y, float) if jnp.issubdtype(y.dtype, jnp.integer) else y.dtype,
+        )
         return jnp.maximum(1, jnp.max(jnp.exp(self._log_hazards(self._log_risks(zeros), y))))
 
     def check(self, y: Array) -> None:
@@ -91,9 +101,13 @@ class CoxLoss(Loss):
     def hessian_product(self, u: Array, y: Array, v: Array) -> Array:
         """``exp(u_j) sum_{i: t_i <= t_j} (s_i e_i / R_i) (v_j - m_i)``, (n,)."""
         sets = self.risk_sets
-        log_risks, means = (sums[sets.last] for sums in _cumulate(self._log_shares(u)[sets.order], v[sets.order]))
+        log_risks, means = (
+            sums[sets.last] for sums in _cumulate(self._log_shares(u)[sets.order], v[sets.order])
+        )
         events = self._log_events(log_risks, y)[sets.order]
-        log_hazards, means = (sums[sets.first] for sums in _cumulate(events, means[sets.order], reverse=True))
+        log_hazards, means = (
+            sums[sets.first] for sums in _cumulate(events, means[sets.order], reverse=True)
+        )
         return jnp.exp(u + log_hazards) * (v - means)
 
     def num_events(self, y: Array) -> Array:
@@ -129,11 +143,14 @@ def _log(weights: Array, log_factors: Array) -> Array:
     return jnp.where(absent, ABSENT, jnp.log(jnp.where(absent, 1, weights)) + log_factors)
 
 
-def _cumulate(logs: Array, values: Array | None = None, reverse: bool = False) -> tuple[Array, Array]:
-    """Of the first i of n numbers, for all i: the logarithm of the sum of their weights, and their weighted mean.
+def _cumulate(
+    logs: Array, values: Array | None = None, reverse: bool = False
+) -> tuple[Array, Array]:
+    """Of the first i of n numbers, for all i: the logarithm of the sum of their weights, and their
+    weighted mean.
 
-    In blocks, and then in blocks of blocks: few operations for XLA to compile, and products of matrices for a batch of
-    values with the same weights.
+    In blocks, and then in blocks of blocks: few operations for XLA to compile, and products of
+    matrices for a batch of values with the same weights.
 
     Args:
         logs: (n,), of the weights.

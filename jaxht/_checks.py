@@ -1,0 +1,146 @@
+"""Checks of arguments: ValueErrors that say which argument, what it was, and what is needed."""
+
+import functools
+import inspect
+import warnings
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxht._dataclass import HOST_NUMBERS, traced_fields
+from jaxht._repr import describe
+
+
+def check_scalars(
+    node: Any,
+    but: tuple[str, ...] = (),
+    shaped: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
+) -> None:
+    """Apply :func:`check_scalar` to the fields of ``node``.
+
+    Args:
+        node: a pytree dataclass.
+        but: names of fields that are not checked.
+        shaped: fields that may have this shape instead of being scalars.
+
+    Raises:
+        ValueError: naming the first field that is not valid.
+    """
+    for name, integral, _, may_be_negative in traced_fields(type(node)):  # type: ignore[arg-type]
+        value = getattr(node, name)
+        if value is None or name in but:
+            continue
+        called, shape = f"{type(node).__name__}.{name}", shaped.get(name, ())
+        check_scalar(called, value, signed=may_be_negative, integral=integral, shape=shape)
+
+
+def check_scalar(
+    name: str,
+    value: Any,
+    *,
+    signed: bool = False,
+    integral: bool = False,
+    shape: tuple[int, ...] = (),
+) -> None:
+    """Raise ValueError unless ``value`` is a scalar or of ``shape``, and valid where it is
+    known."""
+    if type(value) is int or (
+        type(value) is float and not integral
+    ):  # the common case, which takes no array
+        if not (signed or value >= 0):
+            raise ValueError(f"{name} must be at least 0; got {value}")
+        return
+    if isinstance(value, (str, bytes, list, tuple)) or hasattr(value, "to_numpy"):
+        hint = f": pass {name}.to_numpy()" if hasattr(value, "to_numpy") else ""
+        raise ValueError(
+            f"{name} must be a number{' or an array' * bool(shape)}; got {describe(value)}{hint}"
+        )
+    if np.shape(value) not in ((), shape):
+        allowed = f"a scalar or of shape {shape}" if shape else "a scalar"
+        raise ValueError(f"{name} must be {allowed}; got shape {np.shape(value)}: use jax.vmap")
+    if isinstance(value, HOST_NUMBERS):
+        if integral and np.asarray(value).dtype.kind == "f":
+            raise ValueError(f"{name} must be an integer; got {value}")
+        if not (signed or np.all(np.asarray(value) >= 0)):
+            raise ValueError(f"{name} must be at least 0; got {np.min(np.asarray(value))}")
+
+
+def check_array(name: str, value: Any, expected: str = "an array") -> None:
+    """Raise ValueError unless ``value`` is an array of NumPy or JAX: lists and data frames are not
+    converted."""
+    if not isinstance(value, np.ndarray | np.generic | jax.Array | jax.ShapeDtypeStruct):
+        raise no_array(name, value, expected)
+
+
+def no_array(name: str, value: Any, expected: str) -> ValueError:
+    """The ValueError for a ``value`` that is not an array, with the call that makes it one."""
+    hint = ""
+    if hasattr(value, "to_numpy"):  # of pandas and its like
+        hint = f": pass {name}.to_numpy()"
+    elif isinstance(value, list | tuple):
+        hint = f": pass np.asarray({name})"
+    return ValueError(f"{name} must be {expected}; got {describe(value)}{hint}")
+
+
+def warn_of_rounding(data: Any) -> None:
+    """Warn, once in a process, where a pytree has float64 arrays of NumPy and JAX, without 64 bits,
+    rounds them."""
+    leaves = jax.tree.leaves(data)
+    found = any(
+        isinstance(leaf, np.ndarray) and leaf.ndim and leaf.dtype == np.float64 for leaf in leaves
+    )
+    if found and jnp.result_type(float) != np.float64:
+        _warn_of_rounding()
+
+
+@functools.cache
+def _warn_of_rounding() -> None:
+    warnings.warn(
+        "float64 data are rounded to float32, since JAX's 64 bits are off; to turn them on, before JAX makes an array: "
+        'jax.config.update("jax_enable_x64", True); else pass float32',
+        stacklevel=4,
+    )
+
+
+def known_values(array: Any) -> np.ndarray | None:
+    """The values of an array on the host; None where they are not known before the program runs.
+
+    Checks read them here alone: within a jit, also an operation on a JAX array that is known gives
+    a tracer."""
+    return None if isinstance(array, jax.core.Tracer | jax.ShapeDtypeStruct) else np.asarray(array)
+
+
+# Arguments by what they are: an example, and what only their classes have.
+_KINDS = {
+    "objective": ("an objective such as LeastSquares(A, y)", ("predict", "gradient")),
+    "constraint": ("a constraint such as Sparse(k)", ("project", "support_of")),
+    "solver": ("a solver such as HTP()", ("init", "step")),
+    "stop": ("a Stop such as Stop(max_steps=100)", ("support_patience", "target_value")),
+}
+
+
+def check_kind(**arguments: Any) -> None:
+    """Raise ValueError unless arguments are what their names say: objective, constraint, solver,
+    stop.
+
+    Classes are known by their methods, so that those of users need not inherit from a protocol.
+    """
+    for name, value in arguments.items():
+        needed, members = _KINDS[name]
+        if not all(hasattr(type(value), member) for member in members):
+            raise ValueError(f"{name} must be {needed}; got {_describe_kind(value)}")
+
+
+def _describe_kind(value: Any) -> str:
+    if isinstance(value, type):
+        return f"the class {value.__name__}: an instance is {value.__name__}(...)"
+    if inspect.isroutine(value):
+        return f"the function {value.__name__}"
+    for needed, members in _KINDS.values():
+        if all(hasattr(type(value), member) for member in members):
+            return f"{type(value).__name__}, {needed.partition(' such')[0]}"
+    return describe(value)

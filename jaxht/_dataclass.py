@@ -1,0 +1,247 @@
+"""Frozen dataclasses as pytrees: which fields are traced, which are static, and how numbers are
+cast."""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar, dataclass_transform
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxht._repr import repr_fields
+from jaxht._typing import ArrayDType
+
+T = TypeVar("T")
+_INTEGER, _MIXED, _SIGNED = "integer", "mixed", "signed"
+
+
+def static(default: Any = dataclasses.MISSING, **options: Any) -> Any:
+    """Declare a field that determines shapes or branches: it is part of the compile key, and never
+    traced.
+
+    Args:
+        default: the field's default; by default it has none.
+        options: further options of :func:`dataclasses.field`, such as ``kw_only``.
+
+    Returns:
+        A field for a class decorated with :func:`pytree`.
+
+    Example:
+        >>> import jax
+        >>> from jaxht.extend import pytree, static
+        >>> @pytree
+        ... class Power:
+        ...     scale: float
+        ...     exponent: int = static(default=2)
+        >>> jax.tree.leaves(Power(3.0))
+        [3.0]
+    """
+    return dataclasses.field(default=default, metadata={"static": True}, **options)
+
+
+def integer(default: Any = dataclasses.MISSING, **options: Any) -> Any:
+    """Declare a traced field whose numbers are cast to int32 instead of the objective's dtype.
+
+    Args:
+        default: the field's default; by default it has none.
+        options: further options of :func:`dataclasses.field`, such as ``kw_only``.
+
+    Returns:
+        A field for a class decorated with :func:`pytree`.
+
+    Example:
+        >>> import jax
+        >>> from jaxht.extend import integer, pytree
+        >>> @pytree
+        ... class Restart:
+        ...     period: int = integer(default=10)
+        >>> jax.tree.leaves(Restart())
+        [10]
+    """
+    return dataclasses.field(default=default, metadata={_INTEGER: True}, **options)
+
+
+def mixed(default: Any = dataclasses.MISSING, **options: Any) -> Any:
+    """Declare a traced field of a user's own arguments: only floats are cast to the objective's
+    dtype.
+
+    Args:
+        default: the field's default; by default it has none.
+        options: further options of :func:`dataclasses.field`, such as ``kw_only``.
+
+    Returns:
+        A field for a class decorated with :func:`pytree`.
+
+    Example:
+        >>> import jax, numpy as np
+        >>> from jaxht.extend import mixed, pytree
+        >>> @pytree
+        ... class Data:
+        ...     args: tuple = mixed(default=())
+        >>> len(jax.tree.leaves(Data((np.ones(3), np.arange(3)))))
+        2
+    """
+    return dataclasses.field(default=default, metadata={_MIXED: True}, **options)
+
+
+def signed(default: Any = dataclasses.MISSING, **options: Any) -> Any:
+    """Declare a traced field of a solver that may be negative; :func:`jaxht.solve` refuses numbers
+    below 0 in others.
+
+    Args:
+        default: the field's default; by default it has none.
+        options: further options of :func:`dataclasses.field`, such as ``kw_only``.
+
+    Returns:
+        A field for a class decorated with :func:`pytree`.
+
+    Example:
+        >>> import jax
+        >>> from jaxht.extend import pytree, signed
+        >>> @pytree
+        ... class Shift:
+        ...     offset: float = signed(default=-1.0)
+        >>> jax.tree.leaves(Shift())
+        [-1.0]
+    """
+    return dataclasses.field(default=default, metadata={_SIGNED: True}, **options)
+
+
+@dataclass_transform(
+    frozen_default=True, field_specifiers=(dataclasses.field, static, integer, mixed, signed)
+)
+def pytree(cls: type[T]) -> type[T]:
+    """Make a class a frozen dataclass registered with JAX; every field not declared :func:`static`
+    is traced.
+
+    Equality is identity, as the fields hold arrays. Constructors should check nothing, because JAX
+    also rebuilds these objects with tracers, batched arrays and axis numbers in their fields.
+
+    Args:
+        cls: a class with annotated fields, written like a dataclass.
+
+    Returns:
+        The class.
+
+    Example:
+        >>> import jax
+        >>> from jaxht.extend import pytree
+        >>> @pytree
+        ... class Interval:
+        ...     lower: float
+        ...     upper: float = 1.0
+        >>> jax.tree.map(lambda bound: 2 * bound, Interval(0.5)).upper
+        2.0
+    """
+    cls = dataclasses.dataclass(frozen=True, eq=False, repr=False)(cls)
+    if cls.__repr__ is object.__repr__:
+        cls.__repr__ = repr_fields  # type: ignore[method-assign, assignment]
+    fields = dataclasses.fields(cls)  # type: ignore[arg-type]
+    fixed = tuple(field.name for field in fields if field.metadata.get("static", False))
+    traced = tuple(field.name for field in fields if not field.metadata.get("static", False))
+    names = traced + fixed
+    keys = tuple(jax.tree_util.GetAttrKey(name) for name in traced)
+
+    def flatten(node: T) -> tuple[tuple, tuple]:
+        return tuple([getattr(node, name) for name in traced]), tuple(
+            [getattr(node, name) for name in fixed]
+        )
+
+    def flatten_with_keys(node: T) -> tuple[tuple, tuple]:
+        children, settings = flatten(node)
+        return tuple(zip(keys, children, strict=True)), settings
+
+    def unflatten(settings: tuple, children: Any) -> T:
+        node = object.__new__(cls)
+        node.__dict__.update(zip(names, (*children, *settings), strict=True))
+        return node
+
+    # Not register_dataclass: in JAX 0.10 the structures of two such classes with the same fields
+    # compare equal. Their hashes differ, so jit's caches mostly distinguish them; but sometimes the
+    # program of one solver runs for another.
+    jax.tree_util.register_pytree_with_keys(cls, flatten_with_keys, unflatten, flatten)
+    return cls
+
+
+def replace(node: T, **changes: Any) -> T:
+    """A copy of a pytree dataclass with other values in some fields, without a call of its
+    constructor.
+
+    An eager call copies some ten times, and ``dataclasses.replace`` takes several times as long.
+    """
+    new = object.__new__(type(node))
+    new.__dict__.update(node.__dict__, **changes)
+    return new
+
+
+@functools.cache
+def traced_fields(cls: Any) -> list[tuple[str, bool, bool, bool]]:
+    """The traced fields of a class: names, which are integers, of which only floats are cast, which
+    may be negative."""
+    fields = [field for field in dataclasses.fields(cls) if not field.metadata.get("static", False)]
+    kinds = (_INTEGER, _MIXED, _SIGNED)
+    return [(field.name, *(field.metadata.get(kind, False) for kind in kinds)) for field in fields]
+
+
+# Tuples, as a union of types is made anew wherever it is written.
+HOST_NUMBERS = (int, float, np.number, np.ndarray)
+_NUMBERS = (*HOST_NUMBERS, jax.Array)
+
+
+def cast_numbers(
+    node: T, dtype: ArrayDType, convert: Callable[[Any, ArrayDType], Any] | None = None
+) -> T:
+    """Cast every numeric leaf of ``node`` to ``dtype`` (int32 where declared), so that equal calls
+    share one compile.
+
+    Python, NumPy and JAX numbers become strongly typed arrays; booleans and ``None`` are unchanged.
+    The fields of nested pytree dataclasses are cast by their own declarations.
+
+    Args:
+        node: a pytree dataclass.
+        dtype: float32 or float64.
+        convert: the cast of one leaf to a dtype; None: :func:`as_dtype`.
+    """
+    convert = convert or as_dtype
+    changes = {}
+    for name, integral, floats_only, _ in traced_fields(type(node)):  # type: ignore[arg-type]
+        value, target = getattr(node, name), jnp.int32 if integral else dtype
+        if value is None:
+            continue
+        if isinstance(value, _NUMBERS) and not floats_only:
+            cast = convert(value, target)
+        elif dataclasses.is_dataclass(value):
+            cast = cast_numbers(value, dtype, convert)
+        elif floats_only:
+            cast = jax.tree.map(functools.partial(_cast_float, convert, target), value)
+        else:
+            cast = jax.tree.map(lambda leaf, target=target: convert(leaf, target), value)
+        if cast is not value:
+            changes[name] = cast
+    return replace(node, **changes) if changes else node
+
+
+def _cast_float(convert: Callable[[Any, ArrayDType], Any], dtype: ArrayDType, leaf: Any) -> Any:
+    return convert(leaf, dtype) if jnp.issubdtype(jnp.result_type(leaf), jnp.floating) else leaf
+
+
+def as_dtype(leaf: Any, dtype: ArrayDType) -> Any:
+    """``leaf`` as a strongly typed array of ``dtype``; booleans keep their dtype. Host numbers stay
+    on the host."""
+    if isinstance(leaf, jax.Array):
+        if leaf.dtype == dtype and not leaf.weak_type:
+            return leaf
+        dtype = jax.dtypes.canonicalize_dtype(
+            dtype
+        )  # dtype may be NumPy's float64, which is float32 in JAX
+        return (
+            leaf if leaf.dtype in (dtype, jnp.bool_) and not leaf.weak_type else leaf.astype(dtype)
+        )
+    if type(leaf) is int and dtype == jnp.int32:
+        return np.asarray(min(max(leaf, -(2**31)), 2**31 - 1), np.int32)
+    leaf = np.asarray(leaf)
+    if dtype == jnp.int32 and leaf.dtype.kind in "iu":
+        leaf = np.clip(leaf, -(2**31), 2**31 - 1)  # a larger limit must not wrap around
+    return leaf if leaf.dtype == np.bool_ else leaf.astype(dtype)
