@@ -59,7 +59,7 @@ def choose(objective: Any, solver: Any, ks: Any, **options: Any) -> Any:
 def paths() -> None:
     """A path of 50 sparsities and EBIC on planted data."""
     A, y = planted()
-    f = jaxht.LeastSquares(jax.numpy.asarray(A), jax.numpy.asarray(y))
+    f = jaxht.LeastSquares(jax.numpy.asarray(A), jax.numpy.asarray(y), mean=False)
     calls: dict[str, Callable[[], Any]] = {
         "jaxht OMP": lambda: choose(f, jaxht.OMP(), KS),
         "jaxht OLS": lambda: choose(f, jaxht.OLS(), KS),

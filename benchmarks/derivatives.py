@@ -84,7 +84,9 @@ def memory() -> None:
         for max_steps in (10, 10_000):
             options: dict[str, Any] = {"stop": jaxht.Stop(max_steps=max_steps), "adjoint": adjoint}
             function = total(
-                lambda l2: jaxht.LeastSquares(objective.A, objective.y, l2), jaxht.IHT(), **options
+                lambda l2: jaxht.LeastSquares(objective.A, objective.y, l2, mean=False),
+                jaxht.IHT(),
+                **options,
             )
             compiled = jax.jit(jax.grad(function)).lower(jnp.float32(1e-2)).compile()
             sizes.append(compiled.memory_analysis().temp_size_in_bytes)
@@ -97,7 +99,7 @@ def batch() -> None:
     rng = np.random.default_rng(2)
     A, noise = jnp.asarray(objective.A), rng.standard_normal((LANES, n)).astype(np.float32)
     ys, l2 = jnp.asarray(objective.y + noise), jnp.float32(1e-2)
-    function = total(lambda l2, y: jaxht.LeastSquares(A, y, l2), jaxht.HTP())
+    function = total(lambda l2, y: jaxht.LeastSquares(A, y, l2, mean=False), jaxht.HTP())
     both = jax.jit(jax.vmap(jax.value_and_grad(function, (0, 1)), in_axes=(None, 0)))
     alone = jax.jit(jax.vmap(function, in_axes=(None, 0)))
     calls = {"value_and_grad": lambda: both(l2, ys), "solve": lambda: alone(l2, ys)}

@@ -308,7 +308,7 @@ def count_ints(*bounds: str) -> list[float]:
 
     import jaxht
 
-    objective = jaxht.LeastSquares(*problem("least squares"), l2)
+    objective = jaxht.LeastSquares(*problem("least squares"), l2, mean=False)
     spans = record_spans()
     for size in range(*map(int, bounds)):
         stop = jaxht.Stop(max_steps=1)
@@ -330,7 +330,9 @@ def count_folds() -> list[float]:
     spans = record_spans()
     for fold in range(5):
         train = np.arange(rows) % 5 != fold
-        objective = jaxht.LeastSquares(jaxht.design(scipy.sparse.csr_array(A[train])), y[train], l2)
+        objective = jaxht.LeastSquares(
+            jaxht.design(scipy.sparse.csr_array(A[train])), y[train], l2, mean=False
+        )
         stop = jaxht.Stop(max_steps=1)
         jax.block_until_ready(jaxht.solve(objective, jaxht.Sparse(k), jaxht.HTP(), stop=stop))
     return [end - begin for begin, end in spans["compile"]]
@@ -357,7 +359,7 @@ def time_eager() -> dict[str, float]:
     from jaxht.extend import prepare
 
     arguments = (
-        jaxht.LeastSquares(jnp.eye(4), jnp.ones(4)),
+        jaxht.LeastSquares(jnp.eye(4), jnp.ones(4), mean=False),
         jaxht.Sparse(2),
         jaxht.IHT(step_size=1.0),
     )
@@ -406,7 +408,9 @@ def fits(name: str, A: np.ndarray, y: np.ndarray) -> Iterator[Any]:
         yield
         while True:
             yield np.asarray(
-                jaxht.solve(jaxht.LeastSquares(A, y), jaxht.Sparse(k), getattr(jaxht, name)()).x
+                jaxht.solve(
+                    jaxht.LeastSquares(A, y, mean=False), jaxht.Sparse(k), getattr(jaxht, name)()
+                ).x
             )
     import jax.numpy as jnp
     import skscope

@@ -48,7 +48,9 @@ def batched(n: int, d: int, k: int, lanes: int) -> None:
         @jax.jit
         def ours(A: jax.Array, y: jax.Array) -> jax.Array:
             def solve(A: jax.Array, y: jax.Array) -> jax.Array:
-                return jaxht.solve(jaxht.LeastSquares(A, y), jaxht.Sparse(k), jaxht.OMP()).x
+                return jaxht.solve(
+                    jaxht.LeastSquares(A, y, mean=False), jaxht.Sparse(k), jaxht.OMP()
+                ).x
 
             if A.shape[0] == 1:
                 return jax.vmap(functools.partial(solve, A[0]))(y)
@@ -86,7 +88,7 @@ def batched(n: int, d: int, k: int, lanes: int) -> None:
 def single(n: int, d: int, k: int) -> None:
     """One large problem."""
     A, y = problem(1, n, d, k, 1, shared=True)
-    f = jaxht.LeastSquares(jnp.asarray(A[0]), jnp.asarray(y[0]))
+    f = jaxht.LeastSquares(jnp.asarray(A[0]), jnp.asarray(y[0]), mean=False)
     candidates = {
         SKLEARN: functools.partial(orthogonal_mp, A[0], y[0], n_nonzero_coefs=k),
         "jaxht OMP": functools.partial(jaxht.solve, f, jaxht.Sparse(k), jaxht.OMP()),
@@ -99,7 +101,7 @@ def local_search(n: int, d: int, k: int) -> None:
     """The scores of all candidates: by the formula, and by a batched refit of each support."""
     A, y = problem(2, n, d, k, 1, shared=True)
     design = jnp.asarray(A[0])
-    f = jaxht.LeastSquares(design, jnp.asarray(y[0]))
+    f = jaxht.LeastSquares(design, jnp.asarray(y[0]), mean=False)
     constraint = jaxht.Sparse(k).prepare((d,))
     start = jaxht.solve(f, constraint, jaxht.OMP())
     rest = start.support.mask.at[start.support.indices[0]].set(False)

@@ -53,13 +53,15 @@ def main() -> None:
 
     @jax.jit
     def ours_own(designs: jax.Array, ys: jax.Array) -> jax.Array:
-        return jax.vmap(lambda A, y: jaxht.solve(jaxht.LeastSquares(A, y), constraint, solver).x)(
-            designs, ys
-        )
+        return jax.vmap(
+            lambda A, y: jaxht.solve(jaxht.LeastSquares(A, y, mean=False), constraint, solver).x
+        )(designs, ys)
 
     @jax.jit
     def ours_shared(A: jax.Array, ys: jax.Array) -> jax.Array:
-        return jax.vmap(lambda y: jaxht.solve(jaxht.LeastSquares(A, y), constraint, solver).x)(ys)
+        return jax.vmap(
+            lambda y: jaxht.solve(jaxht.LeastSquares(A, y, mean=False), constraint, solver).x
+        )(ys)
 
     cases = {
         "own A": (ours_own, jnp.asarray(designs), jnp.asarray(own_y), designs, own_y),
@@ -94,7 +96,9 @@ def main() -> None:
         title = f"HTP, n = {n}, d = {d}, K = {K}, {trials} trials, {name}: per trial"
         report(title, seconds, baseline="NumPy loop, lstsq", per=trials)
 
-    one = jax.jit(lambda A, y: jaxht.solve(jaxht.LeastSquares(A, y), constraint, solver).x)
+    one = jax.jit(
+        lambda A, y: jaxht.solve(jaxht.LeastSquares(A, y, mean=False), constraint, solver).x
+    )
     others(
         shared, shared_y[0], functools.partial(one, jnp.asarray(shared), jnp.asarray(shared_y[0]))
     )

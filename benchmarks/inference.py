@@ -33,7 +33,7 @@ def main() -> None:
 def stability() -> None:
     """Stability selection on 100 subsamples next to a loop of fits."""
     A, y = planted()
-    f = jaxht.LeastSquares(jax.numpy.asarray(A), jax.numpy.asarray(y))
+    f = jaxht.LeastSquares(jax.numpy.asarray(A), jax.numpy.asarray(y), mean=False)
     key = jax.random.key(0)
     rng = np.random.default_rng(0)
     halves = [half for _ in range(50) for half in np.array_split(rng.permutation(n), 2)]
@@ -91,7 +91,11 @@ def discover(key: Any) -> tuple[Any, ...]:
     first, second = jax.random.split(key)
     A, y, true = draw(first)
     found = jaxht.inference.knockoffs(
-        jaxht.LeastSquares(A, y), jaxht.OMP(), second, k_max=2 * NUM_TRUE, covariance=covariance()
+        jaxht.LeastSquares(A, y, mean=False),
+        jaxht.OMP(),
+        second,
+        k_max=2 * NUM_TRUE,
+        covariance=covariance(),
     )
     return A, found.copies, y, true, found.statistics
 

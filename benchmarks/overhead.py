@@ -34,7 +34,11 @@ def main() -> None:
         stop = jaxht.Stop(max_steps=steps, rtol=0.0)
         solver = jaxht.IHT(step_size=eta)
         return jax.vmap(
-            lambda y: jaxht.solve(jaxht.LeastSquares(A, y), jaxht.Sparse(k), solver, stop=stop).x
+            lambda y: (
+                jaxht.solve(
+                    jaxht.LeastSquares(A, y, mean=False), jaxht.Sparse(k), solver, stop=stop
+                ).x
+            )
         )(ys)
 
     seconds = interleaved(
@@ -47,7 +51,7 @@ def main() -> None:
     title = f"PGD, {lanes} lanes, n = {n}, d = {d}, k = {k}: per step of a lane"
     report(title, seconds, baseline="the three formulas in a fori_loop", per=lanes * steps)
 
-    tiny = jaxht.LeastSquares(jnp.eye(4), jnp.ones(4))
+    tiny = jaxht.LeastSquares(jnp.eye(4), jnp.ones(4), mean=False)
     eager = functools.partial(jaxht.solve, tiny, jaxht.Sparse(2), jaxht.IHT(step_size=1.0))
     report(
         "an eager call on a 4 x 4 problem",

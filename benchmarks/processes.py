@@ -38,7 +38,10 @@ def take_steps(A: Any, y: jax.Array, n: int) -> jax.Array:
     stop = jaxht.Stop(max_steps=NUM_STEPS, rtol=0.0)
     step_size = 1 / (2.0 * (n**0.5 + A.shape[1] ** 0.5) ** 2)
     return jaxht.solve(
-        jaxht.LeastSquares(A, y), jaxht.Sparse(k, k_max=k), jaxht.IHT(step_size), stop=stop
+        jaxht.LeastSquares(A, y, mean=False),
+        jaxht.Sparse(k, k_max=k),
+        jaxht.IHT(step_size),
+        stop=stop,
     ).value
 
 

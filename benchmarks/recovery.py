@@ -31,7 +31,9 @@ def run(
     def trial(key: jax.Array) -> tuple[jax.Array, jaxht.Result]:
         x_true = draw(key)
         y = jnp.matmul(A, x_true, precision="highest")
-        result = jaxht.solve(jaxht.LeastSquares(A, y), jaxht.Sparse(k), solver, key=key, stop=stop)
+        result = jaxht.solve(
+            jaxht.LeastSquares(A, y, mean=False), jaxht.Sparse(k), solver, key=key, stop=stop
+        )
         return metrics.success(result.x, x_true), result
 
     return jax.vmap(trial)(keys)

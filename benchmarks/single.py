@@ -37,7 +37,10 @@ def problems() -> dict[str, tuple[Any, Callable[[jax.Array], jax.Array]]]:
     labels = np.where(rng.random(n) < 1 / (1 + np.exp(-u)), 1, -1).astype(np.float32)
     l2 = 1e-3
     return {
-        "least squares": (jaxht.LeastSquares(A, y), lambda x: jnp.sum((A @ x - y) ** 2) / 2),
+        "least squares": (
+            jaxht.LeastSquares(A, y, mean=False),
+            lambda x: jnp.sum((A @ x - y) ** 2) / 2,
+        ),
         "logistic": (
             jaxht.Logistic(A, labels, l2),
             lambda x: jnp.mean(jnp.logaddexp(0, -labels * (A @ x))) + l2 / 2 * jnp.sum(x**2),

@@ -61,7 +61,7 @@ def main() -> None:
 def compare(name: str, A: np.ndarray, y: np.ndarray, k: int) -> None:
     """One data set and k."""
     n, d = A.shape
-    f = jaxht.LeastSquares(jnp.asarray(A), jnp.asarray(y))
+    f = jaxht.LeastSquares(jnp.asarray(A), jnp.asarray(y), mean=False)
 
     def ours(solver: Any) -> Any:
         start = jaxht.solve(f, jaxht.Sparse(k), jaxht.OMP())

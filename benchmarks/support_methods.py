@@ -54,7 +54,7 @@ def objective(problem: Problem) -> Any:
 
     model, A, y, l2 = problem
     if model == "squares":
-        return jaxht.LeastSquares(A / np.sqrt(len(y)), y / np.sqrt(len(y)), l2)
+        return jaxht.LeastSquares(A / np.sqrt(len(y)), y / np.sqrt(len(y)), l2, mean=False)
     return jaxht.Logistic(A if isinstance(A, np.ndarray) else jaxht.design(A), y, l2)
 
 

@@ -46,7 +46,9 @@ def own_rows(process: int, num_processes: int) -> tuple[scipy.sparse.csr_array, 
 
 def problem(A: Any, y: Any) -> tuple[Problem, Any, Any]:
     """The problem, its start and its key; within jit, since no process has the whole of A and y."""
-    return prepare(LeastSquares(A, y), Sparse(K), IHT(), Stop(max_steps=2000, rtol=1e-7))
+    return prepare(
+        LeastSquares(A, y, mean=False), Sparse(K), IHT(), Stop(max_steps=2000, rtol=1e-7)
+    )
 
 
 def solve(folder: Path, every: int, most: int | None) -> dict[str, Any]:

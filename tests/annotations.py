@@ -37,7 +37,7 @@ y, labels = 2 * A[:, 0] - A[:, 3], np.sign(A[:, 1])
 weights = np.linspace(1, 2, N).astype("float32")
 
 OBJECTIVES = {
-    "LeastSquares": lambda A, y, l2: jaxht.LeastSquares(A, y, l2, weights=weights),
+    "LeastSquares": lambda A, y, l2: jaxht.LeastSquares(A, y, l2, weights=weights, mean=False),
     "Logistic": lambda A, y, l2: jaxht.Logistic(A, jnp.sign(y), l2),
     "Hinge": lambda A, y, l2: jaxht.Hinge(A, jnp.sign(y), l2),
     "SquaredHinge": lambda A, y, l2: jaxht.SquaredHinge(A, jnp.sign(y), l2),
@@ -54,7 +54,7 @@ OBJECTIVES = {
         lambda x, row: jnp.sum((row @ x) ** 2), A, like=D
     ),
     "Operator": lambda A, y, l2: jaxht.LeastSquares(
-        jaxht.LinearOperator(lambda v, A: A @ v, A.shape, (A,), check=False), y, l2
+        jaxht.LinearOperator(lambda v, A: A @ v, A.shape, (A,), check=False), y, l2, mean=False
     ),
 }
 CONSTRAINTS = {
@@ -110,12 +110,15 @@ def trace_solves():
 
 def trace_the_rest():
     """Paths, validation, certificates, conditions, records of runs, projections, low rank."""
-    f = jaxht.LeastSquares(A, y, 0.1)
+    f = jaxht.LeastSquares(A, y, 0.1, mean=False)
     sparse, htp = jaxht.Sparse(1), jaxht.HTP()
     x = np.zeros(D, "float32")
 
     def split(held_out):
-        return tuple(jaxht.LeastSquares(A, y, 0.1, weights=part) for part in (~held_out, held_out))
+        return tuple(
+            jaxht.LeastSquares(A, y, 0.1, weights=part, mean=False)
+            for part in (~held_out, held_out)
+        )
 
     for program in (
         lambda: jaxht.path(f, sparse, htp, [1, 2]),
@@ -162,7 +165,7 @@ def trace_the_rest():
 def run_some():
     """What the host does around programs: results, named tuples from a jit, sparse designs,
     estimators."""
-    f = jaxht.LeastSquares(scipy.sparse.csr_array(A), y, 0.1)
+    f = jaxht.LeastSquares(scipy.sparse.csr_array(A), y, 0.1, mean=False)
     result = jaxht.solve(f, jaxht.Sparse(K), jaxht.HTP()).raise_for_status()
     assert "Result" in repr(result) and result.support.numpy().size == K and result.counts.ifo > 0
     dense = jaxht.LeastSquares(A, y, 0.1, mean=True)

@@ -197,7 +197,7 @@ REFUSED = [
 @pytest.mark.parametrize(("constraint", "message"), REFUSED)
 def test_what_cannot_be_is_refused(constraint, message):
     with pytest.raises(ValueError, match=message):
-        jaxht.solve(jaxht.LeastSquares(np.eye(4), np.ones(4)), constraint, jaxht.IHT())
+        jaxht.solve(jaxht.LeastSquares(np.eye(4), np.ones(4), mean=False), constraint, jaxht.IHT())
 
 
 def test_traced_groups_need_their_number():
@@ -243,7 +243,7 @@ def test_solvers_within_bounds_find_the_best_support(solver):
     @quick
     @functools.partial(jax.vmap, in_axes=(0, None, None, None))
     def run(bounds, A, y, solver):
-        return jaxht.solve(jaxht.LeastSquares(A, y), Sparse(3, bounds=bounds), solver)
+        return jaxht.solve(jaxht.LeastSquares(A, y, mean=False), Sparse(3, bounds=bounds), solver)
 
     result = run(BOXES, A, y, solver)
     for i, (value, x) in enumerate(points):
@@ -261,7 +261,9 @@ def test_groups_are_recovered(solver):
     groups, A = np.array([0, 1, 2, 0, 3, 1, 3, 3, 4, 4]), design(5, 30, 10)
     x = np.where(np.isin(groups, [1, 3]), np.array([1, 2, 1, -1, -2, 0.1, 3, 0.1, 1, 1]), 0)
     result = solve(
-        jaxht.LeastSquares(A, A @ x), Groups(2, groups, num_groups=5, k_max=2, size_max=5), solver
+        jaxht.LeastSquares(A, A @ x, mean=False),
+        Groups(2, groups, num_groups=5, k_max=2, size_max=5),
+        solver,
     )
     np.testing.assert_allclose(result.x, x, rtol=0, atol=1e-10)
     assert result.support.indices.tolist() == [1, 4, 5, 6, 7]
@@ -284,7 +286,9 @@ def test_an_intercept_is_kept_and_not_penalised():
     y = A[:, :8] @ np.array([0, 4.0, 0, 0, -3, 0, 0, 0]) + 0.02
     keep, l2 = np.arange(9) == 8, np.append(np.full(8, 0.01), 0.0)
     result = solve(
-        jaxht.LeastSquares(A, y, l2), Sparse(np.int32(3), k_max=3, keep=keep), jaxht.HTP()
+        jaxht.LeastSquares(A, y, l2, mean=False),
+        Sparse(np.int32(3), k_max=3, keep=keep),
+        jaxht.HTP(),
     )
     values = []
     for F in itertools.combinations(range(8), 2):

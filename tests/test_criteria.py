@@ -74,7 +74,7 @@ def models():
     A = rng.normal(size=(N, D))
     u = A[:, 0] - A[:, 1]
     return {
-        "squares": (jaxht.LeastSquares(A, u + rng.normal(size=N), 0.1), gaussian),
+        "squares": (jaxht.LeastSquares(A, u + rng.normal(size=N), 0.1, mean=False), gaussian),
         "mean of squares": (
             jaxht.LeastSquares(A, u + rng.normal(size=N), 0.1, mean=True),
             gaussian,
@@ -195,7 +195,7 @@ def test_the_planted_sparsity_is_chosen(criterion, least):
             jax.random.normal(key, (200, 30)),
             jax.random.normal(jax.random.fold_in(key, 1), (200,)),
         )
-        f = jaxht.LeastSquares(A, A[:, :3] @ jnp.array([1.0, -1.0, 2.0]) + noise)
+        f = jaxht.LeastSquares(A, A[:, :3] @ jnp.array([1.0, -1.0, 2.0]) + noise, mean=False)
         return criteria.choose_k(f, jaxht.Sparse(1), jaxht.OMP(), range(7), criterion=criterion).k
 
     right = int(np.sum(np.asarray(choose(jax.random.split(jax.random.key(0), 60))) == 3))
@@ -205,7 +205,7 @@ def test_the_planted_sparsity_is_chosen(criterion, least):
 def test_nothing_is_chosen_from_noise():
     rng = np.random.default_rng(3)
     choice = criteria.choose_k(
-        jaxht.LeastSquares(rng.normal(size=(100, 40)), rng.normal(size=100)),
+        jaxht.LeastSquares(rng.normal(size=(100, 40)), rng.normal(size=100), mean=False),
         jaxht.Sparse(1),
         jaxht.OMP(),
         [0, 1, 2, 4],
@@ -240,7 +240,9 @@ def test_a_path_ends_once_the_criterion_has_turned(both_ways, patience):
     A = rng.normal(size=(60, 14))
     with x64():
         f, ks = (
-            jaxht.LeastSquares(A, A[:, :3] @ [2.0, -1.5, 1.0] + 0.5 * rng.normal(size=60)),
+            jaxht.LeastSquares(
+                A, A[:, :3] @ [2.0, -1.5, 1.0] + 0.5 * rng.normal(size=60), mean=False
+            ),
             np.arange(1, 12),
         )
 
@@ -275,7 +277,7 @@ def test_a_path_ends_once_the_criterion_has_turned(both_ways, patience):
 def test_patience_is_an_int(patience):
     with pytest.raises(ValueError, match="patience must be None or an int of at least 1"):
         criteria.choose_k(
-            jaxht.LeastSquares(np.eye(3), np.ones(3)),
+            jaxht.LeastSquares(np.eye(3), np.ones(3), mean=False),
             jaxht.Sparse(1),
             jaxht.HTP(),
             [1],

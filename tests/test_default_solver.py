@@ -34,13 +34,13 @@ def operator():
 @pytest.mark.parametrize(
     ("objective", "constraint", "solver"),
     [
-        (LeastSquares(A, Y), Sparse(2), LocalSearch()),
+        (LeastSquares(A, Y, mean=False), Sparse(2), LocalSearch()),
         (
             Logistic(A, np.sign(Y), 1e-2),
             jaxht.Groups(2, np.arange(12) // 3),
             LocalSearch(patience=4),
         ),
-        (LeastSquares(operator(), Y), Sparse(2), HTP()),
+        (LeastSquares(operator(), Y, mean=False), Sparse(2), HTP()),
         (jaxht.MultiResponse(A, A[:, :3]), jaxht.LowRank(2), HTP()),
         (
             jaxht.MatrixCompletion(np.arange(4), np.arange(4), Y[:4], shape=(9, 8)),
@@ -58,7 +58,7 @@ def test_the_default_follows_from_the_kinds(objective, constraint, solver):
 def test_searches_shrink_as_problems_grow():
     """Fewer refits of larger problems; designs whose columns are not gathered have one start."""
     squares = [
-        chosen(LeastSquares(*shapes(n, d), 1e-3), Sparse(10))
+        chosen(LeastSquares(*shapes(n, d), 1e-3, mean=False), Sparse(10))
         for n, d in [(60, 2000), (1000, 20_000)]
     ]
     logistic = [
@@ -74,11 +74,16 @@ def test_searches_shrink_as_problems_grow():
     )
     search = jaxht.default_solver(Logistic(wide, np.sign(RNG.normal(size=500)), 1e-3), Sparse(100))
     assert (search.num_starts, search.num_candidates) == (1, 1)
-    assert isinstance(chosen(LeastSquares(*shapes(60, 20)), Sparse(jnp.asarray(3))), NIHT)
+    assert isinstance(
+        chosen(LeastSquares(*shapes(60, 20), mean=False), Sparse(jnp.asarray(3))), NIHT
+    )
 
 
 def test_solve_runs_it_and_names_it():
-    f, given = LeastSquares(A, Y), jaxht.solve(LeastSquares(A, Y), Sparse(2), LocalSearch())
+    f, given = (
+        LeastSquares(A, Y, mean=False),
+        jaxht.solve(LeastSquares(A, Y, mean=False), Sparse(2), LocalSearch()),
+    )
     result = jaxht.solve(f, Sparse(2))
     assert (
         result.support.numpy().tolist() == [3, 7]
@@ -88,7 +93,7 @@ def test_solve_runs_it_and_names_it():
     assert "solver=LocalSearch()" in repr(result) and "solver" not in repr(given)
     np.testing.assert_array_equal(result.x, given.x)
     batch = host(
-        quick(jax.vmap(lambda y: jaxht.solve(LeastSquares(A, y), Sparse(2))))(
+        quick(jax.vmap(lambda y: jaxht.solve(LeastSquares(A, y, mean=False), Sparse(2))))(
             np.stack([Y, A[:, 0] + A[:, 1]])
         )
     )

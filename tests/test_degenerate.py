@@ -132,7 +132,9 @@ def test_columns_of_zeros_stay_zero(name):
     A[:, 2:] = 0
     run = quick(
         lambda A: jaxht.solve(
-            jaxht.LeastSquares(A, ROWS), jaxht.Sparse(4, 4, bounds=(-1, 1)), SOLVERS[name]
+            jaxht.LeastSquares(A, ROWS, mean=False),
+            jaxht.Sparse(4, 4, bounds=(-1, 1)),
+            SOLVERS[name],
         )
     )
     result = run(A)
@@ -146,7 +148,7 @@ def test_squares_that_underflow_are_no_divergence(name):
     own it cannot say."""
     A = 1e-25 * np.random.default_rng(2).normal(size=(N, D)).astype(np.float32)
     result = quick(
-        lambda A: jaxht.solve(jaxht.LeastSquares(A, jnp.ones(N)), SPARSE, SOLVERS[name])
+        lambda A: jaxht.solve(jaxht.LeastSquares(A, jnp.ones(N), mean=False), SPARSE, SOLVERS[name])
     )(A)
     assert result.status != Status.DIVERGED and (result.status == Status.INVALID_STEP_SIZE) == (
         name == "NIHT"
@@ -161,7 +163,7 @@ def test_squares_that_overflow_are_no_fixed_point(name):
     rng = np.random.default_rng(0)
     A = (1e-8 * rng.standard_normal((8, 6))).astype(np.float32)
     y = (1e20 * A @ [0, 3, 0, 0, -2, 0] + 1e11 * rng.standard_normal(8)).astype(np.float32)
-    result = jaxht.solve(jaxht.LeastSquares(A, y), jaxht.Sparse(2), SOLVERS[name])
+    result = jaxht.solve(jaxht.LeastSquares(A, y, mean=False), jaxht.Sparse(2), SOLVERS[name])
     assert np.max(np.abs(result.x)) > 2e19
     on = A[:, np.flatnonzero(result.x)].astype(float)
     assert result.value <= 1.001 * np.linalg.lstsq(on, y.astype(float))[1][0] / 2

@@ -105,20 +105,22 @@ def test_local_search_finds_the_law_from_any_start(degree):
 
 
 KINDS = {
-    "array": (lambda A, y: LeastSquares(A, y), 0, np.ones),
+    "array": (lambda A, y: LeastSquares(A, y, mean=False), 0, np.ones),
     "ridge of each": (
         lambda A, y: LeastSquares(A, y, np.arange(6.0), mean=True),
         np.arange(6.0),
         np.ones,
     ),
-    "weights": (lambda A, y: LeastSquares(A, y, weights=np.arange(20.0)), 0, np.arange),
+    "weights": (lambda A, y: LeastSquares(A, y, weights=np.arange(20.0), mean=False), 0, np.arange),
     "sparse": (
-        lambda A, y: LeastSquares(jaxht.design(scipy.sparse.csr_array(A)), y, 0.3),
+        lambda A, y: LeastSquares(jaxht.design(scipy.sparse.csr_array(A)), y, 0.3, mean=False),
         0.3,
         np.ones,
     ),
     "operator": (
-        lambda A, y: LeastSquares(jaxht.LinearOperator(lambda x, A: A @ x, A.shape, (A,)), y),
+        lambda A, y: LeastSquares(
+            jaxht.LinearOperator(lambda x, A: A @ x, A.shape, (A,)), y, mean=False
+        ),
         0,
         np.ones,
     ),
@@ -146,7 +148,7 @@ def test_it_is_projected_within_batches_paths_and_bounds():
 
     @quick
     def run(y):
-        f = LeastSquares(A, y)
+        f = LeastSquares(A, y, mean=False)
         path = jaxht.path(f, Sparse(1), jaxht.IHT(), [2, 6], x0="dense", stop=stop)
         _, values = jaxht.trace(f, Sparse(6), jaxht.IHT(), num_steps=1, x0="dense")
         bounded = jaxht.solve(f, Sparse(6, nonnegative=True), jaxht.IHT(), x0="dense", stop=stop)
@@ -179,7 +181,7 @@ def test_of_other_losses_and_of_low_rank():
 
 REFUSED = {
     "fewer rows": (
-        lambda: LeastSquares(np.ones((3, 4)), np.ones(3)),
+        lambda: LeastSquares(np.ones((3, 4)), np.ones(3), mean=False),
         r"^A must have at least.*\(3, 4\)",
     ),
     "no linear model": (

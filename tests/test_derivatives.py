@@ -104,12 +104,12 @@ def as_operator(A):
             jaxht.Logistic(A, jnp.sign(y), t), jaxht.Groups(2, np.arange(D) // 2), jaxht.HTP()
         ),
         "sparse design": lambda A, y, t: jaxht.solve(
-            jaxht.LeastSquares(scipy.sparse.csr_array(A * (np.abs(A) > 0.3)), y, t),
+            jaxht.LeastSquares(scipy.sparse.csr_array(A * (np.abs(A) > 0.3)), y, t, mean=False),
             jaxht.Sparse(K),
             jaxht.HTP(),
         ),
         "operator": lambda A, y, t: jaxht.solve(
-            jaxht.LeastSquares(as_operator(A), y, t), jaxht.Sparse(K), jaxht.NIHT()
+            jaxht.LeastSquares(as_operator(A), y, t, mean=False), jaxht.Sparse(K), jaxht.NIHT()
         ),
         "function": lambda A, y, t: jaxht.solve(
             jaxht.Custom(lambda x, t: jnp.sum((A @ x - y) ** 2) + t * jnp.sum(x**4), t, like=D),
@@ -127,7 +127,7 @@ def as_operator(A):
             jaxht.HTP(),
         ),
         "x0 is no part of it": lambda A, y, t: jaxht.solve(
-            jaxht.LeastSquares(A, y, t), jaxht.Sparse(K), jaxht.HTP(), x0=jnp.full(D, t)
+            jaxht.LeastSquares(A, y, t, mean=False), jaxht.Sparse(K), jaxht.HTP(), x0=jnp.full(D, t)
         ),
     }.values(),
     ids=lambda solution: "",
@@ -148,7 +148,7 @@ def test_bounds(solver, nonnegative):
 
     def function(y, lower, upper):
         constraint = jaxht.Sparse(K, bounds=(lower, upper), nonnegative=nonnegative)
-        x = jaxht.solve(jaxht.LeastSquares(A, y, 0.1), constraint, solver).x
+        x = jaxht.solve(jaxht.LeastSquares(A, y, 0.1, mean=False), constraint, solver).x
         return jnp.vdot(c, x), x
 
     with x64():
@@ -282,12 +282,12 @@ def test_paths_and_validation():
     (A, y, l2, w), along, c = data()
 
     def of_path(both_ways, A, y, l2, w):
-        f = jaxht.LeastSquares(A, y, l2, weights=w)
+        f = jaxht.LeastSquares(A, y, l2, weights=w, mean=False)
         found = jaxht.path(f, jaxht.Sparse(1), jaxht.HTP(), [1, 2, 4], both_ways=both_ways)
         return jnp.vdot(jnp.arange(1.0, 4), found.x @ c + found.value)
 
     def of_validation(A, y, l2, w):
-        train, held_out = (jaxht.LeastSquares(A[part], y[part], l2 * (part.start is None), weights=w[part])
+        train, held_out = (jaxht.LeastSquares(A[part], y[part], l2 * (part.start is None), weights=w[part], mean=False)
                            for part in (slice(25), slice(25, N)))  # fmt: skip
         return jnp.sum(jaxht.validate(train, held_out, jaxht.Sparse(1), jaxht.HTP(), [2, 3]).losses)
 
@@ -308,7 +308,7 @@ def test_a_lane_without_a_minimiser_spoils_no_other():
     @jax.value_and_grad
     def lanes(l2, y):
         return jnp.vdot(
-            c, jaxht.solve(jaxht.LeastSquares(A, y, l2), jaxht.Sparse(K), jaxht.HTP()).x
+            c, jaxht.solve(jaxht.LeastSquares(A, y, l2, mean=False), jaxht.Sparse(K), jaxht.HTP()).x
         )
 
     with x64():
@@ -322,7 +322,7 @@ def test_points_that_are_no_minimisers_have_none():
     (A, y, *_), _, _ = data()
 
     def cut_off(l2):
-        f = jaxht.LeastSquares(A, y, l2)
+        f = jaxht.LeastSquares(A, y, l2, mean=False)
         return jnp.sum(jaxht.solve(f, jaxht.Sparse(K), jaxht.IHT(), stop=jaxht.Stop(max_steps=3)).x)
 
     def gap(l2):
@@ -331,7 +331,7 @@ def test_points_that_are_no_minimisers_have_none():
         ).gap
 
     def of_products(l2):
-        f = jaxht.LeastSquares(as_operator(A), y, l2)
+        f = jaxht.LeastSquares(as_operator(A), y, l2, mean=False)
         return jnp.sum(jaxht.solve(f, jaxht.Sparse(K), jaxht.IHT(), stop=jaxht.Stop(max_steps=3)).x)
 
     def of_function(l2):
@@ -368,7 +368,11 @@ def test_derivatives_of_the_steps(name):
         return jnp.vdot(
             c,
             jaxht.solve(
-                jaxht.LeastSquares(A, y, l2), jaxht.Sparse(K), solver, stop=stop, adjoint=adjoint
+                jaxht.LeastSquares(A, y, l2, mean=False),
+                jaxht.Sparse(K),
+                solver,
+                stop=stop,
+                adjoint=adjoint,
             ).x,
         )
 
@@ -386,7 +390,7 @@ def test_derivatives_of_the_steps(name):
 
 
 def test_adjoint_is_checked():
-    f = jaxht.LeastSquares(jnp.eye(3), jnp.ones(3))
+    f = jaxht.LeastSquares(jnp.eye(3), jnp.ones(3), mean=False)
     with pytest.raises(ValueError, match="adjoint must be one of"):
         jaxht.solve(f, jaxht.Sparse(1), jaxht.IHT(), adjoint="direct")
     with pytest.raises(ValueError, match="max_steps must be a Python int"):
@@ -405,7 +409,7 @@ def test_memory_of_the_gradient():
     def size(adjoint, max_steps):
         def function(l2):
             stop = jaxht.Stop(max_steps=max_steps)
-            f = jaxht.LeastSquares(A, y, l2)
+            f = jaxht.LeastSquares(A, y, l2, mean=False)
             return jnp.vdot(
                 c, jaxht.solve(f, jaxht.Sparse(K), jaxht.IHT(), stop=stop, adjoint=adjoint).x
             )
@@ -422,11 +426,11 @@ def test_where_there_are_none():
     A[:, 1] = A[:, 0]
 
     def function(l2):
-        f = jaxht.LeastSquares(A, y, l2)
+        f = jaxht.LeastSquares(A, y, l2, mean=False)
         return jnp.vdot(c, jaxht.solve(f, jaxht.Sparse(5), jaxht.IHT()).x)
 
     def conditions(l2):
-        f = jaxht.LeastSquares(A, y, l2)
+        f = jaxht.LeastSquares(A, y, l2, mean=False)
         return jaxht.differentiability(
             f, jaxht.Sparse(5), jaxht.solve(f, jaxht.Sparse(5), jaxht.IHT()).x
         )
@@ -477,7 +481,7 @@ def test_singular_hessians_are_seen(kind, precision):
     x = np.array([1, 1, 1, 1, 2, 1e-3])
 
     def regular(make, A):
-        f = jaxht.LeastSquares(make(A), jnp.ones(20)).prepare()
+        f = jaxht.LeastSquares(make(A), jnp.ones(20), mean=False).prepare()
         return theorem_holds(
             f, jaxht.Support(jnp.ones(6, bool), k_max=6), x.astype(precision)
         ).regular
@@ -492,7 +496,7 @@ def test_singular_hessians_are_seen(kind, precision):
 
 
 def conditions_of(y, constraint, x, A=None):
-    f = jaxht.LeastSquares(np.eye(4) if A is None else A, np.asarray(y))
+    f = jaxht.LeastSquares(np.eye(4) if A is None else A, np.asarray(y), mean=False)
     found = jaxht.differentiability(f, constraint, np.asarray(x))
     return [bool(holds) for holds in (*found, found.exists, found.two_sided)]
 
@@ -538,7 +542,9 @@ def test_one_sided_derivatives():
 
     def function(y):
         constraint = jaxht.Sparse(2, bounds=(None, 3.0))
-        return jnp.sum(jaxht.solve(jaxht.LeastSquares(jnp.eye(4), y), constraint, jaxht.HTP()).x)
+        return jnp.sum(
+            jaxht.solve(jaxht.LeastSquares(jnp.eye(4), y, mean=False), constraint, jaxht.HTP()).x
+        )
 
     with x64():
         up, down = (jax.grad(function)(jnp.array([3.0 + h, 2, 1, 1])) for h in (1e-9, -1e-4))

@@ -25,7 +25,7 @@ N, D = 6, 4
 RNG = np.random.default_rng(0)
 A = RNG.normal(size=(N, D)).astype(np.float32)
 Y = RNG.normal(size=N).astype(np.float32)
-F, C = LeastSquares(A, Y), Sparse(2)
+F, C = LeastSquares(A, Y, mean=False), Sparse(2)
 
 # ---- checks on the host, within a jit ------------------------------------------------------------
 
@@ -79,7 +79,7 @@ BUILT = {
     ),
     "TraceRegression": (
         lambda A, y, l2: run(
-            jaxht.TraceRegression(LeastSquares(A, y, l2), (2, 2)), jaxht.LowRank(1)
+            jaxht.TraceRegression(LeastSquares(A, y, l2, mean=False), (2, 2)), jaxht.LowRank(1)
         ),
         (A, Y, ONE),
     ),
@@ -111,7 +111,9 @@ BUILT = {
     "LinearOperator": (
         lambda scale, norms: run(
             LeastSquares(
-                jaxht.LinearOperator(lambda x, s: s * x, (D, D), (scale,), norms=norms), jnp.ones(D)
+                jaxht.LinearOperator(lambda x, s: s * x, (D, D), (scale,), norms=norms),
+                jnp.ones(D),
+                mean=False,
             )
         ),
         (ONE, L2),
@@ -133,10 +135,13 @@ BUILT = {
         (L2 * (np.arange(D) < 2), ONE),
     ),
     "certify": (
-        lambda x, l2: jaxht.certify(LeastSquares(A, Y, l2), C, x),
+        lambda x, l2: jaxht.certify(LeastSquares(A, Y, l2, mean=False), C, x),
         (L2 * (np.arange(D) < 2), ONE),
     ),
-    "exhaustive_search": (lambda A, y: jaxht.exhaustive_search(LeastSquares(A, y), C), (A, Y)),
+    "exhaustive_search": (
+        lambda A, y: jaxht.exhaustive_search(LeastSquares(A, y, mean=False), C),
+        (A, Y),
+    ),
     "hard_threshold": (
         lambda x, k, every: transforms.hard_threshold(k, every=every).update(
             x, transforms.hard_threshold(k, every=every).init(x), x
@@ -161,7 +166,7 @@ def numbers(solver):
 def built(solver):
     def build(*values):
         given = solver(**dict(zip(numbers(solver), values, strict=True)))
-        return run(LeastSquares(A, Y, 1.0), solver=given, key=jax.random.key(0))
+        return run(LeastSquares(A, Y, 1.0, mean=False), solver=given, key=jax.random.key(0))
 
     return build, tuple(np.int32(1) if integral else ONE for integral in numbers(solver).values())
 
@@ -191,7 +196,9 @@ def test_all_constructors_are_tried():
 def test_groups_within_a_jit_are_what_they_are_outside():
     groups = jnp.array([0, 0, 1, 1])
     inside = jax.jit(
-        lambda y: jaxht.solve(LeastSquares(A, y), jaxht.Groups(1, groups), jaxht.HTP()).x
+        lambda y: (
+            jaxht.solve(LeastSquares(A, y, mean=False), jaxht.Groups(1, groups), jaxht.HTP()).x
+        )
     )(Y)
     np.testing.assert_allclose(
         inside, jaxht.solve(F, jaxht.Groups(1, groups), jaxht.HTP()).x, rtol=1e-5
@@ -328,19 +335,19 @@ WRONG = {
     ),
     "A is a frame": (
         r"A must be an array .*; got Frame: pass A.to_numpy\(\)",
-        solved(LeastSquares(Frame(), Y)),
+        solved(LeastSquares(Frame(), Y, mean=False)),
     ),
     "y is a series": (
         r"y must be an array of shape \(6,\); got Frame: pass y.to_numpy\(\)",
-        solved(LeastSquares(A, Frame())),
+        solved(LeastSquares(A, Frame(), mean=False)),
     ),
     "weights are a series": (
         r"LeastSquares.weights must be .*; got Frame: pass",
-        solved(LeastSquares(A, Y, weights=Frame())),
+        solved(LeastSquares(A, Y, weights=Frame(), mean=False)),
     ),
     "weights are a list": (
         r"LeastSquares.weights must be .*got list",
-        solved(LeastSquares(A, Y, weights=[1.0] * N)),
+        solved(LeastSquares(A, Y, weights=[1.0] * N, mean=False)),
     ),
     "S is a list": (
         r"S must be a square matrix; got list: pass np.asarray\(S\)",
@@ -479,14 +486,14 @@ def test_the_test_of_an_operator_is_switched_off_and_made_once():
     assert not calls
     A = jaxht.LinearOperator(lambda x, s: product(x) * s * 0 + x, (D, D), (np.ones(1),))
     made = len(calls)
-    jaxht.LeastSquares(A, Y[:D]).prepare()
-    run(LeastSquares(A, Y[:D]))
+    jaxht.LeastSquares(A, Y[:D], mean=False).prepare()
+    run(LeastSquares(A, Y[:D], mean=False))
     assert 0 < made == len(calls)
 
 
 # ---- how things print ----------------------------------------------------------------------------
 
-SQUARES = LeastSquares(jnp.eye(D), jnp.array([1.0, 4.0, 2.0, 3.0]))
+SQUARES = LeastSquares(jnp.eye(D), jnp.array([1.0, 4.0, 2.0, 3.0]), mean=False)
 
 
 @pytest.mark.parametrize("name", SOLVERS)
@@ -506,7 +513,7 @@ WRITTEN = [
         lambda: Sparse(2, keep=KEEP, bounds=(None, L2)),
         "Sparse(k=2, keep=bool[4], bounds=(None, float32[4]))",
     ),
-    (lambda: SQUARES, "LeastSquares(A=float32[4,4], y=float32[4])"),
+    (lambda: SQUARES, "LeastSquares(A=float32[4,4], y=float32[4], mean=False)"),
     (
         lambda: jaxht.LinearOperator(jnp.negative, (D, D), dtype=np.float32),
         "LinearOperator(product=negative, shape=(4, 4), dtype=float32)",
@@ -544,7 +551,7 @@ def test_within_a_jit_shapes_are_printed():
 
     @jax.jit
     def traced(y):
-        result = jaxht.solve(LeastSquares(A, y), C, IHT())
+        result = jaxht.solve(LeastSquares(A, y, mean=False), C, IHT())
         printed.append(repr(result))
         return result.x
 
@@ -579,10 +586,14 @@ def test_indices_of_a_batch_or_a_tracer_are_refused():
 # ---- precision -----------------------------------------------------------------------------------
 
 ROUNDED = {
-    "LeastSquares": lambda dtype: solved(LeastSquares(A.astype(dtype), Y)),
+    "LeastSquares": lambda dtype: solved(LeastSquares(A.astype(dtype), Y, mean=False)),
     "a sparse design": lambda dtype: lambda: jaxht.design(scipy.sparse.csr_array(A.astype(dtype))),
     "LinearOperator": lambda dtype: solved(
-        LeastSquares(jaxht.LinearOperator(lambda x, a: a * x, (D, D), (np.ones(D, dtype),)), Y[:D])
+        LeastSquares(
+            jaxht.LinearOperator(lambda x, a: a * x, (D, D), (np.ones(D, dtype),)),
+            Y[:D],
+            mean=False,
+        )
     ),
     "MatrixSensing": lambda dtype: jaxht.MatrixSensing(A.reshape(N, 2, 2).astype(dtype), Y).prepare,
     "MatrixCompletion": lambda dtype: (
@@ -630,7 +641,7 @@ def test_targets_and_numbers_are_rounded_in_silence(warned_of_nothing):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         jaxht.solve(
-            LeastSquares(A, Y.astype(float), np.float64(0.1), weights=np.ones(N)),
+            LeastSquares(A, Y.astype(float), np.float64(0.1), weights=np.ones(N), mean=False),
             C,
             IHT(np.float64(0.1)),
         )
@@ -643,7 +654,7 @@ def test_derivatives_of_a_solution_are_those_of_its_steps():
     """By the implicit function theorem next to those of 500 steps."""
 
     def value(y, run=jaxht.solve):
-        result = run(LeastSquares(A, y), C, IHT())
+        result = run(LeastSquares(A, y, mean=False), C, IHT())
         return (result[0] if isinstance(result, tuple) else result).value
 
     def traced(y):

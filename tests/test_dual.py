@@ -430,11 +430,11 @@ def test_certificates_are_at_least_as_tight_as_those_of_dual_ascent(name):
         assert ours.gap <= 1.002 * theirs.gap + 1e-6 * abs(ours.value)
 
 
-RIDGE = jaxht.LeastSquares(np.ones((4, 3)), np.ones(4), 0.1)
+RIDGE = jaxht.LeastSquares(np.ones((4, 3)), np.ones(4), 0.1, mean=False)
 WRONG = {
     "a ridge each": (
         r"l2 must be a single number",
-        jaxht.LeastSquares(np.ones((4, 3)), np.ones(4), np.ones(3)),
+        jaxht.LeastSquares(np.ones((4, 3)), np.ones(4), np.ones(3), mean=False),
         DIHT(),
     ),
     "no loss": (
@@ -460,12 +460,12 @@ def test_what_cannot_be(name):
 
 @pytest.mark.parametrize("solver", [DIHT(), SDIHT()], ids=repr)
 def test_without_a_ridge_there_is_no_dual(solver):
-    f = jaxht.LeastSquares(np.eye(4), np.ones(4))
+    f = jaxht.LeastSquares(np.eye(4), np.ones(4), mean=False)
     result = solve(f, Sparse(1, 1), solver, key=jax.random.key(0))
     assert (result.status, result.num_steps) == (Status.NO_DUAL, 0)
     assert result.gap == np.inf
     for without in (0, 0.0, None, np.float64(0)):
-        f = jaxht.LeastSquares(np.eye(4), np.ones(4), without)
+        f = jaxht.LeastSquares(np.eye(4), np.ones(4), without, mean=False)
         with pytest.raises(
             ValueError, match=r"l2 must be a single number above 0 to have a dual; got"
         ):
@@ -476,11 +476,14 @@ def test_without_a_ridge_there_is_no_dual(solver):
             duality.check_dual(f)
     with pytest.raises(ValueError, match=r"l2 must be .* above 0 to have a dual; got 0"):
         jaxht.solve(
-            jaxht.LeastSquares(np.eye(4), np.ones(4)), Sparse(1), solver, key=jax.random.key(0)
+            jaxht.LeastSquares(np.eye(4), np.ones(4), mean=False),
+            Sparse(1),
+            solver,
+            key=jax.random.key(0),
         )
     proof = quick(
         lambda l2: jaxht.certify(
-            jaxht.LeastSquares(np.eye(4), np.ones(4), l2), Sparse(1, 1), np.ones(4)
+            jaxht.LeastSquares(np.eye(4), np.ones(4), l2, mean=False), Sparse(1, 1), np.ones(4)
         )
     )(0.0)
     assert (proof.lower, proof.gap) == (-np.inf, np.inf) and proof.value >= 0

@@ -146,7 +146,7 @@ def test_without_jit(name):
 
 def loss(l2, A, y):
     """Of a solution, by the ridge."""
-    x = jaxht.solve(jaxht.LeastSquares(A, y, l2), jaxht.Sparse(K), jaxht.HTP()).x
+    x = jaxht.solve(jaxht.LeastSquares(A, y, l2, mean=False), jaxht.Sparse(K), jaxht.HTP()).x
     return jnp.sum((x - 1.0) ** 2)
 
 
@@ -206,7 +206,7 @@ def test_donation():
     @functools.partial(jax.jit, donate_argnums=0)
     def go_on(x):
         return jaxht.solve(
-            jaxht.LeastSquares(A, y), jaxht.Sparse(K), jaxht.IHT(), x0=x, stop=STOP
+            jaxht.LeastSquares(A, y, mean=False), jaxht.Sparse(K), jaxht.IHT(), x0=x, stop=STOP
         ).x
 
     start = jnp.zeros(D)
@@ -249,7 +249,7 @@ def test_equinox():
     """Objectives, solvers and results pass through filter_jit and filter_grad."""
     with x64():
         A, y = data(np.float64)
-        f = jaxht.LeastSquares(A, y, jnp.asarray(0.1))
+        f = jaxht.LeastSquares(A, y, jnp.asarray(0.1), mean=False)
 
         @eqx.filter_jit
         def solution(f, solver):
@@ -297,7 +297,7 @@ def test_functions_that_check_their_types():
 
     @checked
     def refit(A: Float[Array, "n d"], y: Float[Array, " n"], model: Model) -> Float[Array, " d"]:
-        f = jaxht.LeastSquares(A, y)
+        f = jaxht.LeastSquares(A, y, mean=False)
         support: jaxht.ModelSubspace = model.fit.support
         return jaxht.refit.refit(f.prepare(), support, model.coefficients).x
 
@@ -307,7 +307,7 @@ def test_functions_that_check_their_types():
 
     A, y = data()
     for constraint in (jaxht.Sparse(K), jaxht.Sparse(jnp.asarray(K), k_max=K)):
-        model = fit(jaxht.LeastSquares(A, y, 0.1), constraint, jaxht.HTP(), STOP)
+        model = fit(jaxht.LeastSquares(A, y, 0.1, mean=False), constraint, jaxht.HTP(), STOP)
         assert np.count_nonzero(model.coefficients) == K and model.mask.sum() == K
         assert refit(A, y, model).shape == (D,)
         lanes = jax.vmap(lambda y, model=model: refit(A, y, model))(jnp.stack([y, 2 * y]))
@@ -317,7 +317,7 @@ def test_functions_that_check_their_types():
         refit(A, y[1:], model)
     for wrong in ((jaxht.HTP(), jaxht.Sparse(K)), (jaxht.Sparse(K), "HTP")):
         with pytest.raises(TypeCheckError):
-            fit(jaxht.LeastSquares(A, y), *wrong, STOP)
+            fit(jaxht.LeastSquares(A, y, mean=False), *wrong, STOP)
 
 
 @with_equinox
@@ -341,7 +341,7 @@ def test_optimistix():
             return jnp.sum((A @ x - y) ** 2) / 2
 
         f = jaxht.Custom(squares, (A, y), like=D)
-        expected = jaxht.solve(jaxht.LeastSquares(A, y), jaxht.Sparse(K), jaxht.HTP()).x
+        expected = jaxht.solve(jaxht.LeastSquares(A, y, mean=False), jaxht.Sparse(K), jaxht.HTP()).x
         np.testing.assert_allclose(
             jaxht.solve(f, jaxht.Sparse(K), jaxht.HTP()).x, expected, atol=1e-8
         )

@@ -212,8 +212,16 @@ def test_history_and_progress():
     ("objective", "constraint", "message"),
     [
         (jaxht.MultiResponse(np.eye(4), np.eye(4)), jaxht.Sparse(2), "one output"),
-        (jaxht.LeastSquares(np.eye(4), np.ones(4), np.ones(4)), jaxht.Sparse(2), "single l2"),
-        (jaxht.LeastSquares(np.eye(4), np.ones(4)), jaxht.LowRank(2), "Sparse or Groups"),
+        (
+            jaxht.LeastSquares(np.eye(4), np.ones(4), np.ones(4), mean=False),
+            jaxht.Sparse(2),
+            "single l2",
+        ),
+        (
+            jaxht.LeastSquares(np.eye(4), np.ones(4), mean=False),
+            jaxht.LowRank(2),
+            "Sparse or Groups",
+        ),
     ],
 )
 def test_errors(objective, constraint, message):

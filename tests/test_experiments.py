@@ -1015,7 +1015,7 @@ def test_every_solver_is_built_from_an_objective_and_k(name):
     A, row = np.ones((20, 12), np.float32), SOLVERS[name]
 
     def init(A):
-        objective = jaxht.LeastSquares(A, A[:, 3])
+        objective = jaxht.LeastSquares(A, A[:, 3], mean=False)
         constraint, solver = row.method(2, 12)(
             objective, sweep.Cell({"K": 2}, {}, jax.random.key(0))
         )

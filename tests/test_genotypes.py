@@ -247,9 +247,9 @@ def test_covariates_traits_and_genes():
     targets = np.stack([y, rng.normal(size=n) + Z[:, 10]], axis=1)
     genes, traits = jaxht.Groups(3, jnp.arange(d) // 5), jnp.repeat(jnp.arange(d), 2).reshape(d, 2)
     problems = [
-        (lambda A: jaxht.LeastSquares(A, y + 3 + C[:, 1]), keep, (S.design, full)),
+        (lambda A: jaxht.LeastSquares(A, y + 3 + C[:, 1], mean=False), keep, (S.design, full)),
         (lambda A: jaxht.MultiResponse(A, targets, 1e-3), jaxht.Groups(4, traits), None),
-        (lambda A: jaxht.LeastSquares(A, y), genes, None),
+        (lambda A: jaxht.LeastSquares(A, y, mean=False), genes, None),
     ]
     alone = jaxht.standardize(Genotypes.build(G)).design
     for model, constraint, designs in problems:
@@ -272,9 +272,14 @@ def test_lanes_and_traced_designs():
     G, _, y = planted()
     A = jaxht.standardize(Genotypes.build(G)).design
     targets = jnp.asarray(np.stack([y, y[::-1]]), jnp.float32)
-    one = [solve(jaxht.LeastSquares(A, t), jaxht.Sparse(4, k_max=4), jaxht.HTP()) for t in targets]
+    one = [
+        solve(jaxht.LeastSquares(A, t, mean=False), jaxht.Sparse(4, k_max=4), jaxht.HTP())
+        for t in targets
+    ]
     lanes = jax.vmap(
-        lambda t: jaxht.solve(jaxht.LeastSquares(A, t), jaxht.Sparse(4, k_max=4), jaxht.HTP())
+        lambda t: jaxht.solve(
+            jaxht.LeastSquares(A, t, mean=False), jaxht.Sparse(4, k_max=4), jaxht.HTP()
+        )
     )(targets)
     np.testing.assert_allclose(lanes.x, np.stack([result.x for result in one]), atol=1e-5)
     # The derivative of a solution, whose design is packed.
@@ -282,7 +287,7 @@ def test_lanes_and_traced_designs():
     slopes = [
         jax.grad(
             lambda y, A=A: jaxht.solve(
-                jaxht.LeastSquares(A, y), jaxht.Sparse(4, k_max=4), jaxht.HTP()
+                jaxht.LeastSquares(A, y, mean=False), jaxht.Sparse(4, k_max=4), jaxht.HTP()
             ).x[10]
         )(targets[0])
         for A in (A, dense)
@@ -349,7 +354,10 @@ def test_what_is_wrong_is_said(tmp_path):
         (lambda: Integers.build(G, missing=0), "missing must be an int other than 0"),
         (lambda: hstack([]), "parts must be designs"),
         (lambda: hstack([np.ones((3, 1)), Genotypes.build(G)]), "one number of rows"),
-        (lambda: jaxht.LeastSquares(Genotypes.build(G), np.ones(3)).prepare(), "y must have shape"),
+        (
+            lambda: jaxht.LeastSquares(Genotypes.build(G), np.ones(3), mean=False).prepare(),
+            "y must have shape",
+        ),
     ]:
         with pytest.raises(ValueError, match=message):
             build()

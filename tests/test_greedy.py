@@ -80,7 +80,7 @@ def ridged_logistic(B, y, l2=0.05):
 
 
 def objective(model, A, y):
-    return LeastSquares(A, y) if model == "linear" else jaxht.Logistic(A, y, 0.05)
+    return LeastSquares(A, y, mean=False) if model == "linear" else jaxht.Logistic(A, y, 0.05)
 
 
 @pytest.mark.parametrize("model", ["linear", "logistic"])
@@ -115,10 +115,12 @@ def test_omp_has_the_supports_of_scikit_learn():
 
     @quick
     def run(A, y):
-        shared = jax.vmap(lambda y: jaxht.solve(LeastSquares(A[0], y), Sparse(10), OMP()).x)(y)
-        return jax.vmap(lambda A, y: jaxht.solve(LeastSquares(A, y), Sparse(10), OMP()).x)(
-            A, y
-        ), shared
+        shared = jax.vmap(
+            lambda y: jaxht.solve(LeastSquares(A[0], y, mean=False), Sparse(10), OMP()).x
+        )(y)
+        return jax.vmap(
+            lambda A, y: jaxht.solve(LeastSquares(A, y, mean=False), Sparse(10), OMP()).x
+        )(A, y), shared
 
     own, shared = host(run(A, y))
     for i in range(number):
@@ -165,16 +167,16 @@ def test_every_design_and_a_matrix_of_entries_give_the_same(solver):
     A, Y = rng.normal(size=(20, 8)), rng.normal(size=(20, 2))
     times = lambda x, A: A @ x  # noqa: E731
     constraint = Sparse(3, 3)
-    one = solve(LeastSquares(A, Y[:, 0], 0.1), constraint, solver)
+    one = solve(LeastSquares(A, Y[:, 0], 0.1, mean=False), constraint, solver)
     assert np.count_nonzero(one.x) == 3
-    operator = LeastSquares(jaxht.LinearOperator(times, A.shape, (A,)), Y[:, 0], 0.1)
+    operator = LeastSquares(jaxht.LinearOperator(times, A.shape, (A,)), Y[:, 0], 0.1, mean=False)
     function = jaxht.Custom(squares, A, Y[:, 0], like=np.zeros(8))
     # The scores of FoBa know no norms of columns there.
     others = {"OMP": [operator, function], "ExhaustiveLocalSearch": [operator], "FoBa": []}
     for other in others[type(solver).__name__]:
         np.testing.assert_allclose(solve(other, constraint, solver).x, one.x, atol=1e-6)
     two = solve(jaxht.MultiResponse(A, Y), constraint, solver)
-    flat = solve(LeastSquares(np.kron(A, np.eye(2)), Y.ravel()), constraint, solver)
+    flat = solve(LeastSquares(np.kron(A, np.eye(2)), Y.ravel(), mean=False), constraint, solver)
     np.testing.assert_allclose(two.x.ravel(), flat.x, atol=1e-8)
 
 
@@ -187,7 +189,8 @@ def test_omp_ends_where_no_column_lowers_the_loss():
     A = rng.normal(size=(10, 6))
     A = np.hstack([A, A, np.zeros((10, 2))])
     result, of_zero = (
-        solve(LeastSquares(A, y), Sparse(9, 9), OMP()) for y in (rng.normal(size=10), np.zeros(10))
+        solve(LeastSquares(A, y, mean=False), Sparse(9, 9), OMP())
+        for y in (rng.normal(size=10), np.zeros(10))
     )
     assert result.status == Status.NO_PROGRESS
     assert np.count_nonzero(result.x) == 6
@@ -197,14 +200,16 @@ def test_omp_ends_where_no_column_lowers_the_loss():
 def test_omp_of_groups_is_the_loop():
     rng = np.random.default_rng(0)
     A, y, groups = rng.normal(size=(30, 12)), rng.normal(size=30), np.arange(12) % 4
-    f, chosen, x = reference.LeastSquares(A, y), [], np.zeros(12)
+    f, chosen, x = reference.LeastSquares(A, y, mean=False), [], np.zeros(12)
     for _ in range(3):
         gradient = f.gradient(x)
         norms = [0 if g in chosen else np.linalg.norm(gradient[groups == g]) for g in range(4)]
         chosen.append(int(np.argmax(norms)))
         x = f.minimise(np.flatnonzero(np.isin(groups, chosen)))
     result = solve(
-        LeastSquares(A, y), jaxht.Groups(3, groups, k_max=3, num_groups=4, size_max=9), OMP()
+        LeastSquares(A, y, mean=False),
+        jaxht.Groups(3, groups, k_max=3, num_groups=4, size_max=9),
+        OMP(),
     )
     np.testing.assert_allclose(result.x, x, atol=1e-10)
 
@@ -217,12 +222,12 @@ def test_a_start_is_a_support_and_what_is_kept_stays(solver):
     """A mask, the result of another run, and an intercept that is not worth its place."""
     rng = np.random.default_rng(3)
     A = np.hstack([np.ones((60, 1)), rng.normal(size=(60, 14))])
-    f = LeastSquares(A, A[:, 1:5] @ [3.0, -2, 1, 0.5] + 0.3 * rng.normal(size=60))
+    f = LeastSquares(A, A[:, 1:5] @ [3.0, -2, 1, 0.5] + 0.3 * rng.normal(size=60), mean=False)
     keep, key = np.arange(15) == 0, jax.random.key(0)
     mask = np.isin(np.arange(15), [0, 7, 8, 9])
     run = quick(lambda x0: jaxht.solve(f, Sparse(4, keep=keep), solver, x0=x0, key=key))
     result = run(mask.astype(float))
-    worst = reference.LeastSquares(A, f.y).minimise(np.flatnonzero(mask))
+    worst = reference.LeastSquares(A, f.y, mean=False).minimise(np.flatnonzero(mask))
     assert result.value <= f.value(worst, f.predict(worst)) * (1 + 1e-12)
     assert result.x[0] != 0 and np.count_nonzero(result.x) <= 4
     again = run(result if isinstance(solver, OMP) else result.x)
@@ -239,7 +244,9 @@ def test_within_bounds_the_gain_of_a_candidate_is_its_refit():
     @quick
     @jax.vmap
     def run(A, y):
-        return jaxht.solve(LeastSquares(A, y), Sparse(2, nonnegative=True), ExhaustiveLocalSearch())
+        return jaxht.solve(
+            LeastSquares(A, y, mean=False), Sparse(2, nonnegative=True), ExhaustiveLocalSearch()
+        )
 
     result = host(run(A, y))
     assert np.all(result.x >= 0)
@@ -311,13 +318,15 @@ def test_ols_of_dependent_columns_and_of_a_kept_intercept():
     rng = np.random.default_rng(0)
     A = np.repeat(rng.normal(size=(20, 4)), 3, axis=1)
     A[:, 1::3] *= 7  # still dependent
-    result = solve(LeastSquares(A, rng.normal(size=20)), Sparse(8, 8), OLS())
+    result = solve(LeastSquares(A, rng.normal(size=20), mean=False), Sparse(8, 8), OLS())
     assert (
         result.status == Status.NO_PROGRESS and np.unique(np.flatnonzero(result.x) // 3).size == 4
     )
     A, y = np.column_stack([rng.normal(size=(30, 9)), np.ones(30)]), rng.normal(size=30) + 5
-    result = solve(LeastSquares(A, y), Sparse(3, 3, keep=np.arange(10) == 9), OLS())
-    centred = solve(LeastSquares(A[:, :9] - A[:, :9].mean(0), y - y.mean()), Sparse(2, 2), OLS())
+    result = solve(LeastSquares(A, y, mean=False), Sparse(3, 3, keep=np.arange(10) == 9), OLS())
+    centred = solve(
+        LeastSquares(A[:, :9] - A[:, :9].mean(0), y - y.mean(), mean=False), Sparse(2, 2), OLS()
+    )
     np.testing.assert_allclose(result.x[:9], centred.x, atol=1e-10)
 
 
@@ -327,9 +336,9 @@ def test_foba_takes_back_what_has_become_dispensable():
     A = rng.normal(size=(100, 4))
     A[:, 3] = A[:, 0] + A[:, 1] + 0.5 * rng.normal(size=100)
     y = A[:, 0] + A[:, 1] + 0.05 * rng.normal(size=100)
-    path = quick(lambda: jaxht.path(LeastSquares(A, y), Sparse(1), OMP(), [1, 2, 3]))()
+    path = quick(lambda: jaxht.path(LeastSquares(A, y, mean=False), Sparse(1), OMP(), [1, 2, 3]))()
     assert [np.flatnonzero(x).tolist() for x in path.x] == [[3], [0, 3], [0, 1, 3]]
-    result = solve(LeastSquares(A, y), Sparse(3, 3), FoBa(threshold=0.1))
+    result = solve(LeastSquares(A, y, mean=False), Sparse(3, 3), FoBa(threshold=0.1))
     assert np.flatnonzero(result.x).tolist() == [0, 1] and result.status == Status.NO_PROGRESS
     assert result.value < path.value[2] + 0.1
 
@@ -345,7 +354,7 @@ def lemma_5_2(kappa, s, delta=1e-3):
         [kappa * np.sqrt(1 - 4 * delta), np.sqrt(kappa) * np.sqrt(1 - 2 * delta), 1], sizes
     )
     x0 = np.arange(sum(sizes)) >= sum(sizes) - s * kappa**2 // 2
-    return LeastSquares(np.diag(a), b), s * kappa**2 * (1 - delta), x0
+    return LeastSquares(np.diag(a), b, mean=False), s * kappa**2 * (1 - delta), x0
 
 
 def test_replacement_is_stuck_where_adaptive_regularisation_is_not():
@@ -374,7 +383,7 @@ def test_adaptive_regularisation_goes_below_a_bound_that_is_none(lower):
     below = jaxht.Custom(
         lambda x, data: jnp.sum((data[0] @ x - data[1]) ** 2) / 2 - 1000, (A, y), like=30
     )
-    greedy = quick(lambda: jaxht.solve(LeastSquares(A, y), Sparse(6), OMP()))()
+    greedy = quick(lambda: jaxht.solve(LeastSquares(A, y, mean=False), Sparse(6), OMP()))()
     result = quick(
         lambda: jaxht.solve(below, Sparse(6), ARHT(lower=lower), key=jax.random.key(0))
     )()
@@ -415,7 +424,7 @@ def test_from_zero_nobody_enters_the_support_of_section_5_1():
     A = np.zeros((N + 1, N + 2))
     A[:N, :N] = np.eye(N)
     A[:N, N:], A[N, N:] = t, np.sqrt(1 - t**2 * N) * np.array([1, -1])
-    f = LeastSquares(A, np.append(np.ones(N), 0))
+    f = LeastSquares(A, np.append(np.ones(N), 0), mean=False)
     np.testing.assert_allclose(A @ np.append(np.zeros(N), [N, N]), f.y, atol=1e-12)
     for solver in (OMP(), OMPR(), ExhaustiveLocalSearch(), IHT()):
         run = quick(lambda k, solver=solver: jaxht.solve(f, Sparse(k, k_max=N), solver))
@@ -437,7 +446,7 @@ KS = [0, 2, 3, 7]
 
 def path_problem():
     rng = np.random.default_rng(0)
-    return LeastSquares(rng.normal(size=(30, 12)), rng.normal(size=30), 0.1)
+    return LeastSquares(rng.normal(size=(30, 12)), rng.normal(size=30), 0.1, mean=False)
 
 
 @pytest.mark.parametrize(
@@ -500,7 +509,7 @@ def test_a_path_both_ways_takes_back_what_has_become_dispensable():
     A = rng.normal(size=(100, 4))
     A[:, 3] = A[:, 0] + A[:, 1] + 0.5 * rng.normal(size=100)
     y = A[:, 0] + A[:, 1] + 0.05 * rng.normal(size=100)
-    f, ks = LeastSquares(A, y), [1, 2, 3, 4]
+    f, ks = LeastSquares(A, y, mean=False), [1, 2, 3, 4]
     one_way, both = (jaxht.path(f, Sparse(1), OMP(), ks, both_ways=both) for both in (False, True))
     assert [np.flatnonzero(x).tolist() for x in one_way.x][1:3] == [[0, 3], [0, 1, 3]]
     best = [jaxht.exhaustive_search(f, Sparse(k)).value for k in ks]
@@ -519,7 +528,7 @@ def test_no_neighbour_improves_a_path_both_ways(solver):
     @quick
     @jax.vmap
     def run(A, y):
-        f = LeastSquares(A, y)
+        f = LeastSquares(A, y, mean=False)
 
         def end(k, x):
             return jaxht.solve(f, Sparse(k, k_max=7), solver, x0=x).value
@@ -550,7 +559,7 @@ def test_a_path_both_ways_is_one_program(monkeypatch):
     monkeypatch.setattr(
         jaxht.HTP, "init", lambda self, *args: begun.append(self) or init(self, *args)
     )
-    f, counts = LeastSquares(A[0], y[0]), []
+    f, counts = LeastSquares(A[0], y[0], mean=False), []
     for ks in ([2, 3], [1, 2, 3, 4, 5, 6, 7, 8]):
         before = len(begun)
         path = jax.jit(

@@ -18,7 +18,7 @@ def test_frequencies_are_those_of_a_loop_over_the_halves():
     y = A[:, 2] - 0.5 * A[:, 5] + rng.normal(size=40)
     key, num_pairs = jax.random.key(0), 6
     with x64():
-        f = jaxht.LeastSquares(A, y)
+        f = jaxht.LeastSquares(A, y, mean=False)
         found = jaxht.inference.stability_selection(
             f, jaxht.Sparse(3), jaxht.OMP(), key, num_pairs=num_pairs
         )
@@ -27,7 +27,7 @@ def test_frequencies_are_those_of_a_loop_over_the_halves():
             numbers = np.asarray(jax.random.uniform(one, (40,)))
             for rows in (numbers >= np.sort(numbers)[20], numbers < np.sort(numbers)[20]):
                 part = jaxht.solve(
-                    jaxht.LeastSquares(A[rows], y[rows]), jaxht.Sparse(3), jaxht.OMP()
+                    jaxht.LeastSquares(A[rows], y[rows], mean=False), jaxht.Sparse(3), jaxht.OMP()
                 )
                 selected.append(np.asarray(part.x) != 0)
     np.testing.assert_allclose(found.frequencies, np.mean(selected, axis=0))
@@ -39,7 +39,7 @@ def test_weights_of_the_user_count():
     rng = np.random.default_rng(1)
     A, present = rng.normal(size=(30, 6)), np.arange(30) >= 15
     f = jaxht.LeastSquares(
-        A, np.where(present, A[:, 1], 100 * A[:, 0]), weights=present.astype(float)
+        A, np.where(present, A[:, 1], 100 * A[:, 0]), weights=present.astype(float), mean=False
     )
     found = jaxht.inference.stability_selection(f, jaxht.Sparse(1), jaxht.OLS(), jax.random.key(0))
     np.testing.assert_array_equal(found.frequencies, np.eye(6)[1])
@@ -48,7 +48,7 @@ def test_weights_of_the_user_count():
 def test_groups_are_items():
     rng = np.random.default_rng(2)
     A = rng.normal(size=(60, 9))
-    f = jaxht.LeastSquares(A, A[:, 3:6].sum(axis=1) + 0.1 * rng.normal(size=60))
+    f = jaxht.LeastSquares(A, A[:, 3:6].sum(axis=1) + 0.1 * rng.normal(size=60), mean=False)
     groups = jaxht.Groups(1, np.arange(9) // 3)
     found = jaxht.inference.stability_selection(
         f, groups, jaxht.HTP(), jax.random.key(0), num_pairs=5
@@ -66,7 +66,7 @@ def test_few_false_selections():
     def run(key):
         keys = jax.random.split(key, 3)
         A, noise = jax.random.normal(keys[0], (100, 50)), jax.random.normal(keys[1], (100,))
-        f = jaxht.LeastSquares(A, A[:, :3] @ jnp.array([1.0, -1.0, 1.0]) + noise)
+        f = jaxht.LeastSquares(A, A[:, :3] @ jnp.array([1.0, -1.0, 1.0]) + noise, mean=False)
         found = jaxht.inference.stability_selection(
             f, jaxht.Sparse(5), jaxht.OMP(), keys[2], num_pairs=25
         )
@@ -108,13 +108,17 @@ def test_resamples_are_those_of_a_loop():
     key, B = jax.random.key(0), 7
     with x64():
         found = jaxht.inference.bootstrap(
-            jaxht.LeastSquares(A, y, 0.5), jaxht.Sparse(2), jaxht.NIHT(), key, num_resamples=B
+            jaxht.LeastSquares(A, y, 0.5, mean=False),
+            jaxht.Sparse(2),
+            jaxht.NIHT(),
+            key,
+            num_resamples=B,
         )
         coefficients = []
         for one in jax.random.split(key, 2 * B)[:B]:
             rows = np.asarray(jax.random.randint(one, (40,), 0, 40))
             part = jaxht.solve(
-                jaxht.LeastSquares(A[rows], y[rows], 0.5), jaxht.Sparse(2), jaxht.NIHT()
+                jaxht.LeastSquares(A[rows], y[rows], 0.5, mean=False), jaxht.Sparse(2), jaxht.NIHT()
             )
             F = np.flatnonzero(part.x)
             x = np.zeros(8)
@@ -138,7 +142,7 @@ def test_percentile_intervals_cover_large_coefficients():
     def run(key):
         keys = jax.random.split(key, 3)
         A, noise = jax.random.normal(keys[0], (100, 10)), jax.random.normal(keys[1], (100,))
-        f = jaxht.LeastSquares(A, A[:, :2] @ jnp.array([2.0, -2.0]) + noise)
+        f = jaxht.LeastSquares(A, A[:, :2] @ jnp.array([2.0, -2.0]) + noise, mean=False)
         found = jaxht.inference.bootstrap(
             f, jaxht.Sparse(2), jaxht.OMP(), keys[2], num_resamples=100
         )

@@ -131,7 +131,7 @@ def test_false_discoveries_and_power(model, construction):
         keys = jax.random.split(key, 3)
         A = jax.random.normal(keys[0], (n, d)) @ half.T
         if model == "squares":
-            f = jaxht.LeastSquares(A, A @ truth + jax.random.normal(keys[1], (n,)))
+            f = jaxht.LeastSquares(A, A @ truth + jax.random.normal(keys[1], (n,)), mean=False)
         else:
             y = jnp.where(A @ truth + jax.random.logistic(keys[1], (n,)) > 0, 1.0, -1.0)
             f = jaxht.Logistic(A, y, 1e-3)
@@ -171,7 +171,7 @@ def test_statistics_are_differences_of_coefficients():
             )
             both = np.hstack([A * factor, found.copies])
             results = jaxht.path(
-                jaxht.LeastSquares(both, y, np.tile(f.l2, 2)),
+                jaxht.LeastSquares(both, y, np.tile(f.l2, 2), mean=False),
                 jaxht.Sparse(1),
                 jaxht.OLS(),
                 range(1, 6),
@@ -189,7 +189,7 @@ def test_statistics_are_differences_of_coefficients():
     np.testing.assert_allclose(*statistics, rtol=1e-6, atol=1e-9)
 
 
-F = jaxht.LeastSquares(np.ones((4, 5), np.float32), np.ones(4, np.float32))
+F = jaxht.LeastSquares(np.ones((4, 5), np.float32), np.ones(4, np.float32), mean=False)
 WRONG = [
     (
         lambda: knockoffs(F, jaxht.OMP(), jax.random.key(0)),

@@ -125,7 +125,9 @@ def test_lanes_that_share_the_design(dtype):
     y = np.random.default_rng(4).standard_normal((len(masks), N)).astype(dtype)
     few = slice(-2, None)  # and so few that it is not
     for part in (slice(None), few):
-        x, _ = minimise(LeastSquares(A, y[part], 0.1), masks[part], k_max=K_MAX, shared=True)
+        x, _ = minimise(
+            LeastSquares(A, y[part], 0.1, mean=False), masks[part], k_max=K_MAX, shared=True
+        )
         for got, one_y, mask in zip(x, y[part], masks[part], strict=True):
             want = lstsq(A, one_y, mask, 0.1)
             np.testing.assert_allclose(
@@ -165,7 +167,9 @@ def test_lanes_of_different_weights_do_not_copy_the_design():
     lanes, (A, y) = 16, problem(n=100, d=200, dtype=np.float32)
 
     def run(weights):
-        return jaxht.solve(LeastSquares(A, y, weights=weights), Sparse(4, k_max=4), HTP()).x
+        return jaxht.solve(
+            LeastSquares(A, y, weights=weights, mean=False), Sparse(4, k_max=4), HTP()
+        ).x
 
     memory = (
         as_users(jax.vmap(run)).lower(np.ones((lanes, 100), np.float32)).compile().memory_analysis()
@@ -184,7 +188,9 @@ def test_float32_at_condition_1000(spectrum, noise):
     bound = 1e-2 if (spectrum, noise) == ("one small", 1) else 1e-3
     for shared in (False, True):
         A, y, masks = ill_conditioned(spectrum, 1e3, noise, same=shared)
-        x, _ = minimise(LeastSquares(A[0] if shared else A, y), masks, k_max=20, shared=shared)
+        x, _ = minimise(
+            LeastSquares(A[0] if shared else A, y, mean=False), masks, k_max=20, shared=shared
+        )
         worst = max(relative_error(x[i], lstsq(A[i], y[i], masks[i])) for i in range(len(y)))
         print(
             f"worst relative error, {spectrum}, noise {noise}, {'shared' if shared else 'own'} A: {worst:.1e}"
@@ -237,7 +243,7 @@ def test_degenerate_supports(dtype, noise):
     masks = np.ones((len(B), K_MAX), bool)
     xs, preds = (
         np.asarray(part, np.float64)
-        for part in minimise_as_users(LeastSquares(B, y), masks, k_max=K_MAX)
+        for part in minimise_as_users(LeastSquares(B, y, mean=False), masks, k_max=K_MAX)
     )
     tolerance = 1e3 * np.finfo(dtype).eps
     for name, A, one_y, x, pred in zip(cases, B.astype(np.float64), y, xs, preds, strict=True):
@@ -265,7 +271,7 @@ def test_duplicated_columns_share_the_coefficient(noise):
     norms = np.linalg.norm(A, axis=1)
     y = np.einsum("snk,sk->sn", A / norms[:, None], rng.standard_normal((500, 8)))
     y = (y + noise * rng.standard_normal(y.shape)).astype(np.float32)
-    x, _ = minimise(LeastSquares(A, y), np.ones((500, 8), bool), k_max=8)
+    x, _ = minimise(LeastSquares(A, y, mean=False), np.ones((500, 8), bool), k_max=8)
     want = [lstsq(A[i], y[i], np.ones(8, bool)) for i in range(500)]
     sizes = [np.linalg.norm(norms * np.asarray(each, float), axis=1) for each in (x, want)]
     assert np.max(sizes[0] / sizes[1]) <= 1.01
@@ -276,7 +282,7 @@ def test_badly_scaled_columns_cost_no_accuracy():
     A, y = problem(dtype=np.float32)
     mask = masks_of([K_MAX])[0]
     scales = np.float32(2.0) ** np.random.default_rng(7).integers(-40, 40, D).astype(np.float32)
-    x, _ = minimise(LeastSquares((A * scales)[None], y[None]), mask[None], k_max=K_MAX)
+    x, _ = minimise(LeastSquares((A * scales)[None], y[None], mean=False), mask[None], k_max=K_MAX)
     assert relative_error(np.asarray(x[0]) * scales, lstsq(A, y, mask)) < 1e-5
 
 
@@ -291,7 +297,9 @@ def test_padding_and_nan_lanes_change_nothing(dtype):
         2, 3, np.flatnonzero(~mask)[0]
     ] = np.nan
     for k_max in (5, 7):
-        x, pred = minimise(LeastSquares(designs, targets), np.stack([mask] * 4), k_max=k_max)
+        x, pred = minimise(
+            LeastSquares(designs, targets, mean=False), np.stack([mask] * 4), k_max=k_max
+        )
         assert np.isnan(np.asarray(pred)[:2]).any(axis=1).all()
         np.testing.assert_allclose(x[2:], [want, want], atol={4: 1e-5, 8: 1e-9}[dtype.itemsize])
 
@@ -349,7 +357,7 @@ def solve_with(**changes):
         "solver": IHT(),
         **changes,
     }
-    objective = LeastSquares(args["A"], args["y"], args["l2"])
+    objective = LeastSquares(args["A"], args["y"], args["l2"], mean=False)
     return jaxht.solve(objective, Sparse(args["k"], args["k_max"], args["keep"]), args["solver"])
 
 

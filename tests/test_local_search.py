@@ -124,7 +124,7 @@ def test_the_optimum_is_found_and_no_swap_improves_it():
         solve = quick(
             jax.vmap(
                 lambda A, y: jaxht.solve(
-                    LeastSquares(A, y, 1e-3), Sparse(3, k_max=3), LocalSearch()
+                    LeastSquares(A, y, 1e-3, mean=False), Sparse(3, k_max=3), LocalSearch()
                 )
             )
         )
@@ -146,7 +146,7 @@ def test_it_improves_on_a_local_optimum_and_keeps_what_must_stay():
     A, y = make(3, n=40, d=30)
     keep = np.isin(np.arange(30), [4, 17])
     with x64():
-        f = LeastSquares(A, y, 1e-3)
+        f = LeastSquares(A, y, 1e-3, mean=False)
         free, kept = (
             jaxht.solve(f, Sparse(6, keep=mask), LocalSearch(num_starts=4, num_moves=30))
             for mask in (None, keep)
@@ -175,7 +175,9 @@ def test_dependent_columns_and_extreme_sparsity(k, dtype):
     A = np.stack([*A.T[:4], A[:, 0], -2 * A[:, 1], 0 * A[:, 0], A[:, 2] + A[:, 3]], axis=1).astype(
         dtype
     )
-    result = jaxht.solve(LeastSquares(A, y.astype(dtype)), Sparse(k), LocalSearch(num_moves=10))
+    result = jaxht.solve(
+        LeastSquares(A, y.astype(dtype), mean=False), Sparse(k), LocalSearch(num_moves=10)
+    )
     assert np.all(np.isfinite(result.x)) and np.count_nonzero(result.x) <= min(k, 4)
     best = min(
         np.sum((A[:, S] @ np.linalg.lstsq(A[:, S].astype(float), y)[0] - y) ** 2) / 2
@@ -303,7 +305,7 @@ def test_bounds_groups_and_functions(request, constraint, supports, minimum_of):
             f = (
                 jaxht.Custom(squares, jnp.asarray(A), jnp.asarray(y), like=D)
                 if function
-                else LeastSquares(A, y)
+                else LeastSquares(A, y, mean=False)
             )
             result = host(jaxht.solve(f, constraint, LocalSearch()))
             np.testing.assert_allclose(
@@ -322,7 +324,9 @@ def test_matrices():
             )
             flat = host(
                 jaxht.solve(
-                    LeastSquares(np.kron(A, np.eye(2)), Y.ravel(), 1e-2), Sparse(4), LocalSearch()
+                    LeastSquares(np.kron(A, np.eye(2)), Y.ravel(), 1e-2, mean=False),
+                    Sparse(4),
+                    LocalSearch(),
                 )
             )
             np.testing.assert_allclose(both.value, flat.value, rtol=1e-8)
@@ -422,7 +426,7 @@ def test_what_must_stay_keeps_its_place(case):
     A = rng.normal(size=(12, 6)).astype(np.float32)
     if case == "dependent":
         A[:, [1, 4]] = A[:, [0]] * np.float32([2, -1])
-        f, k = LeastSquares(A, A @ np.ones(6, np.float32)), 5
+        f, k = LeastSquares(A, A @ np.ones(6, np.float32), mean=False), 5
     else:
         A[:, 3] *= np.float32(4e19)
         f, k = jaxht.Logistic(A, np.sign(rng.normal(size=12))), 4
@@ -459,7 +463,9 @@ def test_errors_say_what_is_needed():
     with pytest.raises(ValueError, match="LowRank has no coordinates to select"):
         jaxht.solve(jaxht.MultiResponse(A, A), jaxht.LowRank(2), LocalSearch())
     with pytest.raises(ValueError, match="k_max must be given"):
-        jax.eval_shape(lambda k: jaxht.solve(LeastSquares(A, y), Sparse(k), LocalSearch()), 2)
+        jax.eval_shape(
+            lambda k: jaxht.solve(LeastSquares(A, y, mean=False), Sparse(k), LocalSearch()), 2
+        )
     for name in ("num_starts", "num_candidates"):
         with pytest.raises(ValueError, match=f"{name} must be an int of at least 1; got 0"):
-            jaxht.solve(LeastSquares(A, y), Sparse(2), LocalSearch(**{name: 0}))
+            jaxht.solve(LeastSquares(A, y, mean=False), Sparse(2), LocalSearch(**{name: 0}))

@@ -761,10 +761,13 @@ REFUSED = [
     (jaxht.Huber(A_, Y_, delta=np.ones(2)), "Huber.delta must be a scalar"),
     (jaxht.Huber(A_, Y_, delta=-1.0), "Huber.delta must be at least 0"),
     (
-        jaxht.LeastSquares(A_, Y_, weights=np.ones(2)),
+        jaxht.LeastSquares(A_, Y_, weights=np.ones(2), mean=False),
         r"LeastSquares.weights must be a scalar or of shape \(4,\)",
     ),
-    (jaxht.LeastSquares(A_, Y_, weights=-Y_), "LeastSquares.weights must be at least 0; got -1"),
+    (
+        jaxht.LeastSquares(A_, Y_, weights=-Y_, mean=False),
+        "LeastSquares.weights must be at least 0; got -1",
+    ),
     (jaxht.Poisson(scipy.sparse.csr_matrix(A_), Y_[:3]), r"y must have shape \(4,\)"),
     (jaxht.Custom(lambda x: x, like=2), "fun must return a real scalar"),
     (jaxht.Custom(lambda x: (jnp.sum(x), 1), like=2), "fun must return a real scalar"),

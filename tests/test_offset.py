@@ -170,7 +170,10 @@ def test_certificates_of_squares_and_their_tails():
         np.testing.assert_allclose(proofs[0], proofs[1], rtol=0, atol=1e-9)
         bests = [jaxht.branch_and_bound(f, Sparse(K), gap_rtol=1e-9) for f in (ours, theirs)]
         np.testing.assert_allclose(bests[0].value, bests[1].value, rtol=1e-9)
-    ours, theirs = jaxht.LeastSquares(A, y, offset=offset), jaxht.LeastSquares(A, y - offset)
+    ours, theirs = (
+        jaxht.LeastSquares(A, y, offset=offset, mean=False),
+        jaxht.LeastSquares(A, y - offset, mean=False),
+    )
     bests = [jaxht.exhaustive_search(f, Sparse(K)) for f in (ours, theirs)]
     np.testing.assert_allclose(bests[0].value, bests[1].value, rtol=1e-12)
 
@@ -210,7 +213,10 @@ def test_criteria_and_cross_validation():
     A, offset = rng.normal(size=(60, D)), 3 * rng.normal(size=60)
     y = A[:, 0] + offset + 0.1 * rng.normal(size=60)
     x = np.eye(D)[0]
-    ours, theirs = jaxht.LeastSquares(A, y, offset=offset), jaxht.LeastSquares(A, y - offset)
+    ours, theirs = (
+        jaxht.LeastSquares(A, y, offset=offset, mean=False),
+        jaxht.LeastSquares(A, y - offset, mean=False),
+    )
     assert criteria.bic(ours, x) == pytest.approx(float(criteria.bic(theirs, x)), rel=1e-12)
     counts = rng.poisson(np.exp(0.5 * offset)).astype(float)
     f = jaxht.Poisson(A, counts, offset=0.5 * offset)
@@ -221,13 +227,15 @@ def test_criteria_and_cross_validation():
 
     def split(held):
         weights = [1.0 - held, 1.0 * held]
-        return tuple(jaxht.LeastSquares(A, y, weights=w, offset=offset) for w in weights)
+        return tuple(
+            jaxht.LeastSquares(A, y, weights=w, offset=offset, mean=False) for w in weights
+        )
 
     masks = np.arange(60) % 3 == np.arange(3)[:, None]
     choice = jaxht.cross_validate(split, masks, Sparse(1), jaxht.OMP(), [1, 2])
     for fold, held in enumerate(masks):
         part = jaxht.solve(
-            jaxht.LeastSquares(A[~held], (y - offset)[~held]), Sparse(1), jaxht.OMP()
+            jaxht.LeastSquares(A[~held], (y - offset)[~held], mean=False), Sparse(1), jaxht.OMP()
         )
         loss = np.sum((A[held] @ part.x - (y - offset)[held]) ** 2) / 2
         assert choice.losses[fold, 0] == pytest.approx(float(loss), rel=1e-9)
@@ -247,11 +255,11 @@ def test_matrices():
     ("f", "message"),
     [
         (
-            jaxht.LeastSquares(np.ones((4, 2)), np.ones(4), offset=np.ones(3)),
+            jaxht.LeastSquares(np.ones((4, 2)), np.ones(4), offset=np.ones(3), mean=False),
             r"offset must have shape \(4,\).*\(3,\)",
         ),
         (
-            jaxht.LeastSquares(np.ones((4, 2)), np.ones(4), offset=1.0),
+            jaxht.LeastSquares(np.ones((4, 2)), np.ones(4), offset=1.0, mean=False),
             r"offset must be an array of shape \(4,\)",
         ),
         (

@@ -30,10 +30,10 @@ def test_exhaustive_search_is_brute_force():
     values = {S: least_squares(A, y, l2, list(S)) for S in itertools.combinations(range(9), k)}
     kept = {S: value for S, value in values.items() if 8 in S}
     with x64():
-        f = jaxht.LeastSquares(A, y, l2)
+        f = jaxht.LeastSquares(A, y, l2, mean=False)
         best = jax.jit(lambda f: jaxht.exhaustive_search(f, jaxht.Sparse(k), batch_size=20))(f)
         with_last = jaxht.exhaustive_search(f, jaxht.Sparse(k, keep=np.arange(9) == 8))
-        singular = jaxht.exhaustive_search(jaxht.LeastSquares(A, y), jaxht.Sparse(k))
+        singular = jaxht.exhaustive_search(jaxht.LeastSquares(A, y, mean=False), jaxht.Sparse(k))
     np.testing.assert_allclose(best.value, min(values.values()), rtol=1e-10)
     assert values[tuple(best.support.indices.tolist())] == pytest.approx(min(values.values()))
     np.testing.assert_array_equal(np.flatnonzero(best.x), best.support.indices)
@@ -49,7 +49,11 @@ def test_exhaustive_search_refits_where_there_is_no_formula(kind):
     rng = np.random.default_rng(1)
     A, y, num = rng.normal(size=(12, 4)), rng.normal(size=12), {"bounds": 4, "groups": 3}[kind]
     with x64():
-        f = jaxht.LeastSquares(A, y) if kind == "bounds" else jaxht.Logistic(A, np.sign(y), 0.1)
+        f = (
+            jaxht.LeastSquares(A, y, mean=False)
+            if kind == "bounds"
+            else jaxht.Logistic(A, np.sign(y), 0.1)
+        )
         constraint = (
             jaxht.Sparse(2, nonnegative=True)
             if kind == "bounds"
@@ -67,7 +71,7 @@ def test_exhaustive_search_refits_where_there_is_no_formula(kind):
 
 
 def test_exhaustive_search_refuses_what_it_cannot_enumerate():
-    f = jaxht.LeastSquares(np.ones((2, 60), np.float32), np.ones(2, np.float32))
+    f = jaxht.LeastSquares(np.ones((2, 60), np.float32), np.ones(2, np.float32), mean=False)
     with pytest.raises(ValueError, match="too many"):
         jaxht.exhaustive_search(f, jaxht.Sparse(10))
     with pytest.raises(ValueError, match="traced"):
@@ -150,6 +154,6 @@ def test_axes_of_a_phase_diagram():
 
 def test_the_step_size_of_the_theory():
     """Of a diagonal A, the largest of the 2k-sparse eigenvalues is that of one coordinate."""
-    f = jaxht.LeastSquares(np.diag(np.float32([1, 2, 3, 4])), np.ones(4, np.float32))
+    f = jaxht.LeastSquares(np.diag(np.float32([1, 2, 3, 4])), np.ones(4, np.float32), mean=False)
     np.testing.assert_allclose(jaxht.spectral.restricted_step_size(f, 1), 1 / 32, rtol=1e-5)
     np.testing.assert_allclose(jaxht.spectral.restricted_step_size(f, 3), 1 / 32, rtol=1e-5)

@@ -42,7 +42,7 @@ def best_swap(f, x, kept=()):
 def test_best_swap_of_least_squares_is_that_of_brute_force(seed):
     with precision("float64"):
         A, y = problem(seed)
-        f, x = LeastSquares(A, y, 0.3), np.zeros(9)
+        f, x = LeastSquares(A, y, 0.3, mean=False), np.zeros(9)
         x[[1, 4, 6]] = [0.5, -1, 0.2]
         here = np.sum((A @ x - y) ** 2) / 2 + 0.15 * x @ x
         gradient = A.T @ (A @ x - y) + 0.3 * x
@@ -66,7 +66,7 @@ def test_best_swap_of_least_squares_is_that_of_brute_force(seed):
 def test_the_global_minimum_passes_and_a_worse_point_does_not():
     with precision("float64"):
         A, y = problem(7)
-        f = LeastSquares(A, y)
+        f = LeastSquares(A, y, mean=False)
         points = []
         for S in map(list, itertools.combinations(range(9), 3)):
             x = np.zeros(9)
@@ -116,9 +116,11 @@ def test_other_objectives_gain_what_they_say():
 def test_what_cannot_be_is_refused():
     A, y = problem(0)
     with pytest.raises(ValueError, match=r"x must have shape \(9,\)"):
-        optimality(LeastSquares(A, y), Sparse(3), np.zeros(8))
+        optimality(LeastSquares(A, y, mean=False), Sparse(3), np.zeros(8))
     with pytest.raises(ValueError, match="swaps=False"):
-        optimality(LeastSquares(A, y), Sparse(3, nonnegative=True), np.zeros(9))
-    within = optimality(LeastSquares(A, y), Sparse(3, nonnegative=True), np.zeros(9), swaps=False)
+        optimality(LeastSquares(A, y, mean=False), Sparse(3, nonnegative=True), np.zeros(9))
+    within = optimality(
+        LeastSquares(A, y, mean=False), Sparse(3, nonnegative=True), np.zeros(9), swaps=False
+    )
     assert within.swap_gain is None and np.isfinite(within.fixed_point_residual)
     assert jaxht.Optimality._fields[0] == "stationarity"

@@ -409,7 +409,7 @@ def test_backtracking_ends_cycles():
     def run(solver):
         lane = jax.vmap(
             lambda A, y: jaxht.trace(
-                jaxht.LeastSquares(A, y), jaxht.Sparse(6), solver, num_steps=60
+                jaxht.LeastSquares(A, y, mean=False), jaxht.Sparse(6), solver, num_steps=60
             ),
             in_axes=0,
         )

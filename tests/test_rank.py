@@ -562,7 +562,7 @@ def test_the_norm_of_a_difference_is_not_the_difference_of_norms():
 # ---- what cannot be ------------------------------------------------------------------------------
 
 F = jaxht.MultiResponse(np.ones((4, 3)), np.ones((4, 2)))
-VECTOR = jaxht.LeastSquares(np.ones((4, 3)), np.ones(4))
+VECTOR = jaxht.LeastSquares(np.ones((4, 3)), np.ones(4), mean=False)
 WRONG = {
     "vector": ("LowRank constrains matrices.*shape \\(3,\\)", VECTOR, LowRank(1), jaxht.IHT()),
     "rank": ("k must lie between 0 and min\\(m, n\\) = 2; got 3", F, LowRank(3), jaxht.IHT()),

@@ -45,7 +45,7 @@ def recover(solver, n, K, k, key, trials=TRIALS, stop=Stop(max_steps=3000)):
     )(keys)
 
     def trial(y, x_true, key):
-        objective, constraint = jaxht.LeastSquares(problem.A, y), Sparse(k)
+        objective, constraint = jaxht.LeastSquares(problem.A, y, mean=False), Sparse(k)
         result = jaxht.solve(objective, constraint, solver(problem.A), key=key, stop=stop)
         return result, jnp.linalg.norm(result.x - x_true)
 

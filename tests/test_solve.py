@@ -20,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("all_quickly")
 N, D, K = 12, 8, 3
 A, Y = np.split(np.random.default_rng(0).normal(size=(N, D + 1)).astype(np.float32), [D], axis=1)
 Y = Y[:, 0]
-F = LeastSquares(A, Y)
+F = LeastSquares(A, Y, mean=False)
 C = Sparse(K)
 SMALL_STEP = 0.02  # of IHT on F: far from the end after a few steps
 
@@ -62,7 +62,7 @@ def test_rtol_is_that_of_the_dtype_in_which_runs_compute():
     """NumPy's float64 data are rounded to float32 where JAX has no 64 bits."""
     for bits, dtype in ((False, np.float32), (True, np.float64)):
         with x64(bits):
-            problem, *_ = prepare(LeastSquares(A.astype(np.float64), Y), C, IHT())
+            problem, *_ = prepare(LeastSquares(A.astype(np.float64), Y, mean=False), C, IHT())
             assert problem.stop.rtol == np.finfo(dtype).eps
 
 
@@ -203,8 +203,8 @@ def test_blow_up_returns_the_last_sound_iterate():
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_bad_data_are_named(solver, bad):
     for objective in (
-        LeastSquares(A, np.r_[Y[1:], bad]),
-        LeastSquares(np.where(np.eye(N, D), bad, A), Y),
+        LeastSquares(A, np.r_[Y[1:], bad], mean=False),
+        LeastSquares(np.where(np.eye(N, D), bad, A), Y, mean=False),
     ):
         result = jaxht.solve(objective, C, solver)
         assert (result.status, result.num_steps) == (Status.INVALID_DATA, 0)
@@ -222,7 +222,7 @@ def test_a_bad_start_is_named(bad):
 
 def test_zero_is_its_own_answer():
     for stop in (Stop(), Stop(rtol=0)):
-        result = jaxht.solve(LeastSquares(A, 0 * Y), C, IHT(), stop=stop)
+        result = jaxht.solve(LeastSquares(A, 0 * Y, mean=False), C, IHT(), stop=stop)
         assert (result.status, result.num_steps, result.value) == (Status.CONVERGED, 1, 0)
 
 
@@ -252,9 +252,9 @@ def test_a_column_whose_square_overflows_is_a_failure(name):
     """x = 0 would seem to be a fixed point. It hurts its own lane only."""
     scales = np.ones((2, 1, D), np.float32)
     scales[1, 0, 0] = 1e25
-    result = quick(jax.vmap(lambda A: jaxht.solve(LeastSquares(A, Y), C, OWN_OR_GIVEN[name])))(
-        A * scales
-    )
+    result = quick(
+        jax.vmap(lambda A: jaxht.solve(LeastSquares(A, Y, mean=False), C, OWN_OR_GIVEN[name]))
+    )(A * scales)
     assert result.status[0] < Status.MAX_STEPS
     assert result.status[1] == (
         Status.DIVERGED if name.endswith("given") else Status.INVALID_STEP_SIZE
@@ -267,7 +267,8 @@ def test_niht_squares_no_gradient(scale):
     """Its step would be a ratio of fourth and sixth powers of the columns, which leave float32
     before their squares."""
     result, expected = (
-        jaxht.solve(LeastSquares(s * A, s * Y), C, NIHT()) for s in (np.float32(scale), 1)
+        jaxht.solve(LeastSquares(s * A, s * Y, mean=False), C, NIHT())
+        for s in (np.float32(scale), 1)
     )
     assert (result.status, result.num_steps) == (expected.status, expected.num_steps)
     np.testing.assert_array_equal(result.x, expected.x)
@@ -298,7 +299,7 @@ def test_pursuits_that_fall_short_return_their_best_point(name):
         x0[i, best] = np.linalg.solve(gram[np.ix_(best, best)], moment[list(best)])
 
     def lane(A, y, x0, limit):
-        arguments = LeastSquares(A, y), Sparse(3, k_max=3), PURSUITS[name]
+        arguments = LeastSquares(A, y, mean=False), Sparse(3, k_max=3), PURSUITS[name]
         stop = Stop(max_steps=limit, rtol=0)
         result, history = jaxht.trace(
             *arguments, num_steps=8, x0=x0, stop=stop, record=lambda it: (it.x, it.value)
@@ -376,10 +377,10 @@ def test_derivatives_are_finite_differences(solver):
         )
 
         def traced(A, y, l2):
-            return jaxht.trace(LeastSquares(A, y, l2), C, solver, num_steps=6)[1].sum()
+            return jaxht.trace(LeastSquares(A, y, l2, mean=False), C, solver, num_steps=6)[1].sum()
 
         def solved(A, y, l2):
-            return jaxht.solve(LeastSquares(A, y, l2), C, solver).value
+            return jaxht.solve(LeastSquares(A, y, l2, mean=False), C, solver).value
 
         def difference(function, h=1e-6):
             function = quick(function)
@@ -415,7 +416,9 @@ def test_counts(solver, full, samples, projections):
 
 def test_niht_counts_its_trials():
     """A problem whose first exact steps are refused."""
-    result = jaxht.solve(LeastSquares(A, Y), Sparse(1), NIHT(c=0.5, q=4.0), x0=np.eye(D)[0])
+    result = jaxht.solve(
+        LeastSquares(A, Y, mean=False), Sparse(1), NIHT(c=0.5, q=4.0), x0=np.eye(D)[0]
+    )
     assert result.counts.full_gradients == result.counts.projections > result.num_steps
 
 
@@ -449,13 +452,16 @@ def test_takes_what_people_have(solver):
     whole = np.round(3 * A).astype(int)
     y, x0 = np.arange(N), [1, 0, 0, 2, 0, 0, 0, 3]
     expected = jaxht.solve(
-        LeastSquares(whole.astype(np.float32), y.astype(np.float32)), C, solver, x0=np.float32(x0)
+        LeastSquares(whole.astype(np.float32), y.astype(np.float32), mean=False),
+        C,
+        solver,
+        x0=np.float32(x0),
     )
     for objective in (
-        LeastSquares(whole, y),
-        LeastSquares(whole.astype(float), y.astype(float), l2=0),
-        LeastSquares(jnp.asarray(whole), jnp.asarray(y), l2=np.float64(0)),
-        LeastSquares(jaxht.design(whole), y.astype(np.int8)),
+        LeastSquares(whole, y, mean=False),
+        LeastSquares(whole.astype(float), y.astype(float), l2=0, mean=False),
+        LeastSquares(jnp.asarray(whole), jnp.asarray(y), l2=np.float64(0), mean=False),
+        LeastSquares(jaxht.design(whole), y.astype(np.int8), mean=False),
     ):
         result = jaxht.solve(objective, Sparse(np.int64(K)), solver, x0=x0)
         assert result.x.dtype == np.float32
@@ -472,7 +478,11 @@ def test_keep_is_always_in_the_support(solver):
 
     def supports(keep):
         result, x = trace(
-            LeastSquares(design, y), Sparse(3, 4, keep), solver, num_steps=30, record=record_x
+            LeastSquares(design, y, mean=False),
+            Sparse(3, 4, keep),
+            solver,
+            num_steps=30,
+            record=record_x,
         )
         return result, x != 0
 
@@ -516,29 +526,41 @@ def wrong(objective=F, constraint=C, solver=None, **options):
 
 # What is wrong: (what the message must name, the call).
 WRONG = {
-    "A is a list": (r"A must be.*list", wrong(LeastSquares(A.tolist(), Y))),
-    "A has one axis": (r"A must have shape.*\(12,\)", wrong(LeastSquares(Y, Y))),
-    "A has three axes": (r"A must have shape.*vmap", wrong(LeastSquares(A[None], Y))),
-    "A is empty": (r"A must have shape.*\(0, 8\)", wrong(LeastSquares(A[:0], Y[:0]))),
-    "A is half": (r"A must be.*float16", wrong(LeastSquares(A.astype(np.float16), Y))),
-    "A is complex": (r"A must be.*complex64", wrong(LeastSquares(A * 1j, Y))),
-    "A is boolean": (r"A must be.*bool", wrong(LeastSquares(A > 0, Y))),
-    "A holds objects": (r"A must be.*object", wrong(LeastSquares(A.astype(object), Y))),
-    "y is too short": (r"y must have shape \(12,\).*\(11,\)", wrong(LeastSquares(A, Y[1:]))),
-    "y is a column": (r"y must have shape \(12,\).*\(12, 1\)", wrong(LeastSquares(A, Y[:, None]))),
-    "y is missing": (r"y must", wrong(LeastSquares(A, None))),
-    "y is a list": (r"y must be.*list", wrong(LeastSquares(A, Y.tolist()))),
-    "y is text": (r"y must be.*U1", wrong(LeastSquares(A, np.array(list("abcdefghijkl"))))),
-    "y is boolean": (r"y must be.*bool", wrong(LeastSquares(A, Y > 0))),
-    "y is complex": (r"y must be.*complex64", wrong(LeastSquares(A, Y * 1j))),
+    "A is a list": (r"A must be.*list", wrong(LeastSquares(A.tolist(), Y, mean=False))),
+    "A has one axis": (r"A must have shape.*\(12,\)", wrong(LeastSquares(Y, Y, mean=False))),
+    "A has three axes": (r"A must have shape.*vmap", wrong(LeastSquares(A[None], Y, mean=False))),
+    "A is empty": (r"A must have shape.*\(0, 8\)", wrong(LeastSquares(A[:0], Y[:0], mean=False))),
+    "A is half": (r"A must be.*float16", wrong(LeastSquares(A.astype(np.float16), Y, mean=False))),
+    "A is complex": (r"A must be.*complex64", wrong(LeastSquares(A * 1j, Y, mean=False))),
+    "A is boolean": (r"A must be.*bool", wrong(LeastSquares(A > 0, Y, mean=False))),
+    "A holds objects": (r"A must be.*object", wrong(LeastSquares(A.astype(object), Y, mean=False))),
+    "y is too short": (
+        r"y must have shape \(12,\).*\(11,\)",
+        wrong(LeastSquares(A, Y[1:], mean=False)),
+    ),
+    "y is a column": (
+        r"y must have shape \(12,\).*\(12, 1\)",
+        wrong(LeastSquares(A, Y[:, None], mean=False)),
+    ),
+    "y is missing": (r"y must", wrong(LeastSquares(A, None, mean=False))),
+    "y is a list": (r"y must be.*list", wrong(LeastSquares(A, Y.tolist(), mean=False))),
+    "y is text": (
+        r"y must be.*U1",
+        wrong(LeastSquares(A, np.array(list("abcdefghijkl")), mean=False)),
+    ),
+    "y is boolean": (r"y must be.*bool", wrong(LeastSquares(A, Y > 0, mean=False))),
+    "y is complex": (r"y must be.*complex64", wrong(LeastSquares(A, Y * 1j, mean=False))),
     "l2 is a vector": (
         r"l2 must be a scalar or of shape \(8,\).*vmap",
-        wrong(LeastSquares(A, Y, np.ones(3))),
+        wrong(LeastSquares(A, Y, np.ones(3), mean=False)),
     ),
-    "l2 is negative": (r"l2 must be at least 0; got -0.5", wrong(LeastSquares(A, Y, -0.5))),
+    "l2 is negative": (
+        r"l2 must be at least 0; got -0.5",
+        wrong(LeastSquares(A, Y, -0.5, mean=False)),
+    ),
     "l2 is a negative NumPy number": (
         r"l2 must be at least 0; got -0.5",
-        wrong(LeastSquares(A, Y, np.float32(-0.5))),
+        wrong(LeastSquares(A, Y, np.float32(-0.5), mean=False)),
     ),
     "k is real": (r"k must be an integer; got 2.0", wrong(constraint=Sparse(2.0))),
     "k is boolean": (r"k must be an integer; got True", wrong(constraint=Sparse(True))),
@@ -653,7 +675,7 @@ def test_numbers_do_not_recompile(solver, compiled):
     def call(k, eta, l2, rtol, x0):
         constraint, stop = Sparse(k, k_max=5), Stop(max_steps=k, rtol=rtol)
         return lambda: jaxht.solve(
-            LeastSquares(A, Y, l2), constraint, solver(step_size=eta), x0=x0, stop=stop
+            LeastSquares(A, Y, l2, mean=False), constraint, solver(step_size=eta), x0=x0, stop=stop
         )
 
     assert compiled(call(3, 0.1, 0.5, 1e-3, np.zeros(D))).count("_solve") == 1
@@ -684,21 +706,23 @@ def test_neighbouring_sparsities_share_a_program(compiled):
         results = []
         programs += compiled(
             lambda k=k, results=results: results.append(
-                jaxht.solve(LeastSquares(big, y), Sparse(k), HTP())
+                jaxht.solve(LeastSquares(big, y, mean=False), Sparse(k), HTP())
             )
         )
         result = results[0]
         assert result.support.indices.shape == (k,) and result.support.k_max == k
         assert np.count_nonzero(result.x) <= k
         exact = (
-            jaxht.solve(LeastSquares(big, y), Sparse(k, k_max=k), HTP()) if k in (1, 20) else result
+            jaxht.solve(LeastSquares(big, y, mean=False), Sparse(k, k_max=k), HTP())
+            if k in (1, 20)
+            else result
         )
         np.testing.assert_array_equal(result.support.mask, exact.support.mask)
         np.testing.assert_allclose(result.x, exact.x, atol=1e-4)
     assert programs.count("_solve") == 2
-    k_max = jax.jit(lambda y: jaxht.solve(LeastSquares(big, y), Sparse(5), HTP()).support.indices)(
-        y
-    ).shape
+    k_max = jax.jit(
+        lambda y: jaxht.solve(LeastSquares(big, y, mean=False), Sparse(5), HTP()).support.indices
+    )(y).shape
     assert k_max == (5,)  # within jit nothing is padded
 
 
@@ -710,7 +734,7 @@ def test_neighbouring_numbers_of_groups_share_a_program(compiled):
         np.random.default_rng(0).standard_normal(shape).astype(np.float32)
         for shape in ((90, d), 90)
     )
-    f, sizes, programs = LeastSquares(big, y), np.sort(np.bincount(groups))[::-1], []
+    f, sizes, programs = LeastSquares(big, y, mean=False), np.sort(np.bincount(groups))[::-1], []
     for k in range(1, 11):
         results = []
         programs += compiled(
@@ -735,7 +759,9 @@ def test_neighbouring_numbers_of_large_groups_share_a_program(compiled):
         for shape in ((90, 240), 90)
     )
     programs = [
-        compiled(lambda k=k: jaxht.solve(LeastSquares(big, y), Groups(k, groups), IHT()))
+        compiled(
+            lambda k=k: jaxht.solve(LeastSquares(big, y, mean=False), Groups(k, groups), IHT())
+        )
         for k in (1, 4, 5, 8)
     ]
     assert [found.count("_solve") for found in programs] == [1, 0, 1, 0]
@@ -775,7 +801,7 @@ def test_a_phase_diagram_is_one_compile(compiled):
         problem = ensembles.planted(
             jax.random.key(0), functools.partial(ensembles.gaussian, n=N, d=D), signal
         )
-        objective = LeastSquares(problem.A, problem.y)
+        objective = LeastSquares(problem.A, problem.y, mean=False)
         return jaxht.solve(objective, Sparse(k, k_max=6), HTP(step_size=eta)).support.size
 
     def call(K, k, eta):

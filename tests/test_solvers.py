@@ -192,7 +192,7 @@ def test_htp_finds_every_cycle_and_no_other():
             traced(jaxht.HTP(step_size=eta), A, y, k, zeros, num_steps=num_steps, k_max=k)
         )
         for i, problem in enumerate(problems):
-            f = reference.LeastSquares(*problem)
+            f = reference.LeastSquares(*problem, mean=False)
             outcome, period, first = reference.htp_outcome(f, zeros[i], k, eta, num_steps)
             assert (
                 result.status[i]
@@ -226,7 +226,9 @@ def test_htp_below_the_restricted_smoothness_ends_and_falls():
     @jax.vmap
     def run(A, y, x0, eta):
         constraint, htp = jaxht.Sparse(k, k_max=k), jaxht.HTP(step_size=eta)
-        return jaxht.trace(jaxht.LeastSquares(A, y), constraint, htp, num_steps=40, x0=x0)
+        return jaxht.trace(
+            jaxht.LeastSquares(A, y, mean=False), constraint, htp, num_steps=40, x0=x0
+        )
 
     result, values = host(run(A, y, x0, 0.99 / M))
     assert np.all(result.status == Status.SUPPORT_STABLE)
@@ -245,7 +247,7 @@ def small_problems():
     """Problems with their optimal values."""
     problems = [draw(seed, 16, 10, 3, noise=1.0, correlation=0.3) for seed in range(100)]
     return *stacked(problems), np.array(
-        [reference.exhaustive(reference.LeastSquares(*p), 10, 3)[0] for p in problems]
+        [reference.exhaustive(reference.LeastSquares(*p, mean=False), 10, 3)[0] for p in problems]
     )
 
 
@@ -315,7 +317,9 @@ def test_k_is_0_or_d(name, solver, rate):
     n, d = 40, 6
     A, y = draw(0, n, d, 4)
     run = jax.vmap(
-        lambda k: jaxht.solve(jaxht.LeastSquares(A, y), jaxht.Sparse(k, k_max=d), solver)
+        lambda k: jaxht.solve(
+            jaxht.LeastSquares(A, y, mean=False), jaxht.Sparse(k, k_max=d), solver
+        )
     )
     result = host(quick(run)(np.array([0, d])))
     np.testing.assert_array_equal(result.x[0], 0)

@@ -68,7 +68,7 @@ def test_least_squares_is_that_of_scipy():
     y = 2 * A[:, 1] + 1 + rng.normal(size=N)
     B = np.hstack([A[:, [1]], np.ones((N, 1))])
     both = Support(np.ones(2, bool), k_max=2)
-    f = jaxht.LeastSquares(B, y)
+    f = jaxht.LeastSquares(B, y, mean=False)
     found = standard_errors(f, both, refit(f.prepare(), both, jnp.zeros(2)).x)
     theirs = scipy.stats.linregress(A[:, 1], y)
     np.testing.assert_allclose(found, [theirs.stderr, theirs.intercept_stderr], rtol=1e-9)
@@ -155,8 +155,8 @@ def test_intervals_cover_on_supports_that_were_known_before():
         covered = []
         for f, sandwich in (
             (jaxht.Logistic(A, y), False),
-            (jaxht.LeastSquares(A, z), True),
-            (jaxht.LeastSquares(A, z), False),
+            (jaxht.LeastSquares(A, z, mean=False), True),
+            (jaxht.LeastSquares(A, z, mean=False), False),
         ):
             x = refit(f.prepare(), support, jnp.zeros(6)).x
             covered.append(
@@ -205,5 +205,7 @@ def test_what_cannot_be(f, sandwich, message):
 def test_k_max_is_needed():
     with pytest.raises(ValueError, match="k_max must be given"):
         standard_errors(
-            jaxht.LeastSquares(np.eye(3), np.ones(3)), Support(np.ones(3, bool)), np.zeros(3)
+            jaxht.LeastSquares(np.eye(3), np.ones(3), mean=False),
+            Support(np.ones(3, bool)),
+            np.zeros(3),
         )

@@ -270,8 +270,8 @@ def test_double_precision_everywhere():
             for ours, theirs in zip(products, expected, strict=True):
                 assert ours.dtype == np.float64
                 np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-12)
-            x = jaxht.solve(jaxht.LeastSquares(A, y), jaxht.Sparse(k), jaxht.HTP()).x
-        np.testing.assert_allclose(x, jaxht.solve(jaxht.LeastSquares(dense, y), jaxht.Sparse(k), jaxht.HTP()).x)
+            x = jaxht.solve(jaxht.LeastSquares(A, y, mean=False), jaxht.Sparse(k), jaxht.HTP()).x
+        np.testing.assert_allclose(x, jaxht.solve(jaxht.LeastSquares(dense, y, mean=False), jaxht.Sparse(k), jaxht.HTP()).x)
     """
     environment = {**os.environ, "JAX_ENABLE_X64": "1"}
     subprocess.run(
@@ -299,7 +299,9 @@ def test_lanes_share_the_chunks():
     def run(A):
         def solve_one(y):
             return jaxht.solve(
-                jaxht.LeastSquares(A, y), jaxht.Sparse(k, k_max=k), jaxht.HTP(step_size=0.01)
+                jaxht.LeastSquares(A, y, mean=False),
+                jaxht.Sparse(k, k_max=k),
+                jaxht.HTP(step_size=0.01),
             ).x
 
         return quick(jax.vmap(solve_one))(ys)
@@ -315,7 +317,9 @@ def test_derivatives():
 
     def value(y, A):
         return jaxht.solve(
-            jaxht.LeastSquares(A, y), jaxht.Sparse(k, k_max=k), jaxht.HTP(step_size=0.01)
+            jaxht.LeastSquares(A, y, mean=False),
+            jaxht.Sparse(k, k_max=k),
+            jaxht.HTP(step_size=0.01),
         ).value
 
     found, expected = (quick(jax.grad(value))(y, design) for design in (A, matrix()))
@@ -332,7 +336,7 @@ def test_derivatives():
 
 
 def test_default_solver():
-    f = jaxht.LeastSquares(jaxht.stream(matrix()), targets())
+    f = jaxht.LeastSquares(jaxht.stream(matrix()), targets(), mean=False)
     assert isinstance(jaxht.default_solver(f, jaxht.Sparse(k)), jaxht.HTP)
 
 
@@ -340,7 +344,9 @@ def test_a_second_solve_does_not_compile(caplog):
     A = jaxht.stream(matrix(), chunk_bytes=chunk_bytes(40))
 
     def run(y, step_size):
-        return jaxht.solve(jaxht.LeastSquares(A, y), jaxht.Sparse(k), jaxht.IHT(step_size)).x
+        return jaxht.solve(
+            jaxht.LeastSquares(A, y, mean=False), jaxht.Sparse(k), jaxht.IHT(step_size)
+        ).x
 
     run(targets(), 0.005)
     with jax.log_compiles(), caplog.at_level("WARNING"):
@@ -384,7 +390,7 @@ def test_reading_and_computing_overlap():
         met.append(source.read - progress.done)
 
     A = jaxht.stream(source, chunk_bytes=chunk_bytes(1), on_progress=busy)
-    f = jaxht.LeastSquares(A, np.zeros(8, np.float32))
+    f = jaxht.LeastSquares(A, np.zeros(8, np.float32), mean=False)
     assert solve(f, jaxht.Sparse(1, k_max=1), jaxht.IHT(step_size=1.0)).x.shape == (d,)
     assert len(met) > 16 and min(met) >= 1 and max(met) <= 2 * reading.BUFFERS
 
@@ -435,7 +441,9 @@ def test_an_error_of_the_reader():
     A = jaxht.stream(source, shape=(n, d), dtype=np.float32, chunk_bytes=chunk_bytes(20))
     run = quick(
         lambda y: (
-            jaxht.solve(jaxht.LeastSquares(A, y), jaxht.Sparse(k, k_max=k), jaxht.IHT(0.005)).x
+            jaxht.solve(
+                jaxht.LeastSquares(A, y, mean=False), jaxht.Sparse(k, k_max=k), jaxht.IHT(0.005)
+            ).x
         )
     )
     with pytest.raises(ERRORS, match=r"rows 60 to 80 of the stream.*OSError: the disk is gone"):
@@ -474,7 +482,7 @@ def test_an_interrupt_ends_a_run():
             yield piece
 
     A = jaxht.stream(source, shape=(n, d), dtype=np.float32, chunk_bytes=chunk_bytes(10))
-    f, stop = jaxht.LeastSquares(A, targets()), jaxht.Stop(max_steps=1000, rtol=0.0)
+    f, stop = jaxht.LeastSquares(A, targets(), mean=False), jaxht.Stop(max_steps=1000, rtol=0.0)
     before = signal.set_wakeup_fd(-1)
     signal.set_wakeup_fd(before)
     with with_interrupts(), pytest.raises(KeyboardInterrupt), A:
@@ -552,7 +560,7 @@ def test_samples_need_random_access(name):
 
 
 def test_no_dense_start():
-    f = jaxht.LeastSquares(jaxht.stream(matrix()), targets())
+    f = jaxht.LeastSquares(jaxht.stream(matrix()), targets(), mean=False)
     with pytest.raises(ValueError, match="A must be in memory"):
         jaxht.solve(f, jaxht.Sparse(k), jaxht.HTP(), x0="dense")
 
@@ -562,6 +570,6 @@ def test_it_prints_in_a_line():
 
 
 def test_targets_of_another_length():
-    f = jaxht.LeastSquares(jaxht.stream(matrix()), np.ones(3, np.float32))
+    f = jaxht.LeastSquares(jaxht.stream(matrix()), np.ones(3, np.float32), mean=False)
     with pytest.raises(ValueError, match=r"y must have shape \(90,\)"):
         jaxht.solve(f, jaxht.Sparse(k), jaxht.IHT())

@@ -199,7 +199,7 @@ def test_sgd_and_threshold_is_iht():
         A, y = reference_problem()
         step_size = 0.7 / np.linalg.norm(A, 2) ** 2
         _, xs = jaxht.trace(
-            jaxht.LeastSquares(A, y),
+            jaxht.LeastSquares(A, y, mean=False),
             jaxht.Sparse(6),
             jaxht.IHT(step_size=step_size),
             num_steps=200,
@@ -215,7 +215,7 @@ def test_heavy_ball_is_iht_with_momentum_and_the_trace_of_sgd_is_not():
         step_size, momentum = 0.4 / np.linalg.norm(A, 2) ** 2, 0.8
         solver = jaxht.IHT(step_size=step_size, momentum=momentum)
         _, xs = jaxht.trace(
-            jaxht.LeastSquares(A, y),
+            jaxht.LeastSquares(A, y, mean=False),
             jaxht.Sparse(6),
             solver,
             num_steps=200,

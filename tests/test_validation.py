@@ -33,7 +33,7 @@ def test_folds_and_sparsities_one_after_the_other(data, solver):
     held_out = jaxht.folds(jax.random.key(0), 45, 3)
 
     def split(held):
-        return LeastSquares(A, y, weights=1.0 - held), LeastSquares(
+        return LeastSquares(A, y, weights=1.0 - held, mean=False), LeastSquares(
             A, y, weights=1.0 * held, mean=True
         )
 
@@ -44,7 +44,7 @@ def test_folds_and_sparsities_one_after_the_other(data, solver):
     losses = np.empty((3, len(KS)))
     for i, held in enumerate(np.asarray(held_out)):  # of one size
         for j, k in enumerate(KS):
-            x = solve(LeastSquares(A[~held], y[~held]), Sparse(k, k_max=8), solver).x
+            x = solve(LeastSquares(A[~held], y[~held], mean=False), Sparse(k, k_max=8), solver).x
             losses[i, j] = np.mean((A[held] @ x - y[held]) ** 2) / 2
             np.testing.assert_allclose(found.results.x[i, j], x, atol=1e-9)
     np.testing.assert_allclose(found.losses, losses, rtol=1e-9)
@@ -61,13 +61,13 @@ def test_folds_and_sparsities_one_after_the_other(data, solver):
 def test_one_standard_error_of_held_out_samples(data, weighted):
     """So much noise that the least loss is that of a larger model than the rule takes."""
     A, y = data[0], data[1] + 2 * np.random.default_rng(1).normal(size=45)
-    held_out = LeastSquares(A[20:], y[20:])
+    held_out = LeastSquares(A[20:], y[20:], mean=False)
     if weighted:  # samples that are left out do not count
-        held_out = LeastSquares(A, y, weights=(np.arange(45) >= 20).astype(float))
+        held_out = LeastSquares(A, y, weights=(np.arange(45) >= 20).astype(float), mean=False)
     ks = np.arange(1, 16)
     found = host(
         quick(lambda *fs: jaxht.validate(*fs, Sparse(1), OMP(), ks))(
-            LeastSquares(A[:20], y[:20]), held_out
+            LeastSquares(A[:20], y[:20], mean=False), held_out
         )
     )
     samples = np.array([(A[20:] @ x - y[20:]) ** 2 / 2 for x in found.results.x])
@@ -99,12 +99,15 @@ def validated(train, held_out):
 
 def test_validation_is_one_fold_and_a_solution_that_failed_is_not_chosen(data):
     A, y = data
-    train, held_out = LeastSquares(A[:30], y[:30], 0.0), LeastSquares(A[30:], y[30:], 0.0)
+    train, held_out = (
+        LeastSquares(A[:30], y[:30], 0.0, mean=False),
+        LeastSquares(A[30:], y[30:], 0.0, mean=False),
+    )
     found = validated(train, held_out)
     losses = [np.sum((A[30:] @ x - y[30:]) ** 2) / 2 for x in np.asarray(found.results.x)]
     np.testing.assert_allclose(found.losses, losses)
     assert found.k == KS[np.argmin(losses)]
-    spoilt = LeastSquares(A[30:], y[30:], l2=np.nan)
+    spoilt = LeastSquares(A[30:], y[30:], l2=np.nan, mean=False)
     assert np.isinf(validated(train, spoilt).losses).all()
 
 
@@ -122,8 +125,14 @@ def test_wrong_arguments(data):
             jaxht.folds(jax.random.key(0), 5, num_folds)
     for ks in ([], [1.0], 3, [3, 2]):
         with pytest.raises(ValueError, match="ks must"):
-            jaxht.validate(LeastSquares(A, y), LeastSquares(A, y), Sparse(1), HTP(), ks)
+            jaxht.validate(
+                LeastSquares(A, y, mean=False), LeastSquares(A, y, mean=False), Sparse(1), HTP(), ks
+            )
     with pytest.raises(ValueError, match="key must be given"):
         jaxht.validate(
-            LeastSquares(A, y), LeastSquares(A, y), Sparse(1), jaxht.SGHT(), jnp.array([1, 2])
+            LeastSquares(A, y, mean=False),
+            LeastSquares(A, y, mean=False),
+            Sparse(1),
+            jaxht.SGHT(),
+            jnp.array([1, 2]),
         )

@@ -55,7 +55,10 @@ def cosines(key):
     A = ensembles.partial_dct_operator(jax.random.key(0), 64, 256)
     y = jax.random.normal(key, (64,))
     return jaxht.solve(
-        jaxht.LeastSquares(A, y), jaxht.Sparse(8), jaxht.NIHT(), stop=jaxht.Stop(max_steps=2)
+        jaxht.LeastSquares(A, y, mean=False),
+        jaxht.Sparse(8),
+        jaxht.NIHT(),
+        stop=jaxht.Stop(max_steps=2),
     ).x
 
 

@@ -21,11 +21,13 @@ labels, groups, key = np.sign(y), np.array([0, 0, 1, 1]), jax.random.key(0)
 
 # ---- objectives ----------------------------------------------------------------------------------
 
-squares = jaxht.LeastSquares(A, y, l2=0.1, weights=jnp.ones(6))
+squares = jaxht.LeastSquares(A, y, l2=0.1, weights=jnp.ones(6), mean=False)
 objectives: list[jaxht.Objective] = [
     squares,
-    jaxht.LeastSquares(scipy.sparse.csr_array(A), y),
-    jaxht.LeastSquares(jaxht.LinearOperator(lambda x, scale: scale * x, (4, 4), (2.0,)), y[:4]),
+    jaxht.LeastSquares(scipy.sparse.csr_array(A), y, mean=False),
+    jaxht.LeastSquares(
+        jaxht.LinearOperator(lambda x, scale: scale * x, (4, 4), (2.0,)), y[:4], mean=False
+    ),
     jaxht.LeastSquares(jaxht.design(A), jnp.asarray(y), mean=True),
     jaxht.Logistic(A, labels, 0.1, scale=2.0),
     jaxht.SquaredHinge(A, labels),
@@ -139,7 +141,9 @@ def many(ys: jax.Array, ks: jax.Array) -> jaxht.Result:
     """A batch."""
 
     def one(y: jax.Array, k: jax.Array) -> jaxht.Result:
-        return jaxht.solve(jaxht.LeastSquares(A, y), jaxht.Sparse(k, k_max=3), jaxht.HTP())
+        return jaxht.solve(
+            jaxht.LeastSquares(A, y, mean=False), jaxht.Sparse(k, k_max=3), jaxht.HTP()
+        )
 
     return jax.vmap(one)(ys, ks)
 

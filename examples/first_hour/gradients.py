@@ -13,7 +13,9 @@ A_valid, y_valid = A[60:], y[60:]
 
 
 def loss(y, l2):
-    result = jaxht.solve(jaxht.LeastSquares(A[:60], y, l2=l2), jaxht.Sparse(4), jaxht.HTP())
+    result = jaxht.solve(
+        jaxht.LeastSquares(A[:60], y, l2=l2, mean=False), jaxht.Sparse(4), jaxht.HTP()
+    )
     return jnp.mean((A_valid @ result.x - y_valid) ** 2)
 
 

@@ -102,7 +102,7 @@ class Task(tasks.Task):
             R: Any = np.linalg.qr(np.column_stack([A, y]), mode="r")
             A, y = R[:, :-1], R[:, -1]
             self.l1 = LassoPath(R[1:, 1:-1], R[1:, -1])
-            self.objective = LeastSquares(jnp.asarray(A), jnp.asarray(y))
+            self.objective = LeastSquares(jnp.asarray(A), jnp.asarray(y), mean=False)
         else:
             y = np.where(y < config.split[name], 1.0, -1.0) if name in config.split else y
             tasks.check_labels(name, y)

@@ -69,7 +69,11 @@ def _on(N: int) -> Dataset:
     def run(name: str, k: Array, start: Array) -> tuple[Array, Array]:
         x0 = jnp.where(start & (jnp.arange(N + 2) < k), 1.0, 0.0)  # their order does not matter
         found = solve(
-            LeastSquares(A, b), Sparse(k, k_max=N), SOLVERS[name], x0=x0, key=jax.random.key(0)
+            LeastSquares(A, b, mean=False),
+            Sparse(k, k_max=N),
+            SOLVERS[name],
+            x0=x0,
+            key=jax.random.key(0),
         )
         return found.value, jnp.sum(found.x[N:] != 0)
 

@@ -60,7 +60,10 @@ def run(config: Config, session: Session) -> Dataset:
     def traced(name: str, k: Array) -> Array:
         """Return f in every step from k indices of I3, until it is below f(x*)."""
         start = jnp.arange(len(b)) >= len(b) - k
-        f, constraint = LeastSquares(jnp.asarray(A), jnp.asarray(b)), Sparse(k, k_max=most)
+        f, constraint = (
+            LeastSquares(jnp.asarray(A), jnp.asarray(b), mean=False),
+            Sparse(k, k_max=most),
+        )
         stop = Stop(target_value=optimum)
         found = trace(
             f,

@@ -67,7 +67,7 @@ def draw(
 def ridge(problem: Problem, N: Numeric, l0: Numeric) -> LeastSquares:
     """Return ``N P``, at lambda = l0 / sqrt(N): rows of zeros do not change the sum, and no solver
     depends on N."""
-    return LeastSquares(problem.A, problem.y, l0 * jnp.sqrt(N))
+    return LeastSquares(problem.A, problem.y, l0 * jnp.sqrt(N), mean=False)
 
 
 def draw_quartiles(axes: Axes, values: DataArray, color: str, **line: Any) -> None:

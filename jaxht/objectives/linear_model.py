@@ -413,7 +413,7 @@ class LeastSquares(LinearModel):
     """Squared error of a linear model: ``f(x) = c/2 sum_i s_i (a_i.x - y_i)^2 + 1/2 sum_j l2_j
     x_j^2``.
 
-    The number c is 1 (the sum, the default here), or ``1 / sum_i s_i`` where ``mean`` is set.
+    The number c is ``1 / sum_i s_i`` where ``mean`` is set (the default), else 1.
 
     Args:
         A: (n, d) design, samples in rows, float32 or float64, traced: an array, a sparse matrix, or
@@ -440,8 +440,6 @@ class LeastSquares(LinearModel):
         >>> jaxht.solve(f, jaxht.Sparse(1), jaxht.HTP()).x.tolist()
         [3.0, 0.0, 0.0]
     """
-
-    mean: bool = static(default=False, kw_only=True)
 
     @property
     def loss(self) -> SquaredLoss:

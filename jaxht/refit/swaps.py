@@ -94,7 +94,8 @@ class Quadratic:
         num_rows: int,
     ) -> "Quadratic":
         """That of f with another Hessian, of these curvatures of the losses."""
-        squares = LeastSquares(f.A, jnp.zeros_like(pred), f.l2, weights=f.weight(curvature))
+        weights = f.weight(curvature)
+        squares = LeastSquares(f.A, jnp.zeros_like(pred), f.l2, mean=False, weights=weights)
         gram = H.matrix() if x.size <= min(SMALL, num_rows) else None
         diagonal = H.diagonal() if gram is None else jnp.diagonal(gram)
         return cls(squares, H(x) - f.gradient(x, pred), diagonal, gram)
