@@ -11,8 +11,8 @@ from sklearn.linear_model import orthogonal_mp, orthogonal_mp_gram
 
 import jaxht
 from benchmarks.timing import interleaved, report
-from jaxht.refit import refit
-from jaxht.refit.scores import forward_scores
+from jaxht.subproblems import refit
+from jaxht.subproblems.scores import forward_scores
 
 SKLEARN = "scikit-learn orthogonal_mp"
 

@@ -16,7 +16,7 @@ from benchmarks.timing import double_precision, interleaved, report
 from jaxht import Edges, GaussianPrecision, Status
 from jaxht.constraints.support import Support
 from jaxht.planted.ensembles import graph_precision
-from jaxht.refit import refit
+from jaxht.subproblems import refit
 
 SOLVER = jaxht.HTP(step_size=10.0, backtrack=True)
 

@@ -23,7 +23,7 @@ from jax.flatten_util import ravel_pytree
 import jaxht
 from jaxht import Status
 from jaxht.extend import Carry, Problem, advance, finish, prepare, start
-from jaxht.refit import differentiate_at
+from jaxht.subproblems import differentiate_at
 
 # The limits that a run has met; all other failures are of f, data or step sizes, which optimistix
 # calls divergence.

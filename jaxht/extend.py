@@ -29,9 +29,6 @@ from jaxht.linalg.lanes import lane_by_lane as lane_by_lane
 from jaxht.linalg.operators import SymmetricOperator as SymmetricOperator
 from jaxht.objectives import Objective as Objective
 from jaxht.objectives import SumOverSamples as SumOverSamples
-from jaxht.refit import Refit as Refit
-from jaxht.refit import refit as refit
-from jaxht.refit.scores import forward_scores as forward_scores
 from jaxht.runner import Carry as Carry
 from jaxht.runner import Problem as Problem
 from jaxht.runner import advance as advance
@@ -49,3 +46,6 @@ from jaxht.solvers.sampling import batch_smoothness as batch_smoothness
 from jaxht.solvers.sampling import init_stochastic as init_stochastic
 from jaxht.solvers.sampling import run_updates as run_updates
 from jaxht.solvers.selection import best_item as best_item
+from jaxht.subproblems import Refit as Refit
+from jaxht.subproblems import refit as refit
+from jaxht.subproblems.scores import forward_scores as forward_scores

@@ -216,7 +216,7 @@ def programs(problem):
         if isinstance(constraint, jaxht.LowRank):  # whose spaces move
             found = jaxht.solve(f, constraint, jaxht.HTP(), x0=x, adjoint="none").x
         else:
-            found = jaxht.refit.refit(f, constraint.prepare(f.shape).support_of(x), x).x
+            found = jaxht.subproblems.refit(f, constraint.prepare(f.shape).support_of(x), x).x
         return jnp.linalg.norm(found - x) / jnp.linalg.norm(x), weigh(
             found, f.value(found, f.predict(found))
         )

@@ -15,7 +15,7 @@ from scipy import optimize
 import jaxht
 from jaxht import Sparse, Status, Support
 from jaxht.objectives.losses.survival import _cumulate
-from jaxht.refit import refit
+from jaxht.subproblems import refit
 from tests.util import quick, solve, x64
 
 pytestmark = pytest.mark.usefixtures("all_quickly")

@@ -46,7 +46,7 @@ KINDS = [
     ("matvec", {"Cost"}),  # designs
     ("fit", {"Cost"}),  # estimators
 ]
-COMPUTES = ("jaxht.diagnostics.", "jaxht.linalg.", "jaxht.refit.", "jaxht.runner.")
+COMPUTES = ("jaxht.diagnostics.", "jaxht.linalg.", "jaxht.subproblems.", "jaxht.runner.")
 FROM_PAPERS = ("jaxht.planted.bounds",)
 
 

@@ -299,7 +299,7 @@ def test_functions_that_check_their_types():
     def refit(A: Float[Array, "n d"], y: Float[Array, " n"], model: Model) -> Float[Array, " d"]:
         f = jaxht.LeastSquares(A, y, mean=False)
         support: jaxht.ModelSubspace = model.fit.support
-        return jaxht.refit.refit(f.prepare(), support, model.coefficients).x
+        return jaxht.subproblems.refit(f.prepare(), support, model.coefficients).x
 
     @checked
     def summary(result: jaxht.Result) -> tuple[Int[Array, ""], Float[Array, " d"], jaxht.Support]:

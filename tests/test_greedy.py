@@ -24,8 +24,8 @@ from jaxht import (
     Sparse,
     Status,
 )
-from jaxht.refit import batches, refit
-from jaxht.refit.scores import insertion_gains
+from jaxht.subproblems import batches, refit
+from jaxht.subproblems.scores import insertion_gains
 from tests import reference
 from tests.util import host, quick, solve, x64
 

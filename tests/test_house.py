@@ -152,7 +152,7 @@ PLANTED = [
     (methods_are_called_where_they_may, "jaxht/constraints/support.py", "x.at[0].set(1).sort()"),
     (public_names_are_explained, "jaxht/runner/_path.py", "def f(): ..."),
     (public_names_are_explained, "jaxht/bounds.py", "'''A module.'''\nclass A:\n    '''A.'''\n    def f(self): ..."),
-    (exports_are_no_modules, "jaxht/__init__.py", "from jaxht.refit import refit as refit"),
+    (exports_are_no_modules, "jaxht/__init__.py", "from jaxht.subproblems import refit as refit"),
     (exports_are_no_modules, "jaxht/solvers/__init__.py", "from jaxht.solvers.htp import HTP as htp"),
 ]  # fmt: skip
 

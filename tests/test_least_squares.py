@@ -10,7 +10,7 @@ import pytest
 
 import jaxht
 from jaxht import HTP, IHT, LeastSquares, Sparse, Support
-from jaxht.refit import refit
+from jaxht.subproblems import refit
 from tests.util import as_users, precision, quick, x64
 
 N, D, K_MAX = 30, 12, 8

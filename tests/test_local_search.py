@@ -15,8 +15,8 @@ import scipy.special
 import jaxht
 from jaxht import LeastSquares, LocalSearch, Sparse, Status
 from jaxht.linalg.precision import matmul
-from jaxht.refit.swaps import Quadratic, SwapState
 from jaxht.solvers import local_search
+from jaxht.subproblems.swaps import Quadratic, SwapState
 from tests.util import host, quick, x64
 
 pytestmark = pytest.mark.usefixtures("all_quickly")
@@ -226,7 +226,7 @@ def test_states_of_other_losses_are_those_of_their_quadratic_model():
     with x64():
         f = jaxht.Logistic(A, y, 0.1, mean=True, weights=weights).prepare()
         mask = jnp.asarray(np.isin(np.arange(D), indices))
-        found = jaxht.refit.refit(f, jaxht.Support(mask, k_max=4), jnp.zeros(D, f.dtype))
+        found = jaxht.subproblems.refit(f, jaxht.Support(mask, k_max=4), jnp.zeros(D, f.dtype))
         state = SwapState.at(f, jnp.asarray(indices, jnp.int32), found.x, found.pred)
         losses, state, x = host((state.removal_losses(), state, found.x))
     filled, S = indices < D, indices[indices < D]
@@ -390,7 +390,7 @@ def test_exchanges_by_the_model_alone_descend(model, kind):
     on its support."""
     rng, below = np.random.default_rng(3), 0
     search = LocalSearch(num_starts=2, num_moves=50, patience=1, num_candidates=1)
-    run, refit = quick(jaxht.solve), quick(jaxht.refit.refit)
+    run, refit = quick(jaxht.solve), quick(jaxht.subproblems.refit)
     present = rng.random((200, 16)) < 0.5  # entries of all sparse designs: one program
     for _ in range(6):
         A = rng.normal(size=(200, 16)) + 4 * rng.normal(size=(200, 5)) @ rng.normal(size=(5, 16))
@@ -449,7 +449,7 @@ def test_refits_that_do_not_converge_end_a_walk():
         objective = jaxht.Logistic(A, np.array([-1.0, -1.0, -1.0, 1.0]), 1e-8).prepare()
         constraint = Sparse(4, nonnegative=True).prepare((6,))
         selected = jnp.array([True, False, False, True, True, True])
-        fit = jaxht.refit.refit(objective, constraint.support(selected), objective.start())
+        fit = jaxht.subproblems.refit(objective, constraint.support(selected), objective.start())
         place = local_search.Place(selected, fit, jnp.int32(1))
         walk = quick(local_search.search_refitted, static_argnums=(4, 5))(
             objective, constraint, place, jnp.uint32(0), 9, 8

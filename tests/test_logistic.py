@@ -11,7 +11,7 @@ import jaxht
 from examples import logistic_regression
 from jaxht import HTP, IHT, PHT, Logistic, Sparse, Support, ensembles, metrics, solve
 from jaxht.objectives.losses import LogisticLoss
-from jaxht.refit import refit
+from jaxht.subproblems import refit
 from tests.util import precision, quick
 
 pytestmark = pytest.mark.usefixtures("all_quickly")

@@ -15,7 +15,7 @@ from scipy import optimize
 
 import jaxht
 from jaxht import Status, Support
-from jaxht.refit import columns, newton, refit
+from jaxht.subproblems import columns, newton, refit
 from tests.util import QUICK, quick, x64
 
 pytestmark = pytest.mark.usefixtures("all_quickly")

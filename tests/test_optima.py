@@ -62,7 +62,7 @@ def test_exhaustive_search_refits_where_there_is_no_formula(kind):
         found = jaxht.exhaustive_search(f, constraint, batch_size=4)
         prepared = constraint.prepare((4,))
         refit = jax.jit(
-            lambda mask: jaxht.refit.refit(f.prepare(), prepared.support(mask), jnp.zeros(4))
+            lambda mask: jaxht.subproblems.refit(f.prepare(), prepared.support(mask), jnp.zeros(4))
         )
         fits = [refit(np.isin(np.arange(num), S)) for S in itertools.combinations(range(num), 2)]
         values = [float(f.value(fit.x, fit.pred)) for fit in fits]

@@ -14,7 +14,7 @@ from scipy.special import expit
 
 import jaxht
 from jaxht import Sparse, Status, Support
-from jaxht.refit import refit
+from jaxht.subproblems import refit
 from tests.util import quick, solve, x64
 
 pytestmark = pytest.mark.usefixtures("all_quickly")

@@ -16,8 +16,8 @@ from jaxht import Edges, GaussianPrecision, Status
 from jaxht.constraints.support import Support
 from jaxht.linalg.positive_definite import inverse, logdet
 from jaxht.objectives.precision import XI
-from jaxht.refit import refit as refit_on_support
-from jaxht.refit.scores import values_without
+from jaxht.subproblems import refit as refit_on_support
+from jaxht.subproblems.scores import values_without
 from tests import reference
 from tests.util import host, quick, x64
 
@@ -146,7 +146,7 @@ def refitted(k_max, dtype):
 @pytest.mark.parametrize("k_max", [MOST, None])
 def test_minimisers_are_those_of_a_loop_over_nodes(k_max, dtype, monkeypatch):
     if k_max is None:  # as where p is large
-        monkeypatch.setattr("jaxht.refit.graph.direct", lambda *sizes: False)
+        monkeypatch.setattr("jaxht.subproblems.graph.direct", lambda *sizes: False)
     S, minima = refitted(k_max, dtype)
     tol = 1e-9 if dtype == "float64" else 2e-4
     assert minima.converged.all()

@@ -14,7 +14,7 @@ from jaxht import LowRank, Status, Stop, Subspace
 from jaxht.designs import Entries
 from jaxht.linalg.factored import Factored, square_norm
 from jaxht.linalg.svd import MAX_STEPS, truncated_svd
-from jaxht.refit import refit
+from jaxht.subproblems import refit
 from tests import reference, test_stochastic
 from tests.util import host, quick, record_x, solve, trace, x64
 

@@ -36,7 +36,7 @@ from experiments.common.session import Piece
 from experiments.common.solvers import SOLVERS, SolverNames
 from experiments.common.tasks import timed
 from jaxht import OMP, LeastSquares, Logistic, Sparse, Status, Stop, exhaustive_search, path, solve
-from jaxht.refit import refit
+from jaxht.subproblems import refit
 
 INTERCEPT = "intercept"
 LASSO, REFITTED, BEST = "l1", "l1, refitted", "best"

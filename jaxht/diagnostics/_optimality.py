@@ -15,8 +15,8 @@ from jaxht._typing import Array, Leaf, Numeric
 from jaxht.constraints import Constraint, SelectionConstraint, Sparse
 from jaxht.linalg.factored import Factored
 from jaxht.objectives.objective import Objective
-from jaxht.refit import theorem_holds
 from jaxht.runner import call_on_device
+from jaxht.subproblems import theorem_holds
 
 
 class Optimality(NamedTuple):

@@ -17,8 +17,8 @@ from jaxht._typing import Array
 from jaxht.constraints import ModelSubspace, SelectionConstraint, Sparse, Support, check_selection
 from jaxht.objectives import LeastSquares
 from jaxht.objectives.objective import Objective
-from jaxht.refit import refit
-from jaxht.refit.batches import map_refits
+from jaxht.subproblems import refit
+from jaxht.subproblems.batches import map_refits
 
 MAX_SUPPORTS = 10_000_000
 
@@ -51,7 +51,7 @@ def exhaustive_search(
         constraint: :class:`jaxht.Sparse`, :class:`jaxht.Groups` or :class:`jaxht.Edges`, whose k (a
             Python int) and keep are concrete; what keep marks is in every support.
         batch_size: supports that are refitted at a time, under vmap. Static. On CPUs one at a time
-            where columns are long: see :func:`jaxht.refit.batches.map_refits`.
+            where columns are long: see :func:`jaxht.subproblems.batches.map_refits`.
 
     Returns:
         An :class:`Optimum`. Among equal supports it is the first in lexicographic order. Of convex

@@ -29,7 +29,7 @@ from jaxht.objectives.dual import column_bound
 from jaxht.objectives.linear_model import LinearModel
 from jaxht.objectives.losses import ScalarLoss, SquaredLoss
 from jaxht.objectives.objective import Objective
-from jaxht.refit.columns import restrict_columns
+from jaxht.subproblems.columns import restrict_columns
 
 MAX_GRAM = 4096  # columns of which all products are computed
 MAX_EIGEN = 1000  # columns of which the least eigenvalue is computed, not only bounded

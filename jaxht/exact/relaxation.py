@@ -35,9 +35,9 @@ from jaxht.exact.perspective import Node, perspective_prox, spread
 from jaxht.linalg.precision import matmul
 from jaxht.objectives.dual import dual_point, dual_variables, primal_error
 from jaxht.objectives.linear_model import LinearModel
-from jaxht.refit import refit
-from jaxht.refit.columns import least_gamma, smooth_hinge
 from jaxht.solvers.pursuit import Momentum
+from jaxht.subproblems import refit
+from jaxht.subproblems.columns import least_gamma, smooth_hinge
 
 ROUND = 10  # steps of the descent between two bounds
 # of f, by which about the relaxation of a smoothed hinge is below that of the hinge, or less

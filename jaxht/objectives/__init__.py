@@ -1,4 +1,4 @@
-"""Objectives: an objective consists of a loss, a design and a ridge; :mod:`jaxht.refit` decides how
+"""Objectives: an objective consists of a loss, a design and a ridge; :mod:`jaxht.subproblems` decides how
 to refit it."""
 
 from jaxht.objectives.custom import Custom as Custom

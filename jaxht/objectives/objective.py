@@ -60,7 +60,7 @@ class Objective(Protocol):
 
     def hessian(self, x: Array, pred: Array, tau: Numeric = 0.0) -> SymmetricOperator:
         """``H + tau B``, H the Hessian at x and B an upper bound of it, see
-        :mod:`jaxht.refit.newton`."""
+        :mod:`jaxht.subproblems.newton`."""
         ...
 
     def majorant(self) -> SymmetricOperator:

@@ -8,9 +8,9 @@ from jaxht.constraints import Constraint, Edges, LowRank, SelectionConstraint
 from jaxht.designs import LinearOperator, Streamed
 from jaxht.objectives.linear_model import LinearModel
 from jaxht.objectives.objective import Objective
-from jaxht.refit.swaps import is_quadratic
 from jaxht.solvers import HTP, IHT, NIHT, LocalSearch
 from jaxht.solvers.solver import Solver
+from jaxht.subproblems.swaps import is_quadratic
 
 
 def default_solver(objective: Objective, constraint: Constraint) -> Solver:

@@ -11,14 +11,14 @@ from jaxht._dataclass import replace
 from jaxht._typing import Array
 from jaxht.constraints import Constraint
 from jaxht.objectives.objective import Objective
-from jaxht.refit import differentiate_at
+from jaxht.subproblems import differentiate_at
 
 
 def differentiate(objective: Objective, constraint: Constraint, result: Any) -> Any:
     r"""A result whose x and value have derivatives by the numbers of the objective and of the
     constraint's bounds.
 
-    Those of x are those of :func:`jaxht.refit.differentiate_at`, on its support, whatever steps
+    Those of x are those of :func:`jaxht.subproblems.differentiate_at`, on its support, whatever steps
     have led to x; and
 
     .. math::

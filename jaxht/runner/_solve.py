@@ -20,12 +20,12 @@ from jaxht.designs import MatrixDesign, Streamed
 from jaxht.linalg.factored import Factored, square_norms
 from jaxht.objectives.linear_model import LinearModel
 from jaxht.objectives.objective import Objective
-from jaxht.refit import refit
 from jaxht.runner._default import default_solver
 from jaxht.runner._derivative import differentiate
 from jaxht.solvers.iterate import Counts, Iterate
 from jaxht.solvers.solver import Solver
 from jaxht.solvers.status import Status
+from jaxht.subproblems import refit
 
 T = TypeVar("T")
 

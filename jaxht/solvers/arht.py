@@ -14,13 +14,13 @@ from jaxht._dataclass import integer, pytree, signed, static
 from jaxht._typing import Array, Numeric, PRNGKey
 from jaxht.constraints import SelectionConstraint, check_selection
 from jaxht.objectives.objective import Objective
-from jaxht.refit import Refit, refit
-from jaxht.refit.batches import map_refits
 from jaxht.solvers.iterate import Iterate, evaluate
 from jaxht.solvers.omp import complete_selection
 from jaxht.solvers.selection import best_item, count, swap
 from jaxht.solvers.solver import Solver, Step
 from jaxht.solvers.status import Status
+from jaxht.subproblems import Refit, refit
+from jaxht.subproblems.batches import map_refits
 
 
 @pytree

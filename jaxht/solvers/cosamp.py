@@ -10,10 +10,10 @@ from jaxht._dataclass import pytree, static
 from jaxht._typing import Array, PRNGKey
 from jaxht.constraints import SelectionConstraint, Support, check_selection
 from jaxht.objectives.objective import Objective
-from jaxht.refit import refit
 from jaxht.solvers.iterate import Counts, Iterate, evaluate
 from jaxht.solvers.pursuit import CycleDetector, accept_decrease
 from jaxht.solvers.solver import Solver, Step
+from jaxht.subproblems import refit
 
 
 @pytree

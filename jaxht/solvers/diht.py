@@ -23,10 +23,10 @@ from jaxht.objectives.dual import (
     supergradient,
 )
 from jaxht.objectives.linear_model import LinearModel
-from jaxht.refit import refit
 from jaxht.solvers.iterate import Iterate, check_step_size, evaluate
 from jaxht.solvers.solver import Solver, Step
 from jaxht.solvers.status import Status
+from jaxht.subproblems import refit
 
 
 class Bounds(NamedTuple):

@@ -11,13 +11,13 @@ from jaxht._dataclass import pytree
 from jaxht._typing import Array, Numeric, PRNGKey
 from jaxht.constraints import SelectionConstraint
 from jaxht.objectives.objective import Objective
-from jaxht.refit import refit
-from jaxht.refit.scores import forward_scores
 from jaxht.solvers.iterate import Iterate, evaluate
 from jaxht.solvers.omp import complete_selection
 from jaxht.solvers.pursuit import accept_decrease
 from jaxht.solvers.selection import best_item, count, swap
 from jaxht.solvers.solver import Solver, Step
+from jaxht.subproblems import refit
+from jaxht.subproblems.scores import forward_scores
 
 
 @pytree
@@ -101,7 +101,7 @@ class ExhaustiveLocalSearch(Solver):
         ValueError: for :class:`jaxht.LowRank`, which has no coordinates to select.
 
     Cost: a step scores all candidates, for least squares on vectors without bounds by two products,
-    n d k (see :func:`jaxht.refit.scores.insertion_gains`); else by one refit for each candidate.
+    n d k (see :func:`jaxht.subproblems.scores.insertion_gains`); else by one refit for each candidate.
 
     Source: Axiotis & Sviridenko 2020, Algorithm 4.
 

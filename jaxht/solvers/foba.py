@@ -10,12 +10,12 @@ from jaxht._dataclass import pytree
 from jaxht._typing import Array, Numeric, PRNGKey
 from jaxht.constraints import SelectionConstraint, check_selection
 from jaxht.objectives.objective import Objective
-from jaxht.refit import refit
-from jaxht.refit.scores import values_without
 from jaxht.solvers.iterate import Iterate, evaluate
 from jaxht.solvers.selection import best_item, count
 from jaxht.solvers.solver import Solver, Step
 from jaxht.solvers.status import Status
+from jaxht.subproblems import refit
+from jaxht.subproblems.scores import values_without
 
 
 @pytree

@@ -14,10 +14,10 @@ from jaxht.constraints import (
     check_selection,
 )
 from jaxht.objectives.objective import Objective
-from jaxht.refit import refit
 from jaxht.solvers.iterate import Counts, Iterate, evaluate
 from jaxht.solvers.pursuit import Backtracking, FixedStep, Momentum, pursuit_step_size
 from jaxht.solvers.solver import Solver, Step
+from jaxht.subproblems import refit
 
 
 @pytree

@@ -9,8 +9,8 @@ import numpy as np
 from jaxht._dataclass import integer, pytree, static
 from jaxht._typing import Array, Numeric
 from jaxht.objectives.objective import Objective
-from jaxht.refit import Refit
 from jaxht.solvers.status import Status
+from jaxht.subproblems import Refit
 
 
 @pytree

@@ -15,9 +15,13 @@ from jaxht._repr import describe
 from jaxht._typing import Array, Leaf, Numeric, PRNGKey
 from jaxht.constraints import SelectionConstraint, Sparse, check_selection
 from jaxht.linalg.selection import k_largest_mask, mask_to_indices
-from jaxht.refit import Refit, refit
-from jaxht.refit.columns import restrict_columns
-from jaxht.refit.swaps import (
+from jaxht.solvers.iterate import Iterate, evaluate
+from jaxht.solvers.omp import complete_selection
+from jaxht.solvers.solver import Solver, Step
+from jaxht.solvers.status import Status
+from jaxht.subproblems import Refit, refit
+from jaxht.subproblems.columns import restrict_columns
+from jaxht.subproblems.swaps import (
     Quadratic,
     SwapState,
     is_modelled,
@@ -25,10 +29,6 @@ from jaxht.refit.swaps import (
     is_reweighted,
     score_exchanges,
 )
-from jaxht.solvers.iterate import Iterate, evaluate
-from jaxht.solvers.omp import complete_selection
-from jaxht.solvers.solver import Solver, Step
-from jaxht.solvers.status import Status
 
 
 @pytree
@@ -58,7 +58,7 @@ class LocalSearch(Solver):
       The returned x is the minimiser on a support that no single swap improves.
     * *Everything else*: a move refits f on several candidate supports and takes the best. The
       candidates are the ``num_candidates - 1`` best swaps by the quadratic model of f on the
-      support (under Sparse, see :func:`jaxht.refit.swaps.score_exchanges`) or by a separable model,
+      support (under Sparse, see :func:`jaxht.subproblems.swaps.score_exchanges`) or by a separable model,
       and one exchange of a block of items, whose size is reduced whenever the exchange does not
       decrease f (splicing). Each start selects the items that decrease a separable model of f most;
       in all starts but one, the decreases are multiplied by random weights.

@@ -12,14 +12,14 @@ from jaxht._typing import Array, Numeric, PRNGKey
 from jaxht.constraints import SelectionConstraint, check_selection
 from jaxht.objectives.linear_model import LeastSquares
 from jaxht.objectives.objective import Objective
-from jaxht.refit.columns import weight_by
-from jaxht.refit.growing_qr import GrowingQR, factorise, refit_growing
-from jaxht.refit.scores import forward_scores, gains_along
 from jaxht.solvers.iterate import Iterate, evaluate
 from jaxht.solvers.pursuit import accept_decrease
 from jaxht.solvers.selection import best_item, count
 from jaxht.solvers.solver import Solver, Step
 from jaxht.solvers.status import Status
+from jaxht.subproblems.columns import weight_by
+from jaxht.subproblems.growing_qr import GrowingQR, factorise, refit_growing
+from jaxht.subproblems.scores import forward_scores, gains_along
 
 
 @pytree

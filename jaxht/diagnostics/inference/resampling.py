@@ -12,9 +12,9 @@ from jaxht.constraints import SelectionConstraint
 from jaxht.linalg.selection import k_largest_mask
 from jaxht.objectives.linear_model import LinearModel
 from jaxht.objectives.objective import Objective
-from jaxht.refit import refit
 from jaxht.runner import Result, Stop, solve
 from jaxht.solvers.solver import Solver
+from jaxht.subproblems import refit
 
 
 @pytree

@@ -19,7 +19,7 @@ from jaxht.linalg.precision import matmul
 from jaxht.objectives.linear_model import LeastSquares, LinearModel
 from jaxht.objectives.losses import SquaredLoss, SquaredNormLoss
 from jaxht.objectives.objective import Objective
-from jaxht.refit.columns import gather_column, restrict_columns
+from jaxht.subproblems.columns import gather_column, restrict_columns
 
 
 @pytree

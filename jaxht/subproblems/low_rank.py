@@ -10,8 +10,8 @@ from jaxht.designs import Dense, MatrixDesign
 from jaxht.linalg.precision import matmul
 from jaxht.objectives.linear_model import LinearModel
 from jaxht.objectives.multi_output import MultiOutput
-from jaxht.refit.newton import Refit
-from jaxht.refit.newton_cg import refit_by_products
+from jaxht.subproblems.newton import Refit
+from jaxht.subproblems.newton_cg import refit_by_products
 
 
 def refit_low_rank(

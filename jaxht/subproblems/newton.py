@@ -29,7 +29,7 @@ from jaxht.linalg.linear_solvers import ratio
 
 
 class Refit(NamedTuple):
-    """The minimiser of an objective on a support; :func:`jaxht.refit.refit` returns one.
+    """The minimiser of an objective on a support; :func:`jaxht.subproblems.refit` returns one.
 
     Attributes:
         x: the minimiser, shaped like the variable, exactly zero off the support.

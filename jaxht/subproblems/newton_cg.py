@@ -11,7 +11,7 @@ from jaxht._typing import Array, Numeric
 from jaxht.constraints.model_subspace import ModelSubspace
 from jaxht.linalg.linear_solvers import conjugate_gradients
 from jaxht.objectives.objective import Objective
-from jaxht.refit.newton import Coordinates, Refit
+from jaxht.subproblems.newton import Coordinates, Refit
 
 
 def refit_by_products(
@@ -48,7 +48,7 @@ def in_subspace(
 
 @pytree
 class Restricted:
-    """A :class:`jaxht.refit.newton.Subproblem`: f as a function of the coordinates of a model
+    """A :class:`jaxht.subproblems.newton.Subproblem`: f as a function of the coordinates of a model
     subspace."""
 
     objective: Objective

@@ -13,8 +13,8 @@ from jaxht.constraints.support import Support
 from jaxht.linalg.precision import matmul
 from jaxht.objectives.linear_model import LeastSquares
 from jaxht.objectives.objective import Objective
-from jaxht.refit import Refit, refit
-from jaxht.refit.columns import gather_column, ridge_per_sample, weight_by
+from jaxht.subproblems import Refit, refit
+from jaxht.subproblems.columns import gather_column, ridge_per_sample, weight_by
 
 
 def factorise(
@@ -40,11 +40,11 @@ def factorise(
 def refit_growing(
     objective: Objective, qr: "GrowingQR | None", support: Support, x: Array
 ) -> tuple[Refit, "GrowingQR | None"]:
-    """:func:`jaxht.refit.refit` for a sequence of supports that grow by at most one coordinate at a
+    """:func:`jaxht.subproblems.refit` for a sequence of supports that grow by at most one coordinate at a
     time.
 
     Returns:
-        The :class:`jaxht.refit.Refit`, and the factorisation for the next support.
+        The :class:`jaxht.subproblems.Refit`, and the factorisation for the next support.
 
     Cost: 2 or 4 n k_max with a factorisation, else that of a refit.
     """

@@ -10,7 +10,7 @@ from jax import lax
 
 from jaxht.constraints import SelectionConstraint
 from jaxht.objectives.objective import Objective
-from jaxht.refit.newton import LARGE
+from jaxht.subproblems.newton import LARGE
 
 T = TypeVar("T")
 

@@ -17,9 +17,9 @@ from jaxht.objectives.linear_model import LeastSquares, LinearModel
 from jaxht.objectives.multi_output import MultiOutput
 from jaxht.objectives.objective import Objective
 from jaxht.objectives.precision import GaussianPrecision
-from jaxht.refit import refit
-from jaxht.refit.batches import map_refits
-from jaxht.refit.columns import ridge_per_sample, weight_by_root
+from jaxht.subproblems import refit
+from jaxht.subproblems.batches import map_refits
+from jaxht.subproblems.columns import ridge_per_sample, weight_by_root
 
 
 def forward_scores(
@@ -39,14 +39,14 @@ def forward_scores(
 
     Cost: for least squares on vectors under :class:`jaxht.Sparse` without bounds n d k_max + 4 n
     k_max^2 for all items; else a refit for each, REFITS at a time, or one at a time: see
-    :func:`jaxht.refit.batches.map_refits`.
+    :func:`jaxht.subproblems.batches.map_refits`.
 
     Source: for least squares the gain of a column orthogonal to the others, as in Axiotis &
     Sviridenko 2020, Algorithm 4.
 
     Example:
         >>> import jax.numpy as jnp, jaxht
-        >>> from jaxht.refit.scores import forward_scores
+        >>> from jaxht.subproblems.scores import forward_scores
         >>> f = jaxht.LeastSquares(jnp.eye(3), jnp.array([1.0, 4.0, 2.0]))
         >>> forward_scores(f, jaxht.Sparse(2).prepare((3,)), jnp.array([False, True, False]), jnp.zeros(3)).tolist()
         [0.5, 0.0, 2.0]

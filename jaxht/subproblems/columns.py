@@ -18,7 +18,7 @@ from jaxht.linalg.linear_solvers import cholesky_solver, ratio
 from jaxht.linalg.precision import matmul
 from jaxht.objectives.glm import SmoothedHinge
 from jaxht.objectives.linear_model import LeastSquares, LinearModel
-from jaxht.refit.newton import Coordinates, Refit
+from jaxht.subproblems.newton import Coordinates, Refit
 
 Model = TypeVar("Model", bound=LinearModel)
 
@@ -255,7 +255,7 @@ def _least_squares_on_columns_jvp(primals: tuple, tangents: tuple) -> tuple:
 
 @pytree
 class Gathered:
-    """A :class:`jaxht.refit.newton.Subproblem`: a linear model on gathered columns, with its
+    """A :class:`jaxht.subproblems.newton.Subproblem`: a linear model on gathered columns, with its
     Hessian as a matrix."""
 
     model: LinearModel

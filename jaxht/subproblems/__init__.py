@@ -4,11 +4,11 @@ both.
 ============================  =========================================  ===========================
 objective                     support                                    method
 ============================  =========================================  ===========================
-precision matrix              a graph                                    :mod:`jaxht.refit.graph`
-least squares                 without bounds, gathered columns           closed form, :mod:`jaxht.refit.columns`
-other losses of one output    gathered columns                           Newton, :mod:`jaxht.refit.columns`
-linear models of a matrix     a column and a row space                   :mod:`jaxht.refit.low_rank`
-all others                    any                                        Newton-CG, :mod:`jaxht.refit.newton_cg`
+precision matrix              a graph                                    :mod:`jaxht.subproblems.graph`
+least squares                 without bounds, gathered columns           closed form, :mod:`jaxht.subproblems.columns`
+other losses of one output    gathered columns                           Newton, :mod:`jaxht.subproblems.columns`
+linear models of a matrix     a column and a row space                   :mod:`jaxht.subproblems.low_rank`
+all others                    any                                        Newton-CG, :mod:`jaxht.subproblems.newton_cg`
 ============================  =========================================  ===========================
 """
 
@@ -26,7 +26,7 @@ from jaxht.objectives.linear_model import LeastSquares, LinearModel
 from jaxht.objectives.multi_output import MultiOutput
 from jaxht.objectives.objective import Objective
 from jaxht.objectives.precision import GaussianPrecision
-from jaxht.refit.columns import (
+from jaxht.subproblems.columns import (
     in_columns,
     least_gamma,
     refit_columns,
@@ -34,12 +34,12 @@ from jaxht.refit.columns import (
     refit_least_squares,
     smooth_hinge,
 )
-from jaxht.refit.fixed_rank import at_rank, has_vectors
-from jaxht.refit.graph import on_graph, refit_graph
-from jaxht.refit.low_rank import refit_low_rank
-from jaxht.refit.newton import Coordinates, Regularity, regularity
-from jaxht.refit.newton import Refit as Refit
-from jaxht.refit.newton_cg import in_subspace, refit_by_products
+from jaxht.subproblems.fixed_rank import at_rank, has_vectors
+from jaxht.subproblems.graph import on_graph, refit_graph
+from jaxht.subproblems.low_rank import refit_low_rank
+from jaxht.subproblems.newton import Coordinates, Regularity, regularity
+from jaxht.subproblems.newton import Refit as Refit
+from jaxht.subproblems.newton_cg import in_subspace, refit_by_products
 
 
 def refit(
@@ -78,7 +78,7 @@ def refit(
         >>> import jax.numpy as jnp, jaxht
         >>> f = jaxht.LeastSquares(jnp.eye(3), jnp.array([3.0, 1.0, 2.0]))
         >>> support = jaxht.Support(jnp.array([True, False, True]), k_max=2)
-        >>> jaxht.refit.refit(f, support, jnp.zeros(3)).x.tolist()
+        >>> jaxht.subproblems.refit(f, support, jnp.zeros(3)).x.tolist()
         [3.0, 0.0, 2.0]
     """
     match objective, support:
@@ -112,7 +112,7 @@ def differentiate_at(objective: Objective, support: ModelSubspace, x: Any) -> An
     in forward and reverse mode, any number of times. On matrices of low rank S is the tangent space
     of the matrices of this rank, on which H has a term of their curvature. The derivatives are NaN
     where x is not stationary on S, and
-    where H is singular there: see :func:`jaxht.refit.newton.regularity`; those of factors are those
+    where H is singular there: see :func:`jaxht.subproblems.newton.regularity`; those of factors are those
     of the singular value decomposition, and NaN where singular values coincide.
 
     Args:

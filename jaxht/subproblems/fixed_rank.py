@@ -16,7 +16,7 @@ from jaxht.linalg.factored import Factored, multiply
 from jaxht.linalg.linear_solvers import conjugate_gradients
 from jaxht.linalg.precision import matmul
 from jaxht.objectives.objective import Objective
-from jaxht.refit.newton import Coordinates
+from jaxht.subproblems.newton import Coordinates
 
 MAX_PRODUCTS = 1000
 
@@ -43,7 +43,7 @@ def at_rank(objective: Objective, space: Subspace, x: Any) -> Coordinates:
 
 @pytree
 class FixedRank:
-    r"""A :class:`jaxht.refit.newton.Smooth` function: f near a matrix X, on the matrices of its
+    r"""A :class:`jaxht.subproblems.newton.Smooth` function: f near a matrix X, on the matrices of its
     rank.
 
     With orthonormal bases U and V of its column and row space, and s its singular values, the

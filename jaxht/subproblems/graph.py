@@ -22,7 +22,7 @@ from jaxht.linalg.positive_definite import inverse, logdet, symmetric
 from jaxht.linalg.precision import matmul
 from jaxht.linalg.selection import mask_to_indices
 from jaxht.objectives.precision import GaussianPrecision
-from jaxht.refit.newton import Coordinates, Refit
+from jaxht.subproblems.newton import Coordinates, Refit
 
 
 def refit_graph(
@@ -143,7 +143,7 @@ class Pattern:
 
 @pytree
 class CovarianceSelection:
-    """A :class:`jaxht.refit.newton.Subproblem`: f in the coordinates of a pattern.
+    """A :class:`jaxht.subproblems.newton.Subproblem`: f in the coordinates of a pattern.
 
     A constant is added to its value: newton estimates rounding errors by the size of the value, and
     f is a difference of two terms that may cancel."""
