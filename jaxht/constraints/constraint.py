@@ -1,7 +1,7 @@
 """The protocols of constraints, and checks that constraints share."""
 
 import abc
-from typing import ClassVar, Protocol, Self, runtime_checkable
+from typing import Any, ClassVar, Protocol, Self, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -39,6 +39,11 @@ class Constraint(Protocol):
         """False, except for :class:`jaxht.LowRank`."""
         return False
 
+    @property
+    def bounds(self) -> tuple[Any, Any] | None:
+        """Lower and upper bound of the variable, or None."""
+        return None
+
     def prepare(self, shape: tuple[int, ...]) -> Self:
         """This constraint with its static bounds, for variables of ``shape``.
 
@@ -75,7 +80,13 @@ class SelectionConstraint(Constraint):
     solvers require one.
 
     A selection of items is a bool array with one entry for each item, whose shape is up to the
-    constraint."""
+    constraint.
+
+    Attributes:
+        selects_entries: whether each item is one entry of the variable.
+    """
+
+    selects_entries: ClassVar[bool] = False
 
     @abc.abstractmethod
     def project(self, z: Array, near: Array | None = None) -> tuple[Array, Support]:

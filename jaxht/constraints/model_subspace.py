@@ -1,7 +1,7 @@
 """The protocol of model subspaces: the linear subspace on which a point lies, over which an
 objective is refitted."""
 
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import Any, ClassVar, Protocol, Self, runtime_checkable
 
 from jaxht._typing import Array
 
@@ -13,7 +13,13 @@ class ModelSubspace(Protocol):
 
     :class:`jaxht.Support` is that of sparse vectors, matrices and graphs: the variables that are
     zero off a mask, with their own entries as coordinates. :class:`jaxht.Subspace` is that of
-    matrices of low rank: ``U w V'``."""
+    matrices of low rank: ``U w V'``.
+
+    Attributes:
+        coordinatewise: whether its coordinates are entries of the variable.
+    """
+
+    coordinatewise: ClassVar[bool] = True
 
     @property
     def bounds(self) -> tuple[Any, Any] | None:

@@ -1,6 +1,6 @@
 """Sparse vectors and matrices."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -63,6 +63,8 @@ class Sparse(SelectionConstraint):
     keep: Array | None = None
     nonnegative: bool = static(default=False)
     bounds: tuple[Any, Any] | None = None
+
+    selects_entries: ClassVar[bool] = True
 
     def prepare(self, shape: tuple[int, ...]) -> "Sparse":
         """Fill in k_max and the bounds, and check what is known at trace time."""

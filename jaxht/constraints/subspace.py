@@ -33,6 +33,7 @@ class Subspace:
     error: Array | None = None
 
     bounds: ClassVar[Any] = None
+    coordinatewise: ClassVar[bool] = False
 
     @property
     def k_max(self) -> int:

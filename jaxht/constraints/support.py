@@ -1,7 +1,7 @@
 """The support of a sparse array as a mask and, where columns are gathered, as a list of indices."""
 
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -39,6 +39,8 @@ class Support:
     bounds: tuple[Any, Any] | None = None
     k_max: int | None = static(default=None)
     ndim: int = static(default=1)
+
+    coordinatewise: ClassVar[bool] = True
 
     def __repr__(self) -> str:
         mask = known_values(self.mask)

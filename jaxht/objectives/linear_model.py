@@ -3,7 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Callable
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import jax
 import jax.numpy as jnp
@@ -49,6 +49,8 @@ class LinearModel(SumOverSamples):
     mean: bool = static(default=True, kw_only=True)
     weights: Array | None = dataclasses.field(default=None, kw_only=True)
     offset: Array | None = dataclasses.field(default=None, kw_only=True)
+
+    is_linear_model: ClassVar[bool] = True
 
     @property
     def loss(self) -> Loss:

@@ -1,6 +1,6 @@
 """The protocols of objectives: a core for all solvers, and a second one for sums over samples."""
 
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import Any, ClassVar, Protocol, Self, runtime_checkable
 
 from jaxht._typing import Array, ArrayDType, Numeric
 from jaxht.linalg.operators import SymmetricOperator
@@ -12,7 +12,14 @@ class Objective(Protocol):
     prediction ``pred``.
 
     ``pred`` is a linear image of x: A x for a model on data, x itself for a general function. Since
-    it is linear, it can be extrapolated together with x without a further product."""
+    it is linear, it can be extrapolated together with x without a further product.
+
+    Attributes:
+        is_linear_model: whether f is a sum of losses of predictions ``A x``, a
+            :class:`LinearModel`.
+    """
+
+    is_linear_model: ClassVar[bool] = False
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -31,6 +31,8 @@ class LogisticLoss(MarginLoss):
         [0.5, -0.5]
     """
 
+    family: ClassVar[str | None] = "binomial"
+
     scale: Numeric = 1.0
 
     def smoothness(self, y: Array) -> Numeric:

@@ -21,6 +21,10 @@ class Loss(Protocol):
     is_separable: ClassVar[bool] = True
     #: Whether the derivative has a derivative, and ``smoothness`` a value.
     is_smooth: ClassVar[bool] = True
+    #: Whether it has a conjugate, as a :class:`ScalarLoss` has.
+    has_conjugate: ClassVar[bool] = False
+    #: The distribution of which it is minus the log likelihood, such as "gaussian"; or None.
+    family: ClassVar[str | None] = None
 
     def smoothness(self, y: Array) -> Numeric:
         """An upper bound of the curvature l'' over all u."""
@@ -51,6 +55,8 @@ class Loss(Protocol):
 class ScalarLoss(Loss):
     """Base of the losses of one output, which also have a conjugate ``l*(a; y) = sup_u (a u - l(u;
     y))``."""
+
+    has_conjugate: ClassVar[bool] = True
 
     def check(self, y: Array) -> None:
         """Accept any real target."""

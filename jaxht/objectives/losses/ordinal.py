@@ -47,6 +47,8 @@ class OrdinalLoss(Loss):
         [1.3863, 0.6931, 0.6931, 1.3863]
     """
 
+    family: ClassVar[str | None] = "ordinal"
+
     num_classes: int = static()
     weights: Array | None = None
     fixed: Array | None = None

@@ -1,5 +1,7 @@
 """Losses of several outputs."""
 
+from typing import ClassVar
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -27,6 +29,8 @@ class SoftmaxLoss(Loss):
         >>> SoftmaxLoss(2).derivative(jnp.zeros((1, 2)), jnp.array([0])).tolist()
         [[-0.5, 0.5]]
     """
+
+    family: ClassVar[str | None] = "multinomial"
 
     num_classes: int = static()
 
@@ -73,6 +77,8 @@ class SquaredNormLoss(Loss):
         >>> SquaredNormLoss().value(jnp.ones((1, 2)), jnp.zeros((1, 2))).tolist()
         [1.0]
     """
+
+    family: ClassVar[str | None] = "gaussian"
 
     def smoothness(self, y: Array) -> Numeric:
         """1."""

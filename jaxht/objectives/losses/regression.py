@@ -1,5 +1,7 @@
 """Losses of real targets and of counts."""
 
+from typing import ClassVar
+
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import xlogy
@@ -22,6 +24,8 @@ class SquaredLoss(ScalarLoss):
         >>> SquaredLoss().value(jnp.array([3.0]), jnp.array([1.0])).tolist()
         [2.0]
     """
+
+    family: ClassVar[str | None] = "gaussian"
 
     def smoothness(self, y: Array) -> Numeric:
         """1."""
@@ -125,6 +129,8 @@ class PoissonLoss(ScalarLoss):
         [-2.0]
     """
 
+    family: ClassVar[str | None] = "poisson"
+
     def smoothness(self, y: Array) -> Numeric:
         """``max(1, max y)``: it bounds l'' = exp(u) where no predicted mean exceeds it; there is no
         bound for all u."""
@@ -191,6 +197,8 @@ class GammaLoss(ScalarLoss):
         >>> GammaLoss().derivative(jnp.zeros(1), jnp.array([3.0])).tolist()
         [-2.0]
     """
+
+    family: ClassVar[str | None] = "gamma"
 
     def smoothness(self, y: Array) -> Numeric:
         """``max(1, max y)``: it bounds l'' = y exp(-u) at u = 0, and where no y / exp(u) exceeds

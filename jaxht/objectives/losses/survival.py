@@ -58,6 +58,8 @@ class CoxLoss(Loss):
         [1.0986, 0.0, 0.0]
     """
 
+    family: ClassVar[str | None] = "cox"
+
     risk_sets: RiskSets
     weights: Array | None = None
 
