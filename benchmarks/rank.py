@@ -34,7 +34,9 @@ def completion(m: int, k: int, share: float, rng: np.random.Generator) -> Any:
     rows, columns = np.divmod(rng.choice(m * m, number, replace=False), m)
     L, R = rng.standard_normal((2, m, k))
     y = np.sum(L[rows] * R[columns], axis=1) + 0.3 * rng.standard_normal(number)
-    return jaxht.MatrixCompletion(rows, columns, y.astype(np.float32), (m, m)).prepare()
+    return jaxht.matrix_completion(
+        rows, columns, y.astype(np.float32), (m, m), mean=False
+    ).prepare()
 
 
 @functools.partial(jax.jit, static_argnames=("solver", "k", "exact", "factored"))
@@ -142,7 +144,7 @@ def factors() -> None:
         problems.append((f"MultiResponse, 1000 samples, x {d} x {c}", f, 0.2, 10))
     for m, share in ((2048, 0.1), (6000, 0.02)):
         f, step = completion(m, 10, share, rng), 1.8
-        problems.append((f"MatrixCompletion, {f.num_samples} entries of {m} x {m}", f, step, 10))
+        problems.append((f"matrix_completion, {f.num_samples} entries of {m} x {m}", f, step, 10))
     for title, f, step, k in problems:
         names = {"array": False, "factors": True}
 
@@ -171,7 +173,7 @@ def recovery(m: int, n: int, k: int, oversampling: int, trials: int) -> None:
         A = jax.random.normal(keys[2], (number, m, n)) / np.sqrt(number)
         y = jnp.matmul(A.reshape(number, -1), X.ravel(), precision="highest")
         stop = Stop(max_steps=1000, target_value=1e-9 * jnp.vdot(y, y))
-        result = jaxht.solve(jaxht.MatrixSensing(A, y), LowRank(k), solver, stop=stop)
+        result = jaxht.solve(jaxht.matrix_sensing(A, y, mean=False), LowRank(k), solver, stop=stop)
         return jnp.linalg.norm(result.x - X) / jnp.linalg.norm(X), result.num_steps
 
     print(

@@ -38,7 +38,12 @@ def pgd(objective: jaxht.LeastSquares, cell: sweep.Cell) -> tuple[jaxht.Sparse, 
     )
 
 
-TRIAL = sweep.Recovery(ensemble, {"PGD": pgd}, stop=jaxht.Stop(max_steps=max_steps))
+TRIAL = sweep.Recovery(
+    ensemble,
+    {"PGD": pgd},
+    partial(jaxht.LeastSquares, mean=False),
+    jaxht.Stop(max_steps=max_steps),
+)
 
 
 def engine(workers: int | None = os.cpu_count()) -> tuple[float, np.ndarray, sweep.Progress]:

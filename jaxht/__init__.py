@@ -43,8 +43,6 @@ from jaxht.objectives import Hinge as Hinge
 from jaxht.objectives import Huber as Huber
 from jaxht.objectives import LeastSquares as LeastSquares
 from jaxht.objectives import Logistic as Logistic
-from jaxht.objectives import MatrixCompletion as MatrixCompletion
-from jaxht.objectives import MatrixSensing as MatrixSensing
 from jaxht.objectives import MultiResponse as MultiResponse
 from jaxht.objectives import Objective as Objective
 from jaxht.objectives import Ordinal as Ordinal
@@ -53,7 +51,9 @@ from jaxht.objectives import SmoothedHinge as SmoothedHinge
 from jaxht.objectives import Softmax as Softmax
 from jaxht.objectives import SquaredHinge as SquaredHinge
 from jaxht.objectives import SumOverSamples as SumOverSamples
-from jaxht.objectives import TraceRegression as TraceRegression
+from jaxht.objectives import matrix_completion as matrix_completion
+from jaxht.objectives import matrix_sensing as matrix_sensing
+from jaxht.objectives import trace_regression as trace_regression
 from jaxht.planted import bounds as bounds
 from jaxht.planted import ensembles as ensembles
 from jaxht.planted import metrics as metrics

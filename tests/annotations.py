@@ -139,7 +139,9 @@ def trace_the_rest():
     ):
         jax.eval_shape(program)
     rows, columns = np.nonzero(A > 0)
-    completion = jaxht.MatrixCompletion(rows, columns, A[rows, columns], A.shape, l2=0.1)
+    completion = jaxht.matrix_completion(
+        rows, columns, A[rows, columns], A.shape, l2=0.1, mean=False
+    )
     for factored in (False, True):
         low_rank = jaxht.LowRank(1, factored=factored)
         jax.eval_shape(

@@ -66,8 +66,8 @@ def precision_matrix(A, y, l2, w):
 def completion(A, y, l2, w):
     rows, columns = np.nonzero(np.arange(63).reshape(9, 7) % 8)
     low_rank = jnp.outer(y[:9], y[9:16]) + jnp.outer(A[:9, 0], A[:7, 1])
-    return jaxht.MatrixCompletion(
-        rows, columns, (low_rank + 0.1 * A[:9, :7])[rows, columns], (9, 7), l2=l2
+    return jaxht.matrix_completion(
+        rows, columns, (low_rank + 0.1 * A[:9, :7])[rows, columns], (9, 7), l2=l2, mean=False
     )
 
 
@@ -136,7 +136,9 @@ PROBLEMS = {
     ),
     "completion": Problem(completion, jaxht.LowRank(1)),
     "sensing": Problem(
-        lambda A, y, l2, w: jaxht.MatrixSensing(A.reshape(N, 4, 3), y, l2=l2, weights=w),
+        lambda A, y, l2, w: jaxht.matrix_sensing(
+            A.reshape(N, 4, 3), y, l2=l2, weights=w, mean=False
+        ),
         jaxht.LowRank(1),
     ),
 }

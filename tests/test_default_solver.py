@@ -43,7 +43,7 @@ def operator():
         (LeastSquares(operator(), Y, mean=False), Sparse(2), HTP()),
         (jaxht.MultiResponse(A, A[:, :3]), jaxht.LowRank(2), HTP()),
         (
-            jaxht.MatrixCompletion(np.arange(4), np.arange(4), Y[:4], shape=(9, 8)),
+            jaxht.matrix_completion(np.arange(4), np.arange(4), Y[:4], shape=(9, 8), mean=False),
             jaxht.LowRank(2, factored=True),
             IHT(),
         ),

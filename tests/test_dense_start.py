@@ -189,7 +189,7 @@ REFUSED = {
         "^objective must be a linear model.*Custom",
     ),
     "measurements": (
-        lambda: jaxht.MatrixSensing(np.ones((9, 2, 2)), np.ones(9)),
+        lambda: jaxht.matrix_sensing(np.ones((9, 2, 2)), np.ones(9), mean=False),
         "^objective must be a linear model",
     ),
 }

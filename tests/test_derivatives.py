@@ -181,7 +181,7 @@ def completion(y, l2, **options):
     target = (rng.normal(size=(7, 2)) @ rng.normal(size=(2, 6)) + 0.1 * rng.normal(size=(7, 6)))[
         rows, columns
     ]
-    f = jaxht.MatrixCompletion(rows, columns, target + y, (7, 6), l2=l2)
+    f = jaxht.matrix_completion(rows, columns, target + y, (7, 6), l2=l2, mean=False)
     return jaxht.solve(f, jaxht.LowRank(2, k_max=3, **options), jaxht.IHT())
 
 
@@ -250,7 +250,7 @@ def test_conditions_of_factors():
     ]
     with pytest.raises(ValueError, match="objective must take factored iterates"):
         jaxht.differentiability(
-            jaxht.MatrixSensing(jnp.ones((3, 4, 4)), jnp.ones(3)), rank_two, factors
+            jaxht.matrix_sensing(jnp.ones((3, 4, 4)), jnp.ones(3), mean=False), rank_two, factors
         )
     with pytest.raises(ValueError, match="x must be an array"):
         jaxht.optimality(f, rank_two, factors, swaps=False)

@@ -67,19 +67,19 @@ BUILT = {
         lambda A, y, l2, w: run(jaxht.MultiResponse(A, y, l2, weights=w)),
         (A, A[:, :2], ONE, WEIGHTS),
     ),
-    "MatrixSensing": (
-        lambda A, y: run(jaxht.MatrixSensing(A, y), jaxht.LowRank(1)),
+    "matrix_sensing": (
+        lambda A, y: run(jaxht.matrix_sensing(A, y, mean=False), jaxht.LowRank(1)),
         (A.reshape(N, 2, 2), Y),
     ),
-    "MatrixCompletion": (
+    "matrix_completion": (
         lambda rows, columns, y: run(
-            jaxht.MatrixCompletion(rows, columns, y, (2, 3)), jaxht.LowRank(1)
+            jaxht.matrix_completion(rows, columns, y, (2, 3), mean=False), jaxht.LowRank(1)
         ),
         (CLASSES % 2, CLASSES, Y),
     ),
-    "TraceRegression": (
+    "trace_regression": (
         lambda A, y, l2: run(
-            jaxht.TraceRegression(LeastSquares(A, y, l2, mean=False), (2, 2)), jaxht.LowRank(1)
+            jaxht.trace_regression(LeastSquares(A, y, l2, mean=False), (2, 2)), jaxht.LowRank(1)
         ),
         (A, Y, ONE),
     ),
@@ -355,7 +355,7 @@ WRONG = {
     ),
     "A of matrix sensing is a list": (
         r"A must be .*; got list",
-        lambda: jaxht.MatrixSensing(A.tolist(), Y),
+        lambda: jaxht.matrix_sensing(A.tolist(), Y, mean=False),
     ),
     "step_size is text": (
         r"IHT.step_size must be a number; got '0.1'",
@@ -595,9 +595,11 @@ ROUNDED = {
             mean=False,
         )
     ),
-    "MatrixSensing": lambda dtype: jaxht.MatrixSensing(A.reshape(N, 2, 2).astype(dtype), Y).prepare,
-    "MatrixCompletion": lambda dtype: (
-        lambda: jaxht.MatrixCompletion(CLASSES, CLASSES, Y.astype(dtype), (3, 3))
+    "matrix_sensing": lambda dtype: (
+        jaxht.matrix_sensing(A.reshape(N, 2, 2).astype(dtype), Y, mean=False).prepare
+    ),
+    "matrix_completion": lambda dtype: (
+        lambda: jaxht.matrix_completion(CLASSES, CLASSES, Y.astype(dtype), (3, 3), mean=False)
     ),
     "GaussianPrecision": lambda dtype: jaxht.GaussianPrecision(S.astype(dtype)).prepare,
     "Custom, its data": lambda dtype: (

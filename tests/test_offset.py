@@ -245,8 +245,8 @@ def test_matrices():
     rng = np.random.default_rng(7)
     rows, columns = np.nonzero(rng.random((6, 5)) < 0.8)
     y, offset = rng.normal(size=(2, len(rows)))
-    ours = jaxht.MatrixCompletion(rows, columns, y, (6, 5), offset=offset)
-    theirs = jaxht.MatrixCompletion(rows, columns, y - offset, (6, 5))
+    ours = jaxht.matrix_completion(rows, columns, y, (6, 5), offset=offset, mean=False)
+    theirs = jaxht.matrix_completion(rows, columns, y - offset, (6, 5), mean=False)
     results = [solve(f, jaxht.LowRank(1, 1), jaxht.HTP()) for f in (ours, theirs)]
     np.testing.assert_allclose(results[0].x, results[1].x, atol=1e-8)
 

@@ -110,7 +110,9 @@ def test_the_entries_observed_are_n_and_distinct(n):
     )
     np.testing.assert_array_equal(problem.y[:n], np.ravel(problem.x_true)[inside])
     # Of an objective at 0 the gradient is minus what is observed.
-    objective = jaxht.MatrixCompletion(problem.A // m, problem.A % m, problem.y, (m, m)).prepare()
+    objective = jaxht.matrix_completion(
+        problem.A // m, problem.A % m, problem.y, (m, m), mean=False
+    ).prepare()
     zero = np.zeros((m, m), np.float32)
     gradient = np.ravel(objective.gradient(zero, objective.predict(zero)))
     np.testing.assert_array_equal(np.flatnonzero(gradient), np.sort(inside))

@@ -176,10 +176,12 @@ def objectives(rng):
             A, rng.normal(size=(N, P)), rng.random((M, P)), weights=weights
         ),
         "softmax": jaxht.Softmax(A, rng.integers(0, P, N), 0.05, num_classes=P),
-        "sensing": jaxht.MatrixSensing(measured, y, l2=0.1),
-        "sensing, a ridge each": jaxht.MatrixSensing(measured, y, l2=rng.random(M * P)),
-        "completion": jaxht.MatrixCompletion(*observed, y, (M, P), l2=0.2, mean=True),
-        "one bit": jaxht.MatrixCompletion(
+        "sensing": jaxht.matrix_sensing(measured, y, l2=0.1, mean=False),
+        "sensing, a ridge each": jaxht.matrix_sensing(
+            measured, y, l2=rng.random(M * P), mean=False
+        ),
+        "completion": jaxht.matrix_completion(*observed, y, (M, P), l2=0.2, mean=True),
+        "one bit": jaxht.matrix_completion(
             *observed, np.sign(y), (M, P), model=jaxht.Logistic, l2=0.05
         ),
         "custom": jaxht.Custom(lambda x: jnp.sum((x - 1) ** 4 + x**2), like=np.zeros((M, P))),
@@ -215,8 +217,8 @@ def test_the_products_of_trace_regression_are_those_of_its_model():
     units[np.arange(N), rows, columns] = 1
     units = units[:, :M]
     assert np.any(rows == M)
-    completion = jaxht.MatrixCompletion(rows, columns, y, (M, P), l2=0.3)
-    sensing = jaxht.MatrixSensing(units, y, l2=0.3)
+    completion = jaxht.matrix_completion(rows, columns, y, (M, P), l2=0.3, mean=False)
+    sensing = jaxht.matrix_sensing(units, y, l2=0.3, mean=False)
     residual = np.einsum("nij,ij->n", units, X) - y
     for f in (completion, sensing):
         pred = f.predict(X)
@@ -342,7 +344,7 @@ def reference_steps(steps):
 def test_steps_are_those_of_the_reference(name, of_rank):
     solver, steps = BY_REFERENCE[name]
     f, x0 = measured(), np.random.default_rng(7).normal(size=SHAPE)
-    ours = jaxht.TraceRegression(jaxht.LeastSquares(f.A, f.y, f.l2, mean=True), SHAPE)
+    ours = jaxht.trace_regression(jaxht.LeastSquares(f.A, f.y, f.l2, mean=True), SHAPE)
     options = {"num_steps": STEPS, "record": record_x, "key": jax.random.key(0)}
     result, x = trace(ours, LowRank(K), solver, x0=x0, **options)
     start = best(x0, K)
@@ -379,7 +381,9 @@ def test_lanes_of_different_rank_are_recovered_together(solver, exact):
     @jax.vmap
     def run(A, y, k):
         stop = Stop(rtol=1e-9, max_steps=600)
-        return jaxht.solve(jaxht.MatrixSensing(A, y), LowRank(k, 3, exact=exact), solver, stop=stop)
+        return jaxht.solve(
+            jaxht.matrix_sensing(A, y, mean=False), LowRank(k, 3, exact=exact), solver, stop=stop
+        )
 
     result = run(A, y, ks)
     for x, truth, k in zip(result.x, X, ks, strict=True):
@@ -404,7 +408,7 @@ def test_runs_in_single_precision_end_by_themselves(solver, exact):
         rng = np.random.default_rng(15)
         A, y, _ = planted(rng, 30, 25, 2)
         y += 0.1 * rng.normal(size=y.size)
-        f = jaxht.MatrixSensing(A.astype(np.float32), y.astype(np.float32))
+        f = jaxht.matrix_sensing(A.astype(np.float32), y.astype(np.float32), mean=False)
         result = solve(f, LowRank(2, 2, exact=exact), solver, stop=Stop(max_steps=400))
         assert result.status == Status.CONVERGED
         A, x = A.reshape(len(y), -1), np.asarray(result.x, np.float64)
@@ -420,7 +424,7 @@ def test_runs_in_single_precision_end_by_themselves(solver, exact):
 def test_normalised_steps_never_raise_f():
     rng = np.random.default_rng(9)
     A, y, _ = planted(rng, 12, 10, 3, oversampling=2)
-    f = jaxht.MatrixSensing(A, y + 0.1 * rng.normal(size=y.size))
+    f = jaxht.matrix_sensing(A, y + 0.1 * rng.normal(size=y.size), mean=False)
     _, values = trace(f, LowRank(2, 2), jaxht.NIHT(accelerate=False), num_steps=60)
     assert np.all(np.diff(values) <= 1e-13 * values[0]) and values[-1] < 0.9 * values[0]
 
@@ -510,7 +514,7 @@ def wide(name, rng):
     if name == "completion":
         X, rows, columns = low_rank(rng, 70, 60, 3), *rng.integers(0, [[71], [60]], (2, 2000))
         y = np.vstack([X, np.zeros(60)])[rows, columns]
-        return jaxht.MatrixCompletion(rows, columns, y, (70, 60), l2=1e-3), 1.0
+        return jaxht.matrix_completion(rows, columns, y, (70, 60), l2=1e-3, mean=False), 1.0
     A = rng.normal(size=(90, 70))
     if name == "softmax":
         return jaxht.Softmax(A, rng.integers(0, 60, 90), 1e-3, num_classes=60), 0.2
@@ -541,7 +545,7 @@ def test_factors_take_the_steps_of_the_array(name):
 def test_no_array_of_all_entries_is_made():
     """Of 30 000 x 30 000 entries."""
     rng, d, n = np.random.default_rng(13), 30_000, 1000
-    f = jaxht.MatrixCompletion(*rng.integers(0, d, (2, n)), rng.normal(size=n), (d, d))
+    f = jaxht.matrix_completion(*rng.integers(0, d, (2, n)), rng.normal(size=n), (d, d), mean=False)
     result = solve(f, LowRank(2, 2, factored=True), jaxht.IHT(0.5), stop=Stop(max_steps=2))
     assert result.status == Status.MAX_STEPS and result.value < f.value(jnp.zeros(1), jnp.zeros(n))
     assert max(leaf.size for leaf in jax.tree.leaves(result)) < 10**6
@@ -578,7 +582,7 @@ WRONG = {
     "solver": ("solver must take factored.*got NIHT", F, LowRank(1, factored=True), jaxht.NIHT()),
     "objective": (
         "objective must take factored.*got LeastSquares",
-        jaxht.MatrixSensing(np.ones((4, 3, 2)), np.ones(4)),
+        jaxht.matrix_sensing(np.ones((4, 3, 2)), np.ones(4), mean=False),
         LowRank(1, factored=True),
         jaxht.IHT(),
     ),
@@ -594,8 +598,8 @@ def test_what_cannot_be(name):
 
 def test_measurements_must_fit():
     with pytest.raises(ValueError, match=r"matrix_shape must be \(m, p\), m p = 3; got \(2, 2\)"):
-        jaxht.TraceRegression(VECTOR, (2, 2))
+        jaxht.trace_regression(VECTOR, (2, 2))
     with pytest.raises(ValueError, match=r"A must have shape \(n, m, p\).*got \(4, 3\)"):
-        jaxht.MatrixSensing(np.ones((4, 3)), np.ones(4))
+        jaxht.matrix_sensing(np.ones((4, 3)), np.ones(4), mean=False)
     with pytest.raises(ValueError, match="lists of the same length"):
-        jaxht.MatrixCompletion(np.arange(3), np.arange(4), np.ones(3), (5, 5))
+        jaxht.matrix_completion(np.arange(3), np.arange(4), np.ones(3), (5, 5), mean=False)

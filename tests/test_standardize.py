@@ -176,7 +176,8 @@ def test_integers():
 
 
 @pytest.mark.parametrize(
-    "A", [[[1.0]], "A", np.ones(3), jaxht.MatrixSensing(np.ones((2, 3, 3)), np.ones(2)).A]
+    "A",
+    [[[1.0]], "A", np.ones(3), jaxht.matrix_sensing(np.ones((2, 3, 3)), np.ones(2), mean=False).A],
 )
 def test_other_arguments_are_refused(A):
     with pytest.raises(ValueError, match=r"^A must be"):

@@ -21,7 +21,16 @@ from jaxht import Stop, sweep
 from jaxht.sweep import store as store_module
 from jaxht.sweep.compilation import ProgramCache
 from jaxht.sweep.grid import Grid
-from tests.test_sweep import METHODS, STOP, Countdown, Endless, draw_padded, problem, same_bits
+from tests.test_sweep import (
+    METHODS,
+    SQUARES,
+    STOP,
+    Countdown,
+    Endless,
+    draw_padded,
+    problem,
+    same_bits,
+)
 
 pytestmark = pytest.mark.usefixtures("all_quickly")
 ROOT = Path(__file__).parents[1]
@@ -187,7 +196,7 @@ def test_another_sweep_is_refused(copy, change, words):
 
 def test_another_tolerance_is_another_sweep(tmp_path):
     def run(stop):
-        trial = sweep.Recovery(lambda key, cell: problem(key, cell, True), METHODS, stop=stop)
+        trial = sweep.Recovery(lambda key, cell: problem(key, cell, True), METHODS, SQUARES, stop)
         return sweep.run(
             trial,
             {"solver": ["IHT"], "n": [20], "K": [1]},
@@ -286,11 +295,11 @@ def test_a_sweep_grows_in_any_order(tmp_path):
 
 
 def recovering(methods=METHODS):
-    return sweep.Recovery(partial(problem, shared=True), methods, stop=STOP)
+    return sweep.Recovery(partial(problem, shared=True), methods, SQUARES, STOP)
 
 
 def padded():
-    return sweep.Recovery(partial(draw_padded, shared=True), METHODS, stop=STOP)
+    return sweep.Recovery(partial(draw_padded, shared=True), METHODS, SQUARES, STOP)
 
 
 GROWING = {

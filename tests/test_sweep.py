@@ -55,11 +55,12 @@ METHODS = {
     ),
     "SGHT": lambda objective, cell: (Sparse(cell["K"]), SGHT(step_size=0.01)),
 }
+SQUARES = partial(LeastSquares, mean=False)
 STOP = Stop(max_steps=60)
 
 
 def recovery(shared=True, stop=STOP):
-    return sweep.Recovery(partial(problem, shared=shared), METHODS, stop=stop)
+    return sweep.Recovery(partial(problem, shared=shared), METHODS, SQUARES, stop)
 
 
 @pytest.fixture(scope="module")
@@ -223,7 +224,7 @@ def test_runs_whose_success_is_decided_are_left():
     are."""
     methods = {"PGD": lambda objective, cell: (Sparse(4 * cell["K"]), IHT(0.3))}
     stop, every = Stop(max_steps=3000, rtol=0.0, target_value=1e-10), 64
-    make = partial(sweep.Recovery, partial(problem, shared=True), methods, stop=stop)
+    make = partial(sweep.Recovery, partial(problem, shared=True), methods, SQUARES, stop)
     axes = {"solver": ["PGD"], "n": [20], "K": [2, 4]}
     whole, cut = (
         sweep.run(make(**options), axes, num_trials=20, static=["n"])
@@ -321,7 +322,7 @@ def draw_padded(key, cell, shared):
 
 @pytest.fixture(scope="module")
 def padded():
-    trial = sweep.Recovery(partial(draw_padded, shared=True), METHODS, stop=Stop(max_steps=400))
+    trial = sweep.Recovery(partial(draw_padded, shared=True), METHODS, SQUARES, Stop(max_steps=400))
     return lambda axes=HARD, **options: sweep.run(
         trial, axes, num_trials=9, round_up={"n": 20}, **options
     )

@@ -17,7 +17,7 @@ held = rng.random(len(rows)) < 0.1  # to choose the rank
 
 
 def completion(rows, columns, values):
-    return jaxht.MatrixCompletion(rows, columns, values, truth.shape)
+    return jaxht.matrix_completion(rows, columns, values, truth.shape)
 
 
 # %%

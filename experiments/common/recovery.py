@@ -11,7 +11,7 @@ from xarray import Dataset
 from experiments.common.config import BaseConfig, Count
 from experiments.common.session import Session
 from experiments.common.solvers import SOLVERS, SolverNames, axis_K
-from jaxht import Stop, sweep
+from jaxht import LeastSquares, Stop, sweep
 from jaxht.planted.ensembles import Problem, gaussian, gaussian_signal, mask_rows, planted
 
 
@@ -105,7 +105,11 @@ def recovered(
         return Stop(max_steps=steps, rtol=config.rtol, target_value=config.target)
 
     if recovery is None:
-        recovery = partial(sweep.Recovery, partial(draw, d=config.d, K=K, designs=config.designs))
+        recovery = partial(
+            sweep.Recovery,
+            partial(draw, d=config.d, K=K, designs=config.designs),
+            objective=partial(LeastSquares, mean=False),
+        )
     if config.designs == "trial":
         options["shared"] = ()  # nothing
     return session.sweep(

@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 from xarray import Dataset
 
 from experiments.common import BaseConfig, Count, Counts, Positive, Session, plots
-from jaxht import IHT, NIHT, LowRank, MatrixCompletion, Stop, metrics, sweep
+from jaxht import IHT, NIHT, LowRank, Stop, matrix_completion, metrics, sweep
 from jaxht.planted.ensembles import Problem, low_rank_entries
 from jaxht.solvers.solver import Solver
 
@@ -71,7 +71,9 @@ def run(config: Config, session: Session) -> Dataset:
     trial = sweep.Recovery(
         draw,
         {name: method(name) for name in config.solvers},
-        lambda positions, y: MatrixCompletion(positions // m, positions % m, y, (m, m)),
+        lambda positions, y: matrix_completion(
+            positions // m, positions % m, y, (m, m), mean=False
+        ),
         stop,
         {
             "success": lambda x, x_true: metrics.relative_error(x, x_true) < 1e-3,

@@ -43,7 +43,7 @@ def weighted_logistic(A: Array, y: Array, l2: float) -> Logistic:
 # How y is drawn, and what is minimised. Padding does not change a sum of squares, and steps
 # relative to its smoothness do not depend on its scale.
 MODELS: dict[str, tuple[Any, Any]] = {
-    "linear": (partial(gaussian_noise, sigma=1.0), LeastSquares),
+    "linear": (partial(gaussian_noise, sigma=1.0), partial(LeastSquares, mean=False)),
     "logistic": (partial(logistic_labels, factor=2.0), weighted_logistic),
 }
 

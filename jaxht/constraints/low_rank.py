@@ -39,7 +39,7 @@ class LowRank(Constraint):
             computed in full. None: the square root of machine epsilon.
         factored: bool, static; whether x is stored as a :class:`jaxht.Factored`, ``U diag(s) V'``,
             so that no array of m n numbers is made: for IHT and SGHT, on MultiResponse, Softmax and
-            MatrixCompletion. It saves time where k_max is far below m and n, and the data are
+            matrix_completion. It saves time where k_max is far below m and n, and the data are
             smaller than m n: see docs/problems.md.
 
     Raises:

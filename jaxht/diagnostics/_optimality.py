@@ -88,7 +88,7 @@ def optimality(
 
     Example:
         >>> import jax.numpy as jnp, jaxht
-        >>> f = jaxht.LeastSquares(jnp.eye(4), jnp.array([1.0, 4.0, 2.0, 3.0]))
+        >>> f = jaxht.LeastSquares(jnp.eye(4), jnp.array([1.0, 4.0, 2.0, 3.0]), mean=False)
         >>> check = jaxht.optimality(f, jaxht.Sparse(2), jnp.array([0.0, 4.0, 2.0, 0.0]))
         >>> float(check.stationarity), float(check.swap_gain), check.swap.tolist()
         (0.0, 2.5, [3, 2])
@@ -191,7 +191,7 @@ def differentiability(
 
     Example:
         >>> import jax.numpy as jnp, jaxht
-        >>> f = jaxht.LeastSquares(jnp.eye(4), jnp.array([1.0, 4.0, 2.0, 2.0]))
+        >>> f = jaxht.LeastSquares(jnp.eye(4), jnp.array([1.0, 4.0, 2.0, 2.0]), mean=False)
         >>> x = jaxht.solve(f, jaxht.Sparse(2), jaxht.HTP()).x
         >>> [bool(holds) for holds in jaxht.differentiability(f, jaxht.Sparse(2), x)]
         [True, True, True, False]

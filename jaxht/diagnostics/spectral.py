@@ -124,7 +124,7 @@ def restricted_smoothness(objective: Objective, s: Numeric) -> Array:
 
     Example:
         >>> import jax.numpy as jnp, jaxht
-        >>> f = jaxht.LeastSquares(jnp.diag(jnp.array([1.0, 2.0])), jnp.ones(2))
+        >>> f = jaxht.LeastSquares(jnp.diag(jnp.array([1.0, 2.0])), jnp.ones(2), mean=False)
         >>> round(float(jaxht.spectral.restricted_smoothness(f, 1)), 3)
         4.0
     """
@@ -153,7 +153,7 @@ def restricted_condition_number(objective: Objective, s: Numeric, x: Array | Non
 
     Example:
         >>> import jax.numpy as jnp, jaxht
-        >>> f = jaxht.LeastSquares(jnp.diag(jnp.array([1.0, 2.0])), jnp.ones(2))
+        >>> f = jaxht.LeastSquares(jnp.diag(jnp.array([1.0, 2.0])), jnp.ones(2), mean=False)
         >>> round(float(jaxht.spectral.restricted_condition_number(f, 1)), 2)
         4.0
     """
@@ -204,7 +204,7 @@ def restricted_step_size(objective: Objective, k: Numeric) -> Array:
         >>> import numpy as np
         >>> from jaxht import LeastSquares, spectral
         >>> A = 2 * np.eye(5, dtype=np.float32)
-        >>> round(float(spectral.restricted_step_size(LeastSquares(A, A[0]), 1)), 4)
+        >>> round(float(spectral.restricted_step_size(LeastSquares(A, A[0], mean=False), 1)), 4)
         0.125
     """
     return 0.5 / restricted_smoothness(objective, jnp.minimum(2 * k, objective.shape[0]))

@@ -95,7 +95,7 @@ def certify(
 
     Example:
         >>> import jax.numpy as jnp, jaxht
-        >>> f = jaxht.LeastSquares(jnp.eye(4), jnp.array([0.0, 4.0, 1.0, 3.0]), 1.0)
+        >>> f = jaxht.LeastSquares(jnp.eye(4), jnp.array([0.0, 4.0, 1.0, 3.0]), 1.0, mean=False)
         >>> proof = jaxht.certify(f, jaxht.Sparse(2), jnp.array([0.0, 2.0, 0.0, 1.5]))
         >>> round(float(proof.value), 3), bool(proof.gap < 1e-3)
         (6.75, True)

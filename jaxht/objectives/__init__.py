@@ -12,9 +12,9 @@ from jaxht.objectives.glm import SmoothedHinge as SmoothedHinge
 from jaxht.objectives.glm import SquaredHinge as SquaredHinge
 from jaxht.objectives.linear_model import LeastSquares as LeastSquares
 from jaxht.objectives.linear_model import LinearModel as LinearModel
-from jaxht.objectives.matrices import MatrixCompletion as MatrixCompletion
-from jaxht.objectives.matrices import MatrixSensing as MatrixSensing
-from jaxht.objectives.matrices import TraceRegression as TraceRegression
+from jaxht.objectives.matrices import matrix_completion as matrix_completion
+from jaxht.objectives.matrices import matrix_sensing as matrix_sensing
+from jaxht.objectives.matrices import trace_regression as trace_regression
 from jaxht.objectives.multi_output import MultiResponse as MultiResponse
 from jaxht.objectives.multi_output import Softmax as Softmax
 from jaxht.objectives.objective import Objective as Objective

@@ -109,7 +109,7 @@ def conjugate_loss(objective: LinearModel) -> ScalarLoss:
 
     Example:
         >>> import jax.numpy as jnp, jaxht
-        >>> f = jaxht.LeastSquares(jnp.eye(2), jnp.ones(2), 0.1)
+        >>> f = jaxht.LeastSquares(jnp.eye(2), jnp.ones(2), 0.1, mean=False)
         >>> type(jaxht.objectives.dual.conjugate_loss(f)).__name__
         'SquaredLoss'
     """
@@ -130,7 +130,7 @@ def column_bound(objective: LinearModel) -> Array:
 
     Example:
         >>> import jax.numpy as jnp, jaxht
-        >>> f = jaxht.LeastSquares(jnp.array([[3.0, 1.0], [4.0, 1.0]]), jnp.ones(2), 1.0)
+        >>> f = jaxht.LeastSquares(jnp.array([[3.0, 1.0], [4.0, 1.0]]), jnp.ones(2), 1.0, mean=False)
         >>> float(jaxht.objectives.dual.column_bound(f))
         5.0
     """
@@ -156,7 +156,7 @@ def rounding_unit(objective: LinearModel, x: Array) -> Array:
 
     Example:
         >>> import jax.numpy as jnp, jaxht
-        >>> f = jaxht.LeastSquares(jnp.eye(4), jnp.ones(4), 1.0)
+        >>> f = jaxht.LeastSquares(jnp.eye(4), jnp.ones(4), 1.0, mean=False)
         >>> bool(jaxht.objectives.dual.rounding_unit(f, jnp.ones(4)) < 3e-6)
         True
     """
@@ -196,7 +196,7 @@ def primal_error(objective: LinearModel, x: Array, pred: Array, columns: Array) 
     Example:
         >>> import jax.numpy as jnp, jaxht
         >>> from jaxht.objectives import dual
-        >>> f, x = jaxht.LeastSquares(jnp.eye(4), jnp.ones(4), 1.0), jnp.ones(4)
+        >>> f, x = jaxht.LeastSquares(jnp.eye(4), jnp.ones(4), 1.0, mean=False), jnp.ones(4)
         >>> bool(0 < dual.primal_error(f, x, f.predict(x), dual.column_bound(f)) < 1e-4)
         True
     """
@@ -264,7 +264,7 @@ def dual_point(
 
     Example:
         >>> import jax.numpy as jnp, jaxht
-        >>> f = jaxht.LeastSquares(jnp.eye(3), jnp.array([0.0, 4.0, 1.0]), 1.0)
+        >>> f = jaxht.LeastSquares(jnp.eye(3), jnp.array([0.0, 4.0, 1.0]), 1.0, mean=False)
         >>> point = jaxht.objectives.dual.dual_point(f, jaxht.Sparse(1), jnp.array([0.0, -2.0, -0.5]))
         >>> point.w.tolist(), round(float(point.value), 3)
         ([0.0, 2.0, 0.0], 4.375)
@@ -326,7 +326,7 @@ def supergradient(objective: LinearModel, alpha: Array, pred: Array) -> Array:
     Example:
         >>> import jax.numpy as jnp, jaxht
         >>> from jaxht.objectives import dual
-        >>> f = jaxht.LeastSquares(jnp.eye(3), jnp.array([0.0, 4.0, 1.0]), 1.0)
+        >>> f = jaxht.LeastSquares(jnp.eye(3), jnp.array([0.0, 4.0, 1.0]), 1.0, mean=False)
         >>> point = dual.dual_point(f, jaxht.Sparse(1), jnp.array([0.0, -2.0, -0.5]))
         >>> dual.supergradient(f, point.alpha, f.predict(point.w)).tolist()
         [0.0, 0.0, -0.5]
@@ -355,7 +355,7 @@ def dual_variables(objective: LinearModel, pred: Array) -> Array:
 
     Example:
         >>> import jax.numpy as jnp, jaxht
-        >>> f = jaxht.LeastSquares(jnp.eye(3), jnp.array([0.0, 4.0, 1.0]), 1.0)
+        >>> f = jaxht.LeastSquares(jnp.eye(3), jnp.array([0.0, 4.0, 1.0]), 1.0, mean=False)
         >>> jaxht.objectives.dual.dual_variables(f, jnp.array([0.0, 2.0, 0.0])).tolist()
         [0.0, -2.0, -1.0]
     """
@@ -383,7 +383,7 @@ def strong_duality_margin(objective: LinearModel, constraint: Constraint, x: Arr
 
     Example:
         >>> import jax.numpy as jnp, jaxht
-        >>> f = jaxht.LeastSquares(jnp.eye(3), jnp.array([0.0, 4.0, 1.0]), 1.0)
+        >>> f = jaxht.LeastSquares(jnp.eye(3), jnp.array([0.0, 4.0, 1.0]), 1.0, mean=False)
         >>> x = jnp.array([0.0, 2.0, 0.0])
         >>> float(jaxht.objectives.dual.strong_duality_margin(f, jaxht.Sparse(1), x))
         1.0
@@ -413,7 +413,7 @@ def support_margin(point: DualPoint, k: Numeric) -> Array:
 
     Example:
         >>> import jax.numpy as jnp, jaxht
-        >>> f = jaxht.LeastSquares(jnp.eye(3), jnp.array([0.0, 4.0, 1.0]), 1.0)
+        >>> f = jaxht.LeastSquares(jnp.eye(3), jnp.array([0.0, 4.0, 1.0]), 1.0, mean=False)
         >>> point = jaxht.objectives.dual.dual_point(f, jaxht.Sparse(1), jnp.array([0.0, -2.0, -0.5]))
         >>> float(jaxht.objectives.dual.support_margin(point, 1))
         1.5

@@ -423,8 +423,8 @@ class LeastSquares(LinearModel):
         y: (n,) targets, traced, cast to the dtype of A.
         l2: ridge parameter lambda >= 0, on the scale of the Hessian, traced: a scalar, or (d,), one
             for each coordinate.
-        mean: bool, static; False is the scaling of Shen & Li 2018 and Axiotis & Sviridenko 2020,
-            True that of Yuan, Li & Zhang 2018. Step sizes scale with it.
+        mean: bool, static; True is the scaling of Yuan, Li & Zhang 2018, False that of Shen & Li
+            2018 and Axiotis & Sviridenko 2020. Step sizes scale with it.
         weights: (n,) sample weights s >= 0, traced; None for ones.
         offset: (n,), traced, added to the predictions; None for zeros. As if y were y - offset.
 

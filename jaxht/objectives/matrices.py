@@ -14,7 +14,7 @@ from jaxht.designs import Entries, MatrixDesign
 from jaxht.objectives.linear_model import LeastSquares, LinearModel
 
 
-def TraceRegression(model: LinearModel, matrix_shape: tuple[int, int]) -> LinearModel:
+def trace_regression(model: LinearModel, matrix_shape: tuple[int, int]) -> LinearModel:
     """A linear model with a matrix X (m, p) in place of a vector: ``f(X) = c sum_i s_i l(<A_i, X>;
     y_i) + ridge``.
 
@@ -36,7 +36,7 @@ def TraceRegression(model: LinearModel, matrix_shape: tuple[int, int]) -> Linear
 
     Example:
         >>> import jax.numpy as jnp, jaxht
-        >>> jaxht.TraceRegression(jaxht.LeastSquares(jnp.eye(6), jnp.ones(6)), (2, 3)).shape
+        >>> jaxht.trace_regression(jaxht.LeastSquares(jnp.eye(6), jnp.ones(6)), (2, 3)).shape
         (2, 3)
     """
     model = dataclasses.replace(model, A=model.design)
@@ -50,16 +50,16 @@ def TraceRegression(model: LinearModel, matrix_shape: tuple[int, int]) -> Linear
     return dataclasses.replace(model, A=MatrixDesign(model.A, matrix_shape), l2=l2)
 
 
-def MatrixSensing(
+def matrix_sensing(
     A: Array, y: Array, *, model: Callable[..., Any] = LeastSquares, **options: Any
 ) -> LinearModel:
-    """:func:`TraceRegression` on measurements ``y_i = <A_i, X> = sum_jl A_ijl X_jl``.
+    """:func:`trace_regression` on measurements ``y_i = <A_i, X> = sum_jl A_ijl X_jl``.
 
     Args:
         A: (n, m, p), float32 or float64, traced.
         y: (n,), measurements, traced.
         model: a class of linear models over vectors, static; :class:`jaxht.LeastSquares` by
-            default: ``1/2 sum_i (<A_i, X> - y_i)^2``.
+            default: ``1/(2 n) sum_i (<A_i, X> - y_i)^2``.
         options: further arguments of the model: l2, mean, weights.
 
     Returns:
@@ -74,7 +74,7 @@ def MatrixSensing(
 
     Example:
         >>> import jax.numpy as jnp, jaxht
-        >>> jaxht.MatrixSensing(jnp.ones((4, 2, 3)), jnp.ones(4)).shape
+        >>> jaxht.matrix_sensing(jnp.ones((4, 2, 3)), jnp.ones(4)).shape
         (2, 3)
     """
     check_array("A", A, "an array of shape (n, m, p)")
@@ -83,10 +83,10 @@ def MatrixSensing(
             f"A must have shape (n, m, p), a matrix for each measurement; got {np.shape(A)}"
         )
     n, m, p = np.shape(A)
-    return TraceRegression(model(A.reshape(n, m * p), y, **options), (m, p))
+    return trace_regression(model(A.reshape(n, m * p), y, **options), (m, p))
 
 
-def MatrixCompletion(
+def matrix_completion(
     rows: Array,
     columns: Array,
     y: Array,
@@ -95,12 +95,13 @@ def MatrixCompletion(
     model: Callable[..., Any] = LeastSquares,
     **options: Any,
 ) -> LinearModel:
-    """:func:`TraceRegression` on observed entries, ``y_i = X[rows_i, columns_i]``.
+    """:func:`trace_regression` on observed entries, ``y_i = X[rows_i, columns_i]``.
 
-    The Hessian is 1 on observed entries and 0 on others: L = 1, while along changes of low rank the
-    curvature is about the share p of observed entries. :class:`jaxht.IHT` with its default step
-    size is safe and slow; with ``1 / p``, the step size of the source, it mostly diverges where p <
-    1/2. :class:`jaxht.NIHT` adapts its step size, and recovers X from fewer entries.
+    With ``mean=False`` the Hessian is 1 on observed entries and 0 on others: L = 1, while along
+    changes of low rank the curvature is about the share p of observed entries. :class:`jaxht.IHT`
+    with its default step size is safe and slow; with ``1 / p``, the step size of the source, it
+    mostly diverges where p < 1/2. :class:`jaxht.NIHT` adapts its step size, and recovers X from
+    fewer entries.
 
     Args:
         rows: (n,) integers, traced. Where a row is m, nothing is observed, so that lanes may have
@@ -110,7 +111,7 @@ def MatrixCompletion(
             ``y = Y[mask]``.
         shape: (m, p), ints, static.
         model: a class of linear models over vectors, static; :class:`jaxht.LeastSquares` by
-            default: ``1/2 sum_i (X[r_i, c_i] - y_i)^2``.
+            default: ``1/(2 n) sum_i (X[r_i, c_i] - y_i)^2``.
         options: further arguments of the model: l2, mean, weights.
 
     Returns:
@@ -125,7 +126,7 @@ def MatrixCompletion(
 
     Example:
         >>> import jax.numpy as jnp, jaxht
-        >>> f = jaxht.MatrixCompletion(jnp.array([0, 1]), jnp.array([2, 0]), jnp.array([5.0, 7.0]), (2, 3))
+        >>> f = jaxht.matrix_completion(jnp.array([0, 1]), jnp.array([2, 0]), jnp.array([5.0, 7.0]), (2, 3))
         >>> f.predict(jnp.arange(6.0).reshape(2, 3)).tolist()
         [2.0, 3.0]
     """
@@ -138,4 +139,4 @@ def MatrixCompletion(
     m, p = shape
     index = jnp.where(rows < m, rows * p + columns, m * p)
     dtype = jnp.result_type(y) if jnp.issubdtype(jnp.result_type(y), jnp.floating) else float
-    return TraceRegression(model(Entries(index, m * p, dtype), y, **options), (m, p))
+    return trace_regression(model(Entries(index, m * p, dtype), y, **options), (m, p))

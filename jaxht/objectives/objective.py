@@ -120,6 +120,6 @@ def no_factors(objective: Objective) -> ValueError:
     """The ValueError of :meth:`Objective.start` for a rank where the variable cannot be stored in
     factors."""
     return ValueError(
-        "objective must take factored iterates: MultiResponse, Softmax, MatrixCompletion by IHT or SGHT; "
+        "objective must take factored iterates: MultiResponse, Softmax, matrix_completion by IHT or SGHT; "
         f"got {type(objective).__name__}: leave LowRank(factored=True) out"
     )

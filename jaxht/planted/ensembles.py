@@ -608,7 +608,7 @@ def low_rank_entries(
         A problem whose A are the positions observed, i m + j for entry (i, j): (n_max,) integers, n
         of them distinct and uniformly random, then m^2 where nothing is observed; y (n_max,) their
         values, then 0; x_true (m, m). The entries of X have mean 0 and variance 1.
-        ``MatrixCompletion(A // m, A % m, y, (m, m))`` is the objective.
+        ``matrix_completion(A // m, A % m, y, (m, m))`` is the objective.
 
     Source: Tanner & Wei 2013, §4 (Gaussian factors, entries uniformly at random); the scale is
     ours.

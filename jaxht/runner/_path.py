@@ -83,7 +83,7 @@ def path(
 
     Example:
         >>> import jax.numpy as jnp, jaxht
-        >>> f = jaxht.LeastSquares(jnp.eye(4), jnp.array([1.0, 4.0, 2.0, 3.0]))
+        >>> f = jaxht.LeastSquares(jnp.eye(4), jnp.array([1.0, 4.0, 2.0, 3.0]), mean=False)
         >>> jaxht.path(f, jaxht.Sparse(1), jaxht.OMP(), ks=[1, 2, 4]).value.tolist()
         [7.0, 2.5, 0.0]
     """

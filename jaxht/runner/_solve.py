@@ -57,7 +57,7 @@ class Stop:
 
     Example:
         >>> import jax.numpy as jnp, jaxht
-        >>> f = jaxht.LeastSquares(jnp.eye(4), jnp.array([1.0, 4.0, 2.0, 3.0]))
+        >>> f = jaxht.LeastSquares(jnp.eye(4), jnp.array([1.0, 4.0, 2.0, 3.0]), mean=False)
         >>> stop = jaxht.Stop(max_steps=1)
         >>> result = jaxht.solve(f, jaxht.Sparse(2), jaxht.IHT(step_size=0.5), stop=stop)
         >>> result.x.tolist(), jaxht.Status(int(result.status)).name
@@ -93,7 +93,7 @@ class Result:
 
     Example:
         >>> import jax.numpy as jnp, jaxht
-        >>> f = jaxht.LeastSquares(jnp.eye(4), jnp.array([1.0, 4.0, 2.0, 3.0]))
+        >>> f = jaxht.LeastSquares(jnp.eye(4), jnp.array([1.0, 4.0, 2.0, 3.0]), mean=False)
         >>> result = jaxht.solve(f, jaxht.Sparse(2), jaxht.OMP())
         >>> result.support.numpy().tolist(), float(result.value), int(result.num_steps)
         ([1, 3], 2.5, 2)
@@ -263,7 +263,7 @@ def solve(
 
     Example:
         >>> import jax.numpy as jnp, jaxht
-        >>> f = jaxht.LeastSquares(jnp.eye(4), jnp.array([1.0, 4.0, 2.0, 3.0]))
+        >>> f = jaxht.LeastSquares(jnp.eye(4), jnp.array([1.0, 4.0, 2.0, 3.0]), mean=False)
         >>> jaxht.solve(f, jaxht.Sparse(2), jaxht.HTP()).x.tolist()
         [0.0, 4.0, 0.0, 3.0]
     """
@@ -350,7 +350,7 @@ def trace(
 
     Example:
         >>> import jax.numpy as jnp, jaxht
-        >>> f = jaxht.LeastSquares(jnp.eye(4), jnp.array([1.0, 4.0, 2.0, 3.0]))
+        >>> f = jaxht.LeastSquares(jnp.eye(4), jnp.array([1.0, 4.0, 2.0, 3.0]), mean=False)
         >>> result, values = jaxht.trace(f, jaxht.Sparse(2), jaxht.IHT(step_size=1.0), num_steps=2)
         >>> values.tolist()
         [15.0, 2.5, 2.5]
@@ -406,7 +406,7 @@ def prepare(
     Example:
         >>> import jax.numpy as jnp, jaxht
         >>> from jaxht.extend import prepare
-        >>> f = jaxht.LeastSquares(jnp.eye(4), jnp.array([1.0, 4.0, 2.0, 3.0]))
+        >>> f = jaxht.LeastSquares(jnp.eye(4), jnp.array([1.0, 4.0, 2.0, 3.0]), mean=False)
         >>> problem, x0, key = prepare(f, jaxht.Sparse(2), jaxht.HTP())
         >>> problem.constraint.k_max, int(problem.stop.max_steps)
         (2, 100)
@@ -498,7 +498,7 @@ def start(problem: Problem, x0: Start, key: PRNGKey | None) -> Carry:
     Example:
         >>> import jax.numpy as jnp, jaxht
         >>> from jaxht.extend import prepare, start
-        >>> f = jaxht.LeastSquares(jnp.eye(4), jnp.array([1.0, 4.0, 2.0, 3.0]))
+        >>> f = jaxht.LeastSquares(jnp.eye(4), jnp.array([1.0, 4.0, 2.0, 3.0]), mean=False)
         >>> carry = start(*prepare(f, jaxht.Sparse(2), jaxht.HTP()))
         >>> int(carry.num_steps), float(carry.iterate.value)
         (0, 15.0)
@@ -539,7 +539,7 @@ def advance(problem: Problem, carry: Carry, num_steps: Numeric) -> Carry:
     Example:
         >>> import jax.numpy as jnp, jaxht
         >>> from jaxht.extend import advance, prepare, start
-        >>> f = jaxht.LeastSquares(jnp.eye(4), jnp.array([1.0, 4.0, 2.0, 3.0]))
+        >>> f = jaxht.LeastSquares(jnp.eye(4), jnp.array([1.0, 4.0, 2.0, 3.0]), mean=False)
         >>> problem, x0, key = prepare(f, jaxht.Sparse(2), jaxht.OMP())
         >>> carry = advance(problem, start(problem, x0, key), num_steps=1)
         >>> carry.iterate.x.tolist()
@@ -570,7 +570,7 @@ def finish(problem: Problem, carry: Carry) -> Result:
     Example:
         >>> import jax.numpy as jnp, jaxht
         >>> from jaxht.extend import advance, finish, prepare, start
-        >>> f = jaxht.LeastSquares(jnp.eye(4), jnp.array([1.0, 4.0, 2.0, 3.0]))
+        >>> f = jaxht.LeastSquares(jnp.eye(4), jnp.array([1.0, 4.0, 2.0, 3.0]), mean=False)
         >>> problem, x0, key = prepare(f, jaxht.Sparse(2), jaxht.OMP())
         >>> finish(problem, advance(problem, start(problem, x0, key), num_steps=2)).x.tolist()
         [0.0, 4.0, 0.0, 3.0]

@@ -79,7 +79,7 @@ class DIHT(Solver):
 
     Example:
         >>> import jax.numpy as jnp, jaxht
-        >>> f = jaxht.LeastSquares(jnp.eye(4), jnp.array([0.0, 4.0, 1.0, 3.0]), 1.0)
+        >>> f = jaxht.LeastSquares(jnp.eye(4), jnp.array([0.0, 4.0, 1.0, 3.0]), 1.0, mean=False)
         >>> result = jaxht.solve(f, jaxht.Sparse(2), jaxht.DIHT(), stop=jaxht.Stop(gap_rtol=1e-4))
         >>> jaxht.Status(int(result.status)).name
         'GAP_CLOSED'
@@ -177,7 +177,7 @@ class SDIHT(Solver):
 
     Example:
         >>> import jax, jax.numpy as jnp, jaxht
-        >>> f = jaxht.LeastSquares(jnp.eye(4), jnp.array([1.0, 4.0, 2.0, 3.0]), 1.0)
+        >>> f = jaxht.LeastSquares(jnp.eye(4), jnp.array([1.0, 4.0, 2.0, 3.0]), 1.0, mean=False)
         >>> result = jaxht.solve(f, jaxht.Sparse(2), jaxht.SDIHT(), key=jax.random.key(0))
         >>> [round(float(x_i), 3) for x_i in result.x]
         [0.0, 2.0, 0.0, 1.5]

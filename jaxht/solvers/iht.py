@@ -45,7 +45,7 @@ class IHT(Solver):
 
     Example:
         >>> import jax.numpy as jnp, jaxht
-        >>> f = jaxht.LeastSquares(jnp.eye(4), jnp.array([1.0, 4.0, 2.0, 3.0]))
+        >>> f = jaxht.LeastSquares(jnp.eye(4), jnp.array([1.0, 4.0, 2.0, 3.0]), mean=False)
         >>> jaxht.solve(f, jaxht.Sparse(2), jaxht.IHT(step_size=1.0)).x.tolist()
         [0.0, 4.0, 0.0, 3.0]
     """

@@ -208,7 +208,7 @@ def evaluate(
 
     Example:
         >>> import jax.numpy as jnp, jaxht
-        >>> f = jaxht.LeastSquares(jnp.eye(2), jnp.array([3.0, 4.0]))
+        >>> f = jaxht.LeastSquares(jnp.eye(2), jnp.array([3.0, 4.0]), mean=False)
         >>> float(jaxht.extend.evaluate(f, jnp.zeros(2)).value)
         12.5
     """

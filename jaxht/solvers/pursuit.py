@@ -43,7 +43,7 @@ def pursuit_step_size(
     Example:
         >>> import jax.numpy as jnp, jaxht
         >>> from jaxht.solvers.pursuit import pursuit_step_size
-        >>> f = jaxht.LeastSquares(2 * jnp.eye(4), jnp.ones(4))
+        >>> f = jaxht.LeastSquares(2 * jnp.eye(4), jnp.ones(4), mean=False)
         >>> float(pursuit_step_size(f, jaxht.Sparse(2), None))
         0.25
     """
@@ -276,7 +276,7 @@ def accept_decrease(objective: Objective, new: Iterate, old: Iterate, rtol: Nume
         >>> import jax.numpy as jnp, jaxht
         >>> from jaxht.extend import evaluate
         >>> from jaxht.solvers.pursuit import accept_decrease
-        >>> f = jaxht.LeastSquares(jnp.eye(2), jnp.ones(2))
+        >>> f = jaxht.LeastSquares(jnp.eye(2), jnp.ones(2), mean=False)
         >>> old, new = evaluate(f, jnp.ones(2)), evaluate(f, jnp.zeros(2))
         >>> iterate = accept_decrease(f, new, old, rtol=0.0)
         >>> iterate.x.tolist(), jaxht.Status(int(iterate.status)).name

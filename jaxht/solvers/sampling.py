@@ -37,7 +37,7 @@ def init_stochastic(objective: SumOverSamples, x0: Any, step_size: Numeric) -> I
     Example:
         >>> import jax.numpy as jnp, jaxht
         >>> from jaxht.solvers.sampling import init_stochastic
-        >>> f = jaxht.LeastSquares(jnp.eye(4), jnp.ones(4))
+        >>> f = jaxht.LeastSquares(jnp.eye(4), jnp.ones(4), mean=False)
         >>> init_stochastic(f, jnp.zeros(4), step_size=0.1).counts.num_samples
         4
     """
@@ -72,7 +72,7 @@ def batch_smoothness(objective: SumOverSamples, batch_size: int) -> Array:
     Example:
         >>> import jax.numpy as jnp, jaxht
         >>> from jaxht.solvers.sampling import batch_smoothness
-        >>> float(batch_smoothness(jaxht.LeastSquares(jnp.eye(4), jnp.ones(4)), 1))
+        >>> float(batch_smoothness(jaxht.LeastSquares(jnp.eye(4), jnp.ones(4), mean=False), 1))
         4.0
     """
     check_sum(objective)

@@ -47,7 +47,7 @@ def forward_scores(
     Example:
         >>> import jax.numpy as jnp, jaxht
         >>> from jaxht.subproblems.scores import forward_scores
-        >>> f = jaxht.LeastSquares(jnp.eye(3), jnp.array([1.0, 4.0, 2.0]))
+        >>> f = jaxht.LeastSquares(jnp.eye(3), jnp.array([1.0, 4.0, 2.0]), mean=False)
         >>> forward_scores(f, jaxht.Sparse(2).prepare((3,)), jnp.array([False, True, False]), jnp.zeros(3)).tolist()
         [0.5, 0.0, 2.0]
     """
