@@ -17,25 +17,21 @@ from jaxht._repr import describe
 
 def check_scalars(
     node: Any,
-    but: tuple[str, ...] = (),
-    shaped: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
+    skip: tuple[str, ...] = (),
+    shapes: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
 ) -> None:
-    """Apply :func:`check_scalar` to the fields of ``node``.
+    """Apply :func:`check_scalar` to the traced fields of ``node``, a pytree dataclass.
 
-    Args:
-        node: a pytree dataclass.
-        but: names of fields that are not checked.
-        shaped: fields that may have this shape instead of being scalars.
-
-    Raises:
-        ValueError: naming the first field that is not valid.
+    Fields of ``skip`` are not checked; those of ``shapes`` may have that shape instead of being
+    scalars.
     """
-    for name, integral, _, may_be_negative in traced_fields(type(node)):  # type: ignore[arg-type]
-        value = getattr(node, name)
-        if value is None or name in but:
+    for field in traced_fields(type(node)):
+        value = getattr(node, field.name)
+        if value is None or field.name in skip:
             continue
-        called, shape = f"{type(node).__name__}.{name}", shaped.get(name, ())
-        check_scalar(called, value, signed=may_be_negative, integral=integral, shape=shape)
+        name = f"{type(node).__name__}.{field.name}"
+        shape = shapes.get(field.name, ())
+        check_scalar(name, value, signed=field.signed, integral=field.integer, shape=shape)
 
 
 def check_scalar(
@@ -48,25 +44,26 @@ def check_scalar(
 ) -> None:
     """Raise ValueError unless ``value`` is a scalar or of ``shape``, and valid where it is
     known."""
-    if type(value) is int or (
-        type(value) is float and not integral
-    ):  # the common case, which takes no array
+    is_python_number = type(value) is int or (type(value) is float and not integral)
+    if is_python_number:  # the common case, which takes no array
         if not (signed or value >= 0):
             raise ValueError(f"{name} must be at least 0; got {value}")
         return
-    if isinstance(value, (str, bytes, list, tuple)) or hasattr(value, "to_numpy"):
-        hint = f": pass {name}.to_numpy()" if hasattr(value, "to_numpy") else ""
-        raise ValueError(
-            f"{name} must be a number{' or an array' * bool(shape)}; got {describe(value)}{hint}"
-        )
+    is_table = hasattr(value, "to_numpy")  # of pandas and its like
+    if is_table or isinstance(value, str | bytes | list | tuple):
+        expected = "a number or an array" if shape else "a number"
+        hint = f": pass {name}.to_numpy()" if is_table else ""
+        raise ValueError(f"{name} must be {expected}; got {describe(value)}{hint}")
     if np.shape(value) not in ((), shape):
-        allowed = f"a scalar or of shape {shape}" if shape else "a scalar"
-        raise ValueError(f"{name} must be {allowed}; got shape {np.shape(value)}: use jax.vmap")
-    if isinstance(value, HOST_NUMBERS):
-        if integral and np.asarray(value).dtype.kind == "f":
-            raise ValueError(f"{name} must be an integer; got {value}")
-        if not (signed or np.all(np.asarray(value) >= 0)):
-            raise ValueError(f"{name} must be at least 0; got {np.min(np.asarray(value))}")
+        expected = f"a scalar or of shape {shape}" if shape else "a scalar"
+        raise ValueError(f"{name} must be {expected}; got shape {np.shape(value)}: use jax.vmap")
+    if not isinstance(value, HOST_NUMBERS):
+        return
+    numbers = np.asarray(value)
+    if integral and numbers.dtype.kind == "f":
+        raise ValueError(f"{name} must be an integer; got {value}")
+    if not (signed or np.all(numbers >= 0)):
+        raise ValueError(f"{name} must be at least 0; got {np.min(numbers)}")
 
 
 def check_array(name: str, value: Any, expected: str = "an array") -> None:

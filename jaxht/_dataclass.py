@@ -4,7 +4,7 @@ cast."""
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import Any, TypeVar, dataclass_transform
+from typing import Any, NamedTuple, TypeVar, dataclass_transform
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +14,6 @@ from jaxht._repr import repr_fields
 from jaxht._typing import ArrayDType
 
 T = TypeVar("T")
-_INTEGER, _MIXED, _SIGNED = "integer", "mixed", "signed"
 
 
 def static(default: Any = dataclasses.MISSING, **options: Any) -> Any:
@@ -45,22 +44,17 @@ def integer(default: Any = dataclasses.MISSING, **options: Any) -> Any:
     """Declare a traced field whose numbers are cast to int32 instead of the objective's dtype.
 
     Args:
-        default: the field's default; by default it has none.
-        options: further options of :func:`dataclasses.field`, such as ``kw_only``.
+        default, **options: as of :func:`static`.
 
     Returns:
         A field for a class decorated with :func:`pytree`.
 
     Example:
-        >>> import jax
-        >>> from jaxht.extend import integer, pytree
-        >>> @pytree
-        ... class Restart:
-        ...     period: int = integer(default=10)
-        >>> jax.tree.leaves(Restart())
-        [10]
+        >>> from jaxht.extend import integer
+        >>> dict(integer(default=10).metadata)
+        {'integer': True}
     """
-    return dataclasses.field(default=default, metadata={_INTEGER: True}, **options)
+    return dataclasses.field(default=default, metadata={"integer": True}, **options)
 
 
 def mixed(default: Any = dataclasses.MISSING, **options: Any) -> Any:
@@ -68,22 +62,17 @@ def mixed(default: Any = dataclasses.MISSING, **options: Any) -> Any:
     dtype.
 
     Args:
-        default: the field's default; by default it has none.
-        options: further options of :func:`dataclasses.field`, such as ``kw_only``.
+        default, **options: as of :func:`static`.
 
     Returns:
         A field for a class decorated with :func:`pytree`.
 
     Example:
-        >>> import jax, numpy as np
-        >>> from jaxht.extend import mixed, pytree
-        >>> @pytree
-        ... class Data:
-        ...     args: tuple = mixed(default=())
-        >>> len(jax.tree.leaves(Data((np.ones(3), np.arange(3)))))
-        2
+        >>> from jaxht.extend import mixed
+        >>> dict(mixed(default=()).metadata)
+        {'mixed': True}
     """
-    return dataclasses.field(default=default, metadata={_MIXED: True}, **options)
+    return dataclasses.field(default=default, metadata={"mixed": True}, **options)
 
 
 def signed(default: Any = dataclasses.MISSING, **options: Any) -> Any:
@@ -91,22 +80,17 @@ def signed(default: Any = dataclasses.MISSING, **options: Any) -> Any:
     below 0 in others.
 
     Args:
-        default: the field's default; by default it has none.
-        options: further options of :func:`dataclasses.field`, such as ``kw_only``.
+        default, **options: as of :func:`static`.
 
     Returns:
         A field for a class decorated with :func:`pytree`.
 
     Example:
-        >>> import jax
-        >>> from jaxht.extend import pytree, signed
-        >>> @pytree
-        ... class Shift:
-        ...     offset: float = signed(default=-1.0)
-        >>> jax.tree.leaves(Shift())
-        [-1.0]
+        >>> from jaxht.extend import signed
+        >>> dict(signed(default=-1.0).metadata)
+        {'signed': True}
     """
-    return dataclasses.field(default=default, metadata={_SIGNED: True}, **options)
+    return dataclasses.field(default=default, metadata={"signed": True}, **options)
 
 
 @dataclass_transform(
@@ -138,24 +122,24 @@ def pytree(cls: type[T]) -> type[T]:
     cls = dataclasses.dataclass(frozen=True, eq=False, repr=False)(cls)
     if cls.__repr__ is object.__repr__:
         cls.__repr__ = repr_fields  # type: ignore[method-assign, assignment]
-    fields = dataclasses.fields(cls)  # type: ignore[arg-type]
-    fixed = tuple(field.name for field in fields if field.metadata.get("static", False))
-    traced = tuple(field.name for field in fields if not field.metadata.get("static", False))
-    names = traced + fixed
-    keys = tuple(jax.tree_util.GetAttrKey(name) for name in traced)
+    traced = []
+    fixed = []
+    for field in dataclasses.fields(cls):  # type: ignore[arg-type]
+        (fixed if "static" in field.metadata else traced).append(field.name)
+    keys = [jax.tree_util.GetAttrKey(name) for name in traced]
 
-    def flatten(node: T) -> tuple[tuple, tuple]:
-        return tuple([getattr(node, name) for name in traced]), tuple(
-            [getattr(node, name) for name in fixed]
-        )
+    def flatten(node):
+        children = [getattr(node, name) for name in traced]
+        return tuple(children), tuple([getattr(node, name) for name in fixed])
 
-    def flatten_with_keys(node: T) -> tuple[tuple, tuple]:
+    def flatten_with_keys(node):
         children, settings = flatten(node)
         return tuple(zip(keys, children, strict=True)), settings
 
-    def unflatten(settings: tuple, children: Any) -> T:
+    def unflatten(settings, children):
         node = object.__new__(cls)
-        node.__dict__.update(zip(names, (*children, *settings), strict=True))
+        node.__dict__.update(zip(traced, children, strict=True))
+        node.__dict__.update(zip(fixed, settings, strict=True))
         return node
 
     # Not register_dataclass: in JAX 0.10 the structures of two such classes with the same fields
@@ -176,13 +160,24 @@ def replace(node: T, **changes: Any) -> T:
     return new
 
 
+class TracedField(NamedTuple):
+    """The name of a traced field, and whether its numbers are integers, of any kind, or signed."""
+
+    name: str
+    integer: bool
+    mixed: bool
+    signed: bool
+
+
 @functools.cache
-def traced_fields(cls: Any) -> list[tuple[str, bool, bool, bool]]:
-    """The traced fields of a class: names, which are integers, of which only floats are cast, which
-    may be negative."""
-    fields = [field for field in dataclasses.fields(cls) if not field.metadata.get("static", False)]
-    kinds = (_INTEGER, _MIXED, _SIGNED)
-    return [(field.name, *(field.metadata.get(kind, False) for kind in kinds)) for field in fields]
+def traced_fields(cls: Any) -> list[TracedField]:
+    """The traced fields of a class."""
+    kinds = TracedField._fields[1:]
+    return [
+        TracedField(field.name, *(kind in field.metadata for kind in kinds))
+        for field in dataclasses.fields(cls)
+        if "static" not in field.metadata
+    ]
 
 
 # Tuples, as a union of types is made anew wherever it is written.
@@ -197,34 +192,32 @@ def cast_numbers(
     share one compile.
 
     Python, NumPy and JAX numbers become strongly typed arrays; booleans and ``None`` are unchanged.
-    The fields of nested pytree dataclasses are cast by their own declarations.
-
-    Args:
-        node: a pytree dataclass.
-        dtype: float32 or float64.
-        convert: the cast of one leaf to a dtype; None: :func:`as_dtype`.
+    The fields of nested pytree dataclasses are cast by their own declarations. ``convert(leaf,
+    dtype)`` is the cast of one leaf, by default :func:`as_dtype`.
     """
     convert = convert or as_dtype
+
+    def convert_float(leaf):
+        is_float = jnp.issubdtype(jnp.result_type(leaf), jnp.floating)
+        return convert(leaf, dtype) if is_float else leaf
+
     changes = {}
-    for name, integral, floats_only, _ in traced_fields(type(node)):  # type: ignore[arg-type]
-        value, target = getattr(node, name), jnp.int32 if integral else dtype
+    for field in traced_fields(type(node)):
+        value = getattr(node, field.name)
+        target = jnp.int32 if field.integer else dtype
         if value is None:
             continue
-        if isinstance(value, _NUMBERS) and not floats_only:
+        if isinstance(value, _NUMBERS) and not field.mixed:
             cast = convert(value, target)
         elif dataclasses.is_dataclass(value):
             cast = cast_numbers(value, dtype, convert)
-        elif floats_only:
-            cast = jax.tree.map(functools.partial(_cast_float, convert, target), value)
+        elif field.mixed:
+            cast = jax.tree.map(convert_float, value)
         else:
             cast = jax.tree.map(lambda leaf, target=target: convert(leaf, target), value)
         if cast is not value:
-            changes[name] = cast
+            changes[field.name] = cast
     return replace(node, **changes) if changes else node
-
-
-def _cast_float(convert: Callable[[Any, ArrayDType], Any], dtype: ArrayDType, leaf: Any) -> Any:
-    return convert(leaf, dtype) if jnp.issubdtype(jnp.result_type(leaf), jnp.floating) else leaf
 
 
 def as_dtype(leaf: Any, dtype: ArrayDType) -> Any:
@@ -233,15 +226,14 @@ def as_dtype(leaf: Any, dtype: ArrayDType) -> Any:
     if isinstance(leaf, jax.Array):
         if leaf.dtype == dtype and not leaf.weak_type:
             return leaf
-        dtype = jax.dtypes.canonicalize_dtype(
-            dtype
-        )  # dtype may be NumPy's float64, which is float32 in JAX
-        return (
-            leaf if leaf.dtype in (dtype, jnp.bool_) and not leaf.weak_type else leaf.astype(dtype)
-        )
+        # dtype may be NumPy's float64, which is float32 in JAX.
+        dtype = jax.dtypes.canonicalize_dtype(dtype)
+        is_kept = leaf.dtype in (dtype, jnp.bool_) and not leaf.weak_type
+        return leaf if is_kept else leaf.astype(dtype)
+    smallest, largest = -(2**31), 2**31 - 1  # a larger limit must not wrap around
     if type(leaf) is int and dtype == jnp.int32:
-        return np.asarray(min(max(leaf, -(2**31)), 2**31 - 1), np.int32)
+        return np.asarray(min(max(leaf, smallest), largest), np.int32)
     leaf = np.asarray(leaf)
     if dtype == jnp.int32 and leaf.dtype.kind in "iu":
-        leaf = np.clip(leaf, -(2**31), 2**31 - 1)  # a larger limit must not wrap around
+        leaf = np.clip(leaf, smallest, largest)
     return leaf if leaf.dtype == np.bool_ else leaf.astype(dtype)

@@ -251,7 +251,7 @@ def test_problems():
     assert first["check"].stationarity < 1e-4 and first["check"].swap_gain < 1e-5
     f, x, y, standardized = (scaled[name] for name in ("f", "x", "y", "S"))
     residual = scaled["A"] @ standardized.coefficients(x) + standardized.intercept(x, y.mean()) - y
-    np.testing.assert_allclose(residual @ residual / 2, f.value(x, f.predict(x)), rtol=1e-4)
+    np.testing.assert_allclose(np.mean(residual**2) / 2, f.value(x, f.predict(x)), rtol=1e-4)
     truth = matrices["L"] @ matrices["R"].T
     assert np.linalg.norm(matrices["result"].x - truth) < 1e-4 * np.linalg.norm(truth)
     assert samples["result"].counts.projections > 0

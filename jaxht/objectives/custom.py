@@ -15,12 +15,25 @@ from jaxht.linalg.linear_solvers import ratio
 from jaxht.linalg.operators import SymmetricOperator
 from jaxht.objectives.objective import Objective, no_factors
 
+__all__ = ["Custom"]
+
 
 class Template(NamedTuple):
     """The structure, shapes and dtypes of a pytree, hashable."""
 
     structure: Any
     leaves: tuple[jax.ShapeDtypeStruct, ...]
+
+
+def _template(like: Any) -> Template:
+    if isinstance(like, Template):
+        return like
+    if isinstance(like, int | np.integer):
+        like = jax.ShapeDtypeStruct((like,), jnp.result_type(float))
+    warn_of_rounding(like)
+    leaves, structure = jax.tree.flatten(like)
+    shapes = [jax.ShapeDtypeStruct(jnp.shape(leaf), jnp.result_type(leaf)) for leaf in leaves]
+    return Template(structure, tuple(shapes))
 
 
 @pytree
@@ -64,22 +77,9 @@ class Custom(Objective):
     def __init__(
         self, fun: Callable[..., Array], *positional: Any, args: tuple[Any, ...] = (), like: Any
     ) -> None:
-        if not isinstance(like, Template):
-            like = (
-                jax.ShapeDtypeStruct((like,), jnp.result_type(float))
-                if isinstance(like, int | np.integer)
-                else like
-            )
-            warn_of_rounding(like)
-            leaves, structure = jax.tree.flatten(like)
-            like = Template(
-                structure,
-                tuple(
-                    jax.ShapeDtypeStruct(jnp.shape(leaf), jnp.result_type(leaf)) for leaf in leaves
-                ),
-            )
-        for name, value in (("fun", fun), ("args", positional or args), ("like", like)):
-            object.__setattr__(self, name, value)
+        object.__setattr__(self, "fun", fun)
+        object.__setattr__(self, "args", positional or args)
+        object.__setattr__(self, "like", _template(like))
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -120,11 +120,8 @@ class Custom(Objective):
                 f"like must describe arrays of float32 or float64; got {self.like.leaves}"
             )
         out = self._output(jax.ShapeDtypeStruct(self.shape, self.dtype))
-        if (
-            not isinstance(out, jax.ShapeDtypeStruct)
-            or out.shape != ()
-            or not jnp.issubdtype(out.dtype, jnp.floating)
-        ):
+        is_scalar = isinstance(out, jax.ShapeDtypeStruct) and out.shape == ()
+        if not is_scalar or not jnp.issubdtype(out.dtype, jnp.floating):
             raise ValueError(f"fun must return a real scalar; got {out}")
         return self
 

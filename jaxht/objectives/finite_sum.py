@@ -1,6 +1,5 @@
 """A mean over samples of any differentiable function."""
 
-import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -10,11 +9,16 @@ import numpy as np
 from jax import lax
 
 from jaxht._checks import check_array, warn_of_rounding
-from jaxht._dataclass import mixed, pytree
+from jaxht._dataclass import mixed, pytree, replace
 from jaxht._typing import Array, ArrayTree
 from jaxht.linalg.eigenvalues import SAFETY, largest_eigenvalue
 from jaxht.objectives.custom import Custom
 from jaxht.objectives.objective import SumOverSamples
+
+__all__ = ["FiniteSum"]
+
+
+SUMMANDS_AT_A_TIME = 64  # whose smoothness is estimated together
 
 
 @pytree
@@ -85,25 +89,22 @@ class FiniteSum(Custom, SumOverSamples):
                 f"samples must be arrays of the same first length n >= 1; got shapes {shapes}"
             )
         if self.weights is not None:
-            check_array("weights", self.weights, f"an array of shape {shapes[0][:1]}")
-        if self.weights is not None and np.shape(self.weights) != shapes[0][:1]:
-            raise ValueError(
-                f"weights must have shape {shapes[0][:1]}; got {np.shape(self.weights)}"
-            )
+            shape = (self.num_samples,)
+            check_array("weights", self.weights, f"an array of shape {shape}")
+            if self.weights.shape != shape:
+                raise ValueError(f"weights must have shape {shape}; got {self.weights.shape}")
         super().prepare()
         return self
 
     def minibatch(self, indices: Array, weights: Array) -> "FiniteSum":
         """The objective ``sum_j weights_j f_{i_j}``."""
-        own = (
-            1
-            if self.weights is None
-            else self.num_samples * jnp.take(self.weights, indices, mode="clip")
-        )
-        samples = jax.tree.map(
-            lambda leaf: jnp.take(leaf, indices, axis=0, mode="clip"), self.samples
-        )
-        return dataclasses.replace(self, samples=samples, weights=own * weights)
+
+        def take(v):
+            return jnp.take(v, indices, axis=0, mode="clip")
+
+        if self.weights is not None:
+            weights = self.num_samples * take(self.weights) * weights
+        return replace(self, samples=jax.tree.map(take, self.samples), weights=weights)
 
     def minibatch_pred(self, pred: Array, indices: Array) -> Array:
         """pred, which is x."""
@@ -122,13 +123,13 @@ class FiniteSum(Custom, SumOverSamples):
         """The largest eigenvalue of any summand's Hessian at 0. Cost: some products with each."""
         origin = jnp.zeros(self.shape, self.dtype)
 
-        def of(sample: ArrayTree) -> Array:
+        def smoothness(sample):
             product = jax.linearize(lambda x: jax.grad(self._one)(x, sample), origin)[1]
             return largest_eigenvalue(
                 lambda v: product(v.reshape(self.shape)).ravel(), origin.size, self.dtype
             )
 
-        largest = lax.map(of, self.samples, batch_size=BLOCK)
+        largest = lax.map(smoothness, self.samples, batch_size=SUMMANDS_AT_A_TIME)
         return SAFETY * self.num_samples * jnp.max(self._weights() * largest)
 
     def _output(self, x: jax.ShapeDtypeStruct) -> Any:
@@ -144,7 +145,3 @@ class FiniteSum(Custom, SumOverSamples):
     def _weights(self) -> Array:
         n = self.num_samples
         return jnp.full(n, 1 / n, self.dtype) if self.weights is None else self.weights
-
-
-# Summands at a time.
-BLOCK = 64

@@ -1,9 +1,4 @@
-"""Linear models by the name of their loss: a class for each loss of one output, made from the loss
-by one line."""
-
-import dataclasses
-import inspect
-from typing import Any
+"""Linear models of one output, named by their loss."""
 
 from jaxht._dataclass import pytree
 from jaxht._typing import Numeric
@@ -14,105 +9,206 @@ from jaxht.objectives.losses import (
     HuberLoss,
     LogisticLoss,
     PoissonLoss,
-    ScalarLoss,
     SmoothedHingeLoss,
     SquaredHingeLoss,
 )
 
+__all__ = ["Gamma", "Hinge", "Huber", "Logistic", "Poisson", "SmoothedHinge", "SquaredHinge"]
 
-def linear_model_with(loss_class: type[ScalarLoss], remark: str = "") -> Any:
-    """The class of linear models with a loss, named as the loss without "Loss"; its numbers come
-    after A, y and l2.
+
+@pytree
+class Logistic(LinearModel):
+    """Logistic regression: the loss is ``log(1 + exp(-s y u))``, u = a.x, for labels -1 and +1.
+
+    Without a ridge, data that a k-sparse classifier separates have no minimiser, and iterates grow
+    without end.
 
     Args:
-        loss_class: a pytree dataclass; its fields become fields of the model, with their defaults.
-        remark: what a user of the model must know, in addition to the docstring of the loss.
+        A, y, l2, mean, weights, offset: as in :class:`jaxht.LeastSquares`; y holds labels.
+        scale: s > 0, a scalar, traced: 1 as in Yuan et al. 2020 and Axiotis & Sviridenko 2020, 2 as
+            in Yuan, Li & Zhang 2018, §6.1.2.
+
+    Cost: as of :class:`jaxht.LeastSquares`.
+
+    Source: Yuan, Li & Zhang 2018, §6.1.2.
+
+    Example:
+        >>> import jax.numpy as jnp, jaxht
+        >>> f = jaxht.Logistic(jnp.eye(2), jnp.array([1.0, -1.0]), 0.1)
+        >>> f.gradient(jnp.zeros(2), jnp.zeros(2)).tolist()
+        [-0.25, 0.25]
     """
-    fields = dataclasses.fields(loss_class)  # type: ignore[arg-type]
-    name = loss_class.__name__.removesuffix("Loss")
 
-    def loss(self: LinearModel) -> ScalarLoss:
+    scale: Numeric = 1.0
+
+    @property
+    def loss(self) -> LogisticLoss:
         """The loss of one sample."""
-        return loss_class(**{field.name: getattr(self, field.name) for field in fields})
-
-    members = {
-        field.name: dataclasses.field(default=field.default, metadata=field.metadata)
-        for field in fields
-    }
-    types = {field.name: Numeric for field in fields}
-    namespace = {
-        "__annotations__": types,
-        "__module__": __name__,
-        "__doc__": _document(name, loss_class, remark),
-    }
-    return pytree(type(name, (LinearModel,), {**namespace, **members, "loss": property(loss)}))
+        return LogisticLoss(self.scale)
 
 
-def _document(name: str, loss_class: type[ScalarLoss], remark: str) -> str:
-    """The docstring of a model: that of the loss, with the arguments of :class:`LinearModel`."""
-    about, _, loss_args = inspect.cleandoc(loss_class.__doc__ or "").partition("Args:\n")
-    own, _, rest = loss_args.partition("\n\n")
-    source = next(
-        (part for part in (rest + "\n\n" + about).split("\n\n") if part.startswith("Source:")), ""
-    )
-    about = "\n\n".join(
-        part for part in about.split("\n\n") if not part.startswith(("Source:", "Example:"))
-    )
-    return _TEMPLATE.format(
-        about=about.strip(), remark=remark, own=own.rstrip(), source=source.strip(), name=name
-    )
+@pytree
+class SquaredHinge(LinearModel):
+    """An l2 support vector machine: the loss is ``max(0, 1 - y u)^2 / 2``, u = a.x, for labels -1
+    and +1.
+
+    Args:
+        A, y, l2, mean, weights, offset: as in :class:`jaxht.LeastSquares`; y holds labels.
+
+    Cost: as of :class:`jaxht.LeastSquares`.
+
+    Source: Chang, Hsieh & Lin 2008; not in the papers.
+
+    Example:
+        >>> import jax.numpy as jnp, jaxht
+        >>> f = jaxht.SquaredHinge(jnp.eye(2), jnp.array([1.0, -1.0]), 0.1)
+        >>> f.gradient(jnp.zeros(2), jnp.zeros(2)).tolist()
+        [-0.5, 0.5]
+    """
+
+    @property
+    def loss(self) -> SquaredHingeLoss:
+        """The loss of one sample."""
+        return SquaredHingeLoss()
 
 
-_TEMPLATE = """{about}
+@pytree
+class SmoothedHinge(LinearModel):
+    """A support vector machine with a smooth loss: 0 for m <= 0, ``m^2 / (2 gamma)`` for m <= gamma,
+    else ``m - gamma / 2``, m = 1 - y u.
 
-The objective is ``f(x) = c sum_i s_i l(a_i.x; y_i) + 1/2 sum_j l2_j x_j^2``, c = ``1 / sum_i s_i`` where ``mean`` is
-set, else 1. {remark}
+    Args:
+        A, y, l2, mean, weights, offset: as in :class:`jaxht.LeastSquares`; y holds labels -1, +1.
+        gamma: gamma > 0, a scalar in units of the margin, traced: the hinge is the limit gamma = 0.
 
-Args:
-    A: (n, d) design, samples in rows, float32 or float64, traced: an array, a sparse matrix, or a result of
-        :func:`jaxht.design`. No scaling of columns is assumed.
-    y: (n,) targets, traced, cast to the dtype of A.
-    l2: ridge parameter lambda >= 0, on the scale of the Hessian, traced: a scalar, or (d,), one for each coordinate.
-{own}
-    mean: bool, static; whether the sum is divided by the sum of the weights.
-    weights: (n,) sample weights s >= 0, traced; None for ones.
-    offset: (n,), traced; None for zeros. It is added to the predictions: the loss of sample i is at ``a_i.x +
-        offset_i``.
+    Cost: as of :class:`jaxht.LeastSquares`.
 
-Raises:
-    ValueError: from ``prepare``, which every solver calls, for shapes, dtypes and targets that cannot be right.
+    Source: Yuan et al. 2020, §6 (gamma = 0.25 there).
 
-Cost: a prediction ``A x`` n d; a value, from the prediction, n + d; a gradient n d.
+    Example:
+        >>> import jax.numpy as jnp, jaxht
+        >>> f = jaxht.SmoothedHinge(jnp.eye(2), jnp.array([1.0, -1.0]), 0.1)
+        >>> f.gradient(jnp.zeros(2), jnp.zeros(2)).tolist()
+        [-0.5, 0.5]
+    """
 
-{source}
+    gamma: Numeric = 1.0
 
-Example:
-    >>> import jax.numpy as jnp, jaxht
-    >>> f = jaxht.{name}(jnp.eye(2), jnp.ones(2), 0.1)
-    >>> f.gradient(jnp.zeros(2), jnp.zeros(2)).shape
-    (2,)
-"""
+    @property
+    def loss(self) -> SmoothedHingeLoss:
+        """The loss of one sample."""
+        return SmoothedHingeLoss(self.gamma)
 
-Logistic = linear_model_with(
-    LogisticLoss,
-    "Without a ridge, data that a k-sparse classifier separates have no minimiser, and iterates grow without end.",
-)
-SquaredHinge = linear_model_with(SquaredHingeLoss)
-SmoothedHinge = linear_model_with(SmoothedHingeLoss)
-Hinge = linear_model_with(
-    HingeLoss,
-    "The hinge has no smoothness: ``gradient`` gives a subgradient, solvers with a step size need it given, and with a "
-    "constant one they end within a neighbourhood of a minimum.",
-)
-Huber = linear_model_with(HuberLoss)
-Poisson = linear_model_with(
-    PoissonLoss,
-    "Its curvature ``exp(u)`` has no bound; automatic step sizes take ``max(1, max y)``, which holds wherever no "
-    "predicted mean exceeds it. :class:`jaxht.NIHT`, whose step adapts, needs no bound.",
-)
-Gamma = linear_model_with(
-    GammaLoss,
-    "Its curvature ``y exp(-u)`` has no bound; automatic step sizes take ``max(1, max y)``, which holds at x = 0 and "
-    "wherever no target exceeds its predicted mean by a larger factor. :class:`jaxht.NIHT`, whose step adapts, needs "
-    "no bound. The unit of y is a shift of the predictions: give y a geometric mean of about 1, or an intercept.",
-)
+
+@pytree
+class Hinge(LinearModel):
+    """A support vector machine: the loss is ``max(0, 1 - y u)``, u = a.x, for labels -1 and +1.
+
+    The hinge has no smoothness: ``gradient`` gives a subgradient, solvers with a step size need it
+    given, and with a constant one they end within a neighbourhood of a minimum.
+
+    Args:
+        A, y, l2, mean, weights, offset: as in :class:`jaxht.LeastSquares`; y holds labels.
+
+    Cost: as of :class:`jaxht.LeastSquares`.
+
+    Source: Yuan et al. 2020, §5.2.2.
+
+    Example:
+        >>> import jax.numpy as jnp, jaxht
+        >>> f = jaxht.Hinge(jnp.eye(2), jnp.array([1.0, -1.0]), 0.1)
+        >>> f.gradient(jnp.zeros(2), jnp.zeros(2)).tolist()
+        [-0.5, 0.5]
+    """
+
+    @property
+    def loss(self) -> HingeLoss:
+        """The loss of one sample."""
+        return HingeLoss()
+
+
+@pytree
+class Huber(LinearModel):
+    """Robust regression: the loss is ``r^2 / 2`` for |r| <= delta, else ``delta (|r| - delta / 2)``,
+    r = u - y.
+
+    Args:
+        A, y, l2, mean, weights, offset: as in :class:`jaxht.LeastSquares`.
+        delta: delta > 0, a scalar in units of y, traced: the largest residual that counts by its
+            square.
+
+    Cost: as of :class:`jaxht.LeastSquares`.
+
+    Source: Huber 1964, (3.4).
+
+    Example:
+        >>> import jax.numpy as jnp, jaxht
+        >>> f = jaxht.Huber(jnp.eye(2), jnp.array([0.5, 9.0]))
+        >>> f.gradient(jnp.zeros(2), jnp.zeros(2)).tolist()
+        [-0.25, -0.5]
+    """
+
+    delta: Numeric = 1.0
+
+    @property
+    def loss(self) -> HuberLoss:
+        """The loss of one sample."""
+        return HuberLoss(self.delta)
+
+
+@pytree
+class Poisson(LinearModel):
+    """Poisson regression: the loss is ``exp(u) - y u``, u = a.x, for a count y of mean ``exp(u)``.
+
+    The curvature ``exp(u)`` has no bound; automatic step sizes take ``max(1, max y)``, which holds
+    wherever no predicted mean exceeds it. :class:`jaxht.NIHT`, whose step adapts, needs no bound.
+
+    Args:
+        A, y, l2, mean, weights, offset: as in :class:`jaxht.LeastSquares`; y holds counts, and
+            offset the logarithms of exposures.
+
+    Cost: as of :class:`jaxht.LeastSquares`.
+
+    Source: the canonical link of Nelder & Wedderburn 1972; not in the papers.
+
+    Example:
+        >>> import jax.numpy as jnp, jaxht
+        >>> f = jaxht.Poisson(jnp.eye(2), jnp.array([0.0, 3.0]))
+        >>> f.gradient(jnp.zeros(2), jnp.zeros(2)).tolist()
+        [0.5, -1.0]
+    """
+
+    @property
+    def loss(self) -> PoissonLoss:
+        """The loss of one sample."""
+        return PoissonLoss()
+
+
+@pytree
+class Gamma(LinearModel):
+    """Gamma regression: the loss is ``y exp(-u) + u``, u = a.x, for a positive y of mean
+    ``exp(u)``.
+
+    The curvature ``y exp(-u)`` has no bound; automatic step sizes take ``max(1, max y)``, which
+    holds at x = 0 and wherever no target exceeds its predicted mean by a larger factor.
+    :class:`jaxht.NIHT`, whose step adapts, needs no bound. The unit of y is a shift of the
+    predictions: give y a geometric mean of about 1, or an intercept.
+
+    Args:
+        A, y, l2, mean, weights, offset: as in :class:`jaxht.LeastSquares`; y is positive.
+
+    Cost: as of :class:`jaxht.LeastSquares`.
+
+    Source: the logarithmic link of McCullagh & Nelder 1989, §8; not in the papers.
+
+    Example:
+        >>> import jax.numpy as jnp, jaxht
+        >>> f = jaxht.Gamma(jnp.eye(2), jnp.array([1.0, 3.0]))
+        >>> f.gradient(jnp.zeros(2), jnp.zeros(2)).tolist()
+        [0.0, -1.0]
+    """
+
+    @property
+    def loss(self) -> GammaLoss:
+        """The loss of one sample."""
+        return GammaLoss()

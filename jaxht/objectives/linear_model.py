@@ -1,6 +1,7 @@
 """Linear models: a sum of losses of predictions ``A x``, with a ridge."""
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable
 from typing import Any, ClassVar, Self
@@ -19,14 +20,15 @@ from jaxht.linalg.precision import matmul
 from jaxht.objectives.losses import Loss, SquaredLoss
 from jaxht.objectives.objective import SumOverSamples, no_factors
 
+__all__ = ["LeastSquares", "LinearModel", "Majorant", "WeightedGram"]
+
 
 @pytree
 class LinearModel(SumOverSamples):
     """``f(x) = c sum_i s_i l(a_i.x; y_i) + 1/2 sum_j l2_j x_j^2``: base of the objectives on data.
 
-    The number c is 1, or ``1 / sum_i s_i`` where ``mean`` is set; so integer weights s repeat
-    samples, and a weight of
-    0 leaves a sample out: a vmap over weights is cross-validation.
+    The number c is ``1 / sum_i s_i`` where ``mean`` is set, else 1; so integer weights s repeat
+    samples, and a weight of 0 leaves a sample out: a vmap over weights is cross-validation.
 
     Args:
         A: (n, d) design, samples in rows, traced: an argument or a result of :func:`jaxht.design`.
@@ -59,14 +61,13 @@ class LinearModel(SumOverSamples):
 
     @property
     def design(self) -> Any:
-        """A as a design, whatever it is stored as."""
-        return design(self.A)
+        """A as a design: A itself once the objective is prepared."""
+        return self.A if hasattr(self.A, "gathers") else design(self.A)
 
     @property
     def shape(self) -> tuple[int, ...]:
         """(d,), or (m, p) for measurements of a matrix."""
-        A = self.design
-        return A.matrix_shape if isinstance(A, MatrixDesign) else (A.shape[1],)
+        return _column_shape(self.design)
 
     @property
     def target_shape(self) -> tuple[int, ...]:
@@ -95,37 +96,24 @@ class LinearModel(SumOverSamples):
         Raises:
             ValueError: naming the argument, where shapes, dtypes or numbers are not valid.
         """
+        A = self.design
         # Without a ridge its terms are left out of the program.
-        A, l2 = self.design, None if isinstance(self.l2, int | float) and self.l2 == 0 else self.l2
-        if self.A is not A or self.l2 is not l2:  # once: a sparse matrix is put in order here
-            return replace(self, A=A, l2=l2).prepare()
+        has_no_ridge = isinstance(self.l2, int | float) and self.l2 == 0
+        l2 = None if has_no_ridge else self.l2
+        is_same = A is self.A and l2 is self.l2
+        model = self if is_same else replace(self, A=A, l2=l2)
         if len(A.shape) != 2 or 0 in A.shape:
             raise ValueError(
                 f"A must have shape (n, d) with n, d >= 1; got {A.shape}: use jax.vmap for a batch"
             )
         warn_of_rounding(A)
-        if self.dtype not in (jnp.float32, jnp.float64):
-            raise ValueError(f"A must be float32 or float64 (or integer); got {self.dtype}")
-        check_array("y", self.y, f"an array of shape {self.target_shape}")
-        if self.y.shape != self.target_shape:
-            raise ValueError(
-                f"y must have shape {self.target_shape}, one entry for each row of A; got {self.y.shape}"
-            )
-        if not (
-            jnp.issubdtype(self.y.dtype, jnp.floating) or jnp.issubdtype(self.y.dtype, jnp.integer)
-        ):
-            raise ValueError(f"y must be real; got dtype {self.y.dtype}")
-        if self.offset is not None:
-            check_array("offset", self.offset, f"an array of shape {self.pred_shape}")
-            if self.offset.shape != self.pred_shape:
-                raise ValueError(
-                    f"offset must have shape {self.pred_shape}, that of the predictions; got {self.offset.shape}"
-                )
-        check_scalars(
-            self, but=("A", "y", "offset"), shaped={"l2": self.shape, "weights": A.shape[:1]}
-        )
-        self.loss.check(self.y)
-        return cast_numbers(self, self.dtype)
+        if model.dtype not in (jnp.float32, jnp.float64):
+            raise ValueError(f"A must be float32 or float64 (or integer); got {model.dtype}")
+        _check_samples(model)
+        shapes = {"l2": model.shape, "weights": A.shape[:1]}
+        check_scalars(model, skip=("A", "y", "offset"), shapes=shapes)
+        model.loss.check(model.y)
+        return cast_numbers(model, model.dtype)
 
     def start(self, rank: int | None = None) -> Any:
         """Zero; in factors where the ridge is one number and predictions accept factors."""
@@ -175,12 +163,13 @@ class LinearModel(SumOverSamples):
 
     def hessian(self, x: Array, pred: Array, tau: Numeric = 0.0) -> SymmetricOperator:
         """``c A^T S (l'' + tau b) A + diag(l2)``, b the bound of l''. Cost of a product: 2 n d."""
-        undamped, u = isinstance(tau, float) and tau == 0, self.linear_predictor(pred)
+        u = self.linear_predictor(pred)
         loss = self.loss.fix(u, self.y)
+        is_damped = not isinstance(tau, float) or tau != 0
 
         def curvature(image: Array) -> Array:
             along = loss.hessian_product(u, self.y, image)
-            return along if undamped else along + tau * self.curvature_bound() * image
+            return along + tau * self.curvature_bound() * image if is_damped else along
 
         return WeightedGram(self, curvature)
 
@@ -201,16 +190,20 @@ class LinearModel(SumOverSamples):
             ValueError: where the loss couples the samples.
         """
         self._check_separable()
+
+        def take(v: Array) -> Array:
+            return jnp.take(v, indices, axis=0, mode="clip")
+
         scale = self.normalise(jnp.asarray(self.num_samples, self.dtype)) * weights
-        scale = (
-            scale if self.weights is None else scale * jnp.take(self.weights, indices, mode="clip")
+        return replace(
+            self,
+            A=self.design.rows(indices),
+            y=take(self.y),
+            l2=None if self.l2 is None else self.l2 * jnp.sum(weights),
+            mean=False,
+            weights=scale if self.weights is None else scale * take(self.weights),
+            offset=None if self.offset is None else take(self.offset),
         )
-        A, y = self.design.rows(indices), jnp.take(self.y, indices, axis=0, mode="clip")
-        l2 = None if self.l2 is None else self.l2 * jnp.sum(weights)
-        offset = (
-            None if self.offset is None else jnp.take(self.offset, indices, axis=0, mode="clip")
-        )
-        return dataclasses.replace(self, A=A, y=y, l2=l2, mean=False, weights=scale, offset=offset)
 
     def minibatch_pred(self, pred: Array, indices: Array) -> Array:
         """The predictions of these samples."""
@@ -239,15 +232,17 @@ class LinearModel(SumOverSamples):
         """
         self._check_separable()
         squares = self.design.row_norms() ** 2
-        squares = squares if self.weights is None else self.weights * squares
-        top = self.normalise(self.num_samples * jnp.max(squares))
-        return top * self.curvature_bound() + jnp.max(self.penalty)
+        if self.weights is not None:
+            squares = self.weights * squares
+        largest = self.normalise(self.num_samples * jnp.max(squares))
+        return largest * self.curvature_bound() + jnp.max(self.penalty)
 
     def _check_separable(self) -> None:
         if not self.loss.is_separable:
             raise ValueError(
-                f"objective must be a sum over samples, which the loss of {type(self).__name__} couples: use a solver "
-                "that takes full gradients, such as NIHT or HTP"
+                "objective must be a sum over samples, which the loss of "
+                f"{type(self).__name__} couples: use a solver that takes full gradients, such as "
+                "NIHT or HTP"
             )
 
     # ---- weights and bounds ----
@@ -255,7 +250,7 @@ class LinearModel(SumOverSamples):
     def weight(self, v: Array) -> Array:
         """``c s_i v_i``."""
         if self.weights is not None:
-            v = self.weights.reshape(-1, *[1] * (v.ndim - 1)) * v
+            v = _as_column(self.weights, v.ndim) * v
         return self.normalise(v)
 
     def normalise(self, v: Array) -> Array:
@@ -268,21 +263,19 @@ class LinearModel(SumOverSamples):
         """b, the bound of l''; targets of weight 0 do not count."""
         if self.weights is None:
             return self.loss.smoothness(self.y)
-        present = (self.weights > 0).reshape(-1, *[1] * (jnp.ndim(self.y) - 1))
+        present = _as_column(self.weights > 0, jnp.ndim(self.y))
         return self.loss.smoothness(jnp.where(present, self.y, 0))
 
     def gram_norm(self) -> Array:
         """``c sigma_max(S^(1/2) A)^2``, an upper estimate. Cost: about 16 products."""
         A = self.design
-        shape = (
-            A.matrix_shape if isinstance(A, MatrixDesign) else (A.shape[1],)
-        )  # of several outputs, that of one
         if hasattr(A, "gram_product"):
             weights = self.weight(jnp.ones(self.num_samples, self.dtype))
-            return SymmetricOperator(lambda v: A.gram_product(v, weights), shape, self.dtype).norm()
-        return SymmetricOperator(
-            lambda v: A.rmatvec(self.weight(A.matvec(v))), shape, self.dtype
-        ).norm()
+            product = functools.partial(A.gram_product, weights=weights)
+        else:
+            product = lambda v: A.rmatvec(self.weight(A.matvec(v)))  # noqa: E731
+        # Of several outputs, the norm is that of one.
+        return SymmetricOperator(product, _column_shape(A), self.dtype).norm()
 
     @property
     def _takes_factors(self) -> bool:
@@ -292,6 +285,40 @@ class LinearModel(SumOverSamples):
     def _adjoint(self, derivatives: Array) -> Product:
         """``A^T derivatives`` as a matrix that is known by its products."""
         return self.design.adjoint(derivatives)
+
+
+def _check_samples(model: LinearModel) -> None:
+    y = model.y
+    shape = model.target_shape
+    check_array("y", y, f"an array of shape {shape}")
+    if y.shape != shape:
+        raise ValueError(f"y must have shape {shape}, one entry for each row of A; got {y.shape}")
+    if not any(jnp.issubdtype(y.dtype, kind) for kind in (jnp.floating, jnp.integer)):
+        raise ValueError(f"y must be real; got dtype {y.dtype}")
+    if model.offset is None:
+        return
+    shape = model.pred_shape
+    check_array("offset", model.offset, f"an array of shape {shape}")
+    if model.offset.shape != shape:
+        raise ValueError(
+            f"offset must have shape {shape}, that of the predictions; got {model.offset.shape}"
+        )
+
+
+def _column_shape(A: Any) -> tuple[int, ...]:
+    """The shape of the variable of one output."""
+    return A.matrix_shape if isinstance(A, MatrixDesign) else (A.shape[1],)
+
+
+def _as_column(v: Array, ndim: int) -> Array:
+    """``v`` (n,) with axes of length 1 behind, ``ndim`` in all."""
+    return v.reshape(-1, *[1] * (ndim - 1))
+
+
+#: The least quadratic form of a Hessian, relative to its upper bound.
+LEAST_CURVATURE = 1e-6
+#: Columns whose products with a coupled Hessian are computed together.
+COLUMNS_AT_A_TIME = 16
 
 
 class WeightedGram(SymmetricOperator):
@@ -309,65 +336,59 @@ class WeightedGram(SymmetricOperator):
     def quadratic_form(self, v: Array, pred: Array) -> Array:
         """``c sum_i s_i l''_i (a_i.v)^2 + sum_j l2_j v_j^2``; pred = A v. Cost: n + d.
 
-        At least FLAT of its upper bound: where l'' is 0 for all samples, steps by its inverse stay
-        finite."""
-        model, along = self.model, jnp.vdot(pred, self.model.weight(self.curvature(pred)))
+        At least LEAST_CURVATURE of its upper bound: where l'' is 0 for all samples, steps by its
+        inverse stay finite."""
+        model = self.model
+        form = jnp.vdot(pred, model.weight(self.curvature(pred)))
         if model.loss.is_smooth:
-            along = jnp.maximum(
-                along, FLAT * model.curvature_bound() * jnp.vdot(pred, model.weight(pred))
-            )
-        return along if model.l2 is None else along + jnp.vdot(v, model.l2 * v)
+            bound = model.curvature_bound() * jnp.vdot(pred, model.weight(pred))
+            form = jnp.maximum(form, LEAST_CURVATURE * bound)
+        return form if model.l2 is None else form + jnp.vdot(v, model.l2 * v)
 
     def diagonal(self) -> Array:
         """Cost: n d, or n d c for c outputs; where the loss couples the samples, a product of it
         for each column."""
-        model, variable = self.model, jax.ShapeDtypeStruct(self.shape, self.dtype)
+        model = self.model
         if not model.loss.is_separable:
             return self._coupled_diagonal()
-        image_shape = jax.eval_shape(model.design.matvec, variable).shape
-        if len(image_shape) == 1:
-            return (
-                model.design.squared(
-                    model.weight(self.curvature(jnp.ones(image_shape, self.dtype)))
-                )
-                + model.penalty
-            )
+        shape = model.pred_shape
+        if len(shape) == 1:
+            curvatures = self.curvature(jnp.ones(shape, self.dtype))
+            return model.design.squared(model.weight(curvatures)) + model.penalty
 
-        def of_output(unit: Array) -> Array:
-            along = self.curvature(jnp.broadcast_to(unit, image_shape))
+        def of_output(unit):
+            along = self.curvature(jnp.broadcast_to(unit, shape))
             return model.design.squared(model.weight(matmul(along, unit)))
 
-        return (
-            jax.vmap(of_output, out_axes=1)(jnp.eye(image_shape[1], dtype=self.dtype))
-            + model.penalty
-        )
+        units = jnp.eye(shape[1], dtype=self.dtype)
+        return jax.vmap(of_output, out_axes=1)(units) + model.penalty
 
     def rows(self, indices: Array) -> Array:
         """Of models of one output. Cost: k_max / 2 products where columns are gathered."""
-        if len(self.shape) != 1 or not self.model.design.gathers(indices.size):
+        model = self.model
+        if len(self.shape) != 1 or not model.design.gathers(indices.size):
             return super().rows(indices)
-        images = jax.vmap(lambda image: self.model.weight(self.curvature(image)))(
-            self.model.design.columns(indices)
+        images = jax.vmap(lambda image: model.weight(self.curvature(image)))(
+            model.design.columns(indices)
         )
-        rows = self.model.design.rmatvec(images.T).T
-        if self.model.l2 is None:
+        rows = model.design.rmatvec(images.T).T
+        if model.l2 is None:
             return rows
-        here = indices[:, None] == lax.iota(jnp.int32, self.shape[0])[None]
-        return rows + jnp.where(here, self.model.penalty, 0)
+        is_diagonal = indices[:, None] == lax.iota(jnp.int32, self.shape[0])[None]
+        return rows + jnp.where(is_diagonal, model.penalty, 0)
 
     def matrix(self) -> Array:
         """All rows. Cost: d / 2 products; for one output of a dense design and a separable loss, n
         d^2 in one."""
-        model, A = self.model, self.model.design
+        model = self.model
+        A = model.design
         if len(self.shape) != 1 or not isinstance(A, Dense) or not model.loss.is_separable:
             return super().matrix()
         weights = model.weight(self.curvature(jnp.ones(A.shape[0], self.dtype)))
         gram = matmul(A.array.T, weights[:, None] * A.array)
-        return (
-            gram
-            if model.l2 is None
-            else gram + jnp.diag(jnp.broadcast_to(model.penalty, self.shape))
-        )
+        if model.l2 is None:
+            return gram
+        return gram + jnp.diag(jnp.broadcast_to(model.penalty, self.shape))
 
     def preconditioner(self) -> Array:
         """The diagonal, or 1 where it would cost d products."""
@@ -378,14 +399,16 @@ class WeightedGram(SymmetricOperator):
         return self.diagonal()
 
     def _coupled_diagonal(self) -> Array:
-        """Column by column, ``a_j' C a_j`` with C the Hessian in the predictions."""
+        """``a_j' C a_j`` for each column, C the Hessian in the predictions."""
+        model = self.model
 
-        def entry(j: Array) -> Array:
-            (column,) = self.model.design.columns(j[None])
-            return jnp.vdot(column, self.model.weight(self.curvature(column)))
+        def entry(j):
+            (column,) = model.design.columns(j[None])
+            return jnp.vdot(column, model.weight(self.curvature(column)))
 
         indices = lax.iota(jnp.int32, math.prod(self.shape))
-        return lax.map(entry, indices, batch_size=BLOCK).reshape(self.shape) + self.model.penalty
+        entries = lax.map(entry, indices, batch_size=COLUMNS_AT_A_TIME)
+        return entries.reshape(self.shape) + model.penalty
 
 
 class Majorant(WeightedGram):
@@ -393,13 +416,12 @@ class Majorant(WeightedGram):
 
     def diagonal(self) -> Array:
         """``c b sum_i s_i A_ij^2 + l2_j``, (d,), or (d, 1) for several outputs. Cost: n d."""
-        model, A = self.model, self.model.design
+        model = self.model
+        A = model.design
         squares = A.column_norms() ** 2 if model.weights is None else A.squared(model.weights)
         squares = model.normalise(squares) * model.curvature_bound()
-        return (
-            squares.reshape(squares.shape + (1,) * (len(model.shape) - squares.ndim))
-            + model.penalty
-        )
+        num_outputs = len(model.shape) - squares.ndim
+        return squares.reshape(squares.shape + (1,) * num_outputs) + model.penalty
 
     def norm(self) -> Array:
         """``c b sigma_max(S^(1/2) A)^2 + max l2``."""
@@ -461,8 +483,3 @@ class LeastSquares(LinearModel):
     def loss_derivatives(self, x: Any, pred: Array) -> Array:
         """``c s_i (a_i.x - y_i)``, (n,). Cost: n."""
         return self.weight(pred - self.target)
-
-
-FLAT = 1e-6
-# Columns at a time.
-BLOCK = 16

@@ -1,6 +1,5 @@
 """Linear measurements of a matrix: its inner products with others, or some of its entries."""
 
-import dataclasses
 import math
 from collections.abc import Callable
 from typing import Any
@@ -9,9 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxht._checks import check_array, warn_of_rounding
+from jaxht._dataclass import replace
 from jaxht._typing import Array
 from jaxht.designs import Entries, MatrixDesign
 from jaxht.objectives.linear_model import LeastSquares, LinearModel
+
+__all__ = ["matrix_completion", "matrix_sensing", "trace_regression"]
 
 
 def trace_regression(model: LinearModel, matrix_shape: tuple[int, int]) -> LinearModel:
@@ -39,15 +41,14 @@ def trace_regression(model: LinearModel, matrix_shape: tuple[int, int]) -> Linea
         >>> jaxht.trace_regression(jaxht.LeastSquares(jnp.eye(6), jnp.ones(6)), (2, 3)).shape
         (2, 3)
     """
-    model = dataclasses.replace(model, A=model.design)
-    if len(matrix_shape) != 2 or model.shape != (math.prod(matrix_shape),):
-        raise ValueError(f"matrix_shape must be (m, p), m p = {model.shape[0]}; got {matrix_shape}")
-    l2 = (
-        model.l2
-        if model.l2 is None or not np.ndim(model.l2)
-        else jnp.reshape(jnp.asarray(model.l2), matrix_shape)
-    )
-    return dataclasses.replace(model, A=MatrixDesign(model.A, matrix_shape), l2=l2)
+    A = model.design
+    size = A.shape[1]
+    if len(matrix_shape) != 2 or size != math.prod(matrix_shape):
+        raise ValueError(f"matrix_shape must be (m, p), m p = {size}; got {matrix_shape}")
+    l2 = model.l2
+    if l2 is not None and np.ndim(l2):
+        l2 = jnp.reshape(jnp.asarray(l2), matrix_shape)
+    return replace(model, A=MatrixDesign(A, matrix_shape), l2=l2)
 
 
 def matrix_sensing(
@@ -130,13 +131,16 @@ def matrix_completion(
         >>> f.predict(jnp.arange(6.0).reshape(2, 3)).tolist()
         [2.0, 3.0]
     """
-    rows, columns = jnp.asarray(rows), jnp.asarray(columns)
+    rows = jnp.asarray(rows)
+    columns = jnp.asarray(columns)
     if rows.ndim != 1 or rows.shape != columns.shape:
         raise ValueError(
-            f"rows and columns must be lists of the same length; got {rows.shape} and {columns.shape}"
+            "rows and columns must be lists of the same length; got "
+            f"{rows.shape} and {columns.shape}"
         )
     warn_of_rounding(y)
     m, p = shape
     index = jnp.where(rows < m, rows * p + columns, m * p)
-    dtype = jnp.result_type(y) if jnp.issubdtype(jnp.result_type(y), jnp.floating) else float
+    is_float = jnp.issubdtype(jnp.result_type(y), jnp.floating)
+    dtype = jnp.result_type(y) if is_float else float
     return trace_regression(model(Entries(index, m * p, dtype), y, **options), (m, p))

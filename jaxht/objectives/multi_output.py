@@ -1,7 +1,7 @@
 """Linear models of several outputs: the variable is a matrix X (d, c), and predictions are A X (n,
 c)."""
 
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
@@ -11,6 +11,8 @@ from jaxht.linalg.factored import Factored, Product
 from jaxht.linalg.precision import matmul
 from jaxht.objectives.linear_model import LinearModel
 from jaxht.objectives.losses import SoftmaxLoss, SquaredNormLoss
+
+__all__ = ["MultiOutput", "MultiResponse", "Softmax"]
 
 
 class MultiOutput(LinearModel):
@@ -48,13 +50,10 @@ class Softmax(MultiOutput):
     s_i`` (mean) or 1. A constraint counts entries of the whole matrix.
 
     Args:
-        A: (n, d) design, samples in rows, float32 or float64, traced: an array, a sparse matrix, or
-            a result of :func:`jaxht.design`.
+        A, mean, weights: as in :class:`jaxht.LeastSquares`.
         y: (n,) class ids 0 ... c - 1, traced.
         l2: ridge parameter >= 0, on the scale of the Hessian, traced: a scalar, or (d, c). Zhou,
             Yuan & Feng 2018 divide their lambda by c: l2 = lambda / c.
-        mean: bool, static; whether the sum is divided by the sum of the weights.
-        weights: (n,) sample weights s >= 0, traced; None for ones.
         offset: (n, c), traced, added to the predictions; None for zeros.
         num_classes: c, an int of at least 2, static.
 
@@ -85,18 +84,6 @@ class Softmax(MultiOutput):
         """(d, c)."""
         return (self.design.shape[1], self.num_classes)
 
-    def prepare(self) -> Self:
-        """This objective.
-
-        Raises:
-            ValueError: naming the argument that is not valid.
-        """
-        if not isinstance(self.num_classes, int) or self.num_classes < 2:
-            raise ValueError(
-                f"num_classes must be a Python int of at least 2; got {self.num_classes!r}"
-            )
-        return super().prepare()
-
 
 @pytree
 class MultiResponse(MultiOutput):
@@ -104,12 +91,9 @@ class MultiResponse(MultiOutput):
     (mean) or 1.
 
     Args:
-        A: (n, d) design, samples in rows, float32 or float64, traced: an array, a sparse matrix, or
-            a result of :func:`jaxht.design`.
+        A, mean, weights: as in :class:`jaxht.LeastSquares`.
         y: (n, c) responses Y, traced.
         l2: ridge parameter >= 0, on the scale of the Hessian, traced: a scalar, or (d, c).
-        mean: bool, static; whether the sum is divided by the sum of the weights.
-        weights: (n,) sample weights s >= 0, traced; None for ones.
         offset: (n, c), traced, added to the predictions; None for zeros.
 
     Raises:

@@ -1,11 +1,11 @@
 """Proportional odds: a linear model of ordered classes."""
 
-from typing import Self
-
 from jaxht._dataclass import pytree, static
 from jaxht._typing import Array
 from jaxht.objectives.linear_model import LinearModel
 from jaxht.objectives.losses import OrdinalLoss
+
+__all__ = ["Ordinal"]
 
 
 @pytree
@@ -27,14 +27,8 @@ class Ordinal(LinearModel):
     Classes without samples are left out.
 
     Args:
-        A: (n, d) design, samples in rows, float32 or float64, traced: an array, a sparse matrix, or
-            a result of :func:`jaxht.design`. No column of ones.
+        A, l2, mean, weights, offset: as in :class:`jaxht.LeastSquares`; A has no column of ones.
         y: (n,) class ids 0 ... c - 1, in their order, traced.
-        l2: ridge parameter lambda >= 0, on the scale of the Hessian, traced: a scalar, or (d,), one
-            for each coordinate.
-        mean: bool, static; whether the sum is divided by the sum of the weights.
-        weights: (n,) sample weights s >= 0, traced; None for ones.
-        offset: (n,), traced, added to the predictions; None for zeros.
         num_classes: c, an int of at least 2, static.
 
     Raises:
@@ -61,18 +55,6 @@ class Ordinal(LinearModel):
     def loss(self) -> OrdinalLoss:
         """The loss of all samples."""
         return OrdinalLoss(self.num_classes, self.weights)
-
-    def prepare(self) -> Self:
-        """This objective.
-
-        Raises:
-            ValueError: naming the argument that is not valid.
-        """
-        if not isinstance(self.num_classes, int) or self.num_classes < 2:
-            raise ValueError(
-                f"num_classes must be a Python int of at least 2; got {self.num_classes!r}"
-            )
-        return super().prepare()
 
     def thresholds(self, x: Array) -> Array:
         """theta, (c - 1,): increasing; where a class has no samples equal, or infinite. Cost: a

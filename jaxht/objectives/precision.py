@@ -1,13 +1,12 @@
 """The log-likelihood of a Gaussian precision matrix."""
 
-import dataclasses
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
 from jaxht._checks import check_array, known_values, warn_of_rounding
-from jaxht._dataclass import as_dtype, pytree
+from jaxht._dataclass import as_dtype, pytree, replace
 from jaxht._repr import describe
 from jaxht._typing import Array, ArrayDType, Numeric
 from jaxht.linalg.eigenvalues import SAFETY, largest_eigenvalue
@@ -15,6 +14,11 @@ from jaxht.linalg.operators import SymmetricOperator
 from jaxht.linalg.positive_definite import inverse, logdet, symmetric
 from jaxht.linalg.precision import matmul
 from jaxht.objectives.objective import Objective, no_factors
+
+__all__ = ["GaussianPrecision"]
+
+
+XI = 1e-2  # xi of the default bounds
 
 
 @pytree
@@ -97,7 +101,8 @@ class GaussianPrecision(Objective):
         warn_of_rounding(self.S)
         if len(self.shape) != 2 or self.shape[0] != self.shape[1] or not self.shape[0]:
             raise ValueError(f"S must be a square matrix; got shape {self.shape}")
-        S, p = as_dtype(self.S, self.dtype), self.shape[0]
+        S = as_dtype(self.S, self.dtype)
+        p = self.shape[0]
         lower, upper = self.lower, self.upper
         if lower is None:
             norm = SAFETY * largest_eigenvalue(lambda v: matmul(S, v), p, self.dtype)
@@ -105,7 +110,7 @@ class GaussianPrecision(Objective):
         if upper is None:
             upper = (p - lower * jnp.trace(S)) / XI
         check_covariance(S, lower, upper)
-        return dataclasses.replace(self, S=S, lower=lower, upper=upper)
+        return replace(self, S=S, lower=lower, upper=upper)
 
     def start(self, rank: int | None = None) -> Array:
         """``1 / S_ii`` on the diagonal, within the bounds."""
@@ -141,22 +146,19 @@ def check_covariance(S: Array, lower: Any, upper: Any) -> None:
     if S.dtype not in (jnp.float32, jnp.float64):
         raise ValueError(f"S must be of float32 or float64; got {S.dtype}")
     entries = known_values(S)
-    if entries is not None and np.any(
-        np.abs(entries - entries.T) > 1e-4 * np.max(np.abs(entries), initial=0)
-    ):
-        raise ValueError("S must be symmetric, such as X.T @ X / n")
+    if entries is not None:
+        asymmetry = np.abs(entries - entries.T)
+        if np.any(asymmetry > 1e-4 * np.max(np.abs(entries), initial=0)):
+            raise ValueError("S must be symmetric, such as X.T @ X / n")
     for name, bound in (("lower", lower), ("upper", upper)):
-        values = None if jnp.ndim(bound) else known_values(bound)
-        if jnp.ndim(bound) or (values is not None and values < 0):
+        value = None if jnp.ndim(bound) else known_values(bound)
+        is_negative = value is not None and value < 0
+        if jnp.ndim(bound) or is_negative:
             raise ValueError(f"{name} must be a number of at least 0; got {describe(bound)}")
-    low, high = known_values(lower), known_values(upper)
-    if (
-        entries is not None
-        and low is not None
-        and high is not None
-        and not low < high
-        and np.all(np.isfinite(entries))
-    ):
+    lowest, highest = known_values(lower), known_values(upper)
+    if entries is None or lowest is None or highest is None:
+        return
+    if not lowest < highest and np.all(np.isfinite(entries)):
         raise ValueError(f"lower must be below upper; got {lower} and {upper}")
 
 
@@ -182,7 +184,8 @@ class EigenvalueBound(SymmetricOperator):
     """``v -> v / lower^2``; along single edges the curvature of f at its start, ``S_ii S_jj``."""
 
     def __init__(self, S: Array, lower: Numeric, dtype: ArrayDType) -> None:
-        self.S, self.lower = S, jnp.asarray(lower, dtype)
+        self.S = S
+        self.lower = jnp.asarray(lower, dtype)
         super().__init__(lambda v: v * self.norm(), S.shape, dtype)
 
     def norm(self) -> Array:
@@ -197,8 +200,5 @@ class EigenvalueBound(SymmetricOperator):
     def coordinate_norm(self) -> Array:
         """The largest ``S_ii S_jj`` with i different from j."""
         p = self.shape[0]
-        return jnp.max(jnp.where(jnp.eye(p, dtype=bool) & (p > 1), 0, self.preconditioner()))
-
-
-#: xi of the default bounds.
-XI = 1e-2
+        is_excluded = jnp.eye(p, dtype=bool) & (p > 1)
+        return jnp.max(jnp.where(is_excluded, 0, self.preconditioner()))

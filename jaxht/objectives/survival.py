@@ -7,11 +7,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxht._checks import check_array
-from jaxht._dataclass import pytree
+from jaxht._dataclass import pytree, replace
 from jaxht._typing import Array
 from jaxht.linalg.selection import decreasing_order
 from jaxht.objectives.linear_model import LinearModel
 from jaxht.objectives.losses import CoxLoss, RiskSets
+
+__all__ = ["Cox"]
 
 
 @pytree
@@ -33,16 +35,11 @@ class Cox(LinearModel):
     step adapts, needs no bound. Held-out samples form their own risk sets.
 
     Args:
-        A: (n, d) design, samples in rows, float32 or float64, traced: an array, a sparse matrix, or
-            a result of :func:`jaxht.design`. No column of ones.
+        A, l2, mean, offset: as in :class:`jaxht.LeastSquares`; A has no column of ones.
         y: (n, 2), traced: the times t, in any unit, and 1 where a time is that of an event, 0 where
             it is censored: ``jnp.stack([time, event], axis=1)``.
-        l2: ridge parameter lambda >= 0, on the scale of the Hessian, traced: a scalar, or (d,), one
-            for each coordinate.
-        mean: bool, static; whether the sum is divided by the sum of the weights.
         weights: (n,) sample weights s >= 0, traced; None for ones. Integers repeat samples, in the
             risk sets as well.
-        offset: (n,), traced, added to the predictions; None for zeros.
         risk_sets: None; :meth:`prepare` fills in the order of the times, which is that of the y it
             was given.
 
@@ -71,10 +68,10 @@ class Cox(LinearModel):
     @property
     def loss(self) -> CoxLoss:
         """The loss of all samples."""
-        sets = (
-            find_risk_sets(jnp.asarray(self.y)[:, 0]) if self.risk_sets is None else self.risk_sets
-        )
-        return CoxLoss(sets, self.weights)
+        risk_sets = self.risk_sets
+        if risk_sets is None:
+            risk_sets = find_risk_sets(jnp.asarray(self.y)[:, 0])
+        return CoxLoss(risk_sets, self.weights)
 
     @property
     def target_shape(self) -> tuple[int, ...]:
@@ -90,19 +87,18 @@ class Cox(LinearModel):
         check_array("y", self.y, "an array of shape (n, 2)")
         if np.ndim(self.y) != 2 or np.shape(self.y)[1] != 2:
             raise ValueError(
-                f"y must have shape (n, 2), jnp.stack([time, event], axis=1); got shape {np.shape(self.y)}"
+                "y must have shape (n, 2), jnp.stack([time, event], axis=1); got shape "
+                f"{np.shape(self.y)}"
             )
         model = super().prepare()
         if model.risk_sets is not None:
             return model
-        return dataclasses.replace(model, risk_sets=find_risk_sets(jnp.asarray(model.y)[:, 0]))
+        return replace(model, risk_sets=find_risk_sets(jnp.asarray(model.y)[:, 0]))
 
 
 def find_risk_sets(time: Array) -> RiskSets:
     """The risk sets of times (n,). Cost: a sort."""
     order = decreasing_order(time)
-    falling = -time[order]
-    first, end = (
-        jnp.searchsorted(falling, -time, side=side).astype(jnp.int32) for side in ("left", "right")
-    )
+    first = jnp.searchsorted(-time[order], -time, side="left").astype(jnp.int32)
+    end = jnp.searchsorted(-time[order], -time, side="right").astype(jnp.int32)
     return RiskSets(order, first, end - 1)

@@ -28,18 +28,32 @@ PoissonLoss               m log m - m, m = a + y                          m >= 0
 GammaLoss                 m log(m / y) - m, m = 1 - a                     m >= 0
 """
 
-from jaxht.objectives.losses.classification import HingeLoss as HingeLoss
-from jaxht.objectives.losses.classification import LogisticLoss as LogisticLoss
-from jaxht.objectives.losses.classification import SmoothedHingeLoss as SmoothedHingeLoss
-from jaxht.objectives.losses.classification import SquaredHingeLoss as SquaredHingeLoss
-from jaxht.objectives.losses.loss import Loss as Loss
-from jaxht.objectives.losses.loss import ScalarLoss as ScalarLoss
-from jaxht.objectives.losses.ordinal import OrdinalLoss as OrdinalLoss
-from jaxht.objectives.losses.outputs import SoftmaxLoss as SoftmaxLoss
-from jaxht.objectives.losses.outputs import SquaredNormLoss as SquaredNormLoss
-from jaxht.objectives.losses.regression import GammaLoss as GammaLoss
-from jaxht.objectives.losses.regression import HuberLoss as HuberLoss
-from jaxht.objectives.losses.regression import PoissonLoss as PoissonLoss
-from jaxht.objectives.losses.regression import SquaredLoss as SquaredLoss
-from jaxht.objectives.losses.survival import CoxLoss as CoxLoss
-from jaxht.objectives.losses.survival import RiskSets as RiskSets
+from jaxht.objectives.losses.classification import (
+    HingeLoss,
+    LogisticLoss,
+    SmoothedHingeLoss,
+    SquaredHingeLoss,
+)
+from jaxht.objectives.losses.loss import Loss, ScalarLoss
+from jaxht.objectives.losses.ordinal import OrdinalLoss
+from jaxht.objectives.losses.outputs import SoftmaxLoss, SquaredNormLoss
+from jaxht.objectives.losses.regression import GammaLoss, HuberLoss, PoissonLoss, SquaredLoss
+from jaxht.objectives.losses.survival import CoxLoss, RiskSets
+
+__all__ = [
+    "CoxLoss",
+    "GammaLoss",
+    "HingeLoss",
+    "HuberLoss",
+    "LogisticLoss",
+    "Loss",
+    "OrdinalLoss",
+    "PoissonLoss",
+    "RiskSets",
+    "ScalarLoss",
+    "SmoothedHingeLoss",
+    "SoftmaxLoss",
+    "SquaredHingeLoss",
+    "SquaredLoss",
+    "SquaredNormLoss",
+]

@@ -8,7 +8,9 @@ from jax.scipy.special import xlog1py, xlogy
 
 from jaxht._dataclass import pytree
 from jaxht._typing import Array, Numeric
-from jaxht.objectives.losses.loss import MarginLoss
+from jaxht.objectives.losses.loss import MarginLoss, UnitCurvatureLoss
+
+__all__ = ["HingeLoss", "LogisticLoss", "SmoothedHingeLoss", "SquaredHingeLoss"]
 
 
 @pytree
@@ -72,8 +74,31 @@ class LogisticLoss(MarginLoss):
         return -self.scale * y * jnp.clip(-a * y / self.scale, eps, 1 - eps)
 
 
+class HingedLoss(MarginLoss):
+    """Base of the hinge (gamma = 0) and its smoothed form, with their conjugates."""
+
+    gamma: Numeric
+
+    def conjugate(self, a: Array, y: Array) -> Array:
+        """``y a + gamma a^2 / 2`` for y a in [-1, 0]."""
+        inside = (y * a >= -1) & (y * a <= 0)
+        return jnp.where(inside, y * a + self.gamma * a**2 / 2, jnp.inf)
+
+    def conjugate_derivative(self, a: Array, y: Array) -> Array:
+        """``y + gamma a``."""
+        return y + self.gamma * a
+
+    def conjugate_curvature(self, a: Array, y: Array) -> Array:
+        """gamma."""
+        return jnp.full_like(a, self.gamma)
+
+    def within(self, a: Array, y: Array) -> Array:
+        """y a, clipped to [-1, 0]."""
+        return y * jnp.clip(y * a, -1, 0)
+
+
 @pytree
-class SmoothedHingeLoss(MarginLoss):
+class SmoothedHingeLoss(HingedLoss):
     """``l(u; y) = 0 if m <= 0, m^2 / (2 gamma) if m <= gamma, else m - gamma / 2``, where m = 1 - y
     u.
 
@@ -110,26 +135,9 @@ class SmoothedHingeLoss(MarginLoss):
         shortfall = 1 - y * u
         return ((shortfall > 0) & (shortfall < self.gamma)) / self.gamma
 
-    def conjugate(self, a: Array, y: Array) -> Array:
-        """``y a + gamma a^2 / 2`` for y a in [-1, 0]."""
-        inside = (y * a >= -1) & (y * a <= 0)
-        return jnp.where(inside, y * a + self.gamma * a**2 / 2, jnp.inf)
-
-    def conjugate_derivative(self, a: Array, y: Array) -> Array:
-        """``y + gamma a``."""
-        return y + self.gamma * a
-
-    def conjugate_curvature(self, a: Array, y: Array) -> Array:
-        """gamma."""
-        return jnp.full_like(a, self.gamma)
-
-    def within(self, a: Array, y: Array) -> Array:
-        """y a, clipped to [-1, 0]."""
-        return y * jnp.clip(y * a, -1, 0)
-
 
 @pytree
-class SquaredHingeLoss(MarginLoss):
+class SquaredHingeLoss(MarginLoss, UnitCurvatureLoss):
     """``l(u; y) = max(0, 1 - y u)^2 / 2`` for labels y in {-1, +1}.
 
     Source: the loss of l2 support vector machines (Chang, Hsieh & Lin 2008); not in the papers.
@@ -140,10 +148,6 @@ class SquaredHingeLoss(MarginLoss):
         >>> SquaredHingeLoss().value(jnp.array([2.0, -1.0]), jnp.ones(2)).tolist()
         [0.0, 2.0]
     """
-
-    def smoothness(self, y: Array) -> Numeric:
-        """1."""
-        return 1.0
 
     def value(self, u: Array, y: Array) -> Array:
         """l(u; y)."""
@@ -161,21 +165,13 @@ class SquaredHingeLoss(MarginLoss):
         """``y a + a^2 / 2`` for y a <= 0."""
         return jnp.where(y * a <= 0, y * a + a**2 / 2, jnp.inf)
 
-    def conjugate_derivative(self, a: Array, y: Array) -> Array:
-        """``y + a``."""
-        return y + a
-
-    def conjugate_curvature(self, a: Array, y: Array) -> Array:
-        """1."""
-        return jnp.ones_like(a)
-
     def within(self, a: Array, y: Array) -> Array:
         """y a, at most 0."""
         return y * jnp.minimum(y * a, 0)
 
 
 @pytree
-class HingeLoss(MarginLoss):
+class HingeLoss(HingedLoss):
     """``l(u; y) = max(0, 1 - y u)`` for labels y in {-1, +1}, the loss of support vector machines.
 
     Source: Yuan et al. 2020, §5.2.2.
@@ -187,6 +183,7 @@ class HingeLoss(MarginLoss):
         [0.0, 2.0]
     """
 
+    gamma: ClassVar[float] = 0.0
     is_smooth: ClassVar[bool] = False
 
     def smoothness(self, y: Array) -> Numeric:
@@ -210,19 +207,3 @@ class HingeLoss(MarginLoss):
     def curvature(self, u: Array, y: Array) -> Array:
         """0; the kink has no curvature."""
         return jnp.zeros_like(u)
-
-    def conjugate(self, a: Array, y: Array) -> Array:
-        """``y a`` for y a in [-1, 0]."""
-        return jnp.where((y * a >= -1) & (y * a <= 0), y * a, jnp.inf)
-
-    def conjugate_derivative(self, a: Array, y: Array) -> Array:
-        """``y``."""
-        return y * jnp.ones_like(a)
-
-    def conjugate_curvature(self, a: Array, y: Array) -> Array:
-        """0."""
-        return jnp.zeros_like(a)
-
-    def within(self, a: Array, y: Array) -> Array:
-        """y a, clipped to [-1, 0]."""
-        return y * jnp.clip(y * a, -1, 0)

@@ -98,6 +98,22 @@ class ScalarLoss(Loss):
         return self.curvature(u, y) * v
 
 
+class UnitCurvatureLoss(ScalarLoss):
+    """Base of the losses that are squares with curvature 1 where they are not linear."""
+
+    def smoothness(self, y: Array) -> Numeric:
+        """1."""
+        return 1.0
+
+    def conjugate_derivative(self, a: Array, y: Array) -> Array:
+        """``a + y``."""
+        return a + y
+
+    def conjugate_curvature(self, a: Array, y: Array) -> Array:
+        """1."""
+        return jnp.ones_like(a)
+
+
 class MarginLoss(ScalarLoss):
     """Base of the losses of the margin y u, for labels -1 and +1."""
 
@@ -110,3 +126,12 @@ class MarginLoss(ScalarLoss):
         labels = known_values(y)
         if labels is not None and not np.all(np.abs(labels) == 1):
             raise ValueError(f"y must hold labels -1 and +1; got {np.unique(labels)[:5]}")
+
+
+def check_class_ids(y: Array, num_classes: int) -> None:
+    """Raise ValueError for targets other than 0 ... num_classes - 1, as far as they are known."""
+    if not isinstance(num_classes, int) or num_classes < 2:
+        raise ValueError(f"num_classes must be a Python int of at least 2; got {num_classes!r}")
+    ids = known_values(y)
+    if ids is not None and not np.all(np.isin(ids, np.arange(num_classes))):
+        raise ValueError(f"y must hold class ids 0 ... {num_classes - 1}; got {np.unique(ids)[:5]}")

@@ -2,17 +2,17 @@
 
 import dataclasses
 import math
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import ClassVar, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 
-from jaxht._checks import known_values
 from jaxht._dataclass import pytree, static
 from jaxht._typing import Array, Leaf, Numeric
-from jaxht.objectives.losses.loss import Loss
+from jaxht.objectives.losses.loss import Loss, check_class_ids
+
+__all__ = ["OrdinalLoss"]
 
 
 @pytree
@@ -60,38 +60,33 @@ class OrdinalLoss(Loss):
         return 0.5 if self.num_classes > 2 else 0.25
 
     def check(self, y: Array) -> None:
-        """Raise ValueError for class ids other than 0 ... c - 1."""
-        ids = known_values(y)
-        if ids is not None and not np.all(np.isin(ids, np.arange(self.num_classes))):
-            raise ValueError(
-                f"y must hold class ids 0 ... {self.num_classes - 1}; got {np.unique(ids)[:5]}"
-            )
+        """Raise ValueError for class ids other than 0 ... c - 1, and for c below 2."""
+        check_class_ids(y, self.num_classes)
 
     def value(self, u: Array, y: Array) -> Array:
         """l(u; y), (n,); NaN for a class id beyond c."""
-        sides, theta = self._sides(u, y), self._fit(u, y)
-        gaps = jnp.concatenate(
-            [jnp.zeros(1, u.dtype), _log_gaps(theta, sides.middle), jnp.zeros(1, u.dtype)]
-        )
-        losses = jnp.sum(sides.above * jax.nn.softplus(u[:, None] - theta), axis=1)
-        losses += (
-            jnp.sum(sides.below * jax.nn.softplus(theta - u[:, None]), axis=1) - gaps[sides.rank]
-        )
-        return jnp.where((y >= 0) & (y < self.num_classes), losses, jnp.nan)
+        sides = self._sides(u, y)
+        theta = self._fit(u, y)
+        gaps = jnp.pad(_log_gaps(theta, sides.middle), 1)
+        above = jnp.sum(sides.above * jax.nn.softplus(u[:, None] - theta), axis=1)
+        below = jnp.sum(sides.below * jax.nn.softplus(theta - u[:, None]), axis=1)
+        is_class = (y >= 0) & (y < self.num_classes)
+        return jnp.where(is_class, above + below - gaps[sides.rank], jnp.nan)
 
     def derivative(self, u: Array, y: Array) -> Array:
         """``1 - sigma(theta_y - u) - sigma(theta_(y-1) - u)``, (n,)."""
-        sides, theta = self._sides(u, y), self._fit(u, y)
-        share = jax.nn.sigmoid(theta - u[:, None])
+        sides = self._sides(u, y)
+        share = jax.nn.sigmoid(self._fit(u, y) - u[:, None])
         return jnp.sum(sides.above * (1 - share) - sides.below * share, axis=1)
 
     def hessian_product(self, u: Array, y: Array, v: Array) -> Array:
         """``D v - E (H_theta)^-1 E' S v``, (n,): D the curvatures at fixed thresholds, E what these
         have in common."""
-        sides, theta = self._sides(u, y), self._fit(u, y)
+        sides = self._sides(u, y)
+        theta = self._fit(u, y)
         E = (sides.above + sides.below) * _curvature(theta - u[:, None])
-        own, off = _hessian(sides, theta, u)
-        moved = _solve_tridiagonal(own, off, _times(sides.weights * v, E))
+        diagonal, off_diagonal = _hessian(sides, theta, u)
+        moved = _solve_tridiagonal(diagonal, off_diagonal, _times(sides.weights * v, E))
         return jnp.sum(E, axis=1) * v - jnp.sum(E * moved, axis=1)
 
     def fix(self, u: Array, y: Array) -> Self:
@@ -102,32 +97,32 @@ class OrdinalLoss(Loss):
     def thresholds(self, u: Array, y: Array) -> Array:
         """theta, (c - 1,), increasing; equal where a class has no samples, infinite beyond the
         outermost ones."""
-        sides, theta = self._sides(u, y), self._fit(u, y)
-        counts = jnp.cumsum(sides.present, dtype=jnp.int32)
-        below, every = counts[:-1], counts[-1]
+        theta = self._fit(u, y)
+        counts = jnp.cumsum(self._sides(u, y).present, dtype=jnp.int32)
+        below = counts[:-1]
         inner = theta[jnp.clip(below - 1, 0, theta.size - 1)]
-        return jnp.where(below == 0, -jnp.inf, jnp.where(below == every, jnp.inf, inner))
+        outer = jnp.where(below == 0, -jnp.inf, jnp.inf)
+        return jnp.where((below > 0) & (below < counts[-1]), inner, outer)
 
     def _sides(self, u: Array, y: Array) -> "_Sides":
         ids = jnp.clip(y.astype(jnp.int32), 0, self.num_classes - 1)
         weights = jnp.ones_like(u) if self.weights is None else self.weights
-        counts = _times(weights, jax.nn.one_hot(ids, self.num_classes, dtype=u.dtype))
-        present = counts > 0
-        rank = jnp.maximum(jnp.cumsum(present, dtype=jnp.int32) - 1, 0)
-        own = jax.nn.one_hot(rank[ids], self.num_classes, dtype=u.dtype)
-        index = lax.iota(jnp.int32, self.num_classes)
-        inside = (index[1:] < jnp.sum(present, dtype=jnp.int32)).astype(u.dtype)
-        counts = _times(weights, own)
-        middle = counts[1:-1] * inside[1:]
+        in_class = jax.nn.one_hot(ids, self.num_classes, dtype=u.dtype)
+        present = _times(weights, in_class) > 0
+        rank = jnp.maximum(jnp.cumsum(present, dtype=jnp.int32) - 1, 0)[ids]
+        in_class = jax.nn.one_hot(rank, self.num_classes, dtype=u.dtype)
+        counts = _times(weights, in_class)
+        threshold = lax.iota(jnp.int32, self.num_classes)[1:]
+        inside = (threshold < jnp.sum(present, dtype=jnp.int32)).astype(u.dtype)
         return _Sides(
-            weights,
-            rank[ids],
-            present,
-            own[:, :-1] * inside,
-            own[:, 1:] * inside,
-            inside,
-            middle,
-            counts,
+            weights=weights,
+            rank=rank,
+            present=present,
+            above=in_class[:, :-1] * inside,
+            below=in_class[:, 1:] * inside,
+            inside=inside,
+            middle=counts[1:-1] * inside[1:],
+            counts=counts,
         )
 
     def _fit(self, u: Array, y: Array) -> Array:
@@ -168,18 +163,17 @@ def _stationary_thresholds(sides: _Sides, u: Array) -> Array:
     """Where the slope along theta is 0, (c - 1,). Jitted, so that a program that needs it often
     traces it once."""
 
-    def solve(_: Any, start: Array) -> Array:
+    def slope(theta):
+        return _gradient(sides, theta, u) + (1 - sides.inside) * theta
+
+    def solve(_, start):
         return _newton(sides, u, start)
 
-    def solve_linear(product: Any, b: Array) -> Array:
+    def solve_linear(product, b):
         H = jax.vmap(product)(jnp.eye(b.size, dtype=b.dtype))
         return _solve_tridiagonal(jnp.diagonal(H), jnp.diagonal(H, 1), b)
 
     start = lax.stop_gradient(_start(sides, u))
-
-    def slope(theta: Array) -> Array:
-        return _gradient(sides, theta, u) + (1 - sides.inside) * theta
-
     return lax.custom_root(slope, start, solve, solve_linear)
 
 
@@ -207,41 +201,42 @@ def _log_gaps(theta: Array, middle: Array) -> Array:
 
 def _total(sides: _Sides, theta: Array, u: Array) -> Array:
     """``sum_i s_i l_i``."""
-    losses = sides.above * jax.nn.softplus(u[:, None] - theta) + sides.below * jax.nn.softplus(
-        theta - u[:, None]
-    )
+    above = sides.above * jax.nn.softplus(u[:, None] - theta)
+    below = sides.below * jax.nn.softplus(theta - u[:, None])
     gaps = jnp.where(sides.middle > 0, sides.middle * _log_gaps(theta, sides.middle), 0)
-    return jnp.sum(_times(sides.weights, losses)) - jnp.sum(gaps)
+    return jnp.sum(_times(sides.weights, above + below)) - jnp.sum(gaps)
 
 
 def _gradient(sides: _Sides, theta: Array, u: Array) -> Array:
-    """That of :func:`_total` in theta, (c - 1,)."""
+    """The gradient of :func:`_total` in theta, (c - 1,)."""
     share = jax.nn.sigmoid(theta - u[:, None])
-    push = sides.middle / jnp.expm1(_differences(theta, sides.middle))  # apart
     slope = _times(sides.weights, sides.below * share - sides.above * (1 - share))
-    return slope + jnp.pad(push, (0, 1)) - jnp.pad(push, (1, 0))
+    repulsion = sides.middle / jnp.expm1(_differences(theta, sides.middle))
+    return slope + jnp.pad(repulsion, (0, 1)) - jnp.pad(repulsion, (1, 0))
 
 
 def _hessian(sides: _Sides, theta: Array, u: Array) -> tuple[Array, Array]:
     """The diagonal (c - 1,) and what is beside it (c - 2,) of the Hessian in theta, which is
     tridiagonal."""
-    own = _times(sides.weights, (sides.above + sides.below) * _curvature(theta - u[:, None]))
+    curvatures = (sides.above + sides.below) * _curvature(theta - u[:, None])
+    diagonal = _times(sides.weights, curvatures)
     q = 1 / jnp.expm1(_differences(theta, sides.middle))
-    bend = sides.middle * q * (1 + q)
-    own = own + jnp.pad(bend, (0, 1)) + jnp.pad(bend, (1, 0))
-    return jnp.where(sides.inside > 0, own, 1), -bend
+    coupling = sides.middle * q * (1 + q)
+    diagonal = diagonal + jnp.pad(coupling, (0, 1)) + jnp.pad(coupling, (1, 0))
+    return jnp.where(sides.inside > 0, diagonal, 1), -coupling
 
 
-def _solve_tridiagonal(own: Array, off: Array, b: Array) -> Array:
+def _solve_tridiagonal(diagonal: Array, off_diagonal: Array, b: Array) -> Array:
     """Solve a symmetric positive definite tridiagonal system, by elimination."""
-    pivots, rest = [own[0]], [b[0]]
-    for j in range(1, own.size):
-        factor = off[j - 1] / pivots[-1]
-        pivots.append(own[j] - factor * off[j - 1])
+    pivots = [diagonal[0]]
+    rest = [b[0]]
+    for j in range(1, diagonal.size):
+        factor = off_diagonal[j - 1] / pivots[-1]
+        pivots.append(diagonal[j] - factor * off_diagonal[j - 1])
         rest.append(b[j] - factor * rest[-1])
     found = [rest[-1] / pivots[-1]]
-    for j in reversed(range(own.size - 1)):
-        found.append((rest[j] - off[j] * found[-1]) / pivots[j])
+    for j in reversed(range(diagonal.size - 1)):
+        found.append((rest[j] - off_diagonal[j] * found[-1]) / pivots[j])
     return jnp.stack(found[::-1])
 
 
@@ -255,30 +250,41 @@ def _start(sides: _Sides, u: Array) -> Array:
     return mean + scale * jnp.log(share / (1 - share))
 
 
+class _Search(NamedTuple):
+    """The state of :func:`_newton`: the best thresholds, and the step that is tried next."""
+
+    count: Leaf
+    goes_on: Leaf
+    theta: Leaf
+    value: Leaf
+    step: Leaf
+    length: Leaf
+
+
+MAX_STEPS = 100  # of Newton's method, halvings included
+
+
 def _newton(sides: _Sides, u: Array, theta: Array) -> Array:
     """Minimise :func:`_total` over theta by Newton steps, halved where it increases."""
     eps = float(jnp.finfo(u.dtype).eps)
 
     # The first trial is the start: so a program has each function once.
-    def attempt(carry: tuple) -> tuple:
-        count, _, theta, value, step, length = carry
-        trial = theta + length * step
+    def attempt(at):
+        trial = at.theta + at.length * at.step
         new = _total(sides, trial, u)
-        accepted = new <= value + 8 * eps * jnp.abs(value)
-        theta, value = jnp.where(accepted, trial, theta), jnp.where(accepted, new, value)
+        accepted = new <= at.value + 8 * eps * jnp.abs(at.value)
+        theta = jnp.where(accepted, trial, at.theta)
+        value = jnp.where(accepted, new, at.value)
         direction = -_solve_tridiagonal(*_hessian(sides, trial, u), _gradient(sides, trial, u))
-        step = jnp.where(accepted, direction, step)
-        small = jnp.max(jnp.abs(step)) <= math.sqrt(eps) * (1 + jnp.max(jnp.abs(theta)))
-        goes_on = ~(accepted & small) & (value < jnp.inf)
-        return count + 1, goes_on, theta, value, step, jnp.where(accepted, 1, length / 2)
+        step = jnp.where(accepted, direction, at.step)
+        is_small = jnp.max(jnp.abs(step)) <= math.sqrt(eps) * (1 + jnp.max(jnp.abs(theta)))
+        goes_on = ~(accepted & is_small) & (value < jnp.inf)
+        length = jnp.where(accepted, 1, at.length / 2)
+        return _Search(at.count + 1, goes_on, theta, value, step, length)
 
-    infinite, one = jnp.full((), jnp.inf, u.dtype), jnp.ones((), u.dtype)
-    begin = (0, jnp.array(True), theta, infinite, jnp.zeros_like(theta), one)
-    _, _, theta, _, step, _ = lax.while_loop(
-        lambda carry: (carry[0] < MAX_STEPS) & carry[1], attempt, begin
-    )
-    last = theta + step
-    return jnp.where(jnp.all(_differences(last, sides.middle) > 0), last, theta)
-
-
-MAX_STEPS = 100
+    infinity = jnp.full((), jnp.inf, u.dtype)
+    one = jnp.ones((), u.dtype)
+    begin = _Search(0, jnp.array(True), theta, infinity, jnp.zeros_like(theta), one)
+    found = lax.while_loop(lambda at: (at.count < MAX_STEPS) & at.goes_on, attempt, begin)
+    last = found.theta + found.step
+    return jnp.where(jnp.all(_differences(last, sides.middle) > 0), last, found.theta)

@@ -9,11 +9,13 @@ from jax.scipy.special import xlogy
 from jaxht._checks import known_values
 from jaxht._dataclass import pytree
 from jaxht._typing import Array, Numeric
-from jaxht.objectives.losses.loss import ScalarLoss
+from jaxht.objectives.losses.loss import ScalarLoss, UnitCurvatureLoss
+
+__all__ = ["GammaLoss", "HuberLoss", "PoissonLoss", "SquaredLoss"]
 
 
 @pytree
-class SquaredLoss(ScalarLoss):
+class SquaredLoss(UnitCurvatureLoss):
     """``l(u; y) = (u - y)^2 / 2`` for real targets y.
 
     Source: Shen & Li 2018, (3.1).
@@ -26,10 +28,6 @@ class SquaredLoss(ScalarLoss):
     """
 
     family: ClassVar[str | None] = "gaussian"
-
-    def smoothness(self, y: Array) -> Numeric:
-        """1."""
-        return 1.0
 
     def value(self, u: Array, y: Array) -> Array:
         """l(u; y)."""
@@ -47,21 +45,13 @@ class SquaredLoss(ScalarLoss):
         """``a^2 / 2 + a y``."""
         return a**2 / 2 + a * y
 
-    def conjugate_derivative(self, a: Array, y: Array) -> Array:
-        """``a + y``."""
-        return a + y
-
-    def conjugate_curvature(self, a: Array, y: Array) -> Array:
-        """1."""
-        return jnp.ones_like(a)
-
     def within(self, a: Array, y: Array) -> Array:
         """a itself."""
         return a
 
 
 @pytree
-class HuberLoss(ScalarLoss):
+class HuberLoss(UnitCurvatureLoss):
     """``l(u; y) = r^2 / 2 if |r| <= delta, else delta (|r| - delta / 2)``, r = u - y.
 
     Args:
@@ -78,10 +68,6 @@ class HuberLoss(ScalarLoss):
     """
 
     delta: Numeric = 1.0
-
-    def smoothness(self, y: Array) -> Numeric:
-        """1."""
-        return 1.0
 
     def value(self, u: Array, y: Array) -> Array:
         """l(u; y)."""
@@ -100,14 +86,6 @@ class HuberLoss(ScalarLoss):
     def conjugate(self, a: Array, y: Array) -> Array:
         """``a^2 / 2 + a y`` for |a| <= delta."""
         return jnp.where(jnp.abs(a) <= self.delta, a**2 / 2 + a * y, jnp.inf)
-
-    def conjugate_derivative(self, a: Array, y: Array) -> Array:
-        """``a + y``."""
-        return a + y
-
-    def conjugate_curvature(self, a: Array, y: Array) -> Array:
-        """1."""
-        return jnp.ones_like(a)
 
     def within(self, a: Array, y: Array) -> Array:
         """a, clipped to [-delta, delta]."""

@@ -11,6 +11,8 @@ from jaxht._dataclass import integer, pytree
 from jaxht._typing import Array, Numeric
 from jaxht.objectives.losses.loss import Loss
 
+__all__ = ["CoxLoss", "RiskSets"]
+
 
 @pytree
 class RiskSets:
@@ -71,54 +73,47 @@ class CoxLoss(Loss):
 
         The mean of ``exp(u_j) H_j`` is at most 1 for every u. What bounds it everywhere is half the
         number of events."""
-        zeros = jnp.zeros(
-            y.shape[0],
-            jnp.result_type(y, float) if jnp.issubdtype(y.dtype, jnp.integer) else y.dtype,
-        )
-        return jnp.maximum(1, jnp.max(jnp.exp(self._log_hazards(self._log_risks(zeros), y))))
+        is_integer = jnp.issubdtype(y.dtype, jnp.integer)
+        dtype = jnp.result_type(y, float) if is_integer else y.dtype
+        log_risks = self._log_risks(jnp.zeros(y.shape[0], dtype))
+        return jnp.maximum(1, jnp.max(jnp.exp(self._log_hazards(log_risks, y))))
 
     def check(self, y: Array) -> None:
         """Raise ValueError for events other than 0 and 1, and for times that are NaN."""
         known = known_values(y)
         if known is None:
             return
-        if not np.all(np.isin(known[:, 1], (0, 1))):
+        times, events = known.T
+        if not np.all(np.isin(events, (0, 1))):
             raise ValueError(
-                f"y[:, 1] must hold 1 for events and 0 for censored times; got {np.unique(known[:, 1])[:5]}"
+                "y[:, 1] must hold 1 for events and 0 for censored times; got "
+                f"{np.unique(events)[:5]}"
             )
-        if np.any(np.isnan(known[:, 0])):
+        if np.any(np.isnan(times)):
             raise ValueError("y[:, 0] must hold times; got NaN")
 
     def value(self, u: Array, y: Array) -> Array:
         """l(u; y), (n,)."""
-        time, event = self._split(u, y)
-        silent = (event == 0) if self.weights is None else (event == 0) | (self.weights == 0)
-        terms = jnp.where(silent, 0, event * (self._log_risks(u) - u))
-        return jnp.where(jnp.isnan(time), jnp.nan, terms)
+        event = _events(u, y)
+        counts = event if self.weights is None else event * self.weights
+        terms = jnp.where(counts == 0, 0, event * (self._log_risks(u) - u))
+        return jnp.where(jnp.isnan(y[:, 0]), jnp.nan, terms)
 
     def derivative(self, u: Array, y: Array) -> Array:
         """``exp(u_j) H_j - e_j``, (n,): minus the martingale residuals."""
-        return jnp.exp(u + self._log_hazards(self._log_risks(u), y)) - self._split(u, y)[1]
+        return jnp.exp(u + self._log_hazards(self._log_risks(u), y)) - _events(u, y)
 
     def hessian_product(self, u: Array, y: Array, v: Array) -> Array:
         """``exp(u_j) sum_{i: t_i <= t_j} (s_i e_i / R_i) (v_j - m_i)``, (n,)."""
-        sets = self.risk_sets
-        log_risks, means = (
-            sums[sets.last] for sums in _cumulate(self._log_shares(u)[sets.order], v[sets.order])
-        )
-        events = self._log_events(log_risks, y)[sets.order]
-        log_hazards, means = (
-            sums[sets.first] for sums in _cumulate(events, means[sets.order], reverse=True)
-        )
-        return jnp.exp(u + log_hazards) * (v - means)
+        order, first, last = self.risk_sets.order, self.risk_sets.first, self.risk_sets.last
+        log_risks, means = _cumulate(self._log_shares(u)[order], v[order])
+        events = self._log_events(log_risks[last], y)
+        log_hazards, means = _cumulate(events[order], means[last][order], reverse=True)
+        return jnp.exp(u + log_hazards[first]) * (v - means[first])
 
     def num_events(self, y: Array) -> Array:
         """``sum_i s_i e_i``."""
         return jnp.sum(y[:, 1] if self.weights is None else self.weights * y[:, 1])
-
-    def _split(self, u: Array, y: Array) -> tuple[Array, Array]:
-        """Times and events."""
-        return y[:, 0], y[:, 1].astype(u.dtype)
 
     def _log_shares(self, u: Array) -> Array:
         """``log(s exp(u))``; ABSENT for weights of 0."""
@@ -130,7 +125,7 @@ class CoxLoss(Loss):
 
     def _log_events(self, log_risks: Array, y: Array) -> Array:
         """``log(s_i e_i / R_i)``, (n,)."""
-        event = self._split(log_risks, y)[1]
+        event = _events(log_risks, y)
         return _log(event if self.weights is None else self.weights * event, -log_risks)
 
     def _log_hazards(self, log_risks: Array, y: Array) -> Array:
@@ -139,45 +134,50 @@ class CoxLoss(Loss):
         return _cumulate(events, reverse=True)[0][self.risk_sets.first]
 
 
+def _events(u: Array, y: Array) -> Array:
+    return y[:, 1].astype(u.dtype)
+
+
+#: The logarithm of a weight of 0: not -infinity, whose differences are NaN.
+ABSENT = -1e30
+
+
 def _log(weights: Array, log_factors: Array) -> Array:
     """``log(weights exp(log_factors))``; ABSENT for weights of 0."""
     absent = weights == 0
     return jnp.where(absent, ABSENT, jnp.log(jnp.where(absent, 1, weights)) + log_factors)
 
 
+BLOCK_LENGTH = 16  # numbers that are summed at a time
+
+
 def _cumulate(
     logs: Array, values: Array | None = None, reverse: bool = False
 ) -> tuple[Array, Array]:
-    """Of the first i of n numbers, for all i: the logarithm of the sum of their weights, and their
-    weighted mean.
+    """Compute, for all i, the logarithm of the sum of the first i weights, and the mean of the
+    first i values with these weights.
 
-    In blocks, and then in blocks of blocks: few operations for XLA to compile, and products of
-    matrices for a batch of values with the same weights.
-
-    Args:
-        logs: (n,), of the weights.
-        values: (n,); None for zeros.
-        reverse: bool; of the last i instead.
-
-    Returns:
-        Two arrays (n,).
+    It goes in blocks, and then in blocks of blocks: few operations for XLA to compile, and products
+    of matrices for a batch of values with the same weights. ``logs`` are the logarithms of the
+    weights (n,); ``values`` (n,) are zeros where they are None; ``reverse`` is of the last i.
     """
     values = jnp.zeros_like(logs) if values is None else values
     if reverse:
         sums, means = _cumulate(logs[::-1], values[::-1])
         return sums[::-1], means[::-1]
-    n, padding = logs.size, (0, -logs.size % BLOCK)
-    rows = jnp.pad(logs, padding, constant_values=ABSENT).reshape(-1, BLOCK)
-    own = jnp.pad(values, padding).reshape(-1, BLOCK)
-    index = lax.iota(jnp.int32, BLOCK)
+    n = logs.size
+    padding = (0, -n % BLOCK_LENGTH)
+    rows = jnp.pad(logs, padding, constant_values=ABSENT).reshape(-1, BLOCK_LENGTH)
+    values = jnp.pad(values, padding).reshape(-1, BLOCK_LENGTH)
+    index = lax.iota(jnp.int32, BLOCK_LENGTH)
     table = jnp.where(index <= index[:, None], rows[:, None, :], ABSENT)
-    top = lax.stop_gradient(jnp.max(table, axis=2))
-    shares = jnp.exp(table - top[:, :, None])
+    largest = lax.stop_gradient(jnp.max(table, axis=2))
+    shares = jnp.exp(table - largest[:, :, None])
     total = jnp.sum(shares, axis=2)
-    sums = top + jnp.log(total)
     shares = shares / total[:, :, None]
-    means = jnp.einsum("rij,rj->ri", shares, own, precision=lax.Precision.HIGHEST)
-    if n > BLOCK:
+    sums = largest + jnp.log(total)
+    means = jnp.einsum("rij,rj->ri", shares, values, precision=lax.Precision.HIGHEST)
+    if n > BLOCK_LENGTH:
         before, mean = _cumulate(sums[:-1, -1], means[:-1, -1])
         before = jnp.pad(before, (1, 0), constant_values=ABSENT)[:, None]
         mean = jnp.pad(mean, (1, 0))[:, None]
@@ -185,9 +185,3 @@ def _cumulate(
         means = mean + jnp.exp(sums - joined) * (means - mean)
         sums = joined
     return sums.ravel()[:n], means.ravel()[:n]
-
-
-# The logarithm of a weight of 0: not -infinity, whose differences are NaN.
-ABSENT = -1e30
-# Numbers that are summed at a time.
-BLOCK = 16
