@@ -28,6 +28,9 @@ class Logistic(LinearModel):
         scale: s > 0, a scalar, traced: 1 as in Yuan et al. 2020 and Axiotis & Sviridenko 2020, 2 as
             in Yuan, Li & Zhang 2018, §6.1.2.
 
+    Raises:
+        ValueError: from :meth:`prepare`, as of :class:`jaxht.LeastSquares`.
+
     Cost: as of :class:`jaxht.LeastSquares`.
 
     Source: Yuan, Li & Zhang 2018, §6.1.2.
@@ -55,6 +58,9 @@ class SquaredHinge(LinearModel):
     Args:
         A, y, l2, mean, weights, offset: as in :class:`jaxht.LeastSquares`; y holds labels.
 
+    Raises:
+        ValueError: from :meth:`prepare`, as of :class:`jaxht.LeastSquares`.
+
     Cost: as of :class:`jaxht.LeastSquares`.
 
     Source: Chang, Hsieh & Lin 2008; not in the papers.
@@ -80,6 +86,9 @@ class SmoothedHinge(LinearModel):
     Args:
         A, y, l2, mean, weights, offset: as in :class:`jaxht.LeastSquares`; y holds labels -1, +1.
         gamma: gamma > 0, a scalar in units of the margin, traced: the hinge is the limit gamma = 0.
+
+    Raises:
+        ValueError: from :meth:`prepare`, as of :class:`jaxht.LeastSquares`.
 
     Cost: as of :class:`jaxht.LeastSquares`.
 
@@ -110,6 +119,9 @@ class Hinge(LinearModel):
     Args:
         A, y, l2, mean, weights, offset: as in :class:`jaxht.LeastSquares`; y holds labels.
 
+    Raises:
+        ValueError: from :meth:`prepare`, as of :class:`jaxht.LeastSquares`.
+
     Cost: as of :class:`jaxht.LeastSquares`.
 
     Source: Yuan et al. 2020, §5.2.2.
@@ -136,6 +148,9 @@ class Huber(LinearModel):
         A, y, l2, mean, weights, offset: as in :class:`jaxht.LeastSquares`.
         delta: delta > 0, a scalar in units of y, traced: the largest residual that counts by its
             square.
+
+    Raises:
+        ValueError: from :meth:`prepare`, as of :class:`jaxht.LeastSquares`.
 
     Cost: as of :class:`jaxht.LeastSquares`.
 
@@ -167,6 +182,9 @@ class Poisson(LinearModel):
         A, y, l2, mean, weights, offset: as in :class:`jaxht.LeastSquares`; y holds counts, and
             offset the logarithms of exposures.
 
+    Raises:
+        ValueError: from :meth:`prepare`, as of :class:`jaxht.LeastSquares`.
+
     Cost: as of :class:`jaxht.LeastSquares`.
 
     Source: the canonical link of Nelder & Wedderburn 1972; not in the papers.
@@ -196,6 +214,9 @@ class Gamma(LinearModel):
 
     Args:
         A, y, l2, mean, weights, offset: as in :class:`jaxht.LeastSquares`; y is positive.
+
+    Raises:
+        ValueError: from :meth:`prepare`, as of :class:`jaxht.LeastSquares`.
 
     Cost: as of :class:`jaxht.LeastSquares`.
 
