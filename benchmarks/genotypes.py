@@ -161,7 +161,7 @@ def fit(Z: Any, y: np.ndarray, effects: np.ndarray, k: int, solver: Any) -> tupl
         result = jax.block_until_ready(jaxht.solve(f, jaxht.Sparse(k), solver))
         times.append(time.perf_counter() - begin)
     found, causal = np.asarray(result.x) != 0, effects != 0
-    c, steps, status = y.shape[1], int(result.num_steps), jaxht.Status(int(result.status)).name
+    c, steps, status = y.shape[1], int(result.num_steps), result.reason
     print(
         f"\n{solver}, {c} traits, k = {k}: {times[0]:.1f} s, again {times[1]:.1f} s, {steps} steps, {status}"
     )

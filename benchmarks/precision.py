@@ -13,7 +13,7 @@ from sklearn.covariance import graphical_lasso
 
 import jaxht
 from benchmarks.timing import double_precision, interleaved, report
-from jaxht import Edges, GaussianPrecision, Status
+from jaxht import Edges, GaussianPrecision
 from jaxht.constraints.support import Support
 from jaxht.planted.ensembles import graph_precision
 from jaxht.subproblems import refit
@@ -104,7 +104,7 @@ def single(p: int, number: int) -> None:
         for s, r in zip(S, results, strict=True)
     )
     steps = np.mean([int(r.num_steps) for r in results])
-    failed = sum(Status(int(r.status)).failed for r in results)
+    failed = sum(not r.succeeded for r in results)
     print(
         f"  largest KKT residual on the graph {residual:.1e}; {steps:.1f} steps; {failed} of {number} failed"
     )

@@ -84,13 +84,10 @@ def main() -> None:
     _, result = run(
         jax.random.key(0), 175, 16, jaxht.IHT(step_size=1.0), 16, trials, jaxht.Stop(max_steps=7000)
     )
-    codes, counts = np.unique(np.asarray(result.status), return_counts=True)
+    reasons, counts = np.unique(result.reason, return_counts=True)
     print(
         "  "
-        + ", ".join(
-            f"{jaxht.Status(int(code)).name} {n / trials:.1%}"
-            for code, n in zip(codes, counts, strict=True)
-        )
+        + ", ".join(f"{reason} {n / trials:.1%}" for reason, n in zip(reasons, counts, strict=True))
     )
     print(
         f"  every x and value finite: {bool(jnp.all(jnp.isfinite(result.x)) & jnp.all(jnp.isfinite(result.value)))}"

@@ -72,7 +72,7 @@ def pursue() -> None:
         },
         repeats=5,
     )
-    status = jaxht.Status(int(found.status)).name
+    status = found.reason
     report(
         f"HTP to its end ({status}), k = {k}, {A.shape[0]} x {A.shape[1]}, {A.nnz} entries: {gradients} gradients",
         seconds,

@@ -103,7 +103,10 @@ def bare_seconds(steps: int) -> float:
     def problem(y: jax.Array, k: jax.Array) -> Any:
         stop = jaxht.Stop(max_steps=10**9, rtol=0.0)
         return prepare(
-            jaxht.LeastSquares(A, y, mean=False), jaxht.Sparse(k), jaxht.IHT(step_size=eta), stop
+            jaxht.LeastSquares(A, y, mean=False),
+            jaxht.Sparse(k),
+            jaxht.IHT(step_size=eta),
+            stop=stop,
         )[0]
 
     @jax.jit

@@ -47,7 +47,7 @@ def own_rows(process: int, num_processes: int) -> tuple[scipy.sparse.csr_array, 
 def problem(A: Any, y: Any) -> tuple[Problem, Any, Any]:
     """The problem, its start and its key; within jit, since no process has the whole of A and y."""
     return prepare(
-        LeastSquares(A, y, mean=False), Sparse(K), IHT(), Stop(max_steps=2000, rtol=1e-7)
+        LeastSquares(A, y, mean=False), Sparse(K), IHT(), stop=Stop(max_steps=2000, rtol=1e-7)
     )
 
 

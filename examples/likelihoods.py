@@ -82,9 +82,7 @@ def main(
         f"Cox, {len(event)} patients, {int(event.sum())} events: {K} of {d} features, F-score {f_hazards:.2f}"
     )
     for result in (edges, hazards):
-        print(
-            f"  {jaxht.Status(int(result.status)).name} after {int(result.num_steps)} steps, f = {result.value:.4f}"
-        )
+        print(f"  {result.reason} after {int(result.num_steps)} steps, f = {result.value:.4f}")
     return f_edges, f_hazards
 
 

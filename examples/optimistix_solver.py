@@ -47,7 +47,7 @@ class SparseMinimiser(optx.AbstractMinimiser):
     def problem(self, fn: Callable, y: Any, args: Any) -> Problem:
         """The problem of jaxht; without a limit to its steps, which optimistix has."""
         stop = jaxht.Stop(max_steps=np.iinfo(np.int32).max, rtol=self.rtol)
-        return prepare(objective_of(fn, y, args), self.constraint, self.solver, stop)[0]
+        return prepare(objective_of(fn, y, args), self.constraint, self.solver, stop=stop)[0]
 
     def init(
         self, fn: Any, y: Any, args: Any, options: Any, f_struct: Any, aux_struct: Any, tags: Any
@@ -180,7 +180,7 @@ def main(k: int = 8) -> tuple[Any, Any, Any, np.ndarray]:
     print(
         f"optimistix.minimise, a solver of jaxht: {status} after {int(solution.stats['num_steps'])} steps"
     )
-    print(f"jaxht.solve, a function of optimistix:  {Status(int(result.status)).name}, "
+    print(f"jaxht.solve, a function of optimistix:  {result.reason}, "
           f"largest difference {jnp.max(jnp.abs(result.x - solution.value)):.1e}")  # fmt: skip
     found = set(solution.stats["support"].numpy().tolist())
     print(f"{len(found & set(np.flatnonzero(x).tolist()))} of {k} coefficients found")

@@ -121,10 +121,10 @@ def trace_the_rest():
         )
 
     for program in (
-        lambda: jaxht.path(f, sparse, htp, [1, 2]),
-        lambda: jaxht.path(f, sparse, jaxht.OLS(), np.arange(1, 3), both_ways=True),
-        lambda: jaxht.validate(f, f, sparse, htp, [1, 2]),
-        lambda: jaxht.cross_validate(split, jaxht.folds(KEY, N, 2), sparse, htp, [1, 2]),
+        lambda: jaxht.path(f, sparse, htp, ks=[1, 2]),
+        lambda: jaxht.path(f, sparse, jaxht.OLS(), ks=np.arange(1, 3), both_ways=True),
+        lambda: jaxht.validate(f, f, sparse, htp, ks=[1, 2]),
+        lambda: jaxht.cross_validate(split, jaxht.folds(KEY, N, 2), sparse, htp, ks=[1, 2]),
         lambda: jaxht.certify(f, sparse, x),
         lambda: jaxht.optimality(f, sparse, x),
         lambda: jaxht.differentiability(f, sparse, x),

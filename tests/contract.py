@@ -791,7 +791,9 @@ def program(name, case):
 
     def lane(arrays, k, x0, key, stop, solver, pieces):
         constraint = case.problem.constraint(k, row.k_max(case))
-        problem, x0, key = prepare(case.objective(arrays), constraint, watch(solver), stop, x0, key)
+        problem, x0, key = prepare(
+            case.objective(arrays), constraint, watch(solver), x0=x0, key=key, stop=stop
+        )
         first = start(problem, x0, key)
 
         def piece(carry, num_steps):

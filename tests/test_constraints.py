@@ -250,7 +250,7 @@ def test_solvers_within_bounds_find_the_best_support(solver):
         np.testing.assert_allclose(result.value[i], value, rtol=1e-7)
         np.testing.assert_allclose(result.x[i], x, rtol=0, atol=1e-6)
         assert np.all(result.x[i] >= BOXES[0][i]) and np.all(result.x[i] <= BOXES[1][i])
-        assert not jaxht.Status(int(result.status[i])).failed
+        assert result.succeeded[i]
     assert np.max(result.x[1]) == 1.0
 
 

@@ -346,7 +346,12 @@ def steps_alike_without_jit(row, case):
         lane(never(case), 2),
     )
     problem, x0, key = prepare(
-        case.objective(batch.lane(2)), constraint, case.solver, stop, batch.x0[2], keys()[2]
+        case.objective(batch.lane(2)),
+        constraint,
+        case.solver,
+        x0=batch.x0[2],
+        key=keys()[2],
+        stop=stop,
     )
     with jax.disable_jit(), compiled_quickly():  # each operation is a program
         before = start(problem, x0, key)

@@ -252,7 +252,7 @@ def test_a_path_ends_once_the_criterion_has_turned(both_ways, patience):
             return criteria.choose_k(f, jaxht.Sparse(1), jaxht.HTP(), ks, **options)
 
         whole, part = host(choose(f, None)), host(choose(f, patience))
-        one_way = quick(lambda f: jaxht.path(f, jaxht.Sparse(1), jaxht.HTP(), ks))(f)
+        one_way = quick(lambda f: jaxht.path(f, jaxht.Sparse(1), jaxht.HTP(), ks=ks))(f)
         one_way, values = host((jax.vmap(lambda x: criteria.bic(f, x))(one_way.x), one_way.value))
     best, length = 0, len(ks)
     for t, value in enumerate(np.asarray(one_way)):

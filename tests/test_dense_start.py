@@ -149,10 +149,10 @@ def test_it_is_projected_within_batches_paths_and_bounds():
     @quick
     def run(y):
         f = LeastSquares(A, y, mean=False)
-        path = jaxht.path(f, Sparse(1), jaxht.IHT(), [2, 6], x0="dense", stop=stop)
+        path = jaxht.path(f, Sparse(1), jaxht.IHT(), ks=[2, 6], x0="dense", stop=stop)
         _, values = jaxht.trace(f, Sparse(6), jaxht.IHT(), num_steps=1, x0="dense")
         bounded = jaxht.solve(f, Sparse(6, nonnegative=True), jaxht.IHT(), x0="dense", stop=stop)
-        nested = jaxht.path(f, Sparse(1), jaxht.OMP(), [2, 6], x0="dense", stop=stop)
+        nested = jaxht.path(f, Sparse(1), jaxht.OMP(), ks=[2, 6], x0="dense", stop=stop)
         return path.x[0], nested.x[0], bounded.x, values
 
     first, nested, bounded, values = jax.vmap(run)(y)

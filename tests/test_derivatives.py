@@ -283,13 +283,15 @@ def test_paths_and_validation():
 
     def of_path(both_ways, A, y, l2, w):
         f = jaxht.LeastSquares(A, y, l2, weights=w, mean=False)
-        found = jaxht.path(f, jaxht.Sparse(1), jaxht.HTP(), [1, 2, 4], both_ways=both_ways)
+        found = jaxht.path(f, jaxht.Sparse(1), jaxht.HTP(), ks=[1, 2, 4], both_ways=both_ways)
         return jnp.vdot(jnp.arange(1.0, 4), found.x @ c + found.value)
 
     def of_validation(A, y, l2, w):
         train, held_out = (jaxht.LeastSquares(A[part], y[part], l2 * (part.start is None), weights=w[part], mean=False)
                            for part in (slice(25), slice(25, N)))  # fmt: skip
-        return jnp.sum(jaxht.validate(train, held_out, jaxht.Sparse(1), jaxht.HTP(), [2, 3]).losses)
+        return jnp.sum(
+            jaxht.validate(train, held_out, jaxht.Sparse(1), jaxht.HTP(), ks=[2, 3]).losses
+        )
 
     with x64():
         for function in (

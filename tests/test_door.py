@@ -40,7 +40,7 @@ def is_protocol(value):
 
 
 def run(objective=F, constraint=C, solver=None, stop=Stop(), **options):
-    return extend.prepare(objective, constraint, solver or IHT(), stop, **options)[0]
+    return extend.prepare(objective, constraint, solver or IHT(), stop=stop, **options)[0]
 
 
 def linear(model, y=Y, **static):
@@ -124,10 +124,13 @@ BUILT = {
         ),
         (np.int32(9), ONE, np.int32(2), -ONE, ONE),
     ),
-    "x0": (lambda x0: extend.prepare(F, C, IHT(), Stop(), x0)[1], (L2,)),
-    "path": (lambda ks: jaxht.path(F, Sparse(1, k_max=3), jaxht.OMP(), ks), (np.array([1, 2, 3]),)),
+    "x0": (lambda x0: extend.prepare(F, C, IHT(), x0=x0)[1], (L2,)),
+    "path": (
+        lambda ks: jaxht.path(F, Sparse(1, k_max=3), jaxht.OMP(), ks=ks),
+        (np.array([1, 2, 3]),),
+    ),
     "validate": (
-        lambda ks: jaxht.validate(F, F, Sparse(1, k_max=3), IHT(), ks),
+        lambda ks: jaxht.validate(F, F, Sparse(1, k_max=3), IHT(), ks=ks),
         (np.array([1, 3]),),
     ),
     "optimality": (
@@ -285,14 +288,17 @@ WRONG = {
         r"stop must be a Stop",
         lambda: jaxht.trace(F, C, IHT(), num_steps=2, stop=100),
     ),
-    "solver of path": (r"solver must be .*class OMP", lambda: jaxht.path(F, C, jaxht.OMP, [1, 2])),
+    "solver of path": (
+        r"solver must be .*class OMP",
+        lambda: jaxht.path(F, C, jaxht.OMP, ks=[1, 2]),
+    ),
     "constraint of path": (
         r"constraint must be .*got 1",
-        lambda: jaxht.path(F, 1, jaxht.OMP(), [1, 2]),
+        lambda: jaxht.path(F, 1, jaxht.OMP(), ks=[1, 2]),
     ),
     "solver of validate": (
         r"solver must be .*class OMP",
-        lambda: jaxht.validate(F, F, C, jaxht.OMP, [1, 2]),
+        lambda: jaxht.validate(F, F, C, jaxht.OMP, ks=[1, 2]),
     ),
     "objective of optimality": (
         r"objective must be .*Sparse",
@@ -523,7 +529,7 @@ WRITTEN = [
         "Result(status=FINISHED, value=2.5, num_steps=2, x=float32[4], support=Support(size=2, mask=bool[4]))",
     ),
     (
-        lambda: jaxht.path(SQUARES, C, jaxht.OMP(), [1, 2], stop=Stop(target_value=3.0)),
+        lambda: jaxht.path(SQUARES, C, jaxht.OMP(), ks=[1, 2], stop=Stop(target_value=3.0)),
         "Result(batch=(2,), status={FINISHED: 1, TARGET_REACHED: 1}, value=float32[2], num_steps=int32[2], "
         "x=float32[2,4], support=Support(mask=bool[2,4]))",
     ),

@@ -81,22 +81,22 @@ def cross_validate(f, ks, key, solver):
     def split(held_out):
         return [dataclasses.replace(f, weights=weights) for weights in split_weights(held_out)]
 
-    return jaxht.cross_validate(split, jaxht.folds(key, N, 2), SPARSE, solver, ks)
+    return jaxht.cross_validate(split, jaxht.folds(key, N, 2), SPARSE, solver, ks=ks)
 
 
 SPARSE, HTP, DIHT = jaxht.Sparse(K), jaxht.HTP(), jaxht.DIHT()
 CALLS = {
-    "path": lambda f, ks, key, x: jaxht.path(f, SPARSE, HTP, [1, 2]),
-    "path, both ways": lambda f, ks, key, x: jaxht.path(f, SPARSE, HTP, ks, both_ways=True),
-    "path, nested": lambda f, ks, key, x: jaxht.path(f, SPARSE, jaxht.OMP(), [1, 2]),
+    "path": lambda f, ks, key, x: jaxht.path(f, SPARSE, HTP, ks=[1, 2]),
+    "path, both ways": lambda f, ks, key, x: jaxht.path(f, SPARSE, HTP, ks=ks, both_ways=True),
+    "path, nested": lambda f, ks, key, x: jaxht.path(f, SPARSE, jaxht.OMP(), ks=[1, 2]),
     "path, stochastic": lambda f, ks, key, x: jaxht.path(
-        f, SPARSE, jaxht.SGHT(), ks, key=key, stop=STOP
+        f, SPARSE, jaxht.SGHT(), ks=ks, key=key, stop=STOP
     ),
     "trace": lambda f, ks, key, x: jaxht.trace(f, SPARSE, HTP, num_steps=2, x0=x),
-    "validate": lambda f, ks, key, x: jaxht.validate(f, f, SPARSE, HTP, [1, 2]),
-    "validate, nested": lambda f, ks, key, x: jaxht.validate(f, f, SPARSE, jaxht.OMP(), ks),
+    "validate": lambda f, ks, key, x: jaxht.validate(f, f, SPARSE, HTP, ks=[1, 2]),
+    "validate, nested": lambda f, ks, key, x: jaxht.validate(f, f, SPARSE, jaxht.OMP(), ks=ks),
     "validate, stochastic": lambda f, ks, key, x: jaxht.validate(
-        f, f, SPARSE, jaxht.SGHT(), ks, key=key, stop=STOP
+        f, f, SPARSE, jaxht.SGHT(), ks=ks, key=key, stop=STOP
     ),
     "cross_validate": lambda f, ks, key, x: cross_validate(f, [1, 2], key, HTP),
     "cross_validate, nested": lambda f, ks, key, x: cross_validate(f, ks, key, jaxht.OMP()),

@@ -174,7 +174,7 @@ def test_statistics_are_differences_of_coefficients():
                 jaxht.LeastSquares(both, y, np.tile(f.l2, 2), mean=False),
                 jaxht.Sparse(1),
                 jaxht.OLS(),
-                range(1, 6),
+                ks=range(1, 6),
             )
         found, x = host(found), np.asarray(results.x)
         scale = np.std(np.vstack([A * factor, found.copies]), axis=0)

@@ -702,7 +702,7 @@ def test_runs_on_a_function_are_those_on_the_objective(name, solver):
     np.testing.assert_array_equal(ours.support.mask, theirs.support.mask)
     np.testing.assert_allclose(ours.x, theirs.x, rtol=0, atol=1e-7)
     np.testing.assert_allclose(ours.value, theirs.value, rtol=1e-12)
-    assert ours.status == theirs.status and not Status(int(ours.status)).failed
+    assert ours.status == theirs.status and ours.succeeded
 
 
 SEEN = []

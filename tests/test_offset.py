@@ -232,7 +232,7 @@ def test_criteria_and_cross_validation():
         )
 
     masks = np.arange(60) % 3 == np.arange(3)[:, None]
-    choice = jaxht.cross_validate(split, masks, Sparse(1), jaxht.OMP(), [1, 2])
+    choice = jaxht.cross_validate(split, masks, Sparse(1), jaxht.OMP(), ks=[1, 2])
     for fold, held in enumerate(masks):
         part = jaxht.solve(
             jaxht.LeastSquares(A[~held], (y - offset)[~held], mean=False), Sparse(1), jaxht.OMP()

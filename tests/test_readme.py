@@ -22,7 +22,7 @@ def test_examples(capsys, tmp_path, monkeypatch):
     result = first["result"]
     assert result.value < 1e-8
     assert np.sum(result.support.mask) == 12
-    assert "support repeated" in capsys.readouterr().out
+    assert "SUPPORT_STABLE" in capsys.readouterr().out
     x, ks = many["results"].x, many["ks"]
     assert (np.count_nonzero(x, axis=1) <= ks).all()
     assert (abs(x - many["signals"]).max(axis=1) < 1e-3).mean() > 0.9

@@ -306,7 +306,7 @@ def test_every_solver_ends_at_the_best_point_of_an_easy_problem(solver):
     result = solve(objective, jaxht.Sparse(3, 3), solver)
     np.testing.assert_array_equal(result.support.mask, best != 0)
     np.testing.assert_allclose(result.x, best, rtol=0, atol=1e-6)
-    assert not Status(int(result.status)).failed
+    assert result.succeeded
 
 
 # ---- k at its limits -----------------------------------------------------------------------------

@@ -39,7 +39,7 @@ def test_folds_and_sparsities_one_after_the_other(data, solver):
 
     # k_max is the largest of the sparsities.
     found = host(
-        quick(lambda held: jaxht.cross_validate(split, held, Sparse(1), solver, KS))(held_out)
+        quick(lambda held: jaxht.cross_validate(split, held, Sparse(1), solver, ks=KS))(held_out)
     )
     losses = np.empty((3, len(KS)))
     for i, held in enumerate(np.asarray(held_out)):  # of one size
@@ -66,7 +66,7 @@ def test_one_standard_error_of_held_out_samples(data, weighted):
         held_out = LeastSquares(A, y, weights=(np.arange(45) >= 20).astype(float), mean=False)
     ks = np.arange(1, 16)
     found = host(
-        quick(lambda *fs: jaxht.validate(*fs, Sparse(1), OMP(), ks))(
+        quick(lambda *fs: jaxht.validate(*fs, Sparse(1), OMP(), ks=ks))(
             LeastSquares(A[:20], y[:20], mean=False), held_out
         )
     )
@@ -88,13 +88,13 @@ def test_one_standard_error_of_what_is_no_sum_of_losses(data):
         jaxht.Custom(lambda x, i=i: jnp.sum((A[i] @ x - y[i]) ** 2), like=20)
         for i in (slice(30), slice(30, 45))
     ]
-    found = jaxht.validate(*fs, Sparse(1), jaxht.NIHT(), KS)
+    found = jaxht.validate(*fs, Sparse(1), jaxht.NIHT(), ks=KS)
     assert np.isnan(found.standard_errors).all() and found.k_1se == found.k
 
 
 @quick
 def validated(train, held_out):
-    return jaxht.validate(train, held_out, Sparse(1), HTP(), KS)
+    return jaxht.validate(train, held_out, Sparse(1), HTP(), ks=KS)
 
 
 def test_validation_is_one_fold_and_a_solution_that_failed_is_not_chosen(data):
@@ -126,7 +126,11 @@ def test_wrong_arguments(data):
     for ks in ([], [1.0], 3, [3, 2]):
         with pytest.raises(ValueError, match="ks must"):
             jaxht.validate(
-                LeastSquares(A, y, mean=False), LeastSquares(A, y, mean=False), Sparse(1), HTP(), ks
+                LeastSquares(A, y, mean=False),
+                LeastSquares(A, y, mean=False),
+                Sparse(1),
+                HTP(),
+                ks=ks,
             )
     with pytest.raises(ValueError, match="key must be given"):
         jaxht.validate(
@@ -134,5 +138,5 @@ def test_wrong_arguments(data):
             LeastSquares(A, y, mean=False),
             Sparse(1),
             jaxht.SGHT(),
-            jnp.array([1, 2]),
+            ks=jnp.array([1, 2]),
         )

@@ -112,7 +112,7 @@ jaxht.solve(squares, jaxht.Sparse(2), jaxht.SDIHT(), key=key)
 names = np.array(["a", "b", "c", "d"])
 result: jaxht.Result = jaxht.solve(squares, jaxht.Sparse(2), jaxht.HTP()).raise_for_status()
 chosen: list[str] = names[result.support.numpy()].tolist()
-status: str = jaxht.Status(int(result.status)).sentence
+status: str = result.reason
 x: jax.Array = result.x
 first, moved, value, steps = (
     float(result.x[0]),
@@ -129,8 +129,8 @@ U: jax.Array = jaxht.solve(
 ended, history = jaxht.trace(
     squares, jaxht.Sparse(2), jaxht.IHT(), num_steps=10, record=lambda iterate: iterate.value
 )
-along: jaxht.Result = jaxht.path(squares, jaxht.Sparse(1), jaxht.OMP(), [1, 2, 3])
-k: int = int(jaxht.validate(squares, squares, jaxht.Sparse(1), jaxht.OMP(), [1, 2]).k)
+along: jaxht.Result = jaxht.path(squares, jaxht.Sparse(1), jaxht.OMP(), ks=[1, 2, 3])
+k: int = int(jaxht.validate(squares, squares, jaxht.Sparse(1), jaxht.OMP(), ks=[1, 2]).k)
 gap: float = float(jaxht.certify(squares, jaxht.Sparse(2), result.x).gap)
 residual: float = float(jaxht.optimality(squares, jaxht.Sparse(2), result.x).fixed_point_residual)
 best: float = float(jaxht.exhaustive_search(squares, jaxht.Sparse(2)).value)

@@ -36,7 +36,7 @@ f = jaxht.LeastSquares(
     (R[:, :d] / np.sqrt(n)).astype(np.float32), (R[:, d] / np.sqrt(n)).astype(np.float32)
 )
 ks = list(range(1, 21))
-results = jaxht.path(f, jaxht.Sparse(1), jaxht.OLS(), ks)
+results = jaxht.path(f, jaxht.Sparse(), jaxht.OLS(), ks=ks)
 criteria = n * np.log(2 * np.asarray(results.value)) + np.array(ks) * np.log(
     n
 )  # BIC, of all n samples

@@ -20,7 +20,7 @@ train, test = slice(0, 100), slice(100, 200)
 # %%
 f, held_out = (jaxht.MultiResponse(A[part], Y[part]) for part in (train, test))
 ranks = list(range(1, 13))
-choice = jaxht.validate(f, held_out, jaxht.LowRank(1), jaxht.NIHT(), ranks)
+choice = jaxht.validate(f, held_out, jaxht.LowRank(), jaxht.NIHT(), ks=ranks)
 alone = np.linalg.lstsq(A[train], Y[train], rcond=None)[0]
 print(choice.k)
 

@@ -27,9 +27,9 @@ S, T = (half.T @ half / len(half) for half in halves)
 choice = jaxht.validate(
     jaxht.GaussianPrecision(S),
     jaxht.GaussianPrecision(T),
-    jaxht.Edges(1),
+    jaxht.Edges(),
     jaxht.HTP(4.0, backtrack=True),
-    range(1, 25),
+    ks=range(1, 25),
 )
 W = np.asarray(
     jaxht.solve(

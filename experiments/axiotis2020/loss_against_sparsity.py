@@ -159,7 +159,7 @@ class Task(tasks.Task):
     def omp(self) -> list[tuple[Any, ...]]:
         """Return the path of OMP, one run, of which each k takes its share of the time."""
         run = self.compiled(
-            "OMP", lambda f: path(f, self.constraint, OMP(), self.k), self.objective
+            "OMP", lambda f: path(f, self.constraint, OMP(), ks=self.k), self.objective
         )
         results, seconds = timed(run, self.objective)
         shares = seconds * np.asarray(results.num_steps) / max(1, int(results.num_steps[-1]))

@@ -74,7 +74,7 @@ class Greedy(Method):
             return result.x, result.status >= Status.MAX_STEPS
 
         def run_path(S: Any) -> Any:
-            result = path(GaussianPrecision(S), Edges(1, k_max=k_max), solver, self.k, stop=stop)
+            result = path(GaussianPrecision(S), Edges(k_max=k_max), solver, ks=self.k, stop=stop)
             return result.x, result.status >= Status.MAX_STEPS
 
         self._run, self._path = jax.jit(run), jax.jit(run_path)

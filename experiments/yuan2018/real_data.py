@@ -95,7 +95,7 @@ class Task(tasks.Task):
 
         def run(objective: Any) -> Any:
             return path(
-                objective, Sparse(1), SOLVERS[name].build(objective, max(ks)), ks, stop=self.stop
+                objective, Sparse(), SOLVERS[name].build(objective, max(ks)), ks=ks, stop=self.stop
             )
 
         compiled, setup_seconds = timed(self.compiled, (name, *ks), run, self.objective)

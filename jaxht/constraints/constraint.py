@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxht._checks import check_array, known_values
+from jaxht._dataclass import replace
 from jaxht._repr import describe
 from jaxht._typing import Array, Numeric
 from jaxht.constraints.model_subspace import ModelSubspace
@@ -20,7 +21,8 @@ class Constraint(Protocol):
     nearest point lies.
 
     Attributes:
-        k: sparsity or rank, static or traced.
+        k: sparsity or rank, static or traced; None where it is given later, as by
+            :func:`jaxht.path`.
         k_max: static bound on k, or None where it is not known at trace time.
         factored: whether points are stored as :class:`jaxht.Factored`; static.
         coordinatewise: whether C is a union of coordinate subspaces, so that step sizes follow from
@@ -52,16 +54,6 @@ class Constraint(Protocol):
             at trace time.
         """
         ...
-
-    def share_program(self, size: int) -> Self:
-        """This constraint, prepared for ``size`` entries, so that one program serves several Python
-        ints k."""
-        return self
-
-    def narrow(self, support: ModelSubspace) -> ModelSubspace:
-        """A support of a run of the shared program with the static bound of this constraint,
-        prepared."""
-        return support
 
     def project(self, z: Array, near: Array | None = None) -> tuple[Array, ModelSubspace]:
         """The nearest point of C to ``z``, and the subspace of C on which it lies.
@@ -102,6 +94,18 @@ class SelectionConstraint(Constraint):
         """How many items may be active: the smaller of k and k_max."""
         return self.k if self.k_max is None else jnp.minimum(self.k, self.k_max)
 
+    def num_items(self, shape: tuple[int, ...]) -> int | None:
+        """The number of items in a variable of ``shape``; None where k_max must stay as it is."""
+        return None
+
+    def with_k_max(self, k_max: int) -> Self:
+        """This constraint, prepared, with another static bound on k."""
+        return replace(self, k_max=k_max)
+
+    def support_size(self, shape: tuple[int, ...]) -> int | None:
+        """The most entries that a support has, a static number; None where it is not known."""
+        return self.k_max
+
     @property
     @abc.abstractmethod
     def always_active(self) -> Array:
@@ -130,13 +134,6 @@ class SelectionConstraint(Constraint):
         return direction
 
 
-def shared_bound(k_max: int, step: int) -> int:
-    """The next multiple of ``step``, or of about an eighth of k_max: a bound that several k_max
-    have in common."""
-    step = max(step, 2 ** max(0, k_max.bit_length() - 3))
-    return -(-k_max // step) * step
-
-
 def check_selection(constraint: Constraint) -> None:
     """Raise ValueError unless items of the constraint can be selected one by one.
 
@@ -161,7 +158,7 @@ OF_INDICES = "that of indices is np.isin(np.arange(d), indices)"
 
 
 def check_sparsity(
-    k: Numeric,
+    k: Numeric | None,
     k_max: int | None,
     most: int,
     keep: Array | None,
@@ -184,6 +181,10 @@ def check_sparsity(
     Raises:
         ValueError: for values that are out of range or of a wrong type.
     """
+    if k is None:
+        raise ValueError(
+            "k must be given: an integer; only path and the like replace it by their ks"
+        )
     if type(k) is not int:
         if not isinstance(k, int | np.integer | np.ndarray | jax.Array) or not jnp.issubdtype(
             jnp.result_type(k), jnp.integer

@@ -2,14 +2,13 @@
 
 import dataclasses
 import math
-from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
 from jaxht._dataclass import integer, pytree, static
 from jaxht._typing import Array, Numeric
-from jaxht.constraints.constraint import SelectionConstraint, check_sparsity, shared_bound
+from jaxht.constraints.constraint import SelectionConstraint, check_sparsity
 from jaxht.constraints.support import Support
 from jaxht.linalg.selection import k_largest_mask
 
@@ -27,8 +26,8 @@ class Edges(SelectionConstraint):
         k: number of edges, that is of pairs of nonzeros off the diagonal, an integer; static or
             traced, as in :class:`jaxht.Sparse`.
         k_max: static upper bound on k, an int; None: k, where k is a Python int; but calls of
-            :func:`jaxht.solve` outside of jit then take the next multiple of 16, or of about an
-            eighth of k, as of :class:`jaxht.Sparse`.
+            :func:`jaxht.solve` outside of jit then take the next multiple of 8 or so, or of
+            about an eighth of k, as of :class:`jaxht.Sparse`.
         keep: bool (p, p), traced: these edges, given above the diagonal, below, or both, are always
             active and count towards k; None for none.
 
@@ -48,7 +47,7 @@ class Edges(SelectionConstraint):
         [[2.0, 0.0, 3.0], [0.0, 2.0, 0.0], [3.0, 0.0, 2.0]]
     """
 
-    k: Numeric = integer()
+    k: Numeric = integer(default=None)
     k_max: int | None = static(default=None)
     keep: Array | None = None
 
@@ -58,22 +57,19 @@ class Edges(SelectionConstraint):
             raise ValueError(
                 f"Edges constrains square matrices; the objective's variable has shape {shape}"
             )
-        most = shape[0] * (shape[0] - 1) // 2
+        most = self.num_items(shape)
         k_max = check_sparsity(
             self.k, self.k_max, most, self.keep, shape, called="the number of edges p (p - 1) / 2"
         )
         return dataclasses.replace(self, k_max=k_max)
 
-    def share_program(self, size: int) -> "Edges":
-        """With k_max the next multiple of 16, or of about an eighth of it."""
-        if self.k_max is None:
-            return self
-        p = math.isqrt(size)
-        return dataclasses.replace(self, k_max=min(p * (p - 1) // 2, shared_bound(self.k_max, 16)))
+    def num_items(self, shape: tuple[int, ...]) -> int:
+        """The number of edges, ``p (p - 1) / 2``."""
+        return shape[0] * (shape[0] - 1) // 2
 
-    def narrow(self, support: Any) -> Any:
-        """With the diagonal, and two entries for each of k_max edges."""
-        return dataclasses.replace(support, k_max=_size_max(support.mask.shape[-1], self.k_max))
+    def support_size(self, shape: tuple[int, ...]) -> int | None:
+        """The diagonal, and two entries for each of k_max edges."""
+        return _size_max(shape[0], self.k_max)
 
     def project(self, z: Array, near: Array | None = None) -> tuple[Array, Support]:
         """The nearest point of C, and its support: the diagonal, and two entries for each of the k

@@ -10,7 +10,7 @@ import numpy as np
 from jaxht._checks import check_array, known_values
 from jaxht._dataclass import integer, pytree, static
 from jaxht._typing import Array, Numeric
-from jaxht.constraints.constraint import SelectionConstraint, check_sparsity, shared_bound
+from jaxht.constraints.constraint import SelectionConstraint, check_sparsity
 from jaxht.constraints.support import Support
 from jaxht.linalg.selection import k_largest_mask
 
@@ -54,8 +54,8 @@ class Groups(SelectionConstraint):
         [0.0, 0.0, 3.0, 3.0]
     """
 
-    k: Numeric = integer()
-    groups: Array = integer()
+    k: Numeric = integer(default=None)
+    groups: Array = integer(default=None)
     k_max: int | None = static(default=None)
     keep: Array | None = None
     num_groups: int | None = static(default=None)
@@ -84,22 +84,20 @@ class Groups(SelectionConstraint):
             raise ValueError(f"groups must be below num_groups = {m}; got {len(sizes) - 1}")
         k_max = check_sparsity(self.k, self.k_max, m, self.keep, shape)
         if size_max is None and sizes is not None and k_max is not None:
-            size_max = int(np.sort(sizes)[::-1][:k_max].sum())
+            size_max = _largest_groups(groups, k_max)
         return dataclasses.replace(self, k_max=k_max, num_groups=m, size_max=size_max)
 
-    def share_program(self, size: int) -> "Groups":
-        """With k_max the next multiple of 4, of as many groups as have 16 entries, or of about an
-        eighth of it."""
-        known = known_values(self.groups)
-        if self.k_max is None or self.num_groups is None or known is None:
-            return self
-        k_max = min(self.num_groups, shared_bound(self.k_max, max(4, 16 * self.num_groups // size)))
-        sizes = np.sort(np.bincount(known.ravel()))[::-1]
-        return dataclasses.replace(self, k_max=k_max, size_max=int(sizes[:k_max].sum()))
+    def num_items(self, shape: tuple[int, ...]) -> int | None:
+        """The number of groups; None where their sizes are traced."""
+        return None if known_values(self.groups) is None else self.num_groups
 
-    def narrow(self, support: Any) -> Any:
-        """With size_max."""
-        return dataclasses.replace(support, k_max=self.size_max)
+    def with_k_max(self, k_max: int) -> "Groups":
+        """This constraint, prepared, with another static bound on k, and the size_max of it."""
+        return dataclasses.replace(self, k_max=k_max, size_max=_largest_groups(self.groups, k_max))
+
+    def support_size(self, shape: tuple[int, ...]) -> int | None:
+        """size_max, the number of entries in the k_max largest groups."""
+        return self.size_max
 
     def project(self, z: Array, near: Array | None = None) -> tuple[Array, Support]:
         """The nearest point of C, and all coordinates of the k selected groups."""
@@ -149,3 +147,9 @@ class Groups(SelectionConstraint):
             )
             > 0
         )
+
+
+def _largest_groups(groups: Array, k_max: int) -> int:
+    """How many coordinates the k_max largest groups have."""
+    sizes = np.sort(np.bincount(np.ravel(groups)))[::-1]
+    return int(sizes[:k_max].sum())

@@ -59,7 +59,7 @@ class LowRank(Constraint):
         ([3.0, 0.0, 0.0, 0.0, 0.0, 0.0], (3, 1))
     """
 
-    k: Numeric = integer()
+    k: Numeric = integer(default=None)
     k_max: int | None = static(default=None)
     exact: bool | None = static(default=None)
     rtol: Numeric | None = None

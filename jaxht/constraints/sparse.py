@@ -1,5 +1,6 @@
 """Sparse vectors and matrices."""
 
+import math
 from typing import Any, ClassVar
 
 import jax
@@ -10,7 +11,7 @@ from jaxht._checks import known_values
 from jaxht._dataclass import integer, pytree, replace, static
 from jaxht._repr import describe
 from jaxht._typing import Array, Numeric
-from jaxht.constraints.constraint import SelectionConstraint, check_sparsity, shared_bound
+from jaxht.constraints.constraint import SelectionConstraint, check_sparsity
 from jaxht.constraints.support import Support
 from jaxht.linalg.selection import k_largest_mask
 
@@ -26,7 +27,7 @@ class Sparse(SelectionConstraint):
 
     Args:
         k: number of entries that may be nonzero, an integer in [0, d]; traced, and may differ
-            between lanes under vmap.
+            between lanes under vmap. None where it is given later, as by :func:`jaxht.path`.
         k_max: static upper bound on k, an int; one compile serves all k <= k_max. None: k, where k
             is a Python int; but calls of :func:`jaxht.solve` outside of jit then round k up to a
             multiple of 16, or of about an eighth of k where that is larger, so that neighbouring k
@@ -58,7 +59,7 @@ class Sparse(SelectionConstraint):
         ([0.0, 0.0, 2.0, 3.0], 2)
     """
 
-    k: Numeric = integer()
+    k: Numeric = integer(default=None)
     k_max: int | None = static(default=None)
     keep: Array | None = None
     nonnegative: bool = static(default=False)
@@ -68,19 +69,12 @@ class Sparse(SelectionConstraint):
 
     def prepare(self, shape: tuple[int, ...]) -> "Sparse":
         """Fill in k_max and the bounds, and check what is known at trace time."""
-        k_max = check_sparsity(self.k, self.k_max, int(np.prod(shape)), self.keep, shape)
+        k_max = check_sparsity(self.k, self.k_max, math.prod(shape), self.keep, shape)
         return replace(self, k_max=k_max, bounds=self._bounds(shape))
 
-    def share_program(self, size: int) -> "Sparse":
-        """With k_max the next multiple of 16, or of about an eighth of it: a refit takes a little
-        longer."""
-        if self.k_max is None:
-            return self
-        return replace(self, k_max=min(size, shared_bound(self.k_max, 16)))
-
-    def narrow(self, support: Any) -> Any:
-        """With k_max."""
-        return replace(support, k_max=self.k_max)
+    def num_items(self, shape: tuple[int, ...]) -> int:
+        """The number of entries."""
+        return math.prod(shape)
 
     def project(self, z: Array, near: Array | None = None) -> tuple[Array, Support]:
         """The nearest point of C and its support, of exactly k coordinates; those of ``keep`` rank

@@ -8,6 +8,7 @@ from jaxht.constraints import Constraint, Edges, LowRank, SelectionConstraint
 from jaxht.designs import LinearOperator, Streamed
 from jaxht.objectives.linear_model import LinearModel
 from jaxht.objectives.objective import Objective
+from jaxht.runner._sharing import share_program
 from jaxht.solvers import HTP, IHT, NIHT, LocalSearch
 from jaxht.solvers.solver import Solver
 from jaxht.subproblems.swaps import is_quadratic
@@ -41,13 +42,17 @@ def default_solver(objective: Objective, constraint: Constraint) -> Solver:
 
     Example:
         >>> import jax.numpy as jnp, jaxht
-        >>> f = jaxht.LeastSquares(jnp.eye(4), jnp.array([1.0, 4.0, 2.0, 3.0]))
+        >>> f = jaxht.LeastSquares(jnp.eye(4), jnp.array([1.0, 4.0, 2.0, 3.0]), mean=False)
         >>> jaxht.default_solver(f, jaxht.Sparse(2))
         LocalSearch()
     """
     check_kind(objective=objective, constraint=constraint)
     objective = objective.prepare()
-    constraint = constraint.prepare(objective.shape)
+    return choose_solver(objective, constraint.prepare(objective.shape))
+
+
+def choose_solver(objective: Objective, constraint: Constraint) -> Solver:
+    """Choose the solver of :func:`default_solver` for what is prepared."""
     design = objective.design if isinstance(objective, LinearModel) else None
     if constraint.factored:
         return IHT()
@@ -61,7 +66,8 @@ def default_solver(objective: Objective, constraint: Constraint) -> Solver:
 def scale_search(objective: Any, constraint: SelectionConstraint) -> LocalSearch:
     """LocalSearch with the starts and moves that :data:`WORK` allows."""
     n, d = objective.num_samples, math.prod(objective.shape)
-    k = max(1, constraint.share_program(d).k_max or 0)  # of the program that solve runs
+    shared = share_program(constraint, objective.shape)  # by which solve runs
+    k = max(1, shared.k_max or 0)
     default = LocalSearch()
     patience = default.patience
     if is_quadratic(objective, constraint):

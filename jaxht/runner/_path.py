@@ -1,9 +1,8 @@
 """Solutions for a range of sparsities, from which one is chosen."""
 
-import dataclasses
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -12,33 +11,27 @@ from jax import lax
 from optax.tree_utils import tree_where
 
 from jaxht._checks import check_kind, known_values
-from jaxht._dataclass import as_dtype
+from jaxht._dataclass import as_dtype, replace
 from jaxht._typing import Array, PRNGKey
 from jaxht.constraints import Constraint
 from jaxht.objectives.objective import Objective
 from jaxht.runner._derivative import differentiate
-from jaxht.runner._solve import (
-    Problem,
-    Result,
-    Start,
-    Stop,
-    advance,
-    call_on_device,
-    finish,
-    initial_point,
-    prepare,
-    start,
-)
+from jaxht.runner._problem import Problem, Start, initial_point, prepare
+from jaxht.runner._result import Result
+from jaxht.runner._solve import Carry, advance, call_on_device, finish, start
+from jaxht.runner._stop import Stop
 from jaxht.solvers.solver import Solver
 from jaxht.solvers.status import Status
+
+__all__ = ["path"]
 
 
 def path(
     objective: Objective,
     constraint: Constraint,
-    solver: Solver,
-    ks: Any,
+    solver: Solver | None = None,
     *,
+    ks: Any,
     x0: Any = None,
     key: PRNGKey | None = None,
     stop: Stop = Stop(),
@@ -50,14 +43,15 @@ def path(
     A run of :class:`jaxht.OMP`, :class:`jaxht.OLS` or :class:`jaxht.FoBa` for k has the same first
     steps as a run for any larger k, so their path is a single run: num_steps and counts of a result
     are then those since its start. To start every k from another path instead, map over both:
-    ``jax.vmap(lambda k, x: solve(f, Sparse(k, k_max=50), OMPR(), x0=x))(ks, path(f, Sparse(50),
-    OMP(), ks).x)``.
+    ``jax.vmap(lambda k, x: solve(f, Sparse(k, k_max=50), OMPR(), x0=x))(ks, path(f, Sparse(), OMP(),
+    ks=ks).x)``.
 
     Args:
         objective: f, for example ``LeastSquares(A, y)``.
-        constraint: for example ``Sparse(1)``; its k is replaced by those in ks. ``k_max`` is
-            required where ks is traced; else it is the largest of ks.
-        solver: for example ``OMP()``.
+        constraint: for example ``Sparse()``; its k is replaced by those in ks. ``k_max`` is required
+            where ks is traced; else it is the largest of ks.
+        solver: for example ``OMP()``. None: the one that :func:`jaxht.solve` chooses for the largest
+            of ks.
         ks: (m,) integers, strictly increasing; a list or an array, which may be traced.
         x0: start for the first of them, as in :func:`jaxht.solve`, "dense" included; None: the
             objective's own (zero).
@@ -84,7 +78,7 @@ def path(
     Example:
         >>> import jax.numpy as jnp, jaxht
         >>> f = jaxht.LeastSquares(jnp.eye(4), jnp.array([1.0, 4.0, 2.0, 3.0]), mean=False)
-        >>> jaxht.path(f, jaxht.Sparse(1), jaxht.OMP(), ks=[1, 2, 4]).value.tolist()
+        >>> jaxht.path(f, jaxht.Sparse(), jaxht.OMP(), ks=[1, 2, 4]).value.tolist()
         [7.0, 2.5, 0.0]
     """
     return solve_path(objective, constraint, solver, ks, x0, key, stop, both_ways)
@@ -93,7 +87,7 @@ def path(
 def solve_path(
     objective: Objective,
     constraint: Constraint,
-    solver: Solver,
+    solver: Solver | None,
     ks: Any,
     x0: Any,
     key: PRNGKey | None,
@@ -102,195 +96,231 @@ def solve_path(
     criterion: Callable[[Any, Array], Array] | None = None,
     patience: int | None = None,
 ) -> Result:
-    """:func:`path`, whose first way up ends once a criterion has not decreased for ``patience``
-    sparsities in a row.
+    """Solve a path whose first way up ends once ``criterion(objective, x)`` has not decreased for
+    ``patience`` sparsities in a row.
 
     Results of sparsities beyond are 0, of status RUNNING. A path that is a single run goes on to
     its end.
-
-    Args:
-        objective: as of :func:`path`, like all but the last two.
-        constraint: see there.
-        solver: see there.
-        ks: see there.
-        x0: see there.
-        key: see there.
-        stop: see there.
-        both_ways: see there; then the sparsities that were reached are refined.
-        criterion: ``criterion(objective, x)``, a scalar, static.
-        patience: an int >= 1, static; None: the path is whole.
     """
-    check_kind(solver=solver, stop=stop)
-    ks, constraint = sparsities(objective, constraint, ks)
-    own_limit = stop.max_steps is None
-    problem, x0, key = prepare(objective, constraint, solver, stop, x0, key)
+    problem, ks, x0, key = prepare_path(objective, constraint, solver, ks, x0, key, stop)
     criterion = None if patience is None else criterion
-    choices = {
-        "own_limit": own_limit,
-        "both_ways": both_ways,
-        "criterion": criterion,
-        "patience": patience,
-    }
-    return call_on_device(_path, problem, ks, x0, key, **choices)
+    options = Options(stop.max_steps is None, both_ways, criterion, patience)
+    return call_on_device(follow_path, problem, ks, x0, key, options=options)
 
 
-def sparsities(objective: Objective, constraint: Constraint, ks: Any) -> tuple[Any, Any]:
-    """ks as int32, checked, and the constraint with the last of them as k and, where known, a k_max
-    for all."""
-    check_kind(objective=objective, constraint=constraint)
+def prepare_path(
+    objective: Objective,
+    constraint: Constraint,
+    solver: Solver | None,
+    ks: Any,
+    x0: Any,
+    key: PRNGKey | None,
+    stop: Stop,
+) -> tuple[Problem, Array, Start, PRNGKey | None]:
+    """Prepare the problem of the largest of ks, with a k_max for all where it is known."""
+    check_kind(objective=objective, constraint=constraint, stop=stop)
+    ks = check_ks(ks)
     known = known_values(ks)
-    ks = ks if known is None else known
+    k_max = constraint.k_max
+    if k_max is None and known is not None:
+        k_max = int(known[-1])
+    bounded = replace(constraint, k=ks[-1], k_max=k_max)
+    problem, x0, key = prepare(objective, bounded, solver, x0=x0, key=key, stop=stop)
+    if known is not None:  # the smallest may be too small
+        replace(constraint, k=int(known[0])).prepare(problem.objective.shape)
+    return problem, ks, x0, key
+
+
+def check_ks(ks: Any) -> Any:
+    """Return ks as int32; raise ValueError unless they are integers in strictly increasing order."""
+    known = known_values(ks)
+    if known is not None:
+        ks = known
     if ks.ndim != 1 or ks.size == 0 or not jnp.issubdtype(ks.dtype, jnp.integer):
         raise ValueError(
             f"ks must be a list of integers; got dtype {ks.dtype} and shape {ks.shape}"
         )
-    largest: Any = constraint.k_max
-    if known is not None:
-        if np.any(np.diff(known) <= 0):
-            raise ValueError(f"ks must rise strictly; got {ks}")
-        largest = int(known[-1]) if largest is None else largest
-        dataclasses.replace(constraint, k=int(known[0])).prepare(objective.prepare().shape)  # type: ignore[type-var]
-    ks = as_dtype(ks, jnp.int32)
-    return ks, dataclasses.replace(constraint, k=ks[-1], k_max=largest)  # type: ignore[type-var]
+    if known is not None and np.any(np.diff(known) <= 0):
+        raise ValueError(f"ks must rise strictly; got {ks}")
+    return as_dtype(ks, jnp.int32)
 
 
-@functools.partial(jax.jit, static_argnames=("own_limit", "both_ways", "criterion", "patience"))
-def _path(
-    problem: Problem,
-    ks: Array,
-    x0: Start,
-    key: PRNGKey | None,
-    own_limit: bool,
-    both_ways: bool,
-    criterion: Callable[[Any, Array], Array] | None,
-    patience: int | None,
-) -> Result:
-    objective, constraint = problem.objective, problem.constraint
-    problem, x0 = lax.stop_gradient((problem, x0))
-    results = _follow_path(problem, ks, x0, key, own_limit, both_ways, criterion, patience)
-    return jax.vmap(lambda result: differentiate(objective, constraint, result))(results)
+class Options(NamedTuple):
+    """What a program of a path depends on.
+
+    Attributes:
+        own_limit: whether max_steps is the limit that the solver has for each k.
+        both_ways: as in :func:`path`.
+        criterion: as in :func:`solve_path`; None for a path that goes on to its end.
+        patience: as in :func:`solve_path`.
+    """
+
+    own_limit: bool
+    both_ways: bool = False
+    criterion: Callable[[Any, Array], Array] | None = None
+    patience: int | None = None
 
 
-def _follow_path(
-    problem: Problem,
-    ks: Array,
-    x0: Start,
-    key: PRNGKey | None,
-    own_limit: bool,
-    both_ways: bool,
-    criterion: Callable[[Any, Array], Array] | None,
-    patience: int | None,
-) -> Result:
-    solver = problem.solver
+class Runs(NamedTuple):
+    """The runs of a problem for several k."""
 
-    def problem_for(k: Array) -> Problem:
-        constraint: Constraint = dataclasses.replace(problem.constraint, k=k)  # type: ignore[type-var]
-        if not own_limit:
-            return dataclasses.replace(problem, constraint=constraint)
-        max_steps = jnp.asarray(solver.max_steps(constraint), jnp.int32)
-        return dataclasses.replace(
-            problem,
-            constraint=constraint,
-            stop=dataclasses.replace(problem.stop, max_steps=max_steps),
-        )
+    problem: Problem
+    key: PRNGKey | None
+    own_limit: bool
 
-    def continue_run(carry: Any, k: Array) -> tuple[Any, Result]:
-        # A run that finished because it had its k coordinates resumes with the next k.
-        resumes = (carry.status == Status.FINISHED) & (k > ks[0])
+    def problem_for(self, k: Array) -> Problem:
+        """The problem with another k."""
+        constraint = replace(self.problem.constraint, k=k)
+        stop = self.problem.stop
+        if self.own_limit:
+            max_steps = self.problem.solver.max_steps(constraint)
+            stop = replace(stop, max_steps=jnp.asarray(max_steps, jnp.int32))
+        return replace(self.problem, constraint=constraint, stop=stop)
+
+    def run(self, x0: Start, k: Array) -> Result:
+        """A run for k from its start."""
+        problem = self.problem_for(k)
+        key = None if self.key is None else jax.random.fold_in(self.key, k)
+        carry = advance(problem, start(problem, x0, key), problem.stop.max_steps)
+        return finish(problem, carry)
+
+    def resume(self, carry: Carry, k: Array, is_first: Array) -> tuple[Carry, Result]:
+        """A run that goes on where it finished because it had as many coordinates as it may."""
+        resumes = (carry.status == Status.FINISHED) & ~is_first
         running = jnp.full((), Status.RUNNING, jnp.int32)
-        iterate = dataclasses.replace(
-            carry.iterate, status=tree_where(resumes, running, carry.iterate.status)
-        )
-        carry = dataclasses.replace(
-            carry, iterate=iterate, status=tree_where(resumes, running, carry.status)
-        )
-        carry = advance(problem_for(k), carry, problem_for(k).stop.max_steps)
-        return carry, finish(problem_for(k), carry)
-
-    def run_from(x: Array, k: Array) -> Result:
-        own_key = None if key is None else jax.random.fold_in(key, k)
+        iterate = replace(carry.iterate, status=tree_where(resumes, running, carry.iterate.status))
+        status = tree_where(resumes, running, carry.status)
+        problem = self.problem_for(k)
         carry = advance(
-            problem_for(k), start(problem_for(k), x, own_key), problem_for(k).stop.max_steps
+            problem, replace(carry, iterate=iterate, status=status), problem.stop.max_steps
         )
-        return finish(problem_for(k), carry)
+        return carry, finish(problem, carry)
 
-    def follow(x: Array, k: Array) -> tuple[Array, Result]:
-        result = run_from(x, k)
-        return result.x, result
 
-    if solver.nested:
-        results = lax.scan(continue_run, start(problem_for(ks[0]), x0, key), ks)[1]
-        return _walk(run_from, ks, results, None) if both_ways else results
-    first = initial_point(problem.objective, problem.constraint, x0)
-    if criterion is not None and patience is not None:
-        own = functools.partial(criterion, problem.objective)
-        return _walk(run_from, ks, None, first, both_ways, own, patience)
-    return _walk(run_from, ks, None, first) if both_ways else lax.scan(follow, first, ks)[1]
+@functools.partial(jax.jit, static_argnames="options")
+def solve_each(
+    problem: Problem, ks: Array, x0: Start, key: PRNGKey | None, options: Options
+) -> Result:
+    """Solve for every k side by side."""
+    fixed, x0 = lax.stop_gradient((problem, x0))
+    runs = Runs(fixed, key, options.own_limit)
+    return _differentiate_each(problem, jax.vmap(lambda k: runs.run(x0, k))(ks))
+
+
+@functools.partial(jax.jit, static_argnames="options")
+def follow_path(
+    problem: Problem, ks: Array, x0: Start, key: PRNGKey | None, options: Options
+) -> Result:
+    """Solve for every k in turn."""
+    fixed, x0 = lax.stop_gradient((problem, x0))
+    runs = Runs(fixed, key, options.own_limit)
+    if problem.solver.nested:
+        carry = start(runs.problem_for(ks[0]), x0, key)
+        _, results = lax.scan(lambda carry, k: runs.resume(carry, k, k == ks[0]), carry, ks)
+        if options.both_ways:
+            results = _walk(runs, ks, options, results=results)
+    else:
+        x0 = initial_point(fixed.objective, fixed.constraint, x0)
+        if options.both_ways or options.criterion is not None:
+            results = _walk(runs, ks, options, x0=x0)
+        else:
+
+            def follow(x, k):
+                result = runs.run(x, k)
+                return result.x, result
+
+            _, results = lax.scan(follow, x0, ks)
+    return _differentiate_each(problem, results)
+
+
+def _differentiate_each(problem: Problem, results: Result) -> Result:
+    return jax.vmap(lambda result: differentiate(problem.objective, problem.constraint, result))(
+        results
+    )
+
+
+class _Walk(NamedTuple):
+    """The state of a walk along a path.
+
+    Attributes:
+        results: the best one of each k.
+        moves: how many were made.
+        length: of the path.
+        least: the least criterion on the first way up.
+        least_at: the move that found it.
+        idle: moves since the last one that improved a result.
+    """
+
+    results: Result
+    moves: Array
+    length: Array
+    least: Array
+    least_at: Array
+    idle: Array
 
 
 def _walk(
-    run_from: Callable[[Array, Array], Result],
-    ks: Array,
-    results: Result | None,
-    x0: Start,
-    both_ways: bool = True,
-    criterion: Callable[[Array], Array] | None = None,
-    patience: int = 0,
+    runs: Runs, ks: Array, options: Options, results: Result | None = None, x0: Start = None
 ) -> Result:
-    """Go up and down the path, each run from the neighbour it comes from, until a round improves no
-    solution.
-
-    Args:
-        run_from: a run from a start for a sparsity.
-        ks: (m,).
-        results: those of a first way up, or None: then it is the first way up of the same loop, and
-            the program has one run.
-        x0: the start of that way.
-        both_ways: whether there is more than that way.
-        criterion: of a solution; None: the first way up goes to the end.
-        patience: how many sparsities in a row without a lower criterion end the first way up, and
-            then the path.
-    """
+    """Go up and down a path, each run from the result of the neighbour before, until a round
+    improves no result. The first way up starts at x0, unless there are results."""
     m = ks.size
-    begins_at = 0 if results is None else m
-    if results is None:
-        blank = jax.eval_shape(run_from, x0, ks[0])
+    moves = 0
+    if results is None:  # the first way up is in the same loop, so that the program has one run
+        blank = jax.eval_shape(runs.run, x0, ks[0])
         results = jax.tree.map(lambda leaf: jnp.zeros((m, *leaf.shape), leaf.dtype), blank)
+    else:
+        moves = m
 
-    def go_on(carry: Any) -> Array:
-        _, t, length, _, idle = carry
-        return (t < length) | (both_ways & (idle < 2 * (length - 1)))
+    def go_on(walk):
+        is_first = walk.moves < walk.length
+        return is_first | (options.both_ways & (walk.idle < 2 * (walk.length - 1)))
 
-    def move(carry: Any) -> Any:
-        results, t, length, best, idle = carry
+    def move(walk):
+        length, results = walk.length, walk.results
+        is_first = walk.moves < length
         there_and_back = jnp.maximum(1, 2 * (length - 1))
-        phase = t % there_and_back
-        first, up = t < length, (phase > 0) & (phase < length)
+        phase = walk.moves % there_and_back
+        goes_up = (phase > 0) & (phase < length)
         i = jnp.where(phase < length, phase, there_and_back - phase)
-        current, neighbour = (
-            _take(results, j) for j in (i, jnp.where(up, i - 1, jnp.minimum(i + 1, length - 1)))
-        )
-        begin = neighbour.x if x0 is None else tree_where(t == 0, x0, neighbour.x)
-        new = run_from(begin, ks[i])
+        before = jnp.where(goes_up, i - 1, jnp.minimum(i + 1, length - 1))
+        current = _take(results, i)
+        neighbour = _take(results, before)
+
+        x = neighbour.x if x0 is None else tree_where(walk.moves == 0, x0, neighbour.x)
+        new = runs.run(x, ks[i])
         # A solution of fewer coordinates is one of more: copied, so that f does not increase, not
         # by rounding either.
-        copied = up & (neighbour.value < new.value)
-        new = tree_where(copied, neighbour, new)
-        rtol = jnp.where(copied, 0, float(jnp.finfo(current.value.dtype).eps) ** 0.5)
-        better = (new.value < current.value - rtol * jnp.abs(current.value)) | first
-        results = tree_where(
-            better, jax.tree.map(lambda rows, row: rows.at[i].set(row), results, new), results
+        is_copied = goes_up & (neighbour.value < new.value)
+        new = tree_where(is_copied, neighbour, new)
+        rtol = jnp.where(is_copied, 0, float(jnp.finfo(current.value.dtype).eps) ** 0.5)
+        threshold = current.value - rtol * jnp.abs(current.value)
+        is_better = (new.value < threshold) | is_first
+        changed = jax.tree.map(lambda rows, row: rows.at[i].set(row), results, new)
+        walk = walk._replace(
+            results=tree_where(is_better, changed, results),
+            moves=walk.moves + 1,
+            idle=jnp.where(is_better, 0, walk.idle + 1),
         )
-        if criterion is not None:
-            value = criterion(new.x)
-            lower = value < best[0]
-            best = jnp.where(lower, value, best[0]), jnp.where(lower, t, best[1])
-            length = jnp.where(first & (t - best[1] >= patience), t + 1, length)
-        return results, t + 1, length, best, jnp.where(better, 0, idle + 1)
+        if options.criterion is None:
+            return walk
 
-    begin, length, zero = (jnp.full((), number, jnp.int32) for number in (begins_at, m, 0))
-    best = None if criterion is None else (jnp.full((), jnp.inf, results.value.dtype), zero)
-    return lax.while_loop(go_on, move, (results, begin, length, best, zero))[0]
+        value = options.criterion(runs.problem.objective, new.x)
+        is_least = value < walk.least
+        least_at = jnp.where(is_least, walk.moves - 1, walk.least_at)
+        ends = is_first & (walk.moves - 1 - least_at >= options.patience)
+        return walk._replace(
+            least=jnp.where(is_least, value, walk.least),
+            least_at=least_at,
+            length=jnp.where(ends, walk.moves, length),
+        )
+
+    def count(number):
+        return jnp.full((), number, jnp.int32)
+
+    infinity = jnp.full((), jnp.inf, results.value.dtype)
+    first = _Walk(results, count(moves), count(m), infinity, count(0), count(0))
+    return lax.while_loop(go_on, move, first).results
 
 
 def _take(results: Result, i: Array) -> Result:

@@ -3,7 +3,7 @@
 import functools
 import math
 from collections.abc import Callable
-from typing import Any, Literal, TypeAlias, TypeVar, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 import jax
 import jax.numpy as jnp
@@ -11,21 +11,21 @@ import numpy as np
 from jax import lax
 from optax.tree_utils import tree_where
 
-from jaxht._checks import check_kind, check_scalars, known_values
-from jaxht._dataclass import as_dtype, cast_numbers, integer, pytree, replace, signed, static
-from jaxht._repr import describe, short_repr
+from jaxht._checks import check_kind, known_values
+from jaxht._dataclass import pytree, replace
 from jaxht._typing import Array, Numeric, PRNGKey
-from jaxht.constraints import Constraint, Support
-from jaxht.designs import MatrixDesign, Streamed
+from jaxht.constraints import Constraint
 from jaxht.linalg.factored import Factored, square_norms
-from jaxht.objectives.linear_model import LinearModel
 from jaxht.objectives.objective import Objective
-from jaxht.runner._default import default_solver
+from jaxht.runner._default import choose_solver
 from jaxht.runner._derivative import differentiate
-from jaxht.solvers.iterate import Counts, Iterate
+from jaxht.runner._problem import Problem, Start, initial_point, prepare
+from jaxht.runner._result import Result
+from jaxht.runner._sharing import narrow_support, share_program
+from jaxht.runner._stop import Stop
+from jaxht.solvers.iterate import Iterate
 from jaxht.solvers.solver import Solver
 from jaxht.solvers.status import Status
-from jaxht.subproblems import refit
 
 T = TypeVar("T")
 
@@ -35,149 +35,6 @@ ADJOINTS = get_args(Adjoint)
 
 # A run has diverged where f exceeds this many times its value at the start (or at 0).
 DIVERGENCE_FACTOR = 1e8
-
-
-@pytree
-class Stop:
-    """Limits and tolerances, the same for every solver. All are scalars and traced, and may differ
-    between lanes.
-
-    Args:
-        max_steps: MAX_STEPS after this many steps, an integer; None: the solver's own limit.
-        rtol: CONVERGED when ``||x+ - x|| <= rtol ||x+||``, for solvers with a fixed-point test.
-            None: machine epsilon (32 times that for matrices of low rank); 0: only an iterate that
-            repeats exactly. Near the phase transition the choice matters: at rtol = 1e-6 PGD stops
-            long before it recovers the signal.
-        support_patience: SUPPORT_STABLE when supp(x) has not changed for this many steps, an
-            integer; None: not tested.
-        target_value: TARGET_REACHED when ``f(x) <= target_value``, in units of f, at the start as
-            well; None: not tested.
-        gap_rtol: GAP_CLOSED when the duality gap is at most ``gap_rtol |f(x)|``, at the start as
-            well, for solvers that have a gap; None: not tested.
-
-    Example:
-        >>> import jax.numpy as jnp, jaxht
-        >>> f = jaxht.LeastSquares(jnp.eye(4), jnp.array([1.0, 4.0, 2.0, 3.0]), mean=False)
-        >>> stop = jaxht.Stop(max_steps=1)
-        >>> result = jaxht.solve(f, jaxht.Sparse(2), jaxht.IHT(step_size=0.5), stop=stop)
-        >>> result.x.tolist(), jaxht.Status(int(result.status)).name
-        ([0.0, 2.0, 0.0, 1.5], 'MAX_STEPS')
-    """
-
-    max_steps: Any = integer(default=None)
-    rtol: Any = None
-    support_patience: Numeric | None = integer(default=None)
-    target_value: Numeric | None = signed(default=None)
-    gap_rtol: Numeric | None = None
-
-
-@pytree
-class Result:
-    """The result of a run; under vmap every field has the lanes as its first axes.
-
-    Attributes:
-        x: the solution, shaped like the variable, exactly feasible: the last iterate; where a
-            pursuit ends with MAX_STEPS, CYCLING or REFIT_FAILED, the best one, see
-            :class:`jaxht.Status`.
-        support: a :class:`jaxht.Support` of x: ``numpy()``, its indices in increasing order on the
-            host; ``mask``, shaped like x; for programs ``indices`` (k_max,), padded with the size
-            of x. For matrices of low rank a :class:`jaxht.Subspace` with bases ``U`` and ``V``.
-        value: f(x).
-        num_steps: int32, number of steps taken, including those after the returned x.
-        status: int32, a :class:`jaxht.Status`.
-        counts: gradients and projections, a :class:`jaxht.extend.Counts`; ``counts.ifo`` on the
-            host.
-        gap: for dual solvers f(x) minus the best dual value, plus a bound of the rounding errors of
-            both, so that it is never below f(x) minus the optimum; else None.
-        solver: the solver that was chosen, as text, where none was given; else empty. Static.
-
-    Example:
-        >>> import jax.numpy as jnp, jaxht
-        >>> f = jaxht.LeastSquares(jnp.eye(4), jnp.array([1.0, 4.0, 2.0, 3.0]), mean=False)
-        >>> result = jaxht.solve(f, jaxht.Sparse(2), jaxht.OMP())
-        >>> result.support.numpy().tolist(), float(result.value), int(result.num_steps)
-        ([1, 3], 2.5, 2)
-        >>> result
-        Result(status=FINISHED, value=2.5, num_steps=2, x=float32[4], support=Support(size=2, mask=bool[4]))
-    """
-
-    # For type checkers the types of the common case: what a solver returns is JAX's, on a support
-    # that has a mask. The other case is x in factors.
-    x: jax.Array | Any
-    support: Any
-    value: jax.Array
-    num_steps: jax.Array = integer()
-    status: jax.Array = integer()
-    counts: Counts = Counts()
-    gap: Any = None
-    solver: str = static(default="")
-
-    def __repr__(self) -> str:
-        codes, lanes = known_values(self.status), jnp.shape(self.status)
-        if codes is None or codes.dtype.kind != "i":
-            status = describe(self.status)
-        else:
-            names = {code.value: code.name for code in Status}
-            counts = [
-                (names.get(int(code), code), n)
-                for code, n in zip(*np.unique(codes, return_counts=True), strict=True)
-            ]
-            status = (
-                f"{{{', '.join(f'{name}: {n}' for name, n in counts)}}}"
-                if lanes
-                else f"{counts[0][0]}"
-            )
-        batch = {"batch": f"{lanes}"} if lanes else {}
-        gap = {} if self.gap is None else {"gap": self.gap}
-        rest = {
-            "value": self.value,
-            "num_steps": self.num_steps,
-            **gap,
-            "x": self.x,
-            "support": self.support,
-        }
-        solver = {"solver": self.solver} if self.solver else {}
-        return short_repr(self, **batch, **solver, status=status, **rest)
-
-    def raise_for_status(self) -> "Result":
-        """Return this result, unless the status of a lane is a failure: MAX_STEPS (7), or a code
-        above.
-
-        Raises:
-            RuntimeError: on the host, with the number of lanes of each failure, and a sentence
-            about it.
-        """
-        codes, lanes = np.unique(np.asarray(self.status), return_counts=True)
-        bad = [
-            (Status(int(code)), n)
-            for code, n in zip(codes, lanes, strict=True)
-            if Status(int(code)).failed
-        ]
-        if bad:
-            total = np.size(np.asarray(self.status))
-            raise RuntimeError(
-                " ".join(
-                    f"{n} of {total} runs {status.name}: {status.sentence}" for status, n in bad
-                )
-            )
-        return self
-
-
-@pytree
-class Problem:
-    """What does not change during a run; :func:`prepare` makes one.
-
-    Attributes:
-        objective: prepared.
-        constraint: prepared for the objective's shape.
-        solver: its numbers cast to the objective's dtype.
-        stop: a :class:`jaxht.Stop` with max_steps and rtol filled in.
-    """
-
-    objective: Objective
-    constraint: Constraint
-    solver: Solver
-    stop: Stop
 
 
 @pytree
@@ -267,43 +124,39 @@ def solve(
         >>> jaxht.solve(f, jaxht.Sparse(2), jaxht.HTP()).x.tolist()
         [0.0, 4.0, 0.0, 3.0]
     """
-    if solver is None:
-        check_kind(objective=objective, constraint=constraint)
-        objective = objective.prepare()  # once: it puts a sparse matrix in order
-        solver = default_solver(objective, constraint)
-        found = solve(objective, constraint, solver, x0=x0, key=key, stop=stop, adjoint=adjoint)
-        return replace(found, solver=repr(solver))
     if adjoint not in ADJOINTS:
-        raise ValueError(
-            f"adjoint must be one of {', '.join(map(repr, ADJOINTS))}; got {adjoint!r}"
-        )
-    problem, x0, key = prepare(objective, constraint, solver, stop, x0, key)
-    in_trace = any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(problem))
+        choices = ", ".join(map(repr, ADJOINTS))
+        raise ValueError(f"adjoint must be one of {choices}; got {adjoint!r}")
+    problem, x0, key = prepare(objective, constraint, solver, x0=x0, key=key, stop=stop)
+    result = _run(problem, x0, key, adjoint, may_share=constraint.k_max is None)
+    if solver is None:
+        chosen = choose_solver(problem.objective, problem.constraint)
+        result = replace(result, solver=repr(chosen))
+    return result
+
+
+def _run(
+    problem: Problem, x0: Start, key: PRNGKey | None, adjoint: Adjoint, may_share: bool
+) -> Result:
     if adjoint == "checkpointed":
         return call_on_device(_unroll, problem, x0, key, max_steps=_known_limit(problem))
+    is_traced = any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(problem))
     if adjoint == "none":
         problem = lax.stop_gradient(problem)
-    if in_trace or constraint.k_max is not None:
+    constraint = problem.constraint
+    shared = constraint
+    if may_share and not is_traced:
+        shared = share_program(constraint, problem.objective.shape)
+    if shared is constraint:
         return call_on_device(_solve, problem, x0, key)
-    exact = problem.constraint
-    shared = replace(problem, constraint=exact.share_program(math.prod(objective.shape)))
-    result = call_on_device(_solve, shared, x0, key)
-    if shared.constraint is exact:
-        return result
-    return replace(result, support=exact.narrow(result.support))
+    result = call_on_device(_solve, replace(problem, constraint=shared), x0, key)
+    return narrow_support(result, constraint)
 
 
 def call_on_device(program: Callable[..., T], *arguments: Any, **choices: Any) -> T:
-    """Call a program whose arguments have numbers on the host; explicitly moved only where JAX must
-    not move them.
-
-    To move them in every call would take a third of the time of a small problem.
-
-    Args:
-        program: the result of ``jax.jit``.
-        arguments: its traced arguments.
-        choices: its static ones.
-    """
+    """Call a compiled program, whose traced arguments have numbers on the host."""
+    # Where JAX may not move them by itself they are moved explicitly; in every call that would take
+    # a third of the time of a small problem.
     try:
         return program(*arguments, **choices)
     except jax.errors.JaxRuntimeError as error:
@@ -315,7 +168,7 @@ def call_on_device(program: Callable[..., T], *arguments: Any, **choices: Any) -
 def trace(
     objective: Objective,
     constraint: Constraint,
-    solver: Solver,
+    solver: Solver | None = None,
     *,
     num_steps: int,
     record: Callable[[Iterate], Any] = lambda iterate: iterate.value,
@@ -360,124 +213,8 @@ def trace(
     check_kind(stop=stop)
     if stop.max_steps is None:
         stop = replace(stop, max_steps=num_steps)
-    arguments = prepare(objective, constraint, solver, stop, x0, key)
+    arguments = prepare(objective, constraint, solver, x0=x0, key=key, stop=stop)
     return call_on_device(_trace, *arguments, num_steps=num_steps, record=record)
-
-
-@pytree
-class DenseStart:
-    """Stands for the minimiser of f without the constraint, which is computed within the
-    program."""
-
-
-#: The start of a run, as :func:`prepare` returns it.
-Start: TypeAlias = Array | Factored | DenseStart | None
-
-
-def prepare(
-    objective: Objective,
-    constraint: Constraint,
-    solver: Solver,
-    stop: Stop = Stop(),
-    x0: Any = None,
-    key: Any = None,
-) -> tuple[Problem, Start, PRNGKey | None]:
-    """Check the arguments of :func:`jaxht.solve`, fill in defaults, and cast numbers: equal calls
-    share one compile.
-
-    Args:
-        objective: f, as in :func:`jaxht.solve`.
-        constraint: C, as in :func:`jaxht.solve`.
-        solver: as in :func:`jaxht.solve`.
-        stop: limits and tolerances, a :class:`jaxht.Stop`.
-        x0: start, as in :func:`jaxht.solve`, or None.
-        key: PRNG key, or None.
-
-    Returns:
-        The arguments of :func:`start`: a :class:`Problem`, x0 as an array, a mark for "dense" or
-        None, and key.
-
-    Raises:
-        ValueError: naming the argument, for shapes, dtypes and Python numbers that are not valid,
-            as far as known at trace time.
-
-    Cost: what ``objective.prepare()`` costs; no step is taken.
-
-    Example:
-        >>> import jax.numpy as jnp, jaxht
-        >>> from jaxht.extend import prepare
-        >>> f = jaxht.LeastSquares(jnp.eye(4), jnp.array([1.0, 4.0, 2.0, 3.0]), mean=False)
-        >>> problem, x0, key = prepare(f, jaxht.Sparse(2), jaxht.HTP())
-        >>> problem.constraint.k_max, int(problem.stop.max_steps)
-        (2, 100)
-    """
-    check_kind(objective=objective, constraint=constraint, solver=solver, stop=stop)
-    objective = objective.prepare()
-    constraint = constraint.prepare(objective.shape)
-    if constraint.factored and not solver.takes_factors:
-        raise ValueError(
-            f"solver must take factored iterates (IHT, SGHT do); got {type(solver).__name__}: "
-            "use one of these, or LowRank without factored=True"
-        )
-    dtype = objective.dtype
-    check_scalars(solver)
-    check_scalars(stop)
-    if solver.needs_key and key is None:
-        raise ValueError(
-            f"key must be given: {type(solver).__name__} draws random numbers; pass jax.random.key(seed)"
-        )
-    if key is not None and not isinstance(key, jax.Array | np.ndarray):
-        raise ValueError(
-            f"key must be a PRNG key such as jax.random.key(seed); got {describe(key)}"
-        )
-    if isinstance(x0, str):
-        x0 = _check_dense(x0, objective)
-    elif x0 is not None:
-        x0 = x0.x if isinstance(x0, Result) else x0
-        x0 = cast_numbers(x0, dtype) if isinstance(x0, Factored) else as_dtype(x0, dtype)
-        x0 = x0.astype(dtype) if x0.dtype == jnp.bool_ else x0
-        if x0.shape != objective.shape:
-            raise ValueError(
-                f"x0 must have shape {objective.shape}, that of the variable; got {x0.shape}"
-            )
-    if stop.max_steps is None or stop.rtol is None:
-        max_steps = solver.max_steps(constraint) if stop.max_steps is None else stop.max_steps
-        # The dtype may be NumPy's float64, which is float32 in JAX: with the epsilon of the former
-        # no run would end.
-        eps = float(jnp.finfo(jax.dtypes.canonicalize_dtype(dtype)).eps)
-        rtol = constraint.rounding * eps if stop.rtol is None else stop.rtol
-        stop = replace(stop, max_steps=max_steps, rtol=rtol)
-    return cast_numbers(Problem(objective, constraint, solver, stop), dtype), x0, key
-
-
-def _check_dense(x0: str, objective: Objective) -> DenseStart:
-    if x0 != "dense":
-        raise ValueError(
-            f'x0 must have shape {objective.shape}, that of the variable, or be "dense"; got {x0!r}'
-        )
-    if not isinstance(objective, LinearModel) or isinstance(objective.design, MatrixDesign):
-        raise ValueError(
-            f'objective must be a linear model for x0="dense"; got {type(objective).__name__}'
-        )
-    n, d = objective.design.shape
-    if isinstance(objective.design, Streamed):
-        raise ValueError(
-            'A must be in memory for x0="dense", which takes all of its columns; got a stream'
-        )
-    if n < d:
-        raise ValueError(
-            f'A must have at least as many rows as columns for x0="dense"; got shape {(n, d)}'
-        )
-    return DenseStart()
-
-
-def initial_point(objective: Objective, constraint: Constraint, x0: Start = None) -> Any:
-    """The start of a run, before its projection: x0; by default an array, or a
-    :class:`jaxht.Factored` for factors."""
-    if isinstance(x0, DenseStart):
-        zero = objective.start()
-        return refit(objective, Support(jnp.ones(zero.shape, bool), k_max=zero.size), zero).x
-    return objective.start(constraint.k_max if constraint.factored else None) if x0 is None else x0
 
 
 def start(problem: Problem, x0: Start, key: PRNGKey | None) -> Carry:

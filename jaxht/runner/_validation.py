@@ -1,6 +1,5 @@
 """The choice of a sparsity by held-out samples."""
 
-import dataclasses
 import math
 from collections.abc import Callable
 from typing import Any
@@ -9,15 +8,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxht._checks import check_kind
-from jaxht._dataclass import as_dtype, integer, pytree
+from jaxht._dataclass import integer, pytree, replace
 from jaxht._typing import Array, Numeric, PRNGKey
 from jaxht.constraints import Constraint
 from jaxht.objectives.linear_model import LinearModel
 from jaxht.objectives.objective import Objective
-from jaxht.runner._path import path, sparsities
-from jaxht.runner._solve import Result, Stop, call_on_device, solve
+from jaxht.runner._path import Options, check_ks, follow_path, prepare_path, solve_each
+from jaxht.runner._result import Result
+from jaxht.runner._solve import call_on_device
+from jaxht.runner._stop import Stop
 from jaxht.solvers.solver import Solver
+
+__all__ = ["Validation", "cross_validate", "folds", "validate"]
 
 
 @pytree
@@ -51,9 +53,9 @@ def validate(
     train: Objective,
     held_out: Objective,
     constraint: Constraint,
-    solver: Solver,
-    ks: Any,
+    solver: Solver | None = None,
     *,
+    ks: Any,
     key: PRNGKey | None = None,
     stop: Stop = Stop(),
 ) -> Validation:
@@ -67,9 +69,10 @@ def validate(
         train: the objective that is minimised.
         held_out: the same objective on held-out samples, whose value is the loss. Its ridge is part
             of the loss; l2 = 0 is usual.
-        constraint: for example ``Sparse(1)``; its k is replaced by those in ks. ``k_max`` is
-            required where ks is traced; else it is the largest of ks.
-        solver: for example ``HTP()``.
+        constraint: for example ``Sparse()``; its k is replaced by those in ks. ``k_max`` is required
+            where ks is traced; else it is the largest of ks.
+        solver: for example ``HTP()``. None: the one that :func:`jaxht.solve` chooses for the largest
+            of ks.
         ks: (m,) integers, strictly increasing; a list or an array.
         key: PRNG key, for solvers that draw random numbers; folded with k for each run.
         stop: limits and tolerances of each run, a :class:`jaxht.Stop`.
@@ -86,29 +89,19 @@ def validate(
         >>> import jax.numpy as jnp, jaxht
         >>> train = jaxht.LeastSquares(jnp.eye(4), jnp.array([1.0, 4.0, 0.0, 3.0]))
         >>> held_out = jaxht.LeastSquares(jnp.eye(4), jnp.array([-1.0, 4.0, 0.0, 3.0]))
-        >>> int(jaxht.validate(train, held_out, jaxht.Sparse(1), jaxht.OMP(), [1, 2, 3]).k)
+        >>> int(jaxht.validate(train, held_out, jaxht.Sparse(), jaxht.OMP(), ks=[1, 2, 3]).k)
         2
     """
-    check_kind(objective=train, constraint=constraint, solver=solver, stop=stop)
-    if solver.nested:
-        results = path(train, constraint, solver, ks, key=key, stop=stop)
-    else:
-        ks, bounded = sparsities(train, constraint, ks)
-
-        def solve_for(k: Array) -> Result:
-            own_key = None if key is None else jax.random.fold_in(key, k)
-            return solve(train, dataclasses.replace(bounded, k=k), solver, key=own_key, stop=stop)
-
-        results = jax.vmap(solve_for)(jax.device_put(ks))
-    ks = as_dtype(ks, jnp.int32)
+    problem, ks, x0, key = prepare_path(train, constraint, solver, ks, None, key, stop)
+    solve_all = follow_path if problem.solver.nested else solve_each
+    options = Options(own_limit=stop.max_steps is None)
+    results = call_on_device(solve_all, problem, ks, x0, key, options=options)
     k, k_1se, losses, errors = call_on_device(_compare, held_out.prepare(), ks, results.x)
     return Validation(k, k_1se, losses, errors, results)
 
 
 @jax.jit
 def _compare(held_out: Objective, ks: Array, xs: Any) -> tuple[Array, ...]:
-    """The first fields of a :class:`Validation`, of the solutions."""
-
     def evaluate(x: Any) -> tuple[Array, Array]:
         pred = held_out.predict(x)
         return held_out.value(x, pred), _standard_error(held_out, pred)
@@ -122,9 +115,9 @@ def cross_validate(
     split: Callable[[Any], tuple[Objective, Objective]],
     folds: Any,
     constraint: Constraint,
-    solver: Solver,
-    ks: Any,
+    solver: Solver | None = None,
     *,
+    ks: Any,
     key: PRNGKey | None = None,
     stop: Stop = Stop(),
 ) -> Validation:
@@ -157,21 +150,23 @@ def cross_validate(
         >>> def split(held):
         ...     return jaxht.LeastSquares(A, y, weights=1.0 - held), jaxht.LeastSquares(A, y, weights=1.0 * held)
         >>> masks = jnp.arange(12) // 4 == jnp.arange(3)[:, None]
-        >>> choice = jaxht.cross_validate(split, masks, jaxht.Sparse(1), jaxht.OMP(), [1, 2, 3])
+        >>> choice = jaxht.cross_validate(split, masks, jaxht.Sparse(), jaxht.OMP(), ks=[1, 2, 3])
         >>> int(choice.k), choice.losses.shape
         (2, (3, 3))
     """
-    lanes = jax.vmap(
-        lambda fold: validate(*split(fold), constraint, solver, ks, key=key, stop=stop)
-    )(folds)
-    k, k_1se, errors = call_on_device(_compare_folds, as_dtype(ks, jnp.int32), lanes.losses)
-    return dataclasses.replace(lanes, k=k, k_1se=k_1se, standard_errors=errors)
+
+    def validate_on(fold):
+        return validate(*split(fold), constraint, solver, ks=ks, key=key, stop=stop)
+
+    lanes = jax.vmap(validate_on)(folds)
+    k, k_1se, errors = call_on_device(_compare_folds, check_ks(ks), lanes.losses)
+    return replace(lanes, k=k, k_1se=k_1se, standard_errors=errors)
 
 
 @jax.jit
 def _compare_folds(ks: Array, losses: Array) -> tuple[Array, ...]:
-    mean, num_folds = jnp.mean(losses, axis=0), losses.shape[0]
-    errors = jnp.std(losses, axis=0, ddof=1) / math.sqrt(num_folds)
+    mean = jnp.mean(losses, axis=0)
+    errors = jnp.std(losses, axis=0, ddof=1) / math.sqrt(losses.shape[0])
     return least_of(ks, mean), least_of(ks, mean, errors), errors
 
 
@@ -207,18 +202,18 @@ def folds(key: PRNGKey, num_samples: int, num_folds: int) -> Array:
 
 
 def least_of(ks: Any, values: Array, slack: Array | None = None) -> Array:
-    """The sparsity of the least value, or the first one whose value exceeds it by at most its
-    slack."""
+    """Return the sparsity of the least value, or the first one whose value exceeds it by at most
+    the slack at the least value; NaN is no slack."""
     best = jnp.argmin(values)
-    if slack is not None:  # NaN: none
-        best = jnp.argmax(
-            (values <= values[best] + slack[best]) | (jnp.arange(values.size) == best)
-        )
+    if slack is not None:
+        is_close = values <= values[best] + slack[best]
+        best = jnp.argmax(is_close | (jnp.arange(values.size) == best))
     return jnp.asarray(ks, jnp.int32)[best]
 
 
 def _standard_error(objective: Any, pred: Array) -> Array:
-    """Of the sum of the losses of n samples, from their variance; NaN for what is no such sum."""
+    """Estimate the error of the sum of the losses of n samples from their variance; NaN where the
+    objective is no such sum."""
     if not isinstance(objective, LinearModel) or not objective.loss.is_separable:
         return jnp.full((), jnp.nan, pred.dtype)
     losses = objective.weight(objective.loss.value(objective.linear_predictor(pred), objective.y))

@@ -79,10 +79,10 @@ def choose(
             found.results,
         )
     else:
-        held = jaxht.cross_validate(split, folds, constraint, own, ks, key=key)
+        held = jaxht.cross_validate(split, folds, constraint, own, ks=ks, key=key)
         fold_losses, k = np.asarray(held.losses), int(held.k)
         criteria = np.mean(fold_losses, axis=0)
-        results = jaxht.path(objective, constraint, own, ks, **options)
+        results = jaxht.path(objective, constraint, own, ks=ks, **options)
     place = list(ks).index(k)
     result = jax.tree.map(lambda leaf: np.asarray(leaf)[place], results)
     if solver is None and own.nested:

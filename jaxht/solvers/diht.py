@@ -81,7 +81,7 @@ class DIHT(Solver):
         >>> import jax.numpy as jnp, jaxht
         >>> f = jaxht.LeastSquares(jnp.eye(4), jnp.array([0.0, 4.0, 1.0, 3.0]), 1.0, mean=False)
         >>> result = jaxht.solve(f, jaxht.Sparse(2), jaxht.DIHT(), stop=jaxht.Stop(gap_rtol=1e-4))
-        >>> jaxht.Status(int(result.status)).name
+        >>> result.reason
         'GAP_CLOSED'
     """
 

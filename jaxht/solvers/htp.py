@@ -73,7 +73,7 @@ class HTP(Solver):
         >>> A = jaxht.ensembles.gaussian(jax.random.key(0), n=40, d=60)
         >>> y = A @ jaxht.ensembles.gaussian_signal(jax.random.key(1), d=60, K=4)
         >>> result = jaxht.solve(jaxht.LeastSquares(A, y), jaxht.Sparse(4), jaxht.HTP())
-        >>> jaxht.Status(int(result.status)).name, bool(result.value < 1e-8)
+        >>> result.reason, bool(result.value < 1e-8)
         ('SUPPORT_STABLE', True)
     """
 

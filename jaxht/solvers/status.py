@@ -37,7 +37,7 @@ class Status(enum.IntEnum):
     Example:
         >>> import jax.numpy as jnp, jaxht
         >>> f = jaxht.LeastSquares(jnp.eye(4), jnp.array([1.0, 4.0, 2.0, 3.0]))
-        >>> status = jaxht.Status(int(jaxht.solve(f, jaxht.Sparse(2), jaxht.OMP()).status))
+        >>> status = jaxht.Status[jaxht.solve(f, jaxht.Sparse(2), jaxht.OMP()).reason]
         >>> status.name, status.failed
         ('FINISHED', False)
     """

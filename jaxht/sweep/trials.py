@@ -198,7 +198,7 @@ class Recovery:
         objective = self.objective(planted.A, planted.y)
         constraint, solver = self.methods[cell["solver"]](objective, cell)
         stop = self.stop(cell) if callable(self.stop) else self.stop
-        problem, _, _ = prepare(objective, constraint, solver, stop, None, key)
+        problem, _, _ = prepare(objective, constraint, solver, key=key, stop=stop)
         return problem, jax.random.fold_in(key, stable_hash(cell["solver"])), planted.x_true
 
     def start(self, case: tuple[Prepared, PRNGKey, Array]) -> tuple[Carry, Any]:

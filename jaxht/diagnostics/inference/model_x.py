@@ -139,7 +139,7 @@ def knockoffs(
     pair = jnp.where(exchanged, copies, A), jnp.where(exchanged, A, copies)
     l2 = jnp.tile(model.penalty, 2) if jnp.ndim(model.penalty) else model.l2
     both = dataclasses.replace(model, A=Dense(jnp.concatenate(pair, axis=1)), l2=l2)
-    results = path(both, Sparse(1), solver, range(1, k_max + 1), key=keys[2], stop=stop)
+    results = path(both, Sparse(), solver, ks=range(1, k_max + 1), key=keys[2], stop=stop)
     left, right = jnp.sum(jnp.abs(results.x), axis=0).reshape(2, d)
     scale = jnp.std(jnp.concatenate([A, copies]), axis=0)
     statistics = jnp.where(exchanged, right - left, left - right) * scale

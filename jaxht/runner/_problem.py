@@ -1,0 +1,184 @@
+"""The preparation of a run: arguments are checked once, and defaults filled in."""
+
+from typing import Any, TypeAlias
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxht._checks import check_kind, check_scalars
+from jaxht._dataclass import as_dtype, cast_numbers, pytree, replace
+from jaxht._repr import describe
+from jaxht._typing import Array, PRNGKey
+from jaxht.constraints import Constraint, Support
+from jaxht.designs import MatrixDesign, Streamed
+from jaxht.linalg.factored import Factored
+from jaxht.objectives.linear_model import LinearModel
+from jaxht.objectives.objective import Objective
+from jaxht.runner._default import choose_solver
+from jaxht.runner._result import Result
+from jaxht.runner._stop import Stop
+from jaxht.solvers.solver import Solver
+from jaxht.subproblems import refit
+
+__all__ = ["DenseStart", "Problem", "Start", "initial_point", "prepare"]
+
+
+@pytree
+class Problem:
+    """What does not change during a run; :func:`prepare` makes one.
+
+    Attributes:
+        objective: prepared.
+        constraint: prepared for the objective's shape.
+        solver: its numbers cast to the objective's dtype.
+        stop: a :class:`jaxht.Stop` with max_steps and rtol filled in.
+    """
+
+    objective: Objective
+    constraint: Constraint
+    solver: Solver
+    stop: Stop
+
+
+@pytree
+class DenseStart:
+    """A mark for the minimiser of f without the constraint, which the program computes."""
+
+
+#: The start of a run, as :func:`prepare` returns it.
+Start: TypeAlias = Array | Factored | DenseStart | None
+
+
+def prepare(
+    objective: Objective,
+    constraint: Constraint,
+    solver: Solver | None = None,
+    *,
+    x0: Any = None,
+    key: PRNGKey | None = None,
+    stop: Stop = Stop(),
+) -> tuple[Problem, Start, PRNGKey | None]:
+    """Check the arguments of :func:`jaxht.solve`, fill in defaults, and cast numbers: equal calls
+    share one compile.
+
+    Args:
+        objective: f, as in :func:`jaxht.solve`.
+        constraint: C, as in :func:`jaxht.solve`.
+        solver: as in :func:`jaxht.solve`.
+        x0: start, as in :func:`jaxht.solve`.
+        key: PRNG key, as in :func:`jaxht.solve`.
+        stop: limits and tolerances, a :class:`jaxht.Stop`.
+
+    Returns:
+        The arguments of :func:`start`: a :class:`Problem`, x0 as an array, a mark for "dense" or
+        None, and key.
+
+    Raises:
+        ValueError: naming the argument, for shapes, dtypes and Python numbers that are not valid,
+            as far as known at trace time.
+
+    Cost: what ``objective.prepare()`` costs; no step is taken.
+
+    Example:
+        >>> import jax.numpy as jnp, jaxht
+        >>> from jaxht.extend import prepare
+        >>> f = jaxht.LeastSquares(jnp.eye(4), jnp.array([1.0, 4.0, 2.0, 3.0]), mean=False)
+        >>> problem, x0, key = prepare(f, jaxht.Sparse(2), jaxht.HTP())
+        >>> problem.constraint.k_max, int(problem.stop.max_steps)
+        (2, 100)
+    """
+    check_kind(objective=objective, constraint=constraint, stop=stop)
+    objective = objective.prepare()
+    constraint = constraint.prepare(objective.shape)
+    if solver is None:
+        solver = choose_solver(objective, constraint)
+    check_kind(solver=solver)
+    if constraint.factored and not solver.takes_factors:
+        raise ValueError(
+            f"solver must take factored iterates (IHT, SGHT do); got {type(solver).__name__}: "
+            "use one of these, or LowRank without factored=True"
+        )
+    check_scalars(solver)
+    check_scalars(stop)
+    _check_key(key, solver)
+    dtype = objective.dtype
+    stop = _complete(stop, constraint, solver, dtype)
+    problem = cast_numbers(Problem(objective, constraint, solver, stop), dtype)
+    return problem, _check_start(x0, objective), key
+
+
+def _check_key(key: Any, solver: Solver) -> None:
+    if key is None:
+        if solver.needs_key:
+            raise ValueError(
+                f"key must be given: {type(solver).__name__} draws random numbers; "
+                "pass jax.random.key(seed)"
+            )
+    elif not isinstance(key, jax.Array | np.ndarray):
+        raise ValueError(
+            f"key must be a PRNG key such as jax.random.key(seed); got {describe(key)}"
+        )
+
+
+def _complete(stop: Stop, constraint: Constraint, solver: Solver, dtype: Any) -> Stop:
+    """Fill in max_steps and rtol."""
+    max_steps, rtol = stop.max_steps, stop.rtol
+    if max_steps is None:
+        max_steps = solver.max_steps(constraint)
+    if rtol is None:
+        # The dtype may be NumPy's float64, which is float32 in JAX: with the epsilon of the former
+        # no run would end.
+        eps = float(jnp.finfo(jax.dtypes.canonicalize_dtype(dtype)).eps)
+        rtol = constraint.rounding * eps
+    return replace(stop, max_steps=max_steps, rtol=rtol)
+
+
+def _check_start(x0: Any, objective: Objective) -> Start:
+    if x0 is None:
+        return None
+    if isinstance(x0, str):
+        return _check_dense(x0, objective)
+    if isinstance(x0, Result):
+        x0 = x0.x
+    if isinstance(x0, Factored):
+        x0 = cast_numbers(x0, objective.dtype)
+    else:
+        x0 = as_dtype(x0, objective.dtype)
+        if x0.dtype == jnp.bool_:
+            x0 = x0.astype(objective.dtype)
+    if x0.shape != objective.shape:
+        raise ValueError(
+            f"x0 must have shape {objective.shape}, that of the variable; got {x0.shape}"
+        )
+    return x0
+
+
+def _check_dense(x0: str, objective: Objective) -> DenseStart:
+    if x0 != "dense":
+        raise ValueError(
+            f'x0 must have shape {objective.shape}, that of the variable, or be "dense"; got {x0!r}'
+        )
+    if not isinstance(objective, LinearModel) or isinstance(objective.design, MatrixDesign):
+        raise ValueError(
+            f'objective must be a linear model for x0="dense"; got {type(objective).__name__}'
+        )
+    n, d = objective.design.shape
+    if isinstance(objective.design, Streamed):
+        raise ValueError(
+            'A must be in memory for x0="dense", which takes all of its columns; got a stream'
+        )
+    if n < d:
+        raise ValueError(
+            f'A must have at least as many rows as columns for x0="dense"; got shape {(n, d)}'
+        )
+    return DenseStart()
+
+
+def initial_point(objective: Objective, constraint: Constraint, x0: Start = None) -> Any:
+    """The start of a run, before its projection: x0; by default an array, or a
+    :class:`jaxht.Factored` for factors."""
+    if isinstance(x0, DenseStart):
+        zero = objective.start()
+        return refit(objective, Support(jnp.ones(zero.shape, bool), k_max=zero.size), zero).x
+    return objective.start(constraint.k_max if constraint.factored else None) if x0 is None else x0
