@@ -44,6 +44,21 @@ from jaxht.objectives.linear_model import LinearModel
 from jaxht.objectives.losses import ScalarLoss
 from jaxht.objectives.objective import Objective
 
+__all__ = [
+    "DualPoint",
+    "Projection",
+    "check_dual",
+    "column_bound",
+    "conjugate_loss",
+    "dual_point",
+    "dual_variables",
+    "primal_error",
+    "rounding_unit",
+    "strong_duality_margin",
+    "supergradient",
+    "support_margin",
+]
+
 
 @runtime_checkable
 class Projection(Protocol):
@@ -89,12 +104,15 @@ def check_dual(objective: Objective) -> None:
         >>> import jax.numpy as jnp, jaxht
         >>> jaxht.objectives.dual.check_dual(jaxht.LeastSquares(jnp.eye(2), jnp.ones(2), 0.1))
     """
-    if not isinstance(objective, LinearModel) or not isinstance(objective.loss, ScalarLoss):
+    is_dualisable = objective.is_linear_model and objective.loss.has_conjugate
+    if not is_dualisable:
         raise ValueError(
-            f"objective must be a linear model of one output to have a dual; got {type(objective).__name__}"
+            "objective must be a linear model of one output to have a dual; got "
+            f"{type(objective).__name__}"
         )
     l2 = 0 if objective.l2 is None else objective.l2
-    if jnp.ndim(l2) or (isinstance(l2, int | float | np.number | np.ndarray) and not l2 > 0):
+    is_known = isinstance(l2, int | float | np.number | np.ndarray)
+    if jnp.ndim(l2) or (is_known and not l2 > 0):
         raise ValueError(f"l2 must be a single number above 0 to have a dual; got {l2!r}")
 
 
@@ -136,10 +154,15 @@ def column_bound(objective: LinearModel) -> Array:
     """
     A = objective.design
     if isinstance(A, LinearOperator) and A.norms is None:
-        return jnp.sqrt(
-            SymmetricOperator(lambda v: A.rmatvec(A.matvec(v)), A.shape[1:], objective.dtype).norm()
-        )
+        gram = SymmetricOperator(lambda v: A.rmatvec(A.matvec(v)), A.shape[1:], objective.dtype)
+        return jnp.sqrt(gram.norm())
     return jnp.max(A.column_norms())
+
+
+# Operations beside the sums: of a term of a loss and its conjugate (functions of XLA have errors of
+# a few ulps), and of what is done with the sums.
+EXTRA_OPERATIONS = 32
+RANDOM_FACTOR = 8.0  # lambda of Higham & Mary 2019
 
 
 def rounding_unit(objective: LinearModel, x: Array) -> Array:
@@ -162,14 +185,18 @@ def rounding_unit(objective: LinearModel, x: Array) -> Array:
     """
     dtype = jnp.dtype(x.dtype)
     N = _num_operations(objective, x)
-    error = jnp.minimum(N, RANDOM * jnp.sqrt(N)) * (float(jnp.finfo(dtype).eps) / 2)
+    error = jnp.minimum(N, RANDOM_FACTOR * jnp.sqrt(N)) * (float(jnp.finfo(dtype).eps) / 2)
     return jnp.where(error < 1, error / (1 - error), jnp.inf)
 
 
 def _num_operations(objective: LinearModel, x: Array) -> Array:
     """N: the length of the sums."""
-    passes = 1 if objective.weights is None else 2  # the weights have a sum of their own
-    return passes * objective.num_samples + jnp.sum(x != 0, dtype=x.dtype) + EXTRA
+    num_sums = 1 if objective.weights is None else 2  # the weights have a sum of their own
+    return num_sums * objective.num_samples + _num_nonzeros(x) + EXTRA_OPERATIONS
+
+
+def _num_nonzeros(x: Array) -> Array:
+    return jnp.sum(x != 0, dtype=x.dtype)
 
 
 def _underflow(objective: LinearModel, x: Array, slopes: Array) -> Array:
@@ -200,18 +227,20 @@ def primal_error(objective: LinearModel, x: Array, pred: Array, columns: Array) 
         >>> bool(0 < dual.primal_error(f, x, f.predict(x), dual.column_bound(f)) < 1e-4)
         True
     """
-    loss, y, gamma = conjugate_loss(objective), objective.y, rounding_unit(objective, x)
-    pred = objective.linear_predictor(pred)
-    slopes = loss.derivative(pred, y)
+    loss = conjugate_loss(objective)
+    y = objective.y
+    gamma = rounding_unit(objective, x)
+    u = objective.linear_predictor(pred)
+    slopes = loss.derivative(u, y)
     lost = _underflow(objective, x, slopes)
-    shift = (
-        gamma * columns * jnp.sqrt(jnp.sum(x != 0, dtype=x.dtype)) * _norm(x) + lost
-    )  # of all predictions, in norm
-    shift += 0.0 if objective.offset is None else gamma * _norm(objective.offset)
-    size = jnp.sum(objective.weight(loss.value_size(pred, y))) + objective.ridge(x)
-    shares = objective.weight(jnp.ones_like(pred))
+    # Of all predictions, in norm.
+    shift = gamma * columns * jnp.sqrt(_num_nonzeros(x)) * _norm(x) + lost
+    if objective.offset is not None:
+        shift += gamma * _norm(objective.offset)
+    size = jnp.sum(objective.weight(loss.value_size(u, y))) + objective.ridge(x)
+    shares = objective.weight(jnp.ones_like(u))
     if loss.is_smooth:
-        curvature = jnp.maximum(loss.smoothness(y), jnp.max(loss.curvature(pred, y)))
+        curvature = jnp.maximum(loss.smoothness(y), jnp.max(loss.curvature(u, y)))
         change = _norm(objective.weight(slopes)) + jnp.max(shares) * curvature * shift
     else:  # slopes of at most 1
         change = _norm(shares)
@@ -269,40 +298,40 @@ def dual_point(
         >>> point.w.tolist(), round(float(point.value), 3)
         ([0.0, 2.0, 0.0], 4.375)
     """
-    loss, y = conjugate_loss(objective), objective.y
+    loss = conjugate_loss(objective)
+    y = objective.y
+    columns = column_bound(objective) if columns is None else columns
+    is_borrowed = borrowed is not None and x is not None
     slopes = objective.weight(alpha)
-    pull, constant = -objective.design.rmatvec(slopes), jnp.zeros((), slopes.dtype)
+    pull = -objective.design.rmatvec(slopes)
+    constant = jnp.zeros((), slopes.dtype)
     rho = objective.penalty if ridge is None else ridge
-    if borrowed is not None and x is not None:
+    if is_borrowed:
         rho = rho + borrowed if ridge is None else rho
-        pull, constant = pull + borrowed * x, borrowed / 2 * jnp.vdot(x, x)
+        pull = pull + borrowed * x
+        constant = borrowed / 2 * jnp.vdot(x, x)
     z = pull / rho
     w, _ = constraint.project(z)
-    square, product = jnp.vdot(w, w), jnp.vdot(w, z)
+    square = jnp.vdot(w, w)
+    product = jnp.vdot(w, z)
     conjugates = loss.conjugate(alpha, y)
     sizes = jnp.abs(conjugates) + loss.conjugate_size(alpha, y)
     if objective.offset is not None:  # of l(u + offset) the conjugate is l*(alpha) - alpha offset
         known = alpha * objective.offset
-        conjugates, sizes = conjugates - known, sizes + jnp.abs(known)
+        conjugates = conjugates - known
+        sizes = sizes + jnp.abs(known)
     value = -jnp.sum(objective.weight(conjugates)) + constant + rho * (square / 2 - product)
     # With h(z) = max_C <w, z> - ||w||^2 / 2 it is -rho h(z), and |h(z + e) - h(z)| <= (||w|| +
     # ||e||) ||e|| for an error e of z, on the coordinates of the maximiser.
-    gamma, columns = (
-        rounding_unit(objective, w),
-        column_bound(objective) if columns is None else columns,
-    )
+    gamma = rounding_unit(objective, w)
     lost = _underflow(objective, w, slopes)
-    shift = (
-        gamma * columns * jnp.sqrt(jnp.maximum(jnp.sum(w != 0, dtype=w.dtype), 1)) * _norm(slopes)
-    )  # rho ||e||
-    shift += lost
-    if borrowed is not None and x is not None:
+    length = jnp.sqrt(jnp.maximum(_num_nonzeros(w), 1))
+    shift = gamma * columns * length * _norm(slopes) + lost  # rho ||e||
+    if is_borrowed:
         shift += gamma * borrowed * _norm(x)
-    size = jnp.sum(objective.weight(sizes))
-    size += constant + rho * (square + jnp.abs(product))
-    inexact = (
-        constraint.rounding * float(jnp.finfo(w.dtype).eps) * rho * jnp.abs(product)
-    )  # of low rank
+    size = jnp.sum(objective.weight(sizes)) + constant + rho * (square + jnp.abs(product))
+    # A projection on matrices of low rank rounds.
+    inexact = constraint.rounding * float(jnp.finfo(w.dtype).eps) * rho * jnp.abs(product)
     error = gamma * size + shift * (jnp.sqrt(square) + shift / rho) + inexact + lost * (1 + rho)
     # A bound of rounding errors is no part of what is differentiated.
     return DualPoint(alpha, z, w, value - lax.stop_gradient(error), error)
@@ -389,9 +418,8 @@ def strong_duality_margin(objective: LinearModel, constraint: Constraint, x: Arr
         1.0
     """
     smallest = jnp.min(jnp.where(k_largest_mask(x, constraint.k), jnp.abs(x), jnp.inf))
-    return (
-        smallest - jnp.max(jnp.abs(objective.gradient(x, objective.predict(x)))) / objective.penalty
-    )
+    gradient = objective.gradient(x, objective.predict(x))
+    return smallest - jnp.max(jnp.abs(gradient)) / objective.penalty
 
 
 def support_margin(point: DualPoint, k: Numeric) -> Array:
@@ -418,11 +446,6 @@ def support_margin(point: DualPoint, k: Numeric) -> Array:
         >>> float(jaxht.objectives.dual.support_margin(point, 1))
         1.5
     """
-    size, kept = jnp.abs(point.z), k_largest_mask(point.z, k)
+    size = jnp.abs(point.z)
+    kept = k_largest_mask(point.z, k)
     return jnp.min(jnp.where(kept, size, jnp.inf)) - jnp.max(jnp.where(kept, 0, size))
-
-
-# Operations beside the sums: of a term of a loss and its conjugate (functions of XLA have errors of
-# a few ulps), and of what is done with the sums.
-EXTRA = 32
-RANDOM = 8.0  # lambda of Higham & Mary 2019

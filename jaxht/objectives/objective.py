@@ -5,6 +5,8 @@ from typing import Any, ClassVar, Protocol, Self, runtime_checkable
 from jaxht._typing import Array, ArrayDType, Numeric
 from jaxht.linalg.operators import SymmetricOperator
 
+__all__ = ["Objective", "SumOverSamples", "check_sum"]
+
 
 @runtime_checkable
 class Objective(Protocol):
@@ -112,7 +114,8 @@ def check_sum(objective: Objective) -> None:
     """Raise ValueError unless the objective is a sum over samples."""
     if not isinstance(objective, SumOverSamples):
         raise ValueError(
-            f"objective must be a sum over samples, such as FiniteSum; got {type(objective).__name__}"
+            "objective must be a sum over samples, such as FiniteSum; got "
+            f"{type(objective).__name__}"
         )
 
 
