@@ -33,7 +33,7 @@ from jaxht.exact import branch_and_bound as branch_and_bound
 from jaxht.exact import certify as certify
 from jaxht.linalg import projections as projections
 from jaxht.linalg import selection as selection
-from jaxht.linalg.factored import Factored as Factored
+from jaxht.linalg.products import Factored as Factored
 from jaxht.objectives import Cox as Cox
 from jaxht.objectives import Custom as Custom
 from jaxht.objectives import FiniteSum as FiniteSum

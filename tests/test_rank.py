@@ -12,7 +12,7 @@ import pytest
 import jaxht
 from jaxht import LowRank, Status, Stop, Subspace
 from jaxht.designs import Entries
-from jaxht.linalg.factored import Factored, square_norm
+from jaxht.linalg.products import Factored, square_norm
 from jaxht.linalg.svd import MAX_STEPS, truncated_svd
 from jaxht.subproblems import refit
 from tests import reference, test_stochastic

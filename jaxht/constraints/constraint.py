@@ -10,7 +10,7 @@ import numpy as np
 from jaxht._checks import check_array, known_values
 from jaxht._dataclass import replace
 from jaxht._repr import describe
-from jaxht._typing import Array, Numeric
+from jaxht._typing import Array, ArrayDType, Numeric
 from jaxht.constraints.model_subspace import ModelSubspace
 from jaxht.constraints.support import Support
 
@@ -24,7 +24,7 @@ class Constraint(Protocol):
         k: sparsity or rank, static or traced; None where it is given later, as by
             :func:`jaxht.path`.
         k_max: static bound on k, or None where it is not known at trace time.
-        factored: whether points are stored as :class:`jaxht.Factored`; static.
+        stores_entries: whether points are arrays; else they are known by their products; static.
         coordinatewise: whether C is a union of coordinate subspaces, so that step sizes follow from
             the curvature of f along coordinates; else they follow from its largest curvature.
         rounding: by how many units in its last place an x that has converged may still change in a
@@ -37,9 +37,13 @@ class Constraint(Protocol):
     rounding: ClassVar[float] = 1.0
 
     @property
-    def factored(self) -> bool:
-        """False, except for :class:`jaxht.LowRank`."""
-        return False
+    def stores_entries(self) -> bool:
+        """True, except for some :class:`jaxht.LowRank`."""
+        return True
+
+    def zero(self, shape: tuple[int, ...], dtype: ArrayDType) -> Any:
+        """The zero of the variable as points of C are stored; of a prepared constraint."""
+        return jnp.zeros(shape, dtype)
 
     @property
     def bounds(self) -> tuple[Any, Any] | None:

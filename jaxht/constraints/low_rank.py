@@ -6,10 +6,10 @@ from typing import Any, ClassVar, cast
 import jax.numpy as jnp
 
 from jaxht._dataclass import integer, pytree, static
-from jaxht._typing import Numeric
+from jaxht._typing import ArrayDType, Numeric
 from jaxht.constraints.constraint import Constraint, check_sparsity
 from jaxht.constraints.subspace import Subspace
-from jaxht.linalg.factored import Factored
+from jaxht.linalg.products import Factored
 from jaxht.linalg.svd import TruncatedSVD, truncated_svd
 
 
@@ -79,6 +79,17 @@ class LowRank(Constraint):
         smallest = min(shape)
         k_max = check_sparsity(self.k, self.k_max, smallest, None, shape, called="min(m, n)")
         return dataclasses.replace(self, k_max=smallest if k_max is None else k_max)
+
+    @property
+    def stores_entries(self) -> bool:
+        """Whether points are arrays."""
+        return not self.factored
+
+    def zero(self, shape: tuple[int, ...], dtype: ArrayDType) -> Any:
+        """The zero matrix, as an array or in factors."""
+        if self.factored:
+            return Factored.zeros(shape, self._width, dtype)
+        return super().zero(shape, dtype)
 
     def project(self, z: Any, near: Any = None) -> tuple[Any, Subspace]:
         """The nearest matrix of rank k, with its column and row space; near: a matrix with a

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxht._dataclass import pytree, static
 from jaxht._typing import Array, ArrayDType
 from jaxht.designs.entries import Entries
-from jaxht.linalg.factored import Factored, Product
+from jaxht.linalg.products import Factored, Product
 
 
 @pytree
@@ -96,9 +96,9 @@ class MatrixDesign:
         return self.vectorised.column_norms().reshape(self.matrix_shape)
 
     @property
-    def takes_factors(self) -> bool:
-        """Whether X may be :class:`jaxht.Factored`."""
-        return isinstance(self.vectorised, Entries)
+    def needs_entries(self) -> bool:
+        """Whether X must be an array, and may not be :class:`jaxht.Factored`."""
+        return not isinstance(self.vectorised, Entries)
 
     @property
     def _places(self) -> tuple[Array, Array]:

@@ -13,8 +13,8 @@ from jaxht._dataclass import as_dtype, cast_numbers
 from jaxht._repr import short_repr
 from jaxht._typing import Array, Leaf, Numeric
 from jaxht.constraints import Constraint, SelectionConstraint, Sparse
-from jaxht.linalg.factored import Factored
-from jaxht.objectives.objective import Objective
+from jaxht.linalg.products import Variable, cast_variable, known_by_products
+from jaxht.objectives.objective import Objective, check_products
 from jaxht.runner import call_on_device
 from jaxht.subproblems import theorem_holds
 
@@ -93,7 +93,7 @@ def optimality(
         >>> float(check.stationarity), float(check.swap_gain), check.swap.tolist()
         (0.0, 2.5, [3, 2])
     """
-    if isinstance(x, Factored):
+    if known_by_products(x):
         raise ValueError("x must be an array; got factors: pass x.dense()")
     objective, constraint, x, step_size = _prepare(objective, constraint, x, step_size)
     if swaps and (not isinstance(constraint, Sparse) or constraint.bounds is not None):
@@ -107,9 +107,9 @@ def _prepare(
     check_kind(objective=objective, constraint=constraint)
     objective = objective.prepare()
     dtype = objective.dtype
-    if isinstance(x, Factored):
-        objective.start(1)  # raises where the objective takes no factors
-    x = cast_numbers(x, dtype) if isinstance(x, Factored) else as_dtype(x, dtype)
+    if known_by_products(x):
+        check_products(objective)
+    x = cast_variable(x, dtype)
     if x.shape != objective.shape:
         raise ValueError(
             f"x must have shape {objective.shape}, that of the variable; got {x.shape}"
@@ -158,7 +158,7 @@ class Differentiability(NamedTuple):
 def differentiability(
     objective: Objective,
     constraint: Constraint,
-    x: Array | Factored,
+    x: Variable,
     *,
     step_size: Numeric | None = None,
 ) -> Differentiability:

@@ -9,9 +9,9 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxht._typing import Array, Leaf, Numeric
-from jaxht.linalg.factored import Arithmetic, multiply
 from jaxht.linalg.lapack import qr, svd
 from jaxht.linalg.precision import matmul
+from jaxht.linalg.products import Arithmetic, multiply
 
 
 class TruncatedSVD(NamedTuple):
@@ -56,7 +56,7 @@ def truncated_svd(
 
     Args:
         Z: (m, n), float32 or float64; or a matrix known by its products, see
-            :mod:`jaxht.linalg.factored`, for which ``matrix`` is None, and which is never
+            :mod:`jaxht.linalg.products`, for which ``matrix`` is None, and which is never
             decomposed in full.
         k: rank, static or traced.
         k_max: static bound on k; None: min(m, n).

@@ -13,7 +13,7 @@ from jaxht._dataclass import mixed, pytree, static
 from jaxht._typing import Array, ArrayDType, ArrayTree, Numeric
 from jaxht.linalg.linear_solvers import ratio
 from jaxht.linalg.operators import SymmetricOperator
-from jaxht.objectives.objective import Objective, no_factors
+from jaxht.objectives.objective import Objective
 
 __all__ = ["Custom"]
 
@@ -125,10 +125,8 @@ class Custom(Objective):
             raise ValueError(f"fun must return a real scalar; got {out}")
         return self
 
-    def start(self, rank: int | None = None) -> Array:
+    def start(self) -> Array:
         """Zero."""
-        if rank is not None:
-            raise no_factors(self)
         return jnp.zeros(self.shape, self.dtype)
 
     def predict(self, x: Array) -> Array:

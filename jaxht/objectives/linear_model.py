@@ -14,11 +14,11 @@ from jaxht._checks import check_array, check_scalars, warn_of_rounding
 from jaxht._dataclass import cast_numbers, pytree, replace, static
 from jaxht._typing import Array, ArrayDType, Numeric
 from jaxht.designs import Dense, LinearOperator, MatrixDesign, design
-from jaxht.linalg.factored import Factored, Product, square_norm
 from jaxht.linalg.operators import SymmetricOperator
 from jaxht.linalg.precision import matmul
+from jaxht.linalg.products import Product, known_by_products, weighted_square
 from jaxht.objectives.losses import Loss, SquaredLoss
-from jaxht.objectives.objective import SumOverSamples, no_factors
+from jaxht.objectives.objective import SumOverSamples
 
 __all__ = ["LeastSquares", "LinearModel", "Majorant", "WeightedGram"]
 
@@ -115,13 +115,9 @@ class LinearModel(SumOverSamples):
         model.loss.check(model.y)
         return cast_numbers(model, model.dtype)
 
-    def start(self, rank: int | None = None) -> Any:
-        """Zero; in factors where the ridge is one number and predictions accept factors."""
-        if rank is None:
-            return jnp.zeros(self.shape, self.dtype)
-        if jnp.ndim(self.penalty) or not self._takes_factors:
-            raise no_factors(self)
-        return Factored.zeros(self.shape, rank, self.dtype)
+    def start(self) -> Array:
+        """Zero."""
+        return jnp.zeros(self.shape, self.dtype)
 
     # ---- value, gradient, Hessian ----
 
@@ -143,11 +139,7 @@ class LinearModel(SumOverSamples):
         """``1/2 sum_j l2_j x_j^2``."""
         if self.l2 is None:
             return jnp.zeros((), x.dtype)
-        return (
-            self.l2 * square_norm(x) / 2
-            if isinstance(x, Factored)
-            else jnp.vdot(x, self.l2 * x) / 2
-        )
+        return weighted_square(x, self.l2) / 2
 
     @property
     def penalty(self) -> Array:
@@ -214,13 +206,10 @@ class LinearModel(SumOverSamples):
         return self.weight(self.loss.derivative(self.linear_predictor(pred), self.y))
 
     def gradient_from(self, derivatives: Array, x: Any) -> Any:
-        """``A^T derivatives + l2 * x``. Cost: n d; for an x in factors only that of each product
-        with the result."""
-        adjoint = (
-            self._adjoint(derivatives)
-            if isinstance(x, Factored)
-            else self.design.rmatvec(derivatives)
-        )
+        """``A^T derivatives + l2 * x``. Cost: n d; where x is known by its products, so is the
+        result, and the cost is that of each product with it."""
+        lazy = known_by_products(x)
+        adjoint = self._adjoint(derivatives) if lazy else self.design.rmatvec(derivatives)
         return adjoint if self.l2 is None else adjoint + self.l2 * x
 
     def sample_smoothness(self) -> Array:
@@ -278,9 +267,10 @@ class LinearModel(SumOverSamples):
         return SymmetricOperator(product, _column_shape(A), self.dtype).norm()
 
     @property
-    def _takes_factors(self) -> bool:
-        """Whether :meth:`predict` takes factors: of observed entries."""
-        return isinstance(self.design, MatrixDesign) and self.design.takes_factors
+    def needs_entries(self) -> bool:
+        """False for observed entries, where the ridge is one number."""
+        A = self.design
+        return jnp.ndim(self.penalty) > 0 or not isinstance(A, MatrixDesign) or A.needs_entries
 
     def _adjoint(self, derivatives: Array) -> Product:
         """``A^T derivatives`` as a matrix that is known by its products."""

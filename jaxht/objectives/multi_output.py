@@ -3,12 +3,13 @@ c)."""
 
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 
 from jaxht._dataclass import pytree, static
 from jaxht._typing import Array
-from jaxht.linalg.factored import Factored, Product
 from jaxht.linalg.precision import matmul
+from jaxht.linalg.products import Product, apply_to_columns
 from jaxht.objectives.linear_model import LinearModel
 from jaxht.objectives.losses import SoftmaxLoss, SquaredNormLoss
 
@@ -16,10 +17,13 @@ __all__ = ["MultiOutput", "MultiResponse", "Softmax"]
 
 
 class MultiOutput(LinearModel):
-    """A linear model of c outputs, whose X may be a :class:`jaxht.Factored` where the ridge is one
+    """A linear model of c outputs, whose X may be known by its products where the ridge is one
     number."""
 
-    _takes_factors = True
+    @property
+    def needs_entries(self) -> bool:
+        """Whether there is a ridge of its own for each entry."""
+        return jnp.ndim(self.penalty) > 0
 
     @property
     def pred_shape(self) -> tuple[int, ...]:
@@ -28,15 +32,13 @@ class MultiOutput(LinearModel):
 
     def predict(self, x: Any) -> Array:
         """``A X``. Cost: n d c; of factors n (d + c) k_max."""
-        if isinstance(x, Factored):
-            return matmul(self.design.matvec(x.U) * x.s, x.V.T)
-        return self.design.matvec(x)
+        return apply_to_columns(self.design.matvec, x)
 
     def _adjoint(self, derivatives: Array) -> Product:
-        def forward(W: Array) -> Array:
+        def forward(W):
             return self.design.rmatvec(matmul(derivatives, W))
 
-        def backward(W: Array) -> Array:
+        def backward(W):
             return matmul(derivatives.T, self.design.matvec(W))
 
         return Product(forward, backward, self.shape, self.dtype)  # type: ignore[arg-type]

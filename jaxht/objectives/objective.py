@@ -1,11 +1,11 @@
 """The protocols of objectives: a core for all solvers, and a second one for sums over samples."""
 
-from typing import Any, ClassVar, Protocol, Self, runtime_checkable
+from typing import ClassVar, Protocol, Self, runtime_checkable
 
 from jaxht._typing import Array, ArrayDType, Numeric
 from jaxht.linalg.operators import SymmetricOperator
 
-__all__ = ["Objective", "SumOverSamples", "check_sum"]
+__all__ = ["Objective", "SumOverSamples", "check_products", "check_sum"]
 
 
 @runtime_checkable
@@ -46,13 +46,13 @@ class Objective(Protocol):
         """
         ...
 
-    def start(self, rank: int | None = None) -> Any:
-        """A point to start from; given a rank, as :class:`jaxht.Factored` with that number of
-        columns.
+    @property
+    def needs_entries(self) -> bool:
+        """Whether x must be an array; else it may be known by its products alone."""
+        return True
 
-        Raises:
-            ValueError: if the variable of this objective cannot be stored in factors.
-        """
+    def start(self) -> Array:
+        """A point to start from."""
         ...
 
     def predict(self, x: Array) -> Array:
@@ -110,6 +110,15 @@ class SumOverSamples(Objective, Protocol):
         ...
 
 
+def check_products(objective: Objective) -> None:
+    """Raise ValueError unless x may be known by its products alone."""
+    if objective.needs_entries:
+        raise ValueError(
+            "objective must take factored iterates: MultiResponse, Softmax, matrix_completion by "
+            f"IHT or SGHT; got {type(objective).__name__}: leave LowRank(factored=True) out"
+        )
+
+
 def check_sum(objective: Objective) -> None:
     """Raise ValueError unless the objective is a sum over samples."""
     if not isinstance(objective, SumOverSamples):
@@ -117,12 +126,3 @@ def check_sum(objective: Objective) -> None:
             "objective must be a sum over samples, such as FiniteSum; got "
             f"{type(objective).__name__}"
         )
-
-
-def no_factors(objective: Objective) -> ValueError:
-    """The ValueError of :meth:`Objective.start` for a rank where the variable cannot be stored in
-    factors."""
-    return ValueError(
-        "objective must take factored iterates: MultiResponse, Softmax, matrix_completion by IHT or SGHT; "
-        f"got {type(objective).__name__}: leave LowRank(factored=True) out"
-    )

@@ -13,7 +13,7 @@ from jaxht.linalg.eigenvalues import SAFETY, largest_eigenvalue
 from jaxht.linalg.operators import SymmetricOperator
 from jaxht.linalg.positive_definite import inverse, logdet, symmetric
 from jaxht.linalg.precision import matmul
-from jaxht.objectives.objective import Objective, no_factors
+from jaxht.objectives.objective import Objective
 
 __all__ = ["GaussianPrecision"]
 
@@ -112,10 +112,8 @@ class GaussianPrecision(Objective):
         check_covariance(S, lower, upper)
         return replace(self, S=S, lower=lower, upper=upper)
 
-    def start(self, rank: int | None = None) -> Array:
+    def start(self) -> Array:
         """``1 / S_ii`` on the diagonal, within the bounds."""
-        if rank is not None:
-            raise no_factors(self)
         return jnp.diag(jnp.clip(1 / jnp.diagonal(self.S), self.lower, self.upper))
 
     def predict(self, x: Array) -> Array:

@@ -21,7 +21,7 @@ def default_solver(objective: Objective, constraint: Constraint) -> Solver:
     * Coordinates and groups of data: :class:`jaxht.LocalSearch`, with as many starts and moves as
       take about a second or a few, and one start where d is huge.
     * Matrices of low rank, matrix-free and streamed designs, and graphs: :class:`jaxht.HTP`;
-      :class:`jaxht.IHT` for factored matrices.
+      :class:`jaxht.IHT` for matrices in factors.
     * Where k is traced and k_max is not known: :class:`jaxht.NIHT`.
 
     This default is meant for a single problem whose best support is wanted. On many problems solved
@@ -54,7 +54,7 @@ def default_solver(objective: Objective, constraint: Constraint) -> Solver:
 def choose_solver(objective: Objective, constraint: Constraint) -> Solver:
     """Choose the solver of :func:`default_solver` for what is prepared."""
     design = objective.design if isinstance(objective, LinearModel) else None
-    if constraint.factored:
+    if not constraint.stores_entries:
         return IHT()
     if isinstance(constraint, LowRank | Edges) or isinstance(design, LinearOperator | Streamed):
         return HTP()

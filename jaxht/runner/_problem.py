@@ -7,14 +7,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxht._checks import check_kind, check_scalars
-from jaxht._dataclass import as_dtype, cast_numbers, pytree, replace
+from jaxht._dataclass import cast_numbers, pytree, replace
 from jaxht._repr import describe
-from jaxht._typing import Array, PRNGKey
+from jaxht._typing import PRNGKey
 from jaxht.constraints import Constraint, Support
 from jaxht.designs import MatrixDesign, Streamed
-from jaxht.linalg.factored import Factored
+from jaxht.linalg.products import Variable, cast_variable
 from jaxht.objectives.linear_model import LinearModel
-from jaxht.objectives.objective import Objective
+from jaxht.objectives.objective import Objective, check_products
 from jaxht.runner._default import choose_solver
 from jaxht.runner._result import Result
 from jaxht.runner._stop import Stop
@@ -47,7 +47,7 @@ class DenseStart:
 
 
 #: The start of a run, as :func:`prepare` returns it.
-Start: TypeAlias = Array | Factored | DenseStart | None
+Start: TypeAlias = Variable | DenseStart | None
 
 
 def prepare(
@@ -94,11 +94,13 @@ def prepare(
     if solver is None:
         solver = choose_solver(objective, constraint)
     check_kind(solver=solver)
-    if constraint.factored and not solver.takes_factors:
-        raise ValueError(
-            f"solver must take factored iterates (IHT, SGHT do); got {type(solver).__name__}: "
-            "use one of these, or LowRank without factored=True"
-        )
+    if not constraint.stores_entries:
+        check_products(objective)
+        if solver.needs_entries:
+            raise ValueError(
+                f"solver must take factored iterates (IHT, SGHT do); got {type(solver).__name__}: "
+                "use one of these, or LowRank without factored=True"
+            )
     check_scalars(solver)
     check_scalars(stop)
     _check_key(key, solver)
@@ -141,12 +143,9 @@ def _check_start(x0: Any, objective: Objective) -> Start:
         return _check_dense(x0, objective)
     if isinstance(x0, Result):
         x0 = x0.x
-    if isinstance(x0, Factored):
-        x0 = cast_numbers(x0, objective.dtype)
-    else:
-        x0 = as_dtype(x0, objective.dtype)
-        if x0.dtype == jnp.bool_:
-            x0 = x0.astype(objective.dtype)
+    x0 = cast_variable(x0, objective.dtype)
+    if x0.dtype == jnp.bool_:
+        x0 = x0.astype(objective.dtype)
     if x0.shape != objective.shape:
         raise ValueError(
             f"x0 must have shape {objective.shape}, that of the variable; got {x0.shape}"
@@ -176,9 +175,12 @@ def _check_dense(x0: str, objective: Objective) -> DenseStart:
 
 
 def initial_point(objective: Objective, constraint: Constraint, x0: Start = None) -> Any:
-    """The start of a run, before its projection: x0; by default an array, or a
-    :class:`jaxht.Factored` for factors."""
+    """The start of a run, before its projection: x0; by default zero."""
     if isinstance(x0, DenseStart):
         zero = objective.start()
         return refit(objective, Support(jnp.ones(zero.shape, bool), k_max=zero.size), zero).x
-    return objective.start(constraint.k_max if constraint.factored else None) if x0 is None else x0
+    if x0 is not None:
+        return x0
+    if constraint.stores_entries:
+        return objective.start()
+    return constraint.zero(objective.shape, objective.dtype)

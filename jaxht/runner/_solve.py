@@ -15,7 +15,7 @@ from jaxht._checks import check_kind, known_values
 from jaxht._dataclass import pytree, replace
 from jaxht._typing import Array, Numeric, PRNGKey
 from jaxht.constraints import Constraint
-from jaxht.linalg.factored import Factored, square_norms
+from jaxht.linalg.products import Variable, square_norms
 from jaxht.objectives.objective import Objective
 from jaxht.runner._default import choose_solver
 from jaxht.runner._derivative import differentiate
@@ -67,7 +67,7 @@ def solve(
     constraint: Constraint,
     solver: Solver | None = None,
     *,
-    x0: Array | Factored | Result | Literal["dense"] | None = None,
+    x0: Variable | Result | Literal["dense"] | None = None,
     key: PRNGKey | None = None,
     stop: Stop = Stop(),
     adjoint: Adjoint = "implicit",
@@ -172,7 +172,7 @@ def trace(
     *,
     num_steps: int,
     record: Callable[[Iterate], Any] = lambda iterate: iterate.value,
-    x0: Array | Factored | Result | Literal["dense"] | None = None,
+    x0: Variable | Result | Literal["dense"] | None = None,
     key: PRNGKey | None = None,
     stop: Stop = Stop(),
 ) -> tuple[Result, Any]:
@@ -222,7 +222,7 @@ def start(problem: Problem, x0: Start, key: PRNGKey | None) -> Carry:
 
     Args:
         problem: a :class:`Problem` made by :func:`prepare`.
-        x0: start, an array or a :class:`jaxht.Factored`, what :func:`prepare` returns for "dense",
+        x0: start, a point as the constraint stores it, what :func:`prepare` returns for "dense",
             or None; one that is not finite is replaced by the objective's own, and the run ends as
             INVALID_START.
         key: PRNG key, or None.

@@ -55,7 +55,7 @@ class IHT(Solver):
     nesterov: bool = static(default=False)
 
     fixed_point_test: ClassVar[bool] = True
-    takes_factors: ClassVar[bool] = True
+    needs_entries: ClassVar[bool] = False
 
     def max_steps(self, constraint: Constraint) -> int:
         """10 000 steps: convergence is linear, at a rate set by the restricted condition number."""

@@ -9,7 +9,7 @@ import numpy as np
 from jax import lax
 
 from jaxht._typing import Array, Numeric, PRNGKey
-from jaxht.linalg.factored import Factored
+from jaxht.linalg.products import known_by_products
 from jaxht.objectives.objective import SumOverSamples, check_sum
 from jaxht.solvers.iterate import Counts, Iterate, check_step_size
 from jaxht.solvers.status import Status
@@ -43,7 +43,7 @@ def init_stochastic(objective: SumOverSamples, x0: Any, step_size: Numeric) -> I
     """
     check_sum(objective)
     status: Numeric = Status.RUNNING
-    if not isinstance(x0, Factored):  # of which a gradient is known by its products
+    if not known_by_products(x0):
         # No fixed-point test of random steps would end a run on a design of zeros, or with y = 0.
         stationary = jnp.all(objective.gradient(x0, objective.predict(x0)) == 0)
         status = jnp.where(stationary, Status.CONVERGED, status)

@@ -58,7 +58,7 @@ class SGHT(Solver):
     inner_steps: Numeric | None = integer(default=None)
     replace: bool = static(default=True)
 
-    takes_factors: ClassVar[bool] = True
+    needs_entries: ClassVar[bool] = False
     needs_key: ClassVar[bool] = True
 
     def max_steps(self, constraint: Constraint) -> int:

@@ -35,8 +35,9 @@ class Solver(Protocol):
     #: Whether a run with a larger k starts with the same steps, so that :func:`jaxht.path` needs a
     #: single run.
     nested: ClassVar[bool] = False
-    #: Whether iterates may be :class:`jaxht.Factored`.
-    takes_factors: ClassVar[bool] = False
+    #: Whether a step reads entries of x; else it takes linear combinations and projections alone,
+    #: and x may be known by its products.
+    needs_entries: ClassVar[bool] = True
     #: Whether f may increase in a step, so that a run that ends with MAX_STEPS, CYCLING or
     #: REFIT_FAILED returns the best point that it met: the runner then keeps that point as well.
     keeps_best: ClassVar[bool] = False

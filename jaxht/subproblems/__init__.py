@@ -20,7 +20,7 @@ from jaxht._typing import Array
 from jaxht.constraints.model_subspace import ModelSubspace
 from jaxht.constraints.subspace import Subspace
 from jaxht.constraints.support import Support
-from jaxht.linalg.factored import Factored
+from jaxht.linalg.products import known_by_products
 from jaxht.objectives.glm import Hinge
 from jaxht.objectives.linear_model import LeastSquares, LinearModel
 from jaxht.objectives.multi_output import MultiOutput
@@ -140,9 +140,7 @@ def theorem_holds(objective: Objective, support: ModelSubspace, x: Any) -> Regul
     at = _coordinates(objective, support, x)
     found = regularity(at.f, at.w, at.inside, at.bounds)
     return (
-        found._replace(regular=found.regular & has_vectors(x.s))
-        if isinstance(x, Factored)
-        else found
+        found._replace(regular=found.regular & has_vectors(x.s)) if known_by_products(x) else found
     )
 
 

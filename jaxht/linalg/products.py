@@ -7,15 +7,30 @@ m n entries is ever made."""
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax.numpy as jnp
 from jax import lax
 
-from jaxht._dataclass import pytree
+from jaxht._dataclass import as_dtype, cast_numbers, pytree
 from jaxht._typing import Array, ArrayDType, Numeric
 from jaxht.linalg.lapack import triangular_factor
 from jaxht.linalg.precision import matmul
+
+__all__ = [
+    "Arithmetic",
+    "Factored",
+    "Product",
+    "Sum",
+    "Variable",
+    "apply_to_columns",
+    "cast_variable",
+    "known_by_products",
+    "multiply",
+    "square_norm",
+    "square_norms",
+    "weighted_square",
+]
 
 
 class Arithmetic:
@@ -124,6 +139,10 @@ class Factored(Arithmetic):
         return jnp.sum(left * jnp.take(self.V, columns, axis=0, mode="clip"), axis=1)
 
 
+#: The variable of a problem as it is stored.
+Variable: TypeAlias = Array | Factored
+
+
 @dataclasses.dataclass(frozen=True)
 class Product(Arithmetic):
     """A matrix by two functions, ``M W = forward(W)`` and ``M' W = backward(W)``, for W of several
@@ -143,37 +162,61 @@ class Product(Arithmetic):
         return self.forward(W)
 
 
+def known_by_products(x: Any) -> bool:
+    """Whether a matrix is known by its products alone, and is not an array."""
+    return isinstance(x, Arithmetic)
+
+
+def cast_variable(x: Any, dtype: ArrayDType) -> Any:
+    """Cast an array, or factors, to a dtype."""
+    return cast_numbers(x, dtype) if known_by_products(x) else as_dtype(x, dtype)
+
+
 def multiply(matrix: Any, W: Array) -> Array:
     """``matrix @ W`` in full precision, of an array or a matrix that is known by its products."""
-    return matrix @ W if isinstance(matrix, Arithmetic) else matmul(matrix, W)
+    return matrix @ W if known_by_products(matrix) else matmul(matrix, W)
+
+
+def apply_to_columns(product: Callable[[Array], Array], x: Any) -> Array:
+    """``A x`` for a product ``A w`` with arrays: of factors, from that with U."""
+    if isinstance(x, Factored):
+        return matmul(product(x.U) * x.s, x.V.T)
+    return product(x)
+
+
+SHORT = 2**14  # entries; a longer vector takes more time in one reduction than in several kernels
 
 
 def square_norms(x: Any, y: Any) -> tuple[Array, Array]:
     """Compute ``||x||^2`` and ``||y||^2``, of arrays in one pass. Not differentiable."""
-    if isinstance(x, Arithmetic) or isinstance(y, Arithmetic) or x.size > SHORT:
+    if known_by_products(x) or known_by_products(y) or x.size > SHORT:
         return square_norm(x), square_norm(y)
     # One reduction of two operands, which XLA does not split into several kernels as it does that
     # of one.
-    squares, zero = [(lax.stop_gradient(v) ** 2).ravel() for v in (x, y)], jnp.zeros((), x.dtype)
+    squares = [(lax.stop_gradient(v) ** 2).ravel() for v in (x, y)]
+    zero = jnp.zeros((), x.dtype)
     return tuple(lax.reduce(squares, [zero, zero], lambda a, b: [a[0] + b[0], a[1] + b[1]], (0,)))
 
 
 def square_norm(x: Any) -> Array:
     """Compute ``||x||^2`` of an array, of factors or of a sum of factors."""
-    if not isinstance(x, Arithmetic):
+    if not known_by_products(x):
         return jnp.vdot(x, x)
     if isinstance(x, Factored):
         return jnp.vdot(x.s, x.s)
     # A difference of the squares would lose what is below the root of machine epsilon.
-    left = jnp.concatenate([number * (part.U * part.s) for number, part in x.terms], axis=1)  # type: ignore[attr-defined]
-    right = jnp.concatenate([part.V for _, part in x.terms], axis=1)  # type: ignore[attr-defined]
+    left = jnp.concatenate([number * (part.U * part.s) for number, part in x.terms], axis=1)
+    right = jnp.concatenate([part.V for _, part in x.terms], axis=1)
     core = matmul(triangular_factor(left), triangular_factor(right).T)
     return jnp.vdot(core, core)
 
 
+def weighted_square(x: Any, weights: Numeric) -> Array:
+    """Compute ``sum_j weights_j x_j^2``; of factors with a single weight."""
+    if known_by_products(x):
+        return weights * square_norm(x)
+    return jnp.vdot(x, weights * x)
+
+
 def _terms(matrix: Any) -> tuple[tuple[Any, Any], ...]:
     return matrix.terms if isinstance(matrix, Sum) else ((1.0, matrix),)
-
-
-# A longer vector takes more time in one reduction than in the kernels of several.
-SHORT = 2**14
