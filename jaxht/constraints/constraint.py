@@ -1,6 +1,7 @@
 """The protocols of constraints, and checks that constraints share."""
 
 import abc
+import math
 from typing import Any, ClassVar, Protocol, Self, runtime_checkable
 
 import jax
@@ -13,6 +14,9 @@ from jaxht._repr import describe
 from jaxht._typing import Array, ArrayDType, Numeric
 from jaxht.constraints.model_subspace import ModelSubspace
 from jaxht.constraints.support import Support
+from jaxht.linalg.selection import k_largest_mask
+
+__all__ = ["Constraint", "SelectionConstraint", "check_selection", "check_sparsity"]
 
 
 @runtime_checkable
@@ -84,14 +88,16 @@ class SelectionConstraint(Constraint):
 
     selects_entries: ClassVar[bool] = False
 
-    @abc.abstractmethod
     def project(self, z: Array, near: Array | None = None) -> tuple[Array, Support]:
         """The nearest point of C to ``z``, and the support on which it lies: all coordinates of the
-        selected items."""
+        selected items. By default these are the items of the largest scores."""
+        scores = jnp.where(self.always_active, jnp.inf, self.scores(z))
+        support = self.support(k_largest_mask(scores, self.limit))
+        return support.restrict(z), support
 
-    @abc.abstractmethod
     def support_of(self, x: Array) -> Support:
         """The coordinates of the active items of x."""
+        return self.support(self.active(x))
 
     @property
     def limit(self) -> Numeric:
@@ -158,72 +164,72 @@ def check_selection(constraint: Constraint) -> None:
         )
 
 
-OF_INDICES = "that of indices is np.isin(np.arange(d), indices)"
-
-
 def check_sparsity(
     k: Numeric | None,
     k_max: int | None,
-    most: int,
+    num_items: int,
     keep: Array | None,
     shape: tuple[int, ...],
-    called: str = "d",
+    count: str = "d",
 ) -> int | None:
-    """The static bound on k, if it is known at trace time.
-
-    Args:
-        k: number of items, static or traced.
-        k_max: static bound on k, or None.
-        most: number of items in all.
-        keep: bool of ``shape``, the coordinates that are always active; or None.
-        shape: of the variable.
-        called: what an error message calls ``most``.
-
-    Returns:
-        k_max; where it is None k, if that is a Python int.
+    """The static bound on k for a variable of ``shape``, if it is known at trace time: k_max, or k
+    where that is a Python int. ``count`` is the name of ``num_items`` in error messages.
 
     Raises:
         ValueError: for values that are out of range or of a wrong type.
     """
+    _check_integer(k)
+    is_given = k_max is not None
+    if is_given and not (isinstance(k_max, int | np.integer) and 0 <= k_max <= num_items):
+        raise ValueError(
+            f"k_max must be a Python int between 0 and {count} = {num_items}; got {k_max!r}"
+        )
+    bound = k_max if is_given else num_items
+    is_known = isinstance(k, int | np.integer | np.ndarray)
+    if is_known and not 0 <= k <= bound:
+        name = "k_max" if is_given else count
+        raise ValueError(f"k must lie between 0 and {name} = {bound}; got {k}")
+    if keep is not None:
+        num_kept = _count_kept(keep, shape)
+        allowed = k if is_known else bound
+        selects_entries = num_items == math.prod(shape)
+        if num_kept is not None and selects_entries and num_kept > allowed:
+            name = "k" if is_known else "k_max"
+            raise ValueError(
+                f"keep must mark at most {name} = {allowed} coordinates; got {num_kept}"
+            )
+    is_static = isinstance(k, int | np.integer)
+    return int(k) if is_static and not is_given else k_max
+
+
+def _check_integer(k: Any) -> None:
     if k is None:
         raise ValueError(
             "k must be given: an integer; only path and the like replace it by their ks"
         )
-    if type(k) is not int:
-        if not isinstance(k, int | np.integer | np.ndarray | jax.Array) or not jnp.issubdtype(
-            jnp.result_type(k), jnp.integer
-        ):
-            raise ValueError(f"k must be an integer; got {k!r}")
-        if jnp.ndim(k):
-            raise ValueError(
-                f"k must be a scalar; got shape {jnp.shape(k)}: use jax.vmap for a grid of k"
-            )
-    if k_max is not None and not (isinstance(k_max, int | np.integer) and 0 <= k_max <= most):
+    if type(k) is int:
+        return
+    is_number = isinstance(k, int | np.integer | np.ndarray | jax.Array)
+    if not is_number or not jnp.issubdtype(jnp.result_type(k), jnp.integer):
+        raise ValueError(f"k must be an integer; got {k!r}")
+    if jnp.ndim(k):
         raise ValueError(
-            f"k_max must be a Python int between 0 and {called} = {most}; got {k_max!r}"
+            f"k must be a scalar; got shape {jnp.shape(k)}: use jax.vmap for a grid of k"
         )
-    bound = most if k_max is None else k_max
-    known = isinstance(k, int | np.integer | np.ndarray)
-    if known and not 0 <= k <= bound:
-        raise ValueError(
-            f"k must lie between 0 and {called if k_max is None else 'k_max'} = {bound}; got {k}"
-        )
-    if keep is None:
-        return int(k) if k_max is None and isinstance(k, int | np.integer) else k_max
+
+
+def _count_kept(keep: Any, shape: tuple[int, ...]) -> int | None:
+    """The number of coordinates of a valid mask ``keep``, or None where it is not known."""
     expected = f"a boolean mask of shape {shape}"
+    mask_of_indices = ": that of indices is np.isin(np.arange(d), indices)"
     if isinstance(keep, list | tuple):
-        raise ValueError(f"keep must be {expected}; got {describe(keep)}: {OF_INDICES}")
+        raise ValueError(f"keep must be {expected}; got {describe(keep)}{mask_of_indices}")
     check_array("keep", keep, expected)
     if jnp.shape(keep) != shape or keep.dtype != jnp.bool_:
-        hint = f": {OF_INDICES}" if jnp.issubdtype(keep.dtype, jnp.integer) else ""
+        hint = mask_of_indices if jnp.issubdtype(keep.dtype, jnp.integer) else ""
         raise ValueError(
-            f"keep must be {expected}; got dtype {jnp.result_type(keep)} and shape {jnp.shape(keep)}{hint}"
+            f"keep must be {expected}; got dtype {jnp.result_type(keep)} and shape "
+            f"{jnp.shape(keep)}{hint}"
         )
-    kept = known_values(keep)
-    if kept is not None:
-        num_kept, allowed = np.count_nonzero(kept), k if known else bound
-        if num_kept > allowed and most == int(np.prod(shape)):
-            raise ValueError(
-                f"keep must mark at most {'k' if known else 'k_max'} = {allowed} coordinates; got {num_kept}"
-            )
-    return int(k) if k_max is None and isinstance(k, int | np.integer) else k_max
+    mask = known_values(keep)
+    return None if mask is None else np.count_nonzero(mask)

@@ -1,16 +1,17 @@
 """Symmetric matrices with few nonzero entries off the diagonal: graphs."""
 
-import dataclasses
 import math
 
 import jax.numpy as jnp
 import numpy as np
 
-from jaxht._dataclass import integer, pytree, static
+from jaxht._dataclass import integer, pytree, replace, static
 from jaxht._typing import Array, Numeric
 from jaxht.constraints.constraint import SelectionConstraint, check_sparsity
 from jaxht.constraints.support import Support
 from jaxht.linalg.selection import k_largest_mask
+
+__all__ = ["Edges"]
 
 
 @pytree
@@ -57,11 +58,10 @@ class Edges(SelectionConstraint):
             raise ValueError(
                 f"Edges constrains square matrices; the objective's variable has shape {shape}"
             )
-        most = self.num_items(shape)
-        k_max = check_sparsity(
-            self.k, self.k_max, most, self.keep, shape, called="the number of edges p (p - 1) / 2"
-        )
-        return dataclasses.replace(self, k_max=k_max)
+        num_edges = self.num_items(shape)
+        count = "the number of edges p (p - 1) / 2"
+        k_max = check_sparsity(self.k, self.k_max, num_edges, self.keep, shape, count)
+        return replace(self, k_max=k_max)
 
     def num_items(self, shape: tuple[int, ...]) -> int:
         """The number of edges, ``p (p - 1) / 2``."""
@@ -74,15 +74,7 @@ class Edges(SelectionConstraint):
     def project(self, z: Array, near: Array | None = None) -> tuple[Array, Support]:
         """The nearest point of C, and its support: the diagonal, and two entries for each of the k
         selected edges."""
-        z = (z + z.T) / 2
-        support = self.support(
-            k_largest_mask(jnp.where(self.always_active, jnp.inf, self.scores(z)), self.limit)
-        )
-        return support.restrict(z), support
-
-    def support_of(self, x: Array) -> Support:
-        """The diagonal, the edges of x, and those of ``keep``."""
-        return self.support(self.active(x))
+        return super().project((z + z.T) / 2)
 
     def top_k(self, direction: Array, size: Numeric, size_max: int | None) -> Support:
         """The edges of the largest entries of ``direction``; ``size`` counts edges."""
@@ -91,7 +83,9 @@ class Edges(SelectionConstraint):
     @property
     def always_active(self) -> Array:
         """The edges of ``keep``."""
-        return jnp.zeros((), bool) if self.keep is None else _upper(self.keep | self.keep.T)
+        if self.keep is None:
+            return jnp.zeros((), bool)
+        return _upper(self.keep | self.keep.T)
 
     def active(self, x: Array) -> Array:
         """The edges of x, and those of ``keep``: bool (p (p - 1) / 2,)."""
@@ -107,13 +101,16 @@ class Edges(SelectionConstraint):
 
 
 def _upper(v: Array) -> Array:
+    """The entries above the diagonal, by row."""
     return v[np.triu_indices(v.shape[0], 1)]
 
 
 def _entries(edges: Array, k_max: int | None) -> Support:
+    """The diagonal, and the entries of the edges, of which there are at most k_max."""
     p = (1 + math.isqrt(1 + 8 * edges.size)) // 2
     upper = jnp.zeros((p, p), bool).at[np.triu_indices(p, 1)].set(edges)
-    return Support(upper | upper.T | jnp.eye(p, dtype=bool), k_max=_size_max(p, k_max), ndim=2)
+    mask = upper | upper.T | jnp.eye(p, dtype=bool)
+    return Support(mask, k_max=_size_max(p, k_max), ndim=2)
 
 
 def _size_max(p: int, k_max: int | None) -> int | None:

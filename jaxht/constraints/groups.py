@@ -1,18 +1,17 @@
 """Group sparsity."""
 
-import dataclasses
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxht._checks import check_array, known_values
-from jaxht._dataclass import integer, pytree, static
+from jaxht._dataclass import integer, pytree, replace, static
 from jaxht._typing import Array, Numeric
 from jaxht.constraints.constraint import SelectionConstraint, check_sparsity
 from jaxht.constraints.support import Support
 from jaxht.linalg.selection import k_largest_mask
+
+__all__ = ["Groups"]
 
 
 @pytree
@@ -63,29 +62,32 @@ class Groups(SelectionConstraint):
 
     def prepare(self, shape: tuple[int, ...]) -> "Groups":
         """Fill in the static bounds, and check what is known at trace time."""
-        groups, m, size_max = self.groups, self.num_groups, self.size_max
+        groups = self.groups
         check_array("groups", groups, f"an array of integers of shape {shape}")
-        if jnp.shape(groups) != shape or not jnp.issubdtype(jnp.result_type(groups), jnp.integer):
+        dtype = jnp.result_type(groups)
+        if jnp.shape(groups) != shape or not jnp.issubdtype(dtype, jnp.integer):
             raise ValueError(
                 f"groups must be integers of shape {shape}, one for each coordinate; "
-                f"got dtype {jnp.result_type(groups)} and shape {jnp.shape(groups)}"
+                f"got dtype {dtype} and shape {jnp.shape(groups)}"
             )
         known = known_values(groups)
-        if known is not None and known.size and known.min() < 0:
-            raise ValueError(f"groups must be numbered from 0; got {known.min()}")
-        if m is None and known is None:
+        num_groups = self.num_groups
+        if known is not None:
+            if known.size and known.min() < 0:
+                raise ValueError(f"groups must be numbered from 0; got {known.min()}")
+            largest = int(np.max(known, initial=-1))
+            num_groups = largest + 1 if num_groups is None else num_groups
+            if largest >= num_groups:
+                raise ValueError(f"groups must be below num_groups = {num_groups}; got {largest}")
+        if num_groups is None:
             raise ValueError(
                 "num_groups must be given where groups is traced: JAX needs a static number"
             )
-        sizes: Any = None if known is None else np.bincount(known.ravel())
-        if m is None:
-            m = len(sizes)
-        elif sizes is not None and len(sizes) > m:
-            raise ValueError(f"groups must be below num_groups = {m}; got {len(sizes) - 1}")
-        k_max = check_sparsity(self.k, self.k_max, m, self.keep, shape)
-        if size_max is None and sizes is not None and k_max is not None:
-            size_max = _largest_groups(groups, k_max)
-        return dataclasses.replace(self, k_max=k_max, num_groups=m, size_max=size_max)
+        k_max = check_sparsity(self.k, self.k_max, num_groups, self.keep, shape)
+        size_max = self.size_max
+        if size_max is None and known is not None and k_max is not None:
+            size_max = _largest_groups(known, k_max)
+        return replace(self, k_max=k_max, num_groups=num_groups, size_max=size_max)
 
     def num_items(self, shape: tuple[int, ...]) -> int | None:
         """The number of groups; None where their sizes are traced."""
@@ -93,21 +95,11 @@ class Groups(SelectionConstraint):
 
     def with_k_max(self, k_max: int) -> "Groups":
         """This constraint, prepared, with another static bound on k, and the size_max of it."""
-        return dataclasses.replace(self, k_max=k_max, size_max=_largest_groups(self.groups, k_max))
+        return replace(self, k_max=k_max, size_max=_largest_groups(self.groups, k_max))
 
     def support_size(self, shape: tuple[int, ...]) -> int | None:
         """size_max, the number of entries in the k_max largest groups."""
         return self.size_max
-
-    def project(self, z: Array, near: Array | None = None) -> tuple[Array, Support]:
-        """The nearest point of C, and all coordinates of the k selected groups."""
-        scores = jnp.where(self.always_active, jnp.inf, self.scores(z))
-        support = self.support(k_largest_mask(scores, self.limit))
-        return jnp.where(support.mask, z, 0), support
-
-    def support_of(self, x: Array) -> Support:
-        """All coordinates of the groups on which x is not zero, and of the groups of ``keep``."""
-        return self.support(self.active(x))
 
     def top_k(self, direction: Array, size: Numeric, size_max: int | None) -> Support:
         """The groups of largest norm in ``direction``; ``size`` counts groups."""
@@ -115,9 +107,8 @@ class Groups(SelectionConstraint):
         if self.size_max is not None and size_max is not None and self.k_max:
             # Any k_max groups have at most size_max coordinates in all.
             bound = min(-(-size_max // self.k_max) * self.size_max, self.groups.size)
-        return dataclasses.replace(
-            self.support(k_largest_mask(self.scores(direction), size)), k_max=bound
-        )
+        support = self.support(k_largest_mask(self.scores(direction), size))
+        return replace(support, k_max=bound)
 
     @property
     def always_active(self) -> Array:
@@ -132,21 +123,20 @@ class Groups(SelectionConstraint):
         """The l2 norms of the groups of v, (m,)."""
         # In units of the largest entry no square over- or underflows.
         largest = jnp.max(jnp.abs(v))
-        unit = v / jnp.where(largest > 0, largest, 1)
-        squares = jax.ops.segment_sum((unit * unit).ravel(), self.groups.ravel(), self.num_groups)
-        return jnp.sqrt(squares) * jnp.where(largest > 0, largest, 1)
+        unit = jnp.where(largest > 0, largest, 1)
+        return jnp.sqrt(self._sums((v / unit) ** 2)) * unit
 
     def support(self, selected: Array) -> Support:
         """All coordinates of the selected groups."""
         return Support(selected[self.groups], k_max=self.size_max, ndim=self.groups.ndim)
 
+    def _sums(self, v: Array) -> Array:
+        """The sum of v over each group, (m,)."""
+        return jax.ops.segment_sum(v.ravel(), self.groups.ravel(), self.num_groups)
+
     def _touched(self, mask: Array) -> Array:
-        return (
-            jax.ops.segment_sum(
-                mask.ravel().astype(jnp.int32), self.groups.ravel(), self.num_groups
-            )
-            > 0
-        )
+        """The groups of the coordinates in ``mask``, bool (m,)."""
+        return self._sums(mask.astype(jnp.int32)) > 0
 
 
 def _largest_groups(groups: Array, k_max: int) -> int:

@@ -1,16 +1,17 @@
 """Matrices of low rank."""
 
-import dataclasses
 from typing import Any, ClassVar, cast
 
 import jax.numpy as jnp
 
-from jaxht._dataclass import integer, pytree, static
+from jaxht._dataclass import integer, pytree, replace, static
 from jaxht._typing import ArrayDType, Numeric
 from jaxht.constraints.constraint import Constraint, check_sparsity
 from jaxht.constraints.subspace import Subspace
 from jaxht.linalg.products import Factored
 from jaxht.linalg.svd import TruncatedSVD, truncated_svd
+
+__all__ = ["LowRank"]
 
 
 @pytree
@@ -77,8 +78,8 @@ class LowRank(Constraint):
                 f"LowRank constrains matrices; the objective's variable has shape {shape}"
             )
         smallest = min(shape)
-        k_max = check_sparsity(self.k, self.k_max, smallest, None, shape, called="min(m, n)")
-        return dataclasses.replace(self, k_max=smallest if k_max is None else k_max)
+        k_max = check_sparsity(self.k, self.k_max, smallest, None, shape, "min(m, n)")
+        return replace(self, k_max=smallest if k_max is None else k_max)
 
     @property
     def stores_entries(self) -> bool:
@@ -100,9 +101,11 @@ class LowRank(Constraint):
 
     def support_of(self, x: Any) -> Subspace:
         """The column and row space of x, without singular values that are rounding errors."""
-        found = TruncatedSVD(x, x.U, x.s, x.V, None) if isinstance(x, Factored) else self._svd(x, x)
+        in_factors = isinstance(x, Factored)
+        found = TruncatedSVD(x, x.U, x.s, x.V, None) if in_factors else self._svd(x, x)
         noise = max(x.shape) * float(jnp.finfo(x.dtype).eps) * found.s[:1]
-        U, V = (jnp.where(found.s <= noise, 0, basis) for basis in (found.U, found.V))
+        U = jnp.where(found.s <= noise, 0, found.U)
+        V = jnp.where(found.s <= noise, 0, found.V)
         return Subspace(U, V, found.error)
 
     @property

@@ -5,6 +5,8 @@ from typing import Any, ClassVar, Protocol, Self, runtime_checkable
 
 from jaxht._typing import Array
 
+__all__ = ["ModelSubspace"]
+
 
 @runtime_checkable
 class ModelSubspace(Protocol):

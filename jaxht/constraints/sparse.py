@@ -15,6 +15,8 @@ from jaxht.constraints.constraint import SelectionConstraint, check_sparsity
 from jaxht.constraints.support import Support
 from jaxht.linalg.selection import k_largest_mask
 
+__all__ = ["Sparse"]
+
 
 @pytree
 class Sparse(SelectionConstraint):
@@ -22,8 +24,7 @@ class Sparse(SelectionConstraint):
     entries in all.
 
     The projection is exact: it keeps the k entries for which clipping to the bounds, instead of
-    setting to 0, reduces
-    the distance to z most: those of largest ``z_i^2 - (z_i - P(z_i))^2``.
+    setting to 0, reduces the distance to z most: those of largest ``z_i^2 - (z_i - P(z_i))^2``.
 
     Args:
         k: number of entries that may be nonzero, an integer in [0, d]; traced, and may differ
@@ -79,7 +80,8 @@ class Sparse(SelectionConstraint):
     def project(self, z: Array, near: Array | None = None) -> tuple[Array, Support]:
         """The nearest point of C and its support, of exactly k coordinates; those of ``keep`` rank
         above all others."""
-        nearest, gain = z, z
+        nearest = z
+        gain = z
         if self.bounds is not None:
             nearest = jnp.clip(z, *self.bounds)
             # The root of the gain: no square overflows, and it is |z| itself where nothing is
@@ -94,10 +96,9 @@ class Sparse(SelectionConstraint):
         """``supp(x)``, and the coordinates of ``keep``."""
         mask = x != 0
         if self.keep is not None:  # a traced k may allow only the first coordinates of keep
-            mask |= self.keep & k_largest_mask(
-                self.keep.astype(jnp.int32).ravel(), self.limit
-            ).reshape(x.shape)
-        return Support(mask, bounds=self.bounds, k_max=self.k_max, ndim=x.ndim)
+            first = k_largest_mask(self.keep.astype(jnp.int32).ravel(), self.limit)
+            mask |= self.keep & first.reshape(x.shape)
+        return self.support(mask)
 
     def top_k(self, direction: Array, size: Numeric, size_max: int | None) -> Support:
         """The coordinates of the largest entries of ``direction``, among those that stay within the
@@ -122,9 +123,9 @@ class Sparse(SelectionConstraint):
         if self.bounds is None:
             return direction
         lower, upper = self.bounds
-        return jnp.clip(
-            direction, jnp.where(lower < 0, -jnp.inf, 0), jnp.where(upper > 0, jnp.inf, 0)
-        )
+        lowest = jnp.where(lower < 0, -jnp.inf, 0)
+        highest = jnp.where(upper > 0, jnp.inf, 0)
+        return jnp.clip(direction, lowest, highest)
 
     def support(self, selected: Array) -> Support:
         """The selected coordinates."""
@@ -133,53 +134,48 @@ class Sparse(SelectionConstraint):
     def restrict(self, indices: Array) -> "Sparse":
         """This constraint, prepared for a vector, on its coordinates at ``indices`` (m,), which
         differ."""
-        keep, bounds = self.keep, self.bounds
-        keep = None if keep is None else keep[indices]
-        if bounds is not None:
-            lower, upper = (bound if jnp.ndim(bound) == 0 else bound[indices] for bound in bounds)
-            bounds = lower, upper
-        return replace(self, keep=keep, bounds=bounds)
+
+        def take(v):
+            return v if v is None or jnp.ndim(v) == 0 else v[indices]
+
+        bounds = None if self.bounds is None else tuple(map(take, self.bounds))
+        return replace(self, keep=take(self.keep), bounds=bounds)
 
     def _largest(self, z: Array, k: Numeric, k_max: int | None) -> Support:
         if k_max is not None:
             k_max = min(k_max, z.size)
             k = jnp.minimum(k, k_max)
-        return Support(
-            k_largest_mask(z.ravel(), k).reshape(z.shape),
-            bounds=self.bounds,
-            k_max=k_max,
-            ndim=z.ndim,
-        )
+        mask = k_largest_mask(z.ravel(), k).reshape(z.shape)
+        return Support(mask, bounds=self.bounds, k_max=k_max, ndim=z.ndim)
 
     def _bounds(self, shape: tuple[int, ...]) -> tuple[Any, Any] | None:
         if self.bounds is None and not self.nonnegative:
             return None
-        if self.bounds is not None and not (
-            isinstance(self.bounds, tuple) and len(self.bounds) == 2
-        ):
-            raise ValueError(f"bounds must be a pair (lower, upper); got {self.bounds!r}")
-        lower, upper = (None, None) if self.bounds is None else self.bounds
-        lower = (0.0 if self.nonnegative else -np.inf) if lower is None else lower
-        upper = np.inf if upper is None else upper
-        for name, bound, wrong in (("lower", lower, "above"), ("upper", upper, "below")):
-            if jnp.shape(bound) not in ((), shape):
-                raise ValueError(
-                    f"bounds: {name} must be a number or of shape {shape}; got shape {jnp.shape(bound)}"
-                )
-            values = known_values(bound)
-            if values is not None:
-                if values.dtype.kind not in "iuf":
-                    raise ValueError(
-                        f"bounds: {name} must be a number or of shape {shape}; got {describe(bound)}"
-                    )
-                if np.any(values > 0 if name == "lower" else values < 0):
-                    raise ValueError(
-                        f"bounds: {name} must not be {wrong} 0, the value of entries off the support"
-                    )
+        pair = (None, None) if self.bounds is None else self.bounds
+        if not isinstance(pair, tuple) or len(pair) != 2:
+            raise ValueError(f"bounds must be a pair (lower, upper); got {pair!r}")
+        lower = -np.inf if pair[0] is None else pair[0]
+        upper = np.inf if pair[1] is None else pair[1]
+        _check_bound("lower", lower, 1, shape)
+        _check_bound("upper", upper, -1, shape)
         if self.nonnegative:
-            lower = (
-                jnp.maximum(lower, 0.0)
-                if isinstance(lower, jax.core.Tracer)
-                else np.maximum(lower, 0.0)
-            )
+            maximum = jnp.maximum if isinstance(lower, jax.core.Tracer) else np.maximum
+            lower = maximum(lower, 0.0)
         return lower, upper
+
+
+def _check_bound(name: str, bound: Any, wrong_sign: int, shape: tuple[int, ...]) -> None:
+    """Raise ValueError unless the values of ``bound`` are numbers without ``wrong_sign``."""
+    expected = f"bounds: {name} must be a number or of shape {shape}"
+    if jnp.shape(bound) not in ((), shape):
+        raise ValueError(f"{expected}; got shape {jnp.shape(bound)}")
+    values = known_values(bound)
+    if values is None:
+        return
+    if values.dtype.kind not in "iuf":
+        raise ValueError(f"{expected}; got {describe(bound)}")
+    if np.any(np.sign(values) == wrong_sign):
+        side = "above" if wrong_sign > 0 else "below"
+        raise ValueError(
+            f"bounds: {name} must not be {side} 0, the value of entries off the support"
+        )

@@ -1,13 +1,14 @@
 """The column and row space of a matrix of low rank, the subspace over which it is refitted."""
 
-import dataclasses
 from typing import Any, ClassVar
 
 import jax.numpy as jnp
 
-from jaxht._dataclass import pytree
+from jaxht._dataclass import pytree, replace
 from jaxht._typing import Array
 from jaxht.linalg.precision import matmul
+
+__all__ = ["Subspace"]
 
 
 @pytree
@@ -53,14 +54,14 @@ class Subspace:
             ValueError: always.
         """
         raise ValueError(
-            "a matrix of low rank has no support: this asks for a constraint such as Sparse or Groups"
+            "a matrix of low rank has no support: this asks for a constraint such as Sparse or "
+            "Groups"
         )
 
     @property
     def inside(self) -> Array:
         """Where w may be nonzero: bool (k_max, k_max)."""
-        rows, columns = (jnp.any(basis != 0, axis=0) for basis in (self.U, self.V))
-        return rows[:, None] & columns
+        return jnp.any(self.U != 0, axis=0)[:, None] & jnp.any(self.V != 0, axis=0)
 
     def point(self, w: Array) -> Array:
         """``U w V'``."""
@@ -88,4 +89,4 @@ class Subspace:
         identity as basis."""
         k = self.k_max
         identity = jnp.where(jnp.any(self.U != 0, axis=0), jnp.eye(k, dtype=self.U.dtype), 0)
-        return dataclasses.replace(self, U=identity)
+        return replace(self, U=identity)

@@ -9,10 +9,12 @@ import numpy as np
 from jax import lax
 
 from jaxht._checks import known_values
-from jaxht._dataclass import pytree, static
+from jaxht._dataclass import pytree, replace, static
 from jaxht._repr import short_repr
 from jaxht._typing import Array
 from jaxht.linalg.selection import mask_to_indices
+
+__all__ = ["Support"]
 
 
 @pytree
@@ -44,11 +46,8 @@ class Support:
 
     def __repr__(self) -> str:
         mask = known_values(self.mask)
-        size = (
-            {"size": int(mask.sum())}
-            if mask is not None and mask.dtype == np.bool_ and mask.ndim == self.ndim
-            else {}
-        )
+        is_one = mask is not None and mask.dtype == np.bool_ and mask.ndim == self.ndim
+        size = {"size": int(mask.sum())} if is_one else {}
         return short_repr(self, **size, mask=self.mask)
 
     def numpy(self) -> np.ndarray:
@@ -60,12 +59,14 @@ class Support:
         """
         if isinstance(self.mask, jax.core.Tracer):
             raise ValueError(
-                "support.numpy() is for the host, outside of jit and vmap: use support.mask or indices here"
+                "support.numpy() is for the host, outside of jit and vmap: use support.mask or "
+                "indices here"
             )
         if self.mask.ndim != self.ndim:
             lanes = self.mask.shape[: self.mask.ndim - self.ndim]
             raise ValueError(
-                f"support.numpy() is of one result; got a batch {lanes}: jax.tree.map(lambda leaf: leaf[i], support)"
+                f"support.numpy() is of one result; got a batch {lanes}: "
+                "jax.tree.map(lambda leaf: leaf[i], support)"
             )
         return np.flatnonzero(np.asarray(self.mask))
 
@@ -91,9 +92,9 @@ class Support:
         # On the host, where no length of the list needs a program of its own.
         lanes, positions = np.nonzero(np.asarray(flat).reshape(-1, flat.shape[-1]))
         slots = np.arange(len(lanes)) - np.searchsorted(lanes, lanes)
+        fits = slots < self.k_max
         listed = np.full((math.prod(flat.shape[:-1]), self.k_max), flat.shape[-1], np.int32)
-        inside = slots < self.k_max
-        listed[lanes[inside], slots[inside]] = positions[inside]
+        listed[lanes[fits], slots[fits]] = positions[fits]
         return jnp.asarray(listed.reshape(*flat.shape[:-1], self.k_max))
 
     @property
@@ -121,19 +122,21 @@ class Support:
         """Whether both contain the same coordinates."""
         # One reduction of two operands, which XLA does not split into several kernels as it does
         # that of one.
-        parts, none = [self.mask & ~other.mask, ~self.mask & other.mask], [jnp.zeros((), bool)] * 2
+        missing = [self.mask & ~other.mask, ~self.mask & other.mask]
+        none = jnp.zeros((), bool)
         left, right = lax.reduce(
-            parts, none, lambda x, y: [a | b for a, b in zip(x, y, strict=True)], self._axes
+            missing, [none, none], lambda a, b: [a[0] | b[0], a[1] | b[1]], self._axes
         )
         return ~(left | right)
 
     def union(self, other: "Support") -> "Support":
         """The coordinates in either support; its k_max is the sum of both, at most the size of the
         variable."""
-        sizes = (self.k_max, other.k_max)
-        total = math.prod(self.mask.shape[-self.ndim :])
-        k_max = None if None in sizes else min(sum(sizes), total)  # type: ignore[arg-type]
-        return Support(self.mask | other.mask, bounds=self.bounds, k_max=k_max, ndim=self.ndim)
+        k_max = None
+        if self.k_max is not None and other.k_max is not None:
+            total = math.prod(self.mask.shape[-self.ndim :])
+            k_max = min(self.k_max + other.k_max, total)
+        return replace(self, mask=self.mask | other.mask, k_max=k_max)
 
     # ---- the entries on the support, as a list ----
 
@@ -160,10 +163,8 @@ class Support:
         """The bounds at ``indices``, those of the support."""
         if self.bounds is None:
             return None
-        lower, upper = (
-            self.gather(jnp.broadcast_to(bound, self.mask.shape), indices) for bound in self.bounds
-        )
-        return lower, upper
+        lower, upper = (jnp.broadcast_to(bound, self.mask.shape) for bound in self.bounds)
+        return self.gather(lower, indices), self.gather(upper, indices)
 
     def scatter(self, values: Array, indices: Array) -> Array:
         """The variable that has ``values`` (k_max,) at ``indices``, those of the support, and 0
