@@ -25,7 +25,7 @@ def check_scalars(
     Fields of ``skip`` are not checked; those of ``shapes`` may have that shape instead of being
     scalars.
     """
-    for field in traced_fields(type(node)):
+    for field in traced_fields(type(node)):  # type: ignore[arg-type]
         value = getattr(node, field.name)
         if value is None or field.name in skip:
             continue

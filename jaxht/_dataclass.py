@@ -122,8 +122,8 @@ def pytree(cls: type[T]) -> type[T]:
     cls = dataclasses.dataclass(frozen=True, eq=False, repr=False)(cls)
     if cls.__repr__ is object.__repr__:
         cls.__repr__ = repr_fields  # type: ignore[method-assign, assignment]
-    traced = []
-    fixed = []
+    traced: list[str] = []
+    fixed: list[str] = []
     for field in dataclasses.fields(cls):  # type: ignore[arg-type]
         (fixed if "static" in field.metadata else traced).append(field.name)
     keys = [jax.tree_util.GetAttrKey(name) for name in traced]
@@ -202,7 +202,7 @@ def cast_numbers(
         return convert(leaf, dtype) if is_float else leaf
 
     changes = {}
-    for field in traced_fields(type(node)):
+    for field in traced_fields(type(node)):  # type: ignore[arg-type]
         value = getattr(node, field.name)
         target = jnp.int32 if field.integer else dtype
         if value is None:

@@ -165,7 +165,7 @@ def check_selection(constraint: Constraint) -> None:
 
 
 def check_sparsity(
-    k: Numeric | None,
+    k: Any,
     k_max: int | None,
     num_items: int,
     keep: Array | None,
@@ -179,15 +179,15 @@ def check_sparsity(
         ValueError: for values that are out of range or of a wrong type.
     """
     _check_integer(k)
-    is_given = k_max is not None
-    if is_given and not (isinstance(k_max, int | np.integer) and 0 <= k_max <= num_items):
+    is_integer = isinstance(k_max, int | np.integer)
+    if k_max is not None and not (is_integer and 0 <= k_max <= num_items):
         raise ValueError(
             f"k_max must be a Python int between 0 and {count} = {num_items}; got {k_max!r}"
         )
-    bound = k_max if is_given else num_items
+    bound = num_items if k_max is None else k_max
     is_known = isinstance(k, int | np.integer | np.ndarray)
     if is_known and not 0 <= k <= bound:
-        name = "k_max" if is_given else count
+        name = count if k_max is None else "k_max"
         raise ValueError(f"k must lie between 0 and {name} = {bound}; got {k}")
     if keep is not None:
         num_kept = _count_kept(keep, shape)
@@ -199,7 +199,7 @@ def check_sparsity(
                 f"keep must mark at most {name} = {allowed} coordinates; got {num_kept}"
             )
     is_static = isinstance(k, int | np.integer)
-    return int(k) if is_static and not is_given else k_max
+    return int(k) if is_static and k_max is None else k_max
 
 
 def _check_integer(k: Any) -> None:
@@ -232,4 +232,4 @@ def _count_kept(keep: Any, shape: tuple[int, ...]) -> int | None:
             f"{jnp.shape(keep)}{hint}"
         )
     mask = known_values(keep)
-    return None if mask is None else np.count_nonzero(mask)
+    return None if mask is None else int(np.count_nonzero(mask))

@@ -46,8 +46,9 @@ class Support:
 
     def __repr__(self) -> str:
         mask = known_values(self.mask)
-        is_one = mask is not None and mask.dtype == np.bool_ and mask.ndim == self.ndim
-        size = {"size": int(mask.sum())} if is_one else {}
+        size = {}
+        if mask is not None and mask.dtype == np.bool_ and mask.ndim == self.ndim:
+            size = {"size": int(mask.sum())}
         return short_repr(self, **size, mask=self.mask)
 
     def numpy(self) -> np.ndarray:

@@ -104,8 +104,7 @@ def check_dual(objective: Objective) -> None:
         >>> import jax.numpy as jnp, jaxht
         >>> jaxht.objectives.dual.check_dual(jaxht.LeastSquares(jnp.eye(2), jnp.ones(2), 0.1))
     """
-    is_dualisable = objective.is_linear_model and objective.loss.has_conjugate
-    if not is_dualisable:
+    if not isinstance(objective, LinearModel) or not objective.loss.has_conjugate:
         raise ValueError(
             "objective must be a linear model of one output to have a dual; got "
             f"{type(objective).__name__}"
@@ -301,12 +300,11 @@ def dual_point(
     loss = conjugate_loss(objective)
     y = objective.y
     columns = column_bound(objective) if columns is None else columns
-    is_borrowed = borrowed is not None and x is not None
     slopes = objective.weight(alpha)
     pull = -objective.design.rmatvec(slopes)
     constant = jnp.zeros((), slopes.dtype)
     rho = objective.penalty if ridge is None else ridge
-    if is_borrowed:
+    if borrowed is not None and x is not None:
         rho = rho + borrowed if ridge is None else rho
         pull = pull + borrowed * x
         constant = borrowed / 2 * jnp.vdot(x, x)
@@ -327,7 +325,7 @@ def dual_point(
     lost = _underflow(objective, w, slopes)
     length = jnp.sqrt(jnp.maximum(_num_nonzeros(w), 1))
     shift = gamma * columns * length * _norm(slopes) + lost  # rho ||e||
-    if is_borrowed:
+    if borrowed is not None and x is not None:
         shift += gamma * borrowed * _norm(x)
     size = jnp.sum(objective.weight(sizes)) + constant + rho * (square + jnp.abs(product))
     # A projection on matrices of low rank rounds.

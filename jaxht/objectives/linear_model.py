@@ -1,7 +1,6 @@
 """Linear models: a sum of losses of predictions ``A x``, with a ridge."""
 
 import dataclasses
-import functools
 import math
 from collections.abc import Callable
 from typing import Any, ClassVar, Self
@@ -258,11 +257,13 @@ class LinearModel(SumOverSamples):
     def gram_norm(self) -> Array:
         """``c sigma_max(S^(1/2) A)^2``, an upper estimate. Cost: about 16 products."""
         A = self.design
-        if hasattr(A, "gram_product"):
-            weights = self.weight(jnp.ones(self.num_samples, self.dtype))
-            product = functools.partial(A.gram_product, weights=weights)
-        else:
-            product = lambda v: A.rmatvec(self.weight(A.matvec(v)))  # noqa: E731
+        weights = self.weight(jnp.ones(self.num_samples, self.dtype))
+
+        def product(v):
+            if hasattr(A, "gram_product"):
+                return A.gram_product(v, weights)
+            return A.rmatvec(self.weight(A.matvec(v)))
+
         # Of several outputs, the norm is that of one.
         return SymmetricOperator(product, _column_shape(A), self.dtype).norm()
 

@@ -77,7 +77,10 @@ class LogisticLoss(MarginLoss):
 class HingedLoss(MarginLoss):
     """Base of the hinge (gamma = 0) and its smoothed form, with their conjugates."""
 
-    gamma: Numeric
+    @property
+    def gamma(self) -> Numeric:
+        """The width of the smoothed kink; 0 for the hinge."""
+        return 0.0
 
     def conjugate(self, a: Array, y: Array) -> Array:
         """``y a + gamma a^2 / 2`` for y a in [-1, 0]."""
@@ -183,7 +186,6 @@ class HingeLoss(HingedLoss):
         [0.0, 2.0]
     """
 
-    gamma: ClassVar[float] = 0.0
     is_smooth: ClassVar[bool] = False
 
     def smoothness(self, y: Array) -> Numeric:
