@@ -101,18 +101,20 @@ class LinearModel(SumOverSamples):
         l2 = None if has_no_ridge else self.l2
         is_same = A is self.A and l2 is self.l2
         model = self if is_same else replace(self, A=A, l2=l2)
-        if len(A.shape) != 2 or 0 in A.shape:
+        shape = A.shape
+        if len(shape) != 2 or 0 in shape:
             raise ValueError(
-                f"A must have shape (n, d) with n, d >= 1; got {A.shape}: use jax.vmap for a batch"
+                f"A must have shape (n, d) with n, d >= 1; got {shape}: use jax.vmap for a batch"
             )
         warn_of_rounding(A)
-        if model.dtype not in (jnp.float32, jnp.float64):
-            raise ValueError(f"A must be float32 or float64 (or integer); got {model.dtype}")
+        dtype = model.dtype
+        if dtype not in (jnp.float32, jnp.float64):
+            raise ValueError(f"A must be float32 or float64 (or integer); got {dtype}")
         _check_samples(model)
-        shapes = {"l2": model.shape, "weights": A.shape[:1]}
+        shapes = {"l2": model.shape, "weights": shape[:1]}
         check_scalars(model, skip=("A", "y", "offset"), shapes=shapes)
         model.loss.check(model.y)
-        return cast_numbers(model, model.dtype)
+        return cast_numbers(model, dtype)
 
     def start(self) -> Array:
         """Zero."""

@@ -2,10 +2,11 @@
 validation."""
 
 from jaxht.runner._default import default_solver
+from jaxht.runner._loop import Carry, advance, finish, start
 from jaxht.runner._path import path
 from jaxht.runner._problem import Problem, prepare
 from jaxht.runner._result import Result
-from jaxht.runner._solve import Carry, advance, call_on_device, finish, solve, start, trace
+from jaxht.runner._solve import call_on_device, solve, trace
 from jaxht.runner._stop import Stop
 from jaxht.runner._validation import Validation, cross_validate, folds, validate
 

@@ -65,8 +65,9 @@ def choose_solver(objective: Objective, constraint: Constraint) -> Solver:
 
 def scale_search(objective: Any, constraint: SelectionConstraint) -> LocalSearch:
     """LocalSearch with the starts and moves that :data:`WORK` allows."""
-    n, d = objective.num_samples, math.prod(objective.shape)
-    shared = share_program(constraint, objective.shape)  # by which solve runs
+    shape = objective.shape
+    n, d = objective.num_samples, math.prod(shape)
+    shared = share_program(constraint, shape)  # by which solve runs
     k = max(1, shared.k_max or 0)
     default = LocalSearch()
     patience = default.patience

@@ -16,9 +16,10 @@ from jaxht._typing import Array, PRNGKey
 from jaxht.constraints import Constraint
 from jaxht.objectives.objective import Objective
 from jaxht.runner._derivative import differentiate
+from jaxht.runner._loop import Carry, advance, finish, start
 from jaxht.runner._problem import Problem, Start, initial_point, prepare
 from jaxht.runner._result import Result
-from jaxht.runner._solve import Carry, advance, call_on_device, finish, start
+from jaxht.runner._solve import call_on_device
 from jaxht.runner._stop import Stop
 from jaxht.solvers.solver import Solver
 from jaxht.solvers.status import Status

@@ -88,12 +88,13 @@ def prepare(
         >>> problem.constraint.k_max, int(problem.stop.max_steps)
         (2, 100)
     """
-    check_kind(objective=objective, constraint=constraint, stop=stop)
+    given = {} if solver is None else {"solver": solver}
+    check_kind(objective=objective, constraint=constraint, stop=stop, **given)
     objective = objective.prepare()
-    constraint = constraint.prepare(objective.shape)
+    shape, dtype = objective.shape, objective.dtype
+    constraint = constraint.prepare(shape)
     if solver is None:
         solver = choose_solver(objective, constraint)
-    check_kind(solver=solver)
     if not constraint.stores_entries:
         check_products(objective)
         if solver.needs_entries:
@@ -104,10 +105,9 @@ def prepare(
     check_scalars(solver)
     check_scalars(stop)
     _check_key(key, solver)
-    dtype = objective.dtype
     stop = _complete(stop, constraint, solver, dtype)
     problem = cast_numbers(Problem(objective, constraint, solver, stop), dtype)
-    return problem, _check_start(x0, objective), key
+    return problem, _check_start(x0, objective, shape, dtype), key
 
 
 def _check_key(key: Any, solver: Solver) -> None:
@@ -136,20 +136,18 @@ def _complete(stop: Stop, constraint: Constraint, solver: Solver, dtype: Any) ->
     return replace(stop, max_steps=max_steps, rtol=rtol)
 
 
-def _check_start(x0: Any, objective: Objective) -> Start:
+def _check_start(x0: Any, objective: Objective, shape: tuple[int, ...], dtype: Any) -> Start:
     if x0 is None:
         return None
     if isinstance(x0, str):
         return _check_dense(x0, objective)
     if isinstance(x0, Result):
         x0 = x0.x
-    x0 = cast_variable(x0, objective.dtype)
+    x0 = cast_variable(x0, dtype)
     if x0.dtype == jnp.bool_:
-        x0 = x0.astype(objective.dtype)
-    if x0.shape != objective.shape:
-        raise ValueError(
-            f"x0 must have shape {objective.shape}, that of the variable; got {x0.shape}"
-        )
+        x0 = x0.astype(dtype)
+    if x0.shape != shape:
+        raise ValueError(f"x0 must have shape {shape}, that of the variable; got {x0.shape}")
     return x0
 
 

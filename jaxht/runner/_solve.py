@@ -1,4 +1,4 @@
-"""The runner: the only place of the loop over steps and of every stopping test."""
+"""The entry points of a run, and the programs that they compile."""
 
 import functools
 import math
@@ -12,14 +12,15 @@ from jax import lax
 from optax.tree_utils import tree_where
 
 from jaxht._checks import check_kind, known_values
-from jaxht._dataclass import pytree, replace
-from jaxht._typing import Array, Numeric, PRNGKey
+from jaxht._dataclass import replace
+from jaxht._typing import PRNGKey
 from jaxht.constraints import Constraint
-from jaxht.linalg.products import Variable, square_norms
+from jaxht.linalg.products import Variable
 from jaxht.objectives.objective import Objective
 from jaxht.runner._default import choose_solver
 from jaxht.runner._derivative import differentiate
-from jaxht.runner._problem import Problem, Start, initial_point, prepare
+from jaxht.runner._loop import Carry, advance, finish, one_step, start
+from jaxht.runner._problem import Problem, Start, prepare
 from jaxht.runner._result import Result
 from jaxht.runner._sharing import narrow_support, share_program
 from jaxht.runner._stop import Stop
@@ -32,34 +33,6 @@ T = TypeVar("T")
 #: Where derivatives of a solution come from, see :func:`solve`.
 Adjoint = Literal["implicit", "checkpointed", "none"]
 ADJOINTS = get_args(Adjoint)
-
-# A run has diverged where f exceeds this many times its value at the start (or at 0).
-DIVERGENCE_FACTOR = 1e8
-
-
-@pytree
-class Carry:
-    """What a run carries from step to step; :func:`start` makes one. A sweep keeps many, and
-    advances them in batches.
-
-    Attributes:
-        iterate: the current :class:`Iterate`.
-        state: the solver's state, any pytree.
-        status: int32, a :class:`jaxht.Status`.
-        num_steps: int32, steps taken.
-        patience: int32, the number of steps for which the support has not changed, where
-            ``support_patience`` is given.
-        divergence_threshold: the value of f above which the run is DIVERGED, a scalar.
-        best: the x of least f so far and its f, for solvers with ``keeps_best``; else None.
-    """
-
-    iterate: Iterate
-    state: Any
-    status: Array
-    num_steps: Array
-    patience: Array
-    divergence_threshold: Array
-    best: tuple[Array, Array] | None = None
 
 
 def solve(
@@ -217,184 +190,6 @@ def trace(
     return call_on_device(_trace, *arguments, num_steps=num_steps, record=record)
 
 
-def start(problem: Problem, x0: Start, key: PRNGKey | None) -> Carry:
-    """The carry before the first step.
-
-    Args:
-        problem: a :class:`Problem` made by :func:`prepare`.
-        x0: start, a point as the constraint stores it, what :func:`prepare` returns for "dense",
-            or None; one that is not finite is replaced by the objective's own, and the run ends as
-            INVALID_START.
-        key: PRNG key, or None.
-
-    Returns:
-        A :class:`Carry` with num_steps = 0; its status may differ from RUNNING already.
-
-    Cost: that of the solver's ``init``, a projection and two values of f.
-
-    Example:
-        >>> import jax.numpy as jnp, jaxht
-        >>> from jaxht.extend import prepare, start
-        >>> f = jaxht.LeastSquares(jnp.eye(4), jnp.array([1.0, 4.0, 2.0, 3.0]), mean=False)
-        >>> carry = start(*prepare(f, jaxht.Sparse(2), jaxht.HTP()))
-        >>> int(carry.num_steps), float(carry.iterate.value)
-        (0, 15.0)
-    """
-    problem = jax.tree.map(jnp.asarray, problem)
-    objective, constraint = problem.objective, problem.constraint
-    origin = initial_point(objective, constraint)
-    x0 = x0 if x0 is None else initial_point(objective, constraint, x0)
-    is_finite = jnp.all(
-        jnp.asarray([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(x0)], bool)
-    )
-    x0 = origin if x0 is None else tree_where(is_finite, constraint.project(x0, x0)[0], origin)
-    iterate, state = problem.solver.init(objective, constraint, x0, key)
-    iterate = _with_value(objective, iterate)
-    base = jnp.abs(objective.value(origin, objective.predict(origin)))
-    divergence_threshold = DIVERGENCE_FACTOR * jnp.maximum(jnp.abs(iterate.value), base)
-    zero = jnp.zeros((), jnp.int32)
-    status = _judge(problem.stop, iterate, zero, divergence_threshold)
-    status = jnp.where(is_finite & jnp.isfinite(iterate.value), status, Status.INVALID_START)
-    status = jnp.where(jnp.isfinite(base), status, Status.INVALID_DATA).astype(jnp.int32)
-    best = (iterate.x, iterate.value) if problem.solver.keeps_best else None
-    return Carry(iterate, state, status, zero, zero, divergence_threshold, best)
-
-
-def advance(problem: Problem, carry: Carry, num_steps: Numeric) -> Carry:
-    """Take up to ``num_steps`` more steps, fewer where the run ends.
-
-    Args:
-        problem: a :class:`Problem` made by :func:`prepare`.
-        carry: a :class:`Carry` of :func:`start` or :func:`advance`.
-        num_steps: an integer >= 0, traced.
-
-    Returns:
-        The :class:`Carry` after these steps; the same one where the run has ended.
-
-    Cost: that of the steps taken.
-
-    Example:
-        >>> import jax.numpy as jnp, jaxht
-        >>> from jaxht.extend import advance, prepare, start
-        >>> f = jaxht.LeastSquares(jnp.eye(4), jnp.array([1.0, 4.0, 2.0, 3.0]), mean=False)
-        >>> problem, x0, key = prepare(f, jaxht.Sparse(2), jaxht.OMP())
-        >>> carry = advance(problem, start(problem, x0, key), num_steps=1)
-        >>> carry.iterate.x.tolist()
-        [0.0, 4.0, 0.0, 0.0]
-    """
-    # Within a jit of the caller, numbers cast on the host would follow NumPy's rules of promotion.
-    problem = jax.tree.map(jnp.asarray, problem)
-    last = carry.num_steps + num_steps
-    return lax.while_loop(
-        lambda carry: (carry.status == Status.RUNNING) & (carry.num_steps < last),
-        functools.partial(_one_step, problem),
-        carry,
-    )
-
-
-def finish(problem: Problem, carry: Carry) -> Result:
-    """The result of a run at its current iterate, or at the best one, see :class:`jaxht.Status`.
-
-    Args:
-        problem: a :class:`Problem` made by :func:`prepare`.
-        carry: a :class:`Carry` of :func:`start` or :func:`advance`; the run need not have ended.
-
-    Returns:
-        A :class:`jaxht.Result`.
-
-    Cost: the support of x.
-
-    Example:
-        >>> import jax.numpy as jnp, jaxht
-        >>> from jaxht.extend import advance, finish, prepare, start
-        >>> f = jaxht.LeastSquares(jnp.eye(4), jnp.array([1.0, 4.0, 2.0, 3.0]), mean=False)
-        >>> problem, x0, key = prepare(f, jaxht.Sparse(2), jaxht.OMP())
-        >>> finish(problem, advance(problem, start(problem, x0, key), num_steps=2)).x.tolist()
-        [0.0, 4.0, 0.0, 3.0]
-    """
-    iterate = carry.iterate
-    x, value = iterate.x, iterate.value
-    if carry.best is not None:
-        fell_short = [
-            carry.status == status
-            for status in (Status.MAX_STEPS, Status.CYCLING, Status.REFIT_FAILED)
-        ]
-        x, value = tree_where(functools.reduce(jnp.logical_or, fell_short), carry.best, (x, value))
-    return Result(
-        x=x,
-        support=problem.constraint.support_of(x),
-        value=value,
-        num_steps=carry.num_steps,
-        status=carry.status,
-        counts=iterate.counts,
-        gap=iterate.gap,
-    )
-
-
-def _one_step(problem: Problem, carry: Carry) -> Carry:
-    stop, old = problem.stop, carry.iterate
-    iterate, state = problem.solver.step(problem.objective, problem.constraint, old, carry.state)
-    iterate = _with_value(problem.objective, iterate)
-    num_steps, patience = carry.num_steps + 1, carry.patience
-    still: Any = False
-    stable: Any = False
-    if problem.solver.fixed_point_test:
-        change, size = square_norms(iterate.x - old.x, iterate.x)
-        still = (change <= jnp.square(stop.rtol) * size) & (
-            size < jnp.inf
-        )  # squares that overflow tell nothing
-        still &= ~iterate.skip_fixed_point_test
-    if stop.support_patience is not None:
-        same = problem.constraint.support_of(iterate.x).equals(problem.constraint.support_of(old.x))
-        patience = jnp.where(same, patience + 1, 0)
-        stable = patience >= stop.support_patience
-    status = _judge(stop, iterate, num_steps, carry.divergence_threshold, still, stable)
-    kept = tree_where(status == Status.DIVERGED, old, iterate)
-    # A step that diverges is rejected, but its cost counts.
-    kept = replace(kept, counts=iterate.counts)
-    best = carry.best
-    if best is not None:
-        best = tree_where(kept.value < best[1], (kept.x, kept.value), best)
-    return Carry(kept, state, status, num_steps, patience, carry.divergence_threshold, best)
-
-
-def _judge(
-    stop: Stop,
-    iterate: Iterate,
-    num_steps: Array,
-    divergence_threshold: Array,
-    still: Any = False,
-    stable: Any = False,
-) -> Array:
-    """The status at an iterate, the start included; where several tests are met, the last one below
-    is reported."""
-    status = jnp.where(num_steps >= stop.max_steps, Status.MAX_STEPS, Status.RUNNING)
-    status = jnp.where(still, Status.CONVERGED, status)
-    status = jnp.where(stable, Status.SUPPORT_STABLE, status)
-    status = jnp.where(iterate.status != 0, iterate.status, status)
-    if iterate.refit_converged is not None:
-        ended = (status != Status.RUNNING) & (status < Status.TARGET_REACHED) | (
-            status == Status.NO_PROGRESS
-        )
-        status = jnp.where(ended & ~iterate.refit_converged, Status.REFIT_FAILED, status)
-    if stop.gap_rtol is not None and iterate.gap is not None:
-        status = jnp.where(
-            iterate.gap <= stop.gap_rtol * jnp.abs(iterate.value), Status.GAP_CLOSED, status
-        )
-    if stop.target_value is not None:
-        status = jnp.where(iterate.value <= stop.target_value, Status.TARGET_REACHED, status)
-    # Written so that NaN counts as divergence.
-    is_bounded = jnp.isfinite(iterate.value) & (iterate.value <= divergence_threshold)
-    return jnp.where(is_bounded, status, Status.DIVERGED).astype(jnp.int32)
-
-
-def _with_value(objective: Objective, iterate: Iterate) -> Iterate:
-    if iterate.value is not None:
-        return iterate
-    value = objective.value(iterate.x, objective.predict(iterate.x))
-    return replace(iterate, value=value)
-
-
 @jax.jit
 def _solve(problem: Problem, x0: Start, key: PRNGKey | None) -> Result:
     fixed, x0 = lax.stop_gradient((problem, x0))
@@ -425,7 +220,7 @@ def _unroll(problem: Problem, x0: Start, key: PRNGKey | None, max_steps: int) ->
         )
 
     size = max(1, math.isqrt(max_steps))
-    step = unless_ended(functools.partial(_one_step, problem))
+    step = unless_ended(functools.partial(one_step, problem))
     block = unless_ended(jax.checkpoint(lambda carry: lax.scan(step, carry, length=size)[0]))
     carry = start(problem, x0, key)
     carry, _ = lax.scan(block, carry, length=-(-max_steps // size))
@@ -442,7 +237,7 @@ def _trace(
 ) -> tuple[Result, Any]:
     # A scan with selection, not `advance`: reverse-mode differentiation passes through it.
     def body(carry, _):
-        carry = tree_where(carry.status == Status.RUNNING, _one_step(problem, carry), carry)
+        carry = tree_where(carry.status == Status.RUNNING, one_step(problem, carry), carry)
         return carry, record(carry.iterate)
 
     carry = start(problem, x0, key)

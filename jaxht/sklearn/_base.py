@@ -149,11 +149,12 @@ class L0Model(BaseEstimator):
     ``predict``.
 
     It may also have :meth:`_encode`, for targets that are no numbers, and class attributes: where
-    ``_centres`` holds the intercept is the mean of the targets less that of the predictions, as
+    the loss is "squared" the intercept is the mean of the targets less that of the predictions, as
     squared errors have it. Other intercepts are coefficients of a column of ones, which is always
     selected, has no ridge, and is not counted."""
 
     _multi_output = False
+    _default_loss = ""  # of estimators without an argument ``loss``
     _y_numeric = True
     _criteria: tuple[str, ...] = CRITERIA
     _called = "n_features"  # the number of items, in messages
@@ -194,7 +195,7 @@ class L0Model(BaseEstimator):
     @property
     def _centres(self) -> bool:
         """Whether the intercept is what centred targets leave."""
-        return False
+        return getattr(self, "loss", self._default_loss) == "squared"
 
     @property
     def _freedom(self) -> float:
@@ -367,10 +368,9 @@ class L0Model(BaseEstimator):
                 self._objective(columns.design, target, 0.0, weights=weights).shape, l2, X.dtype
             )
             l2[d:] = 0
-        objective = self._objective(
-            columns.design, target, l2, weights=weights, offset=offset
-        ).prepare()
-        num_outputs = objective.shape[1] if len(objective.shape) == 2 else None
+        objective = self._objective(columns.design, target, l2, weights=weights, offset=offset)
+        shape = objective.shape
+        num_outputs = shape[1] if len(shape) == 2 else None
         items = self._number_items(number_groups(self.groups, d), num_outputs)
         kept = mark_features(self.always, getattr(self, "feature_names_in_", None), d)
         kept = kept if num_outputs is None else np.repeat(kept[:, None], num_outputs, axis=1)

@@ -109,10 +109,6 @@ class L0Regressor(RegressorModel):
         self.loss = loss
         self.delta = delta
 
-    @property
-    def _centres(self) -> bool:
-        return self.loss == "squared"
-
     def _objective(self, design: Any, target: Any, l2: Any, **data: Any) -> Any:
         if self.loss == "huber":
             return jaxht.Huber(design, target, l2, delta=self.delta, **data)
@@ -225,10 +221,7 @@ class MultiOutputModel(MultiOutputMixin, RegressorModel):
     """Base of least squares of several targets."""
 
     _multi_output = True
-
-    @property
-    def _centres(self) -> bool:
-        return True
+    _default_loss = "squared"
 
     def _encode(self, y: NDArray[Any], weights: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
         if y.ndim == 1:
