@@ -10,7 +10,7 @@ from optax.tree_utils import tree_where
 
 from jaxht._dataclass import pytree, replace
 from jaxht._typing import Array, Numeric, PRNGKey
-from jaxht.linalg.factored import square_norms
+from jaxht.linalg.products import square_norms
 from jaxht.objectives.objective import Objective
 from jaxht.runner._problem import Problem, Start, initial_point
 from jaxht.runner._result import Result
