@@ -5,7 +5,7 @@ import inspect
 import warnings
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +13,16 @@ import numpy as np
 
 from jaxht._dataclass import HOST_NUMBERS, traced_fields
 from jaxht._repr import describe
+
+__all__ = [
+    "check_array",
+    "check_kind",
+    "check_scalar",
+    "check_scalars",
+    "known_values",
+    "no_array",
+    "warn_of_rounding",
+]
 
 
 def check_scalars(
@@ -86,19 +96,17 @@ def no_array(name: str, value: Any, expected: str) -> ValueError:
 def warn_of_rounding(data: Any) -> None:
     """Warn, once in a process, where a pytree has float64 arrays of NumPy and JAX, without 64 bits,
     rounds them."""
-    leaves = jax.tree.leaves(data)
-    found = any(
-        isinstance(leaf, np.ndarray) and leaf.ndim and leaf.dtype == np.float64 for leaf in leaves
-    )
-    if found and jnp.result_type(float) != np.float64:
-        _warn_of_rounding()
+    for leaf in jax.tree.leaves(data):
+        is_float64 = isinstance(leaf, np.ndarray) and leaf.ndim and leaf.dtype == np.float64
+        if is_float64 and jnp.result_type(float) != np.float64:
+            _warn_of_rounding()
 
 
 @functools.cache
 def _warn_of_rounding() -> None:
     warnings.warn(
-        "float64 data are rounded to float32, since JAX's 64 bits are off; to turn them on, before JAX makes an array: "
-        'jax.config.update("jax_enable_x64", True); else pass float32',
+        "float64 data are rounded to float32, since JAX's 64 bits are off; to turn them on, before "
+        'JAX makes an array: jax.config.update("jax_enable_x64", True); else pass float32',
         stacklevel=4,
     )
 
@@ -111,12 +119,22 @@ def known_values(array: Any) -> np.ndarray | None:
     return None if isinstance(array, jax.core.Tracer | jax.ShapeDtypeStruct) else np.asarray(array)
 
 
-# Arguments by what they are: an example, and what only their classes have.
+class _Kind(NamedTuple):
+    """What an argument must be: its name with an example, and members of its classes alone."""
+
+    name: str
+    example: str
+    members: tuple[str, ...]
+
+    def accepts(self, value: Any) -> bool:
+        return all(hasattr(type(value), member) for member in self.members)
+
+
 _KINDS = {
-    "objective": ("an objective such as LeastSquares(A, y)", ("predict", "gradient")),
-    "constraint": ("a constraint such as Sparse(k)", ("project", "support_of")),
-    "solver": ("a solver such as HTP()", ("init", "step")),
-    "stop": ("a Stop such as Stop(max_steps=100)", ("support_patience", "target_value")),
+    "objective": _Kind("an objective", "LeastSquares(A, y)", ("predict", "gradient")),
+    "constraint": _Kind("a constraint", "Sparse(k)", ("project", "support_of")),
+    "solver": _Kind("a solver", "HTP()", ("init", "step")),
+    "stop": _Kind("a Stop", "Stop(max_steps=100)", ("support_patience", "target_value")),
 }
 
 
@@ -127,9 +145,11 @@ def check_kind(**arguments: Any) -> None:
     Classes are known by their methods, so that those of users need not inherit from a protocol.
     """
     for name, value in arguments.items():
-        needed, members = _KINDS[name]
-        if not all(hasattr(type(value), member) for member in members):
-            raise ValueError(f"{name} must be {needed}; got {_describe_kind(value)}")
+        kind = _KINDS[name]
+        if not kind.accepts(value):
+            raise ValueError(
+                f"{name} must be {kind.name} such as {kind.example}; got {_describe_kind(value)}"
+            )
 
 
 def _describe_kind(value: Any) -> str:
@@ -137,7 +157,7 @@ def _describe_kind(value: Any) -> str:
         return f"the class {value.__name__}: an instance is {value.__name__}(...)"
     if inspect.isroutine(value):
         return f"the function {value.__name__}"
-    for needed, members in _KINDS.values():
-        if all(hasattr(type(value), member) for member in members):
-            return f"{type(value).__name__}, {needed.partition(' such')[0]}"
+    for kind in _KINDS.values():
+        if kind.accepts(value):
+            return f"{type(value).__name__}, {kind.name}"
     return describe(value)

@@ -13,6 +13,19 @@ import numpy as np
 from jaxht._repr import repr_fields
 from jaxht._typing import ArrayDType
 
+__all__ = [
+    "HOST_NUMBERS",
+    "as_dtype",
+    "cast_numbers",
+    "integer",
+    "mixed",
+    "pytree",
+    "replace",
+    "signed",
+    "static",
+    "traced_fields",
+]
+
 T = TypeVar("T")
 
 

@@ -44,7 +44,8 @@ class Edges(SelectionConstraint):
     Example:
         >>> import jax.numpy as jnp, jaxht
         >>> constraint = jaxht.Edges(1).prepare((3, 3))
-        >>> constraint.project(jnp.array([[2.0, 1.0, 3.0], [1.0, 2.0, 0.5], [3.0, 0.5, 2.0]]))[0].tolist()
+        >>> W = jnp.array([[2.0, 1.0, 3.0], [1.0, 2.0, 0.5], [3.0, 0.5, 2.0]])
+        >>> constraint.project(W)[0].tolist()
         [[2.0, 0.0, 3.0], [0.0, 2.0, 0.0], [3.0, 0.0, 2.0]]
     """
 

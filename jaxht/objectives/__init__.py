@@ -1,5 +1,5 @@
-"""Objectives: an objective consists of a loss, a design and a ridge; :mod:`jaxht.subproblems` decides how
-to refit it."""
+"""Objectives: the functions that are minimised; those on data consist of a loss, a design and a
+ridge."""
 
 from jaxht.objectives.custom import Custom
 from jaxht.objectives.finite_sum import FiniteSum

@@ -13,7 +13,7 @@ from jaxht._dataclass import mixed, pytree, static
 from jaxht._typing import Array, ArrayDType, ArrayTree, Numeric
 from jaxht.linalg.linear_solvers import ratio
 from jaxht.linalg.operators import SymmetricOperator
-from jaxht.objectives.objective import Objective
+from jaxht.objectives.objective import Objective, float_dtype
 
 __all__ = ["Custom"]
 
@@ -91,13 +91,7 @@ class Custom(Objective):
     @property
     def dtype(self) -> ArrayDType:
         """The widest dtype of x, or the default float for integers."""
-        dtype = jnp.result_type(*(leaf.dtype for leaf in self.like.leaves))
-        return jnp.result_type(float) if jnp.issubdtype(dtype, jnp.integer) else dtype
-
-    @property
-    def num_samples(self) -> int:
-        """1: a function is not known to be a sum."""
-        return 1
+        return float_dtype(jnp.result_type(*(leaf.dtype for leaf in self.like.leaves)))
 
     def unravel(self, x: Array) -> ArrayTree:
         """x in the structure that ``fun`` takes."""
@@ -124,14 +118,6 @@ class Custom(Objective):
         if not is_scalar or not jnp.issubdtype(out.dtype, jnp.floating):
             raise ValueError(f"fun must return a real scalar; got {out}")
         return self
-
-    def start(self) -> Array:
-        """Zero."""
-        return jnp.zeros(self.shape, self.dtype)
-
-    def predict(self, x: Array) -> Array:
-        """x."""
-        return x
 
     def value(self, x: Array, pred: Array) -> Array:
         """f(x)."""

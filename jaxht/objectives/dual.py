@@ -147,7 +147,7 @@ def column_bound(objective: LinearModel) -> Array:
 
     Example:
         >>> import jax.numpy as jnp, jaxht
-        >>> f = jaxht.LeastSquares(jnp.array([[3.0, 1.0], [4.0, 1.0]]), jnp.ones(2), 1.0, mean=False)
+        >>> f = jaxht.LeastSquares(jnp.array([[3.0, 1.0], [4.0, 1.0]]), jnp.ones(2), 1.0)
         >>> float(jaxht.objectives.dual.column_bound(f))
         5.0
     """
@@ -293,7 +293,8 @@ def dual_point(
     Example:
         >>> import jax.numpy as jnp, jaxht
         >>> f = jaxht.LeastSquares(jnp.eye(3), jnp.array([0.0, 4.0, 1.0]), 1.0, mean=False)
-        >>> point = jaxht.objectives.dual.dual_point(f, jaxht.Sparse(1), jnp.array([0.0, -2.0, -0.5]))
+        >>> alpha = jnp.array([0.0, -2.0, -0.5])
+        >>> point = jaxht.objectives.dual.dual_point(f, jaxht.Sparse(1), alpha)
         >>> point.w.tolist(), round(float(point.value), 3)
         ([0.0, 2.0, 0.0], 4.375)
     """
@@ -440,7 +441,8 @@ def support_margin(point: DualPoint, k: Numeric) -> Array:
     Example:
         >>> import jax.numpy as jnp, jaxht
         >>> f = jaxht.LeastSquares(jnp.eye(3), jnp.array([0.0, 4.0, 1.0]), 1.0, mean=False)
-        >>> point = jaxht.objectives.dual.dual_point(f, jaxht.Sparse(1), jnp.array([0.0, -2.0, -0.5]))
+        >>> alpha = jnp.array([0.0, -2.0, -0.5])
+        >>> point = jaxht.objectives.dual.dual_point(f, jaxht.Sparse(1), alpha)
         >>> float(jaxht.objectives.dual.support_margin(point, 1))
         1.5
     """

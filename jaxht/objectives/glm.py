@@ -80,8 +80,8 @@ class SquaredHinge(LinearModel):
 
 @pytree
 class SmoothedHinge(LinearModel):
-    """A support vector machine with a smooth loss: 0 for m <= 0, ``m^2 / (2 gamma)`` for m <= gamma,
-    else ``m - gamma / 2``, m = 1 - y u.
+    """A support vector machine with a smooth loss: 0 for m <= 0, ``m^2 / (2 gamma)`` for m up to
+    gamma, else ``m - gamma / 2``, m = 1 - y u.
 
     Args:
         A, y, l2, mean, weights, offset: as in :class:`jaxht.LeastSquares`; y holds labels -1, +1.
@@ -141,8 +141,8 @@ class Hinge(LinearModel):
 
 @pytree
 class Huber(LinearModel):
-    """Robust regression: the loss is ``r^2 / 2`` for |r| <= delta, else ``delta (|r| - delta / 2)``,
-    r = u - y.
+    """Robust regression: the loss is ``r^2 / 2`` for |r| <= delta, else ``delta (|r| - delta /
+    2)``, r = u - y.
 
     Args:
         A, y, l2, mean, weights, offset: as in :class:`jaxht.LeastSquares`.

@@ -17,7 +17,7 @@ from jaxht.linalg.operators import SymmetricOperator
 from jaxht.linalg.precision import matmul
 from jaxht.linalg.products import Product, known_by_products, weighted_square
 from jaxht.objectives.losses import Loss, SquaredLoss
-from jaxht.objectives.objective import SumOverSamples
+from jaxht.objectives.objective import SumOverSamples, float_dtype
 
 __all__ = ["LeastSquares", "LinearModel", "Majorant", "WeightedGram"]
 
@@ -26,22 +26,9 @@ __all__ = ["LeastSquares", "LinearModel", "Majorant", "WeightedGram"]
 class LinearModel(SumOverSamples):
     """``f(x) = c sum_i s_i l(a_i.x; y_i) + 1/2 sum_j l2_j x_j^2``: base of the objectives on data.
 
-    The number c is ``1 / sum_i s_i`` where ``mean`` is set, else 1; so integer weights s repeat
-    samples, and a weight of 0 leaves a sample out: a vmap over weights is cross-validation.
-
     Args:
-        A: (n, d) design, samples in rows, traced: an argument or a result of :func:`jaxht.design`.
-            No scaling of columns is assumed. Float32 or float64; integers are cast to the default
-            float. Where all lanes of a vmap share one A, its products are matrix-matrix products.
-        y: (n,) targets, traced, cast to the dtype of A.
-        l2: ridge parameter lambda >= 0, on the scale of the Hessian, traced: a scalar, or one for
-            each coordinate, shaped like x. An intercept is a column of ones with a lambda of 0. A
-            Python 0, or None, leaves the ridge out of the program: a compile of its own.
-        mean: bool, static; whether the sum is divided by the sum of the weights.
-        weights: (n,) sample weights s >= 0, traced; None for ones.
-        offset: shaped like the predictions, (n,) or (n, c), traced; None for zeros. It is added to
-            them within the loss, which is at ``a_i.x + offset_i``: a part of the predictor that is
-            known, such as the logarithm of an exposure, or the predictions of another model.
+        A, y, l2, mean, weights, offset: as in :class:`jaxht.LeastSquares`. For c outputs the offset
+            is (n, c), and l2 may be shaped like x.
     """
 
     A: Any
@@ -81,8 +68,7 @@ class LinearModel(SumOverSamples):
     @property
     def dtype(self) -> ArrayDType:
         """The dtype of A, or the default float where A contains integers."""
-        dtype = self.design.dtype
-        return jnp.result_type(float) if jnp.issubdtype(dtype, jnp.integer) else dtype
+        return float_dtype(self.design.dtype)
 
     @property
     def num_samples(self) -> int:
@@ -116,10 +102,6 @@ class LinearModel(SumOverSamples):
         model.loss.check(model.y)
         return cast_numbers(model, dtype)
 
-    def start(self) -> Array:
-        """Zero."""
-        return jnp.zeros(self.shape, self.dtype)
-
     # ---- value, gradient, Hessian ----
 
     def predict(self, x: Any) -> Array:
@@ -145,9 +127,8 @@ class LinearModel(SumOverSamples):
     @property
     def penalty(self) -> Array:
         """``l2`` as an array: 0 where there is no ridge."""
-        dtype = jax.dtypes.canonicalize_dtype(
-            self.dtype
-        )  # that of A may be NumPy's float64, which is float32 in JAX
+        # The dtype of A may be NumPy's float64, which is float32 in JAX.
+        dtype = jax.dtypes.canonicalize_dtype(self.dtype)
         return jnp.asarray(0.0 if self.l2 is None else self.l2, dtype)
 
     def gradient(self, x: Any, pred: Array) -> Any:
@@ -160,7 +141,7 @@ class LinearModel(SumOverSamples):
         loss = self.loss.fix(u, self.y)
         is_damped = not isinstance(tau, float) or tau != 0
 
-        def curvature(image: Array) -> Array:
+        def curvature(image):
             along = loss.hessian_product(u, self.y, image)
             return along + tau * self.curvature_bound() * image if is_damped else along
 
@@ -184,7 +165,7 @@ class LinearModel(SumOverSamples):
         """
         self._check_separable()
 
-        def take(v: Array) -> Array:
+        def take(v):
             return jnp.take(v, indices, axis=0, mode="clip")
 
         scale = self.normalise(jnp.asarray(self.num_samples, self.dtype)) * weights
@@ -211,7 +192,11 @@ class LinearModel(SumOverSamples):
         result, and the cost is that of each product with it."""
         lazy = known_by_products(x)
         adjoint = self._adjoint(derivatives) if lazy else self.design.rmatvec(derivatives)
-        return adjoint if self.l2 is None else adjoint + self.l2 * x
+        return self.add_ridge(adjoint, x)
+
+    def add_ridge(self, v: Any, x: Any) -> Any:
+        """``v + l2 * x``."""
+        return v if self.l2 is None else v + self.l2 * x
 
     def sample_smoothness(self) -> Array:
         """``max_i n c b s_i ||a_i||^2 + max l2``, b the bound of l''. Cost: n d; for an operator n
@@ -319,9 +304,9 @@ class WeightedGram(SymmetricOperator):
     several outputs."""
 
     def __init__(self, model: LinearModel, curvature: Callable[[Array], Array]) -> None:
-        def product(v: Array) -> Array:
-            image = model.design.rmatvec(model.weight(curvature(model.design.matvec(v))))
-            return image if model.l2 is None else image + model.l2 * v
+        def product(v):
+            image = curvature(model.design.matvec(v))
+            return model.add_ridge(model.design.rmatvec(model.weight(image)), v)
 
         super().__init__(product, model.shape, model.dtype)
         self.model, self.curvature = model, curvature
@@ -430,18 +415,25 @@ class LeastSquares(LinearModel):
     """Squared error of a linear model: ``f(x) = c/2 sum_i s_i (a_i.x - y_i)^2 + 1/2 sum_j l2_j
     x_j^2``.
 
-    The number c is ``1 / sum_i s_i`` where ``mean`` is set (the default), else 1.
+    The number c is ``1 / sum_i s_i`` where ``mean`` is set (the default), else 1: integer weights s
+    repeat samples, and a weight of 0 leaves a sample out, so that a vmap over weights is
+    cross-validation.
 
     Args:
-        A: (n, d) design, samples in rows, float32 or float64, traced: an array, a sparse matrix, or
-            a result of :func:`jaxht.design`. No scaling of columns is assumed.
+        A: (n, d) design, samples in rows, traced: an argument or a result of :func:`jaxht.design`.
+            No scaling of columns is assumed. Float32 or float64; integers are cast to the default
+            float. Where all lanes of a vmap share one A, its products are matrix-matrix products.
         y: (n,) targets, traced, cast to the dtype of A.
-        l2: ridge parameter lambda >= 0, on the scale of the Hessian, traced: a scalar, or (d,), one
-            for each coordinate.
-        mean: bool, static; True is the scaling of Yuan, Li & Zhang 2018, False that of Shen & Li
-            2018 and Axiotis & Sviridenko 2020. Step sizes scale with it.
+        l2: ridge parameter lambda >= 0, on the scale of the Hessian, traced: a scalar, or one for
+            each coordinate, (d,). An intercept is a column of ones with a lambda of 0. A Python 0,
+            or None, leaves the ridge out of the program: a compile of its own.
+        mean: bool, static; whether the sum is divided by the sum of the weights: True is the
+            scaling of Yuan, Li & Zhang 2018, False that of Shen & Li 2018 and Axiotis & Sviridenko
+            2020. Step sizes scale with it.
         weights: (n,) sample weights s >= 0, traced; None for ones.
-        offset: (n,), traced, added to the predictions; None for zeros. As if y were y - offset.
+        offset: (n,), traced; None for zeros. It is added to the predictions within the loss, which
+            is at ``a_i.x + offset_i``: a part of the predictor that is known, such as the logarithm
+            of an exposure, or the predictions of another model.
 
     Raises:
         ValueError: from :meth:`prepare`, which every solver calls, for shapes, dtypes and numbers

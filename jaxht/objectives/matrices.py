@@ -127,7 +127,8 @@ def matrix_completion(
 
     Example:
         >>> import jax.numpy as jnp, jaxht
-        >>> f = jaxht.matrix_completion(jnp.array([0, 1]), jnp.array([2, 0]), jnp.array([5.0, 7.0]), (2, 3))
+        >>> rows, columns = jnp.array([0, 1]), jnp.array([2, 0])
+        >>> f = jaxht.matrix_completion(rows, columns, jnp.array([5.0, 7.0]), (2, 3))
         >>> f.predict(jnp.arange(6.0).reshape(2, 3)).tolist()
         [2.0, 3.0]
     """

@@ -2,10 +2,12 @@
 
 from typing import ClassVar, Protocol, Self, runtime_checkable
 
+import jax.numpy as jnp
+
 from jaxht._typing import Array, ArrayDType, Numeric
 from jaxht.linalg.operators import SymmetricOperator
 
-__all__ = ["Objective", "SumOverSamples", "check_products", "check_sum"]
+__all__ = ["Objective", "SumOverSamples", "check_products", "check_sum", "float_dtype"]
 
 
 @runtime_checkable
@@ -35,8 +37,9 @@ class Objective(Protocol):
 
     @property
     def num_samples(self) -> int:
-        """n, the number of functions that f is a sum of: a full gradient costs n IFO."""
-        ...
+        """n, the number of functions that f is a sum of: a full gradient costs n IFO. 1 where f is
+        not known to be a sum."""
+        return 1
 
     def prepare(self) -> Self:
         """This objective with what a run needs to compute only once.
@@ -44,7 +47,7 @@ class Objective(Protocol):
         Raises:
             ValueError: for data of wrong shapes, dtypes or values, as far as known at trace time.
         """
-        ...
+        return self
 
     @property
     def needs_entries(self) -> bool:
@@ -52,12 +55,12 @@ class Objective(Protocol):
         return True
 
     def start(self) -> Array:
-        """A point to start from."""
-        ...
+        """A point to start from: zero."""
+        return jnp.zeros(self.shape, self.dtype)
 
     def predict(self, x: Array) -> Array:
-        """pred of x."""
-        ...
+        """pred of x: x itself."""
+        return x
 
     def value(self, x: Array, pred: Array) -> Array:
         """f(x)."""
@@ -108,6 +111,11 @@ class SumOverSamples(Objective, Protocol):
     def sample_smoothness(self) -> Array:
         """An upper estimate of the largest smoothness of any f_i."""
         ...
+
+
+def float_dtype(dtype: ArrayDType) -> ArrayDType:
+    """``dtype``, or the default float for integers."""
+    return jnp.result_type(float) if jnp.issubdtype(dtype, jnp.integer) else dtype
 
 
 def check_products(objective: Objective) -> None:

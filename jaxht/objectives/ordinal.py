@@ -14,7 +14,8 @@ class Ordinal(LinearModel):
     the logistic.
 
     .. math::
-        f(x) = c' \min_\theta \sum_i s_i \big(-\log P(y_i)\big) + \tfrac12 \sum_j l_{2,j} x_j^2, \qquad
+        f(x) = c' \min_\theta \sum_i s_i \big(-\log P(y_i)\big)
+            + \tfrac12 \sum_j l_{2,j} x_j^2, \qquad
         P(y) = \sigma(\theta_y - a \cdot x) - \sigma(\theta_{y-1} - a \cdot x)
 
     c' = ``1 / sum_i s_i`` where ``mean`` is set, else 1. The c - 1 thresholds are minimised over

@@ -13,7 +13,7 @@ from jaxht.linalg.eigenvalues import SAFETY, largest_eigenvalue
 from jaxht.linalg.operators import SymmetricOperator
 from jaxht.linalg.positive_definite import inverse, logdet, symmetric
 from jaxht.linalg.precision import matmul
-from jaxht.objectives.objective import Objective
+from jaxht.objectives.objective import Objective, float_dtype
 
 __all__ = ["GaussianPrecision"]
 
@@ -27,7 +27,8 @@ class GaussianPrecision(Objective):
     bounded eigenvalues.
 
     .. math::
-        f(W) = -\log\det W + \langle S, W \rangle, \qquad lower \cdot I \preceq W \preceq upper \cdot I
+        f(W) = -\log\det W + \langle S, W \rangle, \qquad
+        lower \cdot I \preceq W \preceq upper \cdot I
 
     With :class:`jaxht.Edges` and ``HTP(backtrack=True)`` it is GraHTP for graphical models; GraSP,
     OMP (FBS) and FoBa run on it too. On a graph f is minimised by Newton steps, and where a bound
@@ -64,8 +65,8 @@ class GaussianPrecision(Objective):
 
     Example:
         >>> import jax.numpy as jnp, jaxht
-        >>> f = jaxht.GaussianPrecision(jnp.array([[1.0, 0.5, 0.0], [0.5, 1.0, 0.1], [0.0, 0.1, 1.0]]))
-        >>> result = jaxht.solve(f, jaxht.Edges(1), jaxht.HTP())
+        >>> S = jnp.array([[1.0, 0.5, 0.0], [0.5, 1.0, 0.1], [0.0, 0.1, 1.0]])
+        >>> result = jaxht.solve(jaxht.GaussianPrecision(S), jaxht.Edges(1), jaxht.HTP())
         >>> (result.x != 0).tolist()
         [[True, True, False], [True, True, False], [False, False, True]]
     """
@@ -82,13 +83,7 @@ class GaussianPrecision(Objective):
     @property
     def dtype(self) -> ArrayDType:
         """That of S, or the default float for integers."""
-        dtype = jnp.result_type(self.S)
-        return jnp.result_type(float) if jnp.issubdtype(dtype, jnp.integer) else dtype
-
-    @property
-    def num_samples(self) -> int:
-        """1: the samples are not known."""
-        return 1
+        return float_dtype(jnp.result_type(self.S))
 
     def prepare(self) -> "GaussianPrecision":
         """This objective with the bounds filled in.
@@ -115,10 +110,6 @@ class GaussianPrecision(Objective):
     def start(self) -> Array:
         """``1 / S_ii`` on the diagonal, within the bounds."""
         return jnp.diag(jnp.clip(1 / jnp.diagonal(self.S), self.lower, self.upper))
-
-    def predict(self, x: Array) -> Array:
-        """x itself."""
-        return x
 
     def value(self, x: Array, pred: Array) -> Array:
         """f(x)."""

@@ -22,7 +22,8 @@ class Cox(LinearModel):
     exp(a_i.x)``.
 
     .. math::
-        f(x) = c \sum_{i:\, e_i = 1} s_i \Big(\log \sum_{j:\, t_j \ge t_i} s_j e^{a_j \cdot x} - a_i \cdot x\Big)
+        f(x) = c \sum_{i:\, e_i = 1} s_i
+            \Big(\log \sum_{j:\, t_j \ge t_i} s_j e^{a_j \cdot x} - a_i \cdot x\Big)
                + \tfrac12 \sum_j l_{2,j} x_j^2
 
     c = ``1 / sum_i s_i`` where ``mean`` is set, else 1. Tied events are Breslow's. h_0 needs no

@@ -24,7 +24,8 @@ class OrdinalLoss(Loss):
     -infinity and theta_(c-1) infinity. With delta_j = theta_j - theta_(j-1),
 
     .. math::
-        l(u; y) = \log(1 + e^{u - \theta_y}) + \log(1 + e^{\theta_{y-1} - u}) - \log(1 - e^{-\delta_y})
+        l(u; y) = \log(1 + e^{u - \theta_y}) + \log(1 + e^{\theta_{y-1} - u})
+            - \log(1 - e^{-\delta_y})
 
     is convex in u and theta together, and so is ``min_theta sum_i s_i l_i`` in u. Its derivative is
     that at fixed thresholds, ``1 - sigma(theta_y - u) - sigma(theta_(y-1) - u)``, its Hessian what

@@ -39,7 +39,8 @@ class CoxLoss(Loss):
     its derivative by u_j, over s_j, is ``exp(u_j) H_j - e_j``,
 
     .. math::
-        H_j = \sum_{i: t_i \le t_j} \frac{s_i e_i}{R_i}, \qquad R_i = \sum_{j: t_j \ge t_i} s_j e^{u_j}
+        H_j = \sum_{i: t_i \le t_j} \frac{s_i e_i}{R_i}, \qquad
+        R_i = \sum_{j: t_j \ge t_i} s_j e^{u_j}
 
     and the product of its Hessian with v ``exp(u_j) sum_{i: t_i <= t_j} (s_i e_i / R_i) (v_j -
     m_i)``, m_i the mean of v over the risk set of i with weights ``s exp(u)``. All sums are
