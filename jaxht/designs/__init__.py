@@ -2,7 +2,7 @@
 products alone."""
 
 from collections.abc import Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,10 +12,10 @@ from jax.sharding import NamedSharding
 from jaxht._checks import no_array
 from jaxht._dataclass import cast_numbers
 from jaxht._repr import describe
-from jaxht._typing import Array, ArrayDType
+from jaxht._typing import Array
 from jaxht.designs.blocks import Blocks as Blocks
-from jaxht.designs.blocks import RowsOfBlocks
 from jaxht.designs.dense import Dense as Dense
+from jaxht.designs.design import Design as Design
 from jaxht.designs.entries import Entries as Entries
 from jaxht.designs.genotypes import Genotypes as Genotypes
 from jaxht.designs.integers import Integers as Integers
@@ -32,80 +32,6 @@ from jaxht.designs.sparse import SparseMatrix as SparseMatrix
 from jaxht.designs.stacked import Stacked as Stacked
 from jaxht.designs.streamed import Streamed as Streamed
 from jaxht.designs.streamed import stream as stream
-
-
-@runtime_checkable
-class Design(Protocol):
-    """What an objective may ask of a design matrix A (n, d), samples in rows.
-
-    Beside the methods below, a design that :meth:`gathers` may have ``subproblem(indices)``, which
-    returns ``columns(indices)`` and their Gram matrix (k_max, k_max) in one pass; see
-    :class:`Dense`. Any may have ``gram_product(v, weights)``, ``A^T (weights * (A v))`` in one
-    pass; see :class:`Streamed`."""
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """(n, d)."""
-        ...
-
-    @property
-    def dtype(self) -> ArrayDType:
-        """float32 or float64."""
-        ...
-
-    def gathers(self, k_max: int | None) -> bool:
-        """Whether a refit on k_max columns should gather them and solve directly; else it uses
-        products alone."""
-        ...
-
-    def matvec(self, x: Array) -> Array:
-        """``A x``: x is (d,) or (d, c), the result (n,) or (n, c)."""
-        ...
-
-    def rmatvec(self, r: Array) -> Array:
-        """``A^T r``: r is (n,) or (n, c), the result (d,) or (d, c)."""
-        ...
-
-    def columns(self, indices: Array) -> Array:
-        """The columns at ``indices`` (k_max,) as rows (k_max, n), ``A_F^T``; 0 where an index is
-        d."""
-        ...
-
-    def rows(self, indices: Array) -> Any:
-        """The rows at ``indices`` (b,), which may repeat, as a design (b, d) with products; 0 where
-        an index is n."""
-        ...
-
-    def squared(self, weights: Array) -> Array:
-        """``sum_i weights_i A_ij^2`` for all j: weights is (n,), the result (d,)."""
-        ...
-
-    def row_norms(self) -> Array:
-        """Euclidean norms of the rows, (n,)."""
-        ...
-
-    def column_norms(self) -> Array:
-        """Euclidean norms of the columns, (d,)."""
-        ...
-
-
-# Here, as a union of types is made anew wherever it is written: objectives ask for their design
-# often.
-_DESIGNS = (
-    Dense,
-    SparseMatrix,
-    SparseRows,
-    Blocks,
-    RowsOfBlocks,
-    Streamed,
-    Entries,
-    LinearOperator,
-    MatrixDesign,
-    Centred,
-    Genotypes,
-    Integers,
-    Stacked,
-)
 
 
 def design(A: Any, sharding: NamedSharding | None = None) -> Any:
@@ -143,7 +69,7 @@ def design(A: Any, sharding: NamedSharding | None = None) -> Any:
     """
     if sharding is not None:
         return _shard(A, sharding)
-    if isinstance(A, _DESIGNS):
+    if isinstance(A, Design):
         return A
     if isinstance(A, jax.Array | np.ndarray | jax.ShapeDtypeStruct):
         return Dense(A)  # type: ignore[arg-type]

@@ -14,12 +14,13 @@ from jaxht._dataclass import pytree
 from jaxht._typing import Array, ArrayDType
 from jaxht.designs.chunks import Chunks, num_chunks
 from jaxht.designs.dense import Dense
+from jaxht.designs.design import Design
 from jaxht.designs.sparse import GATHER_FACTOR, SparseMatrix, read_entries
 from jaxht.designs.stacked import positions_within
 
 
 @pytree
-class Blocks:
+class Blocks(Design):
     r"""A design A (n, d) in R x C blocks, each on a device of its own; made by ``jaxht.design(A,
     sharding)``.
 
@@ -182,7 +183,7 @@ class Blocks:
 
 
 @pytree
-class RowsOfBlocks:
+class RowsOfBlocks(Design):
     """Some rows of :class:`Blocks` as a design (b, d), the sum of what the devices have of them.
 
     Args:

@@ -13,9 +13,10 @@ from jax.custom_derivatives import SymbolicZero
 
 from jaxht._dataclass import replace
 from jaxht._typing import Array, ArrayDType
+from jaxht.designs.design import Design
 
 
-class Coded:
+class Coded(Design):
     """A design A (n, d) of small integers: its products from those that it has for matrices of c
     columns, unscaled.
 

@@ -9,11 +9,12 @@ from jax.custom_batching import custom_vmap
 
 from jaxht._dataclass import pytree
 from jaxht._typing import Array, ArrayDType
+from jaxht.designs.design import Design
 from jaxht.linalg.precision import matmul
 
 
 @pytree
-class Dense:
+class Dense(Design):
     """A design stored as an array.
 
     Args:
@@ -39,6 +40,11 @@ class Dense:
     def dtype(self) -> ArrayDType:
         """That of the array."""
         return self.array.dtype
+
+    @property
+    def dense_array(self) -> Array:
+        """The array."""
+        return self.array
 
     def gathers(self, k_max: int | None) -> bool:
         """True: columns are available."""

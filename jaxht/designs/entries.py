@@ -4,10 +4,11 @@ import jax.numpy as jnp
 
 from jaxht._dataclass import integer, pytree, static
 from jaxht._typing import Array, ArrayDType
+from jaxht.designs.design import Design
 
 
 @pytree
-class Entries:
+class Entries(Design):
     """Rows of the identity, ``(A x)_i = x[index_i]``: the observed entries of a vector or a
     flattened matrix.
 

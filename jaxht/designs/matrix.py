@@ -6,12 +6,13 @@ import jax.numpy as jnp
 
 from jaxht._dataclass import pytree, static
 from jaxht._typing import Array, ArrayDType
+from jaxht.designs.design import Design
 from jaxht.designs.entries import Entries
 from jaxht.linalg.products import Factored, Product
 
 
 @pytree
-class MatrixDesign:
+class MatrixDesign(Design):
     """Inner products with n matrices, ``X (m, p) -> <A_i, X>``, held as a design over the m p
     entries of X by row.
 
@@ -94,6 +95,16 @@ class MatrixDesign:
     def column_norms(self) -> Array:
         """For each entry of X, the norm of its n coefficients, (m, p)."""
         return self.vectorised.column_norms().reshape(self.matrix_shape)
+
+    @property
+    def variable_shape(self) -> tuple[int, ...]:
+        """(m, p)."""
+        return self.matrix_shape
+
+    @property
+    def has_column_norms(self) -> bool:
+        """As the design over the entries."""
+        return self.vectorised.has_column_norms
 
     @property
     def needs_entries(self) -> bool:

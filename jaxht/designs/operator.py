@@ -11,10 +11,11 @@ from jax import lax
 from jaxht._dataclass import cast_numbers, mixed, pytree, static
 from jaxht._repr import describe
 from jaxht._typing import Array, ArrayDType
+from jaxht.designs.design import Design
 
 
 @pytree
-class LinearOperator:
+class LinearOperator(Design):
     """A matrix-free design: ``A x = product(x, *args)``, for example a subsampled transform or a
     convolution.
 
@@ -72,6 +73,11 @@ class LinearOperator:
                 self, "check", False
             )  # once: copies are made wherever numbers are cast
             _check(self)
+
+    @property
+    def has_column_norms(self) -> bool:
+        """Whether ``norms`` are given."""
+        return self.norms is not None
 
     def gathers(self, k_max: int | None) -> bool:
         """False: columns cost a product each."""

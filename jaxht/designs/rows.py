@@ -9,13 +9,14 @@ from jax import lax
 from jaxht._dataclass import integer, pytree, static
 from jaxht._typing import Array, ArrayDType, Numeric
 from jaxht.designs.chunks import Chunks, take
+from jaxht.designs.design import Design
 
 # Chunks that are read together: at least MIN_CHUNKS, and as many as ROWS rows have, with a margin.
 MIN_CHUNKS, ROWS, MARGIN = 32, 64, 1.25
 
 
 @pytree
-class SparseRows:
+class SparseRows(Design):
     """b rows of a sparse matrix, which may repeat: products read the entries of these rows only.
 
     Args:

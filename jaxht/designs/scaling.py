@@ -10,6 +10,7 @@ from jaxht._dataclass import pytree
 from jaxht._typing import Array, ArrayDType
 from jaxht.designs.blocks import Blocks
 from jaxht.designs.dense import Dense
+from jaxht.designs.design import Design
 from jaxht.designs.genotypes import Genotypes
 from jaxht.designs.integers import Integers
 from jaxht.designs.operator import LinearOperator
@@ -18,7 +19,7 @@ from jaxht.linalg.precision import matmul
 
 
 @pytree
-class Centred:
+class Centred(Design):
     """A design minus a matrix of rank 1, ``B - u m'``: u is 1 for each row, m the means of the
     columns of B.
 

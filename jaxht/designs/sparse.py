@@ -12,6 +12,7 @@ from jaxht._checks import warn_of_rounding
 from jaxht._dataclass import integer, pytree
 from jaxht._typing import Array, ArrayDType
 from jaxht.designs.chunks import Chunks
+from jaxht.designs.design import Design
 from jaxht.designs.rows import SparseRows
 
 # A refit gathers dense columns if they take at most this many times the memory of A.
@@ -19,7 +20,7 @@ GATHER_FACTOR = 4
 
 
 @pytree
-class SparseMatrix:
+class SparseMatrix(Design):
     """A sparse design A (n, d) that stores its entries by row and by column; made by
     :func:`jaxht.design`.
 

@@ -7,10 +7,11 @@ import numpy as np
 
 from jaxht._dataclass import mixed, pytree
 from jaxht._typing import Array, ArrayDType, Numeric
+from jaxht.designs.design import Design
 
 
 @pytree
-class Stacked:
+class Stacked(Design):
     """The columns of several designs, ``A = [A_1, A_2, ...]``; made by
     :func:`jaxht.designs.hstack`.
 

@@ -14,12 +14,13 @@ from jaxht._repr import short_repr
 from jaxht._typing import Array, ArrayDType
 from jaxht.designs import passes
 from jaxht.designs.dense import Dense
+from jaxht.designs.design import Design
 from jaxht.designs.reading import PieceRows, Reader, Reading, make_reader
 from jaxht.linalg.precision import matmul
 
 
 @pytree
-class Streamed:
+class Streamed(Design):
     """A design A (n, d) that is not in memory: made by :func:`jaxht.stream`.
 
     A product is a loop over chunks of rows, while a thread reads the next ones. On CPUs NumPy

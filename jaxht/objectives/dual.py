@@ -37,7 +37,6 @@ from jax import lax
 
 from jaxht._typing import Array, Leaf, Numeric
 from jaxht.constraints import Constraint
-from jaxht.designs import LinearOperator
 from jaxht.linalg.operators import SymmetricOperator
 from jaxht.linalg.selection import k_largest_mask
 from jaxht.objectives.linear_model import LinearModel
@@ -152,10 +151,10 @@ def column_bound(objective: LinearModel) -> Array:
         5.0
     """
     A = objective.design
-    if isinstance(A, LinearOperator) and A.norms is None:
-        gram = SymmetricOperator(lambda v: A.rmatvec(A.matvec(v)), A.shape[1:], objective.dtype)
-        return jnp.sqrt(gram.norm())
-    return jnp.max(A.column_norms())
+    if A.has_column_norms:
+        return jnp.max(A.column_norms())
+    gram = SymmetricOperator(lambda v: A.rmatvec(A.matvec(v)), A.variable_shape, objective.dtype)
+    return jnp.sqrt(gram.norm())
 
 
 # Operations beside the sums: of a term of a loss and its conjugate (functions of XLA have errors of

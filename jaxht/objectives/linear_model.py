@@ -12,7 +12,7 @@ from jax import lax
 from jaxht._checks import check_array, check_scalars, warn_of_rounding
 from jaxht._dataclass import cast_numbers, pytree, replace, static
 from jaxht._typing import Array, ArrayDType, Numeric
-from jaxht.designs import Dense, LinearOperator, MatrixDesign, design
+from jaxht.designs import Design, design
 from jaxht.linalg.operators import SymmetricOperator
 from jaxht.linalg.precision import matmul
 from jaxht.linalg.products import Product, known_by_products, weighted_square
@@ -48,12 +48,12 @@ class LinearModel(SumOverSamples):
     @property
     def design(self) -> Any:
         """A as a design: A itself once the objective is prepared."""
-        return self.A if hasattr(self.A, "gathers") else design(self.A)
+        return self.A if isinstance(self.A, Design) else design(self.A)
 
     @property
     def shape(self) -> tuple[int, ...]:
         """(d,), or (m, p) for measurements of a matrix."""
-        return _column_shape(self.design)
+        return self.design.variable_shape
 
     @property
     def target_shape(self) -> tuple[int, ...]:
@@ -245,20 +245,14 @@ class LinearModel(SumOverSamples):
         """``c sigma_max(S^(1/2) A)^2``, an upper estimate. Cost: about 16 products."""
         A = self.design
         weights = self.weight(jnp.ones(self.num_samples, self.dtype))
-
-        def product(v):
-            if hasattr(A, "gram_product"):
-                return A.gram_product(v, weights)
-            return A.rmatvec(self.weight(A.matvec(v)))
-
         # Of several outputs, the norm is that of one.
-        return SymmetricOperator(product, _column_shape(A), self.dtype).norm()
+        gram = SymmetricOperator(lambda v: A.gram_product(v, weights), A.variable_shape, self.dtype)
+        return gram.norm()
 
     @property
     def needs_entries(self) -> bool:
         """False for observed entries, where the ridge is one number."""
-        A = self.design
-        return jnp.ndim(self.penalty) > 0 or not isinstance(A, MatrixDesign) or A.needs_entries
+        return jnp.ndim(self.penalty) > 0 or self.design.needs_entries
 
     def _adjoint(self, derivatives: Array) -> Product:
         """``A^T derivatives`` as a matrix that is known by its products."""
@@ -281,11 +275,6 @@ def _check_samples(model: LinearModel) -> None:
         raise ValueError(
             f"offset must have shape {shape}, that of the predictions; got {model.offset.shape}"
         )
-
-
-def _column_shape(A: Any) -> tuple[int, ...]:
-    """The shape of the variable of one output."""
-    return A.matrix_shape if isinstance(A, MatrixDesign) else (A.shape[1],)
 
 
 def _as_column(v: Array, ndim: int) -> Array:
@@ -359,20 +348,18 @@ class WeightedGram(SymmetricOperator):
         """All rows. Cost: d / 2 products; for one output of a dense design and a separable loss, n
         d^2 in one."""
         model = self.model
-        A = model.design
-        if len(self.shape) != 1 or not isinstance(A, Dense) or not model.loss.is_separable:
+        A = model.design.dense_array
+        if len(self.shape) != 1 or A is None or not model.loss.is_separable:
             return super().matrix()
         weights = model.weight(self.curvature(jnp.ones(A.shape[0], self.dtype)))
-        gram = matmul(A.array.T, weights[:, None] * A.array)
+        gram = matmul(A.T, weights[:, None] * A)
         if model.l2 is None:
             return gram
         return gram + jnp.diag(jnp.broadcast_to(model.penalty, self.shape))
 
     def preconditioner(self) -> Array:
         """The diagonal, or 1 where it would cost d products."""
-        A = self.model.design
-        A = A.vectorised if isinstance(A, MatrixDesign) else A
-        if isinstance(A, LinearOperator) and A.norms is None:
+        if not self.model.design.has_column_norms:
             return jnp.ones((), self.dtype)
         return self.diagonal()
 

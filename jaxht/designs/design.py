@@ -1,0 +1,85 @@
+"""The base class of designs: what objectives ask of a matrix."""
+
+import abc
+from typing import TYPE_CHECKING, Any
+
+from jaxht._typing import Array, ArrayDType
+
+__all__ = ["Design"]
+
+
+class Design(abc.ABC):
+    """What an objective may ask of a design matrix A (n, d), samples in rows.
+
+    Beside the methods below, a design that :meth:`gathers` may have ``subproblem(indices)``, which
+    returns ``columns(indices)`` and their Gram matrix (k_max, k_max) in one pass; see
+    :class:`Dense`. The rows of a design need no more than a minibatch asks of them."""
+
+    if TYPE_CHECKING:  # at run time no property, which the field of a dataclass could not replace
+
+        @property
+        def shape(self) -> tuple[int, int]:
+            """(n, d)."""
+
+        @property
+        def dtype(self) -> ArrayDType:
+            """float32 or float64."""
+
+    def gathers(self, k_max: int | None) -> bool:
+        """Whether a refit on k_max columns should gather them and solve directly; else it uses
+        products alone."""
+        raise NotImplementedError
+
+    @abc.abstractmethod
+    def matvec(self, x: Array) -> Array:
+        """``A x``: x is (d,) or (d, c), the result (n,) or (n, c)."""
+
+    @abc.abstractmethod
+    def rmatvec(self, r: Array) -> Array:
+        """``A^T r``: r is (n,) or (n, c), the result (d,) or (d, c)."""
+
+    def columns(self, indices: Array) -> Array:
+        """The columns at ``indices`` (k_max,) as rows (k_max, n), ``A_F^T``; 0 where an index is
+        d."""
+        raise NotImplementedError
+
+    def rows(self, indices: Array) -> Any:
+        """The rows at ``indices`` (b,), which may repeat, as a design (b, d) with products; 0 where
+        an index is n."""
+        raise NotImplementedError
+
+    def squared(self, weights: Array) -> Array:
+        """``sum_i weights_i A_ij^2`` for all j: weights is (n,), the result (d,)."""
+        raise NotImplementedError
+
+    def row_norms(self) -> Array:
+        """Euclidean norms of the rows, (n,)."""
+        raise NotImplementedError
+
+    def column_norms(self) -> Array:
+        """Euclidean norms of the columns, (d,)."""
+        raise NotImplementedError
+
+    def gram_product(self, v: Array, weights: Array) -> Array:
+        """``A^T (weights * (A v))``; a design may compute it in one pass."""
+        return self.rmatvec(weights * self.matvec(v))
+
+    @property
+    def variable_shape(self) -> tuple[int, ...]:
+        """The shape of x for one output: (d,), unless x is a matrix."""
+        return self.shape[1:]
+
+    @property
+    def needs_entries(self) -> bool:
+        """Whether x must be an array; else it may be known by its products alone."""
+        return True
+
+    @property
+    def has_column_norms(self) -> bool:
+        """Whether :meth:`column_norms` costs less than a product for each column."""
+        return True
+
+    @property
+    def dense_array(self) -> Array | None:
+        """A as an array (n, d), where it is stored as one."""
+        return None
