@@ -160,8 +160,8 @@ def on_rcv1(A: Any, y: np.ndarray, k: int, batch_size: int) -> None:
     )
 
 
-def _gap(iterate: Any) -> Any:
-    return iterate.gap / iterate.value
+def _gap(carry: Any) -> Any:
+    return carry.info.gap / carry.iterate.value
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ SOLVERS = {
     "NIHT": jaxht.NIHT(),
     "HTP": jaxht.HTP(),
     "PHT(1)": jaxht.PHT(),
-    "CoSaMP, debiased": jaxht.CoSaMP(debias=True),
+    "GraSP, debiased": jaxht.GraSP(),
     "SubspacePursuit": jaxht.SubspacePursuit(),
     "OMP": jaxht.OMP(),
     "OLS": jaxht.OLS(),

@@ -257,7 +257,7 @@ METHODS = {
     "NIHT": ours("NIHT"),
     "IHT": ours("IHT"),
     "GraSP": ours("GraSP"),
-    "CoSaMP": ours("CoSaMP", debias=True),
+    "GraSP": ours("GraSP"),
     "SubspacePursuit": ours("SubspacePursuit"),
     "DIHT": ours("DIHT"),
     "SDIHT": ours("SDIHT"),

@@ -56,7 +56,7 @@ def main(num_steps: int = 300, k: int = 20, l2: float = 1e-3) -> float:
         jaxht.Sparse(k),
         jaxht.IHT(step_size=step_size),
         num_steps=num_steps,
-        record=lambda it: it.x,
+        record=lambda carry: carry.iterate.x,
     )
     xs = train(A, y, k=k, l2=l2, step_size=step_size, num_steps=num_steps)
     difference = float(jnp.max(jnp.abs(xs - history[1:])) / jnp.max(jnp.abs(xs)))

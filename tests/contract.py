@@ -762,11 +762,11 @@ def watched(solver, starts, steps):
         return type(solver).init(self, *args)
 
     def step(self, objective, constraint, iterate, state):
-        new, new_state = type(solver).step(self, objective, constraint, iterate, state)
+        new, new_state, info = type(solver).step(self, objective, constraint, iterate, state)
         # A value that a step leaves out is filled in by the runner.
         before = iterate if new.value is not None else dataclasses.replace(iterate, value=None)
         steps.append(jax.tree.map(describe, ((before, state), (new, new_state))))
-        return new, new_state
+        return new, new_state, info
 
     kind = pytree(type("Watched", (type(solver),), {"init": init, "step": step}))
     return lambda solver: kind(

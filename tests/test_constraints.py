@@ -216,7 +216,7 @@ BOXES = (
     np.array([[0.0] * 8, [-0.5] * 8]),
     np.array([[INF] * 8, [1.0] * 8]),
 )  # not negative, and a box
-BOXED = [jaxht.IHT(), jaxht.NIHT(), jaxht.HTP(), jaxht.CoSaMP(debias=True)]
+BOXED = [jaxht.IHT(), jaxht.NIHT(), jaxht.HTP(), jaxht.GraSP()]
 
 
 @functools.cache

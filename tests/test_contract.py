@@ -81,7 +81,7 @@ GLOSSARY = {
     "step_size": "eta, the step along the gradient",
     "backtrack": "whether a step after which f has not fallen is taken back",
     "momentum": "nu, the part of the last move that is repeated",
-    "nesterov": "whether the gradient is taken after the momentum",
+    "nesterov": "whether gradients are taken at extrapolated points",
     "inner_steps": "m, the updates in a step",
     "batch_size": "b, the samples in a batch, or the first of those that grow",
     "batch_growth": "1 / omega, by which batches grow",
@@ -101,7 +101,6 @@ GLOSSARY = {
     "lower": "a lower bound of f",
     "threshold": "epsilon of FoBa, the least gain",
     "ratio": "nu of FoBa, of a gain",
-    "accelerate": "whether steps start from extrapolated points",
     "num_candidates": "supports refitted in a move of a search",
     "num_starts": "searches side by side",
     "num_moves": "swaps in a step",
@@ -144,12 +143,12 @@ def reports_what_it_found(row, case):
     case.problem.has_support(result.support, result.x)
     for name in ("full_gradients", "sample_gradients", "projections"):
         assert getattr(result.counts, name).shape == (LANES,)
-        assert np.all(np.diff(getattr(points.counts, name), axis=1) >= 0)
+        assert np.all(np.diff(getattr(history.counts, name), axis=1) >= 0)
     assert np.all(result.counts.ifo > 0)
     if result.gap is not None:
         slack = CLOSE[case.dtype] * np.abs(points.value)
-        assert np.all(points.gap >= -slack)
-        assert np.all(np.diff(points.gap, axis=1) <= slack[:, 1:])
+        assert np.all(history.info.gap >= -slack)
+        assert np.all(np.diff(history.info.gap, axis=1) <= slack[:, 1:])
     else:
         assert row.name not in ("DIHT", "SDIHT")
 
@@ -230,8 +229,7 @@ def obeys_stop(row, case):
     above = points.value + 1e-3 * np.abs(points.value)
     rtol = np.sqrt(change[:, 1] * change[:, 2] / (size[:, 1] * size[:, 2])).astype(case.dtype)
     is_still = (change <= rtol[:, None] * size) & case.solver.fixed_point_test
-    if points.skip_fixed_point_test is not None:
-        is_still &= ~points.skip_fixed_point_test[:, 1:]
+    is_still &= (history.info.accepted & ~history.info.skip_fixed_point_test)[:, 1:]
     tests = [
         (
             "max_steps",
@@ -253,8 +251,8 @@ def obeys_stop(row, case):
             ("target_value", target, points.value <= target[:, None], jaxht.Status.TARGET_REACHED)
         )
     if full.gap is not None:
-        gap_rtol = (1.01 * points.gap[:, 3] / points.value[:, 3]).astype(case.dtype)
-        closed = points.gap <= gap_rtol[:, None] * np.abs(points.value)
+        gap_rtol = (1.01 * history.info.gap[:, 3] / points.value[:, 3]).astype(case.dtype)
+        closed = history.info.gap <= gap_rtol[:, None] * np.abs(points.value)
         tests.append(("gap_rtol", gap_rtol, closed, jaxht.Status.GAP_CLOSED))
     for name, number, met, status in tests:
         result, _ = run(row.name, case, stop=dataclasses.replace(plain, **{name: number}))
@@ -360,7 +358,7 @@ def steps_alike_without_jit(row, case):
         theirs = lane(history, (2, t))
         assert jax.tree.structure(ours) == jax.tree.structure(theirs)
         identical((ours.status, ours.num_steps), (theirs.status, theirs.num_steps), case)
-        identical(jax.tree.map(np.asarray, ours.iterate.counts), theirs.iterate.counts, case)
+        identical(jax.tree.map(np.asarray, ours.counts), theirs.counts, case)
         for one, other in zip(
             jax.tree.leaves(jax.tree.map(key_data, ours)), jax.tree.leaves(theirs), strict=True
         ):

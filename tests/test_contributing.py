@@ -23,11 +23,11 @@ EXAMPLES = re.findall(
 MOST = {"full-gradient": 8, "pursuit": 10, "greedy": 12, "stochastic": 12}
 
 # What is read off these, or called on them, is a concept; the fields of an iterate are one with it.
-OWNERS = {"objective", "batch", "constraint", "iterate", "counts", "cycles", "CycleDetector"}
+OWNERS = {"objective", "batch", "constraint", "iterate", "cycles", "CycleDetector"}
 SAME = {
     "x": "iterate",
     "pred": "iterate",
-    "counts": "iterate",
+    "Iterate": "iterate",
     "init": "CycleDetector",
     "update": "CycleDetector",
 }
@@ -39,7 +39,7 @@ def concepts(code):
     tree, found = ast.parse(code), set()
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module.startswith("jaxht"):
-            found |= {alias.name for alias in node.names}
+            found |= {SAME.get(alias.name, alias.name) for alias in node.names}
         if isinstance(node, ast.Attribute):
             owner = (
                 node.value.attr

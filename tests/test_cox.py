@@ -166,7 +166,7 @@ SOLVERS = [
     jaxht.NIHT(),
     jaxht.HTP(),
     jaxht.PHT(1),
-    jaxht.CoSaMP(debias=True),
+    jaxht.GraSP(),
     jaxht.GraSP(),
     jaxht.SubspacePursuit(),
     jaxht.OMP(),

@@ -56,7 +56,9 @@ def resolve(name):
 
 
 def exports(module):
-    """The names that a module imports for others to use: ``import a as a``."""
+    """The names that a module imports for others to use: its ``__all__``, or ``import a as a``."""
+    if hasattr(module, "__all__"):
+        return set(module.__all__)
     imports = [
         node
         for node in ast.parse(inspect.getsource(module)).body

@@ -199,7 +199,7 @@ SOLVERS = [
     jaxht.IHT(),
     jaxht.NIHT(),
     jaxht.HTP(),
-    jaxht.CoSaMP(debias=True),
+    jaxht.GraSP(),
     jaxht.SubspacePursuit(),
     jaxht.OMP(),
 ]

@@ -425,7 +425,7 @@ def test_normalised_steps_never_raise_f():
     rng = np.random.default_rng(9)
     A, y, _ = planted(rng, 12, 10, 3, oversampling=2)
     f = jaxht.matrix_sensing(A, y + 0.1 * rng.normal(size=y.size), mean=False)
-    _, values = trace(f, LowRank(2, 2), jaxht.NIHT(accelerate=False), num_steps=60)
+    _, values = trace(f, LowRank(2, 2), jaxht.NIHT(nesterov=False), num_steps=60)
     assert np.all(np.diff(values) <= 1e-13 * values[0]) and values[-1] < 0.9 * values[0]
 
 
@@ -448,7 +448,7 @@ def test_runs_by_default_end_at_the_optimum_of_correlated_columns(single):
             result = solve(f, LowRank(3), solver)
             assert result.status == Status.CONVERGED
             np.testing.assert_allclose(result.value, least, rtol=1e-5)
-        plain = solve(f, LowRank(3), jaxht.HTP(accelerate=False), stop=Stop(max_steps=100))
+        plain = solve(f, LowRank(3), jaxht.HTP(nesterov=False), stop=Stop(max_steps=100))
         assert plain.status == Status.MAX_STEPS and plain.value > 1.04 * least
 
 

@@ -13,7 +13,7 @@ import pytest
 
 import jaxht
 from jaxht import HTP, IHT, NIHT, SVRGHT, Groups, LeastSquares, Sparse, Status, Stop, ensembles
-from jaxht.extend import Counts, advance, finish, prepare, start
+from jaxht.extend import Counts, Info, advance, finish, prepare, start
 from tests.util import host, quick, record_x, solve, trace, x64
 
 pytestmark = pytest.mark.usefixtures("all_quickly")
@@ -187,7 +187,7 @@ def test_raise_for_status():
 
 def test_blow_up_returns_the_last_sound_iterate():
     result, (x, value) = jaxht.trace(
-        F, C, IHT(step_size=1.0), num_steps=40, record=lambda iterate: (iterate.x, iterate.value)
+        F, C, IHT(step_size=1.0), num_steps=40, record=lambda carry: (carry.iterate.x, carry.iterate.value)
     )
     start = value[0]
     assert result.status == Status.DIVERGED
@@ -302,7 +302,7 @@ def test_pursuits_that_fall_short_return_their_best_point(name):
         arguments = LeastSquares(A, y, mean=False), Sparse(3, k_max=3), PURSUITS[name]
         stop = Stop(max_steps=limit, rtol=0)
         result, history = jaxht.trace(
-            *arguments, num_steps=8, x0=x0, stop=stop, record=lambda it: (it.x, it.value)
+            *arguments, num_steps=8, x0=x0, stop=stop, record=lambda carry: (carry.iterate.x, carry.iterate.value)
         )
         problem, x0, _ = prepare(*arguments, x0=x0, stop=stop)
         carry = advance(problem, advance(problem, start(problem, x0, None), 2), 6)
@@ -337,7 +337,7 @@ def test_trace_records_every_iterate():
         C,
         solver,
         num_steps=6,
-        record=lambda iterate: {"x": iterate.x, "done": iterate.counts.full_gradients},
+        record=lambda carry: {"x": carry.iterate.x, "done": carry.counts.full_gradients},
     )
     assert history["x"].shape == (7, D)
     np.testing.assert_array_equal(history["done"], range(7))
@@ -428,7 +428,7 @@ def test_counts_do_not_wrap():
     @jax.jit
     @jax.vmap
     def counted(most):
-        counts = Counts.zero(10**6).plus(full_gradients=2**30, sample_gradients=5, projections=1)
+        counts = Counts.zero(10**6).plus(Info(full_gradients=2**30, sample_gradients=5, projections=1))
         counts = jax.lax.fori_loop(
             0, 4, lambda _, c: c.plus(sample_gradients=most, projections=2), counts
         )

@@ -46,7 +46,7 @@ def traced(solver, A, y, k, x0, l2=None, mean=False, *, num_steps, k_max=None, s
 
     def lane(A, y, x0, l2):
         objective = jaxht.LeastSquares(A, y, l2, mean=mean)
-        record = lambda iterate: (iterate.x, iterate.value)  # noqa: E731
+        record = lambda carry: (carry.iterate.x, carry.iterate.value)  # noqa: E731
         return jaxht.trace(
             objective,
             jaxht.Sparse(k, k_max=k_max),
@@ -275,7 +275,7 @@ EVERY = [
     jaxht.NIHT(),
     jaxht.HTP(),
     jaxht.PHT(),
-    jaxht.CoSaMP(debias=True),
+    jaxht.GraSP(),
     jaxht.SubspacePursuit(),
 ]
 

@@ -203,7 +203,7 @@ def test_sgd_and_threshold_is_iht():
             jaxht.Sparse(6),
             jaxht.IHT(step_size=step_size),
             num_steps=200,
-            record=lambda iterate: iterate.x,
+            record=lambda carry: carry.iterate.x,
         )
         tx = optax.chain(optax.sgd(step_size), hard_threshold(6))
         assert_iterates(tx, A, y, xs, 1e-12)
@@ -219,7 +219,7 @@ def test_heavy_ball_is_iht_with_momentum_and_the_trace_of_sgd_is_not():
             jaxht.Sparse(6),
             solver,
             num_steps=200,
-            record=lambda iterate: iterate.x,
+            record=lambda carry: carry.iterate.x,
         )
         heavy = optax.chain(
             optax.sgd(step_size), transforms.heavy_ball(momentum), hard_threshold(6)

@@ -127,7 +127,7 @@ U: jax.Array = jaxht.solve(
 ).support.U
 
 ended, history = jaxht.trace(
-    squares, jaxht.Sparse(2), jaxht.IHT(), num_steps=10, record=lambda iterate: iterate.value
+    squares, jaxht.Sparse(2), jaxht.IHT(), num_steps=10, record=lambda carry: carry.iterate.value
 )
 along: jaxht.Result = jaxht.path(squares, jaxht.Sparse(1), jaxht.OMP(), ks=[1, 2, 3])
 k: int = int(jaxht.validate(squares, squares, jaxht.Sparse(1), jaxht.OMP(), ks=[1, 2]).k)
@@ -180,9 +180,9 @@ class GradientDescent(jaxht.Solver):
         constraint: jaxht.Constraint,
         x0: Array,
         key: jax.Array | None,
-    ) -> tuple[extend.Iterate, None]:
+    ) -> tuple[extend.Iterate, None, extend.Info]:
         """The start."""
-        return extend.evaluate(objective, x0), None
+        return extend.evaluate(objective, x0), None, extend.Info()
 
     def step(
         self,
@@ -190,13 +190,12 @@ class GradientDescent(jaxht.Solver):
         constraint: jaxht.Constraint,
         iterate: extend.Iterate,
         state: None,
-    ) -> tuple[extend.Iterate, None]:
+    ) -> tuple[extend.Iterate, None, extend.Info]:
         """A step."""
         z = iterate.x - self.step_size * objective.gradient(iterate.x, iterate.pred)
         x, _ = constraint.project(z, iterate.x)
-        return extend.evaluate(
-            objective, x, iterate.counts.plus(full_gradients=1, projections=1)
-        ), state
+        info = extend.Info(full_gradients=1, projections=1)
+        return extend.evaluate(objective, x), state, info
 
 
 jaxht.solve(squares, jaxht.Sparse(2), GradientDescent(step_size=0.1))

@@ -36,9 +36,9 @@ solve = quick(jaxht.solve)
 trace = quick(jaxht.trace, static_argnames=("num_steps", "record"))
 
 
-def record_x(iterate):
+def record_x(carry):
     """For `trace`: the point."""
-    return iterate.x
+    return carry.iterate.x
 
 
 def x64(enabled: bool = True) -> contextlib.AbstractContextManager:

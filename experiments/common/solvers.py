@@ -87,7 +87,7 @@ SOLVERS = {
     "PHT": Row(lambda f, k: jaxht.PHT(r=1), "PHT, $r = 1$", COORDINATE, gathers=True),
     "CoSaMP": Row(lambda f, k: jaxht.CoSaMP(), "CoSaMP", "$k = K$", gathers=True),
     "SP": Row(lambda f, k: jaxht.SubspacePursuit(), "subspace pursuit", "$k = K$", gathers=True),
-    "GraSP": Row(lambda f, k: jaxht.GraSP(debias=True), "GraSP", "debiased", gathers=True),
+    "GraSP": Row(lambda f, k: jaxht.GraSP(), "GraSP", "debiased", gathers=True),
     "OMP": Row(lambda f, k: OMP(), "OMP", "$k = K$", gathers=True),
     "OMPR": Row(lambda f, k: OMPR(), "OMPR", "$k = K$", gathers=True, after_omp=True),
     "ELS": Row(

@@ -59,7 +59,7 @@ class Task:
         objective: Objective | None = None,
         key: Any = None,
     ) -> Any:
-        """Run a solver from 0; return the result, the records (iterate -> values) of all steps, and
+        """Run a solver from 0; return the result, the records (carry -> values) of all steps, and
         the seconds.
 
         The key is that of the task's seed, unless another is given.

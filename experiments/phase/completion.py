@@ -41,7 +41,7 @@ class Config(BaseConfig):
 # By name: (share p of the entries that is observed) -> solver, and its step size, as text in
 # figures.
 SOLVERS: dict[str, tuple[Callable[[Any], Solver], str]] = {
-    "NIHT": (lambda p: NIHT(accelerate=False), "adaptive step"),
+    "NIHT": (lambda p: NIHT(nesterov=False), "adaptive step"),
     "IHT": (lambda p: IHT(1 / p), r"$\eta = 1/p$"),
     "IHT-1": (lambda p: IHT(1.0), r"$\eta = 1/L = 1$"),
 }

@@ -29,7 +29,7 @@ from experiments.common import (
 )
 from experiments.common.session import Piece
 from jaxht import DIHT, HTP, IHT, SDIHT, SVRGHT, Hinge, SmoothedHinge, Sparse
-from jaxht.extend import Iterate
+from jaxht.extend import Carry
 
 NAMES = ["IHT", "HTP", "SVRG-HT", "DIHT", "SDIHT"]
 DUAL = NAMES[3:]
@@ -169,8 +169,8 @@ class Task(tasks.Task):
         return made.where(DataArray(point <= taken, dims="point")).assign_coords(point=point)
 
 
-def _record(iterate: Iterate) -> Any:
-    return iterate.value, iterate.gap, iterate.counts, iterate.x
+def _record(carry: Carry) -> Any:
+    return carry.iterate.value, carry.info.gap, carry.counts, carry.iterate.x
 
 
 def final(values: DataArray) -> DataArray:

@@ -42,7 +42,7 @@ from jaxht import (
     reduced_rank_minimum,
     solve,
 )
-from jaxht.extend import Iterate
+from jaxht.extend import Carry
 
 
 class Config(BaseConfig):
@@ -250,8 +250,8 @@ class Task(tasks.Task):
         )
 
 
-def _record(iterate: Iterate) -> Any:
-    return iterate.value, iterate.counts
+def _record(carry: Carry) -> Any:
+    return carry.iterate.value, carry.counts
 
 
 def within(curve: Dataset, budget: float) -> Dataset:

@@ -35,7 +35,7 @@ from jaxht.exact.perspective import Node, perspective_prox, spread
 from jaxht.linalg.precision import matmul
 from jaxht.objectives.dual import dual_point, dual_variables, primal_error
 from jaxht.objectives.linear_model import LinearModel
-from jaxht.solvers.pursuit import Momentum
+from jaxht.solvers.pursuit import NesterovPoint
 from jaxht.subproblems import refit
 from jaxht.subproblems.columns import least_gamma, smooth_hinge
 
@@ -256,7 +256,7 @@ class Descent(NamedTuple):
     Attributes:
         x: (d,).
         pred: A x; where R is quadratic H x.
-        momentum: a :class:`jaxht.solvers.pursuit.Momentum`.
+        momentum: a :class:`jaxht.solvers.pursuit.NesterovPoint`.
         eta: the step size, a scalar.
         value: that of the relaxation at x, a scalar.
         z: (m,).
@@ -264,7 +264,7 @@ class Descent(NamedTuple):
 
     x: Leaf
     pred: Leaf
-    momentum: Momentum
+    momentum: NesterovPoint
     eta: Leaf
     value: Leaf
     z: Leaf
@@ -327,7 +327,7 @@ def relax(relaxation: Relaxation, goal: Goal, start: Start) -> Relaxed:
             new, image, state.momentum, 1.02 * state.eta, f_new + ridge.rho / 2 * square, z
         )
         taken = taken._replace(momentum=state.momentum.update(taken, state))
-        refused = state._replace(momentum=Momentum.init(state), eta=state.eta / 2)
+        refused = state._replace(momentum=NesterovPoint.init(state), eta=state.eta / 2)
         return tree_where(accepted, taken, refused)
 
     def advance(carry: tuple[Array, Descent, Bound, Array]) -> tuple[Array, Descent, Bound, Array]:
@@ -352,7 +352,7 @@ def relax(relaxation: Relaxation, goal: Goal, start: Start) -> Relaxed:
 
     image, inf = image_of(x), jnp.full((), jnp.inf, x.dtype)
     none = jnp.zeros(node.included.shape, x.dtype)
-    state = Descent(x, image, Momentum(x, image, jnp.ones_like(inf)), step_size, inf, none)
+    state = Descent(x, image, NesterovPoint(x, image, jnp.ones_like(inf)), step_size, inf, none)
     begin = (
         jnp.zeros((), jnp.int32),
         state,

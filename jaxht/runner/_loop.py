@@ -15,7 +15,7 @@ from jaxht.objectives.objective import Objective
 from jaxht.runner._problem import Problem, Start, initial_point
 from jaxht.runner._result import Result
 from jaxht.runner._stop import Stop
-from jaxht.solvers.iterate import Iterate
+from jaxht.solvers.iterate import Counts, Info, Iterate
 from jaxht.solvers.status import Status
 
 __all__ = ["Carry", "advance", "finish", "one_step", "start"]
@@ -32,6 +32,8 @@ class Carry:
     Attributes:
         iterate: the current :class:`Iterate`.
         state: the solver's state, any pytree.
+        info: what the last step has cost and found, an :class:`Info` of arrays.
+        counts: what the run has cost, a :class:`Counts`.
         status: int32, a :class:`jaxht.Status`.
         num_steps: int32, steps taken.
         patience: int32, the number of steps for which the support has not changed, where
@@ -42,6 +44,8 @@ class Carry:
 
     iterate: Iterate
     state: Any
+    info: Info
+    counts: Counts
     status: Array
     num_steps: Array
     patience: Array
@@ -80,16 +84,27 @@ def start(problem: Problem, x0: Start, key: PRNGKey | None) -> Carry:
         jnp.asarray([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(x0)], bool)
     )
     x0 = origin if x0 is None else tree_where(is_finite, constraint.project(x0, x0)[0], origin)
-    iterate, state = problem.solver.init(objective, constraint, x0, key)
+    iterate, state, info = problem.solver.init(objective, constraint, x0, key)
+    info = info.as_arrays()
     iterate = _with_value(objective, iterate)
     base = jnp.abs(objective.value(origin, objective.predict(origin)))
     divergence_threshold = DIVERGENCE_FACTOR * jnp.maximum(jnp.abs(iterate.value), base)
     zero = jnp.zeros((), jnp.int32)
-    status = _judge(problem.stop, iterate, zero, divergence_threshold)
+    status = _judge(problem.stop, iterate, info, zero, divergence_threshold)
     status = jnp.where(is_finite & jnp.isfinite(iterate.value), status, Status.INVALID_START)
     status = jnp.where(jnp.isfinite(base), status, Status.INVALID_DATA).astype(jnp.int32)
     best = (iterate.x, iterate.value) if problem.solver.keeps_best else None
-    return Carry(iterate, state, status, zero, zero, divergence_threshold, best)
+    return Carry(
+        iterate=iterate,
+        state=state,
+        info=info,
+        counts=Counts.zero(objective.num_samples).plus(info),
+        status=status,
+        num_steps=zero,
+        patience=zero,
+        divergence_threshold=divergence_threshold,
+        best=best,
+    )
 
 
 def advance(problem: Problem, carry: Carry, num_steps: Numeric) -> Carry:
@@ -158,41 +173,58 @@ def finish(problem: Problem, carry: Carry) -> Result:
         value=value,
         num_steps=carry.num_steps,
         status=carry.status,
-        counts=iterate.counts,
-        gap=iterate.gap,
+        counts=carry.counts,
+        gap=carry.info.gap,
     )
 
 
 def one_step(problem: Problem, carry: Carry) -> Carry:
+    objective, constraint, solver = problem.objective, problem.constraint, problem.solver
     stop, old = problem.stop, carry.iterate
-    iterate, state = problem.solver.step(problem.objective, problem.constraint, old, carry.state)
-    iterate = _with_value(problem.objective, iterate)
-    num_steps, patience = carry.num_steps + 1, carry.patience
+    iterate, state, info = solver.step(objective, constraint, old, carry.state)
+    iterate = _with_value(objective, iterate)
+    info = info.as_arrays()
+    # After a rejected step, x is still that of an earlier refit.
+    converged = jnp.where(info.accepted, info.refit_converged, carry.info.refit_converged)
+    info = replace(info, refit_converged=converged)
+    num_steps = carry.num_steps + 1
+    patience = carry.patience
     still: Any = False
     stable: Any = False
-    if problem.solver.fixed_point_test:
+    if solver.fixed_point_test:
         change, size = square_norms(iterate.x - old.x, iterate.x)
-        still = (change <= jnp.square(stop.rtol) * size) & (
-            size < jnp.inf
-        )  # squares that overflow tell nothing
-        still &= ~iterate.skip_fixed_point_test
+        is_close = change <= jnp.square(stop.rtol) * size
+        # Squares that overflow tell nothing.
+        still = is_close & (size < jnp.inf) & info.accepted & ~info.skip_fixed_point_test
     if stop.support_patience is not None:
-        same = problem.constraint.support_of(iterate.x).equals(problem.constraint.support_of(old.x))
+        same = constraint.support_of(iterate.x).equals(constraint.support_of(old.x))
         patience = jnp.where(same, patience + 1, 0)
         stable = patience >= stop.support_patience
-    status = _judge(stop, iterate, num_steps, carry.divergence_threshold, still, stable)
-    kept = tree_where(status == Status.DIVERGED, old, iterate)
-    # A step that diverges is rejected, but its cost counts.
-    kept = replace(kept, counts=iterate.counts)
+    status = _judge(stop, iterate, info, num_steps, carry.divergence_threshold, still, stable)
+    # A step that diverges is undone, but its cost counts.
+    counts = carry.counts.plus(info)
+    diverged = status == Status.DIVERGED
+    iterate, info = tree_where(diverged, (old, carry.info), (iterate, info))
     best = carry.best
     if best is not None:
-        best = tree_where(kept.value < best[1], (kept.x, kept.value), best)
-    return Carry(kept, state, status, num_steps, patience, carry.divergence_threshold, best)
+        best = tree_where(iterate.value < best[1], (iterate.x, iterate.value), best)
+    return Carry(
+        iterate=iterate,
+        state=state,
+        info=info,
+        counts=counts,
+        status=status,
+        num_steps=num_steps,
+        patience=patience,
+        divergence_threshold=carry.divergence_threshold,
+        best=best,
+    )
 
 
 def _judge(
     stop: Stop,
     iterate: Iterate,
+    info: Info,
     num_steps: Array,
     divergence_threshold: Array,
     still: Any = False,
@@ -203,16 +235,13 @@ def _judge(
     status = jnp.where(num_steps >= stop.max_steps, Status.MAX_STEPS, Status.RUNNING)
     status = jnp.where(still, Status.CONVERGED, status)
     status = jnp.where(stable, Status.SUPPORT_STABLE, status)
-    status = jnp.where(iterate.status != 0, iterate.status, status)
-    if iterate.refit_converged is not None:
-        ended = (status != Status.RUNNING) & (status < Status.TARGET_REACHED) | (
-            status == Status.NO_PROGRESS
-        )
-        status = jnp.where(ended & ~iterate.refit_converged, Status.REFIT_FAILED, status)
-    if stop.gap_rtol is not None and iterate.gap is not None:
-        status = jnp.where(
-            iterate.gap <= stop.gap_rtol * jnp.abs(iterate.value), Status.GAP_CLOSED, status
-        )
+    status = jnp.where(info.status != Status.RUNNING, info.status, status)
+    succeeded = (status != Status.RUNNING) & (status < Status.TARGET_REACHED)
+    ended = succeeded | (status == Status.NO_PROGRESS)
+    status = jnp.where(ended & ~info.refit_converged, Status.REFIT_FAILED, status)
+    if stop.gap_rtol is not None and info.gap is not None:
+        closed = info.gap <= stop.gap_rtol * jnp.abs(iterate.value)
+        status = jnp.where(closed, Status.GAP_CLOSED, status)
     if stop.target_value is not None:
         status = jnp.where(iterate.value <= stop.target_value, Status.TARGET_REACHED, status)
     # Written so that NaN counts as divergence.

@@ -188,13 +188,9 @@ class Runs(NamedTuple):
     def resume(self, carry: Carry, k: Array, is_first: Array) -> tuple[Carry, Result]:
         """A run that goes on where it finished because it had as many coordinates as it may."""
         resumes = (carry.status == Status.FINISHED) & ~is_first
-        running = jnp.full((), Status.RUNNING, jnp.int32)
-        iterate = replace(carry.iterate, status=tree_where(resumes, running, carry.iterate.status))
-        status = tree_where(resumes, running, carry.status)
+        status = jnp.where(resumes, Status.RUNNING, carry.status)
         problem = self.problem_for(k)
-        carry = advance(
-            problem, replace(carry, iterate=iterate, status=status), problem.stop.max_steps
-        )
+        carry = advance(problem, replace(carry, status=status), problem.stop.max_steps)
         return carry, finish(problem, carry)
 
 

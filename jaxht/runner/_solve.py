@@ -24,7 +24,6 @@ from jaxht.runner._problem import Problem, Start, prepare
 from jaxht.runner._result import Result
 from jaxht.runner._sharing import narrow_support, share_program
 from jaxht.runner._stop import Stop
-from jaxht.solvers.iterate import Iterate
 from jaxht.solvers.solver import Solver
 from jaxht.solvers.status import Status
 
@@ -144,12 +143,12 @@ def trace(
     solver: Solver | None = None,
     *,
     num_steps: int,
-    record: Callable[[Iterate], Any] = lambda iterate: iterate.value,
+    record: Callable[[Carry], Any] = lambda carry: carry.iterate.value,
     x0: Variable | Result | Literal["dense"] | None = None,
     key: PRNGKey | None = None,
     stop: Stop = Stop(),
 ) -> tuple[Result, Any]:
-    """Take a fixed number of steps and record a function of every iterate.
+    """Take a fixed number of steps and record a function of every one.
 
     Its derivatives, forward and reverse, are those of the steps; those of :func:`solve` are of the
     solution.
@@ -159,8 +158,8 @@ def trace(
         constraint: C, as in :func:`solve`.
         solver: as in :func:`solve`.
         num_steps: an int >= 0, static. A run that ends earlier repeats its last record.
-        record: pure function of a :class:`jaxht.extend.Iterate`, static; by default its value.
-            Defined once, it compiles once.
+        record: pure function of a :class:`jaxht.extend.Carry`, static; by default the value of its
+            iterate. Defined once, it compiles once.
         x0: start, as in :func:`solve`.
         key: PRNG key, as in :func:`solve`.
         stop: limits and tolerances; by default ``stop.max_steps`` is num_steps.
@@ -233,15 +232,15 @@ def _trace(
     x0: Start,
     key: PRNGKey | None,
     num_steps: int,
-    record: Callable[[Iterate], Any],
+    record: Callable[[Carry], Any],
 ) -> tuple[Result, Any]:
     # A scan with selection, not `advance`: reverse-mode differentiation passes through it.
     def body(carry, _):
         carry = tree_where(carry.status == Status.RUNNING, one_step(problem, carry), carry)
-        return carry, record(carry.iterate)
+        return carry, record(carry)
 
     carry = start(problem, x0, key)
-    first = record(carry.iterate)
+    first = record(carry)
     carry, rest = lax.scan(body, carry, length=num_steps)
     history = jax.tree.map(
         lambda first, rest: jnp.concatenate([jnp.asarray(first)[None], rest]), first, rest

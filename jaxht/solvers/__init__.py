@@ -1,28 +1,49 @@
 """One algorithm, or one family, a file."""
 
-from jaxht.solvers.arht import ARHT as ARHT
-from jaxht.solvers.cosamp import CoSaMP as CoSaMP
-from jaxht.solvers.cosamp import GraSP as GraSP
-from jaxht.solvers.cosamp import SubspacePursuit as SubspacePursuit
-from jaxht.solvers.diht import DIHT as DIHT
-from jaxht.solvers.diht import SDIHT as SDIHT
-from jaxht.solvers.exchange import OMPR as OMPR
-from jaxht.solvers.exchange import ExhaustiveLocalSearch as ExhaustiveLocalSearch
-from jaxht.solvers.foba import FoBa as FoBa
-from jaxht.solvers.hsght import HSGHT as HSGHT
-from jaxht.solvers.htp import HTP as HTP
-from jaxht.solvers.htp import PHT as PHT
-from jaxht.solvers.iht import IHT as IHT
-from jaxht.solvers.iterate import Counts as Counts
-from jaxht.solvers.iterate import Iterate as Iterate
-from jaxht.solvers.iterate import evaluate as evaluate
-from jaxht.solvers.local_search import LocalSearch as LocalSearch
-from jaxht.solvers.niht import NIHT as NIHT
-from jaxht.solvers.omp import OLS as OLS
-from jaxht.solvers.omp import OMP as OMP
-from jaxht.solvers.saga import HTSAGA as HTSAGA
-from jaxht.solvers.sght import SGHT as SGHT
-from jaxht.solvers.solver import Solver as Solver
-from jaxht.solvers.status import Status as Status
-from jaxht.solvers.svrg import HTSVRG as HTSVRG
-from jaxht.solvers.svrg import SVRGHT as SVRGHT
+from jaxht.solvers.arht import ARHT
+from jaxht.solvers.cosamp import CoSaMP, GraSP, SubspacePursuit
+from jaxht.solvers.diht import DIHT, SDIHT
+from jaxht.solvers.exchange import OMPR, ExhaustiveLocalSearch
+from jaxht.solvers.foba import FoBa
+from jaxht.solvers.hsght import HSGHT
+from jaxht.solvers.htp import HTP, PHT
+from jaxht.solvers.iht import IHT
+from jaxht.solvers.iterate import Counts, Info, Iterate, evaluate
+from jaxht.solvers.local_search import LocalSearch
+from jaxht.solvers.niht import NIHT
+from jaxht.solvers.omp import OLS, OMP
+from jaxht.solvers.saga import HTSAGA
+from jaxht.solvers.sght import SGHT
+from jaxht.solvers.solver import Solver
+from jaxht.solvers.status import Status
+from jaxht.solvers.svrg import HTSVRG, SVRGHT
+
+__all__ = [
+    "ARHT",
+    "DIHT",
+    "HSGHT",
+    "HTP",
+    "HTSAGA",
+    "HTSVRG",
+    "IHT",
+    "NIHT",
+    "OLS",
+    "OMP",
+    "OMPR",
+    "PHT",
+    "SDIHT",
+    "SGHT",
+    "SVRGHT",
+    "CoSaMP",
+    "Counts",
+    "ExhaustiveLocalSearch",
+    "FoBa",
+    "GraSP",
+    "Info",
+    "Iterate",
+    "LocalSearch",
+    "Solver",
+    "Status",
+    "SubspacePursuit",
+    "evaluate",
+]

@@ -2,8 +2,7 @@
 
 import functools
 import math
-from dataclasses import replace
-from typing import Any, ClassVar
+from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -11,10 +10,10 @@ from jax import lax
 from optax.tree_utils import tree_where
 
 from jaxht._dataclass import integer, pytree, signed, static
-from jaxht._typing import Array, Numeric, PRNGKey
+from jaxht._typing import Array, Leaf, Numeric, PRNGKey
 from jaxht.constraints import SelectionConstraint, check_selection
 from jaxht.objectives.objective import Objective
-from jaxht.solvers.iterate import Iterate, evaluate
+from jaxht.solvers.iterate import Info, Iterate, evaluate
 from jaxht.solvers.omp import complete_selection
 from jaxht.solvers.selection import best_item, count, swap
 from jaxht.solvers.solver import Solver, Step
@@ -25,8 +24,15 @@ from jaxht.subproblems.batches import map_refits
 
 @pytree
 class Core:
-    """The state of one core: the support S, the regularised coordinates R, and the minimiser of g_R
-    on S."""
+    """One core.
+
+    Attributes:
+        S: bool, the support.
+        R: bool, the regularised coordinates.
+        x: the minimiser of g_R on S.
+        pred: its prediction.
+        ended: bool, whether the core has reached the guess or is stuck.
+    """
 
     S: Array
     R: Array
@@ -37,13 +43,39 @@ class Core:
 
 @pytree
 class Search:
-    """The bisection for opt: a lower bound, the current guess, |f(0) - lower|, and the steps taken
-    for this guess."""
+    """The bisection for the optimum.
+
+    Attributes:
+        low: a lower bound.
+        guess: the current guess.
+        span: |f(0) - lower|.
+        num_steps: int32, the steps taken for this guess.
+    """
 
     low: Array
     guess: Array
     span: Array
     num_steps: Array = integer()
+
+
+class ARHTState(NamedTuple):
+    """The state of :class:`ARHT`.
+
+    Attributes:
+        key: of the next draws.
+        rho: the weight of the regulariser.
+        minimum: the minimiser of f on the support of the start.
+        first: the cores before their first step.
+        cores: the cores.
+        search: the bisection.
+    """
+
+    key: Leaf
+    rho: Leaf
+    minimum: Refit
+    first: Core
+    cores: Core
+    search: Search
 
 
 @pytree
@@ -129,7 +161,7 @@ class ARHT(Solver):
 
     def init(
         self, objective: Objective, constraint: SelectionConstraint, x0: Array, key: PRNGKey | None
-    ) -> Step:
+    ) -> Step[ARHTState]:
         """x0, the minimiser of f on the start's support, the cores there, and the first guess."""
         check_selection(constraint)
         # Where nothing is better than x0, x0 minimises f on its support.
@@ -144,22 +176,27 @@ class ARHT(Solver):
         cores = jax.tree.map(
             lambda leaf: jnp.broadcast_to(leaf, (self.num_cores, *leaf.shape)), core
         )
-        value, origin = objective.value(minimum.x, minimum.pred), objective.start()
+        value = objective.value(minimum.x, minimum.pred)
+        origin = objective.start()
         span = jnp.abs(objective.value(origin, objective.predict(origin)) - self.lower)
         low = self._bound(jnp.asarray(self.lower, x0.dtype), value, span)
         search = Search(low, (low + value) / 2, span, jnp.zeros((), jnp.int32))
-        return iterate, (key, rho, minimum, cores, cores, search)
+        return iterate, ARHTState(key, rho, minimum, cores, cores, search), Info()
 
     def step(
-        self, objective: Objective, constraint: SelectionConstraint, iterate: Iterate, state: Any
-    ) -> Step:
+        self,
+        objective: Objective,
+        constraint: SelectionConstraint,
+        iterate: Iterate,
+        state: ARHTState,
+    ) -> Step[ARHTState]:
         """A step of every core that has not ended; where one has reached the guess or all are
         stuck, the next guess."""
-        key, rho, start, first, cores, search = state
-        key, *keys = jax.random.split(key, self.num_cores + 1)
+        start, cores, search = state.minimum, state.cores, state.search
+        key, *keys = jax.random.split(state.key, self.num_cores + 1)
 
-        def advance_core(core: Core, key: PRNGKey) -> tuple[Core, Refit]:
-            take_step = functools.partial(self._core_step, objective, constraint, rho, search)
+        def advance_core(core, key):
+            take_step = functools.partial(self._core_step, objective, constraint, state.rho, search)
             return lax.cond(core.ended, lambda core, key: (core, start), take_step, core, key)
 
         mapped = map_refits(advance_core, objective, constraint, batch_size=self.num_cores)
@@ -168,32 +205,31 @@ class ARHT(Solver):
             lambda first, others: jnp.concatenate([first[None], others]), start, minima
         )
         values = jax.vmap(objective.value)(minima.x, minima.pred)
-        winner = jnp.argmin(values)
-        x, pred, converged = (leaf[winner] for leaf in minima)
-        counts = iterate.counts.plus(full_gradients=jnp.sum(~cores.ended, dtype=jnp.int32))
-        new = evaluate(objective, x, counts, pred=pred, refit_converged=converged)
-        found = tree_where(
-            iterate.value <= new.value, replace(iterate, counts=counts), new
-        )  # NaN is kept
+        best = jax.tree.map(lambda leaf: leaf[jnp.argmin(values)], minima)
+        new = evaluate(objective, best)
+        accepted = ~(iterate.value <= new.value)  # NaN is accepted
+        found = tree_where(accepted, new, iterate)
 
         eps = self.rtol * search.span
-        reached, over = jnp.min(values) <= search.guess, jnp.all(moved.ended)
+        reached = jnp.min(values) <= search.guess
+        over = jnp.all(moved.ended)
         failed = over & ~reached & (found.value > search.guess + eps / 3)
         low = self._bound(jnp.where(failed, search.guess, search.low), found.value, search.span)
         next_guess = reached | over
         guess = jnp.where(next_guess, (low + found.value) / 2, search.guess)
-        search = Search(low, guess, search.span, jnp.where(next_guess, 0, search.num_steps + 1))
-        status = jnp.where(found.value - low <= eps, Status.FINISHED, Status.RUNNING).astype(
-            jnp.int32
+        num_steps = jnp.where(next_guess, 0, search.num_steps + 1)
+        info = Info(
+            full_gradients=jnp.sum(~cores.ended, dtype=jnp.int32),
+            status=jnp.where(found.value - low <= eps, Status.FINISHED, Status.RUNNING),
+            accepted=accepted,
+            refit_converged=best.converged,
         )
-        return replace(found, status=status), (
-            key,
-            rho,
-            start,
-            first,
-            tree_where(next_guess, first, moved),
-            search,
+        state = state._replace(
+            key=key,
+            cores=tree_where(next_guess, state.first, moved),
+            search=Search(low, guess, search.span, num_steps),
         )
+        return found, state, info
 
     def _core_step(
         self,
@@ -242,9 +278,8 @@ class ARHT(Solver):
         penalty = jnp.where(accepted, 0, self._ridge(constraint, R_new, rho))
         other = refit(objective, constraint.support(S), jnp.where(accepted, x_new.x, x), penalty)
         x, pred = tree_where(accepted, (x_new.x, x_new.pred), (other.x, other.pred))
-        return Core(
-            S, jnp.where(accepted, R, R_new), x, pred, (~accepted & stuck) | out_of_steps
-        ), other
+        R = jnp.where(accepted, R, R_new)
+        return Core(S, R, x, pred, (~accepted & stuck) | out_of_steps), other
 
     def _ridge(self, constraint: SelectionConstraint, R: Array, rho: Array) -> Array:
         """rho on the coordinates of R, 0 elsewhere; shaped like x."""

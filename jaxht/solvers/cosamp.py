@@ -1,19 +1,46 @@
 """Compressive sampling matching pursuit and its relatives: refit on a larger support, then prune
 it."""
 
-from typing import Any, ClassVar
+from typing import ClassVar, NamedTuple
 
 import jax.numpy as jnp
 from optax.tree_utils import tree_where
 
 from jaxht._dataclass import pytree, static
-from jaxht._typing import Array, PRNGKey
+from jaxht._typing import Array, Leaf, PRNGKey
 from jaxht.constraints import SelectionConstraint, Support, check_selection
 from jaxht.objectives.objective import Objective
-from jaxht.solvers.iterate import Counts, Iterate, evaluate
-from jaxht.solvers.pursuit import CycleDetector, accept_decrease
+from jaxht.solvers.iterate import Info, Iterate, evaluate
+from jaxht.solvers.pursuit import CycleDetector, has_decreased
 from jaxht.solvers.solver import Solver, Step
+from jaxht.solvers.status import Status
 from jaxht.subproblems import refit
+
+
+class CoSaMPState(NamedTuple):
+    """The state of :class:`CoSaMP` and :class:`GraSP`.
+
+    Attributes:
+        omega: the support of the next refit.
+        cycles: the cycle detector.
+    """
+
+    omega: Support
+    cycles: CycleDetector
+
+
+class SubspacePursuitState(NamedTuple):
+    """The state of :class:`SubspacePursuit`.
+
+    Attributes:
+        omega: the support of the next refit.
+        cycles: the cycle detector.
+        is_first: bool, whether x is x0, which has not been refitted.
+    """
+
+    omega: Support
+    cycles: CycleDetector
+    is_first: Leaf
 
 
 @pytree
@@ -34,14 +61,12 @@ class CoSaMP(Solver):
     Args:
         expand: an int, static; Omega takes the top ``expand * k`` coordinates of the gradient. 2 as
             in the sources and in the condition of Shen & Li 2018, Theorem 7; their text prints 1.
-        debias: bool, static; whether x+ is then refitted on its support.
 
     Raises:
         ValueError: for :class:`jaxht.LowRank`, which has no coordinates to select; on dense
             designs, where k is traced without ``Sparse(k, k_max=...)``.
 
-    Cost: a step takes one full gradient, two projections and a refit on up to 3k coordinates; with
-    debias a further one on k.
+    Cost: a step takes one full gradient, two projections and a refit on up to 3k coordinates.
 
     Source: Needell & Tropp 2009, Algorithm 1; Bahmani, Raj & Boufounos 2013, Algorithm 1; Shen & Li
     2018, §3.2; Yuan, Li & Zhang 2018, §6.1.
@@ -54,7 +79,6 @@ class CoSaMP(Solver):
     """
 
     expand: int = static(default=2)
-    debias: bool = static(default=False)
 
     fixed_point_test: ClassVar[bool] = True
     keeps_best: ClassVar[bool] = True
@@ -65,30 +89,30 @@ class CoSaMP(Solver):
 
     def init(
         self, objective: Objective, constraint: SelectionConstraint, x0: Array, key: PRNGKey | None
-    ) -> Step:
+    ) -> Step[CoSaMPState]:
         """The first Omega, from x0, which need not minimise f on its own support."""
         iterate, omega = init_merged(objective, constraint, x0, self.expand)
-        return iterate, (omega, CycleDetector.init(omega))
+        return iterate, CoSaMPState(omega, CycleDetector.init(omega)), START
 
     def step(
-        self, objective: Objective, constraint: SelectionConstraint, iterate: Iterate, state: Any
-    ) -> Step:
+        self,
+        objective: Objective,
+        constraint: SelectionConstraint,
+        iterate: Iterate,
+        state: CoSaMPState,
+    ) -> Step[CoSaMPState]:
         """Refit on Omega and prune; then the next Omega."""
-        omega, cycles = state
-        counts = iterate.counts.plus(full_gradients=1, projections=2)
-        b = refit(objective, omega, iterate.x)
-        x, support = constraint.project(b.x)
-        if self.debias:
-            new = evaluate(objective, refit(objective, support, x), counts)
-        else:
-            new = evaluate(objective, x, counts, refit_converged=b.converged)
-        next_omega = merge_supports(objective, constraint, new, self.expand)
-        new, cycles = cycles.update(new, omega, next_omega)
-        return new, (next_omega, cycles)
+        b = refit(objective, state.omega, iterate.x)
+        x, _ = constraint.project(b.x)
+        new = evaluate(objective, x)
+        omega = merge_supports(objective, constraint, new, self.expand)
+        status, cycles = state.cycles.update(state.omega, omega)
+        info = Info(full_gradients=1, projections=2, status=status, refit_converged=b.converged)
+        return new, CoSaMPState(omega, cycles), info
 
 
 @pytree
-class GraSP(CoSaMP):
+class GraSP(Solver):
     """Gradient support pursuit: :class:`CoSaMP` for general objectives, by default with a refit
     after pruning.
 
@@ -105,7 +129,7 @@ class GraSP(CoSaMP):
     Raises:
         ValueError: where :class:`CoSaMP` raises it.
 
-    Cost: that of :class:`CoSaMP`.
+    Cost: that of :class:`CoSaMP`; with debias a further refit, on k coordinates.
 
     Source: Bahmani, Raj & Boufounos 2013, Algorithm 1.
 
@@ -117,6 +141,42 @@ class GraSP(CoSaMP):
 
     debias: bool = static(default=True)
     expand: int = static(default=2, kw_only=True)
+
+    fixed_point_test: ClassVar[bool] = True
+    keeps_best: ClassVar[bool] = True
+
+    def max_steps(self, constraint: SelectionConstraint) -> int:
+        """100 steps; most runs end within ten."""
+        return 100
+
+    def init(
+        self, objective: Objective, constraint: SelectionConstraint, x0: Array, key: PRNGKey | None
+    ) -> Step[CoSaMPState]:
+        """The first Omega, from x0, which need not minimise f on its own support."""
+        iterate, omega = init_merged(objective, constraint, x0, self.expand)
+        return iterate, CoSaMPState(omega, CycleDetector.init(omega)), START
+
+    def step(
+        self,
+        objective: Objective,
+        constraint: SelectionConstraint,
+        iterate: Iterate,
+        state: CoSaMPState,
+    ) -> Step[CoSaMPState]:
+        """Refit on Omega, prune, and refit on what is left; then the next Omega."""
+        b = refit(objective, state.omega, iterate.x)
+        x, support = constraint.project(b.x)
+        converged = b.converged
+        if self.debias:
+            found = refit(objective, support, x)
+            new = evaluate(objective, found)
+            converged = found.converged
+        else:
+            new = evaluate(objective, x)
+        omega = merge_supports(objective, constraint, new, self.expand)
+        status, cycles = state.cycles.update(state.omega, omega)
+        info = Info(full_gradients=1, projections=2, status=status, refit_converged=converged)
+        return new, CoSaMPState(omega, cycles), info
 
 
 @pytree
@@ -157,26 +217,42 @@ class SubspacePursuit(Solver):
 
     def init(
         self, objective: Objective, constraint: SelectionConstraint, x0: Array, key: PRNGKey | None
-    ) -> Step:
+    ) -> Step[SubspacePursuitState]:
         """The first Omega, from x0, which need not minimise f on its own support."""
         iterate, omega = init_merged(objective, constraint, x0, 1)
-        return iterate, (omega, CycleDetector.init(omega), jnp.array(True))
+        state = SubspacePursuitState(omega, CycleDetector.init(omega), jnp.array(True))
+        return iterate, state, START
 
     def step(
-        self, objective: Objective, constraint: SelectionConstraint, iterate: Iterate, state: Any
-    ) -> Step:
+        self,
+        objective: Objective,
+        constraint: SelectionConstraint,
+        iterate: Iterate,
+        state: SubspacePursuitState,
+    ) -> Step[SubspacePursuitState]:
         """Refit on Omega, prune, refit; keep the iterate before where f has not decreased; then the
         next Omega."""
-        omega, cycles, first = state
-        counts = iterate.counts.plus(full_gradients=1, projections=2)
-        b = refit(objective, omega, iterate.x)
+        b = refit(objective, state.omega, iterate.x)
         x, support = constraint.project(b.x)
-        new = evaluate(objective, refit(objective, support, x), counts)
+        found = refit(objective, support, x)
+        new = evaluate(objective, found)
         # x0 has not been refitted, and may already be as good as the first refit.
-        new = tree_where(first, new, accept_decrease(objective, new, iterate, 0.0))
-        next_omega = merge_supports(objective, constraint, new, 1)
-        new, cycles = cycles.update(new, omega, next_omega)
-        return new, (next_omega, cycles, jnp.array(False))
+        accepted = state.is_first | has_decreased(objective, new, iterate)
+        new = tree_where(accepted, new, iterate)
+        omega = merge_supports(objective, constraint, new, 1)
+        status, cycles = state.cycles.update(state.omega, omega)
+        info = Info(
+            full_gradients=1,
+            projections=2,
+            status=jnp.where(accepted, status, Status.NO_PROGRESS),
+            accepted=accepted,
+            refit_converged=found.converged,
+        )
+        return new, SubspacePursuitState(omega, cycles, jnp.array(False)), info
+
+
+# A start has one gradient and one projection, and no refit.
+START = Info(full_gradients=1, projections=1, refit_converged=False)
 
 
 def init_merged(
@@ -184,8 +260,7 @@ def init_merged(
 ) -> tuple[Iterate, Support]:
     """The iterate at x0, and the first Omega."""
     check_selection(constraint)
-    counts = Counts.zero(objective.num_samples).plus(full_gradients=1, projections=1)
-    iterate = evaluate(objective, x0, counts, refit_converged=jnp.array(False))
+    iterate = evaluate(objective, x0)
     return iterate, merge_supports(objective, constraint, iterate, expand)
 
 

@@ -1,11 +1,10 @@
 """Dual iterative hard thresholding, with all samples or with random blocks of them."""
 
 from dataclasses import replace
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 from optax.tree_utils import tree_where
 
@@ -23,18 +22,95 @@ from jaxht.objectives.dual import (
     supergradient,
 )
 from jaxht.objectives.linear_model import LinearModel
-from jaxht.solvers.iterate import Iterate, check_step_size, evaluate
+from jaxht.solvers.iterate import Info, Iterate, check_step_size, evaluate
 from jaxht.solvers.solver import Solver, Step
 from jaxht.solvers.status import Status
 from jaxht.subproblems import refit
 
+# Updates without an increase of D after which the step size is halved.
+PATIENCE_UPDATES = 10
+# Steps of the runner without one.
+PATIENCE_EPOCHS = 5
+
 
 class Bounds(NamedTuple):
-    """What bounds of f and of rounding errors need and a run computes once: D(0), and the largest
-    norm of a column."""
+    """What bounds of f and of rounding errors need; a run computes it once.
+
+    Attributes:
+        floor: D(0), a lower bound of f.
+        columns: the largest norm of a column.
+    """
 
     floor: Leaf
     columns: Leaf
+
+
+class Ascent(NamedTuple):
+    """The dual points of a run.
+
+    Attributes:
+        point: the current one.
+        best: the one of largest D.
+        scale: tau, or eta where it is given.
+        waited: int32, for how many updates ``best`` has been the best.
+    """
+
+    point: DualPoint
+    best: DualPoint
+    scale: Leaf
+    waited: Leaf
+
+    @classmethod
+    def init(cls, point: DualPoint, scale: Array) -> "Ascent":
+        """The ascent before its first update."""
+        return cls(point, point, scale, jnp.zeros((), jnp.int32))
+
+    def move(self, point: DualPoint, patience: int | None) -> "Ascent":
+        """The ascent at the next point, or after ``patience`` updates without an increase of D at
+        the best one, with half the step size."""
+        is_better = point.value > self.best.value
+        best = tree_where(is_better, point, self.best)
+        waited = jnp.where(is_better, 0, self.waited + 1)
+        if patience is None:
+            return Ascent(point, best, self.scale, waited)
+        restart = waited >= patience
+        scale = jnp.where(restart, self.scale / 2, self.scale)
+        point = tree_where(restart, best, point)
+        return Ascent(point, best, scale, jnp.where(restart, 0, waited))
+
+
+class DIHTState(NamedTuple):
+    """The state of :class:`DIHT`.
+
+    Attributes:
+        ascent: the dual points.
+        bounds: what the gap needs.
+        coupling: sigma^2 / l2, the curvature of D that all samples share.
+        num_updates: int32, t.
+    """
+
+    ascent: Ascent
+    bounds: Bounds
+    coupling: Leaf
+    num_updates: Leaf
+
+
+class SDIHTState(NamedTuple):
+    """The state of :class:`SDIHT`.
+
+    Attributes:
+        ascent: the dual points.
+        bounds: what the gap needs.
+        couplings: b max ||a_i||^2 / l2, one for each block.
+        num_updates: int32, t.
+        key: of the next draws.
+    """
+
+    ascent: Ascent
+    bounds: Bounds
+    couplings: Leaf
+    num_updates: Leaf
+    key: Leaf
 
 
 @pytree
@@ -60,7 +136,7 @@ class DIHT(Solver):
             adaptive, ``tau / (c l*'' + c sigma^2 / l2)`` for each coordinate, with c sigma^2 the
             largest eigenvalue of ``c A'A``. With tau = 1 this is the inverse of D's smoothness
             while the support does not change. tau starts at 1; whenever D has not increased for
-            PATIENCE updates, tau is halved and the ascent restarts at the best alpha, because near
+            10 updates, tau is halved and the ascent restarts at the best alpha, because near
             ties w jumps between supports and no constant step size ascends.
         diminishing: bool, static; whether eta_t = eta / (t + 2). For a loss that is 1/mu-smooth the
             theory takes ``eta = n / mu`` for the mean over n samples (Theorem 15); for the hinge a
@@ -96,48 +172,48 @@ class DIHT(Solver):
 
     def init(
         self, objective: LinearModel, constraint: Constraint, x0: Array, key: PRNGKey | None
-    ) -> Step:
+    ) -> Step[DIHTState]:
         """Compute alpha from x0."""
-        iterate, point, bounds = init_dual(objective, constraint, x0)
+        iterate, point, bounds, info = init_dual(objective, constraint, x0)
         if self.step_size is None:
-            scale, coupling = (
-                jnp.ones((), objective.dtype),
-                objective.gram_norm() / objective.penalty,
-            )
+            scale = jnp.ones((), objective.dtype)
+            coupling = objective.gram_norm() / objective.penalty
         else:
-            scale, coupling = jnp.asarray(self.step_size), jnp.zeros((), objective.dtype)
-        iterate = replace(iterate, status=check_step_size(iterate.status, scale))
-        none = jnp.zeros((), jnp.int32)
-        return iterate, (bounds, (point, point, scale, coupling, none, none))
+            scale = jnp.asarray(self.step_size)
+            coupling = jnp.zeros((), objective.dtype)
+        ascent = Ascent.init(point, scale)
+        state = DIHTState(ascent, bounds, coupling, jnp.zeros((), jnp.int32))
+        return iterate, state, replace(info, status=check_step_size(scale, info.status))
 
     def step(
-        self, objective: LinearModel, constraint: Constraint, iterate: Iterate, state: Any
-    ) -> Step:
+        self, objective: LinearModel, constraint: Constraint, iterate: Iterate, state: DIHTState
+    ) -> Step[DIHTState]:
         """``inner_steps`` updates of alpha, then x from the best one."""
-        bounds, ascent = state
+        bounds, coupling, first = state.bounds, state.coupling, state.num_updates
+        loss, y = conjugate_loss(objective), objective.y
+        patience = PATIENCE_UPDATES if self.step_size is None else None
 
-        def update(_: Numeric, state: Any) -> Any:
-            point, best, scale, coupling, t, waited = state
-            alpha, loss, y = point.alpha, conjugate_loss(objective), objective.y
-            g = supergradient(objective, alpha, objective.predict(point.w))
+        def update(i, ascent):
+            alpha = ascent.point.alpha
+            g = supergradient(objective, alpha, objective.predict(ascent.point.w))
             if self.step_size is None:
                 # Of D / c: with c = 1 / n, g is as small as the curvature that divides it.
-                eta = adaptive_step(
-                    scale, objective.weight(loss.conjugate_curvature(alpha, y) + coupling)
-                )
+                curvature = objective.weight(loss.conjugate_curvature(alpha, y) + coupling)
+                eta = adaptive_step(ascent.scale, curvature)
+            elif self.diminishing:
+                eta = ascent.scale / (first + i + 2)
             else:
-                eta = scale / (t + 2) if self.diminishing else scale
-            point = dual_point(
-                objective, constraint, loss.within(alpha + eta * g, y), bounds.columns
-            )
-            patience = PATIENCE if self.step_size is None else None
-            point, best, scale, waited = keep_best(point, best, scale, waited, patience)
-            return point, best, scale, coupling, t + 1, waited
+                eta = ascent.scale
+            alpha = loss.within(alpha + eta * g, y)
+            return ascent.move(dual_point(objective, constraint, alpha, bounds.columns), patience)
 
-        ascent = lax.fori_loop(0, self.inner_steps, update, ascent)
-        work = {"full_gradients": self.inner_steps, "projections": self.inner_steps}
-        new = primal_from_dual(objective, constraint, iterate, ascent[1], bounds, work, self.debias)
-        return new, (bounds, ascent)
+        m = self.inner_steps
+        ascent = lax.fori_loop(0, m, update, state.ascent)
+        new, info = primal_from_dual(
+            objective, constraint, iterate, ascent.best, bounds, self.debias
+        )
+        state = DIHTState(ascent, bounds, coupling, first + m)
+        return new, state, replace(info, full_gradients=m, projections=m)
 
 
 @pytree
@@ -157,7 +233,7 @@ class SDIHT(Solver):
             adaptive, ``tau / (c l*'' + c^2 s b max ||a_i||^2 / l2)`` for each coordinate. While the
             support does not change, an update then maximises D over a block of one sample, for
             losses with quadratic l* (Shalev-Shwartz & Zhang 2013). tau = 1 is halved, and the
-            ascent restarted at the best alpha, whenever D has not increased for EPOCHS steps of the
+            ascent restarted at the best alpha, whenever D has not increased for 5 steps of the
             runner.
         diminishing: bool, static; whether eta_t = eta / (t + 2). With m blocks and a 1/mu-smooth
             loss the theory takes ``eta = m n / mu`` for the mean over n samples (Theorem 19).
@@ -197,101 +273,102 @@ class SDIHT(Solver):
 
     def init(
         self, objective: LinearModel, constraint: Constraint, x0: Array, key: PRNGKey | None
-    ) -> Step:
+    ) -> Step[SDIHTState]:
         """Compute alpha from x0."""
         n = objective.num_samples
         if not (isinstance(self.batch_size, int) and 1 <= self.batch_size <= n):
             raise ValueError(
                 f"batch_size must be an int in [1, {n}], the number of samples; got {self.batch_size!r}"
             )
-        iterate, point, bounds = init_dual(objective, constraint, x0)
-        scale = (
-            jnp.ones((), objective.dtype) if self.step_size is None else jnp.asarray(self.step_size)
+        iterate, point, bounds, info = init_dual(objective, constraint, x0)
+        if self.step_size is None:
+            scale = jnp.ones((), objective.dtype)
+        else:
+            scale = jnp.asarray(self.step_size)
+        b = self.batch_size
+        squares = jnp.pad(objective.design.row_norms() ** 2, (0, -n % b))
+        largest = jnp.max(squares.reshape(-1, b), axis=1)
+        state = SDIHTState(
+            ascent=Ascent.init(point, scale),
+            bounds=bounds,
+            couplings=b * largest / objective.penalty,
+            num_updates=jnp.zeros((), jnp.int32),
+            key=key,
         )
-        iterate = replace(iterate, status=check_step_size(iterate.status, scale))
-        squares = jnp.pad(objective.design.row_norms() ** 2, (0, -n % self.batch_size))
-        couplings = (
-            self.batch_size
-            * jnp.max(squares.reshape(-1, self.batch_size), axis=1)
-            / objective.penalty
-        )
-        none = jnp.zeros((), jnp.int32)
-        return iterate, (bounds, point, point, scale, couplings, key, none, none)
+        return iterate, state, replace(info, status=check_step_size(scale, info.status))
 
     def step(
-        self, objective: LinearModel, constraint: Constraint, iterate: Iterate, state: Any
-    ) -> Step:
+        self, objective: LinearModel, constraint: Constraint, iterate: Iterate, state: SDIHTState
+    ) -> Step[SDIHTState]:
         """One epoch of updates of alpha, then x from the best one."""
-        bounds, point, best, scale, couplings, key, first, waited = state
+        ascent, bounds, couplings, first, key = state
         key, draws = jax.random.split(key)
-        n, b, loss, A, l2 = (
-            objective.num_samples,
-            self.batch_size,
-            conjugate_loss(objective),
-            objective.design,
-            objective.penalty,
-        )
+        n = objective.num_samples
+        b = self.batch_size
+        loss = conjugate_loss(objective)
         num_blocks = len(couplings)
         shares = objective.weight(jnp.ones(n, objective.dtype))
 
-        def update(t: Numeric, carry: Any) -> Any:
+        def update(i, carry):
             alpha, z = carry
-            number = jax.random.bits(jax.random.fold_in(draws, t), (), jnp.uint32) % num_blocks
+            number = jax.random.bits(jax.random.fold_in(draws, i), (), jnp.uint32) % num_blocks
             indices = number.astype(jnp.int32) * b + lax.iota(jnp.int32, b)
             a, y, share = (jnp.take(v, indices, mode="clip") for v in (alpha, objective.y, shares))
-            rows = A.rows(indices)
+            rows = objective.design.rows(indices)
             u = rows.matvec(constraint.project(z)[0])
             if objective.offset is not None:
                 u += jnp.take(objective.offset, indices, mode="clip")
             g = share * (u - loss.conjugate_derivative(a, y))
             if self.step_size is None:
-                eta = adaptive_step(
-                    scale, share * (loss.conjugate_curvature(a, y) + share * couplings[number])
-                )
+                curvature = loss.conjugate_curvature(a, y) + share * couplings[number]
+                eta = adaptive_step(ascent.scale, share * curvature)
+            elif self.diminishing:
+                eta = ascent.scale / (first + i + 2)
             else:
-                eta = scale / (first + t + 2) if self.diminishing else scale
+                eta = ascent.scale
             change = jnp.where(indices < n, loss.within(a + eta * g, y) - a, 0)
-            return alpha.at[indices].add(change, mode="drop"), z - rows.rmatvec(share * change) / l2
+            alpha = alpha.at[indices].add(change, mode="drop")
+            return alpha, z - rows.rmatvec(share * change) / objective.penalty
 
         m = num_blocks if self.inner_steps is None else self.inner_steps
-        alpha, _ = lax.fori_loop(0, m, update, (point.alpha, point.z))
-        point = dual_point(objective, constraint, loss.within(alpha, objective.y), bounds.columns)
-        patience = EPOCHS if self.step_size is None else None
-        point, best, scale, waited = keep_best(point, best, scale, waited, patience)
-        work = {"sample_gradients": m * b, "projections": m}
-        state = (bounds, point, best, scale, couplings, key, first + m, waited)
-        return primal_from_dual(
-            objective, constraint, iterate, best, bounds, work, self.debias
-        ), state
+        alpha, _ = lax.fori_loop(0, m, update, (ascent.point.alpha, ascent.point.z))
+        alpha = loss.within(alpha, objective.y)
+        patience = PATIENCE_EPOCHS if self.step_size is None else None
+        moved = ascent.move(dual_point(objective, constraint, alpha, bounds.columns), patience)
+        new, info = primal_from_dual(
+            objective, constraint, iterate, moved.best, bounds, self.debias
+        )
+        state = SDIHTState(moved, bounds, couplings, first + m, key)
+        return new, state, replace(info, sample_gradients=m * b, projections=m)
 
 
 def init_dual(
     objective: LinearModel, constraint: Constraint, x0: Array
-) -> tuple[Iterate, DualPoint, Bounds]:
-    """The iterate at x0, its dual variables, and the bounds that are computed once.
+) -> tuple[Iterate, DualPoint, Bounds, Info]:
+    """The iterate at x0, its dual variables, the bounds that are computed once, and the gap.
 
     D(0) is a lower bound of f, but alpha = 0 is not a good start where l* is steep there.
     """
     check_dual(objective)
-    iterate, columns = evaluate(objective, x0), column_bound(objective)
+    iterate = evaluate(objective, x0)
+    columns = column_bound(objective)
     alpha = dual_variables(objective, iterate.pred)
     origin = conjugate_loss(objective).within(jnp.zeros_like(alpha), objective.y)
     both = jax.vmap(lambda alpha: dual_point(objective, constraint, alpha, columns))(
         jnp.stack([alpha, origin])
     )
-    point, bounds = jax.tree.map(lambda leaf: leaf[0], both), Bounds(both.value[1], columns)
-    status = jnp.where(objective.penalty > 0, iterate.status, Status.NO_DUAL).astype(jnp.int32)
-    return replace(with_gap(objective, iterate, point, bounds), status=status), point, bounds
+    point = jax.tree.map(lambda leaf: leaf[0], both)
+    bounds = Bounds(both.value[1], columns)
+    status = jnp.where(objective.penalty > 0, Status.RUNNING, Status.NO_DUAL)
+    info = Info(status=status, gap=duality_gap(objective, iterate, point, bounds))
+    return iterate, point, bounds, info
 
 
-def with_gap(objective: LinearModel, iterate: Iterate, best: DualPoint, bounds: Bounds) -> Iterate:
-    """The iterate with f(x) less the best lower bound for its gap, at least what it is without
-    rounding errors."""
+def duality_gap(objective: LinearModel, iterate: Iterate, best: DualPoint, bounds: Bounds) -> Array:
+    """f(x) less the best lower bound, at least what it is without rounding errors."""
     upper = iterate.value + primal_error(objective, iterate.x, iterate.pred, bounds.columns)
     gap = upper - jnp.maximum(best.value, bounds.floor)
-    return replace(
-        iterate, gap=jnp.where(jnp.isnan(gap), jnp.inf, gap)
-    )  # without a ridge there is no bound
+    return jnp.where(jnp.isnan(gap), jnp.inf, gap)  # without a ridge there is no bound
 
 
 def adaptive_step(scale: Array, curvature: Array) -> Array:
@@ -300,43 +377,23 @@ def adaptive_step(scale: Array, curvature: Array) -> Array:
     return scale / jnp.where(curvature > 0, curvature, 1)
 
 
-def keep_best(
-    point: DualPoint, best: DualPoint, scale: Array, waited: Array, patience: int | None
-) -> tuple[DualPoint, DualPoint, Array, Array]:
-    """The better of two dual points, and for how many updates it has been the best.
-
-    After ``patience`` updates, if it is not None, the ascent restarts there with half the step
-    size."""
-    is_better = point.value > best.value
-    best, waited = tree_where(is_better, point, best), jnp.where(is_better, 0, waited + 1)
-    if patience is not None:
-        restart = waited >= patience
-        scale, point = jnp.where(restart, scale / 2, scale), tree_where(restart, best, point)
-        waited = jnp.where(restart, 0, waited)
-    return point, best, scale, waited
-
-
 def primal_from_dual(
     objective: LinearModel,
     constraint: Constraint,
     iterate: Iterate,
     best: DualPoint,
     bounds: Bounds,
-    work: Any,
     debias: bool,
-) -> Iterate:
+) -> tuple[Iterate, Info]:
     """w at the best alpha, or the refit on its support, or the iterate before if f is lower
-    there."""
-    counts, x, converged = iterate.counts.plus(**work), best.w, np.True_
+    there; and its gap."""
+    x = best.w
+    converged: Array | bool = True
     if debias:
-        x, _, converged = refit(objective, constraint.support_of(best.w), best.w)
-    new = evaluate(
-        objective, x, counts, refit_converged=converged
-    )  # the error of a product is bounded
-    new = tree_where(
-        iterate.value <= new.value, replace(iterate, gap=None, counts=counts), new
-    )  # NaN is kept
-    return with_gap(objective, new, best, bounds)
-
-
-PATIENCE, EPOCHS = 10, 5
+        found = refit(objective, constraint.support_of(x), x)
+        x, converged = found.x, found.converged
+    new = evaluate(objective, x)  # by a product, whose rounding error is bounded
+    accepted = ~(iterate.value <= new.value)  # NaN is accepted
+    new = tree_where(accepted, new, iterate)
+    gap = duality_gap(objective, new, best, bounds)
+    return new, Info(gap=gap, accepted=accepted, refit_converged=converged)

@@ -1,23 +1,39 @@
 """Exchanges of one coordinate for another: OMP with replacement, and exhaustive local search."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import NamedTuple
 
 import jax.numpy as jnp
 from jax import lax
 from optax.tree_utils import tree_where
 
 from jaxht._dataclass import pytree
-from jaxht._typing import Array, Numeric, PRNGKey
+from jaxht._typing import Array, Leaf, Numeric, PRNGKey
 from jaxht.constraints import SelectionConstraint
 from jaxht.objectives.objective import Objective
-from jaxht.solvers.iterate import Iterate, evaluate
+from jaxht.solvers.iterate import Info, Iterate, evaluate
 from jaxht.solvers.omp import complete_selection
-from jaxht.solvers.pursuit import accept_decrease
+from jaxht.solvers.pursuit import has_decreased
 from jaxht.solvers.selection import best_item, count, swap
 from jaxht.solvers.solver import Solver, Step
+from jaxht.solvers.status import Status
 from jaxht.subproblems import refit
 from jaxht.subproblems.scores import forward_scores
+
+# The least relative decrease of f by a swap, in units in the last place.
+DECREASE_ULPS = 64.0
+
+
+class ExchangeState(NamedTuple):
+    """The state of :class:`OMPR` and :class:`ExhaustiveLocalSearch`.
+
+    Attributes:
+        selected: bool, S.
+        is_first: bool, whether the next step refits on S as it is.
+    """
+
+    selected: Leaf
+    is_first: Leaf
 
 
 @pytree
@@ -62,13 +78,17 @@ class OMPR(Solver):
 
     def init(
         self, objective: Objective, constraint: SelectionConstraint, x0: Array, key: PRNGKey | None
-    ) -> Step:
+    ) -> Step[ExchangeState]:
         """x0, and S, on which the first step refits."""
         return init_exchange(objective, constraint, x0)
 
     def step(
-        self, objective: Objective, constraint: SelectionConstraint, iterate: Iterate, state: Any
-    ) -> Step:
+        self,
+        objective: Objective,
+        constraint: SelectionConstraint,
+        iterate: Iterate,
+        state: ExchangeState,
+    ) -> Step[ExchangeState]:
         """Swap and refit; keep the iterate before where f has not decreased."""
 
         def exchange(S: Array) -> Array:
@@ -120,13 +140,17 @@ class ExhaustiveLocalSearch(Solver):
 
     def init(
         self, objective: Objective, constraint: SelectionConstraint, x0: Array, key: PRNGKey | None
-    ) -> Step:
+    ) -> Step[ExchangeState]:
         """x0, and S, on which the first step refits."""
         return init_exchange(objective, constraint, x0)
 
     def step(
-        self, objective: Objective, constraint: SelectionConstraint, iterate: Iterate, state: Any
-    ) -> Step:
+        self,
+        objective: Objective,
+        constraint: SelectionConstraint,
+        iterate: Iterate,
+        state: ExchangeState,
+    ) -> Step[ExchangeState]:
         """Swap and refit; keep the iterate before where f has not decreased."""
 
         def exchange(S: Array) -> Array:
@@ -138,31 +162,36 @@ class ExhaustiveLocalSearch(Solver):
         return refit_exchanged(objective, constraint, iterate, state, exchange, self.rtol)
 
 
-def init_exchange(objective: Objective, constraint: SelectionConstraint, x0: Array) -> Step:
-    """x0, with its selection completed, and whether the next step is the first."""
-    iterate = evaluate(objective, x0, refit_converged=jnp.array(False))
-    return iterate, (complete_selection(objective, constraint, x0), jnp.array(True))
+def init_exchange(
+    objective: Objective, constraint: SelectionConstraint, x0: Array
+) -> Step[ExchangeState]:
+    """x0, and its selection, completed."""
+    selected = complete_selection(objective, constraint, x0)
+    state = ExchangeState(selected, jnp.array(True))
+    return evaluate(objective, x0), state, Info(refit_converged=False)
 
 
 def refit_exchanged(
     objective: Objective,
     constraint: SelectionConstraint,
     iterate: Iterate,
-    state: tuple[Array, Array],
+    state: ExchangeState,
     exchange: Callable[[Array], Array],
     rtol: Numeric | None,
-) -> tuple[Iterate, tuple[Array, Array]]:
+) -> Step[ExchangeState]:
     """Refit on S after an exchange, in the first step on S itself; keep the old iterate unless f
     decreases by rtol."""
-    S, first = state
-    S = lax.cond(first, lambda: S, lambda: exchange(S))
+    S, is_first = state
+    S = lax.cond(is_first, lambda: S, lambda: exchange(S))
     found = refit(objective, constraint.support(S), iterate.x)
-    new = evaluate(objective, found, iterate.counts.plus(full_gradients=1))
-    rtol = ULPS * float(jnp.finfo(new.x.dtype).eps) if rtol is None else rtol
-    return tree_where(first, new, accept_decrease(objective, new, iterate, rtol)), (
-        S,
-        jnp.array(False),
+    new = evaluate(objective, found)
+    if rtol is None:
+        rtol = DECREASE_ULPS * float(jnp.finfo(new.x.dtype).eps)
+    accepted = is_first | has_decreased(objective, new, iterate, rtol)
+    info = Info(
+        full_gradients=1,
+        status=jnp.where(accepted, Status.RUNNING, Status.NO_PROGRESS),
+        accepted=accepted,
+        refit_converged=found.converged,
     )
-
-
-ULPS = 64.0
+    return tree_where(accepted, new, iterate), ExchangeState(S, jnp.array(False)), info

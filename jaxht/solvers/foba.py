@@ -1,21 +1,37 @@
 """Adaptive forward-backward selection."""
 
-from dataclasses import replace
-from typing import Any, ClassVar
+from typing import ClassVar, NamedTuple
 
 import jax.numpy as jnp
 from optax.tree_utils import tree_where
 
 from jaxht._dataclass import pytree
-from jaxht._typing import Array, Numeric, PRNGKey
+from jaxht._typing import Array, Leaf, Numeric, PRNGKey
 from jaxht.constraints import SelectionConstraint, check_selection
 from jaxht.objectives.objective import Objective
-from jaxht.solvers.iterate import Iterate, evaluate
+from jaxht.solvers.iterate import Info, Iterate, evaluate
 from jaxht.solvers.selection import best_item, count
 from jaxht.solvers.solver import Solver, Step
 from jaxht.solvers.status import Status
 from jaxht.subproblems import refit
 from jaxht.subproblems.scores import values_without
+
+# What the curvature along a column of zeros is replaced by.
+LEAST_CURVATURE = 1e-30
+
+
+class FoBaState(NamedTuple):
+    """The state of :class:`FoBa`.
+
+    Attributes:
+        selected: bool, S.
+        gains: g, the gain of the forward step that reached each size.
+        refit_only: bool, whether the next step refits on S, which is that of x0.
+    """
+
+    selected: Leaf
+    gains: Leaf
+    refit_only: Leaf
 
 
 @pytree
@@ -73,19 +89,23 @@ class FoBa(Solver):
 
     def init(
         self, objective: Objective, constraint: SelectionConstraint, x0: Array, key: PRNGKey | None
-    ) -> Step:
+    ) -> Step[FoBaState]:
         """x0, its support, and gains of 0: an item of x0 is removed only where that does not
         increase f."""
         check_selection(constraint)
         S = constraint.active(x0)
+        most = S.size if constraint.k_max is None else constraint.k_max
+        state = FoBaState(S, jnp.zeros(1 + most, x0.dtype), jnp.any(S))
         status = jnp.where(constraint.limit > 0, Status.RUNNING, Status.FINISHED)
-        gains = jnp.zeros(1 + (S.size if constraint.k_max is None else constraint.k_max), x0.dtype)
-        iterate = evaluate(objective, x0, status=status)
-        return iterate, (S, gains, jnp.any(S))
+        return evaluate(objective, x0), state, Info(status=status)
 
     def step(
-        self, objective: Objective, constraint: SelectionConstraint, iterate: Iterate, state: Any
-    ) -> Step:
+        self,
+        objective: Objective,
+        constraint: SelectionConstraint,
+        iterate: Iterate,
+        state: FoBaState,
+    ) -> Step[FoBaState]:
         """Backward or forward; the first step refits on the support of x0, if it has one."""
         S, gains, refit_only = state
         size = count(S)
@@ -94,30 +114,27 @@ class FoBa(Solver):
         j = best_item(-increase, S & ~constraint.always_active)
         back = jnp.any(j & (increase <= self.ratio * gains[size])) & ~refit_only
 
-        descent = constraint.feasible_direction(-objective.gradient(iterate.x, iterate.pred))
-        B = objective.majorant().preconditioner()
         forward = ~back & ~refit_only & (size < constraint.limit)
-        i = best_item(constraint.scores(descent / jnp.sqrt(jnp.maximum(B, TINY))), ~S & forward)
+        descent = constraint.feasible_direction(-objective.gradient(iterate.x, iterate.pred))
+        B = jnp.maximum(objective.majorant().preconditioner(), LEAST_CURVATURE)
+        i = best_item(constraint.scores(descent / jnp.sqrt(B)), ~S & forward)
 
         S_new = (S & ~(j & back)) | i
         found = refit(objective, constraint.support(S_new), iterate.x)
-        new = evaluate(objective, found, iterate.counts.plus(full_gradients=1))
+        new = evaluate(objective, found)
 
         gain = iterate.value - new.value
+        reached = jnp.arange(gains.size, dtype=jnp.int32) == size + 1
+        gains = jnp.where(forward & reached, gain, gains)
         below_threshold = forward & (gain <= self.threshold)
         done = ~back & ~refit_only & ~forward
-        status = jnp.where(
-            below_threshold, Status.NO_PROGRESS, jnp.where(done, Status.FINISHED, Status.RUNNING)
+        status = jnp.where(done, Status.FINISHED, Status.RUNNING)
+        info = Info(
+            full_gradients=1,
+            status=jnp.where(below_threshold, Status.NO_PROGRESS, status),
+            accepted=~(below_threshold | done),
+            refit_converged=found.converged,
         )
-        gains = jnp.where(
-            forward & (jnp.arange(gains.size, dtype=jnp.int32) == size + 1), gain, gains
-        )
-        kept = replace(
-            tree_where(below_threshold | done, iterate, new),
-            counts=new.counts,
-            status=status.astype(jnp.int32),
-        )
-        return kept, (jnp.where(below_threshold, S, S_new), gains, jnp.array(False))
-
-
-TINY = 1e-30
+        S = jnp.where(below_threshold, S, S_new)
+        kept = tree_where(info.accepted, new, iterate)
+        return kept, FoBaState(S, gains, jnp.array(False)), info

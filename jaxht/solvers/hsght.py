@@ -1,19 +1,37 @@
 """Hybrid stochastic gradient hard thresholding."""
 
-from dataclasses import replace
-from typing import Any, ClassVar
+from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
 from jaxht._dataclass import integer, pytree
-from jaxht._typing import Array, Numeric, PRNGKey
+from jaxht._typing import Array, Leaf, Numeric, PRNGKey
 from jaxht.constraints import Constraint
 from jaxht.objectives.objective import SumOverSamples, check_sum
-from jaxht.solvers.iterate import Iterate, inverse_smoothness
+from jaxht.solvers.iterate import Info, Iterate, inverse_smoothness
 from jaxht.solvers.sampling import init_stochastic, permute
 from jaxht.solvers.solver import Solver, Step
+
+# Gradients are computed of so many samples at a time.
+BLOCK_SAMPLES = 256
+
+
+class HSGHTState(NamedTuple):
+    """The state of :class:`HSGHT`.
+
+    Attributes:
+        step_size: eta.
+        key: of all draws.
+        num_updates: int32, t.
+        x_prev: x_{t-1}; None without momentum.
+    """
+
+    step_size: Leaf
+    key: Leaf
+    num_updates: Leaf
+    x_prev: Leaf | None
 
 
 @pytree
@@ -76,55 +94,49 @@ class HSGHT(Solver):
 
     def init(
         self, objective: SumOverSamples, constraint: Constraint, x0: Array, key: PRNGKey | None
-    ) -> Step:
+    ) -> Step[HSGHTState]:
         """Compute the step size; x_{-1} = x_0."""
         check_sum(objective)
         step_size = self.step_size
         if step_size is None:
             step_size = 0.5 * inverse_smoothness(objective.sample_smoothness())
-        iterate = init_stochastic(objective, x0, step_size).move(
-            x0, skip_fixed_point_test=jnp.array(True)
-        )
-        return iterate, (
-            step_size,
-            key,
-            jnp.zeros((), jnp.int32),
-            None if self.momentum is None else x0,
-        )
+        info = init_stochastic(objective, x0, step_size)
+        x_prev = None if self.momentum is None else x0
+        return Iterate(x0), HSGHTState(step_size, key, jnp.zeros((), jnp.int32), x_prev), info
 
     def step(
-        self, objective: SumOverSamples, constraint: Constraint, iterate: Iterate, state: Any
-    ) -> Step:
+        self, objective: SumOverSamples, constraint: Constraint, iterate: Iterate, state: HSGHTState
+    ) -> Step[HSGHTState]:
         """Updates until about n samples are drawn, or ``inner_steps`` of them."""
-        step_size, key, first, x_prev = state
+        step_size, key, first, _ = state
         n = objective.num_samples
 
-        def more(carry: Any) -> Array:
+        def goes_on(carry):
             t, drawn = carry[:2]
             if self.inner_steps is not None:
                 return t < first + self.inner_steps
             return (t == first) | (drawn <= n - self._size(t, n))
 
-        def update(carry: Any) -> Any:
-            t, drawn, counts, x, x_prev = carry
+        def update(carry):
+            t, drawn, num_full, x, x_prev = carry
             s = self._size(t, n)
             z = x - step_size * _batch_gradient(objective, x, s, jax.random.fold_in(key, t))
             if self.momentum is not None:
-                z, x_prev = z + self.momentum * (x - x_prev), x
-            counts = counts.plus(
-                full_gradients=s // n, sample_gradients=jnp.where(s < n, s, 0), projections=1
-            )
-            return t + 1, drawn + s, counts, constraint.project(z, x)[0], x_prev
+                z = z + self.momentum * (x - x_prev)
+                x_prev = x
+            x, _ = constraint.project(z, x)
+            return t + 1, drawn + s, num_full + s // n, x, x_prev
 
-        carry = first, jnp.zeros((), jnp.int32), iterate.counts, iterate.x, x_prev
-        t, _, counts, x, x_prev = lax.while_loop(more, update, carry)
-        is_random = self._size(first, n) < n
-        return replace(iterate.move(x, skip_fixed_point_test=is_random), counts=counts), (
-            step_size,
-            key,
-            t,
-            x_prev,
+        zero = jnp.zeros((), jnp.int32)
+        start = first, zero, zero, iterate.x, state.x_prev
+        t, drawn, num_full, x, x_prev = lax.while_loop(goes_on, update, start)
+        info = Info(
+            full_gradients=num_full,
+            sample_gradients=drawn - num_full * n,
+            projections=t - first,
+            skip_fixed_point_test=self._size(first, n) < n,
         )
+        return Iterate(x), HSGHTState(step_size, key, t, x_prev), info
 
     def _size(self, t: Array, n: int) -> Array:
         """s_t."""
@@ -135,12 +147,12 @@ class HSGHT(Solver):
 
 
 def _batch_gradient(objective: SumOverSamples, x: Array, s: Array, key: PRNGKey) -> Array:
-    """The mean gradient of s (traced) samples without replacement, BLOCK samples at a time; grad f
+    """The mean gradient of s (traced) samples without replacement, a block of them at a time; grad f
     where s = n."""
     n = objective.num_samples
 
     def block(number: Numeric, gradient: Array) -> Array:
-        position = number * BLOCK + lax.iota(jnp.int32, BLOCK)
+        position = number * BLOCK_SAMPLES + lax.iota(jnp.int32, BLOCK_SAMPLES)
         indices = jnp.where(position < s, permute(key, position % n, n), n)
         batch = objective.minibatch(indices, jnp.where(position < s, 1 / s.astype(x.dtype), 0))
         return gradient + batch.gradient(x, batch.predict(x))
@@ -154,8 +166,5 @@ def _batch_gradient(objective: SumOverSamples, x: Array, s: Array, key: PRNGKey)
     # Loops of zero or one iteration in place of a branch: under vmap both sides of a branch would
     # always be computed.
     whole = s // n
-    gradient = lax.fori_loop(0, (1 - whole) * ((s + BLOCK - 1) // BLOCK), block, jnp.zeros_like(x))
+    gradient = lax.fori_loop(0, (1 - whole) * (-(-s // BLOCK_SAMPLES)), block, jnp.zeros_like(x))
     return lax.fori_loop(0, whole, full, gradient)
-
-
-BLOCK = 256

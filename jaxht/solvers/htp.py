@@ -1,6 +1,7 @@
 """Hard thresholding pursuit, full and partial."""
 
-from typing import Any, ClassVar
+from dataclasses import replace
+from typing import ClassVar, NamedTuple
 
 import jax.numpy as jnp
 
@@ -8,16 +9,37 @@ from jaxht._dataclass import integer, pytree, static
 from jaxht._typing import Array, Numeric, PRNGKey
 from jaxht.constraints import (
     Constraint,
-    ModelSubspace,
     SelectionConstraint,
     Support,
     check_selection,
 )
 from jaxht.objectives.objective import Objective
-from jaxht.solvers.iterate import Counts, Iterate, evaluate
-from jaxht.solvers.pursuit import Backtracking, FixedStep, Momentum, pursuit_step_size
+from jaxht.solvers.iterate import Info, Iterate, check_step_size, evaluate
+from jaxht.solvers.pursuit import Backtracking, FixedStep, NesterovPoint, pursuit_step_size
 from jaxht.solvers.solver import Solver, Step
 from jaxht.subproblems import refit
+
+
+class HTPState(NamedTuple):
+    """The state of :class:`HTP`.
+
+    Attributes:
+        search: the support of the next refit, and how it is found.
+        start: the extrapolated point from which the next gradient step is taken; None: the iterate.
+    """
+
+    search: FixedStep | Backtracking
+    start: NesterovPoint | None
+
+
+class PHTState(NamedTuple):
+    """The state of :class:`PHT`.
+
+    Attributes:
+        search: the support of the next refit, and how it is found.
+    """
+
+    search: FixedStep | Backtracking
 
 
 @pytree
@@ -35,7 +57,7 @@ class HTP(Solver):
     For matrices of low rank the support is the subspace U w V', U and V the singular vectors of the
     gradient step (SVP-Newton of Jain, Meka & Dhillon 2010), L takes the place of M_1, and the run
     ends with CONVERGED. The column and row spaces rotate slightly in every step, so the gradient
-    step then starts from an extrapolated point, see ``accelerate``.
+    step then starts from an extrapolated point, see ``nesterov``.
 
     It selects by magnitude: standardise columns of different units first,
     :func:`jaxht.standardize`.
@@ -54,7 +76,7 @@ class HTP(Solver):
             above 1/M_1: f ends lower, and far more supports are recovered, above all for losses
             whose curvature is mostly far below its bound (logistic, Poisson), at 3 to 10 times the
             steps.
-        accelerate: bool, static; for :class:`jaxht.LowRank`, where step_size is None and steps do
+        nesterov: bool, static; for :class:`jaxht.LowRank`, where step_size is None and steps do
             not backtrack: whether the gradient step is taken from ``x + nu (x - x_prev)``,
             Nesterov's extrapolation, restarted where it points backwards. Then f may increase in a
             step. Elsewhere this has no effect, because with a step size above 1/L extrapolation
@@ -79,7 +101,7 @@ class HTP(Solver):
 
     step_size: Numeric | None = None
     backtrack: bool = static(default=False)
-    accelerate: bool = static(default=True)
+    nesterov: bool = static(default=True)
 
     fixed_point_test: ClassVar[bool] = True
     keeps_best: ClassVar[bool] = True
@@ -91,39 +113,42 @@ class HTP(Solver):
 
     def init(
         self, objective: Objective, constraint: Constraint, x0: Array, key: PRNGKey | None
-    ) -> Step:
+    ) -> Step[HTPState]:
         """The first support, from x0, which need not minimise f on its own support."""
         eta = pursuit_step_size(objective, constraint, self.step_size, self.backtrack)
-        counts = Counts.zero(objective.num_samples).plus(full_gradients=1, projections=1)
-        iterate = evaluate(objective, x0, counts, step_size=eta, refit_converged=jnp.array(False))
+        iterate = evaluate(objective, x0)
         gradient = objective.gradient(x0, iterate.pred)
-        method = Backtracking if self.backtrack else FixedStep
-        iterate, search = method.init(
-            iterate, lambda eta: constraint.project(x0 - eta * gradient, x0)[1], eta
-        )
-        plain = self.step_size is not None or self.backtrack or constraint.coordinatewise
-        accelerated = self.accelerate and not plain
-        return iterate, (search, Momentum.init(iterate) if accelerated else None)
+
+        def find(eta):
+            return constraint.project(x0 - eta * gradient, x0)[1]
+
+        search = Backtracking.init(find, eta) if self.backtrack else FixedStep.init(find, eta)
+        given = self.step_size is not None or self.backtrack
+        extrapolates = self.nesterov and not given and not constraint.coordinatewise
+        start = NesterovPoint.init(iterate) if extrapolates else None
+        return iterate, HTPState(search, start), start_info(eta)
 
     def step(
-        self, objective: Objective, constraint: Constraint, iterate: Iterate, state: Any
-    ) -> Step:
+        self, objective: Objective, constraint: Constraint, iterate: Iterate, state: HTPState
+    ) -> Step[HTPState]:
         """S3 on the current support, then S1 and S2 for the next one: no support is refitted
         twice."""
-        counts = iterate.counts.plus(full_gradients=1, projections=1)
-        search, momentum = state
-        new = evaluate(objective, refit(objective, search.support, iterate.x), counts)  # S3
-        new, search = search.accept(new, iterate)
-        momentum = None if momentum is None else momentum.update(new, iterate)
-        u = new if momentum is None else momentum
-        gradient = objective.gradient(u.x, u.pred)
+        search, start = state
+        found = refit(objective, search.support, iterate.x)  # S3
+        new, search = search.accept(evaluate(objective, found), iterate)
+        if start is None:
+            x, pred = new.x, new.pred
+        else:
+            start = start.update(new, iterate)
+            x, pred = start.x, start.pred
+        gradient = objective.gradient(x, pred)
 
-        def find(eta: Numeric) -> ModelSubspace:
-            z = u.x - eta * gradient  # S1
+        def find(eta):
+            z = x - eta * gradient  # S1
             return constraint.project(z, new.x)[1]  # S2
 
-        new, search = search.update(new, find)
-        return new, (search, momentum)
+        search, info = search.update(find)
+        return new, HTPState(search, start), step_info(info, found.converged)
 
 
 @pytree
@@ -176,31 +201,39 @@ class PHT(Solver):
 
     def init(
         self, objective: Objective, constraint: SelectionConstraint, x0: Array, key: PRNGKey | None
-    ) -> Step:
+    ) -> Step[PHTState]:
         """The first support, from x0."""
         check_selection(constraint)
         eta = pursuit_step_size(objective, constraint, self.step_size, self.backtrack)
-        counts = Counts.zero(objective.num_samples).plus(full_gradients=1, projections=1)
-        iterate = evaluate(objective, x0, counts, step_size=eta, refit_converged=jnp.array(False))
-        gradient, S = objective.gradient(x0, iterate.pred), constraint.project(x0)[1].mask
-        search = Backtracking if self.backtrack else FixedStep
-        return search.init(
-            iterate,
-            lambda eta: self._find(constraint, x0 - eta * gradient, S, jnp.all(x0 == 0)),
-            eta,
-        )
+        iterate = evaluate(objective, x0)
+        gradient = objective.gradient(x0, iterate.pred)
+        S = constraint.project(x0)[1].mask
+        is_zero = jnp.all(x0 == 0)
+
+        def find(eta):
+            return self._find(constraint, x0 - eta * gradient, S, is_zero)
+
+        search = Backtracking.init(find, eta) if self.backtrack else FixedStep.init(find, eta)
+        return iterate, PHTState(search), start_info(eta)
 
     def step(
-        self, objective: Objective, constraint: SelectionConstraint, iterate: Iterate, state: Any
-    ) -> Step:
+        self,
+        objective: Objective,
+        constraint: SelectionConstraint,
+        iterate: Iterate,
+        state: PHTState,
+    ) -> Step[PHTState]:
         """x+ on the current support, then the next support."""
-        counts = iterate.counts.plus(full_gradients=1, projections=1)
-        new = evaluate(objective, refit(objective, state.support, iterate.x), counts)  # x+
-        new, search = state.accept(new, iterate)
-        S, gradient = search.accepted.mask, objective.gradient(new.x, new.pred)
-        return search.update(
-            new, lambda eta: self._find(constraint, new.x - eta * gradient, S, jnp.array(False))
-        )
+        found = refit(objective, state.search.support, iterate.x)  # x+
+        new, search = state.search.accept(evaluate(objective, found), iterate)
+        gradient = objective.gradient(new.x, new.pred)
+        S = search.accepted.mask
+
+        def find(eta):
+            return self._find(constraint, new.x - eta * gradient, S, jnp.array(False))
+
+        search, info = search.update(find)
+        return new, PHTState(search), step_info(info, found.converged)
 
     def _find(
         self, constraint: SelectionConstraint, z: Array, S: Array, everything: Array
@@ -208,3 +241,20 @@ class PHT(Solver):
         """S+ from z and S; where ``everything`` is True, all coordinates may enter."""
         J = S | constraint.top_k(jnp.where(S, 0, z), self.r, None).mask | everything
         return constraint.project(jnp.where(J, z, 0))[1]
+
+
+def start_info(step_size: Numeric) -> Info:
+    """The info of the start of a pursuit, whose x0 has not been refitted."""
+    return Info(
+        full_gradients=1,
+        projections=1,
+        status=check_step_size(step_size),
+        refit_converged=False,
+    )
+
+
+def step_info(info: Info, refit_converged: Array) -> Info:
+    """The info of a step of a pursuit, from that of its search for a support."""
+    return replace(
+        info, full_gradients=1, projections=1 + info.projections, refit_converged=refit_converged
+    )

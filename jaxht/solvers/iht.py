@@ -1,13 +1,31 @@
 """Iterative hard thresholding, plain and with momentum."""
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from jaxht._dataclass import pytree, static
-from jaxht._typing import Numeric, PRNGKey
+from jaxht._typing import Leaf, Numeric, PRNGKey
 from jaxht.constraints import Constraint
 from jaxht.objectives.objective import Objective
-from jaxht.solvers.iterate import Iterate, evaluate, inverse_smoothness
+from jaxht.solvers.iterate import (
+    Info,
+    Iterate,
+    check_step_size,
+    evaluate,
+    inverse_smoothness,
+)
 from jaxht.solvers.solver import Solver, Step
+
+
+class IHTState(NamedTuple):
+    """The state of :class:`IHT`.
+
+    Attributes:
+        step_size: eta.
+        prev: the iterate before the current one; None without momentum.
+    """
+
+    step_size: Leaf
+    prev: Iterate | None
 
 
 @pytree
@@ -63,33 +81,30 @@ class IHT(Solver):
 
     def init(
         self, objective: Objective, constraint: Constraint, x0: Any, key: PRNGKey | None
-    ) -> Step:
+    ) -> Step[IHTState]:
         """Evaluate f at x0; x_prev = x0."""
-        step_size = (
-            inverse_smoothness(objective.majorant().norm())
-            if self.step_size is None
-            else self.step_size
-        )
-        iterate = evaluate(objective, x0, step_size=step_size)
-        return iterate, (step_size, None if self.momentum is None else (x0, iterate.pred))
+        step_size = self.step_size
+        if step_size is None:
+            step_size = inverse_smoothness(objective.majorant().norm())
+        iterate = evaluate(objective, x0)
+        state = IHTState(step_size, None if self.momentum is None else iterate)
+        return iterate, state, Info(status=check_step_size(step_size))
 
     def step(
-        self, objective: Objective, constraint: Constraint, iterate: Iterate, state: Any
-    ) -> Step:
+        self, objective: Objective, constraint: Constraint, iterate: Iterate, state: IHTState
+    ) -> Step[IHTState]:
         """Gradient step with momentum, then threshold."""
         eta, prev = state
         x, pred = iterate.x, iterate.pred
-        u, pred_u = x, pred
-        if self.momentum is not None:
-            x_prev, pred_prev = prev
-            u = x + self.momentum * (x - x_prev)
-            if self.nesterov:
-                # pred is linear in x, so the gradient at u needs no product beyond its own.
-                pred_u = pred + self.momentum * (pred - pred_prev)
-        grad = objective.gradient(u if self.nesterov else x, pred_u)
-        x_next, _ = constraint.project(u - eta * grad, x)
-        counts = iterate.counts.plus(full_gradients=1, projections=1)
-        return evaluate(objective, x_next, counts), (
-            eta,
-            None if self.momentum is None else (x, pred),
-        )
+        u = x
+        if prev is not None:
+            u = x + self.momentum * (x - prev.x)
+        if prev is not None and self.nesterov:
+            # pred is linear in x, so the gradient at u needs no product beyond its own.
+            pred_u = pred + self.momentum * (pred - prev.pred)
+            gradient = objective.gradient(u, pred_u)
+        else:
+            gradient = objective.gradient(x, pred)
+        x_next, _ = constraint.project(u - eta * gradient, x)
+        state = IHTState(eta, None if prev is None else iterate)
+        return evaluate(objective, x_next), state, Info(full_gradients=1, projections=1)

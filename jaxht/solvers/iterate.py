@@ -1,4 +1,4 @@
-"""The iterate that a solver returns, and the counts of what the run has cost so far."""
+"""The iterate of a solver, what a step has cost and found, and what a run has cost."""
 
 from typing import Any
 
@@ -11,6 +11,74 @@ from jaxht._typing import Array, Numeric
 from jaxht.objectives.objective import Objective
 from jaxht.solvers.status import Status
 from jaxht.subproblems import Refit
+
+
+@pytree
+class Iterate:
+    """The current point of a solver, with the products that the next step can use.
+
+    Attributes:
+        x: the feasible point, shaped like the variable, in the objective's dtype.
+        value: f(x), a scalar; None leaves its evaluation to the runner, which does not count it.
+        pred: the objective's prediction for x, or None if the solver does not have it.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from jaxht.extend import Iterate
+        >>> Iterate(jnp.zeros(3)).x.tolist()
+        [0.0, 0.0, 0.0]
+    """
+
+    x: Any
+    value: Any = None
+    pred: Any = None
+
+
+@pytree
+class Info:
+    """What one call of ``init`` or ``step`` has cost and found.
+
+    Attributes:
+        full_gradients: number of gradients of the whole objective.
+        sample_gradients: number of gradients of single summands f_i, less than 2^31.
+        projections: number of projections onto the constraint set, less than 2^31.
+        status: a :class:`jaxht.Status` that the solver has reached; RUNNING (0) to continue.
+        gap: primal minus dual value, plus a bound of their rounding errors, a scalar; None for all
+            but dual solvers.
+        accepted: bool, whether the iterate is a new one; False where the step was rejected, and the
+            iterate is the one before.
+        refit_converged: bool, whether the refit that gave a new iterate converged; True for solvers
+            that do not refit.
+        skip_fixed_point_test: bool, whether an x that did not move in this step may move in the
+            next one, because steps are random.
+
+    Example:
+        >>> from jaxht.extend import Info
+        >>> Info(full_gradients=1, projections=2).projections
+        2
+    """
+
+    full_gradients: Numeric = integer(default=0)
+    sample_gradients: Numeric = integer(default=0)
+    projections: Numeric = integer(default=0)
+    status: Numeric = integer(default=0)
+    gap: Any = None
+    accepted: Array | np.bool_ | bool = True
+    refit_converged: Array | np.bool_ | bool = True
+    skip_fixed_point_test: Array | np.bool_ | bool = False
+
+    def as_arrays(self) -> "Info":
+        """The same numbers as arrays of int32 and bool."""
+        return Info(
+            jnp.asarray(self.full_gradients, jnp.int32),
+            jnp.asarray(self.sample_gradients, jnp.int32),
+            jnp.asarray(self.projections, jnp.int32),
+            jnp.asarray(self.status, jnp.int32),
+            self.gap,
+            jnp.asarray(self.accepted, bool),
+            jnp.asarray(self.refit_converged, bool),
+            jnp.asarray(self.skip_fixed_point_test, bool),
+        )
 
 
 @pytree
@@ -32,8 +100,8 @@ class Counts:
     Source: Zhou, Yuan & Feng 2018, Definition 1.
 
     Example:
-        >>> from jaxht.extend import Counts
-        >>> int(Counts.zero(num_samples=10).plus(full_gradients=2, sample_gradients=5).ifo)
+        >>> from jaxht.extend import Counts, Info
+        >>> int(Counts.zero(num_samples=10).plus(Info(full_gradients=2, sample_gradients=5)).ifo)
         25
     """
 
@@ -45,21 +113,15 @@ class Counts:
     @classmethod
     def zero(cls, num_samples: int) -> "Counts":
         """The counts before any work; num_samples is n, an int."""
-        none = (
-            jnp.zeros((), jnp.int32),
-            (jnp.zeros((), jnp.uint32),) * 2,
-            (jnp.zeros((), jnp.uint32),) * 2,
-        )
-        return cls(*none, num_samples)
+        no_words = (jnp.zeros((), jnp.uint32),) * 2
+        return cls(jnp.zeros((), jnp.int32), no_words, no_words, num_samples)
 
-    def plus(
-        self, full_gradients: Numeric = 0, sample_gradients: Numeric = 0, projections: Numeric = 0
-    ) -> "Counts":
-        """The counts after more work, less than 2^31 of each kind."""
+    def plus(self, info: Info) -> "Counts":
+        """The counts after a further step."""
         return Counts(
-            self.full_gradients + full_gradients,
-            _add(self.sample_words, sample_gradients),
-            _add(self.projection_words, projections),
+            self.full_gradients + info.full_gradients,
+            _add(self.sample_words, info.sample_gradients),
+            _add(self.projection_words, info.projections),
             self.num_samples,
         )
 
@@ -81,10 +143,10 @@ class Counts:
 
 
 def _add(words: tuple[Any, Any], more: Numeric) -> tuple[Any, Any]:
-    if isinstance(more, int) and more == 0:
-        return words
-    low = words[0] + jnp.asarray(more, jnp.uint32)
-    return low, words[1] + (low < words[0]).astype(jnp.uint32)
+    low, high = words
+    total = low + jnp.asarray(more, jnp.uint32)
+    carry = (total < low).astype(jnp.uint32)
+    return total, high + carry
 
 
 def _total(words: tuple[Any, Any]) -> Any:
@@ -95,116 +157,41 @@ def _total(words: tuple[Any, Any]) -> Any:
     return (np.asarray(high, np.int64) << 32) + np.asarray(low, np.int64)
 
 
-@pytree
-class Iterate:
-    """The current point of a solver, with what the runner needs to know about it.
-
-    Attributes:
-        x: the feasible point, shaped like the variable, in the objective's dtype.
-        value: f(x), a scalar; None leaves its evaluation to the runner (stochastic solvers), which
-            does not count it.
-        counts: cost so far, a :class:`Counts`.
-        status: int32, a :class:`jaxht.Status` that the solver has reached; RUNNING (0) to continue.
-        pred: the objective's prediction for x, or None if the solver does not have it.
-        gap: primal minus dual value, plus a bound of their rounding errors, a scalar; None for all
-            but dual solvers.
-        refit_converged: bool, whether the refit that gave x converged; True for solvers that do not
-            refit.
-        skip_fixed_point_test: bool, whether an x that did not move in this step may move in the
-            next one, because steps are random or were rejected.
-
-    Example:
-        >>> import jax.numpy as jnp
-        >>> from jaxht.extend import Counts, Iterate
-        >>> iterate = Iterate(jnp.zeros(3), None, Counts.zero(num_samples=10))
-        >>> int(iterate.move(jnp.ones(3), sample_gradients=4).counts.ifo)
-        4
-    """
-
-    x: Any
-    value: Any
-    counts: Counts
-    status: Numeric = integer(default=0)
-    pred: Any = None
-    gap: Any = None
-    refit_converged: Array | np.bool_ = np.True_
-    skip_fixed_point_test: Array | np.bool_ = np.False_
-
-    def move(
-        self, x: Any, *, skip_fixed_point_test: Array | np.bool_ = np.False_, **work: Numeric
-    ) -> "Iterate":
-        """The iterate at ``x``, whose value is left to the runner; :meth:`Counts.plus` adds
-        ``work`` to the counts."""
-        return Iterate(
-            x,
-            None,
-            self.counts.plus(**work),
-            self.status,
-            skip_fixed_point_test=skip_fixed_point_test,
-        )
-
-
-def check_step_size(status: Numeric, step_size: Numeric) -> Array:
-    """``status``, but INVALID_STEP_SIZE where ``step_size`` is not finite and positive.
+def check_step_size(step_size: Numeric, status: Numeric = Status.RUNNING) -> Array:
+    """INVALID_STEP_SIZE where a step size is not finite and positive, elsewhere ``status``.
 
     With a step of 0 every x would be a fixed point; and an infinite curvature (the square of a
-    large column) gives a step of 0."""
-    return jnp.where(
-        jnp.isfinite(step_size) & (step_size > 0), status, Status.INVALID_STEP_SIZE
-    ).astype(jnp.int32)
+    large column) gives a step of 0.
+    """
+    is_valid = jnp.isfinite(step_size) & (step_size > 0)
+    return jnp.where(is_valid, status, Status.INVALID_STEP_SIZE)
 
 
 def inverse_smoothness(smoothness: Array) -> Array:
-    """``1 / L``, the step size of solvers that are given none.
+    """``1 / L``, the step size of solvers that are given none; finite and positive where L is
+    finite.
 
     L is 0 for a design of zeros, on which every point is stationary, and where the squares of its
     entries underflow. The true L is then below tiny / eps, tiny the smallest normal number, as long
     as fewer than 1 / eps squares are summed, so that the step is no longer than its inverse.
-
-    Args:
-        smoothness: L >= 0, a scalar in units of the Hessian.
-
-    Returns:
-        A scalar; finite and positive unless L is infinite or NaN.
-
-    Example:
-        >>> import jax.numpy as jnp
-        >>> from jaxht.solvers.iterate import inverse_smoothness
-        >>> float(inverse_smoothness(jnp.array(4.0))), bool(inverse_smoothness(jnp.array(0.0)) < jnp.inf)
-        (0.25, True)
     """
     numbers = jnp.finfo(smoothness.dtype)
-    return 1 / jnp.where(smoothness == 0, float(numbers.tiny) / float(numbers.eps), smoothness)
+    least = float(numbers.tiny) / float(numbers.eps)
+    return 1 / jnp.where(smoothness == 0, least, smoothness)
 
 
-def evaluate(
-    objective: Objective,
-    x: Any,
-    counts: Counts | None = None,
-    *,
-    pred: Any = None,
-    status: Numeric = Status.RUNNING,
-    step_size: Numeric | None = None,
-    refit_converged: Array | np.bool_ = np.True_,
-) -> Iterate:
+def evaluate(objective: Objective, x: Any) -> Iterate:
     """The iterate at ``x``, or at the minimiser that a refit has found, with its value.
 
     Args:
         objective: the problem's objective, prepared.
-        x: feasible point, shaped like the variable; or a :class:`jaxht.extend.Refit`, which also
-            gives pred and refit_converged.
-        counts: the :class:`Counts` so far; None starts at zero.
-        pred: the prediction of x, which saves a product where it is known; None computes it.
-        status: int32, a :class:`jaxht.Status` that the solver has reached.
-        step_size: a scalar; where it is not finite and positive, the status is INVALID_STEP_SIZE.
-            None is not checked.
-        refit_converged: bool, whether the refit that gave x converged; True for solvers that do not
-            refit.
+        x: feasible point, shaped like the variable; or a :class:`jaxht.extend.Refit`, whose
+            prediction is used.
 
     Returns:
-        An :class:`Iterate` with x, value, counts, status, pred and refit_converged.
+        An :class:`Iterate` with x, value and pred.
 
-    Cost: one evaluation of f, and one prediction where pred is None.
+    Cost: one evaluation of f, and one prediction for a point.
 
     Example:
         >>> import jax.numpy as jnp, jaxht
@@ -213,12 +200,7 @@ def evaluate(
         12.5
     """
     if isinstance(x, Refit):
-        x, pred, refit_converged = x
-    counts = Counts.zero(objective.num_samples) if counts is None else counts
-    pred = objective.predict(x) if pred is None else pred
-    status = jnp.asarray(
-        status if step_size is None else check_step_size(status, step_size), jnp.int32
-    )
-    return Iterate(
-        x, objective.value(x, pred), counts, status, pred=pred, refit_converged=refit_converged
-    )
+        x, pred = x.x, x.pred
+    else:
+        pred = objective.predict(x)
+    return Iterate(x, objective.value(x, pred), pred)

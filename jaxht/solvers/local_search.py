@@ -2,7 +2,6 @@
 lists."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import jax
@@ -15,7 +14,7 @@ from jaxht._repr import describe
 from jaxht._typing import Array, Leaf, Numeric, PRNGKey
 from jaxht.constraints import SelectionConstraint, Sparse, check_selection
 from jaxht.linalg.selection import k_largest_mask, mask_to_indices
-from jaxht.solvers.iterate import Iterate, evaluate
+from jaxht.solvers.iterate import Info, Iterate, evaluate
 from jaxht.solvers.omp import complete_selection
 from jaxht.solvers.solver import Solver, Step
 from jaxht.solvers.status import Status
@@ -110,7 +109,7 @@ class LocalSearch(Solver):
         """1 000 steps; the search ends before."""
         return 1000
 
-    def init(self, objective: Any, constraint: Any, x0: Array, key: PRNGKey | None) -> Step:
+    def init(self, objective: Any, constraint: Any, x0: Array, key: PRNGKey | None) -> Step[Any]:
         """x0, and the selection of each start."""
         for name in ("num_starts", "num_candidates"):
             number = getattr(self, name)
@@ -136,11 +135,12 @@ class LocalSearch(Solver):
                 starts
             )
             places = Place(starts, fits, jnp.full(starts.shape[:1], largest_block(constraint)))
-        return evaluate(objective, x0), (moments, places, seeds, jnp.zeros((), jnp.int32))
+        state = (moments, places, seeds, jnp.zeros((), jnp.int32), jnp.array(True))
+        return evaluate(objective, x0), state, Info()
 
-    def step(self, objective: Any, constraint: Any, iterate: Iterate, state: Any) -> Step:
+    def step(self, objective: Any, constraint: Any, iterate: Iterate, state: Any) -> Step[Any]:
         """A walk from each place, and the refit on the best support."""
-        moments, places, seeds, num_failed = state
+        moments, places, seeds, num_failed, converged = state
 
         def search(place: Place, seed: Array, lane: Array) -> Walk:
             if is_quadratic(objective, constraint):
@@ -170,10 +170,10 @@ class LocalSearch(Solver):
         else:
             fit, refitted = (
                 best.fit,
-                Refit(iterate.x, iterate.pred, jnp.asarray(iterate.refit_converged)),
+                Refit(iterate.x, iterate.pred, converged),
             )
             last = (refitted, best.block)
-        found = evaluate(objective, fit, iterate.counts.plus(full_gradients=1))
+        found = evaluate(objective, fit)
         better = found.value < iterate.value
         # A refit that has not converged descends further wherever it goes on: that finds no better
         # support.
@@ -181,12 +181,18 @@ class LocalSearch(Solver):
         # Several walks that all end in the same f have found the least.
         agree = ~better & ~jnp.any(is_below(jnp.min(walks.least), walks.least)) & (seeds.size > 1)
         ended = agree | (num_failed >= self.patience)
-        status = jnp.where(ended, Status.NO_PROGRESS, Status.RUNNING).astype(jnp.int32)
+        info = Info(
+            full_gradients=1,
+            status=jnp.where(ended, Status.NO_PROGRESS, Status.RUNNING),
+            accepted=better,
+            refit_converged=fit.converged,
+        )
         best = tree_where(better, best, Place(constraint.active(iterate.x), *last))
         again = rank(walks.least) >= seeds.size - max(1, seeds.size // ELITE)
         places = jax.vmap(lambda again, place: tree_where(again, best, place))(again, walks.place)
-        new = replace(tree_where(better, found, iterate), status=status, counts=found.counts)
-        return new, (moments, places, walks.seed, num_failed)
+        converged = jnp.where(better, fit.converged, converged)
+        state = (moments, places, walks.seed, num_failed, converged)
+        return tree_where(better, found, iterate), state, info
 
     def _descends(self, objective: Any, constraint: Any) -> bool:
         """Whether moves are exchanges by the quadratic model alone."""

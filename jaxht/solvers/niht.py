@@ -1,19 +1,40 @@
 """Normalised iterative hard thresholding."""
 
-from dataclasses import replace
-from typing import Any, ClassVar
+from typing import ClassVar, NamedTuple
 
 import jax.numpy as jnp
 from jax import lax
 from optax.tree_utils import tree_where
 
 from jaxht._dataclass import pytree, static
-from jaxht._typing import Array, Numeric, PRNGKey
-from jaxht.constraints import Constraint
+from jaxht._typing import Array, Leaf, Numeric, PRNGKey
+from jaxht.constraints import Constraint, ModelSubspace
 from jaxht.objectives.objective import Objective
-from jaxht.solvers.iterate import Iterate, evaluate
-from jaxht.solvers.pursuit import Momentum
+from jaxht.solvers.iterate import Info, Iterate, check_step_size, evaluate
+from jaxht.solvers.pursuit import NesterovPoint
 from jaxht.solvers.solver import Solver, Step
+
+# 2^-60 of the exact step is far below rounding.
+MAX_TRIES = 60
+# Rounding errors of f(x0), in units in its last place: far above what sums of n terms lose, and far
+# below what matters.
+ROUNDING_ULPS = 64.0
+
+
+class NIHTState(NamedTuple):
+    """The state of :class:`NIHT`.
+
+    Attributes:
+        gradient: g, at the point from which the next step is taken.
+        support: S, that of the current x.
+        rounding: a bound of the rounding errors of f, a scalar.
+        start: the extrapolated point from which the next step is taken; None: the iterate.
+    """
+
+    gradient: Leaf
+    support: ModelSubspace
+    rounding: Leaf
+    start: NesterovPoint | None
 
 
 @pytree
@@ -34,7 +55,7 @@ class NIHT(Solver):
     f(x0).
 
     For matrices of low rank ``g_S`` is ``U U' g V V'``, with the singular vectors of x (Tanner &
-    Wei 2013 take U alone), and steps start from an extrapolated point, see ``accelerate``.
+    Wei 2013 take U alone), and steps start from an extrapolated point, see ``nesterov``.
 
     It selects by magnitude: standardise columns of different units first,
     :func:`jaxht.standardize`.
@@ -42,7 +63,7 @@ class NIHT(Solver):
     Args:
         c: in (0, 1), a scalar, traced: margin of the step condition.
         q: > 1 / (1 - c), a scalar, traced: how fast the step size shrinks.
-        accelerate: bool, static; for :class:`jaxht.LowRank`: whether a step is taken from ``x + nu
+        nesterov: bool, static; for :class:`jaxht.LowRank`: whether a step is taken from ``x + nu
             (x - x_prev)``, Nesterov's extrapolation, restarted where it points backwards. Then f
             may increase in a step. Elsewhere it has no effect.
 
@@ -61,7 +82,7 @@ class NIHT(Solver):
 
     c: Numeric = 0.01
     q: Numeric = 2.0
-    accelerate: bool = static(default=True)
+    nesterov: bool = static(default=True)
 
     fixed_point_test: ClassVar[bool] = True
 
@@ -71,25 +92,27 @@ class NIHT(Solver):
 
     def init(
         self, objective: Objective, constraint: Constraint, x0: Array, key: PRNGKey | None
-    ) -> Step:
+    ) -> Step[NIHTState]:
         """The gradient at x0, and S."""
         iterate = evaluate(objective, x0)
         g = objective.gradient(x0, iterate.pred)
         S = tree_where(jnp.any(x0 != 0), constraint.support_of(x0), constraint.project(-g)[1])
-        accelerated = self.accelerate and not constraint.coordinatewise
-        rounding = ROUNDING * jnp.finfo(x0.dtype).eps * jnp.abs(iterate.value)
-        return iterate, (g, S, rounding, Momentum.init(iterate) if accelerated else None)
+        rounding = ROUNDING_ULPS * jnp.finfo(x0.dtype).eps * jnp.abs(iterate.value)
+        extrapolates = self.nesterov and not constraint.coordinatewise
+        start = NesterovPoint.init(iterate) if extrapolates else None
+        return iterate, NIHTState(g, S, rounding, start), Info()
 
     def step(
-        self, objective: Objective, constraint: Constraint, iterate: Iterate, state: Any
-    ) -> Step:
+        self, objective: Objective, constraint: Constraint, iterate: Iterate, state: NIHTState
+    ) -> Step[NIHTState]:
         """Exact step on the support, backtracking where it is too long."""
-        g, S, rounding, momentum = state
-        u = iterate if momentum is None else momentum
-        x, pred = u.x, u.pred
-        most = (
-            iterate.value + rounding if momentum is None else jnp.inf
-        )  # an extrapolated u is outside of the set
+        g, S, rounding, start = state
+        if start is None:
+            x, pred = iterate.x, iterate.pred
+            most = iterate.value + rounding
+        else:  # a point outside of the set
+            x, pred = start.x, start.pred
+            most = jnp.inf
         g_S = S.restrict(g)
         # eta does not depend on the length of g_S, but in units of its largest entry no square
         # over- or underflows.
@@ -102,8 +125,7 @@ class NIHT(Solver):
 
         def attempt(eta):
             projected, S_new = constraint.project(x - eta * g, iterate.x)
-            # Where g_S = 0 x is stationary on its support, and a step of 0 is no failure.
-            new = evaluate(objective, projected, iterate.counts, step_size=jnp.where(flat, 1, eta))
+            new = evaluate(objective, projected)
             gradient = objective.gradient(new.x, new.pred)
             move = new.x - x
             same = S_new.equals(S) & (S_new.bounds is None)
@@ -112,8 +134,8 @@ class NIHT(Solver):
             length = jnp.max(jnp.abs(move))
             unit = move / jnp.where(length > 0, length, 1)
             limit = jnp.where(same, 2, 1 - self.c) * length * jnp.vdot(unit, unit)
-            descends = (eta * jnp.vdot(unit, gradient - g) <= limit) & (new.value <= most)
-            return new, gradient, S_new, descends
+            is_short = eta * jnp.vdot(unit, gradient - g) <= limit
+            return new, gradient, S_new, is_short & (new.value <= most)
 
         def shrink(carry):
             eta, tries, _ = carry
@@ -122,21 +144,17 @@ class NIHT(Solver):
 
         # A NaN is never accepted: the bound on tries ends the loop, and the runner reports
         # DIVERGED.
-        _, tries, (new, g, S, _) = lax.while_loop(
+        eta, tries, (new, g, S, _) = lax.while_loop(
             lambda carry: ~carry[2][-1] & (carry[1] < MAX_TRIES),
             shrink,
             (eta, jnp.ones((), jnp.int32), attempt(eta)),
         )
-        new = replace(new, counts=iterate.counts.plus(full_gradients=tries, projections=tries))
-        if momentum is not None:
-            momentum = momentum.update(new, iterate)
-            g = objective.gradient(momentum.x, momentum.pred)
-            new = replace(new, counts=new.counts.plus(full_gradients=1))
-        return new, (g, S, rounding, momentum)
-
-
-# 2^-60 of the exact step is far below rounding.
-MAX_TRIES = 60
-# Of f(x0), in units of its last place: far above what sums of n terms lose, and far below what
-# matters.
-ROUNDING = 64.0
+        # Where g_S = 0 x is stationary on its support, and a step of 0 is no failure.
+        status = check_step_size(jnp.where(flat, 1, eta))
+        full_gradients = tries
+        if start is not None:
+            start = start.update(new, iterate)
+            g = objective.gradient(start.x, start.pred)
+            full_gradients = tries + 1
+        info = Info(full_gradients=full_gradients, projections=tries, status=status)
+        return new, NIHTState(g, S, rounding, start), info

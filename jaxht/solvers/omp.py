@@ -1,25 +1,64 @@
 """Forward selection: orthogonal matching pursuit by derivatives, orthogonal least squares by the
 decrease of f."""
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import jax.numpy as jnp
 from jax import lax
 from optax.tree_utils import tree_where
 
 from jaxht._dataclass import pytree
-from jaxht._typing import Array, Numeric, PRNGKey
+from jaxht._typing import Array, Leaf, Numeric, PRNGKey
 from jaxht.constraints import SelectionConstraint, check_selection
-from jaxht.objectives.linear_model import LeastSquares
 from jaxht.objectives.objective import Objective
-from jaxht.solvers.iterate import Iterate, evaluate
-from jaxht.solvers.pursuit import accept_decrease
+from jaxht.solvers.iterate import Info, Iterate, evaluate
+from jaxht.solvers.pursuit import has_decreased
 from jaxht.solvers.selection import best_item, count
 from jaxht.solvers.solver import Solver, Step
 from jaxht.solvers.status import Status
 from jaxht.subproblems.columns import weight_by
 from jaxht.subproblems.growing_qr import GrowingQR, factorise, refit_growing
 from jaxht.subproblems.scores import forward_scores, gains_along
+
+
+class OMPState(NamedTuple):
+    """The state of :class:`OMP`.
+
+    Attributes:
+        selected: bool, S.
+        factorisation: that of the columns of S; None where every refit is computed from scratch.
+        refit_only: bool, whether the next step refits on S, which is that of x0, and adds nothing.
+    """
+
+    selected: Leaf
+    factorisation: GrowingQR | None
+    refit_only: Leaf
+
+
+class Curvature(NamedTuple):
+    """The curvature of f along each coordinate.
+
+    Attributes:
+        total: (d,), the diagonal of the Hessian.
+        remaining: (d,), what is left once f is minimised over ``num_directions`` directions.
+        num_directions: int32, the first ones of the factorisation.
+    """
+
+    total: Leaf
+    remaining: Leaf
+    num_directions: Leaf
+
+
+class OLSState(NamedTuple):
+    """The state of :class:`OLS`.
+
+    Attributes:
+        forward: the selection, its factorisation, and whether the next step only refits.
+        curvature: from which the candidates are scored; None where each is refitted.
+    """
+
+    forward: OMPState
+    curvature: Curvature | None
 
 
 @pytree
@@ -63,17 +102,17 @@ class OMP(Solver):
 
     def init(
         self, objective: Objective, constraint: SelectionConstraint, x0: Array, key: PRNGKey | None
-    ) -> Step:
+    ) -> Step[OMPState]:
         """x0 and its support, and a factorisation of these columns."""
-        check_selection(constraint)
-        S = constraint.active(x0)
-        status = jnp.where(constraint.limit > 0, Status.RUNNING, Status.FINISHED)
-        iterate = evaluate(objective, x0, status=status)
-        return iterate, (S, factorise(objective, constraint, S), jnp.any(S))
+        return evaluate(objective, x0), *init_forward(objective, constraint, x0)
 
     def step(
-        self, objective: Objective, constraint: SelectionConstraint, iterate: Iterate, state: Any
-    ) -> Step:
+        self,
+        objective: Objective,
+        constraint: SelectionConstraint,
+        iterate: Iterate,
+        state: OMPState,
+    ) -> Step[OMPState]:
         """i, S and x; the first step refits on the support of x0, if it has one."""
         descent = constraint.feasible_direction(-objective.gradient(iterate.x, iterate.pred))
         return add_best(objective, constraint, iterate, state, constraint.scores(descent))
@@ -119,77 +158,87 @@ class OLS(Solver):
 
     def init(
         self, objective: Objective, constraint: SelectionConstraint, x0: Array, key: PRNGKey | None
-    ) -> Step:
+    ) -> Step[OLSState]:
         """x0 and its support, a factorisation of these columns, and the curvature of f along each
         coordinate."""
-        iterate, state = OMP().init(objective, constraint, x0, key)
-        if state[1] is None:
-            return iterate, (state, None)
-        total = objective.majorant().diagonal()
-        return iterate, (state, (total, total, jnp.zeros((), jnp.int32)))
+        forward, info = init_forward(objective, constraint, x0)
+        curvature = None
+        if forward.factorisation is not None:
+            total = objective.majorant().diagonal()
+            curvature = Curvature(total, total, jnp.zeros((), jnp.int32))
+        return evaluate(objective, x0), OLSState(forward, curvature), info
 
     def step(
-        self, objective: Objective, constraint: SelectionConstraint, iterate: Iterate, state: Any
-    ) -> Step:
+        self,
+        objective: Objective,
+        constraint: SelectionConstraint,
+        iterate: Iterate,
+        state: OLSState,
+    ) -> Step[OLSState]:
         """i, S and x; the first step refits on the support of x0, if it has one."""
-        selection, curvature = state
-        S, qr, _ = selection
-        if qr is None or not isinstance(objective, LeastSquares):
-            gains = forward_scores(objective, constraint, S, iterate.x)
+        forward, curvature = state
+        qr = forward.factorisation
+        if qr is None or curvature is None:
+            gains = forward_scores(objective, constraint, forward.selected, iterate.x)
         else:
-            remaining, total, size = curvature
-            remaining = subtract_directions(objective, qr, remaining, size)
-            gains = gains_along(objective.gradient(iterate.x, iterate.pred), remaining, total)
-            curvature = remaining, total, count(qr.mask)
-        new, selection = add_best(objective, constraint, iterate, selection, gains)
-        return new, (selection, curvature)
+            remaining = subtract_directions(objective, qr, curvature)
+            gradient = objective.gradient(iterate.x, iterate.pred)
+            gains = gains_along(gradient, remaining, curvature.total)
+            curvature = Curvature(curvature.total, remaining, count(qr.mask))
+        new, forward, info = add_best(objective, constraint, iterate, forward, gains)
+        return new, OLSState(forward, curvature), info
+
+
+def init_forward(
+    objective: Objective, constraint: SelectionConstraint, x0: Array
+) -> tuple[OMPState, Info]:
+    """The selection of x0, and FINISHED where k is 0."""
+    check_selection(constraint)
+    S = constraint.active(x0)
+    status = jnp.where(constraint.limit > 0, Status.RUNNING, Status.FINISHED)
+    return OMPState(S, factorise(objective, constraint, S), jnp.any(S)), Info(status=status)
 
 
 def add_best(
     objective: Objective,
     constraint: SelectionConstraint,
     iterate: Iterate,
-    state: Any,
+    state: OMPState,
     scores: Array,
-) -> tuple[Iterate, tuple[Array, GrowingQR | None, Array]]:
+) -> Step[OMPState]:
     """Add the item of the largest score and refit; the first step refits on the support of x0, if
     it has one."""
     S, qr, refit_only = state
-    S |= best_item(scores, ~S & ~refit_only & (count(S) < constraint.limit))
+    candidates = ~S & ~refit_only & (count(S) < constraint.limit)
+    S |= best_item(scores, candidates)
     found, qr = refit_growing(objective, qr, constraint.support(S), iterate.x)
+    new = evaluate(objective, found)
+    accepted = refit_only | has_decreased(objective, new, iterate)
 
     status = jnp.where(count(S) < constraint.limit, Status.RUNNING, Status.FINISHED)
-    new = evaluate(objective, found, iterate.counts.plus(full_gradients=1), status=status)
-    new = tree_where(refit_only, new, accept_decrease(objective, new, iterate, 0.0))
-    return new, (S, qr, jnp.array(False))
+    info = Info(
+        full_gradients=1,
+        status=jnp.where(accepted, status, Status.NO_PROGRESS),
+        accepted=accepted,
+        refit_converged=found.converged,
+    )
+    return tree_where(accepted, new, iterate), OMPState(S, qr, jnp.array(False)), info
 
 
-def subtract_directions(
-    objective: LeastSquares, qr: GrowingQR, remaining: Array, size: Array
-) -> Array:
-    r"""The curvature that is left along each coordinate once f is minimised over the directions of
-    a factorisation.
+def subtract_directions(objective: Any, qr: GrowingQR, curvature: Curvature) -> Array:
+    r"""The curvature of least squares along each coordinate that is left once f is minimised over
+    all directions of a factorisation: ``H_jj - sum_q c (a_j' q)^2``, (d,); n d for each further
+    direction.
 
-    .. math::
-        s_j = H_{jj} - \sum_q c (a_j' q)^2
-
-    Args:
-        objective: the least squares.
-        qr: the factorisation.
-        remaining: (d,), what is left once f is minimised over its first directions.
-        size: int32, their number.
-
-    Returns:
-        (d,); values on the support have no meaning.
-
-    Cost: n d for each further direction.
+    Values on the support have no meaning.
     """
 
-    def subtract(i: Numeric, remaining: Array) -> Array:
+    def subtract(i, remaining):
         overlaps = objective.design.rmatvec(weight_by(objective, qr.images[i]))
         return remaining - objective.normalise(overlaps**2)
 
-    return lax.fori_loop(size, count(qr.mask), subtract, remaining)
+    directions = curvature.num_directions, count(qr.mask)
+    return lax.fori_loop(*directions, subtract, curvature.remaining)
 
 
 def complete_selection(objective: Objective, constraint: SelectionConstraint, x0: Array) -> Array:
@@ -197,12 +246,16 @@ def complete_selection(objective: Objective, constraint: SelectionConstraint, x0
     exchanges."""
     omp = OMP()
 
-    def unfinished(carry: Any) -> Array:
-        iterate, (S, *_) = carry
-        return (iterate.status == Status.RUNNING) & (count(S) < constraint.limit)
+    def is_unfinished(carry):
+        _, state, status = carry
+        return (status == Status.RUNNING) & (count(state.selected) < constraint.limit)
 
-    start = omp.init(objective, constraint, x0, None)
-    _, (S, *_) = lax.while_loop(
-        unfinished, lambda carry: omp.step(objective, constraint, *carry), start
-    )
-    return S
+    def add(carry):
+        iterate, state, _ = carry
+        iterate, state, info = omp.step(objective, constraint, iterate, state)
+        return iterate, state, info.as_arrays().status
+
+    iterate, state, info = omp.init(objective, constraint, x0, None)
+    start = iterate, state, info.as_arrays().status
+    _, state, _ = lax.while_loop(is_unfinished, add, start)
+    return state.selected

@@ -14,8 +14,14 @@ from jaxht._dataclass import integer, pytree
 from jaxht._typing import Array, Numeric
 from jaxht.constraints import Constraint, ModelSubspace
 from jaxht.objectives.objective import Objective
-from jaxht.solvers.iterate import Iterate, inverse_smoothness
+from jaxht.solvers.iterate import Info, Iterate, inverse_smoothness
 from jaxht.solvers.status import Status
+
+# The step size from which steps backtrack, in units of 1/M_1: f ends lower the longer it is, up to
+# about here.
+LONG_STEP = 256
+# 2^-38 of eta is below rounding: the support is then the current one.
+MAX_HALVINGS = 38
 
 #: The support that a gradient step finds, as a function of its step size.
 FindSupport = Callable[[Numeric], ModelSubspace]
@@ -52,12 +58,12 @@ def pursuit_step_size(
     bound = objective.majorant()
     if not constraint.coordinatewise:
         return inverse_smoothness(bound.norm())
-    return (LONG if backtrack else 1) * inverse_smoothness(bound.coordinate_norm())
+    return (LONG_STEP if backtrack else 1) * inverse_smoothness(bound.coordinate_norm())
 
 
 @runtime_checkable
 class Point(Protocol):
-    """What momentum asks of an iterate: x, and a linear function of x such as its prediction."""
+    """What extrapolation asks of a point: x, and a linear function of x such as its prediction."""
 
     @property
     def x(self) -> Array:
@@ -69,9 +75,9 @@ class Point(Protocol):
 
 
 @pytree
-class Momentum:
-    r"""Nesterov's extrapolation, which is restarted where it points backwards: where steps go on
-    from.
+class NesterovPoint:
+    r"""The point from which a step is taken: Nesterov's extrapolation, restarted where it points
+    backwards.
 
     .. math::
         u = x + \frac{t - 1}{t^+} (x - x_{prev}), \qquad t^+ = \frac{1 + \sqrt{1 + 4 t^2}}{2},
@@ -93,17 +99,18 @@ class Momentum:
     t: Array
 
     @classmethod
-    def init(cls, point: Point) -> "Momentum":
+    def init(cls, point: Point) -> "NesterovPoint":
         """The start: x itself."""
         return cls(point.x, point.pred, jnp.ones((), point.x.dtype))
 
-    def update(self, new: Point, old: Point) -> "Momentum":
+    def update(self, new: Point, old: Point) -> "NesterovPoint":
         """Extrapolate from two points, of which the second step was taken from u."""
         backwards = jnp.vdot(self.x - new.x, new.x - old.x) > 0
         t = jnp.where(backwards, 1, self.t)
         t_next = (1 + jnp.sqrt(1 + 4 * t**2)) / 2
         nu = (t - 1) / t_next
-        return Momentum(new.x + nu * (new.x - old.x), new.pred + nu * (new.pred - old.pred), t_next)
+        pred = new.pred + nu * (new.pred - old.pred)
+        return NesterovPoint(new.x + nu * (new.x - old.x), pred, t_next)
 
 
 @pytree
@@ -130,30 +137,21 @@ class CycleDetector:
         """Store the first support."""
         return cls(support, jnp.zeros((), jnp.int32), jnp.ones((), jnp.int32))
 
-    def update(
-        self, new: Iterate, old: ModelSubspace, support: ModelSubspace
-    ) -> tuple[Iterate, "CycleDetector"]:
-        """The iterate with SUPPORT_STABLE where the next support is the old one, CYCLING where it
-        is an earlier one.
-
-        A status that the solver has set takes precedence.
-        """
-        status = jnp.where(support.equals(self.remembered), Status.CYCLING, Status.RUNNING)
-        status = jnp.where(support.equals(old), Status.SUPPORT_STABLE, status)
-        status = jnp.where(new.status != Status.RUNNING, new.status, status).astype(jnp.int32)
+    def update(self, old: ModelSubspace, new: ModelSubspace) -> tuple[Array, "CycleDetector"]:
+        """SUPPORT_STABLE where the new support is the old one, CYCLING where it is an earlier one,
+        else RUNNING; and the detector after this step."""
+        status = jnp.where(new.equals(self.remembered), Status.CYCLING, Status.RUNNING)
+        status = jnp.where(new.equals(old), Status.SUPPORT_STABLE, status)
         renew = self.age + 1 == self.horizon
-        age, horizon = (
-            jnp.where(renew, 0, self.age + 1),
-            jnp.where(renew, 2 * self.horizon, self.horizon),
-        )
-        return replace(new, status=status), CycleDetector(
-            tree_where(renew, support, self.remembered), age, horizon
-        )
+        remembered = tree_where(renew, new, self.remembered)
+        age = jnp.where(renew, 0, self.age + 1)
+        horizon = jnp.where(renew, 2 * self.horizon, self.horizon)
+        return status, CycleDetector(remembered, age, horizon)
 
 
 @pytree
 class FixedStep:
-    """The choice of supports with a constant step size: every step is accepted, and cycles are
+    """The search for supports with a constant step size: every step is accepted, and cycles are
     detected.
 
     Attributes:
@@ -172,27 +170,25 @@ class FixedStep:
         return self.support
 
     @classmethod
-    def init(
-        cls, iterate: Iterate, find: FindSupport, step_size: Numeric
-    ) -> tuple[Iterate, "FixedStep"]:
+    def init(cls, find: FindSupport, step_size: Numeric) -> "FixedStep":
         """Find the first support, from x0."""
         support = find(step_size)
-        return iterate, cls(step_size, support, CycleDetector.init(support))
+        return cls(step_size, support, CycleDetector.init(support))
 
     def accept(self, new: Iterate, old: Iterate) -> tuple[Iterate, "FixedStep"]:
         """Accept ``new``."""
         return new, self
 
-    def update(self, new: Iterate, find: FindSupport) -> tuple[Iterate, "FixedStep"]:
-        """Find the support that follows ``new``."""
+    def update(self, find: FindSupport) -> tuple["FixedStep", Info]:
+        """Find the next support."""
         support = find(self.step_size)
-        new, cycles = self.cycles.update(new, self.support, support)
-        return new, FixedStep(self.step_size, support, cycles)
+        status, cycles = self.cycles.update(self.support, support)
+        return FixedStep(self.step_size, support, cycles), Info(status=status)
 
 
 @pytree
 class Backtracking:
-    """The choice of supports with backtracking: a step that does not decrease f is rejected, and
+    """The search for supports with backtracking: a step that does not decrease f is rejected, and
     retried with eta / 2.
 
     Attributes:
@@ -205,7 +201,7 @@ class Backtracking:
             is always accepted.
     """
 
-    step_size: Numeric
+    step_size: Array
     support: ModelSubspace
     accepted: ModelSubspace
     halvings: Array = integer()
@@ -213,53 +209,54 @@ class Backtracking:
     is_first: Array
 
     @classmethod
-    def init(
-        cls, iterate: Iterate, find: FindSupport, step_size: Numeric
-    ) -> tuple[Iterate, "Backtracking"]:
+    def init(cls, find: FindSupport, step_size: Numeric) -> "Backtracking":
         """Find the first support, from x0."""
-        support, yes = find(step_size), jnp.array(True)
-        return replace(iterate, skip_fixed_point_test=yes), cls(
-            step_size, support, support, jnp.zeros((), jnp.int32), yes, yes
-        )
+        step_size = jnp.asarray(step_size)
+        support = find(step_size)
+        yes = jnp.array(True)
+        return cls(step_size, support, support, jnp.zeros((), jnp.int32), yes, yes)
 
     def accept(self, new: Iterate, old: Iterate) -> tuple[Iterate, "Backtracking"]:
-        """``new`` where f has decreased, else ``old`` with the counts of ``new``."""
-        accept = self.is_first | ~(
-            new.value >= old.value
-        )  # also where it is NaN, for the runner to report
-        rejected = replace(old, counts=new.counts)
-        new, accepted = tree_where(accept, (new, self.support), (rejected, self.accepted))
-        return new, replace(self, accepted=accepted, is_accepted=accept, is_first=jnp.array(False))
+        """``new`` where f has decreased, else ``old``."""
+        # A value of NaN is accepted, for the runner to report.
+        accept = self.is_first | ~(new.value >= old.value)
+        iterate, accepted = tree_where(accept, (new, self.support), (old, self.accepted))
+        search = replace(self, accepted=accepted, is_accepted=accept, is_first=jnp.array(False))
+        return iterate, search
 
-    def update(self, new: Iterate, find: FindSupport) -> tuple[Iterate, "Backtracking"]:
-        """The next support; after a rejected step eta is halved until the support differs from the
-        rejected one."""
+    def update(self, find: FindSupport) -> tuple["Backtracking", Info]:
+        """Find the next support; after a rejected step eta is halved until the support differs from
+        the rejected one."""
 
-        def find_after(halvings: Array) -> ModelSubspace:
-            return find(self.step_size * jnp.exp2(-halvings.astype(new.x.dtype)))
+        def find_after(halvings):
+            return find(self.step_size * jnp.exp2(-halvings.astype(self.step_size.dtype)))
 
-        start = jnp.where(self.is_accepted, 0, self.halvings + 1)
-        halvings, support = lax.while_loop(
-            lambda carry: (
-                ~self.is_accepted & carry[1].equals(self.support) & (carry[0] < MAX_HALVINGS)
-            ),
-            lambda carry: (carry[0] + 1, find_after(carry[0] + 1)),
-            (start, find_after(start)),
-        )
+        def is_rejected(carry):
+            halvings, support = carry
+            same = ~self.is_accepted & support.equals(self.support)
+            return same & (halvings < MAX_HALVINGS)
+
+        def halve(carry):
+            halvings, _ = carry
+            return halvings + 1, find_after(halvings + 1)
+
+        first = jnp.where(self.is_accepted, 0, self.halvings + 1)
+        halvings, support = lax.while_loop(is_rejected, halve, (first, find_after(first)))
         is_stable = support.equals(self.accepted) | (halvings >= MAX_HALVINGS)
-        status = jnp.where(is_stable, Status.SUPPORT_STABLE, Status.RUNNING)
-        status = jnp.where(new.status != Status.RUNNING, new.status, status).astype(jnp.int32)
-        counts = new.counts.plus(projections=halvings - start)
-        new = replace(new, counts=counts, status=status, skip_fixed_point_test=~self.is_accepted)
-        return new, replace(self, support=support, halvings=halvings)
+        info = Info(
+            projections=halvings - first,
+            status=jnp.where(is_stable, Status.SUPPORT_STABLE, Status.RUNNING),
+            accepted=self.is_accepted,
+        )
+        return replace(self, support=support, halvings=halvings), info
 
 
-def accept_decrease(objective: Objective, new: Iterate, old: Iterate, rtol: Numeric) -> Iterate:
-    """``new`` where f has decreased by more than ``rtol |f|``, else ``old`` with NO_PROGRESS.
+def has_decreased(objective: Objective, new: Iterate, old: Iterate, rtol: Numeric = 0.0) -> Array:
+    """Whether f has decreased by more than ``rtol |f|``.
 
     A further term, the rounding error of f(0), ends exchanges of coordinates that only fit rounding
-    errors once f is near 0; it is 0 where f(0) is infinite. A value of NaN is accepted, for the
-    runner to report.
+    errors once f is near 0; it is 0 where f(0) is infinite. A value of NaN counts as a decrease,
+    for the runner to report.
 
     Args:
         objective: the problem's objective, prepared.
@@ -268,33 +265,19 @@ def accept_decrease(objective: Objective, new: Iterate, old: Iterate, rtol: Nume
         rtol: a scalar >= 0, relative to the value of f.
 
     Returns:
-        An iterate, with the counts of ``new``.
+        bool, a scalar.
 
     Cost: one value of f.
 
     Example:
         >>> import jax.numpy as jnp, jaxht
-        >>> from jaxht.extend import evaluate
-        >>> from jaxht.solvers.pursuit import accept_decrease
+        >>> from jaxht.extend import evaluate, has_decreased
         >>> f = jaxht.LeastSquares(jnp.eye(2), jnp.ones(2), mean=False)
         >>> old, new = evaluate(f, jnp.ones(2)), evaluate(f, jnp.zeros(2))
-        >>> iterate = accept_decrease(f, new, old, rtol=0.0)
-        >>> iterate.x.tolist(), jaxht.Status(int(iterate.status)).name
-        ([1.0, 1.0], 'NO_PROGRESS')
+        >>> bool(has_decreased(f, new, old))
+        False
     """
-    eps, (x, pred) = (
-        float(jnp.finfo(new.x.dtype).eps),
-        jax.tree.map(jnp.zeros_like, (new.x, new.pred)),
-    )
-    size = jnp.abs(objective.value(x, pred))
-    floor = eps * jnp.where(size < jnp.inf, size, 0)
-    no_decrease = new.value >= old.value - rtol * (jnp.abs(old.value) + floor)
-    status = jnp.where(no_decrease, Status.NO_PROGRESS, new.status).astype(jnp.int32)
-    return replace(tree_where(no_decrease, old, new), counts=new.counts, status=status)
-
-
-# 2^-38 of eta is below rounding: the support is then the current one.
-MAX_HALVINGS = 38
-LONG = (
-    256  # in units of 1/M_1, where steps backtrack: f ends lower the longer it is, up to about here
-)
+    zero, pred = jax.tree.map(jnp.zeros_like, (new.x, new.pred))
+    at_zero = jnp.abs(objective.value(zero, pred))
+    rounding = float(jnp.finfo(new.x.dtype).eps) * jnp.where(at_zero < jnp.inf, at_zero, 0)
+    return ~(new.value >= old.value - rtol * (jnp.abs(old.value) + rounding))

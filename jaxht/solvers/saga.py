@@ -1,17 +1,32 @@
 """Stochastic average gradients with hard thresholding."""
 
-from typing import Any, ClassVar
+from dataclasses import replace
+from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from jaxht._dataclass import integer, pytree, static
-from jaxht._typing import Array, Numeric, PRNGKey
+from jaxht._typing import Array, Leaf, Numeric, PRNGKey
 from jaxht.constraints import Constraint
 from jaxht.objectives.objective import SumOverSamples
-from jaxht.solvers.iterate import Iterate, inverse_smoothness
+from jaxht.solvers.iterate import Info, Iterate, inverse_smoothness
 from jaxht.solvers.sampling import batch_smoothness, init_stochastic, project_move, run_updates
 from jaxht.solvers.solver import Solver, Step
+
+
+class HTSAGAState(NamedTuple):
+    """The state of :class:`HTSAGA`.
+
+    Attributes:
+        step_size: eta.
+        key: of the next draws.
+        table: the derivatives of the losses that give g_i, scaled as those of f_i / n.
+    """
+
+    step_size: Leaf
+    key: Leaf
+    table: Leaf
 
 
 @pytree
@@ -71,54 +86,55 @@ class HTSAGA(Solver):
 
     def init(
         self, objective: SumOverSamples, constraint: Constraint, x0: Array, key: PRNGKey | None
-    ) -> Step:
+    ) -> Step[HTSAGAState]:
         """Compute the step size, and the table at x0."""
         step_size = self.step_size
         if step_size is None:
             step_size = inverse_smoothness(3 * batch_smoothness(objective, self.batch_size))
-        iterate = init_stochastic(objective, x0, step_size).move(x0, full_gradients=1)
-        return iterate, (step_size, key, objective.loss_derivatives(x0, objective.predict(x0)))
+        info = replace(init_stochastic(objective, x0, step_size), full_gradients=1)
+        table = objective.loss_derivatives(x0, objective.predict(x0))
+        return Iterate(x0), HTSAGAState(step_size, key, table), info
 
     def step(
-        self, objective: SumOverSamples, constraint: Constraint, iterate: Iterate, state: Any
-    ) -> Step:
+        self,
+        objective: SumOverSamples,
+        constraint: Constraint,
+        iterate: Iterate,
+        state: HTSAGAState,
+    ) -> Step[HTSAGAState]:
         """One epoch: as many updates as are needed to draw n samples."""
         step_size, key, table = state
         key, draws = jax.random.split(key)
-        n, b, base, origin = (
-            objective.num_samples,
-            self.batch_size,
-            iterate.x,
-            jnp.zeros_like(iterate.x),
-        )
+        n = objective.num_samples
+        b = self.batch_size
+        base = iterate.x
+        origin = jnp.zeros_like(base)
 
-        def project(z: Array) -> Array:
+        def project(z):
             return constraint.project(z, base)[0]
 
-        def update(batch: SumOverSamples, indices: Array, carry: Any) -> Any:
-            move, table, mean = carry  # from base to x
+        def update(batch, indices, carry):
+            move, table, mean = carry  # move leads from base to x
             x = base + move
-            new = batch.loss_derivatives(
-                x, batch.predict(x)
-            )  # scaled as f_i / b; the table is scaled as f_i / n
+            # Derivatives are scaled as those of f_i / b, the table as those of f_i / n.
+            new = batch.loss_derivatives(x, batch.predict(x))
             change = new - n / b * table[indices]
             step = step_size * (batch.gradient_from(change, x) + mean)
             move = project_move(project, base, move - step)
-            if (
-                self.replace and b > 1
-            ):  # a repeated sample changes the table, and so its mean, only once
+            if self.replace and b > 1:
+                # A repeated sample changes the table, and so its mean, only once.
                 repeated = jnp.any(jnp.tril(indices[:, None] == indices, -1), axis=1)
                 change = jnp.where(repeated.reshape(-1, *[1] * (change.ndim - 1)), 0, change)
-            return (
-                move,
-                table.at[indices].set(b / n * new),
-                mean + b / n * batch.gradient_from(change, origin),
-            )
+            table = table.at[indices].set(b / n * new)
+            return move, table, mean + b / n * batch.gradient_from(change, origin)
 
+        m = self.inner_steps
+        if m is None:
+            m = -(-n // b)
         carry = origin, table, objective.gradient_from(table, origin)
-        m = -(-n // b) if self.inner_steps is None else self.inner_steps
         move, table, _ = run_updates(
             update, carry, m, objective, key=draws, batch_size=b, replace=self.replace
         )
         x = project(base + move)  # exactly feasible, in spite of rounding
-        return iterate.move(x, sample_gradients=m * b, projections=m), (step_size, key, table)
+        info = Info(sample_gradients=m * b, projections=m)
+        return Iterate(x), HTSAGAState(step_size, key, table), info

@@ -1,25 +1,45 @@
 """What stochastic solvers share: how samples are drawn, and the loop over the updates of a step."""
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxht._typing import Array, Numeric, PRNGKey
+from jaxht._typing import Array, Leaf, Numeric, PRNGKey
 from jaxht.linalg.products import known_by_products
 from jaxht.objectives.objective import SumOverSamples, check_sum
-from jaxht.solvers.iterate import Counts, Iterate, check_step_size
+from jaxht.solvers.iterate import Info, check_step_size
 from jaxht.solvers.status import Status
 
 S = TypeVar("S")
 
 
-def init_stochastic(objective: SumOverSamples, x0: Any, step_size: Numeric) -> Iterate:
-    """The iterate at x0, without a value: stochastic solvers leave f to the runner, whose
-    evaluation is not counted.
+# Draws are made for so many updates at a time: under vmap, one for a single update costs as much as
+# the update.
+BLOCK_UPDATES = 32
+# Rounds of the shuffle that gives a random permutation, as many as its source asks for.
+SHUFFLE_ROUNDS = 32
+# 2^32 over the golden ratio, by which hashes spread.
+GOLDEN = 0x9E3779B9
+
+
+class SamplingState(NamedTuple):
+    """The state of :class:`jaxht.SGHT`, :class:`jaxht.HTSVRG` and :class:`jaxht.SVRGHT`.
+
+    Attributes:
+        step_size: eta.
+        key: of the next draws.
+    """
+
+    step_size: Leaf
+    key: Leaf
+
+
+def init_stochastic(objective: SumOverSamples, x0: Any, step_size: Numeric) -> Info:
+    """What is found at the start of a solver that draws samples: whether it can start at all.
 
     Args:
         objective: a sum over samples, prepared.
@@ -27,7 +47,7 @@ def init_stochastic(objective: SumOverSamples, x0: Any, step_size: Numeric) -> I
         step_size: a scalar; where it is not finite and positive, the status is INVALID_STEP_SIZE.
 
     Returns:
-        An :class:`jaxht.extend.Iterate`, CONVERGED where ``grad f(x0)`` is exactly 0.
+        An :class:`jaxht.extend.Info`, CONVERGED where ``grad f(x0)`` is exactly 0.
 
     Raises:
         ValueError: if the objective is not a sum over samples.
@@ -36,10 +56,10 @@ def init_stochastic(objective: SumOverSamples, x0: Any, step_size: Numeric) -> I
 
     Example:
         >>> import jax.numpy as jnp, jaxht
-        >>> from jaxht.solvers.sampling import init_stochastic
-        >>> f = jaxht.LeastSquares(jnp.eye(4), jnp.ones(4), mean=False)
-        >>> init_stochastic(f, jnp.zeros(4), step_size=0.1).counts.num_samples
-        4
+        >>> from jaxht.extend import init_stochastic
+        >>> f = jaxht.LeastSquares(jnp.eye(4), jnp.ones(4))
+        >>> int(init_stochastic(f, jnp.ones(4), step_size=0.1).status) == jaxht.Status.CONVERGED
+        True
     """
     check_sum(objective)
     status: Numeric = Status.RUNNING
@@ -47,7 +67,7 @@ def init_stochastic(objective: SumOverSamples, x0: Any, step_size: Numeric) -> I
         # No fixed-point test of random steps would end a run on a design of zeros, or with y = 0.
         stationary = jnp.all(objective.gradient(x0, objective.predict(x0)) == 0)
         status = jnp.where(stationary, Status.CONVERGED, status)
-    return Iterate(x0, None, Counts.zero(objective.num_samples), check_step_size(status, step_size))
+    return Info(status=check_step_size(step_size, status))
 
 
 def batch_smoothness(objective: SumOverSamples, batch_size: int) -> Array:
@@ -109,7 +129,7 @@ def run_updates(
     """Apply ``state = update(batch, indices, state)`` num_updates times; a batch is the mean of new
     f_i.
 
-    Indices are drawn for BLOCK updates at a time: under vmap, a draw for a single update costs as
+    Indices are drawn for 32 updates at a time: under vmap, a draw for a single update costs as
     much as the update.
 
     Args:
@@ -152,18 +172,22 @@ def run_updates(
         if replace or batch_size == 1:
             # Probabilities differ from 1/n by a factor of at most 1 + n / 2^32.
             indices = (
-                jax.random.bits(block_key, (BLOCK, batch_size), jnp.uint32) % num_samples
+                jax.random.bits(block_key, (BLOCK_UPDATES, batch_size), jnp.uint32) % num_samples
             ).astype(jnp.int32)
         else:
-            position = jnp.broadcast_to(lax.iota(jnp.int32, batch_size), (BLOCK, batch_size))
+            position = jnp.broadcast_to(
+                lax.iota(jnp.int32, batch_size), (BLOCK_UPDATES, batch_size)
+            )
             indices = permute(block_key, position, num_samples)
 
         def one(t: Numeric, state: S) -> S:
             return update(objective.minibatch(indices[t], weights), indices[t], state)
 
-        return lax.fori_loop(0, jnp.minimum(BLOCK, num_updates - number * BLOCK), one, state)
+        return lax.fori_loop(
+            0, jnp.minimum(BLOCK_UPDATES, num_updates - number * BLOCK_UPDATES), one, state
+        )
 
-    return lax.fori_loop(0, (num_updates + BLOCK - 1) // BLOCK, block, state)
+    return lax.fori_loop(0, -(-num_updates // BLOCK_UPDATES), block, state)
 
 
 def permute(key: PRNGKey, position: Array, n: int) -> Array:
@@ -186,7 +210,7 @@ def permute(key: PRNGKey, position: Array, n: int) -> Array:
 
     Source: Hoang, Morris & Rogaway 2012, Figure 1; rounds are hashed by the finaliser of
     MurmurHash3."""
-    words = jax.random.bits(key, (ROUNDS, *position.shape[:-1], 1), jnp.uint32)
+    words = jax.random.bits(key, (SHUFFLE_ROUNDS, *position.shape[:-1], 1), jnp.uint32)
 
     def swap_or_not(place: Array, word: Array) -> tuple[Array, None]:
         partner = (word % n).astype(jnp.int32) - place
@@ -203,7 +227,3 @@ def _hash(h: Array) -> Array:
     for multiplier, shift in ((0x85EBCA6B, 16), (0xC2B2AE35, 13)):
         h = (h ^ (h >> shift)) * jnp.uint32(multiplier)
     return h ^ (h >> 16)
-
-
-GOLDEN = 0x9E3779B9
-BLOCK, ROUNDS = 32, 32

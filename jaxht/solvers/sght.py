@@ -5,11 +5,16 @@ from typing import Any, ClassVar
 import jax
 
 from jaxht._dataclass import integer, pytree, static
-from jaxht._typing import Array, Numeric, PRNGKey
+from jaxht._typing import Numeric, PRNGKey
 from jaxht.constraints import Constraint
 from jaxht.objectives.objective import SumOverSamples
-from jaxht.solvers.iterate import Iterate, inverse_smoothness
-from jaxht.solvers.sampling import batch_smoothness, init_stochastic, run_updates
+from jaxht.solvers.iterate import Info, Iterate, inverse_smoothness
+from jaxht.solvers.sampling import (
+    SamplingState,
+    batch_smoothness,
+    init_stochastic,
+    run_updates,
+)
 from jaxht.solvers.solver import Solver, Step
 
 
@@ -67,26 +72,35 @@ class SGHT(Solver):
 
     def init(
         self, objective: SumOverSamples, constraint: Constraint, x0: Any, key: PRNGKey | None
-    ) -> Step:
+    ) -> Step[SamplingState]:
         """Compute the step size; f at x0 is left to the runner."""
         step_size = self.step_size
         if step_size is None:
             step_size = 0.5 * inverse_smoothness(batch_smoothness(objective, self.batch_size))
-        return init_stochastic(objective, x0, step_size), (step_size, key)
+        info = init_stochastic(objective, x0, step_size)
+        return Iterate(x0), SamplingState(step_size, key), info
 
     def step(
-        self, objective: SumOverSamples, constraint: Constraint, iterate: Iterate, state: Any
-    ) -> Step:
+        self,
+        objective: SumOverSamples,
+        constraint: Constraint,
+        iterate: Iterate,
+        state: SamplingState,
+    ) -> Step[SamplingState]:
         """One epoch: as many updates as are needed to draw n samples."""
         step_size, key = state
         key, draws = jax.random.split(key)
-        n, b = objective.num_samples, self.batch_size
+        b = self.batch_size
 
-        def update(batch: SumOverSamples, indices: Array, x: Any) -> Any:
-            return constraint.project(x - step_size * batch.gradient(x, batch.predict(x)), x)[0]
+        def update(batch, indices, x):
+            gradient = batch.gradient(x, batch.predict(x))
+            return constraint.project(x - step_size * gradient, x)[0]
 
-        m = -(-n // b) if self.inner_steps is None else self.inner_steps
+        m = self.inner_steps
+        if m is None:
+            m = -(-objective.num_samples // b)
         x = run_updates(
             update, iterate.x, m, objective, key=draws, batch_size=b, replace=self.replace
         )
-        return iterate.move(x, sample_gradients=m * b, projections=m), (step_size, key)
+        info = Info(sample_gradients=m * b, projections=m)
+        return Iterate(x), SamplingState(step_size, key), info

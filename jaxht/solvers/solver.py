@@ -2,21 +2,23 @@
 
 A solver is a frozen dataclass of numbers with two pure methods::
 
-    init(objective, constraint, x0, key) -> (iterate, state)
-    step(objective, constraint, iterate, state) -> (iterate, state)
+    init(objective, constraint, x0, key) -> (iterate, state, info)
+    step(objective, constraint, iterate, state) -> (iterate, state, info)
 
 It contains no loop over steps, no tolerance, no jit and no printing: :mod:`jaxht.runner` runs every
-solver with the same loop and the same stopping tests, so that methods can be compared. ``state`` is
-any pytree, None if the solver needs none. Values that a step has computed (f, the prediction) are
-passed on in the iterate, so that no product is computed twice."""
+solver with the same loop and the same stopping tests, so that methods can be compared. The iterate
+is the point with its products, so that none is computed twice; the state is any pytree, None if the
+solver needs none; and the info says what this one call has cost and found."""
 
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
 from jaxht._typing import Array, Numeric, PRNGKey
-from jaxht.solvers.iterate import Iterate
+from jaxht.solvers.iterate import Info, Iterate
 
-#: What ``init`` and ``step`` return: the iterate, and the state of the solver.
-Step = tuple[Iterate, Any]
+State = TypeVar("State")
+
+#: What ``init`` and ``step`` return: the iterate, the solver's state, and what the call has cost.
+Step = tuple[Iterate, State, Info]
 
 
 @runtime_checkable
@@ -46,7 +48,7 @@ class Solver(Protocol):
         """The step limit where :class:`jaxht.Stop` gives none."""
         ...
 
-    def init(self, objective: Any, constraint: Any, x0: Array, key: PRNGKey | None) -> Step:
+    def init(self, objective: Any, constraint: Any, x0: Array, key: PRNGKey | None) -> Step[Any]:
         """The iterate at the feasible point x0, and the solver's state.
 
         Raises:
@@ -55,6 +57,6 @@ class Solver(Protocol):
         """
         ...
 
-    def step(self, objective: Any, constraint: Any, iterate: Iterate, state: Any) -> Step:
+    def step(self, objective: Any, constraint: Any, iterate: Iterate, state: Any) -> Step[Any]:
         """One step of the algorithm."""
         ...

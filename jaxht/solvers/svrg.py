@@ -1,7 +1,7 @@
 """Stochastic variance-reduced gradients with hard thresholding."""
 
-import dataclasses
-from typing import Any, ClassVar
+from collections.abc import Callable
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -11,8 +11,14 @@ from jaxht._typing import Array, Numeric, PRNGKey
 from jaxht.constraints import Constraint
 from jaxht.linalg.projections import l2_ball
 from jaxht.objectives.objective import SumOverSamples
-from jaxht.solvers.iterate import Iterate, inverse_smoothness
-from jaxht.solvers.sampling import batch_smoothness, init_stochastic, project_move, run_updates
+from jaxht.solvers.iterate import Info, Iterate, inverse_smoothness
+from jaxht.solvers.sampling import (
+    SamplingState,
+    batch_smoothness,
+    init_stochastic,
+    project_move,
+    run_updates,
+)
 from jaxht.solvers.solver import Solver, Step
 
 
@@ -81,69 +87,52 @@ class HTSVRG(Solver):
 
     def init(
         self, objective: SumOverSamples, constraint: Constraint, x0: Array, key: PRNGKey | None
-    ) -> Step:
+    ) -> Step[SamplingState]:
         """Compute the step size; f at x0 is left to the runner."""
         if self.snapshot not in ("random", "last"):
             raise ValueError(f'snapshot must be "random" or "last"; got {self.snapshot!r}')
-        step_size = self.step_size
-        if step_size is None:
-            step_size = 0.25 * inverse_smoothness(batch_smoothness(objective, self.batch_size))
-        return init_stochastic(objective, x0, step_size), (step_size, key)
+        return init_stages(self, objective, x0, key)
 
     def step(
-        self, objective: SumOverSamples, constraint: Constraint, iterate: Iterate, state: Any
-    ) -> Step:
+        self,
+        objective: SumOverSamples,
+        constraint: Constraint,
+        iterate: Iterate,
+        state: SamplingState,
+    ) -> Step[SamplingState]:
         """One stage."""
         step_size, key = state
         key, draws, choice = jax.random.split(key, 3)
-        snapshot, n, b = iterate.x, objective.num_samples, self.batch_size
-        whole = objective.predict(snapshot)
-        mu = objective.gradient(snapshot, whole)
-
-        def project(z: Array) -> Array:
-            r, _ = constraint.project(z, snapshot)
-            return r if self.radius is None else l2_ball(r.ravel(), self.radius).reshape(r.shape)
-
-        def update(
-            batch: SumOverSamples, indices: Array, move: Array
-        ) -> Array:  # from the snapshot to x
-            pred = objective.minibatch_pred(whole, indices)
-            change = batch.loss_derivatives(
-                snapshot + move, pred + batch.predict(move)
-            ) - batch.loss_derivatives(snapshot, pred)
-            step = step_size * (batch.gradient_from(change, move) + mu)
-            return project_move(project, snapshot, move - step)
-
-        m = -(-3 * n // b) if self.inner_steps is None else self.inner_steps
+        m = stage_length(self, objective)
         if self.snapshot == "random":
             m = jax.random.randint(choice, (), 0, m, jnp.int32)
-        start = jnp.zeros_like(snapshot)
-        move = run_updates(
-            update, start, m, objective, key=draws, batch_size=b, replace=self.replace
-        )
-        x = project(snapshot + move)  # exactly feasible, in spite of rounding
-        return iterate.move(x, full_gradients=1, sample_gradients=2 * b * m, projections=m), (
-            step_size,
-            key,
-        )
+
+        def project(z):
+            r, _ = constraint.project(z, iterate.x)
+            return r if self.radius is None else l2_ball(r.ravel(), self.radius).reshape(r.shape)
+
+        x, info = run_stage(self, objective, project, iterate.x, step_size, m, draws)
+        return Iterate(x), SamplingState(step_size, key), info
 
 
 @pytree
-class SVRGHT(HTSVRG):
-    """:class:`HTSVRG` whose next snapshot is the last iterate, without a ball; also known as
-    SVR-GHT.
+class SVRGHT(Solver):
+    """Stochastic variance-reduced gradients as in :class:`HTSVRG`, whose next snapshot is the last
+    iterate of a stage, without a ball; also known as SVR-GHT.
+
+    It selects by magnitude: standardise columns of different units first,
+    :func:`jaxht.standardize`.
 
     Args:
         step_size: eta > 0, a scalar, traced, on the scale of ``f = (1/n) sum_i f_i``. None: ``1 /
             (4 L_b)``, L_b the expected smoothness of a minibatch.
         inner_steps: m, number of updates in a stage, an integer, traced. None: 3 n / b, rounded up.
         batch_size: b, an int in [1, n], static.
-        radius: keyword, as in :class:`HTSVRG`; None: no ball.
-        snapshot: keyword, static, as in :class:`HTSVRG`.
         replace: keyword, bool, static; whether a minibatch may hold the same sample twice.
 
     Raises:
-        ValueError: where :class:`HTSVRG` raises it.
+        ValueError: if the objective is not a sum over samples, or batch_size is not in [1, n]; from
+            :func:`jaxht.solve`, if no key is given.
 
     Cost: a stage takes one full gradient, 2 b m sample gradients and m projections.
 
@@ -155,6 +144,82 @@ class SVRGHT(HTSVRG):
         SVRGHT(batch_size=10)
     """
 
-    radius: Numeric | None = dataclasses.field(default=None, kw_only=True)
-    snapshot: str = static(default="last", kw_only=True)
+    step_size: Numeric | None = None
+    inner_steps: Numeric | None = integer(default=None)
+    batch_size: int = static(default=1)
     replace: bool = static(default=True, kw_only=True)
+
+    needs_key: ClassVar[bool] = True
+
+    def max_steps(self, constraint: Constraint) -> int:
+        """1 000 stages."""
+        return 1_000
+
+    def init(
+        self, objective: SumOverSamples, constraint: Constraint, x0: Array, key: PRNGKey | None
+    ) -> Step[SamplingState]:
+        """Compute the step size; f at x0 is left to the runner."""
+        return init_stages(self, objective, x0, key)
+
+    def step(
+        self,
+        objective: SumOverSamples,
+        constraint: Constraint,
+        iterate: Iterate,
+        state: SamplingState,
+    ) -> Step[SamplingState]:
+        """One stage."""
+        step_size, key = state
+        key, draws, _ = jax.random.split(key, 3)
+        m = stage_length(self, objective)
+
+        def project(z):
+            return constraint.project(z, iterate.x)[0]
+
+        x, info = run_stage(self, objective, project, iterate.x, step_size, m, draws)
+        return Iterate(x), SamplingState(step_size, key), info
+
+
+def init_stages(
+    solver: HTSVRG | SVRGHT, objective: SumOverSamples, x0: Array, key: PRNGKey | None
+) -> Step[SamplingState]:
+    """x0 and the step size."""
+    step_size = solver.step_size
+    if step_size is None:
+        step_size = 0.25 * inverse_smoothness(batch_smoothness(objective, solver.batch_size))
+    info = init_stochastic(objective, x0, step_size)
+    return Iterate(x0), SamplingState(step_size, key), info
+
+
+def stage_length(solver: HTSVRG | SVRGHT, objective: SumOverSamples) -> Numeric:
+    """m."""
+    if solver.inner_steps is None:
+        return -(-3 * objective.num_samples // solver.batch_size)
+    return solver.inner_steps
+
+
+def run_stage(
+    solver: HTSVRG | SVRGHT,
+    objective: SumOverSamples,
+    project: Callable[[Array], Array],
+    snapshot: Array,
+    step_size: Numeric,
+    m: Numeric,
+    draws: PRNGKey,
+) -> tuple[Array, Info]:
+    """x_m of a stage of m updates from a snapshot."""
+    b = solver.batch_size
+    whole = objective.predict(snapshot)
+    mu = objective.gradient(snapshot, whole)
+
+    def update(batch, indices, move):  # move leads from the snapshot to x
+        pred = objective.minibatch_pred(whole, indices)
+        new = batch.loss_derivatives(snapshot + move, pred + batch.predict(move))
+        change = new - batch.loss_derivatives(snapshot, pred)
+        step = step_size * (batch.gradient_from(change, move) + mu)
+        return project_move(project, snapshot, move - step)
+
+    start = jnp.zeros_like(snapshot)
+    move = run_updates(update, start, m, objective, key=draws, batch_size=b, replace=solver.replace)
+    x = project(snapshot + move)  # exactly feasible, in spite of rounding
+    return x, Info(full_gradients=1, sample_gradients=2 * b * m, projections=m)
