@@ -15,7 +15,7 @@ SOLVERS = {
     "NIHT": jaxht.NIHT(),
     "HTP": jaxht.HTP(),
     "PHT(1)": jaxht.PHT(),
-    "GraSP, debiased": jaxht.GraSP(),
+    "GraSP": jaxht.GraSP(),
     "SubspacePursuit": jaxht.SubspacePursuit(),
     "OMP": jaxht.OMP(),
     "OLS": jaxht.OLS(),

@@ -257,7 +257,6 @@ METHODS = {
     "NIHT": ours("NIHT"),
     "IHT": ours("IHT"),
     "GraSP": ours("GraSP"),
-    "GraSP": ours("GraSP"),
     "SubspacePursuit": ours("SubspacePursuit"),
     "DIHT": ours("DIHT"),
     "SDIHT": ours("SDIHT"),
