@@ -187,7 +187,11 @@ def test_raise_for_status():
 
 def test_blow_up_returns_the_last_sound_iterate():
     result, (x, value) = jaxht.trace(
-        F, C, IHT(step_size=1.0), num_steps=40, record=lambda carry: (carry.iterate.x, carry.iterate.value)
+        F,
+        C,
+        IHT(step_size=1.0),
+        num_steps=40,
+        record=lambda carry: (carry.iterate.x, carry.iterate.value),
     )
     start = value[0]
     assert result.status == Status.DIVERGED
@@ -302,7 +306,11 @@ def test_pursuits_that_fall_short_return_their_best_point(name):
         arguments = LeastSquares(A, y, mean=False), Sparse(3, k_max=3), PURSUITS[name]
         stop = Stop(max_steps=limit, rtol=0)
         result, history = jaxht.trace(
-            *arguments, num_steps=8, x0=x0, stop=stop, record=lambda carry: (carry.iterate.x, carry.iterate.value)
+            *arguments,
+            num_steps=8,
+            x0=x0,
+            stop=stop,
+            record=lambda carry: (carry.iterate.x, carry.iterate.value),
         )
         problem, x0, _ = prepare(*arguments, x0=x0, stop=stop)
         carry = advance(problem, advance(problem, start(problem, x0, None), 2), 6)
@@ -428,7 +436,9 @@ def test_counts_do_not_wrap():
     @jax.jit
     @jax.vmap
     def counted(most):
-        counts = Counts.zero(10**6).plus(Info(full_gradients=2**30, sample_gradients=5, projections=1))
+        counts = Counts.zero(10**6).plus(
+            Info(full_gradients=2**30, sample_gradients=5, projections=1)
+        )
         counts = jax.lax.fori_loop(
             0, 4, lambda _, c: c.plus(sample_gradients=most, projections=2), counts
         )
