@@ -14,7 +14,15 @@ from experiments.axiotis2020 import claims as axiotis
 from experiments.common import claims
 from experiments.common.claims import Claim, Finding, Paper, Section, Verdict
 from experiments.shen2018 import claims as shen
-from experiments.yuan2018 import claims as ylz
+from experiments.yuan2018 import (
+    against_penalty,
+    against_sparsity,
+    contraction,
+    judging,
+    precision_matrices,
+    support_recovery,
+    tumour_classification,
+)
 from experiments.yuan2020 import claims as yuan2020
 from experiments.zhou2018 import claims as zyf
 from tests.test_experiments import tiny
@@ -112,15 +120,23 @@ def by_solver(over, of, **columns):
 def ylz_rates(*each):
     """Rates of the paper's solvers and of HTP; each broadcasts against (recovery, n, k)."""
     over = {"recovery": ["exact", "relaxed"], "n": [100, 200, 300, 400], "k": [50, 70, 110]}
-    rates = by_solver(over, [*ylz.SOLVERS, "HTP"], rate=(*each, each[0]))
+    rates = by_solver(over, [*judging.SOLVERS, "HTP"], rate=(*each, each[0]))
     return rates.assign(
         lower=rates.rate - 0.05, upper=rates.rate + 0.05, trials=100 + 0 * rates.rate
     )
 
 
 def on_sets(column, along, l1, *each):
-    over = {"dataset": [ylz.GISETTE, ylz.BREAST_CANCER, "rcv1", ylz.NEWS], along: [1, 2, 3]}
-    results = by_solver(over, ["l1", *ylz.SOLVERS[: len(each)]], **{column: (l1, *each)})
+    over = {
+        "dataset": [
+            against_sparsity.GISETTE,
+            against_sparsity.BREAST_CANCER,
+            "rcv1",
+            against_sparsity.NEWS,
+        ],
+        along: [1, 2, 3],
+    }
+    results = by_solver(over, ["l1", *judging.SOLVERS[: len(each)]], **{column: (l1, *each)})
     return results.assign(status=(results[column].fillna(0) * 0).astype(int))
 
 
@@ -134,14 +150,14 @@ def ylz_trials(columns, *each, along="p", over="trial"):
     at = (
         {"p": [30, 60, 120, 200], over: range(50)}
         if along == "p"
-        else {"dataset": [ylz.HESS, "b"], over: range(50)}
+        else {"dataset": [tumour_classification.HESS, "b"], over: range(50)}
     )
     noisy = [
         value + (1 if i < 4 else 0.3) * (i + 1) * NOISE[: len(at[along])]
         for i, value in enumerate(each)
     ]
     return by_solver(
-        at, ["GraHTP", *ylz.GREEDY, "GLasso"], **dict.fromkeys((*columns, "seconds"), noisy)
+        at, ["GraHTP", *judging.GREEDY, "GLasso"], **dict.fromkeys((*columns, "seconds"), noisy)
     )
 
 
@@ -166,112 +182,136 @@ SETS = np.array([[0.03], [0.0], [0.0], [0.0]])  # on gisette
 SOME = np.array([[1.0], [1.0], [np.nan], [np.nan]])  # run on the first two sets
 SLOW = np.array([[0.0], [9.0], [0.0], [0.0]])  # on breast cancer
 YLZ = [
-    (ylz.factors_cross, curves_of(mu_1=RISES, mu_2=FALLS), curves_of(mu_1=FALLS, mu_2=RISES)),
     (
-        ylz.condition_numbers,
+        contraction.factors_cross,
+        curves_of(mu_1=RISES, mu_2=FALLS),
+        curves_of(mu_1=FALLS, mu_2=RISES),
+    ),
+    (
+        contraction.condition_numbers,
         curves_of(mu_1=RISES, mu_2=np.sqrt(RISES)),
         curves_of(mu_1=FALLS, mu_2=FALLS),
     ),
     (
-        ylz.relaxed_factors,
+        contraction.relaxed_factors,
         curves_of(mubar_1=FALLS, mubar_2=[-1, 0, 0, 1, 1]),
         curves_of(mubar_1=FALLS, mubar_2=RISES),
     ),
-    (ylz.rise, ylz_rates(*[N] * 5), ylz_rates(*[-N] * 5)),
-    (ylz.above_fgrahtp("HTP"), ylz_rates(0.5, 0.3, 0, 0, 0), ylz_rates(0.3, 0.5, 1, 1, 1)),
+    (support_recovery.rise, ylz_rates(*[N] * 5), ylz_rates(*[-N] * 5)),
     (
-        ylz.above_fgrahtp_beyond("HTP"),
+        support_recovery.above_fgrahtp("HTP"),
+        ylz_rates(0.5, 0.3, 0, 0, 0),
+        ylz_rates(0.3, 0.5, 1, 1, 1),
+    ),
+    (
+        support_recovery.above_fgrahtp_beyond("HTP"),
         ylz_rates(0.5, 0.3 + 0.5 * (K == 0), 0, 0, 0),
         ylz_rates(0.3 + 0.5 * (K == 0), 0.5, 0, 0, 0),
     ),
     (
-        ylz.lead_where("GraHTP"),
+        support_recovery.lead_where("GraHTP"),
         ylz_rates(K * FEW / 6, 0, 0, 0, 0),
         ylz_rates((2 - K) / FEW / 2, 0, 0, 0, 0),
     ),
-    (ylz.comparable("GraHTP"), ylz_rates(0.5, 0.55, 0.45, 0, 0), ylz_rates(0.9, 0.5, 0.1, 0, 0)),
     (
-        ylz.thresholding_is_best("HTP"),
+        support_recovery.comparable("GraHTP"),
+        ylz_rates(0.5, 0.55, 0.45, 0, 0),
+        ylz_rates(0.9, 0.5, 0.1, 0, 0),
+    ),
+    (
+        support_recovery.thresholding_is_best("HTP"),
         ylz_rates(0.9, 0.9, 0.9, 0.5, 0.5),
         ylz_rates(0.5, 0.5, 0.5, 0.9, 0.9),
     ),
     (
-        ylz.at_k(70, "GraHTP", ["GraSP"], ["FGraHTP", "FBS", "FoBa"]),
+        support_recovery.at_k(70, "GraHTP", ["GraSP"], ["FGraHTP", "FBS", "FoBa"]),
         ylz_rates(0.9, 0.5, 0.9, 0.5, 0.5),
         ylz_rates(0.5, 0.9, 0.5, 0.9, 0.9),
     ),
-    (ylz.gap_decreases, ylz_rates((2 - K) / 2, 0, 0, 0, 0), ylz_rates(K / 2, 0, 0, 0, 0)),
-    (ylz.trade_off("GraHTP"), ylz_rates(0.9, *[0.5] * 4), ylz_rates(0.5, *[0.5] * 3, 0.9)),
     (
-        ylz.lowest_objective,
+        support_recovery.gap_decreases,
+        ylz_rates((2 - K) / 2, 0, 0, 0, 0),
+        ylz_rates(K / 2, 0, 0, 0, 0),
+    ),
+    (
+        support_recovery.trade_off("GraHTP"),
+        ylz_rates(0.9, *[0.5] * 4),
+        ylz_rates(0.5, *[0.5] * 3, 0.9),
+    ),
+    (
+        against_sparsity.lowest_objective,
         on_sets("objective", "k", 0, 1, 2, 2),
         on_sets("objective", "k", 0, 2, 1, 2),
     ),
     (
-        ylz.objective_of_fgrahtp,
+        against_sparsity.objective_of_fgrahtp,
         on_sets("objective", "k", 0, 0.1, 0.1 + SETS, 0.1),
         on_sets("objective", "k", 0, 0.1, 0.13 - SETS, 0.1),
     ),
     (
-        ylz.errors,
+        against_sparsity.errors,
         on_sets("test_error", "k", 0, 0.1, 0.2, 0.1),
         on_sets("test_error", "k", 0, 0.3, 0.2, 0.4),
     ),
     (
-        ylz.average_error,
+        against_sparsity.average_error,
         on_sets("test_error", "k", 0, 0.1, 0.2, 0.3, 0.1 * SOME, 0.3 * SOME),
         on_sets("test_error", "k", 0, 0.2, 0.1, 0.3, 0.2 * SOME, 0.15 * SOME),
     ),
-    (ylz.times, on_sets("seconds", "k", 0, 2 + SLOW, 1, 3), on_sets("seconds", "k", 0, 3, 2, 1)),
     (
-        ylz.advantage_on_news,
+        against_sparsity.times,
+        on_sets("seconds", "k", 0, 2 + SLOW, 1, 3),
+        on_sets("seconds", "k", 0, 3, 2, 1),
+    ),
+    (
+        against_sparsity.advantage_on_news,
         on_sets("seconds", "k", 0, 2, 1, 9),
         on_sets("seconds", "k", 0, 2, 2, 3),
     ),
     (
-        ylz.errors_against_l1,
+        against_penalty.errors_against_l1,
         on_sets("test_error", "penalty", 0.2, 0.1, 0.1, 0),
         on_sets("test_error", "penalty", 0.1, 0.2, 0, 0),
     ),
     (
-        ylz.times_against_l1,
+        against_penalty.times_against_l1,
         on_sets("seconds", "penalty", 3, 2, 1, 0),
         on_sets("seconds", "penalty", 1, 2, 3, 0),
     ),
     (
-        ylz.favourable("frobenius", -1, 2),
+        precision_matrices.favourable("frobenius", -1, 2),
         ylz_trials(COLUMNS, 1, 2, 2, 2, 2),
         ylz_trials(COLUMNS, 2, 2, 2, 2, 1),
     ),
     (
-        ylz.favourable("f_score", 1, 3),
+        precision_matrices.favourable("f_score", 1, 3),
         ylz_trials(COLUMNS, 2, 1, 1, 1, 1),
         ylz_trials(COLUMNS, 1, 1, 2, 1, 1),
     ),
     (
-        ylz.unstable(ylz.GREEDY),
+        precision_matrices.unstable(judging.GREEDY),
         ylz_trials(COLUMNS, *[1] * 4, 1),
         ylz_trials(COLUMNS, *[1] * 4, 1 + 9 * NOISE),
     ),
     (
-        ylz.fastest("GLasso", ["GraHTP"], "p"),
+        judging.fastest("GLasso", ["GraHTP"], "p"),
         ylz_trials(COLUMNS, *[2] * 4, 1),
         ylz_trials(COLUMNS, *[1] * 4, 2),
     ),
     (
-        ylz.fastest("GraHTP", ylz.GREEDY, "dataset"),
-        ylz_trials(ylz.MEASURES, 1, 2, 2, 2, 1, **BY_SPLITS),
-        ylz_trials(ylz.MEASURES, 2, 2, 2, 1, 1, **BY_SPLITS),
+        judging.fastest("GraHTP", judging.GREEDY, "dataset"),
+        ylz_trials(tumour_classification.MEASURES, 1, 2, 2, 2, 1, **BY_SPLITS),
+        ylz_trials(tumour_classification.MEASURES, 2, 2, 2, 1, 1, **BY_SPLITS),
     ),
     (
-        ylz.competitive,
-        ylz_trials(ylz.MEASURES, 0.77, 0.7, 0.7, 0.7, 0.8, **BY_SPLITS),
-        ylz_trials(ylz.MEASURES, 0.7, 0.7, 0.8, 0.7, 0.7, **BY_SPLITS),
+        tumour_classification.competitive,
+        ylz_trials(tumour_classification.MEASURES, 0.77, 0.7, 0.7, 0.7, 0.8, **BY_SPLITS),
+        ylz_trials(tumour_classification.MEASURES, 0.7, 0.7, 0.8, 0.7, 0.7, **BY_SPLITS),
     ),
     (
-        ylz.highest_mcc,
-        ylz_trials(ylz.MEASURES, 0.8, *[0.7] * 4, **BY_SPLITS),
-        ylz_trials(ylz.MEASURES, 0.7, *[0.7] * 3, 0.8, **BY_SPLITS),
+        tumour_classification.highest_mcc,
+        ylz_trials(tumour_classification.MEASURES, 0.8, *[0.7] * 4, **BY_SPLITS),
+        ylz_trials(tumour_classification.MEASURES, 0.7, *[0.7] * 3, 0.8, **BY_SPLITS),
     ),
 ]
 
@@ -295,11 +335,11 @@ def test_claims_of_yuan_li_and_zhang(judge, true, reversed_):
 
 
 def test_rows_of_a_table_are_shown_and_not_judged():
-    claim = ylz.row_of("GraHTP")
+    claim = tumour_classification.row_of("GraHTP")
     assert (
         claim.printed == "specificity 0.77 (0.11), sensitivity 0.77 (0.19), MCC 0.49 (0.19), 1.92 s"
     )
-    results = ylz_trials(ylz.MEASURES, 0.5, 1, 1, 1, 1, **BY_SPLITS)
+    results = ylz_trials(tumour_classification.MEASURES, 0.5, 1, 1, 1, 1, **BY_SPLITS)
     text, verdict = claim.found(results, None)
     assert text.startswith("specificity 0.50 (0.01), ") and verdict is Verdict.CANNOT_BE_JUDGED
 
@@ -593,12 +633,14 @@ def test_answers():
         "partial_correlation",
     )
     trials = ylz_trials(columns, 1, 2, 2, 2, 2)
-    answer = ylz.where_it_turns(trials, SimpleNamespace(n=100))
+    answer = precision_matrices.where_it_turns(trials, SimpleNamespace(n=100))
     assert answer.count("GraHTP ") == answer.count("GLasso ") == trials.sizes["p"]
     stands = float(trials.partial_correlation.sel(solver="GraHTP").isel(p=0).mean())
     assert f"it is {10 * stands:.1f}" in answer
     mean = float(trials.least_frobenius.sel(solver="GraHTP").isel(p=0).mean())
-    assert f"with the k of least error {mean:.2f} ±" in ylz.shrinkage_or_k(trials, None)
+    assert f"with the k of least error {mean:.2f} ±" in precision_matrices.shrinkage_or_k(
+        trials, None
+    )
 
     dual, over = (
         np.array([[[1.0, 0.5], [1.0, 1.0]], [[0.5, 0.5], [1.0, 0.5]]]),

@@ -1,11 +1,14 @@
 """Yuan, Li & Zhang 2018, Figure 1: contraction factors of GraHTP and FGraHTP, in closed form."""
 
+from typing import Any
+
 import jax.numpy as jnp
 import numpy as np
 from matplotlib.figure import Figure
 from xarray import Dataset
 
 from experiments.common import BaseConfig, Count, Positive, Session, plots
+from experiments.common.claims import Claim, Finding, Section, Verdict
 from jaxht import bounds
 
 
@@ -74,3 +77,79 @@ def plot(dataset: Dataset, config: Config) -> Figure:
     right.set_title("Theorem 5, relaxed sparsity")
     plots.caption(figure, config)
     return figure
+
+
+# ---- what the paper says of it, and whether it holds ----
+
+
+def factors_cross(results: Dataset, config: Any) -> Finding:
+    """Near kappa = 1, where both are 0, mu_1 is the smaller; then it is the larger for good."""
+    larger = (results.mu_1 > results.mu_2).values[1:]
+    kappa = results.kappa.values[1:]
+    if not larger.any():
+        return Finding(
+            "$\\mu_1 \\le \\mu_2$ throughout",
+            Verdict.of(bool((results.mu_1 < results.mu_2)[1]), False),
+        )
+    first = int(np.argmax(larger))
+    smaller = first > 0 and bool((results.mu_1 < results.mu_2).values[1 : first + 1].all())
+    text = (
+        f"$\\mu_1 < \\mu_2$ below M/m = {kappa[first]:.3f}"
+        if smaller
+        else "$\\mu_1$ is not the smaller near 1"
+    )
+    return Finding(
+        f"{text}, $\\mu_1 > \\mu_2$ from there on", Verdict.of(smaller, bool(larger[first:].all()))
+    )
+
+
+def condition_numbers(results: Dataset, config: Any) -> Finding:
+    """Up to which condition number each factor is below 1; the grid ends at 1.26."""
+    kappa = results.kappa.values
+    below = {name: kappa[(results[name] < 1).values] for name in ("mu_1", "mu_2")}
+    if not all(values.size for values in below.values()):
+        return Finding("a factor is nowhere below 1", Verdict.DOES_NOT_HOLD)
+    ends = [float(values.max()) for values in below.values()]
+    text, beyond = (
+        f"$\\mu_1 < 1$ up to {ends[0]:.3f}, $\\mu_2 < 1$ up to {ends[1]:.3f}",
+        ends[1] >= kappa[-1],
+    )
+    if beyond:
+        text += f" at least, the last point, where it is {float(results.mu_2[-1]):.3f}"
+    return Finding(text, Verdict.of(ends[0] < 2 / 3**0.5, not beyond))
+
+
+def relaxed_factors(results: Dataset, config: Any) -> Finding:
+    kappa, better = results.kappa_relaxed.values, (results.mubar_2 < results.mubar_1).values
+    ends = f"at M/m = {kappa[-1]:g} they are {float(results.mubar_1[-1]):.3f} and {float(results.mubar_2[-1]):.3f}"
+    if not better[0]:
+        return Finding(
+            f"$\\bar\\mu_2$ is not the smaller at M/m = 1; {ends}", Verdict.DOES_NOT_HOLD
+        )
+    last = better.size - 1 if better.all() else int(np.argmin(better)) - 1
+    text = f"$\\bar\\mu_2 < \\bar\\mu_1$ up to M/m = {kappa[last]:.2f}; {ends}"
+    return Finding(text, Verdict.of(True, not better[last + 1 :].any()))
+
+
+FIGURE_1 = Section(
+    "Figure 1",
+    "figure1",
+    [
+        Claim(
+            "(a) $\\mu_1 < \\mu_2$ where M/m is near 1, $\\mu_1 > \\mu_2$ where it is larger",
+            "",
+            factors_cross,
+        ),
+        Claim(
+            "(a) $\\mu_1 < 1$ needs $M/m < 2\\sqrt{3}/3 = 1.155$, $\\mu_2 < 1$ needs $M/m < 1.26$",
+            "1.155 and 1.26",
+            condition_numbers,
+        ),
+        Claim(
+            "(b) $\\bar\\mu_2$ is better than $\\bar\\mu_1$ where M/m is small",
+            "",
+            relaxed_factors,
+        ),
+    ],
+    "In closed form, by `jaxht.bounds`. The factor $\\mu_2 = 1.62\\,\\rho$ can be below 1 up to M/m = 1.271.",
+)

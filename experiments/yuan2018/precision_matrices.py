@@ -1,6 +1,7 @@
 """Yuan, Li & Zhang 2018, Figure 6: sparse precision matrices: error, F-score of the graph and time
 against p."""
 
+from collections.abc import Sequence
 from functools import cache, partial
 from typing import Annotated, Any
 
@@ -12,6 +13,7 @@ from scipy.linalg import solve_triangular
 from xarray import Dataset, concat
 
 from experiments.common import Count, Session, double_precision, plots, timed
+from experiments.common.claims import Claim, Finding, Judge, Question, Section, Verdict
 from experiments.common.session import Piece
 from experiments.yuan2018.estimation import (
     GLASSO,
@@ -22,6 +24,7 @@ from experiments.yuan2018.estimation import (
     losses,
     num_edges,
 )
+from experiments.yuan2018.judging import GREEDY, TIMED, fastest, mean_error, needs, present
 from jaxht import metrics
 from jaxht.planted.ensembles import graph_precision
 
@@ -185,3 +188,143 @@ def plot(dataset: Dataset, config: Config) -> Figure:
     )
     plots.caption(figure, config, about)
     return figure
+
+
+# ---- what the paper says of it, and whether it holds ----
+
+
+def favourable(column: str, better: int, digits: int) -> Judge:
+    """At every p, whether no other method is better: by a paired difference beyond two standard
+    errors over trials."""
+
+    @needs(column, ("GraHTP", GLASSO), "p")
+    def judge(results: Dataset, config: Any) -> Finding:
+        parts, conditions = [], []
+        for p in results.p.values:
+            at = results[column].sel(p=p)
+            own = at.sel(solver="GraHTP")
+            others = [
+                name for name in present(at, (*GREEDY, GLASSO)) if at.sel(solver=name).count() > 1
+            ]
+            means = {name: mean_error(at.sel(solver=name)) for name in others}
+            best = max(others, key=lambda name: better * means[name][0])
+            texts = (
+                f"{value:.{digits}f} ± {error:.{digits}f}"
+                for value, error in (mean_error(own), means[best])
+            )
+            parts.append(f"p = {p}: {next(texts)}, best of the others {best} {next(texts)}")
+            paired = (mean_error(better * (at.sel(solver=name) - own)) for name in others)
+            conditions.append(not any(value > 2 * error for value, error in paired))
+        return Finding(f"mean ± standard error: {'; '.join(parts)}", Verdict.of(*conditions))
+
+    return judge
+
+
+def by_p(results: Dataset, columns: Sequence[tuple[str, str, str]], digits: int) -> str:
+    """List at every p the means with standard errors of some columns: (solver, column, how it is
+    called)."""
+    rows = []
+    for p in results.p.values:
+        ends = [
+            mean_error(results[column].sel(p=p, solver=solver)) for solver, column, _ in columns
+        ]
+        texts = (f"{value:.{digits}f} ± {error:.{digits}f}" for value, error in ends)
+        texts = (f"{column[2]} {text}" for column, text in zip(columns, texts, strict=True))
+        rows.append(f"p = {p}: {', '.join(texts)}")
+    return "; ".join(rows)
+
+
+def where_it_turns(results: Dataset, config: Any) -> str:
+    """The F-scores with the k chosen and with the best k, and how far an edge stands out of the
+    noise of S."""
+    columns = [("GraHTP", "f_score", "GraHTP"), ("GraHTP", "most_f_score", "with its best k")]
+    columns += [(GLASSO, "f_score", GLASSO), (GLASSO, "most_f_score", "with its best penalty")]
+    size = np.sqrt(config.n) * results.partial_correlation.sel(solver="GraHTP").mean("trial")
+    stands = ", ".join(f"{float(size.sel(p=p)):.1f}" for p in results.p.values)
+    return (
+        f"Mean ± standard error: {by_p(results, columns, 2)}. The condition number p makes the partial correlation of "
+        f"an edge smaller the larger p is: in units of its standard error $n^{{-1/2}}$ it is {stands}."
+    )
+
+
+def shrinkage_or_k(results: Dataset, config: Any) -> str:
+    """The error with the k chosen, with the best k, and where its matrices are shrunk towards the
+    diagonal."""
+    columns = [
+        ("GraHTP", "frobenius", "GraHTP"),
+        ("GraHTP", "least_frobenius", "with the k of least error"),
+    ]
+    columns += [("GraHTP", "relaxed_frobenius", "relaxed"), (GLASSO, "frobenius", GLASSO)]
+    columns += [(GLASSO, "relaxed_frobenius", f"{GLASSO} relaxed")]
+    return (
+        "Relaxed: $\\theta \\hat\\Omega + (1 - \\theta)\\, diag(1 / S_{ii})$, with the k and $\\theta$ of the least "
+        f"loss on the samples held out. Mean ± standard error: {by_p(results, columns, 2)}."
+    )
+
+
+def unstable(names: Sequence[str]) -> Judge:
+    """At every p: whether standard errors are above those of GLasso by more than twice the error of
+    their ratio."""
+
+    @needs("frobenius", (*names, GLASSO))
+    def judge(results: Dataset, config: Any) -> Finding:
+        parts, conditions = [], []
+        for column, label in ("frobenius", "error"), ("f_score", "F-score"):
+            spread = results[column].std("trial", ddof=1)
+            for name in names:
+                there = results[column].sel(solver=name).count("trial")
+                ratios = (spread.sel(solver=name) / spread.sel(solver=GLASSO))[there > 1]
+                beyond = np.exp(2 / np.sqrt(there[there > 1].values - 1))
+                listed = (
+                    f"{ratio:.2f} at p = {p} (chance: up to {most:.2f})"
+                    for p, ratio, most in zip(ratios.p.values, ratios.values, beyond, strict=True)
+                )
+                parts.append(f"{name}, {label}: {', '.join(listed)}")
+                conditions += (ratios.values > beyond).tolist()
+        text = f"standard errors over those of GLasso: {'; '.join(parts)}"
+        return Finding(text, Verdict.of(*conditions))
+
+    return judge
+
+
+FIGURE_6 = Section(
+    "Figure 6",
+    "figure6",
+    [
+        Claim(
+            "GraHTP performs favourably in the Frobenius error",
+            "",
+            favourable("frobenius", -1, 2),
+        ),
+        Claim(
+            "GraHTP performs favourably in the F-score of the edges",
+            "",
+            favourable("f_score", 1, 3),
+        ),
+        Claim(
+            "the standard error of GraHTP is larger than that of GLasso",
+            "",
+            unstable(["GraHTP"]),
+        ),
+        Claim("the other greedy methods are unstable in the same way", "", unstable(GREEDY)),
+        Claim(
+            "GLasso takes less time than the greedy methods",
+            "",
+            fastest(GLASSO, ["GraHTP", *GREEDY], "p"),
+        ),
+        Claim(
+            "GraHTP takes less time than the other greedy methods",
+            "",
+            fastest("GraHTP", GREEDY, "p"),
+        ),
+    ],
+    "Differences are paired, as all methods see the same samples. Time is that of the whole choice of k or of "
+    f"the penalty. {TIMED}",
+    [
+        Question("From which p on is the graph no longer found, and why?", where_it_turns),
+        Question(
+            "Is the error one of the choice of k, or is it shrinkage that is missing?",
+            shrinkage_or_k,
+        ),
+    ],
+)

@@ -1,19 +1,22 @@
 """Yuan, Li & Zhang 2018, Figures 2 and 3: exact and relaxed recovery of supports against the sample
 size."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 from chex import Array
 from matplotlib.figure import Figure
 from pydantic import Field
-from xarray import Dataset, concat
+from xarray import DataArray, Dataset, concat
 
 from experiments.common import SOLVERS, Count, Counts, Session, plots
+from experiments.common.claims import Claim, Finding, Judge, Question, Section, Verdict
 from experiments.common.recovery import Planted, draw, recovered
+from experiments.yuan2018.judging import SOLVERS as PAPER_SOLVERS
+from experiments.yuan2018.judging import needs, plus_minus
 from jaxht import LeastSquares, Logistic, metrics, sweep
 from jaxht.planted.ensembles import gaussian_noise, logistic_labels, significant_signal
 
@@ -125,3 +128,262 @@ def needed(rates: Dataset, config: Config, level: float = 0.9) -> str:
 
     parts = (f"k = {k}: {', '.join(text(k, name) for name in config.solvers)}" for k in config.k)
     return f"n at which {level:.0%} are exact: {'; '.join(parts)}."
+
+
+# ---- what the paper says of it, and whether it holds ----
+
+
+# Two curves are comparable where their intervals are apart at no larger part of the points.
+COMPARABLE = 0.25
+
+
+class Tally(NamedTuple):
+    """In how many cells a rate is above another beyond the Wilson intervals of both, in how many
+    below, of how many."""
+
+    above: int
+    below: int
+    cells: int
+
+
+def tally(rates: Dataset, one: str, other: str) -> Tally:
+    """Compare the rates of two solvers cell by cell."""
+    a, b = rates.sel(solver=one), rates.sel(solver=other)
+    above, below = (a.lower > b.upper).sum(), (a.upper < b.lower).sum()
+    return Tally(int(above), int(below), int((a.rate - b.rate).count()))
+
+
+def outperform(rates: Dataset, ones: Sequence[str], others: Sequence[str]) -> Finding:
+    """Each of some solvers against each of others: above somewhere, below nowhere."""
+    parts, conditions, cells = [], [], 0
+    for one in ones:
+        for other in others:
+            above, below, cells = tally(rates, one, other)
+            parts.append(f"{one} against {other} {above} / {below}")
+            conditions += [above > 0, above > 0 and not below]
+    return Finding(
+        f"of {cells} cells above / below beyond intervals: {', '.join(parts)}",
+        Verdict.of(*conditions),
+    )
+
+
+def lead(rates: Dataset, one: str, other: str) -> tuple[float, float]:
+    """Return the mean over cells of the difference of two rates, in points, with its standard
+    error."""
+    a, b = rates.sel(solver=one), rates.sel(solver=other)
+    difference = a.rate - b.rate
+    variance = sum(
+        (of.rate * (1 - of.rate) / of.trials).where(difference.notnull()).sum() for of in (a, b)
+    )
+    return 100 * float(difference.mean()), 100 * float(variance) ** 0.5 / int(difference.count())
+
+
+@needs("rate", PAPER_SOLVERS, "k")
+def rise(rates: Dataset, config: Any) -> Finding:
+    """Every curve: whether there are two sample sizes of which the larger has the lower rate,
+    beyond intervals."""
+    of = rates.sel(solver=list(PAPER_SOLVERS))
+    highest = np.fmax.accumulate(of.lower.fillna(0).transpose(..., "n").values, axis=-1)
+    falls = (of.upper.transpose(..., "n").values < highest).any(axis=-1)
+    text = f"{falls.sum()} of {falls.size} curves fall somewhere beyond intervals"
+    return Finding(text, Verdict.of(not falls.any(), bool(falls.mean() < 0.5)))
+
+
+def above_fgrahtp(one: str) -> Judge:
+    @needs("rate", (one, "FGraHTP"), "k")
+    def judge(rates: Dataset, config: Any) -> Finding:
+        return outperform(rates, [one], ["FGraHTP"])
+
+    return judge
+
+
+def lead_where(one: str) -> Judge:
+    """The lead over FGraHTP for k above K against that for k = K, and for the smaller half of n
+    against the larger."""
+
+    @needs("rate", (one, "FGraHTP"), "k")
+    def judge(rates: Dataset, config: Any) -> Finding:
+        relaxed = rates.sel(k=rates.k > config.K)
+        half = relaxed.sizes["n"] // 2
+        parts = (
+            rates.sel(k=rates.k <= config.K),
+            relaxed,
+            relaxed.isel(n=slice(half)),
+            relaxed.isel(n=slice(half, None)),
+        )
+        same, larger, few, many = (lead(part, one, "FGraHTP") for part in parts)
+        text = f"mean lead in points: {plus_minus(*same)} for k = {config.K}, {plus_minus(*larger)} for larger k; of "
+        text += f"these {plus_minus(*few)} for the smaller half of n, {plus_minus(*many)} for the larger"
+        return Finding(text, Verdict.of(_is_more(larger, same), _is_more(few, many)))
+
+    return judge
+
+
+def _is_more(one: tuple[float, float], other: tuple[float, float]) -> bool:
+    """Whether a mean is positive and above another, beyond two standard errors."""
+    return one[0] > 2 * one[1] and one[0] - other[0] > 2 * np.hypot(one[1], other[1])
+
+
+def comparable(one: str) -> Judge:
+    @needs("rate", (one, "FGraHTP", "GraSP"), "k")
+    def judge(rates: Dataset, config: Any) -> Finding:
+        exact, parts, conditions = rates.sel(recovery="exact", k=config.K), [], []
+        for pair in (one, "FGraHTP"), (one, "GraSP"), ("FGraHTP", "GraSP"):
+            above, below, cells = tally(exact, *pair)
+            parts.append(f"{' and '.join(pair)} at {above + below}")
+            conditions.append(above + below <= COMPARABLE * cells)
+        return Finding(
+            f"apart beyond intervals, of {cells} n: {', '.join(parts)}", Verdict.of(*conditions)
+        )
+
+    return judge
+
+
+def thresholding_is_best(one: str) -> Judge:
+    @needs("rate", (one, *PAPER_SOLVERS[1:]), "k")
+    def judge(rates: Dataset, config: Any) -> Finding:
+        exact = rates.sel(recovery="exact", k=config.K)
+        return outperform(exact, [one, "FGraHTP", "GraSP"], ["FBS", "FoBa"])
+
+    return judge
+
+
+def above_fgrahtp_beyond(one: str) -> Judge:
+    """Whether a solver is above FGraHTP for the k above K."""
+    return lambda rates, config: above_fgrahtp(one)(rates.sel(k=rates.k > config.K), config)
+
+
+def at_k(k: int, one: str, others: Sequence[str], worse: Sequence[str]) -> Judge:
+    """Whether some solvers are better than others for one k, in exact and in relaxed recovery."""
+
+    @needs("rate", (one, *others, *worse), "k")
+    def judge(rates: Dataset, config: Any) -> Finding:
+        return outperform(rates.sel(k=k), [one, *others], worse)
+
+    return judge
+
+
+@needs("rate", PAPER_SOLVERS, "k")
+def gap_decreases(rates: Dataset, config: Any) -> Finding:
+    """The difference of the best and the worst solver, mean over n, for k = 70 against k = 50."""
+    of = rates.rate.sel(recovery="exact", solver=list(PAPER_SOLVERS))
+    spread = 100 * (of.max("solver") - of.min("solver")).mean("n")
+    first, second = (float(spread.sel(k=k)) for k in (50, 70))
+    return Finding(
+        f"mean over n: {first:.1f} points for k = 50, {second:.1f} for k = 70",
+        Verdict.of(second < first),
+    )
+
+
+def over_n(exact: Dataset) -> tuple[DataArray, DataArray]:
+    """Return the means over n of the rates, and their variances."""
+    variance = (exact.rate * (1 - exact.rate) / exact.trials).sum("n") / exact.rate.count("n") ** 2
+    return exact.rate.mean("n"), variance
+
+
+def trade_off(one: str) -> Judge:
+    """Exact recovery: the mean over n and k, and the least over k of that over n, against the best
+    of the others."""
+
+    @needs("rate", (one, *PAPER_SOLVERS[1:]), "k")
+    def judge(rates: Dataset, config: Any) -> Finding:
+        mean, variance = over_n(rates.sel(recovery="exact", solver=[one, *PAPER_SOLVERS[1:]]))
+        least = mean.argmin("k")
+        statistics = {
+            "mean over n and k": (mean.mean("k"), variance.sum("k") ** 0.5 / mean.sizes["k"]),
+            "least over k of the mean over n": (mean.isel(k=least), variance.isel(k=least) ** 0.5),
+        }
+        parts, conditions = [], []
+        for name, (values, errors) in statistics.items():
+            best = str(values.solver.values[1 + int(np.nanargmax(values[1:].values))])
+            own, other = (
+                (float(values.sel(solver=s)), float(errors.sel(solver=s))) for s in (one, best)
+            )
+            texts = (plus_minus(100 * value, 100 * error) for value, error in (own, other))
+            parts.append(f"{name}: {next(texts)} %, best of the others {best} {next(texts)} %")
+            conditions.append(_is_more(own, other))
+        return Finding("; ".join(parts), Verdict.of(*conditions))
+
+    return judge
+
+
+# Step sizes of GraHTP: that of the theory, and others that the paper may have used.
+STEP_SIZES = {
+    "GraHTP": "$\\eta = 1/(2M_{2k})$",
+    "HTP": "$\\eta = 1/M_1$ (HTP)",
+    "HTP-backtracking": "$\\eta = 256/M_1$, halved until f decreases",
+}
+
+
+def by_step_size(text: str, judge: Callable[[str], Judge]) -> list[Claim]:
+    """Return a claim for each step size of GraHTP."""
+    return [
+        Claim(text if solver == "GraHTP" else f"{text}; GraHTP with {eta}", "", judge(solver))
+        for solver, eta in STEP_SIZES.items()
+    ]
+
+
+def which_step_size(rates: Dataset, config: Any) -> str:
+    """The rates with each step size of GraHTP, and those of the other methods."""
+    exact = rates.sel(recovery="exact")
+    mean, variance = (values.mean("k") for values in over_n(exact))
+
+    def text(solver: str) -> str:
+        error = float(variance.sel(solver=solver) / rates.sizes["k"]) ** 0.5
+        return f"{plus_minus(100 * float(mean.sel(solver=solver)), 100 * error)} %"
+
+    own = (
+        f"{text(solver)} with {eta}" for solver, eta in STEP_SIZES.items() if solver in rates.solver
+    )
+    others = ", ".join(
+        f"{solver} {text(solver)}" for solver in PAPER_SOLVERS[1:] if solver in rates.solver
+    )
+    return f"Exact recovery, mean over n and k ± standard error: {'; '.join(own)}. Of the others: {others}."
+
+
+FIGURE_2 = Section(
+    "Figure 2",
+    "figure2",
+    [
+        Claim("the chance of success rises with n in every curve", "", rise),
+        *by_step_size("GraHTP is superior to FGraHTP", above_fgrahtp),
+        *by_step_size("its lead over FGraHTP is largest for k above K and small n", lead_where),
+        *by_step_size("k = K: GraHTP, FGraHTP and GraSP are comparable", comparable),
+        *by_step_size(
+            "k = K: these three significantly outperform FBS and FoBa", thresholding_is_best
+        ),
+        *by_step_size(
+            "k = 70: GraHTP and GraSP are superior",
+            lambda one: at_k(70, one, ["GraSP"], ["FGraHTP", "FBS", "FoBa"]),
+        ),
+        Claim(
+            "k = 70: the gap among all solvers is smaller than for k = 50",
+            "",
+            gap_decreases,
+        ),
+        *by_step_size(
+            "k = 110: GraHTP, FBS and FoBa are much better than FGraHTP and GraSP",
+            lambda one: at_k(110, one, ["FBS", "FoBa"], ["FGraHTP", "GraSP"]),
+        ),
+        *by_step_size("GraHTP has the better trade-off between accuracy and stability", trade_off),
+    ],
+    "The step size is not printed for this figure: $\\eta = 1/(2M_{2k})$, as in Figure 3, or a longer one. "
+    f"Comparable means: intervals apart at no more than {100 * COMPARABLE:g} % of the n.",
+    [Question("With which step size is GraHTP as good as in the paper?", which_step_size)],
+)
+
+
+FIGURE_3 = Section(
+    "Figure 3",
+    "figure3",
+    [
+        *by_step_size(
+            "over a wide range of k GraHTP has the better trade-off between accuracy and stability",
+            trade_off,
+        ),
+        *by_step_size("GraHTP is above FGraHTP throughout for k above K", above_fgrahtp_beyond),
+    ],
+    "The printed step size is $1/(2M_{2k})$. $M_{2k}$ bounds the curvature from above; where most labels are "
+    "predicted with certainty, the curvature is far below it, and such steps no longer change the support.",
+    [Question("With which step size is GraHTP as good as in the paper?", which_step_size)],
+)
