@@ -60,7 +60,7 @@ class Subspace:
 
     @property
     def inside(self) -> Array:
-        """Where w may be nonzero: bool (k_max, k_max)."""
+        """bool (k_max, k_max): False where w is 0 for all points."""
         return jnp.any(self.U != 0, axis=0)[:, None] & jnp.any(self.V != 0, axis=0)
 
     def point(self, w: Array) -> Array:

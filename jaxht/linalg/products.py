@@ -129,7 +129,7 @@ class Factored(Arithmetic):
         return matmul(self.U, self.s[:, None] * matmul(self.V.T, W))
 
     def dense(self) -> Array:
-        """As an array (m, n), also where there are lanes in front."""
+        """The matrix as an array (m, n), also where there are lanes in front."""
         return matmul(self.U * self.s[..., None, :], jnp.swapaxes(self.V, -1, -2))
 
     def entries(self, rows: Array, columns: Array) -> Array:

@@ -124,7 +124,7 @@ class Custom(Objective):
         return self._at(x).astype(self.dtype)
 
     def gradient(self, x: Array, pred: Array) -> Array:
-        """By automatic differentiation."""
+        """The gradient by automatic differentiation."""
         return jax.grad(self._at)(x)
 
     def hessian(self, x: Array, pred: Array, tau: Numeric = 0.0) -> SymmetricOperator:

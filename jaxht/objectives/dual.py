@@ -65,7 +65,7 @@ class Projection(Protocol):
 
     @property
     def rounding(self) -> float:
-        """By how many units in its last place a projection may be off."""
+        """The error of a projection, in units in its last place."""
 
     def project(self, z: Array) -> tuple[Array, Any]:
         """The nearest point of C to ``z``, and where it lies."""

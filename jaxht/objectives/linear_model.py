@@ -62,7 +62,7 @@ class LinearModel(SumOverSamples):
 
     @property
     def pred_shape(self) -> tuple[int, ...]:
-        """Of the predictions: (n,)."""
+        """The shape of the predictions, (n,)."""
         return (self.num_samples,)
 
     @property
@@ -331,7 +331,7 @@ class WeightedGram(SymmetricOperator):
         return jax.vmap(of_output, out_axes=1)(units) + model.penalty
 
     def rows(self, indices: Array) -> Array:
-        """Of models of one output. Cost: k_max / 2 products where columns are gathered."""
+        """Some rows. Cost, for one output: k_max / 2 products where columns are gathered."""
         model = self.model
         if len(self.shape) != 1 or not model.design.gathers(indices.size):
             return super().rows(indices)

@@ -27,7 +27,7 @@ class MultiOutput(LinearModel):
 
     @property
     def pred_shape(self) -> tuple[int, ...]:
-        """Of the predictions: (n, c)."""
+        """The shape of the predictions, (n, c)."""
         return (self.num_samples, self.shape[1])
 
     def predict(self, x: Any) -> Array:

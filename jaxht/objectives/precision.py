@@ -82,7 +82,7 @@ class GaussianPrecision(Objective):
 
     @property
     def dtype(self) -> ArrayDType:
-        """That of S, or the default float for integers."""
+        """The dtype of S, or the default float for integers."""
         return float_dtype(jnp.result_type(self.S))
 
     def prepare(self) -> "GaussianPrecision":

@@ -118,7 +118,7 @@ class MarginLoss(ScalarLoss):
     """Base of the losses of the margin y u, for labels -1 and +1."""
 
     def value_size(self, u: Array, y: Array) -> Array:
-        """With what the rounding of the margin adds."""
+        """The size of the value and of what the rounding of the margin adds."""
         return jnp.abs(self.value(u, y)) + jnp.abs(u * self.derivative(u, y))
 
     def check(self, y: Array) -> None:

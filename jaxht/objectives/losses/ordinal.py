@@ -161,8 +161,8 @@ class _Sides(NamedTuple):
 
 @jax.jit
 def _stationary_thresholds(sides: _Sides, u: Array) -> Array:
-    """Where the slope along theta is 0, (c - 1,). Jitted, so that a program that needs it often
-    traces it once."""
+    """Find the theta at which the slope is 0, (c - 1,). Jitted, so that a program that needs it
+    often traces it once."""
 
     def slope(theta):
         return _gradient(sides, theta, u) + (1 - sides.inside) * theta
