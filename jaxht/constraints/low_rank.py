@@ -1,6 +1,6 @@
 """Matrices of low rank."""
 
-from typing import Any, ClassVar, cast
+from typing import Any, cast
 
 import jax.numpy as jnp
 
@@ -66,10 +66,8 @@ class LowRank(Constraint):
     rtol: Numeric | None = None
     factored: bool = static(default=False)
 
-    coordinatewise: ClassVar[bool] = (
-        False  # along a matrix of rank 1 the curvature of f may be the largest
-    )
-    rounding: ClassVar[float] = 32.0  # measured: up to 10
+    coordinatewise = False  # along a matrix of rank 1 the curvature of f may be the largest
+    rounding = 32.0  # measured: up to 10
 
     def prepare(self, shape: tuple[int, ...]) -> "LowRank":
         """Fill in k_max, and check what is known at trace time."""

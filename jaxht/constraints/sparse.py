@@ -1,7 +1,7 @@
 """Sparse vectors and matrices."""
 
 import math
-from typing import Any, ClassVar
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -66,7 +66,7 @@ class Sparse(SelectionConstraint):
     nonnegative: bool = static(default=False)
     bounds: tuple[Any, Any] | None = None
 
-    selects_entries: ClassVar[bool] = True
+    selects_entries = True
 
     def prepare(self, shape: tuple[int, ...]) -> "Sparse":
         """Fill in k_max and the bounds, and check what is known at trace time."""

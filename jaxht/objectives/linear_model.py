@@ -3,7 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Callable
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
@@ -38,7 +38,7 @@ class LinearModel(SumOverSamples):
     weights: Array | None = dataclasses.field(default=None, kw_only=True)
     offset: Array | None = dataclasses.field(default=None, kw_only=True)
 
-    is_linear_model: ClassVar[bool] = True
+    is_linear_model = True
 
     @property
     def loss(self) -> Loss:

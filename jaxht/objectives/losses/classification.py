@@ -1,7 +1,5 @@
 """Losses of labels -1 and +1."""
 
-from typing import ClassVar
-
 import jax
 import jax.numpy as jnp
 from jax.scipy.special import xlog1py, xlogy
@@ -33,7 +31,7 @@ class LogisticLoss(MarginLoss):
         [0.5, -0.5]
     """
 
-    family: ClassVar[str | None] = "binomial"
+    family = "binomial"
 
     scale: Numeric = 1.0
 
@@ -186,7 +184,7 @@ class HingeLoss(HingedLoss):
         [0.0, 2.0]
     """
 
-    is_smooth: ClassVar[bool] = False
+    is_smooth = False
 
     def smoothness(self, y: Array) -> Numeric:
         """The hinge has no smoothness.

@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from typing import ClassVar, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -48,13 +48,13 @@ class OrdinalLoss(Loss):
         [1.3863, 0.6931, 0.6931, 1.3863]
     """
 
-    family: ClassVar[str | None] = "ordinal"
+    family = "ordinal"
 
     num_classes: int = static()
     weights: Array | None = None
     fixed: Array | None = None
 
-    is_separable: ClassVar[bool] = False
+    is_separable = False
 
     def smoothness(self, y: Array) -> Numeric:
         """1/2, and 1/4 for two classes."""

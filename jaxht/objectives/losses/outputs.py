@@ -1,7 +1,5 @@
 """Losses of several outputs."""
 
-from typing import ClassVar
-
 import jax
 import jax.numpy as jnp
 
@@ -30,7 +28,7 @@ class SoftmaxLoss(Loss):
         [[-0.5, 0.5]]
     """
 
-    family: ClassVar[str | None] = "multinomial"
+    family = "multinomial"
 
     num_classes: int = static()
 
@@ -73,7 +71,7 @@ class SquaredNormLoss(Loss):
         [1.0]
     """
 
-    family: ClassVar[str | None] = "gaussian"
+    family = "gaussian"
 
     def smoothness(self, y: Array) -> Numeric:
         """1."""

@@ -1,7 +1,5 @@
 """Losses of real targets and of counts."""
 
-from typing import ClassVar
-
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import xlogy
@@ -27,7 +25,7 @@ class SquaredLoss(UnitCurvatureLoss):
         [2.0]
     """
 
-    family: ClassVar[str | None] = "gaussian"
+    family = "gaussian"
 
     def value(self, u: Array, y: Array) -> Array:
         """l(u; y)."""
@@ -107,7 +105,7 @@ class PoissonLoss(ScalarLoss):
         [-2.0]
     """
 
-    family: ClassVar[str | None] = "poisson"
+    family = "poisson"
 
     def smoothness(self, y: Array) -> Numeric:
         """``max(1, max y)``: it bounds l'' = exp(u) where no predicted mean exceeds it; there is no
@@ -176,7 +174,7 @@ class GammaLoss(ScalarLoss):
         [-2.0]
     """
 
-    family: ClassVar[str | None] = "gamma"
+    family = "gamma"
 
     def smoothness(self, y: Array) -> Numeric:
         """``max(1, max y)``: it bounds l'' = y exp(-u) at u = 0, and where no y / exp(u) exceeds

@@ -1,7 +1,5 @@
 """The partial likelihood of times to an event."""
 
-from typing import ClassVar
-
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -61,12 +59,12 @@ class CoxLoss(Loss):
         [1.0986, 0.0, 0.0]
     """
 
-    family: ClassVar[str | None] = "cox"
+    family = "cox"
 
     risk_sets: RiskSets
     weights: Array | None = None
 
-    is_separable: ClassVar[bool] = False
+    is_separable = False
 
     def smoothness(self, y: Array) -> Numeric:
         """``max(1, max_j H_j)`` at u = 0: it bounds the Hessian where no ``exp(u_j) H_j`` exceeds
