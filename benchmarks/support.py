@@ -7,8 +7,8 @@ process of its own. Its first call is cold: with what is compiled, without the i
 and the reading of data. Warm is the median of the calls after it, on the same problem. Solvers of
 jaxht compute in float64.
 
-Needs the data sets in JAXHT_DATA or ``--data-dir``. Results go to a file of JSON lines as they
-come, and what is there is not computed again. abess and skscope (``pip install abess skscope``) are
+Needs the data sets in JAXHT_DATA or ``--data-dir``. Results go to a folder as they come, a record for each
+cell, and what is there is not computed again. abess and skscope (``pip install abess skscope``) are
 left out where they are not installed, here or in ``--rivals-python``. All of it takes hours:
 ``--quick``, or ``--sets``, ``--ks`` and ``--methods``, take a part."""
 
@@ -28,8 +28,7 @@ import numpy as np
 
 from benchmarks.support_methods import BUDGET_METHOD, LARGEST, METHODS
 from benchmarks.support_sets import SETS, Problem, load, loss
-
-# Neither jax nor jaxht: the processes import them.
+from jaxht._storage import hash_json, read_record, write_record
 
 ROOT = Path(__file__).parents[1]
 OURS = "default"  # solve without a solver
@@ -63,31 +62,27 @@ Cell = tuple[str, int, str]  # set, k, method
 
 
 class Results:
-    """Results by cell, in a file of JSON lines; the last line of a cell counts.
+    """Results by cell, each a record in a folder; a damaged one counts as missing."""
 
-    A line that a killed run left unfinished is dropped.
-    """
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.rows: dict[Cell, dict[str, Any]] = {}
+        for file in folder.glob("*.npz"):
+            record = read_record(file, file.stem)
+            if record is not None:
+                self._keep(record.metadata)
+        self.rows = dict(sorted(self.rows.items()))
 
-    def __init__(self, file: Path) -> None:
-        self.file, self.rows = file, dict[Cell, dict[str, Any]]()
-        file.parent.mkdir(parents=True, exist_ok=True)
-        text = file.read_text(encoding="utf-8") if file.exists() else ""
-        whole = text[: text.rfind("\n") + 1]
-        if whole != text:
-            with file.open("r+", encoding="utf-8") as lines:
-                lines.truncate(len(whole.encode()))
-        for line in whole.splitlines():
-            self.keep(json.loads(line))
-
-    def keep(self, row: dict[str, Any]) -> None:
-        """Keep a row in memory."""
-        self.rows[row["set"], row["k"], row["method"]] = row
+    def _keep(self, row: dict[str, Any]) -> Cell:
+        """Keep a row in memory, and return its cell."""
+        cell = row["set"], row["k"], row["method"]
+        self.rows[cell] = row
+        return cell
 
     def add(self, row: dict[str, Any]) -> None:
         """Keep a row, and write it."""
-        with self.file.open("a", encoding="utf-8") as lines:
-            lines.write(json.dumps(row) + "\n")
-        self.keep(row)
+        name = hash_json(self._keep(row))[:16]
+        write_record(self.folder / f"{name}.npz", name, {}, row)
 
     def has(self, cell: Cell, budget: float) -> bool:
         """Whether a cell is done, or was ended after as long a time as there is."""
@@ -130,7 +125,7 @@ def parse(arguments: Iterable[str]) -> argparse.Namespace:
         help="print the tables of what is in the file, compute nothing",
     )
     parser.add_argument(
-        "--results", type=Path, default=Path("results/support.jsonl"), help="default: %(default)s"
+        "--results", type=Path, default=Path("results/support"), help="default: %(default)s"
     )
     parser.add_argument(
         "--rivals-python", default=sys.executable, help="the interpreter that has abess and skscope"

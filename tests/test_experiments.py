@@ -741,7 +741,7 @@ def test_files_that_are_not_there_or_not_right(tmp_path):
     )
 
     assert str(tmp_path) in fails("plot", tmp_path)
-    (tmp_path / "results.nc").write_bytes(b"no such thing")
+    (tmp_path / "results.npz").write_bytes(b"no such thing")
     assert str(tmp_path) in fails("plot", tmp_path)
     sweep.save(sweep.run(lambda key, cell: {"x": cell["K"]}, {"K": [1]}, num_trials=1), tmp_path)
     assert "not the results of an experiment" in fails("plot", tmp_path)

@@ -2,6 +2,7 @@
 progress is told."""
 
 import contextlib
+import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -105,19 +106,19 @@ class Session:
     def _kept(
         self, name: str, compute: Callable[[], Dataset], apart: Sequence[str] = ()
     ) -> Dataset:
-        folder, attrs = self.store / name, dict(self.options.get("attrs", {}))
+        folder = self.store / name
+        attrs = dict(self.options.get("attrs", {}))
+        fingerprint = _fingerprint(attrs, apart)
         with contextlib.suppress(OSError, ValueError):
-            before = sweep.load(folder)
-            kept = {key: before.attrs.get(key) for key in attrs}
-            if _identity(kept, apart) == _identity(attrs, apart):
-                return before.assign_attrs(attrs)
+            return sweep.load(folder, fingerprint).assign_attrs(attrs)
         computed = compute().assign_attrs(attrs)
-        sweep.save(computed, folder)
+        sweep.save(computed, folder, fingerprint)
         return computed
 
 
-def _identity(attrs: Mapping[str, Any], apart: Sequence[str]) -> dict[str, Any]:
-    """The attributes, with what identifies results for the configuration, where that is one."""
-    with contextlib.suppress(KeyError, TypeError, ValueError):
-        return {**attrs, "config": identity(attrs["config"], apart)}
-    return dict(attrs)
+def _fingerprint(attrs: Mapping[str, Any], apart: Sequence[str]) -> str:
+    """A hash of the attributes; of a configuration, only of what identifies results."""
+    identifying = dict(attrs)
+    if "config" in attrs:
+        identifying["config"] = identity(attrs["config"], apart)
+    return hashlib.sha256(json.dumps(identifying, sort_keys=True).encode()).hexdigest()

@@ -1,9 +1,15 @@
 """Global optima of sparse problems, by branch and bound, with bounds that certify them."""
 
-from jaxht.exact.certificate import Certificate as Certificate
-from jaxht.exact.certificate import certify as certify
-from jaxht.exact.result import BranchAndBoundResult as BranchAndBoundResult
-from jaxht.exact.result import BranchStatus as BranchStatus
-from jaxht.exact.result import Progress as Progress
-from jaxht.exact.result import Solution as Solution
-from jaxht.exact.search import branch_and_bound as branch_and_bound
+from jaxht.exact.certificate import Certificate, certify
+from jaxht.exact.result import BranchAndBoundResult, BranchStatus, Progress, Solution
+from jaxht.exact.search import branch_and_bound
+
+__all__ = [
+    "BranchAndBoundResult",
+    "BranchStatus",
+    "Certificate",
+    "Progress",
+    "Solution",
+    "branch_and_bound",
+    "certify",
+]

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jaxht._checks import check_kind
+from jaxht._storage import FingerprintError, read_record, write_record
 from jaxht._typing import Array
 from jaxht.constraints import SelectionConstraint, Sparse
 from jaxht.exact import storage
@@ -123,9 +124,7 @@ def branch_and_bound(
     with default_precision(float64=True):
         search = _Search(*in_double(objective, constraint), gap_rtol, num_solutions, within, batch)
         try:
-            if file is not None and file.exists():
-                search.load(file)
-            else:
+            if file is None or not search.load(file):
                 search.start(x0, big_m)
             saved = time.monotonic()
             while status is None:
@@ -367,30 +366,43 @@ class _Search:
             **storage.nodes_to_arrays(self.tree.nodes.values()),
             **storage.solutions_to_arrays(self.solutions),
             "columns": self.problem.columns,
-            "big_m": np.array(math.nan if self.problem.big_m is None else self.problem.big_m),
-            "numbers": np.array(
-                [self.tree.closed_lower, self.root_lower, self.num_nodes, self.closing_ridge]
-            ),
-            "history": np.array(self.history).reshape(-1, 4),
+            "history": np.array(self.history),
         }
-        storage.write(path, self.fingerprint(), arrays)
+        numbers = {
+            "big_m": None if self.problem.big_m is None else float(self.problem.big_m),
+            "closed_lower": self.tree.closed_lower,
+            "root_lower": self.root_lower,
+            "num_nodes": self.num_nodes,
+            "closing_ridge": self.closing_ridge,
+        }
+        write_record(path, self.fingerprint(), arrays, numbers)
 
-    def load(self, path: Path) -> None:
-        """Go on from a file."""
-        arrays = storage.read(path, self.fingerprint())
+    def load(self, path: Path) -> bool:
+        """Go on from a file; False where there is none that is undamaged."""
+        try:
+            record = read_record(path, self.fingerprint())
+        except FingerprintError as error:
+            raise ValueError(
+                f"checkpoint {str(path)!r} is of another problem: other data, constraint or "
+                "settings"
+            ) from error
+        if record is None:
+            return False
+        arrays, numbers = record
         self.solutions = storage.solutions_from_arrays(arrays)
-        self.use(arrays["columns"], None if np.isnan(arrays["big_m"]) else float(arrays["big_m"]))
-        self.tree.closed_lower, self.root_lower, num_nodes, self.closing_ridge = map(
-            float, arrays["numbers"]
-        )
-        self.num_nodes = int(num_nodes)
+        self.use(arrays["columns"], numbers["big_m"])
+        self.tree.closed_lower = numbers["closed_lower"]
+        self.root_lower = numbers["root_lower"]
+        self.num_nodes = numbers["num_nodes"]
+        self.closing_ridge = numbers["closing_ridge"]
         self.history = [tuple(row) for row in arrays["history"].tolist()]
-        self.begin -= self.history[-1][0] if self.history else 0.0
+        self.begin -= self.history[-1][0]
         self.tree.add(storage.nodes_from_arrays(arrays), math.inf)
+        return True
 
-    def fingerprint(self) -> bytes:
+    def fingerprint(self) -> str:
         """A hash of the problem and the settings on which the search depends."""
-        return storage.fingerprint(
+        return storage.hash_problem(
             (self.objective, self.constraint), (self.num_solutions, self.within)
         )
 

@@ -1,9 +1,7 @@
-"""The file of a branch and bound that is to be continued."""
+"""The record of a branch and bound that is to be continued."""
 
 import hashlib
-import os
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -14,61 +12,33 @@ from jaxht.exact.tree import CANDIDATES, OpenNode
 
 Arrays = dict[str, Any]
 
-FIELDS = ("included", "excluded", "lower", "x", "step_size")  # of a node
+NODE_FIELDS = ("included", "excluded", "lower", "x", "step_size")
 
 
-def fingerprint(problem: Any, settings: Any) -> bytes:
-    """A hash of a pytree of arrays and of the settings on which a search depends."""
+def hash_problem(problem: Any, settings: Any) -> str:
+    """Hash a pytree of arrays, and the settings on which a search depends."""
     leaves, structure = jax.tree.flatten(problem)
     digest = hashlib.sha256(repr((structure, settings)).encode())
     for leaf in leaves:
         digest.update(np.ascontiguousarray(leaf).tobytes())
-    return digest.digest()
-
-
-def write(path: Path, of: bytes, arrays: Arrays) -> None:
-    """Write arrays to a file, with the fingerprint of their problem; whole or not at all."""
-    temporary = path.with_name(path.name + ".part")
-    with open(temporary, "wb") as file:
-        np.savez_compressed(file, fingerprint=np.frombuffer(of, np.uint8), **arrays)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
-
-
-def read(path: Path, of: bytes) -> Arrays:
-    """The arrays of a file.
-
-    Raises:
-        ValueError: if its fingerprint is another one.
-    """
-    with np.load(path) as file:
-        arrays = dict(file)
-    if arrays["fingerprint"].tobytes() != of:
-        raise ValueError(
-            f"checkpoint {str(path)!r} is of another problem: other data, constraint or settings"
-        )
-    return arrays
+    return digest.hexdigest()
 
 
 def nodes_to_arrays(nodes: Iterable[OpenNode]) -> Arrays:
-    """Open nodes, a row each."""
+    """Open nodes, a row each; lists of items are filled up by -1."""
     nodes = list(nodes)
-    items = [
-        np.pad(node.items, (0, CANDIDATES - len(node.items)), constant_values=-1) for node in nodes
-    ]
-    return {name: np.array([getattr(node, name) for node in nodes]) for name in FIELDS} | {
-        "items": np.array(items)
-    }
+    arrays = {name: np.array([getattr(node, name) for node in nodes]) for name in NODE_FIELDS}
+    arrays["items"] = np.full((len(nodes), CANDIDATES), -1)
+    for row, node in zip(arrays["items"], nodes, strict=True):
+        row[: len(node.items)] = node.items
+    return arrays
 
 
 def nodes_from_arrays(arrays: Arrays) -> list[OpenNode]:
     """The inverse of :func:`nodes_to_arrays`."""
-    rows = zip(*(arrays[name] for name in FIELDS), arrays["items"], strict=True)
-    return [
-        OpenNode(a, b, lower, x, step_size, items[items >= 0])
-        for a, b, lower, x, step_size, items in rows
-    ]
+    fields = [arrays[name] for name in NODE_FIELDS]
+    rows = zip(*fields, arrays["items"], strict=True)
+    return [OpenNode(*values, items[items >= 0]) for *values, items in rows]
 
 
 def solutions_to_arrays(solutions: list[Solution]) -> Arrays:

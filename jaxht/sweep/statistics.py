@@ -2,7 +2,7 @@
 crossings."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,9 +12,9 @@ from jaxht.planted.metrics import wilson_interval
 if TYPE_CHECKING:
     import xarray
 
+__all__ = ["fit_line", "success_rate", "transition"]
+
 LEVELS = (0.5, 0.9, 0.95, 0.99)
-# The posterior is sampled in blocks of about this many numbers.
-BLOCK = 1_000_000
 
 Floats = NDArray[np.float64]
 
@@ -55,22 +55,27 @@ def success_rate(
         >>> rates.rate.values.tolist(), rates.lower.values.round(2).tolist()
         ([0.0, 0.5, 1.0], [0.0, 0.24, 0.72])
     """
-    success, counted = dataset[name], dataset.get("done", True)
+    success = dataset[name]
+    counted = dataset.get("done", True)
     if "num_trials" in dataset:
         counted = dataset["trial"] < dataset["num_trials"]
     if "timed_out_after" in dataset:
         counted = counted & dataset["timed_out_after"].isnull()
-    successes, trials = (success & counted).sum("trial"), ((success | True) & counted).sum("trial")
-    successes, trials = (
-        counts.transpose(*success.dims, missing_dims="ignore") for counts in (successes, trials)
-    )
+
+    def count(chosen):
+        return (chosen & counted).sum("trial").transpose(*success.dims, missing_dims="ignore")
+
+    successes = count(success)
+    trials = count(success | True)
     ran = trials > 0
-    lower, upper = (
-        trials.copy(data=end).where(ran)
-        for end in wilson_interval(successes.values, trials.values, confidence)
-    )
+    lower, upper = wilson_interval(successes.values, trials.values, confidence)
     rates = (successes / trials.where(ran)).to_dataset(name="rate")
-    return rates.assign(lower=lower, upper=upper, successes=successes, trials=trials)
+    return rates.assign(
+        lower=trials.copy(data=lower).where(ran),
+        upper=trials.copy(data=upper).where(ran),
+        successes=successes,
+        trials=trials,
+    )
 
 
 def transition(
@@ -136,10 +141,9 @@ def transition(
         ([25.0], [20.0], [30.0])
     """
     curves = _Curves(rates, levels, along, falling)
-    lower, estimate, upper = curves.find_crossings(
-        curves.sample_brackets(num_draws, seed), confidence
-    )
-    return curves.to_dataset(estimate=estimate, lower=lower, upper=upper)
+    brackets = curves.sample_brackets(num_draws, seed)
+    crossings = curves.find_crossings(brackets, confidence)
+    return curves.to_dataset(**crossings._asdict())
 
 
 def fit_line(
@@ -190,19 +194,39 @@ def fit_line(
     """
     curves = _Curves(rates.transpose(..., over, along), levels, along)
     brackets = curves.sample_brackets(num_draws, seed)
-    lower, estimate, upper = curves.find_crossings(brackets, confidence)
-    rng = np.random.default_rng(seed)
-    crossing = rng.uniform(*(np.clip(ends, curves.least, curves.greatest) for ends in brackets))
+    crossings = curves.find_crossings(brackets, confidence)
     x = rates[over].values.astype(float)
     shape = (*curves.shape[:-1], len(x))
-    taken = (np.isfinite(lower) & np.isfinite(upper)).reshape(len(levels), *shape)
-    fit = _fit_lines(x, estimate.reshape(taken.shape), taken)
-    lines = _fit_lines(x, crossing.reshape(len(levels), num_draws, *shape), taken[:, None])
-    ends = np.quantile(lines, [(1 - confidence) / 2, (1 + confidence) / 2], axis=2)
-    values = {"num_points": taken.sum(-1)}
-    for i, name in enumerate(("slope", "intercept")):
-        values |= {name: fit[i], f"{name}_lower": ends[0, i], f"{name}_upper": ends[1, i]}
-    return curves.to_dataset(over, **values)
+    is_inside = np.isfinite(crossings.lower) & np.isfinite(crossings.upper)
+    taken = is_inside.reshape(len(levels), *shape)
+    fit = _fit_lines(x, crossings.estimate.reshape(taken.shape), taken)
+    left, right = np.clip(brackets, curves.least, curves.greatest)
+    samples = np.random.default_rng(seed).uniform(left, right)
+    samples = samples.reshape(len(levels), num_draws, *shape)
+    lines = _fit_lines(x, samples, taken[:, None])
+    lower, upper = np.quantile(lines, [(1 - confidence) / 2, (1 + confidence) / 2], axis=2)
+    return curves.to_dataset(
+        over,
+        num_points=taken.sum(-1),
+        slope=fit[0],
+        slope_lower=lower[0],
+        slope_upper=upper[0],
+        intercept=fit[1],
+        intercept_lower=lower[1],
+        intercept_upper=upper[1],
+    )
+
+
+class _Crossings(NamedTuple):
+    """Where curves cross the levels: (levels, rows)."""
+
+    estimate: Floats
+    lower: Floats
+    upper: Floats
+
+
+# The posterior is sampled in blocks of about this many numbers.
+NUMBERS_IN_BLOCK = 1_000_000
 
 
 class _Curves:
@@ -225,79 +249,77 @@ class _Curves:
             .transpose(..., along)
         )
         self._template = rates.isel({along: 0}, drop=True).drop_vars(["successes", "trials"])
-        self._dims, self.shape = rates.trials.dims[:-1], rates.trials.shape[:-1]
+        self._dims = rates.trials.dims[:-1]
+        self.shape = rates.trials.shape[:-1]
         # What falls in x rises in -x.
         self._sign = -1 if falling else 1
         size = rates.sizes[along]
         points = self._sign * rates[along].values.astype(float)
-        self._successes, self._trials = (
-            rates[name].values.reshape(-1, size) for name in ("successes", "trials")
-        )
+        self._successes = rates.successes.values.reshape(-1, size)
+        self._trials = rates.trials.values.reshape(-1, size)
         self._ran = self._trials > 0
         # The points on both sides of each split, 0 to size. One without trials is on neither.
-        rising = np.where(self._ran, points, -np.inf), np.where(self._ran, points, np.inf)
-        self._left = np.maximum.accumulate(
-            np.pad(rising[0], ((0, 0), (1, 0)), constant_values=-np.inf), axis=1
-        )
-        behind = np.pad(rising[1], ((0, 0), (0, 1)), constant_values=np.inf)
+        before = np.where(self._ran, points, -np.inf)
+        before = np.pad(before, ((0, 0), (1, 0)), constant_values=-np.inf)
+        self._left = np.maximum.accumulate(before, axis=1)
+        behind = np.where(self._ran, points, np.inf)
+        behind = np.pad(behind, ((0, 0), (0, 1)), constant_values=np.inf)
         self._right = np.minimum.accumulate(behind[:, ::-1], axis=1)[:, ::-1]
-        some = self._ran.any(axis=1)
-        self.least, self.greatest = (
-            np.where(some, self._right[:, 0], 0),
-            np.where(some, self._left[:, -1], 0),
-        )
+        has_points = self._ran.any(axis=1)
+        self.least = np.where(has_points, self._right[:, 0], 0)
+        self.greatest = np.where(has_points, self._left[:, -1], 0)
 
     def sample_brackets(self, number: int, seed: int) -> tuple[Floats, Floats]:
         """For posterior samples: the points (levels, number, rows) left and right of the
         crossing."""
         rng = np.random.default_rng(seed)
-        successes, failures = (
-            (self._successes + 0.5)[self._ran],
-            (self._trials - self._successes + 0.5)[self._ran],
-        )
+        successes = self._successes[self._ran] + 0.5
+        failures = (self._trials - self._successes)[self._ran] + 0.5
         left, right = np.empty((2, len(self._levels), number, len(self._trials)))
-        for done in range(0, number, block := max(1, BLOCK // self._trials.size)):
-            p = np.zeros((min(block, number - done), *self._trials.shape))
+        block = max(1, NUMBERS_IN_BLOCK // self._trials.size)
+        for begin in range(0, number, block):
+            end = min(begin + block, number)
+            p = np.zeros((end - begin, *self._trials.shape))
             p[:, self._ran] = rng.beta(successes, failures, (len(p), len(successes)))
             for i, level in enumerate(self._levels):
-                some = i, slice(done, done + len(p))
-                left[some], right[some] = self._find_sides(self._sum_excess(p, level))
+                sides = self._find_sides(self._sum_excess(p, level))
+                left[i, begin:end], right[i, begin:end] = sides
         return left, right
 
-    def find_crossings(
-        self, brackets: tuple[Floats, Floats], confidence: float
-    ) -> tuple[Floats, Floats, Floats]:
-        """(levels, rows): lower end, estimate, upper end."""
+    def find_crossings(self, brackets: tuple[Floats, Floats], confidence: float) -> _Crossings:
+        """The crossings of the fits, with quantiles of the samples as intervals."""
         if not 0 < confidence < 1:
             raise ValueError(f"confidence must lie strictly between 0 and 1; got {confidence}")
         p = self._successes / np.maximum(self._trials, 1)
         sums = np.stack([self._sum_excess(p, level) for level in self._levels])
         left, right = self._find_sides(sums)
         weights = np.cumsum(np.pad(self._trials, ((0, 0), (1, 0))), axis=-1)
+        weights = np.broadcast_to(weights, sums.shape)
         split = np.argmin(sums, axis=-1)[..., None]
-        weight = weights - np.take_along_axis(np.broadcast_to(weights, sums.shape), split, -1)
-        slope = (sums - np.take_along_axis(sums, split, -1)) / np.where(weight == 0, 1, weight)
+        weight = weights - np.take_along_axis(weights, split, -1)
+        rise = sums - np.take_along_axis(sums, split, -1)
+        slope = rise / np.where(weight == 0, 1, weight)
         above = np.where(weight > 0, slope, np.inf).min(axis=-1)
         below = -np.where(weight < 0, slope, -np.inf).max(axis=-1)
         with np.errstate(invalid="ignore"):  # where an end is infinite
             estimate = left + below / (below + above) * (right - left)
-        estimate = np.where(np.isinf(left), left, np.where(np.isinf(right), right, estimate))
+        estimate = np.where(np.isinf(right), right, estimate)
+        estimate = np.where(np.isinf(left), left, estimate)
         # These methods choose one of the samples: between infinite ones nothing can be
         # interpolated.
         lower = np.quantile(brackets[0], (1 - confidence) / 2, axis=1, method="lower")
         upper = np.quantile(brackets[1], (1 + confidence) / 2, axis=1, method="higher")
-        ends = [np.minimum(left, lower), estimate, np.maximum(right, upper)][:: self._sign]
-        low, estimate, high = (
-            np.where(self._ran.any(axis=1), self._sign * end, np.nan) for end in ends
-        )
-        return low, estimate, high
+        ends = [np.minimum(left, lower), np.maximum(right, upper)]
+        has_points = self._ran.any(axis=1)
+        found = (self._sign * end for end in [estimate, *ends[:: self._sign]])
+        return _Crossings(*(np.where(has_points, end, np.nan) for end in found))
 
     def to_dataset(self, without: str | None = None, **values: Any) -> "xarray.Dataset":
         """Values (levels, ...) by name, over the level and the dimensions of the rows but for
         one."""
-        template = (
-            self._template if without is None else self._template.isel({without: 0}, drop=True)
-        )
+        template = self._template
+        if without is not None:
+            template = template.isel({without: 0}, drop=True)
         dims = [dim for dim in self._dims if dim != without]
         shape = [len(self._levels), *(template.sizes[dim] for dim in dims)]
         arrays = {name: (("level", *dims), value.reshape(shape)) for name, value in values.items()}
@@ -311,7 +333,8 @@ class _Curves:
 
     def _find_sides(self, sums: Floats) -> tuple[Floats, Floats]:
         """(..., rows): the points left and right of the best split."""
-        split, rows = np.argmin(sums, axis=-1), np.arange(len(self._trials))
+        split = np.argmin(sums, axis=-1)
+        rows = np.arange(len(self._trials))
         return self._left[rows, split], self._right[rows, split]
 
 
@@ -320,9 +343,11 @@ def _fit_lines(x: Floats, y: Floats, taken: NDArray[np.bool_]) -> Floats:
     NaN below two."""
     count = taken.sum(-1)
 
-    def mean(values: Floats) -> Floats:
+    def mean(values):
         return np.where(taken, values, 0).sum(-1) / np.maximum(count, 1)
 
-    y, centred = np.where(taken, y, 0), x - mean(x)[..., None]
+    y = np.where(taken, y, 0)
+    centred = x - mean(x)[..., None]
     slope = mean(centred * y) / np.where(count > 1, mean(centred**2), 1)
-    return np.where(count > 1, np.stack([slope, mean(y) - slope * mean(x)]), np.nan)
+    intercept = mean(y) - slope * mean(x)
+    return np.where(count > 1, np.stack([slope, intercept]), np.nan)

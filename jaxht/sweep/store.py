@@ -1,9 +1,6 @@
-"""Results on disk: one file for each cell, written atomically, checked when it is read, extended by
-more trials."""
+"""Results on disk: one record for each cell, which grows by more trials."""
 
 import contextlib
-import hashlib
-import io
 import itertools
 import json
 import logging
@@ -16,18 +13,22 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxht.sweep._files import lock_folder, remove_leftovers, replace_file
+from jaxht import _storage
+from jaxht._storage import hash_json
 from jaxht.sweep._provenance import to_attributes
 from jaxht.sweep.grid import Grid, GridCell, Value
 
 if TYPE_CHECKING:
     import xarray
 
+__all__ = ["StoreError", "export", "is_kept", "load", "save"]
+
 MANIFEST = "sweep.json"
 CELLS = "cells"
-FILE = "results.nc"
-# Of what a manifest holds; that of records by the position of their cell had no number.
-FORMAT = 2
+DATASET = "results.npz"
+# The number of the manifest's layout; the first one had none.
+FORMAT = 3
+
 Results = Mapping[str, NDArray[Any]]
 
 log = logging.getLogger("jaxht.sweep")
@@ -37,7 +38,7 @@ class StoreError(RuntimeError):
     """A store holds something else, or cannot be written: the message says what, and what to do."""
 
 
-class Record(NamedTuple):
+class CellRecord(NamedTuple):
     """The results of the first trials of a cell.
 
     Attributes:
@@ -54,20 +55,15 @@ class Record(NamedTuple):
 
 
 class Store:
-    """A folder with ``sweep.json``, which describes a sweep, and ``cells/<hash>.npz``, one record
-    for each cell.
+    """A folder with ``sweep.json``, which describes a sweep, and ``cells/<hash>.npz``, a record for
+    each cell.
 
     What determines the results is the same for all calls that share a store. The manifest also
-    holds what they have asked for, all values of each axis and the largest number of trials, and of
-    each program a fingerprint.
+    holds all that they have asked for: the values of each axis, and the largest number of trials.
 
-    A record is written under another name, synced and renamed, and holds what it is a record of,
-    and a checksum of its
-    own: it is there whole or not at all, and one that is damaged, or of another sweep, does not
-        count. Several
-    processes may write to one store: each adds to what is there, alone for that moment where the
-    file system has locks. Without locks the manifest may lack what one of two processes has asked
-    for, but all records stay, and count.
+    Several processes may write to one store: each adds to what is there, alone for that moment
+    where the file system has locks. Without locks the manifest may lack what one of two processes
+    has asked for, but all records stay, and count.
 
     Args:
         path: of the folder; made where it is missing.
@@ -75,8 +71,7 @@ class Store:
         mixed: continue in another environment than the one that began.
 
     Raises:
-        StoreError: if the folder holds another sweep, saying what differs; or if it cannot be
-        written.
+        StoreError: if the folder holds another sweep, or if it cannot be written.
     """
 
     def __init__(
@@ -84,185 +79,154 @@ class Store:
     ) -> None:
         self.path = Path(path)
         own = json.loads(json.dumps({"format": FORMAT, **call}))
-        compared = {
-            name: value for name, value in own["environment"].items() if name not in NOT_COMPARED
-        }
         # A program's text differs by environment, too, and tells nothing where that differs.
-        own["programs"] = {
-            name: f"{hash_json(compared)} {text}" for name, text in own["programs"].items()
-        }
-        self._sweep, self._programs = hash_json(own["sweep"]), own["programs"]
+        environment = hash_json(_compared(own["environment"]))
+        own["programs"] = {name: f"{environment} {text}" for name, text in own["programs"].items()}
+        self._sweep = hash_json(own["sweep"])
+        self._programs = own["programs"]
         with self._writing():
-            remove_leftovers(self.path)
+            _storage.remove_leftovers(self.path)
             before = read_manifest(self.path) if is_kept(self.path) else None
             if before is not None:
-                self._compare(before, own, mixed)
+                self._check(before, own, mixed)
             self.manifest = own if before is None else _unite(before, own)
             if self.manifest != before:
-                self._replace(Path(MANIFEST), (json.dumps(self.manifest, indent=2) + "\n").encode())
+                text = json.dumps(self.manifest, indent=2) + "\n"
+                _storage.write_file(self.path / MANIFEST, text.encode())
 
-    def _compare(self, old: Mapping[str, Any], new: Mapping[str, Any], mixed: bool) -> None:
+    def _check(self, old: Mapping[str, Any], new: Mapping[str, Any], mixed: bool) -> None:
+        """Raise StoreError unless a call goes on with the sweep of the store."""
         if changes := _describe_changes(old["sweep"], new["sweep"]):
             raise StoreError(
                 f"{self.path} holds another sweep: {changes}. Give this one another folder."
             )
-        changes = _describe_changes(old["environment"], new["environment"], but=NOT_COMPARED)
+        changes = _describe_changes(_compared(old["environment"]), _compared(new["environment"]))
         if changes and not mixed:
             raise StoreError(
-                f"{self.path} was begun in another environment: {changes}. Results may differ in their last bits; "
-                "to go on nevertheless, pass mixed=True (on the command line --mixed)."
+                f"{self.path} was begun in another environment: {changes}. Results may differ in "
+                "their last bits; to go on nevertheless, pass mixed=True (on the command line "
+                "--mixed)."
             )
-        for name, program in new["programs"].items():
-            self._check_program(name, old["programs"].get(name, program))
+        for name, program in old["programs"].items():
+            self._check_program(name, program)
 
     def _check_program(self, name: str, found: str) -> None:
-        """Raise StoreError unless a fingerprint is that of the program of this name, or of another
-        environment."""
-        ours = self._programs.get(name, found)
-        if found != ours and found.partition(" ")[0] == ours.partition(" ")[0]:
+        """Raise StoreError if another program of this name ran in the same environment."""
+        own = self._programs.get(name, found)
+        same_environment = found.partition(" ")[0] == own.partition(" ")[0]
+        if found != own and same_environment:
             raise StoreError(
-                f"{self.path} holds another sweep: the trial (its code, tolerances, metrics or data) has changed, in "
-                f"the program of {name}. Give this one another folder."
+                f"{self.path} holds another sweep: the trial (its code, tolerances, metrics or "
+                f"data) has changed, in the program of {name}. Give this one another folder."
             )
 
     def write(self, cell: GridCell, trials: NDArray[np.int32], results: Results) -> None:
-        """Store the results of some trials of a cell beside what is there, durably when this
-        returns."""
+        """Store results of some trials of a cell, durably when this returns."""
         with self._writing():
-            record = _extend(self.read(cell), trials, results)
+            record = self._extend(cell, trials, results)
             if record is None:  # removed or damaged meanwhile
                 log.warning(
                     "The first trials of %s are gone, and will be computed again",
                     dict(cell.coordinates),
                 )
                 return
-            num_trials, extended = record
-            description = {
-                "sweep": self._sweep,
-                "coordinates": dict(cell.coordinates),
-                "num_trials": num_trials,
-                "program": self._programs.get(cell.program_name, ""),
-            }
-            content: dict[str, Any] = {
-                **extended,
-                "record": np.array(json.dumps(description).encode()),
-            }
-            file = io.BytesIO()
-            np.savez(file, **content, checksum=np.array(_compute_checksum(content)))
-            self._replace(record_path(cell.coordinates), file.getvalue())
+            path = record_path(cell.coordinates)
+            metadata = record._asdict()
+            arrays = metadata.pop("results")
+            _storage.write_record(
+                self.path / path, _fingerprint(self._sweep, path), arrays, metadata
+            )
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:
-        """A context in which no other process writes to the store, where the file system has
-        locks."""
+        """A context in which no other process writes to the store, if the file system has locks."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            with lock_folder(self.path):
+            with _storage.lock_folder(self.path):
                 yield
         except OSError as error:
             raise StoreError(
-                f"{self.path} cannot be written: {error.strerror or error}. What was stored before is safe, "
-                "and the same call goes on from there."
+                f"{self.path} cannot be written: {error.strerror or error}. What was stored before "
+                "is safe, and the same call goes on from there."
             ) from error
 
-    def _replace(self, name: Path, content: bytes) -> None:
-        with replace_file(self.path / name) as temporary:
-            temporary.write_bytes(content)
-
-    def read(self, cell: GridCell) -> Record | None:
-        """The record of a cell; None if it is missing or damaged. StoreError if another trial has
-        written it."""
+    def read(self, cell: GridCell) -> CellRecord | None:
+        """The record of a cell; None if it is missing or damaged. StoreError for another trial."""
         record = read_record(self.path / record_path(cell.coordinates), self._sweep)
         if record is not None:
             self._check_program(cell.program_name, record.program)
         return record
 
+    def _extend(
+        self, cell: GridCell, trials: NDArray[np.int32], results: Results
+    ) -> CellRecord | None:
+        """The record of a cell with trials added or replaced; None where others would be missing."""
+        old = self.read(cell)
+        old_results = {} if old is None else old.results
+        num_old = 0 if old is None else old.num_trials
+        num_trials = max(num_old, int(trials[-1]) + 1)
+        num_added = np.count_nonzero(trials >= num_old)
+        if num_added < num_trials - num_old:
+            return None
+        extended = {}
+        for name, values in {**old_results, **results}.items():
+            blanks = make_blanks(num_trials, values.dtype)
+            whole = blanks.copy()
+            whole[:num_old] = old_results.get(name, blanks[:num_old])
+            whole[trials] = results.get(name, blanks[trials])
+            # Of trials that were ended, and have run again, no limit is left.
+            if name in results or not np.array_equal(whole, blanks, equal_nan=True):
+                extended[name] = whole
+        program = self._programs.get(cell.program_name, "")
+        return CellRecord(dict(cell.coordinates), num_trials, program, extended)
+
     def collect(self, grid: Grid, num_trials: int) -> "xarray.Dataset":
         """The results of the cells of a grid, as many of their first trials as are there."""
-        return _to_dataset(
-            self.manifest, grid.axes, num_trials, filter(None, map(self.read, grid.cells))
-        )
+        records = filter(None, map(self.read, grid.cells))
+        return _to_dataset(self.manifest, grid.axes, num_trials, records)
 
 
-# Stored, but not compared: the code itself is compared by the fingerprints of its programs.
-NOT_COMPARED = ("revision",)
-
-
-def _extend(
-    old: Record | None, trials: NDArray[np.int32], results: Results
-) -> tuple[int, Results] | None:
-    """Number and results of a record's trials with some added or replaced; None where others would
-    be missing."""
-    kept = 0 if old is None else old.num_trials
-    size = max(kept, int(trials[-1]) + 1)
-    if np.sum(trials >= kept) < size - kept:
-        return None
-    before = {} if old is None else old.results
-    extended = {}
-    for name in {**before, **results}:
-        dtype = (results if name in results else before)[name].dtype
-        whole = make_blanks(size, dtype)
-        whole[:kept] = before.get(name, whole[:kept])
-        whole[trials] = results.get(name, make_blanks((), dtype))
-        # Of trials that were ended, and have run again, no limit is left.
-        if name in results or not np.array_equal(whole, make_blanks(size, dtype), equal_nan=True):
-            extended[name] = whole
-    return size, extended
-
-
-def read_record(file: Path, sweep: str) -> Record | None:
+def read_record(file: Path, sweep: str) -> CellRecord | None:
     """A record; None if it is missing, damaged, or of another sweep than that with this hash."""
     try:
-        # From memory: a damaged file would be left open.
-        with np.load(io.BytesIO(file.read_bytes()), allow_pickle=False) as archive:
-            content = {name: archive[name] for name in archive.files}
-        checksum = str(content.pop("checksum"))
-        is_sound = checksum == _compute_checksum(content)
-        description = json.loads(content.pop("record").item())
-        found, coordinates = description["sweep"], description["coordinates"]
-        record = Record(coordinates, description["num_trials"], description["program"], content)
-    except FileNotFoundError:
+        record = _storage.read_record(file, _fingerprint(sweep, file))
+    except _storage.FingerprintError:
+        log.warning("%s is of another sweep or cell, and counts as missing", file)
         return None
-    except Exception as error:  # whatever zipfile, NumPy and JSON make of a damaged file
-        log.warning("%s is damaged and will be computed again: %s", file, error)
-        return None
-    if not is_sound or found != sweep or record_path(coordinates).name != file.name:
-        log.warning("%s is damaged or of another sweep, and will be computed again", file)
-        return None
-    return record
+    return record and CellRecord(results=record.arrays, **record.metadata)
 
 
 def read_manifest(path: Path) -> dict[str, Any]:
     """The description of the sweep in a store."""
     try:
         manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
-        if manifest.get("format", 1) == FORMAT:
+        found = manifest.get("format", 1)
+        if found == FORMAT:
             names = ("format", "sweep", "environment", "programs", "axes", "num_trials", "attrs")
             return {name: manifest[name] for name in names}
     except (ValueError, KeyError, AttributeError) as error:
         raise StoreError(
             f"{path / MANIFEST} is damaged ({error!r}): remove the folder, or put it back"
         ) from error
-    age = "an older" if manifest.get("format", 1) < FORMAT else "a newer"
+    age = "an older" if found < FORMAT else "a newer"
     raise StoreError(
-        f"{path} was written by {age} version of jaxht: read it with that one, or give another folder"
+        f"{path} was written by {age} version of jaxht: read it with that one, or give another "
+        "folder"
     )
 
 
 def read_axes(path: str | os.PathLike[str]) -> dict[str, list[Value]]:
-    """All values that calls on a store have asked for, by axis; none where there is no store."""
+    """The values that calls on a store have asked for, by axis; none where there is no store."""
     return dict(read_manifest(Path(path))["axes"]) if is_kept(path) else {}
 
 
 def _unite(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
-    """The manifest of a store for a call beside those before: its attributes, and all that was ever
-    asked for."""
+    """The manifest of a store for a call beside those before."""
+    axes = {name: _unite_values(values, new["axes"][name]) for name, values in old["axes"].items()}
     return {
         **old,
         "programs": {**new["programs"], **old["programs"]},
-        "axes": {
-            name: _unite_values(values, new["axes"][name]) for name, values in old["axes"].items()
-        },
+        "axes": axes,
         "num_trials": max(old["num_trials"], new["num_trials"]),
         "attrs": new["attrs"],
     }
@@ -270,7 +234,7 @@ def _unite(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
 
 def _unite_values(old: Sequence[Value], new: Iterable[Value]) -> list[Value]:
     """The values of an axis with others: numbers rise then, strings are appended."""
-    united = [*dict.fromkeys([*old, *new])]
+    united = list(dict.fromkeys([*old, *new]))
     if len(united) == len(old) or any(isinstance(value, str) for value in united):
         return united
     return sorted(united)
@@ -295,11 +259,12 @@ def is_kept(path: str | os.PathLike[str]) -> bool:
     return (Path(path) / MANIFEST).is_file()
 
 
-def load(path: str | os.PathLike[str]) -> "xarray.Dataset":
+def load(path: str | os.PathLike[str], fingerprint: str | None = None) -> "xarray.Dataset":
     """Read the results in a folder into memory, finished or not.
 
     Args:
         path: the ``store`` of :func:`jaxht.sweep.run`, or the folder of :func:`save`.
+        fingerprint: what :func:`save` was given; None: anything.
 
     Returns:
         For a sweep, a Dataset with all of its results as variables over ``trial`` and its axes,
@@ -310,7 +275,8 @@ def load(path: str | os.PathLike[str]) -> "xarray.Dataset":
         ``timed_out_after`` is not NaN. Otherwise what :func:`save` wrote.
 
     Raises:
-        FileNotFoundError: if nothing is there.
+        FileNotFoundError: if nothing is there, or nothing that is undamaged.
+        ValueError: if :func:`save` was given another fingerprint.
         StoreError: if the description of the sweep is damaged. Damaged results count as missing.
         ImportError: without the extra ``jax-hard-thresholding[sweep]``.
 
@@ -328,16 +294,11 @@ def load(path: str | os.PathLike[str]) -> "xarray.Dataset":
     """
     path = Path(path)
     if not is_kept(path):
-        if not (path / FILE).is_file():
-            raise FileNotFoundError(f"neither {MANIFEST} nor {FILE} in {path}")
-        return import_xarray().load_dataset(path / FILE, engine="h5netcdf")
+        return _load_dataset(path, fingerprint)
     manifest = read_manifest(path)
     sweep = hash_json(manifest["sweep"])
-    records = [
-        record
-        for file in sorted((path / CELLS).glob("*.npz"))
-        if (record := read_record(file, sweep))
-    ]
+    files = sorted((path / CELLS).glob("*.npz"))
+    records = [record for file in files if (record := read_record(file, sweep))]
     # Where the file system has no locks, there may be records of which the manifest does not know.
     axes = {
         name: _unite_values(values, (record.coordinates[name] for record in records))
@@ -351,29 +312,28 @@ def _to_dataset(
     manifest: Mapping[str, Any],
     axes: Mapping[str, Sequence[Value]],
     num_trials: int,
-    records: Iterable[Record],
+    records: Iterable[CellRecord],
 ) -> "xarray.Dataset":
     """The first trials of some records as labelled arrays."""
     shape = tuple(map(len, axes.values()))
     positions = {point: index for index, point in enumerate(itertools.product(*axes.values()))}
     counts = np.zeros(len(positions), int)
-    data: dict[str, Any] = {}
+    data: dict[str, NDArray[Any]] = {}
     for record in records:
         index = positions[tuple(record.coordinates[name] for name in axes)]
-        counts[index] = size = min(record.num_trials, num_trials)
+        size = min(record.num_trials, num_trials)
+        counts[index] = size
         for name, values in record.results.items():
-            whole = data.setdefault(name, make_blanks((len(counts), num_trials), values.dtype))
-            whole[index, :size] = values[:size]
+            if name not in data:
+                data[name] = make_blanks((len(counts), num_trials), values.dtype)
+            data[name][index, :size] = values[:size]
     variables = {
-        name: ((*axes, "trial"), whole.reshape(*shape, -1)) for name, whole in data.items()
+        name: ((*axes, "trial"), whole.reshape(*shape, num_trials)) for name, whole in data.items()
     }
     counts = counts.reshape(shape)
+    cells = {"num_trials": (tuple(axes), counts), "done": (tuple(axes), counts == num_trials)}
     return import_xarray().Dataset(
-        {
-            **variables,
-            "num_trials": (tuple(axes), counts),
-            "done": (tuple(axes), counts == num_trials),
-        },
+        {**variables, **cells},
         coords={**axes, "trial": range(num_trials)},
         attrs={
             **manifest["attrs"],
@@ -393,26 +353,21 @@ def record_path(coordinates: Mapping[str, Value]) -> Path:
     return Path(CELLS) / f"{hash_json(coordinates)[:16]}.npz"
 
 
-def _compute_checksum(content: Results) -> str:
-    digest = hashlib.sha256()
-    for name, values in sorted(content.items()):
-        digest.update(f"{name} {values.dtype.str} {values.shape} ".encode())
-        digest.update(np.ascontiguousarray(values).tobytes())
-    return digest.hexdigest()
+def _fingerprint(sweep: str, record: Path) -> str:
+    """The fingerprint of a record of the sweep with this hash."""
+    return f"{sweep} {record.stem}"
 
 
-def hash_json(description: Mapping[str, Any]) -> str:
-    """Hash what JSON can hold; the order of keys does not matter."""
-    return hashlib.sha256(json.dumps(description, sort_keys=True).encode()).hexdigest()
+def _compared(environment: Mapping[str, Any]) -> dict[str, Any]:
+    """The environment without the revision: code is compared by the fingerprints of programs."""
+    return {name: value for name, value in environment.items() if name != "revision"}
 
 
-def _describe_changes(
-    old: Mapping[str, Any], new: Mapping[str, Any], but: Sequence[str] = ()
-) -> str:
+def _describe_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
     return "; ".join(
         f"{name} was {_shorten(old.get(name))}, is {_shorten(new.get(name))}"
         for name in dict.fromkeys([*old, *new])
-        if old.get(name) != new.get(name) and name not in but
+        if old.get(name) != new.get(name)
     )
 
 
@@ -421,19 +376,20 @@ def _shorten(value: Any) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-def save(dataset: "xarray.Dataset", path: str | os.PathLike[str]) -> Path:
-    """Write a dataset that is no sweep to a folder, atomically: at any moment the old one is there,
-    or the new one.
+def save(dataset: "xarray.Dataset", path: str | os.PathLike[str], fingerprint: str = "") -> Path:
+    """Write a dataset that is no sweep to a folder, whole or not at all.
 
     Args:
-        dataset: with numbers and strings as attributes.
+        dataset: of numbers and strings, with attributes that JSON can hold.
         path: of the folder, made where it is missing. :func:`load` reads it.
+        fingerprint: says what the dataset was computed from, for :func:`load` to compare.
 
     Returns:
-        The file, NetCDF 4.
+        The file, in NumPy's format .npz.
 
     Raises:
         OSError: if it cannot be written.
+        TypeError: for attributes that JSON cannot hold.
 
     Cost: one write of the data, compressed.
 
@@ -444,24 +400,36 @@ def save(dataset: "xarray.Dataset", path: str | os.PathLike[str]) -> Path:
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     file = sweep.save(xarray.Dataset({"x": ("t", [1.0, 2.0])}), folder)
         ...     file.name, sweep.load(folder).x.values.tolist()
-        ('results.nc', [1.0, 2.0])
+        ('results.npz', [1.0, 2.0])
     """
-    file = Path(path) / FILE
-    with replace_file(file) as temporary:
-        export(dataset, temporary, "nc")
+    arrays = {}
+    for name, variable in dataset.variables.items():
+        is_text = variable.dtype.kind == "O"
+        arrays[str(name)] = np.asarray(variable.values, str if is_text else None)
+    file = Path(path) / DATASET
+    _storage.write_record(file, fingerprint, arrays, dataset.to_dict(data=False))
     return file
 
 
-def export(
-    dataset: "xarray.Dataset", path: str | os.PathLike[str], kind: str | None = None
-) -> None:
+def _load_dataset(path: Path, fingerprint: str | None) -> "xarray.Dataset":
+    """What :func:`save` wrote to a folder."""
+    record = _storage.read_record(path / DATASET, fingerprint)
+    if record is None:
+        raise FileNotFoundError(f"neither {MANIFEST} nor a sound {DATASET} in {path}")
+    description = record.metadata
+    for part in "coords", "data_vars":
+        for name, variable in description[part].items():
+            variable["data"] = record.arrays[name]
+    return import_xarray().Dataset.from_dict(description)
+
+
+def export(dataset: "xarray.Dataset", path: str | os.PathLike[str]) -> None:
     """Write a dataset to one file ``path``.nc (NetCDF 4) or folder ``path``.zarr, compressed,
     replacing what is there.
 
     Args:
         dataset: results of :func:`jaxht.sweep.run` or :func:`load`, or any other.
         path: of the file or folder.
-        kind: "nc" or "zarr"; None: the ending of ``path``.
 
     Raises:
         ValueError: for another ending.
@@ -478,15 +446,14 @@ def export(
         ...     os.listdir(folder)
         ['x.nc']
     """
-    kind = kind or Path(path).suffix[1:]
-    if kind == "nc":
-        numbers = (
-            name for name, variable in dataset.data_vars.items() if variable.dtype.kind in "biuf"
-        )
-        dataset.to_netcdf(
-            path, engine="h5netcdf", encoding={name: {"zlib": True} for name in numbers}
-        )
-    elif kind == "zarr":
+    ending = Path(path).suffix
+    if ending == ".nc":
+        numbers = [
+            name for name, values in dataset.data_vars.items() if values.dtype.kind in "biuf"
+        ]
+        encoding = {name: {"zlib": True} for name in numbers}
+        dataset.to_netcdf(path, engine="h5netcdf", encoding=encoding)
+    elif ending == ".zarr":
         dataset.to_zarr(path, mode="w", zarr_format=2)
     else:
         raise ValueError(f"path must end in .nc or .zarr; got {path}")
