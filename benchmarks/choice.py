@@ -52,7 +52,7 @@ def planted() -> tuple[np.ndarray, np.ndarray]:
 
 def choose(objective: Any, solver: Any, ks: Any, **options: Any) -> Any:
     """k by EBIC, and the supports of the path."""
-    choice = jaxht.criteria.choose_k(objective, jaxht.Sparse(1), solver, ks, **options)
+    choice = jaxht.criteria.choose_k(objective, jaxht.Sparse(1), solver, ks=ks, **options)
     return jax.block_until_ready(choice)
 
 

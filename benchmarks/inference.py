@@ -50,7 +50,7 @@ def stability() -> None:
         return np.mean(Parallel(n_jobs=-1)(delayed(fit)(rows) for rows in halves), axis=0)
 
     def ours() -> Any:
-        found = jaxht.inference.stability_selection(f, jaxht.Sparse(k), jaxht.OMP(), key)
+        found = jaxht.inference.stability_selection(f, jaxht.Sparse(k), jaxht.OMP(), key=key)
         return jax.block_until_ready(found.frequencies)
 
     calls = {"scikit-learn OMP, joblib": loop, "stability_selection": jax.jit(ours)}
@@ -93,7 +93,7 @@ def discover(key: Any) -> tuple[Any, ...]:
     found = jaxht.inference.knockoffs(
         jaxht.LeastSquares(A, y, mean=False),
         jaxht.OMP(),
-        second,
+        key=second,
         k_max=2 * NUM_TRUE,
         covariance=covariance(),
     )

@@ -196,7 +196,9 @@ def test_the_planted_sparsity_is_chosen(criterion, least):
             jax.random.normal(jax.random.fold_in(key, 1), (200,)),
         )
         f = jaxht.LeastSquares(A, A[:, :3] @ jnp.array([1.0, -1.0, 2.0]) + noise, mean=False)
-        return criteria.choose_k(f, jaxht.Sparse(1), jaxht.OMP(), range(7), criterion=criterion).k
+        return criteria.choose_k(
+            f, jaxht.Sparse(1), jaxht.OMP(), ks=range(7), criterion=criterion
+        ).k
 
     right = int(np.sum(np.asarray(choose(jax.random.split(jax.random.key(0), 60))) == 3))
     assert scipy.stats.binom.cdf(right, 60, least) > 1e-3
@@ -208,7 +210,7 @@ def test_nothing_is_chosen_from_noise():
         jaxht.LeastSquares(rng.normal(size=(100, 40)), rng.normal(size=100), mean=False),
         jaxht.Sparse(1),
         jaxht.OMP(),
-        [0, 1, 2, 4],
+        ks=[0, 1, 2, 4],
     )
     assert choice.k == 0
     assert choice.criteria.shape == choice.results.value.shape == (4,)
@@ -218,7 +220,7 @@ def test_nothing_is_chosen_from_noise():
 def test_criteria_of_a_users_own():
     f, _ = models()["poisson"]
     choice = criteria.choose_k(
-        f, jaxht.Sparse(1), jaxht.HTP(), [1, 2, 3], criterion=lambda f, x: -jnp.sum(x != 0)
+        f, jaxht.Sparse(1), jaxht.HTP(), ks=[1, 2, 3], criterion=lambda f, x: -jnp.sum(x != 0)
     )
     assert choice.k == 3
 
@@ -249,7 +251,7 @@ def test_a_path_ends_once_the_criterion_has_turned(both_ways, patience):
         @functools.partial(quick, static_argnums=1)
         def choose(f, patience):
             options = {"criterion": criteria.bic, "both_ways": both_ways, "patience": patience}
-            return criteria.choose_k(f, jaxht.Sparse(1), jaxht.HTP(), ks, **options)
+            return criteria.choose_k(f, jaxht.Sparse(1), jaxht.HTP(), ks=ks, **options)
 
         whole, part = host(choose(f, None)), host(choose(f, patience))
         one_way = quick(lambda f: jaxht.path(f, jaxht.Sparse(1), jaxht.HTP(), ks=ks))(f)
@@ -280,6 +282,6 @@ def test_patience_is_an_int(patience):
             jaxht.LeastSquares(np.eye(3), np.ones(3), mean=False),
             jaxht.Sparse(1),
             jaxht.HTP(),
-            [1],
+            ks=[1],
             patience=patience,
         )

@@ -20,7 +20,7 @@ def test_frequencies_are_those_of_a_loop_over_the_halves():
     with x64():
         f = jaxht.LeastSquares(A, y, mean=False)
         found = jaxht.inference.stability_selection(
-            f, jaxht.Sparse(3), jaxht.OMP(), key, num_pairs=num_pairs
+            f, jaxht.Sparse(3), jaxht.OMP(), key=key, num_pairs=num_pairs
         )
         selected = []
         for one in jax.random.split(key, 3 * num_pairs)[:num_pairs]:
@@ -41,7 +41,9 @@ def test_weights_of_the_user_count():
     f = jaxht.LeastSquares(
         A, np.where(present, A[:, 1], 100 * A[:, 0]), weights=present.astype(float), mean=False
     )
-    found = jaxht.inference.stability_selection(f, jaxht.Sparse(1), jaxht.OLS(), jax.random.key(0))
+    found = jaxht.inference.stability_selection(
+        f, jaxht.Sparse(1), jaxht.OLS(), key=jax.random.key(0)
+    )
     np.testing.assert_array_equal(found.frequencies, np.eye(6)[1])
 
 
@@ -51,7 +53,7 @@ def test_groups_are_items():
     f = jaxht.LeastSquares(A, A[:, 3:6].sum(axis=1) + 0.1 * rng.normal(size=60), mean=False)
     groups = jaxht.Groups(1, np.arange(9) // 3)
     found = jaxht.inference.stability_selection(
-        f, groups, jaxht.HTP(), jax.random.key(0), num_pairs=5
+        f, groups, jaxht.HTP(), key=jax.random.key(0), num_pairs=5
     )
     assert found.frequencies.tolist() == [0, 1, 0]
 
@@ -68,7 +70,7 @@ def test_few_false_selections():
         A, noise = jax.random.normal(keys[0], (100, 50)), jax.random.normal(keys[1], (100,))
         f = jaxht.LeastSquares(A, A[:, :3] @ jnp.array([1.0, -1.0, 1.0]) + noise, mean=False)
         found = jaxht.inference.stability_selection(
-            f, jaxht.Sparse(5), jaxht.OMP(), keys[2], num_pairs=25
+            f, jaxht.Sparse(5), jaxht.OMP(), key=keys[2], num_pairs=25
         )
         stable = found.frequencies >= threshold
         return jnp.sum(stable[:3]), jnp.sum(stable[3:]), found.expected_false(threshold)
@@ -94,7 +96,7 @@ def test_the_bound():
 def test_errors():
     with pytest.raises(ValueError, match="linear model"):
         jaxht.inference.stability_selection(
-            jaxht.GaussianPrecision(np.eye(3)), jaxht.Edges(1), jaxht.HTP(), jax.random.key(0)
+            jaxht.GaussianPrecision(np.eye(3)), jaxht.Edges(1), jaxht.HTP(), key=jax.random.key(0)
         )
 
 
@@ -111,7 +113,7 @@ def test_resamples_are_those_of_a_loop():
             jaxht.LeastSquares(A, y, 0.5, mean=False),
             jaxht.Sparse(2),
             jaxht.NIHT(),
-            key,
+            key=key,
             num_resamples=B,
         )
         coefficients = []
@@ -144,7 +146,7 @@ def test_percentile_intervals_cover_large_coefficients():
         A, noise = jax.random.normal(keys[0], (100, 10)), jax.random.normal(keys[1], (100,))
         f = jaxht.LeastSquares(A, A[:, :2] @ jnp.array([2.0, -2.0]) + noise, mean=False)
         found = jaxht.inference.bootstrap(
-            f, jaxht.Sparse(2), jaxht.OMP(), keys[2], num_resamples=100
+            f, jaxht.Sparse(2), jaxht.OMP(), key=keys[2], num_resamples=100
         )
         lower, upper = found.intervals(0.9)
         return (lower[0] < 2) & (2 < upper[0]), found.frequencies[:2]
@@ -166,13 +168,15 @@ def test_bootstrap_of_other_losses():
     y = np.where(present, np.sign(A[:, 1]), np.sign(A[:, 0]))
     f = jaxht.Logistic(A, y, 0.1, weights=present.astype(float))
     found = jaxht.inference.bootstrap(
-        f, jaxht.Sparse(1), jaxht.OMP(), jax.random.key(0), num_resamples=20
+        f, jaxht.Sparse(1), jaxht.OMP(), key=jax.random.key(0), num_resamples=20
     )
     np.testing.assert_array_equal(found.frequencies, np.eye(6)[1])
     groups = jaxht.Groups(1, np.arange(6) // 3)
-    found = jaxht.inference.bootstrap(f, groups, jaxht.HTP(), jax.random.key(0), num_resamples=5)
+    found = jaxht.inference.bootstrap(
+        f, groups, jaxht.HTP(), key=jax.random.key(0), num_resamples=5
+    )
     assert found.frequencies.shape == (2,) and found.coefficients.shape == (5, 6)
     with pytest.raises(ValueError, match="linear model"):
         jaxht.inference.bootstrap(
-            jaxht.GaussianPrecision(np.eye(3)), jaxht.Edges(1), jaxht.HTP(), jax.random.key(0)
+            jaxht.GaussianPrecision(np.eye(3)), jaxht.Edges(1), jaxht.HTP(), key=jax.random.key(0)
         )

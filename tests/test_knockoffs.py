@@ -136,7 +136,7 @@ def test_false_discoveries_and_power(model, construction):
             y = jnp.where(A @ truth + jax.random.logistic(keys[1], (n,)) > 0, 1.0, -1.0)
             f = jaxht.Logistic(A, y, 1e-3)
         found = knockoffs(
-            f, jaxht.OMP(), keys[2], fdr=q, covariance=R, construction=construction, k_max=d
+            f, jaxht.OMP(), key=keys[2], fdr=q, covariance=R, construction=construction, k_max=d
         )
         return found.selected, found.statistics
 
@@ -165,9 +165,9 @@ def test_statistics_are_differences_of_coefficients():
     statistics = []
     for factor in (np.ones(6), np.array([1, 1, 2.0, 1, 1, 1])):
         with x64():
-            f = jaxht.LeastSquares(A * factor, y, 0.1 * factor**2)
+            f = jaxht.LeastSquares(A * factor, y, 0.1 * factor**2, mean=False)
             found = knockoffs(
-                f, jaxht.OLS(), jax.random.key(0), k_max=5, covariance=np.diag(factor**2)
+                f, jaxht.OLS(), key=jax.random.key(0), k_max=5, covariance=np.diag(factor**2)
             )
             both = np.hstack([A * factor, found.copies])
             results = jaxht.path(
@@ -192,15 +192,15 @@ def test_statistics_are_differences_of_coefficients():
 F = jaxht.LeastSquares(np.ones((4, 5), np.float32), np.ones(4, np.float32), mean=False)
 WRONG = [
     (
-        lambda: knockoffs(F, jaxht.OMP(), jax.random.key(0)),
+        lambda: knockoffs(F, jaxht.OMP(), key=jax.random.key(0)),
         "covariance must be given .* n = 4, d = 5",
     ),
     (
-        lambda: knockoffs(F, jaxht.OMP(), jax.random.key(0), k_max=6, covariance=np.eye(5)),
+        lambda: knockoffs(F, jaxht.OMP(), key=jax.random.key(0), k_max=6, covariance=np.eye(5)),
         "k_max must lie .* 5; got 6",
     ),
     (
-        lambda: knockoffs(jaxht.GaussianPrecision(np.eye(3)), jaxht.OMP(), jax.random.key(0)),
+        lambda: knockoffs(jaxht.GaussianPrecision(np.eye(3)), jaxht.OMP(), key=jax.random.key(0)),
         "dense design; got Gaussian",
     ),
     (

@@ -30,10 +30,12 @@ CALLS = {
     "exhaustive_search": lambda f, C, x: jaxht.exhaustive_search(f, C).value,
     "optimality": lambda f, C, x: jaxht.optimality(f, C, x).stationarity,
     "choose_k": lambda f, C, x: (
-        jaxht.criteria.choose_k(f, C, jaxht.HTP(), np.arange(1, 3)).criteria
+        jaxht.criteria.choose_k(f, C, jaxht.HTP(), ks=np.arange(1, 3)).criteria
     ),
     "bootstrap": lambda f, C, x: (
-        jaxht.inference.bootstrap(f, C, jaxht.HTP(), jax.random.key(0), num_resamples=4).frequencies
+        jaxht.inference.bootstrap(
+            f, C, jaxht.HTP(), key=jax.random.key(0), num_resamples=4
+        ).frequencies
     ),
     "default solver": lambda f, C, x: jaxht.solve(f, C).value,
 }
@@ -180,6 +182,35 @@ def test_raise_for_status():
     )
     fine = dataclasses.replace(result, status=np.array([[0, 1, 2], [3, 4, 5]]))
     assert fine.raise_for_status() is fine
+
+
+def test_whether_and_why_a_run_ended():
+    cut_off = jaxht.solve(F, C, IHT(), stop=Stop(max_steps=1))
+    assert cut_off.reason == "MAX_STEPS" and not cut_off.succeeded
+    result = jaxht.solve(F, C, IHT())
+    assert result.reason == "CONVERGED" and result.succeeded
+    limits = jnp.array([1, 1000])
+    batch, succeeded = jax.jit(
+        jax.vmap(
+            lambda limit: (
+                (lane := jaxht.solve(F, C, IHT(), stop=Stop(max_steps=limit))),
+                lane.succeeded,
+            )
+        )
+    )(limits)
+    assert batch.reason.tolist() == ["MAX_STEPS", "CONVERGED"]
+    assert succeeded.tolist() == [False, True]
+    assert not dataclasses.replace(result, status=np.int32(Status.RUNNING)).succeeded
+
+
+def test_k_is_given_by_the_path_alone():
+    for constraint in (Sparse(), Groups(groups=np.arange(D)), Sparse(k_max=3)):
+        with pytest.raises(ValueError, match="k must be given"):
+            jaxht.solve(F, constraint, IHT())
+        found = jaxht.path(F, constraint, ks=[1, 3])
+        assert np.count_nonzero(found.x, axis=1).tolist() == [1, 3]
+    chosen = jaxht.validate(F, F, Sparse(), ks=[1, 3])
+    assert chosen.k == 3 and chosen.losses[0] > chosen.losses[1]
 
 
 # ---- divergence ----------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ X, y = load_diabetes(return_X_y=True, as_frame=True, scaled=False)
 S = jaxht.standardize(X.to_numpy(np.float32))
 f = jaxht.LeastSquares(S.design, (y - y.mean()).to_numpy(np.float32))
 found = jaxht.inference.bootstrap(
-    f, jaxht.Sparse(5), jaxht.OMP(), jax.random.key(0), num_resamples=500
+    f, jaxht.Sparse(5), jaxht.OMP(), key=jax.random.key(0), num_resamples=500
 )
 low, high = found.intervals(0.9)
 

@@ -19,7 +19,9 @@ import jaxht
 def select(X, y, threshold=0.6):
     S = jaxht.standardize(X)
     f = jaxht.Logistic(S.design, np.where(y == y.max(), 1.0, -1.0), l2=0.1)
-    found = jaxht.inference.stability_selection(f, jaxht.Sparse(20), jaxht.OMP(), jax.random.key(0))
+    found = jaxht.inference.stability_selection(
+        f, jaxht.Sparse(20), jaxht.OMP(), key=jax.random.key(0)
+    )
     stable = (found.frequencies >= threshold).nonzero()[0]
     print(
         f"genes {stable}; of these {found.expected_false(threshold):.1f} are false on average, at most"

@@ -241,9 +241,9 @@ class Choice:
 def choose_k(
     objective: Objective,
     constraint: Constraint,
-    solver: Solver,
-    ks: Any,
+    solver: Solver | None = None,
     *,
+    ks: Any,
     criterion: Criterion = ebic,
     key: PRNGKey | None = None,
     stop: Stop = Stop(),
@@ -281,7 +281,7 @@ def choose_k(
         >>> import jax, jax.numpy as jnp, jaxht
         >>> A, noise = jax.random.normal(jax.random.key(0), (100, 9)), jax.random.normal(jax.random.key(1), (100,))
         >>> f = jaxht.LeastSquares(A, A[:, :3] @ jnp.array([1.0, -2.0, 3.0]) + 0.3 * noise)
-        >>> int(jaxht.criteria.choose_k(f, jaxht.Sparse(1), jaxht.OMP(), range(8)).k)
+        >>> int(jaxht.criteria.choose_k(f, jaxht.Sparse(), jaxht.OMP(), ks=range(8)).k)
         3
     """
     check_kind(objective=objective)

@@ -88,8 +88,7 @@ def prepare(
         >>> problem.constraint.k_max, int(problem.stop.max_steps)
         (2, 100)
     """
-    given = {} if solver is None else {"solver": solver}
-    check_kind(objective=objective, constraint=constraint, stop=stop, **given)
+    check_kind(objective=objective, constraint=constraint, solver=solver, stop=stop)
     objective = objective.prepare()
     shape, dtype = objective.shape, objective.dtype
     constraint = constraint.prepare(shape)

@@ -29,7 +29,9 @@ def share_program(constraint: Constraint, shape: tuple[int, ...]) -> Constraint:
     return constraint.with_k_max(min(most, rounded))
 
 
-def narrow_support(result: Result, constraint: SelectionConstraint) -> Result:
+def narrow_support(result: Result, constraint: Constraint) -> Result:
     """Give the support of a result of the shared program the static bound of ``constraint``."""
+    if not isinstance(constraint, SelectionConstraint):
+        return result
     size = constraint.support_size(result.x.shape)
     return replace(result, support=replace(result.support, k_max=size))

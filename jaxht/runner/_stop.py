@@ -1,5 +1,7 @@
 """Limits and tolerances of a run."""
 
+from typing import Any
+
 from jaxht._dataclass import integer, pytree, signed
 from jaxht._typing import Numeric
 
@@ -33,8 +35,9 @@ class Stop:
         ([0.0, 2.0, 0.0, 1.5], 'MAX_STEPS')
     """
 
-    max_steps: Numeric | None = integer(default=None)
-    rtol: Numeric | None = None
+    # None until a run is prepared.
+    max_steps: Any = integer(default=None)
+    rtol: Any = None
     support_patience: Numeric | None = integer(default=None)
     target_value: Numeric | None = signed(default=None)
     gap_rtol: Numeric | None = None

@@ -328,7 +328,7 @@ class L0Model(BaseEstimator):
             )
             key = random_key(random_state, needed=True)
             found = jaxht.inference.stability_selection(
-                posed.objective, constraint, solver, key, num_pairs=num_pairs
+                posed.objective, constraint, solver, key=key, num_pairs=num_pairs
             )
             frequencies = np.asarray(found.frequencies)[: posed.most]
             return Stability(

@@ -70,7 +70,7 @@ def choose(
     options: Any = {"key": key, "both_ways": solver is None and own.nested}
     if criterion is not None:
         found = jaxht.criteria.choose_k(
-            objective, constraint, own, ks, criterion=criterion, **options
+            objective, constraint, own, ks=ks, criterion=criterion, **options
         )
         criteria, fold_losses, k, results = (
             np.asarray(found.criteria),

@@ -56,9 +56,9 @@ class Knockoffs:
 
 def knockoffs(
     objective: Objective,
-    solver: Solver,
-    key: PRNGKey,
+    solver: Solver | None = None,
     *,
+    key: PRNGKey,
     fdr: Numeric = 0.1,
     k_max: int | None = None,
     mean: Array | None = None,
@@ -112,7 +112,7 @@ def knockoffs(
         >>> import jax, jax.numpy as jnp, jaxht
         >>> A, noise = jax.random.normal(jax.random.key(0), (200, 30)), jax.random.normal(jax.random.key(1), (200,))
         >>> f = jaxht.LeastSquares(A, A[:, :8].sum(axis=1) + noise)
-        >>> found = jaxht.inference.knockoffs(f, jaxht.OMP(), jax.random.key(2), fdr=0.15, covariance=jnp.eye(30))
+        >>> found = jaxht.inference.knockoffs(f, jaxht.OMP(), key=jax.random.key(2), fdr=0.15, covariance=jnp.eye(30))
         >>> found.selected.nonzero()[0].tolist()
         [0, 1, 2, 3, 4, 5, 6, 7]
     """

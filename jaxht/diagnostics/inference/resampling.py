@@ -69,9 +69,9 @@ class Stability:
 def stability_selection(
     objective: Objective,
     constraint: SelectionConstraint,
-    solver: Solver,
-    key: PRNGKey,
+    solver: Solver | None = None,
     *,
+    key: PRNGKey,
     num_pairs: int = 50,
     stop: Stop = Stop(),
 ) -> Stability:
@@ -104,7 +104,7 @@ def stability_selection(
         >>> import jax, jax.numpy as jnp, jaxht
         >>> A, noise = jax.random.normal(jax.random.key(0), (80, 20)), jax.random.normal(jax.random.key(1), (80,))
         >>> f = jaxht.LeastSquares(A, A[:, 3] - A[:, 7] + 0.5 * noise)
-        >>> found = jaxht.inference.stability_selection(f, jaxht.Sparse(2), jaxht.OMP(), jax.random.key(2))
+        >>> found = jaxht.inference.stability_selection(f, jaxht.Sparse(2), jaxht.OMP(), key=jax.random.key(2))
         >>> (found.frequencies > 0.9).nonzero()[0].tolist(), bool(found.expected_false(0.9) < 0.1)
         ([3, 7], True)
     """
@@ -166,9 +166,9 @@ class Bootstrap:
 def bootstrap(
     objective: Objective,
     constraint: SelectionConstraint,
-    solver: Solver,
-    key: PRNGKey,
+    solver: Solver | None = None,
     *,
+    key: PRNGKey,
     num_resamples: int = 200,
     stop: Stop = Stop(),
 ) -> Bootstrap:
@@ -206,7 +206,7 @@ def bootstrap(
         >>> import jax, jax.numpy as jnp, jaxht
         >>> A, noise = jax.random.normal(jax.random.key(0), (80, 20)), jax.random.normal(jax.random.key(1), (80,))
         >>> f = jaxht.LeastSquares(A, A[:, 3] - A[:, 7] + 0.5 * noise)
-        >>> found = jaxht.inference.bootstrap(f, jaxht.Sparse(2), jaxht.OMP(), jax.random.key(2), num_resamples=50)
+        >>> found = jaxht.inference.bootstrap(f, jaxht.Sparse(2), jaxht.OMP(), key=jax.random.key(2), num_resamples=50)
         >>> lower, upper = found.intervals(0.9)
         >>> (found.frequencies > 0.9).nonzero()[0].tolist(), bool((lower[3] < 1) & (1 < upper[3]))
         ([3, 7], True)
