@@ -193,7 +193,7 @@ def one_step(problem: Problem, carry: Carry) -> Carry:
     stable: Any = False
     if solver.fixed_point_test:
         change, size = square_norms(iterate.x - old.x, iterate.x)
-        is_close = change <= jnp.square(stop.rtol) * size
+        is_close = change <= jnp.square(jnp.asarray(stop.rtol)) * size
         # Squares that overflow tell nothing.
         still = is_close & (size < jnp.inf) & info.accepted & ~info.skip_fixed_point_test
     if stop.support_patience is not None:

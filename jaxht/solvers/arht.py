@@ -2,7 +2,7 @@
 
 import functools
 import math
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -21,9 +21,11 @@ from jaxht.solvers.status import Status
 from jaxht.subproblems import Refit, refit
 from jaxht.subproblems.batches import map_refits
 
+# A decrease of g_R below this many units in the last place of its value is none.
+ROUNDING_ULPS = 8
 
-@pytree
-class Core:
+
+class Core(NamedTuple):
     """One core.
 
     Attributes:
@@ -34,15 +36,14 @@ class Core:
         ended: bool, whether the core has reached the guess or is stuck.
     """
 
-    S: Array
-    R: Array
-    x: Array
-    pred: Array
-    ended: Array
+    S: Leaf
+    R: Leaf
+    x: Leaf
+    pred: Leaf
+    ended: Leaf
 
 
-@pytree
-class Search:
+class Search(NamedTuple):
     """The bisection for the optimum.
 
     Attributes:
@@ -52,10 +53,10 @@ class Search:
         num_steps: int32, the steps taken for this guess.
     """
 
-    low: Array
-    guess: Array
-    span: Array
-    num_steps: Array = integer()
+    low: Leaf
+    guess: Leaf
+    span: Leaf
+    num_steps: Leaf
 
 
 class ARHTState(NamedTuple):
@@ -129,7 +130,8 @@ class ARHT(Solver):
     Example:
         >>> import jax, jax.numpy as jnp, jaxht
         >>> f = jaxht.LeastSquares(jnp.eye(4), jnp.array([1.0, 4.0, 2.0, 3.0]))
-        >>> jaxht.solve(f, jaxht.Sparse(2), jaxht.ARHT(num_cores=2), key=jax.random.key(0)).x.tolist()
+        >>> arht = jaxht.ARHT(num_cores=2)
+        >>> jaxht.solve(f, jaxht.Sparse(2), arht, key=jax.random.key(0)).x.tolist()
         [0.0, 4.0, 0.0, 3.0]
     """
 
@@ -140,7 +142,7 @@ class ARHT(Solver):
     rho: Numeric | None = None
     lower: Numeric = signed(default=0.0)
 
-    needs_key: ClassVar[bool] = True
+    needs_key = True
 
     @staticmethod
     def theory(k: int, d: int, rtol: float = 1e-3) -> "ARHT":
@@ -242,10 +244,10 @@ class ARHT(Solver):
     ) -> tuple[Core, Refit]:
         """The core after a swap or a draw, and a refit: of f on the new S, or after a draw of g on
         the old one."""
-        S, R, x, pred = core.S, core.R, core.x, core.pred
+        S, R, x, pred, _ = core
         ridge = self._ridge(constraint, R, rho)
 
-        def g_R(x: Array, pred: Array) -> Array:
+        def g_R(x, pred):
             return objective.value(x, pred) + jnp.vdot(x, ridge * x) / 2
 
         size = constraint.scores(x)
@@ -255,22 +257,22 @@ class ARHT(Solver):
         S_new = swap(constraint, S, i, j)
         x_new = refit(objective, constraint.support(S_new), x, ridge)
 
-        value, k = g_R(x, pred), jnp.asarray(constraint.limit).astype(x.dtype)
+        value = g_R(x, pred)
+        k = jnp.asarray(constraint.limit).astype(x.dtype)
         required = self.progress / k * (value - search.guess)
-        floor = 8 * float(jnp.finfo(x.dtype).eps) * jnp.abs(value)
-        accepted = value - g_R(x_new.x, x_new.pred) >= jnp.maximum(required, floor)
+        rounding = ROUNDING_ULPS * float(jnp.finfo(x.dtype).eps) * jnp.abs(value)
+        accepted = value - g_R(x_new.x, x_new.pred) >= jnp.maximum(required, rounding)
 
         candidates = S & R & (size > 0)
         log_chance = jnp.where(candidates, 2 * jnp.log(size), -jnp.inf).ravel()
-        drawn = jnp.arange(S.size, dtype=jnp.int32) == jax.random.categorical(
-            key, log_chance
-        ).astype(jnp.int32)
-        R_new = R & ~(drawn.reshape(S.shape) & candidates)
+        drawn = jax.random.categorical(key, log_chance).astype(jnp.int32)
+        is_drawn = (jnp.arange(S.size, dtype=jnp.int32) == drawn).reshape(S.shape)
+        R_new = R & ~(is_drawn & candidates)
 
         stuck = ~jnp.any(candidates)
+        out_of_steps = jnp.array(False)
         if self.core_steps is None:
             stuck |= 2 * count(S & ~R) >= count(S)
-            out_of_steps = jnp.array(False)
         else:
             out_of_steps = search.num_steps + 1 >= self.core_steps
         # One refit serves both: of f on the new S, or of g with the new R on the old one.

@@ -1,7 +1,7 @@
 """Compressive sampling matching pursuit and its relatives: refit on a larger support, then prune
 it."""
 
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import jax.numpy as jnp
 from optax.tree_utils import tree_where
@@ -33,13 +33,11 @@ class SubspacePursuitState(NamedTuple):
     """The state of :class:`SubspacePursuit`.
 
     Attributes:
-        omega: the support of the next refit.
-        cycles: the cycle detector.
+        merged: Omega and the cycle detector.
         is_first: bool, whether x is x0, which has not been refitted.
     """
 
-    omega: Support
-    cycles: CycleDetector
+    merged: CoSaMPState
     is_first: Leaf
 
 
@@ -80,8 +78,8 @@ class CoSaMP(Solver):
 
     expand: int = static(default=2)
 
-    fixed_point_test: ClassVar[bool] = True
-    keeps_best: ClassVar[bool] = True
+    fixed_point_test = True
+    keeps_best = True
 
     def max_steps(self, constraint: SelectionConstraint) -> int:
         """100 steps; most runs end within ten."""
@@ -91,8 +89,7 @@ class CoSaMP(Solver):
         self, objective: Objective, constraint: SelectionConstraint, x0: Array, key: PRNGKey | None
     ) -> Step[CoSaMPState]:
         """The first Omega, from x0, which need not minimise f on its own support."""
-        iterate, omega = init_merged(objective, constraint, x0, self.expand)
-        return iterate, CoSaMPState(omega, CycleDetector.init(omega)), START
+        return init_merged(objective, constraint, x0, self.expand)
 
     def step(
         self,
@@ -105,10 +102,9 @@ class CoSaMP(Solver):
         b = refit(objective, state.omega, iterate.x)
         x, _ = constraint.project(b.x)
         new = evaluate(objective, x)
-        omega = merge_supports(objective, constraint, new, self.expand)
-        status, cycles = state.cycles.update(state.omega, omega)
+        state, status = next_omega(objective, constraint, new, self.expand, state)
         info = Info(full_gradients=1, projections=2, status=status, refit_converged=b.converged)
-        return new, CoSaMPState(omega, cycles), info
+        return new, state, info
 
 
 @pytree
@@ -142,8 +138,8 @@ class GraSP(Solver):
     debias: bool = static(default=True)
     expand: int = static(default=2, kw_only=True)
 
-    fixed_point_test: ClassVar[bool] = True
-    keeps_best: ClassVar[bool] = True
+    fixed_point_test = True
+    keeps_best = True
 
     def max_steps(self, constraint: SelectionConstraint) -> int:
         """100 steps; most runs end within ten."""
@@ -153,8 +149,7 @@ class GraSP(Solver):
         self, objective: Objective, constraint: SelectionConstraint, x0: Array, key: PRNGKey | None
     ) -> Step[CoSaMPState]:
         """The first Omega, from x0, which need not minimise f on its own support."""
-        iterate, omega = init_merged(objective, constraint, x0, self.expand)
-        return iterate, CoSaMPState(omega, CycleDetector.init(omega)), START
+        return init_merged(objective, constraint, x0, self.expand)
 
     def step(
         self,
@@ -164,19 +159,15 @@ class GraSP(Solver):
         state: CoSaMPState,
     ) -> Step[CoSaMPState]:
         """Refit on Omega, prune, and refit on what is left; then the next Omega."""
-        b = refit(objective, state.omega, iterate.x)
-        x, support = constraint.project(b.x)
-        converged = b.converged
+        found = refit(objective, state.omega, iterate.x)
+        x, support = constraint.project(found.x)
         if self.debias:
             found = refit(objective, support, x)
-            new = evaluate(objective, found)
-            converged = found.converged
-        else:
-            new = evaluate(objective, x)
-        omega = merge_supports(objective, constraint, new, self.expand)
-        status, cycles = state.cycles.update(state.omega, omega)
-        info = Info(full_gradients=1, projections=2, status=status, refit_converged=converged)
-        return new, CoSaMPState(omega, cycles), info
+            x = found
+        new = evaluate(objective, x)
+        state, status = next_omega(objective, constraint, new, self.expand, state)
+        info = Info(full_gradients=1, projections=2, status=status, refit_converged=found.converged)
+        return new, state, info
 
 
 @pytree
@@ -185,7 +176,8 @@ class SubspacePursuit(Solver):
 
     .. math::
         \Omega = supp(\nabla f(x), k) \cup supp(x), \quad
-        b = \arg\min \{ f : supp \subseteq \Omega \}, \quad x^+ = \arg\min \{ f : supp \subseteq supp(H_k(b)) \}
+        b = \arg\min \{ f : supp \subseteq \Omega \}, \quad
+        x^+ = \arg\min \{ f : supp \subseteq supp(H_k(b)) \}
 
     until f does not decrease; then the iterate before is returned, with NO_PROGRESS. It has no
     arguments.
@@ -208,8 +200,8 @@ class SubspacePursuit(Solver):
         [0.0, 4.0, 0.0, 3.0]
     """
 
-    fixed_point_test: ClassVar[bool] = True
-    keeps_best: ClassVar[bool] = True
+    fixed_point_test = True
+    keeps_best = True
 
     def max_steps(self, constraint: SelectionConstraint) -> int:
         """100 steps; most runs end within ten."""
@@ -219,9 +211,8 @@ class SubspacePursuit(Solver):
         self, objective: Objective, constraint: SelectionConstraint, x0: Array, key: PRNGKey | None
     ) -> Step[SubspacePursuitState]:
         """The first Omega, from x0, which need not minimise f on its own support."""
-        iterate, omega = init_merged(objective, constraint, x0, 1)
-        state = SubspacePursuitState(omega, CycleDetector.init(omega), jnp.array(True))
-        return iterate, state, START
+        iterate, merged, info = init_merged(objective, constraint, x0, 1)
+        return iterate, SubspacePursuitState(merged, jnp.array(True)), info
 
     def step(
         self,
@@ -232,15 +223,14 @@ class SubspacePursuit(Solver):
     ) -> Step[SubspacePursuitState]:
         """Refit on Omega, prune, refit; keep the iterate before where f has not decreased; then the
         next Omega."""
-        b = refit(objective, state.omega, iterate.x)
+        b = refit(objective, state.merged.omega, iterate.x)
         x, support = constraint.project(b.x)
         found = refit(objective, support, x)
         new = evaluate(objective, found)
         # x0 has not been refitted, and may already be as good as the first refit.
         accepted = state.is_first | has_decreased(objective, new, iterate)
         new = tree_where(accepted, new, iterate)
-        omega = merge_supports(objective, constraint, new, 1)
-        status, cycles = state.cycles.update(state.omega, omega)
+        merged, status = next_omega(objective, constraint, new, 1, state.merged)
         info = Info(
             full_gradients=1,
             projections=2,
@@ -248,28 +238,38 @@ class SubspacePursuit(Solver):
             accepted=accepted,
             refit_converged=found.converged,
         )
-        return new, SubspacePursuitState(omega, cycles, jnp.array(False)), info
-
-
-# A start has one gradient and one projection, and no refit.
-START = Info(full_gradients=1, projections=1, refit_converged=False)
+        return new, SubspacePursuitState(merged, jnp.array(False)), info
 
 
 def init_merged(
     objective: Objective, constraint: SelectionConstraint, x0: Array, expand: int
-) -> tuple[Iterate, Support]:
+) -> Step[CoSaMPState]:
     """The iterate at x0, and the first Omega."""
     check_selection(constraint)
     iterate = evaluate(objective, x0)
-    return iterate, merge_supports(objective, constraint, iterate, expand)
+    omega = merge_supports(objective, constraint, iterate, expand)
+    info = Info(full_gradients=1, projections=1, refit_converged=False)
+    return iterate, CoSaMPState(omega, CycleDetector.init(omega)), info
+
+
+def next_omega(
+    objective: Objective,
+    constraint: SelectionConstraint,
+    iterate: Iterate,
+    expand: int,
+    state: CoSaMPState,
+) -> tuple[CoSaMPState, Array]:
+    """The state with the next Omega, and the status that follows from it."""
+    omega = merge_supports(objective, constraint, iterate, expand)
+    status, cycles = state.cycles.update(state.omega, omega)
+    return CoSaMPState(omega, cycles), status
 
 
 def merge_supports(
     objective: Objective, constraint: SelectionConstraint, iterate: Iterate, expand: int
 ) -> Support:
     """The top ``expand * k`` coordinates (or groups) of the gradient at x, and the support of x."""
-    bound = None if constraint.k_max is None else expand * constraint.k_max
+    k_max = None if constraint.k_max is None else expand * constraint.k_max
     descent = -objective.gradient(iterate.x, iterate.pred)
-    return constraint.top_k(descent, expand * constraint.k, bound).union(
-        constraint.support_of(iterate.x)
-    )
+    top = constraint.top_k(descent, expand * constraint.k, k_max)
+    return top.union(constraint.support_of(iterate.x))

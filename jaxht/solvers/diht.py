@@ -1,7 +1,7 @@
 """Dual iterative hard thresholding, with all samples or with random blocks of them."""
 
 from dataclasses import replace
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -59,11 +59,6 @@ class Ascent(NamedTuple):
     best: DualPoint
     scale: Leaf
     waited: Leaf
-
-    @classmethod
-    def init(cls, point: DualPoint, scale: Array) -> "Ascent":
-        """The ascent before its first update."""
-        return cls(point, point, scale, jnp.zeros((), jnp.int32))
 
     def move(self, point: DualPoint, patience: int | None) -> "Ascent":
         """The ascent at the next point, or after ``patience`` updates without an increase of D at
@@ -166,24 +161,15 @@ class DIHT(Solver):
     inner_steps: Numeric = integer(default=10)
     debias: bool = static(default=True)
 
-    def max_steps(self, constraint: Constraint) -> int:
-        """1 000 steps."""
-        return 1_000
-
     def init(
         self, objective: LinearModel, constraint: Constraint, x0: Array, key: PRNGKey | None
     ) -> Step[DIHTState]:
         """Compute alpha from x0."""
-        iterate, point, bounds, info = init_dual(objective, constraint, x0)
+        iterate, ascent, bounds, info = init_dual(objective, constraint, x0, self.step_size)
+        coupling = jnp.zeros((), objective.dtype)
         if self.step_size is None:
-            scale = jnp.ones((), objective.dtype)
             coupling = objective.gram_norm() / objective.penalty
-        else:
-            scale = jnp.asarray(self.step_size)
-            coupling = jnp.zeros((), objective.dtype)
-        ascent = Ascent.init(point, scale)
-        state = DIHTState(ascent, bounds, coupling, jnp.zeros((), jnp.int32))
-        return iterate, state, replace(info, status=check_step_size(scale, info.status))
+        return iterate, DIHTState(ascent, bounds, coupling, jnp.zeros((), jnp.int32)), info
 
     def step(
         self, objective: LinearModel, constraint: Constraint, iterate: Iterate, state: DIHTState
@@ -196,14 +182,9 @@ class DIHT(Solver):
         def update(i, ascent):
             alpha = ascent.point.alpha
             g = supergradient(objective, alpha, objective.predict(ascent.point.w))
-            if self.step_size is None:
-                # Of D / c: with c = 1 / n, g is as small as the curvature that divides it.
-                curvature = objective.weight(loss.conjugate_curvature(alpha, y) + coupling)
-                eta = adaptive_step(ascent.scale, curvature)
-            elif self.diminishing:
-                eta = ascent.scale / (first + i + 2)
-            else:
-                eta = ascent.scale
+            # Of D / c: with c = 1 / n, g is as small as the curvature that divides it.
+            curvature = objective.weight(loss.conjugate_curvature(alpha, y) + coupling)
+            eta = ascent_step(self, ascent.scale, first + i, curvature)
             alpha = loss.within(alpha + eta * g, y)
             return ascent.move(dual_point(objective, constraint, alpha, bounds.columns), patience)
 
@@ -265,7 +246,7 @@ class SDIHT(Solver):
     inner_steps: Numeric | None = integer(default=None)
     debias: bool = static(default=True)
 
-    needs_key: ClassVar[bool] = True
+    needs_key = True
 
     def max_steps(self, constraint: Constraint) -> int:
         """100 epochs."""
@@ -278,24 +259,21 @@ class SDIHT(Solver):
         n = objective.num_samples
         if not (isinstance(self.batch_size, int) and 1 <= self.batch_size <= n):
             raise ValueError(
-                f"batch_size must be an int in [1, {n}], the number of samples; got {self.batch_size!r}"
+                f"batch_size must be an int in [1, {n}], the number of samples; "
+                f"got {self.batch_size!r}"
             )
-        iterate, point, bounds, info = init_dual(objective, constraint, x0)
-        if self.step_size is None:
-            scale = jnp.ones((), objective.dtype)
-        else:
-            scale = jnp.asarray(self.step_size)
+        iterate, ascent, bounds, info = init_dual(objective, constraint, x0, self.step_size)
         b = self.batch_size
         squares = jnp.pad(objective.design.row_norms() ** 2, (0, -n % b))
         largest = jnp.max(squares.reshape(-1, b), axis=1)
         state = SDIHTState(
-            ascent=Ascent.init(point, scale),
+            ascent=ascent,
             bounds=bounds,
             couplings=b * largest / objective.penalty,
             num_updates=jnp.zeros((), jnp.int32),
             key=key,
         )
-        return iterate, state, replace(info, status=check_step_size(scale, info.status))
+        return iterate, state, info
 
     def step(
         self, objective: LinearModel, constraint: Constraint, iterate: Iterate, state: SDIHTState
@@ -319,13 +297,8 @@ class SDIHT(Solver):
             if objective.offset is not None:
                 u += jnp.take(objective.offset, indices, mode="clip")
             g = share * (u - loss.conjugate_derivative(a, y))
-            if self.step_size is None:
-                curvature = loss.conjugate_curvature(a, y) + share * couplings[number]
-                eta = adaptive_step(ascent.scale, share * curvature)
-            elif self.diminishing:
-                eta = ascent.scale / (first + i + 2)
-            else:
-                eta = ascent.scale
+            curvature = loss.conjugate_curvature(a, y) + share * couplings[number]
+            eta = ascent_step(self, ascent.scale, first + i, share * curvature)
             change = jnp.where(indices < n, loss.within(a + eta * g, y) - a, 0)
             alpha = alpha.at[indices].add(change, mode="drop")
             return alpha, z - rows.rmatvec(share * change) / objective.penalty
@@ -343,9 +316,10 @@ class SDIHT(Solver):
 
 
 def init_dual(
-    objective: LinearModel, constraint: Constraint, x0: Array
-) -> tuple[Iterate, DualPoint, Bounds, Info]:
-    """The iterate at x0, its dual variables, the bounds that are computed once, and the gap.
+    objective: LinearModel, constraint: Constraint, x0: Array, step_size: Numeric | None
+) -> tuple[Iterate, Ascent, Bounds, Info]:
+    """The iterate at x0, the ascent from its dual variables, the bounds that are computed once, and
+    the gap.
 
     D(0) is a lower bound of f, but alpha = 0 is not a good start where l* is steep there.
     """
@@ -359,9 +333,13 @@ def init_dual(
     )
     point = jax.tree.map(lambda leaf: leaf[0], both)
     bounds = Bounds(both.value[1], columns)
+    scale = jnp.ones((), objective.dtype) if step_size is None else jnp.asarray(step_size)
+    ascent = Ascent(point, point, scale, jnp.zeros((), jnp.int32))
     status = jnp.where(objective.penalty > 0, Status.RUNNING, Status.NO_DUAL)
-    info = Info(status=status, gap=duality_gap(objective, iterate, point, bounds))
-    return iterate, point, bounds, info
+    info = Info(
+        status=check_step_size(scale, status), gap=duality_gap(objective, iterate, point, bounds)
+    )
+    return iterate, ascent, bounds, info
 
 
 def duality_gap(objective: LinearModel, iterate: Iterate, best: DualPoint, bounds: Bounds) -> Array:
@@ -371,9 +349,11 @@ def duality_gap(objective: LinearModel, iterate: Iterate, best: DualPoint, bound
     return jnp.where(jnp.isnan(gap), jnp.inf, gap)  # without a ridge there is no bound
 
 
-def adaptive_step(scale: Array, curvature: Array) -> Array:
-    """The step size of each coordinate; for samples of weight 0, whose curvature is 0, it has no
-    effect."""
+def ascent_step(solver: DIHT | SDIHT, scale: Array, t: Array, curvature: Array) -> Array:
+    """The step size of each coordinate in update t."""
+    if solver.step_size is not None:
+        return scale / (t + 2) if solver.diminishing else scale
+    # For samples of weight 0, whose curvature is 0, it has no effect.
     return scale / jnp.where(curvature > 0, curvature, 1)
 
 

@@ -42,7 +42,8 @@ class OMPR(Solver):
 
     .. math::
         i = \arg\max_{i \notin S} |\nabla_i f(x)|, \quad j = \arg\min_{j \in S} |x_j|, \quad
-        S \leftarrow S \cup \{i\} \setminus \{j\}, \quad x \leftarrow \arg\min \{ f : supp \subseteq S \}
+        S \leftarrow S \cup \{i\} \setminus \{j\}, \quad
+        x \leftarrow \arg\min \{ f : supp \subseteq S \}
 
     until f does not decrease; then the iterate before is returned, with NO_PROGRESS. It starts from
     the support of x0, to which orthogonal matching pursuit adds coordinates where it has fewer than
@@ -66,15 +67,12 @@ class OMPR(Solver):
     Example:
         >>> import jax.numpy as jnp, jaxht
         >>> f = jaxht.LeastSquares(jnp.eye(4), jnp.array([1.0, 4.0, 2.0, 3.0]))
-        >>> jaxht.solve(f, jaxht.Sparse(2), jaxht.OMPR(), x0=jnp.array([1.0, 1.0, 0.0, 0.0])).x.tolist()
+        >>> x0 = jnp.array([1.0, 1.0, 0.0, 0.0])
+        >>> jaxht.solve(f, jaxht.Sparse(2), jaxht.OMPR(), x0=x0).x.tolist()
         [0.0, 4.0, 0.0, 3.0]
     """
 
     rtol: Numeric | None = None
-
-    def max_steps(self, constraint: SelectionConstraint) -> int:
-        """1 000 steps; the exchanges end before."""
-        return 1000
 
     def init(
         self, objective: Objective, constraint: SelectionConstraint, x0: Array, key: PRNGKey | None
@@ -108,7 +106,8 @@ class ExhaustiveLocalSearch(Solver):
     .. math::
         j = \arg\min_{j \in S} |x_j|, \quad
         i = \arg\min_{i \notin S} \min \{ f : supp \subseteq S \cup \{i\} \setminus \{j\} \}, \quad
-        S \leftarrow S \cup \{i\} \setminus \{j\}, \quad x \leftarrow \arg\min \{ f : supp \subseteq S \}
+        S \leftarrow S \cup \{i\} \setminus \{j\}, \quad
+        x \leftarrow \arg\min \{ f : supp \subseteq S \}
 
     What joins does not depend on the scale of columns, but what leaves does: standardise columns of
     different units first, :func:`jaxht.standardize`.
@@ -121,7 +120,7 @@ class ExhaustiveLocalSearch(Solver):
         ValueError: for :class:`jaxht.LowRank`, which has no coordinates to select.
 
     Cost: a step scores all candidates, for least squares on vectors without bounds by two products,
-    n d k (see :func:`jaxht.subproblems.scores.insertion_gains`); else by one refit for each candidate.
+    n d k; else by one refit for each candidate.
 
     Source: Axiotis & Sviridenko 2020, Algorithm 4.
 
@@ -133,10 +132,6 @@ class ExhaustiveLocalSearch(Solver):
     """
 
     rtol: Numeric | None = None
-
-    def max_steps(self, constraint: SelectionConstraint) -> int:
-        """1 000 steps; the exchanges end before."""
-        return 1000
 
     def init(
         self, objective: Objective, constraint: SelectionConstraint, x0: Array, key: PRNGKey | None

@@ -1,6 +1,6 @@
 """Adaptive forward-backward selection."""
 
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import jax.numpy as jnp
 from optax.tree_utils import tree_where
@@ -42,7 +42,8 @@ class FoBa(Solver):
     A step goes backward if the condition below holds, and else forward:
 
     .. math::
-        \text{back:}\quad & j = \arg\min_{j \in S} f(x - x_j e_j), \quad S \leftarrow S \setminus \{j\}
+        \text{back:}\quad & j = \arg\min_{j \in S} f(x - x_j e_j), \quad
+        S \leftarrow S \setminus \{j\}
         \quad\text{if}\quad f(x - x_j e_j) - f(x) \le \nu \, g_{|S|} \\
         \text{forward:}\quad & i = \arg\max_{i \notin S} (\nabla_i f(x))^2 / B_{ii}, \quad
         S \leftarrow S \cup \{i\}, \quad g_{|S|} = f_{before} - f_{after}
@@ -81,7 +82,7 @@ class FoBa(Solver):
     threshold: Numeric = 0.0
     ratio: Numeric = 0.5
 
-    nested: ClassVar[bool] = True
+    nested = True
 
     def max_steps(self, constraint: SelectionConstraint) -> Numeric:
         """10 k + 100 steps: each backward step undoes a forward step."""

@@ -1,6 +1,6 @@
 """Hybrid stochastic gradient hard thresholding."""
 
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -40,7 +40,8 @@ class HSGHT(Solver):
     momentum (AHSG-HT).
 
     .. math::
-        x_{t+1} = H_k\Big(x_t - \eta \tfrac{1}{s_t} \sum_{i \in B_t} \nabla f_i(x_t) + \nu (x_t - x_{t-1})\Big),
+        x_{t+1} = H_k\Big(x_t - \eta \tfrac{1}{s_t} \sum_{i \in B_t} \nabla f_i(x_t)
+            + \nu (x_t - x_{t-1})\Big),
         \qquad |B_t| = s_t = \min(n, \lceil \tau g^t \rceil)
 
     B_t is drawn without replacement. Once s_t = n, this is :class:`jaxht.IHT` (FG-HT), with
@@ -74,7 +75,8 @@ class HSGHT(Solver):
     Example:
         >>> import jax, jax.numpy as jnp, jaxht
         >>> f = jaxht.LeastSquares(jnp.eye(4), jnp.array([1.0, 4.0, 2.0, 3.0]))
-        >>> result = jaxht.solve(f, jaxht.Sparse(2), jaxht.HSGHT(batch_size=4), key=jax.random.key(0))
+        >>> solver = jaxht.HSGHT(batch_size=4)
+        >>> result = jaxht.solve(f, jaxht.Sparse(2), solver, key=jax.random.key(0))
         >>> [round(float(x_i), 3) for x_i in result.x]
         [0.0, 4.0, 0.0, 3.0]
     """
@@ -85,12 +87,8 @@ class HSGHT(Solver):
     batch_growth: Numeric = 1.1
     inner_steps: Numeric | None = integer(default=None)
 
-    fixed_point_test: ClassVar[bool] = True  # once the batch is all samples
-    needs_key: ClassVar[bool] = True
-
-    def max_steps(self, constraint: Constraint) -> int:
-        """1 000 steps."""
-        return 1_000
+    fixed_point_test = True  # once the batch is all samples
+    needs_key = True
 
     def init(
         self, objective: SumOverSamples, constraint: Constraint, x0: Array, key: PRNGKey | None
@@ -141,30 +139,31 @@ class HSGHT(Solver):
     def _size(self, t: Array, n: int) -> Array:
         """s_t."""
         growth = jnp.asarray(self.batch_growth)
-        tau, t = (jnp.asarray(number).astype(growth.dtype) for number in (self.batch_size, t))
-        size = jnp.ceil(tau * growth**t)
+        tau = jnp.asarray(self.batch_size).astype(growth.dtype)
+        size = jnp.ceil(tau * growth ** t.astype(growth.dtype))
         return jnp.clip(jnp.minimum(size, n).astype(jnp.int32), 1, n)
 
 
 def _batch_gradient(objective: SumOverSamples, x: Array, s: Array, key: PRNGKey) -> Array:
-    """The mean gradient of s (traced) samples without replacement, a block of them at a time; grad f
-    where s = n."""
+    """The mean gradient of s (traced) samples without replacement, a block of them at a time."""
     n = objective.num_samples
 
-    def block(number: Numeric, gradient: Array) -> Array:
+    def block(number, gradient):
         position = number * BLOCK_SAMPLES + lax.iota(jnp.int32, BLOCK_SAMPLES)
         indices = jnp.where(position < s, permute(key, position % n, n), n)
-        batch = objective.minibatch(indices, jnp.where(position < s, 1 / s.astype(x.dtype), 0))
+        weights = jnp.where(position < s, 1 / s.astype(x.dtype), 0)
+        batch = objective.minibatch(indices, weights)
         return gradient + batch.gradient(x, batch.predict(x))
 
-    def full(_: Numeric, gradient: Array) -> Array:
+    def full(_, gradient):
         # XLA hoists loop-invariant code out of a loop, but not out of a branch.
         return lax.cond(
-            whole > 0, lambda: objective.gradient(x, objective.predict(x)), lambda: gradient
+            is_whole > 0, lambda: objective.gradient(x, objective.predict(x)), lambda: gradient
         )
 
     # Loops of zero or one iteration in place of a branch: under vmap both sides of a branch would
     # always be computed.
-    whole = s // n
-    gradient = lax.fori_loop(0, (1 - whole) * (-(-s // BLOCK_SAMPLES)), block, jnp.zeros_like(x))
-    return lax.fori_loop(0, whole, full, gradient)
+    is_whole = s // n
+    num_blocks = (1 - is_whole) * -(-s // BLOCK_SAMPLES)
+    gradient = lax.fori_loop(0, num_blocks, block, jnp.zeros_like(x))
+    return lax.fori_loop(0, is_whole, full, gradient)

@@ -1,7 +1,7 @@
 """Hard thresholding pursuit, full and partial."""
 
 from dataclasses import replace
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple, cast
 
 import jax.numpy as jnp
 
@@ -103,8 +103,8 @@ class HTP(Solver):
     backtrack: bool = static(default=False)
     nesterov: bool = static(default=True)
 
-    fixed_point_test: ClassVar[bool] = True
-    keeps_best: ClassVar[bool] = True
+    fixed_point_test = True
+    keeps_best = True
 
     def max_steps(self, constraint: Constraint) -> int:
         """100 steps, most runs end within ten; 5 000 for low rank, where spaces turn by a little in
@@ -156,7 +156,8 @@ class PHT(Solver):
     r"""Partial hard thresholding: as HTP, but at most r coordinates enter the support in a step.
 
     .. math::
-        z = x - \eta \nabla f(x), \quad J = S \cup \{ r \text{ largest } |z_i| \text{ off } S \}, \quad
+        z = x - \eta \nabla f(x), \quad
+        J = S \cup \{ r \text{ largest } |z_i| \text{ off } S \}, \quad
         S^+ = supp(z_J, k), \qquad x^+ = \arg\min \{ f(x) : supp(x) \subseteq S^+ \}
 
     With r = k it is HTP. With r = 1 it is orthogonal matching pursuit with replacement, which swaps
@@ -184,7 +185,8 @@ class PHT(Solver):
     Example:
         >>> import jax.numpy as jnp, jaxht
         >>> f = jaxht.LeastSquares(jnp.eye(4), jnp.array([1.0, 4.0, 2.0, 3.0]))
-        >>> jaxht.solve(f, jaxht.Sparse(2), jaxht.PHT(r=1), x0=jnp.array([1.0, 1.0, 0.0, 0.0])).x.tolist()
+        >>> x0 = jnp.array([1.0, 1.0, 0.0, 0.0])
+        >>> jaxht.solve(f, jaxht.Sparse(2), jaxht.PHT(r=1), x0=x0).x.tolist()
         [0.0, 4.0, 0.0, 3.0]
     """
 
@@ -192,8 +194,8 @@ class PHT(Solver):
     step_size: Numeric | None = None
     backtrack: bool = static(default=False)
 
-    fixed_point_test: ClassVar[bool] = True
-    keeps_best: ClassVar[bool] = True
+    fixed_point_test = True
+    keeps_best = True
 
     def max_steps(self, constraint: SelectionConstraint) -> int:
         """100 steps."""
@@ -227,7 +229,7 @@ class PHT(Solver):
         found = refit(objective, state.search.support, iterate.x)  # x+
         new, search = state.search.accept(evaluate(objective, found), iterate)
         gradient = objective.gradient(new.x, new.pred)
-        S = search.accepted.mask
+        S = cast(Support, search.accepted).mask
 
         def find(eta):
             return self._find(constraint, new.x - eta * gradient, S, jnp.array(False))

@@ -1,6 +1,6 @@
 """Iterative hard thresholding, plain and with momentum."""
 
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 from jaxht._dataclass import pytree, static
 from jaxht._typing import Leaf, Numeric, PRNGKey
@@ -33,9 +33,9 @@ class IHT(Solver):
     r"""Projected gradient descent onto C, optionally with momentum.
 
     .. math::
-        x^+ = H_k(x - \eta \nabla f(x) + \nu (x - x_{prev}))                          \quad\text{(heavy ball)}
+        x^+ = H_k(x - \eta \nabla f(x) + \nu (x - x_{prev})) \quad\text{(heavy ball)}
 
-        u = x + \nu (x - x_{prev}), \qquad x^+ = H_k(u - \eta \nabla f(u))            \quad\text{(Nesterov)}
+        u = x + \nu (x - x_{prev}), \qquad x^+ = H_k(u - \eta \nabla f(u)) \quad\text{(Nesterov)}
 
     Without momentum this is IHT (eta = 1, k = K), by other names PGD (eta = 2 / sigma_max^2), FG-HT
     and FGraHTP; for matrices of low rank SVP (Jain, Meka & Dhillon 2010).
@@ -72,8 +72,8 @@ class IHT(Solver):
     momentum: Numeric | None = None
     nesterov: bool = static(default=False)
 
-    fixed_point_test: ClassVar[bool] = True
-    needs_entries: ClassVar[bool] = False
+    fixed_point_test = True
+    needs_entries = False
 
     def max_steps(self, constraint: Constraint) -> int:
         """10 000 steps: convergence is linear, at a rate set by the restricted condition number."""

@@ -1,6 +1,6 @@
 """Normalised iterative hard thresholding."""
 
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import jax.numpy as jnp
 from jax import lax
@@ -84,7 +84,7 @@ class NIHT(Solver):
     q: Numeric = 2.0
     nesterov: bool = static(default=True)
 
-    fixed_point_test: ClassVar[bool] = True
+    fixed_point_test = True
 
     def max_steps(self, constraint: Constraint) -> int:
         """5 000 steps."""

@@ -1,7 +1,7 @@
 """Forward selection: orthogonal matching pursuit by derivatives, orthogonal least squares by the
 decrease of f."""
 
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 from jax import lax
@@ -94,7 +94,7 @@ class OMP(Solver):
         [0.0, 4.0, 0.0, 3.0]
     """
 
-    nested: ClassVar[bool] = True
+    nested = True
 
     def max_steps(self, constraint: SelectionConstraint) -> Numeric:
         """k steps."""
@@ -123,8 +123,8 @@ class OLS(Solver):
     r"""Orthogonal least squares: forward selection by the true decrease of f.
 
     .. math::
-        i = \arg\min_{i \notin S} \min \{ f : supp \subseteq S \cup \{i\} \}, \qquad S \leftarrow S \cup \{i\},
-        \qquad x \leftarrow \arg\min \{ f(x) : supp(x) \subseteq S \}
+        i = \arg\min_{i \notin S} \min \{ f : supp \subseteq S \cup \{i\} \}, \qquad
+        S \leftarrow S \cup \{i\}, \qquad x \leftarrow \arg\min \{ f(x) : supp(x) \subseteq S \}
 
     until S has k coordinates. Where :class:`OMP` takes the coordinate of the largest derivative,
     this one takes that of the largest decrease once all of S is refitted, so that the selection
@@ -150,7 +150,7 @@ class OLS(Solver):
         [0.0, 4.0, 0.0, 3.0]
     """
 
-    nested: ClassVar[bool] = True
+    nested = True
 
     def max_steps(self, constraint: SelectionConstraint) -> Numeric:
         """k steps."""

@@ -1,7 +1,7 @@
 """Stochastic average gradients with hard thresholding."""
 
 from dataclasses import replace
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -36,7 +36,8 @@ class HTSAGA(Solver):
 
     .. math::
         x^+ = H_k\Big(x - \eta \Big(\tfrac{1}{b} \sum_{i \in B} (\nabla f_i(x) - g_i)
-            + \tfrac{1}{n} \sum_i g_i\Big)\Big), \qquad\text{and then}\quad g_i = \nabla f_i(x), \; i \in B
+            + \tfrac{1}{n} \sum_i g_i\Big)\Big),
+        \qquad\text{and then}\quad g_i = \nabla f_i(x), \; i \in B
 
     The table starts with the gradients at x_0. For linear models it holds one number per sample (c
     numbers for c outputs), since ``grad f_i(x) = l'(a_i.x) a_i``, and its mean is updated with it;
@@ -78,11 +79,7 @@ class HTSAGA(Solver):
     inner_steps: Numeric | None = integer(default=None)
     replace: bool = static(default=True)
 
-    needs_key: ClassVar[bool] = True
-
-    def max_steps(self, constraint: Constraint) -> int:
-        """1 000 epochs."""
-        return 1_000
+    needs_key = True
 
     def init(
         self, objective: SumOverSamples, constraint: Constraint, x0: Array, key: PRNGKey | None

@@ -99,9 +99,8 @@ def batch_smoothness(objective: SumOverSamples, batch_size: int) -> Array:
     largest = objective.sample_smoothness()
     if batch_size == 1:
         return largest
-    return (
-        (batch_size - 1) * jnp.minimum(objective.majorant().norm(), largest) + largest
-    ) / batch_size
+    whole = jnp.minimum(objective.majorant().norm(), largest)
+    return ((batch_size - 1) * whole + largest) / batch_size
 
 
 def project_move(project: Callable[[Array], Array], base: Array, move: Array) -> Array:
@@ -156,31 +155,33 @@ def run_updates(
         >>> f = jaxht.LeastSquares(jnp.eye(4), jnp.array([1.0, 4.0, 2.0, 3.0]), mean=True)
         >>> def update(batch, indices, x):
         ...     return x - batch.gradient(x, batch.predict(x))
-        >>> run_updates(update, jnp.zeros(4), 1, f, key=jax.random.key(0), batch_size=4, replace=False).tolist()
+        >>> options = {"key": jax.random.key(0), "batch_size": 4, "replace": False}
+        >>> run_updates(update, jnp.zeros(4), 1, f, **options).tolist()
         [0.25, 1.0, 0.5, 0.75]
     """
     num_samples = objective.num_samples
     if not (isinstance(batch_size, int | np.integer) and 1 <= batch_size <= num_samples):
         raise ValueError(
-            f"batch_size must be an int in [1, {num_samples}], the number of samples; got {batch_size!r}"
+            f"batch_size must be an int in [1, {num_samples}], the number of samples; "
+            f"got {batch_size!r}"
         )
 
+    shape = (BLOCK_UPDATES, batch_size)
     weights = jnp.full(batch_size, 1 / batch_size, objective.dtype)
 
-    def block(number: Numeric, state: S) -> S:
+    def block(number, state):
         block_key = jax.random.fold_in(key, number)
         if replace or batch_size == 1:
             # Probabilities differ from 1/n by a factor of at most 1 + n / 2^32.
-            indices = (
-                jax.random.bits(block_key, (BLOCK_UPDATES, batch_size), jnp.uint32) % num_samples
-            ).astype(jnp.int32)
+            bits = jax.random.bits(block_key, shape, jnp.uint32)
+            indices = (bits % num_samples).astype(jnp.int32)
         else:
             position = jnp.broadcast_to(
                 lax.iota(jnp.int32, batch_size), (BLOCK_UPDATES, batch_size)
             )
             indices = permute(block_key, position, num_samples)
 
-        def one(t: Numeric, state: S) -> S:
+        def one(t, state):
             return update(objective.minibatch(indices[t], weights), indices[t], state)
 
         return lax.fori_loop(
@@ -194,31 +195,22 @@ def permute(key: PRNGKey, position: Array, n: int) -> Array:
     """The images of some positions in [0, n) under a random permutation of [0, n): samples without
     replacement.
 
-    In each round of a swap-or-not shuffle, places are paired as (i, K - i mod n), for a random K; a
-    hash of the pair decides whether the two change places. No array of length n is made. The
-    distribution of a place differs from uniform by 2^-32, that of a pair of places by little more.
+    Positions are int32, (b,) for one permutation or (m, b) for m of them, n static. In each round
+    of a swap-or-not shuffle, places are paired as (i, K - i mod n), for a random K; a hash of the
+    pair, by the finaliser of MurmurHash3, decides whether the two change places. No array of length
+    n is made. The distribution of a place differs from uniform by 2^-32, that of a pair of places
+    by little more.
 
-    Args:
-        key: PRNG key; it gives one permutation for each row of position.
-        position: int32, (b,) for one permutation or (m, b) for m of them.
-        n: static.
-
-    Returns:
-        int32, shaped like position: places in [0, n), different for different positions of a row.
-
-    Cost: 32 rounds of about ten operations for each position.
-
-    Source: Hoang, Morris & Rogaway 2012, Figure 1; rounds are hashed by the finaliser of
-    MurmurHash3."""
+    Source: Hoang, Morris & Rogaway 2012, Figure 1.
+    """
     words = jax.random.bits(key, (SHUFFLE_ROUNDS, *position.shape[:-1], 1), jnp.uint32)
 
-    def swap_or_not(place: Array, word: Array) -> tuple[Array, None]:
+    def swap_or_not(place, word):
         partner = (word % n).astype(jnp.int32) - place
         partner = jnp.where(partner < 0, partner + n, partner)
-        swap = (
-            _hash(jnp.maximum(place, partner).astype(jnp.uint32) * jnp.uint32(GOLDEN) ^ word) >> 31
-        )
-        return jnp.where(swap == 1, partner, place), None
+        pair = jnp.maximum(place, partner).astype(jnp.uint32)
+        bit = _hash(pair * jnp.uint32(GOLDEN) ^ word) >> 31
+        return jnp.where(bit == 1, partner, place), None
 
     return lax.scan(swap_or_not, position, words, unroll=8)[0]
 

@@ -1,6 +1,6 @@
 """Stochastic gradient hard thresholding."""
 
-from typing import Any, ClassVar
+from typing import Any
 
 import jax
 
@@ -24,7 +24,8 @@ class SGHT(Solver):
     runner is an epoch.
 
     .. math::
-        x^+ = H_k\Big(x - \eta \tfrac{1}{b} \sum_{i \in B} \nabla f_i(x)\Big), \qquad f = \tfrac{1}{n} \sum_i f_i
+        x^+ = H_k\Big(x - \eta \tfrac{1}{b} \sum_{i \in B} \nabla f_i(x)\Big), \qquad
+        f = \tfrac{1}{n} \sum_i f_i
 
     With a constant step size x does not converge to a point, unless all f_i have the same
     minimiser. On a sparse design a gradient reads only the entries of its rows, and the projection,
@@ -53,7 +54,8 @@ class SGHT(Solver):
     Example:
         >>> import jax, jax.numpy as jnp, jaxht
         >>> f = jaxht.LeastSquares(jnp.eye(4), jnp.array([1.0, 4.0, 2.0, 3.0]))
-        >>> result = jaxht.solve(f, jaxht.Sparse(2), jaxht.SGHT(batch_size=2, replace=False), key=jax.random.key(0))
+        >>> solver = jaxht.SGHT(batch_size=2, replace=False)
+        >>> result = jaxht.solve(f, jaxht.Sparse(2), solver, key=jax.random.key(0))
         >>> [round(float(x_i), 3) for x_i in result.x]
         [0.0, 4.0, 0.0, 3.0]
     """
@@ -63,8 +65,8 @@ class SGHT(Solver):
     inner_steps: Numeric | None = integer(default=None)
     replace: bool = static(default=True)
 
-    needs_entries: ClassVar[bool] = False
-    needs_key: ClassVar[bool] = True
+    needs_entries = False
+    needs_key = True
 
     def max_steps(self, constraint: Constraint) -> int:
         """100 epochs."""

@@ -45,8 +45,8 @@ class Solver(Protocol):
     keeps_best: ClassVar[bool] = False
 
     def max_steps(self, constraint: Any) -> Numeric:
-        """The step limit where :class:`jaxht.Stop` gives none."""
-        ...
+        """The step limit where :class:`jaxht.Stop` gives none; by default 1 000."""
+        return 1_000
 
     def init(self, objective: Any, constraint: Any, x0: Array, key: PRNGKey | None) -> Step[Any]:
         """The iterate at the feasible point x0, and the solver's state.

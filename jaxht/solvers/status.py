@@ -7,11 +7,11 @@ class Status(enum.IntEnum):
     """The state of a run: RUNNING (0), or why it ended; an int32 in every :class:`jaxht.Result`,
     one for each lane.
 
-    =================  ====  =====================================================================================
+    =================  ====  ======================================================================
     name               code  meaning
-    =================  ====  =====================================================================================
+    =================  ====  ======================================================================
     RUNNING            0     the run has not ended
-    CONVERGED          1     x changes by no more than ``rtol`` relative to its norm, or grad f = 0 at the start
+    CONVERGED          1     x changes by no more than ``rtol ||x||``, or grad f = 0 at the start
     SUPPORT_STABLE     2     the support repeats
     FINISHED           3     the solver has taken all the steps that it is defined to take
     TARGET_REACHED     4     ``f(x) <= target_value``
@@ -21,11 +21,11 @@ class Status(enum.IntEnum):
     CYCLING            8     supports repeat in a cycle
     DIVERGED           9     f exceeds 1e8 times its start, or has become infinite or NaN
     REFIT_FAILED       10    the refit on the last support did not converge
-    INVALID_DATA       11    f at the objective's own start (zero) is infinite or NaN, as are the data or their squares
+    INVALID_DATA       11    f at zero is infinite or NaN, as are the data or their squares
     INVALID_START      12    x0, or f at x0, is infinite or NaN
     INVALID_STEP_SIZE  13    the step size is not finite and positive
     NO_DUAL            14    l2 is not above 0 in a dual solver, whose problem then has no dual
-    =================  ====  =====================================================================================
+    =================  ====  ======================================================================
 
     Solvers report SUPPORT_STABLE, FINISHED, NO_PROGRESS, CYCLING, INVALID_STEP_SIZE and NO_DUAL,
     the runner all others.
@@ -77,15 +77,19 @@ _SENTENCES = {
     Status.TARGET_REACHED: "The objective reached target_value.",
     Status.GAP_CLOSED: "The duality gap fell below gap_rtol.",
     Status.NO_PROGRESS: "No further step decreased the objective.",
-    Status.MAX_STEPS: "The step limit was reached before any other test was met; raise Stop(max_steps=...).",
+    Status.MAX_STEPS: "The step limit was reached before any other test was met; "
+    "raise Stop(max_steps=...).",
     Status.CYCLING: "The supports repeat in a cycle; a smaller step_size usually breaks it.",
-    Status.DIVERGED: "The objective diverged; the last finite iterate is returned. Use a smaller step_size.",
+    Status.DIVERGED: "The objective diverged; the last finite iterate is returned. "
+    "Use a smaller step_size.",
     Status.REFIT_FAILED: "The run ended, but the refit on its last support did not converge: f may "
     "have no minimiser there, as on separable data without a ridge; give l2 > 0.",
-    Status.INVALID_DATA: "The objective is infinite or NaN before the first step; check A, y, weights and l2 for NaN, "
-    "for infinity, and for numbers whose squares overflow.",
-    Status.INVALID_START: "The start x0, or the objective there, is infinite or NaN; start elsewhere, or leave x0 out.",
-    Status.INVALID_STEP_SIZE: "The step size is not finite and positive; give another step_size or, where it is None, "
-    "rescale A, since the squares of its entries over- or underflow.",
+    Status.INVALID_DATA: "The objective is infinite or NaN before the first step; check A, y, "
+    "weights and l2 for NaN, for infinity, and for numbers whose squares overflow.",
+    Status.INVALID_START: "The start x0, or the objective there, is infinite or NaN; "
+    "start elsewhere, or leave x0 out.",
+    Status.INVALID_STEP_SIZE: "The step size is not finite and positive; give another "
+    "step_size or, where it is None, rescale A, since the squares of its entries over- or "
+    "underflow.",
     Status.NO_DUAL: "There is no dual without a ridge: l2 is not above 0; give l2 > 0.",
 }

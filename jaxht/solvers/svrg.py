@@ -1,7 +1,6 @@
 """Stochastic variance-reduced gradients with hard thresholding."""
 
 from collections.abc import Callable
-from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -30,7 +29,8 @@ class HTSVRG(Solver):
     .. math::
         x_0 = \tilde x, \quad \mu = \nabla f(\tilde x), \qquad
         x_{t+1} = \Pi_\omega\Big(H_k\Big(x_t - \eta \Big(\tfrac{1}{b} \sum_{i \in B}
-            \big(\nabla f_i(x_t) - \nabla f_i(\tilde x)\big) + \mu\Big)\Big)\Big), \quad t = 0 \ldots m - 1
+            \big(\nabla f_i(x_t) - \nabla f_i(\tilde x)\big) + \mu\Big)\Big)\Big),
+        \quad t = 0 \ldots m - 1
 
     The next snapshot is x_j for a random j in [0, m), or the last iterate x_m. The variance of the
     updates vanishes as x and the snapshot approach the same point, so that x converges at a
@@ -78,12 +78,8 @@ class HTSVRG(Solver):
     snapshot: str = static(default="random")
     replace: bool = static(default=True)
 
-    fixed_point_test: ClassVar[bool] = False  # a random snapshot may be x_0 itself
-    needs_key: ClassVar[bool] = True
-
-    def max_steps(self, constraint: Constraint) -> int:
-        """1 000 stages."""
-        return 1_000
+    fixed_point_test = False  # a random snapshot may be x_0 itself
+    needs_key = True
 
     def init(
         self, objective: SumOverSamples, constraint: Constraint, x0: Array, key: PRNGKey | None
@@ -149,11 +145,7 @@ class SVRGHT(Solver):
     batch_size: int = static(default=1)
     replace: bool = static(default=True, kw_only=True)
 
-    needs_key: ClassVar[bool] = True
-
-    def max_steps(self, constraint: Constraint) -> int:
-        """1 000 stages."""
-        return 1_000
+    needs_key = True
 
     def init(
         self, objective: SumOverSamples, constraint: Constraint, x0: Array, key: PRNGKey | None
