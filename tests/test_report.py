@@ -25,7 +25,7 @@ from experiments.yuan2018 import (
 )
 from experiments.yuan2020 import claims as yuan2020
 from experiments.zhou2018 import claims as zyf
-from tests.test_experiments import tiny
+from tests.tiny_experiments import tiny
 
 pytestmark = pytest.mark.usefixtures("all_quickly")
 
