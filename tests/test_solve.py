@@ -471,7 +471,7 @@ def test_counts_do_not_wrap():
             Info(full_gradients=2**30, sample_gradients=5, projections=1)
         )
         counts = jax.lax.fori_loop(
-            0, 4, lambda _, c: c.plus(sample_gradients=most, projections=2), counts
+            0, 4, lambda _, c: c.plus(Info(sample_gradients=most, projections=2)), counts
         )
         return counts, counts.sample_gradients, counts.projections
 

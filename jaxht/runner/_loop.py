@@ -183,6 +183,8 @@ def one_step(problem: Problem, carry: Carry) -> Carry:
     stop, old = problem.stop, carry.iterate
     iterate, state, info = solver.step(objective, constraint, old, carry.state)
     iterate = _with_value(objective, iterate)
+    # A step that diverges is undone, but its cost counts.
+    counts = carry.counts.plus(info)
     info = info.as_arrays()
     # After a rejected step, x is still that of an earlier refit.
     converged = jnp.where(info.accepted, info.refit_converged, carry.info.refit_converged)
@@ -201,8 +203,6 @@ def one_step(problem: Problem, carry: Carry) -> Carry:
         patience = jnp.where(same, patience + 1, 0)
         stable = patience >= stop.support_patience
     status = _judge(stop, iterate, info, num_steps, carry.divergence_threshold, still, stable)
-    # A step that diverges is undone, but its cost counts.
-    counts = carry.counts.plus(info)
     diverged = status == Status.DIVERGED
     iterate, info = tree_where(diverged, (old, carry.info), (iterate, info))
     best = carry.best

@@ -143,6 +143,8 @@ class Counts:
 
 
 def _add(words: tuple[Any, Any], more: Numeric) -> tuple[Any, Any]:
+    if isinstance(more, int) and more == 0:
+        return words  # which keeps programs small
     low, high = words
     total = low + jnp.asarray(more, jnp.uint32)
     carry = (total < low).astype(jnp.uint32)
