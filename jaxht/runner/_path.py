@@ -49,10 +49,10 @@ def path(
 
     Args:
         objective: f, for example ``LeastSquares(A, y)``.
-        constraint: for example ``Sparse()``; its k is replaced by those in ks. ``k_max`` is required
-            where ks is traced; else it is the largest of ks.
-        solver: for example ``OMP()``. None: the one that :func:`jaxht.solve` chooses for the largest
-            of ks.
+        constraint: for example ``Sparse()``; its k is replaced by those in ks. ``k_max`` is
+            required where ks is traced; else it is the largest of ks.
+        solver: for example ``OMP()``. None: the one that :func:`jaxht.solve` chooses for the
+            largest of ks.
         ks: (m,) integers, strictly increasing; a list or an array, which may be traced.
         x0: start for the first of them, as in :func:`jaxht.solve`, "dense" included; None: the
             objective's own (zero).
@@ -133,7 +133,7 @@ def prepare_path(
 
 
 def check_ks(ks: Any) -> Any:
-    """Return ks as int32; raise ValueError unless they are integers in strictly increasing order."""
+    """Return ks as int32; raise ValueError unless they are integers that rise strictly."""
     known = known_values(ks)
     if known is not None:
         ks = known

@@ -69,10 +69,10 @@ def validate(
         train: the objective that is minimised.
         held_out: the same objective on held-out samples, whose value is the loss. Its ridge is part
             of the loss; l2 = 0 is usual.
-        constraint: for example ``Sparse()``; its k is replaced by those in ks. ``k_max`` is required
-            where ks is traced; else it is the largest of ks.
-        solver: for example ``HTP()``. None: the one that :func:`jaxht.solve` chooses for the largest
-            of ks.
+        constraint: for example ``Sparse()``; its k is replaced by those in ks. ``k_max`` is
+            required where ks is traced; else it is the largest of ks.
+        solver: for example ``HTP()``. None: the one that :func:`jaxht.solve` chooses for the
+            largest of ks.
         ks: (m,) integers, strictly increasing; a list or an array.
         key: PRNG key, for solvers that draw random numbers; folded with k for each run.
         stop: limits and tolerances of each run, a :class:`jaxht.Stop`.
