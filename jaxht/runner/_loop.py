@@ -179,6 +179,7 @@ def finish(problem: Problem, carry: Carry) -> Result:
 
 
 def one_step(problem: Problem, carry: Carry) -> Carry:
+    """Take one step of the solver, and apply the stopping tests."""
     objective, constraint, solver = problem.objective, problem.constraint, problem.solver
     stop, old = problem.stop, carry.iterate
     iterate, state, info = solver.step(objective, constraint, old, carry.state)
