@@ -20,10 +20,9 @@ from jaxht.sweep.grid import CellTrials, Grid, GridCell
 from jaxht.sweep.program import Pool, Program
 from jaxht.sweep.trials import FunctionRun, Run
 
-T = TypeVar("T")
+__all__ = ["clear_cache"]
 
-# Names that a trial must not return: the store and its Dataset use them.
-RESERVED = {"trial", "num_trials", "done", "file", "record", "checksum", "timed_out_after"}
+T = TypeVar("T")
 
 # (lanes of a row, lanes of a pool). On a CPU a step costs as much per lane in blocks of 8 as of
 # 1000 (measured, d = 256), and short rows have short ends; an accelerator needs many lanes.
@@ -34,10 +33,6 @@ LANES_ELSEWHERE = (128, 8192)
 SHARED_BATCH = 2
 # Of the memory of a device, for its pools.
 MEMORY_SHARE = 0.5
-# Most compiled pools, for each device, and most traced programs that a process keeps: a pool takes
-# 3 MiB (measured, a small trial on a CPU), a program next to nothing. A sweep needs a pool no more
-# once the cells of its program are done.
-MAX_POOLS, MAX_PROGRAMS = 64, 2048
 # Of a lane in memory: one runs, one is staged, and a step makes more. A guess, corrected by what
 # the compiler says.
 COPIES = 4
@@ -63,7 +58,8 @@ class PoolLimits:
     ) -> "PoolLimits":
         """The limits of each of several pools on one device."""
         row_lanes, most = LANES.get(device.platform, LANES_ELSEWHERE)
-        most = most if max_lanes is None else max_lanes
+        if max_lanes is not None:
+            most = max_lanes
         memory = (device.memory_stats() or {}).get("bytes_limit") or _host_memory()
         return cls(min(row_lanes, most), most, int(MEMORY_SHARE * memory / num_pools))
 
@@ -74,10 +70,6 @@ class PoolLimits:
 
         It depends neither on the number of trials nor on that of cells, so that a sweep that grows
         has the same bits.
-
-        Args:
-            in_one_row: whether the trials of all cells may fill one row.
-            row_bytes, lane_bytes: memory of what a row holds once, and of a lane.
         """
         most = max(1, min(self.lanes_max, self.memory // (COPIES * max(1, lane_bytes))))
         lanes = most if in_one_row else min(self.row_lanes, most)
@@ -86,13 +78,13 @@ class PoolLimits:
 
 
 def count_workers() -> int | None:
-    """How many pools a process should have: one for each core that it may use on a CPU, else (None)
-    one a device."""
+    """How many pools a process should have: on a CPU one a core, else (None) one a device."""
     if jax.default_backend() != "cpu":
         return None
-    cores = (
-        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    )
+    if hasattr(os, "sched_getaffinity"):
+        cores = len(os.sched_getaffinity(0))
+    else:
+        cores = os.cpu_count() or 1
     return max(cores, len(jax.local_devices()))
 
 
@@ -116,21 +108,18 @@ class Sweep:
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     def describe(self, programs: Mapping[str, str], attrs: Mapping[str, Any]) -> dict[str, Any]:
-        """What a store is told of this call, as JSON: see :class:`jaxht.sweep.store.Store`.
+        """The manifest of this call: see :class:`jaxht.sweep.store.Store`.
 
-        Returns:
-            ``sweep`` and ``environment``, what determines the results up to rounding but for the
-            trial itself, and what their last bits may depend on; ``programs``, fingerprints of the
-            trial by name of the program; ``axes`` and ``num_trials``, what is asked for; and
-            ``attrs``.
+        Its ``sweep`` determines the results up to rounding but for the trial itself, of which
+        ``programs`` has fingerprints; the last bits may depend on ``environment``.
         """
-        grid, limits = self.grid, self.find_limits(jax.local_devices()[0])
+        grid = self.grid
+        limits = self.find_limits(jax.local_devices()[0])
+        integers = [name for name, is_integer in grid.integer.items() if is_integer]
         return {
             "sweep": {
                 "names of axes": sorted(grid.axes),
-                "axes of integers": sorted(
-                    name for name, is_integer in grid.integer.items() if is_integer
-                ),
+                "axes of integers": sorted(integers),
                 "static": sorted(grid.static),
                 "round_up": grid.round_up,
                 "problem": sorted(grid.problem),
@@ -200,11 +189,22 @@ class OnceCache(Generic[T]):
         return future.result()
 
 
+# Most compiled pools, for each device, and most traced programs that a process keeps: a pool takes
+# 3 MiB (measured, a small trial on a CPU), a program next to nothing. A sweep needs a pool no more
+# once the cells of its program are done.
+MAX_POOLS = 64
+MAX_PROGRAMS = 2048
+
+# Names that a trial must not return: the Dataset of a sweep uses them.
+RESERVED = {"trial", "num_trials", "done", "timed_out_after"}
+
+
 class ProgramCache:
     """What is traced and compiled for a trial, each once, by the first thread that needs it."""
 
     def __init__(self, sweep: Sweep) -> None:
-        self._id, self._run = sweep.id, sweep.run
+        self._id = sweep.id
+        self._run = sweep.run
         self.programs: OnceCache[Program] = OnceCache(MAX_PROGRAMS)
         self.fingerprints: OnceCache[str] = OnceCache(MAX_PROGRAMS)
         self.pools: OnceCache[Pool] = OnceCache(MAX_POOLS * len(jax.local_devices()))
@@ -225,26 +225,24 @@ class ProgramCache:
 
     def _describe_program(self, sweep: Sweep, cell: GridCell) -> tuple[Hashable, dict[str, Any]]:
         """What a program depends on, and the dtypes of its traced coordinates."""
-        integer = sweep.grid.integer
-        dtypes = {name: np.int32 if integer[name] else jnp.result_type(float) for name in integer}
-        return (
-            cell.program,
-            tuple(dtypes.items()),
-            tuple(sweep.grid.shared),
-            sweep.float64,
-        ), dtypes
+        dtypes = {
+            name: np.int32 if is_integer else jnp.result_type(float)
+            for name, is_integer in sweep.grid.integer.items()
+        }
+        key = cell.program, tuple(dtypes.items()), tuple(sweep.grid.shared), sweep.float64
+        return key, dtypes
 
     def get_pool(self, sweep: Sweep, cell: GridCell, device: jax.Device) -> tuple[Program, Pool]:
         """The same, compiled for a device, as large as suits it and as its memory allows."""
-        program, limits = self.get_program(sweep, cell), sweep.find_limits(device)
+        program = self.get_program(sweep, cell)
+        limits = sweep.find_limits(device)
         shape = limits.choose_shape(not sweep.grid.shared, program.row_bytes, program.lane_bytes)
 
         def compile_pool() -> Pool:
             pool = program.compile(*shape)
             while pool.memory > limits.memory and pool.rows * pool.lanes > 1:
-                rows, lanes = (
-                    (pool.rows // 2, pool.lanes) if pool.rows > 1 else (1, pool.lanes // 2)
-                )
+                rows = max(1, pool.rows // 2)
+                lanes = pool.lanes if pool.rows > 1 else pool.lanes // 2
                 pool = program.compile(rows, lanes, lanes)
             return pool
 
@@ -272,10 +270,11 @@ class ProgramCache:
     def serves(self, sweep: Sweep) -> bool:
         """Whether this is the cache of the sweep's trial."""
         # A task brings a copy of the trial; the id of its sweep identifies it.
-        mine, other = (
-            run.trial if isinstance(run, FunctionRun) else run for run in (self._run, sweep.run)
-        )
-        return mine is other or self._id == sweep.id
+        return self._id == sweep.id or _trial_of(self._run) is _trial_of(sweep.run)
+
+
+def _trial_of(run: Run) -> Any:
+    return run.trial if isinstance(run, FunctionRun) else run
 
 
 def _list_programs(sweep: Sweep) -> list[GridCell]:

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+__all__ = ["stable_hash"]
+
 Value = int | float | str
 
 
@@ -83,17 +85,9 @@ class Grid:
     ) -> None:
         self.axes = {name: [_to_python(value) for value in values] for name, values in axes.items()}
         self.round_up = dict(round_up or {})
-        strings = {
-            name
-            for name, values in self.axes.items()
-            if any(isinstance(value, str) for value in values)
-        }
-        self.static = [name for name in self.axes if name in strings.union(static)]
-        self.problem = (
-            [name for name in self.axes if name not in strings]
-            if problem is None
-            else list(problem)
-        )
+        numbers = [name for name, values in self.axes.items() if not _has_strings(values)]
+        self.static = [name for name in self.axes if name in static or name not in numbers]
+        self.problem = numbers if problem is None else list(problem)
         self.shared = self.problem if shared is None else list(shared)
         if "trial" in self.axes:
             raise ValueError("no axis may be named 'trial': results have one of that name")
@@ -111,30 +105,41 @@ class Grid:
         for option, names in named.items():
             if unknown := set(names) - set(self.axes):
                 raise ValueError(
-                    f"{option} names {sorted(unknown)}, which are not among the axes {list(self.axes)}"
+                    f"{option} names {sorted(unknown)}, which are not among the axes "
+                    f"{list(self.axes)}"
                 )
         if missing := set(self.shared) - set(self.problem):
             raise ValueError(
-                f"shared names {sorted(missing)}, which must be in problem too; that is {self.problem}"
+                f"shared names {sorted(missing)}, which must be in problem too; that is "
+                f"{self.problem}"
             )
         known = known or {}
-        self.integer = {
-            name: all(isinstance(value, int) for value in (*values, *known.get(name, ())))
-            for name, values in self.axes.items()
-            if name not in self.static
-        }
+        self.integer = {}
+        for name, values in self.axes.items():
+            if name not in self.static:
+                all_values = [*values, *known.get(name, ())]
+                self.integer[name] = all(isinstance(value, int) for value in all_values)
         self.cells = []
         for index, point in enumerate(itertools.product(*self.axes.values())):
-            cell: dict[str, Any] = dict(zip(self.axes, point, strict=True))
-            if where is None or where(cell):
-                static_, problem_, shared_ = (
-                    tuple((name, cell[name]) for name in names)
-                    for names in (self.static, self.problem, self.shared)
-                )
-                bounds = tuple(
-                    (name, -(-cell[name] // step) * step) for name, step in self.round_up.items()
-                )
-                self.cells.append(GridCell(index, cell, static_, bounds, problem_, shared_))
+            coordinates = dict(zip(self.axes, point, strict=True))
+            if where is None or where(coordinates):
+                self.cells.append(self._make_cell(index, coordinates))
+
+    def _make_cell(self, index: int, coordinates: dict[str, Any]) -> GridCell:
+        def select(names):
+            return tuple((name, coordinates[name]) for name in names)
+
+        bounds = [
+            (name, -(-coordinates[name] // step) * step) for name, step in self.round_up.items()
+        ]
+        return GridCell(
+            index,
+            coordinates,
+            static=select(self.static),
+            bounds=tuple(bounds),
+            problem=select(self.problem),
+            shared=select(self.shared),
+        )
 
 
 def stable_hash(value: Any) -> int:
@@ -163,6 +168,10 @@ def stable_hash(value: Any) -> int:
         669868407
     """
     return zlib.crc32(json.dumps(value, sort_keys=True).encode())
+
+
+def _has_strings(values: Sequence[Value]) -> bool:
+    return any(isinstance(value, str) for value in values)
 
 
 def _to_python(value: Any) -> Value:

@@ -11,7 +11,7 @@ import hashlib
 import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -24,18 +24,11 @@ from jaxht._typing import Array, Leaf
 from jaxht.sweep.grid import GridCell, stable_hash
 from jaxht.sweep.trials import Cell, Run
 
-T = TypeVar("T")
-
 # A chunk ends when a lane does, but not before MIN_STEPS unless half of the lanes end, since a
 # chunk costs the host as much as a few steps; and it ends after MAX_STEPS at most, since progress
 # is reported between chunks.
-MIN_STEPS, MAX_STEPS = 32, 4096
-
-# Batched calls of LAPACK on a CPU, in the text of a program. Each waits in a thread of XLA's pool
-# for others of its threads: several at once can wait for each other for ever. The library makes
-# none, but a trial may.
-_BATCHED_LAPACK = re.compile(r"custom_call @(lapack|blas)_.*: \(tensor<\d+x\d+x\d+x")
-_LAPACK_LOCK = threading.Lock()
+MIN_STEPS = 32
+MAX_STEPS = 4096
 
 
 class Inputs(NamedTuple):
@@ -128,38 +121,36 @@ class Program:
     def __init__(
         self, run: Run, cell: GridCell, dtypes: Mapping[str, Any], shared: Sequence[str]
     ) -> None:
-        self._run, self._dtypes, self._shared = run, dtypes, shared
-        self._static, self._bounds = dict(cell.static), dict(cell.bounds)
+        self._run = run
+        self._dtypes = dtypes
+        self._shared = shared
+        self._static = dict(cell.static)
+        self._bounds = dict(cell.bounds)
         self.inputs = self.make_inputs(0, cell, np.zeros(1, np.int32))
         self._structure, self._is_own = self._split_case()
         row = jax.eval_shape(self.draw_shared, self.inputs)
         lane = jax.eval_shape(self.start_trials, row, self.inputs)
-        one = jax.eval_shape(lambda lane: jax.tree.map(lambda leaf: leaf[0], lane), lane)
-        self.results = {
-            name: leaf.dtype for name, leaf in jax.eval_shape(self._finish_lane, row, one).items()
-        }
-        self.row_bytes, self.lane_bytes = (
-            sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
-            for tree in (row, lane)
-        )
+        finish = jax.vmap(self._finish_lane, (None, 0), axis_size=1)
+        results = jax.eval_shape(finish, row, lane)
+        self.results = {name: leaf.dtype for name, leaf in results.items()}
+        self.row_bytes = _count_bytes(row)
+        self.lane_bytes = _count_bytes(lane)
 
     def make_inputs(self, seed: int, cell: GridCell, trials: NDArray[np.int32]) -> Inputs:
         """Trials of a cell as the device takes them."""
-        numbers = {
-            name: np.asarray(cell.coordinates[name], dtype) for name, dtype in self._dtypes.items()
-        }
-        shared = {name: value for name, value in numbers.items() if name in self._shared}
-        own = {name: value for name, value in numbers.items() if name not in self._shared}
-        hashes = [
-            np.uint32(stable_hash(dict(coordinates))) for coordinates in (cell.shared, cell.problem)
-        ]
-        return Inputs(np.uint32(seed), (hashes[0], shared), (hashes[1], own), trials)
+        shared = {}
+        own = {}
+        for name, dtype in self._dtypes.items():
+            numbers = shared if name in self._shared else own
+            numbers[name] = np.asarray(cell.coordinates[name], dtype)
+        shared_hash = np.uint32(stable_hash(dict(cell.shared)))
+        problem_hash = np.uint32(stable_hash(dict(cell.problem)))
+        return Inputs(np.uint32(seed), (shared_hash, shared), (problem_hash, own), trials)
 
     def fingerprint(self) -> str:
-        """Hash what a lane computes from its draw to its results: any change of the trial changes
-        it."""
+        """Hash what a lane computes from its draw to its results, and so all of the trial."""
 
-        def run_once(inputs: Inputs) -> Any:
+        def run_once(inputs):
             case = self._draw(inputs, inputs.own, inputs.trials[0])
             carry = self._run.advance(case, self._run.start(case))
             return self._run.running(carry), dict(self._run.finish(case, carry))
@@ -167,8 +158,9 @@ class Program:
         text = jax.jit(run_once).lower(self.inputs).as_text()
         if "jax.const = true" in text:
             raise ValueError(
-                "a store compares the data of a trial by the text of its program, which does not contain them if "
-                "jax_use_simplified_jaxpr_constants is True; switch that option off, or pass store=None"
+                "a store compares the data of a trial by the text of its program, which does not "
+                "contain them if jax_use_simplified_jaxpr_constants is True; switch that option "
+                "off, or pass store=None"
             )
         return hashlib.sha256(text.encode()).hexdigest()
 
@@ -179,10 +171,10 @@ class Program:
         batch = jax.eval_shape(self.start_trials, row, inputs)
         init_state = functools.partial(self.init_state, rows, lanes)
         state = jax.eval_shape(init_state, row, batch)
-        sources, occupied = (
-            jax.ShapeDtypeStruct((rows, lanes), dtype) for dtype in (jnp.int32, jnp.bool_)
-        )
-        index, flag = jax.ShapeDtypeStruct((), jnp.int32), jax.ShapeDtypeStruct((), jnp.bool_)
+        sources = jax.ShapeDtypeStruct((rows, lanes), jnp.int32)
+        occupied = jax.ShapeDtypeStruct((rows, lanes), jnp.bool_)
+        index = jax.ShapeDtypeStruct((), jnp.int32)
+        flag = jax.ShapeDtypeStruct((), jnp.bool_)
         functions = {
             "draw_shared": jax.jit(self.draw_shared).lower(inputs),
             "start_trials": jax.jit(self.start_trials).lower(row, inputs),
@@ -200,8 +192,6 @@ class Program:
             if _BATCHED_LAPACK.search(lowered.as_text()):
                 compiled[name] = _run_alone(compiled[name])
         return Pool(rows, lanes, staged, memory, **compiled)
-
-    # ---- the functions of a pool -----------------------------------------------------------------
 
     def draw_shared(self, inputs: Inputs) -> list[Array]:
         """The leaves that a row holds once."""
@@ -236,44 +226,38 @@ class Program:
     ) -> tuple[State, Chunk]:
         """Move staged trials into lanes, take some steps, and compute the results of all lanes.
 
-        Args:
-            state: the pool.
-            sources: (rows, lanes), the staged trial that a lane takes over, or -1 to keep its own.
-            occupied: (rows, lanes), the lanes that count.
-            refilling: whether trials wait, so that it pays to stop when a lane ends.
-            max_steps: most steps to take.
+        ``sources`` (rows, lanes) is the staged trial that a lane takes over, or -1, ``occupied``
+        which lanes count, and ``refilling`` whether trials wait, so that it pays to stop when a
+        lane ends.
         """
 
-        def take_staged(old: Array, new: Array) -> Array:
+        def take_staged(old, new):
             new = jax.vmap(lambda new, source: new[source])(new, jnp.maximum(sources, 0))
-            return jnp.where(
-                jnp.reshape(sources >= 0, sources.shape + (1,) * (old.ndim - 2)), new, old
-            )
+            taken = jnp.reshape(sources >= 0, sources.shape + (1,) * (old.ndim - 2))
+            return jnp.where(taken, new, old)
 
-        def map_lanes(f: Any, lanes: Any) -> Any:
+        def map_lanes(f, lanes):
             over_lanes = jax.vmap(f, (None, 0), axis_size=occupied.shape[1])
             return jax.vmap(over_lanes, axis_size=occupied.shape[0])(state.rows, lanes)
 
-        def find_running(lanes: Any) -> Array:
+        def find_running(lanes):
             return map_lanes(lambda row, lane: self._run.running(lane[1]), lanes) & occupied
 
-        def count(running: Array) -> Array:
+        def count(running):
             return jnp.sum(running, dtype=jnp.int32)
 
         refill = functools.partial(jax.tree.map, take_staged, state.lanes, state.staged)
         lanes = lax.cond(jnp.any(sources >= 0), refill, lambda: state.lanes)
         num_started = count(find_running(lanes))
 
-        def is_worth_going_on(loop: tuple[Array, Array, Array, Any]) -> Array:
+        def is_worth_going_on(loop):
             steps, _, num_running, _ = loop
-            worth = (
-                ~refilling
-                | (num_running == num_started)
-                | ((steps < MIN_STEPS) & (2 * num_running > num_started))
-            )
+            all_run = num_running == num_started
+            is_short = (steps < MIN_STEPS) & (2 * num_running > num_started)
+            worth = ~refilling | all_run | is_short
             return (num_running > 0) & (steps < max_steps) & worth
 
-        def step(loop: tuple[Array, Array, Array, Any]) -> tuple[Array, Array, Array, Any]:
+        def step(loop):
             steps, busy, num_running, lanes = loop
             lanes = map_lanes(self._advance_lane, lanes)
             return steps + 1, busy + num_running, count(find_running(lanes)), lanes
@@ -285,12 +269,11 @@ class Program:
         chunk = Chunk(find_running(lanes), map_lanes(self._finish_lane, lanes), steps, busy)
         return State(state.rows, state.staged, lanes), chunk
 
-    # ---- one lane --------------------------------------------------------------------------------
-
     def _draw(self, inputs: Inputs, own: Any, trial: Array) -> Any:
         """The case of a trial."""
         root = jax.random.key(inputs.seed)
-        (shared_hash, shared_coordinates), (problem_hash, own_coordinates) = inputs.shared, own
+        shared_hash, shared_coordinates = inputs.shared
+        problem_hash, own_coordinates = own
         coordinates = {**self._static, **shared_coordinates, **own_coordinates}
         cell = Cell(coordinates, self._bounds, jax.random.fold_in(root, shared_hash))
         key = jax.random.fold_in(jax.random.fold_in(root, problem_hash), trial)
@@ -302,16 +285,15 @@ class Program:
         return jax.vmap(lambda own, trial: look(self._draw(inputs, own, trial)))(own, inputs.trials)
 
     def _split_case(self) -> tuple[Any, list[bool]]:
-        """The tree structure of a case, and of each leaf whether it differs between the trials of a
-        row."""
+        """The tree structure of a case, and which leaves differ between the trials of a row."""
         found: list[bool] = []
 
         @custom_vmap
-        def look(case: Any) -> Any:
+        def look(case):
             return case
 
         @look.def_vmap
-        def _(size: int, batched: list[Any], case: Any) -> tuple[Any, Any]:
+        def _(size, batched, case):
             found.extend(jax.tree.leaves(batched[0]))
             return case, batched[0]
 
@@ -340,10 +322,21 @@ class Program:
         return results
 
 
-def _run_alone(compiled: Callable[..., T]) -> Callable[..., T]:
+def _count_bytes(tree: Any) -> int:
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
+
+
+# Batched calls of LAPACK on a CPU, in the text of a program. Each waits in a thread of XLA's pool
+# for others of its threads: several at once can wait for each other for ever. The library makes
+# none, but a trial may.
+_BATCHED_LAPACK = re.compile(r"custom_call @(lapack|blas)_.*: \(tensor<\d+x\d+x\d+x")
+_LAPACK_LOCK = threading.Lock()
+
+
+def _run_alone(compiled: Callable[..., Any]) -> Callable[..., Any]:
     """The same function, which no other of these in this process runs beside."""
 
-    def run(*args: Any) -> T:
+    def run(*args):
         with _LAPACK_LOCK:
             return jax.block_until_ready(compiled(*args))
 

@@ -8,10 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-# Most seconds between two lines in a log file: the first come after 0, 1, 2, 4 and 8 seconds.
-INTERVAL = 15.0
-# And between two updates of the one output in a notebook.
-NOTEBOOK_INTERVAL = 0.1
+__all__ = ["Progress", "progress_bar"]
+
 # What a sweep does before its first trials, and between them where it has several programs.
 COMPILING = "compiling ..."
 
@@ -43,13 +41,22 @@ class Progress:
     def add(self, done: int, busy: int, executed: int) -> "Progress":
         """After some more work."""
         return replace(
-            self, done=self.done + done, busy=self.busy + busy, executed=self.executed + executed
+            self,
+            done=self.done + done,
+            busy=self.busy + busy,
+            executed=self.executed + executed,
         )
 
     @property
     def utilisation(self) -> float:
         """``busy / executed``, in [0, 1]; 1 where trials take no steps."""
         return self.busy / self.executed if self.executed else 1.0
+
+
+# Most seconds between two lines in a log file: the first come after 0, 1, 2, 4 and 8 seconds.
+INTERVAL = 15.0
+# Least seconds between two updates of the one output in a notebook.
+NOTEBOOK_INTERVAL = 0.1
 
 
 @contextmanager
@@ -89,20 +96,19 @@ def progress_bar(label: str, unit: str = " runs") -> Iterator[Callable[[Any], No
 
     begin = begin_trials = time.monotonic()
     last = -math.inf
-    bar, latest, written = None, Progress(0, 0), Progress(0, 0)
+    bar = None
+    latest = written = Progress(0, 0)
     output: Any = None  # in a notebook
 
-    def scaled() -> dict[str, Any]:
-        return {
-            "unit": unit,
-            "unit_scale": latest.total is None,
-        }  # rows are many, and have no total
+    def scaled():
+        # Rows are many, and have no total.
+        return {"unit": unit, "unit_scale": latest.total is None}
 
-    def describe() -> str:
+    def describe():
         busy = f"{latest.utilisation:.0%} busy" if latest.executed else ""
         return ", ".join(filter(None, [latest.note, busy]))
 
-    def write() -> None:
+    def write():
         nonlocal last, written, output
         last = now = time.monotonic()
         written = latest
@@ -129,9 +135,11 @@ def progress_bar(label: str, unit: str = " runs") -> Iterator[Callable[[Any], No
             sys.stderr.write(f"{meter}\n")
             sys.stderr.flush()
 
-    def show(progress: Any) -> None:
+    def show(progress):
         nonlocal bar, begin_trials, latest
-        before, latest, now = latest, progress, time.monotonic()
+        before = latest
+        latest = progress
+        now = time.monotonic()
         if not (progress.done or progress.executed):
             begin_trials = now
         if _in_notebook():

@@ -18,10 +18,10 @@ from jaxht.sweep.program import MAX_STEPS, Pool, Program, State
 from jaxht.sweep.progress import COMPILING, Progress
 from jaxht.sweep.store import make_blanks
 
+__all__ = ["TrialTimeout"]
+
 Key = tuple[Any, ...]
 
-# Of the time limit of a trial, for a chunk: between chunks trials can be ended.
-CHUNK_SHARE = 0.25
 TIMED_OUT_AFTER = "timed_out_after"
 
 
@@ -57,25 +57,21 @@ class _CellProgress:
     def __post_init__(self) -> None:
         self.ended = np.zeros(len(self.trials), bool)
 
-    def set(self, name: str, places: NDArray[Any], values: NDArray[Any]) -> None:
-        """Set a result of the trials at some places."""
-        self.results.setdefault(name, make_blanks(len(self.trials), values.dtype))[places] = values
+    def set(self, name: str, positions: NDArray[Any], values: NDArray[Any]) -> None:
+        """Set a result of the trials at some positions."""
+        if name not in self.results:
+            self.results[name] = make_blanks(len(self.trials), values.dtype)
+        self.results[name][positions] = values
 
 
 @dataclass
 class _Call:
-    """A call of the device that a pool waits for.
-
-    Attributes:
-        begin: when it began.
-        program, rows: of the pool.
-        given_up: whether its cells have been recorded as timed out.
-    """
+    """A call of the device that a pool waits for."""
 
     program: Program
     rows: "list[_Row]"
     begin: float = field(default_factory=time.monotonic)
-    given_up: bool = False
+    given_up: bool = False  # its cells have been recorded as timed out
 
 
 class Queue:
@@ -104,15 +100,15 @@ class Queue:
         self._waiting: dict[Key, dict[int, _CellProgress]] = {}
         for index, entry in self._cells.items():
             self._waiting.setdefault(entry.cell.program, {})[index] = entry
-        self._on_cell, self._on_progress = on_cell, on_progress
+        self._on_cell = on_cell
+        self._on_progress = on_progress
         self.trial_timeout = math.inf if trial_timeout is None else trial_timeout
         self._calls: dict[int | None, _Call] = {}  # by the number of the thread
         self._lock = threading.Lock()
         self._num_pools: dict[Key, int] = dict.fromkeys(self._waiting, 0)
         self._num_compiling = 0
-        self._progress = Progress(
-            0, sum(len(some.trials) for some in missing), note=COMPILING if missing else ""
-        )
+        total = sum(len(some.trials) for some in missing)
+        self._progress = Progress(0, total, note=COMPILING if missing else "")
         self.closed = False
         on_progress(self._progress)
 
@@ -122,7 +118,7 @@ class Queue:
         with self._lock:
             if self.closed or not self._waiting:
                 return None
-            key = min(self._waiting, key=lambda key: self._num_pools[key])
+            key = min(self._waiting, key=self._num_pools.__getitem__)
             self._num_pools[key] += 1
             return next(iter(self._waiting[key].values())).cell
 
@@ -164,15 +160,13 @@ class Queue:
             waiting = self._waiting.get(key, {})
             if self.closed:
                 return None
-            choice = [
-                entry
-                for entry in waiting.values()
-                if not bound or (last and entry.cell.shared == last.shared)
-            ]
+            choice = list(waiting.values())
+            if bound and last is not None:
+                choice = [entry for entry in choice if entry.cell.shared == last.shared]
             if not choice:
                 return None
 
-            def rank(entry: _CellProgress) -> tuple[bool, bool, int]:
+            def rank(entry):
                 is_other = last is None or entry.cell.index != last.index
                 return is_other, entry.started > 0, entry.started - len(entry.trials)
 
@@ -202,10 +196,10 @@ class Queue:
             with self._lock:
                 if (entry := self._cells.get(int(index))) is None:  # given up
                     continue
-                places = np.searchsorted(entry.trials, trials[mine])
+                positions = np.searchsorted(entry.trials, trials[mine])
                 for name, values in results.items():
-                    entry.set(name, places, values[mine])
-                entry.ended[places] = True
+                    entry.set(name, positions, values[mine])
+                entry.ended[positions] = True
                 is_complete = bool(entry.ended.all())
                 if is_complete:
                     del self._cells[int(index)]
@@ -231,39 +225,46 @@ class Queue:
     def is_overdue(self, thread: threading.Thread) -> bool:
         """Whether a thread waits for the device longer than ``trial_timeout``."""
         call = self._calls.get(thread.ident)
-        return call is not None and time.monotonic() - call.begin > self.trial_timeout
+        return call is not None and self._is_late(call)
 
     def check_calls(self) -> None:
         """Raise TrialTimeout if a call of the device is overdue.
 
         What has not ended of the cells in the call is recorded as timed out, so that a sweep that
         is continued does not wait for them again. No other call is begun."""
-        now, entries = time.monotonic(), []
+        entries: list[_CellProgress] = []
         with self._lock:
-            overdue = [
-                call for call in self._calls.values() if now - call.begin > self.trial_timeout
-            ]
+            overdue = [call for call in self._calls.values() if self._is_late(call)]
             for call in overdue:
-                self.closed = call.given_up = True
-                for index in sorted(
-                    {index for row in call.rows for index in row.list_cells()} & self._cells.keys()
-                ):
-                    entry = self._cells.pop(index)
-                    left = np.flatnonzero(~entry.ended)
-                    for name, dtype in call.program.results.items():
-                        entry.set(name, left, make_blanks(len(left), dtype))
-                    entry.set(TIMED_OUT_AFTER, left, np.full(len(left), self.trial_timeout))
-                    entries.append(entry)
+                entries += self._give_up(call)
         for entry in entries:
             self._on_cell(entry.cell, entry.trials, entry.results)
         if overdue:
             cells = [str(dict(entry.cell.coordinates)) for entry in entries]
             more = f" and {len(cells) - 3} more" if len(cells) > 3 else ""
             raise TrialTimeout(
-                f"a call of the device has not come back within trial_timeout={self.trial_timeout:g} s. It holds "
-                f"trials of {', '.join(cells[:3])}{more}: what is missing of these cells is recorded as timed out. The "
-                "call ends with this process; what was stored is safe, and a new process goes on with the other cells."
+                "a call of the device has not come back within "
+                f"trial_timeout={self.trial_timeout:g} s. It holds trials of "
+                f"{', '.join(cells[:3])}{more}: what is missing of these cells is recorded as "
+                "timed out. The call ends with this process; what was stored is safe, and a new "
+                "process goes on with the other cells."
             )
+
+    def _is_late(self, call: _Call) -> bool:
+        return time.monotonic() - call.begin > self.trial_timeout
+
+    def _give_up(self, call: _Call) -> list[_CellProgress]:
+        """Record what has not ended of the cells in a call as timed out, and close the queue."""
+        self.closed = True
+        call.given_up = True
+        indices = set().union(*(row.list_cells() for row in call.rows))
+        entries = [self._cells.pop(index) for index in sorted(indices & self._cells.keys())]
+        for entry in entries:
+            left = np.flatnonzero(~entry.ended)
+            for name, dtype in call.program.results.items():
+                entry.set(name, left, make_blanks(len(left), dtype))
+            entry.set(TIMED_OUT_AFTER, left, np.full(len(left), self.trial_timeout))
+        return entries
 
 
 class _Row:
@@ -296,21 +297,22 @@ class _Row:
         return staged | set(self.cells[self.occupied].tolist())
 
     def refill(self) -> NDArray[np.int32]:
-        """Give staged trials to free lanes; returns the position in the batch of what each lane
-        takes, or -1."""
+        """Give staged trials to free lanes; returns what each takes of the batch, or -1."""
         sources = np.full(len(self.cells), -1, np.int32)
         free = np.flatnonzero(~self.occupied)[: self.num_staged]
         if self.batch is not None and len(free):
             taken = self.next + np.arange(len(free), dtype=np.int32)
-            sources[free], self.cells[free], self.trials[free] = (
-                taken,
-                self.batch.cell.index,
-                self.batch.trials[taken],
-            )
+            sources[free] = taken
+            self.cells[free] = self.batch.cell.index
+            self.trials[free] = self.batch.trials[taken]
             self.occupied[free] = True
             self.begun[free] = time.monotonic()
             self.next += len(free)
         return sources
+
+
+# Of the time limit of a trial, for a chunk: between chunks trials can be ended.
+CHUNK_SHARE = 0.25
 
 
 def run_pool(program: Program, pool: Pool, key: Key, seed: int, queue: Queue) -> None:
@@ -321,17 +323,20 @@ def run_pool(program: Program, pool: Pool, key: Key, seed: int, queue: Queue) ->
     while not queue.closed:
         with queue.calling(program, rows) as call:
             for index, row in enumerate(rows):
-                last = None if row.batch is None else row.batch.cell
-                if row.num_staged or not (
-                    batch := queue.pop_batch(key, pool.staged, last, bool(row.occupied.any()))
-                ):
+                if row.num_staged:
                     continue
-                row.batch, row.next = batch, 0
+                last = None if row.batch is None else row.batch.cell
+                batch = queue.pop_batch(key, pool.staged, last, bool(row.occupied.any()))
+                if batch is None:
+                    continue
+                row.batch = batch
+                row.next = 0
                 inputs = program.make_inputs(seed, batch.cell, batch.trials)
                 if last is None or last.shared != batch.cell.shared:
                     row.shared = pool.draw_shared(inputs)
                 started = pool.start_trials(row.shared, inputs)
-                state = pool.init_state(row.shared, started) if state is None else state
+                if state is None:
+                    state = pool.init_state(row.shared, started)
                 state = pool.stage_trials(state, row.shared, started, np.int32(index))
             if state is None:
                 return
@@ -343,9 +348,11 @@ def run_pool(program: Program, pool: Pool, key: Key, seed: int, queue: Queue) ->
             state, chunk = pool.run_chunk(
                 state, sources, occupied, np.bool_(refilling), np.int32(max_steps)
             )
-            running, steps, busy = np.asarray(chunk.running), int(chunk.steps), int(chunk.busy)
+            running = np.asarray(chunk.running)
+            steps = int(chunk.steps)
             now = time.monotonic()
-            late = running & (now - np.stack([row.begun for row in rows]) > queue.trial_timeout)
+            begun = np.stack([row.begun for row in rows])
+            late = running & (now - begun > queue.trial_timeout)
             ended = (occupied & ~running) | late
             # Most chunks of long trials end none: their results stay on the device.
             values = jax.device_get(chunk.results) if ended.any() else {}
@@ -356,13 +363,12 @@ def run_pool(program: Program, pool: Pool, key: Key, seed: int, queue: Queue) ->
             for value in results.values():
                 value[late[ended]] = make_blanks((), value.dtype)
             results[TIMED_OUT_AFTER] = np.where(late[ended], queue.trial_timeout, np.nan)
-        cells, trials = (
-            np.stack([row.cells for row in rows]),
-            np.stack([row.trials for row in rows]),
-        )
+        cells = np.stack([row.cells for row in rows])
+        trials = np.stack([row.trials for row in rows])
         for row, over in zip(rows, ended, strict=True):
             row.occupied &= ~over
-        queue.record_chunk(cells[ended], trials[ended], results, busy, steps * occupied.size)
+        executed = steps * occupied.size
+        queue.record_chunk(cells[ended], trials[ended], results, int(chunk.busy), executed)
         if steps and not math.isinf(queue.trial_timeout):
             affordable = CHUNK_SHARE * queue.trial_timeout * steps / max(now - call.begin, 1e-6)
             max_steps = max(1, min(int(affordable), 8 * max_steps, MAX_STEPS))

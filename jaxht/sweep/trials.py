@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -11,13 +11,14 @@ from jaxht._typing import Array, Numeric, PRNGKey
 from jaxht.constraints import Constraint
 from jaxht.objectives import LeastSquares
 from jaxht.objectives.objective import Objective
-from jaxht.planted import metrics
-from jaxht.planted.ensembles import Problem
+from jaxht.planted import ensembles, metrics
 from jaxht.runner import Carry, Stop, advance, finish, prepare, start
-from jaxht.runner import Problem as Prepared
+from jaxht.runner import Problem as PreparedProblem
 from jaxht.solvers.solver import Solver
 from jaxht.solvers.status import Status
 from jaxht.sweep.grid import stable_hash
+
+__all__ = ["Cell", "Ensemble", "Method", "Metric", "Recovery", "Run", "Trial"]
 
 
 @dataclass(frozen=True)
@@ -93,10 +94,6 @@ class Run(Protocol):
         ...
 
 
-# A run is left if it would not reach the truth though it went so many times as fast as before, or
-# if it is so many times as near to the truth as it has to be.
-FASTER, NEARER = 10, 2
-
 Trial = Callable[[PRNGKey, Cell], Mapping[str, Numeric]]
 
 
@@ -126,9 +123,30 @@ class FunctionRun:
         return case
 
 
-Ensemble = Callable[[PRNGKey, Cell], Problem]
+Ensemble = Callable[[PRNGKey, Cell], ensembles.Problem]
 Method = Callable[[Objective, Cell], tuple[Constraint, Solver]]
 Metric = Callable[[Array, Array], Array]
+
+
+class RecoveryCase(NamedTuple):
+    """A trial of :class:`Recovery`: the prepared problem, the key of its solver, and the truth."""
+
+    problem: PreparedProblem
+    key: PRNGKey
+    x_true: Array
+
+
+class RecoveryCarry(NamedTuple):
+    """The state of such a trial: the loop's, and x at the last look, or None without looks."""
+
+    loop: Carry
+    x_before: Array | None
+
+
+# A run is left if it would not reach the truth though it went so many times as fast as before, or
+# if it is so many times as near to the truth as it has to be.
+FASTER = 10
+NEARER = 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -192,60 +210,53 @@ class Recovery:
                 f"look_every must be even and at least 2, or None; got {self.look_every}"
             )
 
-    def draw(self, key: PRNGKey, cell: Cell) -> tuple[Prepared, PRNGKey, Array]:
+    def draw(self, key: PRNGKey, cell: Cell) -> RecoveryCase:
         """The prepared problem, the key of the solver, and the truth."""
         planted = self.ensemble(key, cell)
         objective = self.objective(planted.A, planted.y)
         constraint, solver = self.methods[cell["solver"]](objective, cell)
         stop = self.stop(cell) if callable(self.stop) else self.stop
         problem, _, _ = prepare(objective, constraint, solver, key=key, stop=stop)
-        return problem, jax.random.fold_in(key, stable_hash(cell["solver"])), planted.x_true
+        solver_key = jax.random.fold_in(key, stable_hash(cell["solver"]))
+        return RecoveryCase(problem, solver_key, planted.x_true)
 
-    def start(self, case: tuple[Prepared, PRNGKey, Array]) -> tuple[Carry, Any]:
+    def start(self, case: RecoveryCase) -> RecoveryCarry:
         """The carry of the runner before the first step, and its x where it is looked at."""
-        problem, key, _ = case
-        carry = start(problem, None, key)
-        return carry, None if self.look_every is None else carry.iterate.x
+        loop = start(case.problem, None, case.key)
+        return RecoveryCarry(loop, None if self.look_every is None else loop.iterate.x)
 
-    def running(self, carry: tuple[Carry, Any]) -> Array:
+    def running(self, carry: RecoveryCarry) -> Array:
         """Whether no stopping test has been met, and the run has not been left."""
-        return carry[0].status == Status.RUNNING
+        return carry.loop.status == Status.RUNNING
 
-    def advance(
-        self, case: tuple[Prepared, PRNGKey, Array], carry: tuple[Carry, Any]
-    ) -> tuple[Carry, Any]:
+    def advance(self, case: RecoveryCase, carry: RecoveryCarry) -> RecoveryCarry:
         """One step of the solver, and perhaps a look at where the last steps have led."""
-        problem, _, x_true = case
-        before, x_before = carry
-        after = advance(problem, before, 1)
+        loop = advance(case.problem, carry.loop, 1)
         if self.look_every is None:
-            return after, None
-        x, limit = after.iterate.x, problem.stop.max_steps
-        look = (after.num_steps % self.look_every == 0) & (after.status == Status.RUNNING)
-        reach = (
-            FASTER
-            * (limit - after.num_steps)
-            / self.look_every
-            * metrics.estimation_error(x, x_before)
-        )
-        error = metrics.estimation_error(x, x_true)
-        decided = look & ((reach < error - self.radius) | (NEARER * error < self.radius))
-        after = replace(
-            after, status=jnp.where(decided, Status.MAX_STEPS, after.status)
-        )  # it stays as it is from here
-        return after, jnp.where(look, x, x_before)
+            return RecoveryCarry(loop, None)
+        x = loop.iterate.x
+        looks = (loop.num_steps % self.look_every == 0) & (loop.status == Status.RUNNING)
+        steps_left = case.problem.stop.max_steps - loop.num_steps
+        move = metrics.estimation_error(x, carry.x_before)
+        reach = FASTER * steps_left / self.look_every * move
+        error = metrics.estimation_error(x, case.x_true)
+        is_decided = (reach < error - self.radius) | (NEARER * error < self.radius)
+        # With another status than RUNNING it stays as it is from here.
+        status = jnp.where(looks & is_decided, Status.MAX_STEPS, loop.status)
+        x_before = jnp.where(looks, x, carry.x_before)
+        return RecoveryCarry(replace(loop, status=status), x_before)
 
-    def finish(
-        self, case: tuple[Prepared, PRNGKey, Array], carry: tuple[Carry, Any]
-    ) -> dict[str, Numeric]:
+    def finish(self, case: RecoveryCase, carry: RecoveryCarry) -> dict[str, Numeric]:
         """The metrics, and the counts of the run."""
-        problem, _, x_true = case
-        result = finish(problem, carry[0])
-        left = (carry[0].status == Status.MAX_STEPS) & (carry[0].num_steps < problem.stop.max_steps)
-        counts = ("full_gradients", "sample_gradients", "projections")
+        loop = carry.loop
+        result = finish(case.problem, loop)
+        has_steps_left = loop.num_steps < case.problem.stop.max_steps
+        was_left = (loop.status == Status.MAX_STEPS) & has_steps_left
         return {
-            **{name: metric(result.x, x_true) for name, metric in self.metrics.items()},
-            "status": jnp.where(left, Status.RUNNING, result.status),
+            **{name: metric(result.x, case.x_true) for name, metric in self.metrics.items()},
+            "status": jnp.where(was_left, Status.RUNNING, result.status),
             "num_steps": result.num_steps,
-            **{name: getattr(result.counts, name) for name in counts},
+            "full_gradients": result.counts.full_gradients,
+            "sample_gradients": result.counts.sample_gradients,
+            "projections": result.counts.projections,
         }
