@@ -1,5 +1,5 @@
-r"""Information criteria: the fit of a solution and the price of its size, from which a sparsity is
-chosen.
+r"""Information criteria, by which a sparsity is chosen: the fit of a solution plus a price of its
+size.
 
 With L the likelihood at x, k the number of parameters, n of samples and d of candidates,
 
@@ -18,30 +18,23 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax import lax
+from jax.scipy.special import gammaln
 
 from jaxht._checks import check_kind
 from jaxht._dataclass import integer, pytree
 from jaxht._repr import describe
 from jaxht._typing import Array, Numeric, PRNGKey
 from jaxht.constraints import Constraint
+from jaxht.diagnostics._models import likelihood
 from jaxht.objectives.linear_model import LinearModel
-from jaxht.objectives.losses import (
-    CoxLoss,
-    GammaLoss,
-    LogisticLoss,
-    OrdinalLoss,
-    PoissonLoss,
-    SoftmaxLoss,
-    SquaredLoss,
-    SquaredNormLoss,
-)
 from jaxht.objectives.objective import Objective
 from jaxht.runner import Result, Stop
 from jaxht.runner._path import solve_path
 from jaxht.runner._validation import least_of
 from jaxht.solvers.solver import Solver
 from jaxht.solvers.status import Status
+
+__all__ = ["Criterion", "SparsityChoice", "aic", "bic", "choose_k", "deviance", "ebic", "gic"]
 
 #: ``criterion(objective, x)``, a scalar: the least is the best.
 Criterion = Callable[[Any, Array], Array]
@@ -70,24 +63,16 @@ def deviance(objective: Objective, x: Array) -> Array:
         >>> round(float(jaxht.criteria.deviance(f, jnp.zeros(2))), 4)  # 2 log 2 for each sample
         2.7726
     """
-    model = _likelihood(objective)
+    model = likelihood(objective)
     u = model.linear_predictor(model.predict(x))
-    if isinstance(model.loss, GammaLoss):
-        return _gamma_deviance(model, u)
-    losses = model.loss.value(u, model.y)
-    total = jnp.sum(losses if model.weights is None else model.weights * losses)
-    if isinstance(model.loss, SquaredLoss | SquaredNormLoss):
-        num = _num_samples(model) * (model.y.size // model.num_samples)
-        return num * jnp.log(2 * total / num)
-    return 2 * total
+    return model.loss.deviance(u, model.y, model.sample_weights)
 
 
 def aic(objective: Objective, x: Array, *, size: Numeric | None = None) -> Array:
     """The information criterion of Akaike, ``-2 log L + 2 k``.
 
     Args:
-        objective: as of :func:`deviance`.
-        x: a solution, shaped like the variable.
+        objective, x: as of :func:`deviance`.
         size: k, the number of free parameters, a scalar; None: of entries that are not 0. Of rank r
             it is ``r (m + p - r)``.
 
@@ -114,9 +99,8 @@ def bic(objective: Objective, x: Array, *, size: Numeric | None = None) -> Array
     """The Bayesian information criterion, ``-2 log L + k log n``.
 
     Args:
-        objective: as of :func:`deviance`; n is the number of samples, of :class:`jaxht.Cox` that of
-            events.
-        x: a solution, shaped like the variable.
+        objective, x: as of :func:`deviance`; n is the number of samples, or for :class:`jaxht.Cox`
+            of events.
         size: k, as of :func:`aic`.
 
     Returns:
@@ -135,8 +119,8 @@ def bic(objective: Objective, x: Array, *, size: Numeric | None = None) -> Array
         >>> round(float(jaxht.criteria.bic(f, jnp.array([3.0, 0.0]))), 4)  # 2 log(1/2) + log 2
         -0.6931
     """
-    model = _likelihood(objective)
-    return deviance(model, x) + _size(x, size) * jnp.log(_num_samples(model))
+    model = likelihood(objective)
+    return deviance(model, x) + _size(x, size) * jnp.log(_num_observations(model))
 
 
 def ebic(
@@ -155,8 +139,7 @@ def ebic(
     criterion is consistent for ``gamma > 1 - 1 / (2 kappa)`` if d is of the order of n^kappa.
 
     Args:
-        objective: as of :func:`deviance`.
-        x: a solution, shaped like the variable, of d entries.
+        objective, x: as of :func:`deviance`; x has d entries.
         gamma: from 0, where it is the BIC, to 1; a scalar.
         size: k, as of :func:`aic`.
         selected: s, how many items are selected, a scalar; None: k.
@@ -180,9 +163,8 @@ def ebic(
         1.3863
     """
     s = jnp.asarray(_size(x, size) if selected is None else selected, x.dtype)
-    m = jnp.asarray(x.size if items is None else items, x.dtype)
-    log_gamma = jax.scipy.special.gammaln
-    log_binomial = log_gamma(m + 1) - log_gamma(s + 1) - log_gamma(m - s + 1)
+    m = _num_items(x, items)
+    log_binomial = gammaln(m + 1) - gammaln(s + 1) - gammaln(m - s + 1)
     return bic(objective, x, size=size) + 2 * gamma * log_binomial
 
 
@@ -193,8 +175,7 @@ def gic(
     the SIC of abess.
 
     Args:
-        objective: as of :func:`deviance`, of at least 3 samples.
-        x: a solution, shaped like the variable, of d entries.
+        objective, x: as of :func:`deviance`, with at least 3 samples; x has d entries.
         size: k, as of :func:`aic`.
         items: m, as of :func:`ebic`.
 
@@ -215,15 +196,29 @@ def gic(
         >>> round(float(jaxht.criteria.gic(f, x) - jaxht.criteria.deviance(f, x)), 4)
         0.1033
     """
-    model = _likelihood(objective)
-    price = jnp.log(jnp.asarray(x.size if items is None else items, x.dtype)) * jnp.log(
-        jnp.log(_num_samples(model))
-    )
+    model = likelihood(objective)
+    price = jnp.log(_num_items(x, items)) * jnp.log(jnp.log(_num_observations(model)))
     return deviance(model, x) + _size(x, size) * price
 
 
+def _num_observations(model: LinearModel) -> Array:
+    """n, as a number of the model's dtype."""
+    weights = model.sample_weights
+    return model.loss.num_observations(model.y, weights).astype(weights.dtype)
+
+
+def _num_items(x: Array, items: Numeric | None) -> Array:
+    """m, as a number of the dtype of x."""
+    return jnp.asarray(x.size if items is None else items, x.dtype)
+
+
+def _size(x: Array, size: Numeric | None) -> Numeric:
+    """k: the number of entries that are not 0, unless it is given."""
+    return jnp.sum(x != 0, dtype=x.dtype) if size is None else size
+
+
 @pytree
-class Choice:
+class SparsityChoice:
     """The result of :func:`choose_k` for m sparsities.
 
     Attributes:
@@ -249,7 +244,7 @@ def choose_k(
     stop: Stop = Stop(),
     both_ways: bool = False,
     patience: int | None = None,
-) -> Choice:
+) -> SparsityChoice:
     """Solve for every sparsity by :func:`jaxht.path`, and choose the one whose solution has the
     least criterion.
 
@@ -269,7 +264,7 @@ def choose_k(
             computed.
 
     Returns:
-        A :class:`Choice`.
+        A :class:`SparsityChoice`.
 
     Raises:
         ValueError: where :func:`jaxht.path` or the criterion raises it, and for a patience that is
@@ -293,85 +288,4 @@ def choose_k(
     )
     values = jax.vmap(lambda x: criterion(objective, x))(results.x)
     values = jnp.where(jnp.isnan(values) | (results.status == Status.RUNNING), jnp.inf, values)
-    return Choice(least_of(ks, values), values, results)
-
-
-def _gamma_deviance(model: LinearModel, u: Array) -> Array:
-    r"""``-2 log L`` of gamma variables of means exp(u), at the shape nu that maximises L, less
-    terms of y alone.
-
-    .. math::
-        \log L = n (g(\nu) - \nu D), \qquad g(\nu) = \nu \log \nu - \log \Gamma(\nu) - \nu, \qquad
-        D = \tfrac1n \textstyle\sum_i s_i (r_i - \log r_i - 1), \quad r_i = y_i e^{-u_i}
-
-    The maximum is where ``g'(nu) = log nu - psi(nu) = D``: by Newton's method for log nu (Minka
-    2002 has the start)."""
-    log_ratio = jnp.log(model.y) - u
-    terms = jnp.expm1(log_ratio) - log_ratio
-    n = _num_samples(model)
-    D = jnp.sum(terms if model.weights is None else model.weights * terms) / n
-
-    def improve(_: Numeric, nu: Array) -> Array:
-        slope = _stirling(nu)[1]
-        bend = 1 / nu - jax.scipy.special.polygamma(1, nu)  # below 0
-        return nu * jnp.exp(jnp.clip((D - slope) / (nu * bend), -1, 1))
-
-    nu = (3 - D + jnp.sqrt((D - 3) ** 2 + 24 * D)) / (12 * D)
-    nu = lax.fori_loop(0, 8, improve, nu)
-    return -2 * n * (_stirling(nu)[0] - nu * D)
-
-
-def _stirling(nu: Array) -> tuple[Array, Array]:
-    """``g = nu log nu - log Gamma(nu) - nu`` and ``g' = log nu - psi(nu)``, by their series where
-    they would cancel."""
-    large = nu > LARGE
-    near, far = jnp.where(large, LARGE, nu), jnp.where(large, nu, LARGE)
-    inverse = 1 / far
-    square = inverse**2
-    log, special = jnp.log(near), jax.scipy.special
-    g = near * log - special.gammaln(near) - near
-    series = jnp.log(far / (2 * jnp.pi)) / 2 - inverse * (
-        1 / 12 - square * (1 / 360 - square / 1260)
-    )
-    slope = log - special.digamma(near)
-    slope_series = inverse / 2 + square * (1 / 12 - square * (1 / 120 - square / 252))
-    return jnp.where(large, series, g), jnp.where(large, slope_series, slope)
-
-
-def _likelihood(objective: Objective) -> LinearModel:
-    """The objective, prepared, whose loss is known to be the logarithm of a likelihood."""
-    likelihoods = (
-        SquaredLoss
-        | SquaredNormLoss
-        | LogisticLoss
-        | SoftmaxLoss
-        | OrdinalLoss
-        | PoissonLoss
-        | GammaLoss
-        | CoxLoss
-    )
-    if not isinstance(objective, LinearModel) or not isinstance(objective.loss, likelihoods):
-        raise ValueError(
-            "objective must have the logarithm of a likelihood for its loss: squared errors, logistic, softmax, "
-            f"ordinal, Poisson, gamma or Cox; got {type(objective).__name__}"
-        )
-    return objective.prepare()
-
-
-def _num_samples(model: LinearModel) -> Array:
-    """n, as a number of the model's dtype; the sum of the weights; of the partial likelihood that
-    of events."""
-    if isinstance(model.loss, CoxLoss):
-        return jnp.asarray(model.loss.num_events(model.y), model.penalty.dtype)
-    return jnp.asarray(
-        model.num_samples if model.weights is None else jnp.sum(model.weights), model.penalty.dtype
-    )
-
-
-def _size(x: Array, size: Numeric | None) -> Numeric:
-    """The number of entries that are not 0, unless it is given."""
-    return jnp.sum(x != 0, dtype=x.dtype) if size is None else size
-
-
-# The shape above which a series is more accurate than a difference.
-LARGE = 20.0
+    return SparsityChoice(least_of(ks, values), values, results)

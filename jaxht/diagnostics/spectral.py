@@ -2,7 +2,6 @@
 them."""
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +13,15 @@ from jaxht.linalg.projections import hard_threshold
 from jaxht.linalg.selection import k_largest_mask, mask_to_indices
 from jaxht.objectives.objective import Objective
 
+__all__ = [
+    "largest_sparse_eigenvalue",
+    "restricted_condition_number",
+    "restricted_smoothness",
+    "restricted_step_size",
+    "smallest_sparse_eigenvalue",
+]
+
+#: Starts of the power steps: so many coordinate vectors, and as many random vectors.
 NUM_STARTS = 16
 MAX_POWER_STEPS = 100
 
@@ -48,23 +56,31 @@ def largest_sparse_eigenvalue(
         >>> round(float(jaxht.spectral.largest_sparse_eigenvalue(lambda v: diagonal * v, diagonal, 2)), 3)
         4.0
     """
-    d, dtype = diagonal.shape[0], diagonal.dtype
-    num = min(NUM_STARTS, d)
-    largest = mask_to_indices(k_largest_mask(diagonal, num), num)
-    vertices = (largest[:, None] == lax.iota(jnp.int32, d)).astype(dtype)
-    random = jax.random.normal(jax.random.key(0), (NUM_STARTS, d), dtype)
-    v = jnp.concatenate([vertices, jax.vmap(lambda z: _normalise(hard_threshold(z, s))[0])(random)])
+    (d,) = diagonal.shape
+    num_vertices = min(NUM_STARTS, d)
+    largest = mask_to_indices(k_largest_mask(diagonal, num_vertices), num_vertices)
+    vertices = jax.nn.one_hot(largest, d, dtype=diagonal.dtype)
+    random = jax.random.normal(jax.random.key(0), (NUM_STARTS, d), diagonal.dtype)
 
-    def step(carry: Any) -> Any:
-        count, _, v, image, value = carry
-        v = jax.vmap(lambda z: _normalise(hard_threshold(z, s))[0])(image)
+    def truncate(rows):
+        return jax.vmap(lambda row: _normalise(hard_threshold(row, s)))(rows)
+
+    def evaluate(v):
         image = jax.vmap(product)(v)
-        new = jnp.sum(v * image, axis=1)
-        return count + 1, jnp.any(new > (1 + rtol) * value), v, image, jnp.maximum(value, new)
+        return image, jnp.sum(v * image, axis=1)
 
-    image = jax.vmap(product)(v)
-    start = (0, jnp.array(True), v, image, jnp.sum(v * image, axis=1))
-    value = lax.while_loop(lambda carry: (carry[0] < MAX_POWER_STEPS) & carry[1], step, start)[-1]
+    def step(carry):
+        count, _, image, value = carry
+        image, new = evaluate(truncate(image))
+        has_increased = jnp.any(new > (1 + rtol) * value)
+        return count + 1, has_increased, image, jnp.maximum(value, new)
+
+    def goes_on(carry):
+        count, has_increased, _, _ = carry
+        return (count < MAX_POWER_STEPS) & has_increased
+
+    image, value = evaluate(jnp.concatenate([vertices, truncate(random)]))
+    *_, value = lax.while_loop(goes_on, step, (0, jnp.array(True), image, value))
     return jnp.max(value)
 
 
@@ -158,30 +174,13 @@ def restricted_condition_number(objective: Objective, s: Numeric, x: Array | Non
         4.0
     """
     x = jnp.zeros(objective.shape, objective.dtype) if x is None else x
-    product, diagonal = objective.hessian(x, objective.predict(x)), _diagonal(objective)
-    top, bottom = (
-        largest_sparse_eigenvalue(product, diagonal, s),
-        smallest_sparse_eigenvalue(product, diagonal, s),
-    )
+    product = objective.hessian(x, objective.predict(x))
+    diagonal = _diagonal(objective)
+    top = largest_sparse_eigenvalue(product, diagonal, s)
+    bottom = smallest_sparse_eigenvalue(product, diagonal, s)
     noise = objective.shape[0] * float(jnp.finfo(objective.dtype).eps) * top
-    return jnp.where(bottom > noise, top / jnp.where(bottom > noise, bottom, 1), jnp.inf)
-
-
-def _normalise(v: Array) -> tuple[Array, Array]:
-    """Compute v / ||v|| and ||v||, without over- or underflow of the squares; 0 and 0 for v = 0."""
-    tiny = float(jnp.finfo(v.dtype).tiny)
-    scale = jnp.clip(jnp.max(jnp.abs(v)), tiny, 1 / tiny)
-    unit = v / scale
-    norm = jnp.sqrt(jnp.vdot(unit, unit))
-    return unit / jnp.where(norm > 0, norm, 1), scale * norm
-
-
-def _diagonal(objective: Objective) -> Array:
-    if len(objective.shape) != 1:
-        raise ValueError(
-            f"objective must be over vectors; its variable has shape {objective.shape}"
-        )
-    return jnp.broadcast_to(objective.majorant().preconditioner(), objective.shape)
+    is_positive = bottom > noise
+    return jnp.where(is_positive, top / jnp.where(is_positive, bottom, 1), jnp.inf)
 
 
 def restricted_step_size(objective: Objective, k: Numeric) -> Array:
@@ -208,3 +207,19 @@ def restricted_step_size(objective: Objective, k: Numeric) -> Array:
         0.125
     """
     return 0.5 / restricted_smoothness(objective, jnp.minimum(2 * k, objective.shape[0]))
+
+
+def _normalise(v: Array) -> Array:
+    """Compute v / ||v||, without over- or underflow of the squares; 0 for v = 0."""
+    tiny = float(jnp.finfo(v.dtype).tiny)
+    unit = v / jnp.clip(jnp.max(jnp.abs(v)), tiny, 1 / tiny)
+    norm = jnp.sqrt(jnp.vdot(unit, unit))
+    return unit / jnp.where(norm > 0, norm, 1)
+
+
+def _diagonal(objective: Objective) -> Array:
+    if len(objective.shape) != 1:
+        raise ValueError(
+            f"objective must be over vectors; its variable has shape {objective.shape}"
+        )
+    return jnp.broadcast_to(objective.majorant().preconditioner(), objective.shape)

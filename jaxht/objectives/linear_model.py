@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxht._checks import check_array, check_scalars, warn_of_rounding
-from jaxht._dataclass import cast_numbers, pytree, replace, static
+from jaxht._dataclass import as_dtype, cast_numbers, pytree, replace, static
 from jaxht._typing import Array, ArrayDType, Numeric
 from jaxht.designs import Design, design
 from jaxht.linalg.operators import SymmetricOperator
@@ -221,6 +221,14 @@ class LinearModel(SumOverSamples):
             )
 
     # ---- weights and bounds ----
+
+    @property
+    def sample_weights(self) -> Array:
+        """``weights`` as an array: ones where there are none."""
+        dtype = self.penalty.dtype
+        if self.weights is None:
+            return jnp.ones(self.num_samples, dtype)
+        return as_dtype(self.weights, dtype)
 
     def weight(self, v: Array) -> Array:
         """``c s_i v_i``."""

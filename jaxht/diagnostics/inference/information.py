@@ -6,12 +6,13 @@ from jaxht._checks import check_kind
 from jaxht._dataclass import as_dtype
 from jaxht._typing import Array
 from jaxht.constraints import Support
-from jaxht.diagnostics.criteria import _likelihood, _num_samples
+from jaxht.diagnostics._models import likelihood, linear_model, refuse
 from jaxht.linalg.positive_definite import inverse
 from jaxht.linalg.precision import matmul
 from jaxht.objectives.linear_model import LinearModel
-from jaxht.objectives.losses import GammaLoss, SquaredLoss, SquaredNormLoss
 from jaxht.objectives.objective import Objective
+
+__all__ = ["standard_errors"]
 
 
 def standard_errors(
@@ -65,48 +66,46 @@ def standard_errors(
         [0.5774, 0.0]
     """
     check_kind(objective=objective)
-    model = _weighted_scores(objective) if sandwich else _likelihood(objective)
+    model = _sum_over_samples(objective) if sandwich else likelihood(objective)
     x = as_dtype(x, model.dtype)
     indices = support.require_indices()
     pred = model.predict(x)
+    u = model.linear_predictor(pred)
     rows = model.hessian(x, pred).rows(indices)
     H = rows.at[:, indices].get(mode="fill", fill_value=0)
     scale = model.normalise(jnp.ones((), H.dtype))
-    ridge = support.gather(jnp.broadcast_to(model.penalty, model.shape), indices)
     padding = (indices == x.size).astype(H.dtype)
     bread = inverse(H / scale + jnp.diag(padding))
-    u = model.linear_predictor(pred)
     if sandwich:
-        scores = model.loss.derivative(u, model.y) ** 2
-        scores = scores if model.weights is None else model.weights * scores
+        squared_scores = model.sample_weights * model.loss.derivative(u, model.y) ** 2
         columns = model.design.columns(indices)
-        meat = matmul(columns * scores, columns.T)
+        meat = matmul(columns * squared_scores, columns.T)
     else:
+        ridge = support.gather(jnp.broadcast_to(model.penalty, model.shape), indices)
         meat = _dispersion(model, u, support) * (H - jnp.diag(ridge)) / scale
     variances = jnp.diagonal(matmul(bread, matmul(meat, bread)))
     return support.scatter(jnp.sqrt(variances), indices)
 
 
-def _weighted_scores(objective: Objective) -> LinearModel:
+def _sum_over_samples(objective: Objective) -> LinearModel:
     """The objective, prepared, which is a sum over samples of one output."""
-    if isinstance(objective, LinearModel):
-        model = objective.prepare()
-        if len(model.pred_shape) == 1 and model.loss.is_separable and model.loss.is_smooth:
-            return model
-    raise ValueError(
-        "objective must be a linear model of one output, a sum over samples of a smooth loss, for a sandwich; got "
-        f"{type(objective).__name__}"
+    requirement = (
+        "a linear model of one output, a sum over samples of a smooth loss, for a sandwich"
     )
+    model = linear_model(objective, requirement)
+    has_one_output = len(model.pred_shape) == 1
+    if not (has_one_output and model.loss.is_separable and model.loss.is_smooth):
+        refuse(objective, requirement)
+    return model
 
 
 def _dispersion(model: LinearModel, u: Array, support: Support) -> Array:
-    """phi."""
-    free = _num_samples(model) * (u.size // model.num_samples) - support.size.astype(u.dtype)
-    if isinstance(model.loss, SquaredLoss | SquaredNormLoss):
-        squares = (u - model.y) ** 2
-    elif isinstance(model.loss, GammaLoss):
-        squares = jnp.expm1(jnp.log(model.y) - u) ** 2
-    else:
+    """phi: the squared residuals over the degrees of freedom, or 1."""
+    squares = model.loss.squared_residuals(u, model.y)
+    if squares is None:
         return jnp.ones((), u.dtype)
     squares = squares.reshape(model.num_samples, -1)
-    return jnp.sum(squares if model.weights is None else model.weights[:, None] * squares) / free
+    weights = model.sample_weights
+    num_targets = jnp.sum(weights) * squares.shape[1]
+    degrees_of_freedom = num_targets - support.size.astype(u.dtype)
+    return jnp.sum(weights[:, None] * squares) / degrees_of_freedom

@@ -23,13 +23,15 @@ from jaxht._dataclass import as_dtype, pytree
 from jaxht._typing import Array, Numeric, PRNGKey
 from jaxht.constraints import Sparse
 from jaxht.designs import Dense
+from jaxht.diagnostics._models import linear_model, refuse
 from jaxht.linalg.lapack import eigh
 from jaxht.linalg.positive_definite import inverse
 from jaxht.linalg.precision import matmul
-from jaxht.objectives.linear_model import LinearModel
 from jaxht.objectives.objective import Objective
 from jaxht.runner import Result, Stop, path
 from jaxht.solvers.solver import Solver
+
+__all__ = ["Knockoffs", "gaussian_knockoffs", "knockoff_threshold", "knockoffs"]
 
 
 @pytree
@@ -91,9 +93,7 @@ def knockoffs(
         fdr: q, the share of false discoveries, from 0 to 1, a scalar, traced.
         k_max: the length of the path, an int, static; None: ``min(n // 2, d)``. It should hold all
             features that are true, and some copies.
-        mean: as of :func:`gaussian_knockoffs`.
-        covariance: as of :func:`gaussian_knockoffs`.
-        construction: as of :func:`gaussian_knockoffs`.
+        mean, covariance, construction: as of :func:`gaussian_knockoffs`.
         stop: limits and tolerances of each run, a :class:`jaxht.Stop`.
 
     Returns:
@@ -117,32 +117,28 @@ def knockoffs(
         [0, 1, 2, 3, 4, 5, 6, 7]
     """
     check_kind(objective=objective, solver=solver, stop=stop)
-    if (
-        not isinstance(objective, LinearModel)
-        or not isinstance(objective.design, Dense)
-        or len(objective.shape) != 1
-    ):
-        raise ValueError(
-            f"objective must be a linear model of one output on a dense design; got {type(objective).__name__}"
-        )
-    model = objective.prepare()
-    (n, d), dtype = model.design.shape, model.penalty.dtype
+    requirement = "a linear model of one output on a dense design"
+    model = linear_model(objective, requirement)
+    if not isinstance(model.design, Dense) or len(model.shape) != 1:
+        refuse(objective, requirement)
+    n, d = model.design.shape
     k_max = max(1, min(n // 2, d)) if k_max is None else k_max
     if not 1 <= k_max <= d:
         raise ValueError(f"k_max must lie between 1 and the number of features, {d}; got {k_max}")
-    A = jnp.asarray(as_dtype(model.design.array, dtype))
-    keys = jax.random.split(key, 3)
+    A = jnp.asarray(as_dtype(model.design.array, model.penalty.dtype))
+    copy_key, exchange_key, path_key = jax.random.split(key, 3)
     copies = gaussian_knockoffs(
-        A, keys[0], mean=mean, covariance=covariance, construction=construction
+        A, copy_key, mean=mean, covariance=covariance, construction=construction
     )
-    exchanged = jax.random.bernoulli(keys[1], shape=(d,))
-    pair = jnp.where(exchanged, copies, A), jnp.where(exchanged, A, copies)
+    exchanged = jax.random.bernoulli(exchange_key, shape=(d,))
+    left = jnp.where(exchanged, copies, A)
+    right = jnp.where(exchanged, A, copies)
     l2 = jnp.tile(model.penalty, 2) if jnp.ndim(model.penalty) else model.l2
-    both = dataclasses.replace(model, A=Dense(jnp.concatenate(pair, axis=1)), l2=l2)
-    results = path(both, Sparse(), solver, ks=range(1, k_max + 1), key=keys[2], stop=stop)
-    left, right = jnp.sum(jnp.abs(results.x), axis=0).reshape(2, d)
-    scale = jnp.std(jnp.concatenate([A, copies]), axis=0)
-    statistics = jnp.where(exchanged, right - left, left - right) * scale
+    both = dataclasses.replace(model, A=Dense(jnp.concatenate([left, right], axis=1)), l2=l2)
+    results = path(both, Sparse(), solver, ks=range(1, k_max + 1), key=path_key, stop=stop)
+    size_left, size_right = jnp.sum(jnp.abs(results.x), axis=0).reshape(2, d)
+    ahead = jnp.where(exchanged, size_right - size_left, size_left - size_right)
+    statistics = ahead * jnp.std(jnp.concatenate([A, copies]), axis=0)
     threshold = knockoff_threshold(statistics, fdr)
     return Knockoffs(statistics >= threshold, statistics, threshold, copies, results)
 
@@ -179,10 +175,10 @@ def knockoff_threshold(statistics: Array, fdr: Numeric, *, plus: bool = True) ->
     sizes = jnp.abs(W)
     behind = jnp.sum(W <= -sizes[:, None], axis=1, dtype=W.dtype)
     ahead = jnp.sum(W >= sizes[:, None], axis=1, dtype=W.dtype)
-    rate = (behind + (1 if plus else 0)) / jnp.maximum(ahead, 1)
-    return jnp.min(
-        jnp.where((rate <= as_dtype(fdr, rate.dtype)) & (sizes > 0), sizes, jnp.inf)
-    )  # 1/10 <= 0.1
+    rate = (behind + int(plus)) / jnp.maximum(ahead, 1)
+    # In the dtype of the rates, so that 1/10 <= 0.1.
+    is_low = rate <= as_dtype(fdr, rate.dtype)
+    return jnp.min(jnp.where(is_low & (sizes > 0), sizes, jnp.inf))
 
 
 def gaussian_knockoffs(
@@ -240,58 +236,59 @@ def gaussian_knockoffs(
         )
     mean = jnp.mean(A, axis=0) if mean is None else jnp.asarray(mean, A.dtype)
     centred = A - mean
-    sigma = (
-        matmul(centred.T, centred) / n if covariance is None else jnp.asarray(covariance, A.dtype)
-    )
+    if covariance is None:
+        covariance = matmul(centred.T, centred) / n
+    sigma = jnp.asarray(covariance, A.dtype)
     if mean.shape != (d,) or sigma.shape != (d, d):
         raise ValueError(
-            f"mean and covariance must have shapes ({d},) and ({d}, {d}); got {mean.shape}, {sigma.shape}"
+            f"mean and covariance must have shapes ({d},) and ({d}, {d}); got {mean.shape}, "
+            f"{sigma.shape}"
         )
     scale = jnp.sqrt(jnp.diagonal(sigma))
     R = sigma / (scale * scale[:, None])
-    values, V = eigh(R)
-    eps = float(jnp.finfo(A.dtype).eps)
-    inverted = matmul(V / jnp.maximum(values, d * eps), V.T)
-    equal = jnp.full(d, jnp.clip(2 * values[0], 0, 1))
-    s = equal if construction == "equicorrelated" else minimise_reconstructability(R, equal / 2)
-    away = inverted * s
-    rest, Q = eigh(2 * jnp.diag(s) - away * s[:, None])
+    eigenvalues, V = eigh(R)
+    floor = d * float(jnp.finfo(A.dtype).eps)
+    R_inverse = matmul(V / jnp.maximum(eigenvalues, floor), V.T)
+    s = jnp.full(d, jnp.clip(2 * eigenvalues[0], 0, 1))
+    if construction == "mvr":
+        s = minimise_reconstructability(R, s / 2)
+    slopes = R_inverse * s
+    variances, Q = eigh(2 * jnp.diag(s) - slopes * s[:, None])
+    root = Q * jnp.sqrt(jnp.maximum(variances, 0))
     noise = jax.random.normal(key, (n, d), A.dtype)
     z = centred / scale
-    drawn = z - matmul(z, away) + matmul(noise, (Q * jnp.sqrt(jnp.maximum(rest, 0))).T)
-    return mean + scale * drawn
+    return mean + scale * (z - matmul(z, slopes) + matmul(noise, root.T))
+
+
+#: A coordinate descent ends where no s_j changes by more than this, times the root of the epsilon.
+CHANGE_IN_ROOT_EPS = 4.0
+MAX_SWEEPS = 100
 
 
 def minimise_reconstructability(R: Array, s: Array) -> Array:
-    """Minimise ``tr (2 R - diag(s))^-1 + sum_j 1 / s_j`` by coordinate descent, in closed form by
-    coordinate.
+    """Minimise ``tr (2 R - diag(s))^-1 + sum_j 1 / s_j`` by exact coordinate descent.
 
-    Args:
-        R: (d, d), a positive definite correlation matrix.
-        s: (d,), a start inside: ``0 < s`` and ``diag(s) < 2 R``.
+    R (d, d) is a positive definite correlation matrix, s (d,) a start with ``0 < diag(s) < 2 R``."""
+    tolerance = CHANGE_IN_ROOT_EPS * float(jnp.finfo(R.dtype).eps) ** 0.5
 
-    Returns:
-        (d,).
-    """
-    tolerance = TOLERANCE * float(jnp.finfo(R.dtype).eps) ** 0.5
-
-    def update(j: Numeric, carry: tuple[Array, Array]) -> tuple[Array, Array]:
+    def update(j, carry):
         # With C = (2 R - diag(s))^-1 and s_j + t: C grows by t c c' / (1 - t c_j), c its column.
         s, C = carry
         column = C[:, j]
         root = jnp.sqrt(jnp.vdot(column, column))
         t = (1 - root * s[j]) / (root + column[j])
-        return s.at[j].add(t), C + jnp.outer(column, column) * (t / (1 - t * column[j]))
+        C = C + jnp.outer(column, column) * (t / (1 - t * column[j]))
+        return s.at[j].add(t), C
 
-    def sweep(carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+    def sweep(carry):
         count, s, _ = carry
         new, _ = lax.fori_loop(0, s.size, update, (s, inverse(2 * R - jnp.diag(s))))
         return count + 1, new, jnp.max(jnp.abs(new - s))
 
-    begin = (jnp.zeros((), jnp.int32), s, jnp.full((), jnp.inf, s.dtype))
-    return lax.while_loop(
-        lambda carry: (carry[0] < MAX_SWEEPS) & (carry[2] > tolerance), sweep, begin
-    )[1]
+    def goes_on(carry):
+        count, _, change = carry
+        return (count < MAX_SWEEPS) & (change > tolerance)
 
-
-MAX_SWEEPS, TOLERANCE = 100, 4.0
+    start = (jnp.zeros((), jnp.int32), s, jnp.full((), jnp.inf, s.dtype))
+    _, s, _ = lax.while_loop(goes_on, sweep, start)
+    return s

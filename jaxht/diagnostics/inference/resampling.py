@@ -6,15 +6,21 @@ import jax
 import jax.numpy as jnp
 
 from jaxht._checks import check_kind
-from jaxht._dataclass import as_dtype, cast_numbers, pytree
+from jaxht._dataclass import cast_numbers, pytree
 from jaxht._typing import Array, Numeric, PRNGKey
 from jaxht.constraints import SelectionConstraint
+from jaxht.diagnostics._models import linear_model
 from jaxht.linalg.selection import k_largest_mask
 from jaxht.objectives.linear_model import LinearModel
 from jaxht.objectives.objective import Objective
 from jaxht.runner import Result, Stop, solve
 from jaxht.solvers.solver import Solver
 from jaxht.subproblems import refit
+
+__all__ = ["Bootstrap", "Stability", "bootstrap", "stability_selection"]
+
+#: What objectives must be, in an error message.
+REQUIREMENT = "a linear model, whose samples have weights"
 
 
 @pytree
@@ -55,15 +61,17 @@ class Stability:
 
         Source: Shah & Samworth 2013, Theorem 2.
         """
-        m = self.frequencies.size
-        B, theta = self.results.status.shape[0] / 2, self.mean_size / m
-        low = 0.5 / (2 * threshold - 1 - 1 / (2 * B))
-        high = 4 * (1 - threshold + 1 / (2 * B)) / (1 + 1 / B)
-        least = jnp.maximum(0.5 + theta**2, 0.5 + 1 / (2 * B) + 0.75 * theta**2)
-        holds = (threshold > least) & (theta <= 3**-0.5)
-        return jnp.where(
-            holds, jnp.where(threshold <= 0.75, low, high) * theta * self.mean_size, jnp.inf
+        num_pairs = self.results.status.shape[0] / 2
+        half = 1 / (2 * num_pairs)
+        theta = self.mean_size / self.frequencies.size
+        factor = jnp.where(
+            threshold <= 0.75,
+            0.5 / (2 * threshold - 1 - half),
+            4 * (1 - threshold + half) / (1 + 1 / num_pairs),
         )
+        least = jnp.maximum(0.5 + theta**2, 0.5 + half + 0.75 * theta**2)
+        holds = (threshold > least) & (theta <= 3**-0.5)
+        return jnp.where(holds, factor * theta * self.mean_size, jnp.inf)
 
 
 def stability_selection(
@@ -109,24 +117,22 @@ def stability_selection(
         ([3, 7], True)
     """
     check_kind(objective=objective, constraint=constraint, solver=solver, stop=stop)
-    model, own = _with_weights(objective)
-    n, dtype = own.size, own.dtype
+    model = linear_model(objective, REQUIREMENT)
+    weights = model.sample_weights
 
-    def halves(key: PRNGKey) -> Array:
-        inside = k_largest_mask(jax.random.uniform(key, (n,), dtype), n // 2)
-        return jnp.stack([inside, ~inside])
+    def divide(key):
+        uniform = jax.random.uniform(key, weights.shape, weights.dtype)
+        in_first = k_largest_mask(uniform, weights.size // 2)
+        return jnp.stack([in_first, ~in_first])
 
-    def run(inside: Array, key: PRNGKey) -> Result:
-        return solve(
-            dataclasses.replace(model, weights=own * inside), constraint, solver, key=key, stop=stop
-        )
+    def run(in_half, key):
+        half = dataclasses.replace(model, weights=weights * in_half)
+        return solve(half, constraint, solver, key=key, stop=stop)
 
     keys = jax.random.split(key, 3 * num_pairs)
-    masks = jax.vmap(halves)(keys[:num_pairs]).reshape(2 * num_pairs, n)
-    results = jax.vmap(run)(masks, keys[num_pairs:])
-    prepared = constraint.prepare(model.shape)
-    active = jax.vmap(prepared.active)(results.x)
-    frequencies = jnp.mean(active.reshape(2 * num_pairs, -1), axis=0, dtype=dtype)
+    halves = jax.vmap(divide)(keys[:num_pairs]).reshape(2 * num_pairs, -1)
+    results = jax.vmap(run)(halves, keys[num_pairs:])
+    frequencies = _frequencies(model, constraint, results.x)
     return Stability(frequencies, jnp.sum(frequencies), results)
 
 
@@ -158,9 +164,9 @@ class Bootstrap:
         Source: Efron 1981, the percentile method.
         """
         tail = (1 - jnp.asarray(level, self.coefficients.dtype)) / 2
-        return jnp.quantile(self.coefficients, tail, axis=0), jnp.quantile(
-            self.coefficients, 1 - tail, axis=0
-        )
+        lower = jnp.quantile(self.coefficients, tail, axis=0)
+        upper = jnp.quantile(self.coefficients, 1 - tail, axis=0)
+        return lower, upper
 
 
 def bootstrap(
@@ -183,20 +189,16 @@ def bootstrap(
     coefficients their level is not the probability that they cover the truth.
 
     Args:
-        objective: a linear model; weights it has count in each resample.
-        constraint: for example ``Sparse(10)``: k items are selected from each resample. Refits on
-            gathered columns need its k_max.
-        solver: for example ``OMP()``.
+        objective, constraint, solver, stop: as of :func:`stability_selection`, for each resample.
+            Refits on gathered columns need the k_max of the constraint.
         key: PRNG key, for the resamples and for solvers that draw random numbers.
         num_resamples: B, an int, static.
-        stop: limits and tolerances of each run, a :class:`jaxht.Stop`.
 
     Returns:
         :class:`Bootstrap`.
 
     Raises:
-        ValueError: for an objective that is no linear model, and where :func:`jaxht.solve` raises
-        it.
+        ValueError: as :func:`stability_selection`.
 
     Cost: B runs side by side, and a refit of each; a shared A is not copied.
 
@@ -212,30 +214,24 @@ def bootstrap(
         ([3, 7], True)
     """
     check_kind(objective=objective, constraint=constraint, solver=solver, stop=stop)
-    model, own = _with_weights(objective)
-    n, dtype = own.size, own.dtype
+    model = linear_model(objective, REQUIREMENT)
+    weights = model.sample_weights
+    n = weights.size
 
-    def run(draws: PRNGKey, key: PRNGKey) -> tuple[Array, Result]:
-        counts = jnp.zeros(n, dtype).at[jax.random.randint(draws, (n,), 0, n)].add(1)
-        resampled = dataclasses.replace(model, weights=own * counts)
+    def run(draw_key, key):
+        draws = jax.random.randint(draw_key, (n,), 0, n)
+        counts = jnp.zeros(n, weights.dtype).at[draws].add(1)
+        resampled = dataclasses.replace(model, weights=weights * counts)
         result = solve(resampled, constraint, solver, key=key, stop=stop)
-        return refit(cast_numbers(resampled, dtype), result.support, result.x).x, result
+        resampled = cast_numbers(resampled, weights.dtype)
+        return refit(resampled, result.support, result.x).x, result
 
     keys = jax.random.split(key, 2 * num_resamples)
     coefficients, results = jax.vmap(run)(keys[:num_resamples], keys[num_resamples:])
-    prepared = constraint.prepare(model.shape)
-    active = jax.vmap(prepared.active)(coefficients).reshape(num_resamples, -1)
-    return Bootstrap(jnp.mean(active, axis=0, dtype=dtype), coefficients, results)
+    return Bootstrap(_frequencies(model, constraint, coefficients), coefficients, results)
 
 
-def _with_weights(objective: Objective) -> tuple[LinearModel, Array]:
-    """The objective, prepared, and the weights of its samples."""
-    if not isinstance(objective, LinearModel):
-        raise ValueError(
-            f"objective must be a linear model, whose samples have weights; got {type(objective).__name__}"
-        )
-    model = objective.prepare()
-    dtype = model.penalty.dtype
-    return model, jnp.ones(model.num_samples, dtype) if model.weights is None else as_dtype(
-        model.weights, dtype
-    )
+def _frequencies(model: LinearModel, constraint: SelectionConstraint, xs: Array) -> Array:
+    """The share of the solutions xs in which each item is active, (m,)."""
+    active = jax.vmap(constraint.prepare(model.shape).active)(xs)
+    return jnp.mean(active.reshape(len(xs), -1), axis=0, dtype=model.penalty.dtype)

@@ -51,6 +51,18 @@ class Loss(Protocol):
         """This loss, with what products of its Hessian at u share computed once."""
         return self
 
+    def num_observations(self, y: Array, weights: Array) -> Array:
+        """The sample size n of a likelihood, a scalar."""
+        return jnp.sum(weights)
+
+    def deviance(self, u: Array, y: Array, weights: Array) -> Array:
+        """``-2 log L`` at the most likely dispersion, up to a number that does not depend on u."""
+        return 2 * jnp.sum(weights * self.value(u, y))
+
+    def squared_residuals(self, u: Array, y: Array) -> Array | None:
+        """Squared residuals of mean phi, the dispersion, shaped like u; None where phi is 1."""
+        return None
+
 
 class ScalarLoss(Loss):
     """Base of the losses of one output, which also have a conjugate ``l*(a; y) = sup_u (a u - l(u;

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 
 from jaxht._dataclass import pytree, static
 from jaxht._typing import Array, Numeric
+from jaxht.objectives.losses.likelihoods import gaussian_deviance
 from jaxht.objectives.losses.loss import Loss, check_class_ids
 
 __all__ = ["SoftmaxLoss", "SquaredNormLoss"]
@@ -91,3 +92,11 @@ class SquaredNormLoss(Loss):
     def hessian_product(self, u: Array, y: Array, v: Array) -> Array:
         """v."""
         return v
+
+    def deviance(self, u: Array, y: Array, weights: Array) -> Array:
+        """``N log(RSS / N)`` for N targets."""
+        return gaussian_deviance(self.squared_residuals(u, y), weights)
+
+    def squared_residuals(self, u: Array, y: Array) -> Array:
+        """``(u - y)^2``."""
+        return (u - y) ** 2

@@ -7,6 +7,7 @@ from jax.scipy.special import xlogy
 from jaxht._checks import known_values
 from jaxht._dataclass import pytree
 from jaxht._typing import Array, Numeric
+from jaxht.objectives.losses.likelihoods import gamma_deviance, gaussian_deviance
 from jaxht.objectives.losses.loss import ScalarLoss, UnitCurvatureLoss
 
 __all__ = ["GammaLoss", "HuberLoss", "PoissonLoss", "SquaredLoss"]
@@ -46,6 +47,14 @@ class SquaredLoss(UnitCurvatureLoss):
     def within(self, a: Array, y: Array) -> Array:
         """a itself."""
         return a
+
+    def deviance(self, u: Array, y: Array, weights: Array) -> Array:
+        """``N log(RSS / N)`` for N targets."""
+        return gaussian_deviance(self.squared_residuals(u, y), weights)
+
+    def squared_residuals(self, u: Array, y: Array) -> Array:
+        """``(u - y)^2``."""
+        return (u - y) ** 2
 
 
 @pytree
@@ -225,3 +234,11 @@ class GammaLoss(ScalarLoss):
     def within(self, a: Array, y: Array) -> Array:
         """``a < 1``."""
         return jnp.minimum(a, 1 - float(jnp.finfo(a.dtype).eps))
+
+    def deviance(self, u: Array, y: Array, weights: Array) -> Array:
+        """``-2 log L`` at the shape that fits best, less terms of y alone."""
+        return gamma_deviance(jnp.log(y) - u, weights)
+
+    def squared_residuals(self, u: Array, y: Array) -> Array:
+        """``(y / exp(u) - 1)^2``."""
+        return jnp.expm1(jnp.log(y) - u) ** 2

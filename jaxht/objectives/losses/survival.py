@@ -110,9 +110,9 @@ class CoxLoss(Loss):
         log_hazards, means = _cumulate(events[order], means[last][order], reverse=True)
         return jnp.exp(u + log_hazards[first]) * (v - means[first])
 
-    def num_events(self, y: Array) -> Array:
-        """``sum_i s_i e_i``."""
-        return jnp.sum(y[:, 1] if self.weights is None else self.weights * y[:, 1])
+    def num_observations(self, y: Array, weights: Array) -> Array:
+        """The number of events, ``sum_i s_i e_i``."""
+        return jnp.sum(weights * y[:, 1])
 
     def _log_shares(self, u: Array) -> Array:
         """``log(s exp(u))``; ABSENT for weights of 0."""
