@@ -6,6 +6,7 @@
 * Protocols, which are also names of :mod:`jaxht`: :class:`Solver`, :class:`Objective`,
   :class:`SumOverSamples`, :class:`Constraint`, :class:`SelectionConstraint`,
   :class:`ModelSubspace`. :class:`SymmetricOperator` for Hessians.
+* Base classes: :class:`LinearModel` with a :class:`Loss` or :class:`ScalarLoss`, :class:`Design`.
 * A step of a solver returns an :class:`Iterate`, made by :func:`evaluate`, its state, and an
   :class:`Info`; the runner adds these up to :class:`Counts`.
 * Pursuits: :func:`refit` gives a :class:`Refit`; :class:`CycleDetector`, :func:`has_decreased`,
@@ -19,9 +20,12 @@
 
 from jaxht._dataclass import integer, mixed, pytree, signed, static
 from jaxht.constraints import Constraint, ModelSubspace, SelectionConstraint, check_selection
+from jaxht.designs import Design
 from jaxht.linalg.lanes import lane_by_lane
 from jaxht.linalg.operators import SymmetricOperator
 from jaxht.objectives import Objective, SumOverSamples
+from jaxht.objectives.linear_model import LinearModel
+from jaxht.objectives.losses import Loss, ScalarLoss
 from jaxht.runner import Carry, Problem, advance, finish, prepare, start
 from jaxht.solvers import Counts, Info, Iterate, Solver, evaluate
 from jaxht.solvers.pursuit import CycleDetector, has_decreased, pursuit_step_size
@@ -35,12 +39,16 @@ __all__ = [
     "Constraint",
     "Counts",
     "CycleDetector",
+    "Design",
     "Info",
     "Iterate",
+    "LinearModel",
+    "Loss",
     "ModelSubspace",
     "Objective",
     "Problem",
     "Refit",
+    "ScalarLoss",
     "SelectionConstraint",
     "Solver",
     "SumOverSamples",

@@ -15,12 +15,14 @@ from jaxht import ensembles
 pytestmark = pytest.mark.usefixtures("all_quickly")
 
 TEXT = (Path(__file__).parents[1] / "CONTRIBUTING.md").read_text(encoding="utf-8")
-EXAMPLES = re.findall(
+PARTS = re.findall(
     r"### A (\S+?)(?: solver)?: (\d+) concepts, (\d+) lines\n.*?```python\n(.*?)```",
     TEXT,
     re.DOTALL,
 )
-MOST = {"full-gradient": 8, "pursuit": 10, "greedy": 12, "stochastic": 12}
+MOST = {"full-gradient": 8, "pursuit": 10, "greedy": 12, "stochastic": 11}
+EXAMPLES = [part for part in PARTS if part[0] in MOST]
+OTHERS = {kind: part for kind, *part in PARTS if kind not in MOST}
 
 # What is read off these, or called on them, is a concept; the fields of an iterate are one with it.
 OWNERS = {"objective", "batch", "constraint", "iterate", "cycles", "CycleDetector"}
@@ -55,6 +57,62 @@ def concepts(code):
 
 def test_every_kind_is_there():
     assert {kind for kind, *_ in EXAMPLES} == set(MOST)
+    assert set(OTHERS) == {"loss", "constraint", "design"}
+
+
+def statements(code):
+    """Its lines but for imports and docstrings."""
+    lines = (line.strip() for line in code.splitlines())
+    return [line for line in lines if line and not line.startswith(("import", "from", '"""'))]
+
+
+def example(kind):
+    """What the code of a loss, a constraint or a design defines, once it is counted."""
+    num_concepts, num_lines, code = OTHERS[kind]
+    used = concepts("\n".join(re.findall(r"^from jaxht.*", code, re.M)))
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.FunctionDef):
+            used.add(node.name)
+        if isinstance(node, ast.Name) and node.id in ("k", "k_max", "shape", "dtype"):
+            used.add(node.id)
+    assert len(used) <= int(num_concepts), sorted(used)
+    assert len(statements(code)) <= int(num_lines)
+    namespace = {}
+    exec(code, namespace)
+    return namespace
+
+
+def test_a_loss_is_added_as_said():
+    LogCosh = example("loss")["LogCosh"]
+    rng = np.random.default_rng(0)
+    A = rng.normal(size=(80, 12)).astype(np.float32)
+    y = A[:, 3] - 2 * A[:, 7] + 0.1 * rng.normal(size=80).astype(np.float32)
+    f = LogCosh(A, y, 0.01)
+    for solver in (jaxht.NIHT(), jaxht.HTP(), jaxht.LocalSearch(num_starts=2, num_moves=4)):
+        result = jaxht.solve(f, jaxht.Sparse(2), solver)
+        assert result.succeeded and result.support.numpy().tolist() == [3, 7]
+        residual = A @ np.asarray(result.x) - y
+        value = np.mean(np.log(np.cosh(residual))) + 0.005 * np.sum(np.square(result.x))
+        np.testing.assert_allclose(result.value, value, rtol=1e-5)
+
+
+def test_a_constraint_is_added_as_said():
+    SparseInBall = example("constraint")["SparseInBall"]
+    f = jaxht.LeastSquares(np.eye(4, dtype=np.float32), np.float32([3, 0, -4, 1]), mean=False)
+    result = jaxht.solve(f, SparseInBall(2, 2.5), jaxht.IHT(step_size=0.5))
+    # The nearest point: the two largest entries, of norm 5, at half of their length.
+    np.testing.assert_allclose(result.x, [1.5, 0, -2, 0], rtol=1e-5)
+
+
+def test_a_design_is_added_as_said():
+    A = example("design")["Differences"]((30, 30))
+    matrix = np.eye(30) - np.eye(30, k=-1)
+    np.testing.assert_allclose(A.column_norms(), np.linalg.norm(matrix, axis=0), rtol=1e-6)
+    x = np.zeros(30, np.float32)
+    x[[4, 20]] = 2, -3
+    f = jaxht.LeastSquares(A, np.float32(matrix @ x), mean=False)
+    result = jaxht.solve(f, jaxht.Sparse(2), jaxht.HTP(step_size=0.3))
+    np.testing.assert_allclose(result.x, x, atol=1e-4)
 
 
 @pytest.mark.parametrize(
