@@ -11,8 +11,7 @@ from sklearn.linear_model import orthogonal_mp, orthogonal_mp_gram
 
 import jaxht
 from benchmarks.timing import interleaved, report
-from jaxht.subproblems import refit
-from jaxht.subproblems.scores import forward_scores
+from jaxht.subproblems import refit, subproblem
 
 SKLEARN = "scikit-learn orthogonal_mp"
 
@@ -117,7 +116,7 @@ def local_search(n: int, d: int, k: int) -> None:
 
     @jax.jit
     def formula(x: jax.Array, rest: jax.Array) -> jax.Array:
-        return f.value(x, f.predict(x)) - forward_scores(f, constraint, rest, x)
+        return f.value(x, f.predict(x)) - subproblem(f, constraint).forward_scores(rest, x)
 
     @jax.jit
     def plain_refits(x: jax.Array, rest: jax.Array) -> jax.Array:

@@ -22,8 +22,7 @@ from jax.flatten_util import ravel_pytree
 
 import jaxht
 from jaxht import Status
-from jaxht.extend import Carry, Problem, advance, finish, prepare, start
-from jaxht.subproblems import differentiate_at
+from jaxht.extend import Carry, Problem, advance, finish, prepare, start, subproblem
 
 # The limits that a run has met; all other failures are of f, data or step sizes, which optimistix
 # calls divergence.
@@ -108,7 +107,7 @@ class OnSupport(optx.AbstractAdjoint):
         y, out = optx.ImplicitAdjoint().apply(primal_fn, rewrite_fn, fixed, tags)
         f = objective_of(fn, y, args).prepare()
         support = solver.constraint.prepare(f.shape).support_of(flat(y))
-        return f.unravel(differentiate_at(f, support, flat(y))), out
+        return f.unravel(subproblem(f, support).differentiate(support, flat(y))), out
 
 
 def objective_of(fn: Callable, y: Any, args: Any) -> jaxht.Custom:

@@ -11,7 +11,8 @@
   :class:`Info`; the runner adds these up to :class:`Counts`.
 * Pursuits: :func:`refit` gives a :class:`Refit`; :class:`CycleDetector`, :func:`has_decreased`,
   :func:`pursuit_step_size`.
-* Greedy solvers: :func:`check_selection`, :func:`best_item`, :func:`forward_scores`.
+* Greedy solvers: :func:`check_selection`, :func:`best_item`; a :class:`Subproblem`, which
+  :func:`subproblem` chooses, has scores of items.
 * Factorisations in solvers and trials, under vmap on CPUs: :func:`lane_by_lane`.
 * Stochastic solvers: :func:`init_stochastic`, :func:`run_updates`, :func:`batch_smoothness`.
 * One run, piece by piece: :func:`prepare` a :class:`Problem`, :func:`start`, :func:`advance` a
@@ -31,8 +32,7 @@ from jaxht.solvers import Counts, Info, Iterate, Solver, evaluate
 from jaxht.solvers.pursuit import CycleDetector, has_decreased, pursuit_step_size
 from jaxht.solvers.sampling import batch_smoothness, init_stochastic, run_updates
 from jaxht.solvers.selection import best_item
-from jaxht.subproblems import Refit, refit
-from jaxht.subproblems.scores import forward_scores
+from jaxht.subproblems import Refit, Subproblem, refit, subproblem
 
 __all__ = [
     "Carry",
@@ -51,6 +51,7 @@ __all__ = [
     "ScalarLoss",
     "SelectionConstraint",
     "Solver",
+    "Subproblem",
     "SumOverSamples",
     "SymmetricOperator",
     "advance",
@@ -59,7 +60,6 @@ __all__ = [
     "check_selection",
     "evaluate",
     "finish",
-    "forward_scores",
     "has_decreased",
     "init_stochastic",
     "integer",
@@ -73,4 +73,5 @@ __all__ = [
     "signed",
     "start",
     "static",
+    "subproblem",
 ]

@@ -24,8 +24,7 @@ from jaxht import (
     Sparse,
     Status,
 )
-from jaxht.subproblems import batches, refit
-from jaxht.subproblems.scores import insertion_gains
+from jaxht.subproblems import by_products, refit, subproblem
 from tests import reference
 from tests.util import host, quick, solve, x64
 
@@ -281,7 +280,7 @@ def test_the_gains_of_all_candidates_are_those_of_refits(l2, weighted):
             return f.value(more.x, more.pred)
 
         refits = f.value(minimum.x, minimum.pred) - jax.lax.map(value, jnp.arange(12))
-        return refits, insertion_gains(f, constraint.support(jnp.asarray(inside)))
+        return refits, subproblem(f, constraint).forward_scores(jnp.asarray(inside), jnp.zeros(12))
 
     refits, gains = both()
     np.testing.assert_allclose(gains[~inside], refits[~inside], atol=1e-10)
@@ -413,7 +412,7 @@ def test_refits_are_side_by_side_or_in_turn(solver, monkeypatch):
         ]
 
     side_by_side = runs()
-    monkeypatch.setattr(batches, "LARGE", 0)
+    monkeypatch.setattr(by_products, "MIN_SERIAL_ENTRIES", 0)
     for one, other in zip(side_by_side, runs(), strict=True):
         jax.tree.map(
             functools.partial(np.testing.assert_allclose, rtol=1e-10, atol=1e-12), one, other

@@ -572,7 +572,7 @@ def test_lanes_one_after_the_other_are_those_at_once(name, monkeypatch):
 
     weights = np.random.default_rng(0).uniform(0.5, 2, N)
     at_once = quick(everything)(weights)
-    monkeypatch.setattr(newton, "LARGE", 0)
+    monkeypatch.setattr(newton, "MIN_SERIAL_ENTRIES", 0)
     one_by_one = quick(lambda s: everything(s))(weights)
     jax.tree.map(
         functools.partial(np.testing.assert_allclose, rtol=1e-9, atol=1e-12), one_by_one, at_once
@@ -582,13 +582,13 @@ def test_lanes_one_after_the_other_are_those_at_once(name, monkeypatch):
 @pytest.mark.parametrize(("num_samples", "calls"), [(100, "of the longest"), (20_000, "of each")])
 def test_lanes_with_long_columns_wait_for_no_other(num_samples, calls, monkeypatch):
     """The last lane is separable and takes all steps."""
-    taken, solver = [], columns.Gathered.solver
+    taken, solver = [], columns.GatheredModel.solver
 
     def counted(f, w, *args):
         jax.debug.callback(lambda _: taken.append(1), w)
         return solver(f, w, *args)
 
-    monkeypatch.setattr(columns.Gathered, "solver", counted)
+    monkeypatch.setattr(columns.GatheredModel, "solver", counted)
     rng, k = np.random.default_rng(0), 4
     A = rng.standard_normal((num_samples, k))
     y = np.where(A[:, 0] + rng.standard_normal((3, num_samples)) > 0, 1.0, -1.0)
@@ -611,8 +611,10 @@ def test_lanes_with_long_columns_wait_for_no_other(num_samples, calls, monkeypat
 
 def test_newton_steps_end_where_rounding_ends_them(monkeypatch):
     """Of columns that are nearly parallel, whose last steps never become short."""
-    taken, solver = [], columns.Gathered.solver
-    monkeypatch.setattr(columns.Gathered, "solver", lambda *args: taken.append(1) or solver(*args))
+    taken, solver = [], columns.GatheredModel.solver
+    monkeypatch.setattr(
+        columns.GatheredModel, "solver", lambda *args: taken.append(1) or solver(*args)
+    )
     rng, n, k = np.random.default_rng(0), 2000, 8
     A, y = 1 + 1e-3 * rng.standard_normal((n, k)), np.where(rng.standard_normal(n) > 1, 1.0, -1.0)
     with x64(), jax.disable_jit():

@@ -17,7 +17,7 @@ from jaxht.constraints.support import Support
 from jaxht.linalg.positive_definite import inverse, logdet
 from jaxht.objectives.precision import XI
 from jaxht.subproblems import refit as refit_on_support
-from jaxht.subproblems.scores import values_without
+from jaxht.subproblems import subproblem
 from tests import reference
 from tests.util import host, quick, x64
 
@@ -381,7 +381,7 @@ def test_values_without_an_edge():
         S, selected = np.linalg.inv(W) + 0.1 * np.eye(p), (rng.random(i.size) < 0.7) | (p == 3)
         f, edges = GaussianPrecision(S), Edges(1, k_max=i.size).prepare(W.shape)
         values = quick(
-            lambda f, W, selected, edges=edges: values_without(f, edges, selected, W, W)
+            lambda f, W, selected, edges=edges: subproblem(f, edges).values_without(selected, W, W)
         )(f, W, selected)
         rests = np.repeat(W[None], i.size, axis=0)
         rests[range(i.size), i, j] = rests[range(i.size), j, i] = 0

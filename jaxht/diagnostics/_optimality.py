@@ -16,7 +16,7 @@ from jaxht.constraints import Constraint, SelectionConstraint, Sparse
 from jaxht.linalg.products import Variable, cast_variable, known_by_products
 from jaxht.objectives.objective import Objective, check_products
 from jaxht.runner import call_on_device
-from jaxht.subproblems import theorem_holds
+from jaxht.subproblems import subproblem
 
 
 class Optimality(NamedTuple):
@@ -206,7 +206,7 @@ def _differentiability(
 ) -> Differentiability:
     objective, constraint = jax.tree.map(jnp.asarray, (objective, constraint))
     support = constraint.support_of(x)
-    stationary, regular, strict = theorem_holds(objective, support, x)
+    stationary, regular, strict = subproblem(objective, constraint).regularity(support, x)
     gradient = objective.gradient(x, objective.predict(x))
     eta = 1 / objective.majorant().coordinate_norm() if step_size is None else step_size
     slack = jnp.sqrt(jnp.asarray(float(jnp.finfo(x.dtype).eps), x.dtype))

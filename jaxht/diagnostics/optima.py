@@ -14,11 +14,9 @@ from numpy.typing import ArrayLike
 from jaxht._checks import check_kind
 from jaxht._dataclass import pytree
 from jaxht._typing import Array
-from jaxht.constraints import ModelSubspace, SelectionConstraint, Sparse, Support, check_selection
-from jaxht.objectives import LeastSquares
+from jaxht.constraints import ModelSubspace, SelectionConstraint, Support, check_selection
 from jaxht.objectives.objective import Objective
-from jaxht.subproblems import refit
-from jaxht.subproblems.batches import map_refits
+from jaxht.subproblems import subproblem
 
 MAX_SUPPORTS = 10_000_000
 
@@ -51,7 +49,7 @@ def exhaustive_search(
         constraint: :class:`jaxht.Sparse`, :class:`jaxht.Groups` or :class:`jaxht.Edges`, whose k (a
             Python int) and keep are concrete; what keep marks is in every support.
         batch_size: supports that are refitted at a time, under vmap. Static. On CPUs one at a time
-            where columns are long: see :func:`jaxht.subproblems.batches.map_refits`.
+            where columns are long: see :meth:`jaxht.subproblems.Subproblem.map_refits`.
 
     Returns:
         An :class:`Optimum`. Among equal supports it is the first in lexicographic order. Of convex
@@ -82,6 +80,7 @@ def exhaustive_search(
         raise ValueError(
             "k and keep must not be traced: supports are enumerated before the program is compiled"
         )
+    problem = subproblem(objective, constraint)
     zeros = jnp.zeros(objective.shape, objective.dtype)
     num = jax.eval_shape(constraint.scores, zeros).size
     kept = np.flatnonzero(np.broadcast_to(np.ravel(active), (num,)))
@@ -89,19 +88,14 @@ def exhaustive_search(
 
     def refit_on(subset: Array) -> tuple[Array, Support, Array]:
         support = constraint.support(jnp.zeros(num, bool).at[subset].set(True))
-        found = refit(objective, support, zeros)
+        found = problem.refit(support, zeros)
         return found.x, support, objective.value(found.x, found.pred)
 
-    if (
-        isinstance(objective, LeastSquares)
-        and isinstance(constraint, Sparse)
-        and constraint.bounds is None
-    ):
+    if problem.is_quadratic:
         values = _quadratic_values(objective, subsets, batch_size)
     else:
-        values = map_refits(
-            lambda subset: refit_on(subset)[-1], objective, constraint, batch_size=batch_size
-        )(subsets)
+        evaluate = problem.map_refits(lambda subset: refit_on(subset)[-1], batch_size=batch_size)
+        values = evaluate(subsets)
     best = jnp.argmin(jnp.where(jnp.isnan(values), jnp.inf, values))
     # As a loop of one step it is one program also outside jit.
     x, support, value = jax.tree.map(

@@ -11,7 +11,7 @@ from jaxht.objectives.objective import Objective
 from jaxht.runner._sharing import share_program
 from jaxht.solvers import HTP, IHT, NIHT, LocalSearch
 from jaxht.solvers.solver import Solver
-from jaxht.subproblems.swaps import is_quadratic
+from jaxht.subproblems import subproblem
 
 
 def default_solver(objective: Objective, constraint: Constraint) -> Solver:
@@ -71,7 +71,7 @@ def scale_search(objective: Any, constraint: SelectionConstraint) -> LocalSearch
     k = max(1, shared.k_max or 0)
     default = LocalSearch()
     patience = default.patience
-    if is_quadratic(objective, constraint):
+    if subproblem(objective, constraint).is_quadratic:
         work = 10 * k * min(d, 1024) + (0 if d <= n else n * min(d, 1024)) + k * n * d // 25
     elif isinstance(objective, LinearModel) and not objective.design.gathers(k):
         return LocalSearch(num_starts=1, patience=1, num_candidates=1)

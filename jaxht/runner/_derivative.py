@@ -11,14 +11,14 @@ from jaxht._dataclass import replace
 from jaxht._typing import Array
 from jaxht.constraints import Constraint
 from jaxht.objectives.objective import Objective
-from jaxht.subproblems import differentiate_at
+from jaxht.subproblems import subproblem
 
 
 def differentiate(objective: Objective, constraint: Constraint, result: Any) -> Any:
     r"""A result whose x and value have derivatives by the numbers of the objective and of the
     constraint's bounds.
 
-    Those of x are those of :func:`jaxht.subproblems.differentiate_at`, on its support, whatever steps
+    Those of x are those of :meth:`jaxht.subproblems.Subproblem.differentiate`, on its support, whatever steps
     have led to x; and
 
     .. math::
@@ -61,7 +61,8 @@ def _solution_jvp(primals: tuple, tangents: tuple) -> tuple:
     def minimum(numbers: list[Array]) -> Any:
         objective, constraint = problem(numbers)
         point = lax.stop_gradient(x)
-        return differentiate_at(objective, constraint.support_of(point), point)
+        support = constraint.support_of(point)
+        return subproblem(objective, support).differentiate(support, point)
 
     def minimal_value(numbers: list[Array], x: Any) -> Array:
         objective, _ = problem(numbers)

@@ -18,8 +18,7 @@ from jaxht.solvers.omp import complete_selection
 from jaxht.solvers.selection import best_item, count, swap
 from jaxht.solvers.solver import Solver, Step
 from jaxht.solvers.status import Status
-from jaxht.subproblems import Refit, refit
-from jaxht.subproblems.batches import map_refits
+from jaxht.subproblems import Refit, refit, subproblem
 
 # A decrease of g_R below this many units in the last place of its value is none.
 ROUNDING_ULPS = 8
@@ -201,7 +200,9 @@ class ARHT(Solver):
             take_step = functools.partial(self._core_step, objective, constraint, state.rho, search)
             return lax.cond(core.ended, lambda core, key: (core, start), take_step, core, key)
 
-        mapped = map_refits(advance_core, objective, constraint, batch_size=self.num_cores)
+        mapped = subproblem(objective, constraint).map_refits(
+            advance_core, batch_size=self.num_cores
+        )
         moved, minima = mapped(cores, jnp.stack(keys))
         minima = jax.tree.map(
             lambda first, others: jnp.concatenate([first[None], others]), start, minima

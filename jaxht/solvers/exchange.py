@@ -17,8 +17,7 @@ from jaxht.solvers.pursuit import has_decreased
 from jaxht.solvers.selection import best_item, count, swap
 from jaxht.solvers.solver import Solver, Step
 from jaxht.solvers.status import Status
-from jaxht.subproblems import refit
-from jaxht.subproblems.scores import forward_scores
+from jaxht.subproblems import refit, subproblem
 
 # The least relative decrease of f by a swap, in units in the last place.
 DECREASE_ULPS = 64.0
@@ -151,7 +150,7 @@ class ExhaustiveLocalSearch(Solver):
         def exchange(S: Array) -> Array:
             j = best_item(-constraint.scores(iterate.x), S & ~constraint.always_active)
             rest = S & ~(j & (count(S) >= constraint.limit))
-            i = best_item(forward_scores(objective, constraint, rest, iterate.x), ~S)
+            i = best_item(subproblem(objective, constraint).forward_scores(rest, iterate.x), ~S)
             return swap(constraint, S, i, j)
 
         return refit_exchanged(objective, constraint, iterate, state, exchange, self.rtol)

@@ -13,8 +13,7 @@ from jaxht.solvers.iterate import Info, Iterate, evaluate
 from jaxht.solvers.selection import best_item, count
 from jaxht.solvers.solver import Solver, Step
 from jaxht.solvers.status import Status
-from jaxht.subproblems import refit
-from jaxht.subproblems.scores import values_without
+from jaxht.subproblems import refit, subproblem
 
 # What the curvature along a column of zeros is replaced by.
 LEAST_CURVATURE = 1e-30
@@ -111,7 +110,8 @@ class FoBa(Solver):
         S, gains, refit_only = state
         size = count(S)
 
-        increase = values_without(objective, constraint, S, iterate.x, iterate.pred) - iterate.value
+        values = subproblem(objective, constraint).values_without(S, iterate.x, iterate.pred)
+        increase = values - iterate.value
         j = best_item(-increase, S & ~constraint.always_active)
         back = jnp.any(j & (increase <= self.ratio * gains[size])) & ~refit_only
 

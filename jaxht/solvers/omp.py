@@ -1,7 +1,7 @@
 """Forward selection: orthogonal matching pursuit by derivatives, orthogonal least squares by the
 decrease of f."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax.numpy as jnp
 from jax import lax
@@ -16,9 +16,7 @@ from jaxht.solvers.pursuit import has_decreased
 from jaxht.solvers.selection import best_item, count
 from jaxht.solvers.solver import Solver, Step
 from jaxht.solvers.status import Status
-from jaxht.subproblems.columns import weight_by
-from jaxht.subproblems.growing_qr import GrowingQR, factorise, refit_growing
-from jaxht.subproblems.scores import forward_scores, gains_along
+from jaxht.subproblems import Growth, subproblem
 
 
 class OMPState(NamedTuple):
@@ -26,39 +24,13 @@ class OMPState(NamedTuple):
 
     Attributes:
         selected: bool, S.
-        factorisation: that of the columns of S; None where every refit is computed from scratch.
+        growth: the refits on S.
         refit_only: bool, whether the next step refits on S, which is that of x0, and adds nothing.
     """
 
     selected: Leaf
-    factorisation: GrowingQR | None
+    growth: Growth
     refit_only: Leaf
-
-
-class Curvature(NamedTuple):
-    """The curvature of f along each coordinate.
-
-    Attributes:
-        total: (d,), the diagonal of the Hessian.
-        remaining: (d,), what is left once f is minimised over ``num_directions`` directions.
-        num_directions: int32, the first ones of the factorisation.
-    """
-
-    total: Leaf
-    remaining: Leaf
-    num_directions: Leaf
-
-
-class OLSState(NamedTuple):
-    """The state of :class:`OLS`.
-
-    Attributes:
-        forward: the selection, its factorisation, and whether the next step only refits.
-        curvature: from which the candidates are scored; None where each is refitted.
-    """
-
-    forward: OMPState
-    curvature: Curvature | None
 
 
 @pytree
@@ -158,45 +130,33 @@ class OLS(Solver):
 
     def init(
         self, objective: Objective, constraint: SelectionConstraint, x0: Array, key: PRNGKey | None
-    ) -> Step[OLSState]:
+    ) -> Step[OMPState]:
         """x0 and its support, a factorisation of these columns, and the curvature of f along each
         coordinate."""
-        forward, info = init_forward(objective, constraint, x0)
-        curvature = None
-        if forward.factorisation is not None:
-            total = objective.majorant().diagonal()
-            curvature = Curvature(total, total, jnp.zeros((), jnp.int32))
-        return evaluate(objective, x0), OLSState(forward, curvature), info
+        return evaluate(objective, x0), *init_forward(objective, constraint, x0, scored=True)
 
     def step(
         self,
         objective: Objective,
         constraint: SelectionConstraint,
         iterate: Iterate,
-        state: OLSState,
-    ) -> Step[OLSState]:
+        state: OMPState,
+    ) -> Step[OMPState]:
         """i, S and x; the first step refits on the support of x0, if it has one."""
-        forward, curvature = state
-        qr = forward.factorisation
-        if qr is None or curvature is None:
-            gains = forward_scores(objective, constraint, forward.selected, iterate.x)
-        else:
-            remaining = subtract_directions(objective, qr, curvature)
-            gradient = objective.gradient(iterate.x, iterate.pred)
-            gains = gains_along(gradient, remaining, curvature.total)
-            curvature = Curvature(curvature.total, remaining, count(qr.mask))
-        new, forward, info = add_best(objective, constraint, iterate, forward, gains)
-        return new, OLSState(forward, curvature), info
+        problem = subproblem(objective, constraint)
+        scores, growth = state.growth.scores(problem, state.selected, iterate.x, iterate.pred)
+        return add_best(objective, constraint, iterate, state._replace(growth=growth), scores)
 
 
 def init_forward(
-    objective: Objective, constraint: SelectionConstraint, x0: Array
+    objective: Objective, constraint: SelectionConstraint, x0: Array, *, scored: bool = False
 ) -> tuple[OMPState, Info]:
     """The selection of x0, and FINISHED where k is 0."""
     check_selection(constraint)
     S = constraint.active(x0)
     status = jnp.where(constraint.limit > 0, Status.RUNNING, Status.FINISHED)
-    return OMPState(S, factorise(objective, constraint, S), jnp.any(S)), Info(status=status)
+    growth = subproblem(objective, constraint).growth(S, scored=scored)
+    return OMPState(S, growth, jnp.any(S)), Info(status=status)
 
 
 def add_best(
@@ -208,10 +168,11 @@ def add_best(
 ) -> Step[OMPState]:
     """Add the item of the largest score and refit; the first step refits on the support of x0, if
     it has one."""
-    S, qr, refit_only = state
+    S, growth, refit_only = state
     candidates = ~S & ~refit_only & (count(S) < constraint.limit)
     S |= best_item(scores, candidates)
-    found, qr = refit_growing(objective, qr, constraint.support(S), iterate.x)
+    problem = subproblem(objective, constraint)
+    found, growth = growth.refit(problem, constraint.support(S), iterate.x)
     new = evaluate(objective, found)
     accepted = refit_only | has_decreased(objective, new, iterate)
 
@@ -222,23 +183,7 @@ def add_best(
         accepted=accepted,
         refit_converged=found.converged,
     )
-    return tree_where(accepted, new, iterate), OMPState(S, qr, jnp.array(False)), info
-
-
-def subtract_directions(objective: Any, qr: GrowingQR, curvature: Curvature) -> Array:
-    r"""The curvature of least squares along each coordinate that is left once f is minimised over
-    all directions of a factorisation: ``H_jj - sum_q c (a_j' q)^2``, (d,); n d for each further
-    direction.
-
-    Values on the support have no meaning.
-    """
-
-    def subtract(i, remaining):
-        overlaps = objective.design.rmatvec(weight_by(objective, qr.images[i]))
-        return remaining - objective.normalise(overlaps**2)
-
-    directions = curvature.num_directions, count(qr.mask)
-    return lax.fori_loop(*directions, subtract, curvature.remaining)
+    return tree_where(accepted, new, iterate), OMPState(S, growth, jnp.array(False)), info
 
 
 def complete_selection(objective: Objective, constraint: SelectionConstraint, x0: Array) -> Array:

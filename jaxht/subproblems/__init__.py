@@ -1,15 +1,15 @@
-"""Refits: minimise an objective on the support that a solver has found, by the method that suits
-both.
+"""Subproblems: an objective on the supports of a constraint, by the methods that suit both.
 
-============================  =========================================  ===========================
-objective                     support                                    method
-============================  =========================================  ===========================
-precision matrix              a graph                                    :mod:`jaxht.subproblems.graph`
-least squares                 without bounds, gathered columns           closed form, :mod:`jaxht.subproblems.columns`
-other losses of one output    gathered columns                           Newton, :mod:`jaxht.subproblems.columns`
-linear models of a matrix     a column and a row space                   :mod:`jaxht.subproblems.low_rank`
-all others                    any                                        Newton-CG, :mod:`jaxht.subproblems.newton_cg`
-============================  =========================================  ===========================
+================================  =======================  =========================================
+objective                         space                    subproblem
+================================  =======================  =========================================
+least squares of one output       coordinates              :mod:`jaxht.subproblems.least_squares`
+other losses of one output        coordinates              :mod:`jaxht.subproblems.columns`
+the hinge                         any                      a sequence of smoothed hinges
+a precision matrix                a graph                  :mod:`jaxht.subproblems.graph`
+any                               a column and row space   :mod:`jaxht.subproblems.low_rank`
+all others                        any                      :mod:`jaxht.subproblems.by_products`
+================================  =======================  =========================================
 """
 
 from typing import Any
@@ -18,28 +18,66 @@ import jax.numpy as jnp
 
 from jaxht._typing import Array
 from jaxht.constraints.model_subspace import ModelSubspace
-from jaxht.constraints.subspace import Subspace
-from jaxht.constraints.support import Support
-from jaxht.linalg.products import known_by_products
+from jaxht.designs import MatrixDesign
 from jaxht.objectives.glm import Hinge
 from jaxht.objectives.linear_model import LeastSquares, LinearModel
 from jaxht.objectives.multi_output import MultiOutput
 from jaxht.objectives.objective import Objective
 from jaxht.objectives.precision import GaussianPrecision
+from jaxht.subproblems.by_products import Growth, Subproblem
 from jaxht.subproblems.columns import (
-    in_columns,
+    ColumnProblem,
+    HingeProblem,
+    LinearProblem,
     least_gamma,
-    refit_columns,
-    refit_hinge,
-    refit_least_squares,
     smooth_hinge,
 )
-from jaxht.subproblems.fixed_rank import at_rank, has_vectors
-from jaxht.subproblems.graph import on_graph, refit_graph
-from jaxht.subproblems.low_rank import refit_low_rank
-from jaxht.subproblems.newton import Coordinates, Regularity, regularity
-from jaxht.subproblems.newton import Refit as Refit
-from jaxht.subproblems.newton_cg import in_subspace, refit_by_products
+from jaxht.subproblems.graph import GraphProblem
+from jaxht.subproblems.least_squares import LeastSquaresProblem
+from jaxht.subproblems.low_rank import LowRankMeasurements, LowRankOutputs, LowRankProblem
+from jaxht.subproblems.newton import Refit, Regularity
+
+__all__ = ["Growth", "Refit", "Regularity", "Subproblem", "refit", "subproblem"]
+
+
+def subproblem(objective: Objective, space: Any) -> Subproblem:
+    """Choose how an objective is minimised on the supports of a space, and how moves are scored.
+
+    Nothing else in the library asks which class an objective, a design or a constraint has.
+
+    Args:
+        objective: prepared.
+        space: the problem's constraint, prepared, or one of its supports.
+
+    Returns:
+        A :class:`Subproblem`.
+
+    Cost: nothing.
+
+    Example:
+        >>> import jax.numpy as jnp, jaxht
+        >>> f = jaxht.LeastSquares(jnp.eye(3), jnp.array([3.0, 1.0, 2.0])).prepare()
+        >>> jaxht.extend.subproblem(f, jaxht.Sparse(2).prepare((3,))).is_quadratic
+        True
+    """
+    f: Any = objective
+    vector_kind = LeastSquaresProblem if isinstance(f, LeastSquares) else ColumnProblem
+    if isinstance(f, Hinge):
+        return HingeProblem(f, space, subproblem(smooth_hinge(f, least_gamma(f)), space))
+    if not space.coordinatewise:
+        has_single_ridge = isinstance(f, LinearModel) and not jnp.ndim(f.penalty)
+        if has_single_ridge and isinstance(f, MultiOutput):
+            return LowRankOutputs(f, space)
+        if has_single_ridge and isinstance(f.design, MatrixDesign):
+            return LowRankMeasurements(f, space, vector_kind)
+        return LowRankProblem(f, space)
+    if isinstance(f, GaussianPrecision):
+        return GraphProblem(f, space)
+    if isinstance(f, MultiOutput):
+        return LinearProblem(f, space)
+    if isinstance(f, LinearModel):
+        return vector_kind(f, space)
+    return Subproblem(f, space)
 
 
 def refit(
@@ -76,87 +114,9 @@ def refit(
 
     Example:
         >>> import jax.numpy as jnp, jaxht
-        >>> f = jaxht.LeastSquares(jnp.eye(3), jnp.array([3.0, 1.0, 2.0]))
+        >>> f = jaxht.LeastSquares(jnp.eye(3), jnp.array([3.0, 1.0, 2.0]), mean=False)
         >>> support = jaxht.Support(jnp.array([True, False, True]), k_max=2)
-        >>> jaxht.subproblems.refit(f, support, jnp.zeros(3)).x.tolist()
+        >>> jaxht.extend.refit(f, support, jnp.zeros(3)).x.tolist()
         [3.0, 0.0, 2.0]
     """
-    match objective, support:
-        case GaussianPrecision(), Support():
-            return refit_graph(objective, support, x, ridge)
-        case Hinge(), _:
-            return refit_hinge(
-                objective, lambda smoothed, start: refit(smoothed, support, start, ridge), x
-            )
-        case LinearModel(), Subspace() if ridge is None and not jnp.ndim(objective.penalty):
-            return refit_low_rank(objective, support, x, refit)
-        case LeastSquares(), Support() if support.bounds is None and objective.design.gathers(
-            support.k_max
-        ):
-            return refit_least_squares(objective, support, ridge)
-        case LinearModel(), Support() if _of_columns(objective, support):
-            return refit_columns(objective, support, x, ridge)
-        case _:
-            return refit_by_products(objective, support, x, ridge)
-
-
-def differentiate_at(objective: Objective, support: ModelSubspace, x: Any) -> Any:
-    r"""x as it is, with the derivatives of the minimiser on a support, by the implicit function
-    theorem.
-
-    With S the coordinates of the support that are free, those at a bound left out,
-
-    .. math::
-        H_{SS}\, \dot x_S = -\dot{(\nabla f)}_S
-
-    in forward and reverse mode, any number of times. On matrices of low rank S is the tangent space
-    of the matrices of this rank, on which H has a term of their curvature. The derivatives are NaN
-    where x is not stationary on S, and
-    where H is singular there: see :func:`jaxht.subproblems.newton.regularity`; those of factors are those
-    of the singular value decomposition, and NaN where singular values coincide.
-
-    Args:
-        objective: prepared.
-        support: of x, with or without bounds.
-        x: shaped like the variable.
-
-    Cost: a system with the Hessian; on gathered columns n k_max^2 + k_max^3 / 3, else products.
-
-    Source: Krantz & Parks 2013; on matrices of a fixed rank Vandereycken 2013, §2.3.
-    """
-    return _coordinates(objective, support, x).differentiate()
-
-
-def theorem_holds(objective: Objective, support: ModelSubspace, x: Any) -> Regularity:
-    """Whether the derivatives of :func:`differentiate_at` are numbers, and not those of one side.
-
-    Args:
-        objective: prepared.
-        support: of x, with or without bounds.
-        x: shaped like the variable; of factors no two singular values may coincide for ``regular``.
-
-    Cost: five systems with the Hessian.
-    """
-    at = _coordinates(objective, support, x)
-    found = regularity(at.f, at.w, at.inside, at.bounds)
-    return (
-        found._replace(regular=found.regular & has_vectors(x.s)) if known_by_products(x) else found
-    )
-
-
-def _coordinates(objective: Objective, support: ModelSubspace, x: Any) -> Coordinates:
-    match objective, support:
-        case GaussianPrecision(), Support():
-            return on_graph(objective, support, x)
-        case Hinge(), _:
-            return _coordinates(smooth_hinge(objective, least_gamma(objective)), support, x)
-        case _, Subspace():
-            return at_rank(objective, support, x)
-        case LinearModel(), Support() if _of_columns(objective, support):
-            return in_columns(objective, support, x)
-        case _:
-            return in_subspace(objective, support, x)
-
-
-def _of_columns(objective: LinearModel, support: Support) -> bool:
-    return not isinstance(objective, MultiOutput) and objective.design.gathers(support.k_max)
+    return subproblem(objective, support).refit(support, x, ridge)

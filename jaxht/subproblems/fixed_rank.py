@@ -16,12 +16,12 @@ from jaxht.linalg.linear_solvers import conjugate_gradients
 from jaxht.linalg.precision import matmul
 from jaxht.linalg.products import Factored, multiply
 from jaxht.objectives.objective import Objective
-from jaxht.subproblems.newton import Coordinates
+from jaxht.subproblems.newton import RestrictedProblem
 
 MAX_PRODUCTS = 1000
 
 
-def at_rank(objective: Objective, space: Subspace, x: Any) -> Coordinates:
+def restrict_to_rank(objective: Objective, space: Subspace, x: Any) -> RestrictedProblem:
     """An objective on the matrices of the rank of x, an array (m, p) or in factors, in two factors
     of this rank.
 
@@ -38,12 +38,12 @@ def at_rank(objective: Objective, space: Subspace, x: Any) -> Coordinates:
     def point(w: Array) -> Any:
         return _decompose(*f.factors(w), x) if isinstance(x, Factored) else f.point(*f.factors(w))
 
-    return Coordinates(f, w, jnp.broadcast_to(present, w.shape), None, point)
+    return RestrictedProblem(f, w, jnp.broadcast_to(present, w.shape), None, point)
 
 
 @pytree
 class FixedRank:
-    r"""A :class:`jaxht.subproblems.newton.Smooth` function: f near a matrix X, on the matrices of its
+    r"""A :class:`jaxht.subproblems.newton.SmoothFunction`: f near a matrix X, on the matrices of its
     rank.
 
     With orthonormal bases U and V of its column and row space, and s its singular values, the

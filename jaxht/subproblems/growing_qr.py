@@ -1,6 +1,7 @@
 """Least squares on a growing support: a QR factorisation to which columns are added one at a
 time."""
 
+import dataclasses
 from typing import Any
 
 import jax.numpy as jnp
@@ -8,60 +9,28 @@ from jax import lax
 
 from jaxht._dataclass import integer, pytree
 from jaxht._typing import Array
-from jaxht.constraints import SelectionConstraint, Sparse
 from jaxht.constraints.support import Support
 from jaxht.linalg.precision import matmul
 from jaxht.objectives.linear_model import LeastSquares
-from jaxht.objectives.objective import Objective
-from jaxht.subproblems import Refit, refit
+from jaxht.subproblems.by_products import Growth
 from jaxht.subproblems.columns import gather_column, ridge_per_sample, weight_by
+from jaxht.subproblems.newton import Refit
 
-
-def factorise(
-    objective: Objective, constraint: SelectionConstraint, selected: Array
-) -> "GrowingQR | None":
-    """Factorise the columns of the selected items, for :func:`refit_growing`.
-
-    Returns:
-        A :class:`GrowingQR`; or None, so that every refit is computed from scratch: for losses
-        other than least squares, for bounds, where k_max is not known, and for groups, which add
-        several coordinates at once.
-    """
-    support = constraint.support(selected)
-    if not isinstance(objective, LeastSquares) or not isinstance(constraint, Sparse):
-        return None
-    if support.k_max is None or support.bounds is not None or len(objective.shape) != 1:
-        return None
-    return GrowingQR.empty(objective.target, objective.shape[0], support.k_max).grow(
-        objective, support
-    )
-
-
-def refit_growing(
-    objective: Objective, qr: "GrowingQR | None", support: Support, x: Array
-) -> tuple[Refit, "GrowingQR | None"]:
-    """:func:`jaxht.subproblems.refit` for a sequence of supports that grow by at most one coordinate at a
-    time.
-
-    Returns:
-        The :class:`jaxht.subproblems.Refit`, and the factorisation for the next support.
-
-    Cost: 2 or 4 n k_max with a factorisation, else that of a refit.
-    """
-    if qr is None or not isinstance(objective, LeastSquares):
-        return refit(objective, support, x), None
-    qr = qr.add(objective, support)
-    return Refit(qr.x(), objective.target - qr.residual, jnp.array(True)), qr
+# A column whose part orthogonal to the others has a norm below so many ulps of its own depends on
+# them.
+DEPENDENT_ULPS = 32.0
+# A coordinate depends on others where so many ulps of its curvature are left.
+NO_CURVATURE_ULPS = 64.0
 
 
 @pytree
-class GrowingQR:
+class GrowingQR(Growth):
     """Directions over a support F that are orthonormal for ``H = A'SA + diag(p)``, c H the Hessian,
     p = l2 / c.
 
     They are computed by Gram-Schmidt, repeated where much of a column cancels (Daniel et al. 1976),
     which keeps them orthogonal to working precision; no Gram matrix is formed, whose condition
-    number would be the square of A_F's.
+    number would be the square of that of A_F.
 
     Attributes:
         mask: bool (d,), F.
@@ -72,6 +41,10 @@ class GrowingQR:
         images: (k_max, n), A times the directions.
         w: (k_max,), the minimiser on F.
         residual: (n,), y - A w.
+        curvature: (d,), of f along each coordinate; None where no scores are asked for.
+        remaining: (d,), the curvature that is left once f is minimised over the first
+            ``num_counted`` directions; or None.
+        num_counted: int32, or None.
     """
 
     mask: Array
@@ -81,75 +54,119 @@ class GrowingQR:
     images: Array
     w: Array
     residual: Array
+    curvature: Array | None = None
+    remaining: Array | None = None
+    num_counted: Array | None = integer(default=None)
 
     @classmethod
-    def empty(cls, y: Array, d: int, k_max: int) -> "GrowingQR":
-        """The factorisation of no column."""
-        n, zeros = y.shape[0], jnp.zeros(k_max, y.dtype)
-        square, wide = jnp.zeros((k_max, k_max), y.dtype), jnp.zeros((k_max, n), y.dtype)
-        return cls(jnp.zeros(d, bool), jnp.full(k_max, d, jnp.int32), zeros, square, wide, zeros, y)
-
-    def grow(self, objective: LeastSquares, support: Support) -> "GrowingQR":
-        """The factorisation of a larger support. Cost: that of :meth:`add` for each new
-        coordinate."""
-        return lax.while_loop(
-            lambda qr: jnp.any(support.mask & ~qr.mask), lambda qr: qr.add(objective, support), self
+    def of(cls, objective: LeastSquares, support: Support, *, scored: bool) -> "GrowingQR":
+        """Factorise the columns of a support, one after the other."""
+        n, d = objective.design.shape
+        y = objective.target
+        k_max = support.require_indices().size
+        qr = cls(
+            mask=jnp.zeros(d, bool),
+            indices=jnp.full(k_max, d, jnp.int32),
+            penalty=jnp.zeros(k_max, y.dtype),
+            directions=jnp.zeros((k_max, k_max), y.dtype),
+            images=jnp.zeros((k_max, n), y.dtype),
+            w=jnp.zeros(k_max, y.dtype),
+            residual=y,
         )
+        qr = lax.while_loop(
+            lambda qr: jnp.any(support.mask & ~qr.mask), lambda qr: qr.add(objective, support), qr
+        )
+        if not scored:
+            return qr
+        curvature = objective.majorant().diagonal()
+        zero = jnp.zeros((), jnp.int32)
+        return dataclasses.replace(qr, curvature=curvature, remaining=curvature, num_counted=zero)
 
-    def x(self) -> Array:
-        """The minimiser, (d,)."""
-        zeros = jnp.zeros(self.mask.shape, self.w.dtype)
-        return zeros.at[self.indices].set(self.w, mode="drop")
+    @property
+    def size(self) -> Array:
+        """The number of coordinates, int32."""
+        return jnp.sum(self.mask, dtype=jnp.int32)
+
+    def refit(self, problem: Any, support: Support, x: Array) -> tuple[Refit, "GrowingQR"]:
+        """Update the factorisation. Cost: 2 or 4 n k_max."""
+        qr = self.add(problem.objective, support)
+        x = jnp.zeros(qr.mask.shape, qr.w.dtype).at[qr.indices].set(qr.w, mode="drop")
+        return Refit(x, problem.objective.target - qr.residual, jnp.array(True)), qr
+
+    def scores(
+        self, problem: Any, selected: Array, x: Array, pred: Array
+    ) -> tuple[Array, "GrowingQR"]:
+        r"""The decrease of f for each coordinate, from the curvature that is left along it.
+
+        .. math::
+            s_j = H_{jj} - \sum_q c (a_j' q)^2
+
+        Cost: a gradient, and n d for each further direction.
+        """
+        f = problem.objective
+
+        def subtract(i, remaining):
+            overlaps = f.design.rmatvec(weight_by(f, self.images[i]))
+            return remaining - f.normalise(overlaps**2)
+
+        remaining = lax.fori_loop(self.num_counted, self.size, subtract, self.remaining)
+        gains = gains_along(f.gradient(x, pred), remaining, self.curvature)
+        return gains, dataclasses.replace(self, remaining=remaining, num_counted=self.size)
 
     def add(self, objective: LeastSquares, support: Support) -> "GrowingQR":
-        """Add the first coordinate of a support that is not in F yet, if there is one. Cost: 2 or 4
-        n k_max."""
-        new_mask, eps = support.mask & ~self.mask, float(jnp.finfo(self.w.dtype).eps)
-        i, is_new = jnp.argmax(new_mask).astype(jnp.int32), jnp.any(new_mask)
-        slot = (
-            lax.iota(jnp.int32, self.indices.size) == jnp.sum(self.mask, dtype=jnp.int32)
-        ) & is_new
-        new, p = gather_column(objective, i), ridge_per_sample(objective, objective.shape)[i]
+        """Add the first coordinate of a support that is not in F yet, if there is one."""
+        eps = float(jnp.finfo(self.w.dtype).eps)
+        new_mask = support.mask & ~self.mask
+        is_new = jnp.any(new_mask)
+        i = jnp.argmax(new_mask).astype(jnp.int32)
+        slot = (lax.iota(jnp.int32, self.indices.size) == self.size) & is_new
+        new = gather_column(objective, i)
+        p = ridge_per_sample(objective, objective.shape)[i]
         penalty = jnp.where(slot, p, self.penalty)
 
-        def product(u: Array, v: Array) -> Array:
+        def product(u, v):
             return jnp.vdot(u, weight_by(objective, v))
 
-        def orthogonalise(carry: Any) -> Any:
+        def orthogonalise(carry):
             count, image, direction, _, square = carry
-            overlap = matmul(self.images, weight_by(objective, image)) + matmul(
-                self.directions, penalty * direction
-            )
-            image, direction = (
-                image - matmul(overlap, self.images),
-                direction - matmul(overlap, self.directions),
-            )
+            overlap = matmul(self.images, weight_by(objective, image))
+            overlap += matmul(self.directions, penalty * direction)
+            image = image - matmul(overlap, self.images)
+            direction = direction - matmul(overlap, self.directions)
             remaining = product(image, image) + jnp.vdot(direction, penalty * direction)
             return count + 1, image, direction, square, remaining
 
-        def cancelled(carry: Any) -> Array:
+        def has_cancelled(carry):
             count, *_, before, remaining = carry
             return (count < 1) | (remaining < before / 2) & (count < 3)
 
         total = product(new, new) + p
         start = (0, new, slot.astype(new.dtype), total, total)
-        _, image, direction, _, square = lax.while_loop(cancelled, orthogonalise, start)
+        _, image, direction, _, square = lax.while_loop(has_cancelled, orthogonalise, start)
         # NaN, so that a column whose square overflows is not ignored silently.
         norm = jnp.where(total < jnp.inf, jnp.sqrt(square), jnp.nan)
-        norm = jnp.where((square <= (DEPENDENT * eps) ** 2 * total) | ~is_new, jnp.inf, norm)
-        image, direction = image / norm, direction / norm
+        is_dependent = square <= (DEPENDENT_ULPS * eps) ** 2 * total
+        norm = jnp.where(is_dependent | ~is_new, jnp.inf, norm)
+        image = image / norm
+        direction = direction / norm
         step = product(image, self.residual) - jnp.vdot(direction, penalty * self.w)
-        return GrowingQR(
-            self.mask | (lax.iota(jnp.int32, self.mask.size) == i) & is_new,
-            jnp.where(slot, i, self.indices),
-            penalty,
-            jnp.where(slot[:, None], direction, self.directions),
-            jnp.where(slot[:, None], image, self.images),
-            self.w + step * direction,
-            self.residual - step * image,
+        here = lax.iota(jnp.int32, self.mask.size) == i
+        return dataclasses.replace(
+            self,
+            mask=self.mask | here & is_new,
+            indices=jnp.where(slot, i, self.indices),
+            penalty=penalty,
+            directions=jnp.where(slot[:, None], direction, self.directions),
+            images=jnp.where(slot[:, None], image, self.images),
+            w=self.w + step * direction,
+            residual=self.residual - step * image,
         )
 
 
-# In ulps: a column whose part orthogonal to the others is smaller than this, relative to its norm,
-# depends on them.
-DEPENDENT = 32.0
+def gains_along(derivatives: Array, remaining: Array, total: Array) -> Array:
+    """``derivatives^2 / (2 remaining)``: 0 where nothing of the curvature ``total`` remains, NaN
+    where it overflows."""
+    eps = float(jnp.finfo(total.dtype).eps)
+    is_independent = remaining > NO_CURVATURE_ULPS * eps * total
+    gains = derivatives**2 / jnp.where(is_independent, 2 * remaining, 1)
+    return jnp.where(jnp.isfinite(total), jnp.where(is_independent, gains, 0), jnp.nan)

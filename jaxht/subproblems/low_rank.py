@@ -1,54 +1,74 @@
-"""Refits of matrices over a column and a row space: a problem of k_max^2 or k_max c unknowns."""
+"""Matrices on a column and a row space: problems of k_max^2 or k_max c unknowns."""
 
 import dataclasses
-from collections.abc import Callable
+from typing import Any
 
 from jaxht._typing import Array
-from jaxht.constraints.subspace import Subspace
+from jaxht.constraints.model_subspace import ModelSubspace
 from jaxht.constraints.support import Support
-from jaxht.designs import Dense, MatrixDesign
+from jaxht.designs import Dense
 from jaxht.linalg.precision import matmul
-from jaxht.objectives.linear_model import LinearModel
-from jaxht.objectives.multi_output import MultiOutput
-from jaxht.subproblems.newton import Refit
-from jaxht.subproblems.newton_cg import refit_by_products
+from jaxht.linalg.products import known_by_products
+from jaxht.subproblems.by_products import Subproblem
+from jaxht.subproblems.fixed_rank import has_vectors, restrict_to_rank
+from jaxht.subproblems.newton import Refit, Regularity
+
+# Up to so many unknowns the problem in coordinates is formed.
+MAX_FORMED_UNKNOWNS = 64
 
 
-def refit_low_rank(
-    objective: LinearModel,
-    space: Subspace,
-    x: Array,
-    refit: Callable[[LinearModel, Support, Array], Refit],
-) -> Refit:
-    """Minimise a linear model with a scalar ridge over ``U w V'``.
+class LowRankProblem(Subproblem):
+    """An objective on matrices of low rank: refits on two spaces, derivatives at a fixed rank."""
 
-    Args:
-        objective: on a matrix, with measurements ``<A_i, X>`` or as a model of several outputs.
-        space: U and V.
-        x: (m, p), start.
-        refit: refits a model of vectors on a support.
+    def differentiate(self, support: ModelSubspace, x: Any) -> Any:
+        """Differentiate on the matrices of this rank, whose spaces move as well."""
+        return restrict_to_rank(self.objective, support, x).differentiate()
 
-    Returns:
-        A :class:`Refit`.
+    def regularity(self, support: ModelSubspace, x: Any) -> Regularity:
+        """The regularity on the matrices of this rank."""
+        found = restrict_to_rank(self.objective, support, x).regularity()
+        if known_by_products(x):
+            found = found._replace(regular=found.regular & has_vectors(x.s))
+        return found
 
-    Cost: for a model of several outputs, that of k_max columns in place of d. For measurements n m
-    p k_max^2 once and a problem of k_max^2 unknowns, where these are no more than SMALL; else
-    products with the Hessian, each of two products with all A_i."""
-    k = space.k_max
-    if isinstance(objective, MultiOutput):  # with X = U W, ||X|| = ||W|| and A X = (A U) W
-        in_rows = dataclasses.replace(objective, A=Dense(objective.predict(space.U)))
-        W, pred, converged = refit_by_products(in_rows, space.row_space(), matmul(space.U.T, x))
+
+class LowRankOutputs(LowRankProblem):
+    """A linear model of several outputs with a scalar ridge: with X = U W, ``||X|| = ||W||`` and
+    A X = (A U) W, so that k_max columns take the place of d."""
+
+    def refit(self, support: ModelSubspace, x: Array, ridge: Array | None = None) -> Refit:
+        """Minimise over W in the row space."""
+        if ridge is not None:
+            return super().refit(support, x, ridge)
+        space: Any = support
+        in_rows = dataclasses.replace(self.objective, A=Dense(self.objective.predict(space.U)))
+        rows = Subproblem(in_rows, self.space)
+        W, pred, converged = rows.refit(space.row_space(), matmul(space.U.T, x))
         return Refit(matmul(space.U, W), pred, converged)
-    if k**2 > SMALL or not isinstance(objective.design, MatrixDesign):
-        return refit_by_products(objective, space, x)
-    pairs = space.U[:, None, :, None] * space.V[None, :, None, :]  # u_a v_b', its entries by row
-    measurements = objective.design.vectorised.matvec(pairs.reshape(-1, k**2))
-    in_coordinates = dataclasses.replace(objective, A=Dense(measurements))
-    w, pred, converged = refit(
-        in_coordinates, Support(space.inside.ravel(), k_max=k**2), space.coordinates(x).ravel()
-    )
-    return Refit(space.point(w.reshape(k, k)), pred, converged)
 
 
-# Largest number of unknowns for which the problem in w is formed.
-SMALL = 64
+@dataclasses.dataclass(frozen=True)
+class LowRankMeasurements(LowRankProblem):
+    """A linear model of measurements ``<A_i, X>`` with a scalar ridge.
+
+    Attributes:
+        kind: the class of the subproblems of its loss on vectors.
+    """
+
+    kind: type[Subproblem]
+
+    def refit(self, support: ModelSubspace, x: Array, ridge: Array | None = None) -> Refit:
+        """Minimise over the k_max^2 coordinates, where these are few; their measurements cost
+        n m p k_max^2 once."""
+        space: Any = support
+        k = space.k_max
+        if ridge is not None or k**2 > MAX_FORMED_UNKNOWNS:
+            return super().refit(support, x, ridge)
+        pairs = space.U[:, None, :, None] * space.V[None, :, None, :]  # u_a v_b', entries by row
+        measurements = self.objective.design.vectorised.matvec(pairs.reshape(-1, k**2))
+        in_coordinates = dataclasses.replace(self.objective, A=Dense(measurements))
+        region = Support(space.inside.ravel(), k_max=k**2)
+        w, pred, converged = self.kind(in_coordinates, region).refit(
+            region, space.coordinates(x).ravel()
+        )
+        return Refit(space.point(w.reshape(k, k)), pred, converged)

@@ -16,7 +16,7 @@ a single loop, so that under vmap no lane waits for the line search of another."
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -44,7 +44,7 @@ class Refit(NamedTuple):
     converged: Leaf
 
 
-class Smooth(Protocol):
+class SmoothFunction(Protocol):
     """A function of coordinates w of which stationary points are known; a pytree, since derivatives
     pass through it."""
 
@@ -69,8 +69,7 @@ class Smooth(Protocol):
         ...
 
 
-@runtime_checkable
-class Subproblem(Smooth, Protocol):
+class CoordinateFunction(SmoothFunction, Protocol):
     """A function that is to be minimised, whose predictions are linear in w."""
 
     def value(self, w: Array, pred: Array) -> Array:
@@ -78,11 +77,11 @@ class Subproblem(Smooth, Protocol):
         ...
 
 
-class Coordinates(NamedTuple):
+class RestrictedProblem(NamedTuple):
     """An objective in coordinates of its support, at a point.
 
     Attributes:
-        f: the objective as a function of w, :class:`Smooth`, or a :class:`Subproblem`.
+        f: the objective as a function of w, :class:`SmoothFunction`, or a :class:`CoordinateFunction`.
         w: the coordinates of the point.
         inside: bool, shaped like w; False where w must be 0.
         bounds: lower and upper, broadcastable to w, or None.
@@ -105,8 +104,12 @@ class Coordinates(NamedTuple):
         w, _ = stationary_point(self.f, self.w, self.f.predict(self.w), self.inside, self.bounds)
         return self.point(w)
 
+    def regularity(self) -> "Regularity":
+        """The :func:`regularity` of the point."""
+        return regularity(self.f, self.w, self.inside, self.bounds)
 
-def newton(f: Subproblem, w: Array, inside: Array, bounds: tuple[Any, Any] | None) -> Refit:
+
+def newton(f: CoordinateFunction, w: Array, inside: Array, bounds: tuple[Any, Any] | None) -> Refit:
     """Minimise f, starting from w.
 
     Args:
@@ -119,7 +122,7 @@ def newton(f: Subproblem, w: Array, inside: Array, bounds: tuple[Any, Any] | Non
         Minimiser, pred, and whether it converged; differentiable in f and bounds, in forward and
         reverse mode.
     """
-    descend = lane_by_lane(_descend, from_size=LARGE)
+    descend = lane_by_lane(_descend, from_size=MIN_SERIAL_ENTRIES)
     found = descend(*lax.stop_gradient((f, w, inside, bounds)))
     w, pred = stationary_point(f, found.x, found.pred, inside, bounds)
     return Refit(w, pred, found.converged)
@@ -140,7 +143,9 @@ class _State(NamedTuple):
     slope: Leaf
 
 
-def _descend(f: Subproblem, w: Array, inside: Array, bounds: tuple[Any, Any] | None) -> Refit:
+def _descend(
+    f: CoordinateFunction, w: Array, inside: Array, bounds: tuple[Any, Any] | None
+) -> Refit:
     """:func:`newton`, without derivatives."""
     eps = float(jnp.finfo(w.dtype).eps)
 
@@ -214,7 +219,7 @@ def _descend(f: Subproblem, w: Array, inside: Array, bounds: tuple[Any, Any] | N
 
 @jax.custom_jvp
 def stationary_point(
-    f: Smooth, w: Array, pred: Array, inside: Array, bounds: tuple[Any, Any] | None
+    f: SmoothFunction, w: Array, pred: Array, inside: Array, bounds: tuple[Any, Any] | None
 ) -> tuple[Array, Array]:
     """w and pred as they are, with the derivatives of a stationary point of f, by the implicit
     function theorem.
@@ -280,7 +285,9 @@ class Regularity(NamedTuple):
     strict: Leaf
 
 
-def regularity(f: Smooth, w: Array, inside: Array, bounds: tuple[Any, Any] | None) -> Regularity:
+def regularity(
+    f: SmoothFunction, w: Array, inside: Array, bounds: tuple[Any, Any] | None
+) -> Regularity:
     """Check the requirements of the implicit function theorem at a point w; arguments as of
     :func:`newton`.
 
@@ -301,7 +308,7 @@ def regularity(f: Smooth, w: Array, inside: Array, bounds: tuple[Any, Any] | Non
     return Regularity(stationary, regular, strict)
 
 
-def _is_regular(f: Smooth, w: Array, pred: Array, free: Array) -> Array:
+def _is_regular(f: SmoothFunction, w: Array, pred: Array, free: Array) -> Array:
     """Whether systems with the Hessian on the free coordinates can be solved: two steps of inverse
     iteration.
 
@@ -347,11 +354,13 @@ def _unit(v: Array) -> Array:
     return v * ratio(1.0, jnp.sqrt(jnp.vdot(v, v)))
 
 
-def _gradient(f: Smooth, w: Array) -> Array:
+def _gradient(f: SmoothFunction, w: Array) -> Array:
     return f.gradient(w, f.predict(w))
 
 
-def free_coordinates(f: Smooth, w: Array, inside: Array, bounds: tuple[Any, Any] | None) -> Array:
+def free_coordinates(
+    f: SmoothFunction, w: Array, inside: Array, bounds: tuple[Any, Any] | None
+) -> Array:
     """The coordinates that are not held at a bound by the gradient."""
     return inside if bounds is None else _free(w, _gradient(f, w), inside, bounds)
 
@@ -370,7 +379,7 @@ STALLED = 10.0  # of the slopes of two steps: converging ones decrease faster
 START_TAU, MIN_TAU, MAX_TAU = 1e-2, 1e-10, 1e10
 SHORT = 1e-3
 MAX_STEPS = 100
-LARGE = (
+MIN_SERIAL_ENTRIES = (
     2**16
 )  # entries of the columns from which on those of several lanes no longer fit the caches of a CPU
 # How far a point may be from a stationary one, relative, in roots of machine epsilon; and the

@@ -1,0 +1,211 @@
+"""Least squares: refits in closed form, and the gains of all coordinates."""
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from jaxht._typing import Array
+from jaxht.constraints.model_subspace import ModelSubspace
+from jaxht.constraints.support import Support
+from jaxht.designs import Dense
+from jaxht.linalg.lapack import inverse_cholesky
+from jaxht.linalg.linear_solvers import cholesky_solver, ratio
+from jaxht.linalg.precision import matmul
+from jaxht.objectives.linear_model import LinearModel
+from jaxht.subproblems.by_products import Growth
+from jaxht.subproblems.columns import ColumnProblem, ridge_per_sample
+from jaxht.subproblems.growing_qr import GrowingQR, gains_along
+from jaxht.subproblems.newton import Refit
+
+# A correction of so many ulps of the solution needs no further step.
+REFINEMENT_ULPS = 64.0
+# An entry of the gradient of so many ulps, relative to column and residual, is rounding noise.
+NOISE_ULPS = 1.0
+MAX_REFINEMENTS = 30
+# Condition numbers up to 3e4 in float32 and 7e8 in float64 are resolved; above, a matrix counts as
+# rank-deficient.
+FLAT_ULPS = 0.01
+
+
+class LeastSquaresProblem(ColumnProblem):
+    """Least squares of one output: in closed form on supports without bounds."""
+
+    @property
+    def has_gains(self) -> bool:
+        """For vectors whose items are coordinates, without bounds, where k_max is known."""
+        space = self.space
+        is_free = space.selects_entries and space.bounds is None and space.k_max is not None
+        return is_free and len(self.objective.shape) == 1
+
+    def refit(self, support: ModelSubspace, x: Array, ridge: Array | None = None) -> Refit:
+        """The least-squares solution; if not unique, the one of least norm (for scaled columns).
+
+        Cost: n k_max^2 + k_max^3 / 3, and 4 n k_max for each refinement.
+        """
+        f, A = self.objective, self.objective.design
+        if support.bounds is not None or not A.gathers(support.k_max):
+            return super().refit(support, x, ridge)
+        indices = support.require_indices()
+        if ridge is None and not jnp.ndim(f.penalty):
+            penalty = ridge_per_sample(f, indices.shape)
+        else:
+            penalty = support.gather(ridge_per_sample(f, f.shape, ridge), indices)
+        columns = indices
+        if A.dense_array is None or f.weights is not None:
+            A = Dense(A.columns(indices).T)
+            columns = lax.iota(jnp.int32, indices.size)
+        if f.weights is None:
+            w, pred = least_squares_on_columns(A, f.target, penalty, columns)
+        else:
+            weighted = Dense(_weight_by_root(f, A.array.T).T)
+            w, _ = least_squares_on_columns(
+                weighted, _weight_by_root(f, f.target), penalty, columns
+            )
+            pred = matmul(w, A.columns(columns))
+        return Refit(support.scatter(w, indices), pred, jnp.array(True))
+
+    def forward_scores(self, selected: Array, x: Array) -> Array:
+        """:meth:`insertion_gains`, where they are known."""
+        if not self.has_gains:
+            return super().forward_scores(selected, x)
+        return self.insertion_gains(self.space.support(selected))
+
+    def growth(self, selected: Array, *, scored: bool = False) -> Growth:
+        """A factorisation that is updated, where gains are known."""
+        if not self.has_gains:
+            return super().growth(selected, scored=scored)
+        return GrowingQR.of(self.objective, self.space.support(selected), scored=scored)
+
+    def insertion_gains(self, support: Support) -> Array:
+        r"""How much the minimum decreases for each coordinate that is added to a support.
+
+        .. math::
+            \frac{c (a_i' r)^2}{2 (\|a_i\|^2 + p_i - \|Q a_i\|^2)}, \qquad p = l_2 / c
+
+        Q is an orthonormal basis of the columns of the support, r the residual of its minimiser;
+        the gain is 0 where a_i depends on these columns.
+
+        Cost: n d k_max + 4 n k_max^2.
+        """
+        f, A = self.objective, self.objective.design
+        indices = support.require_indices()
+        penalty = ridge_per_sample(f, f.shape)
+        columns = _weight_by_root(f, A.columns(indices))
+        Q = _orthonormalise(columns, support.gather(penalty, indices))
+        b = _weight_by_root(f, f.target)
+        residual = b - matmul(matmul(Q, b), Q)
+        products = A.rmatvec(_weight_by_root(f, jnp.concatenate([Q, residual[None]])).T)
+        overlaps = products[:, :-1]
+        squares = A.column_norms() ** 2 if f.weights is None else A.squared(f.weights)
+        total = squares + penalty
+        remaining = total - matmul(overlaps**2, jnp.ones(overlaps.shape[1], f.dtype))
+        return f.normalise(gains_along(products[:, -1], remaining, total))
+
+
+def _weight_by_root(objective: LinearModel, v: Array) -> Array:
+    """``S^(1/2) v``, for v (n,) or (k, n)."""
+    return v if objective.weights is None else jnp.sqrt(objective.weights) * v
+
+
+@jax.custom_jvp
+def least_squares_on_columns(
+    A: Dense, y: Array, penalty: Array, indices: Array
+) -> tuple[Array, Array]:
+    """Minimise ``1/2 ||B w - y||^2 + 1/2 sum_i penalty_i w_i^2`` for B = A_F, tall, wide or
+    rank-deficient.
+
+    The condition number of B'B is the square of B's, so its Cholesky factor is only used as the
+    preconditioner of conjugate gradients on the normal equations, whose residuals are computed from
+    B and y themselves (CGLS: Björck 1996, §7.4): one step where B is well conditioned, a few where
+    it is not. Since the steps start at zero, the result has no component in the null space.
+
+    Args:
+        A: a design, n x d.
+        y: (n,).
+        penalty: (k,), >= 0.
+        indices: F, int32 (k,); d is padding and gets w = 0.
+
+    Returns:
+        w (k,) and B w (n,), differentiable in forward and reverse mode.
+    """
+    eps = float(jnp.finfo(y.dtype).eps)
+    columns, gram = A.subproblem(indices)
+    precondition = cholesky_solver(gram, penalty)
+    diagonal = jnp.diagonal(gram) + penalty
+
+    def refine(carry):
+        step, _, w, residual, gradient, direction, decrease = carry
+        image = matmul(direction, columns)
+        curvature = jnp.vdot(image, image) + jnp.vdot(direction, penalty * direction)
+        # The exact line search, not decrease / curvature: with rounding errors, directions are no
+        # longer conjugate. Along a direction that is nearly in the null space of B, a long step
+        # would decrease f by little.
+        is_curved = curvature > FLAT_ULPS * eps * jnp.vdot(direction, diagonal * direction)
+        step_size = jnp.where(is_curved, ratio(jnp.vdot(gradient, direction), curvature), 0)
+        w = w + step_size * direction
+        residual = residual - step_size * image
+        gradient = matmul(columns, residual) - penalty * w
+        correction = precondition(gradient)
+        next_decrease = jnp.vdot(gradient, correction)
+        direction = correction + ratio(next_decrease, decrease) * direction
+        is_large = jnp.vdot(correction, correction) > (REFINEMENT_ULPS * eps) ** 2 * jnp.vdot(w, w)
+        # The correction of a gradient of rounding errors is large in the null space, where f does
+        # not change.
+        noise = NOISE_ULPS * eps * jnp.sqrt(jnp.diagonal(gram) * jnp.vdot(residual, residual))
+        noise_decrease = jnp.sqrt(jnp.vdot(jnp.square(noise), jnp.square(correction)))
+        is_running = is_large & (next_decrease > noise_decrease)
+        return step + 1, is_running, w, residual, gradient, direction, next_decrease
+
+    gradient = matmul(columns, y)
+    correction = precondition(gradient)
+    decrease = jnp.vdot(gradient, correction)
+    start = (0, ~(decrease <= 0), jnp.zeros_like(gradient), y, gradient, correction, decrease)
+
+    def is_unfinished(carry):
+        return (carry[0] < MAX_REFINEMENTS) & carry[1]
+
+    _, _, w, residual, *_ = lax.while_loop(is_unfinished, refine, start)
+    return w, y - residual
+
+
+@least_squares_on_columns.defjvp
+def _least_squares_on_columns_jvp(primals: tuple, tangents: tuple) -> tuple:
+    """Differentiate the normal equations ``B'(y - B w) = penalty w``, with one refinement of their
+    solution."""
+    A, y, penalty, indices = primals
+    A_dot, y_dot, penalty_dot, _ = tangents
+    w, pred = least_squares_on_columns(*primals)
+    columns_dot = A_dot.columns(indices)
+    columns, gram = A.subproblem(indices)
+    precondition = cholesky_solver(gram, penalty)
+    b_dot = matmul(columns_dot, y - pred) + matmul(columns, y_dot - matmul(w, columns_dot))
+    b_dot -= penalty_dot * w
+    w_dot = precondition(b_dot)
+    w_dot += precondition(b_dot - matmul(columns, matmul(w_dot, columns)) - penalty * w_dot)
+    return (w, pred), (w_dot, matmul(w_dot, columns) + matmul(w, columns_dot))
+
+
+def _orthonormalise(columns: Array, penalty: Array) -> Array:
+    """The upper part Q (k, n) of an orthonormal basis of the rows of ``[columns,
+    diag(sqrt(penalty))]``.
+
+    It is computed from two successive Cholesky factors of Gram matrices: the second corrects for
+    the condition number of the first (Yamamoto et al. 2015). Padding, and columns that depend on
+    those before up to the accuracy of the first factor, give rows of 0.
+
+    Cost: 4 n k^2.
+    """
+    k = columns.shape[0]
+    total = jnp.sum(columns**2, axis=1) + penalty
+    scale = lax.rsqrt(jnp.where(total > 0, total, 1))[:, None]
+    rows = scale * jnp.concatenate([columns, jnp.diag(jnp.sqrt(penalty))], axis=1)
+    jitter = 4 * k * float(jnp.finfo(columns.dtype).eps)
+    for _ in range(2):
+        gram = matmul(rows, rows.T)
+        # After the first factor an independent row has a norm of nearly 1, a dependent one of less
+        # than 1/2.
+        independent = jnp.diagonal(gram) > 0.5
+        both = independent[None] & independent[:, None]
+        gram = jnp.where(both, gram, 0) + jnp.diag(jnp.where(independent, jitter, 1))
+        rows = matmul(inverse_cholesky(gram), jnp.where(independent[:, None], rows, 0))
+    return rows[:, : columns.shape[1]]
