@@ -15,6 +15,7 @@ import jaxht
 from jaxht import solvers
 from jaxht.linalg.eigenvalues import random_vector
 from jaxht.linalg.precision import matmul
+from jaxht.subproblems import subproblem
 from tests.derivatives import NOT_MINIMISERS, PROBLEMS, D, K, N, compare, data, make_solver
 from tests.test_programs import solver_names
 from tests.util import quick, x64
