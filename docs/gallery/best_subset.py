@@ -1,9 +1,8 @@
 # %% [markdown]
 # # The best subset, with its certificate
 #
-# The data are ten measurements of diabetes patients, with their squares and products. Which eight
-# of these 64 terms predict the progression of the disease best? Branch and bound finds them, and
-# proves that no other eight are better.
+# The data are ten measurements of diabetes patients, with their squares and products. Which eight of these 64 terms
+# predict the progression of the disease best? Branch and bound finds them, and proves that no other eight are better.
 
 # %%
 import matplotlib.pyplot as plt
@@ -21,22 +20,15 @@ keep = names != "sex^2"  # which is sex again
 S, names = jaxht.standardize(terms[:, keep]), names[keep]
 f = jaxht.LeastSquares(S.design, ((y - y.mean()) / y.std()).to_numpy(np.float32), l2=4.0)
 
-# %% [markdown] The search for a good support takes a fraction of a second. The proof searches a
-# tree of supports; lower bounds exclude almost all of them.
+# %% [markdown]
+# The search for a good support takes a fraction of a second. The proof searches a tree of supports; lower bounds
+# exclude almost all of them.
 
 # %%
 found = {"OMP": jaxht.OMP(), "HTP": jaxht.HTP(), "LocalSearch": None}
-values = {
-    name: float(jaxht.solve(f, jaxht.Sparse(8), solver).value) for name, solver in found.items()
-}
+values = {name: float(jaxht.solve(f, jaxht.Sparse(8), solver).value) for name, solver in found.items()}
 best = jaxht.branch_and_bound(f, jaxht.Sparse(8), gap_rtol=1e-3)
-print(
-    best.status.name,
-    "after",
-    best.num_nodes,
-    "nodes:",
-    ", ".join(names[np.array(best.solutions[0].items)]),
-)
+print(best.status.name, "after", best.num_nodes, "nodes:", ", ".join(names[np.array(best.solutions[0].items)]))
 
 # %%
 figure, axes = plt.subplots(figsize=(6, 2.2))

@@ -1,10 +1,9 @@
 # %% [markdown]
 # # A sweep on a cluster
 #
-# `executor=` accepts any object with a method `submit`: Dask, submitit, `concurrent.futures`. Here
-# Dask starts two processes on this machine; on a cluster only the line with `LocalCluster` changes.
-# The processes share the store; if a worker is lost, only the results that it was computing have to
-# be computed again.
+# `executor=` accepts any object with a method `submit`: Dask, submitit, `concurrent.futures`. Here Dask starts two
+# processes on this machine; on a cluster only the line with `LocalCluster` changes. The processes share the store; if a
+# worker is lost, only the results that it was computing have to be computed again.
 
 # %%
 import tempfile
@@ -31,9 +30,7 @@ with LocalCluster(n_workers=2, threads_per_worker=1) as cluster, Client(cluster)
     trial = sweep.Recovery(ensemble, {"HTP": method})
     axes = {"solver": ["HTP"], "K": [2, 4, 6, 8, 10, 12, 14, 16]}
     with tempfile.TemporaryDirectory() as store:
-        results = sweep.run(
-            trial, axes, num_trials=200, store=store, executor=client.get_executor()
-        )
+        results = sweep.run(trial, axes, num_trials=200, store=store, executor=client.get_executor())
 
 # %%
 rates = sweep.success_rate(results).sel(solver="HTP")

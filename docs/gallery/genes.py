@@ -1,9 +1,9 @@
 # %% [markdown]
 # # Genes, and the stability of their selection
 #
-# The expression of 2000 genes in 62 tissues (Alon et al. 1999): which genes distinguish tumours
-# from normal tissue? With so few samples the selection depends on the sample. Stability selection
-# repeats it on a hundred random halves of the tissues, in one `vmap`.
+# The expression of 2000 genes in 62 tissues (Alon et al. 1999): which genes distinguish tumours from normal tissue?
+# With so few samples the selection depends on the sample. Stability selection repeats it on a hundred random halves of
+# the tissues, in one `vmap`.
 
 # %%
 import os
@@ -19,13 +19,9 @@ import jaxht
 def select(X, y, threshold=0.6):
     S = jaxht.standardize(X)
     f = jaxht.Logistic(S.design, np.where(y == y.max(), 1.0, -1.0), l2=0.1)
-    found = jaxht.inference.stability_selection(
-        f, jaxht.Sparse(20), jaxht.OMP(), key=jax.random.key(0)
-    )
+    found = jaxht.inference.stability_selection(f, jaxht.Sparse(20), jaxht.OMP(), key=jax.random.key(0))
     stable = (found.frequencies >= threshold).nonzero()[0]
-    print(
-        f"genes {stable}; of these {found.expected_false(threshold):.1f} are false on average, at most"
-    )
+    print(f"genes {stable}; of these {found.expected_false(threshold):.1f} are false on average, at most")
 
     order = np.argsort(found.frequencies)[::-1][:25]
     _, axes = plt.subplots(figsize=(6, 2.6))

@@ -1,10 +1,10 @@
 # %% [markdown]
 # # An image from half of its numbers
 #
-# An image of 32 x 32 pixels is sparse in the two-dimensional cosine transform. It is recovered from
-# random combinations of its pixels, half as many as there are pixels. The design is an operator; no
-# matrix is stored. The coefficients beyond the k largest act as noise, so that k must be well below
-# the number of measurements: with k = 150 the image is worse than with k = 80.
+# An image of 32 x 32 pixels is sparse in the two-dimensional cosine transform. It is recovered from random combinations
+# of its pixels, half as many as there are pixels. The design is an operator; no matrix is stored. The coefficients
+# beyond the k largest act as noise, so that k must be well below the number of measurements: with k = 150 the image is
+# worse than with k = 80.
 
 # %%
 import jax
@@ -33,9 +33,7 @@ def measure(coefficients, signs, rows):  # random signs, a transform, and half o
 # %%
 A = jaxht.LinearOperator(measure, (n, d), args=(signs, rows))
 y = measure(jax.scipy.fft.dctn(image, norm="ortho").ravel(), signs, rows)
-result = jaxht.solve(
-    jaxht.LeastSquares(A, y), jaxht.Sparse(k), jaxht.NIHT(), stop=jaxht.Stop(max_steps=500)
-)
+result = jaxht.solve(jaxht.LeastSquares(A, y), jaxht.Sparse(k), jaxht.NIHT(), stop=jaxht.Stop(max_steps=500))
 recovered = pixels(result.x)
 best = pixels(jaxht.projections.hard_threshold(jax.scipy.fft.dctn(image, norm="ortho").ravel(), k))
 psnr = [-10 * jnp.log10(jnp.mean((other - image) ** 2)) for other in (recovered, best)]

@@ -1,11 +1,10 @@
 # %% [markdown]
 # # Millions of samples from their moments
 #
-# Two and a half million samples of 200 features are 4 GB in double precision. Least squares needs
-# only A'A, A'y and y'y: read the samples in chunks, add up these moments, and solve a problem with
-# d + 1 rows. Its data are a Cholesky factor of the moments, which has the same moments as the
-# samples. For an intercept, add a column of ones to the features, and keep it in the support:
-# `Sparse(k + 1, keep=...)`.
+# Two and a half million samples of 200 features are 4 GB in double precision. Least squares needs only A'A, A'y and
+# y'y: read the samples in chunks, add up these moments, and solve a problem with d + 1 rows. Its data are a Cholesky
+# factor of the moments, which has the same moments as the samples. For an intercept, add a column of ones to the
+# features, and keep it in the support: `Sparse(k + 1, keep=...)`.
 
 # %%
 import matplotlib.pyplot as plt
@@ -32,14 +31,10 @@ for A, y in chunks():
 
 # %%
 R = np.linalg.cholesky(moments).T  # R'R are the moments
-f = jaxht.LeastSquares(
-    (R[:, :d] / np.sqrt(n)).astype(np.float32), (R[:, d] / np.sqrt(n)).astype(np.float32)
-)
+f = jaxht.LeastSquares((R[:, :d] / np.sqrt(n)).astype(np.float32), (R[:, d] / np.sqrt(n)).astype(np.float32))
 ks = list(range(1, 21))
 results = jaxht.path(f, jaxht.Sparse(), jaxht.OLS(), ks=ks)
-criteria = n * np.log(2 * np.asarray(results.value)) + np.array(ks) * np.log(
-    n
-)  # BIC, of all n samples
+criteria = n * np.log(2 * np.asarray(results.value)) + np.array(ks) * np.log(n)  # BIC, of all n samples
 best = int(np.argmin(criteria))
 print(f"{n} samples; k = {ks[best]} by BIC: {results.x[best].nonzero()[0]}")
 

@@ -1,9 +1,9 @@
 # %% [markdown]
 # # A perceptron with few weights
 #
-# A network 64-64-10 is trained on the digits that come with scikit-learn, with hard thresholding as
-# the last transformation of the optax chain. The fraction of weights that is kept is a traced
-# number, so that one `vmap` trains networks of four densities in parallel.
+# A network 64-64-10 is trained on the digits that come with scikit-learn, with hard thresholding as the last
+# transformation of the optax chain. The fraction of weights that is kept is a traced number, so that one `vmap` trains
+# networks of four densities in parallel.
 
 # %%
 import jax
@@ -25,20 +25,13 @@ def logits(params, x):
 
 
 def train(density, key):
-    schedule = transforms.cubic(
-        density, begin=0, end=300
-    )  # from dense to sparse in half of the steps
+    schedule = transforms.cubic(density, begin=0, end=300)  # from dense to sparse in half of the steps
     optimiser = optax.chain(optax.adam(1e-2), transforms.hard_threshold(schedule, scope="global"))
     keys = jax.random.split(key)
-    params = {
-        "hidden": jax.random.normal(keys[0], (64, 64)) / 8,
-        "out": jax.random.normal(keys[1], (64, 10)) / 8,
-    }
+    params = {"hidden": jax.random.normal(keys[0], (64, 64)) / 8, "out": jax.random.normal(keys[1], (64, 10)) / 8}
 
     def loss(params):
-        return optax.softmax_cross_entropy_with_integer_labels(
-            logits(params, X_train), y_train
-        ).mean()
+        return optax.softmax_cross_entropy_with_integer_labels(logits(params, X_train), y_train).mean()
 
     def step(carry, _):
         params, state = carry

@@ -1,9 +1,9 @@
 # %% [markdown]
 # # Many responses, few factors
 #
-# Regression of 30 responses on 40 features through three hidden factors: the matrix of coefficients
-# has rank 3. Separate least squares fits forty coefficients to few samples for every response;
-# reduced-rank regression estimates the factors from all responses together.
+# Regression of 30 responses on 40 features through three hidden factors: the matrix of coefficients has rank 3.
+# Separate least squares fits forty coefficients to few samples for every response; reduced-rank regression estimates
+# the factors from all responses together.
 
 # %%
 import matplotlib.pyplot as plt
@@ -28,9 +28,7 @@ print(choice.k)
 errors = [np.linalg.norm(x - truth) / np.linalg.norm(truth) for x in choice.results.x]
 figure, axes = plt.subplots(figsize=(5, 3))
 axes.plot(ranks, errors, "o-", label="rank k")
-axes.axhline(
-    np.linalg.norm(alone - truth) / np.linalg.norm(truth), color="0.5", label="each response alone"
-)
+axes.axhline(np.linalg.norm(alone - truth) / np.linalg.norm(truth), color="0.5", label="each response alone")
 axes.axvline(choice.k, linestyle=":", color="black", label="chosen by held-out samples")
 axes.set(xlabel="rank", ylabel="error of the coefficients")
 axes.legend()

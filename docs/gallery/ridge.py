@@ -1,9 +1,8 @@
 # %% [markdown]
 # # A ridge that is learned
 #
-# The loss on held-out samples is a function of the ridge. The implicit function theorem gives the
-# derivative of the solution, and so of this loss, with respect to the ridge; gradient descent
-# chooses the ridge.
+# The loss on held-out samples is a function of the ridge. The implicit function theorem gives the derivative of the
+# solution, and so of this loss, with respect to the ridge; gradient descent chooses the ridge.
 
 # %%
 import jax
@@ -14,9 +13,7 @@ import optax
 import jaxht
 
 key_A, key_e = jax.random.split(jax.random.key(0))
-A = jax.random.normal(key_A, (120, 60)) + 0.8 * jax.random.normal(
-    jax.random.key(1), (120, 1)
-)  # correlated columns
+A = jax.random.normal(key_A, (120, 60)) + 0.8 * jax.random.normal(jax.random.key(1), (120, 1))  # correlated columns
 y = A[:, :10] @ jnp.linspace(0.2, 1.0, 10) + 2.0 * jax.random.normal(key_e, (120,))
 
 
@@ -40,12 +37,7 @@ for _ in range(40):
 # %%
 grid = jnp.linspace(-3, 8, 100)
 figure, axes = plt.subplots(figsize=(5, 3))
-axes.plot(
-    grid,
-    jax.vmap(loss)(grid),
-    color="0.7",
-    label="loss on held-out samples; it jumps where the support changes",
-)
+axes.plot(grid, jax.vmap(loss)(grid), color="0.7", label="loss on held-out samples; it jumps where the support changes")
 axes.plot(*zip(*walked), "o-", markersize=3, label="descent")
 axes.set(xlabel="logarithm of the ridge", ylabel="mean squared error")
 axes.legend(fontsize=7)

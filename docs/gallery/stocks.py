@@ -1,10 +1,9 @@
 # %% [markdown]
 # # Which stocks move together
 #
-# Monthly returns of eight stocks and two indices, for the months in which all have a price; the
-# file comes with Matplotlib. A graph with k edges stands for an inverse covariance matrix with k
-# nonzero entries above the diagonal: two stocks without an edge are conditionally independent given
-# all others.
+# Monthly returns of eight stocks and two indices, for the months in which all have a price; the file comes with
+# Matplotlib. A graph with k edges stands for an inverse covariance matrix with k nonzero entries above the diagonal:
+# two stocks without an edge are conditionally independent given all others.
 
 # %%
 import matplotlib.cbook as cbook
@@ -32,11 +31,7 @@ choice = jaxht.validate(
     ks=range(1, 25),
 )
 W = np.asarray(
-    jaxht.solve(
-        jaxht.GaussianPrecision(Z.T @ Z / len(Z)),
-        jaxht.Edges(choice.k),
-        jaxht.HTP(4.0, backtrack=True),
-    ).x
+    jaxht.solve(jaxht.GaussianPrecision(Z.T @ Z / len(Z)), jaxht.Edges(choice.k), jaxht.HTP(4.0, backtrack=True)).x
 )
 
 # %%
@@ -45,12 +40,7 @@ x, y = np.cos(angles), np.sin(angles)
 figure, axes = plt.subplots(figsize=(4, 4))
 for i, j in zip(*np.nonzero(np.triu(W, 1))):
     partial = -W[i, j] / np.sqrt(W[i, i] * W[j, j])
-    axes.plot(
-        x[[i, j]],
-        y[[i, j]],
-        color="tab:blue" if partial > 0 else "tab:red",
-        linewidth=8 * abs(partial),
-    )
+    axes.plot(x[[i, j]], y[[i, j]], color="tab:blue" if partial > 0 else "tab:red", linewidth=8 * abs(partial))
 for name, a, b in zip(names, x, y):
     axes.text(1.1 * a, 1.1 * b, name, ha="center", va="center", bbox={"fc": "white", "lw": 0})
 axes.set(xlim=(-1.4, 1.4), ylim=(-1.4, 1.4), title=f"{choice.k} edges")

@@ -1,5 +1,4 @@
-"""Poisson regression of counts with an exposure: claims of policies that were insured for different
-times."""
+"""Poisson regression of counts with an exposure: claims of policies that were insured for different times."""
 
 import numpy as np
 
@@ -18,10 +17,6 @@ expected = model.predict(X[test], offset=np.log(years[test]))
 a_year = model.predict(X[test])  # an offset of 0: one year
 score = model.score(X[test], claims[test], offset=np.log(years[test]))
 
-print(
-    f"features {features}, coefficients {model.coef_[features].round(2)}, intercept {model.intercept_:.2f}"
-)
-print(
-    f"claims of new policies: {claims[test].sum()}, expected {expected.sum():.0f}; a year {a_year.mean():.3f} each"
-)
+print(f"features {features}, coefficients {model.coef_[features].round(2)}, intercept {model.intercept_:.2f}")
+print(f"claims of new policies: {claims[test].sum()}, expected {expected.sum():.0f}; a year {a_year.mean():.3f} each")
 print(f"share of the deviance that is explained, beyond that of the mean: {score:.3f}")

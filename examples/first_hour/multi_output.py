@@ -1,5 +1,4 @@
-"""Several targets that depend on the same few features: a matrix of coefficients with few nonzero
-rows."""
+"""Several targets that depend on the same few features: a matrix of coefficients with few nonzero rows."""
 
 import numpy as np
 

@@ -28,7 +28,5 @@ search = GridSearchCV(pipeline, grid, cv=3).fit(X_train, y_train)
 
 selected = search.best_estimator_[:2].get_feature_names_out().tolist()
 score = search.score(X_test, y_test)
-print(
-    f"best: {search.best_params_}, {search.best_score_:.3f} in cross-validation, {score:.3f} of new samples"
-)
+print(f"best: {search.best_params_}, {search.best_score_:.3f} in cross-validation, {score:.3f} of new samples")
 print(f"features: {selected}")

@@ -27,36 +27,23 @@ def logits(params, x):
 @jax.jit
 def step(params, state):
     def loss(params):
-        return optax.softmax_cross_entropy_with_integer_labels(
-            logits(params, X_train), y_train
-        ).mean()
+        return optax.softmax_cross_entropy_with_integer_labels(logits(params, X_train), y_train).mean()
 
     updates, state = optimiser.update(jax.grad(loss)(params), state, params)
     return optax.apply_updates(params, updates), state
 
 
 keys = jax.random.split(jax.random.key(0))
-params = {
-    "hidden": jax.random.normal(keys[0], (64, 128)) / 8,
-    "out": jax.random.normal(keys[1], (128, 10)) / 11,
-}
+params = {"hidden": jax.random.normal(keys[0], (64, 128)) / 8, "out": jax.random.normal(keys[1], (128, 10)) / 11}
 state = optimiser.init(params)
 for _ in range(800):
     params, state = step(params, state)
 predictions = logits(params, X_test)
-sparsity, accuracy = (
-    float(transforms.sparsity(params).total),
-    float((predictions.argmax(axis=1) == y_test).mean()),
-)
+sparsity, accuracy = float(transforms.sparsity(params).total), float((predictions.argmax(axis=1) == y_test).mean())
 
 with tempfile.TemporaryDirectory() as folder:
     for name, weights in params.items():
         scipy.sparse.save_npz(Path(folder, name), scipy.sparse.csr_matrix(np.asarray(weights)))
-    restored = {
-        name: jnp.asarray(scipy.sparse.load_npz(Path(folder, f"{name}.npz")).toarray())
-        for name in params
-    }
+    restored = {name: jnp.asarray(scipy.sparse.load_npz(Path(folder, f"{name}.npz")).toarray()) for name in params}
 same = bool((logits(restored, X_test) == predictions).all())
-print(
-    f"{sparsity:.1%} of the weights are 0, {accuracy:.1%} of new digits are right; restored, the same: {same}"
-)
+print(f"{sparsity:.1%} of the weights are 0, {accuracy:.1%} of new digits are right; restored, the same: {same}")
