@@ -277,7 +277,7 @@ def relax_node(objective, constraint, fate, x0):
     norm = dual.column_bound(objective)
     x, _ = constraint.project(jnp.where(spread(constraint, excluded), 0, x0))
     shared = relaxation.Relaxation.of(objective, constraint, ridge, norm, 1.0)
-    start = relaxation.Start(Node(included, excluded), chosen & ~excluded, x, shared.step_size)
+    start = relaxation.NodeStart(Node(included, excluded), chosen & ~excluded, x, shared.step_size)
     found = relaxation.relax(shared, relaxation.Goal(jnp.inf, 0.05, 3), start)
     return found.bound.lower, included, excluded
 

@@ -1,14 +1,14 @@
 """Global optima of sparse problems, by branch and bound, with bounds that certify them."""
 
 from jaxht.exact.certificate import Certificate, certify
-from jaxht.exact.result import BranchAndBoundResult, BranchStatus, Progress, Solution
+from jaxht.exact.result import BranchAndBoundProgress, BranchAndBoundResult, BranchStatus, Solution
 from jaxht.exact.search import branch_and_bound
 
 __all__ = [
+    "BranchAndBoundProgress",
     "BranchAndBoundResult",
     "BranchStatus",
     "Certificate",
-    "Progress",
     "Solution",
     "branch_and_bound",
     "certify",

@@ -9,14 +9,14 @@ from jax import lax
 from jaxht._dataclass import as_dtype
 from jaxht._repr import short_repr
 from jaxht._typing import Array, Leaf, Numeric
-from jaxht.constraints import Constraint, Groups, Sparse
-from jaxht.exact.perspective import Node
+from jaxht.constraints import Constraint, SelectionConstraint
+from jaxht.exact.perspective import Node, has_perspective
 from jaxht.exact.relaxation import (
     ROUND,
     Goal,
+    NodeStart,
     Relaxation,
     Ridge,
-    Start,
     bound_above,
     bound_at,
     relax,
@@ -26,6 +26,8 @@ from jaxht.objectives.linear_model import LinearModel
 from jaxht.objectives.objective import Objective
 from jaxht.runner import Stop, call_on_device, solve
 from jaxht.solvers import DIHT
+
+__all__ = ["Certificate", "certify"]
 
 
 class Certificate(NamedTuple):
@@ -90,8 +92,8 @@ def certify(
 
     Cost: a refit, and by default up to 200 steps, each of two products and a proximal operator.
 
-    Source: Yuan et al. 2020, Theorem 3 (weak duality); for rounding errors Higham 2002, §3; for the
-    relaxation :mod:`jaxht.exact.relaxation`.
+    Source: Yuan et al. 2020, Theorem 3 (weak duality); for rounding errors Higham 2002, §3; for
+    the relaxation :mod:`jaxht.exact.relaxation`.
 
     Example:
         >>> import jax.numpy as jnp, jaxht
@@ -104,20 +106,28 @@ def certify(
     model = cast(LinearModel, objective.prepare())
     constraint = constraint.prepare(model.shape)
     x = as_dtype(x, model.dtype)
-    if solver is None and isinstance(constraint, Sparse | Groups):
+    if solver is None and has_perspective(constraint):
         return call_on_device(
             certify_by_relaxation, model, constraint, x, stop.gap_rtol or 0.0, stop.max_steps
         )
     result = solve(
         objective, constraint, DIHT(debias=False) if solver is None else solver, x0=x, stop=stop
     )
-    value, lower = call_on_device(_bound_above, model, x), result.value - result.gap
+    value = call_on_device(_bound_above, model, x)
+    lower = result.value - result.gap
     return Certificate(value, lower, value - lower)
+
+
+RTOL = 1e-3  # of the gap, by which the bound might still rise
 
 
 @jax.jit
 def certify_by_relaxation(
-    model: LinearModel, constraint: Sparse | Groups, x: Array, gap_rtol: Numeric, max_steps: Numeric
+    model: LinearModel,
+    constraint: SelectionConstraint,
+    x: Array,
+    gap_rtol: Numeric,
+    max_steps: Numeric,
 ) -> Certificate:
     """:func:`certify`, of what is prepared."""
     value = _bound_above(model, x)
@@ -125,7 +135,7 @@ def certify_by_relaxation(
     problem, root = _relaxation(*fixed, at)
     goal = Goal(at - gap_rtol * jnp.abs(at), RTOL, 1 + max_steps // ROUND)
     found = relax(
-        problem, goal, Start(root, constraint.active(x) | root.included, x, problem.step_size)
+        problem, goal, NodeStart(root, constraint.active(x) | root.included, x, problem.step_size)
     )
     lower = _lower(model, constraint, at, (found.fit, found.x), found.bound.lower)
     return Certificate(value, lower, value - lower)
@@ -137,7 +147,7 @@ def _bound_above(model: LinearModel, x: Array) -> Array:
 
 
 def _relaxation(
-    model: LinearModel, constraint: Sparse | Groups, value: Array
+    model: LinearModel, constraint: SelectionConstraint, value: Array
 ) -> tuple[Relaxation, Node]:
     """The relaxation of the whole problem, and its root."""
     zero = jnp.zeros((), model.dtype)
@@ -149,10 +159,10 @@ def _relaxation(
 
 @jax.custom_jvp
 def _lower(
-    model: LinearModel, constraint: Sparse | Groups, value: Array, points: tuple, lower: Array
+    model: LinearModel, constraint: SelectionConstraint, value: Array, points: tuple, lower: Array
 ) -> Array:
-    """The bound as it is, with the derivatives of the better one of two points at its dual
-    variables, which stay."""
+    """The bound as it is, with the derivatives of the better of two points, at its dual
+    variables."""
     return lower
 
 
@@ -160,7 +170,7 @@ def _lower(
 def _lower_jvp(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
     _, _, value, points, lower = primals
 
-    def bounds(model: LinearModel, constraint: Sparse | Groups) -> Array:
+    def bounds(model: LinearModel, constraint: SelectionConstraint) -> Array:
         problem, root = _relaxation(model, constraint, value)
         fit, x = lax.stop_gradient(points)
         variables = [
@@ -172,6 +182,3 @@ def _lower_jvp(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
 
     found, found_dot = jax.jvp(bounds, primals[:2], tangents[:2])
     return lower, found_dot[jnp.argmax(found)]
-
-
-RTOL = 1e-3  # of the gap, by which the bound might still rise

@@ -2,36 +2,38 @@
 proximal operator."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 from jax import lax
 
 from jaxht._typing import Array, Leaf
-from jaxht.constraints import Groups, Sparse
-
-MAX_TRIES, SUM_RTOL = 60, 1e-10  # to find the multiplier, and by how much the sum of z may be off
+from jaxht.constraints import Constraint, Groups, SelectionConstraint, Sparse
 
 
 class Node(NamedTuple):
-    """A set of supports.
+    """A set of supports."""
 
-    Attributes:
-        included: bool (m,), the items that are in all of them.
-        excluded: bool (m,), the items that are in none.
-    """
-
-    included: Leaf
-    excluded: Leaf
+    included: Leaf  # bool (m,), the items that are in all of them
+    excluded: Leaf  # bool (m,), the items that are in none
 
 
-def spread(constraint: Sparse | Groups, per_item: Array) -> Array:
+def has_perspective(constraint: Constraint) -> bool:
+    """Whether the points of a constraint are sparse in entries, or in groups that do not meet."""
+    return isinstance(constraint, Sparse | Groups)
+
+
+def spread(constraint: Any, per_item: Array) -> Array:
     """The entry of its item for each coordinate: (d,)."""
-    return per_item[constraint.groups] if isinstance(constraint, Groups) else per_item
+    return per_item if constraint.selects_entries else per_item[constraint.groups]
+
+
+# By how much the sum of z may be off, relative to k.
+SUM_RTOL = 1e-10
 
 
 def perspective_prox(
-    constraint: Sparse | Groups, node: Node, v: Array, scale: Array
+    constraint: SelectionConstraint, node: Node, v: Array, scale: Array
 ) -> tuple[Array, Array, Array]:
     r"""The proximal operator of the perspective term.
 
@@ -42,47 +44,43 @@ def perspective_prox(
     ||x_g||,
 
     .. math::
-        z = a \sqrt{s / 2 \tau} - s \ (2 \tau \le s u^2), \qquad z = (a - s u / 2 - \tau / u) / u \ \text{ (else)},
+        z = a \sqrt{s / 2 \tau} - s \ (2 \tau \le s u^2), \qquad
+        z = (a - s u / 2 - \tau / u) / u \ \text{ (else)},
         \qquad \|x_g\| = \min(a z / (z + s),\ z u)
 
-    each z clipped to [0, 1]; tau is the root of their sum less k.
-
-    Args:
-        constraint: prepared.
-        node: items that are fixed.
-        v: (d,).
-        scale: s > 0, a scalar.
-
-    Returns:
-        (x, z, sum_g ||x_g||^2 / z_g), (d,), (m,) and a scalar.
+    each z clipped to [0, 1]; tau is the root of their sum less k. Returns x, z and
+    ``sum_g ||x_g||^2 / z_g``.
 
     Source: for Sparse without bounds Argyriou, Foygel & Srebro 2012, the k-support norm.
     """
     v = constraint.feasible_direction(jnp.where(spread(constraint, node.excluded), 0, v))
-    a, free = constraint.scores(v), ~(node.included | node.excluded)
+    a = constraint.scores(v)
+    free = ~(node.included | node.excluded)
     most = None
-    if isinstance(constraint, Sparse) and constraint.bounds is not None:
+    if constraint.bounds is not None:
         lower, upper = constraint.bounds
         most = jnp.where(v > 0, upper, -lower) * jnp.ones_like(v)
 
-    def shares(root: Array) -> Array:
+    def shares(root):
         """z for tau = 1 / root^2; for infinite root of a without bounds 1."""
         z = jnp.where(a > 0, a * (jnp.sqrt(scale / 2) * root) - scale, 0)
         if most is not None:
-            u, tau = jnp.where(jnp.isfinite(most) & (most > 0), most, 1), 1 / root**2
+            u = jnp.where(jnp.isfinite(most) & (most > 0), most, 1)
+            tau = 1 / root**2
             capped = (a - scale * u / 2 - tau / u) / u
-            z = jnp.where(2 * tau >= scale * most**2, jnp.where(most > 0, capped, 0), z)
+            is_capped = 2 * tau >= scale * most**2
+            z = jnp.where(is_capped, jnp.where(most > 0, capped, 0), z)
         return jnp.where(free, jnp.clip(z, 0, 1), 0)
 
     left = constraint.limit - jnp.sum(node.included)
-    tiny = float(jnp.finfo(a.dtype).tiny)
-    least = jnp.sqrt(2 * scale) / jnp.maximum(
-        jnp.max(jnp.where(free, a, 0)), tiny
-    )  # there all z are 0
-    fits, rtol = jnp.sum(free & (a > 0)) <= left, max(SUM_RTOL, 8 * float(jnp.finfo(a.dtype).eps))
-    root = jnp.where(
-        fits, jnp.inf, find_root(lambda root: jnp.sum(shares(root)) - left, least, rtol * left)
-    )
+    precision = jnp.finfo(a.dtype)
+    largest = jnp.max(jnp.where(free, a, 0))
+    # Where all z are 0.
+    start = jnp.sqrt(2 * scale) / jnp.maximum(largest, float(precision.tiny))
+    atol = max(SUM_RTOL, 8 * float(precision.eps)) * left
+    found = find_root(lambda root: jnp.sum(shares(root)) - left, start, atol)
+    all_fit = jnp.sum(free & (a > 0)) <= left
+    root = jnp.where(all_fit, jnp.inf, found)
     z = jnp.where(node.included, 1, shares(root))
     norms = a * z / jnp.where(z > 0, z + scale, 1)
     if most is not None:
@@ -91,39 +89,49 @@ def perspective_prox(
     return x, z, jnp.sum(norms**2 / jnp.where(z > 0, z, 1))
 
 
+class Bracket(NamedTuple):
+    """The state of the search for a root: the last trial, and points on both sides of the root."""
+
+    count: Leaf
+    x: Leaf
+    value: Leaf
+    low: Leaf
+    at_low: Leaf
+    high: Leaf
+    at_high: Leaf
+
+
+MAX_TRIES = 60  # of a root
+
+
 def find_root(function: Callable[[Array], Array], start: Array, atol: Array) -> Array:
-    """A root of an increasing function that is at most 0 at ``start`` > 0: by doubling, then by the
-    Illinois method.
+    """Find a root, up to ``atol``, of an increasing function that is at most 0 at ``start`` > 0.
 
-    Args:
-        function: of a scalar; linear between kinks, so that few steps suffice.
-        start: a scalar.
-        atol: the absolute value at which a number counts as a root, a scalar.
-
-    Source: Dowell & Jarratt 1971.
+    By doubling, then by the Illinois method (Dowell & Jarratt 1971). The function is linear between
+    kinks, so that few steps suffice.
     """
 
-    def step(carry: tuple[Array, ...]) -> tuple[Array, ...]:
-        count, _, value, low, at_low, high, at_high = carry
-        width = jnp.where(jnp.isfinite(high), high - low, 1)
-        inside = jnp.clip(-at_low / (at_high - at_low), 0.01, 0.99) * width
-        trial = jnp.where(jnp.isfinite(high), low + inside, 2 * low)
-        new = function(trial)
-        below, repeated = new <= 0, (new <= 0) == (value <= 0)
-        at_low = jnp.where(below, new, jnp.where(repeated, at_low / 2, at_low))
-        at_high = jnp.where(below, jnp.where(repeated, at_high / 2, at_high), new)
-        return (
-            count + 1,
-            trial,
-            new,
-            jnp.where(below, trial, low),
-            at_low,
-            jnp.where(below, high, trial),
-            at_high,
+    def step(b):
+        has_high = jnp.isfinite(b.high)
+        width = jnp.where(has_high, b.high - b.low, 1)
+        share = jnp.clip(-b.at_low / (b.at_high - b.at_low), 0.01, 0.99)
+        x = jnp.where(has_high, b.low + share * width, 2 * b.low)
+        value = function(x)
+        below = value <= 0
+        # The value at an end that stays once more is halved.
+        factor = jnp.where(below == (b.value <= 0), 0.5, 1.0)
+        return Bracket(
+            b.count + 1,
+            x,
+            value,
+            low=jnp.where(below, x, b.low),
+            at_low=jnp.where(below, value, factor * b.at_low),
+            high=jnp.where(below, b.high, x),
+            at_high=jnp.where(below, factor * b.at_high, value),
         )
 
-    inf, value = jnp.full_like(start, jnp.inf), function(start)
-    begin = (jnp.zeros((), jnp.int32), start, value, start, value, inf, inf)
-    return lax.while_loop(
-        lambda carry: (jnp.abs(carry[2]) > atol) & (carry[0] < MAX_TRIES), step, begin
-    )[1]
+    inf = jnp.full_like(start, jnp.inf)
+    value = function(start)
+    begin = Bracket(jnp.zeros((), jnp.int32), start, value, start, value, inf, inf)
+    goes_on = lambda b: (jnp.abs(b.value) > atol) & (b.count < MAX_TRIES)  # noqa: E731
+    return lax.while_loop(goes_on, step, begin).x

@@ -6,7 +6,8 @@ A node fixes items that are in every support below it, S1, and items that are in
 
 .. math::
     \min_{x,\, z}\ R(x) + \frac{\rho}{2} \sum_g \frac{\|x_g\|^2}{z_g}, \qquad
-    \sum_g z_g \le k, \quad 0 \le z \le 1, \quad z_{S_1} = 1, \quad z_{S_0} = 0, \quad l z \le x \le u z
+    \sum_g z_g \le k, \quad 0 \le z \le 1, \quad z_{S_1} = 1, \quad z_{S_0} = 0, \quad
+    l z \le x \le u z
 
 For S0 and S1 empty its minimum is the maximum of the dual of :mod:`jaxht.objectives.dual`: the
 conjugate of the second term at q is ``1/(2 rho)`` times the sum of the k largest ``||q_g||^2``. So
@@ -22,7 +23,7 @@ Source: Pilanci, Wainwright & El Ghaoui 2015; Bertsimas & Van Parys 2020; AtamtÃ
 (fixing of items); Beck & Teboulle 2009 and O'Donoghue & CandÃ¨s 2015 (the descent)."""
 
 import dataclasses
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -30,7 +31,7 @@ from jax import lax
 from optax.tree_utils import tree_where
 
 from jaxht._typing import Array, Leaf, Numeric
-from jaxht.constraints import Groups, Sparse, Support
+from jaxht.constraints import SelectionConstraint, Support
 from jaxht.exact.perspective import Node, perspective_prox, spread
 from jaxht.linalg.precision import matmul
 from jaxht.objectives.dual import dual_point, dual_variables, primal_error
@@ -39,73 +40,50 @@ from jaxht.solvers.pursuit import NesterovPoint
 from jaxht.subproblems import refit
 from jaxht.subproblems.columns import least_gamma, smooth_hinge
 
-ROUND = 10  # steps of the descent between two bounds
-# of f, by which about the relaxation of a smoothed hinge is below that of the hinge, or less
+# Of f, by which about the relaxation of a smoothed hinge is below that of the hinge, or less.
 SMOOTHING = 0.03
-ROUNDING = 4096.0  # in units of the last place of a value
 
 
 class Ridge(NamedTuple):
-    """The ridge of the relaxation, ``rho = l2 + borrowed + added``.
+    """The ridge of the relaxation, ``rho = l2 + borrowed + added``."""
 
-    Attributes:
-        rho: > 0, a scalar, on the scale of the Hessian.
-        borrowed: mu, a scalar: by so much the curvature of the loss exceeds 0 everywhere.
-        added: a scalar: f has no ridge, and is bounded as ``f + added/2 ||x||^2`` less the maximum
-            of that.
-        excess: that maximum, a scalar in units of f.
-    """
-
-    rho: Leaf
-    borrowed: Leaf
+    rho: Leaf  # > 0, a scalar, on the scale of the Hessian
+    borrowed: Leaf  # mu, a scalar: by so much the curvature of the loss exceeds 0 everywhere
+    # A scalar: f has no ridge, and is bounded as f + added/2 ||x||^2 less the maximum of that.
     added: Leaf
-    excess: Leaf
+    excess: Leaf  # that maximum, a scalar in units of f
 
 
-class Quadratic(NamedTuple):
+class QuadraticForm(NamedTuple):
     """``R(x) = x' H x / 2 - b' x + c``, of squared errors, where that takes fewer operations than
-    A.
+    A."""
 
-    Attributes:
-        H: (d, d), symmetric.
-        b: (d,).
-        c: a scalar.
-    """
-
-    H: Leaf
-    b: Leaf
-    c: Leaf
+    H: Leaf  # (d, d), symmetric
+    b: Leaf  # (d,)
+    c: Leaf  # a scalar
 
 
 class Relaxation(NamedTuple):
-    """What the relaxations at all nodes of a problem share.
+    """What the relaxations at all nodes of a problem share."""
 
-    Attributes:
-        objective: a linear model of one output, prepared.
-        constraint: :class:`jaxht.Sparse` or :class:`jaxht.Groups`, prepared.
-        ridge: a :class:`Ridge`.
-        columns: :func:`jaxht.objectives.dual.column_bound` of the objective.
-        gamma: of the smoothed hinge that is descended in place of a hinge; None for losses that are
-            smooth.
-        quadratic: R, where its gradients are to be computed from it; None.
-    """
-
-    objective: LinearModel
-    constraint: Sparse | Groups
+    objective: LinearModel  # a linear model of one output, prepared
+    constraint: SelectionConstraint  # Sparse or Groups, prepared
     ridge: Ridge
-    columns: Leaf
+    columns: Leaf  # a bound of the norms of the columns of A
+    # Of the smoothed hinge that is descended in place of a hinge; None for losses that are smooth.
     gamma: Leaf | None = None
-    quadratic: Quadratic | None = None
+    # R, where its gradients are to be computed from it; None.
+    quadratic: QuadraticForm | None = None
 
     @classmethod
     def of(
         cls,
         objective: LinearModel,
-        constraint: Sparse | Groups,
+        constraint: SelectionConstraint,
         ridge: Ridge,
         columns: Array,
         value: Numeric,
-        quadratic: Quadratic | None = None,
+        quadratic: QuadraticForm | None = None,
     ) -> "Relaxation":
         """Also for the hinge, which is smoothed in proportion to a ``value`` of f."""
         gamma = None
@@ -122,107 +100,74 @@ class Relaxation(NamedTuple):
     @property
     def nearly_smooth(self) -> LinearModel:
         """The objective that a refit minimises."""
-        return (
-            self.objective
-            if self.gamma is None
-            else smooth_hinge(self.objective, least_gamma(self.objective))
-        )
+        if self.gamma is None:
+            return self.objective
+        return smooth_hinge(self.objective, least_gamma(self.objective))
 
     @property
     def step_size(self) -> Array:
         """The inverse of a bound of the curvature; 1 where that tells nothing."""
         f = self.smooth
-        length = (
-            self.columns**2
-            * f.curvature_bound()
-            * jnp.max(f.weight(jnp.ones(f.num_samples, f.dtype)))
-        )
-        return jnp.where((length > 0) & (length < jnp.inf), 1 / length, 1)
+        largest_weight = jnp.max(f.weight(jnp.ones(f.num_samples, f.dtype)))
+        curvature = self.columns**2 * f.curvature_bound() * largest_weight
+        is_known = (curvature > 0) & (curvature < jnp.inf)
+        return jnp.where(is_known, 1 / curvature, 1)
 
 
-class Start(NamedTuple):
-    """Where the descent at a node starts.
+class NodeStart(NamedTuple):
+    """Where the descent at a node starts."""
 
-    Attributes:
-        node: the items that are fixed.
-        chosen: bool (m,), the items of one support below the node, on which f is minimised.
-        x: (d,).
-        step_size: of the first step, a scalar; too large ones are halved.
-    """
-
-    node: Node
-    chosen: Leaf
-    x: Leaf
-    step_size: Leaf
+    node: Node  # the items that are fixed
+    chosen: Leaf  # bool (m,), the items of one support below the node, on which f is minimised
+    x: Leaf  # (d,)
+    step_size: Leaf  # of the first step, a scalar; too large ones are halved
 
 
 class Goal(NamedTuple):
-    """How far relaxations are solved.
+    """How far relaxations are solved."""
 
-    Attributes:
-        target: bounds above it need not be improved, a scalar.
-        rtol: nor bounds that can rise by no more than this share of what they lack of the target, a
-            scalar.
-        max_rounds: of ten steps and a bound, an integer; the first round is that of ``chosen``,
-            without steps.
-    """
-
-    target: Leaf
+    target: Leaf  # bounds above it need not be improved
+    # Bounds that can rise by no more than this share of what they lack of the target, neither.
     rtol: Leaf
+    # Of ten steps and a bound, an integer; the first round is that of chosen, without steps.
     max_rounds: Leaf
 
 
 class Bound(NamedTuple):
-    """What dual variables say of the supports below a node.
+    """What dual variables say of the supports below a node."""
 
-    Attributes:
-        lower: f is nowhere below it, a scalar.
-        error: the bound of rounding errors that is subtracted in it, a scalar.
-        gains: (m,), by how much each item could lower it: those that are included, and the largest
-            others up to k, have been subtracted.
-    """
-
-    lower: Leaf
-    error: Leaf
+    lower: Leaf  # f is nowhere below it, a scalar
+    error: Leaf  # the bound of rounding errors that is subtracted in it, a scalar
+    # (m,), by how much each item could lower it: those that are included, and the largest others up
+    # to k, have been subtracted.
     gains: Leaf
 
 
 class Relaxed(NamedTuple):
-    """A node whose relaxation was solved.
+    """A node whose relaxation was solved."""
 
-    Attributes:
-        bound: the best :class:`Bound`.
-        x: the minimiser of the relaxation, about; (d,).
-        z: (m,), the share of each item in it, from 0 to 1.
-        fit: the minimiser of f on the support that was given, (d,).
-        value: f(fit) plus a bound of its rounding error, a scalar.
-        step_size: the last one of the descent, a scalar.
-        num_rounds: int32, of at most ``max_rounds``.
-    """
-
-    bound: Bound
-    x: Leaf
-    z: Leaf
-    fit: Leaf
-    value: Leaf
-    step_size: Leaf
-    num_rounds: Leaf
+    bound: Bound  # the best one
+    x: Leaf  # the minimiser of the relaxation, about; (d,)
+    z: Leaf  # (m,), the share of each item in it, from 0 to 1
+    fit: Leaf  # the minimiser of f on the support that was given, (d,)
+    value: Leaf  # f(fit) plus a bound of its rounding error, a scalar
+    step_size: Leaf  # the last one of the descent, a scalar
+    num_rounds: Leaf  # int32, of at most max_rounds
 
 
 @dataclasses.dataclass(frozen=True)
 class AtNode:
     """The constraint at a node, as far as :func:`dual_point` needs it."""
 
-    constraint: Sparse | Groups
+    constraint: Any
     node: Node
     rounding: float = 1.0
 
     def project(self, z: Array) -> tuple[Array, Support]:
         """The nearest point of the supports below the node: ``keep`` ranks above all others."""
         included, excluded = (spread(self.constraint, mask) for mask in self.node)
-        return dataclasses.replace(self.constraint, keep=included).project(
-            jnp.where(excluded, 0, z)
-        )
+        fixed = dataclasses.replace(self.constraint, keep=included)
+        return fixed.project(jnp.where(excluded, 0, z))
 
 
 def bound_above(objective: LinearModel, x: Array, pred: Array, columns: Array) -> Array:
@@ -232,18 +177,18 @@ def bound_above(objective: LinearModel, x: Array, pred: Array, columns: Array) -
 
 def bound_at(relaxation: Relaxation, node: Node, x: Array, alpha: Array) -> Bound:
     """The bound that dual variables, those at x, give for all supports below a node."""
-    constraint, ridge = relaxation.constraint, relaxation.ridge
-    inside = AtNode(constraint, node)
+    constraint = relaxation.constraint
+    ridge = relaxation.ridge
     point = dual_point(
         relaxation.objective,
-        inside,
+        AtNode(constraint, node),
         alpha,
         relaxation.columns,
         ridge=ridge.rho,
         borrowed=ridge.borrowed,
         x=x,
     )
-    bounds = constraint.bounds if isinstance(constraint, Sparse) else None
+    bounds = constraint.bounds
     w = point.z if bounds is None else jnp.clip(point.z, *bounds)
     gains = constraint.scores(jnp.sqrt(jnp.maximum(w * (point.z - w / 2), 0))) ** 2
     return Bound(point.value - ridge.excess, point.error, ridge.rho * gains)
@@ -251,40 +196,27 @@ def bound_at(relaxation: Relaxation, node: Node, x: Array, alpha: Array) -> Boun
 
 class Descent(NamedTuple):
     """The state of the descent: a point, where the next step goes on from, and what is known of the
-    steps.
+    steps."""
 
-    Attributes:
-        x: (d,).
-        pred: A x; where R is quadratic H x.
-        momentum: a :class:`jaxht.solvers.pursuit.NesterovPoint`.
-        eta: the step size, a scalar.
-        value: that of the relaxation at x, a scalar.
-        z: (m,).
-    """
-
-    x: Leaf
-    pred: Leaf
+    x: Leaf  # (d,)
+    pred: Leaf  # A x; where R is quadratic H x
     momentum: NesterovPoint
-    eta: Leaf
-    value: Leaf
-    z: Leaf
+    eta: Leaf  # the step size, a scalar
+    value: Leaf  # that of the relaxation at x, a scalar
+    z: Leaf  # (m,)
 
 
-def relax(relaxation: Relaxation, goal: Goal, start: Start) -> Relaxed:
+ROUND = 10  # steps of the descent between two bounds
+ROUNDING = 4096.0  # in units of the last place of a value
+
+
+def relax(relaxation: Relaxation, goal: Goal, start: NodeStart) -> Relaxed:
     """Solve the relaxation at a node until its bound reaches the target, or is about as high as it
     gets.
 
     Accelerated proximal gradient descent with backtracking and restarts: ten steps a round, then a
     bound. The first bound is that of the minimiser on one support, which is tight where the node
     holds no other one.
-
-    Args:
-        relaxation: a :class:`Relaxation`.
-        goal: a :class:`Goal`.
-        start: a :class:`Start`.
-
-    Returns:
-        :class:`Relaxed`.
 
     Cost: two products a step and another one a round; a refit.
     """
@@ -299,50 +231,51 @@ def relax(relaxation: Relaxation, goal: Goal, start: Start) -> Relaxed:
     value = bound_above(objective, fit, fit_pred, columns)
 
     # R and its gradient, from x and its image, A x or H x.
-    def image_of(x: Array) -> Array:
+    def image_of(x):
         return objective.predict(x) if quadratic is None else matmul(quadratic.H, x)
 
-    def smooth(x: Array, image: Array) -> Array:
+    def smooth(x, image):
         if quadratic is None:
             return descended.value(x, image) - rest / 2 * jnp.vdot(x, x)
         return jnp.vdot(x, image / 2 - quadratic.b) + quadratic.c
 
-    def slope(x: Array, image: Array) -> Array:
-        return descended.gradient(x, image) - rest * x if quadratic is None else image - quadratic.b
+    def slope(x, image):
+        if quadratic is None:
+            return descended.gradient(x, image) - rest * x
+        return image - quadratic.b
 
     size = value if quadratic is None else quadratic.c  # of the terms of R
 
-    def step(_: Array, state: Descent) -> Descent:
-        y, image = state.momentum.x, state.momentum.pred
-        f, g = smooth(y, image), slope(y, image)
-        new, z, square = perspective_prox(
-            constraint, node, y - state.eta * g, state.eta * ridge.rho
-        )
+    def step(_, state):
+        y = state.momentum.x
+        eta = state.eta
+        f = smooth(y, state.momentum.pred)
+        g = slope(y, state.momentum.pred)
+        new, z, square = perspective_prox(constraint, node, y - eta * g, eta * ridge.rho)
         image = image_of(new)
-        move, f_new = new - y, smooth(new, image)
-        most = f + jnp.vdot(g, move) + jnp.vdot(move, move) / (2 * state.eta)
-        accepted = f_new <= most + ROUNDING * eps * (jnp.abs(size) + jnp.abs(f_new))
+        move = new - y
+        f_new = smooth(new, image)
+        most = f + jnp.vdot(g, move) + jnp.vdot(move, move) / (2 * eta)
+        slack = ROUNDING * eps * (jnp.abs(size) + jnp.abs(f_new))
+        accepted = f_new <= most + slack
+        value = f_new + ridge.rho / 2 * square
         # Too long steps are rare, so that they may grow again.
-        taken = Descent(
-            new, image, state.momentum, 1.02 * state.eta, f_new + ridge.rho / 2 * square, z
-        )
+        taken = Descent(new, image, state.momentum, 1.02 * eta, value, z)
         taken = taken._replace(momentum=state.momentum.update(taken, state))
         refused = state._replace(momentum=NesterovPoint.init(state), eta=state.eta / 2)
         return tree_where(accepted, taken, refused)
 
-    def advance(carry: tuple[Array, Descent, Bound, Array]) -> tuple[Array, Descent, Bound, Array]:
+    def advance(carry):
         count, state, bound, _ = carry
         begins = count == 0
         state = lax.fori_loop(0, jnp.where(begins, 0, ROUND), step, state)
         at = jnp.where(begins, fit, state.x)
-        pred = (
-            objective.predict(at)
-            if quadratic is not None
-            else jnp.where(begins, fit_pred, state.pred)
-        )
-        alpha = jnp.where(
-            begins, dual_variables(relaxation.nearly_smooth, pred), dual_variables(descended, pred)
-        )
+        if quadratic is None:
+            pred = jnp.where(begins, fit_pred, state.pred)
+        else:
+            pred = objective.predict(at)
+        alpha_of_fit = dual_variables(relaxation.nearly_smooth, pred)
+        alpha = jnp.where(begins, alpha_of_fit, dual_variables(descended, pred))
         new = bound_at(relaxation, node, at, alpha)
         bound = tree_where(new.lower > bound.lower, new, bound)
         lacks = jnp.maximum(goal.target - bound.lower, 0)
@@ -350,18 +283,18 @@ def relax(relaxation: Relaxation, goal: Goal, start: Start) -> Relaxed:
         done = state.value - ridge.excess - bound.lower <= goal.rtol * lacks
         return count + 1, state, bound, done | (lacks == 0)
 
-    image, inf = image_of(x), jnp.full((), jnp.inf, x.dtype)
+    image = image_of(x)
+    inf = jnp.full((), jnp.inf, x.dtype)
     none = jnp.zeros(node.included.shape, x.dtype)
     state = Descent(x, image, NesterovPoint(x, image, jnp.ones_like(inf)), step_size, inf, none)
-    begin = (
-        jnp.zeros((), jnp.int32),
-        state,
-        Bound(-inf, jnp.zeros_like(inf), none),
-        jnp.array(False),
-    )
-    count, state, bound, _ = lax.while_loop(
-        lambda carry: ~carry[3] & (carry[0] < goal.max_rounds), advance, begin
-    )
+    bound = Bound(-inf, jnp.zeros_like(inf), none)
+    begin = jnp.zeros((), jnp.int32), state, bound, jnp.array(False)
+
+    def goes_on(carry):
+        count, _, _, done = carry
+        return ~done & (count < goal.max_rounds)
+
+    count, state, bound, _ = lax.while_loop(goes_on, advance, begin)
     return Relaxed(bound, state.x, state.z, fit, value, state.eta, count)
 
 

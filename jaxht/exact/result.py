@@ -9,6 +9,8 @@ from numpy.typing import NDArray
 
 from jaxht._repr import short_repr
 
+__all__ = ["BranchAndBoundProgress", "BranchAndBoundResult", "BranchStatus", "Solution"]
+
 
 class BranchStatus(enum.IntEnum):
     """Why a branch and bound ended."""
@@ -92,7 +94,7 @@ class BranchAndBoundResult:
 
 
 @dataclasses.dataclass(frozen=True)
-class Progress:
+class BranchAndBoundProgress:
     """How far a branch and bound is.
 
     Attributes:

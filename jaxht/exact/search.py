@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 from jaxht._checks import check_kind
 from jaxht._storage import FingerprintError, read_record, write_record
 from jaxht._typing import Array
-from jaxht.constraints import SelectionConstraint, Sparse
+from jaxht.constraints import SelectionConstraint
 from jaxht.exact import storage
-from jaxht.exact.problem import Problem, in_double, project_and_evaluate
+from jaxht.exact.problem import ReducedProblem, in_double, project_and_evaluate
 from jaxht.exact.relaxation import Relaxed
-from jaxht.exact.result import BranchAndBoundResult, BranchStatus, Progress, Solution
+from jaxht.exact.result import BranchAndBoundProgress, BranchAndBoundResult, BranchStatus, Solution
 from jaxht.exact.tree import (
     CANDIDATES,
     Mask,
@@ -38,6 +38,10 @@ from jaxht.linalg.precision import default_precision
 from jaxht.objectives.objective import Objective
 from jaxht.runner import Result, solve
 
+__all__ = ["branch_and_bound"]
+
+SAVE_EVERY = 60.0  # seconds
+
 
 def branch_and_bound(
     objective: Objective,
@@ -51,7 +55,7 @@ def branch_and_bound(
     x0: Array | Result | None = None,
     batch: int = 64,
     big_m: float | None = None,
-    progress: bool | Callable[[Progress], None] = False,
+    progress: bool | Callable[[BranchAndBoundProgress], None] = False,
     checkpoint: str | os.PathLike[str] | None = None,
 ) -> BranchAndBoundResult:
     r"""Find the global minimum of f under a sparsity constraint, and prove it.
@@ -89,7 +93,7 @@ def branch_and_bound(
         big_m: a bound of ``|x_j|`` that is assumed to hold; None: where one is needed, 1.5 times
             the largest entry of the best point.
         progress: whether to print a line to stderr every few seconds; or a function of
-            :class:`Progress`.
+            :class:`BranchAndBoundProgress`.
         checkpoint: a file that the search is written to, once a minute and in the end, and
             continued from where it exists; None.
 
@@ -119,7 +123,8 @@ def branch_and_bound(
     check_kind(objective=objective, constraint=constraint)
     if num_solutions < 1:
         raise ValueError(f"num_solutions must be at least 1; got {num_solutions}")
-    report, status = _reporter(progress), None
+    report = _reporter(progress)
+    status = None
     file = None if checkpoint is None else Path(checkpoint)
     with default_precision(float64=True):
         search = _Search(*in_double(objective, constraint), gap_rtol, num_solutions, within, batch)
@@ -133,9 +138,8 @@ def branch_and_bound(
                 if status is None:
                     search.advance()
                     search.warn_of_slow_progress()
-                if file is not None and (
-                    status is not None or time.monotonic() - saved > SAVE_EVERY
-                ):
+                is_due = status is not None or time.monotonic() - saved > SAVE_EVERY
+                if file is not None and is_due:
                     search.save(file)
                     saved = time.monotonic()
         except KeyboardInterrupt:
@@ -147,17 +151,15 @@ def branch_and_bound(
         return search.result(status)
 
 
-SAVE_EVERY = 60.0  # seconds
 SLOW_AFTER = 2000  # nodes, after which bounds that have hardly moved are warned of
 ROOT_ROUNDS = 6  # in which columns are left out and better points found, at the root
 SMALL = 64  # columns, of which none are left out
 
 
 class _Search:
-    """The state of a search: the tree, the best points, and the problem on the columns that are
-    left."""
+    """The state of a search: the tree, the best points, and the problem on the columns left."""
 
-    problem: Problem
+    problem: ReducedProblem
 
     def __init__(
         self,
@@ -168,25 +170,20 @@ class _Search:
         within: float | None,
         batch: int,
     ) -> None:
-        self.objective, self.constraint = objective, constraint
-        self.gap_rtol, self.num_solutions, self.within, self.batch = (
-            gap_rtol,
-            num_solutions,
-            within,
-            max(batch, 2),
-        )
+        self.objective = objective
+        self.constraint = constraint
+        self.gap_rtol = gap_rtol
+        self.num_solutions = num_solutions
+        self.within = within
+        self.batch = max(batch, 2)
         self.begin = time.monotonic()
         self.tree = Tree()
         self.solutions: list[Solution] = []
-        self.root_lower, self.closing_ridge, self.num_nodes, self.warned = (
-            -math.inf,
-            math.nan,
-            0,
-            False,
-        )
+        self.root_lower = -math.inf
+        self.closing_ridge = math.nan
+        self.num_nodes = 0
+        self.warned = False
         self.history: list[tuple[float, ...]] = []
-
-    # ---- bounds ----
 
     @property
     def value(self) -> float:
@@ -208,66 +205,64 @@ class _Search:
         """Nodes whose bound exceeds it hold nothing that is looked for."""
         if self.num_solutions == 1:
             return self.value - self.tolerance
-        last = self.solutions[-1].value if len(self.solutions) == self.num_solutions else math.inf
-        return (
-            last if self.within is None else min(last, self.value + self.within * abs(self.value))
-        )
+        target = math.inf
+        if len(self.solutions) == self.num_solutions:
+            target = self.solutions[-1].value
+        if self.within is not None:
+            target = min(target, self.value + self.within * abs(self.value))
+        return target
 
     def find_status(self, time_limit: float | None, node_limit: int | None) -> BranchStatus | None:
         """Why the search ends here; None where it goes on."""
         if self.tree.lower > self.target or not self.tree:
-            return (
-                BranchStatus.OPTIMAL
-                if self.lower >= self.value - self.tolerance
-                else BranchStatus.INEXACT
-            )
+            is_exact = self.lower >= self.value - self.tolerance
+            return BranchStatus.OPTIMAL if is_exact else BranchStatus.INEXACT
         if time_limit is not None and time.monotonic() - self.begin >= time_limit:
             return BranchStatus.TIME_LIMIT
         if node_limit is not None and self.num_nodes >= node_limit:
             return BranchStatus.NODE_LIMIT
         return None
 
-    def record(self) -> Progress:
+    def record(self) -> BranchAndBoundProgress:
         """Note both bounds at this time."""
-        state = Progress(
-            time.monotonic() - self.begin, self.num_nodes, len(self.tree), self.value, self.lower
+        seconds = time.monotonic() - self.begin
+        state = BranchAndBoundProgress(
+            seconds, self.num_nodes, len(self.tree), self.value, self.lower
         )
         self.history.append((state.seconds, state.num_nodes, state.value, state.lower))
         return state
 
-    # ---- the root ----
-
     def start(self, x0: Array | Result | None, big_m: float | None) -> None:
-        """Find the best point to begin with, and bound the root; columns that no good support holds
-        are left out."""
+        """Find the best point to begin with, and bound the root.
+
+        Columns that no good support holds are left out.
+        """
         if x0 is None and float(self.objective.penalty) > 0:
             x0 = np.zeros(self.objective.shape)  # the relaxation at the root leads to better ones
         elif x0 is None:
             x0 = solve(self.objective, self.constraint)
-        found = project_and_evaluate(
-            self.objective, self.constraint, x0.x if isinstance(x0, Result) else x0
-        )
+        first = x0.x if isinstance(x0, Result) else x0
+        found = project_and_evaluate(self.objective, self.constraint, first)
         x = np.asarray(found.x)
         self.solutions = [Solution(x, np.flatnonzero(found.active), float(found.value))]
         self.use(np.arange(len(x)), big_m)
         node = self.problem.root(x)
         for _ in range(ROOT_ROUNDS):
-            value, (node,) = self.value, self.bound([node])
+            value = self.value
+            (node,) = self.bound([node])
             left = np.flatnonzero(~node.excluded)
-            size = max(
-                SMALL, 1 << (len(left) - 1).bit_length()
-            )  # few sizes: few programs are compiled
+            # Of few sizes, so that few programs are compiled.
+            size = max(SMALL, 1 << (len(left) - 1).bit_length())
             if node.lower > self.target or node.closed:
                 break
-            if 2 * size > len(node.excluded) or not isinstance(self.constraint, Sparse):
+            if 2 * size > len(node.excluded) or not self.constraint.selects_entries:
                 if self.value == value and np.any(node.x):
                     break
                 continue  # the relaxation is rounded to another point, whose value may decide more
             kept = np.sort(np.r_[left, np.flatnonzero(node.excluded)[: size - len(left)]])
             node = node.on(kept)
-            self.use(
-                self.problem.columns[kept], self.problem.big_m
-            )  # the same, or columns were ruled out wrongly
+            # With the same bound, or columns were ruled out wrongly.
+            self.use(self.problem.columns[kept], self.problem.big_m)
         self.root_lower = min(node.lower, self.value)
         best = project_and_evaluate(self.objective, self.constraint, self.solutions[0].x)
         self.closing_ridge = find_closing_ridge(np.asarray(best.x), np.abs(best.gradient))
@@ -276,30 +271,32 @@ class _Search:
     def use(self, columns: NDArray[Any], big_m: float | None) -> None:
         """Go on with some of the columns."""
         best = self.solutions[0]
-        self.problem = Problem.on(
+        self.problem = ReducedProblem.on(
             self.objective, self.constraint, columns, big_m, best, self.gap_rtol
         )
 
-    # ---- branching ----
-
     def advance(self) -> None:
         """Divide some open nodes, in one batch."""
-        target, limit = self.target, self.problem.limit
+        problem = self.problem
+        target = self.target
         numbers = self.tree.select(min(len(self.tree), self.batch // 2), target)
-        nodes = [self.tree.nodes[number] for number in numbers]
-        best = np.isin(self.problem.names, self.solutions[0].items)
+        best = np.isin(problem.names, self.solutions[0].items)
         tries = max(1, min(CANDIDATES, self.batch // 2 // max(1, len(numbers))))
-        ways = [divide(node, best, self.problem.sizes(node.x), limit, tries) for node in nodes]
-        parts = iter(self.bound([part for of_node in ways for way in of_node for part in way]))
-        bounded = [[list(itertools.islice(parts, len(way))) for way in of_node] for of_node in ways]
-        for number, node, of_node in zip(numbers, nodes, bounded, strict=True):
+        divisions = {}
+        for number in numbers:
+            node = self.tree.nodes[number]
+            divisions[number] = divide(node, best, problem.sizes(node.x), problem.limit, tries)
+        all_ways = itertools.chain.from_iterable(divisions.values())
+        bounded = iter(self.bound(list(itertools.chain.from_iterable(all_ways))))
+        for number, ways in divisions.items():
+            ways = [list(itertools.islice(bounded, len(way))) for way in ways]
+            parts = choose_division(ways, self.tree.nodes[number].lower, target)
             # First the parts, then the node: whenever this ends, nothing is lost.
-            self.tree.add(choose_division(of_node, node.lower, target), self.target)
+            self.tree.add(parts, self.target)
             self.tree.remove([number])
 
     def bound(self, nodes: list[OpenNode]) -> list[OpenNode]:
-        """The nodes with the bounds of their relaxations; the points that are found on the way are
-        taken."""
+        """The nodes with the bounds of their relaxations; points found on the way are kept."""
         if not nodes:
             return []
         found, chosen = self.problem.relax(nodes, self.target, self.batch)
@@ -313,23 +310,23 @@ class _Search:
     def settle(self, node: OpenNode, found: Relaxed) -> OpenNode:
         """A node with its bound, the items that this decides, and what it may be divided by."""
         lower, error, gains = found.bound
-        masks = fix_items(
+        included, excluded = fix_items(
             node.included, node.excluded, lower, error, gains, self.problem.limit, self.target
         )
-        free = np.flatnonzero(~(masks[0] | masks[1]))
+        free = np.flatnonzero(~(included | excluded))
         # The least certain first; where the relaxation is integral, the items that gain most.
         ranks = np.minimum(found.z, 1 - found.z) + 1e-6 * gains / max(float(np.max(gains)), 1e-300)
         items = free[np.argsort(-ranks[free], kind="stable")[:CANDIDATES]]
         least = node.lower if math.isnan(lower) else max(node.lower, float(lower))
-        return OpenNode(*masks, least, found.x, float(found.step_size), items, closed=node.is_leaf)
+        step_size = float(found.step_size)
+        return OpenNode(included, excluded, least, found.x, step_size, items, node.is_leaf)
 
     def add_solution(self, x: Numbers, chosen: Mask, value: float) -> None:
         """Keep a point that is among the best, each support once."""
         if len(self.solutions) == self.num_solutions and value >= self.solutions[-1].value:
             return
-        new = Solution(
-            self.problem.expand(x, self.objective.shape[0]), self.problem.names[chosen], value
-        )
+        whole = self.problem.expand(x, self.objective.shape[0])
+        new = Solution(whole, self.problem.names[chosen], value)
         same = [s for s in self.solutions if np.array_equal(s.items, new.items)]
         others = [s for s in self.solutions if not np.array_equal(s.items, new.items)]
         best = min([*same, new], key=lambda s: s.value)
@@ -340,24 +337,32 @@ class _Search:
         if self.warned or self.num_nodes < SLOW_AFTER:
             return
         self.warned = True
-        gap, left = self.value - self.root_lower, self.value - self.lower
+        gap = self.value - self.root_lower
+        left = self.value - self.lower
         if left > 0.8 * gap and left > 0.01 * abs(self.value):
             warnings.warn(
-                f"{self.num_nodes} nodes have closed {100 * (1 - left / gap):.1f} % of the gap at the root, which is "
-                f"{100 * gap / abs(self.value):.1f} % of f: the bound is too weak for this ridge, "
-                f"l2 = {float(self.objective.penalty):.3g}; about {self.closing_ridge:.3g} would close the gap",
+                f"{self.num_nodes} nodes have closed {100 * (1 - left / gap):.1f} % of the gap at "
+                f"the root, which is {100 * gap / abs(self.value):.1f} % of f: the bound is too "
+                f"weak for this ridge, l2 = {float(self.objective.penalty):.3g}; about "
+                f"{self.closing_ridge:.3g} would close the gap",
                 stacklevel=3,
             )
-
-    # ---- results and files ----
 
     def result(self, status: BranchStatus) -> BranchAndBoundResult:
         """What was found."""
         solutions = [s for s in self.solutions if self.num_solutions == 1 or s.value <= self.target]
         return BranchAndBoundResult(
-            *(self.solutions[0].x, self.value, self.lower, status, self.num_nodes, self.root_lower),
-            *(time.monotonic() - self.begin, np.array(self.history), solutions),
-            *(self.problem.big_m, self.closing_ridge),
+            x=self.solutions[0].x,
+            value=self.value,
+            lower=self.lower,
+            status=status,
+            num_nodes=self.num_nodes,
+            root_lower=self.root_lower,
+            seconds=time.monotonic() - self.begin,
+            history=np.array(self.history),
+            solutions=solutions,
+            big_m=self.problem.big_m,
+            closing_ridge=self.closing_ridge,
         )
 
     def save(self, path: Path) -> None:
@@ -408,21 +413,22 @@ class _Search:
 
 
 def find_closing_ridge(x: Numbers, slopes: Numbers) -> float:
-    """The l2 at which x would have no duality gap, did it not change; ``slopes``: sizes of the
-    gradient's entries."""
+    """The l2 at which x would have no duality gap, did it not change, by the gradient's sizes."""
     on = x != 0
     if np.all(on) or not np.any(on):
         return 0.0
     return float(np.max(slopes[~on]) / np.min(np.abs(x[on])))
 
 
-def _reporter(progress: bool | Callable[[Progress], None]) -> Callable[[Progress], None]:
+def _reporter(
+    progress: bool | Callable[[BranchAndBoundProgress], None],
+) -> Callable[[BranchAndBoundProgress], None]:
     """What to call with the progress."""
     if callable(progress):
         return progress
     shown = -math.inf
 
-    def report(state: Progress) -> None:
+    def report(state):
         nonlocal shown
         if progress and time.monotonic() - shown > 2.0:
             shown = time.monotonic()

@@ -36,9 +36,11 @@ def nodes_to_arrays(nodes: Iterable[OpenNode]) -> Arrays:
 
 def nodes_from_arrays(arrays: Arrays) -> list[OpenNode]:
     """The inverse of :func:`nodes_to_arrays`."""
-    fields = [arrays[name] for name in NODE_FIELDS]
-    rows = zip(*fields, arrays["items"], strict=True)
-    return [OpenNode(*values, items[items >= 0]) for *values, items in rows]
+    nodes = []
+    for row, items in enumerate(arrays["items"]):
+        fields = {name: arrays[name][row] for name in NODE_FIELDS}
+        nodes.append(OpenNode(**fields, items=items[items >= 0]))
+    return nodes
 
 
 def solutions_to_arrays(solutions: list[Solution]) -> Arrays:

@@ -10,9 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-ROUNDING = 4096.0  # units in the last place of a bound
 CANDIDATES = 8  # items that a node may be divided by
-MEMORY = 2**30  # bytes of open nodes, above which the deepest are divided first
 
 Mask = NDArray[np.bool_]
 Numbers = NDArray[np.float64]
@@ -20,41 +18,34 @@ Numbers = NDArray[np.float64]
 
 @dataclasses.dataclass(eq=False)
 class OpenNode:
-    """A set of supports: those that hold the items included, and none of those excluded.
+    """A set of supports: those that hold the items included, and none of those excluded."""
 
-    Attributes:
-        included: bool (m,).
-        excluded: bool (m,).
-        lower: f is nowhere below it on these supports.
-        x: (d,), the minimiser of its relaxation, about; of a child, that of its parent.
-        step_size: with which the descent to it goes on.
-        items: what it may be divided by, the best first.
-        closed: whether its only support was bounded.
-    """
-
-    included: Mask
-    excluded: Mask
-    lower: float
-    x: Numbers
-    step_size: float
-    items: NDArray[np.int64]
-    closed: bool = False
+    included: Mask  # bool (m,)
+    excluded: Mask  # bool (m,)
+    lower: float  # f is nowhere below it on these supports
+    x: Numbers  # (d,), the minimiser of its relaxation, about; of a child, that of its parent
+    step_size: float  # with which the descent to it goes on
+    items: NDArray[np.int64]  # what it may be divided by, the best first
+    closed: bool = False  # whether its only support was bounded
 
     @property
     def is_leaf(self) -> bool:
         """Whether it holds one support."""
         return bool(np.all(self.included | self.excluded))
 
-    def child(self, included: Mask, excluded: Mask, limit: int) -> "OpenNode":
-        """A part of it; ``limit`` is k."""
+    def with_fixed(self, included: Mask, excluded: Mask, limit: int) -> "OpenNode":
+        """The part of it with these items fixed; ``limit`` is k."""
         included, excluded = settle(included, excluded, limit)
         return dataclasses.replace(self, included=included, excluded=excluded)
 
     def on(self, kept: NDArray[np.int64]) -> "OpenNode":
         """With the items at ``kept`` alone; all others are excluded."""
-        none = np.array([], np.int64)
-        return OpenNode(
-            self.included[kept], self.excluded[kept], self.lower, self.x[kept], self.step_size, none
+        return dataclasses.replace(
+            self,
+            included=self.included[kept],
+            excluded=self.excluded[kept],
+            x=self.x[kept],
+            items=np.array([], np.int64),
         )
 
 
@@ -62,7 +53,12 @@ def settle(included: Mask, excluded: Mask, limit: int) -> tuple[Mask, Mask]:
     """The masks with the last items fixed where there is no choice."""
     if included.sum() >= limit:
         return included, ~included
-    return (~excluded, excluded) if (~excluded).sum() <= limit else (included, excluded)
+    if (~excluded).sum() <= limit:
+        return ~excluded, excluded
+    return included, excluded
+
+
+ROUNDING = 4096.0  # units in the last place of a bound
 
 
 def fix_items(
@@ -74,8 +70,7 @@ def fix_items(
     limit: int,
     target: float,
 ) -> tuple[Mask, Mask]:
-    """The masks with the items fixed without which, or with which, the bound of a node is above the
-    target.
+    """The masks with the items fixed that decide whether the bound of a node is above the target.
 
     With the same dual variables, a support that holds another item in place of the last one has a
     bound that is higher by the difference of their gains; see
@@ -83,11 +78,13 @@ def fix_items(
 
     Source: Atamtürk & Gómez 2020, Proposition 1.
     """
-    left, free = limit - int(included.sum()), ~(included | excluded)
+    left = limit - int(included.sum())
+    free = ~(included | excluded)
     if np.isfinite(lower) and 0 < left < free.sum():
         ranked = np.where(free, gains, -np.inf)
         order = np.argsort(-ranked, kind="stable")
-        last, following = ranked[order[left - 1]], ranked[order[left]]
+        last = ranked[order[left - 1]]
+        following = ranked[order[left]]
         least = lower - 4 * error - ROUNDING * np.finfo(float).eps * abs(lower)
         inside = np.zeros_like(free)
         inside[order[:left]] = True
@@ -97,9 +94,9 @@ def fix_items(
 
 
 def round_to_support(node: OpenNode, sizes: Numbers, limit: int) -> Mask:
-    """The items of a support below a node: those of the largest ``sizes``, besides those that are
-    included."""
-    ranks = np.where(node.excluded, -1, np.where(node.included, np.inf, sizes))
+    """The items of a support below a node: those included, and those of the largest ``sizes``."""
+    ranks = np.where(node.included, np.inf, sizes)
+    ranks = np.where(node.excluded, -1, ranks)
     chosen = np.zeros(len(ranks), bool)
     chosen[np.argsort(-ranks, kind="stable")[:limit]] = True
     return chosen & ~node.excluded
@@ -113,43 +110,43 @@ def divide(
     * A leaf remains what it is.
     * The node that holds the best support: into that support, and for each of its items the
       supports that hold the items before it but not itself. These are the nodes that a dive to the
-      best support leaves open.
+      best support leaves open. Items of large ``sizes`` come first.
     * Another one: into the supports with an item and those without it, for each of ``tries`` items.
-
-    Args:
-        node: to be divided.
-        best: bool (m,), the items of the best support.
-        sizes: (m,), of its items in the relaxation: the largest one comes first.
-        limit: k.
-        tries: at least 1.
     """
     if node.is_leaf:
         return [[node]]
     steps = np.flatnonzero(best & ~node.included)
     numbers = np.arange(len(best))
-    if len(steps) and np.all(best | ~node.included) and not np.any(best & node.excluded):
-        parts, included = [], node.included
+    holds_best = np.all(best | ~node.included) and not np.any(best & node.excluded)
+    if len(steps) and holds_best:
+        parts = []
+        included = node.included
         for item in steps[np.argsort(-sizes[steps], kind="stable")]:
-            parts.append(node.child(included, node.excluded | (numbers == item), limit))
+            parts.append(node.with_fixed(included, node.excluded | (numbers == item), limit))
             included = included | (numbers == item)
-        return [[*parts, node.child(included, node.excluded, limit)]]
+        return [[*parts, node.with_fixed(included, node.excluded, limit)]]
     return [
         [
-            node.child(node.included | (numbers == item), node.excluded, limit),
-            node.child(node.included, node.excluded | (numbers == item), limit),
+            node.with_fixed(node.included | (numbers == item), node.excluded, limit),
+            node.with_fixed(node.included, node.excluded | (numbers == item), limit),
         ]
         for item in node.items[:tries]
     ]
 
 
 def choose_division(ways: list[list[OpenNode]], lower: float, target: float) -> list[OpenNode]:
-    """The division whose parts have the highest bounds, by their product (Achterberg, Koch & Martin
-    2005)."""
+    """The division whose parts have the highest bounds.
 
-    def score(parts: list[OpenNode]) -> float:
+    Bounds are compared by their product (Achterberg, Koch & Martin 2005).
+    """
+
+    def score(parts):
         return math.prod(min(part.lower, target) - lower + 1e-9 * abs(target) for part in parts)
 
     return max(ways, key=score)
+
+
+MEMORY = 2**30  # bytes of open nodes, above which the deepest are divided first
 
 
 class Tree:
@@ -184,18 +181,19 @@ class Tree:
             heapq.heappush(self._by_depth, (-int(np.sum(node.included | node.excluded)), number))
 
     def select(self, most: int, target: float) -> list[int]:
-        """The numbers of the nodes to divide next: a quarter the deepest, the others of the lowest
-        bounds.
+        """The numbers of the nodes to divide next.
 
-        They stay open until :meth:`remove`. Where memory gets short all are the deepest ones.
+        A quarter are the deepest, the others those of the lowest bounds; where memory gets short
+        all are the deepest ones. They stay open until :meth:`remove`.
         """
-        each = 16 * len(next(iter(self.nodes.values())).x)
-        deep = most if len(self.nodes) * each > MEMORY else most // 4
-        chosen = self._take(self._by_depth, deep, target)
-        return chosen + self._take(self._by_bound, most - len(chosen), target, but=chosen)
+        bytes_per_node = 16 * len(next(iter(self.nodes.values())).x)
+        is_short = len(self.nodes) * bytes_per_node > MEMORY
+        deepest = self._take(self._by_depth, most if is_short else most // 4, target)
+        lowest = self._take(self._by_bound, most - len(deepest), target, excluded=deepest)
+        return deepest + lowest
 
     def _take(
-        self, heap: list[Any], most: int, target: float, but: Iterable[int] = ()
+        self, heap: list[Any], most: int, target: float, excluded: Iterable[int] = ()
     ) -> list[int]:
         entries: list[Any] = []
         chosen: list[int] = []
@@ -209,7 +207,7 @@ class Tree:
                 del self.nodes[entry[-1]]
                 continue
             entries.append(entry)
-            if entry[-1] not in but:
+            if entry[-1] not in excluded:
                 chosen.append(entry[-1])
         for entry in entries:
             heapq.heappush(heap, entry)

@@ -22,7 +22,8 @@ def describe_environment() -> dict[str, Any]:
     own = sys.modules["jaxht"].__version__
     return {
         "versions": {"python": platform.python_version(), "jaxht": own, **packages},
-        "device": f"{device.platform}: {device.device_kind}, {platform.machine()}, {os.cpu_count()} cores",
+        "device": f"{device.platform}: {device.device_kind}, {platform.machine()}, "
+        f"{os.cpu_count()} cores",
         # Of XLA's pool on the CPU: how a product is split among them may show in its last bits.
         "threads": os.environ.get("NPROC", "as many as cores"),
         "revision": _find_revision(),

@@ -40,17 +40,11 @@ COPIES = 4
 
 @dataclass(frozen=True)
 class PoolLimits:
-    """How large a pool may be. The last bits of a result may depend on it.
+    """How large a pool may be. The last bits of a result may depend on it."""
 
-    Attributes:
-        row_lanes: lanes of a row.
-        lanes_max: most lanes of a pool.
-        memory: bytes that a pool may take.
-    """
-
-    row_lanes: int
-    lanes_max: int
-    memory: int
+    row_lanes: int  # lanes of a row
+    lanes_max: int  # most lanes of a pool
+    memory: int  # bytes that a pool may take
 
     @classmethod
     def for_device(
@@ -206,7 +200,6 @@ class ProgramCache:
         self._id = sweep.id
         self._run = sweep.run
         self.programs: OnceCache[Program] = OnceCache(MAX_PROGRAMS)
-        self.fingerprints: OnceCache[str] = OnceCache(MAX_PROGRAMS)
         self.pools: OnceCache[Pool] = OnceCache(MAX_POOLS * len(jax.local_devices()))
 
     @classmethod
@@ -255,17 +248,16 @@ class ProgramCache:
             program = self.get_program(sweep, cell)
             if taken := {*sweep.grid.axes, *RESERVED}.intersection(program.results):
                 raise ValueError(
-                    f"a trial must not return {min(taken)!r}: it is the name of an axis, or reserved"
+                    f"a trial must not return {min(taken)!r}: it is the name of an axis, or "
+                    "reserved"
                 )
 
     def fingerprint(self, sweep: Sweep) -> dict[str, str]:
         """Hash what each program computes, by name."""
-
-        def find(cell: GridCell) -> str:
-            key, _ = self._describe_program(sweep, cell)
-            return self.fingerprints.get(key, lambda: self.get_program(sweep, cell).fingerprint())
-
-        return {cell.program_name: find(cell) for cell in _list_programs(sweep)}
+        return {
+            cell.program_name: self.get_program(sweep, cell).fingerprint
+            for cell in _list_programs(sweep)
+        }
 
     def serves(self, sweep: Sweep) -> bool:
         """Whether this is the cache of the sweep's trial."""

@@ -17,23 +17,15 @@ Value = int | float | str
 
 @dataclass(frozen=True)
 class GridCell:
-    """A cell of the grid on the host; :class:`jaxht.sweep.Cell` is what a trial sees of it.
+    """A cell of the grid on the host; :class:`jaxht.sweep.Cell` is what a trial sees of it."""
 
-    Attributes:
-        index: position in the grid, row-major.
-        coordinates: value by axis.
-        static: the coordinates on static axes.
-        bounds: static upper bounds of the coordinates that are rounded up.
-        problem: the coordinates that identify the problems.
-        shared: the coordinates that identify what trials share.
-    """
-
-    index: int
-    coordinates: Mapping[str, Value]
-    static: tuple[tuple[str, Value], ...]
+    index: int  # position in the grid, row-major
+    coordinates: Mapping[str, Value]  # value by axis
+    static: tuple[tuple[str, Value], ...]  # the coordinates on static axes
+    # Static upper bounds of the coordinates that are rounded up.
     bounds: tuple[tuple[str, int], ...]
-    problem: tuple[tuple[str, Value], ...]
-    shared: tuple[tuple[str, Value], ...]
+    problem: tuple[tuple[str, Value], ...]  # the coordinates that identify the problems
+    shared: tuple[tuple[str, Value], ...]  # the coordinates that identify what trials share
 
     @property
     def program(self) -> tuple[Any, ...]:
@@ -49,15 +41,10 @@ class GridCell:
 
 @dataclass(frozen=True, eq=False)
 class CellTrials:
-    """Trials of a cell that are to be run.
+    """Trials of a cell that are to be run."""
 
-    Attributes:
-        cell: the cell.
-        trials: their indices, rising.
-    """
-
-    cell: GridCell
-    trials: NDArray[np.int32]
+    cell: GridCell  # the cell
+    trials: NDArray[np.int32]  # their indices, rising
 
 
 class Grid:

@@ -32,72 +32,45 @@ MAX_STEPS = 4096
 
 
 class Inputs(NamedTuple):
-    """What identifies some trials of a cell, on the device.
+    """What identifies some trials of a cell, on the device."""
 
-    Attributes:
-        seed: of the root key.
-        shared: hash, and traced coordinates, on the axes that the cells of a row share.
-        own: hash of the coordinates that identify the problem, and the other traced coordinates.
-        trials: (num_trials,) int32, indices of the trials.
-    """
-
-    seed: Any
+    seed: Any  # of the root key
+    # Hash, and traced coordinates, on the axes that the cells of a row share.
     shared: tuple[Any, dict[str, Any]]
+    # Hash of the coordinates that identify the problem, and the other traced coordinates.
     own: tuple[Any, dict[str, Any]]
-    trials: Any
+    trials: Any  # (num_trials,) int32, indices of the trials
 
 
 class State(NamedTuple):
-    """A pool on the device.
+    """A pool on the device."""
 
-    Attributes:
-        rows: the leaves of the cases that a row holds once, each (rows, ...).
-        staged: the trials that wait for a lane: leaves and carry, each (rows, staged, ...).
-        lanes: the trials that run: leaves and carry, each (rows, lanes, ...).
-    """
-
-    rows: list[Leaf]
-    staged: Any
-    lanes: Any
+    rows: list[Leaf]  # the leaves of the cases that a row holds once, each (rows, ...)
+    staged: Any  # the trials that wait for a lane: leaves and carry, each (rows, staged, ...)
+    lanes: Any  # the trials that run: leaves and carry, each (rows, lanes, ...)
 
 
 class Chunk(NamedTuple):
-    """What the host reads after a chunk of steps.
+    """What the host reads after a chunk of steps."""
 
-    Attributes:
-        running: (rows, lanes) bool, the trials that have not ended.
-        results: by name, (rows, lanes).
-        steps: number of steps of the pool.
-        busy: number of steps of lanes with a running trial, over all lanes.
-    """
-
-    running: Leaf
-    results: dict[str, Leaf]
-    steps: Leaf
-    busy: Leaf
+    running: Leaf  # (rows, lanes) bool, the trials that have not ended
+    results: dict[str, Leaf]  # by name, (rows, lanes)
+    steps: Leaf  # number of steps of the pool
+    busy: Leaf  # number of steps of lanes with a running trial, over all lanes
 
 
 class Pool(NamedTuple):
-    """The compiled functions of a pool on one device: see the methods of :class:`Program` of the
-    same names.
+    """The compiled functions of a pool on one device: methods of :class:`Program`."""
 
-    Attributes:
-        rows, lanes: shape of the pool.
-        staged: number of trials that are drawn at once for a row.
-        memory: bytes that the functions take on the device.
-    """
-
-    rows: int
+    rows: int  # shape of the pool
     lanes: int
-    staged: int
-    memory: int
-    draw_shared: Callable[[Inputs], list[Array]]
-    start_trials: Callable[[list[Array], Inputs], Any]
-    init_state: Callable[[list[Array], Any], State]
-    stage_trials: Callable[[State, list[Array], Any, np.int32], State]
-    run_chunk: Callable[
-        [State, NDArray[np.int32], NDArray[np.bool_], np.bool_, np.int32], tuple[State, Chunk]
-    ]
+    staged: int  # number of trials that are drawn at once for a row
+    memory: int  # bytes that the functions take on the device
+    draw_shared: Callable[..., list[Array]]
+    start_trials: Callable[..., Any]
+    init_state: Callable[..., State]
+    stage_trials: Callable[..., State]
+    run_chunk: Callable[..., tuple[State, Chunk]]
 
 
 class Program:
@@ -138,8 +111,8 @@ class Program:
 
     def make_inputs(self, seed: int, cell: GridCell, trials: NDArray[np.int32]) -> Inputs:
         """Trials of a cell as the device takes them."""
-        shared = {}
-        own = {}
+        shared: dict[str, Any] = {}
+        own: dict[str, Any] = {}
         for name, dtype in self._dtypes.items():
             numbers = shared if name in self._shared else own
             numbers[name] = np.asarray(cell.coordinates[name], dtype)
@@ -147,6 +120,7 @@ class Program:
         problem_hash = np.uint32(stable_hash(dict(cell.problem)))
         return Inputs(np.uint32(seed), (shared_hash, shared), (problem_hash, own), trials)
 
+    @functools.cached_property
     def fingerprint(self) -> str:
         """Hash what a lane computes from its draw to its results, and so all of the trial."""
 

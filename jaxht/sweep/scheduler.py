@@ -31,17 +31,12 @@ class TrialTimeout(TimeoutError):
 
 
 class Batch(NamedTuple):
-    """Trials of one cell that are drawn together.
+    """Trials of one cell that are drawn together."""
 
-    Attributes:
-        cell: the cell.
-        trials: (staged,) their indices; the last one is repeated where there are fewer.
-        size: how many of them count.
-    """
-
-    cell: GridCell
+    cell: GridCell  # the cell
+    # (staged,) their indices; the last one is repeated where there are fewer.
     trials: NDArray[np.int32]
-    size: int
+    size: int  # how many of them count
 
 
 @dataclass

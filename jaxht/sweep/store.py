@@ -39,19 +39,12 @@ class StoreError(RuntimeError):
 
 
 class CellRecord(NamedTuple):
-    """The results of the first trials of a cell.
+    """The results of the first trials of a cell."""
 
-    Attributes:
-        coordinates: of the cell.
-        num_trials: how many trials.
-        program: fingerprint of the program, behind a hash of the environment that it ran in.
-        results: (num_trials,) by name.
-    """
-
-    coordinates: Mapping[str, Value]
-    num_trials: int
-    program: str
-    results: Results
+    coordinates: Mapping[str, Value]  # of the cell
+    num_trials: int  # how many trials
+    program: str  # fingerprint of the program, behind a hash of the environment that it ran in
+    results: Results  # (num_trials,) by name
 
 
 class Store:
@@ -160,7 +153,7 @@ class Store:
     def _extend(
         self, cell: GridCell, trials: NDArray[np.int32], results: Results
     ) -> CellRecord | None:
-        """The record of a cell with trials added or replaced; None where others would be missing."""
+        """The record of a cell with trials added or replaced; None if others would be missing."""
         old = self.read(cell)
         old_results = {} if old is None else old.results
         num_old = 0 if old is None else old.num_trials

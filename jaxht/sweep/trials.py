@@ -140,7 +140,7 @@ class RecoveryCarry(NamedTuple):
     """The state of such a trial: the loop's, and x at the last look, or None without looks."""
 
     loop: Carry
-    x_before: Array | None
+    x_before: Any
 
 
 # A run is left if it would not reach the truth though it went so many times as fast as before, or
