@@ -31,6 +31,9 @@ class Constraint(Protocol):
         stores_entries: whether points are arrays; else they are known by their products; static.
         coordinatewise: whether C is a union of coordinate subspaces, so that step sizes follow from
             the curvature of f along coordinates; else they follow from its largest curvature.
+        selects_items: whether it is a :class:`SelectionConstraint`.
+        selects_entries: whether each item is one entry of the variable.
+        is_graph: whether its items are pairs, entries of a symmetric matrix.
         rounding: by how many units in its last place an x that has converged may still change in a
             step, because its projection rounds.
     """
@@ -38,6 +41,9 @@ class Constraint(Protocol):
     k: Numeric
     k_max: int | None
     coordinatewise: ClassVar[bool] = True
+    selects_items: ClassVar[bool] = False
+    selects_entries: ClassVar[bool] = False
+    is_graph: ClassVar[bool] = False
     rounding: ClassVar[float] = 1.0
 
     @property
@@ -81,12 +87,9 @@ class SelectionConstraint(Constraint):
 
     A selection of items is a bool array with one entry for each item, whose shape is up to the
     constraint.
-
-    Attributes:
-        selects_entries: whether each item is one entry of the variable.
     """
 
-    selects_entries: ClassVar[bool] = False
+    selects_items = True
 
     def project(self, z: Array, near: Array | None = None) -> tuple[Array, Support]:
         """The nearest point of C to ``z``, and the support on which it lies: all coordinates of the
@@ -157,7 +160,7 @@ def check_selection(constraint: Constraint) -> None:
         >>> import jaxht
         >>> jaxht.constraints.check_selection(jaxht.Sparse(2))
     """
-    if not isinstance(constraint, SelectionConstraint):
+    if not constraint.selects_items:
         name = type(constraint).__name__
         raise ValueError(
             f"{name} has no coordinates to select: use IHT, NIHT, HTP or a stochastic solver"

@@ -53,6 +53,8 @@ class Edges(SelectionConstraint):
     k_max: int | None = static(default=None)
     keep: Array | None = None
 
+    is_graph = True
+
     def prepare(self, shape: tuple[int, ...]) -> "Edges":
         """Fill in k_max, and check what is known at trace time."""
         if len(shape) != 2 or shape[0] != shape[1]:

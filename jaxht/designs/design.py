@@ -80,6 +80,16 @@ class Design(abc.ABC):
         return True
 
     @property
+    def has_cheap_columns(self) -> bool:
+        """Whether a few columns cost less than a product."""
+        return True
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether its entries are in memory, unless it is known by products alone."""
+        return True
+
+    @property
     def dense_array(self) -> Array | None:
         """A as an array (n, d), where it is stored as one."""
         return None

@@ -79,6 +79,11 @@ class LinearOperator(Design):
         """Whether ``norms`` are given."""
         return self.norms is not None
 
+    @property
+    def has_cheap_columns(self) -> bool:
+        """False: columns cost a product each."""
+        return False
+
     def gathers(self, k_max: int | None) -> bool:
         """False: columns cost a product each."""
         return False

@@ -72,6 +72,16 @@ class Streamed(Design):
         does a later one."""
         self.reader.close()
 
+    @property
+    def has_cheap_columns(self) -> bool:
+        """False: columns take a pass."""
+        return False
+
+    @property
+    def in_memory(self) -> bool:
+        """False."""
+        return False
+
     def gathers(self, k_max: int | None) -> bool:
         """Whether k_max is known: columns take one pass, refits by products many."""
         return k_max is not None

@@ -12,7 +12,7 @@ from jaxht._checks import check_kind
 from jaxht._dataclass import as_dtype, cast_numbers
 from jaxht._repr import short_repr
 from jaxht._typing import Array, Leaf, Numeric
-from jaxht.constraints import Constraint, SelectionConstraint, Sparse
+from jaxht.constraints import Constraint, Sparse
 from jaxht.linalg.products import Variable, cast_variable, known_by_products
 from jaxht.objectives.objective import Objective, check_products
 from jaxht.runner import call_on_device
@@ -96,7 +96,8 @@ def optimality(
     if known_by_products(x):
         raise ValueError("x must be an array; got factors: pass x.dense()")
     objective, constraint, x, step_size = _prepare(objective, constraint, x, step_size)
-    if swaps and (not isinstance(constraint, Sparse) or constraint.bounds is not None):
+    is_free = constraint.selects_entries and constraint.bounds is None
+    if swaps and not is_free:
         raise ValueError("swaps are computed under Sparse without bounds only: pass swaps=False")
     return call_on_device(_optimality, objective, constraint, x, step_size, swaps=swaps)
 
@@ -210,7 +211,7 @@ def _differentiability(
     gradient = objective.gradient(x, objective.predict(x))
     eta = 1 / objective.majorant().coordinate_norm() if step_size is None else step_size
     slack = jnp.sqrt(jnp.asarray(float(jnp.finfo(x.dtype).eps), x.dtype))
-    if not isinstance(constraint, SelectionConstraint):
+    if not constraint.selects_items:
         most = (
             constraint.k
             if constraint.k_max is None
@@ -236,13 +237,15 @@ def _optimality(
     gradient = objective.gradient(x, pred)
     eta = 1 / objective.majorant().norm() if step_size is None else step_size
     # Without bounds, and without coordinates that are always kept.
-    free = Sparse(constraint.k, constraint.k_max) if isinstance(constraint, Sparse) else constraint
+    free = constraint
+    if constraint.selects_entries:
+        free = Sparse(constraint.k, constraint.k_max)
     found = Optimality(
         stationarity=jnp.linalg.norm(constraint.support_of(x).restrict(gradient)),
         restricted_gradient=jnp.linalg.norm(free.project(gradient)[0]),
         fixed_point_residual=jnp.linalg.norm(x - constraint.project(x - eta * gradient, x)[0]),
     )
-    if not swaps or not isinstance(constraint, Sparse):
+    if not swaps:
         return found
     gain, i, j = _best_swap(objective, constraint, x, pred, gradient)
     return found._replace(swap_gain=gain, swap=jnp.stack([i, j]))

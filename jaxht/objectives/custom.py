@@ -61,7 +61,7 @@ class Custom(Objective):
 
     Cost: a gradient is a few evaluations of ``fun``, a product with the Hessian a few gradients.
 
-    Source: not in the papers; its refits are those of :mod:`jaxht.subproblems.newton_cg`.
+    Source: not in the papers; its refits are those of :mod:`jaxht.subproblems.by_products`.
 
     Example:
         >>> import jax.numpy as jnp, jaxht

@@ -103,7 +103,7 @@ def check_dual(objective: Objective) -> None:
         >>> import jax.numpy as jnp, jaxht
         >>> jaxht.objectives.dual.check_dual(jaxht.LeastSquares(jnp.eye(2), jnp.ones(2), 0.1))
     """
-    if not isinstance(objective, LinearModel) or not objective.loss.has_conjugate:
+    if not objective.is_linear_model or not objective.loss.has_conjugate:
         raise ValueError(
             "objective must be a linear model of one output to have a dual; got "
             f"{type(objective).__name__}"

@@ -1,12 +1,10 @@
 """The solver that runs where none is given."""
 
 import math
-from typing import Any
+from typing import Any, cast
 
 from jaxht._checks import check_kind
-from jaxht.constraints import Constraint, Edges, LowRank, SelectionConstraint
-from jaxht.designs import LinearOperator, Streamed
-from jaxht.objectives.linear_model import LinearModel
+from jaxht.constraints import Constraint, SelectionConstraint
 from jaxht.objectives.objective import Objective
 from jaxht.runner._sharing import share_program
 from jaxht.solvers import HTP, IHT, NIHT, LocalSearch
@@ -53,14 +51,13 @@ def default_solver(objective: Objective, constraint: Constraint) -> Solver:
 
 def choose_solver(objective: Objective, constraint: Constraint) -> Solver:
     """Choose the solver of :func:`default_solver` for what is prepared."""
-    design = objective.design if isinstance(objective, LinearModel) else None
     if not constraint.stores_entries:
         return IHT()
-    if isinstance(constraint, LowRank | Edges) or isinstance(design, LinearOperator | Streamed):
+    if not subproblem(objective, constraint).is_searchable:
         return HTP()
-    if constraint.k_max is None or not isinstance(constraint, SelectionConstraint):
+    if constraint.k_max is None or not constraint.selects_items:
         return NIHT()
-    return scale_search(objective, constraint)
+    return scale_search(objective, cast(SelectionConstraint, constraint))
 
 
 def scale_search(objective: Any, constraint: SelectionConstraint) -> LocalSearch:
@@ -73,7 +70,7 @@ def scale_search(objective: Any, constraint: SelectionConstraint) -> LocalSearch
     patience = default.patience
     if subproblem(objective, constraint).is_quadratic:
         work = 10 * k * min(d, 1024) + (0 if d <= n else n * min(d, 1024)) + k * n * d // 25
-    elif isinstance(objective, LinearModel) and not objective.design.gathers(k):
+    elif objective.is_linear_model and not objective.design.gathers(k):
         return LocalSearch(num_starts=1, patience=1, num_candidates=1)
     else:
         patience //= 2  # a move takes many refits

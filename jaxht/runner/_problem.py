@@ -11,9 +11,7 @@ from jaxht._dataclass import cast_numbers, pytree, replace
 from jaxht._repr import describe
 from jaxht._typing import PRNGKey
 from jaxht.constraints import Constraint, Support
-from jaxht.designs import MatrixDesign, Streamed
 from jaxht.linalg.products import Variable, cast_variable
-from jaxht.objectives.linear_model import LinearModel
 from jaxht.objectives.objective import Objective, check_products
 from jaxht.runner._default import choose_solver
 from jaxht.runner._result import Result
@@ -150,17 +148,18 @@ def _check_start(x0: Any, objective: Objective, shape: tuple[int, ...], dtype: A
     return x0
 
 
-def _check_dense(x0: str, objective: Objective) -> DenseStart:
+def _check_dense(x0: str, objective: Any) -> DenseStart:
     if x0 != "dense":
         raise ValueError(
             f'x0 must have shape {objective.shape}, that of the variable, or be "dense"; got {x0!r}'
         )
-    if not isinstance(objective, LinearModel) or isinstance(objective.design, MatrixDesign):
+    design = objective.design if objective.is_linear_model else None
+    if design is None or len(design.variable_shape) != 1:
         raise ValueError(
             f'objective must be a linear model for x0="dense"; got {type(objective).__name__}'
         )
-    n, d = objective.design.shape
-    if isinstance(objective.design, Streamed):
+    n, d = design.shape
+    if not design.in_memory:
         raise ValueError(
             'A must be in memory for x0="dense", which takes all of its columns; got a stream'
         )

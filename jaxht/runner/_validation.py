@@ -11,7 +11,6 @@ import numpy as np
 from jaxht._dataclass import integer, pytree, replace
 from jaxht._typing import Array, Numeric, PRNGKey
 from jaxht.constraints import Constraint
-from jaxht.objectives.linear_model import LinearModel
 from jaxht.objectives.objective import Objective
 from jaxht.runner._path import Options, check_ks, follow_path, prepare_path, solve_each
 from jaxht.runner._result import Result
@@ -214,7 +213,7 @@ def least_of(ks: Any, values: Array, slack: Array | None = None) -> Array:
 def _standard_error(objective: Any, pred: Array) -> Array:
     """Estimate the error of the sum of the losses of n samples from their variance; NaN where the
     objective is no such sum."""
-    if not isinstance(objective, LinearModel) or not objective.loss.is_separable:
+    if not objective.is_linear_model or not objective.loss.is_separable:
         return jnp.full((), jnp.nan, pred.dtype)
     losses = objective.weight(objective.loss.value(objective.linear_predictor(pred), objective.y))
     present = jnp.ones(losses.shape, bool) if objective.weights is None else objective.weights > 0

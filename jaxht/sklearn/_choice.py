@@ -15,9 +15,10 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import Bunch
 
 import jaxht
-from jaxht.constraints import Constraint, Sparse
+from jaxht.constraints import Constraint
 from jaxht.objectives.objective import Objective
 from jaxht.solvers.solver import Solver
+from jaxht.subproblems import subproblem
 
 CRITERIA = ("cv", "aic", "bic", "ebic", "gic", "sic")
 
@@ -94,16 +95,10 @@ def choose(
 def path_solver(objective: Objective, constraint: Constraint) -> Solver:
     """The solver of a path in k where none is given: forward selection, for least squares
     orthogonal."""
-    if not isinstance(constraint, jaxht.Sparse | jaxht.Groups):
+    if not constraint.selects_items or constraint.is_graph:
         return jaxht.default_solver(objective, constraint)
-    has_bounds = isinstance(constraint, Sparse) and constraint.bounds is not None
-    if (
-        isinstance(objective, jaxht.LeastSquares)
-        and isinstance(constraint, Sparse)
-        and not has_bounds
-    ):
-        return jaxht.OLS()
-    return jaxht.OMP()
+    problem = subproblem(objective, constraint.prepare(objective.shape))
+    return jaxht.OLS() if problem.has_gains else jaxht.OMP()
 
 
 def range_of_k(k_max: Any, least: int, most: int, num_samples: float) -> range:

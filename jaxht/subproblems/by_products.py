@@ -55,7 +55,7 @@ class Subproblem:
     @property
     def is_searchable(self) -> bool:
         """Whether refits are cheap enough for a search that takes one for each exchange."""
-        return self.space.coordinatewise
+        return self.space.coordinatewise and not self.space.is_graph
 
     # ---- on one support ----
 

@@ -38,6 +38,11 @@ class LinearProblem(Subproblem):
         is_free = self.space.selects_entries and self.space.bounds is None
         return self.objective.loss.family == "gaussian" and is_formed and is_free
 
+    @property
+    def is_searchable(self) -> bool:
+        """Where columns are cheap as well."""
+        return super().is_searchable and self.objective.design.has_cheap_columns
+
 
 class ColumnProblem(LinearProblem):
     """A linear model of one output, on gathered columns where the design has them at hand."""

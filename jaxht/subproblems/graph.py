@@ -33,11 +33,6 @@ MAX_ROUNDS = 2000
 class GraphProblem(Subproblem):
     """A precision matrix on a graph, within the bounds on its eigenvalues."""
 
-    @property
-    def is_searchable(self) -> bool:
-        """False: a refit takes several factorisations."""
-        return False
-
     def restrict(
         self, support: ModelSubspace, x: Array, ridge: Array | None = None
     ) -> RestrictedProblem:
