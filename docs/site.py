@@ -1,6 +1,5 @@
 """For mkdocs: a page of the reference for each public name, and its place in the navigation."""
 
-import ast
 import importlib
 import inspect
 import re
@@ -28,25 +27,14 @@ def members(name: str) -> list[str]:
     found = resolve(name)
     if not inspect.ismodule(found):
         return [name]
-    tree = ast.parse(inspect.getsource(found))
-    aliases = [
-        alias for node in tree.body if isinstance(node, ast.ImportFrom) for alias in node.names
-    ]
-    public = {
-        alias.name for alias in aliases if alias.asname == alias.name
-    }  # `import a as a` makes a public
-    return [
-        f"{name}.{member}"
-        for member, value in vars(found).items()
-        if is_documented(found, member, value, public)
-    ]
+    names = getattr(found, "__all__", [name for name in vars(found) if name[0] != "_"])
+    public = [member for member in names if is_documented(getattr(found, member))]
+    return [f"{name}.{member}" for member in public]
 
 
-def is_documented(module: Any, name: str, value: Any, public: set[str]) -> bool:
-    """Whether a name in a module has a page of its own: a class or a function that is public
-    there."""
-    own = name in public or (name[0] != "_" and getattr(value, "__module__", "") == module.__name__)
-    return own and not inspect.ismodule(value) and callable(value) and bool(value.__doc__)
+def is_documented(value: Any) -> bool:
+    """Whether a public name has a page of its own: a class or a function."""
+    return callable(value) and not inspect.ismodule(value) and bool(value.__doc__)
 
 
 def resolve(name: str) -> Any:
