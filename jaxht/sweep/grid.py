@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 __all__ = ["stable_hash"]
 
 Value = int | float | str
+Indices = NDArray[np.int32]  # of trials, or of cells
+Results = Mapping[str, NDArray[Any]]  # of some trials, by name
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,7 @@ class CellTrials:
     """Trials of a cell that are to be run."""
 
     cell: GridCell  # the cell
-    trials: NDArray[np.int32]  # their indices, rising
+    trials: Indices  # their indices, rising
 
 
 class Grid:

@@ -8,6 +8,7 @@ of trials that are drawn and wait for a lane ("staged"). The host calls the pool
 
 import functools
 import hashlib
+import itertools
 import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -18,10 +19,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.custom_batching import custom_vmap
-from numpy.typing import NDArray
 
 from jaxht._typing import Array, Leaf
-from jaxht.sweep.grid import GridCell, stable_hash
+from jaxht.sweep.grid import GridCell, Indices, stable_hash
 from jaxht.sweep.trials import Cell, Run
 
 # A chunk ends when a lane does, but not before MIN_STEPS unless half of the lanes end, since a
@@ -109,7 +109,7 @@ class Program:
         self.row_bytes = _count_bytes(row)
         self.lane_bytes = _count_bytes(lane)
 
-    def make_inputs(self, seed: int, cell: GridCell, trials: NDArray[np.int32]) -> Inputs:
+    def make_inputs(self, seed: int, cell: GridCell, trials: Indices) -> Inputs:
         """Trials of a cell as the device takes them."""
         shared: dict[str, Any] = {}
         own: dict[str, Any] = {}
@@ -149,16 +149,14 @@ class Program:
         occupied = jax.ShapeDtypeStruct((rows, lanes), jnp.bool_)
         index = jax.ShapeDtypeStruct((), jnp.int32)
         flag = jax.ShapeDtypeStruct((), jnp.bool_)
+        stage_trials = jax.jit(self.stage_trials, donate_argnums=0)
+        run_chunk = jax.jit(self.run_chunk, donate_argnums=0)
         functions = {
             "draw_shared": jax.jit(self.draw_shared).lower(inputs),
             "start_trials": jax.jit(self.start_trials).lower(row, inputs),
             "init_state": jax.jit(init_state).lower(row, batch),
-            "stage_trials": jax.jit(self.stage_trials, donate_argnums=0).lower(
-                state, row, batch, index
-            ),
-            "run_chunk": jax.jit(self.run_chunk, donate_argnums=0).lower(
-                state, sources, occupied, flag, index
-            ),
+            "stage_trials": stage_trials.lower(state, row, batch, index),
+            "run_chunk": run_chunk.lower(state, sources, occupied, flag, index),
         }
         compiled: dict[str, Any] = {name: lowered.compile() for name, lowered in functions.items()}
         memory = max(map(_measure_memory, compiled.values()))
@@ -169,30 +167,37 @@ class Program:
 
     def draw_shared(self, inputs: Inputs) -> list[Array]:
         """The leaves that a row holds once."""
-        leaves = jax.tree.leaves(self._draw_trials(inputs._replace(trials=inputs.trials[:1])))
-        return [leaf[0] for leaf, is_own in zip(leaves, self._is_own, strict=True) if not is_own]
+        first = inputs._replace(trials=inputs.trials[:1])
+        leaves = jax.tree.leaves(self._draw_trials(first))
+        return [leaf[0] for leaf in itertools.compress(leaves, np.logical_not(self._is_own))]
 
     def start_trials(self, row: list[Array], inputs: Inputs) -> Any:
         """Draw trials: their own leaves, and their carries before the first step."""
         leaves = jax.tree.leaves(self._draw_trials(inputs))
-        own = [leaf for leaf, is_own in zip(leaves, self._is_own, strict=True) if is_own]
-        start = jax.vmap(
-            lambda own: self._run.start(self._join_case(row, own)), axis_size=len(inputs.trials)
-        )
-        return own, start(own)
+        own = list(itertools.compress(leaves, self._is_own))
+
+        def start(own):
+            return self._run.start(self._join_case(row, own))
+
+        return own, jax.vmap(start, axis_size=len(inputs.trials))(own)
 
     def init_state(self, rows: int, lanes: int, row: list[Array], batch: Any) -> State:
         """A pool with the same in all rows, none of whose lanes counts yet."""
-        row, batch = jax.tree.map(
-            lambda leaf: jnp.broadcast_to(leaf, (rows, *leaf.shape)), (row, batch)
-        )
+
+        def repeat(leaf):
+            return jnp.broadcast_to(leaf, (rows, *leaf.shape))
+
+        row, batch = jax.tree.map(repeat, (row, batch))
         return State(row, batch, jax.tree.map(lambda leaf: leaf[:, :lanes], batch))
 
     def stage_trials(self, state: State, row: list[Array], batch: Any, index: Array) -> State:
         """Put what a row shares, and trials that wait for its lanes, in the row at ``index``."""
-        rows, staged = jax.tree.map(
-            lambda old, new: old.at[index].set(new), (state.rows, state.staged), (row, batch)
-        )
+
+        def set_row(old, new):
+            return old.at[index].set(new)
+
+        rows = jax.tree.map(set_row, state.rows, row)
+        staged = jax.tree.map(set_row, state.staged, batch)
         return State(rows, staged, state.lanes)
 
     def run_chunk(
@@ -226,9 +231,8 @@ class Program:
 
         def is_worth_going_on(loop):
             steps, _, num_running, _ = loop
-            all_run = num_running == num_started
-            is_short = (steps < MIN_STEPS) & (2 * num_running > num_started)
-            worth = ~refilling | all_run | is_short
+            worth = ~refilling | (num_running == num_started)
+            worth |= (steps < MIN_STEPS) & (2 * num_running > num_started)
             return (num_running > 0) & (steps < max_steps) & worth
 
         def step(loop):

@@ -5,7 +5,7 @@ import contextlib
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -13,7 +13,7 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxht.sweep.grid import CellTrials, GridCell
+from jaxht.sweep.grid import CellTrials, GridCell, Indices, Results
 from jaxht.sweep.program import MAX_STEPS, Pool, Program, State
 from jaxht.sweep.progress import COMPILING, Progress
 from jaxht.sweep.store import make_blanks
@@ -35,7 +35,7 @@ class Batch(NamedTuple):
 
     cell: GridCell  # the cell
     # (staged,) their indices; the last one is repeated where there are fewer.
-    trials: NDArray[np.int32]
+    trials: Indices
     size: int  # how many of them count
 
 
@@ -45,7 +45,7 @@ class _CellProgress:
     results."""
 
     cell: GridCell
-    trials: NDArray[np.int32]
+    trials: Indices
     started: int = 0
     results: dict[str, NDArray[Any]] = field(default_factory=dict)
 
@@ -87,7 +87,7 @@ class Queue:
     def __init__(
         self,
         missing: Sequence[CellTrials],
-        on_cell: Callable[[GridCell, NDArray[np.int32], Mapping[str, NDArray[Any]]], None],
+        on_cell: Callable[[GridCell, Indices, Results], None],
         on_progress: Callable[[Progress], None],
         trial_timeout: float | None = None,
     ) -> None:
@@ -178,9 +178,9 @@ class Queue:
 
     def record_chunk(
         self,
-        indices: NDArray[np.int32],
-        trials: NDArray[np.int32],
-        results: Mapping[str, NDArray[Any]],
+        indices: Indices,
+        trials: Indices,
+        results: Results,
         busy: int,
         executed: int,
     ) -> None:
@@ -291,7 +291,7 @@ class _Row:
         staged = set() if self.batch is None else {self.batch.cell.index}
         return staged | set(self.cells[self.occupied].tolist())
 
-    def refill(self) -> NDArray[np.int32]:
+    def refill(self) -> Indices:
         """Give staged trials to free lanes; returns what each takes of the batch, or -1."""
         sources = np.full(len(self.cells), -1, np.int32)
         free = np.flatnonzero(~self.occupied)[: self.num_staged]

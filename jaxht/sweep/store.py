@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from jaxht import _storage
 from jaxht._storage import hash_json
 from jaxht.sweep._provenance import to_attributes
-from jaxht.sweep.grid import Grid, GridCell, Value
+from jaxht.sweep.grid import Grid, GridCell, Indices, Results, Value
 
 if TYPE_CHECKING:
     import xarray
@@ -28,8 +28,6 @@ CELLS = "cells"
 DATASET = "results.npz"
 # The number of the manifest's layout; the first one had none.
 FORMAT = 3
-
-Results = Mapping[str, NDArray[Any]]
 
 log = logging.getLogger("jaxht.sweep")
 
@@ -113,7 +111,7 @@ class Store:
                 f"data) has changed, in the program of {name}. Give this one another folder."
             )
 
-    def write(self, cell: GridCell, trials: NDArray[np.int32], results: Results) -> None:
+    def write(self, cell: GridCell, trials: Indices, results: Results) -> None:
         """Store results of some trials of a cell, durably when this returns."""
         with self._writing():
             record = self._extend(cell, trials, results)
@@ -150,9 +148,7 @@ class Store:
             self._check_program(cell.program_name, record.program)
         return record
 
-    def _extend(
-        self, cell: GridCell, trials: NDArray[np.int32], results: Results
-    ) -> CellRecord | None:
+    def _extend(self, cell: GridCell, trials: Indices, results: Results) -> CellRecord | None:
         """The record of a cell with trials added or replaced; None if others would be missing."""
         old = self.read(cell)
         old_results = {} if old is None else old.results
