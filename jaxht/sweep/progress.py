@@ -85,7 +85,8 @@ def progress_bar(label: str, unit: str = " runs") -> Iterator[Callable[[Any], No
     Example:
         >>> from jaxht import sweep
         >>> with sweep.progress_bar("mine") as bar:
-        ...     results = sweep.run(lambda key, cell: {"K": 2 * cell["k"]}, {"k": [1]}, num_trials=2, on_progress=bar)
+        ...     trial = lambda key, cell: {"K": 2 * cell["k"]}
+        ...     results = sweep.run(trial, {"k": [1]}, num_trials=2, on_progress=bar)
     """
     try:
         from tqdm import tqdm
@@ -162,7 +163,6 @@ def progress_bar(label: str, unit: str = " runs") -> Iterator[Callable[[Any], No
 
 
 def _in_notebook() -> bool:
-    """Whether the process is the kernel of a notebook: one that only runs notebooks loads ipykernel
-    as well."""
+    """Whether the process is the kernel of a notebook: those that run one load ipykernel, too."""
     ipython = sys.modules.get("IPython")
     return ipython is not None and getattr(ipython.get_ipython(), "kernel", None) is not None

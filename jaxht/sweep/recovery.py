@@ -85,9 +85,12 @@ class Recovery:
         >>> from jaxht import ensembles, sweep
         >>> def ensemble(key, cell):
         ...     design = lambda key: ensembles.gaussian(key, cell["n"], 32)
-        ...     return ensembles.planted(key, design, lambda key: ensembles.gaussian_signal(key, 32, cell["K"]))
-        >>> trial = sweep.Recovery(ensemble, {"IHT": lambda objective, cell: (jaxht.Sparse(cell["K"]), jaxht.IHT())})
-        >>> results = sweep.run(trial, {"solver": ["IHT"], "n": [24], "K": [1]}, num_trials=4, static=["n"])
+        ...     signal = lambda key: ensembles.gaussian_signal(key, 32, cell["K"])
+        ...     return ensembles.planted(key, design, signal)
+        >>> method = lambda objective, cell: (jaxht.Sparse(cell["K"]), jaxht.IHT())
+        >>> trial = sweep.Recovery(ensemble, {"IHT": method})
+        >>> axes = {"solver": ["IHT"], "n": [24], "K": [1]}
+        >>> results = sweep.run(trial, axes, num_trials=4, static=["n"])
         >>> int(results.success.sum())
         4
     """

@@ -98,16 +98,14 @@ def transition(
 
     For the interval, the probability at each point is sampled from its posterior, Beta(s + 1/2, t -
     s + 1/2) for s successes in t trials (Jeffreys), and fitted again. ``lower`` is a quantile of
-    the left one of the two points, ``upper`` one of the right one, over all samples; the two points
-    of the estimate are always within. So the interval is never narrower than the grid, and assumes
-    no shape of the curve between its points.
+    the left one of the two points, ``upper`` one of the right one, over all samples and the
+    estimate: the interval is never narrower than the grid.
 
-    It covers the noise of finitely many trials that are independent given their cell, and the
-    coarseness of the grid. It does not cover what all trials of a cell have in common: where they
-    share one A, it holds for the designs that were drawn, and other designs would move the crossing
-    by more than it says. It holds for one crossing, not for all at once. And it needs t (1 - level)
-    and t level of at least about 1: with 25 trials a point, simulated intervals at level 0.99
-    contained the truth in 7 cases of 10, and with 200 in 97 of 100.
+    It covers the noise of finitely many trials that are independent given their cell, for one
+    crossing, not for all at once. It does not cover what all trials of a cell share, such as one A:
+    other designs would move the crossing by more. And it needs t (1 - level) and t level of at
+    least about 1: with 25 trials a point, simulated intervals at level 0.99 contained the truth in
+    7 cases of 10, and with 200 in 97 of 100.
 
     Args:
         rates: ``successes`` and ``trials`` over ``along`` and other dimensions, from
@@ -137,8 +135,8 @@ def transition(
         >>> counts = {"successes": ("n", [0, 10, 90, 100]), "trials": ("n", [100] * 4)}
         >>> rates = xarray.Dataset(counts, {"n": [10, 20, 30, 40]})
         >>> crossing = sweep.transition(rates, [0.5])
-        >>> crossing.estimate.values.tolist(), crossing.lower.values.tolist(), crossing.upper.values.tolist()
-        ([25.0], [20.0], [30.0])
+        >>> float(crossing.lower[0]), float(crossing.estimate[0]), float(crossing.upper[0])
+        (20.0, 25.0, 30.0)
     """
     curves = _Curves(rates, levels, along, falling)
     brackets = curves.sample_brackets(num_draws, seed)
@@ -165,9 +163,10 @@ def fit_line(
     same. Whether the crossings lie on a line at all is not tested.
 
     Args:
-        over: dimension with numbers as coordinates, the abscissa. rates, levels, along, confidence,
-        num_draws, seed: as in :func:`transition`. A crossing takes part if its interval lies within
-        the points; its few samples outside are put at the first or last point.
+        over: dimension with numbers as coordinates, the abscissa.
+        rates, levels, along, confidence, num_draws, seed: as in :func:`transition`. A crossing
+            takes part if its interval lies within the points; its few samples outside are put at
+            the first or last point.
 
     Returns:
         ``slope`` and ``intercept`` over ``level`` and the remaining dimensions, each also as
@@ -187,7 +186,8 @@ def fit_line(
         >>> from jaxht import sweep
         >>> n, K = np.arange(5, 100, 10), np.array([1, 2, 3])
         >>> successes = np.where(n > 20 * K[:, None] + 10, 1000, 0)
-        >>> counts = {"successes": (("K", "n"), successes), "trials": (("K", "n"), np.full_like(successes, 1000))}
+        >>> trials = np.full_like(successes, 1000)
+        >>> counts = {"successes": (("K", "n"), successes), "trials": (("K", "n"), trials)}
         >>> line = sweep.fit_line(xarray.Dataset(counts, {"n": n, "K": K}), [0.5])
         >>> line.slope.values.round(6).tolist(), line.intercept.values.round(6).tolist()
         ([20.0], [10.0])
@@ -270,8 +270,7 @@ class _Curves:
         self.greatest = np.where(has_points, self._left[:, -1], 0)
 
     def sample_brackets(self, number: int, seed: int) -> tuple[Floats, Floats]:
-        """For posterior samples: the points (levels, number, rows) left and right of the
-        crossing."""
+        """The points (levels, number, rows) on both sides of the crossings of posterior samples."""
         rng = np.random.default_rng(seed)
         successes = self._successes[self._ran] + 0.5
         failures = (self._trials - self._successes)[self._ran] + 0.5
@@ -315,8 +314,7 @@ class _Curves:
         return _Crossings(*(np.where(has_points, end, np.nan) for end in found))
 
     def to_dataset(self, without: str | None = None, **values: Any) -> "xarray.Dataset":
-        """Values (levels, ...) by name, over the level and the dimensions of the rows but for
-        one."""
+        """Values (levels, ...) by name, over the level and the dimensions of the rows."""
         template = self._template
         if without is not None:
             template = template.isel({without: 0}, drop=True)
@@ -339,8 +337,7 @@ class _Curves:
 
 
 def _fit_lines(x: Floats, y: Floats, taken: NDArray[np.bool_]) -> Floats:
-    """Slopes and intercepts (2, ...) of the lines through the points (x, y[..., :]) that are taken;
-    NaN below two."""
+    """Slopes and intercepts (2, ...) of the lines through the points taken; NaN below two."""
     count = taken.sum(-1)
 
     def mean(values):

@@ -53,12 +53,14 @@ class Run(Protocol):
         ...     def running(self, carry):
         ...         return carry >= 0
         ...     def advance(self, case, carry):
-        ...         return jnp.where(carry < 0, carry, jnp.where(carry + 1 >= case, -case, carry + 1))
+        ...         stepped = jnp.where(carry + 1 >= case, -case, carry + 1)
+        ...         return jnp.where(carry < 0, carry, stepped)
         ...     def finish(self, case, carry):
         ...         return {"steps": -carry}
         >>> isinstance(Countdown(), sweep.Run)
         True
-        >>> int(sweep.run(Countdown(), {"length": [1, 50]}, num_trials=20).steps.sel(length=1).max())
+        >>> results = sweep.run(Countdown(), {"length": [1, 50]}, num_trials=20)
+        >>> int(results.steps.sel(length=1).max())
         1
     """
 
@@ -89,8 +91,7 @@ Trial = Callable[[PRNGKey, Cell], Mapping[str, Numeric]]
 
 @dataclass(frozen=True, eq=False)
 class FunctionRun:
-    """A function (key, cell) -> results as a :class:`Run` without steps: its case is its
-    results."""
+    """A function (key, cell) -> results as a :class:`Run` without steps."""
 
     trial: Trial
 
