@@ -1,6 +1,6 @@
 """Which objectives the diagnostics accept."""
 
-from typing import NoReturn
+from typing import NoReturn, cast
 
 from jaxht.objectives.linear_model import LinearModel
 from jaxht.objectives.objective import Objective
@@ -10,7 +10,7 @@ def linear_model(objective: Objective, requirement: str) -> LinearModel:
     """The objective, prepared; a ValueError names the requirement if it is no linear model."""
     if not objective.is_linear_model:
         refuse(objective, requirement)
-    return objective.prepare()
+    return cast(LinearModel, objective.prepare())
 
 
 def likelihood(objective: Objective) -> LinearModel:

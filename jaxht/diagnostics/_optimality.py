@@ -203,7 +203,7 @@ def differentiability(
 
 @jax.jit
 def _differentiability(
-    objective: Objective, constraint: Constraint, x: Array, step_size: Array | None
+    objective: Objective, constraint: Any, x: Array, step_size: Array | None
 ) -> Differentiability:
     objective, constraint = jax.tree.map(jnp.asarray, (objective, constraint))
     support = constraint.support_of(x)
@@ -230,7 +230,7 @@ def _differentiability(
 
 @functools.partial(jax.jit, static_argnames="swaps")
 def _optimality(
-    objective: Objective, constraint: Constraint, x: Array, step_size: Array | None, swaps: bool
+    objective: Objective, constraint: Any, x: Array, step_size: Array | None, swaps: bool
 ) -> Optimality:
     objective, constraint = jax.tree.map(jnp.asarray, (objective, constraint))
     pred = objective.predict(x)

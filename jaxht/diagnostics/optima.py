@@ -131,36 +131,36 @@ def _quadratic_values(objective: Objective, subsets: np.ndarray, batch_size: int
     def value(x: Array) -> Array:
         return objective.value(x, objective.predict(x))
 
-    d, (m, k) = zeros.size, subsets.shape
+    d = zeros.size
+    m, k = subsets.shape
     with jax.default_matmul_precision("highest"):
-        G, b = jax.hessian(value)(zeros).reshape(d, d), -jax.grad(value)(zeros).ravel()
+        G = jax.hessian(value)(zeros).reshape(d, d)
+        b = -jax.grad(value)(zeros).ravel()
     batch = min(batch_size, m)
     batches = np.pad(subsets, ((0, -m % batch), (0, 0)), "edge").reshape(-1, batch, k)
     tolerance = 64 * float(jnp.finfo(objective.dtype).eps)
 
-    def decrease(S: Array) -> Array:
+    def inner(u, v):
+        return sum((a * b for a, b in zip(u, v, strict=False)), jnp.zeros((), objective.dtype))
+
+    def decrease(S):
         """``|L^-1 b_S|^2`` for each S of the batch, L the Cholesky factor of G_SS."""
         L: list[list[Array]] = []
         solution: list[Array] = []
         for i in range(k):
             row: list[Array] = []
             for j in range(i):
-                inner = sum((row[m] * L[j][m] for m in range(j)), jnp.zeros((), objective.dtype))
-                row.append(
-                    jnp.where(
-                        L[j][j] > 0,
-                        (G[S[:, i], S[:, j]] - inner) / jnp.where(L[j][j] > 0, L[j][j], 1),
-                        0,
-                    )
-                )
+                pivot = L[j][j]
+                rest = G[S[:, i], S[:, j]] - inner(row, L[j])
+                row.append(jnp.where(pivot > 0, rest / jnp.where(pivot > 0, pivot, 1), 0))
             diagonal = G[S[:, i], S[:, i]]
-            pivot = diagonal - sum((v**2 for v in row), jnp.zeros((), objective.dtype))
-            independent = pivot > tolerance * diagonal
-            root = jnp.sqrt(jnp.where(independent, pivot, 1))
-            inner = sum((row[m] * solution[m] for m in range(i)), jnp.zeros((), objective.dtype))
-            solution.append(jnp.where(independent, (b[S[:, i]] - inner) / root, 0))
+            square = diagonal - inner(row, row)
+            independent = square > tolerance * diagonal
+            root = jnp.sqrt(jnp.where(independent, square, 1))
+            rest = b[S[:, i]] - inner(row, solution)
+            solution.append(jnp.where(independent, rest / root, 0))
             L.append([*row, jnp.where(independent, root, 0)])
-        return sum((v**2 for v in solution), jnp.zeros(S.shape[:1], objective.dtype))
+        return jnp.broadcast_to(inner(solution, solution), S.shape[:1])
 
     return value(zeros) - lax.map(decrease, jnp.asarray(batches)).ravel()[:m] / 2
 

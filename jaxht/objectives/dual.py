@@ -41,7 +41,6 @@ from jaxht.linalg.operators import SymmetricOperator
 from jaxht.linalg.selection import k_largest_mask
 from jaxht.objectives.linear_model import LinearModel
 from jaxht.objectives.losses import ScalarLoss
-from jaxht.objectives.objective import Objective
 
 __all__ = [
     "DualPoint",
@@ -89,7 +88,7 @@ class DualPoint(NamedTuple):
     error: Leaf
 
 
-def check_dual(objective: Objective) -> None:
+def check_dual(objective: Any) -> None:
     """Raise ValueError where an objective has no dual.
 
     Args:

@@ -60,8 +60,16 @@ def choose_solver(objective: Objective, constraint: Constraint) -> Solver:
     return scale_search(objective, cast(SelectionConstraint, constraint))
 
 
+# Multiplications in a run: about a second or a few.
+MAX_MULTIPLICATIONS = 40_000_000_000
+# Moves of a start that go without cutting down on starts.
+MOVES_OF_ONE_START = 400
+# With fewer moves there is one refit in each.
+MIN_MOVES_WITH_CANDIDATES = 128
+
+
 def scale_search(objective: Any, constraint: SelectionConstraint) -> LocalSearch:
-    """LocalSearch with the starts and moves that :data:`WORK` allows."""
+    """LocalSearch with the starts and moves that MAX_MULTIPLICATIONS allow."""
     shape = objective.shape
     n, d = objective.num_samples, math.prod(shape)
     shared = share_program(constraint, shape)  # by which solve runs
@@ -69,25 +77,20 @@ def scale_search(objective: Any, constraint: SelectionConstraint) -> LocalSearch
     default = LocalSearch()
     patience = default.patience
     if subproblem(objective, constraint).is_quadratic:
-        work = 10 * k * min(d, 1024) + (0 if d <= n else n * min(d, 1024)) + k * n * d // 25
+        gram = 0 if d <= n else n * min(d, 1024)
+        work = 10 * k * min(d, 1024) + gram + k * n * d // 25
     elif objective.is_linear_model and not objective.design.gathers(k):
         return LocalSearch(num_starts=1, patience=1, num_candidates=1)
     else:
         patience //= 2  # a move takes many refits
         refit = 10 * n * (k * k + 200)
         work = default.num_candidates * refit + 2 * k * n * min(d, 1024) + k * n * d // 25
-        if WORK // work < SWAPS:
+        if MAX_MULTIPLICATIONS // work < MIN_MOVES_WITH_CANDIDATES:
             return LocalSearch(num_starts=2, num_moves=50, patience=1, num_candidates=1)
-    moves = WORK // work
-    if moves >= MOVES:
-        starts = min(default.num_starts, 2 ** int(math.log2(moves / MOVES)))
+    moves = MAX_MULTIPLICATIONS // work
+    if moves >= MOVES_OF_ONE_START:
+        starts = min(default.num_starts, 2 ** int(math.log2(moves / MOVES_OF_ONE_START)))
         return LocalSearch(num_starts=starts, patience=patience)
     num_moves = max(1, min(25, moves // 16))
-    return LocalSearch(
-        num_starts=1, num_moves=num_moves, patience=max(1, min(patience, moves // (16 * num_moves)))
-    )
-
-
-# Multiplications in a run, moves of a start that go without cutting down on starts, and moves below
-# which there is one refit in each.
-WORK, MOVES, SWAPS = 40_000_000_000, 400, 128
+    patience = max(1, min(patience, moves // (16 * num_moves)))
+    return LocalSearch(num_starts=1, num_moves=num_moves, patience=patience)

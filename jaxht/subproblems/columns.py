@@ -12,7 +12,6 @@ from jax import lax
 
 from jaxht._dataclass import pytree
 from jaxht._typing import Array, Numeric
-from jaxht.constraints.model_subspace import ModelSubspace
 from jaxht.designs import Dense
 from jaxht.linalg.linear_solvers import cholesky_solver
 from jaxht.linalg.precision import matmul
@@ -47,24 +46,21 @@ class LinearProblem(Subproblem):
 class ColumnProblem(LinearProblem):
     """A linear model of one output, on gathered columns where the design has them at hand."""
 
-    def restrict(
-        self, support: ModelSubspace, x: Array, ridge: Array | None = None
-    ) -> RestrictedProblem:
+    def restrict(self, support: Any, x: Array, ridge: Array | None = None) -> RestrictedProblem:
         """Cost of a system: n k_max^2 + k_max^3 / 3 on gathered columns."""
-        f: Any = self.objective
-        region: Any = support
+        f = self.objective
         if not f.design.gathers(support.k_max):
             return super().restrict(support, x, ridge)
-        indices = region.require_indices()
+        indices = support.require_indices()
         penalty = jnp.broadcast_to(f.penalty, f.shape)
-        penalty = region.gather(penalty if ridge is None else penalty + ridge, indices)
+        penalty = support.gather(penalty if ridge is None else penalty + ridge, indices)
         gathered = dataclasses.replace(f, A=Dense(f.design.columns(indices).T), l2=penalty)
         return RestrictedProblem(
             f=GatheredModel(gathered),
-            w=region.gather(x, indices),
+            w=support.gather(x, indices),
             inside=indices < math.prod(f.shape),
-            bounds=region.gather_bounds(indices),
-            point=lambda w: region.scatter(w, indices),
+            bounds=support.gather_bounds(indices),
+            point=lambda w: support.scatter(w, indices),
         )
 
     def _item_images(self, items: Array, x: Array, without: Callable[[Array], Array]) -> Array:
@@ -88,7 +84,7 @@ class HingeProblem(ColumnProblem):
 
     last: Subproblem
 
-    def refit(self, support: ModelSubspace, x: Array, ridge: Array | None = None) -> Refit:
+    def refit(self, support: Any, x: Array, ridge: Array | None = None) -> Refit:
         """Minimise the smoothed hinges one after the other."""
         f = self.objective
         last = least_gamma(f)
@@ -102,11 +98,11 @@ class HingeProblem(ColumnProblem):
         start = Refit(x, f.predict(x), jnp.array(False))
         return lax.fori_loop(0, gammas.size, stage, start)
 
-    def differentiate(self, support: ModelSubspace, x: Any) -> Any:
+    def differentiate(self, support: Any, x: Any) -> Any:
         """Differentiate a minimiser of the last smoothed hinge."""
         return self.last.differentiate(support, x)
 
-    def regularity(self, support: ModelSubspace, x: Any) -> Regularity:
+    def regularity(self, support: Any, x: Any) -> Regularity:
         """The regularity of the last smoothed hinge."""
         return self.last.regularity(support, x)
 

@@ -14,7 +14,7 @@ from jaxht._typing import Array, Numeric
 from jaxht.constraints.subspace import Subspace
 from jaxht.linalg.linear_solvers import conjugate_gradients
 from jaxht.linalg.precision import matmul
-from jaxht.linalg.products import Factored, multiply
+from jaxht.linalg.products import Factored, known_by_products, multiply
 from jaxht.objectives.objective import Objective
 from jaxht.subproblems.newton import RestrictedProblem
 
@@ -27,16 +27,17 @@ def restrict_to_rank(objective: Objective, space: Subspace, x: Any) -> Restricte
 
     Cost of a system: conjugate gradients, a product with the Hessian and a few with the bases in
     each step."""
+    in_factors = known_by_products(x)
     space = lax.stop_gradient(dataclasses.replace(space, error=None))
     present = jnp.any(space.U != 0, axis=0)
     P = lax.stop_gradient(multiply(x, space.V))
-    f = FixedRank(
-        objective, space, jnp.where(present, jnp.linalg.norm(P, axis=0), 1), isinstance(x, Factored)
-    )
+    s = jnp.where(present, jnp.linalg.norm(P, axis=0), 1)
+    f = FixedRank(objective, space, s, in_factors)
     w = jnp.concatenate([P, jnp.zeros_like(space.V)])
 
-    def point(w: Array) -> Any:
-        return _decompose(*f.factors(w), x) if isinstance(x, Factored) else f.point(*f.factors(w))
+    def point(w):
+        P, W = f.factors(w)
+        return _decompose(P, W, x) if in_factors else f.point(P, W)
 
     return RestrictedProblem(f, w, jnp.broadcast_to(present, w.shape), None, point)
 
@@ -80,9 +81,8 @@ class FixedRank:
         (P, W), pull_back = jax.vjp(self.factors, w)
         G = self.objective.gradient(self.point(P, W), pred)
         idle = self._in_row_space(w[P.shape[0] :])
-        return pull_back((multiply(G, W), multiply(G.T, P)))[0] + jnp.concatenate(
-            [jnp.zeros_like(P), idle]
-        )
+        (gradient,) = pull_back((multiply(G, W), multiply(G.T, P)))
+        return gradient + jnp.concatenate([jnp.zeros_like(P), idle])
 
     def solver(
         self, w: Array, pred: Array, free: Array, tau: Numeric, rtol: float
@@ -90,7 +90,7 @@ class FixedRank:
         """Conjugate gradients; without tau."""
         hessian = jax.linearize(lambda w: self.gradient(w, self.predict(w)), w)[1]
 
-        def product(v: Array) -> Array:
+        def product(v):
             return jnp.where(free, hessian(jnp.where(free, v, 0)), v)
 
         return lambda g: conjugate_gradients(product, g, jnp.ones((), w.dtype), rtol, MAX_PRODUCTS)
@@ -115,36 +115,36 @@ def _decompose(P: Array, W: Array, x: Factored) -> Factored:
 def has_vectors(s: Array) -> Array:
     """Whether no two singular values other than 0 coincide, to the root of machine epsilon: bool,
     for s (k,)."""
-    larger, smaller = s[:-1], s[1:]
+    larger = s[:-1]
+    smaller = s[1:]
     tied = (smaller > 0) & (larger - smaller <= float(jnp.finfo(s.dtype).eps) ** 0.5 * larger)
     return ~jnp.any(tied)
 
 
 @_decompose.defjvp
 def _decompose_jvp(primals: tuple, tangents: tuple) -> tuple[Factored, Factored]:
-    (P, W, _), (P_dot, W_dot, _) = primals, tangents
-    x = _decompose(*primals)  # so that derivatives of this rule know that x depends on the factors
+    P, W, _ = primals
+    P_dot, W_dot, _ = tangents
+    # As a call, so that derivatives of this rule know that x depends on the factors.
+    x = _decompose(*primals)
     present = jnp.any(W != 0, axis=0)
-    U, V = (jnp.where(present, basis, 0) for basis in (x.U, x.V))
+    U = jnp.where(present, x.U, 0)
+    V = jnp.where(present, x.V, 0)
     s = jnp.where(present, x.s, 1)
-    factor = jnp.where(has_vectors(x.s), 1, jnp.nan).astype(
-        s.dtype
-    )  # so that all is NaN in reverse mode as well
-    P_dot, W_dot = factor * P_dot, factor * W_dot
-    image = matmul(P_dot, matmul(W.T, V)) + matmul(
-        P, matmul(W_dot.T, V)
-    )  # of V by the derivative of P W'
+    # A factor, so that all is NaN in reverse mode as well.
+    factor = jnp.where(has_vectors(x.s), 1, jnp.nan).astype(s.dtype)
+    P_dot = factor * P_dot
+    W_dot = factor * W_dot
+    # V and U multiplied by the derivative of P W' and by its transpose.
+    image = matmul(P_dot, matmul(W.T, V)) + matmul(P, matmul(W_dot.T, V))
     adjoint = matmul(W_dot, matmul(P.T, U)) + matmul(W, matmul(P_dot.T, U))
     core = matmul(U.T, image)
-    gaps = (s[None] - s[:, None]) * (
-        s[None] + s[:, None]
-    )  # 0 on the diagonal, where a difference of squares may not be
-    inverse = jnp.where(gaps == 0, 0, 1 / jnp.where(gaps == 0, 1, gaps)) * (
-        present[:, None] & present
-    )
-    left, right = (
-        inverse * (one * s + s[:, None] * other) for one, other in ((core, core.T), (core.T, core))
-    )
+    # 0 on the diagonal, where a difference of squares may not be.
+    gaps = (s[None] - s[:, None]) * (s[None] + s[:, None])
+    inverse = jnp.where(gaps == 0, 0, 1 / jnp.where(gaps == 0, 1, gaps))
+    inverse *= present[:, None] & present
+    left = inverse * (core * s + s[:, None] * core.T)
+    right = inverse * (core.T * s + s[:, None] * core)
     U_dot = matmul(U, left) + (image - matmul(U, core)) / s
     V_dot = matmul(V, right) + (adjoint - matmul(V, core.T)) / s
     return x, Factored(U_dot, jnp.diagonal(core), V_dot)

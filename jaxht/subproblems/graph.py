@@ -6,7 +6,7 @@ not within ``lower I <= W <= upper I``, by the alternating direction method of m
 """
 
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -15,8 +15,6 @@ from jax import lax
 
 from jaxht._dataclass import integer, pytree, static
 from jaxht._typing import Array, Numeric
-from jaxht.constraints.model_subspace import ModelSubspace
-from jaxht.constraints.support import Support
 from jaxht.linalg.lapack import eigh
 from jaxht.linalg.linear_solvers import cholesky_solver, conjugate_gradients
 from jaxht.linalg.positive_definite import inverse, logdet, symmetric
@@ -33,33 +31,30 @@ MAX_ROUNDS = 2000
 class GraphProblem(Subproblem):
     """A precision matrix on a graph, within the bounds on its eigenvalues."""
 
-    def restrict(
-        self, support: ModelSubspace, x: Array, ridge: Array | None = None
-    ) -> RestrictedProblem:
+    def restrict(self, support: Any, x: Array, ridge: Array | None = None) -> RestrictedProblem:
         """The objective, without the bounds on the eigenvalues, on a graph."""
-        region: Any = support
         p = self.objective.shape[0]
         k_max = p * p if support.k_max is None else support.k_max
-        pattern = Pattern.of(region.mask, (k_max + p) // 2)
+        pattern = Pattern.of(support.mask, (k_max + p) // 2)
         ridge = jnp.zeros((), x.dtype) if ridge is None else ridge
         f = CovarianceSelection(symmetric(self.objective.S), pattern, ridge)
         return RestrictedProblem(f, pattern.gather(x), pattern.inside, None, pattern.point)
 
-    def refit(self, support: ModelSubspace, x: Array, ridge: Array | None = None) -> Refit:
+    def refit(self, support: Any, x: Array, ridge: Array | None = None) -> Refit:
         """Fit the precision matrix on a graph, starting from x.
 
         Cost: about 5 to 10 Newton steps, each of (p + k_max)^3 / 3 where k_max is known and below
         9 p, else of a few dozen products with the Hessian, 4 p^3 each; where a bound is active, an
         eigendecomposition in each iteration of ADMM.
         """
-        objective, region = self.objective, cast(Support, support)
+        objective = self.objective
         lower = jnp.asarray(objective.lower, x.dtype)
         upper = jnp.asarray(objective.upper, x.dtype)
-        start = _shrink(region.restrict(x), objective.start())
-        x, _, converged = self.restrict(region, start, ridge).minimise()
+        start = _shrink(support.restrict(x), objective.start())
+        x, _, converged = self.restrict(support, start, ridge).minimise()
         within = converged & inside(x, (lower, upper))
         ridge = jnp.zeros((), x.dtype) if ridge is None else ridge
-        data = lax.stop_gradient((symmetric(objective.S), region.mask, ridge, x, (lower, upper)))
+        data = lax.stop_gradient((symmetric(objective.S), support.mask, ridge, x, (lower, upper)))
         T, done = minimise_within(*data, within)
         x = _choose(x, T, within)
         return Refit(x, x, within | done & jnp.isfinite(logdet(T)))
@@ -96,14 +91,16 @@ def _shrink(x: Array, origin: Array) -> Array:
     """A positive definite convex combination of x and the origin, found by halving the weight of x
     a few times."""
 
-    def point(t: Array) -> Array:
+    def point(t):
         return t * x + (1 - t) * origin
 
-    def is_indefinite(t: Array) -> Array:
+    def is_indefinite(t):
         return (t > 0) & ~jnp.isfinite(logdet(point(t)))
 
-    t = lax.while_loop(is_indefinite, lambda t: jnp.where(t > 0.1, t / 2, 0), jnp.ones((), x.dtype))
-    return point(t)
+    def halve(t):
+        return jnp.where(t > 0.1, t / 2, 0)
+
+    return point(lax.while_loop(is_indefinite, halve, jnp.ones((), x.dtype)))
 
 
 @jax.custom_jvp
@@ -161,12 +158,8 @@ class Pattern:
 
     def point(self, w: Array) -> Array:
         """The matrix with these coordinates."""
-        upper = (
-            jnp.zeros(self.p**2, w.dtype)
-            .at[self.indices]
-            .set(w, mode="drop")
-            .reshape(self.p, self.p)
-        )
+        upper = jnp.zeros(self.p**2, w.dtype).at[self.indices].set(w, mode="drop")
+        upper = upper.reshape(self.p, self.p)
         return upper + jnp.triu(upper, 1).T
 
 
@@ -206,7 +199,8 @@ class CovarianceSelection:
 
         For entries (i, j) and (k, l) the Hessian is ``c c' / 2 (s_ik s_jl + s_il s_jk)``, s = W^-1,
         c the multiplicity."""
-        sigma, pattern = inverse(pred), self.pattern
+        pattern = self.pattern
+        sigma = inverse(pred)
         count = pattern.multiplicity(w.dtype)
         ridge = count * pattern.gather(self.ridge * jnp.ones_like(pred))
         i, j = pattern.places
@@ -215,17 +209,14 @@ class CovarianceSelection:
 
         if direct(pattern.indices.size, pattern.p):
             weight = jnp.where(free, count / jnp.sqrt(jnp.asarray(2, w.dtype)), 0)
-            rows, columns = sigma[i], sigma[j]
-            hessian = (
-                (rows[:, i] * columns[:, j] + rows[:, j] * columns[:, i]) * weight * weight[:, None]
-            )
+            products = sigma[i][:, i] * sigma[j][:, j] + sigma[i][:, j] * sigma[j][:, i]
+            hessian = products * weight * weight[:, None]
             return cholesky_solver(hessian, jnp.where(free, ridge, 0) + tau * diagonal)
 
-        def product(v: Array) -> Array:
-            move = matmul(matmul(sigma, pattern.point(jnp.where(free, v, 0))), sigma)
-            return jnp.where(
-                free, count * pattern.gather(symmetric(move)) + (ridge + tau * diagonal) * v, v
-            )
+        def product(v):
+            direction = pattern.point(jnp.where(free, v, 0))
+            image = pattern.gather(symmetric(matmul(matmul(sigma, direction), sigma)))
+            return jnp.where(free, count * image + (ridge + tau * diagonal) * v, v)
 
         return lambda g: conjugate_gradients(product, g, diagonal, rtol, MAX_PRODUCTS)
 
@@ -256,41 +247,31 @@ def minimise_within(
     The first step is computed from an eigendecomposition. rho is adapted to the residuals (Boyd et
     al. 2011, §3.4.1).
 
-    Args:
-        S: (p, p).
-        mask: bool (p, p), F.
-        ridge: shaped like S, or a scalar.
-        x: positive definite on F; T starts there, and G from the gradient.
-        bounds: lower and upper.
-        within: bool.
-
-    Returns:
-        T, which is exactly sparse and within the bounds up to the tolerance, and whether it has
-        converged.
-
-    Cost: an eigendecomposition, about 10 p^3, in each iteration.
+    Returns T, which is exactly sparse and within the bounds up to the tolerance, and whether it has
+    converged. T starts at x, which is positive definite on F, and G at the gradient. An iteration
+    costs an eigendecomposition, about 10 p^3.
 
     Source: Yuan, Li & Zhang 2018, Appendix D.2.
     """
     lower, upper = bounds
-    eps = float(jnp.finfo(x.dtype).eps)
-    tolerance = eps**0.6
+    tolerance = float(jnp.finfo(x.dtype).eps) ** 0.6
 
-    def iterate(carry: Any) -> Any:
+    def iterate(carry):
         count, *_, T, G, rho = carry
         values, V = eigh(T - (S - G) / rho)
         values = jnp.clip((values + jnp.sqrt(values**2 + 4 / rho)) / 2, lower, upper)
         W = symmetric(matmul(V * values, V.T))
         next_T = jnp.where(mask, (rho * W - G) / (rho + ridge), 0)
         G = G - rho * (W - next_T)
-        primal, dual = jnp.linalg.norm(W - next_T), rho * jnp.linalg.norm(next_T - T)
-        size, dual_size = jnp.linalg.norm(next_T), jnp.linalg.norm(S)
+        primal = jnp.linalg.norm(W - next_T)
+        dual = rho * jnp.linalg.norm(next_T - T)
+        size = jnp.linalg.norm(next_T)
+        dual_size = jnp.linalg.norm(S)
         done = (primal <= tolerance * size) & (dual <= tolerance * dual_size)
         ratio = (primal / size) / (dual / dual_size)
-        changing = (count % 10 == 9) & (count < MAX_ROUNDS // 2)
-        rho = jnp.where(
-            changing & (ratio > 10), 2 * rho, jnp.where(changing & (ratio < 0.1), rho / 2, rho)
-        )
+        is_adapted = (count % 10 == 9) & (count < MAX_ROUNDS // 2)
+        factor = jnp.select([ratio > 10, ratio < 0.1], [2.0, 0.5], 1.0).astype(rho.dtype)
+        rho = jnp.where(is_adapted, factor * rho, rho)
         return count + 1, done | ~jnp.isfinite(primal), done, next_T, G, rho
 
     rho = jnp.mean(jnp.diagonal(S)) ** 2

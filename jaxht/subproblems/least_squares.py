@@ -1,11 +1,12 @@
 """Least squares: refits in closed form, and the gains of all coordinates."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 from jax import lax
 
 from jaxht._typing import Array
-from jaxht.constraints.model_subspace import ModelSubspace
 from jaxht.constraints.support import Support
 from jaxht.designs import Dense
 from jaxht.linalg.lapack import inverse_cholesky
@@ -37,7 +38,7 @@ class LeastSquaresProblem(ColumnProblem):
         is_free = space.selects_entries and space.bounds is None and space.k_max is not None
         return is_free and len(self.objective.shape) == 1
 
-    def refit(self, support: ModelSubspace, x: Array, ridge: Array | None = None) -> Refit:
+    def refit(self, support: Any, x: Array, ridge: Array | None = None) -> Refit:
         """The least-squares solution; if not unique, the one of least norm (for scaled columns).
 
         Cost: n k_max^2 + k_max^3 / 3, and 4 n k_max for each refinement.

@@ -4,7 +4,6 @@ import dataclasses
 from typing import Any
 
 from jaxht._typing import Array
-from jaxht.constraints.model_subspace import ModelSubspace
 from jaxht.constraints.support import Support
 from jaxht.designs import Dense
 from jaxht.linalg.precision import matmul
@@ -20,11 +19,11 @@ MAX_FORMED_UNKNOWNS = 64
 class LowRankProblem(Subproblem):
     """An objective on matrices of low rank: refits on two spaces, derivatives at a fixed rank."""
 
-    def differentiate(self, support: ModelSubspace, x: Any) -> Any:
+    def differentiate(self, support: Any, x: Any) -> Any:
         """Differentiate on the matrices of this rank, whose spaces move as well."""
         return restrict_to_rank(self.objective, support, x).differentiate()
 
-    def regularity(self, support: ModelSubspace, x: Any) -> Regularity:
+    def regularity(self, support: Any, x: Any) -> Regularity:
         """The regularity on the matrices of this rank."""
         found = restrict_to_rank(self.objective, support, x).regularity()
         if known_by_products(x):
@@ -36,15 +35,14 @@ class LowRankOutputs(LowRankProblem):
     """A linear model of several outputs with a scalar ridge: with X = U W, ``||X|| = ||W||`` and
     A X = (A U) W, so that k_max columns take the place of d."""
 
-    def refit(self, support: ModelSubspace, x: Array, ridge: Array | None = None) -> Refit:
+    def refit(self, support: Any, x: Array, ridge: Array | None = None) -> Refit:
         """Minimise over W in the row space."""
         if ridge is not None:
             return super().refit(support, x, ridge)
-        space: Any = support
-        in_rows = dataclasses.replace(self.objective, A=Dense(self.objective.predict(space.U)))
+        in_rows = dataclasses.replace(self.objective, A=Dense(self.objective.predict(support.U)))
         rows = Subproblem(in_rows, self.space)
-        W, pred, converged = rows.refit(space.row_space(), matmul(space.U.T, x))
-        return Refit(matmul(space.U, W), pred, converged)
+        W, pred, converged = rows.refit(support.row_space(), matmul(support.U.T, x))
+        return Refit(matmul(support.U, W), pred, converged)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,18 +55,19 @@ class LowRankMeasurements(LowRankProblem):
 
     kind: type[Subproblem]
 
-    def refit(self, support: ModelSubspace, x: Array, ridge: Array | None = None) -> Refit:
+    def refit(self, support: Any, x: Array, ridge: Array | None = None) -> Refit:
         """Minimise over the k_max^2 coordinates, where these are few; their measurements cost
         n m p k_max^2 once."""
-        space: Any = support
-        k = space.k_max
+        k = support.k_max
         if ridge is not None or k**2 > MAX_FORMED_UNKNOWNS:
             return super().refit(support, x, ridge)
-        pairs = space.U[:, None, :, None] * space.V[None, :, None, :]  # u_a v_b', entries by row
+        pairs = (
+            support.U[:, None, :, None] * support.V[None, :, None, :]
+        )  # u_a v_b', entries by row
         measurements = self.objective.design.vectorised.matvec(pairs.reshape(-1, k**2))
         in_coordinates = dataclasses.replace(self.objective, A=Dense(measurements))
-        region = Support(space.inside.ravel(), k_max=k**2)
+        region = Support(support.inside.ravel(), k_max=k**2)
         w, pred, converged = self.kind(in_coordinates, region).refit(
-            region, space.coordinates(x).ravel()
+            region, support.coordinates(x).ravel()
         )
-        return Refit(space.point(w.reshape(k, k)), pred, converged)
+        return Refit(support.point(w.reshape(k, k)), pred, converged)
