@@ -212,13 +212,11 @@ def _differentiability(
     eta = 1 / objective.majorant().coordinate_norm() if step_size is None else step_size
     slack = jnp.sqrt(jnp.asarray(float(jnp.finfo(x.dtype).eps), x.dtype))
     if not constraint.selects_items:
-        most = (
-            constraint.k
-            if constraint.k_max is None
-            else jnp.minimum(constraint.k, constraint.k_max)
-        )
-        return Differentiability(stationary, regular, strict, support.size == most)
-    active, sizes = constraint.active(x), constraint.scores(x)
+        k = constraint.k
+        rank = k if constraint.k_max is None else jnp.minimum(k, constraint.k_max)
+        return Differentiability(stationary, regular, strict, support.size == rank)
+    active = constraint.active(x)
+    sizes = constraint.scores(x)
     least = jnp.min(jnp.where(active, sizes, jnp.inf))
     free = jnp.where(active, 0, constraint.scores(constraint.feasible_direction(-gradient)))
     ties = jnp.abs(least - eta * jnp.max(free)) <= slack * jnp.max(sizes)
@@ -251,48 +249,44 @@ def _optimality(
     return found._replace(swap_gain=gain, swap=jnp.stack([i, j]))
 
 
+# Rows of the Hessian that are computed at a time.
+ROWS_AT_A_TIME = 16
+
+
 def _best_swap(
-    objective: Objective, constraint: Sparse, x: Array, pred: Array, gradient: Array
+    objective: Objective, constraint: Any, x: Array, pred: Array, gradient: Array
 ) -> tuple[Array, Array, Array]:
     """The gain of f, the entering entry and the leaving entry."""
-    shape, size, dtype = x.shape, x.size, x.dtype
     support = constraint.support_of(x)
-    indices = support.require_indices()
-    product = objective.hessian(x, pred)
-    diagonal = product.diagonal().ravel()
-    flat, slope = x.ravel(), gradient.ravel()
+    H = objective.hessian(x, pred)
+    diagonal = H.diagonal().ravel()
+    is_curved = diagonal > 0
+    curvature = jnp.where(is_curved, diagonal, 1)
+    flat = x.ravel()
+    slope = gradient.ravel()
     inside = support.mask.ravel()
-    fixed = jnp.zeros(size, bool) if constraint.keep is None else constraint.keep.ravel()
-    index = lax.iota(jnp.int32, size)
+    fixed = constraint.always_active.ravel()
+    index = lax.iota(jnp.int32, x.size)
 
-    def best_in_place_of(j: Array) -> tuple[Array, Array, Array]:
+    def best_in_place_of(j):
         """The gain in the quadratic model at x, the entering entry and its value, if entry j
         leaves."""
         unit = index == j
         out = jnp.sum(jnp.where(unit, flat, 0))
-        row = product(unit.astype(dtype).reshape(shape)).ravel()
+        row = H(unit.astype(x.dtype).reshape(x.shape)).ravel()
         lost = jnp.sum(jnp.where(unit, out * out * row / 2 - out * slope, 0))
         after = slope - out * row
-        gains = (
-            jnp.where(diagonal > 0, after * after / (2 * jnp.where(diagonal > 0, diagonal, 1)), 0)
-            - lost
-        )
+        gains = jnp.where(is_curved, after * after / (2 * curvature), 0) - lost
         gains = jnp.where(inside, -jnp.inf, gains)
         i = jnp.argmax(gains).astype(jnp.int32)
-        allowed = (j < size) & ~jnp.any(unit & fixed)
-        return (
-            jnp.where(allowed, gains[i], -jnp.inf),
-            i,
-            -after[i] / jnp.where(diagonal[i] > 0, diagonal[i], 1),
-        )
+        allowed = (j < x.size) & ~jnp.any(unit & fixed)
+        return jnp.where(allowed, gains[i], -jnp.inf), i, -after[i] / curvature[i]
 
-    gains, entering, values = lax.map(best_in_place_of, indices, batch_size=BLOCK)
+    indices = support.require_indices()
+    gains, entering, values = lax.map(best_in_place_of, indices, batch_size=ROWS_AT_A_TIME)
     best = jnp.argmax(gains)
-    i, j = entering[best], indices[best]
-    swapped = jnp.where(index == i, values[best], jnp.where(index == j, 0, flat)).reshape(shape)
+    i = entering[best]
+    j = indices[best]
+    swapped = jnp.where(index == i, values[best], jnp.where(index == j, 0, flat)).reshape(x.shape)
     gain = objective.value(x, pred) - objective.value(swapped, objective.predict(swapped))
     return jnp.where(gains[best] > -jnp.inf, gain, -jnp.inf), i, j
-
-
-# Number of rows of the Hessian computed at a time.
-BLOCK = 16

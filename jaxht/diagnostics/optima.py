@@ -191,7 +191,8 @@ def reduced_rank_minimum(A: Any, Y: ArrayLike, l2: float, k: int) -> float:
         >>> import numpy as np
         >>> from jaxht import reduced_rank_minimum
         >>> A = np.eye(3)
-        >>> [round(reduced_rank_minimum(A, np.diag([3.0, 2.0, 1.0]), 1e-9, k), 4) for k in (0, 1, 2, 3)]
+        >>> Y = np.diag([3.0, 2.0, 1.0])
+        >>> [round(reduced_rank_minimum(A, Y, 1e-9, k), 4) for k in (0, 1, 2, 3)]
         [2.3333, 0.8333, 0.1667, 0.0]
     """
     A = np.asarray(A.toarray() if hasattr(A, "toarray") else A, np.float64)

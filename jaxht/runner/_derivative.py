@@ -18,8 +18,8 @@ def differentiate(objective: Objective, constraint: Constraint, result: Any) -> 
     r"""A result whose x and value have derivatives by the numbers of the objective and of the
     constraint's bounds.
 
-    Those of x are those of :meth:`jaxht.subproblems.Subproblem.differentiate`, on its support, whatever steps
-    have led to x; and
+    The derivatives of x are those of :meth:`jaxht.subproblems.Subproblem.differentiate` on its
+    support, whatever steps have led to x; and
 
     .. math::
         \dot f = \partial_\theta f(x) + \nabla f(x) \cdot \dot x
@@ -46,9 +46,8 @@ def _solution(
 
 
 def _solution_jvp(primals: tuple, tangents: tuple) -> tuple:
-    x, value, gap = _solution(
-        *primals
-    )  # so that derivatives of this rule know that x depends on the problem
+    # As a call, so that derivatives of this rule know that x depends on the problem.
+    x, value, gap = _solution(*primals)
     # By what moves alone: derivatives by a design are arrays as large as it is.
     leaves, structure = jax.tree.flatten(primals[:2])
     dots = jax.tree.leaves(tangents[:2], is_leaf=lambda dot: isinstance(dot, SymbolicZero))
@@ -71,7 +70,8 @@ def _solution_jvp(primals: tuple, tangents: tuple) -> tuple:
     # Where data are not finite, x is a start. A factor, so that derivatives in reverse mode are NaN
     # as well.
     sound = jnp.where(jnp.isfinite(lax.stop_gradient(value)), 1, jnp.nan)
-    at, along = [leaves[i] for i in moving], [sound.astype(dots[i].dtype) * dots[i] for i in moving]
+    at = [leaves[i] for i in moving]
+    along = [sound.astype(dots[i].dtype) * dots[i] for i in moving]
     _, x_dot = jax.jvp(minimum, (at,), (along,))
     _, value_dot = jax.jvp(minimal_value, (at, x), (along, x_dot))
     return (x, value, gap), (x_dot, value_dot, None if gap is None else jnp.nan * value_dot)

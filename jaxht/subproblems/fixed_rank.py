@@ -44,8 +44,8 @@ def restrict_to_rank(objective: Objective, space: Subspace, x: Any) -> Restricte
 
 @pytree
 class FixedRank:
-    r"""A :class:`jaxht.subproblems.newton.SmoothFunction`: f near a matrix X, on the matrices of its
-    rank.
+    r"""An objective near a matrix X, on the matrices of its rank: a
+    :class:`jaxht.subproblems.newton.SmoothFunction`.
 
     With orthonormal bases U and V of its column and row space, and s its singular values, the
     coordinates are two factors, one above the other,
