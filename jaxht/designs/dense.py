@@ -85,12 +85,12 @@ class Dense(Design):
         index is d."""
         return _columns(self.array, indices)
 
-    def subproblem(self, indices: Array) -> tuple[Array, Array]:
+    def columns_and_gram(self, indices: Array) -> tuple[Array, Array]:
         """:meth:`columns` at ``indices`` and their Gram matrix ``A_F^T A_F`` (k_max, k_max).
 
         Cost: n k_max^2. Where many lanes of a vmap share one A, n d^2 once, and a gather a lane.
         """
-        return _subproblem(self.array, indices)
+        return _columns_and_gram(self.array, indices)
 
 
 @jax.custom_jvp
@@ -108,21 +108,21 @@ def _columns_jvp(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
     ).T
 
 
-def _gather_subproblem(array: Array, indices: Array) -> tuple[Array, Array]:
+def _gather(array: Array, indices: Array) -> tuple[Array, Array]:
     columns = Dense(array).columns(indices)
     return columns, matmul(columns, columns.T)
 
 
-_subproblem = custom_vmap(_gather_subproblem)
+_columns_and_gram = custom_vmap(_gather)
 
 
-@_subproblem.def_vmap
-def _gather_subproblems(
+@_columns_and_gram.def_vmap
+def _gather_many(
     axis_size: int, in_batched: list[bool], array: Array, indices: Array
 ) -> tuple[Any, Any]:
     axes = [0 if batched else None for batched in in_batched]
     if in_batched[0] or axis_size * indices.shape[-1] ** 2 < array.shape[-1] * max(array.shape):
-        return jax.vmap(_gather_subproblem, in_axes=axes)(array, indices), (True, True)
+        return jax.vmap(_gather, in_axes=axes)(array, indices), (True, True)
     n, d = array.shape
     # Two products in one, A'A and A'I = A', with zeros at index d, where the padding points. The
     # second is for speed: XLA would fuse a transposition into the gather, which then reads down the

@@ -11,9 +11,7 @@ __all__ = ["Design"]
 class Design(abc.ABC):
     """What an objective may ask of a design matrix A (n, d), samples in rows.
 
-    Beside the methods below, a design that :meth:`gathers` may have ``subproblem(indices)``, which
-    returns ``columns(indices)`` and their Gram matrix (k_max, k_max) in one pass; see
-    :class:`Dense`. The rows of a design need no more than a minibatch asks of them."""
+    The rows of a design need no more than a minibatch asks of them."""
 
     if TYPE_CHECKING:  # at run time no property, which the field of a dataclass could not replace
 

@@ -130,7 +130,7 @@ def least_squares_on_columns(
         w (k,) and B w (n,), differentiable in forward and reverse mode.
     """
     eps = float(jnp.finfo(y.dtype).eps)
-    columns, gram = A.subproblem(indices)
+    columns, gram = A.columns_and_gram(indices)
     precondition = cholesky_solver(gram, penalty)
     diagonal = jnp.diagonal(gram) + penalty
 
@@ -177,7 +177,7 @@ def _least_squares_on_columns_jvp(primals: tuple, tangents: tuple) -> tuple:
     A_dot, y_dot, penalty_dot, _ = tangents
     w, pred = least_squares_on_columns(*primals)
     columns_dot = A_dot.columns(indices)
-    columns, gram = A.subproblem(indices)
+    columns, gram = A.columns_and_gram(indices)
     precondition = cholesky_solver(gram, penalty)
     b_dot = matmul(columns_dot, y - pred) + matmul(columns, y_dot - matmul(w, columns_dot))
     b_dot -= penalty_dot * w

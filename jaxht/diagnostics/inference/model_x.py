@@ -119,13 +119,13 @@ def knockoffs(
     check_kind(objective=objective, solver=solver, stop=stop)
     requirement = "a linear model of one output on a dense design"
     model = linear_model(objective, requirement)
-    if not isinstance(model.design, Dense) or len(model.shape) != 1:
+    if model.design.dense_array is None or len(model.shape) != 1:
         refuse(objective, requirement)
     n, d = model.design.shape
     k_max = max(1, min(n // 2, d)) if k_max is None else k_max
     if not 1 <= k_max <= d:
         raise ValueError(f"k_max must lie between 1 and the number of features, {d}; got {k_max}")
-    A = jnp.asarray(as_dtype(model.design.array, model.penalty.dtype))
+    A = jnp.asarray(as_dtype(model.design.dense_array, model.penalty.dtype))
     copy_key, exchange_key, path_key = jax.random.split(key, 3)
     copies = gaussian_knockoffs(
         A, copy_key, mean=mean, covariance=covariance, construction=construction
