@@ -1,0 +1,213 @@
+"""The search by refits of candidates, for all problems: score the exchanges by a model, refit on the
+most promising ones, and take the best."""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from optax.tree_utils import tree_where
+
+from jaxht._dataclass import pytree, static
+from jaxht._typing import Array, Leaf, Numeric
+from jaxht.constraints import SelectionConstraint
+from jaxht.linalg.selection import k_largest_mask, mask_to_indices
+from jaxht.solvers.local_search.refits import (
+    SearchByRefits,
+    largest_block,
+    refit_selections,
+    value_or_inf,
+)
+from jaxht.solvers.local_search.search import ActiveCoordinates, RefittedSelection, Starts, Walk
+from jaxht.solvers.local_search.tabu import TabuList, is_below, rank
+from jaxht.subproblems import refit
+from jaxht.subproblems.columns import restrict_columns
+from jaxht.subproblems.swaps import (
+    ExchangeScores,
+    SupportMinimum,
+    is_modelled,
+    score_exchanges,
+)
+
+
+@pytree
+class RefittedSearch(SearchByRefits):
+    """Refit on the best swaps and on an exchange of a block, and take what decreases f most.
+
+    Attributes:
+        num_candidates: the number of refits in a move, static.
+    """
+
+    num_candidates: int = static()
+
+    def start(
+        self, objective: Any, constraint: SelectionConstraint, x0: Array, starts: Starts
+    ) -> RefittedSelection:
+        """Start from the items that decrease a separable model most."""
+        return refit_selections(objective, constraint, starts.best_items(constraint.limit), x0)
+
+    def walk_all(
+        self,
+        objective: Any,
+        constraint: SelectionConstraint,
+        selections: RefittedSelection,
+        seeds: Array,
+        num_moves: Numeric,
+    ) -> Walk:
+        """Walk side by side."""
+
+        def walk(start, seed):
+            return walk_among_active(
+                objective, constraint, start, seed, num_moves, self.num_candidates
+            )
+
+        return jax.vmap(walk)(selections, seeds)
+
+
+def walk_among_active(
+    objective: Any,
+    constraint: SelectionConstraint,
+    start: RefittedSelection,
+    seed: Array,
+    num_moves: Numeric,
+    num_candidates: int,
+) -> Walk:
+    """Walk by refits, among the most promising coordinates where there are many."""
+    active = _find_active(objective, constraint, start)
+    if active is None:
+        return walk_by_refits(objective, constraint, start, seed, num_moves, num_candidates)
+    objective = restrict_columns(objective, active.indices)
+    constraint = constraint.restrict(active.indices)
+    fit = start.fit._replace(x=start.fit.x[active.indices])
+    start = start._replace(selected=start.selected[active.indices], fit=fit)
+    walk = walk_by_refits(objective, constraint, start, seed, num_moves, num_candidates)
+
+    def scatter(selection):
+        fit = selection.fit._replace(x=active.scatter(selection.fit.x))
+        return selection._replace(selected=active.scatter(selection.selected), fit=fit)
+
+    return walk._replace(end=scatter(walk.end), best=scatter(walk.best))
+
+
+def _find_active(
+    objective: Any, constraint: SelectionConstraint, start: RefittedSelection
+) -> ActiveCoordinates | None:
+    if not is_modelled(objective, constraint):
+        return None
+    slots = mask_to_indices(start.selected.ravel(), max(1, constraint.k_max or 0))
+    minimum = SupportMinimum.at(objective, slots, start.fit.x, start.fit.pred)
+    return ActiveCoordinates.find(objective, minimum)
+
+
+class _RefittedWalk(NamedTuple):
+    """A walk in progress: the selection here and f there, the best selection, and the tabu list."""
+
+    here: RefittedSelection
+    value: Leaf
+    best: RefittedSelection
+    tabu: TabuList
+
+
+class _Candidate(NamedTuple):
+    """A selection to refit on, flat, and whether it is one."""
+
+    selected: Leaf
+    possible: Leaf
+
+
+def walk_by_refits(
+    objective: Any,
+    constraint: SelectionConstraint,
+    start: RefittedSelection,
+    seed: Array,
+    num_moves: Numeric,
+    num_candidates: int,
+) -> Walk:
+    """Take the best of ``num_candidates`` refits, again and again."""
+    shape = start.selected.shape
+    k_max = max(1, constraint.k_max or 0)
+    fixed = jnp.broadcast_to(constraint.always_active, shape).ravel()
+
+    def refit_all(selected, x):
+        def refit_on(mask):
+            fit = refit(objective, constraint.support(mask.reshape(shape)), x)
+            return fit, value_or_inf(objective, fit)
+
+        return jax.vmap(refit_on)(selected)
+
+    def move(walk):
+        selected, fit, block_size = walk.here
+        slots = mask_to_indices(selected, k_max)
+        movable = (selected & ~fixed).at[slots].get(mode="fill", fill_value=False)
+        scores = score_exchanges(objective, constraint, slots, fit.x, fit.pred)
+        candidates = [_exchange_block(scores, selected, slots, movable, block_size)]
+        if num_candidates > 1:
+            allowed = walk.tabu.allows(slots, walk.value - scores.swaps)
+            allowed &= movable[:, None] & ~selected[None] & ~jnp.isnan(scores.swaps)
+            gains = jnp.where(allowed, scores.swaps, -jnp.inf)
+            candidates += _best_swaps(gains, selected, slots, num_candidates - 1)
+
+        masks = jnp.stack([candidate.selected for candidate in candidates])
+        possible = jnp.stack([candidate.possible for candidate in candidates])
+        fits, values = refit_all(masks, fit.x)
+        values = jnp.where(possible, values, jnp.inf)
+        # An exchange of a block descends; what it exchanges may be tabu.
+        descends = is_below(values[0], walk.value)
+        values = values.at[0].set(jnp.where(descends, values[0], jnp.inf))
+        best = jnp.argmin(values)
+        moves = values[best] < jnp.inf
+        taken = jax.tree.map(lambda lanes: lanes[best], (masks, fits, values))
+        after, fit, value = tree_where(moves, taken, (selected, fit, walk.value))
+
+        smaller = jnp.maximum(1, block_size // 2)
+        here = RefittedSelection(after, fit, jnp.where(descends & (best == 0), block_size, smaller))
+        tabu = walk.tabu.record(selected, after, value, fixed)
+        found = tree_where(tabu.improved, here, walk.best)
+        # Where nothing is left to try the walk ends. A refit that has not converged always
+        # improves.
+        is_stuck = ~moves & (block_size == 1)
+        tabu = tabu._replace(
+            num_moves=jnp.where(is_stuck, num_moves, tabu.num_moves),
+            improved=tabu.improved & fit.converged,
+        )
+        return _RefittedWalk(here, value, found, tabu)
+
+    if num_candidates > 1:  # the swaps since may have made way for large blocks again
+        start = start._replace(block_size=largest_block(constraint))
+    start = start._replace(selected=start.selected.ravel())
+    value = value_or_inf(objective, start.fit)
+    walk = _RefittedWalk(start, value, start, TabuList.begin(value, seed, fixed.size))
+    walk = lax.while_loop(lambda walk: walk.tabu.goes_on(num_moves), move, walk)
+
+    def shaped(selection):
+        return selection._replace(selected=selection.selected.reshape(shape))
+
+    tabu = walk.tabu
+    return Walk(shaped(walk.here), shaped(walk.best), tabu.least, tabu.seed, tabu.num_moves)
+
+
+def _exchange_block(
+    scores: ExchangeScores, selected: Array, slots: Array, movable: Array, block_size: Array
+) -> _Candidate:
+    """Let the items of the largest gains join, and as many of the least losses leave."""
+    gains = scores.gains.ravel()
+    gains = jnp.where(selected | ~(gains > 0), 0, gains)
+    most = jnp.minimum(block_size, jnp.sum(movable, dtype=jnp.int32))
+    joins = k_largest_mask(gains, most) & (gains > 0)
+    num_joined = jnp.sum(joins, dtype=jnp.int32)
+    leaves = rank(jnp.where(movable, scores.losses, jnp.inf)) < num_joined
+    left = jnp.where(leaves, slots, selected.size)
+    return _Candidate(selected.at[left].set(False, mode="drop") | joins, jnp.any(joins))
+
+
+def _best_swaps(gains: Array, selected: Array, slots: Array, num_swaps: int) -> list[_Candidate]:
+    """The swaps of the largest gains (k_max, number of items); -infinity marks impossible ones."""
+    candidates = []
+    for _ in range(num_swaps):
+        best = jnp.argmax(gains).astype(jnp.int32)
+        slot = best // selected.size
+        j = best % selected.size
+        swapped = selected.at[slots[slot]].set(False, mode="drop").at[j].set(True)
+        candidates.append(_Candidate(swapped, gains[slot, j] > -jnp.inf))
+        gains = gains.at[slot, j].set(-jnp.inf)
+    return candidates

@@ -1,0 +1,168 @@
+"""What the three searches have in common: their protocol, and where they start."""
+
+from typing import Any, NamedTuple, Protocol
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from jaxht._typing import Array, Leaf, Numeric, PRNGKey
+from jaxht.constraints import SelectionConstraint
+from jaxht.linalg.selection import k_largest_mask, mask_to_indices
+from jaxht.objectives.objective import Objective
+from jaxht.subproblems import Refit
+from jaxht.subproblems.swaps import SupportMinimum, score_insertions
+
+# A walk uses about so many rows of a Hessian for each selected item. A Gram matrix of more rows is
+# not computed in advance.
+ROWS_PER_ITEM = 8
+# The least number of coordinates to search among, and of their pairs with selected ones.
+MIN_ACTIVE_COORDINATES = 256
+MIN_ACTIVE_PAIRS = 8192
+
+
+class RefittedSelection(NamedTuple):
+    """A selection and the minimiser on it.
+
+    Attributes:
+        selected: bool, the selected items.
+        fit: the :class:`Refit` on them.
+        block_size: int32, the number of items in the next exchange of a block.
+    """
+
+    selected: Leaf
+    fit: Refit
+    block_size: Leaf
+
+
+#: What a walk moves through: the selected items, bool; or those with their refit.
+Selection = Any
+
+
+class Walk(NamedTuple):
+    """The outcome of a walk.
+
+    Attributes:
+        end: the selection where it ended.
+        best: the best selection that it met.
+        least: f there, up to a constant that all walks have in common.
+        seed: uint32, from which the random numbers of the next walk follow.
+        num_moves: int32, how many moves it took.
+    """
+
+    end: Selection
+    best: Selection
+    least: Leaf
+    seed: Leaf
+    num_moves: Leaf
+
+
+class Starts(NamedTuple):
+    """Where walks may start, one entry in each array for each walk.
+
+    Attributes:
+        kept: bool (num_starts, ...), the items that are selected in any case: of the first walk
+            those of x0, of the others those that are always active.
+        scores: (num_starts, ...), by how much a separable model of f decreases for each item, in
+            all walks but the first times random numbers; infinity for the kept ones.
+        seeds: uint32 (num_starts,), of the random numbers of walks.
+    """
+
+    kept: Leaf
+    scores: Leaf
+    seeds: Leaf
+
+    @classmethod
+    def draw(
+        cls,
+        objective: Objective,
+        constraint: SelectionConstraint,
+        x0: Array,
+        num_starts: int,
+        key: PRNGKey | None,
+    ) -> "Starts":
+        """Draw the random numbers of the walks; None stands for a fixed key."""
+        zero = objective.start()
+        gains = score_insertions(objective, constraint, zero, objective.predict(zero))
+        key = jax.random.key(0) if key is None else key
+        bits = jax.random.bits(key, (num_starts, 1 + gains.size), jnp.uint32)
+        factors = jnp.asarray(bits[:, 1:] >> 8, gains.dtype).at[0].set(2**24)
+        scores = jnp.nan_to_num(gains * factors.reshape(num_starts, *gains.shape))
+        is_first = lax.iota(jnp.int32, num_starts).reshape(-1, *[1] * gains.ndim) == 0
+        kept = jnp.where(is_first, constraint.active(x0), constraint.active(zero))
+        return cls(kept, jnp.where(kept, jnp.inf, scores), bits[:, 0])
+
+    def best_items(self, limit: Numeric) -> Array:
+        """The kept items and those of the largest scores, up to a limit, bool."""
+        flat = self.scores.reshape(len(self.scores), -1)
+        return k_largest_mask(flat, limit).reshape(self.scores.shape)
+
+    def first_item(self, limit: Numeric) -> Array:
+        """The kept items and, if the limit allows, the one of the largest score, bool."""
+        flat = jnp.where(self.kept, 0, self.scores).reshape(len(self.scores), -1)
+        best = jnp.argmax(flat, axis=1).astype(jnp.int32)[:, None]
+        is_best = lax.iota(jnp.int32, flat.shape[1])[None] == best
+        num_kept = jnp.sum(self.kept, axis=tuple(range(1, self.kept.ndim)), dtype=jnp.int32)
+        is_best = is_best & (num_kept < limit)[:, None]
+        return self.kept | is_best.reshape(self.kept.shape)
+
+
+class Search(Protocol):
+    """One of the three searches; a pytree with what it computes once for each run."""
+
+    def start(self, objective: Any, constraint: Any, x0: Array, starts: Starts) -> Selection:
+        """Return the selections where the walks start, stacked."""
+        ...
+
+    def walk_all(
+        self,
+        objective: Any,
+        constraint: Any,
+        selections: Selection,
+        seeds: Array,
+        num_moves: Numeric,
+    ) -> Walk:
+        """Walk from each selection, ``num_moves`` moves or more; return the walks, stacked."""
+        ...
+
+    def refit(self, objective: Any, constraint: Any, selection: Selection, x: Array) -> Refit:
+        """Return the minimiser on a selection that a walk has found."""
+        ...
+
+    def locate(self, selected: Array, fit: Refit, best: Selection) -> Selection:
+        """Return the selection of an iterate, from which walks can start again.
+
+        Args:
+            selected: bool, the items of the iterate.
+            fit: the refit that gave it.
+            best: the best selection of the last walks.
+        """
+        ...
+
+
+class ActiveCoordinates(NamedTuple):
+    """The coordinates among which a walk searches.
+
+    Attributes:
+        indices: int32 (m,), in increasing order.
+        total: d.
+    """
+
+    indices: Array
+    total: int
+
+    @classmethod
+    def find(cls, objective: Any, minimum: SupportMinimum) -> "ActiveCoordinates | None":
+        """Return S and the coordinates of the best swaps with S; None stands for all."""
+        k_max, d = minimum.images.shape
+        size = max(MIN_ACTIVE_COORDINATES, 8 * k_max, MIN_ACTIVE_PAIRS // k_max)
+        if d <= 2 * size or not objective.design.gathers(size):
+            return None
+        # A gain plus the largest loss is not negative.
+        best = jnp.max(minimum.swap_gains(), axis=0) + jnp.max(minimum.removal_losses())
+        promise = jnp.where(minimum.selected, jnp.inf, jnp.maximum(best, 0))
+        return cls(mask_to_indices(k_largest_mask(promise, size), size), d)
+
+    def scatter(self, values: Array) -> Array:
+        """Put values (m,) in their places among all coordinates, and 0 elsewhere."""
+        return jnp.zeros(self.total, values.dtype).at[self.indices].set(values)

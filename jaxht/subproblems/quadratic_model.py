@@ -1,0 +1,109 @@
+"""Quadratic models of an objective whose Hessian is known by its rows."""
+
+import jax.numpy as jnp
+from jax import lax
+
+from jaxht._dataclass import pytree
+from jaxht._typing import Array
+from jaxht.designs import Dense
+from jaxht.linalg.operators import SymmetricOperator
+from jaxht.objectives.linear_model import LeastSquares, LinearModel
+from jaxht.subproblems.columns import gather_column, restrict_columns
+
+# Up to this d the Hessian is held even where it is larger than the design.
+MAX_HELD_COORDINATES = 512
+
+
+@pytree
+class QuadraticModel:
+    """Least squares as ``f(x) = 1/2 x'H x - b'x + const`` of the flat variable.
+
+    Attributes:
+        objective: the least squares.
+        b: (d,), minus the gradient at 0.
+        diagonal: (d,), the diagonal of H.
+        gram: (d, d), H, where it pays to hold it; else None, and a row costs a product.
+    """
+
+    objective: LinearModel
+    b: Array
+    diagonal: Array
+    gram: Array | None
+
+    @classmethod
+    def of(cls, objective: LinearModel, num_rows: int) -> "QuadraticModel":
+        """Return the model of least squares, which is exact; about ``num_rows`` rows of H are used.
+
+        Matrix variables have at most MAX_HELD_COORDINATES entries.
+
+        Cost: n d, and n d^2 where d <= MAX_HELD_COORDINATES, or d <= n on a dense design, and
+        d <= num_rows.
+        """
+        zero = jnp.zeros(objective.shape, objective.dtype)
+        pred = jnp.zeros(objective.target_shape, objective.dtype)
+        H = objective.hessian(zero, pred)
+        b = -objective.gradient(zero, pred)
+        max_held = MAX_HELD_COORDINATES
+        if isinstance(objective.design, Dense):
+            max_held = max(max_held, objective.num_samples)
+        if zero.ndim == 1 and zero.size > min(num_rows, max_held):
+            return cls(objective, b, H.diagonal(), None)
+        gram = H.matrix()
+        return cls(objective, b.ravel(), jnp.diagonal(gram), gram)
+
+    @classmethod
+    def at(cls, objective: LinearModel, x: Array, pred: Array, num_rows: int) -> "QuadraticModel":
+        """Return the second-order expansion at x of a separable loss of one output.
+
+        Cost: 4 n d, and n d^2 where d is at most ``num_rows`` and MAX_HELD_COORDINATES.
+        """
+        u = objective.linear_predictor(pred)
+        curvature = objective.loss.hessian_product(u, objective.y, jnp.ones_like(pred))
+        H = objective.hessian(x, pred)
+        return cls._expand(objective, H, curvature, x, pred, num_rows)
+
+    @classmethod
+    def bound(
+        cls, objective: LinearModel, x: Array, pred: Array, num_rows: int
+    ) -> "QuadraticModel":
+        """Return the quadratic upper bound that touches f at x, at the cost of :meth:`at`."""
+        curvature = objective.curvature_bound() * jnp.ones_like(pred)
+        return cls._expand(objective, objective.majorant(), curvature, x, pred, num_rows)
+
+    @classmethod
+    def _expand(
+        cls,
+        objective: LinearModel,
+        H: SymmetricOperator,
+        curvature: Array,
+        x: Array,
+        pred: Array,
+        num_rows: int,
+    ) -> "QuadraticModel":
+        """Return the model with the gradient of f at x, and H of these curvatures of the loss."""
+        squares = LeastSquares(
+            objective.A,
+            jnp.zeros_like(pred),
+            objective.l2,
+            mean=False,
+            weights=objective.weight(curvature),
+        )
+        b = H(x) - objective.gradient(x, pred)
+        if x.size > min(MAX_HELD_COORDINATES, num_rows):
+            return cls(squares, b, H.diagonal(), None)
+        gram = H.matrix()
+        return cls(squares, b, jnp.diagonal(gram), gram)
+
+    def restrict(self, active: Array) -> "QuadraticModel":
+        """Return the model of the coordinates ``active`` (m,) alone, which differ."""
+        gram = None if self.gram is None else self.gram[active][:, active]
+        objective = restrict_columns(self.objective, active)
+        return QuadraticModel(objective, self.b[active], self.diagonal[active], gram)
+
+    def row(self, j: Array) -> Array:
+        """Row j of H, (d,); 0 for j = d. Cost: n d, or d where H is held."""
+        if self.gram is not None:
+            return self.gram.at[j].get(mode="fill", fill_value=0)
+        f = self.objective
+        is_j = lax.iota(jnp.int32, self.b.size) == j
+        return f.design.rmatvec(f.weight(gather_column(f, j))) + jnp.where(is_j, f.penalty, 0)
