@@ -20,6 +20,8 @@ from jaxht.linalg.selection import mask_to_indices
 from jaxht.objectives.objective import Objective
 from jaxht.subproblems.newton import MIN_SERIAL_ENTRIES, Refit, Regularity, RestrictedProblem
 
+# Entries of the variable up to which its Hessian may be formed.
+MAX_FORMED_ENTRIES = 512
 # Products of a system with the Hessian.
 MAX_PRODUCTS = 200
 # Refits, and values of f, that are computed at a time.
@@ -46,6 +48,18 @@ class Subproblem:
     def is_quadratic(self) -> bool:
         """Whether the least f after any exchange of items is known in closed form."""
         return False
+
+    @property
+    def is_expandable(self) -> bool:
+        """Whether the second-order expansion of f at a point is least squares on few columns, and
+        coordinates have no bounds."""
+        return False
+
+    @property
+    def has_cheap_rows(self) -> bool:
+        """Whether items are coordinates, and k_max rows of the Hessian and its diagonal cheap."""
+        is_formed = math.prod(self.objective.shape) <= MAX_FORMED_ENTRIES
+        return self.space.selects_entries and is_formed
 
     @property
     def has_gains(self) -> bool:

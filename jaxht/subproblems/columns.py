@@ -17,13 +17,10 @@ from jaxht.linalg.linear_solvers import cholesky_solver
 from jaxht.linalg.precision import matmul
 from jaxht.objectives.glm import SmoothedHinge
 from jaxht.objectives.linear_model import LinearModel
-from jaxht.subproblems.by_products import Subproblem
+from jaxht.subproblems.by_products import MAX_FORMED_ENTRIES, Subproblem
 from jaxht.subproblems.newton import Refit, Regularity, RestrictedProblem
 
 Model = TypeVar("Model", bound=LinearModel)
-
-# Entries of a matrix variable up to which its Hessian may be formed.
-MAX_FORMED_ENTRIES = 512
 
 
 class LinearProblem(Subproblem):
@@ -45,6 +42,23 @@ class LinearProblem(Subproblem):
 
 class ColumnProblem(LinearProblem):
     """A linear model of one output, on gathered columns where the design has them at hand."""
+
+    @property
+    def is_expandable(self) -> bool:
+        """For smooth separable losses on gathered columns."""
+        loss = self.objective.loss
+        is_free = self.space.selects_entries and self.space.bounds is None
+        return loss.is_separable and loss.is_smooth and is_free and self._gathers
+
+    @property
+    def has_cheap_rows(self) -> bool:
+        """On gathered columns, and where there are few coordinates."""
+        return super().has_cheap_rows or (self.space.selects_entries and self._gathers)
+
+    @property
+    def _gathers(self) -> bool:
+        f = self.objective
+        return len(f.shape) == 1 and f.design.gathers(self.space.k_max)
 
     def restrict(self, support: Any, x: Array, ridge: Array | None = None) -> RestrictedProblem:
         """Cost of a system: n k_max^2 + k_max^3 / 3 on gathered columns."""

@@ -5,13 +5,10 @@ from jax import lax
 
 from jaxht._dataclass import pytree
 from jaxht._typing import Array
-from jaxht.designs import Dense
 from jaxht.linalg.operators import SymmetricOperator
 from jaxht.objectives.linear_model import LeastSquares, LinearModel
+from jaxht.subproblems.by_products import MAX_FORMED_ENTRIES
 from jaxht.subproblems.columns import gather_column, restrict_columns
-
-# Up to this d the Hessian is held even where it is larger than the design.
-MAX_HELD_COORDINATES = 512
 
 
 @pytree
@@ -34,17 +31,17 @@ class QuadraticModel:
     def of(cls, objective: LinearModel, num_rows: int) -> "QuadraticModel":
         """Return the model of least squares, which is exact; about ``num_rows`` rows of H are used.
 
-        Matrix variables have at most MAX_HELD_COORDINATES entries.
+        Matrix variables have at most MAX_FORMED_ENTRIES entries.
 
-        Cost: n d, and n d^2 where d <= MAX_HELD_COORDINATES, or d <= n on a dense design, and
+        Cost: n d, and n d^2 where d <= MAX_FORMED_ENTRIES, or d <= n on a dense design, and
         d <= num_rows.
         """
         zero = jnp.zeros(objective.shape, objective.dtype)
         pred = jnp.zeros(objective.target_shape, objective.dtype)
         H = objective.hessian(zero, pred)
         b = -objective.gradient(zero, pred)
-        max_held = MAX_HELD_COORDINATES
-        if isinstance(objective.design, Dense):
+        max_held = MAX_FORMED_ENTRIES
+        if objective.design.dense_array is not None:
             max_held = max(max_held, objective.num_samples)
         if zero.ndim == 1 and zero.size > min(num_rows, max_held):
             return cls(objective, b, H.diagonal(), None)
@@ -55,7 +52,7 @@ class QuadraticModel:
     def at(cls, objective: LinearModel, x: Array, pred: Array, num_rows: int) -> "QuadraticModel":
         """Return the second-order expansion at x of a separable loss of one output.
 
-        Cost: 4 n d, and n d^2 where d is at most ``num_rows`` and MAX_HELD_COORDINATES.
+        Cost: 4 n d, and n d^2 where d is at most ``num_rows`` and MAX_FORMED_ENTRIES.
         """
         u = objective.linear_predictor(pred)
         curvature = objective.loss.hessian_product(u, objective.y, jnp.ones_like(pred))
@@ -89,7 +86,7 @@ class QuadraticModel:
             weights=objective.weight(curvature),
         )
         b = H(x) - objective.gradient(x, pred)
-        if x.size > min(MAX_HELD_COORDINATES, num_rows):
+        if x.size > min(MAX_FORMED_ENTRIES, num_rows):
             return cls(squares, b, H.diagonal(), None)
         gram = H.matrix()
         return cls(squares, b, jnp.diagonal(gram), gram)

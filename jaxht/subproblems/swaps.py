@@ -10,42 +10,12 @@ from jax import lax
 
 from jaxht._dataclass import integer, pytree
 from jaxht._typing import Array, Leaf, Numeric
-from jaxht.constraints import SelectionConstraint, Sparse
 from jaxht.linalg.lapack import inverse_cholesky
 from jaxht.linalg.linear_solvers import ratio
 from jaxht.linalg.precision import matmul
-from jaxht.objectives.linear_model import LinearModel
-from jaxht.objectives.losses import SquaredLoss, SquaredNormLoss
 from jaxht.objectives.objective import Objective
-from jaxht.subproblems.quadratic_model import MAX_HELD_COORDINATES, QuadraticModel
-
-
-def is_quadratic(objective: Objective, constraint: SelectionConstraint) -> bool:
-    """Whether the minimum of f after a swap is known in closed form."""
-    if not isinstance(objective, LinearModel) or not isinstance(
-        objective.loss, SquaredLoss | SquaredNormLoss
-    ):
-        return False
-    short = len(objective.shape) == 1 or math.prod(objective.shape) <= MAX_HELD_COORDINATES
-    return short and isinstance(constraint, Sparse) and constraint.bounds is None
-
-
-def is_reweighted(objective: Any, constraint: SelectionConstraint) -> bool:
-    """Whether f is a smooth separable loss on gathered columns, and coordinates have no bounds."""
-    linear = isinstance(objective, LinearModel) and len(objective.shape) == 1
-    linear = linear and objective.loss.is_separable and objective.loss.is_smooth
-    free = isinstance(constraint, Sparse) and constraint.bounds is None
-    return linear and free and objective.design.gathers(constraint.k_max)
-
-
-def is_modelled(objective: Any, constraint: SelectionConstraint) -> bool:
-    """Whether items are coordinates, and k_max rows of the Hessian and its diagonal are cheap."""
-    if not isinstance(constraint, Sparse):
-        return False
-    linear = isinstance(objective, LinearModel) and len(objective.shape) == 1
-    return math.prod(objective.shape) <= MAX_HELD_COORDINATES or (
-        linear and objective.design.gathers(constraint.k_max)
-    )
+from jaxht.subproblems.by_products import Subproblem
+from jaxht.subproblems.quadratic_model import QuadraticModel
 
 
 class ExchangeScores(NamedTuple):
@@ -62,25 +32,25 @@ class ExchangeScores(NamedTuple):
     swaps: Leaf
 
 
-def score_exchanges(
-    objective: Any, constraint: SelectionConstraint, slots: Array, x: Array, pred: Array
-) -> ExchangeScores:
+def score_exchanges(problem: Subproblem, slots: Array, x: Array, pred: Array) -> ExchangeScores:
     """Score the exchanges of items by a quadratic model of f at x, its minimiser on the selection.
 
-    The model is that of :meth:`SupportMinimum.at` under Sparse, for linear models of one output
-    whose columns are gathered, and for others of at most 512 coordinates; else the separable one of
-    :func:`score_insertions`.
+    The model is that of :meth:`SupportMinimum.at` where rows of the Hessian are cheap, else the
+    separable one of :func:`score_insertions`.
 
     Args:
-        objective: prepared.
-        constraint: prepared.
+        problem: the subproblem.
         slots: int32 (k_max,), the selected items, padded with their number.
         x: shaped like the variable.
         pred: the prediction of x.
     """
-    if not is_modelled(objective, constraint):
-        return _score_separable(objective, constraint, slots, x, pred)
-    minimum = SupportMinimum.at(objective, slots, x, pred)
+    constraint = problem.space
+    if not problem.has_cheap_rows:
+        gains = score_insertions(problem, x, pred)
+        losses = constraint.scores(_root_curvatures(problem.objective, x, pred) * x) ** 2 / 2
+        losses = losses.ravel().at[slots].get(mode="fill", fill_value=0)
+        return ExchangeScores(gains, losses, gains.ravel() - losses[:, None])
+    minimum = SupportMinimum.at(problem.objective, slots, x, pred)
 
     def feasible(directions):
         shaped = directions.reshape(-1, *x.shape)
@@ -91,38 +61,24 @@ def score_exchanges(
     )
 
 
-def score_insertions(
-    objective: Any, constraint: SelectionConstraint, x: Array, pred: Array
-) -> Array:
-    r"""Score the items that may join by a separable model of f at x.
+def score_insertions(problem: Subproblem, x: Array, pred: Array) -> Array:
+    r"""Score the items that may join by how much a separable model of f at x decreases.
 
     .. math::
         \langle \nabla f(x), z - x \rangle + \tfrac12 \sum_i D_i (z_i - x_i)^2
 
     D is the diagonal of the Hessian of separable losses, else of an upper bound of the Hessian, as
-    far as it is known, else 1.
-
-    Returns:
-        Shaped like items: by how much the model decreases for each.
+    far as it is known, else 1. The scores are shaped like items.
     """
-    root = _root_curvatures(objective, x, pred)
-    descent = constraint.feasible_direction(-objective.gradient(x, pred))
-    return constraint.scores(ratio(descent, jnp.broadcast_to(root, x.shape))) ** 2 / 2
-
-
-def _score_separable(
-    objective: Any, constraint: SelectionConstraint, slots: Array, x: Array, pred: Array
-) -> ExchangeScores:
-    gains = score_insertions(objective, constraint, x, pred)
-    losses = constraint.scores(_root_curvatures(objective, x, pred) * x) ** 2 / 2
-    losses = losses.ravel().at[slots].get(mode="fill", fill_value=0)
-    return ExchangeScores(gains, losses, gains.ravel() - losses[:, None])
+    descent = problem.space.feasible_direction(-problem.objective.gradient(x, pred))
+    root = jnp.broadcast_to(_root_curvatures(problem.objective, x, pred), x.shape)
+    return problem.space.scores(ratio(descent, root)) ** 2 / 2
 
 
 def _root_curvatures(objective: Any, x: Array, pred: Array) -> Array:
     """The square roots of D in :func:`score_insertions`."""
     bound = objective.majorant().preconditioner()
-    if not (isinstance(objective, LinearModel) and objective.loss.is_separable):
+    if not (objective.is_linear_model and objective.loss.is_separable):
         return jnp.sqrt(bound)
     curvature = objective.hessian(x, pred).preconditioner()
     return jnp.sqrt(jnp.where(curvature > 0, curvature, bound))  # of a hinge it is 0
@@ -256,14 +212,15 @@ class SupportMinimum:
         return jnp.where(independent, gains, -jnp.inf)
 
     def removal_losses(self) -> Array:
-        """How much f increases for the coordinate of each slot that leaves, ``w_i^2 / (2 M_ii)``."""
+        """The increase of f for the coordinate of each slot that leaves, ``w_i^2 / (2 M_ii)``."""
         return self.w**2 / (2 * self._inverse_diagonal)
 
     def swap_gains(self, feasible: Callable[[Array], Array] = _unrestricted) -> Array:
         r"""How much f decreases for each slot i that leaves and each j that joins, (k_max, d).
 
         .. math::
-            \frac{(g_j + B_{ij} w_i / M_{ii})^2}{2 (s_j + B_{ij}^2 / M_{ii})} - \frac{w_i^2}{2 M_{ii}}
+            \frac{(g_j + B_{ij} w_i / M_{ii})^2}{2 (s_j + B_{ij}^2 / M_{ii})}
+            - \frac{w_i^2}{2 M_{ii}}
 
         Cost: k_max d, without a product with the design.
         """
@@ -297,7 +254,7 @@ class SupportMinimum:
         )
 
     def remove(self, slot: Numeric) -> "SupportMinimum":
-        """Empty a slot; an empty slot, or one that does not exist, changes nothing. Cost: k_max d."""
+        """Empty a slot; nothing changes if it is empty or does not exist. Cost: k_max d."""
         is_slot = (lax.iota(jnp.int32, self.indices.size) == slot) & self.filled
         column = self.inverse[slot]
         image = self.images[slot]

@@ -23,8 +23,7 @@ from jaxht.solvers.local_search.search import Search, Selection, Starts, Walk
 from jaxht.solvers.local_search.tabu import is_below, rank
 from jaxht.solvers.solver import Solver, Step
 from jaxht.solvers.status import Status
-from jaxht.subproblems import Refit
-from jaxht.subproblems.swaps import is_quadratic, is_reweighted
+from jaxht.subproblems import Refit, Subproblem, subproblem
 
 __all__ = ["LocalSearch", "LocalSearchState"]
 
@@ -59,7 +58,8 @@ class LocalSearch(Solver):
     best swap
 
     .. math::
-        (i, j) = \arg\min_{i \in S, j \notin S} \min \{ f : supp \subseteq S \setminus \{i\} \cup \{j\} \}, \qquad
+        (i, j) = \arg\min_{i \in S, j \notin S}
+        \min \{ f : supp \subseteq S \setminus \{i\} \cup \{j\} \}, \qquad
         S \leftarrow S \setminus \{i\} \cup \{j\},
 
     even where f increases. For a random number of moves, an item that has left may not join again
@@ -77,10 +77,10 @@ class LocalSearch(Solver):
       The returned x is the minimiser on a support that no single swap improves.
     * *Everything else*: a move refits f on several candidate supports and takes the best. The
       candidates are the ``num_candidates - 1`` best swaps by the quadratic model of f on the
-      support (under Sparse, see :func:`jaxht.subproblems.swaps.score_exchanges`) or by a separable model,
-      and one exchange of a block of items, whose size is reduced whenever the exchange does not
-      decrease f (splicing). Each start selects the items that decrease a separable model of f most;
-      in all starts but one, the decreases are multiplied by random weights.
+      support (under Sparse, see :func:`jaxht.subproblems.swaps.score_exchanges`) or by a separable
+      model, and one exchange of a block of items, whose size is reduced whenever the exchange does
+      not decrease f (splicing). Each start selects the items that decrease a separable model of f
+      most; in all starts but one, the decreases are multiplied by random weights.
 
     On more than 512 columns the moves of a step are restricted to the most promising coordinates:
     those of S, and those of the best swaps with S. One start is the support of x0, completed where
@@ -135,9 +135,10 @@ class LocalSearch(Solver):
                 "k_max must be given for LocalSearch: Sparse(k, k_max=...) where k is traced"
             )
         check_selection(constraint)
-        search = self._choose_search(objective, constraint)
-        starts = Starts.draw(objective, constraint, x0, self.num_starts, key)
-        selections = search.start(objective, constraint, x0, starts)
+        problem = subproblem(objective, constraint)
+        search = self._choose_search(problem)
+        starts = Starts.draw(problem, x0, self.num_starts, key)
+        selections = search.start(problem, x0, starts)
         num_failed = jnp.zeros((), jnp.int32)
         state = LocalSearchState(search, selections, starts.seeds, num_failed, jnp.array(True))
         return evaluate(objective, x0), state, Info()
@@ -146,12 +147,11 @@ class LocalSearch(Solver):
         self, objective: Any, constraint: Any, iterate: Iterate, state: LocalSearchState
     ) -> Step[LocalSearchState]:
         """Walk from each selection, and refit on the best support."""
+        problem = subproblem(objective, constraint)
         search = state.search
-        walks = search.walk_all(
-            objective, constraint, state.selections, state.seeds, self.num_moves
-        )
+        walks = search.walk_all(problem, state.selections, state.seeds, self.num_moves)
         best = jax.tree.map(lambda lanes: lanes[jnp.argmin(walks.least)], walks.best)
-        fit = search.refit(objective, constraint, best, iterate.x)
+        fit = search.refit(problem, best, iterate.x)
         found = evaluate(objective, fit)
         is_better = found.value < iterate.value
 
@@ -161,10 +161,10 @@ class LocalSearch(Solver):
         # Several walks that all end in the same f have found the least.
         differ = jnp.any(is_below(jnp.min(walks.least), walks.least))
         agree = ~is_better & ~differ & (self.num_starts > 1)
-        ended = agree | (num_failed >= self.patience)
+        has_ended = agree | (num_failed >= self.patience)
         info = Info(
             full_gradients=1,
-            status=jnp.where(ended, Status.NO_PROGRESS, Status.RUNNING),
+            status=jnp.where(has_ended, Status.NO_PROGRESS, Status.RUNNING),
             accepted=is_better,
             refit_converged=fit.converged,
         )
@@ -182,10 +182,10 @@ class LocalSearch(Solver):
             if not (isinstance(number, int) and number >= 1):
                 raise ValueError(f"{name} must be an int of at least 1; got {describe(number)}")
 
-    def _choose_search(self, objective: Any, constraint: Any) -> Search:
-        if is_quadratic(objective, constraint):
-            return QuadraticSearch.prepare(objective, constraint, self.num_starts)
-        if self.num_candidates == 1 and is_reweighted(objective, constraint):
+    def _choose_search(self, problem: Subproblem) -> Search:
+        if problem.is_quadratic:
+            return QuadraticSearch.prepare(problem, self.num_starts)
+        if problem.is_expandable and self.num_candidates == 1:
             return ReweightedSearch()
         return RefittedSearch(self.num_candidates)
 

@@ -1,6 +1,6 @@
 """The exact search, for least squares: tabu search over all swaps, in closed form."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -8,12 +8,11 @@ from jax import lax
 
 from jaxht._dataclass import pytree
 from jaxht._typing import Array, Leaf, Numeric
-from jaxht.constraints import SelectionConstraint, Sparse
+from jaxht.constraints import SelectionConstraint
 from jaxht.linalg.selection import mask_to_indices
-from jaxht.objectives.linear_model import LinearModel
 from jaxht.solvers.local_search.search import ROWS_PER_ITEM, ActiveCoordinates, Starts, Walk
 from jaxht.solvers.local_search.tabu import TabuList
-from jaxht.subproblems import Refit, refit
+from jaxht.subproblems import Refit, Subproblem
 from jaxht.subproblems.quadratic_model import QuadraticModel
 from jaxht.subproblems.swaps import SupportMinimum
 
@@ -35,38 +34,31 @@ class QuadraticSearch:
     gram: Array | None
 
     @classmethod
-    def prepare(
-        cls, objective: LinearModel, constraint: SelectionConstraint, num_starts: int
-    ) -> "QuadraticSearch":
+    def prepare(cls, problem: Subproblem, num_starts: int) -> "QuadraticSearch":
         """Compute what all walks have in common."""
-        num_rows = ROWS_PER_ITEM * num_starts * max(1, constraint.k_max or 0)
-        model = QuadraticModel.of(objective, num_rows)
+        num_rows = ROWS_PER_ITEM * num_starts * max(1, problem.space.k_max)
+        model = QuadraticModel.of(problem.objective, num_rows)
         return cls(model.b, model.diagonal, model.gram)
 
-    def start(self, objective: Any, constraint: Any, x0: Array, starts: Starts) -> Array:
+    def start(self, problem: Subproblem, x0: Array, starts: Starts) -> Array:
         """Start from single coordinates."""
-        return starts.first_item(constraint.limit)
+        return starts.first_item(problem.space.limit)
 
     def walk_all(
-        self,
-        objective: Any,
-        constraint: Sparse,
-        selections: Array,
-        seeds: Array,
-        num_moves: Numeric,
+        self, problem: Subproblem, selections: Array, seeds: Array, num_moves: Numeric
     ) -> Walk:
         """Walk side by side; the second walk completes its support by matching pursuit."""
-        model = QuadraticModel(objective, self.b, self.diagonal, self.gram)
+        model = QuadraticModel(problem.objective, self.b, self.diagonal, self.gram)
 
         def walk(selected, seed, by_gradient):
-            return walk_on_quadratic(model, constraint, selected, seed, num_moves, by_gradient)
+            return walk_on_quadratic(model, problem.space, selected, seed, num_moves, by_gradient)
 
         by_gradient = lax.iota(jnp.int32, seeds.size) == 1
         return jax.vmap(walk)(selections, seeds, by_gradient)
 
-    def refit(self, objective: Any, constraint: Any, selection: Array, x: Array) -> Refit:
+    def refit(self, problem: Subproblem, selection: Array, x: Array) -> Refit:
         """Solve least squares on the support."""
-        return refit(objective, constraint.support(selection), x)
+        return problem.refit(problem.space.support(selection), x)
 
     def locate(self, selected: Array, fit: Refit, best: Array) -> Array:
         """Return the selection alone."""
@@ -75,7 +67,7 @@ class QuadraticSearch:
 
 def walk_on_quadratic(
     model: QuadraticModel,
-    constraint: Sparse,
+    constraint: SelectionConstraint,
     selected: Array,
     seed: Array,
     num_moves: Numeric,

@@ -1,7 +1,5 @@
 """What the searches that refit on each selection have in common."""
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 
@@ -9,16 +7,14 @@ from jaxht._dataclass import pytree
 from jaxht._typing import Array
 from jaxht.constraints import SelectionConstraint
 from jaxht.solvers.local_search.search import RefittedSelection
-from jaxht.subproblems import Refit, refit
+from jaxht.subproblems import Refit, Subproblem
 
 
 @pytree
 class SearchByRefits:
     """A search whose selections come with the minimiser on them."""
 
-    def refit(
-        self, objective: Any, constraint: Any, selection: RefittedSelection, x: Array
-    ) -> Refit:
+    def refit(self, problem: Subproblem, selection: RefittedSelection, x: Array) -> Refit:
         """Return the minimiser that is known."""
         return selection.fit
 
@@ -27,12 +23,10 @@ class SearchByRefits:
         return RefittedSelection(selected, fit, best.block_size)
 
 
-def refit_selections(
-    objective: Any, constraint: SelectionConstraint, selected: Array, x0: Array
-) -> RefittedSelection:
+def refit_selections(problem: Subproblem, selected: Array, x0: Array) -> RefittedSelection:
     """Refit on each of several selections, bool (num_starts, ...)."""
-    fits = jax.vmap(lambda mask: refit(objective, constraint.support(mask), x0))(selected)
-    block_sizes = jnp.full(len(selected), largest_block(constraint))
+    fits = jax.vmap(lambda mask: problem.refit(problem.space.support(mask), x0))(selected)
+    block_sizes = jnp.full(len(selected), largest_block(problem.space))
     return RefittedSelection(selected, fits, block_sizes)
 
 
@@ -41,7 +35,7 @@ def largest_block(constraint: SelectionConstraint) -> Array:
     return jnp.maximum(1, jnp.asarray(constraint.limit, jnp.int32) // 2)
 
 
-def value_or_inf(objective: Any, fit: Refit) -> Array:
+def value_or_inf(problem: Subproblem, fit: Refit) -> Array:
     """f at a refit; infinity where it is not finite."""
-    value = objective.value(fit.x, fit.pred)
+    value = problem.objective.value(fit.x, fit.pred)
     return jnp.where(jnp.isfinite(value), value, jnp.inf)

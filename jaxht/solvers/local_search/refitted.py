@@ -1,7 +1,7 @@
-"""The search by refits of candidates, for all problems: score the exchanges by a model, refit on the
-most promising ones, and take the best."""
+"""The search by refits of candidates, for all problems: score the exchanges by a model, refit on
+the most promising ones, and take the best."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +10,6 @@ from optax.tree_utils import tree_where
 
 from jaxht._dataclass import pytree, static
 from jaxht._typing import Array, Leaf, Numeric
-from jaxht.constraints import SelectionConstraint
 from jaxht.linalg.selection import k_largest_mask, mask_to_indices
 from jaxht.solvers.local_search.refits import (
     SearchByRefits,
@@ -20,12 +19,11 @@ from jaxht.solvers.local_search.refits import (
 )
 from jaxht.solvers.local_search.search import ActiveCoordinates, RefittedSelection, Starts, Walk
 from jaxht.solvers.local_search.tabu import TabuList, is_below, rank
-from jaxht.subproblems import refit
+from jaxht.subproblems import Subproblem, subproblem
 from jaxht.subproblems.columns import restrict_columns
 from jaxht.subproblems.swaps import (
     ExchangeScores,
     SupportMinimum,
-    is_modelled,
     score_exchanges,
 )
 
@@ -40,16 +38,13 @@ class RefittedSearch(SearchByRefits):
 
     num_candidates: int = static()
 
-    def start(
-        self, objective: Any, constraint: SelectionConstraint, x0: Array, starts: Starts
-    ) -> RefittedSelection:
+    def start(self, problem: Subproblem, x0: Array, starts: Starts) -> RefittedSelection:
         """Start from the items that decrease a separable model most."""
-        return refit_selections(objective, constraint, starts.best_items(constraint.limit), x0)
+        return refit_selections(problem, starts.best_items(problem.space.limit), x0)
 
     def walk_all(
         self,
-        objective: Any,
-        constraint: SelectionConstraint,
+        problem: Subproblem,
         selections: RefittedSelection,
         seeds: Array,
         num_moves: Numeric,
@@ -57,30 +52,29 @@ class RefittedSearch(SearchByRefits):
         """Walk side by side."""
 
         def walk(start, seed):
-            return walk_among_active(
-                objective, constraint, start, seed, num_moves, self.num_candidates
-            )
+            return walk_among_active(problem, start, seed, num_moves, self.num_candidates)
 
         return jax.vmap(walk)(selections, seeds)
 
 
 def walk_among_active(
-    objective: Any,
-    constraint: SelectionConstraint,
+    problem: Subproblem,
     start: RefittedSelection,
     seed: Array,
     num_moves: Numeric,
     num_candidates: int,
 ) -> Walk:
     """Walk by refits, among the most promising coordinates where there are many."""
-    active = _find_active(objective, constraint, start)
+    active = _find_active(problem, start)
     if active is None:
-        return walk_by_refits(objective, constraint, start, seed, num_moves, num_candidates)
-    objective = restrict_columns(objective, active.indices)
-    constraint = constraint.restrict(active.indices)
+        return walk_by_refits(problem, start, seed, num_moves, num_candidates)
+    problem = subproblem(
+        restrict_columns(problem.objective, active.indices),
+        problem.space.restrict(active.indices),
+    )
     fit = start.fit._replace(x=start.fit.x[active.indices])
     start = start._replace(selected=start.selected[active.indices], fit=fit)
-    walk = walk_by_refits(objective, constraint, start, seed, num_moves, num_candidates)
+    walk = walk_by_refits(problem, start, seed, num_moves, num_candidates)
 
     def scatter(selection):
         fit = selection.fit._replace(x=active.scatter(selection.fit.x))
@@ -89,14 +83,12 @@ def walk_among_active(
     return walk._replace(end=scatter(walk.end), best=scatter(walk.best))
 
 
-def _find_active(
-    objective: Any, constraint: SelectionConstraint, start: RefittedSelection
-) -> ActiveCoordinates | None:
-    if not is_modelled(objective, constraint):
+def _find_active(problem: Subproblem, start: RefittedSelection) -> ActiveCoordinates | None:
+    if not problem.has_cheap_rows:
         return None
-    slots = mask_to_indices(start.selected.ravel(), max(1, constraint.k_max or 0))
-    minimum = SupportMinimum.at(objective, slots, start.fit.x, start.fit.pred)
-    return ActiveCoordinates.find(objective, minimum)
+    slots = mask_to_indices(start.selected.ravel(), max(1, problem.space.k_max))
+    minimum = SupportMinimum.at(problem.objective, slots, start.fit.x, start.fit.pred)
+    return ActiveCoordinates.find(problem.objective, minimum)
 
 
 class _RefittedWalk(NamedTuple):
@@ -116,8 +108,7 @@ class _Candidate(NamedTuple):
 
 
 def walk_by_refits(
-    objective: Any,
-    constraint: SelectionConstraint,
+    problem: Subproblem,
     start: RefittedSelection,
     seed: Array,
     num_moves: Numeric,
@@ -125,13 +116,13 @@ def walk_by_refits(
 ) -> Walk:
     """Take the best of ``num_candidates`` refits, again and again."""
     shape = start.selected.shape
-    k_max = max(1, constraint.k_max or 0)
-    fixed = jnp.broadcast_to(constraint.always_active, shape).ravel()
+    k_max = max(1, problem.space.k_max)
+    fixed = jnp.broadcast_to(problem.space.always_active, shape).ravel()
 
     def refit_all(selected, x):
         def refit_on(mask):
-            fit = refit(objective, constraint.support(mask.reshape(shape)), x)
-            return fit, value_or_inf(objective, fit)
+            fit = problem.refit(problem.space.support(mask.reshape(shape)), x)
+            return fit, value_or_inf(problem, fit)
 
         return jax.vmap(refit_on)(selected)
 
@@ -139,7 +130,7 @@ def walk_by_refits(
         selected, fit, block_size = walk.here
         slots = mask_to_indices(selected, k_max)
         movable = (selected & ~fixed).at[slots].get(mode="fill", fill_value=False)
-        scores = score_exchanges(objective, constraint, slots, fit.x, fit.pred)
+        scores = score_exchanges(problem, slots, fit.x, fit.pred)
         candidates = [_exchange_block(scores, selected, slots, movable, block_size)]
         if num_candidates > 1:
             allowed = walk.tabu.allows(slots, walk.value - scores.swaps)
@@ -173,9 +164,9 @@ def walk_by_refits(
         return _RefittedWalk(here, value, found, tabu)
 
     if num_candidates > 1:  # the swaps since may have made way for large blocks again
-        start = start._replace(block_size=largest_block(constraint))
+        start = start._replace(block_size=largest_block(problem.space))
     start = start._replace(selected=start.selected.ravel())
-    value = value_or_inf(objective, start.fit)
+    value = value_or_inf(problem, start.fit)
     walk = _RefittedWalk(start, value, start, TabuList.begin(value, seed, fixed.size))
     walk = lax.while_loop(lambda walk: walk.tabu.goes_on(num_moves), move, walk)
 

@@ -1,7 +1,7 @@
 """The search by reweighted quadratics, for smooth separable losses: search on the second-order
 expansion of f, refit on what is found, and expand again."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -10,14 +10,13 @@ from optax.tree_utils import tree_where
 
 from jaxht._dataclass import pytree
 from jaxht._typing import Array, Leaf, Numeric
-from jaxht.constraints import Sparse
 from jaxht.linalg.selection import mask_to_indices
 from jaxht.solvers.local_search.quadratic import complete, walk_by_swaps
 from jaxht.solvers.local_search.refits import SearchByRefits, refit_selections, value_or_inf
 from jaxht.solvers.local_search.search import ROWS_PER_ITEM, RefittedSelection, Starts, Walk
 from jaxht.solvers.local_search.tabu import is_below
 from jaxht.solvers.omp import complete_selection
-from jaxht.subproblems import refit
+from jaxht.subproblems import Subproblem
 from jaxht.subproblems.quadratic_model import QuadraticModel
 from jaxht.subproblems.swaps import SupportMinimum
 
@@ -36,14 +35,14 @@ class ReweightedSearch(SearchByRefits):
     the next ones.
     """
 
-    def start(
-        self, objective: Any, constraint: Sparse, x0: Array, starts: Starts
-    ) -> RefittedSelection:
+    def start(self, problem: Subproblem, x0: Array, starts: Starts) -> RefittedSelection:
         """Start from the support of matching pursuit, where that does not take long, and from those
         of forward selection on the quadratic upper bound of f at 0, from different first items."""
+        objective = problem.objective
+        constraint = problem.space
         first = starts.first_item(constraint.limit)
         zero = objective.start()
-        k_max = max(1, constraint.k_max or 0)
+        k_max = max(1, constraint.k_max)
         num_rows = ROWS_PER_ITEM * len(first) * k_max
         model = QuadraticModel.bound(objective, zero, objective.predict(zero), num_rows)
         fixed = constraint.always_active
@@ -57,12 +56,11 @@ class ReweightedSearch(SearchByRefits):
             selected = complete_selection(objective, constraint, x0)[None]
             if len(first) > 1:
                 selected = jnp.concatenate([selected, jax.vmap(select)(first[1:])])
-        return refit_selections(objective, constraint, selected, x0)
+        return refit_selections(problem, selected, x0)
 
     def walk_all(
         self,
-        objective: Any,
-        constraint: Sparse,
+        problem: Subproblem,
         selections: RefittedSelection,
         seeds: Array,
         num_moves: Numeric,
@@ -70,7 +68,7 @@ class ReweightedSearch(SearchByRefits):
         """Walk one after the other, since each refit is large enough."""
 
         def walk(start):
-            return walk_by_expansions(objective, constraint, *start, num_moves)
+            return walk_by_expansions(problem, *start, num_moves)
 
         return lax.map(walk, (selections, seeds))
 
@@ -108,15 +106,17 @@ class _Attempt(NamedTuple):
 
 
 def walk_by_expansions(
-    objective: Any, constraint: Sparse, start: RefittedSelection, seed: Array, num_moves: Numeric
+    problem: Subproblem, start: RefittedSelection, seed: Array, num_moves: Numeric
 ) -> Walk:
     """Descend by searches on expansions of f, with ``num_moves`` refits at most.
 
     Cost: a refit takes two products with each of k_max + block_size columns, or n d^2 where d is at
     most ``ROWS_PER_ITEM k_max``.
     """
+    objective = problem.objective
+    constraint = problem.space
     fixed = jnp.broadcast_to(constraint.always_active, start.selected.shape)
-    k_max = max(1, constraint.k_max or 0)
+    k_max = max(1, constraint.k_max)
 
     def expand_and_search(descent):
         selected, fit, _ = descent.selection
@@ -128,8 +128,8 @@ def walk_by_expansions(
             (selection, value, num_refits), excluded, _ = carry
             block_size = selection.block_size
             walk = walk_by_swaps(model, minimum, fixed, excluded, seed, block_size)
-            found = refit(objective, constraint.support(walk.best), fit.x)
-            new_value = value_or_inf(objective, found)
+            found = problem.refit(constraint.support(walk.best), fit.x)
+            new_value = value_or_inf(problem, found)
             is_better = is_below(new_value, value)
 
             joined = walk.best & ~selected
@@ -151,6 +151,6 @@ def walk_by_expansions(
         begin = _Attempt(descent, jnp.zeros_like(selected), jnp.array(False))
         return lax.while_loop(fails, attempt, begin).descent
 
-    begin = _Descent(start, value_or_inf(objective, start.fit), jnp.zeros((), jnp.int32))
+    begin = _Descent(start, value_or_inf(problem, start.fit), jnp.zeros((), jnp.int32))
     end = lax.while_loop(lambda descent: descent.goes_on(num_moves), expand_and_search, begin)
     return Walk(end.selection, end.selection, end.value, seed, end.num_refits)

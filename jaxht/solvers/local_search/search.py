@@ -7,10 +7,8 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxht._typing import Array, Leaf, Numeric, PRNGKey
-from jaxht.constraints import SelectionConstraint
 from jaxht.linalg.selection import k_largest_mask, mask_to_indices
-from jaxht.objectives.objective import Objective
-from jaxht.subproblems import Refit
+from jaxht.subproblems import Refit, Subproblem
 from jaxht.subproblems.swaps import SupportMinimum, score_insertions
 
 # A walk uses about so many rows of a Hessian for each selected item. A Gram matrix of more rows is
@@ -75,21 +73,20 @@ class Starts(NamedTuple):
     @classmethod
     def draw(
         cls,
-        objective: Objective,
-        constraint: SelectionConstraint,
+        problem: Subproblem,
         x0: Array,
         num_starts: int,
         key: PRNGKey | None,
     ) -> "Starts":
         """Draw the random numbers of the walks; None stands for a fixed key."""
-        zero = objective.start()
-        gains = score_insertions(objective, constraint, zero, objective.predict(zero))
+        zero = problem.objective.start()
+        gains = score_insertions(problem, zero, problem.objective.predict(zero))
         key = jax.random.key(0) if key is None else key
         bits = jax.random.bits(key, (num_starts, 1 + gains.size), jnp.uint32)
         factors = jnp.asarray(bits[:, 1:] >> 8, gains.dtype).at[0].set(2**24)
         scores = jnp.nan_to_num(gains * factors.reshape(num_starts, *gains.shape))
         is_first = lax.iota(jnp.int32, num_starts).reshape(-1, *[1] * gains.ndim) == 0
-        kept = jnp.where(is_first, constraint.active(x0), constraint.active(zero))
+        kept = jnp.where(is_first, problem.space.active(x0), problem.space.active(zero))
         return cls(kept, jnp.where(kept, jnp.inf, scores), bits[:, 0])
 
     def best_items(self, limit: Numeric) -> Array:
@@ -110,22 +107,17 @@ class Starts(NamedTuple):
 class Search(Protocol):
     """One of the three searches; a pytree with what it computes once for each run."""
 
-    def start(self, objective: Any, constraint: Any, x0: Array, starts: Starts) -> Selection:
+    def start(self, problem: Subproblem, x0: Array, starts: Starts) -> Selection:
         """Return the selections where the walks start, stacked."""
         ...
 
     def walk_all(
-        self,
-        objective: Any,
-        constraint: Any,
-        selections: Selection,
-        seeds: Array,
-        num_moves: Numeric,
+        self, problem: Subproblem, selections: Selection, seeds: Array, num_moves: Numeric
     ) -> Walk:
         """Walk from each selection, ``num_moves`` moves or more; return the walks, stacked."""
         ...
 
-    def refit(self, objective: Any, constraint: Any, selection: Selection, x: Array) -> Refit:
+    def refit(self, problem: Subproblem, selection: Selection, x: Array) -> Refit:
         """Return the minimiser on a selection that a walk has found."""
         ...
 

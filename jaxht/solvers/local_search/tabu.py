@@ -83,7 +83,7 @@ def is_below(value: Array, least: Array) -> Array:
 
 
 def rank(values: Array) -> Array:
-    """The position of each of a few numbers in increasing order, int32; equal ones stay in order."""
+    """The position of each number in increasing order, int32; equal ones stay in order."""
     index = lax.iota(jnp.int32, values.size)
     mine = values[:, None]
     other = values[None]
