@@ -10,7 +10,14 @@ from jaxht._dataclass import pytree
 from jaxht._typing import Array, Leaf, Numeric
 from jaxht.constraints import SelectionConstraint
 from jaxht.linalg.selection import mask_to_indices
-from jaxht.solvers.local_search.search import ROWS_PER_ITEM, ActiveCoordinates, Starts, Walk
+from jaxht.solvers.local_search.search import (
+    ROWS_PER_ITEM,
+    Search,
+    Starts,
+    Walk,
+    find_active,
+    scatter,
+)
 from jaxht.solvers.local_search.tabu import TabuList
 from jaxht.subproblems import Refit, Subproblem
 from jaxht.subproblems.quadratic_model import QuadraticModel
@@ -18,7 +25,7 @@ from jaxht.subproblems.swaps import SupportMinimum
 
 
 @pytree
-class QuadraticSearch:
+class QuadraticSearch(Search):
     """Complete a support by forward selection, then take the best swap that is not tabu.
 
     A walk goes on as long as it finds something better, so that no swap improves its best support.
@@ -76,17 +83,17 @@ def walk_on_quadratic(
     """Complete a support, and walk among the most promising coordinates."""
     fixed = jnp.broadcast_to(constraint.always_active, selected.shape).ravel()
     minimum = complete(model, constraint, selected.ravel(), fixed, by_gradient)
-    active = ActiveCoordinates.find(model.objective, minimum)
-    if active is None:
-        walk = walk_by_swaps(model, minimum, fixed, jnp.zeros_like(fixed), seed, num_moves)
-        end, best = walk.end, walk.best
-    else:
-        model = model.restrict(active.indices)
-        minimum = minimum.restrict(active.indices)
-        fixed = fixed[active.indices]
-        walk = walk_by_swaps(model, minimum, fixed, jnp.zeros_like(fixed), seed, num_moves)
-        end, best = active.scatter(walk.end), active.scatter(walk.best)
-    return walk._replace(end=end.reshape(selected.shape), best=best.reshape(selected.shape))
+    active = find_active(model.objective, minimum)
+    if active is not None:
+        model = model.restrict(active)
+        minimum = minimum.restrict(active)
+        fixed = fixed[active]
+    walk = walk_by_swaps(model, minimum, fixed, jnp.zeros_like(fixed), seed, num_moves)
+
+    def shaped(mask):
+        return scatter(mask, active, selected.size).reshape(selected.shape)
+
+    return walk._replace(end=shaped(walk.end), best=shaped(walk.best))
 
 
 def complete(

@@ -11,13 +11,17 @@ from optax.tree_utils import tree_where
 from jaxht._dataclass import pytree, static
 from jaxht._typing import Array, Leaf, Numeric
 from jaxht.linalg.selection import k_largest_mask, mask_to_indices
-from jaxht.solvers.local_search.refits import (
-    SearchByRefits,
+from jaxht.solvers.local_search.search import (
+    RefittedSelection,
+    Search,
+    Starts,
+    Walk,
+    find_active,
     largest_block,
     refit_selections,
+    scatter,
     value_or_inf,
 )
-from jaxht.solvers.local_search.search import ActiveCoordinates, RefittedSelection, Starts, Walk
 from jaxht.solvers.local_search.tabu import TabuList, is_below, rank
 from jaxht.subproblems import Subproblem, subproblem
 from jaxht.subproblems.columns import restrict_columns
@@ -29,7 +33,7 @@ from jaxht.subproblems.swaps import (
 
 
 @pytree
-class RefittedSearch(SearchByRefits):
+class RefittedSearch(Search):
     """Refit on the best swaps and on an exchange of a block, and take what decreases f most.
 
     Attributes:
@@ -65,30 +69,25 @@ def walk_among_active(
     num_candidates: int,
 ) -> Walk:
     """Walk by refits, among the most promising coordinates where there are many."""
-    active = _find_active(problem, start)
+    active = None
+    if problem.has_cheap_rows:
+        slots = mask_to_indices(start.selected.ravel(), max(1, problem.space.k_max))
+        minimum = SupportMinimum.at(problem.objective, slots, start.fit.x, start.fit.pred)
+        active = find_active(problem.objective, minimum)
     if active is None:
         return walk_by_refits(problem, start, seed, num_moves, num_candidates)
-    problem = subproblem(
-        restrict_columns(problem.objective, active.indices),
-        problem.space.restrict(active.indices),
-    )
-    fit = start.fit._replace(x=start.fit.x[active.indices])
-    start = start._replace(selected=start.selected[active.indices], fit=fit)
+    d = start.selected.size
+    objective = restrict_columns(problem.objective, active)
+    problem = subproblem(objective, problem.space.restrict(active))
+    fit = start.fit._replace(x=start.fit.x[active])
+    start = start._replace(selected=start.selected[active], fit=fit)
     walk = walk_by_refits(problem, start, seed, num_moves, num_candidates)
 
-    def scatter(selection):
-        fit = selection.fit._replace(x=active.scatter(selection.fit.x))
-        return selection._replace(selected=active.scatter(selection.selected), fit=fit)
+    def among_all(selection):
+        fit = selection.fit._replace(x=scatter(selection.fit.x, active, d))
+        return selection._replace(selected=scatter(selection.selected, active, d), fit=fit)
 
-    return walk._replace(end=scatter(walk.end), best=scatter(walk.best))
-
-
-def _find_active(problem: Subproblem, start: RefittedSelection) -> ActiveCoordinates | None:
-    if not problem.has_cheap_rows:
-        return None
-    slots = mask_to_indices(start.selected.ravel(), max(1, problem.space.k_max))
-    minimum = SupportMinimum.at(problem.objective, slots, start.fit.x, start.fit.pred)
-    return ActiveCoordinates.find(problem.objective, minimum)
+    return walk._replace(end=among_all(walk.end), best=among_all(walk.best))
 
 
 class _RefittedWalk(NamedTuple):
@@ -164,7 +163,7 @@ def walk_by_refits(
         return _RefittedWalk(here, value, found, tabu)
 
     if num_candidates > 1:  # the swaps since may have made way for large blocks again
-        start = start._replace(block_size=largest_block(problem.space))
+        start = start._replace(block_size=largest_block(problem))
     start = start._replace(selected=start.selected.ravel())
     value = value_or_inf(problem, start.fit)
     walk = _RefittedWalk(start, value, start, TabuList.begin(value, seed, fixed.size))

@@ -12,8 +12,15 @@ from jaxht._dataclass import pytree
 from jaxht._typing import Array, Leaf, Numeric
 from jaxht.linalg.selection import mask_to_indices
 from jaxht.solvers.local_search.quadratic import complete, walk_by_swaps
-from jaxht.solvers.local_search.refits import SearchByRefits, refit_selections, value_or_inf
-from jaxht.solvers.local_search.search import ROWS_PER_ITEM, RefittedSelection, Starts, Walk
+from jaxht.solvers.local_search.search import (
+    ROWS_PER_ITEM,
+    RefittedSelection,
+    Search,
+    Starts,
+    Walk,
+    refit_selections,
+    value_or_inf,
+)
 from jaxht.solvers.local_search.tabu import is_below
 from jaxht.solvers.omp import complete_selection
 from jaxht.subproblems import Subproblem
@@ -27,7 +34,7 @@ MAX_FAILED_SWAPS = 8
 
 
 @pytree
-class ReweightedSearch(SearchByRefits):
+class ReweightedSearch(Search):
     """Search on the second-order expansion of f and refit, as long as f decreases.
 
     A search on the expansion takes so many moves as the block has items, which are halved where
@@ -68,7 +75,8 @@ class ReweightedSearch(SearchByRefits):
         """Walk one after the other, since each refit is large enough."""
 
         def walk(start):
-            return walk_by_expansions(problem, *start, num_moves)
+            selection, seed = start
+            return walk_by_expansions(problem, selection, seed, num_moves)
 
         return lax.map(walk, (selections, seeds))
 

@@ -105,7 +105,10 @@ class Starts(NamedTuple):
 
 
 class Search(Protocol):
-    """One of the three searches; a pytree with what it computes once for each run."""
+    """One of the three searches; a pytree with what it computes once for each run.
+
+    A search whose selections are :class:`RefittedSelection` inherits ``refit`` and ``locate``.
+    """
 
     def start(self, problem: Subproblem, x0: Array, starts: Starts) -> Selection:
         """Return the selections where the walks start, stacked."""
@@ -119,7 +122,7 @@ class Search(Protocol):
 
     def refit(self, problem: Subproblem, selection: Selection, x: Array) -> Refit:
         """Return the minimiser on a selection that a walk has found."""
-        ...
+        return selection.fit
 
     def locate(self, selected: Array, fit: Refit, best: Selection) -> Selection:
         """Return the selection of an iterate, from which walks can start again.
@@ -129,32 +132,45 @@ class Search(Protocol):
             fit: the refit that gave it.
             best: the best selection of the last walks.
         """
-        ...
+        return RefittedSelection(selected, fit, best.block_size)
 
 
-class ActiveCoordinates(NamedTuple):
-    """The coordinates among which a walk searches.
+def refit_selections(problem: Subproblem, selected: Array, x0: Array) -> RefittedSelection:
+    """Refit on each of several selections, bool (num_starts, ...)."""
+    fits = jax.vmap(lambda mask: problem.refit(problem.space.support(mask), x0))(selected)
+    block_sizes = jnp.full(len(selected), largest_block(problem))
+    return RefittedSelection(selected, fits, block_sizes)
 
-    Attributes:
-        indices: int32 (m,), in increasing order.
-        total: d.
+
+def largest_block(problem: Subproblem) -> Array:
+    """Half of the items that may be selected, at least one."""
+    return jnp.maximum(1, jnp.asarray(problem.space.limit, jnp.int32) // 2)
+
+
+def value_or_inf(problem: Subproblem, fit: Refit) -> Array:
+    """f at a refit; infinity where it is not finite."""
+    value = problem.objective.value(fit.x, fit.pred)
+    return jnp.where(jnp.isfinite(value), value, jnp.inf)
+
+
+def find_active(objective: Any, minimum: SupportMinimum) -> Array | None:
+    """Find the coordinates among which a walk searches: S and those of the best swaps with S.
+
+    Returns:
+        Indices in increasing order, int32; None stands for all coordinates.
     """
+    k_max, d = minimum.images.shape
+    size = max(MIN_ACTIVE_COORDINATES, 8 * k_max, MIN_ACTIVE_PAIRS // k_max)
+    if d <= 2 * size or not objective.design.gathers(size):
+        return None
+    # A gain plus the largest loss is not negative.
+    best = jnp.max(minimum.swap_gains(), axis=0) + jnp.max(minimum.removal_losses())
+    promise = jnp.where(minimum.selected, jnp.inf, jnp.maximum(best, 0))
+    return mask_to_indices(k_largest_mask(promise, size), size)
 
-    indices: Array
-    total: int
 
-    @classmethod
-    def find(cls, objective: Any, minimum: SupportMinimum) -> "ActiveCoordinates | None":
-        """Return S and the coordinates of the best swaps with S; None stands for all."""
-        k_max, d = minimum.images.shape
-        size = max(MIN_ACTIVE_COORDINATES, 8 * k_max, MIN_ACTIVE_PAIRS // k_max)
-        if d <= 2 * size or not objective.design.gathers(size):
-            return None
-        # A gain plus the largest loss is not negative.
-        best = jnp.max(minimum.swap_gains(), axis=0) + jnp.max(minimum.removal_losses())
-        promise = jnp.where(minimum.selected, jnp.inf, jnp.maximum(best, 0))
-        return cls(mask_to_indices(k_largest_mask(promise, size), size), d)
-
-    def scatter(self, values: Array) -> Array:
-        """Put values (m,) in their places among all coordinates, and 0 elsewhere."""
-        return jnp.zeros(self.total, values.dtype).at[self.indices].set(values)
+def scatter(values: Array, active: Array | None, d: int) -> Array:
+    """Put the values of the active coordinates in their places among all d, and 0 elsewhere."""
+    if active is None:
+        return values
+    return jnp.zeros(d, values.dtype).at[active].set(values)
