@@ -7,8 +7,8 @@ process of its own. Its first call is cold: with what is compiled, without the i
 and the reading of data. Warm is the median of the calls after it, on the same problem. Solvers of
 jaxht compute in float64.
 
-Needs the data sets in JAXHT_DATA or ``--data-dir``. Results go to a folder as they come, a record for each
-cell, and what is there is not computed again. abess and skscope (``pip install abess skscope``) are
+Needs the data sets in JAXHT_DATA or ``--data-dir``. Results go to a folder as they come, a record
+for each cell, and what is there is not computed again. abess and skscope (``pip install abess skscope``) are
 left out where they are not installed, here or in ``--rivals-python``. All of it takes hours:
 ``--quick``, or ``--sets``, ``--ks`` and ``--methods``, take a part."""
 
@@ -353,7 +353,8 @@ def table_of_targets(rows: dict[Cell, dict[str, Any]]) -> None:
     if not found:
         return
     print(
-        "\n### Targets: LocalSearch with the largest budget of moves whose warm call takes at most a time\n"
+        "\n### Targets: LocalSearch with the largest budget of moves whose warm call takes at most "
+        "a time\n"
     )
     columns = [f"{seconds:g} s (at most +{100 * above:g} %)" for seconds, above in ALLOWED.items()]
     print("| set | k | target | " + " | ".join(columns) + " |")
@@ -369,7 +370,8 @@ def table_of_targets(rows: dict[Cell, dict[str, Any]]) -> None:
                 continue
             last = inside[-1]
             excess = last["value"] / target - 1
-            settings = f"{milliseconds(last['warm'])}, {last['num_moves']} moves, patience {last['patience']}"
+            warm = milliseconds(last["warm"])
+            settings = f"{warm}, {last['num_moves']} moves, patience {last['patience']}"
             passed = last["value"] <= target * (1 + above) + ROUNDED
             entries.append(f"{'pass' if passed else 'FAIL'} {100 * excess:+.2g} % ({settings})")
         print(f"| {name} | {k} | {target} | " + " | ".join(entries) + " |")
@@ -391,9 +393,8 @@ def table_of_housing(rows: dict[Cell, dict[str, Any]]) -> None:
         optimum, ours = (
             rows["cal_housing", k, method]["value"] for method in ("enumeration", OURS)
         )
-        print(
-            f"| {k} | {optimum:.6f} | {ours:.6f} | {'pass' if ours <= optimum * (1 + TIE) else 'FAIL'} |"
-        )
+        verdict = "pass" if ours <= optimum * (1 + TIE) else "FAIL"
+        print(f"| {k} | {optimum:.6f} | {ours:.6f} | {verdict} |")
 
 
 def summarise(rows: dict[Cell, dict[str, Any]]) -> None:
@@ -413,9 +414,8 @@ def summarise(rows: dict[Cell, dict[str, Any]]) -> None:
             )
     if not compared:
         return
-    print(
-        f"\n### The default solver in {len(compared)} cells of {len({name for name, *_ in compared})} sets\n"
-    )
+    num_sets = len({name for name, *_ in compared})
+    print(f"\n### The default solver in {len(compared)} cells of {num_sets} sets\n")
     above = [cell for cell in compared if cell[2] > cell[3] * 1.001]
     share = 100 / len(compared)
     print(f"- above the best of the others by more than 0.1 %: {len(above)}")
@@ -442,7 +442,8 @@ def summarise(rows: dict[Cell, dict[str, Any]]) -> None:
         if ratios:
             quantiles = f"{statistics.median(ratios):.2f} in the median, {max(ratios):.2f} at most"
             print(
-                f"- {label} time over that of abess, n d < {LARGEST:g}, {len(ratios)} cells: {quantiles}"
+                f"- {label} time over that of abess, n d < {LARGEST:g}, {len(ratios)} cells: "
+                f"{quantiles}"
             )
 
 

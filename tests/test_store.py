@@ -164,6 +164,18 @@ def test_a_dataset_that_is_no_sweep(whole, tmp_path):
         sweep.load(tmp_path / "nothing")
 
 
+def test_a_dataset_of_something_else_is_not_loaded(whole, tmp_path):
+    file = sweep.save(whole[1], tmp_path, "these settings")
+    xarray.testing.assert_identical(sweep.load(tmp_path, "these settings"), whole[1])
+    with pytest.raises(ValueError, match="something else"):
+        sweep.load(tmp_path, "other settings")
+    file.write_bytes(file.read_bytes()[:-1])
+    with pytest.raises(FileNotFoundError):
+        sweep.load(tmp_path, "these settings")
+    with pytest.raises(TypeError, match="numbers or strings"):
+        sweep.save(xarray.Dataset({"x": ("t", np.array([{}, "a"], object))}), tmp_path)
+
+
 # ---- what is refused -----------------------------------------------------------------------------
 
 

@@ -378,7 +378,7 @@ def save(dataset: "xarray.Dataset", path: str | os.PathLike[str], fingerprint: s
 
     Raises:
         OSError: if it cannot be written.
-        TypeError: for attributes that JSON cannot hold.
+        TypeError: for other objects, and for attributes that JSON cannot hold.
 
     Cost: one write of the data, compressed.
 
@@ -393,8 +393,12 @@ def save(dataset: "xarray.Dataset", path: str | os.PathLike[str], fingerprint: s
     """
     arrays = {}
     for name, variable in dataset.variables.items():
-        is_text = variable.dtype.kind == "O"
-        arrays[str(name)] = np.asarray(variable.values, str if is_text else None)
+        values = variable.values
+        if values.dtype.kind == "O":
+            if not all(isinstance(value, str) for value in values.ravel()):
+                raise TypeError(f"{name} must hold numbers or strings")
+            values = values.astype(str)
+        arrays[str(name)] = values
     file = Path(path) / DATASET
     _storage.write_record(file, fingerprint, arrays, dataset.to_dict(data=False))
     return file
