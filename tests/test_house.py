@@ -37,8 +37,8 @@ WORDS = [
 # Exchanges start from a whole run of OMP.
 METHODS = [
     ("step", ("jaxht/runner/", "jaxht/solvers/omp.py")),
-    ("sort", ("jaxht/linalg/selection.py",)),
-    ("argsort", ("jaxht/linalg/selection.py",)),
+    ("sort", ("jaxht/linalg/selection.py", "jaxht/linalg/counting_search.py")),
+    ("argsort", ("jaxht/linalg/selection.py", "jaxht/linalg/counting_search.py")),
 ]
 
 

@@ -11,12 +11,31 @@ from jax import lax
 
 from jaxht._typing import Array, Numeric
 
+__all__ = [
+    "BASE",
+    "LONG",
+    "MOST",
+    "ROW",
+    "Count",
+    "add",
+    "clip_count",
+    "count_true",
+    "equals",
+    "is_wide",
+    "reaches",
+    "split_axes",
+    "to_digits",
+    "to_number",
+]
+
 #: A count of every lane (lanes,), int32: one digit, or two to the base BASE, the higher first.
 Count = tuple[Array, ...]
 
 # In rows of ROW an array of at least LONG entries is counted by several cores.
-LONG, ROW = 2**16, 1024
-MOST, BASE = 2**31 - 1 - ROW, 256  # an int32 holds as many, and the padding to rows
+LONG = 2**16
+ROW = 1024
+MOST = 2**31 - 1 - ROW  # an int32 holds as many, and the padding to rows
+BASE = 256
 
 
 def is_wide(total: int) -> bool:
@@ -26,7 +45,8 @@ def is_wide(total: int) -> bool:
 
 def to_digits(k: int, wide: bool) -> Count:
     """A Python int, as one digit, or as two."""
-    return tuple(jnp.asarray(digit, jnp.int32) for digit in (divmod(k, BASE) if wide else (k,)))
+    digits = divmod(k, BASE) if wide else (k,)
+    return tuple(jnp.asarray(digit, jnp.int32) for digit in digits)
 
 
 def to_number(count: Count) -> Array:
@@ -44,11 +64,9 @@ def clip_count(k: Numeric, total: int) -> Count:
     if not is_wide(total):
         return (jnp.clip(jnp.asarray(k, jnp.int32), 0, total),)
     high, low = divmod(jnp.maximum(jnp.asarray(k), 0), BASE)
-    count, most = (high.astype(jnp.int32), low.astype(jnp.int32)), to_digits(total, True)
-    return tuple(
-        jnp.where(reaches(count, most), last, digit)
-        for digit, last in zip(count, most, strict=True)
-    )
+    count = high.astype(jnp.int32), low.astype(jnp.int32)
+    most = to_digits(total, True)
+    return tuple(map(functools.partial(jnp.where, reaches(count, most)), most, count))
 
 
 def count_true(marks: Sequence[Array], wide: bool) -> list[Count]:
@@ -59,7 +77,8 @@ def count_true(marks: Sequence[Array], wide: bool) -> list[Count]:
     which the sum of one is not, and takes a fifth of its time. In two stages, rows first, a long
     one runs on several cores."""
     counts = [mark.astype(jnp.int32) for mark in marks]
-    ndim, shape = counts[0].ndim, counts[0].shape
+    shape = counts[0].shape
+    ndim = len(shape)
     if wide:
         if ndim > 1:
             kept = _axis_of_few(shape[1:]) + 1
@@ -115,6 +134,4 @@ def _axis_of_few(shape: Sequence[int]) -> int:
 
 def _sum(counts: list[Array], axes: Sequence[int]) -> list[Array]:
     zeros = [jnp.zeros((), jnp.int32)] * len(counts)
-    return lax.reduce(
-        counts, zeros, lambda x, y: [a + b for a, b in zip(x, y, strict=True)], tuple(axes)
-    )
+    return lax.reduce(counts, zeros, lambda x, y: list(map(jnp.add, x, y)), tuple(axes))

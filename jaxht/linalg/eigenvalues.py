@@ -5,8 +5,10 @@ from collections.abc import Callable
 import jax.numpy as jnp
 from jax import lax
 
-from jaxht._typing import Array, ArrayDType, Numeric
+from jaxht._typing import Array, ArrayDType
 from jaxht.linalg.linear_solvers import ratio
+
+__all__ = ["SAFETY", "largest_eigenvalue", "random_vector"]
 
 NUM_STEPS = 16
 # What the steps from a random start miss of the top of a Marchenko-Pastur spectrum (measured: at
@@ -48,7 +50,7 @@ def largest_eigenvalue(product: Callable[[Array], Array], d: int, dtype: ArrayDT
         3.0
     """
 
-    def step(_: Numeric, carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+    def step(_, carry):
         v_prev, v, top = carry
         image = product(v)
         top = jnp.maximum(top, jnp.vdot(v, image))
@@ -59,9 +61,9 @@ def largest_eigenvalue(product: Callable[[Array], Array], d: int, dtype: ArrayDT
 
     start = random_vector(d, dtype)
     start = start / jnp.sqrt(jnp.vdot(start, start))
-    return lax.fori_loop(0, NUM_STEPS, step, (jnp.zeros_like(start), start, jnp.zeros((), dtype)))[
-        2
-    ]
+    carry = (jnp.zeros_like(start), start, jnp.zeros((), dtype))
+    _, _, top = lax.fori_loop(0, NUM_STEPS, step, carry)
+    return top
 
 
 def random_vector(d: int, dtype: ArrayDType) -> Array:

@@ -8,6 +8,8 @@ import jax.numpy as jnp
 from jax import lax
 from jax.custom_batching import custom_vmap
 
+__all__ = ["lane_by_lane"]
+
 
 def lane_by_lane(function: Callable[..., Any], *, from_size: int = 0) -> Callable[..., Any]:
     """A function of arrays of which vmap computes the lanes one after the other on CPUs, all at
@@ -37,31 +39,22 @@ def lane_by_lane(function: Callable[..., Any], *, from_size: int = 0) -> Callabl
     single = custom_vmap(function)
 
     @single.def_vmap
-    def _(axis_size: int, in_batched: list[Any], *args: Any) -> tuple[Any, Any]:
-        args, batched = jax.tree.map(jnp.asarray, args), tuple(in_batched)
-        if not any(
-            jax.tree.leaves(batched)
-        ):  # of second derivatives, whose tangents alone are batched
+    def _(axis_size, in_batched, *args):
+        args = jax.tree.map(jnp.asarray, args)
+        batched = tuple(in_batched)
+        # In second derivatives the tangents alone are batched.
+        if not any(jax.tree.leaves(batched)):
             return function(*args), jax.tree.map(lambda _: False, jax.eval_shape(function, *args))
 
-        def one_by_one(*args: Any) -> Any:
-            def call(i: Any) -> Any:
-                return single(
-                    *jax.tree.map(
-                        lambda arg, has_lanes: arg[i] if has_lanes else arg, args, batched
-                    )
-                )
+        def one_by_one(*args):
+            def call(i):
+                return single(*jax.tree.map(lambda v, lanes: v[i] if lanes else v, args, batched))
 
             return lax.map(call, jnp.arange(axis_size))
 
-        at_once = jax.vmap(
-            function, jax.tree.map(lambda has_lanes: 0 if has_lanes else None, batched)
-        )
-        size = sum(
-            jax.tree.leaves(
-                jax.tree.map(lambda arg, has_lanes: arg.size * has_lanes, args, batched)
-            )
-        )
+        at_once = jax.vmap(function, jax.tree.map(lambda lanes: 0 if lanes else None, batched))
+        sizes = jax.tree.map(lambda arg, has_lanes: arg.size * has_lanes, args, batched)
+        size = sum(jax.tree.leaves(sizes))
         if size < axis_size * from_size:
             result = at_once(*args)
         else:

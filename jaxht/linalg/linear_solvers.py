@@ -1,7 +1,6 @@
 """Symmetric linear systems: by a Cholesky factor, or by conjugate gradients."""
 
 from collections.abc import Callable
-from typing import Any
 
 import jax.numpy as jnp
 from jax import lax
@@ -10,26 +9,26 @@ from jaxht._typing import Array, Numeric
 from jaxht.linalg.lapack import cholesky, solve_by_factor
 from jaxht.linalg.precision import matmul
 
+__all__ = ["cholesky_solver", "conjugate_gradients", "ratio"]
+
 
 def cholesky_solver(gram: Array, penalty: Array) -> Callable[[Array], Array]:
     """``s -> (B'B + diag(penalty))^-1 s``, as good as one Cholesky factor in working precision
     makes it."""
-    k, dtype = gram.shape[0], gram.dtype
+    k = gram.shape[0]
     norm = jnp.sqrt(jnp.diagonal(gram) + penalty)
     # A column whose square overflows must not drop out unseen, like one of zeros.
     scale = jnp.where(norm < jnp.inf, ratio(1.0, norm), jnp.nan)
     # Columns scaled to unit norm, ones on the diagonal also in the padding; a jitter of a few ulps
     # keeps the factor finite for duplicated or too many columns, and where it does not, the scaling
     # alone has to do.
-    scaled = jnp.where(
-        jnp.eye(k, dtype=bool),
-        1 + 4 * k * float(jnp.finfo(dtype).eps),
-        gram * scale[None] * scale[:, None],
-    )
+    diagonal = 1 + 4 * k * float(jnp.finfo(gram.dtype).eps)
+    scaled = gram * scale[None] * scale[:, None]
+    scaled = jnp.where(jnp.eye(k, dtype=bool), diagonal, scaled)
     factor = cholesky(scaled)
-    factor = jnp.where(jnp.all(jnp.isfinite(factor)), factor, jnp.eye(k, dtype=dtype))
+    factor = jnp.where(jnp.all(jnp.isfinite(factor)), factor, jnp.eye(k, dtype=gram.dtype))
 
-    def solve(s: Array) -> Array:
+    def solve(s):
         return lax.custom_linear_solve(
             lambda v: matmul(scaled, v), s, lambda _, s: solve_by_factor(factor, s), symmetric=True
         )
@@ -47,27 +46,21 @@ def conjugate_gradients(
     not positive: then with what there is, at least the direction of b (Dembo & Steihaug 1983). NaN
     where b is. Differentiable in b and M."""
 
-    def solve(product: Callable[[Array], Array], b: Array) -> Array:
-        def step(carry: Any) -> Any:
+    def solve(product, b):
+        def step(carry):
             count, _, v, residual, direction, norm = carry
             image = product(direction)
             curvature = jnp.vdot(direction, image)
             convex = curvature > 0
-            length = jnp.where(
-                convex, ratio(norm, curvature), jnp.where(count == 0, 1, 0).astype(b.dtype)
-            )
-            v, residual = v + length * direction, residual - length * image
+            otherwise = jnp.where(count == 0, 1, 0).astype(b.dtype)
+            length = jnp.where(convex, ratio(norm, curvature), otherwise)
+            v = v + length * direction
+            residual = residual - length * image
             scaled = residual / diagonal
             next_norm = jnp.vdot(residual, scaled)
             direction = scaled + ratio(next_norm, norm) * direction
-            return (
-                count + 1,
-                convex & (next_norm > rtol**2 * start_norm),
-                v,
-                residual,
-                direction,
-                next_norm,
-            )
+            goes_on = convex & (next_norm > rtol**2 * start_norm)
+            return count + 1, goes_on, v, residual, direction, next_norm
 
         scaled = b / diagonal
         start_norm = jnp.vdot(b, scaled)

@@ -10,6 +10,12 @@ from jax import lax
 from jaxht._typing import Array, ArrayDType
 from jaxht.linalg.eigenvalues import SAFETY, largest_eigenvalue
 
+__all__ = ["SymmetricOperator"]
+
+
+# Unit vectors that are multiplied together where the diagonal is computed.
+UNITS_AT_A_TIME = 64
+
 
 class SymmetricOperator:
     """A symmetric positive semi-definite B on variables of some shape, of which only ``B v`` is
@@ -49,8 +55,8 @@ class SymmetricOperator:
     def rows(self, indices: Array) -> Array:
         """The rows at ``indices`` (k,) of the flat variable, (k, d); 0 where an index is d. Cost: k
         products."""
-        unit = indices[:, None] == lax.iota(jnp.int32, math.prod(self.shape))[None]
-        return jax.vmap(lambda v: self(v.reshape(self.shape)).ravel())(unit.astype(self.dtype))
+        units = indices[:, None] == lax.iota(jnp.int32, math.prod(self.shape))[None]
+        return jax.vmap(self._multiply_flat)(units.astype(self.dtype))
 
     def matrix(self) -> Array:
         """All rows, (d, d). Cost: d products."""
@@ -64,7 +70,7 @@ class SymmetricOperator:
             unit = (index == i).astype(self.dtype).reshape(self.shape)
             return jnp.vdot(unit, self(unit))
 
-        return lax.map(entry, index, batch_size=BLOCK).reshape(self.shape)
+        return lax.map(entry, index, batch_size=UNITS_AT_A_TIME).reshape(self.shape)
 
     def preconditioner(self) -> Array:
         """The diagonal, or near it but for a factor, where that costs less than d products; else
@@ -74,15 +80,12 @@ class SymmetricOperator:
     def norm(self) -> Array:
         """An upper estimate of the largest eigenvalue. Cost: some 16 products."""
         d = math.prod(self.shape)
-        return SAFETY * largest_eigenvalue(
-            lambda v: self(v.reshape(self.shape)).ravel(), d, self.dtype
-        )
+        return SAFETY * largest_eigenvalue(self._multiply_flat, d, self.dtype)
+
+    def _multiply_flat(self, v: Array) -> Array:
+        return self(v.reshape(self.shape)).ravel()
 
     def coordinate_norm(self) -> Array:
         """An upper estimate of the largest diagonal entry: :meth:`norm` bounds it, where the
         diagonal costs more."""
         return self.norm()
-
-
-# Products at a time.
-BLOCK = 64

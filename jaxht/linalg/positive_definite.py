@@ -7,6 +7,8 @@ from jaxht._typing import Array
 from jaxht.linalg.lapack import cholesky, inverse_cholesky
 from jaxht.linalg.precision import matmul
 
+__all__ = ["inverse", "logdet", "symmetric"]
+
 
 @jax.custom_jvp
 def logdet(x: Array) -> Array:

@@ -8,8 +8,9 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-PRECISION = lax.Precision.HIGHEST
-matmul = functools.partial(jnp.matmul, precision=PRECISION)
+__all__ = ["default_precision", "matmul"]
+
+matmul = functools.partial(jnp.matmul, precision=lax.Precision.HIGHEST)
 
 
 def default_precision(float64: bool) -> contextlib.AbstractContextManager[None]:

@@ -7,6 +7,8 @@ from jaxht._typing import Array, Numeric
 from jaxht.linalg.selection import k_largest_mask
 from jaxht.linalg.svd import truncated_svd
 
+__all__ = ["hard_threshold", "l2_ball", "low_rank", "sparse_l2_ball"]
+
 
 def hard_threshold(z: Array, k: Numeric) -> Array:
     """Keep the k entries of largest magnitude along the last axis and set the rest to zero.
@@ -132,7 +134,9 @@ def low_rank(Z: Array, k: Numeric) -> Array:
         >>> [round(float(entry), 4) for entry in jnp.diagonal(X)]
         [3.0, 2.0, 0.0]
     """
-    project = jnp.vectorize(
-        lambda Z, k: truncated_svd(Z, k, exact=True).matrix, signature="(m,n),()->(m,n)"
-    )
-    return project(Z.astype(jnp.promote_types(Z.dtype, jnp.float32)), k).astype(Z.dtype)
+
+    def project(Z, k):
+        return truncated_svd(Z, k, exact=True).matrix
+
+    in_single = Z.astype(jnp.promote_types(Z.dtype, jnp.float32))
+    return jnp.vectorize(project, signature="(m,n),()->(m,n)")(in_single, k).astype(Z.dtype)

@@ -2,39 +2,36 @@
 
 Ties go to the lowest index, -0.0 equals 0.0, and NaN (of any sign and payload) ranks above
 infinity, on every path and every device. ``k`` may be traced: selection is a search for the k-th
-largest magnitude, not a sort of length k. (But on a GPU, where each pass of the search waits for
-the host, vectors below 2^16 entries are sorted.)
-
-IEEE magnitudes order like their bit patterns read as integers, so the k-th largest is found exactly
-by searching its bits, two in each counting pass over the data, and fewer wherever a threshold
-already separates exactly k entries, which is the usual case. Working on integers also keeps
-subnormals apart on hardware that flushes them to 0. A pass takes counts from the data and nothing
-else, so arrays that are sharded over devices stay where they are."""
+largest magnitude (:mod:`jaxht.linalg.counting_search`), not a sort of length k. (But on a GPU, where each pass of the search waits for
+the host, vectors below 2^16 entries are sorted.)"""
 
 import functools
-import math
 from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jax.custom_batching import custom_vmap
 
 from jaxht._typing import Array, Numeric
+from jaxht.linalg.counting_search import mark_largest
 from jaxht.linalg.counts import (
     LONG,
     ROW,
-    Count,
     add,
     clip_count,
     count_true,
-    equals,
     is_wide,
-    reaches,
-    split_axes,
-    to_digits,
     to_number,
 )
+
+__all__ = [
+    "count_nonzero",
+    "decreasing_order",
+    "k_largest_indices",
+    "k_largest_mask",
+    "k_largest_masks",
+    "mask_to_indices",
+]
 
 
 def k_largest_mask(z: Array, k: Numeric) -> Array:
@@ -73,11 +70,11 @@ def k_largest_mask(z: Array, k: Numeric) -> Array:
     keys = _compute_keys(z)
     count = tuple(jnp.broadcast_to(digit, lanes) for digit in clip_count(k, d))
     if d < LONG:
-        return _select((keys,), count)[0]
+        return mark_largest((keys,), count)[0]
     # In rows a long vector is counted by several cores. The padding comes after every entry that
     # could be chosen.
     rows = jnp.pad(keys, [(0, 0)] * len(lanes) + [(0, -d % ROW)]).reshape(*lanes, -1, ROW)
-    return _select((rows,), count)[0].reshape(*lanes, -1)[..., :d]
+    return mark_largest((rows,), count)[0].reshape(*lanes, -1)[..., :d]
 
 
 def k_largest_masks(arrays: Sequence[Array], k: Numeric) -> list[Array]:
@@ -122,7 +119,7 @@ def k_largest_masks(arrays: Sequence[Array], k: Numeric) -> list[Array]:
         return [jnp.zeros(z.shape, bool) for z in arrays]
     common = jnp.result_type(*(z.dtype for z in filled))
     keys = tuple(_compute_keys(z.astype(common)) for z in filled)
-    masks = iter(_select(keys, clip_count(k, sum(z.size for z in filled))))
+    masks = iter(mark_largest(keys, clip_count(k, sum(z.size for z in filled))))
     return [next(masks) if z.size else jnp.zeros(z.shape, bool) for z in arrays]
 
 
@@ -146,195 +143,7 @@ def count_nonzero(z: Array) -> Array:
     return to_number(add(count_true([z[None] > 0, ~(z[None] >= 0)], is_wide(z.size))))[0]
 
 
-@custom_vmap
-def _select(pieces: tuple[Array, ...], k: Count) -> tuple[Array, ...]:
-    """Masks of the k largest keys of all ``pieces`` together, whose leading axes are those of k:
-    the lanes.
-
-    Its batching rule turns vmapped axes into leading axes of the one flat search below: a while
-    loop batched lane by lane carries a predicate and selects in every pass, which doubles the time.
-    (Within, no ``jnp.arange``: before JAX 0.8 it is a constant of the traced function, and the rule
-    is refused where a branch on lanes has batched it.)"""
-    leading = k[0].shape
-    lanes = math.prod(leading)
-    if not lanes:
-        return tuple(jnp.zeros(piece.shape, bool) for piece in pieces)
-    flat = [piece.reshape(lanes, *piece.shape[len(leading) :]) for piece in pieces]
-    masks = _find_masks(flat, tuple(digit.reshape(lanes) for digit in k))
-    return tuple(mask.reshape(piece.shape) for mask, piece in zip(masks, pieces, strict=True))
-
-
-@_select.def_vmap
-def _select_vmapped(
-    axis_size: int, in_batched: list, pieces: tuple[Array, ...], k: Count
-) -> tuple[tuple[Array, ...], tuple[bool, ...]]:
-    def move_lanes_first(arg: Array, batched: bool) -> Array:
-        return arg if batched else jnp.broadcast_to(arg, (axis_size, *arg.shape))
-
-    pieces_batched, k_batched = in_batched
-    pieces = tuple(map(move_lanes_first, pieces, pieces_batched))
-    return _select(pieces, tuple(map(move_lanes_first, k, k_batched))), (True,) * len(pieces)
-
-
-@jax.jit
-def _find_masks(pieces: list[Array], k: Count) -> list[Array]:
-    """For each lane (the first axis) the masks of its k[lane] largest keys, which are not negative.
-
-    Jitted, since loops and branches outside of any jit are compiled anew in each call, and so that
-    a program that selects in many places traces this once for each shape."""
-    if len(pieces) > 1 or len(k) > 1 or pieces[0].ndim != 2 or pieces[0].shape[1] >= LONG:
-        return _search_masks(pieces, k)
-    (keys,) = pieces
-    if keys.shape[1] <= _SHORT:
-        return [
-            lax.cond(
-                keys[0, 0] >= 0,
-                lambda: _rank(keys) < k[0][:, None],
-                lambda: jnp.zeros(keys.shape, bool),
-            )
-        ]
-    return lax.platform_dependent(pieces, k, cpu=_search_masks, default=_sort_masks)
-
-
-def _sort_masks(pieces: list[Array], k: Count) -> list[Array]:
-    """The same for one array (lanes, d) by a sort: a GPU waits for the host in each pass of a
-    search.
-
-    The mask is made of the order alone, so that it has exactly k entries whatever XLA computes
-    anew."""
-    (keys,) = pieces
-    lane, index = (lax.broadcasted_iota(jnp.int32, keys.shape, axis) for axis in (0, 1))
-    _, order = lax.sort(
-        (~keys, index), dimension=1, is_stable=True, num_keys=1
-    )  # falling keys, then rising indices
-    return [
-        jnp.zeros(keys.shape, bool).at[lane, order].set(index < k[0][:, None], unique_indices=True)
-    ]
-
-
-def _search_masks(pieces: list[Array], k: Count) -> list[Array]:
-    """The same for several arrays of any shapes by counting passes.
-
-    A threshold is searched until exactly k keys reach it. Where that ends at the k-th largest key,
-    which further keys equal, ties are numbered and the search goes on among the numbers: one loop,
-    and so one program, does both. Where the numbers need two digits, it goes on once more, among
-    those with the same first digit.
-
-    The masks compare what the loop carries, so that all comparisons see the same bits: XLA would
-    otherwise compute the caller's values anew for each use, in kernels that round differently, and
-    the k-th largest of one need not be that of the other. (An optimization barrier does not prevent
-    that on CPU.)"""
-    shapes, dtype = [piece.shape[1:] for piece in pieces], pieces[0].dtype
-    total = sum(map(math.prod, shapes))
-    wide = len(k) > 1
-    # How many leading axes make the first digit of an entry's number, the others the second.
-    splits = [split_axes(shape) if wide else len(shape) for shape in shapes]
-    leading = [math.prod(shape[:split]) for shape, split in zip(shapes, splits, strict=True)]
-    trailing = max(math.prod(shape[split:]) for shape, split in zip(shapes, splits, strict=True))
-    beyond = jnp.asarray(jnp.iinfo(dtype).max, dtype)
-
-    def search_threshold(carry: _Search) -> _Search:
-        pieces, threshold, shift, digit = carry
-
-        # Invariant: at least k keys reach the threshold.
-        def search_two_bits(carry: tuple[Array, Array]) -> tuple[Array, Array]:
-            threshold, shift = carry
-            searching, step = shift >= 0, jnp.maximum(shift, 0).astype(dtype)
-            trials = [threshold + (jnp.asarray(i, dtype) << step) for i in (1, 2, 3)]
-            trials = [
-                jnp.where(trial < threshold, beyond, trial) for trial in trials
-            ]  # the sum has wrapped
-            counts = [
-                count_true([keys >= _align(trial, keys) for trial in trials], wide)
-                for keys in pieces
-            ]
-            totals = [add(of_pieces) for of_pieces in zip(*counts, strict=True)]
-            reached = sum(
-                (reaches(count, k).astype(dtype) for count in totals), jnp.zeros_like(threshold)
-            )
-            exact = functools.reduce(jnp.logical_or, [equals(count, k) for count in totals])
-            higher = jnp.where(searching, threshold + (reached << step), threshold)
-            return higher, jnp.where(searching, jnp.where(exact, _EXACT, shift - 2), shift)
-
-        threshold, shift = lax.while_loop(
-            lambda carry: jnp.any(carry[1] >= 0), search_two_bits, (threshold, shift)
-        )
-
-        def number_ties() -> _Search:
-            # More entries share the k-th key of a lane than may be selected: the first of them are.
-            # Their numbers fall along the pieces and rows.
-            tied = shift == _TIED
-
-            def number(keys: Array, piece: int) -> Array:
-                shape, split = shapes[piece], splits[piece]
-                number = sum(leading[piece:]) - _index(shape, range(split), dtype)
-                if wide:
-                    second = trailing - _index(shape, range(split, len(shape)), dtype)
-                    number = jnp.where(_align(digit, keys) == 0, number, second)
-                level = _align(threshold, keys)
-                numbered = jnp.where(keys == level, number, jnp.where(keys > level, beyond, 0))
-                return jnp.where(_align(tied, keys), numbered, keys)
-
-            numbered = [number(keys, piece) for piece, keys in enumerate(pieces)]
-            highest = jnp.where(digit == 0, _highest_shift(sum(leading)), _highest_shift(trailing))
-            shift_on = jnp.where(tied, highest, shift)
-            return (
-                numbered,
-                jnp.where(tied, 0, threshold),
-                shift_on,
-                jnp.where(tied, digit + 1, digit),
-            )
-
-        return lax.cond(
-            jnp.any(shift == _TIED), number_ties, lambda: (pieces, threshold, shift, digit)
-        )
-
-    none = equals(k, to_digits(0, wide))
-    none_or_all = none | equals(k, to_digits(total, wide))  # which takes no pass
-    shift = jnp.where(none_or_all, _EXACT, _highest_shift(int(jnp.iinfo(dtype).max)))
-    search = pieces, jnp.where(none, beyond, jnp.zeros((), dtype)), shift, jnp.zeros_like(shift)
-    pieces, threshold, *_ = lax.while_loop(
-        lambda carry: jnp.any(carry[2] >= 0), search_threshold, search
-    )
-    return [keys >= _align(threshold, keys) for keys in pieces]
-
-
-#: Keys, thresholds, and the lower of the two bits that are searched next; or that the search has
-#: ended: at a threshold that exactly k keys reach, or at the k-th largest key, which more than k
-#: keys reach. Last, how often ties of a lane were numbered.
-_Search = tuple[list[Array], Array, Array, Array]
-_EXACT, _TIED = -1, -2
-
-
-def _highest_shift(most: int) -> int:
-    return (most.bit_length() - 1) // 2 * 2
-
-
-def _index(shape: Sequence[int], axes: range, dtype: jnp.dtype) -> Array:
-    """The index of every entry of an array of that shape among those along some adjacent axes, in
-    row-major order."""
-    index = jnp.zeros(shape, dtype)
-    for axis in axes:
-        index += math.prod(shape[axis + 1 : axes.stop]) * lax.broadcasted_iota(dtype, shape, axis)
-    return index
-
-
-def _rank(keys: Array) -> Array:
-    """How many keys precede each along the short last axis, the larger and, of equal ones, the
-    lower index first."""
-    index = lax.iota(jnp.int32, keys.shape[-1])
-    columns = [keys[:, i, None] for i in range(keys.shape[-1])]
-    before = [
-        jnp.where(i < index, column >= keys, column > keys) for i, column in enumerate(columns)
-    ]
-    return sum(
-        (precedes.astype(jnp.int32) for precedes in before), jnp.zeros(keys.shape, jnp.int32)
-    )
-
-
-def _align(values: Array, keys: Array) -> Array:
-    """``values`` (lanes,) in a shape that broadcasts against ``keys`` (lanes, ...)."""
-    return values.reshape(-1, *[1] * (keys.ndim - 1))
+WORD_BITS = 32
 
 
 @functools.partial(jax.jit, static_argnums=1)
@@ -361,32 +170,32 @@ def mask_to_indices(mask: Array, k_max: int) -> Array:
     if mask.ndim > 1:
         return jax.vmap(lambda mask: mask_to_indices(mask, k_max))(mask)
     # Words of 32 bits, blocks of 32 words, and so on: how many True precede each word of a block.
-    each = lax.iota(jnp.uint32, _BLOCK)
-    bits = jnp.pad(mask, (0, -mask.size % _BLOCK)).reshape(-1, _BLOCK).astype(jnp.uint32)
-    words = jnp.sum(bits << each[None], axis=1, dtype=jnp.uint32)
+    each = lax.iota(jnp.uint32, WORD_BITS)
+    padded = jnp.pad(mask, (0, -mask.size % WORD_BITS)).reshape(-1, WORD_BITS)
+    words = jnp.sum(padded.astype(jnp.uint32) << each[None], axis=1, dtype=jnp.uint32)
     counts = lax.population_count(words).astype(jnp.int32)
+    is_before = (each[None] < each[:, None])[None]
     levels: list[Array] = []
     while not levels or counts.size > 1:
-        blocks = jnp.pad(counts, (0, -counts.size % _BLOCK)).reshape(-1, 1, _BLOCK)
-        levels.append(
-            jnp.sum(
-                jnp.where((each[None] < each[:, None])[None], blocks, 0), axis=2, dtype=jnp.int32
-            )
-        )
+        blocks = jnp.pad(counts, (0, -counts.size % WORD_BITS)).reshape(-1, 1, WORD_BITS)
+        levels.append(jnp.sum(jnp.where(is_before, blocks, 0), axis=2, dtype=jnp.int32))
         counts = levels[-1][:, -1] + blocks[:, 0, -1]
-    # From the largest block down to the word: the last one that at most ``rank`` True precede, and
-    # the rank within it.
+
+    def descend(index, preceding, rank):
+        """The last one within a block that at most ``rank`` True precede."""
+        inside = jnp.sum(preceding <= rank[:, None], axis=1, dtype=jnp.int32)
+        return WORD_BITS * index + inside - 1
+
+    # From the largest block down to the word, and to the bit.
     slot = lax.iota(jnp.int32, k_max)
-    index, rank = jnp.zeros_like(slot), slot
+    rank = slot
+    index = jnp.zeros_like(slot)
     for preceding in reversed(levels):
-        index = (
-            _BLOCK * index + jnp.sum(preceding[index] <= rank[:, None], axis=1, dtype=jnp.int32) - 1
-        )
+        index = descend(index, preceding[index], rank)
         rank = rank - preceding.ravel()[index]
-    preceding = lax.population_count(
-        words[index][:, None] & ((1 << each) - 1).astype(jnp.uint32)[None]
-    ).astype(jnp.int32)
-    index = _BLOCK * index + jnp.sum(preceding <= rank[:, None], axis=1, dtype=jnp.int32) - 1
+    lower_bits = ((1 << each) - 1).astype(jnp.uint32)[None]
+    preceding = lax.population_count(words[index][:, None] & lower_bits).astype(jnp.int32)
+    index = descend(index, preceding, rank)
     return jnp.where(slot < counts[0], index, mask.size)
 
 
@@ -451,9 +260,8 @@ def _compute_keys(z: Array) -> Array:
         # Without the sign bit there is none to search, and none to be had in a signed integer.
         signed = jnp.dtype(f"int{8 * z.dtype.itemsize}")
         bits = lax.bitcast_convert_type(z, signed) & jnp.asarray(jnp.iinfo(signed).max, signed)
-        keys = jnp.minimum(
-            bits, lax.bitcast_convert_type(jnp.asarray(jnp.inf, z.dtype), signed) + 1
-        )
+        infinity = lax.bitcast_convert_type(jnp.asarray(jnp.inf, z.dtype), signed)
+        keys = jnp.minimum(bits, infinity + 1)
     else:
         raise ValueError(f"z must be real floating or signed integer; got dtype {z.dtype}")
     if keys.dtype.itemsize >= 4:
@@ -461,7 +269,3 @@ def _compute_keys(z: Array) -> Array:
     # In the upper bits, which are searched first: the lower ones are searched only where keys are
     # equal.
     return keys.astype(jnp.int32) << 31 - int(jnp.iinfo(keys.dtype).max).bit_length()
-
-
-_BLOCK = 32
-_SHORT = 16

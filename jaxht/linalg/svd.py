@@ -13,6 +13,14 @@ from jaxht.linalg.lapack import qr, svd
 from jaxht.linalg.precision import matmul
 from jaxht.linalg.products import Arithmetic, multiply
 
+__all__ = ["TruncatedSVD", "truncated_svd"]
+
+
+#: Columns beside the k_max wanted ones, in subspace iteration.
+OVERSAMPLING = 8
+#: Iterations, after which a matrix is decomposed in full.
+MAX_STEPS = 40
+
 
 class TruncatedSVD(NamedTuple):
     """The best approximation of a matrix by one of rank k, and its factors.
@@ -103,7 +111,7 @@ def _truncated_svd(
         return _decompose(Z, k, k_max)
     found = _add_matrix(_iterate(Z, k, near, rtol, k_max))
 
-    def fall_back(carry: Any) -> Any:
+    def fall_back(carry):
         # XLA hoists out of a loop what does not change in it, even if the loop may not run: so Z is
         # returned changed.
         _, Z, _ = carry
@@ -111,7 +119,9 @@ def _truncated_svd(
 
     # A loop of at most one iteration, in place of a branch, both sides of which lanes of a vmap
     # would always compute.
-    return lax.while_loop(lambda carry: carry[0], fall_back, (found.error > rtol, Z, found))[-1]
+    start = found.error > rtol, Z, found
+    *_, found = lax.while_loop(lambda carry: carry[0], fall_back, start)
+    return found
 
 
 def _decompose(Z: Array, k: Array, k_max: int) -> TruncatedSVD:
@@ -129,18 +139,20 @@ def _iterate(Z: Any, k: Array, near: Any, rtol: Array, k_max: int) -> TruncatedS
         start = jnp.concatenate([image, start[:, k_max:]], axis=1)
     wanted = lax.iota(jnp.int32, b) < k
 
-    def step(carry: Any) -> Any:
+    def step(carry):
         count, _, Y, *_ = carry
         V, _ = qr(Y)
         U, R = qr(multiply(Z, V))
         P, s, Qt = svd(R)
-        U, V = matmul(U, P), matmul(V, Qt.T)
+        U = matmul(U, P)
+        V = matmul(V, Qt.T)
         Y = multiply(Z.T, U)
-        left, whole = (jnp.linalg.norm(jnp.where(wanted, part, 0)) for part in (Y - V * s, Y))
+        left = jnp.linalg.norm(jnp.where(wanted, Y - V * s, 0))
+        whole = jnp.linalg.norm(jnp.where(wanted, Y, 0))
         # With nothing wanted (k = 0) the error is 0; NaN ends the loop.
         return count + 1, left / jnp.where(whole == 0, 1, whole), Y, U, s, V
 
-    def go_on(carry: Any) -> Array:
+    def go_on(carry):
         count, error, *_ = carry
         return (count < MAX_STEPS) & (error > rtol)
 
@@ -175,21 +187,24 @@ def _truncated_svd_jvp(k_max: int, exact: bool, primals: tuple, tangents: tuple)
     gap = s[:, None] ** 2 - s**2
     mixing = jnp.where(between, 1 / jnp.where(between, gap, 1), 0)
     a = matmul(matmul(U.T, E), V)
-    forth, back = (parts + parts.T for parts in (mixing * s[:, None] ** 2, mixing * s[:, None] * s))
-    inner = jnp.where(kept[:, None] & kept, a, 0) + forth * a + back * a.T
-    U_k, V_k = jnp.where(kept, U, 0), jnp.where(kept, V, 0)
-    right, left = matmul(E, V_k), matmul(U_k.T, E)  # of which the parts beyond U and V are
-    right, left = right - matmul(U, matmul(U.T, right)), left - matmul(matmul(left, V), Vt)
+    forth = mixing * s[:, None] ** 2
+    back = mixing * s[:, None] * s
+    inner = jnp.where(kept[:, None] & kept, a, 0) + (forth + forth.T) * a + (back + back.T) * a.T
+    U_k = jnp.where(kept, U, 0)
+    V_k = jnp.where(kept, V, 0)
+    # What E moves out of the spaces of U and V.
+    right = matmul(E, V_k)
+    right = right - matmul(U, matmul(U.T, right))
+    left = matmul(U_k.T, E)
+    left = left - matmul(matmul(left, V), Vt)
     matrix = matmul(matmul(U, inner), Vt) + matmul(right, V_k.T) + matmul(U_k, left)
 
     inverse = jnp.where(kept & (s > 0), 1 / jnp.where(s > 0, s, 1), 0)
-    U_rotation = matmul(U, (mixing * s[:, None]).T * a + (mixing * s).T * a.T) + right * inverse
-    V_rotation = matmul(V, (mixing * s[:, None]).T * a.T + (mixing * s).T * a) + left.T * inverse
+    of_rows = (mixing * s[:, None]).T
+    of_columns = (mixing * s).T
+    U_rotation = matmul(U, of_rows * a + of_columns * a.T) + right * inverse
+    V_rotation = matmul(V, of_rows * a.T + of_columns * a) + left.T * inverse
     U_dot = matmul(U_rotation, matmul(U.T, found.U))
     V_dot = matmul(V_rotation, matmul(V.T, found.V))
     s_dot = jnp.sum(found.U * matmul(E, found.V), axis=0)
     return found, TruncatedSVD(matrix, U_dot, s_dot, V_dot, jnp.zeros_like(found.error))
-
-
-OVERSAMPLING = 8
-MAX_STEPS = 40

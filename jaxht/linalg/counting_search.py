@@ -1,0 +1,237 @@
+"""The search for the k largest of some keys, by counting how many reach a threshold.
+
+IEEE magnitudes order like their bit patterns read as integers, so the k-th largest is found exactly
+by searching its bits, two in each counting pass over the data, and fewer wherever a threshold
+already separates exactly k entries, which is the usual case. Working on integers also keeps
+subnormals apart on hardware that flushes them to 0. A pass takes counts from the data and nothing
+else, so arrays that are sharded over devices stay where they are."""
+
+import functools
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.custom_batching import custom_vmap
+
+from jaxht._typing import Array
+from jaxht.linalg.counts import (
+    LONG,
+    Count,
+    add,
+    count_true,
+    equals,
+    reaches,
+    split_axes,
+    to_digits,
+)
+
+__all__ = ["mark_largest"]
+
+
+@custom_vmap
+def mark_largest(pieces: tuple[Array, ...], k: Count) -> tuple[Array, ...]:
+    """Masks of the k largest keys of all ``pieces`` together, whose leading axes are those of k:
+    the lanes.
+
+    Its batching rule turns vmapped axes into leading axes of the one flat search below: a while
+    loop batched lane by lane carries a predicate and selects in every pass, which doubles the time.
+    (Within, no ``jnp.arange``: before JAX 0.8 it is a constant of the traced function, and the rule
+    is refused where a branch on lanes has batched it.)"""
+    leading = k[0].shape
+    lanes = math.prod(leading)
+    if not lanes:
+        return tuple(jnp.zeros(piece.shape, bool) for piece in pieces)
+    flat = [piece.reshape(lanes, *piece.shape[len(leading) :]) for piece in pieces]
+    masks = _find_masks(flat, tuple(digit.reshape(lanes) for digit in k))
+    return tuple(mask.reshape(piece.shape) for mask, piece in zip(masks, pieces, strict=True))
+
+
+@mark_largest.def_vmap
+def _mark_largest_vmapped(
+    axis_size: int, in_batched: list, pieces: tuple[Array, ...], k: Count
+) -> tuple[tuple[Array, ...], tuple[bool, ...]]:
+    def move_lanes_first(arg, batched):
+        return arg if batched else jnp.broadcast_to(arg, (axis_size, *arg.shape))
+
+    pieces_batched, k_batched = in_batched
+    pieces = tuple(map(move_lanes_first, pieces, pieces_batched))
+    return mark_largest(pieces, tuple(map(move_lanes_first, k, k_batched))), (True,) * len(pieces)
+
+
+#: Vectors of at most so many entries are compared pair by pair.
+MAX_RANKED_ENTRIES = 16
+
+
+@jax.jit
+def _find_masks(pieces: list[Array], k: Count) -> list[Array]:
+    """For each lane (the first axis) the masks of its k[lane] largest keys, which are not negative.
+
+    Jitted, since loops and branches outside of any jit are compiled anew in each call, and so that
+    a program that selects in many places traces this once for each shape."""
+    if len(pieces) > 1 or len(k) > 1 or pieces[0].ndim != 2 or pieces[0].shape[1] >= LONG:
+        return _search_masks(pieces, k)
+    (keys,) = pieces
+    if keys.shape[1] <= MAX_RANKED_ENTRIES:
+
+        def compare_ranks():
+            return _rank(keys) < k[0][:, None]
+
+        def keep_none():
+            return jnp.zeros(keys.shape, bool)
+
+        return [lax.cond(keys[0, 0] >= 0, compare_ranks, keep_none)]
+    return lax.platform_dependent(pieces, k, cpu=_search_masks, default=_sort_masks)
+
+
+def _sort_masks(pieces: list[Array], k: Count) -> list[Array]:
+    """The same for one array (lanes, d) by a sort: a GPU waits for the host in each pass of a
+    search.
+
+    The mask is made of the order alone, so that it has exactly k entries whatever XLA computes
+    anew."""
+    (keys,) = pieces
+    lane = lax.broadcasted_iota(jnp.int32, keys.shape, 0)
+    index = lax.broadcasted_iota(jnp.int32, keys.shape, 1)
+    # Falling keys, then rising indices.
+    _, order = lax.sort((~keys, index), dimension=1, is_stable=True, num_keys=1)
+    none = jnp.zeros(keys.shape, bool)
+    return [none.at[lane, order].set(index < k[0][:, None], unique_indices=True)]
+
+
+class _Search(NamedTuple):
+    """The state of a search.
+
+    Attributes:
+        keys: the keys, or the numbers of tied ones.
+        threshold: (lanes,) at least k keys reach it.
+        shift: (lanes,) the lower of the two bits that are searched next; or that the search has
+            ended: EXACT, at a threshold that exactly k keys reach, or TIED, at the k-th largest
+            key, which more than k keys reach.
+        digit: (lanes,) how often ties were numbered.
+    """
+
+    keys: list[Array]
+    threshold: Array
+    shift: Array
+    digit: Array
+
+
+EXACT = -1
+TIED = -2
+
+
+def _search_masks(pieces: list[Array], k: Count) -> list[Array]:
+    """The same for several arrays of any shapes by counting passes.
+
+    A threshold is searched until exactly k keys reach it. Where that ends at the k-th largest key,
+    which further keys equal, ties are numbered and the search goes on among the numbers: one loop,
+    and so one program, does both. Where the numbers need two digits, it goes on once more, among
+    those with the same first digit.
+
+    The masks compare what the loop carries, so that all comparisons see the same bits: XLA would
+    otherwise compute the caller's values anew for each use, in kernels that round differently, and
+    the k-th largest of one need not be that of the other. (An optimization barrier does not prevent
+    that on CPU.)"""
+    dtype = pieces[0].dtype
+    shapes = [piece.shape[1:] for piece in pieces]
+    total = sum(map(math.prod, shapes))
+    wide = len(k) > 1
+    # How many leading axes make the first digit of an entry's number, the others the second.
+    splits = [split_axes(shape) if wide else len(shape) for shape in shapes]
+    leading = [math.prod(shape[:split]) for shape, split in zip(shapes, splits, strict=True)]
+    trailing = max(math.prod(shape[split:]) for shape, split in zip(shapes, splits, strict=True))
+    beyond = jnp.asarray(jnp.iinfo(dtype).max, dtype)
+
+    def count_reaching(trials, keys):
+        return count_true([keys >= _align(trial, keys) for trial in trials], wide)
+
+    def search_threshold(search):
+        def search_two_bits(carry):
+            threshold, shift = carry
+            searching = shift >= 0
+            step = jnp.maximum(shift, 0).astype(dtype)
+            trials = [threshold + (jnp.asarray(i, dtype) << step) for i in (1, 2, 3)]
+            # Where the sum has wrapped, it is below the threshold.
+            trials = [jnp.where(trial < threshold, beyond, trial) for trial in trials]
+            counts = [count_reaching(trials, keys) for keys in search.keys]
+            totals = [add(of_pieces) for of_pieces in zip(*counts, strict=True)]
+            enough = [reaches(count, k).astype(dtype) for count in totals]
+            reached = sum(enough, jnp.zeros_like(threshold))
+            exact = functools.reduce(jnp.logical_or, [equals(count, k) for count in totals])
+            higher = jnp.where(searching, threshold + (reached << step), threshold)
+            return higher, jnp.where(searching, jnp.where(exact, EXACT, shift - 2), shift)
+
+        threshold, shift = lax.while_loop(
+            lambda carry: jnp.any(carry[1] >= 0), search_two_bits, (search.threshold, search.shift)
+        )
+        digit = search.digit
+
+        def number_ties():
+            # More entries share the k-th key of a lane than may be selected: the first of them are.
+            # Their numbers fall along the pieces and rows.
+            tied = shift == TIED
+
+            def number(keys, piece):
+                shape = shapes[piece]
+                split = splits[piece]
+                number = sum(leading[piece:]) - _index(shape, range(split), dtype)
+                if wide:
+                    second = trailing - _index(shape, range(split, len(shape)), dtype)
+                    number = jnp.where(_align(digit, keys) == 0, number, second)
+                level = _align(threshold, keys)
+                numbered = jnp.where(keys == level, number, jnp.where(keys > level, beyond, 0))
+                return jnp.where(_align(tied, keys), numbered, keys)
+
+            highest = jnp.where(digit == 0, _highest_shift(sum(leading)), _highest_shift(trailing))
+            return _Search(
+                [number(keys, piece) for piece, keys in enumerate(search.keys)],
+                jnp.where(tied, 0, threshold),
+                jnp.where(tied, highest, shift),
+                jnp.where(tied, digit + 1, digit),
+            )
+
+        def go_on():
+            return _Search(search.keys, threshold, shift, digit)
+
+        return lax.cond(jnp.any(shift == TIED), number_ties, go_on)
+
+    none = equals(k, to_digits(0, wide))
+    none_or_all = none | equals(k, to_digits(total, wide))  # which takes no pass
+    shift = jnp.where(none_or_all, EXACT, _highest_shift(int(jnp.iinfo(dtype).max)))
+    threshold = jnp.where(none, beyond, jnp.zeros((), dtype))
+    start = _Search(pieces, threshold, shift, jnp.zeros_like(shift))
+    found = lax.while_loop(lambda search: jnp.any(search.shift >= 0), search_threshold, start)
+    return [keys >= _align(found.threshold, keys) for keys in found.keys]
+
+
+def _highest_shift(most: int) -> int:
+    return (most.bit_length() - 1) // 2 * 2
+
+
+def _index(shape: Sequence[int], axes: range, dtype: jnp.dtype) -> Array:
+    """The index of every entry of an array of that shape among those along some adjacent axes, in
+    row-major order."""
+    index = jnp.zeros(shape, dtype)
+    for axis in axes:
+        index += math.prod(shape[axis + 1 : axes.stop]) * lax.broadcasted_iota(dtype, shape, axis)
+    return index
+
+
+def _rank(keys: Array) -> Array:
+    """How many keys precede each along the short last axis, the larger and, of equal ones, the
+    lower index first."""
+    index = lax.iota(jnp.int32, keys.shape[-1])
+    rank = jnp.zeros(keys.shape, jnp.int32)
+    for i in range(keys.shape[-1]):
+        column = keys[:, i, None]
+        precedes = jnp.where(i < index, column >= keys, column > keys)
+        rank += precedes.astype(jnp.int32)
+    return rank
+
+
+def _align(values: Array, keys: Array) -> Array:
+    """``values`` (lanes,) in a shape that broadcasts against ``keys`` (lanes, ...)."""
+    return values.reshape(-1, *[1] * (keys.ndim - 1))
