@@ -1,6 +1,5 @@
 """Adaptively regularised hard thresholding."""
 
-import functools
 import math
 from typing import NamedTuple
 
@@ -142,6 +141,7 @@ class ARHT(Solver):
     lower: Numeric = signed(default=0.0)
 
     needs_key = True
+    step_limit = 10_000  # the bisection ends before
 
     @staticmethod
     def theory(k: int, d: int, rtol: float = 1e-3) -> "ARHT":
@@ -153,35 +153,45 @@ class ARHT(Solver):
             d: number of coordinates, an int.
             rtol: tolerance of the bisection, relative to ``|f(0) - lower|``.
         """
-        num_cores = math.ceil(5 * math.log(6 * d * math.log(1 / rtol)))
-        return ARHT(rtol, num_cores, 1.0, math.ceil(2 * k * math.log(3 / rtol)))
-
-    def max_steps(self, constraint: SelectionConstraint) -> int:
-        """10 000 steps; the bisection ends before."""
-        return 10_000
+        num_cores = 5 * math.log(6 * d * math.log(1 / rtol))
+        core_steps = 2 * k * math.log(3 / rtol)
+        return ARHT(rtol, math.ceil(num_cores), 1.0, math.ceil(core_steps))
 
     def init(
         self, objective: Objective, constraint: SelectionConstraint, x0: Array, key: PRNGKey | None
     ) -> Step[ARHTState]:
-        """x0, the minimiser of f on the start's support, the cores there, and the first guess."""
+        """The cores on the support of x0, and the first guess."""
         check_selection(constraint)
         # Where nothing is better than x0, x0 minimises f on its support.
         iterate = evaluate(objective, x0)
-        rho = 2 * objective.majorant().coordinate_norm() if self.rho is None else self.rho
+        rho = self.rho
+        if rho is None:
+            rho = 2 * objective.majorant().coordinate_norm()
         S = complete_selection(objective, constraint, x0)
+        support = constraint.support(S)
         R = jnp.ones_like(S)
-        ridges = jnp.stack([jnp.zeros_like(x0), self._ridge(constraint, R, rho)])
-        both = jax.vmap(lambda ridge: refit(objective, constraint.support(S), x0, ridge))(ridges)
-        minimum, regular = (jax.tree.map(lambda leaf, i=i: leaf[i], both) for i in range(2))
-        core = Core(S, R, regular.x, regular.pred, jnp.array(False))
-        cores = jax.tree.map(
-            lambda leaf: jnp.broadcast_to(leaf, (self.num_cores, *leaf.shape)), core
-        )
+        no_ridge = jnp.zeros_like(x0)
+        ridges = jnp.stack([no_ridge, _ridge(constraint, R, rho)])
+        both = jax.vmap(lambda ridge: refit(objective, support, x0, ridge))(ridges)
+        minimum = jax.tree.map(lambda leaf: leaf[0], both)
+        regularised = jax.tree.map(lambda leaf: leaf[1], both)
+        core = Core(S, R, regularised.x, regularised.pred, jnp.array(False))
+
+        def repeat(leaf):
+            return jnp.broadcast_to(leaf, (self.num_cores, *leaf.shape))
+
+        cores = jax.tree.map(repeat, core)
+
         value = objective.value(minimum.x, minimum.pred)
-        origin = objective.start()
-        span = jnp.abs(objective.value(origin, objective.predict(origin)) - self.lower)
-        low = self._bound(jnp.asarray(self.lower, x0.dtype), value, span)
-        search = Search(low, (low + value) / 2, span, jnp.zeros((), jnp.int32))
+        origin = evaluate(objective, objective.start())
+        span = jnp.abs(origin.value - self.lower)
+        low = self._lower(jnp.asarray(self.lower, x0.dtype), value, span)
+        search = Search(
+            low=low,
+            guess=(low + value) / 2,
+            span=span,
+            num_steps=jnp.zeros((), jnp.int32),
+        )
         return iterate, ARHTState(key, rho, minimum, cores, cores, search), Info()
 
     def step(
@@ -193,44 +203,55 @@ class ARHT(Solver):
     ) -> Step[ARHTState]:
         """A step of every core that has not ended; where one has reached the guess or all are
         stuck, the next guess."""
-        start, cores, search = state.minimum, state.cores, state.search
+        search = state.search
         key, *keys = jax.random.split(state.key, self.num_cores + 1)
 
-        def advance_core(core, key):
-            take_step = functools.partial(self._core_step, objective, constraint, state.rho, search)
-            return lax.cond(core.ended, lambda core, key: (core, start), take_step, core, key)
+        def stay(core, key):
+            return core, state.minimum
 
-        mapped = subproblem(objective, constraint).map_refits(
-            advance_core, batch_size=self.num_cores
-        )
-        moved, minima = mapped(cores, jnp.stack(keys))
-        minima = jax.tree.map(
-            lambda first, others: jnp.concatenate([first[None], others]), start, minima
-        )
+        def move(core, key):
+            return self._core_step(objective, constraint, state.rho, search, core, key)
+
+        def advance_core(core, key):
+            return lax.cond(core.ended, stay, move, core, key)
+
+        problem = subproblem(objective, constraint)
+        advance_cores = problem.map_refits(advance_core, batch_size=self.num_cores)
+        cores, minima = advance_cores(state.cores, jnp.stack(keys))
+
+        def prepend(first, others):
+            return jnp.concatenate([first[None], others])
+
+        minima = jax.tree.map(prepend, state.minimum, minima)
         values = jax.vmap(objective.value)(minima.x, minima.pred)
-        best = jax.tree.map(lambda leaf: leaf[jnp.argmin(values)], minima)
+        least = jnp.argmin(values)
+        best = jax.tree.map(lambda leaf: leaf[least], minima)
         new = evaluate(objective, best)
         accepted = ~(iterate.value <= new.value)  # NaN is accepted
         found = tree_where(accepted, new, iterate)
 
         eps = self.rtol * search.span
         reached = jnp.min(values) <= search.guess
-        over = jnp.all(moved.ended)
-        failed = over & ~reached & (found.value > search.guess + eps / 3)
-        low = self._bound(jnp.where(failed, search.guess, search.low), found.value, search.span)
-        next_guess = reached | over
-        guess = jnp.where(next_guess, (low + found.value) / 2, search.guess)
-        num_steps = jnp.where(next_guess, 0, search.num_steps + 1)
+        all_ended = jnp.all(cores.ended)
+        failed = all_ended & ~reached & (found.value > search.guess + eps / 3)
+        low = jnp.where(failed, search.guess, search.low)
+        low = self._lower(low, found.value, search.span)
+        is_next = reached | all_ended
+        next_search = search._replace(
+            low=low,
+            guess=jnp.where(is_next, (low + found.value) / 2, search.guess),
+            num_steps=jnp.where(is_next, 0, search.num_steps + 1),
+        )
         info = Info(
-            full_gradients=jnp.sum(~cores.ended, dtype=jnp.int32),
+            full_gradients=count(~state.cores.ended),
             status=jnp.where(found.value - low <= eps, Status.FINISHED, Status.RUNNING),
             accepted=accepted,
             refit_converged=best.converged,
         )
         state = state._replace(
             key=key,
-            cores=tree_where(next_guess, state.first, moved),
-            search=Search(low, guess, search.span, num_steps),
+            cores=tree_where(is_next, state.first, cores),
+            search=next_search,
         )
         return found, state, info
 
@@ -246,7 +267,7 @@ class ARHT(Solver):
         """The core after a swap or a draw, and a refit: of f on the new S, or after a draw of g on
         the old one."""
         S, R, x, pred, _ = core
-        ridge = self._ridge(constraint, R, rho)
+        ridge = _ridge(constraint, R, rho)
 
         def g_R(x, pred):
             return objective.value(x, pred) + jnp.vdot(x, ridge * x) / 2
@@ -256,19 +277,20 @@ class ARHT(Solver):
         i = best_item(constraint.scores(descent), ~S)
         j = best_item(-size, S & ~constraint.always_active)
         S_new = swap(constraint, S, i, j)
-        x_new = refit(objective, constraint.support(S_new), x, ridge)
+        swapped = refit(objective, constraint.support(S_new), x, ridge)
 
         value = g_R(x, pred)
         k = jnp.asarray(constraint.limit).astype(x.dtype)
         required = self.progress / k * (value - search.guess)
         rounding = ROUNDING_ULPS * float(jnp.finfo(x.dtype).eps) * jnp.abs(value)
-        accepted = value - g_R(x_new.x, x_new.pred) >= jnp.maximum(required, rounding)
+        decrease = value - g_R(swapped.x, swapped.pred)
+        accepted = decrease >= jnp.maximum(required, rounding)
 
         candidates = S & R & (size > 0)
         log_chance = jnp.where(candidates, 2 * jnp.log(size), -jnp.inf).ravel()
         drawn = jax.random.categorical(key, log_chance).astype(jnp.int32)
-        is_drawn = (jnp.arange(S.size, dtype=jnp.int32) == drawn).reshape(S.shape)
-        R_new = R & ~(is_drawn & candidates)
+        is_drawn = jnp.arange(S.size, dtype=jnp.int32) == drawn
+        R_new = R & ~(is_drawn.reshape(S.shape) & candidates)
 
         stuck = ~jnp.any(candidates)
         out_of_steps = jnp.array(False)
@@ -278,17 +300,25 @@ class ARHT(Solver):
             out_of_steps = search.num_steps + 1 >= self.core_steps
         # One refit serves both: of f on the new S, or of g with the new R on the old one.
         S = jnp.where(accepted, S_new, S)
-        penalty = jnp.where(accepted, 0, self._ridge(constraint, R_new, rho))
-        other = refit(objective, constraint.support(S), jnp.where(accepted, x_new.x, x), penalty)
-        x, pred = tree_where(accepted, (x_new.x, x_new.pred), (other.x, other.pred))
-        R = jnp.where(accepted, R, R_new)
-        return Core(S, R, x, pred, (~accepted & stuck) | out_of_steps), other
+        ridge = jnp.where(accepted, 0, _ridge(constraint, R_new, rho))
+        x = jnp.where(accepted, swapped.x, x)
+        other = refit(objective, constraint.support(S), x, ridge)
+        new = tree_where(accepted, swapped, other)
+        core = Core(
+            S=S,
+            R=jnp.where(accepted, R, R_new),
+            x=new.x,
+            pred=new.pred,
+            ended=(~accepted & stuck) | out_of_steps,
+        )
+        return core, other
 
-    def _ridge(self, constraint: SelectionConstraint, R: Array, rho: Array) -> Array:
-        """rho on the coordinates of R, 0 elsewhere; shaped like x."""
-        return jnp.where(constraint.support(R).mask, rho, 0)
+    def _lower(self, low: Array, value: Array, span: Array) -> Array:
+        """The lower bound, or ``value - span`` where a value of f has shown it to be none."""
+        is_refuted = value < low - self.rtol * span
+        return jnp.where(is_refuted, value - span, low)
 
-    def _bound(self, low: Array, value: Array, span: Array) -> Array:
-        """A bound that a value of f has shown to be none is moved: as far below that value as it
-        was from f(0)."""
-        return jnp.where(value < low - self.rtol * span, value - span, low)
+
+def _ridge(constraint: SelectionConstraint, R: Array, rho: Array) -> Array:
+    """The weights of the regulariser, shaped like x."""
+    return jnp.where(constraint.support(R).mask, rho, 0)

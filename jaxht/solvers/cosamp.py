@@ -80,15 +80,12 @@ class CoSaMP(Solver):
 
     fixed_point_test = True
     keeps_best = True
-
-    def max_steps(self, constraint: SelectionConstraint) -> int:
-        """100 steps; most runs end within ten."""
-        return 100
+    step_limit = 100  # most runs end within ten steps
 
     def init(
         self, objective: Objective, constraint: SelectionConstraint, x0: Array, key: PRNGKey | None
     ) -> Step[CoSaMPState]:
-        """The first Omega, from x0, which need not minimise f on its own support."""
+        """The first Omega."""
         return init_merged(objective, constraint, x0, self.expand)
 
     def step(
@@ -99,12 +96,7 @@ class CoSaMP(Solver):
         state: CoSaMPState,
     ) -> Step[CoSaMPState]:
         """Refit on Omega and prune; then the next Omega."""
-        b = refit(objective, state.omega, iterate.x)
-        x, _ = constraint.project(b.x)
-        new = evaluate(objective, x)
-        state, status = next_omega(objective, constraint, new, self.expand, state)
-        info = Info(full_gradients=1, projections=2, status=status, refit_converged=b.converged)
-        return new, state, info
+        return step_merged(objective, constraint, iterate, state, self.expand)
 
 
 @pytree
@@ -140,15 +132,12 @@ class GraSP(Solver):
 
     fixed_point_test = True
     keeps_best = True
-
-    def max_steps(self, constraint: SelectionConstraint) -> int:
-        """100 steps; most runs end within ten."""
-        return 100
+    step_limit = 100  # most runs end within ten steps
 
     def init(
         self, objective: Objective, constraint: SelectionConstraint, x0: Array, key: PRNGKey | None
     ) -> Step[CoSaMPState]:
-        """The first Omega, from x0, which need not minimise f on its own support."""
+        """The first Omega."""
         return init_merged(objective, constraint, x0, self.expand)
 
     def step(
@@ -159,15 +148,7 @@ class GraSP(Solver):
         state: CoSaMPState,
     ) -> Step[CoSaMPState]:
         """Refit on Omega, prune, and refit on what is left; then the next Omega."""
-        found = refit(objective, state.omega, iterate.x)
-        x, support = constraint.project(found.x)
-        if self.debias:
-            found = refit(objective, support, x)
-            x = found
-        new = evaluate(objective, x)
-        state, status = next_omega(objective, constraint, new, self.expand, state)
-        info = Info(full_gradients=1, projections=2, status=status, refit_converged=found.converged)
-        return new, state, info
+        return step_merged(objective, constraint, iterate, state, self.expand, self.debias)
 
 
 @pytree
@@ -202,15 +183,12 @@ class SubspacePursuit(Solver):
 
     fixed_point_test = True
     keeps_best = True
-
-    def max_steps(self, constraint: SelectionConstraint) -> int:
-        """100 steps; most runs end within ten."""
-        return 100
+    step_limit = 100  # most runs end within ten steps
 
     def init(
         self, objective: Objective, constraint: SelectionConstraint, x0: Array, key: PRNGKey | None
     ) -> Step[SubspacePursuitState]:
-        """The first Omega, from x0, which need not minimise f on its own support."""
+        """The first Omega."""
         iterate, merged, info = init_merged(objective, constraint, x0, 1)
         return iterate, SubspacePursuitState(merged, jnp.array(True)), info
 
@@ -244,12 +222,33 @@ class SubspacePursuit(Solver):
 def init_merged(
     objective: Objective, constraint: SelectionConstraint, x0: Array, expand: int
 ) -> Step[CoSaMPState]:
-    """The iterate at x0, and the first Omega."""
+    """The first Omega, from x0, which need not minimise f on its own support."""
     check_selection(constraint)
     iterate = evaluate(objective, x0)
     omega = merge_supports(objective, constraint, iterate, expand)
     info = Info(full_gradients=1, projections=1, refit_converged=False)
     return iterate, CoSaMPState(omega, CycleDetector.init(omega)), info
+
+
+def step_merged(
+    objective: Objective,
+    constraint: SelectionConstraint,
+    iterate: Iterate,
+    state: CoSaMPState,
+    expand: int,
+    debias: bool = False,
+) -> Step[CoSaMPState]:
+    """Refit on Omega, prune, with ``debias`` refit on what is left, and find the next Omega."""
+    found = refit(objective, state.omega, iterate.x)
+    x, support = constraint.project(found.x)
+    if debias:
+        found = refit(objective, support, x)
+        new = evaluate(objective, found)
+    else:
+        new = evaluate(objective, x)
+    state, status = next_omega(objective, constraint, new, expand, state)
+    info = Info(full_gradients=1, projections=2, status=status, refit_converged=found.converged)
+    return new, state, info
 
 
 def next_omega(

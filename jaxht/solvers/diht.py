@@ -1,5 +1,6 @@
 """Dual iterative hard thresholding, with all samples or with random blocks of them."""
 
+import functools
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -175,25 +176,28 @@ class DIHT(Solver):
         self, objective: LinearModel, constraint: Constraint, iterate: Iterate, state: DIHTState
     ) -> Step[DIHTState]:
         """``inner_steps`` updates of alpha, then x from the best one."""
-        bounds, coupling, first = state.bounds, state.coupling, state.num_updates
-        loss, y = conjugate_loss(objective), objective.y
+        bounds = state.bounds
+        loss = conjugate_loss(objective)
+        y = objective.y
         patience = PATIENCE_UPDATES if self.step_size is None else None
 
         def update(i, ascent):
-            alpha = ascent.point.alpha
-            g = supergradient(objective, alpha, objective.predict(ascent.point.w))
+            point = ascent.point
+            g = supergradient(objective, point.alpha, objective.predict(point.w))
             # Of D / c: with c = 1 / n, g is as small as the curvature that divides it.
-            curvature = objective.weight(loss.conjugate_curvature(alpha, y) + coupling)
-            eta = ascent_step(self, ascent.scale, first + i, curvature)
-            alpha = loss.within(alpha + eta * g, y)
-            return ascent.move(dual_point(objective, constraint, alpha, bounds.columns), patience)
+            curvature = loss.conjugate_curvature(point.alpha, y) + state.coupling
+            curvature = objective.weight(curvature)
+            eta = ascent_step(self, ascent.scale, state.num_updates + i, curvature)
+            alpha = loss.within(point.alpha + eta * g, y)
+            point = dual_point(objective, constraint, alpha, bounds.columns)
+            return ascent.move(point, patience)
 
         m = self.inner_steps
         ascent = lax.fori_loop(0, m, update, state.ascent)
         new, info = primal_from_dual(
             objective, constraint, iterate, ascent.best, bounds, self.debias
         )
-        state = DIHTState(ascent, bounds, coupling, first + m)
+        state = state._replace(ascent=ascent, num_updates=state.num_updates + m)
         return new, state, replace(info, full_gradients=m, projections=m)
 
 
@@ -247,10 +251,7 @@ class SDIHT(Solver):
     debias: bool = static(default=True)
 
     needs_key = True
-
-    def max_steps(self, constraint: Constraint) -> int:
-        """100 epochs."""
-        return 100
+    step_limit = 100  # epochs
 
     def init(
         self, objective: LinearModel, constraint: Constraint, x0: Array, key: PRNGKey | None
@@ -279,39 +280,46 @@ class SDIHT(Solver):
         self, objective: LinearModel, constraint: Constraint, iterate: Iterate, state: SDIHTState
     ) -> Step[SDIHTState]:
         """One epoch of updates of alpha, then x from the best one."""
-        ascent, bounds, couplings, first, key = state
-        key, draws = jax.random.split(key)
+        ascent = state.ascent
+        bounds = state.bounds
+        key, draws = jax.random.split(state.key)
         n = objective.num_samples
         b = self.batch_size
         loss = conjugate_loss(objective)
-        num_blocks = len(couplings)
+        num_blocks = len(state.couplings)
         shares = objective.weight(jnp.ones(n, objective.dtype))
+        take = functools.partial(jnp.take, mode="clip")
 
         def update(i, carry):
             alpha, z = carry
             number = jax.random.bits(jax.random.fold_in(draws, i), (), jnp.uint32) % num_blocks
             indices = number.astype(jnp.int32) * b + lax.iota(jnp.int32, b)
-            a, y, share = (jnp.take(v, indices, mode="clip") for v in (alpha, objective.y, shares))
+            a = take(alpha, indices)
+            y = take(objective.y, indices)
+            share = take(shares, indices)
             rows = objective.design.rows(indices)
             u = rows.matvec(constraint.project(z)[0])
             if objective.offset is not None:
-                u += jnp.take(objective.offset, indices, mode="clip")
+                u += take(objective.offset, indices)
             g = share * (u - loss.conjugate_derivative(a, y))
-            curvature = loss.conjugate_curvature(a, y) + share * couplings[number]
-            eta = ascent_step(self, ascent.scale, first + i, share * curvature)
+            curvature = loss.conjugate_curvature(a, y) + share * state.couplings[number]
+            eta = ascent_step(self, ascent.scale, state.num_updates + i, share * curvature)
             change = jnp.where(indices < n, loss.within(a + eta * g, y) - a, 0)
             alpha = alpha.at[indices].add(change, mode="drop")
             return alpha, z - rows.rmatvec(share * change) / objective.penalty
 
-        m = num_blocks if self.inner_steps is None else self.inner_steps
+        m = self.inner_steps
+        if m is None:
+            m = num_blocks
         alpha, _ = lax.fori_loop(0, m, update, (ascent.point.alpha, ascent.point.z))
         alpha = loss.within(alpha, objective.y)
         patience = PATIENCE_EPOCHS if self.step_size is None else None
-        moved = ascent.move(dual_point(objective, constraint, alpha, bounds.columns), patience)
+        point = dual_point(objective, constraint, alpha, bounds.columns)
+        ascent = ascent.move(point, patience)
         new, info = primal_from_dual(
-            objective, constraint, iterate, moved.best, bounds, self.debias
+            objective, constraint, iterate, ascent.best, bounds, self.debias
         )
-        state = SDIHTState(moved, bounds, couplings, first + m, key)
+        state = state._replace(ascent=ascent, num_updates=state.num_updates + m, key=key)
         return new, state, replace(info, sample_gradients=m * b, projections=m)
 
 
@@ -328,18 +336,16 @@ def init_dual(
     columns = column_bound(objective)
     alpha = dual_variables(objective, iterate.pred)
     origin = conjugate_loss(objective).within(jnp.zeros_like(alpha), objective.y)
-    both = jax.vmap(lambda alpha: dual_point(objective, constraint, alpha, columns))(
+    points = jax.vmap(lambda alpha: dual_point(objective, constraint, alpha, columns))(
         jnp.stack([alpha, origin])
     )
-    point = jax.tree.map(lambda leaf: leaf[0], both)
-    bounds = Bounds(both.value[1], columns)
-    scale = jnp.ones((), objective.dtype) if step_size is None else jnp.asarray(step_size)
+    point = jax.tree.map(lambda leaf: leaf[0], points)
+    bounds = Bounds(floor=points.value[1], columns=columns)
+    scale = jnp.asarray(1 if step_size is None else step_size, objective.dtype)
     ascent = Ascent(point, point, scale, jnp.zeros((), jnp.int32))
     status = jnp.where(objective.penalty > 0, Status.RUNNING, Status.NO_DUAL)
-    info = Info(
-        status=check_step_size(scale, status), gap=duality_gap(objective, iterate, point, bounds)
-    )
-    return iterate, ascent, bounds, info
+    gap = duality_gap(objective, iterate, point, bounds)
+    return iterate, ascent, bounds, Info(status=check_step_size(scale, status), gap=gap)
 
 
 def duality_gap(objective: LinearModel, iterate: Iterate, best: DualPoint, bounds: Bounds) -> Array:
@@ -371,7 +377,8 @@ def primal_from_dual(
     converged: Array | bool = True
     if debias:
         found = refit(objective, constraint.support_of(x), x)
-        x, converged = found.x, found.converged
+        x = found.x
+        converged = found.converged
     new = evaluate(objective, x)  # by a product, whose rounding error is bounded
     accepted = ~(iterate.value <= new.value)  # NaN is accepted
     new = tree_where(accepted, new, iterate)

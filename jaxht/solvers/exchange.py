@@ -76,7 +76,7 @@ class OMPR(Solver):
     def init(
         self, objective: Objective, constraint: SelectionConstraint, x0: Array, key: PRNGKey | None
     ) -> Step[ExchangeState]:
-        """x0, and S, on which the first step refits."""
+        """The selection on which the first step refits."""
         return init_exchange(objective, constraint, x0)
 
     def step(
@@ -135,7 +135,7 @@ class ExhaustiveLocalSearch(Solver):
     def init(
         self, objective: Objective, constraint: SelectionConstraint, x0: Array, key: PRNGKey | None
     ) -> Step[ExchangeState]:
-        """x0, and S, on which the first step refits."""
+        """The selection on which the first step refits."""
         return init_exchange(objective, constraint, x0)
 
     def step(

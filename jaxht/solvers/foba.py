@@ -106,7 +106,7 @@ class FoBa(Solver):
         iterate: Iterate,
         state: FoBaState,
     ) -> Step[FoBaState]:
-        """Backward or forward; the first step refits on the support of x0, if it has one."""
+        """A step backward or forward; the first one refits on the support of x0, if any."""
         S, gains, refit_only = state
         size = count(S)
 

@@ -1,5 +1,6 @@
 """Hard thresholding pursuit, full and partial."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple, cast
 
@@ -9,13 +10,21 @@ from jaxht._dataclass import integer, pytree, static
 from jaxht._typing import Array, Numeric, PRNGKey
 from jaxht.constraints import (
     Constraint,
+    ModelSubspace,
     SelectionConstraint,
     Support,
     check_selection,
 )
 from jaxht.objectives.objective import Objective
 from jaxht.solvers.iterate import Info, Iterate, check_step_size, evaluate
-from jaxht.solvers.pursuit import Backtracking, FixedStep, NesterovPoint, pursuit_step_size
+from jaxht.solvers.pursuit import (
+    Backtracking,
+    FindSupport,
+    FixedStep,
+    NesterovPoint,
+    Point,
+    pursuit_step_size,
+)
 from jaxht.solvers.solver import Solver, Step
 from jaxht.subproblems import refit
 
@@ -115,40 +124,35 @@ class HTP(Solver):
         self, objective: Objective, constraint: Constraint, x0: Array, key: PRNGKey | None
     ) -> Step[HTPState]:
         """The first support, from x0, which need not minimise f on its own support."""
-        eta = pursuit_step_size(objective, constraint, self.step_size, self.backtrack)
         iterate = evaluate(objective, x0)
-        gradient = objective.gradient(x0, iterate.pred)
 
-        def find(eta):
-            return constraint.project(x0 - eta * gradient, x0)[1]
+        def threshold(z):
+            return constraint.project(z, x0)[1]
 
-        search = Backtracking.init(find, eta) if self.backtrack else FixedStep.init(find, eta)
-        given = self.step_size is not None or self.backtrack
-        extrapolates = self.nesterov and not given and not constraint.coordinatewise
+        search, info = start_search(self, objective, constraint, iterate, threshold)
+        has_default_step = self.step_size is None and not self.backtrack
+        extrapolates = self.nesterov and has_default_step and not constraint.coordinatewise
         start = NesterovPoint.init(iterate) if extrapolates else None
-        return iterate, HTPState(search, start), start_info(eta)
+        return iterate, HTPState(search, start), info
 
     def step(
         self, objective: Objective, constraint: Constraint, iterate: Iterate, state: HTPState
     ) -> Step[HTPState]:
         """S3 on the current support, then S1 and S2 for the next one: no support is refitted
         twice."""
-        search, start = state
-        found = refit(objective, search.support, iterate.x)  # S3
-        new, search = search.accept(evaluate(objective, found), iterate)
-        if start is None:
-            x, pred = new.x, new.pred
-        else:
+        found = refit(objective, state.search.support, iterate.x)  # S3
+        new, search = state.search.accept(evaluate(objective, found), iterate)
+        start = state.start
+        point: Iterate | NesterovPoint = new
+        if start is not None:
             start = start.update(new, iterate)
-            x, pred = start.x, start.pred
-        gradient = objective.gradient(x, pred)
+            point = start
 
-        def find(eta):
-            z = x - eta * gradient  # S1
+        def threshold(z):
             return constraint.project(z, new.x)[1]  # S2
 
-        search, info = search.update(find)
-        return new, HTPState(search, start), step_info(info, found.converged)
+        search, info = search.update(gradient_step(objective, point, threshold))
+        return new, HTPState(search, start), replace(info, refit_converged=found.converged)
 
 
 @pytree
@@ -196,27 +200,22 @@ class PHT(Solver):
 
     fixed_point_test = True
     keeps_best = True
-
-    def max_steps(self, constraint: SelectionConstraint) -> int:
-        """100 steps."""
-        return 100
+    step_limit = 100
 
     def init(
         self, objective: Objective, constraint: SelectionConstraint, x0: Array, key: PRNGKey | None
     ) -> Step[PHTState]:
         """The first support, from x0."""
         check_selection(constraint)
-        eta = pursuit_step_size(objective, constraint, self.step_size, self.backtrack)
         iterate = evaluate(objective, x0)
-        gradient = objective.gradient(x0, iterate.pred)
         S = constraint.project(x0)[1].mask
         is_zero = jnp.all(x0 == 0)
 
-        def find(eta):
-            return self._find(constraint, x0 - eta * gradient, S, is_zero)
+        def threshold(z):
+            return self._threshold(constraint, z, S, is_zero)
 
-        search = Backtracking.init(find, eta) if self.backtrack else FixedStep.init(find, eta)
-        return iterate, PHTState(search), start_info(eta)
+        search, info = start_search(self, objective, constraint, iterate, threshold)
+        return iterate, PHTState(search), info
 
     def step(
         self,
@@ -228,35 +227,46 @@ class PHT(Solver):
         """x+ on the current support, then the next support."""
         found = refit(objective, state.search.support, iterate.x)  # x+
         new, search = state.search.accept(evaluate(objective, found), iterate)
-        gradient = objective.gradient(new.x, new.pred)
         S = cast(Support, search.accepted).mask
 
-        def find(eta):
-            return self._find(constraint, new.x - eta * gradient, S, jnp.array(False))
+        def threshold(z):
+            return self._threshold(constraint, z, S, jnp.array(False))
 
-        search, info = search.update(find)
-        return new, PHTState(search), step_info(info, found.converged)
+        search, info = search.update(gradient_step(objective, new, threshold))
+        return new, PHTState(search), replace(info, refit_converged=found.converged)
 
-    def _find(
+    def _threshold(
         self, constraint: SelectionConstraint, z: Array, S: Array, everything: Array
     ) -> Support:
         """S+ from z and S; where ``everything`` is True, all coordinates may enter."""
-        J = S | constraint.top_k(jnp.where(S, 0, z), self.r, None).mask | everything
+        entering = constraint.top_k(jnp.where(S, 0, z), self.r, None).mask
+        J = S | entering | everything
         return constraint.project(jnp.where(J, z, 0))[1]
 
 
-def start_info(step_size: Numeric) -> Info:
-    """The info of the start of a pursuit, whose x0 has not been refitted."""
-    return Info(
+def start_search(
+    solver: HTP | PHT,
+    objective: Objective,
+    constraint: Constraint,
+    iterate: Iterate,
+    threshold: Callable[[Array], ModelSubspace],
+) -> tuple[FixedStep | Backtracking, Info]:
+    """The search for supports from the iterate at x0, which has not been refitted."""
+    step_size = pursuit_step_size(objective, constraint, solver.step_size, solver.backtrack)
+    kind = Backtracking if solver.backtrack else FixedStep
+    search = kind.init(gradient_step(objective, iterate, threshold), step_size)
+    info = Info(
         full_gradients=1,
         projections=1,
         status=check_step_size(step_size),
         refit_converged=False,
     )
+    return search, info
 
 
-def step_info(info: Info, refit_converged: Array) -> Info:
-    """The info of a step of a pursuit, from that of its search for a support."""
-    return replace(
-        info, full_gradients=1, projections=1 + info.projections, refit_converged=refit_converged
-    )
+def gradient_step(
+    objective: Objective, point: Point, threshold: Callable[[Array], ModelSubspace]
+) -> FindSupport:
+    """The support of a gradient step from a point, as a function of the step size."""
+    gradient = objective.gradient(point.x, point.pred)
+    return lambda step_size: threshold(point.x - step_size * gradient)  # S1

@@ -74,10 +74,7 @@ class IHT(Solver):
 
     fixed_point_test = True
     needs_entries = False
-
-    def max_steps(self, constraint: Constraint) -> int:
-        """10 000 steps: convergence is linear, at a rate set by the restricted condition number."""
-        return 10_000
+    step_limit = 10_000  # convergence is linear, at a rate set by the restricted condition number
 
     def init(
         self, objective: Objective, constraint: Constraint, x0: Any, key: PRNGKey | None
@@ -95,10 +92,11 @@ class IHT(Solver):
     ) -> Step[IHTState]:
         """Gradient step with momentum, then threshold."""
         eta, prev = state
-        x, pred = iterate.x, iterate.pred
-        u = x
+        u = x = iterate.x
+        pred = iterate.pred
         if prev is not None:
             u = x + self.momentum * (x - prev.x)
+            state = IHTState(eta, iterate)
         if prev is not None and self.nesterov:
             # pred is linear in x, so the gradient at u needs no product beyond its own.
             pred_u = pred + self.momentum * (pred - prev.pred)
@@ -106,5 +104,4 @@ class IHT(Solver):
         else:
             gradient = objective.gradient(x, pred)
         x_next, _ = constraint.project(u - eta * gradient, x)
-        state = IHTState(eta, None if prev is None else iterate)
         return evaluate(objective, x_next), state, Info(full_gradients=1, projections=1)

@@ -37,6 +37,15 @@ class NIHTState(NamedTuple):
     start: NesterovPoint | None
 
 
+class Trial(NamedTuple):
+    """A step that is tried, with the gradient and the support there."""
+
+    iterate: Iterate
+    gradient: Leaf
+    support: ModelSubspace
+    accepted: Leaf
+
+
 @pytree
 class NIHT(Solver):
     r"""Iterative hard thresholding with the exact step on the current support: no step size to
@@ -85,10 +94,7 @@ class NIHT(Solver):
     nesterov: bool = static(default=True)
 
     fixed_point_test = True
-
-    def max_steps(self, constraint: Constraint) -> int:
-        """5 000 steps."""
-        return 5_000
+    step_limit = 5_000
 
     def init(
         self, objective: Objective, constraint: Constraint, x0: Array, key: PRNGKey | None
@@ -96,7 +102,8 @@ class NIHT(Solver):
         """The gradient at x0, and S."""
         iterate = evaluate(objective, x0)
         g = objective.gradient(x0, iterate.pred)
-        S = tree_where(jnp.any(x0 != 0), constraint.support_of(x0), constraint.project(-g)[1])
+        _, first_support = constraint.project(-g)
+        S = tree_where(jnp.any(x0 != 0), constraint.support_of(x0), first_support)
         rounding = ROUNDING_ULPS * jnp.finfo(x0.dtype).eps * jnp.abs(iterate.value)
         extrapolates = self.nesterov and not constraint.coordinatewise
         start = NesterovPoint.init(iterate) if extrapolates else None
@@ -107,19 +114,20 @@ class NIHT(Solver):
     ) -> Step[NIHTState]:
         """Exact step on the support, backtracking where it is too long."""
         g, S, rounding, start = state
-        if start is None:
-            x, pred = iterate.x, iterate.pred
-            most = iterate.value + rounding
-        else:  # a point outside of the set
-            x, pred = start.x, start.pred
-            most = jnp.inf
+        point: Iterate | NesterovPoint = iterate
+        most = iterate.value + rounding
+        if start is not None:
+            point = start
+            most = jnp.inf  # the point lies outside of the set
+        x = point.x
         g_S = S.restrict(g)
         # eta does not depend on the length of g_S, but in units of its largest entry no square
         # over- or underflows.
         scale = jnp.max(jnp.abs(g_S))
         flat = scale == 0
         v = g_S / jnp.where(flat, 1, scale)
-        curvature = objective.hessian(x, pred).quadratic_form(v, objective.predict(v))
+        hessian = objective.hessian(x, point.pred)
+        curvature = hessian.quadratic_form(v, objective.predict(v))
         eta = jnp.vdot(v, v) / jnp.where(flat, 1, curvature)
         eta = jnp.where(jnp.isfinite(eta), eta, 0)  # x stays, and the step size is reported
 
@@ -128,14 +136,18 @@ class NIHT(Solver):
             new = evaluate(objective, projected)
             gradient = objective.gradient(new.x, new.pred)
             move = new.x - x
-            same = S_new.equals(S) & (S_new.bounds is None)
+            is_same = S_new.equals(S) & (S_new.bounds is None)
             # Multiplied out: no division by a vanishing curvature; and in units of the move, as
             # above.
             length = jnp.max(jnp.abs(move))
             unit = move / jnp.where(length > 0, length, 1)
-            limit = jnp.where(same, 2, 1 - self.c) * length * jnp.vdot(unit, unit)
-            is_short = eta * jnp.vdot(unit, gradient - g) <= limit
-            return new, gradient, S_new, is_short & (new.value <= most)
+            margin = jnp.where(is_same, 2, 1 - self.c)
+            is_short = eta * jnp.vdot(unit, gradient - g) <= margin * length * jnp.vdot(unit, unit)
+            return Trial(new, gradient, S_new, is_short & (new.value <= most))
+
+        def is_refused(carry):
+            _, tries, trial = carry
+            return ~trial.accepted & (tries < MAX_TRIES)
 
         def shrink(carry):
             eta, tries, _ = carry
@@ -144,17 +156,16 @@ class NIHT(Solver):
 
         # A NaN is never accepted: the bound on tries ends the loop, and the runner reports
         # DIVERGED.
-        eta, tries, (new, g, S, _) = lax.while_loop(
-            lambda carry: ~carry[2][-1] & (carry[1] < MAX_TRIES),
-            shrink,
-            (eta, jnp.ones((), jnp.int32), attempt(eta)),
-        )
+        first = eta, jnp.ones((), jnp.int32), attempt(eta)
+        eta, tries, trial = lax.while_loop(is_refused, shrink, first)
+        new = trial.iterate
         # Where g_S = 0 x is stationary on its support, and a step of 0 is no failure.
         status = check_step_size(jnp.where(flat, 1, eta))
+        gradient = trial.gradient
         full_gradients = tries
         if start is not None:
             start = start.update(new, iterate)
-            g = objective.gradient(start.x, start.pred)
+            gradient = objective.gradient(start.x, start.pred)
             full_gradients = tries + 1
         info = Info(full_gradients=full_gradients, projections=tries, status=status)
-        return new, NIHTState(g, S, rounding, start), info
+        return new, NIHTState(gradient, trial.support, rounding, start), info

@@ -75,7 +75,7 @@ class OMP(Solver):
     def init(
         self, objective: Objective, constraint: SelectionConstraint, x0: Array, key: PRNGKey | None
     ) -> Step[OMPState]:
-        """x0 and its support, and a factorisation of these columns."""
+        """The selection of x0."""
         return evaluate(objective, x0), *init_forward(objective, constraint, x0)
 
     def step(
@@ -85,7 +85,7 @@ class OMP(Solver):
         iterate: Iterate,
         state: OMPState,
     ) -> Step[OMPState]:
-        """i, S and x; the first step refits on the support of x0, if it has one."""
+        """Add the best item and refit."""
         descent = constraint.feasible_direction(-objective.gradient(iterate.x, iterate.pred))
         return add_best(objective, constraint, iterate, state, constraint.scores(descent))
 
@@ -131,8 +131,7 @@ class OLS(Solver):
     def init(
         self, objective: Objective, constraint: SelectionConstraint, x0: Array, key: PRNGKey | None
     ) -> Step[OMPState]:
-        """x0 and its support, a factorisation of these columns, and the curvature of f along each
-        coordinate."""
+        """The selection of x0, and the curvature of f along each coordinate."""
         return evaluate(objective, x0), *init_forward(objective, constraint, x0, scored=True)
 
     def step(
@@ -142,7 +141,7 @@ class OLS(Solver):
         iterate: Iterate,
         state: OMPState,
     ) -> Step[OMPState]:
-        """i, S and x; the first step refits on the support of x0, if it has one."""
+        """Add the best item and refit."""
         problem = subproblem(objective, constraint)
         scores, growth = state.growth.scores(problem, state.selected, iterate.x, iterate.pred)
         return add_best(objective, constraint, iterate, state._replace(growth=growth), scores)

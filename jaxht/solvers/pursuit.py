@@ -58,7 +58,8 @@ def pursuit_step_size(
     bound = objective.majorant()
     if not constraint.coordinatewise:
         return inverse_smoothness(bound.norm())
-    return (LONG_STEP if backtrack else 1) * inverse_smoothness(bound.coordinate_norm())
+    step_size = inverse_smoothness(bound.coordinate_norm())
+    return LONG_STEP * step_size if backtrack else step_size
 
 
 @runtime_checkable
@@ -183,7 +184,8 @@ class FixedStep:
         """Find the next support."""
         support = find(self.step_size)
         status, cycles = self.cycles.update(self.support, support)
-        return FixedStep(self.step_size, support, cycles), Info(status=status)
+        info = Info(full_gradients=1, projections=1, status=status)
+        return FixedStep(self.step_size, support, cycles), info
 
 
 @pytree
@@ -211,18 +213,27 @@ class Backtracking:
     @classmethod
     def init(cls, find: FindSupport, step_size: Numeric) -> "Backtracking":
         """Find the first support, from x0."""
-        step_size = jnp.asarray(step_size)
         support = find(step_size)
-        yes = jnp.array(True)
-        return cls(step_size, support, support, jnp.zeros((), jnp.int32), yes, yes)
+        return cls(
+            step_size=jnp.asarray(step_size),
+            support=support,
+            accepted=support,
+            halvings=jnp.zeros((), jnp.int32),
+            is_accepted=jnp.array(True),
+            is_first=jnp.array(True),
+        )
 
     def accept(self, new: Iterate, old: Iterate) -> tuple[Iterate, "Backtracking"]:
         """``new`` where f has decreased, else ``old``."""
         # A value of NaN is accepted, for the runner to report.
         accept = self.is_first | ~(new.value >= old.value)
-        iterate, accepted = tree_where(accept, (new, self.support), (old, self.accepted))
-        search = replace(self, accepted=accepted, is_accepted=accept, is_first=jnp.array(False))
-        return iterate, search
+        search = replace(
+            self,
+            accepted=tree_where(accept, self.support, self.accepted),
+            is_accepted=accept,
+            is_first=jnp.array(False),
+        )
+        return tree_where(accept, new, old), search
 
     def update(self, find: FindSupport) -> tuple["Backtracking", Info]:
         """Find the next support; after a rejected step eta is halved until the support differs from
@@ -244,7 +255,8 @@ class Backtracking:
         halvings, support = lax.while_loop(is_rejected, halve, (first, find_after(first)))
         is_stable = support.equals(self.accepted) | (halvings >= MAX_HALVINGS)
         info = Info(
-            projections=halvings - first,
+            full_gradients=1,
+            projections=1 + halvings - first,
             status=jnp.where(is_stable, Status.SUPPORT_STABLE, Status.RUNNING),
             accepted=self.is_accepted,
         )
@@ -277,7 +289,9 @@ def has_decreased(objective: Objective, new: Iterate, old: Iterate, rtol: Numeri
         >>> bool(has_decreased(f, new, old))
         False
     """
-    zero, pred = jax.tree.map(jnp.zeros_like, (new.x, new.pred))
-    at_zero = jnp.abs(objective.value(zero, pred))
-    rounding = float(jnp.finfo(new.x.dtype).eps) * jnp.where(at_zero < jnp.inf, at_zero, 0)
-    return ~(new.value >= old.value - rtol * (jnp.abs(old.value) + rounding))
+    zero = jax.tree.map(jnp.zeros_like, new)
+    size_at_zero = jnp.abs(objective.value(zero.x, zero.pred))
+    eps = float(jnp.finfo(new.x.dtype).eps)
+    rounding = eps * jnp.where(size_at_zero < jnp.inf, size_at_zero, 0)
+    required = rtol * (jnp.abs(old.value) + rounding)
+    return ~(new.value >= old.value - required)

@@ -67,10 +67,7 @@ class SGHT(Solver):
 
     needs_entries = False
     needs_key = True
-
-    def max_steps(self, constraint: Constraint) -> int:
-        """100 epochs."""
-        return 100
+    step_limit = 100  # epochs
 
     def init(
         self, objective: SumOverSamples, constraint: Constraint, x0: Any, key: PRNGKey | None

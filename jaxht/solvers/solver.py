@@ -40,13 +40,16 @@ class Solver(Protocol):
     #: Whether a step reads entries of x; else it takes linear combinations and projections alone,
     #: and x may be known by its products.
     needs_entries: ClassVar[bool] = True
+    #: The step limit where :class:`jaxht.Stop` gives none; for one that depends on the constraint a
+    #: solver has its own ``max_steps``.
+    step_limit: ClassVar[int] = 1_000
     #: Whether f may increase in a step, so that a run that ends with MAX_STEPS, CYCLING or
     #: REFIT_FAILED returns the best point that it met: the runner then keeps that point as well.
     keeps_best: ClassVar[bool] = False
 
     def max_steps(self, constraint: Any) -> Numeric:
-        """The step limit where :class:`jaxht.Stop` gives none; by default 1 000."""
-        return 1_000
+        """The step limit where :class:`jaxht.Stop` gives none."""
+        return self.step_limit
 
     def init(self, objective: Any, constraint: Any, x0: Array, key: PRNGKey | None) -> Step[Any]:
         """The iterate at the feasible point x0, and the solver's state.
