@@ -79,11 +79,15 @@ def start(problem: Problem, x0: Start, key: PRNGKey | None) -> Carry:
     problem = jax.tree.map(jnp.asarray, problem)
     objective, constraint = problem.objective, problem.constraint
     origin = initial_point(objective, constraint)
-    x0 = x0 if x0 is None else initial_point(objective, constraint, x0)
-    is_finite = jnp.all(
-        jnp.asarray([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(x0)], bool)
-    )
-    x0 = origin if x0 is None else tree_where(is_finite, constraint.project(x0, x0)[0], origin)
+    is_finite = jnp.array(True)
+    if x0 is None:
+        x0 = origin
+    else:
+        x0 = initial_point(objective, constraint, x0)
+        for leaf in jax.tree.leaves(x0):
+            is_finite &= jnp.all(jnp.isfinite(leaf))
+        projected, _ = constraint.project(x0, x0)
+        x0 = tree_where(is_finite, projected, origin)
     iterate, state, info = problem.solver.init(objective, constraint, x0, key)
     info = info.as_arrays()
     iterate = _with_value(objective, iterate)
@@ -132,11 +136,11 @@ def advance(problem: Problem, carry: Carry, num_steps: Numeric) -> Carry:
     # Within a jit of the caller, numbers cast on the host would follow NumPy's rules of promotion.
     problem = jax.tree.map(jnp.asarray, problem)
     last = carry.num_steps + num_steps
-    return lax.while_loop(
-        lambda carry: (carry.status == Status.RUNNING) & (carry.num_steps < last),
-        functools.partial(one_step, problem),
-        carry,
-    )
+
+    def is_running(carry):
+        return (carry.status == Status.RUNNING) & (carry.num_steps < last)
+
+    return lax.while_loop(is_running, functools.partial(one_step, problem), carry)
 
 
 def finish(problem: Problem, carry: Carry) -> Result:

@@ -106,7 +106,7 @@ def solve_path(
     problem, ks, x0, key = prepare_path(objective, constraint, solver, ks, x0, key, stop)
     criterion = None if patience is None else criterion
     options = Options(stop.max_steps is None, both_ways, criterion, patience)
-    return call_on_device(follow_path, problem, ks, x0, key, options=options)
+    return call_on_device(solve_all, problem, ks, x0, key, options=options)
 
 
 def prepare_path(
@@ -154,12 +154,14 @@ class Options(NamedTuple):
         both_ways: as in :func:`path`.
         criterion: as in :func:`solve_path`; None for a path that goes on to its end.
         patience: as in :func:`solve_path`.
+        side_by_side: whether every k is solved from the same start, unless runs are nested.
     """
 
     own_limit: bool
     both_ways: bool = False
     criterion: Callable[[Any, Array], Array] | None = None
     patience: int | None = None
+    side_by_side: bool = False
 
 
 class Runs(NamedTuple):
@@ -195,45 +197,37 @@ class Runs(NamedTuple):
 
 
 @functools.partial(jax.jit, static_argnames="options")
-def solve_each(
+def solve_all(
     problem: Problem, ks: Array, x0: Start, key: PRNGKey | None, options: Options
 ) -> Result:
-    """Solve for every k side by side."""
+    """Solve for every k in turn, or side by side."""
     fixed, x0 = lax.stop_gradient((problem, x0))
     runs = Runs(fixed, key, options.own_limit)
-    return _differentiate_each(problem, jax.vmap(lambda k: runs.run(x0, k))(ks))
 
+    def resume(carry, k):
+        return runs.resume(carry, k, k == ks[0])
 
-@functools.partial(jax.jit, static_argnames="options")
-def follow_path(
-    problem: Problem, ks: Array, x0: Start, key: PRNGKey | None, options: Options
-) -> Result:
-    """Solve for every k in turn."""
-    fixed, x0 = lax.stop_gradient((problem, x0))
-    runs = Runs(fixed, key, options.own_limit)
+    def follow(x, k):
+        result = runs.run(x, k)
+        return result.x, result
+
+    def add_derivatives(result):
+        return differentiate(problem.objective, problem.constraint, result)
+
     if problem.solver.nested:
         carry = start(runs.problem_for(ks[0]), x0, key)
-        _, results = lax.scan(lambda carry, k: runs.resume(carry, k, k == ks[0]), carry, ks)
+        _, results = lax.scan(resume, carry, ks)
         if options.both_ways:
             results = _walk(runs, ks, options, results=results)
+    elif options.side_by_side:
+        results = jax.vmap(lambda k: runs.run(x0, k))(ks)
     else:
         x0 = initial_point(fixed.objective, fixed.constraint, x0)
         if options.both_ways or options.criterion is not None:
             results = _walk(runs, ks, options, x0=x0)
         else:
-
-            def follow(x, k):
-                result = runs.run(x, k)
-                return result.x, result
-
             _, results = lax.scan(follow, x0, ks)
-    return _differentiate_each(problem, results)
-
-
-def _differentiate_each(problem: Problem, results: Result) -> Result:
-    return jax.vmap(lambda result: differentiate(problem.objective, problem.constraint, result))(
-        results
-    )
+    return jax.vmap(add_derivatives)(results)
 
 
 class _Walk(NamedTuple):
@@ -259,8 +253,9 @@ class _Walk(NamedTuple):
 def _walk(
     runs: Runs, ks: Array, options: Options, results: Result | None = None, x0: Start = None
 ) -> Result:
-    """Go up and down a path, each run from the result of the neighbour before, until a round
-    improves no result. The first way up starts at x0, unless there are results."""
+    """Go up and down a path, each run from the result before, until a round improves no result.
+
+    The first way up starts at x0, unless there are results."""
     m = ks.size
     moves = 0
     if results is None:  # the first way up is in the same loop, so that the program has one run

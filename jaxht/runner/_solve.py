@@ -51,9 +51,9 @@ def solve(
     fields and numbers left None; works under jit, vmap, ``jax.jvp`` and ``jax.grad``.
 
     Derivatives of x and of the value with respect to the numbers of the objective and the
-    constraint's bounds come from
-    the implicit function theorem: they are those of the minimiser on the support of x (for matrices
-    of low rank: among the matrices of its rank), whatever steps have led to x. With respect to the
+    constraint's bounds come from the implicit function theorem: they are those of the minimiser on
+    the support of x (for matrices of low rank: among the matrices of its rank), whatever steps have
+    led to x. With respect to the
     start, the solver and the stopping test they are 0. They are NaN where x is not that minimiser,
     as after a run that was cut off and for solvers that only end near one (``CoSaMP()``, dual and
     stochastic solvers); where the Hessian on the support is singular; and for factors, where
@@ -210,17 +210,21 @@ def _unroll(problem: Problem, x0: Start, key: PRNGKey | None, max_steps: int) ->
     """The run as blocks of steps, of which reverse mode keeps where they start, and then each step
     of one block."""
 
-    def unless_ended(
-        advance: Callable[[Carry], Carry],
-    ) -> Callable[[Carry, None], tuple[Carry, None]]:
-        return lambda carry, _: (
-            lax.cond(carry.status == Status.RUNNING, advance, lambda carry: carry, carry),
-            None,
-        )
+    def unless_ended(advance):
+        def body(carry, _):
+            is_running = carry.status == Status.RUNNING
+            return lax.cond(is_running, advance, lambda carry: carry, carry), None
+
+        return body
 
     size = max(1, math.isqrt(max_steps))
     step = unless_ended(functools.partial(one_step, problem))
-    block = unless_ended(jax.checkpoint(lambda carry: lax.scan(step, carry, length=size)[0]))
+
+    @jax.checkpoint
+    def take_steps(carry):
+        return lax.scan(step, carry, length=size)[0]
+
+    block = unless_ended(take_steps)
     carry = start(problem, x0, key)
     carry, _ = lax.scan(block, carry, length=-(-max_steps // size))
     return finish(problem, carry)

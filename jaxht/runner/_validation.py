@@ -12,7 +12,7 @@ from jaxht._dataclass import integer, pytree, replace
 from jaxht._typing import Array, Numeric, PRNGKey
 from jaxht.constraints import Constraint
 from jaxht.objectives.objective import Objective
-from jaxht.runner._path import Options, check_ks, follow_path, prepare_path, solve_each
+from jaxht.runner._path import Options, check_ks, prepare_path, solve_all
 from jaxht.runner._result import Result
 from jaxht.runner._solve import call_on_device
 from jaxht.runner._stop import Stop
@@ -92,8 +92,7 @@ def validate(
         2
     """
     problem, ks, x0, key = prepare_path(train, constraint, solver, ks, None, key, stop)
-    solve_all = follow_path if problem.solver.nested else solve_each
-    options = Options(own_limit=stop.max_steps is None)
+    options = Options(own_limit=stop.max_steps is None, side_by_side=True)
     results = call_on_device(solve_all, problem, ks, x0, key, options=options)
     k, k_1se, losses, errors = call_on_device(_compare, held_out.prepare(), ks, results.x)
     return Validation(k, k_1se, losses, errors, results)
@@ -101,7 +100,7 @@ def validate(
 
 @jax.jit
 def _compare(held_out: Objective, ks: Array, xs: Any) -> tuple[Array, ...]:
-    def evaluate(x: Any) -> tuple[Array, Array]:
+    def evaluate(x):
         pred = held_out.predict(x)
         return held_out.value(x, pred), _standard_error(held_out, pred)
 
@@ -215,8 +214,11 @@ def _standard_error(objective: Any, pred: Array) -> Array:
     objective is no such sum."""
     if not objective.is_linear_model or not objective.loss.is_separable:
         return jnp.full((), jnp.nan, pred.dtype)
-    losses = objective.weight(objective.loss.value(objective.linear_predictor(pred), objective.y))
-    present = jnp.ones(losses.shape, bool) if objective.weights is None else objective.weights > 0
+    losses = objective.loss.value(objective.linear_predictor(pred), objective.y)
+    losses = objective.weight(losses)
+    present = jnp.ones(losses.shape, bool)
+    if objective.weights is not None:
+        present = objective.weights > 0
     n = jnp.sum(present, dtype=losses.dtype)
     deviations = jnp.where(present, losses - jnp.sum(losses) / n, 0)
     return jnp.sqrt(n / (n - 1) * jnp.sum(deviations**2))
