@@ -88,7 +88,7 @@ class OMPR(Solver):
     ) -> Step[ExchangeState]:
         """Swap and refit; keep the iterate before where f has not decreased."""
 
-        def exchange(S: Array) -> Array:
+        def exchange(S):
             descent = constraint.feasible_direction(-objective.gradient(iterate.x, iterate.pred))
             i = best_item(constraint.scores(descent), ~S)
             j = best_item(-constraint.scores(iterate.x), S & ~constraint.always_active)
@@ -147,7 +147,7 @@ class ExhaustiveLocalSearch(Solver):
     ) -> Step[ExchangeState]:
         """Swap and refit; keep the iterate before where f has not decreased."""
 
-        def exchange(S: Array) -> Array:
+        def exchange(S):
             j = best_item(-constraint.scores(iterate.x), S & ~constraint.always_active)
             rest = S & ~(j & (count(S) >= constraint.limit))
             i = best_item(subproblem(objective, constraint).forward_scores(rest, iterate.x), ~S)

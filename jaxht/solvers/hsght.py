@@ -110,7 +110,7 @@ class HSGHT(Solver):
         n = objective.num_samples
 
         def goes_on(carry):
-            t, drawn = carry[:2]
+            t, drawn, *_ = carry
             if self.inner_steps is not None:
                 return t < first + self.inner_steps
             return (t == first) | (drawn <= n - self._size(t, n))
@@ -118,7 +118,8 @@ class HSGHT(Solver):
         def update(carry):
             t, drawn, num_full, x, x_prev = carry
             s = self._size(t, n)
-            z = x - step_size * _batch_gradient(objective, x, s, jax.random.fold_in(key, t))
+            gradient = _batch_gradient(objective, x, s, jax.random.fold_in(key, t))
+            z = x - step_size * gradient
             if self.momentum is not None:
                 z = z + self.momentum * (x - x_prev)
                 x_prev = x
@@ -156,10 +157,11 @@ def _batch_gradient(objective: SumOverSamples, x: Array, s: Array, key: PRNGKey)
         return gradient + batch.gradient(x, batch.predict(x))
 
     def full(_, gradient):
+        def compute():
+            return objective.gradient(x, objective.predict(x))
+
         # XLA hoists loop-invariant code out of a loop, but not out of a branch.
-        return lax.cond(
-            is_whole > 0, lambda: objective.gradient(x, objective.predict(x)), lambda: gradient
-        )
+        return lax.cond(is_whole > 0, compute, lambda: gradient)
 
     # Loops of zero or one iteration in place of a branch: under vmap both sides of a branch would
     # always be computed.

@@ -128,9 +128,6 @@ def run_updates(
     """Apply ``state = update(batch, indices, state)`` num_updates times; a batch is the mean of new
     f_i.
 
-    Indices are drawn for 32 updates at a time: under vmap, a draw for a single update costs as
-    much as the update.
-
     Args:
         update: a function of a minibatch objective, its indices (b,) and the state that returns the
             next state.
@@ -176,19 +173,17 @@ def run_updates(
             bits = jax.random.bits(block_key, shape, jnp.uint32)
             indices = (bits % num_samples).astype(jnp.int32)
         else:
-            position = jnp.broadcast_to(
-                lax.iota(jnp.int32, batch_size), (BLOCK_UPDATES, batch_size)
-            )
+            position = jnp.broadcast_to(lax.iota(jnp.int32, batch_size), shape)
             indices = permute(block_key, position, num_samples)
 
         def one(t, state):
             return update(objective.minibatch(indices[t], weights), indices[t], state)
 
-        return lax.fori_loop(
-            0, jnp.minimum(BLOCK_UPDATES, num_updates - number * BLOCK_UPDATES), one, state
-        )
+        num_left = num_updates - number * BLOCK_UPDATES
+        return lax.fori_loop(0, jnp.minimum(BLOCK_UPDATES, num_left), one, state)
 
-    return lax.fori_loop(0, -(-num_updates // BLOCK_UPDATES), block, state)
+    num_blocks = -(-num_updates // BLOCK_UPDATES)
+    return lax.fori_loop(0, num_blocks, block, state)
 
 
 def permute(key: PRNGKey, position: Array, n: int) -> Array:
