@@ -88,8 +88,8 @@ def prepare(
     """
     check_kind(objective=objective, constraint=constraint, solver=solver, stop=stop)
     objective = objective.prepare()
-    shape, dtype = objective.shape, objective.dtype
-    constraint = constraint.prepare(shape)
+    dtype = objective.dtype
+    constraint = constraint.prepare(objective.shape)
     if solver is None:
         solver = choose_solver(objective, constraint)
     if not constraint.stores_entries:
@@ -104,7 +104,7 @@ def prepare(
     _check_key(key, solver)
     stop = _complete(stop, constraint, solver, dtype)
     problem = cast_numbers(Problem(objective, constraint, solver, stop), dtype)
-    return problem, _check_start(x0, objective, shape, dtype), key
+    return problem, _check_start(x0, objective), key
 
 
 def _check_key(key: Any, solver: Solver) -> None:
@@ -122,7 +122,8 @@ def _check_key(key: Any, solver: Solver) -> None:
 
 def _complete(stop: Stop, constraint: Constraint, solver: Solver, dtype: Any) -> Stop:
     """Fill in max_steps and rtol."""
-    max_steps, rtol = stop.max_steps, stop.rtol
+    max_steps = stop.max_steps
+    rtol = stop.rtol
     if max_steps is None:
         max_steps = solver.max_steps(constraint)
     if rtol is None:
@@ -133,18 +134,20 @@ def _complete(stop: Stop, constraint: Constraint, solver: Solver, dtype: Any) ->
     return replace(stop, max_steps=max_steps, rtol=rtol)
 
 
-def _check_start(x0: Any, objective: Objective, shape: tuple[int, ...], dtype: Any) -> Start:
+def _check_start(x0: Any, objective: Objective) -> Start:
     if x0 is None:
         return None
     if isinstance(x0, str):
         return _check_dense(x0, objective)
     if isinstance(x0, Result):
         x0 = x0.x
-    x0 = cast_variable(x0, dtype)
+    x0 = cast_variable(x0, objective.dtype)
     if x0.dtype == jnp.bool_:
-        x0 = x0.astype(dtype)
-    if x0.shape != shape:
-        raise ValueError(f"x0 must have shape {shape}, that of the variable; got {x0.shape}")
+        x0 = x0.astype(objective.dtype)
+    if x0.shape != objective.shape:
+        raise ValueError(
+            f"x0 must have shape {objective.shape}, that of the variable; got {x0.shape}"
+        )
     return x0
 
 
