@@ -22,7 +22,7 @@ Ks = list(range(1, 26, 2))
 LANES = 32
 
 
-def ensemble(key: jax.Array, cell: sweep.Cell) -> ensembles.Problem:
+def ensemble(key: jax.Array, cell: sweep.Cell) -> ensembles.PlantedProblem:
     """Planted problems on one Gaussian A."""
     design, signal = (
         partial(ensembles.gaussian, n=n, d=d),
@@ -63,10 +63,10 @@ def problems() -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
     root = jax.random.key(0)
     shared = jax.random.fold_in(root, sweep.stable_hash({}))
 
-    def draw(K: int) -> ensembles.Problem:
+    def draw(K: int) -> ensembles.PlantedProblem:
         key = jax.random.fold_in(root, sweep.stable_hash({"K": K}))
         cell = sweep.Cell({"K": K}, {}, shared)
-        axes = ensembles.Problem(A=None, y=0, x_true=0)
+        axes = ensembles.PlantedProblem(A=None, y=0, x_true=0)
         return jax.vmap(lambda t: ensemble(jax.random.fold_in(key, t), cell), out_axes=axes)(
             jnp.arange(trials)
         )

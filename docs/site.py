@@ -27,8 +27,7 @@ def members(name: str) -> list[str]:
     found = resolve(name)
     if not inspect.ismodule(found):
         return [name]
-    names = getattr(found, "__all__", [name for name in vars(found) if name[0] != "_"])
-    public = [member for member in names if is_documented(getattr(found, member))]
+    public = [member for member in found.__all__ if is_documented(getattr(found, member))]
     return [f"{name}.{member}" for member in public]
 
 

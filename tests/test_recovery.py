@@ -39,7 +39,7 @@ def recover(solver, n, K, k, key, trials=TRIALS, stop=Stop(max_steps=3000)):
     design = functools.partial(ensembles.gaussian, n=n, d=D)
     signal = functools.partial(ensembles.gaussian_signal, d=D, K=K)
     keys = jax.random.split(jax.random.fold_in(key, 0), trials)
-    shared = ensembles.Problem(A=None, y=0, x_true=0)
+    shared = ensembles.PlantedProblem(A=None, y=0, x_true=0)
     problem = jax.vmap(
         lambda trial: ensembles.planted(trial, design, signal, design_key=key), out_axes=shared
     )(keys)

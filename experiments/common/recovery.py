@@ -12,7 +12,7 @@ from experiments.common.config import BaseConfig, Count
 from experiments.common.session import Session
 from experiments.common.solvers import SOLVERS, SolverNames, axis_K
 from jaxht import LeastSquares, Stop, sweep
-from jaxht.planted.ensembles import Problem, gaussian, gaussian_signal, mask_rows, planted
+from jaxht.planted.ensembles import PlantedProblem, gaussian, gaussian_signal, mask_rows, planted
 
 
 class Planted(BaseConfig):
@@ -61,7 +61,7 @@ def draw(
     variance: float | None = None,
     signal: Callable[..., Array] = gaussian_signal,
     response: Callable[[PRNGKey, Array], Array] | None = None,
-) -> Problem:
+) -> PlantedProblem:
     """Draw a problem with a Gaussian A: by default of variance 1/n, noise-free, with N(0, 1)
     values.
 

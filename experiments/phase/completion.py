@@ -12,7 +12,7 @@ from xarray import Dataset
 
 from experiments.common import BaseConfig, Count, Counts, Positive, Session, plots
 from jaxht import IHT, NIHT, LowRank, Stop, matrix_completion, metrics, sweep
-from jaxht.planted.ensembles import Problem, low_rank_entries
+from jaxht.planted.ensembles import PlantedProblem, low_rank_entries
 from jaxht.solvers.solver import Solver
 
 
@@ -65,7 +65,7 @@ def run(config: Config, session: Session) -> Dataset:
             target_value=0.5 * cell["n"] * config.target**2,
         )
 
-    def draw(key: PRNGKey, cell: sweep.Cell) -> Problem:
+    def draw(key: PRNGKey, cell: sweep.Cell) -> PlantedProblem:
         return low_rank_entries(key, m, cell["r"], cell["n"], r_max=r_max, n_max=max(config.n))
 
     trial = sweep.Recovery(

@@ -13,7 +13,7 @@ from xarray import DataArray
 from experiments.common import BaseConfig, Count, Positives
 from jaxht import LeastSquares, sweep
 from jaxht.planted.ensembles import (
-    Problem,
+    PlantedProblem,
     decaying_signal,
     gaussian_noise,
     gaussian_signal,
@@ -52,7 +52,7 @@ def draw(
     design: Callable[[PRNGKey, Array], Any],
     d: int,
     signal: str = "signs",
-) -> Problem:
+) -> PlantedProblem:
     """Draw a problem with the w* of its dimension, which depends on ``cell.key`` only; N is traced.
 
     Args:
@@ -64,7 +64,7 @@ def draw(
     return mask_rows(planted(key, lambda key: design(key, truth), lambda key: truth, noise), N)
 
 
-def ridge(problem: Problem, N: Numeric, l0: Numeric) -> LeastSquares:
+def ridge(problem: PlantedProblem, N: Numeric, l0: Numeric) -> LeastSquares:
     """Return ``N P``, at lambda = l0 / sqrt(N): rows of zeros do not change the sum, and no solver
     depends on N."""
     return LeastSquares(problem.A, problem.y, l0 * jnp.sqrt(N), mean=False)

@@ -13,25 +13,45 @@ from jaxht._checks import no_array
 from jaxht._dataclass import cast_numbers
 from jaxht._repr import describe
 from jaxht._typing import Array
-from jaxht.designs.blocks import Blocks as Blocks
-from jaxht.designs.dense import Dense as Dense
-from jaxht.designs.design import Design as Design
-from jaxht.designs.entries import Entries as Entries
-from jaxht.designs.genotypes import Genotypes as Genotypes
-from jaxht.designs.integers import Integers as Integers
-from jaxht.designs.matrix import MatrixDesign as MatrixDesign
-from jaxht.designs.operator import LinearOperator as LinearOperator
-from jaxht.designs.plink import Bed as Bed
-from jaxht.designs.plink import read_bed as read_bed
-from jaxht.designs.reading import Reading as Reading
-from jaxht.designs.rows import SparseRows as SparseRows
-from jaxht.designs.scaling import Centred as Centred
-from jaxht.designs.scaling import Standardized as Standardized
-from jaxht.designs.scaling import moments, transform
-from jaxht.designs.sparse import SparseMatrix as SparseMatrix
-from jaxht.designs.stacked import Stacked as Stacked
-from jaxht.designs.streamed import Streamed as Streamed
-from jaxht.designs.streamed import stream as stream
+from jaxht.designs.blocks import Blocks
+from jaxht.designs.dense import Dense
+from jaxht.designs.design import Design
+from jaxht.designs.entries import Entries
+from jaxht.designs.genotypes import Genotypes
+from jaxht.designs.integers import Integers
+from jaxht.designs.matrix import MatrixDesign
+from jaxht.designs.operator import LinearOperator
+from jaxht.designs.plink import Bed, read_bed
+from jaxht.designs.reading import Reading
+from jaxht.designs.rows import SparseRows
+from jaxht.designs.scaling import Centred, Standardized, moments, transform
+from jaxht.designs.sparse import SparseMatrix
+from jaxht.designs.stacked import Stacked
+from jaxht.designs.streamed import Streamed, stream
+
+__all__ = [
+    "Bed",
+    "Blocks",
+    "Centred",
+    "Dense",
+    "Design",
+    "Entries",
+    "Genotypes",
+    "Integers",
+    "LinearOperator",
+    "MatrixDesign",
+    "Reading",
+    "SparseMatrix",
+    "SparseRows",
+    "Stacked",
+    "Standardized",
+    "Streamed",
+    "design",
+    "hstack",
+    "read_bed",
+    "standardize",
+    "stream",
+]
 
 
 def design(A: Any, sharding: NamedSharding | None = None) -> Any:

@@ -27,13 +27,37 @@ from jaxht.designs import LinearOperator
 from jaxht.linalg.lapack import eigh, inverse_cholesky
 from jaxht.linalg.precision import matmul
 
+__all__ = [
+    "PlantedProblem",
+    "conditioned",
+    "decaying_signal",
+    "gaussian",
+    "gaussian_noise",
+    "gaussian_rows",
+    "gaussian_signal",
+    "graph_precision",
+    "logistic_labels",
+    "low_rank_entries",
+    "mask_rows",
+    "partial_dct",
+    "partial_dct_operator",
+    "planted",
+    "rademacher",
+    "random_graph",
+    "sigma_for_snr",
+    "sign_signal",
+    "significant_signal",
+    "toeplitz",
+    "with_spectrum",
+]
+
 # The folds of a problem's key. ASCII words and not 0, 1, 2: `fold_in(cell_key, trial)` must never
 # meet them.
 _DESIGN, _SIGNAL, _RESPONSE = (int.from_bytes(word, "big") for word in (b"desg", b"sgnl", b"resp"))
 
 
 @pytree
-class Problem:
+class PlantedProblem:
     """A planted problem: what a solver is given, and the truth that the metrics compare with.
 
     Attributes:
@@ -54,14 +78,14 @@ def planted(
     response: Callable[[Array, Array], Array] | None = None,
     *,
     design_key: Array | None = None,
-) -> Problem:
+) -> PlantedProblem:
     """Draw one planted problem; design, signal and response use independent folds of the key.
 
         A = design(.)    x_true = signal(.)    y = response(., A x_true)
 
     A change in one of the three leaves the draws of the others as they were: problems are paired
     across noise levels, sparsities and kinds of design. Trials share one design when `design_key`
-    is their cell's key; `vmap` over the keys of the trials with `out_axes=Problem(A=None, y=0,
+    is their cell's key; `vmap` over the keys of the trials with `out_axes=PlantedProblem(A=None, y=0,
     x_true=0)` then keeps A unbatched, and its products are matrix-matrix products.
 
     Args:
@@ -73,7 +97,7 @@ def planted(
         design_key: key that the design is drawn from; None: `key`.
 
     Returns:
-        `Problem`.
+        `PlantedProblem`.
 
     Source: SL18 §5.1 (one A a cell, 1000 signals), YLZ18 §6.1 (one A a trial).
 
@@ -90,7 +114,7 @@ def planted(
     x_true = signal(jax.random.fold_in(key, _SIGNAL))
     u = jnp.matmul(A, x_true, precision=lax.Precision.HIGHEST)
     y = u if response is None else response(jax.random.fold_in(key, _RESPONSE), u)
-    return Problem(A=A, y=y, x_true=x_true)
+    return PlantedProblem(A=A, y=y, x_true=x_true)
 
 
 def gaussian(
@@ -556,7 +580,7 @@ def logistic_labels(key: Array, u: Array, factor: ArrayLike = 1.0) -> Array:
     return jnp.where(jax.random.uniform(key, u.shape, u.dtype) < probability, 1, -1).astype(u.dtype)
 
 
-def mask_rows(problem: Problem, n: ArrayLike) -> Problem:
+def mask_rows(problem: PlantedProblem, n: ArrayLike) -> PlantedProblem:
     """Set all rows of A and y but the first n to zero: problems of every size n in one shape.
 
     Rows of zeros change neither a sum of squares nor its minimisers: of problems that are drawn
@@ -580,7 +604,7 @@ def mask_rows(problem: Problem, n: ArrayLike) -> Problem:
         [True, True, True, False, False, False, False, False]
     """
     inside = jnp.arange(problem.y.shape[0]) < n
-    return Problem(
+    return PlantedProblem(
         jnp.where(inside[:, None], problem.A, 0), jnp.where(inside, problem.y, 0), problem.x_true
     )
 
@@ -593,7 +617,7 @@ def low_rank_entries(
     *,
     r_max: int | None = None,
     n_max: int | None = None,
-) -> Problem:
+) -> PlantedProblem:
     """Draw a matrix of low rank and some of its entries: ``X = L R' / sqrt(r)``, L and R (m, r)
     with N(0, 1) entries.
 
@@ -626,7 +650,7 @@ def low_rank_entries(
     L, R = (jnp.where(inside, jax.random.normal(key, (m, r_max)), 0) for key in (left, right))
     X = jnp.matmul(L, R.T, precision=lax.Precision.HIGHEST) / jnp.sqrt(r)
     positions = jnp.where(jnp.arange(n_max) < n, jax.random.permutation(order, m**2)[:n_max], m**2)
-    return Problem(positions, X.ravel().at[positions].get(mode="fill", fill_value=0), X)
+    return PlantedProblem(positions, X.ravel().at[positions].get(mode="fill", fill_value=0), X)
 
 
 def random_graph(key: Array, p: int, probability: ArrayLike) -> Array:

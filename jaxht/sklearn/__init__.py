@@ -22,15 +22,30 @@ except ImportError as error:
         "jaxht.sklearn needs scikit-learn, 1.6 or newer, which the extra jax-hard-thresholding[sklearn] installs"
     ) from error
 
-from jaxht.sklearn._classification import L0Classifier as L0Classifier
-from jaxht.sklearn._classification import L0OrdinalClassifier as L0OrdinalClassifier
-from jaxht.sklearn._displays import PathDisplay as PathDisplay
-from jaxht.sklearn._displays import SelectionDisplay as SelectionDisplay
-from jaxht.sklearn._matrices import SparseGraphicalModel as SparseGraphicalModel
-from jaxht.sklearn._regression import L0GammaRegressor as L0GammaRegressor
-from jaxht.sklearn._regression import L0MultiTaskRegressor as L0MultiTaskRegressor
-from jaxht.sklearn._regression import L0PoissonRegressor as L0PoissonRegressor
-from jaxht.sklearn._regression import L0Regressor as L0Regressor
-from jaxht.sklearn._regression import ReducedRankRegressor as ReducedRankRegressor
-from jaxht.sklearn._selector import L0Selector as L0Selector
-from jaxht.sklearn._survival import L0CoxRegressor as L0CoxRegressor
+from jaxht.sklearn._classification import L0Classifier, L0OrdinalClassifier
+from jaxht.sklearn._displays import PathDisplay, SelectionDisplay
+from jaxht.sklearn._matrices import SparseGraphicalModel
+from jaxht.sklearn._regression import (
+    L0GammaRegressor,
+    L0MultiTaskRegressor,
+    L0PoissonRegressor,
+    L0Regressor,
+    ReducedRankRegressor,
+)
+from jaxht.sklearn._selector import L0Selector
+from jaxht.sklearn._survival import L0CoxRegressor
+
+__all__ = [
+    "L0Classifier",
+    "L0CoxRegressor",
+    "L0GammaRegressor",
+    "L0MultiTaskRegressor",
+    "L0OrdinalClassifier",
+    "L0PoissonRegressor",
+    "L0Regressor",
+    "L0Selector",
+    "PathDisplay",
+    "ReducedRankRegressor",
+    "SelectionDisplay",
+    "SparseGraphicalModel",
+]

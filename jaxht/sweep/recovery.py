@@ -12,8 +12,7 @@ from jaxht.constraints import Constraint
 from jaxht.objectives import LeastSquares
 from jaxht.objectives.objective import Objective
 from jaxht.planted import ensembles, metrics
-from jaxht.runner import Carry, Stop, advance, finish, prepare, start
-from jaxht.runner import Problem as PreparedProblem
+from jaxht.runner import Carry, Problem, Stop, advance, finish, prepare, start
 from jaxht.solvers.solver import Solver
 from jaxht.solvers.status import Status
 from jaxht.sweep.grid import stable_hash
@@ -21,7 +20,7 @@ from jaxht.sweep.trials import Cell
 
 __all__ = ["Ensemble", "Method", "Metric", "Recovery"]
 
-Ensemble = Callable[[PRNGKey, Cell], ensembles.Problem]
+Ensemble = Callable[[PRNGKey, Cell], ensembles.PlantedProblem]
 Method = Callable[[Objective, Cell], tuple[Constraint, Solver]]
 Metric = Callable[[Array, Array], Array]
 
@@ -29,7 +28,7 @@ Metric = Callable[[Array, Array], Array]
 class RecoveryCase(NamedTuple):
     """A trial of :class:`Recovery`: the prepared problem, the key of its solver, and the truth."""
 
-    problem: PreparedProblem
+    problem: Problem
     key: PRNGKey
     x_true: Array
 
@@ -53,7 +52,7 @@ class Recovery:
     ``solver``.
 
     Args:
-        ensemble: (key, cell) -> :class:`jaxht.ensembles.Problem`. With ``planted(key, ...,
+        ensemble: (key, cell) -> :class:`jaxht.ensembles.PlantedProblem`. With ``planted(key, ...,
             design_key=cell.key)`` trials share one A, and with ``planted(key, ...)`` each has its
             own.
         methods: by name on the axis ``solver``: (objective, cell) -> (constraint, solver). A name
