@@ -29,6 +29,19 @@ class LinearModel(SumOverSamples):
     Args:
         A, y, l2, mean, weights, offset: as in :class:`jaxht.LeastSquares`. For c outputs the offset
             is (n, c), and l2 may be shaped like x.
+
+    Raises:
+        ValueError: from :meth:`prepare`, as of :class:`jaxht.LeastSquares`.
+
+    Cost: as of :class:`jaxht.LeastSquares`, and that of the loss.
+
+    Source: McCullagh & Nelder 1989.
+
+    Example:
+        >>> import jax.numpy as jnp, jaxht
+        >>> f = jaxht.Huber(jnp.eye(2), jnp.ones(2), delta=0.5)
+        >>> isinstance(f, jaxht.extend.LinearModel), f.loss
+        (True, HuberLoss(delta=0.5))
     """
 
     A: Any

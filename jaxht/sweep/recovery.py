@@ -75,6 +75,9 @@ class Recovery:
     Its results are the metrics, and of the run ``status``, ``num_steps`` and the counts
     ``full_gradients``, ``sample_gradients`` and ``projections``.
 
+    Raises:
+        ValueError: for a ``look_every`` that is odd or below 2.
+
     Cost: that of the solver, :func:`jaxht.solve`.
 
     Source: Shen & Li 2018, §5.1 (success rates over a grid of n and K).
