@@ -142,8 +142,8 @@ def check_kind(**arguments: Any) -> None:
     """Raise ValueError unless arguments are what their names say: objective, constraint, solver,
     stop.
 
-    Classes are known by their methods, so that those of users need not inherit from a protocol. A
-    solver of None is the one that :func:`jaxht.solve` chooses.
+    Classes are known by their methods. A solver of None is the one that :func:`jaxht.solve`
+    chooses.
     """
     for name, value in arguments.items():
         if name == "solver" and value is None:
