@@ -2,7 +2,8 @@
 
 ``python -m benchmarks support [OPTION ...]``, ``certified``, ``streaming``, ``genotypes``, ``long``
 and ``processes``, which need long or much memory or have options of their own, are run by name
-alone."""
+alone.
+"""
 
 import importlib
 import platform

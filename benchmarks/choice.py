@@ -1,7 +1,8 @@
 """The choice of k: paths by a criterion and grid searches, next to what else there is.
 
 abess (``pip install abess``) is left out where it is not installed. Paths on data sets need
-JAXHT_DATA. Cold is the first call, with its compiles."""
+JAXHT_DATA. Cold is the first call, with its compiles.
+"""
 
 import functools
 import os

@@ -4,7 +4,8 @@ import does.
 Each first call is made in a fresh process and divided by that of a plain loop, written by hand, in
 the same process, which cancels the machine. abess and skscope (``pip install abess skscope``) are
 left out where they are not installed. ``python -m benchmarks.first_call HTP OMP`` measures the
-first calls of these solvers alone."""
+first calls of these solvers alone.
+"""
 
 import json
 import os

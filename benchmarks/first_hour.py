@@ -2,7 +2,8 @@
 before.
 
 Seconds are those of the whole process, from the start of Python to its end. docs/first_hour.md has
-the table."""
+the table.
+"""
 
 import os
 import subprocess

@@ -6,7 +6,8 @@ form: haplotypes in runs of 32 markers of one frequency, 1/16 ... 1/2, which cop
 marker before with probability 1/2; one call in 64 is missing. Each trait has ten causal markers of
 its own, and seven are common to all; effects of standardised genotypes are N(0, 1), as in Chu et
 al. 2020 (MendelIHT), and scaled to the heritability. Powers and false positives are those of
-markers, by trait."""
+markers, by trait.
+"""
 
 import argparse
 import functools

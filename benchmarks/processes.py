@@ -4,7 +4,8 @@ itself.
 ``python -m benchmarks processes [--rows n] [--columns d]`` starts two processes of one core each
 (gloo), with n rows each. Together they take steps for all 2 n rows, and exchange d numbers a step;
 by itself each takes as many for its own n, at the same time as the other. Without communication
-both would take as long."""
+both would take as long.
+"""
 
 import argparse
 import functools

@@ -2,7 +2,8 @@
 liblinear's l1 on rcv1.
 
 skscope (``pip install skscope``) is left out where it is not installed, rcv1 where JAXHT_DATA does
-not have it."""
+not have it.
+"""
 
 import functools
 import time

@@ -2,7 +2,8 @@
 regression.
 
 Then, on 1.7 million features, hard thresholding pursuit against as many gradients of iterative hard
-thresholding."""
+thresholding.
+"""
 
 import functools
 import os

@@ -4,7 +4,8 @@ The file is float32, n x d, sparse on the disk but for some blocks of rows of ra
 others are zeros, which are read and multiplied like any numbers, but come from no disk. NumPy reads
 each chunk into one buffer and multiplies it (``A x``, or ``A'r``); a pass of a solver is one such
 product. Turns alternate. The last line is the largest resident memory of this process, in which the
-pages of the file do not count, since it is read and not mapped."""
+pages of the file do not count, since it is read and not mapped.
+"""
 
 import argparse
 import tempfile

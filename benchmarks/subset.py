@@ -2,7 +2,8 @@
 
 Least squares with an intercept (centred data), columns of unit norm. Needs the data sets in
 JAXHT_DATA; abess and skscope (``pip install abess skscope``) are left out where they are not
-installed."""
+installed.
+"""
 
 import functools
 import os

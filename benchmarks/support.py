@@ -10,7 +10,8 @@ jaxht compute in float64.
 Needs the data sets in JAXHT_DATA or ``--data-dir``. Results go to a folder as they come, a record
 for each cell, and what is there is not computed again. abess and skscope (``pip install abess skscope``) are
 left out where they are not installed, here or in ``--rivals-python``. All of it takes hours:
-``--quick``, or ``--sets``, ``--ks`` and ``--methods``, take a part."""
+``--quick``, or ``--sets``, ``--ks`` and ``--methods``, take a part.
+"""
 
 import argparse
 import json

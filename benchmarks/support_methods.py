@@ -2,7 +2,8 @@
 problem.
 
 ``python -m benchmarks.support_methods FOLDER SET K METHOD FILE`` writes what comes out to FILE, as
-JSON. It needs NumPy, SciPy and the packages of the method, jaxht for its own solvers alone."""
+JSON. It needs NumPy, SciPy and the packages of the method, jaxht for its own solvers alone.
+"""
 
 import importlib
 import json

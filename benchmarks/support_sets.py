@@ -2,7 +2,8 @@
 compared.
 
 NumPy and SciPy alone, so that methods which run in an interpreter of their own read the same
-arrays."""
+arrays.
+"""
 
 import itertools
 import math

@@ -19,7 +19,8 @@ def interleaved(
     """Seconds of each call, shape (repeats,) by name.
 
     At its turn a candidate is called twice and timed the second time: what the others left in the
-    caches and in the thread pools is nobody's cost."""
+    caches and in the thread pools is nobody's cost.
+    """
     seconds: dict[str, list[float]] = {name: [] for name in candidates}
     for _ in range(repeats):
         for name, call in candidates.items():

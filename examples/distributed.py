@@ -6,7 +6,8 @@ every process runs ``python -m examples.distributed --address HOST:PORT --proces
 with one folder that all of them see.
 
 Sparse least squares by IHT: A (n, d) is sharded over rows, x is on all processes. A step moves d
-numbers."""
+numbers.
+"""
 
 import argparse
 import functools

@@ -6,7 +6,8 @@ of test accuracies. A method is one link at the end of an optax chain. All seeds
 method are one vmap of one jitted
 function, the whole training: the fraction of weights that is kept is a traced number. Every method
 trains for the same number of epochs; retraining does so after the dense training, and has twice as
-many in all."""
+many in all.
+"""
 
 import time
 from collections.abc import Callable, Sequence

@@ -35,7 +35,8 @@ class SparseMinimiser(optx.AbstractMinimiser):
 
     A step is a step of the solver, and the run ends by the tests of jaxht, or at the ``max_steps``
     of optimistix. A constraint on a pytree y counts all of its entries. ``stats`` of the solution
-    has the :class:`jaxht.Status` and the support besides."""
+    has the :class:`jaxht.Status` and the support besides.
+    """
 
     constraint: Any
     solver: Any

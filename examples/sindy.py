@@ -4,7 +4,8 @@ certificate.
 ``python -m examples.sindy``
 
 :class:`ExactSubset` has scikit-learn's ``fit`` and ``coef_``; in pysindy:
-``SINDy(optimizer=WrappedOptimizer( ExactSubset(k_max=5)))``."""
+``SINDy(optimizer=WrappedOptimizer( ExactSubset(k_max=5)))``.
+"""
 
 from collections.abc import Callable
 from typing import Any

@@ -82,7 +82,8 @@ def run(path: Path, size: str, data_dir: Path | None, out: Path | None, **option
     """Run an experiment and keep its results in a store.
 
     The same command goes on where it was interrupted, and computes what the configuration asks for
-    beyond that since."""
+    beyond that since.
+    """
     store = out or default_store(path, size)
     compute(path, size, store, data_dir, **options)
     click.echo(f"{store}\nTo draw it: python -m experiments plot {store}")

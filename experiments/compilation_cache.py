@@ -19,7 +19,8 @@ def enable() -> None:
 
     A setting that the user has made by its environment variable stands:
     ``JAX_COMPILATION_CACHE_DIR`` names another folder, ``JAX_ENABLE_COMPILATION_CACHE=false``
-    switches the cache off. Without a folder to write to there is none."""
+    switches the cache off. Without a folder to write to there is none.
+    """
     settings: dict[str, str | float] = {"jax_persistent_cache_min_compile_time_secs": 0.0}
     if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
         folder = find_folder()
@@ -66,7 +67,8 @@ def trim(folder: Path, max_bytes: int) -> None:
 
     JAX's own bound, ``jax_compilation_cache_max_size``, needs filelock, reads the whole folder at
     every write, and in JAX 0.10 writes nothing more once a write was interrupted. An empty file is
-    such a write: JAX would warn of it at every start, and never replace it."""
+    such a write: JAX would warn of it at every start, and never replace it.
+    """
     found = []
     for file in folder.iterdir():
         with contextlib.suppress(OSError):  # another process removes it

@@ -115,7 +115,8 @@ def known_values(array: Any) -> np.ndarray | None:
     """The values of an array on the host; None where they are not known before the program runs.
 
     Checks read them here alone: within a jit, also an operation on a JAX array that is known gives
-    a tracer."""
+    a tracer.
+    """
     return None if isinstance(array, jax.core.Tracer | jax.ShapeDtypeStruct) else np.asarray(array)
 
 

@@ -11,7 +11,8 @@ errors, ``-2 log L = N log(RSS / N)`` for N targets; gamma of unknown shape, at 
 best; binomial, multinomial, proportional odds and Poisson for the logistic, softmax, ordinal and
 Poisson losses, and the partial likelihood of :class:`jaxht.Cox`, twice their sum; each up to what
 does not depend on x. A ridge is no part of it. Sample weights count how often a sample occurs. For
-Cox n is the number of events (Volinsky & Raftery 2000)."""
+Cox n is the number of events (Volinsky & Raftery 2000).
+"""
 
 from jaxht.diagnostics.criteria import (
     Criterion,

@@ -4,10 +4,13 @@ Pure functions of an explicit PRNG key. The sizes n and d are static; everything
 correlation, condition number, noise level, ...) is a traced number: one compile serves a phase
 diagram, and `jax.vmap` runs over any of them.
 
-    design(key, n, d, ...)   -> A, shape (n, d)     gaussian rademacher partial_dct toeplitz
-    with_spectrum conditioned signal(key, d, K, ...)   -> x, shape (d,)       gaussian_signal
-    sign_signal decaying_signal significant_signal response(key, u, ...)    -> y, shape of u = Ax
-    gaussian_noise logistic_labels
+    design(key, n, d, ...)   -> A, shape (n, d)
+    signal(key, d, K, ...)   -> x, shape (d,)
+    response(key, u, ...)    -> y, shape of u = Ax
+
+Designs are gaussian, rademacher, partial_dct, toeplitz, with_spectrum and conditioned; signals
+gaussian_signal, sign_signal, decaying_signal and significant_signal; responses gaussian_noise and
+logistic_labels.
 
 `dtype` is that of the result; a key draws other bits in float32 than in float64. Signals have
 exactly K nonzeros on a uniformly random support; for one key a larger K only adds nonzeros.

@@ -3,7 +3,8 @@
 ``python -m tests.annotations``
 
 Most programs are traced only (`jax.eval_shape`), which makes all of their calls; a few run, since
-what they return is made on the host, or by JAX around the constructors of named tuples."""
+what they return is made on the host, or by JAX around the constructors of named tuples.
+"""
 
 import functools
 

@@ -1,7 +1,8 @@
 """The table of solvers that the contract suite runs on, and the problems it runs them on.
 
 To put a solver under contract add a `Row`: the cases it solves, and for each kind of problem that
-it does not the error that says so."""
+it does not the error that says so.
+"""
 
 import dataclasses
 import functools
@@ -117,7 +118,8 @@ class Vectors:
 
     The first word is the loss. Others: "mean" or the sum; a "ridge" or none; "csr", a sparse
     design, which lanes share; an "operator"; a "function" of x and the data, and "samples", a mean
-    of functions."""
+    of functions.
+    """
 
     kind = "Sparse"
     n, d, num_outputs = 40, 12, 1

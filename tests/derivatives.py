@@ -8,7 +8,8 @@ f, forward mode and reverse mode, along a random direction of all the data, in d
 Where the derivatives are NaN, x must be away from the minimiser on its support.
 
 A pair is printed with the relative errors of forward mode (by the difference) and reverse mode (by
-forward mode), how far x is from the refit on its support, and the status of the run."""
+forward mode), how far x is from the refit on its support, and the status of the run.
+"""
 
 import argparse
 import functools

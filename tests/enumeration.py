@@ -5,7 +5,8 @@
 
 Least squares, the logistic loss and the smoothed hinge, each with three ridges, on correlated
 columns. Every optimum has to be that of :func:`jaxht.exhaustive_search` up to the gap that was
-asked for, with the status OPTIMAL and a lower bound that is not above it."""
+asked for, with the status OPTIMAL and a lower bound that is not above it.
+"""
 
 import argparse
 import collections

@@ -15,7 +15,8 @@ library has:
 * so do the relaxations of branch and bound, on every support below a random node.
 
 What fails is printed with the round that repeats it: `python -m tests.fuzz --seed 0 --first ROUND
---rounds 1`."""
+--rounds 1`.
+"""
 
 import argparse
 import collections

@@ -19,7 +19,8 @@ What is counted: *lost*, cells whose trials a process has reported as stored, or
 the store, and are no longer there; *wrong*, records that differ in a bit; *twice*, cells whose
 trials are computed although they are stored (not of two processes whose grids grow: each may be at
 another one); *hung*, processes that are there a minute after they should have ended; *errors*,
-processes that end otherwise than they should."""
+processes that end otherwise than they should.
+"""
 
 import argparse
 import contextlib

@@ -105,7 +105,8 @@ def backtracking_htp(f, x, k):
     decreases.
 
     Yields x after every refit, also after those that are rejected; ends where the support changes
-    no more."""
+    no more.
+    """
     longest = 256 / max(f.curvature(e) for e in np.eye(len(x)))
     current, eta, rejected = None, longest, None
     while True:

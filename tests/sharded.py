@@ -2,7 +2,8 @@
 its own.
 
 A line of JSON for each case: what came out on the devices and on one of them, and every transfer
-between devices in the compiled program, as [operation, number of entries]."""
+between devices in the compiled program, as [operation, number of entries].
+"""
 
 import json
 import re

@@ -432,7 +432,8 @@ def feasible_as_users_run(row, case):
     Where XLA computed a vector twice, in kernels that round differently, a threshold from the one
     once kept k + 1 entries of the other. The designs have every column twice, but for the last bit.
     By turns of the rows in float32, of so few entries that they are ranked, and in float64, of so
-    many that the k-th largest is searched for."""
+    many that the k-th largest is searched for.
+    """
     dtype, d = [("float32", 12), ("float64", 20)][list(TABLE).index(row.name) % 2]
     lanes, n, rng = 32, 24, np.random.default_rng(0)
     with precision(dtype):

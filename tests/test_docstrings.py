@@ -3,7 +3,8 @@ run.
 
 A docstring has a first line of its own, then text and formulas, then the sections of `ORDER` that
 apply. A class that users make has `Args:`, one line or more a field; a record that the library
-makes has `Attributes:` instead, and its example stands with the function that returns it."""
+makes has `Attributes:` instead, and its example stands with the function that returns it.
+"""
 
 import ast
 import dataclasses

@@ -2,7 +2,8 @@
 needed.
 
 And what is right comes in everywhere: checks that read values on the host pass over those that are
-traced, also within a jit around arrays that are known."""
+traced, also within a jit around arrays that are known.
+"""
 
 import dataclasses
 import inspect

@@ -2,7 +2,8 @@
 keys.
 
 Compiling is what takes time here: draws of all kinds come from a few functions that are compiled
-once."""
+once.
+"""
 
 from functools import partial
 

@@ -2,7 +2,8 @@
 pyproject.toml).
 
 A rule is a function of a `File` that yields (line, what is wrong). Nothing of the repository is
-imported."""
+imported.
+"""
 
 import ast
 import os

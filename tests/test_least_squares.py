@@ -386,7 +386,7 @@ ERRORS = [
     ({"l2": -1.0}, ["l2 must be at least 0", "-1.0"]),
     ({"k": 2.0}, ["k must be an integer", "2.0"]),
     ({"k": True}, ["k must be an integer", "True"]),
-    ({"k": None}, ["k must be an integer", "None"]),
+    ({"k": None}, ["k must be given, an integer", "None"]),
     ({"k": np.array([1, 2])}, ["k must be a scalar", "(2,)", "vmap"]),
     ({"k": -1}, ["k must lie between 0 and d = 4", "-1"]),
     ({"k": 5}, ["k must lie between 0 and d = 4", "5"]),

@@ -26,8 +26,12 @@ def public(module):
     return {
         name
         for name, value in vars(module).items()
-        if name[0] != "_" and not isinstance(value, types.ModuleType)
+        if name[0] != "_" and not is_part_of_jaxht(value)
     }
+
+
+def is_part_of_jaxht(value):
+    return isinstance(value, types.ModuleType) and value.__name__.startswith("jaxht.")
 
 
 @pytest.mark.parametrize("name", ADVERTISED)

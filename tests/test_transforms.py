@@ -209,7 +209,7 @@ def test_sgd_and_threshold_is_iht():
         assert_iterates(tx, A, y, xs, 1e-12)
 
 
-def test_heavy_ball_is_iht_with_momentum_and_the_trace_of_sgd_is_not():
+def test_polyak_momentum_is_iht_with_momentum_and_the_trace_of_sgd_is_not():
     with precision("float64"):
         A, y = reference_problem()
         step_size, momentum = 0.4 / np.linalg.norm(A, 2) ** 2, 0.8
@@ -222,7 +222,7 @@ def test_heavy_ball_is_iht_with_momentum_and_the_trace_of_sgd_is_not():
             record=lambda carry: carry.iterate.x,
         )
         heavy = optax.chain(
-            optax.sgd(step_size), transforms.heavy_ball(momentum), hard_threshold(6)
+            optax.sgd(step_size), transforms.polyak_momentum(momentum), hard_threshold(6)
         )
         assert_iterates(heavy, A, y, xs, 1e-12)
         # optax's momentum sums the gradients of all entries: another method under a projection,
@@ -230,7 +230,7 @@ def test_heavy_ball_is_iht_with_momentum_and_the_trace_of_sgd_is_not():
         with pytest.raises(AssertionError):
             assert_iterates(traced, A, y, xs, 1e-3)
         # and the same one without.
-        free = optax.chain(optax.sgd(step_size), transforms.heavy_ball(momentum))
+        free = optax.chain(optax.sgd(step_size), transforms.polyak_momentum(momentum))
         np.testing.assert_allclose(
             iterates(free, A, y, 50),
             iterates(optax.sgd(step_size, momentum=momentum), A, y, 50),
@@ -239,14 +239,14 @@ def test_heavy_ball_is_iht_with_momentum_and_the_trace_of_sgd_is_not():
         )
 
 
-def test_adam_updates_moments_outside_the_support_and_heavy_ball_has_none_there():
+def test_adam_updates_moments_outside_the_support_and_polyak_momentum_has_none_there():
     params = {"x": jnp.array([1.0, 0.0])}
     grads = {
         "x": jnp.array([0.0, -1.0])
     }  # pulls at the entry that is out, too weakly to bring it in
     adam = optax.chain(optax.adam(0.01), hard_threshold(1))
     forgetful = transforms.reset_moments(optax.adam(0.01), hard_threshold(1))
-    heavy = optax.chain(optax.sgd(0.01), transforms.heavy_ball(0.9), hard_threshold(1))
+    heavy = optax.chain(optax.sgd(0.01), transforms.polyak_momentum(0.9), hard_threshold(1))
     state, memory, ball = adam.init(params), forgetful.init(params), heavy.init(params)
     for _ in range(10):
         _, state = adam.update(grads, state, params)

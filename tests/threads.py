@@ -2,7 +2,8 @@
 200] [NAME...]`.
 
 A program that waits for ever ends the process with the stacks of all threads. To be run in a
-process of its own, with XLA's default number of threads."""
+process of its own, with XLA's default number of threads.
+"""
 
 import argparse
 import faulthandler

@@ -238,7 +238,8 @@ def run(config: Config, session: Session) -> Dataset:
     """Solve for all sparsities by every solver, with the intercept always in the support.
 
     The greedy ones start from the solution of OMP of the same sparsity, the others from zero. Every
-    solver on every data set is a part of the store."""
+    solver on every data set is a part of the store.
+    """
     names = ["OMP", *config.solvers, LASSO, REFITTED]
 
     def on(dataset: str, part: Callable[..., Dataset]) -> Dataset:

@@ -85,7 +85,8 @@ class Session:
         and computed again where the configuration has changed. A part that takes long is computed
         ``in_pieces``: then compute is given a function piece(name, compute), whose results are kept
         in the same way within the part. ``counts`` are the fields of the configuration that say how
-        many pieces there are, and change none."""
+        many pieces there are, and change none.
+        """
         done = 0
 
         def part(name: str, compute: Callable[..., Dataset], in_pieces: bool = False) -> Dataset:

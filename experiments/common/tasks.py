@@ -65,7 +65,8 @@ class Task:
         The key is that of the task's seed, unless another is given.
 
         One program serves all step sizes, and all objectives of which only numbers differ from the
-        task's own."""
+        task's own.
+        """
         key = jax.random.key(self.seed) if key is None else key
         arguments = self.objective if objective is None else objective, self.constraint, solver, key
         run = partial(_trace, num_steps=num_steps, record=record)

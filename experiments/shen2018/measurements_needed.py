@@ -20,7 +20,8 @@ class Config(Planted):
     """Figure 3: the n with which a share of the signals is recovered, against K.
 
     A coarse sweep finds the n with which nine of ten signals are recovered, and a fine one raises n
-    around it."""
+    around it.
+    """
 
     K: Counts  # numbers of nonzeros planted
     coarse_n: Counts  # numbers of measurements of the coarse sweep

@@ -56,7 +56,8 @@ def run(config: Config, session: Session) -> Dataset:
     """Compute the mean objective of the signals after every stage.
 
     As in the paper it is that of the signals that are recovered, if these are more than 95 %, and
-    else of the others; a run that diverges has none from there on."""
+    else of the others; a run that diverges has none from there on.
+    """
     design_key, signal_key, solver_key = jax.random.split(jax.random.key(config.seed), 3)
     A = gaussian(design_key, config.n, config.d, variance=1 / config.n)
     signal = partial(gaussian_signal, d=config.d, K=config.K)

@@ -60,7 +60,8 @@ class Task(tasks.Task):
 
     Rows of sparse sets are scaled to unit norm (as rcv1 and news20 are distributed), columns of
     dense ones standardised by the training part. Where the set has no training part of its own, a
-    random half of the rows is it."""
+    random half of the rows is it.
+    """
 
     def __init__(self, name: str, table: data.Table, config: OnData) -> None:
         super().__init__()
@@ -136,7 +137,8 @@ def compare(
     each of them.
 
     The results are over the axis "k", or "penalty", where k is the number of nonzeros that the l1
-    penalty left; l1 returns the solutions for its values."""
+    penalty left; l1 returns the solutions for its values.
+    """
     names = [L1, *config.solvers]
 
     def on(dataset: str, part: Callable[..., Dataset]) -> Dataset:

@@ -47,7 +47,8 @@ def correlated(key: PRNGKey, truth: Array, n: int, k: int, kappa: float) -> Arra
     support of w*.
 
     The condition number of the covariance is kappa at the correlation ``(kappa - 1) / (kappa + k -
-    1)`` (ours)."""
+    1)`` (ours).
+    """
     d = truth.size
     order_key, row_key, common_key = jax.random.split(key, 3)
     order = jax.random.uniform(order_key, (d,))

@@ -52,7 +52,8 @@ def steps(gap: DataArray, along: str, sign: int) -> tuple[int, int, int]:
     s.e., and all.
 
     The trials of two cells are the same draws: errors are those of the mean difference. Steps
-    between zeros agree."""
+    between zeros agree.
+    """
     moves = sign * gap.diff(along)
     mean, error = moves.mean("trial"), moves.std("trial", ddof=1) / np.sqrt(moves.count("trial"))
     known = mean.notnull()

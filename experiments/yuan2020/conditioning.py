@@ -33,7 +33,8 @@ def spectrum(d: int, kappa: Numeric, penalty: Numeric) -> Array:
     times the smallest.
 
     The paper gives the smallest and the largest; that they are evenly spaced is ours. All are 1
-    where kappa = 1."""
+    where kappa = 1.
+    """
     above = jnp.where(kappa > 1, kappa, 2)
     shift = penalty * above / (above - 1)
     return jnp.where(kappa > 1, penalty * jnp.linspace(0, 2 * above - 1, d) + shift, 1)

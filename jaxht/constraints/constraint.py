@@ -208,7 +208,7 @@ def check_sparsity(
 def _check_integer(k: Any) -> None:
     if k is None:
         raise ValueError(
-            "k must be given: an integer; only path and the like replace it by their ks"
+            "k must be given, an integer; got None: only path and the like replace it by their ks"
         )
     if type(k) is int:
         return

@@ -84,7 +84,8 @@ class Support:
         For programs, whose shapes are fixed: padded with the size of the variable, which is out of
         range. JAX's own indexing then repeats the last entry, unless told otherwise:
         ``v.at[indices].get(mode="fill", fill_value=0)``, ``.set(..., mode="drop")``. On the host
-        :meth:`numpy` has no padding. Listed anew whenever they are asked for."""
+        :meth:`numpy` has no padding. Listed anew whenever they are asked for.
+        """
         if self.k_max is None:
             return None
         flat = self.mask.reshape(*self.mask.shape[: self.mask.ndim - self.ndim], -1)

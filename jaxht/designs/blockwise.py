@@ -71,7 +71,8 @@ def loop(size: int, block: int, body: Callable[[Array, Array, Any], Any], start:
     index ``first`` on.
 
     The last block overlaps the one before, so that all have one length: ``new`` (block,) is False
-    where it does. A reverse pass decodes anew and keeps nothing that is as large as A."""
+    where it does. A reverse pass decodes anew and keeps nothing that is as large as A.
+    """
 
     @functools.partial(jax.checkpoint, prevent_cse=False)
     def step(i: Array, carry: Any) -> Any:

@@ -58,7 +58,8 @@ class Chunks:
         the host.
 
         ``sizes`` are the numbers of chunks of each of WIDTHS; by default, those that the matrix
-        needs."""
+        needs.
+        """
         counts = np.bincount(rows, minlength=shape[0])
         sizes = num_chunks(counts) if sizes is None else sizes
         best = np.argmin((np.asarray(WIDTHS) + CHUNK_COST) * sizes)

@@ -11,7 +11,8 @@ __all__ = ["Design"]
 class Design(abc.ABC):
     """What an objective may ask of a design matrix A (n, d), samples in rows.
 
-    The rows of a design need no more than a minibatch asks of them."""
+    The rows of a design need no more than a minibatch asks of them.
+    """
 
     if TYPE_CHECKING:  # at run time no property, which the field of a dataclass could not replace
 

@@ -379,7 +379,8 @@ class Reader:
         """From here on, until :meth:`close`, an interrupt ends programs at their next chunk.
 
         The main thread, which handles signals, waits for the program, and would see none before its
-        end."""
+        end.
+        """
         if self.signals is None and threading.current_thread() is threading.main_thread():
             self.signals = os.pipe()
             for end in self.signals:

@@ -140,7 +140,8 @@ def moments(A: Any, weights: Array | None = None) -> tuple[Array, Array, Array]:
     A variance within rounding errors of 0 is 0.
 
     Cost: n d; for a sparse matrix its entries, for an operator d products unless its norms are
-    known."""
+    known.
+    """
     n = A.shape[0]
     share = None if weights is None else weights / jnp.sum(weights)
     central = _central_moments(A, share)
@@ -182,7 +183,8 @@ def transform(
     :func:`moments`.
 
     ``square`` is None where these are weighted: then norms of columns are found where they are
-    asked for."""
+    asked for.
+    """
     n = A.shape[0]
     scale = jnp.where(variance > 0, jnp.sqrt(variance), 1) if with_std else jnp.ones_like(variance)
     mean = jnp.where(jnp.asarray(with_mean), mean, 0)

@@ -26,10 +26,9 @@ class SparseMatrix(Design):
 
     The positions of the entries are fixed; their values are traced, in two copies: ``A x`` reads
     the first and ``A^T r`` the second, and a gradient with respect to A comes in the same two
-    parts. Gradients with respect to x and r are
-    right, but scatter all entries: where time counts, write ``A.rmatvec`` instead of the gradient
-    of ``A.matvec``, as the objectives do. (And instead of ``jax.linear_transpose``, which does not
-    know these products; ``jax.vjp`` does.)
+    parts. Gradients with respect to x and r are right, but scatter all entries: where time counts,
+    write ``A.rmatvec`` instead of the gradient of ``A.matvec``, as the objectives do. (And instead
+    of ``jax.linear_transpose``, which does not know these products; ``jax.vjp`` does.)
 
     Args:
         by_row: A.
@@ -142,7 +141,8 @@ class SparseMatrix(Design):
         index is d.
 
         The indices below d must differ from each other. Cost: a scatter of all entries, most of
-        which it drops."""
+        which it drops.
+        """
         (n, d), num = self.shape, len(indices)
         # Position of each column in F; num, out of range, for those not in F, and for d.
         position = (

@@ -212,7 +212,8 @@ class Streamed(Design):
         """``function(reader, *arguments)`` on the host, an array like ``out``.
 
         Where a context has turned JAX's 64 bits on, numbers pass as pairs of words: 64 bits are off
-        in the threads of callbacks, and there JAX would round what it gives and takes."""
+        in the threads of callbacks, and there JAX would round what it gives and takes.
+        """
         splits = not _has_64_bits_everywhere()
 
         def words(dtype: Any) -> np.dtype:
@@ -253,7 +254,8 @@ def _linear(
 
     The transpose that JAX derives would keep all chunks. What has rules for vmap and both modes of
     derivatives, and takes the transpose from its caller, is the solution of a linear system: here
-    of one whose right-hand side is (0, v) and whose solution is (product(v), 0)."""
+    of one whose right-hand side is (0, v) and whose solution is (product(v), 0).
+    """
     zero = jnp.zeros((size, *v.shape[1:]), v.dtype)
 
     def solve(_: Any, pair: Array) -> Array:
@@ -281,9 +283,8 @@ def stream(
     does not hold.
 
     Solvers run on it as on an array in memory: the same steps up to rounding, under jit and vmap.
-    What counts is the
-    number of passes: a step of :class:`jaxht.IHT`, :class:`jaxht.HTP` or :class:`jaxht.OMP` takes
-    two, one of :class:`jaxht.NIHT` and :class:`jaxht.GraSP` three.
+    What counts is the number of passes: a step of :class:`jaxht.IHT`, :class:`jaxht.HTP` or
+    :class:`jaxht.OMP` takes two, one of :class:`jaxht.NIHT` and :class:`jaxht.GraSP` three.
 
     Args:
         source: A, (n, d) of real numbers, cast chunk by chunk: an array of NumPy, a memory map

@@ -41,8 +41,9 @@ def exhaustive_search(
 ) -> Optimum:
     """Find the global minimum under a sparsity constraint by trying every support.
 
-        min over S of  min { f(x) : supp(x) in S },    S: all choices of k coordinates (groups,
-        edges)
+        min over S of  min { f(x) : supp(x) in S }
+
+    where S are all choices of k coordinates (groups, edges).
 
     Args:
         objective: any that has a refit.
@@ -125,7 +126,8 @@ def _quadratic_values(objective: Objective, subsets: np.ndarray, batch_size: int
 
     The Cholesky factor is written out over its k (k + 1) / 2 entries, each a vector over supports:
     batched LAPACK calls take far longer for such small matrices. Columns that depend on those
-    before them add nothing."""
+    before them add nothing.
+    """
     zeros = jnp.zeros(objective.shape, objective.dtype)
 
     def value(x: Array) -> Array:

@@ -20,7 +20,8 @@ gives a ridge, a small one is added, and its largest value within the bounds of 
 the bound.
 
 Source: Pilanci, Wainwright & El Ghaoui 2015; Bertsimas & Van Parys 2020; Atamtürk & Gómez 2020
-(fixing of items); Beck & Teboulle 2009 and O'Donoghue & Candès 2015 (the descent)."""
+(fixing of items); Beck & Teboulle 2009 and O'Donoghue & Candès 2015 (the descent).
+"""
 
 import dataclasses
 from typing import Any, NamedTuple

@@ -4,7 +4,8 @@ IEEE magnitudes order like their bit patterns read as integers, so the k-th larg
 by searching its bits, two in each counting pass over the data, and fewer wherever a threshold
 already separates exactly k entries, which is the usual case. Working on integers also keeps
 subnormals apart on hardware that flushes them to 0. A pass takes counts from the data and nothing
-else, so arrays that are sharded over devices stay where they are."""
+else, so arrays that are sharded over devices stay where they are.
+"""
 
 import functools
 import math
@@ -39,7 +40,8 @@ def mark_largest(pieces: tuple[Array, ...], k: Count) -> tuple[Array, ...]:
     Its batching rule turns vmapped axes into leading axes of the one flat search below: a while
     loop batched lane by lane carries a predicate and selects in every pass, which doubles the time.
     (Within, no ``jnp.arange``: before JAX 0.8 it is a constant of the traced function, and the rule
-    is refused where a branch on lanes has batched it.)"""
+    is refused where a branch on lanes has batched it.)
+    """
     leading = k[0].shape
     lanes = math.prod(leading)
     if not lanes:
@@ -70,7 +72,8 @@ def _find_masks(pieces: list[Array], k: Count) -> list[Array]:
     """For each lane (the first axis) the masks of its k[lane] largest keys, which are not negative.
 
     Jitted, since loops and branches outside of any jit are compiled anew in each call, and so that
-    a program that selects in many places traces this once for each shape."""
+    a program that selects in many places traces this once for each shape.
+    """
     if len(pieces) > 1 or len(k) > 1 or pieces[0].ndim != 2 or pieces[0].shape[1] >= LONG:
         return _search_masks(pieces, k)
     (keys,) = pieces
@@ -91,7 +94,8 @@ def _sort_masks(pieces: list[Array], k: Count) -> list[Array]:
     search.
 
     The mask is made of the order alone, so that it has exactly k entries whatever XLA computes
-    anew."""
+    anew.
+    """
     (keys,) = pieces
     lane = lax.broadcasted_iota(jnp.int32, keys.shape, 0)
     index = lax.broadcasted_iota(jnp.int32, keys.shape, 1)
@@ -134,7 +138,8 @@ def _search_masks(pieces: list[Array], k: Count) -> list[Array]:
     The masks compare what the loop carries, so that all comparisons see the same bits: XLA would
     otherwise compute the caller's values anew for each use, in kernels that round differently, and
     the k-th largest of one need not be that of the other. (An optimization barrier does not prevent
-    that on CPU.)"""
+    that on CPU.)
+    """
     dtype = pieces[0].dtype
     shapes = [piece.shape[1:] for piece in pieces]
     total = sum(map(math.prod, shapes))

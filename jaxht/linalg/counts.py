@@ -75,7 +75,8 @@ def count_true(marks: Sequence[Array], wide: bool) -> list[Count]:
 
     One reduction of several operands reads what they are made of once; on CPU it is vectorised,
     which the sum of one is not, and takes a fifth of its time. In two stages, rows first, a long
-    one runs on several cores."""
+    one runs on several cores.
+    """
     counts = [mark.astype(jnp.int32) for mark in marks]
     shape = counts[0].shape
     ndim = len(shape)

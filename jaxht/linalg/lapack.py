@@ -2,7 +2,8 @@
 
 In JAX 0.10 a batched call of LAPACK divides its lanes among the threads of XLA's pool and waits for
 them on one of these threads. As many such calls side by side as the pool has threads wait for each
-other for ever; two suffice on two cores. A call for a single matrix does not use the pool."""
+other for ever; two suffice on two cores. A call for a single matrix does not use the pool.
+"""
 
 import functools
 from collections.abc import Callable

@@ -44,7 +44,8 @@ def conjugate_gradients(
 
     Ends where the preconditioned residual has fallen to rtol, or at a direction along which M is
     not positive: then with what there is, at least the direction of b (Dembo & Steihaug 1983). NaN
-    where b is. Differentiable in b and M."""
+    where b is. Differentiable in b and M.
+    """
 
     def solve(product, b):
         def step(carry):

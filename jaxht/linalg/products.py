@@ -3,7 +3,8 @@ entry.
 
 A :class:`Factored` point minus a step along a gradient that is itself a product is a :class:`Sum`,
 of which subspace iteration (:mod:`jaxht.linalg.svd`) takes the products that it needs: no array of
-m n entries is ever made."""
+m n entries is ever made.
+"""
 
 import dataclasses
 from collections.abc import Callable

@@ -3,7 +3,8 @@
 Ties go to the lowest index, -0.0 equals 0.0, and NaN (of any sign and payload) ranks above
 infinity, on every path and every device. ``k`` may be traced: selection is a search for the k-th
 largest magnitude (:mod:`jaxht.linalg.counting_search`), not a sort of length k. (But on a GPU, where each pass of the search waits for
-the host, vectors below 2^16 entries are sorted.)"""
+the host, vectors below 2^16 entries are sorted.)
+"""
 
 import functools
 from collections.abc import Sequence
@@ -101,9 +102,8 @@ def k_largest_masks(arrays: Sequence[Array], k: Numeric) -> list[Array]:
             :func:`k_largest_mask` refuses.
 
     Cost: that of :func:`k_largest_mask`, in at least four bytes of memory an entry. With 2^31
-    entries or more counts
-    have two digits, which takes no longer: 11 to 16 s of 2^31 bfloat16 on two cores, in 15 GB
-    (``python -m benchmarks long``).
+    entries or more counts have two digits, which takes no longer: 11 to 16 s of 2^31 bfloat16 on
+    two cores, in 15 GB (``python -m benchmarks long``).
 
     Source: that of :func:`k_largest_mask`; ties go to the first array.
 
@@ -156,8 +156,8 @@ def mask_to_indices(mask: Array, k_max: int) -> Array:
 
     Returns:
         int32 array of shape (..., k_max): the first k_max True positions; slots beyond their number
-        hold d, which is
-        out of range: JAX's ``mode="drop"`` scatters and ``mode="fill"`` gathers skip it.
+        hold d, which is out of range: JAX's ``mode="drop"`` scatters and ``mode="fill"`` gathers
+        skip it.
 
     Cost: a pass over the mask, and 32 k_max operations for each factor of 32 in d.
 

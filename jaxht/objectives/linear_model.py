@@ -325,7 +325,8 @@ class WeightedGram(SymmetricOperator):
         """``c sum_i s_i l''_i (a_i.v)^2 + sum_j l2_j v_j^2``; pred = A v. Cost: n + d.
 
         At least LEAST_CURVATURE of its upper bound: where l'' is 0 for all samples, steps by its
-        inverse stay finite."""
+        inverse stay finite.
+        """
         model = self.model
         form = jnp.vdot(pred, model.weight(self.curvature(pred)))
         if model.loss.is_smooth:

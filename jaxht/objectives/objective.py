@@ -87,7 +87,8 @@ class SumOverSamples(Objective, Protocol):
     objective again.
 
     The gradient is a linear function of the derivatives of the losses and x together, so that a
-    gradient can also be computed from a table or a difference of derivatives."""
+    gradient can also be computed from a table or a difference of derivatives.
+    """
 
     def minibatch(self, indices: Array, weights: Array) -> Self:
         """The objective ``sum_j weights_j f_{i_j}``; indices i (b,) may repeat, and may be n where

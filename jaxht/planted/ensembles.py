@@ -1,18 +1,4 @@
-"""Random planted problems: designs, signals and responses, and `planted`, which puts them together.
-
-Pure functions of an explicit PRNG key. The sizes n and d are static; everything else (K,
-correlation, condition number, noise level, ...) is a traced number: one compile serves a phase
-diagram, and `jax.vmap` runs over any of them.
-
-    design(key, n, d, ...)   -> A, shape (n, d)     gaussian rademacher partial_dct toeplitz
-    with_spectrum conditioned signal(key, d, K, ...)   -> x, shape (d,)       gaussian_signal
-    sign_signal decaying_signal significant_signal response(key, u, ...)    -> y, shape of u = Ax
-    gaussian_noise logistic_labels
-
-`dtype` is that of the result; a key draws other bits in float32 than in float64. Signals have
-exactly K nonzeros on a uniformly random support; for one key a larger K only adds nonzeros.
-Sources: SL18 Shen & Li 2018; YLZ18 Yuan, Li & Zhang 2018; YLW20 Yuan et al. 2020.
-"""
+"""The planted problems of :mod:`jaxht.ensembles`."""
 
 from collections.abc import Callable
 
@@ -85,8 +71,8 @@ def planted(
 
     A change in one of the three leaves the draws of the others as they were: problems are paired
     across noise levels, sparsities and kinds of design. Trials share one design when `design_key`
-    is their cell's key; `vmap` over the keys of the trials with `out_axes=PlantedProblem(A=None, y=0,
-    x_true=0)` then keeps A unbatched, and its products are matrix-matrix products.
+    is their cell's key; `vmap` over the keys of the trials with `out_axes=PlantedProblem(A=None,
+    y=0, x_true=0)` then keeps A unbatched, and its products are matrix-matrix products.
 
     Args:
         key: PRNG key of the trial.

@@ -1,10 +1,4 @@
-"""The axes of a phase diagram as compressed sensing draws it, undersampling against sparsity, and
-where l1 succeeds.
-
-    delta = n / d,    rho = K / n
-
-Source: Donoho & Tanner, Proceedings of the IEEE 98 (2010) 913-924.
-"""
+"""The axes of :mod:`jaxht.phase_diagram`."""
 
 import jax.numpy as jnp
 import numpy as np

@@ -32,7 +32,8 @@ def differentiate(objective: Objective, constraint: Constraint, result: Any) -> 
         result: a :class:`jaxht.Result` that was found without derivatives.
 
     Cost: nothing, unless derivatives are asked for; then a system with the Hessian, and two
-    predictions."""
+    predictions.
+    """
     x, value, gap = _solution(objective, constraint, result.x, result.value, result.gap)
     return replace(result, x=x, value=value, gap=gap)
 

@@ -255,7 +255,8 @@ def _walk(
 ) -> Result:
     """Go up and down a path, each run from the result before, until a round improves no result.
 
-    The first way up starts at x0, unless there are results."""
+    The first way up starts at x0, unless there are results.
+    """
     m = ks.size
     moves = 0
     if results is None:  # the first way up is in the same loop, so that the program has one run

@@ -53,12 +53,12 @@ def solve(
     Derivatives of x and of the value with respect to the numbers of the objective and the
     constraint's bounds come from the implicit function theorem: they are those of the minimiser on
     the support of x (for matrices of low rank: among the matrices of its rank), whatever steps have
-    led to x. With respect to the
-    start, the solver and the stopping test they are 0. They are NaN where x is not that minimiser,
-    as after a run that was cut off and for solvers that only end near one (``CoSaMP()``, dual and
-    stochastic solvers); where the Hessian on the support is singular; and for factors, where
-    singular values coincide. At a bound that has just become active, and where supports tie, they
-    are one-sided. :func:`jaxht.differentiability` reports which of these cases holds.
+    led to x. With respect to the start, the solver and the stopping test they are 0. They are NaN
+    where x is not that minimiser, as after a run that was cut off and for solvers that only end
+    near one (``CoSaMP()``, dual and stochastic solvers); where the Hessian on the support is
+    singular; and for factors, where singular values coincide. At a bound that has just become
+    active, and where supports tie, they are one-sided. :func:`jaxht.differentiability` reports
+    which of these cases holds.
 
     Args:
         objective: f, for example ``LeastSquares(A, y)``.

@@ -2,9 +2,8 @@
 searches.
 
 They are thin: each poses a problem of this library, solves it, and reports the solution in the
-units of X. The default
-float of JAX does not matter: float64 data are computed in float64, float32 data in float32.
-Imported by ``import jaxht.sklearn``; needs scikit-learn.
+units of X. The default float of JAX does not matter: float64 data are computed in float64, float32
+data in float32. Imported by ``import jaxht.sklearn``; needs scikit-learn.
 
 Example:
     >>> from sklearn.datasets import load_diabetes
@@ -16,7 +15,7 @@ Example:
 """
 
 try:
-    import sklearn  # noqa: F401
+    import sklearn as _sklearn  # noqa: F401
 except ImportError as error:
     raise ImportError(
         "jaxht.sklearn needs scikit-learn, 1.6 or newer, which the extra jax-hard-thresholding[sklearn] installs"

@@ -151,7 +151,8 @@ class L0Model(BaseEstimator):
     It may also have :meth:`_encode`, for targets that are no numbers, and class attributes: where
     the loss is "squared" the intercept is the mean of the targets less that of the predictions, as
     squared errors have it. Other intercepts are coefficients of a column of ones, which is always
-    selected, has no ridge, and is not counted."""
+    selected, has no ridge, and is not counted.
+    """
 
     _multi_output = False
     _default_loss = ""  # of estimators without an argument ``loss``

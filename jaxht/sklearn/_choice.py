@@ -66,7 +66,8 @@ def choose(
     folds held out.
 
     Without a solver the path is that of :func:`path_solver`, where its runs are nested one both
-    ways, and the default solver begins at its solution."""
+    ways, and the default solver begins at its solution.
+    """
     own = path_solver(objective, constraint) if solver is None else solver
     options: Any = {"key": key, "both_ways": solver is None and own.nested}
     if criterion is not None:

@@ -262,8 +262,8 @@ class L0OrdinalClassifier(ClassifierModel):
     whose order differs is an error.
 
     :meth:`predict` gives the most probable class. scikit-learn's ``decision_function`` would have a
-    column for each
-    class, so there is none: the linear score is ``X @ coef_``, the mean of a latent variable that
+    column for each class, so there is none: the linear score is ``X @ coef_``, the mean of a latent
+    variable that
         the thresholds cut.
 
     Args:

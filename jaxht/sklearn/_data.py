@@ -114,7 +114,8 @@ def extend(
     one of few sizes.
 
     Numbers of samples that differ little, as those of the folds of a cross-validation, then share
-    compiled programs."""
+    compiled programs.
+    """
     n, d = X.shape
     again = -n % max(64, 2 ** (n.bit_length() - 4)) if share else 0
     if scipy.sparse.issparse(X):

@@ -109,7 +109,8 @@ def project_move(project: Callable[[Array], Array], base: Array, move: Array) ->
 
     A variance-reduced step is made of n updates, each of about 1/n of its size. Added to x, every
     update would lose the digits below the last bit of x, and x would stop n times as far from the
-    solution as by full gradients."""
+    solution as by full gradients.
+    """
     z = base + move
     x = project(z)
     return jnp.where(x == z, move, x - base)

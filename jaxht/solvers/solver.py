@@ -8,7 +8,8 @@ A solver is a frozen dataclass of numbers with two pure methods::
 It contains no loop over steps, no tolerance, no jit and no printing: :mod:`jaxht.runner` runs every
 solver with the same loop and the same stopping tests, so that methods can be compared. The iterate
 is the point with its products, so that none is computed twice; the state is any pytree, None if the
-solver needs none; and the info says what this one call has cost and found."""
+solver needs none; and the info says what this one call has cost and found.
+"""
 
 from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
@@ -27,7 +28,8 @@ class Solver(Protocol):
     class variables.
 
     A solver's own methods name the types of objective and constraint that it accepts; here they are
-    not named, so that all solvers are of one type."""
+    not named, so that all solvers are of one type.
+    """
 
     #: The fixed-point test: whether an ``x`` that did not change in a step never changes again.
     #: Only then does the runner compare its change with rtol.

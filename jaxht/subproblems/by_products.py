@@ -233,7 +233,8 @@ class Growth:
     """Refits on a selection that grows by one item at a time, each from scratch.
 
     :class:`jaxht.subproblems.growing_qr.GrowingQR` updates a factorisation instead. A solver
-    carries it in its state, and asks :meth:`Subproblem.growth` for the first."""
+    carries it in its state, and asks :meth:`Subproblem.growth` for the first.
+    """
 
     def refit(self, problem: Any, support: Support, x: Array) -> tuple[Refit, "Growth"]:
         """Refit on a support with at most one more item, starting from x."""

@@ -26,7 +26,8 @@ def restrict_to_rank(objective: Objective, space: Subspace, x: Any) -> Restricte
     of this rank.
 
     Cost of a system: conjugate gradients, a product with the Hessian and a few with the bases in
-    each step."""
+    each step.
+    """
     in_factors = known_by_products(x)
     space = lax.stop_gradient(dataclasses.replace(space, error=None))
     present = jnp.any(space.U != 0, axis=0)
@@ -56,7 +57,8 @@ class FixedRank:
     with P = X V and Q = 0 at X, where the derivative is an isometry onto the tangent space. The
     part of Q in the row space, which moves nothing, adds half of its square to f. The Hessian at X
     is the Riemannian one, in which the manifold's curvature counts. Of factors, no array of m p
-    numbers is made."""
+    numbers is made.
+    """
 
     objective: Objective
     space: Subspace

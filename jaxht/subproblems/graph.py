@@ -169,7 +169,8 @@ class CovarianceSelection:
     :class:`jaxht.subproblems.newton.CoordinateFunction`.
 
     A constant is added to its value: newton estimates rounding errors by the size of the value, and
-    f is a difference of two terms that may cancel."""
+    f is a difference of two terms that may cancel.
+    """
 
     S: Array
     pattern: Pattern
@@ -198,7 +199,8 @@ class CovarianceSelection:
         quadratic upper bound.
 
         For entries (i, j) and (k, l) the Hessian is ``c c' / 2 (s_ik s_jl + s_il s_jk)``, s = W^-1,
-        c the multiplicity."""
+        c the multiplicity.
+        """
         pattern = self.pattern
         sigma = inverse(pred)
         count = pattern.multiplicity(w.dtype)

@@ -12,7 +12,8 @@ and is accepted where f decreases by Armijo's rule: then tau is divided by 100, 
 convergence is quadratic; and where the curvature is 0 (hinges, the tails of Huber's loss) the
 system stays regular. Where f is infinite (outside the domain of log det) the step is halved first.
 Coordinates at a bound at which the gradient points outwards are not free (Bertsekas 1982). There is
-a single loop, so that under vmap no lane waits for the line search of another."""
+a single loop, so that under vmap no lane waits for the line search of another.
+"""
 
 import math
 from collections.abc import Callable
@@ -342,7 +343,8 @@ def _is_regular(f: SmoothFunction, w: Array, pred: Array, free: Array) -> Array:
     regular H, u is close to the eigenvector of the least eigenvalue, for which rounding matters
     most. A coordinate without curvature is in the residual. Conjugate gradients may also diverge,
     to a u which says nothing: then z is longer than a regular H allows, ``|z| |H| > SOLVED |b| /
-    eps``. All in units in which the diagonal of H is about 1."""
+    eps``. All in units in which the diagonal of H is about 1.
+    """
     eps = float(jnp.finfo(w.dtype).eps)
     curvatures = f.curvatures()
     scale = jnp.sqrt(jnp.where(curvatures > 0, curvatures, 1))

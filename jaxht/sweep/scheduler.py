@@ -226,7 +226,8 @@ class Queue:
         """Raise TrialTimeout if a call of the device is overdue.
 
         What has not ended of the cells in the call is recorded as timed out, so that a sweep that
-        is continued does not wait for them again. No other call is begun."""
+        is continued does not wait for them again. No other call is begun.
+        """
         entries: list[_CellProgress] = []
         with self._lock:
             overdue = [call for call in self._calls.values() if self._is_late(call)]

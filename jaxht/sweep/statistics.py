@@ -91,10 +91,9 @@ def transition(
     """Where the probability of success crosses some levels, with intervals.
 
     The probability is assumed to rise in ``along``, and nothing else. Its estimate is the maximum
-    likelihood fit of a
-    rising function to the counts: isotonic regression, weighted by the numbers of trials. The fit
-    crosses a level between two neighbouring points of the grid; ``estimate`` interpolates between
-    them.
+    likelihood fit of a rising function to the counts: isotonic regression, weighted by the numbers
+    of trials. The fit crosses a level between two neighbouring points of the grid; ``estimate``
+    interpolates between them.
 
     For the interval, the probability at each point is sampled from its posterior, Beta(s + 1/2, t -
     s + 1/2) for s successes in t trials (Jeffreys), and fitted again. ``lower`` is a quantile of
@@ -235,7 +234,8 @@ class _Curves:
 
     Where the rising fit reaches a level is found without the fit: with excess_i = weight_i (p_i -
     level), fit_i >= level from i = split on, where the sum of the excesses over i < split is least.
-    The slopes of the convex minorant of these sums are the fit less the level."""
+    The slopes of the convex minorant of these sums are the fit less the level.
+    """
 
     def __init__(
         self, rates: "xarray.Dataset", levels: Sequence[float], along: str, falling: bool = False

@@ -9,7 +9,7 @@ from jaxht.transforms.density import (
     one_shot,
     uniform,
 )
-from jaxht.transforms.momentum import heavy_ball, reset_moments
+from jaxht.transforms.momentum import polyak_momentum, reset_moments
 from jaxht.transforms.projections import l2_ball, low_rank
 from jaxht.transforms.report import Sparsity, sparsity
 from jaxht.transforms.scope import NM, Axis, Blocks, Scope
@@ -26,10 +26,10 @@ __all__ = [
     "erdos_renyi_kernel",
     "exponential",
     "hard_threshold",
-    "heavy_ball",
     "l2_ball",
     "low_rank",
     "one_shot",
+    "polyak_momentum",
     "prune",
     "reset_moments",
     "sparsity",

@@ -89,7 +89,8 @@ def make_projection(
     """The transformation ``u -> project(p + u, value) - p`` in each ``every``-th step.
 
     Entries that the projection leaves as they are keep their update to the last bit, and those that
-    it sets to zero become exactly zero."""
+    it sets to zero become exactly zero.
+    """
     check_every(every)
 
     def init(params: ArrayTree) -> ProjectionState:

@@ -9,7 +9,8 @@ takes for k, and they compose::
     hard_threshold(lambda step: erdos_renyi_kernel(params, density(step)))
 
 Numbers may be traced, the numbers of steps too. Any ``optax`` schedule of the density will do as
-well."""
+well.
+"""
 
 import math
 from typing import Any

@@ -11,8 +11,8 @@ from jaxht._typing import Array, ArrayTree, Numeric
 from jaxht.transforms.base import check_params, is_masked
 
 
-class HeavyBallState(NamedTuple):
-    """State of :func:`heavy_ball`.
+class PolyakMomentumState(NamedTuple):
+    """State of :func:`polyak_momentum`.
 
     Attributes:
         prev: the parameters of the step before.
@@ -21,12 +21,12 @@ class HeavyBallState(NamedTuple):
     prev: ArrayTree
 
 
-def heavy_ball(momentum: Numeric) -> optax.GradientTransformation:
+def polyak_momentum(momentum: Numeric) -> optax.GradientTransformation:
     r"""Add the last displacement of the parameters: ``u -> u + nu (p - p_prev)``.
 
     .. math:: x^{t+1} = H_k\bigl(x^t - \eta g^t + \nu (x^t - x^{t-1})\bigr)
 
-    as ``optax.chain(optax.sgd(eta), heavy_ball(nu), hard_threshold(k))``. The displacement is that
+    as ``optax.chain(optax.sgd(eta), polyak_momentum(nu), hard_threshold(k))``. The displacement is that
     of the *thresholded*
     iterates: an entry that was zero in both steps has none. ``optax.sgd(eta, momentum=nu)`` is
     another method: it sums the gradients of all entries, so that entries outside the support gather
@@ -36,7 +36,7 @@ def heavy_ball(momentum: Numeric) -> optax.GradientTransformation:
         momentum: nu in [0, 1), traced or not.
 
     Returns:
-        A transformation with state :class:`HeavyBallState`, a copy of the parameters. The first
+        A transformation with state :class:`PolyakMomentumState`, a copy of the parameters. The first
         step has no displacement.
 
     Raises:
@@ -51,7 +51,7 @@ def heavy_ball(momentum: Numeric) -> optax.GradientTransformation:
         >>> import jax.numpy as jnp
         >>> import optax
         >>> from jaxht import transforms
-        >>> x, tx = jnp.zeros(2), optax.chain(optax.sgd(1.0), transforms.heavy_ball(0.5))
+        >>> x, tx = jnp.zeros(2), optax.chain(optax.sgd(1.0), transforms.polyak_momentum(0.5))
         >>> state = tx.init(x)
         >>> for _ in range(2):
         ...     updates, state = tx.update(jnp.array([-1.0, 0.0]), state, x)
@@ -60,12 +60,12 @@ def heavy_ball(momentum: Numeric) -> optax.GradientTransformation:
         [2.5, 0.0]
     """
 
-    def init(params: ArrayTree) -> HeavyBallState:
-        return HeavyBallState(jax.tree.map(jnp.array, params))
+    def init(params: ArrayTree) -> PolyakMomentumState:
+        return PolyakMomentumState(jax.tree.map(jnp.array, params))
 
     def update(
-        updates: ArrayTree, state: HeavyBallState, params: ArrayTree | None = None
-    ) -> tuple[ArrayTree, HeavyBallState]:
+        updates: ArrayTree, state: PolyakMomentumState, params: ArrayTree | None = None
+    ) -> tuple[ArrayTree, PolyakMomentumState]:
         check_params(params)
         new = jax.tree.map(
             lambda u, p, prev: u + (momentum * (p - prev)).astype(u.dtype),
@@ -73,7 +73,7 @@ def heavy_ball(momentum: Numeric) -> optax.GradientTransformation:
             params,
             state.prev,
         )
-        return new, HeavyBallState(params)
+        return new, PolyakMomentumState(params)
 
     return optax.GradientTransformation(init, update)
 
@@ -98,11 +98,10 @@ def reset_moments(
     ``reset_moments(optax.adam(1e-3), hard_threshold(0.05))``. In a plain chain Adam updates the
     moments of all entries, inside the support or not. Here, where an entry leaves or enters, every
     array of ``inner``'s state that belongs to the parameters is set to what ``inner.init`` gives
-    for the new parameters. These arrays are found by structure
-    alone: a part of the state with the tree structure of the parameters, and in it the floating
-    arrays with their shapes; so it works for any optimiser, also inside ``optax.masked`` or
-    ``optax.partition``. Factored moments (Adafactor's) belong to rows and columns, not to entries,
-    and stay.
+    for the new parameters. These arrays are found by structure alone: a part of the state with the
+    tree structure of the parameters, and in it the floating arrays with their shapes; so it works
+    for any optimiser, also inside ``optax.masked`` or ``optax.partition``. Factored moments
+    (Adafactor's) belong to rows and columns, not to entries, and stay.
 
     Args:
         inner: the optimiser.

@@ -131,7 +131,8 @@ def find_support(params: ArrayTree, k: Any, scope: AnyScope = Scope.LEAF) -> Arr
         the first array.
 
     Cost: see :func:`jaxht.selection.k_largest_mask`. In LEAF and GLOBAL scope sharded arrays are
-    not moved."""
+    not moved.
+    """
     scope = check_scope(scope)
     paths_and_leaves, structure = jax.tree_util.tree_flatten_with_path(params)
     leaves = [leaf for _, leaf in paths_and_leaves]
@@ -161,7 +162,8 @@ def count_kept(k: Numeric, size: int) -> Numeric:
     ``size``.
 
     A traced one, among more entries than an int32 counts, is what k asks for, and left to the
-    selection to clip: of a fraction a floating-point number."""
+    selection to clip: of a fraction a floating-point number.
+    """
     if isinstance(k, str):
         raise ValueError(f"k must be an integer or a fraction; got {k!r}")
     integral = jnp.issubdtype(jnp.result_type(k), jnp.integer)

@@ -22,10 +22,9 @@ def standard_errors(
     the data.
 
     They take **no account of the selection**. A support that was chosen with the same data is
-    chosen because its
-    coefficients are large there: intervals from these errors cover the truth less often than they
-    say, and tests reject too often. They hold where the support was fixed beforehand, or chosen
-    with other samples.
+    chosen because its coefficients are large there: intervals from these errors cover the truth
+    less often than they say, and tests reject too often. They hold where the support was fixed
+    beforehand, or chosen with other samples.
 
     .. math::
         \mathrm{Cov} = (J + P)^{-1} M (J + P)^{-1}, \qquad J = \textstyle\sum_i s_i l''_i a_i a_i', \qquad

@@ -10,7 +10,8 @@ copies:
     \tilde x \mid x \sim N\big(x - S \Sigma^{-1} (x - \mu),\ 2 S - S \Sigma^{-1} S\big)
 
 with S diagonal: the larger it is, the less the copies resemble the features. A feature that y does
-not depend on, given the others, is then as likely to be ahead of its copy as behind it."""
+not depend on, given the others, is then as likely to be ahead of its copy as behind it.
+"""
 
 import dataclasses
 
@@ -268,7 +269,8 @@ MAX_SWEEPS = 100
 def minimise_reconstructability(R: Array, s: Array) -> Array:
     """Minimise ``tr (2 R - diag(s))^-1 + sum_j 1 / s_j`` by exact coordinate descent.
 
-    R (d, d) is a positive definite correlation matrix, s (d,) a start with ``0 < diag(s) < 2 R``."""
+    R (d, d) is a positive definite correlation matrix, s (d,) a start with ``0 < diag(s) < 2 R``.
+    """
     tolerance = CHANGE_IN_ROOT_EPS * float(jnp.finfo(R.dtype).eps) ** 0.5
 
     def update(j, carry):

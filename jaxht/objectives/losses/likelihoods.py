@@ -22,7 +22,8 @@ def gamma_deviance(log_ratios: Array, weights: Array) -> Array:
         D = \tfrac1n \textstyle\sum_i s_i (r_i - \log r_i - 1), \quad r_i = y_i / \mathrm{mean}_i
 
     The maximum is where ``g'(nu) = log nu - psi(nu) = D``: by Newton's method for log nu (Minka
-    2002 has the start)."""
+    2002 has the start).
+    """
     n = jnp.sum(weights)
     D = jnp.sum(weights * (jnp.expm1(log_ratios) - log_ratios)) / n
 

@@ -15,7 +15,8 @@ class Loss(Protocol):
     outputs, (n, c).
 
     Where it couples the samples, :meth:`derivative` and :meth:`hessian_product` are those of
-    ``sum_i s_i l_i``, sample by sample divided by s_i."""
+    ``sum_i s_i l_i``, sample by sample divided by s_i.
+    """
 
     #: Whether the loss of a sample is a function of its own prediction alone.
     is_separable: ClassVar[bool] = True

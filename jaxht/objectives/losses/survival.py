@@ -71,7 +71,8 @@ class CoxLoss(Loss):
         it, as at u = 0.
 
         The mean of ``exp(u_j) H_j`` is at most 1 for every u. What bounds it everywhere is half the
-        number of events."""
+        number of events.
+        """
         is_integer = jnp.issubdtype(y.dtype, jnp.integer)
         dtype = jnp.result_type(y, float) if is_integer else y.dtype
         log_risks = self._log_risks(jnp.zeros(y.shape[0], dtype))
