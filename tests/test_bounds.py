@@ -399,12 +399,8 @@ def test_monotone():
 
 
 def test_every_public_function_is_in_the_table():
-    public = {
-        n
-        for n, v in vars(bounds).items()
-        if callable(v) and n.islower() and v.__module__ == bounds.__name__
-    }
-    assert {name for name in public if not name.startswith("_")} == set(CALLS)
+    public = {name for name in bounds.__all__ if name.islower()}
+    assert public == set(CALLS)
 
 
 def assert_close(a, b):

@@ -16,7 +16,7 @@ from scipy import stats
 
 import jaxht
 from jaxht import ensembles
-from jaxht.planted.ensembles import Problem, planted
+from jaxht.ensembles import PlantedProblem, planted
 from tests.util import precision, x64
 
 pytestmark = pytest.mark.usefixtures("all_quickly")
@@ -306,7 +306,7 @@ def test_one_compile_serves_a_phase_diagram_and_a_change_in_one_part_leaves_the_
 def test_trials_share_the_design_of_their_cell_or_have_their_own():
     cell_key = jax.random.key(3)
     keys = jnp.stack([cell_key, *(jax.random.fold_in(cell_key, trial) for trial in range(5))])
-    axes = Problem(
+    axes = PlantedProblem(
         A=None, y=0, x_true=0
     )  # None is refused for an A that differs from trial to trial
     draw = jax.vmap(

@@ -220,7 +220,7 @@ def test_on_data_against_sparsity_and_nothing_is_done_twice(tmp_path, monkeypatc
     session = Session(tmp_path / "store", tmp_path, lambda progress: None)
     xarray.testing.assert_equal(EXPERIMENTS[chosen.experiment].run(chosen, session), results)
     session = Session(
-        tmp_path / "store", tmp_path, lambda progress: None, {"attrs": {"config": "another"}}
+        tmp_path / "store", tmp_path, lambda progress: None, {"attrs": {"config": '{"seed": 1}'}}
     )
     with pytest.raises(TypeError):
         EXPERIMENTS[chosen.experiment].run(chosen, session)

@@ -84,9 +84,10 @@ class Starts(NamedTuple):
         key = jax.random.key(0) if key is None else key
         bits = jax.random.bits(key, (num_starts, 1 + gains.size), jnp.uint32)
         factors = jnp.asarray(bits[:, 1:] >> 8, gains.dtype).at[0].set(2**24)
-        scores = jnp.nan_to_num(gains * factors.reshape(num_starts, *gains.shape))
+        scores = jnp.nan_to_num(gains[None] * factors.reshape(num_starts, *gains.shape))
         is_first = lax.iota(jnp.int32, num_starts).reshape(-1, *[1] * gains.ndim) == 0
-        kept = jnp.where(is_first, problem.space.active(x0), problem.space.active(zero))
+        active = problem.space.active
+        kept = jnp.where(is_first, active(x0)[None], active(zero)[None])
         return cls(kept, jnp.where(kept, jnp.inf, scores), bits[:, 0])
 
     def best_items(self, limit: Numeric) -> Array:
