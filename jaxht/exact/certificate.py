@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from jaxht._checks import check_kind
 from jaxht._dataclass import as_dtype
 from jaxht._repr import short_repr
 from jaxht._typing import Array, Leaf, Numeric
@@ -102,6 +103,7 @@ def certify(
         >>> round(float(proof.value), 3), bool(proof.gap < 1e-3)
         (6.75, True)
     """
+    check_kind(objective=objective, constraint=constraint)
     check_dual(objective)
     model = cast(LinearModel, objective.prepare())
     constraint = constraint.prepare(model.shape)
