@@ -6,28 +6,6 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-__all__ = [
-    "CLASSICAL_EXPANSION",
-    "GraHTPPair",
-    "HSGHTParameters",
-    "HTSVRGParameters",
-    "arht_sparsity",
-    "cosamp_rip",
-    "expansion",
-    "expansion_jain",
-    "grahtp_factors",
-    "grahtp_relaxed_factors",
-    "grahtp_relaxed_sparsity",
-    "hsght_parameters",
-    "htsvrg_parameters",
-    "htsvrg_rate",
-    "iht_rip",
-    "num_steps",
-    "ompr_excess",
-    "ompr_rip",
-    "relaxed_sparsity",
-]
-
 CLASSICAL_EXPANSION = (
     4.0  # ||H_k(b) - x|| <= 2 ||b - x||, SL18 (1.1): the nu behind the older RIP conditions
 )

@@ -13,30 +13,6 @@ from jaxht.designs import LinearOperator
 from jaxht.linalg.lapack import eigh, inverse_cholesky
 from jaxht.linalg.precision import matmul
 
-__all__ = [
-    "PlantedProblem",
-    "conditioned",
-    "decaying_signal",
-    "gaussian",
-    "gaussian_noise",
-    "gaussian_rows",
-    "gaussian_signal",
-    "graph_precision",
-    "logistic_labels",
-    "low_rank_entries",
-    "mask_rows",
-    "partial_dct",
-    "partial_dct_operator",
-    "planted",
-    "rademacher",
-    "random_graph",
-    "sigma_for_snr",
-    "sign_signal",
-    "significant_signal",
-    "toeplitz",
-    "with_spectrum",
-]
-
 # The folds of a problem's key. ASCII words and not 0, 1, 2: `fold_in(cell_key, trial)` must never
 # meet them.
 _DESIGN, _SIGNAL, _RESPONSE = (int.from_bytes(word, "big") for word in (b"desg", b"sgnl", b"resp"))

@@ -10,21 +10,6 @@ from numpy.typing import NDArray
 
 from jaxht.linalg.selection import k_largest_mask
 
-__all__ = [
-    "estimation_error",
-    "exact_recovery",
-    "f_score",
-    "matthews_correlation",
-    "precision",
-    "recall",
-    "relative_error",
-    "relaxed_recovery",
-    "sensitivity",
-    "specificity",
-    "success",
-    "wilson_interval",
-]
-
 
 def estimation_error(x: Array, x_true: Array) -> Array:
     """Estimation error `||x - x_true||`, the l2 (for a matrix: Frobenius) norm.

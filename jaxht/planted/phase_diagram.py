@@ -7,8 +7,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from jaxht._typing import Array, Numeric
 
-__all__ = ["l1_transition", "num_measurements", "num_nonzeros"]
-
 
 def num_measurements(delta: Numeric, d: Numeric) -> Array:
     """Round ``n = delta d`` to a whole number of measurements, at least 1.
