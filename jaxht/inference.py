@@ -1,16 +1,18 @@
 """How far a selection can be trusted: resampling, knockoffs with control of false discoveries,
 standard errors."""
 
-from jaxht.diagnostics.inference import (
-    Bootstrap,
+from jaxht.diagnostics.inference.information import standard_errors
+from jaxht.diagnostics.inference.model_x import (
     Knockoffs,
-    Stability,
-    bootstrap,
     gaussian_knockoffs,
     knockoff_threshold,
     knockoffs,
+)
+from jaxht.diagnostics.inference.resampling import (
+    Bootstrap,
+    Stability,
+    bootstrap,
     stability_selection,
-    standard_errors,
 )
 
 __all__ = [

@@ -9,7 +9,7 @@ import scipy.stats
 
 import jaxht
 from jaxht import Support
-from jaxht.diagnostics.inference import standard_errors
+from jaxht.inference import standard_errors
 from jaxht.subproblems import refit
 from tests.test_cox import partial_likelihood
 from tests.util import quick, x64

@@ -1,5 +1,4 @@
-"""Extreme eigenvalues over all vectors and over sparse ones, and the step sizes that follow from
-them."""
+"""The eigenvalues and step sizes of :mod:`jaxht.spectral`."""
 
 from collections.abc import Callable
 
@@ -12,14 +11,6 @@ from jaxht.linalg.eigenvalues import SAFETY, largest_eigenvalue
 from jaxht.linalg.projections import hard_threshold
 from jaxht.linalg.selection import k_largest_mask, mask_to_indices
 from jaxht.objectives.objective import Objective
-
-__all__ = [
-    "largest_sparse_eigenvalue",
-    "restricted_condition_number",
-    "restricted_smoothness",
-    "restricted_step_size",
-    "smallest_sparse_eigenvalue",
-]
 
 #: Starts of the power steps: so many coordinate vectors, and as many random vectors.
 NUM_STARTS = 16

@@ -19,8 +19,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 import jaxht
 from jaxht.constraints import check_selection
 from jaxht.designs import Standardized
-from jaxht.diagnostics.inference import Stability
 from jaxht.exact import Certificate
+from jaxht.inference import Stability
 from jaxht.linalg.precision import default_precision
 from jaxht.sklearn._choice import (
     CRITERIA,
