@@ -71,7 +71,7 @@ class Cox(LinearModel):
         """The loss of all samples."""
         risk_sets = self.risk_sets
         if risk_sets is None:
-            risk_sets = find_risk_sets(jnp.asarray(self.y)[:, 0])
+            risk_sets = find_risk_sets(self.y[:, 0])
         return CoxLoss(risk_sets, self.weights)
 
     @property
@@ -94,11 +94,17 @@ class Cox(LinearModel):
         model = super().prepare()
         if model.risk_sets is not None:
             return model
-        return replace(model, risk_sets=find_risk_sets(jnp.asarray(model.y)[:, 0]))
+        return replace(model, risk_sets=find_risk_sets(model.y[:, 0]))
 
 
 def find_risk_sets(time: Array) -> RiskSets:
-    """The risk sets of times (n,). Cost: a sort."""
+    """The risk sets of times (n,), by NumPy where these are its array. Cost: a sort."""
+    if isinstance(time, np.ndarray):
+        order = np.argsort(-time, kind="stable").astype(np.int32)
+        decreasing = -time[order]
+        first = np.searchsorted(decreasing, -time, side="left").astype(np.int32)
+        end = np.searchsorted(decreasing, -time, side="right").astype(np.int32)
+        return RiskSets(order, first, end - 1)
     order = decreasing_order(time)
     first = jnp.searchsorted(-time[order], -time, side="left").astype(jnp.int32)
     end = jnp.searchsorted(-time[order], -time, side="right").astype(jnp.int32)

@@ -1,9 +1,9 @@
 """Estimators of classes."""
 
+from dataclasses import field
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, log_expit, log_softmax, softmax
@@ -14,8 +14,8 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 
 import jaxht
-from jaxht.sklearn._base import L0Model, Posed, complete_docstring
 from jaxht.sklearn._data import add_offset
+from jaxht.sklearn._linear import L0Model, LinearFit
 
 MARGINS = {"squared_hinge": jaxht.SquaredHinge, "smoothed_hinge": jaxht.SmoothedHinge}
 
@@ -27,8 +27,10 @@ def _has_probabilities(model: "L0Classifier") -> bool:
 class ClassifierModel(ClassifierMixin, L0Model):
     """Base of the classifiers, which have an argument ``class_weight``."""
 
-    _y_numeric = False
-    class_weight: Any
+    l2: float = 1e-3
+    class_weight: Any = None
+
+    _is_numeric = False
 
     def _number_classes(
         self, y: NDArray[Any], weights: NDArray[Any]
@@ -51,6 +53,22 @@ class ClassifierModel(ClassifierMixin, L0Model):
             by_class = compute_class_weight(self.class_weight, classes=self.classes_, y=y)
         return numbers.astype(np.int32), weights * by_class[numbers].astype(weights.dtype)
 
+    def _score_classes(self, X: Any, offset: Any) -> NDArray[Any]:
+        """Scores (n, c), the largest for the class that is predicted, the first of equal ones."""
+        raise NotImplementedError
+
+    def predict(self, X: Any, offset: Any = None) -> NDArray[Any]:
+        """Predict classes.
+
+        Args:
+            X: (n, d), as of ``fit``.
+            offset: as of ``fit``, for these samples; None for zeros.
+
+        Returns:
+            (n,) labels.
+        """
+        return self.classes_[np.argmax(self._score_classes(X, offset), axis=1)]
+
     def score(self, X: Any, y: Any, sample_weight: Any = None, offset: Any = None) -> float:
         """The share of the samples whose class is predicted.
 
@@ -63,10 +81,9 @@ class ClassifierModel(ClassifierMixin, L0Model):
         Returns:
             At most 1.
         """
-        return accuracy_score(y, self.predict(X, offset), sample_weight=sample_weight)  # type: ignore[attr-defined]
+        return accuracy_score(y, self.predict(X, offset), sample_weight=sample_weight)
 
 
-@complete_docstring
 class L0Classifier(ClassifierModel):
     """Logistic regression, multinomial for more than two classes, or a support vector machine, on
     the best k features.
@@ -81,14 +98,14 @@ class L0Classifier(ClassifierModel):
             margin of 0 (the hinge itself has no second derivative to refit by). The hinge losses
             have no information criterion: give k or "cv". For several classes, wrap the estimator
             in ``OneVsRestClassifier`` of scikit-learn.
-        class_weight: a dict from classes to weights of their samples; "balanced", inversely
-            proportional to the sum of the weights of each class; None for 1.
 
     Attributes:
         coef_: (1, d), or of c > 2 classes (c, d), coefficients of X.
         intercept_: (1,) or (c,).
         classes_: (c,), the labels.
         {attributes}
+
+    {cost}
 
     Example:
         >>> import numpy as np
@@ -101,42 +118,7 @@ class L0Classifier(ClassifierModel):
         ([3], (2,), True)
     """
 
-    def __init__(
-        self,
-        k: Any = "ebic",
-        *,
-        loss: str = "logistic",
-        k_max: int | None = None,
-        l2: float = 1e-3,
-        groups: Any = None,
-        always: Any = None,
-        nonnegative: bool = False,
-        bounds: Any = None,
-        fit_intercept: bool = True,
-        standardize: bool = True,
-        class_weight: Any = None,
-        solver: Any = None,
-        cv: Any = None,
-        certify: bool = False,
-        random_state: Any = None,
-    ) -> None:
-        super().__init__(
-            k=k,
-            k_max=k_max,
-            l2=l2,
-            groups=groups,
-            always=always,
-            nonnegative=nonnegative,
-            bounds=bounds,
-            fit_intercept=fit_intercept,
-            standardize=standardize,
-            solver=solver,
-            cv=cv,
-            certify=certify,
-            random_state=random_state,
-        )
-        self.loss = loss
-        self.class_weight = class_weight
+    loss: str = "logistic"
 
     def _encode(self, y: NDArray[Any], weights: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
         """-1 and +1, or 0 ... c - 1; and weights with those of the classes."""
@@ -154,25 +136,30 @@ class L0Classifier(ClassifierModel):
             )
         return numbers, weights
 
-    def _objective(self, design: Any, target: Any, l2: Any, **data: Any) -> Any:
-        if len(self.classes_) > 2:
-            return jaxht.Softmax(design, target, l2, num_classes=len(self.classes_), **data)
-        return MARGINS.get(self.loss, jaxht.Logistic)(design, target, l2, **data)
+    @property
+    def _is_multinomial(self) -> bool:
+        return len(self.classes_) > 2
+
+    def _objective(self, design: Any, target: Any, **options: Any) -> Any:
+        if self._is_multinomial:
+            return jaxht.Softmax(design, target, num_classes=len(self.classes_), **options)
+        return MARGINS.get(self.loss, jaxht.Logistic)(design, target, **options)
 
     def _outputs(self, target: NDArray[Any]) -> tuple[int, ...]:
-        return (len(self.classes_),) if len(self.classes_) > 2 else ()
+        return self.classes_.shape if self._is_multinomial else ()
 
     @property
-    def _freedom(self) -> float:
+    def _free_share(self) -> float:
         """Of several classes, one has the coefficients that the others leave."""
-        return 1 - 1 / len(self.classes_) if len(self.classes_) > 2 else 1.0
+        return 1 - 1 / len(self.classes_) if self._is_multinomial else 1.0
 
-    def _in_units_of_X(self, posed: Any, x: Any) -> tuple[Any, Any]:
-        coefficients, intercepts = super()._in_units_of_X(posed, x)
-        if posed.items.ndim == 1:
+    def _in_units_of_X(self, problem: LinearFit, x: NDArray[Any]) -> tuple[Any, Any]:
+        coefficients, intercepts = super()._in_units_of_X(problem, x)
+        if not self._is_multinomial:
             return coefficients[..., None, :], np.asarray(intercepts)[..., None]
-        centred = intercepts - self.fit_intercept * intercepts.mean(axis=-1, keepdims=True)
-        return coefficients - coefficients.mean(axis=-2, keepdims=True), centred
+        if self.fit_intercept:
+            intercepts = intercepts - intercepts.mean(axis=-1, keepdims=True)
+        return coefficients - coefficients.mean(axis=-2, keepdims=True), intercepts
 
     # ---- predictions ----
 
@@ -190,20 +177,9 @@ class L0Classifier(ClassifierModel):
         scores = self._predict_linear(X)
         return add_offset(scores.ravel() if scores.shape[1] == 1 else scores, offset)
 
-    def predict(self, X: Any, offset: Any = None) -> NDArray[Any]:
-        """Predict classes.
-
-        Args:
-            X: (n, d), as of ``fit``.
-            offset: as of ``fit``, for these samples; None for zeros.
-
-        Returns:
-            (n,) labels.
-        """
+    def _score_classes(self, X: Any, offset: Any) -> NDArray[Any]:
         scores = self.decision_function(X, offset)
-        return self.classes_[
-            (scores > 0).astype(int) if scores.ndim == 1 else np.argmax(scores, axis=1)
-        ]
+        return np.stack([-scores, scores], axis=1) if scores.ndim == 1 else scores
 
     @available_if(_has_probabilities)
     def predict_proba(self, X: Any, offset: Any = None) -> NDArray[Any]:
@@ -216,12 +192,8 @@ class L0Classifier(ClassifierModel):
         Returns:
             (n, c), rows of sum 1, in the order of ``classes_``.
         """
-        scores = self.decision_function(X, offset)
-        return (
-            np.stack([expit(-scores), expit(scores)], axis=1)
-            if scores.ndim == 1
-            else softmax(scores, axis=1)
-        )
+        scores = self._score_classes(X, offset)
+        return softmax(scores, axis=1) if self._is_multinomial else expit(scores)
 
     @available_if(_has_probabilities)
     def predict_log_proba(self, X: Any, offset: Any = None) -> NDArray[Any]:
@@ -234,10 +206,8 @@ class L0Classifier(ClassifierModel):
         Returns:
             (n, c), in the order of ``classes_``.
         """
-        scores = self.decision_function(X, offset)
-        if scores.ndim == 1:
-            return np.stack([log_expit(-scores), log_expit(scores)], axis=1)
-        return log_softmax(scores, axis=1)
+        scores = self._score_classes(X, offset)
+        return log_softmax(scores, axis=1) if self._is_multinomial else log_expit(scores)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -245,7 +215,6 @@ class L0Classifier(ClassifierModel):
         return tags
 
 
-@complete_docstring
 class L0OrdinalClassifier(ClassifierModel):
     """Proportional odds regression of ordered classes (McCullagh 1980), on the best k features.
 
@@ -263,19 +232,18 @@ class L0OrdinalClassifier(ClassifierModel):
 
     :meth:`predict` gives the most probable class. scikit-learn's ``decision_function`` would have a
     column for each class, so there is none: the linear score is ``X @ coef_``, the mean of a latent
-    variable that
-        the thresholds cut.
+    variable that the thresholds cut.
 
     Args:
         {arguments}
-        class_weight: a dict from classes to weights of their samples; "balanced", inversely
-            proportional to the sum of the weights of each class; None for 1.
 
     Attributes:
         coef_: (d,), coefficients of X.
         thresholds_: (c - 1,), theta, increasing; for the ``intercepts`` of ``path_`` (m, c - 1).
         classes_: (c,), the labels in their order.
         {attributes}
+
+    {cost}
 
     Example:
         >>> import jaxht, numpy as np
@@ -288,36 +256,8 @@ class L0OrdinalClassifier(ClassifierModel):
         ([3], (2,), (200, 3))
     """
 
-    def __init__(
-        self,
-        k: Any = "ebic",
-        *,
-        k_max: int | None = None,
-        l2: float = 1e-3,
-        groups: Any = None,
-        always: Any = None,
-        nonnegative: bool = False,
-        bounds: Any = None,
-        standardize: bool = True,
-        class_weight: Any = None,
-        solver: Any = None,
-        cv: Any = None,
-        random_state: Any = None,
-    ) -> None:
-        super().__init__(
-            k=k,
-            k_max=k_max,
-            l2=l2,
-            groups=groups,
-            always=always,
-            nonnegative=nonnegative,
-            bounds=bounds,
-            standardize=standardize,
-            solver=solver,
-            cv=cv,
-            random_state=random_state,
-        )
-        self.class_weight = class_weight
+    fit_intercept: bool = field(default=True, init=False)
+    certify: bool = field(default=False, init=False)
 
     @property
     def _num_ones(self) -> int:
@@ -337,17 +277,17 @@ class L0OrdinalClassifier(ClassifierModel):
     def _encode(self, y: NDArray[Any], weights: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
         return self._number_classes(y, weights)
 
-    def _objective(self, design: Any, target: Any, l2: Any, **data: Any) -> Any:
-        return jaxht.Ordinal(design, target, l2, num_classes=len(self.classes_), **data)
+    def _objective(self, design: Any, target: Any, **options: Any) -> Any:
+        return jaxht.Ordinal(design, target, num_classes=len(self.classes_), **options)
 
-    def _in_units_of_X(self, posed: Posed, x: Any) -> tuple[Any, Any]:
-        coefficients, shift = super()._in_units_of_X(posed, x)
-        points = jnp.reshape(x, (-1, x.shape[-1]))
-        theta = np.asarray(jax.vmap(posed.objective.thresholds)(points))
-        return coefficients, theta.reshape(*x.shape[:-1], -1) - np.asarray(shift)[..., None]
+    def _in_units_of_X(self, problem: LinearFit, x: NDArray[Any]) -> tuple[Any, Any]:
+        coefficients, shift = super()._in_units_of_X(problem, x)
+        points = x.reshape(-1, x.shape[-1])
+        thresholds = np.asarray(find_thresholds(problem.objective, points))
+        return coefficients, thresholds.reshape(*x.shape[:-1], -1) - np.asarray(shift)[..., None]
 
-    def _set_coefficients(self, posed: Posed, x: Any) -> None:
-        self.coef_, self.thresholds_ = self._in_units_of_X(posed, x)
+    def _set_coefficients(self, problem: LinearFit, x: NDArray[Any]) -> None:
+        self.coef_, self.thresholds_ = self._in_units_of_X(problem, x)
 
     def predict_log_proba(self, X: Any, offset: Any = None) -> NDArray[Any]:
         """Predict logarithms of the probabilities of classes.
@@ -380,21 +320,17 @@ class L0OrdinalClassifier(ClassifierModel):
         """
         return np.exp(self.predict_log_proba(X, offset))
 
-    def predict(self, X: Any, offset: Any = None) -> NDArray[Any]:
-        """Predict classes, the most probable ones, and of equally probable ones the lowest.
-
-        Args:
-            X: (n, d), as of ``fit``.
-            offset: as of ``fit``, for these samples; None for zeros.
-
-        Returns:
-            (n,) labels.
-        """
-        highest = np.argmax(self.predict_log_proba(X, offset), axis=1)
-        return self.classes_[highest]
+    def _score_classes(self, X: Any, offset: Any) -> NDArray[Any]:
+        return self.predict_log_proba(X, offset)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         # Scores are expected of three classes at the corners of a triangle, which lie in no order.
         tags.classifier_tags.poor_score = True
         return tags
+
+
+@jax.jit
+def find_thresholds(objective: jaxht.Ordinal, points: Any) -> Any:
+    """The thresholds (m, c - 1) at points (m, d)."""
+    return jax.vmap(objective.thresholds)(points)

@@ -1,19 +1,17 @@
-"""From what scikit-learn's users pass to arrays of the library: weights, masks of features, rows,
-columns, folds."""
+"""What users pass becomes arrays: weights, masks of features, standardised columns, folds."""
 
 import numbers
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 from sklearn.model_selection import check_cv
 from sklearn.utils import check_array, check_consistent_length, check_random_state
 
-from jaxht.designs import Centred
-from jaxht.linalg.precision import matmul
+import jaxht
+from jaxht.designs import Dense, Design
 
 #: Formats of scipy.sparse that are taken as they are; others are converted to the first.
 FORMATS = ("csr", "csc", "coo")
@@ -102,46 +100,98 @@ def number_groups(groups: Any, d: int) -> NDArray[np.int32]:
     return np.unique(labels, return_inverse=True)[1].astype(np.int32)
 
 
-def extend(
-    X: Any,
-    target: NDArray[Any],
-    weights: NDArray[Any],
-    offset: Any,
-    num_ones: int,
-    share: bool = True,
-) -> tuple[Any, NDArray[Any], NDArray[Any], Any]:
-    """X with columns of ones, and where programs are shared its first row again, of weight 0, up to
-    one of few sizes.
+class Samples(NamedTuple):
+    """The data of a fit.
 
-    Numbers of samples that differ little, as those of the folds of a cross-validation, then share
-    compiled programs.
+    Attributes:
+        X: (n, d), an array or a sparse matrix.
+        target: (n,) or (n, c), as the objective takes it.
+        weights: (n,).
+        offset: what is added to the predictions, shaped like these; None for zeros.
     """
-    n, d = X.shape
-    again = -n % max(64, 2 ** (n.bit_length() - 4)) if share else 0
+
+    X: Any
+    target: NDArray[Any]
+    weights: NDArray[Any]
+    offset: NDArray[Any] | None
+
+    def extend(self, num_ones: int, num_padding: int) -> "Samples":
+        """Add columns of ones, and the first sample again with weight 0."""
+        X = self.X
+        rows = np.append(np.arange(X.shape[0]), np.zeros(num_padding, int))
+        ones = np.ones((rows.size, num_ones), X.dtype)
+        if scipy.sparse.issparse(X):
+            X = scipy.sparse.csr_array(scipy.sparse.hstack([scipy.sparse.csr_array(X)[rows], ones]))
+        else:
+            X = np.hstack([X[rows], ones])
+        weights = np.pad(self.weights, (0, num_padding))
+        offset = None if self.offset is None else self.offset[rows]
+        return Samples(X, self.target[rows], weights, offset)
+
+
+def padding_for(n: int) -> int:
+    """The number of samples to add, so that similar numbers of samples, as those of the folds of a
+    cross-validation, share compiled programs."""
+    sixteenth = 2 ** (n.bit_length() - 4)
+    return -n % max(64, sixteenth)
+
+
+class Columns(NamedTuple):
+    """Standardised columns.
+
+    Attributes:
+        design: the columns ``(a_j - mean_j) / scale_j``.
+        mean: (d,); 0 where columns are not centred.
+        scale: (d,); 1 where columns are not scaled.
+    """
+
+    design: Design
+    mean: NDArray[Any]
+    scale: NDArray[Any]
+
+
+def standardize(
+    X: Any, weights: NDArray[Any], num_ones: int, with_mean: bool, with_std: bool
+) -> Columns:
+    """Standardise all columns but the last ``num_ones``, as :func:`jaxht.standardize` does.
+
+    Of an array this is done by NumPy and in place, and compiles no programs.
+    """
+    n, size = X.shape
+    d = size - num_ones
     if scipy.sparse.issparse(X):
-        blocks = [
-            scipy.sparse.csr_array(X),
-            *num_ones * [scipy.sparse.csr_array(np.ones((n, 1), X.dtype))],
-        ]
-        wide = scipy.sparse.csr_array(scipy.sparse.hstack(blocks))
-        extended: Any = scipy.sparse.vstack([wide, wide[np.zeros(again, int)]]) if again else wide
-    else:
-        extended = np.ones((n + again, d + num_ones), X.dtype)
-        extended[:n, :d], extended[n:, :d] = X, X[0]
+        centred: Any = np.arange(size) < d if with_mean and num_ones else with_mean
+        columns = jaxht.standardize(X, with_mean=centred, with_std=with_std, weights=weights)
+        return Columns(columns.design, np.asarray(columns.mean), np.asarray(columns.scale))
+    features = X[:, :d]
+    share = weights / np.sum(weights, dtype=float)
+    mean = np.einsum("i,ij->j", share, features)
+    scale = np.ones(d)
+    if with_std:
+        deviations = features - mean.astype(X.dtype)
+        variance = np.einsum("i,ij,ij->j", share, deviations, deviations)
+        # Variances within rounding errors of 0 are 0.
+        noise = n * np.finfo(X.dtype).eps ** 2
+        is_constant = variance <= noise * (mean**2 + variance)
+        scale = np.where(is_constant, 1, np.sqrt(variance))
+    if not with_mean:
+        mean = np.zeros(d)
+    features -= mean
+    features /= scale
+    mean = np.append(mean, np.zeros(num_ones))
+    return Columns(Dense(jax.device_put(X)), mean, np.append(scale, np.ones(num_ones)))
 
-    def repeat_first(rows: NDArray[Any]) -> NDArray[Any]:
-        return np.concatenate([rows, np.repeat(rows[:1], again, axis=0)])
 
-    weights = np.concatenate([weights, np.zeros(again, weights.dtype)])
-    return extended, repeat_first(target), weights, None if offset is None else repeat_first(offset)
+def multiply(design: Design, x: NDArray[Any]) -> NDArray[Any]:
+    """``A x``; by NumPy where A is an array."""
+    array = design.dense_array
+    return np.asarray(design.matvec(x)) if array is None else np.asarray(array) @ x
 
 
-def centre(design: Any, target: Any, weights: Any) -> tuple[Centred, Any]:
-    """A design and targets without their weighted means: an intercept of least squares, which is
-    not a coefficient."""
-    share = weights / jnp.sum(weights)
-    ones = jnp.ones(design.shape[0], design.dtype)
-    return Centred(design, design.rmatvec(share), ones), target - matmul(share, target)
+def multiply_transposed(design: Design, r: NDArray[Any]) -> NDArray[Any]:
+    """``r A``, r (m, n); by NumPy where A is an array."""
+    array = design.dense_array
+    return np.asarray(design.rmatvec(r.T)).T if array is None else r @ np.asarray(array)
 
 
 def split_samples(

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
-from jaxht.sklearn._base import L0Model
+from jaxht.sklearn._linear import L0Model
 
 
 class PathDisplay:
@@ -210,7 +210,7 @@ class SelectionDisplay:
         Raises:
             ValueError: for an estimator that selects no features, and where k is not known.
         """
-        if not isinstance(estimator, L0Model) or "always" not in estimator.get_params():
+        if not isinstance(estimator, L0Model):
             raise ValueError(
                 f"estimator must be one of jaxht.sklearn that selects features; got {estimator!r}"
             )

@@ -1,21 +1,33 @@
 """Gaussian graphical models with few edges."""
 
 import math
+from dataclasses import dataclass
 from typing import Any, Self
 
-import jax.numpy as jnp
+import jax
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.covariance import EmpiricalCovariance
 from sklearn.utils.validation import validate_data
 
 import jaxht
-from jaxht.linalg.precision import default_precision, matmul
-from jaxht.sklearn._choice import choose, count_of, range_of_k, warn_of_failure
-from jaxht.sklearn._data import DTYPES, random_key, split_samples
+from jaxht.linalg.precision import default_precision
+from jaxht.sklearn._data import DTYPES, split_samples
+from jaxht.sklearn._estimator import FitProblem, Items, SparseEstimator
 
 
-class SparseGraphicalModel(EmpiricalCovariance):
+@dataclass(frozen=True, kw_only=True)
+class GraphFit(FitProblem):
+    """The problem of a graphical model.
+
+    Attributes:
+        units: (p, p), by which solutions are divided.
+    """
+
+    units: NDArray[Any]
+
+
+class SparseGraphicalModel(SparseEstimator, EmpiricalCovariance):
     """The Gaussian graphical model of k edges: a precision matrix with k pairs of nonzeros off its
     diagonal.
 
@@ -63,25 +75,11 @@ class SparseGraphicalModel(EmpiricalCovariance):
         (4, True)
     """
 
-    def __init__(
-        self,
-        k: Any = "ebic",
-        *,
-        k_max: int | None = None,
-        assume_centered: bool = False,
-        standardize: bool = True,
-        solver: Any = None,
-        cv: Any = None,
-        store_precision: bool = True,
-        random_state: Any = None,
-    ) -> None:
-        super().__init__(store_precision=store_precision, assume_centered=assume_centered)
-        self.k = k
-        self.k_max = k_max
-        self.standardize = standardize
-        self.solver = solver
-        self.cv = cv
-        self.random_state = random_state
+    assume_centered: bool = False
+    store_precision: bool = True
+
+    _criteria = ("cv", "aic", "bic", "ebic")
+    _most_name = "n_features (n_features - 1) / 2"
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Fit the model, and choose k where it names a criterion.
@@ -100,69 +98,71 @@ class SparseGraphicalModel(EmpiricalCovariance):
         X = validate_data(self, X, dtype=DTYPES, ensure_min_samples=2, ensure_min_features=2)
         n, p = X.shape
         self.location_ = np.zeros(p, X.dtype) if self.assume_centered else X.mean(axis=0)
-        centred = X - self.location_
-        scale = np.sqrt(np.mean(centred**2, axis=0)) if self.standardize else np.ones(p, X.dtype)
-        scale = np.where(scale > 0, scale, 1).astype(X.dtype)
-        is_cv = isinstance(self.k, str) and self.k == "cv"
-        folds = (
-            split_samples(self.cv, X, None, np.ones(n, X.dtype), classifier=False)
-            if is_cv
-            else None
-        )
+        Z = X - self.location_
+        scale = np.ones(p, X.dtype)
+        if self.standardize:
+            deviation = np.sqrt(np.mean(Z**2, axis=0))
+            scale = np.where(deviation > 0, deviation, scale)
+        Z /= scale
+        whole = np.ones(n, X.dtype)
+        folds = None
+        if self._is_cross_validated():
+            train, held_out = split_samples(self.cv, X, None, whole, classifier=False)
+            folds = self._find_folds(Z, train, held_out)
         with default_precision(X.dtype == np.float64):
-            self._solve(centred / scale, scale, folds)
-        return self
-
-    def _solve(self, Z: NDArray[Any], scale: NDArray[Any], folds: Any) -> None:
-        """Find k and the precision matrix of the scaled samples, and set the attributes."""
-        (n, p), key = (
-            Z.shape,
-            random_key(self.random_state, self.solver is not None and self.solver.needs_key),
-        )
-        most = p * (p - 1) // 2
-        objective = jaxht.GaussianPrecision(covariance(Z, np.ones(n, Z.dtype), 0 * scale)).prepare()
-        k = count_of(self.k, 0, most, "n_features (n_features - 1) / 2", CRITERIA)
-        self.path_: Any = None
-        if k is not None:
-            result = jaxht.solve(objective, jaxht.Edges(k), self.solver, key=key)
-        else:
-            ks = range_of_k(min(most, 2 * p) if self.k_max is None else self.k_max, 0, most, n)
-
-            def criterion(objective: Any, W: Any) -> Any:
-                edges = jnp.sum(jnp.triu(W, 1) != 0, dtype=W.dtype)
-                prices = {"aic": 2.0, "bic": math.log(n), "ebic": math.log(n) + 2 * math.log(p)}
-                return n * objective.value(W, objective.predict(W)) + prices[self.k] * edges
-
-            def split(fold: Any) -> tuple[Any, Any]:
-                train, held_out = fold
-                mean = 0 * scale if self.assume_centered else matmul(train, Z) / jnp.sum(train)
-                S, T = (covariance(Z, part, mean) for part in (train, held_out))
-                return jaxht.GaussianPrecision(S), jaxht.GaussianPrecision(T)
-
-            chosen = choose(
-                *(objective, jaxht.Edges(ks[0]), self.solver, ks),
-                criterion=None if folds is not None else criterion,
-                split=split,
+            S = covariance(Z, whole, np.zeros_like(scale))
+            problem = GraphFit(
+                objective=prepare(S),
+                items=Items(0, p * (p - 1) // 2),
+                num_samples=n,
                 folds=folds,
-                key=key,
+                units=np.outer(scale, scale),
             )
-            k, result = ks[chosen.place], chosen.result
-            self.path_ = chosen.report(
-                ks, precisions=np.asarray(chosen.path.x) / np.outer(scale, scale)
-            )
-        warn_of_failure(self, result)
-        self.k_, self.n_iter_ = k, int(result.num_steps)
-        precision = np.asarray(result.x) / np.outer(scale, scale)
+            precision = self._solve(problem) / problem.units
         self.support_ = (precision != 0) & ~np.eye(p, dtype=bool)
         self.covariance_ = np.linalg.inv(precision)
         self.precision_ = precision if self.store_precision else None
+        return self
+
+    def _find_folds(self, Z: NDArray[Any], train: NDArray[Any], held_out: NDArray[Any]) -> Any:
+        """The covariances of the training samples, and of those held out."""
+        means = train @ Z / np.sum(train, axis=1, keepdims=True)
+        if self.assume_centered:
+            means = np.zeros_like(means)
+        return tuple(
+            np.stack([covariance(Z, *fold) for fold in zip(weights, means, strict=True)])
+            for weights in (train, held_out)
+        )
+
+    def _constraint(self, problem: GraphFit, k: int) -> Any:
+        return jaxht.Edges(k)
+
+    def _default_k_max(self, problem: GraphFit) -> int:
+        return 2 * problem.objective.shape[0]
+
+    def _compute_criteria(self, problem: GraphFit, path: Any) -> NDArray[Any]:
+        n = problem.num_samples
+        edges = np.count_nonzero(np.triu(path.x, 1), axis=(1, 2))
+        log_p = math.log(problem.objective.shape[0])
+        prices = {"aic": 2.0, "bic": math.log(n), "ebic": math.log(n) + 2 * log_p}
+        return n * path.value + prices[self.k] * edges
+
+    def _split(self, problem: GraphFit, fold: Any) -> tuple[Any, Any]:
+        train, held_out = fold
+        return jaxht.GaussianPrecision(train), jaxht.GaussianPrecision(held_out)
+
+    def _describe_path(self, problem: GraphFit, x: NDArray[Any]) -> dict[str, Any]:
+        return {"precisions": x / problem.units}
 
 
-def covariance(Z: Any, weights: Any, mean: Any) -> Any:
+@jax.jit
+def prepare(S: Any) -> jaxht.GaussianPrecision:
+    """The objective of a covariance matrix, prepared by one program; the run checks it."""
+    return jaxht.GaussianPrecision(S).prepare()
+
+
+def covariance(Z: NDArray[Any], weights: NDArray[Any], mean: NDArray[Any]) -> NDArray[Any]:
     """``sum_i s_i (z_i - mean)(z_i - mean)' / sum_i s_i``, exactly symmetric."""
     centred = Z - mean
-    S = matmul(centred.T, weights[:, None] * centred) / jnp.sum(weights)
+    S = centred.T @ (weights[:, None] * centred) / np.sum(weights)
     return (S + S.T) / 2
-
-
-CRITERIA = ("cv", "aic", "bic", "ebic")

@@ -1,8 +1,8 @@
 """Estimators of real targets, of positive ones and of counts: one output, several, and several of
 low rank."""
 
-from collections.abc import Callable
-from typing import Any
+from dataclasses import field
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,10 +10,16 @@ from sklearn.base import MultiOutputMixin, RegressorMixin
 from sklearn.metrics import d2_tweedie_score, r2_score
 
 import jaxht
-from jaxht.sklearn._base import L0Model, Posed, complete_docstring
+from jaxht.sklearn._estimator import Items
+from jaxht.sklearn._linear import (
+    L0Model,
+    LinearEstimator,
+    LinearFit,
+    information_criteria,
+)
 
 
-class RegressorModel(RegressorMixin, L0Model):
+class RegressorModel(RegressorMixin, LinearEstimator):
     """Base of the regressors whose means are linear predictors."""
 
     def predict(self, X: Any, offset: Any = None) -> NDArray[Any]:
@@ -43,8 +49,7 @@ class RegressorModel(RegressorMixin, L0Model):
         return r2_score(y, self.predict(X, offset), sample_weight=sample_weight)
 
 
-@complete_docstring
-class L0Regressor(RegressorModel):
+class L0Regressor(RegressorModel, L0Model):
     """Linear regression on the best k features.
 
     .. math::
@@ -62,6 +67,8 @@ class L0Regressor(RegressorModel):
         intercept_: a number.
         {attributes}
 
+    {cost}
+
     Example:
         >>> import numpy as np
         >>> from jaxht.sklearn import L0Regressor
@@ -72,56 +79,26 @@ class L0Regressor(RegressorModel):
         (2, [2, 5], 1.0)
     """
 
-    def __init__(
-        self,
-        k: Any = "ebic",
-        *,
-        loss: str = "squared",
-        delta: float = 1.0,
-        k_max: int | None = None,
-        l2: float = 0.0,
-        groups: Any = None,
-        always: Any = None,
-        nonnegative: bool = False,
-        bounds: Any = None,
-        fit_intercept: bool = True,
-        standardize: bool = True,
-        solver: Any = None,
-        cv: Any = None,
-        certify: bool = False,
-        random_state: Any = None,
-    ) -> None:
-        super().__init__(
-            k=k,
-            k_max=k_max,
-            l2=l2,
-            groups=groups,
-            always=always,
-            nonnegative=nonnegative,
-            bounds=bounds,
-            fit_intercept=fit_intercept,
-            standardize=standardize,
-            solver=solver,
-            cv=cv,
-            certify=certify,
-            random_state=random_state,
-        )
-        self.loss = loss
-        self.delta = delta
+    loss: str = "squared"
+    delta: float = 1.0
 
-    def _objective(self, design: Any, target: Any, l2: Any, **data: Any) -> Any:
+    @property
+    def _has_squared_errors(self) -> bool:
+        return self.loss == "squared"
+
+    def _objective(self, design: Any, target: Any, **options: Any) -> Any:
         if self.loss == "huber":
-            return jaxht.Huber(design, target, l2, delta=self.delta, **data)
+            return jaxht.Huber(design, target, delta=self.delta, **options)
         if self.loss != "squared":
             raise ValueError(f"loss must be 'squared' or 'huber'; got {self.loss!r}")
-        return jaxht.LeastSquares(design, target, l2, mean=True, **data)
+        return jaxht.LeastSquares(design, target, **options)
 
 
-class LogLinkModel(RegressorModel):
+class LogLinkModel(RegressorModel, L0Model):
     """Base of the regressors whose means are exponentials of linear predictors, of targets that are
     not negative."""
 
-    _power: float  # of the mean, to which the variance is proportional
+    _power: ClassVar[float]  # of the mean, to which the variance is proportional
 
     def predict(self, X: Any, offset: Any = None) -> NDArray[Any]:
         """Predict means.
@@ -158,7 +135,6 @@ class LogLinkModel(RegressorModel):
         return tags
 
 
-@complete_docstring
 class L0PoissonRegressor(LogLinkModel):
     """Poisson regression of counts, ``log E[y] = a.x + b``, on the best k features.
 
@@ -169,6 +145,8 @@ class L0PoissonRegressor(LogLinkModel):
         coef_: (d,), coefficients of X.
         intercept_: a number.
         {attributes}
+
+    {cost}
 
     Example:
         >>> import numpy as np
@@ -182,11 +160,10 @@ class L0PoissonRegressor(LogLinkModel):
 
     _power = 1
 
-    def _objective(self, design: Any, target: Any, l2: Any, **data: Any) -> Any:
-        return jaxht.Poisson(design, target, l2, **data)
+    def _objective(self, design: Any, target: Any, **options: Any) -> Any:
+        return jaxht.Poisson(design, target, **options)
 
 
-@complete_docstring
 class L0GammaRegressor(LogLinkModel):
     """Gamma regression of positive targets, ``log E[y] = a.x + b``, on the best k features.
 
@@ -201,6 +178,8 @@ class L0GammaRegressor(LogLinkModel):
         intercept_: a number.
         {attributes}
 
+    {cost}
+
     Example:
         >>> import numpy as np
         >>> from jaxht.sklearn import L0GammaRegressor
@@ -213,15 +192,18 @@ class L0GammaRegressor(LogLinkModel):
 
     _power = 2
 
-    def _objective(self, design: Any, target: Any, l2: Any, **data: Any) -> Any:
-        return jaxht.Gamma(design, target, l2, **data)
+    def _objective(self, design: Any, target: Any, **options: Any) -> Any:
+        return jaxht.Gamma(design, target, **options)
 
 
 class MultiOutputModel(MultiOutputMixin, RegressorModel):
     """Base of least squares of several targets."""
 
-    _multi_output = True
-    _default_loss = "squared"
+    _is_multi_output = True
+
+    @property
+    def _has_squared_errors(self) -> bool:
+        return True
 
     def _encode(self, y: NDArray[Any], weights: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
         if y.ndim == 1:
@@ -230,8 +212,8 @@ class MultiOutputModel(MultiOutputMixin, RegressorModel):
             )
         return super()._encode(y, weights)
 
-    def _objective(self, design: Any, target: Any, l2: Any, **data: Any) -> Any:
-        return jaxht.MultiResponse(design, target, l2, **data)
+    def _objective(self, design: Any, target: Any, **options: Any) -> Any:
+        return jaxht.MultiResponse(design, target, **options)
 
     def _outputs(self, target: NDArray[Any]) -> tuple[int, ...]:
         return target.shape[1:]
@@ -242,8 +224,7 @@ class MultiOutputModel(MultiOutputMixin, RegressorModel):
         return tags
 
 
-@complete_docstring
-class L0MultiTaskRegressor(MultiOutputModel):
+class L0MultiTaskRegressor(MultiOutputModel, L0Model):
     """Linear regression of several targets, on the best k features for all of them, or the best k
     coefficients.
 
@@ -257,6 +238,8 @@ class L0MultiTaskRegressor(MultiOutputModel):
         intercept_: (c,).
         {attributes}
 
+    {cost}
+
     Example:
         >>> import numpy as np
         >>> from jaxht.sklearn import L0MultiTaskRegressor
@@ -266,52 +249,19 @@ class L0MultiTaskRegressor(MultiOutputModel):
         ([1, 3], (2, 6))
     """
 
-    def __init__(
-        self,
-        k: Any = "ebic",
-        *,
-        sparsity: str = "rows",
-        k_max: int | None = None,
-        l2: float = 0.0,
-        groups: Any = None,
-        always: Any = None,
-        nonnegative: bool = False,
-        bounds: Any = None,
-        fit_intercept: bool = True,
-        standardize: bool = True,
-        solver: Any = None,
-        cv: Any = None,
-        certify: bool = False,
-        random_state: Any = None,
-    ) -> None:
-        super().__init__(
-            k=k,
-            k_max=k_max,
-            l2=l2,
-            groups=groups,
-            always=always,
-            nonnegative=nonnegative,
-            bounds=bounds,
-            fit_intercept=fit_intercept,
-            standardize=standardize,
-            solver=solver,
-            cv=cv,
-            certify=certify,
-            random_state=random_state,
-        )
-        self.sparsity = sparsity
+    sparsity: str = "rows"
 
-    def _number_items(self, groups: NDArray[Any], num_outputs: int | None) -> NDArray[Any]:
+    def _number_items(self, groups: NDArray[Any], outputs: tuple[int, ...]) -> NDArray[Any]:
         if self.sparsity == "rows":
-            return super()._number_items(groups, num_outputs)
+            return super()._number_items(groups, outputs)
         if self.sparsity != "entries":
             raise ValueError(f"sparsity must be 'rows' or 'entries'; got {self.sparsity!r}")
         if self.groups is not None:
             raise ValueError("groups must be None with sparsity='entries': they are of features")
-        return np.arange(groups.size * (num_outputs or 1)).reshape(groups.size, -1)
+        shape = (len(groups), *outputs)
+        return np.arange(np.prod(shape)).reshape(shape)
 
 
-@complete_docstring
 class ReducedRankRegressor(MultiOutputModel):
     """Linear regression of several targets with coefficients of rank k (Izenman 1975), of all
     features.
@@ -340,6 +290,8 @@ class ReducedRankRegressor(MultiOutputModel):
         n_features_in_: d.
         feature_names_in_: (d,), where X is a data frame.
 
+    {cost}
+
     Example:
         >>> import numpy as np
         >>> from jaxht.sklearn import ReducedRankRegressor
@@ -351,48 +303,17 @@ class ReducedRankRegressor(MultiOutputModel):
     """
 
     _criteria = ("cv", "aic", "bic")
-    _called = "min(n_features, n_targets)"
+    _most_name = "min(n_features, n_targets)"
 
-    def __init__(
-        self,
-        k: Any = "bic",
-        *,
-        k_max: int | None = None,
-        l2: float = 0.0,
-        fit_intercept: bool = True,
-        standardize: bool = True,
-        solver: Any = None,
-        cv: Any = None,
-        random_state: Any = None,
-    ) -> None:
-        super().__init__(
-            k=k,
-            k_max=k_max,
-            l2=l2,
-            fit_intercept=fit_intercept,
-            standardize=standardize,
-            solver=solver,
-            cv=cv,
-            random_state=random_state,
-        )
+    k: Any = field(default="bic", kw_only=False)
 
-    def _limits(self, items: NDArray[Any], kept: NDArray[np.bool_]) -> tuple[int, int]:
-        return 1, min(items.shape)
+    def _find_items(self, shape: tuple[int, ...]) -> Items:
+        return Items(1, min(shape))
 
-    def _constraint(self, posed: Posed, k: int) -> Any:
+    def _constraint(self, problem: LinearFit, k: int) -> Any:
         return jaxht.LowRank(k)
 
-    def _criterion(self, posed: Posed) -> Callable[[Any, Any], Any]:
-        criterion, rank_of = (
-            getattr(jaxht.criteria, self.k),
-            jaxht.LowRank(posed.most).prepare(posed.items.shape),
-        )
-
-        def value(objective: Any, x: Any) -> Any:
-            rank = rank_of.support_of(x).size.astype(x.dtype)
-            return criterion(objective, x, size=rank * (sum(x.shape) - rank))
-
-        return value
-
-    def _set_support(self, posed: Posed, nonzero: NDArray[np.bool_]) -> None:
-        """Rank selects no features."""
+    def _compute_criteria(self, problem: LinearFit, path: Any) -> NDArray[Any]:
+        rank = np.asarray(path.support.size)
+        size = rank * (sum(problem.objective.shape) - rank)
+        return information_criteria(problem.objective, path.x, {"size": size}, self.k)

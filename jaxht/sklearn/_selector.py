@@ -9,8 +9,8 @@ from sklearn.feature_selection import SelectorMixin
 from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted
 
-from jaxht.sklearn._base import L0Model
 from jaxht.sklearn._classification import L0Classifier, L0OrdinalClassifier
+from jaxht.sklearn._linear import L0Model
 from jaxht.sklearn._regression import L0GammaRegressor, L0PoissonRegressor, L0Regressor
 from jaxht.sklearn._survival import L0CoxRegressor
 
@@ -97,7 +97,7 @@ class L0Selector(MetaEstimatorMixin, SelectorMixin, BaseEstimator):
             ValueError: for an estimator that does not select features.
         """
         estimator = self._named()
-        if not isinstance(estimator, L0Model) or "always" not in estimator.get_params():
+        if not isinstance(estimator, L0Model):
             raise ValueError(
                 f"estimator must be one of jaxht.sklearn that selects features, or one of {sorted(LOSSES)}; "
                 f"got {self.estimator!r}"

@@ -1,5 +1,6 @@
 """The estimator of times to an event."""
 
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -9,11 +10,10 @@ from sklearn.utils import check_array, check_consistent_length, column_or_1d
 from sklearn.utils.validation import validate_data
 
 import jaxht
-from jaxht.sklearn._base import L0Model, Posed, complete_docstring
-from jaxht.sklearn._data import DTYPES, FORMATS, check_weights
+from jaxht.sklearn._data import DTYPES, FORMATS, check_weights, multiply
+from jaxht.sklearn._linear import L0Model, LinearFit
 
 
-@complete_docstring
 class L0CoxRegressor(RegressorMixin, L0Model):
     """Proportional hazards regression of times to an event (Cox 1972), on the best k features.
 
@@ -37,6 +37,8 @@ class L0CoxRegressor(RegressorMixin, L0Model):
             by Breslow's estimator.
         {attributes}
 
+    {cost}
+
     Example:
         >>> import jaxht, numpy as np
         >>> from jaxht.sklearn import L0CoxRegressor
@@ -49,34 +51,8 @@ class L0CoxRegressor(RegressorMixin, L0Model):
         ([4], (2, 2))
     """
 
-    def __init__(
-        self,
-        k: Any = "ebic",
-        *,
-        k_max: int | None = None,
-        l2: float = 0.0,
-        groups: Any = None,
-        always: Any = None,
-        nonnegative: bool = False,
-        bounds: Any = None,
-        standardize: bool = True,
-        solver: Any = None,
-        cv: Any = None,
-        random_state: Any = None,
-    ) -> None:
-        super().__init__(
-            k=k,
-            k_max=k_max,
-            l2=l2,
-            groups=groups,
-            always=always,
-            nonnegative=nonnegative,
-            bounds=bounds,
-            standardize=standardize,
-            solver=solver,
-            cv=cv,
-            random_state=random_state,
-        )
+    fit_intercept: bool = field(default=True, init=False)
+    certify: bool = field(default=False, init=False)
 
     @property
     def _num_ones(self) -> int:
@@ -100,26 +76,26 @@ class L0CoxRegressor(RegressorMixin, L0Model):
         self.unique_times_, ranks = np.unique(time, return_inverse=True)
         return np.stack([ranks, event], axis=1).astype(weights.dtype), weights
 
-    def _objective(self, design: Any, target: Any, l2: Any, **data: Any) -> Any:
-        return jaxht.Cox(design, target, l2, **data)
+    def _objective(self, design: Any, target: Any, **options: Any) -> Any:
+        return jaxht.Cox(design, target, **options)
 
-    def _set_coefficients(self, posed: Posed, x: Any) -> None:
-        super()._set_coefficients(posed, x)
-        model = posed.objective
-        ratios, weights = (
-            np.asarray(model.linear_predictor(model.predict(x)), float),
-            np.asarray(posed.weights, float),
-        )
-        ranks, event = np.asarray(posed.target).T
+    def _set_solution(self, problem: LinearFit, x: NDArray[Any]) -> None:
+        super()._set_solution(problem, x)
+        model = problem.objective
+        log_ratios = multiply(model.design, x).astype(float)
+        if model.offset is not None:
+            log_ratios += model.offset
+        weights = np.asarray(model.weights, float)
+        rank, event = np.asarray(model.y).T
+        rank = rank.astype(int)
         # In units of the largest ratio no sum overflows.
-        top = np.max(ratios[weights > 0])
-        size, place = len(self.unique_times_), ranks.astype(int)
-        at_risk = np.bincount(place, weights * np.exp(np.minimum(ratios - top, 0)), size)[
-            ::-1
-        ].cumsum()[::-1]
-        events = np.bincount(place, weights * event, size)
+        largest = np.max(log_ratios[weights > 0])
+        ratios = weights * np.exp(np.minimum(log_ratios - largest, 0))
+        size = len(self.unique_times_)
+        at_risk = np.bincount(rank, ratios, size)[::-1].cumsum()[::-1]
+        events = np.bincount(rank, weights * event, size)
         steps = np.divide(events, at_risk, out=np.zeros(size), where=events > 0)
-        self.cum_baseline_hazard_ = (np.cumsum(steps) * np.exp(-top)).astype(posed.weights.dtype)
+        self.cum_baseline_hazard_ = (np.cumsum(steps) * np.exp(-largest)).astype(x.dtype)
 
     # ---- predictions ----
 

@@ -1,0 +1,210 @@
+"""The base of all estimators: k, how it is chosen where it is not given, and the solver's run."""
+
+import functools
+import math
+import numbers
+import warnings
+from dataclasses import dataclass, field
+from typing import Any, dataclass_transform
+
+import jax
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import Bunch
+
+import jaxht
+from jaxht.constraints import Constraint
+from jaxht.objectives.objective import Objective
+from jaxht.sklearn._data import random_key
+from jaxht.sklearn._docstrings import complete_docstring
+from jaxht.solvers.solver import Solver
+from jaxht.subproblems import subproblem
+
+CRITERIA = ("cv", "aic", "bic", "ebic", "gic", "sic")
+
+
+@dataclass(frozen=True)
+class Items:
+    """What k counts: features, groups of them, coefficients, ranks or edges.
+
+    Attributes:
+        least: the smallest k.
+        most: the largest k, the number of items.
+        of_coefficients: integers shaped like the coefficients of X: the item of each; None for
+            ranks and edges.
+        always: bool, of that shape: the coefficients that are always in the support.
+    """
+
+    least: int
+    most: int
+    of_coefficients: Any = None
+    always: Any = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class FitProblem:
+    """What an estimator minimises, for every k.
+
+    Attributes:
+        objective: the jaxht objective of all samples, prepared.
+        items: what k counts.
+        num_samples: the sum of the weights.
+        folds: a pytree of arrays with the folds along their first axes; None unless k="cv".
+    """
+
+    objective: Any
+    items: Items
+    num_samples: float
+    folds: Any
+
+
+@dataclass_transform(kw_only_default=True, eq_default=False, field_specifiers=(field,))
+class DataclassEstimator(BaseEstimator):
+    """Base of estimators whose arguments are the fields of a dataclass."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        dataclass(eq=False, repr=False, kw_only=True)(cls)
+        complete_docstring(cls)
+        super().__init_subclass__(**options)
+
+
+class SparseEstimator(DataclassEstimator):
+    """Base of all estimators.
+
+    A subclass has :meth:`_constraint`, :meth:`_compute_criteria`, :meth:`_split` and
+    :meth:`_describe_path`.
+    """
+
+    k: Any = field(default="ebic", kw_only=False)
+    k_max: int | None = None
+    standardize: bool = True
+    solver: Any = None
+    cv: Any = None
+    random_state: Any = None
+
+    _criteria = CRITERIA
+    _most_name = "n_features"  # the largest k, in error messages
+
+    def _constraint(self, problem: Any, k: int) -> Any:
+        """The constraint of k items."""
+        raise NotImplementedError
+
+    def _compute_criteria(self, problem: Any, path: Any) -> NDArray[Any]:
+        """The information criterion that k names, (m,), of a path of m results."""
+        raise NotImplementedError
+
+    def _split(self, problem: Any, fold: Any) -> tuple[Any, Any]:
+        """The objectives of the training samples of a fold, and of those held out."""
+        raise NotImplementedError
+
+    def _describe_path(self, problem: Any, x: NDArray[Any]) -> dict[str, Any]:
+        """What ``path_`` has of the solutions (m, ...), in the units of X."""
+        raise NotImplementedError
+
+    def _default_k_max(self, problem: Any) -> int:
+        """The largest k of a path where ``k_max`` is None: ``min(n / log n, 50)``."""
+        n = problem.num_samples
+        return min(50, max(1, int(n / math.log(n)))) if n > math.e else 1
+
+    def _solve(self, problem: Any) -> NDArray[Any]:
+        """Find k and the solution, set ``k_``, ``path_`` and ``n_iter_``, and warn of a failure."""
+        needs_key = self.solver is not None and self.solver.needs_key
+        key = random_key(self.random_state, needs_key)
+        k = self._read_k(problem.items)
+        self.path_: Any = None
+        if k is None:
+            k, result = self._choose(problem, key)
+        else:
+            constraint = self._constraint(problem, k)
+            result = jaxht.solve(problem.objective, constraint, self.solver, key=key)
+        status = jaxht.Status(int(result.status))
+        if status.failed:
+            message = f"{type(self).__name__}: {status.name}. {status.sentence}"
+            warnings.warn(message, ConvergenceWarning, stacklevel=3)
+        self.k_ = k
+        self.n_iter_ = int(result.num_steps)
+        return np.asarray(result.x)
+
+    def _choose(self, problem: Any, key: Any) -> tuple[int, Any]:
+        """The k of the least criterion along a path, and its result.
+
+        Without a solver the path is that of :func:`path_solver`, where its runs are nested one both
+        ways, and the default solver begins at its solution.
+        """
+        objective = problem.objective
+        ks = self._read_k_max(problem)
+        constraint = self._constraint(problem, ks[0])
+        sizes = [constraint.k + k - ks[0] for k in ks]  # which count the intercept
+        solver = self.solver
+        if solver is None:
+            solver = path_solver(objective, constraint)
+        is_refined = self.solver is None and solver.nested
+        path = jaxht.path(objective, constraint, solver, ks=sizes, key=key, both_ways=is_refined)
+        path = jax.tree.map(np.asarray, path)
+        fold_losses = None
+        if problem.folds is None:
+            criteria = self._compute_criteria(problem, path)
+        else:
+            split = functools.partial(self._split, problem)
+            held_out = jaxht.cross_validate(
+                split, problem.folds, constraint, solver, ks=sizes, key=key
+            )
+            fold_losses = np.asarray(held_out.losses)
+            criteria = np.mean(fold_losses, axis=0)
+        criteria = np.where(np.isnan(criteria), np.inf, criteria)
+        best = int(np.argmin(criteria))
+        self.path_ = Bunch(
+            k=np.array(ks),
+            losses=path.value,
+            criteria=criteria,
+            fold_losses=fold_losses,
+            **self._describe_path(problem, path.x),
+        )
+        result = jax.tree.map(lambda leaf: leaf[best], path)
+        if is_refined:
+            constraint = self._constraint(problem, ks[best])
+            result = jaxht.solve(objective, constraint, x0=result.x, key=key)
+        return ks[best], result
+
+    def _read_k(self, items: Items, criteria: tuple[str, ...] | None = None) -> int | None:
+        """The number of items that k asks for; None where it names one of the criteria."""
+        k = self.k
+        criteria = self._criteria if criteria is None else criteria
+        if isinstance(k, str) and k in criteria:
+            return None
+        is_number = isinstance(k, numbers.Real) and not isinstance(k, bool | np.bool_)
+        if is_number and isinstance(k, numbers.Integral):
+            number = int(k)
+        elif is_number and 0 < k <= 1:
+            number = max(1, items.least, int(k * items.most))
+        else:
+            known = " or ".join(["a fraction in (0, 1]", *map(repr, criteria)])
+            raise ValueError(f"k must be an int, or {known}; got {k!r}")
+        if not items.least <= number <= items.most:
+            raise ValueError(
+                f"k must lie between {items.least} and {self._most_name} = {items.most}; got {k}"
+            )
+        return number
+
+    def _read_k_max(self, problem: Any) -> range:
+        """The sparsities of a path, from the least to k_max."""
+        least, most = problem.items.least, problem.items.most
+        k_max = self.k_max
+        if k_max is None:
+            k_max = max(least, min(most, self._default_k_max(problem)))
+        elif not isinstance(k_max, int | np.integer) or not least <= k_max <= most:
+            raise ValueError(f"k_max must be an int from {least} to {most}; got {k_max!r}")
+        return range(least, int(k_max) + 1)
+
+    def _is_cross_validated(self) -> bool:
+        return isinstance(self.k, str) and self.k == "cv"
+
+
+def path_solver(objective: Objective, constraint: Constraint) -> Solver:
+    """The solver of a path where none is given: forward selection, of least squares orthogonal."""
+    if not constraint.selects_items or constraint.is_graph:
+        return jaxht.default_solver(objective, constraint)
+    problem = subproblem(objective, constraint.prepare(objective.shape))
+    return jaxht.OLS() if problem.has_gains else jaxht.OMP()

@@ -1,0 +1,400 @@
+"""The bases of the estimators of linear models: intercepts, units, and what is selected."""
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, Self, cast
+
+import jax
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import is_classifier
+from sklearn.utils.extmath import safe_sparse_dot
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+import jaxht
+from jaxht.designs import Centred
+from jaxht.exact import Certificate
+from jaxht.inference import Stability
+from jaxht.linalg.precision import default_precision
+from jaxht.sklearn._data import (
+    DTYPES,
+    FORMATS,
+    Columns,
+    Samples,
+    add_offset,
+    check_offset,
+    check_weights,
+    mark_features,
+    multiply_transposed,
+    number_groups,
+    padding_for,
+    random_key,
+    split_samples,
+    standardize,
+)
+from jaxht.sklearn._estimator import FitProblem, Items, SparseEstimator, path_solver
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinearFit(FitProblem):
+    """The problem of a linear model.
+
+    Attributes:
+        columns: the columns of X as the fit takes them; a column of ones last where there is one.
+        target_mean: what the targets were centred by; 0 where the objective has a column of ones.
+    """
+
+    columns: Columns
+    target_mean: Any
+
+
+class Fold(NamedTuple):
+    """What depends on the fold, with the folds along the first axes.
+
+    Attributes:
+        train: (m, n) weights of the training samples.
+        held_out: (m, n) weights of the samples that are held out.
+        mean: (m, d), the means of the columns over the training samples; None without centring.
+        target: (m, n), the targets less their mean over the training samples; None likewise.
+    """
+
+    train: NDArray[Any]
+    held_out: NDArray[Any]
+    mean: NDArray[Any] | None
+    target: NDArray[Any] | None
+
+
+class LinearEstimator(SparseEstimator):
+    """Base of the estimators of linear models.
+
+    A subclass has :meth:`_objective`, :meth:`_find_items`, :meth:`_constraint`,
+    :meth:`_compute_criteria` and ``predict``, and where targets are no numbers :meth:`_encode`. The
+    intercept of squared errors is the mean of the targets less that of the predictions. Other
+    intercepts are coefficients of a column of ones, which is always selected, has no ridge, and is
+    not counted.
+    """
+
+    l2: float = 0.0
+    fit_intercept: bool = True
+
+    _is_multi_output = False
+    _is_numeric = True  # the target
+
+    @property
+    def _has_squared_errors(self) -> bool:
+        return False
+
+    @property
+    def _num_ones(self) -> int:
+        """The number of columns of ones."""
+        return int(self.fit_intercept and not self._has_squared_errors)
+
+    def _objective(self, design: Any, target: Any, **options: Any) -> Any:
+        """The jaxht objective; the options are l2, weights and offset."""
+        raise NotImplementedError
+
+    def _find_items(self, shape: tuple[int, ...]) -> Items:
+        """What k counts of coefficients of this shape, (d,) or (d, c)."""
+        raise NotImplementedError
+
+    def _validate(self, X: Any, y: Any) -> tuple[Any, Any]:
+        """X and y as arrays."""
+        kind = {"multi_output": True} if self._is_multi_output else {"y_numeric": self._is_numeric}
+        return validate_data(self, X, y, accept_sparse=FORMATS, dtype=DTYPES, **kind)
+
+    def _encode(self, y: Any, weights: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+        """The targets of the objective, and the weights of the samples."""
+        return np.asarray(y, weights.dtype), weights
+
+    def _outputs(self, target: NDArray[Any]) -> tuple[int, ...]:
+        """The number of outputs; empty for one."""
+        return ()
+
+    # ---- fit ----
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, offset: Any = None) -> Self:
+        """Fit the model, and choose k where it names a criterion.
+
+        Args:
+            X: (n, d), an array, a data frame, or a scipy.sparse matrix of any format, which is not
+                made dense. float32 is computed in float32, all else in float64, whatever JAX's own
+                default is.
+            y: (n,) targets, or (n, c) of several outputs.
+            sample_weight: (n,) weights of at least 0, which count how often a sample occurs; None
+                for ones.
+            offset: a known part of the linear predictors, to which it is added with a coefficient
+                of 1, such as the logarithm of an exposure: (n,), or (n, c) of several outputs.
+                ``predict`` takes that of its samples.
+
+        Returns:
+            The estimator.
+
+        Raises:
+            ValueError: for arguments and data that cannot be right.
+        """
+        samples = self._read(X, y, sample_weight, offset)
+        splits = None
+        if self._is_cross_validated():
+            splits = split_samples(self.cv, samples.X, y, samples.weights, is_classifier(self))
+        with default_precision(samples.X.dtype == np.float64):
+            problem = self._pose(samples, padding_for(samples.X.shape[0]), splits)
+            self._set_solution(problem, self._solve(problem))
+        return self
+
+    def _read(self, X: Any, y: Any, sample_weight: Any, offset: Any) -> Samples:
+        """The samples; for squared errors the offset is subtracted from the targets."""
+        X, y = self._validate(X, y)
+        target, weights = self._encode(y, check_weights(sample_weight, X))
+        offset = check_offset(offset, X, self._outputs(target))
+        if self._has_squared_errors and offset is not None:
+            target = target - offset
+            offset = None
+        return Samples(X, target, weights, offset)
+
+    def _pose(self, samples: Samples, num_padding: int, splits: Any) -> LinearFit:
+        """The problem of these samples, and of the folds whose weights are in ``splits``."""
+        if not self.l2 >= 0:
+            raise ValueError(f"l2 must be at least 0; got {self.l2}")
+        num_ones = self._num_ones
+        d = samples.X.shape[1]
+        outputs = self._outputs(samples.target)
+        items = self._find_items((d, *outputs))
+        X, target, weights, offset = samples.extend(num_ones, num_padding)
+        columns = standardize(X, weights, num_ones, self.fit_intercept, self.standardize)
+        target_mean: Any = 0.0
+        if self._has_squared_errors and self.fit_intercept:
+            target_mean = np.average(target, axis=0, weights=weights)
+            target = (target - target_mean).astype(X.dtype)
+        l2: Any = float(self.l2)
+        if num_ones and l2:
+            l2 = np.full((d + num_ones, *outputs), l2, X.dtype)
+            l2[d:] = 0
+        objective = self._objective(columns.design, target, l2=l2, weights=weights, offset=offset)
+        return LinearFit(
+            objective=objective.prepare(),
+            items=items,
+            num_samples=float(np.sum(weights)),
+            folds=None if splits is None else self._find_folds(columns, target, *splits),
+            columns=columns,
+            target_mean=target_mean,
+        )
+
+    def _find_folds(
+        self, columns: Columns, target: NDArray[Any], train: NDArray[Any], held_out: NDArray[Any]
+    ) -> Fold:
+        padding = ((0, 0), (0, len(target) - train.shape[1]))
+        train = np.pad(train, padding)
+        held_out = np.pad(held_out, padding)
+        if not (self._has_squared_errors and self.fit_intercept):
+            return Fold(train, held_out, None, None)
+        share = train / np.sum(train, axis=1, keepdims=True)
+        target_means = np.expand_dims(share @ target, axis=1)
+        means = multiply_transposed(columns.design, share)
+        return Fold(train, held_out, means, target - target_means)
+
+    def _split(self, problem: LinearFit, fold: Fold) -> tuple[Any, Any]:
+        whole = problem.objective
+        if fold.mean is not None:
+            ones = np.ones(whole.design.shape[0], whole.dtype)
+            whole = replace(whole, A=Centred(whole.design, fold.mean, ones), y=fold.target)
+        train = replace(whole, weights=fold.train)
+        return train, replace(whole, weights=fold.held_out, l2=0.0)
+
+    def _set_solution(self, problem: LinearFit, x: NDArray[Any]) -> None:
+        """Set the attributes that say what the solution is."""
+        self._set_coefficients(problem, x)
+
+    def _set_coefficients(self, problem: LinearFit, x: NDArray[Any]) -> None:
+        self.coef_, self.intercept_ = self._in_units_of_X(problem, x)
+
+    def _describe_path(self, problem: LinearFit, x: NDArray[Any]) -> dict[str, Any]:
+        coefficients, intercepts = self._in_units_of_X(problem, x)
+        return {"coefficients": coefficients, "intercepts": intercepts}
+
+    def _in_units_of_X(self, problem: LinearFit, x: NDArray[Any]) -> tuple[Any, Any]:
+        """Coefficients (..., d) or (..., c, d), and intercepts (...) or (..., c)."""
+        dtype = x.dtype
+        columns = problem.columns
+        if len(problem.objective.shape) == 2:
+            x = np.swapaxes(x, -1, -2)
+        coefficients = x / columns.scale
+        intercepts = problem.target_mean - np.sum(columns.mean * coefficients, axis=-1)
+        if self._num_ones:
+            intercepts = intercepts + coefficients[..., -1]
+            coefficients = coefficients[..., :-1]
+        return coefficients.astype(dtype), np.asarray(intercepts, dtype)[()]
+
+    # ---- predictions ----
+
+    def _multiply(self, X: Any) -> NDArray[Any]:
+        """``X coef``, (n,) or (n, c)."""
+        check_is_fitted(self)
+        X = validate_data(self, X, accept_sparse=FORMATS, dtype=DTYPES, reset=False)
+        return safe_sparse_dot(X, self.coef_.T, dense_output=True)
+
+    def _predict_linear(self, X: Any, offset: Any = None) -> NDArray[Any]:
+        """``X coef + intercept + offset``, (n,) or (n, c)."""
+        return add_offset(self._multiply(X) + self.intercept_, offset)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.target_tags.required = True
+        return tags
+
+
+class L0Model(LinearEstimator):
+    """Base of the estimators that select features."""
+
+    groups: Any = None
+    always: Any = None
+    nonnegative: bool = False
+    bounds: Any = None
+    certify: bool = False
+
+    def stability_selection(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        offset: Any = None,
+        *,
+        num_pairs: int = 50,
+        random_state: Any = None,
+    ) -> Stability:
+        """:func:`jaxht.inference.stability_selection` of this model, with k an int or a fraction.
+
+        Args:
+            X: (n, d), as of :meth:`fit`.
+            y: as of :meth:`fit`.
+            sample_weight: (n,); None for ones.
+            offset: as of :meth:`fit`; None for zeros.
+            num_pairs: in how many ways the samples are divided into halves, an int.
+            random_state: an int or a RandomState, for the halves; None: a new one in each call.
+
+        Returns:
+            A :class:`jaxht.diagnostics.inference.Stability` in NumPy's arrays, with the frequencies
+            of features, or of groups, without the intercept. An estimator without a solver uses the
+            solver of its paths.
+
+        Raises:
+            ValueError: where k names a criterion, and where :meth:`fit` raises it.
+        """
+        samples = self._read(X, y, sample_weight, offset)
+        with default_precision(samples.X.dtype == np.float64):
+            problem = self._pose(samples, 0, None)
+            k = cast(int, self._read_k(problem.items, criteria=()))
+            constraint = self._constraint(problem, k)
+            solver = self.solver
+            if solver is None:
+                solver = path_solver(problem.objective, constraint)
+            key = random_key(random_state, needed=True)
+            found = jaxht.inference.stability_selection(
+                problem.objective, constraint, solver, key=key, num_pairs=num_pairs
+            )
+            frequencies = np.asarray(found.frequencies)[: problem.items.most]
+            results = jax.tree.map(np.asarray, found.results)
+            return Stability(frequencies, np.sum(frequencies), results)
+
+    def _number_items(self, groups: NDArray[Any], outputs: tuple[int, ...]) -> NDArray[Any]:
+        """The item of each coefficient: its group, of all outputs together."""
+        return repeat_last(groups, outputs)
+
+    def _find_items(self, shape: tuple[int, ...]) -> Items:
+        if self.certify and self._num_ones:
+            raise ValueError(
+                "certify needs fit_intercept=False, but for squared errors: an intercept has no "
+                "ridge"
+            )
+        d, *outputs = shape
+        items = self._number_items(number_groups(self.groups, d), tuple(outputs))
+        names = getattr(self, "feature_names_in_", None)
+        always = repeat_last(mark_features(self.always, names, d), outputs)
+        return Items(len(np.unique(items[always])), int(np.max(items)) + 1, items, always)
+
+    def _constraint(self, problem: LinearFit, k: int) -> Any:
+        items = problem.items
+        ones = (self._num_ones, *problem.objective.shape[1:])
+        keep: Any = np.concatenate([items.always, np.ones(ones, bool)])
+        if not np.any(keep):
+            keep = None
+        bounds = self._find_bounds(problem)
+        if items.most == items.always.size:
+            return jaxht.Sparse(k + int(np.prod(ones)), keep=keep, bounds=bounds)
+        if bounds is not None:
+            raise ValueError(
+                "nonnegative and bounds need k to count coefficients, not groups of them or rows"
+            )
+        numbers = np.concatenate([items.of_coefficients, np.full(ones, items.most)])
+        return jaxht.Groups(
+            k + self._num_ones,
+            numbers.astype(np.int32),
+            keep=keep,
+            num_groups=items.most + self._num_ones,
+        )
+
+    def _find_bounds(self, problem: LinearFit) -> Any:
+        """Bounds of standardised coefficients, and of the intercept none; None for none."""
+        given = self.bounds
+        if given is None:
+            if not self.nonnegative:
+                return None
+            given = (0, None)
+        if not (isinstance(given, tuple | list) and len(given) == 2):
+            raise ValueError(f"bounds must be a pair (lower, upper); got {given!r}")
+        d = len(problem.items.always)
+        scale = repeat_last(problem.columns.scale, problem.objective.shape[1:])
+        lower = np.full(scale.shape, -np.inf)
+        upper = np.full(scale.shape, np.inf)
+        if given[0] is not None:
+            lower[:d] = given[0]
+        if given[1] is not None:
+            upper[:d] = given[1]
+        if self.nonnegative:
+            lower[:d] = np.maximum(lower[:d], 0)
+        return lower * scale, upper * scale
+
+    @property
+    def _free_share(self) -> float:
+        """The share of the coefficients of an item that is free."""
+        return 1.0
+
+    def _compute_criteria(self, problem: LinearFit, path: Any) -> NDArray[Any]:
+        """The criterion of :mod:`jaxht.criteria` that k names; the intercept is not counted."""
+        items = problem.items
+        is_selected = path.x[:, : len(items.always)] != 0
+        name = "gic" if self.k == "sic" else self.k
+        size = np.sum(is_selected.reshape(len(path.x), -1), axis=1)
+        arguments = {"size": self._free_share * size}
+        if name in ("ebic", "gic"):
+            arguments["items"] = np.full(len(path.x), items.most)
+        if name == "ebic":
+            selected = [np.unique(items.of_coefficients[row]) for row in is_selected]
+            arguments["selected"] = np.array([row.size for row in selected])
+        return information_criteria(problem.objective, path.x, arguments, name)
+
+    def _set_solution(self, problem: LinearFit, x: NDArray[Any]) -> None:
+        super()._set_solution(problem, x)
+        always = problem.items.always
+        is_selected = always | (x[: len(always)] != 0)
+        self.support_ = is_selected.reshape(len(always), -1).any(axis=1)
+        self.certificate_ = None
+        if self.certify:
+            constraint = self._constraint(problem, self.k_)
+            found = jaxht.certify(problem.objective, constraint, x)
+            self.certificate_ = Certificate(*(float(bound) for bound in found))
+
+
+def repeat_last(rows: NDArray[Any], outputs: Sequence[int]) -> NDArray[Any]:
+    """Numbers (d,) for each of the outputs, (d, *outputs)."""
+    shape = (len(rows), *outputs)
+    return np.broadcast_to(rows.reshape(-1, *[1] * len(outputs)), shape)
+
+
+@functools.partial(jax.jit, static_argnames="name")
+def information_criteria(objective: Any, x: Any, arguments: dict[str, Any], name: str) -> Any:
+    """The criterion of this name of :mod:`jaxht.criteria`, (m,), of points (m, ...) and arguments
+    (m,)."""
+    criterion = getattr(jaxht.criteria, name)
+    return jax.vmap(lambda x, arguments: criterion(objective, x, **arguments))(x, arguments)
