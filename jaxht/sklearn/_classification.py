@@ -5,7 +5,6 @@ from typing import Any
 
 import jax
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import expit, log_expit, log_softmax, softmax
 from sklearn.base import ClassifierMixin
 from sklearn.metrics import accuracy_score
@@ -14,7 +13,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 
 import jaxht
-from jaxht.sklearn._data import add_offset
+from jaxht.sklearn._data import Array, add_offset
 from jaxht.sklearn._linear import L0Model, LinearFit
 
 MARGINS = {"squared_hinge": jaxht.SquaredHinge, "smoothed_hinge": jaxht.SmoothedHinge}
@@ -32,9 +31,7 @@ class ClassifierModel(ClassifierMixin, L0Model):
 
     _is_numeric = False
 
-    def _number_classes(
-        self, y: NDArray[Any], weights: NDArray[Any]
-    ) -> tuple[NDArray[Any], NDArray[Any]]:
+    def _number_classes(self, y: Array, weights: Array) -> tuple[Array, Array]:
         """The classes as 0 ... c - 1, in the order of ``classes_``, and weights with those of the
         classes."""
         check_classification_targets(y)
@@ -46,18 +43,18 @@ class ClassifierModel(ClassifierMixin, L0Model):
                 f"one class: {self.classes_[totals > 0][0]!r}"
             )
         if isinstance(self.class_weight, str) and self.class_weight == "balanced":
-            by_class = np.sum(totals) / (
-                np.count_nonzero(totals) * np.where(totals > 0, totals, np.inf)
-            )
+            is_present = totals > 0
+            mean = np.sum(totals) / np.count_nonzero(is_present)
+            by_class = np.divide(mean, totals, out=np.zeros_like(totals), where=is_present)
         else:
             by_class = compute_class_weight(self.class_weight, classes=self.classes_, y=y)
         return numbers.astype(np.int32), weights * by_class[numbers].astype(weights.dtype)
 
-    def _score_classes(self, X: Any, offset: Any) -> NDArray[Any]:
+    def _score_classes(self, X: Any, offset: Any) -> Array:
         """Scores (n, c), the largest for the class that is predicted, the first of equal ones."""
         raise NotImplementedError
 
-    def predict(self, X: Any, offset: Any = None) -> NDArray[Any]:
+    def predict(self, X: Any, offset: Any = None) -> Array:
         """Predict classes.
 
         Args:
@@ -120,7 +117,7 @@ class L0Classifier(ClassifierModel):
 
     loss: str = "logistic"
 
-    def _encode(self, y: NDArray[Any], weights: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    def _encode(self, y: Array, weights: Array) -> tuple[Array, Array]:
         """-1 and +1, or 0 ... c - 1; and weights with those of the classes."""
         if self.loss != "logistic" and self.loss not in MARGINS:
             raise ValueError(
@@ -145,7 +142,7 @@ class L0Classifier(ClassifierModel):
             return jaxht.Softmax(design, target, num_classes=len(self.classes_), **options)
         return MARGINS.get(self.loss, jaxht.Logistic)(design, target, **options)
 
-    def _outputs(self, target: NDArray[Any]) -> tuple[int, ...]:
+    def _outputs(self, target: Array) -> tuple[int, ...]:
         return self.classes_.shape if self._is_multinomial else ()
 
     @property
@@ -153,7 +150,7 @@ class L0Classifier(ClassifierModel):
         """Of several classes, one has the coefficients that the others leave."""
         return 1 - 1 / len(self.classes_) if self._is_multinomial else 1.0
 
-    def _in_units_of_X(self, problem: LinearFit, x: NDArray[Any]) -> tuple[Any, Any]:
+    def _in_units_of_X(self, problem: LinearFit, x: Array) -> tuple[Any, Any]:
         coefficients, intercepts = super()._in_units_of_X(problem, x)
         if not self._is_multinomial:
             return coefficients[..., None, :], np.asarray(intercepts)[..., None]
@@ -163,7 +160,7 @@ class L0Classifier(ClassifierModel):
 
     # ---- predictions ----
 
-    def decision_function(self, X: Any, offset: Any = None) -> NDArray[Any]:
+    def decision_function(self, X: Any, offset: Any = None) -> Array:
         """Predict scores of classes.
 
         Args:
@@ -177,12 +174,12 @@ class L0Classifier(ClassifierModel):
         scores = self._predict_linear(X)
         return add_offset(scores.ravel() if scores.shape[1] == 1 else scores, offset)
 
-    def _score_classes(self, X: Any, offset: Any) -> NDArray[Any]:
+    def _score_classes(self, X: Any, offset: Any) -> Array:
         scores = self.decision_function(X, offset)
         return np.stack([-scores, scores], axis=1) if scores.ndim == 1 else scores
 
     @available_if(_has_probabilities)
-    def predict_proba(self, X: Any, offset: Any = None) -> NDArray[Any]:
+    def predict_proba(self, X: Any, offset: Any = None) -> Array:
         """Predict probabilities of classes; of the logistic loss.
 
         Args:
@@ -196,7 +193,7 @@ class L0Classifier(ClassifierModel):
         return softmax(scores, axis=1) if self._is_multinomial else expit(scores)
 
     @available_if(_has_probabilities)
-    def predict_log_proba(self, X: Any, offset: Any = None) -> NDArray[Any]:
+    def predict_log_proba(self, X: Any, offset: Any = None) -> Array:
         """Predict logarithms of the probabilities of classes.
 
         Args:
@@ -274,22 +271,22 @@ class L0OrdinalClassifier(ClassifierModel):
                 )
         return super()._validate(X, y)
 
-    def _encode(self, y: NDArray[Any], weights: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    def _encode(self, y: Array, weights: Array) -> tuple[Array, Array]:
         return self._number_classes(y, weights)
 
     def _objective(self, design: Any, target: Any, **options: Any) -> Any:
         return jaxht.Ordinal(design, target, num_classes=len(self.classes_), **options)
 
-    def _in_units_of_X(self, problem: LinearFit, x: NDArray[Any]) -> tuple[Any, Any]:
+    def _in_units_of_X(self, problem: LinearFit, x: Array) -> tuple[Any, Any]:
         coefficients, shift = super()._in_units_of_X(problem, x)
         points = x.reshape(-1, x.shape[-1])
         thresholds = np.asarray(find_thresholds(problem.objective, points))
         return coefficients, thresholds.reshape(*x.shape[:-1], -1) - np.asarray(shift)[..., None]
 
-    def _set_coefficients(self, problem: LinearFit, x: NDArray[Any]) -> None:
+    def _set_coefficients(self, problem: LinearFit, x: Array) -> None:
         self.coef_, self.thresholds_ = self._in_units_of_X(problem, x)
 
-    def predict_log_proba(self, X: Any, offset: Any = None) -> NDArray[Any]:
+    def predict_log_proba(self, X: Any, offset: Any = None) -> Array:
         """Predict logarithms of the probabilities of classes.
 
         Args:
@@ -308,7 +305,7 @@ class L0OrdinalClassifier(ClassifierModel):
             gaps = np.where(upper > lower, np.log(-np.expm1(lower - upper)), -np.inf)
         return (log_expit(upper - u) + log_expit(u - lower) + gaps).astype(u.dtype)
 
-    def predict_proba(self, X: Any, offset: Any = None) -> NDArray[Any]:
+    def predict_proba(self, X: Any, offset: Any = None) -> Array:
         """Predict probabilities of classes.
 
         Args:
@@ -320,7 +317,7 @@ class L0OrdinalClassifier(ClassifierModel):
         """
         return np.exp(self.predict_log_proba(X, offset))
 
-    def _score_classes(self, X: Any, offset: Any) -> NDArray[Any]:
+    def _score_classes(self, X: Any, offset: Any) -> Array:
         return self.predict_log_proba(X, offset)
 
     def __sklearn_tags__(self) -> Any:

@@ -1,7 +1,7 @@
 """What users pass becomes arrays: weights, masks of features, standardised columns, folds."""
 
 import numbers
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import numpy as np
@@ -13,13 +13,15 @@ from sklearn.utils import check_array, check_consistent_length, check_random_sta
 import jaxht
 from jaxht.designs import Dense, Design
 
+Array: TypeAlias = NDArray[Any]
+
 #: Formats of scipy.sparse that are taken as they are; others are converted to the first.
 FORMATS = ("csr", "csc", "coo")
 #: Precisions that are computed in; other dtypes are converted to the first.
 DTYPES = (np.float64, np.float32)
 
 
-def check_weights(sample_weight: Any, X: Any) -> NDArray[Any]:
+def check_weights(sample_weight: Any, X: Any) -> Array:
     """One weight of at least 0 for each sample, in the dtype of X; ones for None."""
     if sample_weight is None or isinstance(sample_weight, numbers.Number):
         sample_weight = np.full(X.shape[0], 1.0 if sample_weight is None else sample_weight)
@@ -49,13 +51,13 @@ def check_offset(offset: Any, pred: Any, outputs: tuple[int, ...]) -> Any:
     return check_array(offset, ensure_2d=False, dtype=pred.dtype, input_name="offset")
 
 
-def add_offset(pred: NDArray[Any], offset: Any) -> NDArray[Any]:
+def add_offset(pred: Array, offset: Any) -> Array:
     """Predictions, and what is known of them beside."""
     known = check_offset(offset, pred, pred.shape[1:])
     return pred if known is None else pred + known
 
 
-def mark_features(which: Any, names: Any, d: int) -> NDArray[np.bool_]:
+def mark_features(which: Any, names: Any, d: int) -> Array:
     """The mask (d,) of features given as a mask, by their numbers, or by their names; of none for
     None."""
     mask = np.zeros(d, bool)
@@ -87,7 +89,7 @@ def mark_features(which: Any, names: Any, d: int) -> NDArray[np.bool_]:
     return mask
 
 
-def number_groups(groups: Any, d: int) -> NDArray[np.int32]:
+def number_groups(groups: Any, d: int) -> Array:
     """The group of each feature, numbered from 0, of labels of any kind; each feature its own for
     None."""
     if groups is None:
@@ -111,9 +113,9 @@ class Samples(NamedTuple):
     """
 
     X: Any
-    target: NDArray[Any]
-    weights: NDArray[Any]
-    offset: NDArray[Any] | None
+    target: Array
+    weights: Array
+    offset: Array | None
 
     def extend(self, num_ones: int, num_padding: int) -> "Samples":
         """Add columns of ones, and the first sample again with weight 0."""
@@ -146,13 +148,11 @@ class Columns(NamedTuple):
     """
 
     design: Design
-    mean: NDArray[Any]
-    scale: NDArray[Any]
+    mean: Array
+    scale: Array
 
 
-def standardize(
-    X: Any, weights: NDArray[Any], num_ones: int, with_mean: bool, with_std: bool
-) -> Columns:
+def standardize(X: Any, weights: Array, num_ones: int, with_mean: bool, with_std: bool) -> Columns:
     """Standardise all columns but the last ``num_ones``, as :func:`jaxht.standardize` does.
 
     Of an array this is done by NumPy and in place, and compiles no programs.
@@ -182,21 +182,19 @@ def standardize(
     return Columns(Dense(jax.device_put(X)), mean, np.append(scale, np.ones(num_ones)))
 
 
-def multiply(design: Design, x: NDArray[Any]) -> NDArray[Any]:
+def multiply(design: Design, x: Array) -> Array:
     """``A x``; by NumPy where A is an array."""
     array = design.dense_array
     return np.asarray(design.matvec(x)) if array is None else np.asarray(array) @ x
 
 
-def multiply_transposed(design: Design, r: NDArray[Any]) -> NDArray[Any]:
+def multiply_transposed(design: Design, r: Array) -> Array:
     """``r A``, r (m, n); by NumPy where A is an array."""
     array = design.dense_array
     return np.asarray(design.rmatvec(r.T)).T if array is None else r @ np.asarray(array)
 
 
-def split_samples(
-    cv: Any, X: Any, y: Any, weights: NDArray[Any], classifier: bool
-) -> tuple[NDArray[Any], NDArray[Any]]:
+def split_samples(cv: Any, X: Any, y: Any, weights: Array, classifier: bool) -> tuple[Array, Array]:
     """The weights (folds, n) of training samples and of those held out, of a number of folds or a
     splitter."""
     splits = list(check_cv(cv, y, classifier=classifier).split(X, y))

@@ -1,16 +1,18 @@
 """Plots of paths and of selections, as the displays of scikit-learn are used: ``from_estimator``,
 ``plot``."""
 
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
+from jaxht.sklearn._data import Array
 from jaxht.sklearn._linear import L0Model
 
 
+@dataclass(eq=False, repr=False)
 class PathDisplay:
     """The coefficients of all k of a path, or the criterion that chose one.
 
@@ -34,10 +36,10 @@ class PathDisplay:
         1
     """
 
-    def __init__(self, path: Any, *, k: int | None = None, feature_names: Any = None) -> None:
-        self.path = path
-        self.k = k
-        self.feature_names = feature_names
+    path: Any
+    _: KW_ONLY
+    k: int | None = None
+    feature_names: Any = None
 
     @classmethod
     def from_estimator(cls, estimator: Any, *, kind: str = "coefficients", ax: Any = None) -> Self:
@@ -102,11 +104,9 @@ class PathDisplay:
             matrix for each k.
         """
         path = self.path
-        if kind not in ("coefficients", "criteria") or (
-            kind == "coefficients" and "coefficients" not in path
-        ):
-            known = "'criteria'" if "coefficients" not in path else "'coefficients' or 'criteria'"
-            raise ValueError(f"kind must be {known}; got {kind!r}")
+        kinds = [known for known in ("coefficients", "criteria") if known in path]
+        if kind not in kinds:
+            raise ValueError(f"kind must be {' or '.join(map(repr, kinds))}; got {kind!r}")
         self.ax_ = _axes(ax)
         self.figure_ = self.ax_.figure
         self.lines_: list[Any] = []
@@ -122,10 +122,10 @@ class PathDisplay:
         elif path.fold_losses is None:
             self.lines_ += self.ax_.plot(path.k, path.criteria, marker=".")
         else:
-            folds = len(path.fold_losses)
-            errors = (
-                np.std(path.fold_losses, axis=0, ddof=1) / np.sqrt(folds) if folds > 1 else None
-            )
+            errors = None
+            num_folds = len(path.fold_losses)
+            if num_folds > 1:
+                errors = np.std(path.fold_losses, axis=0, ddof=1) / np.sqrt(num_folds)
             self.lines_.append(self.ax_.errorbar(path.k, path.criteria, errors, marker=".")[0])
         if self.k is not None:
             self.ax_.axvline(self.k, color="0.7", linestyle="--", zorder=0)
@@ -133,6 +133,7 @@ class PathDisplay:
         return self
 
 
+@dataclass(eq=False, repr=False)
 class SelectionDisplay:
     """How often each feature is selected from random halves of the samples, see
     :mod:`jaxht.inference`.
@@ -160,18 +161,11 @@ class SelectionDisplay:
         [1, 4]
     """
 
-    def __init__(
-        self,
-        frequencies: NDArray[Any],
-        *,
-        feature_names: Any = None,
-        expected_false: float | None = None,
-        threshold: float = 0.9,
-    ) -> None:
-        self.frequencies = frequencies
-        self.feature_names = feature_names
-        self.expected_false = expected_false
-        self.threshold = threshold
+    frequencies: Array
+    _: KW_ONLY
+    feature_names: Any = None
+    expected_false: float | None = None
+    threshold: float = 0.9
 
     @classmethod
     def from_estimator(
@@ -242,11 +236,9 @@ class SelectionDisplay:
         self.figure_ = self.ax_.figure
         names = _names(self.feature_names, len(self.frequencies))
         self.bars_ = self.ax_.bar(range(len(names)), self.frequencies)
-        bound = (
-            ""
-            if self.expected_false is None
-            else f"at most {self.expected_false:.2g} false on average"
-        )
+        bound = ""
+        if self.expected_false is not None:
+            bound = f"at most {self.expected_false:.2g} false on average"
         self.lines_ = [self.ax_.axhline(self.threshold, color="0.5", linestyle="--", label=bound)]
         if bound:
             self.ax_.legend(fontsize="small")

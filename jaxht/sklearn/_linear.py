@@ -3,11 +3,10 @@
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Self, cast
+from typing import Any, NamedTuple, Self
 
 import jax
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.base import is_classifier
 from sklearn.utils.extmath import safe_sparse_dot
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -20,6 +19,7 @@ from jaxht.linalg.precision import default_precision
 from jaxht.sklearn._data import (
     DTYPES,
     FORMATS,
+    Array,
     Columns,
     Samples,
     add_offset,
@@ -59,10 +59,10 @@ class Fold(NamedTuple):
         target: (m, n), the targets less their mean over the training samples; None likewise.
     """
 
-    train: NDArray[Any]
-    held_out: NDArray[Any]
-    mean: NDArray[Any] | None
-    target: NDArray[Any] | None
+    train: Array
+    held_out: Array
+    mean: Array | None
+    target: Array | None
 
 
 class LinearEstimator(SparseEstimator):
@@ -103,11 +103,11 @@ class LinearEstimator(SparseEstimator):
         kind = {"multi_output": True} if self._is_multi_output else {"y_numeric": self._is_numeric}
         return validate_data(self, X, y, accept_sparse=FORMATS, dtype=DTYPES, **kind)
 
-    def _encode(self, y: Any, weights: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    def _encode(self, y: Any, weights: Array) -> tuple[Array, Array]:
         """The targets of the objective, and the weights of the samples."""
         return np.asarray(y, weights.dtype), weights
 
-    def _outputs(self, target: NDArray[Any]) -> tuple[int, ...]:
+    def _outputs(self, target: Array) -> tuple[int, ...]:
         """The number of outputs; empty for one."""
         return ()
 
@@ -180,9 +180,7 @@ class LinearEstimator(SparseEstimator):
             target_mean=target_mean,
         )
 
-    def _find_folds(
-        self, columns: Columns, target: NDArray[Any], train: NDArray[Any], held_out: NDArray[Any]
-    ) -> Fold:
+    def _find_folds(self, columns: Columns, target: Array, train: Array, held_out: Array) -> Fold:
         padding = ((0, 0), (0, len(target) - train.shape[1]))
         train = np.pad(train, padding)
         held_out = np.pad(held_out, padding)
@@ -201,18 +199,18 @@ class LinearEstimator(SparseEstimator):
         train = replace(whole, weights=fold.train)
         return train, replace(whole, weights=fold.held_out, l2=0.0)
 
-    def _set_solution(self, problem: LinearFit, x: NDArray[Any]) -> None:
+    def _set_solution(self, problem: LinearFit, x: Array) -> None:
         """Set the attributes that say what the solution is."""
         self._set_coefficients(problem, x)
 
-    def _set_coefficients(self, problem: LinearFit, x: NDArray[Any]) -> None:
+    def _set_coefficients(self, problem: LinearFit, x: Array) -> None:
         self.coef_, self.intercept_ = self._in_units_of_X(problem, x)
 
-    def _describe_path(self, problem: LinearFit, x: NDArray[Any]) -> dict[str, Any]:
+    def _describe_path(self, problem: LinearFit, x: Array) -> dict[str, Any]:
         coefficients, intercepts = self._in_units_of_X(problem, x)
         return {"coefficients": coefficients, "intercepts": intercepts}
 
-    def _in_units_of_X(self, problem: LinearFit, x: NDArray[Any]) -> tuple[Any, Any]:
+    def _in_units_of_X(self, problem: LinearFit, x: Array) -> tuple[Any, Any]:
         """Coefficients (..., d) or (..., c, d), and intercepts (...) or (..., c)."""
         dtype = x.dtype
         columns = problem.columns
@@ -227,13 +225,13 @@ class LinearEstimator(SparseEstimator):
 
     # ---- predictions ----
 
-    def _multiply(self, X: Any) -> NDArray[Any]:
+    def _multiply(self, X: Any) -> Array:
         """``X coef``, (n,) or (n, c)."""
         check_is_fitted(self)
         X = validate_data(self, X, accept_sparse=FORMATS, dtype=DTYPES, reset=False)
         return safe_sparse_dot(X, self.coef_.T, dense_output=True)
 
-    def _predict_linear(self, X: Any, offset: Any = None) -> NDArray[Any]:
+    def _predict_linear(self, X: Any, offset: Any = None) -> Array:
         """``X coef + intercept + offset``, (n,) or (n, c)."""
         return add_offset(self._multiply(X) + self.intercept_, offset)
 
@@ -284,7 +282,7 @@ class L0Model(LinearEstimator):
         samples = self._read(X, y, sample_weight, offset)
         with default_precision(samples.X.dtype == np.float64):
             problem = self._pose(samples, 0, None)
-            k = cast(int, self._read_k(problem.items, criteria=()))
+            k: Any = self._read_k(problem.items, criteria=())
             constraint = self._constraint(problem, k)
             solver = self.solver
             if solver is None:
@@ -297,7 +295,7 @@ class L0Model(LinearEstimator):
             results = jax.tree.map(np.asarray, found.results)
             return Stability(frequencies, np.sum(frequencies), results)
 
-    def _number_items(self, groups: NDArray[Any], outputs: tuple[int, ...]) -> NDArray[Any]:
+    def _number_items(self, groups: Array, outputs: tuple[int, ...]) -> Array:
         """The item of each coefficient: its group, of all outputs together."""
         return repeat_last(groups, outputs)
 
@@ -360,7 +358,7 @@ class L0Model(LinearEstimator):
         """The share of the coefficients of an item that is free."""
         return 1.0
 
-    def _compute_criteria(self, problem: LinearFit, path: Any) -> NDArray[Any]:
+    def _compute_criteria(self, problem: LinearFit, path: Any) -> Array:
         """The criterion of :mod:`jaxht.criteria` that k names; the intercept is not counted."""
         items = problem.items
         is_selected = path.x[:, : len(items.always)] != 0
@@ -374,7 +372,7 @@ class L0Model(LinearEstimator):
             arguments["selected"] = np.array([row.size for row in selected])
         return information_criteria(problem.objective, path.x, arguments, name)
 
-    def _set_solution(self, problem: LinearFit, x: NDArray[Any]) -> None:
+    def _set_solution(self, problem: LinearFit, x: Array) -> None:
         super()._set_solution(problem, x)
         always = problem.items.always
         is_selected = always | (x[: len(always)] != 0)
@@ -386,7 +384,7 @@ class L0Model(LinearEstimator):
             self.certificate_ = Certificate(*(float(bound) for bound in found))
 
 
-def repeat_last(rows: NDArray[Any], outputs: Sequence[int]) -> NDArray[Any]:
+def repeat_last(rows: Array, outputs: Sequence[int]) -> Array:
     """Numbers (d,) for each of the outputs, (d, *outputs)."""
     shape = (len(rows), *outputs)
     return np.broadcast_to(rows.reshape(-1, *[1] * len(outputs)), shape)

@@ -6,13 +6,12 @@ from typing import Any, Self
 
 import jax
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.covariance import EmpiricalCovariance
 from sklearn.utils.validation import validate_data
 
 import jaxht
 from jaxht.linalg.precision import default_precision
-from jaxht.sklearn._data import DTYPES, split_samples
+from jaxht.sklearn._data import DTYPES, Array, split_samples
 from jaxht.sklearn._estimator import FitProblem, Items, SparseEstimator
 
 
@@ -24,7 +23,7 @@ class GraphFit(FitProblem):
         units: (p, p), by which solutions are divided.
     """
 
-    units: NDArray[Any]
+    units: Array
 
 
 class SparseGraphicalModel(SparseEstimator, EmpiricalCovariance):
@@ -124,7 +123,7 @@ class SparseGraphicalModel(SparseEstimator, EmpiricalCovariance):
         self.precision_ = precision if self.store_precision else None
         return self
 
-    def _find_folds(self, Z: NDArray[Any], train: NDArray[Any], held_out: NDArray[Any]) -> Any:
+    def _find_folds(self, Z: Array, train: Array, held_out: Array) -> Any:
         """The covariances of the training samples, and of those held out."""
         means = train @ Z / np.sum(train, axis=1, keepdims=True)
         if self.assume_centered:
@@ -140,7 +139,7 @@ class SparseGraphicalModel(SparseEstimator, EmpiricalCovariance):
     def _default_k_max(self, problem: GraphFit) -> int:
         return 2 * problem.objective.shape[0]
 
-    def _compute_criteria(self, problem: GraphFit, path: Any) -> NDArray[Any]:
+    def _compute_criteria(self, problem: GraphFit, path: Any) -> Array:
         n = problem.num_samples
         edges = np.count_nonzero(np.triu(path.x, 1), axis=(1, 2))
         log_p = math.log(problem.objective.shape[0])
@@ -151,7 +150,7 @@ class SparseGraphicalModel(SparseEstimator, EmpiricalCovariance):
         train, held_out = fold
         return jaxht.GaussianPrecision(train), jaxht.GaussianPrecision(held_out)
 
-    def _describe_path(self, problem: GraphFit, x: NDArray[Any]) -> dict[str, Any]:
+    def _describe_path(self, problem: GraphFit, x: Array) -> dict[str, Any]:
         return {"precisions": x / problem.units}
 
 
@@ -161,7 +160,7 @@ def prepare(S: Any) -> jaxht.GaussianPrecision:
     return jaxht.GaussianPrecision(S).prepare()
 
 
-def covariance(Z: NDArray[Any], weights: NDArray[Any], mean: NDArray[Any]) -> NDArray[Any]:
+def covariance(Z: Array, weights: Array, mean: Array) -> Array:
     """``sum_i s_i (z_i - mean)(z_i - mean)' / sum_i s_i``, exactly symmetric."""
     centred = Z - mean
     S = centred.T @ (weights[:, None] * centred) / np.sum(weights)

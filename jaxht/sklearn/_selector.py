@@ -1,15 +1,16 @@
 """Feature selection as a transformer."""
 
+from dataclasses import field
 from typing import Any, Self
 
-import numpy as np
-from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone
+from sklearn.base import MetaEstimatorMixin, clone
 from sklearn.feature_selection import SelectorMixin
 from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted
 
 from jaxht.sklearn._classification import L0Classifier, L0OrdinalClassifier
+from jaxht.sklearn._data import Array
+from jaxht.sklearn._estimator import DataclassEstimator
 from jaxht.sklearn._linear import L0Model
 from jaxht.sklearn._regression import L0GammaRegressor, L0PoissonRegressor, L0Regressor
 from jaxht.sklearn._survival import L0CoxRegressor
@@ -27,7 +28,7 @@ LOSSES = {
 }
 
 
-class L0Selector(MetaEstimatorMixin, SelectorMixin, BaseEstimator):
+class L0Selector(MetaEstimatorMixin, SelectorMixin, DataclassEstimator):
     """The columns of the features that an estimator selects, for pipelines.
 
     Args:
@@ -57,9 +58,8 @@ class L0Selector(MetaEstimatorMixin, SelectorMixin, BaseEstimator):
         ([2, 5], (60, 2))
     """
 
-    def __init__(self, estimator: Any = "squared", *, k: Any = None) -> None:
-        self.estimator = estimator
-        self.k = k
+    estimator: Any = field(default="squared", kw_only=False)
+    k: Any = None
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None, offset: Any = None) -> Self:
         """Fit the estimator, and take the features that it selects.
@@ -78,13 +78,9 @@ class L0Selector(MetaEstimatorMixin, SelectorMixin, BaseEstimator):
         """
         estimator = self.build()
         self.estimator_ = estimator.fit(X, y, sample_weight=sample_weight, offset=offset)
-        self.support_, self.k_, self.n_features_in_ = (
-            estimator.support_,
-            estimator.k_,
-            estimator.n_features_in_,
-        )
-        if hasattr(estimator, "feature_names_in_"):
-            self.feature_names_in_ = estimator.feature_names_in_
+        for name in ("support_", "k_", "n_features_in_", "feature_names_in_"):
+            if hasattr(estimator, name):
+                setattr(self, name, getattr(estimator, name))
         return self
 
     def build(self) -> Any:
@@ -102,19 +98,22 @@ class L0Selector(MetaEstimatorMixin, SelectorMixin, BaseEstimator):
                 f"estimator must be one of jaxht.sklearn that selects features, or one of {sorted(LOSSES)}; "
                 f"got {self.estimator!r}"
             )
-        return clone(estimator) if self.k is None else clone(estimator).set_params(k=self.k)
+        own_k = {} if self.k is None else {"k": self.k}
+        return clone(estimator).set_params(**own_k)
 
     def _named(self) -> Any:
         """The estimator, or the one with the loss; None for a loss that is not known."""
         return LOSSES.get(self.estimator) if isinstance(self.estimator, str) else self.estimator
 
-    def _get_support_mask(self) -> NDArray[np.bool_]:
+    def _get_support_mask(self) -> Array:
         check_is_fitted(self)
-        return self.support_
+        return self.estimator_.support_
 
     def __sklearn_tags__(self) -> Any:
-        tags, estimator = super().__sklearn_tags__(), self._named()
+        tags = super().__sklearn_tags__()
+        estimator = self._named()
         if isinstance(estimator, L0Model):
             own = get_tags(estimator)
-            tags.input_tags.sparse, tags.target_tags = own.input_tags.sparse, own.target_tags
+            tags.input_tags.sparse = own.input_tags.sparse
+            tags.target_tags = own.target_tags
         return tags

@@ -4,13 +4,12 @@ from dataclasses import field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.base import RegressorMixin
 from sklearn.utils import check_array, check_consistent_length, column_or_1d
 from sklearn.utils.validation import validate_data
 
 import jaxht
-from jaxht.sklearn._data import DTYPES, FORMATS, check_weights, multiply
+from jaxht.sklearn._data import DTYPES, FORMATS, Array, check_weights, multiply
 from jaxht.sklearn._linear import L0Model, LinearFit
 
 
@@ -65,7 +64,7 @@ class L0CoxRegressor(RegressorMixin, L0Model):
         X = validate_data(self, X, accept_sparse=FORMATS, dtype=DTYPES, **options)
         return X, read_times(y, X)
 
-    def _encode(self, y: Any, weights: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    def _encode(self, y: Any, weights: Array) -> tuple[Array, Array]:
         """The ranks of the times beside the events: they are exact in every precision, in which
         times may tie."""
         time, event = y
@@ -79,7 +78,7 @@ class L0CoxRegressor(RegressorMixin, L0Model):
     def _objective(self, design: Any, target: Any, **options: Any) -> Any:
         return jaxht.Cox(design, target, **options)
 
-    def _set_solution(self, problem: LinearFit, x: NDArray[Any]) -> None:
+    def _set_solution(self, problem: LinearFit, x: Array) -> None:
         super()._set_solution(problem, x)
         model = problem.objective
         log_ratios = multiply(model.design, x).astype(float)
@@ -99,7 +98,7 @@ class L0CoxRegressor(RegressorMixin, L0Model):
 
     # ---- predictions ----
 
-    def predict(self, X: Any, offset: Any = None) -> NDArray[Any]:
+    def predict(self, X: Any, offset: Any = None) -> Array:
         """Predict the logarithms of hazard ratios.
 
         Args:
@@ -115,7 +114,7 @@ class L0CoxRegressor(RegressorMixin, L0Model):
 
     def predict_cumulative_hazard_function(
         self, X: Any, times: Any = None, offset: Any = None
-    ) -> NDArray[Any]:
+    ) -> Array:
         """Predict cumulative hazards.
 
         The result is one array of the values of scikit-survival's step functions: the value at a
@@ -131,19 +130,14 @@ class L0CoxRegressor(RegressorMixin, L0Model):
             (n, m), increasing along the times; 0 before the first event.
         """
         ratios = np.exp(self.predict(X, offset))
-        times = (
-            self.unique_times_
-            if times is None
-            else check_array(times, ensure_2d=False, input_name="times")
-        )
+        if times is None:
+            times = self.unique_times_
+        times = check_array(times, ensure_2d=False, input_name="times")
         hazards = np.insert(self.cum_baseline_hazard_, 0, 0)
-        return np.multiply.outer(
-            ratios, hazards[np.searchsorted(self.unique_times_, times, side="right")]
-        )
+        until = np.searchsorted(self.unique_times_, times, side="right")
+        return np.outer(ratios, hazards[until])
 
-    def predict_survival_function(
-        self, X: Any, times: Any = None, offset: Any = None
-    ) -> NDArray[Any]:
+    def predict_survival_function(self, X: Any, times: Any = None, offset: Any = None) -> Array:
         """Predict probabilities to survive.
 
         Args:
@@ -180,7 +174,7 @@ class L0CoxRegressor(RegressorMixin, L0Model):
         return concordance(time, event, risk, check_weights(sample_weight, risk))
 
 
-def read_times(y: Any, X: Any) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+def read_times(y: Any, X: Any) -> tuple[Array, Array]:
     """Times (n,) and events (n,) of what users pass as y."""
     names = getattr(getattr(y, "dtype", None), "names", None)
     if names:
@@ -209,9 +203,7 @@ def read_times(y: Any, X: Any) -> tuple[NDArray[Any], NDArray[np.bool_]]:
     return time, event.astype(bool)
 
 
-def concordance(
-    time: NDArray[Any], event: NDArray[np.bool_], risk: NDArray[Any], weights: NDArray[Any]
-) -> float:
+def concordance(time: Array, event: Array, risk: Array, weights: Array) -> float:
     """The weighted share of comparable pairs in which the sample of the earlier event has the
     larger risk."""
     concordant = comparable = 0.0
