@@ -30,14 +30,28 @@ class Docstrings(griffe.Extension):
             obj.docstring = griffe.Docstring(
                 inspect.getdoc(griffe.dynamic_import(obj.path)), parent=obj
             )
-        if (
-            obj.path.startswith("jaxht.sklearn._") and obj.is_class
-        ):  # whose shared arguments a decorator puts in
-            obj.docstring = griffe.Docstring(
-                inspect.getdoc(griffe.dynamic_import(obj.path)), parent=obj
-            )
+        if obj.path.startswith("jaxht.sklearn._") and obj.is_class:
+            complete_estimator(obj)
         if obj.docstring:
             obj.docstring.value = to_markdown(obj.docstring.value, obj)
+
+
+def complete_estimator(obj: griffe.Class) -> None:
+    """Its base class completes the docstring of an estimator, and makes its constructor."""
+    cls = griffe.dynamic_import(obj.path)
+    obj.docstring = griffe.Docstring(inspect.getdoc(cls), parent=obj)
+    if "__init__" in obj.members or not hasattr(cls, "__dataclass_fields__"):
+        return
+    parameters = [
+        griffe.Parameter(
+            parameter.name,
+            kind=getattr(griffe.ParameterKind, parameter.kind.name.lower()),
+            default=None if parameter.default is parameter.empty else repr(parameter.default),
+        )
+        for parameter in inspect.signature(cls).parameters.values()
+    ]
+    function = griffe.Function("__init__", parameters=griffe.Parameters(*parameters))
+    obj.set_member("__init__", function)
 
 
 def to_markdown(text: str, obj: griffe.Object) -> str:

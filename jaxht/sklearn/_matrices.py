@@ -144,7 +144,8 @@ class SparseGraphicalModel(SparseEstimator, EmpiricalCovariance):
         edges = np.count_nonzero(np.triu(path.x, 1), axis=(1, 2))
         log_p = math.log(problem.objective.shape[0])
         prices = {"aic": 2.0, "bic": math.log(n), "ebic": math.log(n) + 2 * log_p}
-        return n * path.value + prices[self.k] * edges
+        criteria = n * path.value + prices[self.k] * edges
+        return criteria.astype(path.value.dtype)
 
     def _split(self, problem: GraphFit, fold: Any) -> tuple[Any, Any]:
         train, held_out = fold
