@@ -1,38 +1,66 @@
 """The guarantees of :mod:`jaxht.bounds`, whose docstring has the symbols."""
 
-from typing import NamedTuple
+import functools
+import inspect
+from collections.abc import Callable
+from typing import NamedTuple, ParamSpec, TypeVar
 
 import jax.numpy as jnp
 from jax import Array
-from jax.typing import ArrayLike
 
-CLASSICAL_EXPANSION = (
-    4.0  # ||H_k(b) - x|| <= 2 ||b - x||, SL18 (1.1): the nu behind the older RIP conditions
-)
+from jaxht._typing import Numeric
+from jaxht.planted.division import divide_where
+
+#: ``||H_k(b) - x|| <= 2 ||b - x||``, SL18 (1.1): the nu behind the older RIP conditions.
+CLASSICAL_EXPANSION = 4.0
 
 _LEAST = {"d": 0, "k": 0, "K": 0, "r": 0, "s": 0, "s_star": 0, "kappa": 1, "nu": 1}
 _ORDERED = [("K", "k"), ("alpha", "L")]
 
+P = ParamSpec("P")
+Result = TypeVar("Result")
 
-def _promote(**args: ArrayLike) -> list[Array]:
-    """Check the Python numbers among the arguments, then promote all arguments to one floating
-    dtype."""
-    known = {name: value for name, value in args.items() if isinstance(value, int | float)}
+
+def _promotes(bound: Callable[P, Result]) -> Callable[P, Result]:
+    """Let a bound check its Python numbers, then promote its arguments to one floating dtype."""
+    signature = inspect.signature(bound)
+
+    @functools.wraps(bound)
+    def promoted(*args: P.args, **kwargs: P.kwargs) -> Result:
+        given = signature.bind(*args, **kwargs)
+        given.apply_defaults()
+        numbers = {
+            name: value
+            for name, value in given.arguments.items()
+            if value is not None and name != "theorem"
+        }
+        _check(numbers)
+        floats = [
+            value
+            for value in numbers.values()
+            if jnp.issubdtype(jnp.result_type(value), jnp.floating)
+        ]
+        dtype = jnp.result_type(float, *floats)
+        for name, value in numbers.items():
+            given.arguments[name] = jnp.asarray(value, dtype)
+        return bound(*given.args, **given.kwargs)
+
+    return promoted
+
+
+def _check(numbers: dict[str, Numeric]) -> None:
+    known = {name: value for name, value in numbers.items() if isinstance(value, int | float)}
     for name, least in _LEAST.items():
         if known.get(name, least) < least:
             raise ValueError(f"{name} must be at least {least}, got {name} = {known[name]}")
     for small, large in _ORDERED:
         if small in known and large in known and known[small] > known[large]:
-            raise ValueError(
-                f"{small} must be at most {large}, got {small} = {known[small]}, {large} = {known[large]}"
-            )
-    dtype = jnp.result_type(
-        float, *(a for a in args.values() if jnp.issubdtype(jnp.result_type(a), jnp.floating))
-    )
-    return [jnp.asarray(arg, dtype) for arg in args.values()]
+            given = f"{small} = {known[small]}, {large} = {known[large]}"
+            raise ValueError(f"{small} must be at most {large}, got {given}")
 
 
-def expansion(d: ArrayLike, k: ArrayLike, K: ArrayLike, *, r: ArrayLike | None = None) -> Array:
+@_promotes
+def expansion(d: Numeric, k: Numeric, K: Numeric, *, r: Numeric | None = None) -> Array:
     """Expansion factor nu of hard thresholding, the least that holds for every b and every K-sparse
     x.
 
@@ -56,13 +84,15 @@ def expansion(d: ArrayLike, k: ArrayLike, K: ArrayLike, *, r: ArrayLike | None =
         >>> float(bounds.expansion(10, 4, 2))
         2.0
     """
-    d, k, K, r = _promote(d=d, k=k, K=K, r=jnp.inf if r is None else r)
-    t = jnp.clip(jnp.minimum(d, r) - k, 0, K)
-    rho = jnp.where(t > 0, jnp.where(K > k, jnp.inf, t / jnp.where(t > 0, k - K + t, 1)), 0)
+    num_dropped = (d if r is None else jnp.minimum(d, r)) - k
+    t = jnp.clip(num_dropped, 0, K)
+    rho = divide_where(t > 0, t, k - K + t, 0)
+    rho = jnp.where((t > 0) & (K > k), jnp.inf, rho)
     return 1 + (rho + jnp.sqrt((4 + rho) * rho)) / 2
 
 
-def expansion_jain(d: ArrayLike, k: ArrayLike, K: ArrayLike) -> Array:
+@_promotes
+def expansion_jain(d: Numeric, k: Numeric, K: Numeric) -> Array:
     """Expansion factor by the triangle inequality, for comparison: it tends to 4 as d grows.
 
         nu = (1 + sqrt((d - k) / (d - K)))^2
@@ -83,11 +113,12 @@ def expansion_jain(d: ArrayLike, k: ArrayLike, K: ArrayLike) -> Array:
         >>> float(bounds.expansion_jain(12, 10, 4))
         2.25
     """
-    d, k, K = _promote(d=d, k=k, K=K)
-    return (1 + jnp.sqrt(jnp.where(k < d, 1 - (k - K) / jnp.where(k < d, d - K, 1), 0))) ** 2
+    share = divide_where(k < d, k - K, d - K, 1)
+    return (1 + jnp.sqrt(1 - share)) ** 2
 
 
-def relaxed_sparsity(nu: ArrayLike, K: ArrayLike) -> Array:
+@_promotes
+def relaxed_sparsity(nu: Numeric, K: Numeric) -> Array:
     """Sparsity from which thresholding expands by at most nu in any dimension.
 
         k = max(1, nu / (nu - 1)^2) K
@@ -106,13 +137,14 @@ def relaxed_sparsity(nu: ArrayLike, K: ArrayLike) -> Array:
         >>> float(bounds.relaxed_sparsity(2, 5))
         10.0
     """
-    nu, K = _promote(nu=nu, K=K)
     u = 1 / nu  # nu / (nu - 1)^2 = u / (1 - u)^2, which is safe at nu = inf
-    return K * jnp.where(u < 1, jnp.maximum(1, u / jnp.where(u < 1, 1 - u, 1) ** 2), jnp.inf)
+    ratio = divide_where(u < 1, u, (1 - u) ** 2, jnp.inf)
+    return K * jnp.maximum(1, ratio)
 
 
+@_promotes
 def iht_rip(
-    k: ArrayLike = 1, K: ArrayLike = 1, *, d: ArrayLike = jnp.inf, nu: ArrayLike | None = None
+    k: Numeric = 1, K: Numeric = 1, *, d: Numeric = jnp.inf, nu: Numeric | None = None
 ) -> Array:
     """Restricted isometry constant up to which every IHT step halves the error.
 
@@ -133,11 +165,13 @@ def iht_rip(
         >>> round(float(bounds.iht_rip()), 4)
         0.2185
     """
-    return 1 / jnp.sqrt(8 * (expansion(d, k, K) if nu is None else _promote(nu=nu)[0]))
+    nu = expansion(d, k, K) if nu is None else nu
+    return 1 / jnp.sqrt(8 * nu)
 
 
+@_promotes
 def cosamp_rip(
-    k: ArrayLike = 1, K: ArrayLike = 1, *, d: ArrayLike = jnp.inf, nu: ArrayLike | None = None
+    k: Numeric = 1, K: Numeric = 1, *, d: Numeric = jnp.inf, nu: Numeric | None = None
 ) -> Array:
     """Restricted isometry constant up to which every CoSaMP step halves the error.
 
@@ -159,14 +193,13 @@ def cosamp_rip(
         >>> round(float(bounds.cosamp_rip()), 4)
         0.3122
     """
-    return jnp.sqrt(
-        2 / (9 + jnp.sqrt(49 + 32 * (expansion(d, k, K) if nu is None else _promote(nu=nu)[0])))
-    )
+    nu = expansion(d, k, K) if nu is None else nu
+    root = jnp.sqrt(49 + 32 * nu)
+    return jnp.sqrt(2 / (9 + root))
 
 
-def htsvrg_rate(
-    L: ArrayLike, alpha: ArrayLike, eta: ArrayLike, m: ArrayLike, nu: ArrayLike
-) -> Array:
+@_promotes
+def htsvrg_rate(L: Numeric, alpha: Numeric, eta: Numeric, m: Numeric, nu: Numeric) -> Array:
     """Factor beta by which a stage of HT-SVRG contracts the expected objective gap.
 
         beta = (1/m + 2 nu eta^2 alpha L) / D,   D = nu eta alpha (1 - 2 eta L) - max(0, nu (1 - eta
@@ -191,10 +224,13 @@ def htsvrg_rate(
         >>> round(float(bounds.htsvrg_rate(2.0, 0.5, 0.06, 400, 1.02)), 4)
         0.4233
     """
-    L, alpha, eta, m, nu = _promote(L=L, alpha=alpha, eta=eta, m=m, nu=nu)
-    D = nu * eta * alpha * (1 - 2 * eta * L) - jnp.maximum(0, nu * (1 - eta * alpha) - 1)
-    holds = (4 * eta * L < 1) & (nu >= 1) & (nu * (4 * L - alpha) < 4 * L) & (D > 0)
-    return jnp.where(holds, (1 / m + 2 * nu * eta**2 * alpha * L) / jnp.where(holds, D, 1), jnp.inf)
+    gain = nu * eta * alpha * (1 - 2 * eta * L)
+    D = gain - jnp.maximum(0, nu * (1 - eta * alpha) - 1)
+    is_short_step = 4 * eta * L < 1
+    is_valid_expansion = (nu >= 1) & (nu * (4 * L - alpha) < 4 * L)
+    holds = is_short_step & is_valid_expansion & (D > 0)
+    variance = 2 * nu * eta**2 * alpha * L
+    return divide_where(holds, 1 / m + variance, D, jnp.inf)
 
 
 class HTSVRGParameters(NamedTuple):
@@ -211,7 +247,8 @@ class HTSVRGParameters(NamedTuple):
     k: Array
 
 
-def htsvrg_parameters(L: ArrayLike, alpha: ArrayLike, K: ArrayLike) -> HTSVRGParameters:
+@_promotes
+def htsvrg_parameters(L: Numeric, alpha: Numeric, K: Numeric) -> HTSVRGParameters:
     """Parameters with which a stage of HT-SVRG contracts the expected objective gap by 2/3.
 
         eta = 1 / (8L),   m = 4 (8 kappa - 1),   k = 8 kappa (8 kappa - 1) K
@@ -231,12 +268,16 @@ def htsvrg_parameters(L: ArrayLike, alpha: ArrayLike, K: ArrayLike) -> HTSVRGPar
         >>> [float(number) for number in bounds.htsvrg_parameters(2.0, 0.5, 3)]
         [0.0625, 124.0, 2976.0]
     """
-    L, alpha, K = _promote(L=L, alpha=alpha, K=K)
     c = 8 * L / alpha
-    return HTSVRGParameters(eta=1 / (8 * L), m=4 * (c - 1), k=c * (c - 1) * K)
+    return HTSVRGParameters(
+        eta=1 / (8 * L),
+        m=4 * (c - 1),
+        k=c * (c - 1) * K,
+    )
 
 
-def ompr_rip(s: ArrayLike, s_star: ArrayLike) -> Array:
+@_promotes
+def ompr_rip(s: Numeric, s_star: Numeric) -> Array:
     """Restricted isometry constant below which OMPR with s entries recovers an s*-sparse signal.
 
         delta_{s+s*} < (2q - 1) / (2q + 1),   q = sqrt(s / s*)
@@ -256,11 +297,12 @@ def ompr_rip(s: ArrayLike, s_star: ArrayLike) -> Array:
         >>> round(float(bounds.ompr_rip(4, 4)), 4)
         0.3333
     """
-    q = jnp.sqrt(jnp.divide(*_promote(s=s, s_star=s_star)))
+    q = jnp.sqrt(s / s_star)
     return (2 * q - 1) / (2 * q + 1)
 
 
-def ompr_excess(s: ArrayLike, s_star: ArrayLike, kappa: ArrayLike, theta: ArrayLike = 0.0) -> Array:
+@_promotes
+def ompr_excess(s: Numeric, s_star: Numeric, kappa: Numeric, theta: Numeric = 0.0) -> Array:
     """How far above the target OMPR may end, in units of f(x*) - min f over (s + s*)-sparse
     vectors.
 
@@ -283,12 +325,14 @@ def ompr_excess(s: ArrayLike, s_star: ArrayLike, kappa: ArrayLike, theta: ArrayL
         >>> float(bounds.ompr_excess(16, 4, 3.0))
         8.0
     """
-    s, s_star, kappa, theta = _promote(s=s, s_star=s_star, kappa=kappa, theta=theta)
     q = kappa * jnp.sqrt(s_star / s)
-    return jnp.where(q > 1, 4 * (1 - theta) * (q - 1) / jnp.maximum(2 - q - theta, 0) ** 2, 0)
+    room = jnp.maximum(2 - q - theta, 0)
+    excess = 4 * (1 - theta) * (q - 1) / room**2
+    return jnp.where(q > 1, excess, 0)
 
 
-def arht_sparsity(s_star: ArrayLike, kappa: ArrayLike) -> Array:
+@_promotes
+def arht_sparsity(s_star: Numeric, kappa: Numeric) -> Array:
     """Sparsity from which ARHT finds f(x) <= f(x*) + eps, with high probability.
 
         s >= s* max(4 kappa + 7, 12 kappa + 6)
@@ -307,7 +351,6 @@ def arht_sparsity(s_star: ArrayLike, kappa: ArrayLike) -> Array:
         >>> float(bounds.arht_sparsity(3, 10.0))
         378.0
     """
-    s_star, kappa = _promote(s_star=s_star, kappa=kappa)
     return s_star * jnp.maximum(4 * kappa + 7, 12 * kappa + 6)
 
 
@@ -323,13 +366,14 @@ class GraHTPPair(NamedTuple):
     fgrahtp: Array
 
 
-def _gradient_factor(L: Array, alpha: Array, eta: Array) -> Array:
-    """Contraction rho of a gradient step, rho^2 = 1 - 2 eta alpha + eta^2 L^2, as squares: no
-    cancellation near 0."""
+def _gradient_factor(L: Numeric, alpha: Numeric, eta: Numeric) -> Array:
+    """The contraction rho of a gradient step, ``rho^2 = 1 - 2 eta alpha + eta^2 L^2``."""
+    # As squares: no cancellation near 0.
     return jnp.sqrt((1 - eta * alpha) ** 2 + eta**2 * (L - alpha) * (L + alpha))
 
 
-def grahtp_factors(L: ArrayLike, alpha: ArrayLike, eta: ArrayLike) -> GraHTPPair:
+@_promotes
+def grahtp_factors(L: Numeric, alpha: Numeric, eta: Numeric) -> GraHTPPair:
     """Contraction of the error in a step towards any k-sparse target.
 
         mu_1 = rho / (1 - rho),   mu_2 = 1.62 rho,   rho = sqrt(1 - 2 eta alpha + eta^2 L^2), least
@@ -351,13 +395,14 @@ def grahtp_factors(L: ArrayLike, alpha: ArrayLike, eta: ArrayLike) -> GraHTPPair
         >>> [round(float(factor), 4) for factor in bounds.grahtp_factors(1.1, 1.0, 0.9)]
         [0.7373, 0.6875]
     """
-    L, alpha, eta = _promote(L=L, alpha=alpha, eta=eta)
     rho = _gradient_factor(L, alpha, eta)
-    return GraHTPPair(grahtp=rho / jnp.maximum(1 - rho, 0), fgrahtp=1.62 * rho)
+    mu_1 = rho / jnp.maximum(1 - rho, 0)
+    return GraHTPPair(grahtp=mu_1, fgrahtp=1.62 * rho)
 
 
+@_promotes
 def grahtp_relaxed_factors(
-    L: ArrayLike, alpha: ArrayLike, eta: ArrayLike, k: ArrayLike, K: ArrayLike
+    L: Numeric, alpha: Numeric, eta: Numeric, k: Numeric, K: Numeric
 ) -> GraHTPPair:
     """Contraction in a step towards any K-sparse target: of the *objective gap* by GraHTP, of the
     error by FGraHTP.
@@ -383,14 +428,14 @@ def grahtp_relaxed_factors(
         >>> [round(float(factor), 4) for factor in bounds.grahtp_relaxed_factors(2.0, 1.0, 0.25, 40, 2)]
         [0.9375, 0.9682]
     """
-    L, alpha, eta, k, K = _promote(L=L, alpha=alpha, eta=eta, k=k, K=K)
-    mubar_2 = _gradient_factor(L, alpha, eta) * jnp.sqrt(expansion(jnp.inf, k, K))
-    return GraHTPPair(grahtp=1 - eta * alpha * (1 - eta * L) / 2, fgrahtp=mubar_2)
+    rho = _gradient_factor(L, alpha, eta)
+    nu = expansion(jnp.inf, k, K)
+    mubar_1 = 1 - eta * alpha * (1 - eta * L) / 2
+    return GraHTPPair(grahtp=mubar_1, fgrahtp=rho * jnp.sqrt(nu))
 
 
-def grahtp_relaxed_sparsity(
-    L: ArrayLike, alpha: ArrayLike, eta: ArrayLike, K: ArrayLike
-) -> GraHTPPair:
+@_promotes
+def grahtp_relaxed_sparsity(L: Numeric, alpha: Numeric, eta: Numeric, K: Numeric) -> GraHTPPair:
     """Sparsity for which the `grahtp_relaxed_factors` are valid and below 1, given eta < 1/L and
     rho < 1.
 
@@ -411,12 +456,13 @@ def grahtp_relaxed_sparsity(
         >>> [round(float(k), 4) for k in bounds.grahtp_relaxed_sparsity(2.0, 1.0, 0.25, 2)]
         [132.0, 24.0]
     """
-    L, alpha, eta, K = _promote(L=L, alpha=alpha, eta=eta, K=K)
     nu = _gradient_factor(L, alpha, eta) ** -2
-    return GraHTPPair(grahtp=(2 + 4 / (eta * alpha) ** 2) * K, fgrahtp=relaxed_sparsity(nu, K))
+    ratio = 2 + 4 / (eta * alpha) ** 2
+    return GraHTPPair(grahtp=ratio * K, fgrahtp=relaxed_sparsity(nu, K))
 
 
-def num_steps(factor: ArrayLike, ratio: ArrayLike) -> Array:
+@_promotes
+def num_steps(factor: Numeric, ratio: Numeric) -> Array:
     """Number of steps after which an error that contracts by `factor` has fallen by `ratio`.
 
         least t >= 0 with factor^t ratio <= 1:   ceil(ln(ratio) / ln(1/factor))
@@ -437,7 +483,6 @@ def num_steps(factor: ArrayLike, ratio: ArrayLike) -> Array:
         >>> float(bounds.num_steps(0.5, 100.0))
         7.0
     """
-    factor, ratio = _promote(factor=factor, ratio=ratio)
     steps = jnp.ceil(jnp.log(ratio) / jnp.log(1 / jnp.minimum(factor, 1)))
     return jnp.where(ratio > 1, jnp.maximum(steps, 1), 0)
 
@@ -460,8 +505,9 @@ class HSGHTParameters(NamedTuple):
     tau: Array
 
 
+@_promotes
 def hsght_parameters(
-    L: ArrayLike, alpha: ArrayLike, K: ArrayLike, *, theorem: int = 1
+    L: Numeric, alpha: Numeric, K: Numeric, *, theorem: int = 1
 ) -> HSGHTParameters:
     """Parameters of HSG-HT (theorems 1, 2) and AHSG-HT (theorem 3) with batches ceil(tau B / (gap
     omega^t)).
@@ -494,20 +540,25 @@ def hsght_parameters(
         >>> [round(float(number), 4) for number in bounds.hsght_parameters(2.0, 0.5, 3, theorem=3)]
         [195.0, 0.8889, 0.9452, 0.1111, 4.0]
     """
-    L, alpha, K = _promote(L=L, alpha=alpha, K=K)
-    kappa, momentum = L / alpha, jnp.zeros_like(L / alpha)
+    kappa = L / alpha
+    momentum = jnp.zeros_like(kappa)
     if theorem == 1:
-        ratio, eta, omega = 712 * kappa**2, 1 / (6 * L), 1 - 1 / (480 * kappa)
+        ratio = 712 * kappa**2
+        eta = 1 / (6 * L)
+        omega = 1 - 1 / (480 * kappa)
         tau = 40 * (1 + 2 / jnp.sqrt(ratio)) / (3 * alpha * L)
     elif theorem == 2:
-        ratio, eta, omega = 64 * kappa**2, 1 / (2 * L), 1 - 1 / (16 * kappa)
+        ratio = 64 * kappa**2
+        eta = 1 / (2 * L)
+        omega = 1 - 1 / (16 * kappa)
         tau = 148 * kappa**2 / alpha
     elif theorem == 3:
-        total, momentum = (
-            jnp.sqrt(L) + jnp.sqrt(alpha),
-            ((jnp.sqrt(kappa) - 1) / (jnp.sqrt(kappa) + 1)) ** 2,
-        )
-        ratio, eta, omega = 16 * kappa, 4 / total**2, (1 - 1 / (18 * jnp.sqrt(kappa))) ** 2
+        root = jnp.sqrt(kappa)
+        total = jnp.sqrt(L) + jnp.sqrt(alpha)
+        momentum = ((root - 1) / (root + 1)) ** 2
+        ratio = 16 * kappa
+        eta = 4 / total**2
+        omega = (1 - 1 / (18 * root)) ** 2
         tau = 81 * kappa / (4 * total**4)
     else:
         raise ValueError(f"theorem must be 1, 2 or 3, got {theorem}")

@@ -6,16 +6,19 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 from jax.scipy.fft import dct, idct
-from jax.typing import ArrayLike, DTypeLike
+from jax.typing import DTypeLike
 
 from jaxht._dataclass import pytree
+from jaxht._typing import Numeric
 from jaxht.designs import LinearOperator
 from jaxht.linalg.lapack import eigh, inverse_cholesky
 from jaxht.linalg.precision import matmul
 
 # The folds of a problem's key. ASCII words and not 0, 1, 2: `fold_in(cell_key, trial)` must never
 # meet them.
-_DESIGN, _SIGNAL, _RESPONSE = (int.from_bytes(word, "big") for word in (b"desg", b"sgnl", b"resp"))
+_DESIGN = int.from_bytes(b"desg", "big")
+_SIGNAL = int.from_bytes(b"sgnl", "big")
+_RESPONSE = int.from_bytes(b"resp", "big")
 
 
 @pytree
@@ -72,15 +75,17 @@ def planted(
         >>> problem.A.shape, problem.y.shape, int((problem.x_true != 0).sum())
         ((4, 8), (4,), 3)
     """
-    A = design(jax.random.fold_in(key if design_key is None else design_key, _DESIGN))
+    design_key = key if design_key is None else design_key
+    A = design(jax.random.fold_in(design_key, _DESIGN))
     x_true = signal(jax.random.fold_in(key, _SIGNAL))
-    u = jnp.matmul(A, x_true, precision=lax.Precision.HIGHEST)
-    y = u if response is None else response(jax.random.fold_in(key, _RESPONSE), u)
+    y = jnp.matmul(A, x_true, precision=lax.Precision.HIGHEST)
+    if response is not None:
+        y = response(jax.random.fold_in(key, _RESPONSE), y)
     return PlantedProblem(A=A, y=y, x_true=x_true)
 
 
 def gaussian(
-    key: Array, n: int, d: int, *, variance: ArrayLike | None = None, dtype: DTypeLike = float
+    key: Array, n: int, d: int, *, variance: Numeric | None = None, dtype: DTypeLike = float
 ) -> Array:
     """Gaussian design with independent entries, `A_ij ~ N(0, variance)`.
 
@@ -102,11 +107,12 @@ def gaussian(
         >>> ensembles.gaussian(jax.random.key(0), 4, 8).shape
         (4, 8)
     """
-    return _compute_std(variance, n, dtype) * jax.random.normal(key, (n, d), dtype)
+    std = _compute_std(variance, n, dtype)
+    return std * jax.random.normal(key, (n, d), dtype)
 
 
 def rademacher(
-    key: Array, n: int, d: int, *, variance: ArrayLike | None = None, dtype: DTypeLike = float
+    key: Array, n: int, d: int, *, variance: Numeric | None = None, dtype: DTypeLike = float
 ) -> Array:
     """Bernoulli design, `A_ij = +-sqrt(variance)` with equal probability.
 
@@ -127,13 +133,12 @@ def rademacher(
         >>> sorted(set(ensembles.rademacher(jax.random.key(0), 4, 8).ravel().tolist()))
         [-0.5, 0.5]
     """
-    return _compute_std(variance, n, dtype) * jax.random.rademacher(
-        key, (n, d), jnp.result_type(dtype)
-    )
+    std = _compute_std(variance, n, dtype)
+    return std * _draw_signs(key, (n, d), dtype)
 
 
 def partial_dct(
-    key: Array, n: int, d: int, *, variance: ArrayLike | None = None, dtype: DTypeLike = float
+    key: Array, n: int, d: int, *, variance: Numeric | None = None, dtype: DTypeLike = float
 ) -> Array:
     """n distinct random rows of the orthonormal d x d DCT-II matrix, times `sqrt(d variance)`: `A
     A^T = d variance I`.
@@ -162,17 +167,13 @@ def partial_dct(
         >>> round(float(A[0] @ A[0]), 4)
         2.0
     """
-    if n > d:
-        raise ValueError(
-            f"partial_dct draws rows without replacement and needs n <= d, got n = {n}, d = {d}"
-        )
-    rows = jax.nn.one_hot(jax.random.permutation(key, d)[:n], d, dtype=dtype)
-    scale = _compute_std(variance, n, dtype) * jnp.sqrt(jnp.asarray(d, dtype))
-    return scale * idct(rows, norm="ortho")  # row i of an orthogonal C is C^T e_i
+    rows, scale = _draw_dct_rows(key, n, d, variance, dtype)
+    units = jax.nn.one_hot(rows, d, dtype=dtype)
+    return scale * idct(units, norm="ortho")  # row i of an orthogonal C is C^T e_i
 
 
 def partial_dct_operator(
-    key: Array, n: int, d: int, *, variance: ArrayLike | None = None, dtype: DTypeLike = float
+    key: Array, n: int, d: int, *, variance: Numeric | None = None, dtype: DTypeLike = float
 ) -> LinearOperator:
     """`partial_dct` of the same arguments, matrix-free.
 
@@ -198,23 +199,33 @@ def partial_dct_operator(
         >>> A.shape, A.matvec(jnp.ones(8)).shape
         ((4, 8), (4,))
     """
+    rows, scale = _draw_dct_rows(key, n, d, variance, dtype)
+    # C_ij^2 = (1 + cos(pi (2j + 1) i / d)) / d for i > 0, and the cosine is that of row 2i, which
+    # beyond d folds back to minus row 2d - 2i: so the norms of all columns are one transform of the
+    # indicator of the rows.
+    doubled = 2 * rows
+    is_folded = doubled > d
+    position = jnp.where(is_folded, 2 * d - doubled, doubled) % d
+    has_no_cosine = (rows == 0) | (doubled == d)
+    size = jnp.sqrt(jnp.asarray(d / 2, dtype))
+    weight = jnp.where(has_no_cosine, 0, jnp.where(is_folded, -size, size))
+    indicator = jnp.zeros(d, dtype).at[position].add(weight)
+    cosines = idct(indicator, norm="ortho")
+    norms = scale * jnp.sqrt(jnp.maximum(n + cosines, 0) / d)
+    return LinearOperator(_apply_dct_rows, (n, d), (rows, scale), norms=norms, dtype=dtype)
+
+
+def _draw_dct_rows(
+    key: Array, n: int, d: int, variance: Numeric | None, dtype: DTypeLike
+) -> tuple[Array, Array]:
+    """Draw n distinct rows; return them and the factor of the orthonormal transform."""
     if n > d:
         raise ValueError(
             f"partial_dct draws rows without replacement and needs n <= d, got n = {n}, d = {d}"
         )
     rows = jax.random.permutation(key, d)[:n]
-    scale = _compute_std(variance, n, dtype) * jnp.sqrt(jnp.asarray(d, dtype))
-    # C_ij^2 = (1 + cos(pi (2j + 1) i / d)) / d for i > 0, and the cosine is that of row 2i, which
-    # beyond d folds back to minus row 2d - 2i: so the norms of all columns are one transform of the
-    # indicator of the rows.
-    position, sign = (
-        jnp.where(2 * rows > d, 2 * d - 2 * rows, 2 * rows) % d,
-        jnp.where(2 * rows > d, -1, 1),
-    )
-    weight = jnp.where((rows == 0) | (2 * rows == d), 0, sign * jnp.sqrt(jnp.asarray(d / 2, dtype)))
-    cosines = idct(jnp.zeros(d, dtype).at[position].add(weight), norm="ortho")
-    norms = scale * jnp.sqrt(jnp.maximum(n + cosines, 0) / d)
-    return LinearOperator(_apply_dct_rows, (n, d), (rows, scale), norms=norms, dtype=dtype)
+    std = _compute_std(variance, n, dtype)
+    return rows, std * jnp.sqrt(jnp.asarray(d, dtype))
 
 
 def _apply_dct_rows(x: Array, rows: Array, scale: Array) -> Array:
@@ -225,9 +236,9 @@ def toeplitz(
     key: Array,
     n: int,
     d: int,
-    rho: ArrayLike,
+    rho: Numeric,
     *,
-    variance: ArrayLike = 1.0,
+    variance: Numeric = 1.0,
     dtype: DTypeLike = float,
 ) -> Array:
     """Correlated Gaussian design: rows N(0, variance Sigma) with `Sigma_ij = rho^|i-j|`.
@@ -266,7 +277,7 @@ def toeplitz(
 
 
 def with_spectrum(
-    key: Array, n: int, d: int, eigenvalues: ArrayLike, *, dtype: DTypeLike = float
+    key: Array, n: int, d: int, eigenvalues: Numeric, *, dtype: DTypeLike = float
 ) -> Array:
     """Gaussian design whose covariance has the given eigenvalues: rows N(0, Q diag(eigenvalues)
     Q^T), Q Haar.
@@ -294,17 +305,18 @@ def with_spectrum(
     """
     basis_key, row_key = jax.random.split(key)
     Q = jax.random.orthogonal(basis_key, d, dtype=jnp.result_type(dtype))
-    Z = jax.random.normal(row_key, (n, d), dtype) * jnp.sqrt(jnp.asarray(eigenvalues, dtype))
-    return jnp.matmul(Z, Q.T, precision=lax.Precision.HIGHEST)
+    stds = jnp.sqrt(jnp.asarray(eigenvalues, dtype))
+    Z = jax.random.normal(row_key, (n, d), dtype) * stds
+    return matmul(Z, Q.T)
 
 
 def conditioned(
     key: Array,
     n: int,
     d: int,
-    kappa: ArrayLike,
+    kappa: Numeric,
     *,
-    variance: ArrayLike = 1.0,
+    variance: Numeric = 1.0,
     dtype: DTypeLike = float,
 ) -> Array:
     """Ill-conditioned Gaussian design: rows N(0, Sigma), where Sigma has condition number exactly
@@ -336,17 +348,21 @@ def conditioned(
         >>> ensembles.conditioned(jax.random.key(0), 5, 3, 10.0).shape
         (5, 3)
     """
-    eigenvalues = jnp.linspace(1.0, jnp.asarray(kappa, dtype), d)
-    return with_spectrum(
-        key, n, d, jnp.asarray(variance, dtype) * eigenvalues / eigenvalues.mean(), dtype=dtype
-    )
+    spaced = jnp.linspace(1.0, jnp.asarray(kappa, dtype), d)
+    eigenvalues = jnp.asarray(variance, dtype) * spaced / spaced.mean()
+    return with_spectrum(key, n, d, eigenvalues, dtype=dtype)
 
 
-def _compute_std(variance: ArrayLike | None, n: int, dtype: DTypeLike) -> Array:
-    return jnp.sqrt(jnp.asarray(1 / n if variance is None else variance, dtype))
+def _compute_std(variance: Numeric | None, n: int, dtype: DTypeLike) -> Array:
+    variance = 1 / n if variance is None else variance
+    return jnp.sqrt(jnp.asarray(variance, dtype))
 
 
-def gaussian_signal(key: Array, d: int, K: ArrayLike, *, dtype: DTypeLike = float) -> Array:
+def _draw_signs(key: Array, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
+    return jax.random.rademacher(key, shape, jnp.result_type(dtype))
+
+
+def gaussian_signal(key: Array, d: int, K: Numeric, *, dtype: DTypeLike = float) -> Array:
     """K-sparse signal with independent N(0, 1) values.
 
     Args:
@@ -371,7 +387,7 @@ def gaussian_signal(key: Array, d: int, K: ArrayLike, *, dtype: DTypeLike = floa
     return significant_signal(key, d, K, mean=0.0, dtype=dtype)
 
 
-def sign_signal(key: Array, d: int, K: ArrayLike, *, dtype: DTypeLike = float) -> Array:
+def sign_signal(key: Array, d: int, K: Numeric, *, dtype: DTypeLike = float) -> Array:
     """K-sparse signal with values +-1 of equal probability, hard for greedy methods.
 
     Args:
@@ -391,11 +407,11 @@ def sign_signal(key: Array, d: int, K: ArrayLike, *, dtype: DTypeLike = float) -
         5.0
     """
     rank, value_key = _draw_ranks(key, d)
-    return _plant(rank, K, jax.random.rademacher(value_key, (d,), jnp.result_type(dtype)))
+    return _plant(rank, K, _draw_signs(value_key, (d,), dtype))
 
 
 def decaying_signal(
-    key: Array, d: int, K: ArrayLike, ratio: ArrayLike, *, dtype: DTypeLike = float
+    key: Array, d: int, K: Numeric, ratio: Numeric, *, dtype: DTypeLike = float
 ) -> Array:
     """K-sparse signal with magnitudes `ratio^0, ..., ratio^(K-1)` in random order, with random
     signs.
@@ -418,15 +434,22 @@ def decaying_signal(
         [0.0, 0.25, 0.5, 1.0]
     """
     rank, value_key = _draw_ranks(key, d)
-    signs = jax.random.rademacher(value_key, (d,), jnp.result_type(dtype))
-    magnitudes = jnp.maximum(jnp.asarray(ratio, dtype) ** rank, jnp.finfo(signs.dtype).tiny)
+    signs = _draw_signs(value_key, (d,), dtype)
+    powers = jnp.asarray(ratio, dtype) ** rank
+    magnitudes = jnp.maximum(powers, jnp.finfo(signs.dtype).tiny)
     return _plant(rank, K, signs * magnitudes)
 
 
 def significant_signal(
-    key: Array, d: int, K: ArrayLike, mean: ArrayLike = 5.0, std: ArrayLike = 1.0, *,
-    random_signs: bool = False, dtype: DTypeLike = float,
-) -> Array:  # fmt: skip
+    key: Array,
+    d: int,
+    K: Numeric,
+    mean: Numeric = 5.0,
+    std: Numeric = 1.0,
+    *,
+    random_signs: bool = False,
+    dtype: DTypeLike = float,
+) -> Array:
     """K-sparse signal whose nonzeros are "Gaussian with significant mean": independent N(mean,
     std^2).
 
@@ -455,27 +478,25 @@ def significant_signal(
     """
     rank, value_key = _draw_ranks(key, d)
     value_key, sign_key = jax.random.split(value_key)
-    values = jnp.asarray(mean, dtype) + jnp.asarray(std, dtype) * jax.random.normal(
-        value_key, (d,), dtype
-    )
+    noise = jax.random.normal(value_key, (d,), dtype)
+    values = jnp.asarray(mean, dtype) + jnp.asarray(std, dtype) * noise
     if random_signs:
-        values = values * jax.random.rademacher(sign_key, (d,), values.dtype)
+        values = values * _draw_signs(sign_key, (d,), dtype)
     return _plant(rank, K, values)
 
 
 def _draw_ranks(key: Array, d: int) -> tuple[Array, Array]:
-    """A random permutation of 0..d-1, whose entries below K mark a support of size K, and a key for
-    the values."""
+    """A permutation of 0..d-1, whose entries below K mark the support, and a key for the values."""
     support_key, value_key = jax.random.split(key)
     return jax.random.permutation(support_key, d), value_key
 
 
-def _plant(rank: Array, K: ArrayLike, values: Array) -> Array:
+def _plant(rank: Array, K: Numeric, values: Array) -> Array:
     values = jnp.where(values == 0, jnp.finfo(values.dtype).eps, values)
     return jnp.where(rank < K, values, 0)
 
 
-def gaussian_noise(key: Array, u: Array, sigma: ArrayLike) -> Array:
+def gaussian_noise(key: Array, u: Array, sigma: Numeric) -> Array:
     """Response of a linear model, `y = u + sigma e`, e ~ N(0, I).
 
     Args:
@@ -494,10 +515,11 @@ def gaussian_noise(key: Array, u: Array, sigma: ArrayLike) -> Array:
         >>> ensembles.gaussian_noise(jax.random.key(0), jnp.ones(3), 0.0).tolist()
         [1.0, 1.0, 1.0]
     """
-    return u + jnp.asarray(sigma, u.dtype) * jax.random.normal(key, u.shape, u.dtype)
+    noise = jax.random.normal(key, u.shape, u.dtype)
+    return u + jnp.asarray(sigma, u.dtype) * noise
 
 
-def sigma_for_snr(u: Array, snr: ArrayLike) -> Array:
+def sigma_for_snr(u: Array, snr: Numeric) -> Array:
     """Noise level sigma that gives u = A x_true a signal-to-noise ratio, `snr = mean(u^2)/sigma^2`.
 
     As a response of `planted`: `lambda key, u: gaussian_noise(key, u, sigma_for_snr(u, snr))`.
@@ -518,7 +540,7 @@ def sigma_for_snr(u: Array, snr: ArrayLike) -> Array:
     return jnp.sqrt(jnp.mean(u**2) / jnp.asarray(snr, u.dtype))
 
 
-def logistic_labels(key: Array, u: Array, factor: ArrayLike = 1.0) -> Array:
+def logistic_labels(key: Array, u: Array, factor: Numeric = 1.0) -> Array:
     """Labels of a logistic model, `P(y = +1) = 1/(1 + exp(-factor u))`.
 
     Args:
@@ -539,10 +561,11 @@ def logistic_labels(key: Array, u: Array, factor: ArrayLike = 1.0) -> Array:
         [-1.0, 1.0]
     """
     probability = jax.nn.sigmoid(jnp.asarray(factor, u.dtype) * u)
-    return jnp.where(jax.random.uniform(key, u.shape, u.dtype) < probability, 1, -1).astype(u.dtype)
+    is_positive = jax.random.uniform(key, u.shape, u.dtype) < probability
+    return jnp.where(is_positive, 1, -1).astype(u.dtype)
 
 
-def mask_rows(problem: PlantedProblem, n: ArrayLike) -> PlantedProblem:
+def mask_rows(problem: PlantedProblem, n: Numeric) -> PlantedProblem:
     """Set all rows of A and y but the first n to zero: problems of every size n in one shape.
 
     Rows of zeros change neither a sum of squares nor its minimisers: of problems that are drawn
@@ -567,15 +590,17 @@ def mask_rows(problem: PlantedProblem, n: ArrayLike) -> PlantedProblem:
     """
     inside = jnp.arange(problem.y.shape[0]) < n
     return PlantedProblem(
-        jnp.where(inside[:, None], problem.A, 0), jnp.where(inside, problem.y, 0), problem.x_true
+        A=jnp.where(inside[:, None], problem.A, 0),
+        y=jnp.where(inside, problem.y, 0),
+        x_true=problem.x_true,
     )
 
 
 def low_rank_entries(
     key: Array,
     m: int,
-    r: ArrayLike,
-    n: ArrayLike,
+    r: Numeric,
+    n: Numeric,
     *,
     r_max: int | None = None,
     n_max: int | None = None,
@@ -606,16 +631,21 @@ def low_rank_entries(
         >>> problem.A.shape, problem.x_true.shape
         ((18,), (6, 6))
     """
-    r_max, n_max = (int(size) if most is None else most for size, most in ((r, r_max), (n, n_max)))  # type: ignore[arg-type]
-    left, right, order = jax.random.split(key, 3)
-    inside = jnp.arange(r_max) < r
-    L, R = (jnp.where(inside, jax.random.normal(key, (m, r_max)), 0) for key in (left, right))
-    X = jnp.matmul(L, R.T, precision=lax.Precision.HIGHEST) / jnp.sqrt(r)
-    positions = jnp.where(jnp.arange(n_max) < n, jax.random.permutation(order, m**2)[:n_max], m**2)
-    return PlantedProblem(positions, X.ravel().at[positions].get(mode="fill", fill_value=0), X)
+    rank_bound = int(r) if r_max is None else r_max
+    size_bound = int(n) if n_max is None else n_max
+    left_key, right_key, order_key = jax.random.split(key, 3)
+    is_factor = jnp.arange(rank_bound) < r
+    L = jnp.where(is_factor, jax.random.normal(left_key, (m, rank_bound)), 0)
+    R = jnp.where(is_factor, jax.random.normal(right_key, (m, rank_bound)), 0)
+    X = matmul(L, R.T) / jnp.sqrt(r)
+    order = jax.random.permutation(order_key, m**2)
+    is_observed = jnp.arange(size_bound) < n
+    positions = jnp.where(is_observed, order[:size_bound], m**2)
+    y = X.ravel().at[positions].get(mode="fill", fill_value=0)
+    return PlantedProblem(positions, y, X)
 
 
-def random_graph(key: Array, p: int, probability: ArrayLike) -> Array:
+def random_graph(key: Array, p: int, probability: Numeric) -> Array:
     """Draw the graph of Erdős & Rényi, in which each of the p (p - 1) / 2 edges is present with the
     same probability.
 
@@ -637,7 +667,7 @@ def random_graph(key: Array, p: int, probability: ArrayLike) -> Array:
     return upper | upper.T
 
 
-def graph_precision(adjacency: ArrayLike, kappa: ArrayLike, *, dtype: DTypeLike = float) -> Array:
+def graph_precision(adjacency: Numeric, kappa: Numeric, *, dtype: DTypeLike = float) -> Array:
     """Make the precision matrix of a graph: ``W = G + c I``, G the adjacency matrix, with condition
     number kappa.
 
@@ -660,9 +690,9 @@ def graph_precision(adjacency: ArrayLike, kappa: ArrayLike, *, dtype: DTypeLike 
     """
     G = jnp.asarray(adjacency, dtype)
     eigenvalues, _ = eigh(G)
-    return G + (eigenvalues[-1] - kappa * eigenvalues[0]) / (
-        jnp.asarray(kappa, dtype) - 1
-    ) * jnp.eye(len(G), dtype=dtype)
+    numerator = eigenvalues[-1] - kappa * eigenvalues[0]
+    c = numerator / (jnp.asarray(kappa, dtype) - 1)
+    return G + c * jnp.eye(len(G), dtype=dtype)
 
 
 def gaussian_rows(key: Array, n: int, precision: Array) -> Array:

@@ -1,6 +1,7 @@
 """The metrics of :mod:`jaxht.metrics`."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -9,6 +10,7 @@ from jax.typing import ArrayLike
 from numpy.typing import NDArray
 
 from jaxht.linalg.selection import k_largest_mask
+from jaxht.planted.division import divide_where
 
 
 def estimation_error(x: Array, x_true: Array) -> Array:
@@ -95,8 +97,9 @@ def exact_recovery(x: Array, x_true: Array) -> Array:
     """
     truth = jnp.ravel(x_true != 0)
     x = jnp.ravel(x)
-    largest = k_largest_mask(x, jnp.sum(truth, dtype=jnp.int32)) & (x != 0)
-    return jnp.all(largest == truth) & _is_finite(x)
+    num_true = jnp.sum(truth, dtype=jnp.int32)
+    found = k_largest_mask(x, num_true) & (x != 0)
+    return jnp.all(found == truth) & _is_finite(x)
 
 
 def relaxed_recovery(x: Array, x_true: Array) -> Array:
@@ -116,7 +119,8 @@ def relaxed_recovery(x: Array, x_true: Array) -> Array:
         >>> bool(metrics.relaxed_recovery(jnp.array([0.1, 0.9]), jnp.array([1.0, 0.0])))
         True
     """
-    return jnp.all((x != 0) | (x_true == 0)) & _is_finite(x)
+    is_covered = (x != 0) | (x_true == 0)
+    return jnp.all(is_covered) & _is_finite(x)
 
 
 def precision(x: Array, x_true: Array) -> Array:
@@ -136,8 +140,8 @@ def precision(x: Array, x_true: Array) -> Array:
         >>> float(metrics.precision(jnp.array([1.0, 2.0, 0.0]), jnp.array([1.0, 0.0, 0.0])))
         0.5
     """
-    hits, found, _ = _count_support(x, x_true)
-    return hits / jnp.maximum(found, 1)
+    count = _count_support(x, x_true)
+    return count.hits / jnp.maximum(count.found, 1)
 
 
 def recall(x: Array, x_true: Array) -> Array:
@@ -157,8 +161,8 @@ def recall(x: Array, x_true: Array) -> Array:
         >>> float(metrics.recall(jnp.array([1.0, 2.0, 0.0]), jnp.array([1.0, 0.0, 0.0])))
         1.0
     """
-    hits, _, true = _count_support(x, x_true)
-    return hits / jnp.maximum(true, 1)
+    count = _count_support(x, x_true)
+    return count.hits / jnp.maximum(count.true, 1)
 
 
 def f_score(x: Array, x_true: Array) -> Array:
@@ -180,8 +184,8 @@ def f_score(x: Array, x_true: Array) -> Array:
         >>> float(metrics.f_score(jnp.array([1.0, 2.0, 3.0, 0.0]), jnp.array([1.0, 0.0, 0.0, 0.0])))
         0.5
     """
-    hits, found, true = _count_support(x, x_true)
-    return 2 * hits / jnp.maximum(found + true, 1)
+    count = _count_support(x, x_true)
+    return 2 * count.hits / jnp.maximum(count.found + count.true, 1)
 
 
 def sensitivity(predicted: Array, actual: Array) -> Array:
@@ -201,8 +205,8 @@ def sensitivity(predicted: Array, actual: Array) -> Array:
         >>> float(metrics.sensitivity(jnp.array([True, False, True]), jnp.array([True, True, False])))
         0.5
     """
-    tp, _, _, fn = _count_outcomes(predicted, actual)
-    return jnp.where(tp + fn > 0, tp / jnp.maximum(tp + fn, 1), 1)
+    positive = _count(actual)
+    return divide_where(positive > 0, _count(predicted & actual), positive, 1)
 
 
 def specificity(predicted: Array, actual: Array) -> Array:
@@ -244,10 +248,13 @@ def matthews_correlation(predicted: Array, actual: Array) -> Array:
         >>> float(metrics.matthews_correlation(jnp.array([True, False]), jnp.array([False, True])))
         -1.0
     """
-    tp, tn, fp, fn = _count_outcomes(predicted, actual)
+    tp = _count(predicted & actual)
+    tn = _count(~predicted & ~actual)
+    fp = _count(predicted & ~actual)
+    fn = _count(~predicted & actual)
     # One root after the other: no product of counts overflows.
     root = jnp.sqrt(tp + fp) * jnp.sqrt(tp + fn) * jnp.sqrt(tn + fp) * jnp.sqrt(tn + fn)
-    return jnp.where(root > 0, (tp * tn - fp * fn) / jnp.where(root > 0, root, 1), 0)
+    return divide_where(root > 0, tp * tn - fp * fn, root, 0)
 
 
 def wilson_interval(
@@ -290,33 +297,38 @@ def wilson_interval(
         raise ValueError(f"confidence must lie strictly between 0 and 1, got {confidence}")
     if not np.all((s >= 0) & (s <= n)):
         raise ValueError(f"successes must lie between 0 and trials, got {successes} of {trials}")
-    pairs, inverse = np.unique(
-        np.stack([s.ravel(), n.ravel()], axis=1).astype(int), axis=0, return_inverse=True
-    )
-    ends = np.array(
-        [binomtest(s, n).proportion_ci(confidence, "wilson") if n else (0.0, 1.0) for s, n in pairs]
-    )
-    both = ends.reshape(-1, 2)[inverse.ravel()].reshape(*s.shape, 2)
-    return both[..., 0], both[..., 1]
+    counts = np.stack([s.ravel(), n.ravel()], axis=1).astype(int)
+    pairs, inverse = np.unique(counts, axis=0, return_inverse=True)
+    ends = np.tile([0.0, 1.0], (len(pairs), 1))
+    for pair, (s_i, n_i) in enumerate(pairs):
+        if n_i > 0:
+            ends[pair] = binomtest(s_i, n_i).proportion_ci(confidence, "wilson")
+    lower, upper = ends[inverse.ravel()].T
+    return lower.reshape(s.shape), upper.reshape(s.shape)
 
 
-def _count_support(x: Array, x_true: Array) -> tuple[Array, Array, Array]:
-    """|S & S_true|, |S|, |S_true| as floats: no hits if x is not finite, and one of each if both
-    supports are empty."""
-    found, true = x != 0, x_true != 0
-    masks = found & true & _is_finite(x), found, true
+class _SupportCount(NamedTuple):
+    """How many entries are in both supports, in that of x, and in that of x_true."""
+
+    hits: Array
+    found: Array
+    true: Array
+
+
+def _count_support(x: Array, x_true: Array) -> _SupportCount:
+    """Count, with no hits where x is not finite, and one of each where both supports are empty."""
+    found = x != 0
+    true = x_true != 0
     both_empty = ~jnp.any(found | true)
-    hits, num_found, num_true = (
-        (jnp.sum(mask, dtype=jnp.int32) + both_empty).astype(float) for mask in masks
+    return _SupportCount(
+        hits=_count(found & true & _is_finite(x)) + both_empty,
+        found=_count(found) + both_empty,
+        true=_count(true) + both_empty,
     )
-    return hits, num_found, num_true
 
 
-def _count_outcomes(predicted: Array, actual: Array) -> tuple[Array, Array, Array, Array]:
-    """TP, TN, FP, FN as floats."""
-    cells = predicted & actual, ~predicted & ~actual, predicted & ~actual, ~predicted & actual
-    tp, tn, fp, fn = (jnp.sum(cell, dtype=jnp.int32).astype(float) for cell in cells)
-    return tp, tn, fp, fn
+def _count(mask: Array) -> Array:
+    return jnp.sum(mask, dtype=jnp.int32).astype(float)
 
 
 def _is_finite(x: Array) -> Array:

@@ -70,5 +70,9 @@ def l1_transition(delta: ArrayLike) -> NDArray[np.float64]:
         [0.19, 0.39]
     """
     z = np.linspace(0.001, 6, 6000)
-    g = (1 + z**2) * np.asarray(norm.cdf(-z), np.float64) - z * np.asarray(norm.pdf(z), np.float64)
-    return ((1 - 2 / np.asarray(delta)[:, None] * g) / (1 + z**2 - 2 * g)).max(axis=1)
+    tail = np.asarray(norm.cdf(-z), np.float64)
+    density = np.asarray(norm.pdf(z), np.float64)
+    g = (1 + z**2) * tail - z * density
+    numerator = 1 - 2 / np.asarray(delta)[:, None] * g
+    denominator = 1 + z**2 - 2 * g
+    return (numerator / denominator).max(axis=1)
