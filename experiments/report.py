@@ -3,7 +3,8 @@ verdict.
 
 The results behind a figure, small enough to be kept with the code, are
 ``docs/report/data/<paper>-<figure>.nc``. Pages and pictures are made of these, of the
-configurations and of the claims in ``experiments/<paper>/claims.py``.
+configurations and of the claims that stand beside each figure, listed by
+``experiments/<paper>/claims.py``.
 """
 
 import importlib

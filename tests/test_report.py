@@ -10,10 +10,10 @@ from click.testing import CliRunner
 
 from experiments import report
 from experiments.__main__ import main
-from experiments.axiotis2020 import claims as axiotis
+from experiments.axiotis2020 import loss_against_sparsity, planted_pair, stuck, tradeoff
 from experiments.common import claims
 from experiments.common.claims import Claim, Finding, Paper, Section, Verdict
-from experiments.shen2018 import claims as shen
+from experiments.shen2018 import phase_transition
 from experiments.yuan2018 import (
     against_penalty,
     against_sparsity,
@@ -23,8 +23,9 @@ from experiments.yuan2018 import (
     support_recovery,
     tumour_classification,
 )
-from experiments.yuan2020 import claims as yuan2020
-from experiments.zhou2018 import claims as zyf
+from experiments.yuan2020 import against_primal, gap, gaps, time_to_accuracy
+from experiments.zhou2018 import claims as zhou
+from experiments.zhou2018 import judging as zyf
 from tests.tiny_experiments import tiny
 
 pytestmark = pytest.mark.usefixtures("all_quickly")
@@ -74,7 +75,7 @@ def test_verdicts():
         Verdict.IN_PART,
         Verdict.DOES_NOT_HOLD,
     ]
-    assert Claim("", "", "no data").found(None, None) == ("no data", Verdict.CANNOT_BE_JUDGED)
+    assert Claim("", "no data").found(None, None) == ("no data", Verdict.CANNOT_BE_JUDGED)
     assert claims.percent(0.5, 0.4, 0.61) == "50.0 % [40.0, 61.0]"
 
 
@@ -92,7 +93,7 @@ def test_fewer_measurements():
         return xarray.Dataset(counts, {"solver": ["IHT-1", "PGD"], "K": [2, 4], "n": n})
 
     judged = [
-        shen.fewer_measurements(rates(*shifts), None)
+        phase_transition.fewer_measurements(rates(*shifts), None)
         for shifts in ((20, 20), (20, -20), (-20, -20))
     ]
     assert [found.verdict for found in judged] == [
@@ -377,7 +378,7 @@ SLOWER = zyf_runs(FG_HT=0.8, SG_HT=0.8, SVRG_HT=0.8, HSG_HT=0.85, AHSG_HT=0.9, t
 SHARP = zyf_runs(
     FG_HT=1e-3, SG_HT=0.9, SVRG_HT=0.9, HSG_HT=1e-4, AHSG_HT=1e-5, take={"HSG-HT": 9, "AHSG-HT": 8}
 )
-WITHIN_ONE = zyf.PAPER.sections[1].claims[0].judge
+WITHIN_ONE = zhou.PAPER.sections[1].claims[0].judge
 ZYF = [
     (WITHIN_ONE, BELOW.assign(n=10 * BELOW.n), ABOVE.assign(n=10 * ABOVE.n)),
     (zyf.runs(zyf.sharper), BELOW, ABOVE),
@@ -452,28 +453,28 @@ def traces(ompr, arht, optimum=127.872):
 
 BOUNDS = [1 / 3, 0.4776, 0.5520, 0.8327]
 TABLE_1 = xarray.Dataset({"bound": ("ratio", BOUNDS)}, {"ratio": [1.0, 2.0, 3.0, 30.0]})
-NEVER = axiotis.never_found("OMP", "IHT").judge
+NEVER = planted_pair.never_found("OMP", "IHT").judge
 FULL = ("solver", "start", "k")
 
 
 @pytest.mark.parametrize(
     ("judge", "so", "not_so"),
     [
-        (axiotis.printed_bounds, TABLE_1, TABLE_1 + 0.05),
-        (axiotis.surpasses("CoSaMP", "OMP").judge, TABLE_1, TABLE_1 - 0.55),
-        (axiotis.stricter, TABLE_1, TABLE_1 + 0.4),
-        (axiotis.both_fit, of_pair(), of_pair(value=(FULL, np.tile([1.0, 0.01, 0.5], (6, 2, 1))), value_pair=0.1)),
-        (axiotis.smaller_gradients, of_pair(), of_pair(gradient_pair=("k", [0.1, 2.0, 0.0]))),
+        (tradeoff.printed_bounds, TABLE_1, TABLE_1 + 0.05),
+        (tradeoff.surpasses("CoSaMP", "OMP").judge, TABLE_1, TABLE_1 - 0.55),
+        (tradeoff.stricter, TABLE_1, TABLE_1 + 0.4),
+        (planted_pair.both_fit, of_pair(), of_pair(value=(FULL, np.tile([1.0, 0.01, 0.5], (6, 2, 1))), value_pair=0.1)),
+        (planted_pair.smaller_gradients, of_pair(), of_pair(gradient_pair=("k", [0.1, 2.0, 0.0]))),
         (NEVER, of_pair(), of_pair(value=(FULL, np.tile([1.0, 0, 1], (6, 2, 1))), selected=(FULL, np.ones((6, 2, 3))))),
-        (axiotis.linear_condition, of_pair(), of_pair(condition=np.inf, condition_all=np.inf)),
-        (axiotis.stays, traces([159.616, 156.124], [159.616, 120]), traces([150, 130], [159.616, 120])),
-        (axiotis.far_from_optimal, traces([159.616, 156.124], [0, 0]), traces([127, 127], [0, 0], optimum=200)),
-        (axiotis.regularised, traces([0, 0], [159.616, 120]), traces([0, 0], [159.616, 140])),
-        (axiotis.below("ELS", "OMPR", "OMP"), losses_of(**RISING), losses_of(**SWITCHED)),
-        (axiotis.oscillates, losses_of(**RISING), losses_of(**RISING | {"ARHT": [8, 5, 4, 3]})),
-        (axiotis.cheaper, losses_of(**SWITCHED), losses_of(**RISING)),
-        (axiotis.differ, losses_of(**RISING), losses_of(**SWITCHED)),
-        (axiotis.order, losses_of(**RISING, **{L1: [9] * 4}), losses_of(**SWITCHED, **{L1: [1] * 4})),
+        (planted_pair.linear_condition, of_pair(), of_pair(condition=np.inf, condition_all=np.inf)),
+        (stuck.stays, traces([159.616, 156.124], [159.616, 120]), traces([150, 130], [159.616, 120])),
+        (stuck.far_from_optimal, traces([159.616, 156.124], [0, 0]), traces([127, 127], [0, 0], optimum=200)),
+        (stuck.regularised, traces([0, 0], [159.616, 120]), traces([0, 0], [159.616, 140])),
+        (loss_against_sparsity.below("ELS", "OMPR", "OMP"), losses_of(**RISING), losses_of(**SWITCHED)),
+        (loss_against_sparsity.oscillates, losses_of(**RISING), losses_of(**RISING | {"ARHT": [8, 5, 4, 3]})),
+        (loss_against_sparsity.cheaper, losses_of(**SWITCHED), losses_of(**RISING)),
+        (loss_against_sparsity.differ, losses_of(**RISING), losses_of(**SWITCHED)),
+        (loss_against_sparsity.order, losses_of(**RISING, **{L1: [9] * 4}), losses_of(**SWITCHED, **{L1: [1] * 4})),
     ],
 )  # fmt: skip
 def test_claims_of_axiotis(judge, so, not_so):
@@ -526,18 +527,22 @@ FALLING, RISEN = gap_of([1, 0.1, 0], [1, 0.1, 0]), gap_of([0, 1, 2], [0, 1, 2])
 @pytest.mark.parametrize(
     ("judge", "so", "not_so"),
     [
-        (yuan2020.monotone("l0", "falls"), FALLING, RISEN),
-        (yuan2020.monotone("l0", "rises"), RISEN, FALLING),
-        (yuan2020.closes, FALLING, RISEN),
-        (yuan2020.vanishes, FALLING, RISEN),
-        (yuan2020.insensitive("kappa", "κ"), FALLING, gap_of([1, 0.1, 0.1], [5, 0.5, 0.5])),
-        (yuan2020.better("value"), errors_of(1, 2), errors_of(2, 1)),
-        (yuan2020.dual_before_primal(yuan2020.time_to_loss(0.99)), FASTER, SLOWER),
-        (yuan2020.dual_before_primal(yuan2020.time_to_error), FASTER, SLOWER),
-        (yuan2020.stochastic_before_batch(yuan2020.time_to_loss(0.99)), FASTER, SLOWER),
-        (yuan2020.stochastic_before_batch(yuan2020.time_to_error), FASTER, SLOWER),
-        (yuan2020.reached({"rcv1": 0.08}), FASTER, SLOWER),
-        (yuan2020.fewer_epochs, FASTER, SLOWER),
+        (gaps.monotone("l0", "falls"), FALLING, RISEN),
+        (gaps.monotone("l0", "rises"), RISEN, FALLING),
+        (gap.closes, FALLING, RISEN),
+        (gap.vanishes, FALLING, RISEN),
+        (gaps.insensitive("kappa", "κ"), FALLING, gap_of([1, 0.1, 0.1], [5, 0.5, 0.5])),
+        (against_primal.better("value"), errors_of(1, 2), errors_of(2, 1)),
+        (time_to_accuracy.dual_before_primal(time_to_accuracy.time_to_loss(0.99)), FASTER, SLOWER),
+        (time_to_accuracy.dual_before_primal(time_to_accuracy.time_to_error), FASTER, SLOWER),
+        (
+            time_to_accuracy.stochastic_before_batch(time_to_accuracy.time_to_loss(0.99)),
+            FASTER,
+            SLOWER,
+        ),
+        (time_to_accuracy.stochastic_before_batch(time_to_accuracy.time_to_error), FASTER, SLOWER),
+        (time_to_accuracy.reached({"rcv1": 0.08}), FASTER, SLOWER),
+        (time_to_accuracy.fewer_epochs, FASTER, SLOWER),
     ],
 )
 def test_claims_of_yuan_and_others_on_duality(judge, so, not_so):
@@ -548,10 +553,10 @@ def test_claims_of_yuan_and_others_on_duality(judge, so, not_so):
 def test_claims_without_their_solvers():
     nothing = errors_of(1, 2).assign(value=np.nan * errors_of(1, 2).value)
     without = [
-        (axiotis.order, losses_of(OMP=range(4))),
-        (axiotis.below("ELS", "OMP"), losses_of(OMP=range(4))),
-        (yuan2020.fewer_epochs, FASTER.sel(solver=["IHT"])),
-        (yuan2020.better("value"), nothing),
+        (loss_against_sparsity.order, losses_of(OMP=range(4))),
+        (loss_against_sparsity.below("ELS", "OMP"), losses_of(OMP=range(4))),
+        (time_to_accuracy.fewer_epochs, FASTER.sel(solver=["IHT"])),
+        (against_primal.better("value"), nothing),
     ]
     for judge, results in without:
         assert judge(results, SVM).verdict is Verdict.CANNOT_BE_JUDGED
@@ -564,12 +569,14 @@ def test_a_paper_is_reproduced(tmp_path, monkeypatch):
     path = tiny("yuan2018/figure1", folder)
     judge = Claim(
         "factors are not negative",
-        "",
         lambda results, config: Finding("all", Verdict.of(bool(results.mu_1.min() >= 0))),
     )
     about = Paper(
         "A paper, 2018",
-        [Section("Figure 1", "figure1", [judge]), Section("Table 1", None, [Claim("a", "b", "c")])],
+        [
+            Section("Figure 1", "figure1", [judge]),
+            Section("Table 1", None, [Claim("a", "c", printed="b")]),
+        ],
     )
     monkeypatch.chdir(tmp_path)
     for name, value in {
@@ -620,7 +627,7 @@ def test_answers():
     starts = losses_of(ELS=[8, 4, 4, 2], ARHT=[8, 4, 3, 2])
     starts["restarts"] = ("dataset", "k", "start"), [[[9, 8], [5, 4], [3, 4], [2, 2]]]
     starts["best"] = ("dataset", "k"), [[8, 4, 3, 1]]
-    answer = axiotis.more_starts(starts, SimpleNamespace(starts=2))
+    answer = loss_against_sparsity.more_starts(starts, SimpleNamespace(starts=2))
     assert "above ARHT at 1 of 4 sparsities from one start, at 0 from all" in answer
     assert "of 4: from one start 2, from all 3, ARHT 3" in answer and "lower: 25.0 %" in answer
 
@@ -654,5 +661,5 @@ def test_answers():
         .assign_coords(signal=["signs", "gaussian"])
         .expand_dims(ratio=[1.0])
     )
-    answer = yuan2020.which_signals(of, None)
+    answer = gap.which_signals(of, None)
     assert "signs: 50 % at 1, 100 % at 20; gaussian: 0 % at 1, 50 % at 20" in answer

@@ -2,6 +2,7 @@
 finds."""
 
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 from xarray import Dataset, concat
 
 from experiments.common import BaseConfig, Counts, Session, double_precision, plots
+from experiments.common.claims import EXACT, Claim, Finding, Section, Verdict, needs
 from jaxht import ARHT, IHT, OMP, OMPR, PHT, ExhaustiveLocalSearch, LeastSquares, Sparse, solve
 
 SOLVERS = {
@@ -127,3 +129,87 @@ def plot(dataset: Dataset, config: Config) -> Figure:
     plots.legend_right(panels[-1])
     plots.caption(figure, config)
     return figure
+
+
+# ---- what the paper says of it, and whether it holds ----
+
+
+def both_fit(results: Dataset, config: Any) -> Finding:
+    """The least f on k of the first N columns is (N - k)/2 on this instance, whichever they are:
+    OMP has it."""
+    omp = results.value.sel(solver="OMP", start="zero")
+    at_all = omp.where(omp.k == omp.N).sum("k")
+    least = float(omp.where(omp.k < omp.N).min())
+    pair = float(results.value_pair.max())
+    text = f"f = {pair:.0e} on the pair, {float(at_all.max()):.0e} on the first N, at least {least:g} on fewer of these"
+    return Finding(text, Verdict.of(pair < EXACT, bool((at_all < EXACT).all()), least > 0.1))
+
+
+def smaller_gradients(results: Dataset, config: Any) -> Finding:
+    """At the minimiser on k of the first N columns, k < N."""
+    share = (results.gradient_pair / results.gradient_rest).where(results.k < results.N)
+    text = f"at most {float(share.max()):.2f} times the least of the others, for all k < N"
+    return Finding(text, Verdict.of(bool((share.fillna(0) < 1).all())))
+
+
+def never_found(*names: str) -> Claim:
+    """Whether f is 0 at k = N only, and no column of the pair is selected."""
+
+    def judge(results: Dataset, config: Any) -> Finding:
+        some = results.sel(solver=list(names))
+        runs = some.k <= some.N
+        entered = int(((some.selected > 0) & runs).sum())
+        too_early = int(((some.value < EXACT) & (some.k < some.N)).sum())
+        total = int(some.value.notnull().sum())
+        at_all = bool((some.value.where(some.k == some.N) < EXACT).any("k").all())
+        text = f"f = 0 at k < N in {too_early} of {total} runs, a column of the pair selected in {entered}"
+        return Finding(text, Verdict.of(not too_early, not entered, at_all))
+
+    text = (
+        f"{', '.join(names)}, started off the pair, never select it, and need all N other columns"
+    )
+    return Claim(text, needs(*names, column="value")(judge))
+
+
+def linear_condition(results: Dataset, config: Any) -> Finding:
+    over = (results.condition / results.N).values
+    text = f"{over.min():.2f} to {over.max():.2f} times N at level N/2 + 2; "
+    finite = bool(np.isfinite(results.condition_all).all())
+    text += (
+        "finite"
+        if finite
+        else "infinite at level n, where $\\rho^- = 0$, since two supports fit b exactly"
+    )
+    return Finding(
+        text, Verdict.of(bool(np.isfinite(over).all() and over.max() < 2 * over.min()), finite)
+    )
+
+
+SECTION_5_1 = Section(
+    "Section 5.1",
+    "section5_1",
+    [
+        Claim(
+            "a pair of columns fits b exactly, and so do the others, but no proper subset of these",
+            both_fit,
+        ),
+        Claim(
+            "at the minimiser on some of the others, the gradient is smaller on the pair than on the rest of "
+            "them",
+            smaller_gradients,
+        ),
+        never_found("OMP", "OMPR", "IHT", "PHT"),
+        never_found("ARHT", "ELS"),
+        Claim(
+            "the condition number is $\\kappa = \\rho_n^+/\\rho_n^- = O(n)$",
+            linear_condition,
+            printed="O(n)",
+        ),
+        Claim(
+            "Conjecture 5.1: no polynomial algorithm has $s = O(s^* \\kappa^{1-\\delta})$",
+            "a conjecture on all algorithms",
+        ),
+    ],
+    "The paper has no figure of it. It refers to Foster, Karloff & Thaler 2015 for the matrix; the instance "
+    "here has N + 2 columns and the properties that the paper lists.",
+)

@@ -7,6 +7,9 @@ from typing import Any, NamedTuple
 
 from xarray import DataArray, Dataset
 
+# A number below it, relative to one of the same kind, counts as 0: results are kept in single precision.
+EXACT = 1e-6
+
 
 class Verdict(enum.StrEnum):
     """Whether a claim holds for the results here."""
@@ -46,13 +49,13 @@ class Claim:
 
     Attributes:
         text: what the paper says, in other words.
-        printed: the numbers that it prints; "" where it shows a curve only.
         judge: how it is judged here, or why it cannot be.
+        printed: the numbers that it prints; "" where it shows a curve only.
     """
 
     text: str
-    printed: str
     judge: Judge | str
+    printed: str = ""
 
     def found(self, results: Dataset, config: Any) -> Finding:
         """Judge the results."""
@@ -80,6 +83,11 @@ class Section(NamedTuple):
     claims: Sequence[Claim]
     about: str = ""  # what else there is to say
     questions: Sequence[Question] = ()
+
+
+def not_run(heading: str, *claims: Claim) -> Section:
+    """Return a section of claims that no run decides."""
+    return Section(heading, None, claims)
 
 
 class Paper(NamedTuple):

@@ -11,6 +11,7 @@ from matplotlib.ticker import MultipleLocator
 from xarray import Dataset
 
 from experiments.common import SOLVERS, Count, Counts, Failure, Session, plots
+from experiments.common.claims import Claim, Finding, Section, Verdict
 from experiments.common.recovery import GIVEN, Planted, recovered
 from experiments.shen2018.lines import INTERCEPTS, SLOPE, line_of, paper_line, with_intervals
 from jaxht import sweep
@@ -118,3 +119,64 @@ def plot(rates: Dataset, config: Config) -> Figure:
     remark += "Hollow: not enclosed by the grid, and not in the line."
     plots.caption(figure, config, f"{rules}.", remark)
     return figure
+
+
+# ---- what the paper says of it, and whether it holds ----
+
+
+def on_printed_line(level: float) -> Claim:
+    """The printed line of a level, for HT-SVRG."""
+
+    def judge(rates: Dataset, config: Any) -> Finding:
+        lines = sweep.fit_line(rates.sel(solver="HT-SVRG"), (0.9, level))
+        line, lower = lines.sel(level=level), lines.sel(level=0.9)
+        if line.num_points < 2:
+            text = "too few signals to bound the n of two sparsities from above"
+            text += (
+                f"; at 90 %: ${with_intervals(lower, config.d)}$" if lower.num_points > 1 else ""
+            )
+            return Finding(text, Verdict.CANNOT_BE_JUDGED)
+        slope = [float(line[f"slope{end}"]) / np.log(config.d) for end in ("_lower", "_upper")]
+        start = [float(line[f"intercept{end}"]) for end in ("_lower", "_upper")]
+        within = slope[0] <= SLOPE <= slope[1], start[0] <= INTERCEPTS[level] <= start[1]
+        return Finding(f"${with_intervals(line, config.d)}$", Verdict.of(*within))
+
+    printed = f"${line_of(SLOPE, INTERCEPTS[level], 256)}$"
+    return Claim(
+        f"the n at which HT-SVRG recovers {level:.0%} of the signals is nearly linear in K",
+        judge,
+        printed=printed,
+    )
+
+
+def reached_by(solver: str) -> Claim:
+    """Whether a solver reaches the line of 95 % at some K."""
+
+    def judge(rates: Dataset, config: Any) -> Finding:
+        crossing = sweep.transition(rates.sel(solver=solver), (0.95,)).sel(level=0.95)
+        line = SLOPE * crossing.K * np.log(config.d) + INTERCEPTS[0.95]
+        closed = np.isfinite(crossing.estimate)
+        reached, missed = (closed & (crossing.lower <= line)), (closed & (crossing.lower > line))
+        names = ", ".join(str(int(K)) for K in crossing.K.values[reached.values])
+        excess = (crossing.estimate - line).where(closed)
+        text = f"at K = {names}" if names else "at no K"
+        text += f"; its n minus the line's: {float(excess.min()):.0f} to {float(excess.max()):.0f}"
+        own = sweep.fit_line(rates.sel(solver=solver), (0.95,)).sel(level=0.95)
+        text += f"; its own line: ${with_intervals(own, config.d)}$" if own.num_points > 1 else ""
+        return Finding(text, Verdict.of(bool(reached.any()), not missed.any()))
+
+    return Claim(
+        f"{solver} recovers 95 % of the signals on the printed line",
+        judge,
+        printed="on top of HT-SVRG's",
+    )
+
+
+FIGURE_3 = Section(
+    "Figure 3",
+    "figure3_svrg",
+    [on_printed_line(0.95), on_printed_line(0.99), reached_by("HT-SVRG")],
+)
+
+
+FIGURE_3_PGD = Section("Figure 3, IHT and PGD", "figure3", [reached_by("PGD")])

@@ -1,10 +1,13 @@
 """Shen & Li 2018, Figure 2: recovery of planted signals against n and against K, sections of the
 phase diagram."""
 
+from typing import Any
+
 from matplotlib.figure import Figure
 from xarray import Dataset
 
 from experiments.common import SOLVERS, Counts, plots
+from experiments.common.claims import Claim, Finding, Section, Verdict, percent, rate_at
 from experiments.common.recovery import GIVEN
 from experiments.shen2018 import phase_transition
 
@@ -38,3 +41,32 @@ def plot(rates: Dataset, config: Config) -> Figure:
     remark = f"Bands: 95% Wilson intervals{GIVEN[config.designs]}."
     plots.caption(figure, config, remark)
     return figure
+
+
+# ---- what the paper says of it, and whether it holds ----
+
+
+def eighty_percent(rates: Dataset, config: Any) -> Finding:
+    rate = rate_at(rates, {"solver": "HT-SVRG", "K": 16, "n": 175})
+    return Finding(percent(*rate), Verdict.between(*rate[1:], 0.8))
+
+
+def reliable(rates: Dataset, config: Any) -> Finding:
+    some = rates.sel(solver="HT-SVRG", n=232).where(rates.K <= 22, drop=True)
+    least = some.isel(K=int(some.rate.argmin("K")))
+    text = f"least at K = {int(least.K)}: {percent(float(least.rate), float(least.lower), float(least.upper))}"
+    return Finding(text, Verdict.between(float(some.lower.min()), float(some.upper.min()), 0.95))
+
+
+FIGURE_2 = Section(
+    "Figure 2",
+    "figure2",
+    [
+        Claim(
+            "HT-SVRG recovers 80 % of the 16-sparse signals at n = 175",
+            eighty_percent,
+            printed="80 %",
+        ),
+        Claim("from n = 232, signals of sparsity 22 or less are reliably recovered", reliable),
+    ],
+)

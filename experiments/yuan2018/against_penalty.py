@@ -96,13 +96,13 @@ FIGURE_5 = Section(
     [
         Claim(
             "GraHTP and FGraHTP have a lower test error than the $\\ell_1$ penalty on three of four sets",
-            "3 of 4",
             errors_against_l1,
+            printed="3 of 4",
         ),
         Claim(
             "FGraHTP is the fastest on all sets, GraHTP faster than the $\\ell_1$ solver on three",
-            "4 and 3 of 4",
             times_against_l1,
+            printed="4 and 3 of 4",
         ),
     ],
     "The $\\ell_1$ solver is liblinear here, accelerated proximal gradients in the paper. The data sets are "

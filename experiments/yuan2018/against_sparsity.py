@@ -157,26 +157,19 @@ FIGURE_4 = Section(
     "Figure 4",
     "figure4",
     [
-        Claim("objective: GraHTP is the best in most cases", "", lowest_objective),
+        Claim("objective: GraHTP is the best in most cases", lowest_objective),
         Claim(
             "objective: FGraHTP is worse on gisette, comparable on the other three sets",
-            "",
             objective_of_fgrahtp,
         ),
         Claim(
             "test error: GraHTP and GraSP are comparable, and slightly better than the others in most cases",
-            "",
             errors,
         ),
-        Claim(
-            "test error: FGraHTP is average in most cases",
-            "",
-            average_error,
-        ),
-        Claim("time: FGraHTP is the first, GraHTP the second but on breast cancer", "", times),
+        Claim("test error: FGraHTP is average in most cases", average_error),
+        Claim("time: FGraHTP is the first, GraHTP the second but on breast cancer", times),
         Claim(
             "time: the advantage of FGraHTP and GraHTP becomes significant on news20, the largest set",
-            "",
             advantage_on_news,
         ),
     ],

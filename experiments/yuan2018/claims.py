@@ -1,6 +1,6 @@
 """Yuan, Li & Zhang 2018: the figures and tables of the paper, in its order."""
 
-from experiments.common.claims import Claim, Paper, Section
+from experiments.common.claims import Claim, Paper, not_run
 from experiments.yuan2018 import (
     against_penalty,
     against_sparsity,
@@ -15,42 +15,31 @@ THEORY = "a table of theory: nothing to run"
 PAPER = Paper(
     "Yuan, Li & Zhang, Gradient Hard Thresholding Pursuit, JMLR 18 (2018)",
     [
-        Section(
+        not_run(
             "Table 1",
-            None,
-            [
-                Claim(
-                    "only these results cover any target, need no restricted isometry for sparse ones, and recover "
-                    "supports",
-                    "",
-                    THEORY,
-                )
-            ],
+            Claim(
+                "only these results cover any target, need no restricted isometry for sparse ones, and recover "
+                "supports",
+                THEORY,
+            ),
         ),
-        Section(
+        not_run(
             "Table 2",
-            None,
-            [
-                Claim(
-                    "the condition on the least nonzero in Theorem 8 is no stronger than in Corollaries 3 and 7",
-                    "",
-                    f"{THEORY}; `jaxht.bounds` has the factors and sparsities of Theorems 2 and 5",
-                )
-            ],
+            Claim(
+                "the condition on the least nonzero in Theorem 8 is no stronger than in Corollaries 3 and 7",
+                f"{THEORY}; `jaxht.bounds` has the factors and sparsities of Theorems 2 and 5",
+            ),
         ),
         contraction.FIGURE_1,
         support_recovery.FIGURE_2,
         support_recovery.FIGURE_3,
-        Section(
+        not_run(
             "Table 3",
-            None,
-            [
-                Claim(
-                    "gives the sizes of the data sets of Figures 4 and 5",
-                    "gisette, breast cancer, rcv1.binary, news20.binary",
-                    "no claim: sizes of data sets, of which none is to be had as it was",
-                )
-            ],
+            Claim(
+                "gives the sizes of the data sets of Figures 4 and 5",
+                "no claim: sizes of data sets, of which none is to be had as it was",
+                printed="gisette, breast cancer, rcv1.binary, news20.binary",
+            ),
         ),
         against_sparsity.FIGURE_4,
         against_penalty.FIGURE_5,

@@ -137,19 +137,14 @@ FIGURE_1 = Section(
     [
         Claim(
             "(a) $\\mu_1 < \\mu_2$ where M/m is near 1, $\\mu_1 > \\mu_2$ where it is larger",
-            "",
             factors_cross,
         ),
         Claim(
             "(a) $\\mu_1 < 1$ needs $M/m < 2\\sqrt{3}/3 = 1.155$, $\\mu_2 < 1$ needs $M/m < 1.26$",
-            "1.155 and 1.26",
             condition_numbers,
+            printed="1.155 and 1.26",
         ),
-        Claim(
-            "(b) $\\bar\\mu_2$ is better than $\\bar\\mu_1$ where M/m is small",
-            "",
-            relaxed_factors,
-        ),
+        Claim("(b) $\\bar\\mu_2$ is better than $\\bar\\mu_1$ where M/m is small", relaxed_factors),
     ],
     "In closed form, by `jaxht.bounds`. The factor $\\mu_2 = 1.62\\,\\rho$ can be below 1 up to M/m = 1.271.",
 )

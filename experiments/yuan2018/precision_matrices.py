@@ -291,31 +291,18 @@ FIGURE_6 = Section(
     "Figure 6",
     "figure6",
     [
+        Claim("GraHTP performs favourably in the Frobenius error", favourable("frobenius", -1, 2)),
         Claim(
-            "GraHTP performs favourably in the Frobenius error",
-            "",
-            favourable("frobenius", -1, 2),
+            "GraHTP performs favourably in the F-score of the edges", favourable("f_score", 1, 3)
         ),
-        Claim(
-            "GraHTP performs favourably in the F-score of the edges",
-            "",
-            favourable("f_score", 1, 3),
-        ),
-        Claim(
-            "the standard error of GraHTP is larger than that of GLasso",
-            "",
-            unstable(["GraHTP"]),
-        ),
-        Claim("the other greedy methods are unstable in the same way", "", unstable(GREEDY)),
+        Claim("the standard error of GraHTP is larger than that of GLasso", unstable(["GraHTP"])),
+        Claim("the other greedy methods are unstable in the same way", unstable(GREEDY)),
         Claim(
             "GLasso takes less time than the greedy methods",
-            "",
             fastest(GLASSO, ["GraHTP", *GREEDY], "p"),
         ),
         Claim(
-            "GraHTP takes less time than the other greedy methods",
-            "",
-            fastest("GraHTP", GREEDY, "p"),
+            "GraHTP takes less time than the other greedy methods", fastest("GraHTP", GREEDY, "p")
         ),
     ],
     "Differences are paired, as all methods see the same samples. Time is that of the whole choice of k or of "

@@ -318,7 +318,7 @@ STEP_SIZES = {
 def by_step_size(text: str, judge: Callable[[str], Judge]) -> list[Claim]:
     """Return a claim for each step size of GraHTP."""
     return [
-        Claim(text if solver == "GraHTP" else f"{text}; GraHTP with {eta}", "", judge(solver))
+        Claim(text if solver == "GraHTP" else f"{text}; GraHTP with {eta}", judge(solver))
         for solver, eta in STEP_SIZES.items()
     ]
 
@@ -345,7 +345,7 @@ FIGURE_2 = Section(
     "Figure 2",
     "figure2",
     [
-        Claim("the chance of success rises with n in every curve", "", rise),
+        Claim("the chance of success rises with n in every curve", rise),
         *by_step_size("GraHTP is superior to FGraHTP", above_fgrahtp),
         *by_step_size("its lead over FGraHTP is largest for k above K and small n", lead_where),
         *by_step_size("k = K: GraHTP, FGraHTP and GraSP are comparable", comparable),
@@ -356,11 +356,7 @@ FIGURE_2 = Section(
             "k = 70: GraHTP and GraSP are superior",
             lambda one: at_k(70, one, ["GraSP"], ["FGraHTP", "FBS", "FoBa"]),
         ),
-        Claim(
-            "k = 70: the gap among all solvers is smaller than for k = 50",
-            "",
-            gap_decreases,
-        ),
+        Claim("k = 70: the gap among all solvers is smaller than for k = 50", gap_decreases),
         *by_step_size(
             "k = 110: GraHTP, FBS and FoBa are much better than FGraHTP and GraSP",
             lambda one: at_k(110, one, ["FBS", "FoBa"], ["FGraHTP", "GraSP"]),

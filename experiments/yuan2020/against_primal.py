@@ -7,14 +7,16 @@ from typing import Annotated, Any, Literal, Self
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from chex import Array, Numeric, PRNGKey
 from matplotlib.figure import Figure
 from pydantic import Field, model_validator
 from xarray import Dataset
 
 from experiments.common import Count, Counts, Positive, Session, double_precision, plots
+from experiments.common.claims import Claim, Finding, Judge, Section, Verdict, needs
 from experiments.yuan2020.ridge import CLOSED, LAMBDA, QUARTILES, Ridge, draw, draw_quartiles, ridge
-from jaxht import DIHT, HTP, IHT, Sparse, Stop, metrics, solve, sweep
+from jaxht import DIHT, HTP, IHT, Sparse, Status, Stop, metrics, solve, sweep
 from jaxht.extend import Solver
 from jaxht.planted.ensembles import gaussian
 
@@ -113,3 +115,50 @@ def plot(dataset: Dataset, config: Config) -> Figure:
     plots.legend_right(grid[0, -1])
     plots.caption(figure, config, QUARTILES)
     return figure
+
+
+# ---- what the paper says of it, and whether it holds ----
+
+
+def better(column: str) -> Judge:
+    """Whether DIHT is lower than IHT and HTP, beyond two standard errors of the mean difference, in
+    most cells."""
+
+    @needs("DIHT", "IHT", "HTP", column=column)
+    def judge(results: Dataset, config: Any) -> Finding:
+        values = results[column].where(results.status != Status.DIVERGED)
+        parts, conditions = [], []
+        for other in ("IHT", "HTP"):
+            less = values.sel(solver=other) - values.sel(solver="DIHT")
+            mean, error = (
+                less.mean("trial"),
+                less.std("trial", ddof=1) / np.sqrt(less.count("trial")),
+            )
+            total, lower, higher = (
+                int(n.sum()) for n in (mean.notnull(), mean > 2 * error, mean < -2 * error)
+            )
+            share = (mean / values.sel(solver=other).mean("trial")).values
+            low, middle, high = 100 * np.nanquantile(share, [0.25, 0.5, 0.75])
+            parts.append(
+                f"than {other}: lower at {lower}, higher at {higher} of {total} cells, by {middle:.2g} % "
+                f"[{low:.2g}, {high:.2g}] in the median"
+            )
+            conditions += [2 * lower > total, 2 * higher < total]
+        return Finding("; ".join(parts), Verdict.of(*conditions))
+
+    return judge
+
+
+FIGURE_4 = Section(
+    "Figure 4",
+    "figure4",
+    [
+        Claim("in most cases, DIHT has a lower P(w) than IHT and HTP", better("value")),
+        Claim(
+            "in most cases, DIHT has a smaller error $\\Vert w - w^* \\Vert$ than IHT and HTP",
+            better("error"),
+        ),
+    ],
+    "Over the problems of a cell, which all solvers share: mean differences beyond two standard errors; in "
+    "percent of the mean of the other solver, the median [quartiles] over cells.",
+)

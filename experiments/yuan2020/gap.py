@@ -1,14 +1,25 @@
 """Yuan et al. 2020, Figures 1 and 2: the duality gap of sparse ridge regression against the penalty
 and the noise."""
 
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
+import numpy as np
 from matplotlib.figure import Figure
 from pydantic import Field, model_validator
 from xarray import Dataset
 
 from experiments.common import Positives, Session
-from experiments.yuan2020.gaps import Gaps, plot_gaps, run_gaps
+from experiments.common.claims import Claim, Finding, Question, Section, Verdict
+from experiments.yuan2020.gaps import (
+    ABSOLUTE,
+    FLOOR,
+    Gaps,
+    insensitive,
+    monotone,
+    paper_gaps,
+    plot_gaps,
+    run_gaps,
+)
 from experiments.yuan2020.ridge import LAMBDA
 from jaxht.planted.ensembles import gaussian
 
@@ -57,3 +68,78 @@ def plot(dataset: Dataset, config: Config) -> Figure:
         labels = r"standard deviation of the noise $\sigma$", LAMBDA
         return plot_gaps(dataset.isel(ratio=0), config, "sigma", "l0", labels)
     return plot_gaps(dataset.isel(sigma=0), config, "l0", "ratio", (f"{LAMBDA}$", "$N/d"))
+
+
+# ---- what the paper says of it, and whether it holds ----
+
+
+def closes(results: Dataset, config: Any) -> Finding:
+    """The share of problems without a gap, by penalty: the least over the curves."""
+    share = paper_gaps(results).zero.mean("trial")
+    share = share.min([dim for dim in share.dims if dim != "l0"])
+    text = "share of problems without a gap (below 1e-6 of P), the least of the curves: "
+    text += ", ".join(f"{100 * float(share.sel(l0=l0)):.0f} % at {l0:g}" for l0 in share.l0.values)
+    last = paper_gaps(results).zero.isel(l0=-1)
+    return Finding(text, Verdict.of(bool((last == 1).all()), bool(last.any())))
+
+
+def which_signals(results: Dataset, config: Any) -> str:
+    """The share of problems without a gap, by the kind of w*, at N = d and over all N."""
+    rows = []
+    for name in results.signal.values:
+        share = paper_gaps(results.sel(signal=[name])).zero.mean("trial")
+        ends = [
+            f"{100 * float(share.sel(l0=l0, ratio=1).squeeze()):.0f} % at {l0:g}"
+            for l0 in share.l0.values
+        ]
+        rows.append(f"{name}: {', '.join(ends)}")
+    return (
+        f"Problems without a gap (below 1e-6 of P) at N = d, by $\\lambda \\sqrt{{N}}$: {'; '.join(rows)}. The gap is "
+        "zero where $\\lambda \\min_i |w_i| \\ge \\max_j |\\nabla_j|$ off the support: the correlations of the "
+        "columns of a draw decide more than the values of w*."
+    )
+
+
+def vanishes(results: Dataset, config: Any) -> Finding:
+    """At every noise level, the median gap at the largest penalty over that at the smallest."""
+    gap = paper_gaps(results)
+    middle = np.maximum(gap.gap, FLOOR * gap.upper).median("trial")
+    over = middle.isel(l0=-1) / middle.isel(l0=0)
+    low, half, high = (float(over.quantile(q)) for q in (0, 0.5, 1))
+    text = f"median gap at $\\lambda_0 = {float(middle.l0[-1]):g}$ over that at {float(middle.l0[0]):g}: "
+    text += f"{half:.2g}, from {low:.2g} to {high:.2g}; all gaps 0 at the former: "
+    closed = gap.zero.isel(l0=-1).mean()
+    text += f"{100 * float(closed):.0f} % of the problems"
+    return Finding(text, Verdict.of(bool((over < 1).all()), bool((over < 0.1).all())))
+
+
+FIGURE_1 = Section(
+    "Figure 1",
+    "figure1",
+    [
+        Claim("for each N, the gap decreases as λ increases", monotone("l0", "falls")),
+        Claim("the gap reaches zero when $\\lambda \\sqrt{N}$ is large enough", closes),
+        Claim("the curves are relatively insensitive to N", insensitive("ratio", "N/d")),
+    ],
+    ABSOLUTE,
+)
+
+
+FIGURE_1_SIGNALS = Section(
+    "Figure 1, other values of w*",
+    "figure1_signals",
+    [],
+    "Not in the paper, which prints neither the values of w* nor how many draws its curves are of.",
+    [Question("For which w* does the gap close at $\\lambda \\sqrt{N} = 20$?", which_signals)],
+)
+
+
+FIGURE_2 = Section(
+    "Figure 2",
+    "figure2",
+    [
+        Claim("for each λ, the gap increases with σ", monotone("sigma", "rises")),
+        Claim("for each σ, the gap approaches zero as λ increases", vanishes),
+    ],
+    ABSOLUTE,
+)

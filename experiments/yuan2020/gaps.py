@@ -3,15 +3,17 @@ supports."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import jax.numpy as jnp
+import numpy as np
 from chex import Array, Numeric, PRNGKey
 from matplotlib.figure import Figure
 from pydantic import model_validator
-from xarray import Dataset
+from xarray import DataArray, Dataset
 
 from experiments.common import Count, Counts, Session, double_precision, plots
+from experiments.common.claims import Finding, Judge, Verdict
 from experiments.yuan2020.ridge import CLOSED, QUARTILES, Ridge, draw, draw_quartiles, ridge
 from jaxht import DIHT, LeastSquares, Sparse, Stop, exhaustive_search, solve, sweep
 
@@ -129,3 +131,85 @@ def plot_gaps(
         remark += " Dashed: $P$ at the end of DIHT in place of its minimum over all supports, where that is known."
     plots.caption(figure, config, remark)
     return figure
+
+
+# ---- what the paper says of it, and whether it holds ----
+
+
+SAME = 3.0  # medians that differ by at most this factor, half a decade, are the same
+
+
+def paper_gaps(results: Dataset) -> Dataset:
+    """``gap`` as in the paper: the minimum of P where it is known, else P at the end of DIHT, minus
+    D; and what is 0.
+
+    Of several kinds of w* that of the first.
+
+    Results are kept in single precision: a gap is 0 below FLOOR times P, as the figures draw it.
+    """
+    if "signal" in results.dims:
+        results = results.isel(signal=0)
+    upper = results.minimum.where(results.minimum.notnull(), results.value)
+    zero = upper - results.dual <= FLOOR * upper
+    gap = (upper - results.dual).where(~zero, 0).where(upper.notnull() & results.dual.notnull())
+    return Dataset({"gap": gap, "zero": zero.where(gap.notnull()), "upper": upper})
+
+
+def steps(gap: DataArray, along: str, sign: int) -> tuple[int, int, int]:
+    """Count the steps along a dimension where the mean over trials moves by sign, against it by 2
+    s.e., and all.
+
+    The trials of two cells are the same draws: errors are those of the mean difference. Steps
+    between zeros agree.
+    """
+    moves = sign * gap.diff(along)
+    mean, error = moves.mean("trial"), moves.std("trial", ddof=1) / np.sqrt(moves.count("trial"))
+    known = mean.notnull()
+    return int((mean >= 0).sum()), int((mean < -2 * error).sum()), int(known.sum())
+
+
+def monotone(along: str, direction: Literal["falls", "rises"]) -> Judge:
+    """Whether every curve falls, or rises."""
+
+    def judge(results: Dataset, config: Any) -> Finding:
+        sign = 1 if direction == "rises" else -1
+        agree, against, total = steps(paper_gaps(results).gap, along, sign)
+        if not total:
+            return Finding("no gap is known", Verdict.CANNOT_BE_JUDGED)
+        text = f"the mean gap {direction} at {agree} of {total} steps, goes the other way by more than two standard "
+        text += f"errors at {against}"
+        return Finding(text, Verdict.of(not against, 2 * agree > total))
+
+    return judge
+
+
+def factors(gap: Dataset, over: str) -> DataArray:
+    """The largest median gap over the smallest one, of each curve; gaps count as FLOOR times P
+    where they are less."""
+    middle = np.maximum(gap.gap, FLOOR * gap.upper).median("trial")
+    return middle.max(over) / middle.min(over)
+
+
+def insensitive(over: str, symbol: str, least: float = -np.inf) -> Judge:
+    """Whether the medians along a dimension, from ``least`` on, are the same."""
+
+    def judge(results: Dataset, config: Any) -> Finding:
+        some = paper_gaps(results).sel({over: results[over][results[over] >= least]})
+        factor = factors(some, over)
+        if not factor.count() or some.sizes[over] < 2:
+            return Finding("no gap is known", Verdict.CANNOT_BE_JUDGED)
+        same = int((factor <= SAME).sum())
+        text = f"medians along {symbol} differ by a factor of at most {SAME:g} in {same} of {int(factor.count())} "
+        low, middle, high = (float(factor.quantile(q)) for q in (0, 0.5, 1))
+        text += f"curves; median factor {middle:.2g}, from {low:.2g} to {high:.2g}"
+        return Finding(
+            text, Verdict.of(same == int(factor.count()), 2 * same > int(factor.count()))
+        )
+
+    return judge
+
+
+ABSOLUTE = (
+    "The numbers are absolute gaps, as in the paper, at most 10 times `max_steps` updates of the dual variables; P is "
+    "its minimum over all supports at d = 30, and that at the end of DIHT at d = 500."
+)
