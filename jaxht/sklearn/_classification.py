@@ -31,7 +31,7 @@ class ClassifierModel(ClassifierMixin, L0Model):
 
     _is_numeric = False
 
-    def _number_classes(self, y: Array, weights: Array) -> tuple[Array, Array]:
+    def _encode(self, y: Array, weights: Array) -> tuple[Array, Array]:
         """The classes as 0 ... c - 1, in the order of ``classes_``, and weights with those of the
         classes."""
         check_classification_targets(y)
@@ -48,7 +48,8 @@ class ClassifierModel(ClassifierMixin, L0Model):
             by_class = np.divide(mean, totals, out=np.zeros_like(totals), where=is_present)
         else:
             by_class = compute_class_weight(self.class_weight, classes=self.classes_, y=y)
-        return numbers.astype(np.int32), weights * by_class[numbers].astype(weights.dtype)
+        factors = by_class[numbers].astype(weights.dtype)
+        return numbers.astype(np.int32), weights * factors
 
     def _score_classes(self, X: Any, offset: Any) -> Array:
         """Scores (n, c), the largest for the class that is predicted, the first of equal ones."""
@@ -64,7 +65,8 @@ class ClassifierModel(ClassifierMixin, L0Model):
         Returns:
             (n,) labels.
         """
-        return self.classes_[np.argmax(self._score_classes(X, offset), axis=1)]
+        scores = self._score_classes(X, offset)
+        return self.classes_[np.argmax(scores, axis=1)]
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, offset: Any = None) -> float:
         """The share of the samples whose class is predicted.
@@ -123,7 +125,7 @@ class L0Classifier(ClassifierModel):
             raise ValueError(
                 f"loss must be 'logistic' or one of {sorted(MARGINS)}; got {self.loss!r}"
             )
-        numbers, weights = self._number_classes(y, weights)
+        numbers, weights = super()._encode(y, weights)
         if len(self.classes_) == 2:
             return np.where(numbers == 1, 1, -1).astype(weights.dtype), weights
         if self.loss != "logistic":
@@ -172,7 +174,9 @@ class L0Classifier(ClassifierModel):
             is predicted.
         """
         scores = self._predict_linear(X)
-        return add_offset(scores.ravel() if scores.shape[1] == 1 else scores, offset)
+        if not self._is_multinomial:
+            scores = scores.ravel()
+        return add_offset(scores, offset)
 
     def _score_classes(self, X: Any, offset: Any) -> Array:
         scores = self.decision_function(X, offset)
@@ -271,9 +275,6 @@ class L0OrdinalClassifier(ClassifierModel):
                 )
         return super()._validate(X, y)
 
-    def _encode(self, y: Array, weights: Array) -> tuple[Array, Array]:
-        return self._number_classes(y, weights)
-
     def _objective(self, design: Any, target: Any, **options: Any) -> Any:
         return jaxht.Ordinal(design, target, num_classes=len(self.classes_), **options)
 
@@ -281,7 +282,8 @@ class L0OrdinalClassifier(ClassifierModel):
         coefficients, shift = super()._in_units_of_X(problem, x)
         points = x.reshape(-1, x.shape[-1])
         thresholds = np.asarray(find_thresholds(problem.objective, points))
-        return coefficients, thresholds.reshape(*x.shape[:-1], -1) - np.asarray(shift)[..., None]
+        thresholds = thresholds.reshape(*x.shape[:-1], -1)
+        return coefficients, thresholds - np.asarray(shift)[..., None]
 
     def _set_coefficients(self, problem: LinearFit, x: Array) -> None:
         self.coef_, self.thresholds_ = self._in_units_of_X(problem, x)
@@ -303,7 +305,8 @@ class L0OrdinalClassifier(ClassifierModel):
         # = b.
         with np.errstate(divide="ignore", invalid="ignore"):
             gaps = np.where(upper > lower, np.log(-np.expm1(lower - upper)), -np.inf)
-        return (log_expit(upper - u) + log_expit(u - lower) + gaps).astype(u.dtype)
+        logs = log_expit(upper - u) + log_expit(u - lower) + gaps
+        return logs.astype(u.dtype)
 
     def predict_proba(self, X: Any, offset: Any = None) -> Array:
         """Predict probabilities of classes.

@@ -23,8 +23,10 @@ DTYPES = (np.float64, np.float32)
 
 def check_weights(sample_weight: Any, X: Any) -> Array:
     """One weight of at least 0 for each sample, in the dtype of X; ones for None."""
-    if sample_weight is None or isinstance(sample_weight, numbers.Number):
-        sample_weight = np.full(X.shape[0], 1.0 if sample_weight is None else sample_weight)
+    if sample_weight is None:
+        sample_weight = 1.0
+    if isinstance(sample_weight, numbers.Number):
+        sample_weight = np.full(X.shape[0], sample_weight)
     weights = check_array(sample_weight, ensure_2d=False, dtype=X.dtype, input_name="sample_weight")
     if weights.ndim != 1:
         raise ValueError(f"Sample weights must be 1D array or scalar, got {weights.ndim}D array.")
@@ -99,7 +101,8 @@ def number_groups(groups: Any, d: int) -> Array:
         raise ValueError(
             f"groups must have one label for each feature, ({d},); got shape {labels.shape}"
         )
-    return np.unique(labels, return_inverse=True)[1].astype(np.int32)
+    _, numbers_of_groups = np.unique(labels, return_inverse=True)
+    return numbers_of_groups.astype(np.int32)
 
 
 class Samples(NamedTuple):
@@ -123,7 +126,8 @@ class Samples(NamedTuple):
         rows = np.append(np.arange(X.shape[0]), np.zeros(num_padding, int))
         ones = np.ones((rows.size, num_ones), X.dtype)
         if scipy.sparse.issparse(X):
-            X = scipy.sparse.csr_array(scipy.sparse.hstack([scipy.sparse.csr_array(X)[rows], ones]))
+            X = scipy.sparse.csr_array(X)[rows]
+            X = scipy.sparse.csr_array(scipy.sparse.hstack([X, ones]))
         else:
             X = np.hstack([X[rows], ones])
         weights = np.pad(self.weights, (0, num_padding))
@@ -179,19 +183,24 @@ def standardize(X: Any, weights: Array, num_ones: int, with_mean: bool, with_std
     features -= mean
     features /= scale
     mean = np.append(mean, np.zeros(num_ones))
-    return Columns(Dense(jax.device_put(X)), mean, np.append(scale, np.ones(num_ones)))
+    scale = np.append(scale, np.ones(num_ones))
+    return Columns(Dense(jax.device_put(X)), mean, scale)
 
 
 def multiply(design: Design, x: Array) -> Array:
     """``A x``; by NumPy where A is an array."""
     array = design.dense_array
-    return np.asarray(design.matvec(x)) if array is None else np.asarray(array) @ x
+    if array is None:
+        return np.asarray(design.matvec(x))
+    return np.asarray(array) @ x
 
 
 def multiply_transposed(design: Design, r: Array) -> Array:
     """``r A``, r (m, n); by NumPy where A is an array."""
     array = design.dense_array
-    return np.asarray(design.rmatvec(r.T)).T if array is None else r @ np.asarray(array)
+    if array is None:
+        return np.asarray(design.rmatvec(r.T)).T
+    return r @ np.asarray(array)
 
 
 def split_samples(cv: Any, X: Any, y: Any, weights: Array, classifier: bool) -> tuple[Array, Array]:
@@ -209,4 +218,5 @@ def random_key(random_state: Any, needed: bool) -> Any:
     """A PRNG key of a random state; None for None, unless one is needed."""
     if random_state is None and not needed:
         return None
-    return jax.random.key(int(check_random_state(random_state).randint(2**31 - 1)))
+    seed = check_random_state(random_state).randint(2**31 - 1)
+    return jax.random.key(int(seed))

@@ -111,9 +111,11 @@ class PathDisplay:
         self.figure_ = self.ax_.figure
         self.lines_: list[Any] = []
         if kind == "coefficients":
-            coefficients = path.coefficients.reshape(len(path.k), -1, path.coefficients.shape[-1])
-            names = _names(self.feature_names, coefficients.shape[-1])
-            for j in np.flatnonzero(np.any(coefficients != 0, axis=(0, 1))):
+            m, *_, d = path.coefficients.shape
+            coefficients = path.coefficients.reshape(m, -1, d)
+            names = _names(self.feature_names, d)
+            is_selected = np.any(coefficients != 0, axis=(0, 1))
+            for j in np.flatnonzero(is_selected):
                 lines = self.ax_.plot(path.k, coefficients[:, :, j], marker=".", color=f"C{j % 10}")
                 lines[0].set_label(names[j])
                 self.lines_ += lines

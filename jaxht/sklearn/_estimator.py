@@ -105,7 +105,9 @@ class SparseEstimator(DataclassEstimator):
     def _default_k_max(self, problem: Any) -> int:
         """The largest k of a path where ``k_max`` is None: ``min(n / log n, 50)``."""
         n = problem.num_samples
-        return min(50, max(1, int(n / math.log(n)))) if n > math.e else 1
+        if n <= math.e:
+            return 1
+        return min(50, int(n / math.log(n)))
 
     def _solve(self, problem: Any) -> Array:
         """Find k and the solution, set ``k_``, ``path_`` and ``n_iter_``, and warn of a failure."""

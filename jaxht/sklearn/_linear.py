@@ -181,7 +181,8 @@ class LinearEstimator(SparseEstimator):
         )
 
     def _find_folds(self, columns: Columns, target: Array, train: Array, held_out: Array) -> Fold:
-        padding = ((0, 0), (0, len(target) - train.shape[1]))
+        num_padding = len(target) - train.shape[1]
+        padding = ((0, 0), (0, num_padding))
         train = np.pad(train, padding)
         held_out = np.pad(held_out, padding)
         if not (self._has_squared_errors and self.fit_intercept):
@@ -195,7 +196,8 @@ class LinearEstimator(SparseEstimator):
         whole = problem.objective
         if fold.mean is not None:
             ones = np.ones(whole.design.shape[0], whole.dtype)
-            whole = replace(whole, A=Centred(whole.design, fold.mean, ones), y=fold.target)
+            design = Centred(whole.design, fold.mean, ones)
+            whole = replace(whole, A=design, y=fold.target)
         train = replace(whole, weights=fold.train)
         return train, replace(whole, weights=fold.held_out, l2=0.0)
 
@@ -309,7 +311,9 @@ class L0Model(LinearEstimator):
         items = self._number_items(number_groups(self.groups, d), tuple(outputs))
         names = getattr(self, "feature_names_in_", None)
         always = repeat_last(mark_features(self.always, names, d), outputs)
-        return Items(len(np.unique(items[always])), int(np.max(items)) + 1, items, always)
+        least = len(np.unique(items[always]))
+        most = int(np.max(items)) + 1
+        return Items(least, most, items, always)
 
     def _constraint(self, problem: LinearFit, k: int) -> Any:
         items = problem.items
@@ -363,10 +367,11 @@ class L0Model(LinearEstimator):
         items = problem.items
         is_selected = path.x[:, : len(items.always)] != 0
         name = "gic" if self.k == "sic" else self.k
-        size = np.sum(is_selected.reshape(len(path.x), -1), axis=1)
+        m = len(path.x)
+        size = np.sum(is_selected.reshape(m, -1), axis=1)
         arguments = {"size": self._free_share * size}
         if name in ("ebic", "gic"):
-            arguments["items"] = np.full(len(path.x), items.most)
+            arguments["items"] = np.full(m, items.most)
         if name == "ebic":
             selected = [np.unique(items.of_coefficients[row]) for row in is_selected]
             arguments["selected"] = np.array([row.size for row in selected])
@@ -386,8 +391,8 @@ class L0Model(LinearEstimator):
 
 def repeat_last(rows: Array, outputs: Sequence[int]) -> Array:
     """Numbers (d,) for each of the outputs, (d, *outputs)."""
-    shape = (len(rows), *outputs)
-    return np.broadcast_to(rows.reshape(-1, *[1] * len(outputs)), shape)
+    shape = (*outputs, len(rows))
+    return np.moveaxis(np.broadcast_to(rows, shape), -1, 0)
 
 
 @functools.partial(jax.jit, static_argnames="name")

@@ -96,7 +96,9 @@ class SparseGraphicalModel(SparseEstimator, EmpiricalCovariance):
         """
         X = validate_data(self, X, dtype=DTYPES, ensure_min_samples=2, ensure_min_features=2)
         n, p = X.shape
-        self.location_ = np.zeros(p, X.dtype) if self.assume_centered else X.mean(axis=0)
+        self.location_ = X.mean(axis=0)
+        if self.assume_centered:
+            self.location_ = np.zeros(p, X.dtype)
         Z = X - self.location_
         scale = np.ones(p, X.dtype)
         if self.standardize:
@@ -142,8 +144,9 @@ class SparseGraphicalModel(SparseEstimator, EmpiricalCovariance):
     def _compute_criteria(self, problem: GraphFit, path: Any) -> Array:
         n = problem.num_samples
         edges = np.count_nonzero(np.triu(path.x, 1), axis=(1, 2))
+        log_n = math.log(n)
         log_p = math.log(problem.objective.shape[0])
-        prices = {"aic": 2.0, "bic": math.log(n), "ebic": math.log(n) + 2 * log_p}
+        prices = {"aic": 2.0, "bic": log_n, "ebic": log_n + 2 * log_p}
         criteria = n * path.value + prices[self.k] * edges
         return criteria.astype(path.value.dtype)
 

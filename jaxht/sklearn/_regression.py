@@ -314,6 +314,7 @@ class ReducedRankRegressor(MultiOutputModel):
         return jaxht.LowRank(k)
 
     def _compute_criteria(self, problem: LinearFit, path: Any) -> Array:
-        rank = np.asarray(path.support.size)
+        is_used = np.any(path.support.U != 0, axis=-2)  # columns of a basis, the others are 0
+        rank = np.sum(is_used, axis=-1)
         size = rank * (sum(problem.objective.shape) - rank)
         return information_criteria(problem.objective, path.x, {"size": size}, self.k)

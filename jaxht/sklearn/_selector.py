@@ -103,7 +103,9 @@ class L0Selector(MetaEstimatorMixin, SelectorMixin, DataclassEstimator):
 
     def _named(self) -> Any:
         """The estimator, or the one with the loss; None for a loss that is not known."""
-        return LOSSES.get(self.estimator) if isinstance(self.estimator, str) else self.estimator
+        if isinstance(self.estimator, str):
+            return LOSSES.get(self.estimator)
+        return self.estimator
 
     def _get_support_mask(self) -> Array:
         check_is_fitted(self)

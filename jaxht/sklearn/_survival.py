@@ -91,10 +91,12 @@ class L0CoxRegressor(RegressorMixin, L0Model):
         largest = np.max(log_ratios[weights > 0])
         ratios = weights * np.exp(np.minimum(log_ratios - largest, 0))
         size = len(self.unique_times_)
-        at_risk = np.bincount(rank, ratios, size)[::-1].cumsum()[::-1]
+        leaving = np.bincount(rank, ratios, size)
+        at_risk = np.cumsum(leaving[::-1])[::-1]
         events = np.bincount(rank, weights * event, size)
         steps = np.divide(events, at_risk, out=np.zeros(size), where=events > 0)
-        self.cum_baseline_hazard_ = (np.cumsum(steps) * np.exp(-largest)).astype(x.dtype)
+        hazard = np.cumsum(steps) * np.exp(-largest)
+        self.cum_baseline_hazard_ = hazard.astype(x.dtype)
 
     # ---- predictions ----
 
@@ -211,7 +213,9 @@ def concordance(time: Array, event: Array, risk: Array, weights: Array) -> float
         later = (time > time[i]) | ((time == time[i]) & ~event)
         own = weights[i] * weights[later]
         comparable += np.sum(own)
-        concordant += np.sum(own * ((risk[later] < risk[i]) + 0.5 * (risk[later] == risk[i])))
+        is_lower = risk[later] < risk[i]
+        is_equal = risk[later] == risk[i]
+        concordant += np.sum(own * (is_lower + 0.5 * is_equal))
     if comparable == 0:
         raise ValueError("y must have two samples of which it is known who had the event first")
     return float(concordant / comparable)
