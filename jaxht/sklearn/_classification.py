@@ -13,7 +13,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 
 import jaxht
-from jaxht.sklearn._data import Array, add_offset
+from jaxht.sklearn._data import NumpyArray, add_offset
 from jaxht.sklearn._linear import L0Model, LinearFit
 
 MARGINS = {"squared_hinge": jaxht.SquaredHinge, "smoothed_hinge": jaxht.SmoothedHinge}
@@ -31,7 +31,7 @@ class ClassifierModel(ClassifierMixin, L0Model):
 
     _is_numeric = False
 
-    def _encode(self, y: Array, weights: Array) -> tuple[Array, Array]:
+    def _encode(self, y: NumpyArray, weights: NumpyArray) -> tuple[NumpyArray, NumpyArray]:
         """The classes as 0 ... c - 1, in the order of ``classes_``, and weights with those of the
         classes."""
         check_classification_targets(y)
@@ -51,11 +51,11 @@ class ClassifierModel(ClassifierMixin, L0Model):
         factors = by_class[numbers].astype(weights.dtype)
         return numbers.astype(np.int32), weights * factors
 
-    def _score_classes(self, X: Any, offset: Any) -> Array:
+    def _score_classes(self, X: Any, offset: Any) -> NumpyArray:
         """Scores (n, c), the largest for the class that is predicted, the first of equal ones."""
         raise NotImplementedError
 
-    def predict(self, X: Any, offset: Any = None) -> Array:
+    def predict(self, X: Any, offset: Any = None) -> NumpyArray:
         """Predict classes.
 
         Args:
@@ -119,7 +119,7 @@ class L0Classifier(ClassifierModel):
 
     loss: str = "logistic"
 
-    def _encode(self, y: Array, weights: Array) -> tuple[Array, Array]:
+    def _encode(self, y: NumpyArray, weights: NumpyArray) -> tuple[NumpyArray, NumpyArray]:
         """-1 and +1, or 0 ... c - 1; and weights with those of the classes."""
         if self.loss != "logistic" and self.loss not in MARGINS:
             raise ValueError(
@@ -144,7 +144,7 @@ class L0Classifier(ClassifierModel):
             return jaxht.Softmax(design, target, num_classes=len(self.classes_), **options)
         return MARGINS.get(self.loss, jaxht.Logistic)(design, target, **options)
 
-    def _outputs(self, target: Array) -> tuple[int, ...]:
+    def _outputs(self, target: NumpyArray) -> tuple[int, ...]:
         return self.classes_.shape if self._is_multinomial else ()
 
     @property
@@ -152,7 +152,7 @@ class L0Classifier(ClassifierModel):
         """Of several classes, one has the coefficients that the others leave."""
         return 1 - 1 / len(self.classes_) if self._is_multinomial else 1.0
 
-    def _in_units_of_X(self, problem: LinearFit, x: Array) -> tuple[Any, Any]:
+    def _in_units_of_X(self, problem: LinearFit, x: NumpyArray) -> tuple[Any, Any]:
         coefficients, intercepts = super()._in_units_of_X(problem, x)
         if not self._is_multinomial:
             return coefficients[..., None, :], np.asarray(intercepts)[..., None]
@@ -162,7 +162,7 @@ class L0Classifier(ClassifierModel):
 
     # ---- predictions ----
 
-    def decision_function(self, X: Any, offset: Any = None) -> Array:
+    def decision_function(self, X: Any, offset: Any = None) -> NumpyArray:
         """Predict scores of classes.
 
         Args:
@@ -178,12 +178,12 @@ class L0Classifier(ClassifierModel):
             scores = scores.ravel()
         return add_offset(scores, offset)
 
-    def _score_classes(self, X: Any, offset: Any) -> Array:
+    def _score_classes(self, X: Any, offset: Any) -> NumpyArray:
         scores = self.decision_function(X, offset)
         return np.stack([-scores, scores], axis=1) if scores.ndim == 1 else scores
 
     @available_if(_has_probabilities)
-    def predict_proba(self, X: Any, offset: Any = None) -> Array:
+    def predict_proba(self, X: Any, offset: Any = None) -> NumpyArray:
         """Predict probabilities of classes; of the logistic loss.
 
         Args:
@@ -197,7 +197,7 @@ class L0Classifier(ClassifierModel):
         return softmax(scores, axis=1) if self._is_multinomial else expit(scores)
 
     @available_if(_has_probabilities)
-    def predict_log_proba(self, X: Any, offset: Any = None) -> Array:
+    def predict_log_proba(self, X: Any, offset: Any = None) -> NumpyArray:
         """Predict logarithms of the probabilities of classes.
 
         Args:
@@ -278,17 +278,17 @@ class L0OrdinalClassifier(ClassifierModel):
     def _objective(self, design: Any, target: Any, **options: Any) -> Any:
         return jaxht.Ordinal(design, target, num_classes=len(self.classes_), **options)
 
-    def _in_units_of_X(self, problem: LinearFit, x: Array) -> tuple[Any, Any]:
+    def _in_units_of_X(self, problem: LinearFit, x: NumpyArray) -> tuple[Any, Any]:
         coefficients, shift = super()._in_units_of_X(problem, x)
         points = x.reshape(-1, x.shape[-1])
         thresholds = np.asarray(find_thresholds(problem.objective, points))
         thresholds = thresholds.reshape(*x.shape[:-1], -1)
         return coefficients, thresholds - np.asarray(shift)[..., None]
 
-    def _set_coefficients(self, problem: LinearFit, x: Array) -> None:
+    def _set_coefficients(self, problem: LinearFit, x: NumpyArray) -> None:
         self.coef_, self.thresholds_ = self._in_units_of_X(problem, x)
 
-    def predict_log_proba(self, X: Any, offset: Any = None) -> Array:
+    def predict_log_proba(self, X: Any, offset: Any = None) -> NumpyArray:
         """Predict logarithms of the probabilities of classes.
 
         Args:
@@ -308,7 +308,7 @@ class L0OrdinalClassifier(ClassifierModel):
         logs = log_expit(upper - u) + log_expit(u - lower) + gaps
         return logs.astype(u.dtype)
 
-    def predict_proba(self, X: Any, offset: Any = None) -> Array:
+    def predict_proba(self, X: Any, offset: Any = None) -> NumpyArray:
         """Predict probabilities of classes.
 
         Args:
@@ -320,7 +320,7 @@ class L0OrdinalClassifier(ClassifierModel):
         """
         return np.exp(self.predict_log_proba(X, offset))
 
-    def _score_classes(self, X: Any, offset: Any) -> Array:
+    def _score_classes(self, X: Any, offset: Any) -> NumpyArray:
         return self.predict_log_proba(X, offset)
 
     def __sklearn_tags__(self) -> Any:

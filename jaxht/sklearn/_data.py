@@ -13,7 +13,7 @@ from sklearn.utils import check_array, check_consistent_length, check_random_sta
 import jaxht
 from jaxht.designs import Dense, Design
 
-Array: TypeAlias = NDArray[Any]
+NumpyArray: TypeAlias = NDArray[Any]
 
 #: Formats of scipy.sparse that are taken as they are; others are converted to the first.
 FORMATS = ("csr", "csc", "coo")
@@ -21,7 +21,7 @@ FORMATS = ("csr", "csc", "coo")
 DTYPES = (np.float64, np.float32)
 
 
-def check_weights(sample_weight: Any, X: Any) -> Array:
+def check_weights(sample_weight: Any, X: Any) -> NumpyArray:
     """One weight of at least 0 for each sample, in the dtype of X; ones for None."""
     if sample_weight is None:
         sample_weight = 1.0
@@ -53,13 +53,13 @@ def check_offset(offset: Any, pred: Any, outputs: tuple[int, ...]) -> Any:
     return check_array(offset, ensure_2d=False, dtype=pred.dtype, input_name="offset")
 
 
-def add_offset(pred: Array, offset: Any) -> Array:
+def add_offset(pred: NumpyArray, offset: Any) -> NumpyArray:
     """Predictions, and what is known of them beside."""
     known = check_offset(offset, pred, pred.shape[1:])
     return pred if known is None else pred + known
 
 
-def mark_features(which: Any, names: Any, d: int) -> Array:
+def mark_features(which: Any, names: Any, d: int) -> NumpyArray:
     """The mask (d,) of features given as a mask, by their numbers, or by their names; of none for
     None."""
     mask = np.zeros(d, bool)
@@ -91,7 +91,7 @@ def mark_features(which: Any, names: Any, d: int) -> Array:
     return mask
 
 
-def number_groups(groups: Any, d: int) -> Array:
+def number_groups(groups: Any, d: int) -> NumpyArray:
     """The group of each feature, numbered from 0, of labels of any kind; each feature its own for
     None."""
     if groups is None:
@@ -116,9 +116,9 @@ class Samples(NamedTuple):
     """
 
     X: Any
-    target: Array
-    weights: Array
-    offset: Array | None
+    target: NumpyArray
+    weights: NumpyArray
+    offset: NumpyArray | None
 
     def extend(self, num_ones: int, num_padding: int) -> "Samples":
         """Add columns of ones, and the first sample again with weight 0."""
@@ -152,11 +152,13 @@ class Columns(NamedTuple):
     """
 
     design: Design
-    mean: Array
-    scale: Array
+    mean: NumpyArray
+    scale: NumpyArray
 
 
-def standardize(X: Any, weights: Array, num_ones: int, with_mean: bool, with_std: bool) -> Columns:
+def standardize(
+    X: Any, weights: NumpyArray, num_ones: int, with_mean: bool, with_std: bool
+) -> Columns:
     """Standardise all columns but the last ``num_ones``, as :func:`jaxht.standardize` does.
 
     Of an array this is done by NumPy and in place, and compiles no programs.
@@ -187,7 +189,7 @@ def standardize(X: Any, weights: Array, num_ones: int, with_mean: bool, with_std
     return Columns(Dense(jax.device_put(X)), mean, scale)
 
 
-def multiply(design: Design, x: Array) -> Array:
+def multiply(design: Design, x: NumpyArray) -> NumpyArray:
     """``A x``; by NumPy where A is an array."""
     array = design.dense_array
     if array is None:
@@ -195,7 +197,7 @@ def multiply(design: Design, x: Array) -> Array:
     return np.asarray(array) @ x
 
 
-def multiply_transposed(design: Design, r: Array) -> Array:
+def multiply_transposed(design: Design, r: NumpyArray) -> NumpyArray:
     """``r A``, r (m, n); by NumPy where A is an array."""
     array = design.dense_array
     if array is None:
@@ -203,7 +205,9 @@ def multiply_transposed(design: Design, r: Array) -> Array:
     return r @ np.asarray(array)
 
 
-def split_samples(cv: Any, X: Any, y: Any, weights: Array, classifier: bool) -> tuple[Array, Array]:
+def split_samples(
+    cv: Any, X: Any, y: Any, weights: NumpyArray, classifier: bool
+) -> tuple[NumpyArray, NumpyArray]:
     """The weights (folds, n) of training samples and of those held out, of a number of folds or a
     splitter."""
     splits = list(check_cv(cv, y, classifier=classifier).split(X, y))

@@ -8,7 +8,7 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
-from jaxht.sklearn._data import Array
+from jaxht.sklearn._data import NumpyArray
 from jaxht.sklearn._linear import L0Model
 
 
@@ -163,7 +163,7 @@ class SelectionDisplay:
         [1, 4]
     """
 
-    frequencies: Array
+    frequencies: NumpyArray
     _: KW_ONLY
     feature_names: Any = None
     expected_false: float | None = None

@@ -16,7 +16,7 @@ from sklearn.utils import Bunch
 import jaxht
 from jaxht.constraints import Constraint
 from jaxht.objectives.objective import Objective
-from jaxht.sklearn._data import Array, random_key
+from jaxht.sklearn._data import NumpyArray, random_key
 from jaxht.sklearn._docstrings import complete_docstring
 from jaxht.solvers.solver import Solver
 from jaxht.subproblems import subproblem
@@ -90,7 +90,7 @@ class SparseEstimator(DataclassEstimator):
         """The constraint of k items."""
         raise NotImplementedError
 
-    def _compute_criteria(self, problem: Any, path: Any) -> Array:
+    def _compute_criteria(self, problem: Any, path: Any) -> NumpyArray:
         """The information criterion that k names, (m,), of a path of m results."""
         raise NotImplementedError
 
@@ -98,7 +98,7 @@ class SparseEstimator(DataclassEstimator):
         """The objectives of the training samples of a fold, and of those held out."""
         raise NotImplementedError
 
-    def _describe_path(self, problem: Any, x: Array) -> dict[str, Any]:
+    def _describe_path(self, problem: Any, x: NumpyArray) -> dict[str, Any]:
         """What ``path_`` has of the solutions (m, ...), in the units of X."""
         raise NotImplementedError
 
@@ -109,7 +109,7 @@ class SparseEstimator(DataclassEstimator):
             return 1
         return min(50, int(n / math.log(n)))
 
-    def _solve(self, problem: Any) -> Array:
+    def _solve(self, problem: Any) -> NumpyArray:
         """Find k and the solution, set ``k_``, ``path_`` and ``n_iter_``, and warn of a failure."""
         needs_key = self.solver is not None and self.solver.needs_key
         key = random_key(self.random_state, needs_key)

@@ -19,8 +19,8 @@ from jaxht.linalg.precision import default_precision
 from jaxht.sklearn._data import (
     DTYPES,
     FORMATS,
-    Array,
     Columns,
+    NumpyArray,
     Samples,
     add_offset,
     check_offset,
@@ -59,10 +59,10 @@ class Fold(NamedTuple):
         target: (m, n), the targets less their mean over the training samples; None likewise.
     """
 
-    train: Array
-    held_out: Array
-    mean: Array | None
-    target: Array | None
+    train: NumpyArray
+    held_out: NumpyArray
+    mean: NumpyArray | None
+    target: NumpyArray | None
 
 
 class LinearEstimator(SparseEstimator):
@@ -103,11 +103,11 @@ class LinearEstimator(SparseEstimator):
         kind = {"multi_output": True} if self._is_multi_output else {"y_numeric": self._is_numeric}
         return validate_data(self, X, y, accept_sparse=FORMATS, dtype=DTYPES, **kind)
 
-    def _encode(self, y: Any, weights: Array) -> tuple[Array, Array]:
+    def _encode(self, y: Any, weights: NumpyArray) -> tuple[NumpyArray, NumpyArray]:
         """The targets of the objective, and the weights of the samples."""
         return np.asarray(y, weights.dtype), weights
 
-    def _outputs(self, target: Array) -> tuple[int, ...]:
+    def _outputs(self, target: NumpyArray) -> tuple[int, ...]:
         """The number of outputs; empty for one."""
         return ()
 
@@ -180,7 +180,9 @@ class LinearEstimator(SparseEstimator):
             target_mean=target_mean,
         )
 
-    def _find_folds(self, columns: Columns, target: Array, train: Array, held_out: Array) -> Fold:
+    def _find_folds(
+        self, columns: Columns, target: NumpyArray, train: NumpyArray, held_out: NumpyArray
+    ) -> Fold:
         num_padding = len(target) - train.shape[1]
         padding = ((0, 0), (0, num_padding))
         train = np.pad(train, padding)
@@ -201,18 +203,18 @@ class LinearEstimator(SparseEstimator):
         train = replace(whole, weights=fold.train)
         return train, replace(whole, weights=fold.held_out, l2=0.0)
 
-    def _set_solution(self, problem: LinearFit, x: Array) -> None:
+    def _set_solution(self, problem: LinearFit, x: NumpyArray) -> None:
         """Set the attributes that say what the solution is."""
         self._set_coefficients(problem, x)
 
-    def _set_coefficients(self, problem: LinearFit, x: Array) -> None:
+    def _set_coefficients(self, problem: LinearFit, x: NumpyArray) -> None:
         self.coef_, self.intercept_ = self._in_units_of_X(problem, x)
 
-    def _describe_path(self, problem: LinearFit, x: Array) -> dict[str, Any]:
+    def _describe_path(self, problem: LinearFit, x: NumpyArray) -> dict[str, Any]:
         coefficients, intercepts = self._in_units_of_X(problem, x)
         return {"coefficients": coefficients, "intercepts": intercepts}
 
-    def _in_units_of_X(self, problem: LinearFit, x: Array) -> tuple[Any, Any]:
+    def _in_units_of_X(self, problem: LinearFit, x: NumpyArray) -> tuple[Any, Any]:
         """Coefficients (..., d) or (..., c, d), and intercepts (...) or (..., c)."""
         dtype = x.dtype
         columns = problem.columns
@@ -227,13 +229,13 @@ class LinearEstimator(SparseEstimator):
 
     # ---- predictions ----
 
-    def _multiply(self, X: Any) -> Array:
+    def _multiply(self, X: Any) -> NumpyArray:
         """``X coef``, (n,) or (n, c)."""
         check_is_fitted(self)
         X = validate_data(self, X, accept_sparse=FORMATS, dtype=DTYPES, reset=False)
         return safe_sparse_dot(X, self.coef_.T, dense_output=True)
 
-    def _predict_linear(self, X: Any, offset: Any = None) -> Array:
+    def _predict_linear(self, X: Any, offset: Any = None) -> NumpyArray:
         """``X coef + intercept + offset``, (n,) or (n, c)."""
         return add_offset(self._multiply(X) + self.intercept_, offset)
 
@@ -297,7 +299,7 @@ class L0Model(LinearEstimator):
             results = jax.tree.map(np.asarray, found.results)
             return Stability(frequencies, np.sum(frequencies), results)
 
-    def _number_items(self, groups: Array, outputs: tuple[int, ...]) -> Array:
+    def _number_items(self, groups: NumpyArray, outputs: tuple[int, ...]) -> NumpyArray:
         """The item of each coefficient: its group, of all outputs together."""
         return repeat_last(groups, outputs)
 
@@ -362,7 +364,7 @@ class L0Model(LinearEstimator):
         """The share of the coefficients of an item that is free."""
         return 1.0
 
-    def _compute_criteria(self, problem: LinearFit, path: Any) -> Array:
+    def _compute_criteria(self, problem: LinearFit, path: Any) -> NumpyArray:
         """The criterion of :mod:`jaxht.criteria` that k names; the intercept is not counted."""
         items = problem.items
         is_selected = path.x[:, : len(items.always)] != 0
@@ -377,7 +379,7 @@ class L0Model(LinearEstimator):
             arguments["selected"] = np.array([row.size for row in selected])
         return information_criteria(problem.objective, path.x, arguments, name)
 
-    def _set_solution(self, problem: LinearFit, x: Array) -> None:
+    def _set_solution(self, problem: LinearFit, x: NumpyArray) -> None:
         super()._set_solution(problem, x)
         always = problem.items.always
         is_selected = always | (x[: len(always)] != 0)
@@ -389,7 +391,7 @@ class L0Model(LinearEstimator):
             self.certificate_ = Certificate(*(float(bound) for bound in found))
 
 
-def repeat_last(rows: Array, outputs: Sequence[int]) -> Array:
+def repeat_last(rows: NumpyArray, outputs: Sequence[int]) -> NumpyArray:
     """Numbers (d,) for each of the outputs, (d, *outputs)."""
     shape = (*outputs, len(rows))
     return np.moveaxis(np.broadcast_to(rows, shape), -1, 0)

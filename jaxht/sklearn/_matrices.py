@@ -11,7 +11,7 @@ from sklearn.utils.validation import validate_data
 
 import jaxht
 from jaxht.linalg.precision import default_precision
-from jaxht.sklearn._data import DTYPES, Array, split_samples
+from jaxht.sklearn._data import DTYPES, NumpyArray, split_samples
 from jaxht.sklearn._estimator import FitProblem, Items, SparseEstimator
 
 
@@ -23,7 +23,7 @@ class GraphFit(FitProblem):
         units: (p, p), by which solutions are divided.
     """
 
-    units: Array
+    units: NumpyArray
 
 
 class SparseGraphicalModel(SparseEstimator, EmpiricalCovariance):
@@ -125,7 +125,7 @@ class SparseGraphicalModel(SparseEstimator, EmpiricalCovariance):
         self.precision_ = precision if self.store_precision else None
         return self
 
-    def _find_folds(self, Z: Array, train: Array, held_out: Array) -> Any:
+    def _find_folds(self, Z: NumpyArray, train: NumpyArray, held_out: NumpyArray) -> Any:
         """The covariances of the training samples, and of those held out."""
         means = train @ Z / np.sum(train, axis=1, keepdims=True)
         if self.assume_centered:
@@ -141,7 +141,7 @@ class SparseGraphicalModel(SparseEstimator, EmpiricalCovariance):
     def _default_k_max(self, problem: GraphFit) -> int:
         return 2 * problem.objective.shape[0]
 
-    def _compute_criteria(self, problem: GraphFit, path: Any) -> Array:
+    def _compute_criteria(self, problem: GraphFit, path: Any) -> NumpyArray:
         n = problem.num_samples
         edges = np.count_nonzero(np.triu(path.x, 1), axis=(1, 2))
         log_n = math.log(n)
@@ -154,7 +154,7 @@ class SparseGraphicalModel(SparseEstimator, EmpiricalCovariance):
         train, held_out = fold
         return jaxht.GaussianPrecision(train), jaxht.GaussianPrecision(held_out)
 
-    def _describe_path(self, problem: GraphFit, x: Array) -> dict[str, Any]:
+    def _describe_path(self, problem: GraphFit, x: NumpyArray) -> dict[str, Any]:
         return {"precisions": x / problem.units}
 
 
@@ -164,7 +164,7 @@ def prepare(S: Any) -> jaxht.GaussianPrecision:
     return jaxht.GaussianPrecision(S).prepare()
 
 
-def covariance(Z: Array, weights: Array, mean: Array) -> Array:
+def covariance(Z: NumpyArray, weights: NumpyArray, mean: NumpyArray) -> NumpyArray:
     """``sum_i s_i (z_i - mean)(z_i - mean)' / sum_i s_i``, exactly symmetric."""
     centred = Z - mean
     S = centred.T @ (weights[:, None] * centred) / np.sum(weights)

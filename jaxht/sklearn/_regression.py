@@ -9,7 +9,7 @@ from sklearn.base import MultiOutputMixin, RegressorMixin
 from sklearn.metrics import d2_tweedie_score, r2_score
 
 import jaxht
-from jaxht.sklearn._data import Array
+from jaxht.sklearn._data import NumpyArray
 from jaxht.sklearn._estimator import Items
 from jaxht.sklearn._linear import (
     L0Model,
@@ -22,7 +22,7 @@ from jaxht.sklearn._linear import (
 class RegressorModel(RegressorMixin, LinearEstimator):
     """Base of the regressors whose means are linear predictors."""
 
-    def predict(self, X: Any, offset: Any = None) -> Array:
+    def predict(self, X: Any, offset: Any = None) -> NumpyArray:
         """Predict targets.
 
         Args:
@@ -100,7 +100,7 @@ class LogLinkModel(RegressorModel, L0Model):
 
     _power: ClassVar[float]  # of the mean, to which the variance is proportional
 
-    def predict(self, X: Any, offset: Any = None) -> Array:
+    def predict(self, X: Any, offset: Any = None) -> NumpyArray:
         """Predict means.
 
         Args:
@@ -205,7 +205,7 @@ class MultiOutputModel(MultiOutputMixin, RegressorModel):
     def _has_squared_errors(self) -> bool:
         return True
 
-    def _encode(self, y: Array, weights: Array) -> tuple[Array, Array]:
+    def _encode(self, y: NumpyArray, weights: NumpyArray) -> tuple[NumpyArray, NumpyArray]:
         if y.ndim == 1:
             raise ValueError(
                 f"y must have shape (n, c), one target a column; got {y.shape}: of one use L0Regressor"
@@ -215,7 +215,7 @@ class MultiOutputModel(MultiOutputMixin, RegressorModel):
     def _objective(self, design: Any, target: Any, **options: Any) -> Any:
         return jaxht.MultiResponse(design, target, **options)
 
-    def _outputs(self, target: Array) -> tuple[int, ...]:
+    def _outputs(self, target: NumpyArray) -> tuple[int, ...]:
         return target.shape[1:]
 
     def __sklearn_tags__(self) -> Any:
@@ -251,7 +251,7 @@ class L0MultiTaskRegressor(MultiOutputModel, L0Model):
 
     sparsity: str = "rows"
 
-    def _number_items(self, groups: Array, outputs: tuple[int, ...]) -> Array:
+    def _number_items(self, groups: NumpyArray, outputs: tuple[int, ...]) -> NumpyArray:
         if self.sparsity == "rows":
             return super()._number_items(groups, outputs)
         if self.sparsity != "entries":
@@ -313,7 +313,7 @@ class ReducedRankRegressor(MultiOutputModel):
     def _constraint(self, problem: LinearFit, k: int) -> Any:
         return jaxht.LowRank(k)
 
-    def _compute_criteria(self, problem: LinearFit, path: Any) -> Array:
+    def _compute_criteria(self, problem: LinearFit, path: Any) -> NumpyArray:
         is_used = np.any(path.support.U != 0, axis=-2)  # columns of a basis, the others are 0
         rank = np.sum(is_used, axis=-1)
         size = rank * (sum(problem.objective.shape) - rank)

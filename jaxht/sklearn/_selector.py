@@ -9,7 +9,7 @@ from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted
 
 from jaxht.sklearn._classification import L0Classifier, L0OrdinalClassifier
-from jaxht.sklearn._data import Array
+from jaxht.sklearn._data import NumpyArray
 from jaxht.sklearn._estimator import DataclassEstimator
 from jaxht.sklearn._linear import L0Model
 from jaxht.sklearn._regression import L0GammaRegressor, L0PoissonRegressor, L0Regressor
@@ -107,7 +107,7 @@ class L0Selector(MetaEstimatorMixin, SelectorMixin, DataclassEstimator):
             return LOSSES.get(self.estimator)
         return self.estimator
 
-    def _get_support_mask(self) -> Array:
+    def _get_support_mask(self) -> NumpyArray:
         check_is_fitted(self)
         return self.estimator_.support_
 

@@ -9,7 +9,7 @@ from sklearn.utils import check_array, check_consistent_length, column_or_1d
 from sklearn.utils.validation import validate_data
 
 import jaxht
-from jaxht.sklearn._data import DTYPES, FORMATS, Array, check_weights, multiply
+from jaxht.sklearn._data import DTYPES, FORMATS, NumpyArray, check_weights, multiply
 from jaxht.sklearn._linear import L0Model, LinearFit
 
 
@@ -64,7 +64,7 @@ class L0CoxRegressor(RegressorMixin, L0Model):
         X = validate_data(self, X, accept_sparse=FORMATS, dtype=DTYPES, **options)
         return X, read_times(y, X)
 
-    def _encode(self, y: Any, weights: Array) -> tuple[Array, Array]:
+    def _encode(self, y: Any, weights: NumpyArray) -> tuple[NumpyArray, NumpyArray]:
         """The ranks of the times beside the events: they are exact in every precision, in which
         times may tie."""
         time, event = y
@@ -78,7 +78,7 @@ class L0CoxRegressor(RegressorMixin, L0Model):
     def _objective(self, design: Any, target: Any, **options: Any) -> Any:
         return jaxht.Cox(design, target, **options)
 
-    def _set_solution(self, problem: LinearFit, x: Array) -> None:
+    def _set_solution(self, problem: LinearFit, x: NumpyArray) -> None:
         super()._set_solution(problem, x)
         model = problem.objective
         log_ratios = multiply(model.design, x).astype(float)
@@ -100,7 +100,7 @@ class L0CoxRegressor(RegressorMixin, L0Model):
 
     # ---- predictions ----
 
-    def predict(self, X: Any, offset: Any = None) -> Array:
+    def predict(self, X: Any, offset: Any = None) -> NumpyArray:
         """Predict the logarithms of hazard ratios.
 
         Args:
@@ -116,7 +116,7 @@ class L0CoxRegressor(RegressorMixin, L0Model):
 
     def predict_cumulative_hazard_function(
         self, X: Any, times: Any = None, offset: Any = None
-    ) -> Array:
+    ) -> NumpyArray:
         """Predict cumulative hazards.
 
         The result is one array of the values of scikit-survival's step functions: the value at a
@@ -139,7 +139,9 @@ class L0CoxRegressor(RegressorMixin, L0Model):
         until = np.searchsorted(self.unique_times_, times, side="right")
         return np.outer(ratios, hazards[until])
 
-    def predict_survival_function(self, X: Any, times: Any = None, offset: Any = None) -> Array:
+    def predict_survival_function(
+        self, X: Any, times: Any = None, offset: Any = None
+    ) -> NumpyArray:
         """Predict probabilities to survive.
 
         Args:
@@ -176,7 +178,7 @@ class L0CoxRegressor(RegressorMixin, L0Model):
         return concordance(time, event, risk, check_weights(sample_weight, risk))
 
 
-def read_times(y: Any, X: Any) -> tuple[Array, Array]:
+def read_times(y: Any, X: Any) -> tuple[NumpyArray, NumpyArray]:
     """Times (n,) and events (n,) of what users pass as y."""
     names = getattr(getattr(y, "dtype", None), "names", None)
     if names:
@@ -205,7 +207,9 @@ def read_times(y: Any, X: Any) -> tuple[Array, Array]:
     return time, event.astype(bool)
 
 
-def concordance(time: Array, event: Array, risk: Array, weights: Array) -> float:
+def concordance(
+    time: NumpyArray, event: NumpyArray, risk: NumpyArray, weights: NumpyArray
+) -> float:
     """The weighted share of comparable pairs in which the sample of the earlier event has the
     larger risk."""
     concordant = comparable = 0.0
