@@ -47,7 +47,7 @@ class FitProblem:
     """What an estimator minimises, for every k.
 
     Attributes:
-        objective: the jaxht objective of all samples, prepared.
+        objective: the jaxht objective of all samples.
         items: what k counts.
         num_samples: the sum of the weights.
         folds: a pytree of arrays with the folds along their first axes; None unless k="cv".

@@ -172,7 +172,7 @@ class LinearEstimator(SparseEstimator):
             l2[d:] = 0
         objective = self._objective(columns.design, target, l2=l2, weights=weights, offset=offset)
         return LinearFit(
-            objective=objective.prepare(),
+            objective=objective,
             items=items,
             num_samples=float(np.sum(weights)),
             folds=None if splits is None else self._find_folds(columns, target, *splits),
