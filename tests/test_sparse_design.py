@@ -51,7 +51,13 @@ matvec = jax.jit(SparseMatrix.matvec)
 def everything(A, x, r, X, R, w, indices):
     """All that a design can do."""
     products = A.matvec(x), A.rmatvec(r), A.matvec(X), A.rmatvec(R)
-    return *products, A.squared(w), A.squared(), A.column_norms(), A.columns(indices)
+    return (
+        *products,
+        A.squared(w),
+        A.squared(jnp.ones(A.shape[0], A.dtype)),
+        A.column_norms(),
+        A.columns(indices),
+    )
 
 
 @pytest.mark.parametrize("name", DENSE)

@@ -24,7 +24,7 @@ from jaxht.designs.operator import LinearOperator
 from jaxht.designs.plink import Bed, read_bed
 from jaxht.designs.reading import Reading
 from jaxht.designs.rows import SparseRows
-from jaxht.designs.scaling import Centred, Standardized, moments, transform
+from jaxht.designs.scaling import Centred, Standardized, standardize_columns
 from jaxht.designs.sparse import SparseMatrix
 from jaxht.designs.stacked import Stacked
 from jaxht.designs.streamed import Streamed, stream
@@ -198,32 +198,36 @@ def standardize(
     """
     A = design(A)
     if isinstance(A, Stacked):
-        centred = (
-            [with_mean] * len(A.parts)
-            if isinstance(with_mean, bool)
-            else A.split(jnp.asarray(with_mean))
-        )
-        parts = [
-            standardize(part, with_mean=own, with_std=with_std, weights=weights)
-            for part, own in zip(A.parts, centred, strict=True)
-        ]
-        mean, scale = (
-            jnp.concatenate(numbers)
-            for numbers in zip(*((p.mean, p.scale) for p in parts), strict=True)
-        )
-        return Standardized(Stacked(tuple(part.design for part in parts)), mean, scale)
-    kinds = Dense | SparseMatrix | Blocks | LinearOperator | Genotypes | Integers
-    if not isinstance(A, kinds) or len(A.shape) != 2:
+        return _standardize_parts(A, with_mean, with_std, weights)
+    if not A.divides_columns or len(A.shape) != 2:
         raise ValueError(
             f"A must be an array (n, d), a sparse matrix or a LinearOperator; got {describe(A)}"
         )
-    if isinstance(A, Dense):  # of integers, the default float
-        A = Dense(jnp.asarray(A.array, None if jnp.issubdtype(A.dtype, jnp.floating) else float))
+    if A.dense_array is not None:
+        is_floating = jnp.issubdtype(A.dtype, jnp.floating)
+        A = Dense(jnp.asarray(A.dense_array, None if is_floating else float))
     if weights is not None:
         if np.shape(weights) != A.shape[:1]:
             raise ValueError(
                 f"weights must have shape {A.shape[:1]}, one for each row of A; got {np.shape(weights)}"
             )
         weights = jnp.asarray(weights, A.dtype)
-    mean, variance, square = moments(A, weights)
-    return transform(A, mean, variance, square if weights is None else None, with_mean, with_std)
+    return standardize_columns(A, with_mean, with_std, weights)
+
+
+def _standardize_parts(
+    A: Stacked, with_mean: bool | Array, with_std: bool, weights: Array | None
+) -> Standardized:
+    if isinstance(with_mean, bool):
+        masks: list[Any] = [with_mean] * len(A.parts)
+    else:
+        masks = A.split(jnp.asarray(with_mean))
+    parts = [
+        standardize(part, with_mean=mask, with_std=with_std, weights=weights)
+        for part, mask in zip(A.parts, masks, strict=True)
+    ]
+    return Standardized(
+        Stacked(tuple(part.design for part in parts)),
+        jnp.concatenate([part.mean for part in parts]),
+        jnp.concatenate([part.scale for part in parts]),
+    )

@@ -121,48 +121,36 @@ class Blocks(Design):
 
     def matvec(self, x: Array) -> Array:
         """``A x``, from (d,) to (n,), or from (d, c) to (n, c)."""
-        return _join(
-            _map(self.blocks, lambda block, x: block.matvec(x), columns=_cut(x, self.grid[1])).sum(
-                axis=1
-            )
-        )
+        parts = _cut(x, self.grid[1])
+        images = _map(self.blocks, lambda block, part: block.matvec(part), columns=parts)
+        return _join(images.sum(axis=1))
 
     def rmatvec(self, r: Array) -> Array:
         """``A^T r``, from (n,) to (d,), or from (n, c) to (d, c)."""
-        return _join(
-            _map(self.blocks, lambda block, r: block.rmatvec(r), rows=_cut(r, self.grid[0])).sum(
-                axis=0
-            )
-        )
+        parts = _cut(r, self.grid[0])
+        images = _map(self.blocks, lambda block, part: block.rmatvec(part), rows=parts)
+        return _join(images.sum(axis=0))
 
-    def squared(self, weights: Array | None = None) -> Array:
-        """``sum_i w_i A_ij^2`` for each column j, (d,); weights w (n,), or None for ones."""
-        weights = jnp.ones(self.shape[:1], self.dtype) if weights is None else weights
-        return _join(
-            _map(
-                self.blocks, lambda block, w: block.squared(w), rows=_cut(weights, self.grid[0])
-            ).sum(axis=0)
-        )
-
-    def column_norms(self) -> Array:
-        """Euclidean norms of the columns, (d,)."""
-        return jnp.sqrt(self.squared())
+    def squared(self, weights: Array) -> Array:
+        """``sum_i weights_i A_ij^2`` for all j, (d,)."""
+        parts = _cut(weights, self.grid[0])
+        squares = _map(self.blocks, lambda block, part: block.squared(part), rows=parts)
+        return _join(squares.sum(axis=0))
 
     def row_norms(self) -> Array:
         """Euclidean norms of the rows, (n,)."""
-        return _join(
-            jnp.sqrt((_map(self.blocks, lambda block: block.row_norms()) ** 2).sum(axis=1))
-        )
+        norms = _map(self.blocks, lambda block: block.row_norms())
+        return _join(jnp.sqrt((norms**2).sum(axis=1)))
 
-    def scale_columns(self, factors: Array) -> "Blocks":
-        """The matrix with each column times its factor, (d,)."""
-        return Blocks(
-            _map(
-                self.blocks,
-                lambda block, f: block.scale_columns(f),
-                columns=_cut(factors, self.grid[1]),
-            )
-        )
+    divides_columns = True
+
+    def divide_columns(self, divisors: Array, norms: Array | None) -> "Blocks":
+        """The matrix with each column divided by its number."""
+
+        def divide(block: Any, own: Array) -> Any:
+            return block.divide_columns(own, None)
+
+        return Blocks(_map(self.blocks, divide, columns=_cut(divisors, self.grid[1])))
 
     def columns(self, indices: Array) -> Array:
         """``A_F^T``: the columns at ``indices`` (k_max,), dense, as rows (k_max, n); 0 where an

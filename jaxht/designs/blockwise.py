@@ -3,7 +3,7 @@ float."""
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +14,14 @@ from jax.custom_derivatives import SymbolicZero
 from jaxht._dataclass import replace
 from jaxht._typing import Array, ArrayDType
 from jaxht.designs.design import Design
+
+#: A function of a block of decoded entries, entry by entry.
+Entrywise = Callable[[Array], Array]
+
+
+def unchanged(block: Array) -> Array:
+    """The entries themselves."""
+    return block
 
 
 class Coded(Design):
@@ -48,13 +56,29 @@ class Coded(Design):
         """``A^T r``, from (n,) to (d,), or from (n, c) to (d, c). Cost: n d c."""
         return (_by_columns(_transposed, self, r).T / self.scale).T
 
-    def times(self, u: Array, skip: bool) -> Array:
-        """``A u``, from (d, c) to (n, c), not scaled; with ``skip``, perhaps without columns that
-        meet zeros alone."""
+    def squared(self, weights: Array) -> Array:
+        """``sum_i weights_i A_ij^2`` for all j, (d,). Cost: n d."""
+        return self.transposed(weights[:, None], jnp.square)[:, 0] / self.scale**2
+
+    def row_norms(self) -> Array:
+        """Euclidean norms of the rows, (n,). Cost: n d."""
+        return jnp.sqrt(self.times((1 / self.scale**2)[:, None], jnp.square)[:, 0])
+
+    divides_columns = True
+
+    def divide_columns(self, divisors: Array, norms: Array | None) -> Self:
+        """The same integers with other scales."""
+        return replace(self, scale=self.scale * divisors)
+
+    def times(self, u: Array, entrywise: Entrywise = unchanged, skip: bool = False) -> Array:
+        """``entrywise(A) u``, from (d, c) to (n, c), without the division by ``scale``.
+
+        With ``skip``, blocks of columns that meet only zeros may be left out.
+        """
         raise NotImplementedError
 
-    def transposed(self, u: Array) -> Array:
-        """``A^T u``, from (n, c) to (d, c), not scaled."""
+    def transposed(self, u: Array, entrywise: Entrywise = unchanged) -> Array:
+        """``entrywise(A)^T u``, from (n, c) to (d, c), without the division by ``scale``."""
         raise NotImplementedError
 
 
@@ -123,5 +147,5 @@ def _product(plain: Callable[[Any, Array], Array], primal: Callable[[Any, Array]
     return product
 
 
-_times = _product(lambda A, u: A.times(u, False), lambda A, u: A.times(u, True))
+_times = _product(lambda A, u: A.times(u), lambda A, u: A.times(u, skip=True))
 _transposed = _product(lambda A, u: A.transposed(u), lambda A, u: A.transposed(u))

@@ -88,6 +88,10 @@ class Chunks:
         """``M u``, from (p, ...) to (m, ...)."""
         return _dot(self, u)
 
+    def squared(self) -> "Chunks":
+        """The matrix of the squares of the entries."""
+        return dataclasses.replace(self, values=self.values**2)
+
 
 def num_chunks(counts: np.ndarray) -> np.ndarray:
     """Of a matrix with that many entries in each row the number of chunks of each of WIDTHS."""

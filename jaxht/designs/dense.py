@@ -76,9 +76,16 @@ class Dense(Design):
         """Euclidean norms of the columns, (d,). Cost: n d."""
         return jnp.linalg.norm(self.array, axis=0)
 
-    def scale_columns(self, factors: Array) -> "Dense":
-        """The matrix with each column times its factor, (d,)."""
-        return Dense(self.array * factors)
+    def central_moments(self, weights: Array | None) -> tuple[Array, Array]:
+        """Mean and variance of each column, in two passes."""
+        mean = jnp.average(self.array, axis=0, weights=weights)
+        return mean, jnp.average((self.array - mean) ** 2, axis=0, weights=weights)
+
+    divides_columns = True
+
+    def divide_columns(self, divisors: Array, norms: Array | None) -> "Dense":
+        """The matrix with each column divided by its number."""
+        return Dense(self.array * (1 / divisors))
 
     def columns(self, indices: Array) -> Array:
         """``A_F^T``: the columns at ``indices`` (k_max,) as contiguous rows (k_max, n); 0 where an

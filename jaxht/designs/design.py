@@ -1,7 +1,9 @@
 """The base class of designs: what objectives ask of a matrix."""
 
 import abc
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import jax.numpy as jnp
 
 from jaxht._typing import Array, ArrayDType
 
@@ -57,6 +59,25 @@ class Design(abc.ABC):
 
     def column_norms(self) -> Array:
         """Euclidean norms of the columns, (d,)."""
+        return jnp.sqrt(self.squared(jnp.ones(self.shape[0], self.dtype)))
+
+    def central_moments(self, weights: Array | None) -> tuple[Array, Array] | None:
+        """Mean and variance of each column, for weights (n,) of sum 1, or None for equal ones.
+
+        None: the variance must be found from :meth:`squared`, at the loss of the digits of the
+        squared mean.
+        """
+        return None
+
+    #: Whether there is :meth:`divide_columns`, and so :func:`jaxht.standardize`.
+    divides_columns: ClassVar[bool] = False
+
+    def divide_columns(self, divisors: Array, norms: Array | None) -> "Design":
+        """The design with column j divided by ``divisors_j``, stored in the same way.
+
+        ``norms`` are those of the result where they are known, for a design that needs products to
+        find them.
+        """
         raise NotImplementedError
 
     def gram_product(self, v: Array, weights: Array) -> Array:

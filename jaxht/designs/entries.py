@@ -74,7 +74,3 @@ class Entries(Design):
     def row_norms(self) -> Array:
         """Euclidean norms of the rows, (n,): 1, or 0 where an index is d."""
         return (jnp.asarray(self.index) < self.num_columns).astype(self.dtype)
-
-    def column_norms(self) -> Array:
-        """Euclidean norms of the columns, (d,). Cost: n + d."""
-        return jnp.sqrt(self.squared(jnp.ones(self.shape[0], self.dtype)))

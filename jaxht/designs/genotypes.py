@@ -14,6 +14,7 @@ from jaxht._dataclass import mixed, pytree, static
 from jaxht._repr import describe
 from jaxht._typing import Array, ArrayDType
 from jaxht.designs import blockwise
+from jaxht.designs.blockwise import Entrywise
 from jaxht.designs.integers import Integers
 from jaxht.linalg.precision import matmul
 
@@ -23,9 +24,13 @@ LOW = np.int32(0x55555555)  # the lower bit of each call
 # 3. The last would reach the sign, and is shifted.
 MASKS = [np.int32(3 << 2 * p) for p in range(CALLS - 1)]
 WEIGHTS = [4.0**-p for p in range(CALLS - 1)] + [1.0]
-# Markers at a time, of a product that may pass over them an eighth; words of a block; and columns
-# up to which a product decodes in registers.
-MARKERS, NUMBERS, COLUMNS = 512, 2**16, 8
+# A block that is decoded has at most so many markers, fewer where it may be left out, and so many
+# words unless it has 8 markers.
+MAX_MARKERS_IN_BLOCK = 512
+MAX_MARKERS_IN_SKIPPED_BLOCK = 64
+MAX_WORDS_IN_BLOCK = 2**16
+# Up to so many columns a product decodes in registers.
+MAX_COLUMNS_IN_REGISTERS = 8
 
 # Of a byte, how many of its four calls are one copy, two, and missing.
 TABLES = [
@@ -191,104 +196,97 @@ class Genotypes(blockwise.Coded):
         calls = jnp.where(codes == 1, -1, 2 - codes + (codes >> 1)).astype(jnp.int8)
         return Integers(calls.T, self.fill, self.scale, -1)
 
-    def squared(self, weights: Array) -> Array:
-        """``sum_i weights_i A_ij^2`` for all j, (d,). Cost: n d."""
-        return self._by_field(weights[:, None], jnp.square)[:, 0] / self.scale**2
-
-    def row_norms(self) -> Array:
-        """Euclidean norms of the rows, (n,). Cost: n d."""
-        return jnp.sqrt(self._times((1 / self.scale**2)[:, None], False, jnp.square)[:, 0])
-
     def column_norms(self) -> Array:
         """Euclidean norms of the columns, (d,), from counts. Cost: d."""
         one, two, missing = self.counts
         return jnp.sqrt(one + 4 * two + missing * self.fill**2) / self.scale
 
-    def moments(self) -> tuple[Array, Array]:
-        """The mean and the variance of each column, from counts: no digits are lost to the square
-        of the mean."""
-        n, dtype = self.num_samples, self.dtype
-        one, two, missing = (count.astype(dtype) for count in self.counts)
+    def central_moments(self, weights: Array | None) -> tuple[Array, Array] | None:
+        """Mean and variance of each column, from counts, unless there are weights."""
+        if weights is not None:
+            return None
+        n = self.num_samples
+        one, two, missing = (count.astype(self.dtype) for count in self.counts)
         called = jnp.maximum(n - missing, 1)
         none = n - missing - one - two
         mean = (one + 2 * two) / called
         spread = (none * one + one * two + 4 * none * two) / called
         # Missing calls count as fill.
         apart = self.fill - mean
-        mean, between = mean + missing / n * apart, missing / n * (called / n) * apart**2
+        share = missing / n
+        mean = mean + share * apart
+        between = share * (called / n) * apart**2
         return mean / self.scale, (spread / n + between) / self.scale**2
 
-    # ---- products with columns that are not scaled ----
-
-    def times(self, u: Array, skip: bool) -> Array:
-        """``A u``, from (d, c) to (n, c), of columns that are not scaled."""
-        return self._times(u, skip, lambda block: block)
-
-    def transposed(self, u: Array) -> Array:
-        """``A^T u``, from (n, c) to (d, c), of columns that are not scaled."""
-        if u.shape[1] > COLUMNS:
-            return self._by_field(u, lambda block: block)
-        fields = (
-            self._fields(u).transpose(2, 0, 1) * jnp.asarray(WEIGHTS, u.dtype)[:, None]
-        )  # (c, 16, w)
+    def transposed(self, u: Array, entrywise: Entrywise = blockwise.unchanged) -> Array:
+        """``entrywise(A)^T u``, from (n, c) to (d, c), without the division by ``scale``."""
+        if u.shape[1] > MAX_COLUMNS_IN_REGISTERS or entrywise is not blockwise.unchanged:
+            return self._transposed_by_field(u, entrywise)
+        weights = jnp.asarray(WEIGHTS, u.dtype)[:, None]
+        fields = self._fields(u).transpose(2, 0, 1) * weights  # (c, 16, w)
         ones = jnp.ones(fields.shape[2], u.dtype)
 
-        def body(first: Array, new: Array, image: Array) -> Array:
+        def multiply(first: Array, new: Array, image: Array) -> Array:
             words, fill = self._block(first, len(new))
             # Of each call its copies, 1 where it is missing, and whether it is missing. All of a
             # word are one elementwise loop, which XLA vectorises and does not store.
             copies = ~words - (~words >> 1 & LOW)
             missing = words & ~(words >> 1) & LOW
-            copies, missing, beyond = copies[:, None], missing[:, None], fill[:, None] - 1
-            sums = sum(
-                (_field(copies, p, u.dtype) + beyond * _field(missing, p, u.dtype))
-                * fields[None, :, p]
-                for p in range(CALLS)
-            )
+            copies = copies[:, None]
+            missing = missing[:, None]
+            beyond = fill[:, None] - 1
+
+            def weigh(p: int) -> Array:
+                called = _field(copies, p, u.dtype)
+                return (called + beyond * _field(missing, p, u.dtype)) * fields[None, :, p]
+
+            sums = sum(weigh(p) for p in range(CALLS))
             return blockwise.put(image, matmul(sums, ones), first)
 
-        return blockwise.loop(
-            self.shape[1], self._markers(), body, jnp.zeros((self.shape[1], u.shape[1]), u.dtype)
-        )
+        return self._loop_markers(multiply, u)
 
-    def _by_field(self, u: Array, of: Callable[[Array], Array]) -> Array:
-        """``of(A)^T u``, of calls decoded p by p: for many columns, as matrix products."""
+    def _transposed_by_field(self, u: Array, entrywise: Entrywise) -> Array:
+        """The same by matrix products with the p-th calls of all words, for each p."""
         fields = self._fields(u)
 
-        def body(first: Array, new: Array, image: Array) -> Array:
+        def multiply(first: Array, new: Array, image: Array) -> Array:
             words, fill = self._block(first, len(new))
 
             def add(p: Array, part: Array) -> Array:
-                return part + matmul(of(_decode(words, p, fill)), fields[p])
+                return part + matmul(entrywise(_decode(words, p, fill)), fields[p])
 
-            part = lax.fori_loop(0, CALLS, add, jnp.zeros((len(new), u.shape[1]), u.dtype))
-            return blockwise.put(image, part, first)
+            start = jnp.zeros((len(new), u.shape[1]), u.dtype)
+            return blockwise.put(image, lax.fori_loop(0, CALLS, add, start), first)
 
-        return blockwise.loop(
-            self.shape[1], self._markers(), body, jnp.zeros((self.shape[1], u.shape[1]), u.dtype)
-        )
+        return self._loop_markers(multiply, u)
 
-    def _times(self, u: Array, skip: bool, of: Callable[[Array], Array]) -> Array:
-        """``of(A) u``, of calls decoded p by p."""
+    def _loop_markers(self, multiply: Callable[[Array, Array, Array], Array], u: Array) -> Array:
+        d = self.shape[1]
+        start = jnp.zeros((d, u.shape[1]), u.dtype)
+        return blockwise.loop(d, self._block_size(MAX_MARKERS_IN_BLOCK), multiply, start)
 
-        def body(first: Array, new: Array, image: Array) -> Array:
+    def times(
+        self, u: Array, entrywise: Entrywise = blockwise.unchanged, skip: bool = False
+    ) -> Array:
+        """``entrywise(A) u``, from (d, c) to (n, c), without the division by ``scale``."""
+
+        def multiply(first: Array, new: Array, image: Array) -> Array:
             words, fill = self._block(first, len(new))
             along = jnp.where(new[:, None], blockwise.take(u, first, len(new)), 0).T
 
             def add(p: Array, image: Array) -> Array:
-                return image.at[p].add(matmul(along, of(_decode(words, p, fill))))
+                return image.at[p].add(matmul(along, entrywise(_decode(words, p, fill))))
 
             def add_all(image: Array) -> Array:
                 return lax.fori_loop(0, CALLS, add, image)
 
-            return (
-                lax.cond(jnp.any(along != 0), add_all, lambda image: image, image)
-                if skip
-                else add_all(image)
-            )
+            if not skip:
+                return add_all(image)
+            return lax.cond(jnp.any(along != 0), add_all, lambda image: image, image)
 
         start = jnp.zeros((CALLS, u.shape[1], self.words.shape[1]), u.dtype)
-        image = blockwise.loop(self.shape[1], self._markers(MARKERS // 8), body, start)
+        size = self._block_size(MAX_MARKERS_IN_SKIPPED_BLOCK)
+        image = blockwise.loop(self.shape[1], size, multiply, start)
         return image.transpose(2, 0, 1).reshape(-1, u.shape[1])[: self.num_samples]
 
     def _fields(self, u: Array) -> Array:
@@ -298,13 +296,13 @@ class Genotypes(blockwise.Coded):
 
     def _block(self, first: Array, size: int) -> tuple[Array, Array]:
         """The words of some markers, and what missing calls count as."""
-        return blockwise.take(self.words, first, size), blockwise.take(self.fill, first, size)[
-            :, None
-        ]
+        words = blockwise.take(self.words, first, size)
+        return words, blockwise.take(self.fill, first, size)[:, None]
 
-    def _markers(self, most: int = MARKERS) -> int:
+    def _block_size(self, max_markers: int) -> int:
         """How many markers are decoded at a time."""
-        return min(self.shape[1], max(8, min(most, NUMBERS // self.words.shape[1])))
+        d, words_of_marker = self.words.shape
+        return min(d, max(8, min(max_markers, MAX_WORDS_IN_BLOCK // words_of_marker)))
 
 
 def _field(words: Array, p: int, dtype: ArrayDType) -> Array:

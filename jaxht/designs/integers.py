@@ -1,7 +1,6 @@
 """A design of small integers, which stay integers: products turn a block of rows into floats at a
 time."""
 
-from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
@@ -11,10 +10,12 @@ from jaxht._dataclass import mixed, pytree, static
 from jaxht._repr import describe
 from jaxht._typing import Array, ArrayDType
 from jaxht.designs import blockwise
+from jaxht.designs.blockwise import Entrywise
 from jaxht.linalg.precision import matmul
 
-# Rows at a time, and numbers of a block.
-ROWS, NUMBERS = 256, 2**19
+# A block that is converted has at most so many rows, and so many numbers unless it has 8 rows.
+MAX_ROWS_IN_BLOCK = 256
+MAX_NUMBERS_IN_BLOCK = 2**19
 
 
 @pytree
@@ -110,49 +111,35 @@ class Integers(blockwise.Coded):
         array = jnp.take(self.array, indices, axis=0, mode="fill", fill_value=0)
         return Integers(array, self.fill, self.scale, self.missing)
 
-    def squared(self, weights: Array) -> Array:
-        """``sum_i weights_i A_ij^2`` for all j, (d,). Cost: n d."""
-        return self._transposed(weights[:, None], jnp.square)[:, 0] / self.scale**2
-
-    def row_norms(self) -> Array:
-        """Euclidean norms of the rows, (n,). Cost: n d."""
-        return jnp.sqrt(self._times((1 / self.scale**2)[:, None], jnp.square)[:, 0])
-
-    def column_norms(self) -> Array:
-        """Euclidean norms of the columns, (d,). Cost: n d."""
-        return jnp.sqrt(self.squared(jnp.ones(self.shape[0], self.dtype)))
-
-    def moments(self, share: Array) -> tuple[Array, Array]:
-        """The mean and the variance of each column, for weights (n,) of sum 1, in two passes."""
-        mean = self._transposed(share[:, None], lambda block: block)[:, 0]
-        variance = self._transposed(share[:, None], lambda block: (block - mean) ** 2)[:, 0]
+    def central_moments(self, weights: Array | None) -> tuple[Array, Array]:
+        """Mean and variance of each column, in two passes."""
+        n = self.shape[0]
+        share = (jnp.full(n, 1 / n, self.dtype) if weights is None else weights)[:, None]
+        mean = self.transposed(share)[:, 0]
+        variance = self.transposed(share, lambda block: (block - mean) ** 2)[:, 0]
         return mean / self.scale, variance / self.scale**2
 
-    # ---- products with columns that are not scaled ----
+    def times(
+        self, u: Array, entrywise: Entrywise = blockwise.unchanged, skip: bool = False
+    ) -> Array:
+        """``entrywise(A) u``, from (d, c) to (n, c), without the division by ``scale``."""
 
-    def times(self, u: Array, skip: bool) -> Array:
-        """``A u``, from (d, c) to (n, c), of columns that are not scaled."""
-        return self._times(u, lambda block: block)
+        def multiply(first: Array, new: Array, image: Array) -> Array:
+            block = entrywise(self._block(first, len(new)))
+            return blockwise.put(image, matmul(block, u), first)
 
-    def transposed(self, u: Array) -> Array:
-        """``A^T u``, from (n, c) to (d, c), of columns that are not scaled."""
-        return self._transposed(u, lambda block: block)
+        start = jnp.zeros((self.shape[0], u.shape[1]), u.dtype)
+        return blockwise.loop(self.shape[0], self._rows(), multiply, start)
 
-    def _times(self, u: Array, of: Callable[[Array], Array]) -> Array:
-        def body(first: Array, new: Array, image: Array) -> Array:
-            return blockwise.put(image, matmul(of(self._block(first, len(new))), u), first)
+    def transposed(self, u: Array, entrywise: Entrywise = blockwise.unchanged) -> Array:
+        """``entrywise(A)^T u``, from (n, c) to (d, c), without the division by ``scale``."""
 
-        return blockwise.loop(
-            self.shape[0], self._rows(), body, jnp.zeros((self.shape[0], u.shape[1]), u.dtype)
-        )
-
-    def _transposed(self, u: Array, of: Callable[[Array], Array]) -> Array:
-        def body(first: Array, new: Array, image: Array) -> Array:
+        def multiply(first: Array, new: Array, image: Array) -> Array:
             along = jnp.where(new[:, None], blockwise.take(u, first, len(new)), 0)
-            return image + matmul(along.T, of(self._block(first, len(new))))
+            return image + matmul(along.T, entrywise(self._block(first, len(new))))
 
         start = jnp.zeros((u.shape[1], self.shape[1]), u.dtype)
-        return blockwise.loop(self.shape[0], self._rows(), body, start).T
+        return blockwise.loop(self.shape[0], self._rows(), multiply, start).T
 
     def _block(self, first: Array, size: int) -> Array:
         return self._decode(blockwise.take(self.array, first, size), self.fill)
@@ -164,4 +151,5 @@ class Integers(blockwise.Coded):
 
     def _rows(self) -> int:
         """How many rows are converted at a time."""
-        return min(self.shape[0], max(8, min(ROWS, NUMBERS // self.shape[1])))
+        n, d = self.shape
+        return min(n, max(8, min(MAX_ROWS_IN_BLOCK, MAX_NUMBERS_IN_BLOCK // d)))

@@ -147,9 +147,21 @@ class LinearOperator(Design):
 
     def column_norms(self) -> Array:
         """Euclidean norms of the columns, (d,): as given, else at the cost of d products."""
-        if self.norms is not None:
-            return self.norms
-        return jnp.sqrt(self.squared(jnp.ones(self.shape[0], self.dtype)))
+        return super().column_norms() if self.norms is None else self.norms
+
+    divides_columns = True
+
+    def divide_columns(self, divisors: Array, norms: Array | None) -> "LinearOperator":
+        """The operator of ``x -> A (x / divisors)``."""
+        return LinearOperator(
+            _multiply_divided,
+            self.shape,
+            (self, divisors),
+            _divide_adjoint,
+            norms,
+            self.dtype,
+            check=False,
+        )
 
 
 def _check(A: LinearOperator) -> None:
@@ -226,6 +238,14 @@ def _select_rows(x: Array, A: LinearOperator, indices: Array) -> Array:
 
 def _scatter_rows(r: Array, A: LinearOperator, indices: Array) -> Array:
     return A.rmatvec(jnp.zeros(A.shape[0], r.dtype).at[indices].add(r, mode="drop"))
+
+
+def _multiply_divided(x: Array, A: LinearOperator, divisors: Array) -> Array:
+    return A.matvec(x / divisors)
+
+
+def _divide_adjoint(r: Array, A: LinearOperator, divisors: Array) -> Array:
+    return A.rmatvec(r) / divisors
 
 
 # Rows or columns that are computed at a time.

@@ -1,20 +1,14 @@
 """Columns of mean 0 and variance 1, without making a sparse matrix dense or an operator a
 matrix."""
 
-import dataclasses
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
 from jaxht._dataclass import pytree
 from jaxht._typing import Array, ArrayDType
-from jaxht.designs.blocks import Blocks
 from jaxht.designs.dense import Dense
 from jaxht.designs.design import Design
-from jaxht.designs.genotypes import Genotypes
-from jaxht.designs.integers import Integers
-from jaxht.designs.operator import LinearOperator
-from jaxht.designs.sparse import SparseMatrix
 from jaxht.linalg.precision import matmul
 
 
@@ -87,10 +81,8 @@ class Centred(Design):
         return jnp.sqrt(jnp.maximum(along + self.ones**2 * jnp.vdot(self.mean, self.mean), 0))
 
     def column_norms(self) -> Array:
-        """Euclidean norms of the columns, (d,): as given, else that of :meth:`squared`."""
-        return (
-            jnp.sqrt(self.squared(jnp.ones_like(self.ones))) if self.norms is None else self.norms
-        )
+        """Euclidean norms of the columns, (d,): as given, else by :meth:`squared`."""
+        return super().column_norms() if self.norms is None else self.norms
 
 
 @pytree
@@ -133,9 +125,16 @@ class Standardized:
         return offset - jnp.sum(self.mean * self.coefficients(x), axis=-1)
 
 
-def moments(A: Any, weights: Array | None = None) -> tuple[Array, Array, Array]:
-    """The mean, the variance (over n, not n - 1) and the mean square of each column, weighted where
-    there are weights.
+class Moments(NamedTuple):
+    """Of each column the mean, the variance (over n, not n - 1) and the mean square, (d,)."""
+
+    mean: Array
+    variance: Array
+    square: Array
+
+
+def find_moments(A: Design, weights: Array | None = None) -> Moments:
+    """The moments of each column, weighted where there are weights.
 
     A variance within rounding errors of 0 is 0.
 
@@ -144,71 +143,39 @@ def moments(A: Any, weights: Array | None = None) -> tuple[Array, Array, Array]:
     """
     n = A.shape[0]
     share = None if weights is None else weights / jnp.sum(weights)
-    central = _central_moments(A, share)
-    if central is None:
+    central = A.central_moments(share)
+    if central is not None:
+        mean, variance = central
+        square = mean**2 + variance
+    else:
         mean = A.rmatvec(jnp.ones(n, A.dtype)) / n if share is None else A.rmatvec(share)
         square = A.column_norms() ** 2 / n if share is None else A.squared(share)
         variance = square - mean**2
-    else:
-        mean, variance = central
-        square = mean**2 + variance
     eps = float(jnp.finfo(mean.dtype).eps)
     # The root of n ulps is what a mean loses; in two passes its square alone is lost, and from
     # counts nothing.
     noise = n**0.5 * eps if central is None else n * eps**2
-    return mean, jnp.where(variance <= noise * square, 0, variance), square
+    return Moments(mean, jnp.where(variance <= noise * square, 0, variance), square)
 
 
-def _central_moments(A: Any, share: Array | None) -> tuple[Array, Array] | None:
-    """Mean and variance of designs that give them without the loss of digits of a mean square; None
-    of others."""
-    if isinstance(A, Dense):
-        mean = jnp.average(A.array, axis=0, weights=share)
-        return mean, jnp.average((A.array - mean) ** 2, axis=0, weights=share)
-    if isinstance(A, Integers):
-        n = A.shape[0]
-        return A.moments(jnp.full(n, 1 / n, A.dtype) if share is None else share)
-    return A.moments() if isinstance(A, Genotypes) and share is None else None
-
-
-def transform(
-    A: Any,
-    mean: Array,
-    variance: Array,
-    square: Array | None,
-    with_mean: bool | Array = True,
-    with_std: bool = True,
+def standardize_columns(
+    A: Design, with_mean: bool | Array, with_std: bool, weights: Array | None
 ) -> Standardized:
-    """Scale columns to variance 1, and centre them, where this is asked for, given their
-    :func:`moments`.
-
-    ``square`` is None where these are weighted: then norms of columns are found where they are
-    asked for.
-    """
+    """Scale columns to variance 1, and centre them, where this is asked for."""
     n = A.shape[0]
+    mean, variance, square = find_moments(A, weights)
     scale = jnp.where(variance > 0, jnp.sqrt(variance), 1) if with_std else jnp.ones_like(variance)
     mean = jnp.where(jnp.asarray(with_mean), mean, 0)
-    if isinstance(A, Dense):
-        return Standardized(Dense((A.array - mean) / scale), mean, scale)
-    if isinstance(A, SparseMatrix | Blocks):
-        base: Any = A.scale_columns(1 / scale)
-    elif isinstance(A, Genotypes | Integers):
-        base = dataclasses.replace(A, scale=A.scale * scale)
-    else:
-        norms = None if square is None else jnp.sqrt(n * square) / scale
-        base = LinearOperator(_matvec, A.shape, (A, scale), _rmatvec, norms, A.dtype, check=False)
+    if A.dense_array is not None:
+        return Standardized(Dense((A.dense_array - mean) / scale), mean, scale)
+    # Norms that follow from the moments; with weights these say nothing of them.
+    norms = jnp.sqrt(n * square) / scale if weights is None else None
+    scaled = A.divide_columns(scale, norms)
     if with_mean is False:
-        return Standardized(base, mean, scale)
-    norms = jnp.sqrt(n * variance) / scale if with_mean is True and square is not None else None
-    return Standardized(Centred(base, mean / scale, jnp.ones(n, A.dtype), norms), mean, scale)
-
-
-def _matvec(x: Array, A: LinearOperator, scale: Array) -> Array:
-    return A.matvec(x / scale)
-
-
-def _rmatvec(r: Array, A: LinearOperator, scale: Array) -> Array:
-    return A.rmatvec(r) / scale
+        return Standardized(scaled, mean, scale)
+    is_centred = with_mean is True and weights is None
+    norms = jnp.sqrt(n * variance) / scale if is_centred else None
+    return Standardized(Centred(scaled, mean / scale, jnp.ones(n, A.dtype), norms), mean, scale)
 
 
 def _outer(u: Array, v: Array) -> Array:

@@ -100,20 +100,17 @@ class SparseMatrix(Design):
         """``A^T r``, from (n,) to (d,), or from (n, c) to (d, c). Cost: nnz c."""
         return self.by_column.dot(r)
 
-    def squared(self, weights: Array | None = None) -> Array:
-        """``sum_i w_i A_ij^2`` for each column j, (d,); weights w (n,), or None for ones. Cost:
-        nnz."""
-        part = self.by_column
-        weights = jnp.ones(self.shape[:1], self.dtype) if weights is None else weights
-        return dataclasses.replace(part, values=part.values**2).dot(weights)
+    def squared(self, weights: Array) -> Array:
+        """``sum_i weights_i A_ij^2`` for all j, (d,). Cost: nnz."""
+        return self.by_column.squared().dot(weights)
 
-    def column_norms(self) -> Array:
-        """Euclidean norms of the columns, (d,). Cost: nnz."""
-        return jnp.sqrt(self.squared())
+    divides_columns = True
 
-    def scale_columns(self, factors: Array) -> "SparseMatrix":
-        """The matrix with each column times its factor, (d,)."""
-        by_row, by_column = self.by_row, self.by_column
+    def divide_columns(self, divisors: Array, norms: Array | None) -> "SparseMatrix":
+        """The matrix with each column divided by its number."""
+        factors = 1 / divisors
+        by_row = self.by_row
+        by_column = self.by_column
         in_rows = by_row.values * factors.at[by_row.indices].get(mode="fill", fill_value=1)
         in_columns = by_column.values * factors[by_column.rows][:, None]
         return SparseMatrix(
@@ -129,12 +126,7 @@ class SparseMatrix(Design):
 
     def row_norms(self) -> Array:
         """Euclidean norms of the rows, (n,). Cost: nnz."""
-        part = self.by_row
-        return jnp.sqrt(
-            dataclasses.replace(part, values=part.values**2).dot(
-                jnp.ones(self.shape[1:], self.dtype)
-            )
-        )
+        return jnp.sqrt(self.by_row.squared().dot(jnp.ones(self.shape[1], self.dtype)))
 
     def columns(self, indices: Array) -> Array:
         """``A_F^T``: the columns at ``indices`` (k_max,), dense, as rows (k_max, n); 0 where an

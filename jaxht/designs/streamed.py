@@ -142,10 +142,6 @@ class Streamed(Design):
         """Euclidean norms of the rows, (n,). Cost: a pass."""
         return self._map(lambda chunk: jnp.linalg.norm(chunk, axis=1)).reshape(-1)[: self.shape[0]]
 
-    def column_norms(self) -> Array:
-        """Euclidean norms of the columns, (d,). Cost: a pass."""
-        return jnp.sqrt(self.squared(jnp.ones(self.shape[0], self.dtype)))
-
     def _matvec(self, x: Array) -> Array:
         def on_device(rows: Array) -> Array:
             parts = self._map(lambda chunk: matmul(rows, chunk.T))  # (chunks, ..., b)
