@@ -421,7 +421,7 @@ def test_two_products_side_by_side():
 
 
 def test_the_thread_ends_when_nobody_asks(monkeypatch):
-    monkeypatch.setattr(reading, "IDLE", 0.02)
+    monkeypatch.setattr(reading, "IDLE_SECONDS", 0.02)
     A = jaxht.stream(matrix(), chunk_bytes=chunk_bytes(40))
     for _ in range(3):
         check_products(A, matrix())

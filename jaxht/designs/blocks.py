@@ -15,7 +15,7 @@ from jaxht._typing import Array, ArrayDType
 from jaxht.designs.chunks import Chunks, num_chunks
 from jaxht.designs.dense import Dense
 from jaxht.designs.design import Design
-from jaxht.designs.sparse import GATHER_FACTOR, SparseMatrix, read_entries
+from jaxht.designs.sparse import SparseMatrix, may_gather, read_entries
 from jaxht.designs.stacked import positions_within
 
 
@@ -102,7 +102,8 @@ class Blocks(Design):
     @property
     def shape(self) -> tuple[int, int]:
         """(n, d)."""
-        (R, C), (m, p) = self.grid, self.blocks.shape[-2:]
+        R, C = self.grid
+        m, p = self.blocks.shape[-2:]
         return R * m, C * p
 
     @property
@@ -114,10 +115,7 @@ class Blocks(Design):
         """As of the design that the blocks are; padding counts."""
         if isinstance(self.blocks, Dense):
             return True
-        return (
-            k_max is not None
-            and k_max * self.shape[0] <= GATHER_FACTOR * self.blocks.by_row.values.size
-        )
+        return k_max is not None and may_gather(k_max * self.shape[0], self.blocks.by_row)
 
     def matvec(self, x: Array) -> Array:
         """``A x``, from (d,) to (n,), or from (d, c) to (n, c)."""
@@ -251,7 +249,8 @@ def _own(grid: tuple[int, int], spec: NamedSharding) -> tuple[tuple[int, int], t
             for index in spec.addressable_devices_indices_map(grid).values()
         ]
     )
-    corner, last = places.min(axis=0), places.max(axis=0)
+    corner = places.min(axis=0)
+    last = places.max(axis=0)
     counts = last - corner + 1
     if len(np.unique(places, axis=0)) != counts.prod():
         raise ValueError(

@@ -86,7 +86,8 @@ def _by_columns(product: Callable[[Any, Array], Array], A: Coded, u: Array) -> A
     """A product with a vector, or with the columns of a matrix, in the dtype that holds the numbers
     of both."""
     dtype = jnp.result_type(A.fill, u)
-    A, u = replace(A, fill=A.fill.astype(dtype)), u.astype(dtype)
+    A = replace(A, fill=A.fill.astype(dtype))
+    u = u.astype(dtype)
     return product(A, u[:, None])[:, 0] if u.ndim == 1 else product(A, u)
 
 
@@ -134,7 +135,8 @@ def _product(plain: Callable[[Any, Array], Array], primal: Callable[[Any, Array]
 
     @functools.partial(product.defjvp, symbolic_zeros=True)
     def jvp(primals: tuple, tangents: tuple) -> tuple[Array, Any]:
-        (A, u), (dA, du) = primals, tangents
+        A, u = primals
+        dA, du = tangents
         terms = []  # of `jax.linearize`, since JAX 0.7 cannot transpose a loop of a rule as it is
         if not isinstance(du, SymbolicZero):
             terms.append(jax.linearize(lambda u: plain(A, u), u)[1](du))

@@ -16,8 +16,9 @@ from jaxht._typing import Array
 
 # In a product, a chunk costs as much as about this many of its slots: its sum is written, read and
 # scattered.
-CHUNK_COST = 2.5
-WIDTHS = (1, 2, 4, 8)  # slots a chunk; wider ones were no faster
+CHUNK_COST_IN_SLOTS = 2.5
+# Slots of a chunk; wider ones were no faster.
+CHUNK_WIDTHS = (1, 2, 4, 8)
 
 
 @pytree
@@ -57,23 +58,23 @@ class Chunks:
         """From the coordinates of the entries, ordered by row, and ``shape = (m, p)``: arrays of
         the host.
 
-        ``sizes`` are the numbers of chunks of each of WIDTHS; by default, those that the matrix
+        ``sizes`` are the numbers of chunks of each of CHUNK_WIDTHS; by default, those that the matrix
         needs.
         """
         counts = np.bincount(rows, minlength=shape[0])
         sizes = num_chunks(counts) if sizes is None else sizes
-        best = np.argmin((np.asarray(WIDTHS) + CHUNK_COST) * sizes)
-        width, total = WIDTHS[best], round_up(int(sizes[best]))
+        best = np.argmin((np.asarray(CHUNK_WIDTHS) + CHUNK_COST_IN_SLOTS) * sizes)
+        width = CHUNK_WIDTHS[best]
+        total = round_up(int(sizes[best]))
         chunks = -(-counts // width)
         # An entry moves up by the padding of all rows before its own.
         before = np.cumsum(width * chunks - counts) - (width * chunks - counts)
         slots = np.arange(len(rows)) + before[rows]
         size = width * total
-        padded_values, padded_indices = (
-            np.zeros(size, values.dtype),
-            np.full(size, shape[1], np.int32),
-        )
-        padded_values[slots], padded_indices[slots] = values, indices
+        padded_values = np.zeros(size, values.dtype)
+        padded_values[slots] = values
+        padded_indices = np.full(size, shape[1], np.int32)
+        padded_indices[slots] = indices
         num_padding = total - int(np.sum(chunks))
         rows = np.repeat(np.arange(shape[0], dtype=np.int32), chunks)
         return cls(
@@ -94,8 +95,8 @@ class Chunks:
 
 
 def num_chunks(counts: np.ndarray) -> np.ndarray:
-    """Of a matrix with that many entries in each row the number of chunks of each of WIDTHS."""
-    return np.array([np.sum(-(-counts // width)) for width in WIDTHS])
+    """Of a matrix with that many entries in each row the number of chunks of each of CHUNK_WIDTHS."""
+    return np.array([np.sum(-(-counts // width)) for width in CHUNK_WIDTHS])
 
 
 def round_up(size: int) -> int:
@@ -114,7 +115,8 @@ def _dot(M: Chunks, u: Array) -> Array:
 
 @functools.partial(_dot.defjvp, symbolic_zeros=True)
 def _dot_jvp(primals: tuple[Chunks, Array], tangents: tuple[Chunks, Array]) -> tuple[Array, Any]:
-    (M, u), (dM, du) = primals, tangents
+    M, u = primals
+    dM, du = tangents
     terms = [] if isinstance(du, SymbolicZero) else [_multiply(M, du)]
     if not isinstance(dM.values, SymbolicZero):
         terms.append(_multiply(dataclasses.replace(M, values=dM.values), u))

@@ -38,7 +38,9 @@ TABLES = [
     for code in (2, 0, 1)
 ]
 
-ALIGNMENT = 64  # of arrays of NumPy that JAX takes on a CPU as they are, without a copy
+# Markers are read from a file in blocks of at most so many bytes.
+MAX_BYTES_READ = 2**24
+ALIGNMENT = 64  # bytes, of arrays of NumPy that JAX takes on a CPU as they are, without a copy
 
 
 @pytree
@@ -134,7 +136,8 @@ class Genotypes(blockwise.Coded):
 
         Cost: a pass over the bytes, and a copy of them.
         """
-        data, width = np.asarray(data), -(-num_samples // 4)
+        data = np.asarray(data)
+        width = -(-num_samples // 4)
         if data.ndim != 2 or data.dtype != np.uint8 or data.shape[1] != width:
             raise ValueError(
                 f"data must be uint8 of shape (d, {width}) for {num_samples} samples; got {data.dtype} {data.shape}"
@@ -153,8 +156,10 @@ class Genotypes(blockwise.Coded):
         n, d = shape
         if n < 1 or d < 1:
             raise ValueError(f"calls must have shape (n, d) with n, d >= 1; got {shape}")
-        width, used = 4 * -(-n // CALLS), -(-n // 4)
-        counts, block = np.empty((3, d), np.int32), max(1, 2**24 // width)
+        width = 4 * -(-n // CALLS)
+        used = -(-n // 4)
+        counts = np.empty((3, d), np.int32)
+        block = max(1, MAX_BYTES_READ // width)
         room = np.empty(d * width + ALIGNMENT, np.uint8)
         data = room[-room.ctypes.data % ALIGNMENT :][: d * width].reshape(d, width)
         data[:, used:] = 255
@@ -313,6 +318,7 @@ def _field(words: Array, p: int, dtype: ArrayDType) -> Array:
 def _decode(words: Array, p: Any, fill: Array) -> Array:
     """The p-th calls of words, as numbers."""
     codes = words >> jnp.asarray(2 * p, jnp.int32)
-    high, low = (codes & 2) != 0, (codes & 1) != 0
+    high = (codes & 2) != 0
+    low = (codes & 1) != 0
     none, one, two = (jnp.asarray(value, fill.dtype) for value in (0, 1, 2))
     return jnp.where(high, jnp.where(low, none, one), jnp.where(low, fill, two))

@@ -76,7 +76,8 @@ class Integers(blockwise.Coded):
             raise ValueError(
                 f"missing must be an int other than 0, or None; got {describe(missing)}"
             )
-        array, ones = jnp.asarray(array), jnp.ones(array.shape[1], jnp.result_type(dtype))
+        array = jnp.asarray(array)
+        ones = jnp.ones(array.shape[1], jnp.result_type(dtype))
         A = cls(array, ones, ones, missing)
 
         def body(first: Array, new: Array, sums: tuple[Array, ...]) -> tuple[Array, ...]:

@@ -63,7 +63,8 @@ class MatrixDesign(Design):
     def adjoint(self, r: Array) -> Product:
         """With entries, ``sum_i r_i A_i`` known by its products. Cost of a product: n for each
         column."""
-        (m, p), (rows, columns) = self.matrix_shape, self._places
+        m, p = self.matrix_shape
+        rows, columns = self._places
 
         def forward(W: Array) -> Array:
             images = r[:, None] * jnp.take(W, columns, axis=0)

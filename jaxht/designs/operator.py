@@ -13,6 +13,9 @@ from jaxht._repr import describe
 from jaxht._typing import Array, ArrayDType
 from jaxht.designs.design import Design
 
+# Rows or columns that are computed at a time.
+UNITS_AT_A_TIME = 64
+
 
 @pytree
 class LinearOperator(Design):
@@ -118,32 +121,33 @@ class LinearOperator(Design):
 
     def row_norms(self) -> Array:
         """Euclidean norms of the rows, (n,). Cost: n products."""
-        n, dtype = self.shape[0], self.dtype
+        n = self.shape[0]
 
         def norm(i: Array) -> Array:
-            return jnp.linalg.norm(self.rmatvec((jnp.arange(n) == i).astype(dtype)))
+            return jnp.linalg.norm(self.rmatvec((jnp.arange(n) == i).astype(self.dtype)))
 
-        return lax.map(norm, jnp.arange(n), batch_size=_BLOCK)
+        return lax.map(norm, jnp.arange(n), batch_size=UNITS_AT_A_TIME)
 
     def columns(self, indices: Array) -> Array:
         """``A_F^T``: the columns at ``indices`` (k_max,) as rows (k_max, n), 0 where one is d.
         Cost: k_max products."""
-        d, dtype = self.shape[1], self.dtype
-        every = lax.iota(indices.dtype, d)
+        every = lax.iota(indices.dtype, self.shape[1])
         return lax.map(
-            lambda j: self.matvec((every == j).astype(dtype)), indices, batch_size=_BLOCK
+            lambda j: self.matvec((every == j).astype(self.dtype)),
+            indices,
+            batch_size=UNITS_AT_A_TIME,
         )
 
     def squared(self, weights: Array) -> Array:
         """``sum_i weights_i A_ij^2`` for all j, (d,): the diagonal of ``A^T diag(weights) A``.
         Cost: d products."""
-        d, dtype = self.shape[1], weights.dtype
+        d = self.shape[1]
 
         def entry(j: Array) -> Array:
-            column = self.matvec((jnp.arange(d) == j).astype(dtype))
+            column = self.matvec((jnp.arange(d) == j).astype(weights.dtype))
             return jnp.vdot(weights, column**2)
 
-        return lax.map(entry, jnp.arange(d), batch_size=_BLOCK)
+        return lax.map(entry, jnp.arange(d), batch_size=UNITS_AT_A_TIME)
 
     def column_norms(self) -> Array:
         """Euclidean norms of the columns, (d,): as given, else at the cost of d products."""
@@ -198,14 +202,23 @@ def _check(A: LinearOperator) -> None:
         _check_adjoint(A)
 
 
+# Of a random test, relative: far above rounding, also of products in half of single precision, far
+# below a mistake.
+LINEARITY_RTOL = 1e-2
+ROUNDING_RELATIVE_TO_NORMS = 1e-5
+
+
 def _check_adjoint(A: LinearOperator) -> None:
-    rng, (n, d) = np.random.default_rng(0), A.shape
+    rng = np.random.default_rng(0)
+    n, d = A.shape
 
     def apply(function: Callable[[Array], Array], v: np.ndarray) -> Any:
         image = function(jnp.asarray(v, A.dtype))
         return image if isinstance(image, jax.core.Tracer) else np.asarray(image, np.float64)
 
-    x, z, noise = rng.normal(size=d), rng.normal(size=d), rng.normal(size=n)
+    x = rng.normal(size=d)
+    z = rng.normal(size=d)
+    noise = rng.normal(size=n)
     image = apply(A.matvec, x)
     if isinstance(image, jax.core.Tracer) or not np.all(np.isfinite(image)):
         return
@@ -213,23 +226,19 @@ def _check_adjoint(A: LinearOperator) -> None:
     size = np.linalg.norm(image)
     r = image + size / np.sqrt(n) * noise
     back = apply(A.rmatvec, r)
-    if abs(image @ r - x @ back) <= TOLERANCE * size**2 + ROUNDING * np.linalg.norm(
-        x
-    ) * np.linalg.norm(back):
+    rounding = ROUNDING_RELATIVE_TO_NORMS * np.linalg.norm(x) * np.linalg.norm(back)
+    if abs(image @ r - x @ back) <= LINEARITY_RTOL * size**2 + rounding:
         return
-    other, both = apply(A.matvec, z), apply(A.matvec, x + 2 * z)
-    if not np.linalg.norm(both - image - 2 * other) <= TOLERANCE * (size + np.linalg.norm(other)):
+    other = apply(A.matvec, z)
+    both = apply(A.matvec, x + 2 * z)
+    gap = np.linalg.norm(both - image - 2 * other)
+    if not gap <= LINEARITY_RTOL * (size + np.linalg.norm(other)):
         raise ValueError(
             "product must be linear in x; got A(x + 2 z) other than A x + 2 A z: check=False skips this"
         )
     raise ValueError(
         "adjoint must be that of product; got r'A x other than x'A^T r: check=False skips this"
     )
-
-
-# Of a random test, relative: far above rounding, also of products in half of single precision, far
-# below a mistake.
-TOLERANCE, ROUNDING = 1e-2, 1e-5
 
 
 def _select_rows(x: Array, A: LinearOperator, indices: Array) -> Array:
@@ -246,7 +255,3 @@ def _multiply_divided(x: Array, A: LinearOperator, divisors: Array) -> Array:
 
 def _divide_adjoint(r: Array, A: LinearOperator, divisors: Array) -> Array:
     return A.rmatvec(r) / divisors
-
-
-# Rows or columns that are computed at a time.
-_BLOCK = 64

@@ -64,12 +64,12 @@ def read_bed(path: Any, dtype: ArrayDType = float) -> Bed:
     stem = Path(path)
     stem = stem.with_suffix("") if stem.suffix == ".bed" else stem
     files = {kind: stem.with_name(f"{stem.name}.{kind}") for kind in ("bed", "fam", "bim")}
-    (samples,), (markers, counted) = (
-        _read_columns(files["fam"], [1]),
-        _read_columns(files["bim"], [1, 4]),
-    )
-    n, d = len(samples), len(markers)
-    width, size = -(-n // 4), files["bed"].stat().st_size
+    (samples,) = _read_columns(files["fam"], [1])
+    markers, counted = _read_columns(files["bim"], [1, 4])
+    n = len(samples)
+    d = len(markers)
+    width = -(-n // 4)
+    size = files["bed"].stat().st_size
     needed = len(HEADER) + d * width
     with files["bed"].open("rb") as file:
         header = file.read(len(HEADER))

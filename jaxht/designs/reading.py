@@ -26,12 +26,15 @@ Fill = Callable[[np.ndarray], None]
 # Bytes of a chunk by default: on CPUs, where those of a cursor stay in the caches and OpenBLAS
 # multiplies one on one core, as the other reads; on other devices; and at most, for as many rows as
 # a product should have to be efficient.
-SMALL, LARGE, LARGEST, MIN_ROWS = 2**20, 2**24, 2**26, 16
+CHUNK_BYTES_ON_CPU = 2**20
+CHUNK_BYTES_ON_DEVICE = 2**24
+MAX_CHUNK_BYTES = 2**26
+MIN_CHUNK_ROWS = 16
 # Of a cursor: one chunk that is multiplied, or copied to the device, one that is ready, one that is
 # being read.
 BUFFERS = 3
-# Seconds after which a cursor that nobody asks ends, and gives its buffers back.
-IDLE = 30.0
+# A cursor that nobody asks ends after this time, and gives its buffers back.
+IDLE_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
@@ -76,7 +79,9 @@ class ArrayRows:
     """Rows of what can be sliced: an array of NumPy, Zarr or h5py."""
 
     def __init__(self, array: Any) -> None:
-        self.array, self.shape, self.dtype = array, tuple(array.shape), np.dtype(array.dtype)
+        self.array = array
+        self.shape = tuple(array.shape)
+        self.dtype = np.dtype(array.dtype)
         first, *_ = getattr(array, "chunks", None) or (1,)
         self.band = first if isinstance(first, int) else 1  # those of Dask may differ in length
 
@@ -102,12 +107,10 @@ class FileRows:
     band = 1
 
     def __init__(self, array: np.memmap) -> None:
-        self.path, self.offset, self.shape, self.dtype = (
-            str(array.filename),
-            array.offset,
-            array.shape,
-            array.dtype,
-        )
+        self.path = str(array.filename)
+        self.offset = array.offset
+        self.shape = array.shape
+        self.dtype = array.dtype
         self.row_bytes = self.shape[1] * self.dtype.itemsize
 
     def begin(self, row: int) -> Fill:
@@ -161,25 +164,26 @@ class PieceRows:
         self, pieces: Callable[[], Iterator[Any]], shape: tuple[int, int] | None, dtype: Any = None
     ) -> None:
         if shape is None or dtype is None:  # a pass finds what is not known
-            rows, columns = 0, 0
-            dtypes: list[np.dtype] = []
+            rows = 0
+            columns = 0
+            dtypes: set[np.dtype] = set()
             for piece in map(_as_array, pieces()):
-                rows, columns, dtypes = (
-                    rows + len(piece),
-                    piece.shape[1],
-                    [*dtypes[:64], piece.dtype],
-                )
+                rows += len(piece)
+                columns = piece.shape[1]
+                dtypes.add(piece.dtype)
                 if shape is not None:
                     break
-            shape, dtype = (
-                shape or (rows, columns),
-                np.result_type(*dtypes) if dtypes else np.dtype(float),
-            )
-        self.pieces, self.shape, self.dtype = pieces, shape, np.dtype(dtype)
+            shape = shape or (rows, columns)
+            dtype = np.result_type(*dtypes) if dtypes else float
+        self.pieces = pieces
+        self.shape = shape
+        self.dtype = np.dtype(dtype)
 
     def begin(self, row: int) -> Fill:
         """From the first piece on, past the rows before."""
-        (n, d), pieces, piece = self.shape, iter(self.pieces()), np.empty((0, self.shape[1]))
+        n, d = self.shape
+        pieces = iter(self.pieces())
+        piece = np.empty((0, d))
 
         def advance(out: np.ndarray | None, count: int) -> None:
             nonlocal piece
@@ -195,7 +199,8 @@ class PieceRows:
                 size = min(len(piece), count - filled)
                 if out is not None:
                     out[filled : filled + size] = piece[:size]
-                piece, filled = piece[size:], filled + size
+                piece = piece[size:]
+                filled += size
 
         advance(None, row)
 
@@ -296,17 +301,19 @@ class Reader:
         chunk_rows: int,
         on_progress: Callable[[Reading], None] | None,
     ) -> None:
-        self.source, self.dtype, self.chunk_rows, self.on_progress = (
-            source,
-            np.dtype(dtype),
-            chunk_rows,
-            on_progress,
-        )
+        self.source = source
+        self.dtype = np.dtype(dtype)
+        self.chunk_rows = chunk_rows
+        self.on_progress = on_progress
         self.num_chunks = -(-source.shape[0] // chunk_rows)
-        self.lock, self.cursors, self.closed = threading.Lock(), list[_Cursor](), False
-        self.num_rows = self.num_passes = 0
+        self.lock = threading.Lock()
+        self.cursors: list[_Cursor] = []
+        self.closed = False
+        self.num_rows = 0
+        self.num_passes = 0
         self.signals: tuple[int, int] | None = None
-        self.wakeup_fd, self.interrupted = -1, False
+        self.wakeup_fd = -1
+        self.interrupted = False
         READERS.add(self)
 
     def chunk(self, number: Any) -> np.ndarray:
@@ -347,7 +354,8 @@ class Reader:
         programs."""
         with self.lock:
             self._check_open()
-        (n, d), places = self.source.shape, np.asarray(indices)
+        n, d = self.source.shape
+        places = np.asarray(indices)
         rows, inverse = np.unique(places, return_inverse=True)
         found = np.zeros((len(rows), d), self.dtype)
         inside = rows < n
@@ -426,7 +434,8 @@ class _Cursor:
     """A thread that reads one chunk after the other, as far ahead as it has buffers."""
 
     def __init__(self, reader: Reader, number: int) -> None:
-        self.reader, self.number = reader, number
+        self.reader = reader
+        self.number = number
         self.ready: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self.free: queue.SimpleQueue[Any] = queue.SimpleQueue()
         for _ in range(BUFFERS):
@@ -448,11 +457,12 @@ class _Cursor:
         self.free.put(_END)
 
     def _read(self, number: int) -> None:
-        reader, fill = self.reader, None
+        reader = self.reader
+        fill = None
         try:
             while True:
                 try:
-                    buffer = self.free.get(timeout=IDLE)
+                    buffer = self.free.get(timeout=IDLE_SECONDS)
                 except queue.Empty:
                     with reader.lock:
                         if reader.closed:
@@ -482,14 +492,16 @@ class _Lease:
     object."""
 
     def __init__(self, buffer: np.ndarray, free: "queue.SimpleQueue[Any]") -> None:
-        self.buffer, self.free = buffer, free
+        self.buffer = buffer
+        self.free = free
         self.__array_interface__ = buffer.__array_interface__
 
     def __del__(self) -> None:
         self.free.put(self.buffer)
 
 
-_NEW, _END = object(), object()
+_NEW = object()
+_END = object()
 READERS: weakref.WeakSet[Reader] = weakref.WeakSet()
 
 
@@ -538,8 +550,10 @@ def make_reader(
     n, d = rows.shape
     row_bytes = d * dtype.itemsize
     if chunk_bytes is None:
-        usual = SMALL if jax.default_backend() == "cpu" else LARGE
-        chunk_bytes = min(max(usual, max(MIN_ROWS, rows.band) * row_bytes), LARGEST)
+        on_cpu = jax.default_backend() == "cpu"
+        usual = CHUNK_BYTES_ON_CPU if on_cpu else CHUNK_BYTES_ON_DEVICE
+        least = max(MIN_CHUNK_ROWS, rows.band) * row_bytes
+        chunk_bytes = min(max(usual, least), MAX_CHUNK_BYTES)
     chunk_rows = max(1, chunk_bytes // row_bytes)
     whole_bands = chunk_rows // rows.band * rows.band
     return Reader(rows, dtype, min(n, whole_bands or chunk_rows), on_progress)

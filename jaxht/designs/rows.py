@@ -11,8 +11,11 @@ from jaxht._typing import Array, ArrayDType, Numeric
 from jaxht.designs.chunks import Chunks, take
 from jaxht.designs.design import Design
 
-# Chunks that are read together: at least MIN_CHUNKS, and as many as ROWS rows have, with a margin.
-MIN_CHUNKS, ROWS, MARGIN = 32, 64, 1.25
+# A block of a product has at least MIN_CHUNKS_IN_BLOCK chunks, and as many as ROWS_IN_BLOCK rows of
+# mean length have, times CHUNKS_MARGIN.
+MIN_CHUNKS_IN_BLOCK = 32
+ROWS_IN_BLOCK = 64
+CHUNKS_MARGIN = 1.25
 
 
 @pytree
@@ -88,9 +91,11 @@ class SparseRows(Design):
     ) -> Array:
         """``start`` after ``add(product, values, columns, row)`` for each block; row is b beyond
         the last chunk."""
-        b, num_chunks = self.shape[0], len(self.by_row.rows)
-        # Mostly, as many as ROWS rows drawn at random fit into one block.
-        size = max(MIN_CHUNKS, min(b, ROWS) * math.ceil(MARGIN * num_chunks / self.by_row.num_rows))
+        b = self.shape[0]
+        num_chunks = len(self.by_row.rows)
+        # Mostly, as many as ROWS_IN_BLOCK rows drawn at random fit into one block.
+        chunks_of_row = math.ceil(CHUNKS_MARGIN * num_chunks / self.by_row.num_rows)
+        size = max(MIN_CHUNKS_IN_BLOCK, min(b, ROWS_IN_BLOCK) * chunks_of_row)
         shift = jnp.append(self.first, 0) - jnp.insert(self.ends, 0, 0)
 
         def add_block(block: Numeric, product: Array) -> Array:

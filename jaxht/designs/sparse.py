@@ -15,8 +15,8 @@ from jaxht.designs.chunks import Chunks
 from jaxht.designs.design import Design
 from jaxht.designs.rows import SparseRows
 
-# A refit gathers dense columns if they take at most this many times the memory of A.
-GATHER_FACTOR = 4
+# A refit gathers dense columns if they have at most so many numbers for each stored one of A.
+MAX_GATHERED_PER_STORED = 4
 
 
 @pytree
@@ -87,10 +87,8 @@ class SparseMatrix(Design):
         return self.by_row.values.dtype
 
     def gathers(self, k_max: int | None) -> bool:
-        """Whether k_max dense columns take at most GATHER_FACTOR times the memory of A."""
-        return (
-            k_max is not None and k_max * self.shape[0] <= GATHER_FACTOR * self.by_row.values.size
-        )
+        """Whether k_max dense columns take at most MAX_GATHERED_PER_STORED times the memory of A."""
+        return k_max is not None and may_gather(k_max * self.shape[0], self.by_row)
 
     def matvec(self, x: Array) -> Array:
         """``A x``, from (d,) to (n,), or from (d, c) to (n, c). Cost: nnz c."""
@@ -135,7 +133,8 @@ class SparseMatrix(Design):
         The indices below d must differ from each other. Cost: a scatter of all entries, most of
         which it drops.
         """
-        (n, d), num = self.shape, len(indices)
+        n, d = self.shape
+        num = len(indices)
         # Position of each column in F; num, out of range, for those not in F, and for d.
         position = (
             jnp.full(d, num, jnp.int32)
@@ -145,6 +144,11 @@ class SparseMatrix(Design):
         part = self.by_column
         zeros = jnp.zeros((num, n), self.dtype)
         return zeros.at[position[part.rows][:, None], part.indices].set(part.values, mode="drop")
+
+
+def may_gather(size: int, by_row: Chunks) -> bool:
+    """Whether a refit should gather dense columns of so many numbers."""
+    return size <= MAX_GATHERED_PER_STORED * by_row.values.size
 
 
 def read_entries(A: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, tuple[int, int]]:
@@ -161,13 +165,17 @@ def read_entries(A: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, tuple[int,
         values = values.astype(jnp.result_type(float))
     inside = (rows < n) & (columns < d)
     if not np.all(inside):
-        rows, columns, values = rows[inside], columns[inside], values[inside]
+        rows = rows[inside]
+        columns = columns[inside]
+        values = values[inside]
     places = rows.astype(np.int64) * d + columns
     if np.any(places[1:] <= places[:-1]):
         order = np.argsort(places, kind="stable")
-        places, values = places[order], values[order]
+        places = places[order]
+        values = values[order]
         first = np.flatnonzero(np.diff(places, prepend=-1))
-        places, values = places[first], np.add.reduceat(values, first)
+        places = places[first]
+        values = np.add.reduceat(values, first)
     return (places // d).astype(np.int32), (places % d).astype(np.int32), values, (n, d)
 
 
@@ -184,11 +192,13 @@ def _read_stored(A: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     if (
         ndim == 2 and getattr(A, "n_batch", None) == 0 and getattr(A, "n_dense", None) == 0
     ):  # BCOO or BCSR
-        values, indices = np.asarray(A.data), np.asarray(A.indices)
+        values = np.asarray(A.data)
+        indices = np.asarray(A.indices)
         if not hasattr(A, "indptr"):
             return indices[:, 0], indices[:, 1], values
         counts = np.diff(np.asarray(A.indptr))
-        rows, stored = np.repeat(np.arange(len(counts)), counts), int(np.sum(counts))
+        rows = np.repeat(np.arange(len(counts)), counts)
+        stored = int(np.sum(counts))
         return rows, indices[:stored], values[:stored]
     raise ValueError(
         "A must be a matrix of shape (n, d) of scipy.sparse, or a BCOO or BCSR of jax.experimental.sparse without "

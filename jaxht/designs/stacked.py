@@ -62,7 +62,8 @@ class Stacked(Design):
 
     def columns(self, indices: Array) -> Array:
         """The columns at ``indices`` (k_max,) as rows (k_max, n); 0 where an index is d."""
-        columns, first = jnp.zeros((len(indices), self.shape[0]), self.dtype), 0
+        columns = jnp.zeros((len(indices), self.shape[0]), self.dtype)
+        first = 0
         for part, width in zip(self.parts, self.widths, strict=True):
             columns += part.columns(positions_within(indices, first, width))
             first += width

@@ -181,7 +181,8 @@ class Streamed(Design):
     def _sum(self, function: Callable[[Array, Array], Array], along: Array) -> Array:
         """The sum of ``function(chunk, part)`` over the chunks, with the part of ``along`` (n, ...)
         at its rows."""
-        m, b = self.reader.num_chunks, self.reader.chunk_rows
+        m = self.reader.num_chunks
+        b = self.reader.chunk_rows
         padded = jnp.pad(along, [(0, m * b - along.shape[0]), *[(0, 0)] * (along.ndim - 1)])
         parts = padded.reshape(m, b, *along.shape[1:])
 

@@ -110,7 +110,8 @@ def inverse_cholesky(x: Array) -> Array:
 
 @inverse_cholesky.defjvp
 def _inverse_cholesky_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
-    (x,), (x_dot,) = primals, tangents
+    (x,) = primals
+    (x_dot,) = tangents
     half = inverse_cholesky(x)
     # d(L) = L phi(L^-1 dx L^-T), where phi takes the lower half and half of the diagonal.
     change = matmul(matmul(half, x_dot), half.T)

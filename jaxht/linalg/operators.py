@@ -41,7 +41,9 @@ class SymmetricOperator:
     def __init__(
         self, product: Callable[[Array], Array], shape: tuple[int, ...], dtype: ArrayDType
     ) -> None:
-        self.product, self.shape, self.dtype = product, shape, dtype
+        self.product = product
+        self.shape = shape
+        self.dtype = dtype
 
     def __call__(self, v: Array) -> Array:
         """``B v``."""

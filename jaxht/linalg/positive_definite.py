@@ -32,7 +32,8 @@ def inverse(x: Array) -> Array:
 
 @inverse.defjvp
 def _inverse_jvp(primals: tuple, tangents: tuple) -> tuple:
-    (x,), (x_dot,) = primals, tangents
+    (x,) = primals
+    (x_dot,) = tangents
     sigma = inverse(x)
     return sigma, -matmul(matmul(sigma, x_dot), sigma)
 

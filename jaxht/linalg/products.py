@@ -108,8 +108,10 @@ class Factored(Arithmetic):
     @classmethod
     def zeros(cls, shape: tuple[int, ...], k_max: int, dtype: ArrayDType) -> "Factored":
         """The zero matrix of shape (m, n), with k_max columns in each factor."""
-        (m, n), k = shape, k_max
-        return cls(jnp.zeros((m, k), dtype), jnp.zeros(k, dtype), jnp.zeros((n, k), dtype))
+        m, n = shape
+        U = jnp.zeros((m, k_max), dtype)
+        V = jnp.zeros((n, k_max), dtype)
+        return cls(U, jnp.zeros(k_max, dtype), V)
 
     @property
     def shape(self) -> tuple[int, int]:  # type: ignore[override]
@@ -185,12 +187,13 @@ def apply_to_columns(product: Callable[[Array], Array], x: Any) -> Array:
     return product(x)
 
 
-SHORT = 2**14  # entries; a longer vector takes more time in one reduction than in several kernels
+# A longer vector takes more time in one reduction than in several kernels.
+MAX_ENTRIES_IN_ONE_REDUCTION = 2**14
 
 
 def square_norms(x: Any, y: Any) -> tuple[Array, Array]:
     """Compute ``||x||^2`` and ``||y||^2``, of arrays in one pass. Not differentiable."""
-    if known_by_products(x) or known_by_products(y) or x.size > SHORT:
+    if known_by_products(x) or known_by_products(y) or x.size > MAX_ENTRIES_IN_ONE_REDUCTION:
         return square_norm(x), square_norm(y)
     # One reduction of two operands, which XLA does not split into several kernels as it does that
     # of one.

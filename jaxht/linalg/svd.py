@@ -178,7 +178,8 @@ def _add_matrix(found: TruncatedSVD) -> TruncatedSVD:
 def _truncated_svd_jvp(k_max: int, exact: bool, primals: tuple, tangents: tuple) -> tuple:
     """Perturbation theory: kept and dropped singular vectors mix by ``1 / (s_i^2 - s_j^2)``, i <= k
     < j."""
-    (Z, k, *_), E = primals, tangents[0]
+    Z, k, *_ = primals
+    E = tangents[0]
     found = _truncated_svd(*primals, k_max, exact)
     U, s, Vt = svd(Z)
     V = Vt.T
