@@ -70,6 +70,11 @@ class Coded(Design):
         """The same integers with other scales."""
         return replace(self, scale=self.scale * divisors)
 
+    def fill_and_scale(self, indices: Array) -> tuple[Array, Array]:
+        """``fill`` and ``scale`` of the columns at ``indices``; 1 where an index is d."""
+        fill = jnp.take(self.fill, indices, mode="fill", fill_value=1)
+        return fill, jnp.take(self.scale, indices, mode="fill", fill_value=1)
+
     def times(self, u: Array, entrywise: Entrywise = unchanged, skip: bool = False) -> Array:
         """``entrywise(A) u``, from (d, c) to (n, c), without the division by ``scale``.
 

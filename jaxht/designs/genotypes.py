@@ -185,12 +185,9 @@ class Genotypes(blockwise.Coded):
         """``A_F^T``: the columns at ``indices`` (k_max,) as rows (k_max, n); 0 where an index is d.
         Cost: n k_max."""
         words = jnp.take(self.words, indices, axis=0, mode="fill", fill_value=-1)
-        fill, scale = (
-            jnp.take(v, indices, mode="fill", fill_value=1)[:, None]
-            for v in (self.fill, self.scale)
-        )
-        calls = jnp.stack([_decode(words, p, fill) for p in range(CALLS)], axis=-1)
-        return calls.reshape(len(indices), -1)[:, : self.num_samples] / scale
+        fill, scale = self.fill_and_scale(indices)
+        calls = jnp.stack([_decode(words, p, fill[:, None]) for p in range(CALLS)], axis=-1)
+        return calls.reshape(len(indices), -1)[:, : self.num_samples] / scale[:, None]
 
     def rows(self, indices: Array) -> Integers:
         """The rows at ``indices`` (b,), unpacked, as a design (b, d); 0 where an index is n. Cost:

@@ -102,9 +102,7 @@ class Integers(blockwise.Coded):
         """``A_F^T``: the columns at ``indices`` (k_max,) as rows (k_max, n); 0 where an index is d.
         Cost: n k_max."""
         array = jnp.take(self.array, indices, axis=1, mode="fill", fill_value=0)
-        fill, scale = (
-            jnp.take(v, indices, mode="fill", fill_value=1) for v in (self.fill, self.scale)
-        )
+        fill, scale = self.fill_and_scale(indices)
         return (self._decode(array, fill) / scale).T
 
     def rows(self, indices: Array) -> "Integers":

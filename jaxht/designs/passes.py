@@ -13,7 +13,7 @@ from jaxht.designs.reading import Reader
 
 def matvec(reader: Reader, x: np.ndarray) -> np.ndarray:
     """``A x``, from (..., d) to (..., n)."""
-    lanes = x.reshape(-1, x.shape[-1])
+    lanes = _flatten_lanes(x)
     out = np.empty((len(lanes), reader.source.shape[0]), x.dtype)
     for part, chunk in reader.read():
         out[:, part] = lanes @ chunk.T
@@ -22,26 +22,25 @@ def matvec(reader: Reader, x: np.ndarray) -> np.ndarray:
 
 def rmatvec(reader: Reader, r: np.ndarray) -> np.ndarray:
     """``A^T r``, from (..., n) to (..., d)."""
-    lanes = r.reshape(-1, r.shape[-1])
-    return _sum(reader, lambda part, chunk: lanes[:, part] @ chunk).reshape(*r.shape[:-1], -1)
+    lanes = _flatten_lanes(r)
+    out = _sum(reader, lambda part, chunk: lanes[:, part] @ chunk)
+    return out.reshape(*r.shape[:-1], -1)
 
 
 def gram_product(reader: Reader, v: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """``A^T (weights * (A v))``, from (..., d) and (..., n) to (..., d)."""
     lanes = np.broadcast_shapes(v.shape[:-1], weights.shape[:-1])
-    v, weights = (
-        np.broadcast_to(a, lanes + a.shape[-1:]).reshape(-1, a.shape[-1]) for a in (v, weights)
-    )
+    v = _flatten_lanes(np.broadcast_to(v, lanes + v.shape[-1:]))
+    weights = _flatten_lanes(np.broadcast_to(weights, lanes + weights.shape[-1:]))
     out = _sum(reader, lambda part, chunk: (weights[:, part] * (v @ chunk.T)) @ chunk)
     return out.reshape(*lanes, -1)
 
 
 def squared(reader: Reader, weights: np.ndarray) -> np.ndarray:
     """``sum_i weights_i A_ij^2`` for all j, from (..., n) to (..., d)."""
-    lanes = weights.reshape(-1, weights.shape[-1])
-    return _sum(reader, lambda part, chunk: lanes[:, part] @ np.square(chunk)).reshape(
-        *weights.shape[:-1], -1
-    )
+    lanes = _flatten_lanes(weights)
+    out = _sum(reader, lambda part, chunk: lanes[:, part] @ np.square(chunk))
+    return out.reshape(*weights.shape[:-1], -1)
 
 
 def columns(reader: Reader, indices: np.ndarray) -> np.ndarray:
@@ -52,6 +51,10 @@ def columns(reader: Reader, indices: np.ndarray) -> np.ndarray:
     for part, chunk in reader.read():
         out[inside, part] = chunk.take(places[inside], axis=1).T
     return out.reshape(*indices.shape, -1)
+
+
+def _flatten_lanes(v: np.ndarray) -> np.ndarray:
+    return v.reshape(-1, v.shape[-1])
 
 
 def _sum(reader: Reader, product: Callable[[slice, np.ndarray], np.ndarray]) -> np.ndarray:
