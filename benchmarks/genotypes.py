@@ -23,7 +23,7 @@ from jax import lax
 import jaxht
 from benchmarks.timing import interleaved, peak_memory, report
 from jaxht.designs import Genotypes
-from jaxht.linalg.precision import matmul
+from jaxht.linalg.full_precision import matmul
 
 RUN, OWN, COMMON, BLOCKS = 32, 10, 7, (8, 64)
 BIOBANK, PUBLISHED = (

@@ -14,7 +14,7 @@ import scipy.sparse
 import jaxht
 from jaxht import solvers
 from jaxht.linalg.eigenvalues import random_vector
-from jaxht.linalg.precision import matmul
+from jaxht.linalg.full_precision import matmul
 from jaxht.subproblems import subproblem
 from tests.derivatives import NOT_MINIMISERS, PROBLEMS, D, K, N, compare, data, make_solver
 from tests.test_programs import solver_names

@@ -14,7 +14,7 @@ import scipy.special
 
 import jaxht
 from jaxht import LeastSquares, LocalSearch, Sparse, Status
-from jaxht.linalg.precision import matmul
+from jaxht.linalg.full_precision import matmul
 from jaxht.solvers.local_search.refitted import walk_by_refits
 from jaxht.solvers.local_search.search import RefittedSelection
 from jaxht.subproblems.quadratic_model import QuadraticModel

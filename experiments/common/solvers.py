@@ -10,8 +10,8 @@ from pydantic import AfterValidator, Field
 import jaxht
 from jaxht import ARHT, HTP, IHT, NIHT, OMP, OMPR, LeastSquares, Sparse, spectral
 from jaxht.extend import Solver
+from jaxht.linalg.full_precision import matmul
 from jaxht.linalg.lapack import eigh
-from jaxht.linalg.precision import matmul
 from jaxht.sweep import Cell, Method
 
 

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 
 from jaxht._dataclass import pytree, replace
 from jaxht._typing import Array
-from jaxht.linalg.precision import matmul
+from jaxht.linalg.full_precision import matmul
 
 __all__ = ["Subspace"]
 

@@ -16,7 +16,7 @@ from jaxht._typing import Array, ArrayDType
 from jaxht.designs import blockwise
 from jaxht.designs.blockwise import Entrywise
 from jaxht.designs.integers import Integers
-from jaxht.linalg.precision import matmul
+from jaxht.linalg.full_precision import matmul
 
 CALLS = 16  # in a word of 32 bits
 LOW = np.int32(0x55555555)  # the lower bit of each call

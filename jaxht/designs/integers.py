@@ -11,7 +11,7 @@ from jaxht._repr import describe
 from jaxht._typing import Array, ArrayDType
 from jaxht.designs import blockwise
 from jaxht.designs.blockwise import Entrywise
-from jaxht.linalg.precision import matmul
+from jaxht.linalg.full_precision import matmul
 
 # A block that is converted has at most so many rows, and so many numbers unless it has 8 rows.
 MAX_ROWS_IN_BLOCK = 256

@@ -9,7 +9,7 @@ from jaxht._dataclass import pytree
 from jaxht._typing import Array, ArrayDType
 from jaxht.designs.dense import Dense
 from jaxht.designs.design import Design
-from jaxht.linalg.precision import matmul
+from jaxht.linalg.full_precision import matmul
 
 
 @pytree

@@ -16,7 +16,7 @@ from jaxht.designs import passes
 from jaxht.designs.dense import Dense
 from jaxht.designs.design import Design
 from jaxht.designs.reading import PieceRows, Reader, Reading, make_reader
-from jaxht.linalg.precision import matmul
+from jaxht.linalg.full_precision import matmul
 
 
 @pytree

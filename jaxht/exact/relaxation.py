@@ -34,7 +34,7 @@ from optax.tree_utils import tree_where
 from jaxht._typing import Array, Leaf, Numeric
 from jaxht.constraints import SelectionConstraint, Support
 from jaxht.exact.perspective import Node, perspective_prox, spread
-from jaxht.linalg.precision import matmul
+from jaxht.linalg.full_precision import matmul
 from jaxht.objectives.dual import dual_point, dual_variables, primal_error
 from jaxht.objectives.linear_model import LinearModel
 from jaxht.solvers.pursuit import NesterovPoint

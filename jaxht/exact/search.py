@@ -34,7 +34,7 @@ from jaxht.exact.tree import (
     divide,
     fix_items,
 )
-from jaxht.linalg.precision import default_precision
+from jaxht.linalg.full_precision import default_precision
 from jaxht.objectives.objective import Objective
 from jaxht.runner import Result, solve
 

@@ -13,8 +13,8 @@ import jax
 import jax.numpy as jnp
 
 from jaxht._typing import Array
+from jaxht.linalg.full_precision import matmul
 from jaxht.linalg.lanes import lane_by_lane
-from jaxht.linalg.precision import matmul
 
 __all__ = [
     "cholesky",

@@ -6,8 +6,8 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxht._typing import Array, Numeric
+from jaxht.linalg.full_precision import matmul
 from jaxht.linalg.lapack import cholesky, solve_by_factor
-from jaxht.linalg.precision import matmul
 
 __all__ = ["cholesky_solver", "conjugate_gradients", "ratio"]
 

@@ -4,8 +4,8 @@ import jax
 import jax.numpy as jnp
 
 from jaxht._typing import Array
+from jaxht.linalg.full_precision import matmul
 from jaxht.linalg.lapack import cholesky, inverse_cholesky
-from jaxht.linalg.precision import matmul
 
 __all__ = ["inverse", "logdet", "symmetric"]
 

@@ -15,8 +15,8 @@ from jax import lax
 
 from jaxht._dataclass import as_dtype, cast_numbers, pytree
 from jaxht._typing import Array, ArrayDType, Numeric
+from jaxht.linalg.full_precision import matmul
 from jaxht.linalg.lapack import triangular_factor
-from jaxht.linalg.precision import matmul
 
 __all__ = [
     "Arithmetic",

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxht._typing import Array, Leaf, Numeric
+from jaxht.linalg.full_precision import matmul
 from jaxht.linalg.lapack import qr, svd
-from jaxht.linalg.precision import matmul
 from jaxht.linalg.products import Arithmetic, multiply
 
 __all__ = ["TruncatedSVD", "truncated_svd"]

@@ -13,8 +13,8 @@ from jaxht._checks import check_array, check_scalars, warn_of_rounding
 from jaxht._dataclass import as_dtype, cast_numbers, pytree, replace, static
 from jaxht._typing import Array, ArrayDType, Numeric
 from jaxht.designs import Design, design
+from jaxht.linalg.full_precision import matmul
 from jaxht.linalg.operators import SymmetricOperator
-from jaxht.linalg.precision import matmul
 from jaxht.linalg.products import Product, known_by_products, weighted_square
 from jaxht.objectives.losses import Loss, SquaredLoss
 from jaxht.objectives.objective import SumOverSamples, float_dtype

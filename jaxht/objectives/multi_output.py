@@ -8,7 +8,7 @@ import numpy as np
 
 from jaxht._dataclass import pytree, static
 from jaxht._typing import Array
-from jaxht.linalg.precision import matmul
+from jaxht.linalg.full_precision import matmul
 from jaxht.linalg.products import Product, apply_to_columns
 from jaxht.objectives.linear_model import LinearModel
 from jaxht.objectives.losses import SoftmaxLoss, SquaredNormLoss

@@ -10,9 +10,9 @@ from jaxht._dataclass import as_dtype, pytree, replace
 from jaxht._repr import describe
 from jaxht._typing import Array, ArrayDType, Numeric
 from jaxht.linalg.eigenvalues import SAFETY, largest_eigenvalue
+from jaxht.linalg.full_precision import matmul
 from jaxht.linalg.operators import SymmetricOperator
 from jaxht.linalg.positive_definite import inverse, logdet, symmetric
-from jaxht.linalg.precision import matmul
 from jaxht.objectives.objective import Objective, float_dtype
 
 __all__ = ["GaussianPrecision"]

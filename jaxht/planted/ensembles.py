@@ -11,8 +11,8 @@ from jax.typing import DTypeLike
 from jaxht._dataclass import pytree
 from jaxht._typing import Numeric
 from jaxht.designs import LinearOperator
+from jaxht.linalg.full_precision import matmul
 from jaxht.linalg.lapack import eigh, inverse_cholesky
-from jaxht.linalg.precision import matmul
 
 # The folds of a problem's key. ASCII words and not 0, 1, 2: `fold_in(cell_key, trial)` must never
 # meet them.

@@ -15,7 +15,7 @@ import jaxht
 from jaxht.designs import Centred
 from jaxht.exact import Certificate
 from jaxht.inference import Stability
-from jaxht.linalg.precision import default_precision
+from jaxht.linalg.full_precision import default_precision
 from jaxht.sklearn._data import (
     DTYPES,
     FORMATS,

@@ -10,7 +10,7 @@ from sklearn.covariance import EmpiricalCovariance
 from sklearn.utils.validation import validate_data
 
 import jaxht
-from jaxht.linalg.precision import default_precision
+from jaxht.linalg.full_precision import default_precision
 from jaxht.sklearn._data import DTYPES, NumpyArray, split_samples
 from jaxht.sklearn._estimator import FitProblem, Items, SparseEstimator
 

@@ -13,8 +13,8 @@ from jax import lax
 from jaxht._dataclass import pytree
 from jaxht._typing import Array, Numeric
 from jaxht.designs import Dense
+from jaxht.linalg.full_precision import matmul
 from jaxht.linalg.linear_solvers import cholesky_solver
-from jaxht.linalg.precision import matmul
 from jaxht.objectives.glm import SmoothedHinge
 from jaxht.objectives.linear_model import LinearModel
 from jaxht.subproblems.by_products import MAX_FORMED_ENTRIES, Subproblem

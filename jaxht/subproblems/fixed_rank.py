@@ -12,8 +12,8 @@ from jax import lax
 from jaxht._dataclass import pytree, static
 from jaxht._typing import Array, Numeric
 from jaxht.constraints.subspace import Subspace
+from jaxht.linalg.full_precision import matmul
 from jaxht.linalg.linear_solvers import conjugate_gradients
-from jaxht.linalg.precision import matmul
 from jaxht.linalg.products import Factored, known_by_products, multiply
 from jaxht.objectives.objective import Objective
 from jaxht.subproblems.newton import RestrictedProblem

@@ -15,10 +15,10 @@ from jax import lax
 
 from jaxht._dataclass import integer, pytree, static
 from jaxht._typing import Array, Numeric
+from jaxht.linalg.full_precision import matmul
 from jaxht.linalg.lapack import eigh
 from jaxht.linalg.linear_solvers import cholesky_solver, conjugate_gradients
 from jaxht.linalg.positive_definite import inverse, logdet, symmetric
-from jaxht.linalg.precision import matmul
 from jaxht.linalg.selection import mask_to_indices
 from jaxht.subproblems.by_products import Subproblem
 from jaxht.subproblems.newton import Refit, RestrictedProblem

@@ -10,7 +10,7 @@ from jax import lax
 from jaxht._dataclass import integer, pytree
 from jaxht._typing import Array
 from jaxht.constraints.support import Support
-from jaxht.linalg.precision import matmul
+from jaxht.linalg.full_precision import matmul
 from jaxht.objectives.linear_model import LeastSquares
 from jaxht.subproblems.by_products import Growth
 from jaxht.subproblems.columns import gather_column, ridge_per_sample, weight_by

@@ -9,9 +9,9 @@ from jax import lax
 from jaxht._typing import Array
 from jaxht.constraints.support import Support
 from jaxht.designs import Dense
+from jaxht.linalg.full_precision import matmul
 from jaxht.linalg.lapack import inverse_cholesky
 from jaxht.linalg.linear_solvers import cholesky_solver, ratio
-from jaxht.linalg.precision import matmul
 from jaxht.objectives.linear_model import LinearModel
 from jaxht.subproblems.by_products import Growth
 from jaxht.subproblems.columns import ColumnProblem, ridge_per_sample

@@ -6,7 +6,7 @@ from typing import Any
 from jaxht._typing import Array
 from jaxht.constraints.support import Support
 from jaxht.designs import Dense
-from jaxht.linalg.precision import matmul
+from jaxht.linalg.full_precision import matmul
 from jaxht.linalg.products import known_by_products
 from jaxht.subproblems.by_products import Subproblem
 from jaxht.subproblems.fixed_rank import has_vectors, restrict_to_rank

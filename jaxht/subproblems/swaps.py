@@ -10,9 +10,9 @@ from jax import lax
 
 from jaxht._dataclass import integer, pytree
 from jaxht._typing import Array, Leaf, Numeric
+from jaxht.linalg.full_precision import matmul
 from jaxht.linalg.lapack import inverse_cholesky
 from jaxht.linalg.linear_solvers import ratio
-from jaxht.linalg.precision import matmul
 from jaxht.objectives.objective import Objective
 from jaxht.subproblems.by_products import Subproblem
 from jaxht.subproblems.quadratic_model import QuadraticModel

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 import jax
 import numpy as np
 
-from jaxht.linalg.precision import default_precision
+from jaxht.linalg.full_precision import default_precision
 from jaxht.sweep.compilation import ProgramCache, Sweep, count_workers
 from jaxht.sweep.grid import CellTrials, Grid, GridCell, Value
 from jaxht.sweep.progress import COMPILING, Progress

@@ -7,8 +7,8 @@ from jaxht._dataclass import as_dtype
 from jaxht._typing import Array
 from jaxht.constraints import Support
 from jaxht.diagnostics._models import likelihood, linear_model, refuse
+from jaxht.linalg.full_precision import matmul
 from jaxht.linalg.positive_definite import inverse
-from jaxht.linalg.precision import matmul
 from jaxht.objectives.linear_model import LinearModel
 from jaxht.objectives.objective import Objective
 

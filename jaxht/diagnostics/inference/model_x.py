@@ -25,9 +25,9 @@ from jaxht._typing import Array, Numeric, PRNGKey
 from jaxht.constraints import Sparse
 from jaxht.designs import Dense
 from jaxht.diagnostics._models import linear_model, refuse
+from jaxht.linalg.full_precision import matmul
 from jaxht.linalg.lapack import eigh
 from jaxht.linalg.positive_definite import inverse
-from jaxht.linalg.precision import matmul
 from jaxht.objectives.objective import Objective
 from jaxht.runner import Result, Stop, path
 from jaxht.solvers.solver import Solver
