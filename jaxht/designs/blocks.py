@@ -235,8 +235,15 @@ def _grid(sharding: NamedSharding) -> tuple[tuple[int, int], NamedSharding]:
     """The numbers of shards of rows and columns, and the sharding of arrays with these as their
     leading axes."""
     spec = (*sharding.spec, None, None)[:2]
-    names = [() if of is None else (of,) if isinstance(of, str) else of for of in spec]
-    R, C = (math.prod(sharding.mesh.shape[name] for name in of) for of in names)
+    sizes = sharding.mesh.shape
+
+    def num_shards(names: str | tuple[str, ...] | None) -> int:
+        """The number of shards along an axis of the array that is cut by these axes of the mesh."""
+        if isinstance(names, str):
+            return sizes[names]
+        return math.prod(sizes[name] for name in names or ())
+
+    R, C = map(num_shards, spec)
     return (R, C), NamedSharding(sharding.mesh, PartitionSpec(*spec))
 
 
@@ -266,11 +273,10 @@ def _sparse(A: Any, counts: tuple[int, int], m: int, p: int) -> SparseMatrix:
     for r, c in np.ndindex(*counts):
         inside = (rows // m == r) & (columns // p == c)
         parts.append((rows[inside] - r * m, columns[inside] - c * p, values[inside]))
-    turned = [
-        (j[order], i[order], v[order])
-        for i, j, v in parts
-        for order in [np.argsort(j, kind="stable")]
-    ]
+    turned = []
+    for i, j, v in parts:
+        order = np.argsort(j, kind="stable")
+        turned.append((j[order], i[order], v[order]))
     nnz: Any = np.array([len(values) for *_, values in parts], np.int32)
     return SparseMatrix(_stack(parts, (m, p)), _stack(turned, (p, m)), nnz)
 

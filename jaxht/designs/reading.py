@@ -542,8 +542,10 @@ def make_reader(
         raise ValueError(f"source must be real; got dtype {rows.dtype}")
     if dtype is None:
         warn_of_rounding(np.zeros(1, rows.dtype))
-        single = rows.dtype.kind == "f" and rows.dtype.itemsize < 4
-        dtype = np.float32 if single else rows.dtype if rows.dtype.kind == "f" else float
+        if rows.dtype.kind != "f":
+            dtype = float
+        else:
+            dtype = rows.dtype if rows.dtype.itemsize >= 4 else np.float32
     dtype = jax.dtypes.canonicalize_dtype(dtype)
     if dtype not in (jnp.float32, jnp.float64):
         raise ValueError(f"dtype must be float32 or float64; got {dtype}")
