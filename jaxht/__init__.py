@@ -16,6 +16,7 @@ from jaxht import (
     selection,
     spectral,
 )
+from jaxht._programs import keep_programs
 from jaxht.constraints import (
     Constraint,
     Edges,
@@ -60,6 +61,7 @@ from jaxht.runner import (
     Validation,
     cross_validate,
     default_solver,
+    disable_padding,
     folds,
     path,
     solve,
@@ -84,6 +86,7 @@ from jaxht.solvers import (
     SVRGHT,
     CoSaMP,
     ExhaustiveLocalSearch,
+    ExhaustiveSearch,
     FoBa,
     GraSP,
     LocalSearch,
@@ -120,6 +123,7 @@ __all__ = [
     "Differentiability",
     "Edges",
     "ExhaustiveLocalSearch",
+    "ExhaustiveSearch",
     "Factored",
     "FiniteSum",
     "FoBa",
@@ -160,6 +164,7 @@ __all__ = [
     "criteria",
     "cross_validate",
     "default_solver",
+    "disable_padding",
     "design",
     "differentiability",
     "ensembles",
@@ -167,6 +172,7 @@ __all__ = [
     "extend",
     "folds",
     "inference",
+    "keep_programs",
     "matrix_completion",
     "matrix_sensing",
     "metrics",

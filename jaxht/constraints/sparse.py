@@ -141,6 +141,19 @@ class Sparse(SelectionConstraint):
         bounds = None if self.bounds is None else tuple(map(take, self.bounds))
         return replace(self, keep=take(self.keep), bounds=bounds)
 
+    def pad(self, num_rows: int, shape: tuple[int, ...]) -> "Sparse":
+        """This constraint, prepared for ``shape``, with further coordinates at the end of the first
+        axis, which are 0; on the host."""
+
+        def pad(v: Any, value: Any) -> Any:
+            if v is None:
+                return None
+            rows = [(0, num_rows)] + [(0, 0)] * (len(shape) - 1)
+            return np.pad(np.broadcast_to(v, shape), rows, constant_values=value)
+
+        bounds = None if self.bounds is None else tuple(pad(b, 0.0) for b in self.bounds)
+        return replace(self, keep=pad(self.keep, False), bounds=bounds)
+
     def _largest(self, z: Array, k: Numeric, k_max: int | None) -> Support:
         if k_max is not None:
             k_max = min(k_max, z.size)

@@ -7,6 +7,7 @@ from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from jaxht._checks import check_array, check_scalars, warn_of_rounding
@@ -114,6 +115,43 @@ class LinearModel(SumOverSamples):
         check_scalars(model, skip=("A", "y", "offset"), shapes=shapes)
         model.loss.check(model.y)
         return cast_numbers(model, dtype)
+
+    # ---- other numbers of samples and of columns, on the host ----
+
+    @property
+    def is_compressible(self) -> bool:
+        """Whether :meth:`compress` needs at most d + 1 samples for every n."""
+        return False
+
+    def compress(self) -> Self:
+        """The same function of as few samples as are known to be enough; prepared."""
+        return self
+
+    def pad(self, num_samples: int, num_columns: int) -> Self:
+        """The same function, prepared, of a dense design with further samples, of weight 0, and
+        further columns, of zeros and without a ridge."""
+        n, d = self.design.shape
+        A = np.zeros((num_samples, num_columns), self.dtype)
+        A[:n, :d] = self.design.dense_array
+        weights = np.zeros(num_samples, self.dtype)
+        weights[:n] = 1 if self.weights is None else self.weights
+
+        def repeat_last(rows: Any) -> np.ndarray:
+            rows = np.asarray(rows)
+            return np.concatenate([rows, np.repeat(rows[-1:], num_samples - n, axis=0)])
+
+        l2 = None
+        if self.l2 is not None:
+            l2 = np.zeros((num_columns, *self.shape[1:]), self.dtype)
+            l2[:d] = self.l2
+        return replace(
+            self,
+            A=design(A),
+            y=repeat_last(self.y),
+            l2=l2,
+            weights=weights,
+            offset=None if self.offset is None else repeat_last(self.offset),
+        )
 
     # ---- value, gradient, Hessian ----
 
@@ -468,6 +506,38 @@ class LeastSquares(LinearModel):
     def target(self) -> Array:
         """``y - offset``, (n,): what ``A x`` is fitted to."""
         return self.y if self.offset is None else self.y - self.offset
+
+    @property
+    def is_compressible(self) -> bool:
+        """True."""
+        return True
+
+    def compress(self) -> Self:
+        r"""Least squares of the d + 1 rows of R in a QR factorisation, if there are more samples.
+
+        .. math::
+            S^{1/2} [A \; y - offset] = Q R, \qquad
+            \sum_i s_i (a_i.x - y_i + offset_i)^2 = |R [x; -1]|^2
+
+        The sum of the weights stays. Cost: 2 n d^2, in double precision on the host.
+        """
+        n, d = self.design.shape
+        if n <= d + 1:
+            return self
+        target = np.asarray(self.y, np.float64)
+        if self.offset is not None:
+            target = target - self.offset
+        rows = np.column_stack([self.design.dense_array, target])
+        total = float(n)
+        if self.weights is not None:
+            weights = np.asarray(self.weights, np.float64)
+            total = float(np.sum(weights))
+            rows = rows * np.sqrt(weights)[:, None]
+        R = np.linalg.qr(rows, mode="r")
+        weight = total / (d + 1)
+        R = (R / math.sqrt(weight)).astype(self.dtype)
+        weights = np.full(d + 1, weight, self.dtype)
+        return replace(self, A=design(R[:, :d]), y=R[:, d], weights=weights, offset=None)
 
     def value(self, x: Any, pred: Array) -> Array:
         """f(x) from pred = A x. Cost: n + d."""

@@ -3,6 +3,7 @@ validation."""
 
 from jaxht.runner._default import default_solver
 from jaxht.runner._loop import Carry, advance, finish, start
+from jaxht.runner._padding import disable_padding
 from jaxht.runner._path import path
 from jaxht.runner._problem import Problem, prepare
 from jaxht.runner._result import Result
@@ -20,6 +21,7 @@ __all__ = [
     "call_on_device",
     "cross_validate",
     "default_solver",
+    "disable_padding",
     "finish",
     "folds",
     "path",

@@ -12,11 +12,13 @@ from optax.tree_utils import tree_where
 
 from jaxht._checks import check_kind, known_values
 from jaxht._dataclass import as_dtype, replace
-from jaxht._typing import Array, PRNGKey
+from jaxht._programs import compile_for
+from jaxht._typing import Array, Numeric, PRNGKey
 from jaxht.constraints import Constraint
 from jaxht.objectives.objective import Objective
 from jaxht.runner._derivative import differentiate
 from jaxht.runner._loop import Carry, advance, finish, start
+from jaxht.runner._padding import pad_problem
 from jaxht.runner._problem import Problem, Start, initial_point, prepare
 from jaxht.runner._result import Result
 from jaxht.runner._solve import call_on_device
@@ -106,7 +108,17 @@ def solve_path(
     problem, ks, x0, key = prepare_path(objective, constraint, solver, ks, x0, key, stop)
     criterion = None if patience is None else criterion
     options = Options(stop.max_steps is None, both_ways, criterion, patience)
-    return call_on_device(solve_all, problem, ks, x0, key, options=options)
+    # A criterion may depend on the number of columns.
+    padding = pad_problem(problem, x0, shares=constraint.k_max is None, pads=criterion is None)
+    num_ks = ks.size
+    if padding.is_padded:
+        ks = np.pad(ks, (0, -num_ks % KS_PER_STEP), "edge")
+    program = compile_for(padding.num_entries, solve_all, "options")
+    length = np.int32(num_ks)
+    results = call_on_device(
+        program, padding.problem, ks, padding.x0, key, options=options, length=length
+    )
+    return padding.restore(results, num_ks)
 
 
 def prepare_path(
@@ -144,6 +156,10 @@ def check_ks(ks: Any) -> Any:
     if known is not None and np.any(np.diff(known) <= 0):
         raise ValueError(f"ks must rise strictly; got {ks}")
     return as_dtype(ks, jnp.int32)
+
+
+# A padded path has a multiple of so many sparsities.
+KS_PER_STEP = 16
 
 
 class Options(NamedTuple):
@@ -196,11 +212,19 @@ class Runs(NamedTuple):
         return carry, finish(problem, carry)
 
 
-@functools.partial(jax.jit, static_argnames="options")
 def solve_all(
-    problem: Problem, ks: Array, x0: Start, key: PRNGKey | None, options: Options
+    problem: Problem,
+    ks: Array,
+    x0: Start,
+    key: PRNGKey | None,
+    options: Options,
+    length: Numeric | None = None,
 ) -> Result:
-    """Solve for every k in turn, or side by side."""
+    """Solve for every k in turn, or side by side.
+
+    A path goes back and forth on the first ``length`` of ks; None stands for all.
+    """
+    length = jnp.asarray(ks.size if length is None else length, jnp.int32)
     fixed, x0 = lax.stop_gradient((problem, x0))
     runs = Runs(fixed, key, options.own_limit)
 
@@ -218,13 +242,13 @@ def solve_all(
         carry = start(runs.problem_for(ks[0]), x0, key)
         _, results = lax.scan(resume, carry, ks)
         if options.both_ways:
-            results = _walk(runs, ks, options, results=results)
+            results = _walk(runs, ks, length, options, results=results)
     elif options.side_by_side:
         results = jax.vmap(lambda k: runs.run(x0, k))(ks)
     else:
         x0 = initial_point(fixed.objective, fixed.constraint, x0)
         if options.both_ways or options.criterion is not None:
-            results = _walk(runs, ks, options, x0=x0)
+            results = _walk(runs, ks, length, options, x0=x0)
         else:
             _, results = lax.scan(follow, x0, ks)
     return jax.vmap(add_derivatives)(results)
@@ -251,19 +275,24 @@ class _Walk(NamedTuple):
 
 
 def _walk(
-    runs: Runs, ks: Array, options: Options, results: Result | None = None, x0: Start = None
+    runs: Runs,
+    ks: Array,
+    length: Array,
+    options: Options,
+    results: Result | None = None,
+    x0: Start = None,
 ) -> Result:
     """Go up and down a path, each run from the result before, until a round improves no result.
 
     The first way up starts at x0, unless there are results.
     """
     m = ks.size
-    moves = 0
+    moves = jnp.zeros((), jnp.int32)
     if results is None:  # the first way up is in the same loop, so that the program has one run
         blank = jax.eval_shape(runs.run, x0, ks[0])
         results = jax.tree.map(lambda leaf: jnp.zeros((m, *leaf.shape), leaf.dtype), blank)
     else:
-        moves = m
+        moves = length
 
     def go_on(walk):
         is_first = walk.moves < walk.length
@@ -312,7 +341,7 @@ def _walk(
         return jnp.full((), number, jnp.int32)
 
     infinity = jnp.full((), jnp.inf, results.value.dtype)
-    first = _Walk(results, count(moves), count(m), infinity, count(0), count(0))
+    first = _Walk(results, moves, length, infinity, count(0), count(0))
     return lax.while_loop(go_on, move, first).results
 
 

@@ -13,6 +13,7 @@ from optax.tree_utils import tree_where
 
 from jaxht._checks import check_kind, known_values
 from jaxht._dataclass import replace
+from jaxht._programs import compile_for
 from jaxht._typing import PRNGKey
 from jaxht.constraints import Constraint
 from jaxht.linalg.products import Variable
@@ -20,9 +21,9 @@ from jaxht.objectives.objective import Objective
 from jaxht.runner._default import choose_solver
 from jaxht.runner._derivative import differentiate
 from jaxht.runner._loop import Carry, advance, finish, one_step, start
+from jaxht.runner._padding import pad_problem
 from jaxht.runner._problem import Problem, Start, prepare
 from jaxht.runner._result import Result
-from jaxht.runner._sharing import narrow_support, share_program
 from jaxht.runner._stop import Stop
 from jaxht.solvers.solver import Solver
 from jaxht.solvers.status import Status
@@ -100,7 +101,8 @@ def solve(
         choices = ", ".join(map(repr, ADJOINTS))
         raise ValueError(f"adjoint must be one of {choices}; got {adjoint!r}")
     problem, x0, key = prepare(objective, constraint, solver, x0=x0, key=key, stop=stop)
-    result = _run(problem, x0, key, adjoint, may_share=constraint.k_max is None)
+    shares = constraint.k_max is None
+    result = _run(problem, x0, key, adjoint, shares=shares, pads=shares and solver is None)
     if solver is None:
         chosen = choose_solver(problem.objective, problem.constraint)
         result = replace(result, solver=repr(chosen))
@@ -108,21 +110,21 @@ def solve(
 
 
 def _run(
-    problem: Problem, x0: Start, key: PRNGKey | None, adjoint: Adjoint, may_share: bool
+    problem: Problem,
+    x0: Start,
+    key: PRNGKey | None,
+    adjoint: Adjoint,
+    *,
+    shares: bool,
+    pads: bool,
 ) -> Result:
     if adjoint == "checkpointed":
         return call_on_device(_unroll, problem, x0, key, max_steps=_known_limit(problem))
-    is_traced = any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(problem))
     if adjoint == "none":
         problem = lax.stop_gradient(problem)
-    constraint = problem.constraint
-    shared = constraint
-    if may_share and not is_traced:
-        shared = share_program(constraint, problem.objective.shape)
-    if shared is constraint:
-        return call_on_device(_solve, problem, x0, key)
-    result = call_on_device(_solve, replace(problem, constraint=shared), x0, key)
-    return narrow_support(result, constraint)
+    padding = pad_problem(problem, x0, shares=shares, pads=pads)
+    program = compile_for(padding.num_entries, _solve)
+    return padding.restore(call_on_device(program, padding.problem, padding.x0, key))
 
 
 def call_on_device(program: Callable[..., T], *arguments: Any, **choices: Any) -> T:
@@ -189,7 +191,6 @@ def trace(
     return call_on_device(_trace, *arguments, num_steps=num_steps, record=record)
 
 
-@jax.jit
 def _solve(problem: Problem, x0: Start, key: PRNGKey | None) -> Result:
     fixed, x0 = lax.stop_gradient((problem, x0))
     result = finish(fixed, advance(fixed, start(fixed, x0, key), fixed.stop.max_steps))

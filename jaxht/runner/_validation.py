@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxht._dataclass import integer, pytree, replace
+from jaxht._programs import compile_for
 from jaxht._typing import Array, Numeric, PRNGKey
 from jaxht.constraints import Constraint
 from jaxht.objectives.objective import Objective
@@ -93,7 +94,8 @@ def validate(
     """
     problem, ks, x0, key = prepare_path(train, constraint, solver, ks, None, key, stop)
     options = Options(own_limit=stop.max_steps is None, side_by_side=True)
-    results = call_on_device(solve_all, problem, ks, x0, key, options=options)
+    program = compile_for(None, solve_all, "options")
+    results = call_on_device(program, problem, ks, x0, key, options=options)
     k, k_1se, losses, errors = call_on_device(_compare, held_out.prepare(), ks, results.x)
     return Validation(k, k_1se, losses, errors, results)
 

@@ -4,6 +4,7 @@ from jaxht.solvers.arht import ARHT
 from jaxht.solvers.cosamp import CoSaMP, GraSP, SubspacePursuit
 from jaxht.solvers.diht import DIHT, SDIHT
 from jaxht.solvers.exchange import OMPR, ExhaustiveLocalSearch
+from jaxht.solvers.exhaustive_search import ExhaustiveSearch
 from jaxht.solvers.foba import FoBa
 from jaxht.solvers.hsght import HSGHT
 from jaxht.solvers.htp import HTP, PHT
@@ -37,6 +38,7 @@ __all__ = [
     "CoSaMP",
     "Counts",
     "ExhaustiveLocalSearch",
+    "ExhaustiveSearch",
     "FoBa",
     "GraSP",
     "Info",

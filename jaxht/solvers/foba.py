@@ -82,6 +82,7 @@ class FoBa(Solver):
     ratio: Numeric = 0.5
 
     nested = True
+    ignores_empty_columns = True
 
     def max_steps(self, constraint: SelectionConstraint) -> Numeric:
         """10 k + 100 steps: each backward step undoes a forward step."""

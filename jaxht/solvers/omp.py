@@ -67,6 +67,7 @@ class OMP(Solver):
     """
 
     nested = True
+    ignores_empty_columns = True
 
     def max_steps(self, constraint: SelectionConstraint) -> Numeric:
         """k steps."""
@@ -123,6 +124,7 @@ class OLS(Solver):
     """
 
     nested = True
+    ignores_empty_columns = True
 
     def max_steps(self, constraint: SelectionConstraint) -> Numeric:
         """k steps."""

@@ -42,6 +42,9 @@ class Solver(Protocol):
     #: Whether a step reads entries of x; else it takes linear combinations and projections alone,
     #: and x may be known by its products.
     needs_entries: ClassVar[bool] = True
+    #: Whether columns of zeros and samples of weight 0 leave every step as it is, so that
+    #: :func:`jaxht.solve` may round shapes up to those of a compiled program.
+    ignores_empty_columns: ClassVar[bool] = False
     #: The step limit where :class:`jaxht.Stop` gives none; for one that depends on the constraint a
     #: solver has its own ``max_steps``.
     step_limit: ClassVar[int] = 1_000

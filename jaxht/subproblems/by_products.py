@@ -71,6 +71,14 @@ class Subproblem:
         """Whether refits are cheap enough for a search that takes one for each exchange."""
         return self.space.coordinatewise and not self.space.is_graph
 
+    @property
+    def empty_items(self) -> Array:
+        """The items that no prediction depends on, as far as that is known: bool, shaped like
+        items."""
+        zero = jnp.zeros(self.objective.shape, self.objective.dtype)
+        shape = jax.eval_shape(self.space.scores, zero).shape
+        return jnp.zeros(shape, bool)
+
     # ---- on one support ----
 
     def restrict(

@@ -35,6 +35,14 @@ class LinearProblem(Subproblem):
         return self.objective.loss.family == "gaussian" and is_formed and is_free
 
     @property
+    def empty_items(self) -> Array:
+        """The columns of zeros, where items are coordinates of a vector."""
+        f = self.objective
+        if not self.space.selects_entries or len(f.shape) != 1:
+            return super().empty_items
+        return f.design.squared(jnp.ones(f.num_samples, f.dtype)) == 0
+
+    @property
     def is_searchable(self) -> bool:
         """Where columns are cheap as well."""
         return super().is_searchable and self.objective.design.has_cheap_columns

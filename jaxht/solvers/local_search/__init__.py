@@ -120,6 +120,8 @@ class LocalSearch(Solver):
         [0.0, 4.0, 0.0, 3.0]
     """
 
+    ignores_empty_columns = True
+
     num_starts: int = static(default=8)
     num_moves: Numeric = integer(default=25)
     patience: Numeric = integer(default=8)

@@ -133,6 +133,7 @@ def walk_by_swaps(
     """
     d = minimum.descent.size
     # A coordinate that joins in the slot of a fixed one, which was empty, may leave it.
+    empty = model.diagonal <= 0
     movable = ~fixed.at[minimum.indices].get(mode="fill", fill_value=True)
 
     def move(walk):
@@ -143,7 +144,7 @@ def walk_by_swaps(
         slot, j = _best_swap(jnp.where(possible, gains, -jnp.inf))
         after = minimum.remove(slot).insert(model, slot, j)
         value = -after.decrease(model)
-        tabu = tabu.record(minimum.selected, after.selected, value, fixed)
+        tabu = tabu.record(minimum.selected, after.selected, value, fixed, empty)
         best = jnp.where(tabu.improved, after.selected, best)
         return _SwapWalk(after, best, tabu)
 

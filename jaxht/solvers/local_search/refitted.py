@@ -117,6 +117,7 @@ def walk_by_refits(
     shape = start.selected.shape
     k_max = max(1, problem.space.k_max)
     fixed = jnp.broadcast_to(problem.space.always_active, shape).ravel()
+    empty = problem.empty_items.ravel()
 
     def refit_all(selected, x):
         def refit_on(mask):
@@ -151,7 +152,7 @@ def walk_by_refits(
 
         smaller = jnp.maximum(1, block_size // 2)
         here = RefittedSelection(after, fit, jnp.where(descends & (best == 0), block_size, smaller))
-        tabu = walk.tabu.record(selected, after, value, fixed)
+        tabu = walk.tabu.record(selected, after, value, fixed, empty)
         found = tree_where(tabu.improved, here, walk.best)
         # Where nothing is left to try the walk ends. A refit that has not converged always
         # improves.

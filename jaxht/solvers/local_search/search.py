@@ -82,7 +82,8 @@ class Starts(NamedTuple):
         zero = problem.objective.start()
         gains = score_insertions(problem, zero, problem.objective.predict(zero))
         key = jax.random.key(0) if key is None else key
-        bits = jax.random.bits(key, (num_starts, 1 + gains.size), jnp.uint32)
+        # Those of an item do not depend on how many items there are.
+        bits = jax.random.bits(key, (1 + gains.size, num_starts), jnp.uint32).T
         factors = jnp.asarray(bits[:, 1:] >> 8, gains.dtype).at[0].set(2**24)
         scores = jnp.nan_to_num(gains[None] * factors.reshape(num_starts, *gains.shape))
         is_first = lax.iota(jnp.int32, num_starts).reshape(-1, *[1] * gains.ndim) == 0

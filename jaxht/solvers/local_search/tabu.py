@@ -54,14 +54,16 @@ class TabuList(NamedTuple):
         is_free = ~is_tabu[None] & ~may_not_leave[:, None]
         return is_free | is_below(values, self.least)
 
-    def record(self, before: Array, after: Array, value: Array, fixed: Array) -> "TabuList":
+    def record(
+        self, before: Array, after: Array, value: Array, fixed: Array, empty: Array
+    ) -> "TabuList":
         """Return the memory after a move to another selection and its value.
 
-        Items that are ``fixed`` do not leave. At least one other item, and one that is not
-        selected, stays free.
+        Items that are ``fixed`` do not leave, and those ``empty`` do not join. At least one other
+        item, and one that is not selected, stays free.
         """
         most_joined = jnp.sum(after & ~fixed, dtype=jnp.int32) - 1
-        most_left = jnp.sum(~after, dtype=jnp.int32) - 1
+        most_left = jnp.sum(~after & ~empty, dtype=jnp.int32) - 1
         # A linear congruential generator (Numerical Recipes), of which the upper bits are used.
         seed = self.seed * jnp.uint32(1664525) + jnp.uint32(1013904223)
         random = jnp.stack([seed >> 24, (seed >> 16) & 0xFF])
