@@ -20,7 +20,7 @@ from jaxht.runner._problem import DenseStart, Problem, Start
 from jaxht.runner._result import Result
 from jaxht.runner._sizes import round_k_max, round_shape
 
-__all__ = ["Padding", "disable_padding", "pad_problem"]
+__all__ = ["Padding", "disable_padding", "has_dense_columns", "pad_objective", "pad_problem"]
 
 # Multiplications of a QR factorisation that replaces the samples of least squares; about 0.2 s.
 MAX_COMPRESSION = 2_000_000_000
@@ -135,12 +135,16 @@ def pad_problem(problem: Problem, x0: Start, pads: bool, shares: bool) -> Paddin
 
 
 def _can_pad(problem: Problem, x0: Start) -> bool:
-    objective: Any = problem.objective
     if not problem.constraint.selects_entries or isinstance(x0, DenseStart):
         return False
-    if not problem.solver.ignores_empty_columns:
+    return problem.solver.ignores_empty_columns and has_dense_columns(problem.objective)
+
+
+def has_dense_columns(objective: Any) -> bool:
+    """Whether an objective, prepared, is a linear model of one output on a dense design."""
+    if not objective.is_linear_model or len(objective.shape) != 1:
         return False
-    return objective.is_linear_model and objective.design.dense_array is not None
+    return objective.design.dense_array is not None
 
 
 def _pad(problem: Problem, x0: Start) -> tuple[Problem, Start]:
@@ -149,9 +153,15 @@ def _pad(problem: Problem, x0: Start) -> tuple[Problem, Start]:
     n, d = objective.design.shape
     if n * d * d <= MAX_COMPRESSION:
         objective = objective.compress()
-    num_samples, num_columns = round_shape(*objective.design.shape, objective.is_compressible)
-    padded = objective.pad(num_samples, num_columns)
-    constraint = constraint.pad(num_columns - d, objective.shape)
+    objective = pad_objective(objective, objective.is_compressible)
+    num_added = objective.shape[0] - d
+    constraint = constraint.pad(num_added, (d,))
     if x0 is not None:
-        x0 = np.pad(np.asarray(x0), [(0, num_columns - d), *[(0, 0)] * (np.ndim(x0) - 1)])
-    return replace(problem, objective=padded, constraint=constraint), x0
+        x0 = np.pad(np.asarray(x0), (0, num_added))
+    return replace(problem, objective=objective, constraint=constraint), x0
+
+
+def pad_objective(objective: Any, is_compressed: bool = False) -> Any:
+    """Round up the numbers of samples and columns of an objective with dense columns, prepared."""
+    n, d = objective.design.shape
+    return objective.pad(*round_shape(n, d, is_compressed))

@@ -112,7 +112,7 @@ def solve_path(
     padding = pad_problem(problem, x0, shares=constraint.k_max is None, pads=criterion is None)
     num_ks = ks.size
     if padding.is_padded:
-        ks = np.pad(ks, (0, -num_ks % KS_PER_STEP), "edge")
+        ks = pad_ks(ks)
     program = compile_for(padding.num_entries, solve_all, "options")
     length = np.int32(num_ks)
     results = call_on_device(
@@ -160,6 +160,11 @@ def check_ks(ks: Any) -> Any:
 
 # A padded path has a multiple of so many sparsities.
 KS_PER_STEP = 16
+
+
+def pad_ks(ks: Any) -> Any:
+    """Repeat the last of ks, known, up to a number that has a program."""
+    return np.pad(ks, (0, -len(ks) % KS_PER_STEP), "edge")
 
 
 class Options(NamedTuple):

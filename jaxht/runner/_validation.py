@@ -13,7 +13,9 @@ from jaxht._programs import compile_for
 from jaxht._typing import Array, Numeric, PRNGKey
 from jaxht.constraints import Constraint
 from jaxht.objectives.objective import Objective
-from jaxht.runner._path import Options, check_ks, prepare_path, solve_all
+from jaxht.runner._padding import has_dense_columns, pad_objective, pad_problem
+from jaxht.runner._path import Options, check_ks, pad_ks, prepare_path, solve_all
+from jaxht.runner._problem import Problem
 from jaxht.runner._result import Result
 from jaxht.runner._solve import call_on_device
 from jaxht.runner._stop import Stop
@@ -92,23 +94,27 @@ def validate(
         >>> int(jaxht.validate(train, held_out, jaxht.Sparse(), jaxht.OMP(), ks=[1, 2, 3]).k)
         2
     """
-    problem, ks, x0, key = prepare_path(train, constraint, solver, ks, None, key, stop)
+    problem, ks, _, key = prepare_path(train, constraint, solver, ks, None, key, stop)
     options = Options(own_limit=stop.max_steps is None, side_by_side=True)
-    program = compile_for(None, solve_all, "options")
-    results = call_on_device(program, problem, ks, x0, key, options=options)
-    k, k_1se, losses, errors = call_on_device(_compare, held_out.prepare(), ks, results.x)
-    return Validation(k, k_1se, losses, errors, results)
+    program = compile_for(None, validate_prepared, "options")
+    return call_on_device(program, problem, held_out.prepare(), ks, key, options=options)
 
 
-@jax.jit
-def _compare(held_out: Objective, ks: Array, xs: Any) -> tuple[Array, ...]:
+def validate_prepared(
+    problem: Problem, held_out: Objective, ks: Array, key: PRNGKey | None, options: Options
+) -> Validation:
+    """:func:`validate` of what is prepared. Of equal numbers in ks the last ones do not count."""
+    results = solve_all(problem, ks, None, key, options)
+
     def evaluate(x):
         pred = held_out.predict(x)
         return held_out.value(x, pred), _standard_error(held_out, pred)
 
-    losses, errors = jax.vmap(evaluate)(xs)
+    losses, errors = jax.vmap(evaluate)(results.x)
     losses = jnp.where(jnp.isnan(losses), jnp.inf, losses)
-    return least_of(ks, losses), least_of(ks, losses, errors), losses, errors
+    k = least_of(ks, losses)
+    k_1se = least_of(ks, losses, errors)
+    return Validation(k, k_1se, losses, errors, results)
 
 
 def cross_validate(
@@ -155,19 +161,90 @@ def cross_validate(
         (2, (3, 3))
     """
 
+    found = _validate_padded(split, folds, constraint, solver, ks, key, stop)
+    if found is not None:
+        return found
+
     def validate_on(fold):
         return validate(*split(fold), constraint, solver, ks=ks, key=key, stop=stop)
 
     lanes = jax.vmap(validate_on)(folds)
-    k, k_1se, errors = call_on_device(_compare_folds, check_ks(ks), lanes.losses)
-    return replace(lanes, k=k, k_1se=k_1se, standard_errors=errors)
+    return call_on_device(_compare_folds, check_ks(ks), lanes)
 
 
 @jax.jit
-def _compare_folds(ks: Array, losses: Array) -> tuple[Array, ...]:
+def _compare_folds(ks: Array, lanes: Validation) -> Validation:
+    """Choose the sparsity by the losses of all folds."""
+    losses = lanes.losses
     mean = jnp.mean(losses, axis=0)
     errors = jnp.std(losses, axis=0, ddof=1) / math.sqrt(losses.shape[0])
-    return least_of(ks, mean), least_of(ks, mean, errors), errors
+    k = least_of(ks, mean)
+    k_1se = least_of(ks, mean, errors)
+    return replace(lanes, k=k, k_1se=k_1se, standard_errors=errors)
+
+
+# Entries of the designs of all folds up to which each fold has a design of its own.
+MAX_ENTRIES_OF_FOLDS = 2**22
+
+
+def _validate_padded(
+    split: Callable[[Any], tuple[Objective, Objective]],
+    folds: Any,
+    constraint: Constraint,
+    solver: Solver | None,
+    ks: Any,
+    key: PRNGKey | None,
+    stop: Stop,
+) -> Validation | None:
+    """Validate by a program that serves other sizes too; None where there is none."""
+    leaves = jax.tree.leaves(folds)
+    if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
+        return None
+    num_folds = len(leaves[0])
+    problems: list[Problem] = []
+    held_outs: list[Objective] = []
+    for i in range(num_folds):
+        fold = jax.tree.map(lambda leaf, i=i: jax.device_put(np.asarray(leaf)[i]), folds)
+        train, held_out = split(fold)
+        problem, known, _, key = prepare_path(train, constraint, solver, ks, None, key, stop)
+        padding = pad_problem(problem, None, shares=constraint.k_max is None, pads=True)
+        held_out = held_out.prepare()
+        if padding.num_entries is None or not has_dense_columns(held_out):
+            return None
+        if padding.num_entries * num_folds > MAX_ENTRIES_OF_FOLDS:
+            return None
+        problems.append(padding.problem)
+        held_outs.append(pad_objective(held_out))
+
+    def stack(trees):
+        return jax.tree.map(lambda *leaves: np.stack(leaves), *trees)
+
+    options = Options(own_limit=stop.max_steps is None, side_by_side=True)
+    program = compile_for(padding.num_entries, _validate_folds, "options")
+    found: Validation = call_on_device(
+        program, stack(problems), stack(held_outs), pad_ks(known), key, options=options
+    )
+    m = len(known)
+
+    def crop(leaf):
+        return jax.device_put(np.asarray(leaf)[..., :m])
+
+    results = jax.tree.map(lambda leaf: jax.device_put(np.asarray(leaf)[:, :m]), found.results)
+    return replace(
+        found,
+        losses=crop(found.losses),
+        standard_errors=crop(found.standard_errors),
+        results=padding.restore(results),
+    )
+
+
+def _validate_folds(
+    problems: Problem, held_outs: Objective, ks: Array, key: PRNGKey | None, options: Options
+) -> Validation:
+    def validate_on(problem, held_out):
+        return validate_prepared(problem, held_out, ks, key, options)
+
+    return _compare_folds(ks, jax.vmap(validate_on)(problems, held_outs))
 
 
 def folds(key: PRNGKey, num_samples: int, num_folds: int) -> Array:

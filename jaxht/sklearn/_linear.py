@@ -16,6 +16,8 @@ from jaxht.designs import Centred
 from jaxht.exact import Certificate
 from jaxht.inference import Stability
 from jaxht.linalg.full_precision import default_precision
+from jaxht.runner._padding import has_dense_columns, pad_objective
+from jaxht.runner._path import pad_ks
 from jaxht.sklearn._data import (
     DTYPES,
     FORMATS,
@@ -63,6 +65,11 @@ class Fold(NamedTuple):
     held_out: NumpyArray
     mean: NumpyArray | None
     target: NumpyArray | None
+
+
+# Entries of a design up to which each fold has a centred copy, so that its program serves other
+# sizes too.
+MAX_COPIED_ENTRIES = 2**18
 
 
 class LinearEstimator(SparseEstimator):
@@ -197,9 +204,7 @@ class LinearEstimator(SparseEstimator):
     def _split(self, problem: LinearFit, fold: Fold) -> tuple[Any, Any]:
         whole = problem.objective
         if fold.mean is not None:
-            ones = np.ones(whole.design.shape[0], whole.dtype)
-            design = Centred(whole.design, fold.mean, ones)
-            whole = replace(whole, A=design, y=fold.target)
+            whole = replace(whole, A=centre(whole.design, fold.mean), y=fold.target)
         train = replace(whole, weights=fold.train)
         return train, replace(whole, weights=fold.held_out, l2=0.0)
 
@@ -391,15 +396,34 @@ class L0Model(LinearEstimator):
             self.certificate_ = Certificate(*(float(bound) for bound in found))
 
 
+def centre(design: Any, mean: Any) -> Any:
+    """The columns less their means: a copy of small ones that are known."""
+    array = design.dense_array
+    is_traced = isinstance(mean, jax.core.Tracer)
+    if array is not None and array.size <= MAX_COPIED_ENTRIES and not is_traced:
+        return np.asarray(array) - np.asarray(mean)
+    return Centred(design, mean, np.ones(design.shape[0], design.dtype))
+
+
 def repeat_last(rows: NumpyArray, outputs: Sequence[int]) -> NumpyArray:
     """Numbers (d,) for each of the outputs, (d, *outputs)."""
     shape = (*outputs, len(rows))
     return np.moveaxis(np.broadcast_to(rows, shape), -1, 0)
 
 
-@functools.partial(jax.jit, static_argnames="name")
 def information_criteria(objective: Any, x: Any, arguments: dict[str, Any], name: str) -> Any:
     """The criterion of this name of :mod:`jaxht.criteria`, (m,), of points (m, ...) and arguments
     (m,)."""
+    m = len(x)
+    if has_dense_columns(objective):  # one program for many sizes
+        objective = pad_objective(objective)
+        num_rows = len(pad_ks(range(m))) - m
+        x = np.pad(x, ((0, num_rows), (0, objective.shape[0] - x.shape[1])))
+        arguments = {key: np.pad(each, (0, num_rows), "edge") for key, each in arguments.items()}
+    return np.asarray(_information_criteria(objective, x, arguments, name))[:m]
+
+
+@functools.partial(jax.jit, static_argnames="name")
+def _information_criteria(objective: Any, x: Any, arguments: dict[str, Any], name: str) -> Any:
     criterion = getattr(jaxht.criteria, name)
     return jax.vmap(lambda x, arguments: criterion(objective, x, **arguments))(x, arguments)

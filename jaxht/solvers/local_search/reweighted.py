@@ -29,6 +29,9 @@ from jaxht.subproblems.swaps import SupportMinimum
 
 # n k_max^3 up to which a search starts from orthogonal matching pursuit on f itself.
 MAX_PURSUIT_MULTIPLICATIONS = 5_000_000_000
+# Moves of the first search on an expansion, at least. On 250 planted problems of d <= n, 16 starts
+# end above the search by refits in 3 with 25 moves, in 10 with half of k.
+MIN_MOVES_ON_MODEL = 25
 # The number of swaps by the model, one after the other, that may fail to decrease f.
 MAX_FAILED_SWAPS = 8
 
@@ -37,7 +40,7 @@ MAX_FAILED_SWAPS = 8
 class ReweightedSearch(Search):
     """Search on the second-order expansion of f and refit, as long as f decreases.
 
-    A search on the expansion takes so many moves as the block has items, which are halved where
+    A search on the expansion takes 25 moves, or half of k where that is more; they are halved where
     the refit does not decrease f. What has joined in a single swap that failed does not join in
     the next ones.
     """
@@ -63,7 +66,9 @@ class ReweightedSearch(Search):
             selected = complete_selection(objective, constraint, x0)[None]
             if len(first) > 1:
                 selected = jnp.concatenate([selected, jax.vmap(select)(first[1:])])
-        return refit_selections(problem, selected, x0)
+        found = refit_selections(problem, selected, x0)
+        moves = jnp.maximum(found.block_size, MIN_MOVES_ON_MODEL)
+        return found._replace(block_size=moves)
 
     def walk_all(
         self,
