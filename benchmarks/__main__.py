@@ -11,7 +11,7 @@ import sys
 
 import jax
 
-from experiments import compilation_cache
+import jaxht
 
 NAMES = (
     "selection",
@@ -48,7 +48,7 @@ def main(names: list[str]) -> None:
         sys.exit(
             f"no such benchmark: {', '.join(unknown)}; there are {', '.join((*NAMES, *ALONE))}"
         )
-    compilation_cache.enable()
+    jaxht.keep_programs()
     device = jax.devices()[0]
     print(
         f"jax {jax.__version__}, Python {platform.python_version()}, {device.platform} {device.device_kind}"

@@ -10,7 +10,8 @@ import click
 from pydantic import ValidationError
 from xarray import DataArray, Dataset
 
-from experiments import compilation_cache, report
+import jaxht
+from experiments import report
 from experiments.common import config, plots
 from experiments.common.config import Failure
 from experiments.common.registry import EXPERIMENTS, summarise
@@ -24,7 +25,7 @@ DEMO = ("shen2018/figure1", "axiotis2020/diabetes")
 @click.group()
 def main() -> None:
     """Run the experiments of the papers and draw their figures."""
-    compilation_cache.enable()
+    jaxht.keep_programs()
 
 
 @main.command("list")

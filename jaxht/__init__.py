@@ -16,7 +16,8 @@ from jaxht import (
     selection,
     spectral,
 )
-from jaxht._programs import keep_programs
+from jaxht._kept_programs import keep_programs
+from jaxht._kept_programs import read_environment as _read_environment
 from jaxht.constraints import (
     Constraint,
     Edges,
@@ -164,9 +165,9 @@ __all__ = [
     "criteria",
     "cross_validate",
     "default_solver",
-    "disable_padding",
     "design",
     "differentiability",
+    "disable_padding",
     "ensembles",
     "exhaustive_search",
     "extend",
@@ -195,6 +196,9 @@ __all__ = [
 ]
 
 __version__ = "0.1.0"
+
+
+_read_environment()
 
 
 def __getattr__(name: str) -> _types.ModuleType:

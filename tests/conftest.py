@@ -15,7 +15,7 @@ if tuple(map(int, version("jaxlib").split(".")[:2])) < (0, 11):  # which refuses
 import jax
 import pytest
 
-from experiments import compilation_cache
+import jaxht
 from tests.util import compiled_quickly, memory, precision, return_memory
 
 MOST_MEMORY = 2**30  # bytes, for what tests compile; a test may take as much again
@@ -29,7 +29,7 @@ def pytest_configure(config):
     config.addinivalue_line(
         "filterwarnings", "ignore:Error (reading|writing) persistent compilation:UserWarning"
     )
-    compilation_cache.enable()
+    jaxht.keep_programs()
 
 
 def pytest_collection_finish(session):

@@ -45,7 +45,7 @@ import jax
 import jax.numpy as jnp
 import xarray
 
-from experiments import compilation_cache
+import jaxht
 from jaxht import sweep
 from jaxht.sweep import store as store_module
 
@@ -564,7 +564,7 @@ def main():
     signal.signal(
         signal.SIGINT, signal.default_int_handler
     )  # a shell has what it starts in the background ignore it
-    compilation_cache.enable()
+    jaxht.keep_programs()
     xarray.Dataset({"x": 0})  # imports what it needs, once for all forks
     store_module.import_xarray()
     rng, begin, rows = random.Random(arguments.seed), time.monotonic(), []

@@ -1,6 +1,5 @@
 """Solutions for a range of sparsities, from which one is chosen."""
 
-import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -12,10 +11,10 @@ from optax.tree_utils import tree_where
 
 from jaxht._checks import check_kind, known_values
 from jaxht._dataclass import as_dtype, replace
-from jaxht._programs import compile_for
 from jaxht._typing import Array, Numeric, PRNGKey
 from jaxht.constraints import Constraint
 from jaxht.objectives.objective import Objective
+from jaxht.runner._compile import compile_for
 from jaxht.runner._derivative import differentiate
 from jaxht.runner._loop import Carry, advance, finish, start
 from jaxht.runner._padding import pad_problem

@@ -19,6 +19,7 @@ SMALL_SAMPLES = (128, 512, 2048, 8192)
 # adds 6 % on average.
 MAX_SMALL_ENTRIES = 2**18
 
+
 def round_shape(n: int, d: int, is_compressed: bool) -> tuple[int, int]:
     """Round numbers of samples and of columns up; those of compressed least squares are one."""
     columns = _next(SMALL_COLUMNS, d)

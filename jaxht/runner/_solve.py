@@ -13,11 +13,11 @@ from optax.tree_utils import tree_where
 
 from jaxht._checks import check_kind, known_values
 from jaxht._dataclass import replace
-from jaxht._programs import compile_for
 from jaxht._typing import PRNGKey
 from jaxht.constraints import Constraint
 from jaxht.linalg.products import Variable
 from jaxht.objectives.objective import Objective
+from jaxht.runner._compile import compile_for
 from jaxht.runner._default import choose_solver
 from jaxht.runner._derivative import differentiate
 from jaxht.runner._loop import Carry, advance, finish, one_step, start

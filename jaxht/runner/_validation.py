@@ -9,10 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxht._dataclass import integer, pytree, replace
-from jaxht._programs import compile_for
 from jaxht._typing import Array, Numeric, PRNGKey
 from jaxht.constraints import Constraint
 from jaxht.objectives.objective import Objective
+from jaxht.runner._compile import compile_for
 from jaxht.runner._padding import has_dense_columns, pad_objective, pad_problem
 from jaxht.runner._path import Options, check_ks, pad_ks, prepare_path, solve_all
 from jaxht.runner._problem import Problem

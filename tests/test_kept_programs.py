@@ -1,22 +1,23 @@
-"""The compilation cache of the command line, the benchmarks and these tests."""
+"""Programs are kept for later processes: by a call, by the environment, and by the command line."""
 
 import os
 import subprocess
 import sys
 import time
 
+import jax
 import pytest
 
-from experiments import compilation_cache
+from jaxht._kept_programs import trim
 
 SCRIPT = """
 import jax
 import jax.numpy as jnp
-from experiments import compilation_cache
+import jaxht
 
 found = []
 jax.monitoring.register_event_listener(lambda event, **kwargs: found.append(event.rpartition("/")[2]))
-compilation_cache.enable()
+jaxht.keep_programs()
 total = jax.jit(lambda x: jnp.sum(x**2))(jnp.arange(4.0))
 print(found.count("cache_hits"), found.count("cache_misses"), float(total))
 """
@@ -56,6 +57,41 @@ def test_a_second_process_compiles_nothing(tmp_path):
     assert compile_in_a_process(tmp_path)[0] == kept - 1
 
 
+def test_a_folder_of_ones_own(tmp_path):
+    before = [jax.config.jax_compilation_cache_dir, os.environ.get("JAX_COMPILATION_CACHE_DIR")]
+    code = f"import jaxht; print(jaxht.keep_programs({str(tmp_path / 'mine')!r}))"
+    run = run_alone(code)
+    assert run.stdout.strip() == str(tmp_path / "mine") and (tmp_path / "mine").is_dir()
+    assert before == [
+        jax.config.jax_compilation_cache_dir,
+        os.environ.get("JAX_COMPILATION_CACHE_DIR"),
+    ]
+
+
+@pytest.mark.parametrize("value", ["", "0", "1", "folder"])
+def test_the_environment_asks_for_it(value, tmp_path):
+    """Importing the library changes no setting unless it is asked to."""
+    folder = str(tmp_path / value) if value == "folder" else value
+    code = "import jax, jaxht; print(jax.config.jax_compilation_cache_dir)"
+    found = run_alone(code, JAXHT_KEEP_PROGRAMS=folder, XDG_CACHE_HOME=str(tmp_path)).stdout.strip()
+    if value in ("", "0"):
+        assert found == "None"
+    elif value == "1":
+        assert "jaxht" in found
+    else:
+        assert found == folder
+
+
+def run_alone(code, **settings):
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("JAX")}
+    environment |= settings
+    run = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True
+    )
+    assert run.returncode == 0, run.stderr
+    return run
+
+
 @pytest.mark.parametrize("name", ["JAX_COMPILATION_CACHE_DIR", "JAX_ENABLE_COMPILATION_CACHE"])
 def test_what_the_user_has_set_stands(name, tmp_path):
     own = tmp_path / "own"
@@ -77,7 +113,7 @@ def test_the_folder_is_bounded(tmp_path):
         (tmp_path / name).write_bytes(b"x" * size)
         os.utime(tmp_path / name, (now - age, now - 100))
     (tmp_path / "folder").mkdir()
-    compilation_cache.trim(tmp_path, max_bytes=90)
+    trim(tmp_path, max_bytes=90)
     assert {path.name for path in tmp_path.iterdir()} == {"new", "middle", "folder"}
-    compilation_cache.trim(tmp_path, max_bytes=0)
+    trim(tmp_path, max_bytes=0)
     assert {path.name for path in tmp_path.iterdir()} == {"folder"}
