@@ -34,6 +34,7 @@ NAMES = (
     "inference",
     "derivatives",
     "first_call",
+    "first_fit",
     "first_hour",
 )
 ALONE = ("support", "certified", "streaming", "genotypes", "long", "processes")

@@ -127,7 +127,7 @@ def scale_search(objective: Any, constraint: SelectionConstraint) -> LocalSearch
             return LocalSearch(num_starts=2, num_moves=50, patience=1, num_candidates=1)
         # With more columns than samples its supports are worse.
         if problem.is_expandable and d <= n:
-            return LocalSearch(num_starts=16, patience=patience, num_candidates=1)
+            return LocalSearch(patience=patience, num_candidates=1)
     moves = MAX_MULTIPLICATIONS // work
     if moves >= MOVES_OF_ONE_START:
         starts = min(default.num_starts, 2 ** int(math.log2(moves / MOVES_OF_ONE_START)))

@@ -415,6 +415,7 @@ def information_criteria(objective: Any, x: Any, arguments: dict[str, Any], name
     """The criterion of this name of :mod:`jaxht.criteria`, (m,), of points (m, ...) and arguments
     (m,)."""
     m = len(x)
+    objective = objective.prepare()
     if has_dense_columns(objective):  # one program for many sizes
         objective = pad_objective(objective)
         num_rows = len(pad_ks(range(m))) - m

@@ -29,8 +29,8 @@ from jaxht.subproblems.swaps import SupportMinimum
 
 # n k_max^3 up to which a search starts from orthogonal matching pursuit on f itself.
 MAX_PURSUIT_MULTIPLICATIONS = 5_000_000_000
-# Moves of the first search on an expansion, at least. On 250 planted problems of d <= n, 16 starts
-# end above the search by refits in 3 with 25 moves, in 10 with half of k.
+# Moves of the first search on an expansion, at least. On 225 planted problems of d <= n, 8 starts
+# end above the search by refits in 3 with 25 moves, in 8 with half of k.
 MIN_MOVES_ON_MODEL = 25
 # The number of swaps by the model, one after the other, that may fail to decrease f.
 MAX_FAILED_SWAPS = 8
