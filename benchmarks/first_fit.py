@@ -6,6 +6,7 @@ Next to it scikit-learn's OrthogonalMatchingPursuitCV, and abess (``pip install 
 installed. Warm fits are compared with those of :func:`jaxht.disable_padding`.
 """
 
+import importlib
 import importlib.util
 import json
 import os
@@ -63,7 +64,9 @@ def main() -> None:
             print(f"\n{rival} is not installed")
             continue
         found = fresh("fit_tables", rival)
-        print(f"\n{rival}: all {sum(found['seconds']):.2f} s, slowest {max(found['seconds']):.2f} s")
+        print(
+            f"\n{rival}: all {sum(found['seconds']):.2f} s, slowest {max(found['seconds']):.2f} s"
+        )
 
 
 def shapes(seed: int) -> list[tuple[int, int]]:
@@ -191,5 +194,5 @@ def fresh(function: str, *arguments: str, keep: str | None = None) -> Any:
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
     if sys.argv[2] not in ("sklearn", "abess"):
-        import jaxht.sklearn
+        importlib.import_module("jaxht.sklearn")
     print(json.dumps(globals()[sys.argv[1]](*sys.argv[2:])))

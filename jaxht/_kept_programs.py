@@ -21,8 +21,8 @@ def keep_programs(folder: str | os.PathLike[str] | None = None) -> Path | None:
     Call it before anything is compiled. It sets JAX's persistent compilation cache for this
     process and those that it starts, for the programs of jaxht and all others. The environment
     variable ``JAXHT_KEEP_PROGRAMS=1``, or the path of a folder in place of 1, does the same when
-    jaxht is imported. Settings made by ``JAX_COMPILATION_CACHE_DIR`` and other variables of JAX
-    stand.
+    jaxht is imported. Settings made by JAX's own variables stand, ``JAX_COMPILATION_CACHE_DIR``
+    where no folder is given.
 
     Args:
         folder: where programs are kept; it is made if need be. None: ``jaxht/compiled`` in the
@@ -39,9 +39,8 @@ def keep_programs(folder: str | os.PathLike[str] | None = None) -> Path | None:
         >>> import jaxht
         >>> folder = jaxht.keep_programs()  # doctest: +SKIP
     """
-    settings: dict[str, str | float] = {"jax_persistent_cache_min_compile_time_secs": 0.0}
-    kept = os.environ.get("JAX_COMPILATION_CACHE_DIR")
-    if kept is None:
+    chosen = None if folder is not None else os.environ.get("JAX_COMPILATION_CACHE_DIR")
+    if chosen is None:
         path = default_folder() if folder is None else Path(folder)
         try:
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -51,13 +50,14 @@ def keep_programs(folder: str | os.PathLike[str] | None = None) -> Path | None:
             return None
         if not os.access(path, os.W_OK):
             return None
-        kept = str(path)
-        settings["jax_compilation_cache_dir"] = kept
-    for name, value in settings.items():
-        if name.upper() not in os.environ:
-            os.environ[name.upper()] = str(value)
-            jax.config.update(name, value)
-    return Path(kept)
+        chosen = str(path)
+        os.environ["JAX_COMPILATION_CACHE_DIR"] = chosen  # for processes that this one starts
+        jax.config.update("jax_compilation_cache_dir", chosen)
+    name = "jax_persistent_cache_min_compile_time_secs"
+    if name.upper() not in os.environ:
+        os.environ[name.upper()] = "0.0"
+        jax.config.update(name, 0.0)
+    return Path(chosen)
 
 
 def read_environment() -> None:

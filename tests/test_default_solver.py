@@ -7,12 +7,14 @@ import pytest
 import scipy.sparse
 
 import jaxht
-from jaxht import HTP, IHT, NIHT, LeastSquares, LocalSearch, Logistic, Sparse
+from jaxht import HTP, IHT, NIHT, ExhaustiveSearch, LeastSquares, LocalSearch, Logistic, Sparse
 from tests.util import host, quick
 
 RNG = np.random.default_rng(0)
 A = RNG.normal(size=(40, 12)).astype(np.float32)
 Y = A[:, 3] - 2 * A[:, 7] + 0.1 * RNG.normal(size=40).astype(np.float32)
+WIDE = RNG.normal(size=(40, 60)).astype(np.float32)
+TALL = RNG.normal(size=(60, 30)).astype(np.float32)
 
 
 def shapes(n, d):
@@ -34,11 +36,14 @@ def operator():
 @pytest.mark.parametrize(
     ("objective", "constraint", "solver"),
     [
-        (LeastSquares(A, Y, mean=False), Sparse(2), LocalSearch()),
+        (LeastSquares(A, Y, mean=False), Sparse(2), ExhaustiveSearch()),
+        (LeastSquares(WIDE, Y, mean=False), Sparse(4), LocalSearch()),
+        (Logistic(WIDE, np.sign(Y), 1e-2), Sparse(4), LocalSearch(patience=4)),
+        (Logistic(TALL, np.sign(TALL[:, 0])), Sparse(4), LocalSearch(patience=4, num_candidates=1)),
         (
             Logistic(A, np.sign(Y), 1e-2),
             jaxht.Groups(2, np.arange(12) // 3),
-            LocalSearch(patience=4),
+            ExhaustiveSearch(),
         ),
         (LeastSquares(operator(), Y, mean=False), Sparse(2), HTP()),
         (jaxht.MultiResponse(A, A[:, :3]), jaxht.LowRank(2), HTP()),
@@ -49,7 +54,7 @@ def operator():
         ),
         (jaxht.GaussianPrecision(np.eye(4, dtype=np.float32)), jaxht.Edges(2), HTP()),
     ],
-    ids=["coordinates", "groups", "operator", "low rank", "factors", "graph"],
+    ids=["few", "many", "wide", "tall", "groups", "operator", "low rank", "factors", "graph"],
 )
 def test_the_default_follows_from_the_kinds(objective, constraint, solver):
     assert repr(jaxht.default_solver(objective, constraint)) == repr(solver)
@@ -87,10 +92,10 @@ def test_solve_runs_it_and_names_it():
     result = jaxht.solve(f, Sparse(2))
     assert (
         result.support.numpy().tolist() == [3, 7]
-        and result.solver == "LocalSearch()"
+        and result.solver == "ExhaustiveSearch()"
         and given.solver == ""
     )
-    assert "solver=LocalSearch()" in repr(result) and "solver" not in repr(given)
+    assert "solver=ExhaustiveSearch()" in repr(result) and "solver" not in repr(given)
     np.testing.assert_array_equal(result.x, given.x)
     batch = host(
         quick(jax.vmap(lambda y: jaxht.solve(LeastSquares(A, y, mean=False), Sparse(2))))(

@@ -128,12 +128,14 @@ class LinearModel(SumOverSamples):
         return self
 
     def pad(self, num_samples: int, num_columns: int) -> Self:
-        """The same function, prepared, of a dense design with further samples, of weight 0, and
+        """The same function of one output on a dense design, prepared, with further samples, of weight 0, and
         further columns, of zeros and without a ridge."""
-        n, d = self.design.shape
-        A = np.zeros((num_samples, num_columns), self.dtype)
-        A[:n, :d] = self.design.dense_array
-        weights = np.zeros(num_samples, self.dtype)
+        array = self.design.dense_array
+        n, d = array.shape
+        dtype = array.dtype
+        A = np.zeros((num_samples, num_columns), dtype)
+        A[:n, :d] = array
+        weights = np.zeros(num_samples, dtype)
         weights[:n] = 1 if self.weights is None else self.weights
 
         def repeat_last(rows: Any) -> np.ndarray:
@@ -142,7 +144,7 @@ class LinearModel(SumOverSamples):
 
         l2 = None
         if self.l2 is not None:
-            l2 = np.zeros((num_columns, *self.shape[1:]), self.dtype)
+            l2 = np.zeros(num_columns, dtype)
             l2[:d] = self.l2
         return replace(
             self,
@@ -521,13 +523,14 @@ class LeastSquares(LinearModel):
 
         The sum of the weights stays. Cost: 2 n d^2, in double precision on the host.
         """
-        n, d = self.design.shape
+        array = self.design.dense_array
+        n, d = array.shape
         if n <= d + 1:
             return self
         target = np.asarray(self.y, np.float64)
         if self.offset is not None:
             target = target - self.offset
-        rows = np.column_stack([self.design.dense_array, target])
+        rows = np.column_stack([array, target])
         total = float(n)
         if self.weights is not None:
             weights = np.asarray(self.weights, np.float64)
@@ -535,8 +538,8 @@ class LeastSquares(LinearModel):
             rows = rows * np.sqrt(weights)[:, None]
         R = np.linalg.qr(rows, mode="r")
         weight = total / (d + 1)
-        R = (R / math.sqrt(weight)).astype(self.dtype)
-        weights = np.full(d + 1, weight, self.dtype)
+        R = (R / math.sqrt(weight)).astype(array.dtype)
+        weights = np.full(d + 1, weight, array.dtype)
         return replace(self, A=design(R[:, :d]), y=R[:, d], weights=weights, offset=None)
 
     def value(self, x: Any, pred: Array) -> Array:

@@ -77,16 +77,17 @@ MAX_ENUMERATION = 100_000_000
 
 def is_enumerable(objective: Any, constraint: SelectionConstraint) -> bool:
     """Whether all supports are refitted in less time than a search takes."""
-    num_items = constraint.num_items(objective.shape)
+    shape = objective.shape
+    num_items = constraint.num_items(shape)
     if num_items is None:
         return False
     kept = known_values(constraint.always_active)
     num_kept = 0 if kept is None else int(np.sum(kept))
     num_chosen = max(0, (constraint.k_max or 0) - num_kept)
     num_supports = math.comb(num_items - num_kept, num_chosen)
-    k = max(1, constraint.support_size(objective.shape) or 0)
+    k = max(1, constraint.support_size(shape) or 0)
     if subproblem(objective, constraint).is_quadratic:
-        refit = min(objective.num_samples, math.prod(objective.shape)) * k * k
+        refit = min(objective.num_samples, math.prod(shape)) * k * k
     else:
         refit = newton_multiplications(objective, k)
     return num_supports <= MAX_SUPPORTS and num_supports * refit <= MAX_ENUMERATION

@@ -39,6 +39,9 @@ def disable_padding() -> Iterator[None]:
     columns are replaced by those of their QR factorisation, whose program does not depend on n.
     Results agree but for rounding.
 
+    Returns:
+        A context manager.
+
     Cost: none; each new shape compiles.
 
     Example:
@@ -62,12 +65,14 @@ class Padding(NamedTuple):
         problem: that is solved.
         x0: its start.
         original: the constraint of the original problem.
+        num_samples: of the original problem.
         num_columns: of the original problem; None where columns are as they were.
     """
 
     problem: Problem
     x0: Start
     original: Constraint
+    num_samples: int
     num_columns: int | None
 
     @property
@@ -99,6 +104,7 @@ class Padding(NamedTuple):
             x = self._crop(x, axis)
             mask = self._crop(mask, axis)
             bounds = None if bounds is None else tuple(self._crop(b, axis) for b in bounds)
+            result = replace(result, counts=replace(result.counts, num_samples=self.num_samples))
         k_max = original.support_size(x.shape[axis:])
         support = replace(support, mask=mask, bounds=bounds, k_max=k_max)
         return replace(result, x=x, support=support)
@@ -121,17 +127,20 @@ def pad_problem(problem: Problem, x0: Start, pads: bool, shares: bool) -> Paddin
         shares: whether slots of supports may be added.
     """
     original = problem.constraint
-    same = Padding(problem, x0, original, None)
+    num_samples = problem.objective.num_samples
+    same = Padding(problem, x0, original, num_samples, None)
     if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves((problem, x0))):
         return same
     num_columns = None
+    shape = problem.objective.shape
     if pads and _is_enabled.get() and _can_pad(problem, x0):
-        num_columns = problem.objective.shape[0]
+        num_columns = shape[0]
         problem, x0 = _pad(problem, x0)
+        shape = problem.objective.shape
     if shares:
-        constraint = round_k_max(problem.constraint, problem.objective.shape)
+        constraint = round_k_max(problem.constraint, shape)
         problem = replace(problem, constraint=constraint)
-    return Padding(problem, x0, original, num_columns)
+    return Padding(problem, x0, original, num_samples, num_columns)
 
 
 def _can_pad(problem: Problem, x0: Start) -> bool:
@@ -141,8 +150,11 @@ def _can_pad(problem: Problem, x0: Start) -> bool:
 
 
 def has_dense_columns(objective: Any) -> bool:
-    """Whether an objective, prepared, is a linear model of one output on a dense design."""
+    """Whether an objective, prepared, is a linear model of one output on a dense design, whose
+    losses are those of single samples."""
     if not objective.is_linear_model or len(objective.shape) != 1:
+        return False
+    if not objective.loss.is_separable:
         return False
     return objective.design.dense_array is not None
 

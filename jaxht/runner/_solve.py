@@ -18,7 +18,6 @@ from jaxht.constraints import Constraint
 from jaxht.linalg.products import Variable
 from jaxht.objectives.objective import Objective
 from jaxht.runner._compile import compile_for
-from jaxht.runner._default import choose_solver
 from jaxht.runner._derivative import differentiate
 from jaxht.runner._loop import Carry, advance, finish, one_step, start
 from jaxht.runner._padding import pad_problem
@@ -104,7 +103,7 @@ def solve(
     shares = constraint.k_max is None
     result = _run(problem, x0, key, adjoint, shares=shares, pads=shares and solver is None)
     if solver is None:
-        chosen = choose_solver(problem.objective, problem.constraint)
+        chosen = jax.tree.map(lambda number: np.asarray(number).item(), problem.solver)
         result = replace(result, solver=repr(chosen))
     return result
 

@@ -1,0 +1,207 @@
+"""Padded problems have the results of the problems as they are, and share programs."""
+
+import logging
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxht
+from jaxht import OLS, OMP, Sparse
+from jaxht.runner._padding import pad_problem
+from jaxht.runner._problem import prepare
+from jaxht.runner._sizes import round_shape, round_to_eighth
+from tests.util import precision
+
+
+def columns(rng, n, d):
+    """Correlated columns, and a linear predictor of three of them."""
+    X = rng.standard_normal((n, d)) + 0.7 * rng.standard_normal((n, 1))
+    return X, X[:, :3] @ rng.choice([-1.0, 1.0], 3)
+
+
+def signs(eta):
+    return np.where(eta > 0, 1.0, -1.0)
+
+
+# Each objective from columns, a noisy linear predictor, random numbers, and options.
+OBJECTIVES = {
+    "least squares": lambda X, eta, rng, **o: jaxht.LeastSquares(X, eta, **o),
+    "logistic": lambda X, eta, rng, **o: jaxht.Logistic(X, signs(eta), **o),
+    "squared hinge": lambda X, eta, rng, **o: jaxht.SquaredHinge(X, signs(eta), **o),
+    "hinge": lambda X, eta, rng, **o: jaxht.Hinge(X, signs(eta), **o),
+    "huber": lambda X, eta, rng, **o: jaxht.Huber(X, eta, **o),
+    "poisson": lambda X, eta, rng, **o: jaxht.Poisson(X, rng.poisson(np.exp(eta / 9)), **o),
+    "gamma": lambda X, eta, rng, **o: jaxht.Gamma(X, np.exp(eta / 5) + rng.random(eta.size), **o),
+    "smoothed hinge": lambda X, eta, rng, **o: jaxht.SmoothedHinge(X, signs(eta), **o),
+}
+
+
+def draw(name, seed, n, d):
+    """A problem; of odd seeds with weights, an offset and ridges."""
+    rng = np.random.default_rng(seed)
+    X, eta = columns(rng, n, d)
+    eta = eta + rng.standard_normal(n)
+    options = {}
+    if seed % 2:
+        options["l2"] = rng.random(d)
+        options["weights"] = rng.integers(1, 4, n).astype(float)
+        options["offset"] = rng.standard_normal(n) / 9
+    elif name == "hinge":
+        options["l2"] = 0.05
+    return OBJECTIVES[name](X, eta, rng, **options)
+
+
+@jax.jit
+def run(problem):
+    """One program for many problems of a size."""
+    carry = jaxht.extend.start(problem, None, None)
+    carry = jaxht.extend.advance(problem, carry, problem.stop.max_steps)
+    return jaxht.extend.finish(problem, carry)
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_results_agree(name):
+    """On 1000 random problems in all of all objectives."""
+    with precision("float64"):
+        for seed in range(126):
+            n, d = [(37, 9), (61, 23)][seed // 63]
+            k = 3 + seed % 3
+            solver = OLS() if name == "least squares" else OMP()
+            f = draw(name, seed, n, d)
+            problem, x0, _ = prepare(f, Sparse(k, k_max=5), solver)
+            padding = pad_problem(problem, x0, shares=True, pads=True)
+            assert padding.is_padded
+            padded = padding.restore(run(padding.problem))
+            exact = run(problem)
+            assert padded.support.numpy().tolist() == exact.support.numpy().tolist()
+            assert padded.x.shape == (d,) and padded.support.k_max == exact.support.k_max
+            assert int(padded.num_steps) == int(exact.num_steps)
+            assert padded.reason == exact.reason
+            scale = 1 + abs(float(exact.value))
+            assert abs(float(padded.value - exact.value)) <= 1e-12 * scale
+            np.testing.assert_allclose(padded.x, exact.x, atol=1e-8 if name == "hinge" else 1e-10)
+
+
+@pytest.mark.parametrize("name", ["least squares", "logistic", "squared hinge"])
+def test_the_default_search_agrees(name, dtype):
+    for seed in range(12):
+        f = draw(name, seed, 80, 30)
+        padded = jaxht.solve(f, Sparse(6))
+        with jaxht.disable_padding():
+            exact = jaxht.solve(f, Sparse(6))
+        assert padded.solver == exact.solver and "LocalSearch" in padded.solver
+        if dtype == np.float64:
+            assert padded.support.numpy().tolist() == exact.support.numpy().tolist()
+        atol = 1e-12 if dtype == np.float64 else 1e-5
+        np.testing.assert_allclose(padded.value, exact.value, atol=atol * (1 + abs(exact.value)))
+
+
+def test_constraints_agree():
+    """Coordinates that are kept, bounds, and a start."""
+    with precision("float64"):
+        rng = np.random.default_rng(0)
+        X, eta = columns(rng, 50, 20)
+        f = jaxht.LeastSquares(X, eta + rng.standard_normal(50))
+        keep = np.arange(20) == 17
+        for constraint in (
+            Sparse(4, keep=keep),
+            Sparse(4, nonnegative=True),
+            Sparse(4, bounds=(-np.linspace(0, 0.3, 20), 0.2)),
+        ):
+            x0 = np.where(keep, 0.1, 0.0)
+            padded = jaxht.solve(f, constraint, x0=x0)
+            with jaxht.disable_padding():
+                exact = jaxht.solve(f, constraint, x0=x0)
+            np.testing.assert_allclose(padded.x, exact.x, atol=1e-12)
+            assert padded.support.numpy().tolist() == exact.support.numpy().tolist()
+
+
+@pytest.mark.parametrize("both_ways", [False, True])
+@pytest.mark.parametrize(("name", "solver"), [("least squares", OLS()), ("logistic", OMP())])
+def test_paths_agree(name, solver, both_ways):
+    with precision("float64"):
+        f = draw(name, 7, 70, 12)
+        ks = [1, 2, 4, 7]
+        padded = jaxht.path(f, Sparse(), solver, ks=ks, both_ways=both_ways)
+        with jaxht.disable_padding():
+            exact = jaxht.path(f, Sparse(), solver, ks=ks, both_ways=both_ways)
+        assert padded.x.shape == (4, 12)
+        assert jax.tree.structure(padded) == jax.tree.structure(exact)
+        np.testing.assert_allclose(padded.x, exact.x, atol=1e-12)
+        np.testing.assert_array_equal(padded.num_steps, exact.num_steps)
+
+
+def test_cross_validation_agrees():
+    with precision("float64"):
+        rng = np.random.default_rng(3)
+        X, eta = columns(rng, 60, 9)
+        y = eta + rng.standard_normal(60)
+
+        def split(held):
+            train = jaxht.LeastSquares(X, y, weights=1.0 - held)
+            return train, jaxht.LeastSquares(X, y, weights=1.0 * held)
+
+        masks = np.arange(60) % 5 == np.arange(5)[:, None]
+        padded = jaxht.cross_validate(split, masks, Sparse(), OLS(), ks=[1, 3, 5])
+        with jaxht.disable_padding():
+            exact = jaxht.cross_validate(split, masks, Sparse(), OLS(), ks=[1, 3, 5])
+        assert jax.tree.structure(padded) == jax.tree.structure(exact)
+        for one, other in zip(jax.tree.leaves(padded), jax.tree.leaves(exact), strict=True):
+            assert one.shape == other.shape
+            np.testing.assert_allclose(one, other, atol=1e-12)
+
+
+def test_tables_of_different_shapes_share_a_program(caplog):
+    """Least squares of 20 to 64 columns and any number of samples."""
+    with jax.log_compiles(), caplog.at_level(logging.WARNING):
+        for n, d, k in [(100, 27, 5), (451, 20, 5), (40, 30, 4), (77, 41, 6), (300, 64, 7)]:
+            X, eta = columns(np.random.default_rng(n), n, d)
+            jaxht.solve(jaxht.LeastSquares(X.astype(np.float32), eta.astype(np.float32)), Sparse(k))
+    compiled = re.findall(r"Compiling (?:jit\()?(\w+)", caplog.text)
+    assert compiled.count("_solve") == 1
+
+
+def test_nothing_is_padded_within_a_trace():
+    A = jax.random.normal(jax.random.key(0), (30, 20))
+
+    def fit(y):
+        return jaxht.solve(jaxht.LeastSquares(A, y), Sparse(3))
+
+    y = A[:, 2] - A[:, 5]
+    shapes = [leaf.shape for leaf in jax.tree.leaves(jax.make_jaxpr(fit)(y).out_avals)]
+    assert (20,) in shapes
+    assert "512" not in str(jax.make_jaxpr(fit)(y)) and "f32[65,64]" not in str(
+        jax.make_jaxpr(fit)(y)
+    )
+    lanes = jax.vmap(fit)(jnp.stack([y, -y]))
+    np.testing.assert_allclose(lanes.x[0], fit(y).x, atol=1e-4)
+    slope = jax.grad(lambda y: jnp.sum(fit(y).x))(y)
+    assert slope.shape == (30,) and np.all(np.isfinite(slope))
+
+
+def test_sizes():
+    """Few of them, none smaller than the shape, and of large shapes at most an eighth larger."""
+    for n in (1, 3, 100, 1000, 8192):
+        for d in (1, 16, 17, 300):
+            samples, width = round_shape(n, d, is_compressed=False)
+            assert samples >= n and width >= d
+    assert round_shape(11, 10, is_compressed=True) == (17, 16)
+    assert round_shape(100, 200, is_compressed=True) == (257, 256)
+    for n, d in [(10_000, 1000), (100_001, 77), (33, 60_000)]:
+        samples, width = round_shape(n, d, is_compressed=False)
+        assert n <= samples <= 1.125 * n and d <= width <= 1.125 * d
+    assert {round_to_eighth(size) for size in range(1024, 2049)} == set(range(1024, 2049, 128))
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_invalid_data_are_told(bad):
+    X, eta = columns(np.random.default_rng(0), 50, 10)
+    X[3, 4] = bad
+    for y in (eta, signs(eta)):
+        make = jaxht.LeastSquares if y is eta else jaxht.Logistic
+        assert jaxht.solve(make(X.astype(np.float32), y.astype(np.float32)), Sparse(3)).reason == (
+            "INVALID_DATA"
+        )
