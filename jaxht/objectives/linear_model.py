@@ -536,9 +536,9 @@ class LeastSquares(LinearModel):
             weights = np.asarray(self.weights, np.float64)
             total = float(np.sum(weights))
             rows = rows * np.sqrt(weights)[:, None]
-        R = np.linalg.qr(rows, mode="r")
+        factor: Any = np.linalg.qr(rows, mode="r")
         weight = total / (d + 1)
-        R = (R / math.sqrt(weight)).astype(array.dtype)
+        R = (factor / math.sqrt(weight)).astype(array.dtype)
         weights = np.full(d + 1, weight, array.dtype)
         return replace(self, A=design(R[:, :d]), y=R[:, d], weights=weights, offset=None)
 

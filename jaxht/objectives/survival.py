@@ -105,6 +105,10 @@ def find_risk_sets(time: Array) -> RiskSets:
         first = np.searchsorted(decreasing, -time, side="left").astype(np.int32)
         end = np.searchsorted(decreasing, -time, side="right").astype(np.int32)
         return RiskSets(order, first, end - 1)
+    return _find_risk_sets(time)
+
+
+def _find_risk_sets(time: Array) -> RiskSets:
     order = decreasing_order(time)
     first = jnp.searchsorted(-time[order], -time, side="left").astype(jnp.int32)
     end = jnp.searchsorted(-time[order], -time, side="right").astype(jnp.int32)

@@ -80,7 +80,8 @@ class Padding(NamedTuple):
         """The number of entries of a design that was padded."""
         if not self.is_padded:
             return None
-        return math.prod(self.problem.objective.design.shape)
+        objective: Any = self.problem.objective
+        return math.prod(objective.design.shape)
 
     @property
     def is_padded(self) -> bool:

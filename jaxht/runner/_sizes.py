@@ -1,6 +1,7 @@
 """The sizes that shapes are rounded up to, so that neighbouring problems share a program."""
 
 import math
+import sys
 
 from jaxht.constraints import Constraint, SelectionConstraint
 
@@ -31,8 +32,8 @@ def round_shape(n: int, d: int, is_compressed: bool) -> tuple[int, int]:
     return round_to_eighth(n), round_to_eighth(d)
 
 
-def _next(sizes: tuple[int, ...], size: int) -> float:
-    return min((each for each in sizes if each >= size), default=math.inf)
+def _next(sizes: tuple[int, ...], size: int) -> int:
+    return min((each for each in sizes if each >= size), default=sys.maxsize)
 
 
 def round_to_eighth(size: int) -> int:

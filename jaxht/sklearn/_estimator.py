@@ -5,7 +5,7 @@ import math
 import numbers
 import warnings
 from dataclasses import dataclass, field
-from typing import Any, dataclass_transform
+from typing import Any, ClassVar, dataclass_transform
 
 import jax
 import numpy as np
@@ -83,7 +83,7 @@ class SparseEstimator(DataclassEstimator):
     cv: Any = None
     random_state: Any = None
 
-    _criteria = CRITERIA
+    _criteria: ClassVar[tuple[str, ...]] = CRITERIA
     _most_name = "n_features"  # the largest k, in error messages
 
     def _constraint(self, problem: Any, k: int) -> Any:

@@ -88,9 +88,9 @@ class ExhaustiveSearch(Solver):
         """Refit on the next supports, and keep the best."""
         problem = subproblem(objective, constraint)
         zero = objective.start()
-        supports = Combinations.of(
-            constraint.always_active, problem.empty_items, constraint.limit, constraint.k_max
-        )
+        k_max = constraint.k_max or 0
+        kept = constraint.always_active
+        supports = Combinations.of(kept, problem.empty_items, constraint.limit, k_max)
 
         def refit_on(rank):
             support = constraint.support(supports.unrank(rank))
