@@ -1,7 +1,7 @@
 """Compressive sampling matching pursuit and its relatives: refit on a larger support, then prune
 it."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 from optax.tree_utils import tree_where
@@ -17,7 +17,7 @@ from jaxht.solvers.status import Status
 from jaxht.subproblems import refit
 
 
-class CoSaMPState(NamedTuple):
+class MergingState(NamedTuple):
     """The state of :class:`CoSaMP` and :class:`GraSP`.
 
     Attributes:
@@ -33,16 +33,87 @@ class SubspacePursuitState(NamedTuple):
     """The state of :class:`SubspacePursuit`.
 
     Attributes:
-        merged: Omega and the cycle detector.
+        merging: Omega and the cycle detector.
         is_first: bool, whether x is x0, which has not been refitted.
     """
 
-    merged: CoSaMPState
+    merging: MergingState
     is_first: Leaf
 
 
+class MergingPursuit(Solver):
+    """The steps of CoSaMP and GraSP; subspace pursuit adds a test of the decrease.
+
+    Attributes:
+        expand: Omega takes the top ``expand * k`` coordinates of the gradient.
+        debias: whether x+ is refitted on its support.
+    """
+
+    expand: int
+    debias: bool
+
+    fixed_point_test = True
+    keeps_best = True
+    step_limit = 100  # most runs end within ten steps
+
+    def init(
+        self, objective: Objective, constraint: SelectionConstraint, x0: Array, key: PRNGKey | None
+    ) -> Step[Any]:
+        """The first Omega, from x0, which need not minimise f on its own support."""
+        check_selection(constraint)
+        iterate = evaluate(objective, x0)
+        omega = self._merge(objective, constraint, iterate)
+        info = Info(full_gradients=1, projections=1, refit_converged=False)
+        return iterate, MergingState(omega, CycleDetector.init(omega)), info
+
+    def step(
+        self, objective: Objective, constraint: SelectionConstraint, iterate: Iterate, state: Any
+    ) -> Step[Any]:
+        """Refit on Omega and prune; then the next Omega."""
+        new, converged = self.refit_pruned(objective, constraint, iterate, state.omega)
+        state, status = self.next_omega(objective, constraint, new, state)
+        info = Info(full_gradients=1, projections=2, status=status, refit_converged=converged)
+        return new, state, info
+
+    def refit_pruned(
+        self,
+        objective: Objective,
+        constraint: SelectionConstraint,
+        iterate: Iterate,
+        omega: Support,
+    ) -> tuple[Iterate, Leaf]:
+        """x+, and whether its last refit converged."""
+        b = refit(objective, omega, iterate.x)
+        x, support = constraint.project(b.x)
+        if not self.debias:
+            return evaluate(objective, x), b.converged
+        found = refit(objective, support, x)
+        return evaluate(objective, found), found.converged
+
+    def next_omega(
+        self,
+        objective: Objective,
+        constraint: SelectionConstraint,
+        iterate: Iterate,
+        state: MergingState,
+    ) -> tuple[MergingState, Array]:
+        """The state with the next Omega, and the status that follows from it."""
+        omega = self._merge(objective, constraint, iterate)
+        status, cycles = state.cycles.update(state.omega, omega)
+        return MergingState(omega, cycles), status
+
+    def _merge(
+        self, objective: Objective, constraint: SelectionConstraint, iterate: Iterate
+    ) -> Support:
+        """The top coordinates (or groups) of the gradient at x, and the support of x."""
+        k_max = None if constraint.k_max is None else self.expand * constraint.k_max
+        descent = -objective.gradient(iterate.x, iterate.pred)
+        top = constraint.top_k(descent, self.expand * constraint.k, k_max)
+        return top.union(constraint.support_of(iterate.x))
+
+
 @pytree
-class CoSaMP(Solver):
+class CoSaMP(MergingPursuit):
     r"""Compressive sampling matching pursuit; for a general f it is GraSP, gradient support
     pursuit.
 
@@ -78,29 +149,11 @@ class CoSaMP(Solver):
 
     expand: int = static(default=2)
 
-    fixed_point_test = True
-    keeps_best = True
-    step_limit = 100  # most runs end within ten steps
-
-    def init(
-        self, objective: Objective, constraint: SelectionConstraint, x0: Array, key: PRNGKey | None
-    ) -> Step[CoSaMPState]:
-        """The first Omega."""
-        return init_merged(objective, constraint, x0, self.expand)
-
-    def step(
-        self,
-        objective: Objective,
-        constraint: SelectionConstraint,
-        iterate: Iterate,
-        state: CoSaMPState,
-    ) -> Step[CoSaMPState]:
-        """Refit on Omega and prune; then the next Omega."""
-        return step_merged(objective, constraint, iterate, state, self.expand)
+    debias = False
 
 
 @pytree
-class GraSP(Solver):
+class GraSP(MergingPursuit):
     """Gradient support pursuit: :class:`CoSaMP` for general objectives, by default with a refit
     after pruning.
 
@@ -130,29 +183,9 @@ class GraSP(Solver):
     debias: bool = static(default=True)
     expand: int = static(default=2, kw_only=True)
 
-    fixed_point_test = True
-    keeps_best = True
-    step_limit = 100  # most runs end within ten steps
-
-    def init(
-        self, objective: Objective, constraint: SelectionConstraint, x0: Array, key: PRNGKey | None
-    ) -> Step[CoSaMPState]:
-        """The first Omega."""
-        return init_merged(objective, constraint, x0, self.expand)
-
-    def step(
-        self,
-        objective: Objective,
-        constraint: SelectionConstraint,
-        iterate: Iterate,
-        state: CoSaMPState,
-    ) -> Step[CoSaMPState]:
-        """Refit on Omega, prune, and refit on what is left; then the next Omega."""
-        return step_merged(objective, constraint, iterate, state, self.expand, self.debias)
-
 
 @pytree
-class SubspacePursuit(Solver):
+class SubspacePursuit(MergingPursuit):
     r"""Subspace pursuit: as CoSaMP with k coordinates of the gradient, and refitted after pruning.
 
     .. math::
@@ -181,16 +214,15 @@ class SubspacePursuit(Solver):
         [0.0, 4.0, 0.0, 3.0]
     """
 
-    fixed_point_test = True
-    keeps_best = True
-    step_limit = 100  # most runs end within ten steps
+    expand = 1
+    debias = True
 
     def init(
         self, objective: Objective, constraint: SelectionConstraint, x0: Array, key: PRNGKey | None
     ) -> Step[SubspacePursuitState]:
         """The first Omega."""
-        iterate, merged, info = init_merged(objective, constraint, x0, 1)
-        return iterate, SubspacePursuitState(merged, jnp.array(True)), info
+        iterate, merging, info = super().init(objective, constraint, x0, key)
+        return iterate, SubspacePursuitState(merging, jnp.array(True)), info
 
     def step(
         self,
@@ -201,74 +233,16 @@ class SubspacePursuit(Solver):
     ) -> Step[SubspacePursuitState]:
         """Refit on Omega, prune, refit; keep the iterate before where f has not decreased; then the
         next Omega."""
-        b = refit(objective, state.merged.omega, iterate.x)
-        x, support = constraint.project(b.x)
-        found = refit(objective, support, x)
-        new = evaluate(objective, found)
+        new, converged = self.refit_pruned(objective, constraint, iterate, state.merging.omega)
         # x0 has not been refitted, and may already be as good as the first refit.
         accepted = state.is_first | has_decreased(objective, new, iterate)
         new = tree_where(accepted, new, iterate)
-        merged, status = next_omega(objective, constraint, new, 1, state.merged)
+        merging, status = self.next_omega(objective, constraint, new, state.merging)
         info = Info(
             full_gradients=1,
             projections=2,
             status=jnp.where(accepted, status, Status.NO_PROGRESS),
             accepted=accepted,
-            refit_converged=found.converged,
+            refit_converged=converged,
         )
-        return new, SubspacePursuitState(merged, jnp.array(False)), info
-
-
-def init_merged(
-    objective: Objective, constraint: SelectionConstraint, x0: Array, expand: int
-) -> Step[CoSaMPState]:
-    """The first Omega, from x0, which need not minimise f on its own support."""
-    check_selection(constraint)
-    iterate = evaluate(objective, x0)
-    omega = merge_supports(objective, constraint, iterate, expand)
-    info = Info(full_gradients=1, projections=1, refit_converged=False)
-    return iterate, CoSaMPState(omega, CycleDetector.init(omega)), info
-
-
-def step_merged(
-    objective: Objective,
-    constraint: SelectionConstraint,
-    iterate: Iterate,
-    state: CoSaMPState,
-    expand: int,
-    debias: bool = False,
-) -> Step[CoSaMPState]:
-    """Refit on Omega, prune, with ``debias`` refit on what is left, and find the next Omega."""
-    found = refit(objective, state.omega, iterate.x)
-    x, support = constraint.project(found.x)
-    if debias:
-        found = refit(objective, support, x)
-        new = evaluate(objective, found)
-    else:
-        new = evaluate(objective, x)
-    state, status = next_omega(objective, constraint, new, expand, state)
-    info = Info(full_gradients=1, projections=2, status=status, refit_converged=found.converged)
-    return new, state, info
-
-
-def next_omega(
-    objective: Objective,
-    constraint: SelectionConstraint,
-    iterate: Iterate,
-    expand: int,
-    state: CoSaMPState,
-) -> tuple[CoSaMPState, Array]:
-    """The state with the next Omega, and the status that follows from it."""
-    omega = merge_supports(objective, constraint, iterate, expand)
-    status, cycles = state.cycles.update(state.omega, omega)
-    return CoSaMPState(omega, cycles), status
-
-
-def merge_supports(
-    objective: Objective, constraint: SelectionConstraint, iterate: Iterate, expand: int
-) -> Support:
-    """The top ``expand * k`` coordinates (or groups) of the gradient at x, and the support of x."""
-    k_max = None if constraint.k_max is None else expand * constraint.k_max
-    descent = -objective.gradient(iterate.x, iterate.pred)
-    top = constraint.top_k(descent, expand * constraint.k, k_max)
-    return top.union(constraint.support_of(iterate.x))
+        return new, SubspacePursuitState(merging, jnp.array(False)), info

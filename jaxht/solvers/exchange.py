@@ -1,6 +1,5 @@
 """Exchanges of one coordinate for another: OMP with replacement, and exhaustive local search."""
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -17,7 +16,7 @@ from jaxht.solvers.pursuit import has_decreased
 from jaxht.solvers.selection import best_item, count, swap
 from jaxht.solvers.solver import Solver, Step
 from jaxht.solvers.status import Status
-from jaxht.subproblems import refit, subproblem
+from jaxht.subproblems import Subproblem, refit, subproblem
 
 # The least relative decrease of f by a swap, in units in the last place.
 DECREASE_ULPS = 64.0
@@ -35,8 +34,55 @@ class ExchangeState(NamedTuple):
     is_first: Leaf
 
 
+class Exchange(Solver):
+    """The steps of OMPR and exhaustive local search, which differ in the pair that they exchange.
+
+    Attributes:
+        rtol: the relative decrease of f that a swap must reach; None: DECREASE_ULPS.
+    """
+
+    rtol: Numeric | None
+
+    def init(
+        self, objective: Objective, constraint: SelectionConstraint, x0: Array, key: PRNGKey | None
+    ) -> Step[ExchangeState]:
+        """x0, and its selection, completed, on which the first step refits."""
+        selected = complete_selection(objective, constraint, x0)
+        state = ExchangeState(selected, jnp.array(True))
+        return evaluate(objective, x0), state, Info(refit_converged=False)
+
+    def step(
+        self,
+        objective: Objective,
+        constraint: SelectionConstraint,
+        iterate: Iterate,
+        state: ExchangeState,
+    ) -> Step[ExchangeState]:
+        """Swap and refit; keep the iterate before where f has not decreased."""
+        S, is_first = state
+        problem = subproblem(objective, constraint)
+        S = lax.cond(is_first, lambda: S, lambda: self.exchange(problem, iterate, S))
+        found = refit(objective, constraint.support(S), iterate.x)
+        new = evaluate(objective, found)
+        rtol = self.rtol
+        if rtol is None:
+            rtol = DECREASE_ULPS * float(jnp.finfo(new.x.dtype).eps)
+        accepted = is_first | has_decreased(objective, new, iterate, rtol)
+        info = Info(
+            full_gradients=1,
+            status=jnp.where(accepted, Status.RUNNING, Status.NO_PROGRESS),
+            accepted=accepted,
+            refit_converged=found.converged,
+        )
+        return tree_where(accepted, new, iterate), ExchangeState(S, jnp.array(False)), info
+
+    def exchange(self, problem: Subproblem, iterate: Iterate, S: Array) -> Array:
+        """S after the swap."""
+        raise NotImplementedError
+
+
 @pytree
-class OMPR(Solver):
+class OMPR(Exchange):
     r"""Orthogonal matching pursuit with replacement.
 
     .. math::
@@ -73,32 +119,17 @@ class OMPR(Solver):
 
     rtol: Numeric | None = None
 
-    def init(
-        self, objective: Objective, constraint: SelectionConstraint, x0: Array, key: PRNGKey | None
-    ) -> Step[ExchangeState]:
-        """The selection on which the first step refits."""
-        return init_exchange(objective, constraint, x0)
-
-    def step(
-        self,
-        objective: Objective,
-        constraint: SelectionConstraint,
-        iterate: Iterate,
-        state: ExchangeState,
-    ) -> Step[ExchangeState]:
-        """Swap and refit; keep the iterate before where f has not decreased."""
-
-        def exchange(S):
-            descent = constraint.feasible_direction(-objective.gradient(iterate.x, iterate.pred))
-            i = best_item(constraint.scores(descent), ~S)
-            j = best_item(-constraint.scores(iterate.x), S & ~constraint.always_active)
-            return swap(constraint, S, i, j)
-
-        return refit_exchanged(objective, constraint, iterate, state, exchange, self.rtol)
+    def exchange(self, problem: Subproblem, iterate: Iterate, S: Array) -> Array:
+        """Swap the largest derivative for the smallest entry."""
+        constraint = problem.space
+        gradient = problem.objective.gradient(iterate.x, iterate.pred)
+        i = best_item(constraint.scores(constraint.feasible_direction(-gradient)), ~S)
+        j = best_item(-constraint.scores(iterate.x), S & ~constraint.always_active)
+        return swap(constraint, S, i, j)
 
 
 @pytree
-class ExhaustiveLocalSearch(Solver):
+class ExhaustiveLocalSearch(Exchange):
     r"""Exhaustive local search: as :class:`OMPR`, but adding the coordinate that gives the least
     minimum of f.
 
@@ -132,60 +163,10 @@ class ExhaustiveLocalSearch(Solver):
 
     rtol: Numeric | None = None
 
-    def init(
-        self, objective: Objective, constraint: SelectionConstraint, x0: Array, key: PRNGKey | None
-    ) -> Step[ExchangeState]:
-        """The selection on which the first step refits."""
-        return init_exchange(objective, constraint, x0)
-
-    def step(
-        self,
-        objective: Objective,
-        constraint: SelectionConstraint,
-        iterate: Iterate,
-        state: ExchangeState,
-    ) -> Step[ExchangeState]:
-        """Swap and refit; keep the iterate before where f has not decreased."""
-
-        def exchange(S):
-            j = best_item(-constraint.scores(iterate.x), S & ~constraint.always_active)
-            rest = S & ~(j & (count(S) >= constraint.limit))
-            i = best_item(subproblem(objective, constraint).forward_scores(rest, iterate.x), ~S)
-            return swap(constraint, S, i, j)
-
-        return refit_exchanged(objective, constraint, iterate, state, exchange, self.rtol)
-
-
-def init_exchange(
-    objective: Objective, constraint: SelectionConstraint, x0: Array
-) -> Step[ExchangeState]:
-    """x0, and its selection, completed."""
-    selected = complete_selection(objective, constraint, x0)
-    state = ExchangeState(selected, jnp.array(True))
-    return evaluate(objective, x0), state, Info(refit_converged=False)
-
-
-def refit_exchanged(
-    objective: Objective,
-    constraint: SelectionConstraint,
-    iterate: Iterate,
-    state: ExchangeState,
-    exchange: Callable[[Array], Array],
-    rtol: Numeric | None,
-) -> Step[ExchangeState]:
-    """Refit on S after an exchange, in the first step on S itself; keep the old iterate unless f
-    decreases by rtol."""
-    S, is_first = state
-    S = lax.cond(is_first, lambda: S, lambda: exchange(S))
-    found = refit(objective, constraint.support(S), iterate.x)
-    new = evaluate(objective, found)
-    if rtol is None:
-        rtol = DECREASE_ULPS * float(jnp.finfo(new.x.dtype).eps)
-    accepted = is_first | has_decreased(objective, new, iterate, rtol)
-    info = Info(
-        full_gradients=1,
-        status=jnp.where(accepted, Status.RUNNING, Status.NO_PROGRESS),
-        accepted=accepted,
-        refit_converged=found.converged,
-    )
-    return tree_where(accepted, new, iterate), ExchangeState(S, jnp.array(False)), info
+    def exchange(self, problem: Subproblem, iterate: Iterate, S: Array) -> Array:
+        """Swap the item of the largest gain for the smallest entry."""
+        constraint = problem.space
+        j = best_item(-constraint.scores(iterate.x), S & ~constraint.always_active)
+        rest = S & ~(j & (count(S) >= constraint.limit))
+        i = best_item(problem.forward_scores(rest, iterate.x), ~S)
+        return swap(constraint, S, i, j)

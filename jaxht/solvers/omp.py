@@ -1,7 +1,7 @@
 """Forward selection: orthogonal matching pursuit by derivatives, orthogonal least squares by the
 decrease of f."""
 
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import jax.numpy as jnp
 from jax import lax
@@ -16,11 +16,11 @@ from jaxht.solvers.pursuit import has_decreased
 from jaxht.solvers.selection import best_item, count
 from jaxht.solvers.solver import Solver, Step
 from jaxht.solvers.status import Status
-from jaxht.subproblems import Growth, subproblem
+from jaxht.subproblems import Growth, Subproblem, subproblem
 
 
-class OMPState(NamedTuple):
-    """The state of :class:`OMP`.
+class ForwardState(NamedTuple):
+    """The state of :class:`OMP` and :class:`OLS`.
 
     Attributes:
         selected: bool, S.
@@ -33,8 +33,64 @@ class OMPState(NamedTuple):
     refit_only: Leaf
 
 
+class ForwardSelection(Solver):
+    """The steps of OMP and OLS, which differ in the scores of the items."""
+
+    nested = True
+    ignores_empty_columns = True
+    #: Whether growth is asked for scores.
+    scored: ClassVar[bool]
+
+    def max_steps(self, constraint: SelectionConstraint) -> Numeric:
+        """k steps."""
+        return constraint.k
+
+    def init(
+        self, objective: Objective, constraint: SelectionConstraint, x0: Array, key: PRNGKey | None
+    ) -> Step[ForwardState]:
+        """The selection of x0, and FINISHED where k is 0."""
+        check_selection(constraint)
+        S = constraint.active(x0)
+        status = jnp.where(constraint.limit > 0, Status.RUNNING, Status.FINISHED)
+        growth = subproblem(objective, constraint).growth(S, scored=self.scored)
+        return evaluate(objective, x0), ForwardState(S, growth, jnp.any(S)), Info(status=status)
+
+    def step(
+        self,
+        objective: Objective,
+        constraint: SelectionConstraint,
+        iterate: Iterate,
+        state: ForwardState,
+    ) -> Step[ForwardState]:
+        """Add the item of the largest score and refit; the first step refits on the support of x0,
+        if it has one."""
+        S, _, refit_only = state
+        problem = subproblem(objective, constraint)
+        scores, growth = self.score(problem, iterate, state)
+        candidates = ~S & ~refit_only & (count(S) < constraint.limit)
+        S |= best_item(scores, candidates)
+        found, growth = growth.refit(problem, constraint.support(S), iterate.x)
+        new = evaluate(objective, found)
+        accepted = refit_only | has_decreased(objective, new, iterate)
+
+        status = jnp.where(count(S) < constraint.limit, Status.RUNNING, Status.FINISHED)
+        info = Info(
+            full_gradients=1,
+            status=jnp.where(accepted, status, Status.NO_PROGRESS),
+            accepted=accepted,
+            refit_converged=found.converged,
+        )
+        return tree_where(accepted, new, iterate), ForwardState(S, growth, jnp.array(False)), info
+
+    def score(
+        self, problem: Subproblem, iterate: Iterate, state: ForwardState
+    ) -> tuple[Array, Growth]:
+        """The scores of the items at x, and the growth after them."""
+        raise NotImplementedError
+
+
 @pytree
-class OMP(Solver):
+class OMP(ForwardSelection):
     r"""Orthogonal matching pursuit; for a general f it is forward selection (FBS), for groups group
     OMP.
 
@@ -66,33 +122,19 @@ class OMP(Solver):
         [0.0, 4.0, 0.0, 3.0]
     """
 
-    nested = True
-    ignores_empty_columns = True
+    scored = False
 
-    def max_steps(self, constraint: SelectionConstraint) -> Numeric:
-        """k steps."""
-        return constraint.k
-
-    def init(
-        self, objective: Objective, constraint: SelectionConstraint, x0: Array, key: PRNGKey | None
-    ) -> Step[OMPState]:
-        """The selection of x0."""
-        return evaluate(objective, x0), *init_forward(objective, constraint, x0)
-
-    def step(
-        self,
-        objective: Objective,
-        constraint: SelectionConstraint,
-        iterate: Iterate,
-        state: OMPState,
-    ) -> Step[OMPState]:
-        """Add the best item and refit."""
-        descent = constraint.feasible_direction(-objective.gradient(iterate.x, iterate.pred))
-        return add_best(objective, constraint, iterate, state, constraint.scores(descent))
+    def score(
+        self, problem: Subproblem, iterate: Iterate, state: ForwardState
+    ) -> tuple[Array, Growth]:
+        """The sizes of the derivatives."""
+        gradient = problem.objective.gradient(iterate.x, iterate.pred)
+        descent = problem.space.feasible_direction(-gradient)
+        return problem.space.scores(descent), state.growth
 
 
 @pytree
-class OLS(Solver):
+class OLS(ForwardSelection):
     r"""Orthogonal least squares: forward selection by the true decrease of f.
 
     .. math::
@@ -123,68 +165,13 @@ class OLS(Solver):
         [0.0, 4.0, 0.0, 3.0]
     """
 
-    nested = True
-    ignores_empty_columns = True
+    scored = True
 
-    def max_steps(self, constraint: SelectionConstraint) -> Numeric:
-        """k steps."""
-        return constraint.k
-
-    def init(
-        self, objective: Objective, constraint: SelectionConstraint, x0: Array, key: PRNGKey | None
-    ) -> Step[OMPState]:
-        """The selection of x0, and the curvature of f along each coordinate."""
-        return evaluate(objective, x0), *init_forward(objective, constraint, x0, scored=True)
-
-    def step(
-        self,
-        objective: Objective,
-        constraint: SelectionConstraint,
-        iterate: Iterate,
-        state: OMPState,
-    ) -> Step[OMPState]:
-        """Add the best item and refit."""
-        problem = subproblem(objective, constraint)
-        scores, growth = state.growth.scores(problem, state.selected, iterate.x, iterate.pred)
-        return add_best(objective, constraint, iterate, state._replace(growth=growth), scores)
-
-
-def init_forward(
-    objective: Objective, constraint: SelectionConstraint, x0: Array, *, scored: bool = False
-) -> tuple[OMPState, Info]:
-    """The selection of x0, and FINISHED where k is 0."""
-    check_selection(constraint)
-    S = constraint.active(x0)
-    status = jnp.where(constraint.limit > 0, Status.RUNNING, Status.FINISHED)
-    growth = subproblem(objective, constraint).growth(S, scored=scored)
-    return OMPState(S, growth, jnp.any(S)), Info(status=status)
-
-
-def add_best(
-    objective: Objective,
-    constraint: SelectionConstraint,
-    iterate: Iterate,
-    state: OMPState,
-    scores: Array,
-) -> Step[OMPState]:
-    """Add the item of the largest score and refit; the first step refits on the support of x0, if
-    it has one."""
-    S, growth, refit_only = state
-    candidates = ~S & ~refit_only & (count(S) < constraint.limit)
-    S |= best_item(scores, candidates)
-    problem = subproblem(objective, constraint)
-    found, growth = growth.refit(problem, constraint.support(S), iterate.x)
-    new = evaluate(objective, found)
-    accepted = refit_only | has_decreased(objective, new, iterate)
-
-    status = jnp.where(count(S) < constraint.limit, Status.RUNNING, Status.FINISHED)
-    info = Info(
-        full_gradients=1,
-        status=jnp.where(accepted, status, Status.NO_PROGRESS),
-        accepted=accepted,
-        refit_converged=found.converged,
-    )
-    return tree_where(accepted, new, iterate), OMPState(S, growth, jnp.array(False)), info
+    def score(
+        self, problem: Subproblem, iterate: Iterate, state: ForwardState
+    ) -> tuple[Array, Growth]:
+        """The decreases of f, by the curvature that is left along each coordinate."""
+        return state.growth.scores(problem, state.selected, iterate.x, iterate.pred)
 
 
 def complete_selection(objective: Objective, constraint: SelectionConstraint, x0: Array) -> Array:

@@ -1,7 +1,5 @@
 """Stochastic variance-reduced gradients with hard thresholding."""
 
-from collections.abc import Callable
-
 import jax
 import jax.numpy as jnp
 
@@ -21,8 +19,72 @@ from jaxht.solvers.sampling import (
 from jaxht.solvers.solver import Solver, Step
 
 
+class VarianceReduction(Solver):
+    """The stages of HT-SVRG and SVR-GHT; the arguments are those of :class:`HTSVRG`."""
+
+    step_size: Numeric | None
+    inner_steps: Numeric | None
+    batch_size: int
+    radius: Numeric | None
+    snapshot: str
+    replace: bool
+
+    needs_key = True
+
+    def init(
+        self, objective: SumOverSamples, constraint: Constraint, x0: Array, key: PRNGKey | None
+    ) -> Step[SamplingState]:
+        """Compute the step size; f at x0 is left to the runner."""
+        if self.snapshot not in ("random", "last"):
+            raise ValueError(f'snapshot must be "random" or "last"; got {self.snapshot!r}')
+        step_size = self.step_size
+        if step_size is None:
+            step_size = 0.25 * inverse_smoothness(batch_smoothness(objective, self.batch_size))
+        info = init_stochastic(objective, x0, step_size)
+        return Iterate(x0), SamplingState(step_size, key), info
+
+    def step(
+        self,
+        objective: SumOverSamples,
+        constraint: Constraint,
+        iterate: Iterate,
+        state: SamplingState,
+    ) -> Step[SamplingState]:
+        """One stage."""
+        step_size, key = state
+        key, draws, choice = jax.random.split(key, 3)
+        b = self.batch_size
+        m = self.inner_steps
+        if m is None:
+            m = -(-3 * objective.num_samples // b)
+        if self.snapshot == "random":
+            m = jax.random.randint(choice, (), 0, m, jnp.int32)
+        snapshot = iterate.x
+        whole = objective.predict(snapshot)
+        mu = objective.gradient(snapshot, whole)
+
+        def project(z):
+            r, _ = constraint.project(z, snapshot)
+            return r if self.radius is None else l2_ball(r.ravel(), self.radius).reshape(r.shape)
+
+        def update(batch, indices, move):  # move leads from the snapshot to x
+            pred = objective.minibatch_pred(whole, indices)
+            new = batch.loss_derivatives(snapshot + move, pred + batch.predict(move))
+            change = new - batch.loss_derivatives(snapshot, pred)
+            step = step_size * (batch.gradient_from(change, move) + mu)
+            return project_move(project, snapshot, move - step)
+
+        start = jnp.zeros_like(snapshot)
+        move = run_updates(
+            update, start, m, objective, key=draws, batch_size=b, replace=self.replace
+        )
+        x = project(snapshot + move)  # exactly feasible, in spite of rounding
+        info = Info(full_gradients=1, sample_gradients=2 * b * m, projections=m)
+        return Iterate(x), SamplingState(step_size, key), info
+
+
 @pytree
-class HTSVRG(Solver):
+class HTSVRG(VarianceReduction):
     r"""Stages of stochastic gradients that are corrected by the full gradient at a snapshot; one
     step is one stage.
 
@@ -79,40 +141,10 @@ class HTSVRG(Solver):
     replace: bool = static(default=True)
 
     fixed_point_test = False  # a random snapshot may be x_0 itself
-    needs_key = True
-
-    def init(
-        self, objective: SumOverSamples, constraint: Constraint, x0: Array, key: PRNGKey | None
-    ) -> Step[SamplingState]:
-        """Compute the step size; f at x0 is left to the runner."""
-        if self.snapshot not in ("random", "last"):
-            raise ValueError(f'snapshot must be "random" or "last"; got {self.snapshot!r}')
-        return init_stages(self, objective, x0, key)
-
-    def step(
-        self,
-        objective: SumOverSamples,
-        constraint: Constraint,
-        iterate: Iterate,
-        state: SamplingState,
-    ) -> Step[SamplingState]:
-        """One stage."""
-        step_size, key = state
-        key, draws, choice = jax.random.split(key, 3)
-        m = stage_length(self, objective)
-        if self.snapshot == "random":
-            m = jax.random.randint(choice, (), 0, m, jnp.int32)
-
-        def project(z):
-            r, _ = constraint.project(z, iterate.x)
-            return r if self.radius is None else l2_ball(r.ravel(), self.radius).reshape(r.shape)
-
-        x, info = run_stage(self, objective, project, iterate.x, step_size, m, draws)
-        return Iterate(x), SamplingState(step_size, key), info
 
 
 @pytree
-class SVRGHT(Solver):
+class SVRGHT(VarianceReduction):
     """Stochastic variance-reduced gradients as in :class:`HTSVRG`, whose next snapshot is the last
     iterate of a stage, without a ball; also known as SVR-GHT.
 
@@ -145,73 +177,5 @@ class SVRGHT(Solver):
     batch_size: int = static(default=1)
     replace: bool = static(default=True, kw_only=True)
 
-    needs_key = True
-
-    def init(
-        self, objective: SumOverSamples, constraint: Constraint, x0: Array, key: PRNGKey | None
-    ) -> Step[SamplingState]:
-        """Compute the step size; f at x0 is left to the runner."""
-        return init_stages(self, objective, x0, key)
-
-    def step(
-        self,
-        objective: SumOverSamples,
-        constraint: Constraint,
-        iterate: Iterate,
-        state: SamplingState,
-    ) -> Step[SamplingState]:
-        """One stage."""
-        step_size, key = state
-        key, draws, _ = jax.random.split(key, 3)
-        m = stage_length(self, objective)
-
-        def project(z):
-            return constraint.project(z, iterate.x)[0]
-
-        x, info = run_stage(self, objective, project, iterate.x, step_size, m, draws)
-        return Iterate(x), SamplingState(step_size, key), info
-
-
-def init_stages(
-    solver: HTSVRG | SVRGHT, objective: SumOverSamples, x0: Array, key: PRNGKey | None
-) -> Step[SamplingState]:
-    """x0 and the step size."""
-    step_size = solver.step_size
-    if step_size is None:
-        step_size = 0.25 * inverse_smoothness(batch_smoothness(objective, solver.batch_size))
-    info = init_stochastic(objective, x0, step_size)
-    return Iterate(x0), SamplingState(step_size, key), info
-
-
-def stage_length(solver: HTSVRG | SVRGHT, objective: SumOverSamples) -> Numeric:
-    """m."""
-    if solver.inner_steps is None:
-        return -(-3 * objective.num_samples // solver.batch_size)
-    return solver.inner_steps
-
-
-def run_stage(
-    solver: HTSVRG | SVRGHT,
-    objective: SumOverSamples,
-    project: Callable[[Array], Array],
-    snapshot: Array,
-    step_size: Numeric,
-    m: Numeric,
-    draws: PRNGKey,
-) -> tuple[Array, Info]:
-    """x_m of a stage of m updates from a snapshot."""
-    b = solver.batch_size
-    whole = objective.predict(snapshot)
-    mu = objective.gradient(snapshot, whole)
-
-    def update(batch, indices, move):  # move leads from the snapshot to x
-        pred = objective.minibatch_pred(whole, indices)
-        new = batch.loss_derivatives(snapshot + move, pred + batch.predict(move))
-        change = new - batch.loss_derivatives(snapshot, pred)
-        step = step_size * (batch.gradient_from(change, move) + mu)
-        return project_move(project, snapshot, move - step)
-
-    start = jnp.zeros_like(snapshot)
-    move = run_updates(update, start, m, objective, key=draws, batch_size=b, replace=solver.replace)
-    x = project(snapshot + move)  # exactly feasible, in spite of rounding
-    return x, Info(full_gradients=1, sample_gradients=2 * b * m, projections=m)
+    snapshot = "last"
+    radius = None
