@@ -12,7 +12,7 @@ from jaxht._checks import known_values
 from jaxht._dataclass import pytree, replace, static
 from jaxht._repr import short_repr
 from jaxht._typing import Array
-from jaxht.linalg.selection import mask_to_indices
+from jaxht.linalg.selection import gather, mask_to_indices
 
 __all__ = ["Support"]
 
@@ -159,7 +159,7 @@ class Support:
     def gather(self, v: Array, indices: Array) -> Array:
         """Entries of ``v``, one variable, at ``indices``, those of the support; 0 in the padding:
         (k_max,)."""
-        return jnp.ravel(v).at[indices].get(mode="fill", fill_value=0)
+        return gather(jnp.ravel(v), indices)
 
     def gather_bounds(self, indices: Array) -> tuple[Array, Array] | None:
         """The bounds at ``indices``, those of the support."""

@@ -13,6 +13,7 @@ from jaxht._dataclass import as_dtype, cast_numbers
 from jaxht._repr import short_repr
 from jaxht._typing import Array, Leaf, Numeric
 from jaxht.constraints import Constraint, Sparse
+from jaxht.linalg.full_precision import machine_eps
 from jaxht.linalg.products import Variable, cast_variable, known_by_products
 from jaxht.objectives.objective import Objective, check_products
 from jaxht.runner import call_on_device
@@ -210,7 +211,7 @@ def _differentiability(
     stationary, regular, strict = subproblem(objective, constraint).regularity(support, x)
     gradient = objective.gradient(x, objective.predict(x))
     eta = 1 / objective.majorant().coordinate_norm() if step_size is None else step_size
-    slack = jnp.sqrt(jnp.asarray(float(jnp.finfo(x.dtype).eps), x.dtype))
+    slack = jnp.sqrt(jnp.asarray(machine_eps(x), x.dtype))
     if not constraint.selects_items:
         k = constraint.k
         rank = k if constraint.k_max is None else jnp.minimum(k, constraint.k_max)

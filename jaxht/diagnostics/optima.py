@@ -15,6 +15,7 @@ from jaxht._checks import check_kind
 from jaxht._dataclass import pytree
 from jaxht._typing import Array
 from jaxht.constraints import ModelSubspace, SelectionConstraint, Support, check_selection
+from jaxht.linalg.full_precision import machine_eps
 from jaxht.objectives.objective import Objective
 from jaxht.subproblems import subproblem
 
@@ -140,7 +141,7 @@ def _quadratic_values(objective: Objective, subsets: np.ndarray, batch_size: int
         b = -jax.grad(value)(zeros).ravel()
     batch = min(batch_size, m)
     batches = np.pad(subsets, ((0, -m % batch), (0, 0)), "edge").reshape(-1, batch, k)
-    tolerance = 64 * float(jnp.finfo(objective.dtype).eps)
+    tolerance = 64 * machine_eps(objective)
 
     def inner(u, v):
         return sum((a * b for a, b in zip(u, v, strict=False)), jnp.zeros((), objective.dtype))

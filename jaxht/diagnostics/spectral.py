@@ -8,6 +8,7 @@ from jax import lax
 
 from jaxht._typing import Array, Numeric
 from jaxht.linalg.eigenvalues import SAFETY, largest_eigenvalue
+from jaxht.linalg.full_precision import machine_eps
 from jaxht.linalg.projections import hard_threshold
 from jaxht.linalg.selection import k_largest_mask, mask_to_indices
 from jaxht.objectives.objective import Objective
@@ -102,7 +103,7 @@ def smallest_sparse_eigenvalue(
     """
     c = SAFETY * largest_eigenvalue(product, diagonal.shape[0], diagonal.dtype)
     # c is large compared with the result, so the relative increase of the difference is small.
-    rtol = 10 * float(jnp.finfo(diagonal.dtype).eps)
+    rtol = 10 * machine_eps(diagonal)
     return c - largest_sparse_eigenvalue(lambda v: c * v - product(v), c - diagonal, s, rtol)
 
 
@@ -169,7 +170,7 @@ def restricted_condition_number(objective: Objective, s: Numeric, x: Array | Non
     diagonal = _diagonal(objective)
     top = largest_sparse_eigenvalue(product, diagonal, s)
     bottom = smallest_sparse_eigenvalue(product, diagonal, s)
-    noise = objective.shape[0] * float(jnp.finfo(objective.dtype).eps) * top
+    noise = objective.shape[0] * machine_eps(objective) * top
     is_positive = bottom > noise
     return jnp.where(is_positive, top / jnp.where(is_positive, bottom, 1), jnp.inf)
 

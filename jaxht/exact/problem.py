@@ -27,7 +27,7 @@ from jaxht.exact.result import Solution
 from jaxht.exact.tree import Mask, Numbers, OpenNode, round_to_support, settle
 from jaxht.objectives.dual import column_bound
 from jaxht.objectives.linear_model import LinearModel
-from jaxht.subproblems.columns import restrict_columns
+from jaxht.subproblems.linear_models import restrict_columns
 
 
 def in_double(objective: Any, constraint: Constraint) -> tuple[Any, Any]:

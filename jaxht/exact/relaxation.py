@@ -39,7 +39,7 @@ from jaxht.objectives.dual import dual_point, dual_variables, primal_error
 from jaxht.objectives.linear_model import LinearModel
 from jaxht.solvers.pursuit import NesterovPoint
 from jaxht.subproblems import refit
-from jaxht.subproblems.columns import least_gamma, smooth_hinge
+from jaxht.subproblems.linear_models import least_gamma, smooth_hinge
 
 # Of f, by which about the relaxation of a smoothed hinge is below that of the hinge, or less.
 SMOOTHING = 0.03

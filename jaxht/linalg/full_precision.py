@@ -1,16 +1,24 @@
-"""Products in full precision: on recent GPUs the default for float32 products is TF32, which keeps
-ten bits."""
+"""Products in full precision, and the precision of an array.
+
+On recent GPUs the default for float32 products is TF32, which keeps ten bits.
+"""
 
 import contextlib
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
-__all__ = ["default_precision", "matmul"]
+__all__ = ["default_precision", "machine_eps", "matmul"]
 
 matmul = functools.partial(jnp.matmul, precision=lax.Precision.HIGHEST)
+
+
+def machine_eps(x: Any) -> float:
+    """The machine epsilon of the dtype of x, an array or an objective."""
+    return float(jnp.finfo(x.dtype).eps)
 
 
 def default_precision(float64: bool) -> contextlib.AbstractContextManager[None]:

@@ -28,6 +28,7 @@ from jaxht.linalg.counts import (
 __all__ = [
     "count_nonzero",
     "decreasing_order",
+    "gather",
     "k_largest_indices",
     "k_largest_mask",
     "k_largest_masks",
@@ -76,6 +77,18 @@ def k_largest_mask(z: Array, k: Numeric) -> Array:
     # could be chosen.
     rows = jnp.pad(keys, [(0, 0)] * len(lanes) + [(0, -d % ROW)]).reshape(*lanes, -1, ROW)
     return mark_largest((rows,), count)[0].reshape(*lanes, -1)[..., :d]
+
+
+def gather(v: Array, indices: Array) -> Array:
+    """The entries of v at indices along its first axis; 0 where an index is beyond the end.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from jaxht.linalg.selection import gather
+        >>> gather(jnp.array([5.0, 6.0]), jnp.array([1, 2])).tolist()
+        [6.0, 0.0]
+    """
+    return v.at[indices].get(mode="fill", fill_value=0)
 
 
 def k_largest_masks(arrays: Sequence[Array], k: Numeric) -> list[Array]:

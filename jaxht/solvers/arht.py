@@ -11,6 +11,7 @@ from optax.tree_utils import tree_where
 from jaxht._dataclass import integer, pytree, signed, static
 from jaxht._typing import Array, Leaf, Numeric, PRNGKey
 from jaxht.constraints import SelectionConstraint, check_selection
+from jaxht.linalg.full_precision import machine_eps
 from jaxht.objectives.objective import Objective
 from jaxht.solvers.iterate import Info, Iterate, evaluate
 from jaxht.solvers.omp import complete_selection
@@ -282,7 +283,7 @@ class ARHT(Solver):
         value = g_R(x, pred)
         k = jnp.asarray(constraint.limit).astype(x.dtype)
         required = self.progress / k * (value - search.guess)
-        rounding = ROUNDING_ULPS * float(jnp.finfo(x.dtype).eps) * jnp.abs(value)
+        rounding = ROUNDING_ULPS * machine_eps(x) * jnp.abs(value)
         decrease = value - g_R(swapped.x, swapped.pred)
         accepted = decrease >= jnp.maximum(required, rounding)
 

@@ -9,6 +9,7 @@ from optax.tree_utils import tree_where
 from jaxht._dataclass import pytree
 from jaxht._typing import Array, Leaf, Numeric, PRNGKey
 from jaxht.constraints import SelectionConstraint
+from jaxht.linalg.full_precision import machine_eps
 from jaxht.objectives.objective import Objective
 from jaxht.solvers.iterate import Info, Iterate, evaluate
 from jaxht.solvers.omp import complete_selection
@@ -66,7 +67,7 @@ class Exchange(Solver):
         new = evaluate(objective, found)
         rtol = self.rtol
         if rtol is None:
-            rtol = DECREASE_ULPS * float(jnp.finfo(new.x.dtype).eps)
+            rtol = DECREASE_ULPS * machine_eps(new.x)
         accepted = is_first | has_decreased(objective, new, iterate, rtol)
         info = Info(
             full_gradients=1,

@@ -9,6 +9,7 @@ from optax.tree_utils import tree_where
 from jaxht._dataclass import pytree, static
 from jaxht._typing import Array, Leaf, Numeric, PRNGKey
 from jaxht.constraints import Constraint, ModelSubspace
+from jaxht.linalg.full_precision import machine_eps
 from jaxht.objectives.objective import Objective
 from jaxht.solvers.iterate import Info, Iterate, check_step_size, evaluate
 from jaxht.solvers.pursuit import NesterovPoint
@@ -104,7 +105,7 @@ class NIHT(Solver):
         g = objective.gradient(x0, iterate.pred)
         _, first_support = constraint.project(-g)
         S = tree_where(jnp.any(x0 != 0), constraint.support_of(x0), first_support)
-        rounding = ROUNDING_ULPS * jnp.finfo(x0.dtype).eps * jnp.abs(iterate.value)
+        rounding = ROUNDING_ULPS * machine_eps(x0) * jnp.abs(iterate.value)
         extrapolates = self.nesterov and not constraint.coordinatewise
         start = NesterovPoint.init(iterate) if extrapolates else None
         return iterate, NIHTState(g, S, rounding, start), Info()

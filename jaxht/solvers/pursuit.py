@@ -13,6 +13,7 @@ from optax.tree_utils import tree_where
 from jaxht._dataclass import integer, pytree
 from jaxht._typing import Array, Numeric
 from jaxht.constraints import Constraint, ModelSubspace
+from jaxht.linalg.full_precision import machine_eps
 from jaxht.objectives.objective import Objective
 from jaxht.solvers.iterate import Info, Iterate, inverse_smoothness
 from jaxht.solvers.status import Status
@@ -291,7 +292,7 @@ def has_decreased(objective: Objective, new: Iterate, old: Iterate, rtol: Numeri
     """
     zero = jax.tree.map(jnp.zeros_like, new)
     size_at_zero = jnp.abs(objective.value(zero.x, zero.pred))
-    eps = float(jnp.finfo(new.x.dtype).eps)
+    eps = machine_eps(new.x)
     rounding = eps * jnp.where(size_at_zero < jnp.inf, size_at_zero, 0)
     required = rtol * (jnp.abs(old.value) + rounding)
     return ~(new.value >= old.value - required)

@@ -29,11 +29,10 @@ from jaxht.subproblems.columns import (
     ColumnProblem,
     HingeProblem,
     LinearProblem,
-    least_gamma,
-    smooth_hinge,
 )
 from jaxht.subproblems.graph import GraphProblem
 from jaxht.subproblems.least_squares import LeastSquaresProblem
+from jaxht.subproblems.linear_models import least_gamma, smooth_hinge
 from jaxht.subproblems.low_rank import LowRankMeasurements, LowRankOutputs, LowRankProblem
 from jaxht.subproblems.newton import Refit, Regularity
 

@@ -15,13 +15,19 @@ from jaxht._dataclass import pytree
 from jaxht._typing import Array, Numeric
 from jaxht.constraints.model_subspace import ModelSubspace
 from jaxht.constraints.support import Support
-from jaxht.linalg.linear_solvers import conjugate_gradients
-from jaxht.linalg.selection import mask_to_indices
+from jaxht.linalg.linear_solvers import conjugate_gradients, ratio
+from jaxht.linalg.selection import gather, mask_to_indices
 from jaxht.objectives.objective import Objective
-from jaxht.subproblems.newton import MIN_SERIAL_ENTRIES, Refit, Regularity, RestrictedProblem
+from jaxht.subproblems.newton import (
+    MIN_SERIAL_ENTRIES,
+    Refit,
+    Region,
+    Regularity,
+    RestrictedProblem,
+)
+from jaxht.subproblems.quadratic_model import MAX_FORMED_ENTRIES
+from jaxht.subproblems.swaps import ExchangeScores, SupportMinimum
 
-# Entries of the variable up to which its Hessian may be formed.
-MAX_FORMED_ENTRIES = 512
 # Products of a system with the Hessian.
 MAX_PRODUCTS = 200
 # Refits, and values of f, that are computed at a time.
@@ -43,6 +49,11 @@ class Subproblem:
 
     objective: Any
     space: Any
+
+    @property
+    def is_free(self) -> bool:
+        """Whether items are coordinates without bounds."""
+        return self.space.selects_entries and self.space.bounds is None
 
     @property
     def is_quadratic(self) -> bool:
@@ -90,7 +101,7 @@ class Subproblem:
         entries = jnp.broadcast_to(entries, x.shape).astype(x.dtype)
         f = FunctionOfCoordinates(self.objective, support, ridge, support.diagonal(entries))
         w = support.coordinates(x)
-        return RestrictedProblem(f, w, support.inside, support.bounds, support.point)
+        return RestrictedProblem(f, w, Region(support.inside, support.bounds), support.point)
 
     def refit(self, support: ModelSubspace, x: Array, ridge: Array | None = None) -> Refit:
         """Minimise the objective on a support: see :func:`jaxht.subproblems.refit`."""
@@ -168,6 +179,45 @@ class Subproblem:
         scores = self.map_refits(score, batch_size=REFITS_AT_A_TIME)(index.ravel())
         return scores.reshape(selected.shape)
 
+    def exchange_scores(self, slots: Array, x: Array, pred: Array) -> ExchangeScores:
+        """Score the exchanges of items by a quadratic model of f at x, its minimiser on the
+        selection.
+
+        The model is that of :meth:`jaxht.subproblems.swaps.SupportMinimum.at` where rows of the
+        Hessian are cheap, else the separable one of :meth:`separable_scores`.
+
+        Args:
+            slots: int32 (k_max,), the selected items, padded with their number.
+            x: shaped like the variable.
+            pred: the prediction of x.
+        """
+        if not self.has_cheap_rows:
+            gains = self.separable_scores(x, pred)
+            losses = self.space.scores(self._root_curvatures(x, pred) * x) ** 2 / 2
+            losses = gather(losses.ravel(), slots)
+            return ExchangeScores(gains, losses, gains.ravel() - losses[:, None])
+        minimum = SupportMinimum.at(self.objective, slots, x, pred)
+
+        def feasible(directions):
+            shaped = directions.reshape(-1, *x.shape)
+            return self.space.feasible_direction(shaped).reshape(directions.shape)
+
+        gains = minimum.insertion_gains(feasible)
+        return ExchangeScores(gains, minimum.removal_losses(), minimum.swap_gains(feasible))
+
+    def separable_scores(self, x: Array, pred: Array) -> Array:
+        r"""Score the items that may join by how much a separable model of f at x decreases.
+
+        .. math::
+            \langle \nabla f(x), z - x \rangle + \tfrac12 \sum_i D_i (z_i - x_i)^2
+
+        D is the diagonal of the Hessian of separable losses, else of an upper bound of the Hessian,
+        as far as it is known, else 1. The scores are shaped like items.
+        """
+        descent = self.space.feasible_direction(-self.objective.gradient(x, pred))
+        root = jnp.broadcast_to(self._root_curvatures(x, pred), x.shape)
+        return self.space.scores(ratio(descent, root)) ** 2 / 2
+
     def growth(self, selected: Array, *, scored: bool = False) -> "Growth":
         """Begin refits on a selection that grows by one item at a time; a pytree.
 
@@ -228,6 +278,15 @@ class Subproblem:
         if pred.size * k_max < MIN_SERIAL_ENTRIES:
             return in_batches
         return functools.partial(lax.platform_dependent, cpu=in_turn, default=in_batches)
+
+    def _root_curvatures(self, x: Array, pred: Array) -> Array:
+        """The square roots of D in :meth:`separable_scores`."""
+        f = self.objective
+        bound = f.majorant().preconditioner()
+        if not (f.is_linear_model and f.loss.is_separable):
+            return jnp.sqrt(bound)
+        curvature = f.hessian(x, pred).preconditioner()
+        return jnp.sqrt(jnp.where(curvature > 0, curvature, bound))  # of a hinge it is 0
 
     def _item_images(self, items: Array, x: Array, without: Callable[[Array], Array]) -> Array:
         """The part of each item in the prediction of x."""

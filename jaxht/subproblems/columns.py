@@ -4,7 +4,7 @@ Hessian."""
 import dataclasses
 import math
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -15,12 +15,12 @@ from jaxht._typing import Array, Numeric
 from jaxht.designs import Dense
 from jaxht.linalg.full_precision import matmul
 from jaxht.linalg.linear_solvers import cholesky_solver
-from jaxht.objectives.glm import SmoothedHinge
+from jaxht.linalg.selection import gather
 from jaxht.objectives.linear_model import LinearModel
-from jaxht.subproblems.by_products import MAX_FORMED_ENTRIES, Subproblem
-from jaxht.subproblems.newton import Refit, Regularity, RestrictedProblem
-
-Model = TypeVar("Model", bound=LinearModel)
+from jaxht.subproblems.by_products import Subproblem
+from jaxht.subproblems.linear_models import least_gamma, smooth_hinge
+from jaxht.subproblems.newton import Refit, Region, Regularity, RestrictedProblem
+from jaxht.subproblems.quadratic_model import MAX_FORMED_ENTRIES
 
 
 class LinearProblem(Subproblem):
@@ -31,8 +31,7 @@ class LinearProblem(Subproblem):
         """For squared errors of coordinates without bounds."""
         shape = self.objective.shape
         is_formed = len(shape) == 1 or math.prod(shape) <= MAX_FORMED_ENTRIES
-        is_free = self.space.selects_entries and self.space.bounds is None
-        return self.objective.loss.family == "gaussian" and is_formed and is_free
+        return self.objective.loss.family == "gaussian" and is_formed and self.is_free
 
     @property
     def empty_items(self) -> Array:
@@ -55,8 +54,7 @@ class ColumnProblem(LinearProblem):
     def is_expandable(self) -> bool:
         """For smooth separable losses on gathered columns."""
         loss = self.objective.loss
-        is_free = self.space.selects_entries and self.space.bounds is None
-        return loss.is_separable and loss.is_smooth and is_free and self._gathers
+        return loss.is_separable and loss.is_smooth and self.is_free and self._gathers
 
     @property
     def has_cheap_rows(self) -> bool:
@@ -80,15 +78,14 @@ class ColumnProblem(LinearProblem):
         return RestrictedProblem(
             f=GatheredModel(gathered),
             w=support.gather(x, indices),
-            inside=indices < math.prod(f.shape),
-            bounds=support.gather_bounds(indices),
+            region=Region(indices < math.prod(f.shape), support.gather_bounds(indices)),
             point=lambda w: support.scatter(w, indices),
         )
 
     def _item_images(self, items: Array, x: Array, without: Callable[[Array], Array]) -> Array:
         if not self.space.selects_entries:
             return super()._item_images(items, x, without)
-        coefficients = x.ravel().at[items].get(mode="fill", fill_value=0)
+        coefficients = gather(x.ravel(), items)
         return coefficients[:, None] * self.objective.design.columns(items)
 
 
@@ -127,47 +124,6 @@ class HingeProblem(ColumnProblem):
     def regularity(self, support: Any, x: Any) -> Regularity:
         """The regularity of the last smoothed hinge."""
         return self.last.regularity(support, x)
-
-
-def smooth_hinge(objective: LinearModel, gamma: Numeric) -> LinearModel:
-    """A :class:`jaxht.Hinge` with its loss smoothed: below it by gamma/2 at most."""
-    f = objective
-    return SmoothedHinge(f.A, f.y, f.l2, gamma, mean=f.mean, weights=f.weights, offset=f.offset)
-
-
-def least_gamma(objective: LinearModel) -> float:
-    """The gamma of the smoothed hinge that a refit of the hinge minimises in the end."""
-    return math.sqrt(jnp.finfo(objective.dtype).eps)
-
-
-def restrict_columns(objective: Model, indices: Array) -> Model:
-    """A linear model of one output on the columns at ``indices`` (m,) alone, which differ, as a
-    dense design."""
-    l2 = objective.penalty[indices] if jnp.ndim(objective.penalty) else objective.l2
-    return dataclasses.replace(objective, A=Dense(objective.design.columns(indices).T), l2=l2)
-
-
-def gather_column(objective: LinearModel, i: Array) -> Array:
-    """Column i of the design, (n,); 0 for i = d."""
-    A = objective.design
-    if A.dense_array is not None:
-        return A.columns(i[None])[0]
-    # For a single column of a sparse design a product is faster.
-    return A.matvec(jax.nn.one_hot(i, A.shape[1], dtype=objective.dtype))
-
-
-def weight_by(objective: LinearModel, v: Array) -> Array:
-    """``S v``, for v (n,)."""
-    return v if objective.weights is None else objective.weights * v
-
-
-def ridge_per_sample(
-    objective: LinearModel, shape: tuple[int, ...], ridge: Array | None = None
-) -> Array:
-    """``(l2 + ridge) / c``, of a given shape: the ridge for a sum of squares without the factor
-    c."""
-    penalty = objective.penalty if ridge is None else objective.penalty + ridge
-    return jnp.broadcast_to(penalty / objective.normalise(jnp.ones((), objective.y.dtype)), shape)
 
 
 @pytree

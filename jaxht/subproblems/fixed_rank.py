@@ -12,11 +12,11 @@ from jax import lax
 from jaxht._dataclass import pytree, static
 from jaxht._typing import Array, Numeric
 from jaxht.constraints.subspace import Subspace
-from jaxht.linalg.full_precision import matmul
+from jaxht.linalg.full_precision import machine_eps, matmul
 from jaxht.linalg.linear_solvers import conjugate_gradients
 from jaxht.linalg.products import Factored, known_by_products, multiply
 from jaxht.objectives.objective import Objective
-from jaxht.subproblems.newton import RestrictedProblem
+from jaxht.subproblems.newton import Region, RestrictedProblem
 
 MAX_PRODUCTS = 1000
 
@@ -40,7 +40,7 @@ def restrict_to_rank(objective: Objective, space: Subspace, x: Any) -> Restricte
         P, W = f.factors(w)
         return _decompose(P, W, x) if in_factors else f.point(P, W)
 
-    return RestrictedProblem(f, w, jnp.broadcast_to(present, w.shape), None, point)
+    return RestrictedProblem(f, w, Region(jnp.broadcast_to(present, w.shape)), point)
 
 
 @pytree
@@ -119,7 +119,7 @@ def has_vectors(s: Array) -> Array:
     for s (k,)."""
     larger = s[:-1]
     smaller = s[1:]
-    tied = (smaller > 0) & (larger - smaller <= float(jnp.finfo(s.dtype).eps) ** 0.5 * larger)
+    tied = (smaller > 0) & (larger - smaller <= machine_eps(s) ** 0.5 * larger)
     return ~jnp.any(tied)
 
 

@@ -15,13 +15,13 @@ from jax import lax
 
 from jaxht._dataclass import integer, pytree, static
 from jaxht._typing import Array, Numeric
-from jaxht.linalg.full_precision import matmul
+from jaxht.linalg.full_precision import machine_eps, matmul
 from jaxht.linalg.lapack import eigh
 from jaxht.linalg.linear_solvers import cholesky_solver, conjugate_gradients
 from jaxht.linalg.positive_definite import inverse, logdet, symmetric
-from jaxht.linalg.selection import mask_to_indices
+from jaxht.linalg.selection import gather, mask_to_indices
 from jaxht.subproblems.by_products import Subproblem
-from jaxht.subproblems.newton import Refit, RestrictedProblem
+from jaxht.subproblems.newton import Refit, Region, RestrictedProblem
 
 # Products of a system with the Hessian, and iterations of ADMM.
 MAX_PRODUCTS = 200
@@ -38,7 +38,7 @@ class GraphProblem(Subproblem):
         pattern = Pattern.of(support.mask, (k_max + p) // 2)
         ridge = jnp.zeros((), x.dtype) if ridge is None else ridge
         f = CovarianceSelection(symmetric(self.objective.S), pattern, ridge)
-        return RestrictedProblem(f, pattern.gather(x), pattern.inside, None, pattern.point)
+        return RestrictedProblem(f, pattern.gather(x), Region(pattern.inside), pattern.point)
 
     def refit(self, support: Any, x: Array, ridge: Array | None = None) -> Refit:
         """Fit the precision matrix on a graph, starting from x.
@@ -154,7 +154,7 @@ class Pattern:
 
     def gather(self, v: Array) -> Array:
         """The coordinates of v, 0 in the padding."""
-        return v.ravel().at[self.indices].get(mode="fill", fill_value=0)
+        return gather(v.ravel(), self.indices)
 
     def point(self, w: Array) -> Array:
         """The matrix with these coordinates."""
@@ -256,7 +256,7 @@ def minimise_within(
     Source: Yuan, Li & Zhang 2018, Appendix D.2.
     """
     lower, upper = bounds
-    tolerance = float(jnp.finfo(x.dtype).eps) ** 0.6
+    tolerance = machine_eps(x) ** 0.6
 
     def iterate(carry):
         count, *_, T, G, rho = carry

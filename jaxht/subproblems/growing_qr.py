@@ -10,10 +10,10 @@ from jax import lax
 from jaxht._dataclass import integer, pytree
 from jaxht._typing import Array
 from jaxht.constraints.support import Support
-from jaxht.linalg.full_precision import matmul
+from jaxht.linalg.full_precision import machine_eps, matmul
 from jaxht.objectives.linear_model import LeastSquares
 from jaxht.subproblems.by_products import Growth
-from jaxht.subproblems.columns import gather_column, ridge_per_sample, weight_by
+from jaxht.subproblems.linear_models import gather_column, ridge_per_sample, weight_by
 from jaxht.subproblems.newton import Refit
 
 # A column whose part orthogonal to the others has a norm below so many ulps of its own depends on
@@ -115,7 +115,7 @@ class GrowingQR(Growth):
 
     def add(self, objective: LeastSquares, support: Support) -> "GrowingQR":
         """Add the first coordinate of a support that is not in F yet, if there is one."""
-        eps = float(jnp.finfo(self.w.dtype).eps)
+        eps = machine_eps(self.w)
         new_mask = support.mask & ~self.mask
         is_new = jnp.any(new_mask)
         i = jnp.argmax(new_mask).astype(jnp.int32)
@@ -166,7 +166,7 @@ class GrowingQR(Growth):
 def gains_along(derivatives: Array, remaining: Array, total: Array) -> Array:
     """``derivatives^2 / (2 remaining)``: 0 where nothing of the curvature ``total`` remains, NaN
     where it overflows."""
-    eps = float(jnp.finfo(total.dtype).eps)
+    eps = machine_eps(total)
     is_independent = remaining > NO_CURVATURE_ULPS * eps * total
     gains = derivatives**2 / jnp.where(is_independent, 2 * remaining, 1)
     return jnp.where(jnp.isfinite(total), jnp.where(is_independent, gains, 0), jnp.nan)

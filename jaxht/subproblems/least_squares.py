@@ -9,13 +9,14 @@ from jax import lax
 from jaxht._typing import Array
 from jaxht.constraints.support import Support
 from jaxht.designs import Dense
-from jaxht.linalg.full_precision import matmul
+from jaxht.linalg.full_precision import machine_eps, matmul
 from jaxht.linalg.lapack import inverse_cholesky
 from jaxht.linalg.linear_solvers import cholesky_solver, ratio
 from jaxht.objectives.linear_model import LinearModel
 from jaxht.subproblems.by_products import Growth
-from jaxht.subproblems.columns import ColumnProblem, ridge_per_sample
+from jaxht.subproblems.columns import ColumnProblem
 from jaxht.subproblems.growing_qr import GrowingQR, gains_along
+from jaxht.subproblems.linear_models import ridge_per_sample
 from jaxht.subproblems.newton import Refit
 
 # A correction of so many ulps of the solution needs no further step.
@@ -34,9 +35,8 @@ class LeastSquaresProblem(ColumnProblem):
     @property
     def has_gains(self) -> bool:
         """For vectors whose items are coordinates, without bounds, where k_max is known."""
-        space = self.space
-        is_free = space.selects_entries and space.bounds is None and space.k_max is not None
-        return is_free and len(self.objective.shape) == 1
+        is_vector = len(self.objective.shape) == 1
+        return is_vector and self.is_free and self.space.k_max is not None
 
     def refit(self, support: Any, x: Array, ridge: Array | None = None) -> Refit:
         """The least-squares solution; if not unique, the one of least norm (for scaled columns).
@@ -129,7 +129,7 @@ def least_squares_on_columns(
     Returns:
         w (k,) and B w (n,), differentiable in forward and reverse mode.
     """
-    eps = float(jnp.finfo(y.dtype).eps)
+    eps = machine_eps(y)
     columns, gram = A.columns_and_gram(indices)
     precondition = cholesky_solver(gram, penalty)
     diagonal = jnp.diagonal(gram) + penalty
@@ -200,7 +200,7 @@ def _orthonormalise(columns: Array, penalty: Array) -> Array:
     total = jnp.sum(columns**2, axis=1) + penalty
     scale = lax.rsqrt(jnp.where(total > 0, total, 1))[:, None]
     rows = scale * jnp.concatenate([columns, jnp.diag(jnp.sqrt(penalty))], axis=1)
-    jitter = 4 * k * float(jnp.finfo(columns.dtype).eps)
+    jitter = 4 * k * machine_eps(columns)
     for _ in range(2):
         gram = matmul(rows, rows.T)
         # After the first factor an independent row has a norm of nearly 1, a dependent one of less

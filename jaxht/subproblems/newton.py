@@ -25,6 +25,7 @@ from jax import lax
 
 from jaxht._typing import Array, Leaf, Numeric
 from jaxht.linalg.eigenvalues import random_vector
+from jaxht.linalg.full_precision import machine_eps
 from jaxht.linalg.lanes import lane_by_lane
 from jaxht.linalg.linear_solvers import ratio
 
@@ -90,7 +91,7 @@ class Region(NamedTuple):
     """
 
     inside: Leaf
-    bounds: tuple[Any, Any] | None
+    bounds: tuple[Any, Any] | None = None
 
     def clip(self, w: Array) -> Array:
         """The nearest point."""
@@ -112,21 +113,14 @@ class RestrictedProblem(NamedTuple):
         f: the objective as a function of w, :class:`SmoothFunction`, or a
             :class:`CoordinateFunction`.
         w: the coordinates of the point.
-        inside: bool, shaped like w; False where w must be 0.
-        bounds: lower and upper, broadcastable to w, or None.
+        region: where w may lie.
         point: the variable with coordinates w.
     """
 
     f: Any
     w: Leaf
-    inside: Leaf
-    bounds: tuple[Any, Any] | None
+    region: Region
     point: Callable[[Array], Any]
-
-    @property
-    def region(self) -> Region:
-        """``inside`` and ``bounds``."""
-        return Region(self.inside, self.bounds)
 
     def minimise(self) -> Refit:
         """The minimiser, from w; differentiable in f and bounds, in forward and reverse mode."""
@@ -178,7 +172,7 @@ MAX_STEPS = 100
 
 def _descend(f: CoordinateFunction, w: Array, region: Region) -> Refit:
     """Take Newton steps from w."""
-    eps = float(jnp.finfo(w.dtype).eps)
+    eps = machine_eps(w)
     fine = FINE_ULPS * eps
 
     def attempt(state):
@@ -278,7 +272,7 @@ def _stationary_point_jvp(primals: tuple, tangents: tuple) -> tuple:
         held_dot = jnp.where(w <= region.bounds[0], lower_dot, upper_dot)
         bound_dot = jnp.where(region.inside & ~free, held_dot, 0).astype(w.dtype)
     _, gradient_dot = jax.jvp(_gradient, (f, w), (f_dot, bound_dot))
-    solve = f.solver(w, pred, free, 0.0, FINE_ULPS * float(jnp.finfo(w.dtype).eps))
+    solve = f.solver(w, pred, free, 0.0, FINE_ULPS * machine_eps(w))
     step = solve(jnp.where(free, gradient_dot, 0))
     # A factor, so that derivatives in reverse mode are NaN as well.
     stationary, regular, _ = _regularity(*lax.stop_gradient((f, w, region)))
@@ -315,7 +309,7 @@ def _regularity(f: SmoothFunction, w: Array, region: Region) -> Regularity:
     Hessian; with bounds by a further system."""
     pred = f.predict(w)
     gradient = f.gradient(w, pred)
-    tolerance = STATIONARY_ROOTS * float(jnp.finfo(w.dtype).eps) ** 0.5
+    tolerance = STATIONARY_ROOTS * machine_eps(w) ** 0.5
 
     def newton_step(free):
         return f.solver(w, pred, free, 0.0, INEXACT)(jnp.where(free, gradient, 0))
@@ -345,7 +339,7 @@ def _is_regular(f: SmoothFunction, w: Array, pred: Array, free: Array) -> Array:
     to a u which says nothing: then z is longer than a regular H allows, ``|z| |H| > SOLVED |b| /
     eps``. All in units in which the diagonal of H is about 1.
     """
-    eps = float(jnp.finfo(w.dtype).eps)
+    eps = machine_eps(w)
     curvatures = f.curvatures()
     scale = jnp.sqrt(jnp.where(curvatures > 0, curvatures, 1))
     solve = f.solver(w, pred, free, 0.0, FINE_ULPS * eps)

@@ -6,9 +6,12 @@ from jax import lax
 from jaxht._dataclass import pytree
 from jaxht._typing import Array
 from jaxht.linalg.operators import SymmetricOperator
+from jaxht.linalg.selection import gather
 from jaxht.objectives.linear_model import LeastSquares, LinearModel
-from jaxht.subproblems.by_products import MAX_FORMED_ENTRIES
-from jaxht.subproblems.columns import gather_column, restrict_columns
+from jaxht.subproblems.linear_models import gather_column, restrict_columns
+
+# Entries of the variable up to which its Hessian may be formed.
+MAX_FORMED_ENTRIES = 512
 
 
 @pytree
@@ -100,7 +103,7 @@ class QuadraticModel:
     def row(self, j: Array) -> Array:
         """Row j of H, (d,); 0 for j = d. Cost: n d, or d where H is held."""
         if self.gram is not None:
-            return self.gram.at[j].get(mode="fill", fill_value=0)
+            return gather(self.gram, j)
         f = self.objective
         is_j = lax.iota(jnp.int32, self.b.size) == j
         return f.design.rmatvec(f.weight(gather_column(f, j))) + jnp.where(is_j, f.penalty, 0)

@@ -3,18 +3,18 @@ scores of all such changes."""
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax.numpy as jnp
 from jax import lax
 
 from jaxht._dataclass import integer, pytree
 from jaxht._typing import Array, Leaf, Numeric
-from jaxht.linalg.full_precision import matmul
+from jaxht.linalg.full_precision import machine_eps, matmul
 from jaxht.linalg.lapack import inverse_cholesky
 from jaxht.linalg.linear_solvers import ratio
+from jaxht.linalg.selection import gather
 from jaxht.objectives.objective import Objective
-from jaxht.subproblems.by_products import Subproblem
 from jaxht.subproblems.quadratic_model import QuadraticModel
 
 
@@ -30,58 +30,6 @@ class ExchangeScores(NamedTuple):
     gains: Leaf
     losses: Leaf
     swaps: Leaf
-
-
-def score_exchanges(problem: Subproblem, slots: Array, x: Array, pred: Array) -> ExchangeScores:
-    """Score the exchanges of items by a quadratic model of f at x, its minimiser on the selection.
-
-    The model is that of :meth:`SupportMinimum.at` where rows of the Hessian are cheap, else the
-    separable one of :func:`score_insertions`.
-
-    Args:
-        problem: the subproblem.
-        slots: int32 (k_max,), the selected items, padded with their number.
-        x: shaped like the variable.
-        pred: the prediction of x.
-    """
-    constraint = problem.space
-    if not problem.has_cheap_rows:
-        gains = score_insertions(problem, x, pred)
-        losses = constraint.scores(_root_curvatures(problem.objective, x, pred) * x) ** 2 / 2
-        losses = losses.ravel().at[slots].get(mode="fill", fill_value=0)
-        return ExchangeScores(gains, losses, gains.ravel() - losses[:, None])
-    minimum = SupportMinimum.at(problem.objective, slots, x, pred)
-
-    def feasible(directions):
-        shaped = directions.reshape(-1, *x.shape)
-        return constraint.feasible_direction(shaped).reshape(directions.shape)
-
-    return ExchangeScores(
-        minimum.insertion_gains(feasible), minimum.removal_losses(), minimum.swap_gains(feasible)
-    )
-
-
-def score_insertions(problem: Subproblem, x: Array, pred: Array) -> Array:
-    r"""Score the items that may join by how much a separable model of f at x decreases.
-
-    .. math::
-        \langle \nabla f(x), z - x \rangle + \tfrac12 \sum_i D_i (z_i - x_i)^2
-
-    D is the diagonal of the Hessian of separable losses, else of an upper bound of the Hessian, as
-    far as it is known, else 1. The scores are shaped like items.
-    """
-    descent = problem.space.feasible_direction(-problem.objective.gradient(x, pred))
-    root = jnp.broadcast_to(_root_curvatures(problem.objective, x, pred), x.shape)
-    return problem.space.scores(ratio(descent, root)) ** 2 / 2
-
-
-def _root_curvatures(objective: Any, x: Array, pred: Array) -> Array:
-    """The square roots of D in :func:`score_insertions`."""
-    bound = objective.majorant().preconditioner()
-    if not (objective.is_linear_model and objective.loss.is_separable):
-        return jnp.sqrt(bound)
-    curvature = objective.hessian(x, pred).preconditioner()
-    return jnp.sqrt(jnp.where(curvature > 0, curvature, bound))  # of a hinge it is 0
 
 
 # A coordinate is independent of others where more than this times the root of machine epsilon of
@@ -156,7 +104,7 @@ class SupportMinimum:
             rows = H.rows(indices)
         else:
             diagonal = jnp.diagonal(gram)
-            rows = gram.at[indices].get(mode="fill", fill_value=0)
+            rows = gather(gram, indices)
         block = rows.at[:, indices].get(mode="fill", fill_value=0)
         inverse = _invert_block(block, indices < x.size)
         images = matmul(inverse, rows)
@@ -166,7 +114,7 @@ class SupportMinimum:
             indices=indices,
             inverse=inverse,
             images=images,
-            w=x.ravel().at[indices].get(mode="fill", fill_value=0),
+            w=gather(x.ravel(), indices),
             descent=jnp.where(outside, -objective.gradient(x, pred).ravel(), 0),
             remaining=jnp.where(outside, diagonal - explained, 0),
             diagonal=diagonal,
@@ -198,7 +146,7 @@ class SupportMinimum:
 
     def decrease(self, f: QuadraticModel) -> Array:
         """How far f at the minimiser is below f(0)."""
-        return jnp.vdot(self.w, f.b.at[self.indices].get(mode="fill", fill_value=0)) / 2
+        return jnp.vdot(self.w, gather(f.b, self.indices)) / 2
 
     def insertion_gains(self, feasible: Callable[[Array], Array] = _unrestricted) -> Array:
         """How much f decreases for each coordinate that joins S, ``g_j^2 / (2 s_j)``.
@@ -236,11 +184,11 @@ class SupportMinimum:
         row = f.row(j)
         is_slot = lax.iota(jnp.int32, self.indices.size) == slot
         is_j = lax.iota(jnp.int32, row.size) == j
-        overlap = row.at[self.indices].get(mode="fill", fill_value=0)  # H_jS
+        overlap = gather(row, self.indices)  # H_jS
         rest = row - matmul(overlap, self.images)
         exists = j < row.size
         s = jnp.where(exists, rest.at[j].get(mode="fill", fill_value=1), jnp.inf)
-        step = self.descent.at[j].get(mode="fill", fill_value=0) / s
+        step = gather(self.descent, j) / s
         # The direction along which f is minimised anew.
         direction = jnp.where(is_slot & exists, 1, -matmul(self.inverse, overlap))
         return SupportMinimum(
@@ -307,7 +255,7 @@ class SupportMinimum:
 
     @property
     def _threshold(self) -> Array:
-        root_eps = math.sqrt(float(jnp.finfo(self.diagonal.dtype).eps))
+        root_eps = math.sqrt(machine_eps(self.diagonal))
         return root_eps * INDEPENDENT_ROOT_EPS * self.diagonal
 
 
@@ -318,7 +266,7 @@ def _invert_block(block: Array, filled: Array) -> Array:
     eye = jnp.eye(num_slots, dtype=block.dtype)
     # The diagonal is raised a little for columns that depend on each other, where rounding makes
     # H indefinite.
-    raised = block * (1 + num_slots * float(jnp.finfo(block.dtype).eps) * eye)
+    raised = block * (1 + num_slots * machine_eps(block) * eye)
     block = jnp.where(both, raised, eye)
     half = inverse_cholesky(block)
     # Where f is not convex, overlaps are left out.

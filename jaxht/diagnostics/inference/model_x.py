@@ -25,7 +25,7 @@ from jaxht._typing import Array, Numeric, PRNGKey
 from jaxht.constraints import Sparse
 from jaxht.designs import Dense
 from jaxht.diagnostics._models import linear_model, refuse
-from jaxht.linalg.full_precision import matmul
+from jaxht.linalg.full_precision import machine_eps, matmul
 from jaxht.linalg.lapack import eigh
 from jaxht.linalg.positive_definite import inverse
 from jaxht.objectives.objective import Objective
@@ -248,7 +248,7 @@ def gaussian_knockoffs(
     scale = jnp.sqrt(jnp.diagonal(sigma))
     R = sigma / (scale * scale[:, None])
     eigenvalues, V = eigh(R)
-    floor = d * float(jnp.finfo(A.dtype).eps)
+    floor = d * machine_eps(A)
     R_inverse = matmul(V / jnp.maximum(eigenvalues, floor), V.T)
     s = jnp.full(d, jnp.clip(2 * eigenvalues[0], 0, 1))
     if construction == "mvr":
@@ -271,7 +271,7 @@ def minimise_reconstructability(R: Array, s: Array) -> Array:
 
     R (d, d) is a positive definite correlation matrix, s (d,) a start with ``0 < diag(s) < 2 R``.
     """
-    tolerance = CHANGE_IN_ROOT_EPS * float(jnp.finfo(R.dtype).eps) ** 0.5
+    tolerance = CHANGE_IN_ROOT_EPS * machine_eps(R) ** 0.5
 
     def update(j, carry):
         # With C = (2 R - diag(s))^-1 and s_j + t: C grows by t c c' / (1 - t c_j), c its column.

@@ -77,7 +77,7 @@ class LocalSearch(Solver):
       The returned x is the minimiser on a support that no single swap improves.
     * *Everything else*: a move refits f on several candidate supports and takes the best. The
       candidates are the ``num_candidates - 1`` best swaps by the quadratic model of f on the
-      support (under Sparse, see :func:`jaxht.subproblems.swaps.score_exchanges`) or by a separable
+      support (under Sparse, see :meth:`jaxht.extend.Subproblem.exchange_scores`) or by a separable
       model, and one exchange of a block of items, whose size is reduced whenever the exchange does
       not decrease f (splicing). Each start selects the items that decrease a separable model of f
       most; in all starts but one, the decreases are multiplied by random weights.

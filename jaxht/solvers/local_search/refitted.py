@@ -24,11 +24,10 @@ from jaxht.solvers.local_search.search import (
 )
 from jaxht.solvers.local_search.tabu import TabuList, is_below, rank
 from jaxht.subproblems import Subproblem, subproblem
-from jaxht.subproblems.columns import restrict_columns
+from jaxht.subproblems.linear_models import restrict_columns
 from jaxht.subproblems.swaps import (
     ExchangeScores,
     SupportMinimum,
-    score_exchanges,
 )
 
 
@@ -130,7 +129,7 @@ def walk_by_refits(
         selected, fit, block_size = walk.here
         slots = mask_to_indices(selected, k_max)
         movable = (selected & ~fixed).at[slots].get(mode="fill", fill_value=False)
-        scores = score_exchanges(problem, slots, fit.x, fit.pred)
+        scores = problem.exchange_scores(slots, fit.x, fit.pred)
         candidates = [_exchange_block(scores, selected, slots, movable, block_size)]
         if num_candidates > 1:
             allowed = walk.tabu.allows(slots, walk.value - scores.swaps)

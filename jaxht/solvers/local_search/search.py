@@ -9,7 +9,7 @@ from jax import lax
 from jaxht._typing import Array, Leaf, Numeric, PRNGKey
 from jaxht.linalg.selection import k_largest_mask, mask_to_indices
 from jaxht.subproblems import Refit, Subproblem
-from jaxht.subproblems.swaps import SupportMinimum, score_insertions
+from jaxht.subproblems.swaps import SupportMinimum
 
 # A walk uses about so many rows of a Hessian for each selected item. A Gram matrix of more rows is
 # not computed in advance.
@@ -80,7 +80,7 @@ class Starts(NamedTuple):
     ) -> "Starts":
         """Draw the random numbers of the walks; None stands for a fixed key."""
         zero = problem.objective.start()
-        gains = score_insertions(problem, zero, problem.objective.predict(zero))
+        gains = problem.separable_scores(zero, problem.objective.predict(zero))
         key = jax.random.key(0) if key is None else key
         # Those of an item do not depend on how many items there are.
         bits = jax.random.bits(key, (1 + gains.size, num_starts), jnp.uint32).T
