@@ -75,42 +75,95 @@ class Ascent(NamedTuple):
         return Ascent(point, best, scale, jnp.where(restart, 0, waited))
 
 
-class DIHTState(NamedTuple):
-    """The state of :class:`DIHT`.
+class DualState(NamedTuple):
+    """The state of :class:`DIHT` and :class:`SDIHT`.
 
     Attributes:
         ascent: the dual points.
         bounds: what the gap needs.
-        coupling: sigma^2 / l2, the curvature of D that all samples share.
+        couplings: of DIHT sigma^2 / l2, the curvature of D that all samples share, of SDIHT
+            b max ||a_i||^2 / l2 for each block.
         num_updates: int32, t.
-    """
-
-    ascent: Ascent
-    bounds: Bounds
-    coupling: Leaf
-    num_updates: Leaf
-
-
-class SDIHTState(NamedTuple):
-    """The state of :class:`SDIHT`.
-
-    Attributes:
-        ascent: the dual points.
-        bounds: what the gap needs.
-        couplings: b max ||a_i||^2 / l2, one for each block.
-        num_updates: int32, t.
-        key: of the next draws.
+        key: of the next draws; None where none are made.
     """
 
     ascent: Ascent
     bounds: Bounds
     couplings: Leaf
     num_updates: Leaf
-    key: Leaf
+    key: Leaf | None
+
+
+class DualAscent(Solver):
+    """What DIHT and SDIHT share: the start, the step size, and x from the best dual variables."""
+
+    step_size: Numeric | None
+    diminishing: bool
+    debias: bool
+
+    def start(
+        self, objective: LinearModel, constraint: Constraint, x0: Array
+    ) -> tuple[Iterate, Ascent, Bounds, Info]:
+        """The iterate at x0, the ascent from its dual variables, the bounds that are computed once,
+        and the gap.
+
+        D(0) is a lower bound of f, but alpha = 0 is not a good start where l* is steep there.
+        """
+        check_dual(objective)
+        iterate = evaluate(objective, x0)
+        columns = column_bound(objective)
+        alpha = dual_variables(objective, iterate.pred)
+        origin = conjugate_loss(objective).within(jnp.zeros_like(alpha), objective.y)
+        points = jax.vmap(lambda alpha: dual_point(objective, constraint, alpha, columns))(
+            jnp.stack([alpha, origin])
+        )
+        point = jax.tree.map(lambda leaf: leaf[0], points)
+        bounds = Bounds(floor=points.value[1], columns=columns)
+        scale = jnp.asarray(1 if self.step_size is None else self.step_size, objective.dtype)
+        ascent = Ascent(point, point, scale, jnp.zeros((), jnp.int32))
+        status = jnp.where(objective.penalty > 0, Status.RUNNING, Status.NO_DUAL)
+        gap = duality_gap(objective, iterate, point, bounds)
+        return iterate, ascent, bounds, Info(status=check_step_size(scale, status), gap=gap)
+
+    def eta(self, scale: Array, t: Array, curvature: Array) -> Array:
+        """The step size of each coordinate in update t."""
+        if self.step_size is not None:
+            return scale / (t + 2) if self.diminishing else scale
+        # For samples of weight 0, whose curvature is 0, it has no effect.
+        return scale / jnp.where(curvature > 0, curvature, 1)
+
+    def refit_best(
+        self,
+        objective: LinearModel,
+        constraint: Constraint,
+        iterate: Iterate,
+        best: DualPoint,
+        bounds: Bounds,
+    ) -> tuple[Iterate, Info]:
+        """w at the best alpha, or the refit on its support, or the iterate before if f is lower
+        there; and its gap."""
+        x = best.w
+        converged: Array | bool = True
+        if self.debias:
+            found = refit(objective, constraint.support_of(x), x)
+            x = found.x
+            converged = found.converged
+        new = evaluate(objective, x)  # by a product, whose rounding error is bounded
+        accepted = ~(iterate.value <= new.value)  # NaN is accepted
+        new = tree_where(accepted, new, iterate)
+        gap = duality_gap(objective, new, best, bounds)
+        return new, Info(gap=gap, accepted=accepted, refit_converged=converged)
+
+
+def duality_gap(objective: LinearModel, iterate: Iterate, best: DualPoint, bounds: Bounds) -> Array:
+    """f(x) less the best lower bound, at least what it is without rounding errors."""
+    upper = iterate.value + primal_error(objective, iterate.x, iterate.pred, bounds.columns)
+    gap = upper - jnp.maximum(best.value, bounds.floor)
+    return jnp.where(jnp.isnan(gap), jnp.inf, gap)  # without a ridge there is no bound
 
 
 @pytree
-class DIHT(Solver):
+class DIHT(DualAscent):
     r"""Projected supergradient ascent on the dual D of a linear model with a ridge, which gives x a
     duality gap.
 
@@ -164,17 +217,18 @@ class DIHT(Solver):
 
     def init(
         self, objective: LinearModel, constraint: Constraint, x0: Array, key: PRNGKey | None
-    ) -> Step[DIHTState]:
+    ) -> Step[DualState]:
         """Compute alpha from x0."""
-        iterate, ascent, bounds, info = init_dual(objective, constraint, x0, self.step_size)
+        iterate, ascent, bounds, info = self.start(objective, constraint, x0)
         coupling = jnp.zeros((), objective.dtype)
         if self.step_size is None:
             coupling = objective.gram_norm() / objective.penalty
-        return iterate, DIHTState(ascent, bounds, coupling, jnp.zeros((), jnp.int32)), info
+        zero = jnp.zeros((), jnp.int32)
+        return iterate, DualState(ascent, bounds, coupling, zero, None), info
 
     def step(
-        self, objective: LinearModel, constraint: Constraint, iterate: Iterate, state: DIHTState
-    ) -> Step[DIHTState]:
+        self, objective: LinearModel, constraint: Constraint, iterate: Iterate, state: DualState
+    ) -> Step[DualState]:
         """``inner_steps`` updates of alpha, then x from the best one."""
         bounds = state.bounds
         loss = conjugate_loss(objective)
@@ -185,24 +239,22 @@ class DIHT(Solver):
             point = ascent.point
             g = supergradient(objective, point.alpha, objective.predict(point.w))
             # Of D / c: with c = 1 / n, g is as small as the curvature that divides it.
-            curvature = loss.conjugate_curvature(point.alpha, y) + state.coupling
+            curvature = loss.conjugate_curvature(point.alpha, y) + state.couplings
             curvature = objective.weight(curvature)
-            eta = ascent_step(self, ascent.scale, state.num_updates + i, curvature)
+            eta = self.eta(ascent.scale, state.num_updates + i, curvature)
             alpha = loss.within(point.alpha + eta * g, y)
             point = dual_point(objective, constraint, alpha, bounds.columns)
             return ascent.move(point, patience)
 
         m = self.inner_steps
         ascent = lax.fori_loop(0, m, update, state.ascent)
-        new, info = primal_from_dual(
-            objective, constraint, iterate, ascent.best, bounds, self.debias
-        )
+        new, info = self.refit_best(objective, constraint, iterate, ascent.best, bounds)
         state = state._replace(ascent=ascent, num_updates=state.num_updates + m)
         return new, state, replace(info, full_gradients=m, projections=m)
 
 
 @pytree
-class SDIHT(Solver):
+class SDIHT(DualAscent):
     """Stochastic dual iterative hard thresholding: :class:`DIHT` with a random block of samples in
     each update.
 
@@ -255,7 +307,7 @@ class SDIHT(Solver):
 
     def init(
         self, objective: LinearModel, constraint: Constraint, x0: Array, key: PRNGKey | None
-    ) -> Step[SDIHTState]:
+    ) -> Step[DualState]:
         """Compute alpha from x0."""
         n = objective.num_samples
         if not (isinstance(self.batch_size, int) and 1 <= self.batch_size <= n):
@@ -263,22 +315,17 @@ class SDIHT(Solver):
                 f"batch_size must be an int in [1, {n}], the number of samples; "
                 f"got {self.batch_size!r}"
             )
-        iterate, ascent, bounds, info = init_dual(objective, constraint, x0, self.step_size)
+        iterate, ascent, bounds, info = self.start(objective, constraint, x0)
         b = self.batch_size
         squares = jnp.pad(objective.design.row_norms() ** 2, (0, -n % b))
         largest = jnp.max(squares.reshape(-1, b), axis=1)
-        state = SDIHTState(
-            ascent=ascent,
-            bounds=bounds,
-            couplings=b * largest / objective.penalty,
-            num_updates=jnp.zeros((), jnp.int32),
-            key=key,
-        )
-        return iterate, state, info
+        couplings = b * largest / objective.penalty
+        zero = jnp.zeros((), jnp.int32)
+        return iterate, DualState(ascent, bounds, couplings, zero, key), info
 
     def step(
-        self, objective: LinearModel, constraint: Constraint, iterate: Iterate, state: SDIHTState
-    ) -> Step[SDIHTState]:
+        self, objective: LinearModel, constraint: Constraint, iterate: Iterate, state: DualState
+    ) -> Step[DualState]:
         """One epoch of updates of alpha, then x from the best one."""
         ascent = state.ascent
         bounds = state.bounds
@@ -303,7 +350,7 @@ class SDIHT(Solver):
                 u += take(objective.offset, indices)
             g = share * (u - loss.conjugate_derivative(a, y))
             curvature = loss.conjugate_curvature(a, y) + share * state.couplings[number]
-            eta = ascent_step(self, ascent.scale, state.num_updates + i, share * curvature)
+            eta = self.eta(ascent.scale, state.num_updates + i, share * curvature)
             change = jnp.where(indices < n, loss.within(a + eta * g, y) - a, 0)
             alpha = alpha.at[indices].add(change, mode="drop")
             return alpha, z - rows.rmatvec(share * change) / objective.penalty
@@ -316,71 +363,6 @@ class SDIHT(Solver):
         patience = PATIENCE_EPOCHS if self.step_size is None else None
         point = dual_point(objective, constraint, alpha, bounds.columns)
         ascent = ascent.move(point, patience)
-        new, info = primal_from_dual(
-            objective, constraint, iterate, ascent.best, bounds, self.debias
-        )
+        new, info = self.refit_best(objective, constraint, iterate, ascent.best, bounds)
         state = state._replace(ascent=ascent, num_updates=state.num_updates + m, key=key)
         return new, state, replace(info, sample_gradients=m * b, projections=m)
-
-
-def init_dual(
-    objective: LinearModel, constraint: Constraint, x0: Array, step_size: Numeric | None
-) -> tuple[Iterate, Ascent, Bounds, Info]:
-    """The iterate at x0, the ascent from its dual variables, the bounds that are computed once, and
-    the gap.
-
-    D(0) is a lower bound of f, but alpha = 0 is not a good start where l* is steep there.
-    """
-    check_dual(objective)
-    iterate = evaluate(objective, x0)
-    columns = column_bound(objective)
-    alpha = dual_variables(objective, iterate.pred)
-    origin = conjugate_loss(objective).within(jnp.zeros_like(alpha), objective.y)
-    points = jax.vmap(lambda alpha: dual_point(objective, constraint, alpha, columns))(
-        jnp.stack([alpha, origin])
-    )
-    point = jax.tree.map(lambda leaf: leaf[0], points)
-    bounds = Bounds(floor=points.value[1], columns=columns)
-    scale = jnp.asarray(1 if step_size is None else step_size, objective.dtype)
-    ascent = Ascent(point, point, scale, jnp.zeros((), jnp.int32))
-    status = jnp.where(objective.penalty > 0, Status.RUNNING, Status.NO_DUAL)
-    gap = duality_gap(objective, iterate, point, bounds)
-    return iterate, ascent, bounds, Info(status=check_step_size(scale, status), gap=gap)
-
-
-def duality_gap(objective: LinearModel, iterate: Iterate, best: DualPoint, bounds: Bounds) -> Array:
-    """f(x) less the best lower bound, at least what it is without rounding errors."""
-    upper = iterate.value + primal_error(objective, iterate.x, iterate.pred, bounds.columns)
-    gap = upper - jnp.maximum(best.value, bounds.floor)
-    return jnp.where(jnp.isnan(gap), jnp.inf, gap)  # without a ridge there is no bound
-
-
-def ascent_step(solver: DIHT | SDIHT, scale: Array, t: Array, curvature: Array) -> Array:
-    """The step size of each coordinate in update t."""
-    if solver.step_size is not None:
-        return scale / (t + 2) if solver.diminishing else scale
-    # For samples of weight 0, whose curvature is 0, it has no effect.
-    return scale / jnp.where(curvature > 0, curvature, 1)
-
-
-def primal_from_dual(
-    objective: LinearModel,
-    constraint: Constraint,
-    iterate: Iterate,
-    best: DualPoint,
-    bounds: Bounds,
-    debias: bool,
-) -> tuple[Iterate, Info]:
-    """w at the best alpha, or the refit on its support, or the iterate before if f is lower
-    there; and its gap."""
-    x = best.w
-    converged: Array | bool = True
-    if debias:
-        found = refit(objective, constraint.support_of(x), x)
-        x = found.x
-        converged = found.converged
-    new = evaluate(objective, x)  # by a product, whose rounding error is bounded
-    accepted = ~(iterate.value <= new.value)  # NaN is accepted
-    new = tree_where(accepted, new, iterate)
-    gap = duality_gap(objective, new, best, bounds)
-    return new, Info(gap=gap, accepted=accepted, refit_converged=converged)

@@ -144,8 +144,7 @@ class ExhaustiveLocalSearch(Exchange):
     different units first, :func:`jaxht.standardize`.
 
     Args:
-        rtol: the relative decrease of f that a swap must reach, a scalar, traced; None: 64 machine
-            epsilons.
+        rtol: as of :class:`OMPR`.
 
     Raises:
         ValueError: for :class:`jaxht.LowRank`, which has no coordinates to select.

@@ -22,7 +22,6 @@ from jaxht.solvers.pursuit import (
     FindSupport,
     FixedStep,
     NesterovPoint,
-    Point,
     pursuit_step_size,
 )
 from jaxht.solvers.solver import Solver, Step
@@ -173,10 +172,7 @@ class PHT(Solver):
 
     Args:
         r: number of coordinates (or groups) that may enter, an integer, traced.
-        step_size: eta > 0, a scalar, traced; None: 1/M_1, with ``backtrack`` 256/M_1. See
-            :class:`HTP`.
-        backtrack: bool, static; whether a step that does not decrease f is rejected and retried
-            with half of eta, see :class:`HTP`.
+        step_size, backtrack: as of :class:`HTP`, for coordinates.
 
     Raises:
         ValueError: for :class:`jaxht.LowRank`, which has no coordinates to select; on dense
@@ -265,7 +261,9 @@ def start_search(
 
 
 def gradient_step(
-    objective: Objective, point: Point, threshold: Callable[[Array], ModelSubspace]
+    objective: Objective,
+    point: Iterate | NesterovPoint,
+    threshold: Callable[[Array], ModelSubspace],
 ) -> FindSupport:
     """The support of a gradient step from a point, as a function of the step size."""
     gradient = objective.gradient(point.x, point.pred)

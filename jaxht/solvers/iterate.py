@@ -201,8 +201,5 @@ def evaluate(objective: Objective, x: Any) -> Iterate:
         >>> float(jaxht.extend.evaluate(f, jnp.zeros(2)).value)
         12.5
     """
-    if isinstance(x, Refit):
-        x, pred = x.x, x.pred
-    else:
-        pred = objective.predict(x)
-    return Iterate(x, objective.value(x, pred), pred)
+    found = x if isinstance(x, Refit) else Refit(x, objective.predict(x), True)
+    return Iterate(found.x, objective.value(found.x, found.pred), found.pred)

@@ -144,9 +144,7 @@ class OLS(ForwardSelection):
     until S has k coordinates. Where :class:`OMP` takes the coordinate of the largest derivative,
     this one takes that of the largest decrease once all of S is refitted, so that the selection
     does not depend on the scale of the columns (without a ridge). For groups it is the group that
-    decreases f most. It starts from the support of x0 and the coordinates that are always active;
-    where there are any, the first step refits on them. It ends with FINISHED, or with NO_PROGRESS
-    where no coordinate decreases f. It has no arguments.
+    decreases f most. It starts and ends as :class:`OMP` does, and has no arguments.
 
     Raises:
         ValueError: for :class:`jaxht.LowRank`, which has no coordinates to select.

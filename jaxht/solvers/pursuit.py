@@ -3,7 +3,6 @@ backtracking, descent."""
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -63,19 +62,6 @@ def pursuit_step_size(
     return LONG_STEP * step_size if backtrack else step_size
 
 
-@runtime_checkable
-class Point(Protocol):
-    """What extrapolation asks of a point: x, and a linear function of x such as its prediction."""
-
-    @property
-    def x(self) -> Array:
-        """The point."""
-
-    @property
-    def pred(self) -> Array:
-        """The linear function of it."""
-
-
 @pytree
 class NesterovPoint:
     r"""The point from which a step is taken: Nesterov's extrapolation, restarted where it points
@@ -101,11 +87,11 @@ class NesterovPoint:
     t: Array
 
     @classmethod
-    def init(cls, point: Point) -> "NesterovPoint":
+    def init(cls, point: Iterate) -> "NesterovPoint":
         """The start: x itself."""
         return cls(point.x, point.pred, jnp.ones((), point.x.dtype))
 
-    def update(self, new: Point, old: Point) -> "NesterovPoint":
+    def update(self, new: Iterate, old: Iterate) -> "NesterovPoint":
         """Extrapolate from two points, of which the second step was taken from u."""
         backwards = jnp.vdot(self.x - new.x, new.x - old.x) > 0
         t = jnp.where(backwards, 1, self.t)

@@ -152,15 +152,11 @@ class SVRGHT(VarianceReduction):
     :func:`jaxht.standardize`.
 
     Args:
-        step_size: eta > 0, a scalar, traced, on the scale of ``f = (1/n) sum_i f_i``. None: ``1 /
-            (4 L_b)``, L_b the expected smoothness of a minibatch.
-        inner_steps: m, number of updates in a stage, an integer, traced. None: 3 n / b, rounded up.
-        batch_size: b, an int in [1, n], static.
-        replace: keyword, bool, static; whether a minibatch may hold the same sample twice.
+        step_size, inner_steps, batch_size: as of :class:`HTSVRG`.
+        replace: keyword; as of :class:`HTSVRG`.
 
     Raises:
-        ValueError: if the objective is not a sum over samples, or batch_size is not in [1, n]; from
-            :func:`jaxht.solve`, if no key is given.
+        ValueError: where :class:`HTSVRG` raises it.
 
     Cost: a stage takes one full gradient, 2 b m sample gradients and m projections.
 

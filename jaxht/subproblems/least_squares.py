@@ -43,7 +43,8 @@ class LeastSquaresProblem(ColumnProblem):
 
         Cost: n k_max^2 + k_max^3 / 3, and 4 n k_max for each refinement.
         """
-        f, A = self.objective, self.objective.design
+        f = self.objective
+        A = f.design
         if support.bounds is not None or not A.gathers(support.k_max):
             return super().refit(support, x, ridge)
         indices = support.require_indices()
@@ -88,7 +89,8 @@ class LeastSquaresProblem(ColumnProblem):
 
         Cost: n d k_max + 4 n k_max^2.
         """
-        f, A = self.objective, self.objective.design
+        f = self.objective
+        A = f.design
         indices = support.require_indices()
         penalty = ridge_per_sample(f, f.shape)
         columns = _weight_by_root(f, A.columns(indices))

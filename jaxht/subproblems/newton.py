@@ -22,6 +22,7 @@ from typing import Any, NamedTuple, Protocol
 import jax
 import jax.numpy as jnp
 from jax import lax
+from optax.tree_utils import tree_where
 
 from jaxht._typing import Array, Leaf, Numeric
 from jaxht.linalg.eigenvalues import random_vector
@@ -139,6 +140,15 @@ class RestrictedProblem(NamedTuple):
         return _regularity(self.f, self.w, self.region)
 
 
+class _Point(NamedTuple):
+    """A point with what is known of f there."""
+
+    w: Leaf
+    pred: Leaf
+    value: Leaf
+    gradient: Leaf
+
+
 class _State(NamedTuple):
     """The carry of Newton steps; ``slope`` is the decrease that the last step predicted to first
     order."""
@@ -146,10 +156,7 @@ class _State(NamedTuple):
     count: Leaf
     running: Leaf
     converged: Leaf
-    w: Leaf
-    pred: Leaf
-    value: Leaf
-    gradient: Leaf
+    here: _Point
     tau: Leaf
     slope: Leaf
 
@@ -176,7 +183,8 @@ def _descend(f: CoordinateFunction, w: Array, region: Region) -> Refit:
     fine = FINE_ULPS * eps
 
     def attempt(state):
-        count, _, converged, w, pred, value, gradient, tau, last_slope = state
+        count, _, converged, here, tau, last_slope = state
+        w, pred, value, gradient = here
         free = region.free(w, gradient)
         step = f.solver(w, pred, free, tau, INEXACT)(jnp.where(free, gradient, 0))
 
@@ -203,16 +211,14 @@ def _descend(f: CoordinateFunction, w: Array, region: Region) -> Refit:
         rounding = max(FINE_ULPS, math.sqrt(pred.size))
         ulps = jnp.where(is_near & (slope <= fine * size), rounding, 8)
         accepted = trial_value <= value - ARMIJO * slope + ulps * eps * size
-        w = jnp.where(accepted, trial, w)
-        pred = jnp.where(accepted, trial_pred, pred)
-        value = jnp.where(accepted, trial_value, value)
-        gradient = jnp.where(accepted, f.gradient(trial, trial_pred), gradient)
+        there = _Point(trial, trial_pred, trial_value, f.gradient(trial, trial_pred))
+        here = tree_where(accepted, there, here)
 
         # The slope decreases quadratically: once it is below (FINE eps)^2 |f|, the step just taken
         # has made w exact. Where f itself decreases to 0 the step is compared with w, also one that
         # only the rounding of f rejects; it does not become small where w diverges.
         change = jnp.vdot(move, move)
-        square = jnp.vdot(w, w)
+        square = jnp.vdot(here.w, here.w)
         is_exact = is_near & (change <= fine**2 * square)
         ended = is_exact | (is_near & accepted & (slope <= fine**2 * size))
         # Where w has converged except for the last digits, a small step that does not decrease f is
@@ -225,7 +231,7 @@ def _descend(f: CoordinateFunction, w: Array, region: Region) -> Refit:
         ended |= converged & (~accepted | has_stalled)
         tau = jnp.where(accepted, jnp.maximum(tau / 100, MIN_TAU), 10 * tau)
         running = ~ended & (tau < MAX_TAU)
-        return _State(count + 1, running, converged, w, pred, value, gradient, tau, slope)
+        return _State(count + 1, running, converged, here, tau, slope)
 
     w = region.clip(w)
     pred = f.predict(w)
@@ -234,15 +240,12 @@ def _descend(f: CoordinateFunction, w: Array, region: Region) -> Refit:
         count=0,
         running=jnp.isfinite(value),
         converged=jnp.array(False),
-        w=w,
-        pred=pred,
-        value=value,
-        gradient=f.gradient(w, pred),
+        here=_Point(w, pred, value, f.gradient(w, pred)),
         tau=jnp.full_like(value, START_TAU),
         slope=jnp.full_like(value, jnp.inf),
     )
     last = lax.while_loop(lambda state: (state.count < MAX_STEPS) & state.running, attempt, start)
-    return Refit(last.w, last.pred, last.converged)
+    return Refit(last.here.w, last.here.pred, last.converged)
 
 
 @jax.custom_jvp

@@ -280,7 +280,8 @@ class Program:
         return jax.tree.structure(case), found or [False] * len(jax.tree.leaves(case))
 
     def _join_case(self, row: list[Array], own: list[Array]) -> Any:
-        shared_leaves, own_leaves = iter(row), iter(own)
+        shared_leaves = iter(row)
+        own_leaves = iter(own)
         leaves = [next(own_leaves if is_own else shared_leaves) for is_own in self._is_own]
         return jax.tree.unflatten(self._structure, leaves)
 

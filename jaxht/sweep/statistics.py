@@ -204,16 +204,10 @@ def fit_line(
     samples = samples.reshape(len(levels), num_draws, *shape)
     lines = _fit_lines(x, samples, taken[:, None])
     lower, upper = np.quantile(lines, [(1 - confidence) / 2, (1 + confidence) / 2], axis=2)
-    return curves.to_dataset(
-        over,
-        num_points=taken.sum(-1),
-        slope=fit[0],
-        slope_lower=lower[0],
-        slope_upper=upper[0],
-        intercept=fit[1],
-        intercept_lower=lower[1],
-        intercept_upper=upper[1],
-    )
+    values = {"num_points": taken.sum(-1)}
+    for i, name in enumerate(["slope", "intercept"]):
+        values |= {name: fit[i], f"{name}_lower": lower[i], f"{name}_upper": upper[i]}
+    return curves.to_dataset(over, **values)
 
 
 class _Crossings(NamedTuple):
