@@ -288,6 +288,7 @@ def _best_swap(
     best = jnp.argmax(gains)
     i = entering[best]
     j = indices[best]
-    swapped = jnp.where(index == i, values[best], jnp.where(index == j, 0, flat)).reshape(x.shape)
+    swapped = jnp.where(index == j, 0, flat)
+    swapped = jnp.where(index == i, values[best], swapped).reshape(x.shape)
     gain = objective.value(x, pred) - objective.value(swapped, objective.predict(swapped))
     return jnp.where(gains[best] > -jnp.inf, gain, -jnp.inf), i, j

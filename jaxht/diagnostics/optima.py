@@ -16,6 +16,7 @@ from jaxht._dataclass import pytree
 from jaxht._typing import Array
 from jaxht.constraints import ModelSubspace, SelectionConstraint, Support, check_selection
 from jaxht.linalg.full_precision import machine_eps
+from jaxht.linalg.linear_solvers import ratio
 from jaxht.objectives.objective import Objective
 from jaxht.subproblems import subproblem
 
@@ -118,7 +119,8 @@ def _subsets(num: int, k: int, kept: np.ndarray) -> np.ndarray:
     chosen = np.fromiter(
         itertools.chain.from_iterable(itertools.combinations(free, size)), np.int32, count * size
     )
-    return np.hstack([np.tile(kept.astype(np.int32), (count, 1)), chosen.reshape(count, size)])
+    always = np.tile(kept.astype(np.int32), (count, 1))
+    return np.hstack([always, chosen.reshape(count, size)])
 
 
 def _quadratic_values(objective: Objective, subsets: np.ndarray, batch_size: int) -> Array:
@@ -153,9 +155,9 @@ def _quadratic_values(objective: Objective, subsets: np.ndarray, batch_size: int
         for i in range(k):
             row: list[Array] = []
             for j in range(i):
-                pivot = L[j][j]
+                pivot = L[j][j]  # 0 where column j depends on those before
                 rest = G[S[:, i], S[:, j]] - inner(row, L[j])
-                row.append(jnp.where(pivot > 0, rest / jnp.where(pivot > 0, pivot, 1), 0))
+                row.append(ratio(rest, pivot))
             diagonal = G[S[:, i], S[:, i]]
             square = diagonal - inner(row, row)
             independent = square > tolerance * diagonal
@@ -202,5 +204,6 @@ def reduced_rank_minimum(A: Any, Y: ArrayLike, l2: float, k: int) -> float:
     Y = np.asarray(Y, np.float64)
     n, d = A.shape
     C = A.T @ Y / n
-    decreases = np.linalg.eigvalsh(C.T @ np.linalg.solve(A.T @ A / n + l2 * np.eye(d), C))
-    return float(np.sum(Y**2) / (2 * n) - np.sum(decreases[::-1][:k]) / 2)
+    G = A.T @ A / n + l2 * np.eye(d)
+    decreases = np.linalg.eigvalsh(C.T @ np.linalg.solve(G, C))[::-1]
+    return float(np.sum(Y**2) / (2 * n) - np.sum(decreases[:k]) / 2)

@@ -26,6 +26,9 @@ from jaxht.subproblems.newton import Refit, Region, RestrictedProblem
 # Products of a system with the Hessian, and iterations of ADMM.
 MAX_PRODUCTS = 200
 MAX_ROUNDS = 2000
+# Up to m = 10 p entries a factor of the Hessian, m^3 / 3, costs less than about a hundred products
+# with it, 4 p^3 each.
+FACTORISED_ENTRIES_PER_ROW = 10
 
 
 class GraphProblem(Subproblem):
@@ -183,7 +186,8 @@ class CovarianceSelection:
     def value(self, w: Array, pred: Array) -> Array:
         """f plus a constant."""
         diagonal = jnp.diagonal(self.S)
-        offset = self.pattern.p + jnp.sum(jnp.abs(jnp.log(jnp.where(diagonal > 0, diagonal, 1))))
+        logarithms = jnp.log(jnp.where(diagonal > 0, diagonal, 1))
+        offset = self.pattern.p + jnp.sum(jnp.abs(logarithms))
         ridge = jnp.vdot(pred, self.ridge * pred) / 2
         return offset - logdet(pred) + jnp.vdot(self.S, pred) + ridge
 
@@ -207,9 +211,10 @@ class CovarianceSelection:
         ridge = count * pattern.gather(self.ridge * jnp.ones_like(pred))
         i, j = pattern.places
         own = jnp.diagonal(sigma)
-        diagonal = jnp.where(free, count**2 / 2 * (own[i] * own[j] + sigma[i, j] ** 2) + ridge, 1)
+        curvature = count**2 / 2 * (own[i] * own[j] + sigma[i, j] ** 2)
+        diagonal = jnp.where(free, curvature + ridge, 1)
 
-        if direct(pattern.indices.size, pattern.p):
+        if pattern.indices.size <= FACTORISED_ENTRIES_PER_ROW * pattern.p:
             weight = jnp.where(free, count / jnp.sqrt(jnp.asarray(2, w.dtype)), 0)
             products = sigma[i][:, i] * sigma[j][:, j] + sigma[i][:, j] * sigma[j][:, i]
             hessian = products * weight * weight[:, None]
@@ -227,12 +232,6 @@ class CovarianceSelection:
         i, j = self.pattern.places
         own = jnp.diagonal(self.S)
         return own[i] * own[j]
-
-
-def direct(num_entries: int, p: int) -> bool:
-    """Whether a factor of the Hessian, m^3 / 3, costs less than about a hundred products with it, 4
-    p^3 each."""
-    return num_entries <= 10 * p
 
 
 def minimise_within(

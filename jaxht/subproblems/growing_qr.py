@@ -90,7 +90,7 @@ class GrowingQR(Growth):
     def refit(self, problem: Any, support: Support, x: Array) -> tuple[Refit, "GrowingQR"]:
         """Update the factorisation. Cost: 2 or 4 n k_max."""
         qr = self.add(problem.objective, support)
-        x = jnp.zeros(qr.mask.shape, qr.w.dtype).at[qr.indices].set(qr.w, mode="drop")
+        x = support.scatter(qr.w, qr.indices)
         return Refit(x, problem.objective.target - qr.residual, jnp.array(True)), qr
 
     def scores(

@@ -96,7 +96,9 @@ class Region(NamedTuple):
 
     def clip(self, w: Array) -> Array:
         """The nearest point."""
-        return jnp.where(self.inside, w if self.bounds is None else jnp.clip(w, *self.bounds), 0)
+        if self.bounds is not None:
+            w = jnp.clip(w, *self.bounds)
+        return jnp.where(self.inside, w, 0)
 
     def free(self, w: Array, gradient: Array) -> Array:
         """The coordinates that are not held at a bound by the gradient."""
@@ -324,7 +326,8 @@ def _regularity(f: SmoothFunction, w: Array, region: Region) -> Regularity:
     if region.bounds is not None:
         lower, upper = region.bounds
         at_bound = region.inside & ((w <= lower) | (w >= upper))
-        is_small = jnp.abs(newton_step(region.inside)) <= tolerance * jnp.sqrt(jnp.vdot(w, w))
+        least = tolerance * jnp.sqrt(jnp.vdot(w, w))
+        is_small = jnp.abs(newton_step(region.inside)) <= least
         strict = ~jnp.any(at_bound & is_small)
     return Regularity(stationary, _is_regular(f, w, pred, free), strict)
 
@@ -348,7 +351,8 @@ def _is_regular(f: SmoothFunction, w: Array, pred: Array, free: Array) -> Array:
     solve = f.solver(w, pred, free, 0.0, FINE_ULPS * eps)
 
     def product(v):
-        return jnp.where(free, jax.jvp(lambda w: _gradient(f, w), (w,), (v,))[1], 0)
+        _, image = jax.jvp(lambda w: _gradient(f, w), (w,), (v,))
+        return jnp.where(free, image, 0)
 
     known = jnp.where(free, random_vector(w.size, w.dtype).reshape(w.shape), 0)
     # About |H|: that of a random vector.

@@ -203,7 +203,8 @@ def fit_line(
     samples = np.random.default_rng(seed).uniform(left, right)
     samples = samples.reshape(len(levels), num_draws, *shape)
     lines = _fit_lines(x, samples, taken[:, None])
-    lower, upper = np.quantile(lines, [(1 - confidence) / 2, (1 + confidence) / 2], axis=2)
+    tail = (1 - confidence) / 2
+    lower, upper = np.quantile(lines, [tail, 1 - tail], axis=2)
     values = {"num_points": taken.sum(-1)}
     for i, name in enumerate(["slope", "intercept"]):
         values |= {name: fit[i], f"{name}_lower": lower[i], f"{name}_upper": upper[i]}

@@ -135,7 +135,8 @@ def knockoffs(
     left = jnp.where(exchanged, copies, A)
     right = jnp.where(exchanged, A, copies)
     l2 = jnp.tile(model.penalty, 2) if jnp.ndim(model.penalty) else model.l2
-    both = dataclasses.replace(model, A=Dense(jnp.concatenate([left, right], axis=1)), l2=l2)
+    features = jnp.concatenate([left, right], axis=1)
+    both = dataclasses.replace(model, A=Dense(features), l2=l2)
     results = path(both, Sparse(), solver, ks=range(1, k_max + 1), key=path_key, stop=stop)
     size_left, size_right = jnp.sum(jnp.abs(results.x), axis=0).reshape(2, d)
     ahead = jnp.where(exchanged, size_right - size_left, size_left - size_right)
@@ -284,7 +285,8 @@ def minimise_reconstructability(R: Array, s: Array) -> Array:
 
     def sweep(carry):
         count, s, _ = carry
-        new, _ = lax.fori_loop(0, s.size, update, (s, inverse(2 * R - jnp.diag(s))))
+        C = inverse(2 * R - jnp.diag(s))
+        new, _ = lax.fori_loop(0, s.size, update, (s, C))
         return count + 1, new, jnp.max(jnp.abs(new - s))
 
     def goes_on(carry):
