@@ -2,7 +2,7 @@
 
 import functools
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -91,7 +91,7 @@ class DualState(NamedTuple):
     bounds: Bounds
     couplings: Leaf
     num_updates: Leaf
-    key: Leaf | None
+    key: Any
 
 
 class DualAscent(Solver):
