@@ -80,7 +80,7 @@ def count_operations(text):
 def solver_names():
     """Every solver there is."""
     return sorted(
-        name for name, kind in vars(solvers).items() if Solver in getattr(kind, "__bases__", ())
+        name for name, kind in vars(solvers).items() if Solver in getattr(kind, "__mro__", ())[1:]
     )
 
 
