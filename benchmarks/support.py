@@ -21,7 +21,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +60,7 @@ ALLOWED = {0.2: 0.05, 3.0: 0.001}
 TIE = 1e-6  # relative; losses that differ by less are equal
 
 Cell = tuple[str, int, str]  # set, k, method
+RunCell = Callable[[Cell, argparse.Namespace], dict[str, Any]]
 
 
 class Results:
@@ -91,12 +92,13 @@ class Results:
         return row is not None and (row["status"] != "over the limit" or row["budget"] >= budget)
 
 
-def main(arguments: Iterable[str] = ()) -> None:
-    """Compute the cells that are missing, and print the tables."""
+def main(arguments: Iterable[str] = (), run_cell: RunCell | None = None) -> None:
+    """Compute the cells that are missing, each by :func:`measure` or another function, and print
+    the tables."""
     options = parse(arguments)
     results = Results(options.results)
     if not options.report:
-        compute(results, options)
+        compute(results, options, run_cell or measure)
     report(results, options.sets, options.ks)
 
 
@@ -153,7 +155,7 @@ def cells(name: str, d: float, ks: Iterable[int] | None, methods: Iterable[str])
                 yield name, k, method
 
 
-def compute(results: Results, options: argparse.Namespace) -> None:
+def compute(results: Results, options: argparse.Namespace, run_cell: RunCell) -> None:
     """Compute what is missing, set by set."""
     absent: set[str] = set()
     for name in options.sets:
@@ -175,7 +177,7 @@ def compute(results: Results, options: argparse.Namespace) -> None:
             _, k, method = cell
             if k >= problem.A.shape[1] or method in absent:
                 continue
-            row = ended.get(method) or measure(cell, options)
+            row = ended.get(method) or run_cell(cell, options)
             if row["status"] == "not installed":
                 absent.add(method)
                 print(f"{method}: {row['detail']}; left out", flush=True)

@@ -39,9 +39,9 @@ Method: TypeAlias = Callable[
 ]  # from the density and the number of steps
 
 
-def init(key: jax.Array, num_pixels: int) -> Params:
+def init(key: jax.Array, num_pixels: int, hidden: Sequence[int] = HIDDEN) -> Params:
     """Draw the parameters: kernels by He's rule, biases zero."""
-    sizes = (num_pixels, *HIDDEN, NUM_CLASSES)
+    sizes = (num_pixels, *hidden, NUM_CLASSES)
     keys = jax.random.split(key, len(sizes) - 1)
     return [
         {"kernel": jax.random.normal(key, (m, n)) * jnp.sqrt(2 / m), "bias": jnp.zeros(n)}
@@ -156,6 +156,7 @@ def run(
     sparsities: Sequence[float] = SPARSITIES,
     scope: str = "erdos-renyi",
     every: int = 100,
+    hidden: Sequence[int] = HIDDEN,
     **options: Any,
 ) -> dict[str, Row]:
     """Train every lane by every method.
@@ -175,7 +176,7 @@ def run(
     """
     data = jax.device_put(data)  # once, not for each method
     seeds = jax.random.split(jax.random.key(0), num_seeds)
-    first = jax.vmap(partial(init, num_pixels=data[0].shape[1]))(seeds)
+    first = jax.vmap(partial(init, num_pixels=data[0].shape[1], hidden=hidden))(seeds)
     rows: dict[str, Row] = {}
 
     def for_each_sparsity(tree: Any) -> Any:
@@ -244,7 +245,7 @@ def table(rows: dict[str, Row], sparsities: Sequence[float]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
-def main() -> None:
+def main(arguments: list[str] | None = None) -> None:
     parser = images.arguments(__doc__)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--sparsities", type=float, nargs="+", default=SPARSITIES)
@@ -253,7 +254,7 @@ def main() -> None:
         "--every", type=int, default=100, help="steps between the prunings of gradual pruning"
     )
     parser.add_argument("--output", type=Path, help="file for the table, in Markdown")
-    args = parser.parse_args()
+    args = parser.parse_args(arguments)
     *data, name = images.load(args.data_dir)
     start = time.perf_counter()
     rows = run(

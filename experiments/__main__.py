@@ -3,6 +3,7 @@ report``."""
 
 import json
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -106,9 +107,18 @@ def run(path: Path, size: str, data_dir: Path | None, out: Path | None, **option
 )
 def plot(store: Path, follow: bool, every: float) -> None:
     """Draw the figure of a store, finished or not, as PNG and PDF, into it."""
+    if follow:
+        draw_as_results_come(store, lambda: time.sleep(every))
+    else:
+        draw(store)
+
+
+def draw_as_results_come(store: Path, wait: Callable[[], None]) -> None:
+    """Draw the figure of a store, and again after a wait where results have come, until all are
+    there."""
     done = draw(store)
-    while follow and not done.all():
-        time.sleep(every)
+    while not done.all():
+        wait()
         if not load_asked(store).get("done", done).equals(done):
             done = draw(store)
             click.echo(f"{int(done.sum())} of {done.size} cells")
@@ -133,11 +143,17 @@ def export(store: Path, target: Path) -> None:
     show_default=True,
     help="Folder.",
 )
-def demo(out: Path) -> None:
+@click.option(
+    "--configs",
+    type=click.Path(path_type=Path),
+    default=CONFIGS,
+    help="Folder of the configurations.  [default: those of this repository]",
+)
+def demo(out: Path, configs: Path) -> None:
     """Run and draw two figures in a size of seconds."""
     for name in DEMO:
         store = out / name.replace("/", "-")
-        compute(CONFIGS / f"{name}.toml", "demo", store)
+        compute(configs / f"{name}.toml", "demo", store)
         draw(store)
 
 

@@ -60,7 +60,7 @@ class LeastSquares:
         return x
 
 
-def iht(f, x, k, eta, momentum=0.0, nesterov=False):
+def iht(f, x, k, eta, momentum=0.0, nesterov=False, project=hard_threshold):
     """Shen & Li 2018, (3.4); heavy ball: Zhou, Yuan & Feng 2018, Algorithm 1 (O2); Nesterov: Khanna
     & Kyrillidis."""
     prev = x
@@ -68,7 +68,7 @@ def iht(f, x, k, eta, momentum=0.0, nesterov=False):
         yield x
         u = x + momentum * (x - prev)
         grad = f.gradient(u if nesterov else x)
-        prev, x = x, hard_threshold(u - eta * grad, k)
+        prev, x = x, project(u - eta * grad, k)
 
 
 def niht(f, x, k, c=0.01, q=2.0):
@@ -292,14 +292,14 @@ def plausible(successes, trials, rate):
 # Stochastic methods are given the indices that they draw.
 
 
-def sght(f, x, k, eta, batches):
+def sght(f, x, k, eta, batches, project=hard_threshold):
     """Nguyen, Needell & Woolf 2017, Algorithm 1: yields x after each batch."""
     for batch in batches:
-        x = hard_threshold(x - eta * np.mean([f.sample_gradient(i, x) for i in batch], axis=0), k)
+        x = project(x - eta * np.mean([f.sample_gradient(i, x) for i in batch], axis=0), k)
         yield x
 
 
-def htsvrg(f, snapshot, k, eta, stages, radius=math.inf):
+def htsvrg(f, snapshot, k, eta, stages, radius=math.inf, project=hard_threshold):
     """Shen & Li 2018, Algorithm 1: yields the snapshots; a stage is its m batches and j, m for the
     last iterate."""
     for batches, j in stages:
@@ -313,13 +313,13 @@ def htsvrg(f, snapshot, k, eta, stages, radius=math.inf):
                 )
                 + mu
             )
-            r = hard_threshold(x - eta * v, k)
+            r = project(x - eta * v, k)
             iterates.append(r / max(1, np.linalg.norm(r) / radius))
         snapshot = iterates[j]
         yield snapshot
 
 
-def htsaga(f, x, k, eta, batches):
+def htsaga(f, x, k, eta, batches, project=hard_threshold):
     """Shen & Li 2018, Algorithm 2; the ridge is taken at x. Yields x after each batch."""
     n = len(f.y)
     table = [f.sample_gradient(i, x) - f.l2 * x for i in range(n)]
@@ -332,17 +332,17 @@ def htsaga(f, x, k, eta, batches):
         )
         for g, i in zip(new, batch, strict=True):
             table[i] = g
-        x = hard_threshold(x - eta * v, k)
+        x = project(x - eta * v, k)
         yield x
 
 
-def hsght(f, x, k, eta, batches, momentum=0.0):
+def hsght(f, x, k, eta, batches, momentum=0.0, project=hard_threshold):
     """Zhou, Yuan & Feng 2018, Algorithm 1: (O1), or with momentum (O2). Yields x after each
     batch."""
     prev = x
     for batch in batches:
         g = np.mean([f.sample_gradient(i, x) for i in batch], axis=0)
-        prev, x = x, hard_threshold(x - eta * g + momentum * (x - prev), k)
+        prev, x = x, project(x - eta * g + momentum * (x - prev), k)
         yield x
 
 

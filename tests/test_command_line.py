@@ -1,12 +1,11 @@
 """The command line of the experiments."""
 
 import json
-import runpy
 import shutil
+import subprocess
 import sys
 import tomllib
 from pathlib import Path
-from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -50,14 +49,13 @@ def test_a_figure_by_the_command_line(tmp_path):
     assert "of another version" in fails("plot", tmp_path / "old")
 
 
-def test_the_demo(tmp_path, monkeypatch):
+def test_the_demo(tmp_path):
     """Each figure is drawn before the next one is begun; other configurations have no such size."""
     for name in command_line.DEMO:
         (tmp_path / name).parent.mkdir()
         quick = tomllib.loads(tiny(name, tmp_path).read_text(encoding="utf-8"))
         write(tmp_path / f"{name}.toml", {**quick, "demo": {"seed": 3}})
-    monkeypatch.setattr(command_line, "CONFIGS", tmp_path)
-    result = call("demo", "--out", tmp_path / "out")
+    result = call("demo", "--out", tmp_path / "out", "--configs", tmp_path)
     assert result.exit_code == 0, result.output
     printed = result.output.splitlines()
     pictures = [line for line in printed if line.endswith(".png")]
@@ -153,15 +151,15 @@ def test_data_are_looked_for_and_never_replaced(tmp_path, monkeypatch):
     assert data.load("cal_housing", tmp_path).names == ["x1", "x2", "x3", "x4", "x5"]
 
 
-def test_as_a_program(tmp_path, monkeypatch, capfd):
+def test_as_a_program(tmp_path):
     """Nothing but the one line on standard error, also from outside the click test runner."""
-    monkeypatch.setattr(sys, "argv", ["experiments", "run", str(tmp_path / "no.toml")])
-    monkeypatch.delitem(sys.modules, "experiments.__main__")
-    with pytest.raises(SystemExit, match="2"):
-        runpy.run_module("experiments", run_name="__main__", alter_sys=True)
-    printed = capfd.readouterr()
-    assert printed.out == ""
-    assert printed.err.splitlines() == [f"Error: {tmp_path / 'no.toml'}: No such file or directory"]
+    command = [sys.executable, "-m", "experiments", "run", str(tmp_path / "no.toml")]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100)
+    assert ended.returncode == 2
+    assert ended.stdout == ""
+    assert ended.stderr.splitlines() == [
+        f"Error: {tmp_path / 'no.toml'}: No such file or directory"
+    ]
 
 
 def test_a_sweep_in_parts(tmp_path):
@@ -232,24 +230,23 @@ def test_a_configuration_that_changes(tmp_path):
         assert "tolerances, metrics or data) has changed" in line
 
 
-def test_a_picture_that_follows_a_sweep(tmp_path, monkeypatch):
+def test_a_picture_that_follows_a_sweep(tmp_path, capsys):
     """It is drawn anew when results have come, and no more once all are there."""
     path, store = tiny("shen2018/figure1", tmp_path, solvers=["IHT"]), tmp_path / "store"
     assert call("run", path, "--out", store, "--shard", "1/2").exit_code == 0
     looks = []
 
-    def sleep(seconds):
-        looks.append((seconds, (store / "figure.png").stat().st_mtime_ns))
+    def wait():
+        looks.append((store / "figure.png").stat().st_mtime_ns)
         if len(looks) == 2:
             assert (
                 call("run", path, "--out", store, "--shard", "2/2", "--workers", "1").exit_code == 0
             )
         assert len(looks) < 3
 
-    monkeypatch.setattr(command_line, "time", SimpleNamespace(sleep=sleep))
-    result = call("plot", store, "--follow", "--every", "0.5")
-    assert result.exit_code == 0, result.output
-    assert [seconds for seconds, _ in looks] == [0.5, 0.5] and looks[0][1] == looks[1][1]
-    assert (store / "figure.png").stat().st_mtime_ns > looks[1][1]
-    assert result.output.splitlines()[-1] == "4 of 4 cells"
-    assert call("plot", store, "--follow").output == call("plot", store).output and len(looks) == 2
+    command_line.draw_as_results_come(store, wait)
+    assert len(looks) == 2 and looks[0] == looks[1]
+    assert (store / "figure.png").stat().st_mtime_ns > looks[1]
+    assert capsys.readouterr().out.splitlines()[-1] == "4 of 4 cells"
+    followed = call("plot", store, "--follow", "--every", "0.5")
+    assert followed.exit_code == 0 and followed.output == call("plot", store).output

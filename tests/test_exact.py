@@ -175,17 +175,17 @@ def test_interrupted_and_resumed(tmp_path):
         branch_and_bound(dataclasses.replace(f, l2=1.0), constraint, checkpoint=file)
 
 
-def test_short_memory_makes_the_search_go_deep(monkeypatch):
+def test_short_memory_makes_the_search_go_deep():
     f = make_objective("least squares", 2, 0.005, n=30, d=30)
 
-    def most_open():
+    def most_open(**options):
         seen = []
-        best = branch_and_bound(f, jaxht.Sparse(5), batch=16, progress=seen.append)
+        best = branch_and_bound(f, jaxht.Sparse(5), batch=16, progress=seen.append, **options)
         assert best.status == BranchStatus.OPTIMAL
         return max(state.num_open for state in seen), best.value
 
-    (many, value), _ = most_open(), monkeypatch.setattr("jaxht.exact.tree.MEMORY", 1)
-    few, same = most_open()
+    many, value = most_open()
+    few, same = most_open(memory=1)
     assert few < many / 4
     assert same == pytest.approx(value, rel=1e-4)
 

@@ -1,8 +1,8 @@
 """The figures of the experiments show what the results say; what was done is not done twice."""
 
-import dataclasses
 import itertools
 import json
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -10,17 +10,16 @@ import pytest
 import xarray
 
 from experiments.axiotis2020 import planted_pair, stuck
-from experiments.common import SOLVERS, Session, config, data, plots
+from experiments.common import Session, config, data, plots
 from experiments.common.registry import EXPERIMENTS
 from experiments.shen2018.lines import paper_line
 from experiments.yuan2018 import (
-    precision_matrices,
     real_data,
 )
 from experiments.yuan2020 import time_to_accuracy
 from experiments.zhou2018 import gap_against_cost
 from jaxht import phase_diagram, sweep
-from tests.tiny_experiments import at_once, call, draw, lines, run, tiny, write_csr, y_of
+from tests.tiny_experiments import MODELS, at_once, call, draw, lines, run, tiny, write_csr, y_of
 
 pytestmark = pytest.mark.usefixtures("all_quickly")
 
@@ -141,35 +140,51 @@ def test_support_recovery(tmp_path):
             )
 
 
-def test_what_is_killed_within_a_part_is_not_done_twice(tmp_path, monkeypatch):
-    """Of a part in pieces, those that were finished are read again."""
-    solved, sizes = real_data.Task.solved, []
+def written(store):
+    """When each file of results was written, by its path in the store."""
+    files = store.rglob("results.npz")
+    return {str(file.relative_to(store).parent): file.stat().st_mtime_ns for file in files}
 
-    def stop_at_4(self, name, k):
-        if k == 4 and len(sizes) == 1:
+
+def pieces(files):
+    """Those of the files that are pieces of a part."""
+    return {path: time for path, time in files.items() if str(Path(path).parent) != "."}
+
+
+def killed_at(note):
+    """What is told the progress, and ends the run where a note ends like this."""
+
+    def report(progress):
+        if progress.note.endswith(note):
             raise KeyboardInterrupt
-        sizes.append(k)
-        return solved(self, name, k)
 
-    monkeypatch.setattr(real_data.Task, "solved", stop_at_4)
+    return report
+
+
+def test_what_is_killed_within_a_part_is_not_done_twice(tmp_path):
+    """Of a part in pieces, those that were finished are read again."""
+    chosen = config.load(tiny("yuan2018/figure4", tmp_path, k=[3, 4, 5]), "quick", MODELS)
+    write_csr(tmp_path / "tiny.npz")
+    session = Session(tmp_path / "store", tmp_path, killed_at(", 4"))
     with pytest.raises(KeyboardInterrupt):
-        run("yuan2018/figure4", tmp_path, k=[3, 4, 5])
-    sizes.append(None)
-    run("yuan2018/figure4", tmp_path, k=[3, 4, 5])
-    assert sizes == [3, None, 4, 5]
+        EXPERIMENTS[chosen.experiment].run(chosen, session)
+    before = pieces(written(tmp_path / "store"))
+    assert [Path(path).name for path in before] == ["3"]
+    session = Session(tmp_path / "store", tmp_path, lambda progress: None)
+    EXPERIMENTS[chosen.experiment].run(chosen, session)
+    after = pieces(written(tmp_path / "store"))
+    assert {Path(path).name for path in after} == {"3", "4", "5"}
+    assert before.items() < after.items()
 
 
-def test_a_path_that_is_one_run_has_the_solutions_of_a_run_for_each_sparsity(tmp_path, monkeypatch):
+def test_a_path_that_is_one_run_has_the_solutions_of_a_run_for_each_sparsity(tmp_path):
     """Forward selection and FoBa on data; of a path only the time to the largest k is known."""
     names, sparsities = ["FBS", "FoBa"], [2, 4]
-    folders = [tmp_path / name for name in ("path", "runs")]
-    for folder in folders:
-        folder.mkdir()
-    _, path = run("yuan2018/figure4", folders[0], solvers=names, k=sparsities)
-    for name in names:
-        monkeypatch.setitem(SOLVERS, name, dataclasses.replace(SOLVERS[name], one_run=False))
-    _, runs = run("yuan2018/figure4", folders[1], solvers=names, k=sparsities)
-    path, runs = (results.sel(solver=names).squeeze("dataset") for results in (path, runs))
+    chosen, path = run("yuan2018/figure4", tmp_path, solvers=names, k=sparsities)
+    path = path.sel(solver=names).squeeze("dataset")
+    task = real_data.Task("tiny", data.load("tiny", tmp_path), chosen)
+    fits = [[task.solved(name, k) for k in sparsities] for name in names]
+    runs = xarray.concat([real_data.over("k", sparsities, of_one) for of_one in fits], "solver")
     assert np.isfinite(path.seconds.transpose("solver", "k")).values.tolist() == 2 * [[False, True]]
     assert np.isfinite(runs.seconds).all()
     for column in "objective", "test_error", "nonzeros":
@@ -177,29 +192,26 @@ def test_a_path_that_is_one_run_has_the_solutions_of_a_run_for_each_sparsity(tmp
     assert (runs.nonzeros == runs.k).all()
 
 
-def test_more_trials_are_added_to_a_part(tmp_path, monkeypatch):
+def test_more_trials_are_added_to_a_part(tmp_path):
     """Pieces do not depend on their number, nor on the wording of the configuration."""
     path = tiny("yuan2018/figure6", tmp_path, num_trials=[2])
     assert call("run", path, "--out", tmp_path / "store").exit_code == 0
     before = sweep.load(tmp_path / "store")
-    drawn, draw_one = [], precision_matrices.draw
-
-    def draw_and_count(*args):
-        drawn.append(args)
-        return draw_one(*args)
-
-    monkeypatch.setattr(precision_matrices, "draw", draw_and_count)
+    first = pieces(written(tmp_path / "store"))
     for number, new in (3, 1), (2, 0):
         path = tiny("yuan2018/figure6", tmp_path, num_trials=[number], title="Another")
         assert call("run", path, "--out", tmp_path / "store").exit_code == 0
         after = sweep.load(tmp_path / "store")
-        assert len(drawn) == new * after.sizes["solver"] and after.sizes["trial"] == number
+        now = pieces(written(tmp_path / "store"))
+        assert first.items() <= now.items()
+        assert len(now) == len(first) + new * after.sizes["solver"]
+        assert after.sizes["trial"] == number
         xarray.testing.assert_equal(after.isel(trial=slice(2)), before)
         assert json.loads(after.attrs["config"])["title"] == "Another"
-        drawn.clear()
+        first = now
 
 
-def test_on_data_against_sparsity_and_nothing_is_done_twice(tmp_path, monkeypatch):
+def test_on_data_against_sparsity_and_nothing_is_done_twice(tmp_path):
     """The parts of a store are read again, unless the configuration has changed; the sparsity is as
     asked."""
     chosen, results = run("yuan2018/figure4", tmp_path)
@@ -216,14 +228,18 @@ def test_on_data_against_sparsity_and_nothing_is_done_twice(tmp_path, monkeypatc
         )
         np.testing.assert_allclose(lines(axes, "ell_1")[0][0], results.nonzeros.sel(solver="l1")[0])
 
-    monkeypatch.setattr(real_data.Task, "solved", None)
+    before = written(tmp_path / "store")
     session = Session(tmp_path / "store", tmp_path, lambda progress: None)
     xarray.testing.assert_equal(EXPERIMENTS[chosen.experiment].run(chosen, session), results)
+    assert written(tmp_path / "store") == before
+    # Of another configuration the first part is computed again; the others would be as well.
     session = Session(
-        tmp_path / "store", tmp_path, lambda progress: None, {"attrs": {"config": '{"seed": 1}'}}
+        tmp_path / "store", tmp_path, killed_at("-GraHTP"), {"attrs": {"config": '{"seed": 1}'}}
     )
-    with pytest.raises(TypeError):
+    with pytest.raises(KeyboardInterrupt):
         EXPERIMENTS[chosen.experiment].run(chosen, session)
+    changed = dict(written(tmp_path / "store").items() - before.items())
+    assert list(changed) == ["tiny-l1"]
     write_csr(tmp_path / "tiny.npz", d=2)
     with pytest.raises(config.Failure, match="3 is more than 2, the most for tiny"):
         EXPERIMENTS[chosen.experiment].run(chosen, session)
@@ -398,11 +414,12 @@ def test_logistic_loss_against_sparsity(tmp_path):
     )
 
 
-def test_stuck(tmp_path, monkeypatch):
+def test_stuck(tmp_path):
     """On the lemma's instance; that adaptive regularisation is not stuck, the tests of ARHT
     show."""
-    monkeypatch.setattr(stuck, "SOLVERS", {"OMPR": "OMPR"})
-    chosen, results = run("axiotis2020/lemma5_2", tmp_path)
+    chosen = config.load(tiny("axiotis2020/lemma5_2", tmp_path), "quick", MODELS)
+    session = Session(tmp_path / "store", tmp_path, lambda progress: None)
+    results = stuck.run(chosen, session, ["OMPR"])
     assert (results.value[:, :, -1] > results.optimum).all()
     left, right = draw(chosen, results).axes
     np.testing.assert_allclose(
@@ -421,11 +438,10 @@ def test_tradeoff(tmp_path):
     np.testing.assert_allclose(printed, [chosen.ratio, [0.33, 0.47, 0.55, 0.83]])
 
 
-def test_a_pair_that_is_not_found(tmp_path, monkeypatch):
-    monkeypatch.setattr(
-        planted_pair, "SOLVERS", {name: planted_pair.SOLVERS[name] for name in ("OMP", "PHT")}
-    )
-    chosen, results = run("axiotis2020/section5_1", tmp_path)
+def test_a_pair_that_is_not_found(tmp_path):
+    chosen = config.load(tiny("axiotis2020/section5_1", tmp_path), "quick", MODELS)
+    session = Session(tmp_path / "store", tmp_path, lambda progress: None)
+    results = planted_pair.run(chosen, session, ["OMP", "PHT"])
     for N in chosen.N:
         of = results.sel(N=N, k=slice(1, N))
         np.testing.assert_allclose(

@@ -2,6 +2,7 @@
 
 import functools
 import itertools
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -24,7 +25,8 @@ from jaxht import (
     Sparse,
     Status,
 )
-from jaxht.subproblems import by_products, refit, subproblem
+from jaxht.extend import pytree
+from jaxht.subproblems import refit, subproblem
 from tests import reference
 from tests.util import host, quick, solve, x64
 
@@ -395,25 +397,25 @@ def test_adaptive_regularisation_goes_below_a_bound_that_is_none(lower):
 @pytest.mark.parametrize(
     "solver", [ARHT(num_cores=5), ExhaustiveLocalSearch()], ids=["ARHT", "ELS"]
 )
-def test_refits_are_side_by_side_or_in_turn(solver, monkeypatch):
-    """As those of short and of long columns are, alone and under vmap."""
+def test_refits_are_side_by_side_or_in_turn(solver):
+    """As those of short and of long columns are, alone and under vmap: the mean over copies of the
+    samples is that over the samples."""
     rng = np.random.default_rng(3)
     A, keys = rng.standard_normal((40, 12)), jax.random.split(jax.random.key(1), 3)
     y = np.sign(A[:, :4].sum(axis=1) + rng.logistic(size=40))
 
-    def run(key):
-        result = jaxht.solve(jaxht.Logistic(A, y, 1e-2), Sparse(4, k_max=4), solver, key=key)
-        return result.x, result.value, result.num_steps, result.counts.full_gradients
+    def runs(copies):
+        f = jaxht.Logistic(np.tile(A, (copies, 1)), np.tile(y, copies), 1e-2)
 
-    def runs():
-        return [
-            *(quick(lambda key: run(key))(key) for key in keys),
-            quick(jax.vmap(lambda key: run(key)))(keys),
-        ]
+        def run(key):
+            result = jaxht.solve(f, Sparse(4, k_max=4), solver, key=key)
+            return result.x, result.value, result.num_steps, result.counts.full_gradients
 
-    side_by_side = runs()
-    monkeypatch.setattr(by_products, "MIN_SERIAL_ENTRIES", 0)
-    for one, other in zip(side_by_side, runs(), strict=True):
+        single = quick(run)
+        return [*(single(key) for key in keys), quick(jax.vmap(run))(keys)]
+
+    side_by_side, in_turn = runs(copies=1), runs(copies=1000)
+    for one, other in zip(side_by_side, in_turn, strict=True):
         jax.tree.map(
             functools.partial(np.testing.assert_allclose, rtol=1e-10, atol=1e-12), one, other
         )
@@ -556,17 +558,25 @@ def test_no_neighbour_improves_a_path_both_ways(solver):
     )
 
 
-def test_a_path_both_ways_is_one_program(monkeypatch):
+@pytree
+class CountingHTP(jaxht.HTP):
+    """HTP that notes how often it is traced."""
+
+    begun: ClassVar[list] = []
+
+    def init(self, *args):
+        self.begun.append(None)
+        return super().init(*args)
+
+
+def test_a_path_both_ways_is_one_program():
     """However many sparsities there are, which may be traced; one alone is a run from x0."""
-    (A, y), begun, init = correlated_problems(1), [], jaxht.HTP.init
-    monkeypatch.setattr(
-        jaxht.HTP, "init", lambda self, *args: begun.append(self) or init(self, *args)
-    )
+    (A, y), begun = correlated_problems(1), CountingHTP.begun
     f, counts = LeastSquares(A[0], y[0], mean=False), []
     for ks in ([2, 3], [1, 2, 3, 4, 5, 6, 7, 8]):
         before = len(begun)
         path = jax.jit(
-            lambda ks: jaxht.path(f, Sparse(1, k_max=8), jaxht.HTP(), ks=ks, both_ways=True).value
+            lambda ks: jaxht.path(f, Sparse(1, k_max=8), CountingHTP(), ks=ks, both_ways=True).value
         )
         assert np.all(np.diff(path(np.array(ks))) <= 0)
         counts.append(len(begun) - before)

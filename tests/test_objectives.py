@@ -15,7 +15,9 @@ from scipy import optimize
 
 import jaxht
 from jaxht import Status, Support
-from jaxht.subproblems import columns, newton, refit
+from jaxht.extend import pytree
+from jaxht.objectives.losses import LogisticLoss
+from jaxht.subproblems import refit
 from tests.util import QUICK, quick, x64
 
 pytestmark = pytest.mark.usefixtures("all_quickly")
@@ -550,81 +552,95 @@ def test_minimisers_that_interpolate_converge():
 
 
 @pytest.mark.parametrize("name", ["logistic", "softmax"])
-def test_lanes_one_after_the_other_are_those_at_once(name, monkeypatch):
-    """The minimisers and their derivatives, in forward and reverse mode, of lanes of lanes."""
+def test_lanes_one_after_the_other_are_those_at_once(name):
+    """The minimisers and their derivatives, in forward and reverse mode, of lanes of lanes: those
+    of short samples run at once, those of many copies of the samples one after the other."""
     kind = NAMED[name]
     A, y, _ = data(kind)
     masks, x0, ridge = (jnp.stack([leaf, leaf[::-1]]) for leaf in lanes(kind))
 
-    def found(s):
-        f = dataclasses.replace(kind.make(A, y), l2=jnp.asarray(0.1), weights=s)
+    def everything(copies):
+        f = kind.make(np.tile(A, (copies, 1)), np.tile(y, copies))
 
-        def lane(mask, x0, ridge):
-            return refit(
-                f, Support(mask, k_max=K_MAX if mask.ndim == 1 else None, ndim=mask.ndim), x0, ridge
-            )
+        def found(s):
+            def lane(mask, x0, ridge):
+                # The weights have lanes as well, and so make the lanes long.
+                weights = jnp.tile(s, copies) + 0 * jnp.sum(ridge)
+                weighted = dataclasses.replace(f, l2=jnp.asarray(0.1), weights=weights)
+                k_max = K_MAX if mask.ndim == 1 else None
+                return refit(weighted, Support(mask, k_max=k_max, ndim=mask.ndim), x0, ridge).x
 
-        return jax.vmap(jax.vmap(lane))(masks, x0, ridge)
+            return jax.vmap(jax.vmap(lane))(masks, x0, ridge)
 
-    def everything(s):
-        _, tangent = jax.jvp(lambda s: found(s).x, (s,), (s**2,))
-        return found(s), tangent, jax.grad(lambda s: jnp.sum(found(s).x ** 2))(s)
+        def derivatives(s):
+            x, tangent = jax.jvp(found, (s,), (s**2,))
+            return x, tangent, jax.grad(lambda s: jnp.sum(found(s) ** 2))(s)
 
-    weights = np.random.default_rng(0).uniform(0.5, 2, N)
-    at_once = quick(everything)(weights)
-    monkeypatch.setattr(newton, "MIN_SERIAL_ENTRIES", 0)
-    one_by_one = quick(lambda s: everything(s))(weights)
+        return quick(derivatives)(np.random.default_rng(0).uniform(0.5, 2, N))
+
     jax.tree.map(
-        functools.partial(np.testing.assert_allclose, rtol=1e-9, atol=1e-12), one_by_one, at_once
+        functools.partial(np.testing.assert_allclose, rtol=1e-9, atol=1e-12),
+        everything(copies=1),
+        everything(copies=2**16 // N + 1),
     )
 
 
+HESSIANS = []
+
+
+@pytree
+class CountingLoss(LogisticLoss):
+    """The logistic loss, which notes each product with its Hessian: one a Newton step."""
+
+    def hessian_product(self, u, y, v):
+        jax.debug.callback(lambda _: HESSIANS.append(None), u[0])
+        return super().hessian_product(u, y, v)
+
+
+@pytree
+class CountingLogistic(jaxht.Logistic):
+    """Logistic regression by the loss that counts."""
+
+    @property
+    def loss(self):
+        return CountingLoss(self.scale)
+
+
+def count_steps(run, *args):
+    """The Newton steps that a function takes, and what it returns."""
+    HESSIANS.clear()
+    found = jax.block_until_ready(run(*args))
+    jax.effects_barrier()
+    return len(HESSIANS), found
+
+
 @pytest.mark.parametrize(("num_samples", "calls"), [(100, "of the longest"), (20_000, "of each")])
-def test_lanes_with_long_columns_wait_for_no_other(num_samples, calls, monkeypatch):
+def test_lanes_with_long_columns_wait_for_no_other(num_samples, calls):
     """The last lane is separable and takes all steps."""
-    taken, solver = [], columns.GatheredModel.solver
-
-    def counted(f, w, *args):
-        jax.debug.callback(lambda _: taken.append(1), w)
-        return solver(f, w, *args)
-
-    monkeypatch.setattr(columns.GatheredModel, "solver", counted)
     rng, k = np.random.default_rng(0), 4
     A = rng.standard_normal((num_samples, k))
     y = np.where(A[:, 0] + rng.standard_normal((3, num_samples)) > 0, 1.0, -1.0)
     y[2] = np.sign(A[:, 0])
 
     def alone(mask, y):
-        return refit(jaxht.Logistic(A, y), Support(mask, k_max=k), np.zeros(k))
-
-    def number_of(run, *args):
-        taken.clear()
-        jax.block_until_ready(run(*args))
-        jax.effects_barrier()
-        return len(taken)
+        return refit(CountingLogistic(A, y), Support(mask, k_max=k), np.zeros(k))
 
     single, batch, masks = quick(alone), quick(jax.vmap(alone)), np.ones((3, k), bool)
-    steps = [number_of(single, *each) for each in zip(masks, y, strict=True)]
+    steps = [count_steps(single, *each)[0] for each in zip(masks, y, strict=True)]
     assert steps[2] > 2 * max(steps[:2])
-    assert number_of(batch, masks, y) == (3 * steps[2] if calls == "of the longest" else sum(steps))
+    together, _ = count_steps(batch, masks, y)
+    assert together == (3 * steps[2] if calls == "of the longest" else sum(steps))
 
 
-def test_newton_steps_end_where_rounding_ends_them(monkeypatch):
+def test_newton_steps_end_where_rounding_ends_them():
     """Of columns that are nearly parallel, whose last steps never become short."""
-    taken, solver = [], columns.GatheredModel.solver
-    monkeypatch.setattr(
-        columns.GatheredModel, "solver", lambda *args: taken.append(1) or solver(*args)
-    )
     rng, n, k = np.random.default_rng(0), 2000, 8
     A, y = 1 + 1e-3 * rng.standard_normal((n, k)), np.where(rng.standard_normal(n) > 1, 1.0, -1.0)
-    with x64(), jax.disable_jit():
-        f = jaxht.Logistic(A, y, mean=False)
-        found = refit(
-            f, jaxht.Sparse(k, k_max=k).prepare((k,)).support(jnp.ones(k, bool)), jnp.zeros(k)
-        )
-        gradient = f.gradient(found.x, found.pred)
-    assert found.converged and len(taken) <= 12
-    np.testing.assert_allclose(gradient, 0, atol=1e-10)
+    f = CountingLogistic(A, y, mean=False).prepare()
+    support = Support(np.ones(k, bool), k_max=k)
+    num_steps, found = count_steps(quick(lambda x: refit(f, support, x)), np.zeros(k))
+    assert found.converged and num_steps <= 12
+    np.testing.assert_allclose(f.gradient(found.x, found.pred), 0, atol=1e-10)
 
 
 # ---- one objective as another --------------------------------------------------------------------

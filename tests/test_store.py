@@ -19,7 +19,6 @@ import xarray
 
 from jaxht import Stop, sweep
 from jaxht.sweep import store as store_module
-from jaxht.sweep.compilation import ProgramCache
 from jaxht.sweep.grid import Grid
 from tests.test_sweep import (
     METHODS,
@@ -223,27 +222,24 @@ def test_another_tolerance_is_another_sweep(tmp_path):
         run(Stop(max_steps=61))
 
 
-def test_another_environment_is_asked_about(copy, whole, monkeypatch):
+def test_another_environment_is_asked_about(copy, whole):
     cells(copy)[0].unlink()
-    real = store_environment()
-    other = {**real, "versions": {**real["versions"], "jax": "0.0.1"}}
-    monkeypatch.setattr("jaxht.sweep.compilation.describe_environment", lambda: other)
+    manifest = copy / "sweep.json"
+
+    def rewrite(change):
+        """As if the store had been begun in another environment."""
+        stored = json.loads(manifest.read_text())
+        change(stored["environment"])
+        manifest.write_text(json.dumps(stored))
+
+    rewrite(lambda environment: environment["versions"].update(jax="0.0.1"))
     with pytest.raises(sweep.StoreError, match=r"another environment.*0\.0\.1.*mixed"):
         small(copy)
     same_bits(small(copy, mixed=True), whole[1])
-    monkeypatch.setattr(
-        "jaxht.sweep.compilation.describe_environment",
-        lambda: {**real, "revision": "another commit"},
-    )
+    rewrite(lambda environment: environment.update(revision="another commit"))
     assert computed(copy)[0] == 0
     with pytest.raises(sweep.StoreError, match="lanes"):
         small(copy, max_lanes=5)
-
-
-def store_environment():
-    from jaxht.sweep._provenance import describe_environment
-
-    return describe_environment()
 
 
 def test_a_damaged_manifest_is_no_manifest(copy):
@@ -538,23 +534,21 @@ def test_trials_that_vanish_while_others_are_added(copy, caplog):
 def test_growth_in_another_environment(tmp_path, monkeypatch):
     """Programs of different environments are not compared; those of one are, whoever began."""
     first = small(tmp_path)
-    real, fingerprint = store_environment(), ProgramCache.fingerprint
+
+    def other_program(key, cell):
+        results = draws(key, cell)
+        return {**results, "u": 1.0 * results["u"]}
+
+    def changed_program(key, cell):
+        results = draws(key, cell)
+        return {**results, "u": results["u"] + 0.0}
+
     with monkeypatch.context() as context:
-        other = {**real, "threads": "1"}
-        context.setattr("jaxht.sweep.compilation.describe_environment", lambda: other)
-        context.setattr(
-            ProgramCache,
-            "fingerprint",
-            lambda self, sweep_: dict.fromkeys(fingerprint(self, sweep_), "0"),
-        )
-        assert computed(tmp_path, num_trials=6, mixed=True)[0] == 6
-        context.setattr(
-            ProgramCache,
-            "fingerprint",
-            lambda self, sweep_: dict.fromkeys(fingerprint(self, sweep_), "1"),
-        )
+        context.setenv("NPROC", "1")
+        todo, _ = computed(tmp_path, trial=other_program, num_trials=6, mixed=True)
+        assert todo == 6
         with pytest.raises(sweep.StoreError, match="has changed"):
-            small(tmp_path, num_trials=7, mixed=True)
+            small(tmp_path, trial=changed_program, num_trials=7, mixed=True)
     todo, dataset = computed(tmp_path, num_trials=7)
     assert todo == 6
     same_bits(dataset, small(num_trials=7))

@@ -420,9 +420,8 @@ def test_two_products_side_by_side():
     assert A.reader.num_passes == 10 and len(starts) <= 10 + 2 + 5  # and those that are read ahead
 
 
-def test_the_thread_ends_when_nobody_asks(monkeypatch):
-    monkeypatch.setattr(reading, "IDLE_SECONDS", 0.02)
-    A = jaxht.stream(matrix(), chunk_bytes=chunk_bytes(40))
+def test_the_thread_ends_when_nobody_asks():
+    A = jaxht.stream(matrix(), chunk_bytes=chunk_bytes(40), idle_seconds=0.02)
     for _ in range(3):
         check_products(A, matrix())
         wait_for(lambda: not threads() and not A.reader.cursors)

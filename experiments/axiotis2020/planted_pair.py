@@ -1,6 +1,7 @@
 """Axiotis & Sviridenko 2020, §5.1: a pair of columns that fits exactly, and that no greedy method
 finds."""
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -55,15 +56,14 @@ def condition(N: int, s: int) -> float:
     return float(max(value[-1] for value in values) / smallest) if smallest > 1e-12 else np.inf
 
 
-def run(config: Config, session: Session) -> Dataset:
+def run(config: Config, session: Session, solvers: Sequence[str] = tuple(SOLVERS)) -> Dataset:
     """Solve from zero and from a support off the pair, for all sparsities up to N; at once what the
     instance is."""
-    return concat([_on(N) for N in session.progress(config.N)], "N", join="outer").assign_coords(
-        N=config.N
-    )
+    instances = [_on(N, solvers) for N in session.progress(config.N)]
+    return concat(instances, "N", join="outer").assign_coords(N=config.N)
 
 
-def _on(N: int) -> Dataset:
+def _on(N: int, solvers: Sequence[str]) -> Dataset:
     A, b = instance(N)
     sizes = np.arange(1, N + 1)
 
@@ -82,7 +82,7 @@ def _on(N: int) -> Dataset:
     with double_precision():
         found = [
             [[run(name, jnp.int32(k), start == STARTS[1]) for k in sizes] for start in STARTS]
-            for name in SOLVERS
+            for name in solvers
         ]
     values, selected = np.moveaxis(np.array(found, float), -1, 0)
     # The gradient at the minimiser on k of the first N columns: k of the residuals vanish.
@@ -101,7 +101,7 @@ def _on(N: int) -> Dataset:
             "condition": condition(N, N // 2 + 2),
             "condition_all": condition(N, N + 2),
         },
-        {"solver": list(SOLVERS), "start": list(STARTS), "k": sizes},
+        {"solver": list(solvers), "start": list(STARTS), "k": sizes},
     )
 
 
@@ -110,7 +110,8 @@ def plot(dataset: Dataset, config: Config) -> Figure:
     figure, panels = plots.panels(len(config.N), width=2.2, height=2.4)
     for axes, N in zip(panels, config.N, strict=True):
         results = dataset.sel(N=N, k=dataset.k[dataset.k <= N])
-        for size, (name, (color, marker)) in enumerate(plots.looks(SOLVERS).items()):
+        looks = plots.looks(dataset.solver.values.tolist())
+        for size, (name, (color, marker)) in enumerate(looks.items()):
             value = results.value.sel(solver=name).max("start")
             axes.plot(
                 results.k,

@@ -1,6 +1,7 @@
 """Axiotis & Sviridenko 2020, Lemma 5.2: where replacement is stuck, and adaptive regularisation is
 not."""
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Annotated, Any
 
@@ -42,8 +43,8 @@ def instance(
     return np.diag(a), b, s * kappa**2 * (1 - delta)
 
 
-def run(config: Config, session: Session) -> Dataset:
-    """Trace the solvers from k indices of I3, up to the lemma's k = s* kappa^2 / 2."""
+def run(config: Config, session: Session, solvers: Sequence[str] = tuple(SOLVERS)) -> Dataset:
+    """Trace solvers from k indices of I3, up to the lemma's k = s* kappa^2 / 2."""
     kappa, s = config.kappa, config.sparsity
     A, b, optimum = instance(kappa, s, config.delta)
     most = s * kappa**2 // 2
@@ -79,18 +80,18 @@ def run(config: Config, session: Session) -> Dataset:
 
     values = []
     with double_precision():
-        for name in session.progress(SOLVERS):
+        for name in session.progress(solvers):
             values.append([np.asarray(traced(name, jnp.int32(size))) for size in k])
     return Dataset(
         {"value": (("solver", "k", "step"), np.array(values)), "optimum": optimum},
-        coords={"solver": list(SOLVERS), "step": np.arange(config.num_steps + 1), "k": k},
+        coords={"solver": list(solvers), "step": np.arange(config.num_steps + 1), "k": k},
     )
 
 
 def plot(dataset: Dataset, config: Config) -> Figure:
     """Draw the lemma's traces on the left, the ends for all k on the right."""
     figure, (left, right) = plots.panels(2, width=2.9, height=2.6)
-    for name, (color, marker) in plots.looks(SOLVERS).items():
+    for name, (color, marker) in plots.looks(dataset.solver.values.tolist()).items():
         found = dataset.value.sel(solver=name)
         moved = found[-1, 1 : int((found[-1].diff("step") != 0).sum()) + 2]
         left.plot(moved.step, moved, color=color, marker=marker, label=SOLVERS[name])

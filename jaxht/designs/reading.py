@@ -33,8 +33,6 @@ MIN_CHUNK_ROWS = 16
 # Of a cursor: one chunk that is multiplied, or copied to the device, one that is ready, one that is
 # being read.
 BUFFERS = 3
-# A cursor that nobody asks ends after this time, and gives its buffers back.
-IDLE_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
@@ -292,6 +290,7 @@ class Reader:
         dtype: that of the chunks, float32 or float64.
         chunk_rows: b, rows in a chunk; the last one is padded with rows of 0.
         on_progress: called with a :class:`Reading` after each chunk, or None.
+        idle_seconds: after which the thread ends, where nobody asks for a chunk.
     """
 
     def __init__(
@@ -300,11 +299,13 @@ class Reader:
         dtype: ArrayDType,
         chunk_rows: int,
         on_progress: Callable[[Reading], None] | None,
+        idle_seconds: float,
     ) -> None:
         self.source = source
         self.dtype = np.dtype(dtype)
         self.chunk_rows = chunk_rows
         self.on_progress = on_progress
+        self.idle_seconds = idle_seconds
         self.num_chunks = -(-source.shape[0] // chunk_rows)
         self.lock = threading.Lock()
         self.cursors: list[_Cursor] = []
@@ -462,7 +463,7 @@ class _Cursor:
         try:
             while True:
                 try:
-                    buffer = self.free.get(timeout=IDLE_SECONDS)
+                    buffer = self.free.get(timeout=reader.idle_seconds)
                 except queue.Empty:
                     with reader.lock:
                         if reader.closed:
@@ -518,6 +519,7 @@ def make_reader(
     dtype: Any,
     chunk_bytes: int | None,
     on_progress: Callable[[Reading], None] | None,
+    idle_seconds: float,
 ) -> Reader:
     """A reader from the arguments of :func:`jaxht.stream`, checked."""
     if shape is not None and not (
@@ -558,4 +560,4 @@ def make_reader(
         chunk_bytes = min(max(usual, least), MAX_CHUNK_BYTES)
     chunk_rows = max(1, chunk_bytes // row_bytes)
     whole_bands = chunk_rows // rows.band * rows.band
-    return Reader(rows, dtype, min(n, whole_bands or chunk_rows), on_progress)
+    return Reader(rows, dtype, min(n, whole_bands or chunk_rows), on_progress, idle_seconds)

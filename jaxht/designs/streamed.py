@@ -275,6 +275,7 @@ def stream(
     dtype: ArrayDType | None = None,
     chunk_bytes: int | None = None,
     on_progress: Callable[[Reading], None] | None = None,
+    idle_seconds: float = 30.0,
 ) -> Streamed:
     """A design that is read from a disk, chunk by chunk, in every product: for an A that memory
     does not hold.
@@ -297,12 +298,14 @@ def stream(
         on_progress: called with a :class:`jaxht.designs.Reading` after each chunk, from a thread of
             the program: for example what :func:`jaxht.sweep.progress_bar` gives, with ``unit="
             rows"``.
+        idle_seconds: a float, after which the reading thread ends where no chunk is requested; the
+            next request starts another one.
 
     Returns:
         A :class:`jaxht.designs.Streamed` for objectives. Inside a ``with`` block an interrupt
         (Ctrl-C) ends a run at its next chunk, where JAX would otherwise wait for the end of the
         program, and the reading thread ends with the block. Without a ``with`` block the thread
-        ends 30 seconds after the last chunk that was requested.
+        ends ``idle_seconds`` after the last chunk that was requested.
 
     Raises:
         ValueError: naming the argument, for what is none of these.
@@ -324,4 +327,4 @@ def stream(
         >>> jaxht.solve(jaxht.LeastSquares(A, y), jaxht.Sparse(2), jaxht.HTP()).x.tolist()
         [0.0, 4.0, 0.0, 3.0]
     """
-    return Streamed(make_reader(source, shape, dtype, chunk_bytes, on_progress))
+    return Streamed(make_reader(source, shape, dtype, chunk_bytes, on_progress, idle_seconds))

@@ -57,6 +57,7 @@ def branch_and_bound(
     big_m: float | None = None,
     progress: bool | Callable[[BranchAndBoundProgress], None] = False,
     checkpoint: str | os.PathLike[str] | None = None,
+    memory: int = 2**30,
 ) -> BranchAndBoundResult:
     r"""Find the global minimum of f under a sparsity constraint, and prove it.
 
@@ -96,6 +97,7 @@ def branch_and_bound(
             :class:`BranchAndBoundProgress`.
         checkpoint: a file that the search is written to, once a minute and in the end, and
             continued from where it exists; None.
+        memory: bytes of open nodes, an int, above which only the deepest are divided.
 
     Returns:
         :class:`BranchAndBoundResult`. Ctrl-C also returns, with what was found.
@@ -127,7 +129,8 @@ def branch_and_bound(
     status = None
     file = None if checkpoint is None else Path(checkpoint)
     with default_precision(float64=True):
-        search = _Search(*in_double(objective, constraint), gap_rtol, num_solutions, within, batch)
+        doubles = in_double(objective, constraint)
+        search = _Search(*doubles, gap_rtol, num_solutions, within, batch, memory)
         try:
             if file is None or not search.load(file):
                 search.start(x0, big_m)
@@ -169,6 +172,7 @@ class _Search:
         num_solutions: int,
         within: float | None,
         batch: int,
+        memory: int,
     ) -> None:
         self.objective = objective
         self.constraint = constraint
@@ -177,7 +181,7 @@ class _Search:
         self.within = within
         self.batch = max(batch, 2)
         self.begin = time.monotonic()
-        self.tree = Tree()
+        self.tree = Tree(memory)
         self.solutions: list[Solution] = []
         self.root_lower = -math.inf
         self.closing_ridge = math.nan

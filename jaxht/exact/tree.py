@@ -146,13 +146,15 @@ def choose_division(ways: list[list[OpenNode]], lower: float, target: float) -> 
     return max(ways, key=score)
 
 
-MEMORY = 2**30  # bytes of open nodes, above which the deepest are divided first
-
-
 class Tree:
-    """The nodes that wait: by their bounds and by their depth."""
+    """The nodes that wait: by their bounds and by their depth.
 
-    def __init__(self) -> None:
+    Args:
+        memory: bytes of open nodes, above which the deepest are divided first.
+    """
+
+    def __init__(self, memory: int) -> None:
+        self.memory = memory
         self.nodes: dict[int, OpenNode] = {}
         self.closed_lower = math.inf  # the least bound of what was closed
         self._by_bound: list[tuple[float, int]] = []
@@ -187,7 +189,7 @@ class Tree:
         all are the deepest ones. They stay open until :meth:`remove`.
         """
         bytes_per_node = 16 * len(next(iter(self.nodes.values())).x)
-        is_short = len(self.nodes) * bytes_per_node > MEMORY
+        is_short = len(self.nodes) * bytes_per_node > self.memory
         deepest = self._take(self._by_depth, most if is_short else most // 4, target)
         lowest = self._take(self._by_bound, most - len(deepest), target, excluded=deepest)
         return deepest + lowest

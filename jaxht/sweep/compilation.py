@@ -48,13 +48,18 @@ class PoolLimits:
 
     @classmethod
     def for_device(
-        cls, device: jax.Device, num_pools: int, max_lanes: int | None = None
+        cls,
+        device: jax.Device,
+        num_pools: int,
+        max_lanes: int | None = None,
+        memory: int | None = None,
     ) -> "PoolLimits":
-        """The limits of each of several pools on one device."""
+        """The limits of each of several pools on one device, of so many bytes or as it says."""
         row_lanes, most = LANES.get(device.platform, LANES_ELSEWHERE)
         if max_lanes is not None:
             most = max_lanes
-        memory = (device.memory_stats() or {}).get("bytes_limit") or _host_memory()
+        if memory is None:
+            memory = (device.memory_stats() or {}).get("bytes_limit") or _host_memory()
         return cls(min(row_lanes, most), most, int(MEMORY_SHARE * memory / num_pools))
 
     def choose_shape(
@@ -97,6 +102,7 @@ class Sweep:
     workers: int | None
     max_lanes: int | None
     trial_timeout: float | None = None
+    memory: int | None = None  # bytes of each device; None: as many as it has
     float64: bool = field(default_factory=lambda: jnp.result_type(float) == jnp.float64)
     # Identifies the sweep in processes that get a copy with each task.
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
@@ -147,7 +153,7 @@ class Sweep:
     def find_limits(self, device: jax.Device) -> PoolLimits:
         """How many lanes a pool on the device may have."""
         num_pools = -(-len(self.assign_devices()) // len(jax.local_devices()))
-        return PoolLimits.for_device(device, num_pools, self.max_lanes)
+        return PoolLimits.for_device(device, num_pools, self.max_lanes, self.memory)
 
 
 class OnceCache(Generic[T]):
@@ -194,13 +200,21 @@ RESERVED = {"trial", "num_trials", "done", "timed_out_after"}
 
 
 class ProgramCache:
-    """What is traced and compiled for a trial, each once, by the first thread that needs it."""
+    """What is traced and compiled for a trial, each once, by the first thread that needs it.
 
-    def __init__(self, sweep: Sweep) -> None:
+    Args:
+        sweep: one of the trial.
+        max_pools: most compiled pools that are kept for each device.
+        max_programs: most traced programs that are kept.
+    """
+
+    def __init__(
+        self, sweep: Sweep, max_pools: int = MAX_POOLS, max_programs: int = MAX_PROGRAMS
+    ) -> None:
         self._id = sweep.id
         self._run = sweep.run
-        self.programs: OnceCache[Program] = OnceCache(MAX_PROGRAMS)
-        self.pools: OnceCache[Pool] = OnceCache(MAX_POOLS * len(jax.local_devices()))
+        self.programs: OnceCache[Program] = OnceCache(max_programs)
+        self.pools: OnceCache[Pool] = OnceCache(max_pools * len(jax.local_devices()))
 
     @classmethod
     def find(cls, sweep: Sweep) -> "ProgramCache":

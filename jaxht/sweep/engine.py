@@ -57,6 +57,7 @@ def run(
     workers: int | None = None,
     max_lanes: int | None = None,
     trial_timeout: float | None = None,
+    memory: int | None = None,
     on_progress: OnProgress | None = None,
 ) -> "xarray.Dataset":
     """Run trials in all cells of a grid, and return their results as labelled arrays.
@@ -121,6 +122,8 @@ def run(
             or the draw of a batch hangs, cannot be interrupted: TrialTimeout is raised, and what is
             missing of its cells is recorded in the same way. Which trials are ended depends on the
             clock. They run again under a longer limit, or none. Compiling is not limited.
+        memory: bytes of each device that pools may be planned for, of which they take half at most;
+            None: as many as the device has.
         on_progress: called with :class:`jaxht.sweep.Progress` at the start, where compiling begins
             and ends, and after every chunk of steps, by one thread at a time; see
             :func:`jaxht.sweep.progress_bar`.
@@ -175,6 +178,7 @@ def run(
         "num_tasks": num_tasks,
         "workers": workers,
         "max_lanes": max_lanes,
+        "memory": memory,
     }.items():
         if number is not None and number < 1:
             raise ValueError(f"{name} must be at least 1; got {number}")
@@ -186,7 +190,7 @@ def run(
     one = trial if isinstance(trial, Run) else FunctionRun(trial)
     # What runs tasks shares out the cores by itself.
     workers = count_workers() if workers is None and executor is None else workers
-    sweep = Sweep(one, grid, num_trials, seed, workers, max_lanes, trial_timeout)
+    sweep = Sweep(one, grid, num_trials, seed, workers, max_lanes, trial_timeout, memory)
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory()) if store is None else store
         programs = ProgramCache.find(sweep)
