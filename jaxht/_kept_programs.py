@@ -1,13 +1,18 @@
 """Compiled programs are kept for later processes, by JAX's persistent compilation cache."""
 
 import contextlib
+import functools
 import hashlib
+import logging
 import os
 import platform
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import jax
+import jax.monitoring
 
 __all__ = ["keep_programs"]
 
@@ -58,6 +63,48 @@ def keep_programs(folder: str | os.PathLike[str] | None = None) -> Path | None:
         os.environ[name.upper()] = "0.0"
         jax.config.update(name, 0.0)
     return Path(chosen)
+
+
+# Seconds of compiling from which a fit says how programs are kept.
+ADVICE_SECONDS = 1.0
+ADVICE = (
+    "jaxht compiled for %.1f s; jaxht.keep_programs(), or JAXHT_KEEP_PROGRAMS=1 in the environment, "
+    "keeps compiled programs for later processes"
+)
+
+
+@functools.cache
+def _compile_seconds() -> list[float]:
+    """The seconds of each compile from now on."""
+    seconds: list[float] = []
+
+    def listen(event: str, duration: float, **options: Any) -> None:
+        if event.endswith("/backend_compile_duration"):
+            seconds.append(duration)
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    return seconds
+
+
+@contextlib.contextmanager
+def advise_to_keep() -> Iterator[None]:
+    """Log once a process how programs are kept, where more than a second is spent on compiling."""
+    seconds = _compile_seconds()
+    before = len(seconds)
+    yield
+    spent = sum(seconds[before:])
+    is_kept = jax.config.jax_compilation_cache_dir is not None
+    if spent > ADVICE_SECONDS and not is_kept:
+        _advise(round(spent, 1))
+
+
+_advised: list[float] = []
+
+
+def _advise(spent: float) -> None:
+    if not _advised:
+        _advised.append(spent)
+        logging.getLogger("jaxht").warning(ADVICE, spent)
 
 
 def read_environment() -> None:

@@ -82,6 +82,21 @@ def test_the_environment_asks_for_it(value, tmp_path):
         assert found == folder
 
 
+FIT = """
+import numpy as np
+from jaxht.sklearn import L0Classifier
+X = np.random.default_rng(0).standard_normal((90, 30))
+for k in (2, 3, 40):
+    L0Classifier(min(k, 30)).fit(X, X[:, 0] + X[:, 1] > 0)
+"""
+
+
+def test_a_fit_that_compiles_says_once_how_programs_are_kept(tmp_path):
+    assert run_alone(FIT).stderr.count("keep_programs") == 1
+    kept = run_alone(FIT, JAXHT_KEEP_PROGRAMS=str(tmp_path))
+    assert "keep_programs" not in kept.stderr and any(tmp_path.iterdir())
+
+
 def run_alone(code, **settings):
     environment = {name: value for name, value in os.environ.items() if not name.startswith("JAX")}
     environment |= settings

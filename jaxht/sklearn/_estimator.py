@@ -14,6 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import Bunch
 
 import jaxht
+from jaxht._kept_programs import advise_to_keep
 from jaxht.constraints import Constraint
 from jaxht.objectives.objective import Objective
 from jaxht.sklearn._data import NumpyArray, random_key
@@ -109,6 +110,7 @@ class SparseEstimator(DataclassEstimator):
             return 1
         return min(50, int(n / math.log(n)))
 
+    @advise_to_keep()
     def _solve(self, problem: Any) -> NumpyArray:
         """Find k and the solution, set ``k_``, ``path_`` and ``n_iter_``, and warn of a failure."""
         needs_key = self.solver is not None and self.solver.needs_key
