@@ -96,8 +96,8 @@ CASES = {
     "rank": (ReducedRankRegressor(k=1), two_targets, []),
     "graph": (SparseGraphicalModel(k=3), lambda: None, ["prepare"]),
     "selector": (L0Selector(L0Regressor(k=2, solver=OMP)), signal, []),
-    "criterion": (L0Regressor(k="ebic", solver=OMP), signal, ["information_criteria"]),
-    "criterion of a rank": (ReducedRankRegressor(k="bic"), two_targets, ["information_criteria"]),
+    "criterion": (L0Regressor(k="ebic", solver=OMP), signal, ["_information_criteria"]),
+    "criterion of a rank": (ReducedRankRegressor(k="bic"), two_targets, ["_information_criteria"]),
     "criterion of a graph": (SparseGraphicalModel(k="ebic", k_max=4), lambda: None, ["prepare"]),
     "folds": (L0Regressor(k="cv", cv=3, solver=OMP), signal, []),
     "folds of a graph": (

@@ -49,7 +49,7 @@ def draw(name, seed, n, d):
         options["l2"] = rng.random(d)
         options["weights"] = rng.integers(1, 4, n).astype(float)
         options["offset"] = rng.standard_normal(n) / 9
-    elif name == "hinge":
+    elif "hinge" in name:
         options["l2"] = 0.05
     return OBJECTIVES[name](X, eta, rng, **options)
 

@@ -590,7 +590,7 @@ def test_the_rate_is_that_of_the_trials(capsys):
     assert "? runs/s" in first
     rate = float(re.search(r"([0-9.]+) runs/s", last)[1])
     assert slowest - 0.01 <= rate <= 4 / 0.1 + 0.01
-    assert re.search(r" 00:0[1-9]<", last)
+    assert re.search(r"00:0[1-9]<", last)
 
 
 def test_a_log_file_gets_lines(capsys):

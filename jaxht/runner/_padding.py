@@ -20,7 +20,7 @@ from jaxht.runner._problem import DenseStart, Problem, Start
 from jaxht.runner._result import Result
 from jaxht.runner._sizes import round_k_max, round_shape
 
-__all__ = ["Padding", "disable_padding", "has_dense_columns", "pad_objective", "pad_problem"]
+__all__ = ["Padding", "disable_padding", "has_dense_columns", "is_padding_enabled", "pad_objective", "pad_problem"]
 
 # Multiplications of a QR factorisation that replaces the samples of least squares; about 0.2 s.
 MAX_COMPRESSION = 2_000_000_000
@@ -56,6 +56,12 @@ def disable_padding() -> Iterator[None]:
         yield
     finally:
         _is_enabled.reset(token)
+
+
+def is_padding_enabled() -> bool:
+    """Whether shapes are padded here: outside of every trace, unless it is turned off."""
+    is_tracing = isinstance(jax.device_put(np.int32(0)), jax.core.Tracer)
+    return _is_enabled.get() and not is_tracing
 
 
 class Padding(NamedTuple):
@@ -134,7 +140,7 @@ def pad_problem(problem: Problem, x0: Start, pads: bool, shares: bool) -> Paddin
         return same
     num_columns = None
     shape = problem.objective.shape
-    if pads and _is_enabled.get() and _can_pad(problem, x0):
+    if pads and is_padding_enabled() and _can_pad(problem, x0):
         num_columns = shape[0]
         problem, x0 = _pad(problem, x0)
         shape = problem.objective.shape

@@ -115,7 +115,7 @@ def solve_path(
     program = compile_for(padding.num_entries, solve_all, "options")
     length = np.int32(num_ks)
     results = call_on_device(
-        program, padding.problem, ks, padding.x0, key, options=options, length=length
+        program, padding.problem, ks, padding.x0, key, length, options=options
     )
     return padding.restore(results, num_ks)
 
@@ -221,8 +221,9 @@ def solve_all(
     ks: Array,
     x0: Start,
     key: PRNGKey | None,
-    options: Options,
     length: Numeric | None = None,
+    *,
+    options: Options,
 ) -> Result:
     """Solve for every k in turn, or side by side.
 

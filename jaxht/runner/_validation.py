@@ -13,7 +13,7 @@ from jaxht._typing import Array, Numeric, PRNGKey
 from jaxht.constraints import Constraint
 from jaxht.objectives.objective import Objective
 from jaxht.runner._compile import compile_for
-from jaxht.runner._padding import has_dense_columns, pad_objective, pad_problem
+from jaxht.runner._padding import has_dense_columns, is_padding_enabled, pad_objective, pad_problem
 from jaxht.runner._path import Options, check_ks, pad_ks, prepare_path, solve_all
 from jaxht.runner._problem import Problem
 from jaxht.runner._result import Result
@@ -104,7 +104,7 @@ def validate_prepared(
     problem: Problem, held_out: Objective, ks: Array, key: PRNGKey | None, options: Options
 ) -> Validation:
     """:func:`validate` of what is prepared. Of equal numbers in ks the last ones do not count."""
-    results = solve_all(problem, ks, None, key, options)
+    results = solve_all(problem, ks, None, key, options=options)
 
     def evaluate(x):
         pred = held_out.predict(x)
@@ -198,7 +198,7 @@ def _validate_padded(
 ) -> Validation | None:
     """Validate by a program that serves other sizes too; None where there is none."""
     leaves = jax.tree.leaves(folds)
-    if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
+    if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves) or not is_padding_enabled():
         return None
     num_folds = len(leaves[0])
     problems: list[Problem] = []
