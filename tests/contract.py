@@ -617,6 +617,17 @@ TABLE = {
             minimises=True,
         ),
         Row(
+            "ExhaustiveSearch",
+            on(
+                jaxht.ExhaustiveSearch(),
+                "squares/own/32",
+                "logistic ridge/own/64",
+                "groups squares mean ridge csr/shared/32",
+            ),
+            refusals(jaxht.ExhaustiveSearch(), LowRank=NO_RANK),
+            minimises=True,
+        ),
+        Row(
             "ELS",
             on(
                 ELS,

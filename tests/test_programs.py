@@ -31,6 +31,7 @@ TABLE = {
     "CoSaMP": (955, 1176),
     "DIHT": (1240, 1749),
     "ExhaustiveLocalSearch": (1272, 2777),
+    "ExhaustiveSearch": (788, 981),
     "FoBa": (782, 1026),
     "GraSP": (1335, 1646),
     "HSGHT": (1013, 1115),

@@ -20,7 +20,14 @@ from jaxht.runner._problem import DenseStart, Problem, Start
 from jaxht.runner._result import Result
 from jaxht.runner._sizes import round_k_max, round_shape
 
-__all__ = ["Padding", "disable_padding", "has_dense_columns", "is_padding_enabled", "pad_objective", "pad_problem"]
+__all__ = [
+    "Padding",
+    "disable_padding",
+    "has_dense_columns",
+    "is_padding_enabled",
+    "pad_objective",
+    "pad_problem",
+]
 
 # Multiplications of a QR factorisation that replaces the samples of least squares; about 0.2 s.
 MAX_COMPRESSION = 2_000_000_000

@@ -114,9 +114,7 @@ def solve_path(
         ks = pad_ks(ks)
     program = compile_for(padding.num_entries, solve_all, "options")
     length = np.int32(num_ks)
-    results = call_on_device(
-        program, padding.problem, ks, padding.x0, key, length, options=options
-    )
+    results = call_on_device(program, padding.problem, ks, padding.x0, key, length, options=options)
     return padding.restore(results, num_ks)
 
 

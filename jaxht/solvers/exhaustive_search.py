@@ -48,8 +48,8 @@ class ExhaustiveSearch(Solver):
     has no arguments.
 
     Raises:
-        ValueError: for :class:`jaxht.LowRank`, which has no coordinates to select, and where k_max
-        is not known.
+        ValueError: for :class:`jaxht.LowRank`, which has no coordinates to select; on dense
+            designs, where k is traced without ``Sparse(k, k_max=...)``.
 
     Cost: a refit for each of the ``binom(d, k)`` supports.
 
@@ -72,10 +72,6 @@ class ExhaustiveSearch(Solver):
     ) -> Step[ExhaustiveSearchState]:
         """Return x0, before the first support."""
         check_selection(constraint)
-        if constraint.k_max is None:
-            raise ValueError(
-                "k_max must be given for ExhaustiveSearch: Sparse(k, k_max=...) where k is traced"
-            )
         return evaluate(objective, x0), ExhaustiveSearchState(jnp.zeros((), jnp.int32)), Info()
 
     def step(
@@ -88,9 +84,9 @@ class ExhaustiveSearch(Solver):
         """Refit on the next supports, and keep the best."""
         problem = subproblem(objective, constraint)
         zero = objective.start()
-        k_max = constraint.k_max or 0
-        kept = constraint.always_active
-        supports = Combinations.of(kept, problem.empty_items, constraint.limit, k_max)
+        empty = problem.empty_items
+        k_max = empty.size if constraint.k_max is None else constraint.k_max
+        supports = Combinations.of(constraint.always_active, empty, constraint.limit, k_max)
 
         def refit_on(rank):
             support = constraint.support(supports.unrank(rank))

@@ -172,7 +172,8 @@ class PHT(Solver):
 
     Args:
         r: number of coordinates (or groups) that may enter, an integer, traced.
-        step_size, backtrack: as of :class:`HTP`, for coordinates.
+        step_size: as of :class:`HTP`, for coordinates.
+        backtrack: as of :class:`HTP`.
 
     Raises:
         ValueError: for :class:`jaxht.LowRank`, which has no coordinates to select; on dense
