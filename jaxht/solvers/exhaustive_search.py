@@ -104,6 +104,7 @@ class ExhaustiveSearch(Solver):
         rank = state.rank + SUPPORTS_PER_STEP
         is_done = rank >= supports.number
         info = Info(
+            full_gradients=1,
             status=jnp.where(is_done, Status.FINISHED, Status.RUNNING),
             accepted=is_better,
             refit_converged=best.converged,
