@@ -78,9 +78,9 @@ def _compile_seconds() -> list[float]:
     """The seconds of each compile from now on."""
     seconds: list[float] = []
 
-    def listen(event: str, duration: float, **options: Any) -> None:
+    def listen(event: str, duration_secs: float, **options: str | int) -> None:
         if event.endswith("/backend_compile_duration"):
-            seconds.append(duration)
+            seconds.append(duration_secs)
 
     jax.monitoring.register_event_duration_secs_listener(listen)
     return seconds
@@ -93,7 +93,8 @@ def advise_to_keep() -> Iterator[None]:
     before = len(seconds)
     yield
     spent = sum(seconds[before:])
-    is_kept = jax.config.jax_compilation_cache_dir is not None
+    config: Any = jax.config
+    is_kept = config.jax_compilation_cache_dir is not None
     if spent > ADVICE_SECONDS and not is_kept:
         _advise(round(spent, 1))
 

@@ -3,6 +3,7 @@ backtracking, descent."""
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -87,11 +88,11 @@ class NesterovPoint:
     t: Array
 
     @classmethod
-    def init(cls, point: Iterate) -> "NesterovPoint":
+    def init(cls, point: Any) -> "NesterovPoint":
         """The start: x itself."""
         return cls(point.x, point.pred, jnp.ones((), point.x.dtype))
 
-    def update(self, new: Iterate, old: Iterate) -> "NesterovPoint":
+    def update(self, new: Any, old: Any) -> "NesterovPoint":
         """Extrapolate from two points, of which the second step was taken from u."""
         backwards = jnp.vdot(self.x - new.x, new.x - old.x) > 0
         t = jnp.where(backwards, 1, self.t)
