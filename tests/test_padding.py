@@ -10,9 +10,10 @@ import pytest
 
 import jaxht
 from jaxht import OLS, OMP, Sparse
+from jaxht._rounding import round_up
 from jaxht.runner._padding import pad_problem
 from jaxht.runner._problem import prepare
-from jaxht.runner._sizes import round_shape, round_to_eighth
+from jaxht.runner._sizes import round_shape
 from tests.util import precision
 
 
@@ -193,7 +194,7 @@ def test_sizes():
     for n, d in [(10_000, 1000), (100_001, 77), (33, 60_000)]:
         samples, width = round_shape(n, d, is_compressed=False)
         assert n <= samples <= 1.125 * n and d <= width <= 1.125 * d
-    assert {round_to_eighth(size) for size in range(1024, 2049)} == set(range(1024, 2049, 128))
+    assert {round_up(size, 8) for size in range(1024, 2049)} == set(range(1024, 2049, 128))
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])

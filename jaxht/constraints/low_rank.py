@@ -8,6 +8,7 @@ from jaxht._dataclass import integer, pytree, replace, static
 from jaxht._typing import ArrayDType, Numeric
 from jaxht.constraints.constraint import Constraint, check_sparsity
 from jaxht.constraints.subspace import Subspace
+from jaxht.linalg.full_precision import machine_eps
 from jaxht.linalg.products import Factored
 from jaxht.linalg.svd import TruncatedSVD, truncated_svd
 
@@ -101,7 +102,7 @@ class LowRank(Constraint):
         """The column and row space of x, without singular values that are rounding errors."""
         in_factors = isinstance(x, Factored)
         found = TruncatedSVD(x, x.U, x.s, x.V, None) if in_factors else self._svd(x, x)
-        noise = max(x.shape) * float(jnp.finfo(x.dtype).eps) * found.s[:1]
+        noise = max(x.shape) * machine_eps(x) * found.s[:1]
         U = jnp.where(found.s <= noise, 0, found.U)
         V = jnp.where(found.s <= noise, 0, found.V)
         return Subspace(U, V, found.error)

@@ -141,18 +141,15 @@ class Sparse(SelectionConstraint):
         bounds = None if self.bounds is None else tuple(map(take, self.bounds))
         return replace(self, keep=take(self.keep), bounds=bounds)
 
-    def pad(self, num_rows: int, shape: tuple[int, ...]) -> "Sparse":
-        """This constraint, prepared for ``shape``, with further coordinates at the end of the first
-        axis, which are 0; on the host."""
+    def pad(self, d: int, num_added: int) -> "Sparse":
+        """This constraint, prepared for a vector of d entries, with further coordinates at its end,
+        which are 0; on the host."""
 
-        def pad(v: Any, value: Any) -> Any:
-            if v is None:
-                return None
-            rows = [(0, num_rows)] + [(0, 0)] * (len(shape) - 1)
-            return np.pad(np.broadcast_to(v, shape), rows, constant_values=value)
+        def pad(v: Any) -> Any:
+            return None if v is None else np.pad(np.broadcast_to(v, (d,)), (0, num_added))
 
-        bounds = None if self.bounds is None else tuple(pad(b, 0.0) for b in self.bounds)
-        return replace(self, keep=pad(self.keep, False), bounds=bounds)
+        bounds = None if self.bounds is None else tuple(map(pad, self.bounds))
+        return replace(self, keep=pad(self.keep), bounds=bounds)
 
     def _largest(self, z: Array, k: Numeric, k_max: int | None) -> Support:
         if k_max is not None:

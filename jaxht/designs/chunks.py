@@ -12,6 +12,7 @@ from jax.custom_batching import custom_vmap
 from jax.custom_derivatives import SymbolicZero
 
 from jaxht._dataclass import integer, pytree, static
+from jaxht._rounding import round_up
 from jaxht._typing import Array
 
 # In a product, a chunk costs as much as about this many of its slots: its sum is written, read and
@@ -19,6 +20,8 @@ from jaxht._typing import Array
 CHUNK_COST_IN_SLOTS = 2.5
 # Slots of a chunk; wider ones were no faster.
 CHUNK_WIDTHS = (1, 2, 4, 8)
+# Numbers of slots between a power of two and the next that matrices of nearly equal size share.
+SIZES_PER_OCTAVE = 32
 
 
 @pytree
@@ -65,7 +68,7 @@ class Chunks:
         sizes = num_chunks(counts) if sizes is None else sizes
         best = np.argmin((np.asarray(CHUNK_WIDTHS) + CHUNK_COST_IN_SLOTS) * sizes)
         width = CHUNK_WIDTHS[best]
-        total = round_up(int(sizes[best]))
+        total = round_up(int(sizes[best]), SIZES_PER_OCTAVE)
         chunks = -(-counts // width)
         # An entry moves up by the padding of all rows before its own.
         before = np.cumsum(width * chunks - counts) - (width * chunks - counts)
@@ -97,13 +100,6 @@ class Chunks:
 def num_chunks(counts: np.ndarray) -> np.ndarray:
     """Of a matrix with that many entries in each row the number of chunks of each of CHUNK_WIDTHS."""
     return np.array([np.sum(-(-counts // width)) for width in CHUNK_WIDTHS])
-
-
-def round_up(size: int) -> int:
-    """The next of 32 sizes between each power of two and the next: matrices of nearly equal size
-    share a program."""
-    step = max(1, 2 ** (size.bit_length() - 6))
-    return -(-size // step) * step
 
 
 @jax.custom_jvp

@@ -9,7 +9,7 @@ from jaxht._dataclass import pytree
 from jaxht._typing import Array, ArrayDType
 from jaxht.designs.dense import Dense
 from jaxht.designs.design import Design
-from jaxht.linalg.full_precision import matmul
+from jaxht.linalg.full_precision import machine_eps, matmul
 
 
 @pytree
@@ -151,7 +151,7 @@ def find_moments(A: Design, weights: Array | None = None) -> Moments:
         mean = A.rmatvec(jnp.ones(n, A.dtype)) / n if share is None else A.rmatvec(share)
         square = A.column_norms() ** 2 / n if share is None else A.squared(share)
         variance = square - mean**2
-    eps = float(jnp.finfo(mean.dtype).eps)
+    eps = machine_eps(mean)
     # The root of n ulps is what a mean loses; in two passes its square alone is lost, and from
     # counts nothing.
     noise = n**0.5 * eps if central is None else n * eps**2

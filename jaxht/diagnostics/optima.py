@@ -18,9 +18,8 @@ from jaxht.constraints import ModelSubspace, SelectionConstraint, Support, check
 from jaxht.linalg.full_precision import machine_eps
 from jaxht.linalg.linear_solvers import ratio
 from jaxht.objectives.objective import Objective
+from jaxht.solvers.exhaustive_search import MAX_SUPPORTS
 from jaxht.subproblems import subproblem
-
-MAX_SUPPORTS = 10_000_000
 
 
 @pytree

@@ -34,7 +34,7 @@ from optax.tree_utils import tree_where
 from jaxht._typing import Array, Leaf, Numeric
 from jaxht.constraints import SelectionConstraint, Support
 from jaxht.exact.perspective import Node, perspective_prox, spread
-from jaxht.linalg.full_precision import matmul
+from jaxht.linalg.full_precision import machine_eps, matmul
 from jaxht.objectives.dual import dual_point, dual_variables, primal_error
 from jaxht.objectives.linear_model import LinearModel
 from jaxht.solvers.pursuit import NesterovPoint
@@ -224,7 +224,7 @@ def relax(relaxation: Relaxation, goal: Goal, start: NodeStart) -> Relaxed:
     objective, constraint, ridge, columns, _, quadratic = relaxation
     descended = relaxation.smooth
     node, chosen, x, step_size = start
-    eps = float(jnp.finfo(x.dtype).eps)
+    eps = machine_eps(x)
     rest = ridge.rho - ridge.added  # of f, beside R
     support = constraint.support(chosen)
     fit = refit(objective, support, jnp.where(support.mask, x, 0)).x

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxht._typing import Array, Numeric
-from jaxht.linalg.full_precision import matmul
+from jaxht.linalg.full_precision import machine_eps, matmul
 from jaxht.linalg.lapack import cholesky, solve_by_factor
 
 __all__ = ["cholesky_solver", "conjugate_gradients", "ratio"]
@@ -22,7 +22,7 @@ def cholesky_solver(gram: Array, penalty: Array) -> Callable[[Array], Array]:
     # Columns scaled to unit norm, ones on the diagonal also in the padding; a jitter of a few ulps
     # keeps the factor finite for duplicated or too many columns, and where it does not, the scaling
     # alone has to do.
-    diagonal = 1 + 4 * k * float(jnp.finfo(gram.dtype).eps)
+    diagonal = 1 + 4 * k * machine_eps(gram)
     scaled = gram * scale[None] * scale[:, None]
     scaled = jnp.where(jnp.eye(k, dtype=bool), diagonal, scaled)
     factor = cholesky(scaled)

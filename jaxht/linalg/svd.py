@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxht._typing import Array, Leaf, Numeric
-from jaxht.linalg.full_precision import matmul
+from jaxht.linalg.full_precision import machine_eps, matmul
 from jaxht.linalg.lapack import qr, svd
 from jaxht.linalg.products import Arithmetic, multiply
 
@@ -96,7 +96,7 @@ def truncated_svd(
     smallest = min(Z.shape)
     k_max = smallest if k_max is None else min(k_max, smallest)
     exact = 2 * smallest < 5 * (k_max + OVERSAMPLING) if exact is None else exact
-    rtol = jnp.asarray(float(jnp.finfo(Z.dtype).eps) ** 0.5 if rtol is None else rtol, Z.dtype)
+    rtol = jnp.asarray(machine_eps(Z) ** 0.5 if rtol is None else rtol, Z.dtype)
     near = None if exact else near
     if isinstance(Z, Arithmetic):
         return _iterate(Z, jnp.asarray(k), near, rtol, k_max)

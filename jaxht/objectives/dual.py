@@ -37,6 +37,7 @@ from jax import lax
 
 from jaxht._typing import Array, Leaf, Numeric
 from jaxht.constraints import Constraint
+from jaxht.linalg.full_precision import machine_eps
 from jaxht.linalg.operators import SymmetricOperator
 from jaxht.linalg.selection import k_largest_mask
 from jaxht.objectives.linear_model import LinearModel
@@ -328,7 +329,7 @@ def dual_point(
         shift += gamma * borrowed * _norm(x)
     size = jnp.sum(objective.weight(sizes)) + constant + rho * (square + jnp.abs(product))
     # A projection on matrices of low rank rounds.
-    inexact = constraint.rounding * float(jnp.finfo(w.dtype).eps) * rho * jnp.abs(product)
+    inexact = constraint.rounding * machine_eps(w) * rho * jnp.abs(product)
     error = gamma * size + shift * (jnp.sqrt(square) + shift / rho) + inexact + lost * (1 + rho)
     # A bound of rounding errors is no part of what is differentiated.
     return DualPoint(alpha, z, w, value - lax.stop_gradient(error), error)

@@ -128,8 +128,8 @@ class LinearModel(SumOverSamples):
         return self
 
     def pad(self, num_samples: int, num_columns: int) -> Self:
-        """The same function of one output on a dense design, prepared, with further samples, of weight 0, and
-        further columns, of zeros and without a ridge."""
+        """The same function of one output on a dense design, prepared, with further samples, of
+        weight 0, and further columns, of zeros and without a ridge."""
         array = self.design.dense_array
         n, d = array.shape
         dtype = array.dtype

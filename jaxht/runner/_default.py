@@ -71,7 +71,7 @@ def choose_solver(objective: Objective, constraint: Constraint) -> Solver:
 
 
 # Supports that are enumerated, and multiplications in their refits: milliseconds.
-MAX_SUPPORTS = 2048
+MAX_ENUMERATED_SUPPORTS = 2048
 MAX_ENUMERATION = 100_000_000
 
 
@@ -90,7 +90,7 @@ def is_enumerable(objective: Any, constraint: SelectionConstraint) -> bool:
         refit = min(objective.num_samples, math.prod(shape)) * k * k
     else:
         refit = newton_multiplications(objective, k)
-    return num_supports <= MAX_SUPPORTS and num_supports * refit <= MAX_ENUMERATION
+    return num_supports <= MAX_ENUMERATED_SUPPORTS and num_supports * refit <= MAX_ENUMERATION
 
 
 def newton_multiplications(objective: Any, k: int) -> int:

@@ -9,7 +9,7 @@ import contextlib
 import contextvars
 import math
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import numpy as np
@@ -22,6 +22,7 @@ from jaxht.runner._sizes import round_k_max, round_shape
 
 __all__ = [
     "Padding",
+    "crop",
     "disable_padding",
     "has_dense_columns",
     "is_padding_enabled",
@@ -31,6 +32,8 @@ __all__ = [
 
 # Multiplications of a QR factorisation that replaces the samples of least squares; about 0.2 s.
 MAX_COMPRESSION = 2_000_000_000
+
+T = TypeVar("T")
 
 _is_enabled = contextvars.ContextVar("jaxht_padding", default=True)
 
@@ -104,7 +107,7 @@ class Padding(NamedTuple):
     def restore(self, result: Result, num_lanes: int | None = None) -> Result:
         """Return a result of the problem as one of the original, or the first of several lanes."""
         if num_lanes is not None and self.is_padded:
-            result = jax.tree.map(lambda leaf: jax.device_put(np.asarray(leaf)[:num_lanes]), result)
+            result = crop(result, slice(num_lanes))
         original = self.original
         is_same_support = original is self.problem.constraint
         if is_same_support or not isinstance(original, SelectionConstraint):
@@ -126,9 +129,13 @@ class Padding(NamedTuple):
     def _crop(self, array: Any, axis: int) -> Any:
         if np.ndim(array) <= axis:
             return array
-        # On the host: on a device each length would be a program of its own.
-        columns = (slice(None),) * axis + (slice(self.num_columns),)
-        return jax.device_put(np.asarray(array)[columns])
+        return crop(array, *[slice(None)] * axis, slice(self.num_columns))
+
+
+def crop(tree: T, *slices: slice) -> T:
+    """The same part of every array, cut on the host: on a device each length would be a program of
+    its own."""
+    return jax.tree.map(lambda leaf: jax.device_put(np.asarray(leaf)[slices]), tree)
 
 
 def pad_problem(problem: Problem, x0: Start, pads: bool, shares: bool) -> Padding:
@@ -181,7 +188,7 @@ def _pad(problem: Problem, x0: Start) -> tuple[Problem, Start]:
         objective = objective.compress()
     objective = pad_objective(objective, objective.is_compressible)
     num_added = objective.shape[0] - d
-    constraint = constraint.pad(num_added, (d,))
+    constraint = constraint.pad(d, num_added)
     if x0 is not None:
         x0 = np.pad(np.asarray(x0), (0, num_added))
     return replace(problem, objective=objective, constraint=constraint), x0

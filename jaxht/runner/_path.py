@@ -13,6 +13,7 @@ from jaxht._checks import check_kind, known_values
 from jaxht._dataclass import as_dtype, replace
 from jaxht._typing import Array, Numeric, PRNGKey
 from jaxht.constraints import Constraint
+from jaxht.linalg.full_precision import machine_eps
 from jaxht.objectives.objective import Objective
 from jaxht.runner._compile import compile_for
 from jaxht.runner._derivative import differentiate
@@ -318,7 +319,7 @@ def _walk(
         # by rounding either.
         is_copied = goes_up & (neighbour.value < new.value)
         new = tree_where(is_copied, neighbour, new)
-        rtol = jnp.where(is_copied, 0, float(jnp.finfo(current.value.dtype).eps) ** 0.5)
+        rtol = jnp.where(is_copied, 0, machine_eps(current.value) ** 0.5)
         threshold = current.value - rtol * jnp.abs(current.value)
         is_better = (new.value < threshold) | is_first
         changed = jax.tree.map(lambda rows, row: rows.at[i].set(row), results, new)

@@ -3,6 +3,7 @@
 import math
 import sys
 
+from jaxht._rounding import round_up
 from jaxht.constraints import Constraint, SelectionConstraint
 
 __all__ = ["round_k_max", "round_shape"]
@@ -29,17 +30,11 @@ def round_shape(n: int, d: int, is_compressed: bool) -> tuple[int, int]:
         samples = columns + 1
     if columns * samples <= MAX_SMALL_ENTRIES:
         return samples, columns
-    return round_to_eighth(n), round_to_eighth(d)
+    return round_up(n, 8), round_up(d, 8)
 
 
 def _next(sizes: tuple[int, ...], size: int) -> int:
     return min((each for each in sizes if each >= size), default=sys.maxsize)
-
-
-def round_to_eighth(size: int) -> int:
-    """Round up to a multiple of an eighth of the largest power of two that is not larger."""
-    step = max(1, 2 ** (size.bit_length() - 4))
-    return -(-size // step) * step
 
 
 def round_k_max(constraint: Constraint, shape: tuple[int, ...]) -> Constraint:
@@ -51,7 +46,5 @@ def round_k_max(constraint: Constraint, shape: tuple[int, ...]) -> Constraint:
     if most is None:
         return constraint
     items_of_entries = ENTRIES_PER_STEP * most // max(1, math.prod(shape))
-    eighth = 2 ** max(0, constraint.k_max.bit_length() - 3)
-    step = max(ITEMS_PER_STEP, items_of_entries, eighth)
-    rounded = -(-constraint.k_max // step) * step
+    rounded = round_up(constraint.k_max, 4, least=max(ITEMS_PER_STEP, items_of_entries))
     return constraint.with_k_max(min(most, rounded))

@@ -13,7 +13,13 @@ from jaxht._typing import Array, Numeric, PRNGKey
 from jaxht.constraints import Constraint
 from jaxht.objectives.objective import Objective
 from jaxht.runner._compile import compile_for
-from jaxht.runner._padding import has_dense_columns, is_padding_enabled, pad_objective, pad_problem
+from jaxht.runner._padding import (
+    crop,
+    has_dense_columns,
+    is_padding_enabled,
+    pad_objective,
+    pad_problem,
+)
 from jaxht.runner._path import Options, check_ks, pad_ks, prepare_path, solve_all
 from jaxht.runner._problem import Problem
 from jaxht.runner._result import Result
@@ -224,16 +230,12 @@ def _validate_padded(
     found: Validation = call_on_device(
         program, stack(problems), stack(held_outs), pad_ks(known), key, options=options
     )
-    m = len(known)
-
-    def crop(leaf):
-        return jax.device_put(np.asarray(leaf)[..., :m])
-
-    results = jax.tree.map(lambda leaf: jax.device_put(np.asarray(leaf)[:, :m]), found.results)
+    own = slice(len(known))
+    losses, results = crop((found.losses, found.results), slice(None), own)
     return replace(
         found,
-        losses=crop(found.losses),
-        standard_errors=crop(found.standard_errors),
+        losses=losses,
+        standard_errors=crop(found.standard_errors, own),
         results=padding.restore(results),
     )
 

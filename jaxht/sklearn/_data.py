@@ -11,6 +11,7 @@ from sklearn.model_selection import check_cv
 from sklearn.utils import check_array, check_consistent_length, check_random_state
 
 import jaxht
+from jaxht._rounding import round_up
 from jaxht.designs import Dense, Design
 
 NumpyArray: TypeAlias = NDArray[Any]
@@ -138,8 +139,7 @@ class Samples(NamedTuple):
 def padding_for(n: int) -> int:
     """The number of samples to add, so that similar numbers of samples, as those of the folds of a
     cross-validation, share compiled programs."""
-    sixteenth = 2 ** (n.bit_length() - 4)
-    return -n % max(64, sixteenth)
+    return round_up(n, 8, least=64) - n
 
 
 class Columns(NamedTuple):

@@ -29,9 +29,11 @@ class ExhaustiveSearchState(NamedTuple):
     """The state of :class:`ExhaustiveSearch`.
 
     Attributes:
+        empty: bool, the items that are in no support, as no prediction depends on them.
         rank: int32, the number of supports that are done, in lexicographic order.
     """
 
+    empty: Leaf
     rank: Leaf
 
 
@@ -72,7 +74,9 @@ class ExhaustiveSearch(Solver):
     ) -> Step[ExhaustiveSearchState]:
         """Return x0, before the first support."""
         check_selection(constraint)
-        return evaluate(objective, x0), ExhaustiveSearchState(jnp.zeros((), jnp.int32)), Info()
+        empty = subproblem(objective, constraint).empty_items
+        state = ExhaustiveSearchState(empty, jnp.zeros((), jnp.int32))
+        return evaluate(objective, x0), state, Info()
 
     def step(
         self,
@@ -84,7 +88,7 @@ class ExhaustiveSearch(Solver):
         """Refit on the next supports, and keep the best."""
         problem = subproblem(objective, constraint)
         zero = objective.start()
-        empty = problem.empty_items
+        empty = state.empty
         k_max = empty.size if constraint.k_max is None else constraint.k_max
         supports = Combinations.of(constraint.always_active, empty, constraint.limit, k_max)
 
@@ -109,7 +113,7 @@ class ExhaustiveSearch(Solver):
             accepted=is_better,
             refit_converged=best.converged,
         )
-        return tree_where(is_better, found, iterate), ExhaustiveSearchState(rank), info
+        return tree_where(is_better, found, iterate), state._replace(rank=rank), info
 
 
 class Combinations(NamedTuple):

@@ -132,8 +132,8 @@ def walk_by_swaps(
     Coordinates that are ``fixed`` do not leave, and those ``excluded`` do not join, both bool (d,).
     """
     d = minimum.descent.size
-    # A coordinate that joins in the slot of a fixed one, which was empty, may leave it.
     empty = model.diagonal <= 0
+    # A coordinate that joins in the slot of a fixed one, which was empty, may leave it.
     movable = ~fixed.at[minimum.indices].get(mode="fill", fill_value=True)
 
     def move(walk):

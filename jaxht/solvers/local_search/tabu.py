@@ -6,6 +6,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxht._typing import Array, Leaf, Numeric
+from jaxht.linalg.full_precision import machine_eps
 
 # The number of moves for which an item that joined may not leave, and for which one that left may
 # not join: at least, and how many different numbers are drawn.
@@ -80,7 +81,7 @@ class TabuList(NamedTuple):
 
 def is_below(value: Array, least: Array) -> Array:
     """Whether a value is less by more than rounding."""
-    rounding = EQUAL_VALUES_ULPS * float(jnp.finfo(value.dtype).eps)
+    rounding = EQUAL_VALUES_ULPS * machine_eps(value)
     return value < least - rounding * jnp.abs(least)
 
 
