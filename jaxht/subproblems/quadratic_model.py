@@ -4,10 +4,9 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxht._dataclass import pytree
-from jaxht._typing import Array
-from jaxht.linalg.operators import SymmetricOperator
+from jaxht._typing import Array, Numeric
 from jaxht.linalg.selection import gather
-from jaxht.objectives.linear_model import LeastSquares, LinearModel
+from jaxht.objectives.linear_model import LeastSquares, LinearModel, WeightedGram
 from jaxht.subproblems.linear_models import gather_column, restrict_columns
 
 # Entries of the variable up to which its Hessian may be formed.
@@ -52,35 +51,23 @@ class QuadraticModel:
         return cls(objective, b.ravel(), jnp.diagonal(gram), gram)
 
     @classmethod
-    def at(cls, objective: LinearModel, x: Array, pred: Array, num_rows: int) -> "QuadraticModel":
-        """Return the second-order expansion at x of a separable loss of one output.
+    def at(
+        cls,
+        objective: LinearModel,
+        x: Array,
+        pred: Array,
+        num_rows: int,
+        is_bound: Numeric = False,
+    ) -> "QuadraticModel":
+        """Return the second-order expansion at x of a separable loss of one output, or the
+        quadratic upper bound that touches f there.
 
         Cost: 4 n d, and n d^2 where d is at most ``num_rows`` and MAX_FORMED_ENTRIES.
         """
         u = objective.linear_predictor(pred)
-        curvature = objective.loss.hessian_product(u, objective.y, jnp.ones_like(pred))
-        H = objective.hessian(x, pred)
-        return cls._expand(objective, H, curvature, x, pred, num_rows)
-
-    @classmethod
-    def bound(
-        cls, objective: LinearModel, x: Array, pred: Array, num_rows: int
-    ) -> "QuadraticModel":
-        """Return the quadratic upper bound that touches f at x, at the cost of :meth:`at`."""
-        curvature = objective.curvature_bound() * jnp.ones_like(pred)
-        return cls._expand(objective, objective.majorant(), curvature, x, pred, num_rows)
-
-    @classmethod
-    def _expand(
-        cls,
-        objective: LinearModel,
-        H: SymmetricOperator,
-        curvature: Array,
-        x: Array,
-        pred: Array,
-        num_rows: int,
-    ) -> "QuadraticModel":
-        """Return the model with the gradient of f at x, and H of these curvatures of the loss."""
+        local = objective.loss.hessian_product(u, objective.y, jnp.ones_like(pred))
+        curvature = jnp.where(is_bound, objective.curvature_bound(), local)
+        H = WeightedGram(objective, lambda image: curvature * image)
         squares = LeastSquares(
             objective.A,
             jnp.zeros_like(pred),

@@ -10,7 +10,6 @@ from optax.tree_utils import tree_where
 
 from jaxht._dataclass import pytree
 from jaxht._typing import Array, Leaf, Numeric
-from jaxht.linalg.selection import mask_to_indices
 from jaxht.solvers.local_search.quadratic import complete, walk_by_swaps
 from jaxht.solvers.local_search.search import (
     ROWS_PER_ITEM,
@@ -18,19 +17,17 @@ from jaxht.solvers.local_search.search import (
     Search,
     Starts,
     Walk,
-    refit_selections,
+    largest_block,
     value_or_inf,
 )
 from jaxht.solvers.local_search.tabu import is_below
-from jaxht.solvers.omp import complete_selection
-from jaxht.subproblems import Subproblem
+from jaxht.subproblems import Refit, Subproblem
 from jaxht.subproblems.quadratic_model import QuadraticModel
-from jaxht.subproblems.swaps import SupportMinimum
 
-# n k_max^3 up to which a search starts from orthogonal matching pursuit on f itself.
+# n k_max^3 up to which the first start refits after each item that joins, as matching pursuit does.
 MAX_PURSUIT_MULTIPLICATIONS = 5_000_000_000
-# Moves of the first search on an expansion, at least. On 225 planted problems of d <= n, 8 starts
-# end above the search by refits in 3 with 25 moves, in 8 with half of k.
+# Moves of the first search on an expansion, at least. On 250 planted problems of d <= n, 8 starts
+# end above the search by refits in 4.
 MIN_MOVES_ON_MODEL = 25
 # The number of swaps by the model, one after the other, that may fail to decrease f.
 MAX_FAILED_SWAPS = 8
@@ -38,7 +35,9 @@ MAX_FAILED_SWAPS = 8
 
 @pytree
 class ReweightedSearch(Search):
-    """Search on the second-order expansion of f and refit, as long as f decreases.
+    """Complete the support by forward selection on an upper bound of f, in the first walk one item
+    at a time, and refit; then search by swaps on the second-order expansion of f, and refit, as long
+    as f decreases.
 
     A search on the expansion takes 25 moves, or half of k where that is more; they are halved where
     the refit does not decrease f. What has joined in a single swap that failed does not join in
@@ -46,29 +45,17 @@ class ReweightedSearch(Search):
     """
 
     def start(self, problem: Subproblem, x0: Array, starts: Starts) -> RefittedSelection:
-        """Start from the support of matching pursuit, where that does not take long, and from those
-        of forward selection on the quadratic upper bound of f at 0, from different first items."""
+        """Start from x0, and from single items and 0."""
         objective = problem.objective
-        constraint = problem.space
-        first = starts.first_item(constraint.limit)
-        zero = objective.start()
-        k_max = max(1, constraint.k_max)
-        num_rows = ROWS_PER_ITEM * len(first) * k_max
-        model = QuadraticModel.bound(objective, zero, objective.predict(zero), num_rows)
-        fixed = constraint.always_active
-
-        def select(first):
-            return complete(model, constraint, first, fixed).selected | fixed
-
-        if objective.num_samples * k_max**3 > MAX_PURSUIT_MULTIPLICATIONS:
-            selected = jax.vmap(select)(first)
-        else:
-            selected = complete_selection(objective, constraint, x0)[None]
-            if len(first) > 1:
-                selected = jnp.concatenate([selected, jax.vmap(select)(first[1:])])
-        found = refit_selections(problem, selected, x0)
-        moves = jnp.maximum(found.block_size, MIN_MOVES_ON_MODEL)
-        return found._replace(block_size=moves)
+        selected = starts.first_item(problem.space.limit)
+        is_first = lax.iota(jnp.int32, len(selected)) == 0
+        x = jnp.where(is_first[:, None], x0[None], objective.start()[None])
+        pred = jax.vmap(objective.predict)(x)
+        fit = Refit(x, pred, jnp.zeros_like(is_first))
+        k_max = max(1, problem.space.k_max)
+        items_of_first = max(1, objective.num_samples * k_max**3 // MAX_PURSUIT_MULTIPLICATIONS)
+        block_size = jnp.where(is_first, items_of_first, most_moves(problem))
+        return RefittedSelection(selected, fit, block_size)
 
     def walk_all(
         self,
@@ -118,6 +105,11 @@ class _Attempt(NamedTuple):
     succeeded: Leaf
 
 
+def most_moves(problem: Subproblem) -> Array:
+    """The moves of the first search on an expansion."""
+    return jnp.maximum(largest_block(problem), MIN_MOVES_ON_MODEL)
+
+
 def walk_by_expansions(
     problem: Subproblem, start: RefittedSelection, seed: Array, num_moves: Numeric
 ) -> Walk:
@@ -132,15 +124,22 @@ def walk_by_expansions(
     k_max = max(1, constraint.k_max)
 
     def expand_and_search(descent):
-        selected, fit, _ = descent.selection
-        model = QuadraticModel.at(objective, fit.x, fit.pred, ROWS_PER_ITEM * k_max)
-        indices = mask_to_indices(selected, k_max)
-        minimum = SupportMinimum.at(objective, indices, fit.x, fit.pred, model.gram)
+        selected, fit, block_size = descent.selection
+        num_selected = jnp.sum(selected, dtype=jnp.int32)
+        lacks_items = num_selected < constraint.limit
+        # A second-order expansion far from a minimiser, as of the hinge, may have no curvature.
+        num_rows = ROWS_PER_ITEM * k_max
+        model = QuadraticModel.at(objective, fit.x, fit.pred, num_rows, is_bound=lacks_items)
+        most = jnp.minimum(constraint.limit, num_selected + block_size)
+        # One at a time they join as in orthogonal matching pursuit.
+        minimum = complete(model, most, k_max, selected, fixed, by_gradient=block_size == 1)
+        grows = jnp.any(minimum.selected & ~selected)
 
         def attempt(carry):
             (selection, value, num_refits), excluded, _ = carry
             block_size = selection.block_size
-            walk = walk_by_swaps(model, minimum, fixed, excluded, seed, block_size)
+            num_swaps = jnp.where(grows, 0, block_size)
+            walk = walk_by_swaps(model, minimum, fixed, excluded, seed, num_swaps)
             found = problem.refit(constraint.support(walk.best), fit.x)
             new_value = value_or_inf(problem, found)
             is_better = is_below(new_value, value)
@@ -150,13 +149,16 @@ def walk_by_expansions(
             num_excluded = jnp.sum(excluded, dtype=jnp.int32)
             exhausted = ~jnp.any(joined) | (num_excluded >= MAX_FAILED_SWAPS)
             smaller = jnp.where(exhausted, 0, jnp.maximum(1, block_size // 2))
+            is_full = jnp.sum(walk.best, dtype=jnp.int32) >= constraint.limit
+            next_size = jnp.where(grows & is_full, most_moves(problem), block_size)
             selection = tree_where(
                 is_better,
-                RefittedSelection(walk.best, found, block_size),
+                RefittedSelection(walk.best, found, next_size),
                 RefittedSelection(selected, fit, smaller),
             )
             value = jnp.where(is_better, new_value, value)
-            return _Attempt(_Descent(selection, value, num_refits + 1), excluded, is_better)
+            num_refits += jnp.where(grows, 0, 1)
+            return _Attempt(_Descent(selection, value, num_refits), excluded, is_better)
 
         def fails(carry):
             return ~carry.succeeded & carry.descent.goes_on(num_moves)
