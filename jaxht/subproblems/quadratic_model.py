@@ -87,6 +87,13 @@ class QuadraticModel:
         objective = restrict_columns(self.objective, active)
         return QuadraticModel(objective, self.b[active], self.diagonal[active], gram)
 
+    def rows(self, indices: Array) -> Array:
+        """Rows of H, (k_max, d); 0 for an index d. Cost: k_max n d, or k_max d where H is held."""
+        if self.gram is not None:
+            return gather(self.gram, indices)
+        zero = jnp.zeros_like(self.b)
+        return self.objective.hessian(zero, jnp.zeros_like(self.objective.y)).rows(indices)
+
     def row(self, j: Array) -> Array:
         """Row j of H, (d,); 0 for j = d. Cost: n d, or d where H is held."""
         if self.gram is not None:

@@ -105,17 +105,41 @@ class SupportMinimum:
         else:
             diagonal = jnp.diagonal(gram)
             rows = gather(gram, indices)
-        block = rows.at[:, indices].get(mode="fill", fill_value=0)
-        inverse = _invert_block(block, indices < x.size)
+        gradient = objective.gradient(x, pred).ravel()
+        w = gather(x.ravel(), indices)
+        return cls._from_rows(indices, rows, _invert_block(rows, indices), w, gradient, diagonal)
+
+    @classmethod
+    def on(cls, f: QuadraticModel, indices: Array) -> "SupportMinimum":
+        """Return the minimum of a quadratic on S, ``indices`` (k_max,) padded with d.
+
+        Cost: k_max rows of H, and k_max^2 d.
+        """
+        rows = f.rows(indices)
+        inverse = _invert_block(rows, indices)
+        w = matmul(inverse, gather(f.b, indices))
+        gradient = matmul(w, rows) - f.b
+        return cls._from_rows(indices, rows, inverse, w, gradient, f.diagonal)
+
+    @classmethod
+    def _from_rows(
+        cls,
+        indices: Array,
+        rows: Array,
+        inverse: Array,
+        w: Array,
+        gradient: Array,
+        diagonal: Array,
+    ) -> "SupportMinimum":
         images = matmul(inverse, rows)
-        explained = matmul(jnp.ones_like(inverse[0]), rows * images)
-        outside = jnp.ones(x.size, bool).at[indices].set(False, mode="drop")
+        explained = matmul(jnp.ones_like(w), rows * images)
+        outside = jnp.ones(diagonal.size, bool).at[indices].set(False, mode="drop")
         return cls(
             indices=indices,
             inverse=inverse,
             images=images,
-            w=gather(x.ravel(), indices),
-            descent=jnp.where(outside, -objective.gradient(x, pred).ravel(), 0),
+            w=w,
+            descent=jnp.where(outside, -gradient, 0),
             remaining=jnp.where(outside, diagonal - explained, 0),
             diagonal=diagonal,
         )
@@ -221,7 +245,12 @@ class SupportMinimum:
         )
 
     def complete(
-        self, f: QuadraticModel, wanted: Array, limit: Array, by_gradient: Numeric = False
+        self,
+        f: QuadraticModel,
+        wanted: Array,
+        limit: Numeric,
+        by_gradient: Numeric = False,
+        num_filled: Numeric = 0,
     ) -> "SupportMinimum":
         """Fill slots up to ``limit`` by forward selection.
 
@@ -229,6 +258,7 @@ class SupportMinimum:
             f: the quadratic.
             wanted: (k_max,), the coordinates to begin with, padded with d.
             limit: an integer, traced.
+            num_filled: an integer, traced, the slots that are filled already.
             by_gradient: bool, whether the next coordinate is that of the largest ``g_j^2 / H_jj``
                 (orthogonal matching pursuit) and not that of the largest gain.
 
@@ -246,7 +276,7 @@ class SupportMinimum:
             allowed = possible.at[j].get(mode="fill", fill_value=False)
             return minimum.insert(f, slot, jnp.where(allowed, j, gains.size))
 
-        return lax.fori_loop(0, jnp.minimum(limit, self.indices.size), add, self)
+        return lax.fori_loop(num_filled, jnp.minimum(limit, self.indices.size), add, self)
 
     @property
     def _inverse_diagonal(self) -> Array:
@@ -259,8 +289,10 @@ class SupportMinimum:
         return root_eps * INDEPENDENT_ROOT_EPS * self.diagonal
 
 
-def _invert_block(block: Array, filled: Array) -> Array:
-    """The inverse of H_SS, (k_max, k_max); 0 in slots that are not filled."""
+def _invert_block(rows: Array, indices: Array) -> Array:
+    """The inverse of H_SS, (k_max, k_max), from the rows H_S; 0 in slots that are not filled."""
+    block = rows.at[:, indices].get(mode="fill", fill_value=0)
+    filled = indices < rows.shape[1]
     num_slots = filled.size
     both = filled[None] & filled[:, None]
     eye = jnp.eye(num_slots, dtype=block.dtype)

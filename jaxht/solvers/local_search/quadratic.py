@@ -82,8 +82,7 @@ def walk_on_quadratic(
 ) -> Walk:
     """Complete a support, and walk among the most promising coordinates."""
     fixed = jnp.broadcast_to(constraint.always_active, selected.shape).ravel()
-    k_max = max(1, constraint.k_max or 0)
-    minimum = complete(model, constraint.limit, k_max, selected.ravel(), fixed, by_gradient)
+    minimum = complete(model, constraint, selected.ravel(), fixed, by_gradient)
     active = find_active(model.objective, minimum)
     if active is not None:
         model = model.restrict(active)
@@ -99,17 +98,17 @@ def walk_on_quadratic(
 
 def complete(
     model: QuadraticModel,
-    limit: Numeric,
-    k_max: int,
+    constraint: SelectionConstraint,
     selected: Array,
     fixed: Array,
     by_gradient: Numeric = False,
 ) -> SupportMinimum:
     """Complete a flat selection, and what is fixed, by forward selection on the quadratic."""
+    k_max = max(1, constraint.k_max or 0)
     # One that must stay has its slot, even where it depends on others and the slot is empty.
     wanted = mask_to_indices(selected | fixed, k_max)
     empty = SupportMinimum.empty(model, k_max)
-    return empty.complete(model, wanted, limit, by_gradient)
+    return empty.complete(model, wanted, constraint.limit, by_gradient)
 
 
 class _SwapWalk(NamedTuple):

@@ -10,7 +10,8 @@ from optax.tree_utils import tree_where
 
 from jaxht._dataclass import pytree
 from jaxht._typing import Array, Leaf, Numeric
-from jaxht.solvers.local_search.quadratic import complete, walk_by_swaps
+from jaxht.linalg.selection import mask_to_indices
+from jaxht.solvers.local_search.quadratic import walk_by_swaps
 from jaxht.solvers.local_search.search import (
     ROWS_PER_ITEM,
     RefittedSelection,
@@ -23,9 +24,11 @@ from jaxht.solvers.local_search.search import (
 from jaxht.solvers.local_search.tabu import is_below
 from jaxht.subproblems import Refit, Subproblem
 from jaxht.subproblems.quadratic_model import QuadraticModel
+from jaxht.subproblems.swaps import SupportMinimum
 
-# n k_max^3 up to which the first start refits after each item that joins, as matching pursuit does.
-MAX_PURSUIT_MULTIPLICATIONS = 5_000_000_000
+# Refits, about, by which the first walk completes its support; as in matching pursuit where k is
+# less than twice as large.
+NUM_PURSUIT_REFITS = 8
 # Moves of the first search on an expansion, at least. On 250 planted problems of d <= n, 8 starts
 # end above the search by refits in 4.
 MIN_MOVES_ON_MODEL = 25
@@ -35,9 +38,9 @@ MAX_FAILED_SWAPS = 8
 
 @pytree
 class ReweightedSearch(Search):
-    """Complete the support by forward selection on an upper bound of f, in the first walk one item
-    at a time, and refit; then search by swaps on the second-order expansion of f, and refit, as long
-    as f decreases.
+    """Complete the support by forward selection on an upper bound of f, in the first walk by an
+    eighth of its items at a time, and refit; then search by swaps on the second-order expansion, as
+    long as refits decrease f.
 
     A search on the expansion takes 25 moves, or half of k where that is more; they are halved where
     the refit does not decrease f. What has joined in a single swap that failed does not join in
@@ -52,8 +55,8 @@ class ReweightedSearch(Search):
         x = jnp.where(is_first[:, None], x0[None], objective.start()[None])
         pred = jax.vmap(objective.predict)(x)
         fit = Refit(x, pred, jnp.zeros_like(is_first))
-        k_max = max(1, problem.space.k_max)
-        items_of_first = max(1, objective.num_samples * k_max**3 // MAX_PURSUIT_MULTIPLICATIONS)
+        limit = jnp.asarray(problem.space.limit, jnp.int32)
+        items_of_first = jnp.maximum(1, limit // NUM_PURSUIT_REFITS)
         block_size = jnp.where(is_first, items_of_first, most_moves(problem))
         return RefittedSelection(selected, fit, block_size)
 
@@ -132,7 +135,9 @@ def walk_by_expansions(
         model = QuadraticModel.at(objective, fit.x, fit.pred, num_rows, is_bound=lacks_items)
         most = jnp.minimum(constraint.limit, num_selected + block_size)
         # One at a time they join as in orthogonal matching pursuit.
-        minimum = complete(model, most, k_max, selected, fixed, by_gradient=block_size == 1)
+        indices = mask_to_indices(selected, k_max)
+        minimum = SupportMinimum.on(model, indices)
+        minimum = minimum.complete(model, indices, most, block_size == 1, num_selected)
         grows = jnp.any(minimum.selected & ~selected)
 
         def attempt(carry):
