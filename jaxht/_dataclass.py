@@ -15,6 +15,7 @@ from jaxht._typing import ArrayDType
 
 __all__ = [
     "HOST_NUMBERS",
+    "PYTREES",
     "as_dtype",
     "cast_numbers",
     "integer",
@@ -27,6 +28,9 @@ __all__ = [
 ]
 
 T = TypeVar("T")
+
+#: All classes that :func:`pytree` has made.
+PYTREES: list[type] = []
 
 
 def static(default: Any = dataclasses.MISSING, **options: Any) -> Any:
@@ -159,6 +163,7 @@ def pytree(cls: type[T]) -> type[T]:
     # compare equal. Their hashes differ, so jit's caches mostly distinguish them; but sometimes the
     # program of one solver runs for another.
     jax.tree_util.register_pytree_with_keys(cls, flatten_with_keys, unflatten, flatten)
+    PYTREES.append(cls)
     return cls
 
 

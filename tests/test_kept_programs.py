@@ -132,3 +132,75 @@ def test_the_folder_is_bounded(tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {"new", "middle", "folder"}
     trim(tmp_path, max_bytes=0)
     assert {path.name for path in tmp_path.iterdir()} == {"folder"}
+
+
+FITS = """
+import os
+import jax
+import jax.monitoring
+import jax.numpy as jnp
+import numpy as np
+import jaxht
+from jaxht.extend import pytree
+from jaxht.sklearn import L0Classifier, L0Regressor
+
+events = []
+jax.monitoring.register_event_duration_secs_listener(lambda event, *args, **kw: events.append(event))
+
+def fit(name, model, target):
+    events.clear()
+    coef = model.fit(X, target).coef_.ravel()
+    traces = sum("jaxpr_trace" in event for event in events)
+    compiles = len([event for event in events if event.endswith("cache_retrieval_time_sec")])
+    print(name, traces, compiles, " ".join(float(value).hex() for value in coef[:5]))
+
+@pytree
+class Own(jaxht.OMP):
+    def score(self, problem, iterate, state):
+        scores, growth = super().score(problem, iterate, state)
+        return OWN_FACTOR * scores, growth
+
+OWN_FACTOR = float(os.environ["OWN_FACTOR"])
+X = np.random.default_rng(0).standard_normal((90, 30))
+y = X[:, 0] - X[:, 3] + 0.3 * X[:, 4] + 0.1 * X[:, 7]
+fit("classes", L0Classifier(4), y > 0)
+fit("squares", L0Regressor(4, random_state=0), y)
+fit("criterion", L0Regressor("ebic", k_max=5), y)
+fit("own", L0Regressor(4, solver=Own()), y)
+"""
+
+
+def fit_all(folder, own_factor="1", **settings):
+    """For each fit its name: how many programs were traced and read, and the coefficients."""
+    found = run_alone(FITS, JAXHT_KEEP_PROGRAMS=str(folder), OWN_FACTOR=own_factor, **settings)
+    fits = {}
+    for line in found.stdout.splitlines():
+        name, traces, reads, *coef = line.split()
+        fits[name] = (int(traces), int(reads), coef)
+    return fits
+
+
+def test_a_second_process_traces_nothing_that_it_knows(tmp_path):
+    """What is traced depends on all of its settings, and a user's own functions are traced anew."""
+    pytest.importorskip("flatbuffers")
+    first = fit_all(tmp_path)
+    second = fit_all(tmp_path)
+    library = ["classes", "squares", "criterion"]
+    for name in [*library, "own"]:
+        assert first[name][1] == 0 and second[name][1] > 0
+        assert first[name][2] == second[name][2]
+        assert (first[name][0] > second[name][0]) == (name in library)
+    # With the sign of its scores the solver's own selection changes.
+    assert fit_all(tmp_path, own_factor="-1")["own"][2] != second["own"][2]
+
+    # A file that is damaged is written anew.
+    traces = sorted(tmp_path.glob("*.trace"))
+    for trace in traces:
+        trace.write_bytes(b"no program")
+    third = fit_all(tmp_path)
+    assert all(third[name] == (first[name][0], *second[name][1:]) for name in library)
+    assert all(trace.read_bytes() != b"no program" for trace in traces)
+
+    # Another setting of JAX is another program.
+    precise = fit_all(tmp_path, JAX_DEFAULT_MATMUL_PRECISION="highest")
+    assert all(precise[name][0] >= first[name][0] for name in library)

@@ -6,6 +6,8 @@ from typing import Any
 
 import jax
 
+from jaxht.runner._exported import ExportedProgram
+
 __all__ = ["compile_for"]
 
 # Entries of a design up to which a program is compiled at XLA's level 1 of optimisation. Measured
@@ -35,4 +37,4 @@ def _jit(function: Callable[..., Any], static: tuple[str, ...], is_quick: bool) 
     options: dict[str, Any] = {"xla_backend_optimization_level": 1}
     if jax.__version_info__ < (0, 11):  # which refuses the option
         options["xla_cpu_use_fusion_emitters"] = False
-    return jax.jit(function, static_argnames=static, compiler_options=options)
+    return ExportedProgram(function, static, options)
