@@ -1,6 +1,7 @@
 """What a sweep compiles: one program for cells that agree on all that is static, as a pool that
 fits each device."""
 
+import contextlib
 import itertools
 import os
 import threading
@@ -199,36 +200,65 @@ MAX_PROGRAMS = 2048
 RESERVED = {"trial", "num_trials", "done", "timed_out_after"}
 
 
+# JAX keeps what it has traced of a function for as long as that is the same object, whatever its
+# globals are now. Under another value of this context it traces anew, jitted functions and bodies
+# of loops as well. JAX before 0.9 has no such contexts.
+_make_context: Any = getattr(jax, "make_user_context", None)
+_TRACED_FOR: Any = None if _make_context is None else _make_context(None)
+
+
+def _tracing_anew(sweep_id: str) -> contextlib.AbstractContextManager[None]:
+    """A context, of this thread, in which nothing counts that was traced for other sweeps."""
+    return contextlib.nullcontext() if _TRACED_FOR is None else _TRACED_FOR(sweep_id)
+
+
 class ProgramCache:
-    """What is traced and compiled for a trial, each once, by the first thread that needs it.
+    """What is traced and compiled for a sweep, each once, by the first thread that needs it.
+
+    Each sweep traces its trial anew, since what a function refers to may have changed: globals,
+    attributes, entries of arrays. The compiled pools serve all sweeps of a trial, each those whose
+    programs compute what its own do.
 
     Args:
-        sweep: one of the trial.
+        sweep: whose programs these are.
         max_pools: most compiled pools that are kept for each device.
         max_programs: most traced programs that are kept.
+        pools: those of an earlier sweep of the trial.
     """
 
     def __init__(
-        self, sweep: Sweep, max_pools: int = MAX_POOLS, max_programs: int = MAX_PROGRAMS
+        self,
+        sweep: Sweep,
+        max_pools: int = MAX_POOLS,
+        max_programs: int = MAX_PROGRAMS,
+        pools: OnceCache[Pool] | None = None,
     ) -> None:
         self._id = sweep.id
         self._run = sweep.run
         self.programs: OnceCache[Program] = OnceCache(max_programs)
-        self.pools: OnceCache[Pool] = OnceCache(max_pools * len(jax.local_devices()))
+        self.pools = pools or OnceCache[Pool](max_pools * len(jax.local_devices()))
 
     @classmethod
     def find(cls, sweep: Sweep) -> "ProgramCache":
-        """The cache of the trial that ran last in this process, if it is the same; else a new
-        one."""
-        latest = _LATEST[:]  # another thread may run another sweep
-        if not (latest and latest[0].serves(sweep)):
-            _LATEST[:] = latest = [cls(sweep)]
-        return latest[0]
+        """The cache of a sweep: that which was found last, if it is of the sweep; else a new one,
+        with the pools of that if it is of the same trial."""
+        latest = _LATEST[0] if _LATEST else None
+        if latest is not None and latest.serves(sweep):
+            return latest
+        pools = None if latest is None else latest.share_pools(sweep)
+        found = cls(sweep, pools=pools)
+        _LATEST[:] = [found]
+        return found
 
     def get_program(self, sweep: Sweep, cell: GridCell) -> Program:
         """The program of the cells that agree with one on all that is static."""
         key, dtypes = self._describe_program(sweep, cell)
-        return self.programs.get(key, lambda: Program(self._run, cell, dtypes, sweep.grid.shared))
+
+        def trace_program() -> Program:
+            with _tracing_anew(self._id):
+                return Program(self._run, cell, dtypes, sweep.grid.shared)
+
+        return self.programs.get(key, trace_program)
 
     def _describe_program(self, sweep: Sweep, cell: GridCell) -> tuple[Hashable, dict[str, Any]]:
         """What a program depends on, and the dtypes of its traced coordinates."""
@@ -246,15 +276,18 @@ class ProgramCache:
         shape = limits.choose_shape(not sweep.grid.shared, program.row_bytes, program.lane_bytes)
 
         def compile_pool() -> Pool:
-            pool = program.compile(*shape)
-            while pool.memory > limits.memory and pool.rows * pool.lanes > 1:
-                rows = max(1, pool.rows // 2)
-                lanes = pool.lanes if pool.rows > 1 else pool.lanes // 2
-                pool = program.compile(rows, lanes, lanes)
+            with _tracing_anew(self._id):
+                pool = program.compile(*shape)
+                while pool.memory > limits.memory and pool.rows * pool.lanes > 1:
+                    rows = max(1, pool.rows // 2)
+                    lanes = pool.lanes if pool.rows > 1 else pool.lanes // 2
+                    pool = program.compile(rows, lanes, lanes)
             return pool
 
         key, _ = self._describe_program(sweep, cell)
-        return program, self.pools.get((key, shape, limits.memory, device), compile_pool)
+        with _tracing_anew(self._id):
+            key = key, program.reuse_key, shape, limits.memory, device
+        return program, self.pools.get(key, compile_pool)
 
     def check_names(self, sweep: Sweep) -> None:
         """Raise ValueError where a result has a name that is taken."""
@@ -268,15 +301,20 @@ class ProgramCache:
 
     def fingerprint(self, sweep: Sweep) -> dict[str, str]:
         """Hash what each program computes, by name."""
-        return {
-            cell.program_name: self.get_program(sweep, cell).fingerprint
-            for cell in _list_programs(sweep)
-        }
+        with _tracing_anew(self._id):
+            return {
+                cell.program_name: self.get_program(sweep, cell).fingerprint
+                for cell in _list_programs(sweep)
+            }
 
     def serves(self, sweep: Sweep) -> bool:
-        """Whether this is the cache of the sweep's trial."""
+        """Whether this is the cache of the sweep."""
         # A task brings a copy of the trial; the id of its sweep identifies it.
-        return self._id == sweep.id or _trial_of(self._run) is _trial_of(sweep.run)
+        return self._id == sweep.id
+
+    def share_pools(self, sweep: Sweep) -> OnceCache[Pool] | None:
+        """The pools, if the sweep is of the same trial."""
+        return self.pools if _trial_of(self._run) is _trial_of(sweep.run) else None
 
 
 def _trial_of(run: Run) -> Any:
@@ -295,8 +333,9 @@ def clear_cache() -> None:
     """Forget what the last sweep of this process has traced and compiled, and the trial with its
     data.
 
-    The cache serves further sweeps of the same trial; it holds, for each device, the 64 programs
-    that were used last. JAX's own caches are cleared by ``jax.clear_caches()``.
+    The cache serves further sweeps of the same trial, which trace it anew and compile only what has
+    changed; it holds, for each device, the 64 programs that were used last. JAX's own caches are
+    cleared by ``jax.clear_caches()``.
 
     Cost: the next sweep compiles anew.
 

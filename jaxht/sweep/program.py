@@ -11,7 +11,7 @@ import hashlib
 import itertools
 import re
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -73,6 +73,14 @@ class Pool(NamedTuple):
     run_chunk: Callable[..., tuple[State, Chunk]]
 
 
+class _Trace(NamedTuple):
+    """What the text of the program of one trial tells."""
+
+    digest: str  # hash of the text
+    hides_data: bool  # whether arrays of the trial are arguments, of which the text tells nothing
+    calls_host: bool  # whether it calls functions of Python, of which the text tells nothing
+
+
 class Program:
     """The functions of a pool, for cells that agree on all that is static.
 
@@ -122,7 +130,29 @@ class Program:
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        """Hash what a lane computes from its draw to its results, and so all of the trial."""
+        """Hash what a lane computes from its draw to its results, and so all of the trial.
+
+        Raises:
+            ValueError: where data of the trial are no part of the hash.
+        """
+        if self._trace.hides_data:
+            raise ValueError(
+                "a store compares the data of a trial by the text of its program, which does not "
+                "contain them if jax_use_simplified_jaxpr_constants is True; switch that option "
+                "off, or pass store=None"
+            )
+        return self._trace.digest
+
+    @property
+    def reuse_key(self) -> Hashable:
+        """Equal for programs whose compiled functions can stand for each other, as far as their
+        texts tell."""
+        is_whole = not (self._trace.hides_data or self._trace.calls_host)
+        return self._trace.digest, None if is_whole else id(self), tuple(self.results)
+
+    @functools.cached_property
+    def _trace(self) -> _Trace:
+        """What the text of the program tells."""
 
         def run_once(inputs):
             case = self._draw(inputs, inputs.own, inputs.trials[0])
@@ -130,13 +160,11 @@ class Program:
             return self._run.running(carry), dict(self._run.finish(case, carry))
 
         text = jax.jit(run_once).lower(self.inputs).as_text()
-        if "jax.const = true" in text:
-            raise ValueError(
-                "a store compares the data of a trial by the text of its program, which does not "
-                "contain them if jax_use_simplified_jaxpr_constants is True; switch that option "
-                "off, or pass store=None"
-            )
-        return hashlib.sha256(text.encode()).hexdigest()
+        return _Trace(
+            hashlib.sha256(text.encode()).hexdigest(),
+            hides_data="jax.const = true" in text,
+            calls_host=_HOST_CALL.search(text) is not None,
+        )
 
     def compile(self, rows: int, lanes: int, staged: int) -> Pool:
         """Compile for a pool of that shape, staged >= lanes, on JAX's default device."""
@@ -299,6 +327,10 @@ class Program:
             if value.ndim:
                 raise ValueError(f"a trial must return scalars; {name!r} has shape {value.shape}")
         return results
+
+
+# Calls of functions of Python, in the text of a program.
+_HOST_CALL = re.compile(r"custom_call @\w*callback")
 
 
 def _count_bytes(tree: Any) -> int:
