@@ -30,6 +30,7 @@ from tests.test_sweep import (
     problem,
     same_bits,
 )
+from tests.util import x64
 
 pytestmark = pytest.mark.usefixtures("all_quickly")
 ROOT = Path(__file__).parents[1]
@@ -438,6 +439,120 @@ def test_other_data_are_another_trial(tmp_path):
         run(before.copy(), num_trials=3)
         with pytest.raises(sweep.StoreError, match="data"):
             run(after, num_trials=4)
+
+
+# Of each dtype that a trial may return: the dtype that is stored.
+STORED = {
+    "bool": "bool",
+    **{f"{kind}{bits}": f"{kind}8" for kind in ("int", "uint") for bits in (2, 4)},
+    **{f"{kind}{bits}": f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)},
+    **{name: name for name in ("float16", "float32", "float64", "complex64", "complex128")},
+    **{
+        name: "float32"
+        for name in (
+            "bfloat16",
+            "float8_e4m3b11fnuz",
+            "float8_e4m3fn",
+            "float8_e4m3fnuz",
+            "float8_e5m2",
+            "float8_e5m2fnuz",
+            "float8_e8m0fnu",
+            "float4_e2m1fn",
+        )
+    },
+}
+KNOWN = [name for name in STORED if hasattr(jnp, name)]
+
+
+class Returns:
+    """A trial in steps that takes none, and returns what it was given."""
+
+    def __init__(self, results):
+        self.results = results
+
+    def draw(self, key, cell):
+        return cell["K"]
+
+    def start(self, case):
+        return jnp.zeros((), bool)
+
+    def running(self, carry):
+        return carry
+
+    def advance(self, case, carry):
+        return carry
+
+    def finish(self, case, carry):
+        return self.results
+
+
+@pytest.mark.parametrize("kind", ["function", "in steps"])
+def test_results_of_each_dtype_come_back(tmp_path, kind):
+    """Through the store, the dataset and exported files, with the numbers of the trial."""
+
+    def compute(number):
+        found = {name: number.astype(name) for name in KNOWN}
+        return {**found, "beside": number}
+
+    class InSteps(Returns):
+        def finish(self, case, carry):
+            return compute(case)
+
+    trial = InSteps(None) if kind == "in steps" else lambda key, cell: compute(cell["K"])
+    with x64(True):
+        for num_trials in (2, 3):  # the second call adds to records
+            found = sweep.run(
+                trial, {"K": [0.5, 1]}, num_trials=num_trials, store=tmp_path / "store", workers=1
+            )
+            assert found.done.all()
+    assert sweep.load(tmp_path / "store").identical(found)
+    sweep.export(found, tmp_path / "x.zarr")
+    sweep.export(found, tmp_path / "x.nc")
+    exported = [xarray.open_zarr(tmp_path / "x.zarr"), xarray.open_dataset(tmp_path / "x.nc")]
+    for name in KNOWN:
+        assert found[name].dtype == STORED[name]
+        # 1/2 and 1 are numbers of all floats; integers are cut off.
+        is_float = "float" in name or "complex" in name
+        half = 0.5 if is_float else int(name == "bool")
+        for dataset in (found, *exported):
+            np.testing.assert_array_equal(dataset[name].sel(K=0.5), half)
+            np.testing.assert_array_equal(dataset[name].sel(K=1), 1)
+
+
+@pytest.mark.parametrize(
+    ("result", "words"),
+    [
+        (None, "'x' is None"),
+        ("fast", "'x' is 'fast'"),
+        (np.str_("fast"), "'x' is <U"),
+        ({"y": 1}, "'x' is dict"),
+        (np.datetime64("2020-01-01"), "'x' is datetime64"),
+        (2**70, "'x' = 1180591620717411303424, beyond"),
+        (jax.random.key(0), "'x' has dtype key"),
+        (jax.random.PRNGKey(0), r"'x' has shape \(2,\)"),
+        (np.zeros((), jax.dtypes.float0), "'x' has dtype .*float0"),
+    ],
+)
+def test_results_that_are_no_numbers_are_refused(result, words):
+    for trial in (lambda key, cell: {"x": result}, Returns({"x": result})):
+        with pytest.raises(ValueError, match=words):
+            sweep.run(trial, {"K": [1]}, num_trials=1)
+
+
+@pytest.mark.parametrize(
+    ("results", "words"),
+    [(None, "None"), (1.5, "1.5"), ([("x", 1)], "list"), ({1: 1.0}, "by strings; got 1")],
+)
+def test_results_without_names_are_refused(results, words):
+    for trial in (lambda key, cell: results, Returns(results)):
+        with pytest.raises(ValueError, match=words):
+            sweep.run(trial, {"K": [1]}, num_trials=1)
+
+
+def test_a_dataset_that_files_cannot_hold_is_refused(tmp_path):
+    dataset = xarray.Dataset({"x": ("t", np.asarray(jnp.ones(3, jnp.bfloat16)))})
+    with pytest.raises(TypeError, match="x has dtype bfloat16"):
+        sweep.save(dataset, tmp_path)
 
 
 HOISTED = """

@@ -82,7 +82,8 @@ def run(
     results agree up to rounding.
 
     Args:
-        trial: pure function (key, :class:`jaxht.sweep.Cell`) -> dict of scalars; or a trial in
+        trial: pure function (key, :class:`jaxht.sweep.Cell`) -> dict of scalars, numbers or booleans
+            (bfloat16 and other floats that NumPy lacks are stored as float32); or a trial in
             steps (:class:`jaxht.sweep.Run`), such as a run of a solver,
             :class:`jaxht.sweep.Recovery`, whose lane is filled again when it ends.
         axes: name -> values: numbers, or strings for choices such as the solver.

@@ -22,7 +22,7 @@ from jax.custom_batching import custom_vmap
 
 from jaxht._typing import Array, Leaf
 from jaxht.sweep.grid import GridCell, Indices, stable_hash
-from jaxht.sweep.trials import Cell, Run
+from jaxht.sweep.trials import Cell, Run, to_scalars
 
 # A chunk ends when a lane does, but not before MIN_STEPS unless half of the lanes end, since a
 # chunk costs the host as much as a few steps; and it ends after MAX_STEPS at most, since progress
@@ -321,12 +321,7 @@ class Program:
 
     def _finish_lane(self, row: list[Array], lane: tuple[list[Array], Any]) -> dict[str, Array]:
         own, carry = lane
-        finished = self._run.finish(self._join_case(row, own), carry)
-        results = {name: jnp.asarray(value) for name, value in finished.items()}
-        for name, value in results.items():
-            if value.ndim:
-                raise ValueError(f"a trial must return scalars; {name!r} has shape {value.shape}")
-        return results
+        return to_scalars(self._run.finish(self._join_case(row, own), carry))
 
 
 # Calls of functions of Python, in the text of a program.

@@ -334,7 +334,7 @@ def _to_dataset(
 
 def make_blanks(shape: int | tuple[int, ...], dtype: Any) -> NDArray[Any]:
     """What stands for results that are not there: NaN, 0 or False."""
-    return np.full(shape, np.nan if np.dtype(dtype).kind == "f" else 0, dtype)
+    return np.full(shape, np.nan if np.dtype(dtype).kind in "fc" else 0, dtype)
 
 
 def record_path(coordinates: Mapping[str, Value]) -> Path:
@@ -398,6 +398,8 @@ def save(dataset: "xarray.Dataset", path: str | os.PathLike[str], fingerprint: s
             if not all(isinstance(value, str) for value in values.ravel()):
                 raise TypeError(f"{name} must hold numbers or strings")
             values = values.astype(str)
+        if values.dtype.isbuiltin == 2:  # of a package, such as bfloat16
+            raise TypeError(f"{name} has dtype {values.dtype}, which files cannot hold")
         arrays[str(name)] = values
     file = Path(path) / DATASET
     _storage.write_record(file, fingerprint, arrays, dataset.to_dict(data=False))

@@ -4,8 +4,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
+import jax
 import jax.numpy as jnp
+import numpy as np
 
+from jaxht._repr import describe
 from jaxht._typing import Array, Numeric, PRNGKey
 
 __all__ = ["Cell", "Run", "Trial"]
@@ -89,15 +92,55 @@ class Run(Protocol):
 Trial = Callable[[PRNGKey, Cell], Mapping[str, Numeric]]
 
 
+def to_scalars(results: Any) -> dict[str, Array]:
+    """What a trial returns as scalars of dtypes that files can hold; ValueError for all else."""
+    if not isinstance(results, Mapping):
+        raise ValueError(f"a trial must return a dict of scalars; got {describe(results)}")
+    for name in results:
+        if not isinstance(name, str):
+            raise ValueError(f"a trial must name its results by strings; got {name!r}")
+    return {name: _to_scalar(name, value) for name, value in results.items()}
+
+
+def _to_scalar(name: str, value: Any) -> Array:
+    try:
+        number = jnp.asarray(value)
+    except OverflowError as error:
+        raise ValueError(
+            f"a trial returns {name!r} = {describe(value)}, beyond JAX's integers: return a float"
+        ) from error
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"a trial must return numbers and booleans; {name!r} is {describe(value)}"
+        ) from error
+    if jnp.issubdtype(number.dtype, jax.dtypes.prng_key) or number.dtype == jax.dtypes.float0:
+        raise ValueError(
+            f"a trial must return numbers and booleans; {name!r} has dtype {number.dtype}"
+        )
+    if number.ndim:
+        raise ValueError(f"a trial must return scalars; {name!r} has shape {number.shape}")
+    return number.astype(_storable(number.dtype))
+
+
+def _storable(dtype: Any) -> Any:
+    """The dtype of NumPy's own that holds all numbers of a dtype: others, such as bfloat16, are
+    unknown to formats of files."""
+    if dtype.isbuiltin == 1:
+        return dtype
+    if jnp.issubdtype(dtype, jnp.floating):
+        return np.dtype(np.float32)
+    return np.dtype(np.int8 if jnp.issubdtype(dtype, jnp.signedinteger) else np.uint8)
+
+
 @dataclass(frozen=True, eq=False)
 class FunctionRun:
     """A function (key, cell) -> results as a :class:`Run` without steps."""
 
     trial: Trial
 
-    def draw(self, key: PRNGKey, cell: Cell) -> dict[str, Numeric]:
+    def draw(self, key: PRNGKey, cell: Cell) -> dict[str, Array]:
         """The results."""
-        return dict(self.trial(key, cell))
+        return to_scalars(self.trial(key, cell))
 
     def start(self, case: Any) -> None:
         """Nothing."""
@@ -109,6 +152,6 @@ class FunctionRun:
     def advance(self, case: Any, carry: None) -> None:
         """Nothing."""
 
-    def finish(self, case: dict[str, Numeric], carry: None) -> dict[str, Numeric]:
+    def finish(self, case: dict[str, Array], carry: None) -> dict[str, Array]:
         """The results."""
         return case
