@@ -944,6 +944,34 @@ def test_ctrl_c_twice_ends_a_process_that_hangs():
     [
         ({"axes": {"K": []}}, "K"),
         ({"axes": {"K": [1, 1.0]}}, "distinct"),
+        ({"axes": {"K": [1, None]}}, "axis 'K' must hold numbers or strings; got None"),
+        ({"axes": {"K": [(1, 2), (3, 4)]}}, r"axis 'K' must hold .*; got \(1, 2\)"),
+        ({"axes": {"K": [[1, 2]]}}, r"axis 'K' must hold .*; got \[1, 2\]"),
+        ({"axes": {"K": [np.arange(2)]}}, r"axis 'K' must hold .*; got int64\[2\]"),
+        ({"axes": {"K": [1j]}}, "axis 'K' must hold .*; got complex"),
+        ({"axes": {"K": [HTP()]}}, "axis 'K' must hold .*; got HTP"),
+        ({"axes": {"K": [1, float("nan")]}}, "axis 'K' holds NaN"),
+        ({"axes": {"K": np.array([np.nan], np.float32)}}, "axis 'K' holds NaN"),
+        ({"axes": {"K": ["auto", 1]}}, "axis 'K' .* not both"),
+        ({"axes": {"K": "HTP"}}, "axis 'K' must be a sequence.* 'HTP'"),
+        ({"axes": {"K": 3}}, "axis 'K' must be a sequence.* 3"),
+        ({"axes": {1: [3]}}, "axes must be named by strings; got 1"),
+        ({"axes": {"done": [3]}}, "no axis may be named 'done'"),
+        ({"axes": {"K": [16777217, 0.5]}}, "16777217 .* rounds it to 16777216"),
+        ({"axes": {"K": [1, 2**31]}}, "2147483648, beyond the int32"),
+        ({"axes": {"K": [-(2**31) - 1]}}, "-2147483649, beyond the int32"),
+        ({"axes": {"K": [2**63]}, "static": ["K"]}, "beyond the integers of 64 bits"),
+        ({"axes": {"K": [0.5, 1e39]}}, "1e.39, which is inf in float32"),
+        ({"axes": {"K": [0.5, 1e-60]}}, "1e-60, which is 0.0 in float32"),
+        ({"static": "K"}, "static must hold names"),
+        ({"round_up": {"K": 0}}, "round_up needs"),
+        ({"axes": {"K": [0.5]}, "round_up": {"K": 2}}, "round_up needs"),
+        ({"axes": {"K": ["a"]}, "round_up": {"K": 2}}, "round_up needs"),
+        ({"seed": -1}, "seed must"),
+        ({"seed": 2**32}, "seed must"),
+        ({"seed": 0.5}, "seed must"),
+        ({"num_trials": 2.5}, "num_trials must"),
+        ({"num_trials": 2**31}, "num_trials must"),
         ({"static": ["n"]}, "static"),
         ({"problem": ["n"]}, "problem"),
         ({"shared": ["n"]}, "shared"),
@@ -964,6 +992,43 @@ def test_ctrl_c_twice_ends_a_process_that_hangs():
 def test_invalid_arguments_are_refused(options, words):
     with pytest.raises(ValueError, match=words):
         sweep.run(**{"trial": bits, "axes": {"K": [1, 2]}, "num_trials": 2, **options})
+
+
+@pytest.mark.parametrize(
+    ("values", "options"),
+    [
+        ([2**31 - 1, -(2**31), 16777217], {}),
+        ([2**40, 2**62 + 1], {"static": ["K"]}),
+        ([16777216, 0.5], {}),
+        ([1e10, 2e30], {}),
+        ([1, 2.0**60], {}),
+        ([float("inf"), -1.5], {}),
+        ([-0.0, 0.5], {}),
+        ([False, True], {}),
+        (np.array([0.1, 3], np.float32), {}),
+        (np.array([2**32 - 1], np.uint64), {"static": ["K"]}),
+        (jnp.arange(3), {}),
+        ([jnp.float32(0.5), np.int8(3)], {}),
+    ],
+)
+def test_the_values_of_an_axis_stay_exact(values, options, tmp_path):
+    """The trial computes with them, the dataset is labelled by them, and the store returns both."""
+
+    def trial(key, cell):
+        return {"low": cell["K"] % 1024}
+
+    with x64(False):
+        for num_trials in (1, 2):
+            found = sweep.run(
+                trial, {"K": values}, num_trials=num_trials, store=tmp_path, workers=1, **options
+            )
+    assert sweep.load(tmp_path).identical(found)
+    numbers = [np.asarray(value).item() for value in values]
+    assert found.K.values.tolist() == numbers
+    for number, low in zip(numbers, found.low.values[:, 1], strict=True):
+        exact = number if isinstance(number, int) else np.float32(number).item()
+        if np.isfinite(number):
+            assert low == pytest.approx(exact % 1024, rel=1e-6)
 
 
 def test_missing_xarray(monkeypatch):

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxht.sweep._provenance import describe_environment
-from jaxht.sweep.grid import CellTrials, Grid, GridCell
+from jaxht.sweep.grid import RESERVED, CellTrials, Grid, GridCell
 from jaxht.sweep.program import Pool, Program
 from jaxht.sweep.trials import FunctionRun, Run
 
@@ -195,9 +195,6 @@ class OnceCache(Generic[T]):
 # once the cells of its program are done.
 MAX_POOLS = 64
 MAX_PROGRAMS = 2048
-
-# Names that a trial must not return: the Dataset of a sweep uses them.
-RESERVED = {"trial", "num_trials", "done", "timed_out_after"}
 
 
 # JAX keeps what it has traced of a function for as long as that is the same object, whatever its

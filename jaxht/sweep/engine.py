@@ -86,11 +86,13 @@ def run(
             (bfloat16 and other floats that NumPy lacks are stored as float32); or a trial in
             steps (:class:`jaxht.sweep.Run`), such as a run of a solver,
             :class:`jaxht.sweep.Recovery`, whose lane is filled again when it ends.
-        axes: name -> values: numbers, or strings for choices such as the solver.
+        axes: name -> values: numbers, or strings for choices such as the solver. An integer beside
+            other numbers must be one of JAX's default float.
         num_trials: of each cell.
         seed: of the root key.
-        static: axes that choose shapes, such as n; strings are static anyway, all others are traced
-            (int32 if all values are integers, else JAX's default float). One compile for each
+        static: axes that choose shapes, such as n, or whose integers exceed int32; strings are
+            static anyway, all others are traced (int32 if all values are integers, else JAX's
+            default float). One compile for each
             combination of static coordinates.
         round_up: name -> step, for axes of integers whose trial pads: ``{"n": 64}`` makes n traced
             and ``cell.bounds["n"]`` the static n rounded up to a multiple of 64, with one compile
@@ -181,8 +183,14 @@ def run(
         "max_lanes": max_lanes,
         "memory": memory,
     }.items():
-        if number is not None and number < 1:
-            raise ValueError(f"{name} must be at least 1; got {number}")
+        if number is None:
+            continue
+        if not isinstance(number, int | np.integer) or number < 1:
+            raise ValueError(f"{name} must be an integer of at least 1; got {number}")
+    if num_trials >= 2**31:
+        raise ValueError(f"num_trials must be below 2^31; got {num_trials}")
+    if not isinstance(seed, int | np.integer) or not 0 <= seed < 2**32:
+        raise ValueError(f"seed must be an integer in [0, 2^32); got {seed}")
     if trial_timeout is not None and not trial_timeout > 0:
         raise ValueError(f"trial_timeout must be positive, or None; got {trial_timeout}")
     grid = Grid(

@@ -2,19 +2,29 @@
 
 import itertools
 import json
+import math
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
+
+from jaxht._repr import MAX_LENGTH, describe
 
 __all__ = ["stable_hash"]
 
 Value = int | float | str
 Indices = NDArray[np.int32]  # of trials, or of cells
 Results = Mapping[str, NDArray[Any]]  # of some trials, by name
+
+# Names that neither an axis nor a result may have: the Dataset of a sweep uses them.
+RESERVED = {"trial", "num_trials", "done", "timed_out_after"}
+
+# Up to it float64 holds all integers.
+MAX_EXACT = 2**53
 
 
 @dataclass(frozen=True)
@@ -72,14 +82,17 @@ class Grid:
         where: Callable[[Mapping[str, Any]], bool] | None = None,
         known: Mapping[str, Sequence[Value]] | None = None,
     ) -> None:
-        self.axes = {name: [_to_python(value) for value in values] for name, values in axes.items()}
+        given = {name: _read_axis(name, values) for name, values in axes.items()}
+        self.axes = {name: list(map(_to_coordinate, values)) for name, values in given.items()}
         self.round_up = dict(round_up or {})
         numbers = [name for name, values in self.axes.items() if not _has_strings(values)]
         self.static = [name for name in self.axes if name in static or name not in numbers]
         self.problem = numbers if problem is None else list(problem)
         self.shared = self.problem if shared is None else list(shared)
-        if "trial" in self.axes:
-            raise ValueError("no axis may be named 'trial': results have one of that name")
+        if taken := RESERVED.intersection(self.axes):
+            raise ValueError(
+                f"no axis may be named {min(taken)!r}: the dataset of results has one of that name"
+            )
         for name, values in self.axes.items():
             if not values or len(set(values)) < len(values):
                 raise ValueError(
@@ -92,6 +105,8 @@ class Grid:
             "shared": self.shared,
         }
         for option, names in named.items():
+            if isinstance(names, str):
+                raise ValueError(f"{option} must hold names of axes; got the string {names!r}")
             if unknown := set(names) - set(self.axes):
                 raise ValueError(
                     f"{option} names {sorted(unknown)}, which are not among the axes "
@@ -107,7 +122,16 @@ class Grid:
         for name, values in self.axes.items():
             if name not in self.static:
                 all_values = [*values, *known.get(name, ())]
-                self.integer[name] = all(isinstance(value, int) for value in all_values)
+                self.integer[name] = all(map(_fits_int32, all_values))
+                if not self.integer[name]:
+                    _check_floats(name, given[name], all_values)
+        for name, step in self.round_up.items():
+            numbers = [step, *self.axes[name]]
+            if step < 1 or not all(isinstance(number, int) for number in numbers):
+                raise ValueError(
+                    f"round_up needs integers, and steps of at least 1; got {step} for axis "
+                    f"{name!r} with {self.axes[name]}"
+                )
         self.cells = []
         for index, point in enumerate(itertools.product(*self.axes.values())):
             coordinates = dict(zip(self.axes, point, strict=True))
@@ -163,8 +187,67 @@ def _has_strings(values: Sequence[Value]) -> bool:
     return any(isinstance(value, str) for value in values)
 
 
-def _to_python(value: Any) -> Value:
-    """A Python number or string, with 4.0 as 4: equal coordinates hash alike, wherever they come
-    from."""
-    value = value.item() if isinstance(value, np.generic) else value
-    return int(value) if isinstance(value, float) and value.is_integer() else value
+def _read_axis(name: str, values: Sequence[Any]) -> list[Value]:
+    """The values of an axis as Python numbers or strings, or ValueError for what is neither."""
+    if not isinstance(name, str):
+        raise ValueError(f"axes must be named by strings; got {name!r}")
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise ValueError(f"axis {name!r} must be a sequence of values; got {describe(values)}")
+    given = [_to_python(name, value) for value in values]
+    if _has_strings(given) and not all(isinstance(value, str) for value in given):
+        raise ValueError(f"axis {name!r} must hold numbers or strings, not both; got {given}")
+    return given
+
+
+def _to_python(axis: str, value: Any) -> Value:
+    """A scalar of Python, or of an array package, as a Python number or string."""
+    if hasattr(value, "item") and np.ndim(value) == 0:
+        value = value.item()
+    if not isinstance(value, int | float | str):
+        raise ValueError(
+            f"axis {axis!r} must hold numbers or strings; got {_shorten(value)}: name it by a "
+            "string, which the trial looks up"
+        )
+    if isinstance(value, float) and math.isnan(value):
+        raise ValueError(f"axis {axis!r} holds NaN, which equals no coordinate")
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise ValueError(f"axis {axis!r} holds {value}, beyond the integers of 64 bits")
+    return value
+
+
+def _shorten(value: Any) -> str:
+    text = repr(value) if isinstance(value, tuple | list) else describe(value)
+    return text if len(text) <= MAX_LENGTH else describe(value)
+
+
+def _to_coordinate(value: Value) -> Value:
+    """4.0 as 4: equal coordinates hash alike, wherever they come from."""
+    is_exact = isinstance(value, float) and abs(value) <= MAX_EXACT
+    return int(value) if is_exact and value.is_integer() else value
+
+
+def _fits_int32(value: Value) -> bool:
+    return isinstance(value, int) and -(2**31) <= value < 2**31
+
+
+def _check_floats(axis: str, given: Sequence[Value], all_values: Sequence[Value]) -> None:
+    """Raise ValueError where an axis that is traced as floats holds what these round too much."""
+    dtype = jnp.result_type(float)
+    only_integers = all(isinstance(value, int) for value in [*given, *all_values])
+    for value in given:
+        with np.errstate(over="ignore", under="ignore"):
+            rounded = float(np.asarray(value, np.float64).astype(dtype))
+        if only_integers and not _fits_int32(value):
+            raise ValueError(
+                f"axis {axis!r} holds {value}, beyond the int32 in which integers are traced: "
+                "name the axis in static, or give floats"
+            )
+        if isinstance(value, int) and int(rounded) != value:
+            raise ValueError(
+                f"axis {axis!r} holds the integer {value} beside numbers that are none, and is "
+                f"traced in {dtype}, which rounds it to {int(rounded)}: name the axis in static, "
+                "or switch on JAX's 64 bits"
+            )
+        is_lost = math.isinf(rounded) or (rounded == 0) != (value == 0)
+        if is_lost and math.isfinite(value):
+            raise ValueError(f"axis {axis!r} holds {value}, which is {rounded} in {dtype}")
