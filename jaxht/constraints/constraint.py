@@ -46,6 +46,10 @@ class Constraint(Protocol):
     is_graph: ClassVar[bool] = False
     rounding: ClassVar[float] = 1.0
 
+    def with_k(self, k: Numeric) -> Self:
+        """This constraint, prepared, with another k."""
+        return replace(self, k=k)
+
     @property
     def stores_entries(self) -> bool:
         """True, except for some :class:`jaxht.LowRank`."""

@@ -71,7 +71,18 @@ class Sparse(SelectionConstraint):
     def prepare(self, shape: tuple[int, ...]) -> "Sparse":
         """Fill in k_max and the bounds, and check what is known at trace time."""
         k_max = check_sparsity(self.k, self.k_max, math.prod(shape), self.keep, shape)
-        return replace(self, k_max=k_max, bounds=self._bounds(shape))
+        prepared = replace(self, k_max=k_max, bounds=self._bounds(shape))
+        is_known = known_values(self.k) is not None and known_values(self.keep) is not None
+        return prepared if is_known else prepared.with_k(self.k)
+
+    def with_k(self, k: Numeric) -> "Sparse":
+        """This constraint, prepared, with another k; of more coordinates in ``keep`` than that, the
+        first stay."""
+        changed = replace(self, k=k)
+        if self.keep is None:
+            return changed
+        first = k_largest_mask(jnp.ravel(self.keep).astype(jnp.int32), changed.limit)
+        return replace(changed, keep=self.keep & first.reshape(self.keep.shape))
 
     def num_items(self, shape: tuple[int, ...]) -> int:
         """The number of entries."""
@@ -94,11 +105,7 @@ class Sparse(SelectionConstraint):
 
     def support_of(self, x: Array) -> Support:
         """``supp(x)``, and the coordinates of ``keep``."""
-        mask = x != 0
-        if self.keep is not None:  # a traced k may allow only the first coordinates of keep
-            first = k_largest_mask(self.keep.astype(jnp.int32).ravel(), self.limit)
-            mask |= self.keep & first.reshape(x.shape)
-        return self.support(mask)
+        return self.support((x != 0) | self.always_active)
 
     def top_k(self, direction: Array, size: Numeric, size_max: int | None) -> Support:
         """The coordinates of the largest entries of ``direction``, among those that stay within the

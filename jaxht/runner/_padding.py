@@ -44,7 +44,7 @@ def disable_padding() -> Iterator[None]:
 
     Outside of ``jit``, ``solve`` without a solver, ``path`` and ``choose_k`` of forward selection,
     and the estimators round shapes up to one of few sizes, so that the next data set finds a
-    compiled program: columns to 16, 64, 128, 256 or 512, samples to 128, 512, 2048 or 8192, and
+    compiled program: columns to 64, 128, 256 or 512, samples to 512, 2048 or 8192, and
     beyond 2^18 entries both to an eighth of a power of two. Least squares of more samples than
     columns are replaced by those of their QR factorisation, whose program does not depend on n.
     Results agree but for rounding.

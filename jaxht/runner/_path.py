@@ -192,7 +192,8 @@ class Runs(NamedTuple):
 
     def problem_for(self, k: Array) -> Problem:
         """The problem with another k."""
-        constraint = replace(self.problem.constraint, k=k)
+        constraint: Any = self.problem.constraint
+        constraint = constraint.with_k(k)
         stop = self.problem.stop
         if self.own_limit:
             max_steps = self.problem.solver.max_steps(constraint)

@@ -15,8 +15,8 @@ ITEMS_PER_STEP = 4
 
 # Numbers of columns and of samples of small problems, whose programs take seconds to compile and
 # milliseconds to run.
-SMALL_COLUMNS = (16, 64, 128, 256, 512)
-SMALL_SAMPLES = (128, 512, 2048, 8192)
+SMALL_COLUMNS = (64, 128, 256, 512)
+SMALL_SAMPLES = (512, 2048, 8192)
 # Entries of a padded small problem; of larger ones the sizes are eighths of powers of two, which
 # adds 6 % on average.
 MAX_SMALL_ENTRIES = 2**18

@@ -73,7 +73,8 @@ class ReweightedSearch(Search):
             selection, seed = start
             return walk_by_expansions(problem, selection, seed, num_moves)
 
-        return lax.map(walk, (selections, seeds))
+        ends = lax.map(walk, (selections, seeds))
+        return Walk(ends.selection, ends.selection, ends.value, seeds, ends.num_refits)
 
 
 class _Descent(NamedTuple):
@@ -115,7 +116,7 @@ def most_moves(problem: Subproblem) -> Array:
 
 def walk_by_expansions(
     problem: Subproblem, start: RefittedSelection, seed: Array, num_moves: Numeric
-) -> Walk:
+) -> _Descent:
     """Descend by searches on expansions of f, with ``num_moves`` refits at most.
 
     Cost: a refit takes two products with each of k_max + block_size columns, or n d^2 where d is at
@@ -172,5 +173,4 @@ def walk_by_expansions(
         return lax.while_loop(fails, attempt, begin).descent
 
     begin = _Descent(start, value_or_inf(problem, start.fit), jnp.zeros((), jnp.int32))
-    end = lax.while_loop(lambda descent: descent.goes_on(num_moves), expand_and_search, begin)
-    return Walk(end.selection, end.selection, end.value, seed, end.num_refits)
+    return lax.while_loop(lambda descent: descent.goes_on(num_moves), expand_and_search, begin)
