@@ -5,6 +5,7 @@ import contextlib
 import gc
 import io
 import os
+import pickle
 import re
 import signal
 import subprocess
@@ -811,6 +812,53 @@ def test_an_error_in_a_worker_ends_the_sweep(tmp_path):
         sweep.run(bits, axes, num_trials=4, max_lanes=4, store=tmp_path),
         sweep.run(bits, axes, num_trials=4, max_lanes=4),
     )
+
+
+def raise_for_three(number):
+    if number == 3:
+        raise KeyError("three")
+    return number
+
+
+def raise_while_traced(key, cell):
+    if cell["n"] == 3:
+        raise KeyError("three")
+    return {"x": cell["K"]}
+
+
+def raise_on_the_host(key, cell):
+    shape = jax.ShapeDtypeStruct((), jnp.int32)
+    return {"x": jax.pure_callback(raise_for_three, shape, cell["K"])}
+
+
+class RaiseInSteps(Countdown):
+    def advance(self, case, carry):
+        raise KeyError("three")
+
+
+@pytest.mark.parametrize(
+    ("trial", "axes", "options", "words"),
+    [
+        (raise_while_traced, {"n": [1, 3], "K": [1]}, {"static": ["n"]}, 'the cells with {"n": 3}'),
+        (raise_while_traced, {"n": [3], "K": [1]}, {"static": ["n", "K"]}, '{"K": 1, "n": 3}'),
+        (raise_on_the_host, {"K": [1, 3]}, {"max_lanes": 1}, "of {'K': 3};"),
+        (raise_on_the_host, {"K": [1, 3]}, {}, "{'K': 3}"),
+        (RaiseInSteps(), {"length": [1, 2]}, {}, "for all cells"),
+    ],
+)
+def test_an_error_of_a_trial_names_its_cell(trial, axes, options, words):
+    with pytest.raises(Exception, match="three") as caught:
+        sweep.run(trial, axes, num_trials=2, workers=1, **options)
+    [note] = caught.value.__notes__[-1:]
+    assert words in note
+
+
+def test_an_error_in_a_task_names_its_cell():
+    with ThreadPoolExecutor(1) as executor, pytest.raises(Exception, match="three") as caught:
+        sweep.run(raise_on_the_host, {"K": [3]}, num_trials=2, executor=executor, num_tasks=1)
+    # As it comes from another process.
+    error = pickle.loads(pickle.dumps(caught.value))
+    assert "{'K': 3}" in error.__notes__[-1]
 
 
 # ---- trials that do not come back ----------------------------------------------------------------

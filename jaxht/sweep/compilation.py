@@ -7,7 +7,7 @@ import os
 import threading
 import uuid
 from collections import Counter
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
@@ -252,7 +252,7 @@ class ProgramCache:
         key, dtypes = self._describe_program(sweep, cell)
 
         def trace_program() -> Program:
-            with _tracing_anew(self._id):
+            with self._tracing(cell):
                 return Program(self._run, cell, dtypes, sweep.grid.shared)
 
         return self.programs.get(key, trace_program)
@@ -273,7 +273,7 @@ class ProgramCache:
         shape = limits.choose_shape(not sweep.grid.shared, program.row_bytes, program.lane_bytes)
 
         def compile_pool() -> Pool:
-            with _tracing_anew(self._id):
+            with self._tracing(cell):
                 pool = program.compile(*shape)
                 while pool.memory > limits.memory and pool.rows * pool.lanes > 1:
                     rows = max(1, pool.rows // 2)
@@ -282,7 +282,7 @@ class ProgramCache:
             return pool
 
         key, _ = self._describe_program(sweep, cell)
-        with _tracing_anew(self._id):
+        with self._tracing(cell):
             key = key, program.reuse_key, shape, limits.memory, device
         return program, self.pools.get(key, compile_pool)
 
@@ -298,11 +298,23 @@ class ProgramCache:
 
     def fingerprint(self, sweep: Sweep) -> dict[str, str]:
         """Hash what each program computes, by name."""
-        with _tracing_anew(self._id):
-            return {
-                cell.program_name: self.get_program(sweep, cell).fingerprint
-                for cell in _list_programs(sweep)
-            }
+        found = {}
+        for cell in _list_programs(sweep):
+            program = self.get_program(sweep, cell)
+            with self._tracing(cell):
+                found[cell.program_name] = program.fingerprint
+        return found
+
+    @contextlib.contextmanager
+    def _tracing(self, cell: GridCell) -> Iterator[None]:
+        """A context in which the trial is traced for the program of a cell: anew, and an error names
+        the cells."""
+        try:
+            with _tracing_anew(self._id):
+                yield
+        except Exception as error:
+            error.add_note(f"in the trial of a sweep, traced for {_describe_cells(cell)}")
+            raise
 
     def serves(self, sweep: Sweep) -> bool:
         """Whether this is the cache of the sweep."""
@@ -316,6 +328,13 @@ class ProgramCache:
 
 def _trial_of(run: Run) -> Any:
     return run.trial if isinstance(run, FunctionRun) else run
+
+
+def _describe_cells(cell: GridCell) -> str:
+    """The cells for which a program is traced, in words: those that agree on all that is static."""
+    if not cell.static and not cell.bounds:
+        return "all cells"
+    return f"the cells with {cell.program_name}"
 
 
 def _list_programs(sweep: Sweep) -> list[GridCell]:

@@ -144,6 +144,7 @@ def run(
             cells.
         StoreError: for a store that holds another sweep, also where only the trial has changed (its
             code, tolerances, metrics or data), or that cannot be written.
+        Exception: what a trial raises, with a note that names its cells.
         ImportError: without the extra ``jax-hard-thresholding[sweep]``.
 
     Cost: one compile for each combination of static coordinates, and little more than the steps of

@@ -213,6 +213,15 @@ class Queue:
             self._calls[threading.get_ident()] = call
         try:
             yield call
+        except Exception as error:
+            running = set().union(*(row.list_cells() for row in rows))
+            with self._lock:
+                entries = [self._cells[index] for index in sorted(running & self._cells.keys())]
+            error.add_note(
+                f"in the trials of a sweep that ran together, of {_name_cells(entries)}; with "
+                "max_lanes=1 and workers=1 each runs alone"
+            )
+            raise
         finally:
             with self._lock:
                 del self._calls[threading.get_ident()]
@@ -236,12 +245,10 @@ class Queue:
         for entry in entries:
             self._on_cell(entry.cell, entry.trials, entry.results)
         if overdue:
-            cells = [str(dict(entry.cell.coordinates)) for entry in entries]
-            more = f" and {len(cells) - 3} more" if len(cells) > 3 else ""
             raise TrialTimeout(
                 "a call of the device has not come back within "
                 f"trial_timeout={self.trial_timeout:g} s. It holds trials of "
-                f"{', '.join(cells[:3])}{more}: what is missing of these cells is recorded as "
+                f"{_name_cells(entries)}: what is missing of these cells is recorded as "
                 "timed out. The call ends with this process; what was stored is safe, and a new "
                 "process goes on with the other cells."
             )
@@ -261,6 +268,13 @@ class Queue:
                 entry.set(name, left, make_blanks(len(left), dtype))
             entry.set(TIMED_OUT_AFTER, left, np.full(len(left), self.trial_timeout))
         return entries
+
+
+def _name_cells(entries: Sequence[_CellProgress]) -> str:
+    """The first of some cells by their coordinates, and how many more there are."""
+    cells = [str(dict(entry.cell.coordinates)) for entry in entries]
+    more = f" and {len(cells) - 3} more" if len(cells) > 3 else ""
+    return ", ".join(cells[:3]) + more
 
 
 class _Row:
