@@ -19,6 +19,7 @@ __all__ = [
     "check_kind",
     "check_scalar",
     "check_scalars",
+    "host_array",
     "known_values",
     "no_array",
     "warn_of_rounding",
@@ -81,6 +82,14 @@ def check_array(name: str, value: Any, expected: str = "an array") -> None:
     converted."""
     if not isinstance(value, np.ndarray | np.generic | jax.Array | jax.ShapeDtypeStruct):
         raise no_array(name, value, expected)
+
+
+def host_array(name: str, value: Any) -> np.ndarray:
+    """The value as an array of NumPy; ValueError for nested lists of different lengths."""
+    try:
+        return np.asarray(value)
+    except ValueError as error:
+        raise ValueError(f"{name} must be an array; got lists of different lengths") from error
 
 
 def no_array(name: str, value: Any, expected: str) -> ValueError:

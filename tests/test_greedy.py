@@ -588,9 +588,21 @@ def test_a_path_both_ways_is_one_program():
     )
 
 
+@pytest.mark.parametrize("solver", [OMP, OLS, jaxht.FoBa, jaxht.LocalSearch, jaxht.HTP])
+def test_a_path_of_no_coordinates(solver):
+    """k = 0, alone and before others: zero, whose value is that of f."""
+    f = path_problem()
+    for ks in ([0], [0, 1]):
+        path = jaxht.path(f, Sparse(), solver(), ks=ks)
+        assert not path.x[0].any() and not path.support.mask[0].any()
+        zero = np.zeros(f.shape)
+        np.testing.assert_allclose(path.value[0], f.value(zero, f.predict(zero)), rtol=1e-6)
+
+
 @pytest.mark.parametrize(
     ("ks", "says"),
     [
+        ([[1, 2], [3]], "ks must be an array; got lists of different lengths"),
         ([3, 2], "rise strictly"),
         ([2, 2], "rise strictly"),
         ([-1, 2], "got -1"),

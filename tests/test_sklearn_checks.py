@@ -88,6 +88,28 @@ WRONG = {
         targets,
     ),
     "groups": ("groups must have one label", L0Regressor(k=1, groups=[0, 1]), targets),
+    "ragged groups": ("groups .* different", L0Regressor(k=1, groups=[[0, 1], [2]]), targets),
+    "missing groups": (
+        "a label for each feature; got None at 1",
+        L0Regressor(k=1, groups=[0, None, 0, 1, 1, 1]),
+        targets,
+    ),
+    "groups of NaN": (
+        "a label for each feature; got nan at 5",
+        L0Regressor(k=1, groups=[0, 0, 0, 1, 1, np.nan]),
+        targets,
+    ),
+    "ragged always": ("always .* different", L0Regressor(k=1, always=[[0, 1], [2]]), targets),
+    "ragged bounds": (
+        "bounds .* different",
+        L0Regressor(k=1, bounds=([[0], [0, 0]], None)),
+        targets,
+    ),
+    "bounds of some": (
+        r"bounds must .* \(6,\); got shape \(2,\)",
+        L0Regressor(k=1, bounds=(None, [1, 1])),
+        targets,
+    ),
     "groups of entries": (
         "groups must be None",
         L0MultiTaskRegressor(k=1, sparsity="entries", groups=range(6)),

@@ -32,6 +32,7 @@ from jaxht.sklearn import (
     ReducedRankRegressor,
     SelectionDisplay,
 )
+from jaxht.sklearn._data import number_groups
 from tests.estimators import (
     ALL,
     OMP,
@@ -123,6 +124,14 @@ def test_class_weights_are_weights_of_samples():
         X, y, sample_weight=[inverse[label] for label in y]
     )
     np.testing.assert_allclose(balanced.coef_, by_sample.coef_, rtol=1e-6)
+
+
+def test_labels_of_groups_may_differ_in_type():
+    """1 and "1" are two labels, of which an array makes one."""
+    mixed = number_groups([1, "1", 2, "a", 1, "a"], 6)
+    assert mixed.tolist() == [0, 1, 2, 3, 0, 3]
+    assert number_groups(["b", "a", "b"], 3).tolist() == [1, 0, 1]
+    assert number_groups((7, 3, 7), 3).tolist() == [1, 0, 1]
 
 
 def test_groups_enter_together():

@@ -675,6 +675,7 @@ WRONG = {
     "rtol is negative": (r"Stop.rtol must be at least 0", wrong(stop=Stop(rtol=-1e-3))),
     "rtol is a vector": (r"Stop.rtol must be a scalar.*vmap", wrong(stop=Stop(rtol=np.ones(2)))),
     "x0 is too short": (r"x0 must have shape \(8,\).*\(3,\)", wrong(x0=np.ones(3))),
+    "x0 is ragged": ("x0 must be an array; got lists of", wrong(x0=[[1.0], [1.0, 2.0]])),
     "key is missing": (r"key must be given: SVRGHT", wrong(solver=SVRGHT(0.1))),
 }
 

@@ -9,7 +9,7 @@ import numpy as np
 from jax import lax
 from optax.tree_utils import tree_where
 
-from jaxht._checks import check_kind, known_values
+from jaxht._checks import check_kind, host_array, known_values
 from jaxht._dataclass import as_dtype, replace
 from jaxht._typing import Array, Numeric, PRNGKey
 from jaxht.constraints import Constraint
@@ -144,6 +144,8 @@ def prepare_path(
 
 def check_ks(ks: Any) -> Any:
     """Return ks as int32; raise ValueError unless they are integers that rise strictly."""
+    if isinstance(ks, list | tuple):
+        ks = host_array("ks", ks)
     known = known_values(ks)
     if known is not None:
         ks = known

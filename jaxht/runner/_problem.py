@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxht._checks import check_kind, check_scalars
+from jaxht._checks import check_kind, check_scalars, host_array
 from jaxht._dataclass import cast_numbers, pytree, replace
 from jaxht._repr import describe
 from jaxht._typing import PRNGKey
@@ -141,6 +141,8 @@ def _check_start(x0: Any, objective: Objective) -> Start:
         return _check_dense(x0, objective)
     if isinstance(x0, Result):
         x0 = x0.x
+    if isinstance(x0, list):
+        x0 = host_array("x0", x0)
     x0 = cast_variable(x0, objective.dtype)
     if x0.dtype == jnp.bool_:
         x0 = x0.astype(objective.dtype)

@@ -11,6 +11,7 @@ from sklearn.model_selection import check_cv
 from sklearn.utils import check_array, check_consistent_length, check_random_state
 
 import jaxht
+from jaxht._checks import host_array
 from jaxht._rounding import round_up
 from jaxht.designs import Dense, Design
 
@@ -47,9 +48,10 @@ def check_offset(offset: Any, pred: Any, outputs: tuple[int, ...]) -> Any:
     if offset is None:
         return None
     shape = (pred.shape[0], *outputs)
-    if np.shape(offset) != shape:
+    found = host_array("offset", offset).shape if isinstance(offset, list) else np.shape(offset)
+    if found != shape:
         raise ValueError(
-            f"offset must have shape {shape}, a number for each prediction; got {np.shape(offset)}"
+            f"offset must have shape {shape}, a number for each prediction; got {found}"
         )
     return check_array(offset, ensure_2d=False, dtype=pred.dtype, input_name="offset")
 
@@ -66,7 +68,7 @@ def mark_features(which: Any, names: Any, d: int) -> NumpyArray:
     mask = np.zeros(d, bool)
     if which is None:
         return mask
-    chosen = np.atleast_1d(np.asarray(which))
+    chosen = np.atleast_1d(host_array("always", which))
     if chosen.dtype == np.bool_:
         if chosen.shape != (d,):
             raise ValueError(
@@ -97,11 +99,20 @@ def number_groups(groups: Any, d: int) -> NumpyArray:
     None."""
     if groups is None:
         return np.arange(d, dtype=np.int32)
-    labels = np.asarray(groups)
+    labels = host_array("groups", groups)
     if labels.shape != (d,):
         raise ValueError(
             f"groups must have one label for each feature, ({d},); got shape {labels.shape}"
         )
+    listed = list(groups)
+    for j, label in enumerate(listed):
+        if label is None or label != label:
+            raise ValueError(f"groups must have a label for each feature; got {label} at {j}")
+    are_text = [isinstance(label, str) for label in listed]
+    if any(are_text) and not all(are_text):
+        # They have no order, and an array makes 1 and "1" one label.
+        numbers_of = {label: number for number, label in enumerate(dict.fromkeys(listed))}
+        return np.array([numbers_of[label] for label in listed], np.int32)
     _, numbers_of_groups = np.unique(labels, return_inverse=True)
     return numbers_of_groups.astype(np.int32)
 

@@ -12,6 +12,7 @@ from sklearn.utils.extmath import safe_sparse_dot
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 import jaxht
+from jaxht._checks import host_array
 from jaxht.designs import Centred
 from jaxht.exact import Certificate
 from jaxht.inference import Stability
@@ -356,10 +357,16 @@ class L0Model(LinearEstimator):
         scale = repeat_last(problem.columns.scale, problem.objective.shape[1:])
         lower = np.full(scale.shape, -np.inf)
         upper = np.full(scale.shape, np.inf)
-        if given[0] is not None:
-            lower[:d] = given[0]
-        if given[1] is not None:
-            upper[:d] = given[1]
+        for bound, limit in ((lower, given[0]), (upper, given[1])):
+            if limit is None:
+                continue
+            known = host_array("bounds", limit)
+            shape = bound[:d].shape
+            if known.shape not in ((), shape):
+                raise ValueError(
+                    f"bounds must be numbers, or arrays of shape {shape}; got shape {known.shape}"
+                )
+            bound[:d] = known
         if self.nonnegative:
             lower[:d] = np.maximum(lower[:d], 0)
         return lower * scale, upper * scale

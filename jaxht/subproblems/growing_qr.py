@@ -109,7 +109,9 @@ class GrowingQR(Growth):
             overlaps = f.design.rmatvec(weight_by(f, self.images[i]))
             return remaining - f.normalise(overlaps**2)
 
-        remaining = lax.fori_loop(self.num_counted, self.size, subtract, self.remaining)
+        remaining = self.remaining
+        if self.indices.size:  # else there is no direction to index
+            remaining = lax.fori_loop(self.num_counted, self.size, subtract, remaining)
         gains = gains_along(f.gradient(x, pred), remaining, self.curvature)
         return gains, dataclasses.replace(self, remaining=remaining, num_counted=self.size)
 
