@@ -519,6 +519,31 @@ def test_results_of_each_dtype_come_back(tmp_path, kind):
             np.testing.assert_array_equal(dataset[name].sel(K=1), 1)
 
 
+def test_results_whose_dtype_depends_on_the_program_keep_their_values(tmp_path):
+    """The first cell that is stored decides nothing: 1.5 of the second became 1."""
+    results = {
+        "a": {"x": 2**24 + 1, "y": True, "z": 1},
+        "b": {"x": 1.5, "y": 2, "z": 0.5},
+    }
+    axes = {"solver": ["a", "b", "left out"]}
+    for name in ("there", "back"):
+        found = sweep.run(
+            lambda key, cell: results[cell["solver"]],
+            axes,
+            num_trials=2,
+            store=tmp_path / name,
+            where=lambda cell: cell["solver"] in results,
+            attrs={"number": np.float32(0.5)},
+        )
+        assert sweep.load(tmp_path / name).identical(found)
+        for solver, values in results.items():
+            for result, value in values.items():
+                assert (found[result].sel(solver=solver) == value).all()
+        assert np.isnan(found.x.sel(solver="left out")).all()
+        axes = {"solver": axes["solver"][::-1]}
+    assert found.y.dtype == np.int32 and found.attrs["number"] == 0.5
+
+
 @pytest.mark.parametrize(
     ("result", "words"),
     [

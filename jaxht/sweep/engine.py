@@ -2,6 +2,7 @@
 cell by cell."""
 
 import contextlib
+import json
 import os
 import queue as queues
 import tempfile
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 import jax
 import numpy as np
 
+from jaxht._repr import describe
 from jaxht.linalg.full_precision import default_precision
 from jaxht.sweep.compilation import ProgramCache, Sweep, count_workers
 from jaxht.sweep.grid import CellTrials, Grid, GridCell, Value
@@ -174,6 +176,9 @@ def run(
         True
     """
     import_xarray()
+    is_pair = isinstance(shard, tuple | list) and len(shard) == 2
+    if not (is_pair and all(isinstance(number, int) for number in shard)):
+        raise ValueError(f"shard must be a pair of integers (i, m); got {shard}")
     first, every = shard
     if not 0 <= first < every:
         raise ValueError(f"shard must be (i, m) with 0 <= i < m; got {shard}")
@@ -194,6 +199,11 @@ def run(
         raise ValueError(f"seed must be an integer in [0, 2^32); got {seed}")
     if trial_timeout is not None and not trial_timeout > 0:
         raise ValueError(f"trial_timeout must be positive, or None; got {trial_timeout}")
+    if not (isinstance(trial, Run) or callable(trial)):
+        raise ValueError(f"trial must be a function (key, cell), or a Run; got {describe(trial)}")
+    if not isinstance(axes, Mapping):
+        raise ValueError(f"axes must map names to values; got {describe(axes)}")
+    attrs = {name: _to_attribute(name, value) for name, value in (attrs or {}).items()}
     grid = Grid(
         axes, static, round_up, problem, shared, where, {} if store is None else read_axes(store)
     )
@@ -207,7 +217,7 @@ def run(
         programs.check_names(sweep)
         # A temporary folder has nothing to compare with, and lowering takes time.
         fingerprints = {} if store is None else programs.fingerprint(sweep)
-        opened = Store(folder, sweep.describe(fingerprints, attrs or {}), mixed)
+        opened = Store(folder, sweep.describe(fingerprints, attrs), mixed)
         missing = _find_missing(sweep, grid.cells[first::every], opened)
         report = on_progress or (lambda progress: None)
         if executor is None:
@@ -215,6 +225,18 @@ def run(
         else:
             _run_elsewhere(sweep, missing, opened, executor, num_tasks, report)
         return opened.collect(grid, num_trials)
+
+
+def _to_attribute(name: str, value: Any) -> Any:
+    """A value that JSON can hold, or ValueError."""
+    value = value.item() if isinstance(value, np.generic) else value
+    try:
+        json.dumps(value)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"attrs must hold what JSON can; {name!r} is {describe(value)}: give its text"
+        ) from error
+    return value
 
 
 def _find_missing(sweep: Sweep, cells: Sequence[GridCell], store: Store) -> list[CellTrials]:

@@ -126,8 +126,8 @@ class Grid:
                 if not self.integer[name]:
                     _check_floats(name, given[name], all_values)
         for name, step in self.round_up.items():
-            numbers = [step, *self.axes[name]]
-            if step < 1 or not all(isinstance(number, int) for number in numbers):
+            are_integers = all(isinstance(number, int) for number in (step, *self.axes[name]))
+            if step < 1 or not are_integers:
                 raise ValueError(
                     f"round_up needs integers, and steps of at least 1; got {step} for axis "
                     f"{name!r} with {self.axes[name]}"
@@ -222,8 +222,9 @@ def _shorten(value: Any) -> str:
 
 def _to_coordinate(value: Value) -> Value:
     """4.0 as 4: equal coordinates hash alike, wherever they come from."""
-    is_exact = isinstance(value, float) and abs(value) <= MAX_EXACT
-    return int(value) if is_exact and value.is_integer() else value
+    if isinstance(value, float) and value.is_integer() and abs(value) <= MAX_EXACT:
+        return int(value)
+    return value
 
 
 def _fits_int32(value: Value) -> bool:
@@ -249,5 +250,5 @@ def _check_floats(axis: str, given: Sequence[Value], all_values: Sequence[Value]
                 "or switch on JAX's 64 bits"
             )
         is_lost = math.isinf(rounded) or (rounded == 0) != (value == 0)
-        if is_lost and math.isfinite(value):
+        if is_lost and np.isfinite(value):
             raise ValueError(f"axis {axis!r} holds {value}, which is {rounded} in {dtype}")

@@ -306,15 +306,21 @@ def _to_dataset(
     """The first trials of some records as labelled arrays."""
     shape = tuple(map(len, axes.values()))
     positions = {point: index for index, point in enumerate(itertools.product(*axes.values()))}
+    records = list(records)
+    # A result may be an integer in one program, and a float in another, which holds both.
+    dtypes: dict[str, np.dtype[Any]] = {}
+    for record in records:
+        for name, values in record.results.items():
+            dtypes[name] = np.result_type(values.dtype, dtypes.get(name, values.dtype))
     counts = np.zeros(len(positions), int)
-    data: dict[str, NDArray[Any]] = {}
+    data = {
+        name: make_blanks((len(positions), num_trials), dtype) for name, dtype in dtypes.items()
+    }
     for record in records:
         index = positions[tuple(record.coordinates[name] for name in axes)]
         size = min(record.num_trials, num_trials)
         counts[index] = size
         for name, values in record.results.items():
-            if name not in data:
-                data[name] = make_blanks((len(counts), num_trials), values.dtype)
             data[name][index, :size] = values[:size]
     variables = {
         name: ((*axes, "trial"), whole.reshape(*shape, num_trials)) for name, whole in data.items()
