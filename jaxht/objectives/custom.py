@@ -47,7 +47,8 @@ class Custom(Objective):
 
     Args:
         fun: a function of x and args that returns a real scalar, static. Every new function object
-            is compiled anew: define it once, and pass what changes as args.
+            is compiled anew: define it once, and pass what changes as args. Globals that it refers
+            to count as they were when it was first traced, as under ``jax.jit``.
         args: arrays and numbers that are passed to ``fun``, traced; floats are cast to the
             variable's dtype, everything else is passed as it is.
         like: keyword, the shape and dtype of x: a Python int d for a vector, or an array or
