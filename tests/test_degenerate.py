@@ -167,3 +167,22 @@ def test_squares_that_overflow_are_no_fixed_point(name):
     assert np.max(np.abs(result.x)) > 2e19
     on = A[:, np.flatnonzero(result.x)].astype(float)
     assert result.value <= 1.001 * np.linalg.lstsq(on, y.astype(float))[1][0] / 2
+
+
+FROM_STARTS = ["IHT", "NIHT", "HTP", "HTP, backtracking", "CoSaMP", "SubspacePursuit", "OMP", "OLS"]
+
+
+@pytest.mark.parametrize("name", FROM_STARTS)
+def test_a_start_that_is_stationary_on_too_few_items(name):
+    """The gradient is exactly 0 on the support of x0, which has fewer than k items."""
+    with precision("float64"):
+        f = jaxht.LeastSquares(np.eye(D), np.arange(float(D)), mean=False)
+        x0 = np.array([0, 0, 0, 0, 0, 5.0])
+        found = host(quick(jaxht.solve)(f, jaxht.Sparse(2, k_max=2), SOLVERS[name], x0=x0))
+    np.testing.assert_allclose(found.x, [0, 0, 0, 0, 4, 5], atol=1e-6)
+    assert Status(int(found.status)).name in (
+        "CONVERGED",
+        "FINISHED",
+        "NO_PROGRESS",
+        "SUPPORT_STABLE",
+    )

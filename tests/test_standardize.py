@@ -236,3 +236,26 @@ def test_local_search_finds_the_best_features_of_housing_data():
         )
         np.testing.assert_allclose(least, rounded, atol=5e-5)
         np.testing.assert_allclose(run(k, starts), least, rtol=1e-9)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("form", [np.asarray, scipy.sparse.csr_array])
+@pytest.mark.parametrize("constant", [1, 37.3])
+def test_constant_columns_are_never_selected(form, constant, dtype):
+    """Of a column that is constant where weights are positive nothing is left, not even rounding;
+    also where k is the number of columns."""
+    sklearn = pytest.importorskip("jaxht.sklearn")
+    for seed in range(8):
+        rng = np.random.default_rng(seed)
+        X = rng.standard_normal((50, 5)) * (rng.random((50, 5)) < 0.5)
+        y = X @ [1, 0.5, 0, 0, 0.2] + rng.standard_normal(50) + 5
+        weights = rng.random(50)
+        weights[:5] = 0
+        X[5:, 2] = constant
+        for model, target in [(sklearn.L0Regressor, y), (sklearn.L0Classifier, y > 5)]:
+            for k in (4, 5):
+                fit = model(k).fit(form(X.astype(dtype)), target, sample_weight=weights)
+                assert fit.coef_.ravel()[2] == 0
+    scaled = jaxht.standardize(form(X.astype(dtype)), weights=weights.astype(dtype))
+    assert np.all(np.asarray(scaled.design.matvec(np.eye(5, dtype=dtype)[2])) == 0)
+    assert scaled.scale[2] == 1

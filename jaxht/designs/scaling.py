@@ -166,16 +166,19 @@ def standardize_columns(
     mean, variance, square = find_moments(A, weights)
     scale = jnp.where(variance > 0, jnp.sqrt(variance), 1) if with_std else jnp.ones_like(variance)
     mean = jnp.where(jnp.asarray(with_mean), mean, 0)
+    # What is left of a constant column is rounding, which would be selected: it becomes 0.
+    is_empty = (variance <= 0) & jnp.asarray(with_mean)
+    divisor = jnp.where(is_empty, jnp.inf, scale)
     if A.dense_array is not None:
-        return Standardized(Dense((A.dense_array - mean) / scale), mean, scale)
+        return Standardized(Dense((A.dense_array - mean) / divisor), mean, scale)
     # Norms that follow from the moments; with weights these say nothing of them.
-    norms = jnp.sqrt(n * square) / scale if weights is None else None
-    scaled = A.divide_columns(scale, norms)
+    norms = jnp.sqrt(n * square) / divisor if weights is None else None
+    scaled = A.divide_columns(divisor, norms)
     if with_mean is False:
         return Standardized(scaled, mean, scale)
     is_centred = with_mean is True and weights is None
-    norms = jnp.sqrt(n * variance) / scale if is_centred else None
-    return Standardized(Centred(scaled, mean / scale, jnp.ones(n, A.dtype), norms), mean, scale)
+    norms = jnp.sqrt(n * variance) / divisor if is_centred else None
+    return Standardized(Centred(scaled, mean / divisor, jnp.ones(n, A.dtype), norms), mean, scale)
 
 
 def _outer(u: Array, v: Array) -> Array:

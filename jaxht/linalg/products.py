@@ -25,6 +25,7 @@ __all__ = [
     "Sum",
     "Variable",
     "apply_to_columns",
+    "apply_weights",
     "cast_variable",
     "known_by_products",
     "multiply",
@@ -213,6 +214,12 @@ def square_norm(x: Any) -> Array:
     right = jnp.concatenate([part.V for _, part in x.terms], axis=1)
     core = matmul(triangular_factor(left), triangular_factor(right).T)
     return jnp.vdot(core, core)
+
+
+def apply_weights(weights: Array, v: Array) -> Array:
+    """``s v``; 0 where s is 0, whatever v is there: what has no weight may overflow or be NaN."""
+    is_absent = (weights == 0) & ~jnp.isfinite(v)
+    return weights * jnp.where(is_absent, 0, v)
 
 
 def weighted_square(x: Any, weights: Numeric) -> Array:

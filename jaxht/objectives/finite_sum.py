@@ -12,6 +12,7 @@ from jaxht._checks import check_array, warn_of_rounding
 from jaxht._dataclass import mixed, pytree, replace
 from jaxht._typing import Array, ArrayTree
 from jaxht.linalg.eigenvalues import SAFETY, largest_eigenvalue
+from jaxht.linalg.products import apply_weights
 from jaxht.objectives.custom import Custom
 from jaxht.objectives.objective import SumOverSamples
 
@@ -113,7 +114,7 @@ class FiniteSum(Custom, SumOverSamples):
     def loss_derivatives(self, x: Array, pred: Array) -> Array:
         """The gradients of the summands, each with its weight: (n, *x.shape)."""
         gradients = jax.vmap(jax.grad(self._one), (None, 0))(x, self.samples)
-        return self._weights().reshape(-1, *[1] * x.ndim) * gradients
+        return apply_weights(self._weights().reshape(-1, *[1] * x.ndim), gradients)
 
     def gradient_from(self, derivatives: Array, x: Array) -> Array:
         """The sum of the derivatives."""
@@ -130,7 +131,7 @@ class FiniteSum(Custom, SumOverSamples):
             )
 
         largest = lax.map(smoothness, self.samples, batch_size=SUMMANDS_AT_A_TIME)
-        return SAFETY * self.num_samples * jnp.max(self._weights() * largest)
+        return SAFETY * self.num_samples * jnp.max(apply_weights(self._weights(), largest))
 
     def _output(self, x: jax.ShapeDtypeStruct) -> Any:
         sample = jax.tree.map(lambda leaf: leaf[0], self.samples)
@@ -140,7 +141,8 @@ class FiniteSum(Custom, SumOverSamples):
         return self.fun(self.unravel(x), sample, *self.args).astype(self.dtype)
 
     def _at(self, x: Array) -> Array:
-        return jnp.vdot(self._weights(), jax.vmap(self._one, (None, 0))(x, self.samples))
+        values = jax.vmap(self._one, (None, 0))(x, self.samples)
+        return jnp.sum(apply_weights(self._weights(), values))
 
     def _weights(self) -> Array:
         n = self.num_samples

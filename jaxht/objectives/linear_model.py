@@ -10,13 +10,18 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxht._checks import check_array, check_scalars, warn_of_rounding
+from jaxht._checks import check_array, check_scalars, known_values, warn_of_rounding
 from jaxht._dataclass import as_dtype, cast_numbers, pytree, replace, static
 from jaxht._typing import Array, ArrayDType, Numeric
 from jaxht.designs import Design, design
 from jaxht.linalg.full_precision import matmul
 from jaxht.linalg.operators import SymmetricOperator
-from jaxht.linalg.products import Product, known_by_products, weighted_square
+from jaxht.linalg.products import (
+    Product,
+    apply_weights,
+    known_by_products,
+    weighted_square,
+)
 from jaxht.objectives.losses import Loss, SquaredLoss
 from jaxht.objectives.objective import SumOverSamples, float_dtype
 
@@ -113,7 +118,7 @@ class LinearModel(SumOverSamples):
         _check_samples(model)
         shapes = {"l2": model.shape, "weights": shape[:1]}
         check_scalars(model, skip=("A", "y", "offset"), shapes=shapes)
-        model.loss.check(model.y)
+        model.loss.check(_present_targets(model))
         return cast_numbers(model, dtype)
 
     # ---- other numbers of samples and of columns, on the host ----
@@ -261,7 +266,7 @@ class LinearModel(SumOverSamples):
         self._check_separable()
         squares = self.design.row_norms() ** 2
         if self.weights is not None:
-            squares = self.weights * squares
+            squares = apply_weights(self.weights, squares)
         largest = self.normalise(self.num_samples * jnp.max(squares))
         return largest * self.curvature_bound() + jnp.max(self.penalty)
 
@@ -286,7 +291,7 @@ class LinearModel(SumOverSamples):
     def weight(self, v: Array) -> Array:
         """``c s_i v_i``."""
         if self.weights is not None:
-            v = _as_column(self.weights, v.ndim) * v
+            v = apply_weights(_as_column(self.weights, v.ndim), v)
         return self.normalise(v)
 
     def normalise(self, v: Array) -> Array:
@@ -347,6 +352,15 @@ def _as_column(v: Array, ndim: int) -> Array:
 LEAST_CURVATURE = 1e-6
 #: Columns whose products with a coupled Hessian are computed together.
 COLUMNS_AT_A_TIME = 16
+
+
+def _present_targets(model: LinearModel) -> Any:
+    """The targets of the samples that have a weight, as far as that is known."""
+    weights = None if model.weights is None else known_values(model.weights)
+    y = known_values(model.y)
+    if weights is None or y is None or np.shape(weights) != np.shape(y)[:1]:
+        return model.y
+    return y[weights > 0]
 
 
 class WeightedGram(SymmetricOperator):
@@ -506,8 +520,13 @@ class LeastSquares(LinearModel):
 
     @property
     def target(self) -> Array:
-        """``y - offset``, (n,): what ``A x`` is fitted to."""
-        return self.y if self.offset is None else self.y - self.offset
+        """``y - offset``, (n,): what ``A x`` is fitted to; 0 where it has no weight and is not
+        finite."""
+        target = self.y if self.offset is None else self.y - self.offset
+        if self.weights is None:
+            return target
+        is_absent = (self.weights == 0) & ~jnp.isfinite(target)
+        return jnp.where(is_absent, 0, target)
 
     @property
     def is_compressible(self) -> bool:
@@ -535,6 +554,7 @@ class LeastSquares(LinearModel):
         if self.weights is not None:
             weights = np.asarray(self.weights, np.float64)
             total = float(np.sum(weights))
+            rows[:, -1] = np.where(weights > 0, target, 0)
             rows = rows * np.sqrt(weights)[:, None]
         factor: Any = np.linalg.qr(rows, mode="r")
         weight = total / (d + 1)

@@ -91,12 +91,18 @@ def start(problem: Problem, x0: Start, key: PRNGKey | None) -> Carry:
     iterate, state, info = problem.solver.init(objective, constraint, x0, key)
     info = info.as_arrays()
     iterate = _with_value(objective, iterate)
-    base = jnp.abs(objective.value(origin, objective.predict(origin)))
+    pred = objective.predict(origin)
+    base = jnp.abs(objective.value(origin, pred))
+    # At 0 a prediction is NaN where the design is not finite, which f does not show where it has no
+    # weight.
+    is_valid = jnp.isfinite(base)
+    for leaf in jax.tree.leaves(pred):
+        is_valid &= jnp.all(jnp.isfinite(leaf))
     divergence_threshold = DIVERGENCE_FACTOR * jnp.maximum(jnp.abs(iterate.value), base)
     zero = jnp.zeros((), jnp.int32)
     status = _judge(problem.stop, iterate, info, zero, divergence_threshold)
     status = jnp.where(is_finite & jnp.isfinite(iterate.value), status, Status.INVALID_START)
-    status = jnp.where(jnp.isfinite(base), status, Status.INVALID_DATA).astype(jnp.int32)
+    status = jnp.where(is_valid, status, Status.INVALID_DATA).astype(jnp.int32)
     best = (iterate.x, iterate.value) if problem.solver.keeps_best else None
     return Carry(
         iterate=iterate,

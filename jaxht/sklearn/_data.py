@@ -183,18 +183,20 @@ def standardize(
     features = X[:, :d]
     share = weights / np.sum(weights, dtype=float)
     mean = np.einsum("i,ij->j", share, features)
-    scale = np.ones(d)
-    if with_std:
-        deviations = features - mean.astype(X.dtype)
-        variance = np.einsum("i,ij,ij->j", share, deviations, deviations)
-        # Variances within rounding errors of 0 are 0.
-        noise = n * np.finfo(X.dtype).eps ** 2
-        is_constant = variance <= noise * (mean**2 + variance)
-        scale = np.where(is_constant, 1, np.sqrt(variance))
+    deviations = features - mean.astype(X.dtype)
+    variance = np.einsum("i,ij,ij->j", share, deviations, deviations)
+    # Variances within rounding errors of 0 are 0.
+    noise = n * np.finfo(X.dtype).eps ** 2
+    present = features[weights > 0]
+    is_constant = variance <= noise * (mean**2 + variance)
+    is_constant |= np.max(present, axis=0) == np.min(present, axis=0)
+    scale = np.where(is_constant, 1, np.sqrt(variance)) if with_std else np.ones(d)
     if not with_mean:
         mean = np.zeros(d)
     features -= mean
     features /= scale
+    if with_mean:  # what is left of them is rounding, which may be selected
+        features[:, is_constant] = 0
     mean = np.append(mean, np.zeros(num_ones))
     scale = np.append(scale, np.ones(num_ones))
     return Columns(Dense(jax.device_put(X)), mean, scale)

@@ -57,12 +57,12 @@ class NIHT(Solver):
         \eta = \frac{\|g_S\|^2}{\|A g_S\|^2}, \quad \tilde x = H_k(x - \eta g)
 
     If supp(x~) is not S, the step must also satisfy ``eta <= (1 - c) ||x~ - x||^2 / ||A (x~ -
-    x)||^2``; a step that does not is retried with eta divided by ``q (1 - c)``. For general f, eta
-    uses the curvature of f at x along g_S, and the condition uses the mean curvature along the
-    step, ``(x~ - x)' (grad f(x~) - grad f(x))``. Every step must then satisfy the condition, with 2
-    in place of 1 - c where the support does not change and there are no bounds. Quadratic f then
-    never increases; for other f, ``f(x~) <= f(x)`` is required as well, up to a rounding error of
-    f(x0).
+    x)||^2``; a step that does not is retried with eta divided by ``q (1 - c)``. Where g_S = 0, eta
+    is the exact step along g. For general f, eta uses the curvature of f at x along g_S, and the
+    condition uses the mean curvature along the step, ``(x~ - x)' (grad f(x~) - grad f(x))``. Every
+    step must then satisfy the condition, with 2 in place of 1 - c where the support does not change
+    and there are no bounds. Quadratic f then never increases; for other f, ``f(x~) <= f(x)`` is
+    required as well, up to a rounding error of f(x0).
 
     For matrices of low rank ``g_S`` is ``U U' g V V'``, with the singular vectors of x (Tanner &
     Wei 2013 take U alone), and steps start from an extrapolated point, see ``nesterov``.
@@ -122,11 +122,13 @@ class NIHT(Solver):
             most = jnp.inf  # the point lies outside of the set
         x = point.x
         g_S = S.restrict(g)
+        # Where x is stationary on S, which may lack items, the step is that of the whole gradient.
+        direction = jnp.where(jnp.any(g_S != 0), g_S, g)
         # eta does not depend on the length of g_S, but in units of its largest entry no square
         # over- or underflows.
-        scale = jnp.max(jnp.abs(g_S))
+        scale = jnp.max(jnp.abs(direction))
         flat = scale == 0
-        v = g_S / jnp.where(flat, 1, scale)
+        v = direction / jnp.where(flat, 1, scale)
         hessian = objective.hessian(x, point.pred)
         curvature = hessian.quadratic_form(v, objective.predict(v))
         eta = jnp.vdot(v, v) / jnp.where(flat, 1, curvature)
@@ -160,7 +162,7 @@ class NIHT(Solver):
         first = eta, jnp.ones((), jnp.int32), attempt(eta)
         eta, tries, trial = lax.while_loop(is_refused, shrink, first)
         new = trial.iterate
-        # Where g_S = 0 x is stationary on its support, and a step of 0 is no failure.
+        # Where g = 0 a step of 0 is no failure.
         status = check_step_size(jnp.where(flat, 1, eta))
         gradient = trial.gradient
         full_gradients = tries

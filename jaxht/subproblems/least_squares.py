@@ -12,6 +12,7 @@ from jaxht.designs import Dense
 from jaxht.linalg.full_precision import machine_eps, matmul
 from jaxht.linalg.lapack import inverse_cholesky
 from jaxht.linalg.linear_solvers import cholesky_solver, ratio
+from jaxht.linalg.products import apply_weights
 from jaxht.objectives.linear_model import LinearModel
 from jaxht.subproblems.by_products import Growth
 from jaxht.subproblems.columns import ColumnProblem
@@ -107,7 +108,8 @@ class LeastSquaresProblem(ColumnProblem):
 
 def _weight_by_root(objective: LinearModel, v: Array) -> Array:
     """``S^(1/2) v``, for v (n,) or (k, n)."""
-    return v if objective.weights is None else jnp.sqrt(objective.weights) * v
+    weights = objective.weights
+    return v if weights is None else apply_weights(jnp.sqrt(weights), v)
 
 
 @jax.custom_jvp

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jaxht._typing import Array, Numeric
 from jaxht.designs import Dense
 from jaxht.linalg.full_precision import machine_eps
+from jaxht.linalg.products import apply_weights
 from jaxht.objectives.glm import SmoothedHinge
 from jaxht.objectives.linear_model import LinearModel
 
@@ -45,7 +46,8 @@ def gather_column(objective: LinearModel, i: Array) -> Array:
 
 def weight_by(objective: LinearModel, v: Array) -> Array:
     """``S v``, for v (n,)."""
-    return v if objective.weights is None else objective.weights * v
+    weights = objective.weights
+    return v if weights is None else apply_weights(weights, v)
 
 
 def ridge_per_sample(

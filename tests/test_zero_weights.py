@@ -1,0 +1,119 @@
+"""A sample of weight 0 is left out, whatever its target is and however large its prediction; a
+design that is not finite is told, whatever the weights."""
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+import jaxht
+from jaxht import Sparse, Status
+from tests.util import host, precision, quick
+
+pytestmark = pytest.mark.usefixtures("all_quickly")
+
+N, D, K = 60, 8, 3
+ABSENT = [3, 17]
+RNG = np.random.default_rng(0)
+A = RNG.standard_normal((N, D))
+ETA = A @ np.array([1.0, -1.0, 0.5, 0, 0, 0, 0, 0])
+CLASSES = np.sign(ETA + RNG.logistic(size=N))
+TARGETS = {
+    jaxht.LeastSquares: ETA + RNG.standard_normal(N),
+    jaxht.Logistic: CLASSES,
+    jaxht.Poisson: RNG.poisson(np.exp(ETA)).astype(float),
+    jaxht.Gamma: np.exp(ETA) * RNG.gamma(2, 0.5, N),
+    jaxht.Huber: ETA + RNG.standard_normal(N),
+    jaxht.SquaredHinge: CLASSES,
+    jaxht.SmoothedHinge: CLASSES,
+}
+WEIGHTS = np.ones(N)
+WEIGHTS[ABSENT] = 0
+SOLVERS = {"default": None, "OMP": jaxht.OMP(), "HTP": jaxht.HTP(), "NIHT": jaxht.NIHT()}
+
+
+def solve(objective, solver):
+    """Eagerly where no solver is given, so that the table is padded."""
+    if solver is None:
+        return host(jaxht.solve(objective, Sparse(K)))
+    return host(quick(jaxht.solve)(objective, Sparse(K, k_max=K), solver))
+
+
+@pytest.mark.parametrize("name", SOLVERS)
+@pytest.mark.parametrize("model", TARGETS, ids=lambda model: model.__name__)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_absent_samples_change_nothing(model, name, dtype):
+    y = TARGETS[model]
+    with precision(dtype):
+
+        def make(A, y, weights=WEIGHTS):
+            return model(A.astype(dtype), y.astype(dtype), 1e-3, weights=weights.astype(dtype))
+
+        present = WEIGHTS > 0
+        expected = solve(make(A[present], y[present], WEIGHTS[present]), SOLVERS[name])
+        huge = A.copy()
+        huge[ABSENT] *= [[1e4], [-1e5]]
+        unknown = y.copy()
+        unknown[ABSENT] = [np.nan, np.inf]
+        for found in (
+            solve(make(huge, y), SOLVERS[name]),
+            solve(make(A, unknown), SOLVERS[name]),
+            solve(make(huge, unknown), SOLVERS[name]),
+        ):
+            assert found.status == expected.status
+            np.testing.assert_array_equal(found.x != 0, expected.x != 0)
+            tolerance = 1e-3 if dtype == "float32" else 1e-6
+            np.testing.assert_allclose(found.x, expected.x, atol=tolerance)
+
+        infinite = A.copy()
+        infinite[ABSENT[0], 0] = np.nan
+        assert solve(make(infinite, y), SOLVERS[name]).status == Status.INVALID_DATA
+
+
+def test_counts_that_overflow():
+    """A row of 2000 whose exponential overflows."""
+    rng = np.random.default_rng(1)
+    X = rng.standard_normal((2000, 20))
+    y = rng.poisson(np.exp(X[:, 0] - X[:, 5])).astype(np.float32)
+    weights = np.ones(2000, np.float32)
+    weights[7] = 0
+    far = X.copy()
+    far[7] = 1e6
+    for solver in (None, jaxht.OMP(), jaxht.HTP()):
+        supports = []
+        for design in (X, far, scipy.sparse.csr_array(far)):
+            f = jaxht.Poisson(jaxht.design(design.astype(np.float32)), y, weights=weights)
+            found = jaxht.solve(f, Sparse(2), solver)
+            assert found.succeeded
+            supports.append(np.flatnonzero(found.x).tolist())
+        assert supports == [[0, 5]] * 3
+
+
+@pytest.mark.parametrize("loss", ["finite sum", "softmax", "ordinal", "cox"])
+def test_other_losses(loss):
+    """Those that couple samples or outputs, and sums of a user's own functions."""
+    rng = np.random.default_rng(2)
+    y = rng.integers(0, 3, N)
+    times = np.column_stack([rng.exponential(np.exp(-ETA)), rng.random(N) < 0.8])
+
+    def make(A, target):
+        if loss == "softmax":
+            return jaxht.Softmax(A, target, 1e-2, num_classes=3, weights=WEIGHTS)
+        if loss == "ordinal":
+            return jaxht.Ordinal(A, target, 1e-2, num_classes=3, weights=WEIGHTS)
+        if loss == "cox":
+            return jaxht.Cox(A, target, 1e-2, weights=WEIGHTS)
+        samples = {"a": A, "y": target}
+        return jaxht.FiniteSum(square_loss, samples, like=D, weights=WEIGHTS / N)
+
+    target = times if loss == "cox" else y
+    with precision("float64"):
+        expected = host(jaxht.solve(make(A, target), Sparse(K), jaxht.HTP()))
+        huge = A.copy()
+        huge[ABSENT] *= [[1e4], [-1e5]]
+        found = host(jaxht.solve(make(huge, target), Sparse(K), jaxht.HTP()))
+        np.testing.assert_array_equal(found.x != 0, expected.x != 0)
+        np.testing.assert_allclose(found.x, expected.x, atol=1e-6)
+
+
+def square_loss(x, sample):
+    return (x @ sample["a"] - sample["y"]) ** 2
