@@ -194,14 +194,15 @@ class LinearModel(SumOverSamples):
         return self.gradient_from(self.loss_derivatives(x, pred), x)
 
     def hessian(self, x: Array, pred: Array, tau: Numeric = 0.0) -> SymmetricOperator:
-        """``c A^T S (l'' + tau b) A + diag(l2)``, b the bound of l''. Cost of a product: 2 n d."""
+        """``c A^T S (l'' + tau b) A + diag(l2)``, b the bound of l'', or the damping where there is
+        none. Cost of a product: 2 n d."""
         u = self.linear_predictor(pred)
         loss = self.loss.fix(u, self.y)
         is_damped = not isinstance(tau, float) or tau != 0
 
         def curvature(image):
             along = loss.hessian_product(u, self.y, image)
-            return along + tau * self.curvature_bound() * image if is_damped else along
+            return along + tau * self.damping(u) * image if is_damped else along
 
         return WeightedGram(self, curvature)
 
@@ -307,6 +308,14 @@ class LinearModel(SumOverSamples):
         present = _as_column(self.weights > 0, jnp.ndim(self.y))
         return self.loss.smoothness(jnp.where(present, self.y, 0))
 
+    def damping(self, u: Array) -> Numeric:
+        """The curvature of the loss in units of which Newton steps at u are damped."""
+        if self.weights is None:
+            return self.loss.damping(u, self.y)
+        is_present = _as_column(self.weights > 0, u.ndim)
+        y = jnp.where(_as_column(self.weights > 0, jnp.ndim(self.y)), self.y, 0)
+        return self.loss.damping(jnp.where(is_present, u, 0), y)
+
     def gram_norm(self) -> Array:
         """``c sigma_max(S^(1/2) A)^2``, an upper estimate. Cost: about 16 products."""
         A = self.design
@@ -356,7 +365,9 @@ COLUMNS_AT_A_TIME = 16
 
 def _present_targets(model: LinearModel) -> Any:
     """The targets of the samples that have a weight, as far as that is known."""
-    weights = None if model.weights is None else known_values(model.weights)
+    if model.weights is None:
+        return model.y
+    weights = known_values(model.weights)
     y = known_values(model.y)
     if weights is None or y is None or np.shape(weights) != np.shape(y)[:1]:
         return model.y

@@ -153,7 +153,7 @@ class GatheredModel:
         model = self.model
         columns = jnp.where(free[:, None], model.design.array.T, 0)
         u = model.linear_predictor(pred)
-        bound = tau * model.curvature_bound()
+        bound = tau * model.damping(u)
 
         def curve(image):
             return model.weight(model.loss.hessian_product(u, model.y, image) + bound * image)

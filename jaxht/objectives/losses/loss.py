@@ -31,6 +31,11 @@ class Loss(Protocol):
         """An upper bound of the curvature l'' over all u."""
         ...
 
+    def damping(self, u: Array, y: Array) -> Numeric:
+        """The curvature in units of which Newton steps at u are damped: where l'' has no bound, one
+        of its size there."""
+        return self.smoothness(y)
+
     def check(self, y: Array) -> None:
         """Raise ValueError for targets out of the domain of the loss, as far as their values are
         known."""

@@ -190,6 +190,10 @@ class GammaLoss(ScalarLoss):
         it; not for all u."""
         return jnp.maximum(1, jnp.max(y))
 
+    def damping(self, u: Array, y: Array) -> Numeric:
+        """``max y exp(-u)``: near 1 at a minimiser, in all units of y."""
+        return jnp.max(self.curvature(u, y))
+
     def check(self, y: Array) -> None:
         """Raise ValueError for targets that are not positive."""
         targets = known_values(y)
