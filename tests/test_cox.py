@@ -322,3 +322,28 @@ def test_no_certificate():
         jaxht.certify(make(Y, 1.0), Sparse(1), np.zeros(2))
     with pytest.raises(ValueError, match="got Cox"):
         jaxht.branch_and_bound(make(Y, 1.0), Sparse(1))
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_predictions_after_perfectly_ordered_times(weighted):
+    """The likelihood has no maximum: this is told, and predictions are those of the coefficients."""
+    sklearn = pytest.importorskip("jaxht.sklearn")
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((60, 4))
+    time = np.exp(-X[:, 0])
+    y = np.array(
+        list(zip(np.ones(60, bool), time, strict=True)), [("event", bool), ("time", float)]
+    )
+    weights = np.where(np.arange(60) % 7 == 0, 0.0, 1.0) if weighted else None
+    with pytest.warns(Warning, match="REFIT_FAILED"):
+        model = sklearn.L0CoxRegressor(k=2).fit(X, y, sample_weight=weights)
+    with np.errstate(all="raise", under="ignore"):
+        survival = model.predict_survival_function(X)
+    assert np.all((survival >= 0) & (survival <= 1)) and not np.any(np.isnan(survival))
+    assert np.all(np.diff(survival, axis=1) <= 1e-12)
+    # Right after its own time a sample has a probability between those of the others.
+    order = np.argsort(time)
+    before = model.predict_survival_function(X[order], times=[time.min() / 2])
+    np.testing.assert_allclose(before, 1)
+    hazards = model.predict_cumulative_hazard_function(X)
+    assert not np.any(np.isnan(hazards)) and np.all(hazards >= 0)

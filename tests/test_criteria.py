@@ -285,3 +285,29 @@ def test_patience_is_an_int(patience):
             ks=[1],
             patience=patience,
         )
+
+
+def test_no_term_of_rounding_errors_joins():
+    """Without noise the planted k is chosen, by all criteria and by cross-validation; where repeated
+    samples let fewer features than there are fit any target, a warning names the rank."""
+    sklearn = pytest.importorskip("jaxht.sklearn")
+    rng = np.random.default_rng(0)
+    for dtype in (np.float32, np.float64):
+        X = rng.standard_normal((100, 20)).astype(dtype)
+        y = 2 * X[:, 0] - X[:, 3]
+        with precision(dtype):
+            f = jaxht.LeastSquares(X, y)
+            for criterion in (jaxht.criteria.bic, jaxht.criteria.aic, jaxht.criteria.ebic):
+                found = jaxht.criteria.choose_k(
+                    f, jaxht.Sparse(), jaxht.OMP(), ks=range(1, 9), criterion=criterion
+                )
+                assert int(found.k) == 2
+        for k in ("ebic", "gic", "cv"):
+            fit = sklearn.L0Regressor(k, k_max=10).fit(X, y)
+            assert fit.k_ == 2 and np.flatnonzero(fit.coef_).tolist() == [0, 3]
+
+        repeated = np.repeat(rng.standard_normal((12, 30)), 4, axis=0).astype(dtype)
+        target = np.repeat(rng.standard_normal(12), 4).astype(dtype)
+        for k in ("ebic", "gic"):
+            with pytest.warns(UserWarning, match="below 11, the rank of the features"):
+                assert sklearn.L0Regressor(k, k_max=20).fit(repeated, target).k_ < 11

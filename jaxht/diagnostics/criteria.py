@@ -13,7 +13,8 @@ from jaxht._repr import describe
 from jaxht._typing import Array, Numeric, PRNGKey
 from jaxht.constraints import Constraint
 from jaxht.diagnostics._models import likelihood
-from jaxht.objectives.linear_model import LinearModel
+from jaxht.linalg.full_precision import machine_eps
+from jaxht.objectives.linear_model import LeastSquares, LinearModel
 from jaxht.objectives.objective import Objective
 from jaxht.runner import Result, Stop
 from jaxht.runner._path import solve_path
@@ -249,7 +250,8 @@ def choose_k(
             computed.
 
     Returns:
-        A :class:`SparsityChoice`.
+        A :class:`SparsityChoice`. Of least squares, the criteria beyond the first exact fit are
+        infinite: they are those of rounding errors.
 
     Raises:
         ValueError: where :func:`jaxht.path` or the criterion raises it, and for a patience that is
@@ -272,5 +274,22 @@ def choose_k(
         objective, constraint, solver, ks, None, key, stop, both_ways, criterion, patience
     )
     values = jax.vmap(lambda x: criterion(objective, x))(results.x)
-    values = jnp.where(jnp.isnan(values) | (results.status == Status.RUNNING), jnp.inf, values)
+    is_left_out = jnp.isnan(values) | (results.status == Status.RUNNING)
+    is_left_out |= _follows_exact_fit(objective, results)
+    values = jnp.where(is_left_out, jnp.inf, values)
     return SparsityChoice(least_of(ks, values), values, results)
+
+
+# The residual of an exact fit has at most so many rounding errors of y.
+EXACT_FIT_ULPS = 1000.0
+
+
+def _follows_exact_fit(objective: Objective, results: Result) -> Array:
+    """Whether there is an exact fit of least squares before each entry, bool (m,)."""
+    losses = results.value
+    if not isinstance(objective, LeastSquares):
+        return jnp.zeros(losses.shape, bool)
+    zero = jnp.zeros_like(results.x[0])
+    total = objective.value(zero, objective.predict(zero))
+    is_exact = losses <= (EXACT_FIT_ULPS * machine_eps(losses)) ** 2 * total
+    return jnp.cumsum(is_exact) > is_exact

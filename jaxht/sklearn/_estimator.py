@@ -157,6 +157,7 @@ class SparseEstimator(DataclassEstimator):
             fold_losses = np.asarray(held_out.losses)
             criteria = np.mean(fold_losses, axis=0)
         criteria = np.where(np.isnan(criteria), np.inf, criteria)
+        criteria[self._count_comparable(problem, path) :] = np.inf
         best = int(np.argmin(criteria))
         self.path_ = Bunch(
             k=np.array(ks),
@@ -170,6 +171,10 @@ class SparseEstimator(DataclassEstimator):
             constraint = self._constraint(problem, ks[best])
             result = jaxht.solve(objective, constraint, x0=result.x, key=key)
         return ks[best], result
+
+    def _count_comparable(self, problem: Any, path: Any) -> int:
+        """How many results of a path may be compared: beyond there are only rounding errors."""
+        return len(path.value)
 
     def _read_k(self, items: Items, criteria: tuple[str, ...] | None = None) -> int | None:
         """The number of items that k asks for; None where it names one of the criteria."""

@@ -1,6 +1,7 @@
 """The bases of the estimators of linear models: intercepts, units, and what is selected."""
 
 import functools
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Self
@@ -37,6 +38,9 @@ from jaxht.sklearn._data import (
     standardize,
 )
 from jaxht.sklearn._estimator import FitProblem, Items, SparseEstimator, path_solver
+
+# A residual of at most so many rounding errors of y is one.
+EXACT_FIT_ULPS = 1000.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -212,6 +216,32 @@ class LinearEstimator(SparseEstimator):
     def _set_solution(self, problem: LinearFit, x: NumpyArray) -> None:
         """Set the attributes that say what the solution is."""
         self._set_coefficients(problem, x)
+
+    def _count_comparable(self, problem: LinearFit, path: Any) -> int:
+        """The sparsities up to an exact fit; without it where as many coefficients fit any target."""
+        if not self._has_squared_errors:
+            return len(path.value)
+        objective = problem.objective
+        weights = np.asarray(objective.sample_weights, float)
+        squares = np.asarray(objective.y, float).reshape(len(weights), -1) ** 2
+        total = np.sum(weights @ squares) / np.sum(weights) / 2
+        rounding = EXACT_FIT_ULPS * np.finfo(objective.dtype).eps
+        is_exact = path.value <= rounding**2 * total
+        if not np.any(is_exact):
+            return len(path.value)
+        first = int(np.argmax(is_exact))
+        array = objective.design.dense_array
+        if array is None or first == 0:
+            return first + 1
+        rank = np.linalg.matrix_rank(np.asarray(array)[weights > 0])
+        if np.count_nonzero(path.x[first].any(axis=tuple(range(1, path.x[first].ndim)))) < rank:
+            return first + 1
+        warnings.warn(
+            f"{type(self).__name__}: k is chosen below {rank}, the rank of the features without "
+            "their means: as many coefficients fit any target, but for rounding errors",
+            stacklevel=4,
+        )
+        return first
 
     def _set_coefficients(self, problem: LinearFit, x: NumpyArray) -> None:
         self.coef_, self.intercept_ = self._in_units_of_X(problem, x)

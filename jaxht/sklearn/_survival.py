@@ -87,16 +87,19 @@ class L0CoxRegressor(RegressorMixin, L0Model):
         weights = np.asarray(model.weights, float)
         rank, event = np.asarray(model.y).T
         rank = rank.astype(int)
-        # In units of the largest ratio no sum overflows.
-        largest = np.max(log_ratios[weights > 0])
-        ratios = weights * np.exp(np.minimum(log_ratios - largest, 0))
+        # Of logarithms no sum over- or underflows: where times are ordered perfectly, ratios differ
+        # by any factor.
         size = len(self.unique_times_)
-        leaving = np.bincount(rank, ratios, size)
-        at_risk = np.cumsum(leaving[::-1])[::-1]
-        events = np.bincount(rank, weights * event, size)
-        steps = np.divide(events, at_risk, out=np.zeros(size), where=events > 0)
-        hazard = np.cumsum(steps) * np.exp(-largest)
-        self.cum_baseline_hazard_ = hazard.astype(x.dtype)
+        with np.errstate(divide="ignore"):
+            log_terms = np.log(weights) + log_ratios
+            log_leaving = np.full(size, -np.inf)
+            np.logaddexp.at(log_leaving, rank, log_terms)
+            log_at_risk = np.logaddexp.accumulate(log_leaving[::-1])[::-1]
+            events = np.bincount(rank, weights * event, size)
+            log_steps = np.where(events > 0, np.log(events) - log_at_risk, -np.inf)
+        self._log_baseline_hazard = np.logaddexp.accumulate(log_steps)
+        with np.errstate(over="ignore"):
+            self.cum_baseline_hazard_ = np.exp(self._log_baseline_hazard).astype(x.dtype)
 
     # ---- predictions ----
 
@@ -131,13 +134,15 @@ class L0CoxRegressor(RegressorMixin, L0Model):
         Returns:
             (n, m), increasing along the times; 0 before the first event.
         """
-        ratios = np.exp(self.predict(X, offset))
+        log_ratios = self.predict(X, offset)
         if times is None:
             times = self.unique_times_
         times = check_array(times, ensure_2d=False, input_name="times")
-        hazards = np.insert(self.cum_baseline_hazard_, 0, 0)
+        log_hazards = np.insert(self._log_baseline_hazard, 0, -np.inf)
         until = np.searchsorted(self.unique_times_, times, side="right")
-        return np.outer(ratios, hazards[until])
+        with np.errstate(over="ignore"):
+            hazards = np.exp(log_ratios[:, None] + log_hazards[until][None])
+        return hazards.astype(log_ratios.dtype)
 
     def predict_survival_function(
         self, X: Any, times: Any = None, offset: Any = None
