@@ -11,7 +11,7 @@ from scipy.optimize import lsq_linear
 
 import jaxht
 from jaxht import Groups, Sparse
-from tests.util import host, quick, solve, x64
+from tests.util import host, precision, quick, solve, x64
 
 pytestmark = pytest.mark.usefixtures("all_quickly")
 INF = np.inf
@@ -300,3 +300,25 @@ def test_an_intercept_is_kept_and_not_penalised():
     np.testing.assert_allclose(result.x[np.array(F)], w, rtol=0, atol=1e-9)
     np.testing.assert_allclose(result.value, value, rtol=1e-10)
     assert abs(np.sum(A @ result.x - y)) < 1e-10
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_projections_of_the_largest_numbers(dtype):
+    """No square and no sum overflows, and what is kept comes before infinite entries."""
+    with precision(dtype):
+        largest = np.finfo(dtype).max
+        bounded = jaxht.Sparse(1, nonnegative=True).prepare((2,))
+        for z in ([-0.6, 1e-30], [-0.6, 0.3], [0.9, 0.3], [-0.9, -0.3]):
+            scaled = np.array(z, dtype) * largest
+            expected = np.maximum(z, 0)
+            expected[np.argmin(expected)] = 0
+            found = np.asarray(bounded.project(scaled)[0]) / largest
+            np.testing.assert_allclose(found, expected, rtol=1e-5)
+        kept = np.array([False, True])
+        for constraint in (
+            jaxht.Sparse(1, keep=kept),
+            jaxht.Sparse(1, keep=kept, bounds=(-np.inf, np.inf)),
+            jaxht.Groups(1, groups=np.arange(2), keep=kept),
+        ):
+            x, support = constraint.prepare((2,)).project(np.array([np.inf, 1.0], dtype))
+            assert x.tolist() == [0, 1] and support.mask.tolist() == [False, True]

@@ -311,3 +311,16 @@ def test_no_term_of_rounding_errors_joins():
         for k in ("ebic", "gic"):
             with pytest.warns(UserWarning, match="below 11, the rank of the features"):
                 assert sklearn.L0Regressor(k, k_max=20).fit(repeated, target).k_ < 11
+
+
+def test_deviances_of_perfect_fits():
+    """-infinity where the dispersion is estimated, else that of the likelihood."""
+    y = np.array([1.0, 2.0, 3.0])
+    with x64():
+        for model in (jaxht.Gamma, jaxht.LeastSquares):
+            x = np.log(y) if model is jaxht.Gamma else y
+            assert criteria.deviance(model(np.eye(3), y), x) == -np.inf
+        expected = -2 * np.sum(y * np.log(y) - y)
+        np.testing.assert_allclose(
+            criteria.deviance(jaxht.Poisson(np.eye(3), y), np.log(y)), expected
+        )

@@ -105,3 +105,16 @@ def test_solve_runs_it_and_names_it():
     assert [np.flatnonzero(x).tolist() for x in batch.x] == [[3, 7], [0, 1]]
     with pytest.raises(ValueError, match="constraint must be"):
         jaxht.solve(f, LocalSearch())
+
+
+def test_the_hinge_loss_has_one_that_works():
+    rng = np.random.default_rng(0)
+    for n, d in [(50, 100), (200, 8)]:
+        A = rng.standard_normal((n, d)).astype(np.float32)
+        y = np.sign(A[:, 0] - A[:, 3] + 0.3 * rng.standard_normal(n)).astype(np.float32)
+        f = jaxht.Hinge(A, y, 1e-2)
+        for constraint in (jaxht.Sparse(3), jaxht.Sparse(3, nonnegative=True)):
+            found = jaxht.solve(f, constraint)
+            assert found.succeeded and found.x[0] != 0
+        groups = jaxht.Groups(2, groups=np.arange(d) // 2)
+        assert jaxht.solve(f, groups).succeeded

@@ -334,14 +334,16 @@ def test_bed_reader_reads_the_same(tmp_path):
         theirs = file.read(dtype="int8")
         assert file.iid.tolist() == read_bed(path).samples.tolist()
     np.testing.assert_array_equal(np.where(theirs < 0, -1, theirs), decode(data, 23))
-    np.testing.assert_array_equal(Genotypes.build(theirs).words, read_bed(path).design.words)
+    packed = Genotypes.build(theirs, missing=-127)
+    np.testing.assert_array_equal(packed.words, read_bed(path).design.words)
 
 
 def test_what_is_wrong_is_said(tmp_path):
     G = calls()
     for build, message in [
         (lambda: Genotypes.build(G.astype(float)), "calls must be integers"),
-        (lambda: Genotypes.build(G + 1), "calls must be 0, 1 or 2"),
+        (lambda: Genotypes.build(G + 1), "calls must be 0, 1, 2 or -1 where missing; got 3 at"),
+        (lambda: Genotypes.build(G, missing=2), "missing must be an int other than 0, 1 and 2"),
         (lambda: Genotypes.build(G[0]), "calls must be integers of shape"),
         (lambda: Genotypes.build(G.tolist()), r"calls must be .*np.asarray\(calls\)"),
         (lambda: Genotypes.build(G[:, :0]), "n, d >= 1"),
@@ -424,3 +426,19 @@ def test_integers_of_a_column_beside_a_design():
     assert isinstance(A.parts[0], Dense)
     assert A.dtype == jnp.float32
     assert A.shape == (N, D + 1)
+
+
+@pytest.mark.parametrize("code", [-256, -254, -129, -2, 3, 255, 2**31 - 1, -(2**31)])
+def test_other_codes_are_refused(code):
+    """Of any integer dtype: none wraps around to a valid one; -2^31 is a NaN cast to integers."""
+    G = calls().astype(np.int64)
+    G[7, 2] = code
+    for dtype in (np.int64, np.int32, np.uint32):
+        if np.iinfo(dtype).min <= min(code, -1) and code <= np.iinfo(dtype).max:
+            with pytest.raises(ValueError, match=f"got {code} at sample 7, marker 2"):
+                Genotypes.build(G.astype(dtype))
+    G[G == -1] = 9
+    G[7, 2] = 9
+    found = Genotypes.build(G, missing=9).words
+    G[G == 9] = -1
+    np.testing.assert_array_equal(found, Genotypes.build(G).words)

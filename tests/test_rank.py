@@ -605,3 +605,22 @@ def test_measurements_must_fit():
         jaxht.matrix_sensing(np.ones((4, 3)), np.ones(4), mean=False)
     with pytest.raises(ValueError, match="lists of the same length"):
         jaxht.matrix_completion(np.arange(3), np.arange(4), np.ones(3), (5, 5), mean=False)
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "message"),
+    [
+        (
+            [0, 3],
+            [0, 1],
+            "rows must lie between 0 and 2, in a matrix of 2 rows; got 3 at position 1",
+        ),
+        ([0, -1], [0, 1], "rows must lie between .* got -1 at position 1"),
+        ([0, 1], [0, 3], "columns must lie between 0 and 2, .* got 3 at position 1"),
+        ([0, 1], [-1, 0], "columns must lie .* got -1 at position 0"),
+        ([0.0, 1.0], [0, 1], "rows must be integers"),
+    ],
+)
+def test_indices_outside_of_the_matrix_are_refused(rows, columns, message):
+    with pytest.raises(ValueError, match=message):
+        jaxht.matrix_completion(np.array(rows), np.array(columns), np.ones(2), (2, 3))

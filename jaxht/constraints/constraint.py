@@ -16,7 +16,13 @@ from jaxht.constraints.model_subspace import ModelSubspace
 from jaxht.constraints.support import Support
 from jaxht.linalg.selection import k_largest_mask
 
-__all__ = ["Constraint", "SelectionConstraint", "check_selection", "check_sparsity"]
+__all__ = [
+    "Constraint",
+    "SelectionConstraint",
+    "check_selection",
+    "check_sparsity",
+    "rank_first",
+]
 
 
 @runtime_checkable
@@ -98,7 +104,7 @@ class SelectionConstraint(Constraint):
     def project(self, z: Array, near: Array | None = None) -> tuple[Array, Support]:
         """The nearest point of C to ``z``, and the support on which it lies: all coordinates of the
         selected items. By default these are the items of the largest scores."""
-        scores = jnp.where(self.always_active, jnp.inf, self.scores(z))
+        scores = rank_first(self.always_active, self.scores(z))
         support = self.support(k_largest_mask(scores, self.limit))
         return support.restrict(z), support
 
@@ -169,6 +175,15 @@ def check_selection(constraint: Constraint) -> None:
         raise ValueError(
             f"{name} has no coordinates to select: use IHT, NIHT, HTP or a stochastic solver"
         )
+
+
+def rank_first(always: Array | None, scores: Array) -> Array:
+    """Scores in which those of the items that are always active are above all others, also above
+    infinite ones."""
+    if always is None:
+        return scores
+    largest = float(jnp.finfo(scores.dtype).max)
+    return jnp.where(always, jnp.inf, jnp.clip(scores, -largest, largest))
 
 
 def check_sparsity(

@@ -11,7 +11,7 @@ from jaxht._checks import known_values
 from jaxht._dataclass import integer, pytree, replace, static
 from jaxht._repr import describe
 from jaxht._typing import Array, Numeric
-from jaxht.constraints.constraint import SelectionConstraint, check_sparsity
+from jaxht.constraints.constraint import SelectionConstraint, check_sparsity, rank_first
 from jaxht.constraints.support import Support
 from jaxht.linalg.selection import k_largest_mask
 
@@ -95,11 +95,12 @@ class Sparse(SelectionConstraint):
         gain = z
         if self.bounds is not None:
             nearest = jnp.clip(z, *self.bounds)
-            # The root of the gain: no square overflows, and it is |z| itself where nothing is
-            # clipped.
-            clipped = jnp.sqrt(jnp.abs(nearest)) * jnp.sqrt(jnp.abs(2 * z - nearest))
+            # The root of the gain: no square or sum overflows, and it is |z| itself where nothing
+            # is clipped.
+            rest = jnp.sqrt(jnp.abs(z - nearest / 2))
+            clipped = jnp.sqrt(2 * jnp.abs(nearest)) * rest
             gain = jnp.where(nearest == z, z, clipped)
-        ranked = gain if self.keep is None else jnp.where(self.keep, jnp.inf, gain)
+        ranked = rank_first(self.keep, gain)
         support = self._largest(ranked, self.k, self.k_max)
         return jnp.where(support.mask, nearest, 0), support
 

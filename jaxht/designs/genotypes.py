@@ -38,6 +38,9 @@ TABLES = [
     for code in (2, 0, 1)
 ]
 
+# No code of a call.
+UNKNOWN = 255
+
 # Markers are read from a file in blocks of at most so many bytes.
 MAX_BYTES_READ = 2**24
 ALIGNMENT = 64  # bytes, of arrays of NumPy that JAX takes on a CPU as they are, without a copy
@@ -87,16 +90,16 @@ class Genotypes(blockwise.Coded):
     num_samples: int = static()
 
     @classmethod
-    def build(cls, calls: Any, dtype: ArrayDType = float) -> "Genotypes":
+    def build(cls, calls: Any, dtype: ArrayDType = float, *, missing: int = -1) -> "Genotypes":
         """Pack calls, on the host.
 
         Args:
-            calls: (n, d) integers: 0, 1 or 2 copies of the allele that is counted; negative where a
-                call is missing.
+            calls: (n, d) integers: 0, 1 or 2 copies of the allele that is counted, or ``missing``.
             dtype: float32 or float64, of products.
+            missing: the code of a missing call, an int.
 
         Raises:
-            ValueError: if calls are no such matrix.
+            ValueError: if calls are no such matrix, with the place of the first other code.
 
         Cost: n d.
         """
@@ -104,16 +107,24 @@ class Genotypes(blockwise.Coded):
         calls = np.asarray(calls)
         if calls.ndim != 2 or calls.dtype.kind not in "iu":
             raise ValueError(f"calls must be integers of shape (n, d); got {describe(calls)}")
-        if calls.size and np.max(calls) > 2:
-            raise ValueError(
-                f"calls must be 0, 1 or 2, or negative where missing; got {np.max(calls)}"
-            )
-        codes = np.array(
-            [3, 2, 0, 1], np.uint8
-        )  # of 0, 1, 2 copies and of a missing call, which is last
+        if isinstance(missing, bool) or not isinstance(missing, int) or missing in (0, 1, 2):
+            raise ValueError(f"missing must be an int other than 0, 1 and 2; got {missing!r}")
+
+        def encode(part: np.ndarray) -> np.ndarray:
+            codes = np.full(part.shape, UNKNOWN, np.uint8)
+            for call, code in [(0, 3), (1, 2), (2, 0), (missing, 1)]:
+                codes[part == call] = code
+            return codes
 
         def pack(first: int, last: int) -> np.ndarray:
-            part = codes[np.maximum(calls[:, first:last].T.astype(np.int8), -1)]
+            block = calls[:, first:last]
+            part = encode(block.T)
+            if np.any(part == UNKNOWN):
+                marker, sample = np.argwhere(part == UNKNOWN)[0]
+                raise ValueError(
+                    f"calls must be 0, 1, 2 or {missing} where missing; got "
+                    f"{block[sample, marker]} at sample {sample}, marker {first + marker}"
+                )
             part = np.pad(part, ((0, 0), (0, -len(calls) % 4)), constant_values=3).reshape(
                 last - first, -1, 4
             )

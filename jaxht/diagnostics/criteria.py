@@ -36,7 +36,8 @@ def deviance(objective: Objective, x: Array) -> Array:
         x: a solution, shaped like the variable.
 
     Returns:
-        A scalar; of squared errors, -infinity where x fits exactly.
+        A scalar; of squared errors and gamma variables, whose dispersion is then 0, -infinity where
+        x fits exactly.
 
     Raises:
         ValueError: for an objective whose loss is not the logarithm of a likelihood.

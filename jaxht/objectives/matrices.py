@@ -7,7 +7,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from jaxht._checks import check_array, warn_of_rounding
+from jaxht._checks import check_array, known_values, warn_of_rounding
 from jaxht._dataclass import replace
 from jaxht._typing import Array
 from jaxht.designs import Entries, MatrixDesign
@@ -119,7 +119,8 @@ def matrix_completion(
         The model over matrices (m, p).
 
     Raises:
-        ValueError: unless rows and columns are lists of the same length.
+        ValueError: unless rows and columns are lists of the same length of integers within the
+            shape.
 
     Cost: a prediction n; a gradient n + m p, or for an x in factors n for each column of a product.
 
@@ -141,7 +142,24 @@ def matrix_completion(
         )
     warn_of_rounding(y)
     m, p = shape
+    _check_indices("rows", rows, m, m)
+    _check_indices("columns", columns, p, p - 1)
     index = jnp.where(rows < m, rows * p + columns, m * p)
     is_float = jnp.issubdtype(jnp.result_type(y), jnp.floating)
     dtype = jnp.result_type(y) if is_float else float
     return trace_regression(model(Entries(index, m * p, dtype), y, **options), (m, p))
+
+
+def _check_indices(name: str, indices: Array, size: int, most: int) -> None:
+    if not jnp.issubdtype(indices.dtype, jnp.integer):
+        raise ValueError(f"{name} must be integers; got dtype {indices.dtype}")
+    known = known_values(indices)
+    if known is None:
+        return
+    outside = np.flatnonzero((known < 0) | (known > most))
+    if outside.size:
+        first = int(outside[0])
+        raise ValueError(
+            f"{name} must lie between 0 and {most}, in a matrix of {size} {name}; got "
+            f"{known[first]} at position {first}"
+        )

@@ -9,7 +9,7 @@ from jaxht._checks import check_kind, known_values
 from jaxht.constraints import Constraint, SelectionConstraint
 from jaxht.objectives.objective import Objective
 from jaxht.runner._sizes import round_k_max
-from jaxht.solvers import HTP, IHT, NIHT, ExhaustiveSearch, LocalSearch
+from jaxht.solvers import HTP, IHT, NIHT, OMP, ExhaustiveSearch, LocalSearch
 from jaxht.solvers.solver import Solver
 from jaxht.subproblems import subproblem
 
@@ -24,6 +24,7 @@ def default_solver(objective: Objective, constraint: Constraint) -> Solver:
       one output, such as the logistic, with ``num_candidates=1`` where d <= n.
     * Matrices of low rank, matrix-free and streamed designs, and graphs: :class:`jaxht.HTP`;
       :class:`jaxht.IHT` for matrices in factors.
+    * The hinge loss, whose swaps have no scores: :class:`jaxht.OMP`.
     * Where k is traced and k_max is not known: :class:`jaxht.NIHT`.
 
     This default is meant for a single problem whose best support is wanted. On many problems solved
@@ -60,13 +61,16 @@ def choose_solver(objective: Objective, constraint: Constraint) -> Solver:
     """Choose the solver of :func:`default_solver` for what is prepared."""
     if not constraint.stores_entries:
         return IHT()
-    if not subproblem(objective, constraint).is_searchable:
+    problem = subproblem(objective, constraint)
+    if not problem.is_searchable:
         return HTP()
     if constraint.k_max is None or not constraint.selects_items:
         return NIHT()
     selection = cast(SelectionConstraint, constraint)
     if is_enumerable(objective, selection):
         return ExhaustiveSearch()
+    if not problem.is_smooth:
+        return OMP()
     return scale_search(objective, selection)
 
 

@@ -67,6 +67,11 @@ class Subproblem:
         return False
 
     @property
+    def is_smooth(self) -> bool:
+        """Whether f has a gradient everywhere."""
+        return True
+
+    @property
     def has_cheap_rows(self) -> bool:
         """Whether items are coordinates, and k_max rows of the Hessian and its diagonal cheap."""
         is_formed = math.prod(self.objective.shape) <= MAX_FORMED_ENTRIES

@@ -103,6 +103,11 @@ class HingeProblem(ColumnProblem):
 
     last: Subproblem
 
+    @property
+    def is_smooth(self) -> bool:
+        """False."""
+        return False
+
     def refit(self, support: Any, x: Array, ridge: Array | None = None) -> Refit:
         """Minimise the smoothed hinges one after the other."""
         f = self.objective

@@ -32,9 +32,11 @@ def gamma_deviance(log_ratios: Array, weights: Array) -> Array:
         curvature = 1 / nu - polygamma(1, nu)  # below 0
         return nu * jnp.exp(jnp.clip((D - slope) / (nu * curvature), -1, 1))
 
+    is_exact = D <= 0
+    D = jnp.where(is_exact, 1, D)
     start = (3 - D + jnp.sqrt((D - 3) ** 2 + 24 * D)) / (12 * D)
     nu = lax.fori_loop(0, 8, improve, start)
-    return -2 * n * (_stirling(nu)[0] - nu * D)
+    return jnp.where(is_exact, -jnp.inf, -2 * n * (_stirling(nu)[0] - nu * D))
 
 
 #: The shape above which a series is more accurate than a difference.
