@@ -275,3 +275,31 @@ def test_perspective_prox_is_that_of_a_general_solver(bounded):
             1 + abs(found.fun)
         )
         assert np.all((x >= low * z - 1e-12) & (x <= high * z + 1e-12))
+
+
+def test_a_smaller_gap_is_searched_for_anew(tmp_path):
+    """What a larger gap_rtol has closed is not lost."""
+    f = make_objective("least squares", 1, 1e-3, n=12)
+    constraint = jaxht.Sparse(4)
+    whole = branch_and_bound(f, constraint, gap_rtol=1e-6)
+    file = tmp_path / "search.npz"
+    rough = branch_and_bound(f, constraint, gap_rtol=0.9, checkpoint=file)
+    assert rough.num_nodes < whole.num_nodes
+    fine = branch_and_bound(f, constraint, gap_rtol=1e-6, checkpoint=file)
+    assert fine.status == BranchStatus.OPTIMAL and fine.gap <= 1e-6 * fine.value
+    np.testing.assert_allclose(fine.value, whole.value, rtol=1e-9)
+    # A larger one is met at once.
+    assert (
+        branch_and_bound(f, constraint, gap_rtol=0.5, checkpoint=file).num_nodes == fine.num_nodes
+    )
+
+
+@pytest.mark.parametrize("changed", [{"num_solutions": 2}, {"within": 0.1}, {"big_m": 50.0}])
+def test_other_settings_are_refused_by_name(tmp_path, changed):
+    f = make_objective("least squares", 1, 1e-3, n=12)
+    file = tmp_path / "search.npz"
+    branch_and_bound(f, jaxht.Sparse(2), node_limit=5, checkpoint=file)
+    (name,) = changed
+    with pytest.raises(ValueError, match=rf"of a search with {name} = \S+; got {changed[name]}"):
+        branch_and_bound(f, jaxht.Sparse(2), checkpoint=file, **changed)
+    assert branch_and_bound(f, jaxht.Sparse(2), checkpoint=file).status == BranchStatus.OPTIMAL

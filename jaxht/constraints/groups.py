@@ -122,7 +122,8 @@ class Groups(SelectionConstraint):
     def scores(self, v: Array) -> Array:
         """The l2 norms of the groups of v, (m,)."""
         # In units of the largest entry no square over- or underflows.
-        largest = jnp.minimum(jnp.max(jnp.abs(v)), jnp.finfo(v.dtype).max)
+        # An eighth of the largest number: the inverse of that itself is flushed to 0.
+        largest = jnp.minimum(jnp.max(jnp.abs(v)), float(jnp.finfo(v.dtype).max) / 8)
         unit = jnp.where(largest > 0, largest, 1)
         return jnp.sqrt(self._sums((v / unit) ** 2)) * unit
 

@@ -96,7 +96,9 @@ def branch_and_bound(
         progress: whether to print a line to stderr every few seconds; or a function of
             :class:`BranchAndBoundProgress`.
         checkpoint: a file that the search is written to, once a minute and in the end, and
-            continued from where it exists; None.
+            continued from where it exists, with the same num_solutions, within and big_m; with a
+            smaller gap_rtol it begins anew at the best point, where the larger one has closed what
+            it needs. A damaged file counts as missing. None for none.
         memory: bytes of open nodes, an int, above which only the deepest are divided.
 
     Returns:
@@ -104,7 +106,7 @@ def branch_and_bound(
 
     Raises:
         ValueError: for objectives and constraints that are not of these kinds, and for a checkpoint
-        of another problem.
+        of another problem or other settings.
 
     Warns:
         UserWarning: once, where 2000 nodes have closed less than a fifth of the gap at the root.
@@ -130,10 +132,10 @@ def branch_and_bound(
     file = None if checkpoint is None else Path(checkpoint)
     with default_precision(float64=True):
         doubles = in_double(objective, constraint)
-        search = _Search(*doubles, gap_rtol, num_solutions, within, batch, memory)
+        search = _Search(*doubles, gap_rtol, num_solutions, within, big_m, batch, memory)
         try:
             if file is None or not search.load(file):
-                search.start(x0, big_m)
+                search.start(x0)
             saved = time.monotonic()
             while status is None:
                 report(search.record())
@@ -171,6 +173,7 @@ class _Search:
         gap_rtol: float,
         num_solutions: int,
         within: float | None,
+        big_m: float | None,
         batch: int,
         memory: int,
     ) -> None:
@@ -179,6 +182,7 @@ class _Search:
         self.gap_rtol = gap_rtol
         self.num_solutions = num_solutions
         self.within = within
+        self.big_m = big_m
         self.batch = max(batch, 2)
         self.begin = time.monotonic()
         self.tree = Tree(memory)
@@ -236,11 +240,14 @@ class _Search:
         self.history.append((state.seconds, state.num_nodes, state.value, state.lower))
         return state
 
-    def start(self, x0: Array | Result | None, big_m: float | None) -> None:
+    def start(self, x0: Array | Result | None) -> None:
         """Find the best point to begin with, and bound the root.
 
-        Columns that no good support holds are left out.
+        Columns that no good support holds are left out. Where a file gave points, the best of them
+        is that to begin with.
         """
+        if self.solutions:
+            x0 = self.solutions[0].x
         if x0 is None and float(self.objective.penalty) > 0:
             x0 = np.zeros(self.objective.shape)  # the relaxation at the root leads to better ones
         elif x0 is None:
@@ -249,7 +256,7 @@ class _Search:
         found = project_and_evaluate(self.objective, self.constraint, first)
         x = np.asarray(found.x)
         self.solutions = [Solution(x, np.flatnonzero(found.active), float(found.value))]
-        self.use(np.arange(len(x)), big_m)
+        self.use(np.arange(len(x)), self.big_m)
         node = self.problem.root(x)
         for _ in range(ROOT_ROUNDS):
             value = self.value
@@ -378,28 +385,37 @@ class _Search:
             "history": np.array(self.history),
         }
         numbers = {
-            "big_m": None if self.problem.big_m is None else float(self.problem.big_m),
+            "assumed_big_m": None if self.problem.big_m is None else float(self.problem.big_m),
             "closed_lower": self.tree.closed_lower,
             "root_lower": self.root_lower,
             "num_nodes": self.num_nodes,
             "closing_ridge": self.closing_ridge,
+            **self.settings(),
         }
         write_record(path, self.fingerprint(), arrays, numbers)
 
     def load(self, path: Path) -> bool:
-        """Go on from a file; False where there is none that is undamaged."""
+        """Go on from a file; False where there is none that is undamaged, and where the search that
+        wrote it has closed what this one, with a smaller gap_rtol, looks for."""
         try:
             record = read_record(path, self.fingerprint())
         except FingerprintError as error:
             raise ValueError(
-                f"checkpoint {str(path)!r} is of another problem: other data, constraint or "
-                "settings"
+                f"checkpoint {str(path)!r} is of another problem: other data or constraint"
             ) from error
         if record is None:
             return False
         arrays, numbers = record
+        for name, value in self.settings().items():
+            if numbers[name] != value:
+                raise ValueError(
+                    f"checkpoint {str(path)!r} is of a search with {name} = {numbers[name]}; got "
+                    f"{value}: give the same, or another file"
+                )
         self.solutions = storage.solutions_from_arrays(arrays)
-        self.use(arrays["columns"], numbers["big_m"])
+        if numbers["closed_lower"] < min(self.target, self.value - self.tolerance):
+            return False
+        self.use(arrays["columns"], numbers["assumed_big_m"])
         self.tree.closed_lower = numbers["closed_lower"]
         self.root_lower = numbers["root_lower"]
         self.num_nodes = numbers["num_nodes"]
@@ -410,10 +426,16 @@ class _Search:
         return True
 
     def fingerprint(self) -> str:
-        """A hash of the problem and the settings on which the search depends."""
-        return storage.hash_problem(
-            (self.objective, self.constraint), (self.num_solutions, self.within)
-        )
+        """A hash of the problem."""
+        return storage.hash_problem((self.objective, self.constraint))
+
+    def settings(self) -> dict[str, Any]:
+        """The settings which a search that goes on must have in common with that before."""
+        return {
+            "num_solutions": self.num_solutions,
+            "within": self.within,
+            "big_m": None if self.big_m is None else float(self.big_m),
+        }
 
 
 def find_closing_ridge(x: Numbers, slopes: Numbers) -> float:

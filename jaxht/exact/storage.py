@@ -15,10 +15,10 @@ Arrays = dict[str, Any]
 NODE_FIELDS = ("included", "excluded", "lower", "x", "step_size")
 
 
-def hash_problem(problem: Any, settings: Any) -> str:
-    """Hash a pytree of arrays, and the settings on which a search depends."""
+def hash_problem(problem: Any) -> str:
+    """Hash a pytree of arrays."""
     leaves, structure = jax.tree.flatten(problem)
-    digest = hashlib.sha256(repr((structure, settings)).encode())
+    digest = hashlib.sha256(repr(structure).encode())
     for leaf in leaves:
         digest.update(np.ascontiguousarray(leaf).tobytes())
     return digest.hexdigest()
