@@ -194,6 +194,8 @@ def read_times(y: Any, X: Any) -> tuple[NumpyArray, NumpyArray]:
                 f"y must have one field of bools, the events, and one of times; got {y.dtype}"
             )
         time, event = y[rest[0]], y[bools[0]]
+        if np.any(time < 0):
+            raise ValueError(f"y must have times of at least 0; got {np.min(time)}")
     else:
         y = check_array(y, ensure_2d=False, dtype=None, input_name="y")
         if y.dtype.kind not in "iuf":

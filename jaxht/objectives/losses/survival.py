@@ -79,7 +79,7 @@ class CoxLoss(Loss):
         return jnp.maximum(1, jnp.max(jnp.exp(self._log_hazards(log_risks, y))))
 
     def check(self, y: Array) -> None:
-        """Raise ValueError for events other than 0 and 1, and for times that are NaN."""
+        """Raise ValueError for events other than 0 and 1, and for times that are NaN or below 0."""
         known = known_values(y)
         if known is None:
             return
@@ -91,6 +91,8 @@ class CoxLoss(Loss):
             )
         if np.any(np.isnan(times)):
             raise ValueError("y[:, 0] must hold times; got NaN")
+        if np.any(times < 0):
+            raise ValueError(f"y[:, 0] must hold times of at least 0; got {np.min(times)}")
 
     def value(self, u: Array, y: Array) -> Array:
         """l(u; y), (n,)."""
