@@ -222,7 +222,9 @@ class LinearEstimator(SparseEstimator):
         if not self._has_squared_errors:
             return len(path.value)
         objective = problem.objective
-        weights = np.asarray(objective.sample_weights, float)
+        weights = np.ones(objective.num_samples)
+        if objective.weights is not None:
+            weights = np.asarray(objective.weights, float)
         squares = np.asarray(objective.y, float).reshape(len(weights), -1) ** 2
         total = np.sum(weights @ squares) / np.sum(weights) / 2
         rounding = EXACT_FIT_ULPS * np.finfo(objective.dtype).eps
