@@ -314,6 +314,12 @@ def test_projections_of_the_largest_numbers(dtype):
             expected[np.argmin(expected)] = 0
             found = np.asarray(bounded.project(scaled)[0]) / largest
             np.testing.assert_allclose(found, expected, rtol=1e-5)
+        # Far outside of the bounds, and infinitely far.
+        x, _ = bounded.project(np.array([-np.inf, 1.0], dtype))
+        assert x.tolist() == [0, 1]
+        half = jaxht.Sparse(1, bounds=(None, np.array(0.6 * largest, dtype))).prepare((2,))
+        x, _ = half.project(np.array([0.8, 0.9], dtype) * largest)
+        assert x[0] == 0 and x[1] > 0.59 * largest
         kept = np.array([False, True])
         for constraint in (
             jaxht.Sparse(1, keep=kept),

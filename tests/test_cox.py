@@ -324,6 +324,16 @@ def test_no_certificate():
         jaxht.branch_and_bound(make(Y, 1.0), Sparse(1))
 
 
+def test_negative_times_are_refused():
+    sklearn = pytest.importorskip("jaxht.sklearn")
+    X = np.random.default_rng(0).standard_normal((6, 2))
+    y = np.array([(True, 1.0)] * 5 + [(True, -0.5)], [("event", bool), ("time", float)])
+    with pytest.raises(ValueError, match=r"times of at least 0; got -0\.5"):
+        sklearn.L0CoxRegressor(k=1).fit(X, y)
+    with pytest.raises(ValueError, match=r"times of at least 0; got -0\.5"):
+        jaxht.Cox(X, np.array([[t, e] for e, t in y])).prepare()
+
+
 @pytest.mark.parametrize("weighted", [False, True])
 def test_predictions_after_perfectly_ordered_times(weighted):
     """The likelihood has no maximum: this is told, and predictions are those of the coefficients."""

@@ -1,6 +1,7 @@
 """Branch and bound against enumeration, and its bounds, files and limits."""
 
 import dataclasses
+import functools
 import itertools
 
 import jax
@@ -294,12 +295,30 @@ def test_a_smaller_gap_is_searched_for_anew(tmp_path):
     )
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_a_rough_search_that_was_cut_off_goes_on(tmp_path, seed):
+    """Items that a larger gap_rtol has ruled out come back; bounds hold on the way."""
+    f = make_objective("least squares", seed, 1e-3, n=12)
+    constraint = jaxht.Sparse(4)
+    best = branch_and_bound(f, constraint, gap_rtol=1e-6).value
+    file = tmp_path / "search.npz"
+    rough = branch_and_bound(f, constraint, gap_rtol=0.9, node_limit=3, checkpoint=file)
+    assert rough.lower <= best * (1 + 1e-9) <= rough.value * (1 + 2e-9)
+    fine = branch_and_bound(f, constraint, gap_rtol=1e-6, checkpoint=file)
+    assert fine.status == BranchStatus.OPTIMAL
+    np.testing.assert_allclose(fine.value, best, rtol=1e-5)
+
+
 @pytest.mark.parametrize("changed", [{"num_solutions": 2}, {"within": 0.1}, {"big_m": 50.0}])
 def test_other_settings_are_refused_by_name(tmp_path, changed):
     f = make_objective("least squares", 1, 1e-3, n=12)
     file = tmp_path / "search.npz"
-    branch_and_bound(f, jaxht.Sparse(2), node_limit=5, checkpoint=file)
+    search = functools.partial(branch_and_bound, f, jaxht.Sparse(2), checkpoint=file)
     (name,) = changed
+    several = {"num_solutions": np.int64(3)} if name == "within" else {}
+    search(node_limit=5, **several)
     with pytest.raises(ValueError, match=rf"of a search with {name} = \S+; got {changed[name]}"):
-        branch_and_bound(f, jaxht.Sparse(2), checkpoint=file, **changed)
-    assert branch_and_bound(f, jaxht.Sparse(2), checkpoint=file).status == BranchStatus.OPTIMAL
+        search(**several | changed)
+    assert search(**several).status in (BranchStatus.OPTIMAL, BranchStatus.INEXACT)
+    with pytest.raises(ValueError, match="is a folder"):
+        branch_and_bound(f, jaxht.Sparse(2), checkpoint=tmp_path)

@@ -77,7 +77,7 @@ class Edges(SelectionConstraint):
     def project(self, z: Array, near: Array | None = None) -> tuple[Array, Support]:
         """The nearest point of C, and its support: the diagonal, and two entries for each of the k
         selected edges."""
-        return super().project((z + z.T) / 2)
+        return super().project(z / 2 + z.T / 2)
 
     def top_k(self, direction: Array, size: Numeric, size_max: int | None) -> Support:
         """The edges of the largest entries of ``direction``; ``size`` counts edges."""

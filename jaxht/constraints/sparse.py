@@ -98,7 +98,8 @@ class Sparse(SelectionConstraint):
             # The root of the gain: no square or sum overflows, and it is |z| itself where nothing
             # is clipped.
             rest = jnp.sqrt(jnp.abs(z - nearest / 2))
-            clipped = jnp.sqrt(2 * jnp.abs(nearest)) * rest
+            clipped = 2**0.5 * jnp.sqrt(jnp.abs(nearest)) * rest
+            clipped = jnp.where(nearest == 0, 0, clipped)
             gain = jnp.where(nearest == z, z, clipped)
         ranked = rank_first(self.keep, gain)
         support = self._largest(ranked, self.k, self.k_max)

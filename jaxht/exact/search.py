@@ -97,8 +97,8 @@ def branch_and_bound(
             :class:`BranchAndBoundProgress`.
         checkpoint: a file that the search is written to, once a minute and in the end, and
             continued from where it exists, with the same num_solutions, within and big_m; with a
-            smaller gap_rtol it begins anew at the best point, where the larger one has closed what
-            it needs. A damaged file counts as missing. None for none.
+            smaller gap_rtol it begins anew at the best point, since the larger one has ruled out
+            what it looks for. A damaged file counts as missing. None for none.
         memory: bytes of open nodes, an int, above which only the deepest are divided.
 
     Returns:
@@ -130,6 +130,8 @@ def branch_and_bound(
     report = _reporter(progress)
     status = None
     file = None if checkpoint is None else Path(checkpoint)
+    if file is not None and file.is_dir():
+        raise ValueError(f"checkpoint must be a file; {str(file)!r} is a folder")
     with default_precision(float64=True):
         doubles = in_double(objective, constraint)
         search = _Search(*doubles, gap_rtol, num_solutions, within, big_m, batch, memory)
@@ -274,7 +276,7 @@ class _Search:
             node = node.on(kept)
             # With the same bound, or columns were ruled out wrongly.
             self.use(self.problem.columns[kept], self.problem.big_m)
-        self.root_lower = min(node.lower, self.value)
+        self.root_lower = min(node.lower, self.value, self.tree.closed_lower)
         best = project_and_evaluate(self.objective, self.constraint, self.solutions[0].x)
         self.closing_ridge = find_closing_ridge(np.asarray(best.x), np.abs(best.gradient))
         self.tree.add([node], self.target)
@@ -321,9 +323,14 @@ class _Search:
     def settle(self, node: OpenNode, found: Relaxed) -> OpenNode:
         """A node with its bound, the items that this decides, and what it may be divided by."""
         lower, error, gains = found.bound
+        target = self.target
         included, excluded = fix_items(
-            node.included, node.excluded, lower, error, gains, self.problem.limit, self.target
+            node.included, node.excluded, lower, error, gains, self.problem.limit, target
         )
+        # What is ruled out has a bound above the target, and a value that may be below the best.
+        if np.any(included != node.included) or np.any(excluded != node.excluded):
+            ruled_out = max(math.nextafter(target, math.inf), node.lower)
+            self.tree.closed_lower = min(self.tree.closed_lower, ruled_out)
         free = np.flatnonzero(~(included | excluded))
         # The least certain first; where the relaxation is integral, the items that gain most.
         ranks = np.minimum(found.z, 1 - found.z) + 1e-6 * gains / max(float(np.max(gains)), 1e-300)
@@ -390,13 +397,14 @@ class _Search:
             "root_lower": self.root_lower,
             "num_nodes": self.num_nodes,
             "closing_ridge": self.closing_ridge,
+            "gap_rtol": float(self.gap_rtol),
             **self.settings(),
         }
         write_record(path, self.fingerprint(), arrays, numbers)
 
     def load(self, path: Path) -> bool:
         """Go on from a file; False where there is none that is undamaged, and where the search that
-        wrote it has closed what this one, with a smaller gap_rtol, looks for."""
+        wrote it, with a larger gap_rtol, may have ruled out what this one looks for."""
         try:
             record = read_record(path, self.fingerprint())
         except FingerprintError as error:
@@ -413,7 +421,7 @@ class _Search:
                     f"{value}: give the same, or another file"
                 )
         self.solutions = storage.solutions_from_arrays(arrays)
-        if numbers["closed_lower"] < min(self.target, self.value - self.tolerance):
+        if numbers["gap_rtol"] > self.gap_rtol:
             return False
         self.use(arrays["columns"], numbers["assumed_big_m"])
         self.tree.closed_lower = numbers["closed_lower"]
@@ -431,9 +439,12 @@ class _Search:
 
     def settings(self) -> dict[str, Any]:
         """The settings which a search that goes on must have in common with that before."""
+        within = None
+        if self.within is not None and self.num_solutions > 1:
+            within = float(self.within)
         return {
-            "num_solutions": self.num_solutions,
-            "within": self.within,
+            "num_solutions": int(self.num_solutions),
+            "within": within,
             "big_m": None if self.big_m is None else float(self.big_m),
         }
 
