@@ -182,7 +182,7 @@ def rank_first(always: Array | None, scores: Array) -> Array:
     infinite ones."""
     if always is None:
         return scores
-    largest = float(jnp.finfo(scores.dtype).max)
+    largest = float(np.finfo(scores.dtype).max)
     return jnp.where(always, jnp.inf, jnp.clip(scores, -largest, largest))
 
 
