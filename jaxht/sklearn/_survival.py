@@ -90,7 +90,7 @@ class L0CoxRegressor(RegressorMixin, L0Model):
         # Of logarithms no sum over- or underflows: where times are ordered perfectly, ratios differ
         # by any factor.
         size = len(self.unique_times_)
-        with np.errstate(divide="ignore"):
+        with np.errstate(divide="ignore", invalid="ignore"):  # of what has no weight
             log_terms = np.log(weights) + log_ratios
             log_leaving = np.full(size, -np.inf)
             np.logaddexp.at(log_leaving, rank, log_terms)
