@@ -467,3 +467,19 @@ def test_errors_say_what_is_needed():
     for name in ("num_starts", "num_candidates"):
         with pytest.raises(ValueError, match=f"{name} must be an int of at least 1; got 0"):
             jaxht.solve(LeastSquares(A, y, mean=False), Sparse(2), LocalSearch(**{name: 0}))
+
+
+@pytest.mark.parametrize("name", ["SquaredHinge", "Huber", "Logistic", "Poisson"])
+def test_the_search_ends_where_no_further_item_decreases_f(name):
+    """Classes that one feature separates, a target without noise, and one without a signal."""
+    rng = np.random.default_rng(0)
+    A = rng.normal(size=(60, 40)).astype(np.float32)
+    targets = {"Huber": 2 * A[:, 0], "Poisson": np.ones(60)}
+    y = targets.get(name, np.sign(A[:, 0])).astype(np.float32)
+    f = getattr(jaxht, name)(A, y)
+    found = jaxht.solve(f, Sparse(5), LocalSearch(patience=4, num_candidates=1))
+    assert found.reason in ("NO_PROGRESS", "REFIT_FAILED")
+    if name == "Poisson":
+        assert not np.any(found.x)
+    else:
+        assert found.x[0] != 0 and found.value < 1e-6

@@ -153,7 +153,8 @@ def walk_by_expansions(
             joined = walk.best & ~selected
             excluded |= (block_size == 1) & joined
             num_excluded = jnp.sum(excluded, dtype=jnp.int32)
-            exhausted = ~jnp.any(joined) | (num_excluded >= MAX_FAILED_SWAPS)
+            # The support that was completed is the only one to try.
+            exhausted = grows | ~jnp.any(joined) | (num_excluded >= MAX_FAILED_SWAPS)
             smaller = jnp.where(exhausted, 0, jnp.maximum(1, block_size // 2))
             is_full = jnp.sum(walk.best, dtype=jnp.int32) >= constraint.limit
             next_size = jnp.where(grows & is_full, most_moves(problem), block_size)
