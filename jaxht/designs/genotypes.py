@@ -110,17 +110,14 @@ class Genotypes(blockwise.Coded):
         if isinstance(missing, bool) or not isinstance(missing, int) or missing in (0, 1, 2):
             raise ValueError(f"missing must be an int other than 0, 1 and 2; got {missing!r}")
 
-        def encode(part: np.ndarray) -> np.ndarray:
-            codes = np.full(part.shape, UNKNOWN, np.uint8)
-            for call, code in [(0, 3), (1, 2), (2, 0), (missing, 1)]:
-                codes[part == call] = code
-            return codes
-
         def pack(first: int, last: int) -> np.ndarray:
             block = calls[:, first:last]
-            part = encode(block.T)
-            if np.any(part == UNKNOWN):
-                marker, sample = np.argwhere(part == UNKNOWN)[0]
+            part = np.full(block.T.shape, UNKNOWN, np.uint8)
+            for call, code in [(0, 3), (1, 2), (2, 0), (missing, 1)]:
+                part[block.T == call] = code
+            unknown = np.argwhere(part == UNKNOWN)
+            if unknown.size:
+                marker, sample = unknown[0]
                 raise ValueError(
                     f"calls must be 0, 1, 2 or {missing} where missing; got "
                     f"{block[sample, marker]} at sample {sample}, marker {first + marker}"

@@ -285,6 +285,11 @@ def choose_k(
 EXACT_FIT_ULPS = 1000.0
 
 
+def is_exact_fit(losses: Any, total: Any) -> Any:
+    """Whether losses of least squares are rounding errors of that of 0; of arrays of any kind."""
+    return losses <= (EXACT_FIT_ULPS * machine_eps(losses)) ** 2 * total
+
+
 def _follows_exact_fit(objective: Objective, results: Result) -> Array:
     """Whether there is an exact fit of least squares before each entry, bool (m,)."""
     losses = results.value
@@ -292,5 +297,5 @@ def _follows_exact_fit(objective: Objective, results: Result) -> Array:
         return jnp.zeros(losses.shape, bool)
     zero = jnp.zeros_like(results.x[0])
     total = objective.value(zero, objective.predict(zero))
-    is_exact = losses <= (EXACT_FIT_ULPS * machine_eps(losses)) ** 2 * total
+    is_exact = is_exact_fit(losses, total)
     return jnp.cumsum(is_exact) > is_exact

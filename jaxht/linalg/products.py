@@ -27,6 +27,7 @@ __all__ = [
     "apply_to_columns",
     "apply_weights",
     "cast_variable",
+    "drop_unweighted",
     "known_by_products",
     "multiply",
     "square_norm",
@@ -216,10 +217,14 @@ def square_norm(x: Any) -> Array:
     return jnp.vdot(core, core)
 
 
+def drop_unweighted(weights: Array, v: Array) -> Array:
+    """v, with 0 where it has no weight and is not finite: there it may overflow or be NaN."""
+    return jnp.where((weights == 0) & ~jnp.isfinite(v), 0, v)
+
+
 def apply_weights(weights: Array, v: Array) -> Array:
-    """``s v``; 0 where s is 0, whatever v is there: what has no weight may overflow or be NaN."""
-    is_absent = (weights == 0) & ~jnp.isfinite(v)
-    return weights * jnp.where(is_absent, 0, v)
+    """``s v``; 0 where s is 0, whatever v is there."""
+    return weights * drop_unweighted(weights, v)
 
 
 def weighted_square(x: Any, weights: Numeric) -> Array:

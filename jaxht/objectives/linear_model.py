@@ -19,6 +19,7 @@ from jaxht.linalg.operators import SymmetricOperator
 from jaxht.linalg.products import (
     Product,
     apply_weights,
+    drop_unweighted,
     known_by_products,
     weighted_square,
 )
@@ -199,10 +200,11 @@ class LinearModel(SumOverSamples):
         u = self.linear_predictor(pred)
         loss = self.loss.fix(u, self.y)
         is_damped = not isinstance(tau, float) or tau != 0
+        damping = tau * self.damping(u) if is_damped else None
 
         def curvature(image):
             along = loss.hessian_product(u, self.y, image)
-            return along + tau * self.damping(u) * image if is_damped else along
+            return along if damping is None else along + damping * image
 
         return WeightedGram(self, curvature)
 
@@ -303,18 +305,17 @@ class LinearModel(SumOverSamples):
 
     def curvature_bound(self) -> Numeric:
         """b, the bound of l''; targets of weight 0 do not count."""
-        if self.weights is None:
-            return self.loss.smoothness(self.y)
-        present = _as_column(self.weights > 0, jnp.ndim(self.y))
-        return self.loss.smoothness(jnp.where(present, self.y, 0))
+        return self.loss.smoothness(self._of_present(self.y))
 
     def damping(self, u: Array) -> Numeric:
         """The curvature of the loss in units of which Newton steps at u are damped."""
+        return self.loss.damping(self._of_present(u), self._of_present(self.y))
+
+    def _of_present(self, v: Array) -> Array:
+        """v (n, ...), with 0 for samples of weight 0."""
         if self.weights is None:
-            return self.loss.damping(u, self.y)
-        is_present = _as_column(self.weights > 0, u.ndim)
-        y = jnp.where(_as_column(self.weights > 0, jnp.ndim(self.y)), self.y, 0)
-        return self.loss.damping(jnp.where(is_present, u, 0), y)
+            return v
+        return jnp.where(_as_column(self.weights > 0, jnp.ndim(v)), v, 0)
 
     def gram_norm(self) -> Array:
         """``c sigma_max(S^(1/2) A)^2``, an upper estimate. Cost: about 16 products."""
@@ -536,8 +537,7 @@ class LeastSquares(LinearModel):
         target = self.y if self.offset is None else self.y - self.offset
         if self.weights is None:
             return target
-        is_absent = (self.weights == 0) & ~jnp.isfinite(target)
-        return jnp.where(is_absent, 0, target)
+        return drop_unweighted(self.weights, target)
 
     @property
     def is_compressible(self) -> bool:

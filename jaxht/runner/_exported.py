@@ -9,7 +9,6 @@ import ast
 import functools
 import hashlib
 import importlib.metadata
-import os
 import sys
 import types
 from collections.abc import Callable, Hashable
@@ -19,9 +18,11 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax import export
 
 from jaxht._dataclass import PYTREES
 from jaxht._kept_programs import kept_folder, tracing_settings
+from jaxht._storage import write_file
 
 __all__ = ["ExportedProgram"]
 
@@ -50,8 +51,10 @@ class ExportedProgram:
     def __call__(self, *arguments: Any, **static: Any) -> Any:
         """Call the function; ``static`` are all of its static arguments."""
         folder = kept_folder()
+        if folder is None:
+            return self._traced(*arguments, **static)
         leaves, tree = jax.tree.flatten(arguments)
-        if folder is None or not all(map(_is_plain, leaves)):
+        if not all(map(_is_plain, leaves)):
             return self._traced(*arguments, **static)
         shapes = tuple([(leaf.shape, leaf.dtype) for leaf in leaves])
         key = (folder, tree, shapes, tuple(static.items()), tracing_settings())
@@ -72,8 +75,6 @@ class ExportedProgram:
             text = self._describe(leaves, tree, static)
         except _NoDescriptionError:
             return None
-        from jax import export
-
         _register_results()
         file = folder / f"{hashlib.sha256(text.encode()).hexdigest()}.trace"
         exported = _read(file)
@@ -85,7 +86,7 @@ class ExportedProgram:
 
             try:
                 exported = export.export(jax.jit(function))(*leaves)
-                _write(file, exported.serialize())
+                write_file(file, bytes(exported.serialize()))
             except (ValueError, TypeError, NotImplementedError, OSError):
                 return None
 
@@ -134,8 +135,6 @@ _registered: set[type] = set()
 
 def _register_results() -> None:
     """Let programs return the library's classes."""
-    from jax import export
-
     for cls in PYTREES:
         if cls not in _registered and _is_known(cls):
             _registered.add(cls)
@@ -149,7 +148,11 @@ def _register_results() -> None:
 
 def _write_settings(settings: Any) -> bytes:
     data = repr(settings).encode()
-    if _read_settings(data) != settings:
+    try:
+        is_same = _read_settings(data) == settings
+    except SyntaxError:  # as of a function
+        is_same = False
+    if not is_same:
         raise ValueError(f"static fields {settings!r} cannot be written")
     return data
 
@@ -203,8 +206,6 @@ def _is_known(value: Any) -> bool:
 
 def _read(file: Path) -> Any:
     """The program in a file; None where there is none, or it is damaged."""
-    from jax import export
-
     try:
         data = file.read_bytes()
     except OSError:
@@ -213,10 +214,3 @@ def _read(file: Path) -> Any:
         return export.deserialize(bytearray(data))
     except Exception:  # whatever a damaged file makes of it
         return None
-
-
-def _write(file: Path, data: bytes | bytearray) -> None:
-    """Write a file at once: another process may read it, and this one may be killed."""
-    unfinished = file.with_suffix(f".{os.getpid()}")
-    unfinished.write_bytes(data)
-    unfinished.replace(file)

@@ -187,9 +187,10 @@ def standardize(
     variance = np.einsum("i,ij,ij->j", share, deviations, deviations)
     # Variances within rounding errors of 0 are 0.
     noise = n * np.finfo(X.dtype).eps ** 2
-    present = features[weights > 0]
-    is_constant = variance <= noise * (mean**2 + variance)
-    is_constant |= np.max(present, axis=0) == np.min(present, axis=0)
+    is_present = weights[:, None] > 0
+    largest = np.max(features, axis=0, initial=-np.inf, where=is_present)
+    least = np.min(features, axis=0, initial=np.inf, where=is_present)
+    is_constant = (variance <= noise * (mean**2 + variance)) | (largest == least)
     scale = np.where(is_constant, 1, np.sqrt(variance)) if with_std else np.ones(d)
     if not with_mean:
         mean = np.zeros(d)

@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 import jaxht
 from jaxht._checks import host_array
 from jaxht.designs import Centred
+from jaxht.diagnostics.criteria import is_exact_fit
 from jaxht.exact import Certificate
 from jaxht.inference import Stability
 from jaxht.linalg.full_precision import default_precision
@@ -38,9 +39,6 @@ from jaxht.sklearn._data import (
     standardize,
 )
 from jaxht.sklearn._estimator import FitProblem, Items, SparseEstimator, path_solver
-
-# A residual of at most so many rounding errors of y is one.
-EXACT_FIT_ULPS = 1000.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -227,8 +225,7 @@ class LinearEstimator(SparseEstimator):
             weights = np.asarray(objective.weights, float)
         squares = np.asarray(objective.y, float).reshape(len(weights), -1) ** 2
         total = np.sum(weights @ squares) / np.sum(weights) / 2
-        rounding = EXACT_FIT_ULPS * np.finfo(objective.dtype).eps
-        is_exact = path.value <= rounding**2 * total
+        is_exact = is_exact_fit(path.value, total)
         if not np.any(is_exact):
             return len(path.value)
         first = int(np.argmax(is_exact))
@@ -236,7 +233,9 @@ class LinearEstimator(SparseEstimator):
         if array is None or first == 0:
             return first + 1
         rank = np.linalg.matrix_rank(np.asarray(array)[weights > 0])
-        if np.count_nonzero(path.x[first].any(axis=tuple(range(1, path.x[first].ndim)))) < rank:
+        coefficients = path.x[first].reshape(array.shape[1], -1)
+        num_features = np.count_nonzero(coefficients.any(axis=1))
+        if num_features < rank:
             return first + 1
         warnings.warn(
             f"{type(self).__name__}: k is chosen below {rank}, the rank of the features without "

@@ -42,6 +42,11 @@ class LinearProblem(Subproblem):
         return f.design.squared(jnp.ones(f.num_samples, f.dtype)) == 0
 
     @property
+    def is_smooth(self) -> bool:
+        """Whether the loss is smooth."""
+        return self.objective.loss.is_smooth
+
+    @property
     def is_searchable(self) -> bool:
         """Where columns are cheap as well."""
         return super().is_searchable and self.objective.design.has_cheap_columns
@@ -53,8 +58,8 @@ class ColumnProblem(LinearProblem):
     @property
     def is_expandable(self) -> bool:
         """For smooth separable losses on gathered columns."""
-        loss = self.objective.loss
-        return loss.is_separable and loss.is_smooth and self.is_free and self._gathers
+        is_separable = self.objective.loss.is_separable
+        return is_separable and self.is_smooth and self.is_free and self._gathers
 
     @property
     def has_cheap_rows(self) -> bool:
@@ -102,11 +107,6 @@ class HingeProblem(ColumnProblem):
     """
 
     last: Subproblem
-
-    @property
-    def is_smooth(self) -> bool:
-        """False."""
-        return False
 
     def refit(self, support: Any, x: Array, ridge: Array | None = None) -> Refit:
         """Minimise the smoothed hinges one after the other."""

@@ -215,7 +215,7 @@ def run(
         folder = stack.enter_context(tempfile.TemporaryDirectory()) if store is None else store
         programs = ProgramCache.find(sweep)
         programs.check_names(sweep)
-        # A temporary folder has nothing to compare with, and lowering takes time.
+        # A temporary folder has nothing to compare with.
         fingerprints = {} if store is None else programs.fingerprint(sweep)
         opened = Store(folder, sweep.describe(fingerprints, attrs), mixed)
         missing = _find_missing(sweep, grid.cells[first::every], opened)

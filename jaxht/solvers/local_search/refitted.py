@@ -18,7 +18,6 @@ from jaxht.solvers.local_search.search import (
     Walk,
     find_active,
     largest_block,
-    refit_selections,
     scatter,
     value_or_inf,
 )
@@ -43,7 +42,10 @@ class RefittedSearch(Search):
 
     def start(self, problem: Subproblem, x0: Array, starts: Starts) -> RefittedSelection:
         """Start from the items that decrease a separable model most."""
-        return refit_selections(problem, starts.best_items(problem.space.limit), x0)
+        selected = starts.best_items(problem.space.limit)
+        fits = jax.vmap(lambda mask: problem.refit(problem.space.support(mask), x0))(selected)
+        block_sizes = jnp.full(len(selected), largest_block(problem))
+        return RefittedSelection(selected, fits, block_sizes)
 
     def walk_all(
         self,

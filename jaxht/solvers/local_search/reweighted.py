@@ -131,13 +131,13 @@ def walk_by_expansions(
         selected, fit, block_size = descent.selection
         num_selected = jnp.sum(selected, dtype=jnp.int32)
         lacks_items = num_selected < constraint.limit
-        # A second-order expansion far from a minimiser, as of the hinge, may have no curvature.
         num_rows = ROWS_PER_ITEM * k_max
+        # A second-order expansion far from a minimiser, as of the hinge, may have no curvature.
         model = QuadraticModel.at(objective, fit.x, fit.pred, num_rows, is_bound=lacks_items)
-        most = jnp.minimum(constraint.limit, num_selected + block_size)
-        # One at a time they join as in orthogonal matching pursuit.
         indices = mask_to_indices(selected, k_max)
         minimum = SupportMinimum.on(model, indices)
+        most = jnp.minimum(constraint.limit, num_selected + block_size)
+        # One at a time they join as in orthogonal matching pursuit.
         minimum = minimum.complete(model, indices, most, block_size == 1, num_selected)
         grows = jnp.any(minimum.selected & ~selected)
 

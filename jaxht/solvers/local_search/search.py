@@ -25,7 +25,7 @@ class RefittedSelection(NamedTuple):
     Attributes:
         selected: bool, the selected items.
         fit: the :class:`Refit` on them.
-        block_size: int32, the number of items in the next exchange of a block.
+        block_size: int32, the number of items, or of moves on a model, of the next exchange.
     """
 
     selected: Leaf
@@ -135,13 +135,6 @@ class Search(Protocol):
             best: the best selection of the last walks.
         """
         return RefittedSelection(selected, fit, best.block_size)
-
-
-def refit_selections(problem: Subproblem, selected: Array, x0: Array) -> RefittedSelection:
-    """Refit on each of several selections, bool (num_starts, ...)."""
-    fits = jax.vmap(lambda mask: problem.refit(problem.space.support(mask), x0))(selected)
-    block_sizes = jnp.full(len(selected), largest_block(problem))
-    return RefittedSelection(selected, fits, block_sizes)
 
 
 def largest_block(problem: Subproblem) -> Array:
