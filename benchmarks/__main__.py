@@ -37,7 +37,7 @@ NAMES = (
     "first_fit",
     "first_hour",
 )
-ALONE = ("support", "certified", "streaming", "genotypes", "long", "processes")
+ALONE = ("support", "certified", "streaming", "genotypes", "long", "processes", "gpu")
 
 
 def main(names: list[str]) -> None:

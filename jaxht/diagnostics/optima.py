@@ -16,7 +16,7 @@ from jaxht._dataclass import pytree
 from jaxht._typing import Array
 from jaxht.constraints import ModelSubspace, SelectionConstraint, Support, check_selection
 from jaxht.linalg.full_precision import machine_eps
-from jaxht.linalg.linear_solvers import ratio
+from jaxht.linalg.normal_equations import ratio
 from jaxht.objectives.objective import Objective
 from jaxht.solvers.exhaustive_search import MAX_SUPPORTS
 from jaxht.subproblems import subproblem

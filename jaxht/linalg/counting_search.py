@@ -28,6 +28,8 @@ from jaxht.linalg.counts import (
     split_axes,
     to_digits,
 )
+from jaxht.linalg.kernels.selection import mark_k_largest, takes_keys
+from jaxht.linalg.platform import by_platform
 
 __all__ = ["mark_largest"]
 
@@ -86,23 +88,39 @@ def _find_masks(pieces: list[Array], k: Count) -> list[Array]:
             return jnp.zeros(keys.shape, bool)
 
         return [lax.cond(keys[0, 0] >= 0, compare_ranks, keep_none)]
-    return lax.platform_dependent(pieces, k, cpu=_search_masks, default=_sort_masks)
+    return _mark_short(keys, k[0])
 
 
-def _sort_masks(pieces: list[Array], k: Count) -> list[Array]:
-    """The same for one array (lanes, d) by a sort: a GPU waits for the host in each pass of a
-    search.
+def _sort_mask(keys: Array, k: Array) -> list[Array]:
+    """The same for one array (lanes, d) by a sort: an accelerator waits for the host in each pass
+    of a search.
 
     The mask is made of the order alone, so that it has exactly k entries whatever XLA computes
     anew.
     """
-    (keys,) = pieces
     lane = lax.broadcasted_iota(jnp.int32, keys.shape, 0)
     index = lax.broadcasted_iota(jnp.int32, keys.shape, 1)
     # Falling keys, then rising indices.
     _, order = lax.sort((~keys, index), dimension=1, is_stable=True, num_keys=1)
     none = jnp.zeros(keys.shape, bool)
-    return [none.at[lane, order].set(index < k[0][:, None], unique_indices=True)]
+    return [none.at[lane, order].set(index < k[:, None], unique_indices=True)]
+
+
+def _search_mask(keys: Array, k: Array) -> list[Array]:
+    return _search_masks([keys], (k,))
+
+
+def _mark_by_kernel(keys: Array, k: Array) -> list[Array]:
+    return [mark_k_largest(keys, k)] if takes_keys(keys) else _sort_mask(keys, k)
+
+
+def _mask_shape(keys: Array, k: Array) -> list[jax.ShapeDtypeStruct]:
+    return [jax.ShapeDtypeStruct(keys.shape, jnp.bool_)]
+
+
+_mark_short = by_platform(
+    "mark_k_largest", _mask_shape, default=_sort_mask, cpu=_search_mask, cuda=_mark_by_kernel
+)
 
 
 class _Search(NamedTuple):

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxht._typing import Array, ArrayDType
-from jaxht.linalg.linear_solvers import ratio
+from jaxht.linalg.normal_equations import ratio
 
 __all__ = ["SAFETY", "largest_eigenvalue", "random_vector"]
 

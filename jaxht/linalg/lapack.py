@@ -11,10 +11,13 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.custom_batching import custom_vmap
 
 from jaxht._typing import Array
 from jaxht.linalg.full_precision import matmul
+from jaxht.linalg.kernels.factor import invert_cholesky, takes_matrices
 from jaxht.linalg.lanes import lane_by_lane
+from jaxht.linalg.platform import by_platform
 
 __all__ = [
     "cholesky",
@@ -97,8 +100,37 @@ def _inverse_triangular(L: Array) -> Array:
 
 
 @lane_by_lane
-def _invert_factor(x):
+def _invert_by_lapack(x: Array) -> Array:
     return _inverse_triangular(jnp.linalg.cholesky(x, symmetrize_input=False))
+
+
+def _invert_lanes_by_lapack(x: Array) -> list[Array]:
+    return [jax.vmap(_invert_by_lapack)(x) if x.shape[0] > 1 else _invert_by_lapack(x[0])[None]]
+
+
+def _invert_lanes_by_kernel(x: Array) -> list[Array]:
+    takes = takes_matrices(x.shape[1], x.dtype)
+    return [invert_cholesky(x)] if takes else _invert_lanes_by_lapack(x)
+
+
+_invert_lanes = by_platform(
+    "invert_cholesky", lambda x: [x], default=_invert_lanes_by_lapack, cuda=_invert_lanes_by_kernel
+)
+
+
+@custom_vmap
+def _invert_factors(x: Array) -> Array:
+    """``L^-1`` of each of the matrices x (lanes, p, p)."""
+    return _invert_lanes(x)[0]
+
+
+@_invert_factors.def_vmap
+def _(axis_size: int, in_batched: list[bool], x: Array) -> tuple[Array, bool]:
+    return _invert_factors(x.reshape(-1, *x.shape[2:])).reshape(x.shape), True
+
+
+def _invert_factor(x: Array) -> Array:
+    return _invert_factors(x[None])[0]
 
 
 @jax.custom_jvp

@@ -6,34 +6,42 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxht._typing import Array, Numeric
-from jaxht.linalg.full_precision import machine_eps, matmul
-from jaxht.linalg.lapack import cholesky, solve_by_factor
+from jaxht.linalg.full_precision import matmul
+from jaxht.linalg.lapack import cholesky, inverse_cholesky, solve_by_factor
+from jaxht.linalg.normal_equations import ratio, scale_gram
+from jaxht.linalg.platform import has_gpu
 
-__all__ = ["cholesky_solver", "conjugate_gradients", "ratio"]
+__all__ = ["cholesky_solver", "conjugate_gradients"]
 
 
 def cholesky_solver(gram: Array, penalty: Array) -> Callable[[Array], Array]:
     """``s -> (B'B + diag(penalty))^-1 s``, as good as one Cholesky factor in working precision
     makes it."""
-    k = gram.shape[0]
-    norm = jnp.sqrt(jnp.diagonal(gram) + penalty)
-    # A column whose square overflows must not drop out unseen, like one of zeros.
-    scale = jnp.where(norm < jnp.inf, ratio(1.0, norm), jnp.nan)
-    # Columns scaled to unit norm, ones on the diagonal also in the padding; a jitter of a few ulps
-    # keeps the factor finite for duplicated or too many columns, and where it does not, the scaling
-    # alone has to do.
-    diagonal = 1 + 4 * k * machine_eps(gram)
-    scaled = gram * scale[None] * scale[:, None]
-    scaled = jnp.where(jnp.eye(k, dtype=bool), diagonal, scaled)
-    factor = cholesky(scaled)
-    factor = jnp.where(jnp.all(jnp.isfinite(factor)), factor, jnp.eye(k, dtype=gram.dtype))
+    scaled, scale = scale_gram(gram, penalty, gram.shape[0])
+    solve_scaled = _scaled_solver(lax.stop_gradient(scaled))
 
     def solve(s):
         return lax.custom_linear_solve(
-            lambda v: matmul(scaled, v), s, lambda _, s: solve_by_factor(factor, s), symmetric=True
+            lambda v: matmul(scaled, v), s, lambda _, s: solve_scaled(s), symmetric=True
         )
 
     return lambda s: scale * solve(scale * s)
+
+
+def _scaled_solver(scaled: Array) -> Callable[[Array], Array]:
+    """Solve with the factor of a scaled matrix."""
+    if has_gpu():
+        # A product with an inverse takes a tenth of the time of two substitutions.
+        root = _finite_or_identity(inverse_cholesky(scaled))
+        return lambda s: matmul(matmul(root, s), root)
+    factor = _finite_or_identity(cholesky(scaled))
+    return lambda s: solve_by_factor(factor, s)
+
+
+def _finite_or_identity(factor: Array) -> Array:
+    """The factor; where there is none, the scaling alone has to do."""
+    identity = jnp.eye(*factor.shape, dtype=factor.dtype)
+    return jnp.where(jnp.all(jnp.isfinite(factor)), factor, identity)
 
 
 def conjugate_gradients(
@@ -70,8 +78,3 @@ def conjugate_gradients(
         return jnp.where(jnp.isnan(start_norm), jnp.nan, v)
 
     return lax.custom_linear_solve(product, b, solve, symmetric=True)
-
-
-def ratio(a: Numeric, b: Array) -> Array:
-    """a / b, and 0 where b <= 0; NaN stays NaN."""
-    return jnp.where(b <= 0, 0, a / jnp.where(b <= 0, 1, b))

@@ -11,7 +11,7 @@ from jax.flatten_util import ravel_pytree
 from jaxht._checks import warn_of_rounding
 from jaxht._dataclass import mixed, pytree, static
 from jaxht._typing import Array, ArrayDType, ArrayTree, Numeric
-from jaxht.linalg.linear_solvers import ratio
+from jaxht.linalg.normal_equations import ratio
 from jaxht.linalg.operators import SymmetricOperator
 from jaxht.objectives.objective import Objective, float_dtype
 

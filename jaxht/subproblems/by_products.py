@@ -15,7 +15,8 @@ from jaxht._dataclass import pytree
 from jaxht._typing import Array, Numeric
 from jaxht.constraints.model_subspace import ModelSubspace
 from jaxht.constraints.support import Support
-from jaxht.linalg.linear_solvers import conjugate_gradients, ratio
+from jaxht.linalg.linear_solvers import conjugate_gradients
+from jaxht.linalg.normal_equations import ratio
 from jaxht.linalg.selection import gather, mask_to_indices
 from jaxht.objectives.objective import Objective
 from jaxht.subproblems.newton import (

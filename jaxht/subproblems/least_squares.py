@@ -11,23 +11,15 @@ from jaxht.constraints.support import Support
 from jaxht.designs import Dense
 from jaxht.linalg.full_precision import machine_eps, matmul
 from jaxht.linalg.lapack import inverse_cholesky
-from jaxht.linalg.linear_solvers import cholesky_solver, ratio
+from jaxht.linalg.linear_solvers import cholesky_solver
 from jaxht.linalg.products import apply_weights
 from jaxht.objectives.linear_model import LinearModel
 from jaxht.subproblems.by_products import Growth
+from jaxht.subproblems.column_lanes import solve_on_columns
 from jaxht.subproblems.columns import ColumnProblem
 from jaxht.subproblems.growing_qr import GrowingQR, gains_along
 from jaxht.subproblems.linear_models import ridge_per_sample
 from jaxht.subproblems.newton import Refit
-
-# A correction of so many ulps of the solution needs no further step.
-REFINEMENT_ULPS = 64.0
-# An entry of the gradient of so many ulps, relative to column and residual, is rounding noise.
-NOISE_ULPS = 1.0
-MAX_REFINEMENTS = 30
-# Condition numbers up to 3e4 in float32 and 7e8 in float64 are resolved; above, a matrix counts as
-# rank-deficient.
-FLAT_ULPS = 0.01
 
 
 class LeastSquaresProblem(ColumnProblem):
@@ -119,10 +111,7 @@ def least_squares_on_columns(
     """Minimise ``1/2 ||B w - y||^2 + 1/2 sum_i penalty_i w_i^2`` for B = A_F, tall, wide or
     rank-deficient.
 
-    The condition number of B'B is the square of B's, so its Cholesky factor is only used as the
-    preconditioner of conjugate gradients on the normal equations, whose residuals are computed from
-    B and y themselves (CGLS: Björck 1996, §7.4): one step where B is well conditioned, a few where
-    it is not. Since the steps start at zero, the result has no component in the null space.
+    Many lanes are computed at once, see :mod:`jaxht.subproblems.column_lanes`.
 
     Args:
         A: a design, n x d.
@@ -133,43 +122,7 @@ def least_squares_on_columns(
     Returns:
         w (k,) and B w (n,), differentiable in forward and reverse mode.
     """
-    eps = machine_eps(y)
-    columns, gram = A.columns_and_gram(indices)
-    precondition = cholesky_solver(gram, penalty)
-    diagonal = jnp.diagonal(gram) + penalty
-
-    def refine(carry):
-        step, _, w, residual, gradient, direction, decrease = carry
-        image = matmul(direction, columns)
-        curvature = jnp.vdot(image, image) + jnp.vdot(direction, penalty * direction)
-        # The exact line search, not decrease / curvature: with rounding errors, directions are no
-        # longer conjugate. Along a direction that is nearly in the null space of B, a long step
-        # would decrease f by little.
-        is_curved = curvature > FLAT_ULPS * eps * jnp.vdot(direction, diagonal * direction)
-        step_size = jnp.where(is_curved, ratio(jnp.vdot(gradient, direction), curvature), 0)
-        w = w + step_size * direction
-        residual = residual - step_size * image
-        gradient = matmul(columns, residual) - penalty * w
-        correction = precondition(gradient)
-        next_decrease = jnp.vdot(gradient, correction)
-        direction = correction + ratio(next_decrease, decrease) * direction
-        is_large = jnp.vdot(correction, correction) > (REFINEMENT_ULPS * eps) ** 2 * jnp.vdot(w, w)
-        # The correction of a gradient of rounding errors is large in the null space, where f does
-        # not change.
-        noise = NOISE_ULPS * eps * jnp.sqrt(jnp.diagonal(gram) * jnp.vdot(residual, residual))
-        noise_decrease = jnp.sqrt(jnp.vdot(jnp.square(noise), jnp.square(correction)))
-        is_running = is_large & (next_decrease > noise_decrease)
-        return step + 1, is_running, w, residual, gradient, direction, next_decrease
-
-    gradient = matmul(columns, y)
-    correction = precondition(gradient)
-    decrease = jnp.vdot(gradient, correction)
-    start = (0, ~(decrease <= 0), jnp.zeros_like(gradient), y, gradient, correction, decrease)
-
-    def is_unfinished(carry):
-        return (carry[0] < MAX_REFINEMENTS) & carry[1]
-
-    _, _, w, residual, *_ = lax.while_loop(is_unfinished, refine, start)
+    w, residual = solve_on_columns(A.array, y, penalty, indices)
     return w, y - residual
 
 

@@ -28,7 +28,7 @@ from jaxht._typing import Array, Leaf, Numeric
 from jaxht.linalg.eigenvalues import random_vector
 from jaxht.linalg.full_precision import machine_eps
 from jaxht.linalg.lanes import lane_by_lane
-from jaxht.linalg.linear_solvers import ratio
+from jaxht.linalg.normal_equations import ratio
 
 # Entries of columns from which on those of several lanes no longer fit the caches of a CPU.
 MIN_SERIAL_ENTRIES = 2**16

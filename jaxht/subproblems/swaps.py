@@ -12,7 +12,7 @@ from jaxht._dataclass import integer, pytree
 from jaxht._typing import Array, Leaf, Numeric
 from jaxht.linalg.full_precision import machine_eps, matmul
 from jaxht.linalg.lapack import inverse_cholesky
-from jaxht.linalg.linear_solvers import ratio
+from jaxht.linalg.normal_equations import ratio
 from jaxht.linalg.selection import gather
 from jaxht.objectives.objective import Objective
 from jaxht.subproblems.quadratic_model import QuadraticModel

@@ -1,0 +1,229 @@
+"""Least squares on a few columns, for many lanes: a program of the kernel for each lane, whose
+columns stay in registers."""
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from jaxht._typing import Array
+from jaxht.linalg.full_precision import machine_eps
+from jaxht.linalg.kernels.factor import BLOCK, invert_blocks, multiply_blocks
+from jaxht.linalg.normal_equations import Columns, inverse_norm, minimise
+
+__all__ = ["invert_gram_roots", "minimise_on_columns", "takes_columns"]
+
+#: Of the columns of a lane, padded to powers of two.
+MAX_ENTRIES = 16_384
+MAX_COLUMNS = 64
+SAMPLES_AT_A_TIME = 64
+ENTRIES_A_WARP = 2048
+
+
+def takes_columns(n: int, k: int, dtype: Any) -> bool:
+    """Whether the kernel takes k columns of n samples."""
+    padded = max(BLOCK, 1 << (k - 1).bit_length()) * (1 << (n - 1).bit_length())
+    return dtype == jnp.float32 and 0 < k <= MAX_COLUMNS and 0 < n and padded <= MAX_ENTRIES
+
+
+def invert_gram_roots(
+    arrays: Array,
+    penalty: Array,
+    indices: Array,
+    *,
+    precision: Any = lax.DotAlgorithmPreset.TF32_TF32_F32_X3,
+    interpret: bool = False,
+) -> Array:
+    """R with ``R' R`` about ``(B'B + diag(penalty))^-1`` for each lane: the inverse of a Cholesky
+    factor, or the scaling of the columns alone where there is none.
+
+    Args:
+        arrays: (rows, n, d), the designs. The lanes are divided among them in their order, as many
+            to each.
+        penalty: (lanes, k), >= 0.
+        indices: int32 (lanes, k), of the columns B; d is padding.
+        precision: of the products of blocks.
+        interpret: whether to run on any platform, slowly.
+
+    Returns:
+        (lanes, k, k).
+
+    Cost: the columns are read once.
+    """
+    from jax.experimental import pallas as pl
+    from jax.experimental.pallas import triton
+
+    rows, n, d = arrays.shape
+    lanes, k = indices.shape
+    is_shared, designs = _arrange(arrays, lanes)
+    blocks = range(pl.cdiv(k, BLOCK))
+    num_samples = max(BLOCK, min(SAMPLES_AT_A_TIME, pl.next_power_of_2(n)))
+
+    def kernel(designs_ref: Any, penalty_ref: Any, indices_ref: Any, root_ref: Any) -> None:
+        lane = pl.program_id(0)
+        design = lane // (lanes // rows)
+        index = lax.iota(jnp.int32, BLOCK)
+        row = lax.broadcasted_iota(jnp.int32, (BLOCK, BLOCK), 0)
+        column = lax.broadcasted_iota(jnp.int32, (BLOCK, BLOCK), 1)
+
+        def load(ref: Any, i: int, other: Any) -> Array:
+            slot = BLOCK * i + index
+            return triton.load(ref.at[lane, slot], mask=slot < k, other=other)
+
+        items = {i: load(indices_ref, i, d) for i in blocks}
+
+        def load_columns(i: int, first: Array) -> Array:
+            sample = first + lax.broadcasted_iota(jnp.int32, (BLOCK, num_samples), 1)
+            item = jnp.broadcast_to(items[i][:, None], sample.shape)
+            place = (design, item, sample) if is_shared else (design, sample, item)
+            inside = (item < d) & (sample < n)
+            return triton.load(designs_ref.at[place], mask=inside, other=0)
+
+        def add_samples(chunk: Array, gram: dict[tuple[int, int], Array]) -> Any:
+            columns = {i: load_columns(i, num_samples * chunk) for i in blocks}
+            return {
+                (i, j): block + multiply_blocks(columns[i], columns[j], precision, transposed=True)
+                for (i, j), block in gram.items()
+            }
+
+        zero = jnp.zeros((BLOCK, BLOCK), designs.dtype)
+        nothing = {(i, j): zero for i in blocks for j in range(i + 1)}
+        gram = lax.fori_loop(0, pl.cdiv(n, num_samples), add_samples, nothing)
+        jitter = 4 * k * machine_eps(designs)
+
+        def measure(i: int) -> Array:
+            squares = jnp.sum(jnp.where(row == column, gram[i, i], 0), axis=1)
+            return inverse_norm(squares + load(penalty_ref, i, 0))
+
+        scale = {i: measure(i) for i in blocks}
+        for i, j in gram:
+            scaled = gram[i, j] * scale[i][:, None] * scale[j][None]
+            is_diagonal = (row == column) & (i == j)
+            gram[i, j] = jnp.where(is_diagonal, 1 + jitter, scaled)
+        root = invert_blocks(gram, precision)
+        sizes = [jnp.max(jnp.where(jnp.abs(block) < jnp.inf, 0, 1)) for block in root.values()]
+        is_finite = functools.reduce(jnp.maximum, sizes) == 0
+        for i in blocks:
+            for j in blocks:
+                identity = ((row == column) & (i == j)).astype(zero.dtype)
+                block = jnp.where(is_finite, root.get((i, j), zero), identity) * scale[j][None]
+                at_row = BLOCK * i + row
+                at_column = BLOCK * j + column
+                inside = (at_row < k) & (at_column < k)
+                triton.store(root_ref.at[lane, at_row, at_column], block, mask=inside)
+
+    call = pl.pallas_call(
+        kernel,
+        out_shape=jax.ShapeDtypeStruct((lanes, k, k), arrays.dtype),
+        grid=(lanes,),
+        in_specs=[pl.no_block_spec] * 3,
+        out_specs=pl.no_block_spec,
+        compiler_params=triton.CompilerParams(num_warps=1, num_stages=1),
+        interpret=interpret,
+        name="invert_gram_roots",
+    )
+    return call(designs, penalty, indices)
+
+
+def _arrange(arrays: Array, lanes: int) -> tuple[bool, Array]:
+    """Whether columns are contiguous, and the designs: columns that many lanes read are worth
+    turning."""
+    is_shared = lanes > arrays.shape[0]
+    return is_shared, jnp.swapaxes(arrays, 1, 2) if is_shared else arrays
+
+
+def minimise_on_columns(
+    arrays: Array,
+    y: Array,
+    penalty: Array,
+    indices: Array,
+    half: Array,
+    *,
+    interpret: bool = False,
+) -> list[Array]:
+    """Minimise ``1/2 ||B w - y||^2 + 1/2 sum_i penalty_i w_i^2`` for each lane, see
+    :func:`jaxht.linalg.normal_equations.minimise`.
+
+    Args:
+        arrays: (rows, n, d), the designs. The lanes are divided among them in their order, as many
+            to each.
+        y: (lanes, n).
+        penalty: (lanes, k), >= 0.
+        indices: int32 (lanes, k), of the columns; d is padding.
+        half: (lanes, k, k), of which ``half' half`` is the preconditioner.
+        interpret: whether to run on any platform, slowly.
+
+    Returns:
+        w (lanes, k) and the residuals (lanes, n).
+
+    Cost: the columns are read once.
+    """
+    from jax.experimental import pallas as pl
+    from jax.experimental.pallas import triton
+
+    rows, n, d = arrays.shape
+    lanes, k = indices.shape
+    is_shared, designs = _arrange(arrays, lanes)
+    num_slots = max(BLOCK, pl.next_power_of_2(k))
+    num_samples = max(BLOCK, pl.next_power_of_2(n))
+
+    def kernel(
+        designs_ref: Any,
+        y_ref: Any,
+        penalty_ref: Any,
+        indices_ref: Any,
+        half_ref: Any,
+        w_ref: Any,
+        r_ref: Any,
+    ) -> None:
+        lane = pl.program_id(0)
+        design = lane // (lanes // rows)
+        slots = lax.iota(jnp.int32, num_slots)
+        samples = lax.iota(jnp.int32, num_samples)
+
+        def load_slots(ref: Any, other: Any) -> Array:
+            return triton.load(ref.at[lane, slots], mask=slots < k, other=other)
+
+        column = load_slots(indices_ref, d)[:, None]
+        sample = lax.broadcasted_iota(jnp.int32, (num_slots, num_samples), 1)
+        column = jnp.broadcast_to(column, sample.shape)
+        place = (design, column, sample) if is_shared else (design, sample, column)
+        columns = triton.load(designs_ref.at[place], mask=(column < d) & (sample < n), other=0)
+        ridge = load_slots(penalty_ref, 0)
+        row = lax.broadcasted_iota(jnp.int32, (num_slots, num_slots), 0)
+        slot = lax.broadcasted_iota(jnp.int32, (num_slots, num_slots), 1)
+        both = (row < k) & (slot < k)
+        half = triton.load(half_ref.at[lane, row, slot], mask=both, other=0)
+
+        def precondition(s: Array) -> Array:
+            image = jnp.sum(half * s[None], axis=1)
+            return jnp.sum(half * image[:, None], axis=0)
+
+        products = Columns(
+            matvec=lambda w: jnp.sum(w[:, None] * columns, axis=0),
+            rmatvec=lambda r: jnp.sum(columns * r[None], axis=1),
+            vdot=lambda u, v: jnp.sum(u * v),
+        )
+        squares = jnp.sum(columns * columns, axis=1)
+        measured = triton.load(y_ref.at[lane, samples], mask=samples < n, other=0)
+        w, residual = minimise(products, measured, ridge, squares, precondition)
+        triton.store(w_ref.at[lane, slots], w, mask=slots < k)
+        triton.store(r_ref.at[lane, samples], residual, mask=samples < n)
+
+    warps = min(8, max(1, num_slots * num_samples // ENTRIES_A_WARP))
+    call = pl.pallas_call(
+        kernel,
+        out_shape=[
+            jax.ShapeDtypeStruct((lanes, k), y.dtype),
+            jax.ShapeDtypeStruct((lanes, n), y.dtype),
+        ],
+        grid=(lanes,),
+        in_specs=[pl.no_block_spec] * 5,
+        out_specs=[pl.no_block_spec] * 2,
+        compiler_params=triton.CompilerParams(num_warps=warps, num_stages=1),
+        interpret=interpret,
+        name="minimise_on_columns",
+    )
+    return call(designs, y, penalty, indices, half)

@@ -1,0 +1,56 @@
+"""Functions of arrays that are computed in different ways on different platforms."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import jax
+from jax.extend.core import Primitive
+from jax.interpreters import mlir
+
+from jaxht._typing import Array
+
+__all__ = ["by_platform", "has_gpu"]
+
+Function = Callable[..., Sequence[Array]]
+
+
+def by_platform(
+    name: str, out_shape: Callable[..., Sequence[Any]], default: Function, **platforms: Function
+) -> Function:
+    """A function of arrays that is lowered as ``cpu``, ``cuda`` or ``tpu`` for these platforms,
+    where they are given, and as ``default`` for all others.
+
+    Only the one for the platform is traced, when a program is lowered for it: what a kernel needs
+    is imported, and costs, where it runs. (``lax.platform_dependent`` traces them all.) The
+    function has neither a derivative nor a rule for vmap.
+
+    Args:
+        name: of the primitive, as jaxprs show it.
+        out_shape: the function's shapes and dtypes, from its arguments.
+        default: pure, of arrays, to a list of arrays.
+        **platforms: the same function for a platform.
+
+    Returns:
+        A function of the same arguments.
+
+    Cost: nothing.
+    """
+    primitive = Primitive(name)
+    primitive.multiple_results = True
+    primitive.def_impl(jax.jit(primitive.bind))
+
+    @primitive.def_abstract_eval
+    def _(*args):
+        return [jax.core.ShapedArray(one.shape, one.dtype) for one in out_shape(*args)]
+
+    lower = partial(mlir.lower_fun, multiple_results=True)
+    mlir.register_lowering(primitive, lower(default))
+    for platform, function in platforms.items():
+        mlir.register_lowering(primitive, lower(function), platform=platform)
+    return primitive.bind
+
+
+def has_gpu() -> bool:
+    """Whether programs of this process run on a GPU unless it asks for another device."""
+    return jax.default_backend() == "gpu"
