@@ -128,9 +128,8 @@ class OMP(ForwardSelection):
         self, problem: Subproblem, iterate: Iterate, state: ForwardState
     ) -> tuple[Array, Growth]:
         """The sizes of the derivatives."""
-        gradient = problem.objective.gradient(iterate.x, iterate.pred)
-        descent = problem.space.feasible_direction(-gradient)
-        return problem.space.scores(descent), state.growth
+        growth = state.growth
+        return growth.derivative_scores(problem, state.selected, iterate.x, iterate.pred), growth
 
 
 @pytree

@@ -313,6 +313,12 @@ class Growth:
         """Refit on a support with at most one more item, starting from x."""
         return problem.refit(support, x), self
 
+    def derivative_scores(self, problem: Any, selected: Array, x: Array, pred: Array) -> Array:
+        """The sizes of the derivatives of f along the items, at the last refit."""
+        gradient = problem.objective.gradient(x, pred)
+        descent = problem.space.feasible_direction(-gradient)
+        return problem.space.scores(descent)
+
     def scores(
         self, problem: Any, selected: Array, x: Array, pred: Array
     ) -> tuple[Array, "Growth"]:

@@ -12,6 +12,7 @@ from jaxht.designs import Dense
 from jaxht.linalg.full_precision import machine_eps, matmul
 from jaxht.linalg.lapack import inverse_cholesky
 from jaxht.linalg.linear_solvers import cholesky_solver
+from jaxht.linalg.platform import has_gpu
 from jaxht.linalg.products import apply_weights
 from jaxht.objectives.linear_model import LinearModel
 from jaxht.subproblems.by_products import Growth
@@ -20,6 +21,7 @@ from jaxht.subproblems.columns import ColumnProblem
 from jaxht.subproblems.growing_qr import GrowingQR, gains_along
 from jaxht.subproblems.linear_models import ridge_per_sample
 from jaxht.subproblems.newton import Refit
+from jaxht.subproblems.planned_pursuit import PlannedPursuit
 
 
 class LeastSquaresProblem(ColumnProblem):
@@ -69,7 +71,14 @@ class LeastSquaresProblem(ColumnProblem):
         """A factorisation that is updated, where gains are known."""
         if not self.has_gains:
             return super().growth(selected, scored=scored)
-        return GrowingQR.of(self.objective, self.space.support(selected), scored=scored)
+        support = self.space.support(selected)
+        f = self.objective
+        is_plain = (
+            f.design.dense_array is not None and f.weights is None and not jnp.ndim(f.penalty)
+        )
+        if has_gpu() and is_plain and not scored and support.k_max:
+            return PlannedPursuit.of(f, support)
+        return GrowingQR.of(f, support, scored=scored)
 
     def insertion_gains(self, support: Support) -> Array:
         r"""How much the minimum decreases for each coordinate that is added to a support.

@@ -10,7 +10,7 @@ from jax import lax
 
 from jaxht._typing import Array
 from jaxht.linalg.full_precision import machine_eps
-from jaxht.linalg.kernels.factor import BLOCK, invert_blocks, multiply_blocks
+from jaxht.linalg.kernels.factor import BLOCK, invert_blocks
 from jaxht.linalg.normal_equations import Columns, inverse_norm, minimise
 
 __all__ = ["invert_gram_roots", "minimise_on_columns", "takes_columns"]
@@ -18,7 +18,7 @@ __all__ = ["invert_gram_roots", "minimise_on_columns", "takes_columns"]
 #: Of the columns of a lane, padded to powers of two.
 MAX_ENTRIES = 16_384
 MAX_COLUMNS = 64
-SAMPLES_AT_A_TIME = 64
+MAX_WARPS = 4
 ENTRIES_A_WARP = 2048
 
 
@@ -29,9 +29,9 @@ def takes_columns(n: int, k: int, dtype: Any) -> bool:
 
 
 def invert_gram_roots(
-    arrays: Array,
-    penalty: Array,
+    grams: Array,
     indices: Array,
+    penalty: Array,
     *,
     precision: Any = lax.DotAlgorithmPreset.TF32_TF32_F32_X3,
     interpret: bool = False,
@@ -40,28 +40,26 @@ def invert_gram_roots(
     factor, or the scaling of the columns alone where there is none.
 
     Args:
-        arrays: (rows, n, d), the designs. The lanes are divided among them in their order, as many
-            to each.
-        penalty: (lanes, k), >= 0.
+        grams: (rows, d, d), Gram matrices of designs. The lanes are divided among them in their
+            order, as many to each.
         indices: int32 (lanes, k), of the columns B; d is padding.
+        penalty: (lanes, k), >= 0.
         precision: of the products of blocks.
         interpret: whether to run on any platform, slowly.
 
     Returns:
         (lanes, k, k).
 
-    Cost: the columns are read once.
+    Cost: the entries of the Gram matrices of the columns are read once.
     """
     from jax.experimental import pallas as pl
     from jax.experimental.pallas import triton
 
-    rows, n, d = arrays.shape
+    rows, d, _ = grams.shape
     lanes, k = indices.shape
-    is_shared, designs = _arrange(arrays, lanes)
     blocks = range(pl.cdiv(k, BLOCK))
-    num_samples = max(BLOCK, min(SAMPLES_AT_A_TIME, pl.next_power_of_2(n)))
 
-    def kernel(designs_ref: Any, penalty_ref: Any, indices_ref: Any, root_ref: Any) -> None:
+    def kernel(grams_ref: Any, indices_ref: Any, penalty_ref: Any, root_ref: Any) -> None:
         lane = pl.program_id(0)
         design = lane // (lanes // rows)
         index = lax.iota(jnp.int32, BLOCK)
@@ -74,24 +72,15 @@ def invert_gram_roots(
 
         items = {i: load(indices_ref, i, d) for i in blocks}
 
-        def load_columns(i: int, first: Array) -> Array:
-            sample = first + lax.broadcasted_iota(jnp.int32, (BLOCK, num_samples), 1)
-            item = jnp.broadcast_to(items[i][:, None], sample.shape)
-            place = (design, item, sample) if is_shared else (design, sample, item)
-            inside = (item < d) & (sample < n)
-            return triton.load(designs_ref.at[place], mask=inside, other=0)
+        def load_block(i: int, j: int) -> Array:
+            left = jnp.broadcast_to(items[i][:, None], row.shape)
+            right = jnp.broadcast_to(items[j][None], row.shape)
+            inside = (left < d) & (right < d)
+            return triton.load(grams_ref.at[design, left, right], mask=inside, other=0)
 
-        def add_samples(chunk: Array, gram: dict[tuple[int, int], Array]) -> Any:
-            columns = {i: load_columns(i, num_samples * chunk) for i in blocks}
-            return {
-                (i, j): block + multiply_blocks(columns[i], columns[j], precision, transposed=True)
-                for (i, j), block in gram.items()
-            }
-
-        zero = jnp.zeros((BLOCK, BLOCK), designs.dtype)
-        nothing = {(i, j): zero for i in blocks for j in range(i + 1)}
-        gram = lax.fori_loop(0, pl.cdiv(n, num_samples), add_samples, nothing)
-        jitter = 4 * k * machine_eps(designs)
+        zero = jnp.zeros((BLOCK, BLOCK), grams.dtype)
+        gram = {(i, j): load_block(i, j) for i in blocks for j in range(i + 1)}
+        jitter = 4 * k * machine_eps(grams)
 
         def measure(i: int) -> Array:
             squares = jnp.sum(jnp.where(row == column, gram[i, i], 0), axis=1)
@@ -116,7 +105,7 @@ def invert_gram_roots(
 
     call = pl.pallas_call(
         kernel,
-        out_shape=jax.ShapeDtypeStruct((lanes, k, k), arrays.dtype),
+        out_shape=jax.ShapeDtypeStruct((lanes, k, k), grams.dtype),
         grid=(lanes,),
         in_specs=[pl.no_block_spec] * 3,
         out_specs=pl.no_block_spec,
@@ -124,14 +113,7 @@ def invert_gram_roots(
         interpret=interpret,
         name="invert_gram_roots",
     )
-    return call(designs, penalty, indices)
-
-
-def _arrange(arrays: Array, lanes: int) -> tuple[bool, Array]:
-    """Whether columns are contiguous, and the designs: columns that many lanes read are worth
-    turning."""
-    is_shared = lanes > arrays.shape[0]
-    return is_shared, jnp.swapaxes(arrays, 1, 2) if is_shared else arrays
+    return call(grams, indices, penalty)
 
 
 def minimise_on_columns(
@@ -139,7 +121,7 @@ def minimise_on_columns(
     y: Array,
     penalty: Array,
     indices: Array,
-    half: Array,
+    root: Array,
     *,
     interpret: bool = False,
 ) -> list[Array]:
@@ -152,7 +134,7 @@ def minimise_on_columns(
         y: (lanes, n).
         penalty: (lanes, k), >= 0.
         indices: int32 (lanes, k), of the columns; d is padding.
-        half: (lanes, k, k), of which ``half' half`` is the preconditioner.
+        root: (lanes, k, k), of which ``root' root`` is the preconditioner.
         interpret: whether to run on any platform, slowly.
 
     Returns:
@@ -165,7 +147,9 @@ def minimise_on_columns(
 
     rows, n, d = arrays.shape
     lanes, k = indices.shape
-    is_shared, designs = _arrange(arrays, lanes)
+    # Columns that many lanes read are worth turning into contiguous ones.
+    is_shared = lanes > rows
+    designs = jnp.swapaxes(arrays, 1, 2) if is_shared else arrays
     num_slots = max(BLOCK, pl.next_power_of_2(k))
     num_samples = max(BLOCK, pl.next_power_of_2(n))
 
@@ -174,7 +158,7 @@ def minimise_on_columns(
         y_ref: Any,
         penalty_ref: Any,
         indices_ref: Any,
-        half_ref: Any,
+        root_ref: Any,
         w_ref: Any,
         r_ref: Any,
     ) -> None:
@@ -195,11 +179,11 @@ def minimise_on_columns(
         row = lax.broadcasted_iota(jnp.int32, (num_slots, num_slots), 0)
         slot = lax.broadcasted_iota(jnp.int32, (num_slots, num_slots), 1)
         both = (row < k) & (slot < k)
-        half = triton.load(half_ref.at[lane, row, slot], mask=both, other=0)
+        root = triton.load(root_ref.at[lane, row, slot], mask=both, other=0)
 
         def precondition(s: Array) -> Array:
-            image = jnp.sum(half * s[None], axis=1)
-            return jnp.sum(half * image[:, None], axis=0)
+            image = jnp.sum(root * s[None], axis=1)
+            return jnp.sum(root * image[:, None], axis=0)
 
         products = Columns(
             matvec=lambda w: jnp.sum(w[:, None] * columns, axis=0),
@@ -212,7 +196,7 @@ def minimise_on_columns(
         triton.store(w_ref.at[lane, slots], w, mask=slots < k)
         triton.store(r_ref.at[lane, samples], residual, mask=samples < n)
 
-    warps = min(8, max(1, num_slots * num_samples // ENTRIES_A_WARP))
+    warps = min(MAX_WARPS, max(1, num_slots * num_samples // ENTRIES_A_WARP))
     call = pl.pallas_call(
         kernel,
         out_shape=[
@@ -226,4 +210,4 @@ def minimise_on_columns(
         interpret=interpret,
         name="minimise_on_columns",
     )
-    return call(designs, y, penalty, indices, half)
+    return call(designs, y, penalty, indices, root)

@@ -1,0 +1,113 @@
+"""Orthogonal matching pursuit of least squares all at once: a plan, which the steps of a run
+follow."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from jaxht._dataclass import integer, pytree
+from jaxht._typing import Array
+from jaxht.constraints.support import Support
+from jaxht.designs import Dense
+from jaxht.linalg.full_precision import matmul
+from jaxht.linalg.kernels.pursuit import pursue, takes_pursuit
+from jaxht.linalg.lanes import along_one_axis, map_lanes
+from jaxht.linalg.platform import by_platform
+from jaxht.objectives.linear_model import LeastSquares
+from jaxht.subproblems.by_products import Growth
+from jaxht.subproblems.growing_qr import GrowingQR
+from jaxht.subproblems.linear_models import ridge_per_sample
+from jaxht.subproblems.newton import Refit
+
+
+@pytree
+class PlannedPursuit(Growth):
+    """The supports of orthogonal matching pursuit, and the minimisers on them.
+
+    On a GPU a step of thousands of lanes costs little beside what a loop over steps moves: where
+    many lanes share a design, a kernel takes all steps of a lane in registers.
+
+    Attributes:
+        order: int32 (k_max,), the coordinates in the order of their selection, those selected at
+            first in front.
+        coefficients: (k_max, k_max), the minimiser after each step, in this order.
+        residuals: (k_max + 1, n), y - A x before the first step and after each.
+    """
+
+    order: Array = integer()
+    coefficients: Array
+    residuals: Array
+
+    @classmethod
+    def of(cls, objective: LeastSquares, support: Support) -> "PlannedPursuit":
+        """Plan the steps from a support. Cost: that of all steps."""
+        f = objective
+        penalty = ridge_per_sample(f, ())
+        first = support.require_indices()
+        return cls(*_plan(f.design.dense_array, f.target, penalty, first))
+
+    def derivative_scores(self, problem: Any, selected: Array, x: Array, pred: Array) -> Array:
+        """1 for the coordinate of the largest derivative, 0 for the others. Cost: nothing."""
+        number = jnp.sum(selected, dtype=jnp.int32)
+        chosen = self.order.at[number].get(mode="fill", fill_value=selected.size)
+        is_chosen = lax.iota(jnp.int32, selected.size) == chosen
+        return is_chosen.astype(x.dtype)
+
+    def refit(self, problem: Any, support: Support, x: Array) -> tuple[Refit, "PlannedPursuit"]:
+        """The minimiser on the first coordinates of the plan. Cost: nothing."""
+        number = jnp.sum(support.mask, dtype=jnp.int32)
+        w = self.coefficients.at[number - 1].get(mode="clip")
+        residual = self.residuals.at[number].get(mode="clip")
+        refit = Refit(
+            support.scatter(w, self.order), problem.objective.target - residual, jnp.array(True)
+        )
+        return refit, self
+
+
+def _plan_lane(array: Array, y: Array, penalty: Array, first: Array) -> tuple[Array, Array, Array]:
+    """Plan the steps of one lane by a growing QR factorisation."""
+    d = array.shape[1]
+    k_max = first.size
+    f = LeastSquares(Dense(array), y, l2=penalty, mean=False).prepare()
+    index = lax.iota(jnp.int32, d)
+
+    def select(qr, given):
+        sizes = jnp.where(qr.mask, -1, jnp.abs(f.design.rmatvec(qr.residual)))
+        item = jnp.where(given < d, given, jnp.argmax(sizes).astype(jnp.int32))
+        qr = qr.add(f, Support(qr.mask | (index == item), k_max=k_max))
+        return qr, (item, qr.w, qr.residual)
+
+    nothing = GrowingQR.of(f, Support(jnp.zeros(d, bool), k_max=k_max), scored=False)
+    _, (order, coefficients, residuals) = lax.scan(select, nothing, first)
+    return order, coefficients, jnp.concatenate([y[None], residuals])
+
+
+def _plan_in_turn(arrays: Array, y: Array, penalty: Array, first: Array) -> list[Array]:
+    return list(map_lanes(_plan_lane, arrays, y, penalty, first))
+
+
+def _plan_by_kernel(arrays: Array, y: Array, penalty: Array, first: Array) -> list[Array]:
+    rows, n, d = arrays.shape
+    lanes, k = first.shape
+    if not takes_pursuit(lanes, rows, k, d, arrays.dtype):
+        return _plan_in_turn(arrays, y, penalty, first)
+    grams = matmul(jnp.swapaxes(arrays, 1, 2), arrays)
+    duals = matmul(y.reshape(rows, lanes // rows, n), arrays).reshape(lanes, d)
+    return pursue(arrays, grams, y, duals, penalty, first)
+
+
+def _plan_shapes(arrays: Array, y: Array, penalty: Array, first: Array) -> list[Any]:
+    lanes, k = first.shape
+    n = y.shape[1]
+    return [
+        jax.ShapeDtypeStruct((lanes, k), jnp.int32),
+        jax.ShapeDtypeStruct((lanes, k, k), y.dtype),
+        jax.ShapeDtypeStruct((lanes, k + 1, n), y.dtype),
+    ]
+
+
+_plan = along_one_axis(
+    by_platform("pursue", _plan_shapes, default=_plan_in_turn, cuda=_plan_by_kernel)
+)
