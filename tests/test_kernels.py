@@ -153,6 +153,7 @@ def test_pursuit(monkeypatch, n, d, k):
         jnp.asarray(y @ A, F32),
         jnp.asarray(ridge, F32),
         jnp.asarray(first),
+        jnp.full(lanes, k, jnp.int32),
         interpret=True,
     )
     np.testing.assert_array_equal(residuals[:, 0], jnp.asarray(y, F32))
@@ -170,9 +171,10 @@ def test_pursuit_of_data_that_are_not_finite_hurts_no_other_lane():
     y = jnp.asarray(np.random.default_rng(1).standard_normal((2, 20)), F32)
     gram = jnp.swapaxes(A, 1, 2) @ A
     first = jnp.full((2, 3), 30, jnp.int32)
+    limit = jnp.full(2, 3, jnp.int32)
 
     def order(y):
-        return pursue(A, gram, y, y @ A[0], jnp.zeros(2), first, interpret=True)[0]
+        return pursue(A, gram, y, y @ A[0], jnp.zeros(2), first, limit, interpret=True)[0]
 
     np.testing.assert_array_equal(order(y.at[0, 0].set(jnp.nan))[1], order(y)[1])
 
@@ -303,7 +305,7 @@ def test_a_plan_by_the_kernel(monkeypatch, on_a_gpu):
         planned_pursuit,
         "_plan",
         along_one_axis(
-            lambda arrays, y, penalty, first: tuple(
+            lambda arrays, y, penalty, first, limit: tuple(
                 pursue(
                     arrays,
                     jnp.swapaxes(arrays, 1, 2) @ arrays,
@@ -311,6 +313,7 @@ def test_a_plan_by_the_kernel(monkeypatch, on_a_gpu):
                     y @ arrays[0],
                     penalty,
                     first,
+                    limit,
                     interpret=True,
                 )
             )

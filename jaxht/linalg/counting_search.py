@@ -88,7 +88,7 @@ def _find_masks(pieces: list[Array], k: Count) -> list[Array]:
             return jnp.zeros(keys.shape, bool)
 
         return [lax.cond(keys[0, 0] >= 0, compare_ranks, keep_none)]
-    return _mark_short(keys, k[0])
+    return list(_mark_short(keys, k[0]))
 
 
 def _sort_mask(keys: Array, k: Array) -> list[Array]:

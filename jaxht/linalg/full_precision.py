@@ -23,7 +23,8 @@ CUDA_PRECISION = lax.DotAlgorithmPreset.TF32_TF32_F32_X3
 def matmul(a: Array, b: Array) -> Array:
     """``a @ b``, of float32 in the precision of float32, unless the user asks for another one by
     ``jax.default_matmul_precision``."""
-    if jax.config.jax_default_matmul_precision is not None:  # noqa: TID251
+    asked = jax.config.jax_default_matmul_precision  # type: ignore[attr-defined]  # noqa: TID251
+    if asked is not None:
         return jnp.matmul(a, b)
     # Where there is no GPU, there is no second product to trace.
     if a.dtype == b.dtype == jnp.float32 and has_gpu():

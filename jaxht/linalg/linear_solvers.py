@@ -40,7 +40,7 @@ def _scaled_solver(scaled: Array) -> Callable[[Array], Array]:
 
 def _finite_or_identity(factor: Array) -> Array:
     """The factor; where there is none, the scaling alone has to do."""
-    identity = jnp.eye(*factor.shape, dtype=factor.dtype)
+    identity = jnp.eye(factor.shape[0], dtype=factor.dtype)
     return jnp.where(jnp.all(jnp.isfinite(factor)), factor, identity)
 
 

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxht._dataclass import integer, pytree
-from jaxht._typing import Array
+from jaxht._typing import Array, Numeric
 from jaxht.constraints.support import Support
 from jaxht.designs import Dense
 from jaxht.linalg.full_precision import matmul
@@ -41,12 +41,14 @@ class PlannedPursuit(Growth):
     residuals: Array
 
     @classmethod
-    def of(cls, objective: LeastSquares, support: Support) -> "PlannedPursuit":
-        """Plan the steps from a support. Cost: that of all steps."""
+    def of(cls, objective: LeastSquares, support: Support, limit: Numeric) -> "PlannedPursuit":
+        """Plan the steps from a support to one of ``limit`` coordinates. Cost: that of all
+        steps."""
         f = objective
         penalty = ridge_per_sample(f, ())
         first = support.require_indices()
-        return cls(*_plan(f.design.dense_array, f.target, penalty, first))
+        last = jnp.asarray(limit, jnp.int32)
+        return cls(*_plan(f.design.dense_array, f.target, penalty, first, last))
 
     def derivative_scores(self, problem: Any, selected: Array, x: Array, pred: Array) -> Array:
         """1 for the coordinate of the largest derivative, 0 for the others. Cost: nothing."""
@@ -66,39 +68,56 @@ class PlannedPursuit(Growth):
         return refit, self
 
 
-def _plan_lane(array: Array, y: Array, penalty: Array, first: Array) -> tuple[Array, Array, Array]:
+def _plan_lane(
+    array: Array, y: Array, penalty: Array, first: Array, limit: Array
+) -> tuple[Array, Array, Array]:
     """Plan the steps of one lane by a growing QR factorisation."""
     d = array.shape[1]
     k_max = first.size
     f = LeastSquares(Dense(array), y, l2=penalty, mean=False).prepare()
     index = lax.iota(jnp.int32, d)
 
-    def select(qr, given):
+    def select(step, carry):
+        qr, plan = carry
         sizes = jnp.where(qr.mask, -1, jnp.abs(f.design.rmatvec(qr.residual)))
-        item = jnp.where(given < d, given, jnp.argmax(sizes).astype(jnp.int32))
+        item = jnp.where(first[step] < d, first[step], jnp.argmax(sizes).astype(jnp.int32))
         qr = qr.add(f, Support(qr.mask | (index == item), k_max=k_max))
-        return qr, (item, qr.w, qr.residual)
+        found = PlannedPursuit(
+            order=plan.order.at[step].set(item),
+            coefficients=plan.coefficients.at[step].set(qr.w),
+            residuals=plan.residuals.at[step + 1].set(qr.residual),
+        )
+        return qr, found
 
+    start = PlannedPursuit(
+        order=jnp.full(k_max, d, jnp.int32),
+        coefficients=jnp.zeros((k_max, k_max), y.dtype),
+        residuals=jnp.zeros((k_max + 1, y.size), y.dtype).at[0].set(y),
+    )
     nothing = GrowingQR.of(f, Support(jnp.zeros(d, bool), k_max=k_max), scored=False)
-    _, (order, coefficients, residuals) = lax.scan(select, nothing, first)
-    return order, coefficients, jnp.concatenate([y[None], residuals])
+    _, plan = lax.fori_loop(0, limit, select, (nothing, start))
+    return plan.order, plan.coefficients, plan.residuals
 
 
-def _plan_in_turn(arrays: Array, y: Array, penalty: Array, first: Array) -> list[Array]:
-    return list(map_lanes(_plan_lane, arrays, y, penalty, first))
+def _plan_in_turn(
+    arrays: Array, y: Array, penalty: Array, first: Array, limit: Array
+) -> list[Array]:
+    return list(map_lanes(_plan_lane, arrays, y, penalty, first, limit))
 
 
-def _plan_by_kernel(arrays: Array, y: Array, penalty: Array, first: Array) -> list[Array]:
+def _plan_by_kernel(
+    arrays: Array, y: Array, penalty: Array, first: Array, limit: Array
+) -> list[Array]:
     rows, n, d = arrays.shape
     lanes, k = first.shape
     if not takes_pursuit(lanes, rows, k, d, arrays.dtype):
-        return _plan_in_turn(arrays, y, penalty, first)
+        return _plan_in_turn(arrays, y, penalty, first, limit)
     grams = matmul(jnp.swapaxes(arrays, 1, 2), arrays)
     duals = matmul(y.reshape(rows, lanes // rows, n), arrays).reshape(lanes, d)
-    return pursue(arrays, grams, y, duals, penalty, first)
+    return pursue(arrays, grams, y, duals, penalty, first, limit)
 
 
-def _plan_shapes(arrays: Array, y: Array, penalty: Array, first: Array) -> list[Any]:
+def _plan_shapes(arrays: Array, y: Array, penalty: Array, first: Array, limit: Array) -> list[Any]:
     lanes, k = first.shape
     n = y.shape[1]
     return [
