@@ -1,4 +1,5 @@
-"""Functions whose lanes vmap arranges in another way: one after the other, or along one axis."""
+"""Functions whose lanes vmap arranges in another way, one after the other or along one axis, and
+branches whose lanes share arrays."""
 
 import functools
 from collections.abc import Callable
@@ -8,10 +9,11 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.custom_batching import custom_vmap
+from optax.tree_utils import tree_where
 
 from jaxht._typing import Array
 
-__all__ = ["along_one_axis", "lane_by_lane", "map_lanes"]
+__all__ = ["along_one_axis", "either", "lane_by_lane", "map_lanes"]
 
 
 def lane_by_lane(function: Callable[..., Any], *, from_size: int = 0) -> Callable[..., Any]:
@@ -136,3 +138,53 @@ def map_lanes(function: Callable[..., Any], shared: Array, *others: Array) -> An
         return map_row(shared[0], *[other[0] for other in by_row])
     found = jax.vmap(map_row)(shared, *by_row)
     return jax.tree.map(lambda v: v.reshape(rows * lanes, *v.shape[2:]), found)
+
+
+def either(
+    condition: Array, then: Callable[..., Any], otherwise: Callable[..., Any], *args: Any
+) -> Any:
+    """``then(*args)`` where a condition holds, elsewhere ``otherwise(*args)``: ``lax.cond`` for
+    functions of arrays that lanes may share.
+
+    One run alone computes one of them. Lanes under vmap compute both, and arrays without lanes stay
+    so; ``lax.cond`` would copy a shared design once for every lane.
+
+    Args:
+        condition: bool, a scalar.
+        then: pure, of all of args; must not use traced values of its surroundings.
+        otherwise: a function like ``then``, to a pytree of the same shapes and dtypes.
+        args: pytrees of arrays.
+
+    Returns:
+        The value of one of the functions. Reverse mode does not pass through it.
+
+    Cost: that of one function; under vmap of both.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from jaxht.linalg.lanes import either
+        >>> int(either(jnp.array(True), lambda x: x + 1, lambda x: x, jnp.array(1)))
+        2
+    """
+
+    @custom_vmap
+    def choose(condition, *args):
+        return lax.cond(condition, then, otherwise, *args)
+
+    @choose.def_vmap
+    def _(axis_size, in_batched, condition, *args):
+        has_own_condition, *batched = in_batched
+        axes = jax.tree.map(lambda lanes: 0 if lanes else None, tuple(batched))
+
+        def over_lanes(function):
+            return jax.vmap(function, axes, axis_size=axis_size)
+
+        if not has_own_condition:
+            result = either(condition, over_lanes(then), over_lanes(otherwise), *args)
+        else:
+            first = over_lanes(then)(*args)
+            second = over_lanes(otherwise)(*args)
+            result = jax.vmap(tree_where)(condition, first, second)
+        return result, jax.tree.map(lambda _: True, result)
+
+    return choose(condition, *args)

@@ -2,7 +2,7 @@
 validation."""
 
 from jaxht.runner._default import default_solver
-from jaxht.runner._loop import Carry, advance, finish, start
+from jaxht.runner._loop import Carry, advance, finish, one_turn, start
 from jaxht.runner._padding import disable_padding
 from jaxht.runner._path import path
 from jaxht.runner._problem import Problem, prepare
@@ -24,6 +24,7 @@ __all__ = [
     "disable_padding",
     "finish",
     "folds",
+    "one_turn",
     "path",
     "prepare",
     "solve",

@@ -18,7 +18,7 @@ from jaxht.runner._stop import Stop
 from jaxht.solvers.iterate import Counts, Info, Iterate
 from jaxht.solvers.status import Status
 
-__all__ = ["Carry", "advance", "finish", "one_step", "start"]
+__all__ = ["Carry", "advance", "finish", "one_step", "one_turn", "start"]
 
 # A run has diverged where f exceeds this many times its value at the start (or at 0).
 DIVERGENCE_FACTOR = 1e8
@@ -32,7 +32,7 @@ class Carry:
     Attributes:
         iterate: the current :class:`Iterate`.
         state: the solver's state, any pytree.
-        info: what the last step has cost and found, an :class:`Info` of arrays.
+        info: what the last call of ``step`` has cost and found, an :class:`Info` of arrays.
         counts: what the run has cost, a :class:`Counts`.
         status: int32, a :class:`jaxht.Status`.
         num_steps: int32, steps taken.
@@ -146,7 +146,7 @@ def advance(problem: Problem, carry: Carry, num_steps: Numeric) -> Carry:
     def is_running(carry):
         return (carry.status == Status.RUNNING) & (carry.num_steps < last)
 
-    return lax.while_loop(is_running, functools.partial(one_step, problem), carry)
+    return lax.while_loop(is_running, functools.partial(one_turn, problem), carry)
 
 
 def finish(problem: Problem, carry: Carry) -> Result:
@@ -189,7 +189,15 @@ def finish(problem: Problem, carry: Carry) -> Result:
 
 
 def one_step(problem: Problem, carry: Carry) -> Carry:
-    """Take one step of the solver, and apply the stopping tests."""
+    """Take one step, of as many turns as it needs; without a loop where solvers take none."""
+    if problem.solver.takes_turns:
+        return advance(problem, carry, 1)
+    return one_turn(problem, carry)
+
+
+def one_turn(problem: Problem, carry: Carry) -> Carry:
+    """Call the solver's ``step``, which takes a step or tries one, and apply the stopping
+    tests."""
     objective, constraint, solver = problem.objective, problem.constraint, problem.solver
     stop, old = problem.stop, carry.iterate
     iterate, state, info = solver.step(objective, constraint, old, carry.state)
@@ -200,7 +208,8 @@ def one_step(problem: Problem, carry: Carry) -> Carry:
     # After a rejected step, x is still that of an earlier refit.
     converged = jnp.where(info.accepted, info.refit_converged, carry.info.refit_converged)
     info = replace(info, refit_converged=converged)
-    num_steps = carry.num_steps + 1
+    step_ended = info.ends_step.astype(jnp.int32)
+    num_steps = carry.num_steps + step_ended
     patience = carry.patience
     still: Any = False
     stable: Any = False
@@ -211,7 +220,7 @@ def one_step(problem: Problem, carry: Carry) -> Carry:
         still = is_close & (size < jnp.inf) & info.accepted & ~info.skip_fixed_point_test
     if stop.support_patience is not None:
         same = constraint.support_of(iterate.x).equals(constraint.support_of(old.x))
-        patience = jnp.where(same, patience + 1, 0)
+        patience = jnp.where(same, patience + step_ended, 0)
         stable = patience >= stop.support_patience
     status = _judge(stop, iterate, info, num_steps, carry.divergence_threshold, still, stable)
     diverged = status == Status.DIVERGED

@@ -51,6 +51,9 @@ class Info:
             that do not refit.
         skip_fixed_point_test: bool, whether an x that did not move in this step may move in the
             next one, because steps are random.
+        ends_step: bool; False where the call has tried in vain, and the next one tries again: the
+            iterate is the one before, ``accepted`` is False, and it does not count as a step. Only
+            for solvers with ``takes_turns``.
 
     Example:
         >>> from jaxht.extend import Info
@@ -66,6 +69,7 @@ class Info:
     accepted: Array | np.bool_ | bool = True
     refit_converged: Array | np.bool_ | bool = True
     skip_fixed_point_test: Array | np.bool_ | bool = False
+    ends_step: Array | np.bool_ | bool = True
 
     def as_arrays(self) -> "Info":
         """The same numbers as arrays of int32 and bool."""
@@ -78,6 +82,7 @@ class Info:
             jnp.asarray(self.accepted, bool),
             jnp.asarray(self.refit_converged, bool),
             jnp.asarray(self.skip_fixed_point_test, bool),
+            jnp.asarray(self.ends_step, bool),
         )
 
 

@@ -1,15 +1,15 @@
 """Normalised iterative hard thresholding."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
-from jax import lax
 from optax.tree_utils import tree_where
 
 from jaxht._dataclass import pytree, static
 from jaxht._typing import Array, Leaf, Numeric, PRNGKey
 from jaxht.constraints import Constraint, ModelSubspace
 from jaxht.linalg.full_precision import machine_eps
+from jaxht.linalg.lanes import either
 from jaxht.objectives.objective import Objective
 from jaxht.solvers.iterate import Info, Iterate, check_step_size, evaluate
 from jaxht.solvers.pursuit import NesterovPoint
@@ -30,21 +30,16 @@ class NIHTState(NamedTuple):
         support: S, that of the current x.
         rounding: a bound of the rounding errors of f, a scalar.
         start: the extrapolated point from which the next step is taken; None: the iterate.
+        tries: int32, how many step sizes the current step has tried in vain.
+        step_size: the last one that was tried, a scalar.
     """
 
     gradient: Leaf
     support: ModelSubspace
     rounding: Leaf
     start: NesterovPoint | None
-
-
-class Trial(NamedTuple):
-    """A step that is tried, with the gradient and the support there."""
-
-    iterate: Iterate
-    gradient: Leaf
-    support: ModelSubspace
-    accepted: Leaf
+    tries: Leaf
+    step_size: Leaf
 
 
 @pytree
@@ -78,7 +73,8 @@ class NIHT(Solver):
             may increase in a step. Elsewhere it has no effect.
 
     Cost: a step takes one full gradient and one product for eta; each further trial a projection
-    and a gradient; with acceleration a further gradient.
+    and a gradient; with acceleration a further gradient. A trial is a turn of the run's loop: lanes
+    under vmap do not wait for each other's trials.
 
     Source: Blumensath & Davies 2010, Algorithm 1, which does not fix c and q; O'Donoghue & Candès
     2015 for the acceleration.
@@ -95,6 +91,7 @@ class NIHT(Solver):
     nesterov: bool = static(default=True)
 
     fixed_point_test = True
+    takes_turns = True
     step_limit = 5_000
 
     def init(
@@ -108,67 +105,97 @@ class NIHT(Solver):
         rounding = ROUNDING_ULPS * machine_eps(x0) * jnp.abs(iterate.value)
         extrapolates = self.nesterov and not constraint.coordinatewise
         start = NesterovPoint.init(iterate) if extrapolates else None
-        return iterate, NIHTState(g, S, rounding, start), Info()
+        state = NIHTState(
+            gradient=g,
+            support=S,
+            rounding=rounding,
+            start=start,
+            tries=jnp.zeros((), jnp.int32),
+            step_size=jnp.ones((), g.dtype),
+        )
+        return iterate, state, Info()
 
     def step(
         self, objective: Objective, constraint: Constraint, iterate: Iterate, state: NIHTState
     ) -> Step[NIHTState]:
-        """Exact step on the support, backtracking where it is too long."""
-        g, S, rounding, start = state
+        """Try the exact step on the support, or, where that was too long, a shorter one."""
+        g, S, start = state.gradient, state.support, state.start
         point: Iterate | NesterovPoint = iterate
-        most = iterate.value + rounding
+        most = iterate.value + state.rounding
         if start is not None:
             point = start
             most = jnp.inf  # the point lies outside of the set
         x = point.x
-        g_S = S.restrict(g)
-        # Where x is stationary on S, which may lack items, the step is that of the whole gradient.
-        direction = jnp.where(jnp.any(g_S != 0), g_S, g)
-        # eta does not depend on the length of g_S, but in units of its largest entry no square
-        # over- or underflows.
-        scale = jnp.max(jnp.abs(direction))
-        flat = scale == 0
-        v = direction / jnp.where(flat, 1, scale)
-        hessian = objective.hessian(x, point.pred)
-        curvature = hessian.quadratic_form(v, objective.predict(v))
-        eta = jnp.vdot(v, v) / jnp.where(flat, 1, curvature)
-        eta = jnp.where(jnp.isfinite(eta), eta, 0)  # x stays, and the step size is reported
 
-        def attempt(eta):
-            projected, S_new = constraint.project(x - eta * g, iterate.x)
-            new = evaluate(objective, projected)
-            gradient = objective.gradient(new.x, new.pred)
-            move = new.x - x
-            is_same = S_new.equals(S) & (S_new.bounds is None)
-            # Multiplied out: no division by a vanishing curvature; and in units of the move, as
-            # above.
-            length = jnp.max(jnp.abs(move))
-            unit = move / jnp.where(length > 0, length, 1)
-            margin = jnp.where(is_same, 2, 1 - self.c)
-            is_short = eta * jnp.vdot(unit, gradient - g) <= margin * length * jnp.vdot(unit, unit)
-            return Trial(new, gradient, S_new, is_short & (new.value <= most))
-
-        def is_refused(carry):
-            _, tries, trial = carry
-            return ~trial.accepted & (tries < MAX_TRIES)
-
-        def shrink(carry):
-            eta, tries, _ = carry
-            eta = eta / (self.q * (1 - self.c))
-            return eta, tries + 1, attempt(eta)
-
-        # A NaN is never accepted: the bound on tries ends the loop, and the runner reports
+        shorter = state.step_size / (self.q * (1 - self.c))
+        is_first = state.tries == 0
+        eta, flat = either(is_first, _exact_step, _keep, objective, point, g, S, shorter)
+        projected, S_new = constraint.project(x - eta * g, iterate.x)
+        new = evaluate(objective, projected)
+        gradient = objective.gradient(new.x, new.pred)
+        move = new.x - x
+        is_same = S_new.equals(S) & (S_new.bounds is None)
+        # Multiplied out: no division by a vanishing curvature; and in units of the move, in which
+        # no square over- or underflows.
+        length = jnp.max(jnp.abs(move))
+        unit = move / jnp.where(length > 0, length, 1)
+        margin = jnp.where(is_same, 2, 1 - self.c)
+        is_short = eta * jnp.vdot(unit, gradient - g) <= margin * length * jnp.vdot(unit, unit)
+        # A NaN is never accepted: the bound on tries ends the step, and the runner reports
         # DIVERGED.
-        first = eta, jnp.ones((), jnp.int32), attempt(eta)
-        eta, tries, trial = lax.while_loop(is_refused, shrink, first)
-        new = trial.iterate
+        accepted = is_short & (new.value <= most)
+        accepted |= state.tries + 1 >= MAX_TRIES
+
         # Where g = 0 a step of 0 is no failure.
         status = check_step_size(jnp.where(flat, 1, eta))
-        gradient = trial.gradient
-        full_gradients = tries
+        full_gradients = jnp.ones((), jnp.int32)
         if start is not None:
-            start = start.update(new, iterate)
-            gradient = objective.gradient(start.x, start.pred)
-            full_gradients = tries + 1
-        info = Info(full_gradients=full_gradients, projections=tries, status=status)
-        return new, NIHTState(gradient, trial.support, rounding, start), info
+            next_start = start.update(new, iterate)
+            gradient, _ = either(accepted, _gradient_at, _keep, objective, next_start, gradient)
+            start = tree_where(accepted, next_start, start)
+            full_gradients += accepted.astype(jnp.int32)
+        state = NIHTState(
+            gradient=jnp.where(accepted, gradient, g),
+            support=tree_where(accepted, S_new, S),
+            rounding=state.rounding,
+            start=start,
+            tries=jnp.where(accepted, 0, state.tries + 1),
+            step_size=eta,
+        )
+        info = Info(
+            full_gradients=full_gradients,
+            projections=1,
+            status=status,
+            accepted=accepted,
+            ends_step=accepted,
+        )
+        return tree_where(accepted, new, iterate), state, info
+
+
+def _exact_step(
+    objective: Objective, point: Iterate | NesterovPoint, g: Array, S: ModelSubspace, shorter: Array
+) -> tuple[Array, Array]:
+    """``||g_S||^2 / ||A g_S||^2``, and whether g = 0."""
+    g_S = S.restrict(g)
+    # In units of the largest entry no square over- or underflows.
+    scale_S = jnp.max(jnp.abs(g_S))
+    # Where x is stationary on S, which may lack items, the step is that of the whole gradient.
+    on_S = scale_S > 0
+    direction = jnp.where(on_S, g_S, g)
+    scale = jnp.where(on_S, scale_S, jnp.max(jnp.abs(g)))
+    flat = scale == 0
+    v = direction / jnp.where(flat, 1, scale)
+    hessian = objective.hessian(point.x, point.pred)
+    curvature = hessian.quadratic_form(v, objective.predict(v))
+    eta = jnp.vdot(v, v) / jnp.where(flat, 1, curvature)
+    return jnp.where(jnp.isfinite(eta), eta, 0), flat  # x stays, and the step size is reported
+
+
+def _gradient_at(
+    objective: Objective, point: NesterovPoint, gradient: Array
+) -> tuple[Array, Array]:
+    return objective.gradient(point.x, point.pred), jnp.array(False)
+
+
+def _keep(*args: Any) -> tuple[Array, Array]:
+    return args[-1], jnp.array(False)

@@ -42,6 +42,10 @@ class Solver(Protocol):
     #: Whether a step reads entries of x; else it takes linear combinations and projections alone,
     #: and x may be known by its products.
     needs_entries: ClassVar[bool] = True
+    #: Whether a step may take several calls of ``step``, of which all but the last have
+    #: ``Info.ends_step = False``: a lane then takes its tries as turns of the run's loop, and lanes
+    #: beside it do not wait.
+    takes_turns: ClassVar[bool] = False
     #: Whether columns of zeros and samples of weight 0 leave every step as it is, so that
     #: :func:`jaxht.solve` may round shapes up to those of a compiled program.
     ignores_empty_columns: ClassVar[bool] = False
@@ -66,5 +70,5 @@ class Solver(Protocol):
         ...
 
     def step(self, objective: Any, constraint: Any, iterate: Iterate, state: Any) -> Step[Any]:
-        """One step of the algorithm."""
+        """One step of the algorithm, or one turn of a step, see ``takes_turns``."""
         ...

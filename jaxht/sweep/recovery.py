@@ -6,13 +6,14 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from optax.tree_utils import tree_where
 
 from jaxht._typing import Array, Numeric, PRNGKey
 from jaxht.constraints import Constraint
 from jaxht.objectives import LeastSquares
 from jaxht.objectives.objective import Objective
 from jaxht.planted import ensembles, metrics
-from jaxht.runner import Carry, Problem, Stop, advance, finish, prepare, start
+from jaxht.runner import Carry, Problem, Stop, finish, one_turn, prepare, start
 from jaxht.solvers.solver import Solver
 from jaxht.solvers.status import Status
 from jaxht.sweep.grid import stable_hash
@@ -133,12 +134,14 @@ class Recovery:
         return carry.loop.status == Status.RUNNING
 
     def advance(self, case: RecoveryCase, carry: RecoveryCarry) -> RecoveryCarry:
-        """One step of the solver, and perhaps a look at where the last steps have led."""
-        loop = advance(case.problem, carry.loop, 1)
+        """One turn of the solver, and perhaps a look at where the last steps have led."""
+        is_running = carry.loop.status == Status.RUNNING
+        loop = tree_where(is_running, one_turn(case.problem, carry.loop), carry.loop)
         if self.look_every is None:
             return RecoveryCarry(loop, None)
         x = loop.iterate.x
         looks = (loop.num_steps % self.look_every == 0) & (loop.status == Status.RUNNING)
+        looks &= loop.info.ends_step
         steps_left = case.problem.stop.max_steps - loop.num_steps
         move = metrics.estimation_error(x, carry.x_before)
         reach = FASTER * steps_left / self.look_every * move

@@ -81,7 +81,8 @@ class Run(Protocol):
         ...
 
     def advance(self, case: Any, carry: Any) -> Any:
-        """The carry after one more step; that of an ended run stays as it is."""
+        """The carry after one more step, or a part of one that costs as much; that of an ended run
+        stays as it is."""
         ...
 
     def finish(self, case: Any, carry: Any) -> Mapping[str, Numeric]:
