@@ -1,14 +1,18 @@
 """Tries of a step are turns of the run's loop: no lane waits for the tries of another, and neither
 its steps nor its counts depend on them."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 import jaxht
 from jaxht import sweep
 from jaxht.extend import advance, prepare, start
 from jaxht.runner import one_turn
+from jaxht.solvers import pursuit
 
 N, D, K = 40, 64, 10
 A = jaxht.ensembles.gaussian(jax.random.key(0), N, D)
@@ -40,22 +44,19 @@ def solve(y, solver):
     return jaxht.solve(jaxht.LeastSquares(A, y), jaxht.Sparse(K), solver, stop=STOP)
 
 
-def test_lanes_that_try_often_change_nothing_beside_them():
+@pytest.mark.parametrize(
+    ("solver", "difference"), [(jaxht.NIHT(), 20), (jaxht.HTP(backtrack=True), 10)]
+)
+def test_lanes_that_try_often_change_nothing_beside_them(solver, difference):
     """The same program on a lane beside others, and beside copies of itself."""
-    run = jax.jit(jax.vmap(lambda y: solve(y, jaxht.NIHT())))
+    run = jax.jit(jax.vmap(lambda y: solve(y, solver)))
     together = run(Y)
-    tries = np.array(together.counts.full_gradients - together.num_steps)
-    assert tries.max() > 20 + tries.min()
-    for i in (tries.argmin(), tries.argmax()):
-        alone = run(jnp.broadcast_to(Y[i], Y.shape))
-        np.testing.assert_array_equal(together.x[i], alone.x[0])
-        assert int(together.status[i]) == int(alone.status[0])
-        assert int(together.num_steps[i]) == int(alone.num_steps[0])
-        counts = [
-            (int(r.counts.full_gradients[j]), int(r.counts.projections[j]))
-            for r, j in ((together, i), (alone, 0))
-        ]
-        assert counts[0] == counts[1]
+    gradients = np.array(together.counts.full_gradients)
+    assert gradients.max() > difference + gradients.min()
+    for i in (gradients.argmin(), gradients.argmax()):
+        alone = jax.tree.map(lambda leaf: leaf[0], run(jnp.broadcast_to(Y[i], Y.shape)))
+        lane = jax.tree.map(lambda leaf, i=i: leaf[i], together)
+        jax.tree.map(np.testing.assert_array_equal, lane, alone)
 
 
 def test_a_turn_that_only_tries_leaves_the_run_as_it_is():
@@ -101,18 +102,73 @@ def test_steps_are_whole_outside_of_the_loop():
     np.testing.assert_allclose(traced, values, rtol=1e-4)
 
 
-def test_a_step_has_no_loop_of_tries():
-    """No other loops than those of a projection."""
-    solver = jaxht.NIHT()
-    problem, x0, key = problem_of(Y[0], solver)
-    carry = start(problem, x0, key)
+PAIRS = {
+    "HTP": (jaxht.HTP(backtrack=True), jaxht.HTP()),
+    "PHT": (jaxht.PHT(backtrack=True), jaxht.PHT()),
+    "NIHT": (jaxht.NIHT(), jaxht.IHT()),
+}
 
-    def step(problem, carry):
-        return solver.step(problem.objective, problem.constraint, carry.iterate, carry.state)
 
-    project = jax.make_jaxpr(lambda z: problem.constraint.project(z))(carry.iterate.x)
-    loops = count_loops(jax.make_jaxpr(step)(problem, carry))
-    assert loops == count_loops(project)
+@pytest.mark.parametrize("name", list(PAIRS))
+def test_a_step_has_no_loop_of_tries(name):
+    """No other loops than those of a solver that never tries: of its projection and its refit."""
+
+    def count(solver):
+        problem, x0, key = problem_of(Y[0], solver)
+        carry = start(problem, x0, key)
+
+        def step(problem, carry):
+            return solver.step(problem.objective, problem.constraint, carry.iterate, carry.state)
+
+        return count_loops(jax.make_jaxpr(step)(problem, carry))
+
+    trying, other = map(count, PAIRS[name])
+    assert trying == other
+
+
+CONSTRAINTS = {
+    "coordinates": jaxht.Sparse(4),
+    "with an intercept": jaxht.Sparse(4, keep=jnp.arange(24) == 3),
+    "nonnegative": jaxht.Sparse(4, nonnegative=True),
+    "in a box": jaxht.Sparse(4, bounds=(-0.3, 0.4)),
+    "groups": jaxht.Groups(2, np.arange(24) // 3),
+    "all": jaxht.Sparse(24),
+    "none": jaxht.Sparse(0),
+}
+
+
+@pytest.mark.parametrize("name", list(CONSTRAINTS))
+@pytest.mark.parametrize("solver", [jaxht.HTP(backtrack=True), jaxht.PHT(r=2, backtrack=True)])
+def test_the_bisection_finds_the_halvings_of_a_search_one_by_one(name, solver):
+    """At refitted points, for supports that were found with longer steps."""
+    A = jaxht.ensembles.gaussian(jax.random.key(2), 16, 24)
+
+    @jax.jit
+    @jax.vmap
+    def compare(y, halvings):
+        f = jaxht.LeastSquares(A, y, mean=False)
+        problem, x0, key = prepare(f, CONSTRAINTS[name], solver)
+        carry = one_turn(problem, start(problem, x0, key))
+        x = carry.iterate.x
+        gradient = problem.objective.gradient(x, carry.iterate.pred)
+        S = carry.state.search.accepted.mask
+        entering = problem.constraint.top_k(jnp.where(S, 0, -gradient), 2, None).mask
+        candidates = S | entering if isinstance(solver, jaxht.PHT) else None
+        step = pursuit.GradientStep(problem.constraint, x, gradient, x, candidates)
+        search = dataclasses.replace(
+            carry.state.search, halvings=halvings, is_accepted=jnp.array(False)
+        )
+        search = dataclasses.replace(search, support=step.find(search.halved(halvings)))
+        tried = jnp.arange(pursuit.MAX_HALVINGS + 1)
+        differs = jax.vmap(lambda h: ~step.find(search.halved(h)).equals(search.support))(tried)
+        differs = differs & (tried > halvings) | (tried == pursuit.MAX_HALVINGS)
+        return search.next_halvings(step), jnp.argmax(differs)
+
+    ys = jax.random.normal(jax.random.key(3), (96, 16))
+    found, expected = compare(ys, jnp.arange(96) % 12)
+    np.testing.assert_array_equal(found, expected)
+    if name not in ("all", "none"):
+        assert len(np.unique(found)) > 3
 
 
 def test_designs_stay_shared_under_vmap():

@@ -104,9 +104,12 @@ class SelectionConstraint(Constraint):
     def project(self, z: Array, near: Array | None = None) -> tuple[Array, Support]:
         """The nearest point of C to ``z``, and the support on which it lies: all coordinates of the
         selected items. By default these are the items of the largest scores."""
-        scores = rank_first(self.always_active, self.scores(z))
-        support = self.support(k_largest_mask(scores, self.limit))
+        support = self.support(k_largest_mask(self.ranks(z), self.limit))
         return support.restrict(z), support
+
+    def ranks(self, z: Array) -> Array:
+        """The numbers of which :meth:`project` keeps the largest in magnitude, one for each item."""
+        return rank_first(self.always_active, self.scores(z))
 
     def support_of(self, x: Array) -> Support:
         """The coordinates of the active items of x."""

@@ -79,6 +79,10 @@ class Edges(SelectionConstraint):
         selected edges."""
         return super().project(z / 2 + z.T / 2)
 
+    def ranks(self, z: Array) -> Array:
+        """The entries above the diagonal of the symmetric part of z."""
+        return super().ranks(z / 2 + z.T / 2)
+
     def top_k(self, direction: Array, size: Numeric, size_max: int | None) -> Support:
         """The edges of the largest entries of ``direction``; ``size`` counts edges."""
         return _entries(k_largest_mask(self.scores(direction), size), size_max)

@@ -91,19 +91,21 @@ class Sparse(SelectionConstraint):
     def project(self, z: Array, near: Array | None = None) -> tuple[Array, Support]:
         """The nearest point of C and its support, of exactly k coordinates; those of ``keep`` rank
         above all others."""
-        nearest = z
+        nearest = z if self.bounds is None else jnp.clip(z, *self.bounds)
+        support = self._largest(self.ranks(z), self.k, self.k_max)
+        return jnp.where(support.mask, nearest, 0), support
+
+    def ranks(self, z: Array) -> Array:
+        """z, or what is gained by clipping its entries to the bounds, the root of it."""
         gain = z
         if self.bounds is not None:
             nearest = jnp.clip(z, *self.bounds)
-            # The root of the gain: no square or sum overflows, and it is |z| itself where nothing
-            # is clipped.
+            # Of the root no square or sum overflows, and it is |z| itself where nothing is clipped.
             rest = jnp.sqrt(jnp.abs(z - nearest / 2))
             clipped = 2**0.5 * jnp.sqrt(jnp.abs(nearest)) * rest
             clipped = jnp.where(nearest == 0, 0, clipped)
             gain = jnp.where(nearest == z, z, clipped)
-        ranked = rank_first(self.keep, gain)
-        support = self._largest(ranked, self.k, self.k_max)
-        return jnp.where(support.mask, nearest, 0), support
+        return rank_first(self.keep, gain)
 
     def support_of(self, x: Array) -> Support:
         """``supp(x)``, and the coordinates of ``keep``."""

@@ -1,6 +1,5 @@
 """Hard thresholding pursuit, full and partial."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple, cast
 
@@ -10,7 +9,6 @@ from jaxht._dataclass import integer, pytree, static
 from jaxht._typing import Array, Numeric, PRNGKey
 from jaxht.constraints import (
     Constraint,
-    ModelSubspace,
     SelectionConstraint,
     Support,
     check_selection,
@@ -19,8 +17,8 @@ from jaxht.objectives.objective import Objective
 from jaxht.solvers.iterate import Info, Iterate, check_step_size, evaluate
 from jaxht.solvers.pursuit import (
     Backtracking,
-    FindSupport,
     FixedStep,
+    GradientStep,
     NesterovPoint,
     pursuit_step_size,
 )
@@ -124,11 +122,9 @@ class HTP(Solver):
     ) -> Step[HTPState]:
         """The first support, from x0, which need not minimise f on its own support."""
         iterate = evaluate(objective, x0)
-
-        def threshold(z):
-            return constraint.project(z, x0)[1]
-
-        search, info = start_search(self, objective, constraint, iterate, threshold)
+        gradient = objective.gradient(x0, iterate.pred)
+        first = GradientStep(constraint, x0, gradient, x0)
+        search, info = start_search(self, objective, first)
         has_default_step = self.step_size is None and not self.backtrack
         extrapolates = self.nesterov and has_default_step and not constraint.coordinatewise
         start = NesterovPoint.init(iterate) if extrapolates else None
@@ -146,11 +142,8 @@ class HTP(Solver):
         if start is not None:
             start = start.update(new, iterate)
             point = start
-
-        def threshold(z):
-            return constraint.project(z, new.x)[1]  # S2
-
-        search, info = search.update(gradient_step(objective, point, threshold))
+        gradient = objective.gradient(point.x, point.pred)
+        search, info = search.update(GradientStep(constraint, point.x, gradient, new.x))  # S1, S2
         return new, HTPState(search, start), replace(info, refit_converged=found.converged)
 
 
@@ -206,12 +199,8 @@ class PHT(Solver):
         check_selection(constraint)
         iterate = evaluate(objective, x0)
         S = constraint.project(x0)[1].mask
-        is_zero = jnp.all(x0 == 0)
-
-        def threshold(z):
-            return self._threshold(constraint, z, S, is_zero)
-
-        search, info = start_search(self, objective, constraint, iterate, threshold)
+        first = self._gradient_step(objective, constraint, iterate, S, jnp.all(x0 == 0))
+        search, info = start_search(self, objective, first)
         return iterate, PHTState(search), info
 
     def step(
@@ -225,33 +214,33 @@ class PHT(Solver):
         found = refit(objective, state.search.support, iterate.x)  # x+
         new, search = state.search.accept(evaluate(objective, found), iterate)
         S = cast(Support, search.accepted).mask
-
-        def threshold(z):
-            return self._threshold(constraint, z, S, jnp.array(False))
-
-        search, info = search.update(gradient_step(objective, new, threshold))
+        onwards = self._gradient_step(objective, constraint, new, S, jnp.array(False))
+        search, info = search.update(onwards)
         return new, PHTState(search), replace(info, refit_converged=found.converged)
 
-    def _threshold(
-        self, constraint: SelectionConstraint, z: Array, S: Array, everything: Array
-    ) -> Support:
-        """S+ from z and S; where ``everything`` is True, all coordinates may enter."""
-        entering = constraint.top_k(jnp.where(S, 0, z), self.r, None).mask
+    def _gradient_step(
+        self,
+        objective: Objective,
+        constraint: SelectionConstraint,
+        iterate: Iterate,
+        S: Array,
+        everything: Array,
+    ) -> GradientStep:
+        """Gradient steps to J; where ``everything`` is True, all coordinates may enter."""
+        gradient = objective.gradient(iterate.x, iterate.pred)
+        # Off S, where x = 0, the order of |z_i| is that of |g_i|, whatever the step size.
+        entering = constraint.top_k(jnp.where(S, 0, -gradient), self.r, None).mask
         J = S | entering | everything
-        return constraint.project(jnp.where(J, z, 0))[1]
+        return GradientStep(constraint, iterate.x, gradient, iterate.x, J)
 
 
 def start_search(
-    solver: HTP | PHT,
-    objective: Objective,
-    constraint: Constraint,
-    iterate: Iterate,
-    threshold: Callable[[Array], ModelSubspace],
+    solver: HTP | PHT, objective: Objective, step: GradientStep
 ) -> tuple[FixedStep | Backtracking, Info]:
     """The search for supports from the iterate at x0, which has not been refitted."""
-    step_size = pursuit_step_size(objective, constraint, solver.step_size, solver.backtrack)
+    step_size = pursuit_step_size(objective, step.constraint, solver.step_size, solver.backtrack)
     kind = Backtracking if solver.backtrack else FixedStep
-    search = kind.init(gradient_step(objective, iterate, threshold), step_size)
+    search = kind.init(step, step_size)
     info = Info(
         full_gradients=1,
         projections=1,
@@ -259,13 +248,3 @@ def start_search(
         refit_converged=False,
     )
     return search, info
-
-
-def gradient_step(
-    objective: Objective,
-    point: Iterate | NesterovPoint,
-    threshold: Callable[[Array], ModelSubspace],
-) -> FindSupport:
-    """The support of a gradient step from a point, as a function of the step size."""
-    gradient = objective.gradient(point.x, point.pred)
-    return lambda step_size: threshold(point.x - step_size * gradient)  # S1

@@ -1,9 +1,8 @@
 """Parts of solvers that alternate between a support and a refit on it: cycle detection,
 backtracking, descent."""
 
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +11,7 @@ from optax.tree_utils import tree_where
 
 from jaxht._dataclass import integer, pytree
 from jaxht._typing import Array, Numeric
-from jaxht.constraints import Constraint, ModelSubspace
+from jaxht.constraints import Constraint, ModelSubspace, SelectionConstraint, Support
 from jaxht.linalg.full_precision import machine_eps
 from jaxht.objectives.objective import Objective
 from jaxht.solvers.iterate import Info, Iterate, inverse_smoothness
@@ -24,8 +23,47 @@ LONG_STEP = 256
 # 2^-38 of eta is below rounding: the support is then the current one.
 MAX_HALVINGS = 38
 
-#: The support that a gradient step finds, as a function of its step size.
-FindSupport = Callable[[Numeric], ModelSubspace]
+
+@pytree
+class GradientStep:
+    """Gradient steps from a point with all step sizes, and the supports that they find.
+
+    Attributes:
+        constraint: the problem's constraint, prepared.
+        x: the point.
+        gradient: g there.
+        near: a point of the constraint near to it, from which a projection may start.
+        candidates: bool, the entries that may be in the support; None for all.
+    """
+
+    constraint: Constraint
+    x: Any
+    gradient: Any
+    near: Any
+    candidates: Array | None = None
+
+    def find(self, step_size: Numeric) -> ModelSubspace:
+        """The support of ``x - step_size g``."""
+        return self.constraint.project(self._point(step_size), self.near)[1]
+
+    def separates(self, step_size: Numeric, items: Array) -> Array:
+        """Whether the given items, k of them, are all above all others with this step size; where
+        it is not, the support is another one, but for ties."""
+        ranks = jnp.abs(cast(SelectionConstraint, self.constraint).ranks(self._point(step_size)))
+        infinity = jnp.full((), jnp.inf, ranks.dtype)
+        # One reduction of two operands, as in ``Support.equals``.
+        lowest, highest = lax.reduce(
+            [jnp.where(items, ranks, infinity), jnp.where(items, -infinity, ranks)],
+            [infinity, -infinity],
+            lambda a, b: [jnp.minimum(a[0], b[0]), jnp.maximum(a[1], b[1])],
+            tuple(range(ranks.ndim)),
+        )
+        # Where all that matters is 0 nothing changes either.
+        return (lowest > highest) | (highest == 0)
+
+    def _point(self, step_size: Numeric) -> Any:
+        z = self.x - step_size * self.gradient
+        return z if self.candidates is None else jnp.where(self.candidates, z, 0)
 
 
 def pursuit_step_size(
@@ -159,18 +197,18 @@ class FixedStep:
         return self.support
 
     @classmethod
-    def init(cls, find: FindSupport, step_size: Numeric) -> "FixedStep":
+    def init(cls, step: GradientStep, step_size: Numeric) -> "FixedStep":
         """Find the first support, from x0."""
-        support = find(step_size)
+        support = step.find(step_size)
         return cls(step_size, support, CycleDetector.init(support))
 
     def accept(self, new: Iterate, old: Iterate) -> tuple[Iterate, "FixedStep"]:
         """Accept ``new``."""
         return new, self
 
-    def update(self, find: FindSupport) -> tuple["FixedStep", Info]:
+    def update(self, step: GradientStep) -> tuple["FixedStep", Info]:
         """Find the next support."""
-        support = find(self.step_size)
+        support = step.find(self.step_size)
         status, cycles = self.cycles.update(self.support, support)
         info = Info(full_gradients=1, projections=1, status=status)
         return FixedStep(self.step_size, support, cycles), info
@@ -199,9 +237,9 @@ class Backtracking:
     is_first: Array
 
     @classmethod
-    def init(cls, find: FindSupport, step_size: Numeric) -> "Backtracking":
+    def init(cls, step: GradientStep, step_size: Numeric) -> "Backtracking":
         """Find the first support, from x0."""
-        support = find(step_size)
+        support = step.find(step_size)
         return cls(
             step_size=jnp.asarray(step_size),
             support=support,
@@ -223,32 +261,43 @@ class Backtracking:
         )
         return tree_where(accept, new, old), search
 
-    def update(self, find: FindSupport) -> tuple["Backtracking", Info]:
+    def update(self, step: GradientStep) -> tuple["Backtracking", Info]:
         """Find the next support; after a rejected step eta is halved until the support differs from
         the rejected one."""
-
-        def find_after(halvings):
-            return find(self.step_size * jnp.exp2(-halvings.astype(self.step_size.dtype)))
-
-        def is_rejected(carry):
-            halvings, support = carry
-            same = ~self.is_accepted & support.equals(self.support)
-            return same & (halvings < MAX_HALVINGS)
-
-        def halve(carry):
-            halvings, _ = carry
-            return halvings + 1, find_after(halvings + 1)
-
-        first = jnp.where(self.is_accepted, 0, self.halvings + 1)
-        halvings, support = lax.while_loop(is_rejected, halve, (first, find_after(first)))
+        halvings = jnp.where(self.is_accepted, 0, self.next_halvings(step))
+        support = step.find(self.halved(halvings))
         is_stable = support.equals(self.accepted) | (halvings >= MAX_HALVINGS)
         info = Info(
             full_gradients=1,
-            projections=1 + halvings - first,
+            projections=1,
             status=jnp.where(is_stable, Status.SUPPORT_STABLE, Status.RUNNING),
             accepted=self.is_accepted,
         )
         return replace(self, support=support, halvings=halvings), info
+
+    def halved(self, halvings: Array) -> Array:
+        """eta after so many halvings."""
+        return self.step_size * jnp.exp2(-halvings.astype(self.step_size.dtype))
+
+    def next_halvings(self, step: GradientStep) -> Array:
+        """After how many halvings the support is no longer the rejected one.
+
+        A bisection by comparisons, not projections: on the support of x, which has been refitted,
+        the gradient is 0, so that its items come back one by one as eta falls. All lanes take the
+        same few passes.
+        """
+        if not step.constraint.selects_items:
+            return self.halvings + 1  # subspaces turn with every step size
+        indicator = cast(Support, self.support).mask.astype(self.step_size.dtype)
+        items = cast(SelectionConstraint, step.constraint).active(indicator)
+        same = self.halvings
+        other = jnp.full((), MAX_HALVINGS, jnp.int32)
+        for _ in range(MAX_HALVINGS.bit_length()):
+            middle = (same + other + 1) // 2
+            is_same = step.separates(self.halved(middle), items)
+            same = jnp.where(is_same, middle, same)
+            other = jnp.where(is_same, other, middle)
+        return other
 
 
 def has_decreased(objective: Objective, new: Iterate, old: Iterate, rtol: Numeric = 0.0) -> Array:
