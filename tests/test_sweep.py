@@ -25,9 +25,10 @@ import xarray
 
 from jaxht import HTP, IHT, SGHT, LeastSquares, Sparse, Status, Stop, metrics, solve, sweep
 from jaxht.planted.ensembles import gaussian, gaussian_signal, planted
+from jaxht.sweep import compilation, scheduler
 from jaxht.sweep.compilation import PoolLimits, ProgramCache, Sweep
 from jaxht.sweep.grid import Grid
-from jaxht.sweep.program import Pool
+from jaxht.sweep.program import Pool, Program
 from jaxht.sweep.trials import FunctionRun
 from tests.contract import QUICK
 from tests.util import with_interrupts, x64
@@ -582,6 +583,107 @@ def test_lanes_are_in_use():
     assert last[-1].busy == dataset.steps.sum()
     assert last[-1].executed >= last[-1].busy
     assert last[-1].utilisation > 0.85
+
+
+# ---- the host ahead of the device ----------------------------------------------------------------
+
+
+@pytest.fixture
+def accelerator(monkeypatch):
+    """Pools as those of an accelerator: short rows, so that there are several."""
+    monkeypatch.setattr(compilation, "LANES", {})
+    monkeypatch.setattr(compilation, "ROW_LANES_ELSEWHERE", 4)
+
+
+@pytest.mark.parametrize("shared", [None, []], ids=["by cell", "none"])
+def test_the_host_ahead_changes_no_bit(accelerator, padded, shared):
+    """With a chunk on the way, in shards or with several pools, all trials are there, and the
+    same; cells have fewer, as many and more trials than a batch."""
+    options = {"max_lanes": 16, "shared": shared}
+    alone = padded(workers=1, **options)
+    assert alone.done.all()
+    same_bits(padded(workers=3, **options), alone)
+    shards = [padded(workers=1, shard=(part, 2), **options) for part in range(2)]
+    for part in shards:
+        first = part.where(part.done, drop=True)
+        xarray.testing.assert_equal(first, alone.where(part.done, drop=True))
+    waiting = padded(workers=1, trial_timeout=60.0, **options)  # each chunk is read at once
+    same_bits(waiting, alone)
+
+
+@pytest.mark.parametrize("num_trials", [1, 3, 50])
+@pytest.mark.parametrize("max_lanes", [1, 3, 32])
+def test_a_pool_ahead_runs_every_trial_once(accelerator, num_trials, max_lanes):
+    last = []
+    axes = {"length": [1, 3, 8]}
+    options = {"num_trials": num_trials, "max_lanes": max_lanes, "workers": 1}
+    found = sweep.run(Countdown(), axes, on_progress=last.append, **options)
+    np.testing.assert_array_equal(found.steps, found.asked)
+    assert last[-1].done == last[-1].total == 3 * num_trials
+    assert last[-1].busy == found.steps.sum()
+
+
+def test_a_chunk_is_submitted_before_the_last_one_is_read(accelerator, monkeypatch):
+    """And the host waits seldom: lanes take the trials that are staged by themselves."""
+    events = []
+    compile_pool, read = Program.compile, scheduler.read_results
+
+    def compile_noting(self, *shape):
+        pool = compile_pool(self, *shape)
+
+        def run_chunk(*arguments):
+            events.append("submit")
+            return pool.run_chunk(*arguments)
+
+        return pool._replace(run_chunk=run_chunk)
+
+    def read_noting(chunk):
+        events.append("read")
+        return read(chunk)
+
+    monkeypatch.setattr(Program, "compile", compile_noting)
+    monkeypatch.setattr(scheduler, "read_results", read_noting)
+    found = sweep.run(Countdown(), {"length": [20]}, num_trials=400, max_lanes=16, workers=1)
+    assert found.done.all()
+    assert events[:2] == ["submit", "submit"]
+    order = "".join(word[0] for word in events)
+    assert "srs" in order and "rrr" not in order and "sss" not in order
+    assert order.count("r") < 400
+
+
+def test_the_next_program_is_compiled_while_one_runs(accelerator, monkeypatch):
+    names = []
+    compile_pool = Program.compile
+
+    def compile_noting(self, *shape):
+        names.append(threading.current_thread().name)
+        return compile_pool(self, *shape)
+
+    monkeypatch.setattr(Program, "compile", compile_noting)
+
+    def trial(key, cell):
+        return {"size": jnp.zeros(cell["n"]).sum() + cell["n"]}
+
+    options = {"num_trials": 2, "workers": 1, "static": ["n"]}
+    found = sweep.run(trial, {"n": [3, 4, 5]}, **options)
+    np.testing.assert_array_equal(found["size"][:, 0], found.n)
+    assert names == ["jaxht-sweep", "jaxht-compile", "jaxht-compile"]
+    with pytest.raises(KeyError, match="three") as caught:
+        sweep.run(raise_while_traced, {"n": [1, 3], "K": [1]}, num_trials=1, static=["n"])
+    assert 'the cells with {"n": 3}' in caught.value.__notes__[-1]
+
+
+def test_lanes_of_an_accelerator():
+    """So many for each of its multiprocessors, where it tells their number."""
+
+    def lanes(**attributes):
+        device = SimpleNamespace(platform="gpu", memory_stats=dict, **attributes)
+        return PoolLimits.for_device(device, 1, memory=10**9)
+
+    assert lanes(core_count=132) == PoolLimits(128, 8192, 5 * 10**8, ahead=True)
+    assert lanes() == lanes(core_count=132)
+    assert lanes(core_count=40).lanes_max == 2048
+    assert lanes(core_count=1).lanes_max == 128
 
 
 CPU, ACCELERATOR = PoolLimits(8, 32, 10**9), PoolLimits(128, 8192, 10**12)

@@ -3,6 +3,7 @@ fits each device."""
 
 import contextlib
 import itertools
+import math
 import os
 import threading
 import uuid
@@ -28,7 +29,11 @@ T = TypeVar("T")
 # (lanes of a row, lanes of a pool). On a CPU a step costs as much per lane in blocks of 8 as of
 # 1000 (measured, d = 256), and short rows have short ends; an accelerator needs many lanes.
 LANES = {"cpu": (8, 32)}
-LANES_ELSEWHERE = (128, 8192)
+ROW_LANES_ELSEWHERE = 128
+# For each multiprocessor of an accelerator, of which it may not say the number: a step of fewer
+# lanes takes hardly less time, since most of it goes into starting kernels (measured, 132 of them).
+LANES_OF_PROCESSOR = 64
+NUM_PROCESSORS = 128
 # Batches of trials for a row which shares a design, in lanes of the row. The design is drawn again
 # for each batch: that costs as much as drawing 12 trials (measured, 136 x 256).
 SHARED_BATCH = 2
@@ -46,6 +51,9 @@ class PoolLimits:
     row_lanes: int  # lanes of a row
     lanes_max: int  # most lanes of a pool
     memory: int  # bytes that a pool may take
+    # Whether the next chunk is submitted before the last one is read, and the next program compiled
+    # while this one runs: on a CPU the host would take the time from the device.
+    ahead: bool = False
 
     @classmethod
     def for_device(
@@ -56,25 +64,35 @@ class PoolLimits:
         memory: int | None = None,
     ) -> "PoolLimits":
         """The limits of each of several pools on one device, of so many bytes or as it says."""
-        row_lanes, most = LANES.get(device.platform, LANES_ELSEWHERE)
+        ahead = device.platform not in LANES
+        row_lanes, most = _count_lanes(device) if ahead else LANES[device.platform]
         if max_lanes is not None:
             most = max_lanes
         if memory is None:
             memory = (device.memory_stats() or {}).get("bytes_limit") or _host_memory()
-        return cls(min(row_lanes, most), most, int(MEMORY_SHARE * memory / num_pools))
+        return cls(min(row_lanes, most), most, int(MEMORY_SHARE * memory / num_pools), ahead)
 
     def choose_shape(
         self, in_one_row: bool, row_bytes: int, lane_bytes: int
     ) -> tuple[int, int, int]:
-        """Rows and lanes of a pool, and how many trials are drawn at once.
+        """Rows and lanes of a pool, and how many trials can wait in a row.
 
         It depends neither on the number of trials nor on that of cells, so that a sweep that grows
         has the same bits.
         """
         most = max(1, min(self.lanes_max, self.memory // (COPIES * max(1, lane_bytes))))
         lanes = most if in_one_row else min(self.row_lanes, most)
-        staged = lanes if in_one_row or row_bytes <= lane_bytes else SHARED_BATCH * lanes
-        return most // lanes, lanes, staged
+        slots = lanes if in_one_row or row_bytes <= lane_bytes else SHARED_BATCH * lanes
+        return most // lanes, lanes, slots
+
+
+def _count_lanes(device: jax.Device) -> tuple[int, int]:
+    """Lanes of a row and of a pool on an accelerator: so many full rows as its multiprocessors
+    suit."""
+    processors = getattr(device, "core_count", None) or NUM_PROCESSORS
+    # A power of two: kernels take such shapes as they are.
+    most = 2 ** int(math.log2(max(1, LANES_OF_PROCESSOR * processors)))
+    return ROW_LANES_ELSEWHERE, max(ROW_LANES_ELSEWHERE, most)
 
 
 def count_workers() -> int | None:
@@ -274,16 +292,16 @@ class ProgramCache:
 
         def compile_pool() -> Pool:
             with self._tracing(cell):
-                pool = program.compile(*shape)
+                pool = program.compile(*shape, limits.ahead)
                 while pool.memory > limits.memory and pool.rows * pool.lanes > 1:
                     rows = max(1, pool.rows // 2)
                     lanes = pool.lanes if pool.rows > 1 else pool.lanes // 2
-                    pool = program.compile(rows, lanes, lanes)
+                    pool = program.compile(rows, lanes, lanes, limits.ahead)
             return pool
 
         key, _ = self._describe_program(sweep, cell)
         with self._tracing(cell):
-            key = key, program.reuse_key, shape, limits.memory, device
+            key = key, program.reuse_key, shape, limits, device
         return program, self.pools.get(key, compile_pool)
 
     def check_names(self, sweep: Sweep) -> None:

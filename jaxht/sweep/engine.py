@@ -7,9 +7,9 @@ import os
 import queue as queues
 import tempfile
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
 import numpy as np
@@ -17,10 +17,10 @@ import numpy as np
 from jaxht._repr import describe
 from jaxht.linalg.full_precision import default_precision
 from jaxht.sweep.compilation import ProgramCache, Sweep, count_workers
-from jaxht.sweep.grid import CellTrials, Grid, GridCell, Value
+from jaxht.sweep.grid import CellTrials, Grid, GridCell, Indices, Results, Value
 from jaxht.sweep.progress import COMPILING, Progress
 from jaxht.sweep.scheduler import TIMED_OUT_AFTER, Queue, run_pool
-from jaxht.sweep.store import Store, import_xarray, read_axes
+from jaxht.sweep.store import Store, StoreError, import_xarray, read_axes
 from jaxht.sweep.trials import FunctionRun, Run, Trial
 
 if TYPE_CHECKING:
@@ -117,9 +117,9 @@ def run(
             each core, but no more than there are trials for, elsewhere one for each device; in the
             tasks of an executor one for each device in any case. Pools on one device share its
             memory.
-        max_lanes: most lanes of a pool; None: as suits the device, 32 on a CPU, 8192 elsewhere.
-            Fewer where its memory is too small. A step costs as much whether all lanes have a trial
-            or not: fewer suit a small sweep.
+        max_lanes: most lanes of a pool; None: as suits the device, 32 on a CPU, elsewhere 64 for each
+            multiprocessor, such as 8192. Fewer where its memory is too small. A step costs as much
+            whether all lanes have a trial or not: fewer suit a small sweep.
         trial_timeout: seconds that a trial may take once it has a lane, and that a call of the
             device may take; None: no limit. A trial in steps that takes longer is ended between two
             chunks of steps: its results are NaN, 0 or False, ``timed_out_after`` is the limit (NaN
@@ -258,8 +258,14 @@ def _run_here(
 ) -> None:
     """Run some trials on the devices of this process."""
     programs = ProgramCache.find(sweep)
-    queue = Queue(missing, store.write, report, sweep.trial_timeout)
-    ended: queues.SimpleQueue[BaseException | None] = queues.SimpleQueue()
+    # Cells whose trials have ended, errors, and None from each thread at its end: this thread
+    # stores while the others go on.
+    events: queues.SimpleQueue[_CellRecord | BaseException | None] = queues.SimpleQueue()
+
+    def hand_over(*record: Any) -> None:
+        events.put(_CellRecord(*record))
+
+    queue = Queue(missing, hand_over, report, sweep.trial_timeout)
 
     def work(device: jax.Device) -> None:
         try:
@@ -268,13 +274,14 @@ def _run_here(
                 while (cell := queue.join_program()) is not None:
                     with queue.compiling():
                         program, pool = programs.get_pool(sweep, cell, device)
-                    run_pool(program, pool, cell.program, sweep.seed, queue)
+                    with _compiling_ahead(sweep, programs, queue, device, pool.ahead):
+                        run_pool(program, pool, cell.program, sweep.seed, queue)
                     queue.leave_program(cell.program)
         except BaseException as error:
             queue.closed = True  # the others end after their chunk
-            ended.put(error)
+            events.put(error)
         else:
-            ended.put(None)
+            events.put(None)
 
     # Not those of an executor: the interpreter would wait at its end for one that does not come
     # back.
@@ -291,16 +298,63 @@ def _run_here(
         num_running = len(threads)
         while num_running:
             with contextlib.suppress(queues.Empty):
-                if (error := ended.get(timeout=min(1.0, queue.trial_timeout / 4))) is not None:
-                    raise error
-                num_running -= 1
+                event = events.get(timeout=min(1.0, queue.trial_timeout / 4))
+                if isinstance(event, _CellRecord):
+                    store.write(*event)
+                elif event is not None:
+                    raise event
+                else:
+                    num_running -= 1
             queue.check_calls()
-    except BaseException:
+    except BaseException as error:
         queue.closed = True
         for thread in threads:
             while thread.is_alive() and not queue.is_overdue(thread):
                 thread.join(1.0)
+        if not isinstance(error, StoreError):
+            _store_rest(events, store)
         raise
+
+
+class _CellRecord(NamedTuple):
+    """A cell whose trials have ended."""
+
+    cell: GridCell
+    trials: Indices
+    results: Results
+
+
+def _store_rest(events: "queues.SimpleQueue[Any]", store: Store) -> None:
+    """Store the cells that have been handed over."""
+    while not events.empty():
+        event = events.get()
+        if isinstance(event, _CellRecord):
+            store.write(*event)
+
+
+@contextlib.contextmanager
+def _compiling_ahead(
+    sweep: Sweep, programs: ProgramCache, queue: Queue, device: jax.Device, ahead: bool
+) -> Iterator[None]:
+    """A context during which the program that a pool will run next is compiled."""
+    cell = queue.find_next_program() if ahead else None
+    if cell is None:
+        yield
+        return
+
+    def compile_pool() -> None:
+        # An error comes again where the program is needed.
+        with (
+            contextlib.suppress(Exception),
+            jax.default_device(device),
+            default_precision(sweep.float64),
+        ):
+            programs.get_pool(sweep, cell, device)
+
+    thread = threading.Thread(target=compile_pool, name="jaxht-compile", daemon=True)
+    thread.start()
+    yield
+    thread.join()
 
 
 def _run_elsewhere(

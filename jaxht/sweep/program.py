@@ -3,15 +3,19 @@ run.
 
 A pool is an array of lanes, (rows, lanes). The lanes of a row hold once what their trials share,
 such as a design matrix, so that products with it are matrix-matrix products. Each row has a buffer
-of trials that are drawn and wait for a lane ("staged"). The host calls the pool in chunks of steps.
+of trials that are drawn and wait for a lane ("staged"). The host calls the pool in chunks of steps,
+in which a lane that ends keeps its results and takes a staged trial: a chunk ends for the host only
+where lanes wait for trials that are not staged.
 """
 
+import enum
 import functools
 import hashlib
 import itertools
 import re
 import threading
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import jax
@@ -24,11 +28,13 @@ from jaxht._typing import Array, Leaf
 from jaxht.sweep.grid import GridCell, Indices, stable_hash
 from jaxht.sweep.trials import Cell, Run, to_scalars
 
-# A chunk ends when a lane does, but not before MIN_STEPS unless half of the lanes end, since a
-# chunk costs the host as much as a few steps; and it ends after MAX_STEPS at most, since progress
-# is reported between chunks.
+# A chunk ends after MAX_STEPS at most, since progress is reported between chunks. One for which the
+# host could draw more trials runs MIN_STEPS first where the next one is already submitted: that is
+# the time in which the host reads the last one.
 MIN_STEPS = 32
 MAX_STEPS = 4096
+# Results that a chunk holds, in lanes of the pool.
+LOG = 4
 
 
 class Inputs(NamedTuple):
@@ -42,21 +48,52 @@ class Inputs(NamedTuple):
     trials: Any  # (num_trials,) int32, indices of the trials
 
 
+class Trials(NamedTuple):
+    """Some trials on the device, each leaf with axes in front."""
+
+    cells: Any  # index of the cell of each, int32
+    trials: Any  # its index in the cell, int32
+    own: Any  # leaves of the case
+    carry: Any  # of the run
+
+
 class State(NamedTuple):
     """A pool on the device."""
 
     rows: list[Leaf]  # the leaves of the cases that a row holds once, each (rows, ...)
-    staged: Any  # the trials that wait for a lane: leaves and carry, each (rows, staged, ...)
-    lanes: Any  # the trials that run: leaves and carry, each (rows, lanes, ...)
+    # The trials that wait for a lane, (rows, num_batches * batch, ...). Batch number i of a row is
+    # at i mod num_batches.
+    staged: Trials
+    sizes: Leaf  # (rows, num_batches) int32, how many trials of a batch count
+    num_staged: Leaf  # (rows,) int32, how many batches a row has been given
+    num_done: Leaf  # (rows,) int32, of how many of them lanes have taken all
+    num_taken: Leaf  # (rows,) int32, how many trials of the next batch lanes have taken
+    lanes: Trials  # the trials that run, (rows, lanes, ...)
+    occupied: Leaf  # (rows, lanes) bool, whether a lane has one
 
 
 class Chunk(NamedTuple):
     """What the host reads after a chunk of steps."""
 
-    running: Leaf  # (rows, lanes) bool, the trials that have not ended
-    results: dict[str, Leaf]  # by name, (rows, lanes)
+    num_ended: Leaf  # how many trials have ended
+    rows: Leaf  # (LOG * rows * lanes,) the row of each
+    cells: Leaf  # the same, the index of its cell
+    trials: Leaf  # the same, its index in the cell
+    results: dict[str, Leaf]  # the same, by name
+    num_done: Leaf  # as in the state
+    occupied: Leaf  # the same
+    lane_cells: Leaf  # (rows, lanes), the cells of the lanes
+    lane_trials: Leaf  # the same, the trials
     steps: Leaf  # number of steps of the pool
     busy: Leaf  # number of steps of lanes with a running trial, over all lanes
+
+
+class Wants(enum.IntEnum):
+    """What the host has for a row."""
+
+    NOTHING = 0
+    ALWAYS = 1  # trials of cells that share what the row holds
+    WHEN_EMPTY = 2  # other trials, for a row without any
 
 
 class Pool(NamedTuple):
@@ -64,7 +101,9 @@ class Pool(NamedTuple):
 
     rows: int  # shape of the pool
     lanes: int
-    staged: int  # number of trials that are drawn at once for a row
+    batch: int  # number of trials that are drawn at once for a row
+    num_batches: int  # how many of them can wait in a row
+    ahead: bool  # whether a chunk is submitted before the results of the last one are read
     memory: int  # bytes that the functions take on the device
     draw_shared: Callable[..., list[Array]]
     start_trials: Callable[..., Any]
@@ -166,32 +205,41 @@ class Program:
             calls_host=_HOST_CALL.search(text) is not None,
         )
 
-    def compile(self, rows: int, lanes: int, staged: int) -> Pool:
-        """Compile for a pool of that shape, staged >= lanes, on JAX's default device."""
-        inputs = self.inputs._replace(trials=jax.ShapeDtypeStruct((staged,), jnp.int32))
+    def compile(self, rows: int, lanes: int, slots: int, ahead: bool = False) -> Pool:
+        """Compile for a pool of that shape, in which ``slots`` trials can wait in a row, on JAX's
+        default device.
+
+        ``ahead``: the host submits a chunk before it reads the last one, and so stages a batch
+        while another one still waits.
+        """
+        num_batches = 2 if ahead else 1
+        size = max(1, slots // num_batches)
+        inputs = self.inputs._replace(trials=jax.ShapeDtypeStruct((size,), jnp.int32))
         row = jax.eval_shape(self.draw_shared, inputs)
         batch = jax.eval_shape(self.start_trials, row, inputs)
-        init_state = functools.partial(self.init_state, rows, lanes)
+        init_state = functools.partial(self.init_state, rows, lanes, size, num_batches)
         state = jax.eval_shape(init_state, row, batch)
-        sources = jax.ShapeDtypeStruct((rows, lanes), jnp.int32)
-        occupied = jax.ShapeDtypeStruct((rows, lanes), jnp.bool_)
-        index = jax.ShapeDtypeStruct((), jnp.int32)
-        flag = jax.ShapeDtypeStruct((), jnp.bool_)
+        dropped = jax.ShapeDtypeStruct((rows, lanes), jnp.bool_)
+        wants = jax.ShapeDtypeStruct((rows,), jnp.int32)
+        number = jax.ShapeDtypeStruct((), jnp.int32)
         stage_trials = jax.jit(self.stage_trials, donate_argnums=0)
-        run_chunk = jax.jit(self.run_chunk, donate_argnums=0)
+        run_chunk = jax.jit(functools.partial(self.run_chunk, ahead), donate_argnums=0)
         functions = {
             "draw_shared": jax.jit(self.draw_shared).lower(inputs),
             "start_trials": jax.jit(self.start_trials).lower(row, inputs),
             "init_state": jax.jit(init_state).lower(row, batch),
-            "stage_trials": stage_trials.lower(state, row, batch, index),
-            "run_chunk": run_chunk.lower(state, sources, occupied, flag, index),
+            "stage_trials": stage_trials.lower(
+                state, row, batch, number, number, inputs.trials, number
+            ),
+            "run_chunk": run_chunk.lower(state, dropped, wants, number, number),
         }
-        compiled: dict[str, Any] = {name: lowered.compile() for name, lowered in functions.items()}
+        # XLA takes all cores of a CPU for one function, and tries out kernels of a GPU one by one.
+        compiled = _compile_all(functions, at_once=ahead)
         memory = max(map(_measure_memory, compiled.values()))
         for name, lowered in functions.items():
             if _BATCHED_LAPACK.search(lowered.as_text()):
                 compiled[name] = _run_alone(compiled[name])
-        return Pool(rows, lanes, staged, memory, **compiled)
+        return Pool(rows, lanes, size, num_batches, ahead, memory, **compiled)
 
     def draw_shared(self, inputs: Inputs) -> list[Array]:
         """The leaves that a row holds once."""
@@ -209,71 +257,241 @@ class Program:
 
         return own, jax.vmap(start, axis_size=len(inputs.trials))(own)
 
-    def init_state(self, rows: int, lanes: int, row: list[Array], batch: Any) -> State:
-        """A pool with the same in all rows, none of whose lanes counts yet."""
+    def init_state(
+        self, rows: int, lanes: int, size: int, num_batches: int, row: list[Array], batch: Any
+    ) -> State:
+        """A pool without trials, whose lanes all hold the first of a batch, which does not count;
+        ``num_batches`` of ``size`` trials can wait in a row."""
+        own, carry = batch
 
-        def repeat(leaf):
-            return jnp.broadcast_to(leaf, (rows, *leaf.shape))
+        def repeat(leaf, *shape):
+            return jnp.broadcast_to(leaf, (*shape, *leaf.shape))
 
-        row, batch = jax.tree.map(repeat, (row, batch))
-        return State(row, batch, jax.tree.map(lambda leaf: leaf[:, :lanes], batch))
+        def hold(number):
+            nothing = jnp.zeros((rows, number), jnp.int32)
+            held = jax.tree.map(lambda leaf: repeat(leaf[0], rows, number), (own, carry))
+            return Trials(nothing, nothing, *held)
 
-    def stage_trials(self, state: State, row: list[Array], batch: Any, index: Array) -> State:
-        """Put what a row shares, and trials that wait for its lanes, in the row at ``index``."""
+        return State(
+            rows=[repeat(leaf, rows) for leaf in row],
+            staged=hold(num_batches * size),
+            sizes=jnp.zeros((rows, num_batches), jnp.int32),
+            num_staged=jnp.zeros(rows, jnp.int32),
+            num_done=jnp.zeros(rows, jnp.int32),
+            num_taken=jnp.zeros(rows, jnp.int32),
+            lanes=hold(lanes),
+            occupied=jnp.zeros((rows, lanes), bool),
+        )
 
-        def set_row(old, new):
-            return old.at[index].set(new)
+    def stage_trials(
+        self,
+        state: State,
+        row: list[Array],
+        batch: Any,
+        index: Array,
+        cell: Array,
+        trials: Array,
+        size: Array,
+    ) -> State:
+        """Put what a row shares in the row at ``index``, and behind its waiting trials a batch of
+        a cell, of which the first ``size`` count."""
+        num_batches = state.sizes.shape[1]
+        place = state.num_staged[index] % num_batches
 
-        rows = jax.tree.map(set_row, state.rows, row)
-        staged = jax.tree.map(set_row, state.staged, batch)
-        return State(rows, staged, state.lanes)
+        def put(old, new):
+            begin = (index, place * len(trials), *[0] * (old.ndim - 2))
+            return lax.dynamic_update_slice(old, new[None], begin)
+
+        def put_row(old, new):
+            return lax.dynamic_update_index_in_dim(old, new, index, 0)
+
+        new = Trials(jnp.broadcast_to(cell, trials.shape), trials, *batch)
+        return state._replace(
+            rows=jax.tree.map(put_row, state.rows, row),
+            staged=jax.tree.map(put, state.staged, new),
+            sizes=lax.dynamic_update_slice(state.sizes, size[None, None], (index, place)),
+            num_staged=state.num_staged.at[index].add(1),
+        )
 
     def run_chunk(
-        self, state: State, sources: Array, occupied: Array, refilling: Array, max_steps: Array
+        self,
+        ahead: bool,
+        state: State,
+        dropped: Array,
+        wants: Array,
+        patience: Array,
+        max_steps: Array,
     ) -> tuple[State, Chunk]:
-        """Move staged trials into lanes, take some steps, and compute the results of all lanes.
+        """Take some steps, give staged trials to the lanes that end, and keep their results.
 
-        ``sources`` (rows, lanes) is the staged trial that a lane takes over, or -1, ``occupied``
-        which lanes count, and ``refilling`` whether trials wait, so that it pays to stop when a
-        lane ends.
+        Args:
+            ahead: as in :meth:`compile`.
+            state: the pool.
+            dropped: (rows, lanes), lanes whose trial is given up.
+            wants: (rows,), of :class:`Wants`.
+            patience: how many steps of lanes may be lost before lanes are given other trials, which
+                costs as much: ``patience`` / number of lanes steps of the pool.
+            max_steps: after which the chunk ends.
         """
-
-        def take_staged(old, new):
-            new = jax.vmap(lambda new, source: new[source])(new, jnp.maximum(sources, 0))
-            taken = jnp.reshape(sources >= 0, sources.shape + (1,) * (old.ndim - 2))
-            return jnp.where(taken, new, old)
+        shape = dropped.shape
+        num_lanes = dropped.size
+        num_batches = state.sizes.shape[1]
+        batch = state.staged.trials.shape[1] // num_batches
 
         def map_lanes(f, lanes):
-            over_lanes = jax.vmap(f, (None, 0), axis_size=occupied.shape[1])
-            return jax.vmap(over_lanes, axis_size=occupied.shape[0])(state.rows, lanes)
+            over_lanes = jax.vmap(f, (None, 0), axis_size=shape[1])
+            held = lanes.own, lanes.carry
+            return jax.vmap(over_lanes, axis_size=shape[0])(state.rows, held)
 
-        def find_running(lanes):
+        def find_running(lanes, occupied):
             return map_lanes(lambda row, lane: self._run.running(lane[1]), lanes) & occupied
 
-        def count(running):
-            return jnp.sum(running, dtype=jnp.int32)
+        def count(numbers, **options):
+            return jnp.sum(numbers, dtype=jnp.int32, **options)
 
-        refill = functools.partial(jax.tree.map, take_staged, state.lanes, state.staged)
-        lanes = lax.cond(jnp.any(sources >= 0), refill, lambda: state.lanes)
-        num_started = count(find_running(lanes))
+        def get_size(num_done):
+            """How many trials of the next batch of each row count; 0 where there is none."""
+            sizes = jnp.take_along_axis(state.sizes, num_done[:, None] % num_batches, axis=1)
+            return jnp.where(num_done < state.num_staged, sizes[:, 0], 0)
 
-        def is_worth_going_on(loop):
-            steps, _, num_running, _ = loop
-            worth = ~refilling | (num_running == num_started)
-            worth |= (steps < MIN_STEPS) & (2 * num_running > num_started)
-            return (num_running > 0) & (steps < max_steps) & worth
+        def refill(turn):
+            free = ~turn.occupied
+            size = get_size(turn.num_done)
+            position = turn.num_taken[:, None] + jnp.cumsum(free, axis=1, dtype=jnp.int32) - 1
+            taking = free & (position < size[:, None])
+            slot = (turn.num_done[:, None] % num_batches) * batch + position
+            slot = jnp.where(taking, slot, 0)
 
-        def step(loop):
-            steps, busy, num_running, lanes = loop
-            lanes = map_lanes(self._advance_lane, lanes)
-            return steps + 1, busy + num_running, count(find_running(lanes)), lanes
+            def take(old, staged):
+                new = jax.vmap(lambda staged, slot: staged[slot])(staged, slot)
+                return jnp.where(jnp.reshape(taking, shape + (1,) * (old.ndim - 2)), new, old)
+
+            num_taken = turn.num_taken + count(taking, axis=1)
+            is_done = (size > 0) & (num_taken == size)
+            return turn._replace(
+                num_done=turn.num_done + is_done,
+                num_taken=jnp.where(is_done, 0, num_taken),
+                lanes=jax.tree.map(take, turn.lanes, state.staged),
+                occupied=turn.occupied | taking,
+            )
+
+        def survey(turn):
+            """What lanes could be given: by the pool itself, and by the host."""
+            is_dry = turn.num_done == state.num_staged
+            free = count(~turn.occupied, axis=1)
+            is_starving = is_dry & (wants == Wants.ALWAYS)
+            is_starving |= is_dry & (wants == Wants.WHEN_EMPTY) & (free == shape[1])
+            has_space = state.num_staged - turn.num_done < num_batches
+            has_space &= wants == Wants.ALWAYS
+            return _Survey(
+                can_refill=jnp.any(~is_dry & (free > 0)),
+                starving=count(jnp.where(is_starving, free, 0)),
+                refilling=jnp.any(~is_dry | (wants != Wants.NOTHING)),
+                # So many rows that the host draws trials for several at once.
+                has_space=ahead & (8 * count(has_space) >= shape[0]),
+            )
+
+        def is_worth_going_on(turn):
+            found = survey(turn)
+            worth = found.can_refill | (jnp.any(turn.occupied) & (found.starving == 0))
+            if ahead:
+                worth |= jnp.any(turn.occupied) & (turn.steps < MIN_STEPS)
+                worth &= ~found.has_space | (turn.steps < MIN_STEPS)
+            worth &= turn.starved < patience
+            has_room = turn.num_ended <= (LOG - 1) * num_lanes
+            return worth & has_room & (turn.steps < max_steps)
+
+        def take_turn(turn):
+            turn = refill(turn)
+            found = survey(turn)
+            num_started = count(find_running(turn.lanes, turn.occupied))
+            limit = max_steps
+            if ahead:
+                limit = jnp.where(found.has_space, jnp.minimum(MIN_STEPS, max_steps), max_steps)
+                # The next batch is at once at hand where one is done.
+                limit = jnp.where(found.can_refill, 0, limit)
+
+            def goes_on(loop):
+                steps, _, lost, num_running, _ = loop
+                return (num_running > 0) & (steps < limit) & (lost < patience)
+
+            def step(loop):
+                steps, busy, lost, num_running, carry = loop
+                lanes = turn.lanes._replace(carry=carry)
+                carry = map_lanes(self._advance_lane, lanes)
+                running = count(find_running(lanes._replace(carry=carry), turn.occupied))
+                idle = jnp.where(found.refilling, num_started - running, 0) + found.starving
+                return steps + 1, busy + num_running, lost + idle, running, carry
+
+            zero = jnp.zeros((), jnp.int32)
+            loop = turn.steps, turn.busy, zero, num_started, turn.lanes.carry
+            steps, busy, _, _, carry = lax.while_loop(goes_on, step, loop)
+            starved = turn.starved + found.starving * (steps - turn.steps)
+            turn = turn._replace(
+                lanes=turn.lanes._replace(carry=carry), steps=steps, busy=busy, starved=starved
+            )
+            return record(turn)
+
+        def record(turn):
+            """Append the results of the lanes that have ended."""
+            over = jnp.ravel(turn.occupied & ~find_running(turn.lanes, turn.occupied))
+            results = map_lanes(self._finish_lane, turn.lanes)
+            # The lanes that have ended, one after the other, and behind them any.
+            place = jnp.where(over, jnp.cumsum(over, dtype=jnp.int32) - 1, num_lanes)
+            number = jnp.arange(num_lanes, dtype=jnp.int32)
+            ended = jnp.zeros(num_lanes, jnp.int32).at[place].set(number, mode="drop")
+
+            def append(log, values):
+                values = jnp.ravel(values)[ended]
+                return lax.dynamic_update_slice(log, values, (turn.num_ended,))
+
+            new = row_numbers, turn.lanes.cells, turn.lanes.trials, results
+            return turn._replace(
+                occupied=turn.occupied & ~jnp.reshape(over, shape),
+                num_ended=turn.num_ended + count(over),
+                log=jax.tree.map(append, turn.log, new),
+            )
+
+        row_numbers = lax.broadcasted_iota(jnp.int32, shape, 0)
+        results = jax.eval_shape(lambda lanes: map_lanes(self._finish_lane, lanes), state.lanes)
+
+        def make_log(leaf):
+            return jnp.zeros(LOG * num_lanes, leaf.dtype)
 
         zero = jnp.zeros((), jnp.int32)
-        steps, busy, _, lanes = lax.while_loop(
-            is_worth_going_on, step, (zero, zero, num_started, lanes)
+        turn = _Turn(
+            steps=zero,
+            busy=zero,
+            starved=zero,
+            num_done=state.num_done,
+            num_taken=state.num_taken,
+            lanes=state.lanes,
+            occupied=state.occupied & ~dropped,
+            num_ended=zero,
+            log=jax.tree.map(make_log, (row_numbers, row_numbers, row_numbers, results)),
         )
-        chunk = Chunk(find_running(lanes), map_lanes(self._finish_lane, lanes), steps, busy)
-        return State(state.rows, state.staged, lanes), chunk
+        turn = lax.while_loop(is_worth_going_on, take_turn, turn)
+        row_log, cells, trials, values = turn.log
+        chunk = Chunk(
+            num_ended=turn.num_ended,
+            rows=row_log,
+            cells=cells,
+            trials=trials,
+            results=values,
+            num_done=turn.num_done,
+            occupied=turn.occupied,
+            lane_cells=turn.lanes.cells,
+            lane_trials=turn.lanes.trials,
+            steps=turn.steps,
+            busy=turn.busy,
+        )
+        state = state._replace(
+            num_done=turn.num_done,
+            num_taken=turn.num_taken,
+            lanes=turn.lanes,
+            occupied=turn.occupied,
+        )
+        return state, chunk
 
     def _draw(self, inputs: Inputs, own: Any, trial: Array) -> Any:
         """The case of a trial."""
@@ -313,15 +531,44 @@ class Program:
         leaves = [next(own_leaves if is_own else shared_leaves) for is_own in self._is_own]
         return jax.tree.unflatten(self._structure, leaves)
 
-    def _advance_lane(
-        self, row: list[Array], lane: tuple[list[Array], Any]
-    ) -> tuple[list[Array], Any]:
+    def _advance_lane(self, row: list[Array], lane: tuple[list[Array], Any]) -> Any:
         own, carry = lane
-        return own, self._run.advance(self._join_case(row, own), carry)
+        return self._run.advance(self._join_case(row, own), carry)
 
     def _finish_lane(self, row: list[Array], lane: tuple[list[Array], Any]) -> dict[str, Array]:
         own, carry = lane
         return to_scalars(self._run.finish(self._join_case(row, own), carry))
+
+
+class _Survey(NamedTuple):
+    """What the lanes of a pool could be given."""
+
+    can_refill: Any  # whether a lane is free for which a trial is staged
+    starving: Any  # number of free lanes for which the host has trials, and none is staged
+    refilling: Any  # whether a lane that ends can be given another trial, now or later
+    has_space: Any  # whether it is time for the host to stage more, so that none starves
+
+
+class _Turn(NamedTuple):
+    """A chunk before lanes are given trials."""
+
+    steps: Any  # as in a chunk
+    busy: Any  # the same
+    starved: Any  # number of steps of lanes that have starved
+    num_done: Any  # as in a state
+    num_taken: Any  # the same
+    lanes: Trials  # the same
+    occupied: Any  # the same
+    num_ended: Any  # as in a chunk
+    log: Any  # rows, cells, trials and results, as in a chunk
+
+
+def _compile_all(functions: Mapping[str, Any], at_once: bool) -> dict[str, Any]:
+    """Compile some lowered functions, on one thread or each on one of its own."""
+    num_threads = len(functions) if at_once else 1
+    with ThreadPoolExecutor(num_threads, "jaxht-compile") as threads:
+        futures = {name: threads.submit(lowered.compile) for name, lowered in functions.items()}
+        return {name: future.result() for name, future in futures.items()}
 
 
 # Calls of functions of Python, in the text of a program.

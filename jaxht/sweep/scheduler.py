@@ -5,6 +5,7 @@ import contextlib
 import math
 import threading
 import time
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
@@ -14,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jaxht.sweep.grid import CellTrials, GridCell, Indices, Results
-from jaxht.sweep.program import MAX_STEPS, Pool, Program, State
+from jaxht.sweep.program import MAX_STEPS, Chunk, Pool, Program, State, Wants
 from jaxht.sweep.progress import COMPILING, Progress
 from jaxht.sweep.store import make_blanks
 
@@ -34,7 +35,7 @@ class Batch(NamedTuple):
     """Trials of one cell that are drawn together."""
 
     cell: GridCell  # the cell
-    # (staged,) their indices; the last one is repeated where there are fewer.
+    # (batch,) their indices; the last one is repeated where there are fewer.
     trials: Indices
     size: int  # how many of them count
 
@@ -93,8 +94,11 @@ class Queue:
     ) -> None:
         self._cells = {some.cell.index: _CellProgress(some.cell, some.trials) for some in missing}
         self._waiting: dict[Key, dict[int, _CellProgress]] = {}
+        # How many of these cells there are, by program and by what their trials share.
+        self._num_waiting: Counter[Key] = Counter()
         for index, entry in self._cells.items():
             self._waiting.setdefault(entry.cell.program, {})[index] = entry
+            self._num_waiting[entry.cell.program, entry.cell.shared] += 1
         self._on_cell = on_cell
         self._on_progress = on_progress
         self.trial_timeout = math.inf if trial_timeout is None else trial_timeout
@@ -117,6 +121,14 @@ class Queue:
             self._num_pools[key] += 1
             return next(iter(self._waiting[key].values())).cell
 
+    def find_next_program(self) -> GridCell | None:
+        """A cell of a program that waits for a pool; None: none does."""
+        with self._lock:
+            free = [key for key in self._waiting if not self._num_pools[key]]
+            if self.closed or not free:
+                return None
+            return next(iter(self._waiting[free[0]].values())).cell
+
     def leave_program(self, key: Key) -> None:
         """The reverse of :meth:`join_program`."""
         with self._lock:
@@ -137,9 +149,13 @@ class Queue:
             self._progress = replace(self._progress, note=COMPILING if self._num_compiling else "")
             self._on_progress(self._progress)
 
-    def has_trials(self, key: Key) -> bool:
-        """Whether trials of a program wait."""
-        return key in self._waiting and not self.closed
+    def find_wants(self, key: Key, last: GridCell | None) -> Wants:
+        """Which trials of a program wait for a row, whose last cell was this one."""
+        if key not in self._waiting or self.closed:
+            return Wants.NOTHING
+        if last is not None and self._num_waiting[key, last.shared]:
+            return Wants.ALWAYS
+        return Wants.WHEN_EMPTY
 
     def pop_batch(self, key: Key, number: int, last: GridCell | None, bound: bool) -> Batch | None:
         """Trials for a row: of its last cell while there are any, then of a cell that has not
@@ -149,32 +165,39 @@ class Queue:
             key: of the program.
             number: how many trials at most.
             last: the cell of the row's last batch.
-            bound: whether trials of it still run, so that the row must keep what they share.
+            bound: whether trials of it still wait or run, so that the row must keep what they share.
         """
         with self._lock:
-            waiting = self._waiting.get(key, {})
-            if self.closed:
+            if self.closed or key not in self._waiting:
                 return None
-            choice = list(waiting.values())
-            if bound and last is not None:
-                choice = [entry for entry in choice if entry.cell.shared == last.shared]
-            if not choice:
+            waiting = self._waiting[key]
+            entry = None if last is None else waiting.get(last.index)
+            if entry is None:
+                entry = self._choose_cell(key, last if bound else None)
+            if entry is None:
                 return None
-
-            def rank(entry):
-                is_other = last is None or entry.cell.index != last.index
-                return is_other, entry.started > 0, entry.started - len(entry.trials)
-
-            entry = min(choice, key=rank)
             total = len(entry.trials)
             size = min(number, total - entry.started)
             trials = entry.trials[np.minimum(entry.started + np.arange(number), total - 1)]
             entry.started += size
             if entry.started == total:
                 del waiting[entry.cell.index]
+                self._num_waiting[key, entry.cell.shared] -= 1
                 if not waiting:
                     del self._waiting[key]
             return Batch(entry.cell, trials, size)
+
+    def _choose_cell(self, key: Key, bound_to: GridCell | None) -> _CellProgress | None:
+        """A cell that has not begun, else the one with most trials left; of those that share with
+        another one if the row is bound to it."""
+        choice = list(self._waiting[key].values())
+        if bound_to is not None:
+            choice = [entry for entry in choice if entry.cell.shared == bound_to.shared]
+        return min(
+            choice,
+            key=lambda entry: (entry.started > 0, entry.started - len(entry.trials)),
+            default=None,
+        )
 
     def record_chunk(
         self,
@@ -281,104 +304,183 @@ class _Row:
     """A row of lanes as the host knows it.
 
     Attributes:
-        cells, trials: (lanes,), the index of the cell and of the trial in each lane.
-        occupied: (lanes,) bool, whether a trial runs in it.
-        batch: the trials that are staged, or were.
-        next: position in the batch of the next one to run.
+        last: the cell of the last trials that were staged.
+        num_staged: how many batches it has been given.
+        num_done: of how many of them lanes had taken all when the last chunk was read.
+        outstanding: number of trials that have been given to it, and not ended, by index of the
+            cell.
         shared: on the device, what the row holds once.
-        begun: (lanes,), when the trial in each lane was given to it.
     """
 
-    def __init__(self, lanes: int) -> None:
-        self.cells, self.trials = np.zeros((2, lanes), np.int32)
-        self.occupied = np.zeros(lanes, bool)
-        self.batch: Batch | None = None
-        self.next = 0
+    def __init__(self) -> None:
+        self.last: GridCell | None = None
+        self.num_staged = 0
+        self.num_done = 0
+        self.outstanding: Counter[int] = Counter()
         self.shared: list[Any] = []
-        self.begun = np.zeros(lanes)
-
-    @property
-    def num_staged(self) -> int:
-        return 0 if self.batch is None else self.batch.size - self.next
 
     def list_cells(self) -> set[int]:
         """The indices of the cells whose trials are in the row, running or staged."""
-        staged = set() if self.batch is None else {self.batch.cell.index}
-        return staged | set(self.cells[self.occupied].tolist())
+        return set(self.outstanding)
 
-    def refill(self) -> Indices:
-        """Give staged trials to free lanes; returns what each takes of the batch, or -1."""
-        sources = np.full(len(self.cells), -1, np.int32)
-        free = np.flatnonzero(~self.occupied)[: self.num_staged]
-        if self.batch is not None and len(free):
-            taken = self.next + np.arange(len(free), dtype=np.int32)
-            sources[free] = taken
-            self.cells[free] = self.batch.cell.index
-            self.trials[free] = self.batch.trials[taken]
-            self.occupied[free] = True
-            self.begun[free] = time.monotonic()
-            self.next += len(free)
-        return sources
+
+class _Ages:
+    """Since when the trials in the lanes of a pool have run, as far as the host has seen."""
+
+    def __init__(self, rows: int, lanes: int) -> None:
+        self._trials = np.full((2, rows, lanes), -1, np.int32)
+        self._begun = np.zeros((rows, lanes))
+
+    def find_late(self, chunk: Chunk, limit: float) -> NDArray[Any]:
+        """The lanes whose trials take longer than a time limit."""
+        now = time.monotonic()
+        trials = np.stack([chunk.lane_cells, chunk.lane_trials])
+        is_new = (trials != self._trials).any(axis=0)
+        self._begun[is_new] = now
+        self._trials = trials
+        return np.asarray(chunk.occupied) & (now - self._begun > limit)
 
 
 # Of the time limit of a trial, for a chunk: between chunks trials can be ended.
 CHUNK_SHARE = 0.25
+# Steps of the pool that are lost before ended lanes are given other trials, which costs as much.
+PATIENCE = 0.5
+PATIENCE_AHEAD = 4.0
 
 
 def run_pool(program: Program, pool: Pool, key: Key, seed: int, queue: Queue) -> None:
-    """Run the trials of a queue that belong to a program, until none waits and none runs."""
-    rows = [_Row(pool.lanes) for _ in range(pool.rows)]
+    """Run the trials of a queue that belong to a program, until none waits and none runs.
+
+    Where the pool works ahead, the device has the next chunk to run while the host reads the last
+    one. Not so under a time limit: then the host must know which trial each lane has.
+    """
+    has_limit = not math.isinf(queue.trial_timeout)
+    depth = 2 if pool.ahead and not has_limit else 1
+    patience = int((PATIENCE_AHEAD if pool.ahead else PATIENCE) * pool.rows * pool.lanes)
+    rows = [_Row() for _ in range(pool.rows)]
+    ages = _Ages(pool.rows, pool.lanes)
+    nothing = np.zeros((pool.rows, pool.lanes), bool)
+    dropped = nothing
     state: State | None = None
-    max_steps = MAX_STEPS if math.isinf(queue.trial_timeout) else 1
-    while not queue.closed:
+    max_steps = 1 if has_limit else MAX_STEPS
+    submitted: deque[Chunk] = deque()
+    while True:
         with queue.calling(program, rows) as call:
-            for index, row in enumerate(rows):
-                if row.num_staged:
-                    continue
-                last = None if row.batch is None else row.batch.cell
-                batch = queue.pop_batch(key, pool.staged, last, bool(row.occupied.any()))
-                if batch is None:
-                    continue
-                row.batch = batch
-                row.next = 0
-                inputs = program.make_inputs(seed, batch.cell, batch.trials)
-                if last is None or last.shared != batch.cell.shared:
-                    row.shared = pool.draw_shared(inputs)
-                started = pool.start_trials(row.shared, inputs)
-                if state is None:
-                    state = pool.init_state(row.shared, started)
-                state = pool.stage_trials(state, row.shared, started, np.int32(index))
-            if state is None:
+            is_open = not queue.closed
+            if is_open:
+                state = _stage_rows(program, pool, key, seed, queue, rows, state)
+                is_open = any(row.outstanding for row in rows)
+            if is_open:
+                wants = np.array([queue.find_wants(key, row.last) for row in rows], np.int32)
+                state, chunk = pool.run_chunk(
+                    state, dropped, wants, np.int32(patience), np.int32(max_steps)
+                )
+                submitted.append(chunk)
+                dropped = nothing
+            if not submitted:
                 return
-            sources = np.stack([row.refill() for row in rows])
-            occupied = np.stack([row.occupied for row in rows])
-            if not occupied.any():
-                return
-            refilling = queue.has_trials(key) or any(row.num_staged for row in rows)
-            state, chunk = pool.run_chunk(
-                state, sources, occupied, np.bool_(refilling), np.int32(max_steps)
-            )
-            running = np.asarray(chunk.running)
-            steps = int(chunk.steps)
-            now = time.monotonic()
-            begun = np.stack([row.begun for row in rows])
-            late = running & (now - begun > queue.trial_timeout)
-            ended = (occupied & ~running) | late
-            # Most chunks of long trials end none: their results stay on the device.
-            values = jax.device_get(chunk.results) if ended.any() else {}
+            if is_open and len(submitted) < depth:
+                continue
+            chunk = submitted.popleft()
+            ended = read_results(chunk)
+            for row, number in zip(rows, np.asarray(chunk.num_done).tolist(), strict=True):
+                row.num_done = number
         if call.given_up:
             return
-        results = {name: np.array(value)[ended] for name, value in values.items()}
-        if late.any():
-            for value in results.values():
-                value[late[ended]] = make_blanks((), value.dtype)
-            results[TIMED_OUT_AFTER] = np.where(late[ended], queue.trial_timeout, np.nan)
-        cells = np.stack([row.cells for row in rows])
-        trials = np.stack([row.trials for row in rows])
-        for row, over in zip(rows, ended, strict=True):
-            row.occupied &= ~over
-        executed = steps * occupied.size
-        queue.record_chunk(cells[ended], trials[ended], results, int(chunk.busy), executed)
-        if steps and not math.isinf(queue.trial_timeout):
-            affordable = CHUNK_SHARE * queue.trial_timeout * steps / max(now - call.begin, 1e-6)
-            max_steps = max(1, min(int(affordable), 8 * max_steps, MAX_STEPS))
+        steps = int(chunk.steps)
+        _record(queue, rows, ended, int(chunk.busy), steps * pool.rows * pool.lanes)
+        if has_limit:
+            dropped = ages.find_late(chunk, queue.trial_timeout)
+            if dropped.any():
+                late = _make_late(program, chunk, dropped, queue.trial_timeout)
+                _record(queue, rows, late, 0, 0)
+            if steps:
+                seconds = max(time.monotonic() - call.begin, 1e-6)
+                affordable = CHUNK_SHARE * queue.trial_timeout * steps / seconds
+                max_steps = max(1, min(int(affordable), 8 * max_steps, MAX_STEPS))
+
+
+def _stage_rows(
+    program: Program,
+    pool: Pool,
+    key: Key,
+    seed: int,
+    queue: Queue,
+    rows: Sequence[_Row],
+    state: State | None,
+) -> State | None:
+    """Stage trials in the rows that have room for a batch; None where there have been none yet."""
+    for index, row in enumerate(rows):
+        while row.num_staged - row.num_done < pool.num_batches:
+            bound = bool(row.outstanding)
+            wants = queue.find_wants(key, row.last)
+            if wants == Wants.NOTHING or (bound and wants != Wants.ALWAYS):
+                break
+            batch = queue.pop_batch(key, pool.batch, row.last, bound)
+            if batch is None:
+                break
+            is_new = row.last is None or row.last.shared != batch.cell.shared
+            row.last = batch.cell
+            row.num_staged += 1
+            row.outstanding[batch.cell.index] += batch.size
+            inputs = program.make_inputs(seed, batch.cell, batch.trials)
+            if is_new:
+                row.shared = pool.draw_shared(inputs)
+            started = pool.start_trials(row.shared, inputs)
+            if state is None:
+                state = pool.init_state(row.shared, started)
+            state = pool.stage_trials(
+                state,
+                row.shared,
+                started,
+                np.int32(index),
+                np.int32(batch.cell.index),
+                batch.trials,
+                np.int32(batch.size),
+            )
+    return state
+
+
+class _Ended(NamedTuple):
+    """Some trials that have ended: rows, indices of cells and of trials, results by name."""
+
+    rows: Indices
+    cells: Indices
+    trials: Indices
+    results: Results
+
+
+def read_results(chunk: Chunk) -> _Ended:
+    """The trials that have ended in a chunk, once the device has run it."""
+    number = int(chunk.num_ended)
+    if number == 0:  # most chunks of long trials: their results stay on the device
+        none = np.zeros(0, np.int32)
+        return _Ended(none, none, none, {})
+    log = jax.device_get((chunk.rows, chunk.cells, chunk.trials, chunk.results))
+    return _Ended(*jax.tree.map(lambda values: np.array(values[:number]), log))
+
+
+def _make_late(program: Program, chunk: Chunk, late: NDArray[Any], limit: float) -> _Ended:
+    """The trials in some lanes, as ended by a time limit."""
+    rows, _ = np.nonzero(late)
+    number = len(rows)
+    results = {name: make_blanks(number, dtype) for name, dtype in program.results.items()}
+    results[TIMED_OUT_AFTER] = np.full(number, limit)
+    cells = np.asarray(chunk.lane_cells)[late]
+    trials = np.asarray(chunk.lane_trials)[late]
+    return _Ended(rows.astype(np.int32), cells, trials, results)
+
+
+PAIR = np.int64(2**32)  # a row and a cell as one number
+
+
+def _record(queue: Queue, rows: Sequence[_Row], ended: _Ended, busy: int, executed: int) -> None:
+    """Hand over the results of trials that have ended, and count them off their rows."""
+    pairs, counts = np.unique(ended.rows * PAIR + ended.cells, return_counts=True)
+    for pair, number in zip(pairs.tolist(), counts.tolist(), strict=True):
+        row, cell = divmod(pair, PAIR)
+        outstanding = rows[row].outstanding
+        outstanding[cell] -= number
+        if not outstanding[cell]:
+            del outstanding[cell]
+    queue.record_chunk(ended.cells, ended.trials, ended.results, busy, executed)
