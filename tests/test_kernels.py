@@ -153,7 +153,6 @@ def test_pursuit(monkeypatch, n, d, k):
         jnp.asarray(y @ A, F32),
         jnp.asarray(ridge, F32),
         jnp.asarray(first),
-        jnp.full(lanes, k, jnp.int32),
         interpret=True,
     )
     np.testing.assert_array_equal(residuals[:, 0], jnp.asarray(y, F32))
@@ -171,10 +170,9 @@ def test_pursuit_of_data_that_are_not_finite_hurts_no_other_lane():
     y = jnp.asarray(np.random.default_rng(1).standard_normal((2, 20)), F32)
     gram = jnp.swapaxes(A, 1, 2) @ A
     first = jnp.full((2, 3), 30, jnp.int32)
-    limit = jnp.full(2, 3, jnp.int32)
 
     def order(y):
-        return pursue(A, gram, y, y @ A[0], jnp.zeros(2), first, limit, interpret=True)[0]
+        return pursue(A, gram, y, y @ A[0], jnp.zeros(2), first, interpret=True)[0]
 
     np.testing.assert_array_equal(order(y.at[0, 0].set(jnp.nan))[1], order(y)[1])
 
@@ -305,7 +303,7 @@ def test_a_plan_by_the_kernel(monkeypatch, on_a_gpu):
         planned_pursuit,
         "_plan",
         along_one_axis(
-            lambda arrays, y, penalty, first, limit: tuple(
+            lambda arrays, y, penalty, first: tuple(
                 pursue(
                     arrays,
                     jnp.swapaxes(arrays, 1, 2) @ arrays,
@@ -313,7 +311,6 @@ def test_a_plan_by_the_kernel(monkeypatch, on_a_gpu):
                     y @ arrays[0],
                     penalty,
                     first,
-                    limit,
                     interpret=True,
                 )
             )
@@ -325,3 +322,16 @@ def test_a_plan_by_the_kernel(monkeypatch, on_a_gpu):
     )
     result = solve_lanes(jaxht.OMP())(A, signals @ A.T)
     np.testing.assert_allclose(result, signals, atol=1e-4)
+
+
+def test_a_path_follows_one_plan(on_a_gpu):
+    rng = np.random.default_rng(0)
+    A = jnp.asarray(rng.standard_normal((30, 40)), F32)
+    y = jnp.asarray(rng.standard_normal(30), F32)
+    objective = jaxht.LeastSquares(A, y)
+    path = jaxht.path(objective, jaxht.Sparse(1), jaxht.OMP(), ks=[0, 1, 3, 7])
+    support, steps = pursue_by_numpy(np.asarray(A, float), np.asarray(y, float), 0.0, [], 7)
+    for x, k in zip(path.x, [0, 1, 3, 7], strict=True):
+        expected = np.zeros(40)
+        expected[support[:k]] = steps[k - 1][0] if k else []
+        np.testing.assert_allclose(x, expected, atol=1e-5)

@@ -77,7 +77,7 @@ class LeastSquaresProblem(ColumnProblem):
             f.design.dense_array is not None and f.weights is None and not jnp.ndim(f.penalty)
         )
         if has_gpu() and is_plain and not scored and support.k_max:
-            return PlannedPursuit.of(f, support, self.space.limit)
+            return PlannedPursuit.of(f, support)
         return GrowingQR.of(f, support, scored=scored)
 
     def insertion_gains(self, support: Support) -> Array:

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxht._dataclass import integer, pytree
-from jaxht._typing import Array, Numeric
+from jaxht._typing import Array
 from jaxht.constraints.support import Support
 from jaxht.designs import Dense
 from jaxht.linalg.full_precision import matmul
@@ -41,36 +41,32 @@ class PlannedPursuit(Growth):
     residuals: Array
 
     @classmethod
-    def of(cls, objective: LeastSquares, support: Support, limit: Numeric) -> "PlannedPursuit":
-        """Plan the steps from a support to one of ``limit`` coordinates. Cost: that of all
-        steps."""
+    def of(cls, objective: LeastSquares, support: Support) -> "PlannedPursuit":
+        """Plan the steps from a support to one of k_max coordinates. Cost: that of k_max steps."""
         f = objective
         penalty = ridge_per_sample(f, ())
         first = support.require_indices()
-        last = jnp.asarray(limit, jnp.int32)
-        return cls(*_plan(f.design.dense_array, f.target, penalty, first, last))
+        return cls(*_plan(f.design.dense_array, f.target, penalty, first))
 
     def derivative_scores(self, problem: Any, selected: Array, x: Array, pred: Array) -> Array:
         """1 for the coordinate of the largest derivative, 0 for the others. Cost: nothing."""
         number = jnp.sum(selected, dtype=jnp.int32)
-        chosen = self.order.at[number].get(mode="fill", fill_value=selected.size)
+        chosen = self.order[jnp.minimum(number, self.order.size - 1)]
         is_chosen = lax.iota(jnp.int32, selected.size) == chosen
         return is_chosen.astype(x.dtype)
 
     def refit(self, problem: Any, support: Support, x: Array) -> tuple[Refit, "PlannedPursuit"]:
         """The minimiser on the first coordinates of the plan. Cost: nothing."""
         number = jnp.sum(support.mask, dtype=jnp.int32)
-        w = self.coefficients.at[number - 1].get(mode="clip")
-        residual = self.residuals.at[number].get(mode="clip")
-        refit = Refit(
-            support.scatter(w, self.order), problem.objective.target - residual, jnp.array(True)
-        )
-        return refit, self
+        last = jnp.maximum(number - 1, 0)
+        slot = lax.iota(jnp.int32, self.order.size)
+        w = jnp.where(slot < number, self.coefficients[last], 0)
+        x = support.scatter(w, self.order)
+        pred = problem.objective.target - self.residuals[number]
+        return Refit(x, pred, jnp.array(True)), self
 
 
-def _plan_lane(
-    array: Array, y: Array, penalty: Array, first: Array, limit: Array
-) -> tuple[Array, Array, Array]:
+def _plan_lane(array: Array, y: Array, penalty: Array, first: Array) -> tuple[Array, Array, Array]:
     """Plan the steps of one lane by a growing QR factorisation."""
     d = array.shape[1]
     k_max = first.size
@@ -95,29 +91,25 @@ def _plan_lane(
         residuals=jnp.zeros((k_max + 1, y.size), y.dtype).at[0].set(y),
     )
     nothing = GrowingQR.of(f, Support(jnp.zeros(d, bool), k_max=k_max), scored=False)
-    _, plan = lax.fori_loop(0, limit, select, (nothing, start))
+    _, plan = lax.fori_loop(0, k_max, select, (nothing, start))
     return plan.order, plan.coefficients, plan.residuals
 
 
-def _plan_in_turn(
-    arrays: Array, y: Array, penalty: Array, first: Array, limit: Array
-) -> list[Array]:
-    return list(map_lanes(_plan_lane, arrays, y, penalty, first, limit))
+def _plan_in_turn(arrays: Array, y: Array, penalty: Array, first: Array) -> list[Array]:
+    return list(map_lanes(_plan_lane, arrays, y, penalty, first))
 
 
-def _plan_by_kernel(
-    arrays: Array, y: Array, penalty: Array, first: Array, limit: Array
-) -> list[Array]:
+def _plan_by_kernel(arrays: Array, y: Array, penalty: Array, first: Array) -> list[Array]:
     rows, n, d = arrays.shape
     lanes, k = first.shape
     if not takes_pursuit(lanes, rows, k, d, arrays.dtype):
-        return _plan_in_turn(arrays, y, penalty, first, limit)
+        return _plan_in_turn(arrays, y, penalty, first)
     grams = matmul(jnp.swapaxes(arrays, 1, 2), arrays)
     duals = matmul(y.reshape(rows, lanes // rows, n), arrays).reshape(lanes, d)
-    return pursue(arrays, grams, y, duals, penalty, first, limit)
+    return pursue(arrays, grams, y, duals, penalty, first)
 
 
-def _plan_shapes(arrays: Array, y: Array, penalty: Array, first: Array, limit: Array) -> list[Any]:
+def _plan_shapes(arrays: Array, y: Array, penalty: Array, first: Array) -> list[Any]:
     lanes, k = first.shape
     n = y.shape[1]
     return [

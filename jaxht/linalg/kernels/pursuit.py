@@ -72,7 +72,6 @@ def pursue(
     duals: Array,
     penalty: Array,
     first: Array,
-    limit: Array,
     *,
     interpret: bool = False,
 ) -> list[Array]:
@@ -89,7 +88,6 @@ def pursue(
         duals: (lanes, d), A' y.
         penalty: (lanes,), the ridge, >= 0.
         first: int32 (lanes, k), the coordinates that are selected at first, then d.
-        limit: int32 (lanes,), how many steps are taken, at most k; what follows is undefined.
         interpret: whether to run on any platform, slowly.
 
     Returns:
@@ -120,7 +118,6 @@ def pursue(
         _: Any,
         penalty_ref: Any,
         first_ref: Any,
-        limit_ref: Any,
         duals_ref: Any,
         order_ref: Any,
         w_ref: Any,
@@ -264,7 +261,7 @@ def pursue(
             root=jnp.zeros((num_slots, num_slots), y.dtype),
             chosen=choose(jnp.int32(0)),
         )
-        lax.fori_loop(0, triton.load(limit_ref.at[lane]), take_step, start)
+        lax.fori_loop(0, k, take_step, start)
 
     call = pl.pallas_call(
         kernel,
@@ -275,12 +272,12 @@ def pursue(
             jax.ShapeDtypeStruct((lanes, k + 1, n), y.dtype),
         ],
         grid=(lanes,),
-        in_specs=[pl.no_block_spec] * 7,
+        in_specs=[pl.no_block_spec] * 6,
         out_specs=[pl.no_block_spec] * 4,
         input_output_aliases={3: 0},
         compiler_params=triton.CompilerParams(num_warps=WARPS, num_stages=1),
         interpret=interpret,
         name="pursue",
     )
-    _, order, coefficients, residuals = call(designs, grams, y, duals, penalty, first, limit)
+    _, order, coefficients, residuals = call(designs, grams, y, duals, penalty, first)
     return [order, coefficients, residuals]
