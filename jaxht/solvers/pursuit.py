@@ -6,13 +6,13 @@ from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
-from jax import lax
 from optax.tree_utils import tree_where
 
 from jaxht._dataclass import integer, pytree
 from jaxht._typing import Array, Numeric
 from jaxht.constraints import Constraint, ModelSubspace, SelectionConstraint, Support
 from jaxht.linalg.full_precision import machine_eps
+from jaxht.linalg.selection import stand_out
 from jaxht.objectives.objective import Objective
 from jaxht.solvers.iterate import Info, Iterate, inverse_smoothness
 from jaxht.solvers.status import Status
@@ -49,17 +49,8 @@ class GradientStep:
     def separates(self, step_size: Numeric, items: Array) -> Array:
         """Whether the given items, k of them, are all above all others with this step size; where
         it is not, the support is another one, but for ties."""
-        ranks = jnp.abs(cast(SelectionConstraint, self.constraint).ranks(self._point(step_size)))
-        infinity = jnp.full((), jnp.inf, ranks.dtype)
-        # One reduction of two operands, as in ``Support.equals``.
-        lowest, highest = lax.reduce(
-            [jnp.where(items, ranks, infinity), jnp.where(items, -infinity, ranks)],
-            [infinity, -infinity],
-            lambda a, b: [jnp.minimum(a[0], b[0]), jnp.maximum(a[1], b[1])],
-            tuple(range(ranks.ndim)),
-        )
-        # Where all that matters is 0 nothing changes either.
-        return (lowest > highest) | (highest == 0)
+        constraint = cast(SelectionConstraint, self.constraint)
+        return stand_out(constraint.ranks(self._point(step_size)), items)
 
     def _point(self, step_size: Numeric) -> Any:
         z = self.x - step_size * self.gradient
