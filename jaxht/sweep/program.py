@@ -31,10 +31,13 @@ from jaxht.sweep.trials import Cell, Run, to_scalars
 # A chunk ends after MAX_STEPS at most, since progress is reported between chunks. One for which the
 # host could draw more trials runs MIN_STEPS first where the next one is already submitted: that is
 # the time in which the host reads the last one.
-MIN_STEPS = 32
+MIN_STEPS = 16
 MAX_STEPS = 4096
 # Results that a chunk holds, in lanes of the pool.
 LOG = 4
+# Where batches wait for a row: least trials of one, if there are more than two, and most of them.
+MIN_BATCH = 128
+MAX_BATCHES = 8
 
 
 class Inputs(NamedTuple):
@@ -209,10 +212,10 @@ class Program:
         """Compile for a pool of that shape, in which ``slots`` trials can wait in a row, on JAX's
         default device.
 
-        ``ahead``: the host submits a chunk before it reads the last one, and so stages a batch
-        while another one still waits.
+        ``ahead``: the host submits a chunk before it reads the last one, and so stages batches
+        while others still wait. A batch holds trials of one cell: in a long row several are wanted.
         """
-        num_batches = 2 if ahead else 1
+        num_batches = min(max(2, slots // MIN_BATCH), MAX_BATCHES) if ahead else 1
         size = max(1, slots // num_batches)
         inputs = self.inputs._replace(trials=jax.ShapeDtypeStruct((size,), jnp.int32))
         row = jax.eval_shape(self.draw_shared, inputs)
@@ -381,7 +384,7 @@ class Program:
             free = count(~turn.occupied, axis=1)
             is_starving = is_dry & (wants == Wants.ALWAYS)
             is_starving |= is_dry & (wants == Wants.WHEN_EMPTY) & (free == shape[1])
-            has_space = state.num_staged - turn.num_done < num_batches
+            has_space = state.num_staged - turn.num_done <= num_batches // 2
             has_space &= wants == Wants.ALWAYS
             return _Survey(
                 can_refill=jnp.any(~is_dry & (free > 0)),

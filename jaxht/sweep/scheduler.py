@@ -345,7 +345,7 @@ class _Ages:
 CHUNK_SHARE = 0.25
 # Steps of the pool that are lost before ended lanes are given other trials, which costs as much.
 PATIENCE = 0.5
-PATIENCE_AHEAD = 4.0
+PATIENCE_AHEAD = 2.0
 
 
 def run_pool(program: Program, pool: Pool, key: Key, seed: int, queue: Queue) -> None:
