@@ -34,12 +34,15 @@ WORDS = [
     (r"jaxht" + r"\[\w+\]['\"`]", []),  # extras have the distribution's name
 ]
 
+RANKING = tuple(
+    f"jaxht/linalg/{name}.py" for name in ("selection", "counting_search", "threshold_search")
+)
 # (the name of a method, where in the library it may be called): the loop over steps, and ranking.
 # Exchanges start from a whole run of OMP.
 METHODS = [
     ("step", ("jaxht/runner/", "jaxht/solvers/omp.py")),
-    ("sort", ("jaxht/linalg/selection.py", "jaxht/linalg/counting_search.py")),
-    ("argsort", ("jaxht/linalg/selection.py", "jaxht/linalg/counting_search.py")),
+    ("sort", RANKING),
+    ("argsort", RANKING),
 ]
 
 

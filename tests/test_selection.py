@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from jax import lax
 
-from jaxht.linalg import counts
+from jaxht.linalg import counts, selection, threshold_search
 from jaxht.linalg.projections import hard_threshold
 from jaxht.linalg.selection import (
     count_nonzero,
@@ -164,6 +164,140 @@ def test_a_million_entries():
     )
     np.testing.assert_array_equal(np.flatnonzero(mask), np.sort(kept))
     np.testing.assert_array_equal(indices, [*np.sort(kept), *[z.size] * 7])
+
+
+def hostile_arrays(shapes, dtype):
+    """Several arrays that a sample, an interpolation or the numbering of ties may trip over."""
+    rng = np.random.default_rng(7)
+    size = sum(map(math.prod, shapes))
+    normal = rng.standard_normal(size)
+    half = np.where(rng.random(size) < 0.5, 0, normal)
+    flat = {
+        "normal": normal,
+        "half are zero": half,
+        "all zero": np.zeros(size),
+        "rising": np.sort(np.abs(normal)),
+        "falling": -np.sort(-np.abs(normal)),
+        "periodic": np.resize([1, 2, 3, 4, 5, 6, 7, 8], size),
+        "few values": np.round(4 * normal),
+        "two clusters": np.where(rng.random(size) < 0.5, 1, 1 + 1e-3 * normal),
+        "decades": 10 ** (3 * normal),
+        "the sample is not like the others": np.where(np.arange(size) % 32, normal, 100),
+        "infinite and NaN": np.where(half == 0, np.nan, np.where(normal > 0, np.inf, normal)),
+        "few nonzeros": np.where(np.arange(size) % 999 == 5, normal, 0),
+    }
+    if dtype == "float32":
+        flat["subnormal"] = rng.integers(-3000, 3000, size, np.int32).view(np.float32)
+        flat["any bits"] = rng.integers(0, 2**32, size, np.uint32).view(np.float32)
+    ends = np.cumsum([math.prod(shape) for shape in shapes])[:-1]
+    with np.errstate(over="ignore", invalid="ignore"):
+        cast = {name: z.astype(dtype) for name, z in flat.items()}
+    return {
+        name: [part.reshape(shape) for part, shape in zip(np.split(z, ends), shapes, strict=True)]
+        for name, z in cast.items()
+    }
+
+
+def stable_sort_mask(z, k):
+    """:func:`reference_mask` of many entries."""
+    with np.errstate(invalid="ignore"):
+        magnitudes = np.abs(z.astype(np.float64 if z.dtype.kind != "i" else object))
+    ranks = (
+        np.where(np.isnan(magnitudes), np.inf, magnitudes) if z.dtype.kind != "i" else magnitudes
+    )
+    order = np.lexsort((np.arange(z.size), -ranks, ~np.isnan(magnitudes)))
+    mask = np.zeros(z.size, bool)
+    mask[order[: max(k, 0)]] = True
+    return mask
+
+
+@pytest.fixture
+def as_of_many(monkeypatch):
+    """Few entries as many are selected: by interpolation."""
+    monkeypatch.setattr(selection, "MANY", 2**10)
+    monkeypatch.setattr(selection, "LONG", 2**10)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+@pytest.mark.usefixtures("as_of_many")
+def test_interpolated_thresholds_agree_with_a_stable_sort(dtype):
+    """Of several arrays together, with k of each lane, and of one vector."""
+    shapes = [(30, 70), (1500,), (2, 3, 5), (), (3, 41)]
+    size = sum(map(math.prod, shapes))
+    ks = np.array([-1, 0, 1, 2, 190, size // 2, size - 1, size, size + 9], np.int32)
+    together = quick(jax.vmap(k_largest_masks, (None, 0)))
+    alone = quick(jax.vmap(k_largest_mask, (None, 0)))
+    one = quick(k_largest_masks)
+    for name, arrays in hostile_arrays(shapes, dtype).items():
+        flat = np.concatenate([z.ravel() for z in arrays])
+        several = list(map(np.asarray, together(arrays, ks)))
+        masks = np.concatenate([mask.reshape(len(ks), -1) for mask in several], axis=1)
+        of_vector = np.asarray(alone(flat, ks))
+        for mask, same, k in zip(masks, of_vector, ks, strict=True):
+            want = stable_sort_mask(flat, k)
+            np.testing.assert_array_equal(mask, want, f"{name}, k={k}")
+            np.testing.assert_array_equal(same, want, f"{name}, k={k}")
+        single = np.concatenate([np.ravel(mask) for mask in one(arrays, 190)])
+        np.testing.assert_array_equal(single, masks[4], name)
+
+
+@pytest.mark.parametrize("name", ["int8", "int16", "int32", "int64", "float64"])
+@pytest.mark.usefixtures("as_of_many")
+def test_interpolated_thresholds_of_other_dtypes(name):
+    rng = np.random.default_rng(0)
+    with precision("float64" if name.endswith("64") else "float32"):
+        if name == "float64":
+            z = rng.integers(0, 2**64, 3001, np.uint64).view(np.float64)
+        else:
+            z = rng.integers(np.iinfo(name).min, np.iinfo(name).max, 3001, name, endpoint=True)
+            z[::100] = np.iinfo(name).min
+        for values in (z, z[:7].repeat(500)):
+            for k in (0, 1, 35, 1500, values.size):
+                mask = np.asarray(quick(k_largest_mask)(values, k))
+                np.testing.assert_array_equal(
+                    np.flatnonzero(mask), np.flatnonzero(reference_mask(values, k))
+                )
+
+
+def num_passes(z, k):
+    """How many passes the search takes, and whether its mask is right."""
+    turns = []
+
+    def counted(condition, body, state):
+        while condition(state):
+            state = body(state)
+            turns.append(None)
+        return state
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lax, "while_loop", counted)
+        (mask,) = threshold_search.find_masks.__wrapped__([z[None]], (jnp.full(1, k, jnp.int32),))
+    assert int(jnp.sum(mask)) == k
+    return len(turns)
+
+
+def test_a_few_passes_are_enough():
+    normal = jax.random.normal(jax.random.key(0), (1024, 1024))
+    passes = [num_passes(normal, round(share * normal.size)) for share in (0.01, 0.05, 0.2, 0.5)]
+    assert max(passes) <= 6
+    # Of few values the k-th is found in the sample; then its last entry by number.
+    assert num_passes(jnp.round(8 * normal), normal.size // 20) <= 7
+    # More are asked for than are nonzero.
+    assert num_passes(jnp.where(normal > 2, normal, 0), normal.size // 2) <= 5
+
+
+def test_the_search_of_many_entries_holds_nothing_beside_them():
+    """Where they are in memory; and a result of their size takes the place of what was not."""
+    z = jax.ShapeDtypeStruct((1024, 1536), jnp.float32)
+    k = jax.ShapeDtypeStruct((), jnp.int32)
+
+    def threshold(z, u, k):
+        (mask,) = k_largest_masks([z + u], k)
+        return jnp.where(mask, u, -z)
+
+    for fun, arguments in ((lambda z, k: k_largest_masks([z], k), (z, k)), (threshold, (z, z, k))):
+        memory = as_users(fun).lower(*arguments).compile().memory_analysis()
+        assert memory.temp_size_in_bytes < z.size / 2
 
 
 def test_counts_beyond_the_integers_of_float32():

@@ -9,7 +9,7 @@ else, so arrays that are sharded over devices stay where they are.
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import jax
@@ -31,38 +31,42 @@ from jaxht.linalg.counts import (
 from jaxht.linalg.kernels.selection import mark_k_largest, takes_keys
 from jaxht.linalg.platform import by_platform
 
-__all__ = ["mark_largest"]
+__all__ = ["mark_largest", "with_lanes"]
 
 
-@custom_vmap
-def mark_largest(pieces: tuple[Array, ...], k: Count) -> tuple[Array, ...]:
-    """Masks of the k largest keys of all ``pieces`` together, whose leading axes are those of k:
-    the lanes.
+def with_lanes(
+    find_masks: Callable[[list[Array], Count], list[Array]],
+) -> Callable[[tuple[Array, ...], Count], tuple[Array, ...]]:
+    """A function of arrays whose leading axes are those of k, the lanes, from one of arrays (lanes,
+    ...) with k (lanes,), which has a mask for each array.
 
-    Its batching rule turns vmapped axes into leading axes of the one flat search below: a while
-    loop batched lane by lane carries a predicate and selects in every pass, which doubles the time.
-    (Within, no ``jnp.arange``: before JAX 0.8 it is a constant of the traced function, and the rule
-    is refused where a branch on lanes has batched it.)
+    Its batching rule turns vmapped axes into leading axes: a while loop batched lane by lane
+    carries a predicate and selects in every pass, which doubles the time. (Within, no
+    ``jnp.arange``: before JAX 0.8 it is a constant of the traced function, and the rule is refused
+    where a branch on lanes has batched it.)
     """
-    leading = k[0].shape
-    lanes = math.prod(leading)
-    if not lanes:
-        return tuple(jnp.zeros(piece.shape, bool) for piece in pieces)
-    flat = [piece.reshape(lanes, *piece.shape[len(leading) :]) for piece in pieces]
-    masks = _find_masks(flat, tuple(digit.reshape(lanes) for digit in k))
-    return tuple(mask.reshape(piece.shape) for mask, piece in zip(masks, pieces, strict=True))
 
+    @custom_vmap
+    def mark(pieces: tuple[Array, ...], k: Count) -> tuple[Array, ...]:
+        leading = k[0].shape
+        lanes = math.prod(leading)
+        if not lanes:
+            return tuple(jnp.zeros(piece.shape, bool) for piece in pieces)
+        flat = [piece.reshape(lanes, *piece.shape[len(leading) :]) for piece in pieces]
+        masks = find_masks(flat, tuple(digit.reshape(lanes) for digit in k))
+        return tuple(mask.reshape(piece.shape) for mask, piece in zip(masks, pieces, strict=True))
 
-@mark_largest.def_vmap
-def _mark_largest_vmapped(
-    axis_size: int, in_batched: list, pieces: tuple[Array, ...], k: Count
-) -> tuple[tuple[Array, ...], tuple[bool, ...]]:
-    def move_lanes_first(arg, batched):
-        return arg if batched else jnp.broadcast_to(arg, (axis_size, *arg.shape))
+    @mark.def_vmap
+    def _(axis_size, in_batched, pieces, k):
+        def move_lanes_first(arg, batched):
+            return arg if batched else jnp.broadcast_to(arg, (axis_size, *arg.shape))
 
-    pieces_batched, k_batched = in_batched
-    pieces = tuple(map(move_lanes_first, pieces, pieces_batched))
-    return mark_largest(pieces, tuple(map(move_lanes_first, k, k_batched))), (True,) * len(pieces)
+        pieces_batched, k_batched = in_batched
+        pieces = tuple(map(move_lanes_first, pieces, pieces_batched))
+        masks = mark(pieces, tuple(map(move_lanes_first, k, k_batched)))
+        return masks, (True,) * len(pieces)
+
+    return mark
 
 
 #: Vectors of at most so many entries are compared pair by pair.
@@ -258,3 +262,7 @@ def _rank(keys: Array) -> Array:
 def _align(values: Array, keys: Array) -> Array:
     """``values`` (lanes,) in a shape that broadcasts against ``keys`` (lanes, ...)."""
     return values.reshape(-1, *[1] * (keys.ndim - 1))
+
+
+#: Masks of the k largest keys of all arrays together, whose leading axes are those of k: the lanes.
+mark_largest = with_lanes(_find_masks)

@@ -20,6 +20,7 @@ __all__ = [
     "add",
     "clip_count",
     "count_true",
+    "difference",
     "equals",
     "is_wide",
     "reaches",
@@ -113,6 +114,14 @@ def reaches(count: Count, k: Count) -> Array:
 def equals(count: Count, k: Count) -> Array:
     """Whether count == k."""
     return functools.reduce(jnp.logical_and, [a == b for a, b in zip(count, k, strict=True)])
+
+
+def difference(count: Count, k: Count) -> Array:
+    """count - k in float32: rounded, but of the right sign, and 0 only where they are equal."""
+    if len(k) == 1:
+        return (count[0] - k[0]).astype(jnp.float32)
+    high, low = (a - b for a, b in zip(count, k, strict=True))
+    return high.astype(jnp.float32) * BASE + low.astype(jnp.float32)
 
 
 def split_axes(shape: Sequence[int]) -> int:

@@ -2,8 +2,9 @@
 
 Ties go to the lowest index, -0.0 equals 0.0, and NaN (of any sign and payload) ranks above
 infinity, on every path and every device. ``k`` may be traced: selection is a search for the k-th
-largest magnitude (:mod:`jaxht.linalg.counting_search`), not a sort of length k. (But on a GPU, where each pass of the search waits for
-the host, vectors below 2^16 entries are sorted.)
+largest magnitude, not a sort of length k: by the bits of one (:mod:`jaxht.linalg.counting_search`),
+or of many entries by interpolation (:mod:`jaxht.linalg.threshold_search`). (But on a GPU, where
+each pass of the search waits for the host, vectors below 2^16 entries are sorted.)
 """
 
 import functools
@@ -24,6 +25,8 @@ from jaxht.linalg.counts import (
     is_wide,
     to_number,
 )
+from jaxht.linalg.magnitudes import magnitudes
+from jaxht.linalg.threshold_search import mark_largest_of_many, mark_largest_of_vector
 
 __all__ = [
     "count_nonzero",
@@ -35,6 +38,10 @@ __all__ = [
     "mask_to_indices",
     "stand_out",
 ]
+
+#: From so many entries on the thresholds are interpolated; among fewer a pass takes less time than
+#: this saves.
+MANY = 2**20
 
 
 def k_largest_mask(z: Array, k: Numeric) -> Array:
@@ -56,9 +63,10 @@ def k_largest_mask(z: Array, k: Numeric) -> Array:
     Raises:
         ValueError: for a complex, boolean or unsigned dtype.
 
-    Cost: at most 16 counting passes in float32 (8 in half precision, 32 in float64), typically 12
-    to 14; up to ``log2(d) / 2`` more only where the k-th and the (k+1)-th magnitudes are equal; one
-    pass for d <= 16. Independent of k; no sort, no scatter. On a GPU below 2^16 entries a sort and
+    Cost: from 2^20 entries on four to six counting passes, rarely more, beside a sample of at most
+    a thousandth; with fewer entries at most 16 in float32 (8 in half precision, 32 in float64),
+    typically 12 to 14. Of both some more where the k-th and the (k+1)-th magnitudes are equal. One
+    pass for d <= 16. Independent of k; no sort of all entries, no scatter. On a GPU below 2^16 entries a sort and
     a scatter instead, about a third of the time (H200, 8192 vectors of 256 entries in a loop).
 
     Source: supp(z, k) of Shen & Li 2018 §1.2, "ties are broken lexicographically".
@@ -70,12 +78,14 @@ def k_largest_mask(z: Array, k: Numeric) -> Array:
         [False, True, False, True]
     """
     *lanes, d = z.shape
-    keys = _compute_keys(z)
     count = tuple(jnp.broadcast_to(digit, lanes) for digit in clip_count(k, d))
     if d < LONG:
-        return mark_largest((keys,), count)[0]
+        return mark_largest((_compute_keys(z),), count)[0]
+    if d >= MANY or is_wide(d):
+        return mark_largest_of_vector((lax.stop_gradient(z),), count)[0]
     # In rows a long vector is counted by several cores. The padding comes after every entry that
     # could be chosen.
+    keys = _compute_keys(z)
     rows = jnp.pad(keys, [(0, 0)] * len(lanes) + [(0, -d % ROW)]).reshape(*lanes, -1, ROW)
     return mark_largest((rows,), count)[0].reshape(*lanes, -1)[..., :d]
 
@@ -115,9 +125,9 @@ def k_largest_masks(arrays: Sequence[Array], k: Numeric) -> list[Array]:
         ValueError: for arrays of such sizes that they cannot be counted, or a dtype that
             :func:`k_largest_mask` refuses.
 
-    Cost: that of :func:`k_largest_mask`, in at least four bytes of memory an entry. With 2^31
-    entries or more counts have two digits, which takes no longer: 11 to 16 s of 2^31 bfloat16 on
-    two cores, in 15 GB (``python -m benchmarks long``).
+    Cost: that of :func:`k_largest_mask`. From 2^20 entries on nothing is held in memory beside the
+    arrays, where they are in memory, and the masks. With 2^31 entries or more counts have two
+    digits (``python -m benchmarks long``, in 16 GB at most).
 
     Source: that of :func:`k_largest_mask`; ties go to the first array.
 
@@ -131,9 +141,14 @@ def k_largest_masks(arrays: Sequence[Array], k: Numeric) -> list[Array]:
     filled = [z for z in arrays if z.size]
     if not filled:
         return [jnp.zeros(z.shape, bool) for z in arrays]
-    common = jnp.result_type(*(z.dtype for z in filled))
-    keys = tuple(_compute_keys(z.astype(common)) for z in filled)
-    masks = iter(mark_largest(keys, clip_count(k, sum(z.size for z in filled))))
+    total = sum(z.size for z in filled)
+    count = clip_count(k, total)
+    if total >= MANY or is_wide(total):
+        found = mark_largest_of_many(tuple(map(lax.stop_gradient, filled)), count)
+    else:
+        common = jnp.result_type(*(z.dtype for z in filled))
+        found = mark_largest(tuple(_compute_keys(z.astype(common)) for z in filled), count)
+    masks = iter(found)
     return [next(masks) if z.size else jnp.zeros(z.shape, bool) for z in arrays]
 
 
@@ -301,20 +316,8 @@ def stand_out(z: Array, marked: Array) -> Array:
 
 def _compute_keys(z: Array) -> Array:
     """Integers of 32 or 64 bits that order as |z| does, with every NaN equal and above infinity."""
-    z = lax.stop_gradient(z)
-    if jnp.issubdtype(z.dtype, jnp.signedinteger):
-        # |most negative| does not fit the signed type; read as unsigned it is right.
-        keys = lax.bitcast_convert_type(jnp.abs(z), f"uint{8 * z.dtype.itemsize}")
-    elif jnp.issubdtype(z.dtype, jnp.floating):
-        # Without the sign bit there is none to search, and none to be had in a signed integer.
-        signed = jnp.dtype(f"int{8 * z.dtype.itemsize}")
-        bits = lax.bitcast_convert_type(z, signed) & jnp.asarray(jnp.iinfo(signed).max, signed)
-        infinity = lax.bitcast_convert_type(jnp.asarray(jnp.inf, z.dtype), signed)
-        keys = jnp.minimum(bits, infinity + 1)
-    else:
-        raise ValueError(f"z must be real floating or signed integer; got dtype {z.dtype}")
-    if keys.dtype.itemsize >= 4:
-        return keys
-    # In the upper bits, which are searched first: the lower ones are searched only where keys are
-    # equal.
-    return keys.astype(jnp.int32) << 31 - int(jnp.iinfo(keys.dtype).max).bit_length()
+    keys = magnitudes(lax.stop_gradient(z))
+    width = 8 * z.dtype.itemsize - jnp.issubdtype(z.dtype, jnp.floating)
+    # Of narrow ones in the upper bits, which are searched first: the lower ones are searched only
+    # where keys are equal.
+    return keys << 31 - width if width < 31 else keys

@@ -83,7 +83,7 @@ def hard_threshold(
 
     Cost: one selection, see :func:`jaxht.selection.k_largest_mask`; one boolean an entry of memory
     with ``hold`` or ``freeze_at``, otherwise none. Sharded parameters are not gathered in scopes
-    "leaf" and "global".
+    "leaf" and "global", but for a sample.
 
     Source: H_k as in Shen & Li 2018, §1.2; thresholding after an update as in Zhou, Yuan & Feng
     2018, Algorithm 1. With ``optax.sgd(eta)`` before it a step is one of :class:`jaxht.IHT`.

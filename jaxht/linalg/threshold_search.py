@@ -1,0 +1,280 @@
+"""The search for the k largest of many entries, of one array or of several, in few counting passes.
+
+A sample gives thresholds about the k-th largest magnitude. A pass counts how many entries reach
+each of them, and the next ones are interpolated between the nearest two: of the N entries between
+these, about the square root of N are left after the pass. The search ends at a threshold that
+exactly k entries reach, or at the k-th magnitude, where further entries equal it; then their
+numbers are searched in the same way. No sample and no interpolation needs to be right: the quarters
+of the interval are tried in every pass.
+
+A pass takes counts from the data and nothing else, so arrays that are sharded over devices stay
+where they are: of their entries the sample alone moves.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from jaxht._typing import Array
+from jaxht.linalg.counting_search import with_lanes
+from jaxht.linalg.counts import (
+    ROW,
+    Count,
+    add,
+    count_true,
+    difference,
+    equals,
+    split_axes,
+    to_digits,
+    to_number,
+)
+from jaxht.linalg.magnitudes import end_of_magnitudes, magnitudes
+
+__all__ = ["find_masks", "mark_largest_of_many", "mark_largest_of_vector"]
+
+#: Where thresholds are about the expected place of the k-th, in standard deviations. One more is
+#: just above the lower bound, where ties are. On CPUs eight counts take as long as three.
+OFFSETS = (-6, -2, -0.7, 0, 0.7, 2, 6)
+NUM_TRIALS = len(OFFSETS) + 1
+
+#: A pass does as expected if it leaves at most one of so many entries between the bounds; and of so
+#: few nothing is expected.
+SHRINKAGE = 4
+FEW = 8
+
+#: The sample has so many entries, or one of so many.
+MIN_SAMPLE = 1024
+MAX_STEP = 2048
+
+
+class _Search(NamedTuple):
+    """The state of a search.
+
+    Attributes:
+        arrays: the arrays. They are carried, though no pass changes them, so that the passes and
+            the masks see the same bits: XLA would otherwise compute the caller's values anew for
+            each use, in kernels that round differently, and the k-th largest of one need not be
+            that of the other.
+        low: (lanes,) a key, or number, that at least k entries reach.
+        high: (lanes,) one that fewer than k reach.
+        surplus: (lanes,) float32, how many more than k reach ``low``: 0 where the search has ended.
+        deficit: (lanes,) float32, how many fewer than k reach ``high``.
+        between: (lanes,) float32, how many entries were between the bounds before the last pass.
+        digit: (lanes,) how often ties were numbered.
+        level: (lanes,) the k-th largest key, where ties are numbered.
+        row: (lanes,) the first digit of the number of the last entry that is selected, where the
+            second is searched.
+        trials: (NUM_TRIALS, lanes) the thresholds that are counted next.
+    """
+
+    arrays: list[Array]
+    low: Array
+    high: Array
+    surplus: Array
+    deficit: Array
+    between: Array
+    digit: Array
+    level: Array
+    row: Array
+    trials: Array
+
+
+@jax.jit
+def find_masks(arrays: list[Array], k: Count) -> list[Array]:
+    """For each lane (the first axis) the masks of its k[lane] entries of largest magnitude.
+
+    Jitted, since loops outside of any jit are compiled anew in each call.
+    """
+    return _search(arrays, k, arrays)
+
+
+@jax.jit
+def _find_in_rows(arrays: list[Array], k: Count) -> list[Array]:
+    """The same for one array (lanes, d)."""
+    (z,) = arrays
+    lanes, d = z.shape
+    # In rows a long vector is counted by several cores. The padding comes after every entry that
+    # could be chosen.
+    rows = jnp.pad(z, [(0, 0), (0, -d % ROW)]).reshape(lanes, -1, ROW)
+    (mask,) = _search([rows], k, arrays)
+    return [mask.reshape(lanes, -1)[:, :d]]
+
+
+def _search(arrays: list[Array], k: Count, sampled: list[Array]) -> list[Array]:
+    """The masks; the first thresholds are those of a sample of other arrays with these entries."""
+    lanes = len(k[0])
+    common = jnp.result_type(*(z.dtype for z in arrays))
+    shapes = [z.shape[1:] for z in arrays]
+    total = sum(map(math.prod, shapes))
+    wide = len(k) > 1
+    # How many leading axes make the first digit of an entry's number, the others the second.
+    splits = [split_axes(shape) if wide else len(shape) for shape in shapes]
+    leading = [math.prod(shape[:split]) for shape, split in zip(shapes, splits, strict=True)]
+    trailing = max(math.prod(shape[split:]) for shape, split in zip(shapes, splits, strict=True))
+
+    def compute_keys(z):
+        return magnitudes(z.astype(common))
+
+    dtype = jax.eval_shape(compute_keys, arrays[0]).dtype
+    end = jnp.asarray(end_of_magnitudes(common), dtype)
+    beyond = jnp.asarray(jnp.iinfo(dtype).max, dtype)
+
+    def number_ties(search, piece, one=1):
+        """The keys of a piece, or in lanes with ties numbers: of the entries that equal the k-th
+        largest key, falling along the pieces and rows."""
+        shape, split = shapes[piece], splits[piece]
+        keys = compute_keys(search.arrays[piece])
+        level = align(search.level, keys)
+        number = one * sum(leading[piece:]) - _index(shape, range(split), dtype, one)
+        if wide:
+            row = align(search.row, keys)
+            second = one * trailing - _index(shape, range(split, len(shape)), dtype, one)
+            second = jnp.where(number == row, second, jnp.where(number > row, beyond, 0))
+            number = jnp.where(align(search.digit, keys) == 2, second, number)
+        numbered = jnp.where(keys == level, number, jnp.where(keys > level, beyond, 0))
+        return jnp.where(align(search.digit, keys) > 0, numbered, keys)
+
+    def align(values, keys):
+        """``values`` (lanes,) in a shape that broadcasts against ``keys``."""
+        return values.reshape(*[-1] * (lanes > 1), *[1] * (keys.ndim - (lanes > 1)))
+
+    def turn(search):
+        # XLA would compute the keys and the numbers once, in memory.
+        hidden = lax.optimization_barrier((search, jnp.ones((), dtype)))
+        search, one = hidden
+        counts = []
+        for piece in range(len(shapes)):
+            keys = number_ties(search, piece, one)
+            reached = [keys >= align(trial, keys) for trial in search.trials]
+            of_lanes = [mark.reshape(lanes, *shapes[piece]) for mark in reached]
+            counts.append(count_true(of_lanes, wide))
+        totals = [add(of_pieces) for of_pieces in zip(*counts, strict=True)]
+        return number_where_tied(narrow(search, totals))
+
+    def narrow(search, totals):
+        """The interval between the nearest two trials."""
+        rest = jnp.stack([difference(count, k) for count in totals])
+        higher = (rest >= 0) & (search.trials > search.low)
+        lower = (rest < 0) & (search.trials < search.high)
+        return search._replace(
+            low=jnp.max(jnp.where(higher, search.trials, search.low), axis=0),
+            high=jnp.min(jnp.where(lower, search.trials, search.high), axis=0),
+            surplus=jnp.min(jnp.where(higher, rest, search.surplus), axis=0),
+            deficit=jnp.min(jnp.where(lower, -rest, search.deficit), axis=0),
+            between=search.surplus + search.deficit,
+        )
+
+    def number_where_tied(search):
+        """Where more entries share the k-th key of a lane than may be selected, the first of them
+        are: their numbers are searched next."""
+        low, high, digit = search.low, search.high, search.digit
+        tied = (search.surplus > 0) & (high - low == 1)
+        most = jnp.where(digit == 0, sum(leading), trailing).astype(dtype)
+        search = search._replace(
+            low=jnp.where(tied, 1, low),
+            high=jnp.where(tied, most + 1, high),
+            digit=jnp.where(tied, digit + 1, digit),
+            level=jnp.where(tied & (digit == 0), low, search.level),
+            row=jnp.where(tied & (digit == 1), low, search.row),
+        )
+        return search._replace(trials=_interpolate(search))
+
+    none = equals(k, to_digits(0, wide))
+    start = _Search(
+        # Of one lane as they came: then the caller's result can take their place in memory.
+        arrays=[z[0] for z in arrays] if lanes == 1 else arrays,
+        low=jnp.where(none, end, jnp.zeros((), dtype)),
+        high=jnp.full(none.shape, end),
+        surplus=jnp.where(none, 0.0, difference(to_digits(total, wide), k)),
+        deficit=-difference(to_digits(0, wide), k),
+        between=jnp.zeros(none.shape, jnp.float32),
+        digit=jnp.zeros(none.shape, jnp.int32),
+        level=jnp.zeros(none.shape, dtype),
+        row=jnp.zeros(none.shape, dtype),
+        trials=jnp.zeros((NUM_TRIALS, *none.shape), dtype),
+    )
+    sample = _draw_sample(sampled, total, compute_keys)
+    start = start._replace(trials=_add_lowest(_bracket(sample, to_number(k) / float(total)), start))
+    found = lax.while_loop(lambda search: jnp.any(search.surplus > 0), turn, start)
+    keys = [number_ties(found, piece) for piece in range(len(shapes))]
+    masks = [key >= align(found.low, key) for key in keys]
+    return [mask.reshape(lanes, *shape) for mask, shape in zip(masks, shapes, strict=True)]
+
+
+#: Masks of the k entries of largest magnitude of all arrays together, whose leading axes are those
+#: of k: the lanes.
+mark_largest_of_many = with_lanes(find_masks)
+
+#: The same of one array, along its last axis.
+mark_largest_of_vector = with_lanes(_find_in_rows)
+
+
+def _draw_sample(arrays, total, compute_keys):
+    """Rising keys (lanes, m) of some entries, which lie on a lattice: a slice of a sharded array is
+    one of each shard."""
+    step = max(1, min(total // MIN_SAMPLE, MAX_STEP))
+    bits = step.bit_length() - 1
+    keys = []
+    # Arrays of fewer entries are left out, if others are there.
+    for z in [z for z in arrays if z.size >= step * len(z)] or arrays:
+        strides = [1] * z.ndim
+        sizes = [1, *z.shape[1:]]
+        for _ in range(bits):
+            longest = max(range(z.ndim), key=sizes.__getitem__)
+            strides[longest] *= 2
+            sizes[longest] = -(-z.shape[longest] // strides[longest])
+        chosen = lax.slice(z, [0] * z.ndim, z.shape, strides)
+        keys.append(compute_keys(chosen).reshape(len(z), -1))
+    return jnp.sort(jnp.concatenate(keys, axis=1), axis=1)
+
+
+def _bracket(sample: Array, share: Array) -> Array:
+    """Keys (7, lanes) of the sample about the one with that share of the entries above
+    it."""
+    size = sample.shape[1]
+    offsets = jnp.asarray(OFFSETS, jnp.float32)[:, None]
+    deviation = jnp.maximum(jnp.sqrt(size * share * (1 - share)), 1)
+    place = size * (1 - share) - 0.5 + offsets * deviation
+    place = jnp.clip(jnp.round(place), 0, size - 1).astype(jnp.int32)
+    keys = jnp.take_along_axis(sample, place.T, axis=1).T
+    # The upper ones just above those of the sample: if many entries are equal, the interval has no
+    # others.
+    return keys + (offsets > 0).astype(keys.dtype)
+
+
+def _interpolate(search: _Search) -> Array:
+    """The thresholds to count next: about the place where k entries would be reached if those
+    between the bounds were spread evenly; where the last pass was not as expected of such, six that
+    divide the interval, and its end."""
+    span = search.high - search.low
+    between = jnp.maximum(search.surplus + search.deficit, 1)
+    place = search.surplus / between
+    offsets = jnp.asarray(OFFSETS, jnp.float32)[:, None]
+    places = place + offsets * jnp.sqrt(place * (1 - place) / between)
+    near = jnp.round(jnp.clip(places, 0, 1) * span.astype(jnp.float32)).astype(span.dtype)
+    number = lax.broadcasted_iota(span.dtype, near.shape, 0) + 1
+    # The last one is cut to the end.
+    spread = jnp.where(number < len(OFFSETS), span // len(OFFSETS) * number, span)
+    as_expected = (SHRINKAGE * between <= search.between) & (between > FEW)
+    steps = jnp.where(as_expected, near, spread)
+    return _add_lowest(search.low + jnp.where(span <= NUM_TRIALS + 1, number + 1, steps), search)
+
+
+def _add_lowest(trials: Array, search: _Search) -> Array:
+    """The thresholds, cut to the interval, and the lowest in it."""
+    lowest = search.low + 1
+    return jnp.concatenate([jnp.clip(trials, lowest, search.high - 1), lowest[None]])
+
+
+def _index(shape: Sequence[int], axes: range, dtype: jnp.dtype, one: Array | int) -> Array:
+    """The index of every entry of an array of that shape among those along some adjacent axes, in
+    row-major order."""
+    index = jnp.zeros(shape, dtype)
+    for axis in axes:
+        stride = one * math.prod(shape[axis + 1 : axes.stop])
+        index += stride * lax.broadcasted_iota(dtype, shape, axis)
+    return index
