@@ -18,6 +18,7 @@ __all__ = [
     "ROW",
     "Count",
     "add",
+    "axis_of_few",
     "clip_count",
     "count_true",
     "difference",
@@ -83,7 +84,7 @@ def count_true(marks: Sequence[Array], wide: bool) -> list[Count]:
     ndim = len(shape)
     if wide:
         if ndim > 1:
-            kept = _axis_of_few(shape[1:]) + 1
+            kept = axis_of_few(shape[1:]) + 1
             counts = _sum(counts, [axis for axis in range(1, ndim) if axis != kept])
         else:
             counts = [count[:, None] for count in counts]
@@ -130,9 +131,9 @@ def split_axes(shape: Sequence[int]) -> int:
     return min(split for split in range(len(shape) + 1) if math.prod(shape[split:]) <= MOST)
 
 
-def _axis_of_few(shape: Sequence[int]) -> int:
+def axis_of_few(shape: Sequence[int]) -> int:
     """The first axis along which two sums of two digits each hold every count: adjacent entries are
-    counted first."""
+    counted first. ValueError where there is none."""
     fits = [length < MOST // BASE and math.prod(shape) // length <= MOST for length in shape]
     if not any(fits):
         raise ValueError(

@@ -25,6 +25,7 @@ from jaxht.linalg.counts import (
     ROW,
     Count,
     add,
+    axis_of_few,
     count_true,
     difference,
     equals,
@@ -111,6 +112,9 @@ def _search(arrays: list[Array], k: Count, sampled: list[Array]) -> list[Array]:
     shapes = [z.shape[1:] for z in arrays]
     total = sum(map(math.prod, shapes))
     wide = len(k) > 1
+    for shape in shapes:
+        if wide and shape:
+            axis_of_few(shape)  # an error that names the shape, where it cannot be counted
     # How many leading axes make the first digit of an entry's number, the others the second.
     splits = [split_axes(shape) if wide else len(shape) for shape in shapes]
     leading = [math.prod(shape[:split]) for shape, split in zip(shapes, splits, strict=True)]
