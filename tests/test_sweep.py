@@ -613,7 +613,10 @@ def test_the_host_ahead_changes_no_bit(accelerator, padded, shared):
 
 @pytest.mark.parametrize("num_trials", [1, 3, 50])
 @pytest.mark.parametrize("max_lanes", [1, 3, 32])
-def test_a_pool_ahead_runs_every_trial_once(accelerator, num_trials, max_lanes):
+@pytest.mark.parametrize("ahead", [False, True])
+def test_a_pool_runs_every_trial_once(request, ahead, num_trials, max_lanes):
+    if ahead:
+        request.getfixturevalue("accelerator")
     last = []
     axes = {"length": [1, 3, 8]}
     options = {"num_trials": num_trials, "max_lanes": max_lanes, "workers": 1}

@@ -356,7 +356,8 @@ def run_pool(program: Program, pool: Pool, key: Key, seed: int, queue: Queue) ->
     """
     has_limit = not math.isinf(queue.trial_timeout)
     depth = 2 if pool.ahead and not has_limit else 1
-    patience = int((PATIENCE_AHEAD if pool.ahead else PATIENCE) * pool.rows * pool.lanes)
+    share = PATIENCE_AHEAD if pool.ahead else PATIENCE
+    patience = max(1, int(share * pool.rows * pool.lanes))
     rows = [_Row() for _ in range(pool.rows)]
     ages = _Ages(pool.rows, pool.lanes)
     nothing = np.zeros((pool.rows, pool.lanes), bool)
