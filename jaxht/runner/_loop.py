@@ -208,7 +208,7 @@ def one_turn(problem: Problem, carry: Carry) -> Carry:
     # After a rejected step, x is still that of an earlier refit.
     converged = jnp.where(info.accepted, info.refit_converged, carry.info.refit_converged)
     info = replace(info, refit_converged=converged)
-    step_ended = info.ends_step.astype(jnp.int32)
+    step_ended = jnp.asarray(info.ends_step, jnp.int32)
     num_steps = carry.num_steps + step_ended
     patience = carry.patience
     still: Any = False

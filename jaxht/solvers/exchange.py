@@ -1,6 +1,6 @@
 """Exchanges of one coordinate for another: OMP with replacement, and exhaustive local search."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 from jax import lax
@@ -10,6 +10,7 @@ from jaxht._dataclass import pytree
 from jaxht._typing import Array, Leaf, Numeric, PRNGKey
 from jaxht.constraints import SelectionConstraint
 from jaxht.linalg.full_precision import machine_eps
+from jaxht.linalg.lanes import either
 from jaxht.objectives.objective import Objective
 from jaxht.solvers.iterate import Info, Iterate, evaluate
 from jaxht.solvers.omp import complete_selection
@@ -61,8 +62,9 @@ class Exchange(Solver):
     ) -> Step[ExchangeState]:
         """Swap and refit; keep the iterate before where f has not decreased."""
         S, is_first = state
-        problem = subproblem(objective, constraint)
-        S = lax.cond(is_first, lambda: S, lambda: self.exchange(problem, iterate, S))
+        # A selection has no derivative.
+        args = lax.stop_gradient((self, objective, constraint, iterate, S))
+        S = either(is_first, _keep, _exchange, *args)
         found = refit(objective, constraint.support(S), iterate.x)
         new = evaluate(objective, found)
         rtol = self.rtol
@@ -80,6 +82,20 @@ class Exchange(Solver):
     def exchange(self, problem: Subproblem, iterate: Iterate, S: Array) -> Array:
         """S after the swap."""
         raise NotImplementedError
+
+
+def _exchange(
+    solver: Exchange,
+    objective: Objective,
+    constraint: SelectionConstraint,
+    iterate: Iterate,
+    S: Array,
+) -> Array:
+    return solver.exchange(subproblem(objective, constraint), iterate, S)
+
+
+def _keep(*args: Any) -> Array:
+    return args[-1]
 
 
 @pytree

@@ -1,6 +1,6 @@
 """Hybrid stochastic gradient hard thresholding."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -9,6 +9,7 @@ from jax import lax
 from jaxht._dataclass import integer, pytree
 from jaxht._typing import Array, Leaf, Numeric, PRNGKey
 from jaxht.constraints import Constraint
+from jaxht.linalg.lanes import either
 from jaxht.objectives.objective import SumOverSamples, check_sum
 from jaxht.solvers.iterate import Info, Iterate, inverse_smoothness
 from jaxht.solvers.sampling import init_stochastic, permute
@@ -157,11 +158,8 @@ def _batch_gradient(objective: SumOverSamples, x: Array, s: Array, key: PRNGKey)
         return gradient + batch.gradient(x, batch.predict(x))
 
     def full(_, gradient):
-        def compute():
-            return objective.gradient(x, objective.predict(x))
-
         # XLA hoists loop-invariant code out of a loop, but not out of a branch.
-        return lax.cond(is_whole > 0, compute, lambda: gradient)
+        return either(is_whole > 0, _full_gradient, _keep, objective, x, gradient)
 
     # Loops of zero or one iteration in place of a branch: under vmap both sides of a branch would
     # always be computed.
@@ -169,3 +167,11 @@ def _batch_gradient(objective: SumOverSamples, x: Array, s: Array, key: PRNGKey)
     num_blocks = (1 - is_whole) * -(-s // BLOCK_SAMPLES)
     gradient = lax.fori_loop(0, num_blocks, block, jnp.zeros_like(x))
     return lax.fori_loop(0, is_whole, full, gradient)
+
+
+def _full_gradient(objective: SumOverSamples, x: Array, _: Array) -> Array:
+    return objective.gradient(x, objective.predict(x))
+
+
+def _keep(*args: Any) -> Array:
+    return args[-1]
