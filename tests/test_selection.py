@@ -288,7 +288,7 @@ def test_a_few_passes_are_enough():
 
 def test_the_search_of_many_entries_holds_nothing_beside_them():
     """Where they are in memory; and a result of their size takes the place of what was not."""
-    z = jax.ShapeDtypeStruct((1024, 1536), jnp.float32)
+    z = jax.ShapeDtypeStruct((4096, 1536), jnp.float32)
     k = jax.ShapeDtypeStruct((), jnp.int32)
 
     def threshold(z, u, k):

@@ -175,7 +175,7 @@ def test_ranks_and_values_are_computed_from_the_same_bits(k):
 
 
 def test_the_global_threshold_and_the_result_are_of_the_same_bits():
-    """Of more than a million entries, as :func:`test_ranks_and_values_are_computed_from_the_same_bits`
+    """Of more than four million entries, as :func:`test_ranks_and_values_are_computed_from_the_same_bits`
     has it."""
     tx = optax.chain(optax.adam(0.01), hard_threshold(54_321, scope="global"))
 
@@ -186,9 +186,9 @@ def test_the_global_threshold_and_the_result_are_of_the_same_bits():
         p = optax.apply_updates(p, updates)
         return p, state, jnp.sum(p != 0)
 
-    p = jax.random.normal(jax.random.key(0), (1000, 1100))
+    p = jax.random.normal(jax.random.key(0), (4000, 1100))
     state = tx.init(p)
-    for seed in range(5):
+    for seed in range(3):
         p, state, count = step(p, state, seed)
         assert count == 54_321
 
@@ -956,14 +956,14 @@ SHARDED = """
 
     # Of many entries a sample moves as well, and where shards are no multiple of its steps a few
     # rows.
-    for shape, place in (((2048, 1024), P("x")), ((2048, 1024), P(None, "x")), ((1000, 1056), P("x"))):
+    for shape, place in (((4096, 1024), P("x")), ((4096, 1024), P(None, "x")), ((4000, 1056), P("x"))):
         z = jax.device_put(rng.standard_normal(shape).astype("float32"), NamedSharding(mesh, place))
         prune = jax.jit(lambda z: transforms.prune(z, 0.05), out_shardings=z.sharding)
         compiled = prune.lower(z).compile()
         moved = re.findall(movement, compiled.as_text())
         for dtype, size, name in moved:
             size = int(np.prod([int(n) for n in size.split(",") if n]))
-            assert size <= 16 * 1056, (name, dtype, size)
+            assert size <= 64 * 1056, (name, dtype, size)
         kept = np.asarray(compiled(z)) != 0
         np.testing.assert_array_equal(kept, np.asarray(transforms.prune(np.asarray(z), 0.05)) != 0)
         assert kept.sum() == round(0.05 * z.size)

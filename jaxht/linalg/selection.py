@@ -39,9 +39,9 @@ __all__ = [
     "stand_out",
 ]
 
-#: From so many entries on the thresholds are interpolated; among fewer a pass takes less time than
-#: this saves.
-MANY = 2**20
+#: From so many entries on thresholds are interpolated: there a pass takes so much time that this is
+#: faster even where the sample is not like the others.
+MANY = 2**22
 
 
 def k_largest_mask(z: Array, k: Numeric) -> Array:
@@ -63,7 +63,7 @@ def k_largest_mask(z: Array, k: Numeric) -> Array:
     Raises:
         ValueError: for a complex, boolean or unsigned dtype.
 
-    Cost: from 2^20 entries on four to six counting passes, rarely more, beside a sample of at most
+    Cost: from 2^22 entries on four to six counting passes, rarely more, beside a sample of at most
     a thousandth; with fewer entries at most 16 in float32 (8 in half precision, 32 in float64),
     typically 12 to 14. Of both some more where the k-th and the (k+1)-th magnitudes are equal. One
     pass for d <= 16. Independent of k; no sort of all entries, no scatter. On a GPU below 2^16 entries a sort and
@@ -125,7 +125,7 @@ def k_largest_masks(arrays: Sequence[Array], k: Numeric) -> list[Array]:
         ValueError: for arrays of such sizes that they cannot be counted, or a dtype that
             :func:`k_largest_mask` refuses.
 
-    Cost: that of :func:`k_largest_mask`. From 2^20 entries on nothing is held in memory beside the
+    Cost: that of :func:`k_largest_mask`. From 2^22 entries on nothing is held in memory beside the
     arrays, where they are in memory, and the masks. With 2^31 entries or more counts have two
     digits (``python -m benchmarks long``, in 16 GB at most).
 

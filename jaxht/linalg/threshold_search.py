@@ -12,7 +12,7 @@ where they are: of their entries the sample alone moves.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import jax
@@ -217,7 +217,7 @@ mark_largest_of_many = with_lanes(find_masks)
 mark_largest_of_vector = with_lanes(_find_in_rows)
 
 
-def _draw_sample(arrays, total, compute_keys):
+def _draw_sample(arrays: list[Array], total: int, compute_keys: Callable[[Array], Array]) -> Array:
     """Rising keys (lanes, m) of some entries, which lie on a lattice: a slice of a sharded array is
     one of each shard."""
     step = max(1, min(total // MIN_SAMPLE, MAX_STEP))
