@@ -28,10 +28,11 @@ from jaxht.linalg.counts import (
     split_axes,
     to_digits,
 )
-from jaxht.linalg.kernels.selection import mark_k_largest, takes_keys
+from jaxht.linalg.kernels.selection import mark_k_largest, takes_vectors
+from jaxht.linalg.magnitudes import magnitudes
 from jaxht.linalg.platform import by_platform
 
-__all__ = ["mark_largest", "with_lanes"]
+__all__ = ["compute_keys", "mark_largest", "with_lanes"]
 
 
 def with_lanes(
@@ -69,21 +70,31 @@ def with_lanes(
     return mark
 
 
+def compute_keys(z: Array) -> Array:
+    """Integers of 32 or 64 bits that order as |z| does, with every NaN equal and above infinity."""
+    keys = magnitudes(z)
+    width = 8 * z.dtype.itemsize - jnp.issubdtype(z.dtype, jnp.floating)
+    # Of narrow ones in the upper bits, which are searched first: the lower ones are searched only
+    # where keys are equal.
+    return keys << 31 - width if width < 31 else keys
+
+
 #: Vectors of at most so many entries are compared pair by pair.
 MAX_RANKED_ENTRIES = 16
 
 
 @jax.jit
 def _find_masks(pieces: list[Array], k: Count) -> list[Array]:
-    """For each lane (the first axis) the masks of its k[lane] largest keys, which are not negative.
+    """For each lane (the first axis) the masks of its k[lane] entries of largest magnitude.
 
     Jitted, since loops and branches outside of any jit are compiled anew in each call, and so that
     a program that selects in many places traces this once for each shape.
     """
     if len(pieces) > 1 or len(k) > 1 or pieces[0].ndim != 2 or pieces[0].shape[1] >= LONG:
-        return _search_masks(pieces, k)
-    (keys,) = pieces
-    if keys.shape[1] <= MAX_RANKED_ENTRIES:
+        return _search_masks([compute_keys(piece) for piece in pieces], k)
+    (z,) = pieces
+    if z.shape[1] <= MAX_RANKED_ENTRIES:
+        keys = compute_keys(z)
 
         def compare_ranks():
             return _rank(keys) < k[0][:, None]
@@ -92,16 +103,17 @@ def _find_masks(pieces: list[Array], k: Count) -> list[Array]:
             return jnp.zeros(keys.shape, bool)
 
         return [lax.cond(keys[0, 0] >= 0, compare_ranks, keep_none)]
-    return list(_mark_short(keys, k[0]))
+    return list(_mark_short(z, k[0]))
 
 
-def _sort_mask(keys: Array, k: Array) -> list[Array]:
+def _sort_mask(z: Array, k: Array) -> list[Array]:
     """The same for one array (lanes, d) by a sort: an accelerator waits for the host in each pass
     of a search.
 
     The mask is made of the order alone, so that it has exactly k entries whatever XLA computes
     anew.
     """
+    keys = compute_keys(z)
     lane = lax.broadcasted_iota(jnp.int32, keys.shape, 0)
     index = lax.broadcasted_iota(jnp.int32, keys.shape, 1)
     # Falling keys, then rising indices.
@@ -110,16 +122,16 @@ def _sort_mask(keys: Array, k: Array) -> list[Array]:
     return [none.at[lane, order].set(index < k[:, None], unique_indices=True)]
 
 
-def _search_mask(keys: Array, k: Array) -> list[Array]:
-    return _search_masks([keys], (k,))
+def _search_mask(z: Array, k: Array) -> list[Array]:
+    return _search_masks([compute_keys(z)], (k,))
 
 
-def _mark_by_kernel(keys: Array, k: Array) -> list[Array]:
-    return [mark_k_largest(keys, k)] if takes_keys(keys) else _sort_mask(keys, k)
+def _mark_by_kernel(z: Array, k: Array) -> list[Array]:
+    return [mark_k_largest(z, k)] if takes_vectors(z) else _sort_mask(z, k)
 
 
-def _mask_shape(keys: Array, k: Array) -> list[jax.ShapeDtypeStruct]:
-    return [jax.ShapeDtypeStruct(keys.shape, jnp.bool_)]
+def _mask_shape(z: Array, k: Array) -> list[jax.ShapeDtypeStruct]:
+    return [jax.ShapeDtypeStruct(z.shape, jnp.bool_)]
 
 
 _mark_short = by_platform(

@@ -21,9 +21,8 @@ def magnitudes(z: Array) -> Array:
     elif jnp.issubdtype(z.dtype, jnp.floating):
         # Without the sign bit there is none to search, and none to be had in a signed integer.
         signed = jnp.dtype(f"int{8 * z.dtype.itemsize}")
-        bits = lax.bitcast_convert_type(z, signed) & jnp.asarray(jnp.iinfo(signed).max, signed)
-        infinity = lax.bitcast_convert_type(jnp.asarray(jnp.inf, z.dtype), signed)
-        found = jnp.minimum(bits, infinity + 1)
+        bits = lax.bitcast_convert_type(z, signed) & int(jnp.iinfo(signed).max)
+        found = jnp.minimum(bits, end_of_magnitudes(z.dtype) - 1)
     else:
         raise ValueError(f"z must be real floating or signed integer; got dtype {z.dtype}")
     return found if found.dtype.itemsize >= 4 else found.astype(jnp.int32)

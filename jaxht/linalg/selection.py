@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxht._typing import Array, Numeric
-from jaxht.linalg.counting_search import mark_largest
+from jaxht.linalg.counting_search import compute_keys, mark_largest
 from jaxht.linalg.counts import (
     LONG,
     ROW,
@@ -25,7 +25,6 @@ from jaxht.linalg.counts import (
     is_wide,
     to_number,
 )
-from jaxht.linalg.magnitudes import magnitudes
 from jaxht.linalg.threshold_search import mark_largest_of_many, mark_largest_of_vector
 
 __all__ = [
@@ -66,8 +65,9 @@ def k_largest_mask(z: Array, k: Numeric) -> Array:
     Cost: from 2^22 entries on four to six counting passes, rarely more, beside a sample of at most
     a thousandth; with fewer entries at most 16 in float32 (8 in half precision, 32 in float64),
     typically 12 to 14. Of both some more where the k-th and the (k+1)-th magnitudes are equal. One
-    pass for d <= 16. Independent of k; no sort of all entries, no scatter. On a GPU below 2^16 entries a sort and
-    a scatter instead, about a third of the time (H200, 8192 vectors of 256 entries in a loop).
+    pass for d <= 16. Independent of k; no sort of all entries, no scatter. On an NVIDIA GPU a kernel takes float32
+    vectors of up to 8192 entries in one pass; longer ones below 2^16, other dtypes and other accelerators take a sort
+    and a scatter.
 
     Source: supp(z, k) of Shen & Li 2018 §1.2, "ties are broken lexicographically".
 
@@ -78,15 +78,15 @@ def k_largest_mask(z: Array, k: Numeric) -> Array:
         [False, True, False, True]
     """
     *lanes, d = z.shape
+    z = lax.stop_gradient(z)
     count = tuple(jnp.broadcast_to(digit, lanes) for digit in clip_count(k, d))
     if d < LONG:
-        return mark_largest((_compute_keys(z),), count)[0]
+        return mark_largest((z,), count)[0]
     if d >= MANY or is_wide(d):
-        return mark_largest_of_vector((lax.stop_gradient(z),), count)[0]
+        return mark_largest_of_vector((z,), count)[0]
     # In rows a long vector is counted by several cores. The padding comes after every entry that
     # could be chosen.
-    keys = _compute_keys(z)
-    rows = jnp.pad(keys, [(0, 0)] * len(lanes) + [(0, -d % ROW)]).reshape(*lanes, -1, ROW)
+    rows = jnp.pad(z, [(0, 0)] * len(lanes) + [(0, -d % ROW)]).reshape(*lanes, -1, ROW)
     return mark_largest((rows,), count)[0].reshape(*lanes, -1)[..., :d]
 
 
@@ -138,16 +138,16 @@ def k_largest_masks(arrays: Sequence[Array], k: Numeric) -> list[Array]:
         >>> [mask.tolist() for mask in masks]
         [[False, True], [[True], [False]]]
     """
-    filled = [z for z in arrays if z.size]
+    filled = [lax.stop_gradient(z) for z in arrays if z.size]
     if not filled:
         return [jnp.zeros(z.shape, bool) for z in arrays]
     total = sum(z.size for z in filled)
     count = clip_count(k, total)
     if total >= MANY or is_wide(total):
-        found = mark_largest_of_many(tuple(map(lax.stop_gradient, filled)), count)
+        found = mark_largest_of_many(tuple(filled), count)
     else:
         common = jnp.result_type(*(z.dtype for z in filled))
-        found = mark_largest(tuple(_compute_keys(z.astype(common)) for z in filled), count)
+        found = mark_largest(tuple(z.astype(common) for z in filled), count)
     masks = iter(found)
     return [next(masks) if z.size else jnp.zeros(z.shape, bool) for z in arrays]
 
@@ -300,7 +300,7 @@ def stand_out(z: Array, marked: Array) -> Array:
         >>> bool(stand_out(jnp.array([1.0, -3.0, 2.0]), jnp.array([False, True, True])))
         True
     """
-    keys = _compute_keys(z)
+    keys = compute_keys(z)
     limits = jnp.iinfo(keys.dtype)
     first = [jnp.asarray(limit, keys.dtype) for limit in (limits.max, limits.min)]
     # One reduction of two operands, of integers, which XLA's CPU compiler vectorises: a tenth of
@@ -312,12 +312,3 @@ def stand_out(z: Array, marked: Array) -> Array:
         tuple(range(z.ndim)),
     )
     return (lowest > highest) | (highest <= 0)
-
-
-def _compute_keys(z: Array) -> Array:
-    """Integers of 32 or 64 bits that order as |z| does, with every NaN equal and above infinity."""
-    keys = magnitudes(lax.stop_gradient(z))
-    width = 8 * z.dtype.itemsize - jnp.issubdtype(z.dtype, jnp.floating)
-    # Of narrow ones in the upper bits, which are searched first: the lower ones are searched only
-    # where keys are equal.
-    return keys << 31 - width if width < 31 else keys

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxht._typing import Array
+from jaxht.linalg.magnitudes import magnitudes
 
 #: Longer vectors do not fit into the registers of a program.
 MAX_ENTRIES = 8192
@@ -15,35 +16,37 @@ ENTRIES_A_WARP = 1024
 KEY_BITS = 31
 
 
-def takes_keys(keys: Array) -> bool:
-    """Whether the kernel takes keys (lanes, d)."""
-    return keys.dtype == jnp.int32 and keys.shape[1] <= MAX_ENTRIES
+def takes_vectors(z: Array) -> bool:
+    """Whether the kernel takes vectors z (lanes, d)."""
+    return z.dtype == jnp.float32 and z.shape[1] <= MAX_ENTRIES
 
 
-def mark_k_largest(keys: Array, k: Array, *, interpret: bool = False) -> Array:
-    """Mark the k[lane] largest keys of each lane, of equal ones those of the lowest indices.
+def mark_k_largest(z: Array, k: Array, *, interpret: bool = False) -> Array:
+    """Mark the k[lane] entries of largest magnitude of each lane, of equal ones those of the lowest
+    indices.
 
     Args:
-        keys: int32 (lanes, d), not negative.
+        z: float32 (lanes, d).
         k: int32 (lanes,), in [0, d].
         interpret: whether to run on any platform, slowly.
 
     Returns:
         bool (lanes, d).
 
-    Cost: one pass over the keys, and some 14 to 31 counts in registers.
+    Cost: one pass over z, and some 14 to 31 counts in registers.
     """
     from jax.experimental import pallas as pl
     from jax.experimental.pallas import triton
 
-    lanes, d = keys.shape
+    lanes, d = z.shape
     width = pl.next_power_of_2(d)
 
-    def kernel(keys_ref: Any, k_ref: Any, mask_ref: Any) -> None:
+    def kernel(z_ref: Any, k_ref: Any, mask_ref: Any) -> None:
         lane = pl.program_id(0)
         index = lax.iota(jnp.int32, width)
         inside = index < d
-        row = triton.load(keys_ref.at[lane, index], mask=inside, other=-1)
+        entries = triton.load(z_ref.at[lane, index], mask=inside, other=0)
+        row = jnp.where(inside, magnitudes(entries), -1)
         marked = _mark(row, triton.load(k_ref.at[lane]))
         target = mask_ref.at[lane, index]
         triton.store(target, marked.astype(jnp.int8), mask=inside)
@@ -59,7 +62,7 @@ def mark_k_largest(keys: Array, k: Array, *, interpret: bool = False) -> Array:
         interpret=interpret,
         name="mark_k_largest",
     )
-    return call(keys, k) != 0
+    return call(z, k) != 0
 
 
 def _mark(row: Array, k: Array) -> Array:
