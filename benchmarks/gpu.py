@@ -138,7 +138,7 @@ def torch_omp() -> Callable[..., Any] | None:
         measurements = torch.tensor(np.array(y)).cuda()
 
         def run():
-            x = run_omp(design, measurements, sparsity, normalize=False, fit_intercept=False)
+            x = run_omp(design, measurements, sparsity, fit_intercept=False)
             torch.cuda.synchronize()
             return x
 
