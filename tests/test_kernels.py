@@ -17,6 +17,9 @@ from jaxht.linalg.lanes import along_one_axis, map_lanes
 from jaxht.subproblems import least_squares, planned_pursuit
 from tests.util import precision
 
+pytestmark = pytest.mark.skipif(
+    not platform.has_kernels(), reason="this version of JAX has no such kernels"
+)
 HIGHEST = lax.Precision.HIGHEST
 F32 = jnp.float32
 

@@ -1,7 +1,7 @@
 """Functions of arrays that are computed in different ways on different platforms."""
 
+import functools
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 import jax
@@ -10,7 +10,7 @@ from jax.interpreters import mlir
 
 from jaxht._typing import Array
 
-__all__ = ["by_platform", "has_gpu"]
+__all__ = ["by_platform", "has_gpu", "has_kernels"]
 
 Function = Callable[..., Sequence[Array]]
 
@@ -45,7 +45,7 @@ def by_platform(
     def _(*args):
         return [jax.core.ShapedArray(one.shape, one.dtype) for one in out_shape(*args)]
 
-    lower = partial(mlir.lower_fun, multiple_results=True)
+    lower = functools.partial(mlir.lower_fun, multiple_results=True)
     mlir.register_lowering(primitive, lower(default))
     for platform, function in platforms.items():
         mlir.register_lowering(primitive, lower(function), platform=platform)
@@ -55,3 +55,13 @@ def by_platform(
 def has_gpu() -> bool:
     """Whether programs of this process run on a GPU unless it asks for another device."""
     return jax.default_backend() == "gpu"
+
+
+@functools.cache
+def has_kernels() -> bool:
+    """Whether this version of JAX has what the kernels are written in."""
+    try:
+        from jax.experimental.pallas import triton
+    except ImportError:
+        return False
+    return hasattr(triton, "load")  # JAX before 0.8 has it elsewhere

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxht._typing import Array
+from jaxht.linalg.platform import has_kernels
 
 __all__ = ["BLOCK", "invert_blocks", "invert_cholesky", "multiply_blocks", "takes_matrices"]
 
@@ -18,7 +19,7 @@ MAX_SIZE = 64
 
 def takes_matrices(size: int, dtype: Any) -> bool:
     """Whether the kernel takes matrices (size, size)."""
-    return dtype == jnp.float32 and 0 < size <= MAX_SIZE
+    return has_kernels() and dtype == jnp.float32 and 0 < size <= MAX_SIZE
 
 
 def invert_cholesky(

@@ -10,6 +10,7 @@ from jax import lax
 from jaxht._typing import Array
 from jaxht.linalg.full_precision import machine_eps
 from jaxht.linalg.kernels.factor import BLOCK
+from jaxht.linalg.platform import has_kernels
 
 __all__ = ["pursue", "takes_pursuit"]
 
@@ -24,7 +25,7 @@ MAX_REFINEMENTS = 10
 def takes_pursuit(lanes: int, rows: int, k: int, d: int, dtype: Any) -> bool:
     """Whether the kernel takes supports of k of d coordinates: where the lanes of a design are
     worth its Gram matrix."""
-    return dtype == jnp.float32 and 0 < k <= MAX_ITEMS and lanes * k >= rows * d
+    return has_kernels() and dtype == jnp.float32 and 0 < k <= MAX_ITEMS and lanes * k >= rows * d
 
 
 class _Selection(NamedTuple):
