@@ -1,5 +1,7 @@
 """Least squares on the columns of a support, for one problem or for many lanes of a vmap at once."""
 
+from typing import Any
+
 import jax.numpy as jnp
 from jax import lax
 
@@ -76,7 +78,7 @@ def _gram_matrices(arrays: Array, indices: Array) -> tuple[Array, Array]:
     return map_lanes(multiply, arrays, indices), jnp.where(indices < d, slots, k)
 
 
-def _solution_shapes(arrays: Array, y: Array, penalty: Array, indices: Array) -> list[Array]:
+def _solution_shapes(arrays: Any, y: Any, penalty: Any, indices: Any) -> list[Any]:
     return [penalty, y]
 
 

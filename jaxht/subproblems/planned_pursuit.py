@@ -109,7 +109,7 @@ def _plan_by_kernel(arrays: Array, y: Array, penalty: Array, first: Array) -> li
     return pursue(arrays, grams, y, duals, penalty, first)
 
 
-def _plan_shapes(arrays: Array, y: Array, penalty: Array, first: Array) -> list[Any]:
+def _plan_shapes(arrays: Any, y: Any, penalty: Any, first: Any) -> list[Any]:
     lanes, k = first.shape
     n = y.shape[1]
     return [
