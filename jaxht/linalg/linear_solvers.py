@@ -17,7 +17,7 @@ __all__ = ["cholesky_solver", "conjugate_gradients"]
 def cholesky_solver(gram: Array, penalty: Array) -> Callable[[Array], Array]:
     """``s -> (B'B + diag(penalty))^-1 s``, as good as one Cholesky factor in working precision
     makes it."""
-    scaled, scale = scale_gram(gram, penalty, gram.shape[0])
+    scaled, scale = scale_gram(gram, penalty)
     solve_scaled = _scaled_solver(lax.stop_gradient(scaled))
 
     def solve(s):

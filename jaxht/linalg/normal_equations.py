@@ -139,17 +139,16 @@ def minimise(
     return found.w, found.residual
 
 
-def scale_gram(gram: Array, penalty: Array, size: int) -> tuple[Array, Array]:
+def scale_gram(gram: Array, penalty: Array) -> tuple[Array, Array]:
     """``B'B + diag(penalty)`` for columns scaled to unit norm, and their scale.
 
-    The diagonal is one, also in the padding; a jitter of a few ulps for ``size`` columns keeps a
-    factor finite for duplicated or too many columns.
+    The diagonal is one, also in the padding; a jitter of a few ulps keeps a factor finite for
+    duplicated or too many columns.
     """
-    row = lax.broadcasted_iota(jnp.int32, gram.shape, 0)
-    column = lax.broadcasted_iota(jnp.int32, gram.shape, 1)
-    is_diagonal = row == column
-    scale = inverse_norm(jnp.sum(jnp.where(is_diagonal, gram, 0), axis=1) + penalty)
+    size = gram.shape[0]
+    scale = inverse_norm(jnp.diagonal(gram) + penalty)
     scaled = gram * scale[None] * scale[:, None]
+    is_diagonal = jnp.eye(size, dtype=bool)
     return jnp.where(is_diagonal, 1 + 4 * size * machine_eps(gram), scaled), scale
 
 
