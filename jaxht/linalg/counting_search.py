@@ -25,14 +25,13 @@ from jaxht.linalg.counts import (
     count_true,
     equals,
     reaches,
-    split_axes,
     to_digits,
 )
 from jaxht.linalg.kernels.selection import mark_k_largest, takes_vectors
 from jaxht.linalg.magnitudes import magnitudes
 from jaxht.linalg.platform import by_platform
 
-__all__ = ["compute_keys", "mark_largest", "with_lanes"]
+__all__ = ["compute_keys", "index_along", "mark_largest", "with_lanes"]
 
 
 def with_lanes(
@@ -90,7 +89,7 @@ def _find_masks(pieces: list[Array], k: Count) -> list[Array]:
     Jitted, since loops and branches outside of any jit are compiled anew in each call, and so that
     a program that selects in many places traces this once for each shape.
     """
-    if len(pieces) > 1 or len(k) > 1 or pieces[0].ndim != 2 or pieces[0].shape[1] >= LONG:
+    if len(pieces) > 1 or pieces[0].ndim != 2 or pieces[0].shape[1] >= LONG:
         return _search_masks([compute_keys(piece) for piece in pieces], k)
     (z,) = pieces
     if z.shape[1] <= MAX_RANKED_ENTRIES:
@@ -148,13 +147,11 @@ class _Search(NamedTuple):
         shift: (lanes,) the lower of the two bits that are searched next; or that the search has
             ended: EXACT, at a threshold that exactly k keys reach, or TIED, at the k-th largest
             key, which more than k keys reach.
-        digit: (lanes,) how often ties were numbered.
     """
 
     keys: list[Array]
     threshold: Array
     shift: Array
-    digit: Array
 
 
 EXACT = -1
@@ -166,8 +163,7 @@ def _search_masks(pieces: list[Array], k: Count) -> list[Array]:
 
     A threshold is searched until exactly k keys reach it. Where that ends at the k-th largest key,
     which further keys equal, ties are numbered and the search goes on among the numbers: one loop,
-    and so one program, does both. Where the numbers need two digits, it goes on once more, among
-    those with the same first digit.
+    and so one program, does both.
 
     The masks compare what the loop carries, so that all comparisons see the same bits: XLA would
     otherwise compute the caller's values anew for each use, in kernels that round differently, and
@@ -176,16 +172,12 @@ def _search_masks(pieces: list[Array], k: Count) -> list[Array]:
     """
     dtype = pieces[0].dtype
     shapes = [piece.shape[1:] for piece in pieces]
-    total = sum(map(math.prod, shapes))
-    wide = len(k) > 1
-    # How many leading axes make the first digit of an entry's number, the others the second.
-    splits = [split_axes(shape) if wide else len(shape) for shape in shapes]
-    leading = [math.prod(shape[:split]) for shape, split in zip(shapes, splits, strict=True)]
-    trailing = max(math.prod(shape[split:]) for shape, split in zip(shapes, splits, strict=True))
+    sizes = list(map(math.prod, shapes))
+    total = sum(sizes)
     beyond = jnp.asarray(jnp.iinfo(dtype).max, dtype)
 
     def count_reaching(trials, keys):
-        return count_true([keys >= _align(trial, keys) for trial in trials], wide)
+        return count_true([keys >= _align(trial, keys) for trial in trials], wide=False)
 
     def search_threshold(search):
         def search_two_bits(carry):
@@ -206,7 +198,6 @@ def _search_masks(pieces: list[Array], k: Count) -> list[Array]:
         threshold, shift = lax.while_loop(
             lambda carry: jnp.any(carry[1] >= 0), search_two_bits, (search.threshold, search.shift)
         )
-        digit = search.digit
 
         def number_ties():
             # More entries share the k-th key of a lane than may be selected: the first of them are.
@@ -215,33 +206,27 @@ def _search_masks(pieces: list[Array], k: Count) -> list[Array]:
 
             def number(keys, piece):
                 shape = shapes[piece]
-                split = splits[piece]
-                number = sum(leading[piece:]) - _index(shape, range(split), dtype)
-                if wide:
-                    second = trailing - _index(shape, range(split, len(shape)), dtype)
-                    number = jnp.where(_align(digit, keys) == 0, number, second)
+                number = sum(sizes[piece:]) - index_along(shape, range(len(shape)), dtype)
                 level = _align(threshold, keys)
                 numbered = jnp.where(keys == level, number, jnp.where(keys > level, beyond, 0))
                 return jnp.where(_align(tied, keys), numbered, keys)
 
-            highest = jnp.where(digit == 0, _highest_shift(sum(leading)), _highest_shift(trailing))
             return _Search(
                 [number(keys, piece) for piece, keys in enumerate(search.keys)],
                 jnp.where(tied, 0, threshold),
-                jnp.where(tied, highest, shift),
-                jnp.where(tied, digit + 1, digit),
+                jnp.where(tied, _highest_shift(total), shift),
             )
 
         def go_on():
-            return _Search(search.keys, threshold, shift, digit)
+            return _Search(search.keys, threshold, shift)
 
         return lax.cond(jnp.any(shift == TIED), number_ties, go_on)
 
-    none = equals(k, to_digits(0, wide))
-    none_or_all = none | equals(k, to_digits(total, wide))  # which takes no pass
+    none = equals(k, to_digits(0, False))
+    none_or_all = none | equals(k, to_digits(total, False))  # which takes no pass
     shift = jnp.where(none_or_all, EXACT, _highest_shift(int(jnp.iinfo(dtype).max)))
     threshold = jnp.where(none, beyond, jnp.zeros((), dtype))
-    start = _Search(pieces, threshold, shift, jnp.zeros_like(shift))
+    start = _Search(pieces, threshold, shift)
     found = lax.while_loop(lambda search: jnp.any(search.shift >= 0), search_threshold, start)
     return [keys >= _align(found.threshold, keys) for keys in found.keys]
 
@@ -250,12 +235,13 @@ def _highest_shift(most: int) -> int:
     return (most.bit_length() - 1) // 2 * 2
 
 
-def _index(shape: Sequence[int], axes: range, dtype: jnp.dtype) -> Array:
+def index_along(shape: Sequence[int], axes: range, dtype: jnp.dtype, one: Array | int = 1) -> Array:
     """The index of every entry of an array of that shape among those along some adjacent axes, in
-    row-major order."""
+    row-major order; ``one`` is 1, which may be hidden from XLA."""
     index = jnp.zeros(shape, dtype)
     for axis in axes:
-        index += math.prod(shape[axis + 1 : axes.stop]) * lax.broadcasted_iota(dtype, shape, axis)
+        stride = one * math.prod(shape[axis + 1 : axes.stop])
+        index += stride * lax.broadcasted_iota(dtype, shape, axis)
     return index
 
 

@@ -13,7 +13,7 @@ from optax.tree_utils import tree_where
 
 from jaxht._typing import Array
 
-__all__ = ["along_one_axis", "either", "lane_by_lane", "map_lanes"]
+__all__ = ["along_one_axis", "either", "keep_last", "lane_by_lane", "map_lanes"]
 
 
 def lane_by_lane(function: Callable[..., Any], *, from_size: int = 0) -> Callable[..., Any]:
@@ -188,3 +188,8 @@ def either(
         return result, jax.tree.map(lambda _: True, result)
 
     return choose(condition, *args)
+
+
+def keep_last(*args: Any) -> Any:
+    """The last argument: what stays as it is, where :func:`either` has no other function."""
+    return args[-1]

@@ -29,7 +29,8 @@ def by_platform(
         name: of the primitive, as jaxprs show it.
         out_shape: the function's shapes and dtypes, from its arguments.
         default: pure, of arrays, to a list of arrays.
-        **platforms: the same function for a platform.
+        **platforms: the same function for a platform; that for ``cuda`` may call kernels, and is
+            left aside where this version of JAX has none.
 
     Returns:
         A function of the same arguments.
@@ -48,8 +49,15 @@ def by_platform(
     lower = functools.partial(mlir.lower_fun, multiple_results=True)
     mlir.register_lowering(primitive, lower(default))
     for platform, function in platforms.items():
+        if platform == "cuda":
+            function = _where_there_are_kernels(function, default)
         mlir.register_lowering(primitive, lower(function), platform=platform)
     return primitive.bind
+
+
+def _where_there_are_kernels(function: Function, default: Function) -> Function:
+    """Asked when a program is lowered: Pallas is imported then at the earliest."""
+    return lambda *args: (function if has_kernels() else default)(*args)
 
 
 def has_gpu() -> bool:

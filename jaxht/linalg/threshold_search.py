@@ -12,7 +12,7 @@ where they are: of their entries the sample alone moves.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -20,7 +20,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxht._typing import Array
-from jaxht.linalg.counting_search import with_lanes
+from jaxht.linalg.counting_search import index_along, with_lanes
 from jaxht.linalg.counts import (
     ROW,
     Count,
@@ -133,10 +133,10 @@ def _search(arrays: list[Array], k: Count, sampled: list[Array]) -> list[Array]:
         shape, split = shapes[piece], splits[piece]
         keys = compute_keys(search.arrays[piece])
         level = align(search.level, keys)
-        number = one * sum(leading[piece:]) - _index(shape, range(split), dtype, one)
+        number = one * sum(leading[piece:]) - index_along(shape, range(split), dtype, one)
         if wide:
             row = align(search.row, keys)
-            second = one * trailing - _index(shape, range(split, len(shape)), dtype, one)
+            second = one * trailing - index_along(shape, range(split, len(shape)), dtype, one)
             second = jnp.where(number == row, second, jnp.where(number > row, beyond, 0))
             number = jnp.where(align(search.digit, keys) == 2, second, number)
         numbered = jnp.where(keys == level, number, jnp.where(keys > level, beyond, 0))
@@ -272,13 +272,3 @@ def _add_lowest(trials: Array, search: _Search) -> Array:
     """The thresholds, cut to the interval, and the lowest in it."""
     lowest = search.low + 1
     return jnp.concatenate([jnp.clip(trials, lowest, search.high - 1), lowest[None]])
-
-
-def _index(shape: Sequence[int], axes: range, dtype: jnp.dtype, one: Array | int) -> Array:
-    """The index of every entry of an array of that shape among those along some adjacent axes, in
-    row-major order."""
-    index = jnp.zeros(shape, dtype)
-    for axis in axes:
-        stride = one * math.prod(shape[axis + 1 : axes.stop])
-        index += stride * lax.broadcasted_iota(dtype, shape, axis)
-    return index

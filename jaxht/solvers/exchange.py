@@ -1,6 +1,6 @@
 """Exchanges of one coordinate for another: OMP with replacement, and exhaustive local search."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax.numpy as jnp
 from jax import lax
@@ -10,7 +10,7 @@ from jaxht._dataclass import pytree
 from jaxht._typing import Array, Leaf, Numeric, PRNGKey
 from jaxht.constraints import SelectionConstraint
 from jaxht.linalg.full_precision import machine_eps
-from jaxht.linalg.lanes import either
+from jaxht.linalg.lanes import either, keep_last
 from jaxht.objectives.objective import Objective
 from jaxht.solvers.iterate import Info, Iterate, evaluate
 from jaxht.solvers.omp import complete_selection
@@ -64,7 +64,7 @@ class Exchange(Solver):
         S, is_first = state
         # A selection has no derivative.
         args = lax.stop_gradient((self, objective, constraint, iterate, S))
-        S = either(is_first, _keep, _exchange, *args)
+        S = either(is_first, keep_last, _exchange, *args)
         found = refit(objective, constraint.support(S), iterate.x)
         new = evaluate(objective, found)
         rtol = self.rtol
@@ -92,10 +92,6 @@ def _exchange(
     S: Array,
 ) -> Array:
     return solver.exchange(subproblem(objective, constraint), iterate, S)
-
-
-def _keep(*args: Any) -> Array:
-    return args[-1]
 
 
 @pytree

@@ -1,6 +1,6 @@
 """Hybrid stochastic gradient hard thresholding."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +9,7 @@ from jax import lax
 from jaxht._dataclass import integer, pytree
 from jaxht._typing import Array, Leaf, Numeric, PRNGKey
 from jaxht.constraints import Constraint
-from jaxht.linalg.lanes import either
+from jaxht.linalg.lanes import either, keep_last
 from jaxht.objectives.objective import SumOverSamples, check_sum
 from jaxht.solvers.iterate import Info, Iterate, inverse_smoothness
 from jaxht.solvers.sampling import init_stochastic, permute
@@ -159,7 +159,7 @@ def _batch_gradient(objective: SumOverSamples, x: Array, s: Array, key: PRNGKey)
 
     def full(_, gradient):
         # XLA hoists loop-invariant code out of a loop, but not out of a branch.
-        return either(is_whole > 0, _full_gradient, _keep, objective, x, gradient)
+        return either(is_whole > 0, _full_gradient, keep_last, objective, x, gradient)
 
     # Loops of zero or one iteration in place of a branch: under vmap both sides of a branch would
     # always be computed.
@@ -171,7 +171,3 @@ def _batch_gradient(objective: SumOverSamples, x: Array, s: Array, key: PRNGKey)
 
 def _full_gradient(objective: SumOverSamples, x: Array, _: Array) -> Array:
     return objective.gradient(x, objective.predict(x))
-
-
-def _keep(*args: Any) -> Array:
-    return args[-1]

@@ -12,7 +12,6 @@ from jaxht._typing import Array
 from jaxht.linalg.full_precision import machine_eps
 from jaxht.linalg.kernels.factor import BLOCK, invert_blocks
 from jaxht.linalg.normal_equations import Columns, inverse_norm, minimise
-from jaxht.linalg.platform import has_kernels
 
 __all__ = ["invert_gram_roots", "minimise_on_columns", "takes_columns"]
 
@@ -26,13 +25,7 @@ ENTRIES_A_WARP = 2048
 def takes_columns(n: int, k: int, dtype: Any) -> bool:
     """Whether the kernel takes k columns of n samples."""
     padded = max(BLOCK, 1 << (k - 1).bit_length()) * (1 << (n - 1).bit_length())
-    return (
-        has_kernels()
-        and dtype == jnp.float32
-        and 0 < k <= MAX_COLUMNS
-        and 0 < n
-        and padded <= MAX_ENTRIES
-    )
+    return dtype == jnp.float32 and 0 < k <= MAX_COLUMNS and 0 < n and padded <= MAX_ENTRIES
 
 
 def invert_gram_roots(

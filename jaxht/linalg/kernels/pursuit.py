@@ -10,22 +10,20 @@ from jax import lax
 from jaxht._typing import Array
 from jaxht.linalg.full_precision import machine_eps
 from jaxht.linalg.kernels.factor import BLOCK
-from jaxht.linalg.platform import has_kernels
+from jaxht.linalg.normal_equations import REFINEMENT_ULPS
 
 __all__ = ["pursue", "takes_pursuit"]
 
 MAX_ITEMS = 64
 ENTRIES_AT_A_TIME = 8192
 WARPS = 4
-# A correction of so many ulps of the solution needs no further one.
-REFINEMENT_ULPS = 64.0
 MAX_REFINEMENTS = 10
 
 
 def takes_pursuit(lanes: int, rows: int, k: int, d: int, dtype: Any) -> bool:
     """Whether the kernel takes supports of k of d coordinates: where the lanes of a design are
     worth its Gram matrix."""
-    return has_kernels() and dtype == jnp.float32 and 0 < k <= MAX_ITEMS and lanes * k >= rows * d
+    return dtype == jnp.float32 and 0 < k <= MAX_ITEMS and lanes * k >= rows * d
 
 
 class _Selection(NamedTuple):
