@@ -155,6 +155,42 @@ def test_projection_is_the_best_of_all_groups(name):
         np.testing.assert_array_equal(region[i], np.isin(groups, list(touched)))
 
 
+BOXED_GROUPS = {
+    "nonnegative": (0.0, INF),
+    "box": (-0.5, 2.0),
+    "one side": (-1.0, 0.0),
+}
+
+
+@pytest.mark.parametrize("keeps", [False, True], ids=["", "keep"])
+@pytest.mark.parametrize("box", BOXED_GROUPS)
+@pytest.mark.parametrize("name", ["ragged", "rows"])
+def test_projection_within_bounds_is_the_best_of_all_groups(name, box, keeps):
+    groups, rng = GROUPS[name], np.random.default_rng(3)
+    lower, upper = (np.full(groups.shape, bound) for bound in BOXED_GROUPS[box])
+    upper.flat[0] = 0.25 if box == "nonnegative" else upper.flat[0]
+    num_lanes = 40
+    k = (np.arange(num_lanes) % 5).astype(np.int32)
+    Z = 2 * rng.normal(size=(num_lanes, *groups.shape))
+    keep = np.zeros(Z.shape, bool)
+    if keeps:
+        keep.reshape(num_lanes, -1)[np.arange(num_lanes), rng.integers(0, 8, num_lanes)] = k > 0
+    lanes, lowers, uppers = (np.broadcast_to(v, Z.shape) for v in (groups, lower, upper))
+    constraint = Groups(k, lanes, k_max=4, keep=keep, num_groups=4, bounds=(lowers, uppers))
+    x, mask, _ = host(projected(constraint, Z))
+    for i, z in enumerate(Z):
+        kept = set(groups[keep[i]])
+        found = []
+        for chosen in itertools.combinations(range(4), k[i]):
+            point = np.where(np.isin(groups, chosen), np.clip(z, lower, upper), 0)
+            if kept <= set(chosen):
+                found.append((np.sum((z - point) ** 2), chosen, point))
+        distance, chosen, point = min(found, key=lambda each: each[0])
+        np.testing.assert_allclose(np.sum((x[i] - z) ** 2), distance, rtol=1e-12)
+        np.testing.assert_array_equal(x[i][mask[i]], np.clip(z, lower, upper)[mask[i]])
+        assert np.count_nonzero(np.bincount(groups[mask[i]], minlength=4)) == k[i]
+
+
 def test_bounds_on_the_coordinates_of_groups():
     groups = GROUPS["ragged"]
     constraint = Groups(2, groups).prepare(groups.shape)
@@ -191,6 +227,7 @@ REFUSED = [
     (Groups(2, np.array([0, 1, 2, 0]), num_groups=2), "groups must be below num_groups = 2; got 2"),
     (Groups(4, np.array([0, 1, 2, 0])), "k must lie between 0 and d = 3; got 4"),
     (Groups(2.0, np.array([0, 1, 2, 0])), "k must be an integer"),
+    (Groups(1, np.array([0, 1, 1, 0]), bounds=(1.0, None)), "bounds: lower must not be above 0"),
 ]
 
 
@@ -252,6 +289,103 @@ def test_solvers_within_bounds_find_the_best_support(solver):
         assert np.all(result.x[i] >= BOXES[0][i]) and np.all(result.x[i] <= BOXES[1][i])
         assert result.succeeded[i]
     assert np.max(result.x[1]) == 1.0
+
+
+@functools.cache
+def best_rows_in_boxes():
+    """A, Y and bounds, and the least f over all pairs of rows, with its point."""
+    A, rng = design(8, n=60, d=6), np.random.default_rng(9)
+    X = np.zeros((6, 3))
+    X[[1, 4]] = [[1.5, 0.6, -0.7], [0.4, -0.9, 1.2]]
+    Y = A @ X + 0.02 * rng.normal(size=(60, 3))
+    lower = np.where(np.arange(6)[:, None] < 3, 0.0, -0.5) * np.ones(3)
+    upper = np.full((6, 3), 1.0)
+    found = []
+    for rows in itertools.combinations(range(6), 2):
+        rows = list(rows)
+        point = np.zeros((6, 3))
+        for j in range(3):
+            box = (lower[rows, j], upper[rows, j])
+            point[rows, j] = lsq_linear(A[:, rows], Y[:, j], box, method="bvls", tol=1e-15).x
+        found.append((np.sum((A @ point - Y) ** 2) / 2, point))
+    return A, Y, lower, upper, min(found, key=lambda pair: pair[0])
+
+
+ROW_SOLVERS = [
+    None,
+    jaxht.IHT(),
+    jaxht.NIHT(),
+    jaxht.HTP(),
+    jaxht.GraSP(),
+    jaxht.OMP(),
+    jaxht.OMPR(),
+    jaxht.FoBa(),
+    jaxht.LocalSearch(num_starts=2),
+]
+
+
+@pytest.mark.parametrize("solver", ROW_SOLVERS, ids=lambda solver: type(solver).__name__)
+def test_rows_within_bounds_are_the_best_of_all(solver):
+    A, Y, lower, upper, (value, point) = best_rows_in_boxes()
+    rows = np.broadcast_to(np.arange(6)[:, None], (6, 3))
+    sizes = {"k_max": 2, "num_groups": 6, "size_max": 6}
+    constraint = Groups(2, rows, bounds=(lower, upper), **sizes)
+    run = jaxht.solve if solver is None else solve
+    result = run(jaxht.MultiResponse(A, Y, mean=False), constraint, solver)
+    np.testing.assert_allclose(result.value, value, rtol=1e-7)
+    np.testing.assert_allclose(result.x, point, rtol=0, atol=1e-6)
+    assert np.all(result.x >= lower) and np.all(result.x <= upper)
+    assert np.any(result.x == 0.0, where=point != 0) or np.any(result.x == upper)
+
+
+def test_derivatives_of_rows_hold_what_is_at_a_bound():
+    A, Y, lower, upper, (_, point) = best_rows_in_boxes()
+    rows = np.broadcast_to(np.arange(6)[:, None], (6, 3))
+
+    def first(Y, upper):
+        constraint = Groups(2, rows, k_max=2, num_groups=6, size_max=6, bounds=(lower, upper))
+        return jaxht.solve(jaxht.MultiResponse(A, Y, mean=False), constraint, jaxht.HTP()).x
+
+    direction = np.random.default_rng(1).normal(size=Y.shape)
+    _, moved = jax.jvp(first, (Y, upper), (direction, np.zeros_like(upper)))
+    _, raised = jax.jvp(first, (Y, upper), (np.zeros_like(Y), np.ones_like(upper)))
+    at_upper = point == 1.0
+    assert np.any(at_upper) and not np.any(moved[at_upper])
+    np.testing.assert_allclose(raised[at_upper], 1.0)
+    size = 1e-6
+    moved_by = (first(Y + size * direction, upper) - first(Y - size * direction, upper)) / (
+        2 * size
+    )
+    np.testing.assert_allclose(moved, moved_by, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("bounds", [(0.0, None), (-0.3, 0.4)], ids=["nonnegative", "box"])
+def test_bounds_of_optima_hold_for_bounded_groups(bounds):
+    groups = np.array([0, 0, 1, 1, 2, 2, 3, 3])
+    A, rng = design(12, n=40), np.random.default_rng(13)
+    y = A @ np.array([1.0, -0.5, 0, 0, 0.4, 0.8, -0.3, 0.2]) + 0.1 * rng.normal(size=40)
+    f = jaxht.LeastSquares(A, y, 0.05, mean=False)
+    constraint = Groups(2, groups, bounds=bounds)
+    lower, upper = (
+        -INF if bounds[0] is None else bounds[0],
+        INF if bounds[1] is None else bounds[1],
+    )
+    values = []
+    for chosen in itertools.combinations(range(4), 2):
+        F = np.isin(groups, chosen)
+        B = np.vstack([A[:, F], np.sqrt(0.05) * np.eye(F.sum())])
+        w = lsq_linear(B, np.append(y, np.zeros(F.sum())), (lower, upper), method="bvls").x
+        values.append(np.sum((A[:, F] @ w - y) ** 2) / 2 + 0.05 / 2 * w @ w)
+    optimum = min(values)
+    found = jaxht.branch_and_bound(f, constraint)
+    assert found.status.name == "OPTIMAL"
+    np.testing.assert_allclose(found.value, optimum, rtol=1e-7)
+    assert found.lower <= optimum * (1 + 1e-12)
+    x = jaxht.solve(f, constraint, jaxht.IHT()).x
+    proof = jaxht.certify(f, constraint, x)
+    assert proof.lower <= optimum * (1 + 1e-12) <= proof.value * (1 + 1e-9)
+    dual = jaxht.certify(f, constraint, x, solver=jaxht.DIHT())
+    assert dual.lower <= optimum * (1 + 1e-12)
 
 
 @pytest.mark.parametrize(

@@ -125,10 +125,10 @@ WRONG = {
     "always of floats": ("mask, numbers or names", L0Regressor(k=1, always=[0.5]), targets),
     "bounds": ("must be a pair", L0Regressor(k=1, bounds=3), targets),
     "bounds without 0": ("must not be above 0", L0Regressor(k=1, bounds=(1, 2)), targets),
-    "bounds of groups": (
-        "count coefficients",
-        L0Regressor(k=1, nonnegative=True, groups=[0, 0, 1, 1, 2, 2]),
-        targets,
+    "bounds of rows": (
+        r"of shape \(6,\) or \(2, 6\); got shape \(6, 2\)",
+        L0MultiTaskRegressor(k=1, bounds=(np.zeros((6, 2)), None)),
+        two_targets,
     ),
     "one class": ("at least 2 classes", L0Classifier(k=1), lambda: np.zeros(N, int)),
     "negative counts": ("counts", L0PoissonRegressor(k=1), lambda: -counts() - 1),

@@ -179,6 +179,27 @@ def test_bounds_are_in_the_units_of_the_coefficients():
     assert np.all(free.coef_ >= 0) and free.intercept_ < 0  # of features about 50
 
 
+def test_rows_and_groups_within_bounds():
+    X, Y = features(), two_targets()
+    centred = X - X.mean(0)
+    model = L0MultiTaskRegressor(k=2, nonnegative=True).fit(X, Y)
+    assert np.all(model.coef_ >= 0) and model.support_.sum() == 2
+    losses = {}
+    for S in itertools.combinations(range(D), 2):
+        fits = [scipy.optimize.nnls(centred[:, list(S)], y - y.mean()) for y in Y.T]
+        losses[S] = sum(rest**2 for _, rest in fits), [coefficients for coefficients, _ in fits]
+    best = min(losses, key=lambda S: losses[S][0])
+    np.testing.assert_allclose(model.coef_[:, best], losses[best][1], atol=1e-6)
+    least = np.array([np.full(D, -0.1), np.zeros(D)])
+    model = L0MultiTaskRegressor(k=3, bounds=(least, 0.2), solver=OMP).fit(X, Y)
+    assert np.all(model.coef_ >= least - 1e-12) and np.all(model.coef_ <= 0.2 + 1e-12)
+    model = L0Regressor(k=2, nonnegative=True, groups=[0, 0, 1, 1, 2, 2]).fit(X, Y[:, 0])
+    assert np.all(model.coef_ >= 0) and np.any(model.coef_ > 0)
+    three = np.arange(N) % 3
+    model = L0Classifier(k=2, nonnegative=True, solver=OMP).fit(X, three)
+    assert np.all(model.coef_ >= 0) and np.any(model.coef_ > 0)
+
+
 def test_fractions_of_the_features():
     X, y = features(), targets()
     assert [

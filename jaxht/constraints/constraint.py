@@ -12,6 +12,7 @@ from jaxht._checks import check_array, known_values
 from jaxht._dataclass import replace
 from jaxht._repr import describe
 from jaxht._typing import Array, ArrayDType, Numeric
+from jaxht.constraints.bounds import clip, feasible_part, root_gains
 from jaxht.constraints.model_subspace import ModelSubspace
 from jaxht.constraints.support import Support
 from jaxht.linalg.selection import k_largest_mask
@@ -103,13 +104,15 @@ class SelectionConstraint(Constraint):
 
     def project(self, z: Array, near: Array | None = None) -> tuple[Array, Support]:
         """The nearest point of C to ``z``, and the support on which it lies: all coordinates of the
-        selected items. By default these are the items of the largest scores."""
+        selected items. By default these are the items of the largest ranks, clipped to the
+        bounds."""
         support = self.support(k_largest_mask(self.ranks(z), self.limit))
-        return support.restrict(z), support
+        return support.restrict(clip(z, self.bounds)), support
 
     def ranks(self, z: Array) -> Array:
-        """The numbers of which :meth:`project` keeps the largest in magnitude, one for each item."""
-        return rank_first(self.always_active, self.scores(z))
+        """The numbers of which :meth:`project` keeps the largest in magnitude, one for each item:
+        the root of what each brings z closer, its score where there are no bounds."""
+        return rank_first(self.always_active, self.scores(root_gains(z, self.bounds)))
 
     def support_of(self, x: Array) -> Support:
         """The coordinates of the active items of x."""
@@ -156,8 +159,8 @@ class SelectionConstraint(Constraint):
         size_max (static)."""
 
     def feasible_direction(self, direction: Array) -> Array:
-        """``direction``, with 0 in the entries along which x = 0 would leave C."""
-        return direction
+        """``direction``, with 0 in the entries along which x = 0 would leave the bounds."""
+        return feasible_part(direction, self.bounds)
 
 
 def check_selection(constraint: Constraint) -> None:

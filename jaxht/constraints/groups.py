@@ -1,5 +1,7 @@
 """Group sparsity."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,6 +9,7 @@ import numpy as np
 from jaxht._checks import check_array, known_values
 from jaxht._dataclass import integer, pytree, replace, static
 from jaxht._typing import Array, Numeric
+from jaxht.constraints.bounds import fill_bounds
 from jaxht.constraints.constraint import SelectionConstraint, check_sparsity
 from jaxht.constraints.support import Support
 from jaxht.linalg.selection import k_largest_mask
@@ -16,10 +19,12 @@ __all__ = ["Groups"]
 
 @pytree
 class Groups(SelectionConstraint):
-    """At most k nonzero groups of coordinates: ``C = { x : |{ g : x_g != 0 }| <= k }``.
+    """At most k nonzero groups of coordinates: ``C = { x : |{ g : x_g != 0 }| <= k, lower <= x <=
+    upper }``.
 
     The projection is exact: it keeps the k groups of largest l2 norm, of equal ones those of the
-    lowest number.
+    lowest number. Within bounds it keeps those for which clipping to the bounds, instead of setting
+    to 0, reduces the distance to z most, as that of :class:`jaxht.Sparse` does.
 
     Args:
         k: number of groups that may be nonzero, an integer in [0, m]; static or traced, as in
@@ -35,16 +40,20 @@ class Groups(SelectionConstraint):
         num_groups: m, static. None: found on the host, which needs ``groups`` to be concrete.
         size_max: static bound on the number of coordinates in k_max groups. None: found on the
             host, where ``groups`` is concrete.
+        nonnegative: bool, static; whether the lower bound is 0.
+        bounds: (lower, upper) in units of x, traced, each a number, an array shaped like x, or
+            None; 0 must lie between them. None for no bounds.
 
     Raises:
-        ValueError: from :meth:`prepare`, which every solver calls, for k, k_max, groups or keep
-            that are out of range or of a wrong shape or dtype; for traced groups without
+        ValueError: from :meth:`prepare`, which every solver calls, for k, k_max, groups, keep or
+            bounds that are out of range or of a wrong shape or dtype; for traced groups without
             num_groups.
 
     Cost: a projection takes the sums of d squares by group, and a selection of the k largest of m
     numbers.
 
-    Source: Jain, Rao & Dhillon 2016; groups are not in the other papers.
+    Source: Jain, Rao & Dhillon 2016; groups are not in the other papers. Bounds: Beck & Hallak
+        2016.
 
     Example:
         >>> import jax.numpy as jnp, jaxht
@@ -59,6 +68,8 @@ class Groups(SelectionConstraint):
     keep: Array | None = None
     num_groups: int | None = static(default=None)
     size_max: int | None = static(default=None)
+    nonnegative: bool = static(default=False)
+    bounds: tuple[Any, Any] | None = None
 
     def prepare(self, shape: tuple[int, ...]) -> "Groups":
         """Fill in the static bounds, and check what is known at trace time."""
@@ -87,7 +98,13 @@ class Groups(SelectionConstraint):
         size_max = self.size_max
         if size_max is None and known is not None and k_max is not None:
             size_max = _largest_groups(known, k_max)
-        return replace(self, k_max=k_max, num_groups=num_groups, size_max=size_max)
+        return replace(
+            self,
+            k_max=k_max,
+            num_groups=num_groups,
+            size_max=size_max,
+            bounds=fill_bounds(self.bounds, self.nonnegative, shape),
+        )
 
     def num_items(self, shape: tuple[int, ...]) -> int | None:
         """The number of groups; None where their sizes are traced."""
@@ -102,12 +119,14 @@ class Groups(SelectionConstraint):
         return self.size_max
 
     def top_k(self, direction: Array, size: Numeric, size_max: int | None) -> Support:
-        """The groups of largest norm in ``direction``; ``size`` counts groups."""
+        """The groups of largest norm in ``direction``, where it stays within the bounds from 0;
+        ``size`` counts groups."""
         bound = None
         if self.size_max is not None and size_max is not None and self.k_max:
             # Any k_max groups have at most size_max coordinates in all.
             bound = min(-(-size_max // self.k_max) * self.size_max, self.groups.size)
-        support = self.support(k_largest_mask(self.scores(direction), size))
+        scores = self.scores(self.feasible_direction(direction))
+        support = self.support(k_largest_mask(scores, size))
         return replace(support, k_max=bound)
 
     @property
@@ -129,7 +148,8 @@ class Groups(SelectionConstraint):
 
     def support(self, selected: Array) -> Support:
         """All coordinates of the selected groups."""
-        return Support(selected[self.groups], k_max=self.size_max, ndim=self.groups.ndim)
+        mask = selected[self.groups]
+        return Support(mask, bounds=self.bounds, k_max=self.size_max, ndim=self.groups.ndim)
 
     def _sums(self, v: Array) -> Array:
         """The sum of v over each group, (m,)."""

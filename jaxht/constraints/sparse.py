@@ -3,14 +3,13 @@
 import math
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxht._checks import known_values
 from jaxht._dataclass import integer, pytree, replace, static
-from jaxht._repr import describe
 from jaxht._typing import Array, Numeric
+from jaxht.constraints.bounds import clip, fill_bounds, root_gains
 from jaxht.constraints.constraint import SelectionConstraint, check_sparsity, rank_first
 from jaxht.constraints.support import Support
 from jaxht.linalg.selection import k_largest_mask
@@ -71,7 +70,8 @@ class Sparse(SelectionConstraint):
     def prepare(self, shape: tuple[int, ...]) -> "Sparse":
         """Fill in k_max and the bounds, and check what is known at trace time."""
         k_max = check_sparsity(self.k, self.k_max, math.prod(shape), self.keep, shape)
-        prepared = replace(self, k_max=k_max, bounds=self._bounds(shape))
+        bounds = fill_bounds(self.bounds, self.nonnegative, shape)
+        prepared = replace(self, k_max=k_max, bounds=bounds)
         is_known = known_values(self.k) is not None and known_values(self.keep) is not None
         return prepared if is_known else prepared.with_k(self.k)
 
@@ -91,21 +91,12 @@ class Sparse(SelectionConstraint):
     def project(self, z: Array, near: Array | None = None) -> tuple[Array, Support]:
         """The nearest point of C and its support, of exactly k coordinates; those of ``keep`` rank
         above all others."""
-        nearest = z if self.bounds is None else jnp.clip(z, *self.bounds)
         support = self._largest(self.ranks(z), self.k, self.k_max)
-        return jnp.where(support.mask, nearest, 0), support
+        return jnp.where(support.mask, clip(z, self.bounds), 0), support
 
     def ranks(self, z: Array) -> Array:
         """z, or what is gained by clipping its entries to the bounds, the root of it."""
-        gain = z
-        if self.bounds is not None:
-            nearest = jnp.clip(z, *self.bounds)
-            # Of the root no square or sum overflows, and it is |z| itself where nothing is clipped.
-            rest = jnp.sqrt(jnp.abs(z - nearest / 2))
-            clipped = 2**0.5 * jnp.sqrt(jnp.abs(nearest)) * rest
-            clipped = jnp.where(nearest == 0, 0, clipped)
-            gain = jnp.where(nearest == z, z, clipped)
-        return rank_first(self.keep, gain)
+        return rank_first(self.keep, root_gains(z, self.bounds))
 
     def support_of(self, x: Array) -> Support:
         """``supp(x)``, and the coordinates of ``keep``."""
@@ -128,15 +119,6 @@ class Sparse(SelectionConstraint):
     def scores(self, v: Array) -> Array:
         """``|v|``."""
         return jnp.abs(v)
-
-    def feasible_direction(self, direction: Array) -> Array:
-        """``direction``, with 0 in the entries that leave the bounds from 0."""
-        if self.bounds is None:
-            return direction
-        lower, upper = self.bounds
-        lowest = jnp.where(lower < 0, -jnp.inf, 0)
-        highest = jnp.where(upper > 0, jnp.inf, 0)
-        return jnp.clip(direction, lowest, highest)
 
     def support(self, selected: Array) -> Support:
         """The selected coordinates."""
@@ -168,35 +150,3 @@ class Sparse(SelectionConstraint):
             k = jnp.minimum(k, k_max)
         mask = k_largest_mask(z.ravel(), k).reshape(z.shape)
         return Support(mask, bounds=self.bounds, k_max=k_max, ndim=z.ndim)
-
-    def _bounds(self, shape: tuple[int, ...]) -> tuple[Any, Any] | None:
-        if self.bounds is None and not self.nonnegative:
-            return None
-        pair = (None, None) if self.bounds is None else self.bounds
-        if not isinstance(pair, tuple) or len(pair) != 2:
-            raise ValueError(f"bounds must be a pair (lower, upper); got {pair!r}")
-        lower = -np.inf if pair[0] is None else pair[0]
-        upper = np.inf if pair[1] is None else pair[1]
-        _check_bound("lower", lower, 1, shape)
-        _check_bound("upper", upper, -1, shape)
-        if self.nonnegative:
-            maximum = jnp.maximum if isinstance(lower, jax.core.Tracer) else np.maximum
-            lower = maximum(lower, 0.0)
-        return lower, upper
-
-
-def _check_bound(name: str, bound: Any, wrong_sign: int, shape: tuple[int, ...]) -> None:
-    """Raise ValueError unless the values of ``bound`` are numbers without ``wrong_sign``."""
-    expected = f"bounds: {name} must be a number or of shape {shape}"
-    if jnp.shape(bound) not in ((), shape):
-        raise ValueError(f"{expected}; got shape {jnp.shape(bound)}")
-    values = known_values(bound)
-    if values is None:
-        return
-    if values.dtype.kind not in "iuf":
-        raise ValueError(f"{expected}; got {describe(bound)}")
-    if np.any(np.sign(values) == wrong_sign):
-        side = "above" if wrong_sign > 0 else "below"
-        raise ValueError(
-            f"bounds: {name} must not be {side} 0, the value of entries off the support"
-        )

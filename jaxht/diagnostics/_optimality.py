@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxht._checks import check_kind
-from jaxht._dataclass import as_dtype, cast_numbers
+from jaxht._dataclass import as_dtype, cast_numbers, replace
 from jaxht._repr import short_repr
 from jaxht._typing import Array, Leaf, Numeric
 from jaxht.constraints import Constraint, Sparse
@@ -239,6 +239,8 @@ def _optimality(
     free = constraint
     if constraint.selects_entries:
         free = Sparse(constraint.k, constraint.k_max)
+    elif constraint.bounds is not None:
+        free = replace(constraint, bounds=None)
     found = Optimality(
         stationarity=jnp.linalg.norm(constraint.support_of(x).restrict(gradient)),
         restricted_gradient=jnp.linalg.norm(free.project(gradient)[0]),

@@ -48,8 +48,9 @@ def perspective_prox(
         z = (a - s u / 2 - \tau / u) / u \ \text{ (else)},
         \qquad \|x_g\| = \min(a z / (z + s),\ z u)
 
-    each z clipped to [0, 1]; tau is the root of their sum less k. Returns x, z and
-    ``sum_g ||x_g||^2 / z_g``.
+    each z clipped to [0, 1]; tau is the root of their sum less k. Of groups of several coordinates
+    the finite bounds are applied to x afterwards: then x is not the minimiser, but a point from
+    which bounds are as valid. Returns x, z and ``sum_g ||x_g||^2 / z_g``.
 
     Source: for Sparse without bounds Argyriou, Foygel & Srebro 2012, the k-support norm.
     """
@@ -57,7 +58,7 @@ def perspective_prox(
     a = constraint.scores(v)
     free = ~(node.included | node.excluded)
     most = None
-    if constraint.bounds is not None:
+    if constraint.bounds is not None and constraint.selects_entries:
         lower, upper = constraint.bounds
         most = jnp.where(v > 0, upper, -lower) * jnp.ones_like(v)
 
@@ -86,6 +87,9 @@ def perspective_prox(
     if most is not None:
         norms = jnp.where(z > 0, jnp.minimum(norms, z * most), 0)
     x = v * spread(constraint, norms / jnp.where(a > 0, a, 1))
+    if constraint.bounds is not None and not constraint.selects_entries:
+        x = jnp.clip(x, *constraint.bounds)
+        norms = constraint.scores(x)
     return x, z, jnp.sum(norms**2 / jnp.where(z > 0, z, 1))
 
 

@@ -88,7 +88,8 @@ class L0Classifier(ClassifierModel):
     the best k features.
 
     For more than two classes a feature has one coefficient for each class, and k counts features.
-    The coefficients of a feature then have mean 0 over the classes, which changes no prediction.
+    The coefficients of a feature then have mean 0 over the classes, which changes no prediction,
+    unless they have bounds.
     Without a ridge, there is no minimiser if k features separate the data.
 
     Args:
@@ -158,6 +159,8 @@ class L0Classifier(ClassifierModel):
             return coefficients[..., None, :], np.asarray(intercepts)[..., None]
         if self.fit_intercept:
             intercepts = intercepts - intercepts.mean(axis=-1, keepdims=True)
+        if self.nonnegative or self.bounds is not None:
+            return coefficients, intercepts
         return coefficients - coefficients.mean(axis=-2, keepdims=True), intercepts
 
     # ---- predictions ----

@@ -16,7 +16,8 @@ ARGUMENTS = """
     always: features that are always selected, and count towards k: a mask (d,), their numbers, or their names in a data
         frame.
     nonnegative: whether coefficients must not be negative.
-    bounds: (lower, upper) of the coefficients of X, each a number, (d,), or None; 0 lies between them.
+    bounds: (lower, upper) of the coefficients of X, each a number, (d,), shaped like ``coef_``, or None; 0 lies between
+        them.
     fit_intercept: whether there is an intercept.
     standardize: whether features are scaled to variance 1 for the fit; ``coef_`` is for X as it is. Without it the
         units of features matter to most solvers, and to the ridge.

@@ -363,16 +363,13 @@ class L0Model(LinearEstimator):
         bounds = self._find_bounds(problem)
         if items.most == items.always.size:
             return jaxht.Sparse(k + int(np.prod(ones)), keep=keep, bounds=bounds)
-        if bounds is not None:
-            raise ValueError(
-                "nonnegative and bounds need k to count coefficients, not groups of them or rows"
-            )
         numbers = np.concatenate([items.of_coefficients, np.full(ones, items.most)])
         return jaxht.Groups(
             k + self._num_ones,
             numbers.astype(np.int32),
             keep=keep,
             num_groups=items.most + self._num_ones,
+            bounds=bounds,
         )
 
     def _find_bounds(self, problem: LinearFit) -> Any:
@@ -392,12 +389,15 @@ class L0Model(LinearEstimator):
             if limit is None:
                 continue
             known = host_array("bounds", limit)
-            shape = bound[:d].shape
-            if known.shape not in ((), shape):
+            # One for each coefficient, shaped like coef_, or for each feature.
+            shape = bound[:d].T.shape
+            if known.shape not in ((), (d,), shape):
+                expected = " or ".join(dict.fromkeys([str((d,)), str(shape)]))
                 raise ValueError(
-                    f"bounds must be numbers, or arrays of shape {shape}; got shape {known.shape}"
+                    f"bounds must be numbers, or arrays of shape {expected}; got shape "
+                    f"{known.shape}"
                 )
-            bound[:d] = known
+            bound[:d] = np.broadcast_to(known, shape).T
         if self.nonnegative:
             lower[:d] = np.maximum(lower[:d], 0)
         return lower * scale, upper * scale
