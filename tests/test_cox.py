@@ -38,6 +38,34 @@ def partial_likelihood(u, time, event, weights):
     return total
 
 
+def efron_likelihood(u, time, event, weights):
+    """The same with Efron's ties, time by time."""
+    total = 0.0
+    for t in np.unique(time):
+        tied = np.flatnonzero((time == t) & (event == 1) & (weights > 0))
+        hazards = weights * np.exp(u)
+        for place, i in enumerate(tied):
+            at_risk = np.sum(hazards[time >= t]) - place / len(tied) * np.sum(hazards[tied])
+            total += np.mean(weights[tied]) * np.log(at_risk) - weights[i] * u[i]
+    return total
+
+
+LIKELIHOODS = {"breslow": partial_likelihood, "efron": efron_likelihood}
+
+
+def stratified(likelihood, strata):
+    """The sum of a likelihood over strata."""
+
+    def value(u, *samples):
+        of_strata = []
+        for label in np.unique(strata):
+            is_in = strata == label
+            of_strata.append(likelihood(u[is_in], *[each[is_in] for each in samples]))
+        return sum(of_strata)
+
+    return value
+
+
 def data(seed=0, n=N, d=D, ties=True):
     """A, times with ties, events, weights of which some are 0, and an offset."""
     rng = np.random.default_rng(seed)
@@ -96,6 +124,92 @@ def test_value_and_derivatives(design, weighted, mean, prepared):
     np.testing.assert_allclose(H.diagonal(), np.diag(expected), rtol=1e-6, atol=1e-8)
     v = np.random.default_rng(2).normal(size=D)
     np.testing.assert_allclose(H.quadratic_form(v, f.predict(v)), v @ expected @ v, rtol=1e-6)
+
+
+@pytest.mark.parametrize("ties", ["breslow", "efron"])
+@pytest.mark.parametrize(
+    ("n", "num_strata", "weighted"), [(1, 1, False), (40, 1, True), (70, 4, True), (300, 9, False)]
+)
+def test_ties_and_strata(ties, n, num_strata, weighted):
+    A, time, event, weights, offset = data(n, n, 4)
+    strata = np.random.default_rng(n).integers(0, num_strata, n)
+    s = weights if weighted else np.ones(n)
+    y = np.stack([time, event], axis=1)
+    f = jaxht.Cox(
+        A,
+        y,
+        weights=s if weighted else None,
+        offset=offset,
+        mean=False,
+        ties=ties,
+        strata=strata if num_strata > 1 else None,
+    )
+    likelihood = stratified(LIKELIHOODS[ties], strata)
+    x, v = np.random.default_rng(1).normal(size=(2, 4))
+
+    def value(x):
+        return likelihood(A @ x + offset, time, event, s)
+
+    @quick
+    def look(f, x):
+        f = f.prepare()
+        pred = f.predict(x)
+        return f.value(x, pred), f.gradient(x, pred), f.hessian(x, pred)(v)
+
+    found, gradient, product = look(f, x)
+    np.testing.assert_allclose(found, value(x), rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(gradient, differences(value, x, 1e-5), rtol=1e-6, atol=1e-6)
+    h = 1e-5
+    along = (look(f, x + h * v)[1] - look(f, x - h * v)[1]) / (2 * h)
+    np.testing.assert_allclose(product, along, rtol=1e-6, atol=1e-6)
+    # What is known before the program runs is sorted by NumPy.
+    prepared = f.prepare()
+    assert isinstance(prepared.risk_sets.order, np.ndarray)
+    np.testing.assert_allclose(prepared.value(x, A @ x), found, rtol=1e-12, atol=1e-12)
+
+
+def test_solutions_within_strata_by_efrons_ties():
+    """The best support of all, and its coefficients; lanes of strata; folds; a sweep's lanes."""
+    A, time, event, _, _ = data(5, 60, 5)
+    strata = np.arange(60) % 3
+    y = np.stack([time, event], axis=1)
+
+    def run(strata, weights):
+        f = jaxht.Cox(A, y, 0.01, weights=weights, ties="efron", strata=strata)
+        return jaxht.solve(f, Sparse(2, 2), jaxht.HTP())
+
+    some = 1.0 * (np.random.default_rng(0).random(60) < 0.7)
+    labels = jnp.asarray(np.stack([strata, 7 * strata, np.zeros(60, int)]))
+    lanes = quick(jax.vmap(run))(labels, np.stack([np.ones(60), some, some]))
+    for lane, (own, weights) in enumerate(
+        [(strata, np.ones(60)), (strata, some), (0 * strata, some)]
+    ):
+        likelihood = stratified(efron_likelihood, own)
+
+        def value(x, likelihood=likelihood, weights=weights):
+            fit = likelihood(A @ x, time, event, weights) / np.sum(weights)
+            return fit + 0.005 * x @ x
+
+        found = lanes.x[lane]
+        support = np.flatnonzero(found)
+        best = optimize.minimize(
+            lambda w, support=support, value=value: value(np.eye(5)[:, support] @ w), np.zeros(2)
+        )
+        np.testing.assert_allclose(lanes.value[lane], best.fun, rtol=1e-8)
+        np.testing.assert_allclose(found[support], best.x, atol=1e-4)
+
+    def split(held):
+        return tuple(
+            jaxht.Cox(A, y, weights=w, ties="efron", strata=strata)
+            for w in (1.0 - held, 1.0 * held)
+        )
+
+    masks = jaxht.folds(jax.random.key(0), 60, 2)
+    choice = jaxht.cross_validate(split, masks, Sparse(), jaxht.OMP(), ks=[1, 2])
+    x, held = np.asarray(choice.results.x[0, 1]), np.asarray(masks[0])
+    likelihood = stratified(efron_likelihood, strata[held])
+    expected = likelihood(A[held] @ x, time[held], event[held], np.ones(held.sum())) / held.sum()
+    np.testing.assert_allclose(choice.losses[0, 1], expected, rtol=1e-10)
 
 
 def test_the_majorant_bounds_the_hessian_at_zero():
@@ -309,6 +423,15 @@ make = functools.partial(jaxht.Cox, np.ones((4, 2)))
         (make(Y, 1.0), jaxht.DIHT(), "to have a dual; got Cox"),
         (make(Y[:, 0]), jaxht.HTP(), r"y must have shape \(n, 2\), jnp.stack.*\(4,\)"),
         (make(2 * Y), jaxht.HTP(), r"y\[:, 1\] must hold 1 for events and 0 .* got \[2"),
+        (make(Y, ties="exact"), jaxht.HTP(), r"ties must be one of .*; got 'exact'"),
+        (
+            make(Y, strata=np.arange(3)),
+            jaxht.HTP(),
+            r"strata must have shape \(4,\), .* got \(3,\)",
+        ),
+        (make(Y, strata=np.ones(4)), jaxht.HTP(), "strata must be integers; got dtype float64"),
+        (make(Y, strata=np.arange(4) - 1), jaxht.HTP(), "strata must lie from 0 to .* got -1 to 2"),
+        (make(Y, strata=[0, 0, 1, 1]), jaxht.HTP(), "strata must be an array .* got list"),
         (make(np.where(Y == 2, np.nan, Y)), jaxht.HTP(), r"y\[:, 0\] must hold times; got NaN"),
     ],
 )

@@ -117,7 +117,7 @@ class LinearModel(SumOverSamples):
         if dtype not in (jnp.float32, jnp.float64):
             raise ValueError(f"A must be float32 or float64 (or integer); got {dtype}")
         _check_samples(model)
-        shapes = {"l2": model.shape, "weights": shape[:1]}
+        shapes = {"l2": model.shape, "weights": shape[:1], "strata": shape[:1]}
         check_scalars(model, skip=("A", "y", "offset"), shapes=shapes)
         model.loss.check(_present_targets(model))
         return cast_numbers(model, dtype)

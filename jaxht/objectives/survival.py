@@ -1,19 +1,21 @@
 """Proportional hazards: a linear model of times to an event."""
 
 import dataclasses
-from typing import Self
+from typing import Any, Self
 
 import jax.numpy as jnp
 import numpy as np
 
-from jaxht._checks import check_array
-from jaxht._dataclass import pytree, replace
+from jaxht._checks import check_array, known_values
+from jaxht._dataclass import integer, pytree, replace, static
 from jaxht._typing import Array
-from jaxht.linalg.selection import decreasing_order
 from jaxht.objectives.linear_model import LinearModel
 from jaxht.objectives.losses import CoxLoss, RiskSets
 
 __all__ = ["Cox"]
+
+#: How tied events are treated.
+TIES = ("breslow", "efron")
 
 
 @pytree
@@ -26,8 +28,14 @@ class Cox(LinearModel):
             \Big(\log \sum_{j:\, t_j \ge t_i} s_j e^{a_j \cdot x} - a_i \cdot x\Big)
                + \tfrac12 \sum_j l_{2,j} x_j^2
 
-    c = ``1 / sum_i s_i`` where ``mean`` is set, else 1. Tied events are Breslow's. h_0 needs no
-    model, x no intercept.
+    c = ``1 / sum_i s_i`` where ``mean`` is set, else 1. h_0 needs no model, x no intercept. With
+    strata each stratum has an h_0 of its own: the sum over j is of the stratum of i.
+
+    Events of the same time are tied. By Breslow's method they have the same risk set, as above. By
+    Efron's, which is closer to the likelihood of times that are rounded, the i-th of m tied events
+    has the others at risk with the share ``1 - (i - 1) / m``, averaged over their orders: the log
+    is of ``sum_{t_j >= t} s_j exp(a_j.x) - (i - 1) / m sum_{tied} s_j exp(a_j.x)``, and its weight
+    the mean of theirs.
 
     The loss couples the samples: stochastic and dual solvers, which need a sum over samples, raise
     ValueError. Its curvature has no useful bound; automatic step sizes use the largest cumulative
@@ -40,19 +48,24 @@ class Cox(LinearModel):
         y: (n, 2), traced: the times t, in any unit, and 1 where a time is that of an event, 0 where
             it is censored: ``jnp.stack([time, event], axis=1)``.
         weights: (n,) sample weights s >= 0, traced; None for ones. Integers repeat samples, in the
-            risk sets as well.
-        risk_sets: None; :meth:`prepare` fills in the order of the times, which is that of the y it
-            was given.
+            risk sets as well; not so by Efron's method, by which repeated events are tied, and
+            weighted ones are not.
+        ties: "breslow" or "efron", static. Without ties they are the same.
+        strata: (n,) integers of at least 0, traced: the stratum of each sample; None for one of
+            all.
+        risk_sets: None; :meth:`prepare` fills in the order of the times, which is that of the y and
+            strata it was given.
 
     Raises:
-        ValueError: from :meth:`prepare`, which every solver calls, for shapes, dtypes and events
-            that are not valid; from stochastic and dual solvers.
+        ValueError: from :meth:`prepare`, which every solver calls, for shapes, dtypes, events,
+            strata and ties that are not valid; from stochastic and dual solvers.
 
     Cost: a prediction ``A x`` n d; a value, from the prediction, cumulative sums of n numbers; a
     gradient n d; a Hessian on k coordinates n k^2 and 2 k cumulative sums; :meth:`prepare` sorts
     the times.
 
-    Source: Cox 1972, 1975; Breslow 1974.
+    Source: Cox 1972, 1975; Breslow 1974; Efron 1977; weights of tied events: Therneau & Grambsch
+    2000, §3.3.
 
     Example:
         >>> import jax.numpy as jnp, jaxht
@@ -64,6 +77,8 @@ class Cox(LinearModel):
         ([0], True)
     """
 
+    ties: str = static(default="breslow", kw_only=True)
+    strata: Array | None = integer(default=None, kw_only=True)
     risk_sets: RiskSets | None = dataclasses.field(default=None, kw_only=True, repr=False)
 
     @property
@@ -71,8 +86,10 @@ class Cox(LinearModel):
         """The loss of all samples."""
         risk_sets = self.risk_sets
         if risk_sets is None:
-            risk_sets = find_risk_sets(self.y[:, 0])
-        return CoxLoss(risk_sets, self.weights)
+            risk_sets = find_risk_sets(self.y, self.strata)
+        # As an array of JAX: it is indexed by what may be traced.
+        strata = None if self.strata is None else jnp.asarray(self.strata)
+        return CoxLoss(risk_sets, self.weights, strata, self.ties)
 
     @property
     def target_shape(self) -> tuple[int, ...]:
@@ -91,25 +108,56 @@ class Cox(LinearModel):
                 "y must have shape (n, 2), jnp.stack([time, event], axis=1); got shape "
                 f"{np.shape(self.y)}"
             )
+        if self.ties not in TIES:
+            raise ValueError(f"ties must be one of {TIES}; got {self.ties!r}")
+        if self.strata is not None:
+            _check_strata(self.strata, len(self.y))
         model = super().prepare()
         if model.risk_sets is not None:
             return model
-        return replace(model, risk_sets=find_risk_sets(model.y[:, 0]))
+        return replace(model, risk_sets=find_risk_sets(model.y, model.strata))
 
 
-def find_risk_sets(time: Array) -> RiskSets:
-    """The risk sets of times (n,), by NumPy where these are its array. Cost: a sort."""
-    if isinstance(time, np.ndarray):
-        order = np.argsort(-time, kind="stable").astype(np.int32)
-        decreasing = -time[order]
-        first = np.searchsorted(decreasing, -time, side="left").astype(np.int32)
-        end = np.searchsorted(decreasing, -time, side="right").astype(np.int32)
-        return RiskSets(order, first, end - 1)
-    return _find_risk_sets(time)
+def _check_strata(strata: Array, num_samples: int) -> None:
+    check_array("strata", strata, f"an array of shape ({num_samples},)")
+    if strata.shape != (num_samples,):
+        raise ValueError(
+            f"strata must have shape ({num_samples},), one label for each sample; got "
+            f"{strata.shape}"
+        )
+    if not jnp.issubdtype(strata.dtype, jnp.integer):
+        raise ValueError(f"strata must be integers; got dtype {strata.dtype}")
+    known = known_values(strata)
+    if known is None:
+        return
+    largest = np.iinfo(np.int32).max
+    if np.any((known < 0) | (known > largest)):
+        raise ValueError(
+            f"strata must lie from 0 to {largest}; got {np.min(known)} to {np.max(known)}"
+        )
 
 
-def _find_risk_sets(time: Array) -> RiskSets:
-    order = decreasing_order(time)
-    first = jnp.searchsorted(-time[order], -time, side="left").astype(jnp.int32)
-    end = jnp.searchsorted(-time[order], -time, side="right").astype(jnp.int32)
-    return RiskSets(order, first, end - 1)
+def find_risk_sets(y: Array, strata: Array | None = None) -> RiskSets:
+    """The risk sets of times and events (n, 2), by NumPy where all are its arrays. Cost: a
+    sort."""
+    is_known = isinstance(y, np.ndarray) and isinstance(strata, np.ndarray | None)
+    xp: Any = np if is_known else jnp
+    y = xp.asarray(y)
+    time = y[:, 0]
+    event = y[:, 1] == 1
+    keys = (event, -time) if strata is None else (event, -time, strata)
+    order = xp.lexsort(keys)  # the last key is the first that counts
+    place = xp.argsort(order)
+    sorted_times = time[order]
+    is_new = sorted_times[1:] != sorted_times[:-1]
+    if strata is not None:
+        sorted_strata = xp.asarray(strata)[order]
+        is_new = is_new | (sorted_strata[1:] != sorted_strata[:-1])
+    # The number of the stratum and time, in order.
+    number = xp.concatenate([xp.zeros(1, np.int32), xp.cumsum(is_new, dtype=np.int32)])
+    numbers = number[place]
+    first = xp.searchsorted(number, numbers, side="left")
+    first_event = xp.searchsorted(2 * number + event[order], 2 * numbers + 1, side="left")
+    last = xp.searchsorted(number, numbers, side="right") - 1
+    places = (order, place, first, first_event, last)
+    return RiskSets(*[each.astype(np.int32) for each in places])

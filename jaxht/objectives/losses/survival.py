@@ -5,7 +5,7 @@ import numpy as np
 from jax import lax
 
 from jaxht._checks import known_values
-from jaxht._dataclass import integer, pytree
+from jaxht._dataclass import integer, pytree, static
 from jaxht._typing import Array, Numeric
 from jaxht.objectives.losses.loss import Loss
 
@@ -14,17 +14,24 @@ __all__ = ["CoxLoss", "RiskSets"]
 
 @pytree
 class RiskSets:
-    """Who is at risk at the time of each sample: all samples whose times are not before it.
+    """Who is at risk at the time of each sample: all samples of its stratum whose times are not
+    before it.
+
+    The samples are in order of their strata, within a stratum in falling order of time, and of
+    equal times those of events are last.
 
     Attributes:
-        order: int32 (n,), the samples in falling order of time.
-        first: int32 (n,), the place in that order of the first sample of the same time, for each
-            sample.
-        last: int32 (n,), that of the last one: the risk set of the sample ends there.
+        order: int32 (n,), the samples in that order.
+        place: int32 (n,), the place in it of each sample.
+        first: int32 (n,), the place of the first sample of the same stratum and time.
+        first_event: int32 (n,), that of the first event among them; after ``last`` for none.
+        last: int32 (n,), that of the last of them: the risk set of the sample ends there.
     """
 
     order: Array = integer()
+    place: Array = integer()
     first: Array = integer()
+    first_event: Array = integer()
     last: Array = integer()
 
 
@@ -33,23 +40,29 @@ class CoxLoss(Loss):
     r"""``l(u; y)_i = e_i (log R_i - u_i)``: what sample i adds to minus the logarithm of the
     partial likelihood.
 
-    u is the logarithm of the hazard ratio; tied events are Breslow's. The loss couples the samples:
-    its derivative by u_j, over s_j, is ``exp(u_j) H_j - e_j``,
+    u is the logarithm of the hazard ratio. The loss couples the samples: its derivative by u_j,
+    over s_j, is ``exp(u_j) H_j - e_j``,
 
     .. math::
         H_j = \sum_{i: t_i \le t_j} \frac{s_i e_i}{R_i}, \qquad
         R_i = \sum_{j: t_j \ge t_i} s_j e^{u_j}
 
     and the product of its Hessian with v ``exp(u_j) sum_{i: t_i <= t_j} (s_i e_i / R_i) (v_j -
-    m_i)``, m_i the mean of v over the risk set of i with weights ``s exp(u)``. All sums are
-    cumulative along the times, and of logarithms.
+    m_i)``, m_i the mean of v over the risk set of i with weights ``s exp(u)``. All sums are within
+    the stratum, cumulative along the times, and of logarithms.
+
+    These are Breslow's ties. By Efron's, the m events of one time are numbered, and the i-th has
+    the others at risk with the share ``1 - (i - 1) / m`` only; s_i in H_j is their mean weight, and
+    log R_i in l their mean.
 
     Args:
         risk_sets: a :class:`RiskSets`, of the times.
         weights: s, (n,), traced; None for ones: an integer repeats a sample, in the risk sets as
             well.
+        strata: int32 (n,), the stratum of each sample, traced; None for one of all.
+        ties: "breslow" or "efron", static.
 
-    Source: Cox 1972, 1975; Breslow 1974.
+    Source: Cox 1972, 1975; Breslow 1974; Efron 1977.
 
     Example:
         >>> import jax.numpy as jnp, jaxht
@@ -63,6 +76,8 @@ class CoxLoss(Loss):
 
     risk_sets: RiskSets
     weights: Array | None = None
+    strata: Array | None = integer(default=None)
+    ties: str = static(default="breslow")
 
     is_separable = False
 
@@ -75,8 +90,9 @@ class CoxLoss(Loss):
         """
         is_integer = jnp.issubdtype(y.dtype, jnp.integer)
         dtype = jnp.result_type(y, float) if is_integer else y.dtype
-        log_risks = self._log_risks(jnp.zeros(y.shape[0], dtype))
-        return jnp.maximum(1, jnp.max(jnp.exp(self._log_hazards(log_risks, y))))
+        log_risks, _ = self._at_risk(jnp.zeros(y.shape[0], dtype), y)
+        log_hazards, _ = self._hazards(log_risks, y)
+        return jnp.maximum(1, jnp.max(jnp.exp(log_hazards)))
 
     def check(self, y: Array) -> None:
         """Raise ValueError for events other than 0 and 1, and for times that are NaN or below 0."""
@@ -98,42 +114,120 @@ class CoxLoss(Loss):
         """l(u; y), (n,)."""
         event = _events(u, y)
         counts = event if self.weights is None else event * self.weights
-        terms = jnp.where(counts == 0, 0, event * (self._log_risks(u) - u))
+        log_risks, _ = self._at_risk(u, y)
+        if self.ties == "efron":
+            marks = jnp.where(self._is_event(y), jnp.zeros_like(u), ABSENT)
+            _, log_risks = self._sum_ties(marks, log_risks)
+        terms = jnp.where(counts == 0, 0, event * (log_risks - u))
         return jnp.where(jnp.isnan(y[:, 0]), jnp.nan, terms)
 
     def derivative(self, u: Array, y: Array) -> Array:
         """``exp(u_j) H_j - e_j``, (n,): minus the martingale residuals."""
-        return jnp.exp(u + self._log_hazards(self._log_risks(u), y)) - _events(u, y)
+        log_risks, _ = self._at_risk(u, y)
+        log_hazards, _ = self._hazards(log_risks, y)
+        return jnp.exp(u + log_hazards) - _events(u, y)
 
     def hessian_product(self, u: Array, y: Array, v: Array) -> Array:
         """``exp(u_j) sum_{i: t_i <= t_j} (s_i e_i / R_i) (v_j - m_i)``, (n,)."""
-        order, first, last = self.risk_sets.order, self.risk_sets.first, self.risk_sets.last
-        log_risks, means = _cumulate(self._log_shares(u)[order], v[order])
-        events = self._log_events(log_risks[last], y)
-        log_hazards, means = _cumulate(events[order], means[last][order], reverse=True)
-        return jnp.exp(u + log_hazards[first]) * (v - means[first])
+        log_risks, means = self._at_risk(u, y, v)
+        log_hazards, means = self._hazards(log_risks, y, means)
+        return jnp.exp(u + log_hazards) * (v - means)
 
     def num_observations(self, y: Array, weights: Array) -> Array:
         """The number of events, ``sum_i s_i e_i``."""
         return jnp.sum(weights * y[:, 1])
 
-    def _log_shares(self, u: Array) -> Array:
-        """``log(s exp(u))``; ABSENT for weights of 0."""
-        return u if self.weights is None else _log(self.weights, u)
+    def _at_risk(self, u: Array, y: Array, v: Array | None = None) -> tuple[Array, Array]:
+        """``log R_i``, and the mean m_i of v over the risk set, of each event i, (n,)."""
+        sets = self.risk_sets
+        log_shares = u if self.weights is None else _log(self.weights, u)
+        v = jnp.zeros_like(u) if v is None else v
+        whole = _cumulate(log_shares[sets.order], v[sets.order], self._sorted_strata())
+        if self.ties == "breslow":
+            return _take(whole, sets.last)
+        others = self._take_after(whole, sets.first_event - 1)
+        log_ties, means = self._sum_ties(jnp.where(self._is_event(y), log_shares, ABSENT), v)
+        return _join(others, (log_ties + self._log_remaining(u, y), means))
 
-    def _log_risks(self, u: Array) -> Array:
-        """``log R_i``, (n,)."""
-        return _cumulate(self._log_shares(u)[self.risk_sets.order])[0][self.risk_sets.last]
+    def _hazards(
+        self, log_risks: Array, y: Array, values: Array | None = None
+    ) -> tuple[Array, Array]:
+        """``log H_j``, and the mean of values over the events of H_j, of each sample j, (n,)."""
+        sets = self.risk_sets
+        values = jnp.zeros_like(log_risks) if values is None else values
+        logs = self._log_steps(log_risks, y)
+        order = sets.order
+        until = _cumulate(logs[order], values[order], self._sorted_strata(), reverse=True)
+        hazards = _take(until, sets.first)
+        if self.ties == "breslow":
+            return hazards
+        # Of the events at its own time, an event feels the part in which it is at risk.
+        earlier = self._take_after(until, sets.last + 1)
+        own = self._sum_ties(logs + self._log_remaining(log_risks, y), values)
+        of_events = _join(earlier, own)
+        is_event = self._is_event(y)
+        log_hazards = jnp.where(is_event, of_events[0], hazards[0])
+        return log_hazards, jnp.where(is_event, of_events[1], hazards[1])
 
-    def _log_events(self, log_risks: Array, y: Array) -> Array:
-        """``log(s_i e_i / R_i)``, (n,)."""
+    def _log_steps(self, log_risks: Array, y: Array) -> Array:
+        """``log(s_i e_i / R_i)``, (n,), s_i by Efron's ties the mean weight."""
         event = _events(log_risks, y)
-        return _log(event if self.weights is None else self.weights * event, -log_risks)
+        if self.weights is None:
+            return _log(event, -log_risks)
+        if self.ties == "breslow":
+            return _log(self.weights * event, -log_risks)
+        is_event = self._is_event(y)
+        log_weights = _log(jnp.where(is_event, self.weights, 0), jnp.zeros_like(log_risks))
+        log_totals, _ = self._sum_ties(log_weights, log_risks)
+        _, num_events = self._count_ties(y)
+        log_means = log_totals - jnp.log(jnp.maximum(num_events, 1).astype(log_risks.dtype))
+        return jnp.where(is_event, log_means - log_risks, ABSENT)
 
-    def _log_hazards(self, log_risks: Array, y: Array) -> Array:
-        """``log H_j``, (n,)."""
-        events = self._log_events(log_risks, y)[self.risk_sets.order]
-        return _cumulate(events, reverse=True)[0][self.risk_sets.first]
+    def _is_event(self, y: Array) -> Array:
+        """Which samples are events of a weight above 0, (n,)."""
+        is_event = y[:, 1] == 1
+        return is_event if self.weights is None else is_event & (self.weights > 0)
+
+    def _count_ties(self, y: Array) -> tuple[Array, Array]:
+        """How many events of its time are before each sample, and how many there are, int32
+        (n,)."""
+        sets = self.risk_sets
+        is_event = self._is_event(y)[sets.order]
+        until = jnp.cumsum(is_event, dtype=jnp.int32)
+        before = until - is_event
+        start = before[sets.first]
+        return before[sets.place] - start, until[sets.last] - start
+
+    def _log_remaining(self, like: Array, y: Array) -> Array:
+        """``log(1 - (i - 1) / m)`` of the i-th of m events of one time, (n,)."""
+        num_before, num_events = self._count_ties(y)
+        num_left = jnp.where(self._is_event(y), num_events - num_before, 1)
+        num_events = jnp.where(self._is_event(y), num_events, 1)
+        return jnp.log(num_left.astype(like.dtype)) - jnp.log(num_events.astype(like.dtype))
+
+    def _sum_ties(self, logs: Array, values: Array) -> tuple[Array, Array]:
+        """The logarithm of the sum of the weights of all samples of the same stratum and time, and
+        the mean of their values, (n,)."""
+        sets = self.risk_sets
+        order = sets.order
+        return _take(_cumulate(logs[order], values[order], sets.first[order]), sets.last)
+
+    def _sorted_strata(self) -> Array | None:
+        return None if self.strata is None else self.strata[self.risk_sets.order]
+
+    def _take_after(self, sums: tuple[Array, Array], places: Array) -> tuple[Array, Array]:
+        """Sums at the places; of nothing where these are outside of the stratum of the sample."""
+        n = places.size
+        is_within = (places >= 0) & (places < n)
+        places = jnp.clip(places, 0, n - 1)
+        if self.strata is not None:
+            is_within &= self.strata[self.risk_sets.order[places]] == self.strata
+        logs, means = _take(sums, places)
+        return jnp.where(is_within, logs, ABSENT), jnp.where(is_within, means, 0)
+
+
+def _take(sums: tuple[Array, Array], places: Array) -> tuple[Array, Array]:
+    return sums[0][places], sums[1][places]
 
 
 def _events(u: Array, y: Array) -> Array:
@@ -150,29 +244,44 @@ def _log(weights: Array, log_factors: Array) -> Array:
     return jnp.where(absent, ABSENT, jnp.log(jnp.where(absent, 1, weights)) + log_factors)
 
 
+def _join(a: tuple[Array, Array], b: tuple[Array, Array]) -> tuple[Array, Array]:
+    """The logarithm of the sum of two weights, and the mean of two values with these weights."""
+    joined = jnp.logaddexp(a[0], b[0])
+    return joined, a[1] + jnp.exp(b[0] - joined) * (b[1] - a[1])
+
+
 BLOCK_LENGTH = 16  # numbers that are summed at a time
 
 
 def _cumulate(
-    logs: Array, values: Array | None = None, reverse: bool = False
+    logs: Array,
+    values: Array | None = None,
+    segments: Array | None = None,
+    reverse: bool = False,
 ) -> tuple[Array, Array]:
     """Compute, for all i, the logarithm of the sum of the first i weights, and the mean of the
     first i values with these weights.
 
     It goes in blocks, and then in blocks of blocks: few operations for XLA to compile, and products
     of matrices for a batch of values with the same weights. ``logs`` are the logarithms of the
-    weights (n,); ``values`` (n,) are zeros where they are None; ``reverse`` is of the last i.
+    weights (n,); ``values`` (n,) are zeros where they are None. ``segments`` (n,) are integers,
+    equal ones next to each other: sums begin anew where they change. ``reverse`` is of the last i.
     """
     values = jnp.zeros_like(logs) if values is None else values
     if reverse:
-        sums, means = _cumulate(logs[::-1], values[::-1])
+        turned = None if segments is None else segments[::-1]
+        sums, means = _cumulate(logs[::-1], values[::-1], turned)
         return sums[::-1], means[::-1]
     n = logs.size
     padding = (0, -n % BLOCK_LENGTH)
     rows = jnp.pad(logs, padding, constant_values=ABSENT).reshape(-1, BLOCK_LENGTH)
     values = jnp.pad(values, padding).reshape(-1, BLOCK_LENGTH)
     index = lax.iota(jnp.int32, BLOCK_LENGTH)
-    table = jnp.where(index <= index[:, None], rows[:, None, :], ABSENT)
+    is_summed = index <= index[:, None]
+    if segments is not None:
+        segments = jnp.pad(segments, padding, mode="edge").reshape(-1, BLOCK_LENGTH)
+        is_summed = is_summed & (segments[:, None, :] == segments[:, :, None])
+    table = jnp.where(is_summed, rows[:, None, :], ABSENT)
     largest = lax.stop_gradient(jnp.max(table, axis=2))
     shares = jnp.exp(table - largest[:, :, None])
     total = jnp.sum(shares, axis=2)
@@ -180,10 +289,13 @@ def _cumulate(
     sums = largest + jnp.log(total)
     means = jnp.einsum("rij,rj->ri", shares, values, precision=lax.Precision.HIGHEST)
     if n > BLOCK_LENGTH:
-        before, mean = _cumulate(sums[:-1, -1], means[:-1, -1])
+        last = None if segments is None else segments[:-1, -1]
+        before, mean = _cumulate(sums[:-1, -1], means[:-1, -1], last)
         before = jnp.pad(before, (1, 0), constant_values=ABSENT)[:, None]
         mean = jnp.pad(mean, (1, 0))[:, None]
-        joined = jnp.logaddexp(before, sums)
-        means = mean + jnp.exp(sums - joined) * (means - mean)
-        sums = joined
+        if last is not None:
+            continues = segments == jnp.pad(last, (1, 0), constant_values=-1)[:, None]
+            before = jnp.where(continues, before, ABSENT)
+            mean = jnp.where(continues, mean, 0)
+        sums, means = _join((before, mean), (sums, means))
     return sums.ravel()[:n], means.ravel()[:n]
