@@ -98,8 +98,10 @@ BUILT = {
         (np.int32(2), KEEP, -L2, ONE),
     ),
     "Groups": (
-        lambda k, groups, keep: run(constraint=jaxht.Groups(k, groups, 2, keep, num_groups=2)),
-        (np.int32(1), GROUPS, KEEP),
+        lambda k, groups, keep, lower, upper: run(
+            constraint=jaxht.Groups(k, groups, 2, keep, num_groups=2, bounds=(lower, upper))
+        ),
+        (np.int32(1), GROUPS, KEEP, -L2, ONE),
     ),
     "Edges": (
         lambda k, keep: run(jaxht.GaussianPrecision(S), jaxht.Edges(k, 3, keep)),

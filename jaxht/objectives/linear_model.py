@@ -86,6 +86,11 @@ class LinearModel(SumOverSamples):
         return (self.num_samples,)
 
     @property
+    def weights_shape(self) -> tuple[int, ...]:
+        """(n,)."""
+        return (self.num_samples,)
+
+    @property
     def dtype(self) -> ArrayDType:
         """The dtype of A, or the default float where A contains integers."""
         return float_dtype(self.design.dtype)
@@ -117,7 +122,7 @@ class LinearModel(SumOverSamples):
         if dtype not in (jnp.float32, jnp.float64):
             raise ValueError(f"A must be float32 or float64 (or integer); got {dtype}")
         _check_samples(model)
-        shapes = {"l2": model.shape, "weights": shape[:1], "strata": shape[:1]}
+        shapes = {"l2": model.shape, "weights": model.weights_shape, "strata": shape[:1]}
         check_scalars(model, skip=("A", "y", "offset"), shapes=shapes)
         model.loss.check(_present_targets(model))
         return cast_numbers(model, dtype)
@@ -173,9 +178,13 @@ class LinearModel(SumOverSamples):
 
     def value(self, x: Any, pred: Array) -> Array:
         """f(x) from pred = A x. Cost: n + d."""
-        losses = self.weight(self.loss.value(self.linear_predictor(pred), self.y))
+        losses = self.weighted_losses(pred)
         # A product with ones: XLA's CPU compiler does not vectorise a sum.
         return jnp.vdot(losses, jnp.ones_like(losses)) + self.ridge(x)
+
+    def weighted_losses(self, pred: Array) -> Array:
+        """``c s_i l(a_i.x; y_i)``, (n,), from pred = A x. Cost: n."""
+        return self.weight(self.loss.value(self.linear_predictor(pred), self.y))
 
     def ridge(self, x: Any) -> Array:
         """``1/2 sum_j l2_j x_j^2``."""
@@ -236,7 +245,7 @@ class LinearModel(SumOverSamples):
             y=take(self.y),
             l2=None if self.l2 is None else self.l2 * jnp.sum(weights),
             mean=False,
-            weights=scale if self.weights is None else scale * take(self.weights),
+            weights=scale if self.weights is None else _times(take(self.weights), scale),
             offset=None if self.offset is None else take(self.offset),
         )
 
@@ -269,7 +278,9 @@ class LinearModel(SumOverSamples):
         self._check_separable()
         squares = self.design.row_norms() ** 2
         if self.weights is not None:
-            squares = apply_weights(self.weights, squares)
+            # Of several outputs, the largest of their weights.
+            weights = jnp.reshape(self.weights, (self.num_samples, -1))
+            squares = apply_weights(jnp.max(weights, axis=1), squares)
         largest = self.normalise(self.num_samples * jnp.max(squares))
         return largest * self.curvature_bound() + jnp.max(self.penalty)
 
@@ -285,11 +296,15 @@ class LinearModel(SumOverSamples):
 
     @property
     def sample_weights(self) -> Array:
-        """``weights`` as an array: ones where there are none."""
+        """``weights`` as an array, (n,) or those of each entry of y: ones where there are none."""
         dtype = self.penalty.dtype
         if self.weights is None:
             return jnp.ones(self.num_samples, dtype)
         return as_dtype(self.weights, dtype)
+
+    def reweight(self, factors: Array) -> Self:
+        """This objective with each sample's weight times a factor, (n,)."""
+        return replace(self, weights=_times(self.sample_weights, factors))
 
     def weight(self, v: Array) -> Array:
         """``c s_i v_i``."""
@@ -301,7 +316,12 @@ class LinearModel(SumOverSamples):
         """``c v``."""
         if not self.mean:
             return v
-        return v / (self.num_samples if self.weights is None else jnp.sum(self.weights))
+        return v / (self.num_samples if self.weights is None else self._total_weight)
+
+    @property
+    def _total_weight(self) -> Array:
+        """The sum of the weights of the samples."""
+        return jnp.sum(self.weights)  # type: ignore[arg-type]
 
     def curvature_bound(self) -> Numeric:
         """b, the bound of l''; targets of weight 0 do not count."""
@@ -354,8 +374,13 @@ def _check_samples(model: LinearModel) -> None:
 
 
 def _as_column(v: Array, ndim: int) -> Array:
-    """``v`` (n,) with axes of length 1 behind, ``ndim`` in all."""
-    return v.reshape(-1, *[1] * (ndim - 1))
+    """``v`` (n, ...) with axes of length 1 behind, ``ndim`` in all."""
+    return v.reshape(*v.shape, *[1] * (ndim - v.ndim))
+
+
+def _times(weights: Array, factors: Array) -> Array:
+    """Weights (n,), or (n, c), times factors (n,)."""
+    return weights * _as_column(factors, jnp.ndim(weights))
 
 
 #: The least quadratic form of a Hessian, relative to its upper bound.
@@ -412,8 +437,8 @@ class WeightedGram(SymmetricOperator):
             return model.design.squared(model.weight(curvatures)) + model.penalty
 
         def of_output(unit):
-            along = self.curvature(jnp.broadcast_to(unit, shape))
-            return model.design.squared(model.weight(matmul(along, unit)))
+            along = model.weight(self.curvature(jnp.broadcast_to(unit, shape)))
+            return model.design.squared(matmul(along, unit))
 
         units = jnp.eye(shape[1], dtype=self.dtype)
         return jax.vmap(of_output, out_axes=1)(units) + model.penalty
@@ -468,10 +493,17 @@ class Majorant(WeightedGram):
     """``c b A^T S A + diag(l2)``, b the bound of the curvature of the loss."""
 
     def diagonal(self) -> Array:
-        """``c b sum_i s_i A_ij^2 + l2_j``, (d,), or (d, 1) for several outputs. Cost: n d."""
+        """``c b sum_i s_i A_ij^2 + l2_j``, (d,), or for several outputs (d, 1), or (d, c) where
+        each entry of y has a weight. Cost: n d, or n d c."""
         model = self.model
         A = model.design
-        squares = A.column_norms() ** 2 if model.weights is None else A.squared(model.weights)
+        weights = model.weights
+        if weights is None:
+            squares = A.column_norms() ** 2
+        elif jnp.ndim(weights) == 1:
+            squares = A.squared(weights)
+        else:
+            squares = jax.vmap(A.squared, in_axes=1, out_axes=1)(weights)
         squares = model.normalise(squares) * model.curvature_bound()
         num_outputs = len(model.shape) - squares.ndim
         return squares.reshape(squares.shape + (1,) * num_outputs) + model.penalty

@@ -9,6 +9,7 @@ import numpy as np
 from jaxht._dataclass import pytree, static
 from jaxht._typing import Array
 from jaxht.linalg.full_precision import matmul
+from jaxht.linalg.operators import SymmetricOperator
 from jaxht.linalg.products import Product, apply_to_columns
 from jaxht.objectives.linear_model import LinearModel
 from jaxht.objectives.losses import SoftmaxLoss, SquaredNormLoss
@@ -89,12 +90,15 @@ class Softmax(MultiOutput):
 
 @pytree
 class MultiResponse(MultiOutput):
-    """Least squares with c responses: ``f(X) = c'/2 ||A X - Y||_F^2 + l2/2 ||X||_F^2``, c' = 1/n
-    (mean) or 1.
+    """Least squares with c responses: ``f(X) = c'/2 sum_ij s_ij (A X - Y)_ij^2 + l2/2 ||X||_F^2``,
+    c' = c / sum_ij s_ij (mean) or 1.
 
     Args:
-        A, mean, weights: as in :class:`jaxht.LeastSquares`.
-        y: (n, c) responses Y, traced.
+        A, mean: as in :class:`jaxht.LeastSquares`.
+        y: (n, c) responses Y, traced. A missing one has weight 0; what stands there, be it NaN, has
+            no effect.
+        weights: s >= 0, traced: (n,), one for each sample, or (n, c), one for each entry of Y; None
+            for ones.
         l2: ridge parameter >= 0, on the scale of the Hessian, traced: a scalar, or (d, c).
         offset: (n, c), traced, added to the predictions; None for zeros.
 
@@ -128,3 +132,37 @@ class MultiResponse(MultiOutput):
     def target_shape(self) -> tuple[int, ...]:
         """(n, c)."""
         return (self.num_samples, np.shape(self.y)[1] if np.ndim(self.y) == 2 else 1)
+
+    # ---- weights of the entries of Y ----
+
+    @property
+    def _weighs_entries(self) -> bool:
+        return self.weights is not None and np.ndim(self.weights) == 2
+
+    @property
+    def weights_shape(self) -> tuple[int, ...]:
+        """(n, c) where there is one for each entry of Y, else (n,)."""
+        return self.target_shape if self._weighs_entries else (self.num_samples,)
+
+    @property
+    def _total_weight(self) -> Array:
+        total = super()._total_weight
+        return total / self.target_shape[1] if self._weighs_entries else total
+
+    def weighted_losses(self, pred: Array) -> Array:
+        """``c' sum_j s_ij (A X - Y)_ij^2 / 2``, (n,), from pred = A X. Cost: n c."""
+        if not self._weighs_entries:
+            return super().weighted_losses(pred)
+        squares = self.loss.squared_residuals(self.linear_predictor(pred), self.y)
+        return jnp.sum(self.weight(squares), axis=1) / 2
+
+    def gram_norm(self) -> Array:
+        """The largest of the norms of the outputs, which differ where the weights of their entries
+        do. Cost: about 16 products."""
+        if not self._weighs_entries:
+            return super().gram_norm()
+
+        def product(V):
+            return self.design.rmatvec(self.weight(self.design.matvec(V)))
+
+        return SymmetricOperator(product, self.shape, self.dtype).norm()

@@ -295,11 +295,10 @@ def _standard_error(objective: Any, pred: Array) -> Array:
     objective is no such sum."""
     if not objective.is_linear_model or not objective.loss.is_separable:
         return jnp.full((), jnp.nan, pred.dtype)
-    losses = objective.loss.value(objective.linear_predictor(pred), objective.y)
-    losses = objective.weight(losses)
+    losses = objective.weighted_losses(pred)
     present = jnp.ones(losses.shape, bool)
     if objective.weights is not None:
-        present = objective.weights > 0
+        present = jnp.any(objective.weights.reshape(losses.size, -1) > 0, axis=1)
     n = jnp.sum(present, dtype=losses.dtype)
     deviations = jnp.where(present, losses - jnp.sum(losses) / n, 0)
     return jnp.sqrt(n / (n - 1) * jnp.sum(deviations**2))

@@ -23,14 +23,19 @@ FORMATS = ("csr", "csc", "coo")
 DTYPES = (np.float64, np.float32)
 
 
-def check_weights(sample_weight: Any, X: Any) -> NumpyArray:
-    """One weight of at least 0 for each sample, in the dtype of X; ones for None."""
+def check_weights(sample_weight: Any, X: Any, shape: tuple[int, ...] | None = None) -> NumpyArray:
+    """One weight of at least 0 for each sample, in the dtype of X, or where a ``shape`` is given
+    one for each entry of y; ones for None."""
     if sample_weight is None:
         sample_weight = 1.0
     if isinstance(sample_weight, numbers.Number):
         sample_weight = np.full(X.shape[0], sample_weight)
     weights = check_array(sample_weight, ensure_2d=False, dtype=X.dtype, input_name="sample_weight")
-    if weights.ndim != 1:
+    if weights.ndim == 2 and shape is not None and weights.shape != shape:
+        raise ValueError(
+            f"sample_weight must have shape {shape[:1]}, or {shape}, that of y; got {weights.shape}"
+        )
+    if weights.ndim != 1 and weights.shape != shape:
         raise ValueError(f"Sample weights must be 1D array or scalar, got {weights.ndim}D array.")
     check_consistent_length(X, weights)
     if np.any(weights < 0):
@@ -123,7 +128,7 @@ class Samples(NamedTuple):
     Attributes:
         X: (n, d), an array or a sparse matrix.
         target: (n,) or (n, c), as the objective takes it.
-        weights: (n,).
+        weights: (n,), or (n, c).
         offset: what is added to the predictions, shaped like these; None for zeros.
     """
 
@@ -142,7 +147,7 @@ class Samples(NamedTuple):
             X = scipy.sparse.csr_array(scipy.sparse.hstack([X, ones]))
         else:
             X = np.hstack([X[rows], ones])
-        weights = np.pad(self.weights, (0, num_padding))
+        weights = np.append(self.weights, np.zeros_like(self.weights[:1]).repeat(num_padding, 0), 0)
         offset = None if self.offset is None else self.offset[rows]
         return Samples(X, self.target[rows], weights, offset)
 
@@ -222,10 +227,10 @@ def multiply_transposed(design: Design, r: NumpyArray) -> NumpyArray:
 def split_samples(
     cv: Any, X: Any, y: Any, weights: NumpyArray, classifier: bool
 ) -> tuple[NumpyArray, NumpyArray]:
-    """The weights (folds, n) of training samples and of those held out, of a number of folds or a
-    splitter."""
+    """The weights (folds, n), or (folds, n, c), of training samples and of those held out, of a
+    number of folds or a splitter."""
     splits = list(check_cv(cv, y, classifier=classifier).split(X, y))
-    train, held_out = np.zeros((2, len(splits), len(weights)), weights.dtype)
+    train, held_out = np.zeros((2, len(splits), *weights.shape), weights.dtype)
     for fold, (inside, outside) in enumerate(splits):
         np.add.at(train[fold], inside, weights[inside])
         np.add.at(held_out[fold], outside, weights[outside])

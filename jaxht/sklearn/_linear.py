@@ -47,19 +47,21 @@ class LinearFit(FitProblem):
 
     Attributes:
         columns: the columns of X as the fit takes them; a column of ones last where there is one.
-        target_mean: what the targets were centred by; 0 where the objective has a column of ones.
+        target_mean: what the targets were centred by; 0 unless errors are squared.
+        num_ones: how many of the columns are of ones.
     """
 
     columns: Columns
     target_mean: Any
+    num_ones: int
 
 
 class Fold(NamedTuple):
     """What depends on the fold, with the folds along the first axes.
 
     Attributes:
-        train: (m, n) weights of the training samples.
-        held_out: (m, n) weights of the samples that are held out.
+        train: (m, n) weights of the training samples, or (m, n, c).
+        held_out: (m, n) weights of the samples that are held out, or (m, n, c).
         mean: (m, d), the means of the columns over the training samples; None without centring.
         target: (m, n), the targets less their mean over the training samples; None likewise.
     """
@@ -80,15 +82,14 @@ class LinearEstimator(SparseEstimator):
 
     A subclass has :meth:`_objective`, :meth:`_find_items`, :meth:`_constraint`,
     :meth:`_compute_criteria` and ``predict``, and where targets are no numbers :meth:`_encode`. The
-    intercept of squared errors is the mean of the targets less that of the predictions. Other
-    intercepts are coefficients of a column of ones, which is always selected, has no ridge, and is
-    not counted.
+    intercept of squared errors is the mean of the targets less that of the predictions, unless the
+    entries of y have weights of their own. Other intercepts are coefficients of a column of ones,
+    which is always selected, has no ridge, and is not counted.
     """
 
     l2: float = 0.0
     fit_intercept: bool = True
 
-    _is_multi_output = False
     _is_numeric = True  # the target
 
     @property
@@ -110,8 +111,8 @@ class LinearEstimator(SparseEstimator):
 
     def _validate(self, X: Any, y: Any) -> tuple[Any, Any]:
         """X and y as arrays."""
-        kind = {"multi_output": True} if self._is_multi_output else {"y_numeric": self._is_numeric}
-        return validate_data(self, X, y, accept_sparse=FORMATS, dtype=DTYPES, **kind)
+        kind = {"accept_sparse": FORMATS, "dtype": DTYPES, "y_numeric": self._is_numeric}
+        return validate_data(self, X, y, **kind)
 
     def _encode(self, y: Any, weights: NumpyArray) -> tuple[NumpyArray, NumpyArray]:
         """The targets of the objective, and the weights of the samples."""
@@ -131,8 +132,8 @@ class LinearEstimator(SparseEstimator):
                 made dense. float32 is computed in float32, all else in float64, whatever JAX's own
                 default is.
             y: (n,) targets, or (n, c) of several outputs.
-            sample_weight: (n,) weights of at least 0, which count how often a sample occurs; None
-                for ones.
+            sample_weight: (n,) weights of at least 0, which count how often a sample occurs; of
+                squared errors of several outputs also (n, c), one for each target; None for ones.
             offset: a known part of the linear predictors, to which it is added with a coefficient
                 of 1, such as the logarithm of an exposure: (n,), or (n, c) of several outputs.
                 ``predict`` takes that of its samples.
@@ -155,23 +156,31 @@ class LinearEstimator(SparseEstimator):
     def _read(self, X: Any, y: Any, sample_weight: Any, offset: Any) -> Samples:
         """The samples; for squared errors the offset is subtracted from the targets."""
         X, y = self._validate(X, y)
-        target, weights = self._encode(y, check_weights(sample_weight, X))
+        target, weights = self._encode(y, self._check_weights(sample_weight, X, y))
         offset = check_offset(offset, X, self._outputs(target))
         if self._has_squared_errors and offset is not None:
             target = target - offset
             offset = None
         return Samples(X, target, weights, offset)
 
+    def _check_weights(self, sample_weight: Any, X: Any, y: Any) -> NumpyArray:
+        """The weights of the samples, in the dtype of X."""
+        return check_weights(sample_weight, X)
+
     def _pose(self, samples: Samples, num_padding: int, splits: Any) -> LinearFit:
         """The problem of these samples, and of the folds whose weights are in ``splits``."""
         if not self.l2 >= 0:
             raise ValueError(f"l2 must be at least 0; got {self.l2}")
         num_ones = self._num_ones
+        weighs_entries = samples.weights.ndim == 2
+        if weighs_entries and self.fit_intercept:
+            num_ones = 1  # the means of a column differ from output to output
         d = samples.X.shape[1]
         outputs = self._outputs(samples.target)
         items = self._find_items((d, *outputs))
         X, target, weights, offset = samples.extend(num_ones, num_padding)
-        columns = standardize(X, weights, num_ones, self.fit_intercept, self.standardize)
+        per_sample = np.mean(weights, axis=1) if weighs_entries else weights
+        columns = standardize(X, per_sample, num_ones, self.fit_intercept, self.standardize)
         target_mean: Any = 0.0
         if self._has_squared_errors and self.fit_intercept:
             target_mean = np.average(target, axis=0, weights=weights)
@@ -184,20 +193,26 @@ class LinearEstimator(SparseEstimator):
         return LinearFit(
             objective=objective,
             items=items,
-            num_samples=float(np.sum(weights)),
-            folds=None if splits is None else self._find_folds(columns, target, *splits),
+            num_samples=float(np.sum(per_sample)),
+            folds=None if splits is None else self._find_folds(columns, target, num_ones, *splits),
             columns=columns,
             target_mean=target_mean,
+            num_ones=num_ones,
         )
 
     def _find_folds(
-        self, columns: Columns, target: NumpyArray, train: NumpyArray, held_out: NumpyArray
+        self,
+        columns: Columns,
+        target: NumpyArray,
+        num_ones: int,
+        train: NumpyArray,
+        held_out: NumpyArray,
     ) -> Fold:
         num_padding = len(target) - train.shape[1]
-        padding = ((0, 0), (0, num_padding))
+        padding = [(0, 0), (0, num_padding), (0, 0)][: train.ndim]
         train = np.pad(train, padding)
         held_out = np.pad(held_out, padding)
-        if not (self._has_squared_errors and self.fit_intercept):
+        if num_ones or not (self._has_squared_errors and self.fit_intercept):
             return Fold(train, held_out, None, None)
         share = train / np.sum(train, axis=1, keepdims=True)
         target_means = np.expand_dims(share @ target, axis=1)
@@ -220,11 +235,9 @@ class LinearEstimator(SparseEstimator):
         if not self._has_squared_errors:
             return len(path.value)
         objective = problem.objective
-        weights = np.ones(objective.num_samples)
-        if objective.weights is not None:
-            weights = np.asarray(objective.weights, float)
-        squares = np.asarray(objective.y, float).reshape(len(weights), -1) ** 2
-        total = np.sum(weights @ squares) / np.sum(weights) / 2
+        weights = np.asarray(objective.weights, float).reshape(objective.num_samples, -1)
+        squares = np.asarray(objective.y, float).reshape(objective.num_samples, -1) ** 2
+        total = np.sum(weights * squares) / np.sum(np.mean(weights, axis=1)) / 2
         is_exact = is_exact_fit(path.value, total)
         if not np.any(is_exact):
             return len(path.value)
@@ -232,7 +245,7 @@ class LinearEstimator(SparseEstimator):
         array = objective.design.dense_array
         if array is None or first == 0:
             return first + 1
-        rank = np.linalg.matrix_rank(np.asarray(array)[weights > 0])
+        rank = np.linalg.matrix_rank(np.asarray(array)[np.any(weights > 0, axis=1)])
         coefficients = path.x[first].reshape(array.shape[1], -1)
         num_features = np.count_nonzero(coefficients.any(axis=1))
         if num_features < rank:
@@ -259,7 +272,7 @@ class LinearEstimator(SparseEstimator):
             x = np.swapaxes(x, -1, -2)
         coefficients = x / columns.scale
         intercepts = problem.target_mean - np.sum(columns.mean * coefficients, axis=-1)
-        if self._num_ones:
+        if problem.num_ones:
             intercepts = intercepts + coefficients[..., -1]
             coefficients = coefficients[..., :-1]
         return coefficients.astype(dtype), np.asarray(intercepts, dtype)[()]
@@ -356,7 +369,7 @@ class L0Model(LinearEstimator):
 
     def _constraint(self, problem: LinearFit, k: int) -> Any:
         items = problem.items
-        ones = (self._num_ones, *problem.objective.shape[1:])
+        ones = (problem.num_ones, *problem.objective.shape[1:])
         keep: Any = np.concatenate([items.always, np.ones(ones, bool)])
         if not np.any(keep):
             keep = None
@@ -365,10 +378,10 @@ class L0Model(LinearEstimator):
             return jaxht.Sparse(k + int(np.prod(ones)), keep=keep, bounds=bounds)
         numbers = np.concatenate([items.of_coefficients, np.full(ones, items.most)])
         return jaxht.Groups(
-            k + self._num_ones,
+            k + problem.num_ones,
             numbers.astype(np.int32),
             keep=keep,
-            num_groups=items.most + self._num_ones,
+            num_groups=items.most + problem.num_ones,
             bounds=bounds,
         )
 

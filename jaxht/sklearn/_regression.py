@@ -7,9 +7,11 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.base import MultiOutputMixin, RegressorMixin
 from sklearn.metrics import d2_tweedie_score, r2_score
+from sklearn.utils import check_consistent_length
+from sklearn.utils.validation import validate_data
 
 import jaxht
-from jaxht.sklearn._data import NumpyArray
+from jaxht.sklearn._data import DTYPES, FORMATS, NumpyArray, check_weights
 from jaxht.sklearn._estimator import Items
 from jaxht.sklearn._linear import (
     L0Model,
@@ -197,20 +199,67 @@ class L0GammaRegressor(LogLinkModel):
 
 
 class MultiOutputModel(MultiOutputMixin, RegressorModel):
-    """Base of least squares of several targets."""
-
-    _is_multi_output = True
+    """Base of least squares of several targets, of which some may be missing: NaN, or entries of
+    weight 0."""
 
     @property
     def _has_squared_errors(self) -> bool:
         return True
 
-    def _encode(self, y: NumpyArray, weights: NumpyArray) -> tuple[NumpyArray, NumpyArray]:
+    def _validate(self, X: Any, y: Any) -> tuple[Any, Any]:
+        options: dict[str, Any] = {"dtype": DTYPES}
+        X_options = options | {"accept_sparse": FORMATS}
+        y_options = options | {"ensure_2d": False, "ensure_all_finite": "allow-nan"}
+        X, y = validate_data(self, X, y, validate_separately=(X_options, y_options))
+        check_consistent_length(X, y)
         if y.ndim == 1:
             raise ValueError(
                 f"y must have shape (n, c), one target a column; got {y.shape}: of one use L0Regressor"
             )
+        return X, y
+
+    def _check_weights(self, sample_weight: Any, X: Any, y: NumpyArray) -> NumpyArray:
+        return check_weights(sample_weight, X, y.shape)
+
+    def _encode(self, y: NumpyArray, weights: NumpyArray) -> tuple[NumpyArray, NumpyArray]:
+        """The targets and their weights: 0 where they are missing, for all samples or each
+        entry."""
+        is_missing = np.isnan(y)
+        if np.any(is_missing):
+            weights = np.where(is_missing, 0, weights.reshape(len(y), -1))
+            y = np.where(is_missing, 0, y)
+        is_empty = ~np.any(weights.reshape(len(y), -1), axis=0)
+        if np.any(is_empty):
+            raise ValueError(
+                "y must have an entry that is not missing, of weight above 0, in each column; "
+                f"column {np.argmax(is_empty)} has none"
+            )
         return super()._encode(y, weights)
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None, offset: Any = None) -> float:
+        """The share of the variance that is explained, R^2, the mean of those of the targets.
+
+        Args:
+            X: (n, d), as of ``fit``.
+            y: (n, c), as of ``fit``; NaN where a target is missing.
+            sample_weight: (n,) or (n, c); None for ones.
+            offset: as of ``fit``, for these samples; None for zeros.
+
+        Returns:
+            At most 1; 0 for a model that predicts the means of y.
+        """
+        pred = self.predict(X, offset)
+        y = np.asarray(y)
+        if y.shape != pred.shape:
+            raise ValueError(f"y must have shape {pred.shape}; got {y.shape}")
+        weights = check_weights(sample_weight, pred, pred.shape).reshape(len(y), -1)
+        weights = np.where(np.isnan(y), 0, weights)
+        scores = []
+        for target, fitted, weight in zip(y.T, pred.T, weights.T, strict=True):
+            is_there = weight > 0
+            score = r2_score(target[is_there], fitted[is_there], sample_weight=weight[is_there])
+            scores.append(score)
+        return float(np.mean(scores))
 
     def _objective(self, design: Any, target: Any, **options: Any) -> Any:
         return jaxht.MultiResponse(design, target, **options)
@@ -227,6 +276,8 @@ class MultiOutputModel(MultiOutputMixin, RegressorModel):
 class L0MultiTaskRegressor(MultiOutputModel, L0Model):
     """Linear regression of several targets, on the best k features for all of them, or the best k
     coefficients.
+
+    Missing targets are NaN in y, or have weight 0 in a ``sample_weight`` (n, c), and are left out.
 
     Args:
         {arguments}
@@ -265,6 +316,9 @@ class L0MultiTaskRegressor(MultiOutputModel, L0Model):
 class ReducedRankRegressor(MultiOutputModel):
     """Linear regression of several targets with coefficients of rank k (Izenman 1975), of all
     features.
+
+    Missing targets are NaN in y, or have weight 0 in a ``sample_weight`` (n, c), and are left out;
+    this needs ``fit_intercept=False``.
 
     Args:
         k: rank, an int from 1 to min(d, c); a fraction in (0, 1] of that; or "cv", "aic" or "bic":
@@ -311,6 +365,11 @@ class ReducedRankRegressor(MultiOutputModel):
         return Items(1, min(shape))
 
     def _constraint(self, problem: LinearFit, k: int) -> Any:
+        if problem.num_ones:
+            raise ValueError(
+                "fit_intercept must be False where entries of y are missing or have weights of "
+                "their own: an intercept would count towards the rank"
+            )
         return jaxht.LowRank(k)
 
     def _compute_criteria(self, problem: LinearFit, path: Any) -> NumpyArray:

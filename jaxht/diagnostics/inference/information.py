@@ -9,6 +9,7 @@ from jaxht.constraints import Support
 from jaxht.diagnostics._models import likelihood, linear_model, refuse
 from jaxht.linalg.full_precision import matmul
 from jaxht.linalg.positive_definite import inverse
+from jaxht.linalg.products import apply_weights
 from jaxht.objectives.linear_model import LinearModel
 from jaxht.objectives.objective import Objective
 
@@ -104,7 +105,7 @@ def _dispersion(model: LinearModel, u: Array, support: Support) -> Array:
     if squares is None:
         return jnp.ones((), u.dtype)
     squares = squares.reshape(model.num_samples, -1)
-    weights = model.sample_weights
-    num_targets = jnp.sum(weights) * squares.shape[1]
-    degrees_of_freedom = num_targets - support.size.astype(u.dtype)
-    return jnp.sum(weights[:, None] * squares) / degrees_of_freedom
+    weights = model.sample_weights.reshape(model.num_samples, -1)
+    weights = jnp.broadcast_to(weights, squares.shape)
+    degrees_of_freedom = jnp.sum(weights) - support.size.astype(u.dtype)
+    return jnp.sum(apply_weights(weights, squares)) / degrees_of_freedom

@@ -1,7 +1,5 @@
 """Selections from random samples: stability selection, and the bootstrap."""
 
-import dataclasses
-
 import jax
 import jax.numpy as jnp
 
@@ -118,16 +116,16 @@ def stability_selection(
     """
     check_kind(objective=objective, constraint=constraint, solver=solver, stop=stop)
     model = linear_model(objective, REQUIREMENT)
-    weights = model.sample_weights
+    n = model.num_samples
+    dtype = model.sample_weights.dtype
 
     def divide(key):
-        uniform = jax.random.uniform(key, weights.shape, weights.dtype)
-        in_first = k_largest_mask(uniform, weights.size // 2)
+        uniform = jax.random.uniform(key, (n,), dtype)
+        in_first = k_largest_mask(uniform, n // 2)
         return jnp.stack([in_first, ~in_first])
 
     def run(in_half, key):
-        half = dataclasses.replace(model, weights=weights * in_half)
-        return solve(half, constraint, solver, key=key, stop=stop)
+        return solve(model.reweight(in_half), constraint, solver, key=key, stop=stop)
 
     keys = jax.random.split(key, 3 * num_pairs)
     halves = jax.vmap(divide)(keys[:num_pairs]).reshape(2 * num_pairs, -1)
@@ -215,15 +213,14 @@ def bootstrap(
     """
     check_kind(objective=objective, constraint=constraint, solver=solver, stop=stop)
     model = linear_model(objective, REQUIREMENT)
-    weights = model.sample_weights
-    n = weights.size
+    n = model.num_samples
+    dtype = model.sample_weights.dtype
 
     def run(draw_key, key):
         draws = jax.random.randint(draw_key, (n,), 0, n)
-        counts = jnp.zeros(n, weights.dtype).at[draws].add(1)
-        resampled = dataclasses.replace(model, weights=weights * counts)
+        resampled = model.reweight(jnp.zeros(n, dtype).at[draws].add(1))
         result = solve(resampled, constraint, solver, key=key, stop=stop)
-        resampled = cast_numbers(resampled, weights.dtype)
+        resampled = cast_numbers(resampled, dtype)
         return refit(resampled, result.support, result.x).x, result
 
     keys = jax.random.split(key, 2 * num_resamples)

@@ -8,10 +8,14 @@ from jaxht._typing import Array
 
 
 def gaussian_deviance(squares: Array, weights: Array) -> Array:
-    """``N log(RSS / N)`` of squared residuals, N the number of all targets."""
-    outputs = squares.reshape(squares.shape[0], -1)
-    num_targets = jnp.sum(weights) * outputs.shape[1]
-    return num_targets * jnp.log(jnp.sum(weights * jnp.sum(outputs, axis=1)) / num_targets)
+    """``N log(RSS / N)`` of squared residuals, N the number of all targets, for weights (n,) or one
+    for each target."""
+    num_samples = squares.shape[0]
+    outputs = squares.reshape(num_samples, -1)
+    weights = jnp.broadcast_to(weights.reshape(num_samples, -1), outputs.shape)
+    num_targets = jnp.sum(weights)
+    total = jnp.sum(jnp.where(weights > 0, weights * outputs, 0))
+    return num_targets * jnp.log(total / num_targets)
 
 
 def gamma_deviance(log_ratios: Array, weights: Array) -> Array:

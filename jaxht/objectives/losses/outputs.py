@@ -93,6 +93,10 @@ class SquaredNormLoss(Loss):
         """v."""
         return v
 
+    def num_observations(self, y: Array, weights: Array) -> Array:
+        """The number of samples, or that of the targets that are there over c."""
+        return jnp.sum(weights) / (weights.shape[1] if weights.ndim == 2 else 1)
+
     def deviance(self, u: Array, y: Array, weights: Array) -> Array:
         """``N log(RSS / N)`` for N targets."""
         return gaussian_deviance(self.squared_residuals(u, y), weights)
