@@ -31,6 +31,7 @@ from jaxht.sklearn import (
     L0Selector,
     ReducedRankRegressor,
     SelectionDisplay,
+    SparseGraphicalModel,
 )
 from jaxht.sklearn._data import number_groups
 from tests.estimators import (
@@ -198,6 +199,55 @@ def test_rows_and_groups_within_bounds():
     three = np.arange(N) % 3
     model = L0Classifier(k=2, nonnegative=True, solver=OMP).fit(X, three)
     assert np.all(model.coef_ >= 0) and np.any(model.coef_ > 0)
+
+
+FUNCTIONS = {
+    "aic": lambda c: c.deviance + 2 * c.size,
+    "bic": lambda c: c.deviance + np.log(c.n) * c.size,
+    "gic": lambda c: c.deviance + c.size * np.log(c.d) * np.log(np.log(c.n)),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_function_chooses_k(name):
+    """It has the quantities of the criteria by name: the paths of both are the same."""
+    X = features()
+    weights = 1 + np.arange(N) % 3
+    for model, y in (
+        (L0Regressor(solver=OMP), targets()),
+        (L0Classifier(solver=OMP), three_labels()),
+        (L0PoissonRegressor(solver=OMP), counts()),
+        (L0CoxRegressor(solver=OMP), lives()),
+        (L0MultiTaskRegressor(solver=OMP), two_targets()),
+        (ReducedRankRegressor(), two_targets()),
+    ):
+        if name == "gic" and isinstance(model, ReducedRankRegressor):
+            continue
+        expected = clone(model).set_params(k=name).fit(X, y, sample_weight=weights)
+        found = clone(model).set_params(k=FUNCTIONS[name]).fit(X, y, sample_weight=weights)
+        np.testing.assert_allclose(found.path_.criteria, expected.path_.criteria, rtol=1e-6)
+        assert found.k_ == expected.k_
+        np.testing.assert_array_equal(found.coef_, expected.coef_)
+
+
+def test_what_a_function_sees():
+    seen = []
+
+    def largest(candidate):
+        seen.append(candidate)
+        return -candidate.k if candidate.k != 4 else np.nan
+
+    X, y = features(), targets()
+    model = L0Regressor(k=largest, k_max=4, loss="huber", always=[0], solver=OMP).fit(X, y)
+    assert model.k_ == 3 and [c.k for c in seen] == [1, 2, 3, 4]
+    assert all(np.isnan(c.deviance) and c.n == N and c.d == D and c.size == c.k for c in seen)
+    np.testing.assert_allclose([c.loss for c in seen], model.path_.losses)
+    graph = SparseGraphicalModel(k=lambda c: c.deviance + np.log(c.n) * c.size).fit(X)
+    assert graph.k_ == SparseGraphicalModel(k="bic").fit(X).k_
+    with pytest.raises(ValueError, match=r"k must return a number.*got \[1\] for Candidate"):
+        L0Regressor(k=lambda c: [1], solver=OMP).fit(X, y)
+    with pytest.raises(ValueError, match=r"k must be an int, or a fraction in \(0, 1\]; got <"):
+        L0Regressor(k=largest).stability_selection(X, y)
 
 
 def test_fractions_of_the_features():

@@ -23,6 +23,7 @@ except ImportError as error:
 
 from jaxht.sklearn._classification import L0Classifier, L0OrdinalClassifier
 from jaxht.sklearn._displays import PathDisplay, SelectionDisplay
+from jaxht.sklearn._estimator import Candidate
 from jaxht.sklearn._matrices import SparseGraphicalModel
 from jaxht.sklearn._regression import (
     L0GammaRegressor,
@@ -35,6 +36,7 @@ from jaxht.sklearn._selector import L0Selector
 from jaxht.sklearn._survival import L0CoxRegressor
 
 __all__ = [
+    "Candidate",
     "L0Classifier",
     "L0CoxRegressor",
     "L0GammaRegressor",

@@ -5,8 +5,9 @@ import re
 
 ARGUMENTS = """
     k: how many features have coefficients that are not 0: an int; a fraction in (0, 1] of the features; or how it is
-        chosen: "cv", by the mean loss on held-out samples, or one of the information criteria "aic", "bic", "ebic",
-        "gic" and "sic" (gic by another name). An intercept is not counted.
+        chosen: "cv", by the mean loss on held-out samples; one of the information criteria "aic", "bic", "ebic", "gic"
+        and "sic" (gic by another name); or a function of a :class:`Candidate`, which is least for the best. An intercept
+        is not counted.
     k_max: the largest k of the path from which one is chosen, an int; None: min(d, n / log n, 50), n the sum of the
         weights.
     l2: ridge parameter >= 0 in the objective "the mean of the losses + l2/2 ||x||^2", where x are the coefficients in

@@ -5,7 +5,7 @@ import math
 import numbers
 import warnings
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, dataclass_transform
+from typing import Any, ClassVar, NamedTuple, dataclass_transform
 
 import jax
 import numpy as np
@@ -23,6 +23,37 @@ from jaxht.solvers.solver import Solver
 from jaxht.subproblems import subproblem
 
 CRITERIA = ("cv", "aic", "bic", "ebic", "gic", "sic")
+
+
+class Candidate(NamedTuple):
+    """One solution of a path, as a function that is given as ``k`` sees it; numbers.
+
+    The estimator takes the k for which the function is least: ``k=lambda c: c.deviance + 2 *
+    c.size`` is "aic". A value that is NaN is never the least.
+
+    Attributes:
+        k: how many features, groups, coefficients, ranks or edges may be selected.
+        size: how many parameters are free: the coefficients that are not 0, without the intercept;
+            of c classes (c - 1) / c of them; of rank r ``r (d + c - r)``.
+        loss: the objective, the mean of the losses and the ridge.
+        deviance: -2 log L, at the dispersion that fits best and up to a number that is the same for
+            all; NaN where the loss is not the logarithm of a likelihood.
+        n: the sum of the weights of the samples; of survival times of the events.
+        d: of how many items k are selected.
+
+    Example:
+        >>> from jaxht.sklearn import Candidate
+        >>> aic = lambda candidate: candidate.deviance + 2 * candidate.size
+        >>> aic(Candidate(k=1, size=1, loss=0.5, deviance=3.0, n=10, d=4))
+        5.0
+    """
+
+    k: int
+    size: float
+    loss: float
+    deviance: float
+    n: float
+    d: int
 
 
 @dataclass(frozen=True)
@@ -73,8 +104,8 @@ class DataclassEstimator(BaseEstimator):
 class SparseEstimator(DataclassEstimator):
     """Base of all estimators.
 
-    A subclass has :meth:`_constraint`, :meth:`_compute_criteria`, :meth:`_split` and
-    :meth:`_describe_path`.
+    A subclass has :meth:`_constraint`, :meth:`_compute_criteria`, :meth:`_measure`,
+    :meth:`_split` and :meth:`_describe_path`.
     """
 
     k: Any = field(default="ebic", kw_only=False)
@@ -93,6 +124,11 @@ class SparseEstimator(DataclassEstimator):
 
     def _compute_criteria(self, problem: Any, path: Any) -> NumpyArray:
         """The information criterion that k names, (m,), of a path of m results."""
+        raise NotImplementedError
+
+    def _measure(self, problem: Any, path: Any) -> tuple[NumpyArray, NumpyArray, float]:
+        """The deviances (m,) and numbers of free parameters (m,) of a path of m results, and the
+        sample size."""
         raise NotImplementedError
 
     def _split(self, problem: Any, fold: Any) -> tuple[Any, Any]:
@@ -147,7 +183,9 @@ class SparseEstimator(DataclassEstimator):
         path = jaxht.path(objective, constraint, solver, ks=sizes, key=key, both_ways=is_refined)
         path = jax.tree.map(np.asarray, path)
         fold_losses = None
-        if problem.folds is None:
+        if callable(self.k):
+            criteria = self._ask_function(problem, ks, path)
+        elif problem.folds is None:
             criteria = self._compute_criteria(problem, path)
         else:
             split = functools.partial(self._split, problem)
@@ -172,15 +210,39 @@ class SparseEstimator(DataclassEstimator):
             result = jaxht.solve(objective, constraint, x0=result.x, key=key)
         return ks[best], result
 
+    def _ask_function(self, problem: Any, ks: range, path: Any) -> NumpyArray:
+        """The values of the function k, (m,), of a path of m results."""
+        deviances, sizes, n = self._measure(problem, path)
+        values = []
+        for k, size, loss, deviance in zip(ks, sizes, path.value, deviances, strict=True):
+            candidate = Candidate(
+                k=k,
+                size=float(size),
+                loss=float(loss),
+                deviance=float(deviance),
+                n=n,
+                d=problem.items.most,
+            )
+            value = self.k(candidate)
+            if np.ndim(value) or not np.isreal(value):
+                raise ValueError(
+                    f"k must return a number, the least for the k to choose; got {value!r} for "
+                    f"{candidate}"
+                )
+            values.append(float(value))
+        return np.array(values)
+
     def _count_comparable(self, problem: Any, path: Any) -> int:
         """How many results of a path may be compared: beyond there are only rounding errors."""
         return len(path.value)
 
     def _read_k(self, items: Items, criteria: tuple[str, ...] | None = None) -> int | None:
-        """The number of items that k asks for; None where it names one of the criteria."""
+        """The number of items that k asks for; None where it names one of the criteria, or is a
+        function."""
         k = self.k
         criteria = self._criteria if criteria is None else criteria
-        if isinstance(k, str) and k in criteria:
+        is_criterion = callable(k) or (isinstance(k, str) and k in criteria)
+        if criteria and is_criterion:
             return None
         is_number = isinstance(k, numbers.Real) and not isinstance(k, bool | np.bool_)
         if is_number and isinstance(k, numbers.Integral):
@@ -188,7 +250,8 @@ class SparseEstimator(DataclassEstimator):
         elif is_number and 0 < k <= 1:
             number = max(1, items.least, int(k * items.most))
         else:
-            known = " or ".join(["a fraction in (0, 1]", *map(repr, criteria)])
+            functions = ["a function"] if criteria else []
+            known = " or ".join(["a fraction in (0, 1]", *map(repr, criteria), *functions])
             raise ValueError(f"k must be an int, or {known}; got {k!r}")
         if not items.least <= number <= items.most:
             raise ValueError(

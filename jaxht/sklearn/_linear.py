@@ -72,6 +72,13 @@ class Fold(NamedTuple):
     target: NumpyArray | None
 
 
+# What each criterion of jaxht.criteria is told beside the solutions.
+ARGUMENTS = {
+    "aic": ("size",),
+    "bic": ("size",),
+    "ebic": ("size", "items", "selected"),
+    "gic": ("size", "items"),
+}
 # Entries of a design up to which each fold has a centred copy, so that its program serves other
 # sizes too.
 MAX_COPIED_ENTRIES = 2**18
@@ -81,7 +88,7 @@ class LinearEstimator(SparseEstimator):
     """Base of the estimators of linear models.
 
     A subclass has :meth:`_objective`, :meth:`_find_items`, :meth:`_constraint`,
-    :meth:`_compute_criteria` and ``predict``, and where targets are no numbers :meth:`_encode`. The
+    :meth:`_count_parameters` and ``predict``, and where targets are no numbers :meth:`_encode`. The
     intercept of squared errors is the mean of the targets less that of the predictions, unless the
     entries of y have weights of their own. Other intercepts are coefficients of a column of ones,
     which is always selected, has no ridge, and is not counted.
@@ -225,6 +232,25 @@ class LinearEstimator(SparseEstimator):
             whole = replace(whole, A=centre(whole.design, fold.mean), y=fold.target)
         train = replace(whole, weights=fold.train)
         return train, replace(whole, weights=fold.held_out, l2=0.0)
+
+    def _count_parameters(self, problem: LinearFit, path: Any) -> dict[str, NumpyArray]:
+        """The arguments of the criteria of :mod:`jaxht.criteria`, each (m,)."""
+        raise NotImplementedError
+
+    def _compute_criteria(self, problem: LinearFit, path: Any) -> NumpyArray:
+        """The criterion of :mod:`jaxht.criteria` that k names; the intercept is not counted."""
+        name = "gic" if self.k == "sic" else self.k
+        counts = self._count_parameters(problem, path)
+        arguments = {argument: counts[argument] for argument in ARGUMENTS[name]}
+        return information_criteria(problem.objective, path.x, arguments, name)
+
+    def _measure(self, problem: LinearFit, path: Any) -> tuple[NumpyArray, NumpyArray, float]:
+        objective = problem.objective
+        deviances = np.full(len(path.x), np.nan)
+        if objective.loss.family is not None:
+            deviances = information_criteria(objective, path.x, {}, "deviance")
+        n = objective.loss.num_observations(objective.y, objective.sample_weights)
+        return deviances, self._count_parameters(problem, path)["size"], float(n)
 
     def _set_solution(self, problem: LinearFit, x: NumpyArray) -> None:
         """Set the attributes that say what the solution is."""
@@ -420,20 +446,17 @@ class L0Model(LinearEstimator):
         """The share of the coefficients of an item that is free."""
         return 1.0
 
-    def _compute_criteria(self, problem: LinearFit, path: Any) -> NumpyArray:
-        """The criterion of :mod:`jaxht.criteria` that k names; the intercept is not counted."""
+    def _count_parameters(self, problem: LinearFit, path: Any) -> dict[str, NumpyArray]:
         items = problem.items
-        is_selected = path.x[:, : len(items.always)] != 0
-        name = "gic" if self.k == "sic" else self.k
         m = len(path.x)
+        is_selected = path.x[:, : len(items.always)] != 0
         size = np.sum(is_selected.reshape(m, -1), axis=1)
-        arguments = {"size": self._free_share * size}
-        if name in ("ebic", "gic"):
-            arguments["items"] = np.full(m, items.most)
-        if name == "ebic":
-            selected = [np.unique(items.of_coefficients[row]) for row in is_selected]
-            arguments["selected"] = np.array([row.size for row in selected])
-        return information_criteria(problem.objective, path.x, arguments, name)
+        selected = [np.unique(items.of_coefficients[row]).size for row in is_selected]
+        return {
+            "size": self._free_share * size,
+            "items": np.full(m, items.most),
+            "selected": np.array(selected),
+        }
 
     def _set_solution(self, problem: LinearFit, x: NumpyArray) -> None:
         super()._set_solution(problem, x)

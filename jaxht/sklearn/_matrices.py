@@ -36,7 +36,8 @@ class SparseGraphicalModel(SparseEstimator, EmpiricalCovariance):
     Args:
         k: number of edges: an int; a fraction in (0, 1] of the p (p - 1) / 2 pairs; or how it is
             chosen: "cv", by the mean likelihood of held-out samples; "aic", "bic", or "ebic", which
-            adds ``2 k log p`` to the latter (Foygel & Drton 2010, gamma = 1/2).
+            adds ``2 k log p`` to the latter (Foygel & Drton 2010, gamma = 1/2); or a function of a
+            :class:`Candidate`, which is least for the best.
         k_max: the largest k from which one is chosen, an int; None: 2 p, or all pairs.
         assume_centered: whether the mean is known to be 0.
         standardize: whether variables are scaled to variance 1 for the fit, since edges are
@@ -142,13 +143,18 @@ class SparseGraphicalModel(SparseEstimator, EmpiricalCovariance):
         return 2 * problem.objective.shape[0]
 
     def _compute_criteria(self, problem: GraphFit, path: Any) -> NumpyArray:
-        n = problem.num_samples
-        edges = np.count_nonzero(np.triu(path.x, 1), axis=(1, 2))
+        deviances, edges, n = self._measure(problem, path)
         log_n = math.log(n)
         log_p = math.log(problem.objective.shape[0])
         prices = {"aic": 2.0, "bic": log_n, "ebic": log_n + 2 * log_p}
-        criteria = n * path.value + prices[self.k] * edges
+        criteria = deviances + prices[self.k] * edges
         return criteria.astype(path.value.dtype)
+
+    def _measure(self, problem: GraphFit, path: Any) -> tuple[NumpyArray, NumpyArray, float]:
+        """The edges are the parameters: the diagonal is free for every k."""
+        n = problem.num_samples
+        edges = np.count_nonzero(np.triu(path.x, 1), axis=(1, 2))
+        return n * path.value, edges, n
 
     def _split(self, problem: GraphFit, fold: Any) -> tuple[Any, Any]:
         train, held_out = fold

@@ -17,7 +17,6 @@ from jaxht.sklearn._linear import (
     L0Model,
     LinearEstimator,
     LinearFit,
-    information_criteria,
 )
 
 
@@ -322,7 +321,8 @@ class ReducedRankRegressor(MultiOutputModel):
 
     Args:
         k: rank, an int from 1 to min(d, c); a fraction in (0, 1] of that; or "cv", "aic" or "bic":
-            of rank r there are r (d + c - r) parameters.
+            of rank r there are r (d + c - r) parameters; or a function of a :class:`Candidate`,
+            which is least for the best.
         k_max: the largest rank from which one is chosen, an int; None: min(d, c, n / log n, 50).
         l2: ridge parameter >= 0 of "the mean of the losses + l2/2 ||x||^2", x the coefficients in
             the units that are computed in, those of standardised columns; the intercept has none.
@@ -372,8 +372,8 @@ class ReducedRankRegressor(MultiOutputModel):
             )
         return jaxht.LowRank(k)
 
-    def _compute_criteria(self, problem: LinearFit, path: Any) -> NumpyArray:
+    def _count_parameters(self, problem: LinearFit, path: Any) -> dict[str, NumpyArray]:
         is_used = np.any(path.support.U != 0, axis=-2)  # columns of a basis, the others are 0
         rank = np.sum(is_used, axis=-1)
         size = rank * (sum(problem.objective.shape) - rank)
-        return information_criteria(problem.objective, path.x, {"size": size}, self.k)
+        return {"size": size}
