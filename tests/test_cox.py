@@ -168,6 +168,47 @@ def test_ties_and_strata(ties, n, num_strata, weighted):
     np.testing.assert_allclose(prepared.value(x, A @ x), found, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize(
+    ("ties", "of_strata", "coefficients", "likelihood", "errors"),
+    [
+        (
+            "breslow",
+            True,
+            [0.6711623523306018, -0.28861564979452003, -0.23663747503851917],
+            -115.59736303387704,
+            [0.1609855941077289, 0.1758372043014576, 0.1583371833631037],
+        ),
+        (
+            "efron",
+            False,
+            [0.6289291123187581, -0.19436955734700093, -0.2816985770354397],
+            -169.74073946356066,
+            [0.14261224293526747, 0.16524996644979817, 0.15574479771169641],
+        ),
+        (
+            "efron",
+            True,
+            [0.6941102295024784, -0.3007771685713621, -0.2368647058633305],
+            -113.012873552594,
+            [0.16074384435889696, 0.17734432705090436, 0.15936186049542853],
+        ),
+    ],
+)
+def test_numbers_of_statsmodels(ties, of_strata, coefficients, likelihood, errors):
+    """``PHReg(time, A, event, ties=ties, strata=strata).fit()`` of statsmodels 0.15."""
+    rng = np.random.default_rng(0)
+    A = rng.normal(size=(80, 3))
+    time = np.ceil(4 * rng.exponential(np.exp(-A[:, 0] + 0.5 * A[:, 2])))
+    y = np.stack([time, rng.random(80) < 0.7], axis=1)
+    strata = np.arange(80) % 3 if of_strata else None
+    f = jaxht.Cox(A, y, mean=False, ties=ties, strata=strata)
+    result = jaxht.solve(f, Sparse(3), jaxht.HTP())
+    np.testing.assert_allclose(result.x, coefficients, rtol=1e-9)
+    np.testing.assert_allclose(-result.value, likelihood, rtol=1e-10)
+    found = jaxht.inference.standard_errors(f, result.support, result.x)
+    np.testing.assert_allclose(found, errors, rtol=1e-9)
+
+
 def test_solutions_within_strata_by_efrons_ties():
     """The best support of all, and its coefficients; lanes of strata; folds; a sweep's lanes."""
     A, time, event, _, _ = data(5, 60, 5)

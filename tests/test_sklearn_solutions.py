@@ -21,6 +21,7 @@ from sklearn.metrics import log_loss
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+import jaxht
 from jaxht.sklearn import (
     L0Classifier,
     L0CoxRegressor,
@@ -49,6 +50,7 @@ from tests.estimators import (
     three_labels,
     two_targets,
 )
+from tests.util import precision
 
 pytestmark = pytest.mark.usefixtures("all_quickly")
 
@@ -219,6 +221,67 @@ def test_hazards_are_those_of_loops():
     np.testing.assert_allclose(
         steps, ratio * np.array([0, hazards[0], hazards[-2], hazards[-1], hazards[-1]])
     )
+
+
+@pytest.mark.parametrize("ties", ["breslow", "efron"])
+def test_hazards_within_strata(ties):
+    X, y = features(), lives()
+    time, event = y["weeks"], y["died"]
+    names = np.array(["b", "a", "c"])[np.arange(N) % 3]
+    weights = np.random.default_rng(3).integers(0, 3, N)
+    model = L0CoxRegressor(k=2, solver=OMP, ties=ties)
+    model.fit(X, y, sample_weight=weights, strata=names)
+    assert model.strata_.tolist() == ["a", "b", "c"]
+    numbers = np.searchsorted(model.strata_, names)
+    columns = np.stack([time, event], axis=1)
+    with precision("float64"):
+        objective = jaxht.Cox(
+            X, columns, weights=1.0 * weights, ties=ties, strata=numbers, offset=X @ model.coef_
+        )
+        slopes = objective.gradient(np.zeros(D), np.zeros(N))
+    np.testing.assert_allclose(slopes[model.support_], 0, atol=1e-7)
+
+    hazards = weights * np.exp(model.predict(X))
+    expected = np.zeros((3, len(model.unique_times_)))
+    for i, number in enumerate(numbers):
+        if not event[i] or not weights[i]:
+            continue
+        at_risk = np.sum(hazards[(numbers == number) & (time >= time[i])])
+        tied = (numbers == number) & (time == time[i]) & event & (weights > 0)
+        before = np.count_nonzero(tied[:i]) if ties == "efron" else 0
+        weight = np.mean(weights[tied]) if ties == "efron" else weights[i]
+        at_risk = at_risk - before / np.count_nonzero(tied) * np.sum(hazards[tied])
+        expected[number, model.unique_times_ >= time[i]] += weight / at_risk
+    np.testing.assert_allclose(model.cum_baseline_hazard_, expected, rtol=1e-9)
+    curves = model.predict_survival_function(X[:4], strata=names[:4])
+    ratios = np.exp(model.predict(X[:4]))[:, None]
+    np.testing.assert_allclose(curves, np.exp(-ratios * expected[numbers[:4]]), rtol=1e-9)
+
+    each = []
+    for number in range(3):
+        own = (numbers == number) & (weights > 0)
+        pairs = itertools.permutations(np.flatnonzero(own), 2)
+        for i, j in pairs:
+            if event[i] and (time[i] < time[j] or (time[i] == time[j] and not event[j])):
+                each.append(
+                    (weights[i] * weights[j], hazards[i] / weights[i] > hazards[j] / weights[j])
+                )
+    known, right = np.array(each).T
+    score = model.score(X, y, sample_weight=weights, strata=names)
+    np.testing.assert_allclose(score, np.average(right, weights=known))
+
+    with pytest.raises(ValueError, match="strata must be labels that fit has seen; got 'd'"):
+        model.predict_survival_function(X[:1], strata=["d"])
+    with pytest.raises(ValueError, match="strata must be given"):
+        model.predict_survival_function(X[:1])
+    found = model.set_params(k="cv", k_max=3).fit(X, y, strata=names)
+    assert found.path_.fold_losses.shape == (5, 4)
+    stable = model.set_params(k=2).stability_selection(
+        X, y, strata=names, num_pairs=3, random_state=0
+    )
+    assert stable.frequencies.shape == (D,)
+    with pytest.raises(ValueError, match="strata must be None"):
+        model.fit(X, y).predict_survival_function(X[:1], strata=["a"])
 
 
 def test_concordance_is_that_of_all_pairs():

@@ -24,6 +24,7 @@ ARGUMENTS = """
         units of features matter to most solvers, and to the ridge.
     class_weight: a dict from classes to weights of their samples; "balanced", inversely proportional to the sum of the
         weights of each class; None for 1.
+    ties: how events of the same time are treated: "breslow" or "efron", as by :class:`jaxht.Cox`.
     solver: a solver of jaxht, such as ``jaxht.HTP()``; None: that of :func:`jaxht.default_solver`, which searches for
         the best features. A path is then computed by forward selection (:class:`jaxht.OLS` or :class:`jaxht.OMP`),
         refined in both directions, and the search begins at its solution.

@@ -151,7 +151,10 @@ class LinearEstimator(SparseEstimator):
         Raises:
             ValueError: for arguments and data that cannot be right.
         """
-        samples = self._read(X, y, sample_weight, offset)
+        return self._fit(self._read(X, y, sample_weight, offset), y)
+
+    def _fit(self, samples: Samples, y: Any) -> Self:
+        """Fit the model to samples; y is of the splitter."""
         splits = None
         if self._is_cross_validated():
             splits = split_samples(self.cv, samples.X, y, samples.weights, is_classifier(self))
@@ -359,7 +362,10 @@ class L0Model(LinearEstimator):
         Raises:
             ValueError: where k names a criterion, and where :meth:`fit` raises it.
         """
-        samples = self._read(X, y, sample_weight, offset)
+        return self._select_stably(self._read(X, y, sample_weight, offset), num_pairs, random_state)
+
+    def _select_stably(self, samples: Samples, num_pairs: int, random_state: Any) -> Stability:
+        """:meth:`stability_selection` of samples."""
         with default_precision(samples.X.dtype == np.float64):
             problem = self._pose(samples, 0, None)
             k: Any = self._read_k(problem.items, criteria=())
