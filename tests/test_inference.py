@@ -34,6 +34,85 @@ def test_frequencies_are_those_of_a_loop_over_the_halves():
     assert found.mean_size == pytest.approx(3)
 
 
+def grouped():
+    """Eleven patients of one to six visits, in no order, with labels that have gaps; A and y."""
+    rng = np.random.default_rng(7)
+    groups = rng.permutation(np.repeat(5 * np.arange(11) - 3, rng.integers(1, 7, 11)))
+    A = rng.normal(size=(groups.size, 6))
+    y = A[:, 2] - 0.5 * A[:, 5] + 0.3 * rng.normal(size=groups.size) + np.sin(groups)
+    return groups, A, y
+
+
+def rows_of(labels, groups):
+    """The samples of groups, one after the other."""
+    return np.concatenate([np.flatnonzero(groups == label) for label in labels])
+
+
+def test_halves_of_groups():
+    groups, A, y = grouped()
+    n, key = len(y), jax.random.key(3)
+    labels = np.unique(groups)
+    with x64():
+        found, traced = [
+            run(groups)
+            for run in (
+                lambda groups: jaxht.inference.stability_selection(
+                    jaxht.LeastSquares(A, y),
+                    jaxht.Sparse(2),
+                    jaxht.OMP(),
+                    key=key,
+                    num_pairs=4,
+                    groups=groups,
+                ),
+                quick(
+                    lambda groups: jaxht.inference.stability_selection(
+                        jaxht.LeastSquares(A, y),
+                        jaxht.Sparse(2, 2),
+                        jaxht.OMP(),
+                        key=key,
+                        num_pairs=4,
+                        groups=groups,
+                    )
+                ),
+            )
+        ]
+        solutions = []
+        for one in jax.random.split(key, 12)[:4]:
+            numbers = np.asarray(jax.random.uniform(one, (n,)))[: labels.size]
+            in_first = np.argsort(np.argsort(-numbers)) < labels.size // 2
+            for half in (labels[in_first], labels[~in_first]):
+                rows = rows_of(half, groups)
+                part = jaxht.solve(
+                    jaxht.LeastSquares(A[rows], y[rows]), jaxht.Sparse(2), jaxht.OMP()
+                )
+                solutions.append(np.asarray(part.x))
+    np.testing.assert_allclose(found.results.x, solutions, atol=1e-10)
+    np.testing.assert_allclose(traced.results.x, solutions, atol=1e-10)
+    np.testing.assert_allclose(found.frequencies, np.mean(np.array(solutions) != 0, axis=0))
+    with pytest.raises(ValueError, match=r"groups must have shape \(.*\), one label for each"):
+        jaxht.inference.stability_selection(
+            jaxht.LeastSquares(A, y), jaxht.Sparse(2), key=key, groups=groups[1:]
+        )
+    with pytest.raises(ValueError, match="groups must be integers; got dtype float64"):
+        jaxht.inference.bootstrap(
+            jaxht.LeastSquares(A, y), jaxht.Sparse(2), key=key, groups=1.0 * groups
+        )
+
+
+def test_folds_of_groups():
+    groups, _, _ = grouped()
+    masks = np.asarray(jaxht.folds(jax.random.key(0), groups.size, 4, groups))
+    traced = quick(lambda groups: jaxht.folds(jax.random.key(0), groups.size, 4, groups))(groups)
+    np.testing.assert_array_equal(masks, traced)
+    assert np.all(masks.sum(axis=0) == 1)
+    sizes = [np.unique(groups[mask]).size for mask in masks]
+    assert sum(sizes) == 11 and sorted(sizes) == [2, 3, 3, 3]
+    other = jaxht.folds(jax.random.key(1), groups.size, 4, groups)
+    assert np.any(masks != np.asarray(other))
+    with pytest.raises(ValueError, match="at most 11, the number of groups; got 12"):
+        jaxht.folds(jax.random.key(0), groups.size, 12, groups)
+
+
 def test_weights_of_the_user_count():
     """Samples of weight 0 are in no half."""
     rng = np.random.default_rng(1)
@@ -133,6 +212,41 @@ def test_resamples_are_those_of_a_loop():
     np.testing.assert_allclose(found.frequencies, np.mean(np.array(coefficients) != 0, axis=0))
     np.testing.assert_allclose(lower, np.quantile(coefficients, 0.2, axis=0), atol=1e-8)
     np.testing.assert_allclose(upper, np.quantile(coefficients, 0.8, axis=0), atol=1e-8)
+
+
+def test_resamples_of_groups():
+    """The rows of the groups that were drawn, as often as they were."""
+    groups, A, y = grouped()
+    n, key, B = len(y), jax.random.key(4), 5
+    labels = np.unique(groups)
+    with x64():
+        found = jaxht.inference.bootstrap(
+            jaxht.LeastSquares(A, y, 0.1),
+            jaxht.Sparse(2),
+            jaxht.HTP(),
+            key=key,
+            num_resamples=B,
+            groups=groups,
+        )
+        solutions = []
+        for one in jax.random.split(key, 2 * B)[:B]:
+            draws = np.asarray(jax.random.randint(one, (n,), 0, labels.size))[: labels.size]
+            rows = rows_of(labels[draws], groups)
+            part = jaxht.solve(
+                jaxht.LeastSquares(A[rows], y[rows], 0.1), jaxht.Sparse(2), jaxht.HTP()
+            )
+            solutions.append(np.asarray(part.x))
+    np.testing.assert_allclose(found.coefficients, solutions, atol=1e-9)
+
+
+def test_groups_of_one_sample_are_samples():
+    _, A, y = grouped()
+    f, options = jaxht.LeastSquares(A, y), {"key": jax.random.key(0), "num_resamples": 4}
+    alone, grouped_alone = [
+        jaxht.inference.bootstrap(f, jaxht.Sparse(2), jaxht.OMP(), groups=groups, **options)
+        for groups in (None, np.arange(len(y)))
+    ]
+    np.testing.assert_array_equal(alone.coefficients, grouped_alone.coefficients)
 
 
 def test_percentile_intervals_cover_large_coefficients():

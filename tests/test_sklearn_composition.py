@@ -297,6 +297,18 @@ def test_selections_are_drawn(axes):
     assert display.frequencies[1] == display.frequencies.max() and display.expected_false >= 0
     same = SelectionDisplay.from_estimator(model.fit(X, y), X, y, num_pairs=10, random_state=0)
     np.testing.assert_array_equal(same.frequencies, display.frequencies)
+    patients = np.repeat(np.arange(N // 4), 4)
+    by_patient = [
+        model.stability_selection(X, y, sample_groups=labels, num_pairs=10, random_state=0)
+        for labels in (patients, [f"patient {100 + label}" for label in patients])
+    ]
+    np.testing.assert_array_equal(by_patient[0].results.x, by_patient[1].results.x)
+    assert np.any(
+        by_patient[0].results.x
+        != model.stability_selection(X, y, num_pairs=10, random_state=0).results.x
+    )
+    with pytest.raises(ValueError, match=r"sample_groups must have a label .* none at 3"):
+        model.stability_selection(X, y, sample_groups=[1.0, 1.0, 1.0, np.nan, *patients[4:]])
     found = L0Classifier(k=2, solver=OMP).stability_selection(
         X, three_labels(), num_pairs=10, random_state=0
     )

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxht._checks import check_array, known_values
 from jaxht._dataclass import integer, pytree, replace
 from jaxht._typing import Array, Numeric, PRNGKey
 from jaxht.constraints import Constraint
@@ -249,35 +250,75 @@ def _validate_folds(
     return _compare_folds(ks, jax.vmap(validate_on)(problems, held_outs))
 
 
-def folds(key: PRNGKey, num_samples: int, num_folds: int) -> Array:
+def folds(key: PRNGKey, num_samples: int, num_folds: int, groups: Array | None = None) -> Array:
     """Divide samples at random into folds whose sizes differ by at most one.
 
     Args:
         key: PRNG key.
         num_samples: n, an int, static.
         num_folds: an int from 2 to n, static.
+        groups: (n,) integers, traced: samples of equal labels, such as those of one patient, stay
+            in one fold, and the folds' numbers of groups differ by at most one. None: each sample
+            is a group of its own.
 
     Returns:
         bool (num_folds, n): the samples that each fold holds out.
 
     Raises:
-        ValueError: for fewer than 2 folds, or more folds than samples.
+        ValueError: for fewer than 2 folds, or more folds than samples or groups.
 
-    Cost: a random permutation of n numbers.
+    Cost: a random permutation of n numbers; with groups three sorts.
 
     Example:
         >>> import jax, jaxht
         >>> masks = jaxht.folds(jax.random.key(0), num_samples=10, num_folds=3)
         >>> masks.sum(axis=0).tolist(), sorted(masks.sum(axis=1).tolist())
         ([1, 1, 1, 1, 1, 1, 1, 1, 1, 1], [3, 3, 4])
+        >>> groups = jax.numpy.array([7, 7, 7, 1, 1, 2])
+        >>> sorted(jaxht.folds(jax.random.key(0), 6, 3, groups).sum(axis=1).tolist())
+        [1, 2, 3]
     """
     if not 2 <= num_folds <= num_samples:
         raise ValueError(
             f"num_folds must lie between 2 and num_samples = {num_samples}; got {num_folds}"
         )
+    if groups is not None:
+        return _folds_of_groups(key, num_samples, num_folds, groups)
     fold = np.arange(num_samples, dtype=np.int32) % num_folds
     numbers = np.arange(num_folds, dtype=np.int32)[:, None]
     return jax.random.permutation(key, jax.device_put(fold)) == jax.device_put(numbers)
+
+
+def _folds_of_groups(key: PRNGKey, num_samples: int, num_folds: int, groups: Array) -> Array:
+    number, num_groups = number_groups(groups, num_samples)
+    known = known_values(num_groups)
+    if known is not None and num_folds > known:
+        raise ValueError(
+            f"num_folds must be at most {known}, the number of groups; got {num_folds}"
+        )
+    is_group = jnp.arange(num_samples) < num_groups
+    draws = jnp.where(is_group, jax.random.uniform(key, (num_samples,)), 2)
+    place = jnp.argsort(jnp.argsort(draws))  # of the groups in a random order
+    return (place % num_folds)[number] == jnp.arange(num_folds)[:, None]
+
+
+def number_groups(groups: Array, num_samples: int) -> tuple[Array, Numeric]:
+    """The number of the group of each sample, (n,), in order of the labels, and how many groups
+    there are."""
+    check_array("groups", groups, f"an array of shape ({num_samples},)")
+    if groups.shape != (num_samples,):
+        raise ValueError(
+            f"groups must have shape ({num_samples},), one label for each sample; got "
+            f"{groups.shape}"
+        )
+    if not jnp.issubdtype(groups.dtype, jnp.integer):
+        raise ValueError(f"groups must be integers; got dtype {groups.dtype}")
+    known = known_values(groups)
+    if known is not None:
+        labels, number = np.unique(known, return_inverse=True)
+        return jax.device_put(number.astype(np.int32)), labels.size
+    _, number = jnp.unique(groups, return_inverse=True, size=num_samples)
+    return number.astype(jnp.int32), jnp.max(number) + 1
 
 
 def least_of(ks: Any, values: Array, slack: Array | None = None) -> Array:

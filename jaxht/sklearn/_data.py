@@ -8,7 +8,12 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 from sklearn.model_selection import check_cv
-from sklearn.utils import check_array, check_consistent_length, check_random_state
+from sklearn.utils import (
+    check_array,
+    check_consistent_length,
+    check_random_state,
+    column_or_1d,
+)
 
 import jaxht
 from jaxht._checks import host_array
@@ -120,6 +125,18 @@ def number_groups(groups: Any, d: int) -> NumpyArray:
         return np.array([numbers_of[label] for label in listed], np.int32)
     _, numbers_of_groups = np.unique(labels, return_inverse=True)
     return numbers_of_groups.astype(np.int32)
+
+
+def read_labels(name: str, labels: Any, X: Any) -> NumpyArray:
+    """Labels of any kind, one for each sample, (n,)."""
+    labels = column_or_1d(host_array(name, labels))
+    check_consistent_length(X, labels)
+    is_missing = [label is None or label != label for label in labels.tolist()]
+    if any(is_missing):
+        raise ValueError(
+            f"{name} must have a label for each sample; got none at {np.argmax(is_missing)}"
+        )
+    return labels
 
 
 class Samples(NamedTuple):

@@ -35,6 +35,7 @@ from jaxht.sklearn._data import (
     number_groups,
     padding_for,
     random_key,
+    read_labels,
     split_samples,
     standardize,
 )
@@ -342,6 +343,7 @@ class L0Model(LinearEstimator):
         offset: Any = None,
         *,
         num_pairs: int = 50,
+        sample_groups: Any = None,
         random_state: Any = None,
     ) -> Stability:
         """:func:`jaxht.inference.stability_selection` of this model, with k an int or a fraction.
@@ -352,6 +354,8 @@ class L0Model(LinearEstimator):
             sample_weight: (n,); None for ones.
             offset: as of :meth:`fit`; None for zeros.
             num_pairs: in how many ways the samples are divided into halves, an int.
+            sample_groups: (n,) labels of any kind: samples of one label are in the same half; None:
+                each sample is a group of its own.
             random_state: an int or a RandomState, for the halves; None: a new one in each call.
 
         Returns:
@@ -362,10 +366,17 @@ class L0Model(LinearEstimator):
         Raises:
             ValueError: where k names a criterion, and where :meth:`fit` raises it.
         """
-        return self._select_stably(self._read(X, y, sample_weight, offset), num_pairs, random_state)
+        samples = self._read(X, y, sample_weight, offset)
+        return self._select_stably(samples, num_pairs, sample_groups, random_state)
 
-    def _select_stably(self, samples: Samples, num_pairs: int, random_state: Any) -> Stability:
+    def _select_stably(
+        self, samples: Samples, num_pairs: int, sample_groups: Any, random_state: Any
+    ) -> Stability:
         """:meth:`stability_selection` of samples."""
+        groups = None
+        if sample_groups is not None:
+            labels = read_labels("sample_groups", sample_groups, samples.X)
+            groups = np.unique(labels, return_inverse=True)[1].astype(np.int32)
         with default_precision(samples.X.dtype == np.float64):
             problem = self._pose(samples, 0, None)
             k: Any = self._read_k(problem.items, criteria=())
@@ -375,7 +386,7 @@ class L0Model(LinearEstimator):
                 solver = path_solver(problem.objective, constraint)
             key = random_key(random_state, needed=True)
             found = jaxht.inference.stability_selection(
-                problem.objective, constraint, solver, key=key, num_pairs=num_pairs
+                problem.objective, constraint, solver, key=key, num_pairs=num_pairs, groups=groups
             )
             frequencies = np.asarray(found.frequencies)[: problem.items.most]
             results = jax.tree.map(np.asarray, found.results)

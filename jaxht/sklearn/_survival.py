@@ -9,9 +9,16 @@ from sklearn.utils import check_array, check_consistent_length, column_or_1d
 from sklearn.utils.validation import validate_data
 
 import jaxht
-from jaxht._checks import host_array
 from jaxht.inference import Stability
-from jaxht.sklearn._data import DTYPES, FORMATS, NumpyArray, Samples, check_weights, multiply
+from jaxht.sklearn._data import (
+    DTYPES,
+    FORMATS,
+    NumpyArray,
+    Samples,
+    check_weights,
+    multiply,
+    read_labels,
+)
 from jaxht.sklearn._linear import L0Model, LinearFit
 
 
@@ -115,11 +122,12 @@ class L0CoxRegressor(RegressorMixin, L0Model):
         strata: Any = None,
         *,
         num_pairs: int = 50,
+        sample_groups: Any = None,
         random_state: Any = None,
     ) -> Stability:
         """:meth:`L0Model.stability_selection`, with the strata of :meth:`fit`."""
         samples = self._read_strata(X, y, sample_weight, offset, strata)
-        return self._select_stably(samples, num_pairs, random_state)
+        return self._select_stably(samples, num_pairs, sample_groups, random_state)
 
     def _read_strata(self, X: Any, y: Any, sample_weight: Any, offset: Any, strata: Any) -> Samples:
         """The samples, with the number of the stratum as a third column of the targets."""
@@ -127,7 +135,7 @@ class L0CoxRegressor(RegressorMixin, L0Model):
         self.strata_ = None
         if strata is None:
             return samples
-        labels = read_labels(strata, samples.X)
+        labels = read_labels("strata", strata, samples.X)
         self.strata_, numbers = np.unique(labels, return_inverse=True)
         return samples._replace(target=np.column_stack([samples.target, numbers]))
 
@@ -227,7 +235,7 @@ class L0CoxRegressor(RegressorMixin, L0Model):
             return np.zeros(len(risk), int)
         if strata is None:
             raise ValueError("strata must be given, as the model was fitted with strata")
-        labels = read_labels(strata, risk)
+        labels = read_labels("strata", strata, risk)
         is_unknown = ~np.isin(labels, self.strata_)
         if np.any(is_unknown):
             raise ValueError(
@@ -259,7 +267,7 @@ class L0CoxRegressor(RegressorMixin, L0Model):
         risk = self.predict(X, offset)
         time, event = read_times(y, risk)
         weights = check_weights(sample_weight, risk)
-        labels = np.zeros(len(risk)) if strata is None else read_labels(strata, risk)
+        labels = np.zeros(len(risk)) if strata is None else read_labels("strata", strata, risk)
         return concordance(time, event, risk, weights, labels)
 
 
@@ -292,18 +300,6 @@ def read_times(y: Any, X: Any) -> tuple[NumpyArray, NumpyArray]:
     time = check_array(time, ensure_2d=False, input_name="y")
     check_consistent_length(X, time)
     return time, event.astype(bool)
-
-
-def read_labels(strata: Any, X: Any) -> NumpyArray:
-    """The labels of strata, (n,)."""
-    labels = column_or_1d(host_array("strata", strata))
-    check_consistent_length(X, labels)
-    is_missing = [label is None or label != label for label in labels.tolist()]
-    if any(is_missing):
-        raise ValueError(
-            f"strata must have a label for each sample; got none at {np.argmax(is_missing)}"
-        )
-    return labels
 
 
 def hazard_steps(

@@ -1,5 +1,7 @@
 """Selections from random samples: stability selection, and the bootstrap."""
 
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
 
@@ -12,6 +14,7 @@ from jaxht.linalg.selection import k_largest_mask
 from jaxht.objectives.linear_model import LinearModel
 from jaxht.objectives.objective import Objective
 from jaxht.runner import Result, Stop, solve
+from jaxht.runner._validation import number_groups
 from jaxht.solvers.solver import Solver
 from jaxht.subproblems import refit
 
@@ -79,6 +82,7 @@ def stability_selection(
     *,
     key: PRNGKey,
     num_pairs: int = 50,
+    groups: Array | None = None,
     stop: Stop = Stop(),
 ) -> Stability:
     """Solve on random halves of the samples, and count how often each item is selected. Works under
@@ -93,6 +97,10 @@ def stability_selection(
         solver: for example ``OMP()``.
         key: PRNG key, for the halves and for solvers that draw random numbers.
         num_pairs: B, an int, static; 50 in the papers.
+        groups: (n,) integers, traced: samples of equal labels, such as those of one patient, are in
+            the same half, and the groups are divided into halves. None: each sample is a group of
+            its own. Samples of one group may depend on each other: the bound on false selections
+            needs groups that are independent.
         stop: limits and tolerances of each run, a :class:`jaxht.Stop`.
 
     Returns:
@@ -118,11 +126,12 @@ def stability_selection(
     model = linear_model(objective, REQUIREMENT)
     n = model.num_samples
     dtype = model.sample_weights.dtype
+    units = _Units.of(n, groups)
 
     def divide(key):
         uniform = jax.random.uniform(key, (n,), dtype)
-        in_first = k_largest_mask(uniform, n // 2)
-        return jnp.stack([in_first, ~in_first])
+        in_first = k_largest_mask(units.select(uniform), units.count // 2)
+        return units.of_samples(jnp.stack([in_first, ~in_first]))
 
     def run(in_half, key):
         return solve(model.reweight(in_half), constraint, solver, key=key, stop=stop)
@@ -174,6 +183,7 @@ def bootstrap(
     *,
     key: PRNGKey,
     num_resamples: int = 200,
+    groups: Array | None = None,
     stop: Stop = Stop(),
 ) -> Bootstrap:
     """Repeat the selection on bootstrap resamples of the samples, and refit. Works under jit and
@@ -191,6 +201,9 @@ def bootstrap(
             Refits on gathered columns need the k_max of the constraint.
         key: PRNG key, for the resamples and for solvers that draw random numbers.
         num_resamples: B, an int, static.
+        groups: (n,) integers, traced: samples of equal labels, such as those of one patient, are
+            drawn together; as many groups are drawn as there are, and the number of samples varies.
+            None: each sample is a group of its own.
 
     Returns:
         :class:`Bootstrap`.
@@ -200,7 +213,7 @@ def bootstrap(
 
     Cost: B runs side by side, and a refit of each; a shared A is not copied.
 
-    Source: Efron 1979.
+    Source: Efron 1979; of groups, the cluster bootstrap: Davison & Hinkley 1997, §3.8.
 
     Example:
         >>> import jax, jax.numpy as jnp, jaxht
@@ -215,10 +228,12 @@ def bootstrap(
     model = linear_model(objective, REQUIREMENT)
     n = model.num_samples
     dtype = model.sample_weights.dtype
+    units = _Units.of(n, groups)
 
     def run(draw_key, key):
-        draws = jax.random.randint(draw_key, (n,), 0, n)
-        resampled = model.reweight(jnp.zeros(n, dtype).at[draws].add(1))
+        draws = jax.random.randint(draw_key, (n,), 0, units.count)
+        counts = jnp.zeros(n, dtype).at[draws].add(units.select(jnp.ones(n, dtype)))
+        resampled = model.reweight(units.of_samples(counts))
         result = solve(resampled, constraint, solver, key=key, stop=stop)
         resampled = cast_numbers(resampled, dtype)
         return refit(resampled, result.support, result.x).x, result
@@ -226,6 +241,33 @@ def bootstrap(
     keys = jax.random.split(key, 2 * num_resamples)
     coefficients, results = jax.vmap(run)(keys[:num_resamples], keys[num_resamples:])
     return Bootstrap(_frequencies(model, constraint, coefficients), coefficients, results)
+
+
+class _Units(NamedTuple):
+    """What is drawn: samples, or groups of them.
+
+    Arrays of units have n entries, of which the first ``count`` are of units.
+    """
+
+    count: Numeric
+    number: Array | None
+
+    @staticmethod
+    def of(num_samples: int, groups: Array | None) -> "_Units":
+        if groups is None:
+            return _Units(num_samples, None)
+        number, count = number_groups(groups, num_samples)
+        return _Units(count, number)
+
+    def select(self, v: Array) -> Array:
+        """v (n,), with 0 beyond the last unit."""
+        if self.number is None:
+            return v
+        return jnp.where(jnp.arange(v.size) < self.count, v, 0)
+
+    def of_samples(self, v: Array) -> Array:
+        """The entries (..., n) of units for the samples in these."""
+        return v if self.number is None else v[..., self.number]
 
 
 def _frequencies(model: LinearModel, constraint: SelectionConstraint, xs: Array) -> Array:
