@@ -147,7 +147,7 @@ def find_risk_sets(y: Array, strata: Array | None = None) -> RiskSets:
     event = y[:, 1] == 1
     keys = (event, -time) if strata is None else (event, -time, strata)
     order = xp.lexsort(keys)  # the last key is the first that counts
-    place = xp.argsort(order)
+    place = _invert(order)
     sorted_times = time[order]
     is_new = sorted_times[1:] != sorted_times[:-1]
     if strata is not None:
@@ -161,3 +161,13 @@ def find_risk_sets(y: Array, strata: Array | None = None) -> RiskSets:
     last = xp.searchsorted(number, numbers, side="right") - 1
     places = (order, place, first, first_event, last)
     return RiskSets(*[each.astype(np.int32) for each in places])
+
+
+def _invert(order: Any) -> Any:
+    """The place of each sample in an order."""
+    places = np.arange(len(order))
+    if isinstance(order, np.ndarray):
+        inverse = np.empty_like(order)
+        inverse[order] = places
+        return inverse
+    return jnp.zeros_like(order).at[order].set(places)

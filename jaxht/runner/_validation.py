@@ -12,6 +12,7 @@ from jaxht._checks import check_array, known_values
 from jaxht._dataclass import integer, pytree, replace
 from jaxht._typing import Array, Numeric, PRNGKey
 from jaxht.constraints import Constraint
+from jaxht.linalg.selection import decreasing_order
 from jaxht.objectives.objective import Objective
 from jaxht.runner._compile import compile_for
 from jaxht.runner._padding import (
@@ -267,7 +268,7 @@ def folds(key: PRNGKey, num_samples: int, num_folds: int, groups: Array | None =
     Raises:
         ValueError: for fewer than 2 folds, or more folds than samples or groups.
 
-    Cost: a random permutation of n numbers; with groups three sorts.
+    Cost: a random permutation of n numbers; with groups two sorts.
 
     Example:
         >>> import jax, jaxht
@@ -297,9 +298,11 @@ def _folds_of_groups(key: PRNGKey, num_samples: int, num_folds: int, groups: Arr
             f"num_folds must be at most {known}, the number of groups; got {num_folds}"
         )
     is_group = jnp.arange(num_samples) < num_groups
-    draws = jnp.where(is_group, jax.random.uniform(key, (num_samples,)), 2)
-    place = jnp.argsort(jnp.argsort(draws))  # of the groups in a random order
-    return (place % num_folds)[number] == jnp.arange(num_folds)[:, None]
+    draws = jnp.where(is_group, jax.random.uniform(key, (num_samples,)), -1)
+    order = decreasing_order(draws)
+    places = jnp.arange(num_samples, dtype=jnp.int32)
+    fold = jnp.zeros_like(order).at[order].set(places % num_folds)
+    return fold[number] == jnp.arange(num_folds)[:, None]
 
 
 def number_groups(groups: Array, num_samples: int) -> tuple[Array, Numeric]:
