@@ -20,6 +20,7 @@ from jaxht.designs.entries import Entries
 from jaxht.designs.genotypes import Genotypes
 from jaxht.designs.integers import Integers
 from jaxht.designs.matrix import MatrixDesign
+from jaxht.designs.on_host import has_products, wrap_operator
 from jaxht.designs.operator import LinearOperator
 from jaxht.designs.plink import Bed, read_bed
 from jaxht.designs.reading import Reading
@@ -62,12 +63,21 @@ def design(A: Any, sharding: NamedSharding | None = None) -> Any:
 
     Args:
         A: (n, d) real array (NumPy or JAX); a scipy.sparse matrix or array of any format, or a JAX
-            BCOO or BCSR matrix, which are ordered by row and by column here, on the host; or a
-            design, for example a :class:`LinearOperator`.
+            BCOO or BCSR matrix, which are ordered by row and by column here, on the host; a
+            ``scipy.sparse.linalg.LinearOperator``, or what has its ``shape``, ``matvec`` and
+            ``rmatvec``; or a design, for example a :class:`LinearOperator`.
         sharding: how a matrix of the host (an array, or a sparse matrix) is placed on the devices
             of a mesh: over rows, columns, or both, as an array of shape (n, d). A is then the part
             of the matrix that this process has: with a single process, all of it. None: A stays
             where it is, also where it is a sharded array.
+
+    Products with an operator of SciPy are callbacks: the program waits for the host in each, where
+    it is computed in the operator's dtype, on one core if that is what the operator uses; on a GPU
+    vectors move to the host and back. They work under jit, and under vmap by ``matmat``, which
+    takes one vector after the other unless the operator has a better one; derivatives are by its
+    adjoint. Columns are products with unit vectors: step sizes by default and solvers that refit on
+    them take d products where :class:`jaxht.NIHT` takes none. An operator written in JAX, as a
+    :class:`LinearOperator`, has none of these costs.
 
     Returns:
         A :class:`jaxht.designs.Design` of shape (n, d) and the dtype of A (integers and booleans of
@@ -76,9 +86,11 @@ def design(A: Any, sharding: NamedSharding | None = None) -> Any:
 
     Raises:
         ValueError: if A is none of them, or is a sparse matrix of traced arrays, whose order cannot
-            be seen; with a sharding, if rows or columns do not divide evenly over the shards.
+            be seen; for an operator of SciPy that is complex, not linear, or without ``rmatvec``;
+            with a sharding, if rows or columns do not divide evenly over the shards.
 
-    Cost: nothing for arrays and designs; two sorts of the entries of a sparse matrix, on the host.
+    Cost: nothing for arrays and designs; two sorts of the entries of a sparse matrix, on the host;
+    for an operator of SciPy a product and two adjoints, once.
 
     Example:
         >>> import jax.numpy as jnp
@@ -95,6 +107,8 @@ def design(A: Any, sharding: NamedSharding | None = None) -> Any:
         return Dense(A)  # type: ignore[arg-type]
     if hasattr(A, "tocsr") or hasattr(A, "n_batch"):  # of SciPy or of JAX
         return SparseMatrix.build(A)
+    if has_products(A):
+        return wrap_operator(A)
     raise no_array("A", A, "an array of shape (n, d), dense or sparse, or a design")
 
 

@@ -1,5 +1,6 @@
 """A design that is known by its products alone."""
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -209,36 +210,44 @@ ROUNDING_RELATIVE_TO_NORMS = 1e-5
 
 
 def _check_adjoint(A: LinearOperator) -> None:
-    rng = np.random.default_rng(0)
-    n, d = A.shape
-
     def apply(function: Callable[[Array], Array], v: np.ndarray) -> Any:
         image = function(jnp.asarray(v, A.dtype))
         return image if isinstance(image, jax.core.Tracer) else np.asarray(image, np.float64)
 
+    check_adjoint(functools.partial(apply, A.matvec), functools.partial(apply, A.rmatvec), A.shape)
+
+
+def check_adjoint(
+    matvec: Callable[[np.ndarray], Any],
+    rmatvec: Callable[[np.ndarray], Any],
+    shape: tuple[int, int],
+    hint: str = "",
+) -> None:
+    """Raise ValueError where products of vectors of NumPy are not linear, or the second is not the
+    adjoint of the first; not where they are traced."""
+    rng = np.random.default_rng(0)
+    n, d = shape
     x = rng.normal(size=d)
     z = rng.normal(size=d)
     noise = rng.normal(size=n)
-    image = apply(A.matvec, x)
+    image = matvec(x)
     if isinstance(image, jax.core.Tracer) or not np.all(np.isfinite(image)):
         return
     # Near the image, so that x'A'r is far from 0 in any dimension.
     size = np.linalg.norm(image)
     r = image + size / np.sqrt(n) * noise
-    back = apply(A.rmatvec, r)
+    back = rmatvec(r)
     rounding = ROUNDING_RELATIVE_TO_NORMS * np.linalg.norm(x) * np.linalg.norm(back)
     if abs(image @ r - x @ back) <= LINEARITY_RTOL * size**2 + rounding:
         return
-    other = apply(A.matvec, z)
-    both = apply(A.matvec, x + 2 * z)
+    other = matvec(z)
+    both = matvec(x + 2 * z)
     gap = np.linalg.norm(both - image - 2 * other)
     if not gap <= LINEARITY_RTOL * (size + np.linalg.norm(other)):
         raise ValueError(
-            "product must be linear in x; got A(x + 2 z) other than A x + 2 A z: check=False skips this"
+            f"product must be linear in x; got A(x + 2 z) other than A x + 2 A z{hint}"
         )
-    raise ValueError(
-        "adjoint must be that of product; got r'A x other than x'A^T r: check=False skips this"
-    )
+    raise ValueError(f"adjoint must be that of product; got r'A x other than x'A^T r{hint}")
 
 
 def _select_rows(x: Array, A: LinearOperator, indices: Array) -> Array:

@@ -1,6 +1,6 @@
 """A design whose rows lie on a disk: products read it chunk by chunk."""
 
-import threading
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +15,7 @@ from jaxht._typing import Array, ArrayDType
 from jaxht.designs import passes
 from jaxht.designs.dense import Dense
 from jaxht.designs.design import Design
+from jaxht.designs.on_host import call_on_host, linear
 from jaxht.designs.reading import PieceRows, Reader, Reading, make_reader
 from jaxht.linalg.full_precision import matmul
 
@@ -88,11 +89,11 @@ class Streamed(Design):
 
     def matvec(self, x: Array) -> Array:
         """``A x``, from (d,) to (n,), or from (d, c) to (n, c). Cost: a pass."""
-        return _linear(self._matvec, self._rmatvec, x, self.shape[0])
+        return linear(self._matvec, self._rmatvec, x, self.shape[0])
 
     def rmatvec(self, r: Array) -> Array:
         """``A^T r``, from (n,) to (d,), or from (n, c) to (d, c). Cost: a pass."""
-        return _linear(self._rmatvec, self._matvec, r, self.shape[1])
+        return linear(self._rmatvec, self._matvec, r, self.shape[1])
 
     def columns(self, indices: Array) -> Array:
         """The columns at ``indices`` (k_max,) as rows (k_max, n); 0 where an index is d. Cost: a
@@ -206,66 +207,9 @@ class Streamed(Design):
         *arguments: Array,
         vmap_method: str = "expand_dims",
     ) -> Array:
-        """``function(reader, *arguments)`` on the host, an array like ``out``.
-
-        Where a context has turned JAX's 64 bits on, numbers pass as pairs of words: 64 bits are off
-        in the threads of callbacks, and there JAX would round what it gives and takes.
-        """
-        splits = not _has_64_bits_everywhere()
-
-        def words(dtype: Any) -> np.dtype:
-            return np.dtype(np.uint32 if splits and dtype == np.float64 else dtype)
-
-        dtypes = [argument.dtype for argument in arguments]
-
-        def call(*arguments: Any) -> np.ndarray:
-            numbers = [
-                np.asarray(a).view(dtype) for a, dtype in zip(arguments, dtypes, strict=True)
-            ]
-            with np.errstate(all="ignore"):  # as devices do
-                return function(self.reader, *numbers).view(words(out.dtype))
-
-        *axes, size = out.shape
-        size = size * np.dtype(out.dtype).itemsize // words(out.dtype).itemsize
-        found = jax.pure_callback(
-            call,
-            jax.ShapeDtypeStruct((*axes, size), words(out.dtype)),
-            *(argument.view(words(argument.dtype)) for argument in arguments),
-            vmap_method=vmap_method,
-        )
-        return found.view(out.dtype)
-
-
-def _has_64_bits_everywhere() -> bool:
-    found: list[bool] = []
-    thread = threading.Thread(target=lambda: found.append(jnp.result_type(float) == np.float64))
-    thread.start()
-    thread.join()
-    return found[0]
-
-
-def _linear(
-    product: Callable[[Array], Array], adjoint: Callable[[Array], Array], v: Array, size: int
-) -> Array:
-    """``product(v)``, of first length ``size``, whose transpose is ``adjoint``.
-
-    The transpose that JAX derives would keep all chunks. What has rules for vmap and both modes of
-    derivatives, and takes the transpose from its caller, is the solution of a linear system: here
-    of one whose right-hand side is (0, v) and whose solution is (product(v), 0).
-    """
-    zero = jnp.zeros((size, *v.shape[1:]), v.dtype)
-
-    def solve(_: Any, pair: Array) -> Array:
-        return jnp.concatenate([product(pair[size:]), jnp.zeros_like(v)])
-
-    def solve_transposed(_: Any, pair: Array) -> Array:
-        return jnp.concatenate([zero, adjoint(pair[:size])])
-
-    # In one array: JAX 0.10 cannot transpose a system of two of which one cotangent is a symbolic
-    # zero.
-    return lax.custom_linear_solve(
-        lambda pair: pair, jnp.concatenate([zero, v]), solve, solve_transposed
-    )[:size]
+        """``function(reader, *arguments)`` on the host, an array like ``out``."""
+        on_host = functools.partial(function, self.reader)
+        return call_on_host(on_host, out, *arguments, vmap_method=vmap_method)
 
 
 def stream(

@@ -1,0 +1,183 @@
+"""Products that are computed on the host, and designs of them: the linear operators of SciPy."""
+
+import contextlib
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from jaxht._typing import Array
+from jaxht.designs.operator import LinearOperator, check_adjoint
+
+__all__ = ["call_on_host", "has_products", "linear", "wrap_operator"]
+
+
+def has_products(A: Any) -> bool:
+    """Whether A is a linear operator of SciPy, or has its methods."""
+    has_methods = all(callable(getattr(A, name, None)) for name in ("matvec", "rmatvec"))
+    return has_methods and hasattr(A, "shape")
+
+
+#: Operators that are linear and have the adjoint that they say.
+_tested: Any = weakref.WeakSet()
+
+
+def wrap_operator(A: Any) -> LinearOperator:
+    """A linear operator of SciPy as a design, whose products are callbacks; tested once.
+
+    Raises:
+        ValueError: for an operator that is not real, is not linear, or has no adjoint of its own.
+    """
+    if len(A.shape) != 2:
+        raise ValueError(f"A must have shape (n, d); got {A.shape}")
+    dtype = np.dtype(A.dtype or np.float64)
+    if dtype.kind not in "fiub":
+        raise ValueError(
+            f"A must be real, complex numbers as two rows each; got an operator of dtype {dtype}"
+        )
+    shape = (int(A.shape[0]), int(A.shape[1]))
+    product = HostProduct(A, shape)
+    with contextlib.suppress(TypeError):  # of what has no weak references
+        if A not in _tested:
+            _test(product)
+            _tested.add(A)
+    own = dtype if dtype == np.float32 else float
+    return LinearOperator(product, shape, adjoint=product.adjoint, dtype=own, check=False)
+
+
+class HostProduct:
+    """``v -> A v`` by a callback, or ``v -> A^T v``; that of the same operator is the same, so that
+    a program is compiled once."""
+
+    def __init__(self, operator: Any, shape: tuple[int, int], is_adjoint: bool = False) -> None:
+        self.operator = operator
+        self.shape = shape
+        self.is_adjoint = is_adjoint
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, HostProduct):
+            return False
+        return self.operator is other.operator and self.is_adjoint == other.is_adjoint
+
+    def __hash__(self) -> int:
+        return hash((id(self.operator), self.is_adjoint))
+
+    def __repr__(self) -> str:
+        name = type(self.operator).__name__
+        return f"{name}.rmatvec" if self.is_adjoint else f"{name}.matvec"
+
+    @property
+    def adjoint(self) -> "HostProduct":
+        """The product with the transpose."""
+        return HostProduct(self.operator, self.shape, not self.is_adjoint)
+
+    @property
+    def size(self) -> int:
+        """The length of the product."""
+        return self.shape[1] if self.is_adjoint else self.shape[0]
+
+    def __call__(self, v: Array) -> Array:
+        return linear(self.call, self.adjoint.call, v, self.size)
+
+    def multiply(self, v: np.ndarray) -> np.ndarray:
+        """The product of a vector, or of each of many (..., m), by the operator itself."""
+        A = self.operator
+        one, many = (A.rmatvec, "rmatmat") if self.is_adjoint else (A.matvec, "matmat")
+        own = np.result_type(A.dtype or v.dtype, v.dtype)
+        rows = v.reshape(-1, v.shape[-1]).astype(own)
+        if len(rows) > 1 and hasattr(A, many):
+            images = np.asarray(getattr(A, many)(rows.T)).T
+        else:
+            images = np.stack([np.asarray(one(row)) for row in rows])
+        if np.iscomplexobj(images):
+            raise ValueError(f"A must be real; got complex numbers from {self}")
+        return np.ascontiguousarray(images.reshape(*v.shape[:-1], self.size), v.dtype)
+
+    def call(self, v: Array) -> Array:
+        """The callback, which has no derivative."""
+        return call_on_host(self.multiply, jax.ShapeDtypeStruct((self.size,), v.dtype), v)
+
+
+def _test(product: HostProduct) -> None:
+    """Raise ValueError where a product is not linear, or has no adjoint."""
+    adjoint = product.adjoint
+    try:
+        adjoint.multiply(np.zeros(adjoint.shape[0]))
+    except NotImplementedError as error:
+        raise ValueError(
+            "A must have a product with its transpose: "
+            "scipy.sparse.linalg.LinearOperator(shape, matvec, rmatvec)"
+        ) from error
+    check_adjoint(product.multiply, adjoint.multiply, product.shape)
+
+
+def call_on_host(
+    function: Callable[..., np.ndarray],
+    out: jax.ShapeDtypeStruct,
+    *arguments: Array,
+    vmap_method: str = "expand_dims",
+) -> Array:
+    """``function(*arguments)`` on the host, of NumPy's arrays, an array like ``out``.
+
+    Where a context has turned JAX's 64 bits on, numbers pass as pairs of words: 64 bits are off in
+    the threads of callbacks, and there JAX would round what it gives and takes.
+    """
+    splits = not _has_64_bits_everywhere()
+
+    def words(dtype: Any) -> np.dtype:
+        return np.dtype(np.uint32 if splits and dtype == np.float64 else dtype)
+
+    dtypes = [argument.dtype for argument in arguments]
+
+    def call(*arguments: Any) -> np.ndarray:
+        numbers = [np.asarray(a).view(dtype) for a, dtype in zip(arguments, dtypes, strict=True)]
+        with np.errstate(all="ignore"):  # as devices do
+            return function(*numbers).view(words(out.dtype))
+
+    *axes, size = out.shape
+    size = size * np.dtype(out.dtype).itemsize // words(out.dtype).itemsize
+    found = jax.pure_callback(
+        call,
+        jax.ShapeDtypeStruct((*axes, size), words(out.dtype)),
+        *(argument.view(words(argument.dtype)) for argument in arguments),
+        vmap_method=vmap_method,
+    )
+    return found.view(out.dtype)
+
+
+def _has_64_bits_everywhere() -> bool:
+    found: list[bool] = []
+    thread = threading.Thread(target=lambda: found.append(jnp.result_type(float) == np.float64))
+    thread.start()
+    thread.join()
+    return found[0]
+
+
+def linear(
+    product: Callable[[Array], Array], adjoint: Callable[[Array], Array], v: Array, size: int
+) -> Array:
+    """``product(v)``, of first length ``size``, whose transpose is ``adjoint``.
+
+    The transpose that JAX derives would keep all chunks of a stream, and of a callback there is
+    none. What has rules for vmap and both modes of derivatives, and takes the transpose from its
+    caller, is the solution of a linear system: here of one whose right-hand side is (0, v) and
+    whose solution is (product(v), 0).
+    """
+    zero = jnp.zeros((size, *v.shape[1:]), v.dtype)
+
+    def solve(_: Any, pair: Array) -> Array:
+        return jnp.concatenate([product(pair[size:]), jnp.zeros_like(v)])
+
+    def solve_transposed(_: Any, pair: Array) -> Array:
+        return jnp.concatenate([zero, adjoint(pair[:size])])
+
+    # In one array: JAX 0.10 cannot transpose a system of two of which one cotangent is a symbolic
+    # zero.
+    return lax.custom_linear_solve(
+        lambda pair: pair, jnp.concatenate([zero, v]), solve, solve_transposed
+    )[:size]
