@@ -26,6 +26,7 @@ from jaxht.constraints import (
     ModelSubspace,
     SelectionConstraint,
     Sparse,
+    SparsePerGroup,
     Subspace,
     Support,
 )
@@ -151,6 +152,7 @@ __all__ = [
     "Softmax",
     "Solver",
     "Sparse",
+    "SparsePerGroup",
     "SquaredHinge",
     "Status",
     "Stop",

@@ -300,6 +300,27 @@ class Grouped(Vectors):
         return np.append(order + 6, order)
 
 
+class FewPerGroup(Grouped):
+    """A vector of few entries, at most one of each pair."""
+
+    kind = "SparsePerGroup"
+
+    def constraint(self, k, k_max):
+        return jaxht.SparsePerGroup(k, k_max=k_max, groups=self.groups)
+
+    def support(self, x):
+        return x != 0
+
+    def size(self, x):
+        return np.count_nonzero(x)
+
+    def projected(self, x, k):
+        pairs = np.abs(x.reshape(2, 6))
+        is_first = pairs[0] >= pairs[1]
+        winners = np.where(np.concatenate([is_first, ~is_first]), x, 0)
+        return hard_threshold(winners, k)
+
+
 class LowRank(Vectors):
     """A matrix of low rank that maps features to several responses; its rows may be permuted."""
 
@@ -425,6 +446,7 @@ class Graphs(Vectors):
 
 PROBLEMS = {
     "groups": Grouped(),
+    "pairs": FewPerGroup(),
     "softmax": Outputs(),
     "responses": LowRank(),
     "precision": Graphs(),
@@ -438,7 +460,7 @@ def on(solver, *cases):
     for words, design, bits in (case.split("/") for case in cases):
         first, *rest = words.split()
         problem = PROBLEMS.get(first, VECTORS)
-        words = " ".join(rest) if first == "groups" else words
+        words = " ".join(rest) if first in ("groups", "pairs") else words
         found.append(Case(solver, problem, words, design == "shared", f"float{bits}"))
     return tuple(found)
 
@@ -522,7 +544,7 @@ TABLE = {
                 "squares ridge function/own/64",
                 "responses/own/32",
             )
-            + on(NIHT, "precision/own/64"),
+            + on(NIHT, "precision/own/64", "pairs squares ridge/own/64"),
         ),
         Row(
             "HTP",
@@ -533,7 +555,8 @@ TABLE = {
                 "squares ridge function/own/64",
                 "responses/own/64",
             )
-            + on(jaxht.HTP(step_size=0.5, backtrack=True), "precision/own/32"),
+            + on(jaxht.HTP(step_size=0.5, backtrack=True), "precision/own/32")
+            + on(HTP, "pairs logistic/own/64"),
             minimises=True,
         ),
         Row(
@@ -583,7 +606,8 @@ TABLE = {
             )
             + on(
                 OMP, "logistic operator/own/32", "squares ridge function/own/64", "precision/own/64"
-            ),
+            )
+            + on(OMP, "pairs squares mean/shared/32"),
             refusals(OMP, LowRank=NO_RANK),
             minimises=True,
         ),
@@ -679,7 +703,7 @@ TABLE = {
                 "groups squares mean ridge operator/own/64",
                 "squares ridge function/own/64",
             )
-            + on(LocalSearch, "precision/own/64"),
+            + on(LocalSearch, "precision/own/64", "pairs squares ridge/own/64"),
             refusals(LocalSearch, LowRank=NO_RANK),
             minimises=True,
             lists=True,

@@ -103,6 +103,14 @@ BUILT = {
         ),
         (np.int32(1), GROUPS, KEEP, -L2, ONE),
     ),
+    "SparsePerGroup": (
+        lambda k, keep, lower, upper, groups, per_group: run(
+            constraint=jaxht.SparsePerGroup(
+                k, 3, keep, True, (lower, upper), groups, per_group, num_groups=2
+            )
+        ),
+        (np.int32(2), KEEP, -L2, ONE, GROUPS, np.array([1, 2], np.int32)),
+    ),
     "Edges": (
         lambda k, keep: run(jaxht.GaussianPrecision(S), jaxht.Edges(k, 3, keep)),
         (np.int32(2), np.eye(D, k=1) > 1),

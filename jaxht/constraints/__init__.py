@@ -6,6 +6,7 @@ from jaxht.constraints.edges import Edges
 from jaxht.constraints.groups import Groups
 from jaxht.constraints.low_rank import LowRank
 from jaxht.constraints.model_subspace import ModelSubspace
+from jaxht.constraints.per_group import SparsePerGroup
 from jaxht.constraints.sparse import Sparse
 from jaxht.constraints.subspace import Subspace
 from jaxht.constraints.support import Support
@@ -18,6 +19,7 @@ __all__ = [
     "ModelSubspace",
     "SelectionConstraint",
     "Sparse",
+    "SparsePerGroup",
     "Subspace",
     "Support",
     "check_selection",

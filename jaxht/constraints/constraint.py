@@ -101,6 +101,9 @@ class SelectionConstraint(Constraint):
     """
 
     selects_items = True
+    #: Whether any items may be selected together, up to their number; else :meth:`joinable` and the
+    #: like say which.
+    is_uniform: ClassVar[bool] = True
 
     def project(self, z: Array, near: Array | None = None) -> tuple[Array, Support]:
         """The nearest point of C to ``z``, and the support on which it lies: all coordinates of the
@@ -157,6 +160,35 @@ class SelectionConstraint(Constraint):
     def top_k(self, direction: Array, size: Numeric, size_max: int | None) -> Support:
         """The support of the ``size`` items with the largest scores of ``direction``, size <=
         size_max (static)."""
+
+    # ---- which items may be selected together ----
+
+    def allows(self, selected: Array) -> Array:
+        """Whether the selected items may be selected together, but for their number; a bool
+        scalar."""
+        return jnp.array(True)
+
+    def capacity(self, among: Array) -> Array:
+        """How many of some items, bool, may be selected together, but for k; int32."""
+        return jnp.sum(among, dtype=jnp.int32)
+
+    def joinable(self, selected: Array) -> Array:
+        """The items that may join a selection of fewer than ``limit``; bool, like items."""
+        return ~selected
+
+    def leavable(self, selected: Array, entering: Array) -> Array:
+        """The selected items of which one must leave so that the entering one fits in, where it
+        does not without; bool, like items."""
+        return selected
+
+    def exchangeable(self, selected: Array, slots: Array) -> Array:
+        """Whether item i fits in once that of slot s has left, bool (number of slots, number of
+        items), for flat ``slots``, padded with the number of items."""
+        return jnp.ones((slots.size, selected.size), bool)
+
+    def select(self, scores: Array, k: Numeric) -> Array:
+        """The k items of the largest scores that may be selected together; bool, like items."""
+        return k_largest_mask(scores.ravel(), k).reshape(scores.shape)
 
     def feasible_direction(self, direction: Array) -> Array:
         """``direction``, with 0 in the entries along which x = 0 would leave the bounds."""

@@ -221,10 +221,28 @@ def _differentiability(
     least = jnp.min(jnp.where(active, sizes, jnp.inf))
     free = jnp.where(active, 0, constraint.scores(constraint.feasible_direction(-gradient)))
     ties = jnp.abs(least - eta * jnp.max(free)) <= slack * jnp.max(sizes)
+    if not constraint.is_uniform:
+        ties = _ties_with_its_rivals(constraint, active, sizes, eta * free, slack)
     count = jnp.sum(active, dtype=jnp.int32)
     everything = count == active.size
     separated = everything | (count == constraint.limit) & (least > slack * jnp.max(sizes)) & ~ties
     return Differentiability(stationary, regular, strict, separated)
+
+
+def _ties_with_its_rivals(
+    constraint: Any, active: Array, sizes: Array, free: Array, slack: Array
+) -> Array:
+    """Whether an item ties with the least of those one of which must leave where it joins."""
+    flat = active.ravel()
+    index = lax.iota(jnp.int32, flat.size)
+
+    def gap(i):
+        entering = (index == i).reshape(active.shape)
+        rivals = constraint.leavable(active, entering)
+        return jnp.min(jnp.where(rivals, sizes, jnp.inf)) - free.ravel()[i]
+
+    gaps = jnp.where(flat, jnp.inf, lax.map(gap, index, batch_size=ROWS_AT_A_TIME))
+    return jnp.any(jnp.abs(gaps) <= slack * jnp.max(sizes))
 
 
 @functools.partial(jax.jit, static_argnames="swaps")
@@ -281,6 +299,8 @@ def _best_swap(
         after = slope - out * row
         gains = jnp.where(is_curved, after * after / (2 * curvature), 0) - lost
         gains = jnp.where(inside, -jnp.inf, gains)
+        if not constraint.is_uniform:
+            gains = jnp.where(constraint.joinable(inside & ~unit).ravel(), gains, -jnp.inf)
         i = jnp.argmax(gains).astype(jnp.int32)
         allowed = (j < x.size) & ~jnp.any(unit & fixed)
         return jnp.where(allowed, gains[i], -jnp.inf), i, -after[i] / curvature[i]

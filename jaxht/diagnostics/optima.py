@@ -87,6 +87,11 @@ def exhaustive_search(
     num = jax.eval_shape(constraint.scores, zeros).size
     kept = np.flatnonzero(np.broadcast_to(np.ravel(active), (num,)))
     subsets = _subsets(num, int(constraint.k), kept)
+    if not constraint.is_uniform:
+        masks = np.zeros((len(subsets), num), bool)
+        np.put_along_axis(masks, subsets, True, axis=1)
+        with jax.ensure_compile_time_eval():
+            subsets = subsets[np.asarray(jax.vmap(constraint.allows)(masks))]
 
     def refit_on(subset: Array) -> tuple[Array, Support, Array]:
         support = constraint.support(jnp.zeros(num, bool).at[subset].set(True))

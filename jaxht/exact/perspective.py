@@ -19,8 +19,9 @@ class Node(NamedTuple):
 
 
 def has_perspective(constraint: Constraint) -> bool:
-    """Whether the points of a constraint are sparse in entries, or in groups that do not meet."""
-    return isinstance(constraint, Sparse | Groups)
+    """Whether the points of a constraint are sparse in entries, or in groups that do not meet, and
+    any of these may be selected together."""
+    return isinstance(constraint, Sparse | Groups) and constraint.is_uniform
 
 
 def spread(constraint: Any, per_item: Array) -> Array:

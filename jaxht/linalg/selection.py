@@ -34,6 +34,7 @@ __all__ = [
     "k_largest_indices",
     "k_largest_mask",
     "k_largest_masks",
+    "mark_in_groups",
     "mask_to_indices",
     "stand_out",
 ]
@@ -277,6 +278,35 @@ def decreasing_order(z: Array) -> Array:
         [2, 0, 3, 1]
     """
     return jnp.argsort(z, stable=True, descending=True).astype(jnp.int32)
+
+
+def mark_in_groups(z: Array, groups: Array, most: Array) -> Array:
+    """Mark the entries that are among the largest in magnitude of their group.
+
+    Args:
+        z: real array of shape (d,).
+        groups: int32 (d,), the group of each entry.
+        most: int32 (d,), how many of the group of each entry are marked.
+
+    Returns:
+        Boolean array (d,); of equal entries the first are marked.
+
+    Cost: a sort.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from jaxht.linalg.selection import mark_in_groups
+        >>> groups = jnp.array([0, 1, 0, 0])
+        >>> mark_in_groups(jnp.array([1.0, 2.0, -3.0, 1.0]), groups, jnp.array([2, 2, 2, 2])).tolist()
+        [True, True, True, False]
+    """
+    index = lax.iota(jnp.int32, z.size)
+    falling = ~compute_keys(lax.stop_gradient(z))
+    groups, _, order = lax.sort((groups, falling, index), num_keys=2, is_stable=True)
+    is_first = jnp.concatenate([jnp.ones(1, bool), groups[1:] != groups[:-1]])
+    first = lax.cummax(jnp.where(is_first, index, 0))
+    is_among = index - first < most[order]
+    return jnp.zeros(z.size, bool).at[order].set(is_among)
 
 
 def stand_out(z: Array, marked: Array) -> Array:

@@ -14,6 +14,8 @@ ARGUMENTS = """
         the units of the fit, those of the standardised columns; the intercept has no ridge.
     groups: (d,) labels of any kind: features of one label are selected together, and k counts groups. None: each
         feature is a group of its own.
+    per_group: an int N: at most N features of each group are selected, beside at most k in all, and k counts features, of
+        one output; None: those of a group are selected together.
     always: features that are always selected, and count towards k: a mask (d,), their numbers, or their names in a data
         frame.
     nonnegative: whether coefficients must not be negative.

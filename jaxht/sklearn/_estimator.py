@@ -62,7 +62,8 @@ class Items:
 
     Attributes:
         least: the smallest k.
-        most: the largest k, the number of items.
+        most: the largest k, the number of items, or of those that may be selected together.
+        number: the number of items.
         of_coefficients: integers shaped like the coefficients of X: the item of each; None for
             ranks and edges.
         always: bool, of that shape: the coefficients that are always in the support.
@@ -70,6 +71,7 @@ class Items:
 
     least: int
     most: int
+    number: int
     of_coefficients: Any = None
     always: Any = None
 
@@ -221,7 +223,7 @@ class SparseEstimator(DataclassEstimator):
                 loss=float(loss),
                 deviance=float(deviance),
                 n=n,
-                d=problem.items.most,
+                d=problem.items.number,
             )
             value = self.k(candidate)
             if np.ndim(value) or not np.isreal(value):
@@ -254,9 +256,8 @@ class SparseEstimator(DataclassEstimator):
             known = " or ".join(["a fraction in (0, 1]", *map(repr, criteria), *functions])
             raise ValueError(f"k must be an int, or {known}; got {k!r}")
         if not items.least <= number <= items.most:
-            raise ValueError(
-                f"k must lie between {items.least} and {self._most_name} = {items.most}; got {k}"
-            )
+            name = self._most_name if items.most == items.number else "what per_group allows"
+            raise ValueError(f"k must lie between {items.least} and {name} = {items.most}; got {k}")
         return number
 
     def _read_k_max(self, problem: Any) -> range:

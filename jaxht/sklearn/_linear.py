@@ -330,6 +330,7 @@ class L0Model(LinearEstimator):
     """Base of the estimators that select features."""
 
     groups: Any = None
+    per_group: int | None = None
     always: Any = None
     nonnegative: bool = False
     bounds: Any = None
@@ -388,7 +389,7 @@ class L0Model(LinearEstimator):
             found = jaxht.inference.stability_selection(
                 problem.objective, constraint, solver, key=key, num_pairs=num_pairs, groups=groups
             )
-            frequencies = np.asarray(found.frequencies)[: problem.items.most]
+            frequencies = np.asarray(found.frequencies)[: problem.items.number]
             results = jax.tree.map(np.asarray, found.results)
             return Stability(frequencies, np.sum(frequencies), results)
 
@@ -403,12 +404,30 @@ class L0Model(LinearEstimator):
                 "ridge"
             )
         d, *outputs = shape
-        items = self._number_items(number_groups(self.groups, d), tuple(outputs))
+        groups = number_groups(self.groups, d)
+        if self.per_group is not None:
+            self._check_per_group(groups, outputs)
+        labels = groups if self.per_group is None else np.arange(d)
+        items = self._number_items(labels, tuple(outputs))
         names = getattr(self, "feature_names_in_", None)
         always = repeat_last(mark_features(self.always, names, d), outputs)
         least = len(np.unique(items[always]))
-        most = int(np.max(items)) + 1
-        return Items(least, most, items, always)
+        number = int(np.max(items)) + 1
+        most = number
+        if self.per_group is not None:
+            most = int(np.sum(np.minimum(np.bincount(groups), self.per_group)))
+        return Items(least, most, number, items, always)
+
+    def _check_per_group(self, groups: NumpyArray, outputs: list[int]) -> None:
+        is_count = isinstance(self.per_group, int | np.integer) and self.per_group >= 1
+        if not is_count or isinstance(self.per_group, bool):
+            raise ValueError(f"per_group must be None or an int >= 1; got {self.per_group!r}")
+        if self.groups is None:
+            raise ValueError("groups must be given with per_group: the label of each feature")
+        if outputs:
+            raise ValueError(
+                f"per_group must be None for several outputs; got {self.per_group} for {outputs[0]}"
+            )
 
     def _constraint(self, problem: LinearFit, k: int) -> Any:
         items = problem.items
@@ -417,14 +436,24 @@ class L0Model(LinearEstimator):
         if not np.any(keep):
             keep = None
         bounds = self._find_bounds(problem)
-        if items.most == items.always.size:
+        if self.per_group is not None:
+            groups = number_groups(self.groups, items.number)
+            own = np.arange(items.number, items.number + problem.num_ones)
+            return jaxht.SparsePerGroup(
+                k + problem.num_ones,
+                keep=keep,
+                bounds=bounds,
+                groups=np.append(groups, own).astype(np.int32),
+                per_group=self.per_group,
+            )
+        if items.number == items.always.size:
             return jaxht.Sparse(k + int(np.prod(ones)), keep=keep, bounds=bounds)
-        numbers = np.concatenate([items.of_coefficients, np.full(ones, items.most)])
+        numbers = np.concatenate([items.of_coefficients, np.full(ones, items.number)])
         return jaxht.Groups(
             k + problem.num_ones,
             numbers.astype(np.int32),
             keep=keep,
-            num_groups=items.most + problem.num_ones,
+            num_groups=items.number + problem.num_ones,
             bounds=bounds,
         )
 
@@ -471,7 +500,7 @@ class L0Model(LinearEstimator):
         selected = [np.unique(items.of_coefficients[row]).size for row in is_selected]
         return {
             "size": self._free_share * size,
-            "items": np.full(m, items.most),
+            "items": np.full(m, items.number),
             "selected": np.array(selected),
         }
 

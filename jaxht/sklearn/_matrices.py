@@ -115,7 +115,7 @@ class SparseGraphicalModel(SparseEstimator, EmpiricalCovariance):
             S = covariance(Z, whole, np.zeros_like(scale))
             problem = GraphFit(
                 objective=prepare(S),
-                items=Items(0, p * (p - 1) // 2),
+                items=Items(0, p * (p - 1) // 2, p * (p - 1) // 2),
                 num_samples=n,
                 folds=folds,
                 units=np.outer(scale, scale),

@@ -362,7 +362,7 @@ class ReducedRankRegressor(MultiOutputModel):
     k: Any = field(default="bic", kw_only=False)
 
     def _find_items(self, shape: tuple[int, ...]) -> Items:
-        return Items(1, min(shape))
+        return Items(1, min(shape), min(shape))
 
     def _constraint(self, problem: LinearFit, k: int) -> Any:
         if problem.num_ones:

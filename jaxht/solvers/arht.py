@@ -15,7 +15,7 @@ from jaxht.linalg.full_precision import machine_eps
 from jaxht.objectives.objective import Objective
 from jaxht.solvers.iterate import Info, Iterate, evaluate
 from jaxht.solvers.omp import complete_selection
-from jaxht.solvers.selection import best_item, count, swap
+from jaxht.solvers.selection import best_swap, count
 from jaxht.solvers.solver import Solver, Step
 from jaxht.solvers.status import Status
 from jaxht.subproblems import Refit, refit, subproblem
@@ -275,9 +275,7 @@ class ARHT(Solver):
 
         size = constraint.scores(x)
         descent = constraint.feasible_direction(-objective.gradient(x, pred) - ridge * x)
-        i = best_item(constraint.scores(descent), ~S)
-        j = best_item(-size, S & ~constraint.always_active)
-        S_new = swap(constraint, S, i, j)
+        S_new = best_swap(constraint, S, constraint.scores(descent), size)
         swapped = refit(objective, constraint.support(S_new), x, ridge)
 
         value = g_R(x, pred)

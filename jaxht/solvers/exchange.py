@@ -15,7 +15,7 @@ from jaxht.objectives.objective import Objective
 from jaxht.solvers.iterate import Info, Iterate, evaluate
 from jaxht.solvers.omp import complete_selection
 from jaxht.solvers.pursuit import has_decreased
-from jaxht.solvers.selection import best_item, count, swap
+from jaxht.solvers.selection import best_item, best_swap, is_full, swap
 from jaxht.solvers.solver import Solver, Step
 from jaxht.solvers.status import Status
 from jaxht.subproblems import Subproblem, refit, subproblem
@@ -136,9 +136,8 @@ class OMPR(Exchange):
         """Swap the largest derivative for the smallest entry."""
         constraint = problem.space
         gradient = problem.objective.gradient(iterate.x, iterate.pred)
-        i = best_item(constraint.scores(constraint.feasible_direction(-gradient)), ~S)
-        j = best_item(-constraint.scores(iterate.x), S & ~constraint.always_active)
-        return swap(constraint, S, i, j)
+        scores = constraint.scores(constraint.feasible_direction(-gradient))
+        return best_swap(constraint, S, scores, constraint.scores(iterate.x))
 
 
 @pytree
@@ -179,6 +178,7 @@ class ExhaustiveLocalSearch(Exchange):
         """Swap the item of the largest gain for the smallest entry."""
         constraint = problem.space
         j = best_item(-constraint.scores(iterate.x), S & ~constraint.always_active)
-        rest = S & ~(j & (count(S) >= constraint.limit))
-        i = best_item(problem.forward_scores(rest, iterate.x), ~S)
+        rest = S & ~(j & is_full(constraint, S))
+        among = constraint.joinable(rest) & ~S
+        i = best_item(problem.forward_scores(rest, iterate.x), among)
         return swap(constraint, S, i, j)

@@ -90,13 +90,17 @@ class ExhaustiveSearch(Solver):
         zero = objective.start()
         empty = state.empty
         k_max = empty.size if constraint.k_max is None else constraint.k_max
-        supports = Combinations.of(constraint.always_active, empty, constraint.limit, k_max)
+        size = constraint.limit
+        if not constraint.is_uniform:
+            size = jnp.minimum(size, constraint.capacity(~empty | constraint.always_active))
+        supports = Combinations.of(constraint.always_active, empty, size, k_max)
 
         def refit_on(rank):
-            support = constraint.support(supports.unrank(rank))
-            found = problem.refit(support, zero)
+            selected = supports.unrank(rank)
+            found = problem.refit(constraint.support(selected), zero)
             value = objective.value(found.x, found.pred)
-            return jnp.where(jnp.isnan(value), jnp.inf, value), found
+            is_valid = ~jnp.isnan(value) & constraint.allows(selected)
+            return jnp.where(is_valid, value, jnp.inf), found
 
         ranks = state.rank + lax.iota(jnp.int32, SUPPORTS_PER_STEP)
         # The last step repeats the last support.
@@ -104,6 +108,8 @@ class ExhaustiveSearch(Solver):
         best: Refit = jax.tree.map(lambda lanes: lanes[jnp.argmin(values)], fits)
         found = evaluate(objective, best)
         is_better = found.value < iterate.value
+        if not constraint.is_uniform:
+            is_better &= jnp.min(values) < jnp.inf
 
         rank = state.rank + SUPPORTS_PER_STEP
         is_done = rank >= supports.number

@@ -119,7 +119,7 @@ class FoBa(Solver):
         forward = ~back & ~refit_only & (size < constraint.limit)
         descent = constraint.feasible_direction(-objective.gradient(iterate.x, iterate.pred))
         B = jnp.maximum(objective.majorant().preconditioner(), LEAST_CURVATURE)
-        i = best_item(constraint.scores(descent / jnp.sqrt(B)), ~S & forward)
+        i = best_item(constraint.scores(descent / jnp.sqrt(B)), constraint.joinable(S) & forward)
 
         S_new = (S & ~(j & back)) | i
         found = refit(objective, constraint.support(S_new), iterate.x)

@@ -67,7 +67,7 @@ class ForwardSelection(Solver):
         S, _, refit_only = state
         problem = subproblem(objective, constraint)
         scores, growth = self.score(problem, iterate, state)
-        candidates = ~S & ~refit_only & (count(S) < constraint.limit)
+        candidates = constraint.joinable(S) & ~refit_only & (count(S) < constraint.limit)
         S |= best_item(scores, candidates)
         found, growth = growth.refit(problem, constraint.support(S), iterate.x)
         new = evaluate(objective, found)

@@ -35,13 +35,43 @@ def count(selected: Array) -> Array:
     return jnp.sum(selected, dtype=jnp.int32)
 
 
+def is_full(constraint: SelectionConstraint, selected: Array) -> Array:
+    """Whether no item may join the selection."""
+    full = count(selected) >= constraint.limit
+    if constraint.is_uniform:
+        return full
+    return full | ~jnp.any(constraint.joinable(selected))
+
+
+def best_swap(
+    constraint: SelectionConstraint, selected: Array, scores: Array, sizes: Array
+) -> Array:
+    """The selection after the item of the largest score has joined and, where it does not fit in
+    otherwise, that of the least size has left.
+
+    Args:
+        constraint: prepared.
+        selected: bool, the selected items.
+        scores: of the items that may join, shaped like items.
+        sizes: of the items that may leave, shaped like items.
+    """
+    movable = selected & ~constraint.always_active
+    entering = best_item(scores, constraint.joinable(selected & ~movable) & ~selected)
+    leaving = best_item(-sizes, movable & constraint.leavable(selected, entering))
+    return swap(constraint, selected, entering, leaving)
+
+
 def swap(
     constraint: SelectionConstraint, selected: Array, entering: Array, leaving: Array
 ) -> Array:
-    """Add the entering item; if k items are selected already, remove the leaving one.
+    """Add the entering item; where it does not fit in otherwise, as where k items are selected
+    already, remove the leaving one.
 
-    If k items are selected and none leaves, the selection does not change.
+    If it does not fit in and none leaves, the selection does not change.
     """
-    full = count(selected) >= constraint.limit
+    full = is_full(constraint, selected)
     possible = ~full | jnp.any(leaving)
+    if not constraint.is_uniform:
+        full |= ~jnp.any(entering & constraint.joinable(selected))
+        possible = jnp.any(entering) & (~full | jnp.any(leaving))
     return jnp.where(possible, (selected & ~(leaving & full)) | entering, selected)

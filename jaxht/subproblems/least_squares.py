@@ -76,6 +76,7 @@ class LeastSquaresProblem(ColumnProblem):
         is_plain = (
             f.design.dense_array is not None and f.weights is None and not jnp.ndim(f.penalty)
         )
+        is_plain &= self.space.is_uniform
         if has_gpu() and is_plain and not scored and support.k_max:
             return PlannedPursuit.of(f, support)
         return GrowingQR.of(f, support, scored=scored)

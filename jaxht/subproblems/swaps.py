@@ -10,6 +10,7 @@ from jax import lax
 
 from jaxht._dataclass import integer, pytree
 from jaxht._typing import Array, Leaf, Numeric
+from jaxht.constraints import SelectionConstraint
 from jaxht.linalg.full_precision import machine_eps, matmul
 from jaxht.linalg.lapack import inverse_cholesky
 from jaxht.linalg.normal_equations import ratio
@@ -248,6 +249,7 @@ class SupportMinimum:
         self,
         f: QuadraticModel,
         wanted: Array,
+        constraint: SelectionConstraint,
         limit: Numeric,
         by_gradient: Numeric = False,
         num_filled: Numeric = 0,
@@ -257,6 +259,7 @@ class SupportMinimum:
         Args:
             f: the quadratic.
             wanted: (k_max,), the coordinates to begin with, padded with d.
+            constraint: which coordinates may be selected together.
             limit: an integer, traced.
             num_filled: an integer, traced, the slots that are filled already.
             by_gradient: bool, whether the next coordinate is that of the largest ``g_j^2 / H_jj``
@@ -268,6 +271,9 @@ class SupportMinimum:
         def add(slot, minimum):
             gains = minimum.insertion_gains()
             possible = gains > -jnp.inf
+            if not constraint.is_uniform:
+                possible &= constraint.joinable(minimum.selected)
+                gains = jnp.where(possible, gains, -jnp.inf)
             by_derivative = ratio(minimum.descent**2, minimum.diagonal)
             scores = jnp.where(by_gradient & possible, by_derivative, gains)
             best = jnp.argmax(scores).astype(jnp.int32)

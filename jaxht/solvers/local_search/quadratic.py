@@ -1,6 +1,6 @@
 """The exact search, for least squares: tabu search over all swaps, in closed form."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -49,7 +49,7 @@ class QuadraticSearch(Search):
 
     def start(self, problem: Subproblem, x0: Array, starts: Starts) -> Array:
         """Start from single coordinates."""
-        return starts.first_item(problem.space.limit)
+        return starts.first_item(problem.space)
 
     def walk_all(
         self, problem: Subproblem, selections: Array, seeds: Array, num_moves: Numeric
@@ -74,7 +74,7 @@ class QuadraticSearch(Search):
 
 def walk_on_quadratic(
     model: QuadraticModel,
-    constraint: SelectionConstraint,
+    constraint: Any,
     selected: Array,
     seed: Array,
     num_moves: Numeric,
@@ -88,7 +88,9 @@ def walk_on_quadratic(
         model = model.restrict(active)
         minimum = minimum.restrict(active)
         fixed = fixed[active]
-    walk = walk_by_swaps(model, minimum, fixed, jnp.zeros_like(fixed), seed, num_moves)
+        constraint = constraint.restrict(active)
+    excluded = jnp.zeros_like(fixed)
+    walk = walk_by_swaps(model, constraint, minimum, fixed, excluded, seed, num_moves)
 
     def shaped(mask):
         return scatter(mask, active, selected.size).reshape(selected.shape)
@@ -108,7 +110,7 @@ def complete(
     # One that must stay has its slot, even where it depends on others and the slot is empty.
     wanted = mask_to_indices(selected | fixed, k_max)
     empty = SupportMinimum.empty(model, k_max)
-    return empty.complete(model, wanted, constraint.limit, by_gradient)
+    return empty.complete(model, wanted, constraint, constraint.limit, by_gradient)
 
 
 class _SwapWalk(NamedTuple):
@@ -121,6 +123,7 @@ class _SwapWalk(NamedTuple):
 
 def walk_by_swaps(
     model: QuadraticModel,
+    constraint: SelectionConstraint,
     minimum: SupportMinimum,
     fixed: Array,
     excluded: Array,
@@ -141,6 +144,8 @@ def walk_by_swaps(
         value = -minimum.decrease(model)
         gains = minimum.swap_gains()
         possible = movable[:, None] & ~excluded[None] & tabu.allows(minimum.indices, value - gains)
+        if not constraint.is_uniform:
+            possible &= constraint.exchangeable(minimum.selected, minimum.indices)
         slot, j = _best_swap(jnp.where(possible, gains, -jnp.inf))
         after = minimum.remove(slot).insert(model, slot, j)
         value = -after.decrease(model)

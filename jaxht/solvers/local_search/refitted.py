@@ -10,6 +10,7 @@ from optax.tree_utils import tree_where
 
 from jaxht._dataclass import pytree, static
 from jaxht._typing import Array, Leaf, Numeric
+from jaxht.constraints import SelectionConstraint
 from jaxht.linalg.selection import k_largest_mask, mask_to_indices
 from jaxht.solvers.local_search.search import (
     RefittedSelection,
@@ -42,7 +43,7 @@ class RefittedSearch(Search):
 
     def start(self, problem: Subproblem, x0: Array, starts: Starts) -> RefittedSelection:
         """Start from the items that decrease a separable model most."""
-        selected = starts.best_items(problem.space.limit)
+        selected = starts.best_items(problem.space)
         fits = jax.vmap(lambda mask: problem.refit(problem.space.support(mask), x0))(selected)
         block_sizes = jnp.full(len(selected), largest_block(problem))
         return RefittedSelection(selected, fits, block_sizes)
@@ -117,7 +118,8 @@ def walk_by_refits(
     """Take the best of ``num_candidates`` refits, again and again."""
     shape = start.selected.shape
     k_max = max(1, problem.space.k_max)
-    fixed = jnp.broadcast_to(problem.space.always_active, shape).ravel()
+    constraint = problem.space
+    fixed = jnp.broadcast_to(constraint.always_active, shape).ravel()
     empty = problem.empty_items.ravel()
 
     def refit_all(selected, x):
@@ -132,10 +134,13 @@ def walk_by_refits(
         slots = mask_to_indices(selected, k_max)
         movable = (selected & ~fixed).at[slots].get(mode="fill", fill_value=False)
         scores = problem.exchange_scores(slots, fit.x, fit.pred)
-        candidates = [_exchange_block(scores, selected, slots, movable, block_size)]
+        exchange = _exchange_block if constraint.is_uniform else _exchange_allowed
+        candidates = [exchange(scores, selected, slots, movable, block_size, constraint)]
         if num_candidates > 1:
             allowed = walk.tabu.allows(slots, walk.value - scores.swaps)
             allowed &= movable[:, None] & ~selected[None] & ~jnp.isnan(scores.swaps)
+            if not constraint.is_uniform:
+                allowed &= constraint.exchangeable(selected, slots)
             gains = jnp.where(allowed, scores.swaps, -jnp.inf)
             candidates += _best_swaps(gains, selected, slots, num_candidates - 1)
 
@@ -179,7 +184,12 @@ def walk_by_refits(
 
 
 def _exchange_block(
-    scores: ExchangeScores, selected: Array, slots: Array, movable: Array, block_size: Array
+    scores: ExchangeScores,
+    selected: Array,
+    slots: Array,
+    movable: Array,
+    block_size: Array,
+    constraint: SelectionConstraint,
 ) -> _Candidate:
     """Let the items of the largest gains join, and as many of the least losses leave."""
     gains = scores.gains.ravel()
@@ -190,6 +200,32 @@ def _exchange_block(
     leaves = rank(jnp.where(movable, scores.losses, jnp.inf)) < num_joined
     left = jnp.where(leaves, slots, selected.size)
     return _Candidate(selected.at[left].set(False, mode="drop") | joins, jnp.any(joins))
+
+
+def _exchange_allowed(
+    scores: ExchangeScores,
+    selected: Array,
+    slots: Array,
+    movable: Array,
+    block_size: Array,
+    constraint: SelectionConstraint,
+) -> _Candidate:
+    """Exchange a block where not all items may be selected together: let the items of the least
+    losses leave, those of the largest gains join as far as they are allowed, and of those that left
+    come back who still may."""
+    gains = scores.gains.ravel()
+    gains = jnp.where(selected | ~(gains > 0), 0, gains)
+    most = jnp.minimum(block_size, jnp.sum(movable, dtype=jnp.int32))
+    leaves = rank(jnp.where(movable, scores.losses, jnp.inf)) < most
+    left = jnp.where(leaves, slots, selected.size)
+    rest = selected.at[left].set(False, mode="drop")
+    size = jnp.sum(rest, dtype=jnp.int32)
+    joined = constraint.select(jnp.where(rest, jnp.inf, gains), size + most)
+    joins = joined & (gains > 0)
+    held = jnp.zeros_like(gains).at[slots].set(scores.losses, mode="drop")
+    held = jnp.where(rest | joins, jnp.inf, held)
+    found = constraint.select(held, size + most) & (selected | joins)
+    return _Candidate(found, jnp.any(joins) & constraint.allows(found))
 
 
 def _best_swaps(gains: Array, selected: Array, slots: Array, num_swaps: int) -> list[_Candidate]:

@@ -50,7 +50,7 @@ class ReweightedSearch(Search):
     def start(self, problem: Subproblem, x0: Array, starts: Starts) -> RefittedSelection:
         """Start from x0, and from single items and 0."""
         objective = problem.objective
-        selected = starts.first_item(problem.space.limit)
+        selected = starts.first_item(problem.space)
         is_first = lax.iota(jnp.int32, len(selected)) == 0
         x = jnp.where(is_first[:, None], x0[None], objective.start()[None])
         pred = jax.vmap(objective.predict)(x)
@@ -138,14 +138,15 @@ def walk_by_expansions(
         minimum = SupportMinimum.on(model, indices)
         most = jnp.minimum(constraint.limit, num_selected + block_size)
         # One at a time they join as in orthogonal matching pursuit.
-        minimum = minimum.complete(model, indices, most, block_size == 1, num_selected)
+        by_gradient = block_size == 1
+        minimum = minimum.complete(model, indices, constraint, most, by_gradient, num_selected)
         grows = jnp.any(minimum.selected & ~selected)
 
         def attempt(carry):
             (selection, value, num_refits), excluded, _ = carry
             block_size = selection.block_size
             num_swaps = jnp.where(grows, 0, block_size)
-            walk = walk_by_swaps(model, minimum, fixed, excluded, seed, num_swaps)
+            walk = walk_by_swaps(model, constraint, minimum, fixed, excluded, seed, num_swaps)
             found = problem.refit(constraint.support(walk.best), fit.x)
             new_value = value_or_inf(problem, found)
             is_better = is_below(new_value, value)

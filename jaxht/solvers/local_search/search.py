@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxht._typing import Array, Leaf, Numeric, PRNGKey
+from jaxht.constraints import SelectionConstraint
 from jaxht.linalg.selection import k_largest_mask, mask_to_indices
 from jaxht.subproblems import Refit, Subproblem
 from jaxht.subproblems.swaps import SupportMinimum
@@ -91,19 +92,20 @@ class Starts(NamedTuple):
         kept = jnp.where(is_first, active(x0)[None], active(zero)[None])
         return cls(kept, jnp.where(kept, jnp.inf, scores), bits[:, 0])
 
-    def best_items(self, limit: Numeric) -> Array:
-        """The kept items and those of the largest scores, up to a limit, bool."""
-        flat = self.scores.reshape(len(self.scores), -1)
-        return k_largest_mask(flat, limit).reshape(self.scores.shape)
+    def best_items(self, constraint: SelectionConstraint) -> Array:
+        """The kept items and those of the largest scores, up to the limit, bool."""
+        return jax.vmap(lambda scores: constraint.select(scores, constraint.limit))(self.scores)
 
-    def first_item(self, limit: Numeric) -> Array:
-        """The kept items and, if the limit allows, the one of the largest score, bool."""
-        flat = jnp.where(self.kept, 0, self.scores).reshape(len(self.scores), -1)
+    def first_item(self, constraint: SelectionConstraint) -> Array:
+        """The kept items and, if the constraint allows, the one of the largest score, bool."""
+        limit = constraint.limit
+        joins = jax.vmap(constraint.joinable)(self.kept)
+        flat = jnp.where(joins, self.scores, 0).reshape(len(self.scores), -1)
         best = jnp.argmax(flat, axis=1).astype(jnp.int32)[:, None]
         is_best = lax.iota(jnp.int32, flat.shape[1])[None] == best
         num_kept = jnp.sum(self.kept, axis=tuple(range(1, self.kept.ndim)), dtype=jnp.int32)
         is_best = is_best & (num_kept < limit)[:, None]
-        return self.kept | is_best.reshape(self.kept.shape)
+        return self.kept | (is_best.reshape(self.kept.shape) & joins)
 
 
 class Search(Protocol):
