@@ -7,10 +7,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.sparse
 
 import jaxht
 from jaxht import OLS, OMP, Sparse
+from jaxht._dataclass import replace
 from jaxht._rounding import round_up
+from jaxht.exact.problem import ReducedProblem
+from jaxht.exact.result import Solution
 from jaxht.runner._padding import pad_problem
 from jaxht.runner._problem import prepare
 from jaxht.runner._sizes import round_shape
@@ -27,6 +31,26 @@ def signs(eta):
     return np.where(eta > 0, 1.0, -1.0)
 
 
+def thirds(eta):
+    """Classes 0, 1 and 2."""
+    return np.digitize(eta, np.quantile(eta, [0.3, 0.6]))
+
+
+def times(eta, rng):
+    """Times, some of which are equal, and a third of them censored."""
+    time = np.ceil(9 * np.exp(-eta / 4) * rng.exponential(size=eta.size))
+    return np.stack([time, rng.random(eta.size) < 0.7], axis=1)
+
+
+def strata(eta):
+    """And ties by their number: weights of 0 must not count."""
+    return {"ties": "efron", "strata": np.arange(eta.size) % 2}
+
+
+def responses(eta, rng):
+    return np.stack([eta, -eta], axis=1) + rng.standard_normal((eta.size, 2))
+
+
 # Each objective from columns, a noisy linear predictor, random numbers, and options.
 OBJECTIVES = {
     "least squares": lambda X, eta, rng, **o: jaxht.LeastSquares(X, eta, **o),
@@ -37,7 +61,13 @@ OBJECTIVES = {
     "poisson": lambda X, eta, rng, **o: jaxht.Poisson(X, rng.poisson(np.exp(eta / 9)), **o),
     "gamma": lambda X, eta, rng, **o: jaxht.Gamma(X, np.exp(eta / 5) + rng.random(eta.size), **o),
     "smoothed hinge": lambda X, eta, rng, **o: jaxht.SmoothedHinge(X, signs(eta), **o),
+    "ordinal": lambda X, eta, rng, **o: jaxht.Ordinal(X, thirds(eta), num_classes=3, **o),
+    "cox": lambda X, eta, rng, **o: jaxht.Cox(X, times(eta, rng), **strata(eta), **o),
+    "softmax": lambda X, eta, rng, **o: jaxht.Softmax(X, thirds(eta), num_classes=3, **o),
+    "responses": lambda X, eta, rng, **o: jaxht.MultiResponse(X, responses(eta, rng), **o),
 }
+NUM_OUTPUTS = {"softmax": 3, "responses": 2}
+SLOW = ("ordinal", "cox")
 
 
 def draw(name, seed, n, d):
@@ -46,13 +76,22 @@ def draw(name, seed, n, d):
     X, eta = columns(rng, n, d)
     eta = eta + rng.standard_normal(n)
     options = {}
+    outputs = [NUM_OUTPUTS[name]] if name in NUM_OUTPUTS else []
     if seed % 2:
-        options["l2"] = rng.random(d)
+        options["l2"] = rng.random((d, *outputs))
         options["weights"] = rng.integers(1, 4, n).astype(float)
-        options["offset"] = rng.standard_normal(n) / 9
-    elif "hinge" in name:
+        options["offset"] = rng.standard_normal((n, *outputs)) / 9
+    elif "hinge" in name or name == "softmax":
         options["l2"] = 0.05
     return OBJECTIVES[name](X, eta, rng, **options)
+
+
+def constraint_of(name, d, k):
+    """Of several outputs rows, in groups."""
+    if name not in NUM_OUTPUTS:
+        return Sparse(k)
+    rows = np.broadcast_to(np.arange(d)[:, None], (d, NUM_OUTPUTS[name]))
+    return jaxht.Groups(k, rows)
 
 
 @jax.jit
@@ -67,18 +106,19 @@ def run(problem):
 def test_results_agree(name):
     """On 1000 random problems in all of all objectives."""
     with precision("float64"):
-        for seed in range(126):
-            n, d = [(37, 9), (61, 23)][seed // 63]
-            k = 3 + seed % 3
+        for seed in range(50 if name in SLOW else 90):
+            n, d = [(37, 9), (61, 23)][seed // 2 % 2]
             solver = OLS() if name == "least squares" else OMP()
             f = draw(name, seed, n, d)
-            problem, x0, _ = prepare(f, Sparse(k, k_max=5), solver)
+            problem, x0, _ = prepare(
+                f, replace(constraint_of(name, d, 3 + seed % 3), k_max=5), solver
+            )
             padding = pad_problem(problem, x0, shares=True, pads=True)
             assert padding.is_padded
             padded = padding.restore(run(padding.problem))
             exact = run(problem)
             assert padded.support.numpy().tolist() == exact.support.numpy().tolist()
-            assert padded.x.shape == (d,) and padded.support.k_max == exact.support.k_max
+            assert padded.x.shape == exact.x.shape and padded.support.k_max == exact.support.k_max
             assert int(padded.num_steps) == int(exact.num_steps)
             assert padded.reason == exact.reason
             scale = 1 + abs(float(exact.value))
@@ -118,6 +158,60 @@ def test_constraints_agree():
                 exact = jaxht.solve(f, constraint, x0=x0)
             np.testing.assert_allclose(padded.x, exact.x, atol=1e-12)
             assert padded.support.numpy().tolist() == exact.support.numpy().tolist()
+
+
+def test_groups_and_designs_agree():
+    with precision("float64"):
+        rng = np.random.default_rng(0)
+        X, eta = columns(rng, 50, 20)
+        y = eta + rng.standard_normal(50)
+        pairs = np.arange(20) // 2
+        keep = np.arange(20) == 17
+        sparse = scipy.sparse.csr_array(np.where(rng.random(X.shape) < 0.4, X, 0))
+        standardized = jaxht.standardize(sparse).design
+        for A, constraint in (
+            (X, jaxht.Groups(groups=pairs)),
+            (X, jaxht.Groups(groups=np.minimum(pairs, 7), keep=keep)),
+            (sparse, Sparse()),
+            (standardized, Sparse()),
+        ):
+            f = jaxht.LeastSquares(A, y)
+            padded = jaxht.path(f, constraint, OMP(), ks=[2, 3])
+            with jaxht.disable_padding():
+                exact = jaxht.path(f, constraint, OMP(), ks=[2, 3])
+            assert jax.tree.structure(padded) == jax.tree.structure(exact)
+            np.testing.assert_allclose(padded.x, exact.x, atol=1e-12)
+
+
+def test_branch_and_bound_agrees():
+    X, eta = columns(np.random.default_rng(0), 60, 17)
+    for f, constraint in (
+        (jaxht.LeastSquares(X, eta, 0.01), jaxht.Groups(2, np.arange(17) // 2)),
+        (jaxht.Logistic(X, signs(eta), 0.01), Sparse(3, bounds=(-1.0, 1.0))),
+    ):
+        padded = jaxht.branch_and_bound(f, constraint)
+        with jaxht.disable_padding():
+            exact = jaxht.branch_and_bound(f, constraint)
+        assert padded.status == exact.status
+        assert padded.x.shape == (17,)
+        np.testing.assert_allclose(padded.value, exact.value, rtol=1e-12)
+        np.testing.assert_allclose(padded.x, exact.x, atol=1e-8)
+        assert padded.lower <= exact.value and exact.lower <= padded.value
+
+
+def test_branch_and_bound_of_other_tables_has_the_same_program():
+    relaxations = []
+    for n, d, k in [(58, 17, 3), (62, 22, 4)]:
+        with precision("float64"):
+            f = jaxht.LeastSquares(*columns(np.random.default_rng(0), n, d), 0.01).prepare()
+            constraint = Sparse(k).prepare((d,))
+            best = Solution(np.zeros(d), np.arange(k), 1.0)
+            problem = ReducedProblem.on(f, constraint, np.arange(d), None, best, 1e-6)
+            relaxations.append(problem.relaxation)
+    one, other = relaxations
+    assert jax.tree.structure(one) == jax.tree.structure(other)
+    shapes = [[np.shape(leaf) for leaf in jax.tree.leaves(each)] for each in relaxations]
+    assert shapes[0] == shapes[1]
 
 
 @pytest.mark.parametrize("both_ways", [False, True])

@@ -134,6 +134,11 @@ class SelectionConstraint(Constraint):
         """This constraint, prepared, with another static bound on k."""
         return replace(self, k_max=k_max)
 
+    def pad(self, shape: tuple[int, ...], num_added: int) -> Self | None:
+        """This constraint, prepared for a variable of ``shape``, with further rows at its end that
+        are 0 in every step; on the host. None: it has no such form."""
+        return None
+
     def support_size(self, shape: tuple[int, ...]) -> int | None:
         """The most entries that a support has, a static number; None where it is not known."""
         return self.k_max
@@ -293,3 +298,11 @@ def _count_kept(keep: Any, shape: tuple[int, ...]) -> int | None:
         )
     mask = known_values(keep)
     return None if mask is None else int(np.count_nonzero(mask))
+
+
+def pad_rows(values: Any, shape: tuple[int, ...], num_added: int) -> Any:
+    """Values for each entry of a variable of ``shape``, and zeros for further rows, on the host;
+    None stays None."""
+    if values is None:
+        return None
+    return np.pad(np.broadcast_to(values, shape), [(0, num_added)] + [(0, 0)] * (len(shape) - 1))

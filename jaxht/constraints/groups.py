@@ -1,5 +1,6 @@
 """Group sparsity."""
 
+import math
 from typing import Any
 
 import jax
@@ -10,7 +11,7 @@ from jaxht._checks import check_array, known_values
 from jaxht._dataclass import integer, pytree, replace, static
 from jaxht._typing import Array, Numeric
 from jaxht.constraints.bounds import fill_bounds
-from jaxht.constraints.constraint import SelectionConstraint, check_sparsity
+from jaxht.constraints.constraint import SelectionConstraint, check_sparsity, pad_rows
 from jaxht.constraints.support import Support
 from jaxht.linalg.selection import k_largest_mask
 
@@ -113,6 +114,26 @@ class Groups(SelectionConstraint):
     def with_k_max(self, k_max: int) -> "Groups":
         """This constraint, prepared, with another static bound on k, and the size_max of it."""
         return replace(self, k_max=k_max, size_max=_largest_groups(self.groups, k_max))
+
+    def pad(self, shape: tuple[int, ...], num_added: int) -> "Groups | None":
+        """This constraint with further groups, none larger than the largest one."""
+        groups = known_values(self.groups)
+        if groups is None:
+            return None
+        added = np.arange(num_added * math.prod(shape[1:]), dtype=groups.dtype)
+        added = self.num_groups + added // _largest_groups(groups, 1)
+        added = added.reshape(num_added, *shape[1:])
+
+        def pad(v: Any) -> Any:
+            return pad_rows(v, shape, num_added)
+
+        return replace(
+            self,
+            groups=np.concatenate([groups, added]),
+            keep=pad(self.keep),
+            num_groups=int(np.max(added, initial=self.num_groups - 1)) + 1,
+            bounds=None if self.bounds is None else tuple(map(pad, self.bounds)),
+        )
 
     def support_size(self, shape: tuple[int, ...]) -> int | None:
         """size_max, the number of entries in the k_max largest groups."""

@@ -10,7 +10,12 @@ from jaxht._checks import known_values
 from jaxht._dataclass import integer, pytree, replace, static
 from jaxht._typing import Array, Numeric
 from jaxht.constraints.bounds import clip, fill_bounds, root_gains
-from jaxht.constraints.constraint import SelectionConstraint, check_sparsity, rank_first
+from jaxht.constraints.constraint import (
+    SelectionConstraint,
+    check_sparsity,
+    pad_rows,
+    rank_first,
+)
 from jaxht.constraints.support import Support
 from jaxht.linalg.selection import k_largest_mask
 
@@ -134,12 +139,11 @@ class Sparse(SelectionConstraint):
         bounds = None if self.bounds is None else tuple(map(take, self.bounds))
         return replace(self, keep=take(self.keep), bounds=bounds)
 
-    def pad(self, d: int, num_added: int) -> "Sparse":
-        """This constraint, prepared for a vector of d entries, with further coordinates at its end,
-        which are 0; on the host."""
+    def pad(self, shape: tuple[int, ...], num_added: int) -> "Sparse":
+        """This constraint with further coordinates, that are not kept and whose bounds are 0."""
 
         def pad(v: Any) -> Any:
-            return None if v is None else np.pad(np.broadcast_to(v, (d,)), (0, num_added))
+            return pad_rows(v, shape, num_added)
 
         bounds = None if self.bounds is None else tuple(map(pad, self.bounds))
         return replace(self, keep=pad(self.keep), bounds=bounds)

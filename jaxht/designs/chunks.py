@@ -88,6 +88,14 @@ class Chunks:
             shape[0],
         )
 
+    def pad(self, num_rows: int, before: int, num_columns: int) -> "Chunks":
+        """The matrix with further rows, and columns in place of those ``before``, without entries;
+        on the host."""
+        starts = np.pad(self.starts, (0, num_rows - self.num_rows), mode="edge")
+        indices = np.asarray(self.indices)
+        indices = np.where(indices == before, np.int32(num_columns), indices)
+        return dataclasses.replace(self, indices=indices, starts=starts, num_rows=num_rows)
+
     def dot(self, u: Array) -> Array:
         """``M u``, from (p, ...) to (m, ...)."""
         return _dot(self, u)

@@ -4,6 +4,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jax.custom_batching import custom_vmap
 
@@ -86,6 +87,13 @@ class Dense(Design):
     def divide_columns(self, divisors: Array, norms: Array | None) -> "Dense":
         """The matrix with each column divided by its number."""
         return Dense(self.array * (1 / divisors))
+
+    def pad(self, num_samples: int, num_columns: int) -> "Dense":
+        """The array with further rows and columns of zeros."""
+        n, d = self.shape
+        array = np.zeros((num_samples, num_columns), self.dtype)
+        array[:n, :d] = self.array
+        return Dense(jax.device_put(array))
 
     def columns(self, indices: Array) -> Array:
         """``A_F^T``: the columns at ``indices`` (k_max,) as contiguous rows (k_max, n); 0 where an

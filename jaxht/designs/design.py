@@ -80,6 +80,11 @@ class Design(abc.ABC):
         """
         raise NotImplementedError
 
+    def pad(self, num_samples: int, num_columns: int) -> "Design | None":
+        """The design with further rows, whatever they are, and further columns, of zeros in the
+        rows that it has; on the host. None: its shape stays as it is."""
+        return None
+
     def gram_product(self, v: Array, weights: Array) -> Array:
         """``A^T (weights * (A v))``; a design may compute it in one pass."""
         return self.rmatvec(weights * self.matvec(v))

@@ -4,6 +4,7 @@ matrix."""
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
+import numpy as np
 
 from jaxht._dataclass import pytree
 from jaxht._typing import Array, ArrayDType
@@ -68,6 +69,18 @@ class Centred(Design):
         """The rows at ``indices`` (b,), as a design (b, d); 0 where an index is n."""
         ones = self.ones.at[indices].get(mode="fill", fill_value=0)
         return Centred(self.base.rows(indices), self.mean, ones)
+
+    def pad(self, num_samples: int, num_columns: int) -> "Centred | None":
+        """B with further rows, that are not centred, and columns of zeros."""
+        base = self.base.pad(num_samples, num_columns)
+        if base is None:
+            return None
+        n, d = self.shape
+        num_added = num_columns - d
+        ones = np.pad(self.ones, (0, num_samples - n))
+        mean = np.pad(self.mean, (0, num_added))
+        norms = None if self.norms is None else np.pad(self.norms, (0, num_added))
+        return Centred(base, mean, ones, norms)
 
     def squared(self, weights: Array) -> Array:
         """``sum_i weights_i A_ij^2`` for all j, (d,). Cost: that of B, and a product."""

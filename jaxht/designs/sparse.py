@@ -117,6 +117,13 @@ class SparseMatrix(Design):
             self.nnz,
         )
 
+    def pad(self, num_samples: int, num_columns: int) -> "SparseMatrix":
+        """The matrix with further rows and columns, without entries."""
+        n, d = self.shape
+        by_row = self.by_row.pad(num_samples, d, num_columns)
+        by_column = self.by_column.pad(num_columns, n, num_samples)
+        return SparseMatrix(by_row, by_column, self.nnz)
+
     def rows(self, indices: Array) -> SparseRows:
         """The rows at ``indices`` (b,), as a design (b, d); 0 where one is n. Its products read
         these rows alone."""

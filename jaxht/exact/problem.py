@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxht._dataclass import cast_numbers
+from jaxht._dataclass import cast_numbers, replace
 from jaxht._typing import Array, Leaf
 from jaxht.constraints import Constraint
 from jaxht.exact.perspective import Node, has_perspective
@@ -27,6 +27,8 @@ from jaxht.exact.result import Solution
 from jaxht.exact.tree import Mask, Numbers, OpenNode, round_to_support, settle
 from jaxht.objectives.dual import column_bound
 from jaxht.objectives.linear_model import LinearModel
+from jaxht.runner._padding import is_padding_enabled, pad_objective
+from jaxht.runner._sizes import round_k_max
 from jaxht.subproblems.linear_models import restrict_columns
 
 
@@ -69,8 +71,9 @@ RTOL = 0.05  # of a relaxation
 class ReducedProblem:
     """A sparse problem on some of its columns, with the ridge of its relaxation."""
 
-    # Of the objective and the constraint on these columns, with the bounds that are assumed.
+    # Of the objective and the constraint on these columns, with further samples and columns.
     relaxation: Relaxation
+    constraint: Any  # on these columns, with the bounds that are assumed
     limit: int  # k
     columns: np.ndarray  # int64, their numbers in the whole problem
     big_m: float | None  # the bound of |x_j| that is assumed; None
@@ -117,15 +120,13 @@ class ReducedProblem:
         ridge = Ridge(*map(np.float64, numbers))
         if gram is not None and borrowed > 0:
             gram = gram._replace(H=gram.H - borrowed * np.eye(d))
+        padded, padded_constraint = _pad(objective, constraint)
+        if gram is not None:
+            gram = gram.pad(padded.shape[0] - d)
         relaxation = Relaxation.of(
-            objective, constraint, ridge, _column_bound(objective), best.value, gram
+            padded, padded_constraint, ridge, _column_bound(padded), best.value, gram
         )
-        return cls(relaxation, limit, columns, big_m)
-
-    @property
-    def constraint(self) -> Any:
-        """On these columns."""
-        return self.relaxation.constraint
+        return cls(relaxation, constraint, limit, columns, big_m)
 
     @property
     def names(self) -> np.ndarray:
@@ -171,13 +172,37 @@ class ReducedProblem:
                 lambda *leaves: np.stack(leaves), *(starts[lane] for lane in lanes)
             )
             results = relax_nodes(self.relaxation, goal, stacked)
-            found.append(jax.tree.map(np.asarray, results))
+            results = jax.tree.map(np.asarray, results)
+            found.append(results.crop(len(self.names), len(self.columns)))
         relaxed = jax.tree.map(lambda *leaves: np.concatenate(leaves)[:num_nodes], *found)
-        return relaxed, np.stack([start.chosen for start in starts])
+        return relaxed, np.stack([start.chosen[: len(self.names)] for start in starts])
 
     def _start(self, node: OpenNode) -> NodeStart:
+        """Where the descent at a node starts; items and columns that were added are in no support."""
         chosen = round_to_support(node, self.sizes(node.x), self.limit)
-        return NodeStart(Node(node.included, node.excluded), chosen, node.x, node.step_size)
+        constraint = self.relaxation.constraint
+        (num_columns,) = self.relaxation.objective.shape
+        items = (0, constraint.num_items((num_columns,)) - len(chosen))
+        columns = (0, num_columns - len(node.x))
+        return NodeStart(
+            Node(np.pad(node.included, items), np.pad(node.excluded, items, constant_values=True)),
+            np.pad(chosen, items),
+            np.pad(node.x, columns),
+            node.step_size,
+        )
+
+
+def _pad(objective: Any, constraint: Any) -> tuple[Any, Any]:
+    """Both for further samples of weight 0 and columns of zeros, so that other problems have the
+    same programs."""
+    if not is_padding_enabled():
+        return objective, constraint
+    padded = pad_objective(objective, is_cheap=False)
+    if padded is None:
+        return objective, constraint
+    shape = objective.shape
+    padded_constraint = constraint.pad(shape, padded.shape[0] - shape[0])
+    return replace(padded, l2=objective.l2), round_k_max(padded_constraint, padded.shape)
 
 
 _column_bound = jax.jit(column_bound)

@@ -28,6 +28,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from optax.tree_utils import tree_where
 
@@ -62,6 +63,11 @@ class QuadraticForm(NamedTuple):
     H: Leaf  # (d, d), symmetric
     b: Leaf  # (d,)
     c: Leaf  # a scalar
+
+    def pad(self, num_added: int) -> "QuadraticForm":
+        """With further coordinates, on which it does not depend; on the host."""
+        added = (0, num_added)
+        return QuadraticForm(np.pad(self.H, (added, added)), np.pad(self.b, added), self.c)
 
 
 class Relaxation(NamedTuple):
@@ -154,6 +160,15 @@ class Relaxed(NamedTuple):
     value: Leaf  # f(fit) plus a bound of its rounding error, a scalar
     step_size: Leaf  # the last one of the descent, a scalar
     num_rounds: Leaf  # int32, of at most max_rounds
+
+    def crop(self, num_items: int, num_columns: int) -> "Relaxed":
+        """Several nodes, stacked, on the first items and columns alone."""
+        return self._replace(
+            bound=self.bound._replace(gains=self.bound.gains[:, :num_items]),
+            x=self.x[:, :num_columns],
+            z=self.z[:, :num_items],
+            fit=self.fit[:, :num_columns],
+        )
 
 
 @dataclasses.dataclass(frozen=True)

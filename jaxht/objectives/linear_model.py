@@ -29,6 +29,14 @@ from jaxht.objectives.objective import SumOverSamples, float_dtype
 __all__ = ["LeastSquares", "LinearModel", "Majorant", "WeightedGram"]
 
 
+def repeat_last(rows: Any, num_samples: int) -> Any:
+    """The rows, and the last one again up to this number, on the host; None stays None."""
+    if rows is None:
+        return None
+    rows = np.asarray(rows)
+    return np.concatenate([rows, np.repeat(rows[-1:], num_samples - len(rows), axis=0)])
+
+
 @pytree
 class LinearModel(SumOverSamples):
     """``f(x) = c sum_i s_i l(a_i.x; y_i) + 1/2 sum_j l2_j x_j^2``: base of the objectives on data.
@@ -138,32 +146,26 @@ class LinearModel(SumOverSamples):
         """The same function of as few samples as are known to be enough; prepared."""
         return self
 
-    def pad(self, num_samples: int, num_columns: int) -> Self:
-        """The same function of one output on a dense design, prepared, with further samples, of
-        weight 0, and further columns, of zeros and without a ridge."""
-        array = self.design.dense_array
-        n, d = array.shape
-        dtype = array.dtype
-        A = np.zeros((num_samples, num_columns), dtype)
-        A[:n, :d] = array
-        weights = np.zeros(num_samples, dtype)
-        weights[:n] = 1 if self.weights is None else self.weights
-
-        def repeat_last(rows: Any) -> np.ndarray:
-            rows = np.asarray(rows)
-            return np.concatenate([rows, np.repeat(rows[-1:], num_samples - n, axis=0)])
-
+    def pad(self, num_samples: int, num_columns: int) -> Self | None:
+        """The same function, prepared, with further samples, of weight 0, and further columns, of
+        zeros and without a ridge; None where the design stays as it is."""
+        A = self.design.pad(num_samples, num_columns)
+        if A is None:
+            return None
+        n, d = self.design.shape
+        weights = np.ones(n, self.dtype) if self.weights is None else np.asarray(self.weights)
+        added = np.zeros((num_samples - n, *weights.shape[1:]), self.dtype)
         l2 = None
         if self.l2 is not None:
-            l2 = np.zeros(num_columns, dtype)
+            l2 = np.zeros((num_columns, *self.shape[1:]), self.dtype)
             l2[:d] = self.l2
         return replace(
             self,
-            A=design(A),
-            y=repeat_last(self.y),
+            A=A,
+            y=repeat_last(self.y, num_samples),
             l2=l2,
-            weights=weights,
-            offset=None if self.offset is None else repeat_last(self.offset),
+            weights=np.concatenate([weights, added]),
+            offset=repeat_last(self.offset, num_samples),
         )
 
     # ---- value, gradient, Hessian ----
@@ -573,8 +575,8 @@ class LeastSquares(LinearModel):
 
     @property
     def is_compressible(self) -> bool:
-        """True."""
-        return True
+        """Whether the design is an array."""
+        return self.design.dense_array is not None
 
     def compress(self) -> Self:
         r"""Least squares of the d + 1 rows of R in a QR factorisation, if there are more samples.
@@ -585,10 +587,10 @@ class LeastSquares(LinearModel):
 
         The sum of the weights stays. Cost: 2 n d^2, in double precision on the host.
         """
-        array = self.design.dense_array
-        n, d = array.shape
-        if n <= d + 1:
+        n, d = self.design.shape
+        if not self.is_compressible or n <= d + 1:
             return self
+        array = self.design.dense_array
         target = np.asarray(self.y, np.float64)
         if self.offset is not None:
             target = target - self.offset

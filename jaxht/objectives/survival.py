@@ -9,7 +9,7 @@ import numpy as np
 from jaxht._checks import check_array, known_values
 from jaxht._dataclass import integer, pytree, replace, static
 from jaxht._typing import Array
-from jaxht.objectives.linear_model import LinearModel
+from jaxht.objectives.linear_model import LinearModel, repeat_last
 from jaxht.objectives.losses import CoxLoss, RiskSets
 
 __all__ = ["Cox"]
@@ -116,6 +116,15 @@ class Cox(LinearModel):
         if model.risk_sets is not None:
             return model
         return replace(model, risk_sets=find_risk_sets(model.y, model.strata))
+
+    def pad(self, num_samples: int, num_columns: int) -> Self | None:
+        """As of every linear model, with the order of all times."""
+        padded = super().pad(num_samples, num_columns)
+        if padded is None:
+            return None
+        strata = repeat_last(self.strata, num_samples)
+        risk_sets = find_risk_sets(np.asarray(padded.y), strata)
+        return replace(padded, strata=strata, risk_sets=risk_sets)
 
 
 def _check_strata(strata: Array, num_samples: int) -> None:

@@ -24,7 +24,6 @@ __all__ = [
     "Padding",
     "crop",
     "disable_padding",
-    "has_dense_columns",
     "is_padding_enabled",
     "pad_objective",
     "pad_problem",
@@ -32,6 +31,8 @@ __all__ = [
 
 # Multiplications of a QR factorisation that replaces the samples of least squares; about 0.2 s.
 MAX_COMPRESSION = 2_000_000_000
+# Entries of a design, stored or not, beyond which a copy of it costs more than a program saves.
+MAX_PADDED_ENTRIES = 2**24
 
 T = TypeVar("T")
 
@@ -44,8 +45,8 @@ def disable_padding() -> Iterator[None]:
 
     Outside of ``jit``, ``solve`` without a solver, ``path`` and ``choose_k`` of forward selection,
     and the estimators round shapes up to one of few sizes, so that the next data set finds a
-    compiled program: columns to 64, 128, 256 or 512, samples to 512, 2048 or 8192, and
-    beyond 2^18 entries both to an eighth of a power of two. Least squares of more samples than
+    compiled program: columns to 64, 128, 256 or 512 and samples to 512 or 4096; beyond 100 x 100,
+    and beyond 2^19 entries, both to an eighth of a power of two. Least squares of more samples than
     columns are replaced by those of their QR factorisation, whose program does not depend on n.
     Results agree but for rounding.
 
@@ -153,48 +154,55 @@ def pad_problem(problem: Problem, x0: Start, pads: bool, shares: bool) -> Paddin
     if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves((problem, x0))):
         return same
     num_columns = None
-    shape = problem.objective.shape
-    if pads and is_padding_enabled() and _can_pad(problem, x0):
-        num_columns = shape[0]
-        problem, x0 = _pad(problem, x0)
-        shape = problem.objective.shape
+    if pads and is_padding_enabled():
+        padded = _pad(problem, x0)
+        if padded is not None:
+            num_columns = problem.objective.shape[0]
+            problem, x0 = padded
     if shares:
-        constraint = round_k_max(problem.constraint, shape)
+        constraint = round_k_max(problem.constraint, problem.objective.shape)
         problem = replace(problem, constraint=constraint)
     return Padding(problem, x0, original, num_samples, num_columns)
 
 
-def _can_pad(problem: Problem, x0: Start) -> bool:
-    if not problem.constraint.selects_entries or isinstance(x0, DenseStart):
-        return False
-    return problem.solver.ignores_empty_columns and has_dense_columns(problem.objective)
-
-
-def has_dense_columns(objective: Any) -> bool:
-    """Whether an objective, prepared, is a linear model of one output on a dense design, whose
-    losses are those of single samples."""
-    if not objective.is_linear_model or len(objective.shape) != 1:
-        return False
-    if not objective.loss.is_separable:
-        return False
-    return objective.design.dense_array is not None
-
-
-def _pad(problem: Problem, x0: Start) -> tuple[Problem, Start]:
-    objective: Any = problem.objective
-    constraint: Any = problem.constraint
-    n, d = objective.design.shape
-    if n * d * d <= MAX_COMPRESSION:
-        objective = objective.compress()
-    objective = pad_objective(objective, objective.is_compressible)
-    num_added = objective.shape[0] - d
-    constraint = constraint.pad(d, num_added)
+def _pad(problem: Problem, x0: Start) -> tuple[Problem, Start] | None:
+    """Add samples and columns; None where one of the parts does not allow it."""
+    constraint = problem.constraint
+    if not problem.solver.ignores_empty_columns or not isinstance(constraint, SelectionConstraint):
+        return None
+    if isinstance(x0, DenseStart):
+        return None
+    objective: Any = pad_objective(problem.objective, compresses=True)
+    if objective is None:
+        return None
+    shape = problem.objective.shape
+    num_added = objective.shape[0] - shape[0]
+    padded_constraint = constraint.pad(shape, num_added)
+    if padded_constraint is None:
+        return None
     if x0 is not None:
-        x0 = np.pad(np.asarray(x0), (0, num_added))
-    return replace(problem, objective=objective, constraint=constraint), x0
+        x0 = np.pad(np.asarray(x0), [(0, num_added)] + [(0, 0)] * (len(shape) - 1))
+    return replace(problem, objective=objective, constraint=padded_constraint), x0
 
 
-def pad_objective(objective: Any, is_compressed: bool = False) -> Any:
-    """Round up the numbers of samples and columns of an objective with dense columns, prepared."""
+def pad_objective(objective: Any, *, compresses: bool = False, is_cheap: bool = True) -> Any:
+    """Round up the numbers of samples and columns of an objective, prepared; None for one that
+    keeps its own.
+
+    Args:
+        objective: any.
+        compresses: whether least squares may first become those of a QR factorisation.
+        is_cheap: whether what is computed of a small problem takes milliseconds.
+    """
+    if not objective.is_linear_model:
+        return None
     n, d = objective.design.shape
-    return objective.pad(*round_shape(n, d, is_compressed))
+    if n * d > MAX_PADDED_ENTRIES:
+        return None
+    is_compressed = compresses and objective.is_compressible
+    if is_compressed and n * d * d <= MAX_COMPRESSION:
+        objective = objective.compress()
+        n = objective.num_samples
+    # With several outputs, and where the loss couples the samples, a refit is that much dearer.
+    is_cheap &= len(objective.shape) == 1 and objective.loss.is_separable
+    return objective.pad(*round_shape(n, d, is_compressed, is_cheap))

@@ -16,21 +16,32 @@ ITEMS_PER_STEP = 4
 # Numbers of columns and of samples of small problems, whose programs take seconds to compile and
 # milliseconds to run.
 SMALL_COLUMNS = (64, 128, 256, 512)
-SMALL_SAMPLES = (512, 2048, 8192)
-# Entries of a padded small problem; of larger ones the sizes are eighths of powers of two, which
-# adds 6 % on average.
-MAX_SMALL_ENTRIES = 2**18
+SMALL_SAMPLES = (512, 4096)
+# Entries of a padded small problem.
+MAX_SMALL_ENTRIES = 2**19
+# Beyond this many samples and columns a problem runs for longer than what a coarse size may add to
+# it: the sizes are eighths of powers of two, which adds 6 % on average.
+MAX_SMALL_SIDE = 100
 
 
-def round_shape(n: int, d: int, is_compressed: bool) -> tuple[int, int]:
-    """Round numbers of samples and of columns up; those of compressed least squares are one."""
+def round_shape(n: int, d: int, is_compressed: bool, is_cheap: bool = True) -> tuple[int, int]:
+    """Round numbers of samples and of columns up; those of compressed least squares are one.
+
+    Args:
+        n: the number of samples.
+        d: the number of columns.
+        is_compressed: whether more samples than columns are never needed.
+        is_cheap: whether small problems take milliseconds.
+    """
     columns = _next(SMALL_COLUMNS, d)
     samples = _next(SMALL_SAMPLES, n)
+    is_small = min(n, d) <= MAX_SMALL_SIDE and columns * samples <= MAX_SMALL_ENTRIES
+    if not (is_small and is_cheap):
+        columns = round_up(d, 8, least=8)
+        samples = round_up(n, 8, least=8)
     if is_compressed and n <= columns + 1:
         samples = columns + 1
-    if columns * samples <= MAX_SMALL_ENTRIES:
-        return samples, columns
-    return round_up(n, 8), round_up(d, 8)
+    return samples, columns
 
 
 def _next(sizes: tuple[int, ...], size: int) -> int:

@@ -17,7 +17,6 @@ from jaxht.objectives.objective import Objective
 from jaxht.runner._compile import compile_for
 from jaxht.runner._padding import (
     crop,
-    has_dense_columns,
     is_padding_enabled,
     pad_objective,
     pad_problem,
@@ -216,13 +215,13 @@ def _validate_padded(
         train, held_out = split(fold)
         problem, known, _, key = prepare_path(train, constraint, solver, ks, None, key, stop)
         padding = pad_problem(problem, None, shares=constraint.k_max is None, pads=True)
-        held_out = held_out.prepare()
-        if padding.num_entries is None or not has_dense_columns(held_out):
+        held_out = pad_objective(held_out.prepare())
+        if padding.num_entries is None or held_out is None:
             return None
         if padding.num_entries * num_folds > MAX_ENTRIES_OF_FOLDS:
             return None
         problems.append(padding.problem)
-        held_outs.append(pad_objective(held_out))
+        held_outs.append(held_out)
 
     def stack(trees):
         return jax.tree.map(lambda *leaves: np.stack(leaves), *trees)

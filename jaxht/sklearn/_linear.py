@@ -19,7 +19,7 @@ from jaxht.diagnostics.criteria import is_exact_fit
 from jaxht.exact import Certificate
 from jaxht.inference import Stability
 from jaxht.linalg.full_precision import default_precision
-from jaxht.runner._padding import has_dense_columns, pad_objective
+from jaxht.runner._padding import pad_objective
 from jaxht.runner._path import pad_ks
 from jaxht.sklearn._data import (
     DTYPES,
@@ -536,10 +536,12 @@ def information_criteria(objective: Any, x: Any, arguments: dict[str, Any], name
     (m,)."""
     m = len(x)
     objective = objective.prepare()
-    if has_dense_columns(objective):  # one program for many sizes
-        objective = pad_objective(objective)
+    padded = pad_objective(objective)
+    if padded is not None:  # one program for many sizes
+        objective = padded
         num_rows = len(pad_ks(range(m))) - m
-        x = np.pad(x, ((0, num_rows), (0, objective.shape[0] - x.shape[1])))
+        num_added = objective.shape[0] - x.shape[1]
+        x = np.pad(x, [(0, num_rows), (0, num_added)] + [(0, 0)] * (x.ndim - 2))
         arguments = {key: np.pad(each, (0, num_rows), "edge") for key, each in arguments.items()}
     return np.asarray(_information_criteria(objective, x, arguments, name))[:m]
 
