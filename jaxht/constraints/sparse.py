@@ -4,7 +4,6 @@ import math
 from typing import Any
 
 import jax.numpy as jnp
-import numpy as np
 
 from jaxht._checks import known_values
 from jaxht._dataclass import integer, pytree, replace, static

@@ -139,7 +139,9 @@ def crop(tree: T, *slices: slice) -> T:
     return jax.tree.map(lambda leaf: jax.device_put(np.asarray(leaf)[slices]), tree)
 
 
-def pad_problem(problem: Problem, x0: Start, pads: bool, shares: bool) -> Padding:
+def pad_problem(
+    problem: Problem, x0: Start, pads: bool, shares: bool, compresses: bool = True
+) -> Padding:
     """Return a problem of a size that has a program already, or will serve others.
 
     Args:
@@ -147,6 +149,7 @@ def pad_problem(problem: Problem, x0: Start, pads: bool, shares: bool) -> Paddin
         x0: its start.
         pads: whether samples and columns may be added.
         shares: whether slots of supports may be added.
+        compresses: whether the samples of least squares may be replaced by fewer.
     """
     original = problem.constraint
     num_samples = problem.objective.num_samples
@@ -155,7 +158,7 @@ def pad_problem(problem: Problem, x0: Start, pads: bool, shares: bool) -> Paddin
         return same
     num_columns = None
     if pads and is_padding_enabled():
-        padded = _pad(problem, x0)
+        padded = _pad(problem, x0, compresses)
         if padded is not None:
             num_columns = problem.objective.shape[0]
             problem, x0 = padded
@@ -165,14 +168,14 @@ def pad_problem(problem: Problem, x0: Start, pads: bool, shares: bool) -> Paddin
     return Padding(problem, x0, original, num_samples, num_columns)
 
 
-def _pad(problem: Problem, x0: Start) -> tuple[Problem, Start] | None:
+def _pad(problem: Problem, x0: Start, compresses: bool) -> tuple[Problem, Start] | None:
     """Add samples and columns; None where one of the parts does not allow it."""
     constraint = problem.constraint
     if not problem.solver.ignores_empty_columns or not isinstance(constraint, SelectionConstraint):
         return None
     if isinstance(x0, DenseStart):
         return None
-    objective: Any = pad_objective(problem.objective, compresses=True)
+    objective: Any = pad_objective(problem.objective, compresses=compresses)
     if objective is None:
         return None
     shape = problem.objective.shape

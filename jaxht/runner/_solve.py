@@ -103,9 +103,13 @@ def solve(
     shares = constraint.k_max is None
     result = _run(problem, x0, key, adjoint, shares=shares, pads=shares and solver is None)
     if solver is None:
-        chosen = jax.tree.map(lambda number: np.asarray(number).item(), problem.solver)
-        result = replace(result, solver=repr(chosen))
+        result = replace(result, solver=describe_solver(problem.solver))
     return result
+
+
+def describe_solver(solver: Solver) -> str:
+    """The expression that makes a solver whose numbers are known."""
+    return repr(jax.tree.map(lambda number: np.asarray(number).item(), solver))
 
 
 def _run(
@@ -122,7 +126,7 @@ def _run(
     if adjoint == "none":
         problem = lax.stop_gradient(problem)
     padding = pad_problem(problem, x0, shares=shares, pads=pads)
-    program = compile_for(padding.num_entries, _solve)
+    program = compile_for(padding.num_entries, solve_prepared)
     return padding.restore(call_on_device(program, padding.problem, padding.x0, key))
 
 
@@ -190,7 +194,8 @@ def trace(
     return call_on_device(_trace, *arguments, num_steps=num_steps, record=record)
 
 
-def _solve(problem: Problem, x0: Start, key: PRNGKey | None) -> Result:
+def solve_prepared(problem: Problem, x0: Start, key: PRNGKey | None) -> Result:
+    """:func:`solve` for what is prepared, with derivatives by the implicit function theorem."""
     fixed, x0 = lax.stop_gradient((problem, x0))
     result = finish(fixed, advance(fixed, start(fixed, x0, key), fixed.stop.max_steps))
     return differentiate(problem.objective, problem.constraint, result)

@@ -6,17 +6,17 @@ import jax
 import jax.numpy as jnp
 
 from jaxht._checks import check_kind
-from jaxht._dataclass import cast_numbers, pytree
+from jaxht._dataclass import pytree
 from jaxht._typing import Array, Numeric, PRNGKey
 from jaxht.constraints import SelectionConstraint
 from jaxht.diagnostics._models import linear_model
 from jaxht.linalg.selection import k_largest_mask
 from jaxht.objectives.linear_model import LinearModel
 from jaxht.objectives.objective import Objective
-from jaxht.runner import Result, Stop, solve
+from jaxht.runner import Result, Stop
+from jaxht.runner._resamples import solve_resamples
 from jaxht.runner._validation import number_groups
 from jaxht.solvers.solver import Solver
-from jaxht.subproblems import refit
 
 __all__ = ["Bootstrap", "Stability", "bootstrap", "stability_selection"]
 
@@ -133,12 +133,9 @@ def stability_selection(
         in_first = k_largest_mask(units.select(uniform), units.count // 2)
         return units.of_samples(jnp.stack([in_first, ~in_first]))
 
-    def run(in_half, key):
-        return solve(model.reweight(in_half), constraint, solver, key=key, stop=stop)
-
     keys = jax.random.split(key, 3 * num_pairs)
-    halves = jax.vmap(divide)(keys[:num_pairs]).reshape(2 * num_pairs, -1)
-    results = jax.vmap(run)(halves, keys[num_pairs:])
+    halves = jax.vmap(divide)(keys[:num_pairs]).reshape(2 * num_pairs, -1).astype(dtype)
+    results, _ = solve_resamples(model, halves, constraint, solver, keys[num_pairs:], stop)
     frequencies = _frequencies(model, constraint, results.x)
     return Stability(frequencies, jnp.sum(frequencies), results)
 
@@ -230,16 +227,16 @@ def bootstrap(
     dtype = model.sample_weights.dtype
     units = _Units.of(n, groups)
 
-    def run(draw_key, key):
-        draws = jax.random.randint(draw_key, (n,), 0, units.count)
+    def draw(key):
+        draws = jax.random.randint(key, (n,), 0, units.count)
         counts = jnp.zeros(n, dtype).at[draws].add(units.select(jnp.ones(n, dtype)))
-        resampled = model.reweight(units.of_samples(counts))
-        result = solve(resampled, constraint, solver, key=key, stop=stop)
-        resampled = cast_numbers(resampled, dtype)
-        return refit(resampled, result.support, result.x).x, result
+        return units.of_samples(counts)
 
     keys = jax.random.split(key, 2 * num_resamples)
-    coefficients, results = jax.vmap(run)(keys[:num_resamples], keys[num_resamples:])
+    counts = jax.vmap(draw)(keys[:num_resamples])
+    results, coefficients = solve_resamples(
+        model, counts, constraint, solver, keys[num_resamples:], stop, refits=True
+    )
     return Bootstrap(_frequencies(model, constraint, coefficients), coefficients, results)
 
 
