@@ -93,10 +93,9 @@ class LinearModel(SumOverSamples):
         """The shape of the predictions, (n,)."""
         return (self.num_samples,)
 
-    @property
-    def weights_shape(self) -> tuple[int, ...]:
+    def weights_shape(self, num_samples: int) -> tuple[int, ...]:
         """(n,)."""
-        return (self.num_samples,)
+        return (num_samples,)
 
     @property
     def dtype(self) -> ArrayDType:
@@ -130,7 +129,7 @@ class LinearModel(SumOverSamples):
         if dtype not in (jnp.float32, jnp.float64):
             raise ValueError(f"A must be float32 or float64 (or integer); got {dtype}")
         _check_samples(model)
-        shapes = {"l2": model.shape, "weights": model.weights_shape, "strata": shape[:1]}
+        shapes = {"l2": model.shape, "weights": model.weights_shape(shape[0]), "strata": shape[:1]}
         check_scalars(model, skip=("A", "y", "offset"), shapes=shapes)
         model.loss.check(_present_targets(model))
         return cast_numbers(model, dtype)

@@ -139,10 +139,9 @@ class MultiResponse(MultiOutput):
     def _weighs_entries(self) -> bool:
         return self.weights is not None and np.ndim(self.weights) == 2
 
-    @property
-    def weights_shape(self) -> tuple[int, ...]:
+    def weights_shape(self, num_samples: int) -> tuple[int, ...]:
         """(n, c) where there is one for each entry of Y, else (n,)."""
-        return self.target_shape if self._weighs_entries else (self.num_samples,)
+        return self.target_shape if self._weighs_entries else (num_samples,)
 
     @property
     def _total_weight(self) -> Array:

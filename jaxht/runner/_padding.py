@@ -157,18 +157,22 @@ def pad_problem(
     if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves((problem, x0))):
         return same
     num_columns = None
+    shape = problem.objective.shape
     if pads and is_padding_enabled():
-        padded = _pad(problem, x0, compresses)
+        padded = _pad(problem, x0, shape, compresses)
         if padded is not None:
-            num_columns = problem.objective.shape[0]
+            num_columns = shape[0]
             problem, x0 = padded
+            shape = problem.objective.shape
     if shares:
-        constraint = round_k_max(problem.constraint, problem.objective.shape)
+        constraint = round_k_max(problem.constraint, shape)
         problem = replace(problem, constraint=constraint)
     return Padding(problem, x0, original, num_samples, num_columns)
 
 
-def _pad(problem: Problem, x0: Start, compresses: bool) -> tuple[Problem, Start] | None:
+def _pad(
+    problem: Problem, x0: Start, shape: tuple[int, ...], compresses: bool
+) -> tuple[Problem, Start] | None:
     """Add samples and columns; None where one of the parts does not allow it."""
     constraint = problem.constraint
     if not problem.solver.ignores_empty_columns or not isinstance(constraint, SelectionConstraint):
@@ -178,8 +182,7 @@ def _pad(problem: Problem, x0: Start, compresses: bool) -> tuple[Problem, Start]
     objective: Any = pad_objective(problem.objective, compresses=compresses)
     if objective is None:
         return None
-    shape = problem.objective.shape
-    num_added = objective.shape[0] - shape[0]
+    num_added = objective.design.shape[1] - shape[0]
     padded_constraint = constraint.pad(shape, num_added)
     if padded_constraint is None:
         return None
