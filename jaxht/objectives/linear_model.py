@@ -222,6 +222,16 @@ class LinearModel(SumOverSamples):
         """``c b A^T S A + diag(l2)``, at least the Hessian everywhere. Cost of a product: 2 n d."""
         return Majorant(self, lambda image: self.curvature_bound() * image)
 
+    def step_scale(self, pred: Array) -> Numeric:
+        """The bound of l'' over the largest l'' at x, where there is no bound for all x: the product
+        has the unit of y. Cost: n."""
+        if self.loss.is_bounded:
+            return 1.0
+        u = self._of_present(self.linear_predictor(pred))
+        largest = jnp.max(self._of_present(self.loss.curvature(u, self.y)))
+        scale = self.curvature_bound() / largest
+        return jnp.where((largest > 0) & jnp.isfinite(scale), scale, 1)
+
     # ---- as a sum over samples ----
 
     def minibatch(self, indices: Array, weights: Array) -> "LinearModel":

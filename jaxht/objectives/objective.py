@@ -80,6 +80,11 @@ class Objective(Protocol):
         smoothness L of f."""
         ...
 
+    def step_scale(self, pred: Array) -> Numeric:
+        """By what a step size that follows from :meth:`majorant` is multiplied at x: 1, where that
+        is a bound."""
+        return 1.0
+
 
 @runtime_checkable
 class SumOverSamples(Objective, Protocol):

@@ -1,7 +1,8 @@
 """Compressive sampling matching pursuit and its relatives: refit on a larger support, then prune
 it."""
 
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import Any, NamedTuple, cast
 
 import jax.numpy as jnp
 from optax.tree_utils import tree_where
@@ -11,7 +12,7 @@ from jaxht._typing import Array, Leaf, PRNGKey
 from jaxht.constraints import SelectionConstraint, Support, check_selection
 from jaxht.objectives.objective import Objective
 from jaxht.solvers.iterate import Info, Iterate, evaluate
-from jaxht.solvers.pursuit import CycleDetector, has_decreased
+from jaxht.solvers.pursuit import CycleDetector, first_support, has_decreased
 from jaxht.solvers.solver import Solver, Step
 from jaxht.solvers.status import Status
 from jaxht.subproblems import refit
@@ -62,7 +63,8 @@ class MergingPursuit(Solver):
         """The first Omega, from x0, which need not minimise f on its own support."""
         check_selection(constraint)
         iterate = evaluate(objective, x0)
-        omega = self._merge(objective, constraint, iterate)
+        merged = self._merge(objective, constraint, iterate)
+        omega = cast(Support, first_support(constraint, x0, merged))
         info = Info(full_gradients=1, projections=1, refit_converged=False)
         return iterate, MergingState(omega, CycleDetector.init(omega)), info
 
@@ -87,7 +89,9 @@ class MergingPursuit(Solver):
         x, support = constraint.project(b.x)
         if not self.debias:
             return evaluate(objective, x), b.converged
-        found = refit(objective, support, x)
+        # Of fewer than k entries in Omega, all others are ties at 0.
+        inside = replace(support, mask=support.mask & omega.mask)
+        found = refit(objective, inside, x)
         return evaluate(objective, found), found.converged
 
     def next_omega(

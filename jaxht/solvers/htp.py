@@ -58,7 +58,8 @@ class HTP(Solver):
         x^+ = \arg\min \{ f(x) : supp(x) \subseteq F^+ \} \quad\text{(S3)}
 
     until F+ = F. It ends with SUPPORT_STABLE, CYCLING, or CONVERGED where x is the same on several
-    supports.
+    supports. From x0 = 0 the first support is that of the coordinates in ``keep``, such as an
+    intercept, where there are any: the others are then judged at their best values.
 
     For matrices of low rank the support is the subspace U w V', U and V the singular vectors of the
     gradient step (SVP-Newton of Jain, Meka & Dhillon 2010), L takes the place of M_1, and the run
@@ -74,7 +75,8 @@ class HTP(Solver):
             with a much smaller step the support does not change any more, with a much larger one
             supports can cycle. None: 1/M_1, M_1 the largest curvature along one coordinate (``max_i
             ||a_i||^2`` for least squares): slightly above the guarantee, it recovers far more
-            signals than 1/L does, on Gaussian and on correlated designs, and cycles are rare. With
+            signals than 1/L does, on Gaussian and on correlated designs, and cycles are rare. For
+            counts and gamma variables, whose curvature has no bound, M_1 is that at x. With
             ``backtrack`` 256/M_1.
         backtrack: bool, static; whether a step that does not decrease f is rejected and retried
             with eta halved, until the support no longer changes; the next step starts with eta
@@ -123,7 +125,8 @@ class HTP(Solver):
         """The first support, from x0, which need not minimise f on its own support."""
         iterate = evaluate(objective, x0)
         gradient = objective.gradient(x0, iterate.pred)
-        first = GradientStep(constraint, x0, gradient, x0)
+        scale = step_scale(self, objective, iterate.pred)
+        first = GradientStep(constraint, x0, gradient, x0, scale=scale)
         search, info = start_search(self, objective, first)
         has_default_step = self.step_size is None and not self.backtrack
         extrapolates = self.nesterov and has_default_step and not constraint.coordinatewise
@@ -143,7 +146,9 @@ class HTP(Solver):
             start = start.update(new, iterate)
             point = start
         gradient = objective.gradient(point.x, point.pred)
-        search, info = search.update(GradientStep(constraint, point.x, gradient, new.x))  # S1, S2
+        scale = step_scale(self, objective, point.pred)
+        onwards = GradientStep(constraint, point.x, gradient, new.x, scale=scale)
+        search, info = search.update(onwards)  # S1, S2
         return new, HTPState(search, start), replace(info, refit_converged=found.converged)
 
 
@@ -231,7 +236,13 @@ class PHT(Solver):
         # Off S, where x = 0, the order of |z_i| is that of |g_i|, whatever the step size.
         entering = constraint.top_k(jnp.where(S, 0, -gradient), self.r, None).mask
         J = S | entering | everything
-        return GradientStep(constraint, iterate.x, gradient, iterate.x, J)
+        scale = step_scale(self, objective, iterate.pred)
+        return GradientStep(constraint, iterate.x, gradient, iterate.x, J, scale)
+
+
+def step_scale(solver: HTP | PHT, objective: Objective, pred: Array) -> Numeric:
+    """By what the step size is multiplied at a point; 1 where it is given."""
+    return objective.step_scale(pred) if solver.step_size is None else 1.0
 
 
 def start_search(

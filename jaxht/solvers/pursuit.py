@@ -34,6 +34,7 @@ class GradientStep:
         gradient: g there.
         near: a point of the constraint near to it, from which a projection may start.
         candidates: bool, the entries that may be in the support; None for all.
+        scale: by what every step size is multiplied here.
     """
 
     constraint: Constraint
@@ -41,6 +42,7 @@ class GradientStep:
     gradient: Any
     near: Any
     candidates: Array | None = None
+    scale: Numeric = 1.0
 
     def find(self, step_size: Numeric) -> ModelSubspace:
         """The support of ``x - step_size g``."""
@@ -53,7 +55,7 @@ class GradientStep:
         return stand_out(constraint.ranks(self._point(step_size)), items)
 
     def _point(self, step_size: Numeric) -> Any:
-        z = self.x - step_size * self.gradient
+        z = self.x - self.scale * step_size * self.gradient
         return z if self.candidates is None else jnp.where(self.candidates, z, 0)
 
 
@@ -90,6 +92,24 @@ def pursuit_step_size(
         return inverse_smoothness(bound.norm())
     step_size = inverse_smoothness(bound.coordinate_norm())
     return LONG_STEP * step_size if backtrack else step_size
+
+
+def first_support(constraint: Constraint, x0: Any, found: ModelSubspace) -> ModelSubspace:
+    """``found``, or where no item of x0 is active the items that always are.
+
+    The gradient at 0 tells how far these, an intercept, are from their best values: with counts in
+    other units, or another mean of y, it finds other items. After a refit it does not.
+    """
+    if not constraint.selects_items:
+        return found
+    selection = cast(SelectionConstraint, constraint)
+    always = selection.always_active
+    if jnp.ndim(always) == 0:
+        return found
+    is_first = jnp.any(always) & jnp.all(selection.scores(x0) == 0)
+    kept = selection.support_of(jnp.zeros_like(x0))
+    support = cast(Support, found)
+    return replace(support, mask=jnp.where(is_first, kept.mask, support.mask))
 
 
 @pytree
@@ -190,7 +210,7 @@ class FixedStep:
     @classmethod
     def init(cls, step: GradientStep, step_size: Numeric) -> "FixedStep":
         """Find the first support, from x0."""
-        support = step.find(step_size)
+        support = first_support(step.constraint, step.near, step.find(step_size))
         return cls(step_size, support, CycleDetector.init(support))
 
     def accept(self, new: Iterate, old: Iterate) -> tuple[Iterate, "FixedStep"]:
@@ -230,7 +250,7 @@ class Backtracking:
     @classmethod
     def init(cls, step: GradientStep, step_size: Numeric) -> "Backtracking":
         """Find the first support, from x0."""
-        support = step.find(step_size)
+        support = first_support(step.constraint, step.near, step.find(step_size))
         return cls(
             step_size=jnp.asarray(step_size),
             support=support,

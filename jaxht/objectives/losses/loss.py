@@ -22,6 +22,8 @@ class Loss(Protocol):
     is_separable: ClassVar[bool] = True
     #: Whether the derivative has a derivative, and ``smoothness`` a value.
     is_smooth: ClassVar[bool] = True
+    #: Whether ``smoothness`` bounds the curvature at every u; else at ordinary predictions.
+    is_bounded: ClassVar[bool] = True
     #: Whether it has a conjugate, as a :class:`ScalarLoss` has.
     has_conjugate: ClassVar[bool] = False
     #: The distribution of which it is minus the log likelihood, such as "gaussian"; or None.

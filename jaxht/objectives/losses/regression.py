@@ -115,6 +115,7 @@ class PoissonLoss(ScalarLoss):
     """
 
     family = "poisson"
+    is_bounded = False
 
     def smoothness(self, y: Array) -> Numeric:
         """``max(1, max y)``: it bounds l'' = exp(u) where no predicted mean exceeds it; there is no
@@ -184,6 +185,7 @@ class GammaLoss(ScalarLoss):
     """
 
     family = "gamma"
+    is_bounded = False
 
     def smoothness(self, y: Array) -> Numeric:
         """``max(1, max y)``: it bounds l'' = y exp(-u) at u = 0, and where no y / exp(u) exceeds

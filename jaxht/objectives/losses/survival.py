@@ -119,7 +119,7 @@ class CoxLoss(Loss):
             marks = jnp.where(self._is_event(y), jnp.zeros_like(u), ABSENT)
             _, log_risks = self._sum_ties(marks, log_risks)
         terms = jnp.where(counts == 0, 0, event * (log_risks - u))
-        return jnp.where(jnp.isnan(y[:, 0]), jnp.nan, terms)
+        return jnp.where(jnp.any(jnp.isnan(y), axis=1), jnp.nan, terms)
 
     def derivative(self, u: Array, y: Array) -> Array:
         """``exp(u_j) H_j - e_j``, (n,): minus the martingale residuals."""
@@ -135,7 +135,7 @@ class CoxLoss(Loss):
 
     def num_observations(self, y: Array, weights: Array) -> Array:
         """The number of events, ``sum_i s_i e_i``."""
-        return jnp.sum(weights * y[:, 1])
+        return jnp.sum(weights * _events(weights, y))
 
     def _at_risk(self, u: Array, y: Array, v: Array | None = None) -> tuple[Array, Array]:
         """``log R_i``, and the mean m_i of v over the risk set, of each event i, (n,)."""
@@ -231,7 +231,8 @@ def _take(sums: tuple[Array, Array], places: Array) -> tuple[Array, Array]:
 
 
 def _events(u: Array, y: Array) -> Array:
-    return y[:, 1].astype(u.dtype)
+    """1 for events; not NaN where nothing is known of a sample of weight 0."""
+    return (y[:, 1] == 1).astype(u.dtype)
 
 
 #: The logarithm of a weight of 0: not -infinity, whose differences are NaN.
