@@ -37,9 +37,15 @@ WORDS = [
 RANKING = tuple(
     f"jaxht/linalg/{name}.py" for name in ("selection", "counting_search", "threshold_search")
 )
+# Loops of JAX that need not work inside jax.shard_map; all others are those of _loops.
+LOOPS = ("jaxht/_loops.py", "jaxht/linalg/kernels/", "jaxht/sweep/")
 # (the name of a method, where in the library it may be called): the loop over steps, and ranking.
 # Exchanges start from a whole run of OMP.
 METHODS = [
+    ("while_loop", LOOPS),
+    ("fori_loop", LOOPS),
+    ("scan", LOOPS),
+    ("cond", LOOPS),
     ("step", ("jaxht/runner/", "jaxht/solvers/omp.py")),
     ("sort", RANKING),
     ("argsort", RANKING),

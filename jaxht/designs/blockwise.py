@@ -12,6 +12,7 @@ from jax.custom_batching import custom_vmap
 from jax.custom_derivatives import SymbolicZero
 
 from jaxht._dataclass import replace
+from jaxht._loops import fori_loop
 from jaxht._typing import Array, ArrayDType
 from jaxht.designs.design import Design
 
@@ -109,7 +110,7 @@ def loop(size: int, block: int, body: Callable[[Array, Array, Any], Any], start:
         first = jnp.minimum(i * block, size - block)
         return body(first, first + lax.iota(jnp.int32, block) >= i * block, carry)
 
-    return lax.fori_loop(0, -(-size // block), step, start)
+    return fori_loop(0, -(-size // block), step, start)
 
 
 def take(array: Array, first: Array, block: int) -> Array:

@@ -7,10 +7,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
 from jaxht._checks import check_array
 from jaxht._dataclass import mixed, pytree, static
+from jaxht._loops import cond_of_lanes, fori_loop
 from jaxht._repr import describe
 from jaxht._typing import Array, ArrayDType
 from jaxht.designs import blockwise
@@ -266,7 +266,7 @@ class Genotypes(blockwise.Coded):
                 return part + matmul(entrywise(_decode(words, p, fill)), fields[p])
 
             start = jnp.zeros((len(new), u.shape[1]), u.dtype)
-            return blockwise.put(image, lax.fori_loop(0, CALLS, add, start), first)
+            return blockwise.put(image, fori_loop(0, CALLS, add, start), first)
 
         return self._loop_markers(multiply, u)
 
@@ -288,11 +288,11 @@ class Genotypes(blockwise.Coded):
                 return image.at[p].add(matmul(along, entrywise(_decode(words, p, fill))))
 
             def add_all(image: Array) -> Array:
-                return lax.fori_loop(0, CALLS, add, image)
+                return fori_loop(0, CALLS, add, image)
 
             if not skip:
                 return add_all(image)
-            return lax.cond(jnp.any(along != 0), add_all, lambda image: image, image)
+            return cond_of_lanes(jnp.any(along != 0), add_all, lambda image: image, image)
 
         start = jnp.zeros((CALLS, u.shape[1], self.words.shape[1]), u.dtype)
         size = self._block_size(MAX_MARKERS_IN_SKIPPED_BLOCK)

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxht._dataclass import integer, pytree, static
+from jaxht._loops import fori_loop
 from jaxht._typing import Array, ArrayDType, Numeric
 from jaxht.designs.chunks import Chunks, take
 from jaxht.designs.design import Design
@@ -108,7 +109,7 @@ class SparseRows(Design):
                 product, take(self.by_row.values, chunk), take(self.by_row.indices, chunk), row
             )
 
-        return lax.fori_loop(0, (self.ends[-1] + size - 1) // size, add_block, start)
+        return fori_loop(0, (self.ends[-1] + size - 1) // size, add_block, start)
 
 
 def _align(values: Array, other: Array) -> Array:

@@ -10,6 +10,7 @@ import numpy as np
 from jax import lax
 
 from jaxht._dataclass import pytree, static
+from jaxht._loops import scan
 from jaxht._repr import short_repr
 from jaxht._typing import Array, ArrayDType
 from jaxht.designs import passes
@@ -191,7 +192,7 @@ class Streamed(Design):
             return total + function(self._chunk(item[0]), item[1]), None
 
         start = jnp.zeros((self.shape[1], *along.shape[1:]), along.dtype)
-        return lax.scan(add, start, (self._numbers(), parts))[0]
+        return scan(add, start, (self._numbers(), parts))[0]
 
     def _numbers(self) -> Array:
         return lax.iota(jnp.int32, self.reader.num_chunks)

@@ -10,6 +10,7 @@ from jax import lax
 
 from jaxht._checks import check_kind
 from jaxht._dataclass import as_dtype, cast_numbers, replace
+from jaxht._meshes import shard_automatically
 from jaxht._repr import short_repr
 from jaxht._typing import Array, Leaf, Numeric
 from jaxht.constraints import Constraint, Sparse
@@ -51,6 +52,7 @@ class Optimality(NamedTuple):
         )
 
 
+@shard_automatically
 def optimality(
     objective: Objective,
     constraint: Constraint,
@@ -157,6 +159,7 @@ class Differentiability(NamedTuple):
         return self.exists & self.strict & self.separated
 
 
+@shard_automatically
 def differentiability(
     objective: Objective,
     constraint: Constraint,

@@ -9,6 +9,7 @@ from jax.scipy.special import gammaln
 
 from jaxht._checks import check_kind
 from jaxht._dataclass import integer, pytree
+from jaxht._meshes import shard_automatically
 from jaxht._repr import describe
 from jaxht._typing import Array, Numeric, PRNGKey
 from jaxht.constraints import Constraint
@@ -26,6 +27,7 @@ from jaxht.solvers.status import Status
 Criterion = Callable[[Any, Array], Array]
 
 
+@shard_automatically
 def deviance(objective: Objective, x: Array) -> Array:
     """``-2 log L(x)``, up to a number that does not depend on x.
 
@@ -220,6 +222,7 @@ class SparsityChoice:
     results: Result
 
 
+@shard_automatically
 def choose_k(
     objective: Objective,
     constraint: Constraint,

@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 
 from jaxht._checks import check_kind
 from jaxht._dataclass import pytree
+from jaxht._meshes import shard_automatically
 from jaxht._typing import Array
 from jaxht.constraints import ModelSubspace, SelectionConstraint, Support, check_selection
 from jaxht.linalg.full_precision import machine_eps
@@ -37,6 +38,7 @@ class Optimum:
     value: Array
 
 
+@shard_automatically
 def exhaustive_search(
     objective: Objective, constraint: SelectionConstraint, *, batch_size: int = 4096
 ) -> Optimum:

@@ -4,8 +4,9 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
-from jax import lax
 
+from jaxht._loops import while_loop
+from jaxht._meshes import shard_automatically
 from jaxht._typing import Array, Numeric
 from jaxht.linalg.eigenvalues import SAFETY, largest_eigenvalue
 from jaxht.linalg.full_precision import machine_eps
@@ -18,6 +19,7 @@ NUM_STARTS = 16
 MAX_POWER_STEPS = 100
 
 
+@shard_automatically
 def largest_sparse_eigenvalue(
     product: Callable[[Array], Array], diagonal: Array, s: Numeric, rtol: Numeric = 1e-4
 ) -> Array:
@@ -72,10 +74,11 @@ def largest_sparse_eigenvalue(
         return (count < MAX_POWER_STEPS) & has_increased
 
     image, value = evaluate(jnp.concatenate([vertices, truncate(random)]))
-    *_, value = lax.while_loop(goes_on, step, (0, jnp.array(True), image, value))
+    *_, value = while_loop(goes_on, step, (0, jnp.array(True), image, value))
     return jnp.max(value)
 
 
+@shard_automatically
 def smallest_sparse_eigenvalue(
     product: Callable[[Array], Array], diagonal: Array, s: Numeric
 ) -> Array:
@@ -107,6 +110,7 @@ def smallest_sparse_eigenvalue(
     return c - largest_sparse_eigenvalue(lambda v: c * v - product(v), c - diagonal, s, rtol)
 
 
+@shard_automatically
 def restricted_smoothness(objective: Objective, s: Numeric) -> Array:
     """Estimate M_s, the smoothness of f along s-sparse directions; the theory takes the step size
     ``1 / (2 M_2k)``.
@@ -139,6 +143,7 @@ def restricted_smoothness(objective: Objective, s: Numeric) -> Array:
     return largest_sparse_eigenvalue(objective.majorant(), _diagonal(objective), s)
 
 
+@shard_automatically
 def restricted_condition_number(objective: Objective, s: Numeric, x: Array | None = None) -> Array:
     """Estimate ``kappa_s = M_s / m_s``, the ratio of the extreme s-sparse eigenvalues of the
     Hessian at x.
@@ -175,6 +180,7 @@ def restricted_condition_number(objective: Objective, s: Numeric, x: Array | Non
     return jnp.where(is_positive, top / jnp.where(is_positive, bottom, 1), jnp.inf)
 
 
+@shard_automatically
 def restricted_step_size(objective: Objective, k: Numeric) -> Array:
     """Compute the step size of the theory of gradient hard thresholding pursuit, ``eta = 1 / (2
     M_2k)``.

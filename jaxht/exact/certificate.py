@@ -8,6 +8,7 @@ from jax import lax
 
 from jaxht._checks import check_kind
 from jaxht._dataclass import as_dtype
+from jaxht._meshes import shard_automatically
 from jaxht._repr import short_repr
 from jaxht._typing import Array, Leaf, Numeric
 from jaxht.constraints import Constraint, SelectionConstraint
@@ -53,6 +54,7 @@ class Certificate(NamedTuple):
         return short_repr(self, **self._asdict())
 
 
+@shard_automatically
 def certify(
     objective: Objective,
     constraint: Constraint,

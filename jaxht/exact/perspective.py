@@ -5,8 +5,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
-from jax import lax
 
+from jaxht._loops import while_loop
 from jaxht._typing import Array, Leaf
 from jaxht.constraints import Constraint, Groups, SelectionConstraint, Sparse
 
@@ -139,4 +139,4 @@ def find_root(function: Callable[[Array], Array], start: Array, atol: Array) -> 
     value = function(start)
     begin = Bracket(jnp.zeros((), jnp.int32), start, value, start, value, inf, inf)
     goes_on = lambda b: (jnp.abs(b.value) > atol) & (b.count < MAX_TRIES)  # noqa: E731
-    return lax.while_loop(goes_on, step, begin).x
+    return while_loop(goes_on, step, begin).x

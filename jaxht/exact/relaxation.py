@@ -32,6 +32,7 @@ import numpy as np
 from jax import lax
 from optax.tree_utils import tree_where
 
+from jaxht._loops import fori_loop, while_loop
 from jaxht._typing import Array, Leaf, Numeric
 from jaxht.constraints import SelectionConstraint, Support
 from jaxht.exact.perspective import Node, perspective_prox, spread
@@ -284,7 +285,7 @@ def relax(relaxation: Relaxation, goal: Goal, start: NodeStart) -> Relaxed:
     def advance(carry):
         count, state, bound, _ = carry
         begins = count == 0
-        state = lax.fori_loop(0, jnp.where(begins, 0, ROUND), step, state)
+        state = fori_loop(0, jnp.where(begins, 0, ROUND), step, state)
         at = jnp.where(begins, fit, state.x)
         if quadratic is None:
             pred = jnp.where(begins, fit_pred, state.pred)
@@ -310,7 +311,7 @@ def relax(relaxation: Relaxation, goal: Goal, start: NodeStart) -> Relaxed:
         count, _, _, done = carry
         return ~done & (count < goal.max_rounds)
 
-    count, state, bound, _ = lax.while_loop(goes_on, advance, begin)
+    count, state, bound, _ = while_loop(goes_on, advance, begin)
     return Relaxed(bound, state.x, state.z, fit, value, state.eta, count)
 
 

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jaxht._checks import check_kind
+from jaxht._meshes import shard_automatically
 from jaxht._storage import FingerprintError, read_record, write_record
 from jaxht._typing import Array
 from jaxht.constraints import SelectionConstraint
@@ -43,6 +44,7 @@ __all__ = ["branch_and_bound"]
 SAVE_EVERY = 60.0  # seconds
 
 
+@shard_automatically
 def branch_and_bound(
     objective: Objective,
     constraint: SelectionConstraint,
@@ -363,7 +365,7 @@ class _Search:
                 f"the root, which is {100 * gap / abs(self.value):.1f} % of f: the bound is too "
                 f"weak for this ridge, l2 = {float(self.objective.penalty):.3g}; about "
                 f"{self.closing_ridge:.3g} would close the gap",
-                stacklevel=3,
+                stacklevel=4,
             )
 
     def result(self, status: BranchStatus) -> BranchAndBoundResult:

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.custom_batching import custom_vmap
 
+from jaxht._loops import cond, while_loop
 from jaxht._typing import Array
 from jaxht.linalg.counts import (
     LONG,
@@ -101,7 +102,7 @@ def _find_masks(pieces: list[Array], k: Count) -> list[Array]:
         def keep_none():
             return jnp.zeros(keys.shape, bool)
 
-        return [lax.cond(keys[0, 0] >= 0, compare_ranks, keep_none)]
+        return [cond(keys[0, 0] >= 0, compare_ranks, keep_none)]
     return list(_mark_short(z, k[0]))
 
 
@@ -195,7 +196,7 @@ def _search_masks(pieces: list[Array], k: Count) -> list[Array]:
             higher = jnp.where(searching, threshold + (reached << step), threshold)
             return higher, jnp.where(searching, jnp.where(exact, EXACT, shift - 2), shift)
 
-        threshold, shift = lax.while_loop(
+        threshold, shift = while_loop(
             lambda carry: jnp.any(carry[1] >= 0), search_two_bits, (search.threshold, search.shift)
         )
 
@@ -220,14 +221,14 @@ def _search_masks(pieces: list[Array], k: Count) -> list[Array]:
         def go_on():
             return _Search(search.keys, threshold, shift)
 
-        return lax.cond(jnp.any(shift == TIED), number_ties, go_on)
+        return cond(jnp.any(shift == TIED), number_ties, go_on)
 
     none = equals(k, to_digits(0, False))
     none_or_all = none | equals(k, to_digits(total, False))  # which takes no pass
     shift = jnp.where(none_or_all, EXACT, _highest_shift(int(jnp.iinfo(dtype).max)))
     threshold = jnp.where(none, beyond, jnp.zeros((), dtype))
     start = _Search(pieces, threshold, shift)
-    found = lax.while_loop(lambda search: jnp.any(search.shift >= 0), search_threshold, start)
+    found = while_loop(lambda search: jnp.any(search.shift >= 0), search_threshold, start)
     return [keys >= _align(found.threshold, keys) for keys in found.keys]
 
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import jax.numpy as jnp
 from jax import lax
 
+from jaxht._loops import fori_loop
 from jaxht._typing import Array, ArrayDType
 from jaxht.linalg.normal_equations import ratio
 
@@ -62,7 +63,7 @@ def largest_eigenvalue(product: Callable[[Array], Array], d: int, dtype: ArrayDT
     start = random_vector(d, dtype)
     start = start / jnp.sqrt(jnp.vdot(start, start))
     carry = (jnp.zeros_like(start), start, jnp.zeros((), dtype))
-    _, _, top = lax.fori_loop(0, NUM_STEPS, step, carry)
+    _, _, top = fori_loop(0, NUM_STEPS, step, carry)
     return top
 
 

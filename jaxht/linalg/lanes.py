@@ -11,6 +11,7 @@ from jax import lax
 from jax.custom_batching import custom_vmap
 from optax.tree_utils import tree_where
 
+from jaxht._loops import cond
 from jaxht._typing import Array
 
 __all__ = ["along_one_axis", "either", "keep_last", "lane_by_lane", "map_lanes"]
@@ -169,7 +170,7 @@ def either(
 
     @custom_vmap
     def choose(condition, *args):
-        return lax.cond(condition, then, otherwise, *args)
+        return cond(condition, then, otherwise, *args)
 
     @choose.def_vmap
     def _(axis_size, in_batched, condition, *args):

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import jax.numpy as jnp
 from jax import lax
 
+from jaxht._loops import while_loop
 from jaxht._typing import Array, Numeric
 from jaxht.linalg.full_precision import matmul
 from jaxht.linalg.lapack import cholesky, inverse_cholesky, solve_by_factor
@@ -74,7 +75,7 @@ def conjugate_gradients(
         scaled = b / diagonal
         start_norm = jnp.vdot(b, scaled)
         start = (0, start_norm > 0, jnp.zeros_like(b), b, scaled, start_norm)
-        v = lax.while_loop(lambda carry: (carry[0] < max_steps) & carry[1], step, start)[2]
+        v = while_loop(lambda carry: (carry[0] < max_steps) & carry[1], step, start)[2]
         return jnp.where(jnp.isnan(start_norm), jnp.nan, v)
 
     return lax.custom_linear_solve(product, b, solve, symmetric=True)

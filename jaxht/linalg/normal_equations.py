@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import jax.numpy as jnp
-from jax import lax
 
+from jaxht._loops import while_loop
 from jaxht._typing import Array, Numeric
 from jaxht.linalg.full_precision import machine_eps
 
@@ -135,7 +135,7 @@ def minimise(
     def is_unfinished(state: _Refinement) -> Array:
         return (state.step < MAX_REFINEMENTS) & state.is_running
 
-    found = lax.while_loop(is_unfinished, refine, start)
+    found = while_loop(is_unfinished, refine, start)
     return found.w, found.residual
 
 

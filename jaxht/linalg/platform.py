@@ -8,6 +8,7 @@ import jax
 from jax.extend.core import Primitive
 from jax.interpreters import mlir
 
+from jaxht._loops import vary_alike
 from jaxht._typing import Array
 
 __all__ = ["by_platform", "has_gpu", "has_kernels"]
@@ -52,7 +53,11 @@ def by_platform(
         if platform == "cuda":
             function = _where_there_are_kernels(function, default)
         mlir.register_lowering(primitive, lower(function), platform=platform)
-    return primitive.bind
+
+    def call(*args):
+        return vary_alike(primitive.bind(*args), args)
+
+    return call
 
 
 def _where_there_are_kernels(function: Function, default: Function) -> Function:

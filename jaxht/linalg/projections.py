@@ -3,6 +3,7 @@
 import jax.numpy as jnp
 from jax import lax
 
+from jaxht._meshes import shard_like_first
 from jaxht._typing import Array, Numeric
 from jaxht.linalg.selection import k_largest_mask
 from jaxht.linalg.svd import truncated_svd
@@ -10,6 +11,7 @@ from jaxht.linalg.svd import truncated_svd
 __all__ = ["hard_threshold", "l2_ball", "low_rank", "sparse_l2_ball"]
 
 
+@shard_like_first
 def hard_threshold(z: Array, k: Numeric) -> Array:
     """Keep the k entries of largest magnitude along the last axis and set the rest to zero.
 
@@ -40,6 +42,7 @@ def hard_threshold(z: Array, k: Numeric) -> Array:
     return jnp.where(k_largest_mask(z, k), z, jnp.zeros((), z.dtype))
 
 
+@shard_like_first
 def l2_ball(v: Array, radius: Numeric) -> Array:
     """Project onto the ball of the given radius: ``Pi_w(v) = v / max(1, ||v|| / w)`` over the last
     axis.
@@ -79,6 +82,7 @@ def l2_ball(v: Array, radius: Numeric) -> Array:
     return jnp.where(inside, v, unit * (radius / norm))
 
 
+@shard_like_first
 def sparse_l2_ball(z: Array, k: Numeric, radius: Numeric) -> Array:
     """Project onto the k-sparse vectors of norm at most ``radius``: ``Pi_w(H_k(z))``.
 
@@ -107,6 +111,7 @@ def sparse_l2_ball(z: Array, k: Numeric, radius: Numeric) -> Array:
     return l2_ball(hard_threshold(z, k), radius)
 
 
+@shard_like_first
 def low_rank(Z: Array, k: Numeric) -> Array:
     """Keep the k largest singular values of a matrix and set the rest to zero.
 

@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from jaxht._meshes import shard_automatically, shard_like_first
 from jaxht._typing import Array, Numeric
 from jaxht.linalg.counting_search import compute_keys, mark_largest
 from jaxht.linalg.counts import (
@@ -44,6 +45,7 @@ __all__ = [
 MANY = 2**22
 
 
+@shard_like_first
 def k_largest_mask(z: Array, k: Numeric) -> Array:
     """Mark the k entries of largest magnitude along the last axis.
 
@@ -103,6 +105,7 @@ def gather(v: Array, indices: Array) -> Array:
     return v.at[indices].get(mode="fill", fill_value=0)
 
 
+@shard_like_first
 def k_largest_masks(arrays: Sequence[Array], k: Numeric) -> list[Array]:
     """Mark the k entries of largest magnitude among all entries of several arrays.
 
@@ -229,6 +232,7 @@ def mask_to_indices(mask: Array, k_max: int) -> Array:
     return jnp.where(slot < counts[0], index, mask.size)
 
 
+@shard_automatically
 def k_largest_indices(z: Array, k_max: int, k: Numeric | None = None) -> Array:
     """List the indices of the k entries of largest magnitude in rising order of index.
 
@@ -259,6 +263,7 @@ def k_largest_indices(z: Array, k_max: int, k: Numeric | None = None) -> Array:
     return mask_to_indices(k_largest_mask(z, k), k_max)
 
 
+@shard_automatically
 def decreasing_order(z: Array) -> Array:
     """List all indices of a vector in decreasing order of the entries, of equal ones in increasing
     order.

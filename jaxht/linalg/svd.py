@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from jaxht._loops import while_loop
 from jaxht._typing import Array, Leaf, Numeric
 from jaxht.linalg.full_precision import machine_eps, matmul
 from jaxht.linalg.lapack import qr, svd
@@ -120,7 +121,7 @@ def _truncated_svd(
     # A loop of at most one iteration, in place of a branch, both sides of which lanes of a vmap
     # would always compute.
     start = found.error > rtol, Z, found
-    *_, found = lax.while_loop(lambda carry: carry[0], fall_back, start)
+    *_, found = while_loop(lambda carry: carry[0], fall_back, start)
     return found
 
 
@@ -158,7 +159,7 @@ def _iterate(Z: Any, k: Array, near: Any, rtol: Array, k_max: int) -> TruncatedS
 
     zeros = (jnp.zeros(shape, Z.dtype) for shape in ((m, b), (b,), (n, b)))
     first = (0, jnp.full((), jnp.inf, Z.dtype), multiply(Z.T, start), *zeros)
-    _, error, _, U, s, V = lax.while_loop(go_on, step, first)
+    _, error, _, U, s, V = while_loop(go_on, step, first)
     return _cut(U[:, :k_max], s[:k_max], V[:, :k_max], k, error)
 
 

@@ -19,6 +19,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from jaxht._loops import while_loop
 from jaxht._typing import Array
 from jaxht.linalg.counting_search import index_along, with_lanes
 from jaxht.linalg.counts import (
@@ -203,7 +204,7 @@ def _search(arrays: list[Array], k: Count, sampled: list[Array]) -> list[Array]:
     )
     sample = _draw_sample(sampled, total, compute_keys)
     start = start._replace(trials=_add_lowest(_bracket(sample, to_number(k) / float(total)), start))
-    found = lax.while_loop(lambda search: jnp.any(search.surplus > 0), turn, start)
+    found = while_loop(lambda search: jnp.any(search.surplus > 0), turn, start)
     keys = [number_ties(found, piece) for piece in range(len(shapes))]
     masks = [key >= align(found.low, key) for key in keys]
     return [mask.reshape(lanes, *shape) for mask, shape in zip(masks, shapes, strict=True)]

@@ -9,6 +9,7 @@ from jax.scipy.fft import dct, idct
 from jax.typing import DTypeLike
 
 from jaxht._dataclass import pytree
+from jaxht._loops import scan
 from jaxht._typing import Numeric
 from jaxht.designs import LinearOperator
 from jaxht.linalg.full_precision import matmul
@@ -272,7 +273,7 @@ def toeplitz(
         return new, new
 
     z = jax.random.normal(key, (d + 1, n), dtype)
-    _, columns = lax.scan(next_column, z[0], z[1:])
+    _, columns = scan(next_column, z[0], z[1:])
     return _compute_std(variance, n, dtype) * columns.T
 
 

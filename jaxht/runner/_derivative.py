@@ -8,6 +8,7 @@ from jax import lax
 from jax.custom_derivatives import SymbolicZero
 
 from jaxht._dataclass import replace
+from jaxht._loops import vary_alike
 from jaxht._typing import Array
 from jaxht.constraints import Constraint
 from jaxht.objectives.objective import Objective
@@ -73,6 +74,7 @@ def _solution_jvp(primals: tuple, tangents: tuple) -> tuple:
     sound = jnp.where(jnp.isfinite(lax.stop_gradient(value)), 1, jnp.nan)
     at = [leaves[i] for i in moving]
     along = [sound.astype(dots[i].dtype) * dots[i] for i in moving]
+    at, along = vary_alike((at, along), (at, along))
     _, x_dot = jax.jvp(minimum, (at,), (along,))
     _, value_dot = jax.jvp(minimal_value, (at, x), (along, x_dot))
     return (x, value, gap), (x_dot, value_dot, None if gap is None else jnp.nan * value_dot)

@@ -5,10 +5,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax import lax
 from optax.tree_utils import tree_where
 
 from jaxht._dataclass import pytree, replace
+from jaxht._loops import while_loop
+from jaxht._meshes import shard_automatically
 from jaxht._typing import Array, Numeric, PRNGKey
 from jaxht.linalg.products import square_norms
 from jaxht.objectives.objective import Objective
@@ -53,6 +54,7 @@ class Carry:
     best: tuple[Array, Array] | None = None
 
 
+@shard_automatically
 def start(problem: Problem, x0: Start, key: PRNGKey | None) -> Carry:
     """The carry before the first step.
 
@@ -117,6 +119,7 @@ def start(problem: Problem, x0: Start, key: PRNGKey | None) -> Carry:
     )
 
 
+@shard_automatically
 def advance(problem: Problem, carry: Carry, num_steps: Numeric) -> Carry:
     """Take up to ``num_steps`` more steps, fewer where the run ends.
 
@@ -146,9 +149,10 @@ def advance(problem: Problem, carry: Carry, num_steps: Numeric) -> Carry:
     def is_running(carry):
         return (carry.status == Status.RUNNING) & (carry.num_steps < last)
 
-    return lax.while_loop(is_running, functools.partial(one_turn, problem), carry)
+    return while_loop(is_running, functools.partial(one_turn, problem), carry)
 
 
+@shard_automatically
 def finish(problem: Problem, carry: Carry) -> Result:
     """The result of a run at its current iterate, or at the best one, see :class:`jaxht.Status`.
 

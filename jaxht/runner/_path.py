@@ -11,6 +11,8 @@ from optax.tree_utils import tree_where
 
 from jaxht._checks import check_kind, host_array, known_values
 from jaxht._dataclass import as_dtype, replace
+from jaxht._loops import scan, while_loop
+from jaxht._meshes import shard_automatically
 from jaxht._typing import Array, Numeric, PRNGKey
 from jaxht.constraints import Constraint
 from jaxht.linalg.full_precision import machine_eps
@@ -29,6 +31,7 @@ from jaxht.solvers.status import Status
 __all__ = ["path"]
 
 
+@shard_automatically
 def path(
     objective: Objective,
     constraint: Constraint,
@@ -247,7 +250,7 @@ def solve_all(
 
     if problem.solver.nested:
         carry = start(runs.problem_for(ks[0]), x0, key)
-        _, results = lax.scan(resume, carry, ks)
+        _, results = scan(resume, carry, ks)
         if options.both_ways:
             results = _walk(runs, ks, length, options, results=results)
     elif options.side_by_side:
@@ -257,7 +260,7 @@ def solve_all(
         if options.both_ways or options.criterion is not None:
             results = _walk(runs, ks, length, options, x0=x0)
         else:
-            _, results = lax.scan(follow, x0, ks)
+            _, results = scan(follow, x0, ks)
     return jax.vmap(add_derivatives)(results)
 
 
@@ -349,7 +352,7 @@ def _walk(
 
     infinity = jnp.full((), jnp.inf, results.value.dtype)
     first = _Walk(results, moves, length, infinity, count(0), count(0))
-    return lax.while_loop(go_on, move, first).results
+    return while_loop(go_on, move, first).results
 
 
 def _take(results: Result, i: Array) -> Result:

@@ -13,6 +13,8 @@ from optax.tree_utils import tree_where
 
 from jaxht._checks import check_kind, known_values
 from jaxht._dataclass import replace
+from jaxht._loops import cond_of_lanes, scan
+from jaxht._meshes import shard_automatically
 from jaxht._typing import PRNGKey
 from jaxht.constraints import Constraint
 from jaxht.linalg.products import Variable
@@ -34,6 +36,7 @@ Adjoint = Literal["implicit", "checkpointed", "none"]
 ADJOINTS = get_args(Adjoint)
 
 
+@shard_automatically
 def solve(
     objective: Objective,
     constraint: Constraint,
@@ -142,6 +145,7 @@ def call_on_device(program: Callable[..., T], *arguments: Any, **choices: Any) -
         return program(*jax.tree.map(jax.device_put, arguments), **choices)
 
 
+@shard_automatically
 def trace(
     objective: Objective,
     constraint: Constraint,
@@ -218,7 +222,7 @@ def _unroll(problem: Problem, x0: Start, key: PRNGKey | None, max_steps: int) ->
     def unless_ended(advance):
         def body(carry, _):
             is_running = carry.status == Status.RUNNING
-            return lax.cond(is_running, advance, lambda carry: carry, carry), None
+            return cond_of_lanes(is_running, advance, lambda carry: carry, carry), None
 
         return body
 
@@ -227,11 +231,11 @@ def _unroll(problem: Problem, x0: Start, key: PRNGKey | None, max_steps: int) ->
 
     @jax.checkpoint
     def take_steps(carry):
-        return lax.scan(step, carry, length=size)[0]
+        return scan(step, carry, length=size)[0]
 
     block = unless_ended(take_steps)
     carry = start(problem, x0, key)
-    carry, _ = lax.scan(block, carry, length=-(-max_steps // size))
+    carry, _ = scan(block, carry, length=-(-max_steps // size))
     return finish(problem, carry)
 
 
@@ -250,7 +254,7 @@ def _trace(
 
     carry = start(problem, x0, key)
     first = record(carry)
-    carry, rest = lax.scan(body, carry, length=num_steps)
+    carry, rest = scan(body, carry, length=num_steps)
     history = jax.tree.map(
         lambda first, rest: jnp.concatenate([jnp.asarray(first)[None], rest]), first, rest
     )

@@ -10,6 +10,7 @@ import numpy as np
 
 from jaxht._checks import check_array, known_values
 from jaxht._dataclass import integer, pytree, replace
+from jaxht._meshes import shard_automatically
 from jaxht._typing import Array, Numeric, PRNGKey
 from jaxht.constraints import Constraint
 from jaxht.linalg.selection import decreasing_order
@@ -58,6 +59,7 @@ class Validation:
     results: Result
 
 
+@shard_automatically
 def validate(
     train: Objective,
     held_out: Objective,

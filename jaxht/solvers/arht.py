@@ -5,10 +5,10 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax import lax
 from optax.tree_utils import tree_where
 
 from jaxht._dataclass import integer, pytree, signed, static
+from jaxht._loops import cond_of_lanes
 from jaxht._typing import Array, Leaf, Numeric, PRNGKey
 from jaxht.constraints import SelectionConstraint, check_selection
 from jaxht.linalg.full_precision import machine_eps
@@ -214,7 +214,7 @@ class ARHT(Solver):
             return self._core_step(objective, constraint, state.rho, search, core, key)
 
         def advance_core(core, key):
-            return lax.cond(core.ended, stay, move, core, key)
+            return cond_of_lanes(core.ended, stay, move, core, key)
 
         problem = subproblem(objective, constraint)
         advance_cores = problem.map_refits(advance_core, batch_size=self.num_cores)

@@ -10,6 +10,7 @@ from jax import lax
 from optax.tree_utils import tree_where
 
 from jaxht._dataclass import integer, pytree, static
+from jaxht._loops import fori_loop
 from jaxht._typing import Array, Leaf, Numeric, PRNGKey
 from jaxht.constraints import Constraint
 from jaxht.objectives.dual import (
@@ -247,7 +248,7 @@ class DIHT(DualAscent):
             return ascent.move(point, patience)
 
         m = self.inner_steps
-        ascent = lax.fori_loop(0, m, update, state.ascent)
+        ascent = fori_loop(0, m, update, state.ascent)
         new, info = self.refit_best(objective, constraint, iterate, ascent.best, bounds)
         state = state._replace(ascent=ascent, num_updates=state.num_updates + m)
         return new, state, replace(info, full_gradients=m, projections=m)
@@ -358,7 +359,7 @@ class SDIHT(DualAscent):
         m = self.inner_steps
         if m is None:
             m = num_blocks
-        alpha, _ = lax.fori_loop(0, m, update, (ascent.point.alpha, ascent.point.z))
+        alpha, _ = fori_loop(0, m, update, (ascent.point.alpha, ascent.point.z))
         alpha = loss.within(alpha, objective.y)
         patience = PATIENCE_EPOCHS if self.step_size is None else None
         point = dual_point(objective, constraint, alpha, bounds.columns)

@@ -10,6 +10,7 @@ from jax import lax
 from optax.tree_utils import tree_where
 
 from jaxht._dataclass import pytree
+from jaxht._loops import scan
 from jaxht._typing import Array, Leaf, Numeric, PRNGKey
 from jaxht.constraints import SelectionConstraint, check_selection
 from jaxht.objectives.objective import Objective
@@ -169,5 +170,5 @@ class Combinations(NamedTuple):
             return (rank, num_left, num_free - is_free.astype(jnp.int32)), is_next
 
         start = (rank, self.num_chosen, jnp.sum(self.free, dtype=jnp.int32))
-        _, chosen = lax.scan(decide, start, self.free.ravel())
+        _, chosen = scan(decide, start, self.free.ravel())
         return self.kept | chosen.reshape(self.kept.shape)

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxht._dataclass import integer, pytree
+from jaxht._loops import fori_loop, while_loop
 from jaxht._typing import Array, Leaf, Numeric, PRNGKey
 from jaxht.constraints import Constraint
 from jaxht.linalg.lanes import either, keep_last
@@ -129,7 +130,7 @@ class HSGHT(Solver):
 
         zero = jnp.zeros((), jnp.int32)
         start = first, zero, zero, iterate.x, state.x_prev
-        t, drawn, num_full, x, x_prev = lax.while_loop(goes_on, update, start)
+        t, drawn, num_full, x, x_prev = while_loop(goes_on, update, start)
         info = Info(
             full_gradients=num_full,
             sample_gradients=drawn - num_full * n,
@@ -165,8 +166,8 @@ def _batch_gradient(objective: SumOverSamples, x: Array, s: Array, key: PRNGKey)
     # always be computed.
     is_whole = s // n
     num_blocks = (1 - is_whole) * -(-s // BLOCK_SAMPLES)
-    gradient = lax.fori_loop(0, num_blocks, block, jnp.zeros_like(x))
-    return lax.fori_loop(0, is_whole, full, gradient)
+    gradient = fori_loop(0, num_blocks, block, jnp.zeros_like(x))
+    return fori_loop(0, is_whole, full, gradient)
 
 
 def _full_gradient(objective: SumOverSamples, x: Array, _: Array) -> Array:

@@ -4,10 +4,10 @@ decrease of f."""
 from typing import ClassVar, NamedTuple
 
 import jax.numpy as jnp
-from jax import lax
 from optax.tree_utils import tree_where
 
 from jaxht._dataclass import pytree
+from jaxht._loops import while_loop
 from jaxht._typing import Array, Leaf, Numeric, PRNGKey
 from jaxht.constraints import SelectionConstraint, check_selection
 from jaxht.objectives.objective import Objective
@@ -187,5 +187,5 @@ def complete_selection(objective: Objective, constraint: SelectionConstraint, x0
 
     iterate, state, info = omp.init(objective, constraint, x0, None)
     start = iterate, state, info.as_arrays().status
-    _, state, _ = lax.while_loop(is_unfinished, add, start)
+    _, state, _ = while_loop(is_unfinished, add, start)
     return state.selected

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from jaxht._loops import fori_loop, scan
 from jaxht._typing import Array, Leaf, Numeric, PRNGKey
 from jaxht.linalg.products import known_by_products
 from jaxht.objectives.objective import SumOverSamples, check_sum
@@ -181,10 +182,10 @@ def run_updates(
             return update(objective.minibatch(indices[t], weights), indices[t], state)
 
         num_left = num_updates - number * BLOCK_UPDATES
-        return lax.fori_loop(0, jnp.minimum(BLOCK_UPDATES, num_left), one, state)
+        return fori_loop(0, jnp.minimum(BLOCK_UPDATES, num_left), one, state)
 
     num_blocks = -(-num_updates // BLOCK_UPDATES)
-    return lax.fori_loop(0, num_blocks, block, state)
+    return fori_loop(0, num_blocks, block, state)
 
 
 def permute(key: PRNGKey, position: Array, n: int) -> Array:
@@ -208,7 +209,7 @@ def permute(key: PRNGKey, position: Array, n: int) -> Array:
         bit = _hash(pair * jnp.uint32(GOLDEN) ^ word) >> 31
         return jnp.where(bit == 1, partner, place), None
 
-    return lax.scan(swap_or_not, position, words, unroll=8)[0]
+    return scan(swap_or_not, position, words, unroll=8)[0]
 
 
 def _hash(h: Array) -> Array:

@@ -8,9 +8,9 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax import lax
 
 from jaxht._dataclass import pytree
+from jaxht._loops import fori_loop
 from jaxht._typing import Array, Numeric
 from jaxht.designs import Dense
 from jaxht.linalg.full_precision import matmul
@@ -120,7 +120,7 @@ class HingeProblem(ColumnProblem):
             return smoothed.refit(support, found.x, ridge)
 
         start = Refit(x, f.predict(x), jnp.array(False))
-        return lax.fori_loop(0, gammas.size, stage, start)
+        return fori_loop(0, gammas.size, stage, start)
 
     def differentiate(self, support: Any, x: Any) -> Any:
         """Differentiate a minimiser of the last smoothed hinge."""

@@ -14,6 +14,7 @@ import numpy as np
 from jax import lax
 
 from jaxht._dataclass import integer, pytree, static
+from jaxht._loops import while_loop
 from jaxht._typing import Array, Numeric
 from jaxht.linalg.full_precision import machine_eps, matmul
 from jaxht.linalg.lapack import eigh
@@ -103,7 +104,7 @@ def _shrink(x: Array, origin: Array) -> Array:
     def halve(t):
         return jnp.where(t > 0.1, t / 2, 0)
 
-    return point(lax.while_loop(is_indefinite, halve, jnp.ones((), x.dtype)))
+    return point(while_loop(is_indefinite, halve, jnp.ones((), x.dtype)))
 
 
 @jax.custom_jvp
@@ -278,7 +279,7 @@ def minimise_within(
     rho = jnp.mean(jnp.diagonal(S)) ** 2
     G = jnp.where(mask, 0, S - inverse(x))
     start = (0, within, within, x, G, rho)
-    _, _, done, T, *_ = lax.while_loop(
+    _, _, done, T, *_ = while_loop(
         lambda carry: ~carry[1] & (carry[0] < MAX_ROUNDS), iterate, start
     )
     return T, done

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxht._dataclass import integer, pytree
+from jaxht._loops import fori_loop, while_loop
 from jaxht._typing import Array
 from jaxht.constraints.support import Support
 from jaxht.linalg.full_precision import machine_eps, matmul
@@ -73,7 +74,7 @@ class GrowingQR(Growth):
             w=jnp.zeros(k_max, y.dtype),
             residual=y,
         )
-        qr = lax.while_loop(
+        qr = while_loop(
             lambda qr: jnp.any(support.mask & ~qr.mask), lambda qr: qr.add(objective, support), qr
         )
         if not scored:
@@ -111,7 +112,7 @@ class GrowingQR(Growth):
 
         remaining = self.remaining
         if self.indices.size:  # else there is no direction to index
-            remaining = lax.fori_loop(self.num_counted, self.size, subtract, remaining)
+            remaining = fori_loop(self.num_counted, self.size, subtract, remaining)
         gains = gains_along(f.gradient(x, pred), remaining, self.curvature)
         return gains, dataclasses.replace(self, remaining=remaining, num_counted=self.size)
 
@@ -144,7 +145,7 @@ class GrowingQR(Growth):
 
         total = product(new, new) + p
         start = (0, new, slot.astype(new.dtype), total, total)
-        _, image, direction, _, square = lax.while_loop(has_cancelled, orthogonalise, start)
+        _, image, direction, _, square = while_loop(has_cancelled, orthogonalise, start)
         # NaN, so that a column whose square overflows is not ignored silently.
         norm = jnp.where(total < jnp.inf, jnp.sqrt(square), jnp.nan)
         is_dependent = square <= (DEPENDENT_ULPS * eps) ** 2 * total

@@ -24,6 +24,7 @@ import jax.numpy as jnp
 from jax import lax
 from optax.tree_utils import tree_where
 
+from jaxht._loops import while_loop
 from jaxht._typing import Array, Leaf, Numeric
 from jaxht.linalg.eigenvalues import random_vector
 from jaxht.linalg.full_precision import machine_eps
@@ -203,7 +204,7 @@ def _descend(f: CoordinateFunction, w: Array, region: Region) -> Refit:
         # Outside the domain of f, where it is infinite, the step is halved: a larger tau would need
         # another solve.
         start = (jnp.full_like(tau, 2), w, pred, jnp.full_like(value, jnp.inf))
-        _, trial, trial_pred, trial_value = lax.while_loop(is_outside, shorten, start)
+        _, trial, trial_pred, trial_value = while_loop(is_outside, shorten, start)
         move = trial - w
         slope = -jnp.vdot(gradient, move)
         size = jnp.abs(value)
@@ -246,7 +247,7 @@ def _descend(f: CoordinateFunction, w: Array, region: Region) -> Refit:
         tau=jnp.full_like(value, START_TAU),
         slope=jnp.full_like(value, jnp.inf),
     )
-    last = lax.while_loop(lambda state: (state.count < MAX_STEPS) & state.running, attempt, start)
+    last = while_loop(lambda state: (state.count < MAX_STEPS) & state.running, attempt, start)
     return Refit(last.here.w, last.here.pred, last.converged)
 
 

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxht._dataclass import integer, pytree
+from jaxht._loops import fori_loop
 from jaxht._typing import Array
 from jaxht.constraints.support import Support
 from jaxht.designs import Dense
@@ -91,7 +92,7 @@ def _plan_lane(array: Array, y: Array, penalty: Array, first: Array) -> tuple[Ar
         residuals=jnp.zeros((k_max + 1, y.size), y.dtype).at[0].set(y),
     )
     nothing = GrowingQR.of(f, Support(jnp.zeros(d, bool), k_max=k_max), scored=False)
-    _, plan = lax.fori_loop(0, k_max, select, (nothing, start))
+    _, plan = fori_loop(0, k_max, select, (nothing, start))
     return plan.order, plan.coefficients, plan.residuals
 
 

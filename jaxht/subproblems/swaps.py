@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxht._dataclass import integer, pytree
+from jaxht._loops import fori_loop
 from jaxht._typing import Array, Leaf, Numeric
 from jaxht.constraints import SelectionConstraint
 from jaxht.linalg.full_precision import machine_eps, matmul
@@ -282,7 +283,7 @@ class SupportMinimum:
             allowed = possible.at[j].get(mode="fill", fill_value=False)
             return minimum.insert(f, slot, jnp.where(allowed, j, gains.size))
 
-        return lax.fori_loop(num_filled, jnp.minimum(limit, self.indices.size), add, self)
+        return fori_loop(num_filled, jnp.minimum(limit, self.indices.size), add, self)
 
     @property
     def _inverse_diagonal(self) -> Array:

@@ -6,9 +6,10 @@ from typing import Any, NamedTuple, TypeAlias
 import jax
 import jax.numpy as jnp
 import optax
-from jax import lax
 
 from jaxht._checks import known_values
+from jaxht._loops import cond
+from jaxht._meshes import shard_like_first
 from jaxht._typing import Array, ArrayTree, Leaf, Numeric
 
 Schedule: TypeAlias = Callable[[Numeric], Any]
@@ -80,7 +81,7 @@ def run_if_due(
     is_due: Array, every: Numeric, then: Callable[[], Any], otherwise: Callable[[], Any]
 ) -> Any:
     """``then()`` where it is due, computed only then; without a branch where it always is."""
-    return then() if isinstance(every, int) and every == 1 else lax.cond(is_due, then, otherwise)
+    return then() if isinstance(every, int) and every == 1 else cond(is_due, then, otherwise)
 
 
 def make_projection(
@@ -92,6 +93,7 @@ def make_projection(
     it sets to zero become exactly zero.
     """
     check_every(every)
+    project = shard_like_first(project)
 
     def init(params: ArrayTree) -> ProjectionState:
         del params

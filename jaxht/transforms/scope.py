@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxht._meshes import shard_like_first
 from jaxht._typing import Array, ArrayTree, Numeric
 from jaxht.linalg.selection import k_largest_mask, k_largest_masks
 from jaxht.transforms.base import is_masked
@@ -115,6 +116,7 @@ def check_scope(scope: AnyScope) -> Scope | Axis | NM | Blocks:
         ) from None
 
 
+@shard_like_first
 def find_support(params: ArrayTree, k: Any, scope: AnyScope = Scope.LEAF) -> ArrayTree:
     """Mark the entries of largest magnitude.
 

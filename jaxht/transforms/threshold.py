@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import optax
 from jax import lax
 
+from jaxht._loops import cond
 from jaxht._typing import Array, ArrayTree, Leaf, Numeric
 from jaxht.transforms.base import (
     Mask,
@@ -122,12 +123,12 @@ def hard_threshold(
         is_due = (step + 1) % every == 0
         if not keeps_support:
             kept = run_if_due(
-                is_due, every, select, lambda: jax.tree.map(lambda p: jnp.ones(p.shape, bool), q)
+                is_due, every, select, lambda: jax.tree.map(lambda p: (p != 0) | True, q)
             )
         else:
             frozen = False if freeze_at is None else step >= freeze_at
             is_due = (is_due | (hold & (step == 0))) & jnp.logical_not(frozen)
-            support = lax.cond(is_due, select, lambda: state.support)
+            support = cond(is_due, select, lambda: state.support)
             is_free = jnp.logical_not(is_due | frozen | hold)
             kept = jax.tree.map(lambda mask: mask | is_free, support)
 

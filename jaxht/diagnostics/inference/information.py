@@ -4,6 +4,7 @@ import jax.numpy as jnp
 
 from jaxht._checks import check_kind
 from jaxht._dataclass import as_dtype
+from jaxht._meshes import shard_automatically
 from jaxht._typing import Array
 from jaxht.constraints import Support
 from jaxht.diagnostics._models import likelihood, linear_model, refuse
@@ -16,6 +17,7 @@ from jaxht.objectives.objective import Objective
 __all__ = ["standard_errors"]
 
 
+@shard_automatically
 def standard_errors(
     objective: Objective, support: Support, x: Array, *, sandwich: bool = False
 ) -> Array:

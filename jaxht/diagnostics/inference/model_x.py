@@ -17,10 +17,10 @@ import dataclasses
 
 import jax
 import jax.numpy as jnp
-from jax import lax
 
 from jaxht._checks import check_kind
 from jaxht._dataclass import as_dtype, pytree
+from jaxht._loops import fori_loop, while_loop
 from jaxht._typing import Array, Numeric, PRNGKey
 from jaxht.constraints import Sparse
 from jaxht.designs import Dense
@@ -286,7 +286,7 @@ def minimise_reconstructability(R: Array, s: Array) -> Array:
     def sweep(carry):
         count, s, _ = carry
         C = inverse(2 * R - jnp.diag(s))
-        new, _ = lax.fori_loop(0, s.size, update, (s, C))
+        new, _ = fori_loop(0, s.size, update, (s, C))
         return count + 1, new, jnp.max(jnp.abs(new - s))
 
     def goes_on(carry):
@@ -294,5 +294,5 @@ def minimise_reconstructability(R: Array, s: Array) -> Array:
         return (count < MAX_SWEEPS) & (change > tolerance)
 
     start = (jnp.zeros((), jnp.int32), s, jnp.full((), jnp.inf, s.dtype))
-    _, s, _ = lax.while_loop(goes_on, sweep, start)
+    _, s, _ = while_loop(goes_on, sweep, start)
     return s

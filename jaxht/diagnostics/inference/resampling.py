@@ -7,6 +7,7 @@ import jax.numpy as jnp
 
 from jaxht._checks import check_kind
 from jaxht._dataclass import pytree
+from jaxht._meshes import shard_automatically
 from jaxht._typing import Array, Numeric, PRNGKey
 from jaxht.constraints import SelectionConstraint
 from jaxht.diagnostics._models import linear_model
@@ -75,6 +76,7 @@ class Stability:
         return jnp.where(holds, factor * theta * self.mean_size, jnp.inf)
 
 
+@shard_automatically
 def stability_selection(
     objective: Objective,
     constraint: SelectionConstraint,
@@ -173,6 +175,7 @@ class Bootstrap:
         return lower, upper
 
 
+@shard_automatically
 def bootstrap(
     objective: Objective,
     constraint: SelectionConstraint,

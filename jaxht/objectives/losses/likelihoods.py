@@ -1,9 +1,9 @@
 """Deviances of likelihoods whose dispersion is not known, at the dispersion that fits best."""
 
 import jax.numpy as jnp
-from jax import lax
 from jax.scipy.special import digamma, gammaln, polygamma
 
+from jaxht._loops import fori_loop
 from jaxht._typing import Array
 
 
@@ -39,7 +39,7 @@ def gamma_deviance(log_ratios: Array, weights: Array) -> Array:
     is_exact = D <= 0
     D = jnp.where(is_exact, 1, D)
     start = (3 - D + jnp.sqrt((D - 3) ** 2 + 24 * D)) / (12 * D)
-    nu = lax.fori_loop(0, 8, improve, start)
+    nu = fori_loop(0, 8, improve, start)
     return jnp.where(is_exact, -jnp.inf, -2 * n * (_stirling(nu)[0] - nu * D))
 
 

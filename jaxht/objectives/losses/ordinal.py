@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxht._dataclass import pytree, static
+from jaxht._loops import while_loop
 from jaxht._typing import Array, Leaf, Numeric
 from jaxht.objectives.losses.loss import Loss, check_class_ids
 
@@ -286,6 +287,6 @@ def _newton(sides: _Sides, u: Array, theta: Array) -> Array:
     infinity = jnp.full((), jnp.inf, u.dtype)
     one = jnp.ones((), u.dtype)
     begin = _Search(0, jnp.array(True), theta, infinity, jnp.zeros_like(theta), one)
-    found = lax.while_loop(lambda at: (at.count < MAX_STEPS) & at.goes_on, attempt, begin)
+    found = while_loop(lambda at: (at.count < MAX_STEPS) & at.goes_on, attempt, begin)
     last = found.theta + found.step
     return jnp.where(jnp.all(_differences(last, sides.middle) > 0), last, found.theta)

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxht._dataclass import pytree
+from jaxht._loops import while_loop
 from jaxht._typing import Array, Leaf, Numeric
 from jaxht.constraints import SelectionConstraint
 from jaxht.linalg.selection import mask_to_indices
@@ -155,7 +156,7 @@ def walk_by_swaps(
 
     begin = TabuList.begin(-minimum.decrease(model), seed, d)
     start = _SwapWalk(minimum, minimum.selected, begin)
-    end = lax.while_loop(lambda walk: walk.tabu.goes_on(num_moves), move, start)
+    end = while_loop(lambda walk: walk.tabu.goes_on(num_moves), move, start)
     tabu = end.tabu
     return Walk(end.minimum.selected, end.best, tabu.least, tabu.seed, tabu.num_moves)
 

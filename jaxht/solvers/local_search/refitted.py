@@ -5,10 +5,10 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax import lax
 from optax.tree_utils import tree_where
 
 from jaxht._dataclass import pytree, static
+from jaxht._loops import while_loop
 from jaxht._typing import Array, Leaf, Numeric
 from jaxht.constraints import SelectionConstraint
 from jaxht.linalg.selection import k_largest_mask, mask_to_indices
@@ -174,7 +174,7 @@ def walk_by_refits(
     start = start._replace(selected=start.selected.ravel())
     value = value_or_inf(problem, start.fit)
     walk = _RefittedWalk(start, value, start, TabuList.begin(value, seed, fixed.size))
-    walk = lax.while_loop(lambda walk: walk.tabu.goes_on(num_moves), move, walk)
+    walk = while_loop(lambda walk: walk.tabu.goes_on(num_moves), move, walk)
 
     def shaped(selection):
         return selection._replace(selected=selection.selected.reshape(shape))

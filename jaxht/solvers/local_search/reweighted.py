@@ -9,6 +9,7 @@ from jax import lax
 from optax.tree_utils import tree_where
 
 from jaxht._dataclass import pytree
+from jaxht._loops import while_loop
 from jaxht._typing import Array, Leaf, Numeric
 from jaxht.linalg.selection import mask_to_indices
 from jaxht.solvers.local_search.quadratic import walk_by_swaps
@@ -172,7 +173,7 @@ def walk_by_expansions(
             return ~carry.succeeded & carry.descent.goes_on(num_moves)
 
         begin = _Attempt(descent, jnp.zeros_like(selected), jnp.array(False))
-        return lax.while_loop(fails, attempt, begin).descent
+        return while_loop(fails, attempt, begin).descent
 
     begin = _Descent(start, value_or_inf(problem, start.fit), jnp.zeros((), jnp.int32))
-    return lax.while_loop(lambda descent: descent.goes_on(num_moves), expand_and_search, begin)
+    return while_loop(lambda descent: descent.goes_on(num_moves), expand_and_search, begin)
