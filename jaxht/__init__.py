@@ -54,6 +54,7 @@ from jaxht.objectives import (
     SquaredHinge,
     SumOverSamples,
     matrix_completion,
+    matrix_effects,
     matrix_sensing,
     trace_regression,
 )
@@ -177,6 +178,7 @@ __all__ = [
     "inference",
     "keep_programs",
     "matrix_completion",
+    "matrix_effects",
     "matrix_sensing",
     "metrics",
     "optimality",

@@ -2,6 +2,7 @@
 ridge."""
 
 from jaxht.objectives.custom import Custom
+from jaxht.objectives.effects import Effects
 from jaxht.objectives.finite_sum import FiniteSum
 from jaxht.objectives.glm import (
     Gamma,
@@ -13,7 +14,12 @@ from jaxht.objectives.glm import (
     SquaredHinge,
 )
 from jaxht.objectives.linear_model import LeastSquares, LinearModel
-from jaxht.objectives.matrices import matrix_completion, matrix_sensing, trace_regression
+from jaxht.objectives.matrices import (
+    matrix_completion,
+    matrix_effects,
+    matrix_sensing,
+    trace_regression,
+)
 from jaxht.objectives.multi_output import MultiResponse, Softmax
 from jaxht.objectives.objective import Objective, SumOverSamples, check_sum
 from jaxht.objectives.ordinal import Ordinal
@@ -23,6 +29,7 @@ from jaxht.objectives.survival import Cox
 __all__ = [
     "Cox",
     "Custom",
+    "Effects",
     "FiniteSum",
     "Gamma",
     "GaussianPrecision",
@@ -41,6 +48,7 @@ __all__ = [
     "SumOverSamples",
     "check_sum",
     "matrix_completion",
+    "matrix_effects",
     "matrix_sensing",
     "trace_regression",
 ]
