@@ -90,7 +90,26 @@ WRONG = {
         targets,
     ),
     "groups": ("groups must have one label", L0Regressor(k=1, groups=[0, 1]), targets),
-    "ragged groups": ("groups .* different", L0Regressor(k=1, groups=[[0, 1], [2]]), targets),
+    "ragged groups": (
+        "groups .* different",
+        L0Regressor(k=1, groups=[[[0, 1], [2]], [1]]),
+        targets,
+    ),
+    "labels and lists": (
+        "or all lists of features",
+        L0Regressor(k=1, groups=[[0, 1], 2, 3, 4, 5, 6]),
+        targets,
+    ),
+    "groups out of range": (
+        "groups must be numbers of features below 6",
+        L0Regressor(k=1, groups=[[0, 6]]),
+        targets,
+    ),
+    "bounds of overlapping groups": (
+        "bounds must be None for groups that are lists",
+        L0Regressor(k=1, groups=[[0, 1], [1, 2]], bounds=(0, 1)),
+        targets,
+    ),
     "missing groups": (
         "a label for each feature; got None at 1",
         L0Regressor(k=1, groups=[0, None, 0, 1, 1, 1]),

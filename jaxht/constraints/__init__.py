@@ -4,6 +4,7 @@ points of C lie."""
 from jaxht.constraints.constraint import Constraint, SelectionConstraint, check_selection
 from jaxht.constraints.edges import Edges
 from jaxht.constraints.groups import Groups
+from jaxht.constraints.latent import LatentGroups
 from jaxht.constraints.low_rank import LowRank
 from jaxht.constraints.model_subspace import ModelSubspace
 from jaxht.constraints.per_group import SparsePerGroup
@@ -15,6 +16,7 @@ __all__ = [
     "Constraint",
     "Edges",
     "Groups",
+    "LatentGroups",
     "LowRank",
     "ModelSubspace",
     "SelectionConstraint",

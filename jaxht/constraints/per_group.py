@@ -71,7 +71,7 @@ class SparsePerGroup(Sparse):
         known = [known_values(v) for v in (keep, self.groups, self.per_group)]
         if any(value is None for value in known):
             return prepared.trim_keep()
-        mask, groups, per_group = known
+        mask, groups, per_group = (np.asarray(value) for value in known)
         if np.any(np.bincount(groups[mask], minlength=filled.num_groups or 0) > per_group):
             raise ValueError("keep must mark at most per_group entries of each group")
         return prepared
@@ -136,18 +136,21 @@ class SparsePerGroup(Sparse):
     def restrict(self, indices: Array) -> "SparsePerGroup":
         """This constraint, prepared for a vector, on its coordinates at ``indices`` (m,), which
         differ."""
-        return replace(super().restrict(indices), groups=self.groups.ravel()[indices])
+        restricted: Any = super().restrict(indices)
+        return replace(restricted, groups=self.groups.ravel()[indices])
 
     def pad(self, d: int, num_added: int) -> "SparsePerGroup":
         """This constraint, prepared for a vector of d entries, with further coordinates at its end,
         which are 0 and each a group; on the host."""
-        num_groups = self.num_groups + num_added
-        added = np.arange(self.num_groups, num_groups, dtype=np.int32)
+        first: Any = self.num_groups
+        num_groups = first + num_added
+        added = np.arange(first, num_groups, dtype=np.int32)
         per_group: Any = self.per_group
         if np.ndim(per_group):
             per_group = np.append(np.asarray(per_group, np.int32), np.ones(num_added, np.int32))
+        padded: Any = super().pad(d, num_added)
         return replace(
-            super().pad(d, num_added),
+            padded,
             groups=np.append(np.asarray(self.groups, np.int32), added),
             per_group=per_group,
             num_groups=num_groups,
@@ -168,11 +171,13 @@ class SparsePerGroup(Sparse):
             num_groups = per_each[0] if len(per_each) == 1 else int(np.prod(shape))
         check_scalar("per_group", self.per_group, integral=True, shape=(num_groups,))
         known = known_values(groups)
-        is_inside = known is None or np.all((known >= 0) & (known < num_groups))
-        if not is_inside:
+        if known is None:
+            return num_groups
+        is_outside = (known < 0) | (known >= num_groups)
+        if np.any(is_outside):
             raise ValueError(
                 f"groups must be from 0 to num_groups - 1 = {num_groups - 1}; got "
-                f"{known[(known < 0) | (known >= num_groups)].flat[0]}"
+                f"{known[is_outside][0]}"
             )
         return num_groups
 

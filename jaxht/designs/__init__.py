@@ -24,6 +24,7 @@ from jaxht.designs.on_host import has_products, wrap_operator
 from jaxht.designs.operator import LinearOperator
 from jaxht.designs.plink import Bed, read_bed
 from jaxht.designs.reading import Reading
+from jaxht.designs.repeated import RepeatedColumns
 from jaxht.designs.rows import SparseRows
 from jaxht.designs.scaling import Centred, Standardized, standardize_columns
 from jaxht.designs.sparse import SparseMatrix
@@ -42,6 +43,7 @@ __all__ = [
     "LinearOperator",
     "MatrixDesign",
     "Reading",
+    "RepeatedColumns",
     "SparseMatrix",
     "SparseRows",
     "Stacked",

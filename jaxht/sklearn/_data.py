@@ -18,7 +18,8 @@ from sklearn.utils import (
 import jaxht
 from jaxht._checks import host_array
 from jaxht._rounding import round_up
-from jaxht.designs import Dense, Design
+from jaxht.constraints import LatentGroups
+from jaxht.designs import Dense, Design, RepeatedColumns
 
 NumpyArray: TypeAlias = NDArray[Any]
 
@@ -72,36 +73,50 @@ def add_offset(pred: NumpyArray, offset: Any) -> NumpyArray:
     return pred if known is None else pred + known
 
 
-def mark_features(which: Any, names: Any, d: int) -> NumpyArray:
+def mark_features(which: Any, names: Any, d: int, argument: str = "always") -> NumpyArray:
     """The mask (d,) of features given as a mask, by their numbers, or by their names; of none for
     None."""
     mask = np.zeros(d, bool)
     if which is None:
         return mask
-    chosen = np.atleast_1d(host_array("always", which))
+    chosen = np.atleast_1d(host_array(argument, which))
     if chosen.dtype == np.bool_:
         if chosen.shape != (d,):
             raise ValueError(
-                f"always must have one entry for each feature, ({d},), as a mask; got {chosen.shape}"
+                f"{argument} must have one entry for each feature, ({d},), as a mask; got {chosen.shape}"
             )
         return chosen
     if chosen.dtype.kind in "OUS":
         if names is None:
             raise ValueError(
-                "always has names of features, but X has none: pass a data frame, or their numbers"
+                f"{argument} has names of features, but X has none: pass a data frame, or their numbers"
             )
         absent = [name for name in chosen if name not in set(names)]
         if absent:
-            raise ValueError(f"always must be names of features; X has no {str(absent[0])!r}")
+            raise ValueError(f"{argument} must be names of features; X has no {str(absent[0])!r}")
         return np.isin(names, chosen)
     if chosen.dtype.kind not in "iu" and chosen.size:
         raise ValueError(
-            f"always must be a mask, numbers or names of features; got dtype {chosen.dtype}"
+            f"{argument} must be a mask, numbers or names of features; got dtype {chosen.dtype}"
         )
     if np.any((chosen < -d) | (chosen >= d)):
-        raise ValueError(f"always must be numbers of features below {d}; got {chosen.tolist()}")
+        raise ValueError(f"{argument} must be numbers of features below {d}; got {chosen.tolist()}")
     mask[chosen.astype(int)] = True
     return mask
+
+
+def read_overlap(groups: Any, names: Any, d: int) -> LatentGroups | None:
+    """Groups that are lists of features, or masks (m, d); None for labels of the features."""
+    if groups is None:
+        return None
+    listed = list(groups)
+    are_lists = [isinstance(group, list | tuple | np.ndarray) for group in listed]
+    if not any(are_lists):
+        return None
+    if not all(are_lists):
+        raise ValueError("groups must be labels, one for each feature, or all lists of features")
+    masks = [mark_features(group, names, d, "groups") for group in listed]
+    return LatentGroups.build(masks, d)
 
 
 def number_groups(groups: Any, d: int) -> NumpyArray:
@@ -176,7 +191,7 @@ def padding_for(n: int) -> int:
 
 
 class Columns(NamedTuple):
-    """Standardised columns.
+    """Standardised columns, or copies of them.
 
     Attributes:
         design: the columns ``(a_j - mean_j) / scale_j``.
@@ -187,6 +202,14 @@ class Columns(NamedTuple):
     design: Design
     mean: NumpyArray
     scale: NumpyArray
+
+    def copy(self, overlap: LatentGroups, num_ones: int) -> "Columns":
+        """The columns that overlapping groups ask for, and the last ``num_ones`` as they are."""
+        d = overlap.num_features
+        ones = np.arange(d, d + num_ones, dtype=np.int32)
+        indices = np.append(np.asarray(overlap.features), ones)
+        design = RepeatedColumns(self.design, jax.device_put(indices))
+        return Columns(design, self.mean[indices], self.scale[indices])
 
 
 def standardize(

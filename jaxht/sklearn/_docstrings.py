@@ -12,7 +12,9 @@ ARGUMENTS = """
         weights.
     l2: ridge parameter >= 0 in the objective "the mean of the losses + l2/2 ||x||^2", where x are the coefficients in
         the units of the fit, those of the standardised columns; the intercept has no ridge.
-    groups: (d,) labels of any kind: features of one label are selected together, and k counts groups. None: each
+    groups: (d,) labels of any kind: features of one label are selected together, and k counts groups. Groups that overlap:
+        m lists of features, by number or name, or masks (m, d); the coefficients are then sums of parts, one for each
+        group, of which at most k are not 0, and the ridge is that of the parts (:class:`jaxht.LatentGroups`). None: each
         feature is a group of its own.
     per_group: an int N: at most N features of each group are selected, beside at most k in all, and k counts features, of
         one output; None: those of a group are selected together.

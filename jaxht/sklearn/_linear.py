@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 import jaxht
 from jaxht._checks import host_array
+from jaxht.constraints import LatentGroups
 from jaxht.designs import Centred
 from jaxht.diagnostics.criteria import is_exact_fit
 from jaxht.exact import Certificate
@@ -36,6 +37,7 @@ from jaxht.sklearn._data import (
     padding_for,
     random_key,
     read_labels,
+    read_overlap,
     split_samples,
     standardize,
 )
@@ -50,11 +52,22 @@ class LinearFit(FitProblem):
         columns: the columns of X as the fit takes them; a column of ones last where there is one.
         target_mean: what the targets were centred by; 0 unless errors are squared.
         num_ones: how many of the columns are of ones.
+        overlap: where groups overlap, of which features the columns are copies; else None.
     """
 
     columns: Columns
     target_mean: Any
     num_ones: int
+    overlap: LatentGroups | None
+
+    def combine(self, v: NumpyArray, axis: int) -> NumpyArray:
+        """The sums of v over the copies of each feature, along an axis."""
+        if self.overlap is None:
+            return v
+        v = np.moveaxis(v, axis, 0)
+        total = np.zeros((self.overlap.num_features, *v.shape[1:]), v.dtype)
+        np.add.at(total, self.overlap.features, v)
+        return np.moveaxis(total, 0, axis)
 
 
 class Fold(NamedTuple):
@@ -116,6 +129,10 @@ class LinearEstimator(SparseEstimator):
     def _find_items(self, shape: tuple[int, ...]) -> Items:
         """What k counts of coefficients of this shape, (d,) or (d, c)."""
         raise NotImplementedError
+
+    def _find_overlap(self, d: int) -> LatentGroups | None:
+        """The groups of features that overlap; None for none."""
+        return None
 
     def _validate(self, X: Any, y: Any) -> tuple[Any, Any]:
         """X and y as arrays."""
@@ -192,14 +209,17 @@ class LinearEstimator(SparseEstimator):
         X, target, weights, offset = samples.extend(num_ones, num_padding)
         per_sample = np.mean(weights, axis=1) if weighs_entries else weights
         columns = standardize(X, per_sample, num_ones, self.fit_intercept, self.standardize)
+        overlap = self._find_overlap(d)
+        if overlap is not None:
+            columns = columns.copy(overlap, num_ones)
         target_mean: Any = 0.0
         if self._has_squared_errors and self.fit_intercept:
             target_mean = np.average(target, axis=0, weights=weights)
             target = (target - target_mean).astype(X.dtype)
         l2: Any = float(self.l2)
         if num_ones and l2:
-            l2 = np.full((d + num_ones, *outputs), l2, X.dtype)
-            l2[d:] = 0
+            l2 = np.full((len(columns.scale), *outputs), l2, X.dtype)
+            l2[-num_ones:] = 0
         objective = self._objective(columns.design, target, l2=l2, weights=weights, offset=offset)
         return LinearFit(
             objective=objective,
@@ -209,6 +229,7 @@ class LinearEstimator(SparseEstimator):
             columns=columns,
             target_mean=target_mean,
             num_ones=num_ones,
+            overlap=overlap,
         )
 
     def _find_folds(
@@ -305,6 +326,7 @@ class LinearEstimator(SparseEstimator):
         if problem.num_ones:
             intercepts = intercepts + coefficients[..., -1]
             coefficients = coefficients[..., :-1]
+        coefficients = problem.combine(coefficients, -1)
         return coefficients.astype(dtype), np.asarray(intercepts, dtype)[()]
 
     # ---- predictions ----
@@ -404,19 +426,38 @@ class L0Model(LinearEstimator):
                 "ridge"
             )
         d, *outputs = shape
-        groups = number_groups(self.groups, d)
+        names = getattr(self, "feature_names_in_", None)
+        is_always = mark_features(self.always, names, d)
+        overlap = self._find_overlap(d)
+        if overlap is None:
+            groups = number_groups(self.groups, d)
+        else:
+            self._check_overlap()
+            groups = np.asarray(overlap.groups)
+            is_always = is_always[overlap.features]
         if self.per_group is not None:
             self._check_per_group(groups, outputs)
-        labels = groups if self.per_group is None else np.arange(d)
+        labels = groups if self.per_group is None else np.arange(d, dtype=np.int32)
         items = self._number_items(labels, tuple(outputs))
-        names = getattr(self, "feature_names_in_", None)
-        always = repeat_last(mark_features(self.always, names, d), outputs)
+        always = repeat_last(is_always, outputs)
         least = len(np.unique(items[always]))
         number = int(np.max(items)) + 1
         most = number
         if self.per_group is not None:
             most = int(np.sum(np.minimum(np.bincount(groups), self.per_group)))
         return Items(least, most, number, items, always)
+
+    def _find_overlap(self, d: int) -> LatentGroups | None:
+        return read_overlap(self.groups, getattr(self, "feature_names_in_", None), d)
+
+    def _check_overlap(self) -> None:
+        if self.per_group is not None:
+            raise ValueError("per_group must be None for groups that are lists of features")
+        if self.bounds is not None:
+            raise ValueError(
+                "bounds must be None for groups that are lists of features, of whose parts the "
+                "coefficients are sums; nonnegative is possible"
+            )
 
     def _check_per_group(self, groups: NumpyArray, outputs: list[int]) -> None:
         is_count = isinstance(self.per_group, int | np.integer) and self.per_group >= 1
@@ -496,7 +537,8 @@ class L0Model(LinearEstimator):
         items = problem.items
         m = len(path.x)
         is_selected = path.x[:, : len(items.always)] != 0
-        size = np.sum(is_selected.reshape(m, -1), axis=1)
+        is_free = problem.combine(is_selected, 1) > 0
+        size = np.sum(is_free.reshape(m, -1), axis=1)
         selected = [np.unique(items.of_coefficients[row]).size for row in is_selected]
         return {
             "size": self._free_share * size,
@@ -508,7 +550,8 @@ class L0Model(LinearEstimator):
         super()._set_solution(problem, x)
         always = problem.items.always
         is_selected = always | (x[: len(always)] != 0)
-        self.support_ = is_selected.reshape(len(always), -1).any(axis=1)
+        is_selected = is_selected.reshape(len(always), -1).any(axis=1)
+        self.support_ = problem.combine(is_selected, 0) > 0
         self.certificate_ = None
         if self.certify:
             constraint = self._constraint(problem, self.k_)
