@@ -13,7 +13,7 @@ import scipy.sparse
 from scipy import optimize
 
 import jaxht
-from jaxht import Sparse, Status, Support
+from jaxht import Sparse, Status, Support, sweep
 from jaxht.objectives.losses.survival import _cumulate
 from jaxht.subproblems import refit
 from tests.util import quick, solve, x64
@@ -251,6 +251,26 @@ def test_solutions_within_strata_by_efrons_ties():
     likelihood = stratified(efron_likelihood, strata[held])
     expected = likelihood(A[held] @ x, time[held], event[held], np.ones(held.sum())) / held.sum()
     np.testing.assert_allclose(choice.losses[0, 1], expected, rtol=1e-10)
+
+
+def test_ties_and_strata_are_axes_of_a_sweep():
+    A, time, event, _, _ = data(6, 40, 4)
+    y = np.stack([time, event], axis=1)
+
+    def fit(ties, strata):
+        f = jaxht.Cox(A, y, 0.01, ties=ties, strata=strata)
+        return jaxht.solve(f, Sparse(2, 2), jaxht.OMP()).value
+
+    def trial(key, cell):
+        return {"value": fit(cell["ties"], jnp.arange(40) % cell["strata"])}
+
+    axes = {"ties": ["breslow", "efron"], "strata": [1, 3]}
+    found = sweep.run(trial, axes, num_trials=1, static=["ties"])
+    for ties in axes["ties"]:
+        for number in axes["strata"]:
+            expected = fit(ties, np.arange(40) % number)
+            value = found.value.sel(ties=ties, strata=number)
+            np.testing.assert_allclose(value, expected, rtol=1e-9)
 
 
 def test_the_majorant_bounds_the_hessian_at_zero():

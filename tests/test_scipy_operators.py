@@ -125,7 +125,11 @@ def test_lanes_and_programs():
             lambda: scipy.sparse.linalg.aslinearoperator(A + 1j),
             "A must be real, .* got an operator of dtype complex128",
         ),
-        (lambda: operator(matvec=lambda x: A @ x * 1j), "A must be real; got complex numbers"),
+        (lambda: operator(matvec=lambda x: A @ x * 1j), "A.matvec must map .* got complex numbers"),
+        (
+            lambda: operator(matvec=lambda x: A[1:] @ x),
+            r"A.matvec must map \(12,\) to \(40,\) in real numbers; got cannot reshape",
+        ),
     ],
 )
 def test_what_cannot_be(make, message):

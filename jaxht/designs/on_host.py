@@ -68,8 +68,7 @@ class HostProduct:
         return hash((id(self.operator), self.is_adjoint))
 
     def __repr__(self) -> str:
-        name = type(self.operator).__name__
-        return f"{name}.rmatvec" if self.is_adjoint else f"{name}.matvec"
+        return "A.rmatvec" if self.is_adjoint else "A.matvec"
 
     @property
     def adjoint(self) -> "HostProduct":
@@ -95,7 +94,7 @@ class HostProduct:
         else:
             images = np.stack([np.asarray(one(row)) for row in rows])
         if np.iscomplexobj(images):
-            raise ValueError(f"A must be real; got complex numbers from {self}")
+            raise ValueError("complex numbers")
         return np.ascontiguousarray(images.reshape(*v.shape[:-1], self.size), v.dtype)
 
     def call(self, v: Array) -> Array:
@@ -105,14 +104,20 @@ class HostProduct:
 
 def _test(product: HostProduct) -> None:
     """Raise ValueError where a product is not linear, or has no adjoint."""
+    n, d = product.shape
     adjoint = product.adjoint
-    try:
-        adjoint.multiply(np.zeros(adjoint.shape[0]))
-    except NotImplementedError as error:
-        raise ValueError(
-            "A must have a product with its transpose: "
-            "scipy.sparse.linalg.LinearOperator(shape, matvec, rmatvec)"
-        ) from error
+    for each, size in ((product, d), (adjoint, n)):
+        try:
+            each.multiply(np.zeros(size))
+        except NotImplementedError as error:
+            raise ValueError(
+                "A must have a product with its transpose: "
+                "scipy.sparse.linalg.LinearOperator(shape, matvec, rmatvec)"
+            ) from error
+        except ValueError as error:
+            raise ValueError(
+                f"{each} must map ({size},) to ({each.size},) in real numbers; got {error}"
+            ) from error
     check_adjoint(product.multiply, adjoint.multiply, product.shape)
 
 

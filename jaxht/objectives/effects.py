@@ -89,8 +89,13 @@ class EffectsFit:
         cutoff = (m + p) * float(jnp.finfo(precision).eps)
         inverse = xp.linalg.pinv(gram, cutoff, hermitian=True)
         inverse = jnp.asarray(inverse, dtype)
-        places = [jnp.asarray(each, jnp.int32) for each in (rows, columns)]
-        return EffectsFit(*places, jnp.asarray(weights, dtype), inverse[:m], inverse[m:])
+        return EffectsFit(
+            jnp.asarray(rows, jnp.int32),
+            jnp.asarray(columns, jnp.int32),
+            jnp.asarray(weights, dtype),
+            inverse[:m],
+            inverse[m:],
+        )
 
     @property
     def design(self) -> LinearOperator:

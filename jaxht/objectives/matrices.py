@@ -277,7 +277,10 @@ def _read_matrix(Y: Array, options: dict[str, Any]) -> _Entries:
     options = dict(options)
     for name in ("weights", "offset"):
         value = options.get(name)
-        if value is not None and np.shape(value) != shape:
+        if value is None:
+            continue
+        check_array(name, value, f"an array of shape {shape}")
+        if value.shape != shape:
             raise ValueError(
                 f"{name} must have shape {shape}, that of the matrix; got {np.shape(value)}"
             )
@@ -296,11 +299,11 @@ def _read_matrix(Y: Array, options: dict[str, Any]) -> _Entries:
     is_observed = ~np.isnan(known)
     if not np.any(is_observed):
         raise ValueError("rows must be a matrix with an entry that is not NaN")
-    rows, columns = np.nonzero(is_observed)
+    at = np.nonzero(is_observed)
     for name in ("weights", "offset"):
         if options.get(name) is not None:
-            options[name] = options[name][rows, columns]
-    return _Entries(jnp.asarray(rows), jnp.asarray(columns), known[rows, columns], shape, options)
+            options[name] = options[name][at]
+    return _Entries(jnp.asarray(at[0]), jnp.asarray(at[1]), known[at], shape, options)
 
 
 def _check_indices(name: str, indices: Array, size: int, most: int) -> None:

@@ -132,7 +132,7 @@ class L0CoxRegressor(RegressorMixin, L0Model):
     def _read_strata(self, X: Any, y: Any, sample_weight: Any, offset: Any, strata: Any) -> Samples:
         """The samples, with the number of the stratum as a third column of the targets."""
         samples = self._read(X, y, sample_weight, offset)
-        self.strata_ = None
+        self.strata_: Any = None
         if strata is None:
             return samples
         labels = read_labels("strata", strata, samples.X)
