@@ -6,8 +6,10 @@ import itertools
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse
+from sklearn.model_selection import GridSearchCV
 
 import jaxht
 from jaxht import Groups, LowRank, MultiResponse, Sparse
@@ -176,6 +178,13 @@ def test_missing_entries_change_nothing(dtype, constraint):
         np.testing.assert_array_equal(first.x, third.x)
 
 
+def test_factors_find_the_same_matrix():
+    dense = jaxht.solve(objective(), LowRank(1), jaxht.IHT())
+    factored = jaxht.solve(objective(), LowRank(1, factored=True), jaxht.IHT())
+    np.testing.assert_allclose(factored.value, dense.value, rtol=1e-6)
+    np.testing.assert_allclose(factored.x.dense(), dense.x, atol=1e-4)
+
+
 def test_low_rank_is_stationary_on_its_spaces():
     f = objective()
     result = jaxht.solve(f, LowRank(2), jaxht.HTP())
@@ -286,6 +295,21 @@ def test_estimators_take_weights_of_entries(missing):
         features, targets, **given, num_pairs=5, random_state=0
     )
     assert found.frequencies.shape == (D,)
+
+
+def test_tables_and_searches_with_missing_targets():
+    from jaxht.sklearn import L0MultiTaskRegressor
+
+    targets = np.where(WEIGHTS == 0, np.nan, Y)
+    dense = L0MultiTaskRegressor(k=2).fit(A, targets)
+    sparse = L0MultiTaskRegressor(k=2).fit(scipy.sparse.csr_array(A), targets)
+    np.testing.assert_allclose(sparse.coef_, dense.coef_, atol=1e-8)
+    np.testing.assert_allclose(sparse.intercept_, dense.intercept_, atol=1e-8)
+    table = pd.DataFrame(targets)
+    search = GridSearchCV(L0MultiTaskRegressor(solver=jaxht.OMP()), {"k": [1, 2]}, cv=3)
+    assert search.fit(A, table).best_params_ == {"k": 2}
+    single = L0MultiTaskRegressor(k=2).fit(A.astype(np.float32), targets.astype(np.float32))
+    np.testing.assert_allclose(single.coef_, dense.coef_, atol=1e-4)
 
 
 def test_equal_weights_of_entries_are_those_of_samples():

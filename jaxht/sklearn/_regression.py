@@ -248,7 +248,7 @@ class MultiOutputModel(MultiOutputMixin, RegressorModel):
             At most 1; 0 for a model that predicts the means of y.
         """
         pred = self.predict(X, offset)
-        y = np.asarray(y)
+        y = np.asarray(y, pred.dtype)
         if y.shape != pred.shape:
             raise ValueError(f"y must have shape {pred.shape}; got {y.shape}")
         weights = check_weights(sample_weight, pred, pred.shape).reshape(len(y), -1)
