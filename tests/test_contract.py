@@ -71,6 +71,7 @@ def returned(case, points, i, status, end):
         jaxht.Status.MAX_STEPS,
         jaxht.Status.CYCLING,
         jaxht.Status.REFIT_FAILED,
+        jaxht.Status.NO_MINIMISER,
     )
     t = np.argmin(points.value[i, : end + 1]) if best else end
     return points.x[i, t], points.value[i, t]

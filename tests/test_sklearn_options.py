@@ -584,5 +584,5 @@ def test_precision_is_that_of_the_data(enabled):
 def test_a_warning_where_there_is_no_minimiser():
     X = features()
     y = X[:, 1] > 50
-    with pytest.warns(ConvergenceWarning, match=r"L0Classifier: REFIT_FAILED.*give l2 > 0"):
+    with pytest.warns(ConvergenceWarning, match=r"L0Classifier: NO_MINIMISER.*give l2 > 0"):
         L0Classifier(k=2, l2=0, solver=OMP).fit(X, y)

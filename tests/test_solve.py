@@ -83,7 +83,7 @@ def test_every_status_has_its_own_sentence():
         "INVALID_DATA": 11,
         "INVALID_START": 12,
     }
-    codes |= {"INVALID_STEP_SIZE": 13, "NO_DUAL": 14}
+    codes |= {"INVALID_STEP_SIZE": 13, "NO_DUAL": 14, "NO_MINIMISER": 15}
     assert {status.name: int(status) for status in Status if status.failed} == codes
     assert Status.RUNNING == 0
     assert isinstance(Status.CONVERGED, int)

@@ -18,11 +18,14 @@ from jaxht.runner._result import Result
 from jaxht.runner._stop import Stop
 from jaxht.solvers.iterate import Counts, Info, Iterate
 from jaxht.solvers.status import Status
+from jaxht.subproblems import RefitStatus
 
 __all__ = ["Carry", "advance", "finish", "one_step", "one_turn", "start"]
 
 # A run has diverged where f exceeds this many times its value at the start (or at 0).
 DIVERGENCE_FACTOR = 1e8
+# With which the best point of a run is returned.
+_BEST_OF_RUN = (Status.MAX_STEPS, Status.CYCLING, Status.REFIT_FAILED, Status.NO_MINIMISER)
 
 
 @pytree
@@ -176,10 +179,7 @@ def finish(problem: Problem, carry: Carry) -> Result:
     iterate = carry.iterate
     x, value = iterate.x, iterate.value
     if carry.best is not None:
-        fell_short = [
-            carry.status == status
-            for status in (Status.MAX_STEPS, Status.CYCLING, Status.REFIT_FAILED)
-        ]
+        fell_short = [carry.status == status for status in _BEST_OF_RUN]
         x, value = tree_where(functools.reduce(jnp.logical_or, fell_short), carry.best, (x, value))
     return Result(
         x=x,
@@ -210,8 +210,8 @@ def one_turn(problem: Problem, carry: Carry) -> Carry:
     counts = carry.counts.plus(info)
     info = info.as_arrays()
     # After a rejected step, x is still that of an earlier refit.
-    converged = jnp.where(info.accepted, info.refit_converged, carry.info.refit_converged)
-    info = replace(info, refit_converged=converged)
+    refit_status = jnp.where(info.accepted, info.refit_status, carry.info.refit_status)
+    info = replace(info, refit_status=refit_status)
     step_ended = jnp.asarray(info.ends_step, jnp.int32)
     num_steps = carry.num_steps + step_ended
     patience = carry.patience
@@ -262,7 +262,10 @@ def _judge(
     status = jnp.where(info.status != Status.RUNNING, info.status, status)
     succeeded = (status != Status.RUNNING) & (status < Status.TARGET_REACHED)
     ended = succeeded | (status == Status.NO_PROGRESS)
-    status = jnp.where(ended & ~info.refit_converged, Status.REFIT_FAILED, status)
+    has_failed = info.refit_status == RefitStatus.FAILED
+    has_none = info.refit_status == RefitStatus.NO_MINIMISER
+    status = jnp.where(ended & has_failed, Status.REFIT_FAILED, status)
+    status = jnp.where(ended & has_none, Status.NO_MINIMISER, status)
     if stop.gap_rtol is not None and info.gap is not None:
         closed = info.gap <= stop.gap_rtol * jnp.abs(iterate.value)
         status = jnp.where(closed, Status.GAP_CLOSED, status)

@@ -247,7 +247,7 @@ class ARHT(Solver):
             full_gradients=count(~state.cores.ended),
             status=jnp.where(found.value - low <= eps, Status.FINISHED, Status.RUNNING),
             accepted=accepted,
-            refit_converged=best.converged,
+            refit_status=best.status,
         )
         state = state._replace(
             key=key,

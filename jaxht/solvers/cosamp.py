@@ -15,7 +15,7 @@ from jaxht.solvers.iterate import Info, Iterate, evaluate
 from jaxht.solvers.pursuit import CycleDetector, first_support, has_decreased
 from jaxht.solvers.solver import Solver, Step
 from jaxht.solvers.status import Status
-from jaxht.subproblems import refit
+from jaxht.subproblems import RefitStatus, refit
 
 
 class MergingState(NamedTuple):
@@ -65,16 +65,16 @@ class MergingPursuit(Solver):
         iterate = evaluate(objective, x0)
         merged = self._merge(objective, constraint, iterate)
         omega = cast(Support, first_support(constraint, x0, merged))
-        info = Info(full_gradients=1, projections=1, refit_converged=False)
+        info = Info(full_gradients=1, projections=1, refit_status=RefitStatus.FAILED)
         return iterate, MergingState(omega, CycleDetector.init(omega)), info
 
     def step(
         self, objective: Objective, constraint: SelectionConstraint, iterate: Iterate, state: Any
     ) -> Step[Any]:
         """Refit on Omega and prune; then the next Omega."""
-        new, converged = self.refit_pruned(objective, constraint, iterate, state.omega)
+        new, refit_status = self.refit_pruned(objective, constraint, iterate, state.omega)
         state, status = self.next_omega(objective, constraint, new, state)
-        info = Info(full_gradients=1, projections=2, status=status, refit_converged=converged)
+        info = Info(full_gradients=1, projections=2, status=status, refit_status=refit_status)
         return new, state, info
 
     def refit_pruned(
@@ -84,15 +84,15 @@ class MergingPursuit(Solver):
         iterate: Iterate,
         omega: Support,
     ) -> tuple[Iterate, Leaf]:
-        """x+, and whether its last refit converged."""
+        """x+, and how its last refit ended."""
         b = refit(objective, omega, iterate.x)
         x, support = constraint.project(b.x)
         if not self.debias:
-            return evaluate(objective, x), b.converged
+            return evaluate(objective, x), b.status
         # Of fewer than k entries in Omega, all others are ties at 0.
         inside = replace(support, mask=support.mask & omega.mask)
         found = refit(objective, inside, x)
-        return evaluate(objective, found), found.converged
+        return evaluate(objective, found), found.status
 
     def next_omega(
         self,
@@ -237,7 +237,7 @@ class SubspacePursuit(MergingPursuit):
     ) -> Step[SubspacePursuitState]:
         """Refit on Omega, prune, refit; keep the iterate before where f has not decreased; then the
         next Omega."""
-        new, converged = self.refit_pruned(objective, constraint, iterate, state.merging.omega)
+        new, refit_status = self.refit_pruned(objective, constraint, iterate, state.merging.omega)
         # x0 has not been refitted, and may already be as good as the first refit.
         accepted = state.is_first | has_decreased(objective, new, iterate)
         new = tree_where(accepted, new, iterate)
@@ -247,6 +247,6 @@ class SubspacePursuit(MergingPursuit):
             projections=2,
             status=jnp.where(accepted, status, Status.NO_PROGRESS),
             accepted=accepted,
-            refit_converged=converged,
+            refit_status=refit_status,
         )
         return new, SubspacePursuitState(merging, jnp.array(False)), info

@@ -27,7 +27,7 @@ from jaxht.objectives.linear_model import LinearModel
 from jaxht.solvers.iterate import Info, Iterate, check_step_size, evaluate
 from jaxht.solvers.solver import Solver, Step
 from jaxht.solvers.status import Status
-from jaxht.subproblems import refit
+from jaxht.subproblems import RefitStatus, refit
 
 # Updates without an increase of D after which the step size is halved.
 PATIENCE_UPDATES = 10
@@ -144,16 +144,16 @@ class DualAscent(Solver):
         """w at the best alpha, or the refit on its support, or the iterate before if f is lower
         there; and its gap."""
         x = best.w
-        converged: Array | bool = True
+        refit_status: Numeric = RefitStatus.CONVERGED
         if self.debias:
             found = refit(objective, constraint.support_of(x), x)
             x = found.x
-            converged = found.converged
+            refit_status = found.status
         new = evaluate(objective, x)  # by a product, whose rounding error is bounded
         accepted = ~(iterate.value <= new.value)  # NaN is accepted
         new = tree_where(accepted, new, iterate)
         gap = duality_gap(objective, new, best, bounds)
-        return new, Info(gap=gap, accepted=accepted, refit_converged=converged)
+        return new, Info(gap=gap, accepted=accepted, refit_status=refit_status)
 
 
 def duality_gap(objective: LinearModel, iterate: Iterate, best: DualPoint, bounds: Bounds) -> Array:

@@ -18,7 +18,7 @@ from jaxht.solvers.pursuit import has_decreased
 from jaxht.solvers.selection import best_item, best_swap, is_full, swap
 from jaxht.solvers.solver import Solver, Step
 from jaxht.solvers.status import Status
-from jaxht.subproblems import Subproblem, refit, subproblem
+from jaxht.subproblems import RefitStatus, Subproblem, refit, subproblem
 
 # The least relative decrease of f by a swap, in units in the last place.
 DECREASE_ULPS = 64.0
@@ -51,7 +51,7 @@ class Exchange(Solver):
         """x0, and its selection, completed, on which the first step refits."""
         selected = complete_selection(objective, constraint, x0)
         state = ExchangeState(selected, jnp.array(True))
-        return evaluate(objective, x0), state, Info(refit_converged=False)
+        return evaluate(objective, x0), state, Info(refit_status=RefitStatus.FAILED)
 
     def step(
         self,
@@ -75,7 +75,7 @@ class Exchange(Solver):
             full_gradients=1,
             status=jnp.where(accepted, Status.RUNNING, Status.NO_PROGRESS),
             accepted=accepted,
-            refit_converged=found.converged,
+            refit_status=found.status,
         )
         return tree_where(accepted, new, iterate), ExchangeState(S, jnp.array(False)), info
 

@@ -118,7 +118,7 @@ class ExhaustiveSearch(Solver):
             full_gradients=1,
             status=jnp.where(is_done, Status.FINISHED, Status.RUNNING),
             accepted=is_better,
-            refit_converged=best.converged,
+            refit_status=best.status,
         )
         return tree_where(is_better, found, iterate), state._replace(rank=rank), info
 

@@ -135,7 +135,7 @@ class FoBa(Solver):
             full_gradients=1,
             status=jnp.where(below_threshold, Status.NO_PROGRESS, status),
             accepted=~(below_threshold | done),
-            refit_converged=found.converged,
+            refit_status=found.status,
         )
         S = jnp.where(below_threshold, S, S_new)
         kept = tree_where(info.accepted, new, iterate)

@@ -23,7 +23,7 @@ from jaxht.solvers.pursuit import (
     pursuit_step_size,
 )
 from jaxht.solvers.solver import Solver, Step
-from jaxht.subproblems import refit
+from jaxht.subproblems import RefitStatus, refit
 
 
 class HTPState(NamedTuple):
@@ -149,7 +149,7 @@ class HTP(Solver):
         scale = step_scale(self, objective, point.pred)
         onwards = GradientStep(constraint, point.x, gradient, new.x, scale=scale)
         search, info = search.update(onwards)  # S1, S2
-        return new, HTPState(search, start), replace(info, refit_converged=found.converged)
+        return new, HTPState(search, start), replace(info, refit_status=found.status)
 
 
 @pytree
@@ -221,7 +221,7 @@ class PHT(Solver):
         S = cast(Support, search.accepted).mask
         onwards = self._gradient_step(objective, constraint, new, S, jnp.array(False))
         search, info = search.update(onwards)
-        return new, PHTState(search), replace(info, refit_converged=found.converged)
+        return new, PHTState(search), replace(info, refit_status=found.status)
 
     def _gradient_step(
         self,
@@ -256,6 +256,6 @@ def start_search(
         full_gradients=1,
         projections=1,
         status=check_step_size(step_size),
-        refit_converged=False,
+        refit_status=RefitStatus.FAILED,
     )
     return search, info

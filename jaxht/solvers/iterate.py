@@ -10,7 +10,7 @@ from jaxht._dataclass import integer, pytree, static
 from jaxht._typing import Array, Numeric
 from jaxht.objectives.objective import Objective
 from jaxht.solvers.status import Status
-from jaxht.subproblems import Refit
+from jaxht.subproblems import Refit, RefitStatus
 
 
 @pytree
@@ -47,8 +47,8 @@ class Info:
             but dual solvers.
         accepted: bool, whether the iterate is a new one; False where the step was rejected, and the
             iterate is the one before.
-        refit_converged: bool, whether the refit that gave a new iterate converged; True for solvers
-            that do not refit.
+        refit_status: how the refit that gave a new iterate ended, a ``RefitStatus``; CONVERGED (0)
+            for solvers that do not refit.
         skip_fixed_point_test: bool, whether an x that did not move in this step may move in the
             next one, because steps are random.
         ends_step: bool; False where the call has tried in vain, and the next one tries again: the
@@ -67,7 +67,7 @@ class Info:
     status: Numeric = integer(default=0)
     gap: Any = None
     accepted: Array | np.bool_ | bool = True
-    refit_converged: Array | np.bool_ | bool = True
+    refit_status: Numeric = integer(default=0)
     skip_fixed_point_test: Array | np.bool_ | bool = False
     ends_step: Array | np.bool_ | bool = True
 
@@ -80,7 +80,7 @@ class Info:
             jnp.asarray(self.status, jnp.int32),
             self.gap,
             jnp.asarray(self.accepted, bool),
-            jnp.asarray(self.refit_converged, bool),
+            jnp.asarray(self.refit_status, jnp.int32),
             jnp.asarray(self.skip_fixed_point_test, bool),
             jnp.asarray(self.ends_step, bool),
         )
@@ -206,5 +206,5 @@ def evaluate(objective: Objective, x: Any) -> Iterate:
         >>> float(jaxht.extend.evaluate(f, jnp.zeros(2)).value)
         12.5
     """
-    found = x if isinstance(x, Refit) else Refit(x, objective.predict(x), True)
+    found = x if isinstance(x, Refit) else Refit(x, objective.predict(x), RefitStatus.CONVERGED)
     return Iterate(found.x, objective.value(found.x, found.pred), found.pred)

@@ -78,7 +78,7 @@ class ForwardSelection(Solver):
             full_gradients=1,
             status=jnp.where(accepted, status, Status.NO_PROGRESS),
             accepted=accepted,
-            refit_converged=found.converged,
+            refit_status=found.status,
         )
         return tree_where(accepted, new, iterate), ForwardState(S, growth, jnp.array(False)), info
 

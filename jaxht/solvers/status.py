@@ -25,12 +25,13 @@ class Status(enum.IntEnum):
     INVALID_START      12    x0, or f at x0, is infinite or NaN
     INVALID_STEP_SIZE  13    the step size is not finite and positive
     NO_DUAL            14    l2 is not above 0 in a dual solver, whose problem then has no dual
+    NO_MINIMISER       15    f has no minimiser on the last support: it is separable, without a ridge
     =================  ====  ======================================================================
 
     Solvers report SUPPORT_STABLE, FINISHED, NO_PROGRESS, CYCLING, INVALID_STEP_SIZE and NO_DUAL,
     the runner all others.
 
-    With MAX_STEPS, CYCLING and REFIT_FAILED the solvers that may increase f in a step (HTP, PHT,
+    With MAX_STEPS, CYCLING, REFIT_FAILED and NO_MINIMISER the solvers that may increase f in a step (HTP, PHT,
     CoSaMP, GraSP, SubspacePursuit) return the best point of the run, its start included; with all
     other codes the last one.
 
@@ -57,6 +58,7 @@ class Status(enum.IntEnum):
     INVALID_START = 12
     INVALID_STEP_SIZE = 13
     NO_DUAL = 14
+    NO_MINIMISER = 15
 
     @property
     def sentence(self) -> str:
@@ -82,8 +84,8 @@ _SENTENCES = {
     Status.CYCLING: "The supports repeat in a cycle; a smaller step_size usually breaks it.",
     Status.DIVERGED: "The objective diverged; the last finite iterate is returned. "
     "Use a smaller step_size.",
-    Status.REFIT_FAILED: "The run ended, but the refit on its last support did not converge: f may "
-    "have no minimiser there, as on separable data without a ridge; give l2 > 0.",
+    Status.REFIT_FAILED: "The run ended, but the refit on its last support did not converge; "
+    "give l2 > 0.",
     Status.INVALID_DATA: "The objective is infinite or NaN before the first step; check A, y, "
     "weights and l2 for NaN, for infinity, and for numbers whose squares overflow.",
     Status.INVALID_START: "The start x0, or the objective there, is infinite or NaN; "
@@ -91,5 +93,8 @@ _SENTENCES = {
     Status.INVALID_STEP_SIZE: "The step size is not finite and positive; give another "
     "step_size or, where it is None, rescale A, since the squares of its entries over- or "
     "underflow.",
+    Status.NO_MINIMISER: "The objective has no minimiser on the last support: it decreases as "
+    "coefficients grow without end, since the features separate the targets perfectly (separable "
+    "data); give l2 > 0.",
     Status.NO_DUAL: "There is no dual without a ridge: l2 is not above 0; give l2 > 0.",
 }

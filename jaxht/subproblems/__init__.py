@@ -34,9 +34,9 @@ from jaxht.subproblems.graph import GraphProblem
 from jaxht.subproblems.least_squares import LeastSquaresProblem
 from jaxht.subproblems.linear_models import least_gamma, smooth_hinge
 from jaxht.subproblems.low_rank import LowRankMeasurements, LowRankOutputs, LowRankProblem
-from jaxht.subproblems.newton import Refit, Regularity
+from jaxht.subproblems.newton import Refit, RefitStatus, Regularity
 
-__all__ = ["Growth", "Refit", "Regularity", "Subproblem", "refit", "subproblem"]
+__all__ = ["Growth", "Refit", "RefitStatus", "Regularity", "Subproblem", "refit", "subproblem"]
 
 
 def subproblem(objective: Objective, space: Any) -> Subproblem:
@@ -99,7 +99,7 @@ def refit(
 
     Returns:
         :class:`Refit`: the minimiser, exactly zero off the support, its prediction, and whether it
-        converged. It is differentiable in the data, in forward and reverse mode: the derivative of
+        has converged, or there is none. It is differentiable in the data, in forward and reverse mode: the derivative of
         a solution wherever its support does not change.
 
     Raises:

@@ -337,6 +337,12 @@ class FunctionOfCoordinates:
     ridge: Array
     diagonal: Array
 
+    @property
+    def is_positive(self) -> bool:
+        """Whether the loss of a linear model is."""
+        f: Any = self.objective
+        return f.is_linear_model and f.loss.is_positive
+
     def predict(self, w: Array) -> Array:
         """The prediction of the objective."""
         return self.objective.predict(self.support.point(w))

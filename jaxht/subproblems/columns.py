@@ -19,7 +19,13 @@ from jaxht.linalg.selection import gather
 from jaxht.objectives.linear_model import LinearModel
 from jaxht.subproblems.by_products import Subproblem
 from jaxht.subproblems.linear_models import least_gamma, smooth_hinge
-from jaxht.subproblems.newton import Refit, Region, Regularity, RestrictedProblem
+from jaxht.subproblems.newton import (
+    Refit,
+    RefitStatus,
+    Region,
+    Regularity,
+    RestrictedProblem,
+)
 from jaxht.subproblems.quadratic_model import MAX_FORMED_ENTRIES
 
 
@@ -119,7 +125,7 @@ class HingeProblem(ColumnProblem):
             smoothed = dataclasses.replace(self.last, objective=smooth_hinge(f, gammas[i]))
             return smoothed.refit(support, found.x, ridge)
 
-        start = Refit(x, f.predict(x), jnp.array(False))
+        start = Refit(x, f.predict(x), RefitStatus.of(False))
         return fori_loop(0, gammas.size, stage, start)
 
     def differentiate(self, support: Any, x: Any) -> Any:
@@ -137,6 +143,11 @@ class GatheredModel:
     :class:`jaxht.subproblems.newton.CoordinateFunction`, with its Hessian as a matrix."""
 
     model: LinearModel
+
+    @property
+    def is_positive(self) -> bool:
+        """Whether the loss is."""
+        return self.model.loss.is_positive
 
     def predict(self, w: Array) -> Array:
         """``B w``, B the columns."""

@@ -22,7 +22,7 @@ from jaxht.linalg.linear_solvers import cholesky_solver, conjugate_gradients
 from jaxht.linalg.positive_definite import inverse, logdet, symmetric
 from jaxht.linalg.selection import gather, mask_to_indices
 from jaxht.subproblems.by_products import Subproblem
-from jaxht.subproblems.newton import Refit, Region, RestrictedProblem
+from jaxht.subproblems.newton import Refit, RefitStatus, Region, RestrictedProblem
 
 # Products of a system with the Hessian, and iterations of ADMM.
 MAX_PRODUCTS = 200
@@ -55,13 +55,14 @@ class GraphProblem(Subproblem):
         lower = jnp.asarray(objective.lower, x.dtype)
         upper = jnp.asarray(objective.upper, x.dtype)
         start = _shrink(support.restrict(x), objective.start())
-        x, _, converged = self.restrict(support, start, ridge).minimise()
-        within = converged & inside(x, (lower, upper))
+        found = self.restrict(support, start, ridge).minimise()
+        x = found.x
+        within = found.converged & inside(x, (lower, upper))
         ridge = jnp.zeros((), x.dtype) if ridge is None else ridge
         data = lax.stop_gradient((symmetric(objective.S), support.mask, ridge, x, (lower, upper)))
         T, done = minimise_within(*data, within)
         x = _choose(x, T, within)
-        return Refit(x, x, within | done & jnp.isfinite(logdet(T)))
+        return Refit(x, x, RefitStatus.of(within | done & jnp.isfinite(logdet(T))))
 
     def values_without(self, selected: Array, x: Array, pred: Array) -> Array:
         r"""f(W) with each edge (i, j), i < j, set to 0, by the inverse of W; infinity where that is
@@ -179,6 +180,8 @@ class CovarianceSelection:
     S: Array
     pattern: Pattern
     ridge: Array
+
+    is_positive = False
 
     def predict(self, w: Array) -> Array:
         """W."""

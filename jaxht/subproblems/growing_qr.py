@@ -15,7 +15,7 @@ from jaxht.linalg.full_precision import machine_eps, matmul
 from jaxht.objectives.linear_model import LeastSquares
 from jaxht.subproblems.by_products import Growth
 from jaxht.subproblems.linear_models import gather_column, ridge_per_sample, weight_by
-from jaxht.subproblems.newton import Refit
+from jaxht.subproblems.newton import Refit, RefitStatus
 
 # A column whose part orthogonal to the others has a norm below so many ulps of its own depends on
 # them.
@@ -92,7 +92,7 @@ class GrowingQR(Growth):
         """Update the factorisation. Cost: 2 or 4 n k_max."""
         qr = self.add(problem.objective, support)
         x = support.scatter(qr.w, qr.indices)
-        return Refit(x, problem.objective.target - qr.residual, jnp.array(True)), qr
+        return Refit(x, problem.objective.target - qr.residual, RefitStatus.of(True)), qr
 
     def scores(
         self, problem: Any, selected: Array, x: Array, pred: Array

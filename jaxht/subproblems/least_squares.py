@@ -20,7 +20,7 @@ from jaxht.subproblems.column_lanes import solve_on_columns
 from jaxht.subproblems.columns import ColumnProblem
 from jaxht.subproblems.growing_qr import GrowingQR, gains_along
 from jaxht.subproblems.linear_models import ridge_per_sample
-from jaxht.subproblems.newton import Refit
+from jaxht.subproblems.newton import Refit, RefitStatus
 from jaxht.subproblems.planned_pursuit import PlannedPursuit
 
 
@@ -59,7 +59,7 @@ class LeastSquaresProblem(ColumnProblem):
                 weighted, _weight_by_root(f, f.target), penalty, columns
             )
             pred = matmul(w, A.columns(columns))
-        return Refit(support.scatter(w, indices), pred, jnp.array(True))
+        return Refit(support.scatter(w, indices), pred, RefitStatus.of(True))
 
     def forward_scores(self, selected: Array, x: Array) -> Array:
         """:meth:`insertion_gains`, where they are known."""

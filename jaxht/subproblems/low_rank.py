@@ -41,8 +41,8 @@ class LowRankOutputs(LowRankProblem):
             return super().refit(support, x, ridge)
         in_rows = dataclasses.replace(self.objective, A=Dense(self.objective.predict(support.U)))
         rows = Subproblem(in_rows, self.space)
-        W, pred, converged = rows.refit(support.row_space(), matmul(support.U.T, x))
-        return Refit(matmul(support.U, W), pred, converged)
+        W, pred, status = rows.refit(support.row_space(), matmul(support.U.T, x))
+        return Refit(matmul(support.U, W), pred, status)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,7 +67,7 @@ class LowRankMeasurements(LowRankProblem):
         measurements = self.objective.design.vectorised.matvec(pairs.reshape(-1, k**2))
         in_coordinates = dataclasses.replace(self.objective, A=Dense(measurements))
         region = Support(support.inside.ravel(), k_max=k**2)
-        w, pred, converged = self.kind(in_coordinates, region).refit(
+        w, pred, status = self.kind(in_coordinates, region).refit(
             region, support.coordinates(x).ravel()
         )
-        return Refit(support.point(w.reshape(k, k)), pred, converged)
+        return Refit(support.point(w.reshape(k, k)), pred, status)

@@ -15,6 +15,7 @@ Coordinates at a bound at which the gradient points outwards are not free (Berts
 a single loop, so that under vmap no lane waits for the line search of another.
 """
 
+import enum
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
@@ -35,20 +36,40 @@ from jaxht.linalg.normal_equations import ratio
 MIN_SERIAL_ENTRIES = 2**16
 
 
+class RefitStatus(enum.IntEnum):
+    """How a refit ended."""
+
+    #: At a minimiser, up to rounding.
+    CONVERGED = 0
+    #: Before it reached a minimiser.
+    FAILED = 1
+    #: f has no minimiser: it decreases without end along a line, as the logistic loss without a
+    #: ridge does where the features separate the classes.
+    NO_MINIMISER = 2
+
+    @classmethod
+    def of(cls, converged: Any) -> Array:
+        """CONVERGED or FAILED, int32."""
+        return jnp.where(converged, cls.CONVERGED, cls.FAILED).astype(jnp.int32)
+
+
 class Refit(NamedTuple):
     """The minimiser of an objective on a support; :func:`jaxht.subproblems.refit` returns one.
 
     Attributes:
         x: the minimiser, shaped like the variable, exactly zero off the support.
         pred: its prediction.
-        converged: bool, whether it is a minimiser up to rounding. It is False where f has no
-            minimiser on the support: the logistic loss, without a ridge, of data that a k-sparse
-            classifier separates.
+        status: int32, a :class:`RefitStatus`.
     """
 
     x: Leaf
     pred: Leaf
-    converged: Leaf
+    status: Leaf
+
+    @property
+    def converged(self) -> Any:
+        """Whether x is a minimiser up to rounding."""
+        return self.status == RefitStatus.CONVERGED
 
 
 class SmoothFunction(Protocol):
@@ -78,6 +99,11 @@ class SmoothFunction(Protocol):
 
 class CoordinateFunction(SmoothFunction, Protocol):
     """A function that is to be minimised, whose predictions are linear in w."""
+
+    @property
+    def is_positive(self) -> bool:
+        """Whether f > 0 everywhere, so that an f of 0 is rounding."""
+        ...
 
     def value(self, w: Array, pred: Array) -> Array:
         """f at w."""
@@ -131,7 +157,7 @@ class RestrictedProblem(NamedTuple):
         descend = lane_by_lane(_descend, from_size=MIN_SERIAL_ENTRIES)
         found = descend(*lax.stop_gradient((self.f, self.w, self.region)))
         w, pred = _stationary_point(self.f, found.x, found.pred, self.region)
-        return Refit(self.point(w), pred, found.converged)
+        return Refit(self.point(w), pred, found.status)
 
     def differentiate(self) -> Any:
         """The point as it is, with the derivatives of a stationary point."""
@@ -153,14 +179,28 @@ class _Point(NamedTuple):
 
 
 class _State(NamedTuple):
-    """The carry of Newton steps; ``slope`` is the decrease that the last step predicted to first
-    order."""
+    """The carry of Newton steps.
+
+    Attributes:
+        count: int32, steps taken, probes included.
+        running: bool, whether further steps may help.
+        converged: bool, whether ``here`` is a minimiser up to rounding.
+        recedes: bool, whether f has been found to have no minimiser.
+        probes: bool, whether the next step is only a look far ahead.
+        here: the current point.
+        tau: the damping of the next step.
+        move: the last step.
+        slope: the decrease that the last step predicted to first order.
+    """
 
     count: Leaf
     running: Leaf
     converged: Leaf
+    recedes: Leaf
+    probes: Leaf
     here: _Point
     tau: Leaf
+    move: Leaf
     slope: Leaf
 
 
@@ -172,6 +212,17 @@ INEXACT = 1e-3
 FINE_ULPS = 100.0
 # Slopes of two steps that converge decrease by more than this factor.
 STALLED_RATIO = 10.0
+# Slopes that fall by less are no longer those of an exponential.
+LINEAR_RATIO = 0.9
+# Of an exponential the rest of the decrease is 1/e of what the last step predicted. A probe has to
+# find this share of it, where it is above so many ulps of f, and no larger share of the slope; and
+# to change the predictions by this share of the largest.
+PROBED_SHARE = 1 / 8
+PROBED_ULPS = 16.0
+PROBED_CHANGE = 0.01
+# Probes begin where slopes are below this power of eps, of steps whose tau is as small.
+PROBED_POWER = 0.4
+PROBED_TAU = 1e-6
 START_TAU = 1e-2
 MIN_TAU = 1e-10
 MAX_TAU = 1e10
@@ -181,15 +232,33 @@ MAX_STEPS = 100
 
 
 def _descend(f: CoordinateFunction, w: Array, region: Region) -> Refit:
-    """Take Newton steps from w."""
+    """Take Newton steps from w.
+
+    Towards a minimiser each slope is far below the one before. Where f has none, as where features
+    separate the classes, it decreases as an exponential does: steps have equal lengths, and slopes
+    fall by a factor of e. Once these are below a power of eps, a probe looks as many steps further
+    as it takes to eps, beyond which f could not tell: where f has decreased, and is flat there, it
+    has no minimiser. Where steps end before, by rounding at an f of about 0, a probe looks at 2 w.
+    """
     eps = machine_eps(w)
     fine = FINE_ULPS * eps
+    # Curvatures vanish where features separate the classes: damping would shorten those steps.
+    min_tau = min(MIN_TAU, fine)
+    num_probed = (1 - PROBED_POWER) * -math.log(eps)
+    w = region.clip(w)
+    pred = f.predict(w)
+    value = f.value(w, pred)
+    at_zero = jnp.abs(f.value(jnp.zeros_like(w), jnp.zeros_like(pred)))
+    at_zero = jnp.where(jnp.isfinite(at_zero), at_zero, 0)
+    # Between these f is 0 up to rounding, which may be that of larger predictions.
+    least, most = (0.0, eps**0.25) if f.is_positive else (eps**1.5, eps**0.5)
 
     def attempt(state):
-        count, _, converged, here, tau, last_slope = state
+        count, _, converged, _, probes, here, tau, last_move, last_slope = state
         w, pred, value, gradient = here
         free = region.free(w, gradient)
         step = f.solver(w, pred, free, tau, INEXACT)(jnp.where(free, gradient, 0))
+        step = jnp.where(probes, -num_probed * last_move, step)
 
         def shorten(carry):
             share = carry[0] / 2
@@ -215,6 +284,22 @@ def _descend(f: CoordinateFunction, w: Array, region: Region) -> Refit:
         ulps = jnp.where(is_near & (slope <= fine * size), rounding, 8)
         accepted = trial_value <= value - ARMIJO * slope + ulps * eps * size
         there = _Point(trial, trial_pred, trial_value, f.gradient(trial, trial_pred))
+        falls = value - trial_value >= PROBED_SHARE * last_slope
+        falls &= last_slope >= PROBED_ULPS * eps * size
+        is_flat = jnp.abs(jnp.vdot(there.gradient, last_move)) <= PROBED_SHARE * last_slope
+        has_room = jnp.all(trial == w - step)
+        # Along columns that cancel, steps are rounding errors, which change hardly any prediction.
+        is_long = _largest(trial_pred - pred) >= PROBED_CHANGE * _largest(pred)
+        recedes = falls & is_flat & is_long & has_room
+        # Elsewhere, from so far, another refit could not tell.
+        vanishes = trial_value <= math.sqrt(eps) * at_zero
+        probed = state._replace(
+            count=state.count + 1,
+            running=state.running & ~recedes,
+            recedes=recedes,
+            probes=jnp.array(False),
+            here=tree_where(recedes & state.running & vanishes, there, here),
+        )
         here = tree_where(accepted, there, here)
 
         # The slope decreases quadratically: once it is below (FINE eps)^2 |f|, the step just taken
@@ -232,23 +317,42 @@ def _descend(f: CoordinateFunction, w: Array, region: Region) -> Refit:
         # keeps it where it is.
         has_stalled = is_small & (tau <= MIN_TAU) & (slope >= last_slope / STALLED_RATIO)
         ended |= converged & (~accepted | has_stalled)
-        tau = jnp.where(accepted, jnp.maximum(tau / 100, MIN_TAU), 10 * tau)
+        ended |= count + 1 >= MAX_STEPS
+        is_slow = accepted & (tau <= PROBED_TAU)
+        is_slow &= (slope >= last_slope / STALLED_RATIO) & (slope <= LINEAR_RATIO * last_slope)
+        probes = is_slow & (slope <= eps**PROBED_POWER * jnp.maximum(size, at_zero))
+        tau = jnp.where(accepted, jnp.maximum(tau / 100, min_tau), 10 * tau)
         running = ~ended & (tau < MAX_TAU)
-        return _State(count + 1, running, converged, here, tau, slope)
+        # Where f has become 0 up to rounding, all that is left to look at is w itself.
+        last_size = jnp.abs(here.value)
+        is_zero = (last_size >= least * at_zero) & (last_size <= most * at_zero)
+        move = jnp.where(running, move, here.w / num_probed)
+        slope = jnp.where(running, slope, last_size)
+        probes = jnp.where(running, probes, is_zero)
+        never = jnp.array(False)
+        taken = _State(count + 1, running, converged, never, probes, here, tau, move, slope)
+        return tree_where(state.probes, probed, taken)
 
-    w = region.clip(w)
-    pred = f.predict(w)
-    value = f.value(w, pred)
+    def goes_on(state):
+        return state.running | state.probes
+
     start = _State(
         count=0,
         running=jnp.isfinite(value),
         converged=jnp.array(False),
+        recedes=jnp.array(False),
+        probes=jnp.array(False),
         here=_Point(w, pred, value, f.gradient(w, pred)),
         tau=jnp.full_like(value, START_TAU),
+        move=jnp.zeros_like(w),
         slope=jnp.full_like(value, jnp.inf),
     )
-    last = while_loop(lambda state: (state.count < MAX_STEPS) & state.running, attempt, start)
-    return Refit(last.here.w, last.here.pred, last.converged)
+    last = while_loop(goes_on, attempt, start)
+    recedes = last.recedes
+    if f.is_positive:
+        recedes |= last.here.value == 0
+    status = jnp.where(recedes, RefitStatus.NO_MINIMISER, RefitStatus.of(last.converged))
+    return Refit(last.here.w, last.here.pred, status.astype(jnp.int32))
 
 
 @jax.custom_jvp

@@ -20,7 +20,7 @@ from jaxht.objectives.linear_model import LeastSquares
 from jaxht.subproblems.by_products import Growth
 from jaxht.subproblems.growing_qr import GrowingQR
 from jaxht.subproblems.linear_models import ridge_per_sample
-from jaxht.subproblems.newton import Refit
+from jaxht.subproblems.newton import Refit, RefitStatus
 
 
 @pytree
@@ -64,7 +64,7 @@ class PlannedPursuit(Growth):
         w = jnp.where(slot < number, self.coefficients[last], 0)
         x = support.scatter(w, self.order)
         pred = problem.objective.target - self.residuals[number]
-        return Refit(x, pred, jnp.array(True)), self
+        return Refit(x, pred, RefitStatus.of(True)), self
 
 
 def _plan_lane(array: Array, y: Array, penalty: Array, first: Array) -> tuple[Array, Array, Array]:

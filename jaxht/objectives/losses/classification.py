@@ -32,6 +32,7 @@ class LogisticLoss(MarginLoss):
     """
 
     family = "binomial"
+    is_positive = True
 
     scale: Numeric = 1.0
 

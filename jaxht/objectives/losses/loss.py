@@ -26,6 +26,8 @@ class Loss(Protocol):
     is_bounded: ClassVar[bool] = True
     #: Whether it has a conjugate, as a :class:`ScalarLoss` has.
     has_conjugate: ClassVar[bool] = False
+    #: Whether l > 0 everywhere, so that an l of 0 is one whose infimum has been reached by rounding.
+    is_positive: ClassVar[bool] = False
     #: The distribution of which it is minus the log likelihood, such as "gaussian"; or None.
     family: ClassVar[str | None] = None
 

@@ -50,6 +50,7 @@ class OrdinalLoss(Loss):
     """
 
     family = "ordinal"
+    is_positive = True
 
     num_classes: int = static()
     weights: Array | None = None
@@ -243,13 +244,31 @@ def _solve_tridiagonal(diagonal: Array, off_diagonal: Array, b: Array) -> Array:
 
 
 def _start(sides: _Sides, u: Array) -> Array:
-    """The thresholds of logistic noise beside predictions of the mean and the variance of u."""
+    """About the theta at which ``sum_i s_i sigma(theta_j - u_i)`` is the weight of the classes up to
+    j.
+
+    Found by bisection, to within a unit of u, so that Newton's method begins where the function is
+    curved: of predictions that are far apart it consists of lines.
+    """
     total = jnp.sum(sides.weights)
-    mean = jnp.vdot(sides.weights, u) / total
-    scale = jnp.sqrt(1 + jnp.vdot(sides.weights, (u - mean) ** 2) / total * 3 / math.pi**2)
     below = jnp.cumsum(sides.counts)[:-1]
     share = jnp.where(sides.inside > 0, below / total, 0.5)
-    return mean + scale * jnp.log(share / (1 - share))
+    margin = jnp.max(jnp.abs(jnp.log(share / (1 - share))))
+    lowest = jnp.min(u) - margin
+    width = jnp.max(u) + margin - lowest
+
+    def halve(bracket):
+        lower, width = bracket
+        middle = lower + width / 2
+        mass = _times(sides.weights, jax.nn.sigmoid(middle - u[:, None]))
+        return jnp.where(mass < share * total, middle, lower), width / 2
+
+    def is_wide(bracket):
+        return bracket[1] > 1
+
+    lower, width = lax.while_loop(is_wide, halve, (jnp.full_like(share, lowest), width))
+    # In order where brackets are the same.
+    return lower + width * share
 
 
 class _Search(NamedTuple):

@@ -30,6 +30,7 @@ class SoftmaxLoss(Loss):
     """
 
     family = "multinomial"
+    is_positive = True
 
     num_classes: int = static()
 

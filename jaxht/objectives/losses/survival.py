@@ -73,6 +73,7 @@ class CoxLoss(Loss):
     """
 
     family = "cox"
+    is_positive = True
 
     risk_sets: RiskSets
     weights: Array | None = None

@@ -23,7 +23,7 @@ from jaxht.solvers.local_search.search import Search, Selection, Starts, Walk
 from jaxht.solvers.local_search.tabu import is_below, rank
 from jaxht.solvers.solver import Solver, Step
 from jaxht.solvers.status import Status
-from jaxht.subproblems import Refit, Subproblem, subproblem
+from jaxht.subproblems import Refit, RefitStatus, Subproblem, subproblem
 
 __all__ = ["LocalSearch", "LocalSearchState"]
 
@@ -39,14 +39,14 @@ class LocalSearchState(NamedTuple):
         selections: where the next walks start, stacked.
         seeds: uint32 (num_starts,), of their random numbers.
         num_failed: int32, the steps in a row without a converged refit that decreases f.
-        refit_converged: bool, whether the refit that gave the iterate converged.
+        refit_status: int32, how the refit that gave the iterate ended.
     """
 
     search: Search
     selections: Selection
     seeds: Leaf
     num_failed: Leaf
-    refit_converged: Leaf
+    refit_status: Leaf
 
 
 @pytree
@@ -142,7 +142,7 @@ class LocalSearch(Solver):
         starts = Starts.draw(problem, x0, self.num_starts, key)
         selections = search.start(problem, x0, starts)
         num_failed = jnp.zeros((), jnp.int32)
-        state = LocalSearchState(search, selections, starts.seeds, num_failed, jnp.array(True))
+        state = LocalSearchState(search, selections, starts.seeds, num_failed, RefitStatus.of(True))
         return evaluate(objective, x0), state, Info()
 
     def step(
@@ -168,14 +168,14 @@ class LocalSearch(Solver):
             full_gradients=1,
             status=jnp.where(has_ended, Status.NO_PROGRESS, Status.RUNNING),
             accepted=is_better,
-            refit_converged=fit.converged,
+            refit_status=fit.status,
         )
 
-        here = Refit(iterate.x, iterate.pred, state.refit_converged)
+        here = Refit(iterate.x, iterate.pred, state.refit_status)
         best = tree_where(is_better, best, search.locate(constraint.active(iterate.x), here, best))
         selections = self._restart(walks, best)
-        converged = jnp.where(is_better, fit.converged, state.refit_converged)
-        state = LocalSearchState(search, selections, walks.seed, num_failed, converged)
+        last_status = jnp.where(is_better, fit.status, state.refit_status)
+        state = LocalSearchState(search, selections, walks.seed, num_failed, last_status)
         return tree_where(is_better, found, iterate), state, info
 
     def _check(self) -> None:

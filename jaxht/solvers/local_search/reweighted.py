@@ -23,7 +23,7 @@ from jaxht.solvers.local_search.search import (
     value_or_inf,
 )
 from jaxht.solvers.local_search.tabu import is_below
-from jaxht.subproblems import Refit, Subproblem
+from jaxht.subproblems import Refit, RefitStatus, Subproblem
 from jaxht.subproblems.quadratic_model import QuadraticModel
 from jaxht.subproblems.swaps import SupportMinimum
 
@@ -55,7 +55,7 @@ class ReweightedSearch(Search):
         is_first = lax.iota(jnp.int32, len(selected)) == 0
         x = jnp.where(is_first[:, None], x0[None], objective.start()[None])
         pred = jax.vmap(objective.predict)(x)
-        fit = Refit(x, pred, jnp.zeros_like(is_first))
+        fit = Refit(x, pred, RefitStatus.of(jnp.zeros_like(is_first)))
         limit = jnp.asarray(problem.space.limit, jnp.int32)
         items_of_first = jnp.maximum(1, limit // NUM_PURSUIT_REFITS)
         block_size = jnp.where(is_first, items_of_first, most_moves(problem))
