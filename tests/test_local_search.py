@@ -434,8 +434,7 @@ def test_what_must_stay_keeps_its_place(case):
 
 
 def test_refits_that_do_not_converge_end_a_walk():
-    """Nearly no minimiser, and a column 10^10 times longer than another: every refit descends
-    further, 1691 times."""
+    """No minimiser, and a column 10^10 times longer than another: every refit descends further."""
     A = np.array(
         [
             [8.6e-04, -1.3e-06, 0.84, -0.85, -2.9e04, 0.18],
@@ -445,7 +444,7 @@ def test_refits_that_do_not_converge_end_a_walk():
         ]
     )
     with x64():
-        objective = jaxht.Logistic(A, np.array([-1.0, -1.0, -1.0, 1.0]), 1e-8).prepare()
+        objective = jaxht.Logistic(A, np.array([-1.0, -1.0, -1.0, 1.0]), 0.0).prepare()
         constraint = Sparse(4, nonnegative=True).prepare((6,))
         selected = jnp.array([True, False, False, True, True, True])
         fit = jaxht.subproblems.refit(objective, constraint.support(selected), objective.start())

@@ -346,7 +346,8 @@ MINIMISED = [
 def test_minimisers_on_supports_are_scipys(kind, configuration):
     f, definition = objective(kind, *configuration)
     masks, x0, ridge = lanes(kind)
-    x, pred, converged = minimised(f, masks, x0, ridge)
+    found = minimised(f, masks, x0, ridge)
+    x, pred, converged = found.x, found.pred, found.converged
     assert np.all(converged)
     assert not np.any(np.asarray(x)[~masks])
     A, y, l2, s, c = definition
@@ -415,7 +416,8 @@ def test_minimisers_within_bounds(name, design):
     )  # in the first lane: not negative
     lower[1:], upper[1:] = -0.2 * ridge[1:], 0.1 * ridge[1:]
     lower[3], masks[3], ridge[3] = -np.inf, masks[2], 0
-    x, pred, converged = minimised(f, masks, x0, ridge, (lower, upper))
+    found = minimised(f, masks, x0, ridge, (lower, upper))
+    x, pred, converged = found.x, found.pred, found.converged
     x = np.asarray(x)
     assert np.all(converged)
     assert not np.any(x[~masks]) and np.all(lower <= x) and np.all(x <= upper)

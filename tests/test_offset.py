@@ -76,7 +76,8 @@ def test_minimisers_on_supports(name, design):
     kind = NAMED[name]
     f, value = problem(kind, design)
     masks, x0, ridge = lanes(kind)
-    x, pred, converged = minimised(f, masks, x0, ridge)
+    found = minimised(f, masks, x0, ridge)
+    x, pred, converged = found.x, found.pred, found.converged
     assert np.all(converged)
     gradients = quick(jax.vmap(jax.grad(value)))(x, 0.3 + ridge)
     np.testing.assert_allclose(np.where(masks, gradients, 0), 0, atol=1e-8)

@@ -179,7 +179,8 @@ def test_minimisers_on_supports_are_scipys(design):
     supports = [[0, 3], [1, 2, 4, 5], [6 - 1], []]
     masks = np.stack([np.isin(np.arange(D), F) for F in supports])
     run = quick(jax.vmap(lambda mask, x0: refit(f.prepare(), Support(mask, k_max=4), x0)))
-    x, pred, converged = run(masks, np.random.default_rng(6).normal(size=masks.shape))
+    found = run(masks, np.random.default_rng(6).normal(size=masks.shape))
+    x, pred, converged = found.x, found.pred, found.converged
     assert np.all(converged)
     for i, F in enumerate(supports):
         expected = minimum(f, np.array(F))[0] if F else np.zeros(D)
