@@ -238,6 +238,23 @@ def test_diagnostics_know_who_may_join():
         jaxht.branch_and_bound(f, constraint)
 
 
+def test_certificates_hold():
+    """By the dual of the set itself, whose projection is exact."""
+    from jaxht.sklearn import L0Regressor
+
+    rng = np.random.default_rng(7)
+    for l2 in (0.05, 0.5):
+        A = rng.normal(size=(40, D))
+        f = LeastSquares(A, A[:, :4] @ [1.0, 0.8, -1, 0.5] + 0.3 * rng.normal(size=40), l2)
+        constraint = SparsePerGroup(3, groups=LABELS)
+        optimum = least_value(f, allowed_supports(3, 1))
+        proof = jaxht.certify(f, constraint, jaxht.solve(f, constraint).x)
+        assert proof.lower <= optimum * (1 + 1e-12) <= proof.value * (1 + 1e-9)
+        assert 0 < proof.gap < proof.value
+    model = L0Regressor(k=2, l2=0.5, groups=LABELS, per_group=1, certify=True).fit(A, f.y)
+    assert model.certificate_.lower <= model.certificate_.value
+
+
 def test_estimators_select_one_of_each_group():
     from jaxht.sklearn import L0Classifier, L0CoxRegressor, L0MultiTaskRegressor, L0Regressor
 
