@@ -11,6 +11,7 @@ from jax import lax
 from jaxht._checks import check_kind
 from jaxht._dataclass import as_dtype, cast_numbers, replace
 from jaxht._meshes import shard_automatically
+from jaxht._programs import bounded_jit
 from jaxht._repr import short_repr
 from jaxht._typing import Array, Leaf, Numeric
 from jaxht.constraints import Constraint, Sparse
@@ -205,7 +206,7 @@ def differentiability(
     return call_on_device(_differentiability, objective, constraint, x, step_size)
 
 
-@jax.jit
+@bounded_jit
 def _differentiability(
     objective: Objective, constraint: Any, x: Array, step_size: Array | None
 ) -> Differentiability:
@@ -248,7 +249,7 @@ def _ties_with_its_rivals(
     return jnp.any(jnp.abs(gaps) <= slack * jnp.max(sizes))
 
 
-@functools.partial(jax.jit, static_argnames="swaps")
+@functools.partial(bounded_jit, static_argnames="swaps")
 def _optimality(
     objective: Objective, constraint: Any, x: Array, step_size: Array | None, swaps: bool
 ) -> Optimality:

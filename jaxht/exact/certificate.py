@@ -9,6 +9,7 @@ from jax import lax
 from jaxht._checks import check_kind
 from jaxht._dataclass import as_dtype
 from jaxht._meshes import shard_automatically
+from jaxht._programs import bounded_jit
 from jaxht._repr import short_repr
 from jaxht._typing import Array, Leaf, Numeric
 from jaxht.constraints import Constraint, SelectionConstraint
@@ -125,7 +126,7 @@ def certify(
 RTOL = 1e-3  # of the gap, by which the bound might still rise
 
 
-@jax.jit
+@bounded_jit
 def certify_by_relaxation(
     model: LinearModel,
     constraint: SelectionConstraint,
@@ -145,7 +146,7 @@ def certify_by_relaxation(
     return Certificate(value, lower, value - lower)
 
 
-@jax.jit
+@bounded_jit
 def _bound_above(model: LinearModel, x: Array) -> Array:
     return bound_above(model, x, model.predict(x), column_bound(model))
 

@@ -10,6 +10,7 @@ import numpy as np
 from jax import lax
 
 from jaxht._dataclass import cast_numbers, replace
+from jaxht._programs import bounded_jit
 from jaxht._typing import Array, Leaf
 from jaxht.constraints import Constraint
 from jaxht.exact.perspective import Node, has_perspective
@@ -205,7 +206,7 @@ def _pad(objective: Any, constraint: Any) -> tuple[Any, Any]:
     return replace(padded, l2=objective.l2), round_k_max(padded_constraint, padded.shape)
 
 
-_column_bound = jax.jit(column_bound)
+_column_bound = bounded_jit(column_bound)
 
 
 class FeasiblePoint(NamedTuple):
@@ -218,7 +219,7 @@ class FeasiblePoint(NamedTuple):
     gradient: Leaf
 
 
-@jax.jit
+@bounded_jit
 def project_and_evaluate(objective: LinearModel, constraint: Any, x: Array) -> FeasiblePoint:
     """The projection of x: feasible, or its value would be no upper bound."""
     x, _ = constraint.project(jnp.asarray(x, objective.dtype))

@@ -33,6 +33,7 @@ from jax import lax
 from optax.tree_utils import tree_where
 
 from jaxht._loops import fori_loop, while_loop
+from jaxht._programs import bounded_jit
 from jaxht._typing import Array, Leaf, Numeric
 from jaxht.constraints import SelectionConstraint, Support
 from jaxht.exact.perspective import Node, perspective_prox, spread
@@ -316,4 +317,4 @@ def relax(relaxation: Relaxation, goal: Goal, start: NodeStart) -> Relaxed:
 
 
 #: :func:`relax` at several nodes: starts have a leading axis.
-relax_nodes = jax.jit(jax.vmap(relax, in_axes=(None, None, 0)))
+relax_nodes = bounded_jit(jax.vmap(relax, in_axes=(None, None, 0)))

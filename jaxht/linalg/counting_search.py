@@ -18,6 +18,7 @@ from jax import lax
 from jax.custom_batching import custom_vmap
 
 from jaxht._loops import cond, while_loop
+from jaxht._programs import bounded_jit
 from jaxht._typing import Array
 from jaxht.linalg.counts import (
     LONG,
@@ -83,7 +84,7 @@ def compute_keys(z: Array) -> Array:
 MAX_RANKED_ENTRIES = 16
 
 
-@jax.jit
+@bounded_jit
 def _find_masks(pieces: list[Array], k: Count) -> list[Array]:
     """For each lane (the first axis) the masks of its k[lane] entries of largest magnitude.
 

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxht._meshes import shard_automatically, shard_like_first
+from jaxht._programs import bounded_jit
 from jaxht._typing import Array, Numeric
 from jaxht.linalg.counting_search import compute_keys, mark_largest
 from jaxht.linalg.counts import (
@@ -179,7 +180,7 @@ def count_nonzero(z: Array) -> Array:
 WORD_BITS = 32
 
 
-@functools.partial(jax.jit, static_argnums=1)
+@functools.partial(bounded_jit, static_argnums=1)
 def mask_to_indices(mask: Array, k_max: int) -> Array:
     """List the positions of the True entries along the last axis in rising order.
 

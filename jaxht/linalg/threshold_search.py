@@ -20,6 +20,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxht._loops import while_loop
+from jaxht._programs import bounded_jit
 from jaxht._typing import Array
 from jaxht.linalg.counting_search import index_along, with_lanes
 from jaxht.linalg.counts import (
@@ -85,7 +86,7 @@ class _Search(NamedTuple):
     trials: Array
 
 
-@jax.jit
+@bounded_jit
 def find_masks(arrays: list[Array], k: Count) -> list[Array]:
     """For each lane (the first axis) the masks of its k[lane] entries of largest magnitude.
 
@@ -94,7 +95,7 @@ def find_masks(arrays: list[Array], k: Count) -> list[Array]:
     return _search(arrays, k, arrays)
 
 
-@jax.jit
+@bounded_jit
 def _find_in_rows(arrays: list[Array], k: Count) -> list[Array]:
     """The same for one array (lanes, d)."""
     (z,) = arrays

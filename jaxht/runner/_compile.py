@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 
+from jaxht._programs import bounded_jit
 from jaxht.runner._exported import ExportedProgram
 
 __all__ = ["compile_for"]
@@ -33,7 +34,7 @@ def compile_for(num_entries: int | None, function: Callable[..., Any], *static: 
 @functools.cache
 def _jit(function: Callable[..., Any], static: tuple[str, ...], is_quick: bool) -> Any:
     if not is_quick:
-        return jax.jit(function, static_argnames=static)
+        return bounded_jit(function, static_argnames=static)
     options: dict[str, Any] = {"xla_backend_optimization_level": 1}
     if jax.__version_info__ < (0, 11):  # which refuses the option
         options["xla_cpu_use_fusion_emitters"] = False

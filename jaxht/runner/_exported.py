@@ -22,12 +22,14 @@ from jax import export
 
 from jaxht._dataclass import PYTREES
 from jaxht._kept_programs import kept_folder, tracing_settings
+from jaxht._programs import PROGRAMS, bounded_jit
 from jaxht._storage import write_file
 
 __all__ = ["ExportedProgram"]
 
-# Programs of a function that a process holds, each of about 100 kB; then all are read again.
-MAX_PROGRAMS = 128
+
+# In the place of a program that was not asked for yet; None stands for one that cannot be kept.
+MISSING: Any = object()
 
 
 class ExportedProgram:
@@ -45,8 +47,9 @@ class ExportedProgram:
     ) -> None:
         self._function = function
         self._options = options
-        self._traced = jax.jit(function, static_argnames=static, compiler_options=options)
+        self._traced = bounded_jit(function, static_argnames=static, compiler_options=options)
         self._programs: dict[Hashable, Callable[..., Any] | None] = {}
+        PROGRAMS.register(self)
 
     def __call__(self, *arguments: Any, **static: Any) -> Any:
         """Call the function; ``static`` are all of its static arguments."""
@@ -58,14 +61,17 @@ class ExportedProgram:
             return self._traced(*arguments, **static)
         shapes = tuple([(leaf.shape, leaf.dtype) for leaf in leaves])
         key = (folder, tree, shapes, tuple(static.items()), tracing_settings())
-        if key not in self._programs:
-            if len(self._programs) >= MAX_PROGRAMS:
-                self._programs.clear()
-            self._programs[key] = self._find(folder, leaves, tree, static)
-        program = self._programs[key]
+        program = self._programs.get(key, MISSING)
+        if program is MISSING:
+            PROGRAMS.add()
+            program = self._programs[key] = self._find(folder, leaves, tree, static)
         if program is None:
             return self._traced(*arguments, **static)
         return program(*leaves)
+
+    def drop_programs(self) -> None:
+        """Forget all programs; they are read or traced again."""
+        self._programs.clear()
 
     def _find(
         self, folder: Path, leaves: list[Any], tree: Any, static: dict[str, Any]

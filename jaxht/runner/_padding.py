@@ -15,6 +15,7 @@ import jax
 import numpy as np
 
 from jaxht._dataclass import replace
+from jaxht._programs import is_tracing
 from jaxht.constraints import Constraint, SelectionConstraint
 from jaxht.runner._problem import DenseStart, Problem, Start
 from jaxht.runner._result import Result
@@ -71,8 +72,7 @@ def disable_padding() -> Iterator[None]:
 
 def is_padding_enabled() -> bool:
     """Whether shapes are padded here: outside of every trace, unless it is turned off."""
-    is_tracing = isinstance(jax.device_put(np.int32(0)), jax.core.Tracer)
-    return _is_enabled.get() and not is_tracing
+    return _is_enabled.get() and not is_tracing()
 
 
 class Padding(NamedTuple):

@@ -15,6 +15,7 @@ from jaxht._checks import check_kind, known_values
 from jaxht._dataclass import replace
 from jaxht._loops import cond_of_lanes, scan
 from jaxht._meshes import shard_automatically
+from jaxht._programs import bounded_jit
 from jaxht._typing import PRNGKey
 from jaxht.constraints import Constraint
 from jaxht.linalg.products import Variable
@@ -214,7 +215,7 @@ def _known_limit(problem: Problem) -> int:
     return int(limit)
 
 
-@functools.partial(jax.jit, static_argnames="max_steps")
+@functools.partial(bounded_jit, static_argnames="max_steps")
 def _unroll(problem: Problem, x0: Start, key: PRNGKey | None, max_steps: int) -> Result:
     """The run as blocks of steps, of which reverse mode keeps where they start, and then each step
     of one block."""
@@ -239,7 +240,7 @@ def _unroll(problem: Problem, x0: Start, key: PRNGKey | None, max_steps: int) ->
     return finish(problem, carry)
 
 
-@functools.partial(jax.jit, static_argnames=("num_steps", "record"))
+@functools.partial(bounded_jit, static_argnames=("num_steps", "record"))
 def _trace(
     problem: Problem,
     x0: Start,

@@ -11,6 +11,7 @@ import numpy as np
 from jaxht._checks import check_array, known_values
 from jaxht._dataclass import integer, pytree, replace
 from jaxht._meshes import shard_automatically
+from jaxht._programs import bounded_jit
 from jaxht._typing import Array, Numeric, PRNGKey
 from jaxht.constraints import Constraint
 from jaxht.linalg.selection import decreasing_order
@@ -181,7 +182,7 @@ def cross_validate(
     return call_on_device(_compare_folds, check_ks(ks), lanes)
 
 
-@jax.jit
+@bounded_jit
 def _compare_folds(ks: Array, lanes: Validation) -> Validation:
     """Choose the sparsity by the losses of all folds."""
     losses = lanes.losses

@@ -13,6 +13,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 
 import jaxht
+from jaxht._programs import bounded_jit
 from jaxht.sklearn._data import NumpyArray, add_offset
 from jaxht.sklearn._linear import L0Model, LinearFit
 
@@ -333,7 +334,7 @@ class L0OrdinalClassifier(ClassifierModel):
         return tags
 
 
-@jax.jit
+@bounded_jit
 def find_thresholds(objective: jaxht.Ordinal, points: Any) -> Any:
     """The thresholds (m, c - 1) at points (m, d)."""
     return jax.vmap(objective.thresholds)(points)

@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 import jaxht
 from jaxht._checks import host_array
+from jaxht._programs import bounded_jit
 from jaxht.constraints import LatentGroups
 from jaxht.designs import Centred
 from jaxht.diagnostics.criteria import is_exact_fit
@@ -589,7 +590,7 @@ def information_criteria(objective: Any, x: Any, arguments: dict[str, Any], name
     return np.asarray(_information_criteria(objective, x, arguments, name))[:m]
 
 
-@functools.partial(jax.jit, static_argnames="name")
+@functools.partial(bounded_jit, static_argnames="name")
 def _information_criteria(objective: Any, x: Any, arguments: dict[str, Any], name: str) -> Any:
     criterion = getattr(jaxht.criteria, name)
     return jax.vmap(lambda x, arguments: criterion(objective, x, **arguments))(x, arguments)

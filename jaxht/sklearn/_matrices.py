@@ -4,12 +4,12 @@ import math
 from dataclasses import dataclass
 from typing import Any, Self
 
-import jax
 import numpy as np
 from sklearn.covariance import EmpiricalCovariance
 from sklearn.utils.validation import validate_data
 
 import jaxht
+from jaxht._programs import bounded_jit
 from jaxht.linalg.full_precision import default_precision
 from jaxht.sklearn._data import DTYPES, NumpyArray, split_samples
 from jaxht.sklearn._estimator import FitProblem, Items, SparseEstimator
@@ -164,7 +164,7 @@ class SparseGraphicalModel(SparseEstimator, EmpiricalCovariance):
         return {"precisions": x / problem.units}
 
 
-@jax.jit
+@bounded_jit
 def prepare(S: Any) -> jaxht.GaussianPrecision:
     """The objective of a covariance matrix, prepared by one program; the run checks it."""
     return jaxht.GaussianPrecision(S).prepare()

@@ -10,6 +10,7 @@ from jax import lax
 
 from jaxht._dataclass import pytree, static
 from jaxht._loops import while_loop
+from jaxht._programs import bounded_jit
 from jaxht._typing import Array, Leaf, Numeric
 from jaxht.objectives.losses.loss import Loss, check_class_ids
 
@@ -161,7 +162,7 @@ class _Sides(NamedTuple):
     counts: Leaf
 
 
-@jax.jit
+@bounded_jit
 def _stationary_thresholds(sides: _Sides, u: Array) -> Array:
     """Find the theta at which the slope is 0, (c - 1,). Jitted, so that a program that needs it
     often traces it once."""

@@ -1,0 +1,89 @@
+"""Compiled programs, of which a process holds a bounded number."""
+
+import functools
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import jax
+import numpy as np
+
+__all__ = ["PROGRAMS", "bounded_jit", "is_tracing"]
+
+# Programs of the library that a process holds; then all are dropped. Each takes some hundreds of
+# kB, and up to 300 of the 65 530 pieces into which Linux lets a process divide its memory; beyond
+# them LLVM says "Cannot allocate memory".
+MAX_PROGRAMS = 128
+
+
+class ProgramHolder(Protocol):
+    """What holds compiled programs."""
+
+    def drop_programs(self) -> None:
+        """Forget all of them."""
+
+
+class ProgramCount:
+    """The number of programs that all holders of a process hold."""
+
+    def __init__(self) -> None:
+        self.number = 0
+        self._lock = threading.Lock()
+        self._holders: weakref.WeakSet[Any] = weakref.WeakSet()
+
+    def register(self, holder: ProgramHolder) -> None:
+        """Note whom to ask to drop its programs."""
+        with self._lock:
+            self._holders.add(holder)
+
+    def add(self) -> None:
+        """Count one more, and drop all where there are too many."""
+        with self._lock:
+            self.number += 1
+            if self.number <= MAX_PROGRAMS:
+                return
+            self.number = 0
+            holders = list(self._holders)
+        for holder in holders:
+            holder.drop_programs()
+
+
+PROGRAMS = ProgramCount()
+
+
+class _BoundedJit:
+    """See :func:`bounded_jit`."""
+
+    def __init__(self, function: Callable[..., Any], **options: Any) -> None:
+        self._num_traces = 0
+
+        @functools.wraps(function)
+        def count_and_trace(*args: Any, **kwargs: Any) -> Any:
+            self._num_traces += 1
+            return function(*args, **kwargs)
+
+        functools.update_wrapper(self, function)
+        self._jitted: Any = jax.jit(count_and_trace, **options)
+        PROGRAMS.register(self)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        before = self._num_traces
+        found = self._jitted(*args, **kwargs)
+        # Within another program it is none of its own.
+        if self._num_traces != before and not is_tracing():
+            PROGRAMS.add()
+        return found
+
+    def drop_programs(self) -> None:
+        self._jitted.clear_cache()
+
+
+def bounded_jit(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
+    """``jax.jit`` for functions of the library, which are compiled for many shapes."""
+    return _BoundedJit(function, **options)
+
+
+def is_tracing() -> bool:
+    """Whether a function is being traced here."""
+    return isinstance(jax.device_put(np.int32(0)), jax.core.Tracer)
