@@ -118,3 +118,8 @@ def test_the_hinge_loss_has_one_that_works():
             assert found.succeeded and found.x[0] != 0
         groups = jaxht.Groups(2, groups=np.arange(d) // 2)
         assert jaxht.solve(f, groups).succeeded
+        product = jaxht.LinearOperator(lambda x, A: A @ x, (n, d), (A,))
+        found = jaxht.solve(jaxht.Hinge(product, y, 1e-2), jaxht.Sparse(3))
+        assert found.succeeded and found.x[0] != 0
+        traced = jax.jit(lambda k, f=f: jaxht.solve(f, jaxht.Sparse(k)))(3)
+        assert traced.succeeded and traced.x[0] != 0

@@ -169,9 +169,12 @@ def test_interrupted_and_resumed(tmp_path):
         branch_and_bound(f, constraint, checkpoint=file).num_nodes == rest.num_nodes
     )  # it was at its end
     whole_file = file.read_bytes()
-    file.write_bytes(whole_file[:-100])  # a damaged checkpoint counts as missing
-    again = branch_and_bound(f, constraint, batch=4, checkpoint=file)
-    assert again.value == whole.value
+    for content in (whole_file[:-100], b"", b"not a checkpoint"):
+        file.write_bytes(content)
+        with pytest.raises(ValueError, match=r"search\.npz' is damaged, or no file"):
+            branch_and_bound(f, constraint, batch=4, checkpoint=file)
+        assert file.read_bytes() == content
+    file.write_bytes(whole_file)
     with pytest.raises(ValueError, match="another problem"):
         branch_and_bound(dataclasses.replace(f, l2=1.0), constraint, checkpoint=file)
 

@@ -439,6 +439,7 @@ def test_other_codes_are_refused(code):
                 Genotypes.build(G.astype(dtype))
     G[G == -1] = 9
     G[7, 2] = 9
-    found = Genotypes.build(G, missing=9).words
+    found = Genotypes.build(G, missing=np.int8(9)).words
     G[G == 9] = -1
     np.testing.assert_array_equal(found, Genotypes.build(G).words)
+    assert Integers.build(G.astype(np.int8), missing=np.int8(-1)).missing == -1

@@ -107,8 +107,10 @@ class Genotypes(blockwise.Coded):
         calls = np.asarray(calls)
         if calls.ndim != 2 or calls.dtype.kind not in "iu":
             raise ValueError(f"calls must be integers of shape (n, d); got {describe(calls)}")
-        if isinstance(missing, bool) or not isinstance(missing, int) or missing in (0, 1, 2):
+        is_integer = isinstance(missing, int | np.integer) and not isinstance(missing, bool)
+        if not is_integer or missing in (0, 1, 2):
             raise ValueError(f"missing must be an int other than 0, 1 and 2; got {missing!r}")
+        missing = int(missing)
 
         def pack(first: int, last: int) -> np.ndarray:
             block = calls[:, first:last]

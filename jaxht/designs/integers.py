@@ -4,6 +4,7 @@ time."""
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 
 from jaxht._checks import check_array
 from jaxht._dataclass import mixed, pytree, static
@@ -72,6 +73,8 @@ class Integers(blockwise.Coded):
             raise ValueError(
                 f"array must be int8 or uint8 of shape (n, d) with n, d >= 1; got {describe(array)}"
             )
+        if isinstance(missing, np.integer):
+            missing = int(missing)
         if missing is not None and (not isinstance(missing, int) or missing == 0):
             raise ValueError(
                 f"missing must be an int other than 0, or None; got {describe(missing)}"

@@ -100,7 +100,7 @@ def branch_and_bound(
         checkpoint: a file that the search is written to, once a minute and in the end, and
             continued from where it exists, with the same num_solutions, within and big_m; with a
             smaller gap_rtol it begins anew at the best point, since the larger one has ruled out
-            what it looks for. A damaged file counts as missing. None for none.
+            what it looks for. No other file is overwritten. None for none.
         memory: bytes of open nodes, an int, above which only the deepest are divided.
 
     Returns:
@@ -108,7 +108,7 @@ def branch_and_bound(
 
     Raises:
         ValueError: for objectives and constraints that are not of these kinds, and for a checkpoint
-        of another problem or other settings.
+        that is damaged, no such file, or of another problem or other settings.
 
     Warns:
         UserWarning: once, where 2000 nodes have closed less than a fifth of the gap at the root.
@@ -405,8 +405,8 @@ class _Search:
         write_record(path, self.fingerprint(), arrays, numbers)
 
     def load(self, path: Path) -> bool:
-        """Go on from a file; False where there is none that is undamaged, and where the search that
-        wrote it, with a larger gap_rtol, may have ruled out what this one looks for."""
+        """Go on from a file; False where there is none, and where the search that wrote it, with a
+        larger gap_rtol, may have ruled out what this one looks for."""
         try:
             record = read_record(path, self.fingerprint())
         except FingerprintError as error:
@@ -414,6 +414,11 @@ class _Search:
                 f"checkpoint {str(path)!r} is of another problem: other data or constraint"
             ) from error
         if record is None:
+            if path.exists():
+                raise ValueError(
+                    f"checkpoint {str(path)!r} is damaged, or no file of branch_and_bound: give "
+                    "another name, or remove it"
+                )
             return False
         arrays, numbers = record
         for name, value in self.settings().items():

@@ -24,7 +24,8 @@ def default_solver(objective: Objective, constraint: Constraint) -> Solver:
       one output, such as the logistic, with ``num_candidates=1`` where d <= n.
     * Matrices of low rank, matrix-free and streamed designs, and graphs: :class:`jaxht.HTP`;
       :class:`jaxht.IHT` for matrices in factors.
-    * The hinge loss, whose swaps have no scores: :class:`jaxht.OMP`.
+    * The hinge loss, whose swaps have no scores: :class:`jaxht.OMP`, and :class:`jaxht.NIHT` on
+      matrix-free and streamed designs.
     * Where k is traced and k_max is not known: :class:`jaxht.NIHT`.
 
     This default is meant for a single problem whose best support is wanted. On many problems solved
@@ -63,7 +64,7 @@ def choose_solver(objective: Objective, constraint: Constraint) -> Solver:
         return IHT()
     problem = subproblem(objective, constraint)
     if not problem.is_searchable:
-        return HTP()
+        return HTP() if problem.is_smooth else NIHT()
     if constraint.k_max is None or not constraint.selects_items:
         return NIHT()
     selection = cast(SelectionConstraint, constraint)
